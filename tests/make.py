@@ -1,0 +1,122 @@
+"""Builders for the objects that tests are about.
+
+>>> make_pod().gpus(4).label("app", "train").build()["spec"]["containers"][0]["resources"]["limits"]
+{'nvidia.com/gpu': '4'}
+"""
+
+from __future__ import annotations
+
+import copy
+from typing import Any, Self
+
+Json = dict[str, Any]
+
+
+class PodMaker:
+    """A pod as an API server sends it: requests equal to limits where a GPU is asked for."""
+
+    def __init__(self, name: str) -> None:
+        self.data: Json = {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {"name": name, "namespace": "team"},
+            "spec": {"containers": [{"name": "main", "image": "example/app:1", "resources": {}}]},
+            "status": {},
+        }
+
+    @property
+    def main(self) -> Json:
+        """The first container."""
+        container: Json = self.data["spec"]["containers"][0]
+        return container
+
+    def namespace(self, name: str) -> Self:
+        """Put it in another namespace than "team"."""
+        self.data["metadata"]["namespace"] = name
+        return self
+
+    def asks(self, resource: str, amount: object, *, container: Json | None = None) -> Self:
+        """Ask for an amount of one resource, in limits and requests."""
+        resources = (container or self.main).setdefault("resources", {})
+        resources.setdefault("limits", {})[resource] = amount
+        resources.setdefault("requests", {})[resource] = amount
+        return self
+
+    def gpus(self, count: object = "1") -> Self:
+        """Ask for whole GPUs in the first container."""
+        return self.asks("nvidia.com/gpu", count if not isinstance(count, int) else str(count))
+
+    def needs(self, memory: str = "", compute: str = "") -> Self:
+        """Declare the need in annotations."""
+        if memory:
+            self.annotate("rightslice.dev/gpu-memory", memory)
+        if compute:
+            self.annotate("rightslice.dev/gpu-compute", compute)
+        return self
+
+    def annotate(self, key: str, value: str) -> Self:
+        """Add an annotation."""
+        self.data["metadata"].setdefault("annotations", {})[key] = value
+        return self
+
+    def label(self, key: str, value: str) -> Self:
+        """Add a label."""
+        self.data["metadata"].setdefault("labels", {})[key] = value
+        return self
+
+    def env(self, name: str, value: str) -> Self:
+        """Set a variable in the first container."""
+        self.main.setdefault("env", []).append({"name": name, "value": value})
+        return self
+
+    def image(self, image: str) -> Self:
+        """Set the first container's image."""
+        self.main["image"] = image
+        return self
+
+    def container(self, name: str, *, kind: str = "containers", **fields: Any) -> Self:
+        """Add a container: kind is containers, initContainers or ephemeralContainers."""
+        self.data["spec"].setdefault(kind, []).append({"name": name, "image": "example/app:1", **fields})
+        return self
+
+    def spec(self, **fields: Any) -> Self:
+        """Set fields of the spec, by their JSON names."""
+        self.data["spec"].update(fields)
+        return self
+
+    def owned_by(self, kind: str, name: str) -> Self:
+        """Name a controller."""
+        owner = {"apiVersion": "apps/v1", "kind": kind, "name": name, "controller": True, "uid": "u"}
+        self.data["metadata"]["ownerReferences"] = [owner]
+        return self
+
+    def build(self) -> Json:
+        """The pod as plain data of its own."""
+        return copy.deepcopy(self.data)
+
+
+def make_pod(name: str = "pod") -> PodMaker:
+    """Start a pod with one container and no GPU."""
+    return PodMaker(name)
+
+
+def make_node(name: str, labels: dict[str, str] | None = None, **gpus: int) -> Json:
+    """A ready node with 64 CPUs and 512Gi. GPU resources by name: `**{"nvidia.com/gpu": 8}`."""
+    allocatable = {"cpu": "64", "memory": "512Gi", "pods": "110"} | {key: str(n) for key, n in gpus.items()}
+    return {
+        "apiVersion": "v1",
+        "kind": "Node",
+        "metadata": {"name": name, "labels": {"kubernetes.io/hostname": name} | (labels or {})},
+        "spec": {},
+        "status": {
+            "allocatable": allocatable,
+            "capacity": dict(allocatable),
+            "conditions": [{"type": "Ready", "status": "True"}],
+        },
+    }
+
+
+def make_namespace(name: str, **labels: str) -> Json:
+    """A namespace with labels."""
+    all_labels = {"kubernetes.io/metadata.name": name} | labels
+    return {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": all_labels}}

@@ -1,0 +1,69 @@
+"""Every error this package raises on purpose.
+
+* RightsliceError
+  + QuantityError     a text is not a Kubernetes quantity, or is out of bounds
+  + DocumentError     a file is not YAML or JSON that we accept; the message has the place
+  + PolicyFileError   a policy cannot be used; the message has the place, the fault and the fix
+  + SnapshotError     a cluster snapshot cannot be used; the message has the place and the fix
+  + ReviewError       a body is not an AdmissionReview that we can judge: HTTP 400
+
+A denied pod is not an error: it is a `Decision` with findings in it.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class RightsliceError(Exception):
+    """The root: catch it at an edge, never in the core."""
+
+
+class Place(NamedTuple):
+    """Where a value stands: file name, and line and column counted from 1 (0: not known)."""
+
+    file: str
+    line: int = 0
+    column: int = 0
+
+    def __str__(self) -> str:
+        if not self.line:
+            return self.file
+        return f"{self.file}:{self.line}:{self.column}"
+
+
+class QuantityError(RightsliceError):
+    """A text is not a Kubernetes quantity, or is out of bounds."""
+
+    def __init__(self, text: object, why: str) -> None:
+        super().__init__(f"{why} (found {shorten(repr(text))})")
+
+
+class PlacedError(RightsliceError):
+    """A fault in a file: where, what must hold, what was found, and what to write."""
+
+    def __init__(self, place: Place, sentence: str) -> None:
+        super().__init__(f"{place}: {sentence}")
+        self.place = place
+        self.sentence = sentence
+
+
+class DocumentError(PlacedError):
+    """A file is not YAML or JSON that we accept."""
+
+
+class PolicyFileError(PlacedError):
+    """A policy cannot be used."""
+
+
+class SnapshotError(PlacedError):
+    """A cluster snapshot cannot be used."""
+
+
+class ReviewError(RightsliceError):
+    """A body is not an AdmissionReview that we can judge."""
+
+
+def shorten(text: str, limit: int = 60) -> str:
+    """Cut what a stranger wrote before it goes into a message."""
+    return text if len(text) <= limit else f"{text[: limit - 1]}…"

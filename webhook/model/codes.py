@@ -1,0 +1,361 @@
+"""Every finding code, once: `explain`, `docs/codes.md` and the engine read this table.
+
+Codes are stable: a code never changes its meaning, and a retired one is never given out again.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class Code(NamedTuple):
+    """What a code means to the person who meets it.
+
+    Attributes:
+        title: What was found, a few words.
+        section: The policy section that speaks, as its key under `spec`; "" for the program itself.
+        shapes: True for what /mutate says about its own work; False for what /validate judges.
+        why: Why it matters.
+        fix: What to do.
+    """
+
+    title: str
+    section: str
+    shapes: bool
+    why: str
+    fix: str
+
+
+def _security(title: str, why: str, fix: str) -> Code:
+    return Code(title, "security", False, why, fix)
+
+
+def _limits(title: str, why: str, fix: str) -> Code:
+    return Code(title, "limits", False, why, fix)
+
+
+def _placement(title: str, why: str, fix: str) -> Code:
+    return Code(title, "topology", False, why, fix)
+
+
+CODES: dict[str, Code] = {
+    "GPU-S101": _security(
+        "NVIDIA_VISIBLE_DEVICES is set by hand",
+        "The container runtime gives a container every GPU that this variable names, whatever it asked for: "
+        "scheduler and quota never see them.",
+        "Remove the variable and ask for GPUs in resources.limits. The values void and none are fine.",
+    ),
+    "GPU-S102": _security(
+        "IMEX channels are asked for by hand",
+        "NVIDIA_IMEX_CHANNELS opens a memory channel between nodes that other tenants may share.",
+        "Remove the variable; use a compute domain resource claim for multi-node NVLink.",
+    ),
+    "GPU-S103": _security(
+        "MIG configuration or monitor devices are asked for",
+        "NVIDIA_MIG_CONFIG_DEVICES and NVIDIA_MIG_MONITOR_DEVICES let a container see or change the MIG "
+        "layout of every card on the node.",
+        "Remove the variable; only the GPU operator's own pods need it.",
+    ),
+    "GPU-S104": _security(
+        "CUDA requirement checks are switched off",
+        "NVIDIA_DISABLE_REQUIRE hides that an image does not fit the node's driver until it fails at run time.",
+        "Remove the variable, or use an image that fits the driver.",
+    ),
+    "GPU-S105": _security(
+        "driver capabilities beyond compute and utility",
+        "NVIDIA_DRIVER_CAPABILITIES mounts further driver libraries and devices (graphics, display, video).",
+        "Write compute,utility, or ask the admin to allow the capability in security.allowedDriverCapabilities.",
+    ),
+    "GPU-S106": _security(
+        "the loader is told to load other libraries",
+        "LD_PRELOAD, LD_AUDIT and LD_LIBRARY_PATH reach the container toolkit's hooks on unpatched nodes "
+        "(CVE-2025-23266) and run code on the host.",
+        "Remove the variable from the pod; set it inside the image's entry point if it is needed.",
+    ),
+    "GPU-S107": _security(
+        "MPS is steered by hand",
+        "The CUDA_MPS_ variables point a container at another MPS server or lift its memory and thread limits.",
+        "Remove the variable; the device plugin sets it on nodes that share GPUs with MPS.",
+    ),
+    "GPU-S108": _security(
+        "CUDA_VISIBLE_DEVICES is set by hand",
+        "It hides devices from CUDA, grants none, and breaks when the device plugin hands out other ones.",
+        "Remove the variable; the container sees exactly the GPUs it asked for.",
+    ),
+    "GPU-S109": _security(
+        "a GPU variable comes from where admission cannot read it",
+        "valueFrom and envFrom are resolved on the node: nobody can tell at admission what they will hold.",
+        "Write the value itself, or give envFrom a prefix that keeps it apart from GPU variables.",
+    ),
+    "GPU-S201": _security(
+        "a privileged container",
+        "A privileged container sees every device of its node, GPUs of other pods included.",
+        "Remove securityContext.privileged: the device plugin mounts the devices.",
+    ),
+    "GPU-S202": _security(
+        "the SYS_ADMIN capability",
+        "The container toolkit treats SYS_ADMIN as privileged: such a container may name any GPU.",
+        "Remove SYS_ADMIN from securityContext.capabilities.add.",
+    ),
+    "GPU-S203": _security(
+        "a host namespace",
+        "hostPID and hostIPC reach the processes and the shared memory of other pods on the card.",
+        "Remove hostPID and hostIPC.",
+    ),
+    "GPU-S204": _security(
+        "privilege escalation beside host access",
+        "allowPrivilegeEscalation beside host namespaces or added capabilities leads to the whole node.",
+        "Write securityContext.allowPrivilegeEscalation: false.",
+    ),
+    "GPU-S205": _security(
+        "a shared process namespace on a shared GPU",
+        "Sibling processes can open each other's GPU memory handles.",
+        "Remove shareProcessNamespace, or ask for a whole GPU or a MIG slice.",
+    ),
+    "GPU-S206": _security(
+        "a user namespace with GPUs",
+        "Containers with hostUsers: false and GPUs cannot be created with today's container toolkit.",
+        "Remove hostUsers: false from pods that ask for GPUs.",
+    ),
+    "GPU-S301": _security(
+        "a GPU runtime class without a GPU request",
+        "The NVIDIA runtime gives GPUs to images that name them in their environment, request or not.",
+        "Ask for a GPU, or remove runtimeClassName.",
+    ),
+    "GPU-S302": _security(
+        "a device annotation",
+        "CDI annotations inject GPUs that nobody requested, past scheduler and quota.",
+        "Remove the annotation and ask for GPUs in resources.limits.",
+    ),
+    "GPU-S303": _security(
+        "a host path to GPU devices or their managers",
+        "The path reaches GPU device files, the driver, or the sockets that hand devices out.",
+        "Remove the hostPath volume: the device plugin mounts what a container needs.",
+    ),
+    "GPU-S304": _security(
+        "a mount that asks for devices",
+        "The container toolkit reads file names under /var/run/nvidia-container-devices as a list of GPUs.",
+        "Mount the volume somewhere else.",
+    ),
+    "GPU-S305": _security(
+        "a node is named in the pod",
+        "spec.nodeName goes past the scheduler, its taints and its accounting of GPUs.",
+        "Remove spec.nodeName; use a nodeSelector.",
+    ),
+    "GPU-S306": _security(
+        "a resource claim",
+        "Devices of a resource claim are not counted as nvidia.com resources by this policy's limits.",
+        "Ask for nvidia.com resources, or ask the admin to allow claims for this namespace.",
+    ),
+    "GPU-S307": _security(
+        "whole GPUs and slices in one container",
+        "CUDA uses one of them only, and the pod waits for a node that offers both.",
+        "Ask for one kind of GPU in a container.",
+    ),
+    "GPU-S308": _security(
+        "an annotation that only Rightslice writes",
+        "rightslice.dev/decision and rightslice.dev/original-resources are a record; a forged one hides what "
+        "was asked for.",
+        "Remove the annotation; Rightslice adds it where it changed a pod.",
+    ),
+    "GPU-S309": _security(
+        "a pod that claims to be static",
+        "The mirror annotation makes many tools look away; only a node may create such pods.",
+        "Remove the annotation kubernetes.io/config.mirror.",
+    ),
+    "GPU-L101": _limits(
+        "less than the least that is allowed",
+        "The policy sets a floor for this resource.",
+        "Ask for at least the amount named in the message.",
+    ),
+    "GPU-L102": _limits(
+        "an amount that is not one of those allowed",
+        "Odd numbers of GPUs strand the rest of a node.",
+        "Ask for one of the amounts named in the message.",
+    ),
+    "GPU-L103": _limits(
+        "more than the most that is allowed",
+        "The policy sets a ceiling for this resource.",
+        "Ask for at most the amount named in the message.",
+    ),
+    "GPU-L104": _limits(
+        "a GPU amount that is not a whole number",
+        "Extended resources are counted in whole, non-negative units: the API server refuses anything else.",
+        "Write a whole number such as 1. For a part of a GPU ask for a MIG slice or a share.",
+    ),
+    "GPU-L105": _limits(
+        "GPU requests and limits differ",
+        "Extended resources cannot be overcommitted: the API server refuses a pod whose two numbers differ.",
+        "Write limits only; requests follow.",
+    ),
+    "GPU-L201": _limits(
+        "a LimitRange will refuse this",
+        "The namespace's LimitRange is checked after admission, and its answer is final.",
+        "Ask for an amount inside the range named in the message.",
+    ),
+    "GPU-L202": _limits(
+        "GPUs that a LimitRange put in",
+        "A LimitRange whose max or default names a GPU gives that many to every container that names none.",
+        'Write the resource with "0" in containers that need no GPU; ask the admin to add default: 0.',
+    ),
+    "GPU-Q301": Code(
+        "a quota will refuse this",
+        "limits",
+        False,
+        "The namespace's ResourceQuota is checked last, and its answer is final.",
+        "Ask for what would fit, or wait until a holder named in the message ends.",
+    ),
+    "GPU-R101": Code(
+        "the GPU request was right-sized",
+        "rightSizing",
+        True,
+        "The pod needs less than it asked for, and a slice or share that covers the need exists.",
+        'Nothing. To keep whole GPUs, annotate the pod with rightslice.dev/keep: "true".',
+    ),
+    "GPU-R102": Code(
+        "the GPU request could be smaller",
+        "rightSizing",
+        True,
+        "A policy on trial would give this pod a slice or share.",
+        "Nothing now; it shows what the policy would do once it is enforced.",
+    ),
+    "GPU-R103": Code(
+        "the GPU request stays as it is",
+        "rightSizing",
+        True,
+        "The pod says what it needs, and something stands in the way of a smaller request.",
+        "See the reason in the message.",
+    ),
+    "GPU-R104": Code(
+        "a declared need cannot be read",
+        "rightSizing",
+        True,
+        "rightslice.dev/gpu-memory or rightslice.dev/gpu-compute is not a quantity or a percentage.",
+        'Write rightslice.dev/gpu-memory: 8Gi and rightslice.dev/gpu-compute: "20%".',
+    ),
+    "GPU-I101": Code(
+        "something was added to the pod",
+        "injection",
+        True,
+        "The policy adds what the pod needs to reach the nodes it asked for.",
+        "Nothing.",
+    ),
+    "GPU-I102": Code(
+        "something could not be added",
+        "injection",
+        True,
+        "What the user wrote stays; the policy's addition would contradict it.",
+        "Remove the contradicting field, or ask the admin to change the policy.",
+    ),
+    "GPU-T101": _placement(
+        "several shares may be the same GPU",
+        "With time slicing, two shares can be two turns on one card: they add no memory and no speed.",
+        "Ask for one share, or for whole GPUs.",
+    ),
+    "GPU-T102": _placement(
+        "several shares are refused by the device plugin",
+        "The kubelet ends such a pod with UnexpectedAdmissionError, and the scheduler does not try again.",
+        "Ask for one share in a container, or for a larger slice.",
+    ),
+    "GPU-T201": _placement(
+        "no node offers this resource",
+        "The pod will stay Pending unless such a node joins.",
+        "Ask for one of the resources named in the message.",
+    ),
+    "GPU-T202": _placement(
+        "more than any node has",
+        "All GPUs of a pod come from one node: the pod will stay Pending.",
+        "Ask for at most the number named in the message, or split the work over several pods.",
+    ),
+    "GPU-T203": _placement(
+        "no node has this GPU product",
+        "The pod will stay Pending unless such a node joins.",
+        "Write one of the products named in the message.",
+    ),
+    "GPU-T204": _placement(
+        "no node satisfies selector and affinity",
+        "Every node that has the GPU is ruled out by nodeSelector or affinity: the pod will stay Pending.",
+        "Loosen the constraint named in the message.",
+    ),
+    "GPU-T205": _placement(
+        "the taints of the GPU nodes are not tolerated",
+        "Every node that has the GPU is tainted: the pod will stay Pending.",
+        "Add the toleration named in the message, or switch on injection.tolerations: auto.",
+    ),
+    "GPU-T301": _placement(
+        "no node can link this many GPUs with NVLink",
+        "The policy requires NVLink between the GPUs of this pod.",
+        "Ask for the number of GPUs named in the message, or ask the admin for nvlink: preferred.",
+    ),
+    "GPU-T302": _placement(
+        "a whole GPU was asked for, a part may come",
+        "On some nodes of this cluster the same resource name stands for a MIG instance or a share.",
+        "Add a node affinity on nvidia.com/gpu.product, or declare rightslice.dev/gpu-memory.",
+    ),
+    "GPU-C101": Code(
+        "the driver is too old for this image",
+        "cuda",
+        False,
+        "The program would fail at its first CUDA call: the driver is below the floor of the image's CUDA major.",
+        "Use an image with an older CUDA, or nodes with a newer driver.",
+    ),
+    "GPU-C102": Code(
+        "the driver is older than the image's toolkit",
+        "cuda",
+        False,
+        "Minor-version compatibility carries most programs; kernels compiled at run time (PTX) and newer "
+        "calls fail.",
+        "Test it, or use an image whose CUDA the driver knows.",
+    ),
+    "GPU-C103": Code(
+        "the image may have no kernels for this GPU",
+        "cuda",
+        False,
+        "GPUs of this architecture need a program built with a newer CUDA toolkit.",
+        "Use an image built with the toolkit named in the message.",
+    ),
+    "GPU-C104": Code(
+        "a CUDA requirement cannot be read",
+        "cuda",
+        False,
+        "The requirement follows the form of NVIDIA_REQUIRE_CUDA, for example cuda>=12.4.",
+        "Correct the annotation or the variable.",
+    ),
+    "GPU-P101": Code(
+        "a file cannot be read as a policy", "", False, "The last good set stays.", "See the place."
+    ),
+    "GPU-P102": Code(
+        "a field that does not exist",
+        "",
+        False,
+        "A misspelt key would switch a rule off without a word, so it is an error.",
+        "Write the field that the message suggests.",
+    ),
+    "GPU-P103": Code(
+        "a value that cannot be", "", False, "The last good set stays.", "Write what the message says."
+    ),
+    "GPU-P104": Code(
+        "two policies contradict each other",
+        "",
+        False,
+        "Both may speak about one pod, and they add different values to the same field.",
+        "Make their matches disjoint, or the values equal.",
+    ),
+    "GPU-P105": Code(
+        "two policies of one name", "", False, "It is not clear which one holds.", "Rename one."
+    ),
+    "GPU-P106": Code(
+        "a match condition does not compile",
+        "",
+        False,
+        "Match conditions are CEL over object, oldObject, request and namespaceObject, and give true or false.",
+        "Correct the expression at the place shown.",
+    ),
+    "GPU-P201": Code(
+        "a match condition failed on this object",
+        "match",
+        False,
+        "The expression met a field that the object does not have.",
+        "Guard optional fields with has(); failurePolicy says what happens meanwhile.",
+    ),
+}

@@ -1,0 +1,135 @@
+"""What one review came to."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Any
+
+import msgspec
+
+from webhook.model.findings import Exempted, Finding
+from webhook.model.modes import Evidence, Mode
+from webhook.model.offers import Offer
+from webhook.model.paths import Path, pointer
+
+Operation = dict[str, Any]
+"""One JSON Patch operation (RFC 6902), `add` or `replace`."""
+
+
+class Why(StrEnum):
+    """Why a request for GPUs stays as it is. The value is the sentence people read."""
+
+    NOT_ASKED = "no policy right-sizes this pod"
+    NO_GPU = "it asks for no whole GPU"
+    OPTED_OUT = "the pod opts out with rightslice.dev/keep"
+    NO_EVIDENCE = "nothing says how much GPU memory it needs"
+    SEVERAL_GPUS = "MIG instances and shares have no peer-to-peer access, so several GPUs stay whole"
+    MIXED = "it asks for GPUs of several kinds"
+    DAEMON_SET = "pods of a DaemonSet are never rewritten"
+    MIRROR = "a static pod is never rewritten"
+    BOUND = "the pod already has a node"
+    CLAIMS = "the pod uses resource claims"
+    QUEUED = "a queueing system budgets this pod by its template"
+    UNSURE_AMOUNT = "its GPU amount is not a plain whole number"
+    INJECTED = "a LimitRange put these GPUs in, the pod did not ask for them"
+    NO_OFFER = "no slice or share in this cluster covers the need"
+    SMALL_SAVING = "the least offer that covers the need saves too little"
+    FULL = "no slice or share that covers the need is free now"
+    NOT_CURRENT = "what is free in the cluster is not known well enough"
+    LIMIT_RANGE = "a LimitRange would refuse the smaller request"
+    QUOTA = "a quota covers the GPUs asked for, but not the smaller request as strictly"
+    LIMITS = "a policy's limits would refuse the smaller request"
+    UNREACHABLE = "no node with such a slice or share would take this pod"
+
+
+class Keep(msgspec.Struct, frozen=True, gc=False):
+    """The request for GPUs stays, and why; `detail` adds names and figures."""
+
+    why: Why
+    detail: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.why}: {self.detail}" if self.detail else str(self.why)
+
+
+class Need(msgspec.Struct, frozen=True, gc=False):
+    """What one container needs of a GPU, and on what evidence.
+
+    Attributes:
+        memory_mib: MiB of GPU memory for each GPU asked for.
+        compute_milli: Thousandths of one card's compute, or None where nothing is known.
+        evidence: Where `memory_mib` comes from.
+        words: The same for people, for example "8Gi declared".
+    """
+
+    memory_mib: int
+    compute_milli: int | None
+    evidence: Evidence
+    words: str
+
+
+class Fit(msgspec.Struct, frozen=True, gc=False):
+    """The offers chosen for every GPU container of a pod.
+
+    Attributes:
+        resource: The resource name to ask for instead.
+        offers: All offers of that name that cover the need; the pod may land on any of them.
+        need: The largest need among the containers.
+        policy: The policy that asked for it.
+    """
+
+    resource: str
+    offers: tuple[Offer, ...]
+    need: Need
+    policy: str
+
+    @property
+    def gpu_milli(self) -> int:
+        """Thousandths of a whole GPU that one unit takes, on the dearest of the offers."""
+        return max(offer.gpu_milli for offer in self.offers)
+
+
+class Decision(msgspec.Struct, frozen=True, gc=False):
+    """Everything one review came to.
+
+    Attributes:
+        findings: What was found, settled by mode, exempted ones taken out, in the order of the steps.
+        exempted: Findings that an exemption took back.
+        patch: JSON Patch operations from the object to its shape; empty where nothing changes.
+        outcome: The fit that was carried out (or would be, on trial), or why the request stays.
+        applied: True if `outcome` is a `Fit` and the patch carries it out.
+        gpu_milli_before: Thousandths of a GPU that the object asks for (one replica of a template).
+        gpu_milli_after: The same for the shape.
+        policies: Names of the policies that spoke.
+        touches_gpus: False if neither a request nor a finding has to do with GPUs.
+    """
+
+    findings: tuple[Finding, ...] = ()
+    exempted: tuple[Exempted, ...] = ()
+    patch: tuple[Operation, ...] = ()
+    outcome: Fit | Keep = Keep(Why.NOT_ASKED)
+    applied: bool = False
+    gpu_milli_before: int = 0
+    gpu_milli_after: int = 0
+    policies: tuple[str, ...] = ()
+    touches_gpus: bool = False
+
+    @property
+    def denials(self) -> tuple[Finding, ...]:
+        """Every reason to say no."""
+        return tuple(found for found in self.findings if found.mode is Mode.ENFORCE)
+
+    @property
+    def warnings(self) -> tuple[Finding, ...]:
+        """What the user is told, and is not held to."""
+        return tuple(found for found in self.findings if found.mode is Mode.WARN)
+
+
+def add(path: Path, value: object) -> Operation:
+    """An operation that adds a member, or replaces one that is there."""
+    return {"op": "add", "path": pointer(path), "value": value}
+
+
+def replace(path: Path, value: object) -> Operation:
+    """An operation that replaces a member that is there for sure."""
+    return {"op": "replace", "path": pointer(path), "value": value}

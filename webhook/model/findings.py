@@ -1,0 +1,41 @@
+"""What the engine has to say about one object: findings, each a value with code, place and fix."""
+
+from __future__ import annotations
+
+import msgspec
+
+from webhook.model.modes import Mode
+from webhook.model.paths import Path, dotted
+
+
+class Finding(msgspec.Struct, frozen=True, gc=False):
+    """One thing found, settled by the mode of the policy section that speaks.
+
+    Attributes:
+        code: A stable code of `webhook.model.codes`, for example "GPU-S101".
+        mode: ENFORCE denies, WARN is a Warning, AUDIT is noted only.
+        path: The field it is about, from the root of the object judged.
+        message: What must hold and what was found, one sentence without the path.
+        fix: What to write instead, one sentence; empty where nothing has to be done.
+        policy: Name of the policy that speaks.
+    """
+
+    code: str
+    mode: Mode
+    path: Path
+    message: str
+    fix: str = ""
+    policy: str = ""
+
+    def __str__(self) -> str:
+        place = f"{dotted(self.path)}: " if self.path else ""
+        fix = f" {self.fix}" if self.fix else ""
+        return f"[{self.code}] {place}{self.message}.{fix}"
+
+
+class Exempted(msgspec.Struct, frozen=True, gc=False):
+    """A finding that an exemption took back, and until when (RFC 3339)."""
+
+    finding: Finding
+    exemption: str
+    expires: str

@@ -1,0 +1,50 @@
+"""Offers: the forms of GPU that nodes advertise."""
+
+from __future__ import annotations
+
+import msgspec
+
+from webhook.model.modes import Form, Isolation
+from webhook.model.objects import Taint
+
+
+class Offer(msgspec.Struct, frozen=True, gc=False):
+    """One form of GPU: every node that advertises the same thing under the same taints.
+
+    Attributes:
+        resource: Resource name, for example "nvidia.com/mig-1g.10gb".
+        form: Whole card, MIG instance, MPS share or time-sliced share.
+        product: GFD's `nvidia.com/gpu.product` label as it stands on the nodes (suffixes kept), or ""
+            where nodes carry none.
+        profile: MIG profile name ("1g.10gb", "1g.10gb+me"), or "".
+        memory_mib: GPU memory of one unit in MiB, the lowest that is safe to plan with; None if unknown.
+        compute_milli: Thousandths of the card's compute that one unit gets.
+        gpu_milli: Thousandths of a whole card that one unit takes away from others: the larger of its
+            compute and memory shares, rounded up. A whole card is 1000.
+        isolation: What keeps neighbours apart.
+        replicas: Shares made of each card or instance; 1 where nothing is shared.
+        selector: Labels that reach these nodes and none of another shape, as (key, value) pairs.
+        taints: The NoSchedule and NoExecute taints that all these nodes carry.
+        nodes: Bit mask over the fleet's nodes: bit i is node i.
+        capacity: Units that all nodes advertise together (`status.allocatable`).
+        compute_capability: (major, minor), or None.
+        driver: Driver version as numbers, for example (580, 95, 5); () if unknown. The oldest node's.
+        cuda: Highest CUDA version the driver supports, (major, minor); () if unknown. The oldest node's.
+    """
+
+    resource: str
+    form: Form
+    product: str
+    profile: str
+    memory_mib: int | None
+    compute_milli: int
+    gpu_milli: int
+    isolation: Isolation
+    replicas: int
+    selector: tuple[tuple[str, str], ...]
+    taints: tuple[Taint, ...]
+    nodes: int
+    capacity: int
+    compute_capability: tuple[int, int] | None = None
+    driver: tuple[int, ...] = ()
+    cuda: tuple[int, ...] = ()

@@ -1,0 +1,36 @@
+"""Paths to fields, as values: what a finding points at and what a patch writes to."""
+
+from __future__ import annotations
+
+import re
+
+Path = tuple[str | int, ...]
+"""Keys and indices from the root of an object, for example ("spec", "containers", 0, "image")."""
+
+_PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
+
+
+def dotted(path: Path) -> str:
+    """Write a path as people read it.
+
+    >>> dotted(("spec", "containers", 0, "resources", "limits", "nvidia.com/gpu"))
+    "spec.containers[0].resources.limits['nvidia.com/gpu']"
+    """
+    text = ""
+    for step in path:
+        if isinstance(step, int):
+            text += f"[{step}]"
+        elif _PLAIN.match(step):
+            text += f".{step}" if text else step
+        else:
+            text += f"['{step}']"
+    return text
+
+
+def pointer(path: Path) -> str:
+    """Write a path as a JSON pointer (RFC 6901).
+
+    >>> pointer(("metadata", "annotations", "a/b~c"))
+    '/metadata/annotations/a~1b~0c'
+    """
+    return "".join("/" + str(step).replace("~", "~0").replace("/", "~1") for step in path)

@@ -1,0 +1,275 @@
+"""A Pod as we read it: the fields that decide about GPUs, and no other.
+
+Amounts stay as they were written (text, or a number in YAML): `quantity` reads them where they are used.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+from msgspec import field
+
+from webhook.errors import ReviewError, shorten
+from webhook.model.read import Read
+
+Amount = str | int | float
+"""A quantity as written: canonical text from an API server, text or a number from a file."""
+
+
+class OwnerReference(Read, frozen=True):
+    """Who made the object. Written by its creator: never a reason to trust it."""
+
+    kind: str = ""
+    name: str = ""
+    controller: bool = False
+    api_version: str = ""
+
+
+class Metadata(Read, frozen=True):
+    """Object metadata."""
+
+    name: str = ""
+    generate_name: str = ""
+    namespace: str = ""
+    uid: str = ""
+    labels: dict[str, str] = {}
+    annotations: dict[str, str] = {}
+    owner_references: tuple[OwnerReference, ...] = ()
+
+
+class Resources(Read, frozen=True):
+    """What a container (or, in Kubernetes 1.34 and later, a pod) asks for."""
+
+    limits: dict[str, Amount] = {}
+    requests: dict[str, Amount] = {}
+    claims: tuple[Any, ...] = ()
+
+
+class EnvVar(Read, frozen=True):
+    """One environment variable."""
+
+    name: str = ""
+    value: str = ""
+    value_from: dict[str, Any] | None = None
+
+
+class EnvFrom(Read, frozen=True):
+    """A source of variables that admission cannot read."""
+
+    prefix: str = ""
+    config_map_ref: dict[str, Any] | None = None
+    secret_ref: dict[str, Any] | None = None
+
+
+class Capabilities(Read, frozen=True):
+    """Linux capabilities."""
+
+    add: tuple[str, ...] = ()
+    drop: tuple[str, ...] = ()
+
+
+class SecurityContext(Read, frozen=True):
+    """What a container may do on its host."""
+
+    privileged: bool = False
+    allow_privilege_escalation: bool | None = None
+    capabilities: Capabilities = Capabilities()
+
+
+class VolumeMount(Read, frozen=True):
+    """Where a volume appears in a container."""
+
+    name: str = ""
+    mount_path: str = ""
+    sub_path: str = ""
+
+
+class Container(Read, frozen=True):
+    """A container of any kind: main, init, sidecar (init with restartPolicy Always), ephemeral."""
+
+    name: str = ""
+    image: str = ""
+    resources: Resources = Resources()
+    env: tuple[EnvVar, ...] = ()
+    env_from: tuple[EnvFrom, ...] = ()
+    security_context: SecurityContext | None = None
+    volume_mounts: tuple[VolumeMount, ...] = ()
+    restart_policy: str = ""
+    command: tuple[str, ...] = ()
+    args: tuple[str, ...] = ()
+
+
+class HostPath(Read, frozen=True):
+    """A path of the host."""
+
+    path: str = ""
+
+
+class Volume(Read, frozen=True):
+    """A volume; only host paths matter here."""
+
+    name: str = ""
+    host_path: HostPath | None = None
+
+
+class Toleration(Read, frozen=True):
+    """A toleration as the scheduler reads it."""
+
+    key: str = ""
+    operator: str = ""
+    value: str = ""
+    effect: str = ""
+    toleration_seconds: int | None = None
+
+
+class Requirement(Read, frozen=True):
+    """One expression of a node selector term."""
+
+    key: str = ""
+    operator: str = ""
+    values: tuple[str, ...] = ()
+
+
+class NodeSelectorTerm(Read, frozen=True):
+    """Expressions that must all hold. A term without any matches no node."""
+
+    match_expressions: tuple[Requirement, ...] = ()
+    match_fields: tuple[Requirement, ...] = ()
+
+
+class NodeSelector(Read, frozen=True):
+    """Terms of which one must hold."""
+
+    node_selector_terms: tuple[NodeSelectorTerm, ...] = ()
+
+
+class PreferredTerm(Read, frozen=True):
+    """A wish, with a weight of 1 to 100."""
+
+    weight: int = 0
+    preference: NodeSelectorTerm = NodeSelectorTerm()
+
+
+class NodeAffinity(Read, frozen=True):
+    """Which nodes a pod must or would like to run on."""
+
+    required: NodeSelector | None = field(default=None, name="requiredDuringSchedulingIgnoredDuringExecution")
+    preferred: tuple[PreferredTerm, ...] = field(
+        default=(), name="preferredDuringSchedulingIgnoredDuringExecution"
+    )
+
+
+class PodAffinity(Read, frozen=True):
+    """Affinity between pods; its terms stay as they came."""
+
+    required: tuple[Any, ...] = field(default=(), name="requiredDuringSchedulingIgnoredDuringExecution")
+    preferred: tuple[Any, ...] = field(default=(), name="preferredDuringSchedulingIgnoredDuringExecution")
+
+
+class Affinity(Read, frozen=True):
+    """All affinity of a pod."""
+
+    node_affinity: NodeAffinity | None = None
+    pod_affinity: PodAffinity | None = None
+    pod_anti_affinity: PodAffinity | None = None
+
+
+class LabelSelector(Read, frozen=True):
+    """A label selector as Kubernetes writes it."""
+
+    match_labels: dict[str, str] = {}
+    match_expressions: tuple[Requirement, ...] = ()
+
+
+class SpreadConstraint(Read, frozen=True):
+    """A topology spread constraint."""
+
+    topology_key: str = ""
+    when_unsatisfiable: str = ""
+
+
+class PodSpec(Read, frozen=True):
+    """A pod's specification."""
+
+    containers: tuple[Container, ...] = ()
+    init_containers: tuple[Container, ...] = ()
+    ephemeral_containers: tuple[Container, ...] = ()
+    volumes: tuple[Volume, ...] = ()
+    node_selector: dict[str, str] = {}
+    affinity: Affinity | None = None
+    tolerations: tuple[Toleration, ...] = ()
+    runtime_class_name: str = ""
+    host_network: bool = False
+    host_pid: bool = field(default=False, name="hostPID")
+    host_ipc: bool = field(default=False, name="hostIPC")
+    host_users: bool | None = None
+    share_process_namespace: bool = False
+    node_name: str = ""
+    scheduler_name: str = ""
+    scheduling_gates: tuple[Any, ...] = ()
+    resource_claims: tuple[Any, ...] = ()
+    topology_spread_constraints: tuple[SpreadConstraint, ...] = ()
+    resources: Resources | None = None
+    overhead: dict[str, Amount] = {}
+    priority_class_name: str = ""
+    active_deadline_seconds: int | None = None
+    service_account_name: str = ""
+
+
+class PodStatus(Read, frozen=True):
+    """The part of a pod's status that says whether it still holds its GPUs."""
+
+    phase: str = ""
+
+
+class Pod(Read, frozen=True):
+    """A pod, or a workload's pod template read as one."""
+
+    metadata: Metadata = Metadata()
+    spec: PodSpec = PodSpec()
+    status: PodStatus = PodStatus()
+
+
+_decoder = msgspec.json.Decoder(Pod)
+
+
+def decode_pod(raw: bytes | msgspec.Raw) -> Pod:
+    """Read a Pod from JSON.
+
+    Raises:
+        ReviewError: the JSON is not a Pod; the message names the field.
+    """
+    try:
+        return _decoder.decode(raw)
+    except msgspec.ValidationError:
+        return pod_of(msgspec.json.decode(raw))
+    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
+        raise ReviewError(f"object: is not JSON: {shorten(str(error), 120)}") from error
+
+
+def pod_of(data: object) -> Pod:
+    """Read a Pod from plain data, nulls taken as absent.
+
+    Raises:
+        ReviewError: the data is not a Pod; the message names the field.
+    """
+    try:
+        return msgspec.convert(without_nulls(data), Pod)
+    except (msgspec.ValidationError, RecursionError) as error:
+        raise ReviewError(f"object: is not a Pod: {shorten(str(error), 200)}") from error
+
+
+def without_nulls(data: object) -> object:
+    """Take out what is null: Kubernetes reads it as absent."""
+    if isinstance(data, dict):
+        return {key: without_nulls(value) for key, value in data.items() if value is not None}
+    if isinstance(data, list):
+        return [without_nulls(value) for value in data if value is not None]
+    return data
+
+
+def name_of(pod: Pod) -> str:
+    """A name to call the pod by, also before the API server has made one."""
+    metadata = pod.metadata
+    return metadata.name or (f"{metadata.generate_name}*" if metadata.generate_name else "(no name)")

@@ -1,0 +1,59 @@
+"""The grammar of GPU resource names."""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+
+import msgspec
+
+WHOLE_GPU = "nvidia.com/gpu"
+MIG_PREFIX = "nvidia.com/mig-"
+SHARED_SUFFIX = ".shared"
+ACCOUNTING = "rightslice.dev/gpu-milli"
+"""The accounting resource: 1000 is one whole GPU."""
+
+DEVICE_CLASS_PREFIX = "deviceclass.resource.kubernetes.io/"
+FOREIGN_PREFIXES = ("amd.com/", "gpu.intel.com/", "habana.ai/", "aws.amazon.com/neuron", "google.com/tpu")
+"""Accelerators of other vendors: left alone."""
+
+_PROFILE = re.compile(r"(\d+)g\.(\d+)gb(?:\.(me\.all|me|gfx)|(-me))?\Z", re.ASCII)
+
+
+class GpuResource(msgspec.Struct, frozen=True, gc=False):
+    """What a resource name says, before any node is asked.
+
+    Attributes:
+        name: The resource name.
+        mig: True for a MIG profile.
+        shared: True for a renamed share (".shared").
+        profile: Profile name as NVIDIA writes it ("1g.10gb+me"), "" if not MIG.
+        slices: Compute slices of the profile, 0 if not MIG.
+    """
+
+    name: str
+    mig: bool
+    shared: bool
+    profile: str = ""
+    slices: int = 0
+
+
+@lru_cache(maxsize=4096)
+def gpu_resource(name: str) -> GpuResource | None:
+    """Read a resource name; None for everything that is not a GPU of NVIDIA's device plugin.
+
+    >>> gpu_resource("nvidia.com/mig-1g.10gb.me")
+    GpuResource(name='nvidia.com/mig-1g.10gb.me', mig=True, shared=False, profile='1g.10gb+me', slices=1)
+    """
+    if not name.startswith("nvidia.com/"):
+        return None
+    base = name.removesuffix(SHARED_SUFFIX)
+    shared = base != name
+    if base == WHOLE_GPU:
+        return GpuResource(name=name, mig=False, shared=shared)
+    match = _PROFILE.match(base.removeprefix(MIG_PREFIX)) if base.startswith(MIG_PREFIX) else None
+    if match is None:
+        return None
+    slices, gigabytes, plus, minus = match.groups()
+    profile = f"{slices}g.{gigabytes}gb" + (f"+{plus}" if plus else minus or "")
+    return GpuResource(name=name, mig=True, shared=shared, profile=profile, slices=int(slices))

@@ -1,0 +1,238 @@
+"""PolicySet: policies compiled for the admission path. Plain frozen values; nothing is parsed any more.
+
+The written form is `written`; `compiling` turns one into the other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from datetime import datetime
+from enum import StrEnum
+from typing import Any
+
+import msgspec
+
+from webhook.errors import Place
+from webhook.model.modes import Evidence, Form, Isolation, Mode
+from webhook.model.pods import Requirement, Toleration
+
+
+class RightSizing(msgspec.Struct, frozen=True):
+    """How GPU requests shrink.
+
+    Attributes:
+        isolation: The least a pod may be given.
+        forms: Forms that may be given, the preferred first.
+        evidence: Evidence that is believed, the preferred first.
+        default_memory_mib: Need of a pod without other evidence, MiB; None: no such default.
+        default_compute_milli: The same for compute, thousandths of a card.
+        margin_percent: Added to observed use (never to what a pod declares).
+        min_saving_percent: Least share of the request that must be saved.
+        wait_when_full: False: a slice is given only where one is free now.
+    """
+
+    mode: Mode
+    isolation: Isolation
+    forms: tuple[Form, ...]
+    evidence: tuple[Evidence, ...]
+    default_memory_mib: int | None
+    default_compute_milli: int | None
+    margin_percent: int
+    min_saving_percent: int
+    wait_when_full: bool
+
+
+class AmountRule(msgspec.Struct, frozen=True):
+    """A ceiling, floor, choice or default for one resource. Amounts in nano-units (`model.quantity`).
+
+    Attributes:
+        resource: Resource name, or a glob over names ("nvidia.com/mig-*").
+        matches: True for the names that the rule speaks about.
+    """
+
+    resource: str
+    matches: Callable[[str], bool]
+    allowed: tuple[int, ...] = ()
+    min: int | None = None
+    max: int | None = None
+    default: int | None = None
+
+
+class Limits(msgspec.Struct, frozen=True):
+    """What a pod may ask for."""
+
+    mode: Mode
+    per_pod: tuple[AmountRule, ...]
+    per_container: tuple[AmountRule, ...]
+    per_gpu: tuple[AmountRule, ...]
+    limit_ranges: bool
+    resource_quotas: bool
+    accounting: bool
+
+
+class Spread(StrEnum):
+    """How the pods of one workload are kept on different hosts."""
+
+    OFF = "off"
+    PREFERRED = "preferred"
+    REQUIRED = "required"
+
+
+class Injection(msgspec.Struct, frozen=True):
+    """What is added to a pod that asks for GPUs."""
+
+    mode: Mode
+    tolerations_auto: bool
+    tolerations: tuple[Toleration, ...]
+    node_affinity_auto: bool
+    node_affinity: tuple[Requirement, ...]
+    runtime_class_name: str
+    spread: Spread
+    labels: tuple[tuple[str, str], ...]
+
+
+class NVLink(StrEnum):
+    """How much NVLink locality matters."""
+
+    IGNORED = "ignored"
+    PREFERRED = "preferred"
+    REQUIRED = "required"
+
+
+class Topology(msgspec.Struct, frozen=True):
+    """Where GPUs of one pod, and pods of one workload, should be.
+
+    Attributes:
+        multi_node_domain: Node label that names an NVLink domain of several nodes, or "".
+    """
+
+    mode: Mode
+    nvlink: NVLink
+    when_gpus_at_least: int
+    multi_node_domain: str
+
+
+class Cuda(msgspec.Struct, frozen=True):
+    """Whether an image's CUDA need is held against the drivers of the nodes."""
+
+    mode: Mode
+    driver: bool
+
+
+class Security(msgspec.Struct, frozen=True):
+    """Which ways round GPU accounting are refused.
+
+    Attributes:
+        deny: Names of the bypasses (`written.Bypass`).
+        allowed_runtime_classes: GPU runtime classes that a pod without a GPU request may name.
+        allowed_capabilities: Values of NVIDIA_DRIVER_CAPABILITIES beyond compute and utility that are fine.
+    """
+
+    mode: Mode
+    deny: frozenset[str]
+    allowed_runtime_classes: frozenset[str]
+    allowed_capabilities: frozenset[str]
+
+
+class Scope(msgspec.Struct, frozen=True):
+    """What an exemption holds for. All that is given must match.
+
+    Attributes:
+        namespace: True for the namespaces it holds in.
+        service_accounts: Names; empty: any.
+        labels: True for the pod labels it holds for.
+    """
+
+    namespace: Callable[[str], bool]
+    service_accounts: frozenset[str]
+    labels: Callable[[Mapping[str, str]], bool]
+
+
+class Exemption(msgspec.Struct, frozen=True):
+    """Codes taken back, for whom, why, and until when."""
+
+    name: str
+    policy: str
+    codes: frozenset[str]
+    scope: Scope
+    reason: str
+    expires: datetime
+
+
+class Condition(msgspec.Struct, frozen=True):
+    """A CEL match condition. `holds` raises `ConditionError` where the expression fails at run time."""
+
+    name: str
+    holds: Callable[[Mapping[str, Any]], bool]
+
+
+class ConditionError(Exception):
+    """A CEL expression failed on this object; the message is the engine's, shortened."""
+
+
+class Match(msgspec.Struct, frozen=True):
+    """Which objects a policy speaks about. Everything given must hold.
+
+    Attributes:
+        operations: For example {"CREATE", "UPDATE"}.
+        resource: True for a resource name the policy is about; None: every object, GPUs asked for or not.
+        namespace: True for (namespace name, namespace labels) that the policy is about.
+        labels: True for object labels that the policy is about; None: any.
+        conditions: CEL conditions, all of which must hold.
+        fail: True: a condition that fails at run time is a denial (`failurePolicy: Fail`); False: the
+            policy does not speak, with a warning.
+    """
+
+    operations: frozenset[str]
+    resource: Callable[[str], bool] | None
+    namespace: Callable[[str, Mapping[str, str]], bool]
+    labels: Callable[[Mapping[str, str]], bool] | None
+    conditions: tuple[Condition, ...]
+    fail: bool
+
+
+class Policy(msgspec.Struct, frozen=True):
+    """One compiled GPUPolicy. A section that is None was not written.
+
+    Attributes:
+        place: Where the policy stands.
+        places: Where each section stands, by its key ("limits", "security.deny" …), for messages.
+        digest: First 12 hex digits of the SHA-256 of what was written.
+    """
+
+    name: str
+    place: Place
+    digest: str
+    mode: Mode
+    match: Match
+    right_sizing: RightSizing | None = None
+    limits: Limits | None = None
+    injection: Injection | None = None
+    topology: Topology | None = None
+    cuda: Cuda | None = None
+    security: Security | None = None
+    places: Mapping[str, Place] = {}
+
+
+TemplatePath = tuple[str, ...]
+"""Keys from an object's root to a pod template; "*" stands for every member of a list or map."""
+
+
+class PolicySet:
+    """Every policy and exemption, immutable once made.
+
+    Attributes:
+        policies: In the order of their names.
+        exemptions: Those of policies and those of GPUPolicyException objects.
+        templates: Where the pod templates of a workload kind stand, by (API group, kind).
+        digest: First 12 hex digits of the SHA-256 over all policies and exemptions.
+    """
+
+    policies: tuple[Policy, ...]
+    exemptions: tuple[Exemption, ...]
+    templates: Mapping[tuple[str, str], tuple[TemplatePath, ...]]
+    digest: str
+
+    def for_namespace(self, name: str, labels: Mapping[str, str]) -> tuple[Policy, ...]:
+        """The policies whose namespace globs and selectors let this namespace in. Remembered, bounded."""
+        raise NotImplementedError
