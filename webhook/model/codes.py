@@ -303,8 +303,7 @@ CODES: dict[str, Code] = {
         "the driver is older than the image's toolkit",
         "cuda",
         False,
-        "Minor-version compatibility carries most programs; kernels compiled at run time (PTX) and newer "
-        "calls fail.",
+        "Minor-version compatibility carries most programs; kernels compiled at run time (PTX) and newer calls fail.",
         "Test it, or use an image whose CUDA the driver knows.",
     ),
     "GPU-C103": Code(
@@ -321,9 +320,7 @@ CODES: dict[str, Code] = {
         "The requirement follows the form of NVIDIA_REQUIRE_CUDA, for example cuda>=12.4.",
         "Correct the annotation or the variable.",
     ),
-    "GPU-P101": Code(
-        "a file cannot be read as a policy", "", False, "The last good set stays.", "See the place."
-    ),
+    "GPU-P101": Code("a file cannot be read as a policy", "", False, "The last good set stays.", "See the place."),
     "GPU-P102": Code(
         "a field that does not exist",
         "",
@@ -331,9 +328,7 @@ CODES: dict[str, Code] = {
         "A misspelt key would switch a rule off without a word, so it is an error.",
         "Write the field that the message suggests.",
     ),
-    "GPU-P103": Code(
-        "a value that cannot be", "", False, "The last good set stays.", "Write what the message says."
-    ),
+    "GPU-P103": Code("a value that cannot be", "", False, "The last good set stays.", "Write what the message says."),
     "GPU-P104": Code(
         "two policies contradict each other",
         "",
@@ -341,9 +336,7 @@ CODES: dict[str, Code] = {
         "Both may speak about one pod, and they add different values to the same field.",
         "Make their matches disjoint, or the values equal.",
     ),
-    "GPU-P105": Code(
-        "two policies of one name", "", False, "It is not clear which one holds.", "Rename one."
-    ),
+    "GPU-P105": Code("two policies of one name", "", False, "It is not clear which one holds.", "Rename one."),
     "GPU-P106": Code(
         "a match condition does not compile",
         "",

@@ -155,9 +155,7 @@ class NodeAffinity(Read, frozen=True):
     """Which nodes a pod must or would like to run on."""
 
     required: NodeSelector | None = field(default=None, name="requiredDuringSchedulingIgnoredDuringExecution")
-    preferred: tuple[PreferredTerm, ...] = field(
-        default=(), name="preferredDuringSchedulingIgnoredDuringExecution"
-    )
+    preferred: tuple[PreferredTerm, ...] = field(default=(), name="preferredDuringSchedulingIgnoredDuringExecution")
 
 
 class PodAffinity(Read, frozen=True):
