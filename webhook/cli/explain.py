@@ -66,8 +66,8 @@ def page_of(code: str | None) -> list[str]:
     """The page of a code; the list of all where none is named. Stops the program where there is no such code."""
     if code is None:
         return code_list()
-    if code.upper() in CODES:
-        return code_page(code.upper())
-    meant = nearest(code)
-    hint = f"Did you mean {meant}?" if meant else "rightslice explain lists them."
-    stop(f"{shown(code)!r} is not a finding code. {hint} A file is explained with -f FILE.")
+    if code.upper() not in CODES:
+        meant = nearest(code)
+        hint = f"Did you mean {meant}?" if meant else "rightslice explain lists them."
+        stop(f"{shown(code)!r} is not a finding code. {hint} A file is explained with -f FILE.")
+    return code_page(code.upper())
