@@ -118,7 +118,8 @@ def ask(
 def shaped(pod: PodMaker | Json, decision: Decision) -> Json:
     """The object after the patch, applied by the jsonpatch library."""
     data = pod if isinstance(pod, dict) else pod.build()
-    after: Json = jsonpatch.apply_patch(data, list(decision.patch))
+    operations: Any = list(decision.patch)
+    after: Json = jsonpatch.apply_patch(data, operations)
     return after
 
 
