@@ -1,0 +1,80 @@
+"""The command line: `rightslice`, and `kubectl rightslice`.
+
+One file a command. Only the command that is called is imported, so that a short answer comes at once.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import typer
+
+COMMANDS = {
+    "demo": "webhook.cli.demo:demo",
+    "check": "webhook.cli.check:check",
+    "test": "webhook.cli.test:test",
+    "explain": "webhook.cli.explain:explain",
+    "audit": "webhook.cli.audit:audit",
+    "policy": "webhook.cli.policy:policy",
+    "serve": "webhook.cli.serving:serve",
+    "completion": "webhook.cli.completion:completion",
+    "version": "webhook.cli.version:version",
+}
+"""Commands in the order of the help page, and where they are: a function, or a group of commands."""
+
+ABOUT = "Judge, right-size and place GPU pods on their way into Kubernetes."
+
+
+def run() -> None:
+    """Run the command that was called, and end with its exit code."""
+    for stream in (sys.stdout, sys.stderr):
+        stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]  # a TextIOWrapper at start
+    try:
+        app_for(sys.argv[1:])(prog_name=called_as(sys.argv[0]))
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(0)
+
+
+def called_as(program: str) -> str:
+    """The name for help pages: as kubectl's plug-in, or by ourselves."""
+    return "kubectl rightslice" if Path(program).name.startswith("kubectl-") else "rightslice"
+
+
+def app_for(arguments: list[str]) -> typer.Typer:
+    """The app with the command that is called, or with every command where none is."""
+    wanted = next((each for each in arguments if not each.startswith("-")), "")
+    return build([wanted] if wanted in COMMANDS else list(COMMANDS))
+
+
+def build(names: list[str]) -> typer.Typer:
+    """The app with these commands."""
+    app = typer.Typer(
+        help=ABOUT,
+        add_completion=False,
+        no_args_is_help=True,
+        rich_markup_mode=None,
+        pretty_exceptions_enable=False,
+        context_settings={"help_option_names": ["-h", "--help"]},
+    )
+    app.callback()(_root)
+    for name in names:
+        found = _load(COMMANDS[name])
+        if isinstance(found, typer.Typer):
+            app.add_typer(found, name=name)
+        else:
+            app.command(name)(found)
+    return app
+
+
+def _root() -> None:
+    pass
+
+
+def _load(target: str) -> Any:
+    module, _, name = target.partition(":")
+    return getattr(import_module(module), name)
