@@ -8,9 +8,10 @@ from textwrap import indent
 from typing import Any
 
 import jsonpatch
+from webhook.cache.snapshot import snapshot_of
+from webhook.policy.loading import load
 
 from tests.make import Json, PodMaker, make_namespace, make_node
-from webhook.cache.snapshot import snapshot_of
 from webhook.engine.decide import decide
 from webhook.errors import Place
 from webhook.model.cluster import ClusterView
@@ -19,7 +20,6 @@ from webhook.model.pods import pod_of
 from webhook.model.requests import Request
 from webhook.model.usage import UsageView
 from webhook.policy.compiled import PolicySet
-from webhook.policy.loading import load
 
 NOW = datetime(2026, 6, 1, tzinfo=UTC)
 NO_USAGE = UsageView()
@@ -118,7 +118,8 @@ def ask(
 def shaped(pod: PodMaker | Json, decision: Decision) -> Json:
     """The object after the patch, applied by the jsonpatch library."""
     data = pod if isinstance(pod, dict) else pod.build()
-    after: Json = jsonpatch.apply_patch(data, list(decision.patch))
+    operations: Any = list(decision.patch)
+    after: Json = jsonpatch.apply_patch(data, operations)
     return after
 
 

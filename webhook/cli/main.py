@@ -1,6 +1,7 @@
 """The command line: `rightslice`, and `kubectl rightslice`.
 
-One file a command. Only the command that is called is imported, so that a short answer comes at once.
+One file a command. Only the command that is called is imported, and typer itself (which brings pydantic) only
+where there are flags to read, so that a short answer comes at once.
 """
 
 from __future__ import annotations
@@ -9,9 +10,12 @@ import os
 import sys
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import typer
+from webhook.cli.version import version
+
+if TYPE_CHECKING:
+    import typer
 
 COMMANDS = {
     "demo": "webhook.cli.demo:demo",
@@ -26,6 +30,10 @@ COMMANDS = {
 }
 """Commands in the order of the help page, and where they are: a function, or a group of commands."""
 
+PROGRAM = "rightslice"
+COMPLETE = "_RIGHTSLICE_COMPLETE"
+"""The variable in which a shell asks what could come next; typer reads it."""
+
 ABOUT = "Judge, right-size and place GPU pods on their way into Kubernetes."
 
 
@@ -33,16 +41,16 @@ def run() -> None:
     """Run the command that was called, and end with its exit code."""
     for stream in (sys.stdout, sys.stderr):
         stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]  # a TextIOWrapper at start
-    try:
-        app_for(sys.argv[1:])(prog_name=called_as(sys.argv[0]))
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(0)
+    completing = COMPLETE in os.environ
+    if sys.argv[1:] == ["version"] and not completing:
+        version()
+        return
+    app_for(sys.argv[1:])(prog_name=PROGRAM if completing else called_as(sys.argv[0]))
 
 
 def called_as(program: str) -> str:
     """The name for help pages: as kubectl's plug-in, or by ourselves."""
-    return "kubectl rightslice" if Path(program).name.startswith("kubectl-") else "rightslice"
+    return "kubectl rightslice" if Path(program).name.startswith("kubectl-") else PROGRAM
 
 
 def app_for(arguments: list[str]) -> typer.Typer:
@@ -53,9 +61,11 @@ def app_for(arguments: list[str]) -> typer.Typer:
 
 def build(names: list[str]) -> typer.Typer:
     """The app with these commands."""
+    import typer
+
     app = typer.Typer(
         help=ABOUT,
-        add_completion=False,
+        add_completion=COMPLETE in os.environ,
         no_args_is_help=True,
         rich_markup_mode=None,
         pretty_exceptions_enable=False,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from importlib.metadata import version as installed
 
 
@@ -12,6 +13,4 @@ def rightslice_version() -> str:
 
 def version() -> None:
     """Print the version."""
-    from webhook.cli.console import say
-
-    say([f"rightslice {rightslice_version()}"])
+    sys.stdout.write(f"rightslice {rightslice_version()}\n")

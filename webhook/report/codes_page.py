@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from difflib import get_close_matches
 
 from webhook.model.codes import CODES, Code
@@ -51,7 +51,12 @@ def code_list() -> list[str]:
 
 def nearest(code: str) -> str:
     """The code that was probably meant, or ""."""
-    found = get_close_matches(code.upper(), CODES, n=1, cutoff=0.7)
+    return closest(code.upper(), CODES)
+
+
+def closest(name: str, known: Iterable[str]) -> str:
+    """The name that was probably meant, or ""."""
+    found = get_close_matches(name, list(known), n=1, cutoff=0.7)
     return found[0] if found else ""
 
 
