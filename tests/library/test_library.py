@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from webhook.policy.loading import Loaded, load
 
 from tests.conftest import ROOT
+from webhook.policy.loading import Loaded, load
 
 POLICIES = ROOT / "policies"
 FILES = sorted(POLICIES.glob("*.yaml"))
