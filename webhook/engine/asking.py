@@ -120,30 +120,6 @@ def _checked(container: Container, path: Path, name: str) -> tuple[Remark | None
     return None, count
 
 
-def _checked(container: Container, path: Path, name: str) -> tuple[Remark | None, int]:
-    """What is wrong with an amount, if anything, and how many units it means."""
-    limits, requests = container.resources.limits, container.resources.requests
-    side = "limits" if name in limits else "requests"
-    amount = limits[name] if name in limits else requests[name]
-    count = whole(amount)
-    field = (*path, "resources", side, name)
-    if count is None or count < 0:
-        return _not_whole(field, amount), 0
-    if side == "requests":
-        return (_no_limit(field, amount) if count else None), count
-    if name in requests and requests[name] != amount and whole(requests[name]) != count:
-        return _unlike(field, amount, requests[name]), count
-    return None, count
-
-
-def totals(asks: tuple[Ask, ...]) -> dict[str, int]:
-    """Units that must be free on one node, by resource name."""
-    if len(asks) == 1:
-        return {asks[0].resource.name: asks[0].count}
-    names = dict.fromkeys(ask.resource.name for ask in asks)
-    return {name: _total([ask for ask in asks if ask.resource.name == name]) for name in names}
-
-
 def _not_whole(field: Path, amount: object) -> Remark:
     return Remark(
         "GPU-L104",
