@@ -8,10 +8,9 @@ from textwrap import indent
 from typing import Any
 
 import jsonpatch
-from webhook.cache.snapshot import snapshot_of
-from webhook.policy.loading import load
 
 from tests.make import Json, PodMaker, make_namespace, make_node
+from webhook.cache.snapshot import snapshot_of
 from webhook.engine.decide import decide
 from webhook.errors import Place
 from webhook.model.cluster import ClusterView
@@ -20,6 +19,7 @@ from webhook.model.pods import pod_of
 from webhook.model.requests import Request
 from webhook.model.usage import UsageView
 from webhook.policy.compiled import PolicySet
+from webhook.policy.loading import load
 
 NOW = datetime(2026, 6, 1, tzinfo=UTC)
 NO_USAGE = UsageView()
@@ -66,7 +66,7 @@ def mig_node(name: str = "mig", small: int = 7, large: int = 2) -> Json:
 
 def view_of(*objects: Json) -> ClusterView:
     """A view of these objects, as a snapshot file would give it."""
-    return snapshot_of((item, Place("test.yaml", 1, 1)) for item in objects).view
+    return snapshot_of((item, Place("test.yaml", 1, 1)) for item in objects)
 
 
 def policy(spec: str, name: str = "test") -> str:

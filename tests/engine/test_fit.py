@@ -264,7 +264,10 @@ def test_a_view_too_old_to_be_sure_shrinks_nothing() -> None:
 
 def test_the_record_says_what_was_asked_for_and_why_it_changed() -> None:
     notes = shaped(small(), ask(small(), SIZING, nodes=NODES))["metadata"]["annotations"]
-    assert notes["rightslice.dev/original-resources"] == '{"main":{"limits":{"nvidia.com/gpu":"1"},"requests":{"nvidia.com/gpu":"1"}}}'
+    assert (
+        notes["rightslice.dev/original-resources"]
+        == '{"main":{"limits":{"nvidia.com/gpu":"1"},"requests":{"nvidia.com/gpu":"1"}}}'
+    )
     assert '"need":"8Gi declared"' in notes["rightslice.dev/decision"]
     assert '"policies":["test-0"]' in notes["rightslice.dev/decision"]
 

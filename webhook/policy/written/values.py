@@ -75,9 +75,9 @@ def _code(text: str) -> str:
     return text
 
 
-def _time(text: str) -> datetime:
+def _time(found: Any) -> datetime:
     try:
-        moment = datetime.fromisoformat(text.upper()) if _RFC3339.match(text) else None
+        moment = datetime.fromisoformat(found.upper()) if isinstance(found, str) and _RFC3339.match(found) else None
     except ValueError:
         moment = None
     if moment is None:
@@ -124,7 +124,7 @@ LabelValue = Annotated[str, Strict(), AfterValidator(_label_value)]
 Labels = dict[LabelKey, LabelValue]
 Reason = Annotated[str, Strict(), AfterValidator(_not_blank), Field(max_length=1024)]
 FindingCode = Annotated[str, Strict(), AfterValidator(_code)]
-Time = Annotated[Any, Strict(), PlainValidator(lambda found: _time(found) if isinstance(found, str) else _time(""))]
+Time = Annotated[datetime, PlainValidator(_time)]
 Amount = Annotated[int, PlainValidator(_amount)]
 GpuMemory = Annotated[int, PlainValidator(_gpu_memory)]
 ComputeShare = Annotated[int, PlainValidator(_share)]
