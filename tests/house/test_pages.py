@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.house.checkout import ROOT, files, pages, read
+from tests.house.checkout import ROOT, files, pages, read, without_code
 from webhook.model.codes import CODES
 from webhook.report.codes_page import codes_page
 
@@ -24,11 +24,6 @@ EXPECTED = [
     "docs/policy.md",
     "docs/safety.md",
 ]
-
-
-def without_code(page: Path) -> str:
-    """A page without its fenced blocks, where brackets mean something else."""
-    return re.sub(r"^```.*?^```$", "", page.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
 
 
 def anchors(page: Path) -> set[str]:

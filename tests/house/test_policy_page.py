@@ -10,7 +10,7 @@ import pytest
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-from tests.house.checkout import read
+from tests.house.checkout import ROOT, read, without_code
 from webhook.policy.written.additions import WrittenInjection
 from webhook.policy.written.cases import GPUPolicyTest
 from webhook.policy.written.kinds import GPUPolicy, GPUPolicyException, WrittenMetadata
@@ -74,7 +74,7 @@ def written(default: object) -> str:
 
 @pytest.mark.parametrize("kind", [GPUPolicy, GPUPolicyException, GPUPolicyTest], ids=lambda kind: kind.__name__)
 def test_every_field_is_on_the_page(kind: type[BaseModel]) -> None:
-    named = set(re.findall(r"\w+", " ".join(re.findall(r"`([^`]+)`", read(PAGE)))))
+    named = set(re.findall(r"\w+", " ".join(re.findall(r"`([^`]+)`", without_code(ROOT / PAGE)))))
 
     assert set(fields_of(kind)) - FOR_MACHINES - named == set()
 
