@@ -77,7 +77,12 @@ def _spec() -> Json:
             "defaultMode": 420,
         },
     }
-    wait = {"key": "node.kubernetes.io/not-ready", "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 300}
+    wait = {
+        "key": "node.kubernetes.io/not-ready",
+        "operator": "Exists",
+        "effect": "NoExecute",
+        "tolerationSeconds": 300,
+    }
     return {
         "volumes": [token, {"name": "shm", "emptyDir": {"medium": "Memory", "sizeLimit": "16Gi"}}],
         "initContainers": [_container("fetch", "registry.example.com/tools/fetch:1.4", {"cpu": "1", "memory": "1Gi"})],
@@ -116,7 +121,11 @@ def _container(name: str, image: str, amounts: Json) -> Json:
         "resources": {"limits": amounts, "requests": amounts},
         "volumeMounts": [
             {"name": "shm", "mountPath": "/dev/shm"},
-            {"name": "kube-api-access-x7k2p", "readOnly": True, "mountPath": "/var/run/secrets/kubernetes.io/serviceaccount"},
+            {
+                "name": "kube-api-access-x7k2p",
+                "readOnly": True,
+                "mountPath": "/var/run/secrets/kubernetes.io/serviceaccount",
+            },
         ],
         "terminationMessagePath": "/dev/termination-log",
         "terminationMessagePolicy": "File",
