@@ -131,23 +131,20 @@ class Builder:
         frame.branch.keys[key] = mark
 
     def _alias(self, event: Any, mark: Mark) -> None:
+        name = shorten(event.anchor)
         if not self._aliases:
-            self._refuse(
-                mark, f"must spell values out, found the alias *{shorten(event.anchor)}. Write the value itself"
-            )
+            self._refuse(mark, f"must spell values out, found the alias *{name}. Write the value itself")
         if event.anchor not in self._anchors:
-            self._refuse(mark, f"must name an anchor above it, found *{shorten(event.anchor)}. Write the value itself")
+            self._refuse(mark, f"must name an anchor above it, found *{name}. Write the value itself")
         anchored = self._anchors[event.anchor]
         if anchored is None:
-            self._refuse(mark, f"must not stand inside itself, found *{shorten(event.anchor)}. Write the value itself")
+            self._refuse(mark, f"must not stand inside itself, found *{name}. Write the value itself")
         frame = self._frames[-1] if self._frames else None
         if frame is not None and frame.key is None and isinstance(frame.data, dict):
             self._refuse(mark, "must have text as a key, found an alias. Write the key itself")
         self._expanded += anchored.weight
         if self._expanded > self._bounds.expansion:
-            self._refuse(
-                mark, f"must let aliases stand for at most {self._bounds.expansion} values. Write less of them"
-            )
+            self._refuse(mark, f"must let aliases stand for at most {self._bounds.expansion} values. Use fewer")
         self._add(anchored.value, anchored.spot, anchored.weight)
 
     def _open_map(self, event: Any, mark: Mark) -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 from typing import Any
 
 from webhook.documents.bounds import Bounds
@@ -17,7 +18,7 @@ from webhook.errors import DocumentError, Place, shorten
 _SPACE = re.compile(r"[ \t\r\n]*")
 
 
-class _Refused(ValueError):
+class _RefusedError(ValueError):
     """A value that JSON has but we do not take; the argument is the sentence."""
 
 
@@ -50,7 +51,7 @@ def _value(text: str, position: int, file: str) -> tuple[Any, int]:
     except json.JSONDecodeError as error:
         place = place_at(text, error.pos, file)
         raise DocumentError(place, f"must be JSON, found a fault: {error.msg}. Correct the text there") from None
-    except _Refused as error:
+    except _RefusedError as error:
         raise DocumentError(Place(file), str(error)) from None
     except RecursionError:
         raise DocumentError(Place(file), "must be less deep. Write it flatter") from None
@@ -61,16 +62,17 @@ def _value(text: str, position: int, file: str) -> tuple[Any, int]:
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     data = dict(pairs)
     if len(data) < len(pairs):
-        seen: set[str] = set()
-        again = next(key for key, _ in pairs if key in seen or seen.add(key))  # type: ignore[func-returns-value]
-        raise _Refused(
-            f"must have each key once in an object, found {shorten(repr(again))} twice. Remove one of the two"
-        )
+        raise _RefusedError(f"must have each key once in an object, found {_repeated(pairs)} twice. Remove one of them")
     return data
 
 
+def _repeated(pairs: list[tuple[str, Any]]) -> str:
+    counts = Counter(key for key, _ in pairs)
+    return shorten(repr(counts.most_common(1)[0][0]))
+
+
 def _constant(name: str) -> Any:
-    raise _Refused(f"must be JSON, found {name}, which JSON has no number for. Write a finite number")
+    raise _RefusedError(f"must be JSON, found {name}, which JSON has no number for. Write a finite number")
 
 
 _decoder = json.JSONDecoder(object_pairs_hook=_object, parse_constant=_constant)

@@ -74,11 +74,10 @@ def _down(spot: Spot, path: Path) -> tuple[Spot, int]:
 def _member(spot: Spot, step: str | int) -> Spot | None:
     if not isinstance(spot, Branch):
         return None
-    if isinstance(spot.members, dict):
-        return spot.members.get(step) if isinstance(step, str) else None
-    if isinstance(step, int) and 0 <= step < len(spot.members):
-        return spot.members[step]
-    return None
+    members = spot.members
+    inside = step in members if isinstance(members, dict) else isinstance(step, int) and 0 <= step < len(members)
+    found: Spot | None = members[step] if inside else None
+    return found
 
 
 def _mark(spot: Spot) -> Mark:

@@ -12,7 +12,7 @@ from webhook.model.modes import Mode
 from webhook.model.objects import Taint
 from webhook.model.offers import Offer
 from webhook.model.pods import Pod, Requirement, Toleration
-from webhook.model.taints import covered
+from webhook.model.taints import all_tolerated
 from webhook.policy.compiled import Injection, Spread
 
 WHITELIST = "scheduler.alpha.kubernetes.io/tolerationsWhitelist"
@@ -64,11 +64,11 @@ def _tolerations(section: Injection, shape: Shape, asked: Asked, reach: Reach) -
         shape.note("tolerations")
 
 
-def _have(wanted: Toleration, have: Iterable[Toleration]) -> bool:
+def _have(wanted: Toleration, have: tuple[Toleration, ...]) -> bool:
     """Is everything that a toleration covers covered already?"""
     if wanted in have:
         return True
-    return bool(wanted.key and wanted.effect) and covered(Taint(wanted.key, wanted.value, wanted.effect), have)
+    return bool(wanted.key and wanted.effect) and all_tolerated(have, (Taint(wanted.key, wanted.value, wanted.effect),))
 
 
 def _marker_taints(shape: Shape, asked: Asked, reach: Reach) -> Iterator[Taint]:

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 
 from webhook.engine.asking import Asked
 from webhook.engine.remarks import Remark
+from webhook.model.effective import effective
 from webhook.model.paths import Path
 from webhook.model.pods import Amount, Container, Pod
 from webhook.model.quantity import NANO, readable, written
@@ -40,8 +41,7 @@ def _per_pod(rule: AmountRule, pod: Pod, asked: Asked) -> Iterator[Remark]:
             first = next(ask for ask in asked.asks if ask.resource.name == name)
             yield from _remarks(rule, name, count * NANO, 1, (*first.path, "resources", "limits", name), "a pod's ")
     for name in _other_names(rule, pod):
-        amounts = [_amount(container, name) for container in pod.spec.containers]
-        yield from _remarks(rule, name, sum(amounts), 1, ("spec",), "a pod's ")
+        yield from _remarks(rule, name, _pod_amount(pod, name), 1, ("spec",), "a pod's ")
 
 
 def _per_container(rule: AmountRule, pod: Pod) -> Iterator[Remark]:
@@ -56,8 +56,7 @@ def _per_container(rule: AmountRule, pod: Pod) -> Iterator[Remark]:
 
 def _per_gpu(rule: AmountRule, pod: Pod, devices: int) -> Iterator[Remark]:
     for name in _other_names(rule, pod):
-        total = sum(_amount(container, name) for container in pod.spec.containers)
-        yield from _remarks(rule, name, total, devices, ("spec",), "a pod's ")
+        yield from _remarks(rule, name, _pod_amount(pod, name), devices, ("spec",), "a pod's ")
 
 
 def _other_names(rule: AmountRule, pod: Pod) -> list[str]:
@@ -69,6 +68,11 @@ def _other_names(rule: AmountRule, pod: Pod) -> list[str]:
         if not name.startswith("nvidia.com/") and rule.matches(name)
     }
     return list(names)
+
+
+def _pod_amount(pod: Pod, name: str) -> int:
+    """The larger of limit and request: what the pod may take."""
+    return max(effective(pod, name), effective(pod, name, limits=True))
 
 
 def _amount(container: Container, name: str) -> int:

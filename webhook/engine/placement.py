@@ -18,7 +18,7 @@ from webhook.model.offers import Offer
 from webhook.model.paths import Path
 from webhook.model.pods import Pod
 from webhook.model.resources import WHOLE_GPU, gpu_resource
-from webhook.model.taints import covered
+from webhook.model.taints import all_tolerated
 
 PRODUCT = "nvidia.com/gpu.product"
 
@@ -104,7 +104,7 @@ def _product_asked(pod: Pod) -> tuple[tuple[str, ...], Path]:
 
 
 def _not_tolerated(offer: Offer, pod: Pod) -> Remark:
-    taint = next((taint for taint in offer.taints if not covered(taint, pod.spec.tolerations)), None)
+    taint = next((taint for taint in offer.taints if not all_tolerated(pod.spec.tolerations, (taint,))), None)
     if taint is None:
         return Remark("GPU-T205", ("spec", "tolerations"), "the nodes take no new pods now", at_most=Mode.WARN)
     text = f"{taint.key}{'=' + taint.value if taint.value else ''}:{taint.effect}"

@@ -6,9 +6,10 @@ from collections.abc import Sequence
 from functools import cached_property, lru_cache
 
 from webhook.model.cluster import ClusterView
+from webhook.model.effective import effective
 from webhook.model.fleet import Fleet
 from webhook.model.pods import NodeSelectorTerm, Pod, Requirement, Toleration
-from webhook.model.quantity import readable
+from webhook.model.quantity import NANO
 
 
 def is_marker(key: str, value: str) -> bool:
@@ -72,16 +73,13 @@ class Reach:
         return self.selected & self.tolerated & self.view.fleet.usable
 
     @cached_property
-    def _cpu_and_memory(self) -> tuple[int, int]:
-        """Requests of the pod, in millicores and bytes: an upper bound (init containers are added up)."""
-        cpu = memory = 0
-        for container in (*self._pod.spec.containers, *self._pod.spec.init_containers):
-            requests = container.resources.requests
-            cpu += readable(requests.get("cpu")) or 0
-            memory += readable(requests.get("memory")) or 0
-        return -(-cpu // 1_000_000), -(-memory // 1_000_000_000)
+    def _cpu_milli(self) -> int:
+        return -(-effective(self._pod, "cpu") // 1_000_000)
+
+    @cached_property
+    def _memory(self) -> int:
+        return -(-effective(self._pod, "memory") // NANO)
 
     def has_room(self, resource: str, count: int, nodes: int) -> bool:
         """Is there a node in the mask with these units, and the pod's CPU and memory, free now?"""
-        cpu, memory = self._cpu_and_memory
-        return self.view.has_room(resource, count, nodes, cpu_milli=cpu, memory=memory)
+        return self.view.has_room(resource, count, nodes, cpu_milli=self._cpu_milli, memory=self._memory)

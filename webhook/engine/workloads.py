@@ -14,7 +14,6 @@ from webhook.engine.templates import Template, templates
 from webhook.model.decisions import Decision
 from webhook.model.findings import Exempted, Finding
 from webhook.model.modes import Mode
-from webhook.model.paths import Path
 from webhook.model.pods import OwnerReference, Pod
 from webhook.model.requests import Request
 from webhook.policy.compiled import PolicySet
@@ -34,7 +33,7 @@ def pods_of(request: Request, policies: PolicySet) -> Iterator[tuple[Template, R
         return
     owner = OwnerReference(kind=request.kind, name=request.name, controller=True)
     for template in templates(request, paths):
-        if template.pod is None:
+        if template.error:
             continue
         metadata = msgspec.structs.replace(template.pod.metadata, owner_references=(owner,))
         pod = msgspec.structs.replace(template.pod, metadata=metadata)
@@ -63,11 +62,5 @@ def warned(judged: Sequence[Judged]) -> Decision:
 
 
 def _moved(finding: Finding, template: Template) -> Finding:
-    return msgspec.structs.replace(finding, path=_within(finding.path, template), mode=min(finding.mode, Mode.WARN))
-
-
-def _within(path: Path, template: Template) -> Path:
-    """Where a field of the pod stands in the workload."""
-    if path[:1] == ("spec",):
-        return (*template.spec_path, *path[1:])
-    return (*template.path, *path)
+    mode = min(finding.mode, Mode.WARN)
+    return msgspec.structs.replace(finding, path=template.at(finding.path), mode=mode)
