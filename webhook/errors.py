@@ -3,6 +3,7 @@
 * RightsliceError
   + QuantityError     a text is not a Kubernetes quantity, or is out of bounds
   + DocumentError     a file is not YAML or JSON that we accept; the message has the place
+    + TemplateError   it looks like a template (Helm's, say) that has not been rendered
   + PolicyFileError   a policy cannot be used; the message has the place, the fault and the fix
   + SnapshotError     a cluster snapshot cannot be used; the message has the place and the fix
   + ReviewError       a body is not an AdmissionReview that we can judge: HTTP 400
@@ -52,8 +53,16 @@ class DocumentError(PlacedError):
     """A file is not YAML or JSON that we accept."""
 
 
+class TemplateError(DocumentError):
+    """A file looks like a template that has not been rendered."""
+
+
 class PolicyFileError(PlacedError):
-    """A policy cannot be used."""
+    """A policy cannot be used. `code` is one of the GPU-P codes."""
+
+    def __init__(self, place: Place, sentence: str, code: str = "GPU-P101") -> None:
+        super().__init__(place, sentence)
+        self.code = code
 
 
 class SnapshotError(PlacedError):

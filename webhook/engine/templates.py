@@ -15,14 +15,15 @@ import msgspec
 from webhook.engine.template_forms import Form, form_of
 from webhook.errors import ReviewError
 from webhook.model.paths import Path
-from webhook.model.pods import Pod, pod_of
+from webhook.model.pods import Metadata, Pod, PodSpec, pod_of
 from webhook.model.requests import Request
 from webhook.policy.compiled import TemplatePath
 
 Step = tuple[dict[str, Any], str]
 """A map on the way to a template, and the key that was taken from it."""
 
-_NO_POD = Pod()
+_NO_POD = Pod(Metadata(), PodSpec())
+_NO_METADATA: dict[str, Any] = {"metadata": {}}
 
 
 class Template(msgspec.Struct, frozen=True):
@@ -50,7 +51,7 @@ class Template(msgspec.Struct, frozen=True):
         """Where a field of the pod stands in the workload.
 
         >>> place = ("spec", "jobTemplate", "spec", "template")
-        >>> Template(place, (*place, "spec"), Pod()).at(("spec", "containers", 0))
+        >>> Template(place, (*place, "spec"), _NO_POD).at(("spec", "containers", 0))
         ('spec', 'jobTemplate', 'spec', 'template', 'spec', 'containers', 0)
         """
         for start, target in self.moves:
@@ -113,6 +114,8 @@ def _template(kind: str, place: Path, steps: tuple[Step, ...], form: Form) -> Te
 
 
 def _read(data: object) -> Pod:
+    if isinstance(data, dict):
+        data = _NO_METADATA | data
     try:
         return msgspec.convert(data, Pod)
     except (msgspec.ValidationError, RecursionError):

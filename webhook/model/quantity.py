@@ -79,6 +79,16 @@ def _refuse(found: object, why: str) -> NoReturn:
     raise QuantityError(found, why)
 
 
+def readable(amount: Amount | None) -> int | None:
+    """Read a quantity in nano-units; None where there is none, or where it is no quantity."""
+    if amount is None:
+        return None
+    try:
+        return nano(amount)
+    except QuantityError:
+        return None
+
+
 def milli(amount: Amount) -> int:
     """Read a quantity in thousandths, rounded up."""
     return -(-nano(amount) // 1_000_000)

@@ -5,7 +5,8 @@ The written form is `written`; `compiling` turns one into the other.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import hashlib
+from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
 from enum import StrEnum
 from typing import Any
@@ -15,6 +16,7 @@ import msgspec
 from webhook.errors import Place
 from webhook.model.modes import Evidence, Form, Isolation, Mode
 from webhook.model.pods import Requirement, Toleration
+from webhook.policy.workloads import WORKLOADS, TemplatePath, WorkloadKind
 
 
 class RightSizing(msgspec.Struct, frozen=True):
@@ -205,6 +207,7 @@ class Policy(msgspec.Struct, frozen=True):
     digest: str
     mode: Mode
     match: Match
+    description: str = ""
     right_sizing: RightSizing | None = None
     limits: Limits | None = None
     injection: Injection | None = None
@@ -214,8 +217,8 @@ class Policy(msgspec.Struct, frozen=True):
     places: Mapping[str, Place] = {}
 
 
-TemplatePath = tuple[str, ...]
-"""Keys from an object's root to a pod template; "*" stands for every member of a list or map."""
+MAX_REMEMBERED = 4096
+"""Namespaces (with their labels) whose policies are remembered. A cluster rarely has more."""
 
 
 class PolicySet:
@@ -228,11 +231,33 @@ class PolicySet:
         digest: First 12 hex digits of the SHA-256 over all policies and exemptions.
     """
 
-    policies: tuple[Policy, ...]
-    exemptions: tuple[Exemption, ...]
-    templates: Mapping[tuple[str, str], tuple[TemplatePath, ...]]
-    digest: str
+    __slots__ = ("_remembered", "digest", "exemptions", "policies", "templates")
+
+    def __init__(
+        self,
+        policies: Iterable[Policy] = (),
+        exemptions: Iterable[Exemption] = (),
+        templates: Mapping[WorkloadKind, tuple[TemplatePath, ...]] = WORKLOADS,
+    ) -> None:
+        self.policies = tuple(sorted(policies, key=lambda policy: policy.name))
+        self.exemptions = tuple(exemptions)
+        self.templates = templates
+        self.digest = _digest(self.policies, self.exemptions)
+        self._remembered: dict[tuple[object, ...], tuple[Policy, ...]] = {}
 
     def for_namespace(self, name: str, labels: Mapping[str, str]) -> tuple[Policy, ...]:
         """The policies whose namespace globs and selectors let this namespace in. Remembered, bounded."""
-        raise NotImplementedError
+        key = (name, *labels.items())
+        found = self._remembered.get(key)
+        if found is None:
+            found = tuple(policy for policy in self.policies if policy.match.namespace(name, labels))
+            if len(self._remembered) >= MAX_REMEMBERED:
+                self._remembered.clear()
+            self._remembered[key] = found
+        return found
+
+
+def _digest(policies: tuple[Policy, ...], exemptions: tuple[Exemption, ...]) -> str:
+    lines = [f"{policy.name} {policy.digest}" for policy in policies]
+    lines += [f"{one.policy} {one.name} {sorted(one.codes)} {one.expires.isoformat()}" for one in exemptions]
+    return hashlib.sha256("\n".join(lines).encode()).hexdigest()[:12]

@@ -1,0 +1,228 @@
+"""Builder: parser events to plain data with places, with a bound on everything.
+
+libyaml's own composer is recursive and expands aliases without counting; this one keeps its own stack,
+so depth is a number to compare and an alias costs what it stands for.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple, NoReturn
+
+from ruamel.yaml import events
+
+from webhook.documents.bounds import Bounds
+from webhook.documents.places import Branch, Document, Mark, Spot
+from webhook.documents.scalars import Scalar, as_kubectl, is_finite, is_unclear, plain
+from webhook.errors import DocumentError, Place, shorten
+
+MERGE = "<<"
+_TAG = "tag:yaml.org,2002:"
+_TEXT_TAGS = ("!", f"{_TAG}str")
+_VALUE_TAGS = (f"{_TAG}int", f"{_TAG}float", f"{_TAG}bool", f"{_TAG}null")
+_SHAPE_TAGS = (f"{_TAG}map", f"{_TAG}seq")
+
+
+class Anchored(NamedTuple):
+    """What an anchor stands for, and how many values that is."""
+
+    value: Any
+    spot: Spot
+    weight: int
+
+
+class Frame:
+    """A map or list that is being filled."""
+
+    __slots__ = ("anchor", "branch", "data", "key", "merged", "weight")
+
+    def __init__(self, data: Any, branch: Branch, anchor: str | None) -> None:
+        self.data = data
+        self.branch = branch
+        self.anchor = anchor
+        self.key: str | None = None
+        self.merged: list[Anchored] = []
+        self.weight = 1
+
+
+class Builder:
+    """Takes the events of one file, and keeps the documents that are finished.
+
+    Attributes:
+        documents: What is finished. Empty documents are left out, as kubectl does.
+    """
+
+    def __init__(self, file: str, bounds: Bounds, *, aliases: bool) -> None:
+        self.documents: list[Document] = []
+        self._file = file
+        self._bounds = bounds
+        self._aliases = aliases
+        self._frames: list[Frame] = []
+        self._anchors: dict[str, Anchored | None] = {}
+        self._values = 0
+        self._expanded = 0
+        self._steps = {
+            events.ScalarEvent: self._scalar,
+            events.AliasEvent: self._alias,
+            events.MappingStartEvent: self._open_map,
+            events.SequenceStartEvent: self._open_list,
+            events.MappingEndEvent: self._close,
+            events.SequenceEndEvent: self._close,
+            events.DocumentStartEvent: self._start,
+        }
+
+    def feed(self, event: Any) -> None:
+        """Take one event.
+
+        Raises:
+            DocumentError: it is something that we do not accept.
+        """
+        step = self._steps.get(type(event))
+        if step is not None:
+            step(event, (event.start_mark.line + 1, event.start_mark.column + 1))
+
+    def _start(self, _event: Any, _mark: Mark) -> None:
+        self._anchors = {}
+
+    def _scalar(self, event: Any, mark: Mark) -> None:
+        frame = self._frames[-1] if self._frames else None
+        is_plain = event.style == "" or event.style is None
+        if frame is not None and frame.key is None and isinstance(frame.data, dict):
+            if is_plain and not self._aliases and is_unclear(event.value):
+                self._refuse_unclear(mark, event.value)
+            self._take_key(frame, event.value, mark, merge=is_plain and event.value == MERGE)
+            return
+        value = self._value(event, mark) if is_plain or event.tag else event.value
+        if event.anchor:
+            self._anchors[event.anchor] = Anchored(value, mark, 1 + len(event.value) // 64)
+        self._add(value, mark, 1)
+
+    def _value(self, event: Any, mark: Mark) -> Scalar:
+        text: str = event.value
+        if event.tag:
+            self._check_tag(event.tag, mark, (*_TEXT_TAGS, *_VALUE_TAGS))
+            if event.tag in _TEXT_TAGS:
+                return text
+        if not self._aliases:
+            return self._policy_value(text, mark)
+        value = as_kubectl(text)
+        if not is_finite(value):
+            self._refuse(mark, f"must be a finite number or text, found {shorten(text)}. Put text in quotes")
+        return value
+
+    def _policy_value(self, text: str, mark: Mark) -> Scalar:
+        value = plain(text)
+        if is_unclear(text) or not is_finite(value):
+            self._refuse_unclear(mark, text)
+        return value
+
+    def _refuse_unclear(self, mark: Mark, text: str) -> NoReturn:
+        self._refuse(
+            mark,
+            f"must be clear to every YAML reader, found {shorten(text)}, which some read as a number or as "
+            f'true or false. Write "{shorten(text)}" in quotes for text, or a plain number',
+        )
+
+    def _take_key(self, frame: Frame, key: str, mark: Mark, *, merge: bool) -> None:
+        if merge and not self._aliases:
+            self._refuse(mark, "must spell every field out, found a merge key (<<). Write the fields themselves")
+        first = frame.branch.keys.get(key)
+        if first is not None:
+            self._refuse(
+                mark,
+                f"must have each key once, found {shorten(repr(key))} again (first at line {first[0]}, "
+                f"column {first[1]}). Remove one of the two",
+            )
+        frame.key = key
+        frame.branch.keys[key] = mark
+
+    def _alias(self, event: Any, mark: Mark) -> None:
+        name = shorten(event.anchor)
+        if not self._aliases:
+            self._refuse(mark, f"must spell values out, found the alias *{name}. Write the value itself")
+        if event.anchor not in self._anchors:
+            self._refuse(mark, f"must name an anchor above it, found *{name}. Write the value itself")
+        anchored = self._anchors[event.anchor]
+        if anchored is None:
+            self._refuse(mark, f"must not stand inside itself, found *{name}. Write the value itself")
+        frame = self._frames[-1] if self._frames else None
+        if frame is not None and frame.key is None and isinstance(frame.data, dict):
+            self._refuse(mark, "must have text as a key, found an alias. Write the key itself")
+        self._expanded += anchored.weight
+        if self._expanded > self._bounds.expansion:
+            self._refuse(mark, f"must let aliases stand for at most {self._bounds.expansion} values. Use fewer")
+        self._add(anchored.value, anchored.spot, anchored.weight)
+
+    def _open_map(self, event: Any, mark: Mark) -> None:
+        self._open(Frame({}, Branch(mark, {}, {}), event.anchor), event, mark)
+
+    def _open_list(self, event: Any, mark: Mark) -> None:
+        self._open(Frame([], Branch(mark, {}, []), event.anchor), event, mark)
+
+    def _open(self, frame: Frame, event: Any, mark: Mark) -> None:
+        if event.tag:
+            self._check_tag(event.tag, mark, _SHAPE_TAGS)
+        if self._frames and self._frames[-1].key is None and isinstance(self._frames[-1].data, dict):
+            self._refuse(mark, "must have text as a key, found a map or a list. Put text with { or [ in quotes")
+        if len(self._frames) >= self._bounds.depth:
+            self._refuse(mark, f"must be at most {self._bounds.depth} levels deep. Write it flatter")
+        if frame.anchor:
+            self._anchors[frame.anchor] = None
+        self._frames.append(frame)
+
+    def _close(self, _event: Any, mark: Mark) -> None:
+        frame = self._frames.pop()
+        for anchored in frame.merged:
+            self._merge(frame, anchored, mark)
+        if frame.anchor:
+            self._anchors[frame.anchor] = Anchored(frame.data, frame.branch, frame.weight)
+        self._add(frame.data, frame.branch, frame.weight)
+
+    def _add(self, value: Any, spot: Spot, weight: int) -> None:
+        self._values += 1
+        if self._values > self._bounds.values:
+            mark = spot.mark if isinstance(spot, Branch) else spot
+            self._refuse(mark, f"must hold at most {self._bounds.values} values. Split the file")
+        if not self._frames:
+            if value is not None:
+                self.documents.append(Document(value, self._file, spot))
+            return
+        frame = self._frames[-1]
+        frame.weight += weight
+        if isinstance(frame.data, list):
+            frame.data.append(value)
+            frame.branch.members.append(spot)
+            return
+        self._put(frame, value, spot)
+
+    def _put(self, frame: Frame, value: Any, spot: Spot) -> None:
+        key, frame.key = frame.key, None
+        assert key is not None
+        if key == MERGE and self._aliases:
+            frame.merged.append(Anchored(value, spot, 0))
+            return
+        frame.data[key] = value
+        frame.branch.members[key] = spot
+
+    def _merge(self, frame: Frame, source: Anchored, mark: Mark) -> None:
+        """YAML 1.1's merge key: the map's own keys win over those of the maps it names, earlier over later."""
+        if isinstance(source.value, list) and isinstance(source.spot, Branch):
+            members: Any = source.spot.members
+            for value, spot in zip(source.value, members, strict=True):
+                self._merge(frame, Anchored(value, spot, 0), mark)
+            return
+        if not isinstance(source.value, dict) or not isinstance(source.spot, Branch):
+            self._refuse(mark, "must merge maps, found another value after <<. Write <<: *name of a map")
+        places: Any = source.spot.members
+        for key, value in source.value.items():
+            if key not in frame.data:
+                frame.data[key] = value
+                frame.branch.members[key] = places[key]
+                frame.branch.keys.setdefault(key, source.spot.keys[key])
+
+    def _check_tag(self, tag: str, mark: Mark, known: tuple[str, ...]) -> None:
+        if not self._aliases or tag not in known:
+            short = shorten(tag.replace(_TAG, "!!"))
+            self._refuse(mark, f"must have no tags, found {short}. Write the plain value")
+
+    def _refuse(self, mark: Mark, sentence: str) -> NoReturn:
+        raise DocumentError(Place(self._file, *mark), sentence)

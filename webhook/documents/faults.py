@@ -1,0 +1,62 @@
+"""What is wrong with a text that is not YAML, in words that help: libyaml's own name the parser's state."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from webhook.errors import DocumentError, Place, TemplateError, shorten
+
+_TEMPLATE = re.compile(r"\{\{.{0,400}?\}\}", re.DOTALL)
+_SENTENCES = {
+    "mapping values are not allowed in this context": (
+        "must have one `key: value` on a line, found a second colon or a wrong indentation. "
+        "Put text that holds a colon in quotes, or correct the indentation"
+    ),
+    "did not find expected key": (
+        "must have keys of one map in one column, found another indentation or text left over. "
+        "Line the keys up, and put text with special characters in quotes"
+    ),
+    "found unexpected ':'": "must have text with a colon in quotes inside { } and [ ]. Put the text in quotes",
+    "could not find expected ':'": "must be `key: value`, found a key without a colon. Write key: value",
+    "did not find expected '-' indicator": "must have list items in one column. Line the dashes up",
+    "did not find expected ',' or ']'": "must have a comma or ] here. Close the list",
+    "did not find expected ',' or '}'": "must have a comma or } here. Close the map",
+    "found unexpected end of stream": "must close its quotes, found the end of the file. Add the closing quote",
+    "block sequence entries are not allowed in this context": "must have list items on lines of their own",
+    "found undefined tag handle": "must have no tags. Write the plain value",
+}
+
+
+def fault(error: Any, text: str, file: str) -> DocumentError:
+    """Turn a parser's exception into ours, with the place."""
+    mark = getattr(error, "problem_mark", None) or getattr(error, "context_mark", None)
+    place = Place(file) if mark is None else Place(file, mark.line + 1, mark.column + 1)
+    return template_fault(text, place) or DocumentError(place, _sentence(error, text, place))
+
+
+def template_fault(text: str, place: Place) -> TemplateError | None:
+    """The error for a text with `{{ … }}` in it that is not YAML; None for any other."""
+    if _TEMPLATE.search(text) is None:
+        return None
+    return TemplateError(
+        place,
+        "must be YAML, found {{ … }}: it looks like a Helm template. Render it first: helm template CHART | …",
+    )
+
+
+def _sentence(error: Any, text: str, place: Place) -> str:
+    problem = str(getattr(error, "problem", None) or error)
+    if problem == "found character that cannot start any token" or "tab character" in problem:
+        return _odd_start(text, place)
+    known = _SENTENCES.get(problem)
+    return known or f"must be YAML, found a fault: {shorten(problem, 120)}. Correct the text there"
+
+
+def _odd_start(text: str, place: Place) -> str:
+    line = text.split("\n", place.line)[place.line - 1] if place.line else ""
+    character = line[place.column - 1 : place.column]
+    indentation = line[: len(line) - len(line.lstrip())]
+    if character == "\t" or "\t" in indentation:
+        return "must be indented with spaces, found a tab. Write spaces"
+    return f"must not begin with {character!r} unquoted. Put the text in quotes"

@@ -1,0 +1,95 @@
+"""JSON text to plain data where the YAML reader cannot serve: large snapshots, and escapes that YAML lacks.
+
+Places are not known then, the data is the same. Several values in a row are several documents, as for kubectl.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+from typing import Any
+
+from webhook.documents.bounds import Bounds
+from webhook.documents.places import UNKNOWN, Document
+from webhook.documents.texts import place_at
+from webhook.errors import DocumentError, Place, shorten
+
+_SPACE = re.compile(r"[ \t\r\n]*")
+
+
+class _RefusedError(ValueError):
+    """A value that JSON has but we do not take; the argument is the sentence."""
+
+
+def read_json(text: str, file: str, bounds: Bounds) -> tuple[Document, ...]:
+    """Read every JSON value of a text.
+
+    Raises:
+        DocumentError: not JSON, or beyond the bounds.
+    """
+    documents = []
+    position = _skip(text, 0)
+    while position < len(text):
+        data, position = _value(text, position, file)
+        _measure(data, file, bounds)
+        if data is not None:
+            documents.append(Document(data, file, UNKNOWN))
+        position = _skip(text, position)
+    return tuple(documents)
+
+
+def _skip(text: str, position: int) -> int:
+    match = _SPACE.match(text, position)
+    assert match is not None
+    return match.end()
+
+
+def _value(text: str, position: int, file: str) -> tuple[Any, int]:
+    try:
+        return _decoder.raw_decode(text, position)
+    except json.JSONDecodeError as error:
+        place = place_at(text, error.pos, file)
+        raise DocumentError(place, f"must be JSON, found a fault: {error.msg}. Correct the text there") from None
+    except _RefusedError as error:
+        raise DocumentError(Place(file), str(error)) from None
+    except RecursionError:
+        raise DocumentError(Place(file), "must be less deep. Write it flatter") from None
+    except ValueError as error:
+        raise DocumentError(Place(file), f"must be JSON, found a fault: {shorten(str(error))}") from None
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    data = dict(pairs)
+    if len(data) < len(pairs):
+        raise _RefusedError(f"must have each key once in an object, found {_repeated(pairs)} twice. Remove one of them")
+    return data
+
+
+def _repeated(pairs: list[tuple[str, Any]]) -> str:
+    counts = Counter(key for key, _ in pairs)
+    return shorten(repr(counts.most_common(1)[0][0]))
+
+
+def _constant(name: str) -> Any:
+    raise _RefusedError(f"must be JSON, found {name}, which JSON has no number for. Write a finite number")
+
+
+_decoder = json.JSONDecoder(object_pairs_hook=_object, parse_constant=_constant)
+
+
+def _measure(data: Any, file: str, bounds: Bounds) -> None:
+    """Count values and depth level by level, so that no depth can end the stack."""
+    level, depth, values = [data], 0, 1
+    while level:
+        depth += 1
+        level = [member for value in level if isinstance(value, (dict, list)) for member in _members(value)]
+        values += len(level)
+        if depth > bounds.depth + 1:
+            raise DocumentError(Place(file), f"must be at most {bounds.depth} levels deep. Write it flatter")
+        if values > bounds.values:
+            raise DocumentError(Place(file), f"must hold at most {bounds.values} values. Split the file")
+
+
+def _members(value: dict[str, Any] | list[Any]) -> Any:
+    return value.values() if isinstance(value, dict) else value

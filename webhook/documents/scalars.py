@@ -1,0 +1,101 @@
+"""Plain (unquoted) YAML scalars to values.
+
+Manifests are read as kubectl reads them: `sigs.k8s.io/yaml`, whose resolver keeps YAML 1.1's words
+(`yes` is true) and octals (`017` is 15) beside YAML 1.2's. Policies are read by YAML 1.2, and every
+spelling that the two versions read differently is refused: nobody can be sure what its writer meant.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+
+Scalar = str | int | float | bool | None
+
+LONGEST = 64
+"""No number or word is longer: anything longer is text, and no number costs more than a moment to read."""
+
+_WORDS: dict[str, Scalar] = {
+    **dict.fromkeys(("", "~", "null", "Null", "NULL"), None),
+    **dict.fromkeys(("true", "True", "TRUE"), True),
+    **dict.fromkeys(("false", "False", "FALSE"), False),
+}
+_OLD_WORDS: dict[str, bool] = {
+    **dict.fromkeys(("y", "Y", "yes", "Yes", "YES", "on", "On", "ON"), True),
+    **dict.fromkeys(("n", "N", "no", "No", "NO", "off", "Off", "OFF"), False),
+}
+_INTEGER = re.compile(r"[-+]?(?:0|[1-9][0-9]*)\Z", re.ASCII)
+_BASED = re.compile(r"([-+]?)0([xob])([0-9a-fA-F]+)\Z", re.ASCII)
+_FLOAT = re.compile(r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?\Z", re.ASCII)
+_OLD_OCTAL = re.compile(r"([-+]?)0([0-7]+)\Z", re.ASCII)
+_NOT_FINITE = re.compile(r"(?:[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN))\Z", re.ASCII)
+_SEXAGESIMAL = re.compile(r"[-+]?[0-9][0-9_]*(?::[0-5]?[0-9])+(?:\.[0-9_]*)?\Z", re.ASCII)
+_UNDERSCORED = re.compile(r"[-+]?(?:0[xob])?[0-9a-fA-F.][0-9a-fA-F_.]*\Z", re.ASCII)
+_LEADING_ZERO = re.compile(r"[-+]?0[0-9]+\Z", re.ASCII)
+
+
+def is_unclear(text: str) -> bool:
+    """True for a plain scalar that YAML 1.1 and 1.2 read differently, or that is no finite number.
+
+    >>> [is_unclear(text) for text in ("no", "017", "1_000", "12:30:45", ".inf", "nvidia")]
+    [True, True, True, True, True, False]
+    """
+    if len(text) > LONGEST:
+        return False
+    if text in _OLD_WORDS or _NOT_FINITE.match(text) or _LEADING_ZERO.match(text) or _SEXAGESIMAL.match(text):
+        return True
+    return "_" in text and text[0] in "+-.0123456789" and _UNDERSCORED.match(text) is not None
+
+
+def is_finite(value: Scalar) -> bool:
+    """False for what JSON, and so Kubernetes, has no number for."""
+    return not isinstance(value, float) or math.isfinite(value)
+
+
+def plain(text: str) -> Scalar:
+    """Read a plain scalar by YAML 1.2's core schema. Times and dates stay text.
+
+    >>> plain("8"), plain("0x10"), plain("1e3"), plain("true"), plain("2026-12-01"), plain("no")
+    (8, 16, 1000.0, True, '2026-12-01', 'no')
+    """
+    if text in _WORDS:
+        return _WORDS[text]
+    first = text[0]
+    if not (first.isdigit() or first in "+-.") or len(text) > LONGEST:
+        return text
+    if _INTEGER.match(text):
+        return int(text)
+    if _FLOAT.match(text):
+        return float(text)
+    return _based(text)
+
+
+def _based(text: str) -> Scalar:
+    match = _BASED.match(text)
+    if match is None:
+        return text
+    sign, letter, digits = match.groups()
+    try:
+        return int(sign + digits, {"x": 16, "o": 8, "b": 2}[letter])
+    except ValueError:
+        return text
+
+
+def as_kubectl(text: str) -> Scalar:
+    """Read a plain scalar the way kubectl does.
+
+    >>> as_kubectl("yes"), as_kubectl("017"), as_kubectl("1_000"), as_kubectl("12:30:45")
+    (True, 15, 1000, '12:30:45')
+    """
+    if text in _OLD_WORDS:
+        return _OLD_WORDS[text]
+    if _NOT_FINITE.match(text):
+        return math.nan
+    if len(text) > LONGEST or not text or text[0] not in "+-.0123456789":
+        return plain(text)
+    bare = text.replace("_", "")
+    octal = _OLD_OCTAL.match(bare)
+    if octal is not None:
+        return int("".join(octal.groups()), 8)
+    value = plain(bare) if bare else text
+    return text if isinstance(value, str) else value

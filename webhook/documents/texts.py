@@ -1,0 +1,58 @@
+"""Bytes to text that a YAML parser can take: UTF-8, no control characters, within bounds."""
+
+from __future__ import annotations
+
+import re
+
+from webhook.documents.bounds import MIB, Bounds
+from webhook.errors import DocumentError, Place
+
+BOM = "\ufeff"
+_UTF16_BOMS = (b"\xff\xfe", b"\xfe\xff")
+_NOT_TEXT = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f\x80-\x84\x86-\x9f\ud800-\udfff\ufffe\uffff]")
+"""What YAML 1.2 does not let into a file (section 5.1), and lone surrogates."""
+
+
+def as_text(content: str | bytes, file: str, bounds: Bounds) -> str:
+    """Decode a file's content. A UTF-8 byte order mark, which Windows editors write, is dropped.
+
+    Raises:
+        DocumentError: too large, not UTF-8, or with characters that no text has.
+    """
+    if len(content) > bounds.size:
+        raise DocumentError(Place(file), _too_large(len(content), bounds))
+    text = content if isinstance(content, str) else _decoded(content, file)
+    odd = _NOT_TEXT.search(text)
+    if odd is not None:
+        name = f"U+{ord(odd.group()):04X}"
+        raise DocumentError(
+            place_at(text, odd.start(), file),
+            f"must be text, found the character {name}. Remove it, or write it as an escape in double quotes",
+        )
+    return text.removeprefix(BOM)
+
+
+def _decoded(content: bytes, file: str) -> str:
+    if content.startswith(_UTF16_BOMS) or content[:4].count(0) > 1:
+        raise DocumentError(Place(file, 1, 1), "must be UTF-8, found UTF-16. Save the file as UTF-8")
+    try:
+        return content.decode()
+    except UnicodeDecodeError as error:
+        before = content[: error.start].decode()
+        raise DocumentError(
+            place_at(before, len(before), file),
+            f"must be UTF-8, found the byte 0x{content[error.start]:02x}. Save the file as UTF-8",
+        ) from None
+
+
+def _too_large(size: int, bounds: Bounds) -> str:
+    return (
+        f"must be at most {bounds.size // MIB} MiB, found {size / MIB:.1f} MiB. "
+        "Split the file, or give the one that was meant"
+    )
+
+
+def place_at(text: str, offset: int, file: str) -> Place:
+    """The place of a character, by its offset."""
+    line_start = text.rfind("\n", 0, offset) + 1
+    return Place(file, text.count("\n", 0, offset) + 1, offset - line_start + 1)

@@ -1,0 +1,96 @@
+"""Who a policy speaks about: globs, label selectors and namespaces, compiled to functions.
+
+Globs match the whole name, byte for byte: "kube-system-2" is not "kube-system". RE2 runs them, so no
+pattern can be slow. Label selectors follow Kubernetes (`apimachinery/pkg/labels`): NotIn and DoesNotExist
+hold where the label is missing.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+import re2
+
+from webhook.model.pods import Requirement
+
+NameTest = Callable[[str], bool]
+LabelTest = Callable[[Mapping[str, str]], bool]
+NamespaceTest = Callable[[str, Mapping[str, str]], bool]
+
+NAMESPACE_NAME = "kubernetes.io/metadata.name"
+"""The label that every namespace carries with its own name; some snapshots lack it."""
+
+
+def is_literal(pattern: str) -> bool:
+    """True for a pattern that is one name."""
+    return "*" not in pattern and "?" not in pattern
+
+
+def globs(patterns: Iterable[str]) -> NameTest:
+    """A test for names that match at least one pattern; "*" is any text, "?" one character.
+
+    >>> matches = globs(["team-*", "ml"])
+    >>> matches("team-vision"), matches("ml"), matches("ml-2")
+    (True, True, False)
+    """
+    names = frozenset(filter(is_literal, patterns := tuple(patterns)))
+    wild = [pattern for pattern in patterns if not is_literal(pattern)]
+    if not wild:
+        return names.__contains__
+    if all(pattern.endswith("*") and is_literal(pattern[:-1]) for pattern in wild):
+        prefixes = tuple(pattern[:-1] for pattern in wild)
+        return lambda name: name in names or name.startswith(prefixes)
+    expression = re2.compile("|".join(f"(?:{_expression(pattern)})" for pattern in wild))
+    return lambda name: name in names or expression.fullmatch(name) is not None
+
+
+def _expression(pattern: str) -> str:
+    words = {"*": "(?s:.*)", "?": "(?s:.)"}
+    return "".join(words.get(character) or re.escape(character) for character in pattern)
+
+
+def labels(requirements: Sequence[Requirement]) -> LabelTest | None:
+    """A test for labels that meet every requirement; None where there is none."""
+    if not requirements:
+        return None
+    tests = tuple(map(_requirement, requirements))
+    if len(tests) == 1:
+        return tests[0]
+    return lambda found: all(test(found) for test in tests)
+
+
+def _requirement(requirement: Requirement) -> LabelTest:
+    key, values = requirement.key, frozenset(requirement.values)
+    match requirement.operator:
+        case "In":
+            return lambda found: found.get(key) in values
+        case "NotIn":
+            return lambda found: found.get(key) not in values
+        case "Exists":
+            return lambda found: key in found
+        case _:
+            return lambda found: key not in found
+
+
+def namespaces(included: Sequence[str] | None, excluded: Sequence[str], selector: LabelTest | None) -> NamespaceTest:
+    """A test for namespaces by name and labels.
+
+    Args:
+        included: Globs of which one must match; None lets every name in.
+        excluded: Globs of which none may match.
+        selector: What the labels must meet; the name's own label is taken as present.
+    """
+    is_included = globs(included) if included is not None else None
+    is_excluded = globs(excluded)
+
+    def test(name: str, found: Mapping[str, str]) -> bool:
+        if (is_included is not None and not is_included(name)) or is_excluded(name):
+            return False
+        return selector is None or selector(_with_name(found, name))
+
+    return test
+
+
+def _with_name(found: Mapping[str, str], name: str) -> Mapping[str, str]:
+    return found if NAMESPACE_NAME in found or not name else {**found, NAMESPACE_NAME: name}

@@ -1,0 +1,86 @@
+"""Where the pod templates of well-known workload kinds stand.
+
+Each path leads to a pod template (an object with `spec.containers`). Argo's templates are no pod templates:
+each holds one `container` (or a `script`, or a `containerSet`) inline, so their paths end in that key, and
+whoever follows them reads a bare container as the pod {"spec": {"containers": [container]}}.
+
+Sources: the CRDs of Kubeflow trainer v1 and v2, KubeRay, LeaderWorkerSet, JobSet, Kubeflow notebooks, Argo.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+TemplatePath = tuple[str, ...]
+"""Keys from an object's root to a pod template; "*" stands for every member of a list or map."""
+
+WorkloadKind = tuple[str, str]
+"""API group and kind."""
+
+_TEMPLATE: tuple[TemplatePath, ...] = (("spec", "template"),)
+_JOB_TEMPLATE: TemplatePath = ("spec", "jobTemplate", "spec", "template")
+_RAY_CLUSTER: tuple[TemplatePath, ...] = (
+    ("headGroupSpec", "template"),
+    ("workerGroupSpecs", "*", "template"),
+)
+_LEADER_WORKER: tuple[TemplatePath, ...] = (
+    ("spec", "leaderWorkerTemplate", "leaderTemplate"),
+    ("spec", "leaderWorkerTemplate", "workerTemplate"),
+)
+_ARGO: tuple[TemplatePath, ...] = (
+    ("templates", "*", "container"),
+    ("templates", "*", "script"),
+    ("templates", "*", "containerSet", "containers", "*"),
+)
+CONTAINER_KEYS = frozenset({"container", "script", "containers"})
+"""A path that ends in one of these (before a last "*") leads to a bare container, not to a pod template."""
+
+
+def _under(prefix: TemplatePath, paths: tuple[TemplatePath, ...]) -> tuple[TemplatePath, ...]:
+    return tuple(prefix + path for path in paths)
+
+
+def _replicas(key: str) -> tuple[TemplatePath, ...]:
+    return (("spec", key, "*", "template"),)
+
+
+WORKLOADS: Mapping[WorkloadKind, tuple[TemplatePath, ...]] = {
+    ("apps", "Deployment"): _TEMPLATE,
+    ("apps", "StatefulSet"): _TEMPLATE,
+    ("apps", "DaemonSet"): _TEMPLATE,
+    ("apps", "ReplicaSet"): _TEMPLATE,
+    ("", "ReplicationController"): _TEMPLATE,
+    ("", "PodTemplate"): (("template",),),
+    ("batch", "Job"): _TEMPLATE,
+    ("batch", "CronJob"): (_JOB_TEMPLATE,),
+    ("jobset.x-k8s.io", "JobSet"): (("spec", "replicatedJobs", "*", "template", "spec", "template"),),
+    ("leaderworkerset.x-k8s.io", "LeaderWorkerSet"): _LEADER_WORKER,
+    ("ray.io", "RayCluster"): _under(("spec",), _RAY_CLUSTER),
+    ("ray.io", "RayJob"): (
+        *_under(("spec", "rayClusterSpec"), _RAY_CLUSTER),
+        ("spec", "submitterPodTemplate"),
+    ),
+    ("ray.io", "RayService"): _under(("spec", "rayClusterConfig"), _RAY_CLUSTER),
+    ("kubeflow.org", "PyTorchJob"): _replicas("pytorchReplicaSpecs"),
+    ("kubeflow.org", "TFJob"): _replicas("tfReplicaSpecs"),
+    ("kubeflow.org", "XGBoostJob"): _replicas("xgbReplicaSpecs"),
+    ("kubeflow.org", "PaddleJob"): _replicas("paddleReplicaSpecs"),
+    ("kubeflow.org", "JAXJob"): _replicas("jaxReplicaSpecs"),
+    ("kubeflow.org", "MPIJob"): _replicas("mpiReplicaSpecs"),
+    ("kubeflow.org", "Notebook"): _TEMPLATE,
+    ("argoproj.io", "Workflow"): _under(("spec",), _ARGO),
+    ("argoproj.io", "WorkflowTemplate"): _under(("spec",), _ARGO),
+    ("argoproj.io", "ClusterWorkflowTemplate"): _under(("spec",), _ARGO),
+    ("argoproj.io", "CronWorkflow"): _under(("spec", "workflowSpec"), _ARGO),
+}
+"""A TrainJob is missing on purpose: it overrides single fields of a runtime's template and holds none itself."""
+
+
+def with_templates(
+    own: Mapping[WorkloadKind, tuple[TemplatePath, ...]],
+) -> Mapping[WorkloadKind, tuple[TemplatePath, ...]]:
+    """The shipped table with policies' own paths added."""
+    merged = dict(WORKLOADS)
+    for kind, paths in own.items():
+        merged[kind] = tuple(dict.fromkeys(merged.get(kind, ()) + paths))
+    return merged

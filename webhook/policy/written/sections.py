@@ -1,0 +1,178 @@
+"""The sections of a policy that right-size, limit and guard, as an admin writes them."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal, Self
+
+from pydantic import Field, Strict, model_validator
+
+from webhook.model import quantity
+from webhook.model.resources import ACCOUNTING, FOREIGN_PREFIXES
+from webhook.policy.written.base import Written, fault
+from webhook.policy.written.values import Amount, ComputeShare, Glob, GpuMemory, LabelKey, Name, Percent, Text
+
+ModeName = Literal["enforce", "warn", "audit"]
+FormName = Literal["mig", "mps", "timeSlicing"]
+IsolationName = Literal["hardware", "memory", "none"]
+EvidenceName = Literal["declared", "observed", "default"]
+Evaluate = Literal["evaluate", "ignore"]
+
+FORMS_OF: dict[IsolationName, tuple[FormName, ...]] = {
+    "hardware": ("mig",),
+    "memory": ("mig", "mps"),
+    "none": ("mig", "mps", "timeSlicing"),
+}
+GPU_PREFIXES = ("nvidia.com/", ACCOUNTING, *FOREIGN_PREFIXES)
+
+Bypass = Literal[
+    "visibleDevicesEnv",
+    "imexChannelsEnv",
+    "migManagementEnv",
+    "disableRequireEnv",
+    "driverCapabilitiesEnv",
+    "loaderEnv",
+    "mpsEnv",
+    "cudaVisibleDevicesEnv",
+    "unreadableEnv",
+    "privileged",
+    "sysAdminCapability",
+    "hostNamespaces",
+    "privilegeEscalation",
+    "sharedProcessNamespace",
+    "userNamespaces",
+    "runtimeClass",
+    "cdiAnnotations",
+    "hostPathDevices",
+    "containerDevicesMount",
+    "nodeName",
+    "resourceClaims",
+    "mixedGPURequests",
+    "forgedAnnotations",
+    "mirrorPod",
+]
+
+
+class Section(Written):
+    """A section may be on trial inside a policy that is enforced, and the other way round."""
+
+    mode: ModeName | None = None
+
+
+class DefaultNeed(Written):
+    """What a pod is taken to need when nothing else says so."""
+
+    memory: GpuMemory
+    compute: ComputeShare | None = None
+
+
+class WrittenRightSizing(Section):
+    """How GPU requests shrink."""
+
+    isolation: IsolationName = "hardware"
+    forms: tuple[FormName, ...] = Field(default=("mig", "mps", "timeSlicing"), min_length=1)
+    evidence: tuple[EvidenceName, ...] = Field(default=("declared", "observed", "default"), min_length=1)
+    default: DefaultNeed | None = None
+    margin_percent: Annotated[int, Strict(), Field(ge=0, le=1000)] = 15
+    min_saving_percent: Percent = 20
+    when_full: Literal["keep", "wait"] = "keep"
+
+    @model_validator(mode="after")
+    def _forms_fit(self) -> Self:
+        if not set(self.forms) & set(FORMS_OF[self.isolation]):
+            needed = "memory" if "mps" in self.forms else "none"
+            raise fault(
+                f"name a form that isolation: {self.isolation} allows",
+                f"forms: [mig], or isolation: {needed}",
+                at="forms",
+            )
+        return self
+
+
+class WrittenAmountRule(Written):
+    """A ceiling, floor, choice or default for one resource."""
+
+    resource: Glob
+    allowed: tuple[Amount, ...] | None = Field(default=None, min_length=1)
+    min: Amount | None = None
+    max: Amount | None = None
+    default: Amount | None = None
+
+    @model_validator(mode="after")
+    def _fits_together(self) -> Self:
+        self._check_something()
+        self._check_order()
+        self._check_default()
+        if self.resource.startswith("nvidia.com/"):
+            self._check_whole()
+        return self
+
+    def _check_something(self) -> None:
+        bounds = (self.min, self.max, self.default)
+        if self.allowed is None and all(bound is None for bound in bounds):
+            raise fault("have allowed, min, max or default", f"max: 8 beside resource: {self.resource}")
+        if self.allowed is not None and (self.min is not None or self.max is not None):
+            raise fault("have either allowed or min and max", "allowed alone, or min and max", at="allowed")
+
+    def _check_order(self) -> None:
+        if self.min is not None and self.max is not None and self.min > self.max:
+            most = quantity.written(self.max)
+            raise fault(f"be at most max, which is {most}", f"min: {most} or less, or a larger max", at="min")
+
+    def _check_default(self) -> None:
+        if self.default is None:
+            return
+        if self.resource.startswith(GPU_PREFIXES):
+            raise fault("have no default for a GPU: sidecars would get one too", "no default here", at="default")
+        if "*" in self.resource or "?" in self.resource:
+            raise fault("name one resource where it gives a default", "the resource's whole name", at="resource")
+        above = self.max is not None and self.default > self.max
+        below = self.min is not None and self.default < self.min
+        if above or below or (self.allowed is not None and self.default not in self.allowed):
+            raise fault("give a default that the rule itself allows", "an allowed default", at="default")
+
+    def _check_whole(self) -> None:
+        for name in ("min", "max"):
+            value = getattr(self, name)
+            if value is not None and value % quantity.NANO:
+                raise fault("be a whole number: GPUs are counted in units", f"{name}: 1", at=name)
+        if any(value % quantity.NANO for value in self.allowed or ()):
+            raise fault("be whole numbers: GPUs are counted in units", "allowed: [1, 2, 4]", at="allowed")
+
+
+class WrittenLimits(Section):
+    """What a pod may ask for."""
+
+    per_pod: tuple[WrittenAmountRule, ...] = ()
+    per_container: tuple[WrittenAmountRule, ...] = ()
+    per_gpu: tuple[WrittenAmountRule, ...] = Field(default=(), alias="perGPU")
+    limit_ranges: Evaluate = "evaluate"
+    resource_quotas: Evaluate = "evaluate"
+    accounting: Literal["native", "off"] = "off"
+
+    @model_validator(mode="after")
+    def _per_gpu_is_not_about_gpus(self) -> Self:
+        if any(rule.resource.startswith(GPU_PREFIXES) for rule in self.per_gpu):
+            raise fault("grow CPU or memory with the GPUs asked for, not GPUs", "the rule under perPod", at="perGPU")
+        return self
+
+
+class WrittenTopology(Section):
+    """Where GPUs of one pod, and pods of one workload, should be."""
+
+    nvlink: Literal["required", "preferred", "ignored"] = "ignored"
+    when_gpus_at_least: Annotated[int, Strict(), Field(ge=1, le=1024)] = Field(default=2, alias="whenGPUsAtLeast")
+    multi_node_domain: LabelKey | None = None
+
+
+class WrittenCuda(Section):
+    """Whether an image's CUDA need is held against the drivers of the nodes."""
+
+    driver: Evaluate = "evaluate"
+
+
+class WrittenSecurity(Section):
+    """Which ways round GPU accounting are refused."""
+
+    deny: tuple[Bypass, ...] = ()
+    allowed_runtime_classes: tuple[Name, ...] = ()
+    allowed_driver_capabilities: tuple[Text, ...] = ()

@@ -1,0 +1,137 @@
+"""The scalars of a policy: names, globs, labels, amounts, times. Each is checked where it is written."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from datetime import datetime
+from typing import Annotated, Any
+
+from pydantic import AfterValidator, Field, PlainValidator, Strict
+
+from webhook.errors import QuantityError
+from webhook.model import quantity
+from webhook.model.codes import CODES
+from webhook.policy.written.base import fault
+
+MAX_NAME = 253
+MAX_LABEL = 63
+MIB = quantity.NANO << 20
+MOST_LIKELY_MIB = 512
+"""A bare number from here on was meant in MiB: no GPU has 512 GiB, and no need is below 512 MiB."""
+
+_GLOB = re.compile(r"[A-Za-z0-9._/*?-]+\Z", re.ASCII)
+_NAME = re.compile(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?\Z", re.ASCII)
+_LABEL_PART = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?\Z", re.ASCII)
+_PERCENT = re.compile(r"([0-9]{1,3})(?:\.([0-9]))?%\Z", re.ASCII)
+_RFC3339 = re.compile(r"\d{4}-\d\d-\d\d[Tt ]\d\d:\d\d:\d\d(\.\d{1,6})?([Zz]|[+-]\d\d:\d\d)\Z", re.ASCII)
+
+Text = Annotated[str, Strict()]
+Sentence = Annotated[str, Strict(), Field(max_length=1024)]
+Whole = Annotated[int, Strict()]
+Percent = Annotated[int, Strict(), Field(ge=0, le=100)]
+
+
+def _glob(text: str) -> str:
+    if len(text) > MAX_NAME:
+        raise fault(f"be at most {MAX_NAME} characters", "a shorter pattern")
+    if not _GLOB.match(text):
+        raise fault("be a name, or a pattern of a name with * and ?", "letters, digits, -, ., / and the wildcards")
+    return text
+
+
+def _name(text: str) -> str:
+    if len(text) > MAX_NAME or not _NAME.match(text):
+        raise fault("be a name of lower-case letters, digits, - and .", 'a name such as "team-vision"')
+    return text
+
+
+def _label_key(text: str) -> str:
+    prefix, slash, name = text.rpartition("/")
+    well_prefixed = not slash or (len(prefix) <= MAX_NAME and _NAME.match(prefix))
+    if not well_prefixed or len(name) > MAX_LABEL or not _LABEL_PART.match(name):
+        raise fault(
+            f"be a label key: at most {MAX_LABEL} letters, digits, -, _ and . after an optional domain and /",
+            "a key such as example.com/team",
+        )
+    return text
+
+
+def _label_value(text: str) -> str:
+    if text and (len(text) > MAX_LABEL or not _LABEL_PART.match(text)):
+        raise fault(
+            f"be a label value: at most {MAX_LABEL} letters, digits, -, _ and ., with a letter or digit at both ends",
+            "a shorter or plainer value",
+        )
+    return text
+
+
+def _not_blank(text: str) -> str:
+    if not text.strip():
+        raise fault("say why, in a few words", 'a reason such as "INC-4711: driver hang"')
+    return text
+
+
+def _code(text: str) -> str:
+    if text not in CODES or text.startswith("GPU-P1"):
+        near = difflib.get_close_matches(text.upper()[:20], CODES, n=1)
+        raise fault("be a finding code", near[0] if near else "a code that `rightslice explain` lists")
+    return text
+
+
+def _time(found: Any) -> datetime:
+    try:
+        moment = datetime.fromisoformat(found.upper()) if isinstance(found, str) and _RFC3339.match(found) else None
+    except ValueError:
+        moment = None
+    if moment is None:
+        raise fault("be a time with its zone (RFC 3339)", '"2026-12-01T00:00:00Z"')
+    return moment
+
+
+def _amount(found: Any) -> int:
+    """A quantity in nano-units."""
+    if isinstance(found, bool) or not isinstance(found, (str, int, float)):
+        raise fault("be a quantity", "a quantity such as 1, 500m or 8Gi")
+    try:
+        value = quantity.nano(found)
+    except QuantityError:
+        raise fault("be a quantity", "a quantity such as 1, 500m or 8Gi") from None
+    if value < 0:
+        raise fault("be a quantity of zero or more", "a quantity such as 1, 500m or 8Gi")
+    return value
+
+
+def _gpu_memory(found: Any) -> int:
+    """GPU memory in MiB."""
+    value = _amount(found)
+    if value < MIB:
+        number = int(found) if str(found).isdecimal() and len(str(found)) < 9 else 0
+        raise fault(
+            "be an amount of GPU memory of 1Mi or more (a bare number is bytes)",
+            f"{number or 8}{'Mi' if number >= MOST_LIKELY_MIB else 'Gi'}",
+        )
+    return quantity.mebibytes(found)
+
+
+def _share(found: Any) -> int:
+    """A share of a card's compute in thousandths."""
+    match = _PERCENT.match(found) if isinstance(found, str) else None
+    share = int(match[1]) * 10 + int(match[2] or 0) if match else 0
+    if not 0 < share <= 1000:
+        number = found if isinstance(found, int) and not isinstance(found, bool) and 0 < found <= 100 else 20
+        raise fault("be a share of one GPU in percent, above 0% and at most 100%", f'"{number}%"')
+    return share
+
+
+Glob = Annotated[str, Strict(), AfterValidator(_glob)]
+Name = Annotated[str, Strict(), AfterValidator(_name)]
+LabelKey = Annotated[str, Strict(), AfterValidator(_label_key)]
+LabelValue = Annotated[str, Strict(), AfterValidator(_label_value)]
+Labels = dict[LabelKey, LabelValue]
+Reason = Annotated[str, Strict(), AfterValidator(_not_blank), Field(max_length=1024)]
+FindingCode = Annotated[str, Strict(), AfterValidator(_code)]
+Time = Annotated[datetime, PlainValidator(_time)]
+Amount = Annotated[int, PlainValidator(_amount)]
+GpuMemory = Annotated[int, PlainValidator(_gpu_memory)]
+ComputeShare = Annotated[int, PlainValidator(_share)]
