@@ -77,6 +77,13 @@ def summary_line(summary: Summary) -> str:
     return f"{line}{_gpus(summary)}{_exemptions(summary)}"
 
 
+def notes_line(summary: Summary) -> str:
+    """How many findings policies on trial have; "" where there are none."""
+    if not summary.notes:
+        return ""
+    return f"{count(summary.notes, 'note')} of policies in mode audit; -v shows them."
+
+
 def _gpus(summary: Summary) -> str:
     before, after = summary.gpu_milli_before, summary.gpu_milli_after
     if before == after:
