@@ -70,7 +70,8 @@ def summary_line(summary: Summary) -> str:
         "warned": counts[Verdict.WARNED],
         "clean": counts[Verdict.ALLOWED],
         "without GPUs": counts[Verdict.NO_GPU],
-        "skipped": counts[Verdict.SKIPPED],
+        "skipped": counts[Verdict.SKIPPED] - summary.broken,
+        "unreadable": summary.broken,
     }
     parts = ", ".join(f"{number} {word}" for word, number in said.items() if number)
     line = f"{count(summary.objects, 'object')}{': ' if parts else ''}{parts}."
