@@ -108,13 +108,6 @@ def test_faults_have_a_place_and_a_way_out(text: str, message: str) -> None:
     assert str(error)[: len(message)] == message
 
 
-def test_two_cases_of_one_name_are_still_a_fault_of_a_readable_file() -> None:
-    text = HEAD + "cases: [{name: a, pod: b, expect: {allowed: true}}, {name: a, pod: b, expect: {allowed: true}}]"
-    tests, errors = read_tests(text, "t.yaml")
-    assert len(errors) == 1
-    assert tests == ()
-
-
 def test_policies_beside_tests_are_passed_over() -> None:
     tests, errors = read_tests(policy_text() + "\n", "t.yaml")
     assert (tests, errors) == ((), ())
