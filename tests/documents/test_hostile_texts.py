@@ -88,44 +88,10 @@ def test_json_may_be_exactly_as_deep_as_yaml() -> None:
 
 YAML_PIECES = st.sampled_from(
     [
-        "a",
+        *"\n\t{}[],'\"|>#é\0\ufeff\ud800",
+        *["a:", "-", "--", "&x", "*x", "<<", "!t", "?", "...", "017", "1", "0", "no"],
         ": ",
         "- ",
-        "\n",
-        "  ",
-        "{",
-        "}",
-        "[",
-        "]",
-        ",",
-        "&x ",
-        "*x",
-        "<<",
-        "'",
-        '"',
-        "|",
-        ">",
-        "#",
-        "!t ",
-        "\t",
-        "? ",
-    ]
-    + [
-        "---",
-        "...",
-        "%YAML 1.2",
-        "017",
-        "1_0",
-        ".inf",
-        "no",
-        "\\u",
-        "\0",
-        "\ufeff",
-        "é",
-        "\ud800",
-        "{{ x }}",
-        "-0b1",
-        "+",
     ]
 )
 
@@ -135,6 +101,8 @@ def test_nothing_but_a_document_error_comes_out(text: str | bytes, aliases: bool
     try:
         documents = read(text, "f.yaml", aliases=aliases)
     except DocumentError as error:
-        assert str(error).startswith("f.yaml")
+        complaint = str(error)
     else:
-        assert all(document.place().line for document in documents if not str(text).lstrip().startswith(("{", "[")))
+        complaint = "f.yaml"
+        assert all(document.data is not None for document in documents)
+    assert complaint.startswith("f.yaml")

@@ -54,7 +54,8 @@ CASES = {
     "truth where a quantity goes": Case(
         "  limits: {perPod: [{resource: cpu, max: true}]}",
         "GPU-P103",
-        "p.yaml:5:42: spec.limits.perPod[0].max: must be a quantity, found true. Write a quantity such as 1, 500m or 8Gi",
+        "p.yaml:5:42: spec.limits.perPod[0].max: must be a quantity, found true. "
+        "Write a quantity such as 1, 500m or 8Gi",
     ),
     "a negative quantity": Case(
         "  limits: {perPod: [{resource: cpu, max: -1}]}",
@@ -170,7 +171,8 @@ CASES = {
     "an operation in small letters": Case(
         "  match: {operations: [create]}",
         "GPU-P103",
-        "p.yaml:5:24: spec.match.operations[0]: must be CREATE, UPDATE, DELETE or CONNECT, found 'create'. Write CREATE",
+        "p.yaml:5:24: spec.match.operations[0]: must be CREATE, UPDATE, DELETE or CONNECT, found 'create'. "
+        "Write CREATE",
     ),
     "an operator that needs values": Case(
         "  match: {objectSelector: {matchExpressions: [{key: a, operator: In}]}}",
@@ -396,11 +398,11 @@ WHOLE = {
     ),
     "a pod": (
         "apiVersion: v1\nkind: Pod",
-        "p.yaml:1:13: apiVersion: must be rightslice.dev/v1alpha1, found 'v1'. Write apiVersion: rightslice.dev/v1alpha1",
+        "p.yaml:1:13: apiVersion: must be rightslice.dev/v1alpha1, found 'v1'. Write apiVersion: rightslice.dev",
     ),
     "no API version": (
         "kind: GPUPolicy",
-        "p.yaml:1:1: apiVersion: must be rightslice.dev/v1alpha1, found nothing. Write apiVersion: rightslice.dev/v1alp",
+        "p.yaml:1:1: apiVersion: must be rightslice.dev/v1alpha1, found nothing. Write apiVersion: rightslice",
     ),
     "a kind misspelt": (
         "apiVersion: rightslice.dev/v1alpha1\nkind: GpuPolicy",
