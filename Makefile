@@ -1,0 +1,81 @@
+# Rightslice. `make` or `make help` lists the targets.
+#
+# The first call makes .venv from the locks under requirements/; later calls start at once, until a lock or
+# pyproject.toml changes. Needs Python 3.11 or newer with venv, and make. Packages come from whatever index pip
+# is set up for.
+
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+
+# Only wheels, only the versions and hashes of the lock: an install runs no setup code of a stranger.
+INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check
+LOCKED := $(INSTALL) --require-hashes --only-binary :all:
+# The package itself: the checkout on the path, and its commands in $(BIN). hatchling comes from the lock.
+ITSELF := $(INSTALL) --no-deps --no-index --no-build-isolation --editable .
+
+# These rooms decide; their lines and branches are held at 95 %.
+CORE := model documents policy engine report
+COVERAGE := $(CORE:%=--cov=webhook/%) --cov-branch --cov-report=term-missing:skip-covered --cov-fail-under=95
+
+.DEFAULT_GOAL := help
+.PHONY: help run serve test lint format bench lock clean
+.DELETE_ON_ERROR:
+
+help: ## List these targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+run: $(VENV)/.run ## Watch it work: the real server judges and shapes the example pods
+	@$(BIN)/rightslice demo
+
+serve: $(VENV)/.run ## Keep that server up on https://127.0.0.1:8443, with a certificate of its own
+	@$(BIN)/rightslice serve webhook --policies policies --cluster demo --listen 127.0.0.1:8443 --self-signed
+
+test: lint ## Lint, then every test, with the coverage of the core rooms
+	$(BIN)/python -m pytest $(COVERAGE)
+
+lint: $(VENV)/.dev ## Style, types, and which room may import which
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+format: $(VENV)/.dev ## Put style right where a tool can
+	$(BIN)/ruff check --fix
+	$(BIN)/ruff format
+
+bench: $(VENV)/.dev ## Measure it on this machine
+	$(BIN)/python -m benchmarks
+
+# One resolution for every Python and platform; what is tested is what ships, so the others follow dev.txt.
+# Releases younger than a week are left alone: most bad ones are found and pulled within days.
+COMPILE := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
+  --custom-compile-command 'make lock' --exclude-newer '1 week'
+
+lock: $(VENV)/.dev ## Write the locks anew from pyproject.toml (UPGRADE=--upgrade: newest versions)
+	$(COMPILE) $(UPGRADE) pyproject.toml --group dev --output-file requirements/dev.txt
+	$(COMPILE) --constraint requirements/dev.txt pyproject.toml --output-file requirements/run.txt
+	$(COMPILE) --constraint requirements/dev.txt --group build --output-file requirements/build.txt
+
+clean: ## Remove what make and the tools made
+	rm -rf $(VENV) dist .mypy_cache .ruff_cache .hypothesis .import_linter_cache .coverage
+	find webhook tests benchmarks -name __pycache__ -type d -exec rm -rf {} +
+
+$(VENV)/.run: $(VENV)/.made requirements/run.txt requirements/build.txt pyproject.toml
+	@echo "Installing what rightslice needs into $(VENV)" >&2
+	@$(LOCKED) --requirement requirements/run.txt --requirement requirements/build.txt
+	@$(ITSELF)
+	@touch $@
+
+$(VENV)/.dev: $(VENV)/.made requirements/dev.txt pyproject.toml
+	@echo "Installing what its tests need into $(VENV)" >&2
+	@$(LOCKED) --requirement requirements/dev.txt
+	@$(ITSELF)
+	@touch $(VENV)/.run $@
+
+$(VENV)/.made:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { \
+	  echo "rightslice needs Python 3.11 or newer, found: $$($(PYTHON) --version 2>&1)." \
+	    "Name another one: make PYTHON=python3.13" >&2; exit 1; }
+	@test -x $(BIN)/pip || $(PYTHON) -m venv $(VENV)
+	@touch $@

@@ -76,3 +76,8 @@ class ReviewError(RightsliceError):
 def shorten(text: str, limit: int = 60) -> str:
     """Cut what a stranger wrote before it goes into a message."""
     return text if len(text) <= limit else f"{text[: limit - 1]}…"
+
+
+def quoted(text: str, limit: int = 60) -> str:
+    """Show what a stranger wrote: cut, in quotes, with control characters escaped."""
+    return repr(shorten(text, limit))

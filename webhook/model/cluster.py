@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from typing import TypeVar
 
 import msgspec
 
 from webhook.model.fleet import Fleet
+from webhook.model.ledger import Assumed, Ledger
+from webhook.model.levels import NO_LEVELS, Levels
 from webhook.model.objects import LimitRange, Namespace, ResourceQuota
 from webhook.model.offers import Offer
+from webhook.model.pods import Metadata
+
+__all__ = ["Assumed", "ClusterView", "Room"]
+
+NAMESPACE_NAME = "kubernetes.io/metadata.name"
+
+Named = TypeVar("Named", LimitRange, ResourceQuota)
 
 
 class Room(msgspec.Struct, frozen=True, gc=False):
@@ -17,24 +27,6 @@ class Room(msgspec.Struct, frozen=True, gc=False):
     cpu_milli: int
     memory: int
     gpus: Mapping[str, int]
-
-
-class Assumed(msgspec.Struct, frozen=True, gc=False):
-    """A pod that was admitted a moment ago and is not seen yet: it holds units of one offer.
-
-    Attributes:
-        uid: The request's uid, so that one admission counts once.
-        resource: Resource name it will ask for.
-        nodes: Mask of the nodes it may land on.
-        count: Units.
-        until: When to forget it, seconds of the caller's clock.
-    """
-
-    uid: str
-    resource: str
-    nodes: int
-    count: int
-    until: float
 
 
 class ClusterView:
@@ -51,29 +43,109 @@ class ClusterView:
     complete: bool
     current: bool
 
+    def __init__(
+        self,
+        fleet: Fleet,
+        *,
+        rooms: Mapping[str, Room] | None = None,
+        namespaces: Mapping[str, Namespace] | None = None,
+        limit_ranges: Mapping[str, tuple[LimitRange, ...]] | None = None,
+        quotas: Mapping[str, tuple[ResourceQuota, ...]] | None = None,
+        assumed: Iterable[Assumed] = (),
+        complete: bool = False,
+        current: bool = True,
+    ) -> None:
+        """Index what is free.
+
+        Args:
+            fleet: Nodes and offers.
+            rooms: What is free by node name; a node that is not named is empty.
+            namespaces: By name.
+            limit_ranges: By namespace.
+            quotas: By namespace.
+            assumed: Pods admitted a moment ago.
+            complete: See the class.
+            current: See the class.
+        """
+        self.fleet, self.complete, self.current = fleet, complete, current
+        self._namespaces = {name: _named(name, found) for name, found in (namespaces or {}).items()}
+        self._limit_ranges = {name: _by_name(found) for name, found in (limit_ranges or {}).items()}
+        self._quotas = {name: _by_name(found) for name, found in (quotas or {}).items()}
+        self._ledger = Ledger(assumed)
+        self._index_rooms(rooms or {})
+
+    def _index_rooms(self, rooms: Mapping[str, Room]) -> None:
+        nodes = self.fleet.nodes
+        free = [rooms.get(node.name) or Room(node.cpu_milli, node.memory, node.gpus) for node in nodes]
+        with_gpus = [i for i, node in enumerate(nodes) if node.gpus]
+        self._cpu = Levels({i: free[i].cpu_milli for i in with_gpus})
+        self._memory = Levels({i: free[i].memory for i in with_gpus})
+        self._gpus = {
+            resource: Levels({i: free[i].gpus.get(resource, 0) for i in with_gpus if resource in nodes[i].gpus})
+            for resource in self.fleet.resources()
+        }
+
     def namespace(self, name: str) -> Namespace | None:
         """The namespace, or None where a complete view has none. Carries `kubernetes.io/metadata.name`."""
-        raise NotImplementedError
+        found = self._namespaces.get(name)
+        if found is None and not self.complete:
+            return _named(name, Namespace())
+        return found
 
     def limit_ranges(self, namespace: str) -> tuple[LimitRange, ...]:
         """The namespace's LimitRanges, by name."""
-        raise NotImplementedError
+        return self._limit_ranges.get(namespace, ())
 
     def quotas(self, namespace: str) -> tuple[ResourceQuota, ...]:
         """The namespace's ResourceQuotas, by name."""
-        raise NotImplementedError
+        return self._quotas.get(namespace, ())
 
     def free(self, offer: Offer, nodes: int) -> int:
         """Units of an offer that are free now on the nodes of a mask, pods assumed taken off."""
-        raise NotImplementedError
+        mask = nodes & offer.nodes
+        units = self._gpus.get(offer.resource, NO_LEVELS).total(mask)
+        return max(0, units - self._ledger.held(offer.resource, mask))
 
     def has_room(self, resource: str, count: int, nodes: int, *, cpu_milli: int, memory: int) -> bool:
         """Is there one node in the mask with `count` units of `resource`, this CPU and this memory free now?
 
-        Pods assumed count as if each took the place this pod would get.
+        Pods assumed count as if each took the place this pod would get: it is taken as full when they
+        could between them leave no node with `count` units.
         """
-        raise NotImplementedError
+        levels = self._gpus.get(resource, NO_LEVELS)
+        count = max(1, count)
+        fitting = nodes & levels.at_least(count)
+        if cpu_milli > 0:
+            fitting &= self._cpu.at_least(cpu_milli)
+        if memory > 0:
+            fitting &= self._memory.at_least(memory)
+        if not fitting:
+            return False
+        held = self._ledger.held(resource, fitting)
+        return not held or levels.total(fitting, beyond=count - 1) > held
 
     def assume(self, pod: Assumed, now: float) -> ClusterView:
         """The view with one more pod assumed and those past their time forgotten; a known uid adds nothing."""
-        raise NotImplementedError
+        ledger = self._ledger.after(now).with_pod(pod)
+        if ledger is self._ledger:
+            return self
+        view = object.__new__(ClusterView)
+        view.__dict__.update(self.__dict__)
+        view._ledger = ledger
+        return view
+
+    @property
+    def assumed(self) -> tuple[Assumed, ...]:
+        """The pods assumed."""
+        return self._ledger.entries()
+
+
+def _named(name: str, namespace: Namespace) -> Namespace:
+    """The namespace with the label that the API server gives each one."""
+    metadata = namespace.metadata
+    labels = {**metadata.labels, NAMESPACE_NAME: name}
+    return Namespace(metadata=Metadata(name=name, labels=labels, annotations=metadata.annotations))
+
+
+def _by_name(found: Iterable[Named]) -> tuple[Named, ...]:
+    return tuple(sorted(found, key=lambda item: item.metadata.name))

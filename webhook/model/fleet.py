@@ -10,9 +10,21 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from webhook.model.objects import Taint
+from webhook.errors import QuantityError
+from webhook.model.deriving import adverts, gpu_units
+from webhook.model.levels import NO_LEVELS, Levels
+from webhook.model.masks import LabelIndex, union
+from webhook.model.merging import Standing, offers_of
+from webhook.model.nodelabels import PRODUCT, Labels
+from webhook.model.objects import Node, Taint
 from webhook.model.offers import Offer
-from webhook.model.pods import NodeSelectorTerm, Toleration
+from webhook.model.pods import Amount, NodeSelectorTerm, Toleration
+from webhook.model.quantity import NANO, nano
+from webhook.model.selecting import term_mask
+from webhook.model.taints import all_tolerated, hard
+
+REMEMBERED = 1024
+"""Distinct lists of tolerations to remember: workloads share a few, and a stranger must not fill the memory."""
 
 
 class FleetNode(msgspec.Struct, frozen=True, gc=False):
@@ -55,6 +67,29 @@ class Fleet:
     usable: int
     by_name: Mapping[str, int]
 
+    def __init__(self, nodes: Sequence[Node]) -> None:
+        self.nodes = tuple(map(fleet_node, nodes))
+        self.everyone = (1 << len(self.nodes)) - 1
+        self.usable = union(1 << i for i, node in enumerate(self.nodes) if node.usable)
+        self.by_name = {node.name: i for i, node in enumerate(self.nodes)}
+        self._index = LabelIndex(node.labels for node in self.nodes)
+
+        self._by_taints: dict[tuple[Taint, ...], int] = {}
+        for i, node in enumerate(self.nodes):
+            self._by_taints[node.taints] = self._by_taints.get(node.taints, 0) | 1 << i
+        self._tolerated: dict[tuple[Toleration, ...], int] = {}
+
+        standings = [
+            Standing(i, self.nodes[i].taints, advert) for i, node in enumerate(nodes) for advert in adverts(node)
+        ]
+        self.offers = tuple(offers_of(standings, self._index, [node.labels for node in self.nodes]))
+        names = sorted({name for node in self.nodes for name in node.gpus})
+        self._levels = {
+            name: Levels({i: node.gpus[name] for i, node in enumerate(self.nodes) if name in node.gpus})
+            for name in names
+        }
+        self.by_resource = {name: tuple(offer for offer in self.offers if offer.resource == name) for name in names}
+
     def select(self, node_selector: Mapping[str, str], terms: Sequence[NodeSelectorTerm] | None) -> int:
         """Mask of the nodes that a node selector and required affinity terms allow.
 
@@ -62,8 +97,74 @@ class Fleet:
             node_selector: Label pairs that must all stand on the node.
             terms: Required terms, of which one must hold; None where the pod has no required affinity.
         """
-        raise NotImplementedError
+        mask = self.everyone
+        for key, value in node_selector.items():
+            mask &= self._index.mask(key, value)
+        if terms is None:
+            return mask
+        return mask & union(term_mask(term, self._index, self.by_name, self.everyone) for term in terms)
 
     def tolerated(self, tolerations: Sequence[Toleration]) -> int:
         """Mask of the nodes whose NoSchedule and NoExecute taints are all tolerated."""
-        raise NotImplementedError
+        key = tuple(tolerations)
+        mask = self._tolerated.get(key)
+        if mask is None:
+            mask = union(nodes for taints, nodes in self._by_taints.items() if all_tolerated(key, taints))
+            if len(self._tolerated) >= REMEMBERED:
+                self._tolerated.clear()
+            self._tolerated[key] = mask
+        return mask
+
+    def resources(self) -> tuple[str, ...]:
+        """The GPU resource names that some node advertises, sorted."""
+        return tuple(self._levels)
+
+    def advertising(self, resource: str) -> int:
+        """Mask of the nodes with at least one unit of a GPU resource."""
+        return self._levels.get(resource, NO_LEVELS).at_least(1)
+
+    def most(self, resource: str, nodes: int) -> int:
+        """The most units of a GPU resource that one node of the mask has; 0 if none has any."""
+        return self._levels.get(resource, NO_LEVELS).most(nodes)
+
+    def products(self, nodes: int) -> tuple[str, ...]:
+        """The product labels that stand on nodes of the mask, sorted."""
+        return tuple(sorted(value for value, mask in self._index.values.get(PRODUCT, {}).items() if mask & nodes))
+
+
+def fleet_node(node: Node) -> FleetNode:
+    """A node as scheduling sees it. Amounts that cannot be read, or are below zero, count as nothing."""
+    allocatable, labels = node.status.allocatable, node.metadata.labels
+    gpus = gpu_units(allocatable)
+    return FleetNode(
+        name=node.metadata.name,
+        labels=labels,
+        taints=hard(node.spec.taints),
+        cpu_milli=_floor(allocatable.get("cpu", 0)) // 1_000_000,
+        memory=_floor(allocatable.get("memory", 0)) // NANO,
+        gpus=gpus,
+        usable=_takes_pods(node) and (not gpus or settled(labels)),
+    )
+
+
+def settled(labels: Labels) -> bool:
+    """Is nothing being done to the node's GPUs: no MIG change, no driver upgrade, no operator still at work?"""
+    mig_state = labels.get("nvidia.com/mig.config.state", "" if "nvidia.com/mig.config" in labels else "success")
+    return (
+        labels.get("nvidia.com/gpu.present", "true") == "true"
+        and mig_state == "success"
+        and labels.get("nvidia.com/gpu-driver-upgrade-state", "") in ("", "upgrade-done")
+        and not labels.get("nvidia.com/gpu.deploy.device-plugin", "").startswith("paused")
+    )
+
+
+def _takes_pods(node: Node) -> bool:
+    ready = [condition.status for condition in node.status.conditions if condition.type == "Ready"]
+    return not node.spec.unschedulable and all(status == "True" for status in ready)
+
+
+def _floor(amount: Amount) -> int:
+    try:
+        return max(0, nano(amount))
+    except QuantityError:
+        return 0

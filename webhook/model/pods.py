@@ -222,10 +222,10 @@ class PodStatus(Read, frozen=True):
 
 
 class Pod(Read, frozen=True):
-    """A pod, or a workload's pod template read as one."""
+    """A pod, or a workload's pod template read as one. Every pod that an API server sends has both parts."""
 
-    metadata: Metadata = Metadata()
-    spec: PodSpec = PodSpec()
+    metadata: Metadata
+    spec: PodSpec
     status: PodStatus = PodStatus()
 
 

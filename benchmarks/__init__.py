@@ -1,0 +1,1 @@
+"""Measures: what the work costs here, in ratios taken in one run."""

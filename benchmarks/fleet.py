@@ -1,0 +1,122 @@
+"""A larger cluster for measures: the demo's nodes over and over, each with the pods that run on it.
+
+Run as a module, it prints what selecting nodes and asking for room cost.
+"""
+
+from __future__ import annotations
+
+import copy
+import time
+from collections.abc import Callable, Sequence
+from itertools import cycle
+from typing import Any
+
+from webhook.cache.shipped import shipped
+from webhook.cache.snapshot import snapshot_of
+from webhook.documents.reading import read
+from webhook.errors import Place
+from webhook.model.cluster import Assumed, ClusterView
+from webhook.model.pods import NodeSelectorTerm, Requirement, Toleration
+
+Json = dict[str, Any]
+HOSTNAME = "kubernetes.io/hostname"
+
+
+def demo_objects() -> list[Json]:
+    """The shipped snapshot's objects as plain data."""
+    files = sorted((shipped("examples") / "cluster").glob("*.yaml"))
+    return [document.data for file in files for document in read(file.read_bytes(), str(file), aliases=True)]
+
+
+def grow(objects: Sequence[Json], nodes: int = 100) -> list[Json]:
+    """The same objects with nodes cloned in turn under new names, and their pods with them.
+
+    Args:
+        objects: Objects of a snapshot, as plain data.
+        nodes: How many nodes there shall be; those that are there already count.
+    """
+    first = [item for item in objects if item["kind"] == "Node"]
+    grown = list(objects)
+    turn = 0
+    for place, node in enumerate(cycle(first)):
+        if len(first) + place >= nodes:
+            break
+        turn = place // len(first) + 2
+        old = node["metadata"]["name"]
+        grown.append(_renamed_node(node, f"{old}-{turn}"))
+        pods = (item for item in objects if item["kind"] == "Pod" and item["spec"].get("nodeName") == old)
+        grown += [_moved_pod(pod, f"{old}-{turn}", turn) for pod in pods]
+    return grown
+
+
+def grown_view(nodes: int = 100) -> ClusterView:
+    """The demo cluster with so many nodes."""
+    return snapshot_of((item, Place("grown")) for item in grow(demo_objects(), nodes))
+
+
+def _renamed_node(node: Json, name: str) -> Json:
+    clone = copy.deepcopy(node)
+    clone["metadata"]["name"] = clone["metadata"]["labels"][HOSTNAME] = name
+    return clone
+
+
+def _moved_pod(pod: Json, node: str, turn: int) -> Json:
+    clone = copy.deepcopy(pod)
+    clone["metadata"]["name"] += f"-{turn}"
+    clone["spec"]["nodeName"] = node
+    return clone
+
+
+def microseconds(work: Callable[[], object], rounds: int = 20_000) -> float:
+    """What one call costs, the best of five runs."""
+    best = float("inf")
+    for _ in range(5):
+        start = time.perf_counter()
+        for _ in range(rounds):
+            work()
+        best = min(best, time.perf_counter() - start)
+    return best / rounds * 1e6
+
+
+def main() -> None:
+    """Print the costs on a fleet of 100 nodes."""
+    view = grown_view()
+    fleet = view.fleet
+    selector = {"nvidia.com/gpu.product": "NVIDIA-A100-SXM4-80GB"}
+    products = Requirement("nvidia.com/gpu.product", "In", ("NVIDIA-A100-SXM4-80GB", "NVIDIA-H100-80GB-HBM3"))
+    memory = Requirement("nvidia.com/gpu.memory", "Gt", ("40000",))
+    terms = (NodeSelectorTerm((products,)),)
+    tolerations = (Toleration("nvidia.com/gpu", "Exists"), Toleration("node.kubernetes.io/not-ready", "Exists"))
+    slice_of = next(offer for offer in fleet.offers if offer.resource == "nvidia.com/mig-1g.10gb")
+    busy = view
+    for number in range(200):
+        busy = busy.assume(Assumed(str(number), slice_of.resource, slice_of.nodes, 1, 60.0), 0.0)
+
+    def room(of: ClusterView) -> bool:
+        return of.has_room(slice_of.resource, 1, slice_of.nodes, cpu_milli=4000, memory=16 << 30)
+
+    measures: dict[str, Callable[[], object]] = {
+        "select, no constraint": lambda: fleet.select({}, None),
+        "select, one label": lambda: fleet.select(selector, None),
+        "select, In two products": lambda: fleet.select({}, terms),
+        "select, Gt": lambda: fleet.select({}, (NodeSelectorTerm((memory,)),)),
+        "tolerated": lambda: fleet.tolerated(tolerations),
+        "has_room": lambda: room(view),
+        "has_room, 200 pods assumed": lambda: room(busy),
+        "free": lambda: view.free(slice_of, fleet.everyone),
+        "most": lambda: fleet.most("nvidia.com/gpu", fleet.everyone),
+    }
+    for name, work in measures.items():
+        print(f"{name:32} {microseconds(work):7.2f} µs")
+
+    ledger = [busy]
+
+    def assume() -> None:
+        number = len(ledger)
+        ledger.append(ledger[-1].assume(Assumed(f"n{number}", slice_of.resource, slice_of.nodes, 1, 60.0), 0.0))
+
+    print(f"{'assume':32} {microseconds(assume, 2000):7.2f} µs")
+
+
+if __name__ == "__main__":
+    main()

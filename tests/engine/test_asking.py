@@ -1,0 +1,95 @@
+"""What a pod asks for: sums as the scheduler makes them, and amounts that the API server would refuse."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import pytest
+
+from tests.make import PodMaker, make_pod
+from webhook.engine.asking import asked_by
+from webhook.model.pods import pod_of
+
+GPU = "nvidia.com/gpu"
+SLICE = "nvidia.com/mig-1g.10gb"
+
+
+def limits(resource: str, count: str) -> dict[str, Any]:
+    """Resources with equal limits and requests."""
+    return {"limits": {resource: count}, "requests": {resource: count}}
+
+
+def with_init(pod: PodMaker, name: str, count: str, *, sidecar: bool = False) -> PodMaker:
+    """Add an init container, or a sidecar, that asks for whole GPUs."""
+    extra = {"restartPolicy": "Always"} if sidecar else {}
+    return pod.container(name, kind="initContainers", resources=limits(GPU, count), **extra)
+
+
+class Case(NamedTuple):
+    pod: PodMaker
+    totals: dict[str, int]
+
+
+TOTALS = {
+    "no GPU: nothing": Case(make_pod().asks("cpu", "2"), {}),
+    "one container": Case(make_pod().gpus(2), {GPU: 2}),
+    "containers add up": Case(make_pod().gpus(1).container("b", resources=limits(GPU, "2")), {GPU: 3}),
+    "an init container counts where it asks for more": Case(with_init(make_pod().gpus(1), "i", "2"), {GPU: 2}),
+    "an init container that asks for less is free": Case(with_init(make_pod().gpus(4), "i", "2"), {GPU: 4}),
+    "a sidecar is added to what runs": Case(with_init(make_pod().gpus(1), "s", "1", sidecar=True), {GPU: 2}),
+    "an init container after a sidecar runs beside it": Case(
+        with_init(with_init(make_pod().gpus(1), "s", "1", sidecar=True), "i", "2"), {GPU: 3}
+    ),
+    "an init container before a sidecar runs alone": Case(
+        with_init(with_init(make_pod().gpus(1), "i", "2"), "s", "1", sidecar=True), {GPU: 2}
+    ),
+    "kinds are counted apart": Case(
+        make_pod().gpus(1).container("b", resources=limits(SLICE, "1")), {GPU: 1, SLICE: 1}
+    ),
+    "limits alone ask": Case(make_pod().spec(containers=[{"name": "a", "resources": {"limits": {GPU: 1}}}]), {GPU: 1}),
+    "a thousand milli is one": Case(make_pod().gpus("1000m"), {GPU: 1}),
+    "zero asks for nothing": Case(make_pod().gpus(0), {}),
+    "other vendors are left alone": Case(make_pod().asks("amd.com/gpu", "1"), {}),
+}
+
+
+@pytest.mark.parametrize("case", TOTALS.values(), ids=TOTALS)
+def test_totals(case: Case) -> None:
+    assert asked_by(pod_of(case.pod.build())).totals == case.totals
+
+
+FAULTS = {
+    "half a GPU": (make_pod().gpus("0.5"), ["GPU-L104"]),
+    "fewer than none": (make_pod().gpus("-1"), ["GPU-L104"]),
+    "no quantity at all": (make_pod().gpus("one"), ["GPU-L104"]),
+    "a number in an exponent that is whole": (make_pod().gpus(1e3), []),
+    "a thousand GPUs": (make_pod().gpus("1k"), []),
+    "limits unlike requests": (
+        make_pod().spec(containers=[{"name": "a", "resources": {"limits": {GPU: "2"}, "requests": {GPU: "1"}}}]),
+        ["GPU-L105"],
+    ),
+    "equal, written in two ways": (
+        make_pod().spec(containers=[{"name": "a", "resources": {"limits": {GPU: "1"}, "requests": {GPU: 1}}}]),
+        [],
+    ),
+    "a request without a limit": (
+        make_pod().spec(containers=[{"name": "a", "resources": {"requests": {GPU: "1"}}}]),
+        ["GPU-L105"],
+    ),
+}
+
+
+@pytest.mark.parametrize(("pod", "want"), FAULTS.values(), ids=FAULTS)
+def test_faults(pod: PodMaker, want: list[str]) -> None:
+    asked = asked_by(pod_of(pod.build()))
+    assert [remark.code for remark in asked.faults] == want
+
+
+def test_a_fault_in_one_container_leaves_the_count_of_another() -> None:
+    pod = make_pod().gpus("0.5").container("b", resources=limits(GPU, "2"))
+    assert asked_by(pod_of(pod.build())).totals == {GPU: 2}
+
+
+def test_unknown_names_of_nvidia_are_reported_not_dropped() -> None:
+    asked = asked_by(pod_of(make_pod().asks("nvidia.com/gpumem", "3000").build()))
+    assert asked.strangers == ("nvidia.com/gpumem",)

@@ -1,0 +1,284 @@
+"""Right-sizing: what one request becomes, or why it stays, case by case."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import pytest
+
+from tests.make import Json, PodMaker, make_namespace, make_node, make_pod
+from tests.world import A100, GPU_TAINT, MIXED, ask, mig_node, shaped, tainted, view_of, whole_node
+from webhook.model.cluster import Assumed, ClusterView
+from webhook.model.decisions import Fit, Keep, Why
+from webhook.model.usage import Observed, UsageView
+
+GPU, SMALL, LARGE = "nvidia.com/gpu", "nvidia.com/mig-1g.10gb", "nvidia.com/mig-3g.40gb"
+SHARED = "nvidia.com/gpu.shared"
+SIZING = "mode: enforce\nrightSizing: {}"
+NODES = (whole_node(), mig_node())
+
+L40S = {"nvidia.com/gpu.product": "NVIDIA-L40S", "nvidia.com/gpu.memory": "46068", "nvidia.com/gpu.replicas": "4"}
+SLICED = make_node("sliced", L40S | {"nvidia.com/gpu.sharing-strategy": "time-slicing"}, **{SHARED: 16})
+MPS = make_node(
+    "mps",
+    L40S | {"nvidia.com/gpu.sharing-strategy": "mps", "nvidia.com/mps.capable": "true"},
+    **{SHARED: 16},
+)
+
+
+def sizing(**fields: Any) -> str:
+    """An enforced right-sizing policy."""
+    inner = ", ".join(f"{key}: {value}" for key, value in fields.items())
+    return f"mode: enforce\nrightSizing: {{{inner}}}"
+
+
+def limit_range(**item: Any) -> Json:
+    """A LimitRange for containers in the team's namespace."""
+    spec = {"limits": [{"type": "Container"} | item]}
+    return {"apiVersion": "v1", "kind": "LimitRange", "metadata": {"name": "lr", "namespace": "team"}, "spec": spec}
+
+
+def quota(hard: dict[str, str], used: dict[str, str] | None = None) -> Json:
+    """A counted quota in the team's namespace."""
+    return {
+        "apiVersion": "v1",
+        "kind": "ResourceQuota",
+        "metadata": {"name": "team", "namespace": "team"},
+        "spec": {"hard": hard},
+        "status": {"hard": hard, "used": used or dict.fromkeys(hard, "0")},
+    }
+
+
+def small() -> PodMaker:
+    """One GPU asked for, 8Gi needed."""
+    return make_pod().gpus(1).needs("8Gi")
+
+
+class Case(NamedTuple):
+    pod: PodMaker
+    want: str | Why
+    nodes: tuple[Json, ...] = NODES
+    policy: str = SIZING
+
+
+CASES = {
+    "8Gi fits the smallest slice": Case(small(), SMALL),
+    "exactly a slice's memory fits": Case(make_pod().gpus(1).needs("9728Mi"), SMALL),
+    "one MiB more needs the next": Case(make_pod().gpus(1).needs("9729Mi"), LARGE),
+    "compute counts too": Case(make_pod().gpus(1).needs("8Gi", "30%"), LARGE),
+    "more than any slice has": Case(make_pod().gpus(1).needs("60Gi"), Why.NO_OFFER),
+    "nothing declared": Case(make_pod().gpus(1), Why.NO_EVIDENCE),
+    "compute alone is no evidence of memory": Case(make_pod().gpus(1).needs(compute="10%"), Why.NO_EVIDENCE),
+    "an unreadable declaration is no evidence": Case(make_pod().gpus(1).needs("eight"), Why.NO_EVIDENCE),
+    "the policy's default": Case(make_pod().gpus(1), SMALL, policy=sizing(default="{memory: 8Gi}")),
+    "a default that is not believed": Case(
+        make_pod().gpus(1), Why.NO_EVIDENCE, policy=sizing(default="{memory: 8Gi}", evidence="[declared]")
+    ),
+    "too small a saving": Case(make_pod().gpus(1).needs("30Gi"), Why.SMALL_SAVING, policy=sizing(minSavingPercent=60)),
+    "the user opts out": Case(small().annotate("rightslice.dev/keep", "true"), Why.OPTED_OUT),
+    "two GPUs stay whole": Case(make_pod().gpus(2).needs("8Gi"), Why.SEVERAL_GPUS),
+    "a slice asked for is left alone": Case(make_pod().asks(SMALL, "1").needs("4Gi"), Why.NO_GPU),
+    "two kinds stay": Case(small().asks(SMALL, "1"), Why.MIXED),
+    "a name nobody knows stays": Case(small().asks("nvidia.com/gpumem", "1"), Why.MIXED),
+    "a fraction stays": Case(make_pod().gpus("0.5").needs("8Gi"), Why.UNSURE_AMOUNT),
+    "requests unlike limits stay": Case(
+        small().spec(containers=[{"name": "a", "resources": {"limits": {GPU: "1"}, "requests": {GPU: "2"}}}]),
+        Why.UNSURE_AMOUNT,
+    ),
+    "a DaemonSet's pod": Case(small().owned_by("DaemonSet", "agent"), Why.DAEMON_SET),
+    "a static pod": Case(small().annotate("kubernetes.io/config.mirror", "x"), Why.MIRROR),
+    "a pod with a node": Case(small().spec(nodeName="whole"), Why.BOUND),
+    "a pod with claims": Case(small().spec(resourceClaims=[{"name": "c"}]), Why.CLAIMS),
+    "a queued pod": Case(small().label("kueue.x-k8s.io/queue-name", "q"), Why.QUEUED),
+    "no such node": Case(small(), Why.NO_OFFER, (whole_node(),)),
+    "all slices taken by allocatable": Case(small(), LARGE, (whole_node(), mig_node(small=0))),
+    "the node's selector rules slices out": Case(
+        small().spec(nodeSelector={"kubernetes.io/hostname": "whole"}), Why.UNREACHABLE
+    ),
+    "a taint that is not tolerated": Case(small(), Why.UNREACHABLE, (tainted(mig_node(), GPU_TAINT),)),
+    "a taint that the pod tolerates": Case(
+        small().spec(tolerations=[{"key": "nvidia.com/gpu", "operator": "Exists"}]),
+        SMALL,
+        (tainted(mig_node(), GPU_TAINT),),
+    ),
+    "a GPU taint that the policy tolerates for it": Case(
+        small(), SMALL, (tainted(mig_node(), GPU_TAINT),), SIZING + "\ninjection: {tolerations: auto}"
+    ),
+    "a taint that reserves nodes is never opened": Case(
+        small(),
+        Why.UNREACHABLE,
+        (tainted(mig_node(), {"key": "team", "value": "b", "effect": "NoSchedule"}),),
+        SIZING + "\ninjection: {tolerations: auto}",
+    ),
+    "no CPU left beside the slices": Case(small().asks("cpu", "100"), Why.FULL),
+    "time slicing is not given where hardware isolation is due": Case(small(), Why.NO_OFFER, (SLICED,)),
+    "time slicing where the policy says so": Case(small(), SHARED, (SLICED,), sizing(isolation="none")),
+    "MPS needs less trust than time slicing": Case(small(), SHARED, (MPS,), sizing(isolation="memory")),
+    "MPS is not hardware isolation": Case(small(), Why.NO_OFFER, (MPS,)),
+    "forms are tried in order": Case(
+        small(), SHARED, (mig_node(), SLICED), sizing(isolation="none", forms="[timeSlicing, mig]")
+    ),
+    "a form that is not named is not given": Case(
+        small(), Why.NO_OFFER, policy=sizing(isolation="memory", forms="[mps]")
+    ),
+}
+
+
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
+def test_fit(case: Case) -> None:
+    outcome = ask(case.pod, case.policy, nodes=case.nodes).outcome
+    assert (outcome.resource if isinstance(outcome, Fit) else outcome.why) == case.want
+
+
+LIMITED = {
+    "no LimitRange names GPUs: the key goes": ((), {SMALL: "1"}),
+    "a maximum on GPUs: the key becomes zero": (
+        (limit_range(max={GPU: "4"}, default={GPU: "0"}, defaultRequest={GPU: "0"}),),
+        {GPU: "0", SMALL: "1"},
+    ),
+    "a minimum on GPUs: nothing changes": ((limit_range(min={GPU: "1"}),), {GPU: "1"}),
+    "a ratio on GPUs: nothing changes": ((limit_range(maxLimitRequestRatio={GPU: "1"}),), {GPU: "1"}),
+    "a maximum of no small slices: the next larger": ((limit_range(max={SMALL: "0"}),), {LARGE: "1"}),
+    "a maximum of no slices: nothing changes": ((limit_range(max={SMALL: "0", LARGE: "0"}),), {GPU: "1"}),
+    "a quota on GPUs alone: nothing changes": ((quota({f"requests.{GPU}": "8"}),), {GPU: "1"}),
+    "a quota on both": ((quota({f"requests.{GPU}": "8", f"requests.{SMALL}": "8"}),), {SMALL: "1"}),
+    "a quota whose slices are used up": (
+        (quota({f"requests.{GPU}": "8", f"requests.{SMALL}": "1"}, {f"requests.{SMALL}": "1"}),),
+        {GPU: "1"},
+    ),
+}
+
+
+@pytest.mark.parametrize(("objects", "want"), LIMITED.values(), ids=LIMITED)
+def test_limit_ranges_and_quotas_steer_the_rewrite(objects: tuple[Json, ...], want: dict[str, str]) -> None:
+    decision = ask(small(), SIZING, nodes=(*NODES, *objects))
+    resources = shaped(small(), decision)["spec"]["containers"][0]["resources"]
+    assert resources["limits"] == want
+    assert resources["requests"] == want
+
+
+def test_a_policy_limit_on_slices_keeps_the_request() -> None:
+    limits = 'mode: enforce\nlimits: {perPod: [{resource: "nvidia.com/mig-*", max: 0}]}'
+    outcome = ask(small(), SIZING, limits, nodes=NODES).outcome
+    assert isinstance(outcome, Keep)
+    assert outcome.why is Why.LIMITS
+
+
+def test_every_container_that_asks_gets_the_same_form() -> None:
+    resources = {"limits": {GPU: "1"}, "requests": {GPU: "1"}}
+    pod = small().container("second", resources=resources).container("warm", kind="initContainers", resources=resources)
+    after = shaped(pod, ask(pod, SIZING, nodes=NODES))["spec"]
+    asked = [c["resources"]["limits"] for c in (*after["containers"], *after["initContainers"])]
+    assert asked == [{SMALL: "1"}] * 3
+
+
+def test_a_slice_comes_with_the_affinity_that_reaches_its_product() -> None:
+    a30 = make_node("a30", {"nvidia.com/gpu.product": "NVIDIA-A30", "nvidia.com/mig.strategy": "mixed"}, **{SMALL: 4})
+    after = shaped(small(), ask(small(), SIZING, nodes=(mig_node(), a30)))
+    terms = after["spec"]["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
+    assert terms == {
+        "nodeSelectorTerms": [
+            {
+                "matchExpressions": [
+                    {"key": "nvidia.com/gpu.product", "operator": "In", "values": ["NVIDIA-A100-SXM4-80GB"]}
+                ]
+            }
+        ]
+    }
+
+
+def test_a_single_strategy_slice_is_given_by_affinity_alone() -> None:
+    labels = A100 | {
+        "nvidia.com/mig.strategy": "single",
+        "nvidia.com/gpu.product": "NVIDIA-A100-SXM4-80GB-MIG-1g.10gb",
+        "nvidia.com/gpu.memory": "9728",
+        "nvidia.com/gpu.count": "56",
+    }
+    decision = ask(small(), SIZING, nodes=(whole_node(), make_node("single", labels, **{GPU: 56})))
+    after = shaped(small(), decision)
+    assert after["spec"]["containers"][0]["resources"]["limits"] == {GPU: "1"}
+    assert "NVIDIA-A100-SXM4-80GB-MIG-1g.10gb" in str(after["spec"]["affinity"])
+    assert (decision.gpu_milli_before, decision.gpu_milli_after) == (1000, 143)
+
+
+def test_pods_admitted_a_moment_ago_are_counted() -> None:
+    view = view_of(make_namespace("team"), mig_node(small=1, large=0))
+    assert isinstance(ask(small(), SIZING, view=view).outcome, Fit)
+    taken = view.assume(Assumed("uid", SMALL, view.fleet.everyone, 1, until=30.0), now=0.0)
+    assert ask(small(), SIZING, view=taken).outcome == Keep(Why.FULL, SMALL)
+
+
+def test_a_policy_may_wait_for_a_slice() -> None:
+    view = view_of(make_namespace("team"), mig_node(small=1, large=0))
+    taken = view.assume(Assumed("uid", SMALL, view.fleet.everyone, 1, until=30.0), now=0.0)
+    assert isinstance(ask(small(), sizing(whenFull="wait"), view=taken).outcome, Fit)
+
+
+def observed(memory: int, **fields: Any) -> UsageView:
+    """Use of the Deployment's main container."""
+    use = Observed(memory_mib=memory, compute_milli=None, samples=5000, **fields)
+    return UsageView({("team", "Deployment/serve", "main"): use})
+
+
+SERVED = make_pod().gpus(1).label("pod-template-hash", "abc").owned_by("ReplicaSet", "serve-abc")
+USES = {
+    "observed use and its margin fit": (observed(8000), SMALL),
+    "the margin makes it larger": (observed(9000), LARGE),
+    "a framework that takes what it sees says nothing": (observed(8000, preallocates=True), Why.NO_EVIDENCE),
+    "another workload's use says nothing": (UsageView(), Why.NO_EVIDENCE),
+}
+
+
+@pytest.mark.parametrize(("usage", "want"), USES.values(), ids=USES)
+def test_observed_use(usage: UsageView, want: str | Why) -> None:
+    outcome = ask(SERVED, SIZING, nodes=NODES, usage=usage).outcome
+    assert (outcome.resource if isinstance(outcome, Fit) else outcome.why) == want
+
+
+def test_what_the_pod_declares_is_believed_before_what_was_seen() -> None:
+    pod = make_pod().gpus(1).label("pod-template-hash", "abc").owned_by("ReplicaSet", "serve-abc").needs("30Gi")
+    outcome = ask(pod, SIZING, nodes=NODES, usage=observed(4000)).outcome
+    assert isinstance(outcome, Fit)
+    assert (outcome.resource, outcome.need.words) == (LARGE, "30Gi declared")
+
+
+def test_several_policies_are_merged_part_by_part_to_the_most_careful() -> None:
+    loose = sizing(isolation="none", forms="[timeSlicing, mig]")
+    strict = sizing(isolation="hardware", forms="[mig]")
+    outcome = ask(small(), loose, strict, nodes=(mig_node(), SLICED)).outcome
+    assert isinstance(outcome, Fit)
+    assert outcome.resource == SMALL
+    assert outcome.policy == "test-0, test-1"
+
+
+def test_a_policy_on_trial_changes_nothing_and_says_what_it_would_do() -> None:
+    decision = ask(small(), "rightSizing: {mode: warn}", nodes=NODES)
+    assert decision.patch == ()
+    assert [finding.code for finding in decision.warnings] == ["GPU-R102"]
+    assert isinstance(decision.outcome, Fit)
+    assert not decision.applied
+    assert decision.gpu_milli_before == decision.gpu_milli_after == 1000
+
+
+def test_a_view_too_old_to_be_sure_shrinks_nothing() -> None:
+    view = ClusterView(view_of(*NODES).fleet, current=False)
+    assert ask(small(), SIZING, view=view).outcome == Keep(Why.NOT_CURRENT)
+
+
+def test_the_record_says_what_was_asked_for_and_why_it_changed() -> None:
+    notes = shaped(small(), ask(small(), SIZING, nodes=NODES))["metadata"]["annotations"]
+    assert (
+        notes["rightslice.dev/original-resources"]
+        == '{"main":{"limits":{"nvidia.com/gpu":"1"},"requests":{"nvidia.com/gpu":"1"}}}'
+    )
+    assert '"need":"8Gi declared"' in notes["rightslice.dev/decision"]
+    assert '"policies":["test-0"]' in notes["rightslice.dev/decision"]
+
+
+def test_mixed_labels_are_those_of_the_facts() -> None:
+    """The builders' node offers what the cases rely on: 1/7 and half of a card."""
+    fleet = view_of(make_node("n", MIXED, **{SMALL: 7, LARGE: 2})).fleet
+    assert [(offer.resource, offer.memory_mib, offer.gpu_milli) for offer in fleet.offers] == [
+        (SMALL, 9728, 143),
+        (LARGE, 40192, 500),
+    ]

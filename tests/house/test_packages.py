@@ -1,0 +1,85 @@
+"""What is shipped: the wheel with its policies and examples, and the image made of it."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from tests.house.checkout import ROOT, files, project, read
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> zipfile.Path:
+    """The wheel of this checkout, built without a network."""
+    folder = tmp_path_factory.mktemp("wheel")
+    build = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(folder)]
+    subprocess.run(build, cwd=ROOT, check=True, capture_output=True, text=True)
+    (made,) = folder.glob("*.whl")
+    return zipfile.Path(made)
+
+
+def inside(wheel: zipfile.Path) -> set[str]:
+    """The names of all files in the wheel."""
+    return set(wheel.root.namelist())
+
+
+@pytest.mark.parametrize("folder", ["policies", "examples"])
+def test_the_wheel_holds_what_the_demo_needs(wheel: zipfile.Path, folder: str) -> None:
+    written = {str(file.relative_to(ROOT)) for file in files(ROOT / folder)}
+
+    assert written
+    assert {f"webhook/shipped/{name}" for name in written} <= inside(wheel)
+
+
+def test_the_wheel_holds_the_package_with_its_types_and_nothing_else(wheel: zipfile.Path) -> None:
+    written = {str(file.relative_to(ROOT)) for file in files(ROOT / "webhook")}
+
+    assert written <= inside(wheel)
+    assert "webhook/py.typed" in written
+    assert {name.split("/")[0].removesuffix(".dist-info") for name in inside(wheel)} == {"webhook", wheel_name()}
+
+
+def test_the_wheel_has_both_commands_and_the_licence(wheel: zipfile.Path) -> None:
+    about = wheel / f"{wheel_name()}.dist-info"
+
+    commands = (about / "entry_points.txt").read_text()
+    assert "rightslice = " in commands
+    assert "kubectl-rightslice = " in commands
+    assert "Apache License" in (about / "licenses" / "LICENSE").read_text()
+
+
+def wheel_name() -> str:
+    """Name and version, as in the file names of a wheel."""
+    return f"{project()['project']['name']}-{project()['project']['version']}"
+
+
+def test_the_image_installs_only_wheels_with_known_hashes() -> None:
+    installs = re.findall(r"install ((?:[^\n]*\\\n)*[^\n]*)", read("Dockerfile"))
+
+    assert len(installs) == 3
+    assert ["--require-hashes --only-binary :all:" in line or "--no-index --no-deps" in line for line in installs] == [
+        True,
+        True,
+        True,
+    ]
+
+
+def test_the_image_runs_as_a_numbered_user_and_starts_no_shell() -> None:
+    last_stage = read("Dockerfile").rsplit("\nFROM ", 1)[1]
+
+    assert re.findall(r"^USER (\d+):(\d+)$", last_stage, re.MULTILINE) == [("65532", "65532")]
+    assert 'ENTRYPOINT ["rightslice"]' in last_stage
+    assert "\nRUN " not in last_stage
+
+
+def test_everything_that_the_image_copies_reaches_its_builder() -> None:
+    copied = re.findall(r"^COPY (?!--from)(.*) \S+$", read("Dockerfile"), re.MULTILINE)
+    names = {Path(name).parts[0] for line in copied for name in line.split()}
+
+    assert names == {line[1:] for line in read(".dockerignore").splitlines() if line.startswith("!")}
+    assert "*" in read(".dockerignore").splitlines()

@@ -1,0 +1,47 @@
+"""The shipped policies: they load together, each is tested, and its tests hold."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import ROOT
+from webhook.policy.loading import Loaded, load
+
+POLICIES = ROOT / "policies"
+FILES = sorted(POLICIES.glob("*.yaml"))
+
+
+def load_files(*files: Path) -> Loaded:
+    """Load files as the command line does."""
+    return load([(str(file), file.read_text()) for file in files])
+
+
+def test_the_whole_library_loads_together_without_an_error() -> None:
+    loaded = load_files(*FILES)
+    assert [str(error) for error in loaded.errors] == []
+    assert loaded.policies is not None
+    assert [policy.name for policy in loaded.policies.policies] == sorted(file.stem for file in FILES)
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
+def test_each_policy_also_loads_alone(file: Path) -> None:
+    assert load_files(file).errors == ()
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
+def test_each_policy_has_a_test_file_that_names_it(file: Path) -> None:
+    written = (POLICIES / "tests" / file.name).read_text()
+    assert f"../{file.name}" in written
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
+def test_each_policy_has_a_section_in_the_documentation(file: Path) -> None:
+    assert f"\n## {file.stem}\n" in (ROOT / "docs" / "policies.md").read_text()
+
+
+def test_the_shipped_exception_loads_beside_the_guard() -> None:
+    loaded = load_files(POLICIES / "guard.yaml", ROOT / "examples" / "exceptions" / "nccl-debug.yaml")
+    assert loaded.policies is not None
+    assert [exemption.name for exemption in loaded.policies.exemptions] == ["nccl-debug"]

@@ -1,0 +1,145 @@
+"""Kubernetes objects out of files, folders and standard input, each with the place of every field.
+
+Nothing that is found is dropped in silence: what is no object comes out as `Passed`, with the reason.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Iterator
+from pathlib import Path as FilePath
+from typing import Any
+
+import msgspec
+
+from webhook.documents.bounds import MANIFEST
+from webhook.documents.places import Document
+from webhook.documents.reading import read
+from webhook.errors import DocumentError, Place, TemplateError
+from webhook.model.paths import Path
+
+SUFFIXES = frozenset({".yaml", ".yml", ".json"})
+"""The files of a folder that are read; a file that is named is read whatever its name."""
+
+STDIN = "-"
+STDIN_NAME = "stdin"
+
+ENOUGH = MANIFEST.size + 1
+"""Bytes to read of a file: one more than is accepted, so that no file fills the memory."""
+
+Json = dict[str, Any]
+
+
+class Entry(msgspec.Struct, frozen=True):
+    """One Kubernetes object, and where it stands.
+
+    Attributes:
+        data: The object.
+        document: The document that holds it.
+        prefix: The way to the object inside the document: () or ("items", 3).
+    """
+
+    data: Json
+    document: Document
+    prefix: Path = ()
+
+    def place(self, path: Path = ()) -> Place:
+        """Where a field of the object stands, or its nearest parent that is written."""
+        return self.document.place((*self.prefix, *path))
+
+
+class Passed(msgspec.Struct, frozen=True):
+    """A document or file that is no Kubernetes object.
+
+    Attributes:
+        reason: Why, and what to do about it.
+        broken: True if it is a fault: a file that is not there, or is not YAML.
+    """
+
+    place: Place
+    reason: str
+    broken: bool = False
+
+
+def objects_in(paths: Iterable[str]) -> Iterator[Entry | Passed]:
+    """Read files, folders (their YAML and JSON files, in the order of their names) and "-" for standard input."""
+    for path in paths:
+        if path == STDIN:
+            yield from entries_of(STDIN_NAME, sys.stdin.buffer.read(ENOUGH))
+            continue
+        for file in files_under(path):
+            yield from _entries_of_file(file)
+
+
+def files_under(path: str) -> list[str]:
+    """The file itself, or every YAML and JSON file under a folder; hidden folders and files are left out."""
+    folder = FilePath(path)
+    if not folder.is_dir():
+        return [path]
+    return sorted(str(file) for file in folder.rglob("*") if _is_manifest(file.relative_to(folder), file))
+
+
+def _is_manifest(name: FilePath, file: FilePath) -> bool:
+    return file.suffix in SUFFIXES and not any(part.startswith(".") for part in name.parts) and file.is_file()
+
+
+def _entries_of_file(file: str) -> Iterator[Entry | Passed]:
+    try:
+        with FilePath(file).open("rb") as stream:
+            text = stream.read(ENOUGH)
+    except OSError as error:
+        yield Passed(Place(file), f"cannot be read: {error.strerror or error}", broken=True)
+        return
+    yield from entries_of(file, text)
+
+
+def entries_of(file: str, text: bytes) -> Iterator[Entry | Passed]:
+    """Read the objects of one file."""
+    try:
+        documents = read(text, file, aliases=True)
+    except TemplateError as error:
+        yield Passed(error.place, error.sentence)
+        return
+    except DocumentError as error:
+        yield Passed(error.place, error.sentence, broken=True)
+        return
+    if not documents:
+        yield Passed(Place(file), "an empty file")
+    for document in documents:
+        yield from _entries_of_document(document)
+
+
+def _entries_of_document(document: Document) -> Iterator[Entry | Passed]:
+    reason = _why_not(document)
+    if reason:
+        yield Passed(document.place(()), reason)
+    else:
+        yield from _unfolded(Entry(document.data, document))
+
+
+def _why_not(document: Document) -> str:
+    data, name = document.data, FilePath(document.file).name
+    if not isinstance(data, dict):
+        return "not a Kubernetes object: it must be a map with apiVersion and kind"
+    if data.get("kind") == "Kustomization" or name in ("kustomization.yaml", "kustomization.yml"):
+        return "a kustomization: build it first, for example kustomize build . | rightslice check -"
+    missing = [key for key in ("apiVersion", "kind") if not isinstance(data.get(key), str)]
+    return f"not a Kubernetes object: it has no {' and no '.join(missing)}" if missing else ""
+
+
+def _unfolded(entry: Entry) -> Iterator[Entry | Passed]:
+    """The object, or the objects of a List; items of a typed list take their kind from it, as in the API."""
+    kind, items = entry.data["kind"], entry.data.get("items")
+    if not kind.endswith("List") or not isinstance(items, list):
+        yield entry
+        return
+    head = {} if kind == "List" else {"apiVersion": entry.data["apiVersion"], "kind": kind.removesuffix("List")}
+    for i, item in enumerate(items):
+        prefix: Path = (*entry.prefix, "items", i)
+        whole = {**head, **item} if isinstance(item, dict) else {}
+        if not all(isinstance(whole.get(key), str) for key in ("apiVersion", "kind")):
+            yield Passed(
+                entry.document.place(prefix), "not a Kubernetes object: it must be a map with apiVersion and kind"
+            )
+        else:
+            yield from _unfolded(Entry(whole, entry.document, prefix))

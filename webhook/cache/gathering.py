@@ -1,0 +1,81 @@
+"""From the objects of a snapshot to the view: who holds what on which node, and what quotas have counted."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+
+from webhook.cache.stored import stored_limit_range, stored_quota
+from webhook.model.cluster import ClusterView, Room
+from webhook.model.effective import effective_requests
+from webhook.model.fleet import Fleet, FleetNode
+from webhook.model.objects import LimitRange, Namespace, Node, ResourceQuota
+from webhook.model.pods import Pod
+from webhook.model.quantity import NANO
+
+FINISHED = frozenset({"Succeeded", "Failed"})
+"""Phases of pods that hold nothing any more."""
+
+DEFAULT_NAMESPACE = "default"
+
+
+def view_of(
+    nodes: Sequence[Node],
+    namespaces: Iterable[Namespace],
+    limit_ranges: Iterable[LimitRange],
+    quotas: Iterable[ResourceQuota],
+    pods: Iterable[Pod],
+) -> ClusterView:
+    """The view that these objects make. It may lack namespaces, for files often do."""
+    fleet = Fleet(nodes)
+    active: defaultdict[str, list[Pod]] = defaultdict(list)
+    for pod in pods:
+        if pod.status.phase not in FINISHED:
+            active[namespace_of(pod)].append(pod)
+
+    by_namespace: defaultdict[str, list[LimitRange]] = defaultdict(list)
+    for limit_range in limit_ranges:
+        by_namespace[namespace_of(limit_range)].append(stored_limit_range(limit_range))
+    counted: defaultdict[str, list[ResourceQuota]] = defaultdict(list)
+    for quota in quotas:
+        counted[namespace_of(quota)].append(stored_quota(quota, active[namespace_of(quota)]))
+    return ClusterView(
+        fleet,
+        rooms=rooms(fleet.nodes, (pod for some in active.values() for pod in some)),
+        namespaces={namespace.metadata.name: namespace for namespace in namespaces},
+        limit_ranges={name: tuple(found) for name, found in by_namespace.items()},
+        quotas={name: tuple(found) for name, found in counted.items()},
+    )
+
+
+def namespace_of(item: LimitRange | ResourceQuota | Pod) -> str:
+    """The namespace of an object; files leave "default" out."""
+    return item.metadata.namespace or DEFAULT_NAMESPACE
+
+
+def rooms(nodes: Iterable[FleetNode], pods: Iterable[Pod]) -> dict[str, Room]:
+    """What is free on each node, by name, after the pods that are bound to it.
+
+    Args:
+        nodes: The nodes.
+        pods: Pods that hold resources; those bound to no node hold none yet.
+    """
+    held: defaultdict[str, defaultdict[str, int]] = defaultdict(lambda: defaultdict(int))
+    for pod in pods:
+        if pod.spec.node_name:
+            on_node = held[pod.spec.node_name]
+            for resource, amount in effective_requests(pod).items():
+                on_node[resource] += amount
+    return {node.name: _room(node, held.get(node.name, {})) for node in nodes}
+
+
+def _room(node: FleetNode, held: Mapping[str, int]) -> Room:
+    return Room(
+        cpu_milli=node.cpu_milli - _up(held.get("cpu", 0), NANO // 1000),
+        memory=node.memory - _up(held.get("memory", 0), NANO),
+        gpus={name: max(0, units - _up(held.get(name, 0), NANO)) for name, units in node.gpus.items()},
+    )
+
+
+def _up(amount: int, unit: int) -> int:
+    return -(-amount // unit)

@@ -1,0 +1,70 @@
+"""What the API server would have made of an object that a file holds as a person wrote it.
+
+Source: SetDefaults_LimitRangeItem, and the quota controller's pod evaluator.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from webhook.model.effective import effective
+from webhook.model.objects import LimitRange, LimitRangeItem, ResourceQuota, ResourceQuotaStatus
+from webhook.model.pods import Amount, Pod
+from webhook.model.quantity import written
+from webhook.model.scopes import in_scope
+
+_POD_COUNTS = ("pods", "count/pods")
+_COMPUTE = ("cpu", "memory", "ephemeral-storage")
+_REQUESTS = "requests."
+_LIMITS = "limits."
+
+
+def stored_limit_range(limit_range: LimitRange) -> LimitRange:
+    """The LimitRange with the defaults that it gets when it is created."""
+    items = tuple(_with_defaults(item) for item in limit_range.spec.limits)
+    return msgspec.structs.replace(limit_range, spec=msgspec.structs.replace(limit_range.spec, limits=items))
+
+
+def _with_defaults(item: LimitRangeItem) -> LimitRangeItem:
+    """A Container item: `max` is the default limit, that is the default request, and `min` comes last.
+
+    So `max: {nvidia.com/gpu: 4}` alone gives four GPUs to every container that names none.
+    """
+    if item.type != "Container":
+        return item
+    default = {**item.max, **item.default}
+    return msgspec.structs.replace(
+        item, default=default, default_request={**item.min, **default, **item.default_request}
+    )
+
+
+def stored_quota(quota: ResourceQuota, pods: Sequence[Pod]) -> ResourceQuota:
+    """The quota with a status: what is enforced, and what the namespace's pods use where nobody has counted.
+
+    Args:
+        quota: The quota, from a cluster or from a file.
+        pods: The pods of its namespace that hold resources (neither succeeded nor failed).
+    """
+    status = quota.status
+    hard = status.hard or quota.spec.hard
+    if status.used:
+        return msgspec.structs.replace(quota, status=ResourceQuotaStatus(hard=hard, used=status.used))
+    counted = [pod for pod in pods if in_scope(quota, pod)]
+    used = {key: _used(key, counted) for key in hard if _is_counted(key)}
+    return msgspec.structs.replace(quota, status=ResourceQuotaStatus(hard=hard, used=used))
+
+
+def _is_counted(key: str) -> bool:
+    """Keys that pods fill. `limits.nvidia.com/gpu` and a bare `nvidia.com/gpu` are accepted and never counted."""
+    bare = key.removeprefix(_LIMITS)
+    return key in _POD_COUNTS or bare in _COMPUTE or (key.startswith(_REQUESTS) and key != "requests.storage")
+
+
+def _used(key: str, pods: Sequence[Pod]) -> Amount:
+    if key in _POD_COUNTS:
+        return str(len(pods))
+    resource = key.removeprefix(_REQUESTS).removeprefix(_LIMITS)
+    total = sum(effective(pod, resource, limits=key.startswith(_LIMITS)) for pod in pods)
+    return written(max(0, total))

@@ -1,0 +1,106 @@
+"""`audit`: what every pod of a snapshot would become, and what that would save."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated
+
+import typer
+
+from webhook.audit.auditing import audit_all
+from webhook.audit.checking import World
+from webhook.audit.manifests import Entry, objects_in
+from webhook.audit.views import with_labels
+from webhook.cache.shipped import shipped
+from webhook.cache.snapshot import snapshot_of
+from webhook.cli import flags
+from webhook.cli.check import FORMATS, exit_code, renders
+from webhook.cli.console import paint_for, stop
+from webhook.cli.inputs import cluster_of, labels_of, moment_of, nearby, policies_of
+from webhook.cli.output import lines, targets, write
+from webhook.errors import RightsliceError
+from webhook.model.cluster import ClusterView
+from webhook.model.modes import Mode
+from webhook.report.audits import audit_document, audit_line, by_namespace
+from webhook.report.data import as_json, as_yaml
+from webhook.report.results import Checked, summary_of
+from webhook.report.table import notes_line, table
+from webhook.report.words import Paint
+
+AuditPaths = Annotated[
+    list[str] | None,
+    typer.Argument(
+        metavar="[FILE|DIR|-]",
+        help="The snapshot whose pods are judged. Default: the one that --cluster names.",
+        show_default=False,
+    ),
+]
+
+
+def audit(
+    paths: AuditPaths = None,
+    policies: flags.Policies = None,
+    cluster: flags.Cluster = None,
+    namespace_labels: flags.NamespaceLabels = "",
+    now: flags.Now = "",
+    output: flags.Output = None,
+    fail_on: flags.FailOnFlag = flags.FailOn.DENY,
+    no_color: flags.NoColor = False,
+    quiet: flags.Quiet = False,
+    verbose: flags.Verbose = False,
+) -> None:
+    """Judge every pod of a snapshot as if it were created again now, and add up the GPUs by namespace.
+
+    A snapshot is what `kubectl get nodes,namespaces,limitranges,resourcequotas,pods -A -o yaml` prints. Each pod
+    is judged by itself, in the cluster as it stands with the pod's own GPUs in use. Exit code: 0 nothing to act
+    on, 1 findings, 2 a file, flag or policy is wrong.
+    """
+    wanted = targets(output, FORMATS)
+    found = list(objects_in(sources(paths, cluster)))
+    labels = labels_of(namespace_labels)
+    world = World(
+        policies=policies_of(policies, verbose=verbose),
+        view=cluster_of(cluster, labels, verbose=verbose) if cluster else with_labels(view_of(found), labels),
+        now=moment_of(now),
+    )
+    results = list(audit_all(found, world))
+    paint = paint_for(no_color=no_color)
+    reports = renders(results, paint, fail_on) | {
+        "table": lambda: lines(people(results, paint, quiet=quiet, verbose=verbose)),
+        "json": lambda: as_json(audit_document(results)),
+        "yaml": lambda: as_yaml(audit_document(results)),
+    }
+    write(wanted, reports)
+    raise typer.Exit(exit_code(results, fail_on))
+
+
+def sources(paths: Sequence[str] | None, cluster: str | None) -> list[str]:
+    """The files whose pods are judged. Stops the program where none are named."""
+    if paths:
+        return list(paths)
+    if cluster is None:
+        stop("which cluster? Name a snapshot: rightslice audit FILE, or --cluster demo for the shipped example")
+    return [demo_snapshot() if cluster == "demo" else cluster]
+
+
+def demo_snapshot() -> str:
+    """The folder of the shipped snapshot."""
+    return nearby(shipped("examples") / "cluster")
+
+
+def view_of(found: Sequence[object]) -> ClusterView:
+    """The cluster that these objects describe. Stops the program where they cannot."""
+    try:
+        return snapshot_of((each.data, each.place()) for each in found if isinstance(each, Entry))
+    except RightsliceError as error:
+        stop(str(error))
+
+
+def people(results: Sequence[Checked], paint: Paint, *, quiet: bool, verbose: bool) -> list[str]:
+    """Namespaces, then findings, then the totals; with `quiet` the findings only."""
+    found = list(table(results, paint, least=Mode.AUDIT if verbose else Mode.WARN))
+    if quiet:
+        return found
+    notes = notes_line(summary_of(results)) if not verbose else ""
+    after = [audit_line(results), *([notes] if notes else [])]
+    return [*by_namespace(results, paint), "", *found, *([""] if found else []), *after]

@@ -1,0 +1,113 @@
+"""Call a webhook as an API server does: AdmissionReviews over HTTPS, the certificate verified."""
+
+from __future__ import annotations
+
+import base64
+import http.client
+import ssl
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import orjson
+
+from webhook.audit.checking import group_of
+from webhook.model.decisions import Operation
+
+TIMEOUT = 10.0
+"""Seconds, the longest that an API server waits for a webhook by default."""
+
+
+class Answer(NamedTuple):
+    """What a webhook answered.
+
+    Attributes:
+        allowed: True where it lets the object in.
+        patch: JSON Patch operations.
+        warnings: Warnings, each as the user would see it.
+        message: Why not; "" where it is allowed.
+        milliseconds: From the first byte sent to the last byte received.
+    """
+
+    allowed: bool
+    patch: tuple[Operation, ...]
+    warnings: tuple[str, ...]
+    message: str
+    milliseconds: float
+
+
+class Client:
+    """One kept-alive connection."""
+
+    def __init__(self, port: int, authority: Path) -> None:
+        context = ssl.create_default_context(cafile=str(authority))
+        self._connection = http.client.HTTPSConnection("127.0.0.1", port, timeout=TIMEOUT, context=context)
+
+    def is_ready(self) -> bool:
+        """Does the server answer, and say it is ready?"""
+        try:
+            self._connection.request("GET", "/readyz")
+            response = self._connection.getresponse()
+            response.read()
+        except (OSError, http.client.HTTPException):
+            self.close()
+            return False
+        return response.status == http.client.OK
+
+    def review(self, route: str, data: Mapping[str, Any], uid: str) -> Answer:
+        """Send one object for review.
+
+        Raises:
+            OSError: no connection.
+            ValueError: the answer is no AdmissionReview.
+        """
+        body = orjson.dumps(review_of(data, uid))
+        start = time.perf_counter()
+        self._connection.request("POST", route, body, {"Content-Type": "application/json"})
+        response = self._connection.getresponse()
+        content = response.read()
+        milliseconds = (time.perf_counter() - start) * 1000
+        if response.status != http.client.OK:
+            raise ValueError(f"{route} answered {response.status}: {content[:200].decode(errors='replace')}")
+        return _answer(orjson.loads(content)["response"], milliseconds)
+
+    def close(self) -> None:
+        """Close the connection; the next call opens another."""
+        self._connection.close()
+
+
+def _answer(response: Mapping[str, Any], milliseconds: float) -> Answer:
+    patch = orjson.loads(base64.b64decode(response["patch"])) if response.get("patch") else ()
+    return Answer(
+        allowed=response["allowed"],
+        patch=tuple(patch),
+        warnings=tuple(response.get("warnings") or ()),
+        message=(response.get("status") or {}).get("message", ""),
+        milliseconds=milliseconds,
+    )
+
+
+def review_of(data: Mapping[str, Any], uid: str) -> dict[str, Any]:
+    """The AdmissionReview that an API server sends when the object is created."""
+    group = group_of(data["apiVersion"])
+    version = data["apiVersion"].rpartition("/")[2]
+    kind = {"group": group, "version": version, "kind": data["kind"]}
+    resource = {"group": group, "version": version, "resource": f"{data['kind'].lower()}s"}
+    metadata = data.get("metadata") or {}
+    request = {
+        "uid": uid,
+        "kind": kind,
+        "resource": resource,
+        "requestKind": kind,
+        "requestResource": resource,
+        "name": metadata.get("name", ""),
+        "namespace": metadata.get("namespace", ""),
+        "operation": "CREATE",
+        "userInfo": {"username": "demo", "groups": ["system:authenticated"]},
+        "object": data,
+        "oldObject": None,
+        "dryRun": False,
+        "options": {"apiVersion": "meta.k8s.io/v1", "kind": "CreateOptions"},
+    }
+    return {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request}

@@ -1,0 +1,73 @@
+"""`explain`: what a code means, or what would become of an object in a file, step by step."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from webhook.audit.checking import World, check_all
+from webhook.audit.manifests import objects_in
+from webhook.cli import flags
+from webhook.cli.check import exit_code
+from webhook.cli.console import paint_for, say, stop
+from webhook.cli.inputs import cluster_of, labels_of, moment_of, policies_of
+from webhook.model.codes import CODES
+from webhook.report.codes_page import code_list, code_page, codes_page, nearest
+from webhook.report.explained import explained
+from webhook.report.words import shown
+
+CodeArgument = Annotated[
+    str | None, typer.Argument(metavar="CODE", help="A finding code, for example GPU-L102.", show_default=False)
+]
+File = Annotated[
+    list[str] | None,
+    typer.Option("-f", "--filename", metavar="FILE|DIR|-", help="Explain the objects of these files."),
+]
+All = Annotated[bool, typer.Option("--all", help="Every code's page, as docs/codes.md has them.")]
+
+
+def explain(
+    code: CodeArgument = None,
+    file: File = None,
+    every: All = False,
+    policies: flags.Policies = None,
+    cluster: flags.Cluster = None,
+    namespace: flags.NamespaceFlag = "default",
+    namespace_labels: flags.NamespaceLabels = "",
+    now: flags.Now = "",
+    no_color: flags.NoColor = False,
+    verbose: flags.Verbose = False,
+) -> None:
+    """Explain a finding code, or with -f what would become of objects, and why.
+
+    Exit code: 0, or 2 where the code is not known or a file cannot be judged.
+    """
+    if every:
+        say(codes_page())
+        return
+    if not file:
+        say(page_of(code))
+        return
+    world = World(
+        policies=policies_of(policies, verbose=verbose),
+        view=cluster_of(cluster, labels_of(namespace_labels), verbose=verbose),
+        now=moment_of(now),
+        namespace=namespace,
+    )
+    results = list(check_all(objects_in(file), world))
+    paint = paint_for(no_color=no_color)
+    for i, result in enumerate(results):
+        say([*([""] if i else []), *explained(result, paint)])
+    raise typer.Exit(exit_code(results, flags.FailOn.NEVER))
+
+
+def page_of(code: str | None) -> list[str]:
+    """The page of a code; the list of all where none is named. Stops the program where there is no such code."""
+    if code is None:
+        return code_list()
+    if code.upper() not in CODES:
+        meant = nearest(code)
+        hint = f"Did you mean {meant}?" if meant else "rightslice explain lists them."
+        stop(f"{shown(code)!r} is not a finding code. {hint} A file is explained with -f FILE.")
+    return code_page(code.upper())

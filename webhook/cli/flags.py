@@ -1,0 +1,70 @@
+"""The flags that several commands share, each declared once. kubectl's letters mean what they mean to kubectl."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Annotated
+
+import typer
+
+
+class FailOn(StrEnum):
+    """From which findings on the exit code is 1."""
+
+    DENY = "deny"
+    WARN = "warn"
+    NEVER = "never"
+
+
+Paths = Annotated[
+    list[str],
+    typer.Argument(metavar="FILE|DIR|-", help="Files, folders (their YAML and JSON files) or - for standard input."),
+]
+Policies = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--policies",
+        metavar="FILE|DIR",
+        help="Policies to judge by; may be given more than once. Default: the library that comes with Rightslice.",
+    ),
+]
+Cluster = Annotated[
+    str | None,
+    typer.Option(
+        "--cluster",
+        metavar="SNAPSHOT|demo",
+        help="A file or folder of `kubectl get -o yaml`, or demo for the shipped example. "
+        "Without it no cluster is known: nothing is right-sized, and nothing is said about placement.",
+    ),
+]
+NamespaceFlag = Annotated[
+    str, typer.Option("-n", "--namespace", metavar="NAME", help="The namespace of objects that name none.")
+]
+NamespaceLabels = Annotated[
+    str,
+    typer.Option(
+        "--namespace-labels",
+        metavar="KEY=VALUE,...",
+        help="Labels that the namespaces of the objects have, beside those that the cluster knows.",
+    ),
+]
+Now = Annotated[
+    str,
+    typer.Option("--now", metavar="RFC3339", help="The moment to judge at, for exemptions that end. Default: now."),
+]
+Output = Annotated[
+    list[str] | None,
+    typer.Option(
+        "-o",
+        "--output",
+        metavar="FORMAT[=PATH]",
+        help="table, wide, json, yaml, name, junit, sarif or github; with =PATH into a file. "
+        "May be given more than once, at most once without a path. Default: table.",
+    ),
+]
+FailOnFlag = Annotated[FailOn, typer.Option("--fail-on", help="Exit with 1 on denials, on warnings too, or never.")]
+NoColor = Annotated[bool, typer.Option("--no-color", help="No colour. NO_COLOR and TERM=dumb do the same.")]
+Quiet = Annotated[bool, typer.Option("-q", "--quiet", help="Only denials, warnings and faults; no totals.")]
+Verbose = Annotated[
+    bool, typer.Option("-v", "--verbose", help="Also notes of mode audit, and on stderr what was read.")
+]

@@ -1,0 +1,100 @@
+"""What the commands read: policies, a cluster, namespace labels, the moment. Wrong input ends with exit code 2."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+
+from webhook.audit.manifests import files_under
+from webhook.audit.views import with_labels
+from webhook.cache.shipped import shipped
+from webhook.cache.snapshot import load_snapshot, snapshot_of
+from webhook.cli.console import stop, tell
+from webhook.documents.bounds import POLICY
+from webhook.errors import RightsliceError
+from webhook.model.cluster import ClusterView
+from webhook.policy.compiled import PolicySet
+from webhook.policy.loading import Loaded, load
+
+
+def policy_files(paths: Sequence[str] | None) -> list[tuple[str, str]]:
+    """Names and texts of policy files; of the shipped library where none are named.
+
+    Stops the program where a path cannot be read.
+    """
+    wanted = list(paths) if paths else [nearby(shipped("policies"))]
+    files = [file for path in wanted for file in files_under(path)]
+    if not files:
+        stop(f"{', '.join(wanted)}: no policy files (.yaml, .yml, .json) here. Name a file or a folder with some")
+    return [(file, _text(file)) for file in files]
+
+
+def _text(file: str) -> str:
+    try:
+        with Path(file).open("rb") as stream:
+            return stream.read(POLICY.size + 1).decode(errors="surrogateescape")
+    except OSError as error:
+        stop(f"{file}: cannot be read: {error.strerror or error}")
+
+
+def nearby(path: Path) -> str:
+    """A path as it is seen from here."""
+    here = Path.cwd()
+    return str(path.relative_to(here)) if path.is_relative_to(here) else str(path)
+
+
+def policies_of(paths: Sequence[str] | None, *, verbose: bool = False) -> PolicySet:
+    """Load policies. Stops the program, with every fault, where they cannot be used."""
+    files = policy_files(paths)
+    loaded = load(files)
+    if loaded.policies is None:
+        for line in fault_lines(loaded):
+            tell(line)
+        stop("the policies cannot be used")
+    if verbose:
+        names = ", ".join(policy.name for policy in loaded.policies.policies)
+        tell(f"policies: {names or 'none'} (from {len(files)} files, digest {loaded.policies.digest})")
+    return loaded.policies
+
+
+def fault_lines(loaded: Loaded) -> Iterable[str]:
+    """Every fault of policy files, one a line."""
+    return (f"{error.place}  error  {error.code}  {error.sentence}" for error in loaded.errors)
+
+
+def cluster_of(name: str | None, labels: Mapping[str, str], *, verbose: bool = False) -> ClusterView:
+    """Read a snapshot; without a name, a cluster of which nothing is known."""
+    try:
+        view = load_snapshot(name) if name else snapshot_of(())
+    except RightsliceError as error:
+        stop(str(error))
+    except OSError as error:
+        stop(f"{name}: cannot be read: {error.strerror or error}")
+    if verbose:
+        tell(f"cluster: {name or 'not known'} ({len(view.fleet.nodes)} nodes, {len(view.fleet.offers)} offers)")
+    return with_labels(view, labels)
+
+
+def labels_of(text: str) -> dict[str, str]:
+    """Read labels written as on kubectl's command line: team=vision,tier=research."""
+    labels = {}
+    for part in filter(None, text.split(",")):
+        key, equals, value = part.partition("=")
+        if not equals or not key:
+            stop(f"--namespace-labels: must be KEY=VALUE, found {part!r}. Write team=vision,tier=research")
+        labels[key.strip()] = value.strip()
+    return labels
+
+
+def moment_of(text: str) -> datetime:
+    """Read RFC 3339; the clock where nothing is written. The only place where the command line reads it."""
+    if not text:
+        return datetime.now(UTC)
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        moment = None
+    if moment is None or moment.tzinfo is None:
+        stop(f"--now: must be a moment with its zone, found {text!r}. Write 2026-06-01T00:00:00Z")
+    return moment

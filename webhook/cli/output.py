@@ -1,0 +1,55 @@
+"""`-o FORMAT[=PATH]`, several times: which report goes where."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from webhook.cli.console import say, stop
+
+Render = Callable[[], str]
+"""Writes one report."""
+
+
+class Target(NamedTuple):
+    """A format, and the file it goes to ("" for stdout)."""
+
+    form: str
+    path: str
+
+
+def targets(wanted: Sequence[str] | None, known: Sequence[str]) -> list[Target]:
+    """Read the flags. Stops the program where a format is not known or two reports would mix on stdout."""
+    found = [Target(*_split(each)) for each in wanted or [known[0]]]
+    for target in found:
+        if target.form not in known:
+            stop(
+                f"-o: must be one of {', '.join(known)}, found {target.form!r}. Write -o {known[0]}, or -o FORMAT=PATH"
+            )
+    if sum(not target.path for target in found) > 1:
+        stop("-o: only one report can go to stdout. Give the others a file: -o FORMAT=PATH")
+    return found
+
+
+def _split(text: str) -> tuple[str, str]:
+    form, _, path = text.partition("=")
+    return form, path
+
+
+def write(wanted: Sequence[Target], renders: Mapping[str, Render]) -> None:
+    """Write each report to its place. Stops the program where a file cannot be written."""
+    for target in wanted:
+        text = renders[target.form]()
+        if not target.path:
+            say(text)
+            continue
+        try:
+            Path(target.path).write_text(text, encoding="utf-8", errors="backslashreplace")
+        except OSError as error:
+            stop(f"{target.path}: cannot be written: {error.strerror or error}")
+
+
+def lines(each: Sequence[str]) -> str:
+    """Lines to text."""
+    return "".join(f"{line}\n" for line in each)

@@ -1,0 +1,88 @@
+"""`policy`: check, list, show and start policies."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from webhook.cli import flags
+from webhook.cli.console import CLEAN, FINDINGS, say, stop, tell
+from webhook.cli.inputs import fault_lines, policies_of, policy_files
+from webhook.documents.reading import read
+from webhook.model.modes import Mode
+from webhook.policy.compiled import Policy
+from webhook.policy.loading import load
+from webhook.policy.starting import starting_policy
+from webhook.policy.written.kinds import GPUPolicy
+from webhook.report.codes_page import closest
+from webhook.report.data import as_yaml
+from webhook.report.words import columns, count, shown
+
+policy = typer.Typer(help="Check, list, show and start policies.", no_args_is_help=True)
+
+PolicyPaths = Annotated[
+    list[str] | None,
+    typer.Argument(
+        metavar="[FILE|DIR]", help="Policy files or folders. Default: the library that comes with Rightslice."
+    ),
+]
+SECTIONS = ("right_sizing", "limits", "injection", "topology", "cuda", "security")
+
+
+@policy.command("lint")
+def lint(paths: PolicyPaths = None) -> None:
+    """Check policy files: every fault with its place and what to write instead.
+
+    Exit code: 0 no faults, 1 faults, 2 a file cannot be read.
+    """
+    files = policy_files(paths)
+    loaded = load(files)
+    say(list(map(shown, fault_lines(loaded))))
+    tell(f"{count(len(files), 'file')}: {count(len(loaded.errors), 'fault') if loaded.errors else 'no faults'}")
+    raise typer.Exit(FINDINGS if loaded.errors else CLEAN)
+
+
+@policy.command("list")
+def list_policies(policies: flags.Policies = None) -> None:
+    """List policies: name, mode, sections with a mode of their own, and place."""
+    found = policies_of(policies).policies
+    rows = [(each.name, str(each.mode), _sections(each), str(each.place)) for each in found]
+    say([shown(line) for line in columns([("NAME", "MODE", "SECTIONS", "PLACE"), *rows])])
+
+
+def _sections(each: Policy) -> str:
+    """The sections a policy has; one that has another mode than the policy with that mode."""
+    written = []
+    for name in SECTIONS:
+        section = getattr(each, name)
+        if section is not None:
+            head, *rest = name.split("_")
+            key = head + "".join(map(str.title, rest))
+            mode: Mode = section.mode
+            written.append(key if mode is each.mode else f"{key}={mode}")
+    return ",".join(written) or "-"
+
+
+@policy.command("show")
+def show(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Name of the policy.")],
+    policies: flags.Policies = None,
+) -> None:
+    """Print a policy as it is understood, with every default filled in."""
+    found = {each.name: each for each in policies_of(policies).policies}
+    if name not in found:
+        meant = closest(name, found)
+        hint = f"Did you mean {meant}?" if meant else f"There are {', '.join(sorted(found)) or 'none'}."
+        stop(f"no policy is called {shown(name)!r}. {hint}")
+    for file, text in policy_files(policies):
+        for document in read(text, file):
+            data = document.data
+            if isinstance(data, dict) and data.get("kind") == "GPUPolicy" and data["metadata"]["name"] == name:
+                say(as_yaml(GPUPolicy.model_validate(data).model_dump(mode="json", by_alias=True, exclude_none=True)))
+
+
+@policy.command("new")
+def new(name: Annotated[str, typer.Argument(metavar="NAME", help="Name of the new policy.")]) -> None:
+    """Print a commented policy to start from."""
+    say(starting_policy(name))

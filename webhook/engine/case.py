@@ -1,0 +1,52 @@
+"""Case: one pod before its judges, with what several steps ask for worked out once."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from webhook.engine.asking import Asked
+from webhook.engine.demand import Declared
+from webhook.engine.reach import Reach
+from webhook.engine.rules import Rules
+from webhook.model.cluster import ClusterView
+from webhook.model.offers import Offer
+from webhook.model.pods import Pod
+from webhook.model.requests import Request
+from webhook.model.usage import UsageView
+
+
+class Case:
+    """A pod that asks for GPUs, the rules that speak about it, and the cluster it comes to.
+
+    Attributes:
+        declared: What the pod's annotations say of its need.
+        reach: The nodes it may run on, once enforced injections are made.
+        offers: The offers of the names it asks for, on nodes that selector and affinity leave.
+    """
+
+    __slots__ = ("asked", "declared", "offers", "pod", "reach", "request", "rules", "usage", "view")
+
+    def __init__(
+        self, request: Request, pod: Pod, asked: Asked, rules: Rules, view: ClusterView, usage: UsageView
+    ) -> None:
+        self.request = request
+        self.pod = pod
+        self.asked = asked
+        self.rules = rules
+        self.view = view
+        self.usage = usage
+        self.declared = Declared(pod)
+        self.reach = Reach(view, pod, rules.tolerations, markers=rules.markers)
+        self.offers = offers_of(asked, view, self.reach.selected)
+
+    @property
+    def namespace_notes(self) -> Mapping[str, str]:
+        """Annotations of the pod's namespace."""
+        namespace = self.view.namespace(self.request.namespace)
+        return namespace.metadata.annotations if namespace else {}
+
+
+def offers_of(asked: Asked, view: ClusterView, nodes: int) -> tuple[Offer, ...]:
+    """The offers of the names asked for that stand on some node of the mask."""
+    by_resource = view.fleet.by_resource
+    return tuple([offer for name in asked.totals for offer in by_resource.get(name, ()) if offer.nodes & nodes])

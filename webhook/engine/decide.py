@@ -1,0 +1,107 @@
+"""`decide`: one object in, everything it comes to out. Every face of the product calls this and nothing else.
+
+1 match    which policies speak about this pod; which exceptions hold at `now`
+2 guard    what is refused whatever the size
+3 demand   what each container needs, and on what evidence
+4 fit      the least offer that covers it, safely; or keep, with the reason
+5 judge    limits, LimitRange, quota, node fit, CUDA
+6 hints    tolerations, affinity, spread, topology
+7 settle   each section's mode: enforce, warn, audit
+8 patch    the few operations from the pod to its shape
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from webhook.engine.asking import Asked, asked_by
+from webhook.engine.case import Case
+from webhook.engine.judge import judge, judge_security
+from webhook.engine.match import match
+from webhook.engine.patch import operations
+from webhook.engine.pricing import total_milli
+from webhook.engine.settle import hear, strictest, take_back
+from webhook.engine.shape import Shape
+from webhook.engine.shaping import NOT_ASKED, shape_pod
+from webhook.engine.workloads import Judged, pods_of, warned
+from webhook.model.cluster import ClusterView
+from webhook.model.decisions import Decision, Fit, Keep
+from webhook.model.findings import Exempted, Finding
+from webhook.model.pods import Pod
+from webhook.model.requests import Request
+from webhook.model.usage import UsageView
+from webhook.policy.compiled import PolicySet
+
+JUDGED_OPERATIONS = ("CREATE", "UPDATE")
+NOTHING = Decision()
+
+
+def decide(request: Request, policies: PolicySet, view: ClusterView, usage: UsageView, now: datetime) -> Decision:
+    """Judge and shape one object.
+
+    A pod is judged and shaped. A workload with pod templates is told what will happen to its pods, in
+    warnings only. Anything else, and every other operation, comes to nothing.
+
+    Args:
+        now: The moment at which exemptions are looked at; aware of its zone.
+    """
+    if request.operation not in JUDGED_OPERATIONS:
+        return NOTHING
+    if request.pod is not None:
+        return decide_pod(request, request.pod, policies, view, usage, now)
+    judged = [
+        Judged(template, decide_pod(of_template, pod, policies, view, usage, now))
+        for template, of_template, pod in pods_of(request, policies)
+    ]
+    return warned(judged)
+
+
+def decide_pod(
+    request: Request, pod: Pod, policies: PolicySet, view: ClusterView, usage: UsageView, now: datetime
+) -> Decision:
+    """The eight steps, for one pod."""
+    asked = asked_by(pod)
+    speaking = match(request, pod, asked, policies, view)
+    rules = speaking.rules
+    findings: list[Finding] = []
+    for voice, failure in speaking.failures:
+        hear(findings, voice, (failure,))
+
+    if rules.security:
+        judge_security(request, pod, asked, rules, view, findings)
+    shape: Shape | None = None
+    outcome: Fit | Keep = NOT_ASKED
+    if asked.asks and rules.names and request.operation == "CREATE":
+        case = Case(request, pod, asked, rules, view, usage)
+        shape = Shape(pod)
+        outcome = shape_pod(case, shape, findings)
+        judge(case, shape, findings)
+
+    standing, exempted = _settled(findings, policies, request, pod, now)
+    before = total_milli(asked.totals, view.fleet) if asked.totals else 0
+    return Decision(
+        findings=standing,
+        exempted=exempted,
+        patch=operations(shape, rules.names, policies.digest) if shape else (),
+        outcome=outcome,
+        applied=shape is not None and shape.fit is not None,
+        gpu_milli_before=before,
+        gpu_milli_after=_milli_after(shape, asked, before),
+        policies=rules.names,
+        touches_gpus=bool(asked.asks or asked.strangers or standing or exempted),
+    )
+
+
+def _settled(
+    findings: list[Finding], policies: PolicySet, request: Request, pod: Pod, now: datetime
+) -> tuple[tuple[Finding, ...], tuple[Exempted, ...]]:
+    if not findings:
+        return (), ()
+    standing, exempted = take_back(findings, policies.exemptions, request, pod, now)
+    return strictest(standing), exempted
+
+
+def _milli_after(shape: Shape | None, asked: Asked, before: int) -> int:
+    if shape is None or shape.fit is None:
+        return before
+    return shape.fit.gpu_milli * sum(asked.totals.values())

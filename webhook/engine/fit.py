@@ -1,0 +1,198 @@
+"""Step 4: the least offer that covers a pod's need, or why the request stays as it is.
+
+The rules are those of a rewrite that can do no harm: only a request for one whole GPU in each container
+shrinks; all containers that ask get the same form; the target must exist, must be free now, must be reachable
+by the pod as it stands, must pass every LimitRange and quota that the original passes, and must be counted as
+strictly. Where this cannot be known, nothing changes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from webhook.engine.asking import Ask, Asked
+from webhook.engine.demand import Declared, need_of
+from webhook.engine.limitrange import Amounts, injected, names_resource, refusals
+from webhook.engine.limits import gpu_breaches
+from webhook.engine.quota import escapes
+from webhook.engine.reach import Reach
+from webhook.engine.rules import Sizing
+from webhook.model.cluster import ClusterView
+from webhook.model.decisions import Fit, Keep, Need, Why
+from webhook.model.objects import LimitRange
+from webhook.model.offers import Offer
+from webhook.model.pods import Amount, Pod
+from webhook.model.records import KEEP
+from webhook.model.requests import Request
+from webhook.model.resources import ACCOUNTING, WHOLE_GPU
+from webhook.model.usage import UsageView
+from webhook.policy.compiled import RightSizing
+
+QUEUE_PREFIX = "kueue.x-k8s.io/"
+MIRROR = "kubernetes.io/config.mirror"
+
+
+def fit(
+    request: Request, pod: Pod, asked: Asked, declared: Declared, sizing: Sizing, reach: Reach, usage: UsageView
+) -> Fit | Keep:
+    """Choose what a pod's containers ask for instead of whole GPUs, or say why they do not."""
+    stays = _stays(request, pod, asked, reach.view)
+    if stays is not None:
+        return stays
+    need = need_of(asked.asks, pod, request.namespace, declared, sizing.rule, usage)
+    if need is None:
+        return Keep(Why.NO_EVIDENCE)
+    if not reach.view.current:
+        return Keep(Why.NOT_CURRENT)
+    return _least(request, pod, asked, need, sizing, reach)
+
+
+def _stays(request: Request, pod: Pod, asked: Asked, view: ClusterView) -> Keep | None:
+    """What rules a rewrite out before any need is looked at."""
+    if WHOLE_GPU not in asked.totals:
+        return Keep(Why.NO_GPU)
+    if pod.metadata.annotations.get(KEEP) == "true":
+        return Keep(Why.OPTED_OUT)
+    if asked.faults:
+        return Keep(Why.UNSURE_AMOUNT)
+    if len(asked.totals) > 1 or asked.strangers:
+        return Keep(Why.MIXED, ", ".join((*asked.totals, *asked.strangers)))
+    if any(ask.count > 1 for ask in asked.asks):
+        return Keep(Why.SEVERAL_GPUS)
+    ranges = view.limit_ranges(request.namespace)
+    if ranges and any(_was_injected(pod, ask, ranges) for ask in asked.asks):
+        return Keep(Why.INJECTED)
+    return _not_ours(pod)
+
+
+def _not_ours(pod: Pod) -> Keep | None:
+    """Pods that another component made, placed or budgeted."""
+    metadata, spec = pod.metadata, pod.spec
+    if any(owner.kind == "DaemonSet" for owner in metadata.owner_references):
+        return Keep(Why.DAEMON_SET)
+    if MIRROR in metadata.annotations:
+        return Keep(Why.MIRROR)
+    if spec.node_name:
+        return Keep(Why.BOUND)
+    if spec.resource_claims:
+        return Keep(Why.CLAIMS)
+    if any(key.startswith(QUEUE_PREFIX) for key in metadata.labels):
+        return Keep(Why.QUEUED)
+    return None
+
+
+def _was_injected(pod: Pod, ask: Ask, ranges: Sequence[LimitRange]) -> bool:
+    return injected(pod, ask.container.name, ask.container.resources, ask.resource.name, ranges)
+
+
+def _least(request: Request, pod: Pod, asked: Asked, need: Need, sizing: Sizing, reach: Reach) -> Fit | Keep:
+    """Try every resource name whose offers cover the need, the best first."""
+    first: Keep | None = None
+    for offers in _candidates(need, sizing.rule, reach):
+        refused = _refused(request, pod, asked, offers, sizing, reach)
+        if refused is None:
+            return Fit(offers[0].resource, offers, need, sizing.policy)
+        first = first or refused
+    return first or _none_covers(need, sizing.rule, reach)
+
+
+def _candidates(need: Need, rule: RightSizing, reach: Reach) -> Iterator[tuple[Offer, ...]]:
+    """Offers that cover the need, in order of preference; those that one node affinity reaches stand together."""
+    groups: dict[tuple[object, ...], list[Offer]] = {}
+    for form in rule.forms:
+        for offer in reach.view.fleet.offers:
+            if offer.form is form and _covers(offer, need, rule) and _saves(offer, rule):
+                groups.setdefault((offer.resource, form, _reached_by(offer)), []).append(offer)
+    return (tuple(offers) for offers in groups.values())
+
+
+def _reached_by(offer: Offer) -> object:
+    """What offers must share to be named by one set of expressions: a label key, or all their labels."""
+    return offer.selector[0][0] if len(offer.selector) == 1 else offer.selector
+
+
+def _covers(offer: Offer, need: Need, rule: RightSizing) -> bool:
+    return (
+        offer.isolation >= rule.isolation
+        and offer.memory_mib is not None
+        and offer.memory_mib >= need.memory_mib
+        and (need.compute_milli is None or offer.compute_milli >= need.compute_milli)
+    )
+
+
+def _saves(offer: Offer, rule: RightSizing) -> bool:
+    return (1000 - offer.gpu_milli) * 100 >= rule.min_saving_percent * 1000 and offer.gpu_milli < 1000
+
+
+def _none_covers(need: Need, rule: RightSizing, reach: Reach) -> Keep:
+    saving = any(
+        offer.form in rule.forms and _covers(offer, need, rule) and offer.gpu_milli < 1000
+        for offer in reach.view.fleet.offers
+    )
+    return Keep(Why.SMALL_SAVING if saving else Why.NO_OFFER, need.words)
+
+
+def _refused(
+    request: Request, pod: Pod, asked: Asked, offers: tuple[Offer, ...], sizing: Sizing, reach: Reach
+) -> Keep | None:
+    """Why these offers cannot be given; None if nothing stands in the way."""
+    resource = offers[0].resource
+    count = asked.totals[WHOLE_GPU]
+    if resource != WHOLE_GPU:
+        against = _against_the_rules(request, pod, asked, resource, count, sizing, reach.view)
+        if against is not None:
+            return against
+    nodes = 0
+    for offer in offers:
+        nodes |= offer.nodes
+    within = nodes & reach.nodes
+    if not within:
+        return Keep(Why.UNREACHABLE, resource)
+    if not sizing.rule.wait_when_full and not reach.has_room(resource, count, within):
+        return Keep(Why.FULL, resource)
+    return None
+
+
+def _against_the_rules(
+    request: Request, pod: Pod, asked: Asked, resource: str, count: int, sizing: Sizing, view: ClusterView
+) -> Keep | None:
+    ranges = view.limit_ranges(request.namespace)
+    if ranges:
+        refusal = refused_by_ranges(asked, resource, ranges)
+        if refusal is not None:
+            return refusal
+    quotas = view.quotas(request.namespace)
+    accounted = ACCOUNTING if sizing.accounting else ""
+    if quotas and escapes(quotas, pod, WHOLE_GPU, resource, count, accounted=accounted):
+        return Keep(Why.QUOTA, resource)
+    if any(gpu_breaches(limits, {resource: count}) for limits in sizing.limits):
+        return Keep(Why.LIMITS, resource)
+    return None
+
+
+def refused_by_ranges(asked: Asked, resource: str, ranges: Sequence[LimitRange]) -> Keep | None:
+    """Would any LimitRange refuse the containers once they ask for `resource` instead?"""
+    names = frozenset({WHOLE_GPU, resource})
+    zero = names_resource(ranges, WHOLE_GPU)
+    after = [
+        Amounts(ask.path, rewritten(ask.container.resources.limits, resource, zero=zero), {}) for ask in asked.asks
+    ]
+    twice = [Amounts(amounts.path, amounts.limits, amounts.limits) for amounts in after]
+    found = refusals(ranges, twice, names)
+    return Keep(Why.LIMIT_RANGE, found[0].message) if found else None
+
+
+def rewritten(side: dict[str, Amount], resource: str, *, zero: bool) -> dict[str, Amount]:
+    """Limits or requests of a container after the rewrite.
+
+    The source key becomes "0" where a LimitRange names it: without the key, its default would come back.
+    """
+    after: dict[str, Amount] = {}
+    for name, amount in side.items():
+        if name != WHOLE_GPU:
+            after[name] = amount
+            continue
+        if zero:
+            after[WHOLE_GPU] = "0"
+        after[resource] = "1"
+    return after

@@ -1,0 +1,109 @@
+"""Step 2 of a decision: what is refused whatever the size.
+
+Every way round GPU accounting has a name, which a policy lists under `security.deny`. They are looked for in
+containers of every kind alike. On UPDATE only what is new counts: a pod that runs with a fault must still get
+its labels, its finalizers and its end.
+
+Sources: the device request paths of nvidia-container-toolkit, the CVEs of that toolkit, and the bypasses that
+other admission hooks were caught by.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from webhook.engine.containers import every_container
+from webhook.engine.guarding.bypasses import GPU_PODS_ONLY, Found
+from webhook.engine.guarding.host import device_mounts, host_access, host_paths, shared_processes
+from webhook.engine.guarding.marks import changed_records, device_annotations, forged_records, is_node, mirror_mark
+from webhook.engine.guarding.requests import GPU_CLASS_START, odd_requests, preset_node, runtime_class
+from webhook.engine.guarding.variables import Suspect, guarded_variables, names_a_gpu, suspects, unreadable_sources
+from webhook.engine.remarks import Remark
+from webhook.model.modes import Mode
+from webhook.model.pods import Pod
+from webhook.model.records import MIRROR
+from webhook.model.requests import Request
+
+_NOTHING: frozenset[str] = frozenset()
+
+
+class _Rules(msgspec.Struct, frozen=True):
+    asks_gpus: bool
+    asks_share: bool
+    capabilities: frozenset[str]
+    classes: frozenset[str]
+
+
+def guard(
+    request: Request,
+    pod: Pod,
+    *,
+    asks_gpus: bool,
+    asks_share: bool,
+    allowed_capabilities: frozenset[str] = _NOTHING,
+    allowed_runtime_classes: frozenset[str] = _NOTHING,
+) -> list[tuple[str, Remark]]:
+    """Find every bypass in a pod.
+
+    Args:
+        request: Who asks, for which operation, and the pod as it was.
+        pod: The pod to judge, or a workload's template read as one.
+        asks_gpus: True if the pod requests any GPU resource.
+        asks_share: True if it requests a time-sliced or MPS share.
+        allowed_capabilities: Driver capabilities that are fine beside compute and utility; "all" allows any.
+        allowed_runtime_classes: GPU runtime classes that are fine without a GPU request.
+
+    Returns:
+        Pairs of bypass name (see `guarding.bypasses`) and remark. Never raises on a Pod.
+    """
+    rules = _Rules(asks_gpus, asks_share, allowed_capabilities, allowed_runtime_classes)
+    old = request.old_pod if request.operation == "UPDATE" else None
+    results = _look(request, pod, rules)
+    if old is None:
+        results += forged_records(pod)
+    else:
+        known = set(_look(request, old, rules)) if results else set()
+        results = [one for one in results if one not in known] + changed_records(old, pod)
+    if results and MIRROR in pod.metadata.annotations and is_node(request):
+        return [_noted_only(one) for one in results]
+    return results
+
+
+def _look(request: Request, pod: Pod, rules: _Rules) -> list[Found]:
+    spec = pod.spec
+    containers = every_container(spec)
+    named = suspects(containers)
+    results = guarded_variables(named, rules.capabilities) if named else []
+    results += device_mounts(containers)
+    results += odd_requests(spec, containers)
+    if spec.volumes:
+        results += host_paths(spec)
+    if pod.metadata.annotations:
+        results += device_annotations(pod)
+        results += mirror_mark(request, pod)
+    if spec.runtime_class_name and not rules.asks_gpus:
+        results += runtime_class(spec, rules.classes)
+    if not rules.asks_gpus and not _shows_gpus(pod, named, results):
+        return [one for one in results if one[0] not in GPU_PODS_ONLY]
+
+    results += unreadable_sources(containers)
+    results += host_access(spec, containers)
+    if request.operation == "CREATE":
+        results += preset_node(spec)
+    return results + shared_processes(spec) if rules.asks_share else results
+
+
+def _shows_gpus(pod: Pod, named: Sequence[Suspect], results: Sequence[Found]) -> bool:
+    """Is this pod after a GPU, though it requests none?"""
+    if pod.spec.runtime_class_name.startswith(GPU_CLASS_START):
+        return True
+    signs = ("cdiAnnotations", "containerDevicesMount", "resourceClaims")
+    return any(name in signs for name, _ in results) or any(names_a_gpu(variable) for _, variable in named)
+
+
+def _noted_only(one: Found) -> Found:
+    """A static pod runs whatever we say: its node already has it."""
+    name, remark = one
+    return name, msgspec.structs.replace(remark, at_most=Mode.AUDIT)

@@ -1,0 +1,71 @@
+"""Which paths of a host reach GPU devices, the driver, or what hands devices out.
+
+A path counts if it is one of the guarded trees, lies under one, or holds one: who mounts /run has the
+container runtime's socket too.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+TREES = (
+    "/dev/dri",
+    "/dev/char",
+    "/proc/driver/nvidia",
+    "/etc/cdi",
+    "/etc/nri",
+    "/run/cdi",
+    "/run/nri",
+    "/run/containerd",
+    "/run/crio",
+    "/run/docker",
+    "/run/docker.sock",
+    "/run/cri-dockerd.sock",
+    "/run/k3s/containerd",
+    "/run/podman",
+    "/var/lib/kubelet/device-plugins",
+    "/var/lib/kubelet/pod-resources",
+)
+"""Device files, the driver's own files, CDI and NRI, the runtimes' sockets, the kubelet's device sockets."""
+
+STARTS = ("/dev/nvidia", "/run/nvidia", "/tmp/nvidia-mps")  # noqa: S108 -- a path to refuse, not one to write
+"""Device nodes, and the sockets of driver, MPS, fabric manager and persistence daemon."""
+
+DEVICE_LIST = "/run/nvidia-container-devices"
+"""The toolkit takes the names of mounts under this folder (as /var/run/…) for a list of GPUs."""
+
+
+def plain(path: str) -> str:
+    """Resolve what can be resolved without a file system: "//", ".", "..", /var/run and /proc/1/root.
+
+    >>> plain("//var/./run/../run/nvidia/")
+    '/run/nvidia'
+    """
+    steps: list[str] = []
+    for step in path.split("/"):
+        if step == "..":
+            del steps[-1:]
+        elif step not in ("", "."):
+            steps.append(step)
+            if len(steps) == 3 and steps[0] == "proc" and step == "root":
+                steps.clear()
+            elif steps == ["var", "run"]:
+                steps[:] = ["run"]
+    return "/" + "/".join(steps)
+
+
+@lru_cache(maxsize=2048)
+def reaches_gpus(host_path: str) -> bool:
+    """Does a host path reach GPU devices or their managers?"""
+    path = plain(host_path)
+    if path == "/" or path.startswith(STARTS):
+        return True
+    inside = path + "/"
+    return any(inside.startswith(tree + "/") or tree.startswith(inside) for tree in TREES)
+
+
+def is_device_list(mount_path: str) -> bool:
+    """Does the container toolkit read this mount as a list of GPUs?"""
+    if "nvidia-container-devices" not in mount_path:
+        return False
+    return (plain(mount_path) + "/").startswith(DEVICE_LIST + "/")

@@ -1,0 +1,139 @@
+"""Environment variables that ask the container toolkit, the loader or CUDA for more than was requested.
+
+Sources: nvidia-container-toolkit reads devices from the container's environment; the kubelet appends the
+pod's variables after the device plugin's, and runtimes let the later one win. So what the pod says counts,
+also beside a request.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from webhook.engine.guarding.bypasses import Found, found
+from webhook.errors import quoted
+from webhook.model.paths import Path
+from webhook.model.pods import Container, EnvVar
+
+FIRST_LETTERS = "NCL"
+"""What every name below begins with: one look passes over nearly all variables of a pod."""
+
+MPS_START = "CUDA_MPS_"
+VISIBLE_DEVICES = "NVIDIA_VISIBLE_DEVICES"
+DRIVER_CAPABILITIES = "NVIDIA_DRIVER_CAPABILITIES"
+LIBRARY_PATH = "LD_LIBRARY_PATH"
+
+_NO_DEVICES = frozenset({"", "void", "none"})
+_HIDES_ALL = frozenset({"", "-1", "NoDevFiles"})
+_FALSE = frozenset({"", "0", "f", "F", "false", "False", "FALSE"})
+_EMPTY = frozenset({""})
+
+_SAFE: dict[str, tuple[str, frozenset[str], str]] = {
+    VISIBLE_DEVICES: ("visibleDevicesEnv", _NO_DEVICES, "void, none or absent"),
+    "NVIDIA_IMEX_CHANNELS": ("imexChannelsEnv", _NO_DEVICES, "absent"),
+    "NVIDIA_MIG_CONFIG_DEVICES": ("migManagementEnv", _NO_DEVICES, "absent"),
+    "NVIDIA_MIG_MONITOR_DEVICES": ("migManagementEnv", _NO_DEVICES, "absent"),
+    "NVIDIA_DISABLE_REQUIRE": ("disableRequireEnv", _FALSE, "false or absent"),
+    "CUDA_VISIBLE_DEVICES": ("cudaVisibleDevicesEnv", _HIDES_ALL, "absent"),
+    "LD_PRELOAD": ("loaderEnv", _EMPTY, "absent"),
+    "LD_AUDIT": ("loaderEnv", _EMPTY, "absent"),
+}
+"""Bypass name, values that give nothing away, and what must hold, by variable."""
+
+_FREE_CAPABILITIES = frozenset({"", "compute", "utility"})
+_SYSTEM_FOLDERS = ("/usr/", "/lib/", "/lib32/", "/lib64/", "/opt/")
+_SIGNS = frozenset({*_SAFE, DRIVER_CAPABILITIES, "NVIDIA_REQUIRE_CUDA"} - {"LD_PRELOAD", "LD_AUDIT"})
+_PREFIXED = (*_SAFE, DRIVER_CAPABILITIES, LIBRARY_PATH)
+
+Suspect = tuple[Path, EnvVar]
+
+
+def suspects(containers: Sequence[tuple[Path, Container]]) -> list[Suspect]:
+    """The variables whose names begin like a guarded one, with their paths."""
+    return [
+        ((*path, "env", i), variable)
+        for path, container in containers
+        if container.env
+        for i, variable in enumerate(container.env)
+        if variable.name[:1] in FIRST_LETTERS
+    ]
+
+
+def names_a_gpu(variable: EnvVar) -> bool:
+    """Does this variable make sense only in a container that is to see a GPU?"""
+    if variable.name not in _SIGNS and not variable.name.startswith(MPS_START):
+        return False
+    hides = variable.value in _NO_DEVICES or variable.value in _HIDES_ALL
+    return variable.value_from is not None or not hides
+
+
+def guarded_variables(variables: Sequence[Suspect], allowed: frozenset[str]) -> list[Found]:
+    """Every variable that takes more than was asked for; `allowed` are further driver capabilities."""
+    return [one for path, variable in variables if (one := _judge(path, variable, allowed)) is not None]
+
+
+def _judge(path: Path, variable: EnvVar, allowed: frozenset[str]) -> Found | None:
+    name = variable.name
+    if name in _SAFE:
+        bypass, safe, must = _SAFE[name]
+        if variable.value_from is None and variable.value in safe:
+            return None
+        return found(bypass, path, f"{name} must be {must}, found {_value(variable)}")
+    if name == DRIVER_CAPABILITIES:
+        return _capabilities(path, variable, allowed)
+    if name == LIBRARY_PATH:
+        return _library_path(path, variable)
+    if name.startswith(MPS_START):
+        return found("mpsEnv", path, f"{quoted(name)} must be absent, found {_value(variable)}")
+    return None
+
+
+def _value(variable: EnvVar) -> str:
+    return quoted(variable.value) if variable.value_from is None else "a value that admission cannot read (valueFrom)"
+
+
+def _capabilities(path: Path, variable: EnvVar, allowed: frozenset[str]) -> Found | None:
+    if variable.value_from is None:
+        asked = {capability.strip() for capability in variable.value.split(",")}
+        extra = asked - _FREE_CAPABILITIES - allowed
+        if not extra or "all" in allowed:
+            return None
+        listed = f"{quoted(', '.join(sorted(extra)))} beside them"
+    else:
+        listed = _value(variable)
+    fine = ", ".join(["compute", "utility", *sorted(allowed)])
+    return found("driverCapabilitiesEnv", path, f"{DRIVER_CAPABILITIES} must name only {fine}, found {listed}")
+
+
+def _library_path(path: Path, variable: EnvVar) -> Found | None:
+    """Folders of the system are fine: only what a user can write to reaches a hook (CVE-2025-23266)."""
+    folders = variable.value.split(":") if variable.value else []
+    if variable.value_from is None and all(map(_of_the_system, folders)):
+        return None
+    must = "must name only folders under /usr, /lib, /lib64 or /opt"
+    fix = f"Write whole paths under these folders (a shell's ${{…}} is not expanded here), or remove {LIBRARY_PATH}."
+    return found("loaderEnv", path, f"{LIBRARY_PATH} {must}, found {_value(variable)}", fix)
+
+
+def _of_the_system(folder: str) -> bool:
+    """Not with a "$" in it either: what $(NAME) stands for may hold a ":" and a folder of the user's."""
+    return f"{folder}/".startswith(_SYSTEM_FOLDERS) and ".." not in folder.split("/") and "$" not in folder
+
+
+def unreadable_sources(containers: Sequence[tuple[Path, Container]]) -> list[Found]:
+    """Sources of whole sets of variables that may hold a guarded one."""
+    return [
+        found("unreadableEnv", (*path, "envFrom", i), _unreadable(source.prefix))
+        for path, container in containers
+        if container.env_from
+        for i, source in enumerate(container.env_from)
+        if _may_hold_guarded(source.prefix)
+    ]
+
+
+def _may_hold_guarded(prefix: str) -> bool:
+    return any(name.startswith(prefix) for name in _PREFIXED) or MPS_START.startswith(prefix[: len(MPS_START)])
+
+
+def _unreadable(prefix: str) -> str:
+    must = "envFrom must have a prefix that no GPU variable begins with"
+    return f"{must}, found {quoted(prefix)}" if prefix else f"{must}, found none"

@@ -1,0 +1,98 @@
+"""Step 1: which policies speak about an object."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from webhook.engine.asking import Asked
+from webhook.engine.remarks import Remark
+from webhook.engine.rules import Rules, rules_of
+from webhook.engine.settle import Voice
+from webhook.errors import shorten
+from webhook.model.cluster import ClusterView
+from webhook.model.modes import Mode
+from webhook.model.pods import Pod
+from webhook.model.requests import Request
+from webhook.policy.compiled import ConditionError, Policy, PolicySet
+
+
+class Speaking(msgspec.Struct, frozen=True):
+    """What the policies that speak say together, and what went wrong while asking the others.
+
+    Attributes:
+        failures: A match condition that failed at run time, in the voice of the policy that owns it.
+    """
+
+    rules: Rules
+    failures: tuple[tuple[Voice, Remark], ...] = ()
+
+
+def match(request: Request, pod: Pod, asked: Asked, policies: PolicySet, view: ClusterView) -> Speaking:
+    """Find the policies that speak about a pod (or a template read as one)."""
+    labels = namespace_labels(request.namespace, view)
+    names = tuple(asked.names)
+    chosen = conditional = 0
+    for index, policy in policies.for_request(request.namespace, labels, request.operation, names):
+        rule = policy.match
+        if rule.labels is None or rule.labels(pod.metadata.labels):
+            chosen |= 1 << index
+            if rule.conditions:
+                conditional |= 1 << index
+    if not conditional:
+        return Speaking(rules_of(policies, chosen))
+    return _ask_conditions(chosen, conditional, request, labels, policies)
+
+
+def namespace_labels(name: str, view: ClusterView) -> Mapping[str, str]:
+    """The namespace's labels; of one that the view does not know, only its name."""
+    namespace = view.namespace(name)
+    return namespace.metadata.labels if namespace else {"kubernetes.io/metadata.name": name}
+
+
+def _ask_conditions(
+    chosen: int, conditional: int, request: Request, labels: Mapping[str, str], policies: PolicySet
+) -> Speaking:
+    facts = _facts(request, labels)
+    failures: list[tuple[Voice, Remark]] = []
+    for index, policy in enumerate(policies.policies):
+        if not conditional >> index & 1:
+            continue
+        try:
+            holds = all(condition.holds(facts) for condition in policy.match.conditions)
+        except ConditionError as error:
+            failures.append(((Mode.ENFORCE, policy.name), _failure(policy, error)))
+            holds = False
+        if not holds:
+            chosen &= ~(1 << index)
+    return Speaking(rules_of(policies, chosen), tuple(failures))
+
+
+def _facts(request: Request, labels: Mapping[str, str]) -> dict[str, Any]:
+    return {
+        "object": request.load(),
+        "oldObject": request.load_old(),
+        "request": {
+            "operation": request.operation,
+            "namespace": request.namespace,
+            "name": request.name,
+            "subResource": request.sub_resource,
+            "dryRun": request.dry_run,
+            "kind": {"group": request.group, "kind": request.kind},
+            "userInfo": {"username": request.user, "groups": list(request.groups)},
+        },
+        "namespaceObject": {"metadata": {"name": request.namespace, "labels": dict(labels)}},
+    }
+
+
+def _failure(policy: Policy, error: ConditionError) -> Remark:
+    return Remark(
+        "GPU-P201",
+        (),
+        f"a match condition of policy {policy.name} failed on this object ({shorten(str(error), 120)}), "
+        f"so the policy {'refuses it' if policy.match.fail else 'does not speak'}",
+        "Ask the admin to guard optional fields with has().",
+        at_most=Mode.ENFORCE if policy.match.fail else Mode.WARN,
+    )

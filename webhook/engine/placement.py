@@ -1,0 +1,146 @@
+"""Step 5, will it run: what would only fail later, in the scheduler or in the kubelet.
+
+Every remark names the nearest thing that exists. Nothing here is more than a warning where a new node could
+still make it good, because an autoscaler may bring one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from webhook.engine.asking import Ask
+from webhook.engine.case import Case
+from webhook.engine.demand import Declared
+from webhook.engine.remarks import Remark
+from webhook.model.fleet import Fleet
+from webhook.model.modes import Form, Mode
+from webhook.model.objects import Taint
+from webhook.model.offers import Offer
+from webhook.model.paths import Path
+from webhook.model.pods import Pod
+from webhook.model.resources import WHOLE_GPU, gpu_resource
+from webhook.model.taints import all_tolerated
+
+PRODUCT = "nvidia.com/gpu.product"
+
+
+def obstacles(case: Case) -> list[Remark]:
+    """Everything that stands between a pod and the GPUs it asks for."""
+    if not case.view.fleet.nodes:
+        return []
+    found: list[Remark] = []
+    for ask in case.asked.asks:
+        if ask.count:
+            _of_ask(ask, case, found)
+    return found
+
+
+def _of_ask(ask: Ask, case: Case, found: list[Remark]) -> None:
+    name, fleet, reach = ask.resource.name, case.view.fleet, case.reach
+    advertising = fleet.advertising(name)
+    field = (*ask.path, "resources", "limits", name)
+    if not advertising:
+        found.append(_nowhere(name, fleet, field))
+        return
+    total = case.asked.totals[name]
+    if total > 1 and total > (most := fleet.most(name, fleet.everyone)):
+        message = f"{name}: no node has more than {most} (found {total} in this pod)"
+        found.append(Remark("GPU-T202", field, message, f"Ask for at most {most}.", at_most=Mode.WARN))
+        return
+    if not advertising & reach.selected:
+        found.append(_ruled_out(name, case.pod, fleet.by_resource.get(name, ()), fleet))
+        return
+    offers = tuple([offer for offer in case.offers if offer.resource == name])
+    if not advertising & reach.selected & reach.tolerated:
+        found.append(_not_tolerated(name, offers, case.pod))
+    found += _shares(ask, offers, case.declared, field)
+
+
+def _nowhere(name: str, fleet: Fleet, field: Path) -> Remark:
+    near = nearest(name, tuple(fleet.by_resource))
+    fix = f"Nearest in this cluster: {', '.join(near)}." if near else "No node of this cluster has GPUs."
+    return Remark("GPU-T201", field, f"{name}: no node offers it", fix, at_most=Mode.WARN)
+
+
+def nearest(name: str, existing: tuple[str, ...]) -> list[str]:
+    """Up to three resource names that come closest: profiles of similar size first."""
+    wanted = gpu_resource(name)
+    slices = wanted.slices if wanted and wanted.mig else 7
+
+    def distance(other: str) -> tuple[int, str]:
+        known = gpu_resource(other)
+        return (abs((known.slices if known and known.mig else 7) - slices), other)
+
+    return sorted(existing, key=distance)[:3]
+
+
+def _ruled_out(name: str, pod: Pod, offers: tuple[Offer, ...], fleet: Fleet) -> Remark:
+    products = tuple(dict.fromkeys(offer.product for offer in offers if offer.product))
+    asked, path = _product_asked(pod)
+    known = set(fleet.products(fleet.everyone))
+    if asked and not known & set(asked):
+        message = f"{PRODUCT} must be a product of this cluster (found {', '.join(asked)[:120]})"
+        return Remark("GPU-T203", path, message, f"Write one of {', '.join(products[:5])}.", at_most=Mode.WARN)
+    message = f"nodeSelector and affinity leave no node that offers {name}"
+    fix = f"{name} is offered by {', '.join(products[:5]) or 'nodes without a product label'}."
+    return Remark("GPU-T204", ("spec",), message, fix, at_most=Mode.WARN)
+
+
+def _product_asked(pod: Pod) -> tuple[tuple[str, ...], Path]:
+    """Products that the pod pins itself to, and where it says so."""
+    spec = pod.spec
+    if PRODUCT in spec.node_selector:
+        return (spec.node_selector[PRODUCT],), ("spec", "nodeSelector", PRODUCT)
+    affinity = spec.affinity.node_affinity if spec.affinity else None
+    terms = affinity.required.node_selector_terms if affinity and affinity.required else ()
+    values = [
+        value
+        for term in terms
+        for rule in term.match_expressions
+        if rule.key == PRODUCT and rule.operator == "In"
+        for value in rule.values
+    ]
+    return tuple(dict.fromkeys(values)), ("spec", "affinity", "nodeAffinity")
+
+
+def _not_tolerated(name: str, offers: tuple[Offer, ...], pod: Pod) -> Remark:
+    in_the_way = (
+        taint for offer in offers for taint in offer.taints if not all_tolerated(pod.spec.tolerations, (taint,))
+    )
+    taint = next(in_the_way, Taint(key="(unknown)"))
+    text = f"{taint.key}{'=' + taint.value if taint.value else ''}:{taint.effect}"
+    message = f"the taint {text} of the nodes that offer {name} must be tolerated"
+    return Remark("GPU-T205", ("spec", "tolerations"), message, f"Tolerate {text}.", at_most=Mode.WARN)
+
+
+def _shares(ask: Ask, offers: tuple[Offer, ...], declared: Declared, field: Path) -> Iterator[Remark]:
+    name = ask.resource.name
+    if ask.count > 1:
+        yield from _several_shares(ask, offers, field)
+    if name == WHOLE_GPU:
+        yield from _parts(offers, declared, field)
+
+
+def _several_shares(ask: Ask, offers: tuple[Offer, ...], field: Path) -> Iterator[Remark]:
+    name = ask.resource.name
+    if not offers or any(offer.replicas == 1 for offer in offers):
+        return
+    if all(offer.form is Form.MPS for offer in offers):
+        message = f"{name}: a container may ask for one MPS share (found {ask.count}); the kubelet refuses more"
+        yield Remark("GPU-T102", field, message, "Ask for 1, or for a whole GPU.")
+    else:
+        message = f"{name}: {ask.count} time-sliced shares may be turns on one card, and some nodes refuse more than 1"
+        yield Remark("GPU-T101", field, message, "Ask for 1, or for whole GPUs.", at_most=Mode.WARN)
+
+
+def _parts(offers: tuple[Offer, ...], declared: Declared, field: Path) -> Iterator[Remark]:
+    """A plain nvidia.com/gpu can be a slice on nodes with MIG strategy single, or an unrenamed share."""
+    parts = [offer for offer in offers if offer.form is not Form.WHOLE]
+    if not parts:
+        return
+    need = declared.memory_mib
+    too_small = need is not None and any(offer.memory_mib is None or offer.memory_mib < need for offer in parts)
+    products = ", ".join(dict.fromkeys(offer.product for offer in parts))
+    message = f"{WHOLE_GPU} may be a part of a card on nodes with {products}"
+    fix = f"Add a node affinity on {PRODUCT} to be sure of a whole card."
+    yield Remark("GPU-T302", field, message, fix, at_most=Mode.WARN if too_small else Mode.AUDIT)

@@ -1,0 +1,68 @@
+"""Which nodes a pod may run on, and which of them have room: asked often, answered once."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+
+from webhook.model.cluster import ClusterView
+from webhook.model.effective import effective
+from webhook.model.fleet import Fleet
+from webhook.model.pods import NodeSelectorTerm, Pod, Requirement, Toleration
+from webhook.model.quantity import NANO
+
+
+def is_marker(key: str, value: str) -> bool:
+    """Does a taint only say that a node has GPUs?
+
+    The NVIDIA stack's own taints and AKS's sku=gpu do. Any other taint reserves a node for somebody, and is
+    never tolerated on a pod's behalf.
+    """
+    return key.startswith("nvidia.com/") or (key == "sku" and value == "gpu")
+
+
+@lru_cache(maxsize=4)
+def _marker_tolerations(fleet: Fleet) -> tuple[Toleration, ...]:
+    taints = {taint for node in fleet.nodes for taint in node.taints if is_marker(taint.key, taint.value)}
+    ordered = sorted(taints, key=lambda taint: (taint.key, taint.value, taint.effect))
+    return tuple(Toleration(key=t.key, operator="Equal", value=t.value, effect=t.effect) for t in ordered)
+
+
+class Reach:
+    """A pod against a cluster: what selectors, affinity and taints leave of it.
+
+    Args:
+        added: Tolerations that a policy gives the pod.
+        markers: True if a policy adds tolerations for the GPU taints of the nodes chosen.
+
+    Attributes:
+        selected: Mask of the nodes that node selector and required affinity allow.
+        tolerated: Mask of the nodes whose taints the pod tolerates, additions counted.
+        nodes: Mask of the nodes that may take the pod now, resources aside.
+    """
+
+    __slots__ = ("_pod", "nodes", "selected", "tolerated", "view")
+
+    def __init__(self, view: ClusterView, pod: Pod, added: tuple[Toleration, ...], *, markers: bool) -> None:
+        fleet, spec = view.fleet, pod.spec
+        self.view = view
+        self._pod = pod
+        affinity = spec.affinity.node_affinity if spec.affinity else None
+        terms = affinity.required.node_selector_terms if affinity and affinity.required else None
+        constrained = spec.node_selector or terms is not None
+        self.selected = fleet.select(spec.node_selector, terms) if constrained else fleet.everyone
+        tolerations = spec.tolerations + added if added else spec.tolerations
+        if markers:
+            tolerations += _marker_tolerations(fleet)
+        self.tolerated = fleet.tolerated(tolerations)
+        self.nodes = self.selected & self.tolerated & fleet.usable
+
+    def narrowed(self, rules: Sequence[Requirement]) -> int:
+        """Mask of the selected nodes for which further expressions hold too."""
+        return self.selected & self.view.fleet.select({}, (NodeSelectorTerm(match_expressions=tuple(rules)),))
+
+    def has_room(self, resource: str, count: int, nodes: int) -> bool:
+        """Is there a node in the mask with these units, and the pod's CPU and memory, free now?"""
+        cpu_milli = -(-effective(self._pod, "cpu") // 1_000_000)
+        memory = -(-effective(self._pod, "memory") // NANO)
+        return self.view.has_room(resource, count, nodes, cpu_milli=cpu_milli, memory=memory)

@@ -1,0 +1,63 @@
+"""Step 7: each section's mode settles what becomes of a remark; exemptions take findings back."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+
+from webhook.engine.remarks import Remark
+from webhook.model.findings import Exempted, Finding
+from webhook.model.modes import Mode
+from webhook.model.pods import Pod
+from webhook.model.requests import Request
+from webhook.policy.compiled import Exemption
+
+Voice = tuple[Mode, str]
+"""The mode in which a policy speaks, and its name."""
+
+
+def hear(findings: list[Finding], voice: Voice, remarks: Iterable[Remark]) -> None:
+    """Add remarks to the findings, in the mode of the policy section that speaks."""
+    mode, policy = voice
+    for remark in remarks:
+        settled = min(mode, remark.at_most)
+        findings.append(Finding(remark.code, settled, remark.path, remark.message, remark.fix, policy))
+
+
+def strictest(findings: Iterable[Finding]) -> tuple[Finding, ...]:
+    """One finding where several policies say the same: the strictest, in the first one's place."""
+    chosen: dict[tuple[object, ...], Finding] = {}
+    for finding in findings:
+        key = (finding.code, finding.path, finding.message)
+        known = chosen.get(key)
+        if known is None or finding.mode > known.mode:
+            chosen[key] = finding
+    return tuple(chosen.values())
+
+
+def take_back(
+    findings: Sequence[Finding], exemptions: Sequence[Exemption], request: Request, pod: Pod, now: datetime
+) -> tuple[tuple[Finding, ...], tuple[Exempted, ...]]:
+    """Part findings into those that stand and those that an exemption holds for at `now`."""
+    holding = [exemption for exemption in exemptions if _holds(exemption, request, pod, now)]
+    if not holding:
+        return tuple(findings), ()
+    standing: list[Finding] = []
+    exempted: list[Exempted] = []
+    for finding in findings:
+        match = next((e for e in holding if e.policy == finding.policy and finding.code in e.codes), None)
+        if match is None:
+            standing.append(finding)
+        else:
+            exempted.append(Exempted(finding, match.name, match.expires.isoformat()))
+    return tuple(standing), tuple(exempted)
+
+
+def _holds(exemption: Exemption, request: Request, pod: Pod, now: datetime) -> bool:
+    scope = exemption.scope
+    if now >= exemption.expires or not scope.namespace(request.namespace):
+        return False
+    account = pod.spec.service_account_name or "default"
+    if scope.service_accounts and account not in scope.service_accounts:
+        return False
+    return scope.labels(pod.metadata.labels)

@@ -1,0 +1,89 @@
+"""Steps 3, 4 and 6: from what a pod asks for to the shape it gets."""
+
+from __future__ import annotations
+
+from webhook.engine.asking import Ask
+from webhook.engine.case import Case
+from webhook.engine.fit import fit
+from webhook.engine.hints import hint
+from webhook.engine.limits import defaults
+from webhook.engine.pricing import unit_milli
+from webhook.engine.rightsize import carry_out, sized_remark
+from webhook.engine.rules import Sizing
+from webhook.engine.settle import hear
+from webhook.engine.shape import Shape
+from webhook.engine.topology import locality
+from webhook.model.decisions import Fit, Keep, Why
+from webhook.model.findings import Finding
+from webhook.model.modes import Mode
+from webhook.model.paths import Path
+from webhook.model.resources import ACCOUNTING
+from webhook.policy.compiled import Limits
+
+NOT_ASKED = Keep(Why.NOT_ASKED)
+
+
+def shape_pod(case: Case, shape: Shape, findings: list[Finding]) -> Fit | Keep:
+    """Give a pod its shape. Sections on trial work on a shape that is thrown away."""
+    rules = case.rules
+    outcome = _right_size(case, rules.sizing, shape, findings) if rules.sizing else NOT_ASKED
+    for voice, injection in rules.injections:
+        target = shape if voice[0] is Mode.ENFORCE else Shape(case.pod)
+        hear(findings, voice, hint(injection, target, case))
+    for voice, topology in rules.topologies:
+        target = shape if voice[0] is Mode.ENFORCE else Shape(case.pod)
+        hear(findings, voice, locality(topology, target, case.asked, case.reach))
+    for limits in rules.defaults:
+        _add_defaults(limits, case, shape)
+    if rules.accounting:
+        _account(case, shape)
+    return outcome
+
+
+def _right_size(case: Case, sizing: Sizing, shape: Shape, findings: list[Finding]) -> Fit | Keep:
+    outcome = fit(case.request, case.pod, case.asked, case.declared, sizing, case.reach, case.usage)
+    voice = (sizing.rule.mode, sizing.policy)
+    if isinstance(outcome, Fit) and voice[0] is Mode.ENFORCE:
+        carry_out(outcome, case.asked, shape, case.request.namespace, case.view)
+    hear(findings, voice, case.declared.faults)
+    said = sized_remark(outcome, voice[0], case.asked, declared=bool(case.declared.text))
+    if said is not None:
+        hear(findings, voice, (said,))
+    return outcome
+
+
+def _add_defaults(limits: Limits, case: Case, shape: Shape) -> None:
+    """Give requests that a policy has a default for, where no LimitRange or quota of the namespace has a say.
+
+    Those are checked after us: a request that nobody asked for must not be what gets a pod refused.
+    """
+    namespace = case.request.namespace
+    if case.view.limit_ranges(namespace) or case.view.quotas(namespace):
+        return
+    by_path = {ask.path: ask for ask in case.asked.asks}
+    for index, additions in defaults(limits, case.asked).items():
+        ask = by_path["spec", "containers", index]
+        _, requests = shape.resources_of(ask)
+        shape.requests[ask.path] = {**additions, **requests}
+        shape.note("requests")
+
+
+def _account(case: Case, shape: Shape) -> None:
+    """Request the accounting resource beside every GPU: what one unit weighs, by what it will be."""
+    weights: dict[Path, int] = {}
+    for ask in case.asked.asks:
+        weights[ask.path] = weights.get(ask.path, 0) + ask.count * _weight(case, shape, ask)
+    for ask in case.asked.asks:
+        amount = str(weights[ask.path])
+        limits, requests = shape.resources_of(ask)
+        if limits.get(ACCOUNTING) == amount and requests.get(ACCOUNTING, amount) == amount:
+            continue
+        shape.limits[ask.path] = {**limits, ACCOUNTING: amount}
+        shape.requests[ask.path] = {**requests, ACCOUNTING: amount}
+        shape.note("accounting")
+
+
+def _weight(case: Case, shape: Shape, ask: Ask) -> int:
+    if shape.fit is not None:
+        return shape.fit.gpu_milli
+    return unit_milli(ask.resource.name, case.view.fleet)

@@ -1,0 +1,66 @@
+"""Workloads: the pods that will come of a template, judged at apply time, in warnings only.
+
+Nobody is refused a Deployment: its pods are what is admitted. But people learn at `kubectl apply` what will
+happen to them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import msgspec
+
+from webhook.engine.templates import Template, templates
+from webhook.model.decisions import Decision
+from webhook.model.findings import Exempted, Finding
+from webhook.model.modes import Mode
+from webhook.model.pods import OwnerReference, Pod
+from webhook.model.requests import Request
+from webhook.policy.compiled import PolicySet
+
+
+class Judged(msgspec.Struct, frozen=True):
+    """One template and what a pod of it would come to."""
+
+    template: Template
+    decision: Decision
+
+
+def pods_of(request: Request, policies: PolicySet) -> Iterator[tuple[Template, Request, Pod]]:
+    """Each template of a workload as a pod on its way in, owned by the workload."""
+    paths = policies.templates.get((request.group, request.kind))
+    if not paths:
+        return
+    owner = OwnerReference(kind=request.kind, name=request.name, controller=True)
+    for template in templates(request, paths):
+        if template.error:
+            continue
+        metadata = msgspec.structs.replace(template.pod.metadata, owner_references=(owner,))
+        pod = msgspec.structs.replace(template.pod, metadata=metadata)
+        yield template, msgspec.structs.replace(request, operation="CREATE", kind="Pod", group="", pod=pod), pod
+
+
+def warned(judged: Sequence[Judged]) -> Decision:
+    """One decision of many: findings at their place in the workload, never more than a warning, no patch."""
+    findings: list[Finding] = []
+    exempted: list[Exempted] = []
+    for one in judged:
+        findings += [_moved(found, one.template) for found in one.decision.findings]
+        exempted += [Exempted(_moved(e.finding, one.template), e.exemption, e.expires) for e in one.decision.exempted]
+    if not judged:
+        return Decision()
+    policies = dict.fromkeys(name for one in judged for name in one.decision.policies)
+    return Decision(
+        findings=tuple(findings),
+        exempted=tuple(exempted),
+        outcome=judged[0].decision.outcome,
+        gpu_milli_before=sum(one.decision.gpu_milli_before * one.template.replicas for one in judged),
+        gpu_milli_after=sum(one.decision.gpu_milli_after * one.template.replicas for one in judged),
+        policies=tuple(policies),
+        touches_gpus=any(one.decision.touches_gpus for one in judged),
+    )
+
+
+def _moved(finding: Finding, template: Template) -> Finding:
+    mode = min(finding.mode, Mode.WARN)
+    return msgspec.structs.replace(finding, path=template.at(finding.path), mode=mode)

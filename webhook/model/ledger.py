@@ -1,0 +1,104 @@
+"""Ledger: pods that were admitted a moment ago and are not seen in the cluster yet.
+
+Each ledger is immutable to its readers, and making the next one costs the same however long it is: both
+share one log, of which each sees its own stretch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+import msgspec
+
+COMPACT_AT = 1024
+"""Forgotten entries at the head of the log before it is copied without them."""
+
+
+class Assumed(msgspec.Struct, frozen=True, gc=False):
+    """A pod that was admitted a moment ago and is not seen yet: it holds units of one offer.
+
+    Attributes:
+        uid: The request's uid, so that one admission counts once; "" is known to nobody and always counts.
+        resource: Resource name it will ask for.
+        nodes: Mask of the nodes it may land on.
+        count: Units.
+        until: When to forget it, seconds of the caller's clock.
+    """
+
+    uid: str
+    resource: str
+    nodes: int
+    count: int
+    until: float
+
+
+class Ledger:
+    """Pods assumed, those to be forgotten first at the head."""
+
+    __slots__ = ("_end", "_held", "_known", "_log", "_start")
+
+    def __init__(self, pods: Iterable[Assumed] = ()) -> None:
+        self._log: list[Assumed] = []
+        self._known: dict[str, int] = {}
+        self._held: Mapping[str, Mapping[int, int]] = {}
+        self._start = self._end = 0
+        for pod in sorted(pods, key=lambda pod: pod.until):
+            if not self._has(pod.uid):
+                self._append(pod)
+
+    def entries(self) -> tuple[Assumed, ...]:
+        """The pods assumed, those to be forgotten first in front."""
+        return tuple(self._log[self._start : self._end])
+
+    def held(self, resource: str, nodes: int) -> int:
+        """Units of a resource that pods hold which may land on one of these nodes."""
+        held = self._held.get(resource)
+        return sum(units for mask, units in held.items() if mask & nodes) if held else 0
+
+    def after(self, now: float) -> Ledger:
+        """The ledger without the pods past their time; itself if there are none."""
+        start, held = self._start, self._held
+        while start < self._end and self._log[start].until <= now:
+            held = _changed(held, self._log[start], -self._log[start].count)
+            start += 1
+        if start == self._start:
+            return self
+        if start > COMPACT_AT and start * 2 > self._end:
+            return Ledger(self._log[start : self._end])
+        return self._next(start, self._end, held)
+
+    def with_pod(self, pod: Assumed) -> Ledger:
+        """The ledger with one more pod; itself if its uid is known."""
+        if self._has(pod.uid):
+            return self
+        shared = len(self._log) == self._end and (self._start == self._end or self._log[-1].until <= pod.until)
+        if not shared:
+            return Ledger((*self.entries(), pod))
+        ledger = self._next(self._start, self._end, self._held)
+        ledger._append(pod)
+        return ledger
+
+    def _has(self, uid: str) -> bool:
+        place = self._known.get(uid, -1) if uid else -1
+        return self._start <= place < self._end
+
+    def _next(self, start: int, end: int, held: Mapping[str, Mapping[int, int]]) -> Ledger:
+        ledger = Ledger.__new__(Ledger)
+        ledger._log, ledger._known, ledger._held = self._log, self._known, held
+        ledger._start, ledger._end = start, end
+        return ledger
+
+    def _append(self, pod: Assumed) -> None:
+        self._known[pod.uid] = self._end
+        self._log.append(pod)
+        self._end += 1
+        self._held = _changed(self._held, pod, pod.count)
+
+
+def _changed(held: Mapping[str, Mapping[int, int]], pod: Assumed, units: int) -> dict[str, Mapping[int, int]]:
+    """A copy with more or fewer units held under one resource and mask."""
+    masks = dict(held.get(pod.resource, {}))
+    masks[pod.nodes] = masks.get(pod.nodes, 0) + units
+    if not masks[pod.nodes]:
+        del masks[pod.nodes]
+    return {**held, pod.resource: masks}

@@ -1,0 +1,96 @@
+"""What single node labels say: keys of GPU feature discovery and of the clouds, and their values as numbers.
+
+Every label is text that someone else wrote: a value that is no number counts as absent.
+
+Source: k8s-device-plugin `internal/lm`, the GPU operator's state labels, and the clouds' own documents.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+Labels = Mapping[str, str]
+
+PRODUCT = "nvidia.com/gpu.product"
+MEMORY = "nvidia.com/gpu.memory"
+SHARING = "nvidia.com/gpu.sharing-strategy"
+REPLICAS = "nvidia.com/gpu.replicas"
+MPS_CAPABLE = "nvidia.com/mps.capable"
+CLIQUE = "nvidia.com/gpu.clique"
+
+GKE_ACCELERATOR = "cloud.google.com/gke-accelerator"
+GKE_COUNT = "cloud.google.com/gke-accelerator-count"
+GKE_PARTITION = "cloud.google.com/gke-gpu-partition-size"
+GKE_SHARING = "cloud.google.com/gke-gpu-sharing-strategy"
+GKE_CLIENTS = "cloud.google.com/gke-max-shared-clients-per-gpu"
+EC2_PREFIXES = ("karpenter.k8s.aws/instance-gpu-", "eks.amazonaws.com/instance-gpu-")
+COREWEAVE_MODEL = "gpu.nvidia.com/model"
+AZURE_GPU = "karpenter.azure.com/sku-gpu-name"
+
+MAX_MIB = 10_000_000
+"""Ten terabytes on one card do not exist: a larger `gpu.memory` is in bytes, as one old release wrote it."""
+
+_MAX_DIGITS = 18
+
+
+def number(text: str | None) -> int | None:
+    """A count as labels write it; None for everything else."""
+    if not text or len(text) > _MAX_DIGITS or not (text.isascii() and text.isdigit()):
+        return None
+    return int(text)
+
+
+def memory_mib(text: str | None) -> int | None:
+    """A memory label in MiB; None where it is absent, zero or no number."""
+    value = number(text)
+    if not value:
+        return None
+    return value if value <= MAX_MIB else value >> 20
+
+
+def driver(labels: Labels) -> tuple[int, ...]:
+    """The driver version, today's labels before the deprecated ones; () if neither is there.
+
+    >>> driver({"nvidia.com/cuda.driver-version.full": "580.95.05"})
+    (580, 95, 5)
+    """
+    return (
+        _dotted(labels.get("nvidia.com/cuda.driver-version.full", ""))
+        or _parts(labels, "nvidia.com/cuda.driver-version.", ("major", "minor", "revision"))
+        or _parts(labels, "nvidia.com/cuda.driver.", ("major", "minor", "rev"))
+    )
+
+
+def cuda(labels: Labels) -> tuple[int, ...]:
+    """The highest CUDA version that the driver supports, (major, minor); () if no label says it."""
+    version = (
+        _dotted(labels.get("nvidia.com/cuda.runtime-version.full", ""))
+        or _parts(labels, "nvidia.com/cuda.runtime-version.", ("major", "minor"))
+        or _parts(labels, "nvidia.com/cuda.runtime.", ("major", "minor"))
+    )
+    return version[:2]
+
+
+def compute_capability(labels: Labels) -> tuple[int, int] | None:
+    """The compute capability, or None. The family label is of no use: it mixes unlike architectures."""
+    major, minor = (
+        number(labels.get("nvidia.com/gpu.compute.major")),
+        number(labels.get("nvidia.com/gpu.compute.minor")),
+    )
+    return None if major is None or minor is None else (major, minor)
+
+
+def _dotted(text: str) -> tuple[int, ...]:
+    parts = [number(part) for part in text.split(".", 4)]
+    return tuple(part for part in parts if part is not None) if None not in parts else ()
+
+
+def _parts(labels: Labels, prefix: str, names: tuple[str, ...]) -> tuple[int, ...]:
+    """Numbers of a version that is spread over labels, up to the first that is missing or empty."""
+    version: tuple[int, ...] = ()
+    for name in names:
+        part = number(labels.get(prefix + name))
+        if part is None:
+            break
+        version = (*version, part)
+    return version

@@ -1,0 +1,79 @@
+"""The annotations of a pod that Rightslice reads and writes, and how the two records among them are read.
+
+A record is what Rightslice did to a pod: it is written once, by the mutating phase, and never changed.
+Users write the others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import msgspec
+
+from webhook.model.pods import Resources
+
+KEEP = "rightslice.dev/keep"
+"""The user's way out: "true" keeps the request as it is."""
+
+GPU_MEMORY = "rightslice.dev/gpu-memory"
+"""The user's declared need of GPU memory, for example 8Gi."""
+
+GPU_COMPUTE = "rightslice.dev/gpu-compute"
+"""The user's declared need of compute, for example 20%."""
+
+CUDA = "rightslice.dev/cuda"
+"""The CUDA version that the images need, for example ">=12.4"."""
+
+CUDA_COMPAT = "rightslice.dev/cuda-compat"
+""""true": the images bring NVIDIA's forward compatibility package."""
+
+DECISION = "rightslice.dev/decision"
+"""Our record of what was decided, as JSON."""
+
+ORIGINAL = "rightslice.dev/original-resources"
+"""Our record of the requests before we changed them, as JSON."""
+
+MIRROR = "kubernetes.io/config.mirror"
+"""The kubelet's mark on the image of a static pod."""
+
+DIGEST_LENGTH = 12
+
+
+class DecisionRecord(msgspec.Struct, frozen=True):
+    """What `rightslice.dev/decision` says. Keys that we do not know are passed over.
+
+    Attributes:
+        policies: Names of the policies that spoke.
+        digest: First 12 hex digits of the policy set's SHA-256.
+        changed: What was changed: "resources", "tolerations" …
+        need: The need that was planned with, for example "8Gi declared".
+        offer: The resource that was given.
+    """
+
+    policies: tuple[str, ...]
+    digest: str
+    changed: tuple[str, ...]
+    need: str = ""
+    offer: str = ""
+
+
+_decision = msgspec.json.Decoder(DecisionRecord)
+_original = msgspec.json.Decoder(dict[str, Resources])
+
+
+def decision_record(text: str) -> DecisionRecord | None:
+    """Read the decision record; None if it is not one that Rightslice writes."""
+    try:
+        record = _decision.decode(text)
+    except (msgspec.MsgspecError, RecursionError, UnicodeError):
+        return None
+    digits = all(letter in "0123456789abcdef" for letter in record.digest)
+    return record if digits and len(record.digest) == DIGEST_LENGTH else None
+
+
+def original_resources(text: str) -> Mapping[str, Resources] | None:
+    """Read the requests before the change, by container name; None if the text is not such a record."""
+    try:
+        return _original.decode(text)
+    except (msgspec.MsgspecError, RecursionError, UnicodeError):
+        return None

@@ -1,0 +1,65 @@
+"""Which pods a ResourceQuota counts, by its scopes.
+
+Source: `k8s.io/kubernetes/pkg/quota/v1/evaluator/core`, podMatchesScopeFunc. Quality of service looks at CPU
+and memory only: a pod that asks for nothing but GPUs is best effort.
+"""
+
+from __future__ import annotations
+
+from webhook.model.effective import effective
+from webhook.model.objects import ResourceQuota, ScopeRequirement
+from webhook.model.pods import Pod
+
+_COMPUTE = ("cpu", "memory")
+
+
+def in_scope(quota: ResourceQuota, pod: Pod) -> bool:
+    """Does every scope of the quota hold for the pod?"""
+    selector = quota.spec.scope_selector
+    requirements = selector.match_expressions if selector else ()
+    plain = (ScopeRequirement(scope_name=scope, operator="Exists") for scope in quota.spec.scopes)
+    return all(_holds(requirement, pod) for requirement in (*plain, *requirements))
+
+
+def _holds(requirement: ScopeRequirement, pod: Pod) -> bool:
+    scope, spec = requirement.scope_name, pod.spec
+    if scope in ("Terminating", "NotTerminating"):
+        return (spec.active_deadline_seconds is not None) == (scope == "Terminating")
+    if scope in ("BestEffort", "NotBestEffort"):
+        return is_best_effort(pod) == (scope == "BestEffort")
+    if scope == "PriorityClass":
+        return _priority_holds(requirement, spec.priority_class_name)
+    if scope == "CrossNamespacePodAffinity":
+        return _reaches_other_namespaces(pod)
+    return False
+
+
+def is_best_effort(pod: Pod) -> bool:
+    """Does no container, nor the pod as a whole, ask for CPU or memory?"""
+    return not any(effective(pod, resource) or effective(pod, resource, limits=True) for resource in _COMPUTE)
+
+
+def _priority_holds(requirement: ScopeRequirement, name: str) -> bool:
+    match requirement.operator:
+        case "In":
+            return name in requirement.values
+        case "NotIn":
+            return name not in requirement.values
+        case "Exists":
+            return bool(name)
+        case "DoesNotExist":
+            return not name
+        case _:
+            return False
+
+
+def _reaches_other_namespaces(pod: Pod) -> bool:
+    affinity = pod.spec.affinity
+    if affinity is None:
+        return False
+    for part in (affinity.pod_affinity, affinity.pod_anti_affinity):
+        for term in (*part.required, *part.preferred) if part else ():
+            inner = term.get("podAffinityTerm", term) if isinstance(term, dict) else {}
+            if isinstance(inner, dict) and (inner.get("namespaces") or inner.get("namespaceSelector") is not None):
+                return True
+    return False

@@ -1,0 +1,77 @@
+"""Node selector terms over an index of labels: each expression is one mask.
+
+Source: `k8s.io/component-helpers/scheduling/corev1/nodeaffinity`. A term that does not parse there (an
+operator with the wrong number of values, a number that Go's ParseInt refuses) matches no node.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from functools import lru_cache
+
+from webhook.model.masks import LabelIndex, union
+from webhook.model.pods import NodeSelectorTerm, Requirement
+
+_INTEGER = re.compile(r"[+-]?[0-9]{1,64}\Z", re.ASCII)
+_MAX_INT64 = 2**63 - 1
+
+
+def term_mask(term: NodeSelectorTerm, index: LabelIndex, by_name: Mapping[str, int], everyone: int) -> int:
+    """Nodes that a term allows; an empty term allows none."""
+    if not term.match_expressions and not term.match_fields:
+        return 0
+    mask = everyone
+    for requirement in term.match_expressions:
+        mask &= expression_mask(requirement, index, everyone)
+    for requirement in term.match_fields:
+        mask &= _field_mask(requirement, by_name, everyone)
+    return mask
+
+
+def expression_mask(requirement: Requirement, index: LabelIndex, everyone: int) -> int:
+    """Nodes that one expression over labels allows."""
+    key, operator, values = requirement.key, requirement.operator, requirement.values
+    if operator == "In":
+        return union(index.mask(key, value) for value in values)
+    if operator == "NotIn":
+        return everyone & ~union(index.mask(key, value) for value in values) if values else 0
+    if operator == "Exists":
+        return index.keys.get(key, 0) if not values else 0
+    if operator == "DoesNotExist":
+        return everyone & ~index.keys.get(key, 0) if not values else 0
+    if operator in ("Gt", "Lt") and len(values) == 1:
+        return _compared(index.values.get(key, {}), values[0], above=operator == "Gt")
+    return 0
+
+
+def _compared(masks: Mapping[str, int], literal: str, *, above: bool) -> int:
+    bound = int64(literal)
+    if bound is None:
+        return 0
+    mask = 0
+    for value, nodes in masks.items():
+        found = int64(value)
+        if found is not None and (found > bound if above else found < bound):
+            mask |= nodes
+    return mask
+
+
+def _field_mask(requirement: Requirement, by_name: Mapping[str, int], everyone: int) -> int:
+    """Nodes that one expression over fields allows: only metadata.name exists, with exactly one value."""
+    if requirement.key != "metadata.name" or len(requirement.values) != 1:
+        return 0
+    position = by_name.get(requirement.values[0])
+    mask = 0 if position is None else 1 << position
+    if requirement.operator == "In":
+        return mask
+    return everyone & ~mask if requirement.operator == "NotIn" else 0
+
+
+@lru_cache(maxsize=4096)
+def int64(text: str) -> int | None:
+    """Read a number as Go's ParseInt does with base 10 and 64 bits; None where that is an error."""
+    if not _INTEGER.match(text):
+        return None
+    value = int(text)
+    return value if -_MAX_INT64 - 1 <= value <= _MAX_INT64 else None

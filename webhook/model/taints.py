@@ -1,0 +1,36 @@
+"""Taints and tolerations as the scheduler reads them.
+
+Source: `k8s.io/api/core/v1`, Toleration.ToleratesTaint; the comparing operators Gt and Lt are off everywhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from webhook.model.objects import Taint
+from webhook.model.pods import Toleration
+
+HARD_EFFECTS = frozenset({"NoSchedule", "NoExecute"})
+"""Effects that keep pods out; PreferNoSchedule only ranks nodes."""
+
+
+def tolerates(toleration: Toleration, taint: Taint) -> bool:
+    """Does one toleration cover one taint?"""
+    if toleration.effect and toleration.effect != taint.effect:
+        return False
+    if toleration.key and toleration.key != taint.key:
+        return False
+    if toleration.operator == "Exists":
+        return True
+    return toleration.operator in ("", "Equal") and toleration.value == taint.value
+
+
+def all_tolerated(tolerations: Sequence[Toleration], taints: Iterable[Taint]) -> bool:
+    """Is every taint covered by some toleration?"""
+    return all(any(tolerates(toleration, taint) for toleration in tolerations) for taint in taints)
+
+
+def hard(taints: Iterable[Taint]) -> tuple[Taint, ...]:
+    """The taints that keep pods out, in one order whatever the node's."""
+    kept = {taint for taint in taints if taint.effect in HARD_EFFECTS}
+    return tuple(sorted(kept, key=lambda taint: (taint.key, taint.value, taint.effect)))

@@ -1,0 +1,110 @@
+"""The result of `audit`: what every pod would become if it were created now, added up by namespace."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import msgspec
+
+from webhook.report.checks import Json, check_document
+from webhook.report.results import Checked, Verdict, summary_of
+from webhook.report.words import Paint, Style, columns, count, gpus, plain, shown
+
+HEAD = ("NAMESPACE", "PODS", "GPUS", "AFTER", "SAVED", "DENIED", "WARNED")
+
+
+class Share(msgspec.Struct, frozen=True):
+    """What the pods of one namespace come to. GPUs are thousandths."""
+
+    namespace: str
+    pods: int
+    gpu_milli_before: int
+    gpu_milli_after: int
+    denied: int
+    warned: int
+
+    @property
+    def saved(self) -> int:
+        """Thousandths of a GPU that would be free."""
+        return self.gpu_milli_before - self.gpu_milli_after
+
+
+def shares(results: Iterable[Checked]) -> list[Share]:
+    """Add up by namespace: the one that would save most first, then by name."""
+    spaces: dict[str, list[Checked]] = {}
+    for result in results:
+        if result.verdict is not Verdict.SKIPPED:
+            spaces.setdefault(result.namespace, []).append(result)
+    return sorted((_share(name, members) for name, members in spaces.items()), key=lambda s: (-s.saved, s.namespace))
+
+
+def _share(namespace: str, members: list[Checked]) -> Share:
+    summary = summary_of(members)
+    return Share(
+        namespace=namespace,
+        pods=len(members),
+        gpu_milli_before=summary.gpu_milli_before,
+        gpu_milli_after=summary.gpu_milli_after,
+        denied=summary.counts[Verdict.DENIED],
+        warned=summary.counts[Verdict.WARNED],
+    )
+
+
+def total(every: Iterable[Share]) -> Share:
+    """All namespaces together, under the name "*"."""
+    rows = list(every)
+    return Share(
+        namespace="*",
+        pods=sum(row.pods for row in rows),
+        gpu_milli_before=sum(row.gpu_milli_before for row in rows),
+        gpu_milli_after=sum(row.gpu_milli_after for row in rows),
+        denied=sum(row.denied for row in rows),
+        warned=sum(row.warned for row in rows),
+    )
+
+
+def by_namespace(results: Iterable[Checked], paint: Paint = plain) -> Iterator[str]:
+    """The table: the total first, then a row a namespace."""
+    every = shares(results)
+    head, *rows = columns([HEAD, *map(_row, [total(every), *every])])
+    yield paint(head, Style.STRONG)
+    yield from rows
+
+
+def _row(share: Share) -> tuple[str, ...]:
+    milli = (share.gpu_milli_before, share.gpu_milli_after, share.saved)
+    return (
+        shown(share.namespace),
+        str(share.pods),
+        *map(gpus, milli),
+        str(share.denied),
+        str(share.warned),
+    )
+
+
+def audit_line(results: Iterable[Checked]) -> str:
+    """The totals in one sentence."""
+    every = total(shares(results))
+    return (
+        f"{count(every.pods, 'pod')}: GPUs asked {gpus(every.gpu_milli_before)}, after {gpus(every.gpu_milli_after)}, "
+        f"saved {gpus(every.saved)}; {every.denied} would be denied, {every.warned} warned."
+    )
+
+
+def audit_document(results: Iterable[Checked]) -> Json:
+    """The same as plain data: what `check` writes, and the namespaces."""
+    every = list(results)
+    return check_document(every) | {"namespaces": [_document(share) for share in shares(every)]}
+
+
+def _document(share: Share) -> dict[str, Any]:
+    return {
+        "namespace": share.namespace,
+        "pods": share.pods,
+        "gpuMilliBefore": share.gpu_milli_before,
+        "gpuMilliAfter": share.gpu_milli_after,
+        "gpuMilliSaved": share.saved,
+        "denied": share.denied,
+        "warned": share.warned,
+    }

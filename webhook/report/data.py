@@ -1,0 +1,82 @@
+"""Plain data as JSON and as YAML text.
+
+The YAML is the plain part that every reader of YAML 1.1 or 1.2 takes alike: block maps and lists, and every
+text in double quotes unless it is a bare word that no reader takes for anything else.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import orjson
+
+_BARE = re.compile(r"[A-Za-z_/][A-Za-z0-9_./-]*(?: [A-Za-z0-9_./-]+)*\Z", re.ASCII)
+_WORDS = frozenset({"y", "n", "yes", "no", "on", "off", "true", "false", "null", "nan", "inf"})
+"""Bare words that some reader of YAML takes for a truth value, a null or a number."""
+
+
+def as_json(data: Any) -> str:
+    """Indented by two, keys in their given order, a line end at the end."""
+    text = orjson.dumps(_safe(data), option=orjson.OPT_INDENT_2 | orjson.OPT_NON_STR_KEYS | orjson.OPT_APPEND_NEWLINE)
+    return text.decode()
+
+
+def as_yaml(data: Any) -> str:
+    """Block style, keys in their given order."""
+    if not isinstance(data, dict | list | tuple) or not data:
+        return f"{_scalar(data)}\n"
+    return "\n".join(_block(data, 0)) + "\n"
+
+
+def _block(data: Any, indent: int) -> Iterator[str]:
+    pad = " " * indent
+    if isinstance(data, dict):
+        for key, value in data.items():
+            yield from _entry(f"{pad}{_scalar(str(key))}:", value, indent + 2)
+    else:
+        for value in data:
+            yield from _item(pad, value, indent)
+
+
+def _entry(head: str, value: Any, indent: int) -> Iterator[str]:
+    if isinstance(value, dict | list | tuple) and value:
+        yield head
+        yield from _block(value, indent)
+    else:
+        yield f"{head} {_scalar(value)}"
+
+
+def _item(pad: str, value: Any, indent: int) -> Iterator[str]:
+    if not isinstance(value, dict | list | tuple) or not value:
+        yield f"{pad}- {_scalar(value)}"
+        return
+    first, *rest = _block(value, indent + 2)
+    yield f"{pad}- {first[indent + 2 :]}"
+    yield from rest
+
+
+def _scalar(value: Any) -> str:
+    if isinstance(value, str) and _BARE.match(value) and value.lower() not in _WORDS:
+        return value
+    if isinstance(value, tuple):
+        return "[]"
+    return "".join(map(_visible, orjson.dumps(_safe(value)).decode()))
+
+
+def _visible(char: str) -> str:
+    if char.isprintable():
+        return char
+    return f"\\u{ord(char):04x}" if ord(char) < 0x10000 else f"\\U{ord(char):08x}"
+
+
+def _safe(data: Any) -> Any:
+    """What orjson refuses, made writable: whole numbers past 64 bits and lone surrogates become text."""
+    if isinstance(data, dict):
+        return {_safe(key): _safe(value) for key, value in data.items()}
+    if isinstance(data, list | tuple):
+        return [_safe(value) for value in data]
+    if isinstance(data, int) and not -(2**63) <= data < 2**64:
+        return str(data)
+    return data.encode(errors="backslashreplace").decode() if isinstance(data, str) else data

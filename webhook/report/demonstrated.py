@@ -1,0 +1,130 @@
+"""What `demo` shows of one object: what was asked, what became of it, what was said, and how long it took."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from textwrap import wrap
+from typing import Any
+
+import msgspec
+
+from webhook.errors import Place
+from webhook.report.diff import diff
+from webhook.report.explained import asked
+from webhook.report.results import Checked
+from webhook.report.words import Paint, Style, gpus, plain, shown
+
+WIDTH = 80
+"""Columns of a plain terminal."""
+
+_CODED = re.compile(r"\[(GPU-[A-Z]\d+)\] (.*)", re.DOTALL)
+
+
+class Shown(msgspec.Struct, frozen=True):
+    """One object that went through the server.
+
+    Attributes:
+        checked: The same object judged here, for places and figures.
+        shaped: The object after the server's patch.
+        denied: The reasons of /validate, one a line; "" where it let the object in.
+        warnings: What both routes warned of.
+        gpu_milli_before: Thousandths of a GPU asked for.
+        gpu_milli_after: The same for what the server made of it.
+        milliseconds: Of /mutate and of /validate.
+    """
+
+    checked: Checked
+    shaped: Mapping[str, Any]
+    denied: str
+    warnings: tuple[str, ...]
+    gpu_milli_before: int
+    gpu_milli_after: int
+    milliseconds: tuple[float, float]
+
+    @property
+    def is_pod(self) -> bool:
+        """False for a workload, which is only told what will happen to its pods."""
+        return self.checked.kind == "Pod"
+
+    @property
+    def changed(self) -> bool:
+        """Did the server change it?"""
+        return self.shaped != self.checked.stored
+
+
+def demonstrated(one: Shown, paint: Paint = plain) -> Iterator[str]:
+    """Write one object's way through the server."""
+    result = one.checked
+    word, style = _verdict(one)
+    yield f"{paint(shown(result.title), Style.STRONG)}  {paint(word, style)}  {shown(str(result.place))}"
+    after = f", now {gpus(one.gpu_milli_after)}" if one.gpu_milli_after != one.gpu_milli_before else ""
+    yield f"  asked {gpus(one.gpu_milli_before)} GPUs{after}{asked(result.stored)}"
+    for line in diff(result.stored, one.shaped):
+        yield f"  {paint(clip(line, WIDTH - 2), Style.GOOD if line[0] == '+' else Style.WARNING)}"
+    for text in once(one.warnings):
+        yield from _said("warn", Style.WARNING, text, result, paint)
+    for text in reasons(one.denied):
+        yield from _said("deny", Style.BAD, text, result, paint)
+    mutate, validate = one.milliseconds
+    yield paint(f"  /mutate {mutate:.1f} ms, /validate {validate:.1f} ms", Style.FAINT)
+
+
+def _verdict(one: Shown) -> tuple[str, Style]:
+    if one.denied:
+        return "denied", Style.BAD
+    if one.changed:
+        return "changed", Style.GOOD
+    return ("warned", Style.WARNING) if one.warnings else ("unchanged", Style.FAINT)
+
+
+def reasons(message: str) -> list[str]:
+    """The findings in a denial's message, one each; the whole message where it names none."""
+    lines = [line for line in message.splitlines() if _CODED.match(line)]
+    return lines or ([message] if message else [])
+
+
+def once(texts: Iterable[str]) -> list[str]:
+    """The texts without repetitions, in their order."""
+    return list(dict.fromkeys(texts))
+
+
+def _said(label: str, style: Style, text: str, result: Checked, paint: Paint) -> Iterator[str]:
+    match = _CODED.match(text)
+    if match is None:
+        yield from (f"  {line}" for line in _wrapped(f"{label}  {text}"))
+        return
+    code, words = match.groups()
+    yield f"  {paint(label, style)}  {code}  {shown(str(place_of(code, words, result)))}"
+    yield from (f"    {line}" for line in _wrapped(words))
+
+
+def _wrapped(text: str) -> Sequence[str]:
+    return wrap(shown(text), WIDTH - 4, break_long_words=False, break_on_hyphens=False)
+
+
+def place_of(code: str, words: str, result: Checked) -> Place:
+    """Where the field stands that a message is about; the object where that is not known."""
+    for found in result.findings:
+        if found.finding.code == code and found.finding.message in words:
+            return found.place
+    return next((found.place for found in result.findings if found.finding.code == code), result.place)
+
+
+def clip(line: str, width: int) -> str:
+    """Cut a line to a width, with a mark where it was cut."""
+    return line if len(line) <= width else f"{line[: width - 1]}…"
+
+
+def totals(every: Sequence[Shown]) -> str:
+    """The summary line: pods by what became of them, and GPUs of those that were let in."""
+    pods = [one for one in every if one.is_pod]
+    let_in = [one for one in pods if not one.denied]
+    before, after = sum(one.gpu_milli_before for one in let_in), sum(one.gpu_milli_after for one in let_in)
+    changed = sum(one.changed for one in let_in)
+    times = sorted(ms for one in every for ms in one.milliseconds)
+    median = f" Median answer {times[len(times) // 2]:.1f} ms." if times else ""
+    return (
+        f"{len(pods)} pods: {len(pods) - len(let_in)} denied, {changed} changed, {len(let_in) - changed} unchanged. "
+        f"GPUs asked {gpus(before)}, after {gpus(after)}, saved {gpus(before - after)}.{median}"
+    )

@@ -1,0 +1,95 @@
+"""`explain -f`: what was asked, what became of it, and why, for one object."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from webhook.model.decisions import Decision, Fit
+from webhook.model.offers import Offer
+from webhook.model.resources import gpu_resource
+from webhook.report.diff import apply, diff
+from webhook.report.results import Checked, Verdict
+from webhook.report.table import block, sentence
+from webhook.report.words import Paint, Style, count, gpus, plain, shown
+
+INDENT = "  "
+
+
+def explained(result: Checked, paint: Paint = plain) -> Iterator[str]:
+    """Write the way of one object through the engine.
+
+    Yields:
+        Lines without their ends.
+    """
+    yield paint(shown(f"{result.title or 'document'}  {result.place}"), Style.STRONG)
+    if result.verdict is Verdict.SKIPPED:
+        yield f"{INDENT}Skipped   {shown(result.reason)}"
+        return
+    decision = result.decision
+    yield f"{INDENT}Verdict   {result.verdict}"
+    yield f"{INDENT}Asked     {gpus(decision.gpu_milli_before)} GPUs{asked(result.stored)}"
+    yield f"{INDENT}Policies  {shown(', '.join(decision.policies)) or 'none speaks about this object'}"
+    for line in outcome(decision):
+        yield f"{INDENT}{line}"
+    yield from _sections(result, paint)
+
+
+def _sections(result: Checked, paint: Paint) -> Iterator[str]:
+    changed = diff(result.stored, apply(result.stored, result.decision.patch), paint)
+    if changed:
+        yield f"{INDENT}Changed"
+        yield from (f"{INDENT * 2}{line}" for line in changed)
+    if result.findings:
+        yield f"{INDENT}Findings"
+        yield from (f"{INDENT * 2}{line}" for found in result.findings for line in block(found, result.title, paint))
+    if result.decision.exempted:
+        yield f"{INDENT}Exempted"
+    for taken in result.decision.exempted:
+        until = f"by {taken.exemption}, until {taken.expires}"
+        yield f"{INDENT * 2}{taken.finding.code}  {sentence(taken.finding)} ({shown(until)})"
+
+
+def outcome(decision: Decision) -> Iterator[str]:
+    """What the request for GPUs came to, in words."""
+    if not decision.touches_gpus:
+        yield "Outcome   it has nothing to do with GPUs"
+        return
+    fit = decision.outcome
+    if not isinstance(fit, Fit):
+        yield f"Outcome   stays as it is: {shown(str(fit))}"
+        return
+    yield f"Needs     {shown(fit.need.words)}"
+    verb = "becomes" if decision.applied else "would become"
+    saved = decision.gpu_milli_before - decision.gpu_milli_after
+    said = f", saves {gpus(saved)} GPUs" if decision.applied else f" of {fit.gpu_milli / 1000:.3f} GPUs each"
+    yield f"Outcome   {verb} {shown(fit.resource)}{said} ({shown(fit.policy)})"
+    yield from (f"{'Offer':<10}{offer_words(offer)}" for offer in fit.offers)
+
+
+def offer_words(offer: Offer) -> str:
+    """One form of GPU, for people."""
+    memory = f"{offer.memory_mib} MiB" if offer.memory_mib is not None else "memory not known"
+    product = offer.product or "product not labelled"
+    nodes = count(offer.nodes.bit_count(), "node")
+    return shown(f"{offer.resource} on {product}: {memory}, {offer.isolation} isolation, {nodes}")
+
+
+def asked(data: Any) -> str:
+    """The GPU resources that the containers of a pod name, in brackets; "" for other objects."""
+    each = [f"{name}: {resource} {amount}" for name, resource, amount in _gpu_requests(data)]
+    return f" ({shown(', '.join(each))})" if each else ""
+
+
+def _gpu_requests(data: Any) -> Iterator[tuple[str, str, object]]:
+    spec = _map(_map(data).get("spec"))
+    for key in ("initContainers", "containers"):
+        for container in spec.get(key) or () if isinstance(spec.get(key), list) else ():
+            limits = _map(_map(_map(container).get("resources")).get("limits"))
+            for resource, amount in limits.items():
+                if gpu_resource(str(resource)) is not None:
+                    yield str(_map(container).get("name", "")), str(resource), amount
+
+
+def _map(value: Any) -> dict[str, Any]:
+    return value if isinstance(value, dict) else {}

@@ -1,0 +1,34 @@
+"""Workflow commands of GitHub Actions, which the runner shows beside the line.
+
+Source: actions/toolkit, `packages/core/src/command.ts`: what has to be escaped in a message and in a property.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from webhook.report.notes import Level, Note
+
+_WORDS = {Level.ERROR: "error", Level.WARNING: "warning", Level.NOTE: "notice"}
+
+
+def github(notes: Iterable[Note]) -> list[str]:
+    """One command a note."""
+    return [_command(note) for note in notes]
+
+
+def _command(note: Note) -> str:
+    place = note.place
+    where = [f"file={_property(place.file)}"]
+    if place.line:
+        where += [f"line={place.line}", f"col={place.column}"]
+    where.append(f"title={_property(note.code)}")
+    return f"::{_WORDS[note.level]} {','.join(where)}::{_data(note.message)}"
+
+
+def _data(text: str) -> str:
+    return text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
+
+
+def _property(text: str) -> str:
+    return _data(text).replace(":", "%3A").replace(",", "%2C")

@@ -1,0 +1,128 @@
+"""What a run over files came to: the values that every report is written from.
+
+`audit` makes them, and the modules of this room write them down: one module a format.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from enum import StrEnum
+from typing import Any
+
+import msgspec
+
+from webhook.errors import Place
+from webhook.model.decisions import Decision
+from webhook.model.findings import Exempted, Finding
+from webhook.model.modes import Mode
+
+
+class Verdict(StrEnum):
+    """What became of one object. The value is the word of the JSON report."""
+
+    DENIED = "denied"
+    WARNED = "warned"
+    ALLOWED = "allowed"
+    NO_GPU = "no-gpu"
+    SKIPPED = "skipped"
+
+
+class Located(msgspec.Struct, frozen=True):
+    """A finding, the place of its field in the file, and the place of the policy section that speaks."""
+
+    finding: Finding
+    place: Place
+    policy_place: Place | None = None
+
+
+class Checked(msgspec.Struct, frozen=True):
+    """One object and what became of it.
+
+    Attributes:
+        place: Where the object starts.
+        api_version: As written; "" where the document is no Kubernetes object.
+        kind: As written.
+        namespace: The namespace it was judged in; "" where it was not judged.
+        name: Object name, or generateName with a star.
+        verdict: The word for all of it.
+        findings: In the order of the engine's steps.
+        decision: Everything the engine said; empty for a skipped object.
+        stored: The object that the patch applies to: as the API server hands it to admission.
+        reason: Why it was skipped.
+        broken: True if it was skipped because of a fault in the file: our input is wrong.
+        quiet: True if being skipped is no news: a Kubernetes object that runs no pods.
+    """
+
+    place: Place
+    api_version: str
+    kind: str
+    namespace: str
+    name: str
+    verdict: Verdict
+    findings: tuple[Located, ...] = ()
+    decision: Decision = Decision()
+    stored: Mapping[str, Any] = {}
+    reason: str = ""
+    broken: bool = False
+    quiet: bool = False
+
+    @property
+    def title(self) -> str:
+        """Kind, namespace and name, as people say them."""
+        if not self.kind:
+            return ""
+        return f"{self.kind} {self.namespace}/{self.name}" if self.namespace else f"{self.kind} {self.name}"
+
+
+def skipped(place: Place, reason: str, *, broken: bool = False) -> Checked:
+    """A document that is no object to judge."""
+    return Checked(place, "", "", "", "", Verdict.SKIPPED, reason=reason, broken=broken)
+
+
+def verdict_of(decision: Decision) -> Verdict:
+    """The word for a decision."""
+    if decision.denials:
+        return Verdict.DENIED
+    if decision.warnings:
+        return Verdict.WARNED
+    return Verdict.ALLOWED if decision.touches_gpus else Verdict.NO_GPU
+
+
+class Summary(msgspec.Struct, frozen=True):
+    """The totals of a run.
+
+    Attributes:
+        counts: Objects by verdict, every verdict named.
+        broken: Those skipped because of a fault in the file.
+        notes: Findings of mode audit.
+        gpu_milli_before: Thousandths of a GPU asked for, one replica of each template.
+        gpu_milli_after: The same for the shapes.
+        exempted: Every exemption in use, once, by name.
+    """
+
+    counts: Mapping[Verdict, int]
+    broken: int
+    notes: int
+    gpu_milli_before: int
+    gpu_milli_after: int
+    exempted: tuple[Exempted, ...]
+
+    @property
+    def objects(self) -> int:
+        """How many objects there were."""
+        return sum(self.counts.values())
+
+
+def summary_of(results: Iterable[Checked]) -> Summary:
+    """Add up a run."""
+    every = tuple(results)
+    counts = {verdict: sum(result.verdict is verdict for result in every) for verdict in Verdict}
+    in_use = {taken.exemption: taken for result in every for taken in result.decision.exempted}
+    return Summary(
+        counts=counts,
+        broken=sum(result.broken for result in every),
+        notes=sum(found.finding.mode is Mode.AUDIT for result in every for found in result.findings),
+        gpu_milli_before=sum(result.decision.gpu_milli_before for result in every),
+        gpu_milli_after=sum(result.decision.gpu_milli_after for result in every),
+        exempted=tuple(in_use[name] for name in sorted(in_use)),
+    )
