@@ -66,7 +66,7 @@ def mig_node(name: str = "mig", small: int = 7, large: int = 2) -> Json:
 
 def view_of(*objects: Json) -> ClusterView:
     """A view of these objects, as a snapshot file would give it."""
-    return snapshot_of((item, Place("test.yaml", 1, 1)) for item in objects).view
+    return snapshot_of((item, Place("test.yaml", 1, 1)) for item in objects)
 
 
 def policy(spec: str, name: str = "test") -> str:
