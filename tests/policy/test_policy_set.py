@@ -19,7 +19,7 @@ def policies() -> PolicySet:
 
 
 def names(policies: PolicySet, namespace: str, **labels: str) -> list[str]:
-    return [policy.name for policy in policies.for_namespace(namespace, labels)]
+    return [policy.name for _, policy in policies.for_request(namespace, labels, "CREATE", ())]
 
 
 def test_policies_come_in_the_order_of_their_names(policies: PolicySet) -> None:
@@ -34,9 +34,17 @@ def test_a_namespace_meets_those_that_let_it_in(policies: PolicySet) -> None:
 
 def test_labels_that_change_are_seen_at_once(policies: PolicySet) -> None:
     labels = {"tier": "other"}
-    assert policies.for_namespace("ml", labels) == ()
+    assert policies.for_request("ml", labels, "CREATE", ()) == ()
     labels["tier"] = "research"
-    assert [policy.name for policy in policies.for_namespace("ml", labels)] == ["b"]
+    assert [policy.name for _, policy in policies.for_request("ml", labels, "CREATE", ())] == ["b"]
+
+
+def test_operations_and_resources_are_asked_too() -> None:
+    policies = load_texts(policy_text("a", match={"operations": ["CREATE"], "resources": ["nvidia.com/mig-*"]}))
+    asked = ("nvidia.com/mig-1g.10gb",)
+    assert [index for index, _ in policies.for_request("ml", {}, "CREATE", asked)] == [0]
+    assert policies.for_request("ml", {}, "UPDATE", asked) == ()
+    assert policies.for_request("ml", {}, "CREATE", ("nvidia.com/gpu",)) == ()
 
 
 def test_what_is_remembered_is_bounded_and_stays_right(policies: PolicySet) -> None:
@@ -48,7 +56,7 @@ def test_what_is_remembered_is_bounded_and_stays_right(policies: PolicySet) -> N
 
 def test_an_empty_set_lets_nothing_speak() -> None:
     empty = PolicySet()
-    assert empty.for_namespace("team", {}) == ()
+    assert empty.for_request("team", {}, "CREATE", ()) == ()
     assert empty.templates is WORKLOADS
     assert len(empty.digest) == 12
 
