@@ -87,6 +87,8 @@ class Builder:
         frame = self._frames[-1] if self._frames else None
         is_plain = event.style == "" or event.style is None
         if frame is not None and frame.key is None and isinstance(frame.data, dict):
+            if is_plain and not self._aliases and is_unclear(event.value):
+                self._refuse_unclear(mark, event.value)
             self._take_key(frame, event.value, mark, merge=is_plain and event.value == MERGE)
             return
         value = self._value(event, mark) if is_plain or event.tag else event.value
@@ -110,12 +112,15 @@ class Builder:
     def _policy_value(self, text: str, mark: Mark) -> Scalar:
         value = plain(text)
         if is_unclear(text) or not is_finite(value):
-            self._refuse(
-                mark,
-                f"must be clear to every YAML reader, found {shorten(text)}, which some read as a number or as "
-                f'true or false. Write "{shorten(text)}" in quotes for text, or a plain number',
-            )
+            self._refuse_unclear(mark, text)
         return value
+
+    def _refuse_unclear(self, mark: Mark, text: str) -> NoReturn:
+        self._refuse(
+            mark,
+            f"must be clear to every YAML reader, found {shorten(text)}, which some read as a number or as "
+            f'true or false. Write "{shorten(text)}" in quotes for text, or a plain number',
+        )
 
     def _take_key(self, frame: Frame, key: str, mark: Mark, *, merge: bool) -> None:
         if merge and not self._aliases:

@@ -19,6 +19,10 @@ from webhook.errors import PolicyFileError, shorten
 from webhook.model.paths import Path, dotted
 from webhook.policy.written.base import FAULT, Written
 
+MANY_CHOICES = 8
+SHORTEST_START = 3
+"""Letters that say enough of a longer word: "desc" is meant to be "description"."""
+
 UNKNOWN_FIELD, BAD_VALUE = "GPU-P102", "GPU-P103"
 
 _EXAMPLES = {
@@ -50,9 +54,14 @@ _SHAPES = {
 
 
 def faults(error: ValidationError, document: Document, model: type[Written]) -> list[PolicyFileError]:
-    """Every fault that pydantic found, in the order of the file."""
-    found = [_fault(detail, document, model) for detail in error.errors(include_url=False)]
-    return sorted(found, key=lambda one: (one.place.line, one.place.column))
+    """Every fault that pydantic found."""
+    details = error.errors(include_url=False)
+    return [_fault(detail, document, model) for detail in details if not _is_echo(detail)]
+
+
+def _is_echo(detail: ErrorDetails) -> bool:
+    """True where a list counts as too short only because its entries are faulty themselves."""
+    return detail["type"] == "too_short" and bool(detail["input"])
 
 
 def value_fault(
@@ -80,9 +89,12 @@ def describe(value: Any) -> str:
 def closest(found: object, known: Iterable[str]) -> str:
     """The known word that is most like the one found, or ""."""
     words = {word.lower(): word for word in known}
-    if not isinstance(found, str):
+    if not isinstance(found, str) or not found:
         return ""
-    matches = difflib.get_close_matches(found.lower()[:100], words, n=1, cutoff=0.6)
+    text = found.lower()[:100]
+    matches = difflib.get_close_matches(text, words, n=1, cutoff=0.6) or [
+        word for word in words if len(text) >= SHORTEST_START and word.startswith(text)
+    ]
     return words[matches[0]] if matches else ""
 
 
@@ -100,12 +112,21 @@ def _fault(detail: ErrorDetails, document: Document, model: type[Written]) -> Po
         return _unknown_field(document, path, model)
     if kind == "missing":
         return _missing(document, path, str(detail["loc"][-1]))
+    if kind == FAULT and detail["loc"][-1:] == ("[key]",):
+        return _bad_key(document, path, context)
     if kind == FAULT:
         at = existing(document.data, (*path, context["at"])) if context["at"] else path
-        return value_fault(document, at, context["must"], context["write"])
+        whole_map = isinstance(value_at(document.data, at), dict)
+        return value_fault(document, at, context["must"], context["write"], found=not whole_map)
     if kind == "literal_error":
         return _not_a_choice(document, path, re.findall(r"'([^']+)'", context["expected"]))
     return value_fault(document, path, *_plain(kind, context, document, path))
+
+
+def _bad_key(document: Document, path: Path, context: dict[str, Any]) -> PolicyFileError:
+    must, write = context["must"], context["write"]
+    sentence = f"{dotted(path)}: the key must {must}, found {describe(path[-1])}. Write {write}"
+    return PolicyFileError(document.key_place(path), sentence, BAD_VALUE)
 
 
 def existing(data: Any, location: Iterable[str | int]) -> Path:
@@ -120,11 +141,12 @@ def existing(data: Any, location: Iterable[str | int]) -> Path:
 
 
 def _plain(kind: str, context: dict[str, Any], document: Document, path: Path) -> tuple[str, str]:
+    value = value_at(document.data, path)
     if kind in _SHAPES:
         must, write = _SHAPES[kind]
-        return f"be {must}", write
+        one = kind == "tuple_type" and isinstance(value, str)
+        return f"be {must}", f'["{shorten(value)}"]' if one else write
     if kind == "string_type":
-        value = value_at(document.data, path)
         plain = isinstance(value, (int, float, bool))
         return "be text", f'"{describe(value)}" in quotes' if plain else "one word or sentence"
     if kind in ("greater_than_equal", "less_than_equal"):
@@ -139,9 +161,11 @@ def _plain(kind: str, context: dict[str, Any], document: Document, path: Path) -
 
 
 def _not_a_choice(document: Document, path: Path, choices: list[str]) -> PolicyFileError:
-    listed = choices[0] if len(choices) == 1 else f"{', '.join(choices[:-1])} or {choices[-1]}"
     likely = closest(value_at(document.data, path), choices)
-    return value_fault(document, path, f"be {listed}", likely or (listed if len(choices) < 9 else "one of them"))
+    if likely and len(choices) > MANY_CHOICES:
+        return value_fault(document, path, f"be one of {len(choices)} known words", f"{likely}, if that is meant")
+    listed = choices[0] if len(choices) == 1 else f"{', '.join(choices[:-1])} or {choices[-1]}"
+    return value_fault(document, path, f"be {listed}", likely or "one of them")
 
 
 def _missing(document: Document, path: Path, field: str) -> PolicyFileError:

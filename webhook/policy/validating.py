@@ -61,7 +61,7 @@ def validated(document: Document, model: type[AnyWritten], errors: list[PolicyFi
         known = {one.place for one in found}
         found += [one for one in faults(error, document, model) if one.place not in known]
         written = None
-    errors += found
+    errors += sorted(found, key=lambda one: (one.place.line, one.place.column))
     return None if found else written
 
 

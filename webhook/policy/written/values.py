@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import re
 from datetime import datetime
 from typing import Annotated, Any
@@ -16,6 +17,8 @@ from webhook.policy.written.base import fault
 MAX_NAME = 253
 MAX_LABEL = 63
 MIB = quantity.NANO << 20
+MOST_LIKELY_MIB = 512
+"""A bare number from here on was meant in MiB: no GPU has 512 GiB, and no need is below 512 MiB."""
 
 _GLOB = re.compile(r"[A-Za-z0-9._/*?-]+\Z", re.ASCII)
 _NAME = re.compile(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?\Z", re.ASCII)
@@ -71,7 +74,8 @@ def _not_blank(text: str) -> str:
 
 def _code(text: str) -> str:
     if text not in CODES or text.startswith("GPU-P1"):
-        raise fault("be a finding code", "a code that `rightslice explain` lists")
+        near = difflib.get_close_matches(text.upper()[:20], CODES, n=1)
+        raise fault("be a finding code", near[0] if near else "a code that `rightslice explain` lists")
     return text
 
 
@@ -102,8 +106,11 @@ def _gpu_memory(found: Any) -> int:
     """GPU memory in MiB."""
     value = _amount(found)
     if value < MIB:
-        number = str(found) if str(found).isdigit() and str(found) != "0" else "8"
-        raise fault("be an amount of GPU memory of 1Mi or more (a bare number is bytes)", f"{number}Gi")
+        number = int(found) if str(found).isdecimal() and len(str(found)) < 9 else 0
+        raise fault(
+            "be an amount of GPU memory of 1Mi or more (a bare number is bytes)",
+            f"{number or 8}{'Mi' if number >= MOST_LIKELY_MIB else 'Gi'}",
+        )
     return quantity.mebibytes(found)
 
 
