@@ -39,7 +39,9 @@ def manifests(folder: Path) -> list[Json]:
     found: list[Json] = []
     for file in sorted(folder.glob("*.yaml")):
         try:
-            found += [doc.data for doc in read(file.read_bytes(), file.name, aliases=True) if isinstance(doc.data, dict)]
+            found += [
+                doc.data for doc in read(file.read_bytes(), file.name, aliases=True) if isinstance(doc.data, dict)
+            ]
         except DocumentError as error:
             print(f"skipped: {error}", file=sys.stderr)
     return found
@@ -96,7 +98,9 @@ def measure(name: str, requests: list[Request], texts: list[bytes], policies: An
         theirs += nanoseconds(lambda text=text: json.loads(text))
     p50, p99 = statistics.median(ours) / 1000, statistics.quantiles(ours, n=100)[98] / 1000
     base = statistics.median(theirs) / 1000
-    print(f"{name:28} {len(requests):4} objects  p50 {p50:6.1f} µs  p99 {p99:6.1f} µs  json.loads p50 {base:6.1f} µs  ratio {p50/base:4.2f}")
+    print(
+        f"{name:28} {len(requests):4} objects  p50 {p50:6.1f} µs  p99 {p99:6.1f} µs  json.loads p50 {base:6.1f} µs  ratio {p50 / base:4.2f}"
+    )
 
 
 def main() -> None:
@@ -111,6 +115,7 @@ def main() -> None:
     measure("as written", requests, texts, policies, view)
     pods = pods_of(requests, policies.templates)
     import msgspec
+
     texts = [msgspec.json.encode(p.pod) for p in pods]
     measure("pods", pods, texts, policies, view)
 
