@@ -40,7 +40,7 @@ class Server:
     """A server that is not listening yet.
 
     Attributes:
-        context: TLS, or None for plain HTTP (tests alone).
+        context: TLS; there is no server without.
         looks: Called every `poll` seconds.
         decide: What judges; always the engine's, but in tests of the edge.
     """
@@ -48,7 +48,7 @@ class Server:
     world: World
     telemetry: Telemetry
     clock: Clock
-    context: ssl.SSLContext | None
+    context: ssl.SSLContext
     limits: Limits = field(default_factory=Limits)
     looks: Sequence[Look] = ()
     poll: float = POLL_SECONDS
@@ -73,9 +73,15 @@ class Server:
         """
         require_c_parser()
         loop = asyncio.get_running_loop()
-        tls = {} if self.context is None else _tls_times(self.context)
-        lobby = self.lobby
-        self._listening = await loop.create_server(lambda: Connection(lobby, loop), host, port, backlog=BACKLOG, **tls)
+        self._listening = await loop.create_server(
+            lambda: Connection(self.lobby, loop),
+            host,
+            port,
+            backlog=BACKLOG,
+            ssl=self.context,
+            ssl_handshake_timeout=HANDSHAKE_SECONDS,
+            ssl_shutdown_timeout=GOODBYE_SECONDS,
+        )
         self._tasks = [
             loop.create_task(_every(SWEEP_SECONDS, self._sweep)),
             *(loop.create_task(_every(self.poll, look)) for look in self.looks),
@@ -126,11 +132,3 @@ async def _every(seconds: float, look: Look) -> None:
     while True:
         await asyncio.sleep(seconds)
         await look()
-
-
-def _tls_times(context: ssl.SSLContext) -> dict[str, object]:
-    return {
-        "ssl": context,
-        "ssl_handshake_timeout": HANDSHAKE_SECONDS,
-        "ssl_shutdown_timeout": GOODBYE_SECONDS,
-    }

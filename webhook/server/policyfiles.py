@@ -1,4 +1,4 @@
-"""Where policies stand on disk: a folder of YAML files, flat as a mounted ConfigMap is, or a single file."""
+"""Where policies stand on disk: a folder of YAML and JSON files, for example a mounted ConfigMap, or one file."""
 
 from __future__ import annotations
 
@@ -23,14 +23,18 @@ class PolicyFiles(NamedTuple):
         """
         link = self.path / "..data"
         target = str(link.readlink()) if link.is_symlink() else ""
-        stats = [(path.name, path.stat()) for path in self.files()]
+        stats = [(str(path), path.stat()) for path in self.files()]
         return target, tuple((name, stat.st_mtime_ns, stat.st_size, stat.st_ino) for name, stat in stats)
 
     def files(self) -> list[Path]:
-        """The files, by name. Folders below are left out: policy tests and their pods live there."""
+        """The files, by name, those of folders below too; hidden ones, where a ConfigMap keeps its versions, not."""
         if not self.path.is_dir():
             return [self.path]
-        return sorted(path for path in self.path.iterdir() if path.suffix in SUFFIXES and path.is_file())
+        return sorted(path for path in self.path.rglob("*") if self._is_policy(path))
+
+    def _is_policy(self, path: Path) -> bool:
+        parts = path.relative_to(self.path).parts
+        return path.suffix in SUFFIXES and not any(part.startswith(".") for part in parts) and path.is_file()
 
     def read(self) -> list[tuple[str, str]]:
         """File names and texts.

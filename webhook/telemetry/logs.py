@@ -13,6 +13,7 @@ from typing import Any, Protocol, TextIO, cast
 
 import orjson
 import structlog
+from structlog.typing import EventDict
 
 VALUE_MOST = 2000
 STACK_MOST = 16_000
@@ -43,11 +44,11 @@ def make_logger(level: str = "info", stream: TextIO | None = None) -> Logger:
     """
     number = logging.getLevelNamesMapping()[level.upper()]
     logger = structlog.wrap_logger(
-        structlog.WriteLogger(stream or sys.stderr),
+        structlog.PrintLogger(stream or sys.stderr),
         processors=[
             structlog.processors.add_log_level,
             structlog.processors.TimeStamper(fmt="iso", utc=True),
-            structlog.processors.ExceptionRenderer(_stack),
+            _stack,
             _render,
         ],
         wrapper_class=structlog.make_filtering_bound_logger(number),
@@ -56,16 +57,18 @@ def make_logger(level: str = "info", stream: TextIO | None = None) -> Logger:
     return cast("Logger", logger)
 
 
-def _stack(info: Any) -> str:
+def _stack(_logger: object, _name: str, values: EventDict) -> EventDict:
     """Where it happened and the kind of error, without its message: that may hold what a pod was given."""
-    error = info[1]
-    frames = "".join(traceback.format_tb(error.__traceback__))
-    return f"{frames}{type(error).__name__}"[-STACK_MOST:]
+    error = values.pop("exc_info", None)
+    if isinstance(error, BaseException):
+        frames = "".join(traceback.format_tb(error.__traceback__))
+        values["exception"] = f"{frames}{type(error).__name__}"[-STACK_MOST:]
+    return values
 
 
-def _render(_logger: object, _name: str, values: dict[str, Any]) -> str:
+def _render(_logger: object, _name: str, values: EventDict) -> str:
     shown = {key: _bounded(key, value) for key, value in values.items()}
-    return orjson.dumps(shown, default=str).decode("ascii", "backslashreplace") + "\n"
+    return orjson.dumps(shown, default=str).decode()
 
 
 def _bounded(key: str, value: Any) -> Any:
