@@ -50,10 +50,12 @@ class AmountRule(msgspec.Struct, frozen=True):
     Attributes:
         resource: Resource name, or a glob over names ("nvidia.com/mig-*").
         matches: True for the names that the rule speaks about.
+        literal: True if `resource` is one name and no glob.
     """
 
     resource: str
     matches: Callable[[str], bool]
+    literal: bool = False
     allowed: tuple[int, ...] = ()
     min: int | None = None
     max: int | None = None
