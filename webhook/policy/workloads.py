@@ -74,7 +74,6 @@ WORKLOADS: Mapping[WorkloadKind, tuple[TemplatePath, ...]] = {
         ("spec", "predictor", "workerSpec"),
         ("spec", "transformer"),
     ),
-    ("batch.volcano.sh", "Job"): (("spec", "tasks", "*", "template"),),
 }
 """A TrainJob is missing on purpose: it overrides single fields of a runtime's template and holds none itself."""
 
