@@ -145,7 +145,7 @@ def _managed_fields() -> Json:
         "f:resources": {".": {}, "f:limits": {".": {}, "f:cpu": {}, "f:nvidia.com/gpu": {}}, "f:requests": {}},
         "f:volumeMounts": {".": {}, 'k:{"mountPath":"/dev/shm"}': {".": {}, "f:mountPath": {}, "f:name": {}}},
     }
-    labels = {".": {}, "f:app": {}, "f:batch.kubernetes.io/controller-uid": {}, "f:team": {}}
+    labels: Json = {".": {}, "f:app": {}, "f:batch.kubernetes.io/controller-uid": {}, "f:team": {}}
     fields = {
         "f:metadata": {"f:generateName": {}, "f:labels": labels, "f:finalizers": {}},
         "f:spec": {

@@ -8,10 +8,9 @@ from textwrap import indent
 from typing import Any
 
 import jsonpatch
-from webhook.cache.snapshot import snapshot_of
-from webhook.policy.loading import load
 
 from tests.make import Json, PodMaker, make_namespace, make_node
+from webhook.cache.snapshot import snapshot_of
 from webhook.engine.decide import decide
 from webhook.errors import Place
 from webhook.model.cluster import ClusterView
@@ -20,6 +19,7 @@ from webhook.model.pods import pod_of
 from webhook.model.requests import Request
 from webhook.model.usage import UsageView
 from webhook.policy.compiled import PolicySet
+from webhook.policy.loading import load
 
 NOW = datetime(2026, 6, 1, tzinfo=UTC)
 NO_USAGE = UsageView()

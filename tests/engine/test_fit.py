@@ -80,7 +80,7 @@ CASES = {
     "a slice asked for is left alone": Case(make_pod().asks(SMALL, "1").needs("4Gi"), Why.NO_GPU),
     "two kinds stay": Case(small().asks(SMALL, "1"), Why.MIXED),
     "a name nobody knows stays": Case(small().asks("nvidia.com/gpumem", "1"), Why.MIXED),
-    "a fraction stays": Case(make_pod().gpus("0.5").needs("8Gi"), Why.NO_GPU),
+    "a fraction stays": Case(make_pod().gpus("0.5").needs("8Gi"), Why.UNSURE_AMOUNT),
     "requests unlike limits stay": Case(
         small().spec(containers=[{"name": "a", "resources": {"limits": {GPU: "1"}, "requests": {GPU: "2"}}}]),
         Why.UNSURE_AMOUNT,
@@ -118,7 +118,9 @@ CASES = {
     "forms are tried in order": Case(
         small(), SHARED, (mig_node(), SLICED), sizing(isolation="none", forms="[timeSlicing, mig]")
     ),
-    "a form that is not named is not given": Case(small(), Why.NO_OFFER, policy=sizing(forms="[mps]")),
+    "a form that is not named is not given": Case(
+        small(), Why.NO_OFFER, policy=sizing(isolation="memory", forms="[mps]")
+    ),
 }
 
 
@@ -136,7 +138,8 @@ LIMITED = {
     ),
     "a minimum on GPUs: nothing changes": ((limit_range(min={GPU: "1"}),), {GPU: "1"}),
     "a ratio on GPUs: nothing changes": ((limit_range(maxLimitRequestRatio={GPU: "1"}),), {GPU: "1"}),
-    "a maximum of no slices: nothing changes": ((limit_range(max={SMALL: "0"}),), {GPU: "1"}),
+    "a maximum of no small slices: the next larger": ((limit_range(max={SMALL: "0"}),), {LARGE: "1"}),
+    "a maximum of no slices: nothing changes": ((limit_range(max={SMALL: "0", LARGE: "0"}),), {GPU: "1"}),
     "a quota on GPUs alone: nothing changes": ((quota({f"requests.{GPU}": "8"}),), {GPU: "1"}),
     "a quota on both": ((quota({f"requests.{GPU}": "8", f"requests.{SMALL}": "8"}),), {SMALL: "1"}),
     "a quota whose slices are used up": (
@@ -264,7 +267,10 @@ def test_a_view_too_old_to_be_sure_shrinks_nothing() -> None:
 
 def test_the_record_says_what_was_asked_for_and_why_it_changed() -> None:
     notes = shaped(small(), ask(small(), SIZING, nodes=NODES))["metadata"]["annotations"]
-    assert notes["rightslice.dev/original-resources"] == '{"main":{"limits":{"nvidia.com/gpu":"1"},"requests":{"nvidia.com/gpu":"1"}}}'
+    assert (
+        notes["rightslice.dev/original-resources"]
+        == '{"main":{"limits":{"nvidia.com/gpu":"1"},"requests":{"nvidia.com/gpu":"1"}}}'
+    )
     assert '"need":"8Gi declared"' in notes["rightslice.dev/decision"]
     assert '"policies":["test-0"]' in notes["rightslice.dev/decision"]
 

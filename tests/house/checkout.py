@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
@@ -39,6 +40,11 @@ def files(folder: Path = ROOT) -> Iterator[Path]:
 def pages() -> list[Path]:
     """Every Markdown page."""
     return [file for file in files() if file.suffix == ".md"]
+
+
+def without_code(page: Path) -> str:
+    """A page without its fenced blocks, where brackets mean something else."""
+    return re.sub(r"^```.*?^```$", "", page.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
 
 
 def rooms() -> set[str]:

@@ -5,17 +5,23 @@ from __future__ import annotations
 import os
 import re
 import subprocess
+from pathlib import Path
 
 from tests.house.checkout import ROOT, pages, project, read
 
 CHECKS = ["ruff check", "ruff format --check", "mypy", "lint-imports", "python -m pytest"]
 
 
-def make(*arguments: str) -> str:
-    """What one call of make prints. It knows nothing of a make that these tests may run under."""
+def call_make(*arguments: str) -> subprocess.CompletedProcess[str]:
+    """One call of make, which knows nothing of a make that these tests may run under."""
     own = {"MAKEFLAGS", "MAKELEVEL", "MFLAGS", "GNUMAKEFLAGS", "VENV", "PYTHON"}
     environment = {key: value for key, value in os.environ.items() if key not in own}
-    done = subprocess.run(["make", *arguments], cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+    return subprocess.run(["make", *arguments], cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+
+
+def make(*arguments: str) -> str:
+    """What a call of make prints that must go well."""
+    done = call_make(*arguments)
     assert done.returncode == 0, done.stderr
     return done.stdout
 
@@ -63,6 +69,17 @@ def test_every_install_takes_wheels_by_hash_or_the_checkout_itself() -> None:
     assert len(installs) == 4
     for line in installs:
         assert "--require-hashes --only-binary :all:" in line or "--no-deps --no-index" in line, line
+
+
+def test_an_old_python_is_refused_with_a_sentence_that_says_what_to_do(tmp_path: Path) -> None:
+    old = tmp_path / "python"
+    old.write_text('#!/bin/sh\n[ "$1" = --version ] && echo "Python 3.9.2" && exit 0\nexit 1\n')
+    old.chmod(0o755)
+
+    done = call_make("run", f"PYTHON={old}", f"VENV={tmp_path / 'venv'}")
+
+    assert done.returncode != 0
+    assert "needs Python 3.11 or newer, found: Python 3.9.2. Name another one: make PYTHON=" in done.stderr
 
 
 def test_continuous_integration_calls_make_test_and_nothing_cleverer() -> None:

@@ -17,12 +17,16 @@ _SENTENCES = {
         "must have keys of one map in one column, found another indentation or text left over. "
         "Line the keys up, and put text with special characters in quotes"
     ),
+    "found unexpected ':'": "must have text with a colon in quotes inside { } and [ ]. Put the text in quotes",
     "could not find expected ':'": "must be `key: value`, found a key without a colon. Write key: value",
     "did not find expected '-' indicator": "must have list items in one column. Line the dashes up",
     "did not find expected ',' or ']'": "must have a comma or ] here. Close the list",
     "did not find expected ',' or '}'": "must have a comma or } here. Close the map",
     "found unexpected end of stream": "must close its quotes, found the end of the file. Add the closing quote",
     "block sequence entries are not allowed in this context": "must have list items on lines of their own",
+    "did not find expected alphabetic or numeric character": (
+        "must not begin with * or & unquoted. Put the text in quotes"
+    ),
     "found undefined tag handle": "must have no tags. Write the plain value",
 }
 

@@ -1,8 +1,4 @@
-"""What a pod asks for: every GPU amount of every container, as kubelet and scheduler count it.
-
-Source of the sums: `k8s.io/component-helpers/resource`: for each resource, the larger of what runs together
-(containers and sidecars) and of each init container beside the sidecars started before it.
-"""
+"""What a pod asks for: every GPU amount of every container, and their sums as the scheduler makes them."""
 
 from __future__ import annotations
 
@@ -11,9 +7,10 @@ from collections.abc import Iterator
 import msgspec
 
 from webhook.engine.remarks import Remark
+from webhook.model.effective import effective
 from webhook.model.paths import Path
 from webhook.model.pods import Container, Pod
-from webhook.model.quantity import whole
+from webhook.model.quantity import NANO, whole
 from webhook.model.resources import GpuResource, gpu_resource
 
 
@@ -22,8 +19,6 @@ class Ask(msgspec.Struct, frozen=True, gc=False):
 
     Attributes:
         path: The container, for example ("spec", "containers", 0).
-        init: True for an init container that ends before the others start.
-        sidecar: True for an init container that keeps running.
         count: Units asked for; 0 if the amount cannot be read (the remark says so).
     """
 
@@ -31,8 +26,6 @@ class Ask(msgspec.Struct, frozen=True, gc=False):
     container: Container
     resource: GpuResource
     count: int
-    init: bool = False
-    sidecar: bool = False
 
 
 class Asked(msgspec.Struct, frozen=True, gc=False):
@@ -66,12 +59,11 @@ def asked_by(pod: Pod) -> Asked:
     reader = _Reader()
     for index, container in enumerate(spec.init_containers):
         if container.resources.limits or container.resources.requests:
-            sidecar = container.restart_policy == "Always"
-            reader.read(container, ("spec", "initContainers", index), init=not sidecar, sidecar=sidecar)
+            reader.read(container, ("spec", "initContainers", index))
     for index, container in enumerate(spec.containers):
         if container.resources.limits or container.resources.requests:
             reader.read(container, ("spec", "containers", index))
-    return reader.done()
+    return reader.done(pod)
 
 
 class _Reader:
@@ -84,16 +76,16 @@ class _Reader:
         self.strangers: list[str] = []
         self.faults: list[Remark] = []
 
-    def read(self, container: Container, path: Path, *, init: bool = False, sidecar: bool = False) -> None:
+    def read(self, container: Container, path: Path) -> None:
         limits, requests = container.resources.limits, container.resources.requests
         for name in limits:
             if name.startswith("nvidia.com/"):
-                self.amount(container, path, name, init=init, sidecar=sidecar)
+                self.amount(container, path, name)
         for name in requests:
             if name not in limits and name.startswith("nvidia.com/"):
-                self.amount(container, path, name, init=init, sidecar=sidecar)
+                self.amount(container, path, name)
 
-    def amount(self, container: Container, path: Path, name: str, *, init: bool, sidecar: bool) -> None:
+    def amount(self, container: Container, path: Path, name: str) -> None:
         resource = gpu_resource(name)
         if resource is None:
             self.strangers.append(name)
@@ -102,13 +94,17 @@ class _Reader:
         if fault is not None:
             self.faults.append(fault)
         if count or fault is not None:
-            self.asks.append(Ask(path, container, resource, count, init, sidecar))
+            self.asks.append(Ask(path, container, resource, count))
 
-    def done(self) -> Asked:
+    def done(self, pod: Pod) -> Asked:
         if not self.asks and not self.strangers:
             return NOTHING
-        asks = tuple(self.asks)
-        return Asked(asks, totals(asks), tuple(dict.fromkeys(self.strangers)), tuple(self.faults))
+        totals: dict[str, int] = {}
+        for ask in self.asks:
+            totals[ask.resource.name] = totals.get(ask.resource.name, 0) + ask.count
+        if pod.spec.init_containers:
+            totals = {name: max(0, effective(pod, name) // NANO) for name in totals}
+        return Asked(tuple(self.asks), totals, tuple(dict.fromkeys(self.strangers)), tuple(self.faults))
 
 
 def _checked(container: Container, path: Path, name: str) -> tuple[Remark | None, int]:
@@ -125,26 +121,6 @@ def _checked(container: Container, path: Path, name: str) -> tuple[Remark | None
     if name in requests and requests[name] != amount and whole(requests[name]) != count:
         return _unlike(field, amount, requests[name]), count
     return None, count
-
-
-def totals(asks: tuple[Ask, ...]) -> dict[str, int]:
-    """Units that must be free on one node, by resource name."""
-    if len(asks) == 1:
-        return {asks[0].resource.name: asks[0].count}
-    names = dict.fromkeys(ask.resource.name for ask in asks)
-    return {name: _total([ask for ask in asks if ask.resource.name == name]) for name in names}
-
-
-def _total(asks: list[Ask]) -> int:
-    sidecars = most = 0
-    for ask in asks:
-        if ask.sidecar:
-            sidecars += ask.count
-            most = max(most, sidecars)
-        elif ask.init:
-            most = max(most, sidecars + ask.count)
-    running = sidecars + sum(ask.count for ask in asks if not ask.init and not ask.sidecar)
-    return max(most, running)
 
 
 def _not_whole(field: Path, amount: object) -> Remark:

@@ -14,48 +14,13 @@ from webhook.errors import QuantityError
 from webhook.model.objects import ResourceQuota
 from webhook.model.pods import Amount, Pod
 from webhook.model.quantity import units
-
-_TERMINATING = {"Terminating": True, "NotTerminating": False}
-
-
-def holds(quota: ResourceQuota, pod: Pod) -> bool | None:
-    """Does a quota count this pod? None where this version cannot tell (scopes it does not read)."""
-    selector = quota.spec.scope_selector
-    answers = [_scope(name, pod) for name in quota.spec.scopes]
-    if selector:
-        answers += [
-            _requirement(rule.scope_name, rule.operator, rule.values, pod) for rule in selector.match_expressions
-        ]
-    if False in answers:
-        return False
-    return None if None in answers else True
-
-
-def _scope(name: str, pod: Pod) -> bool | None:
-    if name in _TERMINATING:
-        return (pod.spec.active_deadline_seconds is not None) is _TERMINATING[name]
-    if name == "PriorityClass":
-        return bool(pod.spec.priority_class_name)
-    return None
-
-
-def _requirement(name: str, operator: str, values: Sequence[str], pod: Pod) -> bool | None:
-    if name != "PriorityClass":
-        return _scope(name, pod) if operator == "Exists" else None
-    priority = pod.spec.priority_class_name
-    answers = {
-        "In": priority in values,
-        "NotIn": priority not in values,
-        "Exists": bool(priority),
-        "DoesNotExist": not priority,
-    }
-    return answers.get(operator)
+from webhook.model.scopes import in_scope
 
 
 def excesses(quotas: Sequence[ResourceQuota], pod: Pod, totals: Mapping[str, int]) -> Iterator[Remark]:
     """Every quota that these totals would exceed, with what would fit."""
     for quota in quotas:
-        if holds(quota, pod) is not True:
+        if not in_scope(quota, pod):
             continue
         for name, count in totals.items():
             left = _left(quota, name)
@@ -102,13 +67,10 @@ def escapes(
         accounted: Name of the accounting resource if the pod carries it too: a quota on it covers both forms.
     """
     for quota in quotas:
-        held = holds(quota, pod)
-        if held is False:
+        if not in_scope(quota, pod):
             continue
         hard = _hard(quota)
         source_key, target_key = f"requests.{source}", f"requests.{target}"
-        if held is None and (source_key in hard or target_key in hard):
-            return True
         left = _left(quota, target)
         if left is not None and left < count:
             return True

@@ -16,6 +16,9 @@ from webhook.errors import shorten
 from webhook.policy.compiled import Condition, ConditionError
 from webhook.policy.members import Member, reading
 
+Tree = dict[str, "Tree"] | None
+"""Members to keep, level by level; None: everything below."""
+
 VARIABLES: Final = ("object", "oldObject", "request", "namespaceObject")
 MAX_LOOPS = 2
 """Loops inside one another: two over 300 containers are 90 000 steps, three would be 27 million."""
@@ -53,7 +56,7 @@ def compile_condition(name: str, text: str) -> Condition:
     needed = _needed(read.members)
 
     def holds(variables: Mapping[str, Any]) -> bool:
-        data = {variable: pruned(variables.get(variable), members) for variable, members in needed}
+        data = {variable: pruned(variables.get(variable), tree) for variable, tree in needed.items()}
         return _evaluate(expression, data)
 
     return Condition(name, holds)
@@ -69,34 +72,34 @@ def _complaint(message: str) -> tuple[str, str]:
     return f"be CEL, at line {line}, column {column} of it: {fault}", f"an expression over {known}"
 
 
-def _needed(members: Iterable[Member]) -> tuple[tuple[str, tuple[Member, ...] | None], ...]:
-    """The variables that are read, each with the members read from it; None: the whole."""
-    found: dict[str, set[Member] | None] = {}
-    for variable, *path in members:
-        if variable not in VARIABLES:
-            continue
-        paths = found.setdefault(variable, set())
-        if not path:
-            found[variable] = None
-        elif paths is not None:
-            paths.add(tuple(path))
-    return tuple((variable, tuple(sorted(paths)) if paths is not None else None) for variable, paths in found.items())
+def _needed(members: Iterable[Member]) -> dict[str, Tree]:
+    """The variables that are read, each with what is read from it."""
+    root: dict[str, Tree] = {}
+    for member in sorted(members, key=len, reverse=True):
+        if member[0] in VARIABLES:
+            _plant(root, member)
+    return root
 
 
-def pruned(value: Any, members: tuple[Member, ...] | None) -> Any:
-    """The part of an object that holds the members; whatever is no map stays as it is.
+def _plant(tree: dict[str, Tree], member: Member) -> None:
+    first, *rest = member
+    below = tree.get(first, {})
+    if not rest or below is None:
+        tree[first] = None
+        return
+    tree[first] = below
+    _plant(below, tuple(rest))
 
-    >>> pruned({"metadata": {"name": "a", "labels": {}}, "spec": {}}, (("metadata", "name"),))
+
+def pruned(value: Any, tree: Tree) -> Any:
+    """The part of an object that holds the members of a tree; whatever is no map stays as it is.
+
+    >>> pruned({"metadata": {"name": "a", "labels": {}}, "spec": {}}, {"metadata": {"name": None}})
     {'metadata': {'name': 'a'}}
     """
-    if members is None or not isinstance(value, dict):
+    if tree is None or not isinstance(value, dict):
         return value
-    result: dict[str, Any] = {}
-    for first in {member[0] for member in members}:
-        if first in value:
-            below = tuple(member[1:] for member in members if member[0] == first)
-            result[first] = pruned(value[first], None if () in below else below)
-    return result
+    return {key: pruned(value[key], below) for key, below in tree.items() if key in value}
 
 
 def _evaluate(expression: Any, data: dict[str, Any]) -> bool:

@@ -17,7 +17,11 @@ Member = tuple[str, ...]
 
 _ANY_VALUE, _CHECKED_EXPR = 2, 4
 _IDENT, _SELECT, _CALL, _LIST, _STRUCT, _COMPREHENSION = 4, 5, 6, 7, 8, 9
-_FUNCTION = 2
+_EXPRESSIONS = {_SELECT: (1,), _CALL: (1, 3), _LIST: (1,), _COMPREHENSION: (2, 4, 5, 6, 7)}
+"""The fields of each kind of expression that hold expressions."""
+
+_LOOP_BODY = (5, 6)
+_ENTRIES, _ENTRY_EXPRESSIONS = 2, (3, 4)
 
 
 class Reading(NamedTuple):
@@ -46,10 +50,9 @@ def _walk(expression: bytes, found: set[Member]) -> int:
         found.add(chain)
         return 0
     deepest = 0
-    for number, content in _fields(expression):
-        if number in (_SELECT, _CALL, _LIST, _STRUCT, _COMPREHENSION):
-            inside = max((_walk(child, found) for child in _children(number, content)), default=0)
-            deepest = max(deepest, inside + (number == _COMPREHENSION))
+    for kind, content in _fields(expression):
+        for child, repeats in _children(kind, content):
+            deepest = max(deepest, _walk(child, found) + repeats)
     return deepest
 
 
@@ -67,18 +70,13 @@ def _chain(expression: bytes) -> Member | None:
         expression = _only(content, 1)
 
 
-def _children(kind: int, content: bytes) -> Iterator[bytes]:
-    """The expressions right below an expression of one kind."""
+def _children(kind: int, content: bytes) -> Iterator[tuple[bytes, bool]]:
+    """The expressions right below an expression of one kind, and whether each runs once a round of a loop."""
     for number, inner in _fields(content):
-        if kind == _STRUCT and number == 2:
-            yield from (entry for key, entry in _fields(inner) if key in (3, 4))
-        elif kind == _CALL:
-            yield from [inner] if number != _FUNCTION else []
-        elif (kind, number) in _EXPRESSION_FIELDS:
-            yield inner
-
-
-_EXPRESSION_FIELDS = {(_SELECT, 1), (_LIST, 1)} | {(_COMPREHENSION, number) for number in (2, 4, 5, 6, 7)}
+        if kind == _STRUCT and number == _ENTRIES:
+            yield from ((entry, False) for key, entry in _fields(inner) if key in _ENTRY_EXPRESSIONS)
+        elif number in _EXPRESSIONS.get(kind, ()):
+            yield inner, kind == _COMPREHENSION and number in _LOOP_BODY
 
 
 def _only(message: bytes, wanted: int) -> bytes:

@@ -4,7 +4,7 @@ Each path leads to a pod template (an object with `spec.containers`). Argo's tem
 each holds one `container` (or a `script`, or a `containerSet`) inline, so their paths end in that key, and
 whoever follows them reads a bare container as the pod {"spec": {"containers": [container]}}.
 
-Sources: the CRDs of Kubeflow trainer v1 and v2, KubeRay, LeaderWorkerSet, JobSet, Kubeflow notebooks, Argo.
+Sources: the CRDs of Kubeflow trainer v1 and v2, KubeRay, LeaderWorkerSet, JobSet, Kubeflow notebooks, Volcano, Argo.
 """
 
 from __future__ import annotations
@@ -53,6 +53,7 @@ WORKLOADS: Mapping[WorkloadKind, tuple[TemplatePath, ...]] = {
     ("", "PodTemplate"): (("template",),),
     ("batch", "Job"): _TEMPLATE,
     ("batch", "CronJob"): (_JOB_TEMPLATE,),
+    ("batch.volcano.sh", "Job"): (("spec", "tasks", "*", "template"),),
     ("jobset.x-k8s.io", "JobSet"): (("spec", "replicatedJobs", "*", "template", "spec", "template"),),
     ("leaderworkerset.x-k8s.io", "LeaderWorkerSet"): _LEADER_WORKER,
     ("ray.io", "RayCluster"): _under(("spec",), _RAY_CLUSTER),

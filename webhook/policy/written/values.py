@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import re
 from datetime import datetime
 from typing import Annotated, Any
@@ -16,6 +17,8 @@ from webhook.policy.written.base import fault
 MAX_NAME = 253
 MAX_LABEL = 63
 MIB = quantity.NANO << 20
+MOST_LIKELY_MIB = 512
+"""A bare number from here on was meant in MiB: no GPU has 512 GiB, and no need is below 512 MiB."""
 
 _GLOB = re.compile(r"[A-Za-z0-9._/*?-]+\Z", re.ASCII)
 _NAME = re.compile(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?\Z", re.ASCII)
@@ -71,13 +74,14 @@ def _not_blank(text: str) -> str:
 
 def _code(text: str) -> str:
     if text not in CODES or text.startswith("GPU-P1"):
-        raise fault("be a finding code", "a code that `rightslice explain` lists")
+        near = difflib.get_close_matches(text.upper()[:20], CODES, n=1)
+        raise fault("be a finding code", near[0] if near else "a code that `rightslice explain` lists")
     return text
 
 
-def _time(text: str) -> datetime:
+def _time(found: Any) -> datetime:
     try:
-        moment = datetime.fromisoformat(text.upper()) if _RFC3339.match(text) else None
+        moment = datetime.fromisoformat(found.upper()) if isinstance(found, str) and _RFC3339.match(found) else None
     except ValueError:
         moment = None
     if moment is None:
@@ -102,8 +106,11 @@ def _gpu_memory(found: Any) -> int:
     """GPU memory in MiB."""
     value = _amount(found)
     if value < MIB:
-        number = str(found) if str(found).isdigit() and str(found) != "0" else "8"
-        raise fault("be an amount of GPU memory of 1Mi or more (a bare number is bytes)", f"{number}Gi")
+        number = int(found) if str(found).isdecimal() and len(str(found)) < 9 else 0
+        raise fault(
+            "be an amount of GPU memory of 1Mi or more (a bare number is bytes)",
+            f"{number or 8}{'Mi' if number >= MOST_LIKELY_MIB else 'Gi'}",
+        )
     return quantity.mebibytes(found)
 
 
@@ -124,7 +131,7 @@ LabelValue = Annotated[str, Strict(), AfterValidator(_label_value)]
 Labels = dict[LabelKey, LabelValue]
 Reason = Annotated[str, Strict(), AfterValidator(_not_blank), Field(max_length=1024)]
 FindingCode = Annotated[str, Strict(), AfterValidator(_code)]
-Time = Annotated[Any, Strict(), PlainValidator(lambda found: _time(found) if isinstance(found, str) else _time(""))]
+Time = Annotated[datetime, PlainValidator(_time)]
 Amount = Annotated[int, PlainValidator(_amount)]
 GpuMemory = Annotated[int, PlainValidator(_gpu_memory)]
 ComputeShare = Annotated[int, PlainValidator(_share)]

@@ -1,0 +1,201 @@
+"""What is added to a pod: tolerations, affinity, runtime class, labels, spread, NVLink."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.make import Json, PodMaker, make_namespace, make_node, make_pod
+from tests.world import A100, GPU_TAINT, ask, codes, shaped, tainted, view_of, whole_node
+
+RULE = "{key: zone, operator: In, values: [a]}"
+REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
+PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
+ZONED = [make_node(f"node-{zone}", A100 | {"zone": zone}, **{"nvidia.com/gpu": 8}) for zone in "ab"]
+
+
+def injected(pod: PodMaker, section: str, nodes: Any = (), **fields: Any) -> Json:
+    """The pod's spec after an enforced injection."""
+    spec: Json = shaped(pod, ask(pod, f"mode: enforce\ninjection: {section}", nodes=nodes, **fields))["spec"]
+    return spec
+
+
+def terms(spec: Json) -> Any:
+    """The required node affinity terms."""
+    return spec["affinity"]["nodeAffinity"][REQUIRED]["nodeSelectorTerms"]
+
+
+EXPRESSION = {"key": "zone", "operator": "In", "values": ["a"]}
+OTHER = {"key": "disk", "operator": "Exists"}
+FIELD = {"key": "metadata.name", "operator": "In", "values": ["node-a"]}
+
+
+def test_tolerations_cover_exactly_the_gpu_taints_of_the_nodes() -> None:
+    team = {"key": "team", "value": "b", "effect": "NoSchedule"}
+    bare = {"key": "nvidia.com/gpu", "effect": "NoExecute"}
+    nodes = (tainted(whole_node("a"), GPU_TAINT, bare), tainted(whole_node("b"), GPU_TAINT, team))
+    assert injected(make_pod().gpus(1), "{tolerations: auto}", nodes)["tolerations"] == [
+        {"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoExecute"},
+        {"key": "nvidia.com/gpu", "operator": "Equal", "value": "present", "effect": "NoSchedule"},
+    ]
+
+
+@pytest.mark.parametrize(
+    "toleration",
+    [
+        pytest.param({"operator": "Exists"}, id="everything"),
+        pytest.param({"key": "nvidia.com/gpu", "operator": "Exists"}, id="the key, any effect"),
+        pytest.param({"key": "nvidia.com/gpu", "value": "present", "effect": "NoSchedule"}, id="the very taint"),
+    ],
+)
+def test_what_is_covered_is_not_added_again(toleration: Json) -> None:
+    pod = make_pod().gpus(1).spec(tolerations=[toleration])
+    assert injected(pod, "{tolerations: auto}", (tainted(whole_node(), GPU_TAINT),))["tolerations"] == [toleration]
+
+
+def test_a_list_of_tolerations_is_added_as_written() -> None:
+    section = "{tolerations: [{key: team, operator: Equal, value: a, effect: NoExecute, tolerationSeconds: 60}]}"
+    assert injected(make_pod().gpus(1), section)["tolerations"] == [
+        {"key": "team", "operator": "Equal", "value": "a", "effect": "NoExecute", "tolerationSeconds": 60}
+    ]
+
+
+def test_no_toleration_where_a_whitelist_could_refuse_it() -> None:
+    namespace = make_namespace("team")
+    namespace["metadata"]["annotations"] = {"scheduler.alpha.kubernetes.io/tolerationsWhitelist": "[]"}
+    view = view_of(namespace, tainted(whole_node(), GPU_TAINT))
+    assert "tolerations" not in injected(make_pod().gpus(1), "{tolerations: auto}", view=view)
+
+
+def affinity(*have: Json) -> PodMaker:
+    """A pod with required terms."""
+    return make_pod().gpus(1).spec(affinity={"nodeAffinity": {REQUIRED: {"nodeSelectorTerms": list(have)}}})
+
+
+AFFINITIES = {
+    "no affinity: a term of its own": (make_pod().gpus(1), [{"matchExpressions": [EXPRESSION]}]),
+    "an empty affinity": (make_pod().gpus(1).spec(affinity={}), [{"matchExpressions": [EXPRESSION]}]),
+    "an empty node affinity": (
+        make_pod().gpus(1).spec(affinity={"nodeAffinity": {}}),
+        [{"matchExpressions": [EXPRESSION]}],
+    ),
+    "every term is narrowed, at its end": (
+        affinity({"matchExpressions": [OTHER]}, {"matchFields": [FIELD]}),
+        [
+            {"matchExpressions": [OTHER, EXPRESSION]},
+            {"matchFields": [FIELD], "matchExpressions": [EXPRESSION]},
+        ],
+    ),
+    "a term that matches nothing goes on matching nothing": (
+        affinity({}, {"matchExpressions": [OTHER]}),
+        [{}, {"matchExpressions": [OTHER, EXPRESSION]}],
+    ),
+    "what is there is not added again": (
+        affinity({"matchExpressions": [EXPRESSION]}),
+        [{"matchExpressions": [EXPRESSION]}],
+    ),
+}
+
+
+@pytest.mark.parametrize(("pod", "want"), AFFINITIES.values(), ids=AFFINITIES)
+def test_required_expressions_only_narrow(pod: PodMaker, want: list[Json]) -> None:
+    assert terms(injected(pod, f"{{nodeAffinity: {{required: [{RULE}]}}}}")) == want
+
+
+def test_an_affinity_that_would_leave_no_node_is_not_added() -> None:
+    pod = make_pod().gpus(1).spec(nodeSelector={"zone": "b"})
+    decision = ask(pod, f"mode: enforce\ninjection: {{nodeAffinity: {{required: [{RULE}]}}}}", nodes=ZONED)
+    assert decision.patch == ()
+    assert codes(decision) == ["warn GPU-I102"]
+
+
+def test_the_runtime_class_of_the_user_stays() -> None:
+    pod = make_pod().gpus(1).spec(runtimeClassName="kata")
+    decision = ask(pod, "mode: enforce\ninjection: {runtimeClassName: nvidia}")
+    assert decision.patch == ()
+    assert codes(decision) == ["warn GPU-I102"]
+    assert injected(make_pod().gpus(1), "{runtimeClassName: nvidia}")["runtimeClassName"] == "nvidia"
+
+
+def test_labels_are_added_and_never_changed() -> None:
+    section = "mode: enforce\ninjection: {labels: {example.com/a: b, tier: gpu}}"
+    pod = make_pod().gpus(1).label("tier", "mine")
+    decision = ask(pod, section)
+    assert shaped(pod, decision)["metadata"]["labels"] == {"tier": "mine", "example.com/a": "b"}
+    assert "warn GPU-I102" in codes(decision)
+
+
+WORKER = make_pod().gpus(1).label("batch.kubernetes.io/job-name", "train").owned_by("Job", "train")
+
+
+@pytest.mark.parametrize(("spread", "want"), [("preferred", "ScheduleAnyway"), ("required", "DoNotSchedule")])
+def test_pods_of_one_workload_are_spread_over_hosts(spread: str, want: str) -> None:
+    assert injected(WORKER, f"{{spread: {spread}}}")["topologySpreadConstraints"] == [
+        {
+            "maxSkew": 1,
+            "topologyKey": "kubernetes.io/hostname",
+            "whenUnsatisfiable": want,
+            "labelSelector": {"matchLabels": {"batch.kubernetes.io/job-name": "train"}},
+        }
+    ]
+
+
+def test_a_pod_on_its_own_is_not_spread() -> None:
+    assert "topologySpreadConstraints" not in injected(make_pod().gpus(1), "{spread: required}")
+
+
+def test_a_spread_of_the_user_stays() -> None:
+    mine = {"maxSkew": 2, "topologyKey": "kubernetes.io/hostname", "whenUnsatisfiable": "ScheduleAnyway"}
+    pod = make_pod().gpus(1).label("job-name", "train").owned_by("Job", "train").spec(topologySpreadConstraints=[mine])
+    assert injected(pod, "{spread: required}")["topologySpreadConstraints"] == [mine]
+
+
+def test_a_pod_without_gpus_is_given_nothing() -> None:
+    section = "mode: enforce\ninjection: {runtimeClassName: nvidia, labels: {a: b}, tolerations: auto}"
+    assert ask(make_pod(), section, nodes=(tainted(whole_node(), GPU_TAINT),)).patch == ()
+
+
+def test_a_trial_adds_nothing_and_says_what_it_would_add() -> None:
+    decision = ask(make_pod().gpus(1), "injection: {mode: warn, runtimeClassName: nvidia}")
+    assert decision.patch == ()
+    assert [str(finding) for finding in decision.warnings] == ["[GPU-I101] spec: would add runtimeClassName."]
+
+
+L40S = make_node("l40s", {"nvidia.com/gpu.product": "NVIDIA-L40S"}, **{"nvidia.com/gpu": 8})
+LINKED = {"key": "nvidia.com/gpu.product", "operator": "In", "values": ["NVIDIA-A100-SXM4-80GB"]}
+
+
+def topology(pod: PodMaker, section: str, *nodes: Json) -> Json:
+    """The pod's affinity after an enforced topology section."""
+    spec = shaped(pod, ask(pod, f"mode: enforce\ntopology: {section}", nodes=nodes))["spec"]
+    found: Json = spec.get("affinity", {})
+    return found
+
+
+def test_several_gpus_prefer_nodes_that_link_them() -> None:
+    found = topology(make_pod().gpus(4), "{nvlink: preferred}", whole_node(), L40S)
+    assert found["nodeAffinity"][PREFERRED] == [{"weight": 50, "preference": {"matchExpressions": [LINKED]}}]
+
+
+def test_several_gpus_may_require_links() -> None:
+    found = topology(make_pod().gpus(4), "{nvlink: required}", whole_node(), L40S)
+    assert found["nodeAffinity"][REQUIRED] == {"nodeSelectorTerms": [{"matchExpressions": [LINKED]}]}
+
+
+def test_one_gpu_needs_no_link() -> None:
+    assert topology(make_pod().gpus(1), "{nvlink: required}", whole_node(), L40S) == {}
+
+
+def test_a_cluster_without_enough_links_says_how_many_there_are() -> None:
+    decision = ask(make_pod().gpus(8), "mode: enforce\ntopology: {nvlink: required}", nodes=(whole_node(count=4), L40S))
+    assert decision.patch == ()
+    assert "[GPU-T301] spec: 8 GPUs must be linked by NVLink" in str(decision.warnings[0])
+    assert "Ask for at most 4 GPUs." in str(decision.warnings[0])
+
+
+def test_pods_of_one_workload_prefer_one_domain() -> None:
+    pod = make_pod().gpus(8).label("job-name", "train").owned_by("Job", "train")
+    found = topology(pod, "{nvlink: preferred, multiNodeDomain: nvidia.com/gpu.clique}", whole_node())
+    term = {"topologyKey": "nvidia.com/gpu.clique", "labelSelector": {"matchLabels": {"job-name": "train"}}}
+    assert found["podAffinity"][PREFERRED] == [{"weight": 50, "podAffinityTerm": term}]

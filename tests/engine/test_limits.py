@@ -1,0 +1,132 @@
+"""A policy's own limits: for a pod, a container, and each GPU."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import pytest
+
+from tests.make import PodMaker, make_namespace, make_pod
+from tests.world import ask, codes, mig_node, shaped, view_of, whole_node
+
+GPU = "nvidia.com/gpu"
+CHOICES = f"mode: enforce\nlimits: {{perPod: [{{resource: {GPU}, allowed: [1, 2, 4, 8]}}]}}"
+PER_CONTAINER = "mode: enforce\nlimits: {perContainer: [{resource: memory, min: 1Gi, max: 64Gi}]}"
+PER_GPU = 'mode: enforce\nlimits: {perGPU: [{resource: cpu, max: "12"}]}'
+GLOB = 'mode: enforce\nlimits: {perPod: [{resource: "nvidia.com/mig-*", max: 2}]}'
+
+
+class Case(NamedTuple):
+    policy: str
+    pod: PodMaker
+    want: list[str]
+    words: str = ""
+
+
+CASES = {
+    "an allowed number": Case(CHOICES, make_pod().gpus(4), []),
+    "three is not allowed, two and four are near": Case(
+        CHOICES, make_pod().gpus(3), ["enforce GPU-L102"], "must be one of 1, 2, 4, 8 (found 3). Write 4, or 2."
+    ),
+    "nothing asked for breaks no limit": Case(CHOICES, make_pod().asks("cpu", "3"), []),
+    "two containers are one sum": Case(
+        CHOICES,
+        make_pod().gpus(1).container("b", resources={"limits": {GPU: "2"}}),
+        ["enforce GPU-L102"],
+    ),
+    "a container over its ceiling": Case(
+        PER_CONTAINER,
+        make_pod().gpus(1).asks("memory", "65Gi"),
+        ["enforce GPU-L103"],
+        "spec.containers[0].resources.limits.memory: memory must be at most 64Gi (found 65Gi). Write 64Gi.",
+    ),
+    "a container under its floor": Case(
+        PER_CONTAINER, make_pod().gpus(1).asks("memory", "512Mi"), ["enforce GPU-L101"], "at least 1Gi (found 512Mi)"
+    ),
+    "a ceiling grows with the GPUs": Case(PER_GPU, make_pod().gpus(2).asks("cpu", "24"), []),
+    "over the ceiling of two GPUs": Case(
+        PER_GPU,
+        make_pod().gpus(2).asks("cpu", "25"),
+        ["enforce GPU-L103"],
+        "a pod's cpu must be at most 24 (2 GPUs) (found 25). Write 24.",
+    ),
+    "a pod without GPUs has no ceiling for each": Case(PER_GPU, make_pod().asks("cpu", "99"), []),
+    "a glob speaks about every profile": Case(
+        GLOB, make_pod().asks("nvidia.com/mig-1g.10gb", "3"), ["enforce GPU-L103"]
+    ),
+    "a trial says nothing to the user": Case(
+        f"limits: {{perPod: [{{resource: {GPU}, max: 1}}]}}", make_pod().gpus(2), ["audit GPU-L103"]
+    ),
+}
+
+
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
+def test_limits(case: Case) -> None:
+    decision = ask(case.pod, case.policy)
+    assert codes(decision) == case.want
+    assert all(case.words in str(finding) for finding in decision.findings)
+
+
+def test_the_tightest_of_two_limits_holds() -> None:
+    loose = f"mode: enforce\nlimits: {{perPod: [{{resource: {GPU}, max: 8}}]}}"
+    tight = f"mode: enforce\nlimits: {{perPod: [{{resource: {GPU}, max: 2}}]}}"
+    denials = ask(make_pod().gpus(4), loose, tight).denials
+    assert [(finding.code, finding.policy) for finding in denials] == [("GPU-L103", "test-1")]
+
+
+DEFAULTS = (
+    'mode: enforce\nlimits: {perGPU: [{resource: cpu, default: "8"}], perContainer: [{resource: memory, default: 4Gi}]}'
+)
+
+
+def test_defaults_go_to_containers_that_ask_for_gpus_and_name_nothing() -> None:
+    pod = make_pod().gpus(2).container("side", resources={})
+    after = shaped(pod, ask(pod, DEFAULTS))["spec"]["containers"]
+    assert after[0]["resources"]["requests"] == {GPU: "2", "cpu": "16", "memory": "4Gi"}
+    assert after[1]["resources"] == {}
+
+
+def test_a_default_never_replaces_what_the_user_wrote() -> None:
+    pod = make_pod().gpus(1).asks("cpu", "2")
+    after = shaped(pod, ask(pod, DEFAULTS))["spec"]["containers"][0]["resources"]["requests"]
+    assert after["cpu"] == "2"
+
+
+def test_no_default_where_a_quota_could_refuse_it() -> None:
+    quota = {
+        "apiVersion": "v1",
+        "kind": "ResourceQuota",
+        "metadata": {"name": "q", "namespace": "team"},
+        "spec": {"hard": {"requests.cpu": "1"}},
+    }
+    view = view_of(make_namespace("team"), quota)
+    assert ask(make_pod().gpus(1), DEFAULTS, view=view).patch == ()
+
+
+def test_accounting_requests_thousandths_beside_every_gpu() -> None:
+    policy = "mode: enforce\nlimits: {accounting: native}\nrightSizing: {}"
+    pod = make_pod().gpus(1).needs("8Gi")
+    limits = shaped(pod, ask(pod, policy, nodes=(mig_node(),)))["spec"]["containers"][0]["resources"]["limits"]
+    assert limits == {"nvidia.com/mig-1g.10gb": "1", "rightslice.dev/gpu-milli": "143"}
+
+
+def test_accounting_of_whole_gpus() -> None:
+    pod = make_pod().gpus(2)
+    decision = ask(pod, "mode: enforce\nlimits: {accounting: native}", nodes=(whole_node(),))
+    limits = shaped(pod, decision)["spec"]["containers"][0]["resources"]["limits"]
+    assert limits == {GPU: "2", "rightslice.dev/gpu-milli": "2000"}
+
+
+def test_a_quota_that_will_refuse_is_named_with_what_would_fit() -> None:
+    quota = {
+        "apiVersion": "v1",
+        "kind": "ResourceQuota",
+        "metadata": {"name": "team", "namespace": "team"},
+        "spec": {"hard": {f"requests.{GPU}": "4"}},
+        "status": {"hard": {f"requests.{GPU}": "4"}, "used": {f"requests.{GPU}": "3"}},
+    }
+    view = view_of(make_namespace("team"), quota, whole_node())
+    decision = ask(make_pod().gpus(2), "mode: enforce\nlimits: {}", view=view)
+    assert codes(decision) == ["enforce GPU-Q301"]
+    assert "1 would fit" in decision.findings[0].message
+    assert ask(make_pod().gpus(2), "mode: enforce\nlimits: {resourceQuotas: ignore}", view=view).findings == ()

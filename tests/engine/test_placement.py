@@ -1,0 +1,86 @@
+"""What would only fail later, each with the nearest thing that exists."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import pytest
+
+from tests.make import Json, PodMaker, make_node, make_pod
+from tests.world import A100, GPU_TAINT, ask, codes, mig_node, tainted, whole_node
+
+GPU, SHARED = "nvidia.com/gpu", "nvidia.com/gpu.shared"
+POLICY = "mode: enforce"
+L4 = {"nvidia.com/gpu.product": "NVIDIA-L4", "nvidia.com/gpu.memory": "23034", "nvidia.com/gpu.replicas": "4"}
+SLICED = make_node("sliced", L4 | {"nvidia.com/gpu.sharing-strategy": "time-slicing"}, **{SHARED: 16})
+MPS = make_node("mps", L4 | {"nvidia.com/gpu.sharing-strategy": "mps"}, **{SHARED: 16})
+UNRENAMED = make_node(
+    "unrenamed",
+    L4 | {"nvidia.com/gpu.product": "NVIDIA-L4-SHARED", "nvidia.com/gpu.sharing-strategy": "time-slicing"},
+    **{GPU: 16},
+)
+PINNED: Json = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [{}]}}
+
+
+class Case(NamedTuple):
+    pod: PodMaker
+    nodes: tuple[Json, ...]
+    want: list[str]
+    words: str = ""
+
+
+CASES = {
+    "a whole GPU on a node that has it": Case(make_pod().gpus(1), (whole_node(),), []),
+    "a cluster that is not known says nothing": Case(make_pod().gpus(99), (), []),
+    "a profile that no node has": Case(
+        make_pod().asks("nvidia.com/mig-2g.20gb", "1"),
+        (mig_node(),),
+        ["warn GPU-T201"],
+        "Nearest in this cluster: nvidia.com/mig-1g.10gb, nvidia.com/mig-3g.40gb",
+    ),
+    "more than any node has": Case(make_pod().gpus(16), (whole_node(),), ["warn GPU-T202"], "Ask for at most 8."),
+    "a product that does not exist": Case(
+        make_pod().gpus(1).spec(nodeSelector={"nvidia.com/gpu.product": "NVIDIA-A100-80GB"}),
+        (whole_node(),),
+        ["warn GPU-T203"],
+        "Write one of NVIDIA-A100-SXM4-80GB.",
+    ),
+    "a selector that leaves no GPU node": Case(
+        make_pod().gpus(1).spec(nodeSelector={"zone": "moon"}), (whole_node(),), ["warn GPU-T204"]
+    ),
+    "an empty affinity term matches nothing": Case(
+        make_pod().gpus(1).spec(affinity={"nodeAffinity": PINNED}), (whole_node(),), ["warn GPU-T204"]
+    ),
+    "a taint in the way": Case(
+        make_pod().gpus(1),
+        (tainted(whole_node(), GPU_TAINT),),
+        ["warn GPU-T205"],
+        "Tolerate nvidia.com/gpu=present:NoSchedule.",
+    ),
+    "two MPS shares are refused": Case(
+        make_pod().asks(SHARED, "2"), (MPS,), ["enforce GPU-T102"], "one MPS share (found 2)"
+    ),
+    "one MPS share is fine": Case(make_pod().asks(SHARED, "1"), (MPS,), []),
+    "two turns on one card": Case(make_pod().asks(SHARED, "2"), (SLICED,), ["warn GPU-T101"]),
+    "a plain GPU that may be a share": Case(make_pod().gpus(1), (whole_node(), UNRENAMED), ["audit GPU-T302"]),
+    "a plain GPU whose share would be too small": Case(
+        make_pod().gpus(1).needs("60Gi"), (whole_node(), UNRENAMED), ["warn GPU-T302"]
+    ),
+    "pinned to whole cards": Case(
+        make_pod().gpus(1).spec(nodeSelector={"nvidia.com/gpu.product": A100["nvidia.com/gpu.product"]}),
+        (whole_node(), UNRENAMED),
+        [],
+    ),
+}
+
+
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
+def test_placement(case: Case) -> None:
+    decision = ask(case.pod, POLICY, nodes=case.nodes)
+    assert codes(decision) == case.want
+    assert all(case.words in str(finding) for finding in decision.findings)
+
+
+def test_a_toleration_that_a_policy_adds_counts() -> None:
+    pod, nodes = make_pod().gpus(1), (tainted(whole_node(), GPU_TAINT),)
+    assert "warn GPU-T205" not in codes(ask(pod, "mode: enforce\ninjection: {tolerations: auto}", nodes=nodes))

@@ -1,0 +1,102 @@
+"""docs/policy.md says what the written models say."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Any, get_args
+
+import pytest
+from pydantic import BaseModel
+from pydantic.fields import FieldInfo
+
+from tests.house.checkout import ROOT, read, without_code
+from webhook.policy.written.additions import WrittenInjection
+from webhook.policy.written.cases import GPUPolicyTest
+from webhook.policy.written.kinds import GPUPolicy, GPUPolicyException, WrittenMetadata
+from webhook.policy.written.matching import WrittenMatch
+from webhook.policy.written.sections import (
+    Bypass,
+    WrittenCuda,
+    WrittenLimits,
+    WrittenRightSizing,
+    WrittenSecurity,
+    WrittenTopology,
+)
+
+PAGE = "docs/policy.md"
+SECTIONS: dict[str, type[BaseModel]] = {
+    "match": WrittenMatch,
+    "rightSizing": WrittenRightSizing,
+    "limits": WrittenLimits,
+    "injection": WrittenInjection,
+    "topology": WrittenTopology,
+    "cuda": WrittenCuda,
+    "security": WrittenSecurity,
+}
+FOR_MACHINES = {"apiVersion", "kind", "status", "metadata"}
+
+
+def key(name: str, field: FieldInfo) -> str:
+    """The field as people write it."""
+    return field.alias or name
+
+
+def models_in(annotation: Any) -> Iterator[type[BaseModel]]:
+    """The models that a type is made of."""
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        yield annotation
+    for part in get_args(annotation):
+        yield from models_in(part)
+
+
+def fields_of(model: type[BaseModel]) -> Iterator[str]:
+    """Every field below a model, as people write it."""
+    if issubclass(model, WrittenMetadata):
+        return
+    for name, field in model.model_fields.items():
+        yield key(name, field)
+        for below in models_in(field.annotation):
+            yield from fields_of(below)
+
+
+def rows(section: str) -> dict[str, str]:
+    """Field and default of the first table under a section's heading."""
+    part = read(PAGE).split(f"\n### spec.{section}\n", 1)[1].split("\n### ", 1)[0]
+    found = re.findall(r"^\| `(\w+)`(?:, `\w+`)* \| .* \| (.*) \| .* \|$", part, re.MULTILINE)
+    return dict(found)
+
+
+def written(default: object) -> str:
+    """A default as YAML has it."""
+    return f"[{', '.join(map(str, default))}]" if isinstance(default, tuple) else str(default)
+
+
+@pytest.mark.parametrize("kind", [GPUPolicy, GPUPolicyException, GPUPolicyTest], ids=lambda kind: kind.__name__)
+def test_every_field_is_on_the_page(kind: type[BaseModel]) -> None:
+    named = set(re.findall(r"\w+", " ".join(re.findall(r"`([^`]+)`", without_code(ROOT / PAGE)))))
+
+    assert set(fields_of(kind)) - FOR_MACHINES - named == set()
+
+
+@pytest.mark.parametrize("section", SECTIONS)
+def test_a_section_has_its_fields_and_no_others(section: str) -> None:
+    fields = {key(name, field) for name, field in SECTIONS[section].model_fields.items()}
+
+    assert set(rows(section)) == fields
+
+
+@pytest.mark.parametrize("section", SECTIONS)
+def test_the_page_gives_the_defaults_that_hold(section: str) -> None:
+    stated = rows(section)
+    scalars = {
+        key(name, field): written(field.default)
+        for name, field in SECTIONS[section].model_fields.items()
+        if isinstance(field.default, (str, int)) or (isinstance(field.default, tuple) and field.default)
+    }
+
+    assert {name: stated[name].split("`")[1] for name in scalars} == scalars
+
+
+def test_every_bypass_is_on_the_page() -> None:
+    assert re.findall(r"^\| `(\w+)` \| `GPU-S\d+` \|", read(PAGE), re.MULTILINE) == list(get_args(Bypass))

@@ -1,0 +1,70 @@
+"""data: JSON and YAML text that gives back the data."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from webhook.documents.reading import read
+from webhook.report.data import as_json, as_yaml
+
+TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=8) | st.sampled_from(
+    [
+        "no",
+        "Yes",
+        "null",
+        "1e3",
+        "0x1f",
+        "12:30:45",
+        "-",
+        "a: b",
+        "a #b",
+        "nvidia.com/gpu",
+        "~",
+        ".inf",
+        "\u0085",
+        "\ufeff",
+    ]
+)
+LEAVES = st.none() | st.booleans() | st.integers(-(2**53), 2**53) | TEXT
+DATA = st.recursive(LEAVES, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(TEXT, inner, max_size=3))
+OBJECTS = st.dictionaries(TEXT, DATA, min_size=1, max_size=3)
+
+
+@settings(max_examples=200)
+@given(OBJECTS)
+def test_yaml_reads_back_as_it_was(data: dict[str, Any]) -> None:
+    assert [document.data for document in read(as_yaml(data), "f", aliases=True)] == [data]
+
+
+@given(OBJECTS)
+def test_json_reads_back_as_it_was(data: dict[str, Any]) -> None:
+    assert json.loads(as_json(data)) == data
+
+
+def test_yaml_looks_like_what_people_write() -> None:
+    data = {
+        "kind": "GPUPolicy",
+        "spec": {"mode": "off", "codes": ["GPU-L102"], "all": [{"max": 8, "x": []}], "e": {}},
+    }
+    assert as_yaml(data) == (
+        'kind: GPUPolicy\nspec:\n  mode: "off"\n  codes:\n    - GPU-L102\n  all:\n    - max: 8\n      x: []\n  e: {}\n'
+    )
+
+
+ODD = {"a number past 64 bits": {"a": 10**30}, "a lone surrogate": {"a": "\ud800", "\ud800": 1}}
+
+
+@pytest.mark.parametrize("data", ODD.values(), ids=ODD)
+def test_what_json_cannot_say_becomes_text(data: dict[str, Any]) -> None:
+    assert isinstance(json.loads(as_json(data))["a"], str)
+    assert as_yaml(data)
+
+
+@pytest.mark.parametrize(("data", "want"), [({}, "{}\n"), ([], "[]\n"), ((), "[]\n"), ("no", '"no"\n'), (1, "1\n")])
+def test_yaml_of_what_is_not_a_block(data: Any, want: str) -> None:
+    assert as_yaml(data) == want

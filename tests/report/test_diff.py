@@ -1,0 +1,89 @@
+"""diff: a patch applied gives what the `jsonpatch` package gives, and people see each field that changed."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import jsonpatch
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from webhook.model.decisions import Operation, add, replace
+from webhook.report.diff import apply, changes, diff
+
+KEYS = st.sampled_from(["a", "b/c", "d~e", "", "0"])
+LEAVES = st.none() | st.booleans() | st.integers(-3, 3) | st.text(max_size=3)
+DATA = st.recursive(LEAVES, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(KEYS, inner, max_size=3))
+OBJECTS = st.dictionaries(KEYS, DATA, min_size=1, max_size=3)
+
+
+def ways(data: Any, path: tuple[str | int, ...] = ()) -> list[tuple[str | int, ...]]:
+    """Every path in some data."""
+    items = data.items() if isinstance(data, dict) else enumerate(data) if isinstance(data, list) else ()
+    return [path, *(way for key, value in items for way in ways(value, (*path, key)))]
+
+
+@st.composite
+def patched_objects(draw: st.DrawFn) -> tuple[Any, list[Operation]]:
+    """An object and one operation that can be carried out on it."""
+    data = draw(OBJECTS)
+    path = draw(st.sampled_from(ways(data)[1:]))
+    value = draw(DATA)
+    return data, [draw(st.sampled_from([add, replace]))(path, value)]
+
+
+@settings(max_examples=200)
+@given(patched_objects())
+def test_apply_agrees_with_jsonpatch(case: tuple[Any, list[Operation]]) -> None:
+    data, patch = case
+    before = copy.deepcopy(data)
+    assert apply(data, patch) == jsonpatch.apply_patch(data, copy.deepcopy(patch))
+    assert data == before, "the object given stays as it is"
+
+
+@given(OBJECTS, OBJECTS)
+def test_no_change_is_shown_exactly_where_nothing_changed(before: Any, after: Any) -> None:
+    same = before == after and repr(before) == repr(after)
+    assert not same or list(changes(before, after)) == []
+    assert before == after or list(changes(before, after)) != []
+
+
+REFUSED: dict[str, tuple[Any, Operation]] = {
+    "a parent that is not there": ({}, add(("a", "b"), 1)),
+    "replace where nothing is": ({}, replace(("a",), 1)),
+    "a place past the end of a list": ([], add((1,), 1)),
+    "a value that holds nothing": ({"a": 1}, add(("a", "b"), 1)),
+}
+
+
+@pytest.mark.parametrize(("data", "operation"), REFUSED.values(), ids=REFUSED)
+def test_an_operation_that_points_at_nothing_is_refused(data: Any, operation: Operation) -> None:
+    with pytest.raises(LookupError):
+        apply(data, [operation])
+
+
+def test_an_operation_that_is_not_ours_is_refused() -> None:
+    with pytest.raises(ValueError, match="remove"):
+        apply({"a": 1}, [{"op": "remove", "path": "/a"}])
+
+
+def test_the_end_of_a_list_is_a_dash() -> None:
+    assert apply({"a": [1]}, [{"op": "add", "path": "/a/-", "value": 2}]) == {"a": [1, 2]}
+
+
+def test_each_field_is_one_line() -> None:
+    before = {"spec": {"tolerations": [], "old": True, "limits": {"nvidia.com/gpu": "1"}}}
+    after = {"spec": {"tolerations": [{"key": "a"}], "limits": {"nvidia.com/gpu": "0"}, "name": "", "none": None}}
+    assert diff(before, after) == [
+        "+ spec.tolerations[0]: {key: a}",
+        "- spec.old: true",
+        "~ spec.limits['nvidia.com/gpu']: 1 → 0",
+        '+ spec.name: ""',
+        "+ spec.none: null",
+    ]
+
+
+def test_what_a_stranger_wrote_cannot_steer_a_terminal() -> None:
+    assert "\x1b" not in "".join(diff({}, {"\x1b[2J": ["\x1b[2J"]}))

@@ -1,0 +1,49 @@
+"""words: what strangers wrote is made visible, and amounts read well."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from webhook.report.words import columns, count, gpus, shown
+
+SHOWN = {
+    "plain text stays": ("train-0", "train-0"),
+    "other scripts stay": ("größe 模型", "größe 模型"),
+    "an escape sequence is seen": ("\x1b[2J", "\\x1b[2J"),
+    "a line end is seen": ("a\nb\r\tc", "a\\nb\\r\\tc"),
+    "a direction override is seen": ("\u202ecod", "\\u202ecod"),
+    "a zero-width character is seen": ("a\u200bb", "a\\u200bb"),
+    "a lone surrogate is seen": ("\ud800", "\\ud800"),
+    "a private plane is seen": ("\U000f0000", "\\U000f0000"),
+}
+
+
+@pytest.mark.parametrize(("text", "want"), SHOWN.values(), ids=SHOWN)
+def test_shown(text: str, want: str) -> None:
+    assert shown(text) == want
+
+
+@given(st.text())
+def test_what_is_shown_can_be_printed_and_encoded(text: str) -> None:
+    assert shown(text).encode().decode() == shown(text)
+    assert all(char == " " or char.isprintable() or char.isspace() for char in shown(text))
+    assert "\n" not in shown(text)
+
+
+GPUS = {0: "0.0", 1000: "1.0", 143: "0.1", 7143: "7.1", 50: "0.1", 49: "0.0", -49: "0.0", -1500: "-1.5"}
+
+
+@pytest.mark.parametrize(("milli", "want"), GPUS.items())
+def test_gpus(milli: int, want: str) -> None:
+    assert gpus(milli) == want
+
+
+def test_count_knows_one_and_many() -> None:
+    assert [count(n, "policy", "policies") for n in (0, 1, 2)] == ["0 policies", "1 policy", "2 policies"]
+
+
+def test_columns_line_up_and_end_without_spaces() -> None:
+    assert columns([("A", "BB"), ("ccc", "d")]) == ["A     BB", "ccc   d"]
+    assert columns([]) == []

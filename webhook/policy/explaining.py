@@ -1,0 +1,210 @@
+"""What is wrong with a written policy, for the person who wrote it: the place, what must hold, what to write.
+
+Pydantic finds the faults and says where by path; the document knows the line and column of every path; the
+sentence is ours.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Iterable
+from typing import Any, get_args
+
+from pydantic import ValidationError
+from pydantic_core import ErrorDetails
+
+from webhook.documents.places import Document
+from webhook.errors import PolicyFileError, shorten
+from webhook.model.paths import Path, dotted
+from webhook.policy.written.base import FAULT, Written
+
+MANY_CHOICES = 8
+SHORTEST_START = 3
+"""Letters that say enough of a longer word: "desc" is meant to be "description"."""
+
+UNKNOWN_FIELD, BAD_VALUE = "GPU-P102", "GPU-P103"
+
+_EXAMPLES = {
+    "memory": "memory: 8Gi",
+    "namespaces": "namespaces: [team-a]",
+    "reason": 'reason: "INC-4711: why it is needed"',
+    "expirationTime": 'expirationTime: "2027-01-01T00:00:00Z"',
+    "codes": "codes: [GPU-S201]",
+    "match": "match: {namespaces: [team-a]}",
+    "policyName": "policyName: the name of a policy",
+    "resource": "resource: nvidia.com/gpu",
+    "operator": "operator: In",
+    "paths": "paths: [spec.template]",
+    "metadata": "metadata: {name: my-policy}",
+    "expect": "expect: {allowed: true}",
+    "allowed": "allowed: true or allowed: false",
+    "pod": "pod: pods/one-gpu.yaml",
+    "policies": "policies: [../my-policy.yaml]",
+}
+_SHAPES = {
+    "model_type": ("a map of fields", "its fields on lines of their own, or remove it"),
+    "model_attributes_type": ("a map of fields", "its fields on lines of their own, or remove it"),
+    "dict_type": ("a map of names to values", "name: value on lines of its own"),
+    "tuple_type": ("a list", "[one, two]"),
+    "int_type": ("a whole number", "a number such as 2, without quotes"),
+    "bool_type": ("true or false", "true or false, without quotes"),
+    "union_tag_invalid": ("auto or a list", "auto"),
+}
+
+
+def faults(error: ValidationError, document: Document, model: type[Written]) -> list[PolicyFileError]:
+    """Every fault that pydantic found."""
+    details = error.errors(include_url=False)
+    return [_fault(detail, document, model) for detail in details if not _is_echo(detail)]
+
+
+def _is_echo(detail: ErrorDetails) -> bool:
+    """True where a list counts as too short only because its entries are faulty themselves."""
+    return detail["type"] == "too_short" and bool(detail["input"])
+
+
+def value_fault(
+    document: Document, path: Path, must: str, write: str, *, code: str = BAD_VALUE, found: bool = True
+) -> PolicyFileError:
+    """A fault in the value at a path."""
+    where = f"{dotted(path)}: " if path else ""
+    what = f", found {describe(value_at(document.data, path))}" if found else ""
+    return PolicyFileError(document.place(path), f"{where}must {must}{what}. Write {write}", code)
+
+
+def describe(value: Any) -> str:
+    """A value as a message shows it."""
+    if value is None:
+        return "nothing"
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, dict):
+        return "a map" if value else "an empty map"
+    if isinstance(value, list):
+        return "a list" if value else "an empty list"
+    return shorten(repr(value))
+
+
+def closest(found: object, known: Iterable[str]) -> str:
+    """The known word that is most like the one found, or ""."""
+    words = {word.lower(): word for word in known}
+    if not isinstance(found, str) or not found:
+        return ""
+    text = found.lower()[:100]
+    matches = difflib.get_close_matches(text, words, n=1, cutoff=0.6) or [
+        word for word in words if len(text) >= SHORTEST_START and word.startswith(text)
+    ]
+    return words[matches[0]] if matches else ""
+
+
+def value_at(data: Any, path: Path) -> Any:
+    """The value at a path that exists."""
+    for step in path:
+        data = data[step]
+    return data
+
+
+def _fault(detail: ErrorDetails, document: Document, model: type[Written]) -> PolicyFileError:
+    kind, context = detail["type"], detail.get("ctx", {})
+    path = existing(document.data, detail["loc"])
+    if kind == "extra_forbidden":
+        return _unknown_field(document, path, model)
+    if kind == "missing":
+        return _missing(document, path, str(detail["loc"][-1]))
+    if kind == FAULT and detail["loc"][-1:] == ("[key]",):
+        return _bad_key(document, path, context)
+    if kind == FAULT:
+        at = existing(document.data, (*path, context["at"])) if context["at"] else path
+        whole_map = isinstance(value_at(document.data, at), dict)
+        return value_fault(document, at, context["must"], context["write"], found=not whole_map)
+    if kind == "literal_error":
+        return _not_a_choice(document, path, re.findall(r"'([^']+)'", context["expected"]))
+    return value_fault(document, path, *_plain(kind, context, document, path))
+
+
+def _bad_key(document: Document, path: Path, context: dict[str, Any]) -> PolicyFileError:
+    must, write = context["must"], context["write"]
+    sentence = f"{dotted(path)}: the key must {must}, found {describe(path[-1])}. Write {write}"
+    return PolicyFileError(document.key_place(path), sentence, BAD_VALUE)
+
+
+def existing(data: Any, location: Iterable[str | int]) -> Path:
+    """A location without the steps that are pydantic's own (tags of unions, "[key]")."""
+    path: list[str | int] = []
+    for step in location:
+        inside = isinstance(data, dict) and step in data
+        if inside or (isinstance(data, list) and isinstance(step, int) and step < len(data)):
+            path.append(step)
+            data = data[step]
+    return tuple(path)
+
+
+def _plain(kind: str, context: dict[str, Any], document: Document, path: Path) -> tuple[str, str]:
+    value = value_at(document.data, path)
+    if kind in _SHAPES:
+        must, write = _SHAPES[kind]
+        one = kind == "tuple_type" and isinstance(value, str)
+        return f"be {must}", f'["{shorten(value)}"]' if one else write
+    if kind == "string_type":
+        plain = isinstance(value, (int, float, bool))
+        return "be text", f'"{describe(value)}" in quotes' if plain else "one word or sentence"
+    if kind in ("greater_than_equal", "less_than_equal"):
+        word, bound = ("at least", context.get("ge")) if "ge" in context else ("at most", context.get("le"))
+        return f"be {word} {bound}", f"{bound}, or {'more' if 'ge' in context else 'less'}"
+    if kind in ("too_short", "string_too_short"):
+        return "not be empty", "at least one, or remove it"
+    if kind in ("too_long", "string_too_long"):
+        longest = context["max_length"]
+        return f"have at most {longest} {'characters' if kind == 'string_too_long' else 'entries'}", "fewer"
+    return "be a value that fits", "what the documentation of this field says"
+
+
+def _not_a_choice(document: Document, path: Path, choices: list[str]) -> PolicyFileError:
+    likely = closest(value_at(document.data, path), choices)
+    if likely and len(choices) > MANY_CHOICES:
+        return value_fault(document, path, f"be one of {len(choices)} known words", f"{likely}, if that is meant")
+    listed = choices[0] if len(choices) == 1 else f"{', '.join(choices[:-1])} or {choices[-1]}"
+    return value_fault(document, path, f"be {listed}", likely or "one of them")
+
+
+def _missing(document: Document, path: Path, field: str) -> PolicyFileError:
+    where = dotted(path) or document.data.get("kind", "the document")
+    example = _EXAMPLES.get(field, f"{field}: …")
+    sentence = f"{where}: must have the field {field}, found none. Write {example}"
+    return PolicyFileError(document.place(path), sentence, BAD_VALUE)
+
+
+def _unknown_field(document: Document, path: Path, model: type[Written]) -> PolicyFileError:
+    field, parents = str(path[-1]), _models_at(model, path[:-1])
+    known = [_written_name(name, parent) for parent in parents for name in parent.model_fields]
+    section = next((step for step in reversed(path[:-1]) if isinstance(step, str)), document.data.get("kind"))
+    likely = closest(field, known)
+    hint = f"Did you mean {likely}? Write {likely}" if likely else f"Write one of {', '.join(sorted(known))}"
+    sentence = f"{dotted(path)}: must be a field of {section}, found {describe(field)}. {hint}"
+    return PolicyFileError(document.key_place(path), sentence, UNKNOWN_FIELD)
+
+
+def _written_name(name: str, model: type[Written]) -> str:
+    return model.model_fields[name].alias or name
+
+
+def _models_at(model: type[Written], path: Path) -> list[type[Written]]:
+    """The models that may stand at a path."""
+    models = [model]
+    for step in path:
+        below = [
+            inner
+            for one in models
+            for name, field in one.model_fields.items()
+            if _written_name(name, one) == step
+            for inner in _models_in(field.annotation)
+        ]
+        models = below or models
+    return models
+
+
+def _models_in(annotation: Any) -> list[type[Written]]:
+    if isinstance(annotation, type) and issubclass(annotation, Written):
+        return [annotation]
+    return [model for part in get_args(annotation) for model in _models_in(part)]

@@ -1,0 +1,134 @@
+"""The server: everything it needs is handed in, it listens, and its few tasks keep it fresh."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import ssl
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+
+from aiohttp import http_parser
+
+from webhook.engine.decide import decide as the_decide
+from webhook.server.connection import Connection
+from webhook.server.handlers import routes
+from webhook.server.health import Health
+from webhook.server.limits import Limits
+from webhook.server.lobby import Lobby
+from webhook.server.reloading import POLL_SECONDS
+from webhook.server.world import Clock, Decide, World
+from webhook.telemetry.telemetry import Telemetry
+
+SWEEP_SECONDS = 0.25
+BACKLOG = 1024
+HANDSHAKE_SECONDS = 5.0
+GOODBYE_SECONDS = 2.0
+"""How long a client may take for its part of closing TLS."""
+
+Look = Callable[[], Awaitable[None]]
+"""One look at something that may have changed."""
+
+
+class NoParserError(Exception):
+    """aiohttp runs without its C parser, which is the one that this server is tested with."""
+
+
+@dataclass(slots=True)
+class Server:
+    """A server that is not listening yet.
+
+    Attributes:
+        context: TLS; there is no server without.
+        looks: Called every `poll` seconds.
+        decide: What judges; always the engine's, but in tests of the edge.
+    """
+
+    world: World
+    telemetry: Telemetry
+    clock: Clock
+    context: ssl.SSLContext
+    limits: Limits = field(default_factory=Limits)
+    looks: Sequence[Look] = ()
+    poll: float = POLL_SECONDS
+    decide: Decide = the_decide
+    lobby: Lobby = field(init=False)
+    _tasks: list[asyncio.Task[None]] = field(init=False, default_factory=list)
+    _listening: asyncio.Server | None = field(init=False, default=None)
+
+    def __post_init__(self) -> None:
+        health = Health(self.world, lambda: self.lobby.draining)
+        paths = routes(self.world, self.clock, self.decide, self.telemetry, health, self.limits.request_time)
+        self.lobby = Lobby(paths, self.limits, self.telemetry.refused)
+        self.telemetry.counts.connections = lambda: len(self.lobby.guests)
+        self.telemetry.counts.in_flight = lambda: self.lobby.load.reading
+
+    async def listen(self, host: str, port: int) -> int:
+        """Start; gives the port, which the system chooses where 0 is asked for.
+
+        Raises:
+            NoParserError: the C parser is missing.
+            OSError: the address cannot be had.
+        """
+        require_c_parser()
+        loop = asyncio.get_running_loop()
+        self._listening = await loop.create_server(
+            lambda: Connection(self.lobby, loop),
+            host,
+            port,
+            backlog=BACKLOG,
+            ssl=self.context,
+            ssl_handshake_timeout=HANDSHAKE_SECONDS,
+            ssl_shutdown_timeout=GOODBYE_SECONDS,
+        )
+        self._tasks = [
+            loop.create_task(_every(SWEEP_SECONDS, self._sweep)),
+            *(loop.create_task(_every(self.poll, look)) for look in self.looks),
+        ]
+        return int(self._listening.sockets[0].getsockname()[1])
+
+    def stop_listening(self) -> None:
+        """Take no more connections."""
+        if self._listening is not None:
+            self._listening.close()
+
+    async def close(self) -> None:
+        """Close every connection and end the tasks."""
+        self.stop_listening()
+        self.lobby.close_all()
+        for task in self._tasks:
+            task.cancel()
+        for task in self._tasks:
+            with suppress(asyncio.CancelledError):
+                await task
+        await asyncio.sleep(0)  # what was written to closing connections goes out in this turn
+
+    async def _sweep(self) -> None:
+        self.lobby.sweep(asyncio.get_running_loop().time())
+
+
+def require_c_parser() -> None:
+    """Refuse to start on aiohttp's pure Python parser: the two have read some requests differently before.
+
+    Raises:
+        NoParserError: it is not there.
+    """
+    if http_parser.HttpRequestParser is http_parser.HttpRequestParserPy:
+        raise NoParserError("aiohttp's C parser is missing: install an aiohttp wheel, and unset AIOHTTP_NO_EXTENSIONS")
+
+
+def settle_memory() -> None:
+    """Once everything is loaded: leave it out of garbage collection, and collect seldom.
+
+    Decoded reviews are freed when their last reference goes; only what forms a cycle waits for the collector.
+    """
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(50_000, 20, 50)
+
+
+async def _every(seconds: float, look: Look) -> None:
+    while True:
+        await asyncio.sleep(seconds)
+        await look()

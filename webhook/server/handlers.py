@@ -1,0 +1,103 @@
+"""The routes: bytes in, bytes out, and nothing decided here.
+
+Two ways of saying no, kept apart:
+
+* HTTP 4xx or 5xx: we could not judge. The cluster admin's `failurePolicy` decides.
+* HTTP 200 with `allowed: false`: we judged, and the answer is no.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from http import HTTPStatus
+from time import perf_counter
+
+from webhook.errors import ReviewError
+from webhook.model.decisions import Decision
+from webhook.model.requests import Request
+from webhook.server.answering import Face, mutation, verdict
+from webhook.server.health import Health
+from webhook.server.limits import deadline
+from webhook.server.reading import read
+from webhook.server.replies import Reply, Route, busy, refusal, text
+from webhook.server.world import Clock, Decide, World
+from webhook.telemetry.telemetry import Telemetry
+
+
+class Admission:
+    """One admission route. `face` says which side of the decision it shows."""
+
+    def __init__(
+        self, name: str, face: Face, world: World, clock: Clock, decide: Decide, telemetry: Telemetry, budget: float
+    ) -> None:
+        self._name = name
+        self._face = face
+        self._world = world
+        self._clock = clock
+        self._decide = decide
+        self._telemetry = telemetry
+        self._budget = budget
+
+    def answer(self, body: bytes, query: str, waited: float) -> Reply:
+        """Judge one review."""
+        start = perf_counter()
+        try:
+            request = read(body)
+        except ReviewError as error:
+            self._telemetry.refused("review")
+            return refusal(HTTPStatus.BAD_REQUEST, str(error))
+        except Exception as error:
+            return self._crashed("", error)
+        if waited > deadline(query, self._budget):
+            self._telemetry.refused("late")
+            return busy("the request came too slowly for its timeout", uid=request.uid)
+        if not self._world.knows_namespace(request.namespace):
+            self._telemetry.refused("namespace")
+            return busy("could not judge: its namespace is not known here yet", uid=request.uid)
+        try:
+            return self._judge(request, start)
+        except Exception as error:
+            return self._crashed(request.uid, error)
+
+    def _judge(self, request: Request, start: float) -> Reply:
+        world = self._world
+        policies = world.policies
+        now = self._clock()
+        decision = self._decide(request, policies, world.view, world.usage, now)
+        content = self._face(request, decision, policies.digest)
+        if self._face is mutation:
+            world.assume(request, decision, now)
+        return Reply(HTTPStatus.OK, content, then=partial(self._observe, request, decision, start))
+
+    def _observe(self, request: Request, decision: Decision, start: float) -> None:
+        self._telemetry.observe(self._name, request, decision, perf_counter() - start)
+
+    def _crashed(self, uid: str, error: Exception) -> Reply:
+        """A fault of ours: say so, keep the stack, go on with the next request."""
+        self._telemetry.crashed(self._name, uid, error)
+        return refusal(HTTPStatus.INTERNAL_SERVER_ERROR, "a fault in this server; its log has the details", uid=uid)
+
+
+def routes(
+    world: World, clock: Clock, decide: Decide, telemetry: Telemetry, health: Health, budget: float
+) -> Mapping[str, Route]:
+    """Every path of the server. `budget` is the most seconds that a request may take to come in."""
+
+    def admission(name: str, face: Face) -> Route:
+        return Route(name, True, Admission(name, face, world, clock, decide, telemetry, budget).answer)
+
+    def page(name: str, answer: Callable[[bytes, str, float], Reply]) -> Route:
+        return Route(name, False, answer)
+
+    def metrics(_body: bytes, _query: str, _waited: float) -> Reply:
+        return text(HTTPStatus.OK, telemetry.page().decode(), telemetry.page_type)
+
+    return {
+        "/mutate": admission("mutate", mutation),
+        "/validate": admission("validate", verdict),
+        "/healthz": page("healthz", health.alive),
+        "/livez": page("livez", health.alive),
+        "/readyz": page("readyz", health.ready),
+        "/metrics": page("metrics", metrics),
+    }

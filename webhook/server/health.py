@@ -1,0 +1,56 @@
+"""Is the process alive, and may requests be sent to it?"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from http import HTTPStatus
+from typing import NamedTuple
+from urllib.parse import parse_qsl
+
+from webhook.server.plaintext import one_line
+from webhook.server.replies import Reply, text
+from webhook.server.world import World
+
+
+class Check(NamedTuple):
+    """One line of `/readyz?verbose`. `must`: the process is not ready without it."""
+
+    name: str
+    good: bool
+    says: str
+    must: bool = True
+
+
+class Health:
+    """Ready means: policies and a view of the cluster are there, and the process was not told to end."""
+
+    def __init__(self, world: World, draining: Callable[[], bool]) -> None:
+        self._world = world
+        self._draining = draining
+
+    def alive(self, _body: bytes, _query: str, _waited: float) -> Reply:
+        """Answering at all is the whole proof."""
+        return text(HTTPStatus.OK, "ok\n")
+
+    def ready(self, _body: bytes, query: str, _waited: float) -> Reply:
+        """200 or 503; with `?verbose` one line for each check."""
+        checks = self._checks()
+        good = all(check.good for check in checks if check.must)
+        status = HTTPStatus.OK if good else HTTPStatus.SERVICE_UNAVAILABLE
+        if "verbose" not in dict(parse_qsl(query, keep_blank_values=True)):
+            return text(status, "ok\n" if good else "not ready\n")
+        lines = [f"[{'+' if check.good else '-'}]{check.name} {check.says}" for check in checks]
+        return text(status, "\n".join([*lines, "ready" if good else "not ready", ""]))
+
+    def _checks(self) -> list[Check]:
+        world, status = self._world, self._world.policy_status
+        policies = world.policies
+        in_use = f"{len(policies.policies)} policies, digest {policies.digest}, read {status.loaded:%Y-%m-%dT%H:%M:%SZ}"
+        faults = [Check("policy files", good=False, says=one_line(fault), must=False) for fault in status.faults[:20]]
+        nodes = len(world.view.fleet.nodes)
+        return [
+            Check("policies", good=True, says=in_use),
+            *(faults or [Check("policy files", good=True, says="as in use", must=False)]),
+            Check("cluster", good=True, says=f"{nodes} nodes"),
+            Check("serving", not self._draining(), "told to end" if self._draining() else "ok"),
+        ]

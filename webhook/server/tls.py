@@ -1,0 +1,93 @@
+"""The serving certificate: TLS 1.2 or later, ECDHE with an AEAD, and new files taken in without a restart.
+
+A live `SSLContext` takes a new pair for the handshakes to come and leaves open connections alone. It also takes
+half a pair and is broken from then on, so every pair is tried on a scratch context first.
+"""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import Hashable
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import NamedTuple
+
+CIPHERS = "ECDHE+AESGCM:ECDHE+CHACHA20"
+
+
+class PemPair(NamedTuple):
+    """A certificate chain and its key, PEM."""
+
+    certificate: bytes
+    key: bytes
+
+
+class CertificateError(Exception):
+    """The files are no usable pair."""
+
+
+class PairFiles(NamedTuple):
+    """Where the pair stands on disk; a mounted Secret swaps both at once."""
+
+    certificate: Path
+    key: Path
+
+    def fingerprint(self) -> Hashable:
+        """Changes whenever the files do. Cheap.
+
+        Raises:
+            OSError: a file is not there.
+        """
+        stats = [path.stat() for path in self]
+        return tuple((stat.st_mtime_ns, stat.st_size, stat.st_ino) for stat in stats)
+
+    def read(self) -> PemPair:
+        """Both files.
+
+        Raises:
+            OSError: a file cannot be read.
+        """
+        return PemPair(self.certificate.read_bytes(), self.key.read_bytes())
+
+
+def server_context(pair: PemPair) -> ssl.SSLContext:
+    """A context for the server.
+
+    Raises:
+        CertificateError: certificate and key are not PEM, or do not belong together.
+    """
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.set_ciphers(CIPHERS)
+    context.options |= ssl.OP_NO_COMPRESSION | ssl.OP_NO_RENEGOTIATION
+    _load(context, pair)
+    return context
+
+
+def renew(context: ssl.SSLContext, pair: PemPair) -> None:
+    """Give a live context a new pair.
+
+    Raises:
+        CertificateError: as above; the context is as it was.
+    """
+    _load(ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), pair)
+    _load(context, pair)
+
+
+def _load(context: ssl.SSLContext, pair: PemPair) -> None:
+    """OpenSSL takes certificates from files alone; these are private to the process and gone at once."""
+    with TemporaryDirectory(prefix="rightslice-") as folder:
+        files = PairFiles(Path(folder, "tls.crt"), Path(folder, "tls.key"))
+        for path, content in zip(files, pair, strict=True):
+            path.touch(mode=0o600)
+            path.write_bytes(content)
+        try:
+            context.load_cert_chain(files.certificate, files.key, password=_no_password)
+        except (ssl.SSLError, ValueError) as error:
+            reason = getattr(error, "reason", None) or "not PEM"
+            raise CertificateError(f"certificate and key are no usable pair ({reason})") from None
+
+
+def _no_password() -> str:
+    """An encrypted key must not make the process wait for a password on its terminal."""
+    raise ValueError("the key is encrypted")

@@ -1,0 +1,63 @@
+"""World: what requests are judged against. Each part is one immutable reference, swapped whole by its own task."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import datetime
+
+import msgspec
+
+from webhook.model.cluster import Assumed, ClusterView
+from webhook.model.decisions import Decision, Fit
+from webhook.model.requests import Request
+from webhook.model.usage import UsageView
+from webhook.policy.compiled import PolicySet
+
+Clock = Callable[[], datetime]
+"""The moment, aware of its zone."""
+
+Decide = Callable[[Request, PolicySet, ClusterView, UsageView, datetime], Decision]
+"""The shape of `webhook.engine.decide.decide`."""
+
+ASSUMED_SECONDS = 30.0
+"""How long an admitted pod is taken to hold its slice before a view must have seen it."""
+
+
+class PolicyStatus(msgspec.Struct, frozen=True):
+    """How the policies in use came to be.
+
+    Attributes:
+        loaded: When the set in use was read.
+        faults: Why what is in the files now is not in use, one sentence each; empty: it is.
+    """
+
+    loaded: datetime
+    faults: tuple[str, ...] = ()
+
+
+class World:
+    """Three references and how fresh the first is."""
+
+    def __init__(self, policies: PolicySet, view: ClusterView, usage: UsageView, status: PolicyStatus) -> None:
+        self.policies = policies
+        self.view = view
+        self.usage = usage
+        self.policy_status = status
+
+    def knows_namespace(self, name: str) -> bool:
+        """False where the view is complete and has no such namespace: its labels cannot be known."""
+        view = self.view
+        return not (view.complete and name and view.namespace(name) is None)
+
+    def assume(self, request: Request, decision: Decision, now: datetime) -> None:
+        """Take what was just given to a pod as gone, until a view shows it."""
+        fit = decision.outcome
+        if not (decision.applied and isinstance(fit, Fit)) or request.dry_run or request.operation != "CREATE":
+            return
+        nodes = 0
+        for offer in fit.offers:
+            nodes |= offer.nodes
+        count = decision.gpu_milli_after // fit.gpu_milli
+        moment = now.timestamp()
+        pod = Assumed(request.uid, fit.resource, nodes, count, moment + ASSUMED_SECONDS)
+        self.view = self.view.assume(pod, moment)

@@ -1,0 +1,108 @@
+"""What a serving process is told: flags first, then RIGHTSLICE_ variables of the environment, then defaults."""
+
+from __future__ import annotations
+
+from ipaddress import ip_address
+from pathlib import Path
+from typing import Literal, Self
+
+from pydantic import Field, ValidationError, field_validator, model_validator
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+DRAIN_IN_A_CLUSTER = 10.0
+"""Seconds for a cluster's endpoints to forget a replica that ends."""
+
+
+class SettingsError(Exception):
+    """A flag or a variable cannot be used; one line for each."""
+
+
+class Settings(BaseSettings):
+    """The knobs of `rightslice serve webhook`.
+
+    Attributes:
+        policies: A folder or a file of policies.
+        cluster: A snapshot: a file, a folder, or "demo".
+        listen: Address and port; port 0 lets the system choose.
+        tls_cert, tls_key: PEM files, read again when they change.
+        self_signed: Make a certificate for this run instead.
+        drain_seconds: How long to serve on after SIGTERM. None: 10, or 0 on a loopback address, which no
+            cluster routes to.
+        log_level: debug also tells each pod that was changed.
+        max_connections, max_in_flight: Bounds; see `webhook.server.limits`.
+    """
+
+    model_config = SettingsConfigDict(env_prefix="RIGHTSLICE_", frozen=True, extra="ignore")
+
+    policies: Path
+    cluster: str
+    listen: str = "127.0.0.1:8443"
+    tls_cert: Path | None = None
+    tls_key: Path | None = None
+    self_signed: bool = False
+    drain_seconds: float | None = Field(default=None, ge=0, le=300)
+    log_level: Literal["debug", "info", "warning", "error"] = "info"
+    max_connections: int = Field(default=2000, ge=1, le=100_000)
+    max_in_flight: int = Field(default=256, ge=1, le=10_000)
+
+    @field_validator("listen")
+    @classmethod
+    def _is_address(cls, value: str) -> str:
+        host, colon, port = value.rpartition(":")
+        if not colon or not host or not (port.isascii() and port.isdigit() and int(port) < 65536):
+            raise ValueError("must be ADDRESS:PORT, for example 127.0.0.1:8443 or [::]:8443")
+        return value
+
+    @model_validator(mode="after")
+    def _has_one_certificate(self) -> Self:
+        files = (self.tls_cert is not None) + (self.tls_key is not None)
+        if self.self_signed and files:
+            raise ValueError("--self-signed makes its own certificate: leave out --tls-cert and --tls-key")
+        if not self.self_signed and files != 2:
+            raise ValueError("must have --tls-cert and --tls-key, or --self-signed")
+        return self
+
+    @property
+    def host(self) -> str:
+        """The address to listen on, without the brackets of IPv6."""
+        return self.listen.rpartition(":")[0].strip("[]")
+
+    @property
+    def port(self) -> int:
+        """The port to listen on."""
+        return int(self.listen.rpartition(":")[2])
+
+    @property
+    def drain(self) -> float:
+        """Seconds to serve on after SIGTERM."""
+        if self.drain_seconds is not None:
+            return self.drain_seconds
+        return 0.0 if is_loopback(self.host) else DRAIN_IN_A_CLUSTER
+
+
+def settings_from(**flags: object) -> Settings:
+    """Settings from the flags that were given (None: not given) and the environment.
+
+    Raises:
+        SettingsError: one of them cannot be used.
+    """
+    try:
+        return Settings(**{name: value for name, value in flags.items() if value is not None})  # type: ignore[arg-type] # it validates
+    except ValidationError as error:
+        raise SettingsError("\n".join(map(_sentence, error.errors(include_url=False)))) from error
+
+
+def is_loopback(host: str) -> bool:
+    """Can only this machine reach the address?"""
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def _sentence(fault: object) -> str:
+    assert isinstance(fault, dict)
+    name = "--" + "-".join(map(str, fault["loc"])).replace("_", "-") if fault["loc"] else "flags"
+    if fault["type"] == "missing":
+        return f"{name}: is needed, as a flag or as RIGHTSLICE_{name.strip('-').replace('-', '_').upper()}"
+    return f"{name}: {str(fault['msg']).removeprefix('Value error, ')}"

@@ -1,0 +1,110 @@
+"""What is counted, in plain integers, and turned into metrics when somebody asks.
+
+One event loop counts, so an addition is enough: a review costs about a microsecond here, and a label can only be
+a word of a closed set, however many names pass by.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+
+from prometheus_client.core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    HistogramMetricFamily,
+    InfoMetricFamily,
+    Metric,
+)
+from prometheus_client.registry import Collector
+
+BUCKETS = (0.00005, 0.0001, 0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0)
+"""Seconds. Deciding takes well under a millisecond; the API server waits for two or three seconds."""
+
+
+class Histogram:
+    """How often a duration fell into each bucket."""
+
+    def __init__(self) -> None:
+        self.counts = [0] * (len(BUCKETS) + 1)
+        self.total = 0.0
+
+    def observe(self, seconds: float) -> None:
+        """Count one duration."""
+        self.counts[bisect_left(BUCKETS, seconds)] += 1
+        self.total += seconds
+
+    def cumulated(self) -> list[tuple[str, float]]:
+        """Bucket ends as text, with the number of durations up to each."""
+        ends = [*map(str, BUCKETS), "+Inf"]
+        return [(end, sum(self.counts[: index + 1])) for index, end in enumerate(ends)]
+
+
+class Counts(Collector):
+    """Every figure of one process."""
+
+    def __init__(self) -> None:
+        self.requests: Counter[tuple[str, str, str]] = Counter()
+        self.durations: dict[str, Histogram] = {}
+        self.findings: Counter[tuple[str, str]] = Counter()
+        self.refused: Counter[str] = Counter()
+        self.crashes: Counter[str] = Counter()
+        self.policy_loads: Counter[str] = Counter()
+        self.certificate_loads: Counter[str] = Counter()
+        self.gpu_milli_before = 0
+        self.gpu_milli_after = 0
+        self.policies_current = 0
+        self.policies_loaded = 0.0
+        self.policy_digest = ""
+        self.connections: Callable[[], int] = int
+        self.in_flight: Callable[[], int] = int
+
+    def describe(self) -> Iterable[Metric]:
+        """Nothing beforehand; the names are those of `collect`."""
+        return ()
+
+    def collect(self) -> Iterator[Metric]:
+        """All of it as Prometheus metrics."""
+        labels = ("route", "operation", "verdict")
+        yield _counter("admission_requests", "Reviews answered.", labels, self.requests)
+        yield self._durations()
+        yield _counter("findings", "Findings, by code and mode.", ("code", "mode"), self.findings)
+        yield _single("gpu_milli_before", "Thousandths of a GPU that created pods asked for.", self.gpu_milli_before)
+        yield _single("gpu_milli_after", "Thousandths of a GPU that the same pods got.", self.gpu_milli_after)
+        yield _counter("refused", "Requests and connections turned away.", ("reason",), _by(self.refused))
+        yield _counter("crashes", "Faults of the program while it judged.", ("route",), _by(self.crashes))
+        yield _counter("policy_loads", "Times that policies were read.", ("result",), _by(self.policy_loads))
+        loads = _by(self.certificate_loads)
+        yield _counter("certificate_loads", "Times that the serving certificate was read.", ("result",), loads)
+        yield _gauge("policies_current", "1 if the policies in use are those in the files.", self.policies_current)
+        yield _gauge("policies_loaded_timestamp_seconds", "When the policies in use were read.", self.policies_loaded)
+        yield InfoMetricFamily("rightslice_policies", "The policies in use.", {"digest": self.policy_digest})
+        yield _gauge("connections", "Open connections.", self.connections())
+        yield _gauge("requests_in_flight", "Requests whose body is still coming.", self.in_flight())
+
+    def _durations(self) -> Metric:
+        text = "Time to read, judge and answer one review, without the network."
+        family = HistogramMetricFamily("rightslice_admission_duration_seconds", text, labels=("route",))
+        for route, histogram in self.durations.items():
+            family.add_metric((route,), histogram.cumulated(), histogram.total)
+        return family
+
+
+def _by(counts: Counter[str]) -> dict[tuple[str, ...], int]:
+    return {(word,): count for word, count in counts.items()}
+
+
+def _counter(name: str, text: str, labels: tuple[str, ...], counts: dict[tuple[str, ...], int] | Counter) -> Metric:  # type: ignore[type-arg] # any tuple of words
+    family = CounterMetricFamily(f"rightslice_{name}", text, labels=labels)
+    for values, count in counts.items():
+        family.add_metric(values, count)
+    return family
+
+
+def _single(name: str, text: str, value: float) -> Metric:
+    return CounterMetricFamily(f"rightslice_{name}", text, value=value)
+
+
+def _gauge(name: str, text: str, value: float) -> Metric:
+    return GaugeMetricFamily(f"rightslice_{name}", text, value=value)

@@ -1,0 +1,78 @@
+"""Logs: one JSON object a line on standard error, a constant message and its keys.
+
+Values are bounded and escaped, so that nobody can write a second line or reach a terminal through a name. What
+containers are given in their environment is never among them.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+import traceback
+from typing import Any, Protocol, TextIO, cast
+
+import orjson
+import structlog
+from structlog.typing import EventDict
+
+VALUE_MOST = 2000
+STACK_MOST = 16_000
+
+
+class Logger(Protocol):
+    """What is used of a structlog logger."""
+
+    def debug(self, event: str, **values: Any) -> None:
+        """Say something for whoever looks closely."""
+
+    def info(self, event: str, **values: Any) -> None:
+        """Say what happened."""
+
+    def warning(self, event: str, **values: Any) -> None:
+        """Say what should be looked at."""
+
+    def error(self, event: str, **values: Any) -> None:
+        """Say what went wrong."""
+
+
+def make_logger(level: str = "info", stream: TextIO | None = None) -> Logger:
+    """The logger of one process.
+
+    Args:
+        level: debug, info, warning or error.
+        stream: Where to write; standard error unless told otherwise.
+    """
+    number = logging.getLevelNamesMapping()[level.upper()]
+    logger = structlog.wrap_logger(
+        structlog.PrintLogger(stream or sys.stderr),
+        processors=[
+            structlog.processors.add_log_level,
+            structlog.processors.TimeStamper(fmt="iso", utc=True),
+            _stack,
+            _render,
+        ],
+        wrapper_class=structlog.make_filtering_bound_logger(number),
+        cache_logger_on_first_use=True,
+    )
+    return cast("Logger", logger)
+
+
+def _stack(_logger: object, _name: str, values: EventDict) -> EventDict:
+    """Where it happened and the kind of error, without its message: that may hold what a pod was given."""
+    error = values.pop("exc_info", None)
+    if isinstance(error, BaseException):
+        frames = "".join(traceback.format_tb(error.__traceback__))
+        values["exception"] = f"{frames}{type(error).__name__}"[-STACK_MOST:]
+    return values
+
+
+def _render(_logger: object, _name: str, values: EventDict) -> str:
+    shown = {key: _bounded(key, value) for key, value in values.items()}
+    return orjson.dumps(shown, default=str).decode()
+
+
+def _bounded(key: str, value: Any) -> Any:
+    if not isinstance(value, str):
+        return value
+    text = value if key == "exception" else value[:VALUE_MOST]
+    return text if text.isascii() else text.encode("ascii", "backslashreplace").decode()

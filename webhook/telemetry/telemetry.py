@@ -1,0 +1,112 @@
+"""Telemetry: takes a decision and says what happened, once the answer has left. It decides nothing."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from prometheus_client import CollectorRegistry, GCCollector, PlatformCollector, ProcessCollector, generate_latest
+from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
+
+from webhook.model.codes import CODES
+from webhook.model.decisions import Decision
+from webhook.model.requests import Request
+from webhook.telemetry.counts import Counts, Histogram
+from webhook.telemetry.logs import Logger
+
+OPERATIONS = frozenset({"CREATE", "UPDATE", "DELETE", "CONNECT"})
+
+
+class Telemetry:
+    """The metrics and the log of one process."""
+
+    page_type = CONTENT_TYPE_PLAIN_0_0_4.encode()
+
+    def __init__(self, log: Logger, registry: CollectorRegistry | None = None) -> None:
+        self.log = log
+        self.counts = Counts()
+        self._registry = registry or CollectorRegistry()
+        self._registry.register(self.counts)
+        ProcessCollector(registry=self._registry)
+        PlatformCollector(registry=self._registry)
+        GCCollector(registry=self._registry)
+
+    def page(self) -> bytes:
+        """The metrics as Prometheus scrapes them."""
+        return generate_latest(self._registry)
+
+    def observe(self, route: str, request: Request, decision: Decision, seconds: float) -> None:
+        """Count one review that was answered; log it if it was denied or changed."""
+        counts = self.counts
+        outcome = verdict_of(route, decision)
+        operation = request.operation if request.operation in OPERATIONS else "other"
+        counts.requests[route, operation, outcome] += 1
+        durations = counts.durations.get(route)
+        if durations is None:
+            durations = counts.durations[route] = Histogram()
+        durations.observe(seconds)
+        for found in decision.findings:
+            if found.code in CODES:
+                counts.findings[found.code, found.mode.name.lower()] += 1
+        if route == "mutate" and operation == "CREATE" and request.pod is not None and not request.dry_run:
+            counts.gpu_milli_before += decision.gpu_milli_before
+            counts.gpu_milli_after += decision.gpu_milli_after
+        if outcome == "denied":
+            self._say_denied(request, decision)
+        elif outcome == "patched":
+            self.log.debug("patched", uid=request.uid, namespace=request.namespace, name=request.name)
+
+    def refused(self, reason: str) -> None:
+        """Count a request or connection that was turned away; the reason is one of the server's few words."""
+        self.counts.refused[reason] += 1
+
+    def crashed(self, route: str, uid: str, error: Exception) -> None:
+        """Count a fault of ours, and keep its stack."""
+        self.counts.crashes[route] += 1
+        self.log.error("crashed", route=route, uid=uid, exc_info=error)
+
+    def policies_loaded(self, digest: str, moment: datetime) -> None:
+        """New policies are in use."""
+        counts = self.counts
+        counts.policy_loads["good"] += 1
+        counts.policies_current, counts.policy_digest, counts.policies_loaded = 1, digest, moment.timestamp()
+        self.log.info("policies loaded", digest=digest)
+
+    def policies_kept(self, faults: tuple[str, ...]) -> None:
+        """What is in the files cannot be used; the last good set stays."""
+        self.counts.policy_loads["bad"] += 1
+        self.counts.policies_current = 0
+        self.log.error("policies do not load, the last good ones stay", faults=[fault[:500] for fault in faults[:20]])
+
+    def certificate_loaded(self) -> None:
+        """A new serving certificate is in use."""
+        self.counts.certificate_loads["good"] += 1
+        self.log.info("certificate loaded")
+
+    def certificate_kept(self, why: str) -> None:
+        """The files are no usable pair; the last good one stays."""
+        self.counts.certificate_loads["bad"] += 1
+        self.log.error("certificate does not load, the last good one stays", why=why)
+
+    def _say_denied(self, request: Request, decision: Decision) -> None:
+        self.log.info(
+            "denied",
+            uid=request.uid,
+            operation=request.operation,
+            kind=request.kind,
+            namespace=request.namespace,
+            name=request.name,
+            user=request.user,
+            codes=[found.code for found in decision.denials],
+            policies=list(decision.policies),
+        )
+
+
+def verdict_of(route: str, decision: Decision) -> str:
+    """What the route's face of a decision came to: allowed, warned, patched or denied."""
+    if route == "mutate":
+        return "patched" if decision.patch else "allowed"
+    if not decision.findings:
+        return "allowed"
+    if any(not CODES[found.code].shapes for found in decision.denials):
+        return "denied"
+    return "warned" if decision.warnings else "allowed"
