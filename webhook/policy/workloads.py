@@ -47,6 +47,7 @@ WORKLOADS: Mapping[WorkloadKind, tuple[TemplatePath, ...]] = {
     ("", "PodTemplate"): (("template",),),
     ("batch", "Job"): _TEMPLATE,
     ("batch", "CronJob"): (_JOB_TEMPLATE,),
+    ("batch.volcano.sh", "Job"): (("spec", "tasks", "*", "template"),),
     ("jobset.x-k8s.io", "JobSet"): (("spec", "replicatedJobs", "*", "template", "spec", "template"),),
     ("leaderworkerset.x-k8s.io", "LeaderWorkerSet"): _LEADER_WORKER,
     ("ray.io", "RayCluster"): _under(("spec",), _RAY_CLUSTER),
@@ -73,7 +74,6 @@ WORKLOADS: Mapping[WorkloadKind, tuple[TemplatePath, ...]] = {
         ("spec", "predictor", "workerSpec"),
         ("spec", "transformer"),
     ),
-    ("batch.volcano.sh", "Job"): (("spec", "tasks", "*", "template"),),
 }
 """A TrainJob is missing on purpose: it overrides single fields of a runtime's template and holds none itself."""
 
