@@ -19,7 +19,7 @@ UNRENAMED = make_node(
     L4 | {"nvidia.com/gpu.product": "NVIDIA-L4-SHARED", "nvidia.com/gpu.sharing-strategy": "time-slicing"},
     **{GPU: 16},
 )
-PINNED = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [{}]}}
+PINNED: Json = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [{}]}}
 
 
 class Case(NamedTuple):

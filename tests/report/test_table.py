@@ -46,7 +46,7 @@ SUMMARIES = {
     "one clean": ([checked(Verdict.ALLOWED)], "1 object: 1 clean."),
     "some of everything": (
         EVERYTHING,
-        "5 objects: 1 denied, 1 warned, 1 clean, 2 skipped. GPUs asked 7.0, after 6.1, saved 0.9. "
+        "5 objects: 1 denied, 1 warned, 1 clean, 1 skipped, 1 unreadable. GPUs asked 7.0, after 6.1, saved 0.9. "
         "1 exemption in use (nccl-debug, ends 2026-12-01).",
     ),
 }

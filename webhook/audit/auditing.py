@@ -1,7 +1,7 @@
 """Judge every pod of a snapshot as if it were created again now.
 
-Each pod is taken by itself, in the cluster as it stands, the pod's own units counted as in use: what all of
-them would come to together is more than this says wherever slices are few.
+Each pod is taken by itself, in the cluster as it stands: its own use is taken out of its quotas, and its GPUs
+still count as in use. What all pods would come to together is less where slices are few.
 """
 
 from __future__ import annotations
@@ -11,8 +11,11 @@ from typing import Any
 
 import msgspec
 
-from webhook.audit.checking import POD, World, check, group_of
+from webhook.audit.checking import POD, World, check, group_of, request_of
 from webhook.audit.manifests import Entry, Passed
+from webhook.audit.views import VacatedView
+from webhook.engine.asking import asked_by
+from webhook.errors import ReviewError
 from webhook.report.results import Checked, skipped
 
 ENDED = frozenset({"Succeeded", "Failed"})
@@ -26,7 +29,8 @@ def audit_all(found: Iterable[Entry | Passed], world: World) -> Iterator[Checked
             if each.broken:
                 yield skipped(each.place, each.reason, broken=True)
         elif is_pod(each.data) and _phase(each.data) not in ENDED:
-            yield check(msgspec.structs.replace(each, data=as_created_again(each.data)), world)
+            again = msgspec.structs.replace(each, data=as_created_again(each.data))
+            yield check(again, vacated(again, world))
 
 
 def is_pod(data: dict[str, Any]) -> bool:
@@ -41,6 +45,17 @@ def as_created_again(pod: dict[str, Any]) -> dict[str, Any]:
         return pod
     again = {key: value for key, value in pod.items() if key != "status"}
     return again | {"spec": {key: value for key, value in spec.items() if key != "nodeName"}}
+
+
+def vacated(entry: Entry, world: World) -> World:
+    """The world without the pod's own use of quota."""
+    try:
+        request = request_of(entry.data, world)
+    except ReviewError:
+        return world
+    assert request.pod is not None
+    view = VacatedView(world.view, request.namespace, asked_by(request.pod).totals)
+    return msgspec.structs.replace(world, view=view)
 
 
 def _phase(pod: dict[str, Any]) -> object:

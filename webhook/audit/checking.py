@@ -23,7 +23,7 @@ from webhook.model.paths import Path
 from webhook.model.pods import Pod, pod_of
 from webhook.model.requests import Request
 from webhook.model.usage import UsageView
-from webhook.policy.compiled import Policy, PolicySet
+from webhook.policy.compiled import PolicySet
 from webhook.report.results import Checked, Located, Verdict, skipped, verdict_of
 
 POD = ("", "Pod")
@@ -183,10 +183,20 @@ def _is_there(path: Path, data: Any) -> bool:
     return True
 
 
+KEYS = {
+    "GPU-S": "security.deny",
+    "GPU-L2": "limits.limitRanges",
+    "GPU-Q": "limits.resourceQuotas",
+    "GPU-C": "cuda.driver",
+}
+"""The key of a policy that speaks, where it is finer than its section, by the first letters of a code."""
+
+
 def policy_place(found: Finding, policies: PolicySet) -> Place | None:
-    """Where the section that speaks stands, or its policy."""
-    policy: Policy | None = next((each for each in policies.policies if each.name == found.policy), None)
+    """Where the words stand that a policy speaks by: a key, its section, or the policy."""
+    policy = next((each for each in policies.policies if each.name == found.policy), None)
     if policy is None:
         return None
     section = CODES[found.code].section if found.code in CODES else ""
-    return policy.places.get(section, policy.place)
+    key = next((key for letters, key in KEYS.items() if found.code.startswith(letters)), section)
+    return policy.places.get(key) or policy.places.get(section, policy.place)

@@ -9,8 +9,8 @@ import typer
 
 from webhook.audit.auditing import audit_all
 from webhook.audit.checking import World
-from webhook.audit.labelled import with_labels
 from webhook.audit.manifests import Entry, objects_in
+from webhook.audit.views import with_labels
 from webhook.cache.shipped import shipped
 from webhook.cache.snapshot import snapshot_of
 from webhook.cli import flags
@@ -23,8 +23,8 @@ from webhook.model.cluster import ClusterView
 from webhook.model.modes import Mode
 from webhook.report.audits import audit_document, audit_line, by_namespace
 from webhook.report.data import as_json, as_yaml
-from webhook.report.results import Checked
-from webhook.report.table import table
+from webhook.report.results import Checked, summary_of
+from webhook.report.table import notes_line, table
 from webhook.report.words import Paint
 
 AuditPaths = Annotated[
@@ -66,7 +66,7 @@ def audit(
     results = list(audit_all(found, world))
     paint = paint_for(no_color=no_color)
     reports = renders(results, paint, fail_on) | {
-        "table": lambda: lines(people(results, paint, quiet=quiet)),
+        "table": lambda: lines(people(results, paint, quiet=quiet, verbose=verbose)),
         "json": lambda: as_json(audit_document(results)),
         "yaml": lambda: as_yaml(audit_document(results)),
     }
@@ -96,7 +96,11 @@ def view_of(found: Sequence[object]) -> ClusterView:
         stop(str(error))
 
 
-def people(results: Sequence[Checked], paint: Paint, *, quiet: bool) -> list[str]:
-    """Namespaces, then findings, then the totals."""
-    found = list(table(results, paint, least=Mode.WARN if quiet else Mode.AUDIT))
-    return [*by_namespace(results, paint), "", *found, *([""] if found else []), audit_line(results)]
+def people(results: Sequence[Checked], paint: Paint, *, quiet: bool, verbose: bool) -> list[str]:
+    """Namespaces, then findings, then the totals; with `quiet` the findings only."""
+    found = list(table(results, paint, least=Mode.AUDIT if verbose else Mode.WARN))
+    if quiet:
+        return found
+    notes = notes_line(summary_of(results)) if not verbose else ""
+    after = [audit_line(results), *([notes] if notes else [])]
+    return [*by_namespace(results, paint), "", *found, *([""] if found else []), *after]

@@ -21,7 +21,7 @@ from webhook.report.junit import cases_of, junit
 from webhook.report.notes import notes_of
 from webhook.report.results import Checked, summary_of
 from webhook.report.sarif import sarif
-from webhook.report.table import summary_line, table
+from webhook.report.table import notes_line, summary_line, table
 from webhook.report.wide import names, wide
 from webhook.report.words import Paint
 
@@ -55,16 +55,16 @@ def check(
         namespace=namespace,
     )
     results = list(check_all(objects_in(paths), world))
-    write(wanted, renders(results, paint_for(no_color=no_color), fail_on, quiet=quiet))
+    write(wanted, renders(results, paint_for(no_color=no_color), fail_on, quiet=quiet, verbose=verbose))
     raise typer.Exit(exit_code(results, fail_on))
 
 
 def renders(
-    results: Sequence[Checked], paint: Paint, fail_on: flags.FailOn, *, quiet: bool = False
+    results: Sequence[Checked], paint: Paint, fail_on: flags.FailOn, *, quiet: bool = False, verbose: bool = False
 ) -> dict[str, Render]:
     """Every report that can be asked for."""
     return {
-        "table": lambda: lines(people(results, paint, quiet=quiet)),
+        "table": lambda: lines(people(results, paint, quiet=quiet, verbose=verbose)),
         "wide": lambda: lines(wide(results)),
         "json": lambda: as_json(check_document(results)),
         "yaml": lambda: as_yaml(check_document(results)),
@@ -75,12 +75,14 @@ def renders(
     }
 
 
-def people(results: Sequence[Checked], paint: Paint, *, quiet: bool) -> list[str]:
-    """The report for people; its last line has the totals."""
+def people(results: Sequence[Checked], paint: Paint, *, quiet: bool, verbose: bool) -> list[str]:
+    """The report for people; its last lines have the totals."""
     if quiet:
         return list(table([each for each in results if each.broken or each.findings], paint, least=Mode.WARN))
-    found = list(table(results, paint))
-    return [*found, *([""] if found else []), summary_line(summary_of(results))]
+    found = list(table(results, paint, least=Mode.AUDIT if verbose else Mode.WARN))
+    summary = summary_of(results)
+    notes = notes_line(summary) if not verbose else ""
+    return [*found, *([""] if found else []), summary_line(summary), *([notes] if notes else [])]
 
 
 def exit_code(results: Sequence[Checked], fail_on: flags.FailOn) -> int:

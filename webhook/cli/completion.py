@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from enum import StrEnum
 from typing import Annotated
 
 import typer
-from typer.completion import get_completion_script
 
-from webhook.cli.console import say
-
-PROGRAM = "rightslice"
+from webhook.cli.main import COMPLETE, PROGRAM, app_for
 
 
 class Shell(StrEnum):
@@ -23,4 +21,5 @@ class Shell(StrEnum):
 
 def completion(shell: Annotated[Shell, typer.Argument(help="The shell to complete in.")]) -> None:
     """Print a shell's completion script, for example: source <(rightslice completion bash)."""
-    say([get_completion_script(prog_name=PROGRAM, complete_var="_RIGHTSLICE_COMPLETE", shell=shell.value)])
+    os.environ[COMPLETE] = f"source_{shell.value}"
+    app_for([])(args=[], prog_name=PROGRAM)

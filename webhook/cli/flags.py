@@ -65,4 +65,6 @@ Output = Annotated[
 FailOnFlag = Annotated[FailOn, typer.Option("--fail-on", help="Exit with 1 on denials, on warnings too, or never.")]
 NoColor = Annotated[bool, typer.Option("--no-color", help="No colour. NO_COLOR and TERM=dumb do the same.")]
 Quiet = Annotated[bool, typer.Option("-q", "--quiet", help="Only denials, warnings and faults; no totals.")]
-Verbose = Annotated[bool, typer.Option("-v", "--verbose", help="Say on stderr what was read.")]
+Verbose = Annotated[
+    bool, typer.Option("-v", "--verbose", help="Also notes of mode audit, and on stderr what was read.")
+]

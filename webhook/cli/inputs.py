@@ -6,8 +6,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
-from webhook.audit.labelled import with_labels
 from webhook.audit.manifests import files_under
+from webhook.audit.views import with_labels
 from webhook.cache.shipped import shipped
 from webhook.cache.snapshot import load_snapshot, snapshot_of
 from webhook.cli.console import stop, tell

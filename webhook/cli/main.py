@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 COMMANDS = {
     "demo": "webhook.cli.demo:demo",
     "check": "webhook.cli.check:check",
-    "test": "webhook.cli.test:test",
+    "test": "webhook.cli.test:run_tests",
     "explain": "webhook.cli.explain:explain",
     "audit": "webhook.cli.audit:audit",
     "policy": "webhook.cli.policy:policy",

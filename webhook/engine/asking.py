@@ -99,8 +99,11 @@ class _Reader:
     def done(self, pod: Pod) -> Asked:
         if not self.asks and not self.strangers:
             return NOTHING
-        names = dict.fromkeys([ask.resource.name for ask in self.asks])
-        totals = {name: max(0, effective(pod, name) // NANO) for name in names}
+        totals: dict[str, int] = {}
+        for ask in self.asks:
+            totals[ask.resource.name] = totals.get(ask.resource.name, 0) + ask.count
+        if pod.spec.init_containers:
+            totals = {name: max(0, effective(pod, name) // NANO) for name in totals}
         return Asked(tuple(self.asks), totals, tuple(dict.fromkeys(self.strangers)), tuple(self.faults))
 
 

@@ -16,18 +16,17 @@ from datetime import datetime
 
 from webhook.engine.asking import Asked, asked_by
 from webhook.engine.case import Case
-from webhook.engine.judge import judge, refusals_of_security
+from webhook.engine.judge import judge, judge_security
 from webhook.engine.match import match
 from webhook.engine.patch import operations
 from webhook.engine.pricing import total_milli
-from webhook.engine.settle import heard, strictest, take_back
+from webhook.engine.settle import hear, strictest, take_back
 from webhook.engine.shape import Shape
-from webhook.engine.shaping import shape_pod
+from webhook.engine.shaping import NOT_ASKED, shape_pod
 from webhook.engine.workloads import Judged, pods_of, warned
 from webhook.model.cluster import ClusterView
-from webhook.model.decisions import Decision, Fit, Keep, Why
-from webhook.model.findings import Finding
-from webhook.model.modes import Mode
+from webhook.model.decisions import Decision, Fit, Keep
+from webhook.model.findings import Exempted, Finding
 from webhook.model.pods import Pod
 from webhook.model.requests import Request
 from webhook.model.usage import UsageView
@@ -63,35 +62,46 @@ def decide_pod(
     """The eight steps, for one pod."""
     asked = asked_by(pod)
     speaking = match(request, pod, asked, policies, view)
-    case = Case(request, pod, asked, speaking.policies, view, usage)
-    shape = Shape(pod)
-    outcome: Fit | Keep = Keep(Why.NOT_ASKED)
-
+    rules = speaking.rules
     findings: list[Finding] = []
-    for policy, failure in speaking.failures:
-        findings += heard((Mode.ENFORCE, policy.name), (failure,))
-    findings += refusals_of_security(case)
-    if asked.asks and request.operation == "CREATE":
-        outcome, said = shape_pod(case, shape)
-        findings += said
-        findings += judge(case, shape)
+    for voice, failure in speaking.failures:
+        hear(findings, voice, (failure,))
 
-    standing, exempted = take_back(findings, policies.exemptions, request, pod, now)
-    names = tuple(policy.name for policy in speaking.policies)
+    if rules.security:
+        judge_security(request, pod, asked, rules, view, findings)
+    shape: Shape | None = None
+    outcome: Fit | Keep = NOT_ASKED
+    if asked.asks and rules.names and request.operation == "CREATE":
+        case = Case(request, pod, asked, rules, view, usage)
+        shape = Shape(pod)
+        outcome = shape_pod(case, shape, findings)
+        judge(case, shape, findings)
+
+    standing, exempted = _settled(findings, policies, request, pod, now)
+    before = total_milli(asked.totals, view.fleet) if asked.totals else 0
     return Decision(
-        findings=strictest(standing) if len(standing) > 1 else standing,
+        findings=standing,
         exempted=exempted,
-        patch=operations(shape, names, policies.digest),
+        patch=operations(shape, rules.names, policies.digest) if shape else (),
         outcome=outcome,
-        applied=shape.fit is not None,
-        gpu_milli_before=total_milli(asked.totals, view.fleet) if asked.totals else 0,
-        gpu_milli_after=_milli_after(asked, shape, view),
-        policies=names,
+        applied=shape is not None and shape.fit is not None,
+        gpu_milli_before=before,
+        gpu_milli_after=_milli_after(shape, asked, before),
+        policies=rules.names,
         touches_gpus=bool(asked.asks or asked.strangers or standing or exempted),
     )
 
 
-def _milli_after(asked: Asked, shape: Shape, view: ClusterView) -> int:
-    if shape.fit is None:
-        return total_milli(asked.totals, view.fleet) if asked.totals else 0
+def _settled(
+    findings: list[Finding], policies: PolicySet, request: Request, pod: Pod, now: datetime
+) -> tuple[tuple[Finding, ...], tuple[Exempted, ...]]:
+    if not findings:
+        return (), ()
+    standing, exempted = take_back(findings, policies.exemptions, request, pod, now)
+    return strictest(standing), exempted
+
+
+def _milli_after(shape: Shape | None, asked: Asked, before: int) -> int:
+    if shape is None or shape.fit is None:
+        return before
     return shape.fit.gpu_milli * sum(asked.totals.values())

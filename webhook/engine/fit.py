@@ -9,19 +9,16 @@ strictly. Where this cannot be known, nothing changes.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from functools import lru_cache
-
-import msgspec
 
 from webhook.engine.asking import Ask, Asked
 from webhook.engine.demand import Declared, need_of
-from webhook.engine.limitrange import Amounts, injected, names_resource, refusals
+from webhook.engine.limitrange import Amounts, injected, refusals
 from webhook.engine.limits import gpu_breaches
 from webhook.engine.quota import escapes
 from webhook.engine.reach import Reach
+from webhook.engine.rules import Sizing
 from webhook.model.cluster import ClusterView
 from webhook.model.decisions import Fit, Keep, Need, Why
-from webhook.model.modes import Mode
 from webhook.model.objects import LimitRange
 from webhook.model.offers import Offer
 from webhook.model.pods import Amount, Pod
@@ -29,59 +26,10 @@ from webhook.model.records import KEEP
 from webhook.model.requests import Request
 from webhook.model.resources import ACCOUNTING, WHOLE_GPU
 from webhook.model.usage import UsageView
-from webhook.policy.compiled import Limits, Policy, RightSizing
+from webhook.policy.compiled import RightSizing
 
 QUEUE_PREFIX = "kueue.x-k8s.io/"
 MIRROR = "kubernetes.io/config.mirror"
-
-
-class Sizing(msgspec.Struct, frozen=True):
-    """One rule made of those of every policy that speaks, and whose it is.
-
-    Attributes:
-        limits: Limits that a smaller request has to keep.
-    """
-
-    rule: RightSizing
-    policy: str
-    limits: tuple[Limits, ...] = ()
-    accounting: bool = False
-
-
-def sizing_of(policies: Sequence[Policy]) -> Sizing | None:
-    """The rule that holds when several policies right-size: the most careful of each part.
-
-    Enforced policies decide; those on trial are heard only where none is enforced.
-    """
-    speaking = [policy for policy in policies if policy.right_sizing]
-    if not speaking:
-        return None
-    strictest = max(policy.right_sizing.mode for policy in speaking if policy.right_sizing)
-    chosen = [policy for policy in speaking if policy.right_sizing and policy.right_sizing.mode is strictest]
-    rules = tuple(policy.right_sizing for policy in chosen if policy.right_sizing)
-    limits = tuple(p.limits for p in policies if p.limits and p.limits.mode is Mode.ENFORCE)
-    rule = rules[0] if len(rules) == 1 else merged(rules)
-    accounting = any(section.accounting for section in limits)
-    return Sizing(rule, ", ".join(policy.name for policy in chosen), limits, accounting)
-
-
-@lru_cache(maxsize=256)
-def merged(rules: tuple[RightSizing, ...]) -> RightSizing:
-    """The most careful of several rules, part by part; orders of preference are the first rule's."""
-    first = rules[0]
-    memory = [rule.default_memory_mib for rule in rules]
-    compute = [rule.default_compute_milli or 0 for rule in rules]
-    return RightSizing(
-        mode=first.mode,
-        isolation=max(rule.isolation for rule in rules),
-        forms=tuple(form for form in first.forms if all(form in rule.forms for rule in rules)),
-        evidence=tuple(kind for kind in first.evidence if all(kind in rule.evidence for rule in rules)),
-        default_memory_mib=None if None in memory else max(size or 0 for size in memory),
-        default_compute_milli=max(compute) or None,
-        margin_percent=max(rule.margin_percent for rule in rules),
-        min_saving_percent=max(rule.min_saving_percent for rule in rules),
-        wait_when_full=all(rule.wait_when_full for rule in rules),
-    )
 
 
 def fit(
@@ -111,7 +59,7 @@ def _stays(request: Request, pod: Pod, asked: Asked, view: ClusterView) -> Keep 
         return Keep(Why.MIXED, ", ".join((*asked.totals, *asked.strangers)))
     if any(ask.count > 1 for ask in asked.asks):
         return Keep(Why.SEVERAL_GPUS)
-    ranges = view.limit_ranges(request.namespace)
+    ranges = view.limit_ranges(request.namespace) if WHOLE_GPU in view.limited(request.namespace) else ()
     if ranges and any(_was_injected(pod, ask, ranges) for ask in asked.asks):
         return Keep(Why.INJECTED)
     return _not_ours(pod)
@@ -208,9 +156,10 @@ def _refused(
 def _against_the_rules(
     request: Request, pod: Pod, asked: Asked, resource: str, count: int, sizing: Sizing, view: ClusterView
 ) -> Keep | None:
-    ranges = view.limit_ranges(request.namespace)
-    if ranges:
-        refusal = refused_by_ranges(asked, resource, ranges)
+    limited = view.limited(request.namespace)
+    if WHOLE_GPU in limited or resource in limited:
+        zero = WHOLE_GPU in limited
+        refusal = _refused_by_ranges(asked, resource, view.limit_ranges(request.namespace), zero=zero)
         if refusal is not None:
             return refusal
     quotas = view.quotas(request.namespace)
@@ -222,10 +171,9 @@ def _against_the_rules(
     return None
 
 
-def refused_by_ranges(asked: Asked, resource: str, ranges: Sequence[LimitRange]) -> Keep | None:
+def _refused_by_ranges(asked: Asked, resource: str, ranges: Sequence[LimitRange], *, zero: bool) -> Keep | None:
     """Would any LimitRange refuse the containers once they ask for `resource` instead?"""
     names = frozenset({WHOLE_GPU, resource})
-    zero = names_resource(ranges, WHOLE_GPU)
     after = [
         Amounts(ask.path, rewritten(ask.container.resources.limits, resource, zero=zero), {}) for ask in asked.asks
     ]

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterator
 
-from webhook.engine.asking import Asked
+from webhook.engine.case import Case
 from webhook.engine.reach import Reach, is_marker
 from webhook.engine.remarks import Remark
 from webhook.engine.shape import Json, Shape
@@ -32,19 +32,21 @@ WORKLOAD_LABELS = (
 )
 """Labels that controllers give to all pods of one workload, the widest first."""
 
-Hint = Callable[[Injection, Shape, Asked, Reach], Iterator[Remark]]
 
-
-def hint(section: Injection, shape: Shape, asked: Asked, reach: Reach, namespace_notes: Iterable[str]) -> list[Remark]:
+def hint(section: Injection, shape: Shape, case: Case) -> list[Remark]:
     """Add what an injection section says. Returns what was added, and what could not be."""
     before = len(shape.changed)
     problems: list[Remark] = []
-    if WHITELIST not in namespace_notes:
-        _tolerations(section, shape, asked, reach)
-    problems += _node_affinity(section, shape, asked, reach)
-    problems += _runtime_class(section, shape)
-    _spread(section, shape)
-    problems += _labels(section, shape)
+    if (section.tolerations_auto or section.tolerations) and WHITELIST not in case.namespace_notes:
+        _tolerations(section, shape, case)
+    if section.node_affinity:
+        problems += _node_affinity(section, shape, case)
+    if section.runtime_class_name:
+        problems += _runtime_class(section, shape)
+    if section.spread is not Spread.OFF:
+        _spread(section, shape)
+    if section.labels:
+        problems += _labels(section, shape)
     added = shape.changed[before:]
     if added:
         words = "would add" if section.mode is not Mode.ENFORCE else "added"
@@ -53,10 +55,12 @@ def hint(section: Injection, shape: Shape, asked: Asked, reach: Reach, namespace
     return problems
 
 
-def _tolerations(section: Injection, shape: Shape, asked: Asked, reach: Reach) -> None:
+def _tolerations(section: Injection, shape: Shape, case: Case) -> None:
     wanted = list(section.tolerations)
     if section.tolerations_auto:
-        wanted += [_tolerating(taint) for taint in _marker_taints(shape, asked, reach)]
+        wanted += [_tolerating(taint) for taint in _marker_taints(shape, case)]
+    if not wanted:
+        return
     by_now = shape.tolerations_by_now()
     missing = [toleration for toleration in wanted if not _have(toleration, by_now)]
     if missing:
@@ -71,24 +75,16 @@ def _have(wanted: Toleration, have: tuple[Toleration, ...]) -> bool:
     return bool(wanted.key and wanted.effect) and all_tolerated(have, (Taint(wanted.key, wanted.value, wanted.effect),))
 
 
-def _marker_taints(shape: Shape, asked: Asked, reach: Reach) -> Iterator[Taint]:
-    seen: set[Taint] = set()
-    for offer in chosen_offers(shape, asked, reach):
-        for taint in offer.taints:
-            if taint not in seen and is_marker(taint.key, taint.value):
-                seen.add(taint)
-                yield taint
+def _marker_taints(shape: Shape, case: Case) -> list[Taint]:
+    found: list[Taint] = []
+    for offer in chosen_offers(shape, case):
+        found += [taint for taint in offer.taints if taint not in found and is_marker(taint.key, taint.value)]
+    return found
 
 
-def chosen_offers(shape: Shape, asked: Asked, reach: Reach) -> Iterator[Offer]:
+def chosen_offers(shape: Shape, case: Case) -> tuple[Offer, ...]:
     """The offers the pod may come to stand on: those of the fit, else those of the names it asks for."""
-    if shape.fit is not None:
-        yield from shape.fit.offers
-        return
-    for name in asked.totals:
-        for offer in reach.view.fleet.by_resource.get(name, ()):
-            if offer.nodes & reach.selected:
-                yield offer
+    return shape.fit.offers if shape.fit is not None else case.offers
 
 
 def _tolerating(taint: Taint) -> Toleration:
@@ -97,13 +93,13 @@ def _tolerating(taint: Taint) -> Toleration:
     return Toleration(key=taint.key, operator="Equal", value=taint.value, effect=taint.effect)
 
 
-def _node_affinity(section: Injection, shape: Shape, asked: Asked, reach: Reach) -> Iterator[Remark]:
+def _node_affinity(section: Injection, shape: Shape, case: Case) -> Iterator[Remark]:
     wanted = [rule for rule in section.node_affinity if rule not in shape.required]
     missing = [rule for rule in wanted if not required_already(shape.pod, rule)]
     if not missing:
         return
-    offers = list(chosen_offers(shape, asked, reach))
-    if offers and not _some_node_left(offers, missing, reach):
+    offers = chosen_offers(shape, case)
+    if offers and not _some_node_left(offers, missing, case.reach):
         keys = ", ".join(rule.key for rule in missing)
         yield _contradiction(("spec", "affinity"), f"node affinity on {keys} would leave no node for this pod")
         return
@@ -111,7 +107,7 @@ def _node_affinity(section: Injection, shape: Shape, asked: Asked, reach: Reach)
     shape.note("nodeAffinity")
 
 
-def _some_node_left(offers: list[Offer], rules: list[Requirement], reach: Reach) -> bool:
+def _some_node_left(offers: tuple[Offer, ...], rules: list[Requirement], reach: Reach) -> bool:
     nodes = 0
     for offer in offers:
         nodes |= offer.nodes
@@ -134,7 +130,7 @@ def _same(one: Requirement, other: Requirement) -> bool:
 
 def _runtime_class(section: Injection, shape: Shape) -> Iterator[Remark]:
     wanted, have = section.runtime_class_name, shape.pod.spec.runtime_class_name or shape.runtime_class_name
-    if not wanted or wanted == have:
+    if wanted == have:
         return
     if have:
         yield _contradiction(("spec", "runtimeClassName"), f"runtimeClassName {wanted} (the pod names {have})")
@@ -168,7 +164,7 @@ def workload_selector(pod: Pod) -> Json | None:
 
 
 def _spread(section: Injection, shape: Shape) -> None:
-    selector = workload_selector(shape.pod) if section.spread is not Spread.OFF else None
+    selector = workload_selector(shape.pod)
     if selector is None:
         return
     have = [constraint.topology_key for constraint in shape.pod.spec.topology_spread_constraints]

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from webhook.engine.case import Case
+from webhook.engine.asking import Asked
+from webhook.engine.case import Case, offers_of
 from webhook.engine.cuda import driver_remarks
 from webhook.engine.guard import guard
 from webhook.engine.limitrange import Amounts, injected, refusals
@@ -12,66 +13,67 @@ from webhook.engine.limits import breaches
 from webhook.engine.placement import obstacles
 from webhook.engine.quota import excesses
 from webhook.engine.remarks import Remark
-from webhook.engine.settle import Voice, heard
+from webhook.engine.rules import Rules
+from webhook.engine.settle import Voice, hear
 from webhook.engine.shape import Shape
+from webhook.model.cluster import ClusterView
 from webhook.model.findings import Finding
 from webhook.model.modes import Mode
+from webhook.model.pods import Pod
+from webhook.model.requests import Request
 from webhook.policy.compiled import Limits
 
 
-def refusals_of_security(case: Case) -> list[Finding]:
+def judge_security(
+    request: Request, pod: Pod, asked: Asked, rules: Rules, view: ClusterView, findings: list[Finding]
+) -> None:
     """Every way round GPU accounting that a policy denies."""
-    sections = [(policy.name, policy.security) for policy in case.policies if policy.security]
-    if not sections:
-        return []
-    asks_gpus = bool(case.asked.asks or case.asked.strangers)
-    findings: list[Finding] = []
-    for name, section in sections:
+    asks_gpus = bool(asked.asks or asked.strangers)
+    shares = asks_gpus and pod.spec.share_process_namespace and _asks_share(asked, view)
+    for voice, section in rules.security:
         bypasses = guard(
-            case.request,
-            case.pod,
+            request,
+            pod,
             asks_gpus=asks_gpus,
-            asks_share=asks_gpus and case.pod.spec.share_process_namespace and case.asks_share,
+            asks_share=shares,
             allowed_capabilities=section.allowed_capabilities,
             allowed_runtime_classes=section.allowed_runtime_classes,
         )
         if bypasses:
-            findings += heard((section.mode, name), [remark for bypass, remark in bypasses if bypass in section.deny])
-    return findings
+            hear(findings, voice, [remark for bypass, remark in bypasses if bypass in section.deny])
 
 
-def judge(case: Case, shape: Shape) -> list[Finding]:
+def _asks_share(asked: Asked, view: ClusterView) -> bool:
+    """Does the pod ask for a share of a card, by name or by what nodes offer under it?"""
+    offers = offers_of(asked, view, view.fleet.everyone)
+    return any(ask.resource.shared for ask in asked.asks) or any(offer.replicas > 1 for offer in offers)
+
+
+def judge(case: Case, shape: Shape, findings: list[Finding]) -> None:
     """Everything a GPU pod may not ask for or will not get."""
-    if not case.asked.asks:
-        return []
-    findings: list[Finding] = []
-    for policy in case.policies:
-        if policy.limits is not None:
-            findings += heard((policy.limits.mode, policy.name), _limits(policy.limits, case, shape))
-        if policy.cuda is not None and policy.cuda.driver:
-            offers = shape.fit.offers if shape.fit else case.offers
-            findings += heard((policy.cuda.mode, policy.name), driver_remarks(case.pod, offers))
-    voice = _widest_voice(case)
-    findings += heard(voice, case.asked.faults)
+    rules = case.rules
+    for voice, limits in rules.limits:
+        _limits(limits, case, shape, voice, findings)
+    for voice in rules.cuda:
+        hear(findings, voice, driver_remarks(case.pod, shape.fit.offers if shape.fit else case.offers))
+    if case.asked.faults:
+        hear(findings, rules.general, case.asked.faults)
     if shape.fit is None:
-        findings += heard(voice, obstacles(case.pod, case.asked, case.declared, case.reach))
-    return findings
+        hear(findings, rules.general, obstacles(case))
 
 
-def _widest_voice(case: Case) -> Voice:
-    """Who says what holds for every GPU pod: the strictest policy that speaks, by its topology section or itself."""
-    voices = [(policy.topology.mode if policy.topology else policy.mode, policy.name) for policy in case.policies]
-    return max(voices, key=lambda voice: voice[0], default=(Mode.AUDIT, ""))
-
-
-def _limits(limits: Limits, case: Case, shape: Shape) -> Iterator[Remark]:
-    if shape.fit is None:
-        yield from breaches(limits, case.pod, case.asked)
+def _limits(limits: Limits, case: Case, shape: Shape, voice: Voice, findings: list[Finding]) -> None:
+    broken = breaches(limits, case.pod, case.asked) if shape.fit is None else ()
+    if broken:
+        hear(findings, voice, broken)
+    namespace = case.request.namespace
     totals = totals_of(case, shape)
-    if limits.limit_ranges:
-        yield from _limit_ranges(case, shape, totals)
-    if limits.resource_quotas:
-        yield from excesses(case.view.quotas(case.request.namespace), case.pod, totals)
+    limited = case.view.limited(namespace) if limits.limit_ranges else ()
+    if limited and not limited.isdisjoint((*totals, *case.asked.totals)):
+        hear(findings, voice, _limit_ranges(case, shape, totals))
+    quotas = case.view.quotas(namespace) if limits.resource_quotas else ()
+    if quotas:
+        hear(findings, voice, excesses(quotas, case.pod, totals))
 
 
 def totals_of(case: Case, shape: Shape) -> Mapping[str, int]:
@@ -83,8 +85,6 @@ def totals_of(case: Case, shape: Shape) -> Mapping[str, int]:
 
 def _limit_ranges(case: Case, shape: Shape, totals: Mapping[str, int]) -> Iterator[Remark]:
     ranges = case.view.limit_ranges(case.request.namespace)
-    if not ranges:
-        return
     for ask in case.asked.asks:
         resources, name = ask.container.resources, ask.resource.name
         if injected(case.pod, ask.container.name, resources, name, ranges):

@@ -2,27 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 from webhook.engine.asking import Asked
 from webhook.engine.remarks import Remark
-from webhook.model.effective import effective
 from webhook.model.paths import Path
 from webhook.model.pods import Amount, Container, Pod
 from webhook.model.quantity import NANO, readable, written
 from webhook.policy.compiled import AmountRule, Limits
 
 
-def breaches(limits: Limits, pod: Pod, asked: Asked) -> Iterator[Remark]:
+def breaches(limits: Limits, pod: Pod, asked: Asked) -> list[Remark]:
     """Everything a pod asks for that the section does not allow."""
+    found: list[Remark] = []
     for rule in limits.per_pod:
-        yield from _per_pod(rule, pod, asked)
+        found += _per_pod(rule, pod, asked)
     for rule in limits.per_container:
-        yield from _per_container(rule, pod)
-    devices = sum(asked.totals.values())
-    if devices:
-        for rule in limits.per_gpu:
-            yield from _per_gpu(rule, pod, devices)
+        found += _per_container(rule, pod)
+    if limits.per_gpu and asked.totals:
+        devices = sum(asked.totals.values())
+        for rule in limits.per_gpu if devices else ():
+            found += _per_gpu(rule, pod, devices)
+    return found
 
 
 def gpu_breaches(limits: Limits, totals: Mapping[str, int]) -> bool:
@@ -48,8 +49,9 @@ def _per_container(rule: AmountRule, pod: Pod) -> Iterator[Remark]:
     for kind, containers in (("initContainers", pod.spec.init_containers), ("containers", pod.spec.containers)):
         for index, container in enumerate(containers):
             resources = container.resources
-            for name in {**resources.limits, **resources.requests}:
-                if rule.matches(name):
+            names = (rule.resource,) if rule.literal else {**resources.limits, **resources.requests}
+            for name in names:
+                if (name in resources.limits or name in resources.requests) and rule.matches(name):
                     path = _field(("spec", kind, index), container, name)
                     yield from _remarks(rule, name, _amount(container, name), 1, path, "")
 
@@ -59,26 +61,30 @@ def _per_gpu(rule: AmountRule, pod: Pod, devices: int) -> Iterator[Remark]:
         yield from _remarks(rule, name, _pod_amount(pod, name), devices, ("spec",), "a pod's ")
 
 
-def _other_names(rule: AmountRule, pod: Pod) -> list[str]:
-    """Names that containers ask for and that are no GPU (those are in the totals)."""
-    names = {
-        name: None
+def _other_names(rule: AmountRule, pod: Pod) -> Iterable[str]:
+    """The names that a rule is about and that are no GPU (those are in the totals)."""
+    if rule.literal:
+        return () if rule.resource.startswith("nvidia.com/") else (rule.resource,)
+    return {
+        name
         for container in pod.spec.containers
         for name in (*container.resources.limits, *container.resources.requests)
         if not name.startswith("nvidia.com/") and rule.matches(name)
     }
-    return list(names)
 
 
 def _pod_amount(pod: Pod, name: str) -> int:
-    """The larger of limit and request: what the pod may take."""
-    return max(effective(pod, name), effective(pod, name, limits=True))
+    """What the pod may take: the sum of its containers, or its largest init container."""
+    running = sum([_amount(container, name) for container in pod.spec.containers])
+    if not pod.spec.init_containers:
+        return running
+    return max(running, *[_amount(container, name) for container in pod.spec.init_containers])
 
 
 def _amount(container: Container, name: str) -> int:
-    """The larger of limit and request: what the container may take."""
-    resources = container.resources
-    return max(readable(resources.limits.get(name)) or 0, readable(resources.requests.get(name)) or 0)
+    """What the container may take: its limit, or its request where it has none."""
+    limits = container.resources.limits
+    return readable(limits[name] if name in limits else container.resources.requests.get(name)) or 0
 
 
 def _field(path: Path, container: Container, name: str) -> Path:

@@ -9,6 +9,8 @@ import msgspec
 
 from webhook.engine.asking import Asked
 from webhook.engine.remarks import Remark
+from webhook.engine.rules import Rules, rules_of
+from webhook.engine.settle import Voice
 from webhook.errors import shorten
 from webhook.model.cluster import ClusterView
 from webhook.model.modes import Mode
@@ -18,25 +20,30 @@ from webhook.policy.compiled import ConditionError, Policy, PolicySet
 
 
 class Speaking(msgspec.Struct, frozen=True):
-    """The policies that speak, and what went wrong while asking the others.
+    """What the policies that speak say together, and what went wrong while asking the others.
 
     Attributes:
-        failures: A match condition that failed at run time: with the policy that owns it.
+        failures: A match condition that failed at run time, in the voice of the policy that owns it.
     """
 
-    policies: tuple[Policy, ...] = ()
-    failures: tuple[tuple[Policy, Remark], ...] = ()
+    rules: Rules
+    failures: tuple[tuple[Voice, Remark], ...] = ()
 
 
 def match(request: Request, pod: Pod, asked: Asked, policies: PolicySet, view: ClusterView) -> Speaking:
     """Find the policies that speak about a pod (or a template read as one)."""
     labels = namespace_labels(request.namespace, view)
-    candidates = [
-        policy for policy in policies.for_namespace(request.namespace, labels) if _is_about(policy, request, pod, asked)
-    ]
-    if not any(policy.match.conditions for policy in candidates):
-        return Speaking(tuple(candidates))
-    return _ask_conditions(candidates, request, labels)
+    names = tuple(asked.names)
+    chosen = conditional = 0
+    for index, policy in policies.for_request(request.namespace, labels, request.operation, names):
+        rule = policy.match
+        if rule.labels is None or rule.labels(pod.metadata.labels):
+            chosen |= 1 << index
+            if rule.conditions:
+                conditional |= 1 << index
+    if not conditional:
+        return Speaking(rules_of(policies, chosen))
+    return _ask_conditions(chosen, conditional, request, labels, policies)
 
 
 def namespace_labels(name: str, view: ClusterView) -> Mapping[str, str]:
@@ -45,26 +52,22 @@ def namespace_labels(name: str, view: ClusterView) -> Mapping[str, str]:
     return namespace.metadata.labels if namespace else {"kubernetes.io/metadata.name": name}
 
 
-def _is_about(policy: Policy, request: Request, pod: Pod, asked: Asked) -> bool:
-    rule = policy.match
-    if request.operation not in rule.operations:
-        return False
-    if rule.resource is not None and not any(map(rule.resource, asked.names)):
-        return False
-    return rule.labels is None or rule.labels(pod.metadata.labels)
-
-
-def _ask_conditions(candidates: list[Policy], request: Request, labels: Mapping[str, str]) -> Speaking:
+def _ask_conditions(
+    chosen: int, conditional: int, request: Request, labels: Mapping[str, str], policies: PolicySet
+) -> Speaking:
     facts = _facts(request, labels)
-    speaking: list[Policy] = []
-    failures: list[tuple[Policy, Remark]] = []
-    for policy in candidates:
+    failures: list[tuple[Voice, Remark]] = []
+    for index, policy in enumerate(policies.policies):
+        if not conditional >> index & 1:
+            continue
         try:
-            if all(condition.holds(facts) for condition in policy.match.conditions):
-                speaking.append(policy)
+            holds = all(condition.holds(facts) for condition in policy.match.conditions)
         except ConditionError as error:
-            failures.append((policy, _failure(policy, error)))
-    return Speaking(tuple(speaking), tuple(failures))
+            failures.append(((Mode.ENFORCE, policy.name), _failure(policy, error)))
+            holds = False
+        if not holds:
+            chosen &= ~(1 << index)
+    return Speaking(rules_of(policies, chosen), tuple(failures))
 
 
 def _facts(request: Request, labels: Mapping[str, str]) -> dict[str, Any]:

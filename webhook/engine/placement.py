@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from webhook.engine.asking import Ask, Asked
+from webhook.engine.asking import Ask
+from webhook.engine.case import Case
 from webhook.engine.demand import Declared
-from webhook.engine.reach import Reach
 from webhook.engine.remarks import Remark
 from webhook.model.fleet import Fleet
 from webhook.model.modes import Form, Mode
+from webhook.model.objects import Taint
 from webhook.model.offers import Offer
 from webhook.model.paths import Path
 from webhook.model.pods import Pod
@@ -23,37 +24,36 @@ from webhook.model.taints import all_tolerated
 PRODUCT = "nvidia.com/gpu.product"
 
 
-def obstacles(pod: Pod, asked: Asked, declared: Declared, reach: Reach) -> list[Remark]:
+def obstacles(case: Case) -> list[Remark]:
     """Everything that stands between a pod and the GPUs it asks for."""
-    fleet = reach.view.fleet
-    if not fleet.nodes:
+    if not case.view.fleet.nodes:
         return []
     found: list[Remark] = []
-    for ask in asked.asks:
+    for ask in case.asked.asks:
         if ask.count:
-            found += _of_ask(ask, asked.totals[ask.resource.name], pod, declared, reach)
+            _of_ask(ask, case, found)
     return found
 
 
-def _of_ask(ask: Ask, total: int, pod: Pod, declared: Declared, reach: Reach) -> Iterator[Remark]:
-    name, fleet = ask.resource.name, reach.view.fleet
-    offers = fleet.by_resource.get(name, ())
+def _of_ask(ask: Ask, case: Case, found: list[Remark]) -> None:
+    name, fleet, reach = ask.resource.name, case.view.fleet, case.reach
+    advertising = fleet.advertising(name)
     field = (*ask.path, "resources", "limits", name)
-    if not offers:
-        yield _nowhere(name, fleet, field)
+    if not advertising:
+        found.append(_nowhere(name, fleet, field))
         return
-    most = fleet.most(name, fleet.everyone)
-    if total > most:
+    total = case.asked.totals[name]
+    if total > 1 and total > (most := fleet.most(name, fleet.everyone)):
         message = f"{name}: no node has more than {most} (found {total} in this pod)"
-        yield Remark("GPU-T202", field, message, f"Ask for at most {most}.", at_most=Mode.WARN)
+        found.append(Remark("GPU-T202", field, message, f"Ask for at most {most}.", at_most=Mode.WARN))
         return
-    reachable = tuple(offer for offer in offers if offer.nodes & reach.selected)
-    if not reachable:
-        yield _ruled_out(name, pod, offers, fleet)
+    if not advertising & reach.selected:
+        found.append(_ruled_out(name, case.pod, fleet.by_resource.get(name, ()), fleet))
         return
-    if not any(offer.nodes & reach.selected & reach.tolerated for offer in reachable):
-        yield _not_tolerated(reachable[0], pod)
-    yield from _shares(ask, reachable, declared, field)
+    offers = tuple([offer for offer in case.offers if offer.resource == name])
+    if not advertising & reach.selected & reach.tolerated:
+        found.append(_not_tolerated(name, offers, case.pod))
+    found += _shares(ask, offers, case.declared, field)
 
 
 def _nowhere(name: str, fleet: Fleet, field: Path) -> Remark:
@@ -103,26 +103,34 @@ def _product_asked(pod: Pod) -> tuple[tuple[str, ...], Path]:
     return tuple(dict.fromkeys(values)), ("spec", "affinity", "nodeAffinity")
 
 
-def _not_tolerated(offer: Offer, pod: Pod) -> Remark:
-    taint = next((taint for taint in offer.taints if not all_tolerated(pod.spec.tolerations, (taint,))), None)
-    if taint is None:
-        return Remark("GPU-T205", ("spec", "tolerations"), "the nodes take no new pods now", at_most=Mode.WARN)
+def _not_tolerated(name: str, offers: tuple[Offer, ...], pod: Pod) -> Remark:
+    in_the_way = (
+        taint for offer in offers for taint in offer.taints if not all_tolerated(pod.spec.tolerations, (taint,))
+    )
+    taint = next(in_the_way, Taint(key="(unknown)"))
     text = f"{taint.key}{'=' + taint.value if taint.value else ''}:{taint.effect}"
-    message = f"the taint {text} of the nodes that offer {offer.resource} must be tolerated"
+    message = f"the taint {text} of the nodes that offer {name} must be tolerated"
     return Remark("GPU-T205", ("spec", "tolerations"), message, f"Tolerate {text}.", at_most=Mode.WARN)
 
 
 def _shares(ask: Ask, offers: tuple[Offer, ...], declared: Declared, field: Path) -> Iterator[Remark]:
     name = ask.resource.name
-    forms = {offer.form for offer in offers if offer.replicas > 1}
-    if ask.count > 1 and Form.MPS in forms and len(forms) == 1 and all(o.replicas > 1 for o in offers):
-        message = f"{name}: a container may ask for one MPS share (found {ask.count}); the kubelet refuses more"
-        yield Remark("GPU-T102", field, message, "Ask for 1, or for a whole GPU.")
-    elif ask.count > 1 and forms and all(offer.replicas > 1 for offer in offers):
-        message = f"{name}: {ask.count} time-sliced shares may be turns on one card, and some nodes refuse more than 1"
-        yield Remark("GPU-T101", field, message, "Ask for 1, or for whole GPUs.", at_most=Mode.WARN)
+    if ask.count > 1:
+        yield from _several_shares(ask, offers, field)
     if name == WHOLE_GPU:
         yield from _parts(offers, declared, field)
+
+
+def _several_shares(ask: Ask, offers: tuple[Offer, ...], field: Path) -> Iterator[Remark]:
+    name = ask.resource.name
+    if not offers or any(offer.replicas == 1 for offer in offers):
+        return
+    if all(offer.form is Form.MPS for offer in offers):
+        message = f"{name}: a container may ask for one MPS share (found {ask.count}); the kubelet refuses more"
+        yield Remark("GPU-T102", field, message, "Ask for 1, or for a whole GPU.")
+    else:
+        message = f"{name}: {ask.count} time-sliced shares may be turns on one card, and some nodes refuse more than 1"
+        yield Remark("GPU-T101", field, message, "Ask for 1, or for whole GPUs.", at_most=Mode.WARN)
 
 
 def _parts(offers: tuple[Offer, ...], declared: Declared, field: Path) -> Iterator[Remark]:

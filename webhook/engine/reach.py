@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import cached_property, lru_cache
+from functools import lru_cache
 
 from webhook.model.cluster import ClusterView
 from webhook.model.effective import effective
@@ -34,52 +34,35 @@ class Reach:
     Args:
         added: Tolerations that a policy gives the pod.
         markers: True if a policy adds tolerations for the GPU taints of the nodes chosen.
+
+    Attributes:
+        selected: Mask of the nodes that node selector and required affinity allow.
+        tolerated: Mask of the nodes whose taints the pod tolerates, additions counted.
+        nodes: Mask of the nodes that may take the pod now, resources aside.
     """
 
+    __slots__ = ("_pod", "nodes", "selected", "tolerated", "view")
+
     def __init__(self, view: ClusterView, pod: Pod, added: tuple[Toleration, ...], *, markers: bool) -> None:
+        fleet, spec = view.fleet, pod.spec
         self.view = view
         self._pod = pod
-        self._added = added
-        self._markers = markers
-
-    @cached_property
-    def selected(self) -> int:
-        """Mask of the nodes that node selector and required affinity allow."""
-        spec = self._pod.spec
         affinity = spec.affinity.node_affinity if spec.affinity else None
         terms = affinity.required.node_selector_terms if affinity and affinity.required else None
-        if not spec.node_selector and terms is None:
-            return self.view.fleet.everyone
-        return self.view.fleet.select(spec.node_selector, terms)
+        constrained = spec.node_selector or terms is not None
+        self.selected = fleet.select(spec.node_selector, terms) if constrained else fleet.everyone
+        tolerations = spec.tolerations + added if added else spec.tolerations
+        if markers:
+            tolerations += _marker_tolerations(fleet)
+        self.tolerated = fleet.tolerated(tolerations)
+        self.nodes = self.selected & self.tolerated & fleet.usable
 
     def narrowed(self, rules: Sequence[Requirement]) -> int:
         """Mask of the selected nodes for which further expressions hold too."""
         return self.selected & self.view.fleet.select({}, (NodeSelectorTerm(match_expressions=tuple(rules)),))
 
-    @cached_property
-    def tolerated(self) -> int:
-        """Mask of the nodes whose taints the pod tolerates, additions counted."""
-        fleet = self.view.fleet
-        tolerations = self._pod.spec.tolerations
-        if self._added:
-            tolerations += self._added
-        if self._markers:
-            tolerations += _marker_tolerations(fleet)
-        return fleet.tolerated(tolerations)
-
-    @cached_property
-    def nodes(self) -> int:
-        """Mask of the nodes that may take the pod now, resources aside."""
-        return self.selected & self.tolerated & self.view.fleet.usable
-
-    @cached_property
-    def _cpu_milli(self) -> int:
-        return -(-effective(self._pod, "cpu") // 1_000_000)
-
-    @cached_property
-    def _memory(self) -> int:
-        return -(-effective(self._pod, "memory") // NANO)
-
     def has_room(self, resource: str, count: int, nodes: int) -> bool:
         """Is there a node in the mask with these units, and the pod's CPU and memory, free now?"""
-        return self.view.has_room(resource, count, nodes, cpu_milli=self._cpu_milli, memory=self._memory)
+        cpu_milli = -(-effective(self._pod, "cpu") // 1_000_000)
+        memory = -(-effective(self._pod, "memory") // NANO)
+        return self.view.has_room(resource, count, nodes, cpu_milli=cpu_milli, memory=memory)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from datetime import datetime
 
 from webhook.engine.remarks import Remark
@@ -16,12 +16,12 @@ Voice = tuple[Mode, str]
 """The mode in which a policy speaks, and its name."""
 
 
-def heard(voice: Voice, remarks: Iterable[Remark]) -> Iterator[Finding]:
-    """Remarks in the mode of one policy section."""
+def hear(findings: list[Finding], voice: Voice, remarks: Iterable[Remark]) -> None:
+    """Add remarks to the findings, in the mode of the policy section that speaks."""
     mode, policy = voice
     for remark in remarks:
         settled = min(mode, remark.at_most)
-        yield Finding(remark.code, settled, remark.path, remark.message, remark.fix, policy)
+        findings.append(Finding(remark.code, settled, remark.path, remark.message, remark.fix, policy))
 
 
 def strictest(findings: Iterable[Finding]) -> tuple[Finding, ...]:

@@ -27,6 +27,22 @@ class Shape:
         changed: Words for what was changed, in order; for the record and for people.
     """
 
+    __slots__ = (
+        "changed",
+        "fit",
+        "labels",
+        "limits",
+        "near",
+        "original",
+        "pod",
+        "preferred",
+        "requests",
+        "required",
+        "runtime_class_name",
+        "spread",
+        "tolerations",
+    )
+
     def __init__(self, pod: Pod) -> None:
         self.pod = pod
         self.limits: dict[Path, dict[str, Amount]] = {}

@@ -79,6 +79,7 @@ def _refuse(found: object, why: str) -> NoReturn:
     raise QuantityError(found, why)
 
 
+@lru_cache(maxsize=8192)
 def readable(amount: Amount | None) -> int | None:
     """Read a quantity in nano-units; None where there is none, or where it is no quantity."""
     if amount is None:
@@ -104,6 +105,7 @@ def mebibytes(amount: Amount) -> int:
     return -(-nano(amount) // (NANO << 20))
 
 
+@lru_cache(maxsize=8192)
 def whole(amount: Amount) -> int | None:
     """Read a count that must be a whole number; None if it is a fraction or no quantity at all."""
     try:

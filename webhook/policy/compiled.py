@@ -50,10 +50,12 @@ class AmountRule(msgspec.Struct, frozen=True):
     Attributes:
         resource: Resource name, or a glob over names ("nvidia.com/mig-*").
         matches: True for the names that the rule speaks about.
+        literal: True if `resource` is one name and no glob.
     """
 
     resource: str
     matches: Callable[[str], bool]
+    literal: bool = False
     allowed: tuple[int, ...] = ()
     min: int | None = None
     max: int | None = None
@@ -243,18 +245,35 @@ class PolicySet:
         self.exemptions = tuple(exemptions)
         self.templates = templates
         self.digest = _digest(self.policies, self.exemptions)
-        self._remembered: dict[tuple[object, ...], tuple[Policy, ...]] = {}
+        self._remembered: dict[tuple[object, ...], tuple[tuple[int, Policy], ...]] = {}
 
-    def for_namespace(self, name: str, labels: Mapping[str, str]) -> tuple[Policy, ...]:
-        """The policies whose namespace globs and selectors let this namespace in. Remembered, bounded."""
-        key = (name, *labels.items())
+    def for_request(
+        self, namespace: str, labels: Mapping[str, str], operation: str, resources: tuple[str, ...]
+    ) -> tuple[tuple[int, Policy], ...]:
+        """The policies, with their indices, that let in a namespace, an operation and what is asked for.
+
+        Object labels and match conditions are still to be asked. Remembered, bounded.
+        """
+        key = (namespace, operation, resources, *labels.items())
         found = self._remembered.get(key)
         if found is None:
-            found = tuple(policy for policy in self.policies if policy.match.namespace(name, labels))
+            found = tuple(
+                (index, policy)
+                for index, policy in enumerate(self.policies)
+                if _lets_in(policy.match, namespace, labels, operation, resources)
+            )
             if len(self._remembered) >= MAX_REMEMBERED:
                 self._remembered.clear()
             self._remembered[key] = found
         return found
+
+
+def _lets_in(
+    match: Match, namespace: str, labels: Mapping[str, str], operation: str, resources: tuple[str, ...]
+) -> bool:
+    if operation not in match.operations or not match.namespace(namespace, labels):
+        return False
+    return match.resource is None or any(map(match.resource, resources))
 
 
 def _digest(policies: tuple[Policy, ...], exemptions: tuple[Exemption, ...]) -> str:

@@ -121,6 +121,7 @@ def _amount_rule(written: WrittenAmountRule) -> AmountRule:
     return AmountRule(
         resource=written.resource,
         matches=selectors.globs([written.resource]),
+        literal=selectors.is_literal(written.resource),
         allowed=tuple(sorted(set(written.allowed or ()))),
         min=written.min,
         max=written.max,

@@ -58,6 +58,7 @@ def _summary(summary: Summary, results: tuple[Checked, ...]) -> Json:
         "allowed": counts[Verdict.ALLOWED],
         "noGpu": counts[Verdict.NO_GPU],
         "skipped": counts[Verdict.SKIPPED],
+        "broken": summary.broken,
         "findings": {str(mode): modes.count(mode) for mode in Mode},
         "gpuMilliBefore": summary.gpu_milli_before,
         "gpuMilliAfter": summary.gpu_milli_after,

@@ -93,13 +93,15 @@ class Summary(msgspec.Struct, frozen=True):
 
     Attributes:
         counts: Objects by verdict, every verdict named.
+        broken: Those skipped because of a fault in the file.
         notes: Findings of mode audit.
         gpu_milli_before: Thousandths of a GPU asked for, one replica of each template.
-        gpu_milli_after: The same for the shapes; what is denied counts as asked.
+        gpu_milli_after: The same for the shapes.
         exempted: Every exemption in use, once, by name.
     """
 
     counts: Mapping[Verdict, int]
+    broken: int
     notes: int
     gpu_milli_before: int
     gpu_milli_after: int
@@ -118,6 +120,7 @@ def summary_of(results: Iterable[Checked]) -> Summary:
     in_use = {taken.exemption: taken for result in every for taken in result.decision.exempted}
     return Summary(
         counts=counts,
+        broken=sum(result.broken for result in every),
         notes=sum(found.finding.mode is Mode.AUDIT for result in every for found in result.findings),
         gpu_milli_before=sum(result.decision.gpu_milli_before for result in every),
         gpu_milli_after=sum(result.decision.gpu_milli_after for result in every),

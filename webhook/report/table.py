@@ -70,11 +70,19 @@ def summary_line(summary: Summary) -> str:
         "warned": counts[Verdict.WARNED],
         "clean": counts[Verdict.ALLOWED],
         "without GPUs": counts[Verdict.NO_GPU],
-        "skipped": counts[Verdict.SKIPPED],
+        "skipped": counts[Verdict.SKIPPED] - summary.broken,
+        "unreadable": summary.broken,
     }
     parts = ", ".join(f"{number} {word}" for word, number in said.items() if number)
     line = f"{count(summary.objects, 'object')}{': ' if parts else ''}{parts}."
     return f"{line}{_gpus(summary)}{_exemptions(summary)}"
+
+
+def notes_line(summary: Summary) -> str:
+    """How many findings policies on trial have; "" where there are none."""
+    if not summary.notes:
+        return ""
+    return f"{count(summary.notes, 'note')} of policies in mode audit; -v shows them."
 
 
 def _gpus(summary: Summary) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from webhook.engine.guarding.bypasses import Found, found
-from webhook.engine.guarding.host_paths import is_device_list, plain, reaches_gpus
+from webhook.engine.guarding.host_paths import is_device_list, reaches_gpus
 from webhook.errors import quoted
 from webhook.model.paths import Path
 from webhook.model.pods import Container, PodSpec, SecurityContext
@@ -24,7 +24,7 @@ def host_paths(spec: PodSpec) -> list[Found]:
             f"out, found {quoted(volume.host_path.path)}",
         )
         for i, volume in enumerate(spec.volumes)
-        if volume.host_path is not None and reaches_gpus(plain(volume.host_path.path))
+        if volume.host_path is not None and reaches_gpus(volume.host_path.path)
     ]
 
 

@@ -6,6 +6,8 @@ container runtime's socket too.
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 TREES = (
     "/dev/dri",
     "/dev/char",
@@ -52,8 +54,10 @@ def plain(path: str) -> str:
     return "/" + "/".join(steps)
 
 
-def reaches_gpus(path: str) -> bool:
-    """Does a host path, already plain, reach GPU devices or their managers?"""
+@lru_cache(maxsize=2048)
+def reaches_gpus(host_path: str) -> bool:
+    """Does a host path reach GPU devices or their managers?"""
+    path = plain(host_path)
     if path == "/" or path.startswith(STARTS):
         return True
     inside = path + "/"

@@ -1,0 +1,157 @@
+"""`decide` over real manifests: microseconds a review, beside `json.loads` of the same review in the same run.
+
+The cluster is the demo's, grown to 100 nodes; the policies are the whole shipped library. Each pod of the corpus,
+and each pod that comes of its workloads, arrives as an API server sends it, in a namespace that right-sizes.
+Workloads are judged as well, template by template; they are printed apart, because they come once where their
+pods come again and again.
+
+Bounds: p50 at most 60 µs and at most twice `json.loads`, p99 at most 300 µs. The garbage collector is set as the
+server sets it. Usage: python -m benchmarks.decide
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import statistics
+import sys
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from benchmarks.arriving import Json, as_stored, review_bytes
+from benchmarks.fleet import grown_view
+from webhook.cache.shipped import shipped
+from webhook.documents.reading import read
+from webhook.engine.decide import decide
+from webhook.engine.templates import templates
+from webhook.errors import DocumentError
+from webhook.model.cluster import ClusterView
+from webhook.model.paths import Path as FieldPath
+from webhook.model.pods import pod_of
+from webhook.model.requests import Request
+from webhook.model.usage import UsageView
+from webhook.policy.compiled import PolicySet
+from webhook.policy.loading import load
+from webhook.server.collecting import settle_collector
+
+NOW = datetime(2026, 6, 1, tzinfo=UTC)
+NAMESPACE = "team-vision"
+ROUNDS = 60
+MAX_P50, MAX_P99, MAX_RATIO = 60.0, 300.0, 2.0
+
+
+def manifests(folder: Path) -> list[Json]:
+    """Every object of the manifests in a folder; the ones that cannot be read are left out."""
+    found: list[Json] = []
+    for file in sorted(folder.glob("*.yaml")):
+        try:
+            documents = read(file.read_bytes(), file.name, aliases=True)
+        except DocumentError as error:
+            print(f"skipped: {error}", file=sys.stderr)
+            continue
+        found += [document.data for document in documents if isinstance(document.data, dict)]
+    return found
+
+
+def request_of(data: Json) -> Request:
+    """A request as the server reads it from a review: decoded, nothing judged yet."""
+    group, _, _ = data.get("apiVersion", "").rpartition("/")
+    kind = data.get("kind", "")
+    return Request(
+        operation="CREATE",
+        group=group,
+        kind=kind,
+        namespace=NAMESPACE,
+        name=data.get("metadata", {}).get("name", ""),
+        pod=pod_of(data) if kind == "Pod" else None,
+        load=lambda: data,
+    )
+
+
+def pods_of(data: Json, policies: PolicySet) -> list[Json]:
+    """The pods that come of an object: itself, or one of each of its templates."""
+    if data.get("kind") == "Pod":
+        return [as_stored(data, NAMESPACE)]
+    request = request_of(data)
+    paths = policies.templates.get((request.group, request.kind), ())
+    found = [one for one in templates(request, paths) if not one.error]
+    return [as_stored({"metadata": {}, "spec": _at(data, one.spec_path)}, NAMESPACE) for one in found]
+
+
+def _at(data: Any, path: FieldPath) -> Any:
+    for step in path:
+        data = data[step]
+    return data
+
+
+def microseconds(work: Callable[[], object]) -> list[float]:
+    """What each of so many calls takes."""
+    clock = time.perf_counter_ns
+    spent: list[float] = []
+    for _ in range(ROUNDS):
+        start = clock()
+        work()
+        spent.append((clock() - start) / 1000)
+    return spent
+
+
+class Measure(NamedTuple):
+    """Microseconds."""
+
+    p50: float
+    p99: float
+    baseline: float
+
+
+def measure(objects: list[Json], policies: PolicySet, view: ClusterView) -> Measure:
+    """Time `decide` on every object, and `json.loads` of its review in turn with it."""
+    usage = UsageView()
+    ours: list[float] = []
+    theirs: list[float] = []
+    for data in objects:
+        request, text = request_of(data), review_bytes(data)
+
+        def judge(request: Request = request) -> object:
+            return decide(request, policies, view, usage, NOW)
+
+        def parse(text: bytes = text) -> object:
+            return json.loads(text)
+
+        ours += microseconds(judge)
+        theirs += microseconds(parse)
+    return Measure(statistics.median(ours), statistics.quantiles(ours, n=100)[98], statistics.median(theirs))
+
+
+def main() -> int:
+    """Print the figures. The exit code is 1 if a bound does not hold."""
+    corpus = Path(os.environ.get("RIGHTSLICE_SHARED", "../shared")) / "corpus" / "manifests"
+    files = sorted(shipped("policies").glob("*.yaml"))
+    policies = load((file.name, file.read_text(encoding="utf-8")) for file in files).policies
+    assert policies is not None
+    view = grown_view()
+    objects = manifests(corpus) if corpus.is_dir() else manifests(shipped("examples") / "pods")
+    pods = [pod for data in objects for pod in pods_of(data, policies)]
+    settle_collector()
+
+    print(f"{len(files)} policies, {len(view.fleet.nodes)} nodes, {ROUNDS} rounds of each object")
+    found = measure(pods, policies, view)
+    _print(f"{len(pods)} pods", found)
+    workloads = [data for data in objects if data.get("kind") != "Pod"]
+    _print(f"{len(workloads)} workloads", measure(workloads, policies, view))
+    held = found.p50 <= MAX_P50 and found.p99 <= MAX_P99 and found.p50 <= MAX_RATIO * found.baseline
+    return 0 if held else 1
+
+
+def _print(name: str, found: Measure) -> None:
+    ratio = found.p50 / found.baseline
+    print(
+        f"{name:14} decide p50 {found.p50:6.1f} µs  p99 {found.p99:6.1f} µs   "
+        f"json.loads p50 {found.baseline:6.1f} µs   ratio {ratio:.2f}"
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())

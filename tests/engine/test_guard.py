@@ -1,0 +1,168 @@
+"""guard: which pods each check speaks about, what an update is held to, and the laws."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.engine.guarding import KINDS, look, names
+from tests.make import Json, make_pod
+from tests.strategies import pods
+from webhook.engine.guard import guard
+from webhook.engine.guarding.bypasses import BYPASSES, GPU_PODS_ONLY
+from webhook.model.codes import CODES
+from webhook.model.modes import Mode
+from webhook.model.pods import pod_of
+from webhook.model.requests import Request
+
+ORDINARY_PODS = {
+    "a privileged agent": make_pod().container("x", securityContext={"privileged": True}),
+    "an agent of the host": make_pod().spec(hostPID=True, hostIPC=True, nodeName="n1", hostUsers=False),
+    "a preloaded allocator": make_pod().env("LD_PRELOAD", "/usr/lib/libjemalloc.so"),
+    "variables from a secret": make_pod().container("x", envFrom=[{"secretRef": {"name": "s"}}]),
+    "no GPUs, said twice": make_pod()
+    .env("NVIDIA_VISIBLE_DEVICES", "void")
+    .env("CUDA_VISIBLE_DEVICES", "-1")
+    .container("x", securityContext={"privileged": True}),
+    "an API key beside privilege": make_pod()
+    .env("NVIDIA_API_KEY", "x")
+    .container("x", securityContext={"privileged": True}),
+}
+
+
+@pytest.mark.parametrize("pod", ORDINARY_PODS.values(), ids=ORDINARY_PODS)
+def test_a_pod_that_has_nothing_to_do_with_gpus(pod: Any) -> None:
+    assert look(pod.build()) == []
+
+
+SIGNS = {
+    "a GPU variable": make_pod().env("NVIDIA_VISIBLE_DEVICES", "all"),
+    "a variable that is fine in itself": make_pod().env("NVIDIA_DRIVER_CAPABILITIES", "compute"),
+    "a requirement": make_pod().env("NVIDIA_REQUIRE_CUDA", "cuda>=12"),
+    "an MPS variable": make_pod().env("CUDA_MPS_PIPE_DIRECTORY", "/x"),
+    "a GPU runtime class": make_pod().spec(runtimeClassName="nvidia"),
+    "a device annotation": make_pod().annotate("cdi.k8s.io/x", "nvidia.com/gpu=0"),
+    "a claim": make_pod().spec(resourceClaims=[{"name": "x"}]),
+    "a list of devices": make_pod().container(
+        "y", volumeMounts=[{"name": "v", "mountPath": "/var/run/nvidia-container-devices/0"}]
+    ),
+}
+
+
+@pytest.mark.parametrize("pod", SIGNS.values(), ids=SIGNS)
+def test_a_pod_that_is_after_gpus_without_asking(pod: Any) -> None:
+    judged = pod.container("x", securityContext={"privileged": True}).build()
+    classes = frozenset({"nvidia"})
+    assert "privileged" in names(look(judged, allowed_runtime_classes=classes))
+
+
+NODE: Json = {"user": "system:node:n1", "groups": ("system:nodes", "system:authenticated")}
+REQUESTERS = {
+    "a kubelet": (NODE, False),
+    "a kubelet by its name alone": ({"user": "system:node:n1"}, False),
+    "a user": ({"user": "alice"}, True),
+    "nobody known": ({}, True),
+    "a name that begins like a node's, in other groups": ({"user": "system:node:x", "groups": ("team",)}, True),
+    "a service account in the nodes' group": ({"user": "system:serviceaccount:a:b", "groups": ("system:nodes",)}, True),
+}
+
+
+@pytest.mark.parametrize(("who", "bad"), REQUESTERS.values(), ids=REQUESTERS)
+def test_the_mark_of_a_static_pod(who: Json, bad: bool) -> None:
+    pod = make_pod().annotate("kubernetes.io/config.mirror", "x").build()
+    assert names(look(pod, **who)) == (["mirrorPod"] if bad else [])
+
+
+def test_a_static_pod_of_a_node_is_noted_and_never_refused() -> None:
+    pod = make_pod().gpus(1).annotate("kubernetes.io/config.mirror", "x").env("LD_PRELOAD", "x").spec(nodeName="n1")
+    found = look(pod.build(), **NODE)
+    assert names(found) == ["loaderEnv", "nodeName"]
+    assert {remark.at_most for _, remark in found} == {Mode.AUDIT}
+
+
+class Update(NamedTuple):
+    old: Json
+    new: Json
+    want: list[str]
+
+
+RUNNING = make_pod().gpus(1).env("NVIDIA_VISIBLE_DEVICES", "all").spec(nodeName="n1", hostPID=True)
+UPDATES = {
+    "a label on a pod that runs with a fault": Update(RUNNING.build(), RUNNING.label("a", "b").build(), []),
+    "a debug container with the same fault": Update(
+        RUNNING.build(),
+        RUNNING.container(
+            "debug", kind="ephemeralContainers", env=[{"name": "NVIDIA_VISIBLE_DEVICES", "value": "all"}]
+        ).build(),
+        ["visibleDevicesEnv"],
+    ),
+    "a privileged debug container": Update(
+        make_pod().gpus(1).build(),
+        make_pod().gpus(1).container("debug", kind="ephemeralContainers", securityContext={"privileged": True}).build(),
+        ["privileged"],
+    ),
+    "a node that the scheduler chose": Update(
+        make_pod().gpus(1).build(), make_pod().gpus(1).spec(nodeName="n1").build(), []
+    ),
+    "a device annotation, added": Update(
+        make_pod().build(), make_pod().annotate("cdi.k8s.io/x", "nvidia.com/gpu=0").build(), ["cdiAnnotations"]
+    ),
+    "a device annotation, turned to another device": Update(
+        make_pod().annotate("cdi.k8s.io/x", "nvidia.com/gpu=0").build(),
+        make_pod().annotate("cdi.k8s.io/x", "nvidia.com/gpu=1").build(),
+        ["cdiAnnotations"],
+    ),
+}
+
+
+@pytest.mark.parametrize("case", UPDATES.values(), ids=UPDATES)
+def test_an_update_is_held_to_what_is_new(case: Update) -> None:
+    assert names(look(case.new, old=case.old)) == case.want
+
+
+def test_an_update_without_the_old_pod_is_judged_whole() -> None:
+    assert "visibleDevicesEnv" in names(look(RUNNING.build(), operation="UPDATE"))
+
+
+def test_messages_escape_what_strangers_write_and_cut_it() -> None:
+    value = "all\n\x1b[31m\u202e" + "x" * 1000
+    ((_, remark),) = look(make_pod().gpus(1).env("NVIDIA_VISIBLE_DEVICES", value).build())
+    assert "\\n\\x1b[31m\\u202e" in remark.message
+    assert len(remark.message) < 200
+
+
+def test_every_name_has_its_code() -> None:
+    assert set(BYPASSES.values()) == {code for code in CODES if code.startswith("GPU-S")}
+    assert set(BYPASSES) > GPU_PODS_ONLY
+
+
+@settings(max_examples=200, deadline=None)
+@given(pods(), st.none() | pods(), st.booleans(), st.booleans())
+def test_it_has_an_answer_for_any_pod(pod: Json, old: Json | None, asks: bool, share: bool) -> None:
+    operation = "CREATE" if old is None else "UPDATE"
+    read, before = pod_of(pod), pod_of(old) if old is not None else None
+    asked = Request(operation, "", "Pod", "team", "pod", read, lambda: pod, before)
+    for name, remark in guard(asked, read, asks_gpus=asks, asks_share=share):
+        assert remark.code == BYPASSES[name]
+        assert remark.fix.endswith(".")
+        assert not remark.message.endswith(".")
+        assert remark.message.isprintable()
+
+
+@settings(max_examples=100, deadline=None)
+@given(pods(), st.randoms(use_true_random=False))
+def test_the_order_of_containers_changes_nothing(pod: Json, random: Any) -> None:
+    first = set(names(look(pod)))
+    for kind in KINDS:
+        if kind in pod["spec"]:
+            random.shuffle(pod["spec"][kind])
+    assert set(names(look(pod))) == first
+
+
+@settings(max_examples=100, deadline=None)
+@given(pods())
+def test_an_update_that_changes_nothing_finds_nothing(pod: Json) -> None:
+    assert look(pod, old=pod) == []

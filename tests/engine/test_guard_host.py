@@ -1,0 +1,185 @@
+"""guard: access to the host past the device plugin, each with a harmless twin."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import pytest
+
+from tests.engine.guarding import KINDS, look, names, places
+from tests.make import Json, make_pod
+
+
+class Place(NamedTuple):
+    bypass: str
+    bad: Json
+    fine: Json
+    path: str
+
+
+IN_A_CONTAINER = {
+    "privileged": Place(
+        "privileged",
+        {"securityContext": {"privileged": True}},
+        {"securityContext": {"privileged": False}},
+        "securityContext.privileged",
+    ),
+    "SYS_ADMIN": Place(
+        "sysAdminCapability",
+        {"securityContext": {"capabilities": {"add": ["IPC_LOCK", "SYS_ADMIN"]}}},
+        {"securityContext": {"capabilities": {"add": ["IPC_LOCK"], "drop": ["SYS_ADMIN"]}}},
+        "securityContext.capabilities.add[1]",
+    ),
+    "SYS_ADMIN with its prefix, in small letters": Place(
+        "sysAdminCapability",
+        {"securityContext": {"capabilities": {"add": ["cap_sys_admin"]}}},
+        {"securityContext": {"capabilities": {"add": ["CAP_SYS_NICE"]}}},
+        "securityContext.capabilities.add[0]",
+    ),
+    "all capabilities": Place(
+        "sysAdminCapability",
+        {"securityContext": {"capabilities": {"add": ["All"]}}},
+        {"securityContext": {"capabilities": {"drop": ["ALL"]}}},
+        "securityContext.capabilities.add[0]",
+    ),
+    "escalation beside a capability": Place(
+        "privilegeEscalation",
+        {"securityContext": {"allowPrivilegeEscalation": True, "capabilities": {"add": ["NET_ADMIN"]}}},
+        {"securityContext": {"allowPrivilegeEscalation": True}},
+        "securityContext.allowPrivilegeEscalation",
+    ),
+    "a list of devices by mount": Place(
+        "containerDevicesMount",
+        {"volumeMounts": [{"name": "v", "mountPath": "/var/run/nvidia-container-devices/all"}]},
+        {"volumeMounts": [{"name": "v", "mountPath": "/var/run/nvidia-container-devices-of-mine"}]},
+        "volumeMounts[0].mountPath",
+    ),
+    "a list of devices by the folder itself": Place(
+        "containerDevicesMount",
+        {
+            "volumeMounts": [
+                {"name": "v", "mountPath": "/data"},
+                {"name": "w", "mountPath": "/var/run/nvidia-container-devices/"},
+            ]
+        },
+        {"volumeMounts": [{"name": "v", "mountPath": "/data/nvidia-container-devices"}]},
+        "volumeMounts[1].mountPath",
+    ),
+    "a list of devices the long way": Place(
+        "containerDevicesMount",
+        {"volumeMounts": [{"name": "v", "mountPath": "//run/x/..//nvidia-container-devices/./0"}]},
+        {"volumeMounts": [{"name": "v", "mountPath": "/var/run/nvidia-container-devices/../data"}]},
+        "volumeMounts[0].mountPath",
+    ),
+    "a source of variables without a prefix": Place(
+        "unreadableEnv",
+        {"envFrom": [{"secretRef": {"name": "s"}}]},
+        {"envFrom": [{"prefix": "APP_", "secretRef": {"name": "s"}}]},
+        "envFrom[0]",
+    ),
+    "a source whose prefix begins a guarded name": Place(
+        "unreadableEnv",
+        {"envFrom": [{"prefix": "NVIDIA_VISIBLE_", "configMapRef": {"name": "c"}}]},
+        {"envFrom": [{"prefix": "NVIDIA_APP_", "configMapRef": {"name": "c"}}]},
+        "envFrom[0]",
+    ),
+    "a source whose prefix goes on after CUDA_MPS_": Place(
+        "unreadableEnv",
+        {"envFrom": [{"prefix": "CUDA_MPS_PIPE", "configMapRef": {"name": "c"}}]},
+        {"envFrom": [{"prefix": "CUDA_APP_", "configMapRef": {"name": "c"}}]},
+        "envFrom[0]",
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("case", IN_A_CONTAINER.values(), ids=IN_A_CONTAINER)
+def test_a_container_of_a_gpu_pod(case: Place, kind: str) -> None:
+    bad = look(make_pod().gpus(1).container("beside", kind=kind, **case.bad).build())
+    place = 1 if kind == "containers" else 0
+    assert places(bad) == [(case.bypass, f"spec.{kind}[{place}].{case.path}")]
+    assert look(make_pod().gpus(1).container("beside", kind=kind, **case.fine).build()) == []
+
+
+IN_THE_SPEC = {
+    "the host's processes": Place("hostNamespaces", {"hostPID": True}, {"hostPID": False}, "hostPID"),
+    "the host's shared memory": Place("hostNamespaces", {"hostIPC": True}, {"hostNetwork": True}, "hostIPC"),
+    "a user namespace": Place("userNamespaces", {"hostUsers": False}, {"hostUsers": True}, "hostUsers"),
+    "a node by name": Place("nodeName", {"nodeName": "n1"}, {"nodeSelector": {"a": "b"}}, "nodeName"),
+    "a resource claim": Place(
+        "resourceClaims",
+        {"resourceClaims": [{"name": "gpu", "resourceClaimName": "x"}]},
+        {"resourceClaims": []},
+        "resourceClaims",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", IN_THE_SPEC.values(), ids=IN_THE_SPEC)
+def test_a_field_of_a_gpu_pod(case: Place) -> None:
+    bad = look(make_pod().gpus(1).spec(**case.bad).build())
+    assert places(bad) == [(case.bypass, f"spec.{case.path}")]
+    assert look(make_pod().gpus(1).spec(**case.fine).build()) == []
+
+
+HOST_PATHS = {
+    "the whole host": ("/", True),
+    "all devices": ("/dev", True),
+    "all devices, with a slash": ("/dev/", True),
+    "a GPU": ("/dev/nvidia0", True),
+    "MIG capabilities": ("/dev/nvidia-caps/nvidia-cap1", True),
+    "IMEX channels": ("/dev/nvidia-caps-imex-channels", True),
+    "render nodes": ("/dev/dri/renderD128", True),
+    "devices by number": ("/dev/char", True),
+    "the driver's files": ("/proc/driver/nvidia/gpus", True),
+    "what holds the driver's files": ("/proc", True),
+    "the driver's root": ("/run/nvidia/driver", True),
+    "the MPS server": ("/var/run/nvidia/mps", True),
+    "the persistence daemon": ("/run/nvidia-persistenced/socket", True),
+    "device lists": ("/var/run/nvidia-container-devices", True),
+    "CDI specifications": ("/var/run/cdi", True),
+    "CDI specifications in /etc": ("/etc/cdi/nvidia.yaml", True),
+    "the kubelet's device sockets": ("/var/lib/kubelet/device-plugins/kubelet.sock", True),
+    "the kubelet's pod resources": ("/var/lib/kubelet/pod-resources", True),
+    "what holds the kubelet's sockets": ("/var/lib", True),
+    "containerd's socket": ("/run/containerd/containerd.sock", True),
+    "CRI-O's socket": ("/var/run/crio/crio.sock", True),
+    "Docker's socket": ("/var/run/docker.sock", True),
+    "the NRI socket": ("/var/run/nri/nri.sock", True),
+    "up and down again": ("/data/../dev//./nvidia0", True),
+    "past the root": ("/../../dev", True),
+    "two slashes first": ("//dev/nvidia0", True),
+    "no slash first": ("dev/nvidia0", True),
+    "nothing written": ("", True),
+    "through a process's root": ("/proc/1/root/dev/nvidia0", True),
+    "through two roots": ("/proc/1/root/proc/self/root/run/docker.sock", True),
+    "a folder of data": ("/data", False),
+    "a name that begins like /dev": ("/devices", False),
+    "shared memory": ("/dev/shm", False),
+    "InfiniBand": ("/dev/infiniband", False),
+    "up and away": ("/dev/../data", False),
+    "logs": ("/var/log", False),
+    "a time zone": ("/etc/localtime", False),
+    "a disk": ("/mnt/disks/dev", False),
+    "a name that begins like the runtime's": ("/run/containerd-data", False),
+    "a process": ("/proc/1/status", False),
+}
+
+
+@pytest.mark.parametrize(("path", "bad"), HOST_PATHS.values(), ids=HOST_PATHS)
+def test_a_host_path_in_a_pod_without_gpus(path: str, bad: bool) -> None:
+    volumes = [{"name": "tmp", "emptyDir": {}}, {"name": "host", "hostPath": {"path": path}}]
+    found = look(make_pod().spec(volumes=volumes).build())
+    want = [("hostPathDevices", "spec.volumes[1].hostPath.path")] if bad else []
+    assert places(found) == want
+
+
+def test_a_shared_process_namespace_matters_on_a_shared_gpu_only() -> None:
+    pod = make_pod().asks("nvidia.com/gpu.shared", "1").spec(shareProcessNamespace=True).build()
+    assert names(look(pod, share=True)) == ["sharedProcessNamespace"]
+    assert look(pod, share=False) == []
+
+
+def test_escalation_beside_a_host_namespace() -> None:
+    pod = make_pod().gpus(1).spec(hostPID=True).container("x", securityContext={"allowPrivilegeEscalation": True})
+    assert names(look(pod.build())) == ["hostNamespaces", "privilegeEscalation"]

@@ -1,0 +1,83 @@
+"""guard: classes, annotations, claims and mixtures, each with a harmless twin."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.engine.guarding import look, names
+from tests.make import Json, make_pod
+
+CLASSES = {
+    "nvidia": True,
+    "nvidia-cdi": True,
+    "nvidia-legacy": True,
+    "nvidia-experimental": True,
+    "nvidia-of-mine": True,
+    "gvisor": False,
+    "kata-nvidia": False,
+    "": False,
+}
+
+
+@pytest.mark.parametrize(("name", "bad"), CLASSES.items())
+def test_a_runtime_class_without_a_gpu_request(name: str, bad: bool) -> None:
+    pod = make_pod().spec(runtimeClassName=name)
+    assert names(look(pod.build())) == (["runtimeClass"] if bad else [])
+    assert look(pod.gpus(1).build()) == []
+
+
+def test_a_runtime_class_that_the_policy_allows() -> None:
+    pod = make_pod().spec(runtimeClassName="nvidia").build()
+    assert look(pod, allowed_runtime_classes=frozenset({"nvidia"})) == []
+    assert names(look(pod, allowed_runtime_classes=frozenset({"nvidia-cdi"}))) == ["runtimeClass"]
+
+
+ANNOTATIONS = {
+    "a device by CDI": ("cdi.k8s.io/gpu", True),
+    "a device by NVIDIA's plugin": ("nvidia.cdi.k8s.io/container.main", True),
+    "a device for the whole pod": ("nvidia.cdi.k8s.io", True),
+    "a domain that ends alike": ("notcdi.k8s.io/x", False),
+    "a name that says it": ("example.com/cdi.k8s.io", False),
+}
+
+
+@pytest.mark.parametrize(("key", "bad"), ANNOTATIONS.values(), ids=ANNOTATIONS)
+def test_a_device_annotation(key: str, bad: bool) -> None:
+    found = look(make_pod().annotate(key, "nvidia.com/gpu=0").build())
+    want = [("cdiAnnotations", ("metadata", "annotations", key))] if bad else []
+    assert [(name, remark.path) for name, remark in found] == want
+
+
+MIXTURES = {
+    "whole and slice": ({"nvidia.com/gpu": "1", "nvidia.com/mig-1g.10gb": "1"}, True),
+    "whole and share": ({"nvidia.com/gpu": "1", "nvidia.com/gpu.shared": "1"}, True),
+    "slice and share of a slice": ({"nvidia.com/mig-1g.10gb": 1, "nvidia.com/mig-1g.10gb.shared": 1}, True),
+    "an amount that cannot be read": ({"nvidia.com/gpu": "1", "nvidia.com/mig-1g.10gb": "x"}, True),
+    "whole and none of a slice": ({"nvidia.com/gpu": "0", "nvidia.com/mig-1g.10gb": "1"}, False),
+    "whole and memory": ({"nvidia.com/gpu": "1", "memory": "8Gi"}, False),
+    "whole and another vendor's": ({"nvidia.com/gpu": "1", "amd.com/gpu": "1"}, False),
+    "whole and something else of NVIDIA's": ({"nvidia.com/gpu": "1", "nvidia.com/hostdev": "1"}, False),
+}
+
+
+@pytest.mark.parametrize(("amounts", "bad"), MIXTURES.values(), ids=MIXTURES)
+@pytest.mark.parametrize("side", ["limits", "requests"])
+def test_several_kinds_of_gpu_in_one_container(amounts: Json, bad: bool, side: str) -> None:
+    pod = make_pod().gpus(1).container("mixed", resources={side: amounts, "limits" if side == "requests" else "x": {}})
+    assert names(look(pod.build())) == (["mixedGPURequests"] if bad else [])
+
+
+def test_a_mixture_over_limits_and_requests() -> None:
+    resources = {"limits": {"nvidia.com/gpu": "1"}, "requests": {"nvidia.com/mig-1g.10gb": "1"}}
+    assert names(look(make_pod().container("mixed", resources=resources).build())) == ["mixedGPURequests"]
+
+
+def test_two_containers_with_a_kind_each_are_no_mixture() -> None:
+    pod = make_pod().gpus(1).container("b", resources={"limits": {"nvidia.com/mig-1g.10gb": "1"}})
+    assert look(pod.build()) == []
+
+
+def test_an_extended_resource_that_stands_for_a_claim() -> None:
+    key = "deviceclass.resource.kubernetes.io/gpu.nvidia.com"
+    found = look(make_pod().asks(key, "1").build())
+    assert [(name, remark.path[-2:]) for name, remark in found] == [("resourceClaims", ("limits", key))]

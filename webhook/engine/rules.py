@@ -1,0 +1,125 @@
+"""Rules: the sections of the policies that speak together, sorted out once for all pods they speak about."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+
+import msgspec
+
+from webhook.engine.settle import Voice
+from webhook.model.modes import Mode
+from webhook.model.pods import Toleration
+from webhook.policy.compiled import Injection, Limits, Policy, PolicySet, RightSizing, Security, Topology
+
+
+class Sizing(msgspec.Struct, frozen=True):
+    """One right-sizing rule made of those of every policy that speaks, and whose it is.
+
+    Attributes:
+        limits: Enforced limits that a smaller request has to keep.
+        accounting: True if the pod will carry the accounting resource.
+    """
+
+    rule: RightSizing
+    policy: str
+    limits: tuple[Limits, ...] = ()
+    accounting: bool = False
+
+
+class Rules(msgspec.Struct, frozen=True):
+    """What several policies say together. Sections stand in the order of their policies' names.
+
+    Attributes:
+        names: Names of the policies.
+        tolerations: What enforced injections add to every pod.
+        markers: True if an enforced injection tolerates the GPU taints of the nodes chosen.
+        defaults: Enforced limits that have defaults.
+        accounting: True if enforced limits ask for the accounting resource.
+        general: Who says what holds for every GPU pod: the strictest policy, by its topology section or itself.
+    """
+
+    names: tuple[str, ...]
+    security: tuple[tuple[Voice, Security], ...]
+    sizing: Sizing | None
+    injections: tuple[tuple[Voice, Injection], ...]
+    topologies: tuple[tuple[Voice, Topology], ...]
+    limits: tuple[tuple[Voice, Limits], ...]
+    cuda: tuple[Voice, ...]
+    tolerations: tuple[Toleration, ...]
+    markers: bool
+    defaults: tuple[Limits, ...]
+    accounting: bool
+    general: Voice
+
+
+@lru_cache(maxsize=1024)
+def rules_of(policies: PolicySet, chosen: int) -> Rules:
+    """The rules of some policies of a set.
+
+    Args:
+        chosen: Mask over `policies.policies`: bit i is the policy at index i.
+    """
+    return _rules([policy for index, policy in enumerate(policies.policies) if chosen >> index & 1])
+
+
+def _rules(policies: Sequence[Policy]) -> Rules:
+    injections = tuple(((p.injection.mode, p.name), p.injection) for p in policies if p.injection)
+    limits = tuple(((p.limits.mode, p.name), p.limits) for p in policies if p.limits)
+    enforced = tuple(section for (mode, _), section in limits if mode is Mode.ENFORCE)
+    adding = [section for (mode, _), section in injections if mode is Mode.ENFORCE]
+    return Rules(
+        names=tuple(policy.name for policy in policies),
+        security=tuple(((p.security.mode, p.name), p.security) for p in policies if p.security),
+        sizing=_sizing(policies, enforced),
+        injections=injections,
+        topologies=tuple(((p.topology.mode, p.name), p.topology) for p in policies if p.topology),
+        limits=limits,
+        cuda=tuple((p.cuda.mode, p.name) for p in policies if p.cuda and p.cuda.driver),
+        tolerations=tuple(toleration for section in adding for toleration in section.tolerations),
+        markers=any(section.tolerations_auto for section in adding),
+        defaults=tuple(section for section in enforced if _has_defaults(section)),
+        accounting=any(section.accounting for section in enforced),
+        general=_general(policies),
+    )
+
+
+def _has_defaults(section: Limits) -> bool:
+    return any(rule.default is not None for rule in (*section.per_container, *section.per_gpu))
+
+
+def _general(policies: Sequence[Policy]) -> Voice:
+    voices = [(policy.topology.mode if policy.topology else policy.mode, policy.name) for policy in policies]
+    return max(voices, key=lambda voice: voice[0], default=(Mode.AUDIT, ""))
+
+
+def _sizing(policies: Sequence[Policy], limits: tuple[Limits, ...]) -> Sizing | None:
+    """The rule that holds when several policies right-size: the most careful of each part.
+
+    Enforced policies decide; those on trial are heard only where none is enforced.
+    """
+    speaking = [(policy.right_sizing, policy.name) for policy in policies if policy.right_sizing]
+    if not speaking:
+        return None
+    strictest = max(rule.mode for rule, _ in speaking)
+    chosen = [(rule, name) for rule, name in speaking if rule.mode is strictest]
+    accounting = any(section.accounting for section in limits)
+    return Sizing(_merged([rule for rule, _ in chosen]), ", ".join(name for _, name in chosen), limits, accounting)
+
+
+def _merged(rules: Sequence[RightSizing]) -> RightSizing:
+    """The most careful of several rules, part by part; orders of preference are the first rule's."""
+    first = rules[0]
+    memory = [rule.default_memory_mib for rule in rules]
+    compute = [rule.default_compute_milli or 0 for rule in rules]
+    return RightSizing(
+        mode=first.mode,
+        isolation=max(rule.isolation for rule in rules),
+        forms=tuple(form for form in first.forms if all(form in rule.forms for rule in rules)),
+        evidence=tuple(kind for kind in first.evidence if all(kind in rule.evidence for rule in rules)),
+        default_memory_mib=None if None in memory else max(size or 0 for size in memory),
+        default_compute_milli=max(compute) or None,
+        margin_percent=max(rule.margin_percent for rule in rules),
+        min_saving_percent=max(rule.min_saving_percent for rule in rules),
+        wait_when_full=all(rule.wait_when_full for rule in rules),
+    )
