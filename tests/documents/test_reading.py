@@ -47,6 +47,7 @@ SAME: dict[str, tuple[str, Any]] = {
     "a word with an underscore": ("a_b", "a_b"),
     "an underscore alone": ("_", "_"),
     "not quite hexadecimal": ("0xyz", "0xyz"),
+    "not quite octal": ("0o8", "0o8"),
     "a number of 65 digits is text": ("9" * 65, "9" * 65),
     "a block of text": ("|\n  one\n  two", "one\ntwo"),
 }
