@@ -8,7 +8,7 @@ from webhook.engine.asking import Asked
 from webhook.engine.case import Case, offers_of
 from webhook.engine.cuda import driver_remarks
 from webhook.engine.guard import guard
-from webhook.engine.limitrange import Amounts, injected, names_resource, refusals
+from webhook.engine.limitrange import Amounts, injected, refusals
 from webhook.engine.limits import breaches
 from webhook.engine.placement import obstacles
 from webhook.engine.quota import excesses
@@ -19,7 +19,6 @@ from webhook.engine.shape import Shape
 from webhook.model.cluster import ClusterView
 from webhook.model.findings import Finding
 from webhook.model.modes import Mode
-from webhook.model.objects import LimitRange
 from webhook.model.pods import Pod
 from webhook.model.requests import Request
 from webhook.policy.compiled import Limits
@@ -64,17 +63,17 @@ def judge(case: Case, shape: Shape, findings: list[Finding]) -> None:
 
 
 def _limits(limits: Limits, case: Case, shape: Shape, voice: Voice, findings: list[Finding]) -> None:
-    if shape.fit is None:
-        hear(findings, voice, breaches(limits, case.pod, case.asked))
+    broken = breaches(limits, case.pod, case.asked) if shape.fit is None else ()
+    if broken:
+        hear(findings, voice, broken)
     namespace = case.request.namespace
-    ranges = case.view.limit_ranges(namespace) if limits.limit_ranges else ()
-    quotas = case.view.quotas(namespace) if limits.resource_quotas else ()
-    if not ranges and not quotas:
-        return
     totals = totals_of(case, shape)
-    if ranges:
-        hear(findings, voice, _limit_ranges(case, shape, totals, ranges))
-    hear(findings, voice, excesses(quotas, case.pod, totals))
+    limited = case.view.limited(namespace) if limits.limit_ranges else ()
+    if limited and not limited.isdisjoint((*totals, *case.asked.totals)):
+        hear(findings, voice, _limit_ranges(case, shape, totals))
+    quotas = case.view.quotas(namespace) if limits.resource_quotas else ()
+    if quotas:
+        hear(findings, voice, excesses(quotas, case.pod, totals))
 
 
 def totals_of(case: Case, shape: Shape) -> Mapping[str, int]:
@@ -84,11 +83,8 @@ def totals_of(case: Case, shape: Shape) -> Mapping[str, int]:
     return {shape.fit.resource: sum(case.asked.totals.values())}
 
 
-def _limit_ranges(
-    case: Case, shape: Shape, totals: Mapping[str, int], ranges: tuple[LimitRange, ...]
-) -> Iterator[Remark]:
-    if not any(names_resource(ranges, name) for name in (*totals, *case.asked.totals)):
-        return
+def _limit_ranges(case: Case, shape: Shape, totals: Mapping[str, int]) -> Iterator[Remark]:
+    ranges = case.view.limit_ranges(case.request.namespace)
     for ask in case.asked.asks:
         resources, name = ask.container.resources, ask.resource.name
         if injected(case.pod, ask.container.name, resources, name, ranges):
