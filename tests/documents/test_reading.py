@@ -47,6 +47,7 @@ SAME: dict[str, tuple[str, Any]] = {
     "a word with an underscore": ("a_b", "a_b"),
     "an underscore alone": ("_", "_"),
     "not quite hexadecimal": ("0xyz", "0xyz"),
+    "not quite octal": ("0o8", "0o8"),
     "a number of 65 digits is text": ("9" * 65, "9" * 65),
     "a block of text": ("|\n  one\n  two", "one\ntwo"),
 }
@@ -134,6 +135,11 @@ def test_aliases_and_merge_keys_work_in_manifests() -> None:
     assert str(document.place(("all", "z"))) == "f.yaml:2:17"
 
 
+def test_a_key_is_text_whatever_it_looks_like() -> None:
+    text = "1: a\ntrue: b\n? ~\n: c\n&k d: *k\n"
+    assert read(text, "f.yaml", aliases=True)[0].data == {"1": "a", "true": "b", "~": "c", "d": "d"}
+
+
 def test_json_is_read_with_places() -> None:
     (document,) = read('{\n\t"kind": "Pod",\n\t"spec": {"x": [1, true, null, "\\/"]}}', "pod.json", aliases=True)
     assert document.data == {"kind": "Pod", "spec": {"x": [1, True, None, "/"]}}
@@ -168,6 +174,7 @@ REFUSED = {
         "f.yaml:4:3: must have each key once, found 'c' again (first at line 3, column 3). Remove one of the two",
     ),
     "a Python tag": ("a: !!python/object x", "f.yaml:1:4: must have no tags, found !!python/object"),
+    "a custom tag on a key": ("!mine a: 1", "f.yaml:1:1: must have no tags, found !mine"),
     "a custom tag on a map": ("a: !mine {b: 1}", "f.yaml:1:4: must have no tags, found !mine"),
     "a map as a key": ("? {a: 1}\n: 2", "f.yaml:1:3: must have text as a key, found a map or a list"),
     "two colons": ("a: b: c", "f.yaml:1:5: must have one `key: value` on a line"),

@@ -68,6 +68,11 @@ OVERLAP = {
         {"objectSelector": expression("DoesNotExist")},
         False,
     ),
+    "presence and a value refused": (
+        {"objectSelector": expression("Exists")},
+        {"objectSelector": expression("NotIn", "1")},
+        True,
+    ),
     "namespace labels that differ": (
         {"namespaceSelector": labels(tier="a")},
         {"namespaceSelector": labels(tier="b")},

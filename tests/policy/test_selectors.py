@@ -47,9 +47,9 @@ def test_globs_are_those_of_the_shell(pattern: str, name: str) -> None:
 
 def test_no_pattern_is_slow() -> None:
     matches = globs(["*a" * 120 + "b"])
-    started = time.perf_counter()
+    started = time.process_time()
     assert not matches("a" * 10_000)
-    assert time.perf_counter() - started < 0.5
+    assert time.process_time() - started < 0.5
 
 
 LABELS = {

@@ -23,7 +23,7 @@ class Bounds(NamedTuple):
     expansion: int
 
 
-POLICY = Bounds(size=1 * MIB, values=20_000, depth=100, expansion=0)
+POLICY = Bounds(size=1 * MIB, values=10_000, depth=100, expansion=0)
 """A policy is written by hand; ten thousand fields in one file are a mistake or an attack."""
 
 MANIFEST = Bounds(size=64 * MIB, values=8_000_000, depth=100, expansion=100_000)

@@ -86,14 +86,13 @@ class Builder:
     def _scalar(self, event: Any, mark: Mark) -> None:
         frame = self._frames[-1] if self._frames else None
         is_plain = event.style == "" or event.style is None
-        if frame is not None and frame.key is None and isinstance(frame.data, dict):
-            if is_plain and not self._aliases and is_unclear(event.value):
-                self._refuse_unclear(mark, event.value)
-            self._take_key(frame, event.value, mark, merge=is_plain and event.value == MERGE)
-            return
+        is_key = frame is not None and frame.key is None and isinstance(frame.data, dict)
         value = self._value(event, mark) if is_plain or event.tag else event.value
         if event.anchor:
             self._anchors[event.anchor] = Anchored(value, mark, 1 + len(event.value) // 64)
+        if frame is not None and is_key:
+            self._take_key(frame, event.value, mark, merge=is_plain and event.value == MERGE)
+            return
         self._add(value, mark, 1)
 
     def _value(self, event: Any, mark: Mark) -> Scalar:

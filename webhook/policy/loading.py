@@ -34,7 +34,7 @@ class Loaded(NamedTuple):
 
     Attributes:
         policies: The set; None where there is any error.
-        errors: Every fault, in the order of the files.
+        errors: Every fault: first those inside one document, file by file, then those between documents.
     """
 
     policies: PolicySet | None
