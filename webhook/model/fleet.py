@@ -10,7 +10,6 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from webhook.errors import QuantityError
 from webhook.model.deriving import adverts, gpu_units
 from webhook.model.levels import NO_LEVELS, Levels
 from webhook.model.masks import LabelIndex, union
@@ -19,7 +18,7 @@ from webhook.model.nodelabels import PRODUCT, Labels
 from webhook.model.objects import Node, Taint
 from webhook.model.offers import Offer
 from webhook.model.pods import Amount, NodeSelectorTerm, Toleration
-from webhook.model.quantity import NANO, nano
+from webhook.model.quantity import NANO, readable
 from webhook.model.selecting import term_mask
 from webhook.model.taints import all_tolerated, hard
 
@@ -164,7 +163,4 @@ def _takes_pods(node: Node) -> bool:
 
 
 def _floor(amount: Amount) -> int:
-    try:
-        return max(0, nano(amount))
-    except QuantityError:
-        return 0
+    return max(0, readable(amount) or 0)
