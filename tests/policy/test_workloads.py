@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from webhook.documents.reading import read
-from webhook.policy.workloads import CONTAINER_KEYS, WORKLOADS, TemplatePath
+from webhook.policy.workloads import WORKLOADS, TemplatePath
 
-NO_TEMPLATE_IN_CORPUS = {("", "Pod"), ("serving.kserve.io", "InferenceService")}
+NO_TEMPLATE_IN_CORPUS = {("", "Pod")}
 NOT_TEMPLATES = {"ConfigMap", "Service", "Namespace", "ServiceAccount"}
 
 
@@ -56,12 +56,3 @@ def test_every_gpu_container_of_a_workload_is_below_a_template(shared: Path) -> 
         "LeaderWorkerSet",
         "JobSet",
     }
-
-
-def test_argo_containers_are_told_from_pod_templates() -> None:
-    workflow = {"spec": {"templates": [{"container": {"image": "a"}}, {"script": {"image": "b"}}, {"dag": {}}]}}
-    paths = WORKLOADS["argoproj.io", "Workflow"]
-    assert [value["image"] for path in paths for value in follow(workflow, path)] == ["a", "b"]
-    assert all(CONTAINER_KEYS & set(path[-2:]) for path in paths)
-    others = [path for kind, paths in WORKLOADS.items() if kind[0] != "argoproj.io" for path in paths]
-    assert not any(CONTAINER_KEYS & set(path[-2:]) for path in others)
