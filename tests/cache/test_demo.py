@@ -48,7 +48,7 @@ def test_it_shows_every_form_of_gpu_partly_free(demo: Snapshot) -> None:
 def test_every_selector_reaches_its_own_offer_alone(demo: Snapshot) -> None:
     fleet = demo.view.fleet
     for offer in fleet.offers:
-        assert fleet.select(dict(offer.selector), None) & fleet.advertising(offer.resource) == offer.nodes
+        assert fleet.reached(offer) == offer.nodes
 
 
 def test_its_quotas_have_counted_its_own_pods() -> None:

@@ -28,6 +28,14 @@ def _file(folder: Path, *objects: Any, name: str = "cluster.yaml") -> Path:
     return file
 
 
+def deep(levels: int) -> Json:
+    """A node whose annotations go down so far."""
+    inside: Json = {}
+    for _ in range(levels):
+        inside = {"a": inside}
+    return {"kind": "Node", "metadata": {"name": "deep", "odd": inside}}
+
+
 def _view(*objects: Json) -> ClusterView:
     return snapshot_of((item, Place("test.yaml")) for item in objects)
 
@@ -200,6 +208,8 @@ def test_the_place_inside_a_list_is_the_item_s_own(tmp_path: Path) -> None:
 FAULTS: dict[str, tuple[Json, str]] = {
     "a node without a name": ({"kind": "Node", "metadata": {}}, "metadata.name must be given"),
     "metadata that is a list": ({"kind": "Node", "metadata": []}, "must be a map, found a list"),
+    "a pod without a spec": ({"kind": "Pod", "metadata": {"name": "p"}}, "Object missing required field `spec`. Write"),
+    "a node too deep to be read": (deep(2000), "must be less deep"),
     "a pod that is none": (
         {"kind": "Pod", "metadata": {"name": "p"}, "spec": {"containers": "one"}},
         "must be a list, found text",

@@ -83,6 +83,11 @@ def test_cpu(pod: PodMaker, requests: str, limits: str) -> None:
     assert (effective(read, "cpu"), effective(read, "cpu", limits=True)) == (nano(requests), nano(limits))
 
 
+def test_huge_pages_of_the_pod_as_a_whole() -> None:
+    pod = pod_of(make_pod().spec(resources={"requests": {"hugepages-2Mi": "64Mi", GPU: "1"}}).build())
+    assert effective_requests(pod) == {"hugepages-2Mi": nano("64Mi")}
+
+
 def test_all_that_a_pod_asks_for_and_nothing_that_comes_to_nothing() -> None:
     pod = _with(make_pod().gpus(1).asks("cpu", "2"), _init("2")).asks("nvidia.com/mig-1g.10gb", "0")
     assert effective_requests(pod_of(pod.spec(overhead={"memory": "1Gi"}).build())) == {

@@ -16,10 +16,7 @@ def _tainted(one: Json, *taints: Json) -> Json:
 
 def _reached(fleet: Fleet) -> list[tuple[set[str], set[str]]]:
     """For each offer the nodes it lives on, and the advertising nodes that its selector reaches."""
-    return [
-        (names(fleet, o.nodes), names(fleet, fleet.select(dict(o.selector), None) & fleet.advertising(o.resource)))
-        for o in fleet.offers
-    ]
+    return [(names(fleet, o.nodes), names(fleet, fleet.reached(o))) for o in fleet.offers]
 
 
 def test_equal_nodes_are_one_offer() -> None:
@@ -112,6 +109,20 @@ def test_the_oldest_driver_speaks_for_an_offer_and_a_silent_node_does_not() -> N
         ]
     ).offers
     assert offer.driver == (535, 230, 2)
+
+
+def test_a_missing_label_does_not_make_another_shape() -> None:
+    known = CARD | {"gpu.compute.major": "8", "gpu.compute.minor": "0", "mig-1g.10gb.multiprocessors": "13"}
+    (offer,) = Fleet([node("new", known, **{SMALL: "7"}), node("old", CARD, **{SMALL: "7"})]).offers
+    assert (offer.compute_capability, offer.compute_milli) == ((8, 0), 120)
+    assert offer.selector == (("nvidia.com/gpu.product", A100),)
+
+
+def test_a_node_that_offers_nothing_but_has_units_is_kept_apart_too() -> None:
+    broken = node("broken", CARD | {"gpu.product": f"{A100}-MIG-INVALID", "site": "x"}, **{GPU: "8"})
+    fleet = Fleet([broken, node("bare", {"site": "x"}, **{GPU: "8"})])
+    (offer,) = fleet.offers
+    assert (offer.selector, names(fleet, fleet.reached(offer))) == ((), {"bare", "broken"})
 
 
 def test_offers_come_with_the_least_share_of_a_card_first() -> None:

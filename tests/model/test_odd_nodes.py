@@ -74,7 +74,7 @@ def test_a_selector_reaches_its_own_shape_and_no_other(nodes: list[Node]) -> Non
     fleet = Fleet(nodes)
     for offer in fleet.offers:
         if offer.selector:
-            reached = fleet.select(dict(offer.selector), None) & fleet.advertising(offer.resource)
+            reached = fleet.reached(offer)
             same = [o for o in fleet.by_resource[offer.resource] if o.selector == offer.selector]
             assert offer.nodes & ~reached == 0
             assert reached == sum(o.nodes for o in same)

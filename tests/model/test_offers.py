@@ -256,6 +256,16 @@ CLOUDS = {
         {GPU: "32"},
         {"form": Form.MPS, "memory_mib": 9984, "gpu_milli": 250},
     ),
+    "GKE shares a card and does not say by how many": Case(
+        {f"{GKE}accelerator": "nvidia-l4", f"{GKE}gpu-sharing-strategy": "mps", f"{GKE}accelerator-count": "2"},
+        {GPU: "16"},
+        {"form": Form.MPS, "replicas": 8, "memory_mib": 2879},
+    ),
+    "GKE's clients count before what a GFD beside it writes": Case(
+        GKE_L4 | {f"{GKE}gpu-sharing-strategy": "mps", "gpu.product": "NVIDIA-L4", "gpu.replicas": "1"},
+        {GPU: "4"},
+        {"form": Form.MPS, "replicas": 4},
+    ),
     "an unknown GKE card": Case({f"{GKE}accelerator": "nvidia-z900"}, {GPU: "1"}, {"memory_mib": None}),
     "Karpenter names one product": Case(
         {f"{EC2}name": "t4", f"{EC2}memory": "16384"}, {GPU: "1"}, {"memory_mib": 15109}

@@ -31,6 +31,10 @@ NEAR = make_pod().spec(
     }
 )
 
+REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
+ALONE = make_pod().spec(affinity={"podAntiAffinity": {REQUIRED: [{"topologyKey": "zone"}]}})
+ON_A_NODE = make_pod().spec(affinity={"nodeAffinity": {}})
+
 CASES: dict[str, tuple[dict[str, Any], PodMaker, bool]] = {
     "no scope counts every pod": ({}, PLAIN, True),
     "a deadline terminates": ({"scopes": ["Terminating"]}, BATCH, True),
@@ -49,6 +53,9 @@ CASES: dict[str, tuple[dict[str, Any], PodMaker, bool]] = {
     "an operator nobody knows": (_priority("Near", "low"), BATCH, False),
     "a scope and an expression": ({"scopes": ["NotTerminating"], **_priority("In", "low")}, BATCH, False),
     "affinity across namespaces": ({"scopes": ["CrossNamespacePodAffinity"]}, NEAR, True),
+    "affinity within the namespace": ({"scopes": ["CrossNamespacePodAffinity"]}, ALONE, False),
+    "affinity to nodes": ({"scopes": ["CrossNamespacePodAffinity"]}, ON_A_NODE, False),
+    "a priority class that must exist": (_priority("Exists"), BATCH, True),
     "no affinity": ({"scopes": ["CrossNamespacePodAffinity"]}, PLAIN, False),
     "a scope nobody knows counts nothing": ({"scopes": ["Odd"]}, PLAIN, False),
 }

@@ -148,7 +148,7 @@ def _in_words(sentence: str) -> str:
     """The decoder's "Expected `str`, got `int`" in the words of people who write YAML."""
     match = _GOT.match(sentence)
     if match is None:
-        return sentence
+        return f"{sentence}. Write what kubectl get -o yaml prints"
     expected, got = match.groups()
     wanted = _WORDS.get(expected, "text or a number")  # an amount is the one field of several types
     fix = 'it in quotes, as in "8"' if expected == "str" else wanted

@@ -21,7 +21,6 @@ from webhook.model.nodelabels import (
     PRODUCT,
     SHARING,
     Labels,
-    compute_capability,
     memory_mib,
     number,
 )
@@ -49,7 +48,6 @@ class Advert(msgspec.Struct, frozen=True, gc=False):
     isolation: Isolation
     replicas: int
     units: int
-    compute_capability: tuple[int, int] | None = None
 
 
 def gpu_units(amounts: Mapping[str, Amount]) -> dict[str, int]:
@@ -90,7 +88,6 @@ def _advert(resource: GpuResource, labels: Labels, known: Cloud, units: int, ins
         isolation=isolation,
         replicas=replicas,
         units=units,
-        compute_capability=compute_capability(labels),
     )
 
 
@@ -133,22 +130,19 @@ def _instance(profile: GpuResource, block: str, product: str, labels: Labels) ->
 
 
 def _replicas(resource: GpuResource, block: str, labels: Labels, known: Cloud, installed: int) -> int:
-    """Shares made of each card or instance.
+    """Shares made of each card or instance; where nobody says how many, the most it can be.
 
     GFD writes the factor of one GPU, some write count times factor: what is advertised tells which.
     """
-    label, count = (
-        number(labels.get(f"{block}.replicas")) or 0,
-        number(labels.get(f"{block}.count")) or known.gpus or 0,
-    )
-    factor = label
-    if count and label == installed and not label % count:
-        factor = label // count
+    label = number(labels.get(f"{block}.replicas")) or 0
+    count = number(labels.get(f"{block}.count")) or known.gpus or 0
+    factor = label // count if count and label == installed and not label % count else label
     if factor > 1:
         return factor
-    if not resource.shared and not labels.get(f"{block}.product", "").lower().endswith(SHARED_MARK):
-        return max(1, known.replicas or 1) if known.sharing else 1
-    return max(2, label or (_up(installed, count) if count else installed))
+    marked = labels.get(f"{block}.product", "").lower().endswith(SHARED_MARK)
+    if not (resource.shared or marked or known.sharing):
+        return 1
+    return max(2, known.replicas or label or (_up(installed, count) if count else installed))
 
 
 def _sharing(mig: bool, replicas: int, block: str, labels: Labels, known: Cloud) -> tuple[Form, Isolation]:

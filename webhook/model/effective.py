@@ -11,9 +11,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from webhook.errors import QuantityError
 from webhook.model.pods import Amount, Container, Pod, Resources
-from webhook.model.quantity import nano
+from webhook.model.quantity import readable
 
 _POD_LEVEL = ("cpu", "memory")
 _HUGE_PAGES = "hugepages-"
@@ -37,7 +36,7 @@ def effective(pod: Pod, resource: str, *, limits: bool = False) -> int:
     if spec.resources is not None and (resource in _POD_LEVEL or resource.startswith(_HUGE_PAGES)):
         amount = _pod_level(spec.resources, amount, resource, limits=limits)
     if resource in spec.overhead and (amount or not limits):
-        amount += _read(spec.overhead[resource])
+        amount += readable(spec.overhead[resource]) or 0
     return amount
 
 
@@ -62,9 +61,9 @@ def _with_init(containers: tuple[Container, ...], running: int, resource: str, *
 def _pod_level(resources: Resources, containers: int, resource: str, *, limits: bool) -> int:
     """What the pod says as a whole; a limit alone stands for the request only where no container has one."""
     if resource in resources.limits and (limits or (resource not in resources.requests and not containers)):
-        return _read(resources.limits[resource])
+        return readable(resources.limits[resource]) or 0
     if not limits and resource in resources.requests:
-        return _read(resources.requests[resource])
+        return readable(resources.requests[resource]) or 0
     return containers
 
 
@@ -72,14 +71,7 @@ def _asked(resources: Resources, resource: str, *, limits: bool) -> int:
     amount = None if limits else resources.requests.get(resource)
     if amount is None:
         amount = resources.limits.get(resource)
-    return 0 if amount is None else _read(amount)
-
-
-def _read(amount: Amount) -> int:
-    try:
-        return nano(amount)
-    except QuantityError:
-        return 0
+    return readable(amount) or 0
 
 
 def _names(pod: Pod) -> set[str]:

@@ -10,7 +10,6 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from webhook.errors import QuantityError
 from webhook.model.deriving import adverts, gpu_units
 from webhook.model.levels import NO_LEVELS, Levels
 from webhook.model.masks import LabelIndex, union
@@ -19,7 +18,7 @@ from webhook.model.nodelabels import PRODUCT, Labels
 from webhook.model.objects import Node, Taint
 from webhook.model.offers import Offer
 from webhook.model.pods import Amount, NodeSelectorTerm, Toleration
-from webhook.model.quantity import NANO, nano
+from webhook.model.quantity import NANO, readable
 from webhook.model.selecting import term_mask
 from webhook.model.taints import all_tolerated, hard
 
@@ -79,15 +78,16 @@ class Fleet:
             self._by_taints[node.taints] = self._by_taints.get(node.taints, 0) | 1 << i
         self._tolerated: dict[tuple[Toleration, ...], int] = {}
 
-        standings = [
-            Standing(i, self.nodes[i].taints, advert) for i, node in enumerate(nodes) for advert in adverts(node)
-        ]
-        self.offers = tuple(offers_of(standings, self._index, [node.labels for node in self.nodes]))
         names = sorted({name for node in self.nodes for name in node.gpus})
         self._levels = {
             name: Levels({i: node.gpus[name] for i, node in enumerate(self.nodes) if name in node.gpus})
             for name in names
         }
+        standings = [
+            Standing(i, self.nodes[i].taints, advert) for i, node in enumerate(nodes) for advert in adverts(node)
+        ]
+        advertising = {name: self.advertising(name) for name in names}
+        self.offers = tuple(offers_of(standings, advertising, self._index, [node.labels for node in self.nodes]))
         self.by_resource = {name: tuple(offer for offer in self.offers if offer.resource == name) for name in names}
 
     def select(self, node_selector: Mapping[str, str], terms: Sequence[NodeSelectorTerm] | None) -> int:
@@ -122,6 +122,13 @@ class Fleet:
     def advertising(self, resource: str) -> int:
         """Mask of the nodes with at least one unit of a GPU resource."""
         return self._levels.get(resource, NO_LEVELS).at_least(1)
+
+    def reached(self, offer: Offer) -> int:
+        """Mask of the nodes that a pod may land on which asks for an offer's resource with its selector.
+
+        More than the offer's own nodes where taints part them, or where no label tells another shape apart.
+        """
+        return self.select(dict(offer.selector), None) & self.advertising(offer.resource)
 
     def most(self, resource: str, nodes: int) -> int:
         """The most units of a GPU resource that one node of the mask has; 0 if none has any."""
@@ -164,7 +171,4 @@ def _takes_pods(node: Node) -> bool:
 
 
 def _floor(amount: Amount) -> int:
-    try:
-        return max(0, nano(amount))
-    except QuantityError:
-        return 0
+    return max(0, readable(amount) or 0)

@@ -1,7 +1,8 @@
 """From what nodes advertise to the fleet's offers: equal things become one offer with a mask of nodes.
 
 Memory that differs by less than a driver branch or ECC makes it differ is one size, the lowest of them: a
-pod that is pinned to `gpu.memory: 81251` would wait for ever after the next driver upgrade.
+pod that is pinned to `gpu.memory: 81251` would wait for ever after the next driver upgrade. What a missing
+label makes unlike, and no label could tell apart, is one offer too, and the least of it is promised.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from webhook.model.nodelabels import (
     PRODUCT,
     REPLICAS,
     SHARING,
+    compute_capability,
     cuda,
     driver,
 )
@@ -47,15 +49,23 @@ class Standing(NamedTuple):
     advert: Advert
 
 
-def offers_of(standings: Sequence[Standing], index: LabelIndex, labels: Sequence[Mapping[str, str]]) -> list[Offer]:
-    """Merge what nodes advertise. Least GPU share first, then by resource, product and taints."""
+def offers_of(
+    standings: Sequence[Standing],
+    advertising: Mapping[str, int],
+    index: LabelIndex,
+    labels: Sequence[Mapping[str, str]],
+) -> list[Offer]:
+    """Merge what nodes advertise. Least GPU share first, then by resource, product and taints.
+
+    Args:
+        standings: What stands where.
+        advertising: Mask of the nodes that have units of a resource, by its name.
+        index: Every label of the fleet.
+        labels: The labels of each node.
+    """
     by_shape: dict[Advert, list[Standing]] = {}
     for standing, shape in zip(standings, _shapes([standing.advert for standing in standings]), strict=True):
         by_shape.setdefault(shape, []).append(standing)
-    advertising: dict[str, int] = {}
-    for standing in standings:
-        resource = standing.advert.resource
-        advertising[resource] = advertising.get(resource, 0) | 1 << standing.node
 
     offers = []
     for shape, members in by_shape.items():
@@ -84,8 +94,8 @@ def selector_of(resource: str, nodes: int, advertising: int, index: LabelIndex) 
 
 
 def _shapes(adverts: Sequence[Advert]) -> Iterable[Advert]:
-    """Each advert with its units left out and its memory set to the lowest of its size."""
-    plain = [msgspec.structs.replace(advert, units=0) for advert in adverts]
+    """What makes each advert unlike others: its compute and units left out, its memory the lowest of its size."""
+    plain = [msgspec.structs.replace(advert, units=0, compute_milli=0) for advert in adverts]
     sizes: dict[Advert, set[int]] = {}
     for advert in plain:
         if advert.memory_mib is not None:
@@ -135,7 +145,7 @@ def _offer(
         product=shape.product,
         profile=shape.profile,
         memory_mib=shape.memory_mib,
-        compute_milli=shape.compute_milli,
+        compute_milli=min(standing.advert.compute_milli for standing in members),
         gpu_milli=shape.gpu_milli,
         isolation=shape.isolation,
         replicas=shape.replicas,
@@ -143,7 +153,7 @@ def _offer(
         taints=taints,
         nodes=nodes,
         capacity=sum(standing.advert.units for standing in members),
-        compute_capability=shape.compute_capability,
+        compute_capability=min(filter(None, map(compute_capability, on)), default=None),
         driver=min(filter(None, map(driver, on)), default=()),
         cuda=min(filter(None, map(cuda, on)), default=()),
     )

@@ -16,7 +16,6 @@ MEMORY = "nvidia.com/gpu.memory"
 SHARING = "nvidia.com/gpu.sharing-strategy"
 REPLICAS = "nvidia.com/gpu.replicas"
 MPS_CAPABLE = "nvidia.com/mps.capable"
-CLIQUE = "nvidia.com/gpu.clique"
 
 GKE_ACCELERATOR = "cloud.google.com/gke-accelerator"
 GKE_COUNT = "cloud.google.com/gke-accelerator-count"

@@ -1,0 +1,49 @@
+"""The law of snapshots: whatever stands in a file, there is a view or an error with a place."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from webhook.cache.snapshot import snapshot_of
+from webhook.errors import Place, SnapshotError
+
+KEYS = st.sampled_from(
+    ["name", "labels", "annotations", "cpu", "nvidia.com/gpu", "key", "effect", "type", "status", "limits", "hard"]
+)
+LEAVES = st.none() | st.booleans() | st.integers(-2, 9) | st.sampled_from(["", "n", "8", "-1", "0.5", "x", 1e300])
+ANYTHING = st.recursive(LEAVES, lambda inner: st.lists(inner, max_size=2) | st.dictionaries(KEYS, inner, max_size=3))
+
+
+def _fields(*names: str) -> st.SearchStrategy[dict[str, Any]]:
+    return st.dictionaries(st.sampled_from(names), ANYTHING, max_size=4)
+
+
+SPECS = _fields("taints", "unschedulable", "limits", "hard", "scopes", "scopeSelector", "nodeName", "containers")
+STATUSES = _fields("allocatable", "capacity", "conditions", "hard", "used", "phase")
+OBJECTS = st.fixed_dictionaries(
+    {"kind": st.sampled_from(["Node", "Namespace", "LimitRange", "ResourceQuota", "Pod", "List", "PodList", "Odd", 1])},
+    optional={
+        "apiVersion": st.sampled_from(["v1", "v2", None, 1]),
+        "metadata": st.just({"name": "n"}) | ANYTHING,
+        "spec": SPECS | ANYTHING,
+        "status": STATUSES | ANYTHING,
+        "items": st.lists(ANYTHING, max_size=2) | ANYTHING,
+    },
+)
+
+
+@settings(max_examples=200)
+@given(st.lists(OBJECTS | ANYTHING, max_size=4))
+def test_whatever_stands_there_is_a_view_or_an_error_with_its_place(objects: list[Any]) -> None:
+    try:
+        view = snapshot_of((item, Place("odd.yaml", 1, 1)) for item in objects)
+    except SnapshotError as error:
+        place, sentence = error.place, error.sentence
+    else:
+        assert all(view.free(offer, view.fleet.everyone) <= offer.capacity for offer in view.fleet.offers)
+        return
+    assert place == Place("odd.yaml", 1, 1)
+    assert "Write" in sentence

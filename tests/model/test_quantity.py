@@ -1,0 +1,87 @@
+"""quantity: Kubernetes amounts, exactly, and what is none."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from webhook.errors import QuantityError
+from webhook.model.quantity import NANO, mebibytes, milli, nano, readable, units, whole, written
+
+READ: dict[str, tuple[str | int | float, str]] = {
+    "a number": ("12", "12"),
+    "a number from YAML": (8, "8"),
+    "a fraction from YAML": (0.5, "0.5"),
+    "thousandths": ("1500m", "1.5"),
+    "millionths": ("3u", "0.000003"),
+    "billionths": ("7n", "0.000000007"),
+    "finer than that rounds up": ("0.0000000001", "0.000000001"),
+    "and away from zero": ("-0.0000000001", "-0.000000001"),
+    "thousands": ("1k", "1000"),
+    "an exponent": ("1e3", "1000"),
+    "an exponent below zero": ("15e-1", "1.5"),
+    "exa is no exponent": ("1E", "1000000000000000000"),
+    "binary": ("8Gi", str(8 << 30)),
+    "a binary fraction": ("1.5Ki", "1536"),
+    "below zero": ("-1", "-1"),
+    "with a plus": ("+1", "1"),
+    "no digit before the point": (".5", "0.5"),
+    "no digit after it": ("5.", "5"),
+}
+REFUSED: dict[str, str | int | float] = {
+    "nothing": "",
+    "a point": ".",
+    "a word": "many",
+    "two points": "1.2.3",
+    "a suffix nobody knows": "1gi",
+    "a blank inside": "1 Gi",
+    "an exponent and a suffix": "1Ki3",
+    "hexadecimal": "0x10",
+    "not a number": float("nan"),
+    "no end": float("inf"),
+    "other digits": "٣",
+    "a number of a thousand digits": "9" * 1000,
+    "an exponent that would take a second": "1e999999999",
+    "an integer out of all bounds": 10**100,
+}
+
+
+@pytest.mark.parametrize(("amount", "want"), READ.values(), ids=READ)
+def test_read(amount: str | int | float, want: str) -> None:
+    assert nano(amount) == int(Decimal(want) * NANO)
+
+
+@pytest.mark.parametrize("amount", REFUSED.values(), ids=REFUSED)
+def test_refused(amount: str | int | float) -> None:
+    with pytest.raises(QuantityError):
+        nano(amount)
+    assert readable(amount) is None
+    assert whole(amount) is None
+
+
+def test_every_other_unit_rounds_up() -> None:
+    assert (milli("0.0001"), units("1500m"), mebibytes("1")) == (1, 2, 1)
+    assert (milli("2"), units("2"), mebibytes("8Gi")) == (2000, 2, 8192)
+    assert readable(None) is None
+
+
+def test_a_count_is_whole_or_it_is_none() -> None:
+    assert (whole("2"), whole("1000m"), whole("1k"), whole("0.5"), whole("-1")) == (2, 1, 1000, None, -1)
+
+
+@given(st.integers(0, 10**30))
+def test_what_is_written_reads_back_as_no_less(value: int) -> None:
+    assert 0 <= nano(written(value)) - value < 1_000_000
+
+
+@given(st.text(alphabet="0123456789.+-eEkKMGTPmunix ", max_size=12))
+def test_no_text_is_more_than_a_quantity_or_an_error(text: str) -> None:
+    amount = readable(text)
+    if amount is not None:
+        assert nano(text) == amount
+        return
+    with pytest.raises(QuantityError, match="found"):
+        nano(text)

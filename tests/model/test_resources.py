@@ -1,0 +1,46 @@
+"""gpu_resource: what a resource name says."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from ruamel.yaml import YAML
+
+from webhook.model.paths import dotted, pointer
+from webhook.model.resources import GpuResource, gpu_resource
+
+NAMES = {
+    "nvidia.com/gpu": GpuResource("nvidia.com/gpu", mig=False, shared=False),
+    "nvidia.com/gpu.shared": GpuResource("nvidia.com/gpu.shared", mig=False, shared=True),
+    "nvidia.com/mig-3g.40gb": GpuResource("nvidia.com/mig-3g.40gb", True, False, "3g.40gb", 3),
+    "nvidia.com/mig-1g.5gb.shared": GpuResource("nvidia.com/mig-1g.5gb.shared", True, True, "1g.5gb", 1),
+    "nvidia.com/gpumem": None,
+    "nvidia.com/mig-": None,
+    "nvidia.com/mig-1g": None,
+    "nvidia.com/mig-1c.3g.20gb": None,
+    "nvidia.com/mig-1g.5gb.odd": None,
+    "amd.com/gpu": None,
+    "gpu": None,
+    "": None,
+}
+
+
+@pytest.mark.parametrize(("name", "want"), NAMES.items(), ids=NAMES)
+def test_names(name: str, want: GpuResource | None) -> None:
+    assert gpu_resource(name) == want
+
+
+def test_every_listed_profile_is_read_back_from_its_resource_name(shared: Path) -> None:
+    for product in YAML(typ="safe").load((shared / "reference" / "mig-profiles.yaml").read_text())["products"]:
+        for row in product["profiles"]:
+            read = gpu_resource(row["resource"])
+            assert read is not None
+            assert (read.profile, read.slices) == (row["name"], row["g"])
+
+
+def test_paths_as_people_and_as_patches_write_them() -> None:
+    path = ("spec", "containers", 0, "resources", "limits", "nvidia.com/gpu", "a~b")
+    assert dotted(path) == "spec.containers[0].resources.limits['nvidia.com/gpu']['a~b']"
+    assert pointer(path) == "/spec/containers/0/resources/limits/nvidia.com~1gpu/a~0b"
+    assert (dotted(()), pointer(())) == ("", "")
