@@ -70,6 +70,7 @@ HOSTILE_JSON = {
     "a key twice": '{"a": 1, "a": 2}' + " " * LARGE_JSON,
     "NaN": '{"a": NaN}' + " " * LARGE_JSON,
     "a number of 5 000 digits": '{"a": ' + "9" * 5000 + "}" + " " * LARGE_JSON,
+    "half a character": '{"a": "\\ud800"}' + " " * LARGE_JSON,
     "cut off": '{"a": ' + " " * LARGE_JSON,
 }
 

@@ -181,6 +181,7 @@ REFUSED = {
     "bytes that are not UTF-8": (b"a: 1\nb: \xff", "f.yaml:2:4: must be UTF-8, found the byte 0xff"),
     "UTF-16": ("a: 1".encode("utf-16"), "f.yaml:1:1: must be UTF-8, found UTF-16"),
     "UTF-16 without a mark": ("a: 1".encode("utf-16-le"), "f.yaml:1:1: must be UTF-8, found UTF-16"),
+    "half a character in JSON": ('{"a": "\\ud800"}', "f.yaml:1:"),
     "NaN in JSON in a row": ('{"a": 1}{"b": NaN}', "f.yaml:1:9: must be YAML, found a fault"),
 }
 REFUSED_IN_POLICIES = {

@@ -80,6 +80,8 @@ REFUSED = {
     "a number": "1",
     "text": "'x'",
     "three loops inside one another": "[1].all(x, [1].all(y, [1].all(z, x + y + z > 0)))",
+    "a sum of two thousand": "1" + "+1" * 2000 + " == 1",
+    "a control character": "object.x == \x1b[0m",
     "a hundred brackets": "(" * 100 + "true" + ")" * 100,
     "nothing": " ",
 }
@@ -92,6 +94,7 @@ def test_what_is_refused_at_load(text: str) -> None:
     assert raised.value.must
     assert raised.value.write
     assert "INVALID_ARGUMENT" not in raised.value.must
+    assert raised.value.must.isprintable()
 
 
 def test_the_place_inside_a_long_expression_is_told() -> None:

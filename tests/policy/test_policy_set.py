@@ -18,12 +18,16 @@ def policies() -> PolicySet:
     )
 
 
+GPU = ("nvidia.com/gpu",)
+
+
 def names(policies: PolicySet, namespace: str, **labels: str) -> list[str]:
-    return [policy.name for _, policy in policies.for_request(namespace, labels, "CREATE", ())]
+    return [policy.name for _, policy in policies.for_request(namespace, labels, "CREATE", GPU)]
 
 
 def test_policies_come_in_the_order_of_their_names(policies: PolicySet) -> None:
     assert names(policies, "team-x", tier="research") == ["a", "b"]
+    assert [index for index, _ in policies.for_request("team-x", {"tier": "research"}, "CREATE", GPU)] == [0, 1]
 
 
 def test_a_namespace_meets_those_that_let_it_in(policies: PolicySet) -> None:
@@ -32,19 +36,24 @@ def test_a_namespace_meets_those_that_let_it_in(policies: PolicySet) -> None:
     assert names(policies, "ml", tier="other") == []
 
 
+def test_an_operation_and_a_resource_meet_those_that_are_about_them() -> None:
+    policies = load_texts(
+        policy_text("any", match={"operations": ["CREATE"]}),
+        policy_text("slices", match={"resources": ["nvidia.com/mig-*"]}),
+    )
+
+    def met(operation: str, *resources: str) -> list[str]:
+        return [policy.name for _, policy in policies.for_request("team", {}, operation, resources)]
+
+    assert met("CREATE") == ["any"]
+    assert met("CREATE", "cpu", "nvidia.com/mig-1g.5gb") == ["any", "slices"]
+    assert met("UPDATE", "nvidia.com/mig-1g.5gb") == ["slices"]
+    assert met("UPDATE", "nvidia.com/gpu") == []
+
+
 def test_labels_that_change_are_seen_at_once(policies: PolicySet) -> None:
-    labels = {"tier": "other"}
-    assert policies.for_request("ml", labels, "CREATE", ()) == ()
-    labels["tier"] = "research"
-    assert [policy.name for _, policy in policies.for_request("ml", labels, "CREATE", ())] == ["b"]
-
-
-def test_operations_and_resources_are_asked_too() -> None:
-    policies = load_texts(policy_text("a", match={"operations": ["CREATE"], "resources": ["nvidia.com/mig-*"]}))
-    asked = ("nvidia.com/mig-1g.10gb",)
-    assert [index for index, _ in policies.for_request("ml", {}, "CREATE", asked)] == [0]
-    assert policies.for_request("ml", {}, "UPDATE", asked) == ()
-    assert policies.for_request("ml", {}, "CREATE", ("nvidia.com/gpu",)) == ()
+    assert names(policies, "ml", tier="other") == []
+    assert names(policies, "ml", tier="research") == ["b"]
 
 
 def test_what_is_remembered_is_bounded_and_stays_right(policies: PolicySet) -> None:
@@ -56,7 +65,7 @@ def test_what_is_remembered_is_bounded_and_stays_right(policies: PolicySet) -> N
 
 def test_an_empty_set_lets_nothing_speak() -> None:
     empty = PolicySet()
-    assert empty.for_request("team", {}, "CREATE", ()) == ()
+    assert empty.for_request("team", {}, "CREATE", GPU) == ()
     assert empty.templates is WORKLOADS
     assert len(empty.digest) == 12
 

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from webhook.model.decisions import Operation, add, replace
-from webhook.report.diff import apply, changes, diff
+from webhook.report.diff import apply, changes, diff, without_records
 
 KEYS = st.sampled_from(["a", "b/c", "d~e", "", "0"])
 LEAVES = st.none() | st.booleans() | st.integers(-3, 3) | st.text(max_size=3)
@@ -76,14 +76,35 @@ def test_the_end_of_a_list_is_a_dash() -> None:
 
 def test_each_field_is_one_line() -> None:
     before = {"spec": {"tolerations": [], "old": True, "limits": {"nvidia.com/gpu": "1"}}}
-    after = {"spec": {"tolerations": [{"key": "a"}], "limits": {"nvidia.com/gpu": "0"}, "name": "", "none": None}}
+    toleration = {"key": "a", "operator": "Exists", "effect": "NoSchedule"}
+    after = {"spec": {"tolerations": [toleration], "limits": {"nvidia.com/gpu": "0"}, "name": "", "none": None}}
     assert diff(before, after) == [
-        "+ spec.tolerations[0]: {key: a}",
+        "+ spec.tolerations[0]: a Exists NoSchedule",
         "- spec.old: true",
         "~ spec.limits['nvidia.com/gpu']: 1 → 0",
         '+ spec.name: ""',
         "+ spec.none: null",
     ]
+
+
+def test_what_holds_one_thing_only_is_named_by_its_whole_path() -> None:
+    assert diff({}, {"a": {"b": [{"c": [1, {"d": 2}]}]}}) == ["+ a.b[0].c: [1, {d: 2}]"]
+
+
+def test_a_line_too_long_loses_the_middle_of_its_path_first() -> None:
+    after = {"spec": {"affinity": {"a" * 60: {"terms": [{"key": "k", "operator": "In", "values": ["v" * 30]}]}}}}
+    [line] = diff({}, after, width=78)
+    assert line == f"+ spec.affinity…terms[0]: k In [{'v' * 30}]"
+    [cut] = diff({}, after, width=40)
+    assert (len(cut), cut[-1]) == (40, "…")
+
+
+def test_records_of_ours_are_left_out_unless_they_are_wanted() -> None:
+    shaped = {"metadata": {"name": "a", "annotations": {"rightslice.dev/decision": "{}"}}}
+    assert without_records(shaped, {"metadata": {"name": "a"}}) == {"metadata": {"name": "a"}}
+    assert without_records(shaped, {"metadata": {"annotations": {}}}) == {"metadata": {"name": "a", "annotations": {}}}
+    assert without_records(shaped, shaped) == shaped
+    assert without_records([], None) == []
 
 
 def test_what_a_stranger_wrote_cannot_steer_a_terminal() -> None:

@@ -7,10 +7,9 @@ from typing import Any
 
 from webhook.audit.stored import as_stored
 from webhook.model.modes import Mode
-from webhook.model.records import DECISION, ORIGINAL
 from webhook.model.resources import gpu_resource
 from webhook.policy.cases import Expect
-from webhook.report.diff import apply, diff
+from webhook.report.diff import apply, diff, without_records
 from webhook.report.results import Checked, Verdict
 
 Json = dict[str, Any]
@@ -79,19 +78,6 @@ def containers_of(data: Any) -> Iterator[Json]:
 
 def _pairs(limits: Mapping[str, str]) -> str:
     return ", ".join(f"{key} {value}" for key, value in sorted(limits.items())) or "none"
-
-
-def without_records(shaped: Any, wanted: Json) -> Any:
-    """The shape without the record that Rightslice leaves, unless the record itself is wanted."""
-    metadata = _map(_map(shaped).get("metadata"))
-    asked_for = _map(_map(wanted.get("metadata")).get("annotations"))
-    annotations = {
-        key: value
-        for key, value in _map(metadata.get("annotations")).items()
-        if key not in (DECISION, ORIGINAL) or key in asked_for
-    }
-    kept = {key: value for key, value in metadata.items() if key != "annotations"}
-    return {**shaped, "metadata": {**kept, "annotations": annotations} if annotations or asked_for else kept}
 
 
 def _map(value: Any) -> Json:

@@ -10,7 +10,7 @@ from typing import Any
 from webhook.audit.checking import World, check
 from webhook.audit.expecting import problems
 from webhook.audit.manifests import ENOUGH, Entry, Passed, files_under, objects_in
-from webhook.audit.views import with_labels
+from webhook.audit.views import LabelledView
 from webhook.cache.snapshot import DEMO, load_snapshot, snapshot_of
 from webhook.documents.places import Document
 from webhook.errors import Place, PlacedError
@@ -64,7 +64,7 @@ def run_case(case: Case, beside: FilePath, policies: PolicySet, view: ClusterVie
     entry = _in_namespace(object_of(case.pod, beside, case.place), case.namespace)
     world = World(
         policies=policies,
-        view=with_labels(view, case.namespace_labels or {}),
+        view=view if case.namespace_labels is None else LabelledView(view, case.namespace_labels, beside=False),
         now=case.now or now,
         user=case.user,
     )

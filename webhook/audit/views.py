@@ -47,17 +47,22 @@ class OtherView(ClusterView):
 
 
 class LabelledView(OtherView):
-    """Every namespace exists, and has these labels beside its own; on equal keys these win."""
+    """Every namespace exists, and has these labels.
 
-    def __init__(self, view: ClusterView, labels: Mapping[str, str]) -> None:
+    Args:
+        beside: True: beside those that it has, and these win on equal keys; False: these alone.
+    """
+
+    def __init__(self, view: ClusterView, labels: Mapping[str, str], *, beside: bool = True) -> None:
         super().__init__(view)
         self._labels = dict(labels)
+        self._beside = beside
 
     def namespace(self, name: str) -> Namespace | None:
         """The namespace with all its labels."""
-        known = self._view.namespace(name) or Namespace(metadata=Metadata(name=name, labels={NAMESPACE_NAME: name}))
-        labels = {**known.metadata.labels, **self._labels}
-        return Namespace(metadata=msgspec.structs.replace(known.metadata, labels=labels))
+        known = self._view.namespace(name) if self._beside else None
+        own = known.metadata.labels if known is not None else {}
+        return Namespace(metadata=Metadata(name=name, labels={**own, **self._labels, NAMESPACE_NAME: name}))
 
 
 class VacatedView(OtherView):

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from webhook.errors import Place
-from webhook.report.diff import diff
+from webhook.report.diff import diff, without_records
 from webhook.report.explained import asked
 from webhook.report.results import Checked
 from webhook.report.words import Paint, Style, gpus, plain, shown
@@ -60,8 +60,9 @@ def demonstrated(one: Shown, paint: Paint = plain) -> Iterator[str]:
     yield f"{paint(shown(result.title), Style.STRONG)}  {paint(word, style)}  {shown(str(result.place))}"
     after = f", now {gpus(one.gpu_milli_after)}" if one.gpu_milli_after != one.gpu_milli_before else ""
     yield f"  asked {gpus(one.gpu_milli_before)} GPUs{after}{asked(result.stored)}"
-    for line in diff(result.stored, one.shaped):
-        yield f"  {paint(clip(line, WIDTH - 2), Style.GOOD if line[0] == '+' else Style.WARNING)}"
+    if not one.denied:
+        changed = diff(result.stored, without_records(one.shaped, result.stored), paint, width=WIDTH - 2)
+        yield from (f"  {line}" for line in changed)
     for text in once(one.warnings):
         yield from _said("warn", Style.WARNING, text, result, paint)
     for text in reasons(one.denied):
@@ -109,11 +110,6 @@ def place_of(code: str, words: str, result: Checked) -> Place:
         if found.finding.code == code and found.finding.message in words:
             return found.place
     return next((found.place for found in result.findings if found.finding.code == code), result.place)
-
-
-def clip(line: str, width: int) -> str:
-    """Cut a line to a width, with a mark where it was cut."""
-    return line if len(line) <= width else f"{line[: width - 1]}…"
 
 
 def totals(every: Sequence[Shown]) -> str:

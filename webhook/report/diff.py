@@ -11,8 +11,10 @@ from typing import Any, NamedTuple
 
 from webhook.model.decisions import Operation
 from webhook.model.paths import Path, dotted
+from webhook.model.records import DECISION, ORIGINAL
 from webhook.report.words import Paint, Style, plain, shown
 
+RECORDS = frozenset({DECISION, ORIGINAL})
 MISSING = object()
 """What stands for a field that is not there."""
 
@@ -70,34 +72,92 @@ def changes(before: Any, after: Any, path: Path = ()) -> Iterator[Change]:
     elif isinstance(before, list) and isinstance(after, list):
         for i in range(max(len(before), len(after))):
             yield from changes(_at(before, i), _at(after, i), (*path, i))
-    elif before is MISSING or after is MISSING or before != after:
+    elif before is MISSING:
+        yield Change(*_inwards(path, after))
+    elif after is MISSING or before != after:
         yield Change(path, before, after)
+
+
+def _inwards(path: Path, value: Any) -> tuple[Path, Any, Any]:
+    """Follow what is new for as long as it holds one thing only."""
+    while isinstance(value, dict | list) and len(value) == 1 and not _is_rule(value):
+        step, value = next(iter(value.items() if isinstance(value, dict) else enumerate(value)))
+        path = (*path, step)
+    return path, MISSING, value
 
 
 def _at(items: Sequence[Any], i: int) -> Any:
     return items[i] if i < len(items) else MISSING
 
 
-def diff(before: Any, after: Any, paint: Paint = plain) -> list[str]:
-    """One line a field: `+` is new, `~` is changed, `-` is gone."""
-    return [_line(change, paint) for change in changes(before, after)]
+def diff(before: Any, after: Any, paint: Paint = plain, *, width: int = 0) -> list[str]:
+    """One line a field: `+` is new, `~` is changed, `-` is gone.
+
+    Args:
+        width: Columns to fit into; 0: any number.
+    """
+    return [_line(change, paint, width) for change in changes(before, after)]
 
 
-def _line(change: Change, paint: Paint) -> str:
-    where = shown(dotted(change.path))
+def _line(change: Change, paint: Paint, width: int) -> str:
     if change.before is MISSING:
-        return paint(f"+ {where}: {brief(change.after)}", Style.GOOD)
+        return paint(_fitted("+", change.path, brief(change.after), width), Style.GOOD)
     if change.after is MISSING:
-        return paint(f"- {where}: {brief(change.before)}", Style.BAD)
-    return paint(f"~ {where}: {brief(change.before)} → {brief(change.after)}", Style.WARNING)
+        return paint(_fitted("-", change.path, brief(change.before), width), Style.BAD)
+    return paint(_fitted("~", change.path, f"{brief(change.before)} → {brief(change.after)}", width), Style.WARNING)
+
+
+def _fitted(mark: str, path: Path, value: str, width: int) -> str:
+    """The line; where it is too long, with the middle of the path left out, and cut at the end."""
+    line = f"{mark} {shown(dotted(path))}: {value}"
+    if not width or len(line) <= width:
+        return line
+    kept = 2 if isinstance(path[-1], int) else 1
+    short = f"{shown(dotted(path[:2]))}…{shown(dotted(path[-kept:]))}" if len(path) > 2 + kept else shown(dotted(path))
+    line = f"{mark} {short}: {value}"
+    return line if len(line) <= width else f"{line[: width - 1]}…"
+
+
+_RULE = frozenset({"key", "operator", "value", "values", "effect", "tolerationSeconds"})
+
+
+def _is_rule(value: Any) -> bool:
+    """A toleration, or one expression of an affinity or a selector."""
+    return isinstance(value, dict) and "operator" in value and _RULE.issuperset(value)
 
 
 def brief(value: Any) -> str:
-    """A value on one line, as YAML's flow style shows it, quotes only where they are needed."""
+    """A value on one line, as YAML's flow style shows it, quotes only where they are needed.
+
+    >>> brief({"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"})
+    'nvidia.com/gpu Exists NoSchedule'
+    """
+    if _is_rule(value):
+        return " ".join(brief(each) for each in value.values())
     if isinstance(value, dict):
         return "{" + ", ".join(f"{shown(str(key))}: {brief(item)}" for key, item in value.items()) + "}"
     if isinstance(value, list | tuple):
         return "[" + ", ".join(map(brief, value)) + "]"
     if isinstance(value, str):
         return shown(value) if value else '""'
-    return "null" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
+    if isinstance(value, bool):
+        return str(value).lower()
+    return "null" if value is None else str(value)
+
+
+def without_records(data: Any, wanted: Any) -> Any:
+    """An object without the records that Rightslice left in its annotations, but for those that `wanted` has too."""
+    metadata = data.get("metadata") if isinstance(data, dict) else None
+    annotations = metadata.get("annotations") if isinstance(metadata, dict) else None
+    if not isinstance(metadata, dict) or not isinstance(annotations, dict):
+        return data
+    kept = _annotations(wanted)
+    rest = {key: value for key, value in annotations.items() if key not in RECORDS or (kept and key in kept)}
+    others = {key: value for key, value in metadata.items() if key != "annotations"}
+    return {**data, "metadata": {**others, "annotations": rest} if rest or kept is not None else others}
+
+
+def _annotations(data: Any) -> dict[str, Any] | None:
+    metadata = data.get("metadata") if isinstance(data, dict) else None
+    annotations = metadata.get("annotations") if isinstance(metadata, dict) else None
+    return annotations if isinstance(annotations, dict) else None
