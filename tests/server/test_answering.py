@@ -138,7 +138,7 @@ def test_a_workload_hears_everything_on_one_route() -> None:
 
 
 def test_a_long_warning_goes_without_its_fix() -> None:
-    long = Finding("GPU-T201", Mode.WARN, (), "no node offers it", "Write " + "x" * 100 + ".", "p")
+    long = Finding("GPU-T201", Mode.WARN, (), "no node offers it", "Write " + "x" * 300 + ".", "p")
     assert judged(Decision(findings=(long,)))["warnings"] == ["[GPU-T201] no node offers it."]
 
 
