@@ -144,6 +144,20 @@ def test_a_crash_is_500_and_the_server_goes_on(name: str) -> None:
         assert SECRET not in site.log.getvalue()
 
 
+def looking_at_the_whole(request: Request, *_: object) -> Decision:
+    """A judge with match conditions."""
+    request.load()
+    return Decision()
+
+
+def test_a_key_twice_is_refused_even_from_an_api_server_where_the_whole_object_is_looked_at() -> None:
+    body = encoded(review()).replace(b'"spec"', b'"spec":{},"spec"', 1)
+    with serving(looking_at_the_whole) as site:
+        answer = site.ask(post("/validate", body, "User-Agent: kube-apiserver-admission"))
+        assert answer.status == 400
+        assert "a key twice" in answer.json["error"]
+
+
 def test_a_decision_that_cannot_be_written_is_a_crash_too() -> None:
     with serving(lambda *_: Decision(patch=(add(("a",), object()),))) as site:
         answer = site.judge(review(), "/mutate")

@@ -109,7 +109,8 @@ def _ask_many(talk: Talk, client: int) -> None:
     for number in range(60):
         uid = f"client-{client}-{number}"
         pod = review()["request"]["object"] | {"x": "y" * (number * 997)}
-        talk.send(post("/mutate" if number % 2 else "/validate", encoded(review(pod, uid=uid))))
+        sender = "User-Agent: " + ("kube-apiserver-admission" if number % 3 else "curl")
+        talk.send(post("/mutate" if number % 2 else "/validate", encoded(review(pod, uid=uid)), sender))
         answer: Answer | None = talk.read()
         assert answer is not None
         assert answer.response["uid"] == uid

@@ -6,15 +6,17 @@ import json
 from contextlib import suppress
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from benchmarks.reviews import review_bytes
 from tests.make import make_pod
 from tests.server.site import encoded, review
 from webhook.errors import ReviewError
 from webhook.server import jsonbody
-from webhook.server.reading import read
+from webhook.server.reading import read, read_sent
 
 GOOD = encoded(review())
 JSON = "the body must be one JSON document"
@@ -136,6 +138,12 @@ def test_refused(body: bytes, words: str) -> None:
     assert "\n" not in str(caught.value)
 
 
+@pytest.mark.parametrize(("body", "words"), REFUSED.values(), ids=REFUSED)
+def test_refused_from_an_api_server_too_once_it_is_looked_at_whole(body: bytes, words: str) -> None:
+    with pytest.raises(ReviewError, match=words):
+        read_sent(body).load()
+
+
 def deep(levels: int) -> dict[str, Any]:
     """managedFields as deep as real ones get, and deeper."""
     fields: dict[str, Any] = {}
@@ -198,6 +206,30 @@ def test_taken_exactly(text: str) -> None:
     assert read(with_pod(text)).load() == json.loads(text)
 
 
+SENT = {
+    **{name: with_pod(text) for name, text in TAKEN.items()},
+    "a plain pod": GOOD,
+    "a pod of the benchmark": review_bytes(),
+    "a pod with everything of its kind": with_pod(pod('"apiVersion":"v1"', spec='{"containers":[{"name":"a"}]}')),
+    "an update": encoded(review(operation="UPDATE", oldObject=make_pod("old").build())),
+    "a delete": encoded({**review(), "request": {**review()["request"], "operation": "DELETE", "object": None}}),
+    "a job": encoded(review({"apiVersion": "batch/v1", "kind": "Job"}, **of_kind("Job", "batch", "jobs"))),
+    "nulls in the envelope": encoded(review(dryRun=None, name=None)),
+}
+
+
+@pytest.mark.parametrize("body", SENT.values(), ids=SENT)
+def test_both_ways_of_reading_read_the_same(body: bytes) -> None:
+    one, other = read(body), read_sent(body)
+    loose = {"pod": None, "old_pod": None, "load": dict, "load_old": dict}
+    assert msgspec.structs.replace(one, **loose) == msgspec.structs.replace(other, **loose)
+    assert (one.load(), one.load_old()) == (other.load(), other.load_old())
+    for left, right in ((one.pod, other.pod), (one.old_pod, other.old_pod)):
+        assert (left is None) == (right is None)
+        if left is not None and right is not None:
+            assert (left.metadata, left.spec, left.status) == (right.metadata, right.spec, right.status)
+
+
 def test_numbers_are_never_bent() -> None:
     data = read(with_pod(pod('"a":18446744073709551616,"b":9223372036854775808,"c":1.5'))).load()
     assert [(type(data[key]), data[key]) for key in "abc"] == [(int, 2**64), (int, 2**63), (float, 1.5)]
@@ -238,5 +270,6 @@ def test_a_key_twice_is_always_found(members: dict[str, Any], random: Any) -> No
 @settings(max_examples=200, deadline=None)
 @given(st.binary(max_size=200), st.integers(0, len(GOOD)), st.integers(0, 40))
 def test_no_bytes_raise_anything_else(noise: bytes, at: int, cut: int) -> None:
-    with suppress(ReviewError):
-        read(GOOD[:at] + noise + GOOD[at + cut :])
+    for way in (read, read_sent):
+        with suppress(ReviewError):
+            way(GOOD[:at] + noise + GOOD[at + cut :]).load()
