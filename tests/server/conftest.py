@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.server.site import Site, serving
+from tests.server.site import OPEN, Site, serving
 
 
 @pytest.fixture(scope="module")
@@ -14,3 +14,11 @@ def site() -> Iterator[Site]:
     """A server that decides nothing."""
     with serving() as one:
         yield one
+
+
+@pytest.fixture(autouse=True)
+def _hang_up() -> Iterator[None]:
+    """Close what a test opened."""
+    yield
+    while OPEN:
+        OPEN.pop().close()

@@ -100,6 +100,13 @@ def post(path: str, body: bytes, *headers: str) -> bytes:
     return http("POST", path, body, "Content-Type: application/json", *headers)
 
 
+OPEN: list[Talk] = []
+"""Connections of the running test; they are closed after it."""
+
+QUICK = Limits(close_time=0.05)
+"""The bounds of a server whose refused clients are not waited for long."""
+
+
 class Talk:
     """One TLS connection of a client."""
 
@@ -108,6 +115,7 @@ class Talk:
         plain = socket.create_connection(("127.0.0.1", port), PATIENCE)
         self.socket = context.wrap_socket(plain, server_hostname="localhost")
         self._left = b""
+        OPEN.append(self)
 
     def send(self, data: bytes) -> None:
         """Send bytes; a server that has closed already is no error."""
@@ -230,7 +238,7 @@ def serving(
     world = world or make_world()
     context = context or server_context(PemPair(PAIR.certificate, PAIR.key))
     server = Server(
-        world, telemetry, lambda: NOW, context, limits or Limits(), looks(world, telemetry), 0.02, decide=decide
+        world, telemetry, lambda: NOW, context, limits or QUICK, looks(world, telemetry), 0.02, 0.02, decide=decide
     )
     site = Site(server, log)
     started = threading.Event()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from aiohttp import http_parser
 
 from tests.server.site import Site, encoded, http, post, review
 from webhook.server import app
@@ -103,6 +104,6 @@ def test_http_1_0_is_answered_once(site: Site) -> None:
 
 
 def test_the_server_does_not_start_on_the_python_parser(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(app.http_parser, "HttpRequestParser", app.http_parser.HttpRequestParserPy)
+    monkeypatch.setattr(http_parser, "HttpRequestParser", http_parser.HttpRequestParserPy)
     with pytest.raises(app.NoParserError, match="C parser is missing"):
         app.require_c_parser()

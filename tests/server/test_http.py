@@ -13,6 +13,7 @@ from webhook.server.limits import MIB
 
 GOOD = encoded(review())
 BODY_MOST = 7 * MIB
+API_SERVER = "User-Agent: kube-apiserver-admission"
 
 
 def padded(size: int) -> bytes:
@@ -48,6 +49,8 @@ EMPTY_MEMBER = gzipped(0)
 CASES = {
     "a review": Case(post("/validate", GOOD), 200),
     "a review with a query": Case(post("/validate?timeout=3s", GOOD), 200),
+    "a review from an API server": Case(post("/validate", GOOD, API_SERVER), 200),
+    "no review from an API server": Case(post("/validate", b"{}", API_SERVER), 400),
     "JSON with its character set": Case(typed("application/json; charset=utf-8"), 200),
     "JSON in capitals": Case(typed("Application/JSON;Charset=UTF-8"), 200),
     "another character set": Case(typed("application/json; charset=latin-1"), 415),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from webhook.model.pods import Pod
 from webhook.model.read import Read
 
 
@@ -30,8 +31,8 @@ class UserInfo(Read, frozen=True):
     groups: tuple[str, ...] = ()
 
 
-class AdmissionRequest(Read, frozen=True):
-    """One request under review. `object` and `old_object` stay plain data, None where there is none."""
+class Asked(Read, frozen=True):
+    """One request under review, without the objects."""
 
     uid: str = ""
     kind: Kind = Kind()
@@ -41,14 +42,44 @@ class AdmissionRequest(Read, frozen=True):
     namespace: str = ""
     operation: str = ""
     user_info: UserInfo = UserInfo()
-    object: Any = None
-    old_object: Any = None
     dry_run: bool = False
 
 
-class AdmissionReview(Read, frozen=True):
-    """The envelope."""
+class AnyRequest(Asked, frozen=True):
+    """A request about an object of any kind, which stays plain data; None where there is none."""
+
+    object: Any = None
+    old_object: Any = None
+
+
+class SentPod(Pod, frozen=True):
+    """A Pod that says what it is."""
+
+    kind: str = ""
+    api_version: str = ""
+
+
+class PodRequest(Asked, frozen=True):
+    """A request about a Pod, read in one go."""
+
+    object: SentPod | None = None
+    old_object: SentPod | None = None
+
+
+class Envelope(Read, frozen=True):
+    """What every review begins with."""
 
     api_version: str = ""
     kind: str = ""
-    request: AdmissionRequest | None = None
+
+
+class AnyReview(Envelope, frozen=True):
+    """A review of an object of any kind."""
+
+    request: AnyRequest | None = None
+
+
+class PodReview(Envelope, frozen=True):
+    """A review of a Pod."""
+
+    request: PodRequest | None = None

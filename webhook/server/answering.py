@@ -51,7 +51,9 @@ def mutation(request: Request, decision: Decision, digest: str) -> bytes:
     if decision.findings or decision.policies:
         said = [found for found in decision.findings if found.code in SHAPING]
         _tell(response, [found for found in said if found.mode is not Mode.AUDIT])
-        response["auditAnnotations"] = _annotations(decision, said, digest)
+        response["auditAnnotations"] = notes = _annotations(decision, said, digest)
+        if decision.patch:
+            notes["patched"] = str(len(decision.patch))
     return orjson.dumps({**_HEAD, "response": response})
 
 
@@ -64,7 +66,7 @@ def verdict(request: Request, decision: Decision, digest: str) -> bytes:
     if decision.findings or decision.policies:
         everything = request.pod is None
         said = [found for found in decision.findings if everything or found.code not in SHAPING]
-        denials = [found for found in said if found.mode is Mode.ENFORCE]
+        denials = [found for found in said if found.mode is Mode.ENFORCE and found.code not in SHAPING]
         if denials:
             response["allowed"] = False
             message = denial_message(request, denials)
@@ -127,6 +129,4 @@ def _annotations(decision: Decision, said: list[Finding], digest: str) -> dict[s
     notes = {"policies": ",".join(decision.policies), "digest": digest}
     if said:
         notes["codes"] = ",".join(sorted({f"{found.code}={found.mode}" for found in said}))
-    if decision.patch:
-        notes["patched"] = str(len(decision.patch))
     return {key: ascii_line(value)[:ANNOTATION_MOST] for key, value in notes.items() if value}

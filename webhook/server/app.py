@@ -6,7 +6,6 @@ import asyncio
 import gc
 import ssl
 from collections.abc import Awaitable, Callable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 
 from aiohttp import http_parser
@@ -27,6 +26,8 @@ HANDSHAKE_SECONDS = 5.0
 GOODBYE_SECONDS = 2.0
 """How long a client may take for its part of closing TLS."""
 
+STEP_SECONDS = 0.01
+
 Look = Callable[[], Awaitable[None]]
 """One look at something that may have changed."""
 
@@ -42,6 +43,7 @@ class Server:
     Attributes:
         context: TLS; there is no server without.
         looks: Called every `poll` seconds.
+        sweep: Seconds between two looks at connections whose time is up.
         decide: What judges; always the engine's, but in tests of the edge.
     """
 
@@ -52,6 +54,7 @@ class Server:
     limits: Limits = field(default_factory=Limits)
     looks: Sequence[Look] = ()
     poll: float = POLL_SECONDS
+    sweep: float = SWEEP_SECONDS
     decide: Decide = the_decide
     lobby: Lobby = field(init=False)
     _tasks: list[asyncio.Task[None]] = field(init=False, default_factory=list)
@@ -83,7 +86,7 @@ class Server:
             ssl_shutdown_timeout=GOODBYE_SECONDS,
         )
         self._tasks = [
-            loop.create_task(_every(SWEEP_SECONDS, self._sweep)),
+            loop.create_task(_every(self.sweep, self._sweep)),
             *(loop.create_task(_every(self.poll, look)) for look in self.looks),
         ]
         return int(self._listening.sockets[0].getsockname()[1])
@@ -94,15 +97,18 @@ class Server:
             self._listening.close()
 
     async def close(self) -> None:
-        """Close every connection and end the tasks."""
+        """Close every connection and end the tasks. Clients get a moment for their part of the goodbye."""
         self.stop_listening()
-        self.lobby.close_all()
         for task in self._tasks:
             task.cancel()
-        for task in self._tasks:
-            with suppress(asyncio.CancelledError):
-                await task
-        await asyncio.sleep(0)  # what was written to closing connections goes out in this turn
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        self.lobby.close_all()
+        loop = asyncio.get_running_loop()
+        end = loop.time() + self.limits.close_time
+        while self.lobby.guests and loop.time() < end:
+            await asyncio.sleep(STEP_SECONDS)
+        self.lobby.abort_all()
+        await asyncio.sleep(STEP_SECONDS)
 
     async def _sweep(self) -> None:
         self.lobby.sweep(asyncio.get_running_loop().time())

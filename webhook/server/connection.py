@@ -20,7 +20,7 @@ from aiohttp.streams import StreamReader
 
 from webhook.server.limits import deadline
 from webhook.server.lobby import Lobby
-from webhook.server.replies import Reply, Route, busy, refusal, response_bytes
+from webhook.server.replies import Call, Reply, Route, busy, refusal, response_bytes
 
 MAX_LINE = 8190
 MAX_HEADERS = 64
@@ -206,11 +206,13 @@ class Connection(asyncio.Protocol):
 
     def _answer(self, payload: StreamReader) -> None:
         assert self._route is not None
+        assert self._head is not None
         now = self._loop.time()
         if not self._lobby.load.may_answer(now):
             self._turn_away("busy", busy("too many requests at once"))
             return
-        self._send(self._route.answer(payload.read_nowait(), self._query, now - self._began))
+        sender = self._head.headers.get("User-Agent", "")
+        self._send(self._route.answer(Call(payload.read_nowait(), self._query, now - self._began, sender)))
 
     def _turn_away(self, reason: str, reply: Reply) -> bool:
         """Refuse a request; the connection stays if nothing of the request is still to come."""

@@ -19,10 +19,13 @@ from webhook.model.requests import Request
 from webhook.server.answering import Face, mutation, verdict
 from webhook.server.health import Health
 from webhook.server.limits import deadline
-from webhook.server.reading import read
-from webhook.server.replies import Reply, Route, busy, refusal, text
+from webhook.server.reading import read, read_sent
+from webhook.server.replies import Call, Reply, Route, busy, refusal, text
 from webhook.server.world import Clock, Decide, World
 from webhook.telemetry.telemetry import Telemetry
+
+API_SERVER = "kube-apiserver-admission"
+"""What an API server calls itself in User-Agent when it calls a webhook."""
 
 
 class Admission:
@@ -39,17 +42,16 @@ class Admission:
         self._telemetry = telemetry
         self._budget = budget
 
-    def answer(self, body: bytes, query: str, waited: float) -> Reply:
+    def answer(self, call: Call) -> Reply:
         """Judge one review."""
         start = perf_counter()
         try:
-            request = read(body)
+            request = read_sent(call.body) if call.sender == API_SERVER else read(call.body)
         except ReviewError as error:
-            self._telemetry.refused("review")
-            return refusal(HTTPStatus.BAD_REQUEST, str(error))
+            return self._refused(error)
         except Exception as error:
             return self._crashed("", error)
-        if waited > deadline(query, self._budget):
+        if call.waited > deadline(call.query, self._budget):
             self._telemetry.refused("late")
             return busy("the request came too slowly for its timeout", uid=request.uid)
         if not self._world.knows_namespace(request.namespace):
@@ -57,6 +59,8 @@ class Admission:
             return busy("could not judge: its namespace is not known here yet", uid=request.uid)
         try:
             return self._judge(request, start)
+        except ReviewError as error:
+            return self._refused(error)
         except Exception as error:
             return self._crashed(request.uid, error)
 
@@ -73,6 +77,10 @@ class Admission:
     def _observe(self, request: Request, decision: Decision, start: float) -> None:
         self._telemetry.observe(self._name, request, decision, perf_counter() - start)
 
+    def _refused(self, error: ReviewError) -> Reply:
+        self._telemetry.refused("review")
+        return refusal(HTTPStatus.BAD_REQUEST, str(error))
+
     def _crashed(self, uid: str, error: Exception) -> Reply:
         """A fault of ours: say so, keep the stack, go on with the next request."""
         self._telemetry.crashed(self._name, uid, error)
@@ -87,10 +95,10 @@ def routes(
     def admission(name: str, face: Face) -> Route:
         return Route(name, True, Admission(name, face, world, clock, decide, telemetry, budget).answer)
 
-    def page(name: str, answer: Callable[[bytes, str, float], Reply]) -> Route:
+    def page(name: str, answer: Callable[[Call], Reply]) -> Route:
         return Route(name, False, answer)
 
-    def metrics(_body: bytes, _query: str, _waited: float) -> Reply:
+    def metrics(_call: Call) -> Reply:
         return text(HTTPStatus.OK, telemetry.page().decode(), telemetry.page_type)
 
     return {

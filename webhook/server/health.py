@@ -8,7 +8,7 @@ from typing import NamedTuple
 from urllib.parse import parse_qsl
 
 from webhook.server.plaintext import one_line
-from webhook.server.replies import Reply, text
+from webhook.server.replies import Call, Reply, text
 from webhook.server.world import World
 
 
@@ -28,16 +28,16 @@ class Health:
         self._world = world
         self._draining = draining
 
-    def alive(self, _body: bytes, _query: str, _waited: float) -> Reply:
+    def alive(self, _call: Call) -> Reply:
         """Answering at all is the whole proof."""
         return text(HTTPStatus.OK, "ok\n")
 
-    def ready(self, _body: bytes, query: str, _waited: float) -> Reply:
+    def ready(self, call: Call) -> Reply:
         """200 or 503; with `?verbose` one line for each check."""
         checks = self._checks()
         good = all(check.good for check in checks if check.must)
         status = HTTPStatus.OK if good else HTTPStatus.SERVICE_UNAVAILABLE
-        if "verbose" not in dict(parse_qsl(query, keep_blank_values=True)):
+        if "verbose" not in dict(parse_qsl(call.query, keep_blank_values=True)):
             return text(status, "ok\n" if good else "not ready\n")
         lines = [f"[{'+' if check.good else '-'}]{check.name} {check.says}" for check in checks]
         return text(status, "\n".join([*lines, "ready" if good else "not ready", ""]))

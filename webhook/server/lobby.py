@@ -65,7 +65,12 @@ class Lobby:
         """Is any request on its way in, or any answer on its way out?"""
         return any(guest.busy for guest in self.guests)
 
+    def abort_all(self) -> None:
+        """Drop every connection now."""
+        for guest in list(self.guests):
+            guest.expire()
+
     def close_all(self) -> None:
-        """Close every connection now."""
+        """Close every connection once what was written is out."""
         for guest in list(self.guests):
             guest.hang_up()

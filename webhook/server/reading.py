@@ -2,12 +2,15 @@
 
 The sentences are ours from end to end: nothing of the body goes into them, so nothing of it comes back.
 
-The body is decoded once, generically, and everything else is taken from that: the pod, and the plain data that
-match conditions and workload templates read.
+There are two ways of reading. `read` takes any body apart exactly. `read_sent` is for a body whose sender says it
+is an API server: such a body has been decoded and encoded by Go a moment ago, so it has no key twice and no
+number out of bounds, and a pod in it is read in one go, for a third of the price. Anything unusual goes the exact
+way. Whoever claims to be an API server and is none spares himself a complaint about his own body, and no more.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -15,7 +18,7 @@ import msgspec
 from webhook.errors import ReviewError
 from webhook.model.pods import Pod, pod_of
 from webhook.model.requests import Request
-from webhook.model.reviews import AdmissionRequest, AdmissionReview
+from webhook.model.reviews import AnyRequest, AnyReview, Asked, PodRequest, PodReview, SentPod
 from webhook.server.jsonbody import decode
 
 API_VERSION = "admission.k8s.io/v1"
@@ -27,41 +30,77 @@ MAX_UID = 128
 MAX_NAME = 253
 """The longest name that Kubernetes takes, for objects and for namespaces."""
 
+_pod_review = msgspec.json.Decoder(PodReview)
+
 
 def read(body: bytes) -> Request:
-    """Read one review.
+    """Read one review, whoever sent it.
 
     Raises:
         ReviewError: the body is not one; the message says what must hold, and repeats nothing of the body.
     """
-    asked = _envelope(decode(body))
+    asked = _any_request(decode(body))
     _check(asked)
-    is_pod = asked.kind.kind == "Pod" and not asked.kind.group
-    if is_pod and asked.resource.resource != "pods":
-        raise ReviewError("request.resource.resource must be pods where request.kind.kind is Pod")
-    new = _object(asked, asked.object, is_pod)
-    old = _object(asked, asked.old_object, is_pod)
-    if asked.object is None and asked.operation in ("CREATE", "UPDATE"):
-        raise ReviewError("request.object must be an object, not null, on CREATE and UPDATE")
-    return Request(
-        operation=asked.operation,
-        group=asked.kind.group,
-        kind=asked.kind.kind,
-        namespace=asked.namespace,
-        name=asked.name,
-        pod=new,
-        load=lambda: asked.object,
-        old_pod=old,
-        load_old=lambda: asked.old_object,
-        sub_resource=asked.sub_resource,
-        user=asked.user_info.username,
-        groups=asked.user_info.groups,
-        uid=asked.uid,
-        dry_run=asked.dry_run,
-    )
+    new, old = _object(asked, asked.object), _object(asked, asked.old_object)
+    return _request(asked, new, old, lambda: asked.object, lambda: asked.old_object)
 
 
-def _envelope(data: Any) -> AdmissionRequest:
+def read_sent(body: bytes) -> Request:
+    """Read one review that an API server sent. The whole object is decoded only when `load` asks for it.
+
+    Raises:
+        ReviewError: the body is not a review; from `load` too.
+    """
+    asked = _pod_request(body)
+    if asked is None:
+        return read(body)
+    _check(asked)
+    whole = _Whole(body)
+    return _request(asked, asked.object, asked.old_object, whole.load, whole.load_old)
+
+
+class _Whole:
+    """The objects of a body as plain data, decoded once and only when they are asked for."""
+
+    __slots__ = ("_asked", "_body")
+
+    def __init__(self, body: bytes) -> None:
+        self._body = body
+        self._asked: AnyRequest | None = None
+
+    def load(self) -> Any:
+        """The object."""
+        return self._request().object
+
+    def load_old(self) -> Any:
+        """The old object."""
+        return self._request().old_object
+
+    def _request(self) -> AnyRequest:
+        if self._asked is None:
+            self._asked = _any_request(decode(self._body))
+        return self._asked
+
+
+def _pod_request(body: bytes) -> PodRequest | None:
+    """The request if it is plainly about a pod."""
+    try:
+        review = _pod_review.decode(body)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return None
+    asked = review.request
+    if asked is None or review.api_version != API_VERSION or review.kind != KIND:
+        return None
+    if not _is_pod(asked) or not _is_plain(asked.object) or not _is_plain(asked.old_object):
+        return None
+    return asked
+
+
+def _is_plain(pod: SentPod | None) -> bool:
+    return pod is None or (pod.kind == "Pod" and pod.api_version == "v1" and pod.metadata.name.isprintable())
+
+
+def _any_request(data: Any) -> AnyRequest:
     if not isinstance(data, dict):
         raise ReviewError("the body must be a JSON object, an AdmissionReview")
     if data.get("apiVersion") != API_VERSION:
@@ -69,7 +108,7 @@ def _envelope(data: Any) -> AdmissionRequest:
     if data.get("kind") != KIND:
         raise ReviewError(f"kind must be {KIND}")
     try:
-        review = msgspec.convert(data, AdmissionReview)
+        review = msgspec.convert(data, AnyReview)
     except msgspec.ValidationError:
         review = _without_top_nulls(data)
     if review.request is None:
@@ -77,33 +116,41 @@ def _envelope(data: Any) -> AdmissionRequest:
     return review.request
 
 
-def _without_top_nulls(data: dict[str, Any]) -> AdmissionReview:
+def _without_top_nulls(data: dict[str, Any]) -> AnyReview:
     """Nulls of the envelope mean "absent"; those of the objects in it are left to whoever reads them."""
     request = data.get("request")
     if isinstance(request, dict):
         lean = {key: value for key, value in request.items() if value is not None}
         data = {**data, "request": lean}
     try:
-        return msgspec.convert(data, AdmissionReview)
+        return msgspec.convert(data, AnyReview)
     except msgspec.ValidationError:
         raise ReviewError("request must have the fields and types of an AdmissionReview v1") from None
 
 
-def _check(asked: AdmissionRequest) -> None:
+def _check(asked: AnyRequest | PodRequest) -> None:
     if not asked.uid:
         raise ReviewError("request.uid is missing")
     if len(asked.uid) > MAX_UID or not (asked.uid.isascii() and asked.uid.isprintable()):
         raise ReviewError(f"request.uid must be at most {MAX_UID} printable characters")
     if asked.operation not in OPERATIONS:
         raise ReviewError("request.operation must be CREATE, UPDATE, DELETE or CONNECT")
+    if asked.object is None and asked.operation in ("CREATE", "UPDATE"):
+        raise ReviewError("request.object must be an object, not null, on CREATE and UPDATE")
     if not asked.kind.kind:
         raise ReviewError("request.kind.kind is missing")
-    for text, limit in ((asked.name, MAX_NAME), (asked.namespace, MAX_NAME), (asked.kind.kind, MAX_NAME)):
-        if len(text) > limit or not text.isprintable():
-            raise ReviewError(f"request.name, namespace and kind must be at most {limit} printable characters")
+    if _is_pod(asked) and asked.resource.resource != "pods":
+        raise ReviewError("request.resource.resource must be pods where request.kind.kind is Pod")
+    for text in (asked.name, asked.namespace, asked.kind.kind):
+        if len(text) > MAX_NAME or not text.isprintable():
+            raise ReviewError(f"request.name, namespace and kind must be at most {MAX_NAME} printable characters")
 
 
-def _object(asked: AdmissionRequest, data: Any, is_pod: bool) -> Pod | None:
+def _is_pod(asked: Asked) -> bool:
+    return asked.kind.kind == "Pod" and not asked.kind.group
+
+
+def _object(asked: Asked, data: Any) -> Pod | None:
     """Hold an object against the request's kind; give it as a Pod if it is one."""
     if data is None:
         return None
@@ -112,7 +159,7 @@ def _object(asked: AdmissionRequest, data: Any, is_pod: bool) -> Pod | None:
     kind = data.get("kind", asked.kind.kind)
     if kind != asked.kind.kind or _group(data.get("apiVersion", "")) not in (asked.kind.group, None):
         raise ReviewError("request.object must be of the kind that request.kind names")
-    if not is_pod:
+    if not _is_pod(asked):
         return None
     try:
         pod = msgspec.convert(data, Pod)
@@ -129,3 +176,24 @@ def _group(api_version: object) -> str | None:
         return None
     group, slash, _version = api_version.partition("/")
     return group if slash else ""
+
+
+def _request(
+    asked: Asked, new: Pod | None, old: Pod | None, load: Callable[[], Any], load_old: Callable[[], Any]
+) -> Request:
+    return Request(
+        operation=asked.operation,
+        group=asked.kind.group,
+        kind=asked.kind.kind,
+        namespace=asked.namespace,
+        name=asked.name,
+        pod=new,
+        load=load,
+        old_pod=old,
+        load_old=load_old,
+        sub_resource=asked.sub_resource,
+        user=asked.user_info.username,
+        groups=asked.user_info.groups,
+        uid=asked.uid,
+        dry_run=asked.dry_run,
+    )

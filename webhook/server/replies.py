@@ -13,6 +13,21 @@ TEXT = b"text/plain; charset=utf-8"
 SENTENCE_MOST = 200
 
 
+class Call(NamedTuple):
+    """One request, all of it here.
+
+    Attributes:
+        query: What stands behind the path's question mark.
+        waited: Seconds since its first byte.
+        sender: What the client calls itself.
+    """
+
+    body: bytes
+    query: str
+    waited: float
+    sender: str
+
+
 class Reply(NamedTuple):
     """One response.
 
@@ -34,12 +49,12 @@ class Route(NamedTuple):
     Attributes:
         name: The path without its slash, as metrics call it.
         takes_json: True: a POST whose body must be JSON; False: a GET.
-        answer: Body, query and seconds since the request's first byte to a reply. Never raises, never waits.
+        answer: Never raises, never waits.
     """
 
     name: str
     takes_json: bool
-    answer: Callable[[bytes, str, float], Reply]
+    answer: Callable[[Call], Reply]
 
     def takes(self, method: str) -> bool:
         """Is this the method for the path?"""

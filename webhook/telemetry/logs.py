@@ -72,7 +72,9 @@ def _render(_logger: object, _name: str, values: EventDict) -> str:
 
 
 def _bounded(key: str, value: Any) -> Any:
+    if isinstance(value, list | tuple):
+        return [_bounded(key, item) for item in value]
     if not isinstance(value, str):
         return value
     text = value if key == "exception" else value[:VALUE_MOST]
-    return text if text.isascii() else text.encode("ascii", "backslashreplace").decode()
+    return text.encode("ascii", "backslashreplace").decode().replace("\x7f", "\\x7f")

@@ -45,7 +45,7 @@ class Telemetry:
             durations = counts.durations[route] = Histogram()
         durations.observe(seconds)
         for found in decision.findings:
-            if found.code in CODES:
+            if found.code in CODES and (request.pod is None or CODES[found.code].shapes == (route == "mutate")):
                 counts.findings[found.code, found.mode.name.lower()] += 1
         if route == "mutate" and operation == "CREATE" and request.pod is not None and not request.dry_run:
             counts.gpu_milli_before += decision.gpu_milli_before

@@ -1,0 +1,198 @@
+"""The two faces of a decision, as an API server will read them."""
+
+from __future__ import annotations
+
+import base64
+import json
+from typing import Any
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.make import make_pod
+from webhook.model.codes import CODES
+from webhook.model.decisions import Decision, add
+from webhook.model.findings import Finding
+from webhook.model.modes import Mode
+from webhook.model.pods import pod_of
+from webhook.model.requests import Request
+from webhook.server.answering import SHAPING, mutation, verdict
+
+LIMIT = ("spec", "containers", 0, "resources", "limits", "nvidia.com/gpu")
+REFUSED = Finding("GPU-L102", Mode.ENFORCE, LIMIT, "must be one of 1, 2, 4, 8 (found 3)", "Write 4, or 2.", "team")
+WARNED = Finding("GPU-T201", Mode.WARN, LIMIT, "no node offers nvidia.com/mig-9g.1gb", "Write nvidia.com/gpu.", "team")
+SHAPED = Finding("GPU-R101", Mode.ENFORCE, LIMIT, "1 GPU became 1 slice", "", "sizes")
+TRIED = Finding("GPU-R102", Mode.WARN, LIMIT, "would become a slice", "", "trial")
+NOTED = Finding("GPU-S201", Mode.AUDIT, LIMIT, "is privileged", "Remove it.", "guard")
+PATCH = (add(("metadata", "labels"), {"a": "é"}),)
+EVERYTHING = Decision(findings=(REFUSED, WARNED, SHAPED, TRIED, NOTED), patch=PATCH, policies=("sizes", "team"))
+
+
+def request() -> Request:
+    return Request("CREATE", "", "Pod", "team", "train-0", pod_of(make_pod().build()), dict, uid="u-1")
+
+
+def of_workload() -> Request:
+    fields = {
+        "operation": "CREATE",
+        "group": "batch",
+        "kind": "Job",
+        "namespace": "team",
+        "name": "train",
+        "uid": "u-1",
+    }
+    return Request(pod=None, load=dict, **fields)  # type: ignore[arg-type] # all of them are texts
+
+
+def mutated(decision: Decision) -> dict[str, Any]:
+    return _response(mutation(request(), decision, "d1g3st"))
+
+
+def judged(decision: Decision, of: Request | None = None) -> dict[str, Any]:
+    return _response(verdict(of or request(), decision, "d1g3st"))
+
+
+def _response(content: bytes) -> dict[str, Any]:
+    review = json.loads(content)
+    assert (review["apiVersion"], review["kind"]) == ("admission.k8s.io/v1", "AdmissionReview")
+    response: dict[str, Any] = review["response"]
+    assert response["uid"] == "u-1"
+    return response
+
+
+def test_a_decision_of_nothing_says_nothing() -> None:
+    assert mutated(Decision()) == judged(Decision()) == {"uid": "u-1", "allowed": True}
+
+
+def test_mutate_patches_and_never_denies() -> None:
+    response = mutated(EVERYTHING)
+    assert response["allowed"] is True
+    assert response["patchType"] == "JSONPatch"
+    assert json.loads(base64.b64decode(response["patch"])) == [
+        {"op": "add", "path": "/metadata/labels", "value": {"a": "é"}}
+    ]
+    assert "status" not in response
+
+
+def test_mutate_tells_of_its_own_work_alone() -> None:
+    response = mutated(EVERYTHING)
+    assert [line[1:9] for line in response["warnings"]] == ["GPU-R101", "GPU-R102"]
+    assert response["auditAnnotations"] == {
+        "policies": "sizes,team",
+        "digest": "d1g3st",
+        "codes": "GPU-R101=enforce,GPU-R102=warn",
+        "patched": "1",
+    }
+
+
+def test_without_a_patch_there_is_no_patch_type() -> None:
+    response = mutated(Decision(findings=(TRIED,)))
+    assert "patch" not in response
+    assert "patchType" not in response
+    assert "patched" not in response["auditAnnotations"]
+
+
+def test_validate_denies_with_every_reason_and_never_patches() -> None:
+    second = Finding("GPU-S201", Mode.ENFORCE, ("spec",), "must not be privileged", "Remove it.", "guard")
+    response = judged(Decision(findings=(REFUSED, second, WARNED), patch=PATCH, policies=("guard", "team")))
+    assert response["allowed"] is False
+    assert response["status"]["code"] == 403
+    assert response["status"]["reason"] == "Forbidden"
+    assert response["status"]["message"].split("\n") == [
+        "2 problems in Pod team/train-0 (policy guard, team)",
+        "[GPU-L102] spec.containers[0].resources.limits['nvidia.com/gpu']: "
+        "must be one of 1, 2, 4, 8 (found 3). Write 4, or 2.",
+        "[GPU-S201] spec: must not be privileged. Remove it.",
+        "Try: kubectl rightslice explain -f FILE",
+    ]
+    assert "patch" not in response
+    assert [line[1:9] for line in response["warnings"]] == ["GPU-T201"]
+    assert response["auditAnnotations"]["codes"] == "GPU-L102=enforce,GPU-S201=enforce,GPU-T201=warn"
+
+
+def test_one_problem_is_one() -> None:
+    message = judged(Decision(findings=(REFUSED,)))["status"]["message"]
+    assert message.startswith("1 problem in Pod team/train-0 (policy team)\n")
+
+
+def test_a_pod_without_a_name_is_called_by_its_generated_one() -> None:
+    pod = make_pod("").build()
+    pod["metadata"]["generateName"] = "train-"
+    nameless = Request("CREATE", "", "Pod", "team", "", pod_of(pod), dict, uid="u-1")
+    assert "in Pod team/train-* (" in judged(Decision(findings=(REFUSED,)), nameless)["status"]["message"]
+
+
+def test_what_shapes_never_denies() -> None:
+    assert judged(Decision(findings=(SHAPED,)))["allowed"] is True
+
+
+def test_what_is_noted_stays_out_of_warnings() -> None:
+    response = judged(Decision(findings=(NOTED,)))
+    assert "warnings" not in response
+    assert response["auditAnnotations"]["codes"] == "GPU-S201=audit"
+
+
+def test_a_workload_hears_everything_on_one_route() -> None:
+    response = judged(Decision(findings=(WARNED, TRIED)), of_workload())
+    assert [line[1:9] for line in response["warnings"]] == ["GPU-T201", "GPU-R102"]
+
+
+def test_a_long_warning_goes_without_its_fix() -> None:
+    long = Finding("GPU-T201", Mode.WARN, (), "no node offers it", "Write " + "x" * 300 + ".", "p")
+    assert judged(Decision(findings=(long,)))["warnings"] == ["[GPU-T201] no node offers it."]
+
+
+def test_a_warning_said_twice_is_said_once() -> None:
+    assert len(judged(Decision(findings=(WARNED, WARNED)))["warnings"]) == 1
+
+
+def test_a_thousand_denials_fit() -> None:
+    many = tuple(
+        Finding("GPU-L102", Mode.ENFORCE, ("spec", number), "x" * 90, "Write 4.", "team") for number in range(1000)
+    )
+    message = judged(Decision(findings=many))["status"]["message"]
+    assert len(message) < 9000
+    assert message.startswith("1000 problems in Pod")
+    last = message.split("\n")[-2]
+    assert last == f"and {1000 - (len(message.splitlines()) - 3)} more"
+
+
+def test_a_thousand_warnings_fit() -> None:
+    many = tuple(Finding("GPU-T201", Mode.WARN, ("spec", number), "x" * 90, "", "team") for number in range(1000))
+    lines = judged(Decision(findings=many))["warnings"]
+    assert sum(map(len, lines)) <= 4096
+    assert lines[-1] == f"and {1000 - (len(lines) - 1)} more"
+
+
+findings = st.builds(
+    Finding,
+    code=st.sampled_from(sorted(CODES)),
+    mode=st.sampled_from(Mode),
+    path=st.tuples(st.text(max_size=20), st.integers(0, 300)),
+    message=st.text(max_size=400),
+    fix=st.text(max_size=400),
+    policy=st.text(max_size=80),
+)
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.lists(findings, max_size=30), st.text(max_size=40))
+def test_whatever_is_found_an_api_server_passes_it_on(found: list[Finding], policy: str) -> None:
+    decision = Decision(findings=tuple(found), policies=(policy,))
+    for response in (mutated(decision), judged(decision), judged(decision, of_workload())):
+        warnings = response.get("warnings", [])
+        assert all(line.isascii() and line.isprintable() and len(line) <= 256 for line in warnings)
+        assert sum(map(len, warnings)) <= 4096
+        notes = response["auditAnnotations"]
+        assert set(notes) <= {"policies", "codes", "patched", "digest"}
+        assert all(value.isascii() and value.isprintable() and len(value) <= 1024 for value in notes.values())
+        message = response.get("status", {}).get("message", "")
+        assert len(message) < 9500
+        assert all(line.isprintable() or not line.isascii() for line in message.split("\n"))
+
+
+def test_denied_if_and_only_if_something_that_judges_denies() -> None:
+    for code in CODES:
+        found = Finding(code, Mode.ENFORCE, (), "is so", "", "p")
+        assert judged(Decision(findings=(found,)))["allowed"] is (code in SHAPING)
+        assert mutated(Decision(findings=(found,)))["allowed"] is True

@@ -1,0 +1,191 @@
+"""What a request is judged against, what is remembered of it, and what a fault of ours comes to."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from datetime import datetime
+from typing import Any
+
+import msgspec
+import pytest
+
+from tests.make import make_namespace, make_node, make_pod
+from tests.server.site import NOW, Site, encoded, http, make_world, nothing, post, review, serving
+from webhook.cache.snapshot import snapshot_of
+from webhook.errors import Place
+from webhook.model.cluster import ClusterView
+from webhook.model.decisions import Decision, Fit, Need, add
+from webhook.model.modes import Evidence
+from webhook.model.requests import Request
+from webhook.server.world import ASSUMED_SECONDS, World
+
+PLACE = Place("test")
+
+
+def small_cluster() -> ClusterView:
+    """One node with two cards, and one namespace."""
+    node = make_node("a", {"nvidia.com/gpu.product": "NVIDIA-L40S"}, **{"nvidia.com/gpu": 2})
+    return snapshot_of([(node, PLACE), (make_namespace("team"), PLACE)])
+
+
+def fitting(view: ClusterView) -> Decision:
+    """A decision that gives one unit of the cluster's only offer."""
+    offers = view.fleet.offers
+    fit = Fit(offers[0].resource, offers, Need(8192, None, Evidence.DECLARED, "8Gi declared"), "sizes")
+    return Decision(outcome=fit, applied=True, gpu_milli_before=1000, gpu_milli_after=fit.gpu_milli)
+
+
+def free(world: World) -> int:
+    offer = world.view.fleet.offers[0]
+    return world.view.free(offer, offer.nodes)
+
+
+def given_out(route: str, changed: Callable[[Decision], Decision] = lambda it: it, **request: Any) -> int:
+    """How many units a review of this kind takes off the world."""
+    view = small_cluster()
+    world = make_world(view)
+    before = free(world)
+    decision = changed(fitting(view))
+    with serving(lambda *_: decision, world=world) as site:
+        site.judge(review(**request), route)
+        site.until(lambda: site.figure("rightslice_admission_requests_total") == 1)
+    return before - free(world)
+
+
+def test_a_slice_that_was_given_is_gone_for_the_next_pod() -> None:
+    assert given_out("/mutate") == 1
+
+
+def test_a_dry_run_takes_nothing() -> None:
+    assert given_out("/mutate", dryRun=True) == 0
+
+
+def test_validate_takes_nothing() -> None:
+    assert given_out("/validate") == 0
+
+
+def test_an_update_takes_nothing() -> None:
+    assert given_out("/mutate", operation="UPDATE") == 0
+
+
+def test_a_fit_on_trial_takes_nothing() -> None:
+    assert given_out("/mutate", lambda it: msgspec.structs.replace(it, applied=False)) == 0
+
+
+def test_what_was_taken_comes_back() -> None:
+    world = make_world(small_cluster())
+    decision = fitting(world.view)
+    request = Request("CREATE", "", "Pod", "team", "a", None, dict, uid="u-1")
+    world.assume(request, decision, NOW)
+    later = datetime.fromtimestamp(NOW.timestamp() + ASSUMED_SECONDS + 1, NOW.tzinfo)
+    world.assume(msgspec.structs.replace(request, uid="u-2"), decision, later)
+    assert free(world) == 1
+
+
+def test_the_same_review_twice_counts_once() -> None:
+    world = make_world(small_cluster())
+    request = Request("CREATE", "", "Pod", "team", "a", None, dict, uid="u-1")
+    world.assume(request, fitting(world.view), NOW)
+    world.assume(request, fitting(world.view), NOW)
+    assert free(world) == 1
+
+
+def test_an_unknown_namespace_of_a_complete_view_cannot_be_judged() -> None:
+    view = small_cluster()
+    view.complete = True
+    with serving(world=make_world(view)) as site:
+        answer = site.judge(review(namespace="nowhere", uid="u-7"))
+        assert (answer.status, answer.headers["retry-after"]) == (503, "1")
+        assert answer.json["uid"] == "u-7"
+        assert site.judge(review(namespace="team")).status == 200
+
+
+def test_a_delete_is_allowed_without_a_word() -> None:
+    body = review(operation="DELETE", oldObject=make_pod().gpus(1).build())
+    body["request"]["object"] = None
+    with serving() as site:
+        for route in ("/mutate", "/validate"):
+            assert site.judge(body, route).response == {"uid": "u-1", "allowed": True}
+
+
+SECRET = "canary-5e1f"
+
+
+def crashing(request: Request, *_: object) -> Decision:
+    """A judge with a fault."""
+    if request.name == "bad":
+        raise KeyError(f"{SECRET} {request.load()}")
+    if request.name == "deep":
+        return crashing(request)
+    return Decision()
+
+
+@pytest.mark.parametrize("name", ["bad", "deep"])
+def test_a_crash_is_500_and_the_server_goes_on(name: str) -> None:
+    with serving(crashing) as site:
+        talk = site.talk()
+        pod = make_pod(name).env("TOKEN", SECRET).build()
+        talk.send(post("/validate", encoded(review(pod, name=name, uid="u-13"))))
+        answer = talk.read()
+        assert answer is not None
+        assert answer.status == 500
+        assert answer.json["uid"] == "u-13"
+        assert len(answer.body) <= 256
+        assert b"Traceback" not in answer.body
+        assert SECRET.encode() not in answer.body
+        talk.send(post("/validate", encoded(review())))
+        assert (talk.read() or (0,))[0] == 200
+        assert site.figure("rightslice_crashes_total", route="validate") == 1
+        lines = [json.loads(line) for line in site.log.getvalue().splitlines()]
+        logged = next(line for line in lines if line["event"] == "crashed")
+        assert logged["uid"] == "u-13"
+        assert "test_judging.py" in logged["exception"]
+        assert SECRET not in site.log.getvalue()
+
+
+def looking_at_the_whole(request: Request, *_: object) -> Decision:
+    """A judge with match conditions."""
+    request.load()
+    return Decision()
+
+
+def test_a_key_twice_is_refused_even_from_an_api_server_where_the_whole_object_is_looked_at() -> None:
+    body = encoded(review()).replace(b'"spec"', b'"spec":{},"spec"', 1)
+    with serving(looking_at_the_whole) as site:
+        answer = site.ask(post("/validate", body, "User-Agent: kube-apiserver-admission"))
+        assert answer.status == 400
+        assert "a key twice" in answer.json["error"]
+
+
+def test_a_decision_that_cannot_be_written_is_a_crash_too() -> None:
+    with serving(lambda *_: Decision(patch=(add(("a",), object()),))) as site:
+        answer = site.judge(review(), "/mutate")
+        assert (answer.status, answer.json["uid"]) == (500, "u-1")
+
+
+def test_what_is_counted_is_what_was_answered(site: Site) -> None:
+    before = site.figure("rightslice_admission_requests_total", route="validate", operation="CREATE", verdict="allowed")
+    site.judge(review())
+    after = site.figure("rightslice_admission_requests_total", route="validate", operation="CREATE", verdict="allowed")
+    assert after == before + 1
+    assert site.figure("rightslice_admission_duration_seconds_count", route="validate") == after
+
+
+def test_strangers_names_make_no_series() -> None:
+    with serving(nothing) as site:
+        talk = site.talk()
+
+        def series() -> int:
+            talk.send(http("GET", "/metrics"))
+            answer = talk.read()
+            assert answer is not None
+            return len(answer.body.splitlines())
+
+        talk.send(post("/validate", encoded(review())))
+        talk.read()
+        before = series()
+        for number in range(300):
+            talk.send(post("/validate", encoded(review(namespace=f"n-{number}", name=f"p-{number}", uid=f"{number}"))))
+            talk.read()
+        assert series() == before

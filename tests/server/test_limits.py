@@ -1,0 +1,80 @@
+"""Deadlines out of a query, and settings out of flags and environment."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from webhook.server.limits import deadline
+from webhook.settings import DRAIN_IN_A_CLUSTER, SettingsError, settings_from
+
+DEADLINES = {
+    "timeout=3s": 3.0,
+    "timeout=1500ms": 1.5,
+    "timeout=1m30s": 20.0,
+    "timeout=0.5s": 0.5,
+    "a=b&timeout=2s&c=d": 2.0,
+    "timeout=100us": 0.0001,
+    "timeout=999h": 20.0,
+    "": 20.0,
+    "timeout=": 20.0,
+    "timeout=0s": 20.0,
+    "timeout=-1s": 20.0,
+    "timeout=3": 20.0,
+    "timeout=3d": 20.0,
+    "timeout=٣s": 20.0,
+    "timeout=1e3s": 20.0,
+    "timeout=inf": 20.0,
+    "timeout= 3s": 20.0,
+    "TIMEOUT=3s": 20.0,
+    "timeout=" + "9" * 400 + "s": 20.0,
+}
+
+
+@pytest.mark.parametrize(("query", "seconds"), DEADLINES.items(), ids=DEADLINES)
+def test_deadline(query: str, seconds: float) -> None:
+    assert deadline(query, 20.0) == pytest.approx(seconds)
+
+
+@given(st.text())
+def test_no_query_gives_more_than_the_most_or_nothing(query: str) -> None:
+    assert 0 < deadline(query, 5.0) <= 5.0
+
+
+GIVEN = {"policies": "policies", "cluster": "demo", "self_signed": True}
+
+
+def test_flags_come_before_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RIGHTSLICE_LISTEN", "0.0.0.0:9443")
+    monkeypatch.setenv("RIGHTSLICE_DRAIN_SECONDS", "3")
+    settings = settings_from(**GIVEN, listen="127.0.0.1:1", drain_seconds=None)
+    assert (settings.host, settings.port, settings.drain) == ("127.0.0.1", 1, 3.0)
+    assert settings_from(**GIVEN).listen == "0.0.0.0:9443"
+
+
+def test_only_a_loopback_server_ends_without_a_pause() -> None:
+    assert settings_from(**GIVEN).drain == 0.0
+    assert settings_from(**GIVEN, listen="[::1]:8443").drain == 0.0
+    assert settings_from(**GIVEN, listen="localhost:8443").drain == 0.0
+    assert settings_from(**GIVEN, listen="0.0.0.0:8443").drain == DRAIN_IN_A_CLUSTER
+    assert settings_from(**GIVEN, listen="webhook.example:8443").drain == DRAIN_IN_A_CLUSTER
+
+
+def test_an_ipv6_address_loses_its_brackets() -> None:
+    assert settings_from(**GIVEN, listen="[::]:8443").host == "::"
+
+
+WRONG = {
+    "listen": "8443",
+    "drain_seconds": -1,
+    "log_level": "loud",
+    "max_connections": 0,
+    "max_in_flight": "many",
+}
+
+
+@pytest.mark.parametrize(("name", "value"), WRONG.items(), ids=WRONG)
+def test_a_wrong_setting_is_named_as_its_flag(name: str, value: object) -> None:
+    with pytest.raises(SettingsError, match=f"^--{name.replace('_', '-')}: "):
+        settings_from(**{**GIVEN, name: value})

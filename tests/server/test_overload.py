@@ -1,0 +1,117 @@
+"""More than one process should take on: the surplus is turned away at once, and what was taken is answered."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+from tests.server.site import NOW, PAIR, Answer, Site, Talk, encoded, post, review, serving
+from webhook.model.cluster import ClusterView
+from webhook.model.decisions import Decision, add
+from webhook.model.requests import Request
+from webhook.model.usage import UsageView
+from webhook.policy.compiled import PolicySet
+from webhook.server.limits import Limits, Load
+
+REQUEST = post("/validate", encoded(review()))
+
+
+def test_one_connection_too_many_is_closed() -> None:
+    with serving(limits=Limits(connections=3, close_time=0.05)) as site:
+        kept = [site.talk() for _ in range(3)]
+        site.until(lambda: len(site.server.lobby.guests) == 3)
+        assert site.talk().closed()
+        kept[0].send(REQUEST)
+        assert (kept[0].read() or (0,))[0] == 200
+        kept[0].close()
+        site.until(lambda: len(site.server.lobby.guests) == 2)
+        assert site.ask(REQUEST).status == 200
+        assert site.figure("rightslice_refused_total", reason="connections") == 1
+
+
+def test_one_body_in_flight_too_many_is_told_to_try_again() -> None:
+    with serving(limits=Limits(in_flight=2, close_time=0.05)) as site:
+        half = REQUEST[:-10]
+        taken = [site.talk() for _ in range(2)]
+        for talk in taken:
+            talk.send(half)
+        site.until(lambda: site.server.lobby.load.reading == 2)
+        answer = site.ask(half)
+        assert (answer.status, answer.headers["retry-after"]) == (503, "1")
+        for talk in taken:
+            talk.send(REQUEST[-10:])
+            assert (talk.read() or (0,))[0] == 200
+        assert site.ask(REQUEST).status == 200
+
+
+def test_bodies_are_bounded_together_too() -> None:
+    with serving(limits=Limits(buffered=100_000, close_time=0.05)) as site:
+        big = post("/validate", b" " * 1_000_000)
+        assert site.ask(big[:300_000]).status == 503
+        site.until(lambda: site.server.lobby.load.buffered == 0)
+        assert site.ask(REQUEST).status == 200
+
+
+def test_what_waited_in_one_turn_is_bounded() -> None:
+    load = Load(Limits(in_flight=2))
+    assert [load.may_answer(1.0), load.may_answer(1.0), load.may_answer(1.0)] == [True, True, False]
+    assert load.may_answer(1.001)
+
+
+def test_a_flood_is_answered_or_turned_away_and_over_at_once() -> None:
+    """Every turn of the loop finds all clients waiting: eight are judged, the others try again."""
+
+    def slow(*_: object) -> Decision:
+        time.sleep(0.002)
+        return Decision()
+
+    with serving(slow, limits=Limits(in_flight=8, close_time=0.05)) as site:
+        answers = asyncio.run(_flood(site, clients=64, each=5))
+        assert set(answers) <= {200, 503}
+        assert len(answers) == 64 * 5
+        assert answers.count(200) >= 8
+        assert site.ask(REQUEST).status == 200
+
+
+async def _flood(site: Site, clients: int, each: int) -> list[int]:
+    context = ssl.create_default_context(cadata=PAIR.authority.decode())
+
+    async def one() -> list[int]:
+        reader, writer = await asyncio.open_connection("127.0.0.1", site.port, ssl=context, server_hostname="localhost")
+        statuses = []
+        for _ in range(each):
+            writer.write(REQUEST)
+            head = await reader.readuntil(b"\r\n\r\n")
+            length = int(head.lower().split(b"content-length: ")[1].split(b"\r\n")[0])
+            await reader.readexactly(length)
+            statuses.append(int(head.split()[1]))
+        writer.close()
+        await writer.wait_closed()
+        return statuses
+
+    return [status for statuses in await asyncio.gather(*(one() for _ in range(clients))) for status in statuses]
+
+
+def decide_by_uid(request: Request, _p: PolicySet, _v: ClusterView, _u: UsageView, _now: object) -> Decision:
+    assert _now == NOW
+    return Decision(patch=(add(("metadata", "labels"), {"uid": request.uid}),), policies=(request.uid,))
+
+
+def test_every_response_carries_its_own_uid() -> None:
+    """Mixed routes and sizes over many connections at once."""
+    with serving(decide_by_uid) as site, ThreadPoolExecutor(16) as pool:
+        list(pool.map(lambda client: _ask_many(site.talk(), client), range(16)))
+
+
+def _ask_many(talk: Talk, client: int) -> None:
+    for number in range(60):
+        uid = f"client-{client}-{number}"
+        pod = review()["request"]["object"] | {"x": "y" * (number * 997)}
+        sender = "User-Agent: " + ("kube-apiserver-admission" if number % 3 else "curl")
+        talk.send(post("/mutate" if number % 2 else "/validate", encoded(review(pod, uid=uid)), sender))
+        answer: Answer | None = talk.read()
+        assert answer is not None
+        assert answer.response["uid"] == uid
+        assert answer.response["auditAnnotations"]["policies"] == uid

@@ -1,0 +1,258 @@
+"""Policies and certificates change on disk while the server runs, and it neither stops nor forgets."""
+
+from __future__ import annotations
+
+import shutil
+import socket
+import ssl
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from tests.server.site import (
+    NOW,
+    PAIR,
+    POLICY,
+    Site,
+    encoded,
+    http,
+    nothing,
+    policies,
+    post,
+    review,
+    serving,
+)
+from webhook.cache.snapshot import snapshot_of
+from webhook.certs.selfsigned import self_signed
+from webhook.model.usage import UsageView
+from webhook.policy.loading import load
+from webhook.server.app import Look
+from webhook.server.policyfiles import PolicyFiles
+from webhook.server.reloading import CertificateWatch, NoPoliciesError, PolicyWatch, read_policies
+from webhook.server.tls import PairFiles, PemPair, server_context
+from webhook.server.world import PolicyStatus, World
+from webhook.telemetry.telemetry import Telemetry
+
+GOOD = encoded(review())
+
+
+def names(site: Site) -> list[str]:
+    return [policy.name for policy in site.server.world.policies.policies]
+
+
+def ready_page(site: Site) -> str:
+    answer = site.ask(http("GET", "/readyz?verbose"))
+    assert answer.status == 200
+    return answer.body.decode()
+
+
+@contextmanager
+def watching(path: Path) -> Iterator[Site]:
+    """A server over policies at a path."""
+    files = PolicyFiles(path)
+
+    def looks(world: World, telemetry: Telemetry) -> list[Look]:
+        return [PolicyWatch(files, load, world, lambda: NOW, telemetry).look]
+
+    world = World(read_policies(files, load), snapshot_of(()), UsageView(), PolicyStatus(NOW))
+    with serving(nothing, world=world, looks=looks) as site:
+        yield site
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A folder with one policy."""
+    (tmp_path / "first.yaml").write_text(POLICY.format(name="first"))
+    return tmp_path
+
+
+def test_a_changed_file_is_taken(folder: Path) -> None:
+    with watching(folder) as site:
+        before = site.server.world.policies.digest
+        (folder / "first.yaml").write_text(POLICY.format(name="renamed"))
+        site.until(lambda: names(site) == ["renamed"])
+        (folder / "second.yml").write_text(POLICY.format(name="second"))
+        site.until(lambda: names(site) == ["renamed", "second"])
+        answer = site.judge(GOOD)
+        assert answer.status == 200
+        assert site.server.world.policies.digest != before
+        assert site.server.world.policies.digest in ready_page(site)
+
+
+def test_a_config_map_that_is_swapped_is_taken(tmp_path: Path) -> None:
+    """As kubelet does it: a new version beside the old one, and one rename of the `..data` link."""
+    _version(tmp_path, "..2026_1", "first")
+    (tmp_path / "policy.yaml").symlink_to("..data/policy.yaml")
+    with watching(tmp_path) as site:
+        assert names(site) == ["first"]
+        _version(tmp_path, "..2026_2", "second")
+        shutil.rmtree(tmp_path / "..2026_1")
+        site.until(lambda: names(site) == ["second"])
+        assert site.server.world.policy_status.faults == ()
+
+
+def _version(folder: Path, name: str, policy: str) -> None:
+    (folder / name).mkdir()
+    (folder / name / "policy.yaml").write_text(POLICY.format(name=policy))
+    (folder / "..data_tmp").symlink_to(name)
+    (folder / "..data_tmp").rename(folder / "..data")
+
+
+def broken(folder: Path) -> None:
+    (folder / "first.yaml").write_text("apiVersion: rightslice.dev/v1alpha1\nkind: GPUPolicy\nspec: {mode: Enforce}\n")
+
+
+def emptied(folder: Path) -> None:
+    (folder / "first.yaml").unlink()
+
+
+def removed(folder: Path) -> None:
+    shutil.rmtree(folder)
+
+
+def without_policies(folder: Path) -> None:
+    (folder / "first.yaml").write_text("")
+
+
+def not_text(folder: Path) -> None:
+    (folder / "first.yaml").write_bytes(b"\xff\xfe")
+
+
+@pytest.mark.parametrize("spoil", [broken, emptied, removed, without_policies, not_text], ids=lambda it: it.__name__)
+def test_what_does_not_load_leaves_the_last_good_set(folder: Path, spoil: object) -> None:
+    with watching(folder) as site:
+        digest = site.server.world.policies.digest
+        assert callable(spoil)
+        spoil(folder)
+        site.until(lambda: bool(site.server.world.policy_status.faults))
+        assert names(site) == ["first"]
+        assert site.judge(GOOD).status == 200
+        assert "[-]policy files" in ready_page(site)
+        assert f"digest {digest}" in ready_page(site)
+        assert site.figure("rightslice_policies_current") == 0
+        assert site.figure("rightslice_policy_loads_total", result="bad") == 1
+        assert "the last good ones stay" in site.log.getvalue()
+        folder.mkdir(exist_ok=True)
+        (folder / "first.yaml").write_text(POLICY.format(name="mended"))
+        site.until(lambda: names(site) == ["mended"])
+        assert "[+]policy files" in ready_page(site)
+        assert site.figure("rightslice_policies_current") == 1
+
+
+def test_tests_beside_policies_are_passed_over(folder: Path) -> None:
+    (folder / "tests").mkdir()
+    (folder / "tests" / "first.yaml").write_text(
+        "apiVersion: rightslice.dev/v1alpha1\nkind: GPUPolicyTest\nmetadata: {name: first}\npolicies: []\ncases: []\n"
+    )
+    assert [policy.name for policy in read_policies(PolicyFiles(folder), load).policies] == ["first"]
+
+
+def test_one_file_may_be_named(folder: Path) -> None:
+    assert len(read_policies(PolicyFiles(folder / "first.yaml"), load).policies) == 1
+
+
+def test_a_folder_that_is_not_there_says_so(tmp_path: Path) -> None:
+    with pytest.raises(NoPoliciesError, match="must be a folder or file of policies"):
+        read_policies(PolicyFiles(tmp_path / "nowhere"), load)
+
+
+def test_a_fault_in_loading_is_told_and_does_not_end_the_watch(folder: Path) -> None:
+    calls: list[int] = []
+
+    def faulty(_sources: object) -> object:
+        calls.append(1)
+        raise ZeroDivisionError
+
+    def looks(world: World, telemetry: Telemetry) -> list[Look]:
+        return [PolicyWatch(PolicyFiles(folder), faulty, world, lambda: NOW, telemetry).look]  # type: ignore[arg-type] # it is faulty
+
+    with serving(looks=looks) as site:
+        for count in (1, 2):
+            (folder / f"{count}.yaml").write_text("")
+            site.until(lambda count=count: len(calls) == count)  # type: ignore[misc] # bound for this turn
+        assert [policy.name for policy in site.server.world.policies.policies] == [policies().policies[0].name]
+        assert site.figure("rightslice_crashes_total", route="policies") == 2
+
+
+@contextmanager
+def with_files(folder: Path) -> Iterator[tuple[Site, PairFiles]]:
+    """A server whose certificate stands in files."""
+    files = PairFiles(*PAIR.write(folder))
+    context = server_context(files.read())
+
+    def looks(_world: World, telemetry: Telemetry) -> list[Look]:
+        return [CertificateWatch(files, context, telemetry).look]
+
+    with serving(nothing, context=context, looks=looks) as site:
+        yield site, files
+
+
+def serial(site: Site) -> str:
+    """The certificate that a new client is shown."""
+    return ssl.get_server_certificate(("127.0.0.1", site.port))
+
+
+def test_a_new_certificate_is_shown_and_open_connections_go_on(tmp_path: Path) -> None:
+    with with_files(tmp_path) as (site, _):
+        open_one = site.talk()
+        before = serial(site)
+        self_signed(["127.0.0.1"], datetime.now(UTC)).write(tmp_path)
+        site.until(lambda: serial(site) != before)
+        open_one.send(post("/validate", GOOD))
+        assert (open_one.read() or (0,))[0] == 200
+        assert "certificate loaded" in site.log.getvalue()
+
+
+def cut(files: PairFiles) -> None:
+    files.certificate.write_bytes(files.certificate.read_bytes()[:100])
+
+
+def of_another(files: PairFiles) -> None:
+    files.key.write_bytes(self_signed(["a"], datetime.now(UTC)).key)
+
+
+def gone(files: PairFiles) -> None:
+    files.key.unlink()
+
+
+@pytest.mark.parametrize("spoil", [cut, of_another, gone], ids=lambda it: it.__name__)
+def test_a_bad_pair_leaves_the_last_good_one(tmp_path: Path, spoil: object) -> None:
+    with with_files(tmp_path) as (site, files):
+        before = serial(site)
+        assert callable(spoil)
+        spoil(files)
+        site.until(lambda: "the last good one stays" in site.log.getvalue())
+        assert serial(site) == before
+        assert site.judge(GOOD).status == 200
+        self_signed(["127.0.0.1"], datetime.now(UTC)).write(tmp_path)
+        site.until(lambda: serial(site) != before)
+
+
+def test_old_protocols_are_refused() -> None:
+    with serving() as site:
+        old = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        old.check_hostname = False
+        old.verify_mode = ssl.CERT_NONE
+        old.set_ciphers("AES128-SHA256:AES256-GCM-SHA384:@SECLEVEL=0")
+        old.maximum_version = ssl.TLSVersion.TLSv1_2
+        with socket.create_connection(("127.0.0.1", site.port)) as plain, pytest.raises(ssl.SSLError):
+            old.wrap_socket(plain)
+
+
+def test_what_is_agreed_on_is_modern() -> None:
+    with serving() as site:
+        talk = site.talk()
+        assert talk.socket.version() == "TLSv1.3"
+        context = server_context(PemPair(PAIR.certificate, PAIR.key))
+        assert context.minimum_version is ssl.TLSVersion.TLSv1_2
+        assert all("GCM" in cipher["name"] or "CHACHA20" in cipher["name"] for cipher in context.get_ciphers())
+
+
+def test_plain_http_is_no_answer() -> None:
+    with serving() as site, socket.create_connection(("127.0.0.1", site.port)) as plain:
+        plain.settimeout(8)
+        plain.sendall(http("GET", "/healthz"))
+        assert b"HTTP/1.1" not in plain.recv(4096)

@@ -1,0 +1,138 @@
+"""Clients that drip, stall and stay silent: gone when their time is up, and nobody else notices."""
+
+from __future__ import annotations
+
+import socket
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from tests.server.site import PATIENCE, Site, Talk, encoded, http, post, review, serving
+from webhook.server.limits import Limits
+
+GOOD = encoded(review())
+REQUEST = post("/validate", GOOD)
+HALF = len(REQUEST) - len(GOOD) // 2
+ALLOWED = 0.4
+SLACK = 1.5
+"""A busy machine may be late; far less than an idle timer of seconds would be."""
+
+
+@pytest.fixture(scope="module")
+def site() -> Iterator[Site]:
+    with serving(limits=Limits(request_time=ALLOWED, close_time=0.05, stall_time=0.3)) as one:
+        yield one
+
+
+STALLS = {
+    "silent after the handshake": b"",
+    "half a header": REQUEST[:30],
+    "a header and no body": REQUEST[: len(REQUEST) - len(GOOD)],
+    "half a body": REQUEST[:HALF],
+    "half a chunk": http("POST", "/validate", b"", "Content-Type: application/json").replace(
+        b"Content-Length: 0", b"Transfer-Encoding: chunked"
+    )
+    + b"ff\r\n{",
+}
+
+
+@pytest.mark.parametrize("sent", STALLS.values(), ids=STALLS)
+def test_a_stalled_client_is_closed(site: Site, sent: bytes) -> None:
+    talk = site.talk()
+    start = time.monotonic()
+    talk.send(sent)
+    assert talk.read() is None
+    assert ALLOWED - 0.1 < time.monotonic() - start < ALLOWED + SLACK
+
+
+@pytest.mark.parametrize("kept", [0, HALF], ids=["header", "body"])
+def test_the_deadline_is_absolute_however_steadily_bytes_drip(site: Site, kept: int) -> None:
+    talk = site.talk()
+    start = time.monotonic()
+    talk.send(REQUEST[:kept])
+    for position in range(kept, kept + 200):
+        talk.send(REQUEST[position : position + 1])
+        time.sleep(0.01)
+        if time.monotonic() - start > ALLOWED + SLACK:
+            break
+    assert talk.read() is None
+    assert time.monotonic() - start < ALLOWED + 2 * SLACK
+
+
+def test_a_request_that_allows_itself_less_time_gets_less(site: Site) -> None:
+    talk = site.talk()
+    start = time.monotonic()
+    talk.send(post("/validate?timeout=100ms", GOOD)[:HALF])
+    assert talk.read() is None
+    assert time.monotonic() - start < ALLOWED
+
+
+def test_a_review_that_came_too_late_for_its_own_timeout_is_not_judged(site: Site) -> None:
+    talk = site.talk()
+    request = post("/validate?timeout=1ns", GOOD)
+    talk.send(request[:HALF])
+    site.until(lambda: site.server.lobby.load.reading > 0)
+    talk.send(request[HALF:])
+    answer = talk.read()
+    assert answer is None or answer.status == 503
+
+
+def test_an_idle_connection_is_kept_longer_than_a_request_may_take(site: Site) -> None:
+    talk = site.talk()
+    for _ in range(2):
+        talk.send(REQUEST)
+        assert (talk.read() or (0,))[0] == 200
+        time.sleep(ALLOWED + 0.3)
+
+
+def test_what_stays_idle_outlasts_an_api_server() -> None:
+    assert Limits().keepalive >= 120
+
+
+def test_idle_connections_end_too() -> None:
+    with serving(limits=Limits(keepalive=0.1, close_time=0.05)) as site:
+        talk = site.talk()
+        talk.send(REQUEST)
+        assert talk.read() is not None
+        assert talk.closed()
+
+
+def test_many_silent_clients_do_not_hold_up_another(site: Site) -> None:
+    silent = [socket.create_connection(("127.0.0.1", site.port)) for _ in range(200)]
+    stalled = [site.talk() for _ in range(50)]
+    start = time.monotonic()
+    assert site.ask(REQUEST).status == 200
+    assert time.monotonic() - start < SLACK
+    assert all(talk.closed() for talk in stalled)
+    for one in silent:
+        one.close()
+    site.until(lambda: not site.server.lobby.guests)
+    assert site.server.lobby.load.reading == site.server.lobby.load.buffered == 0
+
+
+def test_a_client_that_takes_no_answers_is_closed(site: Site) -> None:
+    talk = site.talk()
+    talk.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    talk.socket.settimeout(PATIENCE)
+    page = http("GET", "/metrics")
+    end = time.monotonic() + PATIENCE
+    talk.socket.setblocking(False)
+    while site.server.lobby.guests and time.monotonic() < end:
+        try:
+            talk.socket.send(page)
+            time.sleep(0.0005)
+        except BlockingIOError:
+            time.sleep(0.01)
+        except OSError:
+            break
+    site.until(lambda: not site.server.lobby.guests)
+
+
+def test_a_peer_that_vanishes_mid_body_frees_what_it_held(site: Site) -> None:
+    talk: Talk = site.talk()
+    talk.send(REQUEST[:HALF])
+    site.until(lambda: site.server.lobby.load.reading == 1)
+    assert site.server.lobby.load.buffered > 0
+    talk.close()
+    site.until(lambda: site.server.lobby.load.reading == 0 and site.server.lobby.load.buffered == 0)

@@ -1,0 +1,163 @@
+"""What is counted and what is logged."""
+
+from __future__ import annotations
+
+import io
+import json
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from tests.make import make_pod
+from webhook.model.decisions import Decision, add
+from webhook.model.findings import Finding
+from webhook.model.modes import Mode
+from webhook.model.pods import pod_of
+from webhook.model.requests import Request
+from webhook.telemetry.counts import Histogram
+from webhook.telemetry.logs import make_logger
+from webhook.telemetry.telemetry import Telemetry, verdict_of
+
+DENIED = Finding("GPU-L102", Mode.ENFORCE, (), "must be so")
+WARNED = Finding("GPU-T201", Mode.WARN, (), "no node has it")
+NOTED = Finding("GPU-S201", Mode.AUDIT, (), "is privileged")
+SHAPED = Finding("GPU-R101", Mode.ENFORCE, (), "was right-sized")
+PATCH = (add(("a",), 1),)
+
+
+def request(**fields: Any) -> Request:
+    given = {"operation": "CREATE", "group": "", "kind": "Pod", "namespace": "team", "name": "pod", "uid": "u-1"}
+    return Request(pod=pod_of(make_pod().build()), load=dict, **(given | fields))
+
+
+class Watched:
+    """Telemetry, and what it has said."""
+
+    def __init__(self) -> None:
+        self.log = io.StringIO()
+        self.telemetry = Telemetry(make_logger("info", self.log))
+
+    def samples(self) -> dict[str, float]:
+        lines = self.telemetry.page().decode().splitlines()
+        return {line.rpartition(" ")[0]: float(line.rpartition(" ")[2]) for line in lines if not line.startswith("#")}
+
+    def lines(self) -> list[dict[str, Any]]:
+        return [json.loads(line) for line in self.log.getvalue().splitlines()]
+
+
+VERDICTS = {
+    "nothing found, /mutate": ("mutate", Decision(), "allowed"),
+    "patched": ("mutate", Decision(patch=PATCH), "patched"),
+    "denied elsewhere, /mutate": ("mutate", Decision(findings=(DENIED,)), "allowed"),
+    "nothing found, /validate": ("validate", Decision(), "allowed"),
+    "denied": ("validate", Decision(findings=(DENIED, WARNED)), "denied"),
+    "warned": ("validate", Decision(findings=(WARNED, NOTED)), "warned"),
+    "noted": ("validate", Decision(findings=(NOTED,)), "allowed"),
+    "shaped, /validate": ("validate", Decision(findings=(SHAPED,), patch=PATCH), "allowed"),
+}
+
+
+@pytest.mark.parametrize(("route", "decision", "want"), VERDICTS.values(), ids=VERDICTS)
+def test_verdict(route: str, decision: Decision, want: str) -> None:
+    assert verdict_of(route, decision) == want
+
+
+def test_a_review_is_counted() -> None:
+    watched = Watched()
+    decision = Decision(findings=(SHAPED, DENIED), patch=PATCH, gpu_milli_before=2000, gpu_milli_after=500)
+    watched.telemetry.observe("mutate", request(), decision, 0.0003)
+    watched.telemetry.observe("validate", request(operation="MAGIC"), decision, 7.0)
+    samples = watched.samples()
+    total = "rightslice_admission_requests_total"
+    assert samples[f'{total}{{operation="CREATE",route="mutate",verdict="patched"}}'] == 1
+    assert samples[f'{total}{{operation="other",route="validate",verdict="denied"}}'] == 1
+    assert samples['rightslice_findings_total{code="GPU-R101",mode="enforce"}'] == 1
+    assert samples['rightslice_findings_total{code="GPU-L102",mode="enforce"}'] == 1
+    assert samples["rightslice_gpu_milli_before_total"] == 2000
+    assert samples["rightslice_gpu_milli_after_total"] == 500
+    bucket = "rightslice_admission_duration_seconds_bucket"
+    assert samples[f'{bucket}{{le="0.0002",route="mutate"}}'] == 0
+    assert samples[f'{bucket}{{le="0.0005",route="mutate"}}'] == 1
+    assert samples[f'{bucket}{{le="1.0",route="validate"}}'] == 0
+    assert samples[f'{bucket}{{le="+Inf",route="validate"}}'] == 1
+
+
+def test_dry_runs_save_nothing() -> None:
+    watched = Watched()
+    watched.telemetry.observe("mutate", request(dry_run=True), Decision(gpu_milli_before=9), 0.1)
+    assert watched.samples()["rightslice_gpu_milli_before_total"] == 0
+
+
+def test_a_code_that_is_in_no_table_makes_no_series() -> None:
+    watched = Watched()
+    watched.telemetry.observe("validate", request(), Decision(findings=(Finding("X", Mode.WARN, (), "m"),)), 0.1)
+    assert not any("rightslice_findings_total" in name for name in watched.samples())
+
+
+def test_a_duration_at_a_bucket_s_end_falls_into_it() -> None:
+    histogram = Histogram()
+    histogram.observe(0.001)
+    assert dict(histogram.cumulated())["0.001"] == 1
+    assert dict(histogram.cumulated())["0.0005"] == 0
+
+
+def test_a_denial_is_logged_with_its_uid_and_codes() -> None:
+    watched = Watched()
+    watched.telemetry.observe("validate", request(name="train"), Decision(findings=(DENIED,), policies=("p",)), 0.1)
+    (line,) = watched.lines()
+    assert (line["event"], line["level"], line["uid"], line["name"]) == ("denied", "info", "u-1", "train")
+    assert (line["codes"], line["policies"]) == (["GPU-L102"], ["p"])
+
+
+def test_what_is_allowed_is_not_logged() -> None:
+    watched = Watched()
+    watched.telemetry.observe("validate", request(), Decision(), 0.1)
+    watched.telemetry.observe("mutate", request(), Decision(patch=PATCH), 0.1)
+    assert watched.lines() == []
+
+
+def test_a_name_cannot_write_a_second_line_or_reach_a_terminal() -> None:
+    watched = Watched()
+    name = 'x\n{"event":"forged"}\r\x1b[31m\x7f\u2028\u202e' + "y" * 10_000
+    watched.telemetry.observe("validate", request(name=name), Decision(findings=(DENIED,)), 0.1)
+    text = watched.log.getvalue()
+    assert text.count("\n") == 1
+    assert text.rstrip("\n").isprintable()
+    assert text.isascii()
+    assert len(text) < 5000
+    assert json.loads(text)["event"] == "denied"
+
+
+def test_a_crash_keeps_its_stack_and_not_its_words() -> None:
+    watched = Watched()
+    secret = "canary-5e1f"
+    with pytest.raises(KeyError) as caught:
+        dict[str, int]()[secret]
+    watched.telemetry.crashed("mutate", "u-1", caught.value)
+    (line,) = watched.lines()
+    assert "test_telemetry.py" in line["exception"]
+    assert line["exception"].endswith("KeyError")
+    assert secret not in watched.log.getvalue()
+    assert watched.samples()['rightslice_crashes_total{route="mutate"}'] == 1
+
+
+def test_policies_are_told_good_and_bad() -> None:
+    watched = Watched()
+    moment = datetime(2026, 6, 1, tzinfo=UTC)
+    watched.telemetry.policies_loaded("abc", moment)
+    assert watched.samples()["rightslice_policies_current"] == 1
+    assert watched.samples()["rightslice_policies_loaded_timestamp_seconds"] == moment.timestamp()
+    watched.telemetry.policies_kept(("a.yaml:1:1: must be so",))
+    samples = watched.samples()
+    assert samples["rightslice_policies_current"] == 0
+    assert samples['rightslice_policies_info{digest="abc"}'] == 1
+    assert watched.lines()[-1]["faults"] == ["a.yaml:1:1: must be so"]
+
+
+def test_the_level_is_kept() -> None:
+    stream = io.StringIO()
+    log = make_logger("error", stream)
+    log.warning("quiet")
+    log.error("loud")
+    assert [json.loads(line)["event"] for line in stream.getvalue().splitlines()] == ["loud"]
