@@ -59,7 +59,7 @@ def test_a_pod_that_is_after_gpus_without_asking(pod: Any) -> None:
     assert "privileged" in names(look(judged, allowed_runtime_classes=classes))
 
 
-NODE = {"user": "system:node:n1", "groups": ("system:nodes", "system:authenticated")}
+NODE: Json = {"user": "system:node:n1", "groups": ("system:nodes", "system:authenticated")}
 REQUESTERS = {
     "a kubelet": (NODE, False),
     "a kubelet by its name alone": ({"user": "system:node:n1"}, False),

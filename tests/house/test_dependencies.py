@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import ast
 import re
+import sys
+from collections.abc import Iterator
+from importlib.metadata import packages_distributions
+from pathlib import Path
 
 import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 from packaging.version import Version
 
-from tests.house.checkout import project, read
+from tests.house.checkout import ROOT, files, project, read
 
 LOCKS = ["run", "build", "dev"]
 
@@ -27,6 +32,49 @@ def pins(lock: str) -> dict[str, Version]:
     """Name and version of every entry of a lock."""
     entries = re.findall(r"^([\w.-]+)==([^ ;\\]+)", read(f"requirements/{lock}.txt"), re.MULTILINE)
     return {canonicalize_name(name): Version(version) for name, version in entries}
+
+
+COMES_WITH = {"pydantic-core": "pydantic"}
+"""Distributions that belong to another one, which asks for exactly one version of them."""
+
+
+def imported(folder: str) -> set[str]:
+    """The packages of others that the code of a folder imports, by the name of their top module or namespace."""
+    ours = {"webhook", "tests", "benchmarks", "__future__"}
+    sources = [file for file in files(ROOT / folder) if file.suffix == ".py"]
+    return {name for file in sources for name in imports(file)} - ours - sys.stdlib_module_names
+
+
+def imports(file: Path) -> Iterator[str]:
+    """The top names of what a file imports."""
+    for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            yield from (alias.name.split(".")[0] for alias in node.names)
+        if isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            yield node.module.split(".")[0]
+
+
+def distributions(modules: set[str]) -> dict[str, set[str]]:
+    """The distributions that may bring each module."""
+    known = packages_distributions()
+    found = {module: {canonicalize_name(name) for name in known.get(module, [module])} for module in modules}
+    return {
+        module: names | {COMES_WITH[name] for name in names if name in COMES_WITH} for module, names in found.items()
+    }
+
+
+@pytest.mark.parametrize(("folder", "lock"), [("webhook", "run"), ("tests", "dev"), ("benchmarks", "dev")])
+def test_what_is_imported_is_asked_for(folder: str, lock: str) -> None:
+    wanted = {canonicalize_name(wish.name) for wish in asked(lock)}
+
+    assert [module for module, names in distributions(imported(folder)).items() if not names & wanted] == []
+
+
+def test_no_runtime_dependency_is_there_for_show() -> None:
+    unseen = {"ruamel-yaml-clib"}  # ruamel.yaml finds it by itself
+    wanted = {canonicalize_name(wish.name) for wish in asked("run")} - unseen
+
+    assert wanted - set().union(*distributions(imported("webhook")).values()) == set()
 
 
 def test_every_dependency_has_its_reason_beside_it() -> None:

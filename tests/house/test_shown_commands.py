@@ -9,16 +9,17 @@ from typing import Any
 import pytest
 from typer.main import get_command
 
-from tests.house.checkout import ROOT, pages
+from tests.house.checkout import ROOT, pages, read
 from webhook.cli.main import COMMANDS, build
 
 CALL = re.compile(r"(?:^\$ |^|`)rightslice ([^`\n]+)", re.MULTILINE)
 
 
 def shown() -> list[tuple[str, str]]:
-    """The page, and what follows `rightslice` there."""
+    """The page (or the Makefile), and what follows `rightslice` there."""
     found = [(page, call) for page in pages() for call in CALL.findall(page.read_text(encoding="utf-8"))]
-    return [(str(page.relative_to(ROOT)), call.split(" #")[0].split(" |")[0].strip()) for page, call in found]
+    called = [("Makefile", call) for call in re.findall(r"/rightslice (.*)", read("Makefile"))]
+    return called + [(str(page.relative_to(ROOT)), re.split(r" [#>|]", call)[0].strip()) for page, call in found]
 
 
 @pytest.fixture(scope="module")

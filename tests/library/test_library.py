@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 
 from tests.conftest import ROOT
+from webhook.audit.policytests import run_file
 from webhook.policy.loading import Loaded, load
 
 POLICIES = ROOT / "policies"
@@ -45,3 +47,10 @@ def test_the_shipped_exception_loads_beside_the_guard() -> None:
     loaded = load_files(POLICIES / "guard.yaml", ROOT / "examples" / "exceptions" / "nccl-debug.yaml")
     assert loaded.policies is not None
     assert [exemption.name for exemption in loaded.policies.exemptions] == ["nccl-debug"]
+
+
+@pytest.mark.parametrize("file", sorted((POLICIES / "tests").glob("*.yaml")), ids=lambda file: file.stem)
+def test_the_policy_tests_hold(file: Path) -> None:
+    result = run_file(str(file), datetime(2026, 6, 1, tzinfo=UTC))
+    assert result.faults == ()
+    assert {case.name: case.problems for case in result.cases if case.problems} == {}

@@ -27,7 +27,16 @@ _IGNORED = {"GPUNode"}
 """Ours, and said by nobody in this release: neither used nor worth a note."""
 
 _STEP = re.compile(r"\.([A-Za-z0-9_]+)|\[(\d+|\.\.\.)\]", re.ASCII)
+_GOT = re.compile(r"Expected `([^`]*)`, got `([^`]*)`\Z")
 _NAMES = {"int": int, "float": float, "bool": bool, "str": str, "array": list, "object": dict}
+_WORDS = {
+    "int": "a whole number",
+    "float": "a number",
+    "bool": "true or false",
+    "str": "text",
+    "array": "a list",
+    "object": "a map",
+}
 
 
 class Found(NamedTuple):
@@ -132,8 +141,18 @@ def _misshapen(found: Found, message: str) -> SnapshotError:
     """A shape error with its place: the decoder's sentence ends in the path, "- at `$.spec.taints[0]`"."""
     sentence, _, where = message.partition(" - at `$")
     path = _walk(found.data, where.rstrip("`"), sentence)
-    fix = 'Put numbers, true and false in quotes: "8"' if sentence.startswith("Expected `str`") else "Write that"
-    return SnapshotError(found.at(path), f"{_called(found)}: {dotted(path) or 'object'}: {sentence}. {fix}")
+    return SnapshotError(found.at(path), f"{_called(found)}: {dotted(path) or 'object'}: {_in_words(sentence)}")
+
+
+def _in_words(sentence: str) -> str:
+    """The decoder's "Expected `str`, got `int`" in the words of people who write YAML."""
+    match = _GOT.match(sentence)
+    if match is None:
+        return sentence
+    expected, got = match.groups()
+    wanted = _WORDS.get(expected, "text or a number")  # an amount is the one field of several types
+    fix = 'it in quotes, as in "8"' if expected == "str" else wanted
+    return f"must be {wanted}, found {_WORDS.get(got, got)}. Write {fix}"
 
 
 def _walk(data: Any, where: str, sentence: str) -> Path:

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, NoReturn
 from ruamel.yaml import events
 
 from webhook.documents.bounds import Bounds
-from webhook.documents.places import Branch, Document, Mark, Spot
+from webhook.documents.places import Branch, Document, Mark, Spot, mark_of
 from webhook.documents.scalars import Scalar, as_kubectl, is_finite, is_unclear, plain
 from webhook.errors import DocumentError, Place, shorten
 
@@ -169,10 +169,10 @@ class Builder:
             self._anchors[frame.anchor] = None
         self._frames.append(frame)
 
-    def _close(self, _event: Any, mark: Mark) -> None:
+    def _close(self, _event: Any, _mark: Mark) -> None:
         frame = self._frames.pop()
         for anchored in frame.merged:
-            self._merge(frame, anchored, mark)
+            self._merge(frame, anchored)
         if frame.anchor:
             self._anchors[frame.anchor] = Anchored(frame.data, frame.branch, frame.weight)
         self._add(frame.data, frame.branch, frame.weight)
@@ -180,8 +180,7 @@ class Builder:
     def _add(self, value: Any, spot: Spot, weight: int) -> None:
         self._values += 1
         if self._values > self._bounds.values:
-            mark = spot.mark if isinstance(spot, Branch) else spot
-            self._refuse(mark, f"must hold at most {self._bounds.values} values. Split the file")
+            self._refuse(mark_of(spot), f"must hold at most {self._bounds.values} values. Split the file")
         if not self._frames:
             if value is not None:
                 self.documents.append(Document(value, self._file, spot))
@@ -203,15 +202,17 @@ class Builder:
         frame.data[key] = value
         frame.branch.members[key] = spot
 
-    def _merge(self, frame: Frame, source: Anchored, mark: Mark) -> None:
+    def _merge(self, frame: Frame, source: Anchored) -> None:
         """YAML 1.1's merge key: the map's own keys win over those of the maps it names, earlier over later."""
         if isinstance(source.value, list) and isinstance(source.spot, Branch):
             members: Any = source.spot.members
             for value, spot in zip(source.value, members, strict=True):
-                self._merge(frame, Anchored(value, spot, 0), mark)
+                self._merge(frame, Anchored(value, spot, 0))
             return
         if not isinstance(source.value, dict) or not isinstance(source.spot, Branch):
-            self._refuse(mark, "must merge maps, found another value after <<. Write <<: *name of a map")
+            self._refuse(
+                mark_of(source.spot), "must merge maps, found another value after <<. Write <<: *name of a map"
+            )
         places: Any = source.spot.members
         for key, value in source.value.items():
             if key not in frame.data:

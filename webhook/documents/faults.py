@@ -24,6 +24,9 @@ _SENTENCES = {
     "did not find expected ',' or '}'": "must have a comma or } here. Close the map",
     "found unexpected end of stream": "must close its quotes, found the end of the file. Add the closing quote",
     "block sequence entries are not allowed in this context": "must have list items on lines of their own",
+    "did not find expected alphabetic or numeric character": (
+        "must not begin with * or & unquoted. Put the text in quotes"
+    ),
     "found undefined tag handle": "must have no tags. Write the plain value",
 }
 

@@ -15,6 +15,9 @@ from webhook.documents.places import UNKNOWN, Document
 from webhook.documents.texts import place_at
 from webhook.errors import DocumentError, Place, shorten
 
+_HALF_ESCAPE = re.compile(r"\\u[dD][89a-fA-F]")
+"""Half of a character beyond 16 bits: two in a row are a character, one alone is no text."""
+
 _SPACE = re.compile(r"[ \t\r\n]*")
 
 
@@ -31,8 +34,11 @@ def read_json(text: str, file: str, bounds: Bounds) -> tuple[Document, ...]:
     documents = []
     position = _skip(text, 0)
     while position < len(text):
+        start = position
         data, position = _value(text, position, file)
         _measure(data, file, bounds)
+        if _HALF_ESCAPE.search(text, start, position) is not None:
+            _check_text(data, file)
         if data is not None:
             documents.append(Document(data, file, UNKNOWN))
         position = _skip(text, position)
@@ -89,6 +95,14 @@ def _measure(data: Any, file: str, bounds: Bounds) -> None:
             raise DocumentError(Place(file), f"must be at most {bounds.depth} levels deep. Write it flatter")
         if values > bounds.values:
             raise DocumentError(Place(file), f"must hold at most {bounds.values} values. Split the file")
+
+
+def _check_text(data: Any, file: str) -> None:
+    try:
+        json.dumps(data, ensure_ascii=False).encode()
+    except UnicodeEncodeError:
+        sentence = "must be text, found half a character (a lone \\ud800 escape). Write the whole character"
+        raise DocumentError(Place(file), sentence) from None
 
 
 def _members(value: dict[str, Any] | list[Any]) -> Any:

@@ -48,7 +48,7 @@ class Document(msgspec.Struct, frozen=True):
 
     def place(self, path: Path = ()) -> Place:
         """Where the value at a path stands, or its nearest ancestor that exists."""
-        return Place(self.file, *_mark(_down(self.spot, path)[0]))
+        return Place(self.file, *mark_of(_down(self.spot, path)[0]))
 
     def key_place(self, path: Path) -> Place:
         """Where the key at the end of a path stands; the value where there is no such key."""
@@ -80,5 +80,6 @@ def _member(spot: Spot, step: str | int) -> Spot | None:
     return found
 
 
-def _mark(spot: Spot) -> Mark:
+def mark_of(spot: Spot) -> Mark:
+    """Where a value begins."""
     return spot.mark if isinstance(spot, Branch) else spot

@@ -16,7 +16,7 @@ from webhook.documents.faults import fault, template_fault
 from webhook.documents.jsontexts import read_json
 from webhook.documents.places import Document
 from webhook.documents.texts import as_text
-from webhook.errors import DocumentError, TemplateError
+from webhook.errors import DocumentError
 
 LARGE_JSON = 2 * MIB
 """JSON beyond this is read by the JSON parser, ten times faster, without places: no person wrote it."""
@@ -54,8 +54,6 @@ def _read_yaml(text: str, file: str, bounds: Bounds, *, aliases: bool) -> tuple[
     try:
         while (event := parser.get_event()) is not None:
             builder.feed(event)
-    except TemplateError:
-        raise
     except DocumentError as error:
         raise template_fault(text, error.place) or error from None
     finally:

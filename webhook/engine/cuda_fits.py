@@ -70,11 +70,12 @@ def _by_toolkit(need: Requirement, driver: Version, cuda: Version) -> Fit:
         return Fit.BELOW if driver < need.floor else Fit.COMPATIBLE
     if cuda and cuda >= need.toolkit[:2]:
         return Fit.FITS
-    if driver and need.floor:
-        return Fit.BELOW if driver < need.floor else Fit.COMPATIBLE
+    if driver and need.floor and driver < need.floor:
+        return Fit.BELOW
     if not cuda:
         return Fit.UNKNOWN
-    return Fit.BELOW if cuda[0] < need.toolkit[0] else Fit.COMPATIBLE
+    above_floor = driver and need.floor
+    return Fit.COMPATIBLE if above_floor or cuda[0] >= need.toolkit[0] else Fit.BELOW
 
 
 def _all_hold(terms: tuple[Term, ...], offer: Offer) -> bool | None:

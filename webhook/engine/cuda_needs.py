@@ -161,7 +161,7 @@ def _marked(word: str) -> Version:
         return ()
     rest = word[len(start) :]
     first, dot, _ = rest.partition(".")
-    if not _DIGITS.issuperset(first) or not first:
+    if not _DIGITS.issuperset(first) or not 1 <= len(first) <= 4:
         return ()
     if len(first) <= 2:
         return _leading(rest) if dot or int(first) <= _NEWEST_MAJOR else (int(first[0]), int(first[1]))

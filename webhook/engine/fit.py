@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 
 from webhook.engine.asking import Ask, Asked
 from webhook.engine.demand import Declared, need_of
-from webhook.engine.limitrange import Amounts, injected, names_resource, refusals
+from webhook.engine.limitrange import Amounts, injected, refusals
 from webhook.engine.limits import gpu_breaches
 from webhook.engine.quota import escapes
 from webhook.engine.reach import Reach
@@ -59,7 +59,7 @@ def _stays(request: Request, pod: Pod, asked: Asked, view: ClusterView) -> Keep 
         return Keep(Why.MIXED, ", ".join((*asked.totals, *asked.strangers)))
     if any(ask.count > 1 for ask in asked.asks):
         return Keep(Why.SEVERAL_GPUS)
-    ranges = view.limit_ranges(request.namespace)
+    ranges = view.limit_ranges(request.namespace) if WHOLE_GPU in view.limited(request.namespace) else ()
     if ranges and any(_was_injected(pod, ask, ranges) for ask in asked.asks):
         return Keep(Why.INJECTED)
     return _not_ours(pod)
@@ -156,9 +156,10 @@ def _refused(
 def _against_the_rules(
     request: Request, pod: Pod, asked: Asked, resource: str, count: int, sizing: Sizing, view: ClusterView
 ) -> Keep | None:
-    ranges = view.limit_ranges(request.namespace)
-    if ranges:
-        refusal = refused_by_ranges(asked, resource, ranges)
+    limited = view.limited(request.namespace)
+    if WHOLE_GPU in limited or resource in limited:
+        zero = WHOLE_GPU in limited
+        refusal = _refused_by_ranges(asked, resource, view.limit_ranges(request.namespace), zero=zero)
         if refusal is not None:
             return refusal
     quotas = view.quotas(request.namespace)
@@ -170,10 +171,9 @@ def _against_the_rules(
     return None
 
 
-def refused_by_ranges(asked: Asked, resource: str, ranges: Sequence[LimitRange]) -> Keep | None:
+def _refused_by_ranges(asked: Asked, resource: str, ranges: Sequence[LimitRange], *, zero: bool) -> Keep | None:
     """Would any LimitRange refuse the containers once they ask for `resource` instead?"""
     names = frozenset({WHOLE_GPU, resource})
-    zero = names_resource(ranges, WHOLE_GPU)
     after = [
         Amounts(ask.path, rewritten(ask.container.resources.limits, resource, zero=zero), {}) for ask in asked.asks
     ]

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from webhook.engine.asking import Asked
+from webhook.engine.asking import Ask, Asked, asked_in
 from webhook.engine.case import Case, offers_of
 from webhook.engine.cuda import driver_remarks
 from webhook.engine.guard import guard
-from webhook.engine.limitrange import Amounts, injected, names_resource, refusals
+from webhook.engine.limitrange import LIMIT_RANGER_NOTE, Amounts, injected, refusals
 from webhook.engine.limits import breaches
 from webhook.engine.placement import obstacles
 from webhook.engine.quota import excesses
@@ -19,7 +19,6 @@ from webhook.engine.shape import Shape
 from webhook.model.cluster import ClusterView
 from webhook.model.findings import Finding
 from webhook.model.modes import Mode
-from webhook.model.objects import LimitRange
 from webhook.model.pods import Pod
 from webhook.model.requests import Request
 from webhook.policy.compiled import Limits
@@ -64,17 +63,30 @@ def judge(case: Case, shape: Shape, findings: list[Finding]) -> None:
 
 
 def _limits(limits: Limits, case: Case, shape: Shape, voice: Voice, findings: list[Finding]) -> None:
-    if shape.fit is None:
-        hear(findings, voice, breaches(limits, case.pod, case.asked))
+    broken = breaches(limits, case.pod, _demanded(case)) if shape.fit is None else ()
+    if broken:
+        hear(findings, voice, broken)
     namespace = case.request.namespace
-    ranges = case.view.limit_ranges(namespace) if limits.limit_ranges else ()
-    quotas = case.view.quotas(namespace) if limits.resource_quotas else ()
-    if not ranges and not quotas:
-        return
     totals = totals_of(case, shape)
-    if ranges:
-        hear(findings, voice, _limit_ranges(case, shape, totals, ranges))
-    hear(findings, voice, excesses(quotas, case.pod, totals))
+    limited = case.view.limited(namespace) if limits.limit_ranges else ()
+    if limited and not limited.isdisjoint((*totals, *case.asked.totals)):
+        hear(findings, voice, _limit_ranges(case, shape, totals))
+    quotas = case.view.quotas(namespace) if limits.resource_quotas else ()
+    if quotas:
+        hear(findings, voice, excesses(quotas, case.pod, totals))
+
+
+def _demanded(case: Case) -> Asked:
+    """What the user asked for: without the amounts that LimitRanger put into containers that named none."""
+    if LIMIT_RANGER_NOTE not in case.pod.metadata.annotations:
+        return case.asked
+    asks = tuple(ask for ask in case.asked.asks if not _was_injected(ask, case))
+    return case.asked if len(asks) == len(case.asked.asks) else asked_in(case.pod, asks)
+
+
+def _was_injected(ask: Ask, case: Case) -> bool:
+    ranges = case.view.limit_ranges(case.request.namespace)
+    return injected(case.pod, ask.container.name, ask.container.resources, ask.resource.name, ranges)
 
 
 def totals_of(case: Case, shape: Shape) -> Mapping[str, int]:
@@ -84,14 +96,11 @@ def totals_of(case: Case, shape: Shape) -> Mapping[str, int]:
     return {shape.fit.resource: sum(case.asked.totals.values())}
 
 
-def _limit_ranges(
-    case: Case, shape: Shape, totals: Mapping[str, int], ranges: tuple[LimitRange, ...]
-) -> Iterator[Remark]:
-    if not any(names_resource(ranges, name) for name in (*totals, *case.asked.totals)):
-        return
+def _limit_ranges(case: Case, shape: Shape, totals: Mapping[str, int]) -> Iterator[Remark]:
+    ranges = case.view.limit_ranges(case.request.namespace)
     for ask in case.asked.asks:
-        resources, name = ask.container.resources, ask.resource.name
-        if injected(case.pod, ask.container.name, resources, name, ranges):
+        name = ask.resource.name
+        if _was_injected(ask, case):
             message = f"{name} was put in by a LimitRange, container {ask.container.name} did not ask for it"
             fix = f'Write {name}: "0" in its limits.'
             yield Remark("GPU-L202", (*ask.path, "resources", "limits", name), message, fix, at_most=Mode.WARN)

@@ -28,16 +28,6 @@ class Amounts(NamedTuple):
     requests: Mapping[str, Amount]
 
 
-def names_resource(ranges: Sequence[LimitRange], resource: str) -> bool:
-    """Does any LimitRange of the namespace say anything about a resource?"""
-    return any(
-        resource in side
-        for limit_range in ranges
-        for item in limit_range.spec.limits
-        for side in (item.max, item.min, item.default, item.default_request, item.max_limit_request_ratio)
-    )
-
-
 def refusals(ranges: Sequence[LimitRange], containers: Sequence[Amounts], resources: frozenset[str]) -> list[Remark]:
     """Every reason why LimitRanger would refuse these containers for one of `resources`.
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from webhook.engine.asking import Asked
 from webhook.engine.fit import rewritten
-from webhook.engine.limitrange import names_resource
 from webhook.engine.remarks import Remark
 from webhook.engine.shape import Shape
 from webhook.model.cluster import ClusterView
@@ -21,7 +20,7 @@ TELLING = {Why.NO_OFFER, Why.SMALL_SAVING, Why.FULL, Why.LIMIT_RANGE, Why.QUOTA,
 def carry_out(fit: Fit, asked: Asked, shape: Shape, namespace: str, view: ClusterView) -> None:
     """Write a fit into the shape."""
     if fit.resource != WHOLE_GPU:
-        _replace_resources(fit, asked, shape, zero=names_resource(view.limit_ranges(namespace), WHOLE_GPU))
+        _replace_resources(fit, asked, shape, zero=WHOLE_GPU in view.limited(namespace))
         shape.note("resources")
     missing = [rule for rule in affinity_of(fit.offers) if rule not in shape.required]
     if missing:

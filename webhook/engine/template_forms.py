@@ -1,4 +1,4 @@
-"""The forms in which workloads hold a pod: a pod template, a bare pod spec, and what Argo and KServe write.
+"""The forms in which workloads hold a pod: a template, a bare spec or container, and what Argo and KServe write.
 
 Each form becomes the plain data of a pod, and the moves that lead from the pod's fields back to where they
 were written. Sources: the API types of Argo Workflows (`Template`) and KServe (`PredictorSpec`).
@@ -66,6 +66,8 @@ def form_of(value: object, place: Path, steps: Sequence[tuple[Json, str]]) -> Fo
         return Form({"spec": value}, place, ((("spec",), place),))
     if any(isinstance(value.get(key), dict) for key in _ARGO_MAIN):
         return _workflow_step(value, place, _workflow(steps))
+    if "image" in value:
+        return Form({"spec": {"containers": [value]}}, place, ((("spec", "containers", 0), place),))
     if any(key in value for key in _ARGO_WITHOUT_POD):
         return None
     keys = ", ".join(map(str, value)) or "nothing"

@@ -17,7 +17,7 @@ from webhook.errors import ReviewError
 from webhook.model.paths import Path
 from webhook.model.pods import Metadata, Pod, PodSpec, pod_of
 from webhook.model.requests import Request
-from webhook.policy.compiled import TemplatePath
+from webhook.policy.workloads import TemplatePath
 
 Step = tuple[dict[str, Any], str]
 """A map on the way to a template, and the key that was taken from it."""

@@ -70,6 +70,7 @@ class ClusterView:
         self.fleet, self.complete, self.current = fleet, complete, current
         self._namespaces = {name: _named(name, found) for name, found in (namespaces or {}).items()}
         self._limit_ranges = {name: _by_name(found) for name, found in (limit_ranges or {}).items()}
+        self._limited = {name: _names_in(found) for name, found in self._limit_ranges.items()}
         self._quotas = {name: _by_name(found) for name, found in (quotas or {}).items()}
         self._ledger = Ledger(assumed)
         self._index_rooms(rooms or {})
@@ -95,6 +96,10 @@ class ClusterView:
     def limit_ranges(self, namespace: str) -> tuple[LimitRange, ...]:
         """The namespace's LimitRanges, by name."""
         return self._limit_ranges.get(namespace, ())
+
+    def limited(self, namespace: str) -> frozenset[str]:
+        """The resource names that the namespace's LimitRanges say anything about."""
+        return self._limited.get(namespace, frozenset())
 
     def quotas(self, namespace: str) -> tuple[ResourceQuota, ...]:
         """The namespace's ResourceQuotas, by name."""
@@ -145,6 +150,16 @@ def _named(name: str, namespace: Namespace) -> Namespace:
     metadata = namespace.metadata
     labels = {**metadata.labels, NAMESPACE_NAME: name}
     return Namespace(metadata=Metadata(name=name, labels=labels, annotations=metadata.annotations))
+
+
+def _names_in(ranges: tuple[LimitRange, ...]) -> frozenset[str]:
+    return frozenset(
+        name
+        for limit_range in ranges
+        for item in limit_range.spec.limits
+        for side in (item.max, item.min, item.default, item.default_request, item.max_limit_request_ratio)
+        for name in side
+    )
 
 
 def _by_name(found: Iterable[Named]) -> tuple[Named, ...]:

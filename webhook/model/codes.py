@@ -83,9 +83,9 @@ CODES: dict[str, Code] = {
         "Remove the variable; the container sees exactly the GPUs it asked for.",
     ),
     "GPU-S109": _security(
-        "a GPU variable comes from where admission cannot read it",
-        "valueFrom and envFrom are resolved on the node: nobody can tell at admission what they will hold.",
-        "Write the value itself, or give envFrom a prefix that keeps it apart from GPU variables.",
+        "GPU variables may come from where admission cannot read them",
+        "envFrom is resolved on the node: nobody can tell at admission which variables it will hold.",
+        "Give envFrom a prefix that keeps it apart from GPU variables, or write the variables one by one.",
     ),
     "GPU-S201": _security(
         "a privileged container",

@@ -26,6 +26,7 @@ from webhook.model.nodelabels import (
     number,
 )
 from webhook.model.objects import Node
+from webhook.model.pods import Amount
 from webhook.model.products import SHARED_MARK, whole_memory_mib
 from webhook.model.quantity import whole
 from webhook.model.resources import MIG_PREFIX, SHARED_SUFFIX, WHOLE_GPU, GpuResource, gpu_resource
@@ -51,9 +52,9 @@ class Advert(msgspec.Struct, frozen=True, gc=False):
     compute_capability: tuple[int, int] | None = None
 
 
-def gpu_units(amounts: Mapping[str, object]) -> dict[str, int]:
+def gpu_units(amounts: Mapping[str, Amount]) -> dict[str, int]:
     """GPU resources of a node by name; what is no whole number above zero is not there to be had."""
-    counts = ((name, whole(amount)) for name, amount in amounts.items() if gpu_resource(name))  # type: ignore[arg-type]
+    counts = ((name, whole(amount)) for name, amount in amounts.items() if gpu_resource(name))
     return {name: count for name, count in counts if count and count > 0}
 
 

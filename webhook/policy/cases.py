@@ -110,9 +110,10 @@ def _test(document: Document, errors: list[PolicyFileError]) -> TestFile | None:
         errors.append(problem)
         return None
     written = validated(document, GPUPolicyTest, errors)
-    if written is None:
+    repeated = _repeated_names(document, written) if written is not None else []
+    errors += repeated
+    if written is None or repeated:
         return None
-    errors += _repeated_names(document, written)
     return TestFile(
         name=written.metadata.name,
         place=document.place(),

@@ -23,7 +23,8 @@ VARIABLES: Final = ("object", "oldObject", "request", "namespaceObject")
 MAX_LOOPS = 2
 """Loops inside one another: two over 300 containers are 90 000 steps, three would be 27 million."""
 
-_PLACE = re.compile(r"ERROR: <input>:(\d+):(\d+): (.*)")
+_PLACE = re.compile(r"ERROR: <input>:(-?\d+):(-?\d+): (.*)")
+_NOT_PRINTABLE = re.compile(r"[^\x20-\x7e\xa0-\ud7ff]+")
 _STATUS = re.compile(r"^[A-Z_]+: |\s*\[[A-Z_]+\]$")
 _env = cel.NewEnv(variables=dict.fromkeys(VARIABLES, cel.Type.DYN))
 
@@ -64,10 +65,10 @@ def compile_condition(name: str, text: str) -> Condition:
 
 def _complaint(message: str) -> tuple[str, str]:
     found = _PLACE.search(message)
-    if found is None:
-        return f"be CEL: {shorten(_STATUS.sub('', message), 120)}", "a shorter, simpler expression"
-    line, column, fault = found.groups()
-    fault = shorten(_STATUS.sub("", fault), 120)
+    line, column, fault = found.groups() if found is not None else ("-1", "-1", message)
+    fault = shorten(_NOT_PRINTABLE.sub(" ", _STATUS.sub("", fault)), 120)
+    if line == "-1":
+        return f"be CEL: {fault}", "a shorter, simpler expression"
     known = ", ".join(VARIABLES)
     return f"be CEL, at line {line}, column {column} of it: {fault}", f"an expression over {known}"
 

@@ -157,7 +157,5 @@ def _lost_exceptions(exceptions: list[tuple[Found, GPUPolicyException]], known: 
     for one, exception in exceptions:
         name = exception.spec.policy_name
         if name not in known:
-            write = (
-                closest(name, known) or f"one of {', '.join(sorted(known)) or 'the policies, of which there is none'}"
-            )
+            write = closest(name, known) or ", ".join(sorted(known)) or "the policy too: there is none in this set"
             yield value_fault(one.document, ("spec", "policyName"), "be the name of a policy in this set", write)

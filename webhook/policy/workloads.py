@@ -1,10 +1,10 @@
 """Where the pod templates of well-known workload kinds stand.
 
-Each path leads to a pod template (an object with `spec.containers`). Argo's templates are no pod templates:
-each holds one `container` (or a `script`, or a `containerSet`) inline, so their paths end in that key, and
-whoever follows them reads a bare container as the pod {"spec": {"containers": [container]}}.
+Most paths lead to a pod template (an object with `spec.containers`). Argo's lead to its own templates, and
+KServe's to a pod spec whose main container stands under `model`: `engine.template_forms` reads them.
 
-Sources: the CRDs of Kubeflow trainer v1 and v2, KubeRay, LeaderWorkerSet, JobSet, Kubeflow notebooks, Argo.
+Sources: the CRDs of Kubeflow trainer v1 and v2, KubeRay, LeaderWorkerSet, JobSet, Kubeflow notebooks, Argo,
+KServe, Knative, Volcano.
 """
 
 from __future__ import annotations
@@ -27,13 +27,7 @@ _LEADER_WORKER: tuple[TemplatePath, ...] = (
     ("spec", "leaderWorkerTemplate", "leaderTemplate"),
     ("spec", "leaderWorkerTemplate", "workerTemplate"),
 )
-_ARGO: tuple[TemplatePath, ...] = (
-    ("templates", "*", "container"),
-    ("templates", "*", "script"),
-    ("templates", "*", "containerSet", "containers", "*"),
-)
-CONTAINER_KEYS = frozenset({"container", "script", "containers"})
-"""A path that ends in one of these (before a last "*") leads to a bare container, not to a pod template."""
+_ARGO: tuple[TemplatePath, ...] = (("templates", "*"),)
 
 
 def _under(prefix: TemplatePath, paths: tuple[TemplatePath, ...]) -> tuple[TemplatePath, ...]:
@@ -53,6 +47,7 @@ WORKLOADS: Mapping[WorkloadKind, tuple[TemplatePath, ...]] = {
     ("", "PodTemplate"): (("template",),),
     ("batch", "Job"): _TEMPLATE,
     ("batch", "CronJob"): (_JOB_TEMPLATE,),
+    ("batch.volcano.sh", "Job"): (("spec", "tasks", "*", "template"),),
     ("jobset.x-k8s.io", "JobSet"): (("spec", "replicatedJobs", "*", "template", "spec", "template"),),
     ("leaderworkerset.x-k8s.io", "LeaderWorkerSet"): _LEADER_WORKER,
     ("ray.io", "RayCluster"): _under(("spec",), _RAY_CLUSTER),
@@ -72,6 +67,13 @@ WORKLOADS: Mapping[WorkloadKind, tuple[TemplatePath, ...]] = {
     ("argoproj.io", "WorkflowTemplate"): _under(("spec",), _ARGO),
     ("argoproj.io", "ClusterWorkflowTemplate"): _under(("spec",), _ARGO),
     ("argoproj.io", "CronWorkflow"): _under(("spec", "workflowSpec"), _ARGO),
+    ("argoproj.io", "Rollout"): _TEMPLATE,
+    ("serving.knative.dev", "Service"): _TEMPLATE,
+    ("serving.kserve.io", "InferenceService"): (
+        ("spec", "predictor"),
+        ("spec", "predictor", "workerSpec"),
+        ("spec", "transformer"),
+    ),
 }
 """A TrainJob is missing on purpose: it overrides single fields of a runtime's template and holds none itself."""
 

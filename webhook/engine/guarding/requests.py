@@ -38,7 +38,9 @@ def odd_requests(spec: PodSpec, containers: Sequence[tuple[Path, Container]]) ->
     """Resource claims, extended resources that stand for one, and several kinds of GPU in one container."""
     results: list[Found] = []
     if spec.resource_claims:
-        message = f"devices must be asked for as nvidia.com resources, found {len(spec.resource_claims)} claims"
+        count = len(spec.resource_claims)
+        listed = "a resource claim" if count == 1 else f"{count} resource claims"
+        message = f"devices must be asked for as nvidia.com resources, found {listed}"
         results.append(found("resourceClaims", ("spec", "resourceClaims"), message))
     for path, container in containers:
         resources = container.resources

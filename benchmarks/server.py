@@ -1,0 +1,185 @@
+"""Our server with the full decision and the shipped library, against a minimal Go webhook that decides nothing.
+
+Both run as processes on loopback, in turn on the same core, with TLS and 16 kept connections; the load comes from
+the other core. Rounds are interleaved, so that a noisy minute hurts both. What holds on any machine is the ratio.
+
+    python -m benchmarks.server [--requests N] [--rounds N] [--policies DIR] [--cluster SNAPSHOT]
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from statistics import median
+from tempfile import TemporaryDirectory
+from typing import NamedTuple
+
+from benchmarks.reviews import review_bytes
+from webhook.certs.selfsigned import self_signed
+
+HERE = Path(__file__).parent
+HOST = "127.0.0.1"
+WARM_UP = 3000
+LEAST_RATIO = 1.2
+MOST_P99_RATIO = 1.2
+START_SECONDS = 15.0
+
+
+class Round(NamedTuple):
+    """One round of one server."""
+
+    per_second: float
+    cpu_us: float
+    p50_us: float
+    p99_us: float
+
+
+class Contender(NamedTuple):
+    """A server under test."""
+
+    name: str
+    command: Sequence[str]
+    port: int
+
+
+def main() -> int:
+    """Measure and print. The exit code is 1 where a bound does not hold."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
+    parser.add_argument("--requests", type=int, default=8000, choices=range(100, 100_001), metavar="N")
+    parser.add_argument("--rounds", type=int, default=5, choices=range(1, 21), metavar="N")
+    parser.add_argument("--policies", default=str(HERE.parent / "policies"))
+    parser.add_argument("--cluster", default="demo")
+    options = parser.parse_args()
+    if shutil.which("go") is None:
+        print("Go is not installed: there is nothing to compare with.")
+        return 0
+    with TemporaryDirectory(prefix="rightslice-bench-") as name:
+        folder = Path(name)
+        build(folder)
+        self_signed([HOST], datetime.now(UTC)).write(folder)
+        (folder / "review.json").write_bytes(review_bytes())
+        rounds = compete(contenders(folder, options.policies, options.cluster), folder, options)
+    return report(rounds)
+
+
+def build(folder: Path) -> None:
+    """Build the Go webhook and the load generator."""
+    command = ["go", "build", "-o", f"{folder}/", "./baseline", "./load"]
+    subprocess.run(command, cwd=HERE / "go", check=True)
+
+
+def contenders(folder: Path, policies: str, cluster: str) -> list[Contender]:
+    """Both servers with their ports."""
+    ports = free_port(), free_port()
+    go = [f"{folder}/baseline", "-listen", f"{HOST}:{ports[0]}", "-cert", f"{folder}/tls.crt", "-key"]
+    ours = [sys.executable, "-m", "webhook.cli", "serve", "webhook", "--listen", f"{HOST}:{ports[1]}"]
+    ours += ["--policies", policies, "--cluster", cluster, "--log-level", "warning"]
+    ours += ["--tls-cert", f"{folder}/tls.crt", "--tls-key", f"{folder}/tls.key"]
+    return [Contender("Go", [*go, f"{folder}/tls.key"], ports[0]), Contender("Rightslice", ours, ports[1])]
+
+
+def compete(servers: list[Contender], folder: Path, options: argparse.Namespace) -> dict[str, list[Round]]:
+    """Run every server, and load them in turn."""
+    rounds: dict[str, list[Round]] = {server.name: [] for server in servers}
+    with running(servers[0]) as first, running(servers[1]) as second:
+        for server, _ in ((servers[0], first), (servers[1], second)):
+            load(folder, server.port, WARM_UP)
+        for _ in range(options.rounds):
+            for server, pid in ((servers[0], first), (servers[1], second)):
+                rounds[server.name].append(measure(folder, server.port, pid, options.requests))
+    return rounds
+
+
+def measure(folder: Path, port: int, pid: int, requests: int) -> Round:
+    """One round: throughput, CPU of the server for each request, latencies."""
+    before = cpu_seconds(pid)
+    result = load(folder, port, requests)
+    used = cpu_seconds(pid) - before
+    done = result["requests"]
+    if result["failed"] or done < requests:
+        raise SystemExit(f"{result['failed']} requests failed")
+    return Round(done / result["seconds"], used / done * 1e6, result["p50_us"], result["p99_us"])
+
+
+def load(folder: Path, port: int, requests: int) -> dict[str, float]:
+    """Post the review `requests` times over 16 connections, from the last core."""
+    command = [f"{folder}/load", "-target", f"{HOST}:{port}", "-body", f"{folder}/review.json"]
+    command += ["-requests", str(requests), "-connections", "16"]
+    done = subprocess.run(command, check=True, capture_output=True, timeout=120, preexec_fn=pin(last=True))
+    figures: dict[str, float] = json.loads(done.stdout)
+    return figures
+
+
+@contextmanager
+def running(server: Contender) -> Iterator[int]:
+    """Run a server on the first core until the block ends; yields its process id."""
+    environment = {**os.environ, "GOMAXPROCS": "1"}
+    process = subprocess.Popen(server.command, env=environment, preexec_fn=pin(last=False))
+    try:
+        wait_for(server.port, process)
+        yield process.pid
+    finally:
+        process.terminate()
+        process.wait(20)
+
+
+def wait_for(port: int, process: subprocess.Popen[bytes]) -> None:
+    """Wait until a port takes connections."""
+    end = time.monotonic() + START_SECONDS
+    while time.monotonic() < end and process.poll() is None:
+        try:
+            socket.create_connection((HOST, port), 1).close()
+        except OSError:
+            time.sleep(0.05)
+        else:
+            return
+    raise SystemExit("the server did not start")
+
+
+def pin(*, last: bool):  # type: ignore[no-untyped-def] # a callback for Popen
+    """A function that keeps a new process on the first or the last core that we may use."""
+    cores = sorted(os.sched_getaffinity(0))
+    return lambda: os.sched_setaffinity(0, {cores[-1 if last else 0]})
+
+
+def cpu_seconds(pid: int) -> float:
+    """CPU that a process has used, user and system."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def free_port() -> int:
+    """A loopback port that nobody listens on now."""
+    with socket.create_server((HOST, 0)) as taken:
+        port: int = taken.getsockname()[1]
+        return port
+
+
+def report(rounds: dict[str, list[Round]]) -> int:
+    """Print medians and ratios; 1 where a bound does not hold."""
+    middle = {name: Round(*map(median, zip(*each, strict=True))) for name, each in rounds.items()}
+    print(f"{'':12}{'reviews/s':>12}{'CPU us':>10}{'p50 us':>10}{'p99 us':>10}   (medians of the rounds)")
+    for name, each in middle.items():
+        print(f"{name:12}{each.per_second:12.0f}{each.cpu_us:10.1f}{each.p50_us:10.0f}{each.p99_us:10.0f}")
+    pairs = list(zip(rounds["Rightslice"], rounds["Go"], strict=True))
+    rate = median(ours.per_second / go.per_second for ours, go in pairs)
+    cpu = median(go.cpu_us / ours.cpu_us for ours, go in pairs)
+    p99 = median(ours.p99_us / go.p99_us for ours, go in pairs)
+    print(f"reviews per second and core, ratio to Go: {rate:.2f} (at least {LEAST_RATIO})")
+    print(f"reviews per CPU second, ratio to Go:      {cpu:.2f}")
+    print(f"p99, ratio to Go:                         {p99:.2f} (at most {MOST_P99_RATIO})")
+    return int(rate < LEAST_RATIO or p99 > MOST_P99_RATIO)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

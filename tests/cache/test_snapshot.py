@@ -1,0 +1,258 @@
+"""Snapshots: a cluster in files, whatever people put in them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.make import Json, make_namespace, make_node, make_pod
+from webhook.cache.snapshot import load_snapshot, read_snapshot, snapshot_of
+from webhook.errors import Place, SnapshotError
+from webhook.model.cluster import ClusterView
+
+GPU = "nvidia.com/gpu"
+NODE = make_node("gpu-1", {"nvidia.com/gpu.product": "NVIDIA-L4"}, **{GPU: 4})
+
+
+def _documents(objects: Sequence[Any]) -> str:
+    return "---\n".join(json.dumps(item, indent=2) + "\n" for item in objects)
+
+
+def _file(folder: Path, *objects: Any, name: str = "cluster.yaml") -> Path:
+    file = folder / name
+    file.write_text(_documents(objects), encoding="utf-8")
+    return file
+
+
+def _view(*objects: Json) -> ClusterView:
+    return snapshot_of((item, Place("test.yaml")) for item in objects)
+
+
+def _bound(name: str, gpus: int = 1, node: str = "gpu-1", phase: str = "Running") -> Json:
+    pod = make_pod(name).gpus(gpus).asks("cpu", "2").asks("memory", "4Gi").spec(nodeName=node).build()
+    return pod | {"status": {"phase": phase}}
+
+
+def _free(view: ClusterView) -> int:
+    (offer,) = view.fleet.offers
+    return view.free(offer, view.fleet.everyone)
+
+
+WRITTEN = {
+    "documents in one file": _documents,
+    "a List": lambda objects: "kind: List\nitems:\n" + "".join(f"- {json.dumps(item)}\n" for item in objects),
+    "a List in JSON": lambda objects: json.dumps({"apiVersion": "v1", "kind": "List", "items": objects}),
+    "Lists in a List": lambda objects: json.dumps({"kind": "List", "items": [{"kind": "List", "items": objects}]}),
+    "a large List in JSON": lambda objects: (
+        json.dumps({"apiVersion": "v1", "kind": "List", "items": objects}) + " " * (3 << 20)
+    ),
+}
+
+
+@pytest.mark.parametrize("write", WRITTEN.values(), ids=WRITTEN)
+def test_every_way_to_write_a_cluster_gives_the_same_view(write: Any, tmp_path: Path) -> None:
+    file = tmp_path / "cluster"
+    file.write_text(write([NODE, make_namespace("team", tier="research"), _bound("p", 3)]), encoding="utf-8")
+    view = load_snapshot(str(file))
+    assert [node.name for node in view.fleet.nodes] == ["gpu-1"]
+    assert _free(view) == 1
+    found = view.namespace("team")
+    assert found is not None
+    assert found.metadata.labels["tier"] == "research"
+
+
+def test_a_list_of_one_kind_names_it_once(tmp_path: Path) -> None:
+    bare = {key: value for key, value in NODE.items() if key not in ("apiVersion", "kind")}
+    file = _file(tmp_path, {"apiVersion": "v1", "kind": "NodeList", "items": [bare]})
+    assert [node.name for node in load_snapshot(str(file)).fleet.nodes] == ["gpu-1"]
+
+
+def test_a_folder_is_all_its_files(tmp_path: Path) -> None:
+    (tmp_path / "deep").mkdir()
+    _file(tmp_path, NODE, name="a.yaml")
+    _file(tmp_path / "deep", _bound("p"), name="b.yml")
+    (tmp_path / "c.json").write_text(json.dumps(_bound("q")))
+    (tmp_path / "README.md").write_text("not: [a cluster")
+    assert _free(load_snapshot(str(tmp_path))) == 2
+
+
+def test_pods_hold_what_they_ask_for_until_they_end() -> None:
+    pods = [_bound("a"), _bound("b", phase="Succeeded"), _bound("c", phase="Failed"), _bound("d", node=""), _bound("e")]
+    view = _view(NODE, *pods)
+    assert _free(view) == 2
+    assert view.has_room(GPU, 2, 1, cpu_milli=60_000, memory=504 << 30)
+    assert not view.has_room(GPU, 2, 1, cpu_milli=60_001, memory=0)
+    assert not view.has_room(GPU, 2, 1, cpu_milli=0, memory=(504 << 30) + 1)
+
+
+def test_more_held_than_there_is_leaves_nothing() -> None:
+    view = _view(NODE, _bound("a", 3), _bound("b", 3))
+    assert _free(view) == 0
+
+
+def test_a_pod_on_a_node_that_is_not_there_holds_nothing_here() -> None:
+    assert _free(_view(NODE, _bound("a", node="gone"))) == 4
+
+
+def test_nulls_are_absent() -> None:
+    node = make_node("gpu-1", {}, **{GPU: 1})
+    node["spec"]["taints"] = None
+    node["metadata"]["annotations"] = None
+    assert _view(node, make_namespace("a") | {"spec": None}).fleet.nodes[0].taints == ()
+
+
+def test_a_node_without_labels_is_a_node(tmp_path: Path) -> None:
+    file = _file(tmp_path, {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "bare"}})
+    assert load_snapshot(str(file)).fleet.nodes[0].gpus == {}
+
+
+def test_an_empty_snapshot_is_a_cluster_without_nodes() -> None:
+    assert _view().fleet.nodes == ()
+
+
+def test_what_is_no_part_of_a_snapshot_is_counted_and_our_own_kind_is_not(tmp_path: Path) -> None:
+    secret, config = {"apiVersion": "v1", "kind": "Secret"}, {"apiVersion": "v1", "kind": "ConfigMap"}
+    other = {"apiVersion": "management.example.com/v3", "kind": "Node", "metadata": {"name": "m"}}
+    ours = {"apiVersion": "rightslice.dev/v1alpha1", "kind": "GPUNode", "metadata": {"name": "n"}}
+    file = _file(tmp_path, NODE, config, config, secret, other, ours, ["a list"], {"apiVersion": "v1"})
+    snapshot = read_snapshot(str(file))
+    assert [note.partition(": ")[2] for note in snapshot.skipped] == [
+        "2 of kind ConfigMap left out",
+        "1 of kind Secret left out",
+        "1 of kind Node (management.example.com/v3) left out",
+        "2 of kind (no kind) left out",
+    ]
+    assert [node.name for node in snapshot.view.fleet.nodes] == ["gpu-1"]
+
+
+def test_an_object_given_twice_counts_once_the_later_one(tmp_path: Path) -> None:
+    file = _file(tmp_path, NODE, make_node("gpu-1", {"nvidia.com/gpu.product": "NVIDIA-L4"}, **{GPU: 2}))
+    snapshot = read_snapshot(str(file))
+    assert _free(snapshot.view) == 2
+    (note,) = snapshot.skipped
+    assert note.endswith("Node gpu-1 is given twice; this one counts")
+
+
+def test_pods_without_a_name_yet_are_each_a_pod() -> None:
+    pod = _bound("p")
+    pod["metadata"] = {"generateName": "p-"}
+    assert _free(_view(NODE, pod, pod)) == 2
+
+
+BAD = {
+    "an amount that is true": (
+        "status:\n  allocatable:\n    cpu: 8\n    memory: yes\n",
+        ":8:13: Node gpu-1: status.allocatable.memory: must be text or a number, "
+        "found true or false. Write text or a number",
+    ),
+    "an amount below zero": (
+        "status:\n  allocatable:\n    nvidia.com/gpu: '-1'\n",
+        ":7:21: Node gpu-1: status.allocatable['nvidia.com/gpu']: must be zero or more, found -1. Write \"0\" or more",
+    ),
+    "half a GPU": (
+        "status:\n  allocatable:\n    nvidia.com/gpu: '1.5'\n",
+        ":7:21: Node gpu-1: status.allocatable['nvidia.com/gpu']: must be a whole number of GPUs, found 1.5. "
+        'Write "1"',
+    ),
+    "no quantity": (
+        "status:\n  allocatable:\n    cpu: many\n",
+        ":7:10: Node gpu-1: status.allocatable.cpu: must be a quantity such as 1, 500m or 8Gi (found 'many'). "
+        'Write a quantity such as "8" or 512Gi',
+    ),
+    "a label that is a number": (
+        "  labels:\n    a: x\n    nvidia.com/gpu.count: 8\nspec: {}\n",
+        ":7:27: Node gpu-1: metadata.labels['nvidia.com/gpu.count']: must be text, found a whole number. "
+        'Write it in quotes, as in "8"',
+    ),
+    "taints that are no list": (
+        "spec:\n  taints: none\n",
+        ":6:11: Node gpu-1: spec.taints: must be a list, found text. Write a list",
+    ),
+    "a taint that is no map": (
+        "spec:\n  taints:\n    - none\n",
+        ":7:7: Node gpu-1: spec.taints[0]: must be a map, found text. Write a map",
+    ),
+}
+
+
+@pytest.mark.parametrize(("rest", "want"), BAD.values(), ids=BAD)
+def test_a_fault_is_an_error_with_its_place_and_what_to_write(rest: str, want: str, tmp_path: Path) -> None:
+    file = tmp_path / "bad.yaml"
+    file.write_text(f"apiVersion: v1\nkind: Node\nmetadata:\n  name: gpu-1\n{rest}", encoding="utf-8")
+    with pytest.raises(SnapshotError) as caught:
+        load_snapshot(str(file))
+    assert str(caught.value) == f"{file}{want}"
+
+
+def test_the_place_inside_a_list_is_the_item_s_own(tmp_path: Path) -> None:
+    file = tmp_path / "bad.yaml"
+    item = "- {apiVersion: v1, kind: Node, metadata: {name: gpu-1}, status: {allocatable: {cpu: -1}}}"
+    file.write_text(f"apiVersion: v1\nkind: List\nitems:\n{item}\n", encoding="utf-8")
+    with pytest.raises(SnapshotError, match="must be zero or more") as caught:
+        load_snapshot(str(file))
+    assert caught.value.place == Place(str(file), 4, item.rindex("-1") + 1)
+
+
+FAULTS: dict[str, tuple[Json, str]] = {
+    "a node without a name": ({"kind": "Node", "metadata": {}}, "metadata.name must be given"),
+    "metadata that is a list": ({"kind": "Node", "metadata": []}, "must be a map, found a list"),
+    "a pod that is none": (
+        {"kind": "Pod", "metadata": {"name": "p"}, "spec": {"containers": "one"}},
+        "must be a list, found text",
+    ),
+    "a quota below zero": (
+        {"kind": "ResourceQuota", "metadata": {"name": "q"}, "spec": {"hard": {"pods": "-1"}}},
+        "ResourceQuota q: spec.hard.pods: must be zero or more",
+    ),
+    "a limit that is no quantity": (
+        {"kind": "LimitRange", "metadata": {"name": "l"}, "spec": {"limits": [{"maxLimitRequestRatio": {"cpu": "x"}}]}},
+        "LimitRange l: spec.limits[0].maxLimitRequestRatio.cpu: must be a quantity",
+    ),
+}
+
+
+@pytest.mark.parametrize(("data", "sentence"), FAULTS.values(), ids=FAULTS)
+def test_faults_of_other_objects(data: Json, sentence: str) -> None:
+    with pytest.raises(SnapshotError) as caught:
+        _view(data)
+    assert sentence in str(caught.value)
+    assert caught.value.place == Place("test.yaml")
+
+
+def test_a_pod_s_odd_amount_is_for_whoever_judges_the_pod() -> None:
+    assert _free(_view(NODE, make_pod("p").gpus("many").spec(nodeName="gpu-1").build())) == 4
+
+
+def test_files_that_are_not_there_or_hold_nothing(tmp_path: Path) -> None:
+    with pytest.raises(SnapshotError, match="found no such file"):
+        load_snapshot(str(tmp_path / "gone"))
+    with pytest.raises(SnapshotError, match="found a folder without any of these"):
+        load_snapshot(str(tmp_path))
+
+
+def test_text_that_is_no_yaml_is_a_snapshot_error_too(tmp_path: Path) -> None:
+    file = tmp_path / "bad.yaml"
+    file.write_text("kind: Node\n\tname: n\n", encoding="utf-8")
+    with pytest.raises(SnapshotError) as caught:
+        load_snapshot(str(file))
+    assert caught.value.place.line == 2
+
+
+def test_a_file_that_cannot_be_read(tmp_path: Path) -> None:
+    folder = tmp_path / "folder.yaml"
+    folder.mkdir()
+    _file(folder, NODE, name="a.yaml")
+    with pytest.raises(SnapshotError, match="must be readable"):
+        load_snapshot(str(tmp_path))
+
+
+def test_ten_thousand_pods_are_read_in_seconds(tmp_path: Path) -> None:
+    file = tmp_path / "large.json"
+    pods = [_bound(f"p{number}", 0) for number in range(10_000)]
+    file.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": [NODE, *pods]}))
+    view = load_snapshot(str(file))
+    assert not view.has_room(GPU, 1, 1, cpu_milli=1, memory=0), "20000 CPUs are held of 64"

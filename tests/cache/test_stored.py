@@ -1,0 +1,113 @@
+"""stored: what the API server makes of LimitRanges and quotas that a file holds as they were written."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from tests.make import Json, make_node, make_pod
+from webhook.cache.snapshot import snapshot_of
+from webhook.cache.stored import stored_limit_range, stored_quota
+from webhook.errors import Place
+from webhook.model.objects import LimitRange, ResourceQuota
+from webhook.model.pods import pod_of
+
+GPU = "nvidia.com/gpu"
+
+DEFAULTS: dict[str, tuple[Json, Json, Json]] = {
+    "the trap: a ceiling is the default too": ({"max": {GPU: "4"}}, {GPU: "4"}, {GPU: "4"}),
+    "the safe form": ({"max": {GPU: "4"}, "default": {GPU: "0"}}, {GPU: "0"}, {GPU: "0"}),
+    "a floor is the default request alone": ({"min": {GPU: "1"}}, {}, {GPU: "1"}),
+    "a ceiling comes before a floor": ({"min": {GPU: "1"}, "max": {GPU: "4"}}, {GPU: "4"}, {GPU: "4"}),
+    "a default request stays": (
+        {"max": {"cpu": "4"}, "defaultRequest": {"cpu": "1"}, "min": {"cpu": "500m"}},
+        {"cpu": "4"},
+        {"cpu": "1"},
+    ),
+    "keys do not mix": ({"max": {"cpu": "4"}, "min": {GPU: "1"}}, {"cpu": "4"}, {"cpu": "4", GPU: "1"}),
+}
+
+
+@pytest.mark.parametrize(("item", "default", "request_"), DEFAULTS.values(), ids=DEFAULTS)
+def test_defaults_of_a_container_item(item: Json, default: Json, request_: Json) -> None:
+    written = msgspec.convert({"spec": {"limits": [{"type": "Container", **item}]}}, LimitRange)
+    (stored,) = stored_limit_range(written).spec.limits
+    assert (stored.default, stored.default_request) == (default, request_)
+    assert stored_limit_range(stored_limit_range(written)) == stored_limit_range(written)
+
+
+def test_a_pod_item_has_no_defaults() -> None:
+    written = msgspec.convert({"spec": {"limits": [{"type": "Pod", "max": {GPU: "4"}}]}}, LimitRange)
+    assert stored_limit_range(written) == written
+
+
+def _quota(hard: Json, **fields: Any) -> ResourceQuota:
+    return msgspec.convert({"spec": {"hard": hard, **fields.pop("spec", {})}, **fields}, ResourceQuota)
+
+
+PODS = [
+    pod_of(make_pod("a").gpus(2).asks("cpu", "1500m").asks("memory", "3Gi").build()),
+    pod_of(make_pod("b").gpus(1).build()),
+]
+
+USED: dict[str, tuple[ResourceQuota, Json]] = {
+    "GPUs": (_quota({f"requests.{GPU}": "8"}), {f"requests.{GPU}": "3"}),
+    "a resource that nobody asks for": (
+        _quota({"requests.nvidia.com/gpu.shared": "8"}),
+        {"requests.nvidia.com/gpu.shared": "0"},
+    ),
+    "CPU, in both spellings": (
+        _quota({"cpu": "8", "requests.cpu": "8", "limits.cpu": "8"}),
+        {"cpu": "1500m", "requests.cpu": "1500m", "limits.cpu": "1500m"},
+    ),
+    "memory": (_quota({"requests.memory": "8Gi"}), {"requests.memory": "3Gi"}),
+    "pods": (_quota({"pods": "8", "count/pods": "8"}), {"pods": "2", "count/pods": "2"}),
+    "limits of a GPU are never counted": (_quota({f"limits.{GPU}": "8", GPU: "8"}), {}),
+    "nor is what pods do not fill": (_quota({"services": "8", "requests.storage": "1Ti"}), {}),
+    "only the pods of its scopes": (
+        _quota({f"requests.{GPU}": "8"}, spec={"scopes": ["BestEffort"]}),
+        {f"requests.{GPU}": "1"},
+    ),
+    "what somebody has counted stays": (
+        _quota({f"requests.{GPU}": "8"}, status={"used": {f"requests.{GPU}": "7"}}),
+        {f"requests.{GPU}": "7"},
+    ),
+}
+
+
+@pytest.mark.parametrize(("quota", "used"), USED.values(), ids=USED)
+def test_what_a_quota_has_counted(quota: ResourceQuota, used: Json) -> None:
+    assert stored_quota(quota, PODS).status.used == used
+
+
+def test_what_is_enforced_is_the_status_and_in_a_file_the_spec() -> None:
+    assert stored_quota(_quota({"pods": "8"}), []).status.hard == {"pods": "8"}
+    assert stored_quota(_quota({"pods": "8"}, status={"hard": {"pods": "4"}}), []).status.hard == {"pods": "4"}
+
+
+def test_a_snapshot_counts_the_pods_of_the_quota_s_own_namespace_that_have_not_ended() -> None:
+    quota = {
+        "kind": "ResourceQuota",
+        "metadata": {"name": "q", "namespace": "team"},
+        "spec": {"hard": {f"requests.{GPU}": "8"}},
+    }
+    limits = {"kind": "LimitRange", "metadata": {"name": "l", "namespace": "team"}}
+    limits["spec"] = {"limits": [{"type": "Container", "max": {GPU: "4"}}]}
+    here, pending = make_pod("a").gpus(2).spec(nodeName="n").build(), make_pod("b").gpus(1).build()
+    ended, elsewhere = make_pod("c").gpus(4).build() | {"status": {"phase": "Failed"}}, make_pod("d").gpus(4)
+    objects = [
+        make_node("n", {}, **{GPU: 8}),
+        quota,
+        limits,
+        here,
+        pending,
+        ended,
+        elsewhere.namespace("other").build(),
+    ]
+    view = snapshot_of((item, Place("x")) for item in objects)
+    (found,) = view.quotas("team")
+    assert found.status.used == {f"requests.{GPU}": "3"}
+    assert view.limit_ranges("team")[0].spec.limits[0].default == {GPU: "4"}
+    assert view.quotas("other") == ()

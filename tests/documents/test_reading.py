@@ -1,0 +1,236 @@
+"""read: what a text becomes, where everything stands, and what is refused with which sentence."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import pytest
+
+from webhook.documents.reading import LARGE_JSON, read
+from webhook.errors import DocumentError, TemplateError
+
+TEXT = """\
+kind: Pod
+spec:
+  containers:
+    - name: "é main"
+      image: a   # words
+    - {name: side, ports: [1, 2]}
+"""
+
+
+class Value(NamedTuple):
+    text: str
+    manifest: Any
+    policy: Any = "refused"
+
+
+SAME: dict[str, tuple[str, Any]] = {
+    "a whole number": ("8", 8),
+    "a negative number": ("-8", -8),
+    "hexadecimal": ("0x10", 16),
+    "YAML 1.2 octal": ("0o17", 15),
+    "a fraction": ("0.5", 0.5),
+    "an exponent": ("1e3", 1000.0),
+    "true": ("true", True),
+    "False": ("False", False),
+    "null": ("null", None),
+    "a tilde": ("~", None),
+    "nothing": ("", None),
+    "a time stays as written": ("2026-12-01T00:00:00Z", "2026-12-01T00:00:00Z"),
+    "a date stays as written": ("2026-12-01", "2026-12-01"),
+    "a quantity": ("8Gi", "8Gi"),
+    "a quoted number is text": ('"8"', "8"),
+    "a quoted no is text": ("'no'", "no"),
+    "a lone dot": (".", "."),
+    "a version": ("1.2.3", "1.2.3"),
+    "a word with an underscore": ("a_b", "a_b"),
+    "an underscore alone": ("_", "_"),
+    "not quite hexadecimal": ("0xyz", "0xyz"),
+    "a number of 65 digits is text": ("9" * 65, "9" * 65),
+    "a block of text": ("|\n  one\n  two", "one\ntwo"),
+}
+UNLIKE = {
+    "no": Value("no", False),
+    "yes": Value("Yes", True),
+    "on": Value("on", True),
+    "off": Value("off", False),
+    "y": Value("y", True),
+    "an old octal": Value("017", 15),
+    "a signed old octal": Value("-017", -15),
+    "leading zeros that are not octal": Value("089", 89.0),
+    "an underscored number": Value("1_000", 1000),
+    "a time of day": Value("12:30:45", "12:30:45"),
+    "a text tag": Value("!!str 5", "5"),
+    "a number tag": Value("!!int 5", 5),
+    "binary": Value("0b11", 3, policy=3),
+}
+
+
+@pytest.mark.parametrize("aliases", [True, False], ids=["manifest", "policy"])
+@pytest.mark.parametrize(("text", "value"), SAME.values(), ids=SAME)
+def test_a_scalar_that_everyone_reads_alike(text: str, value: Any, aliases: bool) -> None:
+    (document,) = read(f"a: {text}", "f.yaml", aliases=aliases)
+    assert document.data == {"a": value}
+    assert type(document.data["a"]) is type(value)
+
+
+@pytest.mark.parametrize("case", UNLIKE.values(), ids=UNLIKE)
+def test_a_scalar_that_yaml_versions_read_differently(case: Value) -> None:
+    """A manifest is read as kubectl does; a policy must say it clearly."""
+    (document,) = read(f"a: {case.text}", "f.yaml", aliases=True)
+    assert document.data == {"a": case.manifest}
+    assert type(document.data["a"]) is type(case.manifest)
+    if case.policy == "refused":
+        with pytest.raises(DocumentError, match=r"^f\.yaml:1:4: must"):
+            read(f"a: {case.text}", "f.yaml")
+    else:
+        assert read(f"a: {case.text}", "f.yaml")[0].data == {"a": case.policy}
+
+
+@pytest.mark.parametrize("text", [".inf", "-.Inf", ".nan", "1e999"])
+@pytest.mark.parametrize("aliases", [True, False])
+def test_what_is_no_finite_number_is_refused(text: str, aliases: bool) -> None:
+    with pytest.raises(DocumentError, match=r"f\.yaml:1:4: must be .* quotes"):
+        read(f"a: {text}", "f.yaml", aliases=aliases)
+
+
+def test_every_value_has_its_place() -> None:
+    (document,) = read(TEXT, "pod.yaml")
+    assert str(document.place()) == "pod.yaml:1:1"
+    assert str(document.place(("spec", "containers", 0, "name"))) == "pod.yaml:4:13"
+    assert str(document.place(("spec", "containers", 1, "ports", 1))) == "pod.yaml:6:31"
+    assert str(document.key_place(("spec", "containers", 0, "image"))) == "pod.yaml:5:7"
+    assert str(document.key_place(("spec",))) == "pod.yaml:2:1"
+    assert str(document.key_place(())) == "pod.yaml:1:1"
+
+
+def test_a_path_that_is_not_there_has_the_place_of_its_nearest_ancestor() -> None:
+    (document,) = read(TEXT, "pod.yaml")
+    assert document.place(("spec", "containers", 1, "resources", "limits")) == document.place(("spec", "containers", 1))
+    assert document.place(("spec", "containers", 7)) == document.place(("spec", "containers"))
+    assert document.place(("kind", "x")) == document.place(("kind",))
+    assert document.place((0,)) == document.place()
+    assert document.key_place(("spec", "nodeName")) == document.place(("spec",))
+    assert document.key_place(("nope", "nodeName")) == document.place()
+
+
+def test_several_documents_and_empty_ones() -> None:
+    found = read("# only words\n---\na: 1\n---\n---\nnull\n---\nb: 2\n...\n", "f.yaml")
+    assert [document.data for document in found] == [{"a": 1}, {"b": 2}]
+    assert str(found[1].place()) == "f.yaml:8:1"
+    assert read("", "f.yaml") == ()
+
+
+def test_a_byte_order_mark_is_dropped() -> None:
+    assert read(b"\xef\xbb\xbfa: 1", "f.yaml")[0].data == {"a": 1}
+
+
+def test_aliases_and_merge_keys_work_in_manifests() -> None:
+    text = "base: &base {x: 1, y: 2}\nmore: &more {z: 3, x: 9}\nall:\n  <<: [*base, *more]\n  y: 5\nsame: *base\n"
+    (document,) = read(text, "f.yaml", aliases=True)
+    assert document.data["all"] == {"y": 5, "x": 1, "z": 3}
+    assert document.data["same"] == {"x": 1, "y": 2}
+    assert str(document.place(("all", "z"))) == "f.yaml:2:17"
+
+
+def test_json_is_read_with_places() -> None:
+    (document,) = read('{\n\t"kind": "Pod",\n\t"spec": {"x": [1, true, null, "\\/"]}}', "pod.json", aliases=True)
+    assert document.data == {"kind": "Pod", "spec": {"x": [1, True, None, "/"]}}
+    assert str(document.place(("spec", "x", 1))) == "pod.json:3:20"
+
+
+JSON_ONLY = {
+    "an emoji in escapes": ('{"a": "\\ud83d\\ude00"}', [{"a": "😀"}]),
+    "values in a row": ('{"a": 1}\n{"b": 2}\n', [{"a": 1}, {"b": 2}]),
+    "a key longer than YAML lets it be": (f'{{"{"k" * 2000}": 1}}', [{"k" * 2000: 1}]),
+}
+
+
+@pytest.mark.parametrize(("text", "data"), JSON_ONLY.values(), ids=JSON_ONLY)
+def test_json_that_is_not_yaml_is_read_without_places(text: str, data: list[Any]) -> None:
+    found = read(text, "f.json", aliases=True)
+    assert [document.data for document in found] == data
+    assert str(found[0].place(("a",))) in ("f.json", "f.json:1:2", "f.json:1:7")
+
+
+def test_large_json_is_read_without_places() -> None:
+    text = '{"items": ["' + "x" * LARGE_JSON + '"]}'
+    (document,) = read(text, "f.json", aliases=True)
+    assert len(document.data["items"][0]) == LARGE_JSON
+    assert str(document.place(("items", 0))) == "f.json"
+
+
+REFUSED = {
+    "a tab as indentation": ("a:\n\t- b", "f.yaml:2:1: must be indented with spaces, found a tab. Write spaces"),
+    "a duplicate key": (
+        "a: 1\nb:\n  c: 1\n  c: 2",
+        "f.yaml:4:3: must have each key once, found 'c' again (first at line 3, column 3). Remove one of the two",
+    ),
+    "a Python tag": ("a: !!python/object x", "f.yaml:1:4: must have no tags, found !!python/object"),
+    "a custom tag on a map": ("a: !mine {b: 1}", "f.yaml:1:4: must have no tags, found !mine"),
+    "a map as a key": ("? {a: 1}\n: 2", "f.yaml:1:3: must have text as a key, found a map or a list"),
+    "two colons": ("a: b: c", "f.yaml:1:5: must have one `key: value` on a line"),
+    "an open quote": ('a: "b', "f.yaml:1:6: must close its quotes"),
+    "an at sign": ("a: @b", "f.yaml:1:4: must not begin with '@' unquoted. Put the text in quotes"),
+    "keys out of line": ("a: 1\n b: 2", "f.yaml:2:3: must have one `key: value` on a line"),
+    "a colon inside braces": ("a: {b: 1:2:x: 3}", "f.yaml:1:"),
+    "a NUL": ("a: \0", "f.yaml:1:4: must be text, found the character U+0000"),
+    "an escape character": ("a: 1\nb: \x1b[0m", "f.yaml:2:4: must be text, found the character U+001B"),
+    "a lone surrogate": ("a: \ud800", "f.yaml:1:4: must be text, found the character U+D800"),
+    "bytes that are not UTF-8": (b"a: 1\nb: \xff", "f.yaml:2:4: must be UTF-8, found the byte 0xff"),
+    "UTF-16": ("a: 1".encode("utf-16"), "f.yaml:1:1: must be UTF-8, found UTF-16"),
+    "UTF-16 without a mark": ("a: 1".encode("utf-16-le"), "f.yaml:1:1: must be UTF-8, found UTF-16"),
+    "half a character in JSON": ('{"a": "\\ud800"}', "f.yaml:1:"),
+    "NaN in JSON in a row": ('{"a": 1}{"b": NaN}', "f.yaml:1:9: must be YAML, found a fault"),
+}
+REFUSED_IN_POLICIES = {
+    "an alias": ("a: &x 1\nb: *x", "f.yaml:2:4: must spell values out, found the alias *x. Write the value itself"),
+    "a merge key": ("a: {}\nb:\n  <<: 1", "f.yaml:3:3: must spell every field out, found a merge key (<<)"),
+    "a key that may be true": ("on: 1", "f.yaml:1:1: must be clear to every YAML reader, found on"),
+}
+REFUSED_IN_MANIFESTS = {
+    "an alias of nothing": ("a: *x", "f.yaml:1:4: must name an anchor above it, found *x"),
+    "an alias inside itself": ("a: &x [*x]", "f.yaml:1:8: must not stand inside itself, found *x"),
+    "an alias as a key": ("a: &x b\n*x : 1", "f.yaml:2:1: must have text as a key, found an alias"),
+    "an alias from another document": ("a: &x b\n---\na: *x", "f.yaml:3:4: must name an anchor above it"),
+    "a merge of no map": ("a:\n  <<: 1", "f.yaml:2:7: must merge maps"),
+    "a custom tag": ("a: !mine 1", "f.yaml:1:4: must have no tags, found !mine"),
+}
+
+
+@pytest.mark.parametrize("aliases", [True, False], ids=["manifest", "policy"])
+@pytest.mark.parametrize(("text", "sentence"), REFUSED.values(), ids=REFUSED)
+def test_what_no_file_may_hold(text: str | bytes, sentence: str, aliases: bool) -> None:
+    with pytest.raises(DocumentError) as raised:
+        read(text, "f.yaml", aliases=aliases)
+    assert str(raised.value).startswith(sentence)
+    assert ". " in raised.value.sentence, "the sentence says what to write"
+
+
+@pytest.mark.parametrize(("text", "sentence"), REFUSED_IN_POLICIES.values(), ids=REFUSED_IN_POLICIES)
+def test_what_a_policy_may_not_hold(text: str, sentence: str) -> None:
+    with pytest.raises(DocumentError) as raised:
+        read(text, "f.yaml")
+    assert str(raised.value).startswith(sentence)
+
+
+@pytest.mark.parametrize(("text", "sentence"), REFUSED_IN_MANIFESTS.values(), ids=REFUSED_IN_MANIFESTS)
+def test_what_a_manifest_may_not_hold(text: str, sentence: str) -> None:
+    with pytest.raises(DocumentError) as raised:
+        read(text, "f.yaml", aliases=True)
+    assert str(raised.value).startswith(sentence)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["replicas: {{ .Values.replicas }}", "{{- if .Values.gpu }}\nkind: Pod\n{{- end }}", "a: 1\n{{ include `x` . }}\n"],
+)
+def test_a_template_is_named_as_one(text: str) -> None:
+    with pytest.raises(TemplateError, match=r"looks like a Helm template. Render it first"):
+        read(text, "f.yaml", aliases=True)
+
+
+def test_braces_in_quotes_are_text() -> None:
+    """Argo workflows are full of them."""
+    assert read('a: "{{inputs.parameters.x}}"', "f.yaml")[0].data == {"a": "{{inputs.parameters.x}}"}

@@ -1,0 +1,129 @@
+"""guard: the annotations that only Rightslice writes."""
+
+from __future__ import annotations
+
+import json
+from typing import Any, NamedTuple
+
+import pytest
+
+from tests.engine.guarding import look, names
+from tests.make import Json, PodMaker, make_pod
+from webhook.model.records import DECISION, ORIGINAL, decision_record, original_resources
+
+WRITTEN = {
+    "policies": ["research-baseline"],
+    "digest": "0123456789ab",
+    "changed": ["resources", "tolerations"],
+    "need": "8Gi declared",
+    "offer": "nvidia.com/mig-1g.10gb",
+    "at": "2026-06-01T00:00:00Z",
+}
+BEFORE = {"main": {"limits": {"nvidia.com/gpu": "1"}, "requests": {"nvidia.com/gpu": "1"}}}
+
+
+def shaped() -> PodMaker:
+    """A pod that was right-sized; the whole GPU stays as "0"."""
+    return make_pod().asks("nvidia.com/gpu", "0").asks("nvidia.com/mig-1g.10gb", "1")
+
+
+def recorded(pod: PodMaker, decision: Any = WRITTEN, original: Any = BEFORE) -> Json:
+    """The pod with records; a text stays as it is, None is left out."""
+    for key, value in ((DECISION, decision), (ORIGINAL, original)):
+        if value is not None:
+            pod.annotate(key, value if isinstance(value, str) else json.dumps(value))
+    return pod.build()
+
+
+class Case(NamedTuple):
+    pod: Json
+    fault: str
+    """What the message must say was found; "" where the records are ours."""
+
+
+CASES = {
+    "both records of a right-sized pod": Case(recorded(shaped()), ""),
+    "a decision that only injected": Case(recorded(make_pod().gpus(1), original=None), ""),
+    "a decision without the keys that may be left out": Case(
+        recorded(make_pod(), {"policies": [], "digest": "0123456789ab", "changed": []}, None), ""
+    ),
+    "the original of a container that kept its whole GPU": Case(recorded(make_pod().gpus(1)), ""),
+    "the original of an init container": Case(
+        recorded(
+            make_pod().container("warm", kind="initContainers", resources={"limits": {"nvidia.com/mig-1g.10gb": 1}}),
+            original={"warm": {"limits": {"nvidia.com/gpu": 1}}},
+        ),
+        "",
+    ),
+    "a decision that is no JSON": Case(recorded(shaped(), decision="exempt"), "'exempt'"),
+    "a decision that is a list": Case(recorded(shaped(), decision=["x"]), "'[\"x\"]'"),
+    "a decision without policies": Case(recorded(shaped(), {"digest": "0123456789ab", "changed": []}), "digest"),
+    "a decision with a short digest": Case(recorded(shaped(), WRITTEN | {"digest": "0123"}), "policies"),
+    "a decision with a digest in capitals": Case(recorded(shaped(), WRITTEN | {"digest": "0123456789AB"}), "policies"),
+    "an original without a decision": Case(recorded(shaped(), decision=None), f"it without {DECISION}"),
+    "an original that is no JSON": Case(recorded(shaped(), original="{"), "'{'"),
+    "an original nested without end": Case(recorded(shaped(), original="[" * 100_000), "'[[["),
+    "an original of a container that is not there": Case(
+        recorded(shaped(), original={"side": BEFORE["main"]}), "the container 'side'"
+    ),
+    "an original without a whole GPU": Case(
+        recorded(shaped(), original={"main": {"limits": {"cpu": "1"}}}), "no whole GPU"
+    ),
+    "an original of no GPUs": Case(
+        recorded(shaped(), original={"main": {"limits": {"nvidia.com/gpu": "0"}}}), "no whole GPU"
+    ),
+    "an original of half a GPU": Case(
+        recorded(shaped(), original={"main": {"limits": {"nvidia.com/gpu": "0.5"}}}), "no whole GPU"
+    ),
+    "an original of a pod that asks for no GPU": Case(recorded(make_pod()), "no GPU request left"),
+    "an original of a pod whose only GPU is 0": Case(
+        recorded(make_pod().asks("nvidia.com/gpu", "0")), "no GPU request left"
+    ),
+}
+
+
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
+def test_a_record_at_creation(case: Case) -> None:
+    found = look(case.pod)
+    assert names(found) == (["forgedAnnotations"] if case.fault else [])
+    assert all(case.fault in remark.message for _, remark in found)
+
+
+def test_two_forged_records_are_two_findings() -> None:
+    found = look(recorded(shaped(), "x", "y"))
+    assert [remark.path[-1] for _, remark in found] == [DECISION, ORIGINAL]
+
+
+PLAIN = make_pod().gpus(1).build()
+OURS = recorded(shaped())
+UPDATES: dict[str, tuple[Json, Json, list[Any]]] = {
+    "both stay": (OURS, recorded(shaped().label("a", "b")), []),
+    "one is taken away": (OURS, recorded(shaped(), original=None), ["annotations"]),
+    "both are taken away": (OURS, shaped().build(), ["annotations", "annotations"]),
+    "one is changed, though it stays one that we could have written": (
+        OURS,
+        recorded(shaped(), WRITTEN | {"need": "1Gi declared"}),
+        [DECISION],
+    ),
+    "one is added to a pod that runs": (PLAIN, recorded(make_pod().gpus(1), original=None), [DECISION]),
+    "a forged one that was there before stays": (
+        recorded(make_pod(), "x", None),
+        recorded(make_pod().label("a", "b"), "x", None),
+        [],
+    ),
+}
+
+
+@pytest.mark.parametrize(("old", "new", "want"), UPDATES.values(), ids=UPDATES)
+def test_a_record_on_update(old: Json, new: Json, want: list[Any]) -> None:
+    found = look(new, old=old)
+    assert names(found) == ["forgedAnnotations"] * len(want)
+    assert [remark.path[-1] for _, remark in found] == want
+
+
+def test_records_are_read_back() -> None:
+    decision, original = decision_record(json.dumps(WRITTEN)), original_resources(json.dumps(BEFORE))
+    assert decision is not None
+    assert (decision.policies, decision.need) == (("research-baseline",), "8Gi declared")
+    assert original is not None
+    assert original["main"].limits == {"nvidia.com/gpu": "1"}

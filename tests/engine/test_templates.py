@@ -1,0 +1,220 @@
+"""templates: the pods that will come of a workload, each field with its place in the workload."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import pytest
+
+from tests.make import Json
+from webhook.engine.containers import every_container
+from webhook.engine.templates import Template, templates
+from webhook.model.paths import dotted
+from webhook.model.requests import Request
+from webhook.policy.workloads import WORKLOADS
+
+GPU = {"name": "main", "image": "example/app:1", "resources": {"limits": {"nvidia.com/gpu": "1"}}}
+SPEC = {"containers": [GPU]}
+POD = {"metadata": {"annotations": {"a": "b"}}, "spec": SPEC}
+
+
+def read(group: str, kind: str, data: Any, *paths: tuple[str, ...]) -> list[Template]:
+    asked = Request("CREATE", group, kind, "team", "x", None, lambda: data)
+    return templates(asked, paths or WORKLOADS[group, kind])
+
+
+class Case(NamedTuple):
+    group: str
+    kind: str
+    spec: Json
+    want: dict[str, int]
+    """Replicas by the path of the container that asks for the GPU."""
+
+
+CASES = {
+    "a Deployment": Case(
+        "apps", "Deployment", {"replicas": 3, "template": POD}, {"spec.template.spec.containers[0]": 3}
+    ),
+    "a Deployment that names no number": Case(
+        "apps", "Deployment", {"template": POD}, {"spec.template.spec.containers[0]": 1}
+    ),
+    "a Deployment scaled to nothing": Case(
+        "apps", "Deployment", {"replicas": 0, "template": POD}, {"spec.template.spec.containers[0]": 0}
+    ),
+    "a Job with more room than work": Case(
+        "batch", "Job", {"parallelism": 8, "completions": 2, "template": POD}, {"spec.template.spec.containers[0]": 2}
+    ),
+    "a CronJob": Case(
+        "batch",
+        "CronJob",
+        {"jobTemplate": {"spec": {"parallelism": 2, "template": POD}}},
+        {"spec.jobTemplate.spec.template.spec.containers[0]": 2},
+    ),
+    "a JobSet: replicas of parallel jobs": Case(
+        "jobset.x-k8s.io",
+        "JobSet",
+        {"replicatedJobs": [{"replicas": 2, "template": {"spec": {"parallelism": 4, "template": POD}}}]},
+        {"spec.replicatedJobs[0].template.spec.template.spec.containers[0]": 8},
+    ),
+    "a RayCluster: head and groups of several hosts": Case(
+        "ray.io",
+        "RayCluster",
+        {
+            "headGroupSpec": {"template": POD},
+            "workerGroupSpecs": [{"replicas": 2, "numOfHosts": 3, "template": POD}, {"template": POD}],
+        },
+        {
+            "spec.headGroupSpec.template.spec.containers[0]": 1,
+            "spec.workerGroupSpecs[0].template.spec.containers[0]": 6,
+            "spec.workerGroupSpecs[1].template.spec.containers[0]": 1,
+        },
+    ),
+    "a PyTorchJob": Case(
+        "kubeflow.org",
+        "PyTorchJob",
+        {"pytorchReplicaSpecs": {"Master": {"template": POD}, "Worker": {"replicas": 7, "template": POD}}},
+        {
+            "spec.pytorchReplicaSpecs.Master.template.spec.containers[0]": 1,
+            "spec.pytorchReplicaSpecs.Worker.template.spec.containers[0]": 7,
+        },
+    ),
+    "a LeaderWorkerSet: the leader is one of the group": Case(
+        "leaderworkerset.x-k8s.io",
+        "LeaderWorkerSet",
+        {"replicas": 2, "leaderWorkerTemplate": {"size": 4, "leaderTemplate": POD, "workerTemplate": POD}},
+        {
+            "spec.leaderWorkerTemplate.leaderTemplate.spec.containers[0]": 2,
+            "spec.leaderWorkerTemplate.workerTemplate.spec.containers[0]": 6,
+        },
+    ),
+    "a LeaderWorkerSet whose worker template is everybody's": Case(
+        "leaderworkerset.x-k8s.io",
+        "LeaderWorkerSet",
+        {"replicas": 2, "leaderWorkerTemplate": {"size": 4, "workerTemplate": POD}},
+        {"spec.leaderWorkerTemplate.workerTemplate.spec.containers[0]": 8},
+    ),
+    "a Notebook": Case("kubeflow.org", "Notebook", {"template": POD}, {"spec.template.spec.containers[0]": 1}),
+    "a Workflow: container, script, and set": Case(
+        "argoproj.io",
+        "Workflow",
+        {
+            "parallelism": 9,
+            "templates": [
+                {"name": "plan", "steps": [[{"name": "a", "template": "train"}]]},
+                {"name": "train", "container": GPU, "sidecars": [{"name": "log", "image": "x"}]},
+                {"name": "code", "script": {**GPU, "source": "print()"}},
+                {"name": "set", "containerSet": {"containers": [{"name": "a", "image": "x"}, GPU]}},
+                {"name": "beside", "container": {"image": "x"}, "sidecars": [GPU]},
+            ],
+        },
+        {
+            "spec.templates[1].container": 1,
+            "spec.templates[2].script": 1,
+            "spec.templates[3].containerSet.containers[1]": 1,
+            "spec.templates[4].sidecars[0]": 1,
+        },
+    ),
+    "a CronWorkflow": Case(
+        "argoproj.io",
+        "CronWorkflow",
+        {"workflowSpec": {"templates": [{"name": "train", "container": GPU}]}},
+        {"spec.workflowSpec.templates[0].container": 1},
+    ),
+    "an InferenceService with a model": Case(
+        "serving.kserve.io",
+        "InferenceService",
+        {"predictor": {"minReplicas": 2, "model": {"modelFormat": {"name": "x"}, "resources": GPU["resources"]}}},
+        {"spec.predictor.model": 2},
+    ),
+    "an InferenceService with a framework and a helper": Case(
+        "serving.kserve.io",
+        "InferenceService",
+        {"predictor": {"containers": [GPU], "pytorch": {"storageUri": "pvc://x"}}},
+        {"spec.predictor.containers[0]": 1},
+    ),
+    "an InferenceService with a container": Case(
+        "serving.kserve.io", "InferenceService", {"predictor": SPEC}, {"spec.predictor.containers[0]": 1}
+    ),
+    "a Volcano Job": Case(
+        "batch.volcano.sh",
+        "Job",
+        {"tasks": [{"replicas": 2, "template": POD}]},
+        {"spec.tasks[0].template.spec.containers[0]": 2},
+    ),
+}
+
+
+def asking(found: list[Template]) -> dict[str, int]:
+    return {
+        dotted(template.at(path)): template.replicas
+        for template in found
+        for path, container in every_container(template.pod.spec)
+        if "nvidia.com/gpu" in container.resources.limits
+    }
+
+
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
+def test_a_workload(case: Case) -> None:
+    found = read(case.group, case.kind, {"kind": case.kind, "spec": case.spec})
+    assert asking(found) == case.want
+    assert [template.error for template in found if template.error] == []
+    assert all(template.several == (template.replicas > 1) for template in found)
+
+
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
+def test_the_place_of_a_container_leads_back_to_it(case: Case) -> None:
+    data = {"kind": case.kind, "spec": case.spec}
+    for template in read(case.group, case.kind, data):
+        for path, container in every_container(template.pod.spec):
+            assert at(data, template.at(path)).get("resources", {}).get("limits", {}) == container.resources.limits
+
+
+def at(data: Any, path: tuple[str | int, ...]) -> Any:
+    for step in path:
+        data = data[step]
+    return data
+
+
+def test_a_daemon_set_makes_several_pods() -> None:
+    (template,) = read("apps", "DaemonSet", {"spec": {"template": POD}})
+    assert (template.replicas, template.several) == (1, True)
+
+
+def test_fields_beside_the_containers_have_their_places() -> None:
+    (template,) = read("apps", "Deployment", {"spec": {"template": POD}})
+    assert template.path == ("spec", "template")
+    assert template.spec_path == ("spec", "template", "spec")
+    assert template.at(("metadata", "annotations", "a")) == ("spec", "template", "metadata", "annotations", "a")
+    assert template.at(("spec", "tolerations")) == ("spec", "template", "spec", "tolerations")
+
+
+def test_what_a_workflow_gives_to_all_its_pods() -> None:
+    data = {
+        "spec": {
+            "volumes": [{"name": "all", "hostPath": {"path": "/dev"}}],
+            "nodeSelector": {"a": "b"},
+            "podMetadata": {"annotations": {"x": "general", "y": "general"}},
+            "templates": [
+                {
+                    "container": GPU,
+                    "volumes": [{"name": "own", "hostPath": {"path": "/data"}}],
+                    "metadata": {"annotations": {"x": "own"}},
+                    "initContainers": [{"name": "i", "image": "x"}],
+                }
+            ],
+        }
+    }
+    (template,) = read("argoproj.io", "Workflow", data)
+    spec, annotations = template.pod.spec, template.pod.metadata.annotations
+    assert [volume.name for volume in spec.volumes] == ["all", "own"]
+    assert spec.node_selector == {"a": "b"}
+    assert annotations == {"x": "own", "y": "general"}
+    places = {
+        ("spec", "volumes", 0, "hostPath"): "spec.volumes[0].hostPath",
+        ("spec", "volumes", 1, "hostPath"): "spec.templates[0].volumes[0].hostPath",
+        ("spec", "nodeSelector"): "spec.nodeSelector",
+        ("spec", "initContainers", 0): "spec.templates[0].initContainers[0]",
+        ("metadata", "annotations", "x"): "spec.templates[0].metadata.annotations.x",
+        ("metadata", "annotations", "y"): "spec.podMetadata.annotations.y",
+    }
+    assert {path: dotted(template.at(path)) for path in places} == places

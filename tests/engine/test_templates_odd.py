@@ -1,0 +1,123 @@
+"""templates: paths that admins write, what is no template, and every real workload we have."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path as File
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from ruamel.yaml import YAML
+
+from tests.engine.test_templates import GPU, POD, SPEC, asking, at, read
+from tests.make import Json
+from tests.strategies import anything, odd_pods, pods
+from webhook.engine.containers import every_container
+from webhook.engine.templates import Template
+from webhook.model.paths import dotted
+from webhook.model.pods import Metadata, Pod, PodSpec
+from webhook.policy.workloads import WORKLOADS
+
+OWN_PATHS: dict[str, tuple[Any, tuple[str, ...], list[str]]] = {
+    "every member of a map": ({"roles": {"a": POD, "b": POD}}, ("roles", "*"), ["roles.a", "roles.b"]),
+    "a bare pod spec": ({"spec": {"pod": SPEC}}, ("spec", "pod"), ["spec.pod"]),
+    "a bare container": ({"spec": {"runner": GPU}}, ("spec", "runner"), ["spec.runner"]),
+    "a path that leads nowhere": ({"spec": {}}, ("spec", "template"), []),
+    "a path through a text": ({"spec": "x"}, ("spec", "template"), []),
+    "a star over a number": ({"spec": 1}, ("spec", "*"), []),
+    "a null": ({"spec": {"template": None}}, ("spec", "template"), []),
+    "no object at all": (["x"], ("spec", "template"), []),
+}
+
+
+@pytest.mark.parametrize(("data", "path", "want"), OWN_PATHS.values(), ids=OWN_PATHS)
+def test_paths_that_an_admin_wrote(data: Any, path: tuple[str, ...], want: list[str]) -> None:
+    found = read("example.com", "Trainer", data, path)
+    assert [dotted(template.path) for template in found] == want
+    assert len(asking(found)) == len(want)
+
+
+def test_two_paths_to_one_place_give_one_template() -> None:
+    found = read("example.com", "Trainer", {"spec": {"a": POD}}, ("spec", "a"), ("spec", "*"))
+    assert [template.path for template in found] == [("spec", "a")]
+
+
+NO_TEMPLATES: dict[str, tuple[Any, str]] = {
+    "a text": ("x", "must be a pod template, found \"'x'\""),
+    "a list": ([SPEC], "must be a pod template, found"),
+    "a map of other things": ({"replicas": 1}, "must be a pod template with spec.containers, found 'replicas'"),
+    "an empty map": ({}, "must be a pod template with spec.containers, found 'nothing'"),
+    "a spec that is a text": ({"spec": "x"}, "must have a map under spec"),
+    "a container that is a text": ({"spec": {"containers": ["x"]}}, "is not a Pod: Expected `object`, got `str`"),
+    "a number where text goes": ({"spec": {"containers": [{"image": 1}]}}, "is not a Pod: Expected `str`, got `int`"),
+}
+
+
+@pytest.mark.parametrize(("value", "sentence"), NO_TEMPLATES.values(), ids=NO_TEMPLATES)
+def test_what_is_no_template_says_so(value: Any, sentence: str) -> None:
+    (template,) = read("apps", "Deployment", {"spec": {"template": value}})
+    assert template.error.startswith(sentence)
+    assert template.path == ("spec", "template")
+
+
+def test_nulls_are_absent() -> None:
+    (template,) = read(
+        "apps", "Deployment", {"spec": {"template": {"metadata": None, "spec": {**SPEC, "volumes": None}}}}
+    )
+    assert (template.error, template.pod.spec.volumes) == ("", ())
+
+
+REPLICAS = {"a text": "3", "a truth": True, "below nothing": -1, "a fraction": 1.5, "a null": None}
+
+
+@pytest.mark.parametrize("value", REPLICAS.values(), ids=REPLICAS)
+def test_a_number_of_replicas_that_is_none_counts_as_one(value: Any) -> None:
+    (template,) = read("apps", "Deployment", {"spec": {"replicas": value, "template": POD}})
+    assert template.replicas == 1
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.sampled_from(sorted(WORKLOADS)), odd_pods() | anything())
+def test_it_has_an_answer_for_anything_at_a_template_s_place(kind: tuple[str, str], value: Any) -> None:
+    for path in WORKLOADS[kind]:
+        found = read(*kind, standing(value, path), path)
+        assert len(found) <= 1
+        for template in found:
+            assert not template.error or template.pod == Pod(Metadata(), PodSpec())
+            assert template.error.isprintable()
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.sampled_from(sorted(WORKLOADS)), pods())
+def test_every_container_is_found_where_it_was_read(kind: tuple[str, str], pod: Json) -> None:
+    for path in WORKLOADS[kind]:
+        data = standing(pod, path)
+        for template in read(*kind, data, path):
+            for place, container in every_container(template.pod.spec):
+                assert at(data, template.at(place)).get("name", "") == container.name
+
+
+def standing(value: Any, path: tuple[str, ...]) -> Any:
+    for step in reversed(path):
+        value = [value] if step == "*" else {step: value}
+    return value
+
+
+def manifests(folder: File) -> Iterator[tuple[str, Json]]:
+    reader = YAML(typ="safe")
+    for file in sorted(folder.glob("*.yaml")):
+        yield from ((file.name, one) for one in reader.load_all(file.read_bytes()) if isinstance(one, dict))
+
+
+def test_every_real_workload_has_a_template(shared: File) -> None:
+    """174 manifests of public repositories, as they stand there: 39 are pods, all others workloads."""
+    found: dict[str, list[Template]] = {}
+    for name, data in manifests(shared / "corpus" / "manifests"):
+        group = data["apiVersion"].rpartition("/")[0]
+        if data["kind"] != "Pod":
+            found[name] = read(group, data["kind"], data)
+    assert len(found) == 135
+    assert [name for name, some in found.items() if not some or any(one.error for one in some)] == []
+    assert all(one.pod.spec.containers for some in found.values() for one in some)

@@ -1,0 +1,119 @@
+"""What becomes of each example pod under the whole library, on the example cluster: the story that `demo` tells."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jsonpatch
+import pytest
+
+from tests.conftest import ROOT
+from webhook.audit.checking import World, check
+from webhook.audit.manifests import Entry, objects_in
+from webhook.cache.snapshot import load_snapshot
+from webhook.policy.loading import load
+from webhook.report.results import Checked, Verdict
+
+EXAMPLES = ROOT / "examples" / "pods"
+FILES = sorted(EXAMPLES.glob("*.yaml"))
+
+
+class Story(NamedTuple):
+    """How one example ends.
+
+    Attributes:
+        denied: Codes of every reason to refuse it.
+        warned: Codes that its user is told among others.
+        gpus: GPU limits of the first container after the patch; None: it has no containers of its own.
+    """
+
+    verdict: Verdict
+    gpus: dict[str, str] | None
+    denied: frozenset[str] = frozenset()
+    warned: frozenset[str] = frozenset()
+
+
+def codes(*found: str) -> frozenset[str]:
+    """Finding codes."""
+    return frozenset(found)
+
+
+WHOLE = {"nvidia.com/gpu": "1"}
+
+STORIES = {
+    "01-notebook-8gb": Story(Verdict.WARNED, {"nvidia.com/mig-1g.10gb": "1"}, warned=codes("GPU-R101")),
+    "02-inference-16gb": Story(Verdict.WARNED, {"nvidia.com/mig-2g.20gb": "1"}, warned=codes("GPU-R101")),
+    "03-shared-notebook": Story(Verdict.WARNED, {"nvidia.com/gpu.shared": "1"}, warned=codes("GPU-R101")),
+    "04-three-gpus": Story(Verdict.DENIED, {"nvidia.com/gpu": "3"}, denied=codes("GPU-L102")),
+    "05-training-8-gpus": Story(Verdict.ALLOWED, {"nvidia.com/gpu": "8"}),
+    "06-visible-devices": Story(Verdict.DENIED, {}, denied=codes("GPU-S101")),
+    "07-privileged": Story(Verdict.DENIED, WHOLE, denied=codes("GPU-S201")),
+    "08-two-mps-shares": Story(Verdict.DENIED, {"nvidia.com/gpu": "2"}, denied=codes("GPU-T102")),
+    "09-missing-profile": Story(Verdict.WARNED, {"nvidia.com/mig-1g.5gb": "1"}, warned=codes("GPU-T201")),
+    "10-cuda-too-new": Story(Verdict.WARNED, WHOLE, warned=codes("GPU-C101")),
+    "11-limit-range-gave-gpus": Story(Verdict.DENIED, WHOLE, codes("GPU-L102"), codes("GPU-L202")),
+    "12-cpu-only": Story(Verdict.NO_GPU, {}),
+    "13-deployment": Story(Verdict.WARNED, None, warned=codes("GPU-R101", "GPU-S105")),
+    "14-keep": Story(Verdict.WARNED, WHOLE),
+    "15-over-quota": Story(Verdict.DENIED, {"nvidia.com/gpu": "8"}, denied=codes("GPU-Q301")),
+}
+
+
+@pytest.fixture(scope="module")
+def world() -> World:
+    """The whole library and the example cluster."""
+    loaded = load([(str(file), file.read_text()) for file in sorted((ROOT / "policies").glob("*.yaml"))])
+    assert loaded.policies is not None
+    return World(policies=loaded.policies, view=load_snapshot("demo"), now=datetime(2026, 6, 1, tzinfo=UTC))
+
+
+def the_object(file: Path) -> Entry:
+    """The one object of an example."""
+    (entry,) = objects_in([str(file)])
+    assert isinstance(entry, Entry)
+    return entry
+
+
+def after(checked: Checked) -> dict[str, Any]:
+    """The object once its patch is applied."""
+    patched: dict[str, Any] = jsonpatch.apply_patch(checked.stored, json.dumps(checked.decision.patch))
+    return patched
+
+
+def gpus_of(pod: dict[str, Any]) -> dict[str, str]:
+    """GPU limits of the first container."""
+    limits = pod["spec"]["containers"][0].get("resources", {}).get("limits", {})
+    return {name: amount for name, amount in limits.items() if name.startswith("nvidia.com/")}
+
+
+def test_each_example_has_a_story() -> None:
+    assert [file.stem for file in FILES] == sorted(STORIES)
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
+def test_an_example_ends_as_its_story_says(file: Path, world: World) -> None:
+    story, checked = STORIES[file.stem], check(the_object(file), world)
+    assert {found.code for found in checked.decision.denials} == story.denied
+    assert {found.code for found in checked.decision.warnings} >= story.warned
+    assert checked.verdict is story.verdict
+    if story.gpus is None:
+        assert checked.decision.patch == ()
+    else:
+        assert gpus_of(after(checked)) == story.gpus
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
+def test_an_example_that_was_shaped_is_shaped_no_further(file: Path, world: World) -> None:
+    entry = the_object(file)
+    first = check(entry, world)
+    second = check(Entry(after(first), entry.document, entry.prefix), world)
+    assert second.decision.patch == ()
+    assert {found.code for found in second.decision.denials} == {found.code for found in first.decision.denials}
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
+def test_an_example_says_in_its_first_line_what_it_shows(file: Path) -> None:
+    assert file.read_text().startswith("# ")

@@ -1,0 +1,46 @@
+"""Nodes for the tests of this room: plain data read into a `Node`, with the labels each case is about."""
+
+from __future__ import annotations
+
+import msgspec
+
+from tests.make import Json, make_node
+from webhook.model.fleet import Fleet
+from webhook.model.masks import bits
+from webhook.model.objects import Node
+from webhook.model.offers import Offer
+
+GPU = "nvidia.com/gpu"
+SHARED = "nvidia.com/gpu.shared"
+SMALL = "nvidia.com/mig-1g.10gb"
+A100 = "NVIDIA-A100-SXM4-80GB"
+
+
+def node(name: str = "n", labels: dict[str, str] | None = None, /, **gpus: object) -> Node:
+    """A node with labels (short names stand under nvidia.com/) and GPU resources, whatever their amounts."""
+    spelled = {key if "/" in key else f"nvidia.com/{key}": value for key, value in (labels or {}).items()}
+    data = make_node(name, spelled)
+    for field in ("allocatable", "capacity"):
+        data["status"][field] |= gpus
+    return read(data)
+
+
+def read(data: Json) -> Node:
+    """Plain data as a Node."""
+    return msgspec.convert(data, Node)
+
+
+def only(*nodes: Node) -> Offer:
+    """The one offer of a fleet of these nodes."""
+    (offer,) = Fleet(nodes).offers
+    return offer
+
+
+def block(profile: str, **fields: str) -> dict[str, str]:
+    """The labels of one profile under the mixed strategy."""
+    return {f"mig-{profile}.{key.replace('_', '-')}": value for key, value in fields.items()}
+
+
+def names(fleet: Fleet, mask: int) -> set[str]:
+    """The names of the nodes of a mask."""
+    return {fleet.nodes[position].name for position in bits(mask)}

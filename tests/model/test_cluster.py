@@ -1,0 +1,159 @@
+"""ClusterView: what is free, where there is room, and pods that were admitted a moment ago."""
+
+from __future__ import annotations
+
+from itertools import product
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.model.nodes import A100, GPU, SHARED, node
+from webhook.model.cluster import Assumed, ClusterView, Room
+from webhook.model.fleet import Fleet
+from webhook.model.objects import LimitRange, Namespace, ResourceQuota
+from webhook.model.pods import Metadata
+
+CARD = {"gpu.product": A100}
+FLEET = Fleet([node("a", CARD, **{GPU: "8"}), node("b", CARD, **{GPU: "4"}), node("cpu")])
+ROOMS = {"a": Room(4000, 8 << 30, {GPU: 2}), "b": Room(64000, 512 << 30, {GPU: 1})}
+GIB = 1 << 30
+BOTH, A, B = 0b11, 0b01, 0b10
+
+
+def _room(view: ClusterView, count: int, nodes: int = BOTH, cpu_milli: int = 0, memory: int = 0) -> bool:
+    return view.has_room(GPU, count, nodes, cpu_milli=cpu_milli, memory=memory)
+
+
+def _pod(uid: str, nodes: int = BOTH, count: int = 1, until: float = 10.0, resource: str = GPU) -> Assumed:
+    return Assumed(uid, resource, nodes, count, until)
+
+
+def test_one_node_must_have_it_all() -> None:
+    view = ClusterView(FLEET, rooms=ROOMS)
+    assert _room(view, 2)
+    assert not _room(view, 3), "three are free, on two nodes"
+    assert not _room(view, 2, B)
+    assert not _room(view, 1, 0)
+    assert not view.has_room(SHARED, 1, BOTH, cpu_milli=0, memory=0), "nobody offers it"
+
+
+def test_cpu_and_memory_must_be_free_on_the_same_node() -> None:
+    view = ClusterView(FLEET, rooms=ROOMS)
+    assert _room(view, 2, cpu_milli=4000, memory=8 * GIB)
+    assert not _room(view, 2, cpu_milli=4001)
+    assert not _room(view, 2, memory=8 * GIB + 1)
+    assert _room(view, 1, cpu_milli=4001, memory=9 * GIB)
+
+
+def test_a_node_that_no_room_is_given_for_is_empty() -> None:
+    view = ClusterView(FLEET)
+    assert _room(view, 8, cpu_milli=64000, memory=512 * GIB)
+    assert not _room(view, 9)
+
+
+def test_free_adds_up_the_nodes_of_the_mask() -> None:
+    view = ClusterView(FLEET, rooms=ROOMS)
+    (offer,) = FLEET.offers
+    assert (view.free(offer, BOTH), view.free(offer, A), view.free(offer, 0b100)) == (3, 2, 0)
+
+
+def test_pods_assumed_hold_what_they_may_take() -> None:
+    view = ClusterView(FLEET, rooms=ROOMS)
+    (offer,) = FLEET.offers
+    once = view.assume(_pod("1"), 0.0)
+    assert (once.free(offer, BOTH), view.free(offer, BOTH)) == (2, 3), "the old view stays as it was"
+    assert _room(once, 1), "three places, and one is taken"
+    assert not _room(once, 2), "the one place for two may be the one that is taken"
+    full = once.assume(_pod("2"), 0.0).assume(_pod("3"), 0.0)
+    assert not _room(full, 1)
+    assert full.free(offer, BOTH) == 0
+
+
+def test_pods_assumed_elsewhere_hold_nothing_here() -> None:
+    view = ClusterView(FLEET, rooms=ROOMS).assume(_pod("1", B), 0.0)
+    assert _room(view, 2, A)
+    assert not _room(view, 1, B)
+    assert _room(view.assume(_pod("2", BOTH, resource=SHARED), 0.0), 2, A)
+
+
+def test_the_same_uid_twice_counts_once_and_no_uid_counts_each_time() -> None:
+    view = ClusterView(FLEET, rooms=ROOMS).assume(_pod("1"), 0.0)
+    assert view.assume(_pod("1"), 0.0) is view
+    assert len(view.assume(_pod(""), 0.0).assume(_pod(""), 0.0).assumed) == 3
+
+
+def test_time_forgets_them_in_whatever_order_they_came() -> None:
+    view = ClusterView(FLEET, rooms=ROOMS)
+    for uid, until in (("late", 30.0), ("soon", 10.0), ("next", 20.0)):
+        view = view.assume(_pod(uid, until=until), 0.0)
+    assert [pod.uid for pod in view.assumed] == ["soon", "next", "late"]
+    later = view.assume(_pod("new", until=40.0), 10.0)
+    assert [pod.uid for pod in later.assumed] == ["next", "late", "new"]
+    assert [pod.uid for pod in later.assume(_pod("soon", until=50.0), 30.0).assumed] == ["new", "soon"]
+
+
+def test_a_view_may_have_two_successors() -> None:
+    view = ClusterView(FLEET, rooms=ROOMS, assumed=[_pod("0")])
+    left, right = view.assume(_pod("left"), 0.0), view.assume(_pod("right"), 0.0)
+    assert [pod.uid for pod in view.assumed] == ["0"]
+    assert [pod.uid for pod in left.assumed] == ["0", "left"]
+    assert [pod.uid for pod in right.assumed] == ["0", "right"]
+    assert [pod.uid for pod in left.assume(_pod("right"), 0.0).assumed] == ["0", "left", "right"]
+
+
+def test_a_long_day_of_admissions_keeps_only_those_in_force() -> None:
+    view = ClusterView(FLEET)
+    for second in range(5000):
+        view = view.assume(_pod(str(second), until=second + 30.0), float(second))
+    assert len(view.assumed) == 30
+    assert len(view._ledger._log) < 5000
+    (offer,) = FLEET.offers
+    assert view.free(offer, BOTH) == 0
+    assert view.assume(_pod("", until=9999.0), 6000.0).free(offer, BOTH) == 11
+
+
+@settings(max_examples=100)
+@given(
+    st.lists(st.integers(0, 3), min_size=1, max_size=3),
+    st.lists(st.tuples(st.integers(1, 7), st.integers(1, 2)), max_size=3),
+    st.integers(1, 3),
+    st.integers(1, 7),
+)
+def test_room_is_never_promised_where_the_pods_assumed_could_have_taken_it(
+    free: list[int], pods: list[tuple[int, int]], count: int, nodes: int
+) -> None:
+    """Against every way in which the pods assumed can land."""
+    fleet = Fleet([node(f"n{i}", CARD, **{GPU: "3"}) for i in range(len(free))])
+    view = ClusterView(fleet, rooms={f"n{i}": Room(1000, GIB, {GPU: units}) for i, units in enumerate(free)})
+    for number, (mask, units) in enumerate(pods):
+        view = view.assume(_pod(str(number), mask, units), 0.0)
+    if not view.has_room(GPU, count, nodes & fleet.everyone, cpu_milli=0, memory=0):
+        return
+    for places in product(range(len(free)), repeat=len(pods)):
+        left = list(free)
+        for place, (_, units) in zip(places, pods, strict=True):
+            left[place] -= units
+        allowed = all(mask >> place & 1 for place, (mask, _) in zip(places, pods, strict=True))
+        if allowed and min(left) >= 0:
+            assert any(units >= count for place, units in enumerate(left) if nodes >> place & 1)
+
+
+def test_a_snapshot_may_lack_a_namespace_and_a_live_view_may_not() -> None:
+    team = {"team": Namespace(Metadata(name="team", labels={"tier": "research"}))}
+    known = ClusterView(FLEET, namespaces=team, complete=True)
+    found = known.namespace("team")
+    assert found is not None
+    assert found.metadata.labels == {"tier": "research", "kubernetes.io/metadata.name": "team"}
+    assert known.namespace("other") is None
+    guessed = ClusterView(FLEET, namespaces=team).namespace("other")
+    assert guessed is not None
+    assert (guessed.metadata.name, guessed.metadata.labels) == ("other", {"kubernetes.io/metadata.name": "other"})
+
+
+def test_limit_ranges_and_quotas_come_by_name() -> None:
+    ranges = tuple(LimitRange(Metadata(name=name)) for name in "ba")
+    quotas = tuple(ResourceQuota(Metadata(name=name)) for name in "dc")
+    view = ClusterView(FLEET, limit_ranges={"team": ranges}, quotas={"team": quotas})
+    assert [item.metadata.name for item in view.limit_ranges("team")] == ["a", "b"]
+    assert [item.metadata.name for item in view.quotas("team")] == ["c", "d"]
+    assert (view.limit_ranges("other"), view.quotas("other")) == ((), ())

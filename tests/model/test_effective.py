@@ -1,0 +1,92 @@
+"""effective: what the scheduler takes a pod to ask for, case by case."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.make import PodMaker, make_pod
+from webhook.model.effective import effective, effective_requests
+from webhook.model.pods import pod_of
+from webhook.model.quantity import nano
+
+GPU = "nvidia.com/gpu"
+
+
+def _asks(kind: str, amount: object, name: str = "x", **fields: Any) -> dict[str, Any]:
+    return {"name": name, "kind": kind, "resources": {"limits": {GPU: amount}}, **fields}
+
+
+def _with(pod: PodMaker, *containers: dict[str, Any]) -> PodMaker:
+    for container in containers:
+        pod.container(**container)
+    return pod
+
+
+def _init(amount: object, **fields: Any) -> dict[str, Any]:
+    return _asks("initContainers", amount, **fields)
+
+
+def _sidecar(amount: object) -> dict[str, Any]:
+    return _init(amount, restartPolicy="Always")
+
+
+CASES = {
+    "one container": (make_pod().gpus(2), "2"),
+    "none": (make_pod(), "0"),
+    "two containers add up": (_with(make_pod().gpus(2), _asks("containers", "1")), "3"),
+    "a smaller init container is covered": (_with(make_pod().gpus(2), _init("1")), "2"),
+    "a larger init container rules": (_with(make_pod().gpus(1), _init("2")), "2"),
+    "init containers do not add up": (_with(make_pod().gpus(1), _init("2"), _init("2")), "2"),
+    "a sidecar runs beside the main container": (_with(make_pod().gpus(1), _sidecar("1")), "2"),
+    "an init container after a sidecar runs beside it": (_with(make_pod().gpus(1), _sidecar("1"), _init("2")), "3"),
+    "an init container before a sidecar does not": (_with(make_pod().gpus(1), _init("2"), _sidecar("1")), "2"),
+    "ephemeral containers ask for nothing": (_with(make_pod(), _asks("ephemeralContainers", "4")), "0"),
+    "zero is nothing": (make_pod().gpus(0), "0"),
+    "an amount that is no quantity is nothing here": (make_pod().gpus("many"), "0"),
+    "the pod as a whole does not speak of GPUs": (make_pod().gpus(1).spec(resources={"requests": {GPU: "4"}}), "1"),
+}
+
+
+@pytest.mark.parametrize(("pod", "want"), CASES.values(), ids=CASES)
+def test_gpus(pod: PodMaker, want: str) -> None:
+    assert effective(pod_of(pod.build()), GPU) == nano(want)
+
+
+def _cpu(requests: object = None, limits: object = None, whole: Any = None, overhead: object = None) -> PodMaker:
+    pod = make_pod()
+    pod.main["resources"] = {
+        "requests": {"cpu": requests} if requests is not None else {},
+        "limits": {"cpu": limits} if limits is not None else {},
+    }
+    if whole is not None:
+        pod.spec(resources=whole)
+    return pod.spec(overhead={"cpu": overhead} if overhead is not None else {})
+
+
+CPU = {
+    "a request below its limit": (_cpu("1", "2"), "1", "2"),
+    "a limit stands for the request": (_cpu(None, "2"), "2", "2"),
+    "no limit": (_cpu("1"), "1", "0"),
+    "the pod as a whole rules": (_cpu("1", "2", {"requests": {"cpu": "4"}, "limits": {"cpu": "8"}}), "4", "8"),
+    "its limit alone leaves the containers' request": (_cpu("1", None, {"limits": {"cpu": "8"}}), "1", "8"),
+    "its limit stands where no container asks": (_cpu(None, None, {"limits": {"cpu": "8"}}), "8", "8"),
+    "overhead comes on top": (_cpu("1", "2", None, "250m"), "1250m", "2250m"),
+    "overhead is no limit where there is none": (_cpu("1", None, None, "250m"), "1250m", "0"),
+}
+
+
+@pytest.mark.parametrize(("pod", "requests", "limits"), CPU.values(), ids=CPU)
+def test_cpu(pod: PodMaker, requests: str, limits: str) -> None:
+    read = pod_of(pod.build())
+    assert (effective(read, "cpu"), effective(read, "cpu", limits=True)) == (nano(requests), nano(limits))
+
+
+def test_all_that_a_pod_asks_for_and_nothing_that_comes_to_nothing() -> None:
+    pod = _with(make_pod().gpus(1).asks("cpu", "2"), _init("2")).asks("nvidia.com/mig-1g.10gb", "0")
+    assert effective_requests(pod_of(pod.spec(overhead={"memory": "1Gi"}).build())) == {
+        GPU: nano("2"),
+        "cpu": nano("2"),
+        "memory": nano("1Gi"),
+    }

@@ -1,0 +1,81 @@
+"""Fleet: which nodes take pods, and what messages ask for."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.make import make_node
+from tests.model.nodes import A100, GPU, SMALL, names, node, read
+from webhook.model.fleet import Fleet
+from webhook.model.pods import Toleration
+
+UNUSABLE: dict[str, dict[str, str]] = {
+    "MIG is being changed": {"mig.config": "all-1g.10gb", "mig.config.state": "pending"},
+    "MIG change needs a reboot": {"mig.config": "all-1g.10gb", "mig.config.state": "rebooting"},
+    "MIG change failed": {"mig.config.state": "failed"},
+    "MIG is wished for, and nobody has answered": {"mig.config": "all-1g.10gb"},
+    "the driver is being upgraded": {"gpu-driver-upgrade-state": "drain-required"},
+    "the plugin is paused for MIG": {"gpu.deploy.device-plugin": "paused-for-mig-change"},
+    "the plugin is paused for the driver": {"gpu.deploy.device-plugin": "paused-for-driver-upgrade"},
+    "the operator sees no GPU": {"gpu.present": "false"},
+}
+USABLE: dict[str, dict[str, str]] = {
+    "no label says otherwise": {},
+    "MIG is configured": {"mig.config": "all-1g.10gb", "mig.config.state": "success"},
+    "the driver is upgraded": {"gpu-driver-upgrade-state": "upgrade-done"},
+    "no upgrade ever": {"gpu-driver-upgrade-state": ""},
+    "the plugin runs": {"gpu.deploy.device-plugin": "true"},
+}
+
+
+@pytest.mark.parametrize("labels", UNUSABLE.values(), ids=UNUSABLE)
+def test_not_usable(labels: dict[str, str]) -> None:
+    assert Fleet([node("n", labels, **{GPU: "8"})]).usable == 0
+
+
+@pytest.mark.parametrize("labels", USABLE.values(), ids=USABLE)
+def test_usable(labels: dict[str, str]) -> None:
+    assert Fleet([node("n", labels, **{GPU: "8"})]).usable == 1
+
+
+def test_gpu_labels_do_not_close_a_node_without_gpus() -> None:
+    assert Fleet([node("n", {"gpu.present": "false"})]).usable == 1
+
+
+def test_cordoned_and_unready_nodes_take_nobody() -> None:
+    cordoned, unready, unknown, silent = make_node("a"), make_node("b"), make_node("c"), make_node("d")
+    cordoned["spec"]["unschedulable"] = True
+    unready["status"]["conditions"][0]["status"] = "False"
+    unknown["status"]["conditions"][0]["status"] = "Unknown"
+    del silent["status"]["conditions"]
+    fleet = Fleet([read(data) for data in (cordoned, unready, unknown, silent)])
+    assert names(fleet, fleet.usable) == {"d"}
+
+
+def test_many_strangers_do_not_fill_the_memory() -> None:
+    fleet = Fleet([node()])
+    for number in range(3000):
+        fleet.tolerated((Toleration(key=str(number), operator="Exists"),))
+    assert len(fleet._tolerated) <= 1024
+
+
+def test_what_messages_ask_for() -> None:
+    large = node("a", {"gpu.product": A100}, **{GPU: "8", SMALL: "7"})
+    fleet = Fleet([large, node("b", {"gpu.product": "NVIDIA-L4"}, **{GPU: "2"}), node("cpu")])
+    assert fleet.resources() == (GPU, SMALL)
+    assert fleet.products(fleet.everyone) == (A100, "NVIDIA-L4")
+    assert fleet.products(0b110) == ("NVIDIA-L4",)
+    assert (fleet.most(GPU, fleet.everyone), fleet.most(GPU, 0b110), fleet.most(GPU, 0b100)) == (8, 2, 0)
+    assert fleet.most("nvidia.com/mig-9g.9gb", fleet.everyone) == 0
+    assert fleet.advertising(GPU) == 0b011
+
+
+def test_an_empty_fleet_answers_too() -> None:
+    fleet = Fleet([])
+    assert (fleet.offers, fleet.everyone, fleet.usable, fleet.select({"a": "b"}, None), fleet.tolerated(())) == (
+        (),
+        0,
+        0,
+        0,
+        0,
+    )

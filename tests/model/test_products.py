@@ -1,0 +1,55 @@
+"""products: what a name tells, and what it must not be asked."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from ruamel.yaml import YAML
+
+from webhook.model.products import normalised, nvlinked, whole_memory_mib
+
+NAMES = {
+    "the prefix goes": ("NVIDIA-H100-80GB-HBM3", "h100-80gb-hbm3"),
+    "a share is the card": ("NVIDIA-L4-SHARED", "l4"),
+    "an instance is its card": ("NVIDIA-A100-SXM4-40GB-MIG-1g.5gb", "a100-sxm4-40gb"),
+    "a shared instance too": ("NVIDIA-A100-SXM4-40GB-MIG-1g.5gb-SHARED", "a100-sxm4-40gb"),
+    "old drivers have no prefix": ("A100-SXM4-80GB", "a100-sxm4-80gb"),
+    "Tesla stays": ("NVIDIA-Tesla-T4", "tesla-t4"),
+    "no name": ("", ""),
+}
+
+LINKS = {
+    "an SXM board is linked": ("NVIDIA-A100-SXM4-80GB", True),
+    "an unknown SXM board is linked": ("NVIDIA-Z900-SXM9", True),
+    "an NVSwitch machine is linked": ("NVIDIA-H200", True),
+    "the DGX-1 is linked": ("Tesla-V100-SXM2-32GB", True),
+    "no NVLink exists for the L40S": ("NVIDIA-L40S", False),
+    "bridges cannot be told from a label": ("NVIDIA-A100-80GB-PCIe", None),
+    "H100 NVL has bridges between pairs": ("NVIDIA-H100-NVL", None),
+    "an unknown product is not known": ("NVIDIA-Z900", None),
+    "a MIG instance never is": ("NVIDIA-A100-SXM4-80GB-MIG-1g.10gb", False),
+    "a share never is": ("NVIDIA-A100-SXM4-80GB-SHARED", False),
+}
+
+
+@pytest.mark.parametrize(("product", "want"), NAMES.values(), ids=NAMES)
+def test_names(product: str, want: str) -> None:
+    assert normalised(product) == want
+
+
+@pytest.mark.parametrize(("product", "want"), LINKS.values(), ids=LINKS)
+def test_links(product: str, want: bool | None) -> None:
+    assert nvlinked(product) is want
+
+
+def test_memory_is_the_lowest_total_that_was_seen_of_every_listed_product(shared: Path) -> None:
+    listed = YAML(typ="safe").load((shared / "reference" / "gpu-node-labels.yaml").read_text())["products"]
+    assert {p["gfd"]: whole_memory_mib(p["gfd"]) for p in listed} == {
+        p["gfd"]: min(p["mem_mib"]) if p["mem_mib"] else None for p in listed
+    }
+
+
+def test_memory_is_never_read_from_a_name() -> None:
+    assert whole_memory_mib("NVIDIA-Z900-80GB") is None
+    assert whole_memory_mib("NVIDIA-GH200-480GB") == 97871

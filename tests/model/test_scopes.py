@@ -1,0 +1,59 @@
+"""in_scope: which pods a quota counts."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from tests.make import PodMaker, make_pod
+from webhook.model.objects import ResourceQuota
+from webhook.model.pods import pod_of
+from webhook.model.scopes import in_scope
+
+
+def _priority(operator: str, *values: str) -> dict[str, Any]:
+    expression = {"scopeName": "PriorityClass", "operator": operator, "values": list(values)}
+    return {"scopeSelector": {"matchExpressions": [expression]}}
+
+
+PLAIN = make_pod().gpus(1)
+BATCH = make_pod().gpus(1).spec(activeDeadlineSeconds=60, priorityClassName="low")
+SIZED = make_pod().gpus(1).asks("cpu", "1")
+NEAR = make_pod().spec(
+    affinity={
+        "podAffinity": {
+            "preferredDuringSchedulingIgnoredDuringExecution": [
+                {"weight": 1, "podAffinityTerm": {"namespaces": ["other"], "topologyKey": "zone"}}
+            ]
+        }
+    }
+)
+
+CASES: dict[str, tuple[dict[str, Any], PodMaker, bool]] = {
+    "no scope counts every pod": ({}, PLAIN, True),
+    "a deadline terminates": ({"scopes": ["Terminating"]}, BATCH, True),
+    "no deadline does not": ({"scopes": ["Terminating"]}, PLAIN, False),
+    "a pod without a deadline": ({"scopes": ["NotTerminating"]}, PLAIN, True),
+    "a pod of GPUs alone is best effort": ({"scopes": ["BestEffort"]}, PLAIN, True),
+    "a pod with CPU is not": ({"scopes": ["BestEffort"]}, SIZED, False),
+    "a pod with CPU is not best effort": ({"scopes": ["NotBestEffort"]}, SIZED, True),
+    "every scope must hold": ({"scopes": ["NotTerminating", "NotBestEffort"]}, PLAIN, False),
+    "a priority class": ({"scopes": ["PriorityClass"]}, BATCH, True),
+    "no priority class": ({"scopes": ["PriorityClass"]}, PLAIN, False),
+    "this priority class": (_priority("In", "low"), BATCH, True),
+    "another priority class": (_priority("In", "high"), BATCH, False),
+    "not this priority class": (_priority("NotIn", "low"), BATCH, False),
+    "none at all": (_priority("DoesNotExist"), PLAIN, True),
+    "an operator nobody knows": (_priority("Near", "low"), BATCH, False),
+    "a scope and an expression": ({"scopes": ["NotTerminating"], **_priority("In", "low")}, BATCH, False),
+    "affinity across namespaces": ({"scopes": ["CrossNamespacePodAffinity"]}, NEAR, True),
+    "no affinity": ({"scopes": ["CrossNamespacePodAffinity"]}, PLAIN, False),
+    "a scope nobody knows counts nothing": ({"scopes": ["Odd"]}, PLAIN, False),
+}
+
+
+@pytest.mark.parametrize(("spec", "pod", "want"), CASES.values(), ids=CASES)
+def test_in_scope(spec: dict[str, Any], pod: PodMaker, want: bool) -> None:
+    assert in_scope(msgspec.convert({"spec": spec}, ResourceQuota), pod_of(pod.build())) is want

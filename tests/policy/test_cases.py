@@ -1,0 +1,113 @@
+"""read_tests: GPUPolicyTest files to cases, or to every fault in them."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+import pytest
+
+from tests.policy.written import policy_text
+from webhook.errors import Place
+from webhook.policy.cases import Case, Expect, read_tests
+
+HEAD = "apiVersion: rightslice.dev/v1alpha1\nkind: GPUPolicyTest\nmetadata: {name: t}\npolicies: [../p.yaml]\n"
+WHOLE = (
+    HEAD
+    + """\
+given: {now: "2026-06-01T00:00:00Z", cluster: demo}
+cases:
+  - name: three GPUs is refused
+    pod: pods/three.yaml
+    namespace: {name: vision-dev, labels: {tier: research}}
+    expect: {allowed: false, codes: [GPU-L102, GPU-S101], audited: []}
+  - name: the exemption has ended
+    given: {now: "2026-12-02T00:00:00+01:00"}
+    operation: UPDATE
+    user: alice
+    pod: {apiVersion: v1, kind: Pod}
+    expect:
+      allowed: true
+      patched: pods/after.yaml
+      limits: {main: {nvidia.com/mig-1g.10gb: "1"}}
+      unchanged: false
+"""
+)
+
+
+def test_a_whole_file() -> None:
+    (test,), errors = read_tests(WHOLE, "t.yaml")
+    assert errors == ()
+    assert (test.name, test.policies, test.cluster) == ("t", ("../p.yaml",), "demo")
+    first, second = test.cases
+    assert first == Case(
+        name="three GPUs is refused",
+        place=Place("t.yaml", 7, 5),
+        now=datetime(2026, 6, 1, tzinfo=UTC),
+        operation="CREATE",
+        pod="pods/three.yaml",
+        namespace="vision-dev",
+        namespace_labels={"tier": "research"},
+        user="",
+        expect=Expect(allowed=False, codes=("GPU-L102", "GPU-S101"), audited=()),
+    )
+    assert second.now == datetime(2026, 12, 1, 23, tzinfo=UTC)
+    assert (second.operation, second.user, second.pod) == ("UPDATE", "alice", {"apiVersion": "v1", "kind": "Pod"})
+    assert (second.namespace, second.namespace_labels) == ("", None)
+    assert second.expect == Expect(
+        allowed=True,
+        patched="pods/after.yaml",
+        limits={"main": {"nvidia.com/mig-1g.10gb": "1"}},
+        unchanged=False,
+    )
+
+
+FAULTS = {
+    "no cases": (HEAD + "cases: []", "t.yaml:5:8: cases: must not be empty"),
+    "no expectation": (
+        HEAD + "cases: [{name: a, pod: b}]",
+        "t.yaml:5:9: cases[0]: must have the field expect, found none. Write expect: {allowed: true}",
+    ),
+    "an expectation that says nothing": (
+        HEAD + "cases: [{name: a, pod: b, expect: {}}]",
+        "t.yaml:5:35: cases[0].expect: must have the field allowed, found none. Write allowed: true or allowed: false",
+    ),
+    "a misspelt expectation": (
+        HEAD + "cases: [{name: a, pod: b, expect: {allowed: true, code: [GPU-S101]}}]",
+        "t.yaml:5:51: cases[0].expect.code: must be a field of expect, found 'code'. Did you mean codes? Write codes",
+    ),
+    "a word where truth goes": (
+        HEAD + 'cases: [{name: a, pod: b, expect: {allowed: "true"}}]',
+        "t.yaml:5:45: cases[0].expect.allowed: must be true or false, found 'true'. "
+        "Write true or false, without quotes",
+    ),
+    "a list where the pod goes": (
+        HEAD + "cases: [{name: a, pod: [b], expect: {allowed: true}}]",
+        "t.yaml:5:24: cases[0].pod: must be the path of a file, or an object written here, found a list. "
+        "Write a path such as pods/one-gpu.yaml",
+    ),
+    "two cases of one name": (
+        HEAD + "cases: [{name: a, pod: b, expect: {allowed: true}}, {name: a, pod: b, expect: {allowed: true}}]",
+        "t.yaml:5:60: cases[1].name: must be a name of its own, found 'a'. Write another name",
+    ),
+    "no policies": (
+        HEAD.replace("policies: [../p.yaml]", "given: {}") + "cases: [{name: a, pod: b, expect: {allowed: true}}]",
+        "t.yaml:1:1: GPUPolicyTest: must have the field policies, found none. Write policies: [../my-policy.yaml]",
+    ),
+    "a pod instead": (
+        "apiVersion: v1\nkind: Pod",
+        "t.yaml:1:13: apiVersion: must be rightslice.dev/v1alpha1, found 'v1'",
+    ),
+    "no YAML": ("a: [", "t.yaml:2:1: must be YAML, found a fault"),
+}
+
+
+@pytest.mark.parametrize(("text", "message"), FAULTS.values(), ids=FAULTS)
+def test_faults_have_a_place_and_a_way_out(text: str, message: str) -> None:
+    tests, (error,) = read_tests(text, "t.yaml")
+    assert tests == ()
+    assert str(error)[: len(message)] == message
+
+
+def test_policies_beside_tests_are_passed_over() -> None:
+    tests, errors = read_tests(policy_text() + "\n", "t.yaml")
+    assert (tests, errors) == ((), ())

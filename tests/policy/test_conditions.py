@@ -1,0 +1,158 @@
+"""compile_condition: what CEL says about an object, and that binding less than the whole changes nothing."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from cel_expr_python import cel
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.make import make_pod
+from webhook.policy.compiled import ConditionError
+from webhook.policy.conditions import VARIABLES, ExpressionError, compile_condition, pruned
+from webhook.policy.members import reading
+
+POD = make_pod("a").annotate("note", "x").label("app", "train").gpus(2).build()
+MIRROR = "!has(object.metadata.annotations) || !('kubernetes.io/config.mirror' in object.metadata.annotations)"
+
+HOLDS = {
+    "no mirror pod": (MIRROR, True),
+    "a field that is there": ("object.metadata.name == 'a'", True),
+    "a field below a list": ("object.spec.containers[0].name == 'main'", True),
+    "every container": ("object.spec.containers.all(c, c.image.startsWith('example/'))", True),
+    "some container": ("object.spec.containers.exists(c, c.name == 'side')", False),
+    "a key with a slash": ("object.spec.containers[0].resources.limits['nvidia.com/gpu'] == '2'", True),
+    "the requester": ("request.userInfo.username == 'alice' && request.operation == 'CREATE'", True),
+    "the namespace": ("namespaceObject.metadata.labels.tier == 'research'", True),
+    "no old object": ("oldObject == null", True),
+    "an index instead of a member": ("object['metadata']['name'] == 'a'", True),
+    "a loop variable that hides the object": ("object.spec.containers.all(object, object.name == 'main')", True),
+    "a pattern that would backtrack elsewhere": ("'aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa!'.matches('(a+)+$')", False),
+    "a choice": ("has(object.spec.nodeName) ? object.spec.nodeName == 'n' : true", True),
+    "a map made on the spot": ("{'k': object.metadata.name}.k == 'a'", True),
+    "lists in a row are no nested loops": (
+        "object.spec.containers.map(c, c.name).filter(n, n != '').map(n, n + '!').all(n, n == 'main!')",
+        True,
+    ),
+}
+WORLD: dict[str, Any] = {
+    "object": POD,
+    "oldObject": None,
+    "request": {"operation": "CREATE", "userInfo": {"username": "alice"}},
+    "namespaceObject": {"metadata": {"name": "team", "labels": {"tier": "research"}}},
+}
+
+
+@pytest.mark.parametrize(("text", "holds"), HOLDS.values(), ids=HOLDS)
+def test_what_holds(text: str, holds: bool) -> None:
+    assert compile_condition("c", text).holds(WORLD) is holds
+
+
+FAILS = {
+    "a field that is missing": "object.spec.nodeName == 'n'",
+    "a comparison of unlike things": "object.metadata.name > 1",
+    "a number out of a word": "int(object.metadata.name) > 1",
+    "an answer that is no truth value": "object.metadata.name",
+    "a member of a list": "object.spec.containers.name == 'x'",
+    "a member of nothing": "oldObject.metadata.name == 'x'",
+}
+
+
+@pytest.mark.parametrize("text", FAILS.values(), ids=FAILS)
+def test_what_fails_on_this_object(text: str) -> None:
+    with pytest.raises(ConditionError) as raised:
+        compile_condition("c", text).holds(WORLD)
+    assert 0 < len(str(raised.value)) <= 200
+
+
+@pytest.mark.parametrize("odd", [10**30, object(), "\ud800"])
+def test_data_that_cel_cannot_hold_is_a_failed_condition(odd: object) -> None:
+    with pytest.raises(ConditionError):
+        compile_condition("c", "object.x == object.x").holds({"object": {"x": odd}})
+
+
+REFUSED = {
+    "an open comparison": "object.x ==",
+    "an unknown variable": "pod.x == 1",
+    "an unknown function": "object.x.frobnicate()",
+    "a number": "1",
+    "text": "'x'",
+    "three loops inside one another": "[1].all(x, [1].all(y, [1].all(z, x + y + z > 0)))",
+    "a sum of two thousand": "1" + "+1" * 2000 + " == 1",
+    "a control character": "object.x == \x1b[0m",
+    "a hundred brackets": "(" * 100 + "true" + ")" * 100,
+    "nothing": " ",
+}
+
+
+@pytest.mark.parametrize("text", REFUSED.values(), ids=REFUSED)
+def test_what_is_refused_at_load(text: str) -> None:
+    with pytest.raises(ExpressionError) as raised:
+        compile_condition("c", text)
+    assert raised.value.must
+    assert raised.value.write
+    assert "INVALID_ARGUMENT" not in raised.value.must
+    assert raised.value.must.isprintable()
+
+
+def test_the_place_inside_a_long_expression_is_told() -> None:
+    with pytest.raises(ExpressionError, match="at line 2, column 13 of it"):
+        compile_condition("c", "has(object.a) &&\n object.b ==")
+
+
+def test_only_what_is_read_is_bound() -> None:
+    read = reading(_compiled(MIRROR + " && request.operation == 'CREATE'").serialize())
+    assert {member for member in read.members if member[0] in VARIABLES} == {
+        ("object", "metadata", "annotations"),
+        ("request", "operation"),
+    }
+    assert pruned(POD, {"metadata": {"annotations": None}}) == {"metadata": {"annotations": {"note": "x"}}}
+
+
+def _compiled(text: str) -> Any:
+    return cel.NewEnv(variables=dict.fromkeys(VARIABLES, cel.Type.DYN)).compile(text)
+
+
+def _outcome(text: str, data: dict[str, Any]) -> bool | None:
+    """What the engine says of the whole object; None: it fails, or gives no truth value."""
+    value = _compiled(text).eval(data=data)
+    result = value.plain_value()
+    return result if value.type() != cel.Type.ERROR and isinstance(result, bool) else None
+
+
+EXPRESSIONS = (
+    [text for text, _ in HOLDS.values()]
+    + [*FAILS.values()]
+    + [
+        "has(object.metadata)",
+        "has(object.metadata.labels) && object.metadata.labels == {'a': 'b'}",
+        "object.metadata == {} || has(object.metadata.name)",
+        "'metadata' in object",
+        "object.metadata.size() == 1",
+        "size(object) == 2",
+        "type(object.metadata) == map",
+        "object.metadata.labels.all(key, key.startsWith('a'))",
+        "[object.metadata, object.spec].all(x, x != null)",
+    ]
+)
+SCALARS = st.one_of(st.none(), st.booleans(), st.integers(-5, 5), st.sampled_from(["", "a", "main", "n"]))
+NAMES = st.sampled_from(["name", "labels", "annotations", "nodeName", "a", "containers", "image"])
+PARTS = st.recursive(
+    SCALARS,
+    lambda inner: st.one_of(st.lists(inner, max_size=2), st.dictionaries(NAMES, inner, max_size=3)),
+    max_leaves=8,
+)
+OBJECTS = st.one_of(PARTS, st.dictionaries(st.sampled_from(["metadata", "spec", "kind"]), PARTS, max_size=3))
+
+
+@given(st.sampled_from(EXPRESSIONS), OBJECTS)
+def test_binding_less_than_the_whole_changes_nothing(text: str, data: Any) -> None:
+    """Pruned and whole give the same answer, and fail alike."""
+    world = {**WORLD, "object": data}
+    try:
+        outcome: bool | None = compile_condition("c", text).holds(world)
+    except ConditionError:
+        outcome = None
+    assert outcome == _outcome(text, world)

@@ -1,0 +1,158 @@
+"""Two policies that add different things: an error where one pod can meet both, and only there."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.policy.written import policy_text
+from webhook.policy.loading import load
+from webhook.policy.overlap import globs_meet
+from webhook.policy.selectors import globs
+
+ANY: dict[str, Any] = {}
+
+
+def labels(**wanted: str) -> dict[str, Any]:
+    return {"matchLabels": wanted}
+
+
+def expression(operator: str, *values: str) -> dict[str, Any]:
+    return {"matchExpressions": [{"key": "a", "operator": operator, "values": list(values)}]}
+
+
+OVERLAP = {
+    "both about everything": (ANY, ANY, True),
+    "one about everything": (ANY, {"namespaces": ["a"]}, True),
+    "different namespaces": ({"namespaces": ["a"]}, {"namespaces": ["b", "c"]}, False),
+    "a namespace in common": ({"namespaces": ["a", "b"]}, {"namespaces": ["b"]}, True),
+    "a namespace and a pattern that has it": ({"namespaces": ["team-a"]}, {"namespaces": ["team-*"]}, True),
+    "a namespace and a pattern that has it not": ({"namespaces": ["ml"]}, {"namespaces": ["team-*"]}, False),
+    "patterns with names in common": ({"namespaces": ["team-*"]}, {"namespaces": ["*-dev"]}, True),
+    "patterns without": ({"namespaces": ["team-*"]}, {"namespaces": ["ml-*"]}, False),
+    "one excludes what the other is about": ({"namespaces": ["team-*"]}, {"excludeNamespaces": ["team-*"]}, False),
+    "one excludes some of it": ({"namespaces": ["team-*"]}, {"excludeNamespaces": ["team-a"]}, True),
+    "one excludes all of the other's names": ({"namespaces": ["team-a"]}, {"excludeNamespaces": ["team-*"]}, False),
+    "one is about nothing that is not excluded": ({"namespaces": ["kube-system"]}, ANY, False),
+    "different resources": ({"resources": ["nvidia.com/gpu"]}, {"resources": ["nvidia.com/mig-*"]}, False),
+    "a resource in common": ({"resources": ["nvidia.com/*"]}, {"resources": ["nvidia.com/mig-*"]}, True),
+    "one about any resource": ({"resources": ["nvidia.com/gpu"]}, ANY, True),
+    "different operations": ({"operations": ["CREATE"]}, {"operations": ["UPDATE"]}, False),
+    "labels that differ": ({"objectSelector": labels(a="1")}, {"objectSelector": labels(a="2")}, False),
+    "labels of other keys": ({"objectSelector": labels(a="1")}, {"objectSelector": labels(b="2")}, True),
+    "a label and its absence": (
+        {"objectSelector": labels(a="1")},
+        {"objectSelector": expression("DoesNotExist")},
+        False,
+    ),
+    "a label and another refused": (
+        {"objectSelector": labels(a="1")},
+        {"objectSelector": expression("NotIn", "2")},
+        True,
+    ),
+    "a label and the same refused": (
+        {"objectSelector": labels(a="1")},
+        {"objectSelector": expression("NotIn", "1")},
+        False,
+    ),
+    "absence twice": (
+        {"objectSelector": expression("DoesNotExist")},
+        {"objectSelector": expression("DoesNotExist")},
+        True,
+    ),
+    "presence and absence": (
+        {"objectSelector": expression("Exists")},
+        {"objectSelector": expression("DoesNotExist")},
+        False,
+    ),
+    "namespace labels that differ": (
+        {"namespaceSelector": labels(tier="a")},
+        {"namespaceSelector": labels(tier="b")},
+        False,
+    ),
+    "conditions nobody can compare": (
+        {"matchConditions": [{"name": "a", "expression": "object.x == 1"}]},
+        {"matchConditions": [{"name": "a", "expression": "object.x == 2"}]},
+        True,
+    ),
+}
+
+
+@pytest.mark.parametrize(("one", "other", "overlap"), OVERLAP.values(), ids=OVERLAP)
+def test_where_one_pod_can_meet_both(one: dict[str, Any], other: dict[str, Any], overlap: bool) -> None:
+    texts = [
+        ("a.yaml", policy_text("a", match=one, injection={"runtimeClassName": "x"})),
+        ("b.yaml", policy_text("b", match=other, injection={"runtimeClassName": "z"})),
+    ]
+    for ordered in (texts, texts[::-1]):
+        assert [error.code for error in load(ordered).errors] == ["GPU-P104"] * overlap
+
+
+def required(operator: str, *values: str) -> dict[str, Any]:
+    return {"nodeAffinity": {"required": [{"key": "k", "operator": operator, "values": list(values)}]}}
+
+
+CONFLICTS: dict[str, tuple[dict[str, Any], dict[str, Any], list[str]]] = {
+    "equal runtime classes": ({"runtimeClassName": "x"}, {"runtimeClassName": "x"}, []),
+    "one runtime class": ({"runtimeClassName": "x"}, {}, []),
+    "spread twice": ({"spread": "required"}, {"spread": "preferred"}, ["spec.injection.spread"]),
+    "spread that one does not write": ({"spread": "required"}, {"labels": {"x": "1"}}, []),
+    "a label with two values": ({"labels": {"x": "1"}}, {"labels": {"x": "2"}}, ["spec.injection.labels.x"]),
+    "labels of two keys": ({"labels": {"x": "1"}}, {"labels": {"z": "2"}}, []),
+    "affinities without a node in common": (
+        required("In", "a"),
+        required("In", "b", "c"),
+        ["spec.injection.nodeAffinity.required[0]"],
+    ),
+    "affinities with a node in common": (required("In", "a", "b"), required("In", "b", "c"), []),
+    "affinity to a label and to its absence": (
+        required("Exists"),
+        required("DoesNotExist"),
+        ["spec.injection.nodeAffinity.required[0]"],
+    ),
+    "affinity auto beside a list": ({"nodeAffinity": "auto"}, required("In", "b"), []),
+    "tolerations add up": ({"tolerations": [{"key": "a"}]}, {"tolerations": [{"key": "b"}]}, []),
+    "several at once": (
+        {"runtimeClassName": "x", "labels": {"x": "1"}},
+        {"runtimeClassName": "z", "labels": {"x": "2"}},
+        ["spec.injection.runtimeClassName", "spec.injection.labels.x"],
+    ),
+}
+
+
+@pytest.mark.parametrize(("one", "other", "paths"), CONFLICTS.values(), ids=CONFLICTS)
+def test_what_contradicts(one: dict[str, Any], other: dict[str, Any], paths: list[str]) -> None:
+    loaded = load([("a.yaml", policy_text("a", injection=one)), ("b.yaml", policy_text("b", injection=other))])
+    assert [error.sentence.split(":")[0] for error in loaded.errors] == paths
+
+
+def test_the_message_names_both_policies_and_both_places() -> None:
+    loaded = load(
+        [
+            ("a.yaml", policy_text("first", injection={"runtimeClassName": "x"})),
+            ("b.yaml", policy_text("second", injection={"runtimeClassName": "z"})),
+        ]
+    )
+    (error,) = loaded.errors
+    assert str(error) == (
+        "b.yaml:1:139: spec.injection.runtimeClassName: must agree with policy 'first' where both speak about one "
+        "pod, found 'z' here in 'second' and 'x' at a.yaml:1:138. Write one value in both, or make their matches "
+        "disjoint"
+    )
+
+
+GLOBS = st.text("ab*?", max_size=5)
+
+
+@given(GLOBS, GLOBS, st.text("ab", max_size=6))
+def test_a_name_that_matches_both_globs_is_a_meeting(one: str, other: str, name: str) -> None:
+    if globs([one])(name) and globs([other])(name):
+        assert globs_meet(one, other)
+
+
+@given(GLOBS, st.text("ab", max_size=6))
+def test_a_glob_meets_a_name_exactly_when_it_matches(pattern: str, name: str) -> None:
+    assert globs_meet(pattern, name) == globs_meet(name, pattern) == globs([pattern])(name)

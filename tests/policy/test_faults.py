@@ -1,0 +1,434 @@
+"""load: what an admin reads who wrote something wrong. Each line is a whole file's only complaint."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import pytest
+
+from webhook.policy.loading import load
+
+HEAD = "apiVersion: rightslice.dev/v1alpha1\nkind: GPUPolicy\nmetadata: {name: p}\nspec:\n"
+LONG = "a" * 64
+
+
+class Case(NamedTuple):
+    spec: str
+    code: str
+    message: str
+
+
+SCOPE = "match: {namespaces: [a]}, reason: r, codes: [GPU-S201]"
+UNTIL = 'expirationTime: "2026-12-01T00:00:00Z"'
+
+CASES = {
+    "a mode in capitals": Case(
+        "  mode: Enforce",
+        "GPU-P103",
+        "p.yaml:5:9: spec.mode: must be enforce, warn or audit, found 'Enforce'. Write enforce",
+    ),
+    "a misspelt section": Case(
+        "  rightsizing: {}",
+        "GPU-P102",
+        "p.yaml:5:3: spec.rightsizing: must be a field of spec, found 'rightsizing'. Did you mean rightSizing? "
+        "Write rightSizing",
+    ),
+    "a field of another tool": Case(
+        "  rightSizing: {lookbackDays: 3}",
+        "GPU-P102",
+        "p.yaml:5:17: spec.rightSizing.lookbackDays: must be a field of rightSizing, found 'lookbackDays'. Write one "
+        "of default, evidence, forms, isolation, marginPercent, minSavingPercent, mode, whenFull",
+    ),
+    "a misspelt field behind a choice of forms": Case(
+        "  injection: {nodeAffinity: {offr: auto}}",
+        "GPU-P102",
+        "p.yaml:5:30: spec.injection.nodeAffinity.offr: must be a field of nodeAffinity, found 'offr'. "
+        "Did you mean offer? Write offer",
+    ),
+    "a word where a quantity goes": Case(
+        "  limits: {perPod: [{resource: cpu, max: eight}]}",
+        "GPU-P103",
+        "p.yaml:5:42: spec.limits.perPod[0].max: must be a quantity, found 'eight'. "
+        "Write a quantity such as 1, 500m or 8Gi",
+    ),
+    "truth where a quantity goes": Case(
+        "  limits: {perPod: [{resource: cpu, max: true}]}",
+        "GPU-P103",
+        "p.yaml:5:42: spec.limits.perPod[0].max: must be a quantity, found true. "
+        "Write a quantity such as 1, 500m or 8Gi",
+    ),
+    "a negative quantity": Case(
+        "  limits: {perPod: [{resource: cpu, max: -1}]}",
+        "GPU-P103",
+        "p.yaml:5:42: spec.limits.perPod[0].max: must be a quantity of zero or more, found -1. "
+        "Write a quantity such as 1, 500m or 8Gi",
+    ),
+    "bytes where gigabytes are meant": Case(
+        "  rightSizing: {default: {memory: 8}}",
+        "GPU-P103",
+        "p.yaml:5:35: spec.rightSizing.default.memory: must be an amount of GPU memory of 1Mi or more (a bare number "
+        "is bytes), found 8. Write 8Gi",
+    ),
+    "bytes where megabytes are meant": Case(
+        '  rightSizing: {default: {memory: "8192"}}',
+        "GPU-P103",
+        "p.yaml:5:35: spec.rightSizing.default.memory: must be an amount of GPU memory of 1Mi or more (a bare number "
+        "is bytes), found '8192'. Write 8192Mi",
+    ),
+    "a share without percent": Case(
+        "  rightSizing: {default: {memory: 8Gi, compute: 20}}",
+        "GPU-P103",
+        "p.yaml:5:49: spec.rightSizing.default.compute: must be a share of one GPU in percent, above 0% and at most "
+        '100%, found 20. Write "20%"',
+    ),
+    "more than one whole GPU as a share": Case(
+        '  rightSizing: {default: {memory: 8Gi, compute: "120%"}}',
+        "GPU-P103",
+        "p.yaml:5:49: spec.rightSizing.default.compute: must be a share of one GPU in percent, above 0% and at most "
+        "100%, found '120%'. Write \"20%\"",
+    ),
+    "a default without memory": Case(
+        "  rightSizing: {default: {}}",
+        "GPU-P103",
+        "p.yaml:5:26: spec.rightSizing.default: must have the field memory, found none. Write memory: 8Gi",
+    ),
+    "forms that the isolation rules out": Case(
+        "  rightSizing: {forms: [timeSlicing]}",
+        "GPU-P103",
+        "p.yaml:5:24: spec.rightSizing.forms: must name a form that isolation: hardware allows, found a list. "
+        "Write forms: [mig], or isolation: none",
+    ),
+    "text where a number goes": Case(
+        '  rightSizing: {marginPercent: "15"}',
+        "GPU-P103",
+        "p.yaml:5:32: spec.rightSizing.marginPercent: must be a whole number, found '15'. "
+        "Write a number such as 2, without quotes",
+    ),
+    "an exponent where a whole number goes": Case(
+        "  rightSizing: {marginPercent: 1.5e0}",
+        "GPU-P103",
+        "p.yaml:5:32: spec.rightSizing.marginPercent: must be a whole number, found 1.5. "
+        "Write a number such as 2, without quotes",
+    ),
+    "too much of a percentage": Case(
+        "  rightSizing: {minSavingPercent: 101}",
+        "GPU-P103",
+        "p.yaml:5:35: spec.rightSizing.minSavingPercent: must be at most 100, found 101. Write 100, or less",
+    ),
+    "less than nothing": Case(
+        "  rightSizing: {marginPercent: -1}",
+        "GPU-P103",
+        "p.yaml:5:32: spec.rightSizing.marginPercent: must be at least 0, found -1. Write 0, or more",
+    ),
+    "a section that is empty": Case(
+        "  security:",
+        "GPU-P103",
+        "p.yaml:5:12: spec.security: must have a value, found nothing. Write a value, or remove the key",
+    ),
+    "a section that is a list": Case(
+        "  security: [privileged]",
+        "GPU-P103",
+        "p.yaml:5:13: spec.security: must be a map of fields, found a list. "
+        "Write its fields on lines of their own, or remove it",
+    ),
+    "one word where a list goes": Case(
+        '  match: {namespaces: "team-*"}',
+        "GPU-P103",
+        "p.yaml:5:23: spec.match.namespaces: must be a list, found 'team-*'. Write [\"team-*\"]",
+    ),
+    "a list with nothing in it": Case(
+        "  match: {namespaces: []}",
+        "GPU-P103",
+        "p.yaml:5:23: spec.match.namespaces: must not be empty, found an empty list. Write at least one, or remove it",
+    ),
+    "a number where a name goes": Case(
+        "  match: {namespaces: [5]}",
+        "GPU-P103",
+        'p.yaml:5:24: spec.match.namespaces[0]: must be text, found 5. Write "5" in quotes',
+    ),
+    "a map where a name goes": Case(
+        "  match: {namespaces: [{a: b}]}",
+        "GPU-P103",
+        "p.yaml:5:24: spec.match.namespaces[0]: must be text, found a map. Write one word or sentence",
+    ),
+    "a regular expression that backtracks": Case(
+        "  match: {namespaces: [(a+)+$]}",
+        "GPU-P103",
+        "p.yaml:5:24: spec.match.namespaces[0]: must be a name, or a pattern of a name with * and ?, found '(a+)+$'. "
+        "Write letters, digits, -, ., / and the wildcards",
+    ),
+    "a pattern without quotes": Case(
+        "  match: {namespaces: [*]}",
+        "GPU-P101",
+        "p.yaml:5:25: must not begin with * or & unquoted. Put the text in quotes",
+    ),
+    "a pattern of 254 characters": Case(
+        f"  match: {{namespaces: ['{'*' * 254}']}}",
+        "GPU-P103",
+        f"p.yaml:5:24: spec.match.namespaces[0]: must be at most 253 characters, found '{'*' * 58}…. "
+        "Write a shorter pattern",
+    ),
+    "an operation in small letters": Case(
+        "  match: {operations: [create]}",
+        "GPU-P103",
+        "p.yaml:5:24: spec.match.operations[0]: must be CREATE, UPDATE, DELETE or CONNECT, found 'create'. "
+        "Write CREATE",
+    ),
+    "an operator that needs values": Case(
+        "  match: {objectSelector: {matchExpressions: [{key: a, operator: In}]}}",
+        "GPU-P103",
+        "p.yaml:5:47: spec.match.objectSelector.matchExpressions[0]: must have values, because the operator is In. "
+        "Write values: [one, two]",
+    ),
+    "an operator that takes none": Case(
+        "  match: {objectSelector: {matchExpressions: [{key: a, operator: Exists, values: [b]}]}}",
+        "GPU-P103",
+        "p.yaml:5:82: spec.match.objectSelector.matchExpressions[0].values: must have no values, because the operator "
+        "is Exists, found a list. Write operator: In, or no values",
+    ),
+    "a template path with a hole": Case(
+        '  match: {templates: [{apiGroup: x, kind: K, paths: ["a..b"]}]}',
+        "GPU-P103",
+        "p.yaml:5:54: spec.match.templates[0].paths[0]: must be keys with dots between them, found 'a..b'. "
+        "Write a path such as spec.template or spec.roles.*.template",
+    ),
+    "a condition that is not CEL": Case(
+        '  match: {matchConditions: [{name: c, expression: "object.x =="}]}',
+        "GPU-P106",
+        "p.yaml:5:51: spec.match.matchConditions[0].expression: must be CEL, at line 1, column 12 of it: Syntax error",
+    ),
+    "a condition about an unknown name": Case(
+        '  match: {matchConditions: [{name: c, expression: "pod.x == 1"}]}',
+        "GPU-P106",
+        "p.yaml:5:51: spec.match.matchConditions[0].expression: must be CEL, at line 1, column 4 of it: undeclared "
+        "reference to 'pod.x' (in container ''). Write an expression over object, oldObject, request, namespaceObject",
+    ),
+    "a condition that is a number": Case(
+        '  match: {matchConditions: [{name: c, expression: "1 + 1"}]}',
+        "GPU-P106",
+        "p.yaml:5:51: spec.match.matchConditions[0].expression: must be true or false, this gives int. "
+        "Write a comparison, for example … == true",
+    ),
+    "conditions of one name": Case(
+        '  match: {matchConditions: [{name: c, expression: "true"}, {name: c, expression: "true"}]}',
+        "GPU-P103",
+        "p.yaml:5:28: spec.match.matchConditions: must have match conditions with different names, found a list. "
+        "Write another name",
+    ),
+    "a condition of 5 000 characters": Case(
+        f"  match: {{matchConditions: [{{name: c, expression: '{'true && ' * 625}true'}}]}}",
+        "GPU-P103",
+        "p.yaml:5:51: spec.match.matchConditions[0].expression: must have at most 4096 characters, found 'true",
+    ),
+    "a GPU by default": Case(
+        "  limits: {perContainer: [{resource: nvidia.com/gpu, default: 1}]}",
+        "GPU-P103",
+        "p.yaml:5:63: spec.limits.perContainer[0].default: must have no default for a GPU: sidecars would get one "
+        "too, found 1. Write no default here",
+    ),
+    "a default for many resources": Case(
+        '  limits: {perContainer: [{resource: "*", default: 1}]}',
+        "GPU-P103",
+        "p.yaml:5:38: spec.limits.perContainer[0].resource: must name one resource where it gives a default, "
+        "found '*'. Write the resource's whole name",
+    ),
+    "a default above the maximum": Case(
+        "  limits: {perContainer: [{resource: cpu, default: 3, max: 2}]}",
+        "GPU-P103",
+        "p.yaml:5:52: spec.limits.perContainer[0].default: must give a default that the rule itself allows, found 3. "
+        "Write an allowed default",
+    ),
+    "a minimum above the maximum": Case(
+        "  limits: {perPod: [{resource: memory, min: 2Gi, max: 1Gi}]}",
+        "GPU-P103",
+        "p.yaml:5:45: spec.limits.perPod[0].min: must be at most max, which is 1Gi, found '2Gi'. "
+        "Write min: 1Gi or less, or a larger max",
+    ),
+    "choices and a maximum": Case(
+        "  limits: {perPod: [{resource: cpu, allowed: [1], max: 2}]}",
+        "GPU-P103",
+        "p.yaml:5:46: spec.limits.perPod[0].allowed: must have either allowed or min and max, found a list. "
+        "Write allowed alone, or min and max",
+    ),
+    "a rule that says nothing": Case(
+        "  limits: {perPod: [{resource: cpu}]}",
+        "GPU-P103",
+        "p.yaml:5:21: spec.limits.perPod[0]: must have allowed, min, max or default. Write max: 8 beside resource: cpu",
+    ),
+    "half a GPU": Case(
+        "  limits: {perPod: [{resource: nvidia.com/gpu, allowed: [0.5, 1]}]}",
+        "GPU-P103",
+        "p.yaml:5:57: spec.limits.perPod[0].allowed: must be whole numbers: GPUs are counted in units, found a list. "
+        "Write allowed: [1, 2, 4]",
+    ),
+    "one and a half GPUs": Case(
+        "  limits: {perPod: [{resource: nvidia.com/gpu, max: 1500m}]}",
+        "GPU-P103",
+        "p.yaml:5:53: spec.limits.perPod[0].max: must be a whole number: GPUs are counted in units, found '1500m'. "
+        "Write max: 1",
+    ),
+    "GPUs per GPU": Case(
+        "  limits: {perGPU: [{resource: nvidia.com/gpu, max: 1}]}",
+        "GPU-P103",
+        "p.yaml:5:20: spec.limits.perGPU: must grow CPU or memory with the GPUs asked for, not GPUs, found a list. "
+        "Write the rule under perPod",
+    ),
+    "a toleration of every taint": Case(
+        "  injection: {tolerations: [{operator: Exists}]}",
+        "GPU-P103",
+        "p.yaml:5:29: spec.injection.tolerations[0]: must have the field key, found none. Write key: …",
+    ),
+    "a toleration with a value for Exists": Case(
+        "  injection: {tolerations: [{key: a, operator: Exists, value: b}]}",
+        "GPU-P103",
+        "p.yaml:5:63: spec.injection.tolerations[0].value: must have no value, because the operator is Exists, "
+        "found 'b'. Write operator: Equal, or no value",
+    ),
+    "seconds without NoExecute": Case(
+        "  injection: {tolerations: [{key: a, tolerationSeconds: 3}]}",
+        "GPU-P103",
+        "p.yaml:5:57: spec.injection.tolerations[0].tolerationSeconds: must have effect: NoExecute, because "
+        "tolerationSeconds is set, found 3. Write effect: NoExecute, or no tolerationSeconds",
+    ),
+    "a word that is not auto": Case(
+        "  injection: {tolerations: Auto}",
+        "GPU-P103",
+        "p.yaml:5:28: spec.injection.tolerations: must be auto, found 'Auto'. Write auto",
+    ),
+    "a comparison with a word": Case(
+        "  injection: {nodeAffinity: {required: [{key: a, operator: Gt, values: [b]}]}}",
+        "GPU-P103",
+        "p.yaml:5:41: spec.injection.nodeAffinity.required[0]: must have one whole number as values, because the "
+        'operator is Gt. Write values: ["40000"]',
+    ),
+    "a label value of 64 characters": Case(
+        f"  injection: {{labels: {{a: {LONG}}}}}",
+        "GPU-P103",
+        "p.yaml:5:27: spec.injection.labels.a: must be a label value: at most 63 letters, digits, -, _ and ., with a "
+        f"letter or digit at both ends, found '{'a' * 58}…. Write a shorter or plainer value",
+    ),
+    "a label value with a newline": Case(
+        '  injection: {labels: {a: "b\\n"}}',
+        "GPU-P103",
+        "p.yaml:5:27: spec.injection.labels.a: must be a label value: at most 63 letters, digits, -, _ and ., with a "
+        "letter or digit at both ends, found 'b\\n'. Write a shorter or plainer value",
+    ),
+    "a label key with a blank": Case(
+        "  injection: {labels: {a b: c}}",
+        "GPU-P103",
+        "p.yaml:5:24: spec.injection.labels['a b']: the key must be a label key: at most 63 letters, digits, -, _ and "
+        ". after an optional domain and /, found 'a b'. Write a key such as example.com/team",
+    ),
+    "a bypass that does not exist": Case(
+        "  security: {deny: [priviledged]}",
+        "GPU-P103",
+        "p.yaml:5:21: spec.security.deny[0]: must be one of 24 known words, found 'priviledged'. "
+        "Write privileged, if that is meant",
+    ),
+    "an unknown finding code": Case(
+        f"  exemptions: [{{name: e, match: {{namespaces: [a]}}, reason: r, codes: [GPU-S999], {UNTIL}}}]",
+        "GPU-P103",
+        "p.yaml:5:71: spec.exemptions[0].codes[0]: must be a finding code, found 'GPU-S999'. Write GPU-S",
+    ),
+    "an exemption for everybody": Case(
+        f"  exemptions: [{{name: e, match: {{}}, reason: r, codes: [GPU-S201], {UNTIL}}}]",
+        "GPU-P103",
+        "p.yaml:5:33: spec.exemptions[0].match: must have the field namespaces, found none. Write namespaces: [team-a]",
+    ),
+    "an exemption without end": Case(
+        f"  exemptions: [{{name: e, {SCOPE}}}]",
+        "GPU-P103",
+        "p.yaml:5:16: spec.exemptions[0]: must have the field expirationTime, found none. "
+        'Write expirationTime: "2027-01-01T00:00:00Z"',
+    ),
+    "an end without a zone": Case(
+        f'  exemptions: [{{name: e, {SCOPE}, expirationTime: "2026-12-01T00:00:00"}}]',
+        "GPU-P103",
+        "p.yaml:5:98: spec.exemptions[0].expirationTime: must be a time with its zone (RFC 3339), found "
+        "'2026-12-01T00:00:00'. Write \"2026-12-01T00:00:00Z\"",
+    ),
+    "an end on a day that never comes": Case(
+        f'  exemptions: [{{name: e, {SCOPE}, expirationTime: "2026-02-30T00:00:00Z"}}]',
+        "GPU-P103",
+        "p.yaml:5:98: spec.exemptions[0].expirationTime: must be a time with its zone (RFC 3339), found "
+        "'2026-02-30T00:00:00Z'. Write \"2026-12-01T00:00:00Z\"",
+    ),
+    "an exemption without a reason": Case(
+        f'  exemptions: [{{name: e, match: {{namespaces: [a]}}, codes: [GPU-S201], {UNTIL}, reason: " "}}]',
+        "GPU-P103",
+        "p.yaml:5:119: spec.exemptions[0].reason: must say why, in a few words, found ' '. "
+        'Write a reason such as "INC-4711: driver hang"',
+    ),
+    "off without quotes": Case(
+        "  limits: {accounting: off}",
+        "GPU-P101",
+        "p.yaml:5:24: must be clear to every YAML reader, found off, which some read as a number or as true or false. "
+        'Write "off" in quotes for text, or a plain number',
+    ),
+    "a tab": Case("\tmode: audit", "GPU-P101", "p.yaml:5:1: must be indented with spaces, found a tab. Write spaces"),
+    "a key twice": Case(
+        "  mode: audit\n  mode: warn",
+        "GPU-P101",
+        "p.yaml:6:3: must have each key once, found 'mode' again (first at line 5, column 3). Remove one of the two",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
+def test_the_only_complaint(case: Case) -> None:
+    loaded = load([("p.yaml", HEAD + case.spec)])
+    assert loaded.policies is None
+    assert len(loaded.errors) == 1, [str(error) for error in loaded.errors]
+    (error,) = loaded.errors
+    assert str(error)[: len(case.message)] == case.message
+    assert error.code == case.code
+    assert ". " in str(error), "it says what to write"
+
+
+def test_every_fault_is_told_at_once_in_the_order_of_the_file() -> None:
+    text = HEAD + "  mode: Warn\n  descripton: x\n  cuda: {driver: true}\n  limits: {perGpu: []}\n"
+    places = [(error.place.line, error.place.column) for error in load([("p.yaml", text)]).errors]
+    assert places == [(5, 9), (6, 3), (7, 18), (8, 12)]
+
+
+WHOLE = {
+    "no map": (
+        "[]",
+        "p.yaml:1:1: must be a map with apiVersion and kind, found an empty list. Write apiVersion: right",
+    ),
+    "a pod": (
+        "apiVersion: v1\nkind: Pod",
+        "p.yaml:1:13: apiVersion: must be rightslice.dev/v1alpha1, found 'v1'. Write apiVersion: rightslice.dev",
+    ),
+    "no API version": (
+        "kind: GPUPolicy",
+        "p.yaml:1:1: apiVersion: must be rightslice.dev/v1alpha1, found nothing. Write apiVersion: rightslice",
+    ),
+    "a kind misspelt": (
+        "apiVersion: rightslice.dev/v1alpha1\nkind: GpuPolicy",
+        "p.yaml:2:7: kind: must be a kind of rightslice.dev: GPUPolicy, GPUPolicyException, GPUPolicyTest, found "
+        "'GpuPolicy'. Write kind: GPUPolicy",
+    ),
+    "no name": (
+        "apiVersion: rightslice.dev/v1alpha1\nkind: GPUPolicy\nmetadata: {}\nspec: {}",
+        "p.yaml:3:11: metadata: must have the field name, found none. Write name: …",
+    ),
+    "a name in capitals": (
+        "apiVersion: rightslice.dev/v1alpha1\nkind: GPUPolicy\nmetadata: {name: Mine}\nspec: {}",
+        "p.yaml:3:18: metadata.name: must be a name of lower-case letters, digits, - and ., found 'Mine'. "
+        'Write a name such as "team-vision"',
+    ),
+    "an unrendered template": (
+        "apiVersion: rightslice.dev/v1alpha1\nkind: GPUPolicy\nmetadata: {name: {{ .Release.Name }}}",
+        "p.yaml:3:19: must be YAML, found {{ … }}: it looks like a Helm template. Render it first",
+    ),
+    "10 MB": ("# x\n" * 2_500_000, "p.yaml: must be at most 1 MiB, found 9.5 MiB. Split the file"),
+}
+
+
+@pytest.mark.parametrize(("text", "message"), WHOLE.values(), ids=WHOLE)
+def test_a_file_that_is_no_policy(text: str, message: str) -> None:
+    loaded = load([("p.yaml", text)])
+    assert loaded.policies is None
+    (error,) = loaded.errors
+    assert str(error)[: len(message)] == message

@@ -1,0 +1,307 @@
+"""load: files to a PolicySet, all or nothing."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.policy.written import exception_text, load_policy, load_texts, policy_text
+from webhook.errors import Place
+from webhook.model.modes import Evidence, Form, Isolation, Mode
+from webhook.model.pods import Requirement, Toleration
+from webhook.model.quantity import NANO
+from webhook.policy.compiled import NVLink, Spread
+from webhook.policy.loading import load
+from webhook.policy.starting import starting_policy
+
+WHOLE = """\
+apiVersion: rightslice.dev/v1alpha1
+kind: GPUPolicy
+metadata:
+  name: whole
+  labels: {app.kubernetes.io/part-of: rightslice}
+  annotations: {example.com/runbook: "https://example.com/?a=b"}
+  creationTimestamp: null
+  managedFields: [{manager: kubectl}]
+spec:
+  description: Everything at once.
+  mode: enforce
+  failurePolicy: Fail
+  match:
+    operations: [CREATE]
+    resources: [nvidia.com/gpu, "nvidia.com/mig-*"]
+    namespaces: ["team-*"]
+    excludeNamespaces: [team-free]
+    namespaceSelector: {matchLabels: {tier: research}}
+    objectSelector: {matchExpressions: [{key: skip, operator: DoesNotExist}]}
+    matchConditions: [{name: named, expression: "object.metadata.name != ''"}]
+    templates: [{apiGroup: example.com, kind: Trainer, paths: [spec.template, "spec.roles.*.template"]}]
+  rightSizing:
+    mode: warn
+    isolation: memory
+    forms: [mps, mig]
+    evidence: [declared, default]
+    default: {memory: 8Gi, compute: "12.5%"}
+    marginPercent: 10
+    minSavingPercent: 30
+    whenFull: wait
+  limits:
+    perPod: [{resource: nvidia.com/gpu, allowed: [8, 1, 2]}]
+    perContainer: [{resource: memory, max: 500Gi}]
+    perGPU: [{resource: cpu, default: 1500m, max: "24"}]
+    limitRanges: ignore
+    resourceQuotas: ignore
+    accounting: native
+  injection:
+    tolerations: [{key: nvidia.com/gpu, operator: Exists, effect: NoExecute, tolerationSeconds: 60}]
+    nodeAffinity: {required: [{key: nvidia.com/gpu.memory, operator: Gt, values: ["40000"]}]}
+    runtimeClassName: nvidia
+    spread: required
+    labels: {b: c, a: ""}
+  topology: {nvlink: required, whenGPUsAtLeast: 4, multiNodeDomain: nvidia.com/gpu.clique}
+  cuda: {driver: ignore, mode: audit}
+  security: {deny: [privileged], allowedRuntimeClasses: [nvidia], allowedDriverCapabilities: [video]}
+  exemptions:
+    - name: nccl
+      codes: [GPU-S201]
+      match: {namespaces: [ml-infra], serviceAccounts: [bench], objectSelector: {matchLabels: {app: nccl}}}
+      reason: "INC-4711: ptrace"
+      expirationTime: "2026-12-01T02:00:00+02:00"
+status: {conditions: null}
+"""
+
+
+def test_everything_that_can_be_written_is_compiled() -> None:
+    policies = load_texts(WHOLE)
+    (policy,) = policies.policies
+    assert (policy.name, policy.mode, policy.description) == ("whole", Mode.ENFORCE, "Everything at once.")
+    assert policy.place == Place("0.yaml", 1, 1)
+    assert policy.places["limits"] == Place("0.yaml", 31, 3)
+    assert policy.places["security.deny"] == Place("0.yaml", 46, 14)
+
+    sizing = policy.right_sizing
+    assert sizing is not None
+    assert (sizing.mode, sizing.isolation, sizing.forms) == (Mode.WARN, Isolation.MEMORY, (Form.MPS, Form.MIG))
+    assert sizing.evidence == (Evidence.DECLARED, Evidence.DEFAULT)
+    assert (sizing.default_memory_mib, sizing.default_compute_milli) == (8192, 125)
+    assert (sizing.margin_percent, sizing.min_saving_percent, sizing.wait_when_full) == (10, 30, True)
+
+    limits = policy.limits
+    assert limits is not None
+    assert limits.mode is Mode.ENFORCE
+    assert limits.per_pod[0].allowed == (NANO, 2 * NANO, 8 * NANO)
+    assert limits.per_container[0].max == 500 * 2**30 * NANO
+    assert (limits.per_gpu[0].default, limits.per_gpu[0].max) == (1_500_000_000, 24 * NANO)
+    assert (limits.limit_ranges, limits.resource_quotas, limits.accounting) == (False, False, True)
+
+    added = policy.injection
+    assert added is not None
+    assert added.tolerations == (
+        Toleration(key="nvidia.com/gpu", operator="Exists", effect="NoExecute", toleration_seconds=60),
+    )
+    assert (added.tolerations_auto, added.node_affinity_auto) == (False, True)
+    assert added.node_affinity == (Requirement(key="nvidia.com/gpu.memory", operator="Gt", values=("40000",)),)
+    assert (added.runtime_class_name, added.spread) == ("nvidia", Spread.REQUIRED)
+    assert added.labels == (("a", ""), ("b", "c"))
+
+    assert policy.topology is not None
+    assert policy.topology.nvlink is NVLink.REQUIRED
+    assert (policy.topology.when_gpus_at_least, policy.topology.multi_node_domain) == (4, "nvidia.com/gpu.clique")
+    assert policy.cuda is not None
+    assert (policy.cuda.mode, policy.cuda.driver) == (Mode.AUDIT, False)
+    assert policy.security is not None
+    assert policy.security.deny == {"privileged"}
+    assert policy.security.allowed_runtime_classes == {"nvidia"}
+    assert policy.security.allowed_capabilities == {"video"}
+    assert policies.templates["example.com", "Trainer"] == (("spec", "template"), ("spec", "roles", "*", "template"))
+
+
+def test_the_match_says_who_it_is_about() -> None:
+    match = load_texts(WHOLE).policies[0].match
+    assert match.operations == {"CREATE"}
+    assert match.fail
+    assert match.resource is not None
+    assert [match.resource(name) for name in ("nvidia.com/gpu", "nvidia.com/mig-1g.5gb", "cpu")] == [True, True, False]
+    research = {"tier": "research"}
+    assert match.namespace("team-a", research)
+    assert not match.namespace("team-a", {})
+    assert not match.namespace("team-free", research)
+    assert not match.namespace("ml", research)
+    assert match.labels is not None
+    assert match.labels({})
+    assert not match.labels({"skip": "x"})
+    assert match.conditions[0].holds({"object": {"metadata": {"name": "a"}}})
+
+
+def test_an_exemption_inside_a_policy() -> None:
+    (exemption,) = load_texts(WHOLE).exemptions
+    assert (exemption.name, exemption.policy, sorted(exemption.codes)) == ("nccl", "whole", ["GPU-S201"])
+    assert exemption.expires == datetime(2026, 12, 1, tzinfo=UTC)
+    assert exemption.scope.namespace("ml-infra")
+    assert not exemption.scope.namespace("ml-infra-2")
+    assert exemption.scope.service_accounts == {"bench"}
+    assert exemption.scope.labels({"app": "nccl"})
+    assert not exemption.scope.labels({})
+
+
+def test_a_policy_without_words_is_on_trial_and_keeps_away_from_what_keeps_the_cluster_running() -> None:
+    policy = load_policy(security={"deny": ["privileged"]})
+    assert policy.mode is Mode.AUDIT
+    assert policy.security is not None
+    assert policy.security.mode is Mode.AUDIT
+    assert policy.match.operations == {"CREATE", "UPDATE"}
+    assert policy.match.resource is None
+    assert policy.match.labels is None
+    assert not policy.match.fail
+    spared = ("kube-system", "gpu-operator", "rightslice-system")
+    assert not any(policy.match.namespace(name, {}) for name in spared)
+    assert policy.match.namespace("kube-system-2", {})
+    assert [policy.limits, policy.right_sizing, policy.injection, policy.topology, policy.cuda] == [None] * 5
+
+
+@pytest.mark.parametrize(
+    ("affinity", "auto"), [("auto", True), ({}, True), ({"offer": "ignore"}, False), ({"offer": "auto"}, True)]
+)
+def test_node_affinity_follows_the_offer_unless_told_not_to(affinity: object, auto: bool) -> None:
+    policy = load_policy(injection={"nodeAffinity": affinity, "tolerations": "auto"})
+    assert policy.injection is not None
+    assert policy.injection.node_affinity_auto is auto
+    assert policy.injection.tolerations_auto
+
+
+def test_an_exception_of_its_own_holds_only_where_it_says() -> None:
+    """What a namespace asked for cannot reach other namespaces: the scope is its own list, and never empty."""
+    policies = load_texts(policy_text(), exception_text())
+    (exemption,) = policies.exemptions
+    assert exemption.policy == "p"
+    assert exemption.scope.namespace("team")
+    assert not any(exemption.scope.namespace(name) for name in ("team-2", "other", "admin", "", "rightslice-system"))
+    assert exemption.scope.labels({"any": "thing"})
+
+
+def test_an_exception_of_a_policy_that_is_not_there() -> None:
+    loaded = load([("p.yaml", policy_text("guard")), ("e.yaml", exception_text(policyName="gard"))])
+    (error,) = loaded.errors
+    assert "spec.policyName: must be the name of a policy in this set, found 'gard'. Write guard" in str(error)
+    (alone,) = load([("e.yaml", exception_text())]).errors
+    assert "there is none in this set" in str(alone)
+
+
+def test_two_policies_of_one_name() -> None:
+    loaded = load([("a.yaml", policy_text()), ("b.yaml", policy_text())])
+    (error,) = loaded.errors
+    assert error.code == "GPU-P105"
+    assert "must be a name of its own, found 'p' again (first at a.yaml:1:" in str(error)
+    assert error.place.file == "b.yaml"
+    assert loaded.policies is None
+
+
+def test_tests_beside_policies_are_passed_over() -> None:
+    test = "apiVersion: rightslice.dev/v1alpha1\nkind: GPUPolicyTest\nanything: [at, all]\n"
+    assert [policy.name for policy in load_texts(test + "---\n" + policy_text("a"), policy_text("b")).policies] == [
+        "a",
+        "b",
+    ]
+
+
+def test_one_bad_file_is_no_set_at_all() -> None:
+    loaded = load([("good.yaml", policy_text()), ("bad.yaml", "a: [")])
+    assert loaded.policies is None
+    assert len(loaded.errors) == 1
+
+
+def test_the_digest_is_of_what_is_said_and_not_of_how() -> None:
+    one = load_texts(
+        "apiVersion: rightslice.dev/v1alpha1\nkind: GPUPolicy\nmetadata: {name: p}\nspec: {mode: warn, cuda: {}}"
+    )
+    two = load_texts(policy_text(cuda={}, mode="warn"))
+    three = load_texts(policy_text(cuda={}, mode="audit"))
+    assert one.policies[0].digest == two.policies[0].digest
+    assert len(one.policies[0].digest) == 12
+    assert one.digest == two.digest != three.digest
+    assert load_texts(policy_text("p")).digest != load_texts(policy_text("q")).digest
+    assert load_texts(policy_text(), exception_text()).digest != load_texts(policy_text()).digest
+
+
+def test_the_starting_policy_loads_and_only_watches() -> None:
+    (policy,) = load_texts(starting_policy("my-first")).policies
+    assert policy.name == "my-first"
+    sections = [policy.right_sizing, policy.limits, policy.injection, policy.topology, policy.cuda, policy.security]
+    assert [section.mode for section in sections if section is not None] == [Mode.AUDIT] * 6
+
+
+def test_the_exemption_that_the_starting_policy_shows_is_a_right_one() -> None:
+    text = starting_policy("my-first")
+    before, _, after = text.partition("  # exemptions:")
+    shown = "  exemptions:" + after.replace("  # ", "  ")
+    assert [exemption.name for exemption in load_texts(before + shown).exemptions] == ["driver-debugging"]
+
+
+KEYS = st.sampled_from(
+    [
+        "apiVersion",
+        "kind",
+        "metadata",
+        "spec",
+        "name",
+        "mode",
+        "match",
+        "limits",
+        "perPod",
+        "resource",
+        "max",
+        "default",
+        "injection",
+        "tolerations",
+        "nodeAffinity",
+        "required",
+        "key",
+        "exemptions",
+        "codes",
+        "matchConditions",
+        "expression",
+        "rightSizing",
+        "memory",
+        "labels",
+        "security",
+        "deny",
+        "namespaces",
+        "expirationTime",
+        "x.y/z",
+    ]
+)
+LEAVES = st.one_of(
+    st.none(), st.booleans(), st.integers(), st.floats(allow_nan=False, allow_infinity=False), st.text(max_size=8)
+)
+VALUES = st.recursive(
+    LEAVES,
+    lambda inner: st.one_of(st.lists(inner, max_size=3), st.dictionaries(KEYS, inner, max_size=4)),
+    max_leaves=12,
+)
+SECTIONS = st.sampled_from(
+    [
+        "mode",
+        "match",
+        "rightSizing",
+        "limits",
+        "injection",
+        "topology",
+        "cuda",
+        "security",
+        "exemptions",
+        "failurePolicy",
+    ]
+)
+SPECS: st.SearchStrategy[dict[str, Any]] = st.dictionaries(SECTIONS, VALUES, max_size=3)
+
+
+@given(st.one_of(st.text(), SPECS.map(lambda spec: policy_text(**spec))))
+def test_whatever_is_written_there_is_an_answer(text: str) -> None:
+    """Either a set or faults, each with its place; nothing else ever comes out."""
+    loaded = load([("p.yaml", text)])
+    assert (loaded.policies is None) == bool(loaded.errors)
+    assert all(str(error).startswith("p.yaml") and error.code.startswith("GPU-P1") for error in loaded.errors)

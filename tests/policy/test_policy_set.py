@@ -1,0 +1,78 @@
+"""PolicySet: which policies a namespace meets, remembered; and where templates stand."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.policy.written import exception_text, load_texts, policy_text
+from webhook.policy.compiled import MAX_REMEMBERED, PolicySet
+from webhook.policy.workloads import WORKLOADS
+
+
+@pytest.fixture
+def policies() -> PolicySet:
+    return load_texts(
+        policy_text("b", match={"namespaceSelector": {"matchLabels": {"tier": "research"}}}),
+        policy_text("a", match={"namespaces": ["team-*"]}),
+        exception_text(policyName="a"),
+    )
+
+
+GPU = ("nvidia.com/gpu",)
+
+
+def names(policies: PolicySet, namespace: str, **labels: str) -> list[str]:
+    return [policy.name for _, policy in policies.for_request(namespace, labels, "CREATE", GPU)]
+
+
+def test_policies_come_in_the_order_of_their_names(policies: PolicySet) -> None:
+    assert names(policies, "team-x", tier="research") == ["a", "b"]
+    assert [index for index, _ in policies.for_request("team-x", {"tier": "research"}, "CREATE", GPU)] == [0, 1]
+
+
+def test_a_namespace_meets_those_that_let_it_in(policies: PolicySet) -> None:
+    assert names(policies, "team-x") == ["a"]
+    assert names(policies, "ml", tier="research") == ["b"]
+    assert names(policies, "ml", tier="other") == []
+
+
+def test_an_operation_and_a_resource_meet_those_that_are_about_them() -> None:
+    policies = load_texts(
+        policy_text("any", match={"operations": ["CREATE"]}),
+        policy_text("slices", match={"resources": ["nvidia.com/mig-*"]}),
+    )
+
+    def met(operation: str, *resources: str) -> list[str]:
+        return [policy.name for _, policy in policies.for_request("team", {}, operation, resources)]
+
+    assert met("CREATE") == ["any"]
+    assert met("CREATE", "cpu", "nvidia.com/mig-1g.5gb") == ["any", "slices"]
+    assert met("UPDATE", "nvidia.com/mig-1g.5gb") == ["slices"]
+    assert met("UPDATE", "nvidia.com/gpu") == []
+
+
+def test_labels_that_change_are_seen_at_once(policies: PolicySet) -> None:
+    assert names(policies, "ml", tier="other") == []
+    assert names(policies, "ml", tier="research") == ["b"]
+
+
+def test_what_is_remembered_is_bounded_and_stays_right(policies: PolicySet) -> None:
+    for number in range(MAX_REMEMBERED + 10):
+        assert names(policies, f"team-{number}") == ["a"]
+    assert len(policies._remembered) <= MAX_REMEMBERED
+    assert names(policies, "team-0") == ["a"]
+
+
+def test_an_empty_set_lets_nothing_speak() -> None:
+    empty = PolicySet()
+    assert empty.for_request("team", {}, "CREATE", GPU) == ()
+    assert empty.templates is WORKLOADS
+    assert len(empty.digest) == 12
+
+
+def test_a_policys_own_templates_join_the_shipped_ones() -> None:
+    own = {"apiGroup": "batch", "kind": "Job", "paths": ["spec.extra", "spec.template"]}
+    policies = load_texts(policy_text(match={"templates": [own]}))
+    assert policies.templates["batch", "Job"] == (("spec", "template"), ("spec", "extra"))
+    assert policies.templates["apps", "Deployment"] == (("spec", "template"),)
+    assert WORKLOADS["batch", "Job"] == (("spec", "template"),)

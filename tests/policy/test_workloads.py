@@ -1,0 +1,58 @@
+"""The shipped table of workload kinds, held against real manifests."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from webhook.documents.reading import read
+from webhook.policy.workloads import WORKLOADS, TemplatePath
+
+NO_TEMPLATE_IN_CORPUS = {("", "Pod")}
+NOT_TEMPLATES = {"ConfigMap", "Service", "Namespace", "ServiceAccount"}
+
+
+def follow(data: Any, path: TemplatePath) -> Iterator[Any]:
+    """Every value that a path leads to."""
+    if not path:
+        yield data
+    elif path[0] == "*":
+        members = data.values() if isinstance(data, dict) else data if isinstance(data, list) else ()
+        for member in members:
+            yield from follow(member, path[1:])
+    elif isinstance(data, dict) and path[0] in data:
+        yield from follow(data[path[0]], path[1:])
+
+
+def gpu_containers(data: Any) -> int:
+    """Maps anywhere inside that have an image and resources with a GPU."""
+    if isinstance(data, list):
+        return sum(map(gpu_containers, data))
+    if not isinstance(data, dict):
+        return 0
+    asks = "image" in data and "nvidia.com/" in str(data.get("resources"))
+    return asks + sum(map(gpu_containers, data.values()))
+
+
+def test_every_gpu_container_of_a_workload_is_below_a_template(shared: Path) -> None:
+    seen: Counter[tuple[str, str]] = Counter()
+    for file in sorted((shared / "corpus/manifests").iterdir()):
+        for document in read(file.read_bytes(), file.name, aliases=True):
+            group, _, _ = document.data["apiVersion"].rpartition("/")
+            kind = (group, document.data["kind"])
+            if kind not in WORKLOADS:
+                assert kind in NO_TEMPLATE_IN_CORPUS, file.name
+                continue
+            found = [value for path in WORKLOADS[kind] for value in follow(document.data, path)]
+            assert gpu_containers(found) == gpu_containers(document.data), file.name
+            seen[kind] += 1
+    assert {kind for _, kind in seen} >= {
+        "Deployment",
+        "PyTorchJob",
+        "MPIJob",
+        "RayService",
+        "LeaderWorkerSet",
+        "JobSet",
+    }

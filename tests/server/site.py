@@ -1,0 +1,260 @@
+"""A real server on a loopback port, over TLS, in a thread of its own; and what tests say to it."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import json
+import socket
+import ssl
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from typing import Any, NamedTuple
+
+import uvloop
+
+from tests.make import Json, make_pod
+from webhook.cache.snapshot import snapshot_of
+from webhook.certs.selfsigned import Pair, self_signed
+from webhook.model.cluster import ClusterView
+from webhook.model.decisions import Decision
+from webhook.model.requests import Request
+from webhook.model.usage import UsageView
+from webhook.policy.compiled import PolicySet
+from webhook.policy.loading import load
+from webhook.server.app import Look, Server
+from webhook.server.draining import drain
+from webhook.server.limits import Limits
+from webhook.server.tls import PemPair, server_context
+from webhook.server.world import Decide, PolicyStatus, World
+from webhook.telemetry.logs import make_logger
+from webhook.telemetry.telemetry import Telemetry
+
+NOW = datetime(2026, 6, 1, tzinfo=UTC)
+PAIR: Pair = self_signed(["127.0.0.1", "localhost"], datetime.now(UTC))
+PATIENCE = 8.0
+"""Seconds after which a test gives up waiting. Far more than any of them needs."""
+
+POLICY = """\
+apiVersion: rightslice.dev/v1alpha1
+kind: GPUPolicy
+metadata: {{name: {name}}}
+spec: {{security: {{deny: [visibleDevicesEnv]}}}}
+"""
+
+
+class Answer(NamedTuple):
+    """One HTTP response."""
+
+    status: int
+    headers: dict[str, str]
+    body: bytes
+
+    @property
+    def json(self) -> Any:
+        """The body, decoded."""
+        return json.loads(self.body)
+
+    @property
+    def response(self) -> Any:
+        """The AdmissionReview's response."""
+        return self.json["response"]
+
+
+def review(obj: Json | None = None, **request: Any) -> Json:
+    """A CREATE review of a pod, as an API server sends it; fields of the request can be given."""
+    pod = make_pod().gpus(1).build() if obj is None else obj
+    body = {
+        "uid": "u-1",
+        "kind": {"group": "", "version": "v1", "kind": "Pod"},
+        "resource": {"group": "", "version": "v1", "resource": "pods"},
+        "name": "pod",
+        "namespace": "team",
+        "operation": "CREATE",
+        "userInfo": {"username": "alice", "groups": ["system:authenticated"]},
+        "object": pod,
+        "oldObject": None,
+        "dryRun": False,
+    }
+    return {"kind": "AdmissionReview", "apiVersion": "admission.k8s.io/v1", "request": body | request}
+
+
+def encoded(data: Any) -> bytes:
+    """JSON as an API server writes it."""
+    return json.dumps(data, separators=(",", ":")).encode()
+
+
+def http(method: str, path: str, body: bytes = b"", *headers: str) -> bytes:
+    """A request as bytes."""
+    lines = [f"{method} {path} HTTP/1.1", "Host: localhost", *headers]
+    if body or method == "POST":
+        lines.append(f"Content-Length: {len(body)}")
+    return "\r\n".join([*lines, "", ""]).encode("latin-1") + body
+
+
+def post(path: str, body: bytes, *headers: str) -> bytes:
+    """A POST of JSON as bytes."""
+    return http("POST", path, body, "Content-Type: application/json", *headers)
+
+
+class Talk:
+    """One TLS connection of a client."""
+
+    def __init__(self, port: int) -> None:
+        context = ssl.create_default_context(cadata=PAIR.authority.decode())
+        plain = socket.create_connection(("127.0.0.1", port), PATIENCE)
+        self.socket = context.wrap_socket(plain, server_hostname="localhost")
+        self._left = b""
+
+    def send(self, data: bytes) -> None:
+        """Send bytes; a server that has closed already is no error."""
+        try:
+            self.socket.sendall(data)
+        except OSError:
+            return
+
+    def read(self) -> Answer | None:
+        """The next response; None where the server closes instead."""
+        while b"\r\n\r\n" not in self._left:
+            if not self._more():
+                return None
+        head, _, rest = self._left.partition(b"\r\n\r\n")
+        first, *lines = head.decode("latin-1").split("\r\n")
+        headers = {name.lower(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
+        length = int(headers.get("content-length", "0"))
+        while len(rest) < length:
+            self._left = rest
+            if not self._more():
+                return None
+            rest = self._left
+        self._left = rest[length:]
+        return Answer(int(first.split()[1]), headers, rest[:length])
+
+    def closed(self) -> bool:
+        """Wait for the server to close; True if it said nothing more."""
+        return not self._left and not self._more()
+
+    def close(self) -> None:
+        """Leave."""
+        self.socket.close()
+
+    def _more(self) -> bool:
+        try:
+            data = self.socket.recv(65536)
+        except TimeoutError:
+            raise
+        except OSError:
+            return False
+        self._left += data
+        return bool(data)
+
+
+class Site:
+    """A server that is listening."""
+
+    def __init__(self, server: Server, log: io.StringIO) -> None:
+        self.server = server
+        self.log = log
+        self.port = 0
+        self.loop: asyncio.AbstractEventLoop
+
+    def talk(self) -> Talk:
+        """Open a connection."""
+        return Talk(self.port)
+
+    def ask(self, request: bytes) -> Answer:
+        """Send one request on a connection of its own."""
+        talk = self.talk()
+        try:
+            talk.send(request)
+            answer = talk.read()
+        finally:
+            talk.close()
+        assert answer is not None, "the server closed without an answer"
+        return answer
+
+    def judge(self, data: Any, route: str = "/validate") -> Answer:
+        """Post a review."""
+        return self.ask(post(route, data if isinstance(data, bytes) else encoded(data)))
+
+    def figure(self, name: str, **labels: str) -> float:
+        """One sample of /metrics; 0 where it is not there."""
+        wanted = {f'{key}="{value}"' for key, value in labels.items()}
+        for line in self.ask(http("GET", "/metrics")).body.decode().splitlines():
+            sample, _, value = line.rpartition(" ")
+            key, _, rest = sample.partition("{")
+            if key == name and wanted <= set(rest.strip("}").split(",")):
+                return float(value)
+        return 0.0
+
+    def until(self, true: Callable[[], bool]) -> None:
+        """Wait until something is so."""
+        end = time.monotonic() + PATIENCE
+        while not true():
+            assert time.monotonic() < end, "it did not come to be"
+            time.sleep(0.01)
+
+
+def nothing(*_: object) -> Decision:
+    """Decide nothing."""
+    return Decision()
+
+
+def policies(name: str = "guard") -> PolicySet:
+    """A set of one small policy."""
+    loaded = load([("policy.yaml", POLICY.format(name=name))])
+    assert loaded.policies is not None, loaded.errors
+    return loaded.policies
+
+
+def make_world(view: ClusterView | None = None) -> World:
+    """One small policy and a cluster without anything."""
+    return World(policies(), view or snapshot_of(()), UsageView(), PolicyStatus(NOW))
+
+
+@contextmanager
+def serving(
+    decide: Decide = nothing,
+    *,
+    limits: Limits | None = None,
+    world: World | None = None,
+    context: ssl.SSLContext | None = None,
+    looks: Callable[[World, Telemetry], list[Look]] = lambda _world, _telemetry: [],
+) -> Iterator[Site]:
+    """Serve in a thread until the block ends."""
+    log = io.StringIO()
+    telemetry = Telemetry(make_logger("info", log))
+    world = world or make_world()
+    context = context or server_context(PemPair(PAIR.certificate, PAIR.key))
+    server = Server(
+        world, telemetry, lambda: NOW, context, limits or Limits(), looks(world, telemetry), 0.02, decide=decide
+    )
+    site = Site(server, log)
+    started = threading.Event()
+    ending: list[asyncio.Event] = []
+
+    async def run() -> None:
+        site.loop = asyncio.get_running_loop()
+        site.port = await server.listen("127.0.0.1", 0)
+        ending.append(asyncio.Event())
+        started.set()
+        await ending[0].wait()
+        await drain(server, 0.0, asyncio.Event())
+
+    thread = threading.Thread(target=lambda: uvloop.run(run()), daemon=True)
+    thread.start()
+    assert started.wait(PATIENCE), "the server did not start"
+    try:
+        yield site
+    finally:
+        site.loop.call_soon_threadsafe(ending[0].set)
+        thread.join(PATIENCE)
+        assert not thread.is_alive(), "the server did not end"
+
+
+def uid_of(request: Request) -> str:
+    """The request's uid, for decisions that tell requests apart."""
+    return request.uid

@@ -1,0 +1,190 @@
+"""The HTTP edge: which requests are answered, which are refused, and with what."""
+
+from __future__ import annotations
+
+import json
+import zlib
+from typing import NamedTuple
+
+import pytest
+
+from tests.server.site import Site, encoded, http, post, review
+from webhook.server.limits import MIB
+
+GOOD = encoded(review())
+BODY_MOST = 7 * MIB
+
+
+def padded(size: int) -> bytes:
+    """An UPDATE review of exactly so many bytes."""
+    data = review(operation="UPDATE", oldObject=review()["request"]["object"])
+    notes = data["request"]["object"]["metadata"]
+    notes["annotations"] = {"example.com/pad": ""}
+    notes["annotations"]["example.com/pad"] = "x" * (size - len(encoded(data)))
+    return encoded(data)
+
+
+class Case(NamedTuple):
+    request: bytes
+    status: int
+
+
+def typed(kind: str) -> bytes:
+    return http("POST", "/validate", GOOD, f"Content-Type: {kind}")
+
+
+def packed(encoding: str, body: bytes = GOOD) -> bytes:
+    return post("/validate", body, f"Content-Encoding: {encoding}")
+
+
+def gzipped(size: int) -> bytes:
+    packer = zlib.compressobj(wbits=31)
+    block = b" " * MIB
+    return b"".join([*(packer.compress(block) for _ in range(size // MIB)), packer.flush()])
+
+
+EMPTY_MEMBER = gzipped(0)
+
+CASES = {
+    "a review": Case(post("/validate", GOOD), 200),
+    "a review with a query": Case(post("/validate?timeout=3s", GOOD), 200),
+    "JSON with its character set": Case(typed("application/json; charset=utf-8"), 200),
+    "JSON in capitals": Case(typed("Application/JSON;Charset=UTF-8"), 200),
+    "another character set": Case(typed("application/json; charset=latin-1"), 415),
+    "another parameter": Case(typed("application/json; version=2"), 415),
+    "text": Case(typed("text/plain"), 415),
+    "a form": Case(typed("multipart/form-data; boundary=x"), 415),
+    "no type": Case(http("POST", "/validate", GOOD), 415),
+    "identity": Case(packed("identity"), 200),
+    "gzip": Case(packed("gzip"), 415),
+    "deflate": Case(packed("deflate"), 415),
+    "br": Case(packed("br"), 415),
+    "zstd": Case(packed("zstd"), 415),
+    "gzip twice": Case(packed("gzip, gzip"), 415),
+    "1000 MiB in one": Case(packed("gzip", gzipped(1000 * MIB)), 415),
+    "50000 empty gzip members": Case(packed("gzip", EMPTY_MEMBER * 50_000), 415),
+    "GET of an admission route": Case(http("GET", "/mutate"), 405),
+    "TRACE": Case(http("TRACE", "/mutate"), 405),
+    "CONNECT": Case(http("CONNECT", "localhost:443"), 404),
+    "DELETE": Case(http("DELETE", "/validate"), 405),
+    "POST of a page": Case(post("/healthz", b"{}"), 405),
+    "two slashes": Case(post("//mutate", GOOD), 404),
+    "a way up": Case(http("GET", "/../metrics"), 404),
+    "an escaped way up": Case(http("GET", "/%2e%2e/metrics"), 404),
+    "an escaped letter": Case(post("/%6dutate", GOOD), 404),
+    "a whole URL": Case(post("https://localhost/mutate", GOOD), 404),
+    "nothing": Case(http("GET", "/"), 404),
+    "a websocket": Case(http("GET", "/healthz", b"", "Upgrade: websocket", "Connection: Upgrade"), 400),
+    "another expectation": Case(post("/validate", padded(MIB), "Expect: wonders"), 417),
+    "alive": Case(http("GET", "/healthz"), 200),
+    "alive by its other name": Case(http("GET", "/livez"), 200),
+    "ready": Case(http("GET", "/readyz"), 200),
+    "metrics": Case(http("GET", "/metrics"), 200),
+}
+
+
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
+def test_status(site: Site, case: Case) -> None:
+    answer = site.ask(case.request)
+    assert answer.status == case.status
+    assert "server" not in answer.headers
+    if answer.status != 200:
+        assert len(answer.body) <= 256
+        assert set(json.loads(answer.body)) == {"error"}
+
+
+def test_the_largest_body_passes_and_one_byte_more_does_not(site: Site) -> None:
+    assert site.ask(post("/validate", padded(BODY_MOST))).response["allowed"] is True
+    assert site.ask(post("/validate", padded(BODY_MOST + 1))).status == 413
+
+
+def test_a_declared_length_is_refused_before_the_body_comes(site: Site) -> None:
+    answer = site.ask(post("/validate", b"").replace(b"Length: 0", b"Length: 100000000") + b"{")
+    assert answer.status == 413
+    assert answer.headers["connection"] == "close"
+
+
+def test_chunks_are_refused_where_they_cross_the_limit(site: Site) -> None:
+    head = http("POST", "/validate", b"", "Content-Type: application/json", "Transfer-Encoding: chunked")
+    chunk = b"100000\r\n" + b" " * MIB + b"\r\n"
+    talk = site.talk()
+    talk.send(head.replace(b"Content-Length: 0\r\n", b"") + chunk * 7)
+    talk.send(b"1\r\n \r\n")
+    answer = talk.read()
+    assert answer is not None
+    assert answer.status == 413
+
+
+def test_a_chunked_review_is_judged(site: Site) -> None:
+    head = http("POST", "/validate", b"", "Content-Type: application/json", "Transfer-Encoding: chunked")
+    pieces = [GOOD[:100], GOOD[100:]]
+    body = b"".join(b"%x\r\n%b\r\n" % (len(piece), piece) for piece in pieces) + b"0\r\n\r\n"
+    assert site.ask(head.replace(b"Content-Length: 0\r\n", b"") + body).response["uid"] == "u-1"
+
+
+def test_200000_chunks_of_one_byte_end_with_an_answer(site: Site) -> None:
+    head = http("POST", "/validate", b"", "Content-Type: application/json", "Transfer-Encoding: chunked")
+    body = b"1\r\n \r\n" * 200_000 + b"0\r\n\r\n"
+    assert site.ask(head.replace(b"Content-Length: 0\r\n", b"") + body).status in (400, 413)
+
+
+def test_a_client_that_asks_first_is_told_to_go_on(site: Site) -> None:
+    talk = site.talk()
+    request = post("/validate", GOOD, "Expect: 100-continue")
+    head, _, body = request.partition(b"\r\n\r\n")
+    talk.send(head + b"\r\n\r\n")
+    first = talk.read()
+    assert first is not None
+    assert first.status == 100
+    talk.send(body)
+    second = talk.read()
+    assert second is not None
+    assert second.response["allowed"] is True
+
+
+def test_head_has_no_body(site: Site) -> None:
+    talk = site.talk()
+    talk.send(http("HEAD", "/healthz") + http("GET", "/livez"))
+    talk.socket.settimeout(2)
+    raw = talk.socket.recv(65536)
+    assert raw.startswith(b"HTTP/1.1 200 OK")
+    assert raw.endswith(b"\r\n\r\n")
+
+
+def test_a_connection_serves_many_reviews(site: Site) -> None:
+    talk = site.talk()
+    for number in range(50):
+        talk.send(post("/mutate", encoded(review(uid=f"u-{number}"))))
+        answer = talk.read()
+        assert answer is not None
+        assert answer.response["uid"] == f"u-{number}"
+        assert "connection" not in answer.headers
+
+
+def test_a_refused_but_whole_request_keeps_its_connection(site: Site) -> None:
+    talk = site.talk()
+    talk.send(post("/nowhere", GOOD))
+    assert (talk.read() or (0,))[0] == 404
+    talk.send(post("/validate", GOOD))
+    assert (talk.read() or (0,))[0] == 200
+
+
+@pytest.mark.parametrize("junk", ["timeout=-1", "timeout=999h", "timeout=", "timeout=3", "x", "timeout=%00", "&&&=&="])
+def test_a_timeout_that_is_none_does_no_harm(site: Site, junk: str) -> None:
+    assert site.ask(post(f"/validate?{junk}", GOOD)).status == 200
+
+
+def test_nothing_a_client_sent_comes_back_in_a_refusal(site: Site) -> None:
+    canary = b"canary-7f3a"
+    requests = [
+        post("/canary-7f3a", GOOD),
+        post("/validate", b'{"canary-7f3a": '),
+        post("/validate", encoded(review(operation="canary-7f3a"))),
+        post("/validate", encoded(review({"kind": "canary-7f3a"}))),
+        http("POST", "/validate", GOOD, "Content-Type: canary-7f3a"),
+        b"GET / HTTP/1.1\r\ncanary-7f3a\r\n\r\n",
+    ]
+    for request in requests:
+        answer = site.ask(request)
+        assert 400 <= answer.status < 500
+        assert canary not in answer.body + str(answer.headers).encode()
