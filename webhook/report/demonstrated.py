@@ -13,7 +13,7 @@ from webhook.errors import Place
 from webhook.report.diff import diff, without_records
 from webhook.report.explained import asked
 from webhook.report.results import Checked
-from webhook.report.words import Paint, Style, gpus, plain, shown
+from webhook.report.words import Paint, Style, gpus, in_gpus, plain, shown
 
 WIDTH = 80
 """Columns of a plain terminal."""
@@ -59,7 +59,7 @@ def demonstrated(one: Shown, paint: Paint = plain) -> Iterator[str]:
     word, style = _verdict(one)
     yield f"{paint(shown(result.title), Style.STRONG)}  {paint(word, style)}  {shown(str(result.place))}"
     after = f", now {gpus(one.gpu_milli_after)}" if one.gpu_milli_after != one.gpu_milli_before else ""
-    yield f"  asked {gpus(one.gpu_milli_before)} GPUs{after}{asked(result.stored)}"
+    yield f"  asked {in_gpus(one.gpu_milli_before)}{after}{asked(result.stored)}"
     if not one.denied:
         changed = diff(result.stored, without_records(one.shaped, result.stored), paint, width=WIDTH - 2)
         yield from (f"  {line}" for line in changed)
