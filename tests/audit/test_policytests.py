@@ -14,9 +14,10 @@ NOW = datetime(2026, 6, 1, tzinfo=UTC)
 HEAD = "apiVersion: rightslice.dev/v1alpha1\nkind: GPUPolicyTest\nmetadata: {name: t}\n"
 POLICY = "apiVersion: rightslice.dev/v1alpha1\nkind: GPUPolicy\nmetadata: {name: p}\nspec: {mode: enforce}\n"
 POD = "{apiVersion: v1, kind: Pod, metadata: {name: a}, spec: {containers: []}}"
+USES = "policies: [p.yaml]\n"
 
 
-def case(pod: str, expect: str = "{allowed: true}", head: str = "policies: [p.yaml]\n") -> str:
+def case(pod: str, expect: str = "{allowed: true}", head: str = USES) -> str:
     return f"{HEAD}{head}cases:\n  - name: one\n    pod: {pod}\n    expect: {expect}\n"
 
 
@@ -27,8 +28,8 @@ FAULTS = {
     "an object without a kind": (case("{apiVersion: v1}"), "t.yaml:6:5", "Write kind"),
     "policies that are not there": (case(POD, head="policies: [no.yaml]\n"), "t.yaml:1:1", "no.yaml"),
     "policies with faults": (case(POD, head="policies: [bad.yaml]\n"), "bad.yaml:4:14", "found 'Enforce'"),
-    "a cluster that is not there": (case(POD, head="policies: [p.yaml]\ngiven: {cluster: lost}\n"), "lost", "no such file"),
-    "a field that does not exist": (case(POD, "{alowed: true}"), "t.yaml:8:13", "Did you mean allowed?"),
+    "a cluster that is not there": (case(POD, head=f"{USES}given: {{cluster: lost}}\n"), "lost", "no such file"),
+    "a field that does not exist": (case(POD, "{allowed: true, cods: []}"), "t.yaml:8:29", "Did you mean codes?"),
     "no YAML": ("\t", "t.yaml:1:1", "tab"),
 }
 
@@ -64,7 +65,7 @@ def test_an_object_that_is_never_judged_is_a_failure(folder: Path) -> None:
 def test_an_unexpected_denial_names_its_codes(folder: Path) -> None:
     (folder / "p.yaml").write_text(POLICY.replace("{mode: enforce}", "{mode: enforce, security: {deny: [nodeName]}}"))
     file = folder / "t.yaml"
-    spec = "{nodeName: n, containers: [{name: a, resources: {limits: {nvidia.com/gpu: 1}}}]}"
+    spec = "{nodeName: node-1, containers: [{name: a, resources: {limits: {nvidia.com/gpu: 1}}}]}"
     pod = f"{{apiVersion: v1, kind: Pod, spec: {spec}}}"
     file.write_text(case(pod, "{allowed: true, unchanged: false}"))
     [result] = run_file(str(file), NOW).cases

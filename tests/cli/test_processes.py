@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -25,14 +26,21 @@ ENVIRONMENT = {key: value for key, value in os.environ.items() if key not in ("N
 }
 
 
-def start(*arguments: str, **options: object) -> subprocess.Popen[bytes]:
-    return subprocess.Popen(  # type: ignore[call-overload,no-any-return]  # the options are a test's own
+def start(
+    *arguments: str,
+    cwd: Path = FILES,
+    env: Mapping[str, str] | None = None,
+    stdout: int = subprocess.PIPE,
+    stdin: int | None = None,
+) -> subprocess.Popen[bytes]:
+    """Start a command, in the folder of fixture files unless told otherwise."""
+    return subprocess.Popen(
         [*COMMAND, *arguments],
-        cwd=options.pop("cwd", FILES),
-        env=ENVIRONMENT | options.pop("env", {}),  # type: ignore[operator]
-        stdout=options.pop("stdout", subprocess.PIPE),
+        cwd=cwd,
+        env={**ENVIRONMENT, **(env or {})},
+        stdin=stdin,
+        stdout=stdout,
         stderr=subprocess.PIPE,
-        **options,
     )
 
 

@@ -30,7 +30,13 @@ def one(**changes: Any) -> Shown:
         decision=Decision(gpu_milli_before=3000),
         stored=STORED,
     )
-    given = {"shaped": STORED, "denied": "", "warnings": (), "gpu_milli_before": 3000, "gpu_milli_after": 3000}
+    given: dict[str, Any] = {
+        "shaped": STORED,
+        "denied": "",
+        "warnings": (),
+        "gpu_milli_before": 3000,
+        "gpu_milli_after": 3000,
+    }
     return Shown(checked=checked, milliseconds=(1.26, 0.5), **(given | changes))
 
 
