@@ -46,7 +46,7 @@ SUMMARIES = {
     "one clean": ([checked(Verdict.ALLOWED)], "1 object: 1 clean."),
     "some of everything": (
         EVERYTHING,
-        "5 objects: 1 denied, 1 warned, 1 clean, 1 skipped, 1 unreadable. GPUs asked 7.0, after 6.1, saved 0.9. "
+        "5 objects: 1 denied, 1 warned, 1 clean, 1 skipped, 1 unreadable. GPUs asked 7, after 6.14, saved 0.86. "
         "1 exemption in use (nccl-debug, ends 2026-12-01).",
     ),
 }
@@ -61,7 +61,7 @@ def test_wide_has_one_row_an_object() -> None:
     rows = wide([DENIED, HELM])
     assert rows[0].split() == ["VERDICT", "KIND", "NAMESPACE", "NAME", "GPUS", "AFTER", "CODES", "PLACE", "WHY"]
     assert rows[1].split()[:8] == [
-        "denied", "Pod", "team-vision", "train-0", "3.0", "3.0", "GPU-L102", "deploy/train.yaml:1:1"
+        "denied", "Pod", "team-vision", "train-0", "3", "3", "GPU-L102", "deploy/train.yaml:1:1"
     ]  # fmt: skip
     assert rows[2].split()[:8] == ["skipped", "-", "-", "-", "-", "-", "-", "chart/pod.yaml:3:1"]
 

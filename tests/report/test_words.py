@@ -32,7 +32,7 @@ def test_what_is_shown_can_be_printed_and_encoded(text: str) -> None:
     assert "\n" not in shown(text)
 
 
-GPUS = {0: "0.0", 1000: "1.0", 143: "0.1", 7143: "7.1", 50: "0.1", 49: "0.0", -49: "0.0", -1500: "-1.5"}
+GPUS = {0: "0", 1000: "1", 143: "0.14", 7143: "7.14", 5: "0.01", 4: "0", -4: "0", -1500: "-1.5"}
 
 
 @pytest.mark.parametrize(("milli", "want"), GPUS.items())

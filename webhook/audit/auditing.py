@@ -13,7 +13,7 @@ import msgspec
 
 from webhook.audit.checking import POD, World, check, group_of, request_of
 from webhook.audit.manifests import Entry, Passed
-from webhook.audit.views import VacatedView
+from webhook.audit.views import without_use
 from webhook.engine.asking import asked_by
 from webhook.errors import ReviewError
 from webhook.report.results import Checked, skipped
@@ -54,7 +54,7 @@ def vacated(entry: Entry, world: World) -> World:
     except ReviewError:
         return world
     assert request.pod is not None
-    view = VacatedView(world.view, request.namespace, asked_by(request.pod).totals)
+    view = without_use(world.view, request.namespace, asked_by(request.pod).totals)
     return msgspec.structs.replace(world, view=view)
 
 

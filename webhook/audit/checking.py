@@ -19,7 +19,7 @@ from webhook.errors import Place, ReviewError
 from webhook.model.cluster import ClusterView
 from webhook.model.codes import CODES
 from webhook.model.findings import Finding
-from webhook.model.paths import Path
+from webhook.model.paths import Path, dotted
 from webhook.model.pods import Pod, pod_of
 from webhook.model.requests import Request
 from webhook.model.usage import UsageView
@@ -107,7 +107,7 @@ def group_of(api_version: str) -> str:
 
 def _pod(stored: dict[str, Any]) -> Pod:
     if not isinstance(stored.get("spec"), dict):
-        raise ReviewError("object: is not a Pod: spec must be a map with containers - at `$.spec`")
+        raise ReviewError("object: spec: must be a map with containers - at `$.spec`")
     return pod_of(stored)
 
 
@@ -159,8 +159,28 @@ def _unreadable(entry: Entry, message: str) -> Checked:
     """An object that its kind's reader refuses; the message ends with the way to the field: at `$.spec.x[0]`."""
     message, _, at = message.removeprefix("object: ").partition(" - at `$")
     path: Path = tuple(int(index) if index else key for key, index in _STEP.findall(at.partition("[...]")[0]))
-    where = f": at {'.'.join(map(str, path))}" if path else ""
-    return msgspec.structs.replace(_head(entry), place=entry.place(path), reason=f"{message}{where}", broken=True)
+    types = _TYPES.search(message)
+    if types:
+        wanted, found = (" or ".join(map(_word, each.split(" | "))) for each in types.groups())
+        message = f"{dotted(path)}: must be {wanted}, found {found}"
+    return msgspec.structs.replace(_head(entry), place=entry.place(path), reason=message, broken=True)
+
+
+_TYPES = re.compile(r"Expected `([^`]+)`, got `([^`]+)`")
+_WORDS = {
+    "array": "a list",
+    "object": "a map",
+    "str": "text",
+    "int": "a whole number",
+    "float": "a number",
+    "bool": "true or false",
+    "null": "nothing",
+}
+
+
+def _word(json_type: str) -> str:
+    """A JSON type as people call it."""
+    return _WORDS.get(json_type, json_type)
 
 
 def _located(found: Finding, entry: Entry, policies: PolicySet) -> Located:

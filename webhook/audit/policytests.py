@@ -10,7 +10,7 @@ from typing import Any
 from webhook.audit.checking import World, check
 from webhook.audit.expecting import problems
 from webhook.audit.manifests import ENOUGH, Entry, Passed, files_under, objects_in
-from webhook.audit.views import LabelledView
+from webhook.audit.views import with_labels
 from webhook.cache.snapshot import DEMO, load_snapshot, snapshot_of
 from webhook.documents.places import Document
 from webhook.errors import Place, PlacedError
@@ -62,9 +62,10 @@ def run_case(case: Case, beside: FilePath, policies: PolicySet, view: ClusterVie
         beside: The folder of the test file, which paths are relative to.
     """
     entry = _in_namespace(object_of(case.pod, beside, case.place), case.namespace)
+    labels = case.namespace_labels
     world = World(
         policies=policies,
-        view=view if case.namespace_labels is None else LabelledView(view, case.namespace_labels, beside=False),
+        view=view if labels is None else with_labels(view, labels, alone=True),
         now=case.now or now,
         user=case.user,
     )

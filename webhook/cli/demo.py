@@ -30,13 +30,13 @@ def demo(no_color: flags.NoColor = False) -> None:
     try:
         with serving(["--policies", policies, "--cluster", "demo"]) as (client, port):
             nodes = len(world.view.fleet.nodes)
-            say([f"Server at https://127.0.0.1:{port}, policies of {policies}, an example cluster of {nodes} nodes."])
+            say([f"Server at https://127.0.0.1:{port}, {policies}/, example cluster of {nodes} nodes"])
             for one in through(client, [pods], world):
                 shown.append(one)
                 say(["", *demonstrated(one, paint)])
     except (ServerError, OSError, ValueError) as error:
         stop(str(error), NO_ANSWER)
-    say(["", totals(shown), "Keep it serving: make serve"])
+    say(["", *totals(shown), "Keep it serving: make serve"])
     raise typer.Exit
 
 

@@ -41,7 +41,7 @@ def run() -> None:
     """Run the command that was called, and end with its exit code."""
     for stream in (sys.stdout, sys.stderr):
         stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]  # a TextIOWrapper at start
-    completing = COMPLETE in os.environ
+    completing = bool(os.environ.get(COMPLETE))
     if sys.argv[1:] == ["version"] and not completing:
         version()
         return
@@ -65,7 +65,7 @@ def build(names: list[str]) -> typer.Typer:
 
     app = typer.Typer(
         help=ABOUT,
-        add_completion=COMPLETE in os.environ,
+        add_completion=bool(os.environ.get(COMPLETE)),
         no_args_is_help=True,
         rich_markup_mode=None,
         pretty_exceptions_enable=False,

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections.abc import Sequence
+from typing import Annotated, Any
 
 import typer
 
@@ -75,14 +76,28 @@ def show(
         meant = closest(name, found)
         hint = f"Did you mean {meant}?" if meant else f"There are {', '.join(sorted(found)) or 'none'}."
         stop(f"no policy is called {shown(name)!r}. {hint}")
-    for file, text in policy_files(policies):
-        for document in read(text, file):
-            data = document.data
-            if isinstance(data, dict) and data.get("kind") == "GPUPolicy" and data["metadata"]["name"] == name:
-                say(as_yaml(GPUPolicy.model_validate(data).model_dump(mode="json", by_alias=True, exclude_none=True)))
+    say(as_yaml(_filled_in(found[name], policy_files(policies))))
+
+
+def _filled_in(wanted: Policy, files: Sequence[tuple[str, str]]) -> Any:
+    """The written policy that stands where the compiled one says, with its defaults."""
+    [document] = (
+        document
+        for file, text in files
+        if file == wanted.place.file
+        for document in read(text, file)
+        if document.place() == wanted.place
+    )
+    written = GPUPolicy.model_validate(document.data)
+    # Times and quantities are checked, and kept as they were written: pydantic would warn of that.
+    return written.model_dump(mode="json", by_alias=True, exclude_none=True, warnings=False)
 
 
 @policy.command("new")
 def new(name: Annotated[str, typer.Argument(metavar="NAME", help="Name of the new policy.")]) -> None:
     """Print a commented policy to start from."""
-    say(starting_policy(name))
+    text = starting_policy(name)
+    faults = load([(name, text)]).errors
+    if faults:
+        stop(f"NAME: {faults[0].sentence}")
+    say(text)

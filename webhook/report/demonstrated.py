@@ -13,7 +13,7 @@ from webhook.errors import Place
 from webhook.report.diff import diff, without_records
 from webhook.report.explained import asked
 from webhook.report.results import Checked
-from webhook.report.words import Paint, Style, gpus, plain, shown
+from webhook.report.words import Paint, Style, gpus, in_gpus, plain, shown
 
 WIDTH = 80
 """Columns of a plain terminal."""
@@ -59,7 +59,7 @@ def demonstrated(one: Shown, paint: Paint = plain) -> Iterator[str]:
     word, style = _verdict(one)
     yield f"{paint(shown(result.title), Style.STRONG)}  {paint(word, style)}  {shown(str(result.place))}"
     after = f", now {gpus(one.gpu_milli_after)}" if one.gpu_milli_after != one.gpu_milli_before else ""
-    yield f"  asked {gpus(one.gpu_milli_before)} GPUs{after}{asked(result.stored)}"
+    yield from (f"  {line}" for line in _wrapped(f"asked {in_gpus(one.gpu_milli_before)}{after}{asked(result.stored)}"))
     if not one.denied:
         changed = diff(result.stored, without_records(one.shaped, result.stored), paint, width=WIDTH - 2)
         yield from (f"  {line}" for line in changed)
@@ -112,15 +112,15 @@ def place_of(code: str, words: str, result: Checked) -> Place:
     return next((found.place for found in result.findings if found.finding.code == code), result.place)
 
 
-def totals(every: Sequence[Shown]) -> str:
-    """The summary line: pods by what became of them, and GPUs of those that were let in."""
+def totals(every: Sequence[Shown]) -> list[str]:
+    """The summary: pods by what became of them, and the GPUs of those that were let in."""
     pods = [one for one in every if one.is_pod]
     let_in = [one for one in pods if not one.denied]
     before, after = sum(one.gpu_milli_before for one in let_in), sum(one.gpu_milli_after for one in let_in)
     changed = sum(one.changed for one in let_in)
     times = sorted(ms for one in every for ms in one.milliseconds)
     median = f" Median answer {times[len(times) // 2]:.1f} ms." if times else ""
-    return (
-        f"{len(pods)} pods: {len(pods) - len(let_in)} denied, {changed} changed, {len(let_in) - changed} unchanged. "
-        f"GPUs asked {gpus(before)}, after {gpus(after)}, saved {gpus(before - after)}.{median}"
-    )
+    return [
+        f"{len(pods)} pods: {len(pods) - len(let_in)} denied, {changed} changed, {len(let_in) - changed} unchanged.",
+        f"GPUs asked {gpus(before)}, after {gpus(after)}, saved {gpus(before - after)}, of pods let in.{median}",
+    ]

@@ -108,14 +108,14 @@ def _line(change: Change, paint: Paint, width: int) -> str:
 
 
 def _fitted(mark: str, path: Path, value: str, width: int) -> str:
-    """The line; where it is too long, with the middle of the path left out, and cut at the end."""
-    line = f"{mark} {shown(dotted(path))}: {value}"
-    if not width or len(line) <= width:
-        return line
-    kept = 2 if isinstance(path[-1], int) else 1
-    short = f"{shown(dotted(path[:2]))}…{shown(dotted(path[-kept:]))}" if len(path) > 2 + kept else shown(dotted(path))
-    line = f"{mark} {short}: {value}"
-    return line if len(line) <= width else f"{line[: width - 1]}…"
+    """The line; where it is too long, with the middle of the path left out, and then cut at the end."""
+    last = shown(dotted(path[-2:] if path and isinstance(path[-1], int) else path[-1:]))
+    heads = [f"{shown(dotted(path[:kept]))}…{last}" for kept in (2, 1) if len(path) > kept + 2]
+    lines = [f"{mark} {where}: {value}" for where in (shown(dotted(path)), *heads)]
+    if not width:
+        return lines[0]
+    fitting = next((line for line in lines if len(line) <= width), lines[-1])
+    return fitting if len(fitting) <= width else f"{fitting[: width - 1]}…"
 
 
 _RULE = frozenset({"key", "operator", "value", "values", "effect", "tolerationSeconds"})
@@ -133,7 +133,9 @@ def brief(value: Any) -> str:
     'nvidia.com/gpu Exists NoSchedule'
     """
     if _is_rule(value):
-        return " ".join(brief(each) for each in value.values())
+        return " ".join(
+            ",".join(map(brief, each)) if isinstance(each, list) else brief(each) for each in value.values()
+        )
     if isinstance(value, dict):
         return "{" + ", ".join(f"{shown(str(key))}: {brief(item)}" for key, item in value.items()) + "}"
     if isinstance(value, list | tuple):

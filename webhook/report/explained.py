@@ -11,7 +11,7 @@ from webhook.model.resources import gpu_resource
 from webhook.report.diff import apply, diff
 from webhook.report.results import Checked, Verdict
 from webhook.report.table import block, sentence
-from webhook.report.words import Paint, Style, count, gpus, plain, shown
+from webhook.report.words import Paint, Style, count, in_gpus, plain, shown
 
 INDENT = "  "
 
@@ -28,7 +28,7 @@ def explained(result: Checked, paint: Paint = plain) -> Iterator[str]:
         return
     decision = result.decision
     yield f"{INDENT}Verdict   {result.verdict}"
-    yield f"{INDENT}Asked     {gpus(decision.gpu_milli_before)} GPUs{asked(result.stored)}"
+    yield f"{INDENT}Asked     {in_gpus(decision.gpu_milli_before)}{asked(result.stored)}"
     yield f"{INDENT}Policies  {shown(', '.join(decision.policies)) or 'none speaks about this object'}"
     for line in outcome(decision):
         yield f"{INDENT}{line}"
@@ -62,7 +62,7 @@ def outcome(decision: Decision) -> Iterator[str]:
     yield f"Needs     {shown(fit.need.words)}"
     verb = "becomes" if decision.applied else "would become"
     saved = decision.gpu_milli_before - decision.gpu_milli_after
-    said = f", saves {gpus(saved)} GPUs" if decision.applied else f" of {fit.gpu_milli / 1000:.3f} GPUs each"
+    said = f", saves {in_gpus(saved)}" if decision.applied else f" of {in_gpus(fit.gpu_milli)} each"
     yield f"Outcome   {verb} {shown(fit.resource)}{said} ({shown(fit.policy)})"
     yield from (f"{'Offer':<10}{offer_words(offer)}" for offer in fit.offers)
 

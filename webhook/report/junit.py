@@ -43,7 +43,7 @@ def cases_of(results: Iterable[Checked], *, least: Mode = Mode.ENFORCE) -> list[
 
 
 def _case(result: Checked, least: Mode) -> Case:
-    suite, name = result.place.file, result.title or f"line {result.place.line}"
+    suite, name = result.place.file, result.title or (f"line {result.place.line}" if result.place.line else "file")
     if result.verdict is Verdict.SKIPPED:
         if result.broken:
             return Case(suite, name, error=result.reason)

@@ -95,7 +95,7 @@ class Summary(msgspec.Struct, frozen=True):
         counts: Objects by verdict, every verdict named.
         broken: Those skipped because of a fault in the file.
         notes: Findings of mode audit.
-        gpu_milli_before: Thousandths of a GPU asked for, one replica of each template.
+        gpu_milli_before: Thousandths of a GPU asked for, all replicas of workloads.
         gpu_milli_after: The same for the shapes.
         exempted: Every exemption in use, once, by name.
     """

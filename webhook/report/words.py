@@ -65,6 +65,15 @@ def gpus(milli: int) -> str:
     return f"-{text}" if milli < 0 and hundredths else text
 
 
+def in_gpus(milli: int) -> str:
+    """The same with its unit.
+
+    >>> in_gpus(1000), in_gpus(143)
+    ('1 GPU', '0.14 GPUs')
+    """
+    return f"{gpus(milli)} GPU{'' if milli == 1000 else 's'}"
+
+
 def count(number: int, one: str, many: str = "") -> str:
     """Write a number and the thing counted.
 

@@ -1,0 +1,198 @@
+"""checking: objects from files are judged, placed, and never make the program fail."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+
+from tests.make import make_pod
+from webhook.audit.checking import World, check, check_all
+from webhook.audit.manifests import Entry, entries_of, objects_in
+from webhook.cache.shipped import shipped
+from webhook.cache.snapshot import load_snapshot, snapshot_of
+from webhook.policy.compiled import PolicySet
+from webhook.policy.loading import load
+from webhook.report.diff import apply
+from webhook.report.results import Checked, Verdict
+
+NOW = datetime(2026, 6, 1, tzinfo=UTC)
+POLICY = """\
+apiVersion: rightslice.dev/v1alpha1
+kind: GPUPolicy
+metadata: {name: limits}
+spec:
+  mode: enforce
+  limits:
+    perPod:
+      - {resource: nvidia.com/gpu, allowed: [1, 2]}
+    limitRanges: ignore
+  security:
+    deny: [privileged]
+"""
+
+
+def policies(text: str = POLICY) -> PolicySet:
+    loaded = load([("p.yaml", text)])
+    assert loaded.policies is not None, loaded.errors
+    return loaded.policies
+
+
+@pytest.fixture(scope="module")
+def world() -> World:
+    return World(policies=policies(), view=snapshot_of(()), now=NOW)
+
+
+@pytest.fixture(scope="module")
+def library() -> World:
+    """The shipped policies and the shipped cluster."""
+    files = sorted(shipped("policies").glob("*.yaml"))
+    loaded = load((file.name, file.read_text()) for file in files)
+    assert loaded.policies is not None, loaded.errors
+    return World(policies=loaded.policies, view=load_snapshot("demo"), now=NOW)
+
+
+def judged(data: Any, world: World) -> Checked:
+    """Judge one object as a JSON file would hold it."""
+    [entry] = entries_of("f.json", orjson.dumps(data))
+    assert isinstance(entry, Entry)
+    return check(entry, world)
+
+
+def yaml(text: str, world: World) -> list[Checked]:
+    return list(check_all(entries_of("f.yaml", text.encode()), world))
+
+
+def test_a_finding_stands_at_its_field(world: World) -> None:
+    text = (
+        "apiVersion: v1\nkind: Pod\nmetadata: {name: a}\nspec:\n  containers:\n    - name: m\n"
+        "      resources:\n        limits:\n          nvidia.com/gpu: 3\n"
+    )
+    [result] = yaml(text, world)
+    [found] = result.findings
+    assert (str(found.place), found.finding.code) == ("f.yaml:9:27", "GPU-L102")
+    assert str(found.policy_place) == "p.yaml:6:3"
+    assert (result.namespace, result.verdict) == ("default", Verdict.DENIED)
+
+
+def test_a_field_that_the_api_server_filled_in_stands_where_it_comes_from(world: World) -> None:
+    text = (
+        "apiVersion: v1\nkind: Pod\nmetadata: {name: a}\nspec:\n  containers:\n    - name: m\n"
+        "      resources:\n        limits: {nvidia.com/gpu: 0.5}\n"
+    )
+    [result] = yaml(text, world)
+    assert result.findings
+    assert {found.place.line for found in result.findings} == {8}
+
+
+BAD_PODS: dict[str, tuple[Any, str]] = {
+    "half a GPU": (make_pod().gpus("0.5").build(), "GPU-L104"),
+    "a thousand GPUs with a suffix": (make_pod().gpus("1k").build(), "GPU-L102"),
+    "a GPU amount with an exponent": (make_pod().asks("nvidia.com/gpu", 1e3).build(), "GPU-L102"),
+    "less than no GPU": (make_pod().gpus("-1").build(), "GPU-L104"),
+    "an amount that is none": (make_pod().gpus("many").build(), "GPU-L104"),
+}
+
+
+@pytest.mark.parametrize(("pod", "code"), BAD_PODS.values(), ids=BAD_PODS)
+def test_a_gpu_amount_that_cannot_be_is_denied_in_a_sentence(pod: Any, code: str, world: World) -> None:
+    result = judged(pod, world)
+    codes = {found.finding.code for found in result.findings}
+    assert result.verdict is Verdict.DENIED
+    assert code in codes
+    assert all(len(found.finding.message.split()) > 3 for found in result.findings)
+
+
+def test_requests_unlike_limits_are_denied(world: World) -> None:
+    pod = make_pod().gpus(1).build()
+    pod["spec"]["containers"][0]["resources"]["requests"]["nvidia.com/gpu"] = "2"
+    assert "GPU-L105" in {found.finding.code for found in judged(pod, world).findings}
+
+
+ODD_PODS: dict[str, dict[str, Any]] = {
+    "no containers": {"containers": []},
+    "no list of containers": {},
+    "300 containers": {"containers": [{"name": f"c{i}", "resources": {"limits": {}}} for i in range(300)]},
+    "fields that nobody knows": {"containers": [{"name": "a", "wings": 2}], "colour": "red"},
+    "nulls where lists go": {"containers": None, "initContainers": None, "tolerations": None, "volumes": None},
+    "nulls in lists": {"containers": [None, {"name": "a", "env": [None], "resources": None}]},
+}
+
+
+@pytest.mark.parametrize("spec", ODD_PODS.values(), ids=ODD_PODS)
+def test_an_odd_pod_has_a_verdict(spec: dict[str, Any], library: World) -> None:
+    result = judged({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a"}, "spec": spec}, library)
+    assert result.verdict is Verdict.NO_GPU
+
+
+NOT_PODS: dict[str, tuple[dict[str, Any], str]] = {
+    "containers that are text": ({"spec": {"containers": "main"}}, "spec.containers: must be a list, found text"),
+    "a container that is a number": ({"spec": {"containers": [1]}}, "spec.containers[0]: must be a map"),
+    "limits that are a list": (
+        {"spec": {"containers": [{"resources": {"limits": [1]}}]}},
+        "spec.containers[0].resources.limits: must be a map, found a list",
+    ),
+    "no spec": ({}, "spec: must be a map"),
+    "a spec that is text": ({"spec": "x"}, "spec: must be a map"),
+    "metadata that is a list": ({"metadata": [], "spec": {}}, "metadata must be a map"),
+    "labels that are numbers": ({"metadata": {"labels": {"a": 1}}, "spec": {}}, "metadata.labels"),
+}
+
+
+@pytest.mark.parametrize(("data", "reason"), NOT_PODS.values(), ids=NOT_PODS)
+def test_what_says_it_is_a_pod_and_is_not_is_a_fault(data: dict[str, Any], reason: str, world: World) -> None:
+    result = judged({"apiVersion": "v1", "kind": "Pod", **data}, world)
+    assert (result.verdict, result.broken) == (Verdict.SKIPPED, True)
+    assert reason in result.reason
+
+
+OTHERS = {
+    "a Service": ({"apiVersion": "v1", "kind": "Service", "spec": {}}, "not a workload", True),
+    "a Node": ({"apiVersion": "v1", "kind": "Node"}, "not a workload", True),
+    "a Pod of another group": ({"apiVersion": "example.com/v1", "kind": "Pod"}, "not a workload", True),
+    "a workload that no policy knows": (
+        {"apiVersion": "example.com/v1", "kind": "Trainer", "spec": {"t": [{"spec": {"containers": []}}]}},
+        "spec.match.templates",
+        False,
+    ),
+}
+
+
+@pytest.mark.parametrize(("data", "reason", "quiet"), OTHERS.values(), ids=OTHERS)
+def test_what_is_no_workload_is_skipped(data: dict[str, Any], reason: str, quiet: bool, world: World) -> None:
+    result = judged(data, world)
+    assert (result.verdict, result.broken, result.quiet) == (Verdict.SKIPPED, False, quiet)
+    assert reason in result.reason
+
+
+def test_a_policy_teaches_where_templates_are() -> None:
+    trainer = "  match: {templates: [{apiGroup: example.com, kind: Trainer, paths: [spec.template]}]}\n  limits:"
+    world = World(policies=policies(POLICY.replace("  limits:", trainer)), view=snapshot_of(()), now=NOW)
+    template = make_pod().gpus(3).build()
+    result = judged({"apiVersion": "example.com/v1", "kind": "Trainer", "spec": {"template": template}}, world)
+    assert result.verdict is Verdict.WARNED
+
+
+def test_the_shape_is_judged_so_a_second_look_denies_no_more(library: World) -> None:
+    """`check` calls `decide` once: the denials are those of the final pod."""
+    for entry in objects_in([str(shipped("examples") / "pods")]):
+        assert isinstance(entry, Entry)
+        result = check(entry, library)
+        if result.kind != "Pod":
+            continue
+        shaped = apply(result.stored, result.decision.patch)
+        again = check(Entry(shaped, entry.document, entry.prefix), library)
+        assert {found.code for found in again.decision.denials} == {found.code for found in result.decision.denials}
+        assert again.decision.patch == ()
+
+
+def test_the_whole_corpus_has_verdicts(shared: Path, library: World) -> None:
+    results = list(check_all(objects_in([str(shared / "corpus/manifests")]), library))
+    assert len(results) >= 174
+    assert [(str(result.place), result.reason) for result in results if result.broken] == []
+    judged_ones = [result for result in results if result.verdict is not Verdict.SKIPPED]
+    assert len(judged_ones) > 100
+    assert all(found.place.line > 0 for result in judged_ones for found in result.findings)

@@ -1,0 +1,95 @@
+"""manifests: every object in files, with its place, and a reason for everything else."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from webhook.audit.manifests import Entry, Passed, entries_of, files_under, objects_in
+
+POD = "apiVersion: v1\nkind: Pod\nmetadata: {name: a}\n"
+PASSED = {
+    "an empty file": ("", "an empty file", False),
+    "comments only": ("# nothing\n---\n# here\n", "an empty file", False),
+    "a text": ("hello", "must be a map", False),
+    "a list": ("[1, 2]", "must be a map", False),
+    "values of a chart": ("replicas: 2", "no apiVersion and no kind", False),
+    "a kind that is no text": ("apiVersion: v1\nkind: 2", "no kind", False),
+    "a Helm template": ("kind: Pod\nmetadata:\n  name: {{ .Name }}\n", "helm template", False),
+    "a kustomization": ("apiVersion: kustomize.config.k8s.io/v1beta1\nkind: Kustomization", "kustomize build", False),
+    "a tab": ("kind: Pod\nmetadata:\n\tname: a", "tab", True),
+    "an open bracket": ("kind: [Pod", "must", True),
+    "UTF-16": ("kind: Pod".encode("utf-16"), "UTF-8", True),
+    "a key twice": ("kind: Pod\nkind: Pod", "once", True),
+    "nesting without end": ("a: " + "[" * 10_000, "levels deep", True),
+    "an alias bomb": (
+        "a0: &a0 [1]\n" + "".join(f"a{i + 1}: &a{i + 1} [{', '.join([f'*a{i}'] * 10)}]\n" for i in range(9)),
+        "aliases",
+        True,
+    ),
+    "an item of a List that is none": ("apiVersion: v1\nkind: List\nitems: [1]", "must be a map", False),
+}
+
+
+@pytest.mark.parametrize(("text", "reason", "broken"), PASSED.values(), ids=PASSED)
+def test_what_is_no_object_has_a_reason(text: str | bytes, reason: str, broken: bool) -> None:
+    [found] = entries_of("f.yaml", text if isinstance(text, bytes) else text.encode())
+    assert isinstance(found, Passed)
+    assert reason in found.reason
+    assert found.broken is broken
+
+
+def entries(text: str) -> list[Entry]:
+    found = list(entries_of("f.yaml", text.encode()))
+    assert all(isinstance(each, Entry) for each in found)
+    return [each for each in found if isinstance(each, Entry)]
+
+
+def test_each_document_is_an_object() -> None:
+    assert [each.place().line for each in entries(f"{POD}---\n---\n{POD}")] == [1, 6]
+
+
+def test_items_of_a_list_know_their_own_places() -> None:
+    text = "apiVersion: v1\nkind: List\nitems:\n- apiVersion: v1\n  kind: Pod\n  metadata:\n    name: a\n"
+    [found] = entries(text)
+    assert str(found.place()) == "f.yaml:4:3"
+    assert str(found.place(("metadata", "name"))) == "f.yaml:7:11"
+    assert str(found.place(("spec", "containers", 0))) == "f.yaml:4:3", "the nearest parent that is written"
+
+
+def test_items_of_a_typed_list_take_its_kind() -> None:
+    found = entries("apiVersion: apps/v1\nkind: DeploymentList\nitems: [{metadata: {name: a}}, {kind: Other}]")
+    assert [(each.data["apiVersion"], each.data["kind"]) for each in found] == [
+        ("apps/v1", "Deployment"),
+        ("apps/v1", "Other"),
+    ]
+
+
+def test_lists_in_lists_are_opened() -> None:
+    inner = '{"apiVersion": "v1", "kind": "List", "items": [{"apiVersion": "v1", "kind": "Pod"}]}'
+    assert [each.prefix for each in entries(f'{{"apiVersion": "v1", "kind": "List", "items": [{inner}]}}')] == [
+        ("items", 0, "items", 0)
+    ]
+
+
+def test_json_has_places_too() -> None:
+    [found] = entries('{"apiVersion": "v1", "kind": "Pod",\n "metadata": {"name": "a"}}')
+    assert str(found.place(("metadata", "name"))) == "f.yaml:2:23"
+
+
+def test_a_folder_gives_its_manifests_by_name(tmp_path: Path) -> None:
+    for name in ("b.yaml", "a/z.yml", "a/y.json", "c.txt", ".git/x.yaml", "a/.hidden.yaml"):
+        file = tmp_path / name
+        file.parent.mkdir(exist_ok=True)
+        file.write_text(POD)
+    found = [str(Path(file).relative_to(tmp_path)) for file in files_under(str(tmp_path))]
+    assert found == ["a/y.json", "a/z.yml", "b.yaml"]
+    assert len(list(objects_in([str(tmp_path), str(tmp_path / "c.txt")]))) == 4, "a file that is named is read"
+
+
+def test_a_file_that_cannot_be_read_is_a_fault(tmp_path: Path) -> None:
+    [found] = objects_in([str(tmp_path / "nowhere.yaml")])
+    assert isinstance(found, Passed)
+    assert found.broken
+    assert "cannot be read" in found.reason

@@ -1,0 +1,86 @@
+"""policytests: what a test file cannot say is a fault with its place; the rest is golden output."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from webhook.audit.policytests import run_file
+from webhook.cache.shipped import shipped
+
+NOW = datetime(2026, 6, 1, tzinfo=UTC)
+HEAD = "apiVersion: rightslice.dev/v1alpha1\nkind: GPUPolicyTest\nmetadata: {name: t}\n"
+POLICY = "apiVersion: rightslice.dev/v1alpha1\nkind: GPUPolicy\nmetadata: {name: p}\nspec: {mode: enforce}\n"
+POD = "{apiVersion: v1, kind: Pod, metadata: {name: a}, spec: {containers: []}}"
+USES = "policies: [p.yaml]\n"
+
+
+def case(pod: str, expect: str = "{allowed: true}", head: str = USES) -> str:
+    return f"{HEAD}{head}cases:\n  - name: one\n    pod: {pod}\n    expect: {expect}\n"
+
+
+FAULTS = {
+    "a file that is not there": (case("nowhere.yaml"), "t.yaml:6:5", "nowhere.yaml: cannot be read"),
+    "a file without an object": (case("empty.yaml"), "t.yaml:6:5", "an empty file"),
+    "a file with two objects": (case("two.yaml"), "t.yaml:6:5", "2 objects"),
+    "an object without a kind": (case("{apiVersion: v1}"), "t.yaml:6:5", "Write kind"),
+    "policies that are not there": (case(POD, head="policies: [no.yaml]\n"), "t.yaml:1:1", "no.yaml"),
+    "policies with faults": (case(POD, head="policies: [bad.yaml]\n"), "bad.yaml:4:14", "found 'Enforce'"),
+    "a cluster that is not there": (case(POD, head=f"{USES}given: {{cluster: lost}}\n"), "lost", "no such file"),
+    "a field that does not exist": (case(POD, "{allowed: true, cods: []}"), "t.yaml:8:29", "Did you mean codes?"),
+    "no YAML": ("\t", "t.yaml:1:1", "tab"),
+}
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "p.yaml").write_text(POLICY)
+    (tmp_path / "bad.yaml").write_text(POLICY.replace("enforce", "Enforce"))
+    (tmp_path / "empty.yaml").write_text("# nothing\n")
+    (tmp_path / "two.yaml").write_text(f"{POD}\n---\n{POD}\n")
+    return tmp_path
+
+
+@pytest.mark.parametrize(("text", "place", "sentence"), FAULTS.values(), ids=FAULTS)
+def test_a_test_that_cannot_be_run_says_why(
+    text: str, place: str, sentence: str, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (folder / "t.yaml").write_text(text)
+    monkeypatch.chdir(folder)
+    result = run_file("t.yaml", NOW)
+    assert result.cases == ()
+    assert str(result.faults[0].place) == place
+    assert sentence in result.faults[0].sentence
+
+
+def test_an_object_that_is_never_judged_is_a_failure(folder: Path) -> None:
+    file = folder / "t.yaml"
+    file.write_text(case("{apiVersion: v1, kind: Service}"))
+    [result] = run_file(str(file), NOW).cases
+    assert result.problems == ("want a verdict, got none: not a workload: it runs no pods",)
+
+
+def test_an_unexpected_denial_names_its_codes(folder: Path) -> None:
+    (folder / "p.yaml").write_text(POLICY.replace("{mode: enforce}", "{mode: enforce, security: {deny: [nodeName]}}"))
+    file = folder / "t.yaml"
+    spec = "{nodeName: node-1, containers: [{name: a, resources: {limits: {nvidia.com/gpu: 1}}}]}"
+    pod = f"{{apiVersion: v1, kind: Pod, spec: {spec}}}"
+    file.write_text(case(pod, "{allowed: true, unchanged: false}"))
+    [result] = run_file(str(file), NOW).cases
+    assert result.problems == ("want allowed, got denied GPU-S305", "want a change, got none")
+
+
+def test_the_moment_is_the_callers_where_none_is_given(folder: Path) -> None:
+    file = folder / "t.yaml"
+    file.write_text(case(POD))
+    assert [result.problems for result in run_file(str(file), NOW).cases] == [()]
+
+
+def test_the_shipped_policies_pass_their_tests() -> None:
+    files = sorted(str(file) for file in (shipped("policies") / "tests").glob("*.yaml"))
+    assert files
+    results = [run_file(file, NOW) for file in files]
+    assert [fault for result in results for fault in result.faults] == []
+    assert [(case.name, case.problems) for result in results for case in result.cases if case.problems] == []

@@ -1,0 +1,63 @@
+"""as_stored: an object from a file becomes what admission would see."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.make import make_pod
+from webhook.audit.stored import as_stored
+
+JSON = st.recursive(
+    st.none() | st.integers() | st.text(max_size=3),
+    lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.sampled_from(["limits", "requests"]), inner),
+    max_leaves=6,
+)
+
+
+def resources(**given: Any) -> Any:
+    pod = make_pod().build()
+    pod["spec"]["containers"][0]["resources"] = given
+    return as_stored(pod, "team")["spec"]["containers"][0]["resources"]
+
+
+CASES = {
+    "requests follow limits": ({"limits": {"a": 1}}, {"limits": {"a": 1}, "requests": {"a": 1}}),
+    "a request that is written stays": (
+        {"limits": {"a": 2, "b": 3}, "requests": {"a": 1, "c": 4}},
+        {"limits": {"a": 2, "b": 3}, "requests": {"a": 1, "b": 3, "c": 4}},
+    ),
+    "null requests are none": ({"limits": {"a": 1}, "requests": None}, {"limits": {"a": 1}, "requests": {"a": 1}}),
+    "no limits, nothing to follow": ({"requests": {"a": 1}}, {"requests": {"a": 1}}),
+    "what is no map is left alone": ({"limits": [1], "requests": "x"}, {"limits": [1], "requests": "x"}),
+}
+
+
+@pytest.mark.parametrize(("given_", "want"), CASES.values(), ids=CASES)
+def test_resources(given_: Any, want: Any) -> None:
+    assert resources(**given_) == want
+
+
+def test_init_containers_follow_too_and_templates_do_not() -> None:
+    limits = {"limits": {"a": 1}}
+    pod = make_pod().container("setup", kind="initContainers", resources=limits).build()
+    assert as_stored(pod, "x")["spec"]["initContainers"][0]["resources"]["requests"] == {"a": 1}
+    workload = {"apiVersion": "apps/v1", "kind": "Deployment", "spec": {"template": pod}}
+    assert as_stored(workload, "x")["spec"] == workload["spec"]
+
+
+def test_the_namespace_is_filled_in() -> None:
+    assert as_stored({"kind": "Pod", "metadata": None}, "team")["metadata"] == {"namespace": "team"}
+
+
+@given(JSON, JSON)
+def test_nothing_makes_it_fail_and_what_was_given_stays(container: Any, spec: Any) -> None:
+    for data in ({"kind": "Pod", "spec": {"containers": [container]}}, {"kind": "Pod", "spec": spec}):
+        before = copy.deepcopy(data)
+        first = as_stored(data, "x")
+        assert data == before
+        assert as_stored(first, "x") == first

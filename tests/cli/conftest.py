@@ -1,0 +1,42 @@
+"""What the tests of the command line share: the commands, run where the fixture files are."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from webhook.cli.main import COMPLETE, app_for
+
+FILES = Path(__file__).parent / "files"
+JUNE = "2026-06-01T00:00:00Z"
+WORLD = ["--policies", "policies", "--cluster", "cluster.yaml", "--now", JUNE]
+"""The policies, the cluster and the moment that most tests happen in."""
+
+
+class Ran:
+    """What a command came to."""
+
+    def __init__(self, code: int, out: str, err: str) -> None:
+        self.code, self.out, self.err = code, out, err
+
+
+Run = Callable[..., Ran]
+
+
+@pytest.fixture
+def rightslice(monkeypatch: pytest.MonkeyPatch) -> Run:
+    """Run a command in the folder of fixture files; the bytes of `stdin` go in."""
+    monkeypatch.chdir(FILES)
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setenv(COMPLETE, "")
+
+    def run(*arguments: str, stdin: bytes | str = b"") -> Ran:
+        result = CliRunner().invoke(app_for(list(arguments)), list(arguments), input=stdin, prog_name="rightslice")
+        if result.exception is not None and not isinstance(result.exception, SystemExit):
+            raise result.exception
+        return Ran(result.exit_code, result.stdout, result.stderr)
+
+    return run

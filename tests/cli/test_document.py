@@ -1,0 +1,115 @@
+"""The JSON of `check` is a contract: `docs/check-output.md` says what is in it, and this holds it."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+import pytest
+
+from tests.cli.conftest import WORLD, Run
+from tests.conftest import ROOT
+from webhook.model.codes import CODES
+
+PAGE = (ROOT / "docs/check-output.md").read_text()
+
+OBJECT: dict[str, type] = {
+    "file": str,
+    "line": int,
+    "apiVersion": str,
+    "kind": str,
+    "namespace": str,
+    "name": str,
+    "verdict": str,
+    "findings": list,
+    "patch": list,
+    "gpuMilliBefore": int,
+    "gpuMilliAfter": int,
+}
+FINDING: dict[str, type] = {
+    "code": str,
+    "mode": str,
+    "path": str,
+    "line": int,
+    "column": int,
+    "message": str,
+    "fix": str,
+    "policy": str,
+}
+SUMMARY: dict[str, type] = {
+    "objects": int,
+    "denied": int,
+    "warned": int,
+    "allowed": int,
+    "noGpu": int,
+    "skipped": int,
+    "broken": int,
+    "findings": dict,
+    "gpuMilliBefore": int,
+    "gpuMilliAfter": int,
+    "exemptions": list,
+    "skips": list,
+}
+NAMESPACE: dict[str, type] = {
+    "namespace": str,
+    "pods": int,
+    "gpuMilliBefore": int,
+    "gpuMilliAfter": int,
+    "gpuMilliSaved": int,
+    "denied": int,
+    "warned": int,
+}
+VERDICTS = {"allowed", "warned", "denied", "skipped", "no-gpu"}
+
+
+def assert_shape(data: Any, want: dict[str, type]) -> None:
+    assert {key: type(value) for key, value in data.items()} == want
+
+
+@pytest.fixture
+def document(rightslice: Run) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(rightslice("check", "deploy", "odd", "bad", *WORLD, "-o", "json").out)
+    return found
+
+
+def test_every_field_is_there_and_no_other(document: dict[str, Any]) -> None:
+    assert set(document) == {"objects", "summary"}
+    assert_shape(document["summary"], SUMMARY)
+    for each in document["objects"]:
+        assert_shape(each, OBJECT)
+        for finding in each["findings"]:
+            assert_shape(finding, FINDING)
+            assert finding["code"] in CODES
+            assert finding["mode"] in ("enforce", "warn", "audit")
+
+
+def test_the_sums_are_right(document: dict[str, Any]) -> None:
+    objects, summary = document["objects"], document["summary"]
+    verdicts = [each["verdict"] for each in objects]
+    assert set(verdicts) == VERDICTS, "the fixture files have an object of each"
+    assert summary["objects"] == len(objects)
+    for verdict in VERDICTS:
+        assert summary["noGpu" if verdict == "no-gpu" else verdict] == verdicts.count(verdict)
+    assert len(summary["skips"]) == summary["skipped"]
+    assert summary["broken"] == sum(skip["broken"] for skip in summary["skips"]) == 2
+    assert summary["gpuMilliBefore"] == sum(each["gpuMilliBefore"] for each in objects)
+    assert summary["findings"]["enforce"] == 1
+
+
+def test_audit_adds_namespaces(rightslice: Run) -> None:
+    document = json.loads(rightslice("audit", "cluster.yaml", *WORLD, "-o", "json").out)
+    assert set(document) == {"objects", "summary", "namespaces"}
+    for each in document["namespaces"]:
+        assert_shape(each, NAMESPACE)
+
+
+@pytest.mark.parametrize("field", [*OBJECT, *FINDING, *SUMMARY, *NAMESPACE])
+def test_the_page_names_every_field(field: str) -> None:
+    assert f"`{field}`" in PAGE
+
+
+def test_the_example_on_the_page_is_what_check_writes(rightslice: Run) -> None:
+    [example] = re.findall(r"```json\n(.*?)```", PAGE, re.DOTALL)
+    written = rightslice("check", "deploy/train.yaml", *WORLD, "-o", "json").out
+    assert json.loads(example) == json.loads(written)

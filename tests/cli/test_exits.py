@@ -1,0 +1,157 @@
+"""Exit codes, streams and flags: what a script or a CI job relies on."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.cli.conftest import FILES, JUNE, WORLD, Run
+
+CODES = {
+    "nothing to act on": (("check", "deploy/sized.json", *WORLD), 0),
+    "a denial": (("check", "deploy/train.yaml", *WORLD), 1),
+    "a denial that is not to count": (("check", "deploy/train.yaml", *WORLD, "--fail-on", "never"), 0),
+    "a warning that is to count": (("check", "deploy/sized.json", *WORLD, "--fail-on", "warn"), 1),
+    "a note never counts": (("check", "deploy/debug.yaml", *WORLD, "--fail-on", "warn"), 0),
+    "an exemption that has ended": (
+        ("check", "deploy/debug.yaml", "--policies", "policies", "--now", "2027-01-01T00:00:00Z"),
+        1,
+    ),
+    "files that are no objects": (("check", "odd", *WORLD), 0),
+    "a file that is not YAML": (("check", "bad/broken.yaml", *WORLD), 2),
+    "a file that is not there": (("check", "nowhere.yaml", *WORLD, "--fail-on", "never"), 2),
+    "a policy with faults": (("check", "deploy", "--policies", "faulty"), 2),
+    "policies that are not there": (("check", "deploy", "--policies", "nowhere"), 2),
+    "a folder without policies": (("check", "deploy", "--policies", "../__snapshots__"), 2),
+    "a cluster that is not there": (("check", "deploy", "--policies", "policies", "--cluster", "nowhere"), 2),
+    "a cluster that is none": (("check", "deploy", "--policies", "policies", "--cluster", "bad/broken.yaml"), 2),
+    "a moment that is none": (("check", "deploy", "--policies", "policies", "--now", "tomorrow"), 2),
+    "a moment without a zone": (("check", "deploy", "--policies", "policies", "--now", "2026-06-01T00:00:00"), 2),
+    "labels that are none": (("check", "deploy", "--policies", "policies", "--namespace-labels", "team"), 2),
+    "a format that does not exist": (("check", "deploy", "--policies", "policies", "-o", "xml"), 2),
+    "two reports on stdout": (("check", "deploy", "--policies", "policies", "-o", "json", "-o", "table"), 2),
+    "a report that cannot be written": (("check", "deploy", *WORLD, "-o", "json=nowhere/report.json"), 2),
+    "a flag that does not exist": (("check", "deploy", "--polices", "policies"), 2),
+    "a command that does not exist": (("chekc", "deploy"), 2),
+    "no cluster to audit": (("audit", "--policies", "policies"), 2),
+    "an audit with denials": (("audit", "--cluster", "cluster.yaml", "--policies", "policies"), 1),
+    "an audit of a file that is no cluster": (("audit", "bad/broken.yaml", "--policies", "policies"), 2),
+    "tests that fail": (("test", "cases"), 1),
+    "no tests": (("test", "deploy"), 2),
+    "no folder of tests": (("test", "nowhere"), 2),
+    "a test whose policies are not there": (("test", "lost"), 2),
+    "a code": (("explain", "GPU-S101"), 0),
+    "every code": (("explain",), 0),
+    "a code that does not exist": (("explain", "GPU-L999"), 2),
+    "a file to explain": (("explain", "-f", "deploy/train.yaml", *WORLD), 0),
+    "a file to explain that is not there": (("explain", "-f", "nowhere.yaml", *WORLD), 2),
+    "policies without faults": (("policy", "lint", "policies"), 0),
+    "policies with faults": (("policy", "lint", "faulty"), 1),
+    "policies that cannot be read": (("policy", "lint", "nowhere"), 2),
+    "a policy": (("policy", "show", "research", "--policies", "policies"), 0),
+    "a policy that does not exist": (("policy", "show", "reserch", "--policies", "policies"), 2),
+    "a new policy": (("policy", "new", "mine"), 0),
+    "a new policy with a name that cannot be": (("policy", "new", "My Policy"), 2),
+    "the version": (("version",), 0),
+    "a shell": (("completion", "bash"), 0),
+    "a shell without a script": (("completion", "tcsh"), 2),
+}
+
+
+@pytest.mark.parametrize(("arguments", "want"), CODES.values(), ids=CODES)
+def test_exit_code(arguments: tuple[str, ...], want: int, rightslice: Run) -> None:
+    ran = rightslice(*arguments)
+    assert ran.code == want, ran.out + ran.err
+    assert "Traceback" not in ran.err
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [arguments for arguments, code in CODES.values() if code == 2],
+    ids=[k for k, v in CODES.items() if v[1] == 2],
+)
+def test_wrong_input_is_told_in_a_sentence(arguments: tuple[str, ...], rightslice: Run) -> None:
+    ran = rightslice(*arguments)
+    assert len((ran.out + ran.err).split()) > 4
+
+
+SENTENCES = {
+    "misspelt code": (("explain", "GPU-L10"), "Did you mean GPU-L10"),
+    "misspelt policy": (("policy", "show", "reserch", "--policies", "policies"), "Did you mean research?"),
+    "misspelt command": (("chekc",), "Did you mean 'check'?"),
+    "misspelt format": (("check", "deploy", *WORLD, "-o", "jsn"), "must be one of table, wide, json"),
+    "policy faults come all at once": (("check", "deploy", "--policies", "faulty"), "policy.yaml:6:3"),
+    "the audit says what to give it": (("audit",), "--cluster demo"),
+    "tests whose policies are lost say which": (("test", "lost"), "nowhere.yaml"),
+}
+
+
+@pytest.mark.parametrize(("arguments", "sentence"), SENTENCES.values(), ids=SENTENCES)
+def test_says(arguments: tuple[str, ...], sentence: str, rightslice: Run) -> None:
+    ran = rightslice(*arguments)
+    assert sentence in ran.out + ran.err
+
+
+def test_stdin_is_a_dash(rightslice: Run) -> None:
+    ran = rightslice("check", "-", *WORLD, stdin=(FILES / "deploy/train.yaml").read_bytes())
+    assert ran.code == 1
+    assert ran.out.startswith("stdin:12:27  deny  GPU-L102")
+
+
+def test_stdin_takes_json_and_several_documents(rightslice: Run) -> None:
+    pods = [(FILES / name).read_bytes() for name in ("deploy/sized.json", "deploy/train.yaml")]
+    ran = rightslice("check", "-", *WORLD, "-o", "name", stdin=b"\n---\n".join(pods))
+    assert ran.out.split() == ["pod/notebook", "pod/train-0"]
+
+
+def test_one_run_gives_several_reports(rightslice: Run, tmp_path: Path) -> None:
+    sarif = tmp_path / "report.sarif"
+    ran = rightslice("check", "deploy", *WORLD, "-o", "name", "-o", f"sarif={sarif}")
+    assert "pod/train-0" in ran.out
+    assert json.loads(sarif.read_text())["version"] == "2.1.0"
+
+
+def test_the_namespace_flag_is_for_objects_that_name_none(rightslice: Run) -> None:
+    ran = rightslice("check", "deploy/serve.yaml", *WORLD, "-n", "elsewhere", "-o", "json")
+    found = {each["name"]: each["namespace"] for each in json.loads(ran.out)["objects"]}
+    assert found == {"serve": "team-vision", "web": "elsewhere"}
+
+
+def test_namespace_labels_are_those_policies_select_by(rightslice: Run) -> None:
+    plain = rightslice("check", "cluster.yaml", "--policies", "policies", "--cluster", "cluster.yaml", "-n", "x")
+    labelled = rightslice(
+        "check", "-", *WORLD, "--namespace-labels", "sized=true",
+        stdin=(FILES / "deploy/sized.json").read_bytes().replace(b"team-vision", b"elsewhere"),
+    )  # fmt: skip
+    unlabelled = rightslice(
+        "check", "-", *WORLD, stdin=(FILES / "deploy/sized.json").read_bytes().replace(b"team-vision", b"elsewhere")
+    )
+    assert plain.code == 1
+    assert "GPU-R101" in labelled.out
+    assert "GPU-R101" not in unlabelled.out
+
+
+def test_without_policies_the_shipped_library_judges(rightslice: Run) -> None:
+    ran = rightslice("policy", "list")
+    assert re.search(r"^guard +enforce", ran.out, re.MULTILINE)
+
+
+def test_a_new_policy_has_no_faults(rightslice: Run, tmp_path: Path) -> None:
+    file = tmp_path / "mine.yaml"
+    file.write_text(rightslice("policy", "new", "mine").out)
+    assert rightslice("policy", "lint", str(file)).code == 0
+
+
+def test_what_is_read_is_told_on_stderr_only(rightslice: Run) -> None:
+    ran = rightslice("check", "deploy/sized.json", *WORLD, "-o", "json", "-v")
+    assert json.loads(ran.out)
+    assert "policies: research, sizing, trial" in ran.err
+    assert "cluster: cluster.yaml (1 nodes" in ran.err
+
+
+def test_the_moment_is_the_clock_where_none_is_given(rightslice: Run) -> None:
+    assert rightslice("check", "deploy/train.yaml", "--policies", "policies").code == 1
+    assert rightslice("check", "deploy/train.yaml", "--policies", "policies", "--now", JUNE).code == 1

@@ -1,0 +1,43 @@
+"""What the commands print, kept word for word: `pytest --snapshot-update` writes it anew."""
+
+from __future__ import annotations
+
+import pytest
+from syrupy.assertion import SnapshotAssertion
+
+from tests.cli.conftest import WORLD, Run
+
+COMMANDS = {
+    "check, for people": ("check", "deploy", "odd", *WORLD),
+    "check, with notes": ("check", "deploy", *WORLD, "-v"),
+    "check, quietly": ("check", "deploy", "odd", *WORLD, "-q"),
+    "check, one row an object": ("check", "deploy", "odd", *WORLD, "-o", "wide"),
+    "check, JSON": ("check", "deploy", *WORLD, "-o", "json"),
+    "check, YAML": ("check", "deploy/train.yaml", *WORLD, "-o", "yaml"),
+    "check, names": ("check", "deploy", *WORLD, "-o", "name"),
+    "check, JUnit": ("check", "deploy", "odd", *WORLD, "-o", "junit"),
+    "check, GitHub": ("check", "deploy", "bad", *WORLD, "-o", "github"),
+    "check, what cannot be read": ("check", "bad", *WORLD),
+    "audit, for people": ("audit", "cluster.yaml", "--policies", "policies", "--now", "2026-06-01T00:00:00Z"),
+    "audit, JSON": ("audit", "cluster.yaml", *WORLD, "-o", "json"),
+    "explain a file": ("explain", "-f", "deploy", *WORLD),
+    "explain a code": ("explain", "gpu-l102"),
+    "test, for people": ("test", "cases"),
+    "test, GitHub": ("test", "cases", "-o", "github"),
+    "test, JUnit": ("test", "cases", "-o", "junit"),
+    "policy list": ("policy", "list", "--policies", "policies"),
+    "policy show": ("policy", "show", "sizing", "--policies", "policies"),
+    "policy lint": ("policy", "lint", "faulty"),
+    "help": ("--help",),
+    "help of check": ("check", "--help"),
+    "help of audit": ("audit", "--help"),
+    "help of explain": ("explain", "--help"),
+    "help of policy": ("policy", "--help"),
+    "help of test": ("test", "--help"),
+}
+
+
+@pytest.mark.parametrize("arguments", COMMANDS.values(), ids=COMMANDS)
+def test_prints(arguments: tuple[str, ...], rightslice: Run, snapshot: SnapshotAssertion) -> None:
+    ran = rightslice(*arguments)
+    assert f"exit code {ran.code}\n--- stdout\n{ran.out}--- stderr\n{ran.err}" == snapshot

@@ -1,0 +1,165 @@
+"""The installed commands, as processes: names, speed, colour, pipes that close, and the demonstration."""
+
+from __future__ import annotations
+
+import os
+import pty
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from tests.cli.conftest import FILES, WORLD
+from tests.conftest import ROOT
+from webhook.cli.main import called_as
+
+COMMAND = [sys.executable, "-m", "webhook.cli"]
+ENVIRONMENT = {key: value for key, value in os.environ.items() if key not in ("NO_COLOR", "TERM", "CI")} | {
+    "PYTHONPATH": str(ROOT),
+    "TERM": "xterm",
+    "COLUMNS": "80",
+}
+
+
+def start(
+    *arguments: str,
+    cwd: Path = FILES,
+    env: Mapping[str, str] | None = None,
+    stdout: int = subprocess.PIPE,
+    stdin: int | None = None,
+) -> subprocess.Popen[bytes]:
+    """Start a command, in the folder of fixture files unless told otherwise."""
+    return subprocess.Popen(
+        [*COMMAND, *arguments],
+        cwd=cwd,
+        env={**ENVIRONMENT, **(env or {})},
+        stdin=stdin,
+        stdout=stdout,
+        stderr=subprocess.PIPE,
+    )
+
+
+def test_the_version_comes_at_once() -> None:
+    times = []
+    for _ in range(3):
+        begin = time.perf_counter()
+        out, err = start("version").communicate()
+        times.append(time.perf_counter() - begin)
+        assert re.fullmatch(rb"rightslice \d+\.\d+\.\d+\n", out), err
+    assert min(times) < 0.3, "the best of three, as the machine may be busy"
+
+
+def test_the_version_needs_neither_typer_nor_pydantic() -> None:
+    code = "import sys; sys.argv = ['rightslice', 'version']; from webhook.cli.main import run; run(); "
+    code += "print(*sorted({name.split('.')[0] for name in sys.modules} & {'typer', 'pydantic', 'rich', 'msgspec'}))"
+    out = subprocess.run([sys.executable, "-c", code], capture_output=True, env=ENVIRONMENT, check=True).stdout
+    assert out.splitlines()[1:] == [b""]
+
+
+@pytest.mark.parametrize(
+    ("program", "want"),
+    [
+        ("/usr/local/bin/kubectl-rightslice", "kubectl rightslice"),
+        ("/usr/bin/rightslice", "rightslice"),
+        ("/x/webhook/cli/__main__.py", "rightslice"),
+    ],
+)
+def test_help_shows_the_name_it_was_called_by(program: str, want: str) -> None:
+    assert called_as(program) == want
+
+
+def on_a_terminal(*arguments: str, **env: str) -> bytes:
+    """What a terminal gets."""
+    ours, theirs = pty.openpty()
+    process = start(*arguments, stdout=theirs, env=env)
+    os.close(theirs)
+    text = b""
+    while True:
+        try:
+            part = os.read(ours, 4096)
+        except OSError:
+            break
+        if not part:
+            break
+        text += part
+    process.communicate()
+    os.close(ours)
+    return text
+
+
+CHECK = ("check", "deploy/train.yaml", *WORLD)
+COLOURS: dict[str, tuple[tuple[str, ...], dict[str, str], bool]] = {
+    "a terminal": (CHECK, {}, True),
+    "NO_COLOR": (CHECK, {"NO_COLOR": "1"}, False),
+    "a dumb terminal": (CHECK, {"TERM": "dumb"}, False),
+    "--no-color": ((*CHECK, "--no-color"), {}, False),
+}
+
+
+@pytest.mark.parametrize(("arguments", "env", "coloured"), COLOURS.values(), ids=COLOURS)
+def test_colour(arguments: tuple[str, ...], env: dict[str, str], coloured: bool) -> None:
+    text = on_a_terminal(*arguments, **env)
+    assert b"GPU-L102" in text
+    assert (b"\x1b[" in text) is coloured
+
+
+def test_no_colour_into_a_pipe() -> None:
+    out, _ = start(*CHECK).communicate()
+    assert b"GPU-L102" in out
+    assert b"\x1b[" not in out
+
+
+def test_a_pipe_that_closes_is_no_error() -> None:
+    with start("explain", "--all", stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdout.close()
+        assert process.stderr.read() == b""
+
+
+def test_ctrl_c_ends_it_quietly() -> None:
+    process = start("check", "-", *WORLD, stdin=subprocess.PIPE)
+    time.sleep(2)
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=20)
+    assert (process.returncode, err) == (130, b"")
+
+
+def test_what_a_terminal_cannot_show_is_escaped(tmp_path: Path) -> None:
+    file = tmp_path / "a.yaml"
+    file.write_text('apiVersion: v1\nkind: "Po\\e[2Jd"\nmetadata: {name: "größe\\u202e"}\n', encoding="utf-8")
+    out, err = start("check", str(file), *WORLD, "-o", "wide", env={"PYTHONIOENCODING": "ascii"}).communicate()
+    assert b"Po\\x1b[2Jd" in out
+    assert b"gr\\xf6\\xdfe" in out
+    assert b"Traceback" not in err
+
+
+def test_the_demonstration_runs_the_real_server() -> None:
+    process = start("demo", cwd=ROOT)
+    out, err = process.communicate(timeout=60)
+    text = out.decode()
+    assert process.returncode == 0, err.decode()
+    pods = sorted(file.name for file in (ROOT / "examples/pods").glob("*.yaml"))
+    assert pods
+    assert all(name in text for name in pods)
+    assert re.search(r"^Server at https://127\.0\.0\.1:\d+,", text)
+    assert re.search(r"asked 1 GPU, now 0\.\d+", text), "something was right-sized"
+    assert re.search(r"^  deny  GPU-S101  examples/pods/\S+:\d+:\d+$", text, re.MULTILINE)
+    assert re.search(r"^  /mutate \d+\.\d ms, /validate \d+\.\d ms$", text, re.MULTILINE)
+    assert re.search(r"^\d+ pods: .* denied, .*$", text, re.MULTILINE)
+    assert re.search(r"^GPUs asked .*, after .*, saved [1-9]", text, re.MULTILINE)
+    assert text.endswith("Keep it serving: make serve\n")
+    assert [line for line in text.splitlines() if len(line) > 80] == []
+
+
+def test_the_demonstration_says_why_the_server_did_not_start() -> None:
+    process = start("demo", cwd=ROOT, env={"RIGHTSLICE_MAX_CONNECTIONS": "none"})
+    out, err = process.communicate(timeout=60)
+    assert process.returncode == 3, out.decode()
+    assert b"did not become ready" in err
+    assert b"Traceback" not in err

@@ -1,0 +1,26 @@
+"""codes_page: every code has a page, and a misspelt one is understood."""
+
+from __future__ import annotations
+
+import pytest
+
+from webhook.model.codes import CODES
+from webhook.report.codes_page import GROUPS, code_list, code_page, codes_page, nearest
+
+
+@pytest.mark.parametrize("code", CODES)
+def test_every_code_has_a_page_and_a_section(code: str) -> None:
+    page = "\n".join(code_page(code))
+    assert CODES[code].why in page
+    assert CODES[code].fix in page
+    assert codes_page().count(f"### {code}\n") == 1
+    assert f"{code}  {CODES[code].title}" in code_list()
+
+
+def test_every_group_has_codes() -> None:
+    assert {code[4] for code in CODES} == set(GROUPS)
+
+
+@pytest.mark.parametrize(("code", "want"), [("GPU-L12", "GPU-L102"), ("gpu-s1o1", "GPU-S101"), ("hello", "")])
+def test_nearest(code: str, want: str) -> None:
+    assert nearest(code) == want

@@ -1,0 +1,97 @@
+"""demonstrated: what `demo` shows of one object."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.make import make_pod
+from tests.report.sample import THREE, located
+from webhook.errors import Place
+from webhook.model.decisions import Decision
+from webhook.report.demonstrated import WIDTH, Shown, demonstrated, place_of, reasons, totals
+from webhook.report.results import Checked, Verdict
+
+STORED = make_pod("train").gpus(3).build()
+SHAPED = make_pod("train").gpus(3).spec(runtimeClassName="nvidia").annotate("rightslice.dev/decision", "{}").build()
+DENIAL = "2 problems in Pod team/train (policy research)\n[GPU-L102] spec: must be one of 1, 2 (found 3). Write 2."
+
+
+def one(**changes: Any) -> Shown:
+    checked = Checked(
+        place=Place("examples/pods/train.yaml", 2, 1),
+        api_version="v1",
+        kind=changes.pop("kind", "Pod"),
+        namespace="team",
+        name="train",
+        verdict=Verdict.ALLOWED,
+        findings=(located(THREE),),
+        decision=Decision(gpu_milli_before=3000),
+        stored=STORED,
+    )
+    given: dict[str, Any] = {
+        "shaped": STORED,
+        "denied": "",
+        "warnings": (),
+        "gpu_milli_before": 3000,
+        "gpu_milli_after": 3000,
+    }
+    return Shown(checked=checked, milliseconds=(1.26, 0.5), **(given | changes))
+
+
+def test_a_pod_that_changed() -> None:
+    assert list(demonstrated(one(shaped=SHAPED, gpu_milli_after=143))) == [
+        "Pod team/train  changed  examples/pods/train.yaml:2:1",
+        "  asked 3 GPUs, now 0.14 (main: nvidia.com/gpu 3)",
+        "  + spec.runtimeClassName: nvidia",
+        "  /mutate 1.3 ms, /validate 0.5 ms",
+    ]
+
+
+def test_a_denied_pod_tells_the_reasons_and_no_changes() -> None:
+    assert list(demonstrated(one(shaped=SHAPED, denied=DENIAL))) == [
+        "Pod team/train  denied  examples/pods/train.yaml:2:1",
+        "  asked 3 GPUs (main: nvidia.com/gpu 3)",
+        "  deny  GPU-L102  deploy/train.yaml:31:31",
+        "    spec: must be one of 1, 2 (found 3). Write 2.",
+        "  /mutate 1.3 ms, /validate 0.5 ms",
+    ]
+
+
+def test_a_warning_that_both_routes_give_is_told_once() -> None:
+    lines = list(demonstrated(one(warnings=("[GPU-T201] no node", "[GPU-T201] no node", "careful"))))
+    assert lines[0].split("  ")[1] == "warned"
+    assert lines[2:5] == ["  warn  GPU-T201  examples/pods/train.yaml:2:1", "    no node", "  warn  careful"]
+
+
+def test_nothing_happened() -> None:
+    assert next(iter(demonstrated(one()))).split("  ")[1] == "unchanged"
+
+
+def test_long_words_of_a_server_fit_a_terminal() -> None:
+    assert max(map(len, demonstrated(one(warnings=("[GPU-T201] " + "word " * 60,))))) <= WIDTH
+
+
+@pytest.mark.parametrize(
+    ("message", "want"),
+    [("", []), ("no", ["no"]), (DENIAL, ["[GPU-L102] spec: must be one of 1, 2 (found 3). Write 2."])],
+)
+def test_reasons(message: str, want: list[str]) -> None:
+    assert reasons(message) == want
+
+
+def test_a_place_is_the_one_of_the_finding_that_says_the_same() -> None:
+    result = one().checked
+    assert place_of("GPU-L102", "must be one of 1, 2, 4, 8 (found 3). Write 4.", result).line == 31
+    assert place_of("GPU-L102", "shortened…", result).line == 31
+    assert place_of("GPU-T201", "no node", result) == result.place
+
+
+def test_totals_are_those_of_pods_that_were_let_in() -> None:
+    every = [one(shaped=SHAPED, gpu_milli_after=1000), one(denied=DENIAL), one(), one(kind="Deployment")]
+    assert totals(every) == [
+        "3 pods: 1 denied, 1 changed, 1 unchanged.",
+        "GPUs asked 6, after 4, saved 2, of pods let in. Median answer 1.3 ms.",
+    ]
+    assert totals([])[0] == "0 pods: 0 denied, 0 changed, 0 unchanged."
