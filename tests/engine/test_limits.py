@@ -130,3 +130,17 @@ def test_a_quota_that_will_refuse_is_named_with_what_would_fit() -> None:
     assert codes(decision) == ["enforce GPU-Q301"]
     assert "1 would fit" in decision.findings[0].message
     assert ask(make_pod().gpus(2), "mode: enforce\nlimits: {resourceQuotas: ignore}", view=view).findings == ()
+
+
+def test_gpus_that_a_limit_range_put_in_break_no_limit_of_ours() -> None:
+    note = f"LimitRanger plugin set: {GPU} request for container side; {GPU} limit for container side"
+    resources = {"limits": {GPU: "4"}, "requests": {GPU: "4"}}
+    pod = make_pod().gpus(1).container("side", resources=resources).annotate("kubernetes.io/limit-ranger", note)
+    limit_range = {
+        "apiVersion": "v1",
+        "kind": "LimitRange",
+        "metadata": {"name": "lr", "namespace": "team"},
+        "spec": {"limits": [{"type": "Container", "max": {GPU: "4"}}]},
+    }
+    assert codes(ask(pod, CHOICES, nodes=(limit_range,))) == ["warn GPU-L202"]
+    assert codes(ask(pod, CHOICES)) == ["enforce GPU-L102"], "a forged note alone changes nothing"

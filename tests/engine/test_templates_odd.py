@@ -17,7 +17,7 @@ from tests.strategies import anything, odd_pods, pods
 from webhook.engine.containers import every_container
 from webhook.engine.templates import Template
 from webhook.model.paths import dotted
-from webhook.model.pods import Pod
+from webhook.model.pods import Metadata, Pod, PodSpec
 from webhook.policy.workloads import WORKLOADS
 
 OWN_PATHS: dict[str, tuple[Any, tuple[str, ...], list[str]]] = {
@@ -85,7 +85,7 @@ def test_it_has_an_answer_for_anything_at_a_template_s_place(kind: tuple[str, st
         found = read(*kind, standing(value, path), path)
         assert len(found) <= 1
         for template in found:
-            assert not template.error or template.pod == Pod()
+            assert not template.error or template.pod == Pod(Metadata(), PodSpec())
             assert template.error.isprintable()
 
 

@@ -99,12 +99,19 @@ class _Reader:
     def done(self, pod: Pod) -> Asked:
         if not self.asks and not self.strangers:
             return NOTHING
-        totals: dict[str, int] = {}
-        for ask in self.asks:
-            totals[ask.resource.name] = totals.get(ask.resource.name, 0) + ask.count
-        if pod.spec.init_containers:
-            totals = {name: max(0, effective(pod, name) // NANO) for name in totals}
-        return Asked(tuple(self.asks), totals, tuple(dict.fromkeys(self.strangers)), tuple(self.faults))
+        return asked_in(pod, tuple(self.asks), tuple(dict.fromkeys(self.strangers)), tuple(self.faults))
+
+
+def asked_in(
+    pod: Pod, asks: tuple[Ask, ...], strangers: tuple[str, ...] = (), faults: tuple[Remark, ...] = ()
+) -> Asked:
+    """Some asks of a pod, with their totals. With init containers, the totals are always the whole pod's."""
+    totals: dict[str, int] = {}
+    for ask in asks:
+        totals[ask.resource.name] = totals.get(ask.resource.name, 0) + ask.count
+    if pod.spec.init_containers:
+        totals = {name: max(0, effective(pod, name) // NANO) for name in totals}
+    return Asked(asks, totals, strangers, faults)
 
 
 def _checked(container: Container, path: Path, name: str) -> tuple[Remark | None, int]:

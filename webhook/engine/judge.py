@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from webhook.engine.asking import Asked
+from webhook.engine.asking import Ask, Asked, asked_in
 from webhook.engine.case import Case, offers_of
 from webhook.engine.cuda import driver_remarks
 from webhook.engine.guard import guard
-from webhook.engine.limitrange import Amounts, injected, refusals
+from webhook.engine.limitrange import LIMIT_RANGER_NOTE, Amounts, injected, refusals
 from webhook.engine.limits import breaches
 from webhook.engine.placement import obstacles
 from webhook.engine.quota import excesses
@@ -63,7 +63,7 @@ def judge(case: Case, shape: Shape, findings: list[Finding]) -> None:
 
 
 def _limits(limits: Limits, case: Case, shape: Shape, voice: Voice, findings: list[Finding]) -> None:
-    broken = breaches(limits, case.pod, case.asked) if shape.fit is None else ()
+    broken = breaches(limits, case.pod, _demanded(case)) if shape.fit is None else ()
     if broken:
         hear(findings, voice, broken)
     namespace = case.request.namespace
@@ -76,6 +76,19 @@ def _limits(limits: Limits, case: Case, shape: Shape, voice: Voice, findings: li
         hear(findings, voice, excesses(quotas, case.pod, totals))
 
 
+def _demanded(case: Case) -> Asked:
+    """What the user asked for: without the amounts that LimitRanger put into containers that named none."""
+    if LIMIT_RANGER_NOTE not in case.pod.metadata.annotations:
+        return case.asked
+    asks = tuple(ask for ask in case.asked.asks if not _was_injected(ask, case))
+    return case.asked if len(asks) == len(case.asked.asks) else asked_in(case.pod, asks)
+
+
+def _was_injected(ask: Ask, case: Case) -> bool:
+    ranges = case.view.limit_ranges(case.request.namespace)
+    return injected(case.pod, ask.container.name, ask.container.resources, ask.resource.name, ranges)
+
+
 def totals_of(case: Case, shape: Shape) -> Mapping[str, int]:
     """GPU totals by name once the pod has its shape."""
     if shape.fit is None:
@@ -86,8 +99,8 @@ def totals_of(case: Case, shape: Shape) -> Mapping[str, int]:
 def _limit_ranges(case: Case, shape: Shape, totals: Mapping[str, int]) -> Iterator[Remark]:
     ranges = case.view.limit_ranges(case.request.namespace)
     for ask in case.asked.asks:
-        resources, name = ask.container.resources, ask.resource.name
-        if injected(case.pod, ask.container.name, resources, name, ranges):
+        name = ask.resource.name
+        if _was_injected(ask, case):
             message = f"{name} was put in by a LimitRange, container {ask.container.name} did not ask for it"
             fix = f'Write {name}: "0" in its limits.'
             yield Remark("GPU-L202", (*ask.path, "resources", "limits", name), message, fix, at_most=Mode.WARN)

@@ -55,13 +55,14 @@ def _escaped(char: str) -> str:
 
 
 def gpus(milli: int) -> str:
-    """Write thousandths of a GPU as GPUs, to the nearest tenth.
+    """Write thousandths of a GPU as GPUs, to the nearest hundredth.
 
-    >>> gpus(7143)
-    '7.1'
+    >>> gpus(143), gpus(7500), gpus(-8000)
+    ('0.14', '7.5', '-8')
     """
-    tenths = (abs(milli) + 50) // 100
-    return f"{'-' if milli < 0 and tenths else ''}{tenths // 10}.{tenths % 10}"
+    hundredths = (abs(milli) + 5) // 10
+    text = f"{hundredths // 100}.{hundredths % 100:02}".rstrip("0").rstrip(".")
+    return f"-{text}" if milli < 0 and hundredths else text
 
 
 def count(number: int, one: str, many: str = "") -> str:

@@ -4,8 +4,8 @@
 * /validate judges: it carries every reason to say no, and never patches.
 
 An answer is made from the request it answers, so that its uid cannot be forgotten. Lengths follow what an API
-server does with warnings: one with a control character is dropped, 120 characters are advised, and beyond 4096
-in all every one of them is cut at 256.
+server does with warnings: one with a control character is dropped, and beyond 4096 in all every one of them is cut at
+256. The API advises 120; a line that leaves out the way to mend it is shorter and useless.
 """
 
 from __future__ import annotations
@@ -25,7 +25,6 @@ from webhook.model.pods import name_of
 from webhook.model.requests import Request
 from webhook.server.plaintext import ascii_line, one_line
 
-WARNING_ADVISED = 120
 WARNING_MOST = 256
 WARNINGS_MOST = 4000
 """Characters in all; the room up to 4096 is for the line that says how many were left out."""
@@ -107,12 +106,11 @@ def warning_lines(findings: Iterable[Finding]) -> list[str]:
 
 
 def _warning(found: Finding) -> str:
-    """Whole where it is short, without its fix where that is long: `explain CODE` tells the fix too."""
+    """Message and fix where both fit into one line; else the message alone: `explain CODE` tells the fix too."""
     whole = ascii_line(str(found))
-    if len(whole) <= WARNING_ADVISED or not found.fix:
-        return _bounded(whole)
-    brief = ascii_line(str(Finding(found.code, found.mode, found.path, found.message)))
-    return whole if len(brief) > WARNING_ADVISED and len(whole) <= WARNING_MOST else _bounded(brief)
+    if len(whole) <= WARNING_MOST:
+        return whole
+    return _bounded(ascii_line(str(Finding(found.code, found.mode, found.path, found.message))))
 
 
 def _bounded(line: str) -> str:
