@@ -53,6 +53,18 @@ def test_the_wheel_has_both_commands_and_the_licence(wheel: zipfile.Path) -> Non
     assert "Apache License" in (about / "licenses" / "LICENSE").read_text()
 
 
+def test_the_wheel_works_away_from_the_checkout(wheel: zipfile.Path, tmp_path: Path) -> None:
+    wheel.root.extractall(tmp_path)
+    pods = tmp_path / "webhook" / "shipped" / "examples" / "pods"
+    command = [sys.executable, "-m", "webhook.cli", "check", str(pods), "--cluster", "demo"]
+
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+
+    assert done.returncode == 1, done.stderr
+    assert "(guard, " in done.stdout
+    assert str(ROOT) not in done.stdout
+
+
 def wheel_name() -> str:
     """Name and version, as in the file names of a wheel."""
     return f"{project()['project']['name']}-{project()['project']['version']}"
