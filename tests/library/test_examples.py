@@ -54,7 +54,7 @@ STORIES = {
     "08-two-mps-shares": Story(Verdict.DENIED, {"nvidia.com/gpu": "2"}, denied=codes("GPU-T102")),
     "09-missing-profile": Story(Verdict.WARNED, {"nvidia.com/mig-1g.5gb": "1"}, warned=codes("GPU-T201")),
     "10-cuda-too-new": Story(Verdict.WARNED, WHOLE, warned=codes("GPU-C101")),
-    "11-limit-range-gave-gpus": Story(Verdict.DENIED, WHOLE, codes("GPU-L102"), codes("GPU-L202")),
+    "11-limit-range-gave-gpus": Story(Verdict.WARNED, WHOLE, warned=codes("GPU-L202")),
     "12-cpu-only": Story(Verdict.NO_GPU, {}),
     "13-deployment": Story(Verdict.WARNED, None, warned=codes("GPU-R101", "GPU-S105")),
     "14-keep": Story(Verdict.WARNED, WHOLE),
