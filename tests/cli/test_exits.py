@@ -149,7 +149,26 @@ def test_what_is_read_is_told_on_stderr_only(rightslice: Run) -> None:
     ran = rightslice("check", "deploy/sized.json", *WORLD, "-o", "json", "-v")
     assert json.loads(ran.out)
     assert "policies: research, sizing, trial" in ran.err
-    assert "cluster: cluster.yaml (1 nodes" in ran.err
+    assert "cluster: cluster.yaml (1 node, 2 offers)" in ran.err
+
+
+@pytest.mark.parametrize("arguments", [("--cluster",), ()], ids=["named by a flag", "given as files"])
+def test_what_a_snapshot_leaves_out_is_told(arguments: tuple[str, ...], rightslice: Run, tmp_path: Path) -> None:
+    file = tmp_path / "all.yaml"
+    stranger = "apiVersion: v1\nkind: Secret\nmetadata: {name: s}\n"
+    file.write_text(f"{(FILES / 'cluster.yaml').read_text()}\n---\n{stranger}")
+    ran = rightslice("audit", *arguments, str(file), "--policies", "policies", "-v")
+    assert "1 of kind Secret left out" in ran.err
+    assert "Secret" not in rightslice("audit", *arguments, str(file), "--policies", "policies").err
+
+
+def test_without_a_cluster_nothing_is_said_of_what_it_has(rightslice: Run) -> None:
+    pod = ("-", "--policies", "policies", "--namespace-labels", "sized=true", "-v")
+    given = (FILES / "deploy/sized.json").read_bytes()
+    assert "GPU-R103" not in rightslice("check", *pod, stdin=given).out
+    explained = rightslice("explain", "-f", *pod, stdin=given).out
+    assert "not known: no cluster is given" in explained
+    assert "in this cluster" not in explained
 
 
 def test_the_moment_is_the_clock_where_none_is_given(rightslice: Run) -> None:
