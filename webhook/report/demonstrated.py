@@ -13,7 +13,7 @@ from webhook.errors import Place
 from webhook.report.diff import diff, without_records
 from webhook.report.explained import asked
 from webhook.report.results import Checked
-from webhook.report.words import Paint, Style, gpus, in_gpus, plain, shown
+from webhook.report.words import Paint, Style, count, gpus, in_gpus, plain, shown
 
 WIDTH = 80
 """Columns of a plain terminal."""
@@ -32,6 +32,7 @@ class Shown(msgspec.Struct, frozen=True):
         gpu_milli_before: Thousandths of a GPU asked for.
         gpu_milli_after: The same for what the server made of it.
         milliseconds: Of /mutate and of /validate.
+        story: What its file says it is an example of; "" for nothing.
     """
 
     checked: Checked
@@ -41,6 +42,7 @@ class Shown(msgspec.Struct, frozen=True):
     gpu_milli_before: int
     gpu_milli_after: int
     milliseconds: tuple[float, float]
+    story: str = ""
 
     @property
     def is_pod(self) -> bool:
@@ -58,8 +60,8 @@ def demonstrated(one: Shown, paint: Paint = plain) -> Iterator[str]:
     result = one.checked
     word, style = _verdict(one)
     yield f"{paint(shown(result.title), Style.STRONG)}  {paint(word, style)}  {shown(str(result.place))}"
-    after = f", now {gpus(one.gpu_milli_after)}" if one.gpu_milli_after != one.gpu_milli_before else ""
-    yield from (f"  {line}" for line in _wrapped(f"asked {in_gpus(one.gpu_milli_before)}{after}{asked(result.stored)}"))
+    yield from (paint(f"  # {line}", Style.FAINT) for line in _wrapped(one.story))
+    yield from (f"  {line}" for line in _amounts(one))
     if not one.denied:
         changed = diff(result.stored, without_records(one.shaped, result.stored), paint, width=WIDTH - 2)
         yield from (f"  {line}" for line in changed)
@@ -69,6 +71,19 @@ def demonstrated(one: Shown, paint: Paint = plain) -> Iterator[str]:
         yield from _said("deny", Style.BAD, text, result, paint)
     mutate, validate = one.milliseconds
     yield paint(f"  /mutate {mutate:.1f} ms, /validate {validate:.1f} ms", Style.FAINT)
+
+
+def _amounts(one: Shown) -> list[str]:
+    """What was asked for and what is given, as the totals count it; then by container."""
+    before, after = one.gpu_milli_before, one.gpu_milli_after
+    if not before:
+        return ["asks for no GPU"]
+    if not one.is_pod:
+        return [f"its pods will ask for {in_gpus(before)} and get {gpus(after)}"]
+    line = f"asked {in_gpus(before)}, {'denied' if one.denied else f'gets {gpus(after)}'}"
+    containers = asked(one.checked.stored)
+    fits = len(line + containers) <= WIDTH - 2
+    return [line + containers] if fits else [line, *_wrapped(containers)]
 
 
 def _verdict(one: Shown) -> tuple[str, Style]:
@@ -113,14 +128,18 @@ def place_of(code: str, words: str, result: Checked) -> Place:
 
 
 def totals(every: Sequence[Shown]) -> list[str]:
-    """The summary: pods by what became of them, and the GPUs of those that were let in."""
-    pods = [one for one in every if one.is_pod]
-    let_in = [one for one in pods if not one.denied]
+    """The summary. What is denied or is no pod is told apart, so that the figures are sums of the lines above."""
+    pods, others = [one for one in every if one.is_pod], [one for one in every if not one.is_pod]
+    let_in, denied = [one for one in pods if not one.denied], [one for one in pods if one.denied]
     before, after = sum(one.gpu_milli_before for one in let_in), sum(one.gpu_milli_after for one in let_in)
     changed = sum(one.changed for one in let_in)
-    times = sorted(ms for one in every for ms in one.milliseconds)
-    median = f" Median answer {times[len(times) // 2]:.1f} ms." if times else ""
-    return [
-        f"{len(pods)} pods: {len(pods) - len(let_in)} denied, {changed} changed, {len(let_in) - changed} unchanged.",
-        f"GPUs asked {gpus(before)}, after {gpus(after)}, saved {gpus(before - after)}, of pods let in.{median}",
+    lines = [
+        f"{count(len(pods), 'pod')}: {len(let_in)} let in ({changed} changed, {len(let_in) - changed} as they were), "
+        f"{len(denied)} denied.",
+        f"GPUs asked {gpus(before)}, after {gpus(after)}, saved {gpus(before - after)}, of the pods let in; "
+        f"{gpus(sum(one.gpu_milli_before for one in denied))} denied.",
     ]
+    if others:
+        lines.append(f"{count(len(others), 'workload')} told what will become of its pods; not counted above.")
+    times = sorted(ms for one in every for ms in one.milliseconds)
+    return [*lines, f"Median answer {times[len(times) // 2]:.1f} ms."] if times else lines
