@@ -16,7 +16,7 @@ from webhook.cache.shipped import shipped
 from webhook.cache.snapshot import gather
 from webhook.cli import flags
 from webhook.cli.check import FORMATS, exit_code, renders
-from webhook.cli.console import paint_for, stop
+from webhook.cli.console import paint_for, stop, tell
 from webhook.cli.inputs import cluster_of, labels_of, moment_of, nearby, policies_of, tell_of
 from webhook.cli.output import lines, targets, write
 from webhook.errors import RightsliceError
@@ -69,6 +69,8 @@ def audit(
         view=cluster_of(cluster, labels, verbose=verbose) if cluster else view_of(found, labels, verbose=verbose),
         now=moment_of(now),
     )
+    if not world.view.fleet.nodes:
+        tell("note: no nodes are known, so nvidia.com/gpu counts as whole cards and nothing is right-sized")
     results = list(audit_all(found, world))
     paint = paint_for(no_color=no_color)
     reports = renders(results, paint, fail_on) | {
