@@ -100,11 +100,11 @@ class _Reader:
 def asked_in(
     pod: Pod, asks: tuple[Ask, ...], strangers: tuple[str, ...] = (), faults: tuple[Remark, ...] = ()
 ) -> Asked:
-    """Some asks of a pod, with their totals. With init containers, the totals are always the whole pod's."""
+    """Some asks of a pod, with their totals. If an init container asks, the totals are those of the whole pod."""
     totals: dict[str, int] = {}
     for ask in asks:
         totals[ask.resource.name] = totals.get(ask.resource.name, 0) + ask.count
-    if pod.spec.init_containers:
+    if asks and asks[0].path[1] == "initContainers":
         totals = {name: max(0, effective(pod, name) // NANO) for name in totals}
     return Asked(asks, totals, strangers, faults)
 

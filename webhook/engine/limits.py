@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 from webhook.engine.asking import Asked
 from webhook.engine.remarks import Remark
 from webhook.model.paths import Path
 from webhook.model.pods import Amount, Container, Pod
 from webhook.model.quantity import NANO, readable, written
-from webhook.policy.compiled import AmountRule, Limits
+from webhook.policy.compiled import AmountRule, AmountRules, Limits
 
 GPU_PREFIX = "nvidia.com/"
 
@@ -21,63 +19,59 @@ def breaches(limits: Limits, pod: Pod, asked: Asked, *, resized: bool = False) -
         resized: True if the pod will ask for other GPUs, which `allows` has let pass: only the rest is judged.
     """
     found: list[Remark] = []
-    for rule in limits.per_pod:
+    if limits.per_pod.rules:
         if not resized:
-            _pod_gpus(rule, asked, found)
-        for name in _other_names(rule, pod):
-            _hold(rule, name, _pod_amount(pod, name), 1, ("spec",), "a pod's ", found)
-    for rule in limits.per_container:
-        _containers(rule, pod, found, resized=resized)
-    devices = sum(asked.totals.values()) if limits.per_gpu else 0
-    for rule in limits.per_gpu if devices else ():
-        for name in _other_names(rule, pod):
-            _hold(rule, name, _pod_amount(pod, name), devices, ("spec",), "a pod's ", found)
+            _pod_gpus(limits.per_pod, asked, found)
+        _pod_totals(limits.per_pod, pod, 1, found)
+    if limits.per_container.rules:
+        _containers(limits.per_container, "initContainers", pod.spec.init_containers, found, resized=resized)
+        _containers(limits.per_container, "containers", pod.spec.containers, found, resized=resized)
+    devices = sum(asked.totals.values()) if limits.per_gpu.rules else 0
+    if devices:
+        _pod_totals(limits.per_gpu, pod, devices, found)
     return found
 
 
 def allows(limits: Limits, resource: str, total: int) -> bool:
     """May a pod ask for so many units of a GPU resource, one in each container? Asked before a rewrite."""
     return not (
-        any(rule.matches(resource) and _fault(rule, total * NANO, 1) for rule in limits.per_pod)
-        or any(rule.matches(resource) and _fault(rule, NANO, 1) for rule in limits.per_container)
+        any(_fault(rule, total * NANO, 1) for rule in limits.per_pod.of(resource))
+        or any(_fault(rule, NANO, 1) for rule in limits.per_container.of(resource))
     )
 
 
-def _pod_gpus(rule: AmountRule, asked: Asked, found: list[Remark]) -> None:
+def _pod_gpus(rules: AmountRules, asked: Asked, found: list[Remark]) -> None:
     for name, count in asked.totals.items():
-        if rule.matches(name) and _fault(rule, count * NANO, 1):
-            first = next(ask for ask in asked.asks if ask.resource.name == name)
-            field = (*first.path, "resources", "limits", name)
-            _hold(rule, name, count * NANO, 1, field, "a pod's ", found)
+        for rule in rules.of(name):
+            if _fault(rule, count * NANO, 1):
+                first = next(ask for ask in asked.asks if ask.resource.name == name)
+                field = (*first.path, "resources", "limits", name)
+                _hold(rule, name, count * NANO, 1, field, "a pod's ", found)
 
 
-def _containers(rule: AmountRule, pod: Pod, found: list[Remark], *, resized: bool) -> None:
-    for kind, containers in (("initContainers", pod.spec.init_containers), ("containers", pod.spec.containers)):
-        for index, container in enumerate(containers):
-            for name in _names(rule, container):
+def _pod_totals(rules: AmountRules, pod: Pod, times: int, found: list[Remark]) -> None:
+    """Hold what a pod takes of everything but GPUs (those are in the totals of what it asks for)."""
+    names: dict[str, tuple[AmountRule, ...]] = {}
+    for container in pod.spec.containers:
+        resources = container.resources
+        for name in (*resources.limits, *resources.requests):
+            if name not in names and not name.startswith(GPU_PREFIX):
+                names[name] = rules.of(name)
+    for name, about in names.items():
+        for rule in about:
+            _hold(rule, name, _pod_amount(pod, name), times, ("spec",), "a pod's ", found)
+
+
+def _containers(
+    rules: AmountRules, kind: str, containers: tuple[Container, ...], found: list[Remark], *, resized: bool
+) -> None:
+    for index, container in enumerate(containers):
+        resources = container.resources
+        for name in {**resources.limits, **resources.requests}:
+            for rule in rules.of(name):
                 amount = _amount(container, name)
                 if _fault(rule, amount, 1) and not (resized and name.startswith(GPU_PREFIX)):
                     _hold(rule, name, amount, 1, _field(("spec", kind, index), container, name), "", found)
-
-
-def _names(rule: AmountRule, container: Container) -> Iterable[str]:
-    """The names in a container's resources that a rule is about; one that is not there has no amount."""
-    if rule.literal:
-        return (rule.resource,)
-    resources = container.resources
-    return [name for name in {**resources.limits, **resources.requests} if rule.matches(name)]
-
-
-def _other_names(rule: AmountRule, pod: Pod) -> Iterable[str]:
-    """The names that a rule is about and that are no GPU (those are in the totals)."""
-    if rule.literal:
-        return () if rule.resource.startswith(GPU_PREFIX) else (rule.resource,)
-    return {
-        name
-        for container in pod.spec.containers
-        for name in (*container.resources.limits, *container.resources.requests)
-        if not name.startswith(GPU_PREFIX) and rule.matches(name)
-    }
 
 
 def _pod_amount(pod: Pod, name: str) -> int:
@@ -152,7 +146,8 @@ def defaults(limits: Limits, asked: Asked) -> dict[int, dict[str, Amount]]:
         if ask.path[1] != "containers" or not ask.count:
             continue
         resources = ask.container.resources
-        for rule, times in (*((rule, 1) for rule in limits.per_container), *((r, ask.count) for r in limits.per_gpu)):
+        each = [(rule, 1) for rule in limits.per_container.rules]
+        for rule, times in (*each, *[(rule, ask.count) for rule in limits.per_gpu.rules]):
             name = rule.resource
             if rule.default is not None and name not in resources.limits and name not in resources.requests:
                 index = ask.path[2]

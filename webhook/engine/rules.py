@@ -95,7 +95,7 @@ def _tolerations(sections: Sequence[Injection]) -> tuple[Toleration, ...]:
 
 
 def _has_defaults(section: Limits) -> bool:
-    return any(rule.default is not None for rule in (*section.per_container, *section.per_gpu))
+    return any(rule.default is not None for rule in (*section.per_container.rules, *section.per_gpu.rules))
 
 
 def _general(policies: Sequence[Policy]) -> Voice:

@@ -32,7 +32,12 @@ def effective(pod: Pod, resource: str, *, limits: bool = False) -> int:
     spec = pod.spec
     amount = 0
     for container in spec.containers:
-        amount += _asked(container.resources, resource, limits=limits)
+        resources = container.resources
+        written = None if limits else resources.requests.get(resource)
+        if written is None:
+            written = resources.limits.get(resource)
+        if written is not None:
+            amount += readable(written) or 0
     if spec.init_containers:
         amount = _with_init(spec.init_containers, amount, resource, limits=limits)
     if spec.resources is not None and (resource in _POD_LEVEL or resource.startswith(_HUGE_PAGES)):
