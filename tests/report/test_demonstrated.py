@@ -10,12 +10,14 @@ from tests.make import make_pod
 from tests.report.sample import THREE, located
 from webhook.errors import Place
 from webhook.model.decisions import Decision
-from webhook.report.demonstrated import WIDTH, Shown, demonstrated, place_of, reasons, totals
+from webhook.report.demonstrated import WIDTH, Shown, demonstrated, finding_of, reasons, totals
 from webhook.report.results import Checked, Verdict
 
 STORED = make_pod("train").gpus(3).build()
 SHAPED = make_pod("train").gpus(3).spec(runtimeClassName="nvidia").annotate("rightslice.dev/decision", "{}").build()
-DENIAL = "2 problems in Pod team/train (policy research)\n[GPU-L102] spec: must be one of 1, 2 (found 3). Write 2."
+DENIAL = (
+    "2 problems in Pod team/train (policy research)\n[GPU-L102] spec: must be one of 1, 2 (found 3). Write 4, or 2."
+)
 
 
 def one(**changes: Any) -> Shown:
@@ -54,7 +56,7 @@ def test_a_denied_pod_tells_the_reasons_and_no_changes() -> None:
         "Pod team/train  denied  examples/pods/train.yaml:2:1",
         "  asked 3 GPUs, denied (main: nvidia.com/gpu 3)",
         "  deny  GPU-L102  deploy/train.yaml:31:31",
-        "    spec: must be one of 1, 2 (found 3). Write 2.",
+        "    spec: must be one of 1, 2 (found 3). Write 4, or 2.",
         "  /mutate 1.3 ms, /validate 0.5 ms",
     ]
 
@@ -75,17 +77,24 @@ def test_long_words_of_a_server_fit_a_terminal() -> None:
 
 @pytest.mark.parametrize(
     ("message", "want"),
-    [("", []), ("no", ["no"]), (DENIAL, ["[GPU-L102] spec: must be one of 1, 2 (found 3). Write 2."])],
+    [("", []), ("no", ["no"]), (DENIAL, ["[GPU-L102] spec: must be one of 1, 2 (found 3). Write 4, or 2."])],
 )
 def test_reasons(message: str, want: list[str]) -> None:
     assert reasons(message) == want
 
 
-def test_a_place_is_the_one_of_the_finding_that_says_the_same() -> None:
+def test_a_message_is_about_the_finding_that_says_the_same() -> None:
     result = one().checked
-    assert place_of("GPU-L102", "must be one of 1, 2, 4, 8 (found 3). Write 4.", result).line == 31
-    assert place_of("GPU-L102", "shortened…", result).line == 31
-    assert place_of("GPU-T201", "no node", result) == result.place
+    for words in ("must be one of 1, 2, 4, 8 (found 3). Write 4.", "shortened…"):
+        found = finding_of("GPU-L102", words, result)
+        assert found is not None
+        assert found.place.line == 31
+    assert finding_of("GPU-T201", "no node", result) is None
+
+
+def test_a_fix_that_the_server_left_out_is_told() -> None:
+    lines = list(demonstrated(one(warnings=("[GPU-L102] spec: must be one of 1, 2, 4, 8 (found 3).",))))
+    assert lines[3] == "    spec: must be one of 1, 2, 4, 8 (found 3). Write 4, or 2."
 
 
 def test_totals_are_those_of_pods_that_were_let_in() -> None:

@@ -95,7 +95,7 @@ def test_a_line_too_long_loses_the_middle_of_its_path_first() -> None:
     after = {"spec": {"affinity": {"a" * 60: {"terms": [{"key": "k", "operator": "In", "values": ["v" * 30]}]}}}}
     [line] = diff({}, after, width=78)
     assert line == f"+ spec.affinity…terms[0]: k In {'v' * 30}"
-    [cut] = diff({}, after, width=44)
+    [cut] = diff({}, after, width=40)
     assert (len(cut), cut[-1]) == (40, "…")
 
 
@@ -119,6 +119,6 @@ def test_limits_stand_before_the_requests_that_follow_them() -> None:
 
 def test_what_is_new_and_does_not_fit_is_told_member_by_member() -> None:
     after = {"spread": [{"key": "k" * 20, "labels": {"app": "v" * 20}}]}
-    assert diff({}, after, width=40) == [f"+ spread[0].key: {'k' * 20}", f"+ spread[0].labels.app: {'v' * 20}"]
+    assert diff({}, after, width=44) == [f"+ spread[0].key: {'k' * 20}", f"+ spread[0].labels.app: {'v' * 20}"]
     assert diff({}, after, width=120) == [f"+ spread[0]: {{key: {'k' * 20}, labels: {{app: {'v' * 20}}}}}"]
     assert all(len(line) <= 30 for line in diff({}, after, width=30))

@@ -9,10 +9,9 @@ from typing import Any
 
 import msgspec
 
-from webhook.errors import Place
 from webhook.report.diff import diff, without_records
 from webhook.report.explained import asked
-from webhook.report.results import Checked
+from webhook.report.results import Checked, Located
 from webhook.report.words import Paint, Style, count, gpus, in_gpus, plain, shown
 
 WIDTH = 80
@@ -111,20 +110,25 @@ def _said(label: str, style: Style, text: str, result: Checked, paint: Paint) ->
         yield from (f"  {line}" for line in _wrapped(f"{label}  {text}"))
         return
     code, words = match.groups()
-    yield f"  {paint(label, style)}  {code}  {shown(str(place_of(code, words, result)))}"
-    yield from (f"    {line}" for line in _wrapped(words))
+    found = finding_of(code, words, result)
+    yield f"  {paint(label, style)}  {code}  {shown(str(found.place if found else result.place))}"
+    yield from (f"    {line}" for line in _wrapped(_with_fix(words, found)))
+
+
+def _with_fix(words: str, found: Located | None) -> str:
+    """The message with its fix, which a server leaves out where a warning would be longer than kubectl shows."""
+    fix = found.finding.fix if found else ""
+    return words if not fix or fix in words else f"{words} {fix}"
 
 
 def _wrapped(text: str) -> Sequence[str]:
     return wrap(shown(text), WIDTH - 4, break_long_words=False, break_on_hyphens=False)
 
 
-def place_of(code: str, words: str, result: Checked) -> Place:
-    """Where the field stands that a message is about; the object where that is not known."""
-    for found in result.findings:
-        if found.finding.code == code and found.finding.message in words:
-            return found.place
-    return next((found.place for found in result.findings if found.finding.code == code), result.place)
+def finding_of(code: str, words: str, result: Checked) -> Located | None:
+    """The finding that a message is about: the one that says the same, else the first of that code."""
+    same = [found for found in result.findings if found.finding.code == code]
+    return next((found for found in same if found.finding.message in words), same[0] if same else None)
 
 
 def totals(every: Sequence[Shown]) -> list[str]:
