@@ -122,3 +122,5 @@ def test_amounts() -> None:
     )
     workload = demonstrated(one(kind="Deployment", gpu_milli_after=429))
     assert "  its pods will ask for 3 GPUs and get 0.43" in workload
+    refused = one(kind="Deployment", warnings=("[GPU-L102] spec: its pods will be refused: must be 1",))
+    assert "  its pods will ask for 3 GPUs and be refused" in demonstrated(refused)

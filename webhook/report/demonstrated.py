@@ -17,6 +17,9 @@ from webhook.report.words import Paint, Style, count, gpus, in_gpus, plain, show
 WIDTH = 80
 """Columns of a plain terminal."""
 
+REFUSED = "its pods will be refused"
+"""What a warning says of a workload whose pods no policy will let in."""
+
 _CODED = re.compile(r"\[(GPU-[A-Z]\d+)\] (.*)", re.DOTALL)
 
 
@@ -78,7 +81,8 @@ def _amounts(one: Shown) -> list[str]:
     if not before:
         return ["asks for no GPU"]
     if not one.is_pod:
-        return [f"its pods will ask for {in_gpus(before)} and get {gpus(after)}"]
+        refused = any(REFUSED in text for text in one.warnings)
+        return [f"its pods will ask for {in_gpus(before)} and {'be refused' if refused else f'get {gpus(after)}'}"]
     line = f"asked {in_gpus(before)}, {'denied' if one.denied else f'gets {gpus(after)}'}"
     containers = asked(one.checked.stored)
     fits = len(line + containers) <= WIDTH - 2
