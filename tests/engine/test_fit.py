@@ -282,3 +282,13 @@ def test_mixed_labels_are_those_of_the_facts() -> None:
         (SMALL, 9728, 143),
         (LARGE, 40192, 500),
     ]
+
+
+def test_a_name_that_stands_for_other_gpus_too_is_not_given() -> None:
+    labels = L40S | {"nvidia.com/gpu.sharing-strategy": "time-slicing", "nvidia.com/gpu.count": "1"}
+    nodes = (make_node("plain", labels, **{SHARED: 4}), make_node("several-models", labels, **{SHARED: 16}))
+    assert ask(small(), sizing(isolation="none"), nodes=nodes).outcome == Keep(Why.AMBIGUOUS, SHARED)
+
+
+def test_a_need_beyond_every_card_says_so() -> None:
+    assert ask(make_pod().gpus(1).needs("90Gi"), SIZING, nodes=NODES).outcome == Keep(Why.TOO_LARGE, "90Gi declared")

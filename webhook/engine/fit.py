@@ -21,7 +21,7 @@ from webhook.model.cluster import ClusterView
 from webhook.model.decisions import Fit, Keep, Need, Why
 from webhook.model.objects import LimitRange
 from webhook.model.offers import Offer
-from webhook.model.pods import Amount, Pod
+from webhook.model.pods import Amount, Pod, Requirement
 from webhook.model.records import KEEP
 from webhook.model.requests import Request
 from webhook.model.resources import ACCOUNTING, WHOLE_GPU
@@ -152,9 +152,30 @@ def _refused(
     count = asked.totals[WHOLE_GPU]
     if not sizing.rule.wait_when_full and not reach.has_room(resource, count, within):
         return Keep(Why.FULL, resource)
+    if _is_ambiguous(offers, nodes, reach):
+        return Keep(Why.AMBIGUOUS, resource)
     if resource == WHOLE_GPU:
         return None
     return _against_the_rules(request, pod, asked, resource, count, sizing, reach.view)
+
+
+def _is_ambiguous(offers: tuple[Offer, ...], nodes: int, reach: Reach) -> bool:
+    """Would the affinity beside the request also reach nodes where the name stands for another shape?"""
+    others = reach.view.fleet.advertising(offers[0].resource) & reach.selected & ~nodes
+    return bool(others) and bool(others & reach.narrowed(affinity_of(offers)))
+
+
+def affinity_of(offers: tuple[Offer, ...]) -> list[Requirement]:
+    """Expressions that reach these offers and no other shape of the same resource name.
+
+    A resource name alone can stand for several shapes: `mig-1g.10gb` is a quarter of an A100-40GB's memory
+    and an eighth of an A100-80GB's.
+    """
+    values: dict[str, dict[str, None]] = {}
+    for offer in offers:
+        for key, value in offer.selector:
+            values.setdefault(key, {})[value] = None
+    return [Requirement(key, "In", tuple(found)) for key, found in values.items()]
 
 
 def _against_the_rules(

@@ -60,6 +60,8 @@ class Reach:
 
     def narrowed(self, rules: Sequence[Requirement]) -> int:
         """Mask of the selected nodes for which further expressions hold too."""
+        if not rules:
+            return self.selected
         return self.selected & self.view.fleet.select({}, (NodeSelectorTerm(match_expressions=tuple(rules)),))
 
     def has_room(self, resource: str, count: int, nodes: int) -> bool:

@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 from webhook.engine.asking import Asked
-from webhook.engine.fit import rewritten
+from webhook.engine.fit import affinity_of, rewritten
 from webhook.engine.remarks import Remark
 from webhook.engine.shape import Shape
 from webhook.model.cluster import ClusterView
 from webhook.model.decisions import Fit, Keep, Why
 from webhook.model.modes import Isolation, Mode
-from webhook.model.offers import Offer
-from webhook.model.pods import Requirement
 from webhook.model.resources import WHOLE_GPU
 
 TELLING = {
     Why.TOO_LARGE,
     Why.NO_OFFER,
     Why.SMALL_SAVING,
+    Why.AMBIGUOUS,
     Why.FULL,
     Why.LIMIT_RANGE,
     Why.QUOTA,
@@ -48,19 +47,6 @@ def _replace_resources(fit: Fit, asked: Asked, shape: Shape, *, zero: bool) -> N
         shape.limits[ask.path] = rewritten(resources.limits, fit.resource, zero=zero)
         if WHOLE_GPU in resources.requests:
             shape.requests[ask.path] = rewritten(resources.requests, fit.resource, zero=zero)
-
-
-def affinity_of(offers: tuple[Offer, ...]) -> list[Requirement]:
-    """Expressions that reach these offers and no other shape of the same resource name.
-
-    A resource name alone can stand for several shapes: `mig-1g.10gb` is a quarter of an A100-40GB's memory
-    and an eighth of an A100-80GB's.
-    """
-    values: dict[str, dict[str, None]] = {}
-    for offer in offers:
-        for key, value in offer.selector:
-            values.setdefault(key, {})[value] = None
-    return [Requirement(key, "In", tuple(found)) for key, found in values.items()]
 
 
 def sized_remark(outcome: Fit | Keep, mode: Mode, asked: Asked, *, declared: bool) -> Remark | None:

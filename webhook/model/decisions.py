@@ -35,6 +35,7 @@ class Why(StrEnum):
     NO_OFFER = "no slice or share in this cluster covers the need"
     TOO_LARGE = "no GPU in this cluster covers the need, whole cards included"
     SMALL_SAVING = "the least offer that covers the need saves too little"
+    AMBIGUOUS = "the same resource name stands for other GPUs too, and no label tells them apart"
     FULL = "no slice or share that covers the need is free now"
     NOT_CURRENT = "what is free in the cluster is not known well enough"
     LIMIT_RANGE = "a LimitRange would refuse the smaller request"

@@ -25,7 +25,7 @@ def dotted(path: Path) -> str:
         elif _PLAIN.match(step):
             text += f".{step}" if text else step
         else:
-            text += f"['{step}']"
+            text += f"['{step if step.isprintable() else step.encode('unicode_escape').decode()}']"
     return text
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from webhook.engine.remarks import Remark
 from webhook.model.codes import CODES
+from webhook.model.modes import Mode
 from webhook.model.paths import Path
 
 Found = tuple[str, Remark]
@@ -55,7 +56,7 @@ GPU_PODS_ONLY = frozenset(
 """Ordinary in pods that have nothing to do with GPUs: looked for only where a pod touches them."""
 
 
-def found(name: str, path: Path, message: str, fix: str = "") -> Found:
+def found(name: str, path: Path, message: str, fix: str = "", at_most: Mode = Mode.ENFORCE) -> Found:
     """Name one bypass. Without a fix of its own, the one of its code is given."""
     code = BYPASSES[name]
-    return name, Remark(code, path, message, fix or CODES[code].fix)
+    return name, Remark(code, path, message, fix or CODES[code].fix, at_most)

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from webhook.engine.guarding.bypasses import Found, found
 from webhook.engine.guarding.host_paths import is_device_list, reaches_gpus
 from webhook.errors import quoted
+from webhook.model.modes import Mode
 from webhook.model.paths import Path
 from webhook.model.pods import Container, PodSpec, SecurityContext
 
@@ -56,9 +57,8 @@ def host_access(spec: PodSpec, containers: Sequence[tuple[Path, Container]]) -> 
         ):
             results += _privileges((*path, "securityContext"), context, shares_host=shares_host)
     if spec.host_users is False:
-        results.append(
-            found("userNamespaces", ("spec", "hostUsers"), "hostUsers must be true beside GPUs, found false")
-        )
+        message = "hostUsers must be true beside GPUs, found false"
+        results.append(found("userNamespaces", ("spec", "hostUsers"), message, at_most=Mode.WARN))
     return results
 
 
