@@ -147,13 +147,14 @@ TOLERATIONS = [
 ]
 
 
-AMOUNTS: list[Json] = [{GPU: "1"}, {GPU: 1}, {GPU: "1", "cpu": "4", "memory": "16Gi"}, {GPU: "2"}, {SMALL: "1"}]
+ONE: list[Json] = [{GPU: "1"}, {GPU: 1}, {GPU: "1", "cpu": "4", "memory": "16Gi"}]
+OTHERS: list[Json] = [{GPU: "2"}, {SMALL: "1"}]
 NAMESPACES = ["team", "team", "team", "team-vision", "notebooks", "batch"]
 
 
 def asking() -> st.SearchStrategy[Json]:
     """Resources as people write them for GPUs."""
-    amount = st.sampled_from(AMOUNTS)
+    amount = st.sampled_from([*ONE, *ONE, *ONE, *OTHERS])
     both = amount.map(lambda amounts: {"limits": amounts, "requests": dict(amounts)})
     return st.one_of(both, amount.map(lambda amounts: {"limits": amounts}), st.just({}))
 
