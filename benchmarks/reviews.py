@@ -19,7 +19,7 @@ def review_bytes(uid: str = "705ab4f5-6393-11e8-b7cc-42010a800002") -> bytes:
         "requestKind": kind,
         "requestResource": resource,
         "name": "train-0",
-        "namespace": "vision-dev",
+        "namespace": "team-vision",
         "operation": "CREATE",
         "userInfo": {
             "username": "system:serviceaccount:kube-system:job-controller",
@@ -54,7 +54,7 @@ def pod() -> Json:
     metadata = {
         "name": "train-0",
         "generateName": "train-",
-        "namespace": "vision-dev",
+        "namespace": "team-vision",
         "uid": "c5c9f1ce-3f5f-4a0c-9b51-4c7c7f6a0a55",
         "creationTimestamp": "2026-06-01T09:12:43Z",
         "labels": labels,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import pytest
@@ -10,10 +11,17 @@ from hypothesis import strategies as st
 
 from tests.make import Json, PodMaker, make_pod
 from tests.strategies import pods
+from webhook.engine.asking import asked_by
 from webhook.engine.cuda import driver_remarks
+from webhook.engine.remarks import Remark
 from webhook.model.modes import Form, Isolation, Mode
 from webhook.model.offers import Offer
-from webhook.model.pods import pod_of
+from webhook.model.pods import Pod, pod_of
+
+
+def remarks(pod: Pod, offers: Sequence[Offer]) -> list[Remark]:
+    """What is said about a pod, its GPU containers found as the engine finds them."""
+    return driver_remarks(pod, offers, [(ask.path, ask.container) for ask in asked_by(pod).asks])
 
 
 def offer(product: str, driver: tuple[int, ...], cuda: tuple[int, ...] = (), arch: tuple[int, int] = (8, 0)) -> Offer:
@@ -186,7 +194,7 @@ CASES = {
 
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 def test_a_need_against_nodes(case: Case) -> None:
-    found = driver_remarks(pod_of(case.pod.build()), case.offers)
+    found = remarks(pod_of(case.pod.build()), case.offers)
     assert [remark.code for remark in found] == case.want
     if found:
         assert case.words in found[0].message
@@ -200,25 +208,25 @@ def test_the_place_is_what_says_so() -> None:
         gpu().annotate("rightslice.dev/cuda", "13"): ("metadata", "annotations", "rightslice.dev/cuda"),
     }
     for pod, path in places.items():
-        assert [remark.path for remark in driver_remarks(pod_of(pod.build()), [OLD])] == [path]
+        assert [remark.path for remark in remarks(pod_of(pod.build()), [OLD])] == [path]
 
 
 def test_only_containers_that_ask_for_gpus_count() -> None:
     pod = gpu().container("helper").build()
     pod["spec"]["containers"][1]["image"] = "nvidia/cuda:13.0.0"
-    assert driver_remarks(pod_of(pod), [OLD]) == []
+    assert remarks(pod_of(pod), [OLD]) == []
 
 
 def test_many_products_are_cut_short() -> None:
     many = [offer(f"NVIDIA-P{i}", (470, 57, 2)) for i in range(9)]
-    (remark,) = driver_remarks(pod_of(gpu().image("x:cu130").build()), many)
+    (remark,) = remarks(pod_of(gpu().image("x:cu130").build()), many)
     assert "NVIDIA-P3 and 5 more" in remark.message
 
 
 @settings(max_examples=150, deadline=None)
 @given(pods(), st.lists(st.sampled_from([OLD, MIDDLE, NEW, SILENT, LABEL_ONLY, GEFORCE, B200, V100]), max_size=4))
 def test_it_has_an_answer_for_any_pod(pod: Json, offers: list[Offer]) -> None:
-    for remark in driver_remarks(pod_of(pod), offers):
+    for remark in remarks(pod_of(pod), offers):
         assert remark.code in ("GPU-C101", "GPU-C102", "GPU-C103", "GPU-C104")
         assert remark.message.isprintable()
 
@@ -227,7 +235,7 @@ def test_it_has_an_answer_for_any_pod(pod: Json, offers: list[Offer]) -> None:
 @given(st.sampled_from(["11.0", "11.8", "12.4.1", "12.8.0", "13.0", "13.3"]), st.sampled_from([OLD, MIDDLE, NEW]))
 def test_a_newer_driver_never_fits_less(toolkit: str, older: Offer) -> None:
     def worst(one: Offer) -> str:
-        found = driver_remarks(pod_of(gpu().image(f"nvidia/cuda:{toolkit}").build()), [one])
+        found = remarks(pod_of(gpu().image(f"nvidia/cuda:{toolkit}").build()), [one])
         return min((remark.code for remark in found if remark.code != "GPU-C103"), default="GPU-Z")
 
     assert worst(NEW) >= worst(older)

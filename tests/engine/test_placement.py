@@ -58,7 +58,10 @@ CASES = {
         "Tolerate nvidia.com/gpu=present:NoSchedule.",
     ),
     "two MPS shares are refused": Case(
-        make_pod().asks(SHARED, "2"), (MPS,), ["enforce GPU-T102"], "one MPS share (found 2)"
+        make_pod().asks(SHARED, "2"),
+        (MPS,),
+        ["enforce GPU-T102"],
+        "at most 1 in a container, because",
     ),
     "one MPS share is fine": Case(make_pod().asks(SHARED, "1"), (MPS,), []),
     "two turns on one card": Case(make_pod().asks(SHARED, "2"), (SLICED,), ["warn GPU-T101"]),

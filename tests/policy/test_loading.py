@@ -93,9 +93,9 @@ def test_everything_that_can_be_written_is_compiled() -> None:
     limits = policy.limits
     assert limits is not None
     assert limits.mode is Mode.ENFORCE
-    assert limits.per_pod[0].allowed == (NANO, 2 * NANO, 8 * NANO)
-    assert limits.per_container[0].max == 500 * 2**30 * NANO
-    assert (limits.per_gpu[0].default, limits.per_gpu[0].max) == (1_500_000_000, 24 * NANO)
+    assert limits.per_pod.rules[0].allowed == (NANO, 2 * NANO, 8 * NANO)
+    assert limits.per_container.rules[0].max == 500 * 2**30 * NANO
+    assert (limits.per_gpu.rules[0].default, limits.per_gpu.rules[0].max) == (1_500_000_000, 24 * NANO)
     assert (limits.limit_ranges, limits.resource_quotas, limits.accounting) == (False, False, True)
 
     added = policy.injection

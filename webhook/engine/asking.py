@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import lru_cache
 
 import msgspec
 
@@ -58,16 +59,24 @@ def asked_by(pod: Pod) -> Asked:
     spec = pod.spec
     reader = _Reader()
     for index, container in enumerate(spec.init_containers):
-        if container.resources.limits or container.resources.requests:
-            reader.read(container, ("spec", "initContainers", index))
+        reader.read(container, "initContainers", index)
     for index, container in enumerate(spec.containers):
-        if container.resources.limits or container.resources.requests:
-            reader.read(container, ("spec", "containers", index))
-    return reader.done(pod)
+        reader.read(container, "containers", index)
+    if not reader.asks and not reader.strangers:
+        return NOTHING
+    return asked_in(pod, tuple(reader.asks), tuple(dict.fromkeys(reader.strangers)), tuple(reader.faults))
+
+
+@lru_cache(maxsize=4096)
+def _named(keys: tuple[str, ...]) -> tuple[tuple[GpuResource, ...], tuple[str, ...]]:
+    """The GPU resources among the keys of limits and requests, and the strangers under nvidia.com/."""
+    names = [name for name in dict.fromkeys(keys) if name.startswith("nvidia.com/")]
+    known = [resource for name in names if (resource := gpu_resource(name)) is not None]
+    return tuple(known), tuple(name for name in names if gpu_resource(name) is None)
 
 
 class _Reader:
-    """Collects asks; most containers have none, and cost two dictionary walks."""
+    """Collects asks. Most containers have none, and cost one look-up."""
 
     __slots__ = ("asks", "faults", "strangers")
 
@@ -76,40 +85,26 @@ class _Reader:
         self.strangers: list[str] = []
         self.faults: list[Remark] = []
 
-    def read(self, container: Container, path: Path) -> None:
-        limits, requests = container.resources.limits, container.resources.requests
-        for name in limits:
-            if name.startswith("nvidia.com/"):
-                self.amount(container, path, name)
-        for name in requests:
-            if name not in limits and name.startswith("nvidia.com/"):
-                self.amount(container, path, name)
-
-    def amount(self, container: Container, path: Path, name: str) -> None:
-        resource = gpu_resource(name)
-        if resource is None:
-            self.strangers.append(name)
-            return
-        fault, count = _checked(container, path, name)
-        if fault is not None:
-            self.faults.append(fault)
-        if count or fault is not None:
-            self.asks.append(Ask(path, container, resource, count))
-
-    def done(self, pod: Pod) -> Asked:
-        if not self.asks and not self.strangers:
-            return NOTHING
-        return asked_in(pod, tuple(self.asks), tuple(dict.fromkeys(self.strangers)), tuple(self.faults))
+    def read(self, container: Container, kind: str, index: int) -> None:
+        known, strangers = _named((*container.resources.limits, *container.resources.requests))
+        self.strangers += strangers
+        for resource in known:
+            path = ("spec", kind, index)
+            fault, count = _checked(container, path, resource.name)
+            if fault is not None:
+                self.faults.append(fault)
+            if count or fault is not None:
+                self.asks.append(Ask(path, container, resource, count))
 
 
 def asked_in(
     pod: Pod, asks: tuple[Ask, ...], strangers: tuple[str, ...] = (), faults: tuple[Remark, ...] = ()
 ) -> Asked:
-    """Some asks of a pod, with their totals. With init containers, the totals are always the whole pod's."""
+    """Some asks of a pod, with their totals. If an init container asks, the totals are those of the whole pod."""
     totals: dict[str, int] = {}
     for ask in asks:
         totals[ask.resource.name] = totals.get(ask.resource.name, 0) + ask.count
-    if pod.spec.init_containers:
+    if asks and asks[0].path[1] == "initContainers":
         totals = {name: max(0, effective(pod, name) // NANO) for name in totals}
     return Asked(asks, totals, strangers, faults)
 

@@ -13,7 +13,6 @@ from collections.abc import Sequence
 
 import msgspec
 
-from webhook.engine.containers import every_container
 from webhook.engine.cuda_drivers import driver_written, without_kernels, written
 from webhook.engine.cuda_fits import Fit, fit, is_data_center, plainly_fits
 from webhook.engine.cuda_needs import Requirement, at_least, declared, requirement, tagged, version
@@ -24,7 +23,6 @@ from webhook.model.offers import Offer
 from webhook.model.paths import Path
 from webhook.model.pods import Container, EnvVar, Pod
 from webhook.model.records import CUDA, CUDA_COMPAT
-from webhook.model.resources import gpu_resource
 
 _REQUIRE = "NVIDIA_REQUIRE_"
 _TRUE = frozenset({"1", "t", "T", "true", "True", "TRUE"})
@@ -48,14 +46,15 @@ class _Need(msgspec.Struct, frozen=True):
     compat: bool
 
 
-def driver_remarks(pod: Pod, offers: Sequence[Offer]) -> list[Remark]:
+def driver_remarks(pod: Pod, offers: Sequence[Offer], asking: Sequence[tuple[Path, Container]]) -> list[Remark]:
     """What speaks against running the pod's images on the offers' nodes.
 
     Args:
-        pod: The pod; only containers that ask for GPUs count.
-        offers: What these containers may land on; offers without driver and CUDA version say nothing.
+        pod: The pod.
+        offers: What its GPU containers may land on; offers without driver and CUDA version say nothing.
+        asking: The containers that ask for GPUs, with their paths; only they count.
     """
-    return [remark for need in _needs(pod) for remark in _judge(need, offers)]
+    return [remark for need in _needs(pod, asking) for remark in _judge(need, offers)]
 
 
 def _judge(need: _Need, offers: Sequence[Offer]) -> list[Remark]:
@@ -149,10 +148,7 @@ def _names(offers: Sequence[Offer]) -> str:
     return ", ".join(shorten(name) for name in names[:_MOST_NAMES]) + more
 
 
-def _needs(pod: Pod) -> list[_Need]:
-    containers = [(path, container) for path, container in every_container(pod.spec) if _asks_for_gpus(container)]
-    if not containers:
-        return []
+def _needs(pod: Pod, containers: Sequence[tuple[Path, Container]]) -> list[_Need]:
     annotations = pod.metadata.annotations
     compat = annotations.get(CUDA_COMPAT) == "true"
     text = annotations.get(CUDA)
@@ -164,14 +160,6 @@ def _needs(pod: Pod) -> list[_Need]:
 
 _COMPAT = "NV_CUDA_COMPAT_PACKAGE"
 _OURS = frozenset({_COMPAT, "NVIDIA_DISABLE_REQUIRE", "CUDA_VERSION"})
-
-
-def _asks_for_gpus(container: Container) -> bool:
-    for amounts in (container.resources.limits, container.resources.requests):
-        for name in amounts:
-            if name.startswith("nvidia.com/") and gpu_resource(name) is not None and amounts[name] not in ("0", 0):
-                return True
-    return False
 
 
 def _of_container(path: Path, container: Container, *, compat: bool) -> list[_Need]:

@@ -8,12 +8,12 @@ strictly. Where this cannot be known, nothing changes.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from webhook.engine.asking import Ask, Asked
 from webhook.engine.demand import Declared, need_of
 from webhook.engine.limitrange import Amounts, injected, refusals
-from webhook.engine.limits import gpu_breaches
+from webhook.engine.limits import allows
 from webhook.engine.quota import escapes
 from webhook.engine.reach import Reach
 from webhook.engine.rules import Sizing
@@ -97,13 +97,23 @@ def _least(request: Request, pod: Pod, asked: Asked, need: Need, sizing: Sizing,
 
 
 def _candidates(need: Need, rule: RightSizing, reach: Reach) -> Iterator[tuple[Offer, ...]]:
-    """Offers that cover the need, in order of preference; those that one node affinity reaches stand together."""
-    groups: dict[tuple[object, ...], list[Offer]] = {}
-    for form in rule.forms:
-        for offer in reach.view.fleet.offers:
-            if offer.form is form and _covers(offer, need, rule) and _saves(offer, rule):
-                groups.setdefault((offer.resource, form, _reached_by(offer)), []).append(offer)
-    return (tuple(offers) for offers in groups.values())
+    """Offers that cover the need, in order of preference; those that one node affinity reaches come together."""
+    given = [offer for offer in _given(rule, reach) if _covers(offer, need)]
+    while given:
+        first = given[0]
+        yield tuple([offer for offer in given if _together(first, offer)])
+        given = [offer for offer in given if not _together(first, offer)]
+
+
+def _together(one: Offer, other: Offer) -> bool:
+    same = one.resource == other.resource and one.form is other.form
+    return same and (one is other or _reached_by(one) == _reached_by(other))
+
+
+def _given(rule: RightSizing, reach: Reach) -> Iterable[Offer]:
+    """The offers that a rule may give to anybody, the preferred form first, the least first in each."""
+    most = min(999, 1000 - 10 * rule.min_saving_percent)
+    return reach.view.fleet.sharing(rule.forms, rule.isolation, most)
 
 
 def _reached_by(offer: Offer) -> object:
@@ -111,25 +121,20 @@ def _reached_by(offer: Offer) -> object:
     return offer.selector[0][0] if len(offer.selector) == 1 else offer.selector
 
 
-def _covers(offer: Offer, need: Need, rule: RightSizing) -> bool:
+def _covers(offer: Offer, need: Need) -> bool:
     return (
-        offer.isolation >= rule.isolation
-        and offer.memory_mib is not None
+        offer.memory_mib is not None
         and offer.memory_mib >= need.memory_mib
         and (need.compute_milli is None or offer.compute_milli >= need.compute_milli)
     )
 
 
-def _saves(offer: Offer, rule: RightSizing) -> bool:
-    return (1000 - offer.gpu_milli) * 100 >= rule.min_saving_percent * 1000 and offer.gpu_milli < 1000
-
-
 def _none_covers(need: Need, rule: RightSizing, reach: Reach) -> Keep:
-    saving = any(
-        offer.form in rule.forms and _covers(offer, need, rule) and offer.gpu_milli < 1000
-        for offer in reach.view.fleet.offers
-    )
-    return Keep(Why.SMALL_SAVING if saving else Why.NO_OFFER, need.words)
+    fleet = reach.view.fleet
+    if fleet.offers and not any(_covers(offer, need) for offer in fleet.offers):
+        return Keep(Why.TOO_LARGE, need.words)
+    parts = fleet.sharing(rule.forms, rule.isolation, 999)
+    return Keep(Why.SMALL_SAVING if any(_covers(offer, need) for offer in parts) else Why.NO_OFFER, need.words)
 
 
 def _refused(
@@ -166,7 +171,7 @@ def _against_the_rules(
     accounted = ACCOUNTING if sizing.accounting else ""
     if quotas and escapes(quotas, pod, WHOLE_GPU, resource, count, accounted=accounted):
         return Keep(Why.QUOTA, resource)
-    if any(gpu_breaches(limits, {resource: count}) for limits in sizing.limits):
+    if not all(allows(limits, resource, count) for limits in sizing.limits):
         return Keep(Why.LIMITS, resource)
     return None
 

@@ -5,19 +5,21 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from webhook.engine.case import Case
-from webhook.engine.reach import Reach, is_marker
+from webhook.engine.reach import is_marker
 from webhook.engine.remarks import Remark
 from webhook.engine.shape import Json, Shape
-from webhook.model.modes import Mode
+from webhook.model.modes import Form, Mode
 from webhook.model.objects import Taint
 from webhook.model.offers import Offer
 from webhook.model.pods import Pod, Requirement, Toleration
+from webhook.model.resources import WHOLE_GPU
 from webhook.model.taints import all_tolerated
 from webhook.policy.compiled import Injection, Spread
 
 WHITELIST = "scheduler.alpha.kubernetes.io/tolerationsWhitelist"
 """Namespace annotation of PodTolerationRestriction: an added toleration could get the pod refused."""
 
+PRODUCT = "nvidia.com/gpu.product"
 HOSTNAME = "kubernetes.io/hostname"
 
 WORKLOAD_LABELS = (
@@ -39,7 +41,7 @@ def hint(section: Injection, shape: Shape, case: Case) -> list[Remark]:
     problems: list[Remark] = []
     if (section.tolerations_auto or section.tolerations) and WHITELIST not in case.namespace_notes:
         _tolerations(section, shape, case)
-    if section.node_affinity:
+    if section.node_affinity or section.node_affinity_auto:
         problems += _node_affinity(section, shape, case)
     if section.runtime_class_name:
         problems += _runtime_class(section, shape)
@@ -48,21 +50,24 @@ def hint(section: Injection, shape: Shape, case: Case) -> list[Remark]:
     if section.labels:
         problems += _labels(section, shape)
     added = shape.changed[before:]
-    if added:
-        words = "would add" if section.mode is not Mode.ENFORCE else "added"
-        at_most = Mode.AUDIT if section.mode is Mode.ENFORCE else Mode.WARN
-        problems.append(Remark("GPU-I101", ("spec",), f"{words} {', '.join(added)}", at_most=at_most))
-    return problems
+    return [*problems, added_remark(section.mode, added)] if added else problems
+
+
+def added_remark(mode: Mode, added: list[str]) -> Remark:
+    """What was added, for the record; what would be, for the user."""
+    if mode is Mode.ENFORCE:
+        return Remark("GPU-I101", ("spec",), f"added {', '.join(added)}", at_most=Mode.AUDIT)
+    return Remark("GPU-I101", ("spec",), f"would add {', '.join(added)}", at_most=Mode.WARN)
 
 
 def _tolerations(section: Injection, shape: Shape, case: Case) -> None:
-    wanted = list(section.tolerations)
-    if section.tolerations_auto:
-        wanted += [_tolerating(taint) for taint in _marker_taints(shape, case)]
-    if not wanted:
-        return
     by_now = shape.tolerations_by_now()
-    missing = [toleration for toleration in wanted if not _have(toleration, by_now)]
+    missing = [toleration for toleration in section.tolerations if not _have(toleration, by_now)]
+    if section.tolerations_auto:
+        nodes = _nodes(chosen_offers(shape, case)) & case.reach.selected
+        for taint, carrying in case.view.fleet.carrying:
+            if carrying & nodes and is_marker(taint.key, taint.value) and not all_tolerated(by_now, (taint,)):
+                missing.append(_tolerating(taint))
     if missing:
         shape.tolerations += missing
         shape.note("tolerations")
@@ -75,11 +80,11 @@ def _have(wanted: Toleration, have: tuple[Toleration, ...]) -> bool:
     return bool(wanted.key and wanted.effect) and all_tolerated(have, (Taint(wanted.key, wanted.value, wanted.effect),))
 
 
-def _marker_taints(shape: Shape, case: Case) -> list[Taint]:
-    found: list[Taint] = []
-    for offer in chosen_offers(shape, case):
-        found += [taint for taint in offer.taints if taint not in found and is_marker(taint.key, taint.value)]
-    return found
+def _nodes(offers: tuple[Offer, ...]) -> int:
+    nodes = 0
+    for offer in offers:
+        nodes |= offer.nodes
+    return nodes
 
 
 def chosen_offers(shape: Shape, case: Case) -> tuple[Offer, ...]:
@@ -94,12 +99,13 @@ def _tolerating(taint: Taint) -> Toleration:
 
 
 def _node_affinity(section: Injection, shape: Shape, case: Case) -> Iterator[Remark]:
-    wanted = [rule for rule in section.node_affinity if rule not in shape.required]
+    rules = [*section.node_affinity, *(_whole_cards(shape, case) if section.node_affinity_auto else ())]
+    wanted = [rule for rule in rules if rule not in shape.required]
     missing = [rule for rule in wanted if not required_already(shape.pod, rule)]
     if not missing:
         return
     offers = chosen_offers(shape, case)
-    if offers and not _some_node_left(offers, missing, case.reach):
+    if offers and not _nodes(offers) & case.reach.narrowed(missing):
         keys = ", ".join(rule.key for rule in missing)
         yield _contradiction(("spec", "affinity"), f"node affinity on {keys} would leave no node for this pod")
         return
@@ -107,11 +113,37 @@ def _node_affinity(section: Injection, shape: Shape, case: Case) -> Iterator[Rem
     shape.note("nodeAffinity")
 
 
-def _some_node_left(offers: tuple[Offer, ...], rules: list[Requirement], reach: Reach) -> bool:
-    nodes = 0
-    for offer in offers:
-        nodes |= offer.nodes
-    return bool(nodes & reach.narrowed(rules))
+def _whole_cards(shape: Shape, case: Case) -> tuple[Requirement, ...]:
+    """What keeps a request for whole cards off nodes where the same name is a slice or a share.
+
+    Only where it matters: several GPUs that are to work together, or a need that a part would not cover. And only
+    where a node with whole cards would still take the pod.
+    """
+    count = case.asked.totals.get(WHOLE_GPU, 0)
+    if shape.fit is not None or not count or not whole_or_part(case):
+        return ()
+    fleet = case.view.fleet
+    if (count == 1 and not part_is_too_small(case)) or not fleet.part_products:
+        return ()
+    if fleet.most(WHOLE_GPU, case.reach.nodes & ~fleet.parts) < count:
+        return ()
+    return (Requirement(PRODUCT, "NotIn", fleet.part_products),)
+
+
+def whole_or_part(case: Case) -> bool:
+    """Do nodes that may take the pod offer whole cards and parts under the same name?"""
+    fleet, reach = case.view.fleet, case.reach
+    nodes = fleet.advertising(WHOLE_GPU) & reach.selected & reach.tolerated
+    return bool(fleet.parts & nodes) and bool(nodes & ~fleet.parts)
+
+
+def part_is_too_small(case: Case) -> bool:
+    """Does the pod declare a need that some part it may get would not cover?"""
+    need = case.declared.memory_mib
+    if need is None:
+        return False
+    parts = [offer for offer in case.offers if offer.form is not Form.WHOLE]
+    return any(offer.memory_mib is None or offer.memory_mib < need for offer in parts)
 
 
 def required_already(pod: Pod, rule: Requirement) -> bool:

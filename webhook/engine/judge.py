@@ -55,15 +55,16 @@ def judge(case: Case, shape: Shape, findings: list[Finding]) -> None:
     for voice, limits in rules.limits:
         _limits(limits, case, shape, voice, findings)
     for voice in rules.cuda:
-        hear(findings, voice, driver_remarks(case.pod, shape.fit.offers if shape.fit else case.offers))
+        asking = list({ask.path: (ask.path, ask.container) for ask in case.asked.asks}.values())
+        hear(findings, voice, driver_remarks(case.pod, shape.fit.offers if shape.fit else case.offers, asking))
     if case.asked.faults:
         hear(findings, rules.general, case.asked.faults)
     if shape.fit is None:
-        hear(findings, rules.general, obstacles(case))
+        hear(findings, rules.general, obstacles(case, shape))
 
 
 def _limits(limits: Limits, case: Case, shape: Shape, voice: Voice, findings: list[Finding]) -> None:
-    broken = breaches(limits, case.pod, _demanded(case)) if shape.fit is None else ()
+    broken = breaches(limits, case.pod, _demanded(case), resized=shape.fit is not None)
     if broken:
         hear(findings, voice, broken)
     namespace = case.request.namespace

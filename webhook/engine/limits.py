@@ -2,80 +2,83 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-
 from webhook.engine.asking import Asked
 from webhook.engine.remarks import Remark
 from webhook.model.paths import Path
 from webhook.model.pods import Amount, Container, Pod
 from webhook.model.quantity import NANO, readable, written
-from webhook.policy.compiled import AmountRule, Limits
+from webhook.policy.compiled import AmountRule, AmountRules, Limits
+
+GPU_PREFIX = "nvidia.com/"
 
 
-def breaches(limits: Limits, pod: Pod, asked: Asked) -> list[Remark]:
-    """Everything a pod asks for that the section does not allow."""
+def breaches(limits: Limits, pod: Pod, asked: Asked, *, resized: bool = False) -> list[Remark]:
+    """Everything a pod asks for that the section does not allow.
+
+    Args:
+        resized: True if the pod will ask for other GPUs, which `allows` has let pass: only the rest is judged.
+    """
     found: list[Remark] = []
-    for rule in limits.per_pod:
-        found += _per_pod(rule, pod, asked)
-    for rule in limits.per_container:
-        found += _per_container(rule, pod)
-    if limits.per_gpu and asked.totals:
-        devices = sum(asked.totals.values())
-        for rule in limits.per_gpu if devices else ():
-            found += _per_gpu(rule, pod, devices)
+    if limits.per_pod.rules:
+        if not resized:
+            _pod_gpus(limits.per_pod, asked, found)
+        _pod_totals(limits.per_pod, pod, 1, found)
+    if limits.per_container.rules:
+        _containers(limits.per_container, "initContainers", pod.spec.init_containers, found, resized=resized)
+        _containers(limits.per_container, "containers", pod.spec.containers, found, resized=resized)
+    devices = sum(asked.totals.values()) if limits.per_gpu.rules else 0
+    if devices:
+        _pod_totals(limits.per_gpu, pod, devices, found)
     return found
 
 
-def gpu_breaches(limits: Limits, totals: Mapping[str, int]) -> bool:
-    """Would these GPU totals alone break a pod or container rule? Asked before a request is rewritten."""
-    return any(
-        _fault(rule, count * NANO, 1) is not None
-        for rule in (*limits.per_pod, *limits.per_container)
-        for name, count in totals.items()
-        if rule.matches(name)
+def allows(limits: Limits, resource: str, total: int) -> bool:
+    """May a pod ask for so many units of a GPU resource, one in each container? Asked before a rewrite."""
+    return not (
+        any(_fault(rule, total * NANO, 1) for rule in limits.per_pod.of(resource))
+        or any(_fault(rule, NANO, 1) for rule in limits.per_container.of(resource))
     )
 
 
-def _per_pod(rule: AmountRule, pod: Pod, asked: Asked) -> Iterator[Remark]:
+def _pod_gpus(rules: AmountRules, asked: Asked, found: list[Remark]) -> None:
     for name, count in asked.totals.items():
-        if rule.matches(name):
-            first = next(ask for ask in asked.asks if ask.resource.name == name)
-            yield from _remarks(rule, name, count * NANO, 1, (*first.path, "resources", "limits", name), "a pod's ")
-    for name in _other_names(rule, pod):
-        yield from _remarks(rule, name, _pod_amount(pod, name), 1, ("spec",), "a pod's ")
+        for rule in rules.of(name):
+            if _fault(rule, count * NANO, 1):
+                first = next(ask for ask in asked.asks if ask.resource.name == name)
+                field = (*first.path, "resources", "limits", name)
+                _hold(rule, name, count * NANO, 1, field, "a pod's ", found)
 
 
-def _per_container(rule: AmountRule, pod: Pod) -> Iterator[Remark]:
-    for kind, containers in (("initContainers", pod.spec.init_containers), ("containers", pod.spec.containers)):
-        for index, container in enumerate(containers):
-            resources = container.resources
-            names = (rule.resource,) if rule.literal else {**resources.limits, **resources.requests}
-            for name in names:
-                if (name in resources.limits or name in resources.requests) and rule.matches(name):
-                    path = _field(("spec", kind, index), container, name)
-                    yield from _remarks(rule, name, _amount(container, name), 1, path, "")
+def _pod_totals(rules: AmountRules, pod: Pod, times: int, found: list[Remark]) -> None:
+    """Hold what a pod takes of everything but GPUs (those are in the totals of what it asks for)."""
+    names: dict[str, tuple[AmountRule, ...]] = {}
+    for container in pod.spec.containers:
+        resources = container.resources
+        for name in (*resources.limits, *resources.requests):
+            if name not in names and not name.startswith(GPU_PREFIX):
+                names[name] = rules.of(name)
+    for name, about in names.items():
+        for rule in about:
+            _hold(rule, name, _pod_amount(pod, name), times, ("spec",), "a pod's ", found)
 
 
-def _per_gpu(rule: AmountRule, pod: Pod, devices: int) -> Iterator[Remark]:
-    for name in _other_names(rule, pod):
-        yield from _remarks(rule, name, _pod_amount(pod, name), devices, ("spec",), "a pod's ")
-
-
-def _other_names(rule: AmountRule, pod: Pod) -> Iterable[str]:
-    """The names that a rule is about and that are no GPU (those are in the totals)."""
-    if rule.literal:
-        return () if rule.resource.startswith("nvidia.com/") else (rule.resource,)
-    return {
-        name
-        for container in pod.spec.containers
-        for name in (*container.resources.limits, *container.resources.requests)
-        if not name.startswith("nvidia.com/") and rule.matches(name)
-    }
+def _containers(
+    rules: AmountRules, kind: str, containers: tuple[Container, ...], found: list[Remark], *, resized: bool
+) -> None:
+    for index, container in enumerate(containers):
+        resources = container.resources
+        for name in {**resources.limits, **resources.requests}:
+            for rule in rules.of(name):
+                amount = _amount(container, name)
+                if _fault(rule, amount, 1) and not (resized and name.startswith(GPU_PREFIX)):
+                    _hold(rule, name, amount, 1, _field(("spec", kind, index), container, name), "", found)
 
 
 def _pod_amount(pod: Pod, name: str) -> int:
     """What the pod may take: the sum of its containers, or its largest init container."""
-    running = sum([_amount(container, name) for container in pod.spec.containers])
+    running = 0
+    for container in pod.spec.containers:
+        running += _amount(container, name)
     if not pod.spec.init_containers:
         return running
     return max(running, *[_amount(container, name) for container in pod.spec.init_containers])
@@ -105,23 +108,25 @@ def _fault(rule: AmountRule, amount: int, times: int) -> str | None:
     return None
 
 
-def _remarks(rule: AmountRule, name: str, amount: int, times: int, path: Path, whose: str) -> Iterator[Remark]:
+def _hold(rule: AmountRule, name: str, amount: int, times: int, path: Path, whose: str, found: list[Remark]) -> None:
+    """Hold one amount against a rule, and say what would do."""
     code = _fault(rule, amount, times)
     if code is None:
         return
-    each = f" ({times} GPUs)" if times > 1 else ""
-    found = written(amount)
     if code == "GPU-L103":
-        most = written((rule.max or 0) * times)
-        yield Remark(code, path, f"{whose}{name} must be at most {most}{each} (found {found})", f"Write {most}.")
+        must, fix = _bound("at most", rule.max, times)
     elif code == "GPU-L101":
-        least = written((rule.min or 0) * times)
-        yield Remark(code, path, f"{whose}{name} must be at least {least}{each} (found {found})", f"Write {least}.")
+        must, fix = _bound("at least", rule.min, times)
     else:
         choices = [choice * times for choice in rule.allowed]
-        words = ", ".join(map(written, choices))
-        fix = _nearest(choices, amount)
-        yield Remark(code, path, f"{whose}{name} must be one of {words}{each} (found {found})", fix)
+        must, fix = f"one of {', '.join(map(written, choices))}", _nearest(choices, amount)
+    each = f" ({times} GPUs)" if times > 1 else ""
+    found.append(Remark(code, path, f"{whose}{name} must be {must}{each} (found {written(amount)})", fix))
+
+
+def _bound(words: str, bound: int | None, times: int) -> tuple[str, str]:
+    amount = written((bound or 0) * times)
+    return f"{words} {amount}", f"Write {amount}."
 
 
 def _nearest(choices: list[int], amount: int) -> str:
@@ -141,7 +146,8 @@ def defaults(limits: Limits, asked: Asked) -> dict[int, dict[str, Amount]]:
         if ask.path[1] != "containers" or not ask.count:
             continue
         resources = ask.container.resources
-        for rule, times in (*((rule, 1) for rule in limits.per_container), *((r, ask.count) for r in limits.per_gpu)):
+        each = [(rule, 1) for rule in limits.per_container.rules]
+        for rule, times in (*each, *[(rule, ask.count) for rule in limits.per_gpu.rules]):
             name = rule.resource
             if rule.default is not None and name not in resources.limits and name not in resources.requests:
                 index = ask.path[2]

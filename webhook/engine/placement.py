@@ -7,11 +7,13 @@ still make it good, because an autoscaler may bring one.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from difflib import SequenceMatcher
 
 from webhook.engine.asking import Ask
 from webhook.engine.case import Case
-from webhook.engine.demand import Declared
+from webhook.engine.hints import PRODUCT, part_is_too_small, whole_or_part
 from webhook.engine.remarks import Remark
+from webhook.engine.shape import Shape
 from webhook.model.fleet import Fleet
 from webhook.model.modes import Form, Mode
 from webhook.model.objects import Taint
@@ -21,45 +23,50 @@ from webhook.model.pods import Pod
 from webhook.model.resources import WHOLE_GPU, gpu_resource
 from webhook.model.taints import all_tolerated
 
-PRODUCT = "nvidia.com/gpu.product"
 
-
-def obstacles(case: Case) -> list[Remark]:
+def obstacles(case: Case, shape: Shape) -> list[Remark]:
     """Everything that stands between a pod and the GPUs it asks for."""
     if not case.view.fleet.nodes:
         return []
     found: list[Remark] = []
     for ask in case.asked.asks:
         if ask.count:
-            _of_ask(ask, case, found)
+            _of_ask(ask, case, shape, found)
     return found
 
 
-def _of_ask(ask: Ask, case: Case, found: list[Remark]) -> None:
+def _of_ask(ask: Ask, case: Case, shape: Shape, found: list[Remark]) -> None:
     name, fleet, reach = ask.resource.name, case.view.fleet, case.reach
     advertising = fleet.advertising(name)
     field = (*ask.path, "resources", "limits", name)
     if not advertising:
         found.append(_nowhere(name, fleet, field))
         return
-    total = case.asked.totals[name]
-    if total > 1 and total > (most := fleet.most(name, fleet.everyone)):
-        message = f"{name}: no node has more than {most} (found {total} in this pod)"
-        found.append(Remark("GPU-T202", field, message, f"Ask for at most {most}.", at_most=Mode.WARN))
-        return
     if not advertising & reach.selected:
         found.append(_ruled_out(name, case.pod, fleet.by_resource.get(name, ()), fleet))
         return
-    offers = tuple([offer for offer in case.offers if offer.resource == name])
+    total = case.asked.totals[name]
+    if total > 1 and total > (most := fleet.most(name, advertising & reach.selected)):
+        found.append(_too_many(field, total, most, everywhere=fleet.most(name, advertising)))
+        return
     if not advertising & reach.selected & reach.tolerated:
-        found.append(_not_tolerated(name, offers, case.pod))
-    found += _shares(ask, offers, case.declared, field)
+        found.append(_not_tolerated(name, case.offers, case.pod))
+    if ask.count > 1:
+        found += _several_shares(ask, [offer for offer in case.offers if offer.resource == name], field)
+    if name == WHOLE_GPU and whole_or_part(case):
+        found += _parts(case, shape, field)
+
+
+def _too_many(field: Path, total: int, most: int, *, everywhere: int) -> Remark:
+    message = f"must be at most {most}, the most on one node that this pod may use (found {total} in the pod)"
+    elsewhere = f" Other nodes have up to {everywhere}." if everywhere >= total else ""
+    return Remark("GPU-T202", field, message, f"Ask for at most {most}.{elsewhere}", at_most=Mode.WARN)
 
 
 def _nowhere(name: str, fleet: Fleet, field: Path) -> Remark:
     near = nearest(name, tuple(fleet.by_resource))
     fix = f"Nearest in this cluster: {', '.join(near)}." if near else "No node of this cluster has GPUs."
-    return Remark("GPU-T201", field, f"{name}: no node offers it", fix, at_most=Mode.WARN)
+    return Remark("GPU-T201", field, "must be offered by a node of this cluster", fix, at_most=Mode.WARN)
 
 
 def nearest(name: str, existing: tuple[str, ...]) -> list[str]:
@@ -80,7 +87,8 @@ def _ruled_out(name: str, pod: Pod, offers: tuple[Offer, ...], fleet: Fleet) -> 
     known = set(fleet.products(fleet.everyone))
     if asked and not known & set(asked):
         message = f"{PRODUCT} must be a product of this cluster (found {', '.join(asked)[:120]})"
-        return Remark("GPU-T203", path, message, f"Write one of {', '.join(products[:5])}.", at_most=Mode.WARN)
+        near = sorted(products, key=lambda one: -SequenceMatcher(None, one, asked[0][:63]).ratio())[:5]
+        return Remark("GPU-T203", path, message, f"Write one of {', '.join(near)}.", at_most=Mode.WARN)
     message = f"nodeSelector and affinity leave no node that offers {name}"
     fix = f"{name} is offered by {', '.join(products[:5]) or 'nodes without a product label'}."
     return Remark("GPU-T204", ("spec",), message, fix, at_most=Mode.WARN)
@@ -113,34 +121,22 @@ def _not_tolerated(name: str, offers: tuple[Offer, ...], pod: Pod) -> Remark:
     return Remark("GPU-T205", ("spec", "tolerations"), message, f"Tolerate {text}.", at_most=Mode.WARN)
 
 
-def _shares(ask: Ask, offers: tuple[Offer, ...], declared: Declared, field: Path) -> Iterator[Remark]:
-    name = ask.resource.name
-    if ask.count > 1:
-        yield from _several_shares(ask, offers, field)
-    if name == WHOLE_GPU:
-        yield from _parts(offers, declared, field)
-
-
-def _several_shares(ask: Ask, offers: tuple[Offer, ...], field: Path) -> Iterator[Remark]:
-    name = ask.resource.name
+def _several_shares(ask: Ask, offers: list[Offer], field: Path) -> Iterator[Remark]:
     if not offers or any(offer.replicas == 1 for offer in offers):
         return
     if all(offer.form is Form.MPS for offer in offers):
-        message = f"{name}: a container may ask for one MPS share (found {ask.count}); the kubelet refuses more"
+        message = f"must be at most 1 in a container, because the kubelet refuses more MPS shares (found {ask.count})"
         yield Remark("GPU-T102", field, message, "Ask for 1, or for a whole GPU.")
     else:
-        message = f"{name}: {ask.count} time-sliced shares may be turns on one card, and some nodes refuse more than 1"
+        message = f"{ask.count} time-sliced shares may be turns on one card, and some nodes refuse more than 1"
         yield Remark("GPU-T101", field, message, "Ask for 1, or for whole GPUs.", at_most=Mode.WARN)
 
 
-def _parts(offers: tuple[Offer, ...], declared: Declared, field: Path) -> Iterator[Remark]:
+def _parts(case: Case, shape: Shape, field: Path) -> Iterator[Remark]:
     """A plain nvidia.com/gpu can be a slice on nodes with MIG strategy single, or an unrenamed share."""
-    parts = [offer for offer in offers if offer.form is not Form.WHOLE]
-    if not parts:
+    if any(rule.key == PRODUCT and rule.operator == "NotIn" for rule in shape.required):
         return
-    need = declared.memory_mib
-    too_small = need is not None and any(offer.memory_mib is None or offer.memory_mib < need for offer in parts)
-    products = ", ".join(dict.fromkeys(offer.product for offer in parts))
-    message = f"{WHOLE_GPU} may be a part of a card on nodes with {products}"
-    fix = f"Add a node affinity on {PRODUCT} to be sure of a whole card."
-    yield Remark("GPU-T302", field, message, fix, at_most=Mode.WARN if too_small else Mode.AUDIT)
+    products = ", ".join(case.view.fleet.part_products) or "no product label of their own"
+    message = f"may be a part of a card on nodes with {products}"
+    fix = f"Add a node affinity on {PRODUCT} to be sure of whole cards."
+    yield Remark("GPU-T302", field, message, fix, at_most=Mode.WARN if part_is_too_small(case) else Mode.AUDIT)

@@ -41,12 +41,13 @@ class Reach:
         nodes: Mask of the nodes that may take the pod now, resources aside.
     """
 
-    __slots__ = ("_pod", "nodes", "selected", "tolerated", "view")
+    __slots__ = ("_cpu_milli", "_memory", "_pod", "nodes", "selected", "tolerated", "view")
 
     def __init__(self, view: ClusterView, pod: Pod, added: tuple[Toleration, ...], *, markers: bool) -> None:
         fleet, spec = view.fleet, pod.spec
         self.view = view
         self._pod = pod
+        self._cpu_milli = self._memory = -1
         affinity = spec.affinity.node_affinity if spec.affinity else None
         terms = affinity.required.node_selector_terms if affinity and affinity.required else None
         constrained = spec.node_selector or terms is not None
@@ -63,6 +64,7 @@ class Reach:
 
     def has_room(self, resource: str, count: int, nodes: int) -> bool:
         """Is there a node in the mask with these units, and the pod's CPU and memory, free now?"""
-        cpu_milli = -(-effective(self._pod, "cpu") // 1_000_000)
-        memory = -(-effective(self._pod, "memory") // NANO)
-        return self.view.has_room(resource, count, nodes, cpu_milli=cpu_milli, memory=memory)
+        if self._cpu_milli < 0:
+            self._cpu_milli = -(-effective(self._pod, "cpu") // 1_000_000)
+            self._memory = -(-effective(self._pod, "memory") // NANO)
+        return self.view.has_room(resource, count, nodes, cpu_milli=self._cpu_milli, memory=self._memory)

@@ -8,12 +8,21 @@ from webhook.engine.remarks import Remark
 from webhook.engine.shape import Shape
 from webhook.model.cluster import ClusterView
 from webhook.model.decisions import Fit, Keep, Why
-from webhook.model.modes import Mode
+from webhook.model.modes import Isolation, Mode
 from webhook.model.offers import Offer
 from webhook.model.pods import Requirement
 from webhook.model.resources import WHOLE_GPU
 
-TELLING = {Why.NO_OFFER, Why.SMALL_SAVING, Why.FULL, Why.LIMIT_RANGE, Why.QUOTA, Why.LIMITS, Why.UNREACHABLE}
+TELLING = {
+    Why.TOO_LARGE,
+    Why.NO_OFFER,
+    Why.SMALL_SAVING,
+    Why.FULL,
+    Why.LIMIT_RANGE,
+    Why.QUOTA,
+    Why.LIMITS,
+    Why.UNREACHABLE,
+}
 """Reasons worth a word even to a user who declared nothing: there is evidence, and something in its way."""
 
 
@@ -65,9 +74,17 @@ def sized_remark(outcome: Fit | Keep, mode: Mode, asked: Asked, *, declared: boo
     return None
 
 
+_APART = {
+    Isolation.HARDWARE: "",
+    Isolation.MEMORY: "; a neighbour's fault ends it too",
+    Isolation.NONE: "; neighbours share its memory and its faults",
+}
+"""What a user gives up with a share."""
+
+
 def _fit_remark(fit: Fit, mode: Mode, asked: Asked) -> Remark:
     share = f"{fit.gpu_milli / 1000:.2g} of a GPU"
-    need = f"{fit.need.words}, {fit.resource} ({share}) covers it"
+    need = f"{fit.need.words}, {fit.resource} ({share}) covers it{_APART[min(o.isolation for o in fit.offers)]}"
     if mode is Mode.ENFORCE:
         fix = 'To keep a whole GPU, annotate the pod with rightslice.dev/keep: "true".'
         return Remark("GPU-R101", _place(asked), f"right-sized: {need}", fix, at_most=Mode.WARN)

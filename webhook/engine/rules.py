@@ -34,9 +34,10 @@ class Rules(msgspec.Struct, frozen=True):
         names: Names of the policies.
         tolerations: What enforced injections add to every pod.
         markers: True if an enforced injection tolerates the GPU taints of the nodes chosen.
+        trial: The same two, as if every injection were enforced: what a right-sizing on trial reckons with.
         defaults: Enforced limits that have defaults.
         accounting: True if enforced limits ask for the accounting resource.
-        general: Who says what holds for every GPU pod: the strictest policy, by its topology section or itself.
+        general: Who says what holds for every GPU pod: the strictest topology section, else the strictest policy.
     """
 
     names: tuple[str, ...]
@@ -48,6 +49,7 @@ class Rules(msgspec.Struct, frozen=True):
     cuda: tuple[Voice, ...]
     tolerations: tuple[Toleration, ...]
     markers: bool
+    trial: tuple[tuple[Toleration, ...], bool]
     defaults: tuple[Limits, ...]
     accounting: bool
     general: Voice
@@ -76,20 +78,29 @@ def _rules(policies: Sequence[Policy]) -> Rules:
         topologies=tuple(((p.topology.mode, p.name), p.topology) for p in policies if p.topology),
         limits=limits,
         cuda=tuple((p.cuda.mode, p.name) for p in policies if p.cuda and p.cuda.driver),
-        tolerations=tuple(toleration for section in adding for toleration in section.tolerations),
+        tolerations=_tolerations(adding),
         markers=any(section.tolerations_auto for section in adding),
+        trial=(
+            _tolerations([section for _, section in injections]),
+            any(section.tolerations_auto for _, section in injections),
+        ),
         defaults=tuple(section for section in enforced if _has_defaults(section)),
         accounting=any(section.accounting for section in enforced),
         general=_general(policies),
     )
 
 
+def _tolerations(sections: Sequence[Injection]) -> tuple[Toleration, ...]:
+    return tuple(toleration for section in sections for toleration in section.tolerations)
+
+
 def _has_defaults(section: Limits) -> bool:
-    return any(rule.default is not None for rule in (*section.per_container, *section.per_gpu))
+    return any(rule.default is not None for rule in (*section.per_container.rules, *section.per_gpu.rules))
 
 
 def _general(policies: Sequence[Policy]) -> Voice:
-    voices = [(policy.topology.mode if policy.topology else policy.mode, policy.name) for policy in policies]
+    voices = [(policy.topology.mode, policy.name) for policy in policies if policy.topology]
+    voices = voices or [(policy.mode, policy.name) for policy in policies]
     return max(voices, key=lambda voice: voice[0], default=(Mode.AUDIT, ""))
 
 

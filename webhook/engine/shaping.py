@@ -8,6 +8,7 @@ from webhook.engine.fit import fit
 from webhook.engine.hints import hint
 from webhook.engine.limits import defaults
 from webhook.engine.pricing import unit_milli
+from webhook.engine.reach import Reach
 from webhook.engine.rightsize import carry_out, sized_remark
 from webhook.engine.rules import Sizing
 from webhook.engine.settle import hear
@@ -41,15 +42,24 @@ def shape_pod(case: Case, shape: Shape, findings: list[Finding]) -> Fit | Keep:
 
 
 def _right_size(case: Case, sizing: Sizing, shape: Shape, findings: list[Finding]) -> Fit | Keep:
-    outcome = fit(case.request, case.pod, case.asked, case.declared, sizing, case.reach, case.usage)
+    reach = case.reach if sizing.rule.mode is Mode.ENFORCE else _trial_reach(case)
+    outcome = fit(case.request, case.pod, case.asked, case.declared, sizing, reach, case.usage)
     voice = (sizing.rule.mode, sizing.policy)
     if isinstance(outcome, Fit) and voice[0] is Mode.ENFORCE:
         carry_out(outcome, case.asked, shape, case.request.namespace, case.view)
     hear(findings, voice, case.declared.faults)
-    said = sized_remark(outcome, voice[0], case.asked, declared=bool(case.declared.text))
+    said = sized_remark(outcome, voice[0], case.asked, declared=case.declared.memory_mib is not None)
     if said is not None:
         hear(findings, voice, (said,))
     return outcome
+
+
+def _trial_reach(case: Case) -> Reach:
+    """What the pod would reach if the injections on trial beside the right-sizing were enforced with it."""
+    tolerations, markers = case.rules.trial
+    if markers is case.rules.markers and tolerations == case.rules.tolerations:
+        return case.reach
+    return Reach(case.view, case.pod, tolerations, markers=markers)
 
 
 def _add_defaults(limits: Limits, case: Case, shape: Shape) -> None:

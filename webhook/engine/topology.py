@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from webhook.engine.asking import Asked
-from webhook.engine.hints import required_already, workload_selector
+from webhook.engine.hints import PRODUCT, added_remark, required_already, workload_selector
 from webhook.engine.reach import Reach
 from webhook.engine.remarks import Remark
 from webhook.engine.shape import Json, Shape
@@ -20,7 +20,6 @@ from webhook.model.products import nvlinked
 from webhook.model.resources import WHOLE_GPU
 from webhook.policy.compiled import NVLink, Topology
 
-PRODUCT = "nvidia.com/gpu.product"
 WEIGHT = 50
 """Half of the scale: nearness to other GPUs should not silence what the user prefers."""
 
@@ -34,9 +33,7 @@ def locality(section: Topology, shape: Shape, asked: Asked, reach: Reach) -> lis
     remarks = list(_linked_nodes(section, shape, count, reach))
     _domain(section, shape)
     added = shape.changed[before:]
-    if added and section.mode is not Mode.ENFORCE:
-        remarks.append(Remark("GPU-I101", ("spec",), f"would add {', '.join(added)}", at_most=Mode.WARN))
-    return remarks
+    return [*remarks, added_remark(section.mode, added)] if added else remarks
 
 
 def _linked_nodes(section: Topology, shape: Shape, count: int, reach: Reach) -> Iterator[Remark]:
@@ -59,7 +56,7 @@ def _linked_nodes(section: Topology, shape: Shape, count: int, reach: Reach) -> 
 
 def _fits(offer: Offer, count: int, reach: Reach) -> bool:
     """Is there a node with this offer that is selected and large enough?"""
-    nodes = offer.nodes & reach.selected
+    nodes = offer.nodes & reach.selected & reach.tolerated
     return bool(nodes) and reach.view.fleet.most(WHOLE_GPU, nodes) >= count
 
 

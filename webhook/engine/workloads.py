@@ -62,5 +62,12 @@ def warned(judged: Sequence[Judged]) -> Decision:
 
 
 def _moved(finding: Finding, template: Template) -> Finding:
-    mode = min(finding.mode, Mode.WARN)
-    return msgspec.structs.replace(finding, path=template.at(finding.path), mode=mode)
+    path, mode = template.at(finding.path), min(finding.mode, Mode.WARN)
+    return msgspec.structs.replace(finding, path=path, mode=mode, message=_of_its_pods(finding))
+
+
+def _of_its_pods(finding: Finding) -> str:
+    """The same in the future: the workload is let in, its pods are what this will happen to."""
+    if finding.mode is Mode.ENFORCE:
+        return f"its pods will be refused: {finding.message}"
+    return f"its pods will be {finding.message}" if finding.code == "GPU-R101" else finding.message

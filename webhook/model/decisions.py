@@ -33,6 +33,7 @@ class Why(StrEnum):
     UNSURE_AMOUNT = "its GPU amount is not a plain whole number"
     INJECTED = "a LimitRange put these GPUs in, the pod did not ask for them"
     NO_OFFER = "no slice or share in this cluster covers the need"
+    TOO_LARGE = "no GPU in this cluster covers the need, whole cards included"
     SMALL_SAVING = "the least offer that covers the need saves too little"
     FULL = "no slice or share that covers the need is free now"
     NOT_CURRENT = "what is free in the cluster is not known well enough"

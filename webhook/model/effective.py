@@ -30,7 +30,14 @@ def effective(pod: Pod, resource: str, *, limits: bool = False) -> int:
         limits: True for limits instead of requests.
     """
     spec = pod.spec
-    amount = sum(_asked(container.resources, resource, limits=limits) for container in spec.containers)
+    amount = 0
+    for container in spec.containers:
+        resources = container.resources
+        written = None if limits else resources.requests.get(resource)
+        if written is None:
+            written = resources.limits.get(resource)
+        if written is not None:
+            amount += readable(written) or 0
     if spec.init_containers:
         amount = _with_init(spec.init_containers, amount, resource, limits=limits)
     if spec.resources is not None and (resource in _POD_LEVEL or resource.startswith(_HUGE_PAGES)):
@@ -68,9 +75,14 @@ def _pod_level(resources: Resources, containers: int, resource: str, *, limits: 
 
 
 def _asked(resources: Resources, resource: str, *, limits: bool) -> int:
-    amount = None if limits else resources.requests.get(resource)
-    if amount is None:
-        amount = resources.limits.get(resource)
+    if not limits and resource in resources.requests:
+        return _read(resources.requests[resource])
+    if resource in resources.limits:
+        return _read(resources.limits[resource])
+    return 0
+
+
+def _read(amount: Amount) -> int:
     return readable(amount) or 0
 
 

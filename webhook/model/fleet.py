@@ -14,11 +14,13 @@ from webhook.model.deriving import adverts, gpu_units
 from webhook.model.levels import NO_LEVELS, Levels
 from webhook.model.masks import LabelIndex, union
 from webhook.model.merging import Standing, offers_of
+from webhook.model.modes import Form, Isolation
 from webhook.model.nodelabels import PRODUCT, Labels
 from webhook.model.objects import Node, Taint
 from webhook.model.offers import Offer
 from webhook.model.pods import Amount, NodeSelectorTerm, Toleration
 from webhook.model.quantity import NANO, readable
+from webhook.model.resources import WHOLE_GPU
 from webhook.model.selecting import term_mask
 from webhook.model.taints import all_tolerated, hard
 
@@ -57,6 +59,9 @@ class Fleet:
         everyone: Mask of all nodes.
         usable: Mask of the nodes that take new pods.
         by_name: Index of a node by its name.
+        parts: Mask of the nodes on which `nvidia.com/gpu` is a slice or a share.
+        part_products: Their product labels; () if one of them has none of its own.
+        carrying: Every hard taint of the fleet, with the mask of the nodes that carry it.
     """
 
     nodes: tuple[FleetNode, ...]
@@ -65,6 +70,9 @@ class Fleet:
     everyone: int
     usable: int
     by_name: Mapping[str, int]
+    parts: int
+    part_products: tuple[str, ...]
+    carrying: tuple[tuple[Taint, int], ...]
 
     def __init__(self, nodes: Sequence[Node]) -> None:
         self.nodes = tuple(map(fleet_node, nodes))
@@ -76,6 +84,7 @@ class Fleet:
         self._by_taints: dict[tuple[Taint, ...], int] = {}
         for i, node in enumerate(self.nodes):
             self._by_taints[node.taints] = self._by_taints.get(node.taints, 0) | 1 << i
+        self._sharing: dict[tuple[tuple[Form, ...], Isolation, int], tuple[Offer, ...]] = {}
         self._tolerated: dict[tuple[Toleration, ...], int] = {}
 
         names = sorted({name for node in self.nodes for name in node.gpus})
@@ -88,6 +97,17 @@ class Fleet:
         ]
         advertising = {name: self.advertising(name) for name in names}
         self.offers = tuple(offers_of(standings, advertising, self._index, [node.labels for node in self.nodes]))
+        whole = [offer for offer in self.offers if offer.resource == WHOLE_GPU]
+        self.parts = union(offer.nodes for offer in whole if offer.form is not Form.WHOLE)
+        products = {offer.product for offer in whole if offer.form is not Form.WHOLE}
+        own = "" not in products and products.isdisjoint({o.product for o in whole if o.form is Form.WHOLE})
+        self.part_products = tuple(sorted(products)) if own else ()
+        taints = sorted(
+            {taint for node in self.nodes for taint in node.taints}, key=lambda t: (t.key, t.value, t.effect)
+        )
+        self.carrying = tuple(
+            (taint, union(mask for carried, mask in self._by_taints.items() if taint in carried)) for taint in taints
+        )
         self.by_resource = {name: tuple(offer for offer in self.offers if offer.resource == name) for name in names}
 
     def select(self, node_selector: Mapping[str, str], terms: Sequence[NodeSelectorTerm] | None) -> int:
@@ -114,6 +134,28 @@ class Fleet:
                 self._tolerated.clear()
             self._tolerated[key] = mask
         return mask
+
+    def sharing(self, forms: tuple[Form, ...], isolation: Isolation, most: int) -> tuple[Offer, ...]:
+        """Offers of some forms, the first form first, the least share of a card first in each. Remembered.
+
+        Args:
+            forms: The forms, in order of preference.
+            isolation: The least isolation.
+            most: The largest share of a card, in thousandths.
+        """
+        key = (forms, isolation, most)
+        found = self._sharing.get(key)
+        if found is None:
+            found = tuple(
+                offer
+                for form in forms
+                for offer in self.offers
+                if offer.form is form and offer.isolation >= isolation and offer.gpu_milli <= most
+            )
+            if len(self._sharing) >= REMEMBERED:
+                self._sharing.clear()
+            self._sharing[key] = found
+        return found
 
     def resources(self) -> tuple[str, ...]:
         """The GPU resource names that some node advertises, sorted."""

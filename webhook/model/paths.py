@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 
 Path = tuple[str | int, ...]
 """Keys and indices from the root of an object, for example ("spec", "containers", 0, "image")."""
@@ -27,6 +28,7 @@ def dotted(path: Path) -> str:
     return text
 
 
+@lru_cache(maxsize=4096)
 def pointer(path: Path) -> str:
     """Write a path as a JSON pointer (RFC 6901).
 

@@ -50,25 +50,43 @@ class AmountRule(msgspec.Struct, frozen=True):
     Attributes:
         resource: Resource name, or a glob over names ("nvidia.com/mig-*").
         matches: True for the names that the rule speaks about.
-        literal: True if `resource` is one name and no glob.
     """
 
     resource: str
     matches: Callable[[str], bool]
-    literal: bool = False
     allowed: tuple[int, ...] = ()
     min: int | None = None
     max: int | None = None
     default: int | None = None
 
 
+class AmountRules:
+    """Rules for amounts, found by resource name. Immutable; what a name finds is remembered, bounded."""
+
+    __slots__ = ("_found", "rules")
+
+    def __init__(self, rules: Iterable[AmountRule] = ()) -> None:
+        self.rules = tuple(rules)
+        self._found: dict[str, tuple[AmountRule, ...]] = {}
+
+    def of(self, name: str) -> tuple[AmountRule, ...]:
+        """The rules that speak about a resource."""
+        found = self._found.get(name)
+        if found is None:
+            found = tuple(rule for rule in self.rules if rule.matches(name))
+            if len(self._found) >= MAX_REMEMBERED:
+                self._found.clear()
+            self._found[name] = found
+        return found
+
+
 class Limits(msgspec.Struct, frozen=True):
     """What a pod may ask for."""
 
     mode: Mode
-    per_pod: tuple[AmountRule, ...]
-    per_container: tuple[AmountRule, ...]
-    per_gpu: tuple[AmountRule, ...]
+    per_pod: AmountRules
+    per_container: AmountRules
+    per_gpu: AmountRules
     limit_ranges: bool
     resource_quotas: bool
     accounting: bool

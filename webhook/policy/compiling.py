@@ -12,6 +12,7 @@ from webhook.model.pods import Requirement, Toleration
 from webhook.policy import selectors
 from webhook.policy.compiled import (
     AmountRule,
+    AmountRules,
     Condition,
     Cuda,
     Exemption,
@@ -121,7 +122,6 @@ def _amount_rule(written: WrittenAmountRule) -> AmountRule:
     return AmountRule(
         resource=written.resource,
         matches=selectors.globs([written.resource]),
-        literal=selectors.is_literal(written.resource),
         allowed=tuple(sorted(set(written.allowed or ()))),
         min=written.min,
         max=written.max,
@@ -132,9 +132,9 @@ def _amount_rule(written: WrittenAmountRule) -> AmountRule:
 def _limits(written: WrittenLimits, mode: Mode) -> Limits:
     return Limits(
         mode=mode,
-        per_pod=tuple(map(_amount_rule, written.per_pod)),
-        per_container=tuple(map(_amount_rule, written.per_container)),
-        per_gpu=tuple(map(_amount_rule, written.per_gpu)),
+        per_pod=AmountRules(map(_amount_rule, written.per_pod)),
+        per_container=AmountRules(map(_amount_rule, written.per_container)),
+        per_gpu=AmountRules(map(_amount_rule, written.per_gpu)),
         limit_ranges=written.limit_ranges == "evaluate",
         resource_quotas=written.resource_quotas == "evaluate",
         accounting=written.accounting == "native",

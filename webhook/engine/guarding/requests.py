@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 
 from webhook.engine.guarding.bypasses import Found, found
 from webhook.errors import quoted
@@ -44,13 +45,17 @@ def odd_requests(spec: PodSpec, containers: Sequence[tuple[Path, Container]]) ->
         results.append(found("resourceClaims", ("spec", "resourceClaims"), message))
     for path, container in containers:
         resources = container.resources
-        if not resources.limits and not resources.requests:
-            continue
-        named = {name for name in (*resources.limits, *resources.requests) if name.startswith(_STARTS)}
-        if len(named) > 1 or (named and named.pop().startswith(DEVICE_CLASS_PREFIX)):
+        if _is_odd((*resources.limits, *resources.requests)):
             results += _device_classes((*path, "resources"), resources)
             results += _mixed((*path, "resources"), resources)
     return results
+
+
+@lru_cache(maxsize=4096)
+def _is_odd(keys: tuple[str, ...]) -> bool:
+    """Do the keys of limits and requests name a device class, or several devices?"""
+    named = {name for name in keys if name.startswith(_STARTS)}
+    return len(named) > 1 or any(name.startswith(DEVICE_CLASS_PREFIX) for name in named)
 
 
 def _device_classes(path: Path, resources: Resources) -> list[Found]:
