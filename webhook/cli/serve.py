@@ -16,7 +16,8 @@ from webhook.cli.console import stop
 from webhook.errors import RightsliceError
 from webhook.model.usage import UsageView
 from webhook.policy.loading import load
-from webhook.server.app import NoParserError, Server, settle_memory
+from webhook.server.app import NoParserError, Server
+from webhook.server.collecting import settle_collector
 from webhook.server.draining import serve_until_told
 from webhook.server.limits import Limits
 from webhook.server.policyfiles import PolicyFiles
@@ -88,7 +89,7 @@ async def _serve(settings: Settings) -> None:
         port = await server.listen(settings.host, settings.port)
     except (NoParserError, OSError) as error:
         raise StartError(f"--listen {settings.listen}: {error}") from error
-    settle_memory()
+    settle_collector()
     policies = server.world.policies
     log.info("serving", listen=f"{settings.host}:{port}", policies=len(policies.policies), digest=policies.digest)
     await serve_until_told(server, settings.drain, log)

@@ -12,6 +12,7 @@ from webhook.model.cluster import ClusterView
 from webhook.model.offers import Offer
 from webhook.model.pods import Pod
 from webhook.model.requests import Request
+from webhook.model.resources import WHOLE_GPU
 from webhook.model.usage import UsageView
 
 
@@ -22,9 +23,10 @@ class Case:
         declared: What the pod's annotations say of its need.
         reach: The nodes it may run on, once enforced injections are made.
         offers: The offers of the names it asks for, on nodes that selector and affinity leave.
+        whole_or_part: True if nodes that may take it offer whole cards and parts under the name it asks for.
     """
 
-    __slots__ = ("asked", "declared", "offers", "pod", "reach", "request", "rules", "usage", "view")
+    __slots__ = ("asked", "declared", "offers", "pod", "reach", "request", "rules", "usage", "view", "whole_or_part")
 
     def __init__(
         self, request: Request, pod: Pod, asked: Asked, rules: Rules, view: ClusterView, usage: UsageView
@@ -38,6 +40,13 @@ class Case:
         self.declared = Declared(pod)
         self.reach = Reach(view, pod, rules.tolerations, markers=rules.markers)
         self.offers = offers_of(asked, view, self.reach.selected)
+        self.whole_or_part = WHOLE_GPU in asked.totals and self._whole_or_part()
+
+    def _whole_or_part(self) -> bool:
+        fleet, nodes = self.view.fleet, self.reach.selected & self.reach.tolerated
+        if not fleet.parts & nodes:
+            return False
+        return bool(fleet.advertising(WHOLE_GPU) & nodes & ~fleet.parts)
 
     @property
     def namespace_notes(self) -> Mapping[str, str]:

@@ -141,21 +141,18 @@ def _refused(
     request: Request, pod: Pod, asked: Asked, offers: tuple[Offer, ...], sizing: Sizing, reach: Reach
 ) -> Keep | None:
     """Why these offers cannot be given; None if nothing stands in the way."""
-    resource = offers[0].resource
-    count = asked.totals[WHOLE_GPU]
-    if resource != WHOLE_GPU:
-        against = _against_the_rules(request, pod, asked, resource, count, sizing, reach.view)
-        if against is not None:
-            return against
-    nodes = 0
+    resource, nodes = offers[0].resource, 0
     for offer in offers:
         nodes |= offer.nodes
     within = nodes & reach.nodes
     if not within:
         return Keep(Why.UNREACHABLE, resource)
+    count = asked.totals[WHOLE_GPU]
     if not sizing.rule.wait_when_full and not reach.has_room(resource, count, within):
         return Keep(Why.FULL, resource)
-    return None
+    if resource == WHOLE_GPU:
+        return None
+    return _against_the_rules(request, pod, asked, resource, count, sizing, reach.view)
 
 
 def _against_the_rules(

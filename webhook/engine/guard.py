@@ -100,6 +100,8 @@ def _shows_gpus(pod: Pod, named: Sequence[Suspect], results: Sequence[Found]) ->
     if pod.spec.runtime_class_name.startswith(GPU_CLASS_START):
         return True
     signs = ("cdiAnnotations", "containerDevicesMount", "resourceClaims")
+    if not results and not named:
+        return False
     return any(name in signs for name, _ in results) or any(names_a_gpu(variable) for _, variable in named)
 
 

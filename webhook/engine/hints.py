@@ -119,22 +119,14 @@ def _whole_cards(shape: Shape, case: Case) -> tuple[Requirement, ...]:
     Only where it matters: several GPUs that are to work together, or a need that a part would not cover. And only
     where a node with whole cards would still take the pod.
     """
-    count = case.asked.totals.get(WHOLE_GPU, 0)
-    if shape.fit is not None or not count or not whole_or_part(case):
+    if shape.fit is not None or not case.whole_or_part:
         return ()
-    fleet = case.view.fleet
+    fleet, count = case.view.fleet, case.asked.totals[WHOLE_GPU]
     if (count == 1 and not part_is_too_small(case)) or not fleet.part_products:
         return ()
     if fleet.most(WHOLE_GPU, case.reach.nodes & ~fleet.parts) < count:
         return ()
     return (Requirement(PRODUCT, "NotIn", fleet.part_products),)
-
-
-def whole_or_part(case: Case) -> bool:
-    """Do nodes that may take the pod offer whole cards and parts under the same name?"""
-    fleet, reach = case.view.fleet, case.reach
-    nodes = fleet.advertising(WHOLE_GPU) & reach.selected & reach.tolerated
-    return bool(fleet.parts & nodes) and bool(nodes & ~fleet.parts)
 
 
 def part_is_too_small(case: Case) -> bool:

@@ -51,15 +51,21 @@ def _pod_gpus(rules: AmountRules, asked: Asked, found: list[Remark]) -> None:
 
 def _pod_totals(rules: AmountRules, pod: Pod, times: int, found: list[Remark]) -> None:
     """Hold what a pod takes of everything but GPUs (those are in the totals of what it asks for)."""
-    names: dict[str, tuple[AmountRule, ...]] = {}
+    for name in _names(pod):
+        about = rules.of(name)
+        if about and not name.startswith(GPU_PREFIX):
+            amount = _pod_amount(pod, name)
+            for rule in about:
+                _hold(rule, name, amount, times, ("spec",), "a pod's ", found)
+
+
+def _names(pod: Pod) -> dict[str, None]:
+    """Every resource that a main container names, in the order of the pod."""
+    names: dict[str, None] = {}
     for container in pod.spec.containers:
-        resources = container.resources
-        for name in (*resources.limits, *resources.requests):
-            if name not in names and not name.startswith(GPU_PREFIX):
-                names[name] = rules.of(name)
-    for name, about in names.items():
-        for rule in about:
-            _hold(rule, name, _pod_amount(pod, name), times, ("spec",), "a pod's ", found)
+        names.update(dict.fromkeys(container.resources.limits))
+        names.update(dict.fromkeys(container.resources.requests))
+    return names
 
 
 def _containers(
@@ -67,11 +73,23 @@ def _containers(
 ) -> None:
     for index, container in enumerate(containers):
         resources = container.resources
-        for name in {**resources.limits, **resources.requests}:
-            for rule in rules.of(name):
-                amount = _amount(container, name)
-                if _fault(rule, amount, 1) and not (resized and name.startswith(GPU_PREFIX)):
-                    _hold(rule, name, amount, 1, _field(("spec", kind, index), container, name), "", found)
+        for name in resources.limits:
+            _container(rules, container, ("spec", kind, index), name, found, resized=resized)
+        for name in resources.requests:
+            if name not in resources.limits:
+                _container(rules, container, ("spec", kind, index), name, found, resized=resized)
+
+
+def _container(
+    rules: AmountRules, container: Container, path: Path, name: str, found: list[Remark], *, resized: bool
+) -> None:
+    about = rules.of(name)
+    if not about or (resized and name.startswith(GPU_PREFIX)):
+        return
+    amount = _amount(container, name)
+    for rule in about:
+        if _fault(rule, amount, 1):
+            _hold(rule, name, amount, 1, _field(path, container, name), "", found)
 
 
 def _pod_amount(pod: Pod, name: str) -> int:

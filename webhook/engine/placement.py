@@ -11,7 +11,7 @@ from difflib import SequenceMatcher
 
 from webhook.engine.asking import Ask
 from webhook.engine.case import Case
-from webhook.engine.hints import PRODUCT, part_is_too_small, whole_or_part
+from webhook.engine.hints import PRODUCT, part_is_too_small
 from webhook.engine.remarks import Remark
 from webhook.engine.shape import Shape
 from webhook.model.fleet import Fleet
@@ -53,7 +53,7 @@ def _of_ask(ask: Ask, case: Case, shape: Shape, found: list[Remark]) -> None:
         found.append(_not_tolerated(name, case.offers, case.pod))
     if ask.count > 1:
         found += _several_shares(ask, [offer for offer in case.offers if offer.resource == name], field)
-    if name == WHOLE_GPU and whole_or_part(case):
+    if name == WHOLE_GPU and case.whole_or_part:
         found += _parts(case, shape, field)
 
 

@@ -11,6 +11,7 @@ Path = tuple[str | int, ...]
 _PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
 
 
+@lru_cache(maxsize=4096)
 def dotted(path: Path) -> str:
     """Write a path as people read it.
 

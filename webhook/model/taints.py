@@ -27,7 +27,13 @@ def tolerates(toleration: Toleration, taint: Taint) -> bool:
 
 def all_tolerated(tolerations: Sequence[Toleration], taints: Iterable[Taint]) -> bool:
     """Is every taint covered by some toleration?"""
-    return all(any(tolerates(toleration, taint) for toleration in tolerations) for taint in taints)
+    for taint in taints:
+        for toleration in tolerations:
+            if tolerates(toleration, taint):
+                break
+        else:
+            return False
+    return True
 
 
 def hard(taints: Iterable[Taint]) -> tuple[Taint, ...]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import gc
 import ssl
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
@@ -122,16 +121,6 @@ def require_c_parser() -> None:
     """
     if http_parser.HttpRequestParser is http_parser.HttpRequestParserPy:
         raise NoParserError("aiohttp's C parser is missing: install an aiohttp wheel, and unset AIOHTTP_NO_EXTENSIONS")
-
-
-def settle_memory() -> None:
-    """Once everything is loaded: leave it out of garbage collection, and collect seldom.
-
-    Decoded reviews are freed when their last reference goes; only what forms a cycle waits for the collector.
-    """
-    gc.collect()
-    gc.freeze()
-    gc.set_threshold(50_000, 20, 50)
 
 
 async def _every(seconds: float, look: Look) -> None:

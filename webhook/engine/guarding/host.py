@@ -50,13 +50,20 @@ def host_access(spec: PodSpec, containers: Sequence[tuple[Path, Container]]) -> 
     if shares_host:
         results += _host_namespaces(spec)
     for path, container in containers:
-        if container.security_context is not None:
-            results += _privileges((*path, "securityContext"), container.security_context, shares_host=shares_host)
+        context = container.security_context
+        if context is not None and (
+            context.privileged or context.capabilities.add or context.allow_privilege_escalation
+        ):
+            results += _privileges((*path, "securityContext"), context, shares_host=shares_host)
     if spec.host_users is False:
         results.append(
             found("userNamespaces", ("spec", "hostUsers"), "hostUsers must be true beside GPUs, found false")
         )
     return results
+
+
+def _is_raised(context: SecurityContext) -> bool:
+    return bool(context.privileged or context.allow_privilege_escalation or context.capabilities.add)
 
 
 def _host_namespaces(spec: PodSpec) -> list[Found]:

@@ -44,17 +44,19 @@ _SYSTEM_FOLDERS = ("/usr/", "/lib/", "/lib32/", "/lib64/", "/opt/")
 _SIGNS = frozenset({*_SAFE, DRIVER_CAPABILITIES, "NVIDIA_REQUIRE_CUDA"} - {"LD_PRELOAD", "LD_AUDIT"})
 _PREFIXED = (*_SAFE, DRIVER_CAPABILITIES, LIBRARY_PATH)
 
+_WATCHED = frozenset({*_SIGNS, *_PREFIXED})
+
 Suspect = tuple[Path, EnvVar]
 
 
 def suspects(containers: Sequence[tuple[Path, Container]]) -> list[Suspect]:
-    """The variables whose names begin like a guarded one, with their paths."""
+    """The variables that are guarded, or are a sign of GPUs, with their paths."""
     return [
         ((*path, "env", i), variable)
         for path, container in containers
         if container.env
         for i, variable in enumerate(container.env)
-        if variable.name[:1] in FIRST_LETTERS
+        if (name := variable.name)[:1] in FIRST_LETTERS and (name in _WATCHED or name.startswith(MPS_START))
     ]
 
 
