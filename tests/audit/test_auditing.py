@@ -12,7 +12,7 @@ from tests.make import make_namespace, make_node, make_pod
 from webhook.audit.auditing import audit_all
 from webhook.audit.checking import World
 from webhook.audit.manifests import Entry, Passed, entries_of
-from webhook.audit.views import with_labels, without_use
+from webhook.audit.views import with_labels, with_namespace, without_use
 from webhook.cache.snapshot import snapshot_of
 from webhook.errors import Place
 from webhook.model.cluster import ClusterView
@@ -38,17 +38,17 @@ QUOTA = {
 NODE = make_node("n", {"nvidia.com/gpu.product": "A"}, **{"nvidia.com/gpu": 8})
 
 
-def world_of(view: ClusterView) -> World:
-    loaded = load([("p.yaml", POLICY)])
+def world_of(view: ClusterView, policy: str = POLICY) -> World:
+    loaded = load([("p.yaml", policy)])
     assert loaded.policies is not None, loaded.errors
     return World(policies=loaded.policies, view=view, now=datetime(2026, 6, 1, tzinfo=UTC))
 
 
-def audited(*objects: dict[str, Any]) -> list[Checked]:
+def audited(*objects: dict[str, Any], policy: str = POLICY) -> list[Checked]:
     """Audit a snapshot of these objects."""
     found = list(entries_of("f.json", orjson.dumps({"apiVersion": "v1", "kind": "List", "items": list(objects)})))
     view = snapshot_of((each.data, each.place()) for each in found if isinstance(each, Entry))
-    return list(audit_all(found, world_of(view)))
+    return list(audit_all(found, world_of(view, policy)))
 
 
 def running(name: str, gpus: int, phase: str = "Running") -> dict[str, Any]:
@@ -101,13 +101,116 @@ def labels(view: ClusterView, name: str) -> dict[str, str]:
     return dict(namespace.metadata.labels)
 
 
-def test_labels_stand_beside_those_of_the_cluster_or_alone(view: ClusterView) -> None:
-    name = {"kubernetes.io/metadata.name": "team"}
-    assert labels(with_labels(view, {"sized": "true"}), "team") == {**name, "tier": "a", "sized": "true"}
-    assert labels(with_labels(view, {"tier": "b"}), "team") == {**name, "tier": "b"}
-    assert labels(with_labels(view, {"x": "y"}, alone=True), "team") == {**name, "x": "y"}
-    assert labels(with_labels(view, {}, alone=True), "team") == name
+SIZING = """\
+---
+apiVersion: rightslice.dev/v1alpha1
+kind: GPUPolicy
+metadata: {name: sizing}
+spec:
+  mode: enforce
+  rightSizing: {isolation: none, forms: [timeSlicing], default: {memory: 4Gi}}
+"""
+
+
+def labelled(product: str, count: int, strategy: str = "none", replicas: int = 1) -> dict[str, str]:
+    """What GPU feature discovery says of a node."""
+    return {
+        "nvidia.com/gpu.product": product,
+        "nvidia.com/gpu.count": str(count),
+        "nvidia.com/gpu.memory": "46068",
+        "nvidia.com/gpu.replicas": str(replicas),
+        "nvidia.com/gpu.sharing-strategy": strategy,
+        "nvidia.com/mig.strategy": "none",
+    }
+
+
+def single(profile: str, slices: int, memory: int) -> dict[str, Any]:
+    """A node of A100 cards that gives MIG instances the name of whole cards."""
+    labels = {
+        "nvidia.com/gpu.product": f"NVIDIA-A100-SXM4-40GB-MIG-{profile}",
+        "nvidia.com/gpu.count": "7",
+        "nvidia.com/gpu.memory": str(memory),
+        "nvidia.com/gpu.slices.gi": str(slices),
+        "nvidia.com/gpu.slices.ci": str(slices),
+        "nvidia.com/gpu.replicas": "1",
+        "nvidia.com/gpu.sharing-strategy": "none",
+        "nvidia.com/mig.strategy": "single",
+        "nvidia.com/mig.config.state": "success",
+    }
+    return make_node("single", labels, **{"nvidia.com/gpu": 7})
+
+
+QUARTERS = labelled("NVIDIA-L40S", 2, "time-slicing", 4)
+NODES = {
+    "a whole card": make_node("whole", labelled("NVIDIA-L40S", 8), **{"nvidia.com/gpu": 8}),
+    "a small instance": single("1g.5gb", 1, 4864),
+    "a large instance": single("3g.20gb", 3, 19968),
+    "an MPS share": make_node("mps", labelled("NVIDIA-L4-SHARED", 1, "mps", 4), **{"nvidia.com/gpu": 4}),
+    "an unrenamed share": make_node(
+        "sliced", labelled("NVIDIA-L4-SHARED", 1, "time-slicing", 10), **{"nvidia.com/gpu": 10}
+    ),
+    "a renamed share": make_node("renamed", QUARTERS, **{"nvidia.com/gpu.shared": 8}),
+}
+HELD = {
+    "a whole card": ("nvidia.com/gpu", 1000, 250),
+    "a small instance": ("nvidia.com/gpu", 143, 143),
+    "a large instance": ("nvidia.com/gpu", 500, 250),
+    "an MPS share": ("nvidia.com/gpu", 250, 250),
+    "an unrenamed share": ("nvidia.com/gpu", 100, 100),
+    "a renamed share": ("nvidia.com/gpu.shared", 250, 250),
+}
+
+
+@pytest.mark.parametrize("kind", HELD)
+def test_a_bound_pod_holds_what_its_node_gives_and_saves_only_what_is_less(kind: str) -> None:
+    node = NODES[kind]
+    quarters = make_node("quarters", QUARTERS, **{"nvidia.com/gpu.shared": 8})
+    resource, before, after = HELD[kind]
+    pod = make_pod("a").asks(resource, 1).spec(nodeName=node["metadata"]["name"]).build()
+    [result] = audited(node, quarters, pod, policy=POLICY + SIZING)
+    decision = result.decision
+    assert (decision.gpu_milli_before, decision.gpu_milli_after) == (before, after)
+    sized = {"GPU-R101", "GPU-R102"} & {found.finding.code for found in result.findings}
+    assert bool(sized) == (after < before), "a pod that gains nothing is not told to change"
+
+
+def test_a_pod_that_would_be_denied_saves_nothing() -> None:
+    quarters = make_node("quarters", QUARTERS, **{"nvidia.com/gpu.shared": 8})
+    pod = make_pod("a").gpus(1).spec(nodeName="whole", hostPID=True).build()
+    deny = POLICY.replace("[nodeName]", "[hostNamespaces]")
+    [result] = audited(NODES["a whole card"], quarters, pod, policy=deny + SIZING)
+    assert result.verdict is Verdict.DENIED
+    assert result.decision.gpu_milli_before == result.decision.gpu_milli_after == 1000
+
+
+def test_a_pod_on_a_node_that_is_not_in_the_snapshot_holds_whole_cards() -> None:
+    [result] = audited(NODE, make_pod("a").gpus(2).spec(nodeName="gone").build())
+    assert result.decision.gpu_milli_before == 2000
+
+
+NAME = {"kubernetes.io/metadata.name": "team"}
+
+
+def test_labels_stand_beside_those_of_the_cluster(view: ClusterView) -> None:
+    assert labels(with_labels(view, {"sized": "true"}), "team") == {**NAME, "tier": "a", "sized": "true"}
+    assert labels(with_labels(view, {"tier": "b"}), "team") == {**NAME, "tier": "b"}
     assert with_labels(view, {}) is view
+
+
+def test_labels_of_one_namespace_replace_its_own_and_leave_the_others(view: ClusterView) -> None:
+    assert labels(with_namespace(view, "team", {"x": "y"}), "team") == {**NAME, "x": "y"}
+    assert labels(with_namespace(view, "team", {}), "team") == NAME
+    assert labels(with_namespace(view, "other", {"x": "y"}), "team") == {**NAME, "tier": "a"}
+
+
+def test_annotations_of_a_namespace_stay_when_it_gets_labels() -> None:
+    noted = make_namespace("team")
+    noted["metadata"]["annotations"] = {"note": "1"}
+    view = snapshot_of([(noted, Place("f"))])
+    for adjusted in (with_labels(view, {"x": "y"}), with_namespace(view, "team", {})):
+        namespace = adjusted.namespace("team")
+        assert namespace is not None
+        assert namespace.metadata.annotations == {"note": "1"}
 
 
 def test_labels_stay_when_use_is_taken_out(view: ClusterView) -> None:

@@ -78,6 +78,14 @@ def test_json_has_places_too() -> None:
     assert str(found.place(("metadata", "name"))) == "f.yaml:2:23"
 
 
+def test_a_folder_without_manifests_is_a_fault(tmp_path: Path) -> None:
+    (tmp_path / "notes.txt").write_text(POD)
+    [found] = objects_in([str(tmp_path)])
+    assert isinstance(found, Passed)
+    assert found.broken
+    assert found.reason.startswith("a folder without YAML or JSON files")
+
+
 def test_a_folder_gives_its_manifests_by_name(tmp_path: Path) -> None:
     for name in ("b.yaml", "a/z.yml", "a/y.json", "c.txt", ".git/x.yaml", "a/.hidden.yaml"):
         file = tmp_path / name

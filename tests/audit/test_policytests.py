@@ -72,6 +72,33 @@ def test_an_unexpected_denial_names_its_codes(folder: Path) -> None:
     assert result.problems == ("want allowed, got denied GPU-S305", "want a change, got none")
 
 
+LABELLED = """\
+apiVersion: v1
+kind: Namespace
+metadata: {name: team, labels: {tier: gold}}
+"""
+NAMESPACES = {
+    "labels that are not given are the cluster's": ("{name: team}", False),
+    "no labels clear the cluster's": ("{name: team, labels: {}}", True),
+    "labels replace the cluster's": ("{name: team, labels: {tier: lead}}", True),
+    "labels that are given count": ("{name: other, labels: {tier: gold}}", False),
+    "another namespace keeps its own": ("{name: other}", True),
+}
+
+
+@pytest.mark.parametrize(("namespace", "allowed"), NAMESPACES.values(), ids=NAMESPACES)
+def test_labels_of_a_case(namespace: str, allowed: bool, folder: Path) -> None:
+    (folder / "cluster.yaml").write_text(LABELLED)
+    match = "{namespaceSelector: {matchLabels: {tier: gold}}}"
+    deny = f"{{mode: enforce, match: {match}, security: {{deny: [nodeName]}}}}"
+    (folder / "p.yaml").write_text(POLICY.replace("{mode: enforce}", deny))
+    spec = "{nodeName: node-1, containers: [{name: a, resources: {limits: {nvidia.com/gpu: 1}}}]}"
+    pod = f"{{apiVersion: v1, kind: Pod, spec: {spec}}}\n    namespace: {namespace}"
+    file = folder / "t.yaml"
+    file.write_text(case(pod, f"{{allowed: {str(allowed).lower()}}}", head=f"{USES}given: {{cluster: cluster.yaml}}\n"))
+    assert [result.problems for result in run_file(str(file), NOW).cases] == [()]
+
+
 def test_the_moment_is_the_callers_where_none_is_given(folder: Path) -> None:
     file = folder / "t.yaml"
     file.write_text(case(POD))

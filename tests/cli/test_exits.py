@@ -32,6 +32,7 @@ CODES = {
     "a moment without a zone": (("check", "deploy", "--policies", "policies", "--now", "2026-06-01T00:00:00"), 2),
     "labels that are none": (("check", "deploy", "--policies", "policies", "--namespace-labels", "team"), 2),
     "a format that does not exist": (("check", "deploy", "--policies", "policies", "-o", "xml"), 2),
+    "a format with a file that has no name": (("check", "deploy", "--policies", "policies", "-o", "json="), 2),
     "two reports on stdout": (("check", "deploy", "--policies", "policies", "-o", "json", "-o", "table"), 2),
     "a report that cannot be written": (("check", "deploy", *WORLD, "-o", "json=nowhere/report.json"), 2),
     "a flag that does not exist": (("check", "deploy", "--polices", "policies"), 2),
@@ -46,6 +47,8 @@ CODES = {
     "a code": (("explain", "GPU-S101"), 0),
     "every code": (("explain",), 0),
     "a code that does not exist": (("explain", "GPU-L999"), 2),
+    "a code and a file to explain": (("explain", "GPU-S101", "-f", "deploy/train.yaml", *WORLD), 2),
+    "nothing on standard input": (("check", "-", *WORLD), 2),
     "a file to explain": (("explain", "-f", "deploy/train.yaml", *WORLD), 0),
     "a file to explain that is not there": (("explain", "-f", "nowhere.yaml", *WORLD), 2),
     "policies without faults": (("policy", "lint", "policies"), 0),
@@ -80,6 +83,11 @@ def test_wrong_input_is_told_in_a_sentence(arguments: tuple[str, ...], rightslic
 
 SENTENCES = {
     "misspelt code": (("explain", "GPU-L10"), "Did you mean GPU-L10"),
+    "a code without its first letters": (("explain", "l102"), "Did you mean GPU-L102?"),
+    "a report that cannot be written": (("check", "deploy", *WORLD, "-o", "sarif=/nonexistent/x"), "/nonexistent/x"),
+    "nothing on standard input": (("check", "-", *WORLD), "nothing came"),
+    "misspelt flag": (("check", "deploy", "--polices", "policies"), "--policies"),
+    "an audit without nodes": (("audit", "deploy", "--policies", "policies"), "no nodes are known"),
     "misspelt policy": (("policy", "show", "reserch", "--policies", "policies"), "Did you mean research?"),
     "misspelt command": (("chekc",), "Did you mean 'check'?"),
     "misspelt format": (("check", "deploy", *WORLD, "-o", "jsn"), "must be one of table, wide, json"),
@@ -99,6 +107,12 @@ def test_stdin_is_a_dash(rightslice: Run) -> None:
     ran = rightslice("check", "-", *WORLD, stdin=(FILES / "deploy/train.yaml").read_bytes())
     assert ran.code == 1
     assert ran.out.startswith("stdin:12:27  deny  GPU-L102")
+
+
+def test_stdin_is_read_once(rightslice: Run) -> None:
+    ran = rightslice("check", "-", "-", *WORLD, stdin=(FILES / "deploy/sized.json").read_bytes())
+    assert ran.code == 2
+    assert "standard input can be read once" in ran.out
 
 
 def test_stdin_takes_json_and_several_documents(rightslice: Run) -> None:
@@ -149,7 +163,26 @@ def test_what_is_read_is_told_on_stderr_only(rightslice: Run) -> None:
     ran = rightslice("check", "deploy/sized.json", *WORLD, "-o", "json", "-v")
     assert json.loads(ran.out)
     assert "policies: research, sizing, trial" in ran.err
-    assert "cluster: cluster.yaml (1 nodes" in ran.err
+    assert "cluster: cluster.yaml (1 node, 2 offers)" in ran.err
+
+
+@pytest.mark.parametrize("arguments", [("--cluster",), ()], ids=["named by a flag", "given as files"])
+def test_what_a_snapshot_leaves_out_is_told(arguments: tuple[str, ...], rightslice: Run, tmp_path: Path) -> None:
+    file = tmp_path / "all.yaml"
+    stranger = "apiVersion: v1\nkind: Secret\nmetadata: {name: s}\n"
+    file.write_text(f"{(FILES / 'cluster.yaml').read_text()}\n---\n{stranger}")
+    ran = rightslice("audit", *arguments, str(file), "--policies", "policies", "-v")
+    assert "1 of kind Secret left out" in ran.err
+    assert "Secret" not in rightslice("audit", *arguments, str(file), "--policies", "policies").err
+
+
+def test_without_a_cluster_nothing_is_said_of_what_it_has(rightslice: Run) -> None:
+    pod = ("-", "--policies", "policies", "--namespace-labels", "sized=true", "-v")
+    given = (FILES / "deploy/sized.json").read_bytes()
+    assert "GPU-R103" not in rightslice("check", *pod, stdin=given).out
+    explained = rightslice("explain", "-f", *pod, stdin=given).out
+    assert "not known: no cluster is given" in explained
+    assert "in this cluster" not in explained
 
 
 def test_the_moment_is_the_clock_where_none_is_given(rightslice: Run) -> None:

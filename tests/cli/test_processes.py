@@ -122,6 +122,25 @@ def test_a_pipe_that_closes_is_no_error() -> None:
         assert process.stderr.read() == b""
 
 
+def test_a_pipe_that_closes_leaves_the_verdict(tmp_path: Path) -> None:
+    errors = tmp_path / "errors"
+    with errors.open("wb") as stream:
+        process = subprocess.Popen(
+            [*COMMAND, *CHECK], cwd=FILES, env=ENVIRONMENT, stdout=subprocess.PIPE, stderr=stream
+        )
+    assert process.stdout is not None
+    process.stdout.close()
+    assert (process.wait(20), errors.read_bytes()) == (1, b"")
+
+
+def test_a_result_that_cannot_be_written_is_told(tmp_path: Path) -> None:
+    script = 'ulimit -f 0; exec "$@" > out'
+    ran = subprocess.run(
+        ["sh", "-c", script, "sh", *COMMAND, "explain"], cwd=tmp_path, env=ENVIRONMENT, capture_output=True, check=False
+    )
+    assert (ran.returncode, ran.stderr) == (2, b"error: stdout: cannot be written: File too large\n")
+
+
 def test_ctrl_c_ends_it_quietly() -> None:
     process = start("check", "-", *WORLD, stdin=subprocess.PIPE)
     time.sleep(2)
@@ -148,10 +167,10 @@ def test_the_demonstration_runs_the_real_server() -> None:
     assert pods
     assert all(name in text for name in pods)
     assert re.search(r"^Server at https://127\.0\.0\.1:\d+,", text)
-    assert re.search(r"asked 1 GPU, now 0\.\d+", text), "something was right-sized"
+    assert re.search(r"asked 1 GPU, gets 0\.\d+", text), "something was right-sized"
     assert re.search(r"^  deny  GPU-S101  examples/pods/\S+:\d+:\d+$", text, re.MULTILINE)
     assert re.search(r"^  /mutate \d+\.\d ms, /validate \d+\.\d ms$", text, re.MULTILINE)
-    assert re.search(r"^\d+ pods: .* denied, .*$", text, re.MULTILINE)
+    assert re.search(r"^\d+ pods: \d+ let in .*, \d+ denied\.$", text, re.MULTILINE)
     assert re.search(r"^GPUs asked .*, after .*, saved [1-9]", text, re.MULTILINE)
     assert text.endswith("Keep it serving: make serve\n")
     assert [line for line in text.splitlines() if len(line) > 80] == []

@@ -10,12 +10,14 @@ from tests.make import make_pod
 from tests.report.sample import THREE, located
 from webhook.errors import Place
 from webhook.model.decisions import Decision
-from webhook.report.demonstrated import WIDTH, Shown, demonstrated, place_of, reasons, totals
+from webhook.report.demonstrated import WIDTH, Shown, demonstrated, finding_of, reasons, totals
 from webhook.report.results import Checked, Verdict
 
 STORED = make_pod("train").gpus(3).build()
 SHAPED = make_pod("train").gpus(3).spec(runtimeClassName="nvidia").annotate("rightslice.dev/decision", "{}").build()
-DENIAL = "2 problems in Pod team/train (policy research)\n[GPU-L102] spec: must be one of 1, 2 (found 3). Write 2."
+DENIAL = (
+    "2 problems in Pod team/train (policy research)\n[GPU-L102] spec: must be one of 1, 2 (found 3). Write 4, or 2."
+)
 
 
 def one(**changes: Any) -> Shown:
@@ -43,7 +45,7 @@ def one(**changes: Any) -> Shown:
 def test_a_pod_that_changed() -> None:
     assert list(demonstrated(one(shaped=SHAPED, gpu_milli_after=143))) == [
         "Pod team/train  changed  examples/pods/train.yaml:2:1",
-        "  asked 3 GPUs, now 0.14 (main: nvidia.com/gpu 3)",
+        "  asked 3 GPUs, gets 0.14 (main: nvidia.com/gpu 3)",
         "  + spec.runtimeClassName: nvidia",
         "  /mutate 1.3 ms, /validate 0.5 ms",
     ]
@@ -52,9 +54,9 @@ def test_a_pod_that_changed() -> None:
 def test_a_denied_pod_tells_the_reasons_and_no_changes() -> None:
     assert list(demonstrated(one(shaped=SHAPED, denied=DENIAL))) == [
         "Pod team/train  denied  examples/pods/train.yaml:2:1",
-        "  asked 3 GPUs (main: nvidia.com/gpu 3)",
+        "  asked 3 GPUs, denied (main: nvidia.com/gpu 3)",
         "  deny  GPU-L102  deploy/train.yaml:31:31",
-        "    spec: must be one of 1, 2 (found 3). Write 2.",
+        "    spec: must be one of 1, 2 (found 3). Write 4, or 2.",
         "  /mutate 1.3 ms, /validate 0.5 ms",
     ]
 
@@ -75,23 +77,50 @@ def test_long_words_of_a_server_fit_a_terminal() -> None:
 
 @pytest.mark.parametrize(
     ("message", "want"),
-    [("", []), ("no", ["no"]), (DENIAL, ["[GPU-L102] spec: must be one of 1, 2 (found 3). Write 2."])],
+    [("", []), ("no", ["no"]), (DENIAL, ["[GPU-L102] spec: must be one of 1, 2 (found 3). Write 4, or 2."])],
 )
 def test_reasons(message: str, want: list[str]) -> None:
     assert reasons(message) == want
 
 
-def test_a_place_is_the_one_of_the_finding_that_says_the_same() -> None:
+def test_a_message_is_about_the_finding_that_says_the_same() -> None:
     result = one().checked
-    assert place_of("GPU-L102", "must be one of 1, 2, 4, 8 (found 3). Write 4.", result).line == 31
-    assert place_of("GPU-L102", "shortened…", result).line == 31
-    assert place_of("GPU-T201", "no node", result) == result.place
+    for words in ("must be one of 1, 2, 4, 8 (found 3). Write 4.", "shortened…"):
+        found = finding_of("GPU-L102", words, result)
+        assert found is not None
+        assert found.place.line == 31
+    assert finding_of("GPU-T201", "no node", result) is None
+
+
+def test_a_fix_that_the_server_left_out_is_told() -> None:
+    lines = list(demonstrated(one(warnings=("[GPU-L102] spec: must be one of 1, 2, 4, 8 (found 3).",))))
+    assert lines[3] == "    spec: must be one of 1, 2, 4, 8 (found 3). Write 4, or 2."
 
 
 def test_totals_are_those_of_pods_that_were_let_in() -> None:
     every = [one(shaped=SHAPED, gpu_milli_after=1000), one(denied=DENIAL), one(), one(kind="Deployment")]
     assert totals(every) == [
-        "3 pods: 1 denied, 1 changed, 1 unchanged.",
-        "GPUs asked 6, after 4, saved 2, of pods let in. Median answer 1.3 ms.",
+        "3 pods: 2 let in (1 changed, 1 as they were), 1 denied.",
+        "GPUs asked 6, after 4, saved 2, of the pods let in; 3 denied.",
+        "1 workload told what will become of its pods; not counted above.",
+        "Median answer 1.3 ms.",
     ]
-    assert totals([])[0] == "0 pods: 0 denied, 0 changed, 0 unchanged."
+    assert totals([])[0] == "0 pods: 0 let in (0 changed, 0 as they were), 0 denied."
+
+
+def test_the_story_of_the_file_comes_first() -> None:
+    lines = list(demonstrated(one(story="A pod " * 20)))
+    assert lines[1].startswith("  # A pod A pod")
+    assert lines[2].startswith("  # ")
+    assert max(map(len, lines)) <= WIDTH
+
+
+def test_amounts() -> None:
+    assert "  asks for no GPU" in demonstrated(one(gpu_milli_before=0, gpu_milli_after=0))
+    assert "  asked 1 GPU, gets 1 (main: nvidia.com/gpu 3)" in demonstrated(
+        one(gpu_milli_before=1000, gpu_milli_after=1000)
+    )
+    workload = demonstrated(one(kind="Deployment", gpu_milli_after=429))
+    assert "  its pods will ask for 3 GPUs and get 0.43" in workload
+    refused = one(kind="Deployment", warnings=("[GPU-L102] spec: its pods will be refused: must be 1",))
+    assert "  its pods will ask for 3 GPUs and be refused" in demonstrated(refused)

@@ -109,3 +109,16 @@ def test_records_of_ours_are_left_out_unless_they_are_wanted() -> None:
 
 def test_what_a_stranger_wrote_cannot_steer_a_terminal() -> None:
     assert "\x1b" not in "".join(diff({}, {"\x1b[2J": ["\x1b[2J"]}))
+
+
+def test_limits_stand_before_the_requests_that_follow_them() -> None:
+    before = {"requests": {"a": 1}, "limits": {"a": 1}}
+    after = {"requests": {"a": 2}, "limits": {"a": 2}}
+    assert diff(before, after) == ["~ limits.a: 1 → 2", "~ requests.a: 1 → 2"]
+
+
+def test_what_is_new_and_does_not_fit_is_told_member_by_member() -> None:
+    after = {"spread": [{"key": "k" * 20, "labels": {"app": "v" * 20}}]}
+    assert diff({}, after, width=44) == [f"+ spread[0].key: {'k' * 20}", f"+ spread[0].labels.app: {'v' * 20}"]
+    assert diff({}, after, width=120) == [f"+ spread[0]: {{key: {'k' * 20}, labels: {{app: {'v' * 20}}}}}"]
+    assert all(len(line) <= 30 for line in diff({}, after, width=30))

@@ -2,6 +2,9 @@
 
 Each pod is taken by itself, in the cluster as it stands: its own use is taken out of its quotas, and its GPUs
 still count as in use. What all pods would come to together is less where slices are few.
+
+What a bound pod holds is priced by its own node. A pod that would get no less than it holds already stays as it
+is; a saving is only what is less, of a pod that would be let in.
 """
 
 from __future__ import annotations
@@ -11,11 +14,14 @@ from typing import Any
 
 import msgspec
 
+from webhook.audit.bound import held_milli, node_of
 from webhook.audit.checking import POD, World, check, group_of, request_of
 from webhook.audit.manifests import Entry, Passed
 from webhook.audit.views import without_use
-from webhook.engine.asking import asked_by
+from webhook.engine.asking import Asked, asked_by
 from webhook.errors import ReviewError
+from webhook.model.decisions import Fit
+from webhook.policy.compiled import PolicySet
 from webhook.report.results import Checked, skipped
 
 ENDED = frozenset({"Succeeded", "Failed"})
@@ -24,13 +30,54 @@ ENDED = frozenset({"Succeeded", "Failed"})
 
 def audit_all(found: Iterable[Entry | Passed], world: World) -> Iterator[Checked]:
     """Judge the pods among what was found; faults in files come out as skipped, other objects do not."""
+    unsized = without_sizing(world.policies)
     for each in found:
         if isinstance(each, Passed):
             if each.broken:
                 yield skipped(each.place, each.reason, broken=True)
         elif is_pod(each.data) and _phase(each.data) not in ENDED:
-            again = msgspec.structs.replace(each, data=as_created_again(each.data))
-            yield check(again, vacated(again, world))
+            yield audit_pod(each, world, unsized)
+
+
+def audit_pod(entry: Entry, world: World, unsized: PolicySet) -> Checked:
+    """Judge one pod.
+
+    Args:
+        unsized: The world's policies without right-sizing, for a pod that would gain nothing by it.
+    """
+    again = msgspec.structs.replace(entry, data=as_created_again(entry.data))
+    try:
+        request = request_of(again.data, world)
+    except ReviewError:
+        return check(again, world)
+    assert request.pod is not None
+    asked = asked_by(request.pod)
+    view = without_use(world.view, request.namespace, asked.totals)
+    vacated = msgspec.structs.replace(world, view=view)
+    held = held_milli(asked.totals, node_of(entry.data), world.view.fleet)
+    result = check(again, vacated)
+    if not _gains(result, asked, held):
+        result = check(again, msgspec.structs.replace(vacated, policies=unsized))
+    return _priced(result, held)
+
+
+def _gains(result: Checked, asked: Asked, held: int) -> bool:
+    """Is what right-sizing has for the pod less than it holds? True where it has nothing for it."""
+    fit = result.decision.outcome
+    return not isinstance(fit, Fit) or fit.gpu_milli * sum(asked.totals.values()) < held
+
+
+def _priced(result: Checked, held: int) -> Checked:
+    decision = result.decision
+    becomes = decision.gpu_milli_after if decision.applied and not decision.denials else held
+    decision = msgspec.structs.replace(decision, gpu_milli_before=held, gpu_milli_after=becomes)
+    return msgspec.structs.replace(result, decision=decision)
+
+
+def without_sizing(policies: PolicySet) -> PolicySet:
+    """The policies without their right-sizing sections."""
+    unsized = (msgspec.structs.replace(policy, right_sizing=None) for policy in policies.policies)
+    return PolicySet(unsized, policies.exemptions, policies.templates)
 
 
 def is_pod(data: dict[str, Any]) -> bool:
@@ -45,17 +92,6 @@ def as_created_again(pod: dict[str, Any]) -> dict[str, Any]:
         return pod
     again = {key: value for key, value in pod.items() if key != "status"}
     return again | {"spec": {key: value for key, value in spec.items() if key != "nodeName"}}
-
-
-def vacated(entry: Entry, world: World) -> World:
-    """The world without the pod's own use of quota."""
-    try:
-        request = request_of(entry.data, world)
-    except ReviewError:
-        return world
-    assert request.pod is not None
-    view = without_use(world.view, request.namespace, asked_by(request.pod).totals)
-    return msgspec.structs.replace(world, view=view)
 
 
 def _phase(pod: dict[str, Any]) -> object:

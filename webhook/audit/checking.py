@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 
 from webhook.audit.manifests import Entry, Passed
+from webhook.audit.offline import without_guesses
 from webhook.audit.stored import as_stored
 from webhook.engine.decide import decide
 from webhook.errors import Place, ReviewError
@@ -27,6 +28,8 @@ from webhook.policy.compiled import PolicySet
 from webhook.report.results import Checked, Located, Verdict, skipped, verdict_of
 
 POD = ("", "Pod")
+DEFAULT_NAMESPACE = "default"
+"""The namespace of objects that name none."""
 NOT_A_WORKLOAD = "not a workload: it runs no pods"
 
 
@@ -42,7 +45,7 @@ class World(msgspec.Struct, frozen=True):
     view: ClusterView
     now: datetime
     usage: UsageView = UsageView()
-    namespace: str = "default"
+    namespace: str = DEFAULT_NAMESPACE
     user: str = ""
 
 
@@ -65,6 +68,9 @@ def check(entry: Entry, world: World, *, operation: str = "CREATE") -> Checked:
     except ReviewError as error:
         return _unreadable(entry, str(error))
     decision = decide(request, world.policies, world.view, world.usage, world.now)
+    nodeless = not world.view.fleet.nodes
+    if nodeless:
+        decision = without_guesses(decision)
     return msgspec.structs.replace(
         _head(entry),
         namespace=request.namespace,
@@ -72,6 +78,7 @@ def check(entry: Entry, world: World, *, operation: str = "CREATE") -> Checked:
         findings=tuple(_located(found, entry, world.policies) for found in decision.findings),
         decision=decision,
         stored=request.load(),
+        nodeless=nodeless,
     )
 
 
@@ -84,7 +91,7 @@ def request_of(data: dict[str, Any], world: World, operation: str = "CREATE") ->
     metadata = data.get("metadata")
     if metadata is not None and not isinstance(metadata, dict):
         raise ReviewError("object: metadata must be a map")
-    namespace = _text(metadata or {}, "namespace") or world.namespace
+    namespace = namespace_of(data) or world.namespace
     stored = as_stored(data, namespace)
     group, kind = group_of(data["apiVersion"]), data["kind"]
     return Request(
@@ -97,6 +104,12 @@ def request_of(data: dict[str, Any], world: World, operation: str = "CREATE") ->
         load=lambda: stored,
         user=world.user,
     )
+
+
+def namespace_of(data: dict[str, Any]) -> str:
+    """The namespace that an object names; "" where it names none."""
+    metadata = data.get("metadata")
+    return _text(metadata, "namespace") if isinstance(metadata, dict) else ""
 
 
 def group_of(api_version: str) -> str:

@@ -61,14 +61,29 @@ class Passed(msgspec.Struct, frozen=True):
     broken: bool = False
 
 
+TWICE = Passed(Place(STDIN_NAME), "named twice: standard input can be read once", broken=True)
+NOTHING_CAME = Passed(Place(STDIN_NAME), "nothing came: did the program that writes to it fail?", broken=True)
+
+
 def objects_in(paths: Iterable[str]) -> Iterator[Entry | Passed]:
     """Read files, folders (their YAML and JSON files, in the order of their names) and "-" for standard input."""
+    read_stdin = False
     for path in paths:
         if path == STDIN:
-            yield from entries_of(STDIN_NAME, sys.stdin.buffer.read(ENOUGH))
+            yield from [TWICE] if read_stdin else _entries_of_stdin()
+            read_stdin = True
             continue
-        for file in files_under(path):
+        files = files_under(path)
+        if not files:
+            yield Passed(Place(path), "a folder without YAML or JSON files: name another", broken=True)
+        for file in files:
             yield from _entries_of_file(file)
+
+
+def _entries_of_stdin() -> Iterator[Entry | Passed]:
+    """The objects of standard input. That nothing comes is a fault: the program before us in the pipe failed."""
+    text = sys.stdin.buffer.read(ENOUGH)
+    yield from entries_of(STDIN_NAME, text) if text.strip() else [NOTHING_CAME]
 
 
 def files_under(path: str) -> list[str]:

@@ -7,10 +7,10 @@ from datetime import datetime
 from pathlib import Path as FilePath
 from typing import Any
 
-from webhook.audit.checking import World, check
+from webhook.audit.checking import DEFAULT_NAMESPACE, World, check, namespace_of
 from webhook.audit.expecting import problems
 from webhook.audit.manifests import ENOUGH, Entry, Passed, files_under, objects_in
-from webhook.audit.views import with_labels
+from webhook.audit.views import with_namespace
 from webhook.cache.snapshot import DEMO, load_snapshot, snapshot_of
 from webhook.documents.places import Document
 from webhook.errors import Place, PlacedError
@@ -62,10 +62,11 @@ def run_case(case: Case, beside: FilePath, policies: PolicySet, view: ClusterVie
         beside: The folder of the test file, which paths are relative to.
     """
     entry = _in_namespace(object_of(case.pod, beside, case.place), case.namespace)
+    namespace = namespace_of(entry.data) or DEFAULT_NAMESPACE
     labels = case.namespace_labels
     world = World(
         policies=policies,
-        view=view if labels is None else with_labels(view, labels, alone=True),
+        view=view if labels is None else with_namespace(view, namespace, labels),
         now=case.now or now,
         user=case.user,
     )

@@ -16,20 +16,23 @@ from webhook.model.quantity import nano, written
 class AdjustedView(ClusterView):
     """Another view, of which it takes everything but namespaces and quotas."""
 
-    _labels: Mapping[str, str] | None = None
-    _alone = False
+    _labels: Mapping[str, str] = {}
+    _one: tuple[str, Mapping[str, str]] | None = None
     _vacated: tuple[str, Mapping[str, int]] = ("", {})
 
     def __init__(self, view: ClusterView) -> None:
         self.__dict__.update(view.__dict__)  # a view never changes, so two may share what they know
 
     def namespace(self, name: str) -> Namespace | None:
-        """The namespace; where labels were given, one that exists and has them."""
+        """The namespace; where labels were given for it, one that exists and has them."""
         known = super().namespace(name)
-        if self._labels is None:
+        alone = self._one is not None and self._one[0] == name
+        if not alone and not self._labels:
             return known
-        own = known.metadata.labels if known is not None and not self._alone else {}
-        return Namespace(metadata=Metadata(name=name, labels={**own, **self._labels, NAMESPACE_NAME: name}))
+        metadata = known.metadata if known is not None else Metadata(name=name)
+        labels = self._one[1] if self._one is not None and alone else {**metadata.labels, **self._labels}
+        named = msgspec.structs.replace(metadata, labels={**labels, NAMESPACE_NAME: name})
+        return Namespace(metadata=named)
 
     def quotas(self, namespace: str) -> tuple[ResourceQuota, ...]:
         """The quotas, without what the vacated pod uses of them."""
@@ -38,16 +41,19 @@ class AdjustedView(ClusterView):
         return tuple(_without(quota, totals) for quota in found) if totals and namespace == vacated else found
 
 
-def with_labels(view: ClusterView, labels: Mapping[str, str], *, alone: bool = False) -> ClusterView:
-    """The view in which every namespace exists and has these labels; the view itself where there are none.
-
-    Args:
-        alone: False: beside those that it has, and these win on equal keys. True: these and no others.
-    """
-    if not labels and not alone:
+def with_labels(view: ClusterView, labels: Mapping[str, str]) -> ClusterView:
+    """The view in which every namespace exists and has these labels beside its own; on equal keys these win."""
+    if not labels:
         return view
     adjusted = AdjustedView(view)
-    adjusted._labels, adjusted._alone = dict(labels), alone
+    adjusted._labels = dict(labels)
+    return adjusted
+
+
+def with_namespace(view: ClusterView, name: str, labels: Mapping[str, str]) -> ClusterView:
+    """The view in which one namespace exists and has these labels and no others; all else stays."""
+    adjusted = AdjustedView(view)
+    adjusted._one = (name, dict(labels))
     return adjusted
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Annotated
 
 import typer
@@ -11,12 +11,13 @@ from webhook.audit.auditing import audit_all
 from webhook.audit.checking import World
 from webhook.audit.manifests import Entry, objects_in
 from webhook.audit.views import with_labels
+from webhook.cache.objects import Found
 from webhook.cache.shipped import shipped
-from webhook.cache.snapshot import snapshot_of
+from webhook.cache.snapshot import gather
 from webhook.cli import flags
 from webhook.cli.check import FORMATS, exit_code, renders
-from webhook.cli.console import paint_for, stop
-from webhook.cli.inputs import cluster_of, labels_of, moment_of, nearby, policies_of
+from webhook.cli.console import paint_for, stop, tell
+from webhook.cli.inputs import cluster_of, labels_of, moment_of, nearby, policies_of, tell_of
 from webhook.cli.output import lines, targets, write
 from webhook.errors import RightsliceError
 from webhook.model.cluster import ClusterView
@@ -52,17 +53,24 @@ def audit(
     """Judge every pod of a snapshot as if it were created again now, and add up the GPUs by namespace.
 
     A snapshot is what `kubectl get nodes,namespaces,limitranges,resourcequotas,pods -A -o yaml` prints. Each pod
-    is judged by itself, in the cluster as it stands with the pod's own GPUs in use. Exit code: 0 nothing to act
-    on, 1 findings, 2 a file, flag or policy is wrong.
+    is judged by itself, without its node and its status, in the cluster as it stands: its own GPUs still count as
+    in use. Pods that have ended are left out.
+
+    GPUS is what a pod holds now, priced by its own node: under the name nvidia.com/gpu a node may give whole
+    cards, MIG instances or shares. SAVED counts only pods that would be let in, and get less than they hold.
+
+    Exit code: 0 nothing to act on, 1 findings, 2 a file, flag or policy is wrong.
     """
     wanted = targets(output, FORMATS)
     found = list(objects_in(sources(paths, cluster)))
     labels = labels_of(namespace_labels)
     world = World(
         policies=policies_of(policies, verbose=verbose),
-        view=cluster_of(cluster, labels, verbose=verbose) if cluster else with_labels(view_of(found), labels),
+        view=cluster_of(cluster, labels, verbose=verbose) if cluster else view_of(found, labels, verbose=verbose),
         now=moment_of(now),
     )
+    if not world.view.fleet.nodes:
+        tell("note: no nodes are known, so nvidia.com/gpu counts as whole cards and nothing is right-sized")
     results = list(audit_all(found, world))
     paint = paint_for(no_color=no_color)
     reports = renders(results, paint, fail_on) | {
@@ -88,12 +96,15 @@ def demo_snapshot() -> str:
     return nearby(shipped("examples") / "cluster")
 
 
-def view_of(found: Sequence[object]) -> ClusterView:
+def view_of(found: Sequence[object], labels: Mapping[str, str], *, verbose: bool) -> ClusterView:
     """The cluster that these objects describe. Stops the program where they cannot."""
     try:
-        return snapshot_of((each.data, each.place()) for each in found if isinstance(each, Entry))
+        snapshot = gather(Found(each.data, each.place) for each in found if isinstance(each, Entry))
     except RightsliceError as error:
         stop(str(error))
+    if verbose:
+        tell_of("the files given", snapshot)
+    return with_labels(snapshot.view, labels)
 
 
 def people(results: Sequence[Checked], paint: Paint, *, quiet: bool, verbose: bool) -> list[str]:

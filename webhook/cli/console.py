@@ -28,9 +28,22 @@ def _ansi(text: str, style: Style) -> str:
 
 
 def say(lines: str | Iterable[str]) -> None:
-    """Write the result."""
+    """Write the result. A reader that has seen enough is no error: the exit code stays that of the result."""
     text = lines if isinstance(lines, str) else "".join(f"{line}\n" for line in lines)
-    sys.stdout.write(text)
+    try:
+        sys.stdout.write(text)
+        sys.stdout.flush()
+    except OSError as error:
+        _silence()
+        if not isinstance(error, BrokenPipeError):
+            stop(f"stdout: cannot be written: {error.strerror or error}")
+
+
+def _silence() -> None:
+    """Send what is still to be written nowhere, or Python would fail on it when it ends."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, sys.stdout.fileno())
+    os.close(nowhere)
 
 
 def tell(line: str) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import takewhile
+from pathlib import Path
 
 import typer
 
@@ -55,12 +57,21 @@ def _through(client: Client, entry: Entry, result: Checked, world: World) -> Sho
     shaped = apply(result.stored, mutated.patch)
     validated = client.review("/validate", shaped, f"validate-{result.name}")
     again = check(Entry(shaped, entry.document, entry.prefix), world)
+    before, to_come = result.decision.gpu_milli_before, result.decision.gpu_milli_after
     return Shown(
         checked=result,
         shaped=shaped,
         denied="" if validated.allowed else validated.message,
         warnings=(*mutated.warnings, *validated.warnings),
-        gpu_milli_before=result.decision.gpu_milli_before,
-        gpu_milli_after=again.decision.gpu_milli_before,
+        gpu_milli_before=before,
+        gpu_milli_after=again.decision.gpu_milli_before if result.kind == "Pod" else to_come,
         milliseconds=(mutated.milliseconds, validated.milliseconds),
+        story=story_of(Path(entry.document.file)),
     )
+
+
+def story_of(file: Path) -> str:
+    """What the comment at the head of a file says; "" where there is none."""
+    with file.open(encoding="utf-8") as lines:
+        head = takewhile(lambda line: line.startswith("#"), lines)
+        return " ".join(line.lstrip("#").strip() for line in head)

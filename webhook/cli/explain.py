@@ -49,6 +49,8 @@ def explain(
     if not file:
         say(page_of(code))
         return
+    if code is not None:
+        stop(f"explain takes a code or -f FILE, found both. For the file: rightslice explain -f {shown(file[0])}")
     world = World(
         policies=policies_of(policies, verbose=verbose),
         view=cluster_of(cluster, labels_of(namespace_labels), verbose=verbose),

@@ -66,5 +66,8 @@ FailOnFlag = Annotated[FailOn, typer.Option("--fail-on", help="Exit with 1 on de
 NoColor = Annotated[bool, typer.Option("--no-color", help="No colour. NO_COLOR and TERM=dumb do the same.")]
 Quiet = Annotated[bool, typer.Option("-q", "--quiet", help="Only denials, warnings and faults; no totals.")]
 Verbose = Annotated[
-    bool, typer.Option("-v", "--verbose", help="Also notes of mode audit, and on stderr what was read.")
+    bool,
+    typer.Option(
+        "-v", "--verbose", help="Also notes of mode audit, and on stderr what was read and what was left out."
+    ),
 ]

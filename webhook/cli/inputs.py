@@ -9,13 +9,14 @@ from pathlib import Path
 from webhook.audit.manifests import files_under
 from webhook.audit.views import with_labels
 from webhook.cache.shipped import shipped
-from webhook.cache.snapshot import load_snapshot, snapshot_of
+from webhook.cache.snapshot import Snapshot, gather, read_snapshot
 from webhook.cli.console import stop, tell
 from webhook.documents.bounds import POLICY
 from webhook.errors import RightsliceError
 from webhook.model.cluster import ClusterView
 from webhook.policy.compiled import PolicySet
 from webhook.policy.loading import Loaded, load
+from webhook.report.words import count, shown
 
 
 def policy_files(paths: Sequence[str] | None) -> list[tuple[str, str]]:
@@ -66,14 +67,22 @@ def fault_lines(loaded: Loaded) -> Iterable[str]:
 def cluster_of(name: str | None, labels: Mapping[str, str], *, verbose: bool = False) -> ClusterView:
     """Read a snapshot; without a name, a cluster of which nothing is known."""
     try:
-        view = load_snapshot(name) if name else snapshot_of(())
+        snapshot = read_snapshot(name) if name else gather(())
     except RightsliceError as error:
         stop(str(error))
     except OSError as error:
         stop(f"{name}: cannot be read: {error.strerror or error}")
     if verbose:
-        tell(f"cluster: {name or 'not known'} ({len(view.fleet.nodes)} nodes, {len(view.fleet.offers)} offers)")
-    return with_labels(view, labels)
+        tell_of(name or "not known", snapshot)
+    return with_labels(snapshot.view, labels)
+
+
+def tell_of(name: str, snapshot: Snapshot) -> None:
+    """Say on stderr what a snapshot came to, and what of it was left out."""
+    fleet = snapshot.view.fleet
+    tell(f"cluster: {shown(name)} ({count(len(fleet.nodes), 'node')}, {count(len(fleet.offers), 'offer')})")
+    for sentence in snapshot.skipped:
+        tell(f"cluster: {shown(sentence)}")
 
 
 def labels_of(text: str) -> dict[str, str]:

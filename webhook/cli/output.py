@@ -33,7 +33,9 @@ def targets(wanted: Sequence[str] | None, known: Sequence[str]) -> list[Target]:
 
 
 def _split(text: str) -> tuple[str, str]:
-    form, _, path = text.partition("=")
+    form, equals, path = text.partition("=")
+    if equals and not path:
+        stop(f"-o: must name a file after =, found {text!r}. Write -o {text}PATH, or -o {form} for stdout")
     return form, path
 
 

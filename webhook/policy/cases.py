@@ -54,7 +54,7 @@ class Case(msgspec.Struct, frozen=True):
         operation: "CREATE", "UPDATE", "DELETE" or "CONNECT".
         pod: The object under review, of any kind.
         namespace: Name of its namespace; "": the object's own, or "default".
-        namespace_labels: Labels of the namespace; None: those of the cluster.
+        namespace_labels: All labels of the namespace, in place of the cluster's; None: those of the cluster.
         user: Username of the requester.
     """
 

@@ -50,8 +50,13 @@ def code_list() -> list[str]:
 
 
 def nearest(code: str) -> str:
-    """The code that was probably meant, or ""."""
-    return closest(code.upper(), CODES)
+    """The code that was probably meant, or "". Its first letters may be missing.
+
+    >>> nearest("l102")
+    'GPU-L102'
+    """
+    whole = f"GPU-{code.upper().removeprefix('GPU').lstrip('-')}"
+    return whole if whole in CODES else closest(whole, CODES)
 
 
 def closest(name: str, known: Iterable[str]) -> str:

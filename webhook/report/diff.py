@@ -15,6 +15,7 @@ from webhook.model.records import DECISION, ORIGINAL
 from webhook.report.words import Paint, Style, plain, shown
 
 RECORDS = frozenset({DECISION, ORIGINAL})
+_REQUESTS = "requests"
 MISSING = object()
 """What stands for a field that is not there."""
 
@@ -65,9 +66,12 @@ def _put_in_list(data: list[Any], step: str, rest: list[str], value: Any, *, ins
 
 
 def changes(before: Any, after: Any, path: Path = ()) -> Iterator[Change]:
-    """Every field that differs, the deepest that say it; an object or list that is new is one change."""
+    """Every field that differs, the deepest that say it; an object or list that is new is one change.
+
+    In the order of the objects, but limits stand before the requests that follow them.
+    """
     if isinstance(before, dict) and isinstance(after, dict):
-        for key in dict.fromkeys([*before, *after]):
+        for key in sorted(dict.fromkeys([*before, *after]), key=_REQUESTS.__eq__):
             yield from changes(before.get(key, MISSING), after.get(key, MISSING), (*path, key))
     elif isinstance(before, list) and isinstance(after, list):
         for i in range(max(len(before), len(after))):
@@ -94,9 +98,23 @@ def diff(before: Any, after: Any, paint: Paint = plain, *, width: int = 0) -> li
     """One line a field: `+` is new, `~` is changed, `-` is gone.
 
     Args:
-        width: Columns to fit into; 0: any number.
+        width: Columns to fit into; 0: any number. What is new and does not fit is told member by member.
     """
-    return [_line(change, paint, width) for change in changes(before, after)]
+    found = changes(before, after)
+    return [_line(each, paint, width) for change in found for each in (_parts(change, width) if width else [change])]
+
+
+def _parts(change: Change, width: int) -> Iterator[Change]:
+    """The change, or where it is a new object or list that does not fit, its members."""
+    path, before, value = change
+    members = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    fits = len(brief(value)) + len(dotted(path[-1:])) + len("+ spec…: ") <= width
+    if before is not MISSING or fits or _is_rule(value) or not members:
+        yield change
+        return
+    for step, member in members:
+        deeper, _, held = _inwards((*path, step), member)
+        yield from _parts(Change(deeper, MISSING, held), width)
 
 
 def _line(change: Change, paint: Paint, width: int) -> str:
@@ -109,13 +127,23 @@ def _line(change: Change, paint: Paint, width: int) -> str:
 
 def _fitted(mark: str, path: Path, value: str, width: int) -> str:
     """The line; where it is too long, with the middle of the path left out, and then cut at the end."""
-    last = shown(dotted(path[-2:] if path and isinstance(path[-1], int) else path[-1:]))
-    heads = [f"{shown(dotted(path[:kept]))}…{last}" for kept in (2, 1) if len(path) > kept + 2]
-    lines = [f"{mark} {where}: {value}" for where in (shown(dotted(path)), *heads)]
-    if not width:
-        return lines[0]
-    fitting = next((line for line in lines if len(line) <= width), lines[-1])
-    return fitting if len(fitting) <= width else f"{fitting[: width - 1]}…"
+    line = f"{mark} {shown(dotted(path))}: {value}"
+    if not width or len(line) <= width:
+        return line
+    for where in _shortened(path):
+        line = f"{mark} {where}: {value}"
+        if len(line) <= width:
+            return line
+    return f"{line[: width - 1]}…"
+
+
+def _shortened(path: Path) -> Iterator[str]:
+    """The path with more and more of its middle left out."""
+    shortest = 2 if path and isinstance(path[-1], int) else 1
+    for tail in range(len(path) - 2, shortest - 1, -1):
+        for head in (2, 1):
+            if head + tail < len(path):
+                yield f"{shown(dotted(path[:head]))}…{shown(dotted(path[-tail:]))}"
 
 
 _RULE = frozenset({"key", "operator", "value", "values", "effect", "tolerationSeconds"})

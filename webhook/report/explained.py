@@ -5,15 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from webhook.model.decisions import Decision, Fit
+from webhook.model.decisions import Decision, Fit, Keep
 from webhook.model.offers import Offer
 from webhook.model.resources import gpu_resource
 from webhook.report.diff import apply, diff
-from webhook.report.results import Checked, Verdict
+from webhook.report.results import NEEDS_NODES, Checked, Verdict
 from webhook.report.table import block, sentence
 from webhook.report.words import Paint, Style, count, in_gpus, plain, shown
 
 INDENT = "  "
+
+NOT_KNOWN = ("Outcome   not known: no cluster is given. Give --cluster SNAPSHOT, or --cluster demo",)
 
 
 def explained(result: Checked, paint: Paint = plain) -> Iterator[str]:
@@ -30,7 +32,7 @@ def explained(result: Checked, paint: Paint = plain) -> Iterator[str]:
     yield f"{INDENT}Verdict   {result.verdict}"
     yield f"{INDENT}Asked     {in_gpus(decision.gpu_milli_before)}{asked(result.stored)}"
     yield f"{INDENT}Policies  {shown(', '.join(decision.policies)) or 'none speaks about this object'}"
-    for line in outcome(decision):
+    for line in NOT_KNOWN if result.nodeless and _asks_nodes(decision) else outcome(decision):
         yield f"{INDENT}{line}"
     yield from _sections(result, paint)
 
@@ -48,6 +50,11 @@ def _sections(result: Checked, paint: Paint) -> Iterator[str]:
     for taken in result.decision.exempted:
         until = f"by {taken.exemption}, until {taken.expires}"
         yield f"{INDENT * 2}{taken.finding.code}  {sentence(taken.finding)} ({shown(until)})"
+
+
+def _asks_nodes(decision: Decision) -> bool:
+    """Is the outcome one that only the nodes of a cluster can give?"""
+    return isinstance(decision.outcome, Keep) and decision.outcome.why in NEEDS_NODES
 
 
 def outcome(decision: Decision) -> Iterator[str]:

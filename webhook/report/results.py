@@ -12,9 +12,12 @@ from typing import Any
 import msgspec
 
 from webhook.errors import Place
-from webhook.model.decisions import Decision
+from webhook.model.decisions import Decision, Why
 from webhook.model.findings import Exempted, Finding
 from webhook.model.modes import Mode
+
+NEEDS_NODES = frozenset({Why.TOO_LARGE, Why.NO_OFFER, Why.SMALL_SAVING, Why.FULL, Why.UNREACHABLE})
+"""Reasons against a smaller request that only the nodes of a cluster can give."""
 
 
 class Verdict(StrEnum):
@@ -51,6 +54,7 @@ class Checked(msgspec.Struct, frozen=True):
         reason: Why it was skipped.
         broken: True if it was skipped because of a fault in the file: our input is wrong.
         quiet: True if being skipped is no news: a Kubernetes object that runs no pods.
+        nodeless: True if no node was known: nothing was said about slices and shares.
     """
 
     place: Place
@@ -65,6 +69,7 @@ class Checked(msgspec.Struct, frozen=True):
     reason: str = ""
     broken: bool = False
     quiet: bool = False
+    nodeless: bool = False
 
     @property
     def title(self) -> str:

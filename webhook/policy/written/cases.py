@@ -40,7 +40,7 @@ class CaseNamespace(Written):
     """The namespace of the request."""
 
     name: Name
-    labels: Labels = {}
+    labels: Labels | None = None
 
 
 class WrittenExpect(Written):
