@@ -142,6 +142,7 @@ TERMS = [
 ]
 TOLERATIONS = [
     {"operator": "Exists"},
+    {"key": "disk", "operator": "Exists"},
     {"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"},
     {"key": "nvidia.com/gpu", "value": "present", "effect": "NoSchedule", "tolerationSeconds": 5},
 ]
