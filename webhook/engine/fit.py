@@ -68,16 +68,18 @@ def _stays(request: Request, pod: Pod, asked: Asked, view: ClusterView) -> Keep 
 def _not_ours(pod: Pod) -> Keep | None:
     """Pods that another component made, placed or budgeted."""
     metadata, spec = pod.metadata, pod.spec
-    if any(owner.kind == "DaemonSet" for owner in metadata.owner_references):
-        return Keep(Why.DAEMON_SET)
+    for owner in metadata.owner_references:
+        if owner.kind == "DaemonSet":
+            return Keep(Why.DAEMON_SET)
     if MIRROR in metadata.annotations:
         return Keep(Why.MIRROR)
     if spec.node_name:
         return Keep(Why.BOUND)
     if spec.resource_claims:
         return Keep(Why.CLAIMS)
-    if any(key.startswith(QUEUE_PREFIX) for key in metadata.labels):
-        return Keep(Why.QUEUED)
+    for key in metadata.labels:
+        if key.startswith(QUEUE_PREFIX):
+            return Keep(Why.QUEUED)
     return None
 
 

@@ -51,7 +51,7 @@ def _pod_gpus(rules: AmountRules, asked: Asked, found: list[Remark]) -> None:
 
 def _pod_totals(rules: AmountRules, pod: Pod, times: int, found: list[Remark]) -> None:
     """Hold what a pod takes of everything but GPUs (those are in the totals of what it asks for)."""
-    for name in _names(pod):
+    for name in rules.names or _names(pod):
         about = rules.of(name)
         if about and not name.startswith(GPU_PREFIX):
             amount = _pod_amount(pod, name)
@@ -73,11 +73,17 @@ def _containers(
 ) -> None:
     for index, container in enumerate(containers):
         resources = container.resources
+        amounts = (tuple(resources.limits.items()), tuple(resources.requests.items()))
+        if amounts in rules.passed:
+            continue
+        before = len(found)
         for name in resources.limits:
             _container(rules, container, ("spec", kind, index), name, found, resized=resized)
         for name in resources.requests:
             if name not in resources.limits:
                 _container(rules, container, ("spec", kind, index), name, found, resized=resized)
+        if len(found) == before and not resized:
+            rules.passed.add(amounts)
 
 
 def _container(

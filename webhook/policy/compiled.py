@@ -60,13 +60,39 @@ class AmountRule(msgspec.Struct, frozen=True):
     default: int | None = None
 
 
-class AmountRules:
-    """Rules for amounts, found by resource name. Immutable; what a name finds is remembered, bounded."""
+class Remembered:
+    """A bounded set: what it has seen, until it is full and begins anew."""
 
-    __slots__ = ("_found", "rules")
+    __slots__ = ("_seen",)
+
+    def __init__(self) -> None:
+        self._seen: set[object] = set()
+
+    def __contains__(self, key: object) -> bool:
+        return key in self._seen
+
+    def add(self, key: object) -> None:
+        """Remember one more."""
+        if len(self._seen) >= MAX_REMEMBERED:
+            self._seen.clear()
+        self._seen.add(key)
+
+
+class AmountRules:
+    """Rules for amounts, found by resource name. Immutable; what a name finds is remembered, bounded.
+
+    Attributes:
+        names: The names the rules are about; None if a glob among them is about names that cannot be listed.
+        passed: Amounts of containers that were held against all rules and broke none: pods come in many copies.
+    """
+
+    __slots__ = ("_found", "names", "passed", "rules")
 
     def __init__(self, rules: Iterable[AmountRule] = ()) -> None:
         self.rules = tuple(rules)
+        literal = all(not {"*", "?"} & set(rule.resource) for rule in self.rules)
+        self.names = tuple(dict.fromkeys(rule.resource for rule in self.rules)) if literal else None
+        self.passed = Remembered()
         self._found: dict[str, tuple[AmountRule, ...]] = {}
 
     def of(self, name: str) -> tuple[AmountRule, ...]:
