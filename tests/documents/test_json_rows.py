@@ -1,0 +1,39 @@
+"""JSON read without places: several values in a row, and how much one file may hold."""
+
+from __future__ import annotations
+
+import pytest
+
+from webhook.documents.bounds import Bounds
+from webhook.documents.jsontexts import read_json
+from webhook.errors import DocumentError
+
+SMALL = Bounds(size=1000, values=6, depth=3, expansion=0)
+
+
+def test_values_in_a_row_are_documents_and_null_is_none() -> None:
+    documents = read_json('{"a": 1}\nnull\n[2] 3', "f.json", SMALL)
+    assert [document.data for document in documents] == [{"a": 1}, [2], 3]
+
+
+@pytest.mark.parametrize("text", ["", " \n", "null"])
+def test_a_text_without_values_holds_no_document(text: str) -> None:
+    assert read_json(text, "f.json", SMALL) == ()
+
+
+BEYOND = {
+    "as many values as there may be": ("[1, 2, 3, 4, 5]", ""),
+    "one value more": ("[1, 2, 3, 4, 5, 6]", "at most 6 values. Split the file"),
+    "values below one another": ('{"a": [1, 2], "b": [3, 4, 5]}', "at most 6 values. Split the file"),
+    "too deep": ("[[[[[1]]]]]", "at most 3 levels deep"),
+}
+
+
+@pytest.mark.parametrize(("text", "sentence"), BEYOND.values(), ids=BEYOND)
+def test_how_much_a_file_may_hold(text: str, sentence: str) -> None:
+    if not sentence:
+        assert len(read_json(text, "f.json", SMALL)) == 1
+        return
+    with pytest.raises(DocumentError) as refused:
+        read_json(text, "f.json", SMALL)
+    assert sentence in str(refused.value)

@@ -1,0 +1,67 @@
+"""decide: which operations it looks at, and what several policies say together."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.engine.deciding import ENV, FOUR, NODES, SIZING, bad
+from tests.make import make_pod
+from tests.world import ask, codes
+from webhook.model.decisions import Decision, Keep, Why
+
+
+@pytest.mark.parametrize("operation", ["DELETE", "CONNECT"])
+def test_an_operation_that_brings_no_object_comes_to_nothing(operation: str) -> None:
+    everywhere = "match: {operations: [CREATE, UPDATE, DELETE, CONNECT]}\n"
+    assert ask(bad(), everywhere + ENV, operation=operation) == Decision()
+
+
+def test_an_update_is_judged_for_security_only() -> None:
+    assert codes(ask(bad(), ENV, FOUR)) == ["enforce GPU-S101", "enforce GPU-L103"]
+    assert codes(ask(bad(), ENV, FOUR, operation="UPDATE")) == ["enforce GPU-S101"]
+
+
+def test_an_update_is_never_patched() -> None:
+    pod, sizing = make_pod().gpus(1).needs("8Gi"), SIZING + "\ninjection: {runtimeClassName: nvidia}"
+    assert ask(pod, sizing, nodes=NODES).patch
+    updated = ask(pod, sizing, nodes=NODES, operation="UPDATE")
+    assert (updated.patch, updated.applied) == ((), False)
+    assert updated.gpu_milli_after == updated.gpu_milli_before == 1000
+
+
+def test_a_policy_for_one_operation_is_silent_at_the_other() -> None:
+    only_updates = "match: {operations: [UPDATE]}\n" + ENV
+    assert codes(ask(bad(), only_updates)) == []
+    assert codes(ask(bad(), only_updates, operation="UPDATE")) == ["enforce GPU-S101"]
+
+
+def test_a_pod_without_gpus_under_a_policy_about_gpus_comes_to_nothing() -> None:
+    decision = ask(make_pod(), FOUR, SIZING, nodes=NODES)
+    assert decision.findings == ()
+    assert decision.patch == ()
+    assert decision.outcome == Keep(Why.NOT_ASKED)
+    assert not decision.touches_gpus
+
+
+@pytest.mark.parametrize(
+    ("modes", "want"),
+    [
+        (("audit", "warn", "enforce"), "enforce GPU-S101"),
+        (("enforce", "warn", "audit"), "enforce GPU-S101"),
+        (("warn", "audit"), "warn GPU-S101"),
+        (("audit", "audit"), "audit GPU-S101"),
+    ],
+)
+def test_the_strictest_of_several_policies_is_heard_once(modes: tuple[str, ...], want: str) -> None:
+    texts = [ENV.replace("enforce", mode) for mode in modes]
+    decision = ask(bad(), *texts)
+    assert codes(decision) == [want]
+    assert decision.policies == tuple(f"test-{index}" for index in range(len(modes)))
+
+
+def test_a_section_may_have_a_mode_of_its_own() -> None:
+    assert codes(ask(bad(), "mode: audit\nsecurity: {mode: warn, deny: [visibleDevicesEnv]}")) == ["warn GPU-S101"]
+
+
+def test_two_policies_that_say_different_things_are_both_heard() -> None:
+    assert codes(ask(bad(), FOUR, FOUR.replace("max: 4", "max: 2"))) == ["enforce GPU-L103", "enforce GPU-L103"]

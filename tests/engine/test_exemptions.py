@@ -1,0 +1,106 @@
+"""Exemptions: which findings are taken back, where, for whom and until when."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import NamedTuple
+
+import pytest
+
+from tests.engine.deciding import ENV, FOUR, bad, exempt
+from tests.make import PodMaker, make_pod
+from tests.world import NO_USAGE, NOW, ask, codes, policies_of, policy, request_of, view_of
+from webhook.engine.decide import decide
+from webhook.model.modes import Mode
+
+
+class Taken(NamedTuple):
+    exemption: str
+    holds: bool
+    pod: PodMaker = bad()
+    now: datetime = NOW
+
+
+EXEMPTIONS = {
+    "in its namespace": Taken(exempt(), True),
+    "by a glob": Taken(exempt(match="{namespaces: ['te*']}"), True),
+    "in another namespace": Taken(exempt(match="{namespaces: [other]}"), False),
+    "for another code": Taken(exempt("[GPU-S102]"), False),
+    "for one of several codes": Taken(exempt("[GPU-S102, GPU-S101]"), True),
+    "expired": Taken(exempt(until="2026-05-31T23:59:59Z"), False),
+    "a second before its end": Taken(
+        exempt(until="2026-06-01T00:00:01Z"), True, now=datetime(2026, 6, 1, 0, 0, 0, tzinfo=UTC)
+    ),
+    "at its very end": Taken(exempt(until="2026-06-01T00:00:00Z"), False),
+    "at its very end in another zone": Taken(exempt(until="2026-06-01T02:00:00+02:00"), False),
+    "for the pod's service account": Taken(
+        exempt(match="{namespaces: [team], serviceAccounts: [bench]}"), True, bad().spec(serviceAccountName="bench")
+    ),
+    "for another service account": Taken(
+        exempt(match="{namespaces: [team], serviceAccounts: [bench]}"), False, bad().spec(serviceAccountName="web")
+    ),
+    "a pod that names no account has the default one": Taken(
+        exempt(match="{namespaces: [team], serviceAccounts: [default]}"), True
+    ),
+    "for the pod's labels": Taken(
+        exempt(match="{namespaces: [team], objectSelector: {matchLabels: {app: bench}}}"),
+        True,
+        bad().label("app", "bench"),
+    ),
+    "for other labels": Taken(exempt(match="{namespaces: [team], objectSelector: {matchLabels: {app: bench}}}"), False),
+}
+
+
+@pytest.mark.parametrize("case", EXEMPTIONS.values(), ids=EXEMPTIONS)
+def test_an_exemption_holds(case: Taken) -> None:
+    decision = ask(case.pod, ENV + case.exemption, now=case.now)
+    assert codes(decision) == ([] if case.holds else ["enforce GPU-S101"])
+    assert [taken.exemption for taken in decision.exempted] == (["here"] if case.holds else [])
+
+
+def test_what_was_exempted_is_told_with_its_end() -> None:
+    (taken,) = ask(bad(), ENV + exempt()).exempted
+    assert (taken.finding.code, taken.finding.mode) == ("GPU-S101", Mode.ENFORCE)
+    assert taken.expires == "2026-12-01T00:00:00+00:00"
+
+
+def test_an_exemption_takes_back_its_own_policys_finding_only() -> None:
+    decision = ask(bad(), ENV + exempt(), ENV)
+    assert [(found.code, found.policy) for found in decision.denials] == [("GPU-S101", "test-1")]
+    assert [taken.finding.policy for taken in decision.exempted] == ["test-0"]
+
+
+def test_an_exempted_pod_without_gpus_still_counts_as_touching_them() -> None:
+    pod = make_pod().env("NVIDIA_VISIBLE_DEVICES", "all")
+    assert ask(pod, ENV + exempt()).touches_gpus
+    assert not ask(make_pod(), ENV + exempt()).touches_gpus
+
+
+EXCEPTION = """
+apiVersion: rightslice.dev/v1alpha1
+kind: GPUPolicyException
+metadata: {{name: incident, namespace: {namespace}}}
+spec:
+  policyName: {policy}
+  codes: [GPU-S101]
+  match: {{namespaces: [{namespace}]}}
+  reason: INC-2
+  expirationTime: "2026-12-01T00:00:00Z"
+"""
+
+
+@pytest.mark.parametrize(
+    ("policy_name", "namespace", "holds"),
+    [
+        pytest.param("guard", "team", True, id="of this policy, here"),
+        pytest.param("other", "team", False, id="of another policy"),
+        pytest.param("guard", "far", False, id="in another namespace"),
+    ],
+)
+def test_an_exception_object_takes_back(policy_name: str, namespace: str, holds: bool) -> None:
+    exception = EXCEPTION.format(policy=policy_name, namespace=namespace)
+    policies = policies_of(policy(ENV, "guard"), policy(FOUR, "other"), exception)
+    decision = decide(request_of(bad().build()), policies, view_of(), NO_USAGE, NOW)
+    standing = [] if holds else ["enforce GPU-S101"]
+    assert codes(decision) == [*standing, "enforce GPU-L103"]
+    assert [taken.exemption for taken in decision.exempted] == (["incident"] if holds else [])

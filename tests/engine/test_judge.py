@@ -1,0 +1,111 @@
+"""Judge: what depends on the shape a pod will have, and on who put a request in."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.make import Json, PodMaker, make_namespace, make_node, make_pod
+from tests.world import A100, ask, codes, mig_node, view_of, whole_node
+from webhook.engine.pricing import total_milli
+from webhook.model.cluster import ClusterView
+from webhook.model.decisions import Keep, Why
+
+GPU, SMALL, SHARED = "nvidia.com/gpu", "nvidia.com/mig-1g.10gb", "nvidia.com/gpu.shared"
+ONE_NAMESPACE = "mode: enforce\nsecurity: {deny: [sharedProcessNamespace]}"
+TURNS = make_node("turns", A100 | {"nvidia.com/gpu.replicas": "4"}, **{GPU: 32})
+
+
+def together() -> PodMaker:
+    """A pod whose containers see each other's processes."""
+    return make_pod().spec(shareProcessNamespace=True)
+
+
+SHARES = {
+    "no GPU": (together(), whole_node(), False),
+    "a whole card": (together().gpus(1), whole_node(), False),
+    "a share by its name": (together().asks(SHARED, "1"), whole_node(), True),
+    "a share by what the nodes make of the name": (together().gpus(1), TURNS, True),
+    "a share without a common namespace": (make_pod().asks(SHARED, "1"), whole_node(), False),
+}
+
+
+@pytest.mark.parametrize(("pod", "node", "found"), SHARES.values(), ids=SHARES)
+def test_a_common_process_namespace_on_a_shared_card(pod: PodMaker, node: Json, found: bool) -> None:
+    denials = ask(pod, ONE_NAMESPACE, nodes=(node,)).denials
+    assert [finding.code for finding in denials] == (["GPU-S205"] if found else [])
+
+
+RANGE = {
+    "apiVersion": "v1",
+    "kind": "LimitRange",
+    "metadata": {"name": "defaults", "namespace": "team"},
+    "spec": {"limits": [{"type": "Container", "default": {GPU: "1"}, "defaultRequest": {GPU: "1"}}]},
+}
+NOTE = "LimitRanger plugin set: nvidia.com/gpu request for container main; nvidia.com/gpu limit for container main"
+AT_LEAST_TWO = "mode: enforce\nlimits: {perPod: [{resource: nvidia.com/gpu, min: 2}]}"
+NOTED = make_pod().gpus(1).annotate("kubernetes.io/limit-ranger", NOTE)
+
+
+def limited(*nodes: Json) -> ClusterView:
+    """A namespace whose LimitRange gives a GPU to whoever names none."""
+    return view_of(make_namespace("team"), RANGE, *nodes)
+
+
+def test_what_limit_ranger_put_in_is_told_and_not_held_against_the_user() -> None:
+    assert codes(ask(NOTED, AT_LEAST_TWO, view=limited())) == ["warn GPU-L202"]
+
+
+def test_what_the_user_asked_for_beside_it_is_held_against_the_user() -> None:
+    pod = make_pod().gpus(1).annotate("kubernetes.io/limit-ranger", NOTE)
+    pod.container("side", resources={"limits": {GPU: "1"}})
+    at_least_three = AT_LEAST_TWO.replace("min: 2", "min: 3")
+    assert codes(ask(pod, at_least_three, view=limited())) == ["enforce GPU-L101", "warn GPU-L202"]
+    assert "found 1)" in ask(pod, at_least_three, view=limited()).denials[0].message
+
+
+FORGED = {
+    "no LimitRange gives such an amount": (NOTED, view_of(make_namespace("team"))),
+    "the note is about another container": (
+        make_pod().gpus(1).annotate("kubernetes.io/limit-ranger", NOTE.replace("main", "side")),
+        limited(),
+    ),
+    "there is no note": (make_pod().gpus(1), limited()),
+}
+
+
+@pytest.mark.parametrize(("pod", "view"), FORGED.values(), ids=FORGED)
+def test_a_request_counts_as_the_users(pod: PodMaker, view: ClusterView) -> None:
+    assert codes(ask(pod, AT_LEAST_TWO, view=view)) == ["enforce GPU-L101"]
+
+
+def test_quota_and_limit_ranges_can_be_left_to_the_api_server() -> None:
+    ignoring = "mode: enforce\nlimits: {limitRanges: ignore, resourceQuotas: ignore}"
+    strict = RANGE | {"spec": {"limits": [{"type": "Container", "max": {GPU: "1"}}]}}
+    view = view_of(make_namespace("team"), strict, whole_node())
+    assert codes(ask(make_pod().gpus(2), "mode: enforce\nlimits: {}", view=view)) == ["enforce GPU-L201"]
+    assert codes(ask(make_pod().gpus(2), ignoring, view=view)) == []
+
+
+MILLI = {
+    "whole cards": ({GPU: 2}, 2000),
+    "a slice that is offered": ({SMALL: 1}, 143),
+    "a slice that no node offers, by its slices of seven": ({"nvidia.com/mig-3g.20gb": 2}, 858),
+    "a slice larger than seven is a card": ({"nvidia.com/mig-9g.90gb": 1}, 1000),
+    "a share that no node offers is a card": ({SHARED: 1}, 1000),
+    "together": ({GPU: 1, SMALL: 2}, 1286),
+    "nothing": ({}, 0),
+}
+
+
+@pytest.mark.parametrize(("totals", "want"), MILLI.values(), ids=MILLI)
+def test_what_gpus_weigh(totals: dict[str, int], want: int) -> None:
+    assert total_milli(totals, view_of(mig_node()).fleet) == want
+
+
+def test_a_gpu_that_a_limit_range_put_in_is_not_right_sized() -> None:
+    pod = NOTED.build()
+    pod["metadata"]["annotations"]["rightslice.dev/gpu-memory"] = "8Gi"
+    for view, why in ((limited(mig_node()), Why.INJECTED), (view_of(make_namespace("team"), mig_node()), None)):
+        decision = ask(pod, "mode: enforce\nrightSizing: {}", view=view)
+        assert decision.applied is (why is None)
+        assert why is None or decision.outcome == Keep(why)

@@ -1,0 +1,87 @@
+"""Match: which policies speak about an object, and what becomes of a condition that fails."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import pytest
+
+from tests.engine.deciding import ENV, FOUR, bad
+from tests.make import PodMaker, make_namespace
+from tests.world import ask, codes, view_of
+from webhook.model.cluster import ClusterView
+
+LABELLED = make_namespace("team", tier="research")
+
+
+class Matched(NamedTuple):
+    match: str
+    speaks: bool
+    pod: PodMaker = bad()
+
+
+MATCHES = {
+    "everything that is not excluded": Matched("{}", True),
+    "a label that the object has": Matched(
+        "{objectSelector: {matchLabels: {app: train}}}", True, bad().label("app", "train")
+    ),
+    "a label of another value": Matched(
+        "{objectSelector: {matchLabels: {app: train}}}", False, bad().label("app", "serve")
+    ),
+    "an object without labels": Matched("{objectSelector: {matchLabels: {app: train}}}", False),
+    "an object without the label that must not be": Matched(
+        "{objectSelector: {matchExpressions: [{key: app, operator: DoesNotExist}]}}", True
+    ),
+    "the namespace's name": Matched("{namespaces: ['te*']}", True),
+    "another namespace's name": Matched("{namespaces: ['other']}", False),
+    "a namespace that is left out": Matched("{excludeNamespaces: [team]}", False),
+    "kube-system is left out unless said otherwise": Matched("{}", False, bad().namespace("kube-system")),
+    "the namespace's label": Matched("{namespaceSelector: {matchLabels: {tier: research}}}", True),
+    "a label that the namespace lacks": Matched("{namespaceSelector: {matchLabels: {tier: batch}}}", False),
+    "a namespace that nobody knows has its name": Matched(
+        "{namespaceSelector: {matchLabels: {kubernetes.io/metadata.name: far}}}", True, bad().namespace("far")
+    ),
+    "a resource that is asked for": Matched("{resources: ['nvidia.com/*']}", True),
+    "a resource that is not": Matched("{resources: ['nvidia.com/mig-*']}", False),
+    "a condition that holds": Matched("{matchConditions: [{name: a, expression: 'object.kind == \"Pod\"'}]}", True),
+    "a condition that does not": Matched(
+        "{matchConditions: [{name: a, expression: 'request.namespace == \"x\"'}]}", False
+    ),
+    "two conditions of which one does not hold": Matched(
+        "{matchConditions: [{name: a, expression: 'true'}, {name: b, expression: 'request.dryRun'}]}", False
+    ),
+    "a condition on the namespace's labels": Matched(
+        "{matchConditions: [{name: a, expression: 'namespaceObject.metadata.labels.tier == \"research\"'}]}", True
+    ),
+}
+
+
+@pytest.mark.parametrize("case", MATCHES.values(), ids=MATCHES)
+def test_a_policy_speaks_about(case: Matched) -> None:
+    decision = ask(case.pod, f"match: {case.match}\n{ENV}", view=view_of(LABELLED))
+    assert bool(decision.policies) is case.speaks
+    assert codes(decision) == (["enforce GPU-S101"] if case.speaks else [])
+
+
+def test_a_namespace_that_a_live_cluster_does_not_have_has_its_name_still() -> None:
+    live = ClusterView(view_of().fleet, complete=True)
+    match = "match: {namespaceSelector: {matchLabels: {kubernetes.io/metadata.name: team}}}\n"
+    assert codes(ask(bad(), match + ENV, view=live)) == ["enforce GPU-S101"]
+
+
+FAILING = "match: {matchConditions: [{name: a, expression: 'object.spec.nodeName == \"n\"'}]}\n"
+
+
+def test_a_condition_that_fails_silences_its_policy_with_a_warning() -> None:
+    decision = ask(bad(), FAILING + ENV, FOUR)
+    assert codes(decision) == ["warn GPU-P201", "enforce GPU-L103"]
+    assert "policy test-0 failed" in decision.findings[0].message
+    assert "does not speak" in decision.findings[0].message
+    assert decision.policies == ("test-1",)
+
+
+def test_a_condition_that_fails_under_failure_policy_fail_denies() -> None:
+    decision = ask(bad(), "failurePolicy: Fail\n" + FAILING + ENV)
+    assert codes(decision) == ["enforce GPU-P201"]
+    assert decision.denials[0].message.endswith("so the policy refuses it")
+    assert decision.policies == ()

@@ -1,0 +1,182 @@
+"""The patch: additions and replacements that apply to a pod whichever of its members are absent, null or empty."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jsonpatch
+import pytest
+
+from tests.make import Json, make_pod
+from webhook.engine.patch import operations
+from webhook.engine.shape import Shape
+from webhook.model.pods import Requirement, Toleration, pod_of
+from webhook.report.diff import apply
+
+RULE = Requirement("zone", "In", ("a", "b"))
+OTHER = Requirement("disk", "Exists")
+REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
+PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
+ZONE = {"key": "zone", "operator": "In", "values": ["a", "b"]}
+DISK = {"key": "disk", "operator": "Exists"}
+FIELD = {"key": "metadata.name", "operator": "In", "values": ["n"]}
+WISH = {"weight": 1, "preference": {"matchExpressions": [DISK]}}
+NEAR = {"weight": 1, "podAffinityTerm": {"topologyKey": "zone"}}
+
+
+def patched(data: Json, **changes: Any) -> Json:
+    """A pod with changes made to its shape, applied by two libraries alike."""
+    shape = Shape(pod_of(data))
+    for name, value in changes.items():
+        setattr(shape, name, value)
+    shape.note("something")
+    patch: Any = list(operations(shape, ("p",), "0" * 12))
+    after: Json = jsonpatch.apply_patch(data, patch)
+    assert after == apply(data, patch)
+    return after
+
+
+def required(*terms: Json) -> Json:
+    """A required node affinity."""
+    return {REQUIRED: {"nodeSelectorTerms": list(terms)}}
+
+
+def one(*expressions: Json) -> Json:
+    """A term of expressions."""
+    return {"matchExpressions": list(expressions)}
+
+
+AFFINITIES: dict[str, tuple[Json, Json]] = {
+    "no affinity": ({}, {"nodeAffinity": required(one(ZONE))}),
+    "null": ({"affinity": None}, {"nodeAffinity": required(one(ZONE))}),
+    "empty": ({"affinity": {}}, {"nodeAffinity": required(one(ZONE))}),
+    "no node affinity in it": (
+        {"affinity": {"podAffinity": {PREFERRED: [NEAR]}}},
+        {"podAffinity": {PREFERRED: [NEAR]}, "nodeAffinity": required(one(ZONE))},
+    ),
+    "a null node affinity": ({"affinity": {"nodeAffinity": None}}, {"nodeAffinity": required(one(ZONE))}),
+    "wishes only": (
+        {"affinity": {"nodeAffinity": {PREFERRED: [WISH]}}},
+        {"nodeAffinity": {PREFERRED: [WISH]} | required(one(ZONE))},
+    ),
+    "one term": ({"affinity": {"nodeAffinity": required(one(DISK))}}, {"nodeAffinity": required(one(DISK, ZONE))}),
+    "every term of several": (
+        {"affinity": {"nodeAffinity": required(one(DISK), {"matchFields": [FIELD]})}},
+        {"nodeAffinity": required(one(DISK, ZONE), {"matchFields": [FIELD]} | one(ZONE))},
+    ),
+    "a term that says it already": (
+        {"affinity": {"nodeAffinity": required(one(ZONE), one(DISK))}},
+        {"nodeAffinity": required(one(ZONE), one(DISK, ZONE))},
+    ),
+    "a term that matches nothing is left to match nothing": (
+        {"affinity": {"nodeAffinity": required({}, one(DISK))}},
+        {"nodeAffinity": required({}, one(DISK, ZONE))},
+    ),
+}
+
+
+@pytest.mark.parametrize(("spec", "want"), AFFINITIES.values(), ids=AFFINITIES)
+def test_an_expression_is_required_beside(spec: Json, want: Json) -> None:
+    assert patched(make_pod().spec(**spec).build(), required=[RULE])["spec"]["affinity"] == want
+
+
+def test_an_expression_without_values_is_written_without_them() -> None:
+    after = patched(make_pod().build(), required=[OTHER])
+    assert after["spec"]["affinity"]["nodeAffinity"] == required(one(DISK))
+
+
+WISHES: dict[str, tuple[Json, Json]] = {
+    "no affinity": ({}, {"nodeAffinity": {PREFERRED: [WISH]}, "podAffinity": {PREFERRED: [NEAR]}}),
+    "an empty one": (
+        {"affinity": {}},
+        {"nodeAffinity": {PREFERRED: [WISH]}, "podAffinity": {PREFERRED: [NEAR]}},
+    ),
+    "wishes of the user": (
+        {"affinity": {"nodeAffinity": {PREFERRED: [WISH]}, "podAffinity": {PREFERRED: [NEAR]}}},
+        {"nodeAffinity": {PREFERRED: [WISH, WISH]}, "podAffinity": {PREFERRED: [NEAR, NEAR]}},
+    ),
+    "what must be stays": (
+        {"affinity": {"nodeAffinity": required(one(DISK)), "podAffinity": {REQUIRED: [NEAR]}}},
+        {
+            "nodeAffinity": required(one(DISK)) | {PREFERRED: [WISH]},
+            "podAffinity": {REQUIRED: [NEAR], PREFERRED: [NEAR]},
+        },
+    ),
+    "only anti-affinity": (
+        {"affinity": {"podAntiAffinity": {REQUIRED: [NEAR]}}},
+        {
+            "podAntiAffinity": {REQUIRED: [NEAR]},
+            "nodeAffinity": {PREFERRED: [WISH]},
+            "podAffinity": {PREFERRED: [NEAR]},
+        },
+    ),
+}
+
+
+@pytest.mark.parametrize(("spec", "want"), WISHES.values(), ids=WISHES)
+def test_wishes_are_added_beside(spec: Json, want: Json) -> None:
+    assert patched(make_pod().spec(**spec).build(), preferred=[WISH], near=[NEAR])["spec"]["affinity"] == want
+
+
+def test_a_pod_that_is_only_to_be_near_gets_no_node_affinity() -> None:
+    affinity = {"podAntiAffinity": {REQUIRED: [NEAR]}}
+    after = patched(make_pod().spec(affinity=affinity).build(), near=[NEAR])
+    assert after["spec"]["affinity"] == affinity | {"podAffinity": {PREFERRED: [NEAR]}}
+
+
+def test_an_affinity_with_nothing_to_add_stays() -> None:
+    data = make_pod().spec(affinity={"nodeAffinity": required(one(DISK))}).build()
+    assert patched(data, labels={"a": "b"})["spec"] == data["spec"]
+
+
+@pytest.mark.parametrize("have", [{}, {"tolerations": None}, {"tolerations": []}, {"tolerations": [{"key": "a"}]}])
+def test_tolerations_are_appended_or_made(have: Json) -> None:
+    added = Toleration(key="k", operator="Equal", value="v", effect="NoExecute", toleration_seconds=0)
+    written = {"key": "k", "operator": "Equal", "value": "v", "effect": "NoExecute", "tolerationSeconds": 0}
+    after = patched(make_pod().spec(**have).build(), tolerations=[added])
+    assert after["spec"]["tolerations"] == [*(have.get("tolerations") or []), written]
+
+
+@pytest.mark.parametrize("have", [{}, {"labels": None}, {"labels": {}}, {"labels": {"x": "y", "a/~b": "old"}}])
+def test_labels_are_set_or_made_whatever_their_keys(have: Json) -> None:
+    data = make_pod().build()
+    data["metadata"] |= have
+    after = patched(data, labels={"example.com/a": "b", "a/~1": "c"})
+    assert after["metadata"]["labels"] == (have.get("labels") or {}) | {"example.com/a": "b", "a/~1": "c"}
+
+
+RESOURCES: dict[str, tuple[Json, Json]] = {
+    "both sides": (
+        {"limits": {"nvidia.com/gpu": "1"}, "requests": {"nvidia.com/gpu": "1"}},
+        {"limits": {"new": "1"}, "requests": {"new": "2"}},
+    ),
+    "limits only": ({"limits": {"nvidia.com/gpu": "1"}}, {"limits": {"new": "1"}, "requests": {"new": "2"}}),
+    "null requests": (
+        {"limits": {"nvidia.com/gpu": "1"}, "requests": None},
+        {"limits": {"new": "1"}, "requests": {"new": "2"}},
+    ),
+    "claims beside them stay": (
+        {"limits": {"nvidia.com/gpu": "1"}, "claims": [{"name": "c"}]},
+        {"limits": {"new": "1"}, "requests": {"new": "2"}, "claims": [{"name": "c"}]},
+    ),
+}
+
+
+@pytest.mark.parametrize(("have", "want"), RESOURCES.values(), ids=RESOURCES)
+@pytest.mark.parametrize("kind", ["containers", "initContainers"])
+def test_a_containers_amounts_are_replaced(kind: str, have: Json, want: Json) -> None:
+    data = make_pod().container("first", kind=kind, resources=have).build()
+    path = ("spec", kind, len(data["spec"][kind]) - 1)
+    after = patched(data, limits={path: {"new": "1"}}, requests={path: {"new": "2"}})
+    assert after["spec"][kind][-1]["resources"] == want
+
+
+def test_a_shape_that_nothing_was_noted_in_is_the_pod_itself() -> None:
+    assert operations(Shape(pod_of(make_pod().build())), ("p",), "0" * 12) == ()
+
+
+def test_the_same_change_is_noted_once() -> None:
+    shape = Shape(pod_of(make_pod().build()))
+    for what in ("labels", "tolerations", "labels"):
+        shape.note(what)
+    assert shape.changed == ["labels", "tolerations"]

@@ -1,0 +1,123 @@
+"""Workloads: what is told at `kubectl apply`, at which field, and for how many pods."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.engine.deciding import ENV, FOUR, NODES, SIZING, bad, exempt
+from tests.make import Json, PodMaker, make_pod
+from tests.world import ask, codes
+from webhook.model.decisions import Decision, Fit, Keep, Why
+from webhook.model.paths import dotted
+
+
+def workload(kind: str, pod: PodMaker, group: str = "apps/v1", **spec: Any) -> Json:
+    """A workload whose template is a pod."""
+    data = pod.build()
+    template = {"metadata": {"labels": {"app": "a"}} | _notes(data), "spec": data["spec"]}
+    metadata = {"name": "work", "namespace": "team"}
+    whole: Json = {"apiVersion": group, "kind": kind, "metadata": metadata, "spec": {"template": template} | spec}
+    if kind == "CronJob":
+        whole["spec"] = {"jobTemplate": {"spec": {"template": template} | spec}}
+    return whole
+
+
+def _notes(data: Json) -> Json:
+    notes = data["metadata"].get("annotations")
+    return {"annotations": notes} if notes else {}
+
+
+PLACES = {
+    "Deployment": (workload("Deployment", bad()), "spec.template.spec"),
+    "StatefulSet": (workload("StatefulSet", bad()), "spec.template.spec"),
+    "DaemonSet": (workload("DaemonSet", bad()), "spec.template.spec"),
+    "Job": (workload("Job", bad(), "batch/v1"), "spec.template.spec"),
+    "CronJob": (workload("CronJob", bad(), "batch/v1"), "spec.jobTemplate.spec.template.spec"),
+}
+
+
+@pytest.mark.parametrize(("data", "place"), PLACES.values(), ids=PLACES)
+def test_a_workload_is_warned_at_its_own_field_and_never_refused(data: Json, place: str) -> None:
+    decision = ask(data, ENV, FOUR, nodes=NODES)
+    assert codes(decision) == ["warn GPU-S101", "warn GPU-L103"]
+    assert [dotted(found.path) for found in decision.findings] == [
+        f"{place}.containers[0].env[0]",
+        f"{place}.containers[0].resources.limits['nvidia.com/gpu']",
+    ]
+    assert decision.denials == ()
+    assert decision.patch == ()
+
+
+def test_an_audit_finding_of_a_workload_stays_an_audit_finding() -> None:
+    assert codes(ask(workload("Deployment", bad()), ENV.replace("enforce", "audit"))) == ["audit GPU-S101"]
+
+
+def test_a_workload_is_told_what_its_pods_will_become_and_is_not_changed() -> None:
+    data = workload("Deployment", make_pod().gpus(1).needs("8Gi"), replicas=3)
+    decision = ask(data, SIZING, nodes=NODES)
+    assert codes(decision) == ["warn GPU-R101"]
+    assert decision.patch == ()
+    assert not decision.applied
+    assert isinstance(decision.outcome, Fit)
+    assert decision.outcome.resource == "nvidia.com/mig-1g.10gb"
+
+
+@pytest.mark.parametrize(("replicas", "before"), [(0, 0), (1, 1000), (3, 3000)])
+def test_a_workloads_thousandths_are_those_of_all_its_pods(replicas: int, before: int) -> None:
+    data = workload("Deployment", make_pod().gpus(1).needs("8Gi"), replicas=replicas)
+    decision = ask(data, SIZING, nodes=NODES)
+    single = ask(make_pod().gpus(1).needs("8Gi"), SIZING, nodes=NODES)
+    assert decision.gpu_milli_before == before
+    assert decision.gpu_milli_after == single.gpu_milli_after * replicas
+
+
+def test_the_pods_of_a_daemon_set_are_never_right_sized() -> None:
+    decision = ask(workload("DaemonSet", make_pod().gpus(1).needs("8Gi")), SIZING, nodes=NODES)
+    assert decision.outcome == Keep(Why.DAEMON_SET)
+    assert codes(decision) == ["warn GPU-R103"]
+
+
+def test_an_exemption_for_the_templates_labels_is_told_at_its_place() -> None:
+    exemption = exempt(match="{namespaces: [team], objectSelector: {matchLabels: {app: a}}}")
+    decision = ask(workload("Deployment", bad()), ENV + exemption)
+    assert codes(decision) == []
+    assert [dotted(taken.finding.path) for taken in decision.exempted] == ["spec.template.spec.containers[0].env[0]"]
+
+
+def test_each_template_of_a_workload_is_judged_and_its_policies_are_named_once() -> None:
+    template = {"spec": bad().build()["spec"]}
+    tasks = [{"name": "a", "replicas": 2, "template": template}, {"name": "b", "template": template}]
+    data = {"apiVersion": "batch.volcano.sh/v1alpha1", "kind": "Job", "metadata": {}, "spec": {"tasks": tasks}}
+    decision = ask(data, ENV)
+    assert [dotted(found.path) for found in decision.findings] == [
+        "spec.tasks[0].template.spec.containers[0].env[0]",
+        "spec.tasks[1].template.spec.containers[0].env[0]",
+    ]
+    assert decision.policies == ("test-0",)
+    assert decision.gpu_milli_before == 24_000
+
+
+NOTHING_IN_IT = {
+    "a kind that makes no pods": {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "c"}},
+    "a Deployment without a template": {"apiVersion": "apps/v1", "kind": "Deployment", "spec": {}},
+    "a template that is no map": {"apiVersion": "apps/v1", "kind": "Deployment", "spec": {"template": "x"}},
+    "a template whose containers are no list": {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "spec": {"template": {"spec": {"containers": 5}}},
+    },
+}
+
+
+@pytest.mark.parametrize("data", NOTHING_IN_IT.values(), ids=NOTHING_IN_IT)
+def test_an_object_without_a_pod_in_it_comes_to_nothing(data: Json) -> None:
+    decision = ask(data, ENV, FOUR)
+    assert decision == Decision()
+
+
+def test_a_match_condition_of_a_workload_sees_the_workload() -> None:
+    condition = "match: {matchConditions: [{name: a, expression: 'object.kind == \"Deployment\"'}]}\n"
+    assert codes(ask(workload("Deployment", bad()), condition + ENV)) == ["warn GPU-S101"]
+    assert codes(ask(bad(), condition + ENV)) == []

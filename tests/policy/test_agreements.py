@@ -1,0 +1,38 @@
+"""Policies that agree are no contradiction, and conditions may hold numbers of every kind."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.policy.written import policy_text
+from webhook.policy.conditions import compile_condition
+from webhook.policy.loading import load
+
+AGREEING: dict[str, dict[str, Any]] = {
+    "the same label": {"labels": {"example.com/a": "b"}},
+    "the same runtime class": {"runtimeClassName": "nvidia"},
+    "the same spread": {"spread": "required"},
+}
+
+
+@pytest.mark.parametrize("injection", AGREEING.values(), ids=AGREEING)
+def test_two_policies_may_inject(injection: dict[str, Any]) -> None:
+    loaded = load([(f"{name}.yaml", policy_text(name, injection=injection)) for name in ("a", "b")])
+    assert [str(error) for error in loaded.errors] == []
+
+
+NUMBERS = {
+    "a fraction": ("object.share < 0.5 && object.kind == 'x'", True),
+    "a large number": ("object.share * 1e300 > 1.0", True),
+    "an unsigned number": ("uint(size(object.kind)) == 1u", True),
+    "a negative number": ("object.share > -1.0", True),
+    "a fraction that is reached": ("object.share < 0.25", False),
+}
+
+
+@pytest.mark.parametrize(("text", "holds"), NUMBERS.values(), ids=NUMBERS)
+def test_a_condition_may_hold(text: str, holds: bool) -> None:
+    world: dict[str, Any] = {"object": {"share": 0.25, "kind": "x"}, "oldObject": None, "request": {}}
+    assert compile_condition("c", text).holds(world | {"namespaceObject": {}}) is holds
