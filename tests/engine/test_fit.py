@@ -292,3 +292,11 @@ def test_a_name_that_stands_for_other_gpus_too_is_not_given() -> None:
 
 def test_a_need_beyond_every_card_says_so() -> None:
     assert ask(make_pod().gpus(1).needs("90Gi"), SIZING, nodes=NODES).outcome == Keep(Why.TOO_LARGE, "90Gi declared")
+
+
+def test_a_pod_steered_to_shares_of_the_same_name_is_left_alone_the_second_time() -> None:
+    labels = L40S | {"nvidia.com/gpu.product": "NVIDIA-L40S-SHARED", "nvidia.com/gpu.sharing-strategy": "time-slicing"}
+    node = make_node("turns", labels, **{GPU: 16})
+    first = ask(small(), sizing(isolation="none"), nodes=(node,))
+    assert first.applied
+    assert ask(shaped(small(), first), sizing(isolation="none"), nodes=(node,)).patch == ()

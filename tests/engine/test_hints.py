@@ -232,3 +232,10 @@ def test_whole_cards_are_kept_apart_from_slices_where_it_matters(pod: PodMaker, 
 
 def test_slices_are_not_ruled_out_where_no_whole_card_would_take_the_pod() -> None:
     assert "affinity" not in injected(make_pod().gpus(4), "{nodeAffinity: auto}", (whole_node(count=2), SINGLE))
+
+
+@pytest.mark.parametrize("required", [{}, {"nodeSelectorTerms": []}, {"nodeSelectorTerms": None}])
+def test_a_required_affinity_without_terms_is_not_made_one_that_matches(required: Json) -> None:
+    wrong = {"nodeAffinity": {REQUIRED: required}}
+    pod = make_pod().gpus(1).spec(affinity=wrong)
+    assert injected(pod, f"{{nodeAffinity: {{required: [{RULE}]}}}}", (whole_node(),))["affinity"] == wrong

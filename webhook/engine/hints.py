@@ -139,12 +139,15 @@ def part_is_too_small(case: Case) -> bool:
 
 
 def required_already(pod: Pod, rule: Requirement) -> bool:
-    """Does every term of the pod's required affinity that can match hold this expression?"""
+    """Does every term of the pod's required affinity that can match hold this expression?
+
+    A required affinity that is there and has no term that can match allows no node: nothing narrows it further.
+    """
     affinity = pod.spec.affinity.node_affinity if pod.spec.affinity else None
-    terms = affinity.required.node_selector_terms if affinity and affinity.required else ()
-    live = [term for term in terms if term.match_expressions or term.match_fields]
-    if not terms:
+    if affinity is None or affinity.required is None:
         return False
+    terms = affinity.required.node_selector_terms
+    live = [term for term in terms if term.match_expressions or term.match_fields]
     return all(any(_same(rule, have) for have in term.match_expressions) for term in live)
 
 

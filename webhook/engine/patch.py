@@ -106,11 +106,10 @@ def _required(shape: Shape) -> list[Operation]:
     if not expressions or node is None:
         return []
     path: Path = (*NODE_AFFINITY, REQUIRED)
-    terms = node.required.node_selector_terms if node.required else ()
-    if not terms:
+    if node.required is None:
         return [add(path, {"nodeSelectorTerms": [{"matchExpressions": expressions}]})]
     done: list[Operation] = []
-    for index, term in enumerate(terms):
+    for index, term in enumerate(node.required.node_selector_terms):
         if term.match_expressions or term.match_fields:
             target = (*path, "nodeSelectorTerms", index, "matchExpressions")
             missing = [_expression(rule) for rule in shape.required if rule not in term.match_expressions]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from webhook.engine.asking import Asked
 from webhook.engine.fit import affinity_of, rewritten
+from webhook.engine.hints import required_already
 from webhook.engine.remarks import Remark
 from webhook.engine.shape import Shape
 from webhook.model.cluster import ClusterView
@@ -30,7 +31,7 @@ def carry_out(fit: Fit, asked: Asked, shape: Shape, namespace: str, view: Cluste
     if fit.resource != WHOLE_GPU:
         _replace_resources(fit, asked, shape, zero=WHOLE_GPU in view.limited(namespace))
         shape.note("resources")
-    missing = [rule for rule in affinity_of(fit.offers) if rule not in shape.required]
+    missing = [rule for rule in affinity_of(fit.offers) if not required_already(shape.pod, rule)]
     if missing:
         shape.required += missing
         shape.note("nodeAffinity")
