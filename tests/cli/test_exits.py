@@ -157,6 +157,8 @@ def test_a_new_policy_has_no_faults(rightslice: Run, tmp_path: Path) -> None:
     file = tmp_path / "mine.yaml"
     file.write_text(rightslice("policy", "new", "mine").out)
     assert rightslice("policy", "lint", str(file)).code == 0
+    assert rightslice("policy", "lint", "-", stdin=file.read_bytes()).code == 0
+    assert rightslice("policy", "lint", "-", stdin="kind: GPUPolice").code == 1
 
 
 def test_what_is_read_is_told_on_stderr_only(rightslice: Run) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -18,20 +19,24 @@ from webhook.policy.compiled import PolicySet
 from webhook.policy.loading import Loaded, load
 from webhook.report.words import count, shown
 
+STDIN = "-"
+
 
 def policy_files(paths: Sequence[str] | None) -> list[tuple[str, str]]:
-    """Names and texts of policy files; of the shipped library where none are named.
+    """Names and texts of policy files, "-" for standard input; of the shipped library where none are named.
 
     Stops the program where a path cannot be read.
     """
     wanted = list(paths) if paths else [nearby(shipped("policies"))]
-    files = [file for path in wanted for file in files_under(path)]
+    files = [file for path in wanted for file in ([path] if path == STDIN else files_under(path))]
     if not files:
         stop(f"{', '.join(wanted)}: no policy files (.yaml, .yml, .json) here. Name a file or a folder with some")
     return [(file, _text(file)) for file in files]
 
 
 def _text(file: str) -> str:
+    if file == STDIN:
+        return sys.stdin.buffer.read(POLICY.size + 1).decode(errors="surrogateescape")
     try:
         with Path(file).open("rb") as stream:
             return stream.read(POLICY.size + 1).decode(errors="surrogateescape")
