@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 
 from webhook.cache.stored import stored_limit_range, stored_quota
@@ -61,15 +61,20 @@ def rooms(nodes: Iterable[FleetNode], pods: Iterable[Pod]) -> dict[str, Room]:
         pods: Pods that hold resources; those bound to no node hold none yet.
     """
     held: defaultdict[str, defaultdict[str, int]] = defaultdict(lambda: defaultdict(int))
+    count: Counter[str] = Counter()
     for pod in pods:
         if pod.spec.node_name:
+            count[pod.spec.node_name] += 1
             on_node = held[pod.spec.node_name]
             for resource, amount in effective_requests(pod).items():
                 on_node[resource] += amount
-    return {node.name: _room(node, held.get(node.name, {})) for node in nodes}
+    return {node.name: _room(node, held.get(node.name, {}), count[node.name]) for node in nodes}
 
 
-def _room(node: FleetNode, held: Mapping[str, int]) -> Room:
+def _room(node: FleetNode, held: Mapping[str, int], pods: int) -> Room:
+    """What is left of a node; one that takes no more pods has no GPU to give."""
+    if node.pods and pods >= node.pods:
+        return Room(cpu_milli=0, memory=0, gpus=dict.fromkeys(node.gpus, 0))
     return Room(
         cpu_milli=node.cpu_milli - _up(held.get("cpu", 0), NANO // 1000),
         memory=node.memory - _up(held.get("memory", 0), NANO),

@@ -35,9 +35,9 @@ class Declared:
         compute = annotations.get(GPU_COMPUTE, "")
         self.compute_milli = _percent(compute)
         self.faults: tuple[Remark, ...] = ()
-        if self.text and self.memory_mib is None:
+        if GPU_MEMORY in annotations and self.memory_mib is None:
             self.faults += (_unreadable(GPU_MEMORY, self.text, "an amount of memory such as 8Gi", "8Gi"),)
-        if compute and self.compute_milli is None:
+        if GPU_COMPUTE in annotations and self.compute_milli is None:
             self.faults += (_unreadable(GPU_COMPUTE, compute, "a percentage from 1% to 100%", "20%"),)
 
 

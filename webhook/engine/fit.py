@@ -17,6 +17,7 @@ from webhook.engine.limits import allows
 from webhook.engine.quota import escapes
 from webhook.engine.reach import Reach
 from webhook.engine.rules import Sizing
+from webhook.engine.ties import tied_by
 from webhook.model.cluster import ClusterView
 from webhook.model.decisions import Fit, Keep, Need, Why
 from webhook.model.objects import LimitRange
@@ -39,9 +40,14 @@ def fit(
     stays = _stays(request, pod, asked, reach.view)
     if stays is not None:
         return stays
+    if declared.faults:
+        return Keep(Why.NO_EVIDENCE, "what it declares cannot be read")
     need = need_of(asked.asks, pod, request.namespace, declared, sizing.rule, usage)
     if need is None:
         return Keep(Why.NO_EVIDENCE)
+    tie = "" if sizing.rule.wait_when_full else tied_by(pod)
+    if tie:
+        return Keep(Why.TIED, tie)
     if not reach.view.current:
         return Keep(Why.NOT_CURRENT)
     return _least(request, pod, asked, need, sizing, reach)

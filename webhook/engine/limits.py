@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from webhook.engine.asking import Asked
 from webhook.engine.remarks import Remark
+from webhook.model.effective import effective
 from webhook.model.paths import Path
 from webhook.model.pods import Amount, Container, Pod
 from webhook.model.quantity import NANO, readable, written
@@ -65,6 +66,10 @@ def _names(pod: Pod) -> dict[str, None]:
     for container in pod.spec.containers:
         names.update(dict.fromkeys(container.resources.limits))
         names.update(dict.fromkeys(container.resources.requests))
+    if pod.spec.resources is not None:
+        names.update(dict.fromkeys(pod.spec.resources.limits))
+        names.update(dict.fromkeys(pod.spec.resources.requests))
+    names.update(dict.fromkeys(pod.spec.overhead))
     return names
 
 
@@ -100,6 +105,8 @@ def _container(
 
 def _pod_amount(pod: Pod, name: str) -> int:
     """What the pod may take: the sum of its containers, or its largest init container."""
+    if pod.spec.resources is not None or pod.spec.overhead:
+        return max(effective(pod, name), effective(pod, name, limits=True))
     running = 0
     for container in pod.spec.containers:
         running += _amount(container, name)

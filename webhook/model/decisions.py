@@ -32,6 +32,7 @@ class Why(StrEnum):
     QUEUED = "a queueing system budgets this pod by its template"
     UNSURE_AMOUNT = "its GPU amount is not a plain whole number"
     INJECTED = "a LimitRange put these GPUs in, the pod did not ask for them"
+    TIED = "what ties it to certain nodes is not all known here, so it might wait for a slice"
     NO_OFFER = "no slice or share in this cluster covers the need"
     TOO_LARGE = "no GPU in this cluster covers the need, whole cards included"
     SMALL_SAVING = "the least offer that covers the need saves too little"

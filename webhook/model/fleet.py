@@ -38,6 +38,7 @@ class FleetNode(msgspec.Struct, frozen=True, gc=False):
         memory: Allocatable memory in bytes.
         gpus: Allocatable units by GPU resource name.
         usable: False while it is cordoned, not ready, or its GPUs are being reconfigured.
+        pods: The most pods it takes; 0 if it does not say.
     """
 
     name: str
@@ -47,6 +48,7 @@ class FleetNode(msgspec.Struct, frozen=True, gc=False):
     memory: int
     gpus: Mapping[str, int]
     usable: bool = True
+    pods: int = 0
 
 
 class Fleet:
@@ -192,6 +194,7 @@ def fleet_node(node: Node) -> FleetNode:
         cpu_milli=_floor(allocatable.get("cpu", 0)) // 1_000_000,
         memory=_floor(allocatable.get("memory", 0)) // NANO,
         gpus=gpus,
+        pods=_floor(allocatable.get("pods", 0)) // NANO,
         usable=_takes_pods(node) and (not gpus or settled(labels)),
     )
 

@@ -85,6 +85,12 @@ class VolumeMount(Read, frozen=True):
     sub_path: str = ""
 
 
+class Port(Read, frozen=True):
+    """A port of a container; one of its host can be taken once on a node."""
+
+    host_port: int = 0
+
+
 class Container(Read, frozen=True):
     """A container of any kind: main, init, sidecar (init with restartPolicy Always), ephemeral."""
 
@@ -95,6 +101,7 @@ class Container(Read, frozen=True):
     env_from: tuple[EnvFrom, ...] = ()
     security_context: SecurityContext | None = None
     volume_mounts: tuple[VolumeMount, ...] = ()
+    ports: tuple[Port, ...] = ()
     restart_policy: str = ""
     command: tuple[str, ...] = ()
     args: tuple[str, ...] = ()
@@ -107,10 +114,12 @@ class HostPath(Read, frozen=True):
 
 
 class Volume(Read, frozen=True):
-    """A volume; only host paths matter here."""
+    """A volume: a path of the host, or a claim that may tie the pod to some nodes."""
 
     name: str = ""
     host_path: HostPath | None = None
+    persistent_volume_claim: dict[str, Any] | None = None
+    ephemeral: dict[str, Any] | None = None
 
 
 class Toleration(Read, frozen=True):

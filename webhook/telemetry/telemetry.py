@@ -96,7 +96,7 @@ class Telemetry:
             namespace=request.namespace,
             name=request.name,
             user=request.user,
-            codes=[found.code for found in decision.denials],
+            codes=sorted({found.code for found in decision.denials}),
             policies=list(decision.policies),
         )
 

@@ -1,0 +1,94 @@
+"""What a view does not hold keeps a pod as it is, where a slice might make it wait."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.make import PodMaker, make_node, make_pod
+from tests.world import ask, mig_node, whole_node
+from webhook.model.decisions import Fit, Keep, Why
+
+SIZING = "mode: enforce\nrightSizing: {}"
+TERM = {"topologyKey": "kubernetes.io/hostname", "labelSelector": {"matchLabels": {"app": "z"}}}
+REQUIRED = {"requiredDuringSchedulingIgnoredDuringExecution": [TERM]}
+
+
+def small() -> PodMaker:
+    """One GPU asked for, 8Gi needed."""
+    return make_pod().gpus(1).needs("8Gi")
+
+
+TIES = {
+    "another extended resource": (small().asks("rdma/hca", "1"), "resource rdma/hca"),
+    "a claim of a volume": (
+        small().spec(volumes=[{"name": "data", "persistentVolumeClaim": {"claimName": "c"}}]),
+        "volume data",
+    ),
+    "a volume made for the pod": (small().spec(volumes=[{"name": "tmp", "ephemeral": {}}]), "volume tmp"),
+    "required nearness to other pods": (
+        small().spec(affinity={"podAffinity": REQUIRED}),
+        "required affinity between pods",
+    ),
+    "required distance from other pods": (
+        small().spec(affinity={"podAntiAffinity": REQUIRED}),
+        "required affinity between pods",
+    ),
+    "a spread that must hold": (
+        small().spec(topologySpreadConstraints=[{"topologyKey": "zone", "whenUnsatisfiable": "DoNotSchedule"}]),
+        "spread over zone",
+    ),
+    "a port of the host": (
+        small().container("web", ports=[{"containerPort": 80, "hostPort": 80}]),
+        "host port 80",
+    ),
+}
+
+
+@pytest.mark.parametrize(("pod", "tie"), TIES.values(), ids=TIES)
+def test_a_tied_pod_stays_as_it_is(pod: PodMaker, tie: str) -> None:
+    nodes = (whole_node(), mig_node())
+    assert ask(pod, SIZING, nodes=nodes).outcome == Keep(Why.TIED, tie)
+    assert isinstance(ask(pod, "mode: enforce\nrightSizing: {whenFull: wait}", nodes=nodes).outcome, Fit)
+
+
+LOOSE = {
+    "volumes that every node has": small().spec(
+        volumes=[{"name": "a", "emptyDir": {}}, {"name": "b", "configMap": {}}]
+    ),
+    "preferred nearness": small().spec(
+        affinity={"podAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 1}]}}
+    ),
+    "a spread that may fail": small().spec(
+        topologySpreadConstraints=[{"topologyKey": "zone", "whenUnsatisfiable": "ScheduleAnyway"}]
+    ),
+    "a port of its own": small().container("web", ports=[{"containerPort": 80}]),
+    "CPU and memory": small().asks("cpu", "1").asks("memory", "1Gi"),
+}
+
+
+@pytest.mark.parametrize("pod", LOOSE.values(), ids=LOOSE)
+def test_a_pod_that_may_run_anywhere_is_right_sized(pod: PodMaker) -> None:
+    assert isinstance(ask(pod, SIZING, nodes=(whole_node(), mig_node())).outcome, Fit)
+
+
+def test_a_node_that_takes_no_more_pods_has_no_slice_to_give() -> None:
+    full = mig_node()
+    full["status"]["allocatable"]["pods"] = "1"
+    running = make_pod("other").spec(nodeName="mig").build() | {"status": {"phase": "Running"}}
+    assert ask(small(), SIZING, nodes=(full, running)).outcome == Keep(Why.FULL, "nvidia.com/mig-1g.10gb")
+    assert isinstance(ask(small(), SIZING, nodes=(full,)).outcome, Fit)
+
+
+@pytest.mark.parametrize("compute", ["101%", "0%", "abc", "0.2", "-5%", ""])
+def test_a_compute_need_that_cannot_be_read_is_no_evidence(compute: str) -> None:
+    pod = small().annotate("rightslice.dev/gpu-compute", compute)
+    decision = ask(pod, SIZING, nodes=(mig_node(),))
+    assert isinstance(decision.outcome, Keep)
+    assert "GPU-R104" in [finding.code for finding in decision.warnings]
+
+
+def test_what_the_pod_says_as_a_whole_counts_against_limits() -> None:
+    policy = 'mode: enforce\nlimits: {perPod: [{resource: cpu, max: "50"}]}'
+    for extra in ({"resources": {"limits": {"cpu": "100"}}}, {"overhead": {"cpu": "100"}}):
+        denials = ask(make_pod().gpus(1).spec(**extra), policy, nodes=(make_node("n"),)).denials
+        assert [finding.code for finding in denials] == ["GPU-L103"]

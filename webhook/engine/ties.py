@@ -1,0 +1,41 @@
+"""What ties a pod to nodes beside labels, taints, CPU, memory and GPUs: things a view does not hold.
+
+A pod that would have run must not wait for a slice on a node that something else keeps it from. Where a policy
+lets pods wait (`whenFull: wait`), none of this is asked.
+"""
+
+from __future__ import annotations
+
+from webhook.model.pods import Pod, PodSpec
+from webhook.model.resources import ACCOUNTING
+
+_KNOWN = frozenset({"cpu", "memory", ACCOUNTING})
+
+
+def tied_by(pod: Pod) -> str:
+    """The first thing whose effect on the choice of a node is not known here, in words; "" if there is none."""
+    spec = pod.spec
+    for volume in spec.volumes:
+        if volume.persistent_volume_claim is not None or volume.ephemeral is not None:
+            return f"volume {volume.name}"
+    affinity = spec.affinity
+    if affinity is not None:
+        for part in (affinity.pod_affinity, affinity.pod_anti_affinity):
+            if part is not None and part.required:
+                return "required affinity between pods"
+    for constraint in spec.topology_spread_constraints:
+        if constraint.when_unsatisfiable == "DoNotSchedule":
+            return f"spread over {constraint.topology_key}"
+    return _of_containers(spec)
+
+
+def _of_containers(spec: PodSpec) -> str:
+    for container in (*spec.containers, *spec.init_containers):
+        for port in container.ports:
+            if port.host_port:
+                return f"host port {port.host_port}"
+        resources = container.resources
+        for name in (*resources.requests, *resources.limits):
+            if name not in _KNOWN and not name.startswith("nvidia.com/"):
+                return f"resource {name}"
+    return ""
