@@ -10,13 +10,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.make import make_pod
-from webhook.model.codes import CODES
+from webhook.model.codes import CODES, SHAPING
 from webhook.model.decisions import Decision, add
 from webhook.model.findings import Finding
 from webhook.model.modes import Mode
 from webhook.model.pods import pod_of
 from webhook.model.requests import Request
-from webhook.server.answering import SHAPING, mutation, verdict
+from webhook.server.answering import mutation, verdict
 
 LIMIT = ("spec", "containers", 0, "resources", "limits", "nvidia.com/gpu")
 REFUSED = Finding("GPU-L102", Mode.ENFORCE, LIMIT, "must be one of 1, 2, 4, 8 (found 3)", "Write 4, or 2.", "team")

@@ -63,6 +63,12 @@ def test_verdict(route: str, decision: Decision, want: str) -> None:
     assert verdict_of(route, decision) == want
 
 
+def test_a_word_about_shaping_is_a_warning_of_validate_for_workloads_only() -> None:
+    told = Decision(findings=(Finding("GPU-R101", Mode.WARN, (), "was right-sized"),))
+    assert verdict_of("validate", told) == "allowed"
+    assert verdict_of("validate", told, workload=True) == "warned"
+
+
 def test_a_review_is_counted() -> None:
     watched = Watched()
     decision = Decision(findings=(SHAPED, DENIED), patch=PATCH, gpu_milli_before=2000, gpu_milli_after=500)

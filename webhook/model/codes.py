@@ -352,3 +352,6 @@ CODES: dict[str, Code] = {
         "Guard optional fields with has(); failurePolicy says what happens meanwhile.",
     ),
 }
+
+SHAPING = frozenset(code for code, meaning in CODES.items() if meaning.shapes)
+"""What /mutate says of its own work; the rest is for /validate."""

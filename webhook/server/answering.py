@@ -17,7 +17,7 @@ from typing import Any
 import orjson
 
 from webhook.errors import shorten
-from webhook.model.codes import CODES
+from webhook.model.codes import SHAPING
 from webhook.model.decisions import Decision
 from webhook.model.findings import Finding
 from webhook.model.modes import Mode
@@ -32,9 +32,6 @@ WARNINGS_MOST = 4000
 REASON_MOST = 1024
 MESSAGE_MOST = 8192
 ANNOTATION_MOST = 1024
-
-SHAPING = frozenset(code for code, meaning in CODES.items() if meaning.shapes)
-"""What /mutate says; the rest is for /validate."""
 
 Face = Callable[[Request, Decision, str], bytes]
 """Request, decision and policy digest to the bytes of one AdmissionReview."""

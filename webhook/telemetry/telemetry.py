@@ -7,7 +7,7 @@ from datetime import datetime
 from prometheus_client import CollectorRegistry, GCCollector, PlatformCollector, ProcessCollector, generate_latest
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 
-from webhook.model.codes import CODES
+from webhook.model.codes import CODES, SHAPING
 from webhook.model.decisions import Decision
 from webhook.model.requests import Request
 from webhook.telemetry.counts import Counts, Histogram
@@ -37,7 +37,7 @@ class Telemetry:
     def observe(self, route: str, request: Request, decision: Decision, seconds: float) -> None:
         """Count one review that was answered; log it if it was denied or changed."""
         counts = self.counts
-        outcome = verdict_of(route, decision)
+        outcome = verdict_of(route, decision, workload=request.pod is None)
         operation = request.operation if request.operation in OPERATIONS else "other"
         counts.requests[route, operation, outcome] += 1
         durations = counts.durations.get(route)
@@ -101,12 +101,16 @@ class Telemetry:
         )
 
 
-def verdict_of(route: str, decision: Decision) -> str:
-    """What the route's face of a decision came to: allowed, warned, patched or denied."""
+def verdict_of(route: str, decision: Decision, *, workload: bool = False) -> str:
+    """What the route's face of a decision came to: allowed, warned, patched or denied.
+
+    /validate says nothing of the shaping of a pod, and everything of a workload's.
+    """
     if route == "mutate":
         return "patched" if decision.patch else "allowed"
     if not decision.findings:
         return "allowed"
-    if any(not CODES[found.code].shapes for found in decision.denials):
+    if any(found.code not in SHAPING for found in decision.denials):
         return "denied"
-    return "warned" if decision.warnings else "allowed"
+    warned = [found for found in decision.warnings if workload or found.code not in SHAPING]
+    return "warned" if warned else "allowed"
