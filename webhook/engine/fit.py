@@ -20,17 +20,17 @@ from webhook.engine.rules import Sizing
 from webhook.engine.ties import tied_by
 from webhook.model.cluster import ClusterView
 from webhook.model.decisions import Fit, Keep, Need, Why
+from webhook.model.masks import union
 from webhook.model.objects import LimitRange
 from webhook.model.offers import Offer
 from webhook.model.pods import Amount, Pod, Requirement
-from webhook.model.records import KEEP
+from webhook.model.records import KEEP, MIRROR
 from webhook.model.requests import Request
 from webhook.model.resources import ACCOUNTING, WHOLE_GPU
 from webhook.model.usage import UsageView
 from webhook.policy.compiled import RightSizing
 
 QUEUE_PREFIX = "kueue.x-k8s.io/"
-MIRROR = "kubernetes.io/config.mirror"
 
 
 def fit(
@@ -149,9 +149,7 @@ def _refused(
     request: Request, pod: Pod, asked: Asked, offers: tuple[Offer, ...], sizing: Sizing, reach: Reach
 ) -> Keep | None:
     """Why these offers cannot be given; None if nothing stands in the way."""
-    resource, nodes = offers[0].resource, 0
-    for offer in offers:
-        nodes |= offer.nodes
+    resource, nodes = offers[0].resource, union(offer.nodes for offer in offers)
     within = nodes & reach.nodes
     if not within:
         return Keep(Why.UNREACHABLE, resource)
@@ -205,11 +203,8 @@ def _against_the_rules(
 def _refused_by_ranges(asked: Asked, resource: str, ranges: Sequence[LimitRange], *, zero: bool) -> Keep | None:
     """Would any LimitRange refuse the containers once they ask for `resource` instead?"""
     names = frozenset({WHOLE_GPU, resource})
-    after = [
-        Amounts(ask.path, rewritten(ask.container.resources.limits, resource, zero=zero), {}) for ask in asked.asks
-    ]
-    twice = [Amounts(amounts.path, amounts.limits, amounts.limits) for amounts in after]
-    found = refusals(ranges, twice, names)
+    after = [(ask.path, rewritten(ask.container.resources.limits, resource, zero=zero)) for ask in asked.asks]
+    found = refusals(ranges, [Amounts(path, amounts, amounts) for path, amounts in after], names)
     return Keep(Why.LIMIT_RANGE, found[0].message) if found else None
 
 

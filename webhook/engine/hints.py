@@ -8,7 +8,9 @@ from webhook.engine.case import Case
 from webhook.engine.reach import is_marker
 from webhook.engine.remarks import Remark
 from webhook.engine.shape import Json, Shape
+from webhook.model.masks import union
 from webhook.model.modes import Form, Mode
+from webhook.model.nodelabels import PRODUCT
 from webhook.model.objects import Taint
 from webhook.model.offers import Offer
 from webhook.model.pods import Pod, Requirement, Toleration
@@ -19,7 +21,6 @@ from webhook.policy.compiled import Injection, Spread
 WHITELIST = "scheduler.alpha.kubernetes.io/tolerationsWhitelist"
 """Namespace annotation of PodTolerationRestriction: an added toleration could get the pod refused."""
 
-PRODUCT = "nvidia.com/gpu.product"
 HOSTNAME = "kubernetes.io/hostname"
 
 WORKLOAD_LABELS = (
@@ -64,7 +65,7 @@ def _tolerations(section: Injection, shape: Shape, case: Case) -> None:
     by_now = shape.tolerations_by_now()
     missing = [toleration for toleration in section.tolerations if not _have(toleration, by_now)]
     if section.tolerations_auto:
-        nodes = _nodes(chosen_offers(shape, case)) & case.reach.selected
+        nodes = union(offer.nodes for offer in chosen_offers(shape, case)) & case.reach.selected
         for taint, carrying in case.view.fleet.carrying:
             if carrying & nodes and is_marker(taint.key, taint.value) and not all_tolerated(by_now, (taint,)):
                 missing.append(_tolerating(taint))
@@ -78,13 +79,6 @@ def _have(wanted: Toleration, have: tuple[Toleration, ...]) -> bool:
     if wanted in have:
         return True
     return bool(wanted.key and wanted.effect) and all_tolerated(have, (Taint(wanted.key, wanted.value, wanted.effect),))
-
-
-def _nodes(offers: tuple[Offer, ...]) -> int:
-    nodes = 0
-    for offer in offers:
-        nodes |= offer.nodes
-    return nodes
 
 
 def chosen_offers(shape: Shape, case: Case) -> tuple[Offer, ...]:
@@ -105,7 +99,7 @@ def _node_affinity(section: Injection, shape: Shape, case: Case) -> Iterator[Rem
     if not missing:
         return
     offers = chosen_offers(shape, case)
-    if offers and not _nodes(offers) & case.reach.narrowed(missing):
+    if offers and not union(offer.nodes for offer in offers) & case.reach.narrowed(missing):
         keys = ", ".join(rule.key for rule in missing)
         yield _contradiction(("spec", "affinity"), f"node affinity on {keys} would leave no node for this pod")
         return

@@ -12,7 +12,7 @@ from webhook.engine.remarks import Remark
 from webhook.engine.rules import Rules, rules_of
 from webhook.engine.settle import Voice
 from webhook.errors import shorten
-from webhook.model.cluster import ClusterView
+from webhook.model.cluster import NAMESPACE_NAME, ClusterView
 from webhook.model.modes import Mode
 from webhook.model.pods import Pod
 from webhook.model.requests import Request
@@ -49,7 +49,7 @@ def match(request: Request, pod: Pod, asked: Asked, policies: PolicySet, view: C
 def namespace_labels(name: str, view: ClusterView) -> Mapping[str, str]:
     """The namespace's labels; of one that the view does not know, only its name."""
     namespace = view.namespace(name)
-    return namespace.metadata.labels if namespace else {"kubernetes.io/metadata.name": name}
+    return namespace.metadata.labels if namespace else {NAMESPACE_NAME: name}
 
 
 def _ask_conditions(

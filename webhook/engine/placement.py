@@ -11,11 +11,12 @@ from difflib import SequenceMatcher
 
 from webhook.engine.asking import Ask
 from webhook.engine.case import Case
-from webhook.engine.hints import PRODUCT, part_is_too_small
+from webhook.engine.hints import part_is_too_small
 from webhook.engine.remarks import Remark
 from webhook.engine.shape import Shape
 from webhook.model.fleet import Fleet
 from webhook.model.modes import Form, Mode
+from webhook.model.nodelabels import PRODUCT
 from webhook.model.objects import Taint
 from webhook.model.offers import Offer
 from webhook.model.paths import Path

@@ -23,9 +23,8 @@ def is_marker(key: str, value: str) -> bool:
 
 @lru_cache(maxsize=4)
 def _marker_tolerations(fleet: Fleet) -> tuple[Toleration, ...]:
-    taints = {taint for node in fleet.nodes for taint in node.taints if is_marker(taint.key, taint.value)}
-    ordered = sorted(taints, key=lambda taint: (taint.key, taint.value, taint.effect))
-    return tuple(Toleration(key=t.key, operator="Equal", value=t.value, effect=t.effect) for t in ordered)
+    taints = [taint for taint, _ in fleet.carrying if is_marker(taint.key, taint.value)]
+    return tuple(Toleration(key=t.key, operator="Equal", value=t.value, effect=t.effect) for t in taints)
 
 
 class Reach:

@@ -9,11 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from webhook.engine.asking import Asked
-from webhook.engine.hints import PRODUCT, added_remark, required_already, workload_selector
+from webhook.engine.hints import added_remark, required_already, workload_selector
 from webhook.engine.reach import Reach
 from webhook.engine.remarks import Remark
 from webhook.engine.shape import Json, Shape
 from webhook.model.modes import Form, Mode
+from webhook.model.nodelabels import PRODUCT
 from webhook.model.offers import Offer
 from webhook.model.pods import Pod, Requirement
 from webhook.model.products import nvlinked

@@ -9,6 +9,7 @@ import msgspec
 
 from webhook.model.cluster import Assumed, ClusterView
 from webhook.model.decisions import Decision, Fit
+from webhook.model.masks import union
 from webhook.model.requests import Request
 from webhook.model.usage import UsageView
 from webhook.policy.compiled import PolicySet
@@ -54,9 +55,7 @@ class World:
         fit = decision.outcome
         if not (decision.applied and isinstance(fit, Fit)) or request.dry_run or request.operation != "CREATE":
             return
-        nodes = 0
-        for offer in fit.offers:
-            nodes |= offer.nodes
+        nodes = union(offer.nodes for offer in fit.offers)
         count = decision.gpu_milli_after // fit.gpu_milli
         moment = now.timestamp()
         pod = Assumed(request.uid, fit.resource, nodes, count, moment + ASSUMED_SECONDS)

@@ -52,9 +52,7 @@ def host_access(spec: PodSpec, containers: Sequence[tuple[Path, Container]]) -> 
         results += _host_namespaces(spec)
     for path, container in containers:
         context = container.security_context
-        if context is not None and (
-            context.privileged or context.capabilities.add or context.allow_privilege_escalation
-        ):
+        if context is not None and _is_raised(context):
             results += _privileges((*path, "securityContext"), context, shares_host=shares_host)
     if spec.host_users is False:
         message = "hostUsers must be true beside GPUs, found false"
