@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from webhook.engine.asking import Ask, Asked
+from webhook.engine.asking import Asked
 from webhook.engine.demand import Declared, need_of
-from webhook.engine.limitrange import Amounts, injected, refusals
+from webhook.engine.limitrange import Amounts, refusals, was_injected
 from webhook.engine.limits import allows
 from webhook.engine.quota import escapes
 from webhook.engine.reach import Reach
@@ -66,7 +66,7 @@ def _stays(request: Request, pod: Pod, asked: Asked, view: ClusterView) -> Keep 
     if any(ask.count > 1 for ask in asked.asks):
         return Keep(Why.SEVERAL_GPUS)
     ranges = view.limit_ranges(request.namespace) if WHOLE_GPU in view.limited(request.namespace) else ()
-    if ranges and any(_was_injected(pod, ask, ranges) for ask in asked.asks):
+    if ranges and any(was_injected(ask, pod, ranges) for ask in asked.asks):
         return Keep(Why.INJECTED)
     return _not_ours(pod)
 
@@ -87,10 +87,6 @@ def _not_ours(pod: Pod) -> Keep | None:
         if key.startswith(QUEUE_PREFIX):
             return Keep(Why.QUEUED)
     return None
-
-
-def _was_injected(pod: Pod, ask: Ask, ranges: Sequence[LimitRange]) -> bool:
-    return injected(pod, ask.container.name, ask.container.resources, ask.resource.name, ranges)
 
 
 def _least(request: Request, pod: Pod, asked: Asked, need: Need, sizing: Sizing, reach: Reach) -> Fit | Keep:

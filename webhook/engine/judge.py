@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from webhook.engine.asking import Ask, Asked, asked_in
+from webhook.engine.asking import Asked, asked_in
 from webhook.engine.case import Case, offers_of
 from webhook.engine.cuda import driver_remarks
 from webhook.engine.guard import guard
-from webhook.engine.limitrange import LIMIT_RANGER_NOTE, Amounts, injected, refusals
+from webhook.engine.limitrange import LIMIT_RANGER_NOTE, Amounts, refusals, was_injected
 from webhook.engine.limits import breaches
 from webhook.engine.placement import obstacles
 from webhook.engine.quota import excesses
@@ -81,13 +81,9 @@ def _demanded(case: Case) -> Asked:
     """What the user asked for: without the amounts that LimitRanger put into containers that named none."""
     if LIMIT_RANGER_NOTE not in case.pod.metadata.annotations:
         return case.asked
-    asks = tuple(ask for ask in case.asked.asks if not _was_injected(ask, case))
-    return case.asked if len(asks) == len(case.asked.asks) else asked_in(case.pod, asks)
-
-
-def _was_injected(ask: Ask, case: Case) -> bool:
     ranges = case.view.limit_ranges(case.request.namespace)
-    return injected(case.pod, ask.container.name, ask.container.resources, ask.resource.name, ranges)
+    asks = tuple(ask for ask in case.asked.asks if not was_injected(ask, case.pod, ranges))
+    return case.asked if len(asks) == len(case.asked.asks) else asked_in(case.pod, asks)
 
 
 def totals_of(case: Case, shape: Shape) -> Mapping[str, int]:
@@ -101,7 +97,7 @@ def _limit_ranges(case: Case, shape: Shape, totals: Mapping[str, int]) -> Iterat
     ranges = case.view.limit_ranges(case.request.namespace)
     for ask in case.asked.asks:
         name = ask.resource.name
-        if _was_injected(ask, case):
+        if was_injected(ask, case.pod, ranges):
             message = f"{name} was put in by a LimitRange, container {ask.container.name} did not ask for it"
             fix = f'Write {name}: "0" in its limits.'
             yield Remark("GPU-L202", (*ask.path, "resources", "limits", name), message, fix, at_most=Mode.WARN)

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
+from webhook.engine.asking import Ask
 from webhook.engine.remarks import Remark
 from webhook.model.objects import LimitRange, LimitRangeItem
 from webhook.model.paths import Path
@@ -85,6 +86,11 @@ def _judge(
 
 def _remark(path: Path, message: str, fix: str) -> Remark:
     return Remark("GPU-L201", path, message, fix)
+
+
+def was_injected(ask: Ask, pod: Pod, ranges: Sequence[LimitRange]) -> bool:
+    """Is this ask LimitRanger's, and not the user's?"""
+    return injected(pod, ask.container.name, ask.container.resources, ask.resource.name, ranges)
 
 
 def injected(pod: Pod, container: str, resources: Resources, name: str, ranges: Sequence[LimitRange]) -> bool:

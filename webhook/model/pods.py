@@ -182,13 +182,6 @@ class Affinity(Read, frozen=True):
     pod_anti_affinity: PodAffinity | None = None
 
 
-class LabelSelector(Read, frozen=True):
-    """A label selector as Kubernetes writes it."""
-
-    match_labels: dict[str, str] = {}
-    match_expressions: tuple[Requirement, ...] = ()
-
-
 class SpreadConstraint(Read, frozen=True):
     """A topology spread constraint."""
 

@@ -12,14 +12,12 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import re2
 
+from webhook.model.cluster import NAMESPACE_NAME
 from webhook.model.pods import Requirement
 
 NameTest = Callable[[str], bool]
 LabelTest = Callable[[Mapping[str, str]], bool]
 NamespaceTest = Callable[[str, Mapping[str, str]], bool]
-
-NAMESPACE_NAME = "kubernetes.io/metadata.name"
-"""The label that every namespace carries with its own name; some snapshots lack it."""
 
 
 def is_literal(pattern: str) -> bool:
