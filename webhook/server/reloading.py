@@ -72,11 +72,11 @@ class PolicyWatch:
         self._world = world
         self._clock = clock
         self._telemetry = telemetry
-        self._seen = self._fingerprint()
+        self._seen = _fingerprint(self._files)
 
     async def look(self) -> None:
         """Read the files again if they changed. Reading happens beside the event loop."""
-        seen = self._fingerprint()
+        seen = _fingerprint(self._files)
         if seen == self._seen:
             return
         self._seen = seen
@@ -100,12 +100,6 @@ class PolicyWatch:
         self._world.policy_status = PolicyStatus(self._world.policy_status.loaded, faults)
         self._telemetry.policies_kept(faults)
 
-    def _fingerprint(self) -> Hashable:
-        try:
-            return self._files.fingerprint()
-        except OSError as error:
-            return ("not there", error.errno)
-
 
 class CertificateWatch:
     """Keeps a live context's certificate as the files are."""
@@ -114,11 +108,11 @@ class CertificateWatch:
         self._files = files
         self._context = context
         self._telemetry = telemetry
-        self._seen = self._fingerprint()
+        self._seen = _fingerprint(self._files)
 
     async def look(self) -> None:
         """Load the files again if they changed."""
-        seen = self._fingerprint()
+        seen = _fingerprint(self._files)
         if seen == self._seen:
             return
         self._seen = seen
@@ -131,8 +125,10 @@ class CertificateWatch:
         else:
             self._telemetry.certificate_loaded()
 
-    def _fingerprint(self) -> Hashable:
-        try:
-            return self._files.fingerprint()
-        except OSError as error:
-            return ("not there", error.errno)
+
+def _fingerprint(files: PolicyFiles | PairFiles) -> Hashable:
+    """What changes when the files do, also when they come and go."""
+    try:
+        return files.fingerprint()
+    except OSError as error:
+        return ("not there", error.errno)
