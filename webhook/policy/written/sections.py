@@ -128,6 +128,14 @@ _AMOUNTS = held(
         "must name one resource where it gives a default",
     ),
     (
+        "!has(self.default)"
+        f" || (!has(self.min) || {_quantity('self.min')}.compareTo({_quantity('self.default')}) <= 0)"
+        f" && (!has(self.max) || {_quantity('self.max')}.compareTo({_quantity('self.default')}) >= 0)"
+        " && (!has(self.allowed) || self.allowed.exists(amount,"
+        f" {_quantity('amount')}.compareTo({_quantity('self.default')}) == 0))",
+        "must give a default that the rule itself allows",
+    ),
+    (
         "!self.resource.startsWith('nvidia.com/')"
         f" || (!has(self.min) || {_quantity('self.min')}.isInteger())"
         f" && (!has(self.max) || {_quantity('self.max')}.isInteger())"

@@ -17,7 +17,7 @@ from webhook.policy.written.base import fault, held
 MAX_NAME = 253
 MAX_LABEL = 63
 MAX_LABELS = 64
-MANY = 64
+MANY = 256
 """Entries of a list or map. An API server wants to know how much there can be at most."""
 
 MIB = quantity.NANO << 20
