@@ -26,6 +26,7 @@ class Settings(BaseSettings):
         listen: Address and port; port 0 lets the system choose.
         tls_cert, tls_key: PEM files, read again when they change.
         self_signed: Make a certificate for this run instead.
+        mode: "audit" puts every policy on trial: whatever it says, nothing is denied and nothing is changed.
         drain_seconds: How long to serve on after SIGTERM. None: 10, or 0 on a loopback address, which no
             cluster routes to.
         log_level: debug also tells each pod that was changed.
@@ -40,6 +41,7 @@ class Settings(BaseSettings):
     tls_cert: Path | None = None
     tls_key: Path | None = None
     self_signed: bool = False
+    mode: Literal["audit", "enforce"] = "enforce"
     drain_seconds: float | None = Field(default=None, ge=0, le=300)
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     max_connections: int = Field(default=2000, ge=1, le=100_000)

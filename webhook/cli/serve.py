@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ssl
+from collections.abc import Iterable
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated
@@ -15,7 +16,9 @@ from webhook.certs.selfsigned import self_signed as make_pair
 from webhook.cli.console import stop
 from webhook.errors import RightsliceError
 from webhook.model.usage import UsageView
-from webhook.policy.loading import load
+from webhook.policy.capping import on_trial
+from webhook.policy.loading import Loaded
+from webhook.policy.loading import load as load_as_written
 from webhook.server.app import NoParserError, Server
 from webhook.server.collecting import settle_collector
 from webhook.server.draining import serve_until_told
@@ -46,6 +49,9 @@ def serve_webhook(
     self_signed: Annotated[
         bool | None, typer.Option("--self-signed", help="Make a certificate for this run instead.")
     ] = None,
+    mode: Annotated[
+        str | None, typer.Option("--mode", metavar="MODE", help="audit: deny and change nothing. Default: enforce.")
+    ] = None,
     drain_seconds: Annotated[
         float | None,
         typer.Option("--drain-seconds", help="Serve on after SIGTERM. Default: 10, on a loopback address 0."),
@@ -65,6 +71,7 @@ def serve_webhook(
             tls_cert=tls_cert,
             tls_key=tls_key,
             self_signed=self_signed,
+            mode=mode,
             drain_seconds=drain_seconds,
             log_level=log_level,
             max_connections=max_connections,
@@ -103,6 +110,7 @@ def build(settings: Settings, log: Logger) -> Server:
     """
     files = PolicyFiles(settings.policies)
     telemetry = Telemetry(log)
+    load = load_on_trial if settings.mode == "audit" else load_as_written
     now = clock()
     try:
         policies = read_policies(files, load)
@@ -117,6 +125,12 @@ def build(settings: Settings, log: Logger) -> Server:
         looks.append(CertificateWatch(pair_files, context, telemetry).look)
     limits = Limits(connections=settings.max_connections, in_flight=settings.max_in_flight)
     return Server(world, telemetry, clock, context, limits, looks)
+
+
+def load_on_trial(sources: Iterable[tuple[str, str]]) -> Loaded:
+    """Load policies that deny and change nothing."""
+    loaded = load_as_written(sources)
+    return loaded if loaded.policies is None else loaded._replace(policies=on_trial(loaded.policies))
 
 
 def clock() -> datetime:
