@@ -54,6 +54,9 @@ format: $(VENV)/.dev ## Put style right where a tool can
 	$(BIN)/ruff check --fix
 	$(BIN)/ruff format
 
+manifests: $(VENV)/.dev ## Write the manifests that are made: CRDs, hooks, install.yaml
+	$(BIN)/python -m tests.manifests
+
 bench: $(VENV)/.dev ## Measure it on this machine
 	$(BIN)/python -m benchmarks
 

@@ -14,7 +14,6 @@ from webhook.documents.reading import read
 from webhook.model.modes import Mode
 from webhook.policy.compiled import Policy
 from webhook.policy.loading import load
-from webhook.policy.schema import crds
 from webhook.policy.starting import starting_policy
 from webhook.policy.written.kinds import GPUPolicy
 from webhook.report.codes_page import closest
@@ -102,9 +101,3 @@ def new(name: Annotated[str, typer.Argument(metavar="NAME", help="Name of the ne
     if faults:
         stop(f"NAME: {faults[0].sentence}")
     say(text)
-
-
-@policy.command("crds")
-def print_crds() -> None:
-    """Print the CustomResourceDefinitions of both kinds."""
-    say("---\n".join(map(as_yaml, crds())))
