@@ -19,7 +19,7 @@ CORE := model documents policy engine report
 COVERAGE := $(CORE:%=--cov=webhook/%) --cov-branch --cov-report=term-missing:skip-covered --cov-fail-under=95
 
 .DEFAULT_GOAL := help
-.PHONY: help run serve test test-fast test-cluster plane lint format bench lock clean
+.PHONY: help run serve test test-fast test-cluster plane lint format manifests bench lock clean
 .DELETE_ON_ERROR:
 
 help: ## List these targets
