@@ -38,7 +38,7 @@ NOT_SEEN = {
 @pytest.fixture(scope="module")
 def served(plane: Plane) -> Plane:
     """A plane that knows our kinds."""
-    plane.kubectl("apply", "--server-side", "--force-conflicts", "-f", str(ROOT / "manifests" / "crds"))
+    plane.kubectl("apply", "--server-side", "--force-conflicts", "-k", str(ROOT / "manifests" / "crds"))
     eventually(lambda: all(is_served(plane, path) for path in (POLICIES, EXCEPTIONS)))
     return plane
 
