@@ -62,6 +62,7 @@ class Live:
 
     Attributes:
         nodes, namespaces, limit_ranges, quotas, pods: The writers, one for each watch.
+        failing: Did the last attempt to make a view fail?
     """
 
     def __init__(self, holder: Holder) -> None:
@@ -81,6 +82,12 @@ class Live:
         self._made: Made | None = None
         self._made_at = float("-inf")
         self._wake = asyncio.Event()
+        self.failing = False
+
+    @property
+    def made(self) -> bool:
+        """Was a view made?"""
+        return self._made is not None
 
     async def run(self, ready: Callable[[], bool]) -> None:
         """Go on until cancelled.
@@ -91,7 +98,12 @@ class Live:
         while not ready():
             await asyncio.sleep(PUBLISH_SECONDS)
         while True:
-            await self.publish()
+            try:
+                await self.publish()
+            except BaseException:
+                self.failing = True
+                raise
+            self.failing = False
             await asyncio.sleep(PUBLISH_SECONDS)
             await self._wake.wait()
 
