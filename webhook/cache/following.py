@@ -13,6 +13,8 @@ from webhook.errors import ApiError
 from webhook.kube.api import Api
 from webhook.kube.pace import Random
 from webhook.kube.watching import Resource, State, Watch
+from webhook.model.cluster import ClusterView
+from webhook.model.fleet import Fleet
 from webhook.model.objects import LimitRange, Namespace, Node, ResourceQuota
 from webhook.model.pods import Pod
 
@@ -47,6 +49,11 @@ def exceptions_of(namespace: str) -> Resource[dict[str, Any]]:
     """The exceptions of the admins' namespace; those of other namespaces count for nothing."""
     path = f"{GROUP}/namespaces/{namespace}/gpupolicyexceptions"
     return Resource("gpupolicyexceptions", path, dict[str, Any], optional=True)
+
+
+def nothing_known() -> ClusterView:
+    """The view before there is one: no namespace is known in it, so nothing is judged by it."""
+    return ClusterView(Fleet(()), complete=True, current=False)
 
 
 class Told(Protocol):
@@ -96,11 +103,12 @@ class Following:
         self._needed = [each.state for each in cluster]
         self.states: tuple[State, ...] = tuple(each.state for each in self._watches)
 
-    async def run(self, policies_changed: Callable[[], Awaitable[None]]) -> None:
+    async def run(self, policies_changed: Callable[[], Awaitable[None]], synced: Callable[[], None]) -> None:
         """Go on until cancelled.
 
         Args:
             policies_changed: Awaited once all kinds are synced, and after each change of policy objects.
+            synced: Called once, when there is a view and the policies were read.
         """
         async with asyncio.TaskGroup() as tasks:
             for each in self._watches:
@@ -108,6 +116,9 @@ class Following:
             tasks.create_task(self._kept("view", lambda: self._live.run(self._is_synced)))
             tasks.create_task(self._kept("age", self._look_at_age))
             tasks.create_task(self._kept("policies", lambda: self._hand_on(policies_changed)))
+            while not self.ready:
+                await asyncio.sleep(LOOK_SECONDS / 10)
+            synced()
 
     @property
     def ready(self) -> bool:
