@@ -65,9 +65,14 @@ class Live:
         failing: Did the last attempt to make a view fail?
     """
 
-    def __init__(self, holder: Holder) -> None:
-        """Begin; the holder keeps the view it has until the first is made."""
-        self._holder = holder
+    def __init__(self, holder: Holder, *, fleet_seconds: float = FLEET_SECONDS) -> None:
+        """Begin; the holder keeps the view it has until the first is made.
+
+        Args:
+            holder: Who is handed each new view.
+            fleet_seconds: The least time between two indexes of the nodes.
+        """
+        self._holder, self._fleet_seconds = holder, fleet_seconds
         self._nodes: Store[Node] = Store()
         self._namespaces: Store[Namespace] = Store()
         self._limit_ranges: Grouped[LimitRange] = Grouped()
@@ -120,10 +125,10 @@ class Live:
             view = self._holder.view
         self._holder.view = self._taking_in(view, made)
         if self._changes.fleet:
-            asyncio.get_running_loop().call_later(FLEET_SECONDS, self._wake.set)
+            asyncio.get_running_loop().call_later(self._fleet_seconds, self._wake.set)
 
     def _is_due(self) -> bool:
-        return asyncio.get_running_loop().time() >= self._made_at + FLEET_SECONDS
+        return asyncio.get_running_loop().time() >= self._made_at + self._fleet_seconds
 
     async def _make(self, before: Made | None) -> Made:
         """A view from nothing, made beside the event loop; what changes meanwhile is taken in afterwards."""
