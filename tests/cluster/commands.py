@@ -73,6 +73,7 @@ def apiserver(
         "--service-cluster-ip-range=10.0.0.0/24",
         "--endpoint-reconciler-type=none",
         "--allow-privileged=true",
+        "--shutdown-watch-termination-grace-period=2s",  # else it waits a minute for its watchers to go
         f"--audit-policy-file={folder / 'audit-policy.json'}",
         f"--audit-log-path={folder / 'audit.log'}",
         *feature_gates(gates),

@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from tests.controlplane.errors import BuildError
+from tests.controlplane.errors import BuildError, ToolError
 from tests.controlplane.programs import KUBERNETES, Program, plane, versions
 from tests.controlplane.toolchain import find_go
 
@@ -120,7 +120,7 @@ def _build_one(program: Program, folder: Path, go: Path) -> None:
         )
         if done.returncode:
             said = "\n".join(done.stderr.strip().splitlines()[-20:])
-            raise BuildError(f"{program.name} {program.version} could not be built with {go}:\n{said}")
+            raise ToolError(f"{program.name} {program.version} could not be built with {go}:\n{said}")
         made.rename(folder / program.name)
 
 

