@@ -13,7 +13,7 @@ import re
 from base64 import b64decode, b64encode
 from binascii import Error as NotBase64
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field
 from datetime import datetime
 
 from cryptography import x509
@@ -47,7 +47,7 @@ class Leaf:
     """
 
     certificate: bytes
-    key: bytes
+    key: bytes = field(repr=False)
     begins: datetime
     ends: datetime
     names: frozenset[str]
@@ -67,7 +67,7 @@ class Held:
     """
 
     trusted: tuple[Authority, ...] = ()
-    key: bytes | None = None
+    key: bytes | None = field(default=None, repr=False)
     leaf: Leaf | None = None
     faults: tuple[str, ...] = ()
     foreign: bool = False
@@ -132,11 +132,6 @@ def leaf_in(certificate: bytes, key: bytes, trusted: Sequence[Authority]) -> Lea
     signers = [authority for authority in trusted if _signed(parsed, authority)]
     begins, ends = parsed.not_valid_before_utc, parsed.not_valid_after_utc
     return Leaf(certificate, key, begins, ends, frozenset(stands_for), signers[0] if signers else None)
-
-
-def without_leaf(held: Held) -> Held:
-    """The same without its serving certificate."""
-    return replace(held, leaf=None)
 
 
 def _decoded(value: str) -> bytes:
