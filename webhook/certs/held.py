@@ -15,6 +15,7 @@ from binascii import Error as NotBase64
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from functools import lru_cache
 
 from cryptography import x509
 from cryptography.exceptions import InvalidSignature
@@ -141,6 +142,7 @@ def _decoded(value: str) -> bytes:
         return b""
 
 
+@lru_cache(maxsize=64)
 def _authority_of(block: bytes) -> Authority | None:
     """An authority of ours: named so, allowed to sign, and signed by itself."""
     try:
@@ -156,6 +158,7 @@ def _authority_of(block: bytes) -> Authority | None:
     return Authority(pem, certificate.not_valid_before_utc, certificate.not_valid_after_utc)
 
 
+@lru_cache(maxsize=64)
 def _signed(certificate: x509.Certificate, authority: Authority) -> bool:
     try:
         certificate.verify_directly_issued_by(x509.load_pem_x509_certificate(authority.pem))

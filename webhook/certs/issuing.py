@@ -96,13 +96,12 @@ def issue(signer: Signer, names: Sequence[str], begins: datetime, ends: datetime
     return certificate.public_bytes(serialization.Encoding.PEM), _key_pem(key)
 
 
-def end_of(certificates: bytes) -> datetime:
-    """When the first certificate of a PEM text ends.
-
-    Raises:
-        ValueError: there is none.
-    """
-    return x509.load_pem_x509_certificate(certificates).not_valid_after_utc
+def end_of(certificates: bytes) -> datetime | None:
+    """When the first certificate of a PEM text ends; None: it cannot be told."""
+    try:
+        return x509.load_pem_x509_certificate(certificates).not_valid_after_utc
+    except ValueError:
+        return None
 
 
 def in_two_thirds(begins: datetime, ends: datetime) -> datetime:

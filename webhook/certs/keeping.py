@@ -107,6 +107,10 @@ class Keeper:
         configurations = await self.keeping.hooks.read(self.api) if leads else {}
         secret = await self._secret()
         held = held_in(secret)
+        if held is None and not leads:  # whoever writes the first Secret must know what is trusted already
+            configurations = await self.keeping.hooks.read(self.api)
+            secret = await self._secret()
+            held = held_in(secret)
         hooks = tuple(hook_of(path, each) for path, each in configurations.items())
         now = self.api.moment or self.clock()
         step = next_step(Seen(held, hooks, now, self._steady(held, hooks), frozenset(self.keeping.names), leads))

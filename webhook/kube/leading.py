@@ -61,13 +61,17 @@ class LeaseName:
         """Its own path."""
         return f"{self.folder}/{self.name}"
 
+    def __str__(self) -> str:
+        return f"{self.namespace}/{self.name}"
+
 
 class Leading:
     """One replica's part in an election. `run` it as a task; ask `leads` before each write.
 
     Attributes:
         holder: Who holds the Lease, as last seen; empty: nobody.
-        trouble: Why the last try failed; empty: it did not.
+        lease: The Lease that is the prize.
+        trouble: Why the last try failed; None: it did not.
     """
 
     def __init__(
@@ -87,9 +91,9 @@ class Leading:
             monotonic: Seconds of a clock that never steps.
         """
         self.holder = ""
-        self.trouble = ""
+        self.lease = lease
+        self.trouble: ApiError | None = None
         self._api = api
-        self._lease = lease
         self._identity = identity
         self._monotonic = monotonic
         self._until = float("-inf")
@@ -115,9 +119,9 @@ class Leading:
                 self._until = began + RENEW_SECONDS
                 self.holder = self._identity
         except ApiError as error:
-            self.trouble = "" if error.status == 409 else str(error)
+            self.trouble = None if error.status == 409 else error
         else:
-            self.trouble = ""
+            self.trouble = None
 
     async def release(self) -> None:
         """Stop leading, and let the next one begin at once."""
@@ -125,15 +129,15 @@ class Leading:
         if not held:
             return
         with suppress(ApiError):
-            lease = await self._api.get(self._lease.path)
+            lease = await self._api.get(self.lease.path)
             spec = lease.get("spec") or {}
             if spec.get("holderIdentity") == self._identity:
                 spec |= {"holderIdentity": "", "leaseDurationSeconds": RELEASE_SECONDS}
-                await self._api.replace(self._lease.path, lease | {"spec": spec})
+                await self._api.replace(self.lease.path, lease | {"spec": spec})
 
     async def _read(self) -> dict[str, Any] | None:
         try:
-            lease = await self._api.get(self._lease.path)
+            lease = await self._api.get(self.lease.path)
         except ApiError as error:
             if error.status != 404:
                 raise
@@ -147,14 +151,14 @@ class Leading:
     async def _write(self, lease: dict[str, Any] | None, now: float) -> bool:
         """Write what is due; False where the Lease is another's."""
         if lease is None:
-            metadata = {"namespace": self._lease.namespace, "name": self._lease.name}
+            metadata = {"namespace": self.lease.namespace, "name": self.lease.name}
             body = {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": metadata}
-            await self._api.create(self._lease.folder, body | {"spec": taken({}, self._identity, datetime.now(UTC))})
+            await self._api.create(self.lease.folder, body | {"spec": taken({}, self._identity, datetime.now(UTC))})
             return True
         spec = lease.get("spec") or {}
         if not may_take(spec, self._identity, now - self._changed):
             return False
-        await self._api.replace(self._lease.path, lease | {"spec": taken(spec, self._identity, datetime.now(UTC))})
+        await self._api.replace(self.lease.path, lease | {"spec": taken(spec, self._identity, datetime.now(UTC))})
         return True
 
 

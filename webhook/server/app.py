@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from dataclasses import dataclass, field
 
 from aiohttp import http_parser
@@ -12,7 +12,7 @@ from aiohttp import http_parser
 from webhook.engine.decide import decide as the_decide
 from webhook.server.connection import Connection
 from webhook.server.handlers import routes
-from webhook.server.health import Health
+from webhook.server.health import Checks, Health
 from webhook.server.limits import Limits
 from webhook.server.lobby import Lobby
 from webhook.server.reloading import POLL_SECONDS
@@ -31,6 +31,10 @@ Look = Callable[[], Awaitable[None]]
 """One look at something that may have changed."""
 
 
+Task = Callable[[], Coroutine[None, None, None]]
+"""Something that goes on until it is cancelled."""
+
+
 class NoParserError(Exception):
     """aiohttp runs without its C parser, which is the one that this server is tested with."""
 
@@ -43,6 +47,8 @@ class Server:
         context: TLS; there is no server without.
         looks: Called every `poll` seconds.
         sweep: Seconds between two looks at connections whose time is up.
+        tasks: Run for as long as the server listens.
+        checks: More lines of `/readyz?verbose`; some of them may say that the process is not ready.
         decide: What judges; always the engine's, but in tests of the edge.
     """
 
@@ -54,13 +60,15 @@ class Server:
     looks: Sequence[Look] = ()
     poll: float = POLL_SECONDS
     sweep: float = SWEEP_SECONDS
+    tasks: Sequence[Task] = ()
+    checks: Sequence[Checks] = ()
     decide: Decide = the_decide
     lobby: Lobby = field(init=False)
     _tasks: list[asyncio.Task[None]] = field(init=False, default_factory=list)
     _listening: asyncio.Server | None = field(init=False, default=None)
 
     def __post_init__(self) -> None:
-        health = Health(self.world, lambda: self.lobby.draining)
+        health = Health(self.world, lambda: self.lobby.draining, self.checks)
         paths = routes(self.world, self.clock, self.decide, self.telemetry, health, self.limits.request_time)
         self.lobby = Lobby(paths, self.limits, self.telemetry.refused)
         self.telemetry.counts.connections = lambda: len(self.lobby.guests)
@@ -87,6 +95,7 @@ class Server:
         self._tasks = [
             loop.create_task(_every(self.sweep, self._sweep)),
             *(loop.create_task(_every(self.poll, look)) for look in self.looks),
+            *(loop.create_task(task()) for task in self.tasks),
         ]
         return int(self._listening.sockets[0].getsockname()[1])
 
