@@ -53,7 +53,8 @@ class Cluster:
         """A write that holds only if nobody was faster."""
         if body["metadata"].get("resourceVersion") != self.read(path)["metadata"]["resourceVersion"]:
             raise ApiError(f"PUT {path}", 409, "Conflict", "the object has been modified")
-        return self.store(path, {**self.objects[path], **body, "metadata": self.objects[path]["metadata"]})
+        metadata = {**self.objects[path]["metadata"], **body["metadata"]}
+        return self.store(path, {**self.objects[path], **body, "metadata": metadata})
 
     def pass_time(self, time: timedelta) -> None:
         """Time passes, for clocks that step and for those that do not."""

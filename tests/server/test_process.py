@@ -156,7 +156,20 @@ WRONG = {
         "--tls-secret needs --tls-names too",
     ),
     "a Secret of a cluster that nothing leads to": (
-        [*"--policies policies --cluster demo --tls-secret a/b --tls-names x --kubeconfig nowhere".split()],
+        [
+            *[
+                "--policies",
+                "policies",
+                "--cluster",
+                "demo",
+                "--tls-secret",
+                "a/b",
+                "--tls-names",
+                "x",
+                "--kubeconfig",
+                "nowhere",
+            ]
+        ],
         "nowhere: must be a kubeconfig file",
     ),
     "a certificate that is not there": (
