@@ -110,10 +110,15 @@ def _turn() -> Generator[None, None, None]:
 
 
 class Client:
-    """One replica's view of the API server: it waits for its turn before each call."""
+    """One replica's way to the API server: it waits for its turn before each call.
 
-    def __init__(self, cluster: Cluster) -> None:
+    Attributes:
+        refusal: What every call comes to; None: to an answer.
+    """
+
+    def __init__(self, cluster: Cluster, refusal: ApiError | None = None) -> None:
         self._cluster = cluster
+        self.refusal = refusal
         self.moment: datetime | None = None
 
     async def get(self, path: str, params: Mapping[str, str] | None = None) -> dict[str, Any]:
@@ -141,6 +146,8 @@ class Client:
 
     async def _begin(self, call: str) -> None:
         await _turn()
+        if self.refusal is not None:
+            raise self.refusal
         self.moment = self._cluster.moment
         self._cluster.calls.append(call)
 

@@ -189,13 +189,9 @@ async def test_the_api_servers_clock_decides_not_ours() -> None:
 
 
 async def test_what_the_api_server_does_not_allow_is_raised() -> None:
-    class Forbidden(Client):
-        async def get(self, path: str, params: object = None) -> dict[str, object]:
-            raise ApiError(f"GET {path}", 403, "Forbidden", "no")
-
-    keeper = Keeper(Forbidden(Cluster()), KEEPING, lambda: True, lambda: START)
+    client = Client(Cluster(), ApiError("GET /", 403, "Forbidden", "no"))
     with pytest.raises(ApiError, match="403 Forbidden"):
-        await keeper.look()
+        await Keeper(client, KEEPING, lambda: True, lambda: START).look()
 
 
 async def test_a_namespace_that_is_not_there_is_no_conflict() -> None:

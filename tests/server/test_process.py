@@ -130,6 +130,8 @@ def test_it_is_ready_soon_and_small(tmp_path: Path) -> None:
         assert process.end() == 0
 
 
+IN_A_SECRET = ["--tls-secret", "a/b", "--tls-names", "x"]
+
 WRONG = {
     "no policies": (["--cluster", "demo", "--self-signed"], "--policies: is needed"),
     "policies that are not there": (

@@ -12,7 +12,7 @@ from aiohttp import http_parser
 from webhook.engine.decide import decide as the_decide
 from webhook.server.connection import Connection
 from webhook.server.handlers import routes
-from webhook.server.health import Checks, Health
+from webhook.server.health import Check, Checks, Health
 from webhook.server.limits import Limits
 from webhook.server.lobby import Lobby
 from webhook.server.reloading import POLL_SECONDS
@@ -68,7 +68,7 @@ class Server:
     _listening: asyncio.Server | None = field(init=False, default=None)
 
     def __post_init__(self) -> None:
-        health = Health(self.world, lambda: self.lobby.draining, self.checks)
+        health = Health(self.world, lambda: self.lobby.draining, self._more_checks)
         paths = routes(self.world, self.clock, self.decide, self.telemetry, health, self.limits.request_time)
         self.lobby = Lobby(paths, self.limits, self.telemetry.refused)
         self.telemetry.counts.connections = lambda: len(self.lobby.guests)
@@ -117,6 +117,9 @@ class Server:
             await asyncio.sleep(STEP_SECONDS)
         self.lobby.abort_all()
         await asyncio.sleep(STEP_SECONDS)
+
+    def _more_checks(self) -> list[Check]:
+        return [check for checks in self.checks for check in checks()]
 
     async def _sweep(self) -> None:
         self.lobby.sweep(asyncio.get_running_loop().time())

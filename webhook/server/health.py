@@ -28,7 +28,7 @@ Checks = Callable[[], Sequence[Check]]
 class Health:
     """Ready means: policies, a view of the cluster and a certificate are there, and nobody told the process to end."""
 
-    def __init__(self, world: World, draining: Callable[[], bool], more: Sequence[Checks] = ()) -> None:
+    def __init__(self, world: World, draining: Callable[[], bool], more: Checks = tuple) -> None:
         self._world = world
         self._draining = draining
         self._more = more
@@ -57,6 +57,6 @@ class Health:
             Check("policies", good=True, says=in_use),
             *(faults or [Check("policy files", good=True, says="as in use", must=False)]),
             Check("cluster", good=True, says=f"{nodes} nodes"),
-            *(check for checks in self._more for check in checks()),
+            *self._more(),
             Check("serving", not self._draining(), "told to end" if self._draining() else "ok"),
         ]
