@@ -36,6 +36,10 @@ class Settings(BaseSettings):
         tls_cert, tls_key: PEM files, read again when they change.
         self_signed: Make a certificate for this run instead.
         mode: "audit" puts every policy on trial: whatever it says, nothing is denied and nothing is changed.
+        tls_secret: NAMESPACE/NAME of a Secret in which the replicas keep certificates of their own instead.
+        tls_names: What clients call the server by, parted by commas; the Secret's certificate stands for them.
+        webhook_configurations: Which ones must trust the Secret's certificate, in both kinds: names parted by
+            commas, or a label selector such as app=rightslice.
         drain_seconds: How long to serve on after SIGTERM. None: 10, or 0 on a loopback address, which no
             cluster routes to.
         log_level: debug also tells each pod that was changed.
@@ -54,6 +58,9 @@ class Settings(BaseSettings):
     tls_key: Path | None = None
     self_signed: bool = False
     mode: Literal["audit", "enforce"] = "enforce"
+    tls_secret: str | None = Field(default=None, pattern=r"^[a-z0-9][-a-z0-9]*/[a-z0-9][-.a-z0-9]*$")
+    tls_names: str = ""
+    webhook_configurations: str = Field(default="rightslice", min_length=1)
     drain_seconds: float | None = Field(default=None, ge=0, le=300)
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     max_connections: int = Field(default=2000, ge=1, le=100_000)
@@ -86,10 +93,12 @@ class Settings(BaseSettings):
     @model_validator(mode="after")
     def _has_one_certificate(self) -> Self:
         files = (self.tls_cert is not None) + (self.tls_key is not None)
-        if self.self_signed and files:
-            raise ValueError("--self-signed makes its own certificate: leave out --tls-cert and --tls-key")
-        if not self.self_signed and files != 2:
-            raise ValueError("must have --tls-cert and --tls-key, or --self-signed")
+        if self.self_signed + (self.tls_secret is not None) + bool(files) > 1:
+            raise ValueError("only one can be had: --tls-cert and --tls-key, or --tls-secret, or --self-signed")
+        if not (self.self_signed or self.tls_secret or files == 2):
+            raise ValueError("must have --tls-cert and --tls-key, or --tls-secret, or --self-signed")
+        if self.tls_secret and not self.names:
+            raise ValueError("--tls-secret needs --tls-names too: what clients call by, such as SERVICE.NAMESPACE.svc")
         return self
 
     @property
@@ -106,6 +115,11 @@ class Settings(BaseSettings):
     def port(self) -> int:
         """The port to listen on."""
         return int(self.listen.rpartition(":")[2])
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """What clients call the server by."""
+        return tuple(name.strip() for name in self.tls_names.split(",") if name.strip())
 
     @property
     def drain(self) -> float:
@@ -140,4 +154,6 @@ def _sentence(fault: object) -> str:
     if str(fault["msg"]).startswith("Value error, --"):
         return str(fault["msg"]).removeprefix("Value error, ")
     name = "--" + "-".join(map(str, fault["loc"])).replace("_", "-") if fault["loc"] else "flags"
+    if fault["type"] == "string_pattern_mismatch":
+        return f"{name}: must be NAMESPACE/NAME, found {fault['input']!r}"
     return f"{name}: {str(fault['msg']).removeprefix('Value error, ')}"

@@ -108,12 +108,12 @@ QUICK = Limits(close_time=0.05)
 
 
 class Talk:
-    """One TLS connection of a client."""
+    """One TLS connection of a client that trusts an authority and calls by a name."""
 
-    def __init__(self, port: int) -> None:
-        context = ssl.create_default_context(cadata=PAIR.authority.decode())
+    def __init__(self, port: int, authority: bytes = PAIR.authority, name: str = "localhost") -> None:
+        context = ssl.create_default_context(cadata=authority.decode())
         plain = socket.create_connection(("127.0.0.1", port), PATIENCE)
-        self.socket = context.wrap_socket(plain, server_hostname="localhost")
+        self.socket = context.wrap_socket(plain, server_hostname=name)
         self._left = b""
         OPEN.append(self)
 
@@ -231,6 +231,7 @@ def serving(
     world: World | None = None,
     context: ssl.SSLContext | None = None,
     looks: Callable[[World, Telemetry], list[Look]] = lambda _world, _telemetry: [],
+    prepare: Callable[[Server], None] = lambda _server: None,
 ) -> Iterator[Site]:
     """Serve in a thread until the block ends."""
     log = io.StringIO()
@@ -240,6 +241,7 @@ def serving(
     server = Server(
         world, telemetry, lambda: NOW, context, limits or QUICK, looks(world, telemetry), 0.02, 0.02, decide=decide
     )
+    prepare(server)
     site = Site(server, log)
     started = threading.Event()
     ending: list[asyncio.Event] = []

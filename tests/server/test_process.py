@@ -130,6 +130,8 @@ def test_it_is_ready_soon_and_small(tmp_path: Path) -> None:
         assert process.end() == 0
 
 
+IN_A_SECRET = ["--tls-secret", "a/b", "--tls-names", "x"]
+
 WRONG = {
     "no policies": (["--cluster", "demo", "--self-signed"], "--policies: is needed"),
     "policies that are not there": (
@@ -138,10 +140,39 @@ WRONG = {
     ),
     "no cluster": (["--policies", "policies", "--self-signed"], "--cluster: is needed"),
     "a cluster that is not there": (["--policies", "policies", "--cluster", "nowhere", "--self-signed"], "nowhere"),
-    "no certificate": (["--policies", "policies", "--cluster", "demo"], "--tls-cert and --tls-key, or --self-signed"),
+    "no certificate": (["--policies", "policies", "--cluster", "demo"], "--tls-key, or --tls-secret, or --self-signed"),
     "two certificates": (
         ["--policies", "policies", "--cluster", "demo", "--self-signed", "--tls-cert", "x", "--tls-key", "y"],
-        "leave out --tls-cert",
+        "only one can be had",
+    ),
+    "a Secret and files": (
+        ["--policies", "policies", "--cluster", "demo", "--tls-secret", "a/b", "--tls-cert", "x", "--tls-key", "y"],
+        "only one can be had",
+    ),
+    "a Secret without its namespace": (
+        ["--policies", "policies", "--cluster", "demo", "--tls-secret", "tls", "--tls-names", "x"],
+        "--tls-secret: must be NAMESPACE/NAME, found 'tls'",
+    ),
+    "a Secret and no names": (
+        ["--policies", "policies", "--cluster", "demo", "--tls-secret", "a/b"],
+        "--tls-secret needs --tls-names too",
+    ),
+    "a Secret of a cluster that nothing leads to": (
+        [
+            *[
+                "--policies",
+                "policies",
+                "--cluster",
+                "demo",
+                "--tls-secret",
+                "a/b",
+                "--tls-names",
+                "x",
+                "--kubeconfig",
+                "nowhere",
+            ]
+        ],
+        "nowhere: must be a kubeconfig file",
     ),
     "a certificate that is not there": (
         ["--policies", "policies", "--cluster", "demo", "--tls-cert", "x", "--tls-key", "y"],

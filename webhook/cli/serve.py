@@ -15,8 +15,10 @@ import uvloop
 
 from webhook.cache.following import Following, nothing_known
 from webhook.cache.snapshot import load_snapshot
+from webhook.certs.issuing import end_of
 from webhook.certs.selfsigned import self_signed as make_pair
 from webhook.cli import flags
+from webhook.cli.certificates import manage_certificate
 from webhook.cli.console import stop
 from webhook.errors import RightsliceError
 from webhook.kube.api import Api
@@ -71,6 +73,26 @@ def serve_webhook(
     mode: Annotated[
         str | None, typer.Option("--mode", metavar="MODE", help="audit: deny and change nothing. Default: enforce.")
     ] = None,
+    tls_secret: Annotated[
+        str | None,
+        typer.Option(
+            "--tls-secret",
+            metavar="NAMESPACE/NAME",
+            help="Keep certificates in this Secret: made, trusted, renewed.",
+        ),
+    ] = None,
+    tls_names: Annotated[
+        str | None,
+        typer.Option("--tls-names", metavar="NAME,...", help="What they stand for: SERVICE.NAMESPACE.svc, say."),
+    ] = None,
+    webhook_configurations: Annotated[
+        str | None,
+        typer.Option(
+            "--webhook-configurations",
+            metavar="NAME,...|SELECTOR",
+            help="Those that must trust them, mutating and validating. Default: rightslice.",
+        ),
+    ] = None,
     drain_seconds: Annotated[
         float | None,
         typer.Option("--drain-seconds", help="Serve on after SIGTERM. Default: 10, on a loopback address 0."),
@@ -94,6 +116,9 @@ def serve_webhook(
             tls_key=tls_key,
             self_signed=self_signed,
             mode=mode,
+            tls_secret=tls_secret,
+            tls_names=tls_names,
+            webhook_configurations=webhook_configurations,
             drain_seconds=drain_seconds,
             log_level=log_level,
             max_connections=max_connections,
@@ -113,10 +138,10 @@ class StartError(Exception):
 
 async def _serve(settings: Settings) -> None:
     log = make_logger(settings.log_level)
-    server = build(settings, log)
-    async with AsyncExitStack() as stack:
+    async with AsyncExitStack() as parts:
+        server = await build(settings, log, parts)
         if settings.live:
-            api = await stack.enter_async_context(await Api.connect(settings.kubeconfig, settings.context))
+            api = await parts.enter_async_context(await Api.connect(settings.kubeconfig, settings.context))
             follow(server, api, settings)
         await _listen(server, settings, log)
 
@@ -132,11 +157,13 @@ async def _listen(server: Server, settings: Settings, log: Logger) -> None:
     await serve_until_told(server, settings.drain, log)
 
 
-def build(settings: Settings, log: Logger) -> Server:
-    """Build the server and everything it is handed. One over a live cluster still has to follow it.
+async def build(settings: Settings, log: Logger, parts: AsyncExitStack) -> Server:
+    """Build the server and everything it is handed; what has to be closed in the end is pushed to `parts`.
+
+    One over a live cluster still has to follow it.
 
     Raises:
-        StartError, RightsliceError: policies, cluster or certificate cannot be used.
+        StartError, RightsliceError: policies, cluster, certificate or kubeconfig cannot be used.
     """
     telemetry = Telemetry(log)
     load = _loader(settings)
@@ -150,12 +177,18 @@ def build(settings: Settings, log: Logger) -> Server:
     world = World(policies, view, UsageView(), PolicyStatus(now))
     telemetry.policies_loaded(policies.digest, now)
     looks = [] if settings.live else [PolicyWatch(files, load, world, clock, telemetry).look]
-    context = _context(settings)
-    if settings.tls_cert is not None and settings.tls_key is not None:
-        pair_files = PairFiles(settings.tls_cert, settings.tls_key)
-        looks.append(CertificateWatch(pair_files, context, telemetry).look)
+    pair = _first_pair(settings)
+    context = _context(settings, pair)
     limits = Limits(connections=settings.max_connections, in_flight=settings.max_in_flight)
-    return Server(world, telemetry, clock, context, limits, looks)
+    server = Server(world, telemetry, clock, context, limits, looks)
+    if settings.tls_secret is not None:
+        managed = await manage_certificate(settings, context, telemetry, clock, parts)
+        server.tasks, server.checks = (managed.leading.run, managed.run), (managed.checks,)
+        return server
+    telemetry.certificate_ends(end_of(pair.certificate))
+    if settings.tls_cert is not None and settings.tls_key is not None:
+        looks.append(CertificateWatch(PairFiles(settings.tls_cert, settings.tls_key), context, telemetry).look)
+    return server
 
 
 def follow(server: Server, api: Api, settings: Settings) -> None:
@@ -171,7 +204,7 @@ def follow(server: Server, api: Api, settings: Settings) -> None:
         settle_collector()
         telemetry.log.info("ready", server=api.server, nodes=len(world.view.fleet.nodes))
 
-    server.companions = [*server.companions, lambda: following.run(watch.look, synced)]
+    server.tasks = [*server.tasks, lambda: following.run(watch.look, synced)]
     server.looks = [*server.looks, watch.look]
 
 
@@ -190,13 +223,19 @@ def clock() -> datetime:
     return datetime.now(UTC)
 
 
-def _context(settings: Settings) -> ssl.SSLContext:
+def _first_pair(settings: Settings) -> PemPair:
+    """The pair to begin with. One that is made here is trusted by nobody but who was told to."""
     if settings.tls_cert is None or settings.tls_key is None:
-        made = make_pair([settings.host, "localhost"], clock())
-        return server_context(PemPair(made.certificate, made.key))
+        made = make_pair(settings.names or [settings.host, "localhost"], clock())
+        return PemPair(made.certificate, made.key)
     try:
-        return server_context(PairFiles(settings.tls_cert, settings.tls_key).read())
+        return PairFiles(settings.tls_cert, settings.tls_key).read()
     except OSError as error:
         raise StartError(f"{error.filename}: cannot be read ({error.strerror})") from error
+
+
+def _context(settings: Settings, pair: PemPair) -> ssl.SSLContext:
+    try:
+        return server_context(pair)
     except CertificateError as error:
         raise StartError(f"{settings.tls_cert}, {settings.tls_key}: {error}") from error

@@ -12,7 +12,7 @@ from aiohttp import http_parser
 from webhook.engine.decide import decide as the_decide
 from webhook.server.connection import Connection
 from webhook.server.handlers import routes
-from webhook.server.health import Health
+from webhook.server.health import Check, Checks, Health
 from webhook.server.limits import Limits
 from webhook.server.lobby import Lobby
 from webhook.server.reloading import POLL_SECONDS
@@ -30,8 +30,8 @@ STEP_SECONDS = 0.01
 Look = Callable[[], Awaitable[None]]
 """One look at something that may have changed."""
 
-Companion = Callable[[], Coroutine[None, None, None]]
-"""A task of its own, without an end."""
+Task = Callable[[], Coroutine[None, None, None]]
+"""Something that goes on until it is cancelled."""
 
 
 class NoParserError(Exception):
@@ -45,8 +45,9 @@ class Server:
     Attributes:
         context: TLS; there is no server without.
         looks: Called every `poll` seconds.
-        companions: Run beside it for as long as it lives.
         sweep: Seconds between two looks at connections whose time is up.
+        tasks: Run for as long as the server listens.
+        checks: More lines of `/readyz?verbose`; some of them may say that the process is not ready.
         decide: What judges; always the engine's, but in tests of the edge.
     """
 
@@ -58,14 +59,15 @@ class Server:
     looks: Sequence[Look] = ()
     poll: float = POLL_SECONDS
     sweep: float = SWEEP_SECONDS
+    tasks: Sequence[Task] = ()
+    checks: Sequence[Checks] = ()
     decide: Decide = the_decide
-    companions: Sequence[Companion] = ()
     lobby: Lobby = field(init=False)
     _tasks: list[asyncio.Task[None]] = field(init=False, default_factory=list)
     _listening: asyncio.Server | None = field(init=False, default=None)
 
     def __post_init__(self) -> None:
-        health = Health(self.world, lambda: self.lobby.draining)
+        health = Health(self.world, lambda: self.lobby.draining, self._more_checks)
         paths = routes(self.world, self.clock, self.decide, self.telemetry, health, self.limits.request_time)
         self.lobby = Lobby(paths, self.limits, self.telemetry.refused)
         self.telemetry.counts.connections = lambda: len(self.lobby.guests)
@@ -92,7 +94,7 @@ class Server:
         self._tasks = [
             loop.create_task(_every(self.sweep, self._sweep)),
             *(loop.create_task(_every(self.poll, look)) for look in self.looks),
-            *(loop.create_task(companion()) for companion in self.companions),
+            *(loop.create_task(task()) for task in self.tasks),
         ]
         return int(self._listening.sockets[0].getsockname()[1])
 
@@ -114,6 +116,9 @@ class Server:
             await asyncio.sleep(STEP_SECONDS)
         self.lobby.abort_all()
         await asyncio.sleep(STEP_SECONDS)
+
+    def _more_checks(self) -> list[Check]:
+        return [check for checks in self.checks for check in checks()]
 
     async def _sweep(self) -> None:
         self.lobby.sweep(asyncio.get_running_loop().time())

@@ -11,6 +11,7 @@ import ssl
 from collections.abc import Hashable, Sequence
 from typing import Protocol
 
+from webhook.certs.issuing import end_of
 from webhook.policy.compiled import PolicySet
 from webhook.server.policyfiles import PolicyFiles
 from webhook.server.policysources import Good, Load, Texts, combine
@@ -161,13 +162,14 @@ class CertificateWatch:
             return
         self._seen = seen
         try:
-            renew(self._context, self._files.read())
+            pair = self._files.read()
+            renew(self._context, pair)
         except OSError as error:
             self._telemetry.certificate_kept(f"cannot be read ({error.strerror})")
         except CertificateError as error:
             self._telemetry.certificate_kept(str(error))
         else:
-            self._telemetry.certificate_loaded()
+            self._telemetry.certificate_loaded(end_of(pair.certificate))
 
 
 def _fingerprint(files: PolicyFiles | PairFiles) -> Hashable:

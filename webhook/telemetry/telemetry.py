@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime
 
 from prometheus_client import CollectorRegistry, GCCollector, PlatformCollector, ProcessCollector, generate_latest
@@ -81,15 +82,39 @@ class Telemetry:
         """A list or watch ended otherwise than it should; it goes on after a while."""
         self.log.warning("watch broke", kind=kind, why=why)
 
-    def certificate_loaded(self) -> None:
+    def certificate_ends(self, ends: datetime | None) -> None:
+        """The certificate in use ends then; None: it cannot be told."""
+        self.counts.certificate_end = ends.timestamp() if ends else 0.0
+
+    def certificate_loaded(self, ends: datetime | None) -> None:
         """A new serving certificate is in use."""
         self.counts.certificate_loads["good"] += 1
-        self.log.info("certificate loaded")
+        self.certificate_ends(ends)
+        self.log.info("certificate loaded", ends=f"{ends:%Y-%m-%dT%H:%M:%SZ}" if ends else "")
 
     def certificate_kept(self, why: str) -> None:
         """The files are no usable pair; the last good one stays."""
         self.counts.certificate_loads["bad"] += 1
         self.log.error("certificate does not load, the last good one stays", why=why)
+
+    def certificate_step(self, step: str, why: str, hooks: Sequence[str]) -> None:
+        """Something was done about the certificates that the replicas share; `hooks`: to these configurations."""
+        self.counts.certificate_steps[step] += 1
+        self.log.info("certificate step", step=step, why=why, **({"hooks": list(hooks)} if hooks else {}))
+
+    def certificate_trouble(self, why: str) -> None:
+        """The certificates cannot be kept for now, for this reason; empty: they can again."""
+        self.counts.certificate_trouble = int(bool(why))
+        if why:
+            self.log.error("certificates are not kept", why=why)
+        else:
+            self.log.info("certificates are kept again")
+
+    def leads(self, leads: bool) -> None:
+        """Is this replica the leader?"""
+        if self.counts.leader != int(leads):
+            self.counts.leader = int(leads)
+            self.log.info("leads" if leads else "leads no more")
 
     def _say_denied(self, request: Request, decision: Decision) -> None:
         self.log.info(
