@@ -86,7 +86,7 @@ class Settings(BaseSettings):
             raise ValueError(NEEDED.format("policies", "POLICIES"))
         if not self.cluster:
             raise ValueError(NEEDED.format("cluster", "CLUSTER"))
-        if not self.live and (self.kubeconfig or self.context):
+        if not (self.live or self.tls_secret) and (self.kubeconfig or self.context):
             raise ValueError("--kubeconfig and --context say which live cluster: write --cluster live")
         return self
 
