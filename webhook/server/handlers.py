@@ -21,6 +21,7 @@ from webhook.server.health import Health
 from webhook.server.limits import deadline
 from webhook.server.policyreviews import NAME as POLICIES
 from webhook.server.policyreviews import PolicyAdmission
+from webhook.server.probing import is_probe, probe_answer
 from webhook.server.reading import read, read_sent
 from webhook.server.replies import Call, Reply, Route, busy, refusal, text
 from webhook.server.world import Clock, Decide, World
@@ -67,6 +68,8 @@ class Admission:
             return self._crashed(request.uid, error)
 
     def _judge(self, request: Request, start: float) -> Reply:
+        if is_probe(request):
+            return Reply(HTTPStatus.OK, probe_answer(self._name, request))
         world = self._world
         policies = world.policies
         now = self._clock()
