@@ -45,9 +45,8 @@ def holds(expression: Any, pod: Json) -> bool:
 @given(PATHS, st.sampled_from(["", "/", "//"]))
 def test_every_host_path_that_reaches_gpus_is_seen(path: str, start: str) -> None:
     pod = {"spec": {"containers": [], "volumes": [{"name": "v", "hostPath": {"path": start + path}}]}}
-    assume(reaches_gpus(start + path))
 
-    assert holds(ON_THE_HOST, pod)
+    assert holds(ON_THE_HOST, pod) or not reaches_gpus(start + path)
 
 
 @pytest.mark.parametrize("path", ["/var/log", "/etc/cni/net.d", "/sys", "/lib/modules", "/opt/cni/bin", "/etc/hosts"])
