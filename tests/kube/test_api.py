@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import gc
 import json
+import os
+import signal
 import socket
 import ssl
 import stat
@@ -16,7 +17,7 @@ import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 
-from tests.kube.scripted import Answer, Json, kubeconfig, playing, refused, said, stream
+from tests.kube.scripted import Answer, Json, kubeconfig, playing, refused, said, stream, until
 from webhook.certs.selfsigned import self_signed
 from webhook.errors import AccessError, ApiError, ApiUnreachable
 from webhook.kube import access, api
@@ -175,13 +176,16 @@ async def test_a_plug_in_that_fails_is_told_with_its_own_words(tmp_path: Path) -
         await Access(str(file)).read()
 
 
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 async def test_a_plug_in_that_hangs_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(access, "READ_SECONDS", 0.3)
-    user = {"exec": {"command": "sleep", "args": ["5"], "apiVersion": "v1"}}
+    monkeypatch.setattr(access, "READ_SECONDS", 0.5)
+    pid = tmp_path / "pid"
+    user = {"exec": {"command": "sh", "args": ["-c", f"echo $$ > {pid}; exec sleep 60"], "apiVersion": "v1"}}
     with pytest.raises(AccessError, match="hangs"):
         await Access(str(kubeconfig(tmp_path, "http://x", "", user))).read()
-    gc.collect()  # the library leaves its process to the collector, which ends it
+    number = int(pid.read_text())
+    os.kill(number, signal.SIGKILL)
+    await until(lambda: not Path(f"/proc/{number}").exists())
+    await asyncio.sleep(0)
 
 
 WRONG = {
