@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
@@ -80,20 +81,27 @@ STARTED = stream(event("ADDED", thing("a", 3)), bookmark(5, end=True), END)
 """One object, and everything said."""
 
 
-async def test_everything_comes_in_one_stream_and_changes_follow_in_it(tmp_path: Path) -> None:
-    script = stream(
-        event("ADDED", thing("a")),
-        event("ADDED", thing("b")),
-        bookmark(5, end=True),
+async def test_everything_comes_in_one_stream_and_changes_follow_in_the_next(tmp_path: Path) -> None:
+    everything = stream(event("ADDED", thing("a")), event("ADDED", thing("b")), bookmark(5, end=True))
+    changes = stream(
         event("ADDED", thing("c", 6)),
         event("DELETED", thing("a", 7)),
         event("MODIFIED", thing("b", 8, tier="x")),
     )
-    async with watched(tmp_path, script) as site:
+    async with watched(tmp_path, everything, changes) as site:
         await site.has("b", "c")
         await until(lambda: site.store.items["b"].metadata.labels == {"tier": "x"})
-        assert site.server.queries() == [ALL | {"labelSelector": "x"}]
+        assert site.server.queries() == [ALL | {"labelSelector": "x"}, after(5) | {"labelSelector": "x"}]
         assert (site.state.synced, site.state.lists, site.broken) == (True, 1, [])
+
+
+async def test_changes_that_come_with_the_mark_are_not_lost(tmp_path: Path) -> None:
+    lines = [event("ADDED", thing("a")), bookmark(5, end=True), event("ADDED", thing("b", 6))]
+    together = b"".join(json.dumps(each).encode() + b"\n" for each in lines)
+    async with watched(tmp_path, stream(together)) as site:
+        await site.has("a", "b")
+        await until(lambda: len(site.server.asked) == 2)
+        assert site.server.queries()[1]["resourceVersion"] == "6"
 
 
 async def test_nothing_is_shown_before_everything_was_said(tmp_path: Path) -> None:
@@ -246,8 +254,7 @@ async def test_a_kind_that_the_server_does_not_have_is_empty_until_it_has_it(
 
 async def test_a_kind_that_is_taken_away_is_empty_again(tmp_path: Path) -> None:
     seen = asyncio.Event()
-    script = stream(event("ADDED", thing("a", 3)), bookmark(5, end=True), seen, END)
-    async with watched(tmp_path, script, said("404 page not found\n", 404), optional=True) as site:
+    async with watched(tmp_path, STARTED, stream(seen, END), said("404 page not found\n", 404), optional=True) as site:
         await site.has("a")
         seen.set()
         await site.has()
