@@ -19,11 +19,11 @@ CORE := model documents policy engine report
 COVERAGE := $(CORE:%=--cov=webhook/%) --cov-branch --cov-report=term-missing:skip-covered --cov-fail-under=95
 
 .DEFAULT_GOAL := help
-.PHONY: help run serve test lint format bench lock clean
+.PHONY: help run serve test test-fast test-cluster plane lint format bench lock clean
 .DELETE_ON_ERROR:
 
 help: ## List these targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 run: $(VENV)/.run ## Watch it work: the real server judges and shapes the example pods
 	@$(BIN)/rightslice demo
@@ -31,8 +31,18 @@ run: $(VENV)/.run ## Watch it work: the real server judges and shapes the exampl
 serve: $(VENV)/.run ## Keep that server up on https://127.0.0.1:8443, with a certificate of its own
 	@$(BIN)/rightslice serve webhook --policies policies --cluster demo --listen 127.0.0.1:8443 --self-signed
 
-test: lint ## Lint, then every test, with the coverage of the core rooms
+test: lint plane ## Lint, then every test, with the coverage of the core rooms
 	$(BIN)/python -m pytest $(COVERAGE)
+
+test-fast: lint ## The same without what needs a real control plane
+	$(BIN)/python -m pytest -m "not cluster" $(COVERAGE)
+
+test-cluster: plane ## Only what needs one (KUBERNETES_VERSION=1.34.4: of another version)
+	$(BIN)/python -m pytest -m cluster
+
+# Before pytest, so that one sees what is being built the first time.
+plane: $(VENV)/.dev ## Build the control plane that tests run on: minutes once, then it is kept
+	@$(BIN)/python -m tests.controlplane.build
 
 lint: $(VENV)/.dev ## Style, types, and which room may import which
 	$(BIN)/ruff check

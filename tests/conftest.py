@@ -7,6 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.cluster.fixtures import namespace, nodes, plane
+
+__all__ = ["namespace", "nodes", "plane", "shared"]
+
 ROOT = Path(__file__).resolve().parent.parent
 
 
@@ -17,3 +21,10 @@ def shared() -> Path:
     if not folder.is_dir():
         pytest.skip("needs the reference data in ../shared, which is not beside this checkout")
     return folder
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark what needs a control plane: `make test-fast` leaves it out."""
+    for item in items:
+        if "plane" in getattr(item, "fixturenames", ()) or ROOT / "tests" / "cluster" in item.path.parents:
+            item.add_marker(pytest.mark.cluster)

@@ -1,0 +1,44 @@
+"""A control plane for people and measures.
+
+python -m tests.cluster up            # prints its KUBECONFIG, and stays until Ctrl-C
+python -m tests.cluster up --nodes    # with the nodes of the example cluster, which kwok plays
+"""
+
+from __future__ import annotations
+
+import argparse
+import signal
+import sys
+import tempfile
+from pathlib import Path
+
+from tests.cluster.nodes import add_nodes, demo_nodes
+from tests.cluster.plane import Plane
+from tests.controlplane.build import control_plane, tell, wanted_version
+from tests.controlplane.errors import BuildError
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.cluster", description="A control plane on this machine.")
+    parser.add_argument("command", choices=["up"], help="start it, print its KUBECONFIG, and stay until Ctrl-C")
+    parser.add_argument("--nodes", action="store_true", help="with the nodes of the example cluster")
+    wishes = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+    try:
+        programs = control_plane(wanted_version())
+        with tempfile.TemporaryDirectory(prefix="plane-") as folder, Plane(programs, Path(folder)) as plane:
+            if wishes.nodes:
+                add_nodes(plane, demo_nodes())
+            print(f"export KUBECONFIG={plane.kubeconfig} PATH={programs['kubectl'].parent}:$PATH", flush=True)  # noqa: T201  # what it is called for
+            tell("Ctrl-C ends it.")
+            signal.pause()
+    except BuildError as error:
+        tell(str(error))
+        return 1
+    except KeyboardInterrupt:
+        tell("Ended.")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,123 @@
+"""Asking an API server, with nothing of the program under test in between."""
+
+from __future__ import annotations
+
+import json
+import ssl
+import urllib.error
+import urllib.request
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlencode
+
+Json = dict[str, Any]
+
+PATCHES = {
+    "merge": "application/merge-patch+json",
+    "json": "application/json-patch+json",
+    "strategic": "application/strategic-merge-patch+json",
+}
+
+
+class RefusedError(Exception):
+    """The API server said no.
+
+    Attributes:
+        status: The HTTP status.
+        message: Its own sentence.
+    """
+
+    def __init__(self, status: int, message: str) -> None:
+        super().__init__(f"HTTP {status}: {message}")
+        self.status = status
+        self.message = message
+
+
+class Client:
+    """Requests as one user. Every one has a deadline, and each its own connection, so a restart leaves none broken.
+
+    Raises:
+        RefusedError: from every method, for every answer that is not a 2xx.
+        OSError: from every method, where nobody answers.
+    """
+
+    def __init__(self, url: str, ca: Path, token: str) -> None:
+        self._url = url
+        self._token = token
+        context = ssl.create_default_context(cafile=str(ca))
+        self._opener = urllib.request.build_opener(
+            urllib.request.ProxyHandler({}), urllib.request.HTTPSHandler(context=context)
+        )
+
+    def text(self, path: str) -> str:
+        """What a path answers, as text."""
+        return self._send("GET", path, None, "")
+
+    def is_ready(self) -> bool:
+        """It serves, and says that it is ready to."""
+        try:
+            return self.text("/readyz") == "ok"
+        except RefusedError:
+            return False
+
+    def get(self, path: str, **params: str) -> Json:
+        """An object or a list of them."""
+        return self._json("GET", path, None, params)
+
+    def exists(self, path: str) -> bool:
+        """There is such an object."""
+        try:
+            self.get(path)
+        except RefusedError as refusal:
+            if refusal.status != 404:
+                raise
+            return False
+        return True
+
+    def create(self, path: str, body: Mapping[str, Any], **params: str) -> Json:
+        """What was made of a new object."""
+        return self._json("POST", path, body, params)
+
+    def replace(self, path: str, body: Mapping[str, Any], **params: str) -> Json:
+        """What an object is now."""
+        return self._json("PUT", path, body, params)
+
+    def patch(self, path: str, body: Any, kind: str = "merge", **params: str) -> Json:
+        """What an object is now; `kind` is a key of PATCHES."""
+        return self._json("PATCH", path, body, params, PATCHES[kind])
+
+    def delete(self, path: str, **params: str) -> Json:
+        """What was deleted, or what became of it."""
+        return self._json("DELETE", path, None, params)
+
+    def _json(
+        self, method: str, path: str, body: Any, params: Mapping[str, str], kind: str = "application/json"
+    ) -> Json:
+        query = f"?{urlencode(params)}" if params else ""
+        answer: Json = json.loads(self._send(method, path + query, body, kind))
+        return answer
+
+    def _send(self, method: str, path: str, body: Any, kind: str) -> str:
+        headers = {"Authorization": f"Bearer {self._token}", "Accept": "application/json, */*"}
+        data = None
+        if body is not None:
+            headers["Content-Type"] = kind
+            data = json.dumps(body).encode()
+        request = urllib.request.Request(self._url + path, data, headers, method=method)
+        try:
+            with self._opener.open(request, timeout=30) as response:
+                text: str = response.read().decode()
+        except urllib.error.HTTPError as error:
+            with error:
+                raise RefusedError(error.code, _sentence(error.read().decode())) from None
+        return text
+
+
+def _sentence(text: str) -> str:
+    """The message of a Status, or the text that is none."""
+    try:
+        message: str = json.loads(text)["message"]
+    except (ValueError, LookupError, TypeError):
+        return text
+    return message

@@ -1,0 +1,65 @@
+"""Keys, certificates, one admin's token and the kubeconfig of a plane, made anew each time."""
+
+from __future__ import annotations
+
+import base64
+import json
+import secrets
+from dataclasses import dataclass
+from pathlib import Path
+
+import trustme
+
+
+@dataclass(frozen=True, slots=True)
+class Credentials:
+    """Files that the programs of a plane are given, and the token of its admin."""
+
+    ca: Path
+    certificate: Path
+    key: Path
+    signing_key: Path
+    tokens: Path
+    kubeconfig: Path
+    token: str
+
+
+def make_credentials(folder: Path, url: str) -> Credentials:
+    """Write everything into a folder that only we can read."""
+    folder.mkdir(mode=0o700, parents=True)
+    token = secrets.token_hex(16)
+    made = Credentials(
+        ca=folder / "ca.crt",
+        certificate=folder / "server.crt",
+        key=folder / "server.key",
+        signing_key=folder / "accounts.key",
+        tokens=folder / "tokens.csv",
+        kubeconfig=folder / "kubeconfig",
+        token=token,
+    )
+    authority = trustme.CA(organization_name="control plane of the tests")
+    server = authority.issue_cert("127.0.0.1", "localhost", "kubernetes.default.svc")
+    authority.cert_pem.write_to_path(made.ca)
+    for blob in server.cert_chain_pems:
+        blob.write_to_path(made.certificate, append=True)
+    server.private_key_pem.write_to_path(made.key)
+    authority.issue_cert("accounts.test").private_key_pem.write_to_path(made.signing_key)
+    made.tokens.write_text(f'{token},admin,admin,"system:masters"\n', encoding="utf-8")
+    made.kubeconfig.write_text(kubeconfig(url, made.ca, token), encoding="utf-8")
+    return made
+
+
+def kubeconfig(url: str, ca: Path, token: str) -> str:
+    """A kubeconfig, as JSON, which every reader of YAML reads."""
+    authority = base64.b64encode(ca.read_bytes()).decode()
+    return json.dumps(
+        {
+            "apiVersion": "v1",
+            "kind": "Config",
+            "current-context": "plane",
+            "clusters": [{"name": "plane", "cluster": {"server": url, "certificate-authority-data": authority}}],
+            "users": [{"name": "admin", "user": {"token": token}}],
+            "contexts": [{"name": "plane", "context": {"cluster": "plane", "user": "admin"}}],
+        },
+        indent=2,
+    )

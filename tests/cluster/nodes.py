@@ -1,0 +1,67 @@
+"""Nodes that kwok plays: ready, with GPUs, and pods that are bound to them run."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterable
+from functools import partial
+from typing import Any
+
+from tests.cluster.client import Json
+from tests.cluster.plane import Plane
+from tests.cluster.waiting import eventually
+from webhook.cache.shipped import shipped
+from webhook.documents.reading import read
+
+NODES = "/api/v1/nodes"
+
+
+def demo_nodes() -> list[Json]:
+    """The nodes of the example cluster that ships with the program."""
+    files = sorted((shipped("examples") / "cluster").glob("nodes-*.yaml"))
+    documents = [document for file in files for document in read(file.read_bytes(), file.name, aliases=True)]
+    return [copy.deepcopy(document.data) for document in documents]
+
+
+def add_nodes(plane: Plane, nodes: Iterable[Json]) -> list[str]:
+    """Make nodes, and wait until pods can be scheduled on them.
+
+    Args:
+        plane: Where.
+        nodes: Labels, taints and allocatable are taken over; kwok says the rest.
+
+    Returns:
+        Their names.
+    """
+    names = [_add(plane, node) for node in nodes]
+    for name in names:
+        eventually(partial(plane.api.get, f"{NODES}/{name}"), until=is_ready)
+    return names
+
+
+def remove_nodes(plane: Plane, names: Iterable[str]) -> None:
+    """Delete nodes."""
+    for name in names:
+        plane.api.delete(f"{NODES}/{name}")
+
+
+def is_ready(node: Json) -> bool:
+    """Pods can be scheduled there, but for the node's own taints."""
+    conditions = {condition["type"]: condition["status"] for condition in node["status"].get("conditions", [])}
+    return conditions.get("Ready") == "True"
+
+
+def _add(plane: Plane, node: Json) -> str:
+    spec: Json = node.get("spec", {})
+    allocatable: Json = node["status"]["allocatable"]
+    metadata = {key: node["metadata"][key] for key in ("name", "labels", "annotations") if key in node["metadata"]}
+    name: str = metadata["name"]
+    body: dict[str, Any] = {
+        "metadata": metadata,
+        "spec": spec,
+        "status": {"allocatable": allocatable, "capacity": node["status"].get("capacity", allocatable)},
+    }
+    plane.api.create(NODES, body)
+    # Every new node gets the taint not-ready, and nobody here takes it away: node-lifecycle does not run.
+    plane.api.patch(f"{NODES}/{name}", {"spec": {"taints": spec.get("taints")}})
+    return name

@@ -1,0 +1,166 @@
+"""A control plane: its processes, ways to ask it, and ways to trouble it."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import urllib.request
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Self
+
+from tests.cluster import commands
+from tests.cluster.client import Client
+from tests.cluster.credentials import make_credentials
+from tests.cluster.processes import Process, free_port
+from tests.cluster.waiting import eventually
+
+STAGES = Path(__file__).with_name("stages.yaml")
+
+
+class Plane:
+    """etcd, the API server, its controllers, the scheduler, and kwok for the nodes. A context manager: up inside.
+
+    Attributes:
+        folder: Data, logs (`*.log`) and credentials.
+        url: Where the API server is.
+        ca: The file of the CA that its certificate is from.
+        token: A bearer token of group system:masters.
+        kubeconfig: The file of a kubeconfig with that token.
+        api: Requests with that token.
+        audit_log: A line of JSON for each pod that was created, or refused.
+        etcd, apiserver, controllers, scheduler, kwok: The processes, to be stopped, killed and started again.
+    """
+
+    def __init__(
+        self,
+        programs: Mapping[str, Path],
+        folder: Path,
+        *,
+        feature_gates: Mapping[str, bool] | None = None,
+        apiserver_flags: Sequence[str] = (),
+    ) -> None:
+        """Write what its programs need; nothing runs yet.
+
+        Args:
+            programs: Paths by name, as `tests.controlplane.build.control_plane` gives them.
+            folder: An empty folder of ours.
+            feature_gates: Gates by name, for every program of Kubernetes.
+            apiserver_flags: Further flags of kube-apiserver, after our own.
+        """
+        gates = feature_gates or {}
+        port, etcd_port = free_port(), free_port()
+        self.folder = folder
+        self.url = f"https://127.0.0.1:{port}"
+        made = make_credentials(folder / "credentials", self.url)
+        self.ca, self.token, self.kubeconfig = made.ca, made.token, made.kubeconfig
+        self.api = Client(self.url, made.ca, made.token)
+        self.audit_log = folder / "audit.log"
+        self._kubectl = programs["kubectl"]
+        self._scheduler_config = folder / "scheduler.json"
+        self._configure_scheduler({})
+        (folder / "audit-policy.json").write_text(json.dumps(commands.AUDIT_POLICY), encoding="utf-8")
+
+        etcd = commands.etcd(programs["etcd"], folder / "etcd", etcd_port, free_port())
+        server = commands.apiserver(programs["kube-apiserver"], port, etcd_port, made, folder, gates)
+        manager = commands.controller_manager(programs["kube-controller-manager"], made, gates)
+        scheduler = commands.scheduler(programs["kube-scheduler"], self._scheduler_config, gates)
+        kwok = commands.kwok(programs["kwok"], made, [STAGES])
+        self.etcd = self._process("etcd", etcd, lambda: _is_up(f"http://127.0.0.1:{etcd_port}/readyz"))
+        self.apiserver = self._process("kube-apiserver", [*server, *apiserver_flags], self._serves)
+        self.controllers = self._process("kube-controller-manager", manager)
+        self.scheduler = self._process("kube-scheduler", scheduler)
+        self.kwok = self._process("kwok", kwok)
+
+    def _process(self, name: str, command: Sequence[str], ready: Any = lambda: True) -> Process:
+        return Process(name, command, self.folder / f"{name}.log", ready)
+
+    @property
+    def processes(self) -> tuple[Process, ...]:
+        """In the order they are started in."""
+        return self.etcd, self.apiserver, self.controllers, self.scheduler, self.kwok
+
+    def __enter__(self) -> Self:
+        try:
+            for process in self.processes:
+                process.start()
+            self._wait_for_controllers()
+        except BaseException:
+            self.__exit__()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for process in reversed(self.processes):
+            process.kill()
+
+    def _wait_for_controllers(self) -> None:
+        """Wait until they have done their first work; a program that ended meanwhile is reported with its log."""
+        account = "/api/v1/namespaces/default/serviceaccounts/default"
+        eventually(lambda: self._ended() or self.api.exists(account))
+        for process in self._ended():
+            raise AssertionError(f"{process.name} ended:\n{process.tail()}")
+
+    def _ended(self) -> list[Process]:
+        return [process for process in self.processes if not process.running]
+
+    def kubectl(
+        self, *arguments: str, stdin: str | None = None, check: bool = True
+    ) -> subprocess.CompletedProcess[str]:
+        """Run kubectl as the admin.
+
+        Args:
+            arguments: As people write them.
+            stdin: For `-f -`.
+            check: It must succeed.
+
+        Raises:
+            AssertionError: it did not; with all that it said.
+        """
+        home = {"HOME": str(self.folder), "KUBECONFIG": str(self.kubeconfig), "KUBECTL_KUBERC": "false"}
+        done = subprocess.run(
+            [str(self._kubectl), *arguments],
+            input=stdin,
+            env={**os.environ, **home, "NO_PROXY": "127.0.0.1"},
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+        )
+        assert not check or done.returncode == 0, f"kubectl {' '.join(arguments)}: {done.stderr}{done.stdout}"
+        return done
+
+    def add_namespace(self, name: str, labels: Mapping[str, str] | None = None) -> str:
+        """Make a namespace, and wait until pods can be created in it."""
+        self.api.create("/api/v1/namespaces", {"metadata": {"name": name, "labels": dict(labels or {})}})
+        eventually(lambda: self.api.exists(f"/api/v1/namespaces/{name}/serviceaccounts/default"))
+        return name
+
+    @contextmanager
+    def scheduler_with(self, **more: Any) -> Iterator[None]:
+        """Inside, the scheduler runs with more in its configuration: `extenders=[...]`, `profiles=[...]`."""
+        self._restart_scheduler(more)
+        try:
+            yield
+        finally:
+            self._restart_scheduler({})
+
+    def _restart_scheduler(self, more: Mapping[str, Any]) -> None:
+        self.scheduler.kill()
+        self._configure_scheduler(more)
+        self.scheduler.start()
+
+    def _configure_scheduler(self, more: Mapping[str, Any]) -> None:
+        config = commands.scheduler_config(self.kubeconfig, more)
+        self._scheduler_config.write_text(json.dumps(config), encoding="utf-8")
+
+    def _serves(self) -> bool:
+        return self.api.is_ready()
+
+
+def _is_up(url: str) -> bool:
+    with urllib.request.build_opener(urllib.request.ProxyHandler({})).open(url, timeout=5) as answer:
+        status: int = answer.status
+    return status == 200

