@@ -203,6 +203,13 @@ CASES = {
         "p.yaml:5:51: spec.match.matchConditions[0].expression: must be CEL, at line 1, column 4 of it: undeclared "
         "reference to 'pod.x' (in container ''). Write an expression over object, oldObject, request, namespaceObject",
     ),
+    "a pattern that RE2 refuses": Case(
+        """  match: {matchConditions: [{name: c, expression: "object.kind.matches('(a')"}]}""",
+        "GPU-P106",
+        "p.yaml:5:51: spec.match.matchConditions[0].expression: must match with patterns of RE2's syntax, found '(a' "
+        "at line 1, column 21 of it (missing ): (a). Write a pattern with its brackets closed, without look-around "
+        "and back-references, such as '^team-[0-9]+$'",
+    ),
     "a condition that is a number": Case(
         '  match: {matchConditions: [{name: c, expression: "1 + 1"}]}',
         "GPU-P106",
