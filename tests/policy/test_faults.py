@@ -227,6 +227,17 @@ CASES = {
         "GPU-P103",
         "p.yaml:5:51: spec.match.matchConditions[0].expression: must have at most 4096 characters, found 'true",
     ),
+    "a default for a whole pod": Case(
+        "  limits: {perPod: [{resource: cpu, default: 4}]}",
+        "GPU-P103",
+        "p.yaml:5:20: spec.limits.perPod: must have no default: a pod's total is given to none of its containers, "
+        "found a list. Write the default under perContainer or perGPU",
+    ),
+    "two defaults for one resource": Case(
+        "  limits: {perContainer: [{resource: cpu, default: 4}], perGPU: [{resource: cpu, default: 8}]}",
+        "GPU-P103",
+        "p.yaml:5:65: spec.limits.perGPU: must give each resource one default, found a list. Write one default for cpu",
+    ),
     "a GPU by default": Case(
         "  limits: {perContainer: [{resource: nvidia.com/gpu, default: 1}]}",
         "GPU-P103",
