@@ -18,6 +18,7 @@ from webhook.model.usage import UsageView
 from webhook.policy.loading import load
 from webhook.server.app import NoParserError, Server
 from webhook.server.collecting import settle_collector
+from webhook.server.descriptors import room_for_connections
 from webhook.server.draining import serve_until_told
 from webhook.server.limits import Limits
 from webhook.server.policyfiles import PolicyFiles
@@ -115,8 +116,16 @@ def build(settings: Settings, log: Logger) -> Server:
     if settings.tls_cert is not None and settings.tls_key is not None:
         pair_files = PairFiles(settings.tls_cert, settings.tls_key)
         looks.append(CertificateWatch(pair_files, context, telemetry).look)
-    limits = Limits(connections=settings.max_connections, in_flight=settings.max_in_flight)
+    limits = Limits(connections=_connections(settings, log), in_flight=settings.max_in_flight)
     return Server(world, telemetry, clock, context, limits, looks)
+
+
+def _connections(settings: Settings, log: Logger) -> int:
+    wanted = settings.max_connections
+    room = room_for_connections(wanted)
+    if room < wanted:
+        log.warning("fewer connections than asked for: the limit of open files is low", connections=room, asked=wanted)
+    return room
 
 
 def clock() -> datetime:
