@@ -176,6 +176,14 @@ WRONG = {
         ["--policies", "policies", "--cluster", "demo", "--tls-cert", "x", "--tls-key", "y"],
         "x: cannot be read",
     ),
+    "an authority of clients that is not there": (
+        ["--policies", "policies", "--cluster", "demo", "--self-signed", "--client-ca", "nowhere.pem"],
+        "--client-ca nowhere.pem: cannot be read",
+    ),
+    "an authority of clients that is none": (
+        ["--policies", "policies", "--cluster", "demo", "--self-signed", "--client-ca", "README.md"],
+        "--client-ca README.md: must be certificates of authorities",
+    ),
     "an address without a port": (
         ["--policies", "policies", "--cluster", "demo", "--self-signed", "--listen", "localhost"],
         "--listen: must be ADDRESS:PORT",
