@@ -34,6 +34,8 @@ class Settings(BaseSettings):
         namespace: Ours. GPUPolicyExceptions count here and nowhere else.
         listen: Address and port; port 0 lets the system choose.
         tls_cert, tls_key: PEM files, read again when they change.
+        client_ca: PEM file of authorities; only clients with a certificate of theirs may ask for a verdict.
+        client_name: The name that such a certificate must have; "" for any.
         self_signed: Make a certificate for this run instead.
         drain_seconds: How long to serve on after SIGTERM. None: 10, or 0 on a loopback address, which no
             cluster routes to.
@@ -52,6 +54,8 @@ class Settings(BaseSettings):
     tls_cert: Path | None = None
     tls_key: Path | None = None
     self_signed: bool = False
+    client_ca: Path | None = None
+    client_name: str = ""
     drain_seconds: float | None = Field(default=None, ge=0, le=300)
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     max_connections: int = Field(default=2000, ge=1, le=100_000)
@@ -88,6 +92,12 @@ class Settings(BaseSettings):
             raise ValueError("--self-signed makes its own certificate: leave out --tls-cert and --tls-key")
         if not self.self_signed and files != 2:
             raise ValueError("must have --tls-cert and --tls-key, or --self-signed")
+        return self
+
+    @model_validator(mode="after")
+    def _names_clients_of_somebody(self) -> Self:
+        if self.client_name and self.client_ca is None:
+            raise ValueError("--client-name needs --client-ca: a name that nobody vouches for says nothing")
         return self
 
     @property

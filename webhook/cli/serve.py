@@ -23,12 +23,14 @@ from webhook.model.usage import UsageView
 from webhook.policy.compiled import PolicySet
 from webhook.policy.loading import load
 from webhook.server.app import NoParserError, Server
+from webhook.server.clients import Clients
 from webhook.server.collecting import settle_collector
+from webhook.server.descriptors import room_for_connections
 from webhook.server.draining import serve_until_told
 from webhook.server.limits import Limits
 from webhook.server.policyfiles import PolicyFiles
 from webhook.server.reloading import CertificateWatch, NoPoliciesError, PolicyWatch, read_policies
-from webhook.server.tls import CertificateError, PairFiles, PemPair, server_context
+from webhook.server.tls import CertificateError, PairFiles, PemPair, server_context, trust
 from webhook.server.world import PolicyStatus, World
 from webhook.settings import Settings, SettingsError, settings_from
 from webhook.telemetry.logs import Logger, make_logger
@@ -65,6 +67,13 @@ def serve_webhook(
     self_signed: Annotated[
         bool | None, typer.Option("--self-signed", help="Make a certificate for this run instead.")
     ] = None,
+    client_ca: Annotated[
+        Path | None,
+        typer.Option("--client-ca", metavar="FILE", help="Judge only for clients with a certificate of this CA, PEM."),
+    ] = None,
+    client_name: Annotated[
+        str | None, typer.Option("--client-name", metavar="NAME", help="The name that their certificate must have.")
+    ] = None,
     drain_seconds: Annotated[
         float | None,
         typer.Option("--drain-seconds", help="Serve on after SIGTERM. Default: 10, on a loopback address 0."),
@@ -87,6 +96,8 @@ def serve_webhook(
             tls_cert=tls_cert,
             tls_key=tls_key,
             self_signed=self_signed,
+            client_ca=client_ca,
+            client_name=client_name,
             drain_seconds=drain_seconds,
             log_level=log_level,
             max_connections=max_connections,
@@ -142,12 +153,21 @@ def build(settings: Settings, log: Logger) -> Server:
     world = World(policies, view, UsageView(), PolicyStatus(now))
     telemetry.policies_loaded(policies.digest, now)
     looks = [] if settings.live else [PolicyWatch(files, load, world, clock, telemetry).look]
-    context = _context(settings)
+    clients = _clients(settings)
+    context = _context(settings, clients)
     if settings.tls_cert is not None and settings.tls_key is not None:
         pair_files = PairFiles(settings.tls_cert, settings.tls_key)
         looks.append(CertificateWatch(pair_files, context, telemetry).look)
-    limits = Limits(connections=settings.max_connections, in_flight=settings.max_in_flight)
-    return Server(world, telemetry, clock, context, limits, looks)
+    limits = Limits(connections=_connections(settings, log), in_flight=settings.max_in_flight)
+    return Server(world, telemetry, clock, context, limits, looks, clients=clients)
+
+
+def _connections(settings: Settings, log: Logger) -> int:
+    wanted = settings.max_connections
+    room = room_for_connections(wanted)
+    if room < wanted:
+        log.warning("fewer connections than asked for: the limit of open files is low", connections=room, asked=wanted)
+    return room
 
 
 def follow(server: Server, api: Api, settings: Settings) -> None:
@@ -172,12 +192,27 @@ def clock() -> datetime:
     return datetime.now(UTC)
 
 
-def _context(settings: Settings) -> ssl.SSLContext:
+def _clients(settings: Settings) -> Clients | None:
+    if settings.client_ca is None:
+        return None
+    try:
+        clients = Clients(
+            settings.client_ca.read_text(encoding="ascii", errors="backslashreplace"), settings.client_name
+        )
+        trust(ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), clients)
+    except OSError as error:
+        raise StartError(f"--client-ca {settings.client_ca}: cannot be read ({error.strerror})") from error
+    except CertificateError as error:
+        raise StartError(f"--client-ca {settings.client_ca}: {error}") from error
+    return clients
+
+
+def _context(settings: Settings, clients: Clients | None) -> ssl.SSLContext:
     if settings.tls_cert is None or settings.tls_key is None:
         made = make_pair([settings.host, "localhost"], clock())
-        return server_context(PemPair(made.certificate, made.key))
+        return server_context(PemPair(made.certificate, made.key), clients)
     try:
-        return server_context(PairFiles(settings.tls_cert, settings.tls_key).read())
+        return server_context(PairFiles(settings.tls_cert, settings.tls_key).read(), clients)
     except OSError as error:
         raise StartError(f"{error.filename}: cannot be read ({error.strerror})") from error
     except CertificateError as error:

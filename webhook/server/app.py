@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from aiohttp import http_parser
 
 from webhook.engine.decide import decide as the_decide
+from webhook.server.clients import Clients
 from webhook.server.connection import Connection
 from webhook.server.handlers import routes
 from webhook.server.health import Health
@@ -47,6 +48,7 @@ class Server:
         looks: Called every `poll` seconds.
         companions: Run beside it for as long as it lives.
         sweep: Seconds between two looks at connections whose time is up.
+        clients: Who may ask for a verdict, as the context verifies them; None: anyone.
         decide: What judges; always the engine's, but in tests of the edge.
     """
 
@@ -59,6 +61,7 @@ class Server:
     poll: float = POLL_SECONDS
     sweep: float = SWEEP_SECONDS
     decide: Decide = the_decide
+    clients: Clients | None = None
     companions: Sequence[Companion] = ()
     lobby: Lobby = field(init=False)
     _tasks: list[asyncio.Task[None]] = field(init=False, default_factory=list)
@@ -67,7 +70,7 @@ class Server:
     def __post_init__(self) -> None:
         health = Health(self.world, lambda: self.lobby.draining)
         paths = routes(self.world, self.clock, self.decide, self.telemetry, health, self.limits.request_time)
-        self.lobby = Lobby(paths, self.limits, self.telemetry.refused)
+        self.lobby = Lobby(paths, self.limits, self.telemetry.refused, self.clients)
         self.telemetry.counts.connections = lambda: len(self.lobby.guests)
         self.telemetry.counts.in_flight = lambda: self.lobby.load.reading
 
