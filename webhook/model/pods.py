@@ -78,11 +78,9 @@ class SecurityContext(Read, frozen=True):
 
 
 class VolumeMount(Read, frozen=True):
-    """Where a volume appears in a container."""
+    """Where something appears in a container."""
 
-    name: str = ""
     mount_path: str = ""
-    sub_path: str = ""
 
 
 class Port(Read, frozen=True):
@@ -114,9 +112,8 @@ class HostPath(Read, frozen=True):
 
 
 class Volume(Read, frozen=True):
-    """A volume: a path of the host, or a claim that may tie the pod to some nodes."""
+    """A volume: a path of the host, or a claim that may tie the pod to some nodes. Names of some are random."""
 
-    name: str = ""
     host_path: HostPath | None = None
     persistent_volume_claim: dict[str, Any] | None = None
     ephemeral: dict[str, Any] | None = None
