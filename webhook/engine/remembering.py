@@ -30,11 +30,14 @@ from webhook.model.requests import Request
 from webhook.model.usage import UsageView
 from webhook.policy.compiled import PolicySet
 
-MOST = 1024
+MOST = 512
 """Decisions that are kept; the oldest goes first."""
 
 LARGEST = 16 * 1024
-"""Bytes of the longest key that is kept: three times what a usual training pod comes to."""
+"""Bytes of the longest key that is kept: four times what a usual training pod comes to."""
+
+FINDINGS = 16
+"""Most findings of a decision that is kept: a long list of them may take more memory than the pod."""
 
 NUMBERING = frozenset(
     {
@@ -143,7 +146,7 @@ class Memory:
         self._kept.clear()
 
     def _keep(self, key: bytes, kept: Kept) -> None:
-        if len(key) > LARGEST:
+        if len(key) > LARGEST or len(kept.decision.findings) > FINDINGS:
             return
         self._kept.pop(key, None)
         if len(self._kept) >= MOST:
