@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from webhook.engine.case import Case
-from webhook.engine.reach import is_marker
+from webhook.engine.reach import markers
 from webhook.engine.remarks import Remark
 from webhook.engine.shape import Json, Shape
 from webhook.model.masks import union
@@ -78,8 +78,8 @@ def _tolerations(section: Injection, shape: Shape, case: Case) -> None:
     missing = [toleration for toleration in section.tolerations if not _have(toleration, by_now)]
     if section.tolerations_auto:
         nodes = union(offer.nodes for offer in chosen_offers(shape, case)) & case.reach.selected
-        for taint, carrying in case.view.fleet.carrying:
-            if carrying & nodes and is_marker(taint.key, taint.value) and not all_tolerated(by_now, (taint,)):
+        for taint, carrying in markers(case.view.fleet):
+            if carrying & nodes and not all_tolerated(by_now, (taint,)):
                 missing.append(_tolerating(taint))
     if missing:
         shape.tolerations += missing
@@ -106,8 +106,7 @@ def _tolerating(taint: Taint) -> Toleration:
 
 def _node_affinity(section: Injection, shape: Shape, case: Case) -> Iterator[Remark]:
     rules = [*section.node_affinity, *(_whole_cards(shape, case) if section.node_affinity_auto else ())]
-    wanted = [rule for rule in rules if rule not in shape.required]
-    missing = [rule for rule in wanted if not required_already(shape.pod, rule)]
+    missing = [rule for rule in rules if rule not in shape.required and not required_already(shape.pod, rule)]
     if not missing:
         return
     offers = chosen_offers(shape, case)
