@@ -23,7 +23,6 @@ class OwnerReference(Read, frozen=True):
     kind: str = ""
     name: str = ""
     controller: bool = False
-    api_version: str = ""
 
 
 class Metadata(Read, frozen=True):
@@ -43,7 +42,6 @@ class Resources(Read, frozen=True):
 
     limits: dict[str, Amount] = {}
     requests: dict[str, Amount] = {}
-    claims: tuple[Any, ...] = ()
 
 
 class EnvVar(Read, frozen=True):
@@ -58,15 +56,12 @@ class EnvFrom(Read, frozen=True):
     """A source of variables that admission cannot read."""
 
     prefix: str = ""
-    config_map_ref: dict[str, Any] | None = None
-    secret_ref: dict[str, Any] | None = None
 
 
 class Capabilities(Read, frozen=True):
-    """Linux capabilities."""
+    """Linux capabilities that are added."""
 
     add: tuple[str, ...] = ()
-    drop: tuple[str, ...] = ()
 
 
 class SecurityContext(Read, frozen=True):
@@ -101,8 +96,6 @@ class Container(Read, frozen=True):
     volume_mounts: tuple[VolumeMount, ...] = ()
     ports: tuple[Port, ...] = ()
     restart_policy: str = ""
-    command: tuple[str, ...] = ()
-    args: tuple[str, ...] = ()
 
 
 class HostPath(Read, frozen=True):
@@ -197,14 +190,11 @@ class PodSpec(Read, frozen=True):
     affinity: Affinity | None = None
     tolerations: tuple[Toleration, ...] = ()
     runtime_class_name: str = ""
-    host_network: bool = False
     host_pid: bool = field(default=False, name="hostPID")
     host_ipc: bool = field(default=False, name="hostIPC")
     host_users: bool | None = None
     share_process_namespace: bool = False
     node_name: str = ""
-    scheduler_name: str = ""
-    scheduling_gates: tuple[Any, ...] = ()
     resource_claims: tuple[Any, ...] = ()
     topology_spread_constraints: tuple[SpreadConstraint, ...] = ()
     resources: Resources | None = None
