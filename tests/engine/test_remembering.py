@@ -204,5 +204,10 @@ def test_the_oldest_is_forgotten_when_there_are_too_many(others: int, kept: bool
     assert same(memory, POD.build(), judge_others) is kept
 
 
+def test_a_pod_that_cannot_be_written_out_is_decided_all_the_same() -> None:
+    request = request_of(POD.build() | {"metadata": {"name": "p", "labels": {"odd": "\ud800"}}})
+    assert Memory().decide(request, SIZING, VIEW, NO_USAGE, NOW) == decide(request, SIZING, VIEW, NO_USAGE, NOW)
+
+
 def test_a_pod_that_is_too_large_is_not_kept() -> None:
     assert not same(Memory(), make_pod().gpus(1).env("BIG", "x" * LARGEST).build(), lambda: None)

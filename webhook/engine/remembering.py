@@ -124,7 +124,7 @@ class Memory:
             return decide(request, policies, view, usage, now)
         self._turn_to(policies, view.fleet, usage)
         told = _told(request, request.pod, policies, now, labels_matter=self._labels_matter)
-        key = _encode(told)
+        key = _written(told)
         kept = self._kept.get(key)
         if kept is not None and _still_holds(kept, view, request.namespace):
             return kept.decision
@@ -146,7 +146,7 @@ class Memory:
         self._kept.clear()
 
     def _keep(self, key: bytes, kept: Kept) -> None:
-        if len(key) > LARGEST or len(kept.decision.findings) > FINDINGS:
+        if not 0 < len(key) <= LARGEST or len(kept.decision.findings) > FINDINGS:
             return
         self._kept.pop(key, None)
         if len(self._kept) >= MOST:
@@ -155,6 +155,14 @@ class Memory:
 
 
 _encode = msgspec.json.Encoder().encode
+
+
+def _written(told: Told) -> bytes:
+    """All that was told, as text; b"" where it cannot be written: too deep, or no Unicode."""
+    try:
+        return _encode(told)
+    except (RecursionError, UnicodeEncodeError):
+        return b""
 
 
 def _is(one: object, other: object) -> bool:
