@@ -109,7 +109,7 @@ class WholeObjectError(Exception):
 
 
 class Memory:
-    """Decisions of the last moments. One for a process; not for several threads at once."""
+    """Decisions of the last moments, about pods that were read from JSON. One for a thread."""
 
     def __init__(self) -> None:
         self._kept: dict[bytes, Kept] = {}
@@ -128,20 +128,19 @@ class Memory:
         kept = self._kept.get(key)
         if kept is not None and _still_holds(kept, view, request.namespace):
             return kept.decision
-
-        overheard = Overheard(view)
         try:
-            decision = decide(_request(told), policies, overheard, usage, now)
+            anew = _overhear(told, policies, view, usage, now)
         except WholeObjectError:
             return decide(request, policies, view, usage, now)
-        self._keep(key, Kept(view.standing(request.namespace), tuple(overheard.heard.items()), decision))
-        return decision
+        self._keep(key, anew)
+        return anew.decision
 
     def _turn_to(self, policies: PolicySet, fleet: Fleet, usage: UsageView) -> None:
         """Forget what was decided under others."""
-        if self._of is not None and all(map(_is, self._of, (policies, fleet, usage))):
+        of = (policies, fleet, usage)
+        if self._of == of:
             return
-        self._of = (policies, fleet, usage)
+        self._of = of
         self._labels_matter = _looks_at_labels(policies)
         self._kept.clear()
 
@@ -163,10 +162,6 @@ def _written(told: Told) -> bytes:
         return _encode(told)
     except (RecursionError, UnicodeEncodeError):
         return b""
-
-
-def _is(one: object, other: object) -> bool:
-    return one is other
 
 
 def _looks_at_labels(policies: PolicySet) -> bool:
@@ -198,6 +193,13 @@ def _unnumbered(notes: dict[str, str]) -> dict[str, str]:
     if NUMBERING.isdisjoint(notes):
         return notes
     return {key: "" if key in NUMBERING else value for key, value in notes.items()}
+
+
+def _overhear(told: Told, policies: PolicySet, view: ClusterView, usage: UsageView, now: datetime) -> Kept:
+    """Decide, and take down what the decision holds under."""
+    overheard = Overheard(view)
+    decision = decide(_request(told), policies, overheard, usage, now)
+    return Kept(view.standing(told.namespace), tuple(overheard.heard.items()), decision)
 
 
 def _request(told: Told) -> Request:
