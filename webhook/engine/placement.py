@@ -6,8 +6,9 @@ still make it good, because an autoscaler may bring one.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from difflib import SequenceMatcher
+from functools import lru_cache
 
 from webhook.engine.asking import Ask
 from webhook.engine.case import Case
@@ -20,9 +21,11 @@ from webhook.model.nodelabels import PRODUCT
 from webhook.model.objects import Taint
 from webhook.model.offers import Offer
 from webhook.model.paths import Path
-from webhook.model.pods import Pod
+from webhook.model.pods import NodeSelectorTerm, Pod, PodSpec
 from webhook.model.resources import WHOLE_GPU, gpu_resource
 from webhook.model.taints import all_tolerated
+
+REQUIRED_AFFINITY: Path = ("spec", "affinity", "nodeAffinity", "requiredDuringSchedulingIgnoredDuringExecution")
 
 
 def obstacles(case: Case, shape: Shape) -> list[Remark]:
@@ -44,7 +47,7 @@ def _of_ask(ask: Ask, case: Case, shape: Shape, found: list[Remark]) -> None:
         found.append(_nowhere(name, fleet, field))
         return
     if not advertising & reach.selected:
-        found.append(_ruled_out(name, case.pod, fleet.by_resource.get(name, ()), fleet))
+        found.append(_ruled_out(name, case.pod, fleet))
         return
     total = case.asked.totals[name]
     if total > 1 and total > (most := fleet.most(name, advertising & reach.selected)):
@@ -82,34 +85,66 @@ def nearest(name: str, existing: tuple[str, ...]) -> list[str]:
     return sorted(existing, key=distance)[:3]
 
 
-def _ruled_out(name: str, pod: Pod, offers: tuple[Offer, ...], fleet: Fleet) -> Remark:
-    products = tuple(dict.fromkeys(offer.product for offer in offers if offer.product))
+def _ruled_out(name: str, pod: Pod, fleet: Fleet) -> Remark:
+    products = _products(fleet)[name]
     asked, path = _product_asked(pod)
-    known = set(fleet.products(fleet.everyone))
-    if asked and not known & set(asked):
+    if asked and _known(fleet).isdisjoint(asked):
         message = f"{PRODUCT} must be a product of this cluster (found {', '.join(asked)[:120]})"
-        near = sorted(products, key=lambda one: -SequenceMatcher(None, one, asked[0][:63]).ratio())[:5]
+        near = _alike(asked[0][:63], products)
         return Remark("GPU-T203", path, message, f"Write one of {', '.join(near)}.", at_most=Mode.WARN)
     message = f"nodeSelector and affinity leave no node that offers {name}"
     fix = f"{name} is offered by {', '.join(products[:5]) or 'nodes without a product label'}."
-    return Remark("GPU-T204", ("spec",), message, fix, at_most=Mode.WARN)
+    return Remark("GPU-T204", _narrowest(name, pod, fleet), message, fix, at_most=Mode.WARN)
+
+
+def _narrowest(name: str, pod: Pod, fleet: Fleet) -> Path:
+    """The field that leaves no node with a resource by itself; where none does, the last that narrows."""
+    selector, advertising = pod.spec.node_selector, fleet.advertising(name)
+    for key, value in selector.items():
+        if not fleet.select({key: value}, None) & advertising:
+            return ("spec", "nodeSelector", key)
+    if not fleet.select(selector, None) & advertising or not _required_terms(pod.spec):
+        return ("spec", "nodeSelector")
+    return REQUIRED_AFFINITY
+
+
+@lru_cache(maxsize=4)
+def _known(fleet: Fleet) -> frozenset[str]:
+    return frozenset(fleet.products(fleet.everyone))
+
+
+@lru_cache(maxsize=4)
+def _products(fleet: Fleet) -> Mapping[str, tuple[str, ...]]:
+    """The products that are offered, by resource name."""
+    named = ((name, [offer.product for offer in offers]) for name, offers in fleet.by_resource.items())
+    return {name: tuple(filter(None, dict.fromkeys(products))) for name, products in named}
+
+
+@lru_cache(maxsize=1024)
+def _alike(product: str, others: tuple[str, ...]) -> tuple[str, ...]:
+    """The five whose names come closest."""
+    return tuple(sorted(others, key=lambda one: -SequenceMatcher(None, one, product).ratio())[:5])
 
 
 def _product_asked(pod: Pod) -> tuple[tuple[str, ...], Path]:
-    """Products that the pod pins itself to, and where it says so."""
+    """Products that the pod pins itself to, and where it says so first."""
     spec = pod.spec
     if PRODUCT in spec.node_selector:
         return (spec.node_selector[PRODUCT],), ("spec", "nodeSelector", PRODUCT)
-    affinity = spec.affinity.node_affinity if spec.affinity else None
-    terms = affinity.required.node_selector_terms if affinity and affinity.required else ()
-    values = [
-        value
-        for term in terms
-        for rule in term.match_expressions
+    found = [
+        (rule.values, (*REQUIRED_AFFINITY, "nodeSelectorTerms", i, "matchExpressions", j, "values"))
+        for i, term in enumerate(_required_terms(spec))
+        for j, rule in enumerate(term.match_expressions)
         if rule.key == PRODUCT and rule.operator == "In"
-        for value in rule.values
     ]
-    return tuple(dict.fromkeys(values)), ("spec", "affinity", "nodeAffinity")
+    if not found:
+        return (), ()
+    return tuple(dict.fromkeys(value for values, _ in found for value in values)), found[0][1]
+
+
+def _required_terms(spec: PodSpec) -> tuple[NodeSelectorTerm, ...]:
+    affinity = spec.affinity.node_affinity if spec.affinity else None
+    return affinity.required.node_selector_terms if affinity and affinity.required else ()
 
 
 def _not_tolerated(name: str, offers: tuple[Offer, ...], pod: Pod) -> Remark:
