@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from ipaddress import ip_address
 from pathlib import Path
 from typing import Literal, Self
@@ -13,6 +14,12 @@ DRAIN_IN_A_CLUSTER = 10.0
 """Seconds for a cluster's endpoints to forget a replica that ends."""
 
 
+LIVE = "live"
+"""What to call the cluster that is watched."""
+
+NEEDED = "--{}: is needed, as a flag or as RIGHTSLICE_{}"
+
+
 class SettingsError(Exception):
     """A flag or a variable cannot be used; one line for each."""
 
@@ -21,16 +28,18 @@ class Settings(BaseSettings):
     """The knobs of `rightslice serve webhook`.
 
     Attributes:
-        policies: A folder or a file of policies.
-        cluster: A snapshot: a file, a folder, or "demo".
+        policies: A folder or a file of policies; None: only the objects of a live cluster.
+        cluster: A snapshot (a file, a folder, or "demo"), or "live": the cluster itself. In a pod that is the default.
+        kubeconfig, context: How to reach a live cluster; see `webhook.kube.access`.
+        namespace: Ours. GPUPolicyExceptions count here and nowhere else.
         listen: Address and port; port 0 lets the system choose.
         tls_cert, tls_key: PEM files, read again when they change.
         self_signed: Make a certificate for this run instead.
-        tls_secret: NAMESPACE/NAME of a Secret in which the replicas keep certificates of their own instead.
-        tls_names: What clients call the server by, parted by commas; the Secret's certificate stands for them.
-        webhook_configurations: Which ones must trust the Secret's certificate, in both kinds: names parted by
-            commas, or a label selector such as app=rightslice.
-        kubeconfig, context: Where the API server is, with kubectl's meaning.
+        managed_tls: Have the replicas make, renew and hand out certificates of their own instead.
+        tls_secret: NAMESPACE/NAME of the Secret that they are kept in. None: rightslice-tls in our namespace.
+        tls_names: What clients call the server by, parted by commas. Empty: the name of our Service.
+        webhook_configurations: Which ones must trust these certificates, in both kinds: names parted by commas, or
+            a label selector such as app=rightslice.
         drain_seconds: How long to serve on after SIGTERM. None: 10, or 0 on a loopback address, which no
             cluster routes to.
         log_level: debug also tells each pod that was changed.
@@ -39,17 +48,19 @@ class Settings(BaseSettings):
 
     model_config = SettingsConfigDict(env_prefix="RIGHTSLICE_", frozen=True, extra="ignore")
 
-    policies: Path
-    cluster: str
+    policies: Path | None = None
+    cluster: str = ""
+    kubeconfig: str | None = None
+    context: str | None = None
+    namespace: str = "rightslice-system"
     listen: str = "127.0.0.1:8443"
     tls_cert: Path | None = None
     tls_key: Path | None = None
     self_signed: bool = False
+    managed_tls: bool = False
     tls_secret: str | None = Field(default=None, pattern=r"^[a-z0-9][-a-z0-9]*/[a-z0-9][-.a-z0-9]*$")
     tls_names: str = ""
     webhook_configurations: str = Field(default="rightslice", min_length=1)
-    kubeconfig: str | None = None
-    context: str | None = None
     drain_seconds: float | None = Field(default=None, ge=0, le=300)
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     max_connections: int = Field(default=2000, ge=1, le=100_000)
@@ -63,16 +74,43 @@ class Settings(BaseSettings):
             raise ValueError("must be ADDRESS:PORT, for example 127.0.0.1:8443 or [::]:8443")
         return value
 
+    @model_validator(mode="before")
+    @classmethod
+    def _is_in_a_pod(cls, values: dict[str, object]) -> dict[str, object]:
+        in_a_pod = {"cluster": LIVE} if os.environ.get("KUBERNETES_SERVICE_HOST") else {}
+        return {**in_a_pod, **values}
+
+    @model_validator(mode="after")
+    def _has_what_it_judges_by(self) -> Self:
+        if not self.live and self.policies is None:
+            raise ValueError(NEEDED.format("policies", "POLICIES"))
+        if not self.cluster:
+            raise ValueError(NEEDED.format("cluster", "CLUSTER"))
+        if not self.asks and (self.kubeconfig or self.context):
+            raise ValueError("--kubeconfig and --context say which live cluster: write --cluster live")
+        return self
+
     @model_validator(mode="after")
     def _has_one_certificate(self) -> Self:
         files = (self.tls_cert is not None) + (self.tls_key is not None)
-        if self.self_signed + (self.tls_secret is not None) + bool(files) > 1:
-            raise ValueError("only one can be had: --tls-cert and --tls-key, or --tls-secret, or --self-signed")
-        if not (self.self_signed or self.tls_secret or files == 2):
-            raise ValueError("must have --tls-cert and --tls-key, or --tls-secret, or --self-signed")
-        if self.tls_secret and not self.names:
-            raise ValueError("--tls-secret needs --tls-names too: what clients call by, such as SERVICE.NAMESPACE.svc")
+        ways = self.self_signed + self.managed_tls + bool(files)
+        if ways > 1:
+            raise ValueError("only one can be had: --tls-cert and --tls-key, or --managed-tls, or --self-signed")
+        if not ways or files == 1:
+            raise ValueError("must have --tls-cert and --tls-key, or --managed-tls, or --self-signed")
+        if (self.tls_secret or self.tls_names) and not self.managed_tls:
+            raise ValueError("--tls-secret and --tls-names say how certificates are managed: write --managed-tls too")
         return self
+
+    @property
+    def live(self) -> bool:
+        """Is the cluster watched, and not a snapshot?"""
+        return self.cluster == LIVE
+
+    @property
+    def asks(self) -> bool:
+        """Is an API server asked anything?"""
+        return self.live or self.managed_tls
 
     @property
     def host(self) -> str:
@@ -87,7 +125,14 @@ class Settings(BaseSettings):
     @property
     def names(self) -> tuple[str, ...]:
         """What clients call the server by."""
-        return tuple(name.strip() for name in self.tls_names.split(",") if name.strip())
+        named = tuple(name.strip() for name in self.tls_names.split(",") if name.strip())
+        return named or (f"rightslice.{self.namespace}.svc",)
+
+    @property
+    def secret(self) -> tuple[str, str]:
+        """Namespace and name of the Secret with the certificates."""
+        namespace, _, name = (self.tls_secret or f"{self.namespace}/rightslice-tls").partition("/")
+        return namespace, name
 
     @property
     def drain(self) -> float:
@@ -119,9 +164,9 @@ def is_loopback(host: str) -> bool:
 
 def _sentence(fault: object) -> str:
     assert isinstance(fault, dict)
+    if str(fault["msg"]).startswith("Value error, --"):
+        return str(fault["msg"]).removeprefix("Value error, ")
     name = "--" + "-".join(map(str, fault["loc"])).replace("_", "-") if fault["loc"] else "flags"
     if fault["type"] == "string_pattern_mismatch":
         return f"{name}: must be NAMESPACE/NAME, found {fault['input']!r}"
-    if fault["type"] == "missing":
-        return f"{name}: is needed, as a flag or as RIGHTSLICE_{name.strip('-').replace('-', '_').upper()}"
     return f"{name}: {str(fault['msg']).removeprefix('Value error, ')}"

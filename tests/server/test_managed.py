@@ -50,7 +50,7 @@ def managing(cluster: Cluster, client: Client | None = None) -> Iterator[Site]:
         clock = lambda: datetime.now(UTC)  # noqa: E731 - handed on at once
         keeper = Keeper(client, KEEPING, lambda: leading.leads, clock, lambda: cluster.seconds)
         kept = ManagedCertificate(keeper, leading, context, server.telemetry, clock)
-        server.tasks, server.checks = (leading.run, kept.run), (kept.checks,)
+        server.companions, server.checks = (leading.run, kept.run), (kept.checks,)
 
     with serving(context=context, prepare=prepare) as site:
         yield site

@@ -1,10 +1,8 @@
-"""The parts of `serve webhook --tls-secret`: the client, the election, the keeper, and what gives it to the server."""
+"""`serve webhook --managed-tls`: the election, the keeper, and what gives its certificates to the server."""
 
 from __future__ import annotations
 
 import socket
-import ssl
-from contextlib import AsyncExitStack
 from uuid import uuid4
 
 from webhook.certs.hooks import HookChoice
@@ -12,32 +10,23 @@ from webhook.certs.keeping import Keeper, Keeping
 from webhook.certs.secrets import SecretName
 from webhook.kube.api import Api
 from webhook.kube.leading import Leading, LeaseName
+from webhook.server.app import Server
 from webhook.server.managed import ManagedCertificate
-from webhook.server.world import Clock
 from webhook.settings import Settings
-from webhook.telemetry.telemetry import Telemetry
 
 LEASE = "rightslice"
 
 
-async def manage_certificate(
-    settings: Settings, context: ssl.SSLContext, telemetry: Telemetry, clock: Clock, parts: AsyncExitStack
-) -> ManagedCertificate:
-    """What keeps the certificate of a context as the Secret of the settings has it.
+def manage_certificate(server: Server, api: Api, settings: Settings) -> Leading:
+    """Have a server take its certificate from a Secret once it listens. It is not ready before it has one.
 
-    Args:
-        settings: With `tls_secret`.
-        context: TLS of the server.
-        telemetry: Told what happens.
-        clock: The moment.
-        parts: Gets what has to be closed in the end.
-
-    Raises:
-        AccessError: nothing says where the API server is.
+    Gives this replica's part in the election, to be released in the end.
     """
-    namespace, _, name = (settings.tls_secret or "").partition("/")
-    api = await parts.enter_async_context(await Api.connect(settings.kubeconfig, settings.context))
+    namespace, name = settings.secret
     leading = Leading(api, LeaseName(namespace, LEASE), f"{socket.gethostname()}_{uuid4().hex[:8]}")
-    parts.push_async_callback(leading.release)
     keeping = Keeping(SecretName(namespace, name), HookChoice.parse(settings.webhook_configurations), settings.names)
-    return ManagedCertificate(Keeper(api, keeping, lambda: leading.leads, clock), leading, context, telemetry, clock)
+    keeper = Keeper(api, keeping, lambda: leading.leads, server.clock)
+    managed = ManagedCertificate(keeper, leading, server.context, server.telemetry, server.clock)
+    server.companions = [*server.companions, leading.run, managed.run]
+    server.checks = [*server.checks, managed.checks]
+    return leading

@@ -6,18 +6,23 @@ import ssl
 from contextlib import AsyncExitStack
 from datetime import UTC, datetime
 from pathlib import Path
+from random import SystemRandom as Random
 from typing import Annotated
 
 import typer
 import uvloop
 
+from webhook.cache.following import Following, nothing_known
 from webhook.cache.snapshot import load_snapshot
 from webhook.certs.issuing import end_of
 from webhook.certs.selfsigned import self_signed as make_pair
+from webhook.cli import flags
 from webhook.cli.certificates import manage_certificate
 from webhook.cli.console import stop
 from webhook.errors import RightsliceError
+from webhook.kube.api import Api
 from webhook.model.usage import UsageView
+from webhook.policy.compiled import PolicySet
 from webhook.policy.loading import load
 from webhook.server.app import NoParserError, Server
 from webhook.server.collecting import settle_collector
@@ -37,7 +42,20 @@ def serve_webhook(
         Path | None, typer.Option("--policies", metavar="DIR|FILE", help="Policies; read again when they change.")
     ] = None,
     cluster: Annotated[
-        str | None, typer.Option("--cluster", metavar="SNAPSHOT|demo", help="The cluster to judge against.")
+        str | None,
+        typer.Option(
+            "--cluster",
+            metavar="live|SNAPSHOT|demo",
+            help="The cluster to judge against: live (the default in a pod), or a snapshot.",
+        ),
+    ] = None,
+    kubeconfig: flags.Kubeconfig = None,
+    context: flags.Context = None,
+    namespace: Annotated[
+        str | None,
+        typer.Option(
+            "--namespace", metavar="NAME", help="Where GPUPolicyExceptions count. Default: rightslice-system."
+        ),
     ] = None,
     listen: Annotated[
         str | None, typer.Option("--listen", metavar="ADDRESS:PORT", help="Default: 127.0.0.1:8443.")
@@ -49,30 +67,26 @@ def serve_webhook(
     self_signed: Annotated[
         bool | None, typer.Option("--self-signed", help="Make a certificate for this run instead.")
     ] = None,
+    managed_tls: Annotated[
+        bool | None,
+        typer.Option("--managed-tls", help="Let the replicas make, trust and renew certificates in a Secret instead."),
+    ] = None,
     tls_secret: Annotated[
         str | None,
-        typer.Option(
-            "--tls-secret",
-            metavar="NAMESPACE/NAME",
-            help="Keep certificates in this Secret: made, trusted, renewed.",
-        ),
+        typer.Option("--tls-secret", metavar="NAMESPACE/NAME", help="Default: rightslice-tls in our namespace."),
     ] = None,
     tls_names: Annotated[
         str | None,
-        typer.Option("--tls-names", metavar="NAME,...", help="What they stand for: SERVICE.NAMESPACE.svc, say."),
+        typer.Option("--tls-names", metavar="NAME,...", help="What it is called by. Default: the name of our Service."),
     ] = None,
     webhook_configurations: Annotated[
         str | None,
         typer.Option(
             "--webhook-configurations",
             metavar="NAME,...|SELECTOR",
-            help="Those that must trust them, mutating and validating. Default: rightslice.",
+            help="Those that must trust managed certificates, mutating and validating. Default: rightslice.",
         ),
     ] = None,
-    kubeconfig: Annotated[
-        str | None, typer.Option("--kubeconfig", metavar="FILE", help="How to reach the API server.")
-    ] = None,
-    context: Annotated[str | None, typer.Option("--context", metavar="NAME", help="A context of it.")] = None,
     drain_seconds: Annotated[
         float | None,
         typer.Option("--drain-seconds", help="Serve on after SIGTERM. Default: 10, on a loopback address 0."),
@@ -88,15 +102,17 @@ def serve_webhook(
         settings = settings_from(
             policies=policies,
             cluster=cluster,
+            kubeconfig=kubeconfig,
+            context=context,
+            namespace=namespace,
             listen=listen,
             tls_cert=tls_cert,
             tls_key=tls_key,
             self_signed=self_signed,
+            managed_tls=managed_tls,
             tls_secret=tls_secret,
             tls_names=tls_names,
             webhook_configurations=webhook_configurations,
-            kubeconfig=kubeconfig,
-            context=context,
             drain_seconds=drain_seconds,
             log_level=log_level,
             max_connections=max_connections,
@@ -116,8 +132,15 @@ class StartError(Exception):
 
 async def _serve(settings: Settings) -> None:
     log = make_logger(settings.log_level)
-    async with AsyncExitStack() as parts:
-        server = await build(settings, log, parts)
+    server = build(settings, log)
+    async with AsyncExitStack() as stack:
+        if settings.asks:
+            api = await stack.enter_async_context(await Api.connect(settings.kubeconfig, settings.context))
+            if settings.live:
+                follow(server, api, settings)
+            if settings.managed_tls:
+                leading = manage_certificate(server, api, settings)
+                stack.push_async_callback(leading.release)
         await _listen(server, settings, log)
 
 
@@ -132,34 +155,49 @@ async def _listen(server: Server, settings: Settings, log: Logger) -> None:
     await serve_until_told(server, settings.drain, log)
 
 
-async def build(settings: Settings, log: Logger, parts: AsyncExitStack) -> Server:
-    """Build the server and everything it is handed; what has to be closed in the end is pushed to `parts`.
+def build(settings: Settings, log: Logger) -> Server:
+    """Build the server and everything it is handed. One over a live cluster still has to follow it.
 
     Raises:
         StartError, RightsliceError: policies, cluster, certificate or kubeconfig cannot be used.
     """
-    files = PolicyFiles(settings.policies)
     telemetry = Telemetry(log)
     now = clock()
+    files = PolicyFiles(settings.policies) if settings.policies is not None else None
     try:
-        policies = read_policies(files, load)
+        policies = read_policies(files, load) if files is not None else PolicySet()
     except NoPoliciesError as error:
         raise StartError(str(error)) from error
-    world = World(policies, load_snapshot(settings.cluster), UsageView(), PolicyStatus(now))
+    view = nothing_known() if settings.live else load_snapshot(settings.cluster)
+    world = World(policies, view, UsageView(), PolicyStatus(now))
     telemetry.policies_loaded(policies.digest, now)
-    looks = [PolicyWatch(files, load, world, clock, telemetry).look]
+    looks = [] if settings.live else [PolicyWatch(files, load, world, clock, telemetry).look]
     pair = _first_pair(settings)
     context = _context(settings, pair)
-    limits = Limits(connections=settings.max_connections, in_flight=settings.max_in_flight)
-    server = Server(world, telemetry, clock, context, limits, looks)
-    if settings.tls_secret is not None:
-        managed = await manage_certificate(settings, context, telemetry, clock, parts)
-        server.tasks, server.checks = (managed.leading.run, managed.run), (managed.checks,)
-        return server
-    telemetry.certificate_ends(end_of(pair.certificate))
+    if not settings.managed_tls:
+        telemetry.certificate_ends(end_of(pair.certificate))
     if settings.tls_cert is not None and settings.tls_key is not None:
-        looks.append(CertificateWatch(PairFiles(settings.tls_cert, settings.tls_key), context, telemetry).look)
-    return server
+        pair_files = PairFiles(settings.tls_cert, settings.tls_key)
+        looks.append(CertificateWatch(pair_files, context, telemetry).look)
+    limits = Limits(connections=settings.max_connections, in_flight=settings.max_in_flight)
+    return Server(world, telemetry, clock, context, limits, looks)
+
+
+def follow(server: Server, api: Api, settings: Settings) -> None:
+    """Have the server follow a live cluster once it listens. It is not ready before it knows all of it."""
+    world, telemetry = server.world, server.telemetry
+    files = PolicyFiles(settings.policies) if settings.policies is not None else None
+    following = Following(api, world, Random(), telemetry, settings.namespace)
+    watch = PolicyWatch(files, load, world, clock, telemetry, following.policies)
+    world.followed = following
+    telemetry.counts.view_age, telemetry.counts.watches = lambda: following.age, lambda: following.states
+
+    def synced() -> None:
+        settle_collector()
+        telemetry.log.info("ready", server=api.server, nodes=len(world.view.fleet.nodes))
+
+    server.companions = [*server.companions, lambda: following.run(watch.look, synced)]
+    server.looks = [*server.looks, watch.look]
 
 
 def clock() -> datetime:
@@ -170,7 +208,7 @@ def clock() -> datetime:
 def _first_pair(settings: Settings) -> PemPair:
     """The pair to begin with. One that is made here is trusted by nobody but who was told to."""
     if settings.tls_cert is None or settings.tls_key is None:
-        made = make_pair(settings.names or [settings.host, "localhost"], clock())
+        made = make_pair([settings.host, "localhost"], clock())
         return PemPair(made.certificate, made.key)
     try:
         return PairFiles(settings.tls_cert, settings.tls_key).read()

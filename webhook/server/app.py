@@ -30,9 +30,8 @@ STEP_SECONDS = 0.01
 Look = Callable[[], Awaitable[None]]
 """One look at something that may have changed."""
 
-
-Task = Callable[[], Coroutine[None, None, None]]
-"""Something that goes on until it is cancelled."""
+Companion = Callable[[], Coroutine[None, None, None]]
+"""A task of its own, without an end."""
 
 
 class NoParserError(Exception):
@@ -46,8 +45,8 @@ class Server:
     Attributes:
         context: TLS; there is no server without.
         looks: Called every `poll` seconds.
+        companions: Run beside it for as long as it lives.
         sweep: Seconds between two looks at connections whose time is up.
-        tasks: Run for as long as the server listens.
         checks: More lines of `/readyz?verbose`; some of them may say that the process is not ready.
         decide: What judges; always the engine's, but in tests of the edge.
     """
@@ -60,9 +59,9 @@ class Server:
     looks: Sequence[Look] = ()
     poll: float = POLL_SECONDS
     sweep: float = SWEEP_SECONDS
-    tasks: Sequence[Task] = ()
     checks: Sequence[Checks] = ()
     decide: Decide = the_decide
+    companions: Sequence[Companion] = ()
     lobby: Lobby = field(init=False)
     _tasks: list[asyncio.Task[None]] = field(init=False, default_factory=list)
     _listening: asyncio.Server | None = field(init=False, default=None)
@@ -95,7 +94,7 @@ class Server:
         self._tasks = [
             loop.create_task(_every(self.sweep, self._sweep)),
             *(loop.create_task(_every(self.poll, look)) for look in self.looks),
-            *(loop.create_task(task()) for task in self.tasks),
+            *(loop.create_task(companion()) for companion in self.companions),
         ]
         return int(self._listening.sockets[0].getsockname()[1])
 
