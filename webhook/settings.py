@@ -113,6 +113,11 @@ class Settings(BaseSettings):
         return self.live or self.managed_tls
 
     @property
+    def takes_part(self) -> bool:
+        """Is this one of the replicas of a cluster, and not somebody's trial against it? They elect a leader."""
+        return self.managed_tls or (self.live and bool(os.environ.get("KUBERNETES_SERVICE_HOST")))
+
+    @property
     def host(self) -> str:
         """The address to listen on, without the brackets of IPv6."""
         return self.listen.rpartition(":")[0].strip("[]")

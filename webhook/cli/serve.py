@@ -17,8 +17,8 @@ from webhook.cache.snapshot import load_snapshot
 from webhook.certs.issuing import end_of
 from webhook.certs.selfsigned import self_signed as make_pair
 from webhook.cli import flags
-from webhook.cli.certificates import manage_certificate
 from webhook.cli.console import stop
+from webhook.cli.replicas import keep_statuses, manage_certificate, take_part
 from webhook.errors import RightsliceError
 from webhook.kube.api import Api
 from webhook.model.usage import UsageView
@@ -135,13 +135,22 @@ async def _serve(settings: Settings) -> None:
     server = build(settings, log)
     async with AsyncExitStack() as stack:
         if settings.asks:
-            api = await stack.enter_async_context(await Api.connect(settings.kubeconfig, settings.context))
-            if settings.live:
-                follow(server, api, settings)
-            if settings.managed_tls:
-                leading = manage_certificate(server, api, settings)
-                stack.push_async_callback(leading.release)
+            await _join(server, settings, stack)
         await _listen(server, settings, log)
+
+
+async def _join(server: Server, settings: Settings, stack: AsyncExitStack) -> None:
+    """Connect the server to its cluster: what it follows there, and what it keeps there with other replicas."""
+    api = await stack.enter_async_context(await Api.connect(settings.kubeconfig, settings.context))
+    following = follow(server, api, settings) if settings.live else None
+    if not settings.takes_part:
+        return
+    leading = take_part(server, api, settings)
+    stack.push_async_callback(leading.release)
+    if settings.managed_tls:
+        manage_certificate(server, api, settings, leading)
+    if following is not None:
+        keep_statuses(server, api, following.policies, leading)
 
 
 async def _listen(server: Server, settings: Settings, log: Logger) -> None:
@@ -183,7 +192,7 @@ def build(settings: Settings, log: Logger) -> Server:
     return Server(world, telemetry, clock, context, limits, looks)
 
 
-def follow(server: Server, api: Api, settings: Settings) -> None:
+def follow(server: Server, api: Api, settings: Settings) -> Following:
     """Have the server follow a live cluster once it listens. It is not ready before it knows all of it."""
     world, telemetry = server.world, server.telemetry
     files = PolicyFiles(settings.policies) if settings.policies is not None else None
@@ -198,6 +207,7 @@ def follow(server: Server, api: Api, settings: Settings) -> None:
 
     server.companions = [*server.companions, lambda: following.run(watch.look, synced)]
     server.looks = [*server.looks, watch.look]
+    return following
 
 
 def clock() -> datetime:

@@ -61,7 +61,12 @@ class Histogram:
 
 
 class Counts(Collector):
-    """Every figure of one process."""
+    """Every figure of one process.
+
+    Attributes:
+        matched, denied: Reviews on /validate that a policy spoke about, and denied, by its name. They go into the
+            status of policies and are no metric: names are no closed set.
+    """
 
     def __init__(self) -> None:
         self.requests: Counter[tuple[str, str, str]] = Counter()
@@ -71,6 +76,8 @@ class Counts(Collector):
         self.crashes: Counter[str] = Counter()
         self.policy_loads: Counter[str] = Counter()
         self.certificate_loads: Counter[str] = Counter()
+        self.matched: Counter[str] = Counter()
+        self.denied: Counter[str] = Counter()
         self.certificate_steps: Counter[str] = Counter()
         self.certificate_end = 0.0
         self.certificate_trouble = 0

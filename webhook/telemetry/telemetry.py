@@ -51,6 +51,9 @@ class Telemetry:
         if route == "mutate" and operation == "CREATE" and request.pod is not None and not request.dry_run:
             counts.gpu_milli_before += decision.gpu_milli_before
             counts.gpu_milli_after += decision.gpu_milli_after
+        if route == "validate":
+            counts.matched.update(decision.policies)
+            counts.denied.update({found.policy for found in decision.denials if found.code not in SHAPING})
         if outcome == "denied":
             self._say_denied(request, decision)
         elif outcome == "patched":
@@ -115,6 +118,10 @@ class Telemetry:
         if self.counts.leader != int(leads):
             self.counts.leader = int(leads)
             self.log.info("leads" if leads else "leads no more")
+
+    def statuses_kept(self, why: str) -> None:
+        """What became of policies cannot be written into their status."""
+        self.log.warning("policy status is not written", why=why)
 
     def _say_denied(self, request: Request, decision: Decision) -> None:
         self.log.info(
