@@ -36,10 +36,12 @@ class Settings(BaseSettings):
         tls_cert, tls_key: PEM files, read again when they change.
         self_signed: Make a certificate for this run instead.
         managed_tls: Have the replicas make, renew and hand out certificates of their own instead.
-        tls_secret: NAMESPACE/NAME of the Secret that they are kept in. None: rightslice-tls in our namespace.
+        tls_secret: NAMESPACE/NAME of the Secret that they are kept in; to name one is to have them managed. None:
+            rightslice-tls in our namespace.
         tls_names: What clients call the server by, parted by commas. Empty: the name of our Service.
         webhook_configurations: Which ones must trust these certificates, in both kinds: names parted by commas, or
             a label selector such as app=rightslice.
+        mode: "audit" puts every policy on trial: whatever it says, nothing is denied and nothing is changed.
         drain_seconds: How long to serve on after SIGTERM. None: 10, or 0 on a loopback address, which no
             cluster routes to.
         log_level: debug also tells each pod that was changed.
@@ -57,6 +59,7 @@ class Settings(BaseSettings):
     tls_cert: Path | None = None
     tls_key: Path | None = None
     self_signed: bool = False
+    mode: Literal["audit", "enforce"] = "enforce"
     managed_tls: bool = False
     tls_secret: str | None = Field(default=None, pattern=r"^[a-z0-9][-a-z0-9]*/[a-z0-9][-.a-z0-9]*$")
     tls_names: str = ""
@@ -93,13 +96,13 @@ class Settings(BaseSettings):
     @model_validator(mode="after")
     def _has_one_certificate(self) -> Self:
         files = (self.tls_cert is not None) + (self.tls_key is not None)
-        ways = self.self_signed + self.managed_tls + bool(files)
+        ways = self.self_signed + self.manages_tls + bool(files)
         if ways > 1:
             raise ValueError("only one can be had: --tls-cert and --tls-key, or --managed-tls, or --self-signed")
         if not ways or files == 1:
             raise ValueError("must have --tls-cert and --tls-key, or --managed-tls, or --self-signed")
-        if (self.tls_secret or self.tls_names) and not self.managed_tls:
-            raise ValueError("--tls-secret and --tls-names say how certificates are managed: write --managed-tls too")
+        if self.tls_names and not self.manages_tls:
+            raise ValueError("--tls-names says what managed certificates stand for: write --managed-tls too")
         return self
 
     @property
@@ -108,14 +111,19 @@ class Settings(BaseSettings):
         return self.cluster == LIVE
 
     @property
+    def manages_tls(self) -> bool:
+        """Do the replicas keep certificates of their own?"""
+        return self.managed_tls or self.tls_secret is not None
+
+    @property
     def asks(self) -> bool:
         """Is an API server asked anything?"""
-        return self.live or self.managed_tls
+        return self.live or self.manages_tls
 
     @property
     def takes_part(self) -> bool:
         """Is this one of the replicas of a cluster, and not somebody's trial against it? They elect a leader."""
-        return self.managed_tls or (self.live and bool(os.environ.get("KUBERNETES_SERVICE_HOST")))
+        return self.manages_tls or (self.live and bool(os.environ.get("KUBERNETES_SERVICE_HOST")))
 
     @property
     def host(self) -> str:

@@ -157,10 +157,8 @@ WRONG = {
         [*DEMO, "--managed-tls", "--tls-secret", "tls"],
         "--tls-secret: must be NAMESPACE/NAME, found 'tls'",
     ),
-    "a Secret that nothing is kept in": (
-        [*DEMO, "--self-signed", "--tls-secret", "a/b"],
-        "write --managed-tls too",
-    ),
+    "a Secret and a certificate for this run": ([*DEMO, "--self-signed", "--tls-secret", "a/b"], "only one can be had"),
+    "names that no certificate will have": ([*DEMO, "--self-signed", "--tls-names", "x"], "write --managed-tls too"),
     "managed certificates in a cluster that nothing leads to": (
         [*DEMO, "--managed-tls", "--kubeconfig", "nowhere"],
         "nowhere: must be a kubeconfig file",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ssl
+from collections.abc import Iterable
 from contextlib import AsyncExitStack
 from datetime import UTC, datetime
 from pathlib import Path
@@ -22,13 +23,15 @@ from webhook.cli.replicas import keep_statuses, manage_certificate, take_part
 from webhook.errors import RightsliceError
 from webhook.kube.api import Api
 from webhook.model.usage import UsageView
+from webhook.policy.capping import on_trial
 from webhook.policy.compiled import PolicySet
-from webhook.policy.loading import load
+from webhook.policy.loading import Loaded, load
 from webhook.server.app import NoParserError, Server
 from webhook.server.collecting import settle_collector
 from webhook.server.draining import serve_until_told
 from webhook.server.limits import Limits
 from webhook.server.policyfiles import PolicyFiles
+from webhook.server.policysources import Load
 from webhook.server.reloading import CertificateWatch, NoPoliciesError, PolicyWatch, read_policies
 from webhook.server.tls import CertificateError, PairFiles, PemPair, server_context
 from webhook.server.world import PolicyStatus, World
@@ -67,13 +70,16 @@ def serve_webhook(
     self_signed: Annotated[
         bool | None, typer.Option("--self-signed", help="Make a certificate for this run instead.")
     ] = None,
+    mode: Annotated[
+        str | None, typer.Option("--mode", metavar="MODE", help="audit: deny and change nothing. Default: enforce.")
+    ] = None,
     managed_tls: Annotated[
         bool | None,
         typer.Option("--managed-tls", help="Let the replicas make, trust and renew certificates in a Secret instead."),
     ] = None,
     tls_secret: Annotated[
         str | None,
-        typer.Option("--tls-secret", metavar="NAMESPACE/NAME", help="Default: rightslice-tls in our namespace."),
+        typer.Option("--tls-secret", metavar="NAMESPACE/NAME", help="Where they are kept. Default: rightslice-tls."),
     ] = None,
     tls_names: Annotated[
         str | None,
@@ -109,6 +115,7 @@ def serve_webhook(
             tls_cert=tls_cert,
             tls_key=tls_key,
             self_signed=self_signed,
+            mode=mode,
             managed_tls=managed_tls,
             tls_secret=tls_secret,
             tls_names=tls_names,
@@ -147,7 +154,7 @@ async def _join(server: Server, settings: Settings, stack: AsyncExitStack) -> No
         return
     leading = take_part(server, api, settings)
     stack.push_async_callback(leading.release)
-    if settings.managed_tls:
+    if settings.manages_tls:
         manage_certificate(server, api, settings, leading)
     if following is not None:
         keep_statuses(server, api, following.policies, leading)
@@ -171,6 +178,7 @@ def build(settings: Settings, log: Logger) -> Server:
         StartError, RightsliceError: policies, cluster, certificate or kubeconfig cannot be used.
     """
     telemetry = Telemetry(log)
+    load = _loader(settings)
     now = clock()
     files = PolicyFiles(settings.policies) if settings.policies is not None else None
     try:
@@ -183,7 +191,7 @@ def build(settings: Settings, log: Logger) -> Server:
     looks = [] if settings.live else [PolicyWatch(files, load, world, clock, telemetry).look]
     pair = _first_pair(settings)
     context = _context(settings, pair)
-    if not settings.managed_tls:
+    if not settings.manages_tls:
         telemetry.certificate_ends(end_of(pair.certificate))
     if settings.tls_cert is not None and settings.tls_key is not None:
         pair_files = PairFiles(settings.tls_cert, settings.tls_key)
@@ -197,7 +205,7 @@ def follow(server: Server, api: Api, settings: Settings) -> Following:
     world, telemetry = server.world, server.telemetry
     files = PolicyFiles(settings.policies) if settings.policies is not None else None
     following = Following(api, world, Random(), telemetry, settings.namespace)
-    watch = PolicyWatch(files, load, world, clock, telemetry, following.policies)
+    watch = PolicyWatch(files, _loader(settings), world, clock, telemetry, following.policies)
     world.followed = following
     telemetry.counts.view_age, telemetry.counts.watches = lambda: following.age, lambda: following.states
 
@@ -208,6 +216,16 @@ def follow(server: Server, api: Api, settings: Settings) -> Following:
     server.companions = [*server.companions, lambda: following.run(watch.look, synced)]
     server.looks = [*server.looks, watch.look]
     return following
+
+
+def _loader(settings: Settings) -> Load:
+    """How policies are loaded: as they are written, or to deny and change nothing."""
+    return load if settings.mode == "enforce" else _load_on_trial
+
+
+def _load_on_trial(sources: Iterable[tuple[str, str]]) -> Loaded:
+    loaded = load(sources)
+    return loaded if loaded.policies is None else loaded._replace(policies=on_trial(loaded.policies))
 
 
 def clock() -> datetime:

@@ -45,8 +45,8 @@ class Server:
     Attributes:
         context: TLS; there is no server without.
         looks: Called every `poll` seconds.
-        companions: Run beside it for as long as it lives.
         sweep: Seconds between two looks at connections whose time is up.
+        companions: Run beside it for as long as it lives.
         checks: More lines of `/readyz?verbose`; some of them may say that the process is not ready.
         decide: What judges; always the engine's, but in tests of the edge.
     """
@@ -59,9 +59,9 @@ class Server:
     looks: Sequence[Look] = ()
     poll: float = POLL_SECONDS
     sweep: float = SWEEP_SECONDS
+    companions: Sequence[Companion] = ()
     checks: Sequence[Checks] = ()
     decide: Decide = the_decide
-    companions: Sequence[Companion] = ()
     lobby: Lobby = field(init=False)
     _tasks: list[asyncio.Task[None]] = field(init=False, default_factory=list)
     _listening: asyncio.Server | None = field(init=False, default=None)
