@@ -166,14 +166,10 @@ def test_a_policy_that_contradicts_one_in_force_is_refused(site: Site) -> None:
 
 
 def ready(plane: Plane, path: str) -> Json:
-    """The condition Ready of an object, once it is there and about what is written."""
-
-    def condition() -> Json:
-        one = plane.api.get(path)
-        assert one["status"]["observedGeneration"] == one["metadata"]["generation"]
-        return {each["type"]: each for each in one["status"]["conditions"]}["Ready"]
-
-    return eventually(condition)
+    """The condition Ready of an object, once it is there."""
+    conditions = eventually(lambda: plane.api.get(path)["status"]["conditions"])
+    (condition,) = [each for each in conditions if each["type"] == "Ready"]
+    return dict(condition)
 
 
 def test_policies_and_exceptions_say_what_became_of_them(site: Site) -> None:
