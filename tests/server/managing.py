@@ -63,7 +63,7 @@ def served(port: int, bundle: bytes, name: str) -> bytes:
     Raises:
         OSError: it does not trust what it gets.
     """
-    talk = Talk(port, bundle, name)
+    talk = Talk(port, authority=bundle, name=name)
     try:
         return ssl.DER_cert_to_PEM_cert(talk.socket.getpeercert(binary_form=True) or b"").encode()
     finally:

@@ -76,7 +76,7 @@ def test_a_new_certificate_is_served_and_open_connections_stay(cluster: Cluster)
     cluster.moment += timedelta(days=61)
     with managing_in(cluster) as site:
         site.until(lambda: page(site.port)[0] == 200)
-        talk = Talk(site.port, cluster.bundles()[0], NAME)
+        talk = Talk(site.port, authority=cluster.bundles()[0], name=NAME)
         assert served(site.port, cluster.bundles()[0], NAME) == before.certificate
         site.until(lambda: "work waits for API servers to trust the bundles" in page(site.port)[1])
         assert cluster.leaf == before
