@@ -173,6 +173,14 @@ WRONG = {
         ["--policies", "policies", "--cluster", "demo"],
         "--tls-key, or --managed-tls, or --self-signed",
     ),
+    "a live cluster that nothing says where it is": (
+        ["--cluster", "live", "--kubeconfig", "nowhere", "--self-signed"],
+        "nowhere: must be a kubeconfig file, found none. Write --kubeconfig FILE",
+    ),
+    "a kubeconfig for a snapshot": (
+        ["--policies", "policies", "--cluster", "demo", "--kubeconfig", "x", "--self-signed"],
+        "--kubeconfig and --context say which live cluster: write --cluster live",
+    ),
     "two certificates": (
         ["--policies", "policies", "--cluster", "demo", "--self-signed", "--tls-cert", "x", "--tls-key", "y"],
         "only one can be had",

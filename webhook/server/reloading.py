@@ -87,6 +87,8 @@ class PolicyWatch:
         self._telemetry = telemetry
         self._objects = objects
         self._good = Good()
+        if objects is not None:
+            self._good = Good(self._texts()[0])  # what the world's policies came of
         self._looking = asyncio.Lock()
         self._seen = self._fingerprint() if objects is None else None
 
