@@ -12,6 +12,7 @@ from webhook.certs.secrets import SecretName
 from webhook.kube.api import Api
 from webhook.kube.leading import Leading, LeaseName
 from webhook.server.app import Server
+from webhook.server.eventing import EventWriter
 from webhook.server.managed import ManagedCertificate
 from webhook.server.policystatus import PolicyStatuses
 from webhook.settings import Settings
@@ -35,6 +36,12 @@ def manage_certificate(server: Server, api: Api, settings: Settings, leading: Le
     managed = ManagedCertificate(keeper, leading, server.context, server.telemetry, server.clock)
     server.companions = [*server.companions, managed.run]
     server.checks = [*server.checks, managed.checks]
+
+
+def write_events(server: Server, api: Api) -> None:
+    """Have a server tell the owners of pods what became of them."""
+    writer = EventWriter(api, server.telemetry, socket.gethostname(), server.clock)
+    server.companions = [*server.companions, writer.run]
 
 
 def keep_statuses(server: Server, api: Api, objects: PolicyObjects, leading: Leading) -> None:
