@@ -6,6 +6,7 @@ import asyncio
 import json
 import sys
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import NamedTuple
 
@@ -22,7 +23,11 @@ from tests.controlplane.build import control_plane, wanted_version
 from tests.make import make_pod
 from tests.policy.written import exception_text, policy_text
 from webhook.cli.install import InstallMode, manifests
+from webhook.errors import ApiError
 from webhook.installing.applying import hooks_answer, install, uninstall
+from webhook.installing.checks import diagnose
+from webhook.installing.facts import Facts, read_facts
+from webhook.installing.lines import Line, State
 from webhook.kube.api import Api
 from webhook.manifests.hooks import NAMESPACE
 from webhook.manifests.objects import HOOKS, path_of
@@ -216,6 +221,24 @@ def test_each_right_that_is_granted_is_used_and_none_is_missing(site: Site) -> N
     assert refused == set()
 
 
+def test_doctor_finds_nothing_wrong_with_it(site: Site) -> None:
+    async def facts() -> Facts:
+        async with await Api.connect(str(site.plane.kubeconfig)) as api:
+            return await read_facts(api)
+
+    def look() -> list[Line]:
+        return diagnose(asyncio.run(facts()), datetime.now(UTC))
+
+    lines = eventually(look, until=lambda found: "2 of 2 replicas ready" in {line.what for line in found})
+
+    wrong = [line for line in lines if line.state in (State.WARN, State.FAIL)]
+    assert [line for line in wrong if "was passed by" not in line.what] == []  # until the API server saw the caBundle
+    assert [line.what for line in lines if line.state is State.SKIP] == ["no replica could be asked"]
+    assert {"both hooks answer a pod that is only tried", "caBundle is right in every hook"} <= {
+        line.what for line in lines
+    }
+
+
 Right = tuple[str, str, str, str]
 """Namespace ("" for all), API group, resource, verb."""
 
@@ -274,4 +297,5 @@ async def probe(plane: Plane) -> bool:
 
 
 def test_without_hooks_nobody_answers(site: Site) -> None:
-    assert not asyncio.run(probe(site.plane))
+    with pytest.raises(ApiError, match="NotFound"):
+        asyncio.run(probe(site.plane))

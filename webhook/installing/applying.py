@@ -141,5 +141,9 @@ async def who_answers(api: Api) -> str:
 
 
 async def hooks_answer(api: Api) -> bool:
-    """Do both hooks answer a pod that is only tried?"""
+    """Do both hooks answer a pod that is only tried? One that trusts nobody yet is not tried: it would be passed by."""
+    for plural in ("mutatingwebhookconfigurations", "validatingwebhookconfigurations"):
+        found = await api.get(f"/apis/admissionregistration.k8s.io/v1/{plural}/{NAME}")
+        if not all(hook["clientConfig"].get("caBundle") for hook in found["webhooks"]):
+            return False
     return f"{ANSWERED}: validate and mutate" in await who_answers(api)

@@ -32,7 +32,7 @@ DEVICE_PATHS = (
 """Host paths that are there for GPUs, or for handing out devices, and for little else."""
 
 WIDE_PATHS = (
-    "^[^/]",
+    "^([^/]|$)",
     "//",
     "/[.][.]?(/|$)",
     "^/(dev|proc|proc/driver|etc|var|run|var/run|var/lib|var/lib/kubelet)?/?$",
