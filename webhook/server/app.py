@@ -61,10 +61,10 @@ class Server:
     looks: Sequence[Look] = ()
     poll: float = POLL_SECONDS
     sweep: float = SWEEP_SECONDS
-    companions: Sequence[Companion] = ()
-    checks: Sequence[Checks] = ()
     decide: Decide = the_decide
     clients: Clients | None = None
+    companions: Sequence[Companion] = ()
+    checks: Sequence[Checks] = ()
     lobby: Lobby = field(init=False)
     _tasks: list[asyncio.Task[None]] = field(init=False, default_factory=list)
     _listening: asyncio.Server | None = field(init=False, default=None)
