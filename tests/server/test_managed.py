@@ -109,6 +109,16 @@ def test_without_leave_it_says_what_is_missing_and_is_not_ready(cluster: Cluster
         assert "certificates are kept again" in site.log.getvalue()
 
 
+@pytest.mark.parametrize("about", ["GET /apis/admission", "PATCH"])
+def test_a_leader_that_is_not_let_at_the_configurations_serves_what_is_there(cluster: Cluster, about: str) -> None:
+    Replica(cluster, leads=True).settle()
+    cluster.set_bundles("")
+    with managing_in(cluster, Client(cluster, ApiError("", 403, "Forbidden", "not yours"), about)) as site:
+        site.until(lambda: "not yours. Needed are" in page(site.port)[1])
+
+        site.until(lambda: page(site.port)[0] == 200)
+
+
 def test_an_api_server_that_goes_away_takes_nothing_with_it(cluster: Cluster) -> None:
     client = Client(cluster)
     with managing_in(cluster, client) as site:

@@ -123,6 +123,15 @@ class Keeper:
         held = found.held or Held()
         return Looked(step, wrote, _to_serve(held, now), now, held.faults, len(found.hooks) if leads else None)
 
+    async def to_serve(self) -> Leaf | None:
+        """The certificate in the Secret, if it holds: also where everything else is refused.
+
+        Raises:
+            ApiError: the Secret cannot be read.
+        """
+        found = await self._find(with_hooks=False)
+        return _to_serve(found.held or Held(), self.api.moment or self.clock())
+
     async def _find(self, *, with_hooks: bool) -> Found:
         """Read the webhook configurations, and the Secret after them: so that what it has is never older than they."""
         configurations = await self.keeping.hooks.read(self.api) if with_hooks else {}
