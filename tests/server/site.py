@@ -251,7 +251,16 @@ def serving(
     world = world or make_world()
     context = context or server_context(PemPair(PAIR.certificate, PAIR.key), clients)
     server = Server(
-        world, telemetry, lambda: NOW, context, limits or QUICK, looks(world, telemetry), 0.02, 0.02, decide, clients
+        world,
+        telemetry,
+        lambda: NOW,
+        context,
+        limits or QUICK,
+        looks(world, telemetry),
+        0.02,
+        0.02,
+        decide=decide,
+        clients=clients,
     )
     prepare(server)
     site = Site(server, log)
