@@ -7,6 +7,9 @@
   + PolicyFileError   a policy cannot be used; the message has the place, the fault and the fix
   + SnapshotError     a cluster snapshot cannot be used; the message has the place and the fix
   + ReviewError       a body is not an AdmissionReview that we can judge: HTTP 400
+  + AccessError       nothing says where the API server is or who we are, or what says so cannot be used
+  + ApiError          the API server said no, or something that is no answer of an API server
+    + ApiUnreachable  it did not answer
 
 A denied pod is not an error: it is a `Decision` with findings in it.
 """
@@ -71,6 +74,35 @@ class SnapshotError(PlacedError):
 
 class ReviewError(RightsliceError):
     """A body is not an AdmissionReview that we can judge."""
+
+
+class AccessError(RightsliceError):
+    """Where the API server is and who we are cannot be told; says what to give."""
+
+
+class ApiError(RightsliceError):
+    """The API server said no, or something that is no answer of an API server.
+
+    Attributes:
+        call: Method and path.
+        status: HTTP status: 404 not found, 409 conflict or already there, 410 gone, 429 too many; 0: no answer.
+        reason: The API's one word for it, such as NotFound or AlreadyExists; else the HTTP reason.
+        message: Its sentence, cut.
+        retry_after: Seconds to wait before the next try, as the server asks; 0 if it does not.
+    """
+
+    def __init__(self, call: str, status: int, reason: str, message: str, retry_after: float = 0.0) -> None:
+        self.call, self.status, self.reason = call, status, reason
+        self.message = shorten(message, 1000)
+        self.retry_after = retry_after
+        super().__init__(f"{call}: {f'{status} {reason}'.strip()}: {self.message}")
+
+
+class ApiUnreachable(ApiError):  # noqa: N818 - it says what is so, like the words of the API itself
+    """The API server did not answer: refused, cut, too slow, or not the server its certificate should name."""
+
+    def __init__(self, call: str, server: str, why: str) -> None:
+        super().__init__(call, 0, "", f"no answer from {server} ({why})")
 
 
 def shorten(text: str, limit: int = 60) -> str:

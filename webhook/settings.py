@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from ipaddress import ip_address
 from pathlib import Path
 from typing import Literal, Self
@@ -13,6 +14,12 @@ DRAIN_IN_A_CLUSTER = 10.0
 """Seconds for a cluster's endpoints to forget a replica that ends."""
 
 
+LIVE = "live"
+"""What to call the cluster that is watched."""
+
+NEEDED = "--{}: is needed, as a flag or as RIGHTSLICE_{}"
+
+
 class SettingsError(Exception):
     """A flag or a variable cannot be used; one line for each."""
 
@@ -21,8 +28,10 @@ class Settings(BaseSettings):
     """The knobs of `rightslice serve webhook`.
 
     Attributes:
-        policies: A folder or a file of policies.
-        cluster: A snapshot: a file, a folder, or "demo".
+        policies: A folder or a file of policies; None: only the objects of a live cluster.
+        cluster: A snapshot (a file, a folder, or "demo"), or "live": the cluster itself. In a pod that is the default.
+        kubeconfig, context: How to reach a live cluster; see `webhook.kube.access`.
+        namespace: Ours. GPUPolicyExceptions count here and nowhere else.
         listen: Address and port; port 0 lets the system choose.
         tls_cert, tls_key: PEM files, read again when they change.
         client_ca: PEM file of authorities; only clients with a certificate of theirs may ask for a verdict.
@@ -36,8 +45,11 @@ class Settings(BaseSettings):
 
     model_config = SettingsConfigDict(env_prefix="RIGHTSLICE_", frozen=True, extra="ignore")
 
-    policies: Path
-    cluster: str
+    policies: Path | None = None
+    cluster: str = ""
+    kubeconfig: str | None = None
+    context: str | None = None
+    namespace: str = "rightslice-system"
     listen: str = "127.0.0.1:8443"
     tls_cert: Path | None = None
     tls_key: Path | None = None
@@ -57,6 +69,22 @@ class Settings(BaseSettings):
             raise ValueError("must be ADDRESS:PORT, for example 127.0.0.1:8443 or [::]:8443")
         return value
 
+    @model_validator(mode="before")
+    @classmethod
+    def _is_in_a_pod(cls, values: dict[str, object]) -> dict[str, object]:
+        in_a_pod = {"cluster": LIVE} if os.environ.get("KUBERNETES_SERVICE_HOST") else {}
+        return {**in_a_pod, **values}
+
+    @model_validator(mode="after")
+    def _has_what_it_judges_by(self) -> Self:
+        if not self.live and self.policies is None:
+            raise ValueError(NEEDED.format("policies", "POLICIES"))
+        if not self.cluster:
+            raise ValueError(NEEDED.format("cluster", "CLUSTER"))
+        if not self.live and (self.kubeconfig or self.context):
+            raise ValueError("--kubeconfig and --context say which live cluster: write --cluster live")
+        return self
+
     @model_validator(mode="after")
     def _has_one_certificate(self) -> Self:
         files = (self.tls_cert is not None) + (self.tls_key is not None)
@@ -71,6 +99,11 @@ class Settings(BaseSettings):
         if self.client_name and self.client_ca is None:
             raise ValueError("--client-name needs --client-ca: a name that nobody vouches for says nothing")
         return self
+
+    @property
+    def live(self) -> bool:
+        """Is the cluster watched, and not a snapshot?"""
+        return self.cluster == LIVE
 
     @property
     def host(self) -> str:
@@ -112,7 +145,7 @@ def is_loopback(host: str) -> bool:
 
 def _sentence(fault: object) -> str:
     assert isinstance(fault, dict)
+    if str(fault["msg"]).startswith("Value error, --"):
+        return str(fault["msg"]).removeprefix("Value error, ")
     name = "--" + "-".join(map(str, fault["loc"])).replace("_", "-") if fault["loc"] else "flags"
-    if fault["type"] == "missing":
-        return f"{name}: is needed, as a flag or as RIGHTSLICE_{name.strip('-').replace('-', '_').upper()}"
     return f"{name}: {str(fault['msg']).removeprefix('Value error, ')}"

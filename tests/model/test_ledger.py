@@ -24,3 +24,28 @@ def test_a_pod_named_twice_holds_its_units_once() -> None:
 
 def test_pods_without_a_uid_each_hold_theirs() -> None:
     assert Ledger([pod("", 10.0), pod("", 10.0)]).held("nvidia.com/gpu", 0b1) == 2
+
+
+def called(uid: str, name: str, resource: str = "nvidia.com/gpu", nodes: int = 0b1) -> Assumed:
+    """A pod that will be called so."""
+    return Assumed(uid, resource, nodes, 1, 10.0, ("team", name))
+
+
+def test_a_pod_seen_takes_one_entry_of_its_name_and_resource() -> None:
+    ledger = Ledger([called("1", "train-*"), called("2", "train-*"), called("3", "train-*", "nvidia.com/gpu.shared")])
+    seen = (("team", "train-*"), "nvidia.com/gpu")
+    assert [each.uid for each in ledger.without([seen]).entries()] == ["2", "3"]
+    assert [each.uid for each in ledger.without([seen, seen, seen]).entries()] == ["3"]
+    assert ledger.without([seen]).held("nvidia.com/gpu", 0b1) == 1
+    other = (("other", "train-*"), "nvidia.com/gpu")
+    assert ledger.without([other]) is ledger
+    assert ledger.without([]) is ledger
+
+
+def test_masks_follow_nodes_that_stand_elsewhere_now() -> None:
+    ledger = Ledger([called("1", "a", nodes=0b01), called("2", "b", nodes=0b10)])
+    turned = ledger.on(lambda mask: {0b01: 0b100, 0b10: 0}[mask])
+    assert [each.nodes for each in turned.entries()] == [0b100, 0]
+    assert turned.held("nvidia.com/gpu", 0b100) == 1
+    empty = Ledger()
+    assert empty.on(lambda mask: mask) is empty

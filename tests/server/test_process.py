@@ -167,6 +167,14 @@ WRONG = {
     ),
     "no cluster": (["--policies", "policies", "--self-signed"], "--cluster: is needed"),
     "a cluster that is not there": (["--policies", "policies", "--cluster", "nowhere", "--self-signed"], "nowhere"),
+    "a live cluster that nothing says where it is": (
+        ["--cluster", "live", "--kubeconfig", "nowhere", "--self-signed"],
+        "nowhere: must be a kubeconfig file, found none. Write --kubeconfig FILE",
+    ),
+    "a kubeconfig for a snapshot": (
+        ["--policies", "policies", "--cluster", "demo", "--kubeconfig", "x", "--self-signed"],
+        "--kubeconfig and --context say which live cluster: write --cluster live",
+    ),
     "no certificate": (["--policies", "policies", "--cluster", "demo"], "--tls-cert and --tls-key, or --self-signed"),
     "two certificates": (
         ["--policies", "policies", "--cluster", "demo", "--self-signed", "--tls-cert", "x", "--tls-key", "y"],

@@ -68,10 +68,10 @@ def rooms(nodes: Iterable[FleetNode], pods: Iterable[Pod]) -> dict[str, Room]:
             on_node = held[pod.spec.node_name]
             for resource, amount in effective_requests(pod).items():
                 on_node[resource] += amount
-    return {node.name: _room(node, held.get(node.name, {}), count[node.name]) for node in nodes}
+    return {node.name: room_of(node, held.get(node.name, {}), count[node.name]) for node in nodes}
 
 
-def _room(node: FleetNode, held: Mapping[str, int], pods: int) -> Room:
+def room_of(node: FleetNode, held: Mapping[str, int], pods: int) -> Room:
     """What is left of a node; one that takes no more pods has no GPU to give."""
     if node.pods and pods >= node.pods:
         return Room(cpu_milli=0, memory=0, gpus=dict.fromkeys(node.gpus, 0))

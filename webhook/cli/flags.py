@@ -32,11 +32,20 @@ Cluster = Annotated[
     str | None,
     typer.Option(
         "--cluster",
-        metavar="SNAPSHOT|demo",
-        help="A file or folder of `kubectl get -o yaml`, or demo for the shipped example. "
+        metavar="live|SNAPSHOT|demo",
+        help="live, a file or folder of `kubectl get -o yaml`, or demo for the shipped example. "
         "Without it no cluster is known: nothing is right-sized, and nothing is said about placement.",
     ),
 ]
+Kubeconfig = Annotated[
+    str | None,
+    typer.Option(
+        "--kubeconfig",
+        metavar="FILE",
+        help="For a live cluster. Default: KUBECONFIG, in a pod its service account, else ~/.kube/config.",
+    ),
+]
+Context = Annotated[str | None, typer.Option("--context", metavar="NAME", help="A context of the kubeconfig.")]
 NamespaceFlag = Annotated[
     str, typer.Option("-n", "--namespace", metavar="NAME", help="The namespace of objects that name none.")
 ]

@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 import ssl
+from contextlib import AsyncExitStack
 from datetime import UTC, datetime
 from pathlib import Path
+from random import SystemRandom as Random
 from typing import Annotated
 
 import typer
 import uvloop
 
+from webhook.cache.following import Following, nothing_known
 from webhook.cache.snapshot import load_snapshot
 from webhook.certs.selfsigned import self_signed as make_pair
+from webhook.cli import flags
 from webhook.cli.console import stop
 from webhook.errors import RightsliceError
+from webhook.kube.api import Api
 from webhook.model.usage import UsageView
+from webhook.policy.compiled import PolicySet
 from webhook.policy.loading import load
 from webhook.server.app import NoParserError, Server
 from webhook.server.clients import Clients
@@ -36,7 +42,20 @@ def serve_webhook(
         Path | None, typer.Option("--policies", metavar="DIR|FILE", help="Policies; read again when they change.")
     ] = None,
     cluster: Annotated[
-        str | None, typer.Option("--cluster", metavar="SNAPSHOT|demo", help="The cluster to judge against.")
+        str | None,
+        typer.Option(
+            "--cluster",
+            metavar="live|SNAPSHOT|demo",
+            help="The cluster to judge against: live (the default in a pod), or a snapshot.",
+        ),
+    ] = None,
+    kubeconfig: flags.Kubeconfig = None,
+    context: flags.Context = None,
+    namespace: Annotated[
+        str | None,
+        typer.Option(
+            "--namespace", metavar="NAME", help="Where GPUPolicyExceptions count. Default: rightslice-system."
+        ),
     ] = None,
     listen: Annotated[
         str | None, typer.Option("--listen", metavar="ADDRESS:PORT", help="Default: 127.0.0.1:8443.")
@@ -70,6 +89,9 @@ def serve_webhook(
         settings = settings_from(
             policies=policies,
             cluster=cluster,
+            kubeconfig=kubeconfig,
+            context=context,
+            namespace=namespace,
             listen=listen,
             tls_cert=tls_cert,
             tls_key=tls_key,
@@ -96,6 +118,14 @@ class StartError(Exception):
 async def _serve(settings: Settings) -> None:
     log = make_logger(settings.log_level)
     server = build(settings, log)
+    async with AsyncExitStack() as stack:
+        if settings.live:
+            api = await stack.enter_async_context(await Api.connect(settings.kubeconfig, settings.context))
+            follow(server, api, settings)
+        await _listen(server, settings, log)
+
+
+async def _listen(server: Server, settings: Settings, log: Logger) -> None:
     try:
         port = await server.listen(settings.host, settings.port)
     except (NoParserError, OSError) as error:
@@ -107,21 +137,22 @@ async def _serve(settings: Settings) -> None:
 
 
 def build(settings: Settings, log: Logger) -> Server:
-    """Build the server and everything it is handed.
+    """Build the server and everything it is handed. One over a live cluster still has to follow it.
 
     Raises:
         StartError, RightsliceError: policies, cluster or certificate cannot be used.
     """
-    files = PolicyFiles(settings.policies)
     telemetry = Telemetry(log)
     now = clock()
+    files = PolicyFiles(settings.policies) if settings.policies is not None else None
     try:
-        policies = read_policies(files, load)
+        policies = read_policies(files, load) if files is not None else PolicySet()
     except NoPoliciesError as error:
         raise StartError(str(error)) from error
-    world = World(policies, load_snapshot(settings.cluster), UsageView(), PolicyStatus(now))
+    view = nothing_known() if settings.live else load_snapshot(settings.cluster)
+    world = World(policies, view, UsageView(), PolicyStatus(now))
     telemetry.policies_loaded(policies.digest, now)
-    looks = [PolicyWatch(files, load, world, clock, telemetry).look]
+    looks = [] if settings.live else [PolicyWatch(files, load, world, clock, telemetry).look]
     clients = _clients(settings)
     context = _context(settings, clients)
     if settings.tls_cert is not None and settings.tls_key is not None:
@@ -137,6 +168,23 @@ def _connections(settings: Settings, log: Logger) -> int:
     if room < wanted:
         log.warning("fewer connections than asked for: the limit of open files is low", connections=room, asked=wanted)
     return room
+
+
+def follow(server: Server, api: Api, settings: Settings) -> None:
+    """Have the server follow a live cluster once it listens. It is not ready before it knows all of it."""
+    world, telemetry = server.world, server.telemetry
+    files = PolicyFiles(settings.policies) if settings.policies is not None else None
+    following = Following(api, world, Random(), telemetry, settings.namespace)
+    watch = PolicyWatch(files, load, world, clock, telemetry, following.policies)
+    world.followed = following
+    telemetry.counts.view_age, telemetry.counts.watches = lambda: following.age, lambda: following.states
+
+    def synced() -> None:
+        settle_collector()
+        telemetry.log.info("ready", server=api.server, nodes=len(world.view.fleet.nodes))
+
+    server.companions = [*server.companions, lambda: following.run(watch.look, synced)]
+    server.looks = [*server.looks, watch.look]
 
 
 def clock() -> datetime:

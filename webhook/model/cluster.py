@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import TypeVar
 
 import msgspec
@@ -10,6 +10,7 @@ import msgspec
 from webhook.model.fleet import Fleet
 from webhook.model.ledger import Assumed, Ledger
 from webhook.model.levels import NO_LEVELS, Levels
+from webhook.model.masks import bits, union
 from webhook.model.objects import LimitRange, Namespace, ResourceQuota
 from webhook.model.offers import Offer
 from webhook.model.pods import Metadata
@@ -136,12 +137,79 @@ class ClusterView:
 
     def assume(self, pod: Assumed, now: float) -> ClusterView:
         """The view with one more pod assumed and those past their time forgotten; a known uid adds nothing."""
-        ledger = self._ledger.after(now).with_pod(pod)
-        if ledger is self._ledger:
-            return self
+        return self._with_ledger(self._ledger.after(now).with_pod(pod))
+
+    def landed(self, seen: Collection[tuple[tuple[str, str], str]]) -> ClusterView:
+        """The view in which pods assumed that are seen now are assumed no more. See `Ledger.without`."""
+        return self._with_ledger(self._ledger.without(seen))
+
+    def succeeding(self, other: ClusterView) -> ClusterView:
+        """This view with the pods that another one assumes, on the same nodes by name."""
+        names = [node.name for node in other.fleet.nodes]
+        if other.fleet is self.fleet or names == [node.name for node in self.fleet.nodes]:
+            return self._with_ledger(other._ledger)
+        places = self.fleet.by_name
+
+        def here(mask: int) -> int:
+            return union(1 << places[names[bit]] for bit in bits(mask) if names[bit] in places)
+
+        return self._with_ledger(other._ledger.on(here))
+
+    def _with_ledger(self, ledger: Ledger) -> ClusterView:
+        return self if ledger is self._ledger else self._but(_ledger=ledger)
+
+    def dated(self, *, current: bool) -> ClusterView:
+        """The view as one that is current, or not."""
+        return self if current == self.current else self._but(current=current)
+
+    def with_rooms(self, changes: Mapping[int, tuple[Room, Room]]) -> ClusterView:
+        """The view after room changed on some nodes; costs by the changes, not by the nodes.
+
+        Args:
+            changes: By index of a node with GPUs: the room this view was made with, and the room from now on.
+        """
+        moves = list(changes.items())
+        return self._but(
+            _cpu=self._cpu.moved((i, old.cpu_milli, new.cpu_milli) for i, (old, new) in moves),
+            _memory=self._memory.moved((i, old.memory, new.memory) for i, (old, new) in moves),
+            _gpus={name: self._units_moved(name, levels, moves) for name, levels in self._gpus.items()},
+        )
+
+    def _units_moved(self, resource: str, levels: Levels, moves: Sequence[tuple[int, tuple[Room, Room]]]) -> Levels:
+        units = [
+            (i, old.gpus.get(resource, 0), new.gpus.get(resource, 0))
+            for i, (old, new) in moves
+            if resource in self.fleet.nodes[i].gpus
+        ]
+        return levels.moved(units) if any(old != new for _, old, new in units) else levels
+
+    def with_objects(
+        self,
+        namespaces: Mapping[str, Namespace | None],
+        limit_ranges: Mapping[str, Sequence[LimitRange]],
+        quotas: Mapping[str, Sequence[ResourceQuota]],
+    ) -> ClusterView:
+        """The view after some namespaces changed, or what is in them.
+
+        Args:
+            namespaces: By name; None for one that is gone.
+            limit_ranges: By namespace, all of each.
+            quotas: By namespace, all of each.
+        """
+        named = {name: _named(name, found) for name, found in namespaces.items() if found is not None}
+        there = {name: found for name, found in self._namespaces.items() if name not in namespaces}
+        ranges = {name: _by_name(found) for name, found in limit_ranges.items()}
+        return self._but(
+            _namespaces={**there, **named} if namespaces else self._namespaces,
+            _limit_ranges={**self._limit_ranges, **ranges} if ranges else self._limit_ranges,
+            _limited={**self._limited, **{name: _names_in(found) for name, found in ranges.items()}},
+            _quotas={**self._quotas, **{name: _by_name(found) for name, found in quotas.items()}},
+        )
+
+    def _but(self, **parts: object) -> ClusterView:
         view = object.__new__(ClusterView)
         view.__dict__.update(self.__dict__)
-        view._ledger = ledger
+        view.__dict__.update(parts)
         return view
 
     @property

@@ -6,7 +6,8 @@ share one log, of which each sees its own stretch.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Mapping
 
 import msgspec
 
@@ -23,6 +24,7 @@ class Assumed(msgspec.Struct, frozen=True, gc=False):
         nodes: Mask of the nodes it may land on.
         count: Units.
         until: When to forget it, seconds of the caller's clock.
+        called: What the pod will be called: namespace and name, or the beginning of a name that is to be made.
     """
 
     uid: str
@@ -30,6 +32,7 @@ class Assumed(msgspec.Struct, frozen=True, gc=False):
     nodes: int
     count: int
     until: float
+    called: tuple[str, str] = ("", "")
 
 
 class Ledger:
@@ -77,6 +80,31 @@ class Ledger:
         ledger = self._next(self._start, self._end, self._held)
         ledger._append(pod)
         return ledger
+
+    def without(self, seen: Collection[tuple[tuple[str, str], str]]) -> Ledger:
+        """The ledger without one entry for each pod that is seen now; itself if it has none of them.
+
+        Args:
+            seen: What a pod is called (see `Assumed`), and a resource that it holds.
+        """
+        left = Counter(seen)
+        kept = []
+        for pod in self.entries() if left else ():
+            key = (pod.called, pod.resource)
+            if left[key] > 0:
+                left[key] -= 1
+            else:
+                kept.append(pod)
+        return Ledger(kept) if left and len(kept) < self._end - self._start else self
+
+    def on(self, masks: Callable[[int], int]) -> Ledger:
+        """The ledger with every mask of nodes translated: the nodes stand in another order now."""
+        known: dict[int, int] = {}
+        for pod in self.entries():
+            if pod.nodes not in known:
+                known[pod.nodes] = masks(pod.nodes)
+        moved = (msgspec.structs.replace(pod, nodes=known[pod.nodes]) for pod in self.entries())
+        return Ledger(moved) if known else self
 
     def _has(self, uid: str) -> bool:
         place = self._known.get(uid, -1) if uid else -1

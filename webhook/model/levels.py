@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 
 class Levels:
@@ -27,6 +27,42 @@ class Levels:
             mask |= exactly[amount]
             self.masks.append(mask)
         self.masks.reverse()
+
+    def moved(self, moves: Iterable[tuple[int, int, int]]) -> Levels:
+        """The levels after some nodes have changed; costs what lies between the amounts, and not all nodes.
+
+        Args:
+            moves: Node, the amount it has here, and the amount it has from now on.
+        """
+        levels = Levels.__new__(Levels)
+        levels.amounts, levels.masks = self.amounts.copy(), self.masks.copy()
+        for node, before, after in moves:
+            levels._move(1 << node, before, after)
+        return levels
+
+    def _move(self, bit: int, before: int, after: int) -> None:
+        if before == after:
+            return
+        place = self._place(after)
+        old = bisect_left(self.amounts, before)
+        if before < after:
+            for between in range(old + 1, place + 1):
+                self.masks[between] |= bit
+        else:
+            for between in range(place + 1, old + 1):
+                self.masks[between] ^= bit
+        higher = self.masks[old + 1] if old + 1 < len(self.masks) else 0
+        if self.masks[old] == higher:  # nobody has exactly this any more
+            del self.amounts[old], self.masks[old]
+
+    def _place(self, amount: int) -> int:
+        """Where the amount stands, made room for if it is new."""
+        place = bisect_left(self.amounts, amount)
+        if place == len(self.amounts) or self.amounts[place] != amount:
+            mask = self.masks[place] if place < len(self.masks) else 0
+            self.amounts.insert(place, amount)
+            self.masks.insert(place, mask)
+        return place
 
     def at_least(self, amount: int) -> int:
         """Nodes that have this amount or more."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from dataclasses import dataclass, field
 
 from aiohttp import http_parser
@@ -31,6 +31,9 @@ STEP_SECONDS = 0.01
 Look = Callable[[], Awaitable[None]]
 """One look at something that may have changed."""
 
+Companion = Callable[[], Coroutine[None, None, None]]
+"""A task of its own, without an end."""
+
 
 class NoParserError(Exception):
     """aiohttp runs without its C parser, which is the one that this server is tested with."""
@@ -43,6 +46,7 @@ class Server:
     Attributes:
         context: TLS; there is no server without.
         looks: Called every `poll` seconds.
+        companions: Run beside it for as long as it lives.
         sweep: Seconds between two looks at connections whose time is up.
         clients: Who may ask for a verdict, as the context verifies them; None: anyone.
         decide: What judges; always the engine's `decide` with a memory, but in tests of the edge.
@@ -58,6 +62,7 @@ class Server:
     sweep: float = SWEEP_SECONDS
     decide: Decide = field(default_factory=lambda: Memory().decide)
     clients: Clients | None = None
+    companions: Sequence[Companion] = ()
     lobby: Lobby = field(init=False)
     _tasks: list[asyncio.Task[None]] = field(init=False, default_factory=list)
     _listening: asyncio.Server | None = field(init=False, default=None)
@@ -90,6 +95,7 @@ class Server:
         self._tasks = [
             loop.create_task(_every(self.sweep, self._sweep)),
             *(loop.create_task(_every(self.poll, look)) for look in self.looks),
+            *(loop.create_task(companion()) for companion in self.companions),
         ]
         return int(self._listening.sockets[0].getsockname()[1])
 

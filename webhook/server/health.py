@@ -9,7 +9,7 @@ from urllib.parse import parse_qsl
 
 from webhook.server.plaintext import one_line
 from webhook.server.replies import Call, Reply, text
-from webhook.server.world import World
+from webhook.server.world import Watched, World
 
 
 class Check(NamedTuple):
@@ -47,10 +47,28 @@ class Health:
         policies = world.policies
         in_use = f"{len(policies.policies)} policies, digest {policies.digest}, read {status.loaded:%Y-%m-%dT%H:%M:%SZ}"
         faults = [Check("policy files", good=False, says=one_line(fault), must=False) for fault in status.faults[:20]]
-        nodes = len(world.view.fleet.nodes)
         return [
             Check("policies", good=True, says=in_use),
             *(faults or [Check("policy files", good=True, says="as in use", must=False)]),
-            Check("cluster", good=True, says=f"{nodes} nodes"),
+            *self._cluster(),
             Check("serving", not self._draining(), "told to end" if self._draining() else "ok"),
         ]
+
+    def _cluster(self) -> list[Check]:
+        """The view; of a live cluster also each kind that is watched. One that is old is still a view."""
+        view, followed = self._world.view, self._world.followed
+        nodes = f"{len(view.fleet.nodes)} nodes"
+        if followed is None:
+            return [Check("cluster", good=True, says=nodes)]
+        if not followed.ready:
+            return [Check("cluster", good=False, says="not known yet"), *map(_kind, followed.states)]
+        old = "" if view.current else ": too old to shrink anything"
+        says = f"{nodes}, confirmed {followed.age:.0f} s ago{old}"
+        return [Check("cluster", good=True, says=says), *map(_kind, followed.states)]
+
+
+def _kind(state: Watched) -> Check:
+    says = "not on this server" if state.absent else "synced" if state.synced else "not synced yet"
+    if state.fault:
+        says = f"{says}; {one_line(state.fault)}"
+    return Check(state.name, good=state.synced and not state.fault, says=says, must=False)

@@ -1,4 +1,4 @@
-"""Policies and certificates that change on disk while the server runs.
+"""Policies and certificates that change while the server runs, on disk or in the cluster.
 
 What does not load never takes the place of what does: a broken file, an empty folder and a folder that is gone
 all leave the last good set in use, and are told in metrics, log and `/readyz?verbose`.
@@ -8,32 +8,18 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Hashable, Sequence
 from typing import Protocol
 
 from webhook.policy.compiled import PolicySet
 from webhook.server.policyfiles import SUFFIXES, PolicyFiles
+from webhook.server.policysources import Good, Load, Texts, combine
 from webhook.server.tls import CertificateError, PairFiles, renew
 from webhook.server.world import Clock, PolicyStatus, World
 from webhook.telemetry.telemetry import Telemetry
 
 POLL_SECONDS = 2.0
 """A swapped ConfigMap is in use within two looks: well within 10 s."""
-
-
-class LoadedPolicies(Protocol):
-    """What `webhook.policy.loading.load` gives."""
-
-    @property
-    def policies(self) -> PolicySet | None:
-        """The set, or None where anything is wrong."""
-
-    @property
-    def errors(self) -> Sequence[Exception]:
-        """Everything that is wrong."""
-
-
-Load = Callable[[Sequence[tuple[str, str]]], LoadedPolicies]
 
 
 class NoPoliciesError(Exception):
@@ -64,32 +50,92 @@ def read_policies(files: PolicyFiles, load: Load) -> PolicySet:
     return loaded.policies
 
 
-class PolicyWatch:
-    """Keeps a world's policies as the files are."""
+class PolicyTexts(Protocol):
+    """Policies that are objects of the cluster."""
 
-    def __init__(self, files: PolicyFiles, load: Load, world: World, clock: Clock, telemetry: Telemetry) -> None:
+    version: int
+
+    def texts(self) -> Texts:
+        """What to call each object in messages, and its text."""
+
+
+class PolicyWatch:
+    """Keeps a world's policies as the files are, and as the cluster's objects are where there are any."""
+
+    def __init__(
+        self,
+        files: PolicyFiles | None,
+        load: Load,
+        world: World,
+        clock: Clock,
+        telemetry: Telemetry,
+        objects: PolicyTexts | None = None,
+    ) -> None:
         self._files = files
         self._load = load
         self._world = world
         self._clock = clock
         self._telemetry = telemetry
-        self._seen = _fingerprint(self._files)
+        self._objects = objects
+        self._good = Good()
+        if objects is not None:
+            self._good = Good(self._texts()[0])  # what the world's policies came of
+        self._looking = asyncio.Lock()
+        self._seen = self._fingerprint() if objects is None else None
+
+    def _fingerprint(self) -> Hashable:
+        files = _fingerprint(self._files) if self._files is not None else None
+        return files, self._objects.version if self._objects is not None else 0
 
     async def look(self) -> None:
-        """Read the files again if they changed. Reading happens beside the event loop."""
-        seen = _fingerprint(self._files)
-        if seen == self._seen:
-            return
-        self._seen = seen
+        """Read everything again if anything changed. Reading happens beside the event loop."""
+        async with self._looking:
+            seen = self._fingerprint()
+            if seen == self._seen:
+                return
+            self._seen = seen
+            objects = self._objects.texts() if self._objects is not None else None
+            try:
+                policies, faults = await asyncio.to_thread(self._read, objects)
+            except NoPoliciesError as error:
+                self._keep(error.faults)
+            except Exception as error:
+                self._telemetry.crashed("policies", "", error)
+                self._keep(("a fault while reading the policies; the log has the details",))
+            else:
+                self._take(policies)
+                if faults:
+                    self._keep(faults)
+
+    def _read(self, objects: Texts | None) -> tuple[PolicySet, tuple[str, ...]]:
+        """The set, and why some of what is there is not in it.
+
+        Raises:
+            NoPoliciesError: there is no set to be had.
+        """
+        if objects is None:
+            assert self._files is not None
+            return read_policies(self._files, self._load), ()
+        files, unread = self._texts()
+        combined = combine(files, objects, self._good, self._load)
+        faults = (*unread, *combined.faults)
+        if combined.policies is None:
+            raise NoPoliciesError(faults)
+        if not combined.policies.policies and self._world.policies.policies:
+            raise NoPoliciesError((*faults, "the cluster must hold at least one GPUPolicy, found none any more"))
+        self._good = combined.good
+        return combined.policies, faults
+
+    def _texts(self) -> tuple[Texts, tuple[str, ...]]:
+        """The files, as they were last where they cannot be read."""
+        if self._files is None:
+            return (), ()
         try:
-            policies = await asyncio.to_thread(read_policies, self._files, self._load)
-        except NoPoliciesError as error:
-            self._keep(error.faults)
-        except Exception as error:
-            self._telemetry.crashed("policies", "", error)
-            self._keep(("a fault while reading the policies; the log has the details",))
-        else:
-            self._take(policies)
+            return self._files.read(), ()
+        except OSError as error:
+            return self._good.files, (f"{self._files.path}: must be a folder or file of policies ({error.strerror})",)
+        except ValueError as error:
+            return self._good.files, (str(error),)
 
     def _take(self, policies: PolicySet) -> None:
         now = self._clock()

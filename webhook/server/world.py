@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import datetime
+from typing import Protocol
 
 import msgspec
 
 from webhook.model.cluster import Assumed, ClusterView
 from webhook.model.decisions import Decision, Fit
 from webhook.model.masks import union
+from webhook.model.pods import name_of
 from webhook.model.requests import Request
 from webhook.model.usage import UsageView
 from webhook.policy.compiled import PolicySet
@@ -36,14 +38,40 @@ class PolicyStatus(msgspec.Struct, frozen=True):
     faults: tuple[str, ...] = ()
 
 
+class Watched(Protocol):
+    """How the watch of one kind of object is doing."""
+
+    name: str
+    synced: bool
+    absent: bool
+    fault: str
+
+
+class Followed(Protocol):
+    """A live cluster, as far as health and metrics ask."""
+
+    @property
+    def ready(self) -> bool:
+        """Was everything there once, and is there a view of it?"""
+
+    @property
+    def age(self) -> float:
+        """Seconds since all of it was last confirmed."""
+
+    @property
+    def states(self) -> Sequence[Watched]:
+        """How each watch is doing."""
+
+
 class World:
-    """Three references and how fresh the first is."""
+    """Three references and how fresh they are. `followed` is None where the view is of a snapshot."""
 
     def __init__(self, policies: PolicySet, view: ClusterView, usage: UsageView, status: PolicyStatus) -> None:
         self.policies = policies
         self.view = view
         self.usage = usage
         self.policy_status = status
+        self.followed: Followed | None = None
 
     def knows_namespace(self, name: str) -> bool:
         """False where the view is complete and has no such namespace: its labels cannot be known."""
@@ -58,5 +86,6 @@ class World:
         nodes = union(offer.nodes for offer in fit.offers)
         count = decision.gpu_milli_after // fit.gpu_milli
         moment = now.timestamp()
-        pod = Assumed(request.uid, fit.resource, nodes, count, moment + ASSUMED_SECONDS)
+        called = (request.namespace, name_of(request.pod)) if request.pod is not None else ("", "")
+        pod = Assumed(request.uid, fit.resource, nodes, count, moment + ASSUMED_SECONDS, called)
         self.view = self.view.assume(pod, moment)

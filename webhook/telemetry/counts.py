@@ -9,6 +9,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
+from typing import Protocol
 
 from prometheus_client.core import (
     CounterMetricFamily,
@@ -19,8 +20,26 @@ from prometheus_client.core import (
 )
 from prometheus_client.registry import Collector
 
+WATCHED = (
+    ("watch_lists", "Times that all objects of a kind were listed.", "lists"),
+    ("watch_events", "Objects told by watches.", "events"),
+    ("watch_breaks", "Lists and watches that ended otherwise than they should.", "breaks"),
+    ("watch_unread", "Objects that could not be read.", "unread"),
+)
+"""Metric, what it says, and where it is counted."""
+
 BUCKETS = (0.00005, 0.0001, 0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0)
 """Seconds. Deciding takes well under a millisecond; the API server waits for two or three seconds."""
+
+
+class Watch(Protocol):
+    """The watch of one kind of object: lists made, changes seen, breaks, objects that could not be read."""
+
+    name: str
+    lists: int
+    events: int
+    breaks: int
+    unread: int
 
 
 class Histogram:
@@ -59,6 +78,8 @@ class Counts(Collector):
         self.policy_digest = ""
         self.connections: Callable[[], int] = int
         self.in_flight: Callable[[], int] = int
+        self.view_age: Callable[[], float] | None = None
+        self.watches: Callable[[], Iterable[Watch]] = tuple
 
     def describe(self) -> Iterable[Metric]:
         """Nothing beforehand; the names are those of `collect`."""
@@ -82,6 +103,14 @@ class Counts(Collector):
         yield InfoMetricFamily("rightslice_policies", "The policies in use.", {"digest": self.policy_digest})
         yield _gauge("connections", "Open connections.", self.connections())
         yield _gauge("requests_in_flight", "Requests whose body is still coming.", self.in_flight())
+        if self.view_age is not None:
+            yield _gauge("view_age_seconds", "Since the API server last confirmed all we know of it.", self.view_age())
+            yield from self._watched()
+
+    def _watched(self) -> Iterator[Metric]:
+        watches = list(self.watches())
+        for name, text, counted in WATCHED:
+            yield _counter(name, text, ("kind",), {(watch.name,): getattr(watch, counted) for watch in watches})
 
     def _durations(self) -> Metric:
         text = "Time to read, judge and answer one review, without the network."

@@ -80,6 +80,10 @@ class Telemetry:
         self.counts.policies_current = 0
         self.log.error("policies do not load, the last good ones stay", faults=[fault[:500] for fault in faults[:20]])
 
+    def watch_broke(self, kind: str, why: str) -> None:
+        """A list or watch ended otherwise than it should; it goes on after a while."""
+        self.log.warning("watch broke", kind=kind, why=why)
+
     def certificate_loaded(self) -> None:
         """A new serving certificate is in use."""
         self.counts.certificate_loads["good"] += 1

@@ -1,0 +1,294 @@
+"""The live view: whatever order events come in, it is what one would make of the objects that are left."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from types import SimpleNamespace
+from typing import Any, NamedTuple
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.make import Json, make_node, make_pod
+from webhook.cache.following import nothing_known
+from webhook.cache.gathering import view_of
+from webhook.cache.live import Live
+from webhook.model.cluster import Assumed, ClusterView
+from webhook.model.objects import LimitRange, Namespace, Node, ResourceQuota
+from webhook.model.pods import Pod
+
+GPU, SMALL = "nvidia.com/gpu", "nvidia.com/mig-1g.10gb"
+A100 = {"nvidia.com/gpu.product": "NVIDIA-A100-SXM4-80GB", "nvidia.com/gpu.memory": "81920"}
+KINDS: dict[str, Any] = {
+    "nodes": Node,
+    "namespaces": Namespace,
+    "limit_ranges": LimitRange,
+    "quotas": ResourceQuota,
+    "pods": Pod,
+}
+
+
+def node(name: str, gpus: int = 4, **fields: Any) -> Json:
+    """A node with whole cards; with none, one without GPUs."""
+    return make_node(name, A100 if gpus else {}, **({GPU: gpus} if gpus else {})) | fields
+
+
+def pod(name: str, on: str = "", gpus: int = 1, phase: str = "Running", resource: str = GPU) -> Json:
+    """A pod, on a node unless that is ""."""
+    made = make_pod(name).asks("cpu", "2").asks("memory", "8Gi")
+    if gpus:
+        made.asks(resource, str(gpus))
+    return made.spec(nodeName=on).build() | {"status": {"phase": phase}}
+
+
+def namespace(name: str, tier: str) -> Json:
+    return {"metadata": {"name": name, "labels": {"tier": tier}}}
+
+
+def limit_range(name: str, most: str) -> Json:
+    return {"metadata": {"name": name, "namespace": "team"}, "spec": {"limits": [{"type": "Pod", "max": {GPU: most}}]}}
+
+
+def quota(name: str, used: str) -> Json:
+    amounts = {"hard": {f"requests.{GPU}": "8"}, "used": {f"requests.{GPU}": used}}
+    return {"metadata": {"name": name, "namespace": "team"}, "spec": {"hard": amounts["hard"]}, "status": amounts}
+
+
+class Site(NamedTuple):
+    """A live view, and whoever holds it."""
+
+    live: Live
+    holder: Any
+
+    @property
+    def view(self) -> ClusterView:
+        view: ClusterView = self.holder.view
+        return view
+
+    def write(self, kind: str, action: str, *objects: Json) -> None:
+        """What a watch writes: "put", "remove", or "list" of all there is."""
+        writer = getattr(self.live, kind)
+        if action == "list":
+            writer.begin()
+        for data in objects:
+            item = msgspec.convert(data, KINDS[kind])
+            (writer.remove if action == "remove" else writer.put)(item)
+        if action == "list":
+            writer.swap()
+
+
+def site() -> Site:
+    holder = SimpleNamespace(view=nothing_known())
+    return Site(Live(holder, fleet_seconds=0.0), holder)
+
+
+def facts(view: ClusterView, namespaces: Iterable[str] = ("team", "other")) -> dict[str, Any]:
+    """What a view answers, by names, so that the order of nodes does not matter."""
+    fleet = view.fleet
+    places = {each.name: 1 << i for i, each in enumerate(fleet.nodes)}
+    sizes = [(0, 0), (63_000, 0), (61_000, 0), (1, 505 << 30), (1, 500 << 30)]
+    return {
+        "nodes": {each.name: each for each in fleet.nodes},
+        "free": {
+            (name, offer.resource, offer.product): view.free(offer, mask)
+            for name, mask in places.items()
+            for offer in fleet.offers
+        },
+        "room": {
+            (name, resource, count, size): view.has_room(resource, count, mask, cpu_milli=size[0], memory=size[1])
+            for name, mask in places.items()
+            for resource in fleet.resources()
+            for count in range(1, 6)
+            for size in sizes
+        },
+        "together": {offer.resource: view.free(offer, fleet.everyone) for offer in fleet.offers},
+        "namespaces": {name: view.namespace(name) for name in namespaces},
+        "limits": {name: (view.limit_ranges(name), view.limited(name)) for name in namespaces},
+        "quotas": {name: view.quotas(name) for name in namespaces},
+    }
+
+
+def from_nothing(objects: dict[str, dict[str, Json]]) -> ClusterView:
+    """The view that a snapshot of these objects gives."""
+    found = {kind: [msgspec.convert(data, KINDS[kind]) for data in objects[kind].values()] for kind in KINDS}
+    view = view_of(found["nodes"], found["namespaces"], found["limit_ranges"], found["quotas"], found["pods"])
+    complete = view._but(complete=True)
+    assert isinstance(complete, ClusterView)
+    return complete
+
+
+NODES = st.builds(node, st.sampled_from("abc"), st.sampled_from([4, 2, 0]))
+PODS = st.builds(
+    pod,
+    st.sampled_from(["p1", "p2", "p3", "p4"]),
+    st.sampled_from(["a", "b", "c", "a", "b", "gone", ""]),
+    st.integers(0, 2),
+    st.sampled_from(["Running", "Running", "Pending", "Succeeded", "Failed"]),
+    st.sampled_from([GPU, GPU, SMALL]),
+)
+OBJECTS = {
+    "nodes": NODES,
+    "pods": PODS,
+    "namespaces": st.builds(namespace, st.sampled_from(["team", "other"]), st.sampled_from(["x", "y"])),
+    "limit_ranges": st.builds(limit_range, st.sampled_from("mn"), st.sampled_from(["1", "2"])),
+    "quotas": st.builds(quota, st.sampled_from("qr"), st.sampled_from(["0", "3"])),
+}
+PUBLISH = st.just(("publish",))
+PUTS = {kind: st.tuples(st.just(kind), st.sampled_from(["put", "put", "remove"]), OBJECTS[kind]) for kind in OBJECTS}
+LISTS = {kind: st.tuples(st.just(kind), st.just("list"), st.lists(OBJECTS[kind], max_size=4)) for kind in OBJECTS}
+OFTEN = [PUBLISH] * 4 + [PUTS["pods"]] * 12
+"""Pods come and go far more often than anything else; views are handed over in between."""
+STEPS = st.lists(st.one_of(*OFTEN, *PUTS.values(), *LISTS.values()), max_size=25)
+START = st.lists(NODES, min_size=1, max_size=4)
+
+
+@settings(max_examples=150, deadline=None)
+@given(START, STEPS)
+def test_any_events_give_the_view_of_the_objects_that_are_left(start: list[Json], steps: list[tuple[Any, ...]]) -> None:
+    objects: dict[str, dict[str, Json]] = {kind: {} for kind in KINDS}
+
+    async def play() -> ClusterView:
+        here = site()
+        here.write("nodes", "list", *start)
+        _note(objects["nodes"], "list", start)
+        await here.live.publish()
+        for step in steps:
+            if step == ("publish",):
+                await here.live.publish()
+                continue
+            kind, action, what = step
+            _note(objects[kind], action, what)
+            here.write(kind, action, *(what if action == "list" else [what]))
+        await here.live.publish()
+        return here.view
+
+    assert facts(asyncio.run(play())) == facts(from_nothing(objects))
+
+
+def _note(known: dict[str, Json], action: str, what: Any) -> None:
+    """What the API server would have after this."""
+    if action == "list":
+        known.clear()
+        known.update({each["metadata"]["name"]: each for each in what})
+    elif action == "put":
+        known[what["metadata"]["name"]] = what
+    else:
+        known.pop(what["metadata"]["name"], None)
+
+
+async def test_a_pod_that_comes_and_goes_moves_what_is_free_on_its_node() -> None:
+    here = site()
+    here.write("nodes", "list", node("a"), node("b"))
+    await here.live.publish()
+    (offer,) = here.view.fleet.offers
+    before = here.view
+    here.write("pods", "put", pod("p", on="a", gpus=3))
+    await here.live.publish()
+    assert (before.free(offer, 0b01), here.view.free(offer, 0b01), here.view.free(offer, 0b10)) == (4, 1, 4)
+    assert here.view.fleet is before.fleet, "the nodes were not indexed anew"
+    here.write("pods", "put", pod("p", on="a", gpus=3, phase="Succeeded"))
+    await here.live.publish()
+    assert here.view.free(offer, 0b01) == 4
+
+
+async def test_half_a_list_is_seen_by_nobody() -> None:
+    here = site()
+    here.write("nodes", "list", node("a"))
+    here.write("pods", "list", pod("p", on="a", gpus=3))
+    await here.live.publish()
+    here.live.pods.begin()
+    here.live.nodes.begin()
+    await here.live.publish()
+    (offer,) = here.view.fleet.offers
+    assert here.view.free(offer, 0b1) == 1
+    here.live.nodes.put(msgspec.convert(node("a"), Node))
+    here.live.nodes.swap()
+    here.live.pods.swap()
+    await here.live.publish()
+    assert here.view.free(offer, 0b1) == 4
+
+
+async def test_a_node_that_says_the_same_again_costs_nothing() -> None:
+    here = site()
+    here.write("nodes", "list", node("a"))
+    await here.live.publish()
+    fleet = here.view.fleet
+    here.write("nodes", "put", node("a"))
+    here.write("nodes", "list", node("a"))
+    await here.live.publish()
+    assert here.view.fleet is fleet
+
+
+def assumed(uid: str, called: str, count: int = 1) -> Assumed:
+    return Assumed(uid, GPU, 0b11, count, 1e12, ("team", called))
+
+
+def generated(name: str, prefix: str, on: str) -> Json:
+    data = pod(name, on=on)
+    return data | {"metadata": data["metadata"] | {"generateName": prefix}}
+
+
+async def test_a_pod_assumed_counts_once_also_when_it_is_seen() -> None:
+    here = site()
+    here.write("nodes", "list", node("a"), node("b"))
+    await here.live.publish()
+    (offer,) = here.view.fleet.offers
+    for each in (assumed("1", "named"), assumed("2", "train-*"), assumed("3", "train-*")):
+        here.holder.view = here.view.assume(each, 0.0)
+    assert here.view.free(offer, 0b11) == 8 - 3
+    here.write("pods", "put", pod("named", on=""), generated("train-x1", "train-", on=""))
+    await here.live.publish()
+    assert here.view.free(offer, 0b11) == 8 - 3, "they wait for a node, and will take what is assumed"
+    here.write("pods", "put", pod("named", on="a"), generated("train-x1", "train-", on="b"))
+    await here.live.publish()
+    assert here.view.free(offer, 0b11) == 8 - 3, "two are seen, one is assumed"
+    assert [each.uid for each in here.view.assumed] == ["3"]
+    here.write("pods", "list", pod("named", on="a"), generated("train-x1", "train-", on="b"))
+    await here.live.publish()
+    assert [each.uid for each in here.view.assumed] == ["3"], "what was seen before is not seen again by a list"
+
+
+async def test_pods_assumed_stay_on_their_nodes_when_others_come_and_go() -> None:
+    here = site()
+    here.write("nodes", "list", node("b"), node("d"))
+    await here.live.publish()
+    (offer,) = here.view.fleet.offers
+    here.holder.view = here.view.assume(Assumed("1", GPU, offer.nodes & 0b10, 2, 1e12), 0.0)
+    here.write("nodes", "list", node("a"), node("c"), node("d"))
+    await here.live.publish()
+    (offer,) = here.view.fleet.offers
+    assert [here.view.free(offer, 1 << i) for i in range(3)] == [4, 4, 2]
+
+
+async def test_a_view_that_is_old_stays_old_until_somebody_says_otherwise() -> None:
+    here = site()
+    await here.live.publish()
+    assert here.view.current
+    here.holder.view = here.view.dated(current=False)
+    here.write("nodes", "list", node("a"))
+    await here.live.publish()
+    assert not here.view.current
+    assert len(here.view.fleet.nodes) == 1
+
+
+async def test_views_come_by_themselves_once_everything_is_synced() -> None:
+    here = site()
+    synced = asyncio.Event()
+    task = asyncio.create_task(here.live.run(synced.is_set))
+    try:
+        here.write("nodes", "list", node("a"))
+        assert not here.live.made
+        synced.set()
+        async with asyncio.timeout(10):
+            while not here.view.fleet.nodes:
+                await asyncio.sleep(0.01)
+            here.write("nodes", "put", node("b"))
+            while len(here.view.fleet.nodes) < 2:
+                await asyncio.sleep(0.01)
+    finally:
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task

@@ -1,0 +1,24 @@
+"""Levels: masks of nodes by what they have at least, made once or moved step by step."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from webhook.model.levels import Levels
+
+AMOUNTS = st.dictionaries(st.integers(0, 6), st.integers(0, 9), min_size=1)
+
+
+@given(AMOUNTS, st.lists(st.tuples(st.integers(0, 6), st.integers(0, 9)), max_size=12))
+def test_moving_gives_the_levels_that_making_gives(start: dict[int, int], wishes: list[tuple[int, int]]) -> None:
+    now, moves = dict(start), []
+    for node, amount in wishes:
+        if node in now:
+            moves.append((node, now[node], amount))
+            now[node] = amount
+    before = Levels(start)
+    said = (list(before.amounts), list(before.masks))
+    moved, made = before.moved(moves), Levels(now)
+    assert (moved.amounts, moved.masks) == (made.amounts, made.masks)
+    assert (before.amounts, before.masks) == said, "what others read stays as it was"

@@ -1,0 +1,64 @@
+"""Policies and exceptions that are objects of the cluster, as texts for the loader that reads files."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from typing import Any
+
+import orjson
+
+from webhook.cache.store import Store, StoreWriter
+
+KEPT_METADATA = ("name", "namespace", "labels")
+
+Written = Mapping[str, Any]
+
+
+class PolicyObjects:
+    """What readers have.
+
+    Attributes:
+        policies, exceptions: The writers, one for each watch.
+        version: Grows with each change.
+        wake: Set at each change.
+        handed_on: Were they read once since they were synced?
+    """
+
+    def __init__(self) -> None:
+        self._policies: Store[Written] = Store()
+        self._exceptions: Store[Written] = Store()
+        self.policies = StoreWriter(self._policies, _name, self._changed)
+        self.exceptions = StoreWriter(self._exceptions, _name, self._changed)
+        self.version = 0
+        self.wake = asyncio.Event()
+        self.handed_on = False
+
+    def texts(self) -> list[tuple[str, str]]:
+        """What to call each object in messages, and its text; by kind and name."""
+        kinds = (("GPUPolicy", self._policies), ("GPUPolicyException", self._exceptions))
+        objects = [(kind, name, data) for kind, store in kinds for name, data in store.items.items()]
+        return sorted((f"{kind}/{name}", policy_text(kind, data)) for kind, name, data in objects)
+
+    def _changed(self, _key: str, before: Written | None, after: Written | None) -> None:
+        if before is not None and after is not None and policy_text("", before) == policy_text("", after):
+            return  # its status, or what a server notes about who wrote what
+        self.version += 1
+        self.wake.set()
+
+
+def policy_text(kind: str, data: Written) -> str:
+    """The part of an object that somebody wrote, as the text of a policy file. Items of a list say no kind."""
+    metadata = data.get("metadata") or {}
+    written = {
+        "apiVersion": "rightslice.dev/v1alpha1",
+        "kind": kind,
+        "metadata": {key: metadata[key] for key in KEPT_METADATA if metadata.get(key)},
+        "spec": data.get("spec"),
+    }
+    return orjson.dumps(written, option=orjson.OPT_INDENT_2).decode()
+
+
+def _name(data: Written) -> str:
+    metadata = data.get("metadata") or {}
+    return "/".join(filter(None, (str(metadata.get("namespace") or ""), str(metadata.get("name", "")))))

@@ -1,0 +1,320 @@
+"""One API server behind one HTTP session: JSON in, JSON out, and a deadline on every call.
+
+A call that the server asks us to repeat (429, or 503 with Retry-After) is repeated as it asks, within the call's
+own deadline; one that is refused with 401 is repeated once with credentials read anew.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from types import MappingProxyType
+from typing import Any, Literal, Self
+
+import aiohttp
+import msgspec
+import orjson
+
+from webhook.errors import AccessError, ApiError, ApiUnreachable
+from webhook.kube.access import Access
+
+CALL_SECONDS = 30.0
+CONNECT_SECONDS = 5.0
+ANSWER_MOST = 64 * 1024 * 1024
+"""Bytes of one answer; a page of a list is far below."""
+
+ASK_AGAIN = frozenset({429, 503})
+AGAIN_SECONDS = 1.0
+"""The wait before a repetition where the server names none."""
+
+CHUNK = 256 * 1024
+AGENT = "rightslice"
+
+NOTHING: Mapping[str, str] = MappingProxyType({})
+
+Kind = Literal["json", "merge", "strategic", "apply"]
+"""The four ways to patch."""
+
+PATCH_TYPES: Mapping[Kind, str] = {
+    "json": "application/json-patch+json",
+    "merge": "application/merge-patch+json",
+    "strategic": "application/strategic-merge-patch+json",
+    "apply": "application/apply-patch+yaml",  # JSON is YAML
+}
+
+
+class Status(msgspec.Struct, frozen=True):
+    """What the API says where it does not give what was asked for."""
+
+    kind: str = ""
+    code: int = 0
+    reason: str = ""
+    message: str = ""
+
+
+class Api:
+    """One API server. Use it with `async with`, or `close` it."""
+
+    def __init__(self, access: Access, *, seconds: float = CALL_SECONDS) -> None:
+        """Take access that has been read.
+
+        Args:
+            access: Where the server is and who we are.
+            seconds: How long one call may take, repetitions included.
+        """
+        self._access = access
+        self._seconds = seconds
+        self._http: aiohttp.ClientSession | None = None
+
+    @classmethod
+    async def connect(cls, kubeconfig: str | None = None, context: str | None = None) -> Self:
+        """An API server by kubeconfig or service account; nothing is sent yet. See `Access`.
+
+        Raises:
+            AccessError: nothing says where it is, or what says so cannot be used.
+        """
+        return cls(await Access(kubeconfig, context).read())
+
+    @property
+    def server(self) -> str:
+        """The server's URL."""
+        return self._access.server
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Close the session."""
+        if self._http is not None:
+            await self._http.close()
+            self._http = None
+
+    async def get(self, path: str, params: Mapping[str, str] = NOTHING) -> dict[str, Any]:
+        """Read an object or a list.
+
+        Raises:
+            ApiError: the server says no; `ApiUnreachable`: it says nothing.
+        """
+        return _object("GET", path, await self.read(path, params))
+
+    async def create(self, path: str, body: Mapping[str, Any], params: Mapping[str, str] = NOTHING) -> dict[str, Any]:
+        """POST a new object to its collection; gives what was stored.
+
+        Raises:
+            ApiError: see `get`; 409 where it is there already.
+        """
+        return _object("POST", path, await self._call("POST", path, params, body))
+
+    async def replace(self, path: str, body: Mapping[str, Any], params: Mapping[str, str] = NOTHING) -> dict[str, Any]:
+        """PUT an object as a whole; its `metadata.resourceVersion`, where given, must still be the stored one.
+
+        Raises:
+            ApiError: see `get`; 409 where somebody else was first.
+        """
+        return _object("PUT", path, await self._call("PUT", path, params, body))
+
+    async def patch(self, path: str, body: Any, kind: Kind, params: Mapping[str, str] = NOTHING) -> dict[str, Any]:
+        """PATCH an object; "apply" needs `fieldManager` among the parameters.
+
+        Raises:
+            ApiError: see `get`; 409 where fields are another's, 422 where a test of a JSON Patch does not hold.
+        """
+        return _object("PATCH", path, await self._call("PATCH", path, params, body, PATCH_TYPES[kind]))
+
+    async def delete(self, path: str, params: Mapping[str, str] = NOTHING) -> None:
+        """DELETE an object.
+
+        Raises:
+            ApiError: see `get`; 404 where there is none.
+        """
+        await self._call("DELETE", path, params)
+
+    async def read(self, path: str, params: Mapping[str, str] = NOTHING) -> bytes:
+        """GET as it comes, for who decodes it by a type of their own.
+
+        Raises:
+            ApiError: see `get`.
+        """
+        return await self._call("GET", path, params)
+
+    @asynccontextmanager
+    async def stream(self, path: str, params: Mapping[str, str], quiet: float) -> AsyncIterator[AsyncIterator[bytes]]:
+        """GET an answer without an end, piece by piece as the bytes come.
+
+        Args:
+            path: Path.
+            params: Parameters of the query.
+            quiet: Seconds without a byte after which the connection counts as hung.
+
+        Raises:
+            ApiError: see `get`; also inside the block, once the stream breaks.
+        """
+        call = f"GET {path}"
+        timeout = aiohttp.ClientTimeout(sock_connect=CONNECT_SECONDS, sock_read=quiet)
+        async with self._answer(call, "GET", path, params, timeout) as answer:
+            yield self._pieces(call, answer)
+
+    async def _pieces(self, call: str, answer: aiohttp.ClientResponse) -> AsyncIterator[bytes]:
+        with self._said(call):
+            async for piece in answer.content.iter_any():
+                yield piece
+
+    async def _call(
+        self,
+        method: str,
+        path: str,
+        params: Mapping[str, str],
+        body: Any = None,
+        content_type: str = "application/json",
+    ) -> bytes:
+        """Call, and again where the server asks for it and the deadline leaves room."""
+        loop = asyncio.get_running_loop()
+        end = loop.time() + self._seconds
+        sent = None if body is None else orjson.dumps(body)
+        call = f"{method} {path}"
+        while True:
+            timeout = aiohttp.ClientTimeout(total=max(0.1, end - loop.time()), sock_connect=CONNECT_SECONDS)
+            try:
+                async with self._answer(call, method, path, params, timeout, sent, content_type) as answer:
+                    with self._said(call):
+                        return await _whole(call, answer)
+            except ApiError as error:
+                if error.status not in ASK_AGAIN or (error.status == 503 and not error.retry_after):
+                    raise
+                wait = error.retry_after or AGAIN_SECONDS
+                if loop.time() + wait >= end:
+                    raise
+            await asyncio.sleep(wait)
+
+    @asynccontextmanager
+    async def _answer(
+        self,
+        call: str,
+        method: str,
+        path: str,
+        params: Mapping[str, str],
+        timeout: aiohttp.ClientTimeout,
+        body: bytes | None = None,
+        content_type: str = "application/json",
+    ) -> AsyncIterator[aiohttp.ClientResponse]:
+        """An answer that says yes. Its body has yet to be read."""
+        access = self._access
+        for attempt in range(2):
+            authorization = await self._authorization(call)
+            headers = {"Authorization": authorization} if authorization else {}
+            if body is not None:
+                headers["Content-Type"] = content_type
+            request = self._session().request(
+                method,
+                access.server + path,
+                params=params,
+                data=body,
+                headers=headers,
+                timeout=timeout,
+                ssl=access.tls or True,
+                server_hostname=access.server_name,
+                proxy=access.proxy,
+                allow_redirects=False,
+            )
+            try:
+                with self._said(call):
+                    answer = await request
+            except ApiUnreachable as error:
+                if attempt or not isinstance(error.__cause__, aiohttp.ClientConnectorCertificateError):
+                    raise
+                await self._renew(call, authorization)  # its authority may be another one since
+                continue
+            try:
+                if answer.status == 401 and not attempt:
+                    await self._renew(call, authorization)
+                    continue
+                if answer.status >= 300:
+                    raise await self._refusal(call, answer)
+                yield answer
+                return
+            finally:
+                answer.close()
+
+    async def _authorization(self, call: str) -> str:
+        try:
+            return await self._access.authorization()
+        except AccessError as error:
+            raise ApiError(call, 401, "Unauthorized", str(error)) from error
+
+    async def _renew(self, call: str, refused: str) -> None:
+        try:
+            await self._access.renew(refused)
+        except AccessError as error:
+            raise ApiError(call, 401, "Unauthorized", str(error)) from error
+
+    async def _refusal(self, call: str, answer: aiohttp.ClientResponse) -> ApiError:
+        with self._said(call):
+            text = (await answer.content.read(CHUNK)).decode(errors="replace")
+        try:
+            status = msgspec.json.decode(text, type=Status)
+        except msgspec.MsgspecError:
+            status = Status(message=" ".join(text.split())[:256])
+        reason = status.reason or answer.reason or ""
+        return ApiError(call, answer.status, reason, status.message, _seconds(answer.headers.get("Retry-After", "")))
+
+    def _said(self, call: str) -> _Said:
+        return _Said(call, self._access.server)
+
+    def _session(self) -> aiohttp.ClientSession:
+        if self._http is None:
+            self._http = aiohttp.ClientSession(
+                headers={"User-Agent": AGENT, "Accept": "application/json", "Accept-Encoding": "identity"},
+                cookie_jar=aiohttp.DummyCookieJar(),
+                read_bufsize=CHUNK,
+            )
+        return self._http
+
+
+class _Said:
+    """Turns what the HTTP client raises into our words."""
+
+    def __init__(self, call: str, server: str) -> None:
+        self._call, self._server = call, server
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
+        if isinstance(error, TimeoutError):
+            raise ApiUnreachable(self._call, self._server, "it took too long") from error
+        if isinstance(error, aiohttp.ClientError | ssl.SSLError | OSError):
+            inner = getattr(error, "certificate_error", None) or getattr(error, "os_error", None) or error
+            raise ApiUnreachable(self._call, self._server, str(inner) or type(inner).__name__) from error
+
+
+async def _whole(call: str, answer: aiohttp.ClientResponse) -> bytes:
+    """The body, if it is not too long."""
+    parts, left = [], ANSWER_MOST
+    async for piece in answer.content.iter_any():
+        left -= len(piece)
+        if left < 0:
+            raise ApiError(call, answer.status, "TooLong", f"the answer must be at most {ANSWER_MOST} bytes")
+        parts.append(piece)
+    return b"".join(parts)
+
+
+def _object(method: str, path: str, body: bytes) -> dict[str, Any]:
+    """A JSON object; anything else did not come from an API server."""
+    try:
+        found = orjson.loads(body)
+    except orjson.JSONDecodeError:
+        found = None
+    if not isinstance(found, dict):
+        start = body[:120].decode(errors="replace")
+        raise ApiError(f"{method} {path}", 200, "NotJson", f"the answer must be a JSON object, found {start!r}")
+    return found
+
+
+def _seconds(header: str) -> float:
+    """Retry-After in seconds; its form with a date is one that API servers do not use."""
+    return float(header) if header.isascii() and header.isdigit() else 0.0

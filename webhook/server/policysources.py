@@ -1,0 +1,92 @@
+"""Policies from files and from objects of the cluster, made into one set.
+
+Files win on equal names. What does not load is left as it was when it last did, source by source: an object by
+itself, the files together. So one bad object takes nothing from the others, and no mistake means "allow all".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple, Protocol
+
+from webhook.errors import PlacedError
+from webhook.policy.compiled import PolicySet
+from webhook.policy.loading import SAME_NAME
+
+Texts = Sequence[tuple[str, str]]
+"""What to call each text in messages, and the text."""
+
+
+class LoadedPolicies(Protocol):
+    """What `webhook.policy.loading.load` gives."""
+
+    @property
+    def policies(self) -> PolicySet | None:
+        """The set, or None where anything is wrong."""
+
+    @property
+    def errors(self) -> Sequence[Exception]:
+        """Everything that is wrong."""
+
+
+Load = Callable[[Texts], LoadedPolicies]
+
+
+class Good(NamedTuple):
+    """What loaded last: the files, and each object by its name."""
+
+    files: Texts = ()
+    objects: Mapping[str, str] = {}
+
+
+class Combined(NamedTuple):
+    """What came of all sources.
+
+    Attributes:
+        policies: The set; None where not even what was good before loads.
+        faults: Why some of what is there now is not in it, one sentence each.
+        good: What to fall back on next time.
+    """
+
+    policies: PolicySet | None
+    faults: tuple[str, ...]
+    good: Good
+
+
+def combine(files: Texts, objects: Texts, good: Good, load: Load) -> Combined:
+    """Load all of it, and again without what is wrong until nothing is.
+
+    Args:
+        files: Texts of the policy files.
+        objects: Texts of the objects.
+        good: What loaded last.
+        load: The policy loader.
+    """
+    named = dict(objects)
+    faults: dict[str, None] = {}
+    while True:
+        loaded = load([*files, *named.items()])
+        if loaded.policies is not None:
+            return Combined(loaded.policies, tuple(faults), Good(files, named))
+        before = (files, dict(named))
+        for error in loaded.errors:
+            source = error.place.file if isinstance(error, PlacedError) else ""
+            if source in named and getattr(error, "code", "") == SAME_NAME:
+                del named[source]
+                continue
+            faults[str(error)] = None
+            if source in before[1]:
+                _step_back(named, source, before[1][source], good)
+            else:
+                files = good.files
+        if (files, named) == before:
+            return Combined(None, tuple(faults), good)
+
+
+def _step_back(named: dict[str, str], source: str, text: str, good: Good) -> None:
+    """The object as it was when it last loaded; where that is what does not load, without it."""
+    former = good.objects.get(source, text)
+    if former == text:
+        named.pop(source, None)
+    else:
+        named[source] = former
