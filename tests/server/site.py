@@ -110,14 +110,21 @@ QUICK = Limits(close_time=0.05)
 
 
 class Talk:
-    """One TLS connection of a client."""
+    """One TLS connection of a client that trusts an authority and calls by a name."""
 
-    def __init__(self, port: int, certificate: trustme.LeafCert | None = None) -> None:
-        context = ssl.create_default_context(cadata=PAIR.authority.decode())
+    def __init__(
+        self,
+        port: int,
+        certificate: trustme.LeafCert | None = None,
+        *,
+        authority: bytes = PAIR.authority,
+        name: str = "localhost",
+    ) -> None:
+        context = ssl.create_default_context(cadata=authority.decode())
         if certificate is not None:
             certificate.configure_cert(context)
         plain = socket.create_connection(("127.0.0.1", port), PATIENCE)
-        self.socket = context.wrap_socket(plain, server_hostname="localhost")
+        self.socket = context.wrap_socket(plain, server_hostname=name)
         self._left = b""
         OPEN.append(self)
 
@@ -235,6 +242,7 @@ def serving(
     world: World | None = None,
     context: ssl.SSLContext | None = None,
     looks: Callable[[World, Telemetry], list[Look]] = lambda _world, _telemetry: [],
+    prepare: Callable[[Server], None] = lambda _server: None,
     clients: Clients | None = None,
 ) -> Iterator[Site]:
     """Serve in a thread until the block ends."""
@@ -243,8 +251,18 @@ def serving(
     world = world or make_world()
     context = context or server_context(PemPair(PAIR.certificate, PAIR.key), clients)
     server = Server(
-        world, telemetry, lambda: NOW, context, limits or QUICK, looks(world, telemetry), 0.02, 0.02, decide, clients
+        world,
+        telemetry,
+        lambda: NOW,
+        context,
+        limits or QUICK,
+        looks(world, telemetry),
+        0.02,
+        0.02,
+        decide=decide,
+        clients=clients,
     )
+    prepare(server)
     site = Site(server, log)
     started = threading.Event()
     ending: list[asyncio.Event] = []

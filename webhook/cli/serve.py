@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ssl
+from collections.abc import Iterable
 from contextlib import AsyncExitStack
 from datetime import UTC, datetime
 from pathlib import Path
@@ -14,14 +15,17 @@ import uvloop
 
 from webhook.cache.following import Following, nothing_known
 from webhook.cache.snapshot import load_snapshot
+from webhook.certs.issuing import end_of
 from webhook.certs.selfsigned import self_signed as make_pair
 from webhook.cli import flags
 from webhook.cli.console import stop
+from webhook.cli.replicas import keep_statuses, manage_certificate, take_part, write_events
 from webhook.errors import RightsliceError
 from webhook.kube.api import Api
 from webhook.model.usage import UsageView
+from webhook.policy.capping import on_trial
 from webhook.policy.compiled import PolicySet
-from webhook.policy.loading import load
+from webhook.policy.loading import Loaded, load
 from webhook.server.app import NoParserError, Server
 from webhook.server.clients import Clients
 from webhook.server.collecting import settle_collector
@@ -29,6 +33,7 @@ from webhook.server.descriptors import room_for_connections
 from webhook.server.draining import serve_until_told
 from webhook.server.limits import Limits
 from webhook.server.policyfiles import PolicyFiles
+from webhook.server.policysources import Load
 from webhook.server.reloading import CertificateWatch, NoPoliciesError, PolicyWatch, read_policies
 from webhook.server.tls import CertificateError, PairFiles, PemPair, server_context, trust
 from webhook.server.world import PolicyStatus, World
@@ -67,6 +72,29 @@ def serve_webhook(
     self_signed: Annotated[
         bool | None, typer.Option("--self-signed", help="Make a certificate for this run instead.")
     ] = None,
+    mode: Annotated[
+        str | None, typer.Option("--mode", metavar="MODE", help="audit: deny and change nothing. Default: enforce.")
+    ] = None,
+    managed_tls: Annotated[
+        bool | None,
+        typer.Option("--managed-tls", help="Let the replicas make, trust and renew certificates in a Secret instead."),
+    ] = None,
+    tls_secret: Annotated[
+        str | None,
+        typer.Option("--tls-secret", metavar="NAMESPACE/NAME", help="Where they are kept. Default: rightslice-tls."),
+    ] = None,
+    tls_names: Annotated[
+        str | None,
+        typer.Option("--tls-names", metavar="NAME,...", help="What it is called by. Default: the name of our Service."),
+    ] = None,
+    webhook_configurations: Annotated[
+        str | None,
+        typer.Option(
+            "--webhook-configurations",
+            metavar="NAME,...|SELECTOR",
+            help="Those that must trust managed certificates, mutating and validating. Default: rightslice.",
+        ),
+    ] = None,
     client_ca: Annotated[
         Path | None,
         typer.Option("--client-ca", metavar="FILE", help="Judge only for clients with a certificate of this CA, PEM."),
@@ -96,6 +124,11 @@ def serve_webhook(
             tls_cert=tls_cert,
             tls_key=tls_key,
             self_signed=self_signed,
+            mode=mode,
+            managed_tls=managed_tls,
+            tls_secret=tls_secret,
+            tls_names=tls_names,
+            webhook_configurations=webhook_configurations,
             client_ca=client_ca,
             client_name=client_name,
             drain_seconds=drain_seconds,
@@ -119,10 +152,24 @@ async def _serve(settings: Settings) -> None:
     log = make_logger(settings.log_level)
     server = build(settings, log)
     async with AsyncExitStack() as stack:
-        if settings.live:
-            api = await stack.enter_async_context(await Api.connect(settings.kubeconfig, settings.context))
-            follow(server, api, settings)
+        if settings.asks:
+            await _join(server, settings, stack)
         await _listen(server, settings, log)
+
+
+async def _join(server: Server, settings: Settings, stack: AsyncExitStack) -> None:
+    """Connect the server to its cluster: what it follows there, and what it keeps there with other replicas."""
+    api = await stack.enter_async_context(await Api.connect(settings.kubeconfig, settings.context))
+    following = follow(server, api, settings) if settings.live else None
+    if not settings.takes_part:
+        return
+    leading = take_part(server, api, settings)
+    stack.push_async_callback(leading.release)
+    if settings.manages_tls:
+        manage_certificate(server, api, settings, leading)
+    if following is not None:
+        keep_statuses(server, api, following.policies, leading)
+        write_events(server, api)
 
 
 async def _listen(server: Server, settings: Settings, log: Logger) -> None:
@@ -140,9 +187,10 @@ def build(settings: Settings, log: Logger) -> Server:
     """Build the server and everything it is handed. One over a live cluster still has to follow it.
 
     Raises:
-        StartError, RightsliceError: policies, cluster or certificate cannot be used.
+        StartError, RightsliceError: policies, cluster, certificate or kubeconfig cannot be used.
     """
     telemetry = Telemetry(log)
+    load = _loader(settings)
     now = clock()
     files = PolicyFiles(settings.policies) if settings.policies is not None else None
     try:
@@ -153,8 +201,11 @@ def build(settings: Settings, log: Logger) -> Server:
     world = World(policies, view, UsageView(), PolicyStatus(now))
     telemetry.policies_loaded(policies.digest, now)
     looks = [] if settings.live else [PolicyWatch(files, load, world, clock, telemetry).look]
+    pair = _first_pair(settings)
     clients = _clients(settings)
-    context = _context(settings, clients)
+    context = _context(settings, pair, clients)
+    if not settings.manages_tls:
+        telemetry.certificate_ends(end_of(pair.certificate))
     if settings.tls_cert is not None and settings.tls_key is not None:
         pair_files = PairFiles(settings.tls_cert, settings.tls_key)
         looks.append(CertificateWatch(pair_files, context, telemetry).look)
@@ -170,12 +221,12 @@ def _connections(settings: Settings, log: Logger) -> int:
     return room
 
 
-def follow(server: Server, api: Api, settings: Settings) -> None:
+def follow(server: Server, api: Api, settings: Settings) -> Following:
     """Have the server follow a live cluster once it listens. It is not ready before it knows all of it."""
     world, telemetry = server.world, server.telemetry
     files = PolicyFiles(settings.policies) if settings.policies is not None else None
     following = Following(api, world, Random(), telemetry, settings.namespace)
-    watch = PolicyWatch(files, load, world, clock, telemetry, following.policies)
+    watch = PolicyWatch(files, _loader(settings), world, clock, telemetry, following.policies)
     world.followed = following
     telemetry.counts.view_age, telemetry.counts.watches = lambda: following.age, lambda: following.states
 
@@ -185,11 +236,33 @@ def follow(server: Server, api: Api, settings: Settings) -> None:
 
     server.companions = [*server.companions, lambda: following.run(watch.look, synced)]
     server.looks = [*server.looks, watch.look]
+    return following
+
+
+def _loader(settings: Settings) -> Load:
+    """How policies are loaded: as they are written, or to deny and change nothing."""
+    return load if settings.mode == "enforce" else _load_on_trial
+
+
+def _load_on_trial(sources: Iterable[tuple[str, str]]) -> Loaded:
+    loaded = load(sources)
+    return loaded if loaded.policies is None else loaded._replace(policies=on_trial(loaded.policies))
 
 
 def clock() -> datetime:
     """The moment."""
     return datetime.now(UTC)
+
+
+def _first_pair(settings: Settings) -> PemPair:
+    """The pair to begin with. One that is made here is trusted by nobody but who was told to."""
+    if settings.tls_cert is None or settings.tls_key is None:
+        made = make_pair([settings.host, "localhost"], clock())
+        return PemPair(made.certificate, made.key)
+    try:
+        return PairFiles(settings.tls_cert, settings.tls_key).read()
+    except OSError as error:
+        raise StartError(f"{error.filename}: cannot be read ({error.strerror})") from error
 
 
 def _clients(settings: Settings) -> Clients | None:
@@ -207,13 +280,8 @@ def _clients(settings: Settings) -> Clients | None:
     return clients
 
 
-def _context(settings: Settings, clients: Clients | None) -> ssl.SSLContext:
-    if settings.tls_cert is None or settings.tls_key is None:
-        made = make_pair([settings.host, "localhost"], clock())
-        return server_context(PemPair(made.certificate, made.key), clients)
+def _context(settings: Settings, pair: PemPair, clients: Clients | None) -> ssl.SSLContext:
     try:
-        return server_context(PairFiles(settings.tls_cert, settings.tls_key).read(), clients)
-    except OSError as error:
-        raise StartError(f"{error.filename}: cannot be read ({error.strerror})") from error
+        return server_context(pair, clients)
     except CertificateError as error:
         raise StartError(f"{settings.tls_cert}, {settings.tls_key}: {error}") from error

@@ -10,6 +10,8 @@ import asyncio
 import ssl
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
+from datetime import datetime
+from email.utils import parsedate_to_datetime
 from types import MappingProxyType
 from typing import Any, Literal, Self
 
@@ -55,7 +57,13 @@ class Status(msgspec.Struct, frozen=True):
 
 
 class Api:
-    """One API server. Use it with `async with`, or `close` it."""
+    """One API server. Use it with `async with`, or `close` it.
+
+    Attributes:
+        moment: The server's clock, to the second, when it last answered; None: it has not said.
+    """
+
+    moment: datetime | None = None
 
     def __init__(self, access: Access, *, seconds: float = CALL_SECONDS) -> None:
         """Take access that has been read.
@@ -229,6 +237,7 @@ class Api:
                     raise
                 await self._renew(call, authorization)  # its authority may be another one since
                 continue
+            self.moment = _moment(answer.headers.get("Date", "")) or self.moment
             try:
                 if answer.status == 401 and not attempt:
                     await self._renew(call, authorization)
@@ -318,3 +327,11 @@ def _object(method: str, path: str, body: bytes) -> dict[str, Any]:
 def _seconds(header: str) -> float:
     """Retry-After in seconds; its form with a date is one that API servers do not use."""
     return float(header) if header.isascii() and header.isdigit() else 0.0
+
+
+def _moment(header: str) -> datetime | None:
+    """A Date header, which is in UTC."""
+    try:
+        return parsedate_to_datetime(header) if header.endswith("GMT") else None
+    except ValueError:
+        return None

@@ -23,6 +23,8 @@ class OwnerReference(Read, frozen=True):
     kind: str = ""
     name: str = ""
     controller: bool = False
+    api_version: str = ""
+    uid: str = ""
 
 
 class Metadata(Read, frozen=True):
@@ -42,6 +44,7 @@ class Resources(Read, frozen=True):
 
     limits: dict[str, Amount] = {}
     requests: dict[str, Amount] = {}
+    claims: tuple[Any, ...] = ()
 
 
 class EnvVar(Read, frozen=True):
@@ -56,12 +59,15 @@ class EnvFrom(Read, frozen=True):
     """A source of variables that admission cannot read."""
 
     prefix: str = ""
+    config_map_ref: dict[str, Any] | None = None
+    secret_ref: dict[str, Any] | None = None
 
 
 class Capabilities(Read, frozen=True):
-    """Linux capabilities that are added."""
+    """Linux capabilities."""
 
     add: tuple[str, ...] = ()
+    drop: tuple[str, ...] = ()
 
 
 class SecurityContext(Read, frozen=True):
@@ -73,9 +79,11 @@ class SecurityContext(Read, frozen=True):
 
 
 class VolumeMount(Read, frozen=True):
-    """Where something appears in a container."""
+    """Where a volume appears in a container."""
 
+    name: str = ""
     mount_path: str = ""
+    sub_path: str = ""
 
 
 class Port(Read, frozen=True):
@@ -96,6 +104,8 @@ class Container(Read, frozen=True):
     volume_mounts: tuple[VolumeMount, ...] = ()
     ports: tuple[Port, ...] = ()
     restart_policy: str = ""
+    command: tuple[str, ...] = ()
+    args: tuple[str, ...] = ()
 
 
 class HostPath(Read, frozen=True):
@@ -105,8 +115,9 @@ class HostPath(Read, frozen=True):
 
 
 class Volume(Read, frozen=True):
-    """A volume: a path of the host, or a claim that may tie the pod to some nodes. Names of some are random."""
+    """A volume: a path of the host, or a claim that may tie the pod to some nodes."""
 
+    name: str = ""
     host_path: HostPath | None = None
     persistent_volume_claim: dict[str, Any] | None = None
     ephemeral: dict[str, Any] | None = None
@@ -190,11 +201,14 @@ class PodSpec(Read, frozen=True):
     affinity: Affinity | None = None
     tolerations: tuple[Toleration, ...] = ()
     runtime_class_name: str = ""
+    host_network: bool = False
     host_pid: bool = field(default=False, name="hostPID")
     host_ipc: bool = field(default=False, name="hostIPC")
     host_users: bool | None = None
     share_process_namespace: bool = False
     node_name: str = ""
+    scheduler_name: str = ""
+    scheduling_gates: tuple[Any, ...] = ()
     resource_claims: tuple[Any, ...] = ()
     topology_spread_constraints: tuple[SpreadConstraint, ...] = ()
     resources: Resources | None = None

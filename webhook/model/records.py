@@ -27,6 +27,12 @@ CUDA = "rightslice.dev/cuda"
 CUDA_COMPAT = "rightslice.dev/cuda-compat"
 """"true": the images bring NVIDIA's forward compatibility package."""
 
+PROBE = "rightslice.dev/probe"
+"""On a pod that is only tried: who answers?"""
+
+ANSWERED = "rightslice answers"
+"""How the answer to it begins."""
+
 DECISION = "rightslice.dev/decision"
 """Our record of what was decided, as JSON."""
 

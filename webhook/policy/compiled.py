@@ -9,7 +9,7 @@ import hashlib
 from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
 from enum import StrEnum
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -17,6 +17,9 @@ from webhook.errors import Place
 from webhook.model.modes import Evidence, Form, Isolation, Mode
 from webhook.model.pods import Requirement, Toleration
 from webhook.policy.workloads import WORKLOADS, TemplatePath, WorkloadKind
+
+if TYPE_CHECKING:
+    from webhook.policy.found import Found
 
 
 class RightSizing(msgspec.Struct, frozen=True):
@@ -274,20 +277,23 @@ class PolicySet:
         policies: In the order of their names.
         exemptions: Those of policies and those of GPUPolicyException objects.
         templates: Where the pod templates of a workload kind stand, by (API group, kind).
+        written: What it was compiled from, for those who judge another policy beside it.
         digest: First 12 hex digits of the SHA-256 over all policies and exemptions.
     """
 
-    __slots__ = ("_remembered", "digest", "exemptions", "policies", "templates")
+    __slots__ = ("_remembered", "digest", "exemptions", "policies", "templates", "written")
 
     def __init__(
         self,
         policies: Iterable[Policy] = (),
         exemptions: Iterable[Exemption] = (),
         templates: Mapping[WorkloadKind, tuple[TemplatePath, ...]] = WORKLOADS,
+        written: tuple[Found, ...] = (),
     ) -> None:
         self.policies = tuple(sorted(policies, key=lambda policy: policy.name))
         self.exemptions = tuple(exemptions)
         self.templates = templates
+        self.written = written
         self.digest = _digest(self.policies, self.exemptions)
         self._remembered: dict[tuple[object, ...], tuple[tuple[int, Policy], ...]] = {}
 

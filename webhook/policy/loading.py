@@ -17,6 +17,7 @@ from webhook.policy.compiled import Condition, Exemption, Policy, PolicySet
 from webhook.policy.conditions import ExpressionError, compile_condition
 from webhook.policy.contradictions import contradictions
 from webhook.policy.explaining import closest, value_at, value_fault
+from webhook.policy.found import Found
 from webhook.policy.validating import UNREADABLE, kind_of, validated, wrong_kind
 from webhook.policy.workloads import with_templates
 from webhook.policy.written.kinds import GPUPolicy, GPUPolicyException
@@ -41,18 +42,6 @@ class Loaded(NamedTuple):
     errors: tuple[PolicyFileError, ...]
 
 
-class Found(NamedTuple):
-    """A written policy or exception that is well-formed, and where it stands."""
-
-    document: Document
-    written: GPUPolicy | GPUPolicyException
-
-    @property
-    def name(self) -> str:
-        """Its name."""
-        return self.written.metadata.name
-
-
 def load(sources: Iterable[tuple[str, str | bytes]]) -> Loaded:
     """Load policies and exceptions from (file name, text) pairs. GPUPolicyTest documents are passed over.
 
@@ -74,10 +63,32 @@ def load(sources: Iterable[tuple[str, str | bytes]]) -> Loaded:
         errors += _nothing_in(texts)
     if errors:
         return Loaded(None, tuple(errors))
-    return Loaded(_set(policies, [policy for _, policy in written], [one for _, one in exceptions]), ())
+    return Loaded(_set(policies, found), ())
 
 
-def _set(policies: list[Policy], written: list[GPUPolicy], exceptions: list[GPUPolicyException]) -> PolicySet:
+def faults_beside(document: Document, others: Sequence[Found]) -> list[PolicyFileError]:
+    """Every fault of one document, alone and together with others that are already in force.
+
+    Args:
+        others: Well-formed policies and exceptions. One of the same kind and name is what the document replaces.
+    """
+    errors: list[PolicyFileError] = []
+    kind = _kind(document, errors)
+    written = validated(document, kind, errors) if kind is not None else None
+    if written is None:
+        return errors
+    new = Found(document, written)
+    policies = [(one, one.written) for one in others if isinstance(one.written, GPUPolicy) and not one.replaced_by(new)]
+    if isinstance(written, GPUPolicy):
+        _conditions(document, written, errors)
+        beside = ([(other.document, policy), (document, written)] for other, policy in policies)
+        return errors + [error for pair in beside for error in contradictions(pair)]
+    return errors + list(_lost_exceptions([(new, written)], {other.name for other, _ in policies}))
+
+
+def _set(policies: list[Policy], found: list[Found]) -> PolicySet:
+    written = [one.written for one in found if isinstance(one.written, GPUPolicy)]
+    exceptions = [one.written for one in found if isinstance(one.written, GPUPolicyException)]
     exemptions: list[Exemption] = []
     templates: dict[tuple[str, str], tuple[tuple[str, ...], ...]] = {}
     for policy in written:
@@ -85,7 +96,7 @@ def _set(policies: list[Policy], written: list[GPUPolicy], exceptions: list[GPUP
         for kind, paths in compiling.templates_of(policy.spec.match).items():
             templates[kind] = templates.get(kind, ()) + paths
     exemptions += map(compiling.exception_of, exceptions)
-    return PolicySet(policies, exemptions, with_templates(templates))
+    return PolicySet(policies, exemptions, with_templates(templates), tuple(found))
 
 
 def _read(file: str, text: str | bytes, errors: list[PolicyFileError]) -> Iterator[Found]:

@@ -13,7 +13,7 @@ from webhook.engine.remembering import Memory
 from webhook.server.clients import Clients
 from webhook.server.connection import Connection
 from webhook.server.handlers import routes
-from webhook.server.health import Health
+from webhook.server.health import Check, Checks, Health
 from webhook.server.limits import Limits
 from webhook.server.lobby import Lobby
 from webhook.server.reloading import POLL_SECONDS
@@ -46,8 +46,9 @@ class Server:
     Attributes:
         context: TLS; there is no server without.
         looks: Called every `poll` seconds.
-        companions: Run beside it for as long as it lives.
         sweep: Seconds between two looks at connections whose time is up.
+        companions: Run beside it for as long as it lives.
+        checks: More lines of `/readyz?verbose`; some of them may say that the process is not ready.
         clients: Who may ask for a verdict, as the context verifies them; None: anyone.
         decide: What judges; always the engine's `decide` with a memory, but in tests of the edge.
     """
@@ -63,12 +64,13 @@ class Server:
     decide: Decide = field(default_factory=lambda: Memory().decide)
     clients: Clients | None = None
     companions: Sequence[Companion] = ()
+    checks: Sequence[Checks] = ()
     lobby: Lobby = field(init=False)
     _tasks: list[asyncio.Task[None]] = field(init=False, default_factory=list)
     _listening: asyncio.Server | None = field(init=False, default=None)
 
     def __post_init__(self) -> None:
-        health = Health(self.world, lambda: self.lobby.draining)
+        health = Health(self.world, lambda: self.lobby.draining, self._more_checks)
         paths = routes(self.world, self.clock, self.decide, self.telemetry, health, self.limits.request_time)
         self.lobby = Lobby(paths, self.limits, self.telemetry.refused, self.clients)
         self.telemetry.counts.connections = lambda: len(self.lobby.guests)
@@ -117,6 +119,9 @@ class Server:
             await asyncio.sleep(STEP_SECONDS)
         self.lobby.abort_all()
         await asyncio.sleep(STEP_SECONDS)
+
+    def _more_checks(self) -> list[Check]:
+        return [check for checks in self.checks for check in checks()]
 
     async def _sweep(self) -> None:
         self.lobby.sweep(asyncio.get_running_loop().time())

@@ -20,6 +20,9 @@ from webhook.model.requests import Request
 from webhook.server.answering import Face, mutation, verdict
 from webhook.server.health import Health
 from webhook.server.limits import deadline
+from webhook.server.policyreviews import NAME as POLICIES
+from webhook.server.policyreviews import PolicyAdmission
+from webhook.server.probing import is_probe, probe_answer
 from webhook.server.reading import read, read_sent
 from webhook.server.replies import Call, Reply, Route, busy, refusal, text
 from webhook.server.world import Clock, Decide, World
@@ -78,6 +81,8 @@ class Admission:
         return refusal(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, sentence, uid=request.uid)
 
     def _judge(self, request: Request, start: float) -> Reply:
+        if is_probe(request):
+            return Reply(HTTPStatus.OK, probe_answer(self._name, request))
         world = self._world
         policies = world.policies
         now = self._clock()
@@ -117,6 +122,7 @@ def routes(
     return {
         "/mutate": admission("mutate", mutation),
         "/validate": admission("validate", verdict),
+        "/policies": Route(POLICIES, True, PolicyAdmission(lambda: world.policies.written, telemetry).answer),
         "/healthz": page("healthz", health.alive),
         "/livez": page("livez", health.alive),
         "/readyz": page("readyz", health.ready),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from http import HTTPStatus
 from typing import NamedTuple
 from urllib.parse import parse_qsl
@@ -21,12 +21,17 @@ class Check(NamedTuple):
     must: bool = True
 
 
-class Health:
-    """Ready means: policies and a view of the cluster are there, and the process was not told to end."""
+Checks = Callable[[], Sequence[Check]]
+"""What a part of the process says about itself."""
 
-    def __init__(self, world: World, draining: Callable[[], bool]) -> None:
+
+class Health:
+    """Ready means: policies, a view of the cluster and a certificate are there, and nobody told the process to end."""
+
+    def __init__(self, world: World, draining: Callable[[], bool], more: Checks = tuple) -> None:
         self._world = world
         self._draining = draining
+        self._more = more
 
     def alive(self, _call: Call) -> Reply:
         """Answering at all is the whole proof."""
@@ -51,6 +56,7 @@ class Health:
             Check("policies", good=True, says=in_use),
             *(faults or [Check("policy files", good=True, says="as in use", must=False)]),
             *self._cluster(),
+            *self._more(),
             Check("serving", not self._draining(), "told to end" if self._draining() else "ok"),
         ]
 

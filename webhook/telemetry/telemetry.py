@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime
 
 from prometheus_client import CollectorRegistry, GCCollector, PlatformCollector, ProcessCollector, generate_latest
@@ -13,6 +14,7 @@ from webhook.model.modes import Mode
 from webhook.model.requests import Request
 from webhook.telemetry.counts import Counts, Histogram
 from webhook.telemetry.logs import Logger
+from webhook.telemetry.notices import Notices
 
 OPERATIONS = frozenset({"CREATE", "UPDATE", "DELETE", "CONNECT"})
 MODES = {mode: str(mode) for mode in Mode}
@@ -27,6 +29,8 @@ class Telemetry:
     def __init__(self, log: Logger, registry: CollectorRegistry | None = None) -> None:
         self.log = log
         self.counts = Counts()
+        self.notices = Notices()
+        self.counts.events_dropped = lambda: self.notices.dropped
         self._registry = registry or CollectorRegistry()
         self._registry.register(self.counts)
         ProcessCollector(registry=self._registry)
@@ -53,6 +57,11 @@ class Telemetry:
         if route == "mutate" and operation == "CREATE" and request.pod is not None and not request.dry_run:
             counts.gpu_milli_before += decision.gpu_milli_before
             counts.gpu_milli_after += decision.gpu_milli_after
+        if route == "validate":
+            counts.matched.update(decision.policies)
+            counts.denied.update({found.policy for found in decision.denials if found.code not in SHAPING})
+            if outcome != "allowed":
+                self.notices.note(request, decision)
         if outcome == "denied":
             self._say_denied(request, decision)
         elif outcome == "patched":
@@ -84,15 +93,47 @@ class Telemetry:
         """A list or watch ended otherwise than it should; it goes on after a while."""
         self.log.warning("watch broke", kind=kind, why=why)
 
-    def certificate_loaded(self) -> None:
+    def certificate_ends(self, ends: datetime | None) -> None:
+        """The certificate in use ends then; None: it cannot be told."""
+        self.counts.certificate_end = ends.timestamp() if ends else 0.0
+
+    def certificate_loaded(self, ends: datetime | None) -> None:
         """A new serving certificate is in use."""
         self.counts.certificate_loads["good"] += 1
-        self.log.info("certificate loaded")
+        self.certificate_ends(ends)
+        self.log.info("certificate loaded", ends=f"{ends:%Y-%m-%dT%H:%M:%SZ}" if ends else "")
 
     def certificate_kept(self, why: str) -> None:
         """The files are no usable pair; the last good one stays."""
         self.counts.certificate_loads["bad"] += 1
         self.log.error("certificate does not load, the last good one stays", why=why)
+
+    def certificate_step(self, step: str, why: str, hooks: Sequence[str]) -> None:
+        """Something was done about the certificates that the replicas share; `hooks`: to these configurations."""
+        self.counts.certificate_steps[step] += 1
+        self.log.info("certificate step", step=step, why=why, **({"hooks": list(hooks)} if hooks else {}))
+
+    def certificate_trouble(self, why: str) -> None:
+        """The certificates cannot be kept for now, for this reason; empty: they can again."""
+        self.counts.certificate_trouble = int(bool(why))
+        if why:
+            self.log.error("certificates are not kept", why=why)
+        else:
+            self.log.info("certificates are kept again")
+
+    def leads(self, leads: bool) -> None:
+        """Is this replica the leader?"""
+        if self.counts.leader != int(leads):
+            self.counts.leader = int(leads)
+            self.log.info("leads" if leads else "leads no more")
+
+    def event_written(self, result: str) -> None:
+        """An Event was written, or failed to be."""
+        self.counts.events[result] += 1
+
+    def statuses_kept(self, why: str) -> None:
+        """What became of policies cannot be written into their status."""
+        self.log.warning("policy status is not written", why=why)
 
     def _say_denied(self, request: Request, decision: Decision) -> None:
         self.log.info(

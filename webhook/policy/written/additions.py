@@ -9,7 +9,7 @@ from pydantic import Discriminator, Field, Strict, Tag, model_validator
 from webhook.policy.written.base import Written, fault
 from webhook.policy.written.matching import check_values
 from webhook.policy.written.sections import Section
-from webhook.policy.written.values import LabelKey, Labels, LabelValue, Name
+from webhook.policy.written.values import MANY, LabelKey, Labels, LabelValue, Name
 
 NodeOperator = Literal["In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt"]
 
@@ -41,7 +41,7 @@ class NodeExpression(Written):
 
     key: LabelKey
     operator: NodeOperator
-    values: tuple[LabelValue, ...] = ()
+    values: tuple[LabelValue, ...] = Field(default=(), max_length=MANY)
 
     @model_validator(mode="after")
     def _values_fit(self) -> Self:
@@ -57,7 +57,7 @@ class WrittenNodeAffinity(Written):
     """`offer: auto` reaches the nodes of the offer; `required` is added beside it."""
 
     offer: Literal["auto", "ignore"] = "auto"
-    required: tuple[NodeExpression, ...] = ()
+    required: tuple[NodeExpression, ...] = Field(default=(), max_length=MANY)
 
 
 def _auto_or_else(found: Any) -> str:

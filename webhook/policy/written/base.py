@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pydantic import BaseModel, ConfigDict
 from pydantic.alias_generators import to_camel
+from pydantic.config import JsonDict
 from pydantic_core import PydanticCustomError
 
 GROUP = "rightslice.dev"
@@ -26,3 +27,11 @@ def fault(must: str, write: str, *, at: str = "") -> PydanticCustomError:
         at: A field below the value, where the fault is one of the whole map but shows there.
     """
     return PydanticCustomError(FAULT, "{must}", {"must": must, "write": write, "at": at})
+
+
+def held(*rules: tuple[str, str]) -> JsonDict:
+    """Pairs of a CEL expression over `self` and a sentence, which an API server holds values to.
+
+    They say in CEL what a validator beside them says in Python, as far as CEL can.
+    """
+    return {"x-kubernetes-validations": [{"rule": rule, "message": message} for rule, message in rules]}

@@ -17,7 +17,7 @@ from webhook.policy.written.sections import (
     WrittenSecurity,
     WrittenTopology,
 )
-from webhook.policy.written.values import FindingCode, LabelKey, Labels, Name, Reason, Sentence, Text, Time
+from webhook.policy.written.values import MANY, FindingCode, LabelKey, Labels, Name, Reason, Sentence, Text, Time
 
 
 class WrittenMetadata(Written):
@@ -45,7 +45,7 @@ class WrittenExemption(Written):
     """Codes taken back inside a policy."""
 
     name: Name
-    codes: tuple[FindingCode, ...] = Field(min_length=1)
+    codes: tuple[FindingCode, ...] = Field(min_length=1, max_length=MANY)
     match: WrittenScope
     reason: Reason
     expiration_time: Time
@@ -64,7 +64,7 @@ class PolicySpec(Written):
     topology: WrittenTopology | None = None
     cuda: WrittenCuda | None = None
     security: WrittenSecurity | None = None
-    exemptions: tuple[WrittenExemption, ...] = ()
+    exemptions: tuple[WrittenExemption, ...] = Field(default=(), max_length=MANY)
 
 
 class GPUPolicy(Written):
@@ -81,7 +81,7 @@ class ExceptionSpec(Written):
     """Codes of one policy taken back, asked for by a team."""
 
     policy_name: Name
-    codes: tuple[FindingCode, ...] = Field(min_length=1)
+    codes: tuple[FindingCode, ...] = Field(min_length=1, max_length=MANY)
     match: WrittenScope
     reason: Reason
     approved_by: Sentence = ""

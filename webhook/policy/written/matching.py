@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import Annotated, Literal, Self
 
-from pydantic import AfterValidator, Field, Strict, model_validator
+from pydantic import AfterValidator, ConfigDict, Field, Strict, model_validator
+from pydantic.config import JsonDict
 
-from webhook.policy.written.base import Written, fault
-from webhook.policy.written.values import Glob, LabelKey, Labels, LabelValue, Name, Text
+from webhook.policy.written.base import Written, fault, held
+from webhook.policy.written.values import MANY, Glob, LabelKey, Labels, LabelValue, Name, Text
 
 DEFAULT_EXCLUDED = ("kube-system", "gpu-operator", "rightslice-system")
 """Namespaces that keep a cluster and its GPUs running: a policy that blocks them blocks its own repair."""
@@ -17,6 +18,9 @@ MAX_CONDITIONS = 64
 
 MAX_EXPRESSION = 4096
 
+EACH_ONCE: JsonDict = {"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["name"]}
+"""To an API server: a list in which no two entries have one name."""
+
 OperationName = Literal["CREATE", "UPDATE", "DELETE", "CONNECT"]
 SelectorOperator = Literal["In", "NotIn", "Exists", "DoesNotExist"]
 
@@ -24,9 +28,19 @@ SelectorOperator = Literal["In", "NotIn", "Exists", "DoesNotExist"]
 class SelectorExpression(Written):
     """One expression of a label selector."""
 
+    model_config = ConfigDict(
+        json_schema_extra=held(
+            (
+                "self.operator in ['In', 'NotIn'] ? has(self.values) && size(self.values) > 0"
+                " : !has(self.values) || size(self.values) == 0",
+                "must have values for In and NotIn, and none for Exists and DoesNotExist",
+            )
+        )
+    )
+
     key: LabelKey
     operator: SelectorOperator
-    values: tuple[LabelValue, ...] = ()
+    values: tuple[LabelValue, ...] = Field(default=(), max_length=MANY)
 
     @model_validator(mode="after")
     def _values_fit(self) -> Self:
@@ -46,7 +60,7 @@ class Selector(Written):
     """A label selector, as in Kubernetes: everything given must hold; an empty one lets everything in."""
 
     match_labels: Labels = {}
-    match_expressions: tuple[SelectorExpression, ...] = ()
+    match_expressions: tuple[SelectorExpression, ...] = Field(default=(), max_length=MANY)
 
 
 class WrittenCondition(Written):
@@ -62,25 +76,32 @@ def _path(text: str) -> str:
     return text
 
 
+TemplatePath = Annotated[
+    str, Strict(), AfterValidator(_path), Field(json_schema_extra={"pattern": r"^[^.]+([.][^.]+)*$"})
+]
+
+
 class TemplateKind(Written):
     """Where the pod templates of a custom resource stand; "*" is every member of a list or map."""
 
     api_group: Text
     kind: Annotated[str, Strict(), Field(min_length=1)]
-    paths: tuple[Annotated[str, Strict(), AfterValidator(_path)], ...] = Field(min_length=1)
+    paths: tuple[TemplatePath, ...] = Field(min_length=1, max_length=MANY)
 
 
 class WrittenMatch(Written):
     """Which objects a policy speaks about. Everything given must hold."""
 
-    operations: tuple[OperationName, ...] = Field(default=("CREATE", "UPDATE"), min_length=1)
-    resources: tuple[Glob, ...] | None = Field(default=None, min_length=1)
-    namespaces: tuple[Glob, ...] | None = Field(default=None, min_length=1)
-    exclude_namespaces: tuple[Glob, ...] = DEFAULT_EXCLUDED
+    operations: tuple[OperationName, ...] = Field(default=("CREATE", "UPDATE"), min_length=1, max_length=MANY)
+    resources: tuple[Glob, ...] | None = Field(default=None, min_length=1, max_length=MANY)
+    namespaces: tuple[Glob, ...] | None = Field(default=None, min_length=1, max_length=MANY)
+    exclude_namespaces: tuple[Glob, ...] = Field(default=DEFAULT_EXCLUDED, max_length=MANY)
     namespace_selector: Selector = Selector()
     object_selector: Selector = Selector()
-    match_conditions: tuple[WrittenCondition, ...] = Field(default=(), max_length=MAX_CONDITIONS)
-    templates: tuple[TemplateKind, ...] = ()
+    match_conditions: tuple[WrittenCondition, ...] = Field(
+        default=(), max_length=MAX_CONDITIONS, json_schema_extra=EACH_ONCE
+    )
+    templates: tuple[TemplateKind, ...] = Field(default=(), max_length=MANY)
 
     @model_validator(mode="after")
     def _names_are_unique(self) -> Self:
@@ -93,6 +114,6 @@ class WrittenMatch(Written):
 class WrittenScope(Written):
     """What an exemption holds for."""
 
-    namespaces: tuple[Glob, ...] = Field(min_length=1)
-    service_accounts: tuple[Name, ...] = Field(default=(), min_length=1)
+    namespaces: tuple[Glob, ...] = Field(min_length=1, max_length=MANY)
+    service_accounts: tuple[Name, ...] = Field(default=(), min_length=1, max_length=MANY)
     object_selector: Selector = Selector()

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Annotated, Literal, Self
 
-from pydantic import Field, Strict, model_validator
+from pydantic import ConfigDict, Field, Strict, model_validator
 
 from webhook.model import quantity
 from webhook.model.resources import ACCOUNTING, FOREIGN_PREFIXES
-from webhook.policy.written.base import Written, fault
-from webhook.policy.written.values import Amount, ComputeShare, Glob, GpuMemory, LabelKey, Name, Percent, Text
+from webhook.policy.written.base import Written, fault, held
+from webhook.policy.written.values import MANY, Amount, ComputeShare, Glob, GpuMemory, LabelKey, Name, Percent, Text
 
 ModeName = Literal["enforce", "warn", "audit"]
 FormName = Literal["mig", "mps", "timeSlicing"]
@@ -68,9 +68,21 @@ class DefaultNeed(Written):
 class WrittenRightSizing(Section):
     """How GPU requests shrink."""
 
+    model_config = ConfigDict(
+        json_schema_extra=held(
+            (
+                "!has(self.forms) || (!has(self.isolation) || self.isolation == 'hardware' ? 'mig' in self.forms"
+                " : self.isolation == 'none' || self.forms.exists(form, form != 'timeSlicing'))",
+                "must name a form that the isolation allows: hardware allows mig, memory also mps, none all",
+            )
+        )
+    )
+
     isolation: IsolationName = "hardware"
-    forms: tuple[FormName, ...] = Field(default=("mig", "mps", "timeSlicing"), min_length=1)
-    evidence: tuple[EvidenceName, ...] = Field(default=("declared", "observed", "default"), min_length=1)
+    forms: tuple[FormName, ...] = Field(default=("mig", "mps", "timeSlicing"), min_length=1, max_length=MANY)
+    evidence: tuple[EvidenceName, ...] = Field(
+        default=("declared", "observed", "default"), min_length=1, max_length=MANY
+    )
     default: DefaultNeed | None = None
     margin_percent: Annotated[int, Strict(), Field(ge=0, le=1000)] = 15
     min_saving_percent: Percent = 20
@@ -88,11 +100,58 @@ class WrittenRightSizing(Section):
         return self
 
 
+def _is_gpu(text: str) -> str:
+    """In CEL: does a resource name begin as those of GPUs do?"""
+    return "(" + " || ".join(f"{text}.startsWith('{prefix}')" for prefix in GPU_PREFIXES) + ")"
+
+
+def _quantity(field: str) -> str:
+    """In CEL: a field that is a number or a text, as a quantity."""
+    return f"(type({field}) == int ? quantity(string({field})) : quantity({field}))"
+
+
+_AMOUNTS = held(
+    (
+        "has(self.allowed) ? !has(self.min) && !has(self.max) : has(self.min) || has(self.max) || has(self.default)",
+        "must have allowed alone, or min, max or default",
+    ),
+    (
+        f"!has(self.min) || !has(self.max) || {_quantity('self.min')}.compareTo({_quantity('self.max')}) <= 0",
+        "must have a min of at most max",
+    ),
+    (
+        f"!has(self.default) || !{_is_gpu('self.resource')}",
+        "must have no default for a GPU: sidecars would get one too",
+    ),
+    (
+        "!has(self.default) || !self.resource.matches('[*?]')",
+        "must name one resource where it gives a default",
+    ),
+    (
+        "!has(self.default)"
+        f" || (!has(self.min) || {_quantity('self.min')}.compareTo({_quantity('self.default')}) <= 0)"
+        f" && (!has(self.max) || {_quantity('self.max')}.compareTo({_quantity('self.default')}) >= 0)"
+        " && (!has(self.allowed) || self.allowed.exists(amount,"
+        f" {_quantity('amount')}.compareTo({_quantity('self.default')}) == 0))",
+        "must give a default that the rule itself allows",
+    ),
+    (
+        "!self.resource.startsWith('nvidia.com/')"
+        f" || (!has(self.min) || {_quantity('self.min')}.isInteger())"
+        f" && (!has(self.max) || {_quantity('self.max')}.isInteger())"
+        f" && (!has(self.allowed) || self.allowed.all(amount, {_quantity('amount')}.isInteger()))",
+        "must have whole numbers: GPUs are counted in units",
+    ),
+)
+
+
 class WrittenAmountRule(Written):
     """A ceiling, floor, choice or default for one resource."""
 
+    model_config = ConfigDict(json_schema_extra=_AMOUNTS)
+
     resource: Glob
-    allowed: tuple[Amount, ...] | None = Field(default=None, min_length=1)
+    allowed: tuple[Amount, ...] | None = Field(default=None, min_length=1, max_length=MANY)
     min: Amount | None = None
     max: Amount | None = None
     default: Amount | None = None
@@ -142,9 +201,18 @@ class WrittenAmountRule(Written):
 class WrittenLimits(Section):
     """What a pod may ask for."""
 
-    per_pod: tuple[WrittenAmountRule, ...] = ()
-    per_container: tuple[WrittenAmountRule, ...] = ()
-    per_gpu: tuple[WrittenAmountRule, ...] = Field(default=(), alias="perGPU")
+    model_config = ConfigDict(
+        json_schema_extra=held(
+            (
+                f"!has(self.perGPU) || !self.perGPU.exists(rule, {_is_gpu('rule.resource')})",
+                "must have rules under perGPU that are not about GPUs: those go under perPod",
+            )
+        )
+    )
+
+    per_pod: tuple[WrittenAmountRule, ...] = Field(default=(), max_length=MANY)
+    per_container: tuple[WrittenAmountRule, ...] = Field(default=(), max_length=MANY)
+    per_gpu: tuple[WrittenAmountRule, ...] = Field(default=(), alias="perGPU", max_length=MANY)
     limit_ranges: Evaluate = "evaluate"
     resource_quotas: Evaluate = "evaluate"
     accounting: Literal["native", "off"] = "off"
@@ -189,6 +257,6 @@ class WrittenCuda(Section):
 class WrittenSecurity(Section):
     """Which ways round GPU accounting are refused."""
 
-    deny: tuple[Bypass, ...] = ()
-    allowed_runtime_classes: tuple[Name, ...] = ()
-    allowed_driver_capabilities: tuple[Text, ...] = ()
+    deny: tuple[Bypass, ...] = Field(default=(), max_length=MANY)
+    allowed_runtime_classes: tuple[Name, ...] = Field(default=(), max_length=MANY)
+    allowed_driver_capabilities: tuple[Text, ...] = Field(default=(), max_length=MANY)

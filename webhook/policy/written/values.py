@@ -7,15 +7,19 @@ import re
 from datetime import datetime
 from typing import Annotated, Any
 
-from pydantic import AfterValidator, Field, PlainValidator, Strict
+from pydantic import AfterValidator, Field, PlainValidator, Strict, WithJsonSchema
 
 from webhook.errors import QuantityError
 from webhook.model import quantity
 from webhook.model.codes import CODES
-from webhook.policy.written.base import fault
+from webhook.policy.written.base import fault, held
 
 MAX_NAME = 253
 MAX_LABEL = 63
+MAX_LABELS = 64
+MANY = 256
+"""Entries of a list or map. An API server wants to know how much there can be at most."""
+
 MIB = quantity.NANO << 20
 MOST_LIKELY_MIB = 512
 """A bare number from here on was meant in MiB: no GPU has 512 GiB, and no need is below 512 MiB."""
@@ -24,12 +28,17 @@ _GLOB = re.compile(r"[A-Za-z0-9._/*?-]+\Z", re.ASCII)
 _NAME = re.compile(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?\Z", re.ASCII)
 _LABEL_PART = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?\Z", re.ASCII)
 _PERCENT = re.compile(r"([0-9]{1,3})(?:\.([0-9]))?%\Z", re.ASCII)
-_RFC3339 = re.compile(r"\d{4}-\d\d-\d\d[Tt ]\d\d:\d\d:\d\d(\.\d{1,6})?([Zz]|[+-]\d\d:\d\d)\Z", re.ASCII)
+_RFC3339 = re.compile(r"\d{4}-\d\d-\d\d[Tt]\d\d:\d\d:\d\d(\.\d{1,6})?([Zz]|[+-]\d\d:\d\d)\Z", re.ASCII)
 
 Text = Annotated[str, Strict()]
 Sentence = Annotated[str, Strict(), Field(max_length=1024)]
 Whole = Annotated[int, Strict()]
 Percent = Annotated[int, Strict(), Field(ge=0, le=100)]
+
+
+def _bare(pattern: re.Pattern[str]) -> str:
+    """An expression without its end."""
+    return pattern.pattern.removesuffix(r"\Z")
 
 
 def _glob(text: str) -> str:
@@ -124,14 +133,41 @@ def _share(found: Any) -> int:
     return share
 
 
-Glob = Annotated[str, Strict(), AfterValidator(_glob)]
-Name = Annotated[str, Strict(), AfterValidator(_name)]
-LabelKey = Annotated[str, Strict(), AfterValidator(_label_key)]
-LabelValue = Annotated[str, Strict(), AfterValidator(_label_value)]
-Labels = dict[LabelKey, LabelValue]
-Reason = Annotated[str, Strict(), AfterValidator(_not_blank), Field(max_length=1024)]
-FindingCode = Annotated[str, Strict(), AfterValidator(_code)]
-Time = Annotated[datetime, PlainValidator(_time)]
-Amount = Annotated[int, PlainValidator(_amount)]
-GpuMemory = Annotated[int, PlainValidator(_gpu_memory)]
-ComputeShare = Annotated[int, PlainValidator(_share)]
+def _text(most: int, pattern: str) -> WithJsonSchema:
+    """What an API server holds a text to."""
+    return WithJsonSchema({"type": "string", "maxLength": most, "pattern": f"^({pattern})$"})
+
+
+_SOME_SHARE = r"100(\.0)?|0?([1-9][0-9]|0?[1-9])(\.[0-9])?|0{1,3}\.[1-9]"
+_QUANTITY: dict[str, Any] = {
+    "x-kubernetes-int-or-string": True,
+    "minimum": 0,
+    "maxLength": 64,
+    "pattern": r"^\+?([0-9]+(\.[0-9]*)?|\.[0-9]+)([KMGTPE]i|[numkMGTPE]|[eE][+-]?[0-9]+)?$",
+}
+_IS_MEMORY = held(
+    (
+        "(type(self) == int ? quantity(string(self)) : quantity(self)).compareTo(quantity('1Mi')) >= 0",
+        "must be an amount of GPU memory of 1Mi or more (a bare number is bytes)",
+    )
+)
+_ALL_CODES = [code for code in CODES if not code.startswith("GPU-P1")]
+
+Glob = Annotated[str, Strict(), AfterValidator(_glob), _text(MAX_NAME, _bare(_GLOB))]
+Name = Annotated[str, Strict(), AfterValidator(_name), _text(MAX_NAME, _bare(_NAME))]
+LabelKey = Annotated[
+    str,
+    Strict(),
+    AfterValidator(_label_key),
+    _text(MAX_NAME + 1 + MAX_LABEL, f"({_bare(_NAME)}/)?{_bare(_LABEL_PART)}"),
+]
+LabelValue = Annotated[str, Strict(), AfterValidator(_label_value), _text(MAX_LABEL, f"({_bare(_LABEL_PART)})?")]
+Labels = Annotated[dict[LabelKey, LabelValue], Field(max_length=MAX_LABELS)]
+Reason = Annotated[
+    str, Strict(), AfterValidator(_not_blank), Field(max_length=1024, json_schema_extra={"pattern": r"\S"})
+]
+FindingCode = Annotated[str, Strict(), AfterValidator(_code), WithJsonSchema({"type": "string", "enum": _ALL_CODES})]
+Time = Annotated[datetime, PlainValidator(_time), WithJsonSchema({"type": "string", "format": "date-time"})]
+Amount = Annotated[int, PlainValidator(_amount), WithJsonSchema(_QUANTITY)]
+GpuMemory = Annotated[int, PlainValidator(_gpu_memory), WithJsonSchema(_QUANTITY | _IS_MEMORY)]
+ComputeShare = Annotated[int, PlainValidator(_share), _text(6, f"({_SOME_SHARE})%")]

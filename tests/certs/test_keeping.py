@@ -1,0 +1,212 @@
+"""A replica and the API server: what a whole history comes to."""
+
+from __future__ import annotations
+
+from base64 import b64encode
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from tests.certs.cluster import HOOKS, KEEPING, NAMES, SECRET, START, Client, Cluster, Replica
+from webhook.certs.keeping import Keeper
+from webhook.certs.plan import OVERLAP, SETTLE, NewAuthority, Rest
+from webhook.certs.secrets import MARK
+from webhook.errors import ApiError
+
+JUNK = b64encode(b"-----BEGIN CERTIFICATE-----\nMIIB\n-----END CERTIFICATE-----\n").decode()
+
+
+@pytest.fixture
+def cluster() -> Cluster:
+    return Cluster()
+
+
+@pytest.fixture
+def leader(cluster: Cluster) -> Replica:
+    """A leader that has nothing left to do."""
+    replica = Replica(cluster, leads=True)
+    replica.settle()
+    replica.settle()
+    return replica
+
+
+def settle_later(replica: Replica, time: timedelta = SETTLE) -> None:
+    """Let time pass, and the replica do all that is due."""
+    replica.cluster.pass_time(time)
+    replica.settle()
+    replica.settle()
+
+
+def test_the_first_certificate_is_served_once_it_is_trusted(cluster: Cluster) -> None:
+    replica = Replica(cluster, leads=True)
+    while replica.served is None:
+        replica.look()
+
+    assert frozenset(NAMES) == cluster.leaf.names
+    assert set(cluster.bundles()) == {cluster.held.bundle} if cluster.held else False
+    assert cluster.objects[SECRET.path]["metadata"]["labels"] == MARK
+    writes = [call.split()[0] for call in cluster.calls if not call.startswith("GET")]
+    assert writes == ["POST", "PATCH", "PATCH", "PUT"]
+
+
+def test_of_three_that_begin_at_once_one_creates_the_secret(cluster: Cluster) -> None:
+    replicas = [Replica(cluster) for _ in range(3)]
+    while any(replica.last is None for replica in replicas):
+        for replica in replicas:
+            if replica.last is None:
+                replica.advance()
+
+    assert sorted(replica.last.wrote for replica in replicas if replica.last) == [False, False, True]
+
+
+def test_a_rotation_never_serves_what_is_not_trusted(leader: Replica) -> None:
+    cluster = leader.cluster
+    before = cluster.leaf
+    settle_later(leader, timedelta(days=60, hours=1))
+    assert cluster.leaf.begins > before.begins
+    assert cluster.leaf.signed_by == before.signed_by
+
+    for _ in range(4):
+        settle_later(leader, timedelta(days=50))
+        assert cluster.leaf.ends - cluster.moment > timedelta(days=7)
+    settle_later(leader)
+    assert cluster.leaf.signed_by != before.signed_by
+    assert cluster.trusted_everywhere(before.signed_by)
+
+    settle_later(leader, OVERLAP)
+    assert not cluster.trusted_everywhere(before.signed_by)
+    assert leader.served == cluster.leaf
+
+
+@pytest.mark.parametrize("bundle", ["", JUNK], ids=["emptied", "another's"])
+@pytest.mark.parametrize("path", HOOKS)
+def test_a_bundle_that_was_edited_away_is_put_back(leader: Replica, path: str, bundle: str) -> None:
+    cluster = leader.cluster
+    cluster.set_bundles(bundle, path)
+    leader.settle()
+
+    assert cluster.held is not None
+    assert set(cluster.bundles()) == {cluster.held.bundle}
+
+
+def test_the_rest_of_a_configuration_is_left_alone(leader: Replica) -> None:
+    webhook = leader.cluster.objects[HOOKS[0]]["webhooks"][0]
+
+    assert webhook["name"] == "a.rightslice.dev"
+    assert webhook["clientConfig"].keys() == {"url", "caBundle"}
+
+
+@pytest.mark.parametrize("leads", [True, False], ids=["by the leader", "by another"])
+def test_a_deleted_secret_is_made_anew_and_the_old_certificate_is_trusted_meanwhile(
+    leader: Replica, leads: bool
+) -> None:
+    cluster, before = leader.cluster, leader.served
+    assert before is not None
+    finder = leader if leads else Replica(cluster)
+    del cluster.objects[SECRET.path]
+    finder.look()
+    leader.settle()
+
+    assert leader.served == before
+    assert cluster.trusted_everywhere(before.signed_by)
+    settle_later(leader)
+    assert leader.served == cluster.leaf != before
+
+
+@pytest.mark.parametrize("key", ["ca.crt", "ca.key", "tls.crt", "tls.key"])
+def test_a_spoilt_secret_is_mended_and_what_is_served_is_trusted_meanwhile(leader: Replica, key: str) -> None:
+    cluster, before = leader.cluster, leader.served
+    assert before is not None
+    cluster.spoil(key, JUNK)
+    looked = leader.look()
+
+    assert [fault for fault in looked.faults if key[:3] in fault]
+    leader.settle()
+    assert cluster.trusted_everywhere(before.signed_by)
+    assert leader.served is not None
+    assert cluster.trusted_everywhere(leader.served.signed_by)
+    settle_later(leader)
+    settle_later(leader)
+    assert leader.served == cluster.leaf
+    assert leader.look().faults == ()
+
+
+def test_a_secret_that_was_emptied_or_made_empty_is_filled(cluster: Cluster) -> None:
+    cluster.store(SECRET.path, {"metadata": {"name": SECRET.name, "annotations": {"kept": "yes"}}, "type": "Opaque"})
+    Replica(cluster, leads=True).settle()
+
+    assert cluster.leaf.names == frozenset(NAMES)
+    assert cluster.objects[SECRET.path]["metadata"]["annotations"] == {"kept": "yes"}
+
+
+def test_somebody_elses_secret_is_not_touched(cluster: Cluster) -> None:
+    cluster.store(SECRET.path, {"metadata": {"name": SECRET.name}, "data": {"tls.crt": JUNK}})
+    looked = Replica(cluster, leads=True).look()
+
+    assert isinstance(looked.step, Rest)
+    assert looked.step.wrong
+    assert cluster.objects[SECRET.path]["data"] == {"tls.crt": JUNK}
+    assert looked.leaf is None
+
+
+def test_without_webhook_configurations_the_certificate_is_there_before_them() -> None:
+    cluster = Cluster(hooks=())
+    looked = Replica(cluster, leads=True).settle()
+
+    assert looked.leaf == cluster.leaf
+    assert looked.hooks == 0
+
+
+@pytest.mark.parametrize("by", [timedelta(days=-1000), timedelta(days=1000)], ids=["back", "on"])
+def test_a_clock_that_was_set_wrong_and_right_again_is_mended_both_times(leader: Replica, by: timedelta) -> None:
+    cluster = leader.cluster
+    cluster.moment += by
+    leader.settle()
+    settle_later(leader)
+    assert leader.served == cluster.leaf
+    assert cluster.leaf.begins < cluster.moment < cluster.leaf.ends
+
+    cluster.moment -= by
+    leader.settle()
+    settle_later(leader)
+    assert leader.served == cluster.leaf
+    assert cluster.leaf.begins < cluster.moment < cluster.leaf.ends
+
+
+async def test_the_api_servers_clock_decides_not_ours() -> None:
+    class Told(Client):
+        async def _begin(self, call: str) -> None:
+            self.moment = START
+
+    wrong = datetime(1999, 1, 1, tzinfo=UTC)
+    cluster = Cluster()
+    keeper = Keeper(Told(cluster), KEEPING, lambda: True, lambda: wrong)
+    for _ in range(4):
+        await keeper.look()
+
+    assert (await keeper.look()).now == START
+    assert cluster.leaf.begins == START - timedelta(hours=1)
+
+
+async def test_what_the_api_server_does_not_allow_is_raised() -> None:
+    client = Client(Cluster(), ApiError("GET /", 403, "Forbidden", "no"))
+    with pytest.raises(ApiError, match="403 Forbidden"):
+        await Keeper(client, KEEPING, lambda: True, lambda: START).look()
+
+
+async def test_a_namespace_that_is_not_there_is_no_conflict() -> None:
+    class Nowhere(Client):
+        async def _begin(self, call: str) -> None:
+            if call.startswith("POST"):
+                raise ApiError(call, 404, "NotFound", 'namespaces "rightslice" not found')
+
+    keeper = Keeper(Nowhere(Cluster()), KEEPING, lambda: False, lambda: START)
+    with pytest.raises(ApiError, match="namespaces"):
+        await keeper.look()
+
+
+def test_steps_are_told(cluster: Cluster) -> None:
+    looked = Replica(cluster).look()
+
+    assert isinstance(looked.step, NewAuthority)
+    assert looked.wrote

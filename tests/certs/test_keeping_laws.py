@@ -1,0 +1,133 @@
+"""What holds of certificates in any order of events: calls of racing replicas, crashes, lost Secrets, wrong clocks."""
+
+from __future__ import annotations
+
+from base64 import b64encode
+from datetime import timedelta
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+
+from tests.certs.cluster import HOOKS, NAMES, SECRET, Cluster, Replica
+from webhook.certs.plan import MOST_TRUSTED, OVERLAP, SETTLE, is_valid
+
+REPLICAS = st.integers(0, 2)
+KEYS = st.sampled_from(["ca.crt", "ca.key", "tls.crt", "tls.key"])
+JUNK = b64encode(b"junk").decode()
+JUMPS = st.sampled_from([timedelta(hours=-2), timedelta(days=-400), timedelta(days=70), timedelta(days=4000)])
+
+
+class Rotating(RuleBasedStateMachine):
+    """Three replicas, any of which may believe that it leads. Nobody edits the webhook configurations."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.cluster = Cluster()
+        self.replicas = [Replica(self.cluster) for _ in range(3)]
+
+    @rule(who=REPLICAS, leads=st.booleans())
+    def elect(self, who: int, leads: bool) -> None:
+        self.replicas[who].leads = leads
+
+    @rule(who=REPLICAS, calls=st.integers(1, 12))
+    def advance(self, who: int, calls: int) -> None:
+        for _ in range(calls):
+            self.replicas[who].advance()
+
+    @rule(who=REPLICAS)
+    def crash(self, who: int) -> None:
+        self.replicas[who].crash()
+
+    @rule(frozen=st.none() | REPLICAS, time=st.sampled_from([SETTLE, OVERLAP, timedelta(days=31)]))
+    def wait(self, frozen: int | None, time: timedelta) -> None:
+        """Running replicas look every few seconds; a frozen one stays in the middle of a call, and serves nobody."""
+        if frozen is not None:
+            self.replicas[frozen].served = None
+        for number, replica in enumerate(self.replicas):
+            if number != frozen:
+                replica.look()
+                replica.look()
+        self.cluster.pass_time(time)
+
+    @rule(by=JUMPS)
+    def jump(self, by: timedelta) -> None:
+        """The API server's clock is set."""
+        self.cluster.moment += by
+
+    @rule()
+    def delete(self) -> None:
+        self.cluster.objects.pop(SECRET.path, None)
+
+    @rule(key=KEYS)
+    def spoil(self, key: str) -> None:
+        self.cluster.spoil(key, JUNK)
+
+    @invariant()
+    def whatever_is_served_is_trusted_by_every_webhook(self) -> None:
+        for replica in self.replicas:
+            leaf = replica.served
+            if leaf is not None and is_valid(leaf, self.cluster.moment):
+                assert self.cluster.trusted_everywhere(leaf.signed_by)
+
+    @invariant()
+    def there_are_never_many_authorities(self) -> None:
+        held = self.cluster.held
+        assert held is None or len(held.trusted) <= MOST_TRUSTED
+
+    def teardown(self) -> None:
+        """Whatever happened: one leader and a minute are enough."""
+        heal(self.cluster, self.replicas)
+
+
+class Meddling(Rotating):
+    """The same, with somebody who edits the webhook configurations."""
+
+    @rule(path=st.sampled_from(HOOKS), bundle=st.sampled_from(["", JUNK]))
+    def edit(self, path: str, bundle: str) -> None:
+        self.cluster.set_bundles(bundle, path)
+
+    @invariant()
+    def whatever_is_served_is_trusted_by_every_webhook(self) -> None:
+        """Not while somebody removes it."""
+
+
+def heal(cluster: Cluster, replicas: list[Replica]) -> None:
+    """Let one replica lead, and say what must hold a minute later."""
+    for replica in replicas:
+        replica.crash()
+        replica.leads = False
+    leader = replicas[0]
+    leader.leads = True
+    for _ in range(2):
+        leader.settle()
+        cluster.pass_time(SETTLE)
+    leader.settle()
+    assert cluster.leaf.ends - cluster.moment > timedelta(days=7)
+    assert is_valid(cluster.leaf, cluster.moment)
+    assert frozenset(NAMES) <= cluster.leaf.names
+    assert cluster.trusted_everywhere(cluster.leaf.signed_by)
+    for replica in replicas:
+        assert replica.settle().leaf == cluster.leaf
+
+
+TestRotating = Rotating.TestCase
+TestMeddling = Meddling.TestCase
+TestRotating.settings = TestMeddling.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+
+
+@settings(max_examples=8, deadline=None)
+@given(st.data())
+def test_a_week_is_left_at_any_time_if_one_replica_looks_once_a_day(data: st.DataObject) -> None:
+    """Though every process lives for a day and the one before it ends in the middle of a call."""
+    cluster = Cluster()
+    Replica(cluster, leads=True).settle()
+    for _ in range(400):
+        unlucky = Replica(cluster, leads=True)
+        for _ in range(data.draw(st.integers(0, 8), label="calls before it ends")):
+            unlucky.advance()
+        unlucky.crash()
+        Replica(cluster, leads=True).settle()
+        assert cluster.leaf.ends - cluster.moment > timedelta(days=8)
+        assert cluster.trusted_everywhere(cluster.leaf.signed_by)
+        cluster.pass_time(timedelta(days=1))

@@ -1,0 +1,170 @@
+"""What the API server refuses by itself, while nobody of ours runs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.cluster.client import Json, RefusedError
+from tests.cluster.plane import Plane
+from tests.cluster.recorder import stored
+from tests.cluster.test_crds import EXCEPTIONS, served
+from tests.cluster.waiting import eventually
+from tests.make import PodMaker, make_pod
+from tests.policy.written import exception_text
+from webhook.documents.reading import read
+from webhook.manifests.backstop import SWITCH, backstop
+from webhook.manifests.hooks import NAMESPACE
+
+__all__ = ["served"]
+
+SPACE = "backstop-try"
+DEVICES = {"name": "NVIDIA_VISIBLE_DEVICES", "value": "all"}
+BROKEN = make_pod().container("more", env=[DEVICES])
+
+
+def refusal(plane: Plane, maker: PodMaker, namespace: str = SPACE) -> str:
+    """Why a pod is refused; "" where it is not. Nothing is stored."""
+    try:
+        plane.api.create(f"/api/v1/namespaces/{namespace}/pods", maker.namespace(namespace).build(), dryRun="All")
+    except RefusedError as error:
+        return error.message
+    return ""
+
+
+@pytest.fixture(scope="module")
+def held(served: Plane) -> Iterator[Plane]:
+    """A plane with the policies."""
+    for name in (SPACE, NAMESPACE):
+        if not served.api.exists(f"/api/v1/namespaces/{name}"):
+            served.add_namespace(name)
+    for name in ("nvidia", "kata"):
+        served.api.create("/apis/node.k8s.io/v1/runtimeclasses", {"metadata": {"name": name}, "handler": name})
+    with stored(served, backstop()):
+        eventually(lambda: refusal(served, BROKEN))
+        eventually(lambda: "RuntimeClass" not in refusal(served, make_pod().spec(runtimeClassName="kata")))
+        yield served
+    for name in ("nvidia", "kata"):
+        served.api.delete(f"/apis/node.k8s.io/v1/runtimeclasses/{name}")
+    served.api.delete(f"/api/v1/namespaces/{SPACE}")
+
+
+def mounting(path: str) -> PodMaker:
+    return make_pod().spec(volumes=[{"name": "v", "hostPath": {"path": path}}])
+
+
+def mounted_at(path: str) -> PodMaker:
+    volume = {"name": "v", "emptyDir": {}}
+    return make_pod().spec(volumes=[volume]).container("more", volumeMounts=[{"name": "v", "mountPath": path}])
+
+
+def reading(source: Json) -> PodMaker:
+    return make_pod().container("more", env=[{"name": "NVIDIA_VISIBLE_DEVICES", "valueFrom": source}])
+
+
+REFUSED = {
+    "all GPUs by a variable": (BROKEN, "must not ask for devices with a variable"),
+    "the same beside a request": (make_pod().gpus(1).container("m", env=[DEVICES]), "with a variable"),
+    "the same in an init container": (make_pod().container("m", kind="initContainers", env=[DEVICES]), "a variable"),
+    "a value that cannot be read": (reading({"fieldRef": {"fieldPath": "metadata.name"}}), "with a variable"),
+    "a memory channel between nodes": (
+        make_pod().env("NVIDIA_IMEX_CHANNELS", "0"),
+        "must not ask for devices with a variable",
+    ),
+    "a list of GPUs as mounts": (mounted_at("/var/run/nvidia-container-devices/all"), "is read as a list of GPUs"),
+    "an annotation of CDI": (make_pod().annotate("cdi.k8s.io/x", "nvidia.com/gpu=all"), "they inject devices"),
+    "an annotation of NVIDIA's plug-in": (
+        make_pod().annotate("nvidia.cdi.k8s.io/container.main", "nvidia.com/gpu=0"),
+        "they inject devices",
+    ),
+    "a GPU runtime class without a GPU": (make_pod().spec(runtimeClassName="nvidia"), "must request a GPU"),
+    "a device of the host": (mounting("/dev/nvidia0"), "must not mount host paths"),
+    "the device plugin's sockets": (mounting("/var/lib/kubelet/device-plugins"), "must not mount host paths"),
+    "the mark of a static pod": (
+        make_pod().annotate("kubernetes.io/config.mirror", "x").spec(nodeName="n1"),
+        "only nodes write it",
+    ),
+}
+ACCEPTED = {
+    "nothing": make_pod(),
+    "a GPU": make_pod().gpus(1),
+    "a GPU with its class": make_pod().gpus(1).spec(runtimeClassName="nvidia"),
+    "another class": make_pod().spec(runtimeClassName="kata"),
+    "no devices, by a variable": make_pod().env("NVIDIA_VISIBLE_DEVICES", "void").env("NVIDIA_IMEX_CHANNELS", ""),
+    "a variable without a value": make_pod().container("more", env=[{"name": "NVIDIA_VISIBLE_DEVICES"}]),
+    "capabilities of the driver": make_pod().gpus(1).env("NVIDIA_DRIVER_CAPABILITIES", "compute,utility"),
+    "annotations that only look alike": make_pod().annotate("cdi.k8s.io.example.com/x", "y"),
+    "all of the host, as node exporters have it": mounting("/"),
+    "logs": mounting("/var/log"),
+}
+
+
+@pytest.mark.parametrize(("maker", "why"), REFUSED.values(), ids=REFUSED)
+def test_the_worst_is_refused(held: Plane, maker: PodMaker, why: str) -> None:
+    assert why in refusal(held, maker)
+
+
+@pytest.mark.parametrize("maker", ACCEPTED.values(), ids=ACCEPTED)
+def test_everything_else_is_left_to_the_webhook(held: Plane, maker: PodMaker) -> None:
+    assert refusal(held, maker) == ""
+
+
+def test_the_namespaces_of_the_gpu_operator_are_left_out(held: Plane) -> None:
+    assert refusal(held, BROKEN, NAMESPACE) == ""
+
+
+def test_a_debug_container_is_held_to_it_and_what_was_there_before_is_not(held: Plane) -> None:
+    binding = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicybindings/rightslice-pods"
+    held.api.patch(binding, {"spec": {"validationActions": ["Audit"]}})
+    eventually(lambda: refusal(held, BROKEN) == "")
+    pods = f"/api/v1/namespaces/{SPACE}/pods"
+    held.api.create(pods, make_pod("old").namespace(SPACE).container("more", env=[DEVICES]).build())
+    held.api.patch(binding, {"spec": {"validationActions": ["Deny"]}})
+    eventually(lambda: refusal(held, BROKEN))
+
+    def debug(name: str, **fields: object) -> None:
+        containers = [{"name": name, "image": "i", **fields}]
+        held.api.patch(f"{pods}/old/ephemeralcontainers", {"spec": {"ephemeralContainers": containers}}, "strategic")
+
+    debug("plain")
+    with pytest.raises(RefusedError, match="must not ask for devices with a variable"):
+        debug("greedy", env=[DEVICES])
+
+
+def test_only_who_may_update_policies_turns_the_switch(held: Plane) -> None:
+    someone = ("--as=someone", "--as-group=system:authenticated")
+    held.kubectl("create", "clusterrole", "spaces", "--verb=get,create,patch,update", "--resource=namespaces")
+    held.kubectl("create", "clusterrolebinding", "spaces", "--clusterrole=spaces", "--user=someone")
+    try:
+        eventually(
+            lambda: held.kubectl("auth", "can-i", "update", "namespaces", *someone, check=False).stdout == "yes\n"
+        )
+        other = held.kubectl("label", "namespace", SPACE, "team=vision", *someone, check=False)
+        turned = held.kubectl("label", "namespace", SPACE, f"{SWITCH}=off", *someone, check=False)
+    finally:
+        held.kubectl("delete", "clusterrolebinding/spaces", "clusterrole/spaces")
+
+    assert other.returncode == 0, other.stderr
+    assert f"must not change the label {SWITCH}" in turned.stderr
+
+    held.kubectl("label", "namespace", SPACE, f"{SWITCH}=off")
+    eventually(lambda: refusal(held, BROKEN) == "")
+    held.kubectl("label", "namespace", SPACE, f"{SWITCH}-")
+    eventually(lambda: refusal(held, BROKEN))
+
+
+def test_exceptions_are_taken_in_the_namespace_of_the_admins_only(held: Plane) -> None:
+    (document,) = read(exception_text(), "e.yaml")
+
+    def tried(namespace: str) -> str:
+        data = {**document.data, "metadata": {"name": "e", "namespace": namespace}}
+        path = EXCEPTIONS.replace("gpupolicyexceptions", f"namespaces/{namespace}/gpupolicyexceptions")
+        try:
+            held.api.create(path, data, dryRun="All")
+        except RefusedError as error:
+            return error.message
+        return ""
+
+    assert tried(NAMESPACE) == ""
+    assert f"must be in namespace {NAMESPACE}" in tried(SPACE)

@@ -1,0 +1,146 @@
+"""The CRDs on a real API server: what lint accepts it takes, and what a schema can see it refuses."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from tests.cluster.client import Json, RefusedError
+from tests.cluster.plane import Plane
+from tests.cluster.waiting import eventually
+from tests.conftest import ROOT
+from tests.policy.test_loading import WHOLE
+from tests.policy.written import exception_text, policy_text
+from tests.server.test_policyreviews import FILES, OBJECTS, whole
+from webhook.policy.loading import load
+
+POLICIES = "/apis/rightslice.dev/v1alpha1/gpupolicies"
+EXCEPTIONS = "/apis/rightslice.dev/v1alpha1/gpupolicyexceptions"
+
+NOT_SEEN = {
+    "a misspelt section",
+    "a field of another tool",
+    "a misspelt field behind a choice of forms",
+    "a condition that is not CEL",
+    "a condition about an unknown name",
+    "a condition that is a number",
+    "a toleration of every taint",
+    "a toleration with a value for Exists",
+    "seconds without NoExecute",
+    "a word that is not auto",
+    "a comparison with a word",
+}
+"""What no schema can tell, or what two forms of one field hide from it: our own route refuses these."""
+
+
+@pytest.fixture(scope="module")
+def served(plane: Plane) -> Plane:
+    """A plane that knows our kinds."""
+    plane.kubectl("apply", "--server-side", "--force-conflicts", "-k", str(ROOT / "manifests" / "crds"))
+    eventually(lambda: all(is_served(plane, path) for path in (POLICIES, EXCEPTIONS)))
+    return plane
+
+
+def is_served(plane: Plane, path: str) -> bool:
+    """Does the API server know the collection by now? Until then it answers 404 and 429."""
+    try:
+        plane.api.get(path)
+    except RefusedError:
+        return False
+    return True
+
+
+def tried(plane: Plane, data: Json, path: str = POLICIES) -> str:
+    """Why an object is refused; "" where it is not. Nothing is stored."""
+    try:
+        plane.api.create(path, data, dryRun="All")
+    except RefusedError as refusal:
+        return refusal.message
+    return ""
+
+
+def test_what_lint_refuses_and_a_schema_can_see_is_refused(served: Plane) -> None:
+    assert {name for name, data in OBJECTS.items() if not tried(served, data)} == NOT_SEEN
+
+
+@pytest.mark.parametrize("text", [*dict(FILES).values(), WHOLE], ids=[*dict(FILES), "everything at once"])
+def test_what_lint_accepts_is_accepted(served: Plane, text: str) -> None:
+    data = whole(text.replace("status: {conditions: null}", "").replace("  creationTimestamp: null\n", ""))
+    assert data is not None
+
+    assert tried(served, data) == ""
+
+
+EDGES: dict[str, dict[str, Any]] = {
+    "amounts as numbers and as text": {"limits": {"perPod": [{"resource": "a/b", "allowed": [1, "2", "500m", "1e3"]}]}},
+    "a memory in bytes": {"rightSizing": {"default": {"memory": 8 * 2**30}}},
+    "the least memory": {"rightSizing": {"default": {"memory": "1Mi", "compute": "0.1%"}}},
+    "a whole GPU of compute": {"rightSizing": {"default": {"memory": "1Gi", "compute": "100.0%"}}},
+    "equal bounds and a default between them": {
+        "limits": {"perPod": [{"resource": "cpu", "min": 2, "max": "2000m", "default": "2"}]}
+    },
+    "a default that is a choice, in other words": {
+        "limits": {"perPod": [{"resource": "cpu", "allowed": ["1000m", 2], "default": 1}]}
+    },
+    "an operator without values, and an empty list": {
+        "match": {"objectSelector": {"matchExpressions": [{"key": "a/b", "operator": "Exists", "values": []}]}}
+    },
+    "as many entries as there can be": {
+        "match": {"namespaces": ["n" * 253] * 256, "objectSelector": {"matchLabels": {f"k{i}": "" for i in range(64)}}}
+    },
+    "nothing at all": {},
+}
+
+
+@pytest.mark.parametrize("spec", EDGES.values(), ids=EDGES)
+def test_values_at_an_edge_are_accepted_by_both(served: Plane, spec: dict[str, Any]) -> None:
+    text = policy_text("edge", **spec)
+
+    assert load([("p.yaml", text)]).errors == ()
+    assert tried(served, json.loads(text)) == ""
+
+
+def test_an_exception_is_accepted(served: Plane) -> None:
+    path = "/apis/rightslice.dev/v1alpha1/namespaces/default/gpupolicyexceptions"
+    data = json.loads(exception_text())
+    data["metadata"]["namespace"] = "default"
+
+    assert tried(served, data, path) == ""
+    assert "GPU-S999" in tried(served, data | {"spec": data["spec"] | {"codes": ["GPU-S999"]}}, path)
+
+
+def test_a_misspelt_field_is_kept_and_no_default_is_written(served: Plane) -> None:
+    data = json.loads(policy_text("kept", securty={"deny": []}))
+
+    stored = served.api.create(POLICIES, data, dryRun="All")
+
+    assert stored["spec"] == data["spec"]
+
+
+def test_kubectl_shows_what_matters(served: Plane) -> None:
+    served.api.create(POLICIES, json.loads(policy_text("shown", mode="warn", description="One sentence.")))
+    try:
+        served.api.patch(f"{POLICIES}/shown/status", {"status": status()})
+
+        head, row = served.kubectl("get", "gpupol", "shown", "-o", "wide").stdout.splitlines()
+    finally:
+        served.api.delete(f"{POLICIES}/shown")
+
+    assert head.split() == ["NAME", "MODE", "READY", "MATCHED", "DENIED", "AGE", "DESCRIPTION", "MESSAGE"]
+    assert row.split()[:5] == ["shown", "warn", "False", "12", "3"]
+    assert row.endswith("One sentence.   spec.mode: must be …")
+
+
+def status() -> Json:
+    """A status as Rightslice writes it."""
+    ready = {
+        "type": "Ready",
+        "status": "False",
+        "reason": "Faulty",
+        "message": "spec.mode: must be …",
+        "observedGeneration": 1,
+        "lastTransitionTime": "2026-06-01T00:00:00Z",
+    }
+    return {"observedGeneration": 1, "matched": 12, "denied": 3, "conditions": [ready]}

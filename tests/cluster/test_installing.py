@@ -1,0 +1,301 @@
+"""`rightslice install` on a real API server, the webhook running with the rights of its service account, and back."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from tests.cluster.client import Json, RefusedError
+from tests.cluster.credentials import kubeconfig
+from tests.cluster.nodes import add_nodes, demo_nodes
+from tests.cluster.plane import Plane
+from tests.cluster.processes import Process, free_port
+from tests.cluster.waiting import eventually
+from tests.conftest import ROOT
+from tests.controlplane.build import control_plane, wanted_version
+from tests.make import make_pod
+from tests.policy.written import exception_text, policy_text
+from webhook.cli.install import InstallMode, manifests
+from webhook.errors import ApiError
+from webhook.installing.applying import hooks_answer, install, uninstall
+from webhook.installing.checks import diagnose
+from webhook.installing.facts import Facts, read_facts
+from webhook.installing.lines import Line, State
+from webhook.kube.api import Api
+from webhook.manifests.hooks import NAMESPACE
+from webhook.manifests.objects import HOOKS, path_of
+
+ACCOUNT = f"system:serviceaccount:{NAMESPACE}:rightslice"
+AUDIT = {
+    "apiVersion": "audit.k8s.io/v1",
+    "kind": "Policy",
+    "omitStages": ["RequestReceived"],
+    "rules": [{"level": "Metadata", "users": [ACCOUNT]}, {"level": "None"}],
+}
+GPU_POD = "/api/v1/namespaces/default/pods"
+
+
+class Site(NamedTuple):
+    """A control plane, what was installed in it, and the one real replica."""
+
+    plane: Plane
+    objects: list[Json]
+    replica: Process
+    told: list[str]
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+    """Everything installed, enforced. Without WatchList, so that lists are read too, as on older servers."""
+    folder = tmp_path_factory.mktemp("installed")
+    rules = folder / "rules.json"
+    rules.write_text(json.dumps(AUDIT), encoding="utf-8")
+    flags = [f"--audit-policy-file={rules}", "--feature-gates=WatchList=false"]
+    with Plane(control_plane(wanted_version()), folder, apiserver_flags=flags) as plane:
+        add_nodes(plane, demo_nodes())
+        port = free_port()
+        objects = [reachable(one, port) for one in manifests(InstallMode.ENFORCE)]
+        replica = Process("rightslice", command(folder, port), folder / "rightslice.log")
+        told: list[str] = []
+        try:
+            asyncio.run(install_all(plane, objects, replica, told))
+            yield Site(plane, objects, replica, told)
+        finally:
+            replica.kill()
+
+
+async def install_all(plane: Plane, objects: list[Json], replica: Process, told: list[str]) -> None:
+    """Install; as soon as there is a service account, the replica runs beside it."""
+
+    def say(line: str) -> None:
+        told.append(line)
+        if line.startswith("applied Deployment"):
+            act_as_account(plane)
+            replica.launch()
+
+    async with await Api.connect(str(plane.kubeconfig)) as api:
+        await install(api, objects, say, seconds=90)
+
+
+def act_as_account(plane: Plane) -> None:
+    """Write the kubeconfig of the service account."""
+    token = plane.kubectl("create", "token", "rightslice", f"--namespace={NAMESPACE}").stdout.strip()
+    (plane.folder / "account").write_text(kubeconfig(plane.url, plane.ca, token), encoding="utf-8")
+
+
+def command(folder: Path, port: int) -> list[str]:
+    """The Deployment's own arguments, but for where it listens and how it reaches the API server."""
+    [deployment] = [one for one in manifests(InstallMode.ENFORCE) if one["kind"] == "Deployment"]
+    [container] = deployment["spec"]["template"]["spec"]["containers"]
+    own = [argument for argument in container["args"] if not argument.startswith(("--listen=", "--policies="))]
+    here = [f"--listen=127.0.0.1:{port}", f"--kubeconfig={folder / 'account'}", f"--policies={ROOT / 'policies'}"]
+    return [sys.executable, "-m", "webhook.cli", *own, *here]
+
+
+def reachable(one: Json, port: int) -> Json:
+    """The same manifests where the API server reaches services of this machine only."""
+    if one["kind"] == "Service":
+        return {**one, "spec": {"type": "ExternalName", "externalName": "localhost"}}
+    if one["kind"] not in HOOKS:
+        return one
+    webhooks = [
+        {**hook, "clientConfig": {"service": {**hook["clientConfig"]["service"], "port": port}}}
+        for hook in one["webhooks"]
+    ]
+    return {**one, "webhooks": webhooks}
+
+
+def refusal(plane: Plane, path: str, data: Json) -> str:
+    """Why an object is refused; "" where it is not. Nothing is stored."""
+    try:
+        plane.api.create(path, data, dryRun="All")
+    except RefusedError as error:
+        return error.message
+    return ""
+
+
+def test_hooks_are_registered_after_replicas_are_ready(site: Site) -> None:
+    ready = site.told.index("replicas are ready")
+
+    assert [line for line in site.told[ready:] if line.startswith("applied")] == [
+        "applied MutatingWebhookConfiguration rightslice",
+        "applied ValidatingWebhookConfiguration rightslice",
+    ]
+    assert site.told[-1] == "the hooks answer"
+
+
+def test_a_bad_pod_gets_our_own_refusal_and_a_good_one_its_tolerations(site: Site) -> None:
+    bad = make_pod("bad").namespace("default").gpus(1)
+    bad.main["securityContext"] = {"privileged": True}
+
+    message = refusal(site.plane, GPU_POD, bad.build())
+
+    assert 'admission webhook "validate.rightslice.dev" denied the request: 1 problem in Pod default/bad' in message
+    assert "privileged must be false in a pod that touches GPUs" in message
+    assert refusal(site.plane, GPU_POD, make_pod("plain").namespace("default").build()) == ""
+
+
+POLICIES = "/apis/rightslice.dev/v1alpha1/gpupolicies"
+EXCEPTIONS = f"/apis/rightslice.dev/v1alpha1/namespaces/{NAMESPACE}/gpupolicyexceptions"
+
+
+def test_a_bad_policy_is_refused_with_the_words_of_lint(site: Site) -> None:
+    data = json.loads(policy_text("bad", mode="enforced", securty={}))
+
+    message = refusal(site.plane, POLICIES, data)
+
+    assert message == (
+        'admission webhook "policies.rightslice.dev" denied the request: 2 faults in GPUPolicy bad\n'
+        "[GPU-P103] spec.mode: must be enforce, warn or audit, found 'enforced'. Write enforce\n"
+        "[GPU-P102] spec.securty: must be a field of spec, found 'securty'. Did you mean security? Write security"
+    )
+
+
+def test_a_policy_that_contradicts_one_in_force_is_refused(site: Site) -> None:
+    one, other = (
+        json.loads(policy_text(name, match={"namespaces": ["nobody"]}, injection={"runtimeClassName": runtime}))
+        for name, runtime in (("first", "nvidia"), ("second", "kata"))
+    )
+    site.plane.api.create(POLICIES, one)
+    try:
+        eventually(lambda: "GPU-P104" in refusal(site.plane, POLICIES, other))
+    finally:
+        site.plane.api.delete(f"{POLICIES}/first")
+
+
+def ready(plane: Plane, path: str) -> Json:
+    """The condition Ready of an object, once it is there."""
+    conditions = eventually(lambda: plane.api.get(path)["status"]["conditions"])
+    (condition,) = [each for each in conditions if each["type"] == "Ready"]
+    return dict(condition)
+
+
+def test_policies_and_exceptions_say_what_became_of_them(site: Site) -> None:
+    plane = site.plane
+    exception = json.loads(exception_text("said", policyName="guard"))
+    exception["metadata"]["namespace"] = NAMESPACE
+    plane.api.create(POLICIES, json.loads(policy_text("said", match={"namespaces": ["nobody"]})))
+    plane.api.create(EXCEPTIONS, exception)
+    try:
+        for path in (f"{POLICIES}/said", f"{EXCEPTIONS}/said"):
+            condition = ready(plane, path)
+            assert (condition["status"], condition["reason"]) == ("True", "InUse")
+    finally:
+        plane.api.delete(f"{POLICIES}/said")
+        plane.api.delete(f"{EXCEPTIONS}/said")
+
+
+def test_the_owner_of_a_denied_pod_hears_of_it(site: Site) -> None:
+    plane = site.plane
+    bad = make_pod("bad").namespace("default").gpus(1).owned_by("Job", "train")
+    bad.main["securityContext"] = {"privileged": True}
+    for _ in range(3):
+        with pytest.raises(RefusedError, match="denied the request"):
+            plane.api.create(GPU_POD, bad.build())
+
+    path, mine = "/api/v1/namespaces/default/events", "involvedObject.name=train,source=rightslice"
+    events = eventually(lambda: plane.api.get(path, fieldSelector=mine)["items"])
+
+    codes = [event["reason"] for event in events]
+    assert len(codes) == len(set(codes)), "once an owner, code and hour"
+    assert any("privileged must be false" in event["message"] for event in events)
+
+
+def test_each_right_that_is_granted_is_used_and_none_is_missing(site: Site) -> None:
+    plane = site.plane
+    exception = json.loads(exception_text("some", policyName="guard"))
+    exception["metadata"]["namespace"] = NAMESPACE
+    plane.api.create(EXCEPTIONS, exception)
+    granted = {right for one in site.objects for right in rights_of(one)}
+
+    used, refused = eventually(lambda: audited(plane, granted), until=lambda found: found[0] >= granted, within=60)
+
+    assert used == granted
+    assert refused == set()
+
+
+def test_doctor_finds_nothing_wrong_with_it(site: Site) -> None:
+    async def facts() -> Facts:
+        async with await Api.connect(str(site.plane.kubeconfig)) as api:
+            return await read_facts(api)
+
+    def look() -> list[Line]:
+        return diagnose(asyncio.run(facts()), datetime.now(UTC))
+
+    lines = eventually(look, until=lambda found: "2 of 2 replicas ready" in {line.what for line in found})
+
+    wrong = [line for line in lines if line.state in (State.WARN, State.FAIL)]
+    assert [line for line in wrong if "was passed by" not in line.what] == []  # until the API server saw the caBundle
+    assert [line.what for line in lines if line.state is State.SKIP] == ["no replica could be asked"]
+    assert {"both hooks answer a pod that is only tried", "caBundle is right in every hook"} <= {
+        line.what for line in lines
+    }
+
+
+Right = tuple[str, str, str, str]
+"""Namespace ("" for all), API group, resource, verb."""
+
+
+def rights_of(one: Json) -> Iterator[Right]:
+    """What a role grants."""
+    if one["kind"] not in ("ClusterRole", "Role"):
+        return
+    for rule in one["rules"]:
+        for group in rule["apiGroups"]:
+            for resource in rule["resources"]:
+                for verb in rule["verbs"]:
+                    yield one["metadata"].get("namespace", ""), group, resource, verb
+
+
+def audited(plane: Plane, granted: set[Right]) -> tuple[set[Right], set[Right]]:
+    """What the service account did, and what it was not let. A right for all namespaces is used in any of them."""
+    used: set[Right] = set()
+    refused: set[Right] = set()
+    for line in plane.audit_log.read_text(encoding="utf-8").splitlines():
+        event = json.loads(line)
+        ref = event.get("objectRef")
+        if event["user"]["username"] != ACCOUNT or ref is None:
+            continue
+        resource = "/".join(filter(None, (ref["resource"], ref.get("subresource", ""))))
+        namespace = ref.get("namespace", "")
+        everywhere = ("", ref.get("apiGroup", ""), resource, event["verb"])
+        right = everywhere if everywhere in granted else (namespace, *everywhere[1:])
+        (refused if event["responseStatus"]["code"] == 403 else used).add(right)
+    return used, refused
+
+
+def test_uninstall_removes_the_hooks_first_of_all_and_keeps_policies(site: Site) -> None:
+    plane, told = site.plane, list[str]()
+
+    async def remove(*, with_policies: bool) -> None:
+        async with await Api.connect(str(plane.kubeconfig)) as api:
+            await uninstall(api, site.objects, told.append, with_policies=with_policies)
+
+    asyncio.run(remove(with_policies=False))
+
+    assert {line.split()[1] for line in told[:2]} == set(HOOKS)
+    kept = {"CustomResourceDefinition", "Namespace"}
+    assert {one["kind"] for one in site.objects if plane.api.exists(path_of(one))} == kept
+    assert refusal(plane, GPU_POD, make_pod("after").namespace("default").gpus(1).build()) == ""
+
+    asyncio.run(remove(with_policies=True))
+
+    eventually(lambda: not [one for one in site.objects if plane.api.exists(path_of(one))])
+
+
+async def probe(plane: Plane) -> bool:
+    """Do both hooks answer?"""
+    async with await Api.connect(str(plane.kubeconfig)) as api:
+        return await hooks_answer(api)
+
+
+def test_without_hooks_nobody_answers(site: Site) -> None:
+    with pytest.raises(ApiError, match="NotFound"):
+        asyncio.run(probe(site.plane))

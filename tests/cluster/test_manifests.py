@@ -1,0 +1,176 @@
+"""The manifests on a real API server: each overlay is what it says, and taken as it is."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.cluster.client import Json, RefusedError
+from tests.cluster.nodes import add_nodes, demo_nodes, remove_nodes
+from tests.cluster.plane import Plane
+from tests.cluster.waiting import eventually
+from tests.conftest import ROOT
+from tests.make import make_pod
+from tests.manifests.made import BUILT
+from webhook.documents.reading import read
+from webhook.manifests.hooks import NAMESPACE
+from webhook.manifests.objects import path_of
+
+MANIFESTS = ROOT / "manifests"
+OVERLAYS = sorted(folder.name for folder in (MANIFESTS / "overlays").iterdir())
+FOREIGN = ("cert-manager.io/v1", "monitoring.coreos.com/v1")
+"""Kinds of operators that not every cluster has, and this one has not."""
+
+
+def built(plane: Plane, folder: str) -> list[Json]:
+    """What kustomize makes of a folder."""
+    text = plane.kubectl("kustomize", str(MANIFESTS / folder)).stdout
+    return [document.data for document in read(text, folder, aliases=True)]
+
+
+def by_name(objects: list[Json]) -> dict[str, Json]:
+    """Objects by kind and name."""
+    return {f"{one['kind']} {one['metadata']['name']}": one for one in objects}
+
+
+@pytest.mark.parametrize(("name", "overlay"), BUILT.items(), ids=BUILT)
+def test_the_built_files_are_what_kustomize_builds(plane: Plane, name: str, overlay: str) -> None:
+    assert (MANIFESTS / name).read_text(encoding="utf-8") == plane.kubectl(
+        "kustomize", str(MANIFESTS / overlay)
+    ).stdout, "run make manifests"
+
+
+@pytest.fixture(scope="module")
+def space(plane: Plane) -> Iterator[None]:
+    """Our namespace, which a dry run needs to be there, and the kinds that are ours."""
+    plane.kubectl("apply", "--server-side", "--force-conflicts", "-k", str(MANIFESTS / "crds"))
+    if not plane.api.exists(f"/api/v1/namespaces/{NAMESPACE}"):
+        plane.add_namespace(NAMESPACE)
+    yield
+    plane.api.delete(f"/api/v1/namespaces/{NAMESPACE}")
+    eventually(lambda: is_gone(plane))
+
+
+def is_gone(plane: Plane) -> bool:
+    """Is our namespace gone? Its pods have no nodes any more that would end them."""
+    if not plane.api.exists(f"/api/v1/namespaces/{NAMESPACE}"):
+        return True
+    plane.api.delete(f"/api/v1/namespaces/{NAMESPACE}/pods", gracePeriodSeconds="0")
+    return False
+
+
+@pytest.mark.parametrize("overlay", OVERLAYS)
+@pytest.mark.parametrize("side", ["--server-side", "--server-side=false"])
+def test_an_overlay_is_taken_without_a_warning(plane: Plane, space: None, overlay: str, side: str) -> None:
+    objects = [one for one in built(plane, f"overlays/{overlay}") if one["apiVersion"] not in FOREIGN]
+    everything = json.dumps({"apiVersion": "v1", "kind": "List", "items": objects})
+
+    done = plane.kubectl("apply", side, "--force-conflicts" if side == "--server-side" else "--validate=strict",
+                         "--dry-run=server", "-f", "-", stdin=everything)  # fmt: skip
+
+    assert [line for line in done.stderr.splitlines() if "last-applied-configuration" not in line] == []
+    assert done.stdout.count("dry run") == len(objects)
+
+
+def test_audit_only_differs_where_something_could_be_changed_or_denied(plane: Plane) -> None:
+    audit, enforce = by_name(built(plane, "overlays/audit-only")), by_name(built(plane, "overlays/enforce"))
+
+    assert audit.keys() == enforce.keys()
+    assert {name for name in audit if audit[name] != enforce[name]} == {
+        "Deployment rightslice",
+        "ValidatingWebhookConfiguration rightslice",
+        "ValidatingAdmissionPolicyBinding rightslice-pods",
+    }
+    hooks = [hook for name in audit if "WebhookConfiguration" in name for hook in audit[name]["webhooks"]]
+    assert {hook["failurePolicy"] for hook in hooks if hook["clientConfig"]["service"]["path"] != "/policies"} == {
+        "Ignore"
+    }
+    [container] = audit["Deployment rightslice"]["spec"]["template"]["spec"]["containers"]
+    assert {"name": "RIGHTSLICE_MODE", "value": "audit"} in container["env"]
+    assert audit["ValidatingAdmissionPolicyBinding rightslice-pods"]["spec"]["validationActions"] == ["Audit"]
+
+
+def test_one_node_needs_nothing_that_wants_two(plane: Plane) -> None:
+    objects = by_name(built(plane, "overlays/single-node"))
+    pod = objects["Deployment rightslice"]["spec"]["template"]["spec"]
+
+    assert objects["Deployment rightslice"]["spec"]["replicas"] == 1
+    assert not {"affinity", "topologySpreadConstraints"} & pod.keys()
+    assert not [name for name in objects if name.startswith(("PodDisruptionBudget", "HorizontalPodAutoscaler"))]
+
+
+def test_with_cert_manager_no_certificate_is_ours_to_keep(plane: Plane) -> None:
+    objects = by_name(built(plane, "overlays/cert-manager"))
+    [container] = objects["Deployment rightslice"]["spec"]["template"]["spec"]["containers"]
+
+    assert not [argument for argument in container["args"] if argument.startswith("--tls-secret")]
+    assert {"--tls-cert=/etc/rightslice/tls/tls.crt", "--tls-key=/etc/rightslice/tls/tls.key"} < set(container["args"])
+    assert not [name for name in objects if name.endswith(" rightslice-certificates")]
+    for kind in ("Mutating", "Validating"):
+        annotations = objects[f"{kind}WebhookConfiguration rightslice"]["metadata"]["annotations"]
+        assert annotations == {"cert-manager.io/inject-ca-from": f"{NAMESPACE}/rightslice-tls"}
+
+
+def test_out_of_cluster_every_hook_has_the_address_that_was_written(plane: Plane, tmp_path: Path) -> None:
+    copy_of(MANIFESTS, tmp_path)
+    address = tmp_path / "overlays" / "out-of-cluster" / "address.yaml"
+    address.write_text(address.read_text().replace("127.0.0.1:8443", "laptop.example.com:9443"))
+
+    text = plane.kubectl("kustomize", str(address.parent)).stdout
+    objects = [document.data for document in read(text, "built", aliases=True)]
+
+    hooks = {hook["name"]: hook["clientConfig"] for one in objects for hook in one.get("webhooks", ())}
+    inside = {
+        hook["name"]: {"url": f"https://laptop.example.com:9443{hook['clientConfig']['service']['path']}"}
+        for one in built(plane, "hooks")
+        for hook in one.get("webhooks", ())
+    }
+    assert hooks == inside
+    assert not [one for one in objects if one["kind"] in ("Deployment", "Service", "ClusterRole")]
+
+
+def copy_of(folder: Path, to: Path) -> None:
+    """Copy the files of a folder."""
+    for file in folder.rglob("*.yaml"):
+        target = to / file.relative_to(folder)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_text(file.read_text(encoding="utf-8"), encoding="utf-8")
+
+
+def test_its_pods_run_in_a_restricted_namespace_on_two_hosts(plane: Plane, space: None) -> None:
+    """Pod Security refuses what is not restricted; the scheduler spreads; nobody of ours needs to be there."""
+    nodes = add_nodes(plane, [plain(node, index) for index, node in enumerate(demo_nodes()[:3])])
+    wanted = ("Namespace", "PriorityClass", "ServiceAccount", "ConfigMap", "Deployment")
+    objects = [one for one in built(plane, "base") if one["kind"] in wanted]
+    plane.kubectl("apply", "--server-side", "--force-conflicts", "-f", "-", stdin=json.dumps(listed(objects)))
+    pods = f"/api/v1/namespaces/{NAMESPACE}/pods"
+    try:
+        plane.kubectl("rollout", "status", "deployment/rightslice", f"--namespace={NAMESPACE}", "--timeout=60s")
+        hosts = [pod["spec"]["nodeName"] for pod in plane.api.get(pods)["items"]]
+        insecure = make_pod("insecure").namespace(NAMESPACE).build()
+        with pytest.raises(RefusedError, match='violates PodSecurity "restricted'):
+            plane.api.create(pods, insecure, dryRun="All")
+    finally:
+        plane.api.delete(path_of(by_name(objects)["Deployment rightslice"]))
+        plane.api.delete("/apis/scheduling.k8s.io/v1/priorityclasses/rightslice")
+        remove_nodes(plane, nodes)
+
+    assert len(hosts) == len(set(hosts)) == 2
+
+
+def listed(objects: list[Json]) -> Json:
+    """Objects as kubectl reads them in one go."""
+    return {"apiVersion": "v1", "kind": "List", "items": objects}
+
+
+def plain(node: Json, index: int) -> Json:
+    """A node without GPUs and taints."""
+    name = f"plain-{index}"
+    labels = {"kubernetes.io/hostname": name}
+    return {
+        "metadata": {"name": name, "labels": labels},
+        "status": {"allocatable": {"cpu": "4", "memory": "8Gi", "pods": "20"}},
+    }

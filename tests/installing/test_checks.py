@@ -1,0 +1,207 @@
+"""diagnose: what doctor says of an installation, fact by fact."""
+
+from __future__ import annotations
+
+import json
+from base64 import b64encode
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from typing import Any, NamedTuple
+
+import pytest
+from cryptography import x509
+
+from tests.make import Json, make_node
+from tests.policy.written import policy_text
+from webhook.certs.selfsigned import self_signed
+from webhook.errors import ApiError
+from webhook.installing.checks import diagnose
+from webhook.installing.facts import FAIL_OPEN, Facts
+from webhook.installing.lines import State
+from webhook.manifests.hooks import configurations
+
+NOW = datetime(2026, 6, 1, tzinfo=UTC)
+PAIR = self_signed(["rightslice.rightslice-system.svc"], NOW)
+OTHER = self_signed(["rightslice.rightslice-system.svc"], NOW)
+
+
+def text(content: bytes) -> str:
+    return b64encode(content).decode()
+
+
+def trusting(configuration: Json, bundle: bytes = PAIR.authority) -> Json:
+    """A configuration with a caBundle in each hook."""
+    hooks = [
+        {**hook, "clientConfig": {**hook["clientConfig"], "caBundle": text(bundle)}}
+        for hook in configuration["webhooks"]
+    ]
+    return {**configuration, "webhooks": hooks}
+
+
+def deployment(ready: int = 2, image: str = "rightslice:0.1.0") -> Json:
+    spec: Json = {"replicas": 2, "template": {"spec": {"containers": [{"name": "webhook", "image": image}]}}}
+    return {"spec": spec, "status": {"readyReplicas": ready}}
+
+
+def gpu_node(name: str = "n1", **labels: str) -> Json:
+    node = make_node(name, {"nvidia.com/gpu.product": "NVIDIA-H100", **labels}, **{"nvidia.com/gpu": 8})
+    return {key: value for key, value in node.items() if key not in ("apiVersion", "kind")}
+
+
+def policy(name: str = "guard", **spec: Any) -> Json:
+    found: Json = json.loads(policy_text(name, **spec))
+    return found
+
+
+MUTATING, VALIDATING = map(trusting, configurations())
+WELL = Facts(
+    version={"gitVersion": "v1.36.3", "minor": "36"},
+    mutating=MUTATING,
+    validating=VALIDATING,
+    deployment=deployment(),
+    secret={"data": {"tls.crt": text(PAIR.certificate), "ca.crt": text(PAIR.authority)}},
+    settings={"data": {}},
+    ready="[+]policies 1 policies, digest abc\n[+]cluster 8 nodes, confirmed 1 s ago\nready\n",
+    answer='admission webhook "validate.rightslice.dev" denied the request: rightslice answers: validate and mutate',
+    metrics=f'{FAIL_OPEN}{{name="mutate.rightslice.dev",type="admit"}} 0\n',
+    policies=[policy()],
+    exceptions=[],
+    nodes=[gpu_node()],
+    limit_ranges=[],
+    quotas=[],
+)
+ABSENT, FORBIDDEN = ApiError("GET /x", 404, "NotFound", "gone"), ApiError("GET /x", 403, "Forbidden", "no right")
+
+
+def without(name: str, why: ApiError = ABSENT) -> Facts:
+    changed: Json = {name: None, "refused": {name: why}}
+    return replace(WELL, **changed)
+
+
+class Case(NamedTuple):
+    facts: Facts
+    state: State
+    says: str
+
+
+MIG: Json = {"rightSizing": {"forms": ["mig"]}}
+LIMIT_RANGE = {"metadata": {"name": "lr", "namespace": "team"}}
+QUOTA = {"metadata": {"name": "q", "namespace": "team"}}
+CASES = {
+    "an old cluster": Case(replace(WELL, version={"gitVersion": "v1.29.1", "minor": "29+"}), State.FAIL, "v1.29.1"),
+    "a cluster from the future": Case(
+        replace(WELL, version={"gitVersion": "v1.50.0", "minor": "50"}), State.WARN, "v1.50.0"
+    ),
+    "no mutating hooks": Case(without("mutating"), State.FAIL, "no mutating webhook configuration"),
+    "hooks that may not be read": Case(without("validating", FORBIDDEN), State.SKIP, "validating cannot be read"),
+    "one hook is gone": Case(
+        replace(WELL, validating={**VALIDATING, "webhooks": VALIDATING["webhooks"][1:]}),
+        State.FAIL,
+        "validating webhook configuration without validate.rightslice.dev",
+    ),
+    "an empty caBundle": Case(
+        replace(WELL, mutating=configurations()[0]), State.FAIL, "caBundle: empty in mutate.rightslice.dev, policies"
+    ),
+    "a caBundle of another authority": Case(
+        replace(WELL, validating=trusting(configurations()[1], OTHER.authority)),
+        State.FAIL,
+        "caBundle: that of validate.rightslice.dev does not hold the authority of the serving certificate",
+    ),
+    "a caBundle that is no certificate": Case(
+        replace(WELL, mutating=trusting(configurations()[0], b"junk")),
+        State.FAIL,
+        "caBundle: no certificates in that of mutate.rightslice.dev",
+    ),
+    "no Secret to read": Case(without("secret", FORBIDDEN), State.SKIP, "the serving certificate cannot be read"),
+    "nobody answers": Case(
+        replace(WELL, answer="the pod was let in without a word of ours"), State.FAIL, "the hooks do not answer"
+    ),
+    "only one hook answers": Case(
+        replace(WELL, answer="rightslice answers: validate, but not mutate"), State.FAIL, "only the validating hook"
+    ),
+    "a replica is missing": Case(replace(WELL, deployment=deployment(1)), State.FAIL, "1 of 2 replicas ready"),
+    "another version runs": Case(
+        replace(WELL, deployment=deployment(image="rightslice:0.0.9")), State.WARN, "image rightslice:0.0.9"
+    ),
+    "out of cluster": Case(without("deployment"), State.SKIP, "no Deployment"),
+    "a replica's own complaint": Case(
+        replace(WELL, ready="[-]policy files p.yaml: bad\nready\n"), State.WARN, "replica: policy files p.yaml: bad"
+    ),
+    "no CRDs": Case(without("policies"), State.FAIL, "the API server does not know GPUPolicy"),
+    "no policies": Case(replace(WELL, policies=[]), State.WARN, "no policies"),
+    "a policy with a fault": Case(
+        replace(WELL, policies=[policy(mode="enforced")]), State.FAIL, "GPUPolicy guard: GPU-P103"
+    ),
+    "one name in file and object": Case(
+        replace(WELL, settings={"data": {"guard.yaml": policy_text("guard")}}),
+        State.WARN,
+        "policy guard is in the ConfigMap and an object",
+    ),
+    "no GPU nodes": Case(replace(WELL, nodes=[make_node("cpu")]), State.WARN, "no node advertises GPUs"),
+    "nodes without discovery": Case(
+        replace(WELL, nodes=[gpu_node(), {**gpu_node("n2"), "metadata": {"name": "n2"}}]),
+        State.FAIL,
+        "1 of 2 GPU nodes without nvidia.com/gpu.product",
+    ),
+    "slices that no node has": Case(replace(WELL, policies=[policy(**MIG)]), State.WARN, "policy guard gives mig"),
+    "accounting that no node knows": Case(
+        replace(WELL, policies=[policy(limits={"accounting": "native"})]), State.WARN, "a policy has native accounting"
+    ),
+    "a LimitRange that gives GPUs away": Case(
+        replace(
+            WELL,
+            limit_ranges=[{**LIMIT_RANGE, "spec": {"limits": [{"type": "Container", "max": {"nvidia.com/gpu": "4"}}]}}],
+        ),
+        State.WARN,
+        "LimitRange team/lr",
+    ),
+    "a LimitRange with a floor": Case(
+        replace(
+            WELL,
+            limit_ranges=[{**LIMIT_RANGE, "spec": {"limits": [{"type": "Container", "min": {"nvidia.com/gpu": 1}}]}}],
+        ),
+        State.WARN,
+        "LimitRange team/lr",
+    ),
+    "a quota that bounds nothing": Case(
+        replace(WELL, quotas=[{**QUOTA, "spec": {"hard": {"limits.nvidia.com/gpu": "4"}}}]),
+        State.WARN,
+        "ResourceQuota team/q",
+    ),
+    "a quota that slices escape": Case(
+        replace(WELL, quotas=[{**QUOTA, "spec": {"hard": {"requests.nvidia.com/gpu": "4"}}}]),
+        State.WARN,
+        "ResourceQuota team/q",
+    ),
+    "a hook that was passed by": Case(
+        replace(WELL, metrics=f'{FAIL_OPEN}{{name="mutate.rightslice.dev",type="admit"}} 3\n'),
+        State.WARN,
+        "mutate.rightslice.dev was passed by 3 times",
+    ),
+}
+
+
+def test_where_all_is_well_there_is_nothing_to_act_on() -> None:
+    lines = diagnose(WELL, NOW)
+
+    assert {line.state for line in lines} == {State.OK}, lines
+    assert len(lines) > 10
+
+
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
+def test_what_is_not_well_is_said_and_nothing_else(case: Case) -> None:
+    lines = [line for line in diagnose(case.facts, NOW) if line.state is not State.OK]
+
+    assert [line.state for line in lines] == [case.state], lines
+    assert lines[0].what.startswith(case.says) or case.says in lines[0].what
+    assert lines[0].advice or case.state is State.SKIP
+
+
+@pytest.mark.parametrize(("days", "state"), [(1, State.OK), (-1, State.FAIL)])
+def test_the_certificate_must_have_a_week_left(days: int, state: State) -> None:
+    ends = x509.load_pem_x509_certificate(PAIR.certificate).not_valid_after_utc
+    moment = ends - timedelta(days=7) - timedelta(days=days)
+
+    lines = [line for line in diagnose(WELL, moment) if "serving certificate ends" in line.what]
+
+    assert [line.state for line in lines] == [state]

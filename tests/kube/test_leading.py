@@ -1,0 +1,168 @@
+"""Who leads: one at most, soon after the last one is gone, whatever clocks say."""
+
+from __future__ import annotations
+
+from collections.abc import Coroutine
+from typing import Any
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+
+from tests.certs.cluster import Client, Cluster
+from webhook.errors import ApiError, ApiUnreachable
+from webhook.kube.leading import LEASE_SECONDS, RENEW_SECONDS, Leading, LeaseName
+
+LEASE = LeaseName("rightslice", "rightslice")
+REPLICAS = st.integers(0, 2)
+
+
+class Candidate:
+    """One replica on a cluster whose calls a test lets through one at a time; its monotonic clock began anywhere."""
+
+    def __init__(self, cluster: Cluster, name: str, began: float = 0.0) -> None:
+        self.client = Client(cluster)
+        self.leading = Leading(self.client, LEASE, name, monotonic=lambda: cluster.seconds + began)
+        self._trying: Coroutine[Any, Any, None] | None = None
+
+    def advance(self) -> bool:
+        """Go on by one call; True once the attempt is over."""
+        self._trying = self._trying or self.leading.attempt()
+        try:
+            self._trying.send(None)
+        except StopIteration:
+            self._trying = None
+            return True
+        return False
+
+    def attempt(self) -> bool:
+        """One whole try; does it lead now?"""
+        while not self.advance():
+            pass
+        return self.leading.leads
+
+
+def release(candidate: Candidate) -> None:
+    leaving = candidate.leading.release()
+    try:
+        while True:
+            leaving.send(None)
+    except StopIteration:
+        return
+
+
+class Electing(RuleBasedStateMachine):
+    """Three candidates whose calls interleave in any order, while time passes between them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.cluster = Cluster(hooks=())
+        self.candidates = [Candidate(self.cluster, f"pod-{n}", began=1000.0 * n) for n in range(3)]
+
+    @rule(who=REPLICAS)
+    def advance(self, who: int) -> None:
+        self.candidates[who].advance()
+
+    @rule(who=REPLICAS)
+    def attempt(self, who: int) -> None:
+        self.candidates[who].attempt()
+
+    @rule(seconds=st.sampled_from([0.5, 2.0, 9.0, 20.0]))
+    def wait(self, seconds: float) -> None:
+        self.cluster.seconds += seconds
+
+    @rule(who=REPLICAS)
+    def leave(self, who: int) -> None:
+        release(self.candidates[who])
+
+    @rule()
+    def delete(self) -> None:
+        """Nobody deletes a Lease while it is held."""
+        if not any(candidate.leading.leads for candidate in self.candidates):
+            self.cluster.objects.pop(LEASE.path, None)
+
+    @invariant()
+    def one_at_most_leads(self) -> None:
+        assert sum(candidate.leading.leads for candidate in self.candidates) <= 1
+
+
+TestElecting = Electing.TestCase
+TestElecting.settings = settings(max_examples=150, stateful_step_count=40, deadline=None)
+
+
+@pytest.fixture
+def cluster() -> Cluster:
+    return Cluster(hooks=())
+
+
+def test_the_first_one_leads_and_the_next_waits(cluster: Cluster) -> None:
+    first, second = Candidate(cluster, "a"), Candidate(cluster, "b")
+
+    assert first.attempt()
+    assert not second.attempt()
+    assert second.leading.holder == "a"
+    assert cluster.objects[LEASE.path]["spec"]["leaseDurationSeconds"] == LEASE_SECONDS
+
+
+def test_one_that_renews_leads_on(cluster: Cluster) -> None:
+    first, second = Candidate(cluster, "a"), Candidate(cluster, "b")
+    for _ in range(20):
+        assert first.attempt()
+        assert not second.attempt()
+        cluster.seconds += 5
+    spec = cluster.objects[LEASE.path]["spec"]
+    assert (spec["holderIdentity"], spec["leaseTransitions"]) == ("a", 0)
+
+
+def test_one_that_does_not_renew_stops_before_the_next_begins(cluster: Cluster) -> None:
+    first, second = Candidate(cluster, "a"), Candidate(cluster, "b")
+    first.attempt()
+    second.attempt()
+    cluster.seconds += RENEW_SECONDS
+    assert not first.leading.leads
+    assert not second.attempt()
+    cluster.seconds += LEASE_SECONDS - RENEW_SECONDS
+    assert second.attempt()
+    assert cluster.objects[LEASE.path]["spec"]["leaseTransitions"] == 1
+
+
+def test_one_that_leaves_need_not_be_waited_for(cluster: Cluster) -> None:
+    first, second = Candidate(cluster, "a"), Candidate(cluster, "b")
+    first.attempt()
+    second.attempt()
+    release(first)
+
+    assert not first.leading.leads
+    assert second.attempt()
+
+
+def test_what_another_holds_is_not_released(cluster: Cluster) -> None:
+    first, second = Candidate(cluster, "a"), Candidate(cluster, "b")
+    first.attempt()
+    release(second)
+
+    assert cluster.objects[LEASE.path]["spec"]["holderIdentity"] == "a"
+
+
+@pytest.mark.parametrize("spec", [None, {}, {"holderIdentity": ""}], ids=["none", "empty", "left"])
+def test_a_lease_of_nobody_is_taken_at_once(cluster: Cluster, spec: dict[str, Any] | None) -> None:
+    cluster.store(LEASE.path, {"metadata": {"name": LEASE.name}, "spec": spec})
+
+    assert Candidate(cluster, "a").attempt()
+
+
+@pytest.mark.parametrize(
+    "error", [ApiUnreachable("GET /", "https://x", "refused"), ApiError("GET /", 403, "Forbidden", "not allowed")]
+)
+def test_what_the_api_server_says_no_to_is_told_and_tried_again(cluster: Cluster, error: ApiError) -> None:
+    candidate = Candidate(cluster, "a")
+    assert candidate.attempt()
+    well, candidate.client.refusal = candidate.client.refusal, error
+    assert candidate.attempt(), "it leads for as long as nobody else can"
+    assert candidate.leading.trouble == error
+    cluster.seconds += RENEW_SECONDS
+    assert not candidate.attempt()
+    candidate.client.refusal = well
+    assert candidate.attempt()
+    assert candidate.leading.trouble is None

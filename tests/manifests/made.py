@@ -1,0 +1,49 @@
+"""Which files under manifests/ are made from code, and of what."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from tests.conftest import ROOT
+from webhook.manifests.backstop import backstop
+from webhook.manifests.hooks import configurations
+from webhook.policy.schema import crds
+from webhook.report.data import as_yaml
+
+MADE: Mapping[str, tuple[str, Callable[[], Sequence[Any]]]] = {
+    "crds/crds.yaml": ("webhook/policy/schema.py", crds),
+    "hooks/hooks.yaml": ("webhook/manifests/hooks.py", configurations),
+    "hooks/backstop.yaml": ("webhook/manifests/backstop.py", backstop),
+}
+
+BUILT = {"install.yaml": "overlays/audit-only", "install-enforce.yaml": "overlays/enforce"}
+"""Files that kustomize builds, and what of."""
+
+
+def text_of(name: str) -> str:
+    """What a file must say."""
+    source, objects = MADE[name]
+    documents = "---\n".join(map(as_yaml, objects()))
+    return f"# Made from {source} by `make manifests`.\n{LONG.sub(_on_lines, documents)}"
+
+
+LONG = re.compile(r'^( *(?:- )?)(expression: )(".*\\n.*")$', re.MULTILINE)
+
+
+def _on_lines(found: re.Match[str]) -> str:
+    """An expression of several lines as a block of YAML."""
+    start, key, text = found.groups()
+    return "\n".join([f"{start}{key}|-", *(f"{' ' * len(start)}  {line}" for line in json.loads(text).split("\n"))])
+
+
+def guard() -> str:
+    """The policy that is installed: the shipped one."""
+    return (ROOT / "policies" / "guard.yaml").read_text(encoding="utf-8")
+
+
+def files() -> dict[str, str]:
+    """Every made file by its path below manifests/."""
+    return {name: text_of(name) for name in MADE} | {"base/policies/guard.yaml": guard()}

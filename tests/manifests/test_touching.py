@@ -1,0 +1,99 @@
+"""Whatever the engine has something to say about is sent to it: the conditions of the hooks miss no pod."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from cel_expr_python import cel
+from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import strategies as st
+
+from tests.engine.lawful import any_pods
+from tests.make import Json
+from tests.world import policies_of, request_of, view_of
+from webhook.engine.decide import decide
+from webhook.engine.guarding.host_paths import STARTS, TREES, reaches_gpus
+from webhook.manifests.backstop import backstop
+from webhook.manifests.hooks import LEFT_OUT, configurations
+from webhook.manifests.touching import DEVICE_PATHS, WIDE_PATHS, mounts_host, touches_gpus
+from webhook.model.usage import UsageView
+from webhook.policy.workloads import WORKLOADS
+from webhook.policy.written.matching import DEFAULT_EXCLUDED
+from webhook.policy.written.sections import Bypass
+
+CEL = cel.NewEnv(variables=dict.fromkeys(("object", "request"), cel.Type.DYN))
+TOUCHES = CEL.compile(touches_gpus("object"))
+ON_THE_HOST = CEL.compile(mounts_host("object.spec", (*DEVICE_PATHS, *WIDE_PATHS)))
+
+SEGMENTS = {segment for tree in (*TREES, *STARTS) for segment in tree.split("/")}
+ODD = {"..", ".", "x", "1", "root", "var", "nvidia0", "nvidia-caps"}
+PATHS = st.lists(st.sampled_from(sorted(SEGMENTS | ODD)), min_size=1, max_size=6).map("/".join)
+
+
+def holds(expression: Any, pod: Json) -> bool:
+    """Does a condition hold for a new pod?"""
+    value = expression.eval(data={"object": pod, "request": {"userInfo": {"username": "alice"}}}).plain_value()
+    if str(value).startswith("NOT_FOUND"):
+        return True  # a required field is missing, which no API server sends; one that failed closed would refuse it
+    assert isinstance(value, bool), value
+    return value
+
+
+@settings(max_examples=300, deadline=None)
+@given(PATHS, st.sampled_from(["", "/", "//"]))
+def test_every_host_path_that_reaches_gpus_is_seen(path: str, start: str) -> None:
+    pod = {"spec": {"containers": [], "volumes": [{"name": "v", "hostPath": {"path": start + path}}]}}
+
+    assert holds(ON_THE_HOST, pod) or not reaches_gpus(start + path)
+
+
+@pytest.mark.parametrize("path", ["/var/log", "/etc/cni/net.d", "/sys", "/lib/modules", "/opt/cni/bin", "/etc/hosts"])
+def test_what_network_plug_ins_mount_is_not(path: str) -> None:
+    pod = {"spec": {"containers": [], "volumes": [{"name": "v", "hostPath": {"path": path}}]}}
+
+    assert not holds(ON_THE_HOST, pod)
+
+
+GUARD = policies_of(
+    "apiVersion: rightslice.dev/v1alpha1\nkind: GPUPolicy\nmetadata: {name: g}\n"
+    f"spec: {{mode: enforce, security: {{deny: [{', '.join(Bypass.__args__)}]}}}}\n"  # type: ignore[attr-defined]  # a Literal
+)
+
+
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much])
+@given(any_pods())
+def test_every_pod_that_is_refused_is_sent(pod: Json) -> None:
+    decision = decide(request_of(pod), GUARD, view_of(), UsageView(), datetime(2026, 6, 1, tzinfo=UTC))
+    assume(decision.findings)
+
+    assert holds(TOUCHES, pod) or holds(ON_THE_HOST, pod)
+
+
+def test_every_workload_that_is_known_is_sent() -> None:
+    rules = [rule for one in configurations() for hook in one["webhooks"] for rule in hook["rules"]]
+    sent = {(group, plural) for rule in rules for group in rule["apiGroups"] for plural in rule["resources"]}
+
+    assert {(group, f"{kind.lower()}s") for group, kind in WORKLOADS} <= sent
+
+
+def test_no_hook_sees_what_a_cluster_needs_to_start() -> None:
+    hooks = [hook for one in configurations() for hook in one["webhooks"]]
+    rules = [rule for hook in hooks for rule in hook["rules"]]
+    resources = {resource for rule in rules for resource in rule["resources"]}
+
+    assert {operation for rule in rules for operation in rule["operations"]} == {"CREATE", "UPDATE"}
+    assert not resources & {"*", "pods/*", "*/*", "pods/status", "pods/eviction", "pods/binding", "nodes", "leases"}
+    assert set(DEFAULT_EXCLUDED) <= set(LEFT_OUT)
+    failing = {hook["name"] for hook in hooks if hook["failurePolicy"] == "Fail"}
+    assert failing == {"validate.rightslice.dev", "policies.rightslice.dev"}
+    assert all(hook["timeoutSeconds"] <= 3 for hook in hooks)
+
+
+def test_the_backstop_names_every_policy_that_it_binds() -> None:
+    kinds: dict[str, set[str]] = {}
+    for one in backstop():
+        kinds.setdefault(one["kind"], set()).add(one["metadata"]["name"])
+
+    assert kinds["ValidatingAdmissionPolicy"] == kinds["ValidatingAdmissionPolicyBinding"]

@@ -1,0 +1,50 @@
+"""on_trial: policies that are enforced elsewhere deny and change nothing."""
+
+from __future__ import annotations
+
+from hypothesis import HealthCheck, given, settings
+
+from tests.engine.lawful import VIEWS, any_pods, decision, everything
+from tests.make import Json, make_pod
+from tests.policy.written import load_texts, policy_text
+from tests.world import policies_of, view_of
+from webhook.model.findings import Finding
+from webhook.model.modes import Mode
+from webhook.policy.capping import SECTIONS, on_trial
+from webhook.policy.compiled import Policy
+
+ENFORCED = policies_of(everything("enforce"))
+TRIED = on_trial(ENFORCED)
+
+
+def test_every_section_is_on_trial() -> None:
+    (policy,) = TRIED.policies
+
+    assert {getattr(policy, name).mode for name in SECTIONS} == {policy.mode} == {Mode.AUDIT}
+    assert {name for name in Policy.__struct_fields__ if hasattr(getattr(policy, name), "mode")} == set(SECTIONS)
+
+
+def test_it_is_the_same_set_otherwise() -> None:
+    assert (TRIED.digest, TRIED.exemptions, TRIED.written) == (ENFORCED.digest, ENFORCED.exemptions, ENFORCED.written)
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(any_pods())
+def test_nothing_is_denied_warned_of_or_changed(pod: Json) -> None:
+    for view in VIEWS.values():
+        tried = decision(pod, view, TRIED)
+
+        assert tried.patch == ()
+        assert {found.mode for found in tried.findings} <= {Mode.AUDIT}
+
+
+def test_a_condition_that_fails_denies_nothing() -> None:
+    conditions = [{"name": "fails", "expression": "object.spec.missing == 1"}]
+    strict = load_texts(policy_text(mode="enforce", failurePolicy="Fail", match={"matchConditions": conditions}))
+    pod = make_pod().gpus(1).build()
+
+    def modes(findings: tuple[Finding, ...]) -> set[Mode]:
+        return {found.mode for found in findings if found.code == "GPU-P201"}
+
+    assert modes(decision(pod, view_of(), strict).findings) == {Mode.ENFORCE}
+    assert modes(decision(pod, view_of(), on_trial(strict)).findings) == {Mode.WARN}

@@ -1,0 +1,179 @@
+"""A server whose certificate the replicas keep in a Secret: it waits for it, serves it, and takes each new one."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from tests.certs.cluster import HOOKS, KEEPING, SECRET, Client, Cluster, Replica
+from tests.kube.test_leading import LEASE
+from tests.server.managing import managing, page, served
+from tests.server.site import PAIR, Site, Talk, encoded, post, review
+from webhook.certs.keeping import Keeper
+from webhook.certs.plan import SETTLE
+from webhook.errors import ApiError
+from webhook.kube.leading import Leading
+from webhook.server import managed
+from webhook.server.managed import ManagedCertificate
+from webhook.server.tls import PemPair, server_context
+from webhook.telemetry.logs import make_logger
+from webhook.telemetry.telemetry import Telemetry
+
+NAME = "rightslice.rightslice.svc"
+REVIEW = post("/validate", encoded(review()))
+
+
+@pytest.fixture
+def cluster(monkeypatch: pytest.MonkeyPatch) -> Cluster:
+    """A cluster of today, looked at often."""
+    monkeypatch.setattr(managed, "LOOK_SECONDS", 0.05)
+    one = Cluster()
+    one.moment = datetime.now(UTC)
+    return one
+
+
+@contextmanager
+def managing_in(cluster: Cluster, client: Client | None = None) -> Iterator[Site]:
+    """A server with a certificate from the cluster, and the client it asks by."""
+    with managing(client or Client(cluster), KEEPING, LEASE, lambda: cluster.seconds) as site:
+        yield site
+
+
+def events(site: Site) -> list[dict[str, object]]:
+    return [json.loads(line) for line in site.log.getvalue().splitlines()]
+
+
+def test_it_is_ready_once_a_trusted_certificate_is_there(cluster: Cluster) -> None:
+    with managing_in(cluster) as site:
+        site.until(lambda: page(site.port)[0] == 200)
+        (bundle,) = set(cluster.bundles())
+
+        assert served(site.port, bundle, NAME) == cluster.leaf.certificate
+        ends = f"{cluster.leaf.ends:%Y-%m-%dT%H:%M:%SZ}"
+        assert f"[+]certificate of Secret rightslice/rightslice-tls, ends {ends}" in page(site.port)[1]
+        assert "[+]leader this replica" in page(site.port)[1]
+        counts = site.server.telemetry.counts
+        assert counts.certificate_end == cluster.leaf.ends.timestamp()
+        assert counts.leader == 1
+        assert counts.certificate_steps == {"authority": 1, "trust": 1, "issue": 1}
+        assert "PRIVATE KEY" not in site.log.getvalue()
+        assert [event["step"] for event in events(site) if event["event"] == "certificate step"] == [
+            "authority",
+            "trust",
+            "issue",
+        ]
+
+
+def test_a_new_certificate_is_served_and_open_connections_stay(cluster: Cluster) -> None:
+    cluster.moment -= timedelta(days=61)
+    Replica(cluster, leads=True).settle()
+    before = cluster.leaf
+    cluster.moment += timedelta(days=61)
+    with managing_in(cluster) as site:
+        site.until(lambda: page(site.port)[0] == 200)
+        talk = Talk(site.port, authority=cluster.bundles()[0], name=NAME)
+        assert served(site.port, cluster.bundles()[0], NAME) == before.certificate
+        site.until(lambda: "work waits for API servers to trust the bundles" in page(site.port)[1])
+        assert cluster.leaf == before
+
+        cluster.seconds += SETTLE.total_seconds()
+        site.until(
+            lambda: served(site.port, cluster.bundles()[0], NAME) == cluster.leaf.certificate != before.certificate
+        )
+        talk.send(REVIEW)
+        answer = talk.read()
+        assert answer is not None
+        assert answer.status == 200
+
+
+def test_without_leave_it_says_what_is_missing_and_is_not_ready(cluster: Cluster) -> None:
+    sentence = 'secrets "rightslice-tls" is forbidden: User "x" cannot get resource "secrets"'
+    client = Client(cluster, ApiError(f"GET {SECRET.path}", 403, "Forbidden", sentence))
+    with managing_in(cluster, client) as site:
+        site.until(lambda: "is forbidden" in page(site.port)[1])
+        status, lines = page(site.port)
+
+        assert status == 503
+        assert "[-]certificate waits for Secret rightslice/rightslice-tls" in lines
+        assert "Needed are get, create and update on Secret rightslice/rightslice-tls and Lease" in lines
+        said = [event for event in events(site) if event["event"] == "certificates are not kept"]
+        assert len(said) == 1, "said once, not at every look"
+
+        client.refusal = None
+        site.until(lambda: page(site.port)[0] == 200)
+        assert "certificates are kept again" in site.log.getvalue()
+
+
+@pytest.mark.parametrize("about", ["GET /apis/admission", "PATCH"])
+def test_a_leader_that_is_not_let_at_the_configurations_serves_what_is_there(cluster: Cluster, about: str) -> None:
+    Replica(cluster, leads=True).settle()
+    cluster.set_bundles("")
+    with managing_in(cluster, Client(cluster, ApiError("", 403, "Forbidden", "not yours"), about)) as site:
+        site.until(lambda: "not yours. Needed are" in page(site.port)[1])
+
+        site.until(lambda: page(site.port)[0] == 200)
+
+
+def test_an_api_server_that_goes_away_takes_nothing_with_it(cluster: Cluster) -> None:
+    client = Client(cluster)
+    with managing_in(cluster, client) as site:
+        site.until(lambda: page(site.port)[0] == 200)
+        client.refusal = ApiError("GET /", 500, "InternalError", "etcd is gone")
+        site.until(lambda: site.server.telemetry.counts.certificate_trouble == 1)
+
+        assert page(site.port)[0] == 200
+        assert served(site.port, cluster.bundles()[0], NAME) == cluster.leaf.certificate
+
+
+def test_a_fault_of_ours_ends_nothing(cluster: Cluster) -> None:
+    with managing_in(cluster) as site:
+        site.until(lambda: page(site.port)[0] == 200)
+        spoilt = cluster.objects[HOOKS[0]].pop("metadata")
+        site.until(lambda: site.server.telemetry.counts.crashes["certificate"] > 0)
+        assert page(site.port)[0] == 200
+
+        cluster.objects[HOOKS[0]]["metadata"] = spoilt
+        site.until(lambda: site.server.telemetry.counts.certificate_trouble == 0)
+
+
+def test_a_secret_that_is_not_ours_is_told(cluster: Cluster) -> None:
+    cluster.store(SECRET.path, {"metadata": {"name": SECRET.name}, "data": {"tls.crt": "eA=="}})
+    with managing_in(cluster) as site:
+        site.until(lambda: "not ours" in page(site.port)[1])
+        assert page(site.port)[0] == 503
+
+
+def test_no_configuration_is_told(cluster: Cluster) -> None:
+    for path in HOOKS:
+        del cluster.objects[path]
+    with managing_in(cluster) as site:
+        site.until(lambda: "there is no webhook configuration rightslice: nobody will call" in page(site.port)[1])
+        site.until(lambda: page(site.port)[0] == 200)
+
+
+def test_a_wrong_clock_is_told(cluster: Cluster) -> None:
+    cluster.moment -= timedelta(hours=1)
+    with managing_in(cluster) as site:
+        site.until(lambda: "clock is wrong" in page(site.port)[1])
+        site.until(lambda: page(site.port)[0] == 200)
+
+
+async def test_two_programs_that_undo_each_other_do_not_do_it_as_fast_as_they_can() -> None:
+    cluster, log = Cluster(), io.StringIO()
+    leading = Leading(Client(cluster), LEASE, "pod-1")
+    keeper = Keeper(Client(cluster), KEEPING, lambda: leading.leads, lambda: cluster.moment)
+    context = server_context(PemPair(PAIR.certificate, PAIR.key))
+    kept = ManagedCertificate(keeper, leading, context, Telemetry(make_logger("info", log)), lambda: cluster.moment)
+    await leading.attempt()
+    pauses = []
+    for _ in range(20):
+        pauses.append(await kept.look())
+        cluster.set_bundles("")
+
+    assert kept.telemetry.counts.certificate_steps["trust"] >= 15
+    assert sum(pauses) > len(pauses), "less than one write a second"

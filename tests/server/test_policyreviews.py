@@ -1,0 +1,161 @@
+"""/policies: an object is refused for what `policy lint` says of the same file."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from tests.make import Json
+from tests.policy.test_faults import CASES, HEAD
+from tests.policy.written import exception_text, policy_text
+from tests.server.site import NOW, review, serving
+from webhook.cache.shipped import shipped
+from webhook.cache.snapshot import snapshot_of
+from webhook.documents.reading import read
+from webhook.errors import DocumentError
+from webhook.model.usage import UsageView
+from webhook.policy.loading import load
+from webhook.server.world import PolicyStatus, World
+
+FILES = [(file.name, file.read_text()) for file in sorted(shipped("policies").glob("*.yaml"))]
+RULED = policy_text("classes", injection={"runtimeClassName": "nvidia"})
+OF_THE_SERVER = {"uid": "1", "generation": 2, "resourceVersion": "7", "managedFields": [], "selfLink": "", "x": {}}
+
+
+def world(*texts: str) -> World:
+    """A world with these policies in force."""
+    loaded = load([(f"{number}.yaml", text) for number, text in enumerate(texts)])
+    assert loaded.policies is not None, loaded.errors
+    return World(loaded.policies, snapshot_of(()), UsageView(), PolicyStatus(NOW))
+
+
+def of(data: Json, **request: Any) -> Json:
+    """A review of a policy or exception."""
+    kind = {"group": "rightslice.dev", "version": "v1alpha1", "kind": data["kind"]}
+    resource = {"group": "rightslice.dev", "version": "v1alpha1", "resource": "gpupolicies"}
+    name = data["metadata"].get("name", "")
+    return review(data, kind=kind, resource=resource, name=name, namespace="", **request)
+
+
+def answers(data: Json, *in_force: str, **request: Any) -> Json:
+    """What the route says."""
+    with serving(world=world(*in_force)) as site:
+        answer = site.judge(of(data, **request), "/policies")
+    assert answer.status == 200, answer.body
+    response: Json = answer.response
+    return response
+
+
+def said(response: Json) -> list[str]:
+    """The faults named, without the line above them."""
+    if response["allowed"]:
+        return []
+    lines: list[str] = response["status"]["message"].splitlines()
+    return lines[1:]
+
+
+def whole(text: str) -> Json | None:
+    """The one document of a text as an object; None where a person's YAML is the fault, or a value is missing."""
+    try:
+        (document,) = read(text, "p.yaml")
+    except DocumentError:
+        return None
+    data: Json = json.loads(json.dumps(document.data))
+    return None if "null" in json.dumps(data) else data
+
+
+OBJECTS = {name: data for name, case in CASES.items() if (data := whole(HEAD + case.spec)) is not None}
+
+
+def test_it_says_what_lint_says() -> None:
+    assert len(OBJECTS) > 40
+    with serving(world=world()) as site:
+        for name, data in OBJECTS.items():
+            faults = load([("p.yaml", HEAD + CASES[name].spec)]).errors
+            response = site.judge(of(data), "/policies").response
+            assert sorted(said(response)) == sorted(f"[{one.code}] {one.sentence}" for one in faults), name
+
+
+@pytest.mark.parametrize("file", [name for name, _ in FILES])
+def test_every_shipped_policy_is_let_in_beside_the_others(file: str) -> None:
+    texts = dict(FILES)
+    data = whole(texts[file])
+    assert data is not None
+    data["metadata"] |= OF_THE_SERVER
+
+    assert answers(data, *texts.values()) == {"uid": "u-1", "allowed": True}
+
+
+def test_the_message_names_the_object_and_how_many_faults_it_has() -> None:
+    data = json.loads(policy_text("twice", mode="enforced", securty={}))
+
+    message = answers(data)["status"]["message"]
+
+    assert message == (
+        "2 faults in GPUPolicy twice\n"
+        "[GPU-P103] spec.mode: must be enforce, warn or audit, found 'enforced'. Write enforce\n"
+        "[GPU-P102] spec.securty: must be a field of spec, found 'securty'. Did you mean security? Write security"
+    )
+
+
+def test_what_contradicts_a_policy_in_force_is_refused() -> None:
+    response = answers(json.loads(policy_text("other", injection={"runtimeClassName": "kata"})), RULED)
+
+    assert said(response) == [
+        "[GPU-P104] spec.injection.runtimeClassName: must agree with policy 'classes' where both speak about one pod, "
+        "found 'kata' here in 'other' and 'nvidia' at 0.yaml:1:140. Write one value in both, or make their matches "
+        "disjoint"
+    ]
+
+
+def test_a_policy_may_contradict_what_it_was_before() -> None:
+    assert answers(json.loads(policy_text("classes", injection={"runtimeClassName": "kata"})), RULED)["allowed"]
+
+
+def test_an_exception_needs_its_policy() -> None:
+    data = json.loads(exception_text(policyName="class"))
+
+    assert said(answers(data, RULED)) == [
+        "[GPU-P103] spec.policyName: must be the name of a policy in this set, found 'class'. Write classes"
+    ]
+    assert answers(data, policy_text("class"))["allowed"]
+
+
+BROKEN = json.loads(policy_text("broken", mode="enforced"))
+LEFT_ALONE = {
+    "a deletion": {"operation": "DELETE", "object": None, "oldObject": BROKEN},
+    "its status": {"operation": "UPDATE", "subResource": "status", "oldObject": BROKEN},
+    "new labels only": {
+        "operation": "UPDATE",
+        "oldObject": BROKEN,
+        "object": BROKEN | {"metadata": {"name": "broken", "labels": {"a": "b"}}},
+    },
+    "the last finalizer of one that is deleted": {
+        "operation": "UPDATE",
+        "oldObject": json.loads(policy_text("broken")),
+        "object": BROKEN | {"metadata": {"name": "broken", "deletionTimestamp": "2026-06-01T00:00:00Z"}},
+    },
+}
+
+
+@pytest.mark.parametrize("request_", LEFT_ALONE.values(), ids=LEFT_ALONE)
+def test_what_changes_no_word_of_the_author_is_let_through(request_: Json) -> None:
+    assert answers(BROKEN, **request_)["allowed"]
+
+
+def test_a_name_that_is_still_to_be_made_is_no_fault() -> None:
+    data = json.loads(policy_text("x")) | {"metadata": {"generateName": "trial-"}}
+
+    assert answers(data)["allowed"]
+
+
+def test_objects_of_other_kinds_are_not_judged_here() -> None:
+    with serving() as site:
+        answer = site.judge(review(), "/policies")
+
+    assert (answer.status, answer.json) == (
+        400,
+        {"error": "request.kind must be a kind of rightslice.dev: GPUPolicy, GPUPolicyException"},
+    )

@@ -1,0 +1,37 @@
+"""A pod that is only tried, and asks who answers."""
+
+from __future__ import annotations
+
+import base64
+import json
+
+from tests.make import Json, make_pod
+from tests.server.site import Site, review, serving
+from webhook.model.records import PROBE
+from webhook.report.diff import apply
+
+PROBING = make_pod().annotate(PROBE, "who answers?").build()
+
+
+def asked(site: Site, route: str, pod: Json, *, dry_run: bool = True) -> Json:
+    """The response to a review of a pod."""
+    response: Json = site.judge(review(pod, dryRun=dry_run), route).response
+    return response
+
+
+def test_both_hooks_say_that_it_is_us() -> None:
+    with serving() as site:
+        shaped = asked(site, "/mutate", PROBING)
+        pod = apply(PROBING, json.loads(base64.b64decode(shaped["patch"])))
+        both, one = asked(site, "/validate", pod), asked(site, "/validate", PROBING)
+
+    assert shaped["allowed"]
+    assert (both["allowed"], both["status"]["message"]) == (False, "rightslice answers: validate and mutate")
+    assert (one["allowed"], one["status"]["message"]) == (False, "rightslice answers: validate, but not mutate")
+
+
+def test_a_pod_that_is_to_be_stored_is_judged_as_any_other() -> None:
+    with serving() as site:
+        for route in ("/mutate", "/validate"):
+            assert asked(site, route, PROBING, dry_run=False) == {"uid": "u-1", "allowed": True}
+            assert asked(site, route, make_pod().build()) == {"uid": "u-1", "allowed": True}

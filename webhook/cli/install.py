@@ -1,0 +1,113 @@
+"""`install` and `uninstall`: the manifests that come with the program, into a cluster and out of it again."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Annotated, Any
+
+import typer
+
+from webhook.cache.shipped import shipped
+from webhook.cli import flags
+from webhook.cli.console import NO_ANSWER, say, stop
+from webhook.cli.live import with_api
+from webhook.documents.reading import read
+from webhook.installing.applying import InstallError, install, uninstall
+from webhook.manifests.hooks import NAMESPACE
+from webhook.manifests.objects import with_image
+from webhook.report.data import as_yaml
+
+FILES = {"audit": "install.yaml", "enforce": "install-enforce.yaml"}
+
+
+class InstallMode(StrEnum):
+    """What policies may do."""
+
+    AUDIT = "audit"
+    ENFORCE = "enforce"
+
+
+NEXT = {
+    "audit": f"""
+Nothing is changed and nothing is denied yet. Next:
+  rightslice doctor                       is everything well?
+  kubectl apply -f POLICY.yaml            add policies; `rightslice policy new NAME` writes one
+  rightslice audit                        what would be denied, and what could be smaller
+  rightslice install --mode enforce       when you have seen enough
+Take it out again: rightslice uninstall (the policies in it stay; namespace {NAMESPACE}).""",
+    "enforce": """
+Policies do what they say now. Next:
+  rightslice doctor                       is everything well?
+  kubectl get gpupol                      which policies are in use, and what they did
+Go back: rightslice install --mode audit. Take it out: rightslice uninstall.""",
+}
+
+Mode = Annotated[InstallMode, typer.Option("--mode", help="audit: nothing is changed and nothing is denied.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="The API server checks everything, and stores nothing.")]
+Output = Annotated[
+    str, typer.Option("-o", "--output", metavar="yaml", help="Print the manifests, and ask no cluster anything.")
+]
+Image = Annotated[
+    str, typer.Option("--image", metavar="IMAGE", help="The image to run. Default: the one in the manifests.")
+]
+Timeout = Annotated[float, typer.Option("--timeout", metavar="SECONDS", min=1, help="How long each wait may take.")]
+
+
+def install_command(
+    mode: Annotated[
+        InstallMode, typer.Option("--mode", help="audit: nothing is changed or denied.")
+    ] = InstallMode.AUDIT,
+    image: Image = "",
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="The API server checks everything, and stores nothing.")
+    ] = False,
+    output: Annotated[
+        str, typer.Option("-o", "--output", metavar="yaml", help="Print the manifests, and do no more.")
+    ] = "",
+    timeout: Timeout = 120.0,
+    kubeconfig: flags.Kubeconfig = None,
+    context: flags.Context = None,
+) -> None:
+    """Install into a cluster: hooks last, once replicas are ready; then wait until they answer a pod.
+
+    Exit code: 0 installed, 2 wrong flags, 3 the cluster did not answer, or what was installed did not come up.
+    """
+    if output not in ("", "yaml"):
+        stop(f"-o: must be yaml, found {output!r}. Write -o yaml, or leave it out")
+    objects = with_image(manifests(mode), image)
+    if output:
+        say("---\n".join(map(as_yaml, objects)))
+        return
+    try:
+        with_api(kubeconfig, context, lambda api: install(api, objects, line, seconds=timeout, dry_run=dry_run))
+    except InstallError as error:
+        stop(str(error), NO_ANSWER)
+    say(["Nothing was stored."] if dry_run else NEXT[mode].splitlines())
+
+
+def uninstall_command(
+    with_policies: Annotated[
+        bool, typer.Option("--with-policies", help="Also the CRDs and the namespace: every policy and exception goes.")
+    ] = False,
+    kubeconfig: flags.Kubeconfig = None,
+    context: flags.Context = None,
+) -> None:
+    """Remove everything that `install` made, the hooks first of all.
+
+    Exit code: 0 removed, 3 the cluster did not answer.
+    """
+    objects = manifests(InstallMode.ENFORCE)
+    with_api(kubeconfig, context, lambda api: uninstall(api, objects, line, with_policies=with_policies))
+    if not with_policies:
+        say([f"Policies, exceptions and namespace {NAMESPACE} are still there: rightslice uninstall --with-policies"])
+
+
+def manifests(mode: InstallMode) -> list[dict[str, Any]]:
+    """The manifests that come with the program."""
+    file = shipped("manifests") / FILES[mode]
+    return [document.data for document in read(file.read_bytes(), file.name, aliases=True)]
+
+
+def line(text: str) -> None:
+    """Say one line as it happens."""
+    say([text])

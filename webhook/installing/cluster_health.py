@@ -1,0 +1,137 @@
+"""`doctor` on what the webhook works with: policies, nodes, LimitRanges and quotas."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from webhook.cache.policies import policy_text
+from webhook.cache.snapshot import snapshot_of
+from webhook.documents.reading import read
+from webhook.errors import Place, RightsliceError
+from webhook.installing.facts import Facts
+from webhook.installing.lines import Line, State, unread
+from webhook.installing.traps import traps
+from webhook.model.modes import Form
+from webhook.model.resources import ACCOUNTING
+from webhook.policy.compiled import Policy
+from webhook.policy.loading import Loaded, load
+
+Json = dict[str, Any]
+
+PRODUCT = "nvidia.com/gpu.product"
+
+
+def loaded_from(facts: Facts) -> Loaded:
+    """The policies of the ConfigMap, and those that are objects and have a name of their own."""
+    files = list(((facts.settings or {}).get("data") or {}).items())
+    known = _names_in_files(facts)
+    policies = [("GPUPolicy", one) for one in facts.policies or () if one["metadata"]["name"] not in known]
+    objects = [*policies, *(("GPUPolicyException", one) for one in facts.exceptions or ())]
+    return load([*files, *((f"{kind} {one['metadata']['name']}", policy_text(kind, one)) for kind, one in objects)])
+
+
+def policies(facts: Facts, loaded: Loaded) -> Iterator[Line]:
+    """Are the policies well, and is each name there once?"""
+    if facts.policies is None:
+        yield unread(facts, "policies", "the API server does not know GPUPolicy", "rightslice install")
+        return
+    files = _names_in_files(facts)
+    known = f"{len(facts.policies)} policies as objects, {len(files)} in the ConfigMap"
+    if not facts.policies and not files:
+        yield Line(State.WARN, "no policies", "rightslice policy new NAME | kubectl apply -f -")
+    elif loaded.errors:
+        for error in loaded.errors:
+            yield Line(State.FAIL, f"{error.place.file}: {error.code}", error.sentence)
+    else:
+        yield Line(State.OK, known)
+    for name in sorted(files & {one["metadata"]["name"] for one in facts.policies}):
+        yield Line(State.WARN, f"policy {name} is in the ConfigMap and an object", "the one in the ConfigMap is in use")
+
+
+def _names_in_files(facts: Facts) -> set[str]:
+    texts = ((facts.settings or {}).get("data") or {}).items()
+    names: set[str] = set()
+    for file, text in texts:
+        try:
+            names |= {one.data["metadata"]["name"] for one in read(text, file) if one.data.get("kind") == "GPUPolicy"}
+        except (RightsliceError, KeyError, TypeError, AttributeError):
+            continue
+    return names
+
+
+def nodes(facts: Facts) -> Iterator[Line]:
+    """Do GPU nodes say what they have?"""
+    if facts.nodes is None:
+        yield unread(facts, "nodes", "no nodes", "")
+        return
+    gpus = _gpu_nodes(facts)
+    bare = [node["metadata"]["name"] for node in gpus if PRODUCT not in (node["metadata"].get("labels") or {})]
+    if not gpus:
+        yield Line(State.WARN, "no node advertises GPUs", "install NVIDIA's device plugin, or the GPU operator")
+    elif bare:
+        advice = f"install GPU Feature Discovery, or node affinity cannot match: {_some(bare)}"
+        yield Line(State.FAIL, f"{len(bare)} of {len(gpus)} GPU nodes without {PRODUCT}", advice)
+    else:
+        yield Line(State.OK, f"{len(gpus)} GPU nodes with {PRODUCT}")
+
+
+def _gpu_nodes(facts: Facts) -> list[Json]:
+    def has_gpus(node: Json) -> bool:
+        return any(name.startswith("nvidia.com/") for name in node.get("status", {}).get("allocatable") or ())
+
+    return [node for node in facts.nodes or () if has_gpus(node)]
+
+
+def _some(names: Sequence[str], most: int = 3) -> str:
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(names[:most]) + more
+
+
+def forms(facts: Facts, policies: Sequence[Policy]) -> Iterator[Line]:
+    """Does the device plugin advertise what policies want to give?"""
+    sizing = [policy for policy in policies if policy.right_sizing is not None]
+    if not sizing or not facts.nodes:
+        return
+    offered = _offered(facts.nodes)
+    for policy in sizing:
+        assert policy.right_sizing is not None
+        wanted = set(policy.right_sizing.forms)
+        if wanted & offered:
+            yield Line(State.OK, f"policy {policy.name} gives {_forms_named(wanted & offered)}, and nodes have it")
+        else:
+            advice = "no node advertises it: set the device plugin's strategy (MIG: mixed), or the policy's forms"
+            yield Line(State.WARN, f"policy {policy.name} gives {_forms_named(wanted)}", advice)
+
+
+def _offered(nodes: Sequence[Json]) -> set[Form]:
+    placed = (({"apiVersion": "v1", "kind": "Node", **node}, Place(node["metadata"]["name"])) for node in nodes)
+    try:
+        return {offer.form for offer in snapshot_of(placed).fleet.offers}
+    except RightsliceError:
+        return set()
+
+
+def _forms_named(forms: set[Form]) -> str:
+    return " or ".join(sorted(forms))
+
+
+def accounting(facts: Facts, policies: Sequence[Policy]) -> Iterator[Line]:
+    """Does the cluster know the accounting resource where a policy wants it?"""
+    if not any(policy.limits is not None and policy.limits.accounting for policy in policies):
+        return
+    advertised = [node for node in facts.nodes or () if ACCOUNTING in (node.get("status", {}).get("allocatable") or ())]
+    if advertised:
+        yield Line(State.OK, f"{len(advertised)} nodes advertise {ACCOUNTING}")
+        return
+    advice = f"tell the scheduler to ignore it (an extender's managedResources), or pods stay pending for {ACCOUNTING}"
+    yield Line(State.WARN, "a policy has native accounting, and no node advertises its resource", advice)
+
+
+def namespaces(facts: Facts) -> Iterator[Line]:
+    """Do LimitRanges and quotas do what their authors meant?"""
+    if facts.limit_ranges is None or facts.quotas is None:
+        yield Line(State.SKIP, "LimitRanges and quotas cannot be read")
+        return
+    found = [Line(State.WARN, one.where, one.says) for one in traps(facts.limit_ranges, facts.quotas)]
+    yield from found or [Line(State.OK, "no LimitRange and no quota sets a trap")]

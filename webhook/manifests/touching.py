@@ -1,0 +1,110 @@
+"""In CEL: does a pod touch GPUs? Only such pods are sent to a webhook that may hold them up.
+
+CEL stops at a field that is not there, so every optional one stands behind `has()`. What the engine refuses in pods
+that ask for no GPU is recognised here too; a test compares the two over generated pods.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from webhook.model.records import MIRROR
+from webhook.model.resources import ACCOUNTING, DEVICE_CLASS_PREFIX
+
+OURS = "rightslice.dev/"
+assert ACCOUNTING.startswith(OURS)
+
+RESOURCES = ("nvidia.com/", DEVICE_CLASS_PREFIX, OURS)
+"""How the names of resources begin that stand for GPUs."""
+
+VARIABLES = ("NVIDIA_", "CUDA_")
+
+DEVICE_PATHS = (
+    "^/dev/(dri|char)(/|$)",
+    "^/dev/nvidia",
+    "^/proc/driver/nvidia(/|$)",
+    "^/etc/(cdi|nri)(/|$)",
+    "^(/var)?/run/(cdi|nri)(/|$)",
+    "^(/var)?/run/nvidia",
+    "^/var/lib/kubelet/(device-plugins|pod-resources)(/|$)",
+    "^/tmp/nvidia-mps",
+)
+"""Host paths that are there for GPUs, or for handing out devices, and for little else."""
+
+WIDE_PATHS = (
+    "^([^/]|$)",
+    "//",
+    "/[.][.]?(/|$)",
+    "^/(dev|proc|proc/driver|etc|var|run|var/run|var/lib|var/lib/kubelet)?/?$",
+    "^/proc/[^/]+/root(/|$)",
+    "^(/var)?/run/k3s/?$",
+    "^(/var)?/run/(containerd|crio|docker|docker[.]sock|cri-dockerd[.]sock|podman|k3s/containerd)(/|$)",
+)
+"""Host paths that hold those among much else, or lead to the container runtime; and spellings that hide a path."""
+
+
+def joined(thoughts: Iterable[str], word: str = "||") -> str:
+    """Thoughts on lines of their own."""
+    return f"\n{word} ".join(thoughts)
+
+
+def containers_of(pod: str) -> str:
+    """In CEL: containers of every kind."""
+    kinds = [f"(has({pod}.{kind}) ? {pod}.{kind} : [])" for kind in ("initContainers", "ephemeralContainers")]
+    return f"({pod}.containers + {' + '.join(kinds)})"
+
+
+def asks_for_gpus(container: str) -> str:
+    """In CEL: does a container name a GPU resource, in limits or requests?"""
+    amounts = ", ".join(f"has({container}.resources.{side}) ? {container}.resources.{side} : {{}}" for side in SIDES)
+    return (
+        f"has({container}.resources) && [{amounts}].exists(amounts, amounts.exists(name, {begins('name', RESOURCES)}))"
+    )
+
+
+SIDES = ("limits", "requests")
+
+
+def begins(text: str, starts: Iterable[str]) -> str:
+    """In CEL: does a text begin with one of these?"""
+    return " || ".join(f"{text}.startsWith('{start}')" for start in starts)
+
+
+def mounts_host(pod: str, paths: Iterable[str]) -> str:
+    """In CEL: is there a hostPath volume that one of these expressions matches?"""
+    pattern = "|".join(paths)
+    return f"has({pod}.volumes) && {pod}.volumes.exists(v, has(v.hostPath) && v.hostPath.path.matches('{pattern}'))"
+
+
+def touches_gpus(of: str) -> str:
+    """In CEL: does a pod, or a pod template, touch GPUs?
+
+    Args:
+        of: What stands for it: "object", or the way to a template.
+    """
+    thoughts = (
+        f"{containers_of('pod.spec')}.exists(c, {asks_for_gpus('c')})",
+        f"{containers_of('pod.spec')}.exists(c, has(c.env) && c.env.exists(e, {begins('e.name', VARIABLES)}))",
+        f"{containers_of('pod.spec')}.exists(c, has(c.volumeMounts)"
+        " && c.volumeMounts.exists(m, m.mountPath.contains('nvidia-container-devices')))",
+        "has(pod.spec.resourceClaims) && size(pod.spec.resourceClaims) > 0",
+        "has(pod.spec.runtimeClassName) && pod.spec.runtimeClassName.startsWith('nvidia')",
+        mounts_host("pod.spec", DEVICE_PATHS),
+        f"has(pod.metadata) && has(pod.metadata.annotations) && pod.metadata.annotations.exists(key, {_MARKS})",
+    )
+    return f"[{of}].exists(pod,\n{joined(thoughts)})"
+
+
+_MARKS = (
+    f"key.startsWith('{OURS}') || key.contains('cdi.k8s.io')"
+    f" || (key == '{MIRROR}' && !request.userInfo.username.startsWith('system:node:'))"
+)
+"""Our own annotations, those by which devices are injected, and a static pod's that no node wrote."""
+
+ANNOTATIONS = "(has({0}.metadata.annotations) ? {0}.metadata.annotations : {{}})"
+
+SAYS_SOMETHING_NEW = (
+    "request.operation != 'UPDATE' || object.spec != oldObject.spec"
+    f" || {ANNOTATIONS.format('object')} != {ANNOTATIONS.format('oldObject')}"
+)
+"""In CEL: no update that only moves labels, owners or finalizers. Those go on, whatever became of us."""

@@ -1,0 +1,24 @@
+"""Found: a policy or exception as it was written, and where."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from webhook.documents.places import Document
+from webhook.policy.written.kinds import GPUPolicy, GPUPolicyException
+
+
+class Found(NamedTuple):
+    """A written policy or exception that is well-formed, and where it stands."""
+
+    document: Document
+    written: GPUPolicy | GPUPolicyException
+
+    @property
+    def name(self) -> str:
+        """Its name."""
+        return self.written.metadata.name
+
+    def replaced_by(self, other: Found) -> bool:
+        """Is the other one of the same kind and name?"""
+        return self.name == other.name and self.written.kind == other.written.kind
