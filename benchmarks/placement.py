@@ -169,7 +169,8 @@ def main() -> int:
         if each := gaps(found, way):
             print(f"{way}: mean gap to the bound {fmean(each):.2f} points over {len(each)} lists")
     wrong = faults(found, flags.ways) if len(seeds) > 1 else []
-    print("\n".join(wrong))
+    for fault in wrong:
+        print(fault)
     return 1 if wrong else 0
 
 

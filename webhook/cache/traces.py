@@ -59,8 +59,8 @@ def _read(path: Path, columns: tuple[str, ...], item: Callable[[Row, Place], Ite
         missing = [column for column in columns if column not in (rows.fieldnames or ())]
         if missing:
             must = f"must have the columns {', '.join(columns)}, found none named {', '.join(missing)}"
-            raise SnapshotError(Place(str(path), 1), f"{must}. Name a file in the openb format")
-        return [item(row, Place(str(path), rows.line_num)) for row in rows]
+            raise SnapshotError(Place(str(path), 1, 1), f"{must}. Name a file in the openb format")
+        return [item(row, Place(str(path), rows.line_num, 1)) for row in rows]
     except (OSError, EOFError, UnicodeDecodeError, zlib.error, csv.Error) as error:
         sentence = f"must be a CSV file, plain or gzipped, found: {shorten(str(error), 120)}. Name another file"
         raise SnapshotError(Place(str(path)), sentence) from error

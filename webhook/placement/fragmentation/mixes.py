@@ -14,9 +14,9 @@ HALF_LIFE = 8192
 MOST_NEEDS = 1024
 """Distinct needs that are remembered; of more, the least asked for are forgotten."""
 
-FIRST_REBUILD = 100
+FIRST_REBUILD = 20
 REBUILD_GROWTH = 1.5
-"""Rules are built anew after 100 arrivals, and then each time there are half as many more, up to one a half-life."""
+"""Rules are built anew after 20 arrivals, and then each time there are half as many more, up to one a half-life."""
 
 
 class Mix(msgspec.Struct, frozen=True):

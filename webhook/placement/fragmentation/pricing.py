@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 from webhook.placement.fragmentation.mixes import Mix
@@ -22,7 +24,7 @@ def cpu_claim(mix: Mix, site: Site) -> float:
     there = int(site.cpu.sum()) / max(1, site.milli)
     if not milli or not cores or not there:
         return MOST_CLAIM
-    return min(MOST_CLAIM, CLAIM * float(cores / milli / there) ** -CLAIM_EXPONENT)
+    return min(MOST_CLAIM, CLAIM * math.pow(cores / milli / there, -CLAIM_EXPONENT))
 
 
 def prices(mix: Mix, site: Site) -> Floats:
