@@ -182,10 +182,9 @@ def table(found: dict[tuple[str, int, str], list[Churn]]) -> list[str]:
     for (pods, load, rule), runs in found.items():
         waited, idle = [each.waited for each in runs], [each.idle for each in runs]
         spread = [stdev(each) if len(each) > 1 else 0.0 for each in (waited, idle)]
-        cells = (f"{fmean(waited):.2f}", f"{spread[0]:.2f}", f"{fmean(idle):.1f}", f"{spread[1]:.1f}")
-        lines.append(
-            f"| {pods} | {load} | {rule} | {' | '.join(cells)} | {fmean(r.queue for r in runs):.1f} | {fmean(r.asked for r in runs):.1f} |"
-        )
+        cells = [f"{fmean(waited):.2f}", f"{spread[0]:.2f}", f"{fmean(idle):.1f}", f"{spread[1]:.1f}"]
+        cells += [f"{fmean(each.queue for each in runs):.1f}", f"{fmean(each.asked for each in runs):.1f}"]
+        lines.append(f"| {pods} | {load} | {rule} | {' | '.join(cells)} |")
     return lines
 
 

@@ -55,7 +55,8 @@ class GpuSets:
         self._slowest, self._total = _qualities(topology)
         self._worth = (self._slowest << _SHIFT) + self._total
         self._kept = [self._best_within(size) for size in self.keep]
-        self._island = _within(np.where(_islands(topology), self._size, 0))
+        self._joined = _islands(topology)
+        self._island = _within(np.where(self._joined, self._size, 0))
         self._answers: dict[tuple[int, int], int] = {}
         if topology.gpus <= ALL_AT_ONCE:
             self._answer_all()
@@ -82,6 +83,24 @@ class GpuSets:
     def island(self, free: int) -> int:
         """How many GPUs the largest free set has in which NVLink joins every pair; 1 where none are joined."""
         return int(self._island[free])
+
+    def always_joined(self, count: int) -> bool:
+        """Does NVLink join every set of so many GPUs?"""
+        return bool((self._joined[self._size == count] == 1).all())
+
+    def worst(self, count: int) -> Quality:
+        """What a pod gets at least, whichever of the GPUs are free."""
+        places = np.flatnonzero(self._size == count)
+        return self.quality(int(places[self._worth[places].argmin()]))
+
+    def best(self, count: int) -> Quality:
+        """What a pod gets at most on this kind of node."""
+        places = np.flatnonzero(self._size == count)
+        return self.quality(int(places[self._worth[places].argmax()]))
+
+    def joined(self, chosen: int) -> bool:
+        """Does NVLink join every pair of a set?"""
+        return bool(self._joined[chosen])
 
     def remaining(self, free: int, size: int) -> Quality:
         """The best set of a size among free GPUs."""

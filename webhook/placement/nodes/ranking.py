@@ -1,0 +1,197 @@
+"""The order of the nodes that can take a pod: links first where its GPUs talk, then what room stays worth.
+
+A pod whose GPUs communicate goes where it really gets joined ones: what NVIDIA's device plugin will allocate is
+ranked, because the kubelet asks the plugin. Links are compared with the best that the kind of node can give, so
+that a scarce machine with faster links is not taken for its speed alone.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from enum import StrEnum
+from typing import NamedTuple
+
+import msgspec
+import numpy as np
+
+from webhook.model.masks import bits
+from webhook.model.modes import Form
+from webhook.placement.fragmentation.mixes import FLAT, Mix
+from webhook.placement.fragmentation.policies import RULES, Policy, added
+from webhook.placement.mig import geometry, starts, taken, worth_of
+from webhook.placement.nodes.board import Board
+from webhook.placement.nodes.cluster import Cluster, Wanted
+from webhook.placement.nodes.filtering import obstacles
+from webhook.placement.nvlink import Quality, gpu_sets
+from webhook.placement.plugin import plugin
+from webhook.placement.rooms import Floats
+from webhook.placement.topology import Confidence
+
+
+class Fill(StrEnum):
+    """Among equals, fuller nodes first or emptier ones."""
+
+    PACK = "pack"
+    SPREAD = "spread"
+
+
+class Links(NamedTuple):
+    """The GPUs of a node that a pod would get.
+
+    Attributes:
+        gpus: What the device plugin will allocate; () where that is not known.
+        optimal: The best set; () where it is not known which GPUs are free.
+        quality: Of what it gets; where that is not known, the least it may get.
+        joined: True where NVLink joins each pair of it.
+        ratio: Its slowest pair against the best on this kind of node, in hundredths.
+    """
+
+    gpus: tuple[int, ...]
+    optimal: tuple[int, ...]
+    quality: Quality
+    joined: bool
+    ratio: int
+
+
+class Ranked(msgspec.Struct, frozen=True):
+    """A node that can take the pod.
+
+    Attributes:
+        node: Its position.
+        score: The rule's, in its own unit.
+        links: The GPUs it would get; None for a pod without whole GPUs.
+        sure: Where what is known of its links comes from.
+        key: What it is ordered by; equal keys are equal nodes.
+    """
+
+    node: int
+    score: float
+    links: Links | None
+    sure: Confidence
+    key: tuple[float, ...]
+
+
+class Ranking:
+    """Ranks the nodes of a cluster, for one pod after the other."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        policy: Policy = Policy.TAB,
+        mix: Mix = FLAT,
+        profiles: tuple[tuple[str, float], ...] = (),
+        fill: Fill = Fill.PACK,
+    ) -> None:
+        """Begin.
+
+        Args:
+            cluster: The nodes.
+            policy: What room is worth.
+            mix: What pods will ask for of whole GPUs and shares.
+            profiles: What they will ask for of MIG profiles, with weights.
+            fill: What to do among equals.
+        """
+        self.cluster, self._policy, self._profiles, self._fill = cluster, policy, profiles, fill
+        self._board = Board(cluster.rooms(), RULES[policy](cluster.site, mix))
+
+    def rank(self, wanted: Wanted, *, gang: int = 1, domain: str = "") -> list[Ranked]:
+        """The nodes that can take the pod, the best first; of equal ones the first of the cluster.
+
+        Args:
+            wanted: The pod.
+            gang: How many such pods belong together.
+            domain: Node label whose value they should share; "" for none.
+        """
+        everyone = range(len(self.cluster.fleet.nodes))
+        fitting = [node for node in everyone if not obstacles(self.cluster, wanted, node)]
+        roomy = self._domains(wanted, fitting, gang, domain) if domain else {}
+        ranked = [self._ranked(wanted, node, roomy.get(node, (0.0, 0.0))) for node in fitting]
+        return sorted(ranked, key=lambda each: tuple(-part for part in each.key))
+
+    def _ranked(self, wanted: Wanted, node: int, domain: tuple[float, ...]) -> Ranked:
+        links = links_on(self.cluster, wanted, node)
+        score = self._score(wanted, node)
+        near = (float(links.joined), float(links.ratio)) if links and wanted.communicates else (0.0, 0.0)
+        key = (*domain, *near, score, self._fullness(node))
+        return Ranked(node, score, links, self.cluster.devices[node].topology.confidence, key)
+
+    def _score(self, wanted: Wanted, node: int) -> float:
+        offer = self.cluster.offer(node, wanted.resource)
+        if offer is not None and offer.form is Form.MIG:
+            return self._mig(offer.product, offer.profile, node)
+        need = self.cluster.need(wanted, node)
+        scores: Floats = self._board.scores(need) + added(self._policy, self._board.rooms, need)
+        return float(scores[node])
+
+    def _mig(self, product: str, profile: str, node: int) -> float:
+        """By how much the worth of the card that loses least would change; 0 where the cut is not known."""
+        known = geometry(product)
+        cards = self.cluster.devices[node].cards
+        if known is None or not cards:
+            return 0.0
+        worth = worth_of(known, self._profiles)
+        changes = []
+        for card in cards:
+            used = taken(known, card.used)
+            at = {one.start for one in card.idle if one.profile == profile}
+            form = known.profile(profile)
+            free = at or set(starts(form, used | taken(known, card.idle)) if form else ())
+            changes += [worth.change(profile, used, start) for start in free]
+        return round(max(changes, default=0.0), 1)
+
+    def _fullness(self, node: int) -> float:
+        """Part of the node's GPUs in use, or what is left of it, as the policy wants it."""
+        all_ = max(1, int(self.cluster.site.gpus[node].sum()))
+        used = 1 - float(self._board.rooms.gpus[node].sum()) / all_
+        return used if self._fill is Fill.PACK else -used
+
+    def _domains(self, wanted: Wanted, fitting: list[int], gang: int, label: str) -> dict[int, tuple[float, ...]]:
+        """For each node, whether its domain still takes the whole gang, and how little is left over then."""
+        slots: Counter[str] = Counter()
+        names = {node: self.cluster.fleet.nodes[node].labels.get(label, "") for node in fitting}
+        for node, name in names.items():
+            slots[name] += self._slots(wanted, node) if name else 0
+        return {node: (float(slots[name] >= gang), -float(slots[name])) for node, name in names.items()}
+
+    def _slots(self, wanted: Wanted, node: int) -> int:
+        """How many such pods a node takes."""
+        room = self.cluster.free[node]
+        counts = [room.gpus.get(wanted.resource, 0) // wanted.count] if wanted.count else []
+        counts += [room.cpu_milli // wanted.cpu_milli] if wanted.cpu_milli else []
+        counts += [(room.memory >> 20) // wanted.memory_mib] if wanted.memory_mib else []
+        return min(counts, default=1)
+
+
+def links_on(cluster: Cluster, wanted: Wanted, node: int) -> Links | None:
+    """The GPUs that a pod for whole GPUs would get on a node with so many free."""
+    offer = cluster.offer(node, wanted.resource)
+    devices = cluster.devices[node]
+    count = wanted.count
+    if offer is None or offer.form is not Form.WHOLE or not 0 < count <= devices.topology.gpus:
+        return None
+    sets = gpu_sets(devices.topology)
+    best = sets.best(count)
+    if devices.free is None:
+        worst = sets.worst(count)
+        return Links((), (), worst, count == 1 or sets.always_joined(count), _ratio(worst, best))
+    optimal = sets.optimal(devices.free, count) or 0
+    predicted = plugin(devices.topology).predicted(devices.free, count)
+    got = optimal if predicted is None else predicted
+    quality = sets.quality(got)
+    given = () if predicted is None else tuple(bits(predicted))
+    return Links(given, tuple(bits(optimal)), quality, sets.joined(got), _ratio(quality, best))
+
+
+def _ratio(quality: Quality, best: Quality) -> int:
+    return 100 * quality.slowest // best.slowest if best.slowest else 100
+
+
+def grades(ranked: list[Ranked], top: int) -> dict[int, int]:
+    """Scores from 0 to `top` by node: only the best nodes get the highest, equal ones get equal scores.
+
+    The scheduler keeps whole numbers. Buckets would make ties that are none, so the order is what is graded.
+    """
+    keys = sorted({each.key for each in ranked}, reverse=True)
+    steps = np.floor(np.linspace(top, 0, len(keys) + 1)).astype(int)
+    order = {key: int(steps[i]) for i, key in enumerate(keys)}
+    return {each.node: min(order[each.key], top - 1) if each.key != keys[0] else top for each in ranked}
