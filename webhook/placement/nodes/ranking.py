@@ -22,7 +22,7 @@ from webhook.placement.mig import geometry, starts, taken, worth_of
 from webhook.placement.nodes.board import Board
 from webhook.placement.nodes.cluster import Cluster, Wanted
 from webhook.placement.nodes.filtering import obstacles
-from webhook.placement.nvlink import Quality, gpu_sets
+from webhook.placement.nvlink import SETS, GpuSets, Quality, gpu_sets
 from webhook.placement.plugin import plugin
 from webhook.placement.rooms import Floats
 from webhook.placement.topology import Confidence
@@ -44,6 +44,8 @@ class Links(NamedTuple):
         quality: Of what it gets; where that is not known, the least it may get.
         joined: True where NVLink joins each pair of it.
         ratio: Its slowest pair against the best on this kind of node, in hundredths.
+        broken: How many sizes of joined sets (two, four, eight) the node can no longer give afterwards. Counted
+            where not every pair is joined alike; elsewhere the number of idle GPUs says it all.
     """
 
     gpus: tuple[int, ...]
@@ -51,6 +53,7 @@ class Links(NamedTuple):
     quality: Quality
     joined: bool
     ratio: int
+    broken: int = 0
 
 
 class Ranked(msgspec.Struct, frozen=True):
@@ -112,7 +115,8 @@ class Ranking:
         links = links_on(self.cluster, wanted, node)
         score = self._score(wanted, node)
         near = (float(links.joined), float(links.ratio)) if links and wanted.communicates else (0.0, 0.0)
-        key = (*domain, *near, score, self._fullness(node))
+        harm = -float(links.broken) if links else 0.0
+        key = (*domain, *near, harm, score, self._fullness(node))
         return Ranked(node, score, links, self.cluster.devices[node].topology.confidence, key)
 
     def _score(self, wanted: Wanted, node: int) -> float:
@@ -179,7 +183,14 @@ def links_on(cluster: Cluster, wanted: Wanted, node: int) -> Links | None:
     got = optimal if predicted is None else predicted
     quality = sets.quality(got)
     given = () if predicted is None else tuple(bits(predicted))
-    return Links(given, tuple(bits(optimal)), quality, sets.joined(got), _ratio(quality, best))
+    broken = _broken(sets, devices.free, devices.free & ~got)
+    return Links(given, tuple(bits(optimal)), quality, sets.joined(got), _ratio(quality, best), broken)
+
+
+def _broken(sets: GpuSets, before: int, after: int) -> int:
+    if sets.topology.gpus < min(SETS) or sets.always_joined(min(SETS)):
+        return 0
+    return sum(sets.island(before) >= size > sets.island(after) for size in SETS)
 
 
 def _ratio(quality: Quality, best: Quality) -> int:
