@@ -119,7 +119,7 @@ def _most_said(cluster: Cluster, wanted: Wanted) -> str:
     offering = [node for node in everyone if cluster.offer(node, wanted.resource)] or list(everyone)
     said: Counter[str] = Counter()
     for node in offering:
-        said.update({reason.scheduler or reason.detail for reason in obstacles(cluster, wanted, node)})
+        said.update({reason.scheduler for reason in obstacles(cluster, wanted, node)})
     return said.most_common(1)[0][0]
 
 

@@ -104,21 +104,18 @@ class Cluster:
             node: Its node.
             gpus: The whole GPUs that it gets; () where that is not known.
         """
-        after = self.with_room(node, _less(self.free[node], wanted))
         known = self.devices[node]
-        if known.free is not None and gpus:
-            less = msgspec.structs.replace(known, free=known.free & ~mask_of(gpus))
-            after.devices = (*self.devices[:node], less, *self.devices[node + 1 :])
-        elif wanted.count:
-            unknown = msgspec.structs.replace(known, free=None)
-            after.devices = (*self.devices[:node], unknown, *self.devices[node + 1 :])
-        return after
+        free = known.free
+        if wanted.count:
+            free = free & ~mask_of(gpus) if free is not None and gpus else None
+        return self.with_room(node, _less(self.free[node], wanted), msgspec.structs.replace(known, free=free))
 
-    def with_room(self, node: int, room: Room) -> Cluster:
-        """The cluster with another amount free on one node."""
+    def with_room(self, node: int, room: Room, devices: Devices | None = None) -> Cluster:
+        """The cluster with another amount free on one node, and other devices if they are given."""
         after = object.__new__(Cluster)
         after.__dict__.update(self.__dict__)
         after.free = (*self.free[:node], room, *self.free[node + 1 :])
+        after.devices = (*self.devices[:node], devices or self.devices[node], *self.devices[node + 1 :])
         return after
 
     def _models(self, wanted: Wanted) -> tuple[str, ...]:

@@ -17,12 +17,14 @@ from webhook.placement.mig import geometry, repartition, worth_of
 from webhook.placement.nodes.cluster import MIB, Cluster, Wanted
 from webhook.placement.nvlink import gpu_sets
 
+NOT_JOINED = "node(s) had no free GPUs joined by NVLink"
+
 
 class Reason(msgspec.Struct, frozen=True):
     """Why a node cannot take a pod.
 
     Attributes:
-        scheduler: As the scheduler says it; "" where it would not see it.
+        scheduler: As the scheduler says it, or in its manner where only we see it.
         detail: As we say it, with figures and names.
     """
 
@@ -70,7 +72,7 @@ def _gpus(cluster: Cluster, wanted: Wanted, node: int) -> Iterator[Reason]:
     if free < wanted.count:
         yield Reason(f"Insufficient {wanted.resource}", _why_short(cluster, wanted, node, there, free))
     elif wanted.joined and not joinable(cluster, wanted.count, node):
-        yield Reason("", f"{free} free, no {wanted.count} of them joined by NVLink{_which(cluster, node)}")
+        yield Reason(NOT_JOINED, f"{free} free, no {wanted.count} of them joined by NVLink{_which(cluster, node)}")
 
 
 def _why_short(cluster: Cluster, wanted: Wanted, node: int, there: int, free: int) -> str:

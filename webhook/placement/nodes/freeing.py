@@ -10,8 +10,10 @@ from webhook.model.cluster import Room
 from webhook.model.effective import effective_requests
 from webhook.model.pods import Pod
 from webhook.model.quantity import NANO
+from webhook.placement.devices import Devices
 from webhook.placement.nodes.cluster import Cluster, Wanted
 from webhook.placement.nodes.filtering import obstacles
+from webhook.placement.nvlink import mask_of
 
 MOST_PODS = 8
 """Pods of one node that are thought away, at most."""
@@ -58,7 +60,7 @@ def _least(cluster: Cluster, wanted: Wanted, node: int, gone: list[Pod]) -> Free
 
 
 def _without(cluster: Cluster, node: int, pods: Iterable[Pod]) -> Cluster:
-    """The cluster with pods gone from a node. Which GPUs they held is not asked."""
+    """The cluster with pods gone from a node, and the GPUs that nobody else holds free."""
     room = cluster.free[node]
     cpu, memory, gpus = room.cpu_milli, room.memory, dict(room.gpus)
     for pod in pods:
@@ -66,7 +68,17 @@ def _without(cluster: Cluster, node: int, pods: Iterable[Pod]) -> Cluster:
         cpu += held.get("cpu", 0) * 1000 // NANO
         memory += held.get("memory", 0) // NANO
         gpus = {name: units + held.get(name, 0) // NANO for name, units in gpus.items()}
-    return cluster.with_room(node, Room(cpu, memory, gpus))
+    return cluster.with_room(node, Room(cpu, memory, gpus), _freed(cluster.devices[node], pods))
+
+
+def _freed(devices: Devices, pods: Iterable[Pod]) -> Devices:
+    """The devices of a node after pods have ended."""
+    if devices.free is None:
+        return devices
+    gone = {f"{pod.metadata.namespace or 'default'}/{pod.metadata.name}" for pod in pods}
+    cut = {card.index for card in devices.cards}
+    free = mask_of([gpu for gpu, who in devices.holders.items() if gpu not in cut and gone.issuperset(who)])
+    return msgspec.structs.replace(devices, free=devices.free | free)
 
 
 def _held(pod: Pod, wanted: Wanted) -> int:
