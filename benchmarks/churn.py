@@ -207,7 +207,7 @@ def main() -> int:
         for name in names
         for load in flags.loads
         for rule in flags.rules
-        for seed in SEEDS[: flags.seeds]
+        for seed in SEEDS[: flags.seeds if flags.traces else 2]
     ]
     found = []
     with ProcessPoolExecutor(flags.jobs) as pool:
