@@ -360,3 +360,12 @@ def test_what_is_short(why: Shortage, need: Need, gpus: list[int], cores: int, m
     rooms.gpus[0], rooms.cpu[0], rooms.memory[0] = gpus, cores * 1000, memory
 
     assert shortage(rooms, need) is why
+
+
+def test_where_a_report_knows_fewer_free_gpus_than_are_offered_the_least_counts() -> None:
+    on = placing(gpu_node("n"), report("n", 4, BRIDGED, {1: "team/a", 2: "team/b", 3: "team/c"}))
+
+    links = ranked(on, PAIR)[0].links
+
+    assert links is not None
+    assert (links.gpus, links.joined) == ((), False)

@@ -12,6 +12,7 @@ from webhook.cache.objects import Kept
 from webhook.model.cluster import Room
 from webhook.model.fleet import Fleet
 from webhook.model.gpunodes import GPUNode
+from webhook.model.masks import bits
 from webhook.model.pods import Pod
 from webhook.model.resources import gpu_resource
 from webhook.placement.devices import reported
@@ -52,9 +53,11 @@ def _mix(cluster: Cluster, pods: Iterable[Pod]) -> Mix:
     needs = []
     for pod in pods:
         wanted = wanted_of(pod, cluster.fleet)
-        nodes = [cluster.fleet.by_name.get(pod.spec.node_name, -1), *range(len(cluster.fleet.nodes))]
-        node = next((i for i in nodes if i >= 0 and cluster.offer(i, wanted.resource)), None)
-        if node is not None:
+        node = cluster.fleet.by_name.get(pod.spec.node_name, -1)
+        if node < 0:
+            offering = cluster.fleet.advertising(wanted.resource) if wanted.resource else cluster.fleet.everyone
+            node = next(bits(offering), -1)
+        if node >= 0:
             needs.append(cluster.need(wanted, node))
     mix = mix_of(needs)
     return mix if any(need.gpus for need in mix.counts) else FLAT

@@ -20,6 +20,7 @@ from webhook.placement.devices import Devices, expected
 from webhook.placement.needs import WHOLE, Need
 from webhook.placement.nvlink import mask_of
 from webhook.placement.rooms import Machine, Rooms, Site
+from webhook.placement.topology import Topology
 
 MIB = 1 << 20
 
@@ -55,6 +56,7 @@ class Cluster:
         fleet: The nodes as scheduling sees them.
         free: What is free on each.
         devices: The GPUs of each.
+        kinds: Equal numbers for equal topologies.
         site: The nodes as rules see them: whole GPUs and shares. MIG cards are valued apart.
     """
 
@@ -67,6 +69,12 @@ class Cluster:
             known.get(node.name) or expected(node, *self.whole(i)) for i, node in enumerate(fleet.nodes)
         )
         self.site = Site([self._machine(i) for i in range(len(fleet.nodes))])
+        kinds: dict[Topology, int] = {}
+        self.kinds = tuple(kinds.setdefault(each.topology, len(kinds)) for each in self.devices)
+        self._of_model: dict[str, int] = {}
+        for i, machine in enumerate(self.site.machines):
+            if machine.gpus:
+                self._of_model[machine.model] = self._of_model.get(machine.model, 0) | 1 << i
 
     def offer(self, node: int, resource: str) -> Offer | None:
         """What a resource name stands for on a node."""
@@ -120,9 +128,8 @@ class Cluster:
 
     def _models(self, wanted: Wanted) -> tuple[str, ...]:
         """The models that selectors leave, where they rule out some."""
-        models = {machine.model for machine in self.site.machines if machine.gpus}
-        left = {self.site.machines[i].model for i in bits(wanted.selected) if self.site.machines[i].gpus}
-        return tuple(sorted(left)) if left < models else ()
+        left = [model for model, nodes in self._of_model.items() if nodes & wanted.selected]
+        return tuple(sorted(left)) if len(left) < len(self._of_model) else ()
 
     def _machine(self, node: int) -> Machine:
         known = self.fleet.nodes[node]

@@ -101,6 +101,14 @@ def _which(cluster: Cluster, node: int) -> str:
     return f" (GPUs {', '.join(map(str, bits(free)))})" if free else ""
 
 
+def takes(cluster: Cluster, wanted: Wanted, node: int) -> bool:
+    """Has a node that CPU, memory and labels allow the GPUs too, and room for another pod?"""
+    room = cluster.free[node]
+    if room.full or (wanted.resource and room.gpus.get(wanted.resource, 0) < wanted.count):
+        return False
+    return not wanted.joined or joinable(cluster, wanted.count, node)
+
+
 def joinable(cluster: Cluster, count: int, node: int) -> bool:
     """Can so many free GPUs of a node be had with NVLink between each two? Where nobody knows which are free, no
     unless any of them would do."""

@@ -8,6 +8,7 @@ that a scarce machine with faster links is not taken for its speed alone.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator
 from enum import StrEnum
 from typing import NamedTuple
 
@@ -19,13 +20,15 @@ from webhook.model.modes import Form
 from webhook.placement.fragmentation.mixes import FLAT, Mix
 from webhook.placement.fragmentation.policies import RULES, Policy, added
 from webhook.placement.mig import geometry, starts, taken, worth_of
-from webhook.placement.nodes.board import Board
+from webhook.placement.nodes.board import NOWHERE, Board
 from webhook.placement.nodes.cluster import Cluster, Wanted
-from webhook.placement.nodes.filtering import obstacles
+from webhook.placement.nodes.filtering import takes
 from webhook.placement.nvlink import SETS, GpuSets, Quality, gpu_sets
 from webhook.placement.plugin import plugin
 from webhook.placement.rooms import Floats
 from webhook.placement.topology import Confidence
+
+NO_DOMAIN = NOT_NEAR = (0.0, 0.0)
 
 
 class Fill(StrEnum):
@@ -94,8 +97,12 @@ class Ranking:
             profiles: What they will ask for of MIG profiles, with weights.
             fill: What to do among equals.
         """
-        self.cluster, self._policy, self._profiles, self._fill = cluster, policy, profiles, fill
+        self.cluster, self._policy, self._profiles = cluster, policy, profiles
         self._board = Board(cluster.rooms(), RULES[policy](cluster.site, mix))
+        all_ = np.maximum(cluster.site.gpus.sum(1), 1)
+        used = 1 - self._board.rooms.gpus.sum(1) / all_
+        self._fullness: Floats = used if fill is Fill.PACK else -used
+        self._links: dict[tuple[int, int | None, int], Links | None] = {}
 
     def rank(self, wanted: Wanted, *, gang: int = 1, domain: str = "") -> list[Ranked]:
         """The nodes that can take the pod, the best first; of equal ones the first of the cluster.
@@ -105,27 +112,37 @@ class Ranking:
             gang: How many such pods belong together.
             domain: Node label whose value they should share; "" for none.
         """
-        everyone = range(len(self.cluster.fleet.nodes))
-        fitting = [node for node in everyone if not obstacles(self.cluster, wanted, node)]
-        roomy = self._domains(wanted, fitting, gang, domain) if domain else {}
-        ranked = [self._ranked(wanted, node, roomy.get(node, (0.0, 0.0))) for node in fitting]
-        return sorted(ranked, key=lambda each: tuple(-part for part in each.key))
+        scored = dict(self._scored(wanted))
+        roomy = self._domains(wanted, list(scored), gang, domain) if domain else {}
+        ranked = [self._ranked(wanted, node, score, roomy.get(node, NO_DOMAIN)) for node, score in scored.items()]
+        return sorted(ranked, key=lambda each: (tuple(-part for part in each.key), each.node))
 
-    def _ranked(self, wanted: Wanted, node: int, domain: tuple[float, ...]) -> Ranked:
-        links = links_on(self.cluster, wanted, node)
-        score = self._score(wanted, node)
-        near = (float(links.joined), float(links.ratio)) if links and wanted.communicates else (0.0, 0.0)
+    def _scored(self, wanted: Wanted) -> Iterator[tuple[int, float]]:
+        """The nodes that can take the pod, with the rule's score."""
+        fleet = self.cluster.fleet
+        allowed = fleet.usable & wanted.selected & fleet.tolerated(wanted.tolerations)
+        offers = fleet.by_resource.get(wanted.resource, ()) if wanted.resource else (None,)
+        for offer in offers:
+            nodes = list(bits(allowed & offer.nodes if offer else allowed))
+            if not nodes:
+                continue
+            need = self.cluster.need(wanted, nodes[0])
+            scores: Floats = self._board.scores(need) + added(self._policy, self._board.rooms, need)
+            mig = offer if offer is not None and offer.form is Form.MIG else None
+            for node, score in zip(nodes, scores[nodes].tolist(), strict=True):
+                if score > NOWHERE and takes(self.cluster, wanted, node):
+                    yield node, self._mig(mig.product, mig.profile, node) if mig else score
+
+    def _ranked(self, wanted: Wanted, node: int, score: float, domain: tuple[float, float]) -> Ranked:
+        kind = self.cluster.kinds[node]
+        key = (kind, self.cluster.devices[node].free, wanted.count) if self.cluster.whole(node)[0] else (-1, 0, 0)
+        if key not in self._links:
+            self._links[key] = links_on(self.cluster, wanted, node)
+        links = self._links[key]
+        near = (float(links.joined), float(links.ratio)) if links and wanted.communicates else NOT_NEAR
         harm = -float(links.broken) if links else 0.0
-        key = (*domain, *near, harm, score, self._fullness(node))
-        return Ranked(node, score, links, self.cluster.devices[node].topology.confidence, key)
-
-    def _score(self, wanted: Wanted, node: int) -> float:
-        offer = self.cluster.offer(node, wanted.resource)
-        if offer is not None and offer.form is Form.MIG:
-            return self._mig(offer.product, offer.profile, node)
-        need = self.cluster.need(wanted, node)
-        scores: Floats = self._board.scores(need) + added(self._policy, self._board.rooms, need)
-        return float(scores[node])
+        order = (*domain, *near, harm, score, float(self._fullness[node]))
+        return Ranked(node, score, links, self.cluster.devices[node].topology.confidence, order)
 
     def _mig(self, product: str, profile: str, node: int) -> float:
         """By how much the worth of the card that loses least would change; 0 where the cut is not known."""
@@ -143,13 +160,7 @@ class Ranking:
             changes += [worth.change(profile, used, start) for start in free]
         return round(max(changes, default=0.0), 1)
 
-    def _fullness(self, node: int) -> float:
-        """Part of the node's GPUs in use, or what is left of it, as the policy wants it."""
-        all_ = max(1, int(self.cluster.site.gpus[node].sum()))
-        used = 1 - float(self._board.rooms.gpus[node].sum()) / all_
-        return used if self._fill is Fill.PACK else -used
-
-    def _domains(self, wanted: Wanted, fitting: list[int], gang: int, label: str) -> dict[int, tuple[float, ...]]:
+    def _domains(self, wanted: Wanted, fitting: list[int], gang: int, label: str) -> dict[int, tuple[float, float]]:
         """For each node, whether its domain still takes the whole gang, and how little is left over then."""
         slots: Counter[str] = Counter()
         names = {node: self.cluster.fleet.nodes[node].labels.get(label, "") for node in fitting}
@@ -175,7 +186,7 @@ def links_on(cluster: Cluster, wanted: Wanted, node: int) -> Links | None:
         return None
     sets = gpu_sets(devices.topology)
     best = sets.best(count)
-    if devices.free is None:
+    if devices.free is None or devices.free.bit_count() < count:
         worst = sets.worst(count)
         return Links((), (), worst, count == 1 or sets.always_joined(count), _ratio(worst, best))
     optimal = sets.optimal(devices.free, count) or 0
