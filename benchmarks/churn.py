@@ -104,6 +104,11 @@ class Cluster:
             self._waiting.setdefault(pod.need, deque()).append((self._number, pod))
         self._player.learn(pod.need)
 
+    def finish(self) -> None:
+        """Let everybody end who can."""
+        while self._ends:
+            self._end()
+
     def _start(self, pod: Pod) -> bool:
         place = self._player.place(pod.need)
         if place is None:

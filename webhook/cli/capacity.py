@@ -10,8 +10,8 @@ import typer
 from webhook.cache.placing import Placing
 from webhook.cli import flags
 from webhook.cli.console import paint_for, stop
-from webhook.cli.inputs import placing_of_snapshot
 from webhook.cli.output import lines, targets, write
+from webhook.cli.placing import PlacementOutput, Snapshot, placing_of_snapshot
 from webhook.model.effective import effective_requests
 from webhook.model.pods import Pod, name_of
 from webhook.model.quantity import NANO
@@ -29,8 +29,8 @@ NodeName = Annotated[
 
 def capacity(
     node: NodeName = "",
-    cluster: flags.Snapshot = "",
-    output: flags.PlacementOutput = None,
+    cluster: Snapshot = "",
+    output: PlacementOutput = None,
     no_color: flags.NoColor = False,
     verbose: flags.Verbose = False,
 ) -> None:

@@ -7,9 +7,6 @@ from typing import Annotated
 
 import typer
 
-from webhook.placement.fragmentation.policies import Policy
-from webhook.placement.nodes.ranking import Fill
-
 
 class FailOn(StrEnum):
     """From which findings on the exit code is 1."""
@@ -81,28 +78,5 @@ Verbose = Annotated[
     bool,
     typer.Option(
         "-v", "--verbose", help="Also notes of mode audit, and on stderr what was read and what was left out."
-    ),
-]
-Snapshot = Annotated[
-    str,
-    typer.Option("--cluster", metavar="SNAPSHOT|demo", help="A file or folder of `kubectl get -o yaml`, or demo."),
-]
-RankBy = Annotated[
-    Policy,
-    typer.Option(
-        "--policy",
-        help="What ranks nodes: tab (what pods to come would fill), fgd (fragmentation gradient descent), "
-        "most-allocated, or default (the stock scheduler's).",
-    ),
-]
-FillBy = Annotated[Fill, typer.Option("--fill", help="Among equal nodes, the fuller or the emptier ones first.")]
-PlacementOutput = Annotated[
-    list[str] | None,
-    typer.Option(
-        "-o",
-        "--output",
-        metavar="FORMAT[=PATH]",
-        help="table, json, yaml; capacity also wide; capacity NODE and simulate also svg. "
-        "With =PATH into a file. May be given more than once, at most once without a path. Default: table.",
     ),
 ]

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from webhook.audit.manifests import files_under
 from webhook.audit.views import with_labels
-from webhook.cache.placing import Placing, placing_of
 from webhook.cache.shipped import shipped
 from webhook.cache.snapshot import Snapshot, gather, read_snapshot
 from webhook.cli.console import NO_ANSWER, stop, tell
@@ -126,21 +125,6 @@ def cluster_of(
     if verbose:
         tell_of(name or "not known", snapshot)
     return with_labels(snapshot.view, labels)
-
-
-def placing_of_snapshot(name: str, *, verbose: bool = False) -> Placing:
-    """Read the snapshot that pods are placed in. Stops the program where none is named, or it has no node."""
-    if not name:
-        stop("which cluster? Name a snapshot: --cluster FILE, or --cluster demo for the shipped example")
-    try:
-        snapshot = read_snapshot(name)
-    except RightsliceError as error:
-        stop(str(error))
-    if verbose:
-        tell_of(name, snapshot)
-    if not snapshot.view.fleet.nodes:
-        stop(f"{shown(name)}: no nodes here. Write what kubectl get nodes,pods -A -o yaml prints to it")
-    return placing_of(snapshot.view.fleet, snapshot.kept)
 
 
 def tell_of(name: str, snapshot: Snapshot) -> None:

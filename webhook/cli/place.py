@@ -11,8 +11,9 @@ from webhook.audit.manifests import Entry, Passed, objects_in
 from webhook.audit.placing import place_all
 from webhook.cli import flags
 from webhook.cli.console import CLEAN, FINDINGS, WRONG_INPUT, paint_for, stop, tell
-from webhook.cli.inputs import cluster_of, moment_of, placing_of_snapshot, policies_of
+from webhook.cli.inputs import cluster_of, moment_of, policies_of
 from webhook.cli.output import lines, targets, write
+from webhook.cli.placing import FillBy, PlacementOutput, RankBy, Snapshot, placing_of_snapshot
 from webhook.placement.fragmentation.policies import Policy
 from webhook.placement.nodes.ranking import Fill
 from webhook.report.data import as_json, as_yaml
@@ -28,11 +29,11 @@ File = Annotated[
 def place(
     file: File,
     policies: flags.Policies = None,
-    cluster: flags.Snapshot = "",
-    policy: flags.RankBy = Policy.TAB,
-    fill: flags.FillBy = Fill.PACK,
+    cluster: Snapshot = "",
+    policy: RankBy = Policy.TAB,
+    fill: FillBy = Fill.PACK,
     now: flags.Now = "",
-    output: flags.PlacementOutput = None,
+    output: PlacementOutput = None,
     no_color: flags.NoColor = False,
     verbose: flags.Verbose = False,
 ) -> None:

@@ -18,8 +18,9 @@ from webhook.audit.simulating import Coming, Simulation, play_pods, play_trace
 from webhook.cache.traces import read_machines, read_needs
 from webhook.cli import flags
 from webhook.cli.console import paint_for, stop
-from webhook.cli.inputs import cluster_of, moment_of, placing_of_snapshot, policies_of
+from webhook.cli.inputs import cluster_of, moment_of, policies_of
 from webhook.cli.output import lines, targets, write
+from webhook.cli.placing import FillBy, PlacementOutput, RankBy, placing_of_snapshot
 from webhook.errors import RightsliceError
 from webhook.placement.fragmentation.policies import Policy
 from webhook.placement.needs import Need
@@ -46,14 +47,14 @@ Learn = Annotated[bool, typer.Option("--learn", help="Learn what pods ask for as
 def simulate(
     nodes: Nodes,
     pods: Pods,
-    policy: flags.RankBy = Policy.TAB,
+    policy: RankBy = Policy.TAB,
     seed: Seed = 42,
     in_order: InOrder = False,
     learn: Learn = False,
     policies: flags.Policies = None,
-    fill: flags.FillBy = Fill.PACK,
+    fill: FillBy = Fill.PACK,
     now: flags.Now = "",
-    output: flags.PlacementOutput = None,
+    output: PlacementOutput = None,
     no_color: flags.NoColor = False,
     verbose: flags.Verbose = False,
 ) -> None:
