@@ -369,3 +369,21 @@ def test_where_a_report_knows_fewer_free_gpus_than_are_offered_the_least_counts(
 
     assert links is not None
     assert (links.gpus, links.joined) == ((), False)
+
+
+def test_one_ranking_answers_pods_of_several_kinds() -> None:
+    on = placing(mig_node("n"))
+    ranking = Ranking(on.cluster, mix=on.mix)
+    pods = [make_pod().asks("nvidia.com/mig-1g.10gb", "1"), make_pod().gpus(1), make_pod().asks("cpu", "1")]
+
+    links = [ranking.rank(asks(pod, on.cluster))[0].links is not None for pod in pods]
+
+    assert links == [False, True, False]
+
+
+def test_where_no_instance_is_idle_a_free_start_is_weighed() -> None:
+    small = make_pod().asks("nvidia.com/mig-1g.10gb", "1")
+    torn = [mig_node("torn"), report("torn", 1, {}, cut={0: [("1g.10gb", 4, "team/a")]})]
+    on = placing(*torn, mig_node("new"), report("new", 1, {}, cut={0: []}))
+
+    assert order(on, small) == ["torn", "new"]

@@ -17,6 +17,7 @@ import numpy as np
 
 from webhook.model.masks import bits
 from webhook.model.modes import Form
+from webhook.model.resources import WHOLE_GPU
 from webhook.placement.fragmentation.mixes import FLAT, Mix
 from webhook.placement.fragmentation.policies import RULES, Policy, added
 from webhook.placement.mig import geometry, starts, taken, worth_of
@@ -134,31 +135,37 @@ class Ranking:
                     yield node, self._mig(mig.product, mig.profile, node) if mig else score
 
     def _ranked(self, wanted: Wanted, node: int, score: float, domain: tuple[float, float]) -> Ranked:
-        kind = self.cluster.kinds[node]
-        key = (kind, self.cluster.devices[node].free, wanted.count) if self.cluster.whole(node)[0] else (-1, 0, 0)
-        if key not in self._links:
-            self._links[key] = links_on(self.cluster, wanted, node)
-        links = self._links[key]
+        links = self._links_of(wanted, node)
         near = (float(links.joined), float(links.ratio)) if links and wanted.communicates else NOT_NEAR
         harm = -float(links.broken) if links else 0.0
         order = (*domain, *near, harm, score, float(self._fullness[node]))
         return Ranked(node, score, links, self.cluster.devices[node].topology.confidence, order)
 
+    def _links_of(self, wanted: Wanted, node: int) -> Links | None:
+        """The GPUs it would get; nodes of one kind with the same GPUs free give the same."""
+        if wanted.resource != WHOLE_GPU or not self.cluster.whole(node)[0]:
+            return None
+        key = (self.cluster.kinds[node], self.cluster.devices[node].free, wanted.count)
+        if key not in self._links:
+            self._links[key] = links_on(self.cluster, wanted, node)
+        return self._links[key]
+
     def _mig(self, product: str, profile: str, node: int) -> float:
-        """By how much the worth of the card that loses least would change; 0 where the cut is not known."""
+        """By how much the worth of the card that loses least would change; 0 where the cut is not known.
+
+        A pod takes an idle instance; where there is none, a start that is free.
+        """
         known = geometry(product)
-        cards = self.cluster.devices[node].cards
-        if known is None or not cards:
+        form = known.profile(profile) if known else None
+        if known is None or form is None:
             return 0.0
-        worth = worth_of(known, self._profiles)
-        changes = []
-        for card in cards:
-            used = taken(known, card.used)
-            at = {one.start for one in card.idle if one.profile == profile}
-            form = known.profile(profile)
-            free = at or set(starts(form, used | taken(known, card.idle)) if form else ())
-            changes += [worth.change(profile, used, start) for start in free]
-        return round(max(changes, default=0.0), 1)
+        worth, cards = worth_of(known, self._profiles), self.cluster.devices[node].cards
+        used = {card.index: taken(known, card.used) for card in cards}
+        places = [(used[card.index], one.start) for card in cards for one in card.idle if one.profile == profile]
+        if not places:
+            free = {card.index: starts(form, used[card.index] | taken(known, card.idle)) for card in cards}
+            places = [(used[index], start) for index, some in free.items() for start in some]
+        return round(max((worth.change(profile, mask, start) for mask, start in places), default=0.0), 1)
 
     def _domains(self, wanted: Wanted, fitting: list[int], gang: int, label: str) -> dict[int, tuple[float, float]]:
         """For each node, whether its domain still takes the whole gang, and how little is left over then."""
