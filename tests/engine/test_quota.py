@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -12,6 +13,8 @@ from webhook.engine.limitrange import arrived
 from webhook.engine.quota import escapes, quota_remarks, refusals_on_update
 from webhook.model.objects import ResourceQuota
 from webhook.model.pods import pod_of
+from webhook.model.quota_keys import Counted
+from webhook.model.quota_room import Holding, holdings_of
 
 GPU, SLICE = "nvidia.com/gpu", "nvidia.com/mig-1g.10gb"
 CLASS = "deviceclass.resource.kubernetes.io/a"
@@ -30,8 +33,12 @@ def quota(hard: dict[str, str], used: dict[str, str] | None = None, **spec: Any)
 def remarks(limit: ResourceQuota, pod: PodMaker, *others: PodMaker) -> list[str]:
     """What is said of a pod, in a namespace of others."""
     read = pod_of(pod.build())
-    holding = [pod_of(other.build()) for other in others]
-    return [remark.message for remark in quota_remarks(read, arrived(read, ()), [limit], holding)]
+    pods = [pod_of(other.build()) for other in others]
+
+    def held(quota: ResourceQuota, what: Counted) -> Sequence[Holding]:
+        return holdings_of(quota, what, pods)
+
+    return [remark.message for remark in quota_remarks(read, arrived(read, ()), [limit], held)]
 
 
 FULL = "exceeded quota: team, requested: requests.nvidia.com/gpu={}, used: requests.nvidia.com/gpu={}, "

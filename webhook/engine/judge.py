@@ -13,7 +13,7 @@ from webhook.engine.guard import guard
 from webhook.engine.limitrange import Injected, final_amounts, injected_remarks, passes, range_remarks
 from webhook.engine.limits import breaches
 from webhook.engine.placement import obstacles
-from webhook.engine.quota import moved_remarks, quota_remarks
+from webhook.engine.quota import Held, moved_remarks, quota_remarks
 from webhook.engine.remarks import Remark
 from webhook.engine.rules import Rules
 from webhook.engine.settle import Voice, hear
@@ -96,10 +96,15 @@ def judge_update(request: Request, pod: Pod, rules: Rules, view: ClusterView, fi
     quotas, old = view.quotas(request.namespace), request.old_pod
     if not quotas or old is None or request.sub_resource:
         return
-    said = tuple(moved_remarks(old, pod, quotas, view.holders(request.namespace)))
+    said = tuple(moved_remarks(old, pod, quotas, _held_in(request.namespace, view)))
     for voice, limits in rules.limits:
         if limits.resource_quotas:
             hear(findings, voice, said)
+
+
+def _held_in(namespace: str, view: ClusterView) -> Held:
+    """Who holds what a quota of the namespace counts."""
+    return lambda quota, what: view.held(quota, namespace, what)
 
 
 def _amount_remarks(request: Request, shape: Shape, rules: Rules, view: ClusterView) -> _Said:
@@ -113,7 +118,7 @@ def _amount_remarks(request: Request, shape: Shape, rules: Rules, view: ClusterV
         return NOTHING_SAID
     return _Said(
         range_remarks(shape, holders, ranges) if ranges else (),
-        tuple(quota_remarks(shape.pod, holders, quotas, view.holders(request.namespace))) if quotas else (),
+        tuple(quota_remarks(shape.pod, holders, quotas, _held_in(request.namespace, view))) if quotas else (),
     )
 
 

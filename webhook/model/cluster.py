@@ -14,7 +14,8 @@ from webhook.model.masks import bits, union
 from webhook.model.objects import LimitRange, Namespace, ResourceQuota
 from webhook.model.offers import Offer
 from webhook.model.pods import Metadata, Pod
-from webhook.model.quota_room import QuotaRoom, room_of
+from webhook.model.quota_keys import Counted
+from webhook.model.quota_room import Holding, QuotaRoom, holdings_of, room_of
 from webhook.model.ranges import NO_RANGES, Ranges, range_of
 
 __all__ = ["Assumed", "ClusterView", "Room"]
@@ -85,6 +86,7 @@ class ClusterView:
         self._room: dict[str, tuple[QuotaRoom, ...]] = {}
         self._quotas = {name: _by_name(found) for name, found in (quotas or {}).items()}
         self._holders = holders or {}
+        self._held: dict[tuple[str, str, Counted], tuple[Holding, ...]] = {}
         self._ledger = Ledger(assumed)
         self._index_rooms(rooms or {})
 
@@ -138,9 +140,13 @@ class ClusterView:
         """The namespace's ResourceQuotas, by name."""
         return self._quotas.get(namespace, ())
 
-    def holders(self, namespace: str) -> Sequence[Pod]:
-        """The pods that the namespace's quotas count."""
-        return self._holders.get(namespace, ())
+    def held(self, quota: ResourceQuota, namespace: str, what: Counted) -> Sequence[Holding]:
+        """Who holds what a quota counts, the largest first; reckoned when it is first asked for."""
+        key = (namespace, quota.metadata.name, what)
+        found = self._held.get(key)
+        if found is None:
+            found = self._held[key] = holdings_of(quota, what, self._holders.get(namespace, ()))
+        return found
 
     def standing(self, namespace: str) -> tuple[object, ...]:
         """All that the view says of one namespace, and how sure it is: equal where nothing of it changed."""
@@ -242,6 +248,7 @@ class ClusterView:
             _ranges={} if ranges else self._ranges,
             _quotas={**self._quotas, **{name: _by_name(found) for name, found in quotas.items()}},
             _room={} if quotas else self._room,
+            _held={} if quotas else self._held,
         )
 
     def _but(self, **parts: object) -> ClusterView:

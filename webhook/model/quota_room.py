@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import NamedTuple
 
+from webhook.model.effective import effective
 from webhook.model.objects import ResourceQuota
+from webhook.model.pods import Pod, name_of
 from webhook.model.quota_keys import Counted, counted
 from webhook.model.ranges import amounts_in, plain_milli
+from webhook.model.scopes import in_scope
 
 MUST_BE_NAMED = frozenset(
     {"cpu", "memory", "requests.cpu", "requests.memory", "limits.cpu", "limits.memory"},
@@ -50,3 +54,19 @@ def room_of(quota: ResourceQuota) -> QuotaRoom:
             named.append(what)
     scoped = bool(quota.spec.scopes or quota.spec.scope_selector)
     return QuotaRoom(quota, plain, scoped, tuple(left), tuple(named))
+
+
+class Holding(NamedTuple):
+    """What one pod takes of something that a quota counts, in nano-units."""
+
+    amount: int
+    pod: str
+
+
+def holdings_of(quota: ResourceQuota, what: Counted, pods: Iterable[Pod]) -> tuple[Holding, ...]:
+    """What the pods that a quota counts hold, the largest first; pods themselves are not held."""
+    if not what.resource:
+        return ()
+    counting = [pod for pod in pods if in_scope(quota, pod)]
+    each = [Holding(effective(pod, what.resource, limits=what.side == "limits"), name_of(pod)) for pod in counting]
+    return tuple(sorted((one for one in each if one.amount), key=lambda one: (-one.amount, one.pod)))
