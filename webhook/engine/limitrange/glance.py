@@ -44,6 +44,9 @@ class Glance(NamedTuple):
 
     def total(self, resource: str, side: str) -> int | None:
         """What the pod takes of a resource; None where nothing names it. See `holding.in_containers`."""
+        if len(self.containers) == 1 and not self.init_containers:
+            alone = self.containers[0]
+            return (alone.limits if side == LIMITS else alone.requests).get(resource)
         running, named = 0, False
         for taken in self.containers:
             amount = taken.side(side).get(resource)
@@ -71,11 +74,10 @@ def passes(pod: Pod, limits: Changes, requests: Changes, ranges: Ranges, rooms: 
     if pod.spec.resources is not None or pod.spec.overhead:
         return False
     glance = _glance(pod, limits, requests, ranges)
-    return (
-        glance is not None
-        and all(_within(glance, bound) for bound in ranges.of_pods)
-        and all(_fits(pod, glance, room) for room in rooms)
-    )
+    if glance is None:
+        return False
+    held = not ranges.of_pods or all(_within(glance, bound) for bound in ranges.of_pods)
+    return held and all(_fits(pod, glance, room) for room in rooms)
 
 
 def _glance(pod: Pod, limits: Changes, requests: Changes, ranges: Ranges) -> Glance | None:
@@ -162,7 +164,9 @@ def _fits(pod: Pod, glance: Glance, room: QuotaRoom) -> bool:
         asked = glance.total(resource, side) if resource else 1000
         if asked and asked > left:
             return False
-    return all(what.resource in taken.side(what.side) for what in room.named for taken in _each(glance))
+    return not room.named or all(
+        what.resource in taken.side(what.side) for what in room.named for taken in _each(glance)
+    )
 
 
 def _each(glance: Glance) -> list[Taken]:
