@@ -8,7 +8,7 @@ import pytest
 
 from tests.make import Json, make_pod
 from tests.policy.written import load_texts, policy_text
-from webhook.engine.bounds import MOST, surplus
+from webhook.engine.bounds import MOST, TEXTS, surplus
 from webhook.model.pods import pod_of
 from webhook.model.requests import Request
 
@@ -53,6 +53,15 @@ PODS = {
     "amounts": (
         pod(containers=containers(1, resources={"limits": {f"r{number}/x": "1" for number in range(5_001)}})),
         "5000 resource amounts",
+    ),
+    "a resource name without an end": (
+        pod(containers=containers(1, resources={"limits": {"nvidia.com/" + "g" * 100_000: "1"}})),
+        f"100000 {TEXTS}",
+    ),
+    "an image without an end": (pod(containers=containers(1, image="a" * 100_001)), f"100000 {TEXTS}"),
+    "host paths without an end": (
+        pod(volumes=[{"name": "v", "hostPath": {"path": "/" * 60_000}}] * 2),
+        f"100000 {TEXTS}",
     ),
     "tolerations": (pod(tolerations=[{"key": "a"}] * 1001), "1000 tolerations"),
     "affinity terms": (pod(affinity=terms(1001)), "1000 node affinity terms"),

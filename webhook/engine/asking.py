@@ -67,7 +67,7 @@ def asked_by(pod: Pod) -> Asked:
     return asked_in(pod, tuple(reader.asks), tuple(dict.fromkeys(reader.strangers)), tuple(reader.faults))
 
 
-@lru_cache(maxsize=4096)
+@lru_cache(maxsize=1024)
 def _named(keys: tuple[str, ...]) -> tuple[tuple[GpuResource, ...], tuple[str, ...]]:
     """The GPU resources among the keys of limits and requests, and the strangers under nvidia.com/."""
     names = [name for name in dict.fromkeys(keys) if name.startswith("nvidia.com/")]

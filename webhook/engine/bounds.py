@@ -15,6 +15,9 @@ from webhook.model.pods import Container, Pod, PodSpec
 from webhook.model.requests import Request
 from webhook.policy.compiled import PolicySet
 
+TEXTS = "characters of images, host paths, and names and amounts of resources"
+"""What is worked out about these is kept for the pods to come, so their length costs memory."""
+
 MOST = {
     "pod templates": 200,
     "containers": 500,
@@ -22,6 +25,7 @@ MOST = {
     "environment variables": 20_000,
     "volume mounts": 20_000,
     "resource amounts": 5_000,
+    TEXTS: 100_000,
     "tolerations": 1_000,
     "node affinity terms": 1_000,
 }
@@ -56,6 +60,7 @@ def _held(pod: Pod) -> Iterator[tuple[str, int]]:
     yield "pod templates", 1
     yield "containers", len(spec.containers) + len(spec.init_containers) + len(spec.ephemeral_containers)
     yield "volumes", len(spec.volumes)
+    yield TEXTS, sum([len(volume.host_path.path) for volume in spec.volumes if volume.host_path])
     yield "tolerations", len(spec.tolerations)
     yield "node affinity terms", _terms(spec)
     for container in chain(spec.containers, spec.init_containers, spec.ephemeral_containers):
@@ -65,7 +70,9 @@ def _held(pod: Pod) -> Iterator[tuple[str, int]]:
 def _held_by(container: Container) -> Iterator[tuple[str, int]]:
     yield "environment variables", len(container.env) + len(container.env_from)
     yield "volume mounts", len(container.volume_mounts)
-    yield "resource amounts", len(container.resources.limits) + len(container.resources.requests)
+    amounts = [*container.resources.limits.items(), *container.resources.requests.items()]
+    yield "resource amounts", len(amounts)
+    yield TEXTS, len(container.image) + sum([len(name) + len(str(amount)) for name, amount in amounts])
 
 
 def _terms(spec: PodSpec) -> int:

@@ -141,7 +141,7 @@ def tagged(image: str) -> Version:
     return _tagged(image[:MAX_IMAGE])
 
 
-@lru_cache(maxsize=4096)
+@lru_cache(maxsize=1024)
 def _tagged(image: str) -> Version:
     name, _, tag = image.partition("@")[0].rpartition("/")[2].partition(":")
     words = f"{name}-{tag}".lower().replace("_", "-").split("-")

@@ -41,7 +41,7 @@ class Declared:
             self.faults += (_unreadable(GPU_COMPUTE, compute, "a percentage from 1% to 100%", "20%"),)
 
 
-@lru_cache(maxsize=4096)
+@lru_cache(maxsize=64)
 def _memory(text: str) -> int | None:
     try:
         size = mebibytes(text) if text else 0
@@ -50,7 +50,7 @@ def _memory(text: str) -> int | None:
     return size if 0 < size <= MAX_MEMORY_MIB and nano(text) >= nano("1Mi") else None
 
 
-@lru_cache(maxsize=4096)
+@lru_cache(maxsize=64)
 def _percent(text: str) -> int | None:
     """Thousandths from "20%" (also "12.5%")."""
     if not text.endswith("%") or not text.isascii():

@@ -65,7 +65,7 @@ class Quantity(NamedTuple):
 ZERO = Quantity(0)
 
 
-@lru_cache(maxsize=8192)
+@lru_cache(maxsize=2048)
 def parse(text: str) -> Quantity:
     """Read a quantity.
 
@@ -169,7 +169,7 @@ def canonical(quantity: Quantity) -> str:
     return quantity.text or _written(quantity)
 
 
-@lru_cache(maxsize=8192)
+@lru_cache(maxsize=2048)
 def _written(quantity: Quantity) -> str:
     unscaled, exponent, form, wide, _ = quantity
     if not unscaled:
@@ -274,7 +274,7 @@ def milli_value_of(quantity: Quantity) -> int:
     return _scaled(quantity, -3)
 
 
-@lru_cache(maxsize=8192)
+@lru_cache(maxsize=2048)
 def _scaled(quantity: Quantity, target: int) -> int:
     unscaled, exponent, _, wide, _ = quantity
     if wide:

@@ -11,7 +11,7 @@ Path = tuple[str | int, ...]
 _PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
 
 
-@lru_cache(maxsize=4096)
+@lru_cache(maxsize=1024)
 def dotted(path: Path) -> str:
     """Write a path as people read it.
 
@@ -29,7 +29,7 @@ def dotted(path: Path) -> str:
     return text
 
 
-@lru_cache(maxsize=4096)
+@lru_cache(maxsize=1024)
 def pointer(path: Path) -> str:
     """Write a path as a JSON pointer (RFC 6901).
 

@@ -37,7 +37,7 @@ def nano(amount: Amount) -> int:
     return _nano(str(amount))
 
 
-@lru_cache(maxsize=8192)
+@lru_cache(maxsize=2048)
 def _nano(text: str) -> int:
     quantity = parse(text.strip(" "))
     if quantity.exponent > MAX_EXPONENT:
@@ -49,7 +49,7 @@ def _refuse(found: object, why: str) -> NoReturn:
     raise QuantityError(found, why)
 
 
-@lru_cache(maxsize=8192)
+@lru_cache(maxsize=2048)
 def readable(amount: Amount | None) -> int | None:
     """Read a quantity in nano-units; None where there is none, or where it is no quantity."""
     if amount is None:
@@ -75,7 +75,7 @@ def mebibytes(amount: Amount) -> int:
     return -(-nano(amount) // (NANO << 20))
 
 
-@lru_cache(maxsize=8192)
+@lru_cache(maxsize=2048)
 def whole(amount: Amount) -> int | None:
     """Read a count that must be a whole number; None if it is a fraction or no quantity at all."""
     try:

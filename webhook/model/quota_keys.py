@@ -24,7 +24,7 @@ class Counted(NamedTuple):
     side: str
 
 
-@lru_cache(maxsize=4096)
+@lru_cache(maxsize=1024)
 def counted(key: str) -> Counted | None:
     """What pods are charged for under a key; None where no pod fills it.
 

@@ -118,7 +118,7 @@ def amounts_in(written: Mapping[str, Amount]) -> Amounts:
     return found
 
 
-@lru_cache(maxsize=8192, typed=True)
+@lru_cache(maxsize=2048, typed=True)
 def held(amount: Amount) -> Quantity:
     """An amount of a pod or a LimitRange as the API server holds it: rounded up to thousandths.
 

@@ -16,13 +16,13 @@ _SUBDOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-
 _OF_CONTAINERS = ("cpu", "memory", "ephemeral-storage")
 
 
-@lru_cache(maxsize=4096)
+@lru_cache(maxsize=1024)
 def is_native(name: str) -> bool:
     """Is it one of Kubernetes' own, as every name without a prefix is?"""
     return "/" not in name or _NATIVE in name
 
 
-@lru_cache(maxsize=4096)
+@lru_cache(maxsize=1024)
 def is_extended(name: str) -> bool:
     """Is it an extended resource: counted in whole units, with requests that equal limits?"""
     return not is_native(name) and not name.startswith(REQUESTS) and is_qualified(REQUESTS + name)
@@ -46,7 +46,7 @@ def is_qualified(name: str) -> bool:
     return len(rest) <= 63 and _NAME.match(rest) is not None
 
 
-@lru_cache(maxsize=4096)
+@lru_cache(maxsize=1024)
 def is_for_containers(name: str) -> bool:
     """May a container name it at all?"""
     if not is_qualified(name):

@@ -38,7 +38,7 @@ class GpuResource(msgspec.Struct, frozen=True, gc=False):
     slices: int = 0
 
 
-@lru_cache(maxsize=4096)
+@lru_cache(maxsize=1024)
 def gpu_resource(name: str) -> GpuResource | None:
     """Read a resource name; None for everything that is not a GPU of NVIDIA's device plugin.
 

@@ -68,7 +68,7 @@ def _field_mask(requirement: Requirement, by_name: Mapping[str, int], everyone: 
     return everyone & ~mask if requirement.operator == "NotIn" else 0
 
 
-@lru_cache(maxsize=4096)
+@lru_cache(maxsize=1024)
 def int64(text: str) -> int | None:
     """Read a number as Go's ParseInt does with base 10 and 64 bits; None where that is an error."""
     if not _INTEGER.match(text):

@@ -54,7 +54,7 @@ def plain(path: str) -> str:
     return "/" + "/".join(steps)
 
 
-@lru_cache(maxsize=2048)
+@lru_cache(maxsize=1024)
 def reaches_gpus(host_path: str) -> bool:
     """Does a host path reach GPU devices or their managers?"""
     path = plain(host_path)

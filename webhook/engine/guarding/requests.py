@@ -51,7 +51,7 @@ def odd_requests(spec: PodSpec, containers: Sequence[tuple[Path, Container]]) ->
     return results
 
 
-@lru_cache(maxsize=4096)
+@lru_cache(maxsize=1024)
 def _is_odd(keys: tuple[str, ...]) -> bool:
     """Do the keys of limits and requests name a device class, or several devices?"""
     named = {name for name in keys if name.startswith(_STARTS)}

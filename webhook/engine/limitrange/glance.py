@@ -103,7 +103,7 @@ def _of(path: Path, container: Container, limits: Changes, requests: Changes, ra
     )
 
 
-@lru_cache(maxsize=8192)
+@lru_cache(maxsize=2048)
 def _taken(ranges: Ranges, limits: Items, requests: Items, sidecar: bool) -> Taken | None:  # a part of the key
     """What a container comes to; None where it does not pass, or is not plain."""
     try:
@@ -150,7 +150,7 @@ def _within(glance: Glance, bound: Bound) -> bool:
     return limit is not None and limit <= enforced and (request is None or request <= enforced)
 
 
-@lru_cache(maxsize=4096)
+@lru_cache(maxsize=1024)
 def _milli(bound: Bound) -> int | None:
     return plain_milli(bound.amount)
 
