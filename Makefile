@@ -19,7 +19,7 @@ CORE := model documents policy engine report
 COVERAGE := $(CORE:%=--cov=webhook/%) --cov-branch --cov-report=term-missing:skip-covered --cov-fail-under=95
 
 .DEFAULT_GOAL := help
-.PHONY: help run serve test test-fast test-cluster plane lint format manifests bench lock clean
+.PHONY: help run serve test test-fast test-cluster plane fuzz lint format manifests bench lock clean
 .DELETE_ON_ERROR:
 
 help: ## List these targets
@@ -43,6 +43,13 @@ test-cluster: plane ## Only what needs one (KUBERNETES_VERSION=1.34.4: of anothe
 # Before pytest, so that one sees what is being built the first time.
 plane: $(VENV)/.dev ## Build the control plane that tests run on: minutes once, then it is kept
 	@$(BIN)/python -m tests.controlplane.build
+
+# How many spoilt reviews, and from which seed; a failure names its own.
+FUZZ ?= 1000000
+SEED ?= $(shell date +%s)
+
+fuzz: $(VENV)/.dev ## Spoil a million reviews and answer each (FUZZ=10000000 for longer, SEED=… to repeat)
+	RIGHTSLICE_FUZZ=$(FUZZ) RIGHTSLICE_FUZZ_SEED=$(SEED) $(BIN)/python -m pytest -s tests/server/test_fuzz.py
 
 lint: $(VENV)/.dev ## Style, types, and which room may import which
 	$(BIN)/ruff check

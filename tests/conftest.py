@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.cluster.fixtures import namespace, nodes, plane
+from tests.cluster.fixtures import namespace, nodes, plane, plane_to_trouble
 
-__all__ = ["namespace", "nodes", "plane", "shared"]
+__all__ = ["namespace", "nodes", "plane", "plane_to_trouble", "shared"]
 
 ROOT = Path(__file__).resolve().parent.parent
 

@@ -34,6 +34,8 @@ class Settings(BaseSettings):
         namespace: Ours. GPUPolicyExceptions count here and nowhere else.
         listen: Address and port; port 0 lets the system choose.
         tls_cert, tls_key: PEM files, read again when they change.
+        client_ca: PEM file of authorities; only clients with a certificate of theirs may ask for a verdict.
+        client_name: The name that such a certificate must have; "" for any.
         self_signed: Make a certificate for this run instead.
         mode: "audit" puts every policy on trial: whatever it says, nothing is denied and nothing is changed.
         tls_secret: NAMESPACE/NAME of a Secret in which the replicas keep certificates of their own instead.
@@ -61,6 +63,8 @@ class Settings(BaseSettings):
     tls_secret: str | None = Field(default=None, pattern=r"^[a-z0-9][-a-z0-9]*/[a-z0-9][-.a-z0-9]*$")
     tls_names: str = ""
     webhook_configurations: str = Field(default="rightslice", min_length=1)
+    client_ca: Path | None = None
+    client_name: str = ""
     drain_seconds: float | None = Field(default=None, ge=0, le=300)
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     max_connections: int = Field(default=2000, ge=1, le=100_000)
@@ -99,6 +103,12 @@ class Settings(BaseSettings):
             raise ValueError("must have --tls-cert and --tls-key, or --tls-secret, or --self-signed")
         if self.tls_secret and not self.names:
             raise ValueError("--tls-secret needs --tls-names too: what clients call by, such as SERVICE.NAMESPACE.svc")
+        return self
+
+    @model_validator(mode="after")
+    def _names_clients_of_somebody(self) -> Self:
+        if self.client_name and self.client_ca is None:
+            raise ValueError("--client-name needs --client-ca: a name that nobody vouches for says nothing")
         return self
 
     @property

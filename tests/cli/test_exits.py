@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import json
 import re
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
 
 from tests.cli.conftest import FILES, JUNE, WORLD, Run
+from webhook.policy.loading import load
+from webhook.server.policyfiles import PolicyFiles
+from webhook.server.reloading import NoPoliciesError, read_policies
 
 CODES = {
     "nothing to act on": (("check", "deploy/sized.json", *WORLD), 0),
@@ -190,3 +194,28 @@ def test_without_a_cluster_nothing_is_said_of_what_it_has(rightslice: Run) -> No
 def test_the_moment_is_the_clock_where_none_is_given(rightslice: Run) -> None:
     assert rightslice("check", "deploy/train.yaml", "--policies", "policies").code == 1
     assert rightslice("check", "deploy/train.yaml", "--policies", "policies", "--now", JUNE).code == 1
+
+
+POLICY = "apiVersion: rightslice.dev/v1alpha1\nkind: GPUPolicy\nmetadata: {name: p}\nspec: {cuda: {}}\n"
+FOLDERS: dict[str, tuple[dict[str, str], bool]] = {
+    "a policy": ({"a.yaml": POLICY}, True),
+    "a policy beside an empty file": ({"a.yaml": POLICY, "b.yaml": ""}, True),
+    "a policy beside what is none": ({"a.yaml": POLICY, "README.md": "# a: ["}, True),
+    "an empty file": ({"a.yaml": ""}, False),
+    "remarks": ({"a.yaml": "# later\n"}, False),
+    "a test and no policy": ({"a.yaml": "apiVersion: rightslice.dev/v1alpha1\nkind: GPUPolicyTest\n"}, False),
+    "nothing": ({}, False),
+    "a policy in a hidden folder": ({".git/a.yaml": POLICY}, False),
+    "a fault": ({"a.yaml": POLICY + "oops: 1\n"}, False),
+}
+
+
+@pytest.mark.parametrize(("files", "usable"), FOLDERS.values(), ids=FOLDERS)
+def test_lint_and_the_server_agree(files: dict[str, str], usable: bool, tmp_path: Path, rightslice: Run) -> None:
+    for name, text in files.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(text)
+    ran = rightslice("policy", "lint", str(tmp_path))
+    assert (ran.code == 0) is usable, ran.out + ran.err
+    with nullcontext() if usable else pytest.raises(NoPoliciesError):
+        read_policies(PolicyFiles(tmp_path), load)

@@ -142,11 +142,12 @@ def test_a_result_that_cannot_be_written_is_told(tmp_path: Path) -> None:
 
 
 def test_ctrl_c_ends_it_quietly() -> None:
-    process = start("check", "-", *WORLD, stdin=subprocess.PIPE)
-    time.sleep(2)
-    process.send_signal(signal.SIGINT)
-    _, err = process.communicate(timeout=20)
-    assert (process.returncode, err) == (130, b"")
+    with start("check", "-", *WORLD, "-v", stdin=subprocess.PIPE) as process:
+        assert process.stderr is not None
+        assert process.stderr.readline().startswith(b"policies: ")
+        assert process.stderr.readline().startswith(b"cluster: "), "its input is what it waits for next"
+        process.send_signal(signal.SIGINT)
+        assert (process.stderr.read(), process.wait(20)) == (b"", 130)
 
 
 def test_what_a_terminal_cannot_show_is_escaped(tmp_path: Path) -> None:

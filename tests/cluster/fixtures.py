@@ -37,6 +37,13 @@ def plane(request: pytest.FixtureRequest) -> Iterator[Plane]:
 
 
 @pytest.fixture
+def plane_to_trouble(plane: Plane) -> Iterator[Plane]:
+    """The same plane, for a test that stops, kills or restarts what it is made of. It is whole again afterwards."""
+    yield plane
+    plane.mend()
+
+
+@pytest.fixture
 def namespace(plane: Plane, request: pytest.FixtureRequest) -> Iterator[str]:
     """A namespace of this test's own, which pods can be created in. It is deleted afterwards, with all in it."""
     words = re.sub(r"[^a-z0-9]+", "-", request.node.name.lower()).strip("-")

@@ -96,6 +96,20 @@ class Plane:
         for process in reversed(self.processes):
             process.kill()
 
+    def mend(self) -> None:
+        """Make it whole after a test that troubled it.
+
+        What does not run is started, and the clients of the API server are started anew: each time it went away they
+        wait longer before they come back, a minute in the end.
+        """
+        for process in (self.etcd, self.apiserver):
+            if not process.running:
+                process.start()
+        eventually(self.api.is_ready)
+        for process in (self.controllers, self.scheduler, self.kwok):
+            process.kill()
+            process.start()
+
     def _wait_for_controllers(self) -> None:
         """Wait until they have done their first work; a program that ended meanwhile is reported with its log."""
         account = "/api/v1/namespaces/default/serviceaccounts/default"

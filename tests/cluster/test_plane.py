@@ -25,9 +25,9 @@ def example(name: str, namespace: str) -> Json:
 
 
 def running(plane: Plane, namespace: str, name: str) -> Json:
-    """A pod once it runs."""
+    """A pod once it runs; the clients of an API server that was restarted take their time."""
     path = f"/api/v1/namespaces/{namespace}/pods/{name}"
-    return eventually(lambda: plane.api.get(path), until=lambda pod: pod["status"]["phase"] == "Running")
+    return eventually(lambda: plane.api.get(path), until=lambda pod: pod["status"]["phase"] == "Running", within=120)
 
 
 def test_it_has_the_version_that_was_asked_for(plane: Plane) -> None:
@@ -104,7 +104,8 @@ def test_a_deployment_gets_its_pods_and_a_job_ends(plane: Plane, nodes: list[str
     plane.kubectl("wait", "--for=condition=complete", "job/once", "--timeout=60s", f"--namespace={namespace}")
 
 
-def test_what_was_stored_outlives_a_restart_of_etcd(plane: Plane, namespace: str) -> None:
+def test_what_was_stored_outlives_a_restart_of_etcd(plane_to_trouble: Plane, namespace: str) -> None:
+    plane = plane_to_trouble
     kept = remember(plane, namespace)
 
     plane.etcd.stop()
@@ -116,7 +117,10 @@ def test_what_was_stored_outlives_a_restart_of_etcd(plane: Plane, namespace: str
 
 
 @pytest.mark.parametrize("end", ["stop", "kill"])
-def test_what_was_stored_outlives_a_restart_of_the_api_server(plane: Plane, namespace: str, end: str) -> None:
+def test_what_was_stored_outlives_a_restart_of_the_api_server(
+    plane_to_trouble: Plane, namespace: str, end: str
+) -> None:
+    plane = plane_to_trouble
     kept = remember(plane, namespace)
 
     getattr(plane.apiserver, end)()
@@ -135,8 +139,9 @@ def remember(plane: Plane, namespace: str) -> str:
 
 
 def test_the_controllers_go_on_after_a_restart_of_the_api_server(
-    plane: Plane, nodes: list[str], namespace: str
+    plane_to_trouble: Plane, nodes: list[str], namespace: str
 ) -> None:
+    plane = plane_to_trouble
     plane.apiserver.restart()
 
     plane.api.create(f"/api/v1/namespaces/{namespace}/pods", make_pod().namespace(namespace).build())

@@ -27,6 +27,9 @@ from tests.controlplane.toolchain import find_go
 
 Say = Callable[[str], object]
 
+LONGEST = 3600
+"""Seconds until the build of one program is given up: a machine that needs longer hangs."""
+
 
 def tell(line: str) -> None:
     """Say what is going on, to people."""
@@ -116,6 +119,7 @@ def _build_one(program: Program, folder: Path, go: Path) -> None:
             env=_environment(),
             stderr=subprocess.PIPE,
             text=True,
+            timeout=LONGEST,
             check=False,
         )
         if done.returncode:

@@ -111,16 +111,14 @@ CASES = {
         SIZING + "\ninjection: {tolerations: auto}",
     ),
     "no CPU left beside the slices": Case(small().asks("cpu", "100"), Why.FULL),
-    "time slicing is not given where hardware isolation is due": Case(small(), Why.NO_OFFER, (SLICED,)),
+    "time slicing is not given where hardware isolation is due": Case(small(), Why.FORM, (SLICED,)),
     "time slicing where the policy says so": Case(small(), SHARED, (SLICED,), sizing(isolation="none")),
     "MPS needs less trust than time slicing": Case(small(), SHARED, (MPS,), sizing(isolation="memory")),
-    "MPS is not hardware isolation": Case(small(), Why.NO_OFFER, (MPS,)),
+    "MPS is not hardware isolation": Case(small(), Why.FORM, (MPS,)),
     "forms are tried in order": Case(
         small(), SHARED, (mig_node(), SLICED), sizing(isolation="none", forms="[timeSlicing, mig]")
     ),
-    "a form that is not named is not given": Case(
-        small(), Why.NO_OFFER, policy=sizing(isolation="memory", forms="[mps]")
-    ),
+    "a form that is not named is not given": Case(small(), Why.FORM, policy=sizing(isolation="memory", forms="[mps]")),
 }
 
 
@@ -292,6 +290,42 @@ def test_a_name_that_stands_for_other_gpus_too_is_not_given() -> None:
 
 def test_a_need_beyond_every_card_says_so() -> None:
     assert ask(make_pod().gpus(1).needs("90Gi"), SIZING, nodes=NODES).outcome == Keep(Why.TOO_LARGE, "90Gi declared")
+
+
+def test_a_saving_below_what_the_strictest_policy_asks_is_told_with_both_figures() -> None:
+    outcome = ask(small(), sizing(minSavingPercent=20), sizing(minSavingPercent=90), nodes=NODES).outcome
+    assert outcome == Keep(
+        Why.SMALL_SAVING, f"8Gi declared, {SMALL} saves 85.7% of a GPU, the policy asks for 90% or more"
+    )
+
+
+WHOLE_SLICE = make_node("seven", MIXED, **{"nvidia.com/mig-7g.80gb": 1})
+
+
+def test_a_slice_that_is_a_whole_card_saves_nothing() -> None:
+    outcome = ask(make_pod().gpus(1).needs("60Gi"), sizing(minSavingPercent=0), nodes=(WHOLE_SLICE,)).outcome
+    assert isinstance(outcome, Keep)
+    assert str(outcome).endswith("nvidia.com/mig-7g.80gb saves 0% of a GPU, the policy asks for 1% or more")
+
+
+NAMELESS = make_node("nameless", {"nvidia.com/gpu.present": "true"}, **{GPU: 4})
+STRANGE = make_node("strange", {"nvidia.com/gpu.product": "NVIDIA-X9"}, **{GPU: 4})
+UNKNOWN = {
+    "a card without labels": ((NAMELESS,), "8Gi", Why.SIZE_UNKNOWN, GPU),
+    "a product that nobody knows": ((STRANGE,), "8Gi", Why.SIZE_UNKNOWN, "NVIDIA-X9"),
+    "beside cards that are too small": ((whole_node(), STRANGE), "90Gi", Why.SIZE_UNKNOWN, "NVIDIA-X9"),
+    "beside a card that would do": ((whole_node(), STRANGE), "8Gi", Why.NO_OFFER, "8Gi declared"),
+    "every size is known": ((whole_node(),), "90Gi", Why.TOO_LARGE, "90Gi declared"),
+}
+
+
+@pytest.mark.parametrize(("nodes", "need", "why", "words"), UNKNOWN.values(), ids=UNKNOWN)
+def test_a_size_that_is_not_known_is_not_called_too_small(
+    nodes: tuple[Json, ...], need: str, why: Why, words: str
+) -> None:
+    outcome = ask(make_pod().gpus(1).needs(need), SIZING, nodes=nodes).outcome
+    assert isinstance(outcome, Keep)
+    assert (outcome.why, words in outcome.detail) == (why, True)
 
 
 def test_a_pod_steered_to_shares_of_the_same_name_is_left_alone_the_second_time() -> None:

@@ -156,10 +156,18 @@ def test_a_pod_without_gpus_is_given_nothing() -> None:
     assert ask(make_pod(), section, nodes=(tainted(whole_node(), GPU_TAINT),)).patch == ()
 
 
+def test_several_additions_point_at_what_they_have_in_common() -> None:
+    policy = "injection: {mode: warn, runtimeClassName: nvidia, tolerations: [{key: a}]}"
+    [warning] = ask(make_pod().gpus(1), policy).warnings
+    assert str(warning) == "[GPU-I101] spec: would add tolerations, runtimeClassName."
+
+
 def test_a_trial_adds_nothing_and_says_what_it_would_add() -> None:
     decision = ask(make_pod().gpus(1), "injection: {mode: warn, runtimeClassName: nvidia}")
     assert decision.patch == ()
-    assert [str(finding) for finding in decision.warnings] == ["[GPU-I101] spec: would add runtimeClassName."]
+    assert [str(finding) for finding in decision.warnings] == [
+        "[GPU-I101] spec.runtimeClassName: would add runtimeClassName."
+    ]
 
 
 L40S = make_node("l40s", {"nvidia.com/gpu.product": "NVIDIA-L40S"}, **{"nvidia.com/gpu": 8})
@@ -190,7 +198,8 @@ def test_one_gpu_needs_no_link() -> None:
 def test_a_cluster_without_enough_links_says_how_many_there_are() -> None:
     decision = ask(make_pod().gpus(8), "mode: enforce\ntopology: {nvlink: required}", nodes=(whole_node(count=4), L40S))
     assert decision.patch == ()
-    assert "[GPU-T301] spec: 8 GPUs must be linked by NVLink" in str(decision.warnings[0])
+    field = "spec.containers[0].resources.limits['nvidia.com/gpu']"
+    assert f"[GPU-T301] {field}: 8 GPUs must be linked by NVLink" in str(decision.warnings[0])
     assert "Ask for at most 4 GPUs." in str(decision.warnings[0])
 
 

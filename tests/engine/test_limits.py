@@ -8,6 +8,7 @@ import pytest
 
 from tests.make import PodMaker, make_namespace, make_pod
 from tests.world import ask, codes, mig_node, shaped, view_of, whole_node
+from webhook.model.paths import dotted
 
 GPU = "nvidia.com/gpu"
 CHOICES = f"mode: enforce\nlimits: {{perPod: [{{resource: {GPU}, allowed: [1, 2, 4, 8]}}]}}"
@@ -144,3 +145,86 @@ def test_gpus_that_a_limit_range_put_in_break_no_limit_of_ours() -> None:
     }
     assert codes(ask(pod, CHOICES, nodes=(limit_range,))) == ["warn GPU-L202"]
     assert codes(ask(pod, CHOICES)) == ["enforce GPU-L102"], "a forged note alone changes nothing"
+
+
+def limits(scope: str, rule: str, mode: str = "enforce") -> str:
+    return f"mode: {mode}\nlimits: {{{scope}: [{{{rule}}}]}}"
+
+
+TOGETHER = {
+    "choices below another's ceiling": (
+        (limits("perPod", f"resource: {GPU}, allowed: [1, 2, 4, 8]"), limits("perPod", f"resource: {GPU}, max: 4")),
+        make_pod().gpus(5),
+        ["Write 4."],
+    ),
+    "choices that two have in common": (
+        (
+            limits("perPod", f"resource: {GPU}, allowed: [1, 2, 4, 8]"),
+            limits("perPod", f"resource: {GPU}, allowed: [1, 3, 8]"),
+        ),
+        make_pod().gpus(2),
+        ["Write 8, or 1."],
+    ),
+    "the lowest of two ceilings": (
+        (limits("perPod", f"resource: {GPU}, max: 6"), limits("perPod", f"resource: {GPU}, max: 2")),
+        make_pod().gpus(8),
+        ["Write 2."],
+    ),
+    "a ceiling for the pod and one for its only container": (
+        (limits("perPod", f"resource: {GPU}, max: 6"), limits("perContainer", f"resource: {GPU}, max: 2")),
+        make_pod().gpus(8),
+        ["Write 2."],
+    ),
+    "a ceiling for the pod and one for each GPU": (
+        (limits("perPod", "resource: cpu, max: 30"), limits("perGPU", "resource: cpu, max: 12")),
+        make_pod().gpus(2).asks("cpu", "40"),
+        ["Write 24."],
+    ),
+    "what one forbids and the other asks": (
+        (limits("perPod", f"resource: {GPU}, max: 2"), limits("perPod", f"resource: {GPU}, min: 4")),
+        make_pod().gpus(3),
+        ["No amount suits every policy that speaks: ask the admin."],
+    ),
+    "one that is on trial": (
+        (
+            limits("perPod", f"resource: {GPU}, allowed: [1, 2, 4]"),
+            limits("perPod", f"resource: {GPU}, max: 1", "audit"),
+        ),
+        make_pod().gpus(3),
+        ["Write 4, or 2.", "Write 1."],
+    ),
+}
+
+
+@pytest.mark.parametrize(("policies", "pod", "fixes"), TOGETHER.values(), ids=TOGETHER)
+def test_the_fix_satisfies_all_that_speak(policies: tuple[str, ...], pod: PodMaker, fixes: list[str]) -> None:
+    found = ask(pod, *policies).findings
+    assert list(dict.fromkeys(finding.fix for finding in found)) == fixes
+
+
+POD_CPU = limits("perPod", "resource: cpu, max: 4")
+FIELDS = {
+    "the first container that names it": (
+        make_pod().gpus(1).container("b", resources={"limits": {"cpu": "9"}}),
+        "spec.containers[1].resources.limits.cpu",
+    ),
+    "a request alone": (
+        make_pod().gpus(1).container("b", resources={"requests": {"cpu": "9"}}),
+        "spec.containers[1].resources.requests.cpu",
+    ),
+    "the pod itself": (
+        make_pod().gpus(1).spec(resources={"limits": {"cpu": "9"}}),
+        "spec.resources.limits.cpu",
+    ),
+    "an init container": (
+        make_pod().gpus(1).spec(initContainers=[{"name": "i", "resources": {"limits": {"cpu": "9"}}}]),
+        "spec.initContainers[0].resources.limits.cpu",
+    ),
+    "overhead": (make_pod().gpus(1).spec(overhead={"cpu": "9"}), "spec.overhead.cpu"),
+}
+
+
+@pytest.mark.parametrize(("pod", "field"), FIELDS.values(), ids=FIELDS)
+def test_a_pod_s_total_points_at_a_field_that_adds_to_it(pod: PodMaker, field: str) -> None:
+    [finding] = ask(pod, POD_CPU).findings
+    assert dotted(finding.path) == field

@@ -8,6 +8,7 @@ import pytest
 
 from tests.make import Json, PodMaker, make_node, make_pod
 from tests.world import A100, GPU_TAINT, ask, codes, mig_node, tainted, whole_node
+from webhook.model.paths import dotted
 
 GPU, SHARED = "nvidia.com/gpu", "nvidia.com/gpu.shared"
 POLICY = "mode: enforce"
@@ -82,6 +83,53 @@ def test_placement(case: Case) -> None:
     decision = ask(case.pod, POLICY, nodes=case.nodes)
     assert codes(decision) == case.want
     assert all(case.words in str(finding) for finding in decision.findings)
+
+
+def affinity(*terms: dict[str, str]) -> Json:
+    """Required terms, each a label to a value."""
+    expressions = [[{"key": k, "operator": "In", "values": [v]} for k, v in term.items()] for term in terms]
+    return {
+        "nodeAffinity": {
+            "requiredDuringSchedulingIgnoredDuringExecution": {
+                "nodeSelectorTerms": [{"matchExpressions": each} for each in expressions]
+            }
+        }
+    }
+
+
+PRODUCT = "nvidia.com/gpu.product"
+TERMS = "spec.affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution"
+FIELDS: dict[str, tuple[Json, str, str]] = {
+    "one label of the selector": ({"nodeSelector": {"a": "b"}}, "GPU-T204", "spec.nodeSelector.a"),
+    "the label that leaves none, not the one that would do": (
+        {"nodeSelector": {PRODUCT: A100[PRODUCT], "zone": "moon"}},
+        "GPU-T204",
+        "spec.nodeSelector.zone",
+    ),
+    "labels that stand on no one node": (
+        {"nodeSelector": {PRODUCT: A100[PRODUCT], "zone": "a"}},
+        "GPU-T204",
+        "spec.nodeSelector",
+    ),
+    "the affinity": ({"affinity": affinity({"zone": "moon"})}, "GPU-T204", TERMS),
+    "selector and affinity together": (
+        {"nodeSelector": {PRODUCT: A100[PRODUCT]}, "affinity": affinity({"zone": "a"})},
+        "GPU-T204",
+        TERMS,
+    ),
+    "a product in an affinity": (
+        {"affinity": affinity({"zone": "a", PRODUCT: "NVIDIA-A1000"}, {"zone": "b"})},
+        "GPU-T203",
+        f"{TERMS}.nodeSelectorTerms[0].matchExpressions[1].values",
+    ),
+}
+ZONED = make_node("zoned", {PRODUCT: "NVIDIA-L40S", "zone": "a"}, **{GPU: 4})
+
+
+@pytest.mark.parametrize(("spec", "code", "field"), FIELDS.values(), ids=FIELDS)
+def test_what_rules_nodes_out_is_pointed_at(spec: Json, code: str, field: str) -> None:
+    [finding] = ask(make_pod().gpus(1).spec(**spec), POLICY, nodes=(whole_node(), ZONED)).findings
+    assert (finding.code, dotted(finding.path)) == (code, field)
 
 
 def test_a_toleration_that_a_policy_adds_counts() -> None:

@@ -20,7 +20,7 @@ POD = {"metadata": {"annotations": {"a": "b"}}, "spec": SPEC}
 
 def read(group: str, kind: str, data: Any, *paths: tuple[str, ...]) -> list[Template]:
     asked = Request("CREATE", group, kind, "team", "x", None, lambda: data)
-    return templates(asked, paths or WORKLOADS[group, kind])
+    return list(templates(asked, paths or WORKLOADS[group, kind]))
 
 
 class Case(NamedTuple):

@@ -50,6 +50,40 @@ def test_what_holds(text: str, holds: bool) -> None:
     assert compile_condition("c", text).holds(WORLD) is holds
 
 
+PATTERNS = {
+    "of a method": ("object.metadata.name.matches('(a')", "found '(a' at line 1, column 30 of it (missing ): (a)"),
+    "of a function": ("matches(object.metadata.name, '[a')", "found '[a' at line 1, column 31 of it (missing ]: [a)"),
+    "raw, with a look-ahead": (
+        r"object.metadata.name.matches(r'\d(?=x)')",
+        r"found '\\d(?=x)' at line 1, column 30 of it (invalid perl operator: (?=)",
+    ),
+    "with a back-reference": (r"object.a.matches(r'(a)\1')", r"(invalid escape sequence: \1)"),
+    "made of two texts": ("object.a.matches('(' + 'a')", "found '(a' at line 1, column 22 of it"),
+    "on the second line, after an umlaut": (
+        "'größe' == object.a ||\nobject.a.matches('*')",
+        "line 2, column 18",
+    ),
+    "in a loop": ("object.a.exists(x, x.matches('(a'))", "found '(a'"),
+    "in a map": ("{'k': object.a.matches('(a')}.k", "found '(a'"),
+    "below a choice that is never taken": ("true || object.a.matches('(a')", "found '(a'"),
+    "too large": ("object.a.matches('x{1001}')", "invalid repetition size"),
+}
+
+
+@pytest.mark.parametrize(("text", "words"), PATTERNS.values(), ids=PATTERNS)
+def test_a_broken_pattern_is_told_when_it_is_loaded(text: str, words: str) -> None:
+    with pytest.raises(ExpressionError) as caught:
+        compile_condition("c", text)
+    assert words in caught.value.must
+    assert "such as '^team-[0-9]+$'" in caught.value.write
+
+
+def test_a_pattern_that_the_object_brings_is_left_to_it() -> None:
+    condition = compile_condition("c", "'a'.matches(object.metadata.name + '(')")
+    with pytest.raises(ConditionError, match="missing"):
+        condition.holds(WORLD)
+
+
 FAILS = {
     "a field that is missing": "object.spec.nodeName == 'n'",
     "a comparison of unlike things": "object.metadata.name > 1",

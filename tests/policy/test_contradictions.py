@@ -100,6 +100,10 @@ def required(operator: str, *values: str) -> dict[str, Any]:
     return {"nodeAffinity": {"required": [{"key": "k", "operator": operator, "values": list(values)}]}}
 
 
+def stay(key: str, seconds: int, **more: str) -> dict[str, Any]:
+    return {"tolerations": [{"key": key, "effect": "NoExecute", "tolerationSeconds": seconds, **more}]}
+
+
 CONFLICTS: dict[str, tuple[dict[str, Any], dict[str, Any], list[str]]] = {
     "equal runtime classes": ({"runtimeClassName": "x"}, {"runtimeClassName": "x"}, []),
     "one runtime class": ({"runtimeClassName": "x"}, {}, []),
@@ -120,6 +124,32 @@ CONFLICTS: dict[str, tuple[dict[str, Any], dict[str, Any], list[str]]] = {
     ),
     "affinity auto beside a list": ({"nodeAffinity": "auto"}, required("In", "b"), []),
     "tolerations add up": ({"tolerations": [{"key": "a"}]}, {"tolerations": [{"key": "b"}]}, []),
+    "one toleration twice": ({"tolerations": [{"key": "a"}]}, {"tolerations": [{"key": "a"}]}, []),
+    "one taint, every value of it and one": (
+        {"tolerations": [{"key": "a", "operator": "Exists"}]},
+        {"tolerations": [{"key": "a", "value": "x"}]},
+        [],
+    ),
+    "one taint tolerated for two times": (stay("a", 60), stay("a", 300), ["spec.injection.tolerations[0]"]),
+    "one taint tolerated for one time": (stay("a", 60), stay("a", 60), []),
+    "two taints tolerated for two times": (stay("a", 60), stay("b", 300), []),
+    "two values of one taint": (stay("a", 60, value="x"), stay("a", 300, value="y"), []),
+    "every value for one time and one for another": (
+        stay("a", 60, operator="Exists"),
+        stay("a", 300, value="y"),
+        ["spec.injection.tolerations[0]"],
+    ),
+    "for a time and for ever": (
+        stay("a", 60),
+        {"tolerations": [{"key": "b"}, {"key": "a"}]},
+        ["spec.injection.tolerations[1]"],
+    ),
+    "for a time, and for ever where nothing ends": (
+        stay("a", 60),
+        {"tolerations": [{"key": "a", "effect": "NoSchedule"}]},
+        [],
+    ),
+    "tolerations auto beside a list": ({"tolerations": "auto"}, stay("a", 60), []),
     "several at once": (
         {"runtimeClassName": "x", "labels": {"x": "1"}},
         {"runtimeClassName": "z", "labels": {"x": "2"}},
@@ -132,6 +162,56 @@ CONFLICTS: dict[str, tuple[dict[str, Any], dict[str, Any], list[str]]] = {
 def test_what_contradicts(one: dict[str, Any], other: dict[str, Any], paths: list[str]) -> None:
     loaded = load([("a.yaml", policy_text("a", injection=one)), ("b.yaml", policy_text("b", injection=other))])
     assert [error.sentence.split(":")[0] for error in loaded.errors] == paths
+
+
+def gives(key: str, amount: str, resource: str = "cpu") -> dict[str, Any]:
+    return {key: [{"resource": resource, "default": amount}]}
+
+
+DEFAULTS: dict[str, tuple[dict[str, Any], dict[str, Any], list[str]]] = {
+    "one default for each container, twice": (gives("perContainer", "2"), gives("perContainer", "2"), []),
+    "the same amount, written otherwise": (gives("perContainer", "2"), gives("perContainer", "2000m"), []),
+    "two defaults for each container": (
+        gives("perContainer", "2"),
+        gives("perContainer", "4"),
+        ["spec.limits.perContainer[0].default"],
+    ),
+    "two defaults for each GPU": (gives("perGPU", "2"), gives("perGPU", "4"), ["spec.limits.perGPU[0].default"]),
+    "one for each container, one for each GPU": (
+        gives("perContainer", "2"),
+        gives("perGPU", "2"),
+        ["spec.limits.perGPU[0].default"],
+    ),
+    "defaults of two resources": (gives("perGPU", "2"), gives("perGPU", "4", "memory"), []),
+    "a default and a bound": (gives("perGPU", "2"), {"perGPU": [{"resource": "cpu", "max": "4"}]}, []),
+}
+
+
+@pytest.mark.parametrize(("one", "other", "paths"), DEFAULTS.values(), ids=DEFAULTS)
+def test_which_defaults_contradict(one: dict[str, Any], other: dict[str, Any], paths: list[str]) -> None:
+    texts = [("a.yaml", policy_text("a", limits=one)), ("b.yaml", policy_text("b", limits=other))]
+    loaded = load(texts)
+    assert [error.sentence.split(":")[0] for error in loaded.errors] == paths
+    assert {error.code for error in loaded.errors} == ({"GPU-P104"} if paths else set())
+    assert len(load(texts[::-1]).errors) == len(paths)
+
+
+def test_defaults_of_policies_that_never_meet() -> None:
+    texts = [
+        (name, policy_text(name, match={"namespaces": [name]}, limits=gives("perGPU", amount)))
+        for name, amount in (("a", "2"), ("b", "4"))
+    ]
+    assert load(texts).errors == ()
+
+
+def test_a_default_says_what_it_is_for() -> None:
+    (error,) = load(
+        [
+            ("a.yaml", policy_text("first", limits=gives("perContainer", "2"))),
+            ("b.yaml", policy_text("second", limits=gives("perGPU", "2"))),
+        ]
+    ).errors
+    assert "found 2 for each GPU here in 'second' and 2 for each container at a.yaml:1:" in str(error)
 
 
 def test_the_message_names_both_policies_and_both_places() -> None:

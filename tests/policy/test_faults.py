@@ -203,6 +203,13 @@ CASES = {
         "p.yaml:5:51: spec.match.matchConditions[0].expression: must be CEL, at line 1, column 4 of it: undeclared "
         "reference to 'pod.x' (in container ''). Write an expression over object, oldObject, request, namespaceObject",
     ),
+    "a pattern that RE2 refuses": Case(
+        """  match: {matchConditions: [{name: c, expression: "object.kind.matches('(a')"}]}""",
+        "GPU-P106",
+        "p.yaml:5:51: spec.match.matchConditions[0].expression: must match with patterns of RE2's syntax, found '(a' "
+        "at line 1, column 21 of it (missing ): (a). Write a pattern with its brackets closed, without look-around "
+        "and back-references, such as '^team-[0-9]+$'",
+    ),
     "a condition that is a number": Case(
         '  match: {matchConditions: [{name: c, expression: "1 + 1"}]}',
         "GPU-P106",
@@ -219,6 +226,17 @@ CASES = {
         f"  match: {{matchConditions: [{{name: c, expression: '{'true && ' * 625}true'}}]}}",
         "GPU-P103",
         "p.yaml:5:51: spec.match.matchConditions[0].expression: must have at most 4096 characters, found 'true",
+    ),
+    "a default for a whole pod": Case(
+        "  limits: {perPod: [{resource: cpu, default: 4}]}",
+        "GPU-P103",
+        "p.yaml:5:20: spec.limits.perPod: must have no default: a pod's total is given to none of its containers, "
+        "found a list. Write the default under perContainer or perGPU",
+    ),
+    "two defaults for one resource": Case(
+        "  limits: {perContainer: [{resource: cpu, default: 4}], perGPU: [{resource: cpu, default: 8}]}",
+        "GPU-P103",
+        "p.yaml:5:65: spec.limits.perGPU: must give each resource one default, found a list. Write one default for cpu",
     ),
     "a GPU by default": Case(
         "  limits: {perContainer: [{resource: nvidia.com/gpu, default: 1}]}",

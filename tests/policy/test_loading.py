@@ -208,6 +208,34 @@ def test_tests_beside_policies_are_passed_over() -> None:
     ]
 
 
+NO_POLICY = {
+    "an empty file": [("a.yaml", "")],
+    "nothing but remarks": [("a.yaml", "# later\n---\n# more\n")],
+    "nothing but a test": [("a.yaml", "apiVersion: rightslice.dev/v1alpha1\nkind: GPUPolicyTest\n")],
+}
+
+
+@pytest.mark.parametrize("files", NO_POLICY.values(), ids=NO_POLICY)
+def test_files_without_a_policy_are_a_fault(files: list[tuple[str, str]]) -> None:
+    loaded = load(files)
+    assert [str(error) for error in loaded.errors] == [
+        "a.yaml:1:1: must hold at least one GPUPolicy, found none. Write one: rightslice policy new NAME"
+    ]
+    assert loaded.policies is None
+
+
+def test_an_empty_file_beside_a_policy_is_none() -> None:
+    assert load([("a.yaml", ""), ("b.yaml", policy_text())]).errors == ()
+    (error,) = load([("a.yaml", ""), ("b.yaml", "")]).errors
+    assert "found none in 2 files" in str(error)
+
+
+def test_no_files_are_an_empty_set() -> None:
+    loaded = load([])
+    assert loaded.policies is not None
+    assert loaded.policies.policies == ()
+
+
 def test_one_bad_file_is_no_set_at_all() -> None:
     loaded = load([("good.yaml", policy_text()), ("bad.yaml", "a: [")])
     assert loaded.policies is None

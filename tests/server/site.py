@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
+import trustme
 import uvloop
 
 from tests.make import Json, make_pod
@@ -26,6 +27,7 @@ from webhook.model.usage import UsageView
 from webhook.policy.compiled import PolicySet
 from webhook.policy.loading import load
 from webhook.server.app import Look, Server
+from webhook.server.clients import Clients
 from webhook.server.draining import drain
 from webhook.server.limits import Limits
 from webhook.server.tls import PemPair, server_context
@@ -110,8 +112,16 @@ QUICK = Limits(close_time=0.05)
 class Talk:
     """One TLS connection of a client that trusts an authority and calls by a name."""
 
-    def __init__(self, port: int, authority: bytes = PAIR.authority, name: str = "localhost") -> None:
+    def __init__(
+        self,
+        port: int,
+        certificate: trustme.LeafCert | None = None,
+        authority: bytes = PAIR.authority,
+        name: str = "localhost",
+    ) -> None:
         context = ssl.create_default_context(cadata=authority.decode())
+        if certificate is not None:
+            certificate.configure_cert(context)
         plain = socket.create_connection(("127.0.0.1", port), PATIENCE)
         self.socket = context.wrap_socket(plain, server_hostname=name)
         self._left = b""
@@ -232,14 +242,24 @@ def serving(
     context: ssl.SSLContext | None = None,
     looks: Callable[[World, Telemetry], list[Look]] = lambda _world, _telemetry: [],
     prepare: Callable[[Server], None] = lambda _server: None,
+    clients: Clients | None = None,
 ) -> Iterator[Site]:
     """Serve in a thread until the block ends."""
     log = io.StringIO()
     telemetry = Telemetry(make_logger("info", log))
     world = world or make_world()
-    context = context or server_context(PemPair(PAIR.certificate, PAIR.key))
+    context = context or server_context(PemPair(PAIR.certificate, PAIR.key), clients)
     server = Server(
-        world, telemetry, lambda: NOW, context, limits or QUICK, looks(world, telemetry), 0.02, 0.02, decide=decide
+        world,
+        telemetry,
+        lambda: NOW,
+        context,
+        limits or QUICK,
+        looks(world, telemetry),
+        0.02,
+        0.02,
+        decide=decide,
+        clients=clients,
     )
     prepare(server)
     site = Site(server, log)

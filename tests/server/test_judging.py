@@ -189,3 +189,29 @@ def test_strangers_names_make_no_series() -> None:
             talk.send(post("/validate", encoded(review(namespace=f"n-{number}", name=f"p-{number}", uid=f"{number}"))))
             talk.read()
         assert series() == before
+
+
+@pytest.mark.parametrize("route", ["/mutate", "/validate"])
+def test_what_would_take_too_long_is_not_begun(route: str) -> None:
+    judged: list[str] = []
+
+    def judging(request: Request, *_: object) -> Decision:
+        judged.append(request.uid)
+        return Decision()
+
+    def holding(count: int) -> dict[str, Any]:
+        pod = make_pod().gpus(1).build()
+        [main] = pod["spec"]["containers"]
+        pod["spec"]["containers"] = [{**main, "name": f"c{index}"} for index in range(count)]
+        return pod
+
+    with serving(judging) as site:
+        answer = site.judge(review(holding(20_000), uid="too-much"), route)
+        assert answer.status == 413
+        assert answer.json == {
+            "error": "could not judge: request.object must have at most 500 containers",
+            "uid": "too-much",
+        }
+        assert site.judge(review(holding(500), uid="enough"), route).response["allowed"]
+        assert judged == ["enough"]
+        assert site.figure("rightslice_refused_total", reason="too_much") == 1

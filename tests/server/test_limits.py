@@ -65,6 +65,12 @@ def test_an_ipv6_address_loses_its_brackets() -> None:
     assert settings_from(**GIVEN, listen="[::]:8443").host == "::"
 
 
+def test_a_client_s_name_needs_an_authority() -> None:
+    with pytest.raises(SettingsError, match="--client-name needs --client-ca"):
+        settings_from(**GIVEN, client_name="kube-apiserver")
+    assert settings_from(**GIVEN, client_name="kube-apiserver", client_ca="ca.pem").client_name == "kube-apiserver"
+
+
 WRONG = {
     "listen": "8443",
     "drain_seconds": -1,

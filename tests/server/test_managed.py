@@ -76,7 +76,7 @@ def _probe(port: int) -> str:
 
 def served(site: Site, bundle: bytes) -> bytes:
     """The certificate that a client gets which trusts a bundle and calls by the Service's name."""
-    talk = Talk(site.port, bundle, NAME)
+    talk = Talk(site.port, authority=bundle, name=NAME)
     try:
         return ssl.DER_cert_to_PEM_cert(talk.socket.getpeercert(binary_form=True) or b"").encode()
     finally:
@@ -115,7 +115,7 @@ def test_a_new_certificate_is_served_and_open_connections_stay(cluster: Cluster)
     cluster.moment += timedelta(days=61)
     with managing(cluster) as site:
         site.until(lambda: page(site)[0] == 200)
-        talk = Talk(site.port, cluster.bundles()[0], NAME)
+        talk = Talk(site.port, authority=cluster.bundles()[0], name=NAME)
         assert served(site, cluster.bundles()[0]) == before.certificate
         site.until(lambda: "work waits for API servers to trust the bundles" in page(site)[1])
         assert cluster.leaf == before

@@ -24,8 +24,10 @@ REQUEST = post("/validate", encoded(review()))
 class Process:
     """`rightslice serve webhook`, and the lines it logs."""
 
-    def __init__(self, arguments: list[str]) -> None:
+    def __init__(self, arguments: list[str], files: int | None = None) -> None:
         command = [sys.executable, "-m", "webhook.cli", "serve", "webhook", *arguments]
+        if files is not None:
+            command = ["sh", "-c", f'ulimit -n {files}; exec "$@"', "sh", *command]
         self.popen = subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True)
         self.lines: list[str] = []
         self._reader = threading.Thread(target=self._read)
@@ -60,13 +62,13 @@ class Process:
 
 
 @contextmanager
-def running(folder: Path, *more: str) -> Iterator[Process]:
-    """The process with one small policy, until the block ends."""
+def running(folder: Path, *more: str, files: int | None = None) -> Iterator[Process]:
+    """The process with one small policy, until the block ends; `files` is how many it may open."""
     (folder / "policies").mkdir()
     (folder / "policies" / "policy.yaml").write_text(POLICY.format(name="guard"))
     certificate, key = PAIR.write(folder)
     arguments = ["--policies", str(folder / "policies"), "--cluster", "demo", "--listen", "127.0.0.1:0"]
-    process = Process([*arguments, "--tls-cert", str(certificate), "--tls-key", str(key), *more])
+    process = Process([*arguments, "--tls-cert", str(certificate), "--tls-key", str(key), *more], files)
     try:
         yield process
     finally:
@@ -115,6 +117,33 @@ def test_a_second_signal_ends_it_at_once(tmp_path: Path) -> None:
         process.popen.send_signal(signal.SIGTERM)
         assert process.end() == 0
         assert time.monotonic() - start < 5
+
+
+def test_a_low_limit_of_open_files_leaves_room_for_its_own(tmp_path: Path) -> None:
+    with running(tmp_path, files=128) as process:
+        told = process.wait_for("fewer connections than asked for: the limit of open files is low")
+        assert (told["connections"], told["asked"]) == (64, 2000)
+        kept = [Talk(process.port) for _ in range(64)]
+        for talk in kept:
+            talk.send(REQUEST)
+            assert (talk.read() or (0,))[0] == 200
+        assert all(Talk(process.port).closed() for _ in range(100)), "more are closed at once"
+
+        (tmp_path / "policies" / "policy.yaml").write_text(POLICY.format(name="other"))
+        end = time.monotonic() + 3 * PATIENCE
+        while not any('"policies loaded"' in line for line in process.lines[2:]):
+            assert time.monotonic() < end, process.lines
+            time.sleep(0.02)
+        assert "Too many open files" not in "".join(process.lines)
+
+        kept.pop().close()
+        end = time.monotonic() + PATIENCE
+        newcomer = Talk(process.port)
+        newcomer.send(REQUEST)
+        while (newcomer.read() or (0,))[0] != 200:
+            assert time.monotonic() < end, "room for one again"
+            newcomer = Talk(process.port)
+            newcomer.send(REQUEST)
 
 
 def test_it_is_ready_soon_and_small(tmp_path: Path) -> None:
@@ -177,6 +206,14 @@ WRONG = {
     "a certificate that is not there": (
         ["--policies", "policies", "--cluster", "demo", "--tls-cert", "x", "--tls-key", "y"],
         "x: cannot be read",
+    ),
+    "an authority of clients that is not there": (
+        ["--policies", "policies", "--cluster", "demo", "--self-signed", "--client-ca", "nowhere.pem"],
+        "--client-ca nowhere.pem: cannot be read",
+    ),
+    "an authority of clients that is none": (
+        ["--policies", "policies", "--cluster", "demo", "--self-signed", "--client-ca", "README.md"],
+        "--client-ca README.md: must be certificates of authorities",
     ),
     "an address without a port": (
         ["--policies", "policies", "--cluster", "demo", "--self-signed", "--listen", "localhost"],

@@ -19,7 +19,14 @@ from webhook.server import jsonbody
 from webhook.server.reading import read, read_sent
 
 GOOD = encoded(review())
-JSON = "the body must be one JSON document"
+JSON = "the body must be JSON: it is broken at line 1, column"
+EMPTY = "must not be empty"
+MORE = "one JSON document: something follows it at line 1, column"
+UTF8 = "must be UTF-8 without a byte order mark"
+UNICODE = "half of a surrogate pair stands alone"
+CONSTANT = "NaN and Infinity are not"
+LARGE = "at most 300 digits and below 1e308"
+DEEP = "no deeper than 250 levels"
 TWICE = "a key twice"
 
 
@@ -50,29 +57,33 @@ def of_kind(kind: str, group: str = "", resource: str = "pods") -> dict[str, Any
 
 
 REFUSED: dict[str, tuple[bytes, str]] = {
-    "empty": (b"", JSON),
+    "empty": (b"", EMPTY),
+    "white space": (b" \n\t ", EMPTY),
+    "a line feed in a text": (with_pod('{"kind":"Pod","x":"a\nb"}'), JSON),
+    "400 digits": (with_pod('{"kind":"Pod","x":%s}' % ("9" * 400)), LARGE),
+    "a surrogate alone, deep down": (with_pod(f'{{"kind":"Pod","x":{"[" * 300}"\\udc00"{"]" * 300}}}'), UNICODE),
     "null": (b"null", "must be a JSON object"),
     "a list": (b"[]", "must be a JSON object"),
     "an empty object": (b"{}", "apiVersion must be"),
     "broken": (GOOD[:-1], JSON),
-    "followed by another": (GOOD + GOOD, JSON),
-    "followed by a word": (GOOD + b" x", JSON),
-    "with a byte order mark": (b"\xef\xbb\xbf" + GOOD, JSON),
-    "UTF-16": (GOOD.decode().encode("utf-16"), JSON),
-    "no UTF-8": (with_pod('{"kind":"Pod","x":"?"}').replace(b"?", b"\xff"), JSON),
-    "a surrogate alone": (with_pod('{"kind":"Pod","x":"\\ud800"}'), JSON),
-    "a surrogate as bytes": (with_pod('{"kind":"Pod","x":"?"}').replace(b"?", b"\xed\xa0\x80"), JSON),
-    "NaN": (with_pod('{"kind":"Pod","x":NaN}'), JSON),
-    "Infinity": (with_pod('{"kind":"Pod","x":Infinity}'), JSON),
-    "-Infinity": (with_pod('{"kind":"Pod","x":-Infinity}'), JSON),
-    "1e400": (with_pod('{"kind":"Pod","x":1e400}'), JSON),
-    "-1e400": (with_pod('{"kind":"Pod","x":-1e400}'), JSON),
-    "5000 digits": (with_pod('{"kind":"Pod","x":%s}' % ("9" * 5000)), JSON),
-    "1024 lists deep": (b"[" * 1024 + b"]" * 1024, JSON),
-    "1025 lists deep": (b"[" * 1025 + b"]" * 1025, JSON),
-    "100000 lists deep": (b"[" * 100_000 + b"]" * 100_000, JSON),
-    "100000 objects deep": (b'{"a":' * 100_000 + b"1" + b"}" * 100_000, JSON),
-    "300 lists deep in the pod": (with_pod('{"kind":"Pod","x":%s}' % ("[" * 300 + "]" * 300)), JSON),
+    "followed by another": (GOOD + GOOD, MORE),
+    "followed by a word": (GOOD + b" x", MORE),
+    "with a byte order mark": (b"\xef\xbb\xbf" + GOOD, UTF8),
+    "UTF-16": (GOOD.decode().encode("utf-16"), UTF8),
+    "no UTF-8": (with_pod('{"kind":"Pod","x":"?"}').replace(b"?", b"\xff"), UTF8),
+    "a surrogate alone": (with_pod('{"kind":"Pod","x":"\\ud800"}'), UNICODE),
+    "a surrogate as bytes": (with_pod('{"kind":"Pod","x":"?"}').replace(b"?", b"\xed\xa0\x80"), UTF8),
+    "NaN": (with_pod('{"kind":"Pod","x":NaN}'), CONSTANT),
+    "Infinity": (with_pod('{"kind":"Pod","x":Infinity}'), CONSTANT),
+    "-Infinity": (with_pod('{"kind":"Pod","x":-Infinity}'), CONSTANT),
+    "1e400": (with_pod('{"kind":"Pod","x":1e400}'), LARGE),
+    "-1e400": (with_pod('{"kind":"Pod","x":-1e400}'), LARGE),
+    "5000 digits": (with_pod('{"kind":"Pod","x":%s}' % ("9" * 5000)), LARGE),
+    "1024 lists deep": (b"[" * 1024 + b"]" * 1024, DEEP),
+    "1025 lists deep": (b"[" * 1025 + b"]" * 1025, DEEP),
+    "100000 lists deep": (b"[" * 100_000 + b"]" * 100_000, DEEP),
+    "100000 objects deep": (b'{"a":' * 100_000 + b"1" + b"}" * 100_000, DEEP),
+    "300 lists deep in the pod": (with_pod('{"kind":"Pod","x":%s}' % ("[" * 300 + "]" * 300)), DEEP),
     "two uids": (GOOD.replace(b'"uid"', b'"uid":"other","uid"', 1), TWICE),
     "two requests": (GOOD.replace(b'"request"', b'"request":null,"request"', 1), TWICE),
     "two GPU limits": (with_pod('{"kind":"Pod","l":{"nvidia.com/gpu":"1","nvidia.com/gpu":"8"}}'), TWICE),

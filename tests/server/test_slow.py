@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -71,8 +72,10 @@ def test_a_request_that_allows_itself_less_time_gets_less(site: Site) -> None:
 def test_a_review_that_came_too_late_for_its_own_timeout_is_not_judged(site: Site) -> None:
     talk = site.talk()
     request = post("/validate?timeout=1ns", GOOD)
+    load, refused = site.server.lobby.load, site.server.telemetry.counts.refused
+    before = refused["slow"]
     talk.send(request[:HALF])
-    site.until(lambda: site.server.lobby.load.reading > 0)
+    site.until(lambda: load.reading > 0 or refused["slow"] > before)
     talk.send(request[HALF:])
     answer = talk.read()
     assert answer is None or answer.status == 503
@@ -136,3 +139,37 @@ def test_a_peer_that_vanishes_mid_body_frees_what_it_held(site: Site) -> None:
     assert site.server.lobby.load.buffered > 0
     talk.close()
     site.until(lambda: site.server.lobby.load.reading == 0 and site.server.lobby.load.buffered == 0)
+
+
+def open_files() -> int:
+    return sum(1 for _ in Path("/proc/self/fd").iterdir())
+
+
+def test_clients_that_vanish_without_a_word_leave_nothing_behind() -> None:
+    with serving(limits=Limits(request_time=5.0, keepalive=0.3, close_time=0.05)) as site:
+        before = open_files()
+        gone = [site.talk() for _ in range(40)]
+        for talk in gone[:20]:
+            talk.send(REQUEST)
+            assert (talk.read() or (0,))[0] == 200
+        for talk in gone[20:]:
+            talk.send(REQUEST)
+        site.until(lambda: not site.server.lobby.guests)
+        ours = len(gone)
+        site.until(lambda: open_files() <= before + ours)
+    assert Limits().keepalive <= 180, "seconds until nobody is waited for any more"
+
+
+def test_hundreds_of_new_connections_leave_the_others_and_nothing_behind() -> None:
+    with serving(limits=Limits(close_time=0.05)) as site:
+        canary = site.talk()
+        before = open_files()
+        for round_ in range(10):
+            for _ in range(20):
+                assert site.ask(REQUEST).status == 200
+            canary.send(REQUEST)
+            answer = canary.read()
+            assert answer is not None, f"after {20 * (round_ + 1)} connections"
+            assert answer.status == 200
+        site.until(lambda: len(site.server.lobby.guests) == 1)
+        site.until(lambda: open_files() <= before)

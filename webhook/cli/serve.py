@@ -27,13 +27,15 @@ from webhook.policy.capping import on_trial
 from webhook.policy.compiled import PolicySet
 from webhook.policy.loading import Loaded, load
 from webhook.server.app import NoParserError, Server
+from webhook.server.clients import Clients
 from webhook.server.collecting import settle_collector
+from webhook.server.descriptors import room_for_connections
 from webhook.server.draining import serve_until_told
 from webhook.server.limits import Limits
 from webhook.server.policyfiles import PolicyFiles
 from webhook.server.policysources import Load
 from webhook.server.reloading import CertificateWatch, NoPoliciesError, PolicyWatch, read_policies
-from webhook.server.tls import CertificateError, PairFiles, PemPair, server_context
+from webhook.server.tls import CertificateError, PairFiles, PemPair, server_context, trust
 from webhook.server.world import PolicyStatus, World
 from webhook.settings import Settings, SettingsError, settings_from
 from webhook.telemetry.logs import Logger, make_logger
@@ -93,6 +95,13 @@ def serve_webhook(
             help="Those that must trust them, mutating and validating. Default: rightslice.",
         ),
     ] = None,
+    client_ca: Annotated[
+        Path | None,
+        typer.Option("--client-ca", metavar="FILE", help="Judge only for clients with a certificate of this CA, PEM."),
+    ] = None,
+    client_name: Annotated[
+        str | None, typer.Option("--client-name", metavar="NAME", help="The name that their certificate must have.")
+    ] = None,
     drain_seconds: Annotated[
         float | None,
         typer.Option("--drain-seconds", help="Serve on after SIGTERM. Default: 10, on a loopback address 0."),
@@ -119,6 +128,8 @@ def serve_webhook(
             tls_secret=tls_secret,
             tls_names=tls_names,
             webhook_configurations=webhook_configurations,
+            client_ca=client_ca,
+            client_name=client_name,
             drain_seconds=drain_seconds,
             log_level=log_level,
             max_connections=max_connections,
@@ -178,9 +189,10 @@ async def build(settings: Settings, log: Logger, parts: AsyncExitStack) -> Serve
     telemetry.policies_loaded(policies.digest, now)
     looks = [] if settings.live else [PolicyWatch(files, load, world, clock, telemetry).look]
     pair = _first_pair(settings)
-    context = _context(settings, pair)
-    limits = Limits(connections=settings.max_connections, in_flight=settings.max_in_flight)
-    server = Server(world, telemetry, clock, context, limits, looks)
+    clients = _clients(settings)
+    context = _context(settings, pair, clients)
+    limits = Limits(connections=_connections(settings, log), in_flight=settings.max_in_flight)
+    server = Server(world, telemetry, clock, context, limits, looks, clients=clients)
     if settings.tls_secret is not None:
         managed = await manage_certificate(settings, context, telemetry, clock, parts)
         server.tasks, server.checks = (managed.leading.run, managed.run), (managed.checks,)
@@ -218,6 +230,14 @@ def _load_on_trial(sources: Iterable[tuple[str, str]]) -> Loaded:
     return loaded if loaded.policies is None else loaded._replace(policies=on_trial(loaded.policies))
 
 
+def _connections(settings: Settings, log: Logger) -> int:
+    wanted = settings.max_connections
+    room = room_for_connections(wanted)
+    if room < wanted:
+        log.warning("fewer connections than asked for: the limit of open files is low", connections=room, asked=wanted)
+    return room
+
+
 def clock() -> datetime:
     """The moment."""
     return datetime.now(UTC)
@@ -234,8 +254,23 @@ def _first_pair(settings: Settings) -> PemPair:
         raise StartError(f"{error.filename}: cannot be read ({error.strerror})") from error
 
 
-def _context(settings: Settings, pair: PemPair) -> ssl.SSLContext:
+def _clients(settings: Settings) -> Clients | None:
+    if settings.client_ca is None:
+        return None
     try:
-        return server_context(pair)
+        clients = Clients(
+            settings.client_ca.read_text(encoding="ascii", errors="backslashreplace"), settings.client_name
+        )
+        trust(ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), clients)
+    except OSError as error:
+        raise StartError(f"--client-ca {settings.client_ca}: cannot be read ({error.strerror})") from error
+    except CertificateError as error:
+        raise StartError(f"--client-ca {settings.client_ca}: {error}") from error
+    return clients
+
+
+def _context(settings: Settings, pair: PemPair, clients: Clients | None) -> ssl.SSLContext:
+    try:
+        return server_context(pair, clients)
     except CertificateError as error:
         raise StartError(f"{settings.tls_cert}, {settings.tls_key}: {error}") from error

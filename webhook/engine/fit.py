@@ -21,6 +21,7 @@ from webhook.engine.ties import tied_by
 from webhook.model.cluster import ClusterView
 from webhook.model.decisions import Fit, Keep, Need, Why
 from webhook.model.masks import union
+from webhook.model.modes import Form
 from webhook.model.objects import LimitRange
 from webhook.model.offers import Offer
 from webhook.model.pods import Amount, Pod, Requirement
@@ -31,6 +32,8 @@ from webhook.model.usage import UsageView
 from webhook.policy.compiled import RightSizing
 
 QUEUE_PREFIX = "kueue.x-k8s.io/"
+MOST_NAMES = 3
+"""Products that a reason names before it counts."""
 
 
 def fit(
@@ -134,11 +137,29 @@ def _covers(offer: Offer, need: Need) -> bool:
 
 
 def _none_covers(need: Need, rule: RightSizing, reach: Reach) -> Keep:
+    """Why no offer can be given at all: the nearest that something came to covering the need."""
     fleet = reach.view.fleet
-    if fleet.offers and not any(_covers(offer, need) for offer in fleet.offers):
-        return Keep(Why.TOO_LARGE, need.words)
-    parts = fleet.sharing(rule.forms, rule.isolation, 999)
-    return Keep(Why.SMALL_SAVING if any(_covers(offer, need) for offer in parts) else Why.NO_OFFER, need.words)
+    able = [offer for offer in fleet.offers if _covers(offer, need)]
+    saving = [offer for offer in fleet.sharing(rule.forms, rule.isolation, 1000) if _covers(offer, need)]
+    if saving:
+        return Keep(Why.SMALL_SAVING, f"{need.words}, {_too_little(saving, rule)}")
+    if any(offer.form is not Form.WHOLE for offer in able):
+        return Keep(Why.FORM, need.words)
+    unsized = [offer for offer in fleet.offers if offer.memory_mib is None]
+    if unsized and (not able or any(offer.form is not Form.WHOLE for offer in unsized)):
+        return Keep(Why.SIZE_UNKNOWN, f"{need.words}, nothing said of {_named(unsized)}")
+    return Keep(Why.TOO_LARGE if fleet.offers and not able else Why.NO_OFFER, need.words)
+
+
+def _too_little(offers: Sequence[Offer], rule: RightSizing) -> str:
+    best = min(offers, key=lambda offer: offer.gpu_milli)
+    saved = max(0, 1000 - best.gpu_milli) / 10
+    return f"{best.resource} saves {saved:g}% of a GPU, the policy asks for {max(rule.min_saving_percent, 1)}% or more"
+
+
+def _named(offers: Sequence[Offer]) -> str:
+    names = tuple(dict.fromkeys(offer.product or offer.resource for offer in offers))
+    return ", ".join(names[:MOST_NAMES]) + (f" and {len(names) - MOST_NAMES} more" if len(names) > MOST_NAMES else "")
 
 
 def _refused(

@@ -13,6 +13,7 @@ from webhook.model.modes import Form, Mode
 from webhook.model.nodelabels import PRODUCT
 from webhook.model.objects import Taint
 from webhook.model.offers import Offer
+from webhook.model.paths import Path
 from webhook.model.pods import Pod, Requirement, Toleration
 from webhook.model.resources import WHOLE_GPU
 from webhook.model.taints import all_tolerated
@@ -35,6 +36,16 @@ WORKLOAD_LABELS = (
 )
 """Labels that controllers give to all pods of one workload, the widest first."""
 
+_FIELDS: dict[str, Path] = {
+    "tolerations": ("spec", "tolerations"),
+    "nodeAffinity": ("spec", "affinity", "nodeAffinity"),
+    "podAffinity": ("spec", "affinity", "podAffinity"),
+    "runtimeClassName": ("spec", "runtimeClassName"),
+    "topologySpreadConstraints": ("spec", "topologySpreadConstraints"),
+    "labels": ("metadata", "labels"),
+}
+"""Where what an injection adds stands, by the word for it."""
+
 
 def hint(section: Injection, shape: Shape, case: Case) -> list[Remark]:
     """Add what an injection section says. Returns what was added, and what could not be."""
@@ -55,10 +66,11 @@ def hint(section: Injection, shape: Shape, case: Case) -> list[Remark]:
 
 
 def added_remark(mode: Mode, added: list[str]) -> Remark:
-    """What was added, for the record; what would be, for the user."""
+    """What was added, for the record; what would be, for the user. At the field, or what several have in common."""
+    field = _FIELDS.get(added[0], ("spec",)) if len(added) == 1 else ("spec",)
     if mode is Mode.ENFORCE:
-        return Remark("GPU-I101", ("spec",), f"added {', '.join(added)}", at_most=Mode.AUDIT)
-    return Remark("GPU-I101", ("spec",), f"would add {', '.join(added)}", at_most=Mode.WARN)
+        return Remark("GPU-I101", field, f"added {', '.join(added)}", at_most=Mode.AUDIT)
+    return Remark("GPU-I101", field, f"would add {', '.join(added)}", at_most=Mode.WARN)
 
 
 def _tolerations(section: Injection, shape: Shape, case: Case) -> None:

@@ -64,7 +64,8 @@ def judge(case: Case, shape: Shape, findings: list[Finding]) -> None:
 
 
 def _limits(limits: Limits, case: Case, shape: Shape, voice: Voice, findings: list[Finding]) -> None:
-    broken = breaches(limits, case.pod, _demanded(case), resized=shape.fit is not None)
+    sections = [section for (mode, _), section in case.rules.limits if mode >= voice[0]]
+    broken = breaches(limits, case.pod, _demanded(case), resized=shape.fit is not None, sections=sections)
     if broken:
         hear(findings, voice, broken)
     namespace = case.request.namespace

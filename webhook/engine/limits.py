@@ -2,34 +2,38 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from webhook.engine.asking import Asked
 from webhook.engine.remarks import Remark
+from webhook.engine.remedies import GPU_PREFIX, Bound, Speaking, nearest_fitting
 from webhook.model.effective import effective
 from webhook.model.paths import Path
 from webhook.model.pods import Amount, Container, Pod
 from webhook.model.quantity import NANO, readable, written
 from webhook.policy.compiled import AmountRule, AmountRules, Limits
 
-GPU_PREFIX = "nvidia.com/"
 
-
-def breaches(limits: Limits, pod: Pod, asked: Asked, *, resized: bool = False) -> list[Remark]:
+def breaches(
+    limits: Limits, pod: Pod, asked: Asked, *, resized: bool = False, sections: Sequence[Limits] = ()
+) -> list[Remark]:
     """Everything a pod asks for that the section does not allow.
 
     Args:
         resized: True if the pod will ask for other GPUs, which `allows` has let pass: only the rest is judged.
+        sections: Every section that speaks with no less force, this one among them: a fix satisfies them all.
     """
     found: list[Remark] = []
+    speaking = Speaking(sections or (limits,), sum(asked.totals.values()), len(asked.asks) == 1)
     if limits.per_pod.rules:
         if not resized:
-            _pod_gpus(limits.per_pod, asked, found)
-        _pod_totals(limits.per_pod, pod, 1, found)
+            _pod_gpus(limits.per_pod, asked, speaking, found)
+        _pod_totals(limits.per_pod, pod, 1, speaking, found)
     if limits.per_container.rules:
-        _containers(limits.per_container, "initContainers", pod.spec.init_containers, found, resized=resized)
-        _containers(limits.per_container, "containers", pod.spec.containers, found, resized=resized)
-    devices = sum(asked.totals.values()) if limits.per_gpu.rules else 0
-    if devices:
-        _pod_totals(limits.per_gpu, pod, devices, found)
+        _containers(limits.per_container, "initContainers", pod.spec.init_containers, speaking, found, resized=resized)
+        _containers(limits.per_container, "containers", pod.spec.containers, speaking, found, resized=resized)
+    if limits.per_gpu.rules and speaking.devices:
+        _pod_totals(limits.per_gpu, pod, speaking.devices, speaking, found)
     return found
 
 
@@ -41,23 +45,37 @@ def allows(limits: Limits, resource: str, total: int) -> bool:
     )
 
 
-def _pod_gpus(rules: AmountRules, asked: Asked, found: list[Remark]) -> None:
+def _pod_gpus(rules: AmountRules, asked: Asked, speaking: Speaking, found: list[Remark]) -> None:
     for name, count in asked.totals.items():
         for rule in rules.of(name):
             if _fault(rule, count * NANO, 1):
                 first = next(ask for ask in asked.asks if ask.resource.name == name)
-                field = (*first.path, "resources", "limits", name)
-                _hold(rule, name, count * NANO, 1, field, "a pod's ", found)
+                field = _field(first.path, first.container, name)
+                found.append(_breach((rule, 1), name, count * NANO, field, "a pod's ", speaking.about_pod(name)))
 
 
-def _pod_totals(rules: AmountRules, pod: Pod, times: int, found: list[Remark]) -> None:
+def _pod_totals(rules: AmountRules, pod: Pod, times: int, speaking: Speaking, found: list[Remark]) -> None:
     """Hold what a pod takes of everything but GPUs (those are in the totals of what it asks for)."""
     for name in rules.names or _names(pod):
         about = rules.of(name)
         if about and not name.startswith(GPU_PREFIX):
             amount = _pod_amount(pod, name)
             for rule in about:
-                _hold(rule, name, amount, times, ("spec",), "a pod's ", found)
+                if _fault(rule, amount, times):
+                    field = _first_field(pod, name)
+                    found.append(_breach((rule, times), name, amount, field, "a pod's ", speaking.about_pod(name)))
+
+
+def _first_field(pod: Pod, name: str) -> Path:
+    """The first field of a pod that adds to its total of a resource."""
+    spec = pod.spec
+    if spec.resources is not None and (name in spec.resources.limits or name in spec.resources.requests):
+        return ("spec", "resources", "limits" if name in spec.resources.limits else "requests", name)
+    for kind, containers in (("containers", spec.containers), ("initContainers", spec.init_containers)):
+        for index, container in enumerate(containers):
+            if name in container.resources.limits or name in container.resources.requests:
+                return _field(("spec", kind, index), container, name)
+    return ("spec", "overhead", name)
 
 
 def _names(pod: Pod) -> dict[str, None]:
@@ -74,7 +92,13 @@ def _names(pod: Pod) -> dict[str, None]:
 
 
 def _containers(
-    rules: AmountRules, kind: str, containers: tuple[Container, ...], found: list[Remark], *, resized: bool
+    rules: AmountRules,
+    kind: str,
+    containers: tuple[Container, ...],
+    speaking: Speaking,
+    found: list[Remark],
+    *,
+    resized: bool,
 ) -> None:
     for index, container in enumerate(containers):
         resources = container.resources
@@ -83,16 +107,23 @@ def _containers(
             continue
         before = len(found)
         for name in resources.limits:
-            _container(rules, container, ("spec", kind, index), name, found, resized=resized)
+            _container(rules, container, ("spec", kind, index), name, speaking, found, resized=resized)
         for name in resources.requests:
             if name not in resources.limits:
-                _container(rules, container, ("spec", kind, index), name, found, resized=resized)
+                _container(rules, container, ("spec", kind, index), name, speaking, found, resized=resized)
         if len(found) == before and not resized:
             rules.passed.add(amounts)
 
 
 def _container(
-    rules: AmountRules, container: Container, path: Path, name: str, found: list[Remark], *, resized: bool
+    rules: AmountRules,
+    container: Container,
+    path: Path,
+    name: str,
+    speaking: Speaking,
+    found: list[Remark],
+    *,
+    resized: bool,
 ) -> None:
     about = rules.of(name)
     if not about or (resized and name.startswith(GPU_PREFIX)):
@@ -100,7 +131,8 @@ def _container(
     amount = _amount(container, name)
     for rule in about:
         if _fault(rule, amount, 1):
-            _hold(rule, name, amount, 1, _field(path, container, name), "", found)
+            field = _field(path, container, name)
+            found.append(_breach((rule, 1), name, amount, field, "", speaking.about_container(name)))
 
 
 def _pod_amount(pod: Pod, name: str) -> int:
@@ -139,32 +171,19 @@ def _fault(rule: AmountRule, amount: int, times: int) -> str | None:
     return None
 
 
-def _hold(rule: AmountRule, name: str, amount: int, times: int, path: Path, whose: str, found: list[Remark]) -> None:
-    """Hold one amount against a rule, and say what would do."""
-    code = _fault(rule, amount, times)
-    if code is None:
-        return
+def _breach(bound: Bound, name: str, amount: int, path: Path, whose: str, together: Sequence[Bound]) -> Remark:
+    """Say what a rule asks of an amount that breaks it, and what would satisfy all that speak together."""
+    rule, times = bound
+    code = _fault(rule, amount, times) or ""
     if code == "GPU-L103":
-        must, fix = _bound("at most", rule.max, times)
+        must = f"at most {written((rule.max or 0) * times)}"
     elif code == "GPU-L101":
-        must, fix = _bound("at least", rule.min, times)
+        must = f"at least {written((rule.min or 0) * times)}"
     else:
-        choices = [choice * times for choice in rule.allowed]
-        must, fix = f"one of {', '.join(map(written, choices))}", _nearest(choices, amount)
+        must = f"one of {', '.join(written(choice * times) for choice in rule.allowed)}"
     each = f" ({times} GPUs)" if times > 1 else ""
-    found.append(Remark(code, path, f"{whose}{name} must be {must}{each} (found {written(amount)})", fix))
-
-
-def _bound(words: str, bound: int | None, times: int) -> tuple[str, str]:
-    amount = written((bound or 0) * times)
-    return f"{words} {amount}", f"Write {amount}."
-
-
-def _nearest(choices: list[int], amount: int) -> str:
-    above = min((choice for choice in choices if choice > amount), default=None)
-    below = max((choice for choice in choices if choice < amount), default=None)
-    words = [written(choice) for choice in (above, below) if choice is not None]
-    return f"Write {', or '.join(words)}." if words else ""
+    message = f"{whose}{name} must be {must}{each} (found {written(amount)})"
+    return Remark(code, path, message, nearest_fitting(together, amount))
 
 
 def defaults(limits: Limits, asked: Asked) -> dict[int, dict[str, Amount]]:

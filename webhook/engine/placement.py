@@ -20,9 +20,11 @@ from webhook.model.nodelabels import PRODUCT
 from webhook.model.objects import Taint
 from webhook.model.offers import Offer
 from webhook.model.paths import Path
-from webhook.model.pods import Pod
+from webhook.model.pods import NodeSelectorTerm, Pod, PodSpec
 from webhook.model.resources import WHOLE_GPU, gpu_resource
 from webhook.model.taints import all_tolerated
+
+REQUIRED_AFFINITY: Path = ("spec", "affinity", "nodeAffinity", "requiredDuringSchedulingIgnoredDuringExecution")
 
 
 def obstacles(case: Case, shape: Shape) -> list[Remark]:
@@ -92,24 +94,39 @@ def _ruled_out(name: str, pod: Pod, offers: tuple[Offer, ...], fleet: Fleet) -> 
         return Remark("GPU-T203", path, message, f"Write one of {', '.join(near)}.", at_most=Mode.WARN)
     message = f"nodeSelector and affinity leave no node that offers {name}"
     fix = f"{name} is offered by {', '.join(products[:5]) or 'nodes without a product label'}."
-    return Remark("GPU-T204", ("spec",), message, fix, at_most=Mode.WARN)
+    return Remark("GPU-T204", _narrowest(name, pod, fleet), message, fix, at_most=Mode.WARN)
+
+
+def _narrowest(name: str, pod: Pod, fleet: Fleet) -> Path:
+    """The field that leaves no node with a resource by itself; where none does, the last that narrows."""
+    selector, advertising = pod.spec.node_selector, fleet.advertising(name)
+    for key, value in selector.items():
+        if not fleet.select({key: value}, None) & advertising:
+            return ("spec", "nodeSelector", key)
+    if not fleet.select(selector, None) & advertising or not _required_terms(pod.spec):
+        return ("spec", "nodeSelector")
+    return REQUIRED_AFFINITY
 
 
 def _product_asked(pod: Pod) -> tuple[tuple[str, ...], Path]:
-    """Products that the pod pins itself to, and where it says so."""
+    """Products that the pod pins itself to, and where it says so first."""
     spec = pod.spec
     if PRODUCT in spec.node_selector:
         return (spec.node_selector[PRODUCT],), ("spec", "nodeSelector", PRODUCT)
-    affinity = spec.affinity.node_affinity if spec.affinity else None
-    terms = affinity.required.node_selector_terms if affinity and affinity.required else ()
-    values = [
-        value
-        for term in terms
-        for rule in term.match_expressions
+    found = [
+        (rule.values, (*REQUIRED_AFFINITY, "nodeSelectorTerms", i, "matchExpressions", j, "values"))
+        for i, term in enumerate(_required_terms(spec))
+        for j, rule in enumerate(term.match_expressions)
         if rule.key == PRODUCT and rule.operator == "In"
-        for value in rule.values
     ]
-    return tuple(dict.fromkeys(values)), ("spec", "affinity", "nodeAffinity")
+    if not found:
+        return (), ()
+    return tuple(dict.fromkeys(value for values, _ in found for value in values)), found[0][1]
+
+
+def _required_terms(spec: PodSpec) -> tuple[NodeSelectorTerm, ...]:
+    affinity = spec.affinity.node_affinity if spec.affinity else None
+    return affinity.required.node_selector_terms if affinity and affinity.required else ()
 
 
 def _not_tolerated(name: str, offers: tuple[Offer, ...], pod: Pod) -> Remark:

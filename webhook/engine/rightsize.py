@@ -14,7 +14,9 @@ from webhook.model.resources import WHOLE_GPU
 
 TELLING = {
     Why.TOO_LARGE,
+    Why.SIZE_UNKNOWN,
     Why.NO_OFFER,
+    Why.FORM,
     Why.SMALL_SAVING,
     Why.AMBIGUOUS,
     Why.FULL,

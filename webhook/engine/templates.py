@@ -60,24 +60,24 @@ class Template(msgspec.Struct, frozen=True):
         return self.spec_path + path[1:] if path[:1] == ("spec",) else self.path + path
 
 
-def templates(request: Request, paths: Iterable[TemplatePath]) -> list[Template]:
+def templates(request: Request, paths: Iterable[TemplatePath]) -> Iterator[Template]:
     """Read every pod template of the request's object.
 
     Args:
         request: Its object is read as plain data.
         paths: Where templates of this kind stand; "*" is every member of a list or map.
 
-    Returns:
+    Yields:
         One template for each place that holds something, in the order of `paths`, each place once. Parts of a
         workflow that run no container are passed over. Never raises.
     """
     data = request.load()
-    seen: dict[Path, Template] = {}
+    seen: set[Path] = set()
     for path in paths:
         for place, steps, value in _targets(data, path):
             if place not in seen and (form := form_of(value, place, steps)) is not None:
-                seen[place] = _template(request.kind, place, steps, form)
-    return list(seen.values())
+                seen.add(place)
+                yield _template(request.kind, place, steps, form)
 
 
 def _targets(data: Any, path: TemplatePath) -> Iterator[tuple[Path, tuple[Step, ...], Any]]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from webhook.engine.asking import Asked
+from webhook.engine.asking import Ask, Asked
 from webhook.engine.hints import added_remark, required_already, workload_selector
 from webhook.engine.reach import Reach
 from webhook.engine.remarks import Remark
@@ -27,24 +27,25 @@ WEIGHT = 50
 
 def locality(section: Topology, shape: Shape, asked: Asked, reach: Reach) -> list[Remark]:
     """Steer pods whose GPUs talk to each other to nodes that link them."""
-    count = max((ask.count for ask in asked.asks if ask.resource.name == WHOLE_GPU), default=0)
-    if section.nvlink is NVLink.IGNORED or count < section.when_gpus_at_least:
+    whole = [ask for ask in asked.asks if ask.resource.name == WHOLE_GPU]
+    largest = max(whole, key=lambda ask: ask.count, default=None)
+    if section.nvlink is NVLink.IGNORED or largest is None or largest.count < section.when_gpus_at_least:
         return []
     before = len(shape.changed)
-    remarks = list(_linked_nodes(section, shape, count, reach))
+    remarks = list(_linked_nodes(section, shape, largest, reach))
     _domain(section, shape)
     added = shape.changed[before:]
     return [*remarks, added_remark(section.mode, added)] if added else remarks
 
 
-def _linked_nodes(section: Topology, shape: Shape, count: int, reach: Reach) -> Iterator[Remark]:
+def _linked_nodes(section: Topology, shape: Shape, ask: Ask, reach: Reach) -> Iterator[Remark]:
     whole = [offer for offer in reach.view.fleet.by_resource.get(WHOLE_GPU, ()) if offer.form is Form.WHOLE]
-    linked = [offer for offer in whole if nvlinked(offer.product) and _fits(offer, count, reach)]
+    linked = [offer for offer in whole if nvlinked(offer.product) and _fits(offer, ask.count, reach)]
     if not whole or (len(linked) == len(whole) and linked):
         return
     if not linked:
         if section.nvlink is NVLink.REQUIRED:
-            yield _no_links(count, [offer for offer in whole if nvlinked(offer.product)], reach)
+            yield _no_links(ask, [offer for offer in whole if nvlinked(offer.product)], reach)
         return
     rule = Requirement(PRODUCT, "In", tuple(dict.fromkeys(offer.product for offer in linked)))
     if section.nvlink is NVLink.REQUIRED and not required_already(shape.pod, rule):
@@ -61,11 +62,12 @@ def _fits(offer: Offer, count: int, reach: Reach) -> bool:
     return bool(nodes) and reach.view.fleet.most(WHOLE_GPU, nodes) >= count
 
 
-def _no_links(count: int, linked: list[Offer], reach: Reach) -> Remark:
+def _no_links(ask: Ask, linked: list[Offer], reach: Reach) -> Remark:
     most = max((reach.view.fleet.most(WHOLE_GPU, offer.nodes) for offer in linked), default=0)
     fix = f"Ask for at most {most} GPUs." if most else "Ask the admin for nvlink: preferred."
-    message = f"{count} GPUs must be linked by NVLink, and no node that this pod may use links so many"
-    return Remark("GPU-T301", ("spec",), message, fix, at_most=Mode.WARN)
+    message = f"{ask.count} GPUs must be linked by NVLink, and no node that this pod may use links so many"
+    field = (*ask.path, "resources", "limits", WHOLE_GPU)
+    return Remark("GPU-T301", field, message, fix, at_most=Mode.WARN)
 
 
 def _wish(rule: Requirement) -> Json:

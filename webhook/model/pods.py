@@ -231,23 +231,6 @@ class Pod(Read, frozen=True):
     status: PodStatus = PodStatus()
 
 
-_decoder = msgspec.json.Decoder(Pod)
-
-
-def decode_pod(raw: bytes | msgspec.Raw) -> Pod:
-    """Read a Pod from JSON.
-
-    Raises:
-        ReviewError: the JSON is not a Pod; the message names the field.
-    """
-    try:
-        return _decoder.decode(raw)
-    except msgspec.ValidationError:
-        return pod_of(msgspec.json.decode(raw))
-    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
-        raise ReviewError(f"object: is not JSON: {shorten(str(error), 120)}") from error
-
-
 def pod_of(data: object) -> Pod:
     """Read a Pod from plain data, nulls taken as absent.
 

@@ -12,9 +12,10 @@ from typing import Any, Final
 
 from cel_expr_python import cel
 
-from webhook.errors import shorten
+from webhook.errors import quoted, shorten
 from webhook.policy.compiled import Condition, ConditionError
 from webhook.policy.members import Member, reading
+from webhook.policy.patterns import fault_of, patterns
 
 Tree = dict[str, "Tree"] | None
 """Members to keep, level by level; None: everything below."""
@@ -26,6 +27,8 @@ MAX_LOOPS = 2
 _PLACE = re.compile(r"ERROR: <input>:(-?\d+):(-?\d+): (.*)")
 _NOT_PRINTABLE = re.compile(r"[^\x20-\x7e\xa0-\ud7ff]+")
 _STATUS = re.compile(r"^[A-Z_]+: |\s*\[[A-Z_]+\]$")
+_PATTERN_STATUS = re.compile(r"^[A-Z_]+: invalid regular expression: ")
+_PATTERN_FIX = "a pattern with its brackets closed, without look-around and back-references, such as '^team-[0-9]+$'"
 _env = cel.NewEnv(variables=dict.fromkeys(VARIABLES, cel.Type.DYN))
 
 
@@ -42,7 +45,7 @@ def compile_condition(name: str, text: str) -> Condition:
     """Compile one condition.
 
     Raises:
-        ExpressionError: it is not CEL, reads unknown names, or cannot be true or false.
+        ExpressionError: it is not CEL, reads unknown names, cannot be true or false, or holds a broken pattern.
     """
     try:
         expression = _env.compile(text)
@@ -51,7 +54,9 @@ def compile_condition(name: str, text: str) -> Condition:
     if expression.return_type() not in (cel.Type.BOOL, cel.Type.DYN):
         kind = str(expression.return_type()).lower()
         raise ExpressionError(f"be true or false, this gives {kind}", "a comparison, for example … == true")
-    read = reading(expression.serialize())
+    serialized = expression.serialize()
+    _check_patterns(text, serialized)
+    read = reading(serialized)
     if read.loops > MAX_LOOPS:
         raise ExpressionError(f"nest at most {MAX_LOOPS} loops, found {read.loops}", "fewer of all(), exists(), map()")
     needed = _needed(read.members)
@@ -61,6 +66,17 @@ def compile_condition(name: str, text: str) -> Condition:
         return _evaluate(expression, data)
 
     return Condition(name, holds)
+
+
+def _check_patterns(text: str, serialized: bytes) -> None:
+    for pattern, offset in patterns(serialized):
+        fault = fault_of(pattern)
+        if fault:
+            before = text[:offset].split("\n")
+            place = f"line {len(before)}, column {len(before[-1]) + 1}"
+            why = shorten(_NOT_PRINTABLE.sub(" ", _PATTERN_STATUS.sub("", fault)), 120)
+            must = f"match with patterns of RE2's syntax, found {quoted(pattern)} at {place} of it ({why})"
+            raise ExpressionError(must, _PATTERN_FIX)
 
 
 def _complaint(message: str) -> tuple[str, str]:

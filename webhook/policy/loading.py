@@ -43,9 +43,13 @@ class Loaded(NamedTuple):
 
 
 def load(sources: Iterable[tuple[str, str | bytes]]) -> Loaded:
-    """Load policies and exceptions from (file name, text) pairs. GPUPolicyTest documents are passed over."""
+    """Load policies and exceptions from (file name, text) pairs. GPUPolicyTest documents are passed over.
+
+    Files without a single policy are a fault: a set of none would allow everything. No files at all are an empty set.
+    """
     errors: list[PolicyFileError] = []
-    found = [one for file, text in sources for one in _read(file, text, errors)]
+    texts = list(sources)
+    found = [one for file, text in texts for one in _read(file, text, errors)]
     written = [(one, one.written) for one in found if isinstance(one.written, GPUPolicy)]
     exceptions = [(one, one.written) for one in found if isinstance(one.written, GPUPolicyException)]
 
@@ -55,6 +59,8 @@ def load(sources: Iterable[tuple[str, str | bytes]]) -> Loaded:
     errors += contradictions([(one.document, policy) for one, policy in written])
     if not errors:
         errors += _lost_exceptions(exceptions, {policy.name for policy in policies})
+    if not errors and not policies:
+        errors += _nothing_in(texts)
     if errors:
         return Loaded(None, tuple(errors))
     return Loaded(_set(policies, found), ())
@@ -162,6 +168,13 @@ def _repeated_names(found: Iterable[Found]) -> Iterator[PolicyFileError]:
             continue
         sentence = f"metadata.name: must be a name of its own, found {one.name!r} again (first at {first[one.name]})"
         yield PolicyFileError(place, f"{sentence}. Rename one of the two", SAME_NAME)
+
+
+def _nothing_in(texts: Sequence[tuple[str, str | bytes]]) -> Iterator[PolicyFileError]:
+    for file, _ in texts[:1]:
+        among = f" in {len(texts)} files" if len(texts) > 1 else ""
+        sentence = f"must hold at least one GPUPolicy, found none{among}"
+        yield PolicyFileError(Place(file, 1, 1), f"{sentence}. Write one: rightslice policy new NAME", UNREADABLE)
 
 
 def _lost_exceptions(exceptions: list[tuple[Found, GPUPolicyException]], known: set[str]) -> Iterator[PolicyFileError]:

@@ -1,27 +1,18 @@
 """Which members of its variables a CEL expression reads, from its checked syntax tree.
 
 Evaluating an expression converts everything that is bound, 50 µs for a pod of usual size; binding only
-what is read costs a fifth. The tree is CEL's own (`cel.expr.CheckedExpr`, protobuf wire format), so nothing
-is guessed from text. What is not a plain chain of members is taken as reading the whole variable.
-
-Field numbers: `cel/expr/checked.proto` and `cel/expr/syntax.proto` of google/cel-spec.
+what is read costs a fifth. The tree is CEL's own, so nothing is guessed from text. What is not a plain chain
+of members is taken as reading the whole variable.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import NamedTuple
+
+from webhook.policy import syntax
 
 Member = tuple[str, ...]
 """A variable and the members read from it, for example ("object", "metadata", "annotations")."""
-
-_ANY_VALUE, _CHECKED_EXPR = 2, 4
-_IDENT, _SELECT, _CALL, _LIST, _STRUCT, _COMPREHENSION = 4, 5, 6, 7, 8, 9
-_EXPRESSIONS = {_SELECT: (1,), _CALL: (1, 3), _LIST: (1,), _COMPREHENSION: (2, 4, 5, 6, 7)}
-"""The fields of each kind of expression that hold expressions."""
-
-_LOOP_BODY = (5, 6)
-_ENTRIES, _ENTRY_EXPRESSIONS = 2, (3, 4)
 
 
 class Reading(NamedTuple):
@@ -35,11 +26,10 @@ def reading(serialized: bytes) -> Reading:
     """What a compiled expression reads.
 
     Args:
-        serialized: `cel.Expression.serialize()`: a CheckedExpr inside an Any.
+        serialized: `cel.Expression.serialize()`.
     """
-    checked = _only(serialized, _ANY_VALUE)
     found: set[Member] = set()
-    loops = _walk(_only(checked, _CHECKED_EXPR), found)
+    loops = _walk(syntax.root_of(serialized), found)
     return Reading(frozenset(found), loops)
 
 
@@ -49,62 +39,19 @@ def _walk(expression: bytes, found: set[Member]) -> int:
     if chain is not None:
         found.add(chain)
         return 0
-    deepest = 0
-    for kind, content in _fields(expression):
-        for child, repeats in _children(kind, content):
-            deepest = max(deepest, _walk(child, found) + repeats)
-    return deepest
+    return max((_walk(child, found) + repeats for child, repeats in syntax.children(expression)), default=0)
 
 
 def _chain(expression: bytes) -> Member | None:
     """The members of `a.b.c` or `has(a.b.c)`; None for any other expression."""
     steps: list[str] = []
     while True:
-        number, content = next(((n, c) for n, c in _fields(expression) if n in (_IDENT, _SELECT)), (0, b""))
-        if number == _IDENT:
-            steps.append(_only(content, 1).decode())
+        kinds = ((n, c) for n, c in syntax.fields(expression) if n in (syntax.IDENT, syntax.SELECT))
+        number, content = next(kinds, (0, b""))
+        if number == syntax.IDENT:
+            steps.append(syntax.only(content, 1).decode())
             return tuple(reversed(steps))
-        if number != _SELECT:
+        if number != syntax.SELECT:
             return None
-        steps.append(_only(content, 2).decode())
-        expression = _only(content, 1)
-
-
-def _children(kind: int, content: bytes) -> Iterator[tuple[bytes, bool]]:
-    """The expressions right below an expression of one kind, and whether each runs once a round of a loop."""
-    for number, inner in _fields(content):
-        if kind == _STRUCT and number == _ENTRIES:
-            yield from ((entry, False) for key, entry in _fields(inner) if key in _ENTRY_EXPRESSIONS)
-        elif number in _EXPRESSIONS.get(kind, ()):
-            yield inner, kind == _COMPREHENSION and number in _LOOP_BODY
-
-
-def _only(message: bytes, wanted: int) -> bytes:
-    return next((content for number, content in _fields(message) if number == wanted), b"")
-
-
-def _fields(message: bytes) -> Iterator[tuple[int, bytes]]:
-    """The length-delimited fields of a protobuf message: (number, content)."""
-    position = 0
-    while position < len(message):
-        key, position = _varint(message, position)
-        number, wire = key >> 3, key & 7
-        if wire == 2:
-            length, position = _varint(message, position)
-            yield number, message[position : position + length]
-            position += length
-        elif wire == 0:
-            _, position = _varint(message, position)
-        else:
-            position += 8 if wire == 1 else 4
-
-
-def _varint(message: bytes, position: int) -> tuple[int, int]:
-    value = shift = 0
-    while True:
-        byte = message[position]
-        position += 1
-        value |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            return value, position
-        shift += 7
+        steps.append(syntax.only(content, 2).decode())
+        expression = syntax.only(content, 1)

@@ -16,7 +16,18 @@ from webhook.model.decisions import Decision, Why
 from webhook.model.findings import Exempted, Finding
 from webhook.model.modes import Mode
 
-NEEDS_NODES = frozenset({Why.TOO_LARGE, Why.NO_OFFER, Why.SMALL_SAVING, Why.AMBIGUOUS, Why.FULL, Why.UNREACHABLE})
+NEEDS_NODES = frozenset(
+    {
+        Why.TOO_LARGE,
+        Why.SIZE_UNKNOWN,
+        Why.NO_OFFER,
+        Why.FORM,
+        Why.SMALL_SAVING,
+        Why.AMBIGUOUS,
+        Why.FULL,
+        Why.UNREACHABLE,
+    }
+)
 """Reasons against a smaller request that only the nodes of a cluster can give."""
 
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from aiohttp import http_parser
 
 from webhook.engine.decide import decide as the_decide
+from webhook.server.clients import Clients
 from webhook.server.connection import Connection
 from webhook.server.handlers import routes
 from webhook.server.health import Check, Checks, Health
@@ -48,6 +49,7 @@ class Server:
         sweep: Seconds between two looks at connections whose time is up.
         tasks: Run for as long as the server listens.
         checks: More lines of `/readyz?verbose`; some of them may say that the process is not ready.
+        clients: Who may ask for a verdict, as the context verifies them; None: anyone.
         decide: What judges; always the engine's, but in tests of the edge.
     """
 
@@ -62,6 +64,7 @@ class Server:
     tasks: Sequence[Task] = ()
     checks: Sequence[Checks] = ()
     decide: Decide = the_decide
+    clients: Clients | None = None
     lobby: Lobby = field(init=False)
     _tasks: list[asyncio.Task[None]] = field(init=False, default_factory=list)
     _listening: asyncio.Server | None = field(init=False, default=None)
@@ -69,7 +72,7 @@ class Server:
     def __post_init__(self) -> None:
         health = Health(self.world, lambda: self.lobby.draining, self._more_checks)
         paths = routes(self.world, self.clock, self.decide, self.telemetry, health, self.limits.request_time)
-        self.lobby = Lobby(paths, self.limits, self.telemetry.refused)
+        self.lobby = Lobby(paths, self.limits, self.telemetry.refused, self.clients)
         self.telemetry.counts.connections = lambda: len(self.lobby.guests)
         self.telemetry.counts.in_flight = lambda: self.lobby.load.reading
 

@@ -55,6 +55,7 @@ class Connection(asyncio.Protocol):
         self._choppy = False
         self._last = False
         self._closing = False
+        self._admitted = False
         self.expires = 0.0
 
     # What the event loop calls.
@@ -63,6 +64,7 @@ class Connection(asyncio.Protocol):
         """A client is there, its TLS handshake done: its first request must follow soon."""
         self._transport = cast("asyncio.Transport", transport)
         self.expires = self._loop.time() + self._lobby.limits.request_time
+        self._admitted = self._lobby.admits(transport.get_extra_info("peercert"))
         if not self._lobby.enter(self):
             self._closing = True
             self._transport.abort()
@@ -148,6 +150,9 @@ class Connection(asyncio.Protocol):
         if not route.takes(head.method):
             sentence = "this path does not take this method"
             return self._turn_away("method", refusal(HTTPStatus.METHOD_NOT_ALLOWED, sentence, extra=route.allow))
+        if route.takes_json and not self._admitted:
+            sentence = "this path needs a client certificate of the authority and the name that this server is told"
+            return self._turn_away("client", refusal(HTTPStatus.FORBIDDEN, sentence))
         if head.upgrade:
             self._last = True
             return self._turn_away("http", refusal(HTTPStatus.BAD_REQUEST, "this server upgrades to nothing"))

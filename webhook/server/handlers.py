@@ -13,6 +13,7 @@ from functools import partial
 from http import HTTPStatus
 from time import perf_counter
 
+from webhook.engine.bounds import surplus
 from webhook.errors import ReviewError
 from webhook.model.decisions import Decision
 from webhook.model.requests import Request
@@ -29,6 +30,9 @@ from webhook.telemetry.telemetry import Telemetry
 
 API_SERVER = "kube-apiserver-admission"
 """What an API server calls itself in User-Agent when it calls a webhook."""
+
+SMALL_BODY = 16 * 1024
+"""Bytes. However they are filled, judging what they hold takes no time to speak of."""
 
 
 class Admission:
@@ -61,11 +65,20 @@ class Admission:
             self._telemetry.refused("namespace")
             return busy("could not judge: its namespace is not known here yet", uid=request.uid)
         try:
-            return self._judge(request, start)
+            return self._too_much(request, len(call.body)) or self._judge(request, start)
         except ReviewError as error:
             return self._refused(error)
         except Exception as error:
             return self._crashed(request.uid, error)
+
+    def _too_much(self, request: Request, size: int) -> Reply | None:
+        """Refuse an object that would take too long; nobody else is answered while one is judged."""
+        most = surplus(request, self._world.policies) if size > SMALL_BODY else ""
+        if not most:
+            return None
+        self._telemetry.refused("too_much")
+        sentence = f"could not judge: request.object must have at most {most}"
+        return refusal(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, sentence, uid=request.uid)
 
     def _judge(self, request: Request, start: float) -> Reply:
         if is_probe(request):

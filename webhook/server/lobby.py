@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Protocol
 
+from webhook.server.clients import Certificate, Clients
 from webhook.server.limits import Limits, Load
 from webhook.server.replies import Route
 
@@ -32,13 +33,21 @@ class Lobby:
 
     Attributes:
         refused: Told the reason, one of a few words, whenever a request or connection is turned away.
+        clients: Who may ask for a verdict; None: anyone.
         draining: True once the process was told to end: every answer then closes its connection.
     """
 
-    def __init__(self, routes: Mapping[str, Route], limits: Limits, refused: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        routes: Mapping[str, Route],
+        limits: Limits,
+        refused: Callable[[str], None],
+        clients: Clients | None = None,
+    ) -> None:
         self.routes = routes
         self.limits = limits
         self.refused = refused
+        self.clients = clients
         self.load = Load(limits)
         self.draining = False
         self.guests: set[Guest] = set()
@@ -50,6 +59,10 @@ class Lobby:
             return False
         self.guests.add(guest)
         return True
+
+    def admits(self, certificate: Certificate | None) -> bool:
+        """May a client with this verified certificate, or none, ask for a verdict?"""
+        return self.clients is None or self.clients.admit(certificate)
 
     def leave(self, guest: Guest) -> None:
         """A connection is gone."""

@@ -13,7 +13,7 @@ from typing import Protocol
 
 from webhook.certs.issuing import end_of
 from webhook.policy.compiled import PolicySet
-from webhook.server.policyfiles import PolicyFiles
+from webhook.server.policyfiles import SUFFIXES, PolicyFiles
 from webhook.server.policysources import Good, Load, Texts, combine
 from webhook.server.tls import CertificateError, PairFiles, renew
 from webhook.server.world import Clock, PolicyStatus, World
@@ -38,15 +38,16 @@ def read_policies(files: PolicyFiles, load: Load) -> PolicySet:
         NoPoliciesError: the files are not there, do not load, or hold no policy.
     """
     try:
-        loaded = load(files.read())
+        texts = files.read()
     except OSError as error:
         raise NoPoliciesError([f"{files.path}: must be a folder or file of policies ({error.strerror})"]) from error
     except ValueError as error:
         raise NoPoliciesError([str(error)]) from error
+    if not texts:
+        raise NoPoliciesError([f"{files.path}: must hold policy files ({', '.join(SUFFIXES)}), found none"])
+    loaded = load(texts)
     if loaded.policies is None:
         raise NoPoliciesError([str(error) for error in loaded.errors])
-    if not loaded.policies.policies:
-        raise NoPoliciesError([f"{files.path}: must hold at least one GPUPolicy, found none"])
     return loaded.policies
 
 

@@ -12,6 +12,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import NamedTuple
 
+from webhook.server.clients import Clients
+
 CIPHERS = "ECDHE+AESGCM:ECDHE+CHACHA20"
 
 
@@ -50,18 +52,34 @@ class PairFiles(NamedTuple):
         return PemPair(self.certificate.read_bytes(), self.key.read_bytes())
 
 
-def server_context(pair: PemPair) -> ssl.SSLContext:
-    """A context for the server.
+def server_context(pair: PemPair, clients: Clients | None = None) -> ssl.SSLContext:
+    """A context for the server. With `clients`, a certificate of a client is verified if it shows one.
 
     Raises:
-        CertificateError: certificate and key are not PEM, or do not belong together.
+        CertificateError: certificate and key are not PEM, or do not belong together; or the authorities are not PEM.
     """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.set_ciphers(CIPHERS)
     context.options |= ssl.OP_NO_COMPRESSION | ssl.OP_NO_RENEGOTIATION
     _load(context, pair)
+    if clients is not None:
+        trust(context, clients)
     return context
+
+
+def trust(context: ssl.SSLContext, clients: Clients) -> None:
+    """Verify the certificate of a client that shows one.
+
+    Raises:
+        CertificateError: the authorities are not PEM.
+    """
+    try:
+        context.load_verify_locations(cadata=clients.authorities)
+    except (ssl.SSLError, ValueError) as error:
+        reason = getattr(error, "reason", None) or "not PEM"
+        raise CertificateError(f"must be certificates of authorities ({reason})") from None
+    context.verify_mode = ssl.CERT_OPTIONAL
 
 
 def renew(context: ssl.SSLContext, pair: PemPair) -> None:

@@ -218,10 +218,26 @@ class WrittenLimits(Section):
     accounting: Literal["native", "off"] = "off"
 
     @model_validator(mode="after")
-    def _per_gpu_is_not_about_gpus(self) -> Self:
+    def _fits_together(self) -> Self:
         if any(rule.resource.startswith(GPU_PREFIXES) for rule in self.per_gpu):
             raise fault("grow CPU or memory with the GPUs asked for, not GPUs", "the rule under perPod", at="perGPU")
+        if any(rule.default is not None for rule in self.per_pod):
+            raise fault(
+                "have no default: a pod's total is given to none of its containers",
+                "the default under perContainer or perGPU",
+                at="perPod",
+            )
+        self._check_one_default()
         return self
+
+    def _check_one_default(self) -> None:
+        given: set[str] = set()
+        for key, rules in (("perContainer", self.per_container), ("perGPU", self.per_gpu)):
+            for rule in rules:
+                if rule.default is not None and rule.resource in given:
+                    raise fault("give each resource one default", f"one default for {rule.resource}", at=key)
+                if rule.default is not None:
+                    given.add(rule.resource)
 
 
 class WrittenTopology(Section):

@@ -1,0 +1,89 @@
+"""Building a program for real, with Go: once, whole or not at all, and with a way out where it cannot be done."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import ROOT
+from tests.controlplane.build import ensure
+from tests.controlplane.errors import ToolError
+from tests.controlplane.programs import Program
+
+GOOD = 'package main\n\nvar said = "nothing"\n\nfunc main() { println(said) }\n'
+BAD = "package main\n\nfunc main() { undefined() }\n"
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    """Where programs go."""
+    return tmp_path / "1.0.0" / "bin"
+
+
+def program(folder: Path, name: str = "small", source: str = GOOD) -> Program:
+    """A program that takes a second to build, as it needs no module of others."""
+    module = folder / "modules" / name / "1.0.0"
+    module.mkdir(parents=True)
+    (module / "go.mod").write_text(f"module example.com/{name}\n\ngo 1.24.0\n", encoding="utf-8")
+    (module / "main.go").write_text(source, encoding="utf-8")
+    return Program(name, module, f"example.com/{name}", 1, (("main.said", "something"),))
+
+
+def test_it_runs_and_knows_what_the_linker_was_told(tmp_path: Path, home: Path) -> None:
+    said: list[str] = []
+
+    built = ensure([program(tmp_path)], home, said.append)
+
+    assert subprocess.run([built["small"]], capture_output=True, check=True).stderr == b"something\n"
+    assert any(line.startswith("[1/1] small 1.0.0: usually 1 s") for line in said)
+    assert any(str(home) in line for line in said)
+
+
+def test_what_is_there_is_not_built_again(tmp_path: Path, home: Path) -> None:
+    small = program(tmp_path)
+    before = ensure([small], home, print)["small"].stat()
+    said: list[str] = []
+
+    assert ensure([small], home, said.append)["small"].stat() == before
+    assert said == []
+
+
+def test_a_build_that_failed_goes_on_where_it_was(tmp_path: Path, home: Path) -> None:
+    small, faulty = program(tmp_path), program(tmp_path, "faulty", BAD)
+
+    with pytest.raises(ToolError) as error:
+        ensure([small, faulty], home, print)
+
+    assert "faulty 1.0.0 could not be built with " in str(error.value)
+    assert "undefined: undefined" in str(error.value)
+    assert "`make test-fast`" in str(error.value)
+    assert [file.name for file in home.iterdir()] == ["small"]
+    assert sorted(file.name for file in home.parent.iterdir()) == ["bin", "lock"], "nothing half-made is left"
+
+    (faulty.module / "main.go").write_text(GOOD, encoding="utf-8")
+    said: list[str] = []
+    ensure([small, faulty], home, said.append)
+    assert [line for line in said if line.startswith("[")] == ["[1/1] faulty 1.0.0: usually 1 s"]
+
+
+BUILDER = """
+import sys
+from pathlib import Path
+from tests.controlplane.build import ensure
+from tests.controlplane.programs import Program
+ensure([Program("small", Path(sys.argv[1]), "example.com/small", 1)], Path(sys.argv[2]))
+"""
+
+
+def test_of_two_who_want_it_at_once_one_builds(tmp_path: Path, home: Path) -> None:
+    command = [sys.executable, "-c", BUILDER, str(program(tmp_path).module), str(home)]
+    both = [subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, text=True) for _ in range(2)]
+
+    said = [one.communicate(timeout=300)[1] for one in both]
+
+    assert [one.returncode for one in both] == [0, 0], said
+    assert "".join(said).count("[1/1] small 1.0.0") == 1
+    assert (home / "small").is_file()

@@ -1,0 +1,109 @@
+"""What would be built, from what, where it would lie, and what people are told: without building anything."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.controlplane import build
+from tests.controlplane.errors import BuildError
+from tests.controlplane.programs import KUBERNETES, MODULES, Program, plane, versions
+from tests.controlplane.toolchain import release
+
+WHOLE = {"etcd", "kwok", "kubectl", "kube-apiserver", "kube-controller-manager", "kube-scheduler"}
+PROGRAMS = [program for version in versions() for program in plane(version)]
+
+
+def test_two_minors_can_be_built_the_newer_one_unless_told_otherwise() -> None:
+    minors = [release(version)[:2] for version in versions()]
+
+    assert len(set(minors)) >= 2
+    assert max(versions(), key=release) == KUBERNETES
+
+
+@pytest.mark.parametrize("version", versions())
+def test_a_plane_is_whole(version: str) -> None:
+    assert {program.name for program in plane(version)} == WHOLE
+
+
+@pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: f"{program.name} {program.version}")
+def test_a_module_pins_its_version_and_every_module_below_it_by_hash(program: Program) -> None:
+    asked = (program.module / "go.mod").read_text(encoding="utf-8")
+    sums = (program.module / "go.sum").read_text(encoding="utf-8")
+    (tools,) = re.findall(r"^tool (?:\((.*?)\)|(\S+))$", asked, re.MULTILINE | re.DOTALL)
+    needed = set(re.findall(r"^\s+(\S+ v\S+)(?: // indirect)?$", asked.split("replace (")[0], re.MULTILINE))
+    replaced = {name for name, _ in re.findall(r"^\s+(\S+) => \S+ (v\S+)$", asked, re.MULTILINE)}
+
+    assert program.package in " ".join(tools).split()
+    assert re.search(rf"\s{re.escape(program.package.split('/cmd/')[0])} v{re.escape(program.version)}\b", asked)
+    assert [need for need in needed if need not in sums and need.split()[0] not in replaced] == []
+
+
+@pytest.mark.parametrize("version", versions())
+def test_every_staging_module_of_kubernetes_is_of_the_same_release(version: str) -> None:
+    text = (MODULES / "kubernetes" / version / "go.mod").read_text(encoding="utf-8")
+    replaced = re.findall(r"^\s+(\S+) => (\S+) (\S+)$", text, re.MULTILINE)
+
+    assert len(replaced) >= 29
+    assert {(new, of) for _, new, of in replaced} == {(old, f"v0.{version[2:]}") for old, _, _ in replaced}
+
+
+PLACES = {
+    "told by name": ({"RIGHTSLICE_CACHE": "/given", "XDG_CACHE_HOME": "/caches"}, "/given"),
+    "the caches of this user": ({"XDG_CACHE_HOME": "/caches"}, "/caches/rightslice"),
+    "the caches of a user who says nothing": ({"HOME": "/people/ana"}, "/people/ana/.cache/rightslice"),
+}
+
+
+@pytest.mark.parametrize(("environment", "place"), PLACES.values(), ids=PLACES)
+def test_where_it_is_kept(monkeypatch: pytest.MonkeyPatch, environment: dict[str, str], place: str) -> None:
+    for name in ("RIGHTSLICE_CACHE", "XDG_CACHE_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+
+    assert build.cache() == Path(place)
+
+
+@pytest.mark.parametrize("written", ["1.34.4", "v1.34.4"])
+def test_another_version_is_one_variable_away(monkeypatch: pytest.MonkeyPatch, written: str) -> None:
+    monkeypatch.setenv("KUBERNETES_VERSION", written)
+
+    assert build.wanted_version() == "1.34.4"
+
+
+def test_a_version_that_cannot_be_built_is_refused_with_those_that_can(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KUBERNETES_VERSION", "1.12")
+
+    with pytest.raises(BuildError) as error:
+        build.wanted_version()
+
+    assert str(error.value) == f"KUBERNETES_VERSION must be one of {', '.join(versions())}, found '1.12'."
+
+
+def test_programs_that_are_there_are_used_as_they_are(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """KUBEBUILDER_ASSETS first; what it lacks comes from the cache."""
+    assets, kept = tmp_path / "assets", tmp_path / "cache" / "controlplane" / KUBERNETES / "bin"
+    given = {"etcd", "kube-apiserver", "kubectl"}
+    for folder, names in ((assets, given), (kept, WHOLE)):
+        folder.mkdir(parents=True)
+        for name in names:
+            (folder / name).touch()
+    monkeypatch.setenv("KUBEBUILDER_ASSETS", str(assets))
+    monkeypatch.setenv("RIGHTSLICE_CACHE", str(tmp_path / "cache"))
+    said: list[str] = []
+
+    found = build.control_plane(KUBERNETES, said.append)
+
+    assert found == {name: (assets if name in given else kept) / name for name in WHOLE}
+    assert said == []
+
+
+RELEASES = {"go1.26.8": (1, 26, 8), "go1.26rc1": (1, 26), "go1.27.0 X:nocoverageredesign": (1, 27, 0), "": ()}
+
+
+@pytest.mark.parametrize(("text", "numbers"), RELEASES.items())
+def test_releases_of_go_are_compared_by_number(text: str, numbers: tuple[int, ...]) -> None:
+    assert release(text) == numbers

@@ -1,0 +1,86 @@
+"""Only those may ask for a verdict whose certificate says so, where the server is told whom to trust."""
+
+from __future__ import annotations
+
+import ssl
+from datetime import UTC, datetime, timedelta
+
+import pytest
+import trustme
+
+from tests.server.site import PAIR, Talk, encoded, http, post, review, serving
+from webhook.model.decisions import Decision
+from webhook.model.requests import Request
+from webhook.server.clients import Clients
+from webhook.server.tls import CertificateError, PemPair, server_context
+
+OURS, OTHERS = trustme.CA(), trustme.CA()
+NAME = "kube-apiserver"
+NOW = datetime.now(UTC)
+CLIENTS = Clients(OURS.cert_pem.bytes().decode(), NAME)
+
+GOOD = OURS.issue_cert(NAME)
+REFUSED = {
+    "no certificate": None,
+    "one of another name": OURS.issue_cert("somebody-else"),
+    "one whose name only begins like it": OURS.issue_cert(f"{NAME}.example.com"),
+}
+UNTRUSTED = {
+    "another authority's": OTHERS.issue_cert(NAME),
+    "one that has ended": OURS.issue_cert(NAME, not_before=NOW - timedelta(9), not_after=NOW - timedelta(1)),
+    "one that has not begun": OURS.issue_cert(NAME, not_before=NOW + timedelta(1), not_after=NOW + timedelta(9)),
+}
+
+
+def judged_by(certificate: trustme.LeafCert | None, clients: Clients | None) -> tuple[int, int, float]:
+    """The status of a review, how many were judged, and how many clients were turned away for who they are."""
+    judged: list[str] = []
+
+    def judging(request: Request, *_: object) -> Decision:
+        judged.append(request.uid)
+        return Decision()
+
+    with serving(judging, clients=clients) as site:
+        status = 0
+        for route in ("/mutate", "/validate"):
+            try:
+                talk = Talk(site.port, certificate)
+                talk.send(post(route, encoded(review())))
+                answer = talk.read()
+            except ssl.SSLError:
+                answer = None
+            status = answer.status if answer is not None else 0
+        return status, len(judged), site.figure("rightslice_refused_total", reason="client")
+
+
+def test_the_right_one_is_judged_for() -> None:
+    assert judged_by(GOOD, CLIENTS) == (200, 2, 0)
+
+
+@pytest.mark.parametrize("certificate", REFUSED.values(), ids=REFUSED)
+def test_others_are_refused_and_nothing_is_judged(certificate: trustme.LeafCert | None) -> None:
+    assert judged_by(certificate, CLIENTS) == (403, 0, 2)
+
+
+@pytest.mark.parametrize("certificate", UNTRUSTED.values(), ids=UNTRUSTED)
+def test_a_certificate_that_is_not_trusted_ends_the_connection(certificate: trustme.LeafCert) -> None:
+    assert judged_by(certificate, CLIENTS) == (0, 0, 0)
+
+
+def test_any_name_of_the_authority_where_none_is_told() -> None:
+    assert judged_by(REFUSED["one of another name"], Clients(CLIENTS.authorities)) == (200, 2, 0)
+
+
+def test_anyone_where_nobody_is_told() -> None:
+    assert judged_by(None, None) == (200, 2, 0)
+
+
+def test_probes_and_scrapers_need_none() -> None:
+    with serving(clients=CLIENTS) as site:
+        for path in ("/livez", "/readyz", "/metrics"):
+            assert site.ask(http("GET", path)).status == 200
+
+
+def test_authorities_that_are_none_are_told() -> None:
+    with pytest.raises(CertificateError, match="must be certificates of authorities"):
+        server_context(PemPair(PAIR.certificate, PAIR.key), Clients("nothing"))

@@ -1,0 +1,161 @@
+"""Spoilt reviews through the whole way of a review: each is answered, and none of them breaks anything.
+
+A short run is part of every test run; `make fuzz` goes on for a million, from another seed each time, and
+`make fuzz FUZZ=10000000` for longer. A failure names its seed and number: `make fuzz SEED=…` comes by it again.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import signal
+import sys
+from base64 import b64decode
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from itertools import count
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import jsonpatch
+import pytest
+
+from benchmarks.reviews import review_bytes
+from tests.conftest import ROOT
+from tests.server.mutations import Spoilt, bases, spoil
+from tests.server.site import NOW
+from webhook.cache.snapshot import read_snapshot
+from webhook.engine.decide import decide
+from webhook.model.usage import UsageView
+from webhook.policy.loading import load
+from webhook.server.answering import mutation, verdict
+from webhook.server.handlers import API_SERVER, Admission
+from webhook.server.replies import SENTENCE_MOST, Call, Reply
+from webhook.server.world import PolicyStatus, World
+from webhook.telemetry.logs import make_logger
+from webhook.telemetry.telemetry import Telemetry
+
+COUNT = int(os.environ.get("RIGHTSLICE_FUZZ", "2000"))
+SEED = os.environ.get("RIGHTSLICE_FUZZ_SEED", "rightslice")
+HANGING = 20.0
+"""Seconds after which one review hangs. A slow machine needs a hundredth of them."""
+
+EVERYTHING = """\
+apiVersion: rightslice.dev/v1alpha1
+kind: GPUPolicy
+metadata: {name: everything}
+spec:
+  mode: enforce
+  failurePolicy: Fail
+  match:
+    operations: [CREATE, UPDATE]
+    matchConditions:
+      - {name: named, expression: "!has(object.metadata.name) || object.metadata.name.matches('^.*$')"}
+      - {name: loops, expression: "object.spec.containers.all(c, !has(c.name) || c.name != oldObject)"}
+  rightSizing: {isolation: none, minSavingPercent: 0, default: {memory: 4Gi}}
+  limits:
+    perPod: [{resource: nvidia.com/gpu, allowed: [1, 2, 4, 8]}, {resource: cpu, max: "64"}]
+    perContainer: [{resource: "*", max: 1Ti}, {resource: memory, default: 4Gi}]
+    perGPU: [{resource: cpu, default: "4", max: "32"}]
+    accounting: native
+  injection: {tolerations: auto, nodeAffinity: auto, runtimeClassName: nvidia, spread: preferred, labels: {a: b}}
+  topology: {nvlink: required, multiNodeDomain: nvidia.com/gpu.clique}
+  cuda: {}
+  security:
+    deny: [visibleDevicesEnv, unreadableEnv, privileged, hostNamespaces, hostPathDevices, cdiAnnotations, nodeName,
+      mixedGPURequests, forgedAnnotations, mirrorPod, loaderEnv, sharedProcessNamespace, resourceClaims]
+"""
+
+
+def routes() -> dict[str, Admission]:
+    """Both routes of a server with a strict policy beside the shipped ones, in the demonstration's cluster."""
+    library = [(str(file), file.read_text()) for file in sorted((ROOT / "policies").glob("*.yaml"))]
+    loaded = load([*library, ("everything.yaml", EVERYTHING)])
+    assert loaded.policies is not None, loaded.errors
+    world = World(loaded.policies, read_snapshot("demo").view, UsageView(), PolicyStatus(NOW))
+    seconds = count()
+    telemetry = Telemetry(make_logger("info", io.StringIO()))
+
+    def clock() -> Any:
+        return NOW + timedelta(seconds=next(seconds))
+
+    return {
+        name: Admission(name, face, world, clock, decide, telemetry, 5.0)
+        for name, face in (("mutate", mutation), ("validate", verdict))
+    }
+
+
+@contextmanager
+def patience() -> Iterator[None]:
+    """A review that takes longer fails the test, wherever it hangs."""
+
+    def stop(*_: object) -> None:
+        raise TimeoutError
+
+    before = signal.signal(signal.SIGALRM, stop)
+    signal.setitimer(signal.ITIMER_REAL, HANGING)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
+def check(route: str, spoilt: Spoilt, reply: Reply) -> None:
+    """Whatever came in, this is what may go out."""
+    answer = json.loads(reply.body)
+    if reply.status != 200:
+        assert reply.status in (400, 413)
+        assert answer["error"].isprintable()
+        assert 10 < len(answer["error"]) <= SENTENCE_MOST
+        return
+    response = answer["response"]
+    assert (answer["apiVersion"], answer["kind"]) == ("admission.k8s.io/v1", "AdmissionReview")
+    if spoilt.whole:
+        assert response["uid"] == json.loads(spoilt.body)["request"]["uid"]
+    assert all(line.isprintable() and len(line) <= 256 for line in response.get("warnings", ()))
+    if route == "validate":
+        assert "patch" not in response
+        assert response["allowed"] or response["status"]["message"]
+        return
+    assert response["allowed"] is True
+    if "patch" in response:
+        check_patch(json.loads(b64decode(response["patch"])), spoilt.body)
+
+
+def check_patch(operations: list[Any], body: bytes) -> None:
+    """A patch that an API server cannot apply fails the request, even where a webhook may fail."""
+    assert {operation["op"] for operation in operations} <= {"add", "replace"}
+    jsonpatch.apply_patch(json.loads(body)["request"]["object"], operations)
+
+
+def sources() -> list[str]:
+    """Examples, and the corpus where it is beside the checkout."""
+    corpus = Path(os.environ.get("RIGHTSLICE_SHARED", ROOT.parent / "shared")) / "corpus" / "manifests"
+    return [str(ROOT / "examples" / "pods"), *([str(corpus)] if corpus.is_dir() else [])]
+
+
+def test_every_spoilt_review_is_answered() -> None:
+    reviews = [review_bytes(), *bases(sources())]
+    answering, outcomes = routes(), Counter[str]()
+    for number in range(COUNT):
+        chance = Random(f"{SEED}-{number}")
+        spoilt = spoil(chance.choice(reviews), reviews, chance)
+        route, sender = chance.choice(("mutate", "validate")), chance.choice((API_SERVER, "curl"))
+        try:
+            with patience():
+                reply = answering[route].answer(Call(spoilt.body, "", 0.0, sender))
+                check(route, spoilt, reply)
+                if reply.then is not None:
+                    reply.then()
+        except Exception as error:
+            pytest.fail(f"seed {SEED}, number {number}, to /{route} by {sender}: {error!r}\n{spoilt.body[:4000]!r}")
+        outcomes[str(reply.status)] += 1
+        if number % 100_000 == 99_999:
+            sys.stdout.write(f"{number + 1} spoilt reviews, seed {SEED}: {dict(outcomes)}\n")
+            sys.stdout.flush()
+    assert min(outcomes["200"], outcomes["400"]) > COUNT // 20, "reviews of both sorts came out of it"

@@ -1,0 +1,75 @@
+"""How much one object may hold to be judged while the API server waits.
+
+A decision cannot be cut off half-way, and nobody else is answered meanwhile. So what would take long is not begun:
+an object beyond these bounds is not judged, which is an error of HTTP, and `failurePolicy` decides. Each bound is
+many times what any pod that runs has, and costs some ten milliseconds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from itertools import chain
+
+from webhook.engine.templates import templates
+from webhook.model.pods import Container, Pod, PodSpec
+from webhook.model.requests import Request
+from webhook.policy.compiled import PolicySet
+
+MOST = {
+    "pod templates": 200,
+    "containers": 500,
+    "volumes": 1_000,
+    "environment variables": 20_000,
+    "volume mounts": 20_000,
+    "resource amounts": 5_000,
+    "tolerations": 1_000,
+    "node affinity terms": 1_000,
+}
+"""The most of everything that one object may hold, all its templates together."""
+
+
+def surplus(request: Request, policies: PolicySet) -> str:
+    """What an object holds too much of to be judged, for example "500 containers"; "" where it can be judged."""
+    if request.pod is None:
+        return _surplus(_templates(request, policies))
+    return _surplus([request.pod]) or (_surplus([request.old_pod]) if request.old_pod is not None else "")
+
+
+def _surplus(pods: Iterable[Pod]) -> str:
+    held = dict.fromkeys(MOST, 0)
+    for pod in pods:
+        for what, count in _held(pod):
+            held[what] += count
+            if held[what] > MOST[what]:
+                return f"{MOST[what]} {what}"
+    return ""
+
+
+def _templates(request: Request, policies: PolicySet) -> Iterator[Pod]:
+    """The templates of a workload, each read only once those before it are counted."""
+    paths = policies.templates.get((request.group, request.kind), ())
+    return (template.pod for template in templates(request, paths))
+
+
+def _held(pod: Pod) -> Iterator[tuple[str, int]]:
+    spec = pod.spec
+    yield "pod templates", 1
+    yield "containers", len(spec.containers) + len(spec.init_containers) + len(spec.ephemeral_containers)
+    yield "volumes", len(spec.volumes)
+    yield "tolerations", len(spec.tolerations)
+    yield "node affinity terms", _terms(spec)
+    for container in chain(spec.containers, spec.init_containers, spec.ephemeral_containers):
+        yield from _held_by(container)
+
+
+def _held_by(container: Container) -> Iterator[tuple[str, int]]:
+    yield "environment variables", len(container.env) + len(container.env_from)
+    yield "volume mounts", len(container.volume_mounts)
+    yield "resource amounts", len(container.resources.limits) + len(container.resources.requests)
+
+
+def _terms(spec: PodSpec) -> int:
+    affinity = spec.affinity.node_affinity if spec.affinity else None
+    if affinity is None:
+        return 0
+    return len(affinity.preferred) + (len(affinity.required.node_selector_terms) if affinity.required else 0)

@@ -1,0 +1,92 @@
+"""CEL's checked syntax tree, read from the form in which CEL itself writes it.
+
+That form is `cel.expr.CheckedExpr` in protobuf's wire format. Field numbers: `cel/expr/checked.proto` and
+`cel/expr/syntax.proto` of google/cel-spec.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+IDENT, SELECT, CALL, LIST, STRUCT, COMPREHENSION = 4, 5, 6, 7, 8, 9
+"""Kinds of expression, as numbers of the field that holds it."""
+
+CONSTANT, STRING_CONSTANT = 3, 6
+CALL_TARGET, CALL_FUNCTION, CALL_ARGUMENTS = 1, 2, 3
+
+_EXPRESSIONS = {SELECT: (1,), CALL: (CALL_TARGET, CALL_ARGUMENTS), LIST: (1,), COMPREHENSION: (2, 4, 5, 6, 7)}
+"""The fields of each kind of expression that hold expressions."""
+
+_LOOP_BODY = (5, 6)
+_ENTRIES, _ENTRY_EXPRESSIONS = 2, (3, 4)
+_ANY_VALUE, _CHECKED_EXPR, _SOURCE_INFO = 2, 4, 5
+_POSITIONS, _ID = 4, 2
+
+
+def root_of(serialized: bytes) -> bytes:
+    """The outermost expression.
+
+    Args:
+        serialized: `cel.Expression.serialize()`: a CheckedExpr inside an Any.
+    """
+    return only(only(serialized, _ANY_VALUE), _CHECKED_EXPR)
+
+
+def offset_of(expression: bytes, serialized: bytes) -> int:
+    """How many characters of the source stand before an expression; before an operator, for those that have one."""
+    wanted = _number(expression, _ID)
+    info = only(only(serialized, _ANY_VALUE), _SOURCE_INFO)
+    entries = (content for number, content in fields(info) if number == _POSITIONS)
+    return next((_number(entry, 2) for entry in entries if _number(entry, 1) == wanted), 0)
+
+
+def children(expression: bytes) -> Iterator[tuple[bytes, bool]]:
+    """The expressions right below an expression, and whether each runs once a round of a loop."""
+    for kind, content in fields(expression):
+        for number, inner in fields(content):
+            if kind == STRUCT and number == _ENTRIES:
+                yield from ((entry, False) for key, entry in fields(inner) if key in _ENTRY_EXPRESSIONS)
+            elif number in _EXPRESSIONS.get(kind, ()):
+                yield inner, kind == COMPREHENSION and number in _LOOP_BODY
+
+
+def only(message: bytes, wanted: int) -> bytes:
+    """The one field of a number; nothing where it is not there."""
+    return next((content for number, content in fields(message) if number == wanted), b"")
+
+
+def fields(message: bytes) -> Iterator[tuple[int, bytes]]:
+    """The length-delimited fields of a protobuf message: (number, content)."""
+    return ((number, content) for number, content in _all_fields(message) if isinstance(content, bytes))
+
+
+def _number(message: bytes, wanted: int) -> int:
+    found = (content for number, content in _all_fields(message) if number == wanted)
+    return next((content for content in found if isinstance(content, int)), 0)
+
+
+def _all_fields(message: bytes) -> Iterator[tuple[int, bytes | int]]:
+    position = 0
+    while position < len(message):
+        key, position = _varint(message, position)
+        number, wire = key >> 3, key & 7
+        if wire == 2:
+            length, position = _varint(message, position)
+            yield number, message[position : position + length]
+            position += length
+        elif wire == 0:
+            value, position = _varint(message, position)
+            yield number, value
+        else:
+            position += 8 if wire == 1 else 4
+
+
+def _varint(message: bytes, position: int) -> tuple[int, int]:
+    value = shift = 0
+    while True:
+        byte = message[position]
+        position += 1
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return value, position
+        shift += 7
