@@ -37,11 +37,13 @@ class Settings(BaseSettings):
         client_ca: PEM file of authorities; only clients with a certificate of theirs may ask for a verdict.
         client_name: The name that such a certificate must have; "" for any.
         self_signed: Make a certificate for this run instead.
+        managed_tls: Have the replicas make, renew and hand out certificates of their own instead.
+        tls_secret: NAMESPACE/NAME of the Secret that they are kept in; to name one is to have them managed. None:
+            rightslice-tls in our namespace.
+        tls_names: What clients call the server by, parted by commas. Empty: the name of our Service.
+        webhook_configurations: Which ones must trust these certificates, in both kinds: names parted by commas, or
+            a label selector such as app=rightslice.
         mode: "audit" puts every policy on trial: whatever it says, nothing is denied and nothing is changed.
-        tls_secret: NAMESPACE/NAME of a Secret in which the replicas keep certificates of their own instead.
-        tls_names: What clients call the server by, parted by commas; the Secret's certificate stands for them.
-        webhook_configurations: Which ones must trust the Secret's certificate, in both kinds: names parted by
-            commas, or a label selector such as app=rightslice.
         drain_seconds: How long to serve on after SIGTERM. None: 10, or 0 on a loopback address, which no
             cluster routes to.
         log_level: debug also tells each pod that was changed.
@@ -60,6 +62,7 @@ class Settings(BaseSettings):
     tls_key: Path | None = None
     self_signed: bool = False
     mode: Literal["audit", "enforce"] = "enforce"
+    managed_tls: bool = False
     tls_secret: str | None = Field(default=None, pattern=r"^[a-z0-9][-a-z0-9]*/[a-z0-9][-.a-z0-9]*$")
     tls_names: str = ""
     webhook_configurations: str = Field(default="rightslice", min_length=1)
@@ -90,19 +93,20 @@ class Settings(BaseSettings):
             raise ValueError(NEEDED.format("policies", "POLICIES"))
         if not self.cluster:
             raise ValueError(NEEDED.format("cluster", "CLUSTER"))
-        if not (self.live or self.tls_secret) and (self.kubeconfig or self.context):
+        if not self.asks and (self.kubeconfig or self.context):
             raise ValueError("--kubeconfig and --context say which live cluster: write --cluster live")
         return self
 
     @model_validator(mode="after")
     def _has_one_certificate(self) -> Self:
         files = (self.tls_cert is not None) + (self.tls_key is not None)
-        if self.self_signed + (self.tls_secret is not None) + bool(files) > 1:
-            raise ValueError("only one can be had: --tls-cert and --tls-key, or --tls-secret, or --self-signed")
-        if not (self.self_signed or self.tls_secret or files == 2):
-            raise ValueError("must have --tls-cert and --tls-key, or --tls-secret, or --self-signed")
-        if self.tls_secret and not self.names:
-            raise ValueError("--tls-secret needs --tls-names too: what clients call by, such as SERVICE.NAMESPACE.svc")
+        ways = self.self_signed + self.manages_tls + bool(files)
+        if ways > 1:
+            raise ValueError("only one can be had: --tls-cert and --tls-key, or --managed-tls, or --self-signed")
+        if not ways or files == 1:
+            raise ValueError("must have --tls-cert and --tls-key, or --managed-tls, or --self-signed")
+        if self.tls_names and not self.manages_tls:
+            raise ValueError("--tls-names says what managed certificates stand for: write --managed-tls too")
         return self
 
     @model_validator(mode="after")
@@ -117,6 +121,21 @@ class Settings(BaseSettings):
         return self.cluster == LIVE
 
     @property
+    def manages_tls(self) -> bool:
+        """Do the replicas keep certificates of their own?"""
+        return self.managed_tls or self.tls_secret is not None
+
+    @property
+    def asks(self) -> bool:
+        """Is an API server asked anything?"""
+        return self.live or self.manages_tls
+
+    @property
+    def takes_part(self) -> bool:
+        """Is this one of the replicas of a cluster, and not somebody's trial against it? They elect a leader."""
+        return self.manages_tls or (self.live and bool(os.environ.get("KUBERNETES_SERVICE_HOST")))
+
+    @property
     def host(self) -> str:
         """The address to listen on, without the brackets of IPv6."""
         return self.listen.rpartition(":")[0].strip("[]")
@@ -129,7 +148,14 @@ class Settings(BaseSettings):
     @property
     def names(self) -> tuple[str, ...]:
         """What clients call the server by."""
-        return tuple(name.strip() for name in self.tls_names.split(",") if name.strip())
+        named = tuple(name.strip() for name in self.tls_names.split(",") if name.strip())
+        return named or (f"rightslice.{self.namespace}.svc",)
+
+    @property
+    def secret(self) -> tuple[str, str]:
+        """Namespace and name of the Secret with the certificates."""
+        namespace, _, name = (self.tls_secret or f"{self.namespace}/rightslice-tls").partition("/")
+        return namespace, name
 
     @property
     def drain(self) -> float:

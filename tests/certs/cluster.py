@@ -113,12 +113,13 @@ class Client:
     """One replica's way to the API server: it waits for its turn before each call.
 
     Attributes:
-        refusal: What every call comes to; None: to an answer.
+        refusal: What every call comes to that has `about` in it; None: to an answer.
     """
 
-    def __init__(self, cluster: Cluster, refusal: ApiError | None = None) -> None:
+    def __init__(self, cluster: Cluster, refusal: ApiError | None = None, about: str = "") -> None:
         self._cluster = cluster
         self.refusal = refusal
+        self._about = about
         self.moment: datetime | None = None
 
     async def get(self, path: str, params: Mapping[str, str] | None = None) -> dict[str, Any]:
@@ -146,7 +147,7 @@ class Client:
 
     async def _begin(self, call: str) -> None:
         await _turn()
-        if self.refusal is not None:
+        if self.refusal is not None and self._about in call:
             raise self.refusal
         self.moment = self._cluster.moment
         self._cluster.calls.append(call)

@@ -143,6 +143,7 @@ def test_a_bad_pod_gets_our_own_refusal_and_a_good_one_its_tolerations(site: Sit
 
 
 POLICIES = "/apis/rightslice.dev/v1alpha1/gpupolicies"
+EXCEPTIONS = f"/apis/rightslice.dev/v1alpha1/namespaces/{NAMESPACE}/gpupolicyexceptions"
 
 
 def test_a_bad_policy_is_refused_with_the_words_of_lint(site: Site) -> None:
@@ -169,15 +170,52 @@ def test_a_policy_that_contradicts_one_in_force_is_refused(site: Site) -> None:
         site.plane.api.delete(f"{POLICIES}/first")
 
 
+def ready(plane: Plane, path: str) -> Json:
+    """The condition Ready of an object, once it is there."""
+    conditions = eventually(lambda: plane.api.get(path)["status"]["conditions"])
+    (condition,) = [each for each in conditions if each["type"] == "Ready"]
+    return dict(condition)
+
+
+def test_policies_and_exceptions_say_what_became_of_them(site: Site) -> None:
+    plane = site.plane
+    exception = json.loads(exception_text("said", policyName="guard"))
+    exception["metadata"]["namespace"] = NAMESPACE
+    plane.api.create(POLICIES, json.loads(policy_text("said", match={"namespaces": ["nobody"]})))
+    plane.api.create(EXCEPTIONS, exception)
+    try:
+        for path in (f"{POLICIES}/said", f"{EXCEPTIONS}/said"):
+            condition = ready(plane, path)
+            assert (condition["status"], condition["reason"]) == ("True", "InUse")
+    finally:
+        plane.api.delete(f"{POLICIES}/said")
+        plane.api.delete(f"{EXCEPTIONS}/said")
+
+
+def test_the_owner_of_a_denied_pod_hears_of_it(site: Site) -> None:
+    plane = site.plane
+    bad = make_pod("bad").namespace("default").gpus(1).owned_by("Job", "train")
+    bad.main["securityContext"] = {"privileged": True}
+    for _ in range(3):
+        with pytest.raises(RefusedError, match="denied the request"):
+            plane.api.create(GPU_POD, bad.build())
+
+    path, mine = "/api/v1/namespaces/default/events", "involvedObject.name=train,source=rightslice"
+    events = eventually(lambda: plane.api.get(path, fieldSelector=mine)["items"])
+
+    codes = [event["reason"] for event in events]
+    assert len(codes) == len(set(codes)), "once an owner, code and hour"
+    assert any("privileged must be false" in event["message"] for event in events)
+
+
 def test_each_right_that_is_granted_is_used_and_none_is_missing(site: Site) -> None:
     plane = site.plane
-    path = f"/apis/rightslice.dev/v1alpha1/namespaces/{NAMESPACE}/gpupolicyexceptions"
     exception = json.loads(exception_text("some", policyName="guard"))
     exception["metadata"]["namespace"] = NAMESPACE
-    plane.api.create(path, exception)
+    plane.api.create(EXCEPTIONS, exception)
     granted = {right for one in site.objects for right in rights_of(one)}
 
-    used, refused = eventually(lambda: audited(plane), until=lambda found: found[0] >= granted, within=60)
+    used, refused = eventually(lambda: audited(plane, granted), until=lambda found: found[0] >= granted, within=60)
 
     assert used == granted
     assert refused == set()
@@ -216,8 +254,8 @@ def rights_of(one: Json) -> Iterator[Right]:
                     yield one["metadata"].get("namespace", ""), group, resource, verb
 
 
-def audited(plane: Plane) -> tuple[set[Right], set[Right]]:
-    """What the service account did, and what it was not let."""
+def audited(plane: Plane, granted: set[Right]) -> tuple[set[Right], set[Right]]:
+    """What the service account did, and what it was not let. A right for all namespaces is used in any of them."""
     used: set[Right] = set()
     refused: set[Right] = set()
     for line in plane.audit_log.read_text(encoding="utf-8").splitlines():
@@ -227,7 +265,8 @@ def audited(plane: Plane) -> tuple[set[Right], set[Right]]:
             continue
         resource = "/".join(filter(None, (ref["resource"], ref.get("subresource", ""))))
         namespace = ref.get("namespace", "")
-        right = (namespace, ref.get("apiGroup", ""), resource, event["verb"])
+        everywhere = ("", ref.get("apiGroup", ""), resource, event["verb"])
+        right = everywhere if everywhere in granted else (namespace, *everywhere[1:])
         (refused if event["responseStatus"]["code"] == 403 else used).add(right)
     return used, refused
 

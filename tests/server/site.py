@@ -116,6 +116,7 @@ class Talk:
         self,
         port: int,
         certificate: trustme.LeafCert | None = None,
+        *,
         authority: bytes = PAIR.authority,
         name: str = "localhost",
     ) -> None:

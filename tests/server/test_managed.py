@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import io
 import json
-import socket
-import ssl
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
@@ -14,13 +12,13 @@ import pytest
 
 from tests.certs.cluster import HOOKS, KEEPING, SECRET, Client, Cluster, Replica
 from tests.kube.test_leading import LEASE
-from tests.server.site import PAIR, PATIENCE, Site, Talk, encoded, http, post, review, serving
+from tests.server.managing import managing, page, served
+from tests.server.site import PAIR, Site, Talk, encoded, post, review
 from webhook.certs.keeping import Keeper
 from webhook.certs.plan import SETTLE
 from webhook.errors import ApiError
 from webhook.kube.leading import Leading
 from webhook.server import managed
-from webhook.server.app import Server
 from webhook.server.managed import ManagedCertificate
 from webhook.server.tls import PemPair, server_context
 from webhook.telemetry.logs import make_logger
@@ -40,47 +38,10 @@ def cluster(monkeypatch: pytest.MonkeyPatch) -> Cluster:
 
 
 @contextmanager
-def managing(cluster: Cluster, client: Client | None = None) -> Iterator[Site]:
+def managing_in(cluster: Cluster, client: Client | None = None) -> Iterator[Site]:
     """A server with a certificate from the cluster, and the client it asks by."""
-    client = client or Client(cluster)
-    context = server_context(PemPair(PAIR.certificate, PAIR.key))
-
-    def prepare(server: Server) -> None:
-        leading = Leading(client, LEASE, "pod-1")
-        clock = lambda: datetime.now(UTC)  # noqa: E731 - handed on at once
-        keeper = Keeper(client, KEEPING, lambda: leading.leads, clock, lambda: cluster.seconds)
-        kept = ManagedCertificate(keeper, leading, context, server.telemetry, clock)
-        server.tasks, server.checks = (leading.run, kept.run), (kept.checks,)
-
-    with serving(context=context, prepare=prepare) as site:
+    with managing(client or Client(cluster), KEEPING, LEASE, lambda: cluster.seconds) as site:
         yield site
-
-
-def page(site: Site) -> tuple[int, str]:
-    """The status of /readyz and its lines. Probes do not look at the certificate."""
-    answer = _probe(site.port)
-    status, _, body = answer.partition("\r\n\r\n")
-    return int(status.split()[1]), body
-
-
-def _probe(port: int) -> str:
-    blind = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    blind.check_hostname, blind.verify_mode = False, ssl.CERT_NONE
-    with (
-        socket.create_connection(("127.0.0.1", port), PATIENCE) as plain,
-        blind.wrap_socket(plain) as talk,
-    ):
-        talk.sendall(http("GET", "/readyz?verbose", b"", "Connection: close"))
-        return b"".join(iter(lambda: talk.recv(65536), b"")).decode()
-
-
-def served(site: Site, bundle: bytes) -> bytes:
-    """The certificate that a client gets which trusts a bundle and calls by the Service's name."""
-    talk = Talk(site.port, authority=bundle, name=NAME)
-    try:
-        return ssl.DER_cert_to_PEM_cert(talk.socket.getpeercert(binary_form=True) or b"").encode()
-    finally:
-        talk.close()
 
 
 def events(site: Site) -> list[dict[str, object]]:
@@ -88,14 +49,14 @@ def events(site: Site) -> list[dict[str, object]]:
 
 
 def test_it_is_ready_once_a_trusted_certificate_is_there(cluster: Cluster) -> None:
-    with managing(cluster) as site:
-        site.until(lambda: page(site)[0] == 200)
+    with managing_in(cluster) as site:
+        site.until(lambda: page(site.port)[0] == 200)
         (bundle,) = set(cluster.bundles())
 
-        assert served(site, bundle) == cluster.leaf.certificate
+        assert served(site.port, bundle, NAME) == cluster.leaf.certificate
         ends = f"{cluster.leaf.ends:%Y-%m-%dT%H:%M:%SZ}"
-        assert f"[+]certificate of Secret rightslice/rightslice-tls, ends {ends}" in page(site)[1]
-        assert "[+]leader this replica" in page(site)[1]
+        assert f"[+]certificate of Secret rightslice/rightslice-tls, ends {ends}" in page(site.port)[1]
+        assert "[+]leader this replica" in page(site.port)[1]
         counts = site.server.telemetry.counts
         assert counts.certificate_end == cluster.leaf.ends.timestamp()
         assert counts.leader == 1
@@ -113,15 +74,17 @@ def test_a_new_certificate_is_served_and_open_connections_stay(cluster: Cluster)
     Replica(cluster, leads=True).settle()
     before = cluster.leaf
     cluster.moment += timedelta(days=61)
-    with managing(cluster) as site:
-        site.until(lambda: page(site)[0] == 200)
+    with managing_in(cluster) as site:
+        site.until(lambda: page(site.port)[0] == 200)
         talk = Talk(site.port, authority=cluster.bundles()[0], name=NAME)
-        assert served(site, cluster.bundles()[0]) == before.certificate
-        site.until(lambda: "work waits for API servers to trust the bundles" in page(site)[1])
+        assert served(site.port, cluster.bundles()[0], NAME) == before.certificate
+        site.until(lambda: "work waits for API servers to trust the bundles" in page(site.port)[1])
         assert cluster.leaf == before
 
         cluster.seconds += SETTLE.total_seconds()
-        site.until(lambda: served(site, cluster.bundles()[0]) == cluster.leaf.certificate != before.certificate)
+        site.until(
+            lambda: served(site.port, cluster.bundles()[0], NAME) == cluster.leaf.certificate != before.certificate
+        )
         talk.send(REVIEW)
         answer = talk.read()
         assert answer is not None
@@ -131,9 +94,9 @@ def test_a_new_certificate_is_served_and_open_connections_stay(cluster: Cluster)
 def test_without_leave_it_says_what_is_missing_and_is_not_ready(cluster: Cluster) -> None:
     sentence = 'secrets "rightslice-tls" is forbidden: User "x" cannot get resource "secrets"'
     client = Client(cluster, ApiError(f"GET {SECRET.path}", 403, "Forbidden", sentence))
-    with managing(cluster, client) as site:
-        site.until(lambda: "is forbidden" in page(site)[1])
-        status, lines = page(site)
+    with managing_in(cluster, client) as site:
+        site.until(lambda: "is forbidden" in page(site.port)[1])
+        status, lines = page(site.port)
 
         assert status == 503
         assert "[-]certificate waits for Secret rightslice/rightslice-tls" in lines
@@ -142,27 +105,37 @@ def test_without_leave_it_says_what_is_missing_and_is_not_ready(cluster: Cluster
         assert len(said) == 1, "said once, not at every look"
 
         client.refusal = None
-        site.until(lambda: page(site)[0] == 200)
+        site.until(lambda: page(site.port)[0] == 200)
         assert "certificates are kept again" in site.log.getvalue()
+
+
+@pytest.mark.parametrize("about", ["GET /apis/admission", "PATCH"])
+def test_a_leader_that_is_not_let_at_the_configurations_serves_what_is_there(cluster: Cluster, about: str) -> None:
+    Replica(cluster, leads=True).settle()
+    cluster.set_bundles("")
+    with managing_in(cluster, Client(cluster, ApiError("", 403, "Forbidden", "not yours"), about)) as site:
+        site.until(lambda: "not yours. Needed are" in page(site.port)[1])
+
+        site.until(lambda: page(site.port)[0] == 200)
 
 
 def test_an_api_server_that_goes_away_takes_nothing_with_it(cluster: Cluster) -> None:
     client = Client(cluster)
-    with managing(cluster, client) as site:
-        site.until(lambda: page(site)[0] == 200)
+    with managing_in(cluster, client) as site:
+        site.until(lambda: page(site.port)[0] == 200)
         client.refusal = ApiError("GET /", 500, "InternalError", "etcd is gone")
         site.until(lambda: site.server.telemetry.counts.certificate_trouble == 1)
 
-        assert page(site)[0] == 200
-        assert served(site, cluster.bundles()[0]) == cluster.leaf.certificate
+        assert page(site.port)[0] == 200
+        assert served(site.port, cluster.bundles()[0], NAME) == cluster.leaf.certificate
 
 
 def test_a_fault_of_ours_ends_nothing(cluster: Cluster) -> None:
-    with managing(cluster) as site:
-        site.until(lambda: page(site)[0] == 200)
+    with managing_in(cluster) as site:
+        site.until(lambda: page(site.port)[0] == 200)
         spoilt = cluster.objects[HOOKS[0]].pop("metadata")
         site.until(lambda: site.server.telemetry.counts.crashes["certificate"] > 0)
-        assert page(site)[0] == 200
+        assert page(site.port)[0] == 200
 
         cluster.objects[HOOKS[0]]["metadata"] = spoilt
         site.until(lambda: site.server.telemetry.counts.certificate_trouble == 0)
@@ -170,24 +143,24 @@ def test_a_fault_of_ours_ends_nothing(cluster: Cluster) -> None:
 
 def test_a_secret_that_is_not_ours_is_told(cluster: Cluster) -> None:
     cluster.store(SECRET.path, {"metadata": {"name": SECRET.name}, "data": {"tls.crt": "eA=="}})
-    with managing(cluster) as site:
-        site.until(lambda: "not ours" in page(site)[1])
-        assert page(site)[0] == 503
+    with managing_in(cluster) as site:
+        site.until(lambda: "not ours" in page(site.port)[1])
+        assert page(site.port)[0] == 503
 
 
 def test_no_configuration_is_told(cluster: Cluster) -> None:
     for path in HOOKS:
         del cluster.objects[path]
-    with managing(cluster) as site:
-        site.until(lambda: "there is no webhook configuration rightslice: nobody will call" in page(site)[1])
-        site.until(lambda: page(site)[0] == 200)
+    with managing_in(cluster) as site:
+        site.until(lambda: "there is no webhook configuration rightslice: nobody will call" in page(site.port)[1])
+        site.until(lambda: page(site.port)[0] == 200)
 
 
 def test_a_wrong_clock_is_told(cluster: Cluster) -> None:
     cluster.moment -= timedelta(hours=1)
-    with managing(cluster) as site:
-        site.until(lambda: "clock is wrong" in page(site)[1])
-        site.until(lambda: page(site)[0] == 200)
+    with managing_in(cluster) as site:
+        site.until(lambda: "clock is wrong" in page(site.port)[1])
+        site.until(lambda: page(site.port)[0] == 200)
 
 
 async def test_two_programs_that_undo_each_other_do_not_do_it_as_fast_as_they_can() -> None:

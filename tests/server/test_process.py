@@ -159,7 +159,7 @@ def test_it_is_ready_soon_and_small(tmp_path: Path) -> None:
         assert process.end() == 0
 
 
-IN_A_SECRET = ["--tls-secret", "a/b", "--tls-names", "x"]
+DEMO = ["--policies", "policies", "--cluster", "demo"]
 
 WRONG = {
     "no policies": (["--cluster", "demo", "--self-signed"], "--policies: is needed"),
@@ -169,38 +169,35 @@ WRONG = {
     ),
     "no cluster": (["--policies", "policies", "--self-signed"], "--cluster: is needed"),
     "a cluster that is not there": (["--policies", "policies", "--cluster", "nowhere", "--self-signed"], "nowhere"),
-    "no certificate": (["--policies", "policies", "--cluster", "demo"], "--tls-key, or --tls-secret, or --self-signed"),
+    "no certificate": (
+        ["--policies", "policies", "--cluster", "demo"],
+        "--tls-key, or --managed-tls, or --self-signed",
+    ),
+    "a live cluster that nothing says where it is": (
+        ["--cluster", "live", "--kubeconfig", "nowhere", "--self-signed"],
+        "nowhere: must be a kubeconfig file, found none. Write --kubeconfig FILE",
+    ),
+    "a kubeconfig for a snapshot": (
+        ["--policies", "policies", "--cluster", "demo", "--kubeconfig", "x", "--self-signed"],
+        "--kubeconfig and --context say which live cluster: write --cluster live",
+    ),
     "two certificates": (
         ["--policies", "policies", "--cluster", "demo", "--self-signed", "--tls-cert", "x", "--tls-key", "y"],
         "only one can be had",
     ),
-    "a Secret and files": (
-        ["--policies", "policies", "--cluster", "demo", "--tls-secret", "a/b", "--tls-cert", "x", "--tls-key", "y"],
+    "managed certificates and files": (
+        [*DEMO, "--managed-tls", "--tls-cert", "x", "--tls-key", "y"],
         "only one can be had",
     ),
+    "a certificate without its key": ([*DEMO, "--tls-cert", "x"], "must have --tls-cert and --tls-key"),
     "a Secret without its namespace": (
-        ["--policies", "policies", "--cluster", "demo", "--tls-secret", "tls", "--tls-names", "x"],
+        [*DEMO, "--managed-tls", "--tls-secret", "tls"],
         "--tls-secret: must be NAMESPACE/NAME, found 'tls'",
     ),
-    "a Secret and no names": (
-        ["--policies", "policies", "--cluster", "demo", "--tls-secret", "a/b"],
-        "--tls-secret needs --tls-names too",
-    ),
-    "a Secret of a cluster that nothing leads to": (
-        [
-            *[
-                "--policies",
-                "policies",
-                "--cluster",
-                "demo",
-                "--tls-secret",
-                "a/b",
-                "--tls-names",
-                "x",
-                "--kubeconfig",
-                "nowhere",
-            ]
-        ],
+    "a Secret and a certificate for this run": ([*DEMO, "--self-signed", "--tls-secret", "a/b"], "only one can be had"),
+    "names that no certificate will have": ([*DEMO, "--self-signed", "--tls-names", "x"], "write --managed-tls too"),
+    "managed certificates in a cluster that nothing leads to": (
+        [*DEMO, "--managed-tls", "--kubeconfig", "nowhere"],
         "nowhere: must be a kubeconfig file",
     ),
     "a certificate that is not there": (

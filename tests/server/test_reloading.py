@@ -28,6 +28,7 @@ from tests.server.site import (
 from webhook.cache.snapshot import snapshot_of
 from webhook.certs.selfsigned import self_signed
 from webhook.model.usage import UsageView
+from webhook.policy.compiled import PolicySet
 from webhook.policy.loading import load
 from webhook.server.app import Look
 from webhook.server.policyfiles import PolicyFiles
@@ -140,6 +141,78 @@ def test_what_does_not_load_leaves_the_last_good_set(folder: Path, spoil: object
         site.until(lambda: names(site) == ["mended"])
         assert "[+]policy files" in ready_page(site)
         assert site.figure("rightslice_policies_current") == 1
+
+
+class Objects:
+    """Policies that are objects of a cluster."""
+
+    def __init__(self) -> None:
+        self.version = 0
+        self.held: dict[str, str] = {}
+
+    def set(self, name: str, text: str | None) -> None:
+        if text is None:
+            del self.held[name]
+        else:
+            self.held[name] = text
+        self.version += 1
+
+    def texts(self) -> list[tuple[str, str]]:
+        return sorted(self.held.items())
+
+
+@contextmanager
+def following(path: Path | None, objects: Objects) -> Iterator[Site]:
+    """A server over files and objects."""
+    files = PolicyFiles(path) if path is not None else None
+
+    def looks(world: World, telemetry: Telemetry) -> list[Look]:
+        return [PolicyWatch(files, load, world, lambda: NOW, telemetry, objects).look]
+
+    policies = read_policies(files, load) if files is not None else PolicySet()
+    world = World(policies, snapshot_of(()), UsageView(), PolicyStatus(NOW))
+    with serving(nothing, world=world, looks=looks) as site:
+        yield site
+
+
+def test_objects_come_and_go_beside_files(folder: Path) -> None:
+    objects = Objects()
+    with following(folder, objects) as site:
+        objects.set("GPUPolicy/o", POLICY.format(name="o"))
+        site.until(lambda: names(site) == ["first", "o"])
+        (folder / "first.yaml").write_text(POLICY.format(name="second"))
+        site.until(lambda: names(site) == ["o", "second"])
+        objects.set("GPUPolicy/o", None)
+        site.until(lambda: names(site) == ["second"])
+        assert site.figure("rightslice_policies_current") == 1
+
+
+def test_an_object_that_does_not_load_is_told_and_changes_nothing(folder: Path) -> None:
+    objects = Objects()
+    with following(folder, objects) as site:
+        objects.set("GPUPolicy/o", POLICY.format(name="o"))
+        site.until(lambda: names(site) == ["first", "o"])
+        objects.set("GPUPolicy/o", "kind: GPUPolicy\n")
+        site.until(lambda: bool(site.server.world.policy_status.faults))
+        assert names(site) == ["first", "o"]
+        assert "GPUPolicy/o" in ready_page(site)
+        assert site.figure("rightslice_policies_current") == 0
+        shutil.rmtree(folder)
+        objects.set("GPUPolicy/p", POLICY.format(name="p"))
+        site.until(lambda: names(site) == ["first", "o", "p"])
+        objects.set("GPUPolicy/o", POLICY.format(name="o"))
+        site.until(lambda: any("must be a folder" in fault for fault in site.server.world.policy_status.faults))
+
+
+def test_the_last_policy_taken_away_never_means_that_all_is_allowed() -> None:
+    objects = Objects()
+    with following(None, objects) as site:
+        objects.set("GPUPolicy/o", POLICY.format(name="o"))
+        site.until(lambda: names(site) == ["o"])
+        objects.set("GPUPolicy/o", None)
+        site.until(lambda: bool(site.server.world.policy_status.faults))
+        assert names(site) == ["o"]
+        assert "at least one GPUPolicy" in ready_page(site)
 
 
 def test_tests_beside_policies_are_passed_over(folder: Path) -> None:

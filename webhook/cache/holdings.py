@@ -15,15 +15,18 @@ import msgspec
 
 from webhook.cache.gathering import DEFAULT_NAMESPACE, FINISHED
 from webhook.model.effective import effective_requests
-from webhook.model.pods import Pod
+from webhook.model.pods import Amount, Pod, PodSpec
 from webhook.model.resources import gpu_resource
 
 PODS = "pods"
 SHAPES_MOST = 20_000
-"""Distinct combinations of requests to share; pods of one workload ask for the same."""
+"""Distinct shapes to remember: pods of one workload ask for the same, in the same words."""
 
 Amounts = tuple[tuple[str, int], ...]
 """Resource names and nano-units."""
+
+Shape = tuple[tuple[tuple[tuple[str, Amount], ...], tuple[tuple[str, Amount], ...]], ...]
+"""Requests and limits of each container, as they are written."""
 
 Called = tuple[str, str]
 """Namespace and name, or the beginning of a name that the API server made."""
@@ -102,7 +105,7 @@ class HoldingsWriter:
         self._holdings = holdings
         self._touched, self._landed, self._relisted = touched, landed, relisted
         self._coming: Sums | None = None
-        self._shapes: dict[Amounts, Amounts] = {}
+        self._shapes: dict[Shape, Amounts] = {}
 
     def begin(self) -> None:
         """A list begins."""
@@ -140,10 +143,25 @@ class HoldingsWriter:
         node = pod.spec.node_name
         if not node or pod.status.phase in FINISHED:
             return None
-        amounts = tuple((intern(name), amount) for name, amount in effective_requests(pod).items() if _counts(name))
-        if len(self._shapes) >= SHAPES_MOST:
-            self._shapes.clear()
-        return Holding(intern(node), self._shapes.setdefault(amounts, amounts))
+        shape = _shape(pod.spec)
+        amounts = self._shapes.get(shape) if shape else None
+        if amounts is None:
+            amounts = tuple((intern(name), amount) for name, amount in effective_requests(pod).items() if _counts(name))
+            if len(self._shapes) >= SHAPES_MOST:
+                self._shapes.clear()
+            if shape:
+                self._shapes[shape] = amounts
+        return Holding(intern(node), amounts)
+
+
+def _shape(spec: PodSpec) -> Shape:
+    """What decides what a pod holds; () for one that has more to it than its containers."""
+    if spec.init_containers or spec.overhead or spec.resources is not None:
+        return ()
+    return tuple(
+        (tuple(container.resources.requests.items()), tuple(container.resources.limits.items()))
+        for container in spec.containers
+    )
 
 
 def _counts(resource: str) -> bool:

@@ -36,9 +36,12 @@ class PolicyObjects:
 
     def texts(self) -> list[tuple[str, str]]:
         """What to call each object in messages, and its text; by kind and name."""
+        return sorted((name, policy_text(name.partition("/")[0], data)) for name, data in self.objects().items())
+
+    def objects(self) -> dict[str, Written]:
+        """The objects, by what they are called in messages: kind and name."""
         kinds = (("GPUPolicy", self._policies), ("GPUPolicyException", self._exceptions))
-        objects = [(kind, name, data) for kind, store in kinds for name, data in store.items.items()]
-        return sorted((f"{kind}/{name}", policy_text(kind, data)) for kind, name, data in objects)
+        return {f"{kind}/{name}": data for kind, store in kinds for name, data in store.items.items()}
 
     def _changed(self, _key: str, before: Written | None, after: Written | None) -> None:
         if before is not None and after is not None and policy_text("", before) == policy_text("", after):

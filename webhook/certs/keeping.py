@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, NamedTuple, Protocol
 
 from webhook.certs.held import Held, Leaf
 from webhook.certs.hooks import HookChoice, hook_of, with_bundle
@@ -79,6 +79,15 @@ class Looked:
     hooks: int | None = None
 
 
+class Found(NamedTuple):
+    """What the API server has: the Secret and the configurations by their path, as objects and as values."""
+
+    secret: Mapping[str, Any] | None
+    held: Held | None
+    configurations: Mapping[str, Mapping[str, Any]]
+    hooks: tuple[Hook, ...]
+
+
 @dataclass(slots=True)
 class Keeper:
     """One replica's share in keeping the certificates.
@@ -104,61 +113,62 @@ class Keeper:
             ApiError: the API server does not let us, or does not answer.
         """
         leads = self.leads()
-        configurations = await self.keeping.hooks.read(self.api) if leads else {}
-        secret = await self._secret()
-        held = held_in(secret)
-        if held is None and not leads:  # whoever writes the first Secret must know what is trusted already
-            configurations = await self.keeping.hooks.read(self.api)
-            secret = await self._secret()
-            held = held_in(secret)
-        hooks = tuple(hook_of(path, each) for path, each in configurations.items())
+        found = await self._find(with_hooks=leads)
+        if found.held is None and not leads:  # whoever writes the first Secret must know what is trusted already
+            found = await self._find(with_hooks=True)
         now = self.api.moment or self.clock()
-        step = next_step(Seen(held, hooks, now, self._steady(held, hooks), frozenset(self.keeping.names), leads))
-        wrote = await self._take(step, held, secret, configurations, now)
-        return Looked(
-            step, wrote, _to_serve(held, now), now, held.faults if held else (), len(hooks) if leads else None
-        )
+        names = frozenset(self.keeping.names)
+        step = next_step(Seen(found.held, found.hooks, now, self._steady(found), names, leads))
+        wrote = await self._take(step, found, now)
+        held = found.held or Held()
+        return Looked(step, wrote, _to_serve(held, now), now, held.faults, len(found.hooks) if leads else None)
 
-    async def _secret(self) -> dict[str, Any] | None:
+    async def to_serve(self) -> Leaf | None:
+        """The certificate in the Secret, if it holds: also where everything else is refused.
+
+        Raises:
+            ApiError: the Secret cannot be read.
+        """
+        found = await self._find(with_hooks=False)
+        return _to_serve(found.held or Held(), self.api.moment or self.clock())
+
+    async def _find(self, *, with_hooks: bool) -> Found:
+        """Read the webhook configurations, and the Secret after them: so that what it has is never older than they."""
+        configurations = await self.keeping.hooks.read(self.api) if with_hooks else {}
         try:
-            return await self.api.get(self.keeping.secret.path)
+            secret = await self.api.get(self.keeping.secret.path)
         except ApiError as error:
             if error.status != NOT_FOUND:
                 raise
-            return None
+            secret = None
+        hooks = tuple(hook_of(path, each) for path, each in configurations.items())
+        return Found(secret, held_in(secret), configurations, hooks)
 
-    def _steady(self, held: Held | None, hooks: tuple[Hook, ...]) -> timedelta:
+    def _steady(self, found: Found) -> timedelta:
         """How long it has been like this."""
-        moment = self.monotonic()
-        if self._state != (held, hooks):
-            self._state, self._since = (held, hooks), moment
+        moment, state = self.monotonic(), (found.held, found.hooks)
+        if self._state != state:
+            self._state, self._since = state, moment
         return timedelta(seconds=moment - self._since)
 
-    async def _take(
-        self,
-        step: Step,
-        held: Held | None,
-        secret: Mapping[str, Any] | None,
-        configurations: Mapping[str, Mapping[str, Any]],
-        now: datetime,
-    ) -> bool:
+    async def _take(self, step: Step, found: Found, now: datetime) -> bool:
         """Take a step; False where there was none, or somebody else was first."""
         if isinstance(step, Rest):
             return False
+        held = found.held or Held()
         try:
             if isinstance(step, Trust):
-                await self._trust(step, (held or Held()).bundle, configurations)
+                for hook in step.hooks:
+                    patch = with_bundle(found.configurations[hook.path], held.bundle)
+                    await self.api.patch(hook.path, patch, "merge")
             else:
-                await self._write(held_after(step, held or Held(), self.keeping.names, now), secret)
+                await self._write(held_after(step, held, self.keeping.names, now), found.secret)
         except ApiError as error:
-            if error.status == CONFLICT or (error.status == NOT_FOUND and secret is not None):
+            gone = error.status == NOT_FOUND and found.secret is not None
+            if error.status == CONFLICT or gone:
                 return False
             raise
         return True
-
-    async def _trust(self, step: Trust, bundle: bytes, configurations: Mapping[str, Mapping[str, Any]]) -> None:
-        for hook in step.hooks:
-            await self.api.patch(hook.path, with_bundle(configurations[hook.path], bundle), "merge")
 
     async def _write(self, held: Held, before: Mapping[str, Any] | None) -> None:
         name = self.keeping.secret
@@ -169,7 +179,7 @@ class Keeper:
             await self.api.replace(name.path, body)
 
 
-def _to_serve(held: Held | None, now: datetime) -> Leaf | None:
+def _to_serve(held: Held, now: datetime) -> Leaf | None:
     """The certificate in the Secret, if clients that trust its bundle can accept it now."""
-    leaf = held.leaf if held is not None and not held.foreign else None
+    leaf = None if held.foreign else held.leaf
     return leaf if leaf is not None and leaf.signed_by is not None and is_valid(leaf, now) else None

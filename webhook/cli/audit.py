@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Annotated
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Annotated
 
+import msgspec
 import typer
 
 from webhook.audit.auditing import audit_all
@@ -17,7 +19,18 @@ from webhook.cache.snapshot import gather
 from webhook.cli import flags
 from webhook.cli.check import FORMATS, exit_code, renders
 from webhook.cli.console import paint_for, stop, tell
-from webhook.cli.inputs import cluster_of, labels_of, moment_of, nearby, policies_of, tell_of
+from webhook.cli.inputs import (
+    LIVE,
+    Reach,
+    cluster_of,
+    labels_of,
+    live_cluster,
+    live_view,
+    moment_of,
+    nearby,
+    policies_of,
+    tell_of,
+)
 from webhook.cli.output import lines, targets, write
 from webhook.errors import RightsliceError
 from webhook.model.cluster import ClusterView
@@ -28,11 +41,14 @@ from webhook.report.results import Checked, summary_of
 from webhook.report.table import notes_line, table
 from webhook.report.words import Paint
 
+if TYPE_CHECKING:
+    from webhook.audit.cluster import Cluster
+
 AuditPaths = Annotated[
     list[str] | None,
     typer.Argument(
         metavar="[FILE|DIR|-]",
-        help="The snapshot whose pods are judged. Default: the one that --cluster names.",
+        help="The snapshot whose pods are judged. Default: the cluster that --cluster names.",
         show_default=False,
     ),
 ]
@@ -42,6 +58,8 @@ def audit(
     paths: AuditPaths = None,
     policies: flags.Policies = None,
     cluster: flags.Cluster = None,
+    kubeconfig: flags.Kubeconfig = None,
+    context: flags.Context = None,
     namespace_labels: flags.NamespaceLabels = "",
     now: flags.Now = "",
     output: flags.Output = None,
@@ -50,28 +68,35 @@ def audit(
     quiet: flags.Quiet = False,
     verbose: flags.Verbose = False,
 ) -> None:
-    """Judge every pod of a snapshot as if it were created again now, and add up the GPUs by namespace.
+    """Judge every pod of a cluster as if it were created again now, and add up the GPUs by namespace.
 
-    A snapshot is what `kubectl get nodes,namespaces,limitranges,resourcequotas,pods -A -o yaml` prints. Each pod
-    is judged by itself, without its node and its status, in the cluster as it stands: its own GPUs still count as
-    in use. Pods that have ended are left out.
+    With --cluster live the cluster is listed page by page, and nothing in it is changed. A snapshot is what
+    `kubectl get nodes,namespaces,limitranges,resourcequotas,pods -A -o yaml` prints. Each pod is judged by itself,
+    without its node and its status, in the cluster as it stands: its own GPUs still count as in use. Pods that
+    have ended are left out.
 
     GPUS is what a pod holds now, priced by its own node: under the name nvidia.com/gpu a node may give whole
     cards, MIG instances or shares. SAVED counts only pods that would be let in, and get less than they hold.
 
-    Exit code: 0 nothing to act on, 1 findings, 2 a file, flag or policy is wrong.
+    Exit code: 0 nothing to act on, 1 findings, 2 a file, flag or policy is wrong, 3 the cluster did not answer.
     """
     wanted = targets(output, FORMATS)
-    found = list(objects_in(sources(paths, cluster)))
-    labels = labels_of(namespace_labels)
-    world = World(
-        policies=policies_of(policies, verbose=verbose),
-        view=cluster_of(cluster, labels, verbose=verbose) if cluster else view_of(found, labels, verbose=verbose),
-        now=moment_of(now),
-    )
+    labels, reach = labels_of(namespace_labels), Reach(kubeconfig, context)
+    known, moment = policies_of(policies, verbose=verbose), moment_of(now)
+    if cluster == LIVE and not paths:
+        with live_cluster(reach) as live:
+            world = World(known, live_view(live, labels, verbose=verbose), moment)
+            results = [slim(each) for each in audit_all(progress(live), world)]
+    else:
+        found = list(objects_in(sources(paths, cluster)))
+        if cluster:
+            view = cluster_of(cluster, labels, reach, verbose=verbose)
+        else:
+            view = view_of(found, labels, verbose=verbose)
+        world = World(known, view, moment)
+        results = list(audit_all(found, world))
     if not world.view.fleet.nodes:
         tell("note: no nodes are known, so nvidia.com/gpu counts as whole cards and nothing is right-sized")
-    results = list(audit_all(found, world))
     paint = paint_for(no_color=no_color)
     reports = renders(results, paint, fail_on) | {
         "table": lambda: lines(people(results, paint, quiet=quiet, verbose=verbose)),
@@ -82,12 +107,25 @@ def audit(
     raise typer.Exit(exit_code(results, fail_on))
 
 
+def progress(cluster: Cluster) -> Iterator[Entry]:
+    """The pods of a live cluster; on a terminal with a bar on stderr."""
+    with typer.progressbar(
+        cluster.pods(), length=cluster.pods_on_nodes, label="pods", file=sys.stderr, hidden=not sys.stderr.isatty()
+    ) as pods:
+        yield from pods
+
+
+def slim(result: Checked) -> Checked:
+    """The result without the object: no report of an audit shows it, and a cluster has many."""
+    return msgspec.structs.replace(result, stored={})
+
+
 def sources(paths: Sequence[str] | None, cluster: str | None) -> list[str]:
     """The files whose pods are judged. Stops the program where none are named."""
     if paths:
         return list(paths)
     if cluster is None:
-        stop("which cluster? Name a snapshot: rightslice audit FILE, or --cluster demo for the shipped example")
+        stop("which cluster? Name one: --cluster live, a snapshot (rightslice audit FILE), or --cluster demo")
     return [demo_snapshot() if cluster == "demo" else cluster]
 
 

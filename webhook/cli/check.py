@@ -10,7 +10,7 @@ from webhook.audit.checking import World, check_all
 from webhook.audit.manifests import objects_in
 from webhook.cli import flags
 from webhook.cli.console import CLEAN, FINDINGS, WRONG_INPUT, paint_for
-from webhook.cli.inputs import cluster_of, labels_of, moment_of, policies_of
+from webhook.cli.inputs import Reach, cluster_of, labels_of, moment_of, policies_of
 from webhook.cli.output import Render, lines, targets, write
 from webhook.cli.version import rightslice_version
 from webhook.model.modes import Mode
@@ -34,6 +34,8 @@ def check(
     paths: flags.Paths,
     policies: flags.Policies = None,
     cluster: flags.Cluster = None,
+    kubeconfig: flags.Kubeconfig = None,
+    context: flags.Context = None,
     namespace: flags.NamespaceFlag = "default",
     namespace_labels: flags.NamespaceLabels = "",
     now: flags.Now = "",
@@ -45,12 +47,12 @@ def check(
 ) -> None:
     """Judge manifests against policies, with no cluster: the gate for CI.
 
-    Exit code: 0 nothing to act on, 1 findings, 2 a file, flag or policy is wrong.
+    Exit code: 0 nothing to act on, 1 findings, 2 a file, flag or policy is wrong, 3 the cluster did not answer.
     """
     wanted = targets(output, FORMATS)
     world = World(
         policies=policies_of(policies, verbose=verbose),
-        view=cluster_of(cluster, labels_of(namespace_labels), verbose=verbose),
+        view=cluster_of(cluster, labels_of(namespace_labels), Reach(kubeconfig, context), verbose=verbose),
         now=moment_of(now),
         namespace=namespace,
     )

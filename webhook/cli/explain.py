@@ -6,19 +6,26 @@ from typing import Annotated
 
 import typer
 
+from webhook.audit.auditing import audit_pod, without_sizing
 from webhook.audit.checking import World, check_all
 from webhook.audit.manifests import objects_in
 from webhook.cli import flags
 from webhook.cli.check import exit_code
 from webhook.cli.console import paint_for, say, stop
-from webhook.cli.inputs import cluster_of, labels_of, moment_of, policies_of
+from webhook.cli.inputs import LIVE, Reach, cluster_of, labels_of, live_cluster, live_view, moment_of, policies_of
+from webhook.model.cluster import ClusterView
 from webhook.model.codes import CODES
 from webhook.report.codes_page import code_list, code_page, codes_page, nearest
 from webhook.report.explained import explained
 from webhook.report.words import shown
 
 CodeArgument = Annotated[
-    str | None, typer.Argument(metavar="CODE", help="A finding code, for example GPU-L102.", show_default=False)
+    str | None,
+    typer.Argument(
+        metavar="CODE|POD",
+        help="A finding code, for example GPU-L102; with --cluster live the name of a pod.",
+        show_default=False,
+    ),
 ]
 File = Annotated[
     list[str] | None,
@@ -33,31 +40,39 @@ def explain(
     every: All = False,
     policies: flags.Policies = None,
     cluster: flags.Cluster = None,
+    kubeconfig: flags.Kubeconfig = None,
+    context: flags.Context = None,
     namespace: flags.NamespaceFlag = "default",
     namespace_labels: flags.NamespaceLabels = "",
     now: flags.Now = "",
     no_color: flags.NoColor = False,
     verbose: flags.Verbose = False,
 ) -> None:
-    """Explain a finding code, or with -f what would become of objects, and why.
+    """Explain a finding code, or with -f what would become of objects, and why; or so a pod of a live cluster.
 
-    Exit code: 0, or 2 where the code is not known or a file cannot be judged.
+    Exit code: 0, 2 where the code is not known or a file cannot be judged, 3 where the cluster did not answer.
     """
     if every:
         say(codes_page())
         return
-    if not file:
+    names_pod = cluster == LIVE and code is not None and code.upper() not in CODES
+    if not file and not names_pod:
         say(page_of(code))
         return
-    if code is not None:
+    if file and code is not None:
         stop(f"explain takes a code or -f FILE, found both. For the file: rightslice explain -f {shown(file[0])}")
-    world = World(
-        policies=policies_of(policies, verbose=verbose),
-        view=cluster_of(cluster, labels_of(namespace_labels), verbose=verbose),
-        now=moment_of(now),
-        namespace=namespace,
-    )
-    results = list(check_all(objects_in(file), world))
+    reach, labels = Reach(kubeconfig, context), labels_of(namespace_labels)
+
+    def world(view: ClusterView) -> World:
+        return World(policies_of(policies, verbose=verbose), view, moment_of(now), namespace=namespace)
+
+    if names_pod:
+        with live_cluster(reach) as live:
+            entry = live.pod(namespace, str(code).removeprefix("pod/"))
+            judged = world(live_view(live, labels, verbose=verbose))
+        results = [audit_pod(entry, judged, without_sizing(judged.policies))]
+    else:
+        results = list(check_all(objects_in(file or []), world(cluster_of(cluster, labels, reach, verbose=verbose))))
     paint = paint_for(no_color=no_color)
     for i, result in enumerate(results):
         say([*([""] if i else []), *explained(result, paint)])

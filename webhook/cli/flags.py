@@ -32,8 +32,8 @@ Cluster = Annotated[
     str | None,
     typer.Option(
         "--cluster",
-        metavar="SNAPSHOT|demo",
-        help="A file or folder of `kubectl get -o yaml`, or demo for the shipped example. "
+        metavar="live|SNAPSHOT|demo",
+        help="live, a file or folder of `kubectl get -o yaml`, or demo for the shipped example. "
         "Without it no cluster is known: nothing is right-sized, and nothing is said about placement.",
     ),
 ]

@@ -3,22 +3,28 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
 
 from webhook.audit.manifests import files_under
 from webhook.audit.views import with_labels
 from webhook.cache.shipped import shipped
 from webhook.cache.snapshot import Snapshot, gather, read_snapshot
-from webhook.cli.console import stop, tell
+from webhook.cli.console import NO_ANSWER, stop, tell
 from webhook.documents.bounds import POLICY
-from webhook.errors import RightsliceError
+from webhook.errors import ApiError, RightsliceError
 from webhook.model.cluster import ClusterView
 from webhook.policy.compiled import PolicySet
 from webhook.policy.loading import Loaded, load
 from webhook.report.words import count, shown
 
+if TYPE_CHECKING:
+    from webhook.audit.cluster import Cluster
+
+LIVE = "live"
 STDIN = "-"
 
 
@@ -69,8 +75,47 @@ def fault_lines(loaded: Loaded) -> Iterable[str]:
     return (f"{error.place}  error  {error.code}  {error.sentence}" for error in loaded.errors)
 
 
-def cluster_of(name: str | None, labels: Mapping[str, str], *, verbose: bool = False) -> ClusterView:
-    """Read a snapshot; without a name, a cluster of which nothing is known."""
+class Reach(NamedTuple):
+    """How a live cluster is reached: the flags --kubeconfig and --context."""
+
+    kubeconfig: str | None = None
+    context: str | None = None
+
+
+HERE = Reach()
+
+
+@contextmanager
+def live_cluster(reach: Reach) -> Iterator[Cluster]:
+    """A live cluster. Stops the program where it cannot be found, and where it does not answer."""
+    from webhook.audit.cluster import Cluster  # the HTTP client takes its time: only who needs it pays
+
+    try:
+        with Cluster(reach.kubeconfig, reach.context) as cluster:
+            yield cluster
+    except ApiError as error:
+        stop(str(error), NO_ANSWER)
+    except RightsliceError as error:
+        stop(str(error))
+
+
+def live_view(cluster: Cluster, labels: Mapping[str, str], *, verbose: bool = False) -> ClusterView:
+    """What a webhook in the cluster would judge by now."""
+    view = cluster.view()
+    if verbose:
+        tell_of(cluster.server, Snapshot(view))
+    return with_labels(view, labels)
+
+
+def cluster_of(
+    name: str | None, labels: Mapping[str, str], reach: Reach = HERE, *, verbose: bool = False
+) -> ClusterView:
+    """Read a snapshot or list a live cluster; without a name, a cluster of which nothing is known."""
+    if name == LIVE:
+        with live_cluster(reach) as cluster:
+            return live_view(cluster, labels, verbose=verbose)
+    if reach != HERE:
+        stop("--kubeconfig and --context say which live cluster: write --cluster live")
     try:
         snapshot = read_snapshot(name) if name else gather(())
     except RightsliceError as error:

@@ -18,8 +18,8 @@ from webhook.cache.snapshot import load_snapshot
 from webhook.certs.issuing import end_of
 from webhook.certs.selfsigned import self_signed as make_pair
 from webhook.cli import flags
-from webhook.cli.certificates import manage_certificate
 from webhook.cli.console import stop
+from webhook.cli.replicas import keep_statuses, manage_certificate, take_part, write_events
 from webhook.errors import RightsliceError
 from webhook.kube.api import Api
 from webhook.model.usage import UsageView
@@ -75,24 +75,24 @@ def serve_webhook(
     mode: Annotated[
         str | None, typer.Option("--mode", metavar="MODE", help="audit: deny and change nothing. Default: enforce.")
     ] = None,
+    managed_tls: Annotated[
+        bool | None,
+        typer.Option("--managed-tls", help="Let the replicas make, trust and renew certificates in a Secret instead."),
+    ] = None,
     tls_secret: Annotated[
         str | None,
-        typer.Option(
-            "--tls-secret",
-            metavar="NAMESPACE/NAME",
-            help="Keep certificates in this Secret: made, trusted, renewed.",
-        ),
+        typer.Option("--tls-secret", metavar="NAMESPACE/NAME", help="Where they are kept. Default: rightslice-tls."),
     ] = None,
     tls_names: Annotated[
         str | None,
-        typer.Option("--tls-names", metavar="NAME,...", help="What they stand for: SERVICE.NAMESPACE.svc, say."),
+        typer.Option("--tls-names", metavar="NAME,...", help="What it is called by. Default: the name of our Service."),
     ] = None,
     webhook_configurations: Annotated[
         str | None,
         typer.Option(
             "--webhook-configurations",
             metavar="NAME,...|SELECTOR",
-            help="Those that must trust them, mutating and validating. Default: rightslice.",
+            help="Those that must trust managed certificates, mutating and validating. Default: rightslice.",
         ),
     ] = None,
     client_ca: Annotated[
@@ -125,6 +125,7 @@ def serve_webhook(
             tls_key=tls_key,
             self_signed=self_signed,
             mode=mode,
+            managed_tls=managed_tls,
             tls_secret=tls_secret,
             tls_names=tls_names,
             webhook_configurations=webhook_configurations,
@@ -149,12 +150,26 @@ class StartError(Exception):
 
 async def _serve(settings: Settings) -> None:
     log = make_logger(settings.log_level)
-    async with AsyncExitStack() as parts:
-        server = await build(settings, log, parts)
-        if settings.live:
-            api = await parts.enter_async_context(await Api.connect(settings.kubeconfig, settings.context))
-            follow(server, api, settings)
+    server = build(settings, log)
+    async with AsyncExitStack() as stack:
+        if settings.asks:
+            await _join(server, settings, stack)
         await _listen(server, settings, log)
+
+
+async def _join(server: Server, settings: Settings, stack: AsyncExitStack) -> None:
+    """Connect the server to its cluster: what it follows there, and what it keeps there with other replicas."""
+    api = await stack.enter_async_context(await Api.connect(settings.kubeconfig, settings.context))
+    following = follow(server, api, settings) if settings.live else None
+    if not settings.takes_part:
+        return
+    leading = take_part(server, api, settings)
+    stack.push_async_callback(leading.release)
+    if settings.manages_tls:
+        manage_certificate(server, api, settings, leading)
+    if following is not None:
+        keep_statuses(server, api, following.policies, leading)
+        write_events(server, api)
 
 
 async def _listen(server: Server, settings: Settings, log: Logger) -> None:
@@ -168,10 +183,8 @@ async def _listen(server: Server, settings: Settings, log: Logger) -> None:
     await serve_until_told(server, settings.drain, log)
 
 
-async def build(settings: Settings, log: Logger, parts: AsyncExitStack) -> Server:
-    """Build the server and everything it is handed; what has to be closed in the end is pushed to `parts`.
-
-    One over a live cluster still has to follow it.
+def build(settings: Settings, log: Logger) -> Server:
+    """Build the server and everything it is handed. One over a live cluster still has to follow it.
 
     Raises:
         StartError, RightsliceError: policies, cluster, certificate or kubeconfig cannot be used.
@@ -191,19 +204,24 @@ async def build(settings: Settings, log: Logger, parts: AsyncExitStack) -> Serve
     pair = _first_pair(settings)
     clients = _clients(settings)
     context = _context(settings, pair, clients)
-    limits = Limits(connections=_connections(settings, log), in_flight=settings.max_in_flight)
-    server = Server(world, telemetry, clock, context, limits, looks, clients=clients)
-    if settings.tls_secret is not None:
-        managed = await manage_certificate(settings, context, telemetry, clock, parts)
-        server.tasks, server.checks = (managed.leading.run, managed.run), (managed.checks,)
-        return server
-    telemetry.certificate_ends(end_of(pair.certificate))
+    if not settings.manages_tls:
+        telemetry.certificate_ends(end_of(pair.certificate))
     if settings.tls_cert is not None and settings.tls_key is not None:
-        looks.append(CertificateWatch(PairFiles(settings.tls_cert, settings.tls_key), context, telemetry).look)
-    return server
+        pair_files = PairFiles(settings.tls_cert, settings.tls_key)
+        looks.append(CertificateWatch(pair_files, context, telemetry).look)
+    limits = Limits(connections=_connections(settings, log), in_flight=settings.max_in_flight)
+    return Server(world, telemetry, clock, context, limits, looks, clients=clients)
 
 
-def follow(server: Server, api: Api, settings: Settings) -> None:
+def _connections(settings: Settings, log: Logger) -> int:
+    wanted = settings.max_connections
+    room = room_for_connections(wanted)
+    if room < wanted:
+        log.warning("fewer connections than asked for: the limit of open files is low", connections=room, asked=wanted)
+    return room
+
+
+def follow(server: Server, api: Api, settings: Settings) -> Following:
     """Have the server follow a live cluster once it listens. It is not ready before it knows all of it."""
     world, telemetry = server.world, server.telemetry
     files = PolicyFiles(settings.policies) if settings.policies is not None else None
@@ -216,8 +234,9 @@ def follow(server: Server, api: Api, settings: Settings) -> None:
         settle_collector()
         telemetry.log.info("ready", server=api.server, nodes=len(world.view.fleet.nodes))
 
-    server.tasks = [*server.tasks, lambda: following.run(watch.look, synced)]
+    server.companions = [*server.companions, lambda: following.run(watch.look, synced)]
     server.looks = [*server.looks, watch.look]
+    return following
 
 
 def _loader(settings: Settings) -> Load:
@@ -230,14 +249,6 @@ def _load_on_trial(sources: Iterable[tuple[str, str]]) -> Loaded:
     return loaded if loaded.policies is None else loaded._replace(policies=on_trial(loaded.policies))
 
 
-def _connections(settings: Settings, log: Logger) -> int:
-    wanted = settings.max_connections
-    room = room_for_connections(wanted)
-    if room < wanted:
-        log.warning("fewer connections than asked for: the limit of open files is low", connections=room, asked=wanted)
-    return room
-
-
 def clock() -> datetime:
     """The moment."""
     return datetime.now(UTC)
@@ -246,7 +257,7 @@ def clock() -> datetime:
 def _first_pair(settings: Settings) -> PemPair:
     """The pair to begin with. One that is made here is trusted by nobody but who was told to."""
     if settings.tls_cert is None or settings.tls_key is None:
-        made = make_pair(settings.names or [settings.host, "localhost"], clock())
+        made = make_pair([settings.host, "localhost"], clock())
         return PemPair(made.certificate, made.key)
     try:
         return PairFiles(settings.tls_cert, settings.tls_key).read()

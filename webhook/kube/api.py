@@ -229,8 +229,14 @@ class Api:
                 proxy=access.proxy,
                 allow_redirects=False,
             )
-            with self._said(call):
-                answer = await request
+            try:
+                with self._said(call):
+                    answer = await request
+            except ApiUnreachable as error:
+                if attempt or not isinstance(error.__cause__, aiohttp.ClientConnectorCertificateError):
+                    raise
+                await self._renew(call, authorization)  # its authority may be another one since
+                continue
             self.moment = _moment(answer.headers.get("Date", "")) or self.moment
             try:
                 if answer.status == 401 and not attempt:
@@ -291,7 +297,8 @@ class _Said:
         if isinstance(error, TimeoutError):
             raise ApiUnreachable(self._call, self._server, "it took too long") from error
         if isinstance(error, aiohttp.ClientError | ssl.SSLError | OSError):
-            raise ApiUnreachable(self._call, self._server, str(error) or type(error).__name__) from error
+            inner = getattr(error, "certificate_error", None) or getattr(error, "os_error", None) or error
+            raise ApiUnreachable(self._call, self._server, str(inner) or type(inner).__name__) from error
 
 
 async def _whole(call: str, answer: aiohttp.ClientResponse) -> bytes:

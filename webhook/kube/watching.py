@@ -186,12 +186,18 @@ class Watch(Generic[T]):
             ask["continue"] = page.more
 
     async def _follow(self, params: Mapping[str, str]) -> None:
-        lines = Lines()
+        """Take in a watch up to its end; one that begins with everything, up to where everything was said.
+
+        The latter may go on for minutes, in silence; what follows is asked for anew, and to end soon.
+        """
+        lines, beginning = Lines(), not self._version
         async with self._api.stream(self._resource.path, params, QUIET_SECONDS) as pieces:
             async for piece in pieces:
                 self._take(lines.feed(piece))
                 self.state.unread += lines.skipped
                 lines.skipped = 0
+                if beginning and self._version:
+                    return
         if lines.torn:
             raise ApiError(f"GET {self._resource.path}", 200, "Torn", "the watch ended in the middle of a line")
         self._hear()

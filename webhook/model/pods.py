@@ -24,6 +24,7 @@ class OwnerReference(Read, frozen=True):
     name: str = ""
     controller: bool = False
     api_version: str = ""
+    uid: str = ""
 
 
 class Metadata(Read, frozen=True):

@@ -31,8 +31,8 @@ STEP_SECONDS = 0.01
 Look = Callable[[], Awaitable[None]]
 """One look at something that may have changed."""
 
-Task = Callable[[], Coroutine[None, None, None]]
-"""Something that goes on until it is cancelled."""
+Companion = Callable[[], Coroutine[None, None, None]]
+"""A task of its own, without an end."""
 
 
 class NoParserError(Exception):
@@ -47,7 +47,7 @@ class Server:
         context: TLS; there is no server without.
         looks: Called every `poll` seconds.
         sweep: Seconds between two looks at connections whose time is up.
-        tasks: Run for as long as the server listens.
+        companions: Run beside it for as long as it lives.
         checks: More lines of `/readyz?verbose`; some of them may say that the process is not ready.
         clients: Who may ask for a verdict, as the context verifies them; None: anyone.
         decide: What judges; always the engine's, but in tests of the edge.
@@ -61,10 +61,10 @@ class Server:
     looks: Sequence[Look] = ()
     poll: float = POLL_SECONDS
     sweep: float = SWEEP_SECONDS
-    tasks: Sequence[Task] = ()
-    checks: Sequence[Checks] = ()
     decide: Decide = the_decide
     clients: Clients | None = None
+    companions: Sequence[Companion] = ()
+    checks: Sequence[Checks] = ()
     lobby: Lobby = field(init=False)
     _tasks: list[asyncio.Task[None]] = field(init=False, default_factory=list)
     _listening: asyncio.Server | None = field(init=False, default=None)
@@ -97,7 +97,7 @@ class Server:
         self._tasks = [
             loop.create_task(_every(self.sweep, self._sweep)),
             *(loop.create_task(_every(self.poll, look)) for look in self.looks),
-            *(loop.create_task(task()) for task in self.tasks),
+            *(loop.create_task(companion()) for companion in self.companions),
         ]
         return int(self._listening.sockets[0].getsockname()[1])
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import random
 import ssl
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
 
@@ -73,6 +74,7 @@ class ManagedCertificate:
             trouble = self._explained(self.leading.trouble) or self._told(looked)
         except ApiError as error:
             trouble = self._explained(error)
+            await self._serve_anyway()
         except CertificateError as error:
             trouble = f"Secret {self.keeper.keeping.secret}: {error}"
         except Exception as error:
@@ -97,15 +99,22 @@ class ManagedCertificate:
 
     def _take(self, looked: Looked) -> None:
         """Serve what is in the Secret, and tell what was done."""
-        leaf = looked.leaf
-        if leaf is not None and leaf != self._served:
-            renew(self.context, PemPair(leaf.certificate, leaf.key))
-            self._served = leaf
-            self.telemetry.certificate_loaded(leaf.ends)
+        self._serve(looked.leaf)
         if looked.wrote:
             hooks = [hook.path for hook in looked.step.hooks] if isinstance(looked.step, Trust) else []
             self.telemetry.certificate_step(STEPS[type(looked.step)], looked.step.why, hooks)
         self._looked = looked
+
+    def _serve(self, leaf: Leaf | None) -> None:
+        if leaf is not None and leaf != self._served:
+            renew(self.context, PemPair(leaf.certificate, leaf.key))
+            self._served = leaf
+            self.telemetry.certificate_loaded(leaf.ends)
+
+    async def _serve_anyway(self) -> None:
+        """A leader that is not let at the webhook configurations serves like any other replica."""
+        with suppress(ApiError, CertificateError):
+            self._serve(await self.keeper.to_serve())
 
     def _note(self, trouble: str) -> None:
         """Say what is wrong when it begins, changes and ends, and no more often."""

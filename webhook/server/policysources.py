@@ -39,6 +39,16 @@ class Good(NamedTuple):
     objects: Mapping[str, str] = {}
 
 
+class Unused(NamedTuple):
+    """Why an object is not in use as it is written now: a word for programs, and a sentence."""
+
+    reason: str
+    message: str
+
+
+FILE_WINS = Unused("FileWins", "a policy file has the same name, and files win")
+
+
 class Combined(NamedTuple):
     """What came of all sources.
 
@@ -46,11 +56,13 @@ class Combined(NamedTuple):
         policies: The set; None where not even what was good before loads.
         faults: Why some of what is there now is not in it, one sentence each.
         good: What to fall back on next time.
+        unused: The objects that are not in use as they are written now, and why.
     """
 
     policies: PolicySet | None
     faults: tuple[str, ...]
     good: Good
+    unused: Mapping[str, Unused] = {}
 
 
 def combine(files: Texts, objects: Texts, good: Good, load: Load) -> Combined:
@@ -64,23 +76,26 @@ def combine(files: Texts, objects: Texts, good: Good, load: Load) -> Combined:
     """
     named = dict(objects)
     faults: dict[str, None] = {}
+    unused: dict[str, Unused] = {}
     while True:
         loaded = load([*files, *named.items()])
         if loaded.policies is not None:
-            return Combined(loaded.policies, tuple(faults), Good(files, named))
+            return Combined(loaded.policies, tuple(faults), Good(files, named), unused)
         before = (files, dict(named))
         for error in loaded.errors:
             source = error.place.file if isinstance(error, PlacedError) else ""
             if source in named and getattr(error, "code", "") == SAME_NAME:
                 del named[source]
+                unused.setdefault(source, FILE_WINS)
                 continue
             faults[str(error)] = None
             if source in before[1]:
                 _step_back(named, source, before[1][source], good)
+                unused.setdefault(source, Unused("Invalid", str(error)))
             else:
                 files = good.files
         if (files, named) == before:
-            return Combined(None, tuple(faults), good)
+            return Combined(None, tuple(faults), good, unused)
 
 
 def _step_back(named: dict[str, str], source: str, text: str, good: Good) -> None:

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-from collections.abc import Hashable, Sequence
-from typing import Protocol
+from collections.abc import Hashable, Mapping, Sequence
+from typing import NamedTuple, Protocol
 
 from webhook.certs.issuing import end_of
 from webhook.policy.compiled import PolicySet
 from webhook.server.policyfiles import SUFFIXES, PolicyFiles
-from webhook.server.policysources import Good, Load, Texts, combine
+from webhook.server.policysources import Good, Load, Texts, Unused, combine
 from webhook.server.tls import CertificateError, PairFiles, renew
 from webhook.server.world import Clock, PolicyStatus, World
 from webhook.telemetry.telemetry import Telemetry
@@ -51,6 +51,14 @@ def read_policies(files: PolicyFiles, load: Load) -> PolicySet:
     return loaded.policies
 
 
+class ReadPolicies(NamedTuple):
+    """A set; why some of what is there is not in it; and which objects that is true of."""
+
+    policies: PolicySet
+    faults: tuple[str, ...] = ()
+    unused: Mapping[str, Unused] = {}
+
+
 class PolicyTexts(Protocol):
     """Policies that are objects of the cluster."""
 
@@ -79,6 +87,8 @@ class PolicyWatch:
         self._telemetry = telemetry
         self._objects = objects
         self._good = Good()
+        if objects is not None:
+            self._good = Good(self._texts()[0])  # what the world's policies came of
         self._looking = asyncio.Lock()
         self._seen = self._fingerprint() if objects is None else None
 
@@ -95,18 +105,16 @@ class PolicyWatch:
             self._seen = seen
             objects = self._objects.texts() if self._objects is not None else None
             try:
-                policies, faults = await asyncio.to_thread(self._read, objects)
+                read = await asyncio.to_thread(self._read, objects)
             except NoPoliciesError as error:
                 self._keep(error.faults)
             except Exception as error:
                 self._telemetry.crashed("policies", "", error)
                 self._keep(("a fault while reading the policies; the log has the details",))
             else:
-                self._take(policies)
-                if faults:
-                    self._keep(faults)
+                self._take(read)
 
-    def _read(self, objects: Texts | None) -> tuple[PolicySet, tuple[str, ...]]:
+    def _read(self, objects: Texts | None) -> ReadPolicies:
         """The set, and why some of what is there is not in it.
 
         Raises:
@@ -114,7 +122,7 @@ class PolicyWatch:
         """
         if objects is None:
             assert self._files is not None
-            return read_policies(self._files, self._load), ()
+            return ReadPolicies(read_policies(self._files, self._load))
         files, unread = self._texts()
         combined = combine(files, objects, self._good, self._load)
         faults = (*unread, *combined.faults)
@@ -123,7 +131,7 @@ class PolicyWatch:
         if not combined.policies.policies and self._world.policies.policies:
             raise NoPoliciesError((*faults, "the cluster must hold at least one GPUPolicy, found none any more"))
         self._good = combined.good
-        return combined.policies, faults
+        return ReadPolicies(combined.policies, faults, combined.unused)
 
     def _texts(self) -> tuple[Texts, tuple[str, ...]]:
         """The files, as they were last where they cannot be read."""
@@ -136,14 +144,17 @@ class PolicyWatch:
         except ValueError as error:
             return self._good.files, (str(error),)
 
-    def _take(self, policies: PolicySet) -> None:
+    def _take(self, read: ReadPolicies) -> None:
         now = self._clock()
-        self._world.policies = policies
-        self._world.policy_status = PolicyStatus(now)
-        self._telemetry.policies_loaded(policies.digest, now)
+        self._world.policies = read.policies
+        self._world.policy_status = PolicyStatus(now, read.faults, read.unused)
+        self._telemetry.policies_loaded(read.policies.digest, now)
+        if read.faults:
+            self._telemetry.policies_kept(read.faults)
 
     def _keep(self, faults: tuple[str, ...]) -> None:
-        self._world.policy_status = PolicyStatus(self._world.policy_status.loaded, faults)
+        before = self._world.policy_status
+        self._world.policy_status = PolicyStatus(before.loaded, faults, before.unused)
         self._telemetry.policies_kept(faults)
 
 

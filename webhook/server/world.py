@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from typing import Protocol
 
@@ -15,6 +15,7 @@ from webhook.model.pods import name_of
 from webhook.model.requests import Request
 from webhook.model.usage import UsageView
 from webhook.policy.compiled import PolicySet
+from webhook.server.policysources import Unused
 
 Clock = Callable[[], datetime]
 """The moment, aware of its zone."""
@@ -32,10 +33,12 @@ class PolicyStatus(msgspec.Struct, frozen=True):
     Attributes:
         loaded: When the set in use was read.
         faults: Why what is in the files now is not in use, one sentence each; empty: it is.
+        unused: Which objects are not in use as they are written now, and why.
     """
 
     loaded: datetime
     faults: tuple[str, ...] = ()
+    unused: Mapping[str, Unused] = {}
 
 
 class Watched(Protocol):

@@ -61,7 +61,12 @@ class Histogram:
 
 
 class Counts(Collector):
-    """Every figure of one process."""
+    """Every figure of one process.
+
+    Attributes:
+        matched, denied: Reviews on /validate that a policy spoke about, and denied, by its name. They go into the
+            status of policies and are no metric: names are no closed set.
+    """
 
     def __init__(self) -> None:
         self.requests: Counter[tuple[str, str, str]] = Counter()
@@ -71,6 +76,10 @@ class Counts(Collector):
         self.crashes: Counter[str] = Counter()
         self.policy_loads: Counter[str] = Counter()
         self.certificate_loads: Counter[str] = Counter()
+        self.matched: Counter[str] = Counter()
+        self.denied: Counter[str] = Counter()
+        self.events: Counter[str] = Counter()
+        self.events_dropped: Callable[[], int] = int
         self.certificate_steps: Counter[str] = Counter()
         self.certificate_end = 0.0
         self.certificate_trouble = 0
@@ -103,6 +112,8 @@ class Counts(Collector):
         loads = _by(self.certificate_loads)
         yield _counter("certificate_loads", "Times that the serving certificate was read.", ("result",), loads)
         yield from self._certificate()
+        events = _by(self.events) | {("dropped",): self.events_dropped()}
+        yield _counter("events", "Events for the owners of pods.", ("result",), events)
         yield _gauge("policies_current", "1 if the policies in use are those in the files.", self.policies_current)
         yield _gauge("policies_loaded_timestamp_seconds", "When the policies in use were read.", self.policies_loaded)
         yield InfoMetricFamily("rightslice_policies", "The policies in use.", {"digest": self.policy_digest})

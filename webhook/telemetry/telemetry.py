@@ -13,6 +13,7 @@ from webhook.model.decisions import Decision
 from webhook.model.requests import Request
 from webhook.telemetry.counts import Counts, Histogram
 from webhook.telemetry.logs import Logger
+from webhook.telemetry.notices import Notices
 
 OPERATIONS = frozenset({"CREATE", "UPDATE", "DELETE", "CONNECT"})
 
@@ -25,6 +26,8 @@ class Telemetry:
     def __init__(self, log: Logger, registry: CollectorRegistry | None = None) -> None:
         self.log = log
         self.counts = Counts()
+        self.notices = Notices()
+        self.counts.events_dropped = lambda: self.notices.dropped
         self._registry = registry or CollectorRegistry()
         self._registry.register(self.counts)
         ProcessCollector(registry=self._registry)
@@ -51,6 +54,11 @@ class Telemetry:
         if route == "mutate" and operation == "CREATE" and request.pod is not None and not request.dry_run:
             counts.gpu_milli_before += decision.gpu_milli_before
             counts.gpu_milli_after += decision.gpu_milli_after
+        if route == "validate":
+            counts.matched.update(decision.policies)
+            counts.denied.update({found.policy for found in decision.denials if found.code not in SHAPING})
+            if outcome != "allowed":
+                self.notices.note(request, decision)
         if outcome == "denied":
             self._say_denied(request, decision)
         elif outcome == "patched":
@@ -115,6 +123,14 @@ class Telemetry:
         if self.counts.leader != int(leads):
             self.counts.leader = int(leads)
             self.log.info("leads" if leads else "leads no more")
+
+    def event_written(self, result: str) -> None:
+        """An Event was written, or failed to be."""
+        self.counts.events[result] += 1
+
+    def statuses_kept(self, why: str) -> None:
+        """What became of policies cannot be written into their status."""
+        self.log.warning("policy status is not written", why=why)
 
     def _say_denied(self, request: Request, decision: Decision) -> None:
         self.log.info(

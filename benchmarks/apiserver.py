@@ -1,0 +1,202 @@
+"""A synthetic API server: a large cluster that exists only as the bytes of lists and watches.
+
+It speaks what a list-and-watch client needs (WatchList, bookmarks, 410 when told to) over TLS, and makes pods
+change at the rate that is asked for. Objects are as long as those that an API server sends.
+
+    GET  /api/v1/{nodes,namespaces,limitranges,resourcequotas,pods}?watch=1&...
+    POST /rate/N      N pod events a second from now on
+    POST /expire      every watch ends with 410: everybody lists again
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import ssl
+import sys
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import uvloop
+from aiohttp import web
+
+from benchmarks.arriving import Json, as_stored
+
+NODES, NAMESPACES = 5_000, 1_000
+PODS, GPU_PODS = 150_000, 30_000
+GPU_NODES = 4_000
+PRODUCTS = ("NVIDIA-A100-SXM4-80GB", "NVIDIA-H100-80GB-HBM3", "NVIDIA-L40S", "Tesla-T4")
+TICK_SECONDS = 0.02
+BATCH = 64
+"""Objects in one write."""
+
+MARK = "@@{}@@"
+
+
+def node(index: int) -> Json:
+    """A node with the labels that GPU feature discovery and a cloud give; four of five have 8 GPUs."""
+    name = node_name(index)
+    labels = {f"feature.node.kubernetes.io/cpu-cpuid.{flag}": "true" for flag in map(str, range(40))}
+    labels |= {"kubernetes.io/hostname": name, "topology.kubernetes.io/zone": f"zone-{index % 3}"}
+    amounts = {"cpu": "128", "memory": "1056Gi", "pods": "250", "ephemeral-storage": "900Gi"}
+    if index < GPU_NODES:
+        amounts["nvidia.com/gpu"] = "8"
+        labels |= {"nvidia.com/gpu.product": PRODUCTS[index % 4], "nvidia.com/gpu.memory": "81920"}
+        labels |= {"nvidia.com/gpu.count": "8", "nvidia.com/mig.capable": "true", "nvidia.com/gpu.present": "true"}
+    images = [{"names": [f"registry.example/image-{i}@sha256:{'0' * 64}"], "sizeBytes": 10**9} for i in range(30)]
+    status = {"allocatable": amounts, "capacity": amounts, "images": images}
+    status["conditions"] = [{"type": "Ready", "status": "True", "lastHeartbeatTime": "2026-06-01T00:00:00Z"}]
+    metadata = {"name": name, "resourceVersion": "1", "uid": f"node-{index}", "labels": labels}
+    return {"kind": "Node", "apiVersion": "v1", "metadata": metadata, "spec": {}, "status": status}
+
+
+def node_name(index: int) -> str:
+    """Nodes have the names of their machines."""
+    return f"ip-10-{index // 65536}-{index // 256 % 256}-{index % 256}.example.internal"
+
+
+def pod_template(gpus: int) -> list[bytes]:
+    """A bound, running pod as an API server sends it, cut where its own facts go: name, node and version."""
+    amounts = {"cpu": "4", "memory": "16Gi"} | ({"nvidia.com/gpu": str(gpus)} if gpus else {})
+    env = [{"name": f"SETTING_{i}", "value": "x" * 24} for i in range(16)]
+    container = {"name": "main", "image": "registry.example/app:1", "env": env}
+    pod = as_stored(
+        {
+            "metadata": {"name": MARK, "generateName": "work-5d9c7b-", "labels": {"app": "work"}},
+            "spec": {"containers": [{**container, "resources": {"limits": amounts, "requests": amounts}}]},
+        },
+        MARK,
+    )
+    pod["metadata"] = {"name": MARK, "resourceVersion": MARK, "uid": MARK, **pod["metadata"]}
+    pod["spec"]["nodeName"] = MARK
+    conditions = [{"type": kind, "status": "True"} for kind in ("Ready", "Initialized", "PodScheduled")]
+    pod["status"] = {"phase": "Running", "conditions": conditions, "podIP": "10.0.0.1"}
+    return json.dumps(pod, separators=(",", ":")).encode().split(MARK.encode())
+
+
+class Cluster:
+    """What there is, and who watches it."""
+
+    def __init__(self) -> None:
+        self._templates = {gpus: pod_template(gpus) for gpus in (0, 1)}
+        self.rate = 0
+        self.version = 10
+        self.expired = asyncio.Event()
+
+    def pod(self, index: int) -> bytes:
+        """One pod as JSON. The first ones have a GPU, and as many fit on each GPU node."""
+        gpus = int(index < GPU_PODS)
+        place = index % GPU_NODES if gpus else index % NODES
+        facts = {0: f"work-5d9c7b-{index:06}", 1: str(self.version), 2: f"{index:08}-0000-4000-8000-000000000000"}
+        return self._fill(gpus, facts, f"team-{index % NAMESPACES}", node_name(place))
+
+    def _fill(self, gpus: int, facts: dict[int, str], namespace: str, node: str) -> bytes:
+        """The order of the marks is that of the keys in `pod_template`."""
+        head, *rest = self._templates[gpus]
+        values = [facts[0], facts[1], facts[2], namespace, node]
+        return head + b"".join(value.encode() + part for value, part in zip(values, rest, strict=True))
+
+    def everything(self, kind: str) -> Iterator[bytes]:
+        """Every object of a kind as JSON."""
+        if kind == "pods":
+            yield from map(self.pod, range(PODS))
+        elif kind == "nodes":
+            yield from (json.dumps(node(index)).encode() for index in range(NODES))
+        elif kind == "namespaces":
+            for index in range(NAMESPACES):
+                yield json.dumps({"metadata": {"name": f"team-{index}", "resourceVersion": "1"}}).encode()
+
+
+class Watch:
+    """One watch that is answered."""
+
+    def __init__(self, cluster: Cluster, kind: str, response: web.StreamResponse) -> None:
+        self._cluster, self._kind, self._response = cluster, kind, response
+
+    async def initial(self) -> None:
+        """Everything, and the mark that this was all."""
+        batch = []
+        for item in self._cluster.everything(self._kind):
+            batch.append(line(b"ADDED", item))
+            if len(batch) == BATCH:
+                await self._response.write(b"".join(batch))
+                batch = []
+        end = {"resourceVersion": str(self._cluster.version), "annotations": {"k8s.io/initial-events-end": "true"}}
+        batch.append(line(b"BOOKMARK", json.dumps({"metadata": end}).encode()))
+        await self._response.write(b"".join(batch))
+
+    async def follow(self, seconds: float) -> None:
+        """Changes at the rate asked for, up to the time that the client asked for, and a bookmark at the end."""
+        loop = asyncio.get_running_loop()
+        end, index, owed = loop.time() + seconds, 0, 0.0
+        expired = self._cluster.expired
+        while loop.time() < end:
+            await asyncio.sleep(TICK_SECONDS)
+            if expired.is_set():
+                gone = {"kind": "Status", "code": 410, "reason": "Expired", "message": "too old resource version"}
+                await self._response.write(line(b"ERROR", json.dumps(gone).encode()))
+                return
+            owed += self._cluster.rate * TICK_SECONDS if self._kind == "pods" else 0
+            if owed >= 1:
+                await self._response.write(b"".join(self._change(index + i) for i in range(int(owed))))
+                index, owed = index + int(owed), owed % 1
+        await self._response.write(line(b"BOOKMARK", json.dumps({"metadata": {"resourceVersion": "10"}}).encode()))
+
+    def _change(self, index: int) -> bytes:
+        """GPU pods end and begin again, one after the other: each event moves what is free on a node."""
+        self._cluster.version += 1
+        pod = (index // 2) * 7919 % GPU_PODS
+        return line(b"DELETED" if index % 2 == 0 else b"ADDED", self._cluster.pod(pod))
+
+
+def line(kind: bytes, item: bytes) -> bytes:
+    """One event."""
+    return b'{"type":"' + kind + b'","object":' + item + b"}\n"
+
+
+def application(cluster: Cluster) -> web.Application:
+    """The routes."""
+
+    async def watch(request: web.Request) -> web.StreamResponse:
+        response = web.StreamResponse(headers={"Content-Type": "application/json"})
+        await response.prepare(request)
+        one = Watch(cluster, request.match_info["kind"], response)
+        with suppress(ConnectionError):  # a client may leave
+            if "sendInitialEvents" in request.query:
+                await one.initial()
+            await one.follow(float(request.query["timeoutSeconds"]))
+        return response
+
+    async def rate(request: web.Request) -> web.Response:
+        cluster.rate = int(request.match_info["rate"])
+        return web.Response()
+
+    async def expire(_request: web.Request) -> web.Response:
+        cluster.expired.set()
+        await asyncio.sleep(TICK_SECONDS * 5)
+        cluster.expired.clear()
+        return web.Response()
+
+    app = web.Application()
+    app.router.add_get("/api/v1/{kind}", watch)
+    app.router.add_post("/rate/{rate}", rate)
+    app.router.add_post("/expire", expire)
+    return app
+
+
+async def serve(folder: Path) -> None:
+    """Serve on a free loopback port with the certificate of a folder; the port is written to `port` there."""
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.load_cert_chain(folder / "tls.crt", folder / "tls.key")
+    runner = web.AppRunner(application(Cluster()))
+    await runner.setup()
+    site = web.TCPSite(runner, "127.0.0.1", 0, ssl_context=context)
+    await site.start()
+    (folder / "port").write_text(str(runner.addresses[0][1]))
+    await asyncio.Event().wait()
+
+
+def run() -> None:
+    """Serve until killed. Called by `benchmarks.live` in a process of its own."""
+    uvloop.run(serve(Path(sys.argv[1])))

@@ -1,0 +1,337 @@
+"""Certificates on a real API server: made once, trusted before they are served, mended without a lost call."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import threading
+import time
+from base64 import b64decode, b64encode
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.cluster.client import RefusedError
+from tests.cluster.credentials import kubeconfig
+from tests.cluster.plane import Plane
+from tests.cluster.waiting import eventually
+from tests.make import make_pod
+from tests.server.managing import managing, page, served
+from tests.server.site import Site
+from tests.server.test_process import Process
+from webhook.certs.held import Held, authorities_in
+from webhook.certs.hooks import FOLDERS, HookChoice
+from webhook.certs.keeping import Keeper, Keeping, Looked
+from webhook.certs.making import held_after
+from webhook.certs.plan import OVERLAP, SETTLE, Issue, NewAuthority
+from webhook.certs.secrets import SecretName, held_in, secret_with
+from webhook.kube.access import Access
+from webhook.kube.api import Api
+from webhook.kube.leading import LeaseName
+
+ADDRESS = "127.0.0.1"
+SEAT = "rightslice"
+
+
+@contextmanager
+def serving(store: Store, file: Path, monotonic: Callable[[], float] = time.monotonic) -> Iterator[Site]:
+    """A server with a certificate from the Secret, which it asks for by a kubeconfig."""
+    api = Api(asyncio.run(Access(str(file)).read()))
+
+    async def close_in_the_end() -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            await api.close()
+
+    lease = LeaseName(store.namespace, SEAT)
+    with managing(api, store.keeping, lease, monotonic, [close_in_the_end]) as site:
+        yield site
+
+
+class Store:
+    """A Secret, and two webhook configurations that call a port of this machine for the pods of one namespace."""
+
+    def __init__(self, plane: Plane, namespace: str) -> None:
+        self.plane = plane
+        self.namespace = namespace
+        self.secret = SecretName(namespace, "rightslice-tls")
+        self.hooks = f"{SEAT}-{secrets.token_hex(3)}"
+        self.keeping = Keeping(self.secret, HookChoice(names=(self.hooks,)), (ADDRESS,))
+        self.paths = [f"{folder}/{self.hooks}" for folder in FOLDERS]
+
+    def add_hooks(self, port: int) -> None:
+        """Have the API server call the port about pods."""
+        for path, route in zip(self.paths, ["mutate", "validate"], strict=True):
+            body = {"metadata": {"name": self.hooks}, "webhooks": [self._webhook(route, port)]}
+            self.plane.api.create(path.rpartition("/")[0], body)
+
+    def _webhook(self, route: str, port: int) -> dict[str, Any]:
+        return {
+            "name": f"{route}.rightslice.dev",
+            "clientConfig": {"url": f"https://{ADDRESS}:{port}/{route}"},
+            "rules": [{"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["pods"]}],
+            "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": self.namespace}},
+            "failurePolicy": "Fail",
+            "sideEffects": "None",
+            "timeoutSeconds": 5,
+            "admissionReviewVersions": ["v1"],
+        }
+
+    @property
+    def held(self) -> Held:
+        """What the Secret holds."""
+        held = held_in(self.plane.api.get(self.secret.path)) if self.plane.api.exists(self.secret.path) else None
+        return held or Held()
+
+    def bundles(self) -> set[bytes]:
+        """What the webhooks trust."""
+        found = [webhook for path in self.paths for webhook in self.plane.api.get(path)["webhooks"]]
+        return {b64decode(webhook["clientConfig"].get("caBundle") or "") for webhook in found}
+
+    def set_bundle(self, path: str, bundle: bytes) -> None:
+        """Somebody edits a webhook."""
+        operation = {"op": "add", "path": "/webhooks/0/clientConfig/caBundle", "value": b64encode(bundle).decode()}
+        self.plane.api.patch(path, [operation], "json")
+
+    def write(self, held: Held) -> None:
+        """Put this into the Secret."""
+        self.plane.api.create(self.secret.folder, secret_with(held, self.secret, None))
+
+    def call(self) -> None:
+        """Have a pod judged, by both webhooks."""
+        pods = f"/api/v1/namespaces/{self.namespace}/pods"
+        self.plane.api.create(pods, make_pod("probe").namespace(self.namespace).build(), dryRun="All")
+
+    def is_called(self) -> bool:
+        """Is a pod judged, and not refused because nobody could be asked?"""
+        try:
+            self.call()
+        except RefusedError as refusal:
+            if "failed calling webhook" in refusal.message:
+                return False
+            raise
+        return True
+
+
+@pytest.fixture
+def store(plane: Plane, namespace: str) -> Iterator[Store]:
+    """A Secret that is not there yet, and configurations that are deleted afterwards."""
+    one = Store(plane, namespace)
+    yield one
+    for path in one.paths:
+        if plane.api.exists(path):
+            plane.api.delete(path)
+
+
+class Caller:
+    """Somebody who creates pods all the time."""
+
+    def __init__(self, store: Store) -> None:
+        self.calls = 0
+        self.failures: list[str] = []
+        self._store = store
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._go_on)
+
+    def __enter__(self) -> Caller:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._ended.set()
+        self._thread.join()
+
+    def _go_on(self) -> None:
+        while not self._ended.is_set():
+            try:
+                self._store.call()
+                self.calls += 1
+            except (RefusedError, OSError) as error:
+                self.failures.append(str(error))
+
+    def wait_for(self, more: int) -> None:
+        """Wait for so many more calls."""
+        enough = self.calls + more
+        eventually(lambda: self.calls >= enough or self.failures)
+        assert self.failures == []
+
+
+def test_of_three_that_race_one_makes_the_secret(store: Store) -> None:
+    async def race() -> list[Looked]:
+        access = await Access(str(store.plane.kubeconfig)).read()
+        async with Api(access) as one, Api(access) as two, Api(access) as three:
+            keepers = [Keeper(api, store.keeping, lambda: False, _now) for api in (one, two, three)]
+            return await asyncio.gather(*(keeper.look() for keeper in keepers))
+
+    for _ in range(10):
+        looked = asyncio.run(race())
+        assert [each.wrote for each in looked if isinstance(each.step, NewAuthority)].count(True) == 1
+        assert len(store.held.trusted) == 1
+        store.plane.api.delete(store.secret.path)
+
+
+def test_no_call_is_lost_before_while_and_after_an_authority_is_replaced(store: Store) -> None:
+    begun = _now() - timedelta(days=250)
+    aged = held_after(NewAuthority("of old"), Held(), (), begun)
+    store.write(held_after(Issue("of old"), aged, (ADDRESS,), _now()))
+    old = store.held.trusted
+    skipped = 0.0
+
+    with serving(store, store.plane.kubeconfig, lambda: time.monotonic() + skipped) as site:
+        store.add_hooks(site.port)
+        eventually(store.is_called)
+        with Caller(store) as caller:
+            caller.wait_for(20)
+            both = store.held.trusted
+            assert both[1:] == old
+            assert store.bundles() == {store.held.bundle}
+            before = served(site.port, store.held.bundle, ADDRESS)
+
+            skipped += SETTLE.total_seconds()
+            eventually(lambda: served(site.port, both[0].pem, ADDRESS) != before)
+            caller.wait_for(20)
+
+            skipped += OVERLAP.total_seconds()
+            eventually(lambda: store.bundles() == {both[0].pem})
+            assert store.held.trusted == both[:1]
+            caller.wait_for(20)
+        assert caller.failures == []
+
+
+@pytest.fixture
+def replicas(store: Store) -> Iterator[list[Process]]:
+    """Three processes that share the Secret; the webhooks call the first."""
+    arguments = ["--policies", "policies", "--cluster", "demo", "--listen", f"{ADDRESS}:0", "--managed-tls"]
+    arguments += ["--tls-secret", str(store.secret), "--tls-names", ADDRESS, "--webhook-configurations", store.hooks]
+    with ExitStack() as stack:
+        started = []
+        for _ in range(3):
+            started.append(Process([*arguments, "--kubeconfig", str(store.plane.kubeconfig)]))
+            stack.callback(_end, started[-1])
+            eventually(lambda: any('"event":"serving"' in line for line in started[-1].lines), within=90)
+        store.add_hooks(started[0].port)
+        yield started
+
+
+def _end(process: Process) -> None:
+    if process.popen.poll() is None:
+        process.popen.kill()
+    process.end()
+
+
+def test_three_processes_share_a_certificate_and_mend_what_is_spoilt(store: Store, replicas: list[Process]) -> None:
+    eventually(store.is_called, within=60)
+    eventually(lambda: [page(process.port)[0] for process in replicas] == [200, 200, 200])
+    certificates = {served(process.port, store.held.bundle, ADDRESS) for process in replicas}
+    assert certificates == {_leaf(store)}
+    leaders = [process for process in replicas if "leader this replica" in page(process.port)[1]]
+    assert len(leaders) == 1
+
+    for path in store.paths:
+        store.set_bundle(path, b"")
+        eventually(lambda: store.bundles() == {store.held.bundle})
+    eventually(store.is_called)
+
+    with Caller(store) as caller:
+        before = _leaf(store)
+        store.plane.api.delete(store.secret.path)
+        eventually(lambda: store.held.leaf is not None and _leaf(store) != before, within=90)
+        trusted = store.held.trusted
+        eventually(lambda: served(replicas[0].port, trusted[0].pem, ADDRESS) == _leaf(store))
+        caller.wait_for(20)
+
+        store.plane.api.patch(store.secret.path, {"data": {"ca.key": b64encode(b"junk").decode()}})
+        eventually(lambda: store.held.key is not None and store.held.trusted[1:] == trusted)
+        eventually(lambda: store.bundles() == {store.held.bundle})
+        caller.wait_for(20)
+    assert caller.failures == []
+
+    others = [process for process in replicas if process is not leaders[0]]
+    leaders[0].popen.kill()
+    eventually(lambda: any("leader this replica" in page(process.port)[1] for process in others), within=60)
+
+
+LEAST = [
+    {"apiGroups": [""], "resources": ["secrets"], "verbs": ["create"]},
+    {"apiGroups": [""], "resources": ["secrets"], "resourceNames": ["rightslice-tls"], "verbs": ["get", "update"]},
+    {"apiGroups": ["coordination.k8s.io"], "resources": ["leases"], "verbs": ["create"]},
+    {
+        "apiGroups": ["coordination.k8s.io"],
+        "resources": ["leases"],
+        "resourceNames": [SEAT],
+        "verbs": ["get", "update"],
+    },
+]
+
+
+def test_what_rbac_refuses_is_said_and_the_least_of_it_is_enough(store: Store, tmp_path: Path) -> None:
+    api, rbac = store.plane.api, "/apis/rbac.authorization.k8s.io/v1"
+    accounts = f"/api/v1/namespaces/{store.namespace}/serviceaccounts"
+    api.create(accounts, {"metadata": {"name": SEAT}})
+    token = api.create(f"{accounts}/{SEAT}/token", {"spec": {}})["status"]["token"]
+    file = tmp_path / "kubeconfig"
+    file.write_text(kubeconfig(store.plane.url, store.plane.ca, token))
+
+    with serving(store, file) as site:
+        store.add_hooks(site.port)
+        lines = eventually(lambda: page(site.port), until=lambda found: "is forbidden" in found[1])[1]
+        assert page(site.port)[0] == 503
+        assert f"Needed are get, create and update on Secret {store.secret} and Lease {store.namespace}/{SEAT}" in lines
+
+        hooks = {
+            "apiGroups": ["admissionregistration.k8s.io"],
+            "resources": ["mutatingwebhookconfigurations", "validatingwebhookconfigurations"],
+            "resourceNames": [store.hooks],
+            "verbs": ["get", "patch"],
+        }
+        subject = {"kind": "ServiceAccount", "name": SEAT, "namespace": store.namespace}
+        group = "rbac.authorization.k8s.io"
+        name = {"metadata": {"name": store.hooks}}
+        in_it = f"{rbac}/namespaces/{store.namespace}"
+        api.create(f"{rbac}/clusterroles", {**name, "rules": [hooks]})
+        role = {"apiGroup": group, "kind": "ClusterRole", "name": store.hooks}
+        api.create(f"{rbac}/clusterrolebindings", {**name, "roleRef": role, "subjects": [subject]})
+        api.create(f"{in_it}/roles", {**name, "rules": LEAST})
+        role = {"apiGroup": group, "kind": "Role", "name": store.hooks}
+        api.create(f"{in_it}/rolebindings", {**name, "roleRef": role, "subjects": [subject]})
+
+        eventually(lambda: page(site.port)[0] == 200, within=60)
+        eventually(store.is_called)
+    api.delete(f"{rbac}/clusterrolebindings/{store.hooks}")
+    api.delete(f"{rbac}/clusterroles/{store.hooks}")
+
+
+def test_configurations_can_be_chosen_by_label(store: Store) -> None:
+    store.add_hooks(1)
+    label = f"{SEAT}.test/{store.hooks}=yes"
+    for path in store.paths:
+        store.plane.api.patch(path, {"metadata": {"labels": dict([label.split("=")])}})
+    keeping = Keeping(store.secret, HookChoice.parse(label), (ADDRESS,))
+
+    async def keep() -> Looked:
+        async with await Api.connect(str(store.plane.kubeconfig)) as api:
+            keeper = Keeper(api, keeping, lambda: True, _now)
+            while (looked := await keeper.look()).wrote:
+                pass
+            return looked
+
+    looked = asyncio.run(keep())
+    assert looked.hooks == 2
+    assert looked.leaf is not None
+    assert store.bundles() == {store.held.bundle}
+    assert authorities_in(store.held.bundle) == store.held.trusted
+
+
+def _leaf(store: Store) -> bytes:
+    leaf = store.held.leaf
+    assert leaf is not None
+    return leaf.certificate
+
+
+def _now() -> datetime:
+    return datetime.now(UTC)

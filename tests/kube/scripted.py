@@ -1,0 +1,166 @@
+"""An API server that plays a script: each request gets the next answer, and is kept for whoever asks about it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+from aiohttp import web
+from aiohttp.test_utils import TestServer
+
+from webhook.kube.access import Access
+from webhook.kube.api import Api
+
+Json = dict[str, Any]
+Answer = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+PATIENCE = 20.0
+END = object()
+"""In a stream: end it as it should end, and stay silent no longer."""
+
+
+class Calm:
+    """Randomness that always takes the least."""
+
+    def uniform(self, a: float, _b: float) -> float:
+        return a
+
+
+class Server:
+    """Plays answers in order; when there are none left, watches stay open and silent.
+
+    Attributes:
+        asked: The requests so far.
+    """
+
+    def __init__(self, answers: tuple[Answer, ...]) -> None:
+        self.asked: list[web.Request] = []
+        self._answers = list(answers)
+        self._ended = asyncio.Event()
+
+    async def handle(self, request: web.Request) -> web.StreamResponse:
+        self.asked.append(request)
+        await request.read()
+        if self._answers:
+            return await self._answers.pop(0)(request)
+        return await stream()(request)
+
+    def queries(self) -> list[dict[str, str]]:
+        """The parameters of each request, without the random length of watches."""
+        return [{key: value for key, value in each.query.items() if key != "timeoutSeconds"} for each in self.asked]
+
+
+@asynccontextmanager
+async def playing(
+    folder: Path, *answers: Answer, token: str = "t0", seconds: float = 10.0
+) -> AsyncIterator[tuple[Server, Api]]:
+    """A server that plays, and a client that was told of it by a kubeconfig."""
+    server = Server(answers)
+    app = web.Application()
+    app.router.add_route("*", "/{path:.*}", server.handle)
+    async with TestServer(app) as running:
+        file = kubeconfig(folder, str(running.make_url("/")), token)
+        async with Api(await Access(str(file)).read(), seconds=seconds) as api:
+            yield server, api
+
+
+def kubeconfig(folder: Path, url: str, token: str, user: Json | None = None) -> Path:
+    """A kubeconfig file with one context."""
+    config = {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "current-context": "here",
+        "clusters": [{"name": "here", "cluster": {"server": url}}],
+        "users": [{"name": "me", "user": user if user is not None else {"token": token}}],
+        "contexts": [{"name": "here", "context": {"cluster": "here", "user": "me"}}],
+    }
+    file = folder / "kubeconfig"
+    file.write_text(json.dumps(config), encoding="utf-8")
+    return file
+
+
+def said(body: Any, status: int = 200, **headers: str) -> Answer:
+    """One answer: JSON, or text as it is."""
+
+    async def answer(_request: web.Request) -> web.StreamResponse:
+        named = {key.replace("_", "-"): value for key, value in headers.items()}
+        if isinstance(body, str):
+            return web.Response(text=body, status=status, headers=named, content_type="text/html")
+        return web.json_response(body, status=status, headers=named)
+
+    return answer
+
+
+def refused(status: int, reason: str = "", message: str = "no", **headers: str) -> Answer:
+    """The API's way of saying no."""
+    body = {
+        "kind": "Status",
+        "apiVersion": "v1",
+        "status": "Failure",
+        "message": message,
+        "reason": reason,
+        "code": status,
+    }
+    return said(body, status, **headers)
+
+
+def stream(*lines: Any, torn: bytes = b"", cut: bool = False) -> Answer:
+    """A watch: events or bytes, then silence; END ends it.
+
+    Args:
+        lines: Events as data, bytes that are sent as they are, or an asyncio.Event to wait for.
+        torn: Half a line to send at the end.
+        cut: Then break the connection, and do not end the answer.
+    """
+
+    async def answer(request: web.Request) -> web.StreamResponse:
+        response = web.StreamResponse(headers={"Content-Type": "application/json"})
+        await response.prepare(request)
+        for line in lines:
+            if line is END:
+                await response.write_eof()
+                return response
+            if isinstance(line, asyncio.Event):
+                await line.wait()
+                continue
+            await response.write(line if isinstance(line, bytes) else json.dumps(line).encode() + b"\n")
+        if torn:
+            await response.write(torn)
+        if cut:
+            assert request.transport is not None
+            request.transport.close()
+            return response
+        await asyncio.sleep(PATIENCE)
+        return response
+
+    return answer
+
+
+def thing(name: str, version: int = 1, **labels: str) -> Json:
+    """A namespace."""
+    return {"metadata": {"name": name, "resourceVersion": str(version), "labels": labels}}
+
+
+def event(kind: str, data: Json) -> Json:
+    return {"type": kind, "object": data}
+
+
+def bookmark(version: int, *, end: bool = False) -> Json:
+    notes = {"annotations": {"k8s.io/initial-events-end": "true"}} if end else {}
+    return event("BOOKMARK", {"metadata": {"resourceVersion": str(version), **notes}})
+
+
+def error(code: int, reason: str = "Expired") -> Json:
+    status = {"kind": "Status", "status": "Failure", "code": code, "reason": reason, "message": "no"}
+    return event("ERROR", {**status, "metadata": {}})
+
+
+async def until(holds: Callable[[], object]) -> None:
+    """Wait until it holds."""
+    async with asyncio.timeout(PATIENCE):
+        while not holds():
+            await asyncio.sleep(0.005)

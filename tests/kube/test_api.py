@@ -1,0 +1,278 @@
+"""One call to the API server: its deadline, its errors, and credentials that change."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import socket
+import ssl
+import stat
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from aiohttp import web
+from aiohttp.test_utils import TestServer
+
+from tests.kube.scripted import Answer, Json, kubeconfig, playing, refused, said, stream, until
+from webhook.certs.selfsigned import self_signed
+from webhook.errors import AccessError, ApiError, ApiUnreachable
+from webhook.kube import access, api
+from webhook.kube.access import Access
+from webhook.kube.api import Api
+
+POD = {"kind": "Pod", "metadata": {"name": "p"}}
+
+
+async def test_the_five_verbs_say_what_they_should(tmp_path: Path) -> None:
+    bodies: list[tuple[str, str, str, Any]] = []
+
+    async def note(request: web.Request) -> web.StreamResponse:
+        text = await request.text()
+        said_type = request.headers.get("Content-Type", "")
+        bodies.append((request.method, request.path_qs, said_type, json.loads(text) if text else None))
+        return web.json_response(POD)
+
+    async with playing(tmp_path, note, note, note, note, note) as (server, client):
+        assert await client.get("/x", {"a": "b c"}) == POD
+        assert await client.create("/x", POD) == POD
+        assert await client.replace("/x/p", POD) == POD
+        assert await client.patch("/x/p", [], "json", {"dryRun": "All"}) == POD
+        await client.delete("/x/p")
+    kind = "application/json"
+    assert bodies == [
+        ("GET", "/x?a=b+c", "", None),
+        ("POST", "/x", kind, POD),
+        ("PUT", "/x/p", kind, POD),
+        ("PATCH", "/x/p?dryRun=All", "application/json-patch+json", []),
+        ("DELETE", "/x/p", "", None),
+    ]
+    assert {each.headers["Authorization"] for each in server.asked} == {"Bearer t0"}
+    assert {each.headers["User-Agent"] for each in server.asked} == {"rightslice"}
+
+
+REFUSALS: dict[str, tuple[Answer, tuple[int, str, str]]] = {
+    "not found": (refused(404, "NotFound", "pods p not found"), (404, "NotFound", "pods p not found")),
+    "a conflict": (refused(409, "Conflict", "modified"), (409, "Conflict", "modified")),
+    "text": (said("  404 page\n not   found\n", 404), (404, "Not Found", "404 page not found")),
+    "a redirect is not followed": (said({}, 302, Location="https://elsewhere/"), (302, "Found", "")),
+    "HTML and 200": (said("<html>"), (200, "NotJson", "the answer must be a JSON object, found '<html>'")),
+    "a list and 200": (said([1]), (200, "NotJson", "the answer must be a JSON object, found '[1]'")),
+}
+
+
+@pytest.mark.parametrize(("answer", "want"), REFUSALS.values(), ids=REFUSALS)
+async def test_an_error_says_what_the_server_said(tmp_path: Path, answer: Answer, want: tuple[int, str, str]) -> None:
+    async with playing(tmp_path, answer) as (_, client):
+        with pytest.raises(ApiError) as caught:
+            await client.get("/x")
+    assert (caught.value.status, caught.value.reason, caught.value.message) == want
+    assert str(caught.value).startswith(f"GET /x: {want[0]} ")
+
+
+async def test_a_long_answer_is_not_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(api, "ANSWER_MOST", 1000)
+    async with playing(tmp_path, said({"x": "y" * 1000})) as (_, client):
+        with pytest.raises(ApiError, match="TooLong"):
+            await client.get("/x")
+
+
+async def test_a_server_that_does_not_answer_is_left_at_the_deadline(tmp_path: Path) -> None:
+    async with playing(tmp_path, stream(b"{"), seconds=0.3) as (_, client):
+        with pytest.raises(ApiUnreachable, match="took too long") as caught:
+            await client.get("/x")
+    assert caught.value.status == 0
+
+
+async def test_a_server_that_is_not_there_is_named(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+    file = kubeconfig(tmp_path, f"http://127.0.0.1:{port}", "t")
+    async with Api(await Access(str(file)).read()) as client:
+        with pytest.raises(ApiUnreachable, match=f"no answer from http://127.0.0.1:{port}"):
+            await client.get("/x")
+
+
+async def test_a_call_is_repeated_when_the_server_asks_for_it(tmp_path: Path) -> None:
+    busy = refused(429, "TooManyRequests", Retry_After="1")
+    async with playing(tmp_path, busy, said(POD)) as (server, client):
+        start = asyncio.get_running_loop().time()
+        assert await client.create("/x", POD) == POD
+        assert asyncio.get_running_loop().time() - start >= 1.0
+        assert len(server.asked) == 2
+
+
+async def test_a_repetition_that_would_come_too_late_is_not_made(tmp_path: Path) -> None:
+    async with playing(tmp_path, refused(429, "TooManyRequests", Retry_After="60"), seconds=2.0) as (server, client):
+        with pytest.raises(ApiError) as caught:
+            await client.get("/x")
+    assert (caught.value.status, caught.value.retry_after, len(server.asked)) == (429, 60.0, 1)
+
+
+async def test_a_token_that_is_refused_is_read_anew_once(tmp_path: Path) -> None:
+    async def change(_request: web.Request) -> web.StreamResponse:
+        file = tmp_path / "kubeconfig"
+        file.write_text(file.read_text().replace("t0", "t1"))
+        return await refused(401, "Unauthorized")(_request)
+
+    async with playing(tmp_path, change, said(POD)) as (server, client):
+        assert await client.get("/x") == POD
+        assert [each.headers["Authorization"] for each in server.asked] == ["Bearer t0", "Bearer t1"]
+
+
+async def test_a_token_that_stays_refused_is_an_error(tmp_path: Path) -> None:
+    denied = refused(401, "Unauthorized", "no")
+    async with playing(tmp_path, denied, denied) as (server, client):
+        with pytest.raises(ApiError) as caught:
+            await client.get("/x")
+    assert (caught.value.status, len(server.asked)) == (401, 2)
+
+
+async def test_the_proxies_of_the_environment_are_not_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("HTTP_PROXY", "http_proxy", "ALL_PROXY"):
+        monkeypatch.setenv(name, "http://127.0.0.1:9")
+    async with playing(tmp_path, said(POD)) as (_, client):
+        assert await client.get("/x") == POD
+
+
+# Where the server is, and who we are.
+
+
+def plugin(folder: Path, status: Json | None, code: int = 0) -> Json:
+    """The user of an exec plug-in that says this, and counts how often it was asked."""
+    script = folder / "plugin"
+    answer = {"apiVersion": "client.authentication.k8s.io/v1", "kind": "ExecCredential", "status": status}
+    script.write_text(f"#!/bin/sh\necho . >> {folder}/asked\necho '{json.dumps(answer)}'\necho oops >&2\nexit {code}\n")
+    script.chmod(script.stat().st_mode | stat.S_IXUSR)
+    return {"exec": {"command": str(script), "apiVersion": "client.authentication.k8s.io/v1"}}
+
+
+def asked(folder: Path) -> int:
+    return len((folder / "asked").read_text().splitlines())
+
+
+async def test_an_exec_plug_in_gives_the_token_and_is_asked_once(tmp_path: Path) -> None:
+    later = (datetime.now(UTC) + timedelta(hours=1)).strftime("%Y-%m-%dT%H:%M:%SZ")
+    user = plugin(tmp_path, {"token": "made", "expirationTimestamp": later})
+    found = await Access(str(kubeconfig(tmp_path, "http://x", "", user))).read()
+    assert [await found.authorization() for _ in range(3)] == ["Bearer made"] * 3
+    assert asked(tmp_path) == 1
+
+
+async def test_a_token_about_to_end_is_asked_for_anew(tmp_path: Path) -> None:
+    soon = (datetime.now(UTC) + timedelta(minutes=2)).strftime("%Y-%m-%dT%H:%M:%SZ")
+    user = plugin(tmp_path, {"token": "made", "expirationTimestamp": soon})
+    found = await Access(str(kubeconfig(tmp_path, "http://x", "", user))).read()
+    await found.authorization()
+    assert asked(tmp_path) == 2
+
+
+async def test_a_plug_in_that_fails_is_told_with_its_own_words(tmp_path: Path) -> None:
+    file = kubeconfig(tmp_path, "http://x", "", plugin(tmp_path, {}, code=3))
+    with pytest.raises(AccessError, match=r"exec: process returned 3.*oops"):
+        await Access(str(file)).read()
+
+
+async def test_a_plug_in_that_hangs_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(access, "READ_SECONDS", 0.5)
+    pid = tmp_path / "pid"
+    user = {"exec": {"command": "sh", "args": ["-c", f"echo $$ > {pid}; exec sleep 60"], "apiVersion": "v1"}}
+    with pytest.raises(AccessError, match="hangs"):
+        await Access(str(kubeconfig(tmp_path, "http://x", "", user))).read()
+    number = int(pid.read_text())
+    os.kill(number, signal.SIGKILL)
+    await until(lambda: not Path(f"/proc/{number}").exists())
+    await asyncio.sleep(0)
+
+
+WRONG = {
+    "no such file": ("", "must be a kubeconfig file, found none"),
+    "not YAML": ("{", "kubeconfig"),
+    "no context": ("{apiVersion: v1, kind: Config}", "current-context"),
+    "a list": ("[]", "kubeconfig"),
+}
+
+
+@pytest.mark.parametrize(("text", "says"), WRONG.values(), ids=WRONG)
+async def test_a_kubeconfig_that_cannot_be_used_is_named(tmp_path: Path, text: str, says: str) -> None:
+    file = tmp_path / "kubeconfig"
+    if text:
+        file.write_text(text)
+    with pytest.raises(AccessError, match=says) as caught:
+        await Access(str(file)).read()
+    assert str(file) in str(caught.value)
+
+
+async def test_an_unknown_context_is_named(tmp_path: Path) -> None:
+    file = kubeconfig(tmp_path, "http://x", "t")
+    with pytest.raises(AccessError, match="elsewhere"):
+        await Access(str(file), "elsewhere").read()
+
+
+@pytest.fixture
+def _nowhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A machine that knows of no cluster."""
+    for name in ("KUBECONFIG", "KUBERNETES_SERVICE_HOST", "KUBERNETES_SERVICE_PORT"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path))
+
+
+@pytest.mark.usefixtures("_nowhere")
+def test_without_anything_all_ways_are_named() -> None:
+    with pytest.raises(AccessError, match=r"--kubeconfig FILE, set KUBECONFIG, .* service account"):
+        Access()
+
+
+@pytest.mark.usefixtures("_nowhere")
+async def test_a_pod_uses_its_service_account_and_reads_its_token_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from kubernetes.aio.config import incluster_config
+
+    token, ca = tmp_path / "token", tmp_path / "ca.crt"
+    token.write_text("first\n")
+    ca.write_bytes(self_signed(["127.0.0.1"], datetime.now(UTC)).authority)
+    monkeypatch.setattr(incluster_config, "SERVICE_TOKEN_FILENAME", str(token))
+    monkeypatch.setattr(incluster_config, "SERVICE_CERT_FILENAME", str(ca))
+    monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "fd00::1")
+    monkeypatch.setenv("KUBERNETES_SERVICE_PORT", "443")
+    found = await Access().read()
+    assert (found.server, await found.authorization()) == ("https://[fd00::1]:443", "bearer first")
+    token.write_text("second")
+    assert await found.authorization() == "bearer first", "it is read once a minute"
+    await found.renew("bearer first")
+    assert await found.authorization() == "bearer second"
+    await found.renew("bearer first")
+    assert await found.authorization() == "bearer second", "somebody else was faster"
+
+
+async def test_the_server_must_be_the_one_that_its_authority_signed(tmp_path: Path) -> None:
+    ours, other = (self_signed(["127.0.0.1"], datetime.now(UTC)) for _ in range(2))
+    certificate, key = ours.write(tmp_path)
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.load_cert_chain(certificate, key)
+
+    async def answer(_request: web.Request) -> web.StreamResponse:
+        return web.json_response(POD)
+
+    app = web.Application()
+    app.router.add_get("/x", answer)
+    running = TestServer(app, scheme="https")
+    await running.start_server(ssl=context)
+    authority = tmp_path / "authority"
+    authority.write_bytes(other.authority)
+    file = kubeconfig(tmp_path, str(running.make_url("/")), "t")
+    config = json.loads(file.read_text())
+    config["clusters"][0]["cluster"]["certificate-authority"] = str(authority)
+    file.write_text(json.dumps(config))
+    try:
+        async with Api(await Access(str(file)).read()) as client:
+            with pytest.raises(ApiUnreachable, match="certificate"):
+                await client.get("/x")
+            authority.write_bytes(ours.authority)
+            assert await client.get("/x") == POD, "the authority that was put right is read again"
+    finally:
+        await running.close()

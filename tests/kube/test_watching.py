@@ -1,0 +1,293 @@
+"""List and watch: what we hold is what the server has, whatever happens on the way."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from tests.kube.scripted import (
+    END,
+    Answer,
+    Calm,
+    Server,
+    bookmark,
+    error,
+    event,
+    playing,
+    refused,
+    said,
+    stream,
+    thing,
+    until,
+)
+from webhook.cache.store import Store, StoreWriter
+from webhook.errors import ApiError
+from webhook.kube import watching
+from webhook.kube.pace import Backoff
+from webhook.kube.watching import Resource, State, Watch
+from webhook.model.objects import Namespace
+
+PATH = "/api/v1/namespaces"
+ALL = {"watch": "1", "allowWatchBookmarks": "true", "sendInitialEvents": "true", "resourceVersionMatch": "NotOlderThan"}
+NO_STREAM = refused(422, "Invalid", "sendInitialEvents is forbidden for watch unless the WatchList gate is on")
+
+
+def after(version: int) -> dict[str, str]:
+    """The parameters of a watch that goes on."""
+    return {"watch": "1", "allowWatchBookmarks": "true", "resourceVersion": str(version)}
+
+
+class Site:
+    """A watch at work."""
+
+    def __init__(
+        self, server: Server, watch: Watch[Namespace], store: Store[Namespace], broken: list[ApiError]
+    ) -> None:
+        self.server, self.watch, self.store, self.broken = server, watch, store, broken
+
+    @property
+    def state(self) -> State:
+        return self.watch.state
+
+    async def has(self, *names: str) -> None:
+        """Wait until these are there, and no others."""
+        await until(lambda: sorted(self.store.items) == sorted(names))
+
+
+@asynccontextmanager
+async def watched(folder: Path, *answers: Answer, optional: bool = False) -> AsyncIterator[Site]:
+    store: Store[Namespace] = Store()
+    writer = StoreWriter(store, lambda item: item.metadata.name, lambda *_: None)
+    broken: list[ApiError] = []
+    resource = Resource("namespaces", PATH, Namespace, {"labelSelector": "x"}, optional=optional)
+    async with playing(folder, *answers) as (server, api):
+        watch = Watch(api, resource, writer, Calm(), lambda _state, why: broken.append(why))
+        task = asyncio.create_task(watch.run())
+        try:
+            yield Site(server, watch, store, broken)
+        finally:
+            task.cancel()
+            with suppress(asyncio.CancelledError):
+                await task
+
+
+STARTED = stream(event("ADDED", thing("a", 3)), bookmark(5, end=True), END)
+"""One object, and everything said."""
+
+
+async def test_everything_comes_in_one_stream_and_changes_follow_in_the_next(tmp_path: Path) -> None:
+    everything = stream(event("ADDED", thing("a")), event("ADDED", thing("b")), bookmark(5, end=True))
+    changes = stream(
+        event("ADDED", thing("c", 6)),
+        event("DELETED", thing("a", 7)),
+        event("MODIFIED", thing("b", 8, tier="x")),
+    )
+    async with watched(tmp_path, everything, changes) as site:
+        await site.has("b", "c")
+        await until(lambda: site.store.items["b"].metadata.labels == {"tier": "x"})
+        assert site.server.queries() == [ALL | {"labelSelector": "x"}, after(5) | {"labelSelector": "x"}]
+        assert (site.state.synced, site.state.lists, site.broken) == (True, 1, [])
+
+
+async def test_changes_that_come_with_the_mark_are_not_lost(tmp_path: Path) -> None:
+    lines = [event("ADDED", thing("a")), bookmark(5, end=True), event("ADDED", thing("b", 6))]
+    together = b"".join(json.dumps(each).encode() + b"\n" for each in lines)
+    async with watched(tmp_path, stream(together)) as site:
+        await site.has("a", "b")
+        await until(lambda: len(site.server.asked) == 2)
+        assert site.server.queries()[1]["resourceVersion"] == "6"
+
+
+async def test_nothing_is_shown_before_everything_was_said(tmp_path: Path) -> None:
+    script = stream(event("ADDED", thing("a")), event("ADDED", thing("b")), event("DELETED", thing("b")), bookmark(4))
+    async with watched(tmp_path, script) as site:
+        await until(lambda: site.state.events == 3)
+        assert (dict(site.store.items), site.state.synced) == ({}, False)
+
+
+async def test_a_server_without_watchlist_is_listed_page_by_page(tmp_path: Path) -> None:
+    first = said({"metadata": {"resourceVersion": "9", "continue": "more"}, "items": [thing("a"), thing("b")]})
+    second = said({"metadata": {"resourceVersion": "9"}, "items": [thing("c")]})
+    async with watched(tmp_path, NO_STREAM, first, second, stream(event("ADDED", thing("d", 10)))) as site:
+        await site.has("a", "b", "c", "d")
+        assert [{**each, "labelSelector": ""} for each in site.server.queries()[1:]] == [
+            {"limit": "500", "labelSelector": ""},
+            {"limit": "500", "labelSelector": "", "continue": "more"},
+            {**after(9), "labelSelector": ""},
+        ]
+
+
+async def test_an_old_store_says_in_the_stream_that_it_has_no_watchlist(tmp_path: Path) -> None:
+    script = stream(error(500, "InternalError"), END)
+    async with watched(tmp_path, script, said({"metadata": {"resourceVersion": "9"}, "items": [thing("a")]})) as site:
+        await site.has("a")
+
+
+async def test_a_server_that_never_says_that_this_was_all_is_listed(tmp_path: Path) -> None:
+    script = stream(event("ADDED", thing("a")), END)
+    async with watched(tmp_path, script, said({"metadata": {"resourceVersion": "9"}, "items": [thing("a")]})) as site:
+        await site.has("a")
+        assert site.state.lists == 1
+
+
+async def test_a_watch_that_ends_goes_on_from_its_last_version(tmp_path: Path) -> None:
+    second = stream(bookmark(8), END)
+    third = stream(event("DELETED", thing("a", 9)), END)
+    async with watched(tmp_path, STARTED, second, third) as site:
+        await until(lambda: len(site.server.asked) == 4)
+        assert [each.get("resourceVersion") for each in site.server.queries()] == [None, "5", "8", "9"]
+        await site.has()
+        assert (site.state.lists, site.broken) == (1, [])
+
+
+GONE = {"as an event": stream(error(410), END), "as a status": refused(410, "Expired")}
+
+
+@pytest.mark.parametrize("gone", GONE.values(), ids=GONE)
+async def test_a_version_that_is_gone_means_everything_anew_swapped_in_whole(tmp_path: Path, gone: Answer) -> None:
+    script = stream(event("ADDED", thing("b", 20)), bookmark(21, end=True))
+    async with watched(tmp_path, STARTED, gone, script) as site:
+        await site.has("b")
+        assert (site.state.lists, [each.status for each in site.broken]) == (2, [410])
+
+
+async def test_what_was_held_stays_while_the_list_is_made_anew(tmp_path: Path) -> None:
+    half = stream(event("ADDED", thing("b", 20)))
+    async with watched(tmp_path, STARTED, GONE["as a status"], half) as site:
+        await until(lambda: site.state.events == 2)
+        assert list(site.store.items) == ["a"]
+
+
+TORN = {
+    "half a line, then the end": stream(b'{"type":"DELETED","object":{"metadata":{"na', END),
+    "half a line, then a cut": stream(torn=b'{"type":"DELETED","object":{"meta', cut=True),
+    "no line, then a cut": stream(cut=True),
+    "a line that is not JSON": stream(b"{]\n"),
+    "a page of HTML": said("<html><body>gateway</body></html>"),
+    "a page of HTML with an end of line": said("<html>\n<body>gateway</body></html>\n"),
+    "an event of no known type": stream(event("SURPRISE", thing("a"))),
+    "HTML and 502": said("<html>bad gateway</html>", 502),
+    "500": refused(500, "InternalError"),
+}
+
+
+@pytest.mark.parametrize("torn", TORN.values(), ids=TORN)
+async def test_what_is_broken_is_asked_again_from_the_last_version(tmp_path: Path, torn: Answer) -> None:
+    async with watched(tmp_path, STARTED, torn, stream(event("ADDED", thing("b", 6)))) as site:
+        await site.has("a", "b")
+        assert [each.get("resourceVersion") for each in site.server.queries()] == [None, "5", "5"]
+        assert (site.state.lists, site.state.breaks, len(site.broken)) == (1, 1, 1)
+        assert site.state.fault == ""
+
+
+async def test_a_connection_that_hangs_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(watching, "QUIET_SECONDS", 0.2)
+    async with watched(tmp_path, STARTED, stream(), stream(event("ADDED", thing("b", 6)))) as site:
+        await site.has("a", "b")
+        assert "took too long" in str(site.broken[0])
+
+
+async def test_silence_three_times_means_that_the_version_is_not_the_server_s(tmp_path: Path) -> None:
+    """After its store was restored from a backup, a server is behind us, and says nothing until it has caught up."""
+    script = stream(event("ADDED", thing("older", 2)), bookmark(3, end=True))
+    async with watched(tmp_path, STARTED, stream(END), stream(END), stream(END), script) as site:
+        await site.has("older")
+        assert site.state.lists == 2
+
+
+async def test_a_line_that_is_too_long_is_left_out_and_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("webhook.kube.lines.Lines.__init__.__defaults__", (1000,))
+    script = stream(event("ADDED", thing("a", 6, x="y" * 5000)), event("ADDED", thing("b", 7)))
+    async with watched(tmp_path, STARTED, script) as site:
+        await site.has("a", "b")
+        assert site.state.unread == 1
+        assert site.store.items["a"].metadata.labels == {}
+
+
+async def test_nulls_are_absent_and_one_odd_object_does_not_blind_us(tmp_path: Path) -> None:
+    odd = [{"metadata": {"name": 7}}, {"metadata": {"name": "nulls", "labels": None}}, thing("a")]
+    page = said({"metadata": {"resourceVersion": "9"}, "items": odd})
+    script = stream(event("ADDED", {"metadata": {"name": ["b"]}}), event("ADDED", thing("c", 11)))
+    async with watched(tmp_path, NO_STREAM, page, script) as site:
+        await site.has("nulls", "a", "c")
+        assert site.state.unread == 2
+
+
+async def test_a_list_without_items_is_empty(tmp_path: Path) -> None:
+    async with watched(tmp_path, NO_STREAM, said({"metadata": {"resourceVersion": "9"}, "items": None})) as site:
+        await until(lambda: site.state.synced)
+        assert dict(site.store.items) == {}
+
+
+async def test_a_page_that_came_too_late_begins_the_list_again(tmp_path: Path) -> None:
+    first = said({"metadata": {"resourceVersion": "9", "continue": "more"}, "items": [thing("gone meanwhile")]})
+    again = said({"metadata": {"resourceVersion": "12"}, "items": [thing("a")]})
+    async with watched(tmp_path, NO_STREAM, first, refused(410, "Expired"), again) as site:
+        await site.has("a")
+
+
+async def test_too_many_requests_are_waited_for_as_the_server_asks(tmp_path: Path) -> None:
+    async with watched(tmp_path, STARTED, refused(429, "TooManyRequests", Retry_After="1")) as site:
+        await until(lambda: len(site.server.asked) == 2)
+        start = asyncio.get_running_loop().time()
+        await until(lambda: len(site.server.asked) == 3)
+        assert asyncio.get_running_loop().time() - start >= 1.0
+
+
+async def test_a_kind_that_the_server_does_not_have_is_empty_until_it_has_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(watching, "ABSENT_SECONDS", 0.02)
+    missing = said("404 page not found\n", 404)
+    async with watched(tmp_path, missing, missing, STARTED, stream(), optional=True) as site:
+        await until(lambda: site.state.synced)
+        assert (site.state.absent, site.state.fault) == (True, "")
+        await site.has("a")
+        assert (site.state.absent, site.broken) == (False, [])
+
+
+async def test_a_kind_that_is_taken_away_is_empty_again(tmp_path: Path) -> None:
+    seen = asyncio.Event()
+    async with watched(tmp_path, STARTED, stream(seen, END), said("404 page not found\n", 404), optional=True) as site:
+        await site.has("a")
+        seen.set()
+        await site.has()
+        assert site.state.absent
+
+
+async def test_what_we_may_no_longer_see_is_not_gone(tmp_path: Path) -> None:
+    forbidden = refused(403, "Forbidden")
+    async with watched(tmp_path, STARTED, forbidden, stream(), optional=True) as site:
+        await until(lambda: site.broken)
+        assert list(site.store.items) == ["a"]
+
+
+async def test_a_kind_that_must_be_there_is_waited_for(tmp_path: Path) -> None:
+    async with watched(tmp_path, refused(403, "Forbidden", "may not"), STARTED) as site:
+        await until(lambda: site.broken)
+        assert not site.state.synced
+        assert "403 Forbidden: may not" in str(site.broken[0])
+        await site.has("a")
+
+
+async def test_a_server_that_comes_back_is_found(tmp_path: Path) -> None:
+    async with watched(tmp_path, STARTED, refused(503, "ServiceUnavailable"), refused(503)) as site:
+        await until(lambda: len(site.server.asked) == 4)
+        assert [each.status for each in site.broken] == [503, 503]
+
+
+def test_waits_grow_and_are_spread_out() -> None:
+    backoff = Backoff(Random(1), first=1.0, most=8.0)
+    waits = [backoff.failed() for _ in range(6)]
+    ceilings = [1, 2, 4, 8, 8, 8]
+    assert all(top / 2 <= wait <= top for wait, top in zip(waits, ceilings, strict=True))
+    assert len(set(waits)) == 6
+    backoff.succeeded()
+    assert backoff.failed(asked=30.0) <= 31.0
+    assert backoff.failed(asked=30.0) > 30.0

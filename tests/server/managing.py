@@ -1,0 +1,74 @@
+"""A server whose certificate is kept in a Secret, for tests on an API server in memory and on a real one."""
+
+from __future__ import annotations
+
+import socket
+import ssl
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from typing import Protocol
+
+from tests.server.site import PAIR, PATIENCE, Site, Talk, http, serving
+from webhook.certs.keeping import Api, Keeper, Keeping
+from webhook.kube.leading import Leading, LeaseApi, LeaseName
+from webhook.server.app import Companion, Server
+from webhook.server.managed import ManagedCertificate
+from webhook.server.tls import PemPair, server_context
+
+
+class AnyApi(Api, LeaseApi, Protocol):
+    """Both things that an API server is used for."""
+
+
+@contextmanager
+def managing(
+    api: AnyApi,
+    keeping: Keeping,
+    lease: LeaseName,
+    monotonic: Callable[[], float] = time.monotonic,
+    beside: Sequence[Companion] = (),
+) -> Iterator[Site]:
+    """Serve what is kept. `monotonic` tells how long bundles have been right; what is `beside` runs there too."""
+    context = server_context(PemPair(PAIR.certificate, PAIR.key))
+
+    def prepare(server: Server) -> None:
+        leading = Leading(api, lease, "pod-1")
+        keeper = Keeper(api, keeping, lambda: leading.leads, _now, monotonic)
+        kept = ManagedCertificate(keeper, leading, context, server.telemetry, _now)
+        server.companions, server.checks = (leading.run, kept.run, *beside), (kept.checks,)
+
+    with serving(context=context, prepare=prepare) as site:
+        yield site
+
+
+def page(port: int) -> tuple[int, str]:
+    """The status of /readyz and its lines. Probes do not look at the certificate."""
+    blind = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    blind.check_hostname, blind.verify_mode = False, ssl.CERT_NONE
+    with (
+        socket.create_connection(("127.0.0.1", port), PATIENCE) as plain,
+        blind.wrap_socket(plain) as talk,
+    ):
+        talk.sendall(http("GET", "/readyz?verbose", b"", "Connection: close"))
+        answer = b"".join(iter(lambda: talk.recv(65536), b"")).decode()
+    status, _, body = answer.partition("\r\n\r\n")
+    return int(status.split()[1]), body
+
+
+def served(port: int, bundle: bytes, name: str) -> bytes:
+    """The certificate that a client gets which trusts a bundle and calls by a name.
+
+    Raises:
+        OSError: it does not trust what it gets.
+    """
+    talk = Talk(port, authority=bundle, name=name)
+    try:
+        return ssl.DER_cert_to_PEM_cert(talk.socket.getpeercert(binary_form=True) or b"").encode()
+    finally:
+        talk.close()
+
+
+def _now() -> datetime:
+    return datetime.now(UTC)

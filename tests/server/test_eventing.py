@@ -1,0 +1,72 @@
+"""Notices become Events, once whoever writes them, and never hold anything up."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from webhook.errors import ApiError
+from webhook.model.pods import OwnerReference
+from webhook.server.eventing import EventWriter, event_of
+from webhook.telemetry.logs import make_logger
+from webhook.telemetry.notices import Notice
+from webhook.telemetry.telemetry import Telemetry
+
+NOW = datetime(2026, 6, 1, 12, tzinfo=UTC)
+OWNER = OwnerReference(kind="Job", name="train", controller=True, api_version="batch/v1", uid="u-1")
+NOTICE = Notice("team", OWNER, "GPU-S101", "denied a pod: [GPU-S101] must not be so.", 494460)
+
+
+def test_an_event_is_about_the_owner() -> None:
+    event = event_of(NOTICE, "pod-1", NOW)
+
+    assert event["involvedObject"] == {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "namespace": "team",
+        "name": "train",
+        "uid": "u-1",
+    }
+    assert (event["reason"], event["message"]) == ("GPU-S101", NOTICE.message)
+
+
+def test_every_replica_gives_it_the_same_name_and_every_hour_another() -> None:
+    def name(notice: Notice) -> str:
+        return str(event_of(notice, "any", NOW)["metadata"]["name"])
+
+    assert name(NOTICE) == str(event_of(NOTICE, "pod-2", NOW)["metadata"]["name"])
+    assert len({name(NOTICE), name(NOTICE._replace(hour=1)), name(NOTICE._replace(code="GPU-S102"))}) == 3
+
+
+def test_long_names_and_messages_are_cut() -> None:
+    owner = OwnerReference(kind="Job", name="x" * 253, controller=True)
+    event = event_of(NOTICE._replace(owner=owner, message="y" * 5000), "pod-1", NOW)
+
+    assert len(event["metadata"]["name"]) <= 253
+    assert len(event["message"]) == 1024
+
+
+OUTCOMES: dict[str, tuple[Exception | None, Mapping[str, int]]] = {
+    "written": (None, {"written": 1}),
+    "another replica was faster": (ApiError("POST /", 409, "AlreadyExists", "there"), {"written": 1}),
+    "not allowed": (ApiError("POST /", 403, "Forbidden", "no"), {"failed": 1}),
+    "a fault of ours": (ValueError("odd"), {}),
+}
+
+
+@pytest.mark.parametrize(("error", "counted"), OUTCOMES.values(), ids=OUTCOMES)
+async def test_what_becomes_of_it_is_counted(error: Exception | None, counted: Mapping[str, int]) -> None:
+    class Server:
+        async def create(self, path: str, body: Mapping[str, Any]) -> dict[str, Any]:
+            if error is not None:
+                raise error
+            return dict(body)
+
+    telemetry = Telemetry(make_logger("info", io.StringIO()))
+    await EventWriter(Server(), telemetry, "pod-1", lambda: NOW).write(NOTICE)
+
+    assert telemetry.counts.events == counted

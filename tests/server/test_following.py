@@ -1,0 +1,82 @@
+"""A server over a live cluster: what it says of itself while it does not know the cluster, and once it does."""
+
+from __future__ import annotations
+
+import dataclasses
+import socket
+from pathlib import Path
+
+from tests.kube.scripted import kubeconfig
+from tests.server.site import NOW, PAIR, Site, Talk, encoded, http, nothing, post, review, serving
+from tests.server.test_process import Process
+from webhook.cache.following import nothing_known
+from webhook.kube.watching import State
+from webhook.model.cluster import ClusterView
+from webhook.model.fleet import Fleet
+from webhook.model.objects import Namespace
+from webhook.model.usage import UsageView
+from webhook.policy.compiled import PolicySet
+from webhook.server.world import PolicyStatus, World
+
+TEAM = {"team": Namespace()}
+
+
+@dataclasses.dataclass
+class Cluster:
+    """A live cluster, as far as the server asks."""
+
+    ready: bool = False
+    age: float = 3.0
+    states: tuple[State, ...] = (State("nodes", synced=True), State("pods"))
+
+
+def world(followed: Cluster, view: ClusterView) -> World:
+    made = World(PolicySet(), view, UsageView(), PolicyStatus(NOW))
+    made.followed = followed
+    return made
+
+
+def ready_page(site: Site) -> tuple[int, list[str]]:
+    answer = site.ask(http("GET", "/readyz?verbose"))
+    return answer.status, answer.body.decode().splitlines()
+
+
+def test_it_is_not_ready_and_judges_nothing_before_it_knows_the_cluster() -> None:
+    followed = Cluster()
+    with serving(nothing, world=world(followed, nothing_known())) as site:
+        status, lines = ready_page(site)
+        assert status == 503
+        assert lines[2:5] == ["[-]cluster not known yet", "[+]nodes synced", "[-]pods not synced yet"]
+        answer = site.judge(encoded(review()))
+        assert answer.status == 503, "the failure policy decides, not we"
+
+
+def test_a_view_that_is_old_is_told_and_stays_ready() -> None:
+    followed = Cluster(ready=True, age=75.4)
+    followed.states[1].synced, followed.states[1].fault = True, "GET /api/v1/pods: 403 Forbidden: no\nmore"
+    old = ClusterView(Fleet(()), namespaces=TEAM, complete=True, current=False)
+    with serving(nothing, world=world(followed, old)) as site:
+        status, lines = ready_page(site)
+        assert status == 200
+        assert lines[2] == "[+]cluster 0 nodes, confirmed 75 s ago: too old to shrink anything"
+        assert lines[4].startswith("[-]pods synced; GET /api/v1/pods: 403 Forbidden")
+        assert site.judge(encoded(review())).status == 200, "guards go on"
+
+
+def test_the_process_serves_on_while_the_cluster_does_not_answer(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        url = f"http://127.0.0.1:{taken.getsockname()[1]}"
+    certificate, key = PAIR.write(tmp_path)
+    arguments = ["--cluster", "live", "--kubeconfig", str(kubeconfig(tmp_path, url, "t")), "--listen", "127.0.0.1:0"]
+    process = Process([*arguments, "--tls-cert", str(certificate), "--tls-key", str(key)])
+    try:
+        why = str(process.wait_for("watch broke")["why"])
+        assert f"no answer from {url}" in why
+        talk = Talk(process.port)
+        talk.send(http("GET", "/readyz"))
+        assert (talk.read() or (0,))[0] == 503
+        talk.send(post("/validate", encoded(review())))
+        assert (talk.read() or (0,))[0] == 503
+    finally:
+        process.popen.terminate()
+        assert process.end() == 0

@@ -1,0 +1,218 @@
+"""What stands in the status of policies that are objects."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from tests.make import Json
+from tests.server.site import make_world
+from webhook.errors import ApiError
+from webhook.server.policysources import FILE_WINS, Unused
+from webhook.server.policystatus import PolicyStatuses, Tally, counted_status, ready_status, status_path
+from webhook.server.world import PolicyStatus
+from webhook.telemetry.logs import make_logger
+from webhook.telemetry.telemetry import Telemetry
+
+NOW = datetime(2026, 6, 1, 12, tzinfo=UTC)
+THEN = "2026-05-01T00:00:00Z"
+INVALID = Unused("Invalid", "GPUPolicy/guard:7:9: spec.mode: must be audit, warn or enforce (found 'Enforce')")
+IN_USE = {
+    "type": "Ready",
+    "status": "True",
+    "reason": "InUse",
+    "message": "in use as it is written here",
+    "observedGeneration": 1,
+    "lastTransitionTime": THEN,
+}
+
+
+def policy(status: Json | None = None, *, generation: int = 1, version: str = "1") -> Json:
+    """A policy as a watch has it."""
+    metadata = {"name": "guard", "generation": generation, "resourceVersion": version}
+    return {"metadata": metadata, "spec": {}} | ({"status": status} if status is not None else {})
+
+
+KNOWN = {"observedGeneration": 1, "matched": 7, "denied": 2, "conditions": [IN_USE]}
+
+
+def ready(status: Json | None) -> Json:
+    assert status is not None
+    (condition,) = [each for each in status["conditions"] if each["type"] == "Ready"]
+    return dict(condition)
+
+
+def test_a_new_policy_is_said_to_be_in_use() -> None:
+    status = ready_status(policy(), None, NOW)
+
+    assert ready(status) == IN_USE | {"lastTransitionTime": "2026-06-01T12:00:00Z"}
+    assert status is not None
+    assert (status["observedGeneration"], status["matched"], status["denied"]) == (1, 0, 0)
+
+
+def test_what_is_said_already_is_not_said_again() -> None:
+    assert ready_status(policy(KNOWN), None, NOW) is None
+
+
+def test_one_that_does_not_load_says_where() -> None:
+    condition = ready(ready_status(policy(KNOWN), INVALID, NOW))
+
+    assert (condition["status"], condition["reason"], condition["message"]) == ("False", *INVALID)
+    assert condition["lastTransitionTime"] == "2026-06-01T12:00:00Z"
+
+
+def test_one_whose_name_a_file_has_says_so() -> None:
+    assert ready(ready_status(policy(KNOWN), FILE_WINS, NOW))["reason"] == "FileWins"
+
+
+def test_a_change_that_stays_good_keeps_its_time_and_counts_from_nothing() -> None:
+    status = ready_status(policy(KNOWN, generation=2), None, NOW)
+
+    assert ready(status)["lastTransitionTime"] == THEN
+    assert status is not None
+    assert (status["observedGeneration"], status["matched"], status["denied"]) == (2, 0, 0)
+
+
+def test_conditions_of_others_stay() -> None:
+    other = {"type": "Reviewed", "status": "True"}
+    status = ready_status(policy(KNOWN | {"conditions": [other, IN_USE]}), INVALID, NOW)
+
+    assert status is not None
+    assert other in status["conditions"]
+    assert "matched" not in status
+
+
+COUNTED: dict[str, tuple[Json, Tally, Json | None]] = {
+    "a share is added": (policy(KNOWN), Tally(3, 1), {"matched": 10, "denied": 3}),
+    "nothing is not written": (policy(KNOWN), Tally(), None),
+    "a spec that nobody has seen is not counted yet": (policy(KNOWN, generation=2), Tally(3, 1), None),
+    "no status yet": (policy(), Tally(3, 1), None),
+}
+
+
+@pytest.mark.parametrize(("data", "more", "want"), COUNTED.values(), ids=COUNTED)
+def test_counts(data: Json, more: Tally, want: Json | None) -> None:
+    assert counted_status(data, more) == want
+
+
+PATHS = {
+    "GPUPolicy/guard": "/apis/rightslice.dev/v1alpha1/gpupolicies/guard/status",
+    "GPUPolicyException/ours/one": "/apis/rightslice.dev/v1alpha1/namespaces/ours/gpupolicyexceptions/one/status",
+}
+
+
+@pytest.mark.parametrize(("source", "path"), PATHS.items())
+def test_where_a_status_is(source: str, path: str) -> None:
+    assert status_path(source) == path
+
+
+class Shared:
+    """One policy of a cluster, which several replicas write to."""
+
+    def __init__(self) -> None:
+        self.stored = policy()
+        self.patches = 0
+        self.refusal: ApiError | None = None
+
+    def objects(self) -> Mapping[str, Json]:
+        """As a watch that is up to date has it."""
+        return {"GPUPolicy/guard": self.stored}
+
+    async def patch(self, path: str, body: Any, kind: str) -> Json:
+        """Change the status, if the object is the one that was read."""
+        if self.refusal is not None:
+            raise self.refusal
+        if body["metadata"]["resourceVersion"] != self.stored["metadata"]["resourceVersion"]:
+            raise ApiError(path, 409, "Conflict", "modified")
+        self.patches += 1
+        metadata = {**self.stored["metadata"], "resourceVersion": str(self.patches + 1)}
+        self.stored = {
+            **self.stored,
+            "metadata": metadata,
+            "status": {**self.stored.get("status", {}), **body["status"]},
+        }
+        return self.stored
+
+
+class Replica:
+    """One that counts and writes."""
+
+    def __init__(self, shared: Shared, *, leads: bool) -> None:
+        self.log = io.StringIO()
+        self.telemetry = Telemetry(make_logger("info", self.log))
+        self.world = make_world()
+        self.statuses = PolicyStatuses(shared, shared, self.world, lambda: leads, self.telemetry, lambda: NOW)
+
+    def count(self, matched: int, denied: int) -> None:
+        """Reviews come."""
+        self.telemetry.counts.matched["guard"] += matched
+        self.telemetry.counts.denied["guard"] += denied
+
+
+async def test_what_every_replica_counted_is_in_the_status() -> None:
+    shared = Shared()
+    leader, other = Replica(shared, leads=True), Replica(shared, leads=False)
+    for replica in (other, leader):
+        await replica.statuses.look(with_counts=False)
+    assert shared.patches == 1, "only the leader says that it is in use"
+
+    leader.count(5, 1)
+    other.count(2, 2)
+    for _ in range(2):
+        for replica in (leader, other):
+            await replica.statuses.look(with_counts=False)
+            await replica.statuses.look(with_counts=True)
+    assert (shared.stored["status"]["matched"], shared.stored["status"]["denied"]) == (7, 3)
+    assert shared.patches == 3
+
+
+async def test_a_share_that_could_not_be_told_is_told_later() -> None:
+    shared = Shared()
+    leader = Replica(shared, leads=True)
+    await leader.statuses.look(with_counts=False)
+    leader.count(5, 0)
+    shared.refusal = ApiError("PATCH /", 409, "Conflict", "modified")
+    await leader.statuses.look(with_counts=True)
+    shared.refusal = None
+    await leader.statuses.look(with_counts=True)
+
+    assert shared.stored["status"]["matched"] == 5
+    assert leader.log.getvalue() == ""
+
+
+async def test_a_changed_policy_is_counted_from_nothing() -> None:
+    shared = Shared()
+    leader = Replica(shared, leads=True)
+    await leader.statuses.look(with_counts=False)
+    leader.count(5, 5)
+    shared.stored["metadata"]["generation"] = 2
+    await leader.statuses.look(with_counts=True)
+    leader.count(1, 0)
+    await leader.statuses.look(with_counts=True)
+
+    assert (shared.stored["status"]["matched"], shared.stored["status"]["denied"]) == (1, 0)
+
+
+async def test_one_that_is_not_in_use_is_not_counted() -> None:
+    shared = Shared()
+    leader = Replica(shared, leads=True)
+    leader.world.policy_status = PolicyStatus(NOW, unused={"GPUPolicy/guard": FILE_WINS})
+    await leader.statuses.look(with_counts=False)
+    leader.count(5, 0)
+    await leader.statuses.look(with_counts=True)
+
+    assert shared.stored["status"]["matched"] == 0
+
+
+async def test_what_rbac_refuses_is_said_once() -> None:
+    shared = Shared()
+    leader = Replica(shared, leads=True)
+    shared.refusal = ApiError("PATCH /", 403, "Forbidden", "cannot patch gpupolicies/status")
+    for _ in range(3):
+        await leader.statuses.look(with_counts=False)
+
+    assert leader.log.getvalue().count("policy status is not written") == 1

@@ -1,0 +1,145 @@
+"""A live cluster for commands that run once: listed by pages, never watched, and never held in whole.
+
+Of the pods that make the view only what they hold on their nodes is kept; the pods that are judged come page by
+page, and each page is let go before the next is asked for.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Coroutine, Iterator, Mapping
+from typing import Any, Self, TypeVar
+
+from webhook.audit.manifests import Entry
+from webhook.cache.following import LIMIT_RANGES, NAMESPACES, NODES, PODS, QUOTAS
+from webhook.cache.gathering import namespace_of
+from webhook.cache.holdings import Holdings, HoldingsWriter
+from webhook.cache.making import make
+from webhook.documents.places import Document
+from webhook.kube.api import Api
+from webhook.kube.decoding import Decoder, Page
+from webhook.kube.watching import PAGE, Resource
+from webhook.model.cluster import ClusterView
+from webhook.model.objects import LimitRange, ResourceQuota
+
+T = TypeVar("T")
+Grouped = TypeVar("Grouped", LimitRange, ResourceQuota)
+
+RUNNING = {"fieldSelector": "status.phase!=Succeeded,status.phase!=Failed"}
+NOWHERE = (0, 0)
+"""Objects of a cluster stand on no line."""
+
+
+class Cluster:
+    """A live cluster. A context manager; calls block.
+
+    Attributes:
+        pods_on_nodes: How many pods were on nodes when the view was made.
+    """
+
+    def __init__(self, kubeconfig: str | None = None, context: str | None = None) -> None:
+        """Choose a cluster; see `webhook.kube.access`."""
+        self._runner = asyncio.Runner()
+        self._access = (kubeconfig, context)
+        self._api: Api
+        self.pods_on_nodes = 0
+
+    def __enter__(self) -> Self:
+        """Find out where it is.
+
+        Raises:
+            AccessError: nothing says so, or what says so cannot be used.
+        """
+        self._runner.__enter__()
+        self._api = self._run(Api.connect(*self._access))
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._run(self._api.close())
+        self._runner.close()
+
+    @property
+    def server(self) -> str:
+        """Its URL."""
+        return self._api.server
+
+    def view(self) -> ClusterView:
+        """What a webhook would judge by now.
+
+        Raises:
+            ApiError: the cluster does not let us, or does not answer.
+        """
+        return self._run(self._view())
+
+    def pods(self) -> Iterator[Entry]:
+        """The pods that have not ended, as they are stored.
+
+        Raises:
+            ApiError: see `view`.
+        """
+        resource = Resource("pods", PODS.path, dict[str, Any], RUNNING)
+        decoder: Decoder[dict[str, Any]] = Decoder(f"GET {resource.path}", resource.model)
+        more = ""
+        while True:
+            page = self._run(self._page(resource, decoder, more))
+            yield from map(entry_of, page.items)
+            more = page.more
+            if not more:
+                return
+
+    def pod(self, namespace: str, name: str) -> Entry:
+        """One pod as it is stored.
+
+        Raises:
+            ApiError: see `view`; 404 where there is none.
+        """
+        return entry_of(self._run(self._api.get(f"/api/v1/namespaces/{namespace}/pods/{name}")))
+
+    def _run(self, work: Coroutine[Any, Any, T]) -> T:
+        return self._runner.run(work)
+
+    async def _view(self) -> ClusterView:
+        holdings = Holdings()
+        writer = HoldingsWriter(holdings, lambda _node: None, lambda _pod: None, lambda: None)
+        writer.begin()
+        async for pod in self._all(PODS):
+            writer.put(pod)
+        writer.swap()
+        self.pods_on_nodes = len(holdings.sums.holdings)
+        return make(
+            [node async for node in self._all(NODES)],
+            holdings,
+            {found.metadata.name: found async for found in self._all(NAMESPACES)},
+            by_namespace([found async for found in self._all(LIMIT_RANGES)]),
+            by_namespace([found async for found in self._all(QUOTAS)]),
+        ).view
+
+    async def _all(self, resource: Resource[T]) -> AsyncIterator[T]:
+        decoder: Decoder[T] = Decoder(f"GET {resource.path}", resource.model)
+        more = ""
+        while True:
+            page = await self._page(resource, decoder, more)
+            for item in page.items:
+                yield item
+            more = page.more
+            if not more:
+                return
+
+    async def _page(self, resource: Resource[T], decoder: Decoder[T], more: str) -> Page[T]:
+        ask = {"limit": str(PAGE), **({"continue": more} if more else {})}
+        return decoder.page(await self._api.read(resource.path, {**resource.params, **ask}))
+
+
+def by_namespace(found: list[Grouped]) -> Mapping[str, list[Grouped]]:
+    """Objects by their namespace."""
+    groups: dict[str, list[Grouped]] = {}
+    for each in found:
+        groups.setdefault(namespace_of(each), []).append(each)
+    return groups
+
+
+def entry_of(pod: dict[str, Any]) -> Entry:
+    """A pod of a cluster, as if it stood in a file of its own. Items of a list do not say what they are."""
+    metadata = pod.get("metadata") or {}
+    data = {"apiVersion": "v1", "kind": "Pod", **pod}
+    return Entry(data, Document(data, f"pod/{metadata.get('namespace', '')}/{metadata.get('name', '')}", NOWHERE))

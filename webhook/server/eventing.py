@@ -1,0 +1,90 @@
+"""Notices to the owners of pods, written as Events. Never on the way of a review: what cannot be written is dropped."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from hashlib import sha256
+from typing import Any, Protocol
+
+from webhook.errors import ApiError
+from webhook.server.world import Clock
+from webhook.telemetry.notices import Notice
+from webhook.telemetry.telemetry import Telemetry
+
+LOOK_SECONDS = 1.0
+GAP_SECONDS = 0.1
+"""Between two writes: ten a second at most."""
+
+MESSAGE_MOST = 1024
+"""The API takes no longer one."""
+
+NAME_MOST = 253
+CONFLICT = 409
+
+
+class EventApi(Protocol):
+    """What is used of `webhook.kube.api.Api`."""
+
+    async def create(self, path: str, body: Mapping[str, Any]) -> dict[str, Any]:
+        """Make an object."""
+
+
+@dataclass(slots=True)
+class EventWriter:
+    """Writes what waits. `instance` is this replica's name."""
+
+    api: EventApi
+    telemetry: Telemetry
+    instance: str
+    clock: Clock
+
+    async def run(self) -> None:
+        """Go on until cancelled."""
+        while True:
+            await asyncio.sleep(LOOK_SECONDS)
+            while self.telemetry.notices.waiting:
+                await self.write(self.telemetry.notices.waiting.popleft())
+                await asyncio.sleep(GAP_SECONDS)
+
+    async def write(self, notice: Notice) -> None:
+        """Write one. That another replica has written the same is as good."""
+        path = f"/api/v1/namespaces/{notice.namespace}/events"
+        try:
+            await self.api.create(path, event_of(notice, self.instance, self.clock()))
+        except ApiError as error:
+            self.telemetry.event_written("written" if error.status == CONFLICT else "failed")
+        except Exception as error:
+            self.telemetry.crashed("events", "", error)
+        else:
+            self.telemetry.event_written("written")
+
+
+def event_of(notice: Notice, instance: str, now: datetime) -> dict[str, Any]:
+    """The Event. Its name is the same on every replica, so that an owner hears it once."""
+    owner, moment = notice.owner, f"{now:%Y-%m-%dT%H:%M:%SZ}"
+    told = "/".join((owner.kind, owner.name, notice.code, str(notice.hour)))
+    suffix = f".{sha256(told.encode()).hexdigest()[:16]}"
+    return {
+        "apiVersion": "v1",
+        "kind": "Event",
+        "metadata": {"namespace": notice.namespace, "name": owner.name[: NAME_MOST - len(suffix)] + suffix},
+        "involvedObject": {
+            "apiVersion": owner.api_version,
+            "kind": owner.kind,
+            "namespace": notice.namespace,
+            "name": owner.name,
+            "uid": owner.uid,
+        },
+        "type": "Warning",
+        "reason": notice.code,
+        "message": notice.message[:MESSAGE_MOST],
+        "source": {"component": "rightslice"},
+        "reportingComponent": "rightslice.dev/webhook",
+        "reportingInstance": instance,
+        "firstTimestamp": moment,
+        "lastTimestamp": moment,
+        "count": 1,
+    }

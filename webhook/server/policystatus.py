@@ -1,0 +1,155 @@
+"""What became of policies that are objects, written into their `status`.
+
+The leader says whether each is in use. How often one matched and denied is counted by every replica, which adds its
+own share once a minute at most; a write that somebody else was faster with is left for the next time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, NamedTuple, Protocol
+
+from webhook.errors import ApiError
+from webhook.server.policysources import Unused
+from webhook.server.world import Clock, World
+from webhook.telemetry.telemetry import Telemetry
+
+GROUP = "/apis/rightslice.dev/v1alpha1"
+FOLDERS = {"GPUPolicy": "gpupolicies", "GPUPolicyException": "gpupolicyexceptions"}
+LOOK_SECONDS = 2.0
+COUNT_SECONDS = 60.0
+MESSAGE_MOST = 2000
+CONFLICT, GONE = 409, 404
+
+
+class Tally(NamedTuple):
+    """How many reviews a policy spoke about, and how many of them it denied."""
+
+    matched: int = 0
+    denied: int = 0
+
+    def since(self, before: Tally) -> Tally:
+        """What came after an earlier one."""
+        return Tally(self.matched - before.matched, self.denied - before.denied)
+
+
+class StatusApi(Protocol):
+    """What is used of `webhook.kube.api.Api`."""
+
+    async def patch(self, path: str, body: Any, kind: Any) -> dict[str, Any]:
+        """Change an object."""
+
+
+class Objects(Protocol):
+    """Policies and exceptions of the cluster."""
+
+    def objects(self) -> Mapping[str, Mapping[str, Any]]:
+        """By kind and name, as `GPUPolicy/NAME`."""
+
+
+def ready_status(data: Mapping[str, Any], unused: Unused | None, now: datetime) -> dict[str, Any] | None:
+    """The status that says whether an object is in use; None: it says so already."""
+    status, generation = data.get("status") or {}, _generation(data)
+    reason, message = unused or ("InUse", "in use as it is written here")
+    said = {"type": "Ready", "status": str(unused is None), "reason": reason, "message": message[:MESSAGE_MOST]}
+    conditions = status.get("conditions") or []
+    before: dict[str, Any] = next((each for each in conditions if each.get("type") == "Ready"), {})
+    if status.get("observedGeneration") == generation and said.items() <= before.items():
+        return None
+    same = before.get("status") == said["status"]
+    since = before["lastTransitionTime"] if same else f"{now:%Y-%m-%dT%H:%M:%SZ}"
+    ready = {**said, "observedGeneration": generation, "lastTransitionTime": since}
+    counts = {} if status.get("observedGeneration") == generation else Tally()._asdict()
+    others = [each for each in conditions if each.get("type") != "Ready"]
+    return {"observedGeneration": generation, "conditions": [*others, ready], **counts}
+
+
+def counted_status(data: Mapping[str, Any], more: Tally) -> dict[str, Any] | None:
+    """The status with a replica's share added; None: there is nothing to add, or nobody has seen this spec yet."""
+    status = data.get("status") or {}
+    if not any(more) or status.get("observedGeneration") != _generation(data):
+        return None
+    return {name: int(status.get(name) or 0) + amount for name, amount in more._asdict().items()}
+
+
+@dataclass(slots=True)
+class PolicyStatuses:
+    """Keeps the status of every policy and exception that is an object.
+
+    Attributes:
+        leads: Is this replica the leader now?
+    """
+
+    api: StatusApi
+    objects: Objects
+    world: World
+    leads: Callable[[], bool]
+    telemetry: Telemetry
+    clock: Clock
+    _told: dict[str, tuple[int, Tally]] = field(init=False, default_factory=dict)
+    _trouble: str = field(init=False, default="")
+
+    async def run(self) -> None:
+        """Look until cancelled."""
+        looks = 0
+        while True:
+            await asyncio.sleep(LOOK_SECONDS)
+            looks += 1
+            try:
+                await self.look(with_counts=looks % round(COUNT_SECONDS / LOOK_SECONDS) == 0)
+            except Exception as error:
+                self.telemetry.crashed("policystatus", "", error)
+
+    async def look(self, *, with_counts: bool) -> None:
+        """Write every status that is not as it should be."""
+        unused, trouble = self.world.policy_status.unused, ""
+        for source, data in self.objects.objects().items():
+            tally, more = self._share(source, data)
+            said = ready_status(data, unused.get(source), self.clock()) if self.leads() else None
+            may_count = with_counts and said is None and source not in unused
+            counted = counted_status(data, more) if may_count else None
+            try:
+                await self._write(source, data, said or counted)
+            except ApiError as error:
+                trouble = trouble if error.status in (CONFLICT, GONE) else str(error)
+            else:
+                if counted:
+                    self._told[source] = (_generation(data), tally)
+        self._note(trouble)
+
+    async def _write(self, source: str, data: Mapping[str, Any], status: Mapping[str, Any] | None) -> None:
+        """Write a status, if there is one to write and nobody was faster."""
+        if status is not None:
+            body = {"metadata": {"resourceVersion": data["metadata"]["resourceVersion"]}, "status": status}
+            await self.api.patch(status_path(source), body, "merge")
+
+    def _share(self, source: str, data: Mapping[str, Any]) -> tuple[Tally, Tally]:
+        """What this replica has counted, and what of it nobody was told; a new spec is counted from nothing."""
+        kind, _, name = source.partition("/")
+        counts = self.telemetry.counts
+        tally = Tally(counts.matched[name], counts.denied[name]) if kind == "GPUPolicy" else Tally()
+        generation, told = self._told.setdefault(source, (_generation(data), tally))
+        if generation != _generation(data):
+            told = tally
+            self._told[source] = (_generation(data), tally)
+        return tally, tally.since(told)
+
+    def _note(self, trouble: str) -> None:
+        """Say what is wrong when it begins and changes, and no more often."""
+        if trouble and trouble != self._trouble:
+            self.telemetry.statuses_kept(trouble)
+        self._trouble = trouble
+
+
+def status_path(source: str) -> str:
+    """Where the status of `GPUPolicy/NAME` or `GPUPolicyException/NAMESPACE/NAME` is."""
+    kind, *names = source.split("/")
+    namespace = f"/namespaces/{names[0]}" if len(names) == 2 else ""
+    return f"{GROUP}{namespace}/{FOLDERS[kind]}/{names[-1]}/status"
+
+
+def _generation(data: Mapping[str, Any]) -> int:
+    return int(data["metadata"].get("generation", 0))

@@ -1,0 +1,85 @@
+"""What the owners of pods should hear: one notice an owner, code and hour, kept until somebody writes them as Events.
+
+A controller that creates pods shows nobody what it was told: its owner's Events are where people look.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable
+from typing import NamedTuple
+
+from webhook.model.codes import SHAPING
+from webhook.model.decisions import Decision
+from webhook.model.findings import Finding
+from webhook.model.modes import Mode
+from webhook.model.pods import OwnerReference
+from webhook.model.requests import Request
+
+MOST_WAITING = 256
+MOST_REMEMBERED = 4096
+HOUR = 3600
+
+
+class Notice(NamedTuple):
+    """One thing to tell.
+
+    Attributes:
+        namespace: Of the pod, and so of its owner.
+        owner: The controller that created the pod.
+        code: The finding's.
+        message: What was found and what to write, with "denied" or "warning" before it.
+        hour: Hours since 1970.
+    """
+
+    namespace: str
+    owner: OwnerReference
+    code: str
+    message: str
+    hour: int
+
+
+class Notices:
+    """Those that wait to be written, the oldest first.
+
+    Attributes:
+        dropped: How many there was no room for.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.time) -> None:
+        """Begin with none; the clock tells seconds since 1970."""
+        self.waiting: deque[Notice] = deque()
+        self.dropped = 0
+        self._clock = clock
+        self._hour = 0
+        self._told: set[tuple[str, str, str, str]] = set()
+
+    def note(self, request: Request, decision: Decision) -> None:
+        """Keep what the owner of a pod has not been told in this hour."""
+        owner = _controller(request)
+        if owner is None or request.dry_run or request.operation != "CREATE":
+            return
+        hour = int(self._clock()) // HOUR
+        if hour != self._hour:
+            self._hour = hour
+            self._told.clear()
+        for found in (*decision.denials, *decision.warnings):
+            if found.code not in SHAPING:
+                self._keep(request.namespace, owner, found)
+
+    def _keep(self, namespace: str, owner: OwnerReference, found: Finding) -> None:
+        key = (namespace, owner.kind, owner.name, found.code)
+        if key in self._told:
+            return
+        if len(self.waiting) >= MOST_WAITING or len(self._told) >= MOST_REMEMBERED:
+            self.dropped += 1
+            return
+        self._told.add(key)
+        verdict = "denied a pod" if found.mode is Mode.ENFORCE else "warning about a pod"
+        self.waiting.append(Notice(namespace, owner, found.code, f"{verdict}: {found}", self._hour))
+
+
+def _controller(request: Request) -> OwnerReference | None:
+    owners = request.pod.metadata.owner_references if request.pod is not None else ()
+    return next((owner for owner in owners if owner.controller), None)
