@@ -29,22 +29,17 @@ CONTAINER_DEFAULTS: Json = {
     "imagePullPolicy": "IfNotPresent",
 }
 TOKEN_PATH = "/var/run/secrets/kubernetes.io/serviceaccount"  # a path, no password
-TOKEN_VOLUME: Json = {
-    "name": "kube-api-access-x7k2p",
-    "projected": {
-        "sources": [
-            {"serviceAccountToken": {"expirationSeconds": 3607, "path": "token"}},
-            {"configMap": {"name": "kube-root-ca.crt", "items": [{"key": "ca.crt", "path": "ca.crt"}]}},
-            {
-                "downwardAPI": {
-                    "items": [
-                        {"path": "namespace", "fieldRef": {"apiVersion": "v1", "fieldPath": "metadata.namespace"}}
-                    ]
-                }
-            },
-        ],
-        "defaultMode": 420,
-    },
+TOKEN: Json = {
+    "sources": [
+        {"serviceAccountToken": {"expirationSeconds": 3607, "path": "token"}},
+        {"configMap": {"name": "kube-root-ca.crt", "items": [{"key": "ca.crt", "path": "ca.crt"}]}},
+        {
+            "downwardAPI": {
+                "items": [{"path": "namespace", "fieldRef": {"apiVersion": "v1", "fieldPath": "metadata.namespace"}}]
+            }
+        },
+    ],
+    "defaultMode": 420,
 }
 WAITS: list[Json] = [
     {
@@ -57,8 +52,13 @@ WAITS: list[Json] = [
 ]
 
 
-def as_stored(pod: Json, namespace: str) -> Json:
-    """A pod as the API server hands it to a mutating webhook."""
+def as_stored(pod: Json, namespace: str, *, suffix: str = "x7k2p") -> Json:
+    """A pod as the API server hands it to a mutating webhook.
+
+    Args:
+        suffix: What the name of the pod's token volume ends in; every pod has its own.
+    """
+    token = f"kube-api-access-{suffix}"
     stored: Json = copy.deepcopy(pod)
     metadata, spec = stored.setdefault("metadata", {}), stored.setdefault("spec", {})
     metadata["namespace"] = namespace
@@ -66,20 +66,20 @@ def as_stored(pod: Json, namespace: str) -> Json:
     stored |= {"apiVersion": "v1", "kind": "Pod", "status": {}}
     for kind in ("containers", "initContainers"):
         for container in spec.get(kind) or []:
-            _fill(container)
+            _fill(container, token)
     stored["spec"] = POD_DEFAULTS | spec
-    stored["spec"]["volumes"] = [*(spec.get("volumes") or []), TOKEN_VOLUME]
+    stored["spec"]["volumes"] = [*(spec.get("volumes") or []), {"name": token, "projected": TOKEN}]
     stored["spec"]["tolerations"] = [*(spec.get("tolerations") or []), *WAITS]
     return stored
 
 
-def _fill(container: Json) -> None:
+def _fill(container: Json, token: str) -> None:
     resources = container.setdefault("resources", {})
     if resources.get("limits"):
         resources["requests"] = {**resources["limits"], **(resources.get("requests") or {})}
     for key, value in CONTAINER_DEFAULTS.items():
         container.setdefault(key, value)
-    mount = {"name": TOKEN_VOLUME["name"], "readOnly": True, "mountPath": TOKEN_PATH}
+    mount = {"name": token, "readOnly": True, "mountPath": TOKEN_PATH}
     container["volumeMounts"] = [*(container.get("volumeMounts") or []), mount]
 
 
@@ -114,6 +114,7 @@ def review_bytes(data: Json, uid: str = "705ab4f5-6393-11e8-b7cc-42010a800002") 
         "resource": resource,
         "requestKind": kind,
         "requestResource": resource,
+        "name": data.get("metadata", {}).get("name", ""),
         "namespace": data.get("metadata", {}).get("namespace", ""),
         "operation": "CREATE",
         "userInfo": {

@@ -54,6 +54,22 @@ def grown_view(nodes: int = 100) -> ClusterView:
     return snapshot_of((item, Place("grown")) for item in grow(demo_objects(), nodes))
 
 
+def roomy(objects: Sequence[Json], times: int = 10_000) -> list[Json]:
+    """The same objects with so many times the GPUs on each node: room for thousands of pods a second."""
+    return [_enlarged(item, times) if item["kind"] == "Node" else item for item in objects]
+
+
+def _enlarged(node: Json, times: int) -> Json:
+    clone = copy.deepcopy(node)
+    status, labels = clone["status"], clone["metadata"]["labels"]
+    counts = [name for name in labels if name.startswith("nvidia.com/") and name.endswith(".count")]
+    labels |= {name: str(int(labels[name]) * times) for name in counts}
+    for amounts in (status["allocatable"], status.get("capacity", {})):
+        names = [name for name in amounts if name.startswith("nvidia.com/")]
+        amounts |= {name: str(int(amounts[name]) * times) for name in names}
+    return clone
+
+
 def _renamed_node(node: Json, name: str) -> Json:
     clone = copy.deepcopy(node)
     clone["metadata"]["name"] = clone["metadata"]["labels"][HOSTNAME] = name

@@ -1,110 +1,114 @@
-"""The review that the server benchmark posts: about 6 KB, as an API server sends one for a training pod."""
+"""The reviews that the server benchmark posts: training and serving pods of about 6 KB, as an API server sends them.
+
+Pods come in copies. `copies` gives those of several workloads, each pod as its controller makes it: with a name, a
+uid, a number and a token volume of its own. `strangers` gives pods of which no two have a workload in common.
+"""
 
 from __future__ import annotations
 
-import json
-from typing import Any
+import random
+from uuid import UUID
 
-Json = dict[str, Any]
+from benchmarks.arriving import Json, as_stored, review_bytes
 
+NAMESPACE = "team-vision"
+"""A namespace of the demo cluster that has opted in to right-sizing."""
 
-def review_bytes(uid: str = "705ab4f5-6393-11e8-b7cc-42010a800002") -> bytes:
-    """One CREATE review of a GPU pod with a sidecar, an init container and managedFields, as compact JSON."""
-    kind = {"group": "", "version": "v1", "kind": "Pod"}
-    resource = {"group": "", "version": "v1", "resource": "pods"}
-    request = {
-        "uid": uid,
-        "kind": kind,
-        "resource": resource,
-        "requestKind": kind,
-        "requestResource": resource,
-        "name": "train-0",
-        "namespace": "team-vision",
-        "operation": "CREATE",
-        "userInfo": {
-            "username": "system:serviceaccount:kube-system:job-controller",
-            "uid": "1f1c2d3e-6393-11e8-b7cc-42010a800002",
-            "groups": ["system:serviceaccounts", "system:serviceaccounts:kube-system", "system:authenticated"],
-        },
-        "object": pod(),
-        "oldObject": None,
-        "dryRun": False,
-        "options": {"kind": "CreateOptions", "apiVersion": "meta.k8s.io/v1"},
-    }
-    review = {"kind": "AdmissionReview", "apiVersion": "admission.k8s.io/v1", "request": request}
-    return json.dumps(review, separators=(",", ":")).encode()
+WORKLOADS = 40
+COPIES = 25
+STRANGERS = 2000
+
+_NEEDS = ("4Gi", "8Gi", "16Gi", "30Gi", "")
+_ENV: list[Json] = [
+    {"name": "NCCL_DEBUG", "value": "INFO"},
+    {"name": "OMP_NUM_THREADS", "value": "8"},
+    {"name": "POD_NAME", "valueFrom": {"fieldRef": {"apiVersion": "v1", "fieldPath": "metadata.name"}}},
+]
+_GPUS = (1, 1, 1, 2, 1, 1, 4, 8)
 
 
-def pod() -> Json:
-    """A training pod as the Job controller writes it, defaults filled in."""
+def copies(workloads: int = WORKLOADS, each: int = COPIES) -> list[bytes]:
+    """Reviews of the pods of so many workloads, `each` of them so often, as they come when all scale up at once."""
+    return [review(workload, number) for number in range(each) for workload in range(workloads)]
+
+
+def strangers(count: int = STRANGERS) -> list[bytes]:
+    """Reviews of pods of so many workloads, one of each."""
+    return [review(workload, 0) for workload in range(count)]
+
+
+def review(workload: int = 0, number: int = 0) -> bytes:
+    """The review of one pod of a workload."""
+    chance = random.Random(f"{workload}/{number}")
+    suffix = "".join(chance.choices("bcdfghjklmnpqrstvwxz2456789", k=5))
+    pod = _of_job(workload, number, suffix) if workload % 2 else _of_deployment(workload, suffix)
+    pod["metadata"] |= {"uid": _uuid(chance), "creationTimestamp": "2026-06-01T09:12:43Z"}
+    return review_bytes(as_stored(pod, NAMESPACE, suffix=suffix), _uuid(chance))
+
+
+def _uuid(chance: random.Random) -> str:
+    return str(UUID(int=chance.getrandbits(128), version=4))
+
+
+def _of_job(workload: int, number: int, suffix: str) -> Json:
+    """A pod of an indexed Job."""
+    name, owner = f"train-{workload}", _uuid(random.Random(workload))
+    number_key = "batch.kubernetes.io/job-completion-index"
     labels = {
-        "app": "resnet",
-        "batch.kubernetes.io/controller-uid": "9a3b1c1e-52d2-4f4c-a8ff-0d5c9d3a7f11",
-        "batch.kubernetes.io/job-name": "train",
         "team": "vision",
-    }
-    owner = {
-        "apiVersion": "batch/v1",
-        "kind": "Job",
-        "name": "train",
-        "uid": "9a3b1c1e-52d2-4f4c-a8ff-0d5c9d3a7f11",
-        "controller": True,
-        "blockOwnerDeletion": True,
+        "batch.kubernetes.io/controller-uid": owner,
+        "batch.kubernetes.io/job-name": name,
+        "controller-uid": owner,
+        "job-name": name,
+        number_key: str(number),
     }
     metadata = {
-        "name": "train-0",
-        "generateName": "train-",
-        "namespace": "team-vision",
-        "uid": "c5c9f1ce-3f5f-4a0c-9b51-4c7c7f6a0a55",
-        "creationTimestamp": "2026-06-01T09:12:43Z",
+        "name": f"{name}-{number}-{suffix}",
+        "generateName": f"{name}-{number}-",
         "labels": labels,
-        "annotations": {"rightslice.dev/gpu-memory": "8Gi", "example.com/commit": "4c7c7f6a0a55c5c9f1ce"},
-        "ownerReferences": [owner],
+        "annotations": {number_key: str(number)} | _declared(workload),
+        "ownerReferences": [_owner("batch/v1", "Job", name, owner)],
         "finalizers": ["batch.kubernetes.io/job-tracking"],
-        "managedFields": [_managed_fields()],
     }
-    return {"kind": "Pod", "apiVersion": "v1", "metadata": metadata, "spec": _spec(), "status": {}}
+    return {"metadata": metadata, "spec": _spec(workload) | {"restartPolicy": "Never"}}
 
 
-def _spec() -> Json:
-    token = {
-        "name": "kube-api-access-x7k2p",
-        "projected": {
-            "sources": [
-                {"serviceAccountToken": {"expirationSeconds": 3607, "path": "token"}},
-                {"configMap": {"name": "kube-root-ca.crt", "items": [{"key": "ca.crt", "path": "ca.crt"}]}},
-            ],
-            "defaultMode": 420,
-        },
+def _of_deployment(workload: int, suffix: str) -> Json:
+    """A pod of a Deployment's ReplicaSet."""
+    template_hash = f"{workload:08x}"
+    name = f"serve-{workload}-{template_hash}"
+    metadata = {
+        "name": f"{name}-{suffix}",
+        "generateName": f"{name}-",
+        "labels": {"app": f"serve-{workload}", "team": "vision", "pod-template-hash": template_hash},
+        "annotations": _declared(workload),
+        "ownerReferences": [_owner("apps/v1", "ReplicaSet", name, _uuid(random.Random(workload)))],
     }
-    wait = {
-        "key": "node.kubernetes.io/not-ready",
-        "operator": "Exists",
-        "effect": "NoExecute",
-        "tolerationSeconds": 300,
-    }
+    return {"metadata": metadata, "spec": _spec(workload)}
+
+
+def _declared(workload: int) -> Json:
+    need = _NEEDS[workload % len(_NEEDS)]
+    return {"rightslice.dev/gpu-memory": need} if need else {"example.com/owner": "vision"}
+
+
+def _owner(api_version: str, kind: str, name: str, uid: str) -> Json:
+    controls = {"controller": True, "blockOwnerDeletion": True}
+    return {"apiVersion": api_version, "kind": kind, "name": name, "uid": uid} | controls
+
+
+def _spec(workload: int) -> Json:
+    gpus = _GPUS[workload % len(_GPUS)]
+    amounts = {"cpu": str(8 * gpus), "memory": f"{64 * gpus}Gi", "nvidia.com/gpu": str(gpus)}
+    image = f"registry.example.com/vision/model-{workload}:12.4-runtime"
     return {
-        "volumes": [token, {"name": "shm", "emptyDir": {"medium": "Memory", "sizeLimit": "16Gi"}}],
+        "volumes": [{"name": "shm", "emptyDir": {"medium": "Memory", "sizeLimit": "16Gi"}}],
         "initContainers": [_container("fetch", "registry.example.com/tools/fetch:1.4", {"cpu": "1", "memory": "1Gi"})],
         "containers": [
-            _container(
-                "main",
-                "registry.example.com/vision/train:12.4-runtime",
-                {"cpu": "8", "memory": "64Gi", "nvidia.com/gpu": "1"},
-            ),
+            _container("main", image, amounts) | {"command": ["python", "-m", "train", "--epochs", "90"], "env": _ENV},
             _container("metrics", "registry.example.com/tools/statsd:2.0", {"cpu": "100m", "memory": "128Mi"}),
         ],
-        "restartPolicy": "Never",
-        "terminationGracePeriodSeconds": 30,
-        "dnsPolicy": "ClusterFirst",
-        "serviceAccountName": "default",
-        "serviceAccount": "default",
         "securityContext": {"runAsNonRoot": True, "fsGroup": 1000},
-        "schedulerName": "default-scheduler",
-        "tolerations": [wait, {**wait, "key": "node.kubernetes.io/unreachable"}],
-        "priority": 0,
-        "enableServiceLinks": True,
-        "preemptionPolicy": "PreemptLowerPriority",
     }
 
 
@@ -112,55 +116,7 @@ def _container(name: str, image: str, amounts: Json) -> Json:
     return {
         "name": name,
         "image": image,
-        "command": ["python", "-m", "train", "--config", "/etc/train/config.yaml", "--epochs", "90"],
-        "env": [
-            {"name": "NCCL_DEBUG", "value": "INFO"},
-            {"name": "OMP_NUM_THREADS", "value": "8"},
-            {"name": "POD_NAME", "valueFrom": {"fieldRef": {"apiVersion": "v1", "fieldPath": "metadata.name"}}},
-        ],
         "resources": {"limits": amounts, "requests": amounts},
-        "volumeMounts": [
-            {"name": "shm", "mountPath": "/dev/shm"},
-            {
-                "name": "kube-api-access-x7k2p",
-                "readOnly": True,
-                "mountPath": "/var/run/secrets/kubernetes.io/serviceaccount",
-            },
-        ],
-        "terminationMessagePath": "/dev/termination-log",
-        "terminationMessagePolicy": "File",
-        "imagePullPolicy": "IfNotPresent",
+        "volumeMounts": [{"name": "shm", "mountPath": "/dev/shm"}],
         "securityContext": {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}},
-    }
-
-
-def _managed_fields() -> Json:
-    container: Json = {
-        ".": {},
-        "f:command": {},
-        "f:env": {".": {}, 'k:{"name":"NCCL_DEBUG"}': {".": {}, "f:name": {}, "f:value": {}}},
-        "f:image": {},
-        "f:imagePullPolicy": {},
-        "f:name": {},
-        "f:resources": {".": {}, "f:limits": {".": {}, "f:cpu": {}, "f:nvidia.com/gpu": {}}, "f:requests": {}},
-        "f:volumeMounts": {".": {}, 'k:{"mountPath":"/dev/shm"}': {".": {}, "f:mountPath": {}, "f:name": {}}},
-    }
-    labels: Json = {".": {}, "f:app": {}, "f:batch.kubernetes.io/controller-uid": {}, "f:team": {}}
-    fields = {
-        "f:metadata": {"f:generateName": {}, "f:labels": labels, "f:finalizers": {}},
-        "f:spec": {
-            "f:containers": {'k:{"name":"main"}': container, 'k:{"name":"metrics"}': container},
-            "f:dnsPolicy": {},
-            "f:restartPolicy": {},
-            "f:schedulerName": {},
-            "f:volumes": {".": {}, 'k:{"name":"shm"}': {".": {}, "f:emptyDir": {}, "f:name": {}}},
-        },
-    }
-    return {
-        "manager": "kube-controller-manager",
-        "operation": "Update",
-        "apiVersion": "v1",
-        "time": "2026-06-01T09:12:43Z",
-        "fieldsType": "FieldsV1",
-        "fieldsV1": fields,
     }

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import re
+import socket
 from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
 
 from tests.cli.conftest import FILES, JUNE, WORLD, Run
+from tests.kube.scripted import kubeconfig
 from webhook.policy.loading import load
 from webhook.server.policyfiles import PolicyFiles
 from webhook.server.reloading import NoPoliciesError, read_policies
@@ -219,3 +221,21 @@ def test_lint_and_the_server_agree(files: dict[str, str], usable: bool, tmp_path
     assert (ran.code == 0) is usable, ran.out + ran.err
     with nullcontext() if usable else pytest.raises(NoPoliciesError):
         read_policies(PolicyFiles(tmp_path), load)
+
+
+def test_a_cluster_that_does_not_answer_is_exit_code_3(rightslice: Run, tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        file = kubeconfig(tmp_path, f"http://127.0.0.1:{taken.getsockname()[1]}", "t")
+    for command in (["audit"], ["check", "deploy/train.yaml"], ["explain", "pod"]):
+        ran = rightslice(*command, "--policies", "policies", "--cluster", "live", "--kubeconfig", str(file))
+        assert (ran.code, ran.out) == (3, "")
+        assert "no answer from http://127.0.0.1:" in ran.err
+
+
+def test_a_kubeconfig_that_is_not_there_is_exit_code_2(rightslice: Run) -> None:
+    ran = rightslice("audit", "--policies", "policies", "--cluster", "live", "--kubeconfig", "nowhere")
+    assert (ran.code, ran.out) == (2, "")
+    assert "nowhere: must be a kubeconfig file" in ran.err
+    ran = rightslice("audit", "--policies", "policies", "--cluster", "demo", "--context", "x")
+    assert (ran.code, ran.out) == (2, "")
+    assert "write --cluster live" in ran.err

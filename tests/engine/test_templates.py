@@ -10,6 +10,7 @@ from tests.make import Json
 from webhook.engine.containers import every_container
 from webhook.engine.templates import Template, templates
 from webhook.model.paths import dotted
+from webhook.model.pods import HostPath
 from webhook.model.requests import Request
 from webhook.policy.workloads import WORKLOADS
 
@@ -206,7 +207,7 @@ def test_what_a_workflow_gives_to_all_its_pods() -> None:
     }
     (template,) = read("argoproj.io", "Workflow", data)
     spec, annotations = template.pod.spec, template.pod.metadata.annotations
-    assert [volume.name for volume in spec.volumes] == ["all", "own"]
+    assert [volume.host_path for volume in spec.volumes] == [HostPath("/dev"), HostPath("/data")]
     assert spec.node_selector == {"a": "b"}
     assert annotations == {"x": "own", "y": "general"}
     places = {

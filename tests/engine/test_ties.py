@@ -22,9 +22,9 @@ TIES = {
     "another extended resource": (small().asks("rdma/hca", "1"), "resource rdma/hca"),
     "a claim of a volume": (
         small().spec(volumes=[{"name": "data", "persistentVolumeClaim": {"claimName": "c"}}]),
-        "volume data",
+        "volume claim c",
     ),
-    "a volume made for the pod": (small().spec(volumes=[{"name": "tmp", "ephemeral": {}}]), "volume tmp"),
+    "a volume made for the pod": (small().spec(volumes=[{"name": "tmp", "ephemeral": {}}]), "a volume of its own"),
     "required nearness to other pods": (
         small().spec(affinity={"podAffinity": REQUIRED}),
         "required affinity between pods",

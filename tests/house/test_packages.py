@@ -28,8 +28,8 @@ def inside(wheel: zipfile.Path) -> set[str]:
     return set(wheel.root.namelist())
 
 
-@pytest.mark.parametrize("folder", ["policies", "examples"])
-def test_the_wheel_holds_what_the_demo_needs(wheel: zipfile.Path, folder: str) -> None:
+@pytest.mark.parametrize("folder", ["policies", "examples", "manifests"])
+def test_the_wheel_holds_what_goes_with_the_program(wheel: zipfile.Path, folder: str) -> None:
     written = {str(file.relative_to(ROOT)) for file in files(ROOT / folder)}
 
     assert written
@@ -86,7 +86,8 @@ def test_the_image_runs_as_a_numbered_user_and_starts_no_shell() -> None:
     last_stage = read("Dockerfile").rsplit("\nFROM ", 1)[1]
 
     assert re.findall(r"^USER (\d+):(\d+)$", last_stage, re.MULTILINE) == [("65532", "65532")]
-    assert 'ENTRYPOINT ["rightslice"]' in last_stage
+    assert 'ENTRYPOINT ["/usr/bin/python3", "-m", "webhook.cli"]' in last_stage
+    assert "distroless" in read("Dockerfile").rpartition("ARG RUN=")[2].splitlines()[0]
     assert "\nRUN " not in last_stage
 
 

@@ -6,6 +6,7 @@ import base64
 import json
 from typing import Any
 
+import msgspec
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -17,6 +18,7 @@ from webhook.model.modes import Mode
 from webhook.model.pods import pod_of
 from webhook.model.requests import Request
 from webhook.server.answering import mutation, verdict
+from webhook.server.keeping import MOST
 
 LIMIT = ("spec", "containers", 0, "resources", "limits", "nvidia.com/gpu")
 REFUSED = Finding("GPU-L102", Mode.ENFORCE, LIMIT, "must be one of 1, 2, 4, 8 (found 3)", "Write 4, or 2.", "team")
@@ -196,3 +198,20 @@ def test_denied_if_and_only_if_something_that_judges_denies() -> None:
         found = Finding(code, Mode.ENFORCE, (), "is so", "", "p")
         assert judged(Decision(findings=(found,)))["allowed"] is (code in SHAPING)
         assert mutated(Decision(findings=(found,)))["allowed"] is True
+
+
+def test_copies_that_share_a_decision_get_their_own_uid_and_the_digest_of_the_moment() -> None:
+    decision = Decision(patch=(add(("metadata", "labels"), {"a": "b"}),), policies=("p",))
+    asked = [msgspec.structs.replace(request(), uid=uid) for uid in ("one", "two", 'quo"ted')]
+    first, second, third = (json.loads(mutation(one, decision, "d1"))["response"] for one in asked)
+    assert [answer.pop("uid") for answer in (first, second, third)] == [one.uid for one in asked]
+    assert first == second == third
+    later = json.loads(mutation(asked[0], decision, "d2"))["response"]
+    assert later["auditAnnotations"]["digest"] == "d2"
+
+
+def test_decisions_that_come_and_go_are_never_mistaken_for_each_other() -> None:
+    for number in range(3 * MOST):
+        decision = Decision(patch=(add(("metadata", "labels"), {"number": str(number)}),))
+        patch = json.loads(base64.b64decode(mutated(decision)["patch"]))
+        assert patch[0]["value"] == {"number": str(number)}

@@ -24,12 +24,12 @@ from typing import Any
 import jsonpatch
 import pytest
 
-from benchmarks.reviews import review_bytes
+from benchmarks.reviews import review as bench_review
 from tests.conftest import ROOT
 from tests.server.mutations import Spoilt, bases, spoil
 from tests.server.site import NOW
 from webhook.cache.snapshot import read_snapshot
-from webhook.engine.decide import decide
+from webhook.engine.remembering import Memory
 from webhook.model.usage import UsageView
 from webhook.policy.loading import load
 from webhook.server.answering import mutation, verdict
@@ -83,8 +83,9 @@ def routes() -> dict[str, Admission]:
     def clock() -> Any:
         return NOW + timedelta(seconds=next(seconds))
 
+    judge = Memory().decide
     return {
-        name: Admission(name, face, world, clock, decide, telemetry, 5.0)
+        name: Admission(name, face, world, clock, judge, telemetry, 5.0)
         for name, face in (("mutate", mutation), ("validate", verdict))
     }
 
@@ -140,7 +141,7 @@ def sources() -> list[str]:
 
 
 def test_every_spoilt_review_is_answered() -> None:
-    reviews = [review_bytes(), *bases(sources())]
+    reviews = [bench_review(), *bases(sources())]
     answering, outcomes = routes(), Counter[str]()
     for number in range(COUNT):
         chance = Random(f"{SEED}-{number}")

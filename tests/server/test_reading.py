@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from benchmarks.reviews import review_bytes
+from benchmarks.reviews import review as bench_review
 from tests.make import make_pod
 from tests.server.site import encoded, review
 from webhook.errors import ReviewError
@@ -220,7 +220,7 @@ def test_taken_exactly(text: str) -> None:
 SENT = {
     **{name: with_pod(text) for name, text in TAKEN.items()},
     "a plain pod": GOOD,
-    "a pod of the benchmark": review_bytes(),
+    "a pod of the benchmark": bench_review(),
     "a pod with everything of its kind": with_pod(pod('"apiVersion":"v1"', spec='{"containers":[{"name":"a"}]}')),
     "an update": encoded(review(operation="UPDATE", oldObject=make_pod("old").build())),
     "a delete": encoded({**review(), "request": {**review()["request"], "operation": "DELETE", "object": None}}),

@@ -9,6 +9,7 @@ from webhook.engine.demand import Declared
 from webhook.engine.reach import Reach
 from webhook.engine.rules import Rules
 from webhook.model.cluster import ClusterView
+from webhook.model.masks import union
 from webhook.model.offers import Offer
 from webhook.model.pods import Pod
 from webhook.model.requests import Request
@@ -23,10 +24,23 @@ class Case:
         declared: What the pod's annotations say of its need.
         reach: The nodes it may run on, once enforced injections are made.
         offers: The offers of the names it asks for, on nodes that selector and affinity leave.
+        offered: Mask of the nodes of these offers.
         whole_or_part: True if nodes that may take it offer whole cards and parts under the name it asks for.
     """
 
-    __slots__ = ("asked", "declared", "offers", "pod", "reach", "request", "rules", "usage", "view", "whole_or_part")
+    __slots__ = (
+        "asked",
+        "declared",
+        "offered",
+        "offers",
+        "pod",
+        "reach",
+        "request",
+        "rules",
+        "usage",
+        "view",
+        "whole_or_part",
+    )
 
     def __init__(
         self, request: Request, pod: Pod, asked: Asked, rules: Rules, view: ClusterView, usage: UsageView
@@ -40,6 +54,7 @@ class Case:
         self.declared = Declared(pod)
         self.reach = Reach(view, pod, rules.tolerations, markers=rules.markers)
         self.offers = offers_of(asked, view, self.reach.selected)
+        self.offered = union([offer.nodes for offer in self.offers])
         self.whole_or_part = WHOLE_GPU in asked.totals and self._whole_or_part()
 
     def _whole_or_part(self) -> bool:

@@ -9,6 +9,7 @@ strictly. Where this cannot be known, nothing changes.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from functools import lru_cache
 
 from webhook.engine.asking import Asked
 from webhook.engine.demand import Declared, need_of
@@ -186,17 +187,22 @@ def _is_ambiguous(offers: tuple[Offer, ...], nodes: int, reach: Reach) -> bool:
     return bool(others) and bool(others & reach.narrowed(affinity_of(offers)))
 
 
-def affinity_of(offers: tuple[Offer, ...]) -> list[Requirement]:
+def affinity_of(offers: tuple[Offer, ...]) -> tuple[Requirement, ...]:
     """Expressions that reach these offers and no other shape of the same resource name.
 
     A resource name alone can stand for several shapes: `mig-1g.10gb` is a quarter of an A100-40GB's memory
     and an eighth of an A100-80GB's.
     """
+    return _reaching(tuple([offer.selector for offer in offers]))
+
+
+@lru_cache(maxsize=1024)
+def _reaching(selectors: tuple[tuple[tuple[str, str], ...], ...]) -> tuple[Requirement, ...]:
     values: dict[str, dict[str, None]] = {}
-    for offer in offers:
-        for key, value in offer.selector:
+    for selector in selectors:
+        for key, value in selector:
             values.setdefault(key, {})[value] = None
-    return [Requirement(key, "In", tuple(found)) for key, found in values.items()]
+    return tuple(Requirement(key, "In", tuple(found)) for key, found in values.items())
 
 
 def _against_the_rules(

@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from webhook.engine.case import Case
-from webhook.engine.reach import is_marker
+from webhook.engine.reach import markers
 from webhook.engine.remarks import Remark
 from webhook.engine.shape import Json, Shape
 from webhook.model.masks import union
 from webhook.model.modes import Form, Mode
 from webhook.model.nodelabels import PRODUCT
 from webhook.model.objects import Taint
-from webhook.model.offers import Offer
 from webhook.model.paths import Path
 from webhook.model.pods import Pod, Requirement, Toleration
 from webhook.model.resources import WHOLE_GPU
@@ -77,9 +76,9 @@ def _tolerations(section: Injection, shape: Shape, case: Case) -> None:
     by_now = shape.tolerations_by_now()
     missing = [toleration for toleration in section.tolerations if not _have(toleration, by_now)]
     if section.tolerations_auto:
-        nodes = union(offer.nodes for offer in chosen_offers(shape, case)) & case.reach.selected
-        for taint, carrying in case.view.fleet.carrying:
-            if carrying & nodes and is_marker(taint.key, taint.value) and not all_tolerated(by_now, (taint,)):
+        nodes = chosen_nodes(shape, case) & case.reach.selected
+        for taint, carrying in markers(case.view.fleet):
+            if carrying & nodes and not all_tolerated(by_now, (taint,)):
                 missing.append(_tolerating(taint))
     if missing:
         shape.tolerations += missing
@@ -93,9 +92,9 @@ def _have(wanted: Toleration, have: tuple[Toleration, ...]) -> bool:
     return bool(wanted.key and wanted.effect) and all_tolerated(have, (Taint(wanted.key, wanted.value, wanted.effect),))
 
 
-def chosen_offers(shape: Shape, case: Case) -> tuple[Offer, ...]:
-    """The offers the pod may come to stand on: those of the fit, else those of the names it asks for."""
-    return shape.fit.offers if shape.fit is not None else case.offers
+def chosen_nodes(shape: Shape, case: Case) -> int:
+    """Mask of the nodes the pod may come to stand on: those of the fit, else those that offer what it asks for."""
+    return union([offer.nodes for offer in shape.fit.offers]) if shape.fit is not None else case.offered
 
 
 def _tolerating(taint: Taint) -> Toleration:
@@ -106,12 +105,11 @@ def _tolerating(taint: Taint) -> Toleration:
 
 def _node_affinity(section: Injection, shape: Shape, case: Case) -> Iterator[Remark]:
     rules = [*section.node_affinity, *(_whole_cards(shape, case) if section.node_affinity_auto else ())]
-    wanted = [rule for rule in rules if rule not in shape.required]
-    missing = [rule for rule in wanted if not required_already(shape.pod, rule)]
+    missing = [rule for rule in rules if rule not in shape.required and not required_already(shape.pod, rule)]
     if not missing:
         return
-    offers = chosen_offers(shape, case)
-    if offers and not union(offer.nodes for offer in offers) & case.reach.narrowed(missing):
+    nodes = chosen_nodes(shape, case)
+    if nodes and not nodes & case.reach.narrowed(missing):
         keys = ", ".join(rule.key for rule in missing)
         yield _contradiction(("spec", "affinity"), f"node affinity on {keys} would leave no node for this pod")
         return

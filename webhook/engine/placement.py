@@ -6,8 +6,9 @@ still make it good, because an autoscaler may bring one.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from difflib import SequenceMatcher
+from functools import lru_cache
 
 from webhook.engine.asking import Ask
 from webhook.engine.case import Case
@@ -46,7 +47,7 @@ def _of_ask(ask: Ask, case: Case, shape: Shape, found: list[Remark]) -> None:
         found.append(_nowhere(name, fleet, field))
         return
     if not advertising & reach.selected:
-        found.append(_ruled_out(name, case.pod, fleet.by_resource.get(name, ()), fleet))
+        found.append(_ruled_out(name, case.pod, fleet))
         return
     total = case.asked.totals[name]
     if total > 1 and total > (most := fleet.most(name, advertising & reach.selected)):
@@ -84,13 +85,12 @@ def nearest(name: str, existing: tuple[str, ...]) -> list[str]:
     return sorted(existing, key=distance)[:3]
 
 
-def _ruled_out(name: str, pod: Pod, offers: tuple[Offer, ...], fleet: Fleet) -> Remark:
-    products = tuple(dict.fromkeys(offer.product for offer in offers if offer.product))
+def _ruled_out(name: str, pod: Pod, fleet: Fleet) -> Remark:
+    products = _products(fleet)[name]
     asked, path = _product_asked(pod)
-    known = set(fleet.products(fleet.everyone))
-    if asked and not known & set(asked):
+    if asked and _known(fleet).isdisjoint(asked):
         message = f"{PRODUCT} must be a product of this cluster (found {', '.join(asked)[:120]})"
-        near = sorted(products, key=lambda one: -SequenceMatcher(None, one, asked[0][:63]).ratio())[:5]
+        near = _alike(asked[0][:63], products)
         return Remark("GPU-T203", path, message, f"Write one of {', '.join(near)}.", at_most=Mode.WARN)
     message = f"nodeSelector and affinity leave no node that offers {name}"
     fix = f"{name} is offered by {', '.join(products[:5]) or 'nodes without a product label'}."
@@ -106,6 +106,24 @@ def _narrowest(name: str, pod: Pod, fleet: Fleet) -> Path:
     if not fleet.select(selector, None) & advertising or not _required_terms(pod.spec):
         return ("spec", "nodeSelector")
     return REQUIRED_AFFINITY
+
+
+@lru_cache(maxsize=4)
+def _known(fleet: Fleet) -> frozenset[str]:
+    return frozenset(fleet.products(fleet.everyone))
+
+
+@lru_cache(maxsize=4)
+def _products(fleet: Fleet) -> Mapping[str, tuple[str, ...]]:
+    """The products that are offered, by resource name."""
+    named = ((name, [offer.product for offer in offers]) for name, offers in fleet.by_resource.items())
+    return {name: tuple(filter(None, dict.fromkeys(products))) for name, products in named}
+
+
+@lru_cache(maxsize=1024)
+def _alike(product: str, others: tuple[str, ...]) -> tuple[str, ...]:
+    """The five whose names come closest."""
+    return tuple(sorted(others, key=lambda one: -SequenceMatcher(None, one, product).ratio())[:5])
 
 
 def _product_asked(pod: Pod) -> tuple[tuple[str, ...], Path]:

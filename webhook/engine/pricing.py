@@ -29,4 +29,4 @@ def unit_milli(name: str, fleet: Fleet) -> int:
 
 def total_milli(totals: Mapping[str, int], fleet: Fleet) -> int:
     """Thousandths of a whole card that a pod's totals take."""
-    return sum(count * unit_milli(name, fleet) for name, count in totals.items())
+    return sum([count * unit_milli(name, fleet) for name, count in totals.items()])

@@ -8,6 +8,7 @@ from functools import lru_cache
 from webhook.model.cluster import ClusterView
 from webhook.model.effective import effective
 from webhook.model.fleet import Fleet
+from webhook.model.objects import Taint
 from webhook.model.pods import NodeSelectorTerm, Pod, Requirement, Toleration
 from webhook.model.quantity import NANO
 
@@ -22,8 +23,14 @@ def is_marker(key: str, value: str) -> bool:
 
 
 @lru_cache(maxsize=4)
+def markers(fleet: Fleet) -> tuple[tuple[Taint, int], ...]:
+    """The taints of a fleet that only say that a node has GPUs, with the mask of the nodes that carry each."""
+    return tuple((taint, nodes) for taint, nodes in fleet.carrying if is_marker(taint.key, taint.value))
+
+
+@lru_cache(maxsize=4)
 def _marker_tolerations(fleet: Fleet) -> tuple[Toleration, ...]:
-    taints = [taint for taint, _ in fleet.carrying if is_marker(taint.key, taint.value)]
+    taints = [taint for taint, _ in markers(fleet)]
     return tuple(Toleration(key=t.key, operator="Equal", value=t.value, effect=t.effect) for t in taints)
 
 

@@ -16,8 +16,10 @@ def tied_by(pod: Pod) -> str:
     """The first thing whose effect on the choice of a node is not known here, in words; "" if there is none."""
     spec = pod.spec
     for volume in spec.volumes:
-        if volume.persistent_volume_claim is not None or volume.ephemeral is not None:
-            return f"volume {volume.name}"
+        if volume.persistent_volume_claim is not None:
+            return f"volume claim {volume.persistent_volume_claim.get('claimName', '')}"
+        if volume.ephemeral is not None:
+            return "a volume of its own"
     affinity = spec.affinity
     if affinity is not None:
         for part in (affinity.pod_affinity, affinity.pod_anti_affinity):

@@ -106,6 +106,11 @@ class ClusterView:
         """The namespace's ResourceQuotas, by name."""
         return self._quotas.get(namespace, ())
 
+    def standing(self, namespace: str) -> tuple[object, ...]:
+        """All that the view says of one namespace, and how sure it is: equal where nothing of it changed."""
+        namespaced = (self.namespace(namespace), self.limit_ranges(namespace), self.quotas(namespace))
+        return (self.complete, self.current, *namespaced)
+
     def free(self, offer: Offer, nodes: int) -> int:
         """Units of an offer that are free now on the nodes of a mask, pods assumed taken off."""
         mask = nodes & offer.nodes

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from aiohttp import http_parser
 
-from webhook.engine.decide import decide as the_decide
+from webhook.engine.remembering import Memory
 from webhook.server.clients import Clients
 from webhook.server.connection import Connection
 from webhook.server.handlers import routes
@@ -50,7 +50,7 @@ class Server:
         companions: Run beside it for as long as it lives.
         checks: More lines of `/readyz?verbose`; some of them may say that the process is not ready.
         clients: Who may ask for a verdict, as the context verifies them; None: anyone.
-        decide: What judges; always the engine's, but in tests of the edge.
+        decide: What judges; always the engine's `decide` with a memory, but in tests of the edge.
     """
 
     world: World
@@ -61,7 +61,7 @@ class Server:
     looks: Sequence[Look] = ()
     poll: float = POLL_SECONDS
     sweep: float = SWEEP_SECONDS
-    decide: Decide = the_decide
+    decide: Decide = field(default_factory=lambda: Memory().decide)
     clients: Clients | None = None
     companions: Sequence[Companion] = ()
     checks: Sequence[Checks] = ()

@@ -1,5 +1,6 @@
 // A load generator over loopback only: a fixed number of POSTs on keep-alive TLS connections, HTTP/1.1 written
-// by hand so that it takes little of the machine from the server under test. Prints one line of JSON.
+// by hand so that it takes little of the machine from the server under test. Bodies are the lines of a file, in
+// turn, each request with a uid of its own. Prints one line of JSON.
 package main
 
 import (
@@ -25,7 +26,11 @@ const (
 	mostRequests    = 200_000
 	mostConnections = 256
 	deadline        = 60 * time.Second
+	uidLength       = 36
+	uidDigits       = 12
 )
+
+var uidKey = []byte(`"uid":"`)
 
 type result struct {
 	Requests int     `json:"requests"`
@@ -38,7 +43,7 @@ type result struct {
 func main() {
 	target := flag.String("target", "127.0.0.1:8443", "address; loopback only")
 	path := flag.String("path", "/mutate", "path")
-	bodyFile := flag.String("body", "review.json", "file with one review")
+	bodyFile := flag.String("bodies", "reviews.jsonl", "file with one review a line")
 	requests := flag.Int("requests", 10_000, "how many in all")
 	connections := flag.Int("connections", 16, "how many at a time")
 	flag.Parse()
@@ -49,18 +54,37 @@ func main() {
 	if *requests > mostRequests || *connections > mostConnections {
 		log.Fatal("too many requests or connections")
 	}
-	body, err := os.ReadFile(*bodyFile)
+	text, err := os.ReadFile(*bodyFile)
 	if err != nil {
 		log.Fatal(err)
 	}
-	request := fmt.Appendf(nil, "POST %s?timeout=5s HTTP/1.1\r\nHost: %s\r\nUser-Agent: kube-apiserver-admission\r\n"+
-		"Content-Length: %d\r\nAccept: application/json, */*\r\nContent-Type: application/json\r\n"+
-		"Accept-Encoding: gzip\r\n\r\n", *path, *target, len(body))
-	request = append(request, body...)
-	json.NewEncoder(os.Stdout).Encode(run(*target, request, *requests, *connections))
+	var posts [][]byte
+	for line := range bytes.Lines(text) {
+		posts = append(posts, post(*target, *path, bytes.TrimSpace(line)))
+	}
+	if len(posts) == 0 {
+		log.Fatal("no reviews")
+	}
+	json.NewEncoder(os.Stdout).Encode(run(*target, posts, *requests, *connections))
 }
 
-func run(target string, request []byte, requests, connections int) result {
+// post writes one request. Its first uid must be that of the review.
+func post(target, path string, body []byte) []byte {
+	request := fmt.Appendf(nil, "POST %s?timeout=5s HTTP/1.1\r\nHost: %s\r\nUser-Agent: kube-apiserver-admission\r\n"+
+		"Content-Length: %d\r\nAccept: application/json, */*\r\nContent-Type: application/json\r\n"+
+		"Accept-Encoding: gzip\r\n\r\n", path, target, len(body))
+	return append(request, body...)
+}
+
+// numbered writes a number over the end of the review's uid, as a copy in buffer.
+func numbered(buffer, request []byte, number int64) []byte {
+	buffer = append(buffer[:0], request...)
+	at := bytes.Index(buffer, uidKey) + len(uidKey) + uidLength - uidDigits
+	copy(buffer[at:], fmt.Appendf(nil, "%0*d", uidDigits, number))
+	return buffer
+}
+
+func run(target string, posts [][]byte, requests, connections int) result {
 	var left, failed atomic.Int64
 	left.Store(int64(requests))
 	latencies := make([][]time.Duration, connections)
@@ -82,7 +106,9 @@ func run(target string, request []byte, requests, connections int) result {
 			defer all.Done()
 			defer conns[i].Close()
 			reader := bufio.NewReaderSize(conns[i], 16<<10)
-			for left.Add(-1) >= 0 {
+			var request []byte
+			for number := left.Add(-1); number >= 0; number = left.Add(-1) {
+				request = numbered(request, posts[number%int64(len(posts))], (start.UnixMicro()+number)%1e12)
 				began := time.Now()
 				if err := one(conns[i], reader, request); err != nil {
 					failed.Add(1)

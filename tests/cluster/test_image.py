@@ -1,0 +1,152 @@
+"""What the Dockerfile makes, made in a folder: it runs for a stranger, with nothing to write to.
+
+No container engine is needed: the same commands install from the same lock into the same layout, and the kernel gives
+a mount namespace with a root that is read-only, and a user without any rights.
+"""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import re
+import shutil
+import ssl
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.cluster.processes import Process, free_port
+from tests.conftest import ROOT
+from tests.house.checkout import read
+from tests.server.site import encoded, review
+
+USER = "65532"
+
+INSIDE = """\
+set -eu
+mount --make-rprivate /
+mount --bind {python} {layout}/python
+mount --rbind {layout} /mnt
+mount -o remount,bind,ro /mnt
+mount -o remount,bind,ro /
+mount -t tmpfs -o size=16m tmpfs /tmp
+exec {drop} env -i PYTHONPATH=/mnt/opt/rightslice PYTHONDONTWRITEBYTECODE=1 LD_LIBRARY_PATH=/mnt/python/lib {command}
+"""
+
+
+@pytest.fixture(scope="module")
+def layout(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """The folder that the Dockerfile makes, and a place for an interpreter that strangers may read."""
+    folder = tmp_path_factory.mktemp("image")
+    target = folder / "opt" / "rightslice"
+    (folder / "python").mkdir()
+    pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--quiet", "install", "--target", str(target)]
+    run([*pip, "--require-hashes", "--only-binary", ":all:", "-r", "requirements/run.txt"])
+    run([sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(folder / "dist")])
+    (wheel,) = (folder / "dist").glob("*.whl")
+    run([*pip, "--no-index", "--no-deps", str(wheel)])
+    folder.chmod(0o755)
+    yield folder
+    shutil.rmtree(folder)
+
+
+def run(command: list[str]) -> None:
+    """Run a command in the checkout."""
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=600, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+def shut_in(layout: Path, *arguments: str) -> list[str]:
+    """A command that runs the image's entrypoint as its user, with a root that is read-only."""
+    python = f"/mnt/python/bin/python{sys.version_info[0]}.{sys.version_info[1]}"
+    command = " ".join([python, *entrypoint()[1:], *arguments])
+    return inside(layout, command)
+
+
+def inside(layout: Path, command: str) -> list[str]:
+    """Any command there."""
+    is_root = os.geteuid() == 0
+    drop = f"setpriv --reuid {USER} --regid {USER} --clear-groups --no-new-privs --bounding-set=-all --inh-caps=-all"
+    script = INSIDE.format(
+        python=sys.base_prefix, layout=layout, command=command, drop=drop if is_root else "setpriv --no-new-privs"
+    )
+    own = [] if is_root else ["--user", "--map-root-user"]
+    return ["unshare", *own, "--mount", "sh", "-c", script]
+
+
+def entrypoint() -> list[str]:
+    """The image's entrypoint, as the Dockerfile has it."""
+    found = re.search(r"^ENTRYPOINT (.*)$", read("Dockerfile"), re.MULTILINE)
+    assert found is not None
+    words: list[str] = json.loads(found[1])
+    return words
+
+
+def said(command: list[str]) -> subprocess.CompletedProcess[str]:
+    """What a command says."""
+    return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+
+
+def test_the_version_is_told(layout: Path) -> None:
+    done = said(shut_in(layout, "version"))
+
+    assert done.returncode == 0, done.stderr
+    assert "0.1.0" in done.stdout
+
+
+def test_nothing_can_be_written(layout: Path) -> None:
+    done = said(inside(layout, "sh -c 'id -u; touch /mnt/opt/rightslice/x /x /var/x'"))
+
+    assert done.stderr.count("Read-only file system") + done.stderr.count("Permission denied") == 3, done.stderr
+    assert "Read-only file system" in done.stderr
+    if os.geteuid() == 0:
+        assert done.stdout.split() == [USER]
+
+
+def test_it_installs_what_came_with_it(layout: Path) -> None:
+    done = said(shut_in(layout, "install", "--mode", "enforce", "-o", "yaml"))
+
+    assert done.returncode == 0, done.stderr
+    assert "kind: ValidatingAdmissionPolicyBinding" in done.stdout
+
+
+def test_it_serves_and_ends_when_it_is_told(layout: Path, tmp_path: Path) -> None:
+    port = free_port()
+    policies = "/mnt/opt/rightslice/webhook/shipped/policies"
+    flags = [f"--policies={policies}", "--cluster=demo", "--self-signed", f"--listen=127.0.0.1:{port}"]
+    server = Process("webhook", shut_in(layout, "serve", "webhook", *flags), tmp_path / "log", lambda: ready(port))
+
+    server.start()
+    try:
+        answer = post(port, "/validate", encoded(review()))
+    finally:
+        server.stop()
+
+    assert answer["response"]["uid"] == "u-1"
+    assert "Traceback" not in (tmp_path / "log").read_text()
+
+
+def ready(port: int) -> bool:
+    """Does the server say that it is ready?"""
+    return curl(port, "/readyz").strip() == "ok"
+
+
+def post(port: int, path: str, body: bytes) -> dict[str, dict[str, str]]:
+    """The answer to a review."""
+    answer: dict[str, dict[str, str]] = json.loads(curl(port, path, body))
+    return answer
+
+
+def curl(port: int, path: str, body: bytes | None = None) -> str:
+    """Ask a server whose certificate nobody can know."""
+    context = ssl._create_unverified_context()
+    connection = http.client.HTTPSConnection("127.0.0.1", port, timeout=10, context=context)
+    try:
+        connection.request("POST" if body else "GET", path, body, {"Content-Type": "application/json"} if body else {})
+        return connection.getresponse().read().decode()
+    finally:
+        connection.close()

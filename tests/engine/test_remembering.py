@@ -1,0 +1,213 @@
+"""A decision that is remembered is the one that would be made: for copies, for strangers, and as the world turns."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from datetime import datetime, timedelta
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from tests.engine.lawful import POLICIES, SMALL, TRUSTED, VIEWS, any_pods, gpu_pods
+from tests.make import Json, PodMaker, make_pod
+from tests.world import NO_USAGE, NOW, mig_node, policies_of, policy, request_of, view_of, whole_node
+from webhook.engine.decide import decide
+from webhook.engine.remembering import LARGEST, MOST, NUMBERING, Memory
+from webhook.model.cluster import Assumed, ClusterView
+from webhook.model.decisions import Fit, Keep, Why
+from webhook.model.objects import ResourceQuota, ResourceQuotaSpec
+from webhook.model.usage import Observed, UsageView
+from webhook.policy.compiled import PolicySet
+
+law = settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+
+EXEMPTING = policies_of(
+    policy(
+        """
+mode: enforce
+security: {deny: [privileged]}
+exemptions:
+  - name: debugging
+    codes: [GPU-S201]
+    match: {namespaces: [team]}
+    reason: a test
+    expirationTime: "2026-06-01T00:10:00Z"
+"""
+    )
+)
+CHOOSY = policies_of(
+    policy(
+        """
+mode: enforce
+match: {objectSelector: {matchLabels: {apps.kubernetes.io/pod-index: "1"}}}
+rightSizing: {default: {memory: 8Gi}}
+"""
+    )
+)
+WHOLE_OBJECT = policies_of(
+    policy(
+        """
+mode: enforce
+match: {matchConditions: [{name: first, expression: "object.metadata.name != 'pod-1'"}]}
+rightSizing: {default: {memory: 8Gi}}
+"""
+    )
+)
+SETS = {**POLICIES, "exempting": EXEMPTING, "choosy": CHOOSY, "whole object": WHOLE_OBJECT}
+
+
+def copies(pod: Json) -> st.SearchStrategy[Json]:
+    """The pod as a controller would make it again: another name, other numbers."""
+
+    def numbered(number: int) -> Json:
+        copy: Json = json.loads(json.dumps(pod))
+        metadata = copy["metadata"]
+        metadata |= {"name": f"pod-{number}", "generateName": "pod-", "uid": f"uid-{number}"}
+        for notes in ("labels", "annotations"):
+            if metadata.get(notes) is not None or number > 1:
+                metadata[notes] = {**(metadata.get(notes) or {}), **dict.fromkeys(NUMBERING, str(number))}
+        return copy
+
+    return st.integers(0, 3).map(numbered)
+
+
+@st.composite
+def sequences(draw: st.DrawFn) -> list[Json]:
+    """Pods of few kinds, each several times."""
+    kinds = draw(st.lists(any_pods() | gpu_pods(), min_size=1, max_size=2))
+    return draw(st.lists(st.sampled_from(kinds).flatmap(copies), min_size=2, max_size=6))
+
+
+@st.composite
+def moments(draw: st.DrawFn) -> tuple[ClusterView, PolicySet, datetime]:
+    """A cluster, with some room taken, under some policies, at some time."""
+    view = VIEWS[draw(st.sampled_from(["free", "free", "counted", "demo"]))]
+    taken = draw(st.sampled_from([0, 0, 6, 7, 100]))
+    if taken:
+        view = view.assume(Assumed("", SMALL, view.fleet.everyone, taken, NOW.timestamp() + 1e6), NOW.timestamp())
+    return view, SETS[draw(st.sampled_from(sorted(SETS)))], NOW + timedelta(minutes=draw(st.sampled_from([0, 9, 10])))
+
+
+@law
+@given(sequences(), st.lists(moments(), min_size=1, max_size=2), st.data())
+def test_whatever_came_before_a_decision_is_the_one_made_without_a_memory(
+    pods: list[Json], world: list[tuple[ClusterView, PolicySet, datetime]], data: st.DataObject
+) -> None:
+    memory = Memory()
+    for pod in pods:
+        view, policies, now = data.draw(st.sampled_from(world))
+        request = request_of(pod)
+        assert memory.decide(request, policies, view, NO_USAGE, now) == decide(request, policies, view, NO_USAGE, now)
+
+
+POD = make_pod().gpus(1).needs("8Gi").owned_by("Job", "train")
+SIZING = policies_of(policy("mode: enforce\nrightSizing: {}"))
+RAISED = {"privileged": True}
+VIEW = view_of(TRUSTED, mig_node(), whole_node())
+
+
+def renamed(number: int) -> Json:
+    """A copy of the pod."""
+    pod = POD.build()
+    pod["metadata"] |= {"name": f"train-{number}", "uid": f"uid-{number}"}
+    pod["metadata"]["annotations"]["batch.kubernetes.io/job-completion-index"] = str(number)
+    name = f"kube-api-access-{number}"
+    pod["spec"]["volumes"] = [{"name": name, "projected": {}}]
+    pod["spec"]["containers"][0]["volumeMounts"] = [{"name": name, "mountPath": "/var/run/secrets"}]
+    return pod
+
+
+def test_copies_of_a_pod_share_one_decision() -> None:
+    memory = Memory()
+    first, second = (memory.decide(request_of(renamed(i)), SIZING, VIEW, NO_USAGE, NOW) for i in (1, 2))
+    assert isinstance(first.outcome, Fit)
+    assert second is first
+
+
+def test_room_that_others_took_since_is_seen() -> None:
+    memory = Memory()
+    assert isinstance(memory.decide(request_of(renamed(1)), SIZING, VIEW, NO_USAGE, NOW).outcome, Fit)
+    taken = [Assumed("", name, VIEW.fleet.everyone, 100, 1e12) for name in (SMALL, "nvidia.com/mig-3g.40gb")]
+    full = VIEW.assume(taken[0], 0).assume(taken[1], 0)
+    outcome = memory.decide(request_of(renamed(2)), SIZING, full, NO_USAGE, NOW).outcome
+    assert isinstance(outcome, Keep)
+    assert outcome.why is Why.FULL
+
+
+DIFFERENT: dict[str, PodMaker] = {
+    "another amount": make_pod().gpus(2).needs("8Gi").owned_by("Job", "train"),
+    "another need": make_pod().gpus(1).needs("20Gi").owned_by("Job", "train"),
+    "another label": make_pod().gpus(1).needs("8Gi").owned_by("Job", "train").label("kueue.x-k8s.io/queue-name", "q"),
+    "another owner": make_pod().gpus(1).needs("8Gi").owned_by("DaemonSet", "train"),
+    "another namespace": make_pod().gpus(1).needs("8Gi").owned_by("Job", "train").namespace("batch"),
+}
+
+
+@pytest.mark.parametrize("pod", DIFFERENT.values(), ids=DIFFERENT)
+def test_a_pod_that_differs_is_decided_anew(pod: PodMaker) -> None:
+    memory = Memory()
+    memory.decide(request_of(POD.build()), SIZING, VIEW, NO_USAGE, NOW)
+    request = request_of(pod.build())
+    assert memory.decide(request, SIZING, VIEW, NO_USAGE, NOW) == decide(request, SIZING, VIEW, NO_USAGE, NOW)
+
+
+def test_an_exemption_ends_in_time() -> None:
+    memory, request = Memory(), request_of(make_pod().gpus(1).container("root", securityContext=RAISED).build())
+    found = [memory.decide(request, EXEMPTING, VIEW, NO_USAGE, NOW + timedelta(minutes=after)) for after in (9, 10)]
+    assert [bool(one.denials) for one in found] == [False, True]
+
+
+def test_a_quota_that_filled_up_meanwhile_is_seen() -> None:
+    memory, request = Memory(), request_of(renamed(1))
+    assert isinstance(memory.decide(request, SIZING, VIEW, NO_USAGE, NOW).outcome, Fit)
+    hard = ResourceQuota(spec=ResourceQuotaSpec(hard={"requests.nvidia.com/gpu": "4"}))
+    counted = ClusterView(VIEW.fleet, quotas={"team": (hard,)})
+    outcome = memory.decide(request, SIZING, counted, NO_USAGE, NOW).outcome
+    assert outcome == Keep(Why.QUOTA, SMALL)
+
+
+def test_use_that_was_seen_meanwhile_counts() -> None:
+    memory, request = Memory(), request_of(make_pod("lone").gpus(1).build())
+    before = memory.decide(request, SIZING, VIEW, NO_USAGE, NOW)
+    assert before.outcome == Keep(Why.NO_EVIDENCE)
+    seen = UsageView({("team", "Pod/lone", "main"): Observed(4096, 100, 50)})
+    assert isinstance(memory.decide(request, SIZING, VIEW, seen, NOW).outcome, Fit)
+
+
+def test_a_policy_that_asks_for_the_whole_object_gets_it() -> None:
+    memory = Memory()
+    outcomes = [
+        memory.decide(request_of(make_pod(f"pod-{i}").gpus(1).build()), WHOLE_OBJECT, VIEW, NO_USAGE, NOW).outcome
+        for i in range(3)
+    ]
+    assert [isinstance(outcome, Fit) for outcome in outcomes] == [True, False, True]
+
+
+def same(memory: Memory, pod: Json, between: Callable[[], Any]) -> bool:
+    """Is a pod's decision still there after something happened?"""
+    first = memory.decide(request_of(pod), SIZING, VIEW, NO_USAGE, NOW)
+    between()
+    return memory.decide(request_of(pod), SIZING, VIEW, NO_USAGE, NOW) is first
+
+
+@pytest.mark.parametrize(("others", "kept"), [(MOST - 1, True), (MOST, False)])
+def test_the_oldest_is_forgotten_when_there_are_too_many(others: int, kept: bool) -> None:
+    memory = Memory()
+
+    def judge_others() -> None:
+        for number in range(others):
+            memory.decide(request_of(make_pod(f"other-{number}").build()), SIZING, VIEW, NO_USAGE, NOW)
+
+    assert same(memory, POD.build(), judge_others) is kept
+
+
+def test_a_pod_that_cannot_be_written_out_is_decided_all_the_same() -> None:
+    request = request_of(POD.build() | {"metadata": {"name": "p", "labels": {"odd": "\ud800"}}})
+    assert Memory().decide(request, SIZING, VIEW, NO_USAGE, NOW) == decide(request, SIZING, VIEW, NO_USAGE, NOW)
+
+
+def test_a_pod_that_is_too_large_is_not_kept() -> None:
+    assert not same(Memory(), make_pod().gpus(1).env("BIG", "x" * LARGEST).build(), lambda: None)

@@ -1,0 +1,241 @@
+"""`decide` with a memory: copies of a pod that was just judged get the decision that is there already.
+
+A ReplicaSet's or Job's pods differ in names, uids and numbers, and nothing of that is decided by. Three things keep
+a remembered decision the one that `decide` would make:
+
+* A key is everything that was told about a pod, written out. On a miss `decide` is given what the key holds and
+  nothing else, so nothing outside the key can have had a part in the decision.
+* The one thing that moves between two copies is the room that is left. What a decision asked about it is kept with
+  the answers; the decision is given again only where every question is answered the same now.
+* With new policies, nodes or use, everything is forgotten.
+
+What is remembered is bounded, and keys are compared whole: a strange pod can cost others a repeated decision, and
+never another's decision.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import NamedTuple, NoReturn
+
+import msgspec
+
+from webhook.engine.decide import decide
+from webhook.model.cluster import ClusterView
+from webhook.model.decisions import Decision
+from webhook.model.fleet import Fleet
+from webhook.model.pods import Metadata, OwnerReference, Pod, PodSpec
+from webhook.model.requests import Request
+from webhook.model.usage import UsageView
+from webhook.policy.compiled import PolicySet
+
+MOST = 512
+"""Decisions that are kept; the oldest goes first."""
+
+LARGEST = 16 * 1024
+"""Bytes of the longest key that is kept: four times what a usual training pod comes to."""
+
+FINDINGS = 16
+"""Most findings of a decision that is kept: a long list of them may take more memory than the pod."""
+
+NUMBERING = frozenset(
+    {
+        "apps.kubernetes.io/pod-index",
+        "batch.kubernetes.io/job-completion-index",
+        "jobset.sigs.k8s.io/job-global-index",
+        "jobset.sigs.k8s.io/job-index",
+        "jobset.sigs.k8s.io/job-key",
+        "leaderworkerset.sigs.k8s.io/worker-index",
+        "statefulset.kubernetes.io/pod-name",
+        "training.kubeflow.org/replica-index",
+    }
+)
+"""Labels and annotations by which controllers number the pods of one workload. Only a policy may look at them."""
+
+Question = tuple[str, int, int, int, int]
+"""Resource, units, mask of nodes, CPU in millicores, memory in bytes: what `ClusterView.has_room` is asked."""
+
+
+class Told(msgspec.Struct, frozen=True, array_like=True):
+    """All that a decision about a new pod may depend on, beside policies, cluster and use.
+
+    Attributes:
+        name: The pod's name, which is its workload's where nothing controls it; else "".
+        expired: How many exemptions are past their time.
+    """
+
+    namespace: str
+    sub_resource: str
+    user: str
+    groups: tuple[str, ...]
+    name: str
+    labels: Mapping[str, str]
+    annotations: Mapping[str, str]
+    owners: tuple[OwnerReference, ...]
+    spec: PodSpec
+    expired: int
+
+
+class Kept(NamedTuple):
+    """A decision, and what it holds under.
+
+    Attributes:
+        standing: What the view said of the namespace.
+        heard: What was asked about room, with the answers.
+    """
+
+    standing: tuple[object, ...]
+    heard: tuple[tuple[Question, bool], ...]
+    decision: Decision
+
+
+class Overheard(ClusterView):
+    """A view that takes down what it is asked about the room that is left."""
+
+    def __init__(self, view: ClusterView) -> None:
+        self.__dict__.update(view.__dict__)
+        self.heard: dict[Question, bool] = {}
+
+    def has_room(self, resource: str, count: int, nodes: int, *, cpu_milli: int, memory: int) -> bool:
+        """As the view itself says."""
+        answer = super().has_room(resource, count, nodes, cpu_milli=cpu_milli, memory=memory)
+        self.heard[resource, count, nodes, cpu_milli, memory] = answer
+        return answer
+
+
+class WholeObjectError(Exception):
+    """A match condition asked for the whole object, which no key holds: there is nothing to remember."""
+
+
+class Memory:
+    """Decisions of the last moments, about pods that were read from JSON. One for a thread."""
+
+    def __init__(self) -> None:
+        self._kept: dict[bytes, Kept] = {}
+        self._of: tuple[PolicySet, Fleet, UsageView] | None = None
+        self._labels_matter = True
+
+    def decide(
+        self, request: Request, policies: PolicySet, view: ClusterView, usage: UsageView, now: datetime
+    ) -> Decision:
+        """What `webhook.engine.decide.decide` says, with less work where a copy of the pod was judged before."""
+        if request.operation != "CREATE" or request.pod is None:
+            return decide(request, policies, view, usage, now)
+        self._turn_to(policies, view.fleet, usage)
+        told = _told(request, request.pod, policies, now, labels_matter=self._labels_matter)
+        key = _written(told)
+        kept = self._kept.get(key)
+        if kept is not None and _still_holds(kept, view, request.namespace):
+            return kept.decision
+        try:
+            anew = _overhear(told, policies, view, usage, now)
+        except WholeObjectError:
+            return decide(request, policies, view, usage, now)
+        self._keep(key, anew)
+        return anew.decision
+
+    def _turn_to(self, policies: PolicySet, fleet: Fleet, usage: UsageView) -> None:
+        """Forget what was decided under others."""
+        of = (policies, fleet, usage)
+        if self._of == of:
+            return
+        self._of = of
+        self._labels_matter = _looks_at_labels(policies)
+        self._kept.clear()
+
+    def _keep(self, key: bytes, kept: Kept) -> None:
+        if not 0 < len(key) <= LARGEST or len(kept.decision.findings) > FINDINGS:
+            return
+        self._kept.pop(key, None)
+        if len(self._kept) >= MOST:
+            del self._kept[next(iter(self._kept))]
+        self._kept[key] = kept
+
+
+_encode = msgspec.json.Encoder().encode
+
+
+def _written(told: Told) -> bytes:
+    """All that was told, as text; b"" where it cannot be written: too deep, or no Unicode."""
+    try:
+        return _encode(told)
+    except (RecursionError, UnicodeEncodeError):
+        return b""
+
+
+def _looks_at_labels(policies: PolicySet) -> bool:
+    """May a decision depend on any label of a pod there is?"""
+    choosing = any(policy.match.labels is not None for policy in policies.policies)
+    adding = any(policy.injection is not None and policy.injection.labels for policy in policies.policies)
+    return choosing or adding or bool(policies.exemptions)
+
+
+def _told(request: Request, pod: Pod, policies: PolicySet, now: datetime, *, labels_matter: bool) -> Told:
+    metadata = pod.metadata
+    controlled = any(owner.controller for owner in metadata.owner_references)
+    return Told(
+        namespace=request.namespace,
+        sub_resource=request.sub_resource,
+        user=request.user,
+        groups=request.groups,
+        name="" if controlled else metadata.name,
+        labels=metadata.labels if labels_matter else _unnumbered(metadata.labels),
+        annotations=_unnumbered(metadata.annotations),
+        owners=metadata.owner_references,
+        spec=pod.spec,
+        expired=sum([now >= exemption.expires for exemption in policies.exemptions]),
+    )
+
+
+def _unnumbered(notes: dict[str, str]) -> dict[str, str]:
+    """Numbers of copies taken out, their keys left: a patch must know what is there."""
+    if NUMBERING.isdisjoint(notes):
+        return notes
+    return {key: "" if key in NUMBERING else value for key, value in notes.items()}
+
+
+def _overhear(told: Told, policies: PolicySet, view: ClusterView, usage: UsageView, now: datetime) -> Kept:
+    """Decide, and take down what the decision holds under."""
+    overheard = Overheard(view)
+    decision = decide(_request(told), policies, overheard, usage, now)
+    return Kept(view.standing(told.namespace), tuple(overheard.heard.items()), decision)
+
+
+def _request(told: Told) -> Request:
+    """The request as the key holds it."""
+    return Request(
+        operation="CREATE",
+        group="",
+        kind="Pod",
+        namespace=told.namespace,
+        name="",
+        pod=Pod(
+            Metadata(
+                name=told.name,
+                labels=dict(told.labels),
+                annotations=dict(told.annotations),
+                owner_references=told.owners,
+            ),
+            told.spec,
+        ),
+        load=_no_object,
+        load_old=_no_object,
+        sub_resource=told.sub_resource,
+        user=told.user,
+        groups=told.groups,
+    )
+
+
+def _no_object() -> NoReturn:
+    raise WholeObjectError
+
+
+def _still_holds(kept: Kept, view: ClusterView, namespace: str) -> bool:
+    """Would the view say the same of the namespace, and of the room there is?"""
+    if kept.standing != view.standing(namespace):
+        return False
+    for (resource, count, nodes, cpu_milli, memory), answer in kept.heard:
+        if view.has_room(resource, count, nodes, cpu_milli=cpu_milli, memory=memory) is not answer:
+            return False
+    return True
