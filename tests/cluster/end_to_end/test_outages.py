@@ -25,7 +25,7 @@ def waiting(name: str, team: str) -> PodMaker:
 
 
 def mixed(team: str) -> list[Json]:
-    """Mostly pods without GPUs; slices, which are allowed; cards for privileged pods and hosts' roots, which are not."""
+    """Mostly pods without GPUs; slices, which are allowed; privileged pods and hosts' roots, which are not."""
     pods = []
     for index in range(CREATES):
         if index % 5:

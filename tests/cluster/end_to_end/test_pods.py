@@ -125,6 +125,20 @@ def test_we_run_again_after_a_vendor_added_a_sidecar_and_the_result_is_right(sit
     assert again == 2
 
 
+def test_what_an_update_adds_is_judged_and_our_records_stay_ours(site: Installed, team: str) -> None:
+    site.plane.api.create(f"/api/v1/namespaces/{team}/pods", notebook("sized", team))
+    running(site, team, "sized")
+    where = f"--namespace={team}"
+
+    site.plane.kubectl("set", "image", "pod/sized", "main=example/app:2", where)
+    site.plane.kubectl("label", "pod", "sized", "seen=true", where)
+    record = "rightslice.dev/decision={}"
+    forged = site.plane.kubectl("annotate", "--overwrite", "pod", "sized", record, where, check=False)
+
+    assert "[GPU-S308]" in forged.stderr
+    assert asked(running(site, team, "sized")) == {SLICE: "1"}
+
+
 def test_a_debug_container_is_judged_like_any_other(site: Installed, team: str) -> None:
     site.plane.api.create(f"/api/v1/namespaces/{team}/pods", notebook("sized", team))
     running(site, team, "sized")

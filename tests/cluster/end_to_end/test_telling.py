@@ -52,6 +52,7 @@ def test_metrics_count_each_verdict_and_finding(site: Installed, team: str) -> N
                 'admission_requests_total\\{operation="CREATE",route="mutate",verdict="patched"\\}',
                 'admission_duration_seconds_count\\{route="validate"\\}',
                 'findings_total\\{code="GPU-S201",mode="enforce"\\}',
+                'policy_denied_total\\{policy="guard"\\}',
             )
         ]
 
@@ -59,7 +60,7 @@ def test_metrics_count_each_verdict_and_finding(site: Installed, team: str) -> N
     site.plane.kubectl("create", "-f", "-", stdin=json.dumps(notebook("sized", team)))
     site.plane.kubectl("create", "-f", "-", stdin=json.dumps(privileged(team)), check=False)
 
-    assert [after - once for after, once in zip(counted(), before, strict=True)] == [1, 2, 2, 1]
+    assert [after - once for after, once in zip(counted(), before, strict=True)] == [1, 2, 2, 1, 1]
     assert 0 <= site.samples("view_age_seconds")[0] < 30
     assert site.samples("certificate_end_seconds")[0] > 0
     assert site.samples('policy_loads_total\\{result="good"\\}')[0] >= 1
@@ -70,13 +71,13 @@ def test_a_denial_is_one_line_and_nothing_that_a_pod_was_given_is_logged(site: I
     site.plane.kubectl("create", "-f", "-", stdin=json.dumps(notebook("sized", team)))
 
     told = eventually(
-        lambda: [line for line in site.log() if line.get("namespace") == team], until=lambda lines: len(lines) >= 3
+        lambda: [line for line in site.log() if line.get("namespace") == team], until=lambda lines: len(lines) >= 4
     )
     [denied] = [line for line in told if line["event"] == "denied"]
     assert (denied["level"], denied["name"], denied["codes"]) == ("info", "greedy", ["GPU-S201"])
     assert denied["policies"]
-    patched = [line for line in told if line["event"] == "patched"]
-    assert [(line["level"], line["name"]) for line in patched] == [("debug", "greedy"), ("debug", "sized")]
+    others = [(line["level"], line["name"], line["verdict"]) for line in told if line["event"] == "decided"]
+    assert others == [("debug", "greedy", "patched"), ("debug", "sized", "patched"), ("debug", "sized", "allowed")]
     text = site.replica.log.read_text(encoding="utf-8")
     assert SECRET not in text
     assert site.plane.token not in text
