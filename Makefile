@@ -19,11 +19,11 @@ CORE := model documents policy engine report manifests
 COVERAGE := $(CORE:%=--cov=webhook/%) --cov-branch --cov-report=term-missing:skip-covered --cov-fail-under=95
 
 .DEFAULT_GOAL := help
-.PHONY: help run serve test test-fast test-cluster plane fuzz lint format manifests bench lock clean
+.PHONY: help run serve test test-fast test-cluster plane fuzz lint format manifests bench bench-cluster lock clean
 .DELETE_ON_ERROR:
 
 help: ## List these targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 run: $(VENV)/.run ## Watch it work: the real server judges and shapes the example pods
 	@$(BIN)/rightslice demo
@@ -66,6 +66,9 @@ manifests: $(VENV)/.dev ## Write the manifests that are made: CRDs, hooks, insta
 
 bench: $(VENV)/.dev ## Measure it on this machine
 	$(BIN)/python -m benchmarks
+
+bench-cluster: plane ## Measure creates on a real control plane, with the webhook and without
+	@$(BIN)/python -m benchmarks.cluster
 
 # One resolution for every Python and platform; what is tested is what ships, so the others follow dev.txt.
 # Releases younger than a week are left alone: most bad ones are found and pulled within days.

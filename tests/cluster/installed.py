@@ -38,10 +38,10 @@ class Installed:
         replica: The server.
     """
 
-    def __init__(self, plane: Plane, folder: Path) -> None:
+    def __init__(self, plane: Plane, folder: Path, *flags: str) -> None:
         self.plane, self.port, self._folder = plane, free_port(), folder
         self.apply, self._serve = commands()
-        self.replica = self.another("rightslice", self.port)
+        self.replica = self.another("rightslice", self.port, *flags)
 
     def another(self, name: str, port: int, *flags: str) -> Process:
         """A server as the page says, on a port of this machine."""
@@ -107,9 +107,9 @@ def is_ready(port: int) -> bool:
 
 
 @contextmanager
-def installed(plane: Plane, folder: Path) -> Iterator[Installed]:
-    """Inside, it is installed and answers; afterwards nothing of it is left."""
-    found = Installed(plane, folder)
+def installed(plane: Plane, folder: Path, *flags: str) -> Iterator[Installed]:
+    """Inside, it is installed and answers; afterwards nothing of it is left. `flags` are more of the server's."""
+    found = Installed(plane, folder, *flags)
     overlay = copy_of(ROOT / "manifests", folder / "manifests") / "overlays" / "out-of-cluster"
     address = overlay / "address.yaml"
     address.write_text(address.read_text().replace("127.0.0.1:8443", f"127.0.0.1:{found.port}"))
