@@ -23,6 +23,7 @@ from webhook.cli.install import InstallMode, manifests
 from webhook.errors import ApiError
 from webhook.installing.applying import hooks_answer, uninstall
 from webhook.kube.api import Api
+from webhook.manifests.hooks import NAMESPACE
 
 PAGE = read("docs/install.md").partition("## Out of cluster")[2].partition("\n## ")[0]
 
@@ -121,6 +122,7 @@ def installed(plane: Plane, folder: Path, *flags: str) -> Iterator[Installed]:
     finally:
         asyncio.run(found.uninstall())
         found.replica.kill()
+        eventually(lambda: not plane.api.exists(f"/api/v1/namespaces/{NAMESPACE}"))
 
 
 def copy_of(folder: Path, to: Path) -> Path:
