@@ -15,15 +15,15 @@ LOCKED := $(INSTALL) --require-hashes --only-binary :all:
 ITSELF := $(INSTALL) --no-deps --no-index --no-build-isolation --editable .
 
 # These rooms decide; their lines and branches are held at 95 %.
-CORE := model documents policy engine report manifests
+CORE := model documents placement policy engine report manifests
 COVERAGE := $(CORE:%=--cov=webhook/%) --cov-branch --cov-report=term-missing:skip-covered --cov-fail-under=95
 
 .DEFAULT_GOAL := help
-.PHONY: help run serve test test-fast test-cluster plane fuzz lint format manifests bench bench-cluster lock clean
+.PHONY: help run serve test test-fast test-cluster plane fuzz lint format manifests bench bench-cluster bench-placement lock clean
 .DELETE_ON_ERROR:
 
 help: ## List these targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 run: $(VENV)/.run ## Watch it work: the real server judges and shapes the example pods
 	@$(BIN)/rightslice demo
@@ -69,6 +69,12 @@ bench: $(VENV)/.dev ## Measure it on this machine
 
 bench-cluster: plane ## Measure creates on a real control plane, with the webhook and without
 	@$(BIN)/python -m benchmarks.cluster
+
+# The real traces are published (benchmarks/openb.py says where); TRACES names a folder of them.
+TRACES ?= $(wildcard ../shared/traces/openb)
+
+bench-placement: $(VENV)/.dev ## How full clusters get, by placement rule, on the traces in TRACES
+	$(BIN)/python -m benchmarks.placement $(TRACES:%=--traces %)
 
 # One resolution for every Python and platform; what is tested is what ships, so the others follow dev.txt.
 # Releases younger than a week are left alone: most bad ones are found and pulled within days.

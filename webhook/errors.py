@@ -6,6 +6,7 @@
     + TemplateError   it looks like a template (Helm's, say) that has not been rendered
   + PolicyFileError   a policy cannot be used; the message has the place, the fault and the fix
   + SnapshotError     a cluster snapshot cannot be used; the message has the place and the fix
+  + TopologyError     a text is not what `nvidia-smi topo -m` prints; the message has the line
   + ReviewError       a body is not an AdmissionReview that we can judge: HTTP 400
   + AccessError       nothing says where the API server is or who we are, or what says so cannot be used
   + ApiError          the API server said no, or something that is no answer of an API server
@@ -70,6 +71,10 @@ class PolicyFileError(PlacedError):
 
 class SnapshotError(PlacedError):
     """A cluster snapshot cannot be used."""
+
+
+class TopologyError(RightsliceError):
+    """A text is not what `nvidia-smi topo -m` prints."""
 
 
 class ReviewError(RightsliceError):

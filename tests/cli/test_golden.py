@@ -7,6 +7,9 @@ from syrupy.assertion import SnapshotAssertion
 
 from tests.cli.conftest import WORLD, Run
 
+ROOM = ("--cluster", "room/cluster.yaml")
+GUARDED = ("--policies", "room/policy.yaml", "--now", "2026-06-01T00:00:00Z")
+
 COMMANDS = {
     "check, for people": ("check", "deploy", "odd", *WORLD),
     "check, with notes": ("check", "deploy", *WORLD, "-v"),
@@ -28,12 +31,31 @@ COMMANDS = {
     "policy list": ("policy", "list", "--policies", "policies"),
     "policy show": ("policy", "show", "sizing", "--policies", "policies"),
     "policy lint": ("policy", "lint", "faulty"),
+    "capacity, for people": ("capacity", *ROOM),
+    "capacity, every profile": ("capacity", *ROOM, "-o", "wide"),
+    "capacity, JSON": ("capacity", *ROOM, "-o", "json"),
+    "capacity of a node": ("capacity", "bridged-1", *ROOM),
+    "capacity of a node without an agent": ("capacity", "hgx-1", *ROOM),
+    "capacity of cut cards": ("capacity", "mig-1", *ROOM, "-o", "wide"),
+    "capacity of a node, drawn": ("capacity", "bridged-1", *ROOM, "-o", "svg"),
+    "place, for people": ("place", "-f", "room/pods.yaml", *ROOM, *GUARDED),
+    "place, JSON": ("place", "-f", "room/pods.yaml", *ROOM, *GUARDED, "-o", "json"),
+    "simulate a trace": ("simulate", "--nodes", "room/nodes.csv", "--pods", "room/pods.csv"),
+    "simulate a trace, drawn": ("simulate", "--nodes", "room/nodes.csv", "--pods", "room/pods.csv", "-o", "svg"),
+    "simulate pods": ("simulate", "--nodes", "room/cluster.yaml", "--pods", "room/pods.yaml", *GUARDED),
+    "simulate pods, YAML": (
+        *("simulate", "--nodes", "room/cluster.yaml", "--pods", "room/pods.yaml"),
+        *(*GUARDED, "-o", "yaml"),
+    ),
     "help": ("--help",),
     "help of check": ("check", "--help"),
     "help of audit": ("audit", "--help"),
     "help of explain": ("explain", "--help"),
     "help of policy": ("policy", "--help"),
     "help of test": ("test", "--help"),
+    "help of capacity": ("capacity", "--help"),
+    "help of place": ("place", "--help"),
+    "help of simulate": ("simulate", "--help"),
 }
 
 

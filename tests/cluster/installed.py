@@ -23,7 +23,7 @@ from webhook.cli.install import InstallMode, manifests
 from webhook.errors import ApiError
 from webhook.installing.applying import hooks_answer, uninstall
 from webhook.kube.api import Api
-from webhook.manifests.hooks import NAMESPACE
+from webhook.manifests.objects import path_of
 
 PAGE = read("docs/install.md").partition("## Out of cluster")[2].partition("\n## ")[0]
 
@@ -122,7 +122,7 @@ def installed(plane: Plane, folder: Path, *flags: str) -> Iterator[Installed]:
     finally:
         asyncio.run(found.uninstall())
         found.replica.kill()
-        eventually(lambda: not plane.api.exists(f"/api/v1/namespaces/{NAMESPACE}"))
+        eventually(lambda: not [one for one in EVERYTHING if plane.api.exists(path_of(one))])
 
 
 def copy_of(folder: Path, to: Path) -> Path:

@@ -26,6 +26,8 @@ NOT_SEEN = {
     "a condition that is not CEL",
     "a condition about an unknown name",
     "a condition that is a number",
+    "a pattern that RE2 refuses",
+    "two defaults for one resource",
     "a toleration of every taint",
     "a toleration with a value for Exists",
     "seconds without NoExecute",
@@ -79,10 +81,10 @@ EDGES: dict[str, dict[str, Any]] = {
     "the least memory": {"rightSizing": {"default": {"memory": "1Mi", "compute": "0.1%"}}},
     "a whole GPU of compute": {"rightSizing": {"default": {"memory": "1Gi", "compute": "100.0%"}}},
     "equal bounds and a default between them": {
-        "limits": {"perPod": [{"resource": "cpu", "min": 2, "max": "2000m", "default": "2"}]}
+        "limits": {"perContainer": [{"resource": "cpu", "min": 2, "max": "2000m", "default": "2"}]}
     },
     "a default that is a choice, in other words": {
-        "limits": {"perPod": [{"resource": "cpu", "allowed": ["1000m", 2], "default": 1}]}
+        "limits": {"perContainer": [{"resource": "cpu", "allowed": ["1000m", 2], "default": 1}]}
     },
     "an operator without values, and an empty list": {
         "match": {"objectSelector": {"matchExpressions": [{"key": "a/b", "operator": "Exists", "values": []}]}}

@@ -6,6 +6,8 @@ import dataclasses
 import socket
 from pathlib import Path
 
+import pytest
+
 from tests.kube.scripted import kubeconfig
 from tests.server.site import NOW, PAIR, Site, Talk, encoded, http, nothing, post, review, serving
 from tests.server.test_process import Process
@@ -17,6 +19,7 @@ from webhook.model.objects import Namespace
 from webhook.model.usage import UsageView
 from webhook.policy.compiled import PolicySet
 from webhook.server.world import PolicyStatus, World
+from webhook.settings import SettingsError, settings_from
 
 TEAM = {"team": Namespace()}
 
@@ -80,3 +83,12 @@ def test_the_process_serves_on_while_the_cluster_does_not_answer(tmp_path: Path)
     finally:
         process.popen.terminate()
         assert process.end() == 0
+
+
+def test_in_a_pod_the_cluster_is_the_one_that_the_pod_is_in(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
+    with pytest.raises(SettingsError, match="--cluster: is needed"):
+        settings_from(self_signed=True, policies=Path("policies"))
+    monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "10.0.0.1")
+    assert settings_from(self_signed=True).live, "policies may be in the cluster"
+    assert not settings_from(self_signed=True, policies=Path("policies"), cluster="demo").live

@@ -181,3 +181,22 @@ def test_the_level_is_kept() -> None:
     log.warning("quiet")
     log.error("loud")
     assert [json.loads(line)["event"] for line in stream.getvalue().splitlines()] == ["loud"]
+
+
+class Kind:
+    """The watch of one kind."""
+
+    name, lists, events, breaks, unread = "pods", 2, 70, 1, 0
+
+
+def test_a_live_view_has_an_age_and_its_watches_are_counted() -> None:
+    watched = Watched()
+    assert not any(name.startswith(("rightslice_view", "rightslice_watch")) for name in watched.samples())
+    watched.telemetry.counts.view_age, watched.telemetry.counts.watches = lambda: 12.5, lambda: [Kind()]
+    samples = watched.samples()
+    assert samples["rightslice_view_age_seconds"] == 12.5
+    assert samples['rightslice_watch_lists_total{kind="pods"}'] == 2
+    assert samples['rightslice_watch_events_total{kind="pods"}'] == 70
+    assert samples['rightslice_watch_breaks_total{kind="pods"}'] == 1
+    watched.telemetry.watch_broke("pods", "410")
+    assert watched.lines()[-1]["event"] == "watch broke"

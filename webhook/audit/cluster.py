@@ -50,8 +50,11 @@ class Cluster:
         Raises:
             AccessError: nothing says so, or what says so cannot be used.
         """
-        self._runner.__enter__()
-        self._api = self._run(Api.connect(*self._access))
+        try:
+            self._api = self._run(Api.connect(*self._access))
+        except BaseException:
+            self._runner.close()
+            raise
         return self
 
     def __exit__(self, *error: object) -> None:

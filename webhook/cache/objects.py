@@ -13,18 +13,20 @@ from typing import Any, NamedTuple
 import msgspec
 
 from webhook.errors import Place, QuantityError, SnapshotError, shorten
+from webhook.model.gpunodes import GPUNode
 from webhook.model.objects import LimitRange, Namespace, Node, ResourceQuota
 from webhook.model.paths import Path, dotted
 from webhook.model.pods import Amount, Pod, without_nulls
 from webhook.model.quantity import nano, whole
 from webhook.model.resources import gpu_resource
 
-Kept = Node | Namespace | LimitRange | ResourceQuota | Pod
+Kept = Node | Namespace | LimitRange | ResourceQuota | Pod | GPUNode
 """What a snapshot is made of."""
 
-_TYPES: dict[str, type[Kept]] = {kept.__name__: kept for kept in (Node, Namespace, LimitRange, ResourceQuota, Pod)}
-_IGNORED = {"GPUNode"}
-"""Ours, and said by nobody in this release: neither used nor worth a note."""
+_KEPT: tuple[type[Kept], ...] = (Node, Namespace, LimitRange, ResourceQuota, Pod, GPUNode)
+_TYPES: dict[str, type[Kept]] = {kept.__name__: kept for kept in _KEPT}
+_VERSIONS = {"GPUNode": "rightslice.dev/v1alpha1"}
+"""The apiVersion of a kind, where it is not that of the core."""
 
 _STEP = re.compile(r"\.([A-Za-z0-9_]+)|\[(\d+|\.\.\.)\]", re.ASCII)
 _GOT = re.compile(r"Expected `([^`]*)`, got `([^`]*)`\Z")
@@ -69,20 +71,18 @@ def kind_of(found: Found) -> str:
     if not isinstance(data, dict) or not isinstance(data.get("kind"), str):
         return "(no kind)"
     kind, version = data["kind"], data.get("apiVersion", "v1")
-    if kind in _IGNORED or (kind in _TYPES and version == "v1"):
+    if kind in _TYPES and version == _VERSIONS.get(kind, "v1"):
         return ""
     return str(kind) if version == "v1" else f"{kind} ({shorten(str(version))})"
 
 
-def read_object(found: Found) -> Kept | None:
-    """Read one object of a kind that is kept; None for one that is ignored.
+def read_object(found: Found) -> Kept:
+    """Read one object of a kind that is kept.
 
     Raises:
         SnapshotError: the object is not what its kind says.
     """
     kind = found.data["kind"]
-    if kind not in _TYPES:
-        return None
     try:
         kept = msgspec.convert(without_nulls(found.data), _TYPES[kind])
     except msgspec.ValidationError as error:

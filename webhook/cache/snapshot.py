@@ -1,6 +1,6 @@
 """Snapshots: a cluster in files, as `kubectl get -o yaml` prints it, read into the view that a live one gives.
 
-Nodes, Namespaces, LimitRanges, ResourceQuotas and Pods count; other kinds may be there, and are left out.
+Nodes, Namespaces, LimitRanges, ResourceQuotas, Pods and GPUNodes count; other kinds may be there, and are left out.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from webhook.cache.shipped import shipped
 from webhook.documents.reading import read
 from webhook.errors import DocumentError, Place, SnapshotError
 from webhook.model.cluster import ClusterView
+from webhook.model.gpunodes import GPUNode
 from webhook.model.objects import LimitRange, Namespace, Node, ResourceQuota
 from webhook.model.pods import Pod
 
@@ -31,10 +32,12 @@ class Snapshot(msgspec.Struct, frozen=True):
     Attributes:
         view: The cluster.
         skipped: What was in the files and is not in the view: one sentence a kind, or an object given twice.
+        kept: The objects themselves.
     """
 
     view: ClusterView
     skipped: tuple[str, ...] = ()
+    kept: tuple[Kept, ...] = ()
 
 
 def load_snapshot(source: str) -> ClusterView:
@@ -78,19 +81,18 @@ def gather(documents: Iterable[Found]) -> Snapshot:
             skipped.setdefault(stranger, []).append(found.at(()))
             continue
         item = read_object(found)
-        if item is None:
-            continue
         key = _identity(item, len(kept))
         if key in kept:
             notes.append(f"{found.at(())}: {' '.join(filter(None, key))} is given twice; this one counts")
         kept[key] = item
     counts = (f"{places[0]}: {len(places)} of kind {kind} left out" for kind, places in skipped.items())
-    return Snapshot(_view(tuple(kept.values())), (*counts, *notes))
+    objects = tuple(kept.values())
+    return Snapshot(_view(objects), (*counts, *notes), objects)
 
 
 def _identity(item: Kept, position: int) -> tuple[str, ...]:
     """Kind, namespace and name; a pod that has no name yet is told apart by its position."""
-    namespace = "" if isinstance(item, Node | Namespace) else namespace_of(item)
+    namespace = "" if isinstance(item, Node | Namespace | GPUNode) else namespace_of(item)
     return type(item).__name__, namespace, item.metadata.name or f"#{position}"
 
 

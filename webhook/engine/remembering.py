@@ -182,7 +182,7 @@ def _told(request: Request, pod: Pod, policies: PolicySet, now: datetime, *, lab
         name="" if controlled else metadata.name,
         labels=metadata.labels if labels_matter else _unnumbered(metadata.labels),
         annotations=_unnumbered(metadata.annotations),
-        owners=metadata.owner_references,
+        owners=tuple([_unnumbered_owner(owner) for owner in metadata.owner_references]),
         spec=pod.spec,
         expired=sum([now >= exemption.expires for exemption in policies.exemptions]),
     )
@@ -193,6 +193,11 @@ def _unnumbered(notes: dict[str, str]) -> dict[str, str]:
     if NUMBERING.isdisjoint(notes):
         return notes
     return {key: "" if key in NUMBERING else value for key, value in notes.items()}
+
+
+def _unnumbered_owner(owner: OwnerReference) -> OwnerReference:
+    """The owner by name: no rule looks at its uid."""
+    return OwnerReference(owner.kind, owner.name, owner.controller, owner.api_version)
 
 
 def _overhear(told: Told, policies: PolicySet, view: ClusterView, usage: UsageView, now: datetime) -> Kept:

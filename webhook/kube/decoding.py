@@ -159,5 +159,8 @@ _STATUS = msgspec.json.Decoder(Status)
 
 
 def version_of(line: bytes) -> str:
-    """The resource version in a line of a watch that was read already; "" if it says none."""
-    return _LAST.decode(line).object.metadata.resource_version
+    """The resource version in a line of a watch; "" if it says none that can be read."""
+    try:
+        return _LAST.decode(line).object.metadata.resource_version
+    except msgspec.MsgspecError:
+        return ""

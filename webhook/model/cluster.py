@@ -23,11 +23,16 @@ Named = TypeVar("Named", LimitRange, ResourceQuota)
 
 
 class Room(msgspec.Struct, frozen=True, gc=False):
-    """What pods that hold a node's resources leave free on it: the counterpart of `FleetNode`."""
+    """What pods that hold a node's resources leave free on it: the counterpart of `FleetNode`.
+
+    Attributes:
+        full: True where the node takes no more pods, whatever else is free.
+    """
 
     cpu_milli: int
     memory: int
     gpus: Mapping[str, int]
+    full: bool = False
 
 
 class ClusterView:

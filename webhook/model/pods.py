@@ -44,7 +44,6 @@ class Resources(Read, frozen=True):
 
     limits: dict[str, Amount] = {}
     requests: dict[str, Amount] = {}
-    claims: tuple[Any, ...] = ()
 
 
 class EnvVar(Read, frozen=True):
@@ -59,15 +58,12 @@ class EnvFrom(Read, frozen=True):
     """A source of variables that admission cannot read."""
 
     prefix: str = ""
-    config_map_ref: dict[str, Any] | None = None
-    secret_ref: dict[str, Any] | None = None
 
 
 class Capabilities(Read, frozen=True):
-    """Linux capabilities."""
+    """Linux capabilities that are added."""
 
     add: tuple[str, ...] = ()
-    drop: tuple[str, ...] = ()
 
 
 class SecurityContext(Read, frozen=True):
@@ -79,11 +75,9 @@ class SecurityContext(Read, frozen=True):
 
 
 class VolumeMount(Read, frozen=True):
-    """Where a volume appears in a container."""
+    """Where something appears in a container."""
 
-    name: str = ""
     mount_path: str = ""
-    sub_path: str = ""
 
 
 class Port(Read, frozen=True):
@@ -104,8 +98,6 @@ class Container(Read, frozen=True):
     volume_mounts: tuple[VolumeMount, ...] = ()
     ports: tuple[Port, ...] = ()
     restart_policy: str = ""
-    command: tuple[str, ...] = ()
-    args: tuple[str, ...] = ()
 
 
 class HostPath(Read, frozen=True):
@@ -115,9 +107,8 @@ class HostPath(Read, frozen=True):
 
 
 class Volume(Read, frozen=True):
-    """A volume: a path of the host, or a claim that may tie the pod to some nodes."""
+    """A volume: a path of the host, or a claim that may tie the pod to some nodes. Names of some are random."""
 
-    name: str = ""
     host_path: HostPath | None = None
     persistent_volume_claim: dict[str, Any] | None = None
     ephemeral: dict[str, Any] | None = None
@@ -201,14 +192,11 @@ class PodSpec(Read, frozen=True):
     affinity: Affinity | None = None
     tolerations: tuple[Toleration, ...] = ()
     runtime_class_name: str = ""
-    host_network: bool = False
     host_pid: bool = field(default=False, name="hostPID")
     host_ipc: bool = field(default=False, name="hostIPC")
     host_users: bool | None = None
     share_process_namespace: bool = False
     node_name: str = ""
-    scheduler_name: str = ""
-    scheduling_gates: tuple[Any, ...] = ()
     resource_claims: tuple[Any, ...] = ()
     topology_spread_constraints: tuple[SpreadConstraint, ...] = ()
     resources: Resources | None = None

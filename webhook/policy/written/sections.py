@@ -206,7 +206,11 @@ class WrittenLimits(Section):
             (
                 f"!has(self.perGPU) || !self.perGPU.exists(rule, {_is_gpu('rule.resource')})",
                 "must have rules under perGPU that are not about GPUs: those go under perPod",
-            )
+            ),
+            (
+                "!has(self.perPod) || !self.perPod.exists(rule, has(rule.default))",
+                "must have no default under perPod: a pod's total is given to none of its containers",
+            ),
         )
     )
 

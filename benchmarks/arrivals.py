@@ -1,0 +1,57 @@
+"""The published protocol on openb lists: which pods arrive in which order, and what is measured on the way.
+
+Every pod of the list comes once, shuffled, then pods drawn from the list with replacement, until 1.3 times the
+cluster's GPUs have been asked for (of a list that asks for more, pods are taken out). Nobody leaves; who finds
+no place is gone. Source: the simulator of FGD (USENIX ATC 2023), as its code does it.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+
+import numpy as np
+
+from webhook.placement.needs import Need
+from webhook.placement.nodes.playing import Player
+
+RATIO = 1.3
+
+
+def arrivals(needs: Sequence[Need], capacity: int, rng: np.random.Generator) -> list[Need]:
+    """The pods in the order of their arrival.
+
+    Args:
+        needs: The list.
+        capacity: GPUs of the cluster, in thousandths.
+        rng: Draws and shuffles.
+    """
+    order = [needs[i] for i in rng.permutation(len(needs))]
+    asked, wanted = sum(need.milli for need in needs), RATIO * capacity
+    while asked < wanted:
+        drawn = needs[int(rng.integers(len(needs)))]
+        if asked + drawn.gpu_milli > wanted:  # of each GPU, as the published code counts it
+            break
+        order.append(drawn)
+        asked += drawn.milli
+    while asked > wanted:
+        asked -= order.pop(int(rng.integers(len(order)))).milli
+    return order
+
+
+def fill(player: Player, order: Sequence[Need]) -> dict[int, float]:
+    """Play the arrivals.
+
+    Returns:
+        Percent of the cluster's GPUs that are allocated, by percent that have been asked for: the mean over the
+        arrivals that round to it.
+    """
+    capacity = player.site.milli
+    asked = allocated = 0
+    seen: defaultdict[int, list[float]] = defaultdict(list)
+    for need in order:
+        asked += need.milli
+        allocated += need.milli if player.place(need) else 0
+        player.learn(need)
+        seen[round(100 * asked / capacity)].append(100 * allocated / capacity)
+    return {percent: sum(points) / len(points) for percent, points in seen.items()}

@@ -1,0 +1,62 @@
+"""Traces in the openb format."""
+
+from __future__ import annotations
+
+import gzip
+from pathlib import Path
+
+import pytest
+
+from webhook.cache.traces import read_machines, read_needs
+from webhook.errors import SnapshotError
+from webhook.placement.needs import Need
+from webhook.placement.rooms import Machine
+
+NODES = "sn,cpu_milli,memory_mib,gpu,model\nn0,64000,262144,2,P100\nn1,8000,1024,0,\n"
+PODS = "name,cpu_milli,memory_mib,num_gpu,gpu_milli,gpu_spec,qos\np0,500,10,1,460,V100|A10,LS\np1,1,2,0,900,,BE\n"
+
+
+@pytest.mark.parametrize("packed", [True, False])
+def test_nodes_and_pods_are_read_plain_or_gzipped(tmp_path: Path, packed: bool) -> None:
+    nodes, pods = tmp_path / "nodes.csv", tmp_path / "pods.csv"
+    for file, text in ((nodes, NODES), (pods, PODS)):
+        file.write_bytes(gzip.compress(text.encode()) if packed else text.encode())
+
+    assert read_machines(nodes) == [Machine("n0", 64_000, 262_144, 2, "P100"), Machine("n1", 8000, 1024, 0)]
+    assert read_needs(pods) == [Need(500, 1, 460, ("A10", "V100"), 10), Need(1, memory_mib=2)]
+
+
+def test_a_list_without_models_or_further_columns_is_a_list(tmp_path: Path) -> None:
+    file = tmp_path / "pods.csv"
+    file.write_text("name,cpu_milli,memory_mib,num_gpu,gpu_milli\np,1,2,8,1000\n")
+
+    assert read_needs(file) == [Need(1, 8, 1000, memory_mib=2)]
+
+
+NO_CSV = "pods.csv: must be a CSV file, plain or gzipped"
+FAULTS = [
+    ("above one", PODS.replace("460", "1460"), "pods.csv:2:1: gpu_milli: must be a whole number from 0 to 1000"),
+    ("a word for a number", PODS.replace("500,", "many,"), "pods.csv:2:1: cpu_milli: must be a whole number"),
+    ("a row that ends early", PODS + "p2,1\n", "pods.csv:4:1: num_gpu: must be a whole number from 0 to 64, found ''"),
+    ("another format", "a,b\n1,2\n", "pods.csv:1:1: must have the columns name, cpu_milli,"),
+    ("nothing", "", "pods.csv:1:1: must have the columns"),
+    ("bytes", b"\xff\xfe\x00", NO_CSV),
+    ("half an archive", gzip.compress(PODS.encode())[:40], NO_CSV),
+    ("a broken archive", gzip.compress(PODS.encode())[:20] + b"no" * 20, NO_CSV),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("sentence", "text", "message"), FAULTS, ids=[fault[0] for fault in FAULTS])
+def test_a_fault_has_its_place(tmp_path: Path, sentence: str, text: str | bytes, message: str) -> None:
+    file = tmp_path / "pods.csv"
+    file.write_bytes(text if isinstance(text, bytes) else text.encode())
+
+    with pytest.raises(SnapshotError) as raised:
+        read_needs(file)
+
+    assert message in str(raised.value)
+
+
+def test_a_file_that_is_not_there(tmp_path: Path) -> None:
+    with pytest.raises(SnapshotError, match="No such file"):
+        read_machines(tmp_path / "none.csv")

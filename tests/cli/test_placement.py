@@ -1,0 +1,99 @@
+"""capacity, place and simulate: exit codes, and what they say to wrong input."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from pathlib import Path
+from xml.etree import ElementTree
+
+import orjson
+import pytest
+
+from tests.cli.conftest import JUNE, Run
+
+ROOM = ["--cluster", "room/cluster.yaml"]
+TRACE = ["--nodes", "room/nodes.csv", "--pods", "room/pods.csv"]
+
+WRONG = [
+    ("capacity without a cluster", ["capacity"], "which cluster? Name a snapshot: --cluster FILE"),
+    ("a cluster that is not there", ["capacity", "--cluster", "none.yaml"], "none.yaml: must be a YAML or JSON file"),
+    ("a cluster without nodes", ["capacity", "--cluster", "room/pods.yaml"], "room/pods.yaml: no nodes here"),
+    ("a node that is not there", ["capacity", "nope", *ROOM], "nope: no such node in this cluster. Some that are:"),
+    ("all nodes, drawn", ["capacity", *ROOM, "-o", "svg"], "-o svg: draws one node. Name it"),
+    ("no pods to place", ["place", "-f", "policies", *ROOM], "policies: no pods and no workloads here"),
+    ("pods that cannot be read", ["place", "-f", "bad/broken.yaml", *ROOM], "bad/broken.yaml"),
+    ("a trace and YAML", ["simulate", "--nodes", "room/nodes.csv", "--pods", "room"], "must both be traces"),
+    ("a trace that is none", ["simulate", "--nodes", "room/pods.csv", "--pods", "room/pods.csv"],
+     "room/pods.csv:1:1: must have the columns sn,"),
+    ("no pods to play", ["simulate", "--nodes", "room/cluster.yaml", "--pods", "policies"], "policies: no pods here"),
+    ("pods to play that cannot be read", ["simulate", "--nodes", "room/cluster.yaml", "--pods", "bad"], "error: bad/"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("sentence", "arguments", "message"), WRONG, ids=[case[0] for case in WRONG])
+def test_wrong_input_ends_with_2_and_says_what_to_write(
+    rightslice: Run, sentence: str, arguments: list[str], message: str
+) -> None:
+    ran = rightslice(*arguments)
+
+    assert ran.code == 2
+    assert message in ran.err
+    assert ran.out == ""
+
+
+def test_place_ends_with_0_where_every_pod_finds_a_node(rightslice: Run) -> None:
+    pod = b"{apiVersion: v1, kind: Pod, metadata: {name: a}, spec: {containers: [{name: m, image: i}]}}"
+
+    assert rightslice("place", "-f", "-", *ROOM, "--now", JUNE, stdin=pod).code == 0
+
+
+def test_place_takes_the_pods_of_workloads(rightslice: Run) -> None:
+    ran = rightslice("place", "-f", "room/pods.yaml", *ROOM, "--policies", "room/policy.yaml", "-o", "json")
+    wanted = {each["object"]: (each["resource"], each["count"]) for each in orjson.loads(ran.out)["pods"]}
+
+    assert wanted["Pod team-vision/serve-*"] == ("nvidia.com/mig-3g.40gb", 1)
+
+
+def test_replicas_are_played_one_by_one(rightslice: Run) -> None:
+    ran = rightslice("simulate", "--nodes", "room/cluster.yaml", "--pods", "room/pods.yaml", "-o", "json")
+    last = orjson.loads(ran.out)["moments"][-1]
+
+    assert last["placed"] + last["unplaced"] == 6
+
+
+@pytest.mark.parametrize("policy", ["tab", "fgd", "most-allocated", "default"])
+def test_every_policy_plays_a_trace(rightslice: Run, policy: str) -> None:
+    told = orjson.loads(rightslice("simulate", *TRACE, "--policy", policy, "-o", "json").out)
+
+    assert told["policy"] == policy
+    assert told["capacityMilli"] == 6000
+    assert all(one["askedMilli"] <= next_["askedMilli"] for one, next_ in pairwise(told["moments"]))
+    assert told["moments"][-1]["placed"] + sum(told["unplaced"].values()) == 8
+
+
+def test_a_seed_plays_the_same_again_and_another_one_differs(rightslice: Run) -> None:
+    def played(seed: int) -> str:
+        return rightslice("simulate", *TRACE, "--seed", str(seed), "-o", "json").out
+
+    assert played(1) == played(1)
+    assert len({played(seed) for seed in range(8)}) > 1
+
+
+def test_a_mix_can_be_learnt_and_pods_can_come_in_order(rightslice: Run) -> None:
+    told = orjson.loads(rightslice("simulate", *TRACE, "--learn", "--in-order", "-o", "json").out)
+
+    assert told["moments"][0]["askedMilli"] == 500
+
+
+def test_pictures_are_xml_and_go_to_files(rightslice: Run, tmp_path: Path) -> None:
+    file = tmp_path / "curve.svg"
+
+    ran = rightslice("simulate", *TRACE, "-o", "table", "-o", f"svg={file}")
+
+    assert ran.code == 0
+    assert "6 of 6 GPUs" in ran.out or "GPUs allocated" in ran.out
+    assert ElementTree.parse(file).getroot().tag.endswith("svg")
+
+
+def test_what_was_read_is_told_when_asked(rightslice: Run) -> None:
+    assert "cluster: room/cluster.yaml (3 nodes" in rightslice("capacity", *ROOM, "-v").err

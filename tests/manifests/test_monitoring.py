@@ -1,0 +1,35 @@
+"""Alerts name metrics that there are."""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime
+
+from tests.house.checkout import read
+from webhook.documents.reading import read as documents
+from webhook.telemetry.logs import make_logger
+from webhook.telemetry.telemetry import Telemetry
+
+ALERTS = "manifests/monitoring/alerts.yaml"
+OPTIONAL = {"rightslice_view_age_seconds"}
+"""Told only by a server that follows a cluster."""
+
+
+def test_every_metric_of_an_alert_is_one_of_ours() -> None:
+    telemetry = Telemetry(make_logger("error"))
+    telemetry.policies_loaded("digest", datetime.now(UTC))
+    told = set(re.findall(r"^# TYPE (rightslice_\w+)", telemetry.page().decode(), re.MULTILINE)) | OPTIONAL
+    named = set(re.findall(r"\brightslice_\w+", read(ALERTS)))
+
+    assert named
+    assert {name.removesuffix("_bucket") for name in named} <= told
+
+
+def test_every_alert_says_what_is_wrong() -> None:
+    [document] = documents(read(ALERTS), ALERTS)
+    rules = [rule for group in document.data["spec"]["groups"] for rule in group["rules"]]
+
+    assert len(rules) > 5
+    assert [
+        rule["alert"] for rule in rules if not rule["annotations"]["summary"] or not rule["labels"]["severity"]
+    ] == []

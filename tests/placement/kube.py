@@ -1,0 +1,90 @@
+"""Kubernetes clusters for tests of placement: nodes, what their agents report, and pods on them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from tests.make import Json, PodMaker, make_node, make_pod
+from webhook.cache.objects import Found
+from webhook.cache.placing import Placing, placing_of
+from webhook.cache.snapshot import gather
+from webhook.errors import Place
+from webhook.model.pods import pod_of
+from webhook.placement.nodes.asking import wanted_of
+from webhook.placement.nodes.cluster import Cluster, Wanted
+from webhook.placement.nodes.ranking import Ranked, Ranking
+
+GPU = "nvidia.com/gpu"
+BRIDGED = {(0, 1): 12, (2, 3): 12}
+"""Four cards, two bridges."""
+
+DGX1 = {
+    (0, 1): 1, (0, 2): 1, (0, 3): 2, (0, 4): 2, (1, 2): 2, (1, 3): 1, (1, 5): 2, (2, 3): 2, (2, 6): 1, (3, 7): 1,
+    (4, 5): 1, (4, 6): 1, (4, 7): 2, (5, 6): 2, (5, 7): 1, (6, 7): 2,
+}  # fmt: skip
+"""Eight V100, links by pair."""
+
+
+def gpu_node(name: str, gpus: int = 4, product: str = "NVIDIA-A100-80GB-PCIe", **labels: str) -> Json:
+    """A node with whole GPUs."""
+    more = {key.replace("__", "/").replace("_", "-"): value for key, value in labels.items()}
+    return make_node(name, {"nvidia.com/gpu.product": product, "nvidia.com/gpu.count": str(gpus)} | more, **{GPU: gpus})
+
+
+def report(
+    name: str,
+    gpus: int,
+    links: Mapping[tuple[int, int], int],
+    held: Mapping[int, str] | None = None,
+    cut: Mapping[int, Sequence[tuple[str, int, str]]] | None = None,
+    **status: Any,
+) -> Json:
+    """What the node's agent says: links by pair, who holds which GPU, MIG instances as (profile, start, pod)."""
+    devices = [
+        {
+            "index": i,
+            "numa": 2 * i // gpus,
+            "pods": [held[i]] if held and i in held else [],
+            "mig": bool(cut and i in cut),
+            "instances": [{"profile": p, "start": s, "pod": pod} for p, s, pod in (cut or {}).get(i, ())],
+            "links": [{"gpu": j, "nvlinks": _of(links, i, j), "bus": "SYS"} for j in range(gpus) if j != i],
+        }
+        for i in range(gpus)
+    ]
+    return {
+        "apiVersion": "rightslice.dev/v1alpha1",
+        "kind": "GPUNode",
+        "metadata": {"name": name},
+        "status": {"gpus": devices, "nvlinkGeneration": 3, **status},
+    }
+
+
+def _of(links: Mapping[tuple[int, int], int], one: int, other: int) -> int:
+    return links.get((min(one, other), max(one, other)), 0)
+
+
+def running(name: str, node: str, resource: str = GPU, count: int = 1, cpu: str = "1") -> Json:
+    """A pod that holds GPUs of a node."""
+    return make_pod(name).asks(resource, str(count)).asks("cpu", cpu).spec(nodeName=node).build()
+
+
+def placing(*objects: Json) -> Placing:
+    """What these objects come to."""
+    snapshot = gather(Found(item, lambda _path: Place("test.yaml", 1, 1)) for item in objects)
+    return placing_of(snapshot.view.fleet, snapshot.kept)
+
+
+def asks(pod: PodMaker, cluster: Cluster) -> Wanted:
+    """What a pod wants."""
+    return wanted_of(pod_of(pod.build()), cluster.fleet)
+
+
+def ranked(on: Placing, pod: PodMaker, **how: Any) -> list[Ranked]:
+    """The nodes for a pod, the best first."""
+    return Ranking(on.cluster, mix=on.mix, profiles=on.profiles).rank(asks(pod, on.cluster), **how)
+
+
+def order(on: Placing, pod: PodMaker, **how: Any) -> list[str]:
+    """Their names."""
+    return [on.cluster.fleet.nodes[each.node].name for each in ranked(on, pod, **how)]

@@ -1,0 +1,36 @@
+"""The machines of the reference topologies."""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from ruamel.yaml import YAML
+
+from webhook.placement.matrices import cell, topology_of
+from webhook.placement.topology import RATES, Bus, Topology
+
+
+@cache
+def facts(shared: Path) -> dict[str, Any]:
+    """The reference topologies as data."""
+    data: dict[str, Any] = YAML(typ="safe").load((shared / "reference" / "nvlink-topologies.yaml").read_text())
+    return data
+
+
+@cache
+def machines(shared: Path) -> dict[str, Topology]:
+    """Every machine by its key. Links count wherever they end, as the reference's own cases do."""
+    return {entry["key"]: machine(entry) for entry in facts(shared)["machines"]}
+
+
+def machine(entry: dict[str, Any]) -> Topology:
+    """One machine; where its PCIe paths are listed, they stand beside the links."""
+    cells = [[cell(token) or (0, None) for token in row] for row in entry["topo"]]
+    if paths := entry.get("pcie_class"):
+        cells = [
+            [(links, Bus.__members__.get(path or "")) for (links, _), path in zip(row, told, strict=True)]
+            for row, told in zip(cells, paths, strict=True)
+        ]
+    return topology_of(cells, numa=entry["numa"], rate=RATES.get(entry["nvlink_generation"] or 0, 0))

@@ -1,0 +1,389 @@
+"""Which nodes take a pod, in which order, and why the others do not."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.make import Json, PodMaker, make_node, make_pod
+from tests.placement.kube import BRIDGED, DGX1, GPU, asks, gpu_node, order, placing, ranked, report, running
+from tests.world import GPU_TAINT, mig_node, tainted
+from webhook.model.pods import pod_of
+from webhook.placement.fragmentation.mixes import FLAT
+from webhook.placement.fragmentation.policies import Policy
+from webhook.placement.needs import Need
+from webhook.placement.nodes.asking import TOPOLOGY, wanted_of
+from webhook.placement.nodes.cluster import Cluster
+from webhook.placement.nodes.filtering import NOT_JOINED, obstacles
+from webhook.placement.nodes.freeing import freeing
+from webhook.placement.nodes.ranking import Fill, Ranked, Ranking, grades
+from webhook.placement.nodes.shortage import Shortage, shortage
+from webhook.placement.rooms import Machine, Rooms, Site
+from webhook.placement.topology import Confidence
+
+H100 = "NVIDIA-H100-80GB-HBM3"
+PAIR = make_pod().gpus(2)
+SINGLES = {(i, j): 0 for i in range(8) for j in range(i)}
+"""Eight cards without any bridge."""
+
+
+def test_a_pod_of_two_goes_where_a_bonded_pair_is_free_and_not_where_eight_singles_are() -> None:
+    on = placing(gpu_node("singles", 8), report("singles", 8, SINGLES), gpu_node("pairs"), report("pairs", 4, BRIDGED))
+
+    best, other = ranked(on, PAIR)
+
+    assert order(on, PAIR) == ["pairs", "singles"]
+    assert best.links is not None
+    assert other.links is not None
+    assert best.links.joined
+    assert best.links.gpus in ((0, 1), (2, 3))
+    assert not other.links.joined
+
+
+def test_a_pod_of_four_lands_in_one_island() -> None:
+    torn = dict.fromkeys((1, 2, 6, 7), "team/x")
+    whole = dict.fromkeys((4, 5, 6, 7), "team/x")
+    on = placing(
+        *(item for name, held in (("torn", torn), ("whole", whole)) for item in (
+            gpu_node(name, 8, "Tesla-V100-SXM2-32GB"),
+            report(name, 8, DGX1, held),
+            running("x", name, count=4),
+        ))
+    )  # fmt: skip
+
+    best = ranked(on, make_pod().gpus(4))[0]
+
+    assert on.cluster.fleet.nodes[best.node].name == "whole"
+    assert best.links is not None
+    assert best.links.gpus == (0, 1, 2, 3)
+
+
+def test_one_gpu_does_not_break_the_last_pair() -> None:
+    on = placing(
+        gpu_node("pair"), report("pair", 4, BRIDGED, {2: "team/a", 3: "team/a"}), running("a", "pair", count=2),
+        gpu_node("odd"), report("odd", 4, BRIDGED, {1: "team/b", 3: "team/b"}), running("b", "odd", count=2),
+    )  # fmt: skip
+
+    assert order(on, make_pod().gpus(1)) == ["odd", "pair"]
+
+
+def test_where_predicted_and_optimal_differ_both_are_told() -> None:
+    free = dict.fromkeys((1, 3, 6, 7), "team/a")
+    on = placing(gpu_node("dgx", 8, "Tesla-V100-SXM2-32GB"), report("dgx", 8, DGX1, free), running("a", "dgx", count=4))
+
+    links = ranked(on, PAIR)[0].links
+
+    assert links is not None
+    assert (links.gpus, links.optimal) == ((0, 2), (0, 4))
+    assert links.quality.slowest < 50_000
+    assert links.ratio == 50
+
+
+def test_behind_a_switch_what_room_is_worth_decides() -> None:
+    on = placing(gpu_node("empty", 8, H100), gpu_node("used", 8, H100), running("a", "used", count=5))
+
+    assert order(on, PAIR) == ["used", "empty"]
+
+
+def test_a_pod_whose_gpus_do_not_talk_does_not_ask_for_links() -> None:
+    quiet = make_pod().gpus(2).annotate(TOPOLOGY, "nvlink=ignored")
+    on = placing(gpu_node("a"), report("a", 4, BRIDGED))
+
+    assert not asks(quiet, on.cluster).communicates
+    assert asks(PAIR, on.cluster).communicates
+    assert not asks(make_pod().gpus(1), on.cluster).communicates
+
+
+def test_mig_pods_keep_room_for_3g() -> None:
+    def card(name: str, start: int) -> list[Json]:
+        node = mig_node(name, small=7, large=1)
+        cut = {0: [("3g.40gb", 4, "")], 1: [("1g.10gb", start, "team/a"), ("1g.10gb", 5, ""), ("1g.10gb", 6, "")]}
+        return [node, report(name, 2, {}, cut=cut)]
+
+    small = make_pod().asks("nvidia.com/mig-1g.10gb", "1")
+    wanting = make_pod("w").asks("nvidia.com/mig-3g.40gb", "1").build()
+    on = placing(*card("torn", 4), *card("low", 0), wanting)
+
+    assert order(on, small) == ["torn", "low"]
+
+
+def test_of_cuts_that_are_not_known_none_is_better() -> None:
+    on = placing(mig_node("a"), mig_node("b"))
+
+    assert {each.score for each in ranked(on, make_pod().asks("nvidia.com/mig-1g.10gb", "1"))} == {0.0}
+
+
+def test_pods_of_a_gang_go_to_the_smallest_domain_that_takes_all_of_them() -> None:
+    clique = "nvidia.com__gpu.clique"
+    nodes = [
+        gpu_node(f"{c}{i}", 4, "NVIDIA-GB200", **{clique: c})
+        for c, n in (("a", 4), ("b", 2), ("c", 1))
+        for i in range(n)
+    ]
+
+    on = placing(*nodes, gpu_node("lonely", 4, "NVIDIA-GB200"))
+    names = order(on, make_pod().gpus(4), gang=2, domain="nvidia.com/gpu.clique")
+
+    assert names[:2] == ["b0", "b1"]
+    assert names[2:6] == ["a0", "a1", "a2", "a3"]
+    assert set(names[6:]) == {"c0", "lonely"}
+
+
+def test_a_domain_counts_what_cpu_and_memory_let_it_take() -> None:
+    clique = "nvidia.com__gpu.clique"
+    big = make_pod().gpus(1).asks("cpu", "40").asks("memory", "300Gi")
+    on = placing(
+        *(gpu_node(f"{c}{i}", 4, "NVIDIA-GB200", **{clique: c}) for c, n in (("a", 1), ("b", 3)) for i in range(n))
+    )
+
+    assert order(on, big, gang=2, domain="nvidia.com/gpu.clique")[0].startswith("b")
+
+
+def test_among_equals_nodes_are_packed_or_spread() -> None:
+    on = placing(gpu_node("a", 4, H100), gpu_node("b", 4, H100), running("x", "b", cpu="0"))
+    cpu_only = asks(make_pod().asks("cpu", "1"), on.cluster)
+
+    def first(fill: Fill) -> str:
+        ranking = Ranking(on.cluster, Policy.DEFAULT, FLAT, fill=fill)
+        return on.cluster.fleet.nodes[ranking.rank(cpu_only)[0].node].name
+
+    assert first(Fill.PACK) == "b"
+    assert first(Fill.SPREAD) == "a"
+
+
+WHY_NOT = [
+    ("cordoned", {"unschedulable": True}, make_pod().gpus(1), "node(s) were unschedulable", "cordoned"),
+    ("of another pool", {}, make_pod().gpus(1).spec(nodeSelector={"pool": "x"}),
+     "node(s) didn't match Pod's node affinity/selector", "ruled out by node selector"),
+    ("tainted", {"taints": [{"key": "maintenance", "value": "true", "effect": "NoSchedule"}]}, make_pod().gpus(1),
+     "node(s) had untolerated taint {maintenance: true}", "taint maintenance=true:NoSchedule"),
+    ("without the CPU", {}, make_pod().gpus(1).asks("cpu", "65"), "Insufficient cpu", "64 cores free of 65"),
+    ("without the memory", {}, make_pod().gpus(1).asks("memory", "600Gi"),
+     "Insufficient memory", "512 GiB of memory free of 600"),
+    ("smaller", {}, make_pod().gpus(8), "Insufficient nvidia.com/gpu", "has 4 of 8"),
+    ("without that kind", {}, make_pod().asks("nvidia.com/mig-1g.10gb", "1"),
+     "Insufficient nvidia.com/mig-1g.10gb", "offers no nvidia.com/mig-1g.10gb"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("sentence", "spec", "pod", "words", "detail"), WHY_NOT, ids=[w[0] for w in WHY_NOT])
+def test_why_a_node_does_not_take_a_pod(sentence: str, spec: Json, pod: PodMaker, words: str, detail: str) -> None:
+    on = placing(gpu_node("n") | {"spec": spec})
+
+    (found,) = obstacles(on.cluster, asks(pod, on.cluster), 0)
+
+    assert found.scheduler == words
+    assert detail in found.detail
+
+
+def test_a_node_that_has_its_pods_takes_no_more() -> None:
+    node = gpu_node("n")
+    node["status"]["allocatable"]["pods"] = "1"
+    on = placing(node, running("a", "n"))
+
+    found = obstacles(on.cluster, asks(make_pod().gpus(1), on.cluster), 0)
+
+    assert "Too many pods" in {reason.scheduler for reason in found}
+
+
+def test_every_reason_is_told_at_once() -> None:
+    on = placing(tainted(gpu_node("n"), GPU_TAINT), running("a", "n", count=4, cpu="60"))
+
+    found = obstacles(on.cluster, asks(make_pod().gpus(2).asks("cpu", "8"), on.cluster), 0)
+
+    assert [reason.detail for reason in found] == [
+        "taint nvidia.com/gpu=present:NoSchedule",
+        "4 cores free of 8",
+        "full",
+    ]
+
+
+def test_free_gpus_that_are_not_joined_are_named_where_nvlink_is_required() -> None:
+    strict = make_pod().gpus(2).annotate(TOPOLOGY, "nvlink=required")
+    held = {1: "team/a", 3: "team/a"}
+    on = placing(gpu_node("n"), report("n", 4, BRIDGED, held), running("a", "n", count=2))
+
+    (reason,) = obstacles(on.cluster, asks(strict, on.cluster), 0)
+
+    assert reason.scheduler == NOT_JOINED
+    assert reason.detail == "2 free, no 2 of them joined by NVLink (GPUs 0, 2)"
+
+
+def test_without_an_agent_joined_is_only_what_any_gpus_are() -> None:
+    strict = make_pod().gpus(2).annotate(TOPOLOGY, "nvlink=required")
+    on = placing(gpu_node("n"), gpu_node("h", 8, H100), running("a", "n"), running("b", "h"))
+
+    assert order(on, strict) == ["h"]
+
+
+def test_a_new_cut_is_advised_where_it_would_help() -> None:
+    node = mig_node("n", small=2, large=1)
+    cut = {0: [("1g.10gb", 0, ""), ("1g.10gb", 1, ""), ("3g.40gb", 4, "team/a")]}
+    on = placing(node, report("n", 1, {}, cut=cut), running("a", "n", "nvidia.com/mig-3g.40gb"))
+
+    (reason,) = obstacles(on.cluster, asks(make_pod().asks("nvidia.com/mig-3g.40gb", "1"), on.cluster), 0)
+
+    advice = "GPU 0 could be cut anew: remove 1g.10gb at 0, 1g.10gb at 1, make 3g.40gb at 0"
+    assert reason.detail == f"full; {advice}"
+
+
+def test_who_would_have_to_end_is_the_fewest_and_smallest() -> None:
+    on = placing(
+        gpu_node("n", 8, H100),
+        running("big", "n", count=4),
+        running("mid", "n", count=2),
+        running("low", "n", count=1),
+    )
+    freed = freeing(on.cluster, asks(make_pod().gpus(3), on.cluster), on.pods)
+
+    assert freed is not None
+    assert [pod.metadata.name for pod in freed.pods] == ["mid"]
+    assert freeing(on.cluster, asks(make_pod().gpus(9), on.cluster), on.pods) is None
+
+
+def test_who_stands_in_the_way_of_a_pair_is_who_holds_its_half() -> None:
+    strict = make_pod().gpus(2).annotate(TOPOLOGY, "nvlink=required")
+    held = {1: "team/half", 2: "team/both", 3: "team/both"}
+    on = placing(
+        gpu_node("n"), report("n", 4, BRIDGED, held), running("both", "n", count=2), running("half", "n", count=1)
+    )
+
+    freed = freeing(on.cluster, asks(strict, on.cluster), on.pods)
+
+    assert freed is not None
+    assert [pod.metadata.name for pod in freed.pods] == ["half"]
+
+
+def test_shares_of_a_card_are_spread_as_the_plugin_does() -> None:
+    labels = {
+        "nvidia.com/gpu.product": "NVIDIA-L40S-SHARED",
+        "nvidia.com/gpu.replicas": "4",
+        "nvidia.com/gpu.count": "2",
+    }
+    labels |= {"nvidia.com/gpu.sharing-strategy": "time-slicing"}
+    on = placing(make_node("n", labels, **{f"{GPU}.shared": 8}), running("a", "n", f"{GPU}.shared", 3))
+
+    assert on.cluster.rooms().gpus.tolist() == [[750, 500]]
+    assert on.cluster.need(asks(make_pod().asks(f"{GPU}.shared", "1"), on.cluster), 0) == Need(0, 1, 250)
+
+
+def test_a_need_names_models_where_selectors_leave_some_out() -> None:
+    picky = make_pod().gpus(1).spec(nodeSelector={"nvidia.com/gpu.product": H100})
+    on = placing(gpu_node("a"), gpu_node("h", 8, H100))
+
+    assert on.cluster.need(asks(picky, on.cluster), 1).models == ("h100-80gb-hbm3",)
+    assert on.cluster.need(asks(make_pod().gpus(1), on.cluster), 1).models == ()
+
+
+def test_required_affinity_is_read() -> None:
+    terms = [{"matchExpressions": [{"key": "kubernetes.io/hostname", "operator": "In", "values": ["h"]}]}]
+    affinity = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}}
+    on = placing(gpu_node("a"), gpu_node("h"))
+
+    assert order(on, make_pod().gpus(1).spec(affinity=affinity)) == ["h"]
+
+
+def test_a_pod_that_has_come_holds_its_room_and_its_gpus() -> None:
+    on = placing(gpu_node("n"), report("n", 4, BRIDGED))
+    after = on.cluster.holding(asks(make_pod().gpus(2).asks("cpu", "4"), on.cluster), 0, (0, 1))
+
+    assert after.devices[0].free == 0b1100
+    assert after.free[0].gpus[GPU] == 2
+    assert after.free[0].cpu_milli == 60_000
+    assert on.cluster.free[0].gpus[GPU] == 4
+    unknown: Cluster = on.cluster.holding(asks(PAIR, on.cluster), 0)
+    assert unknown.devices[0].free is None
+
+
+def test_what_an_agent_reports_oddly_is_left_to_the_labels() -> None:
+    odd = report("n", 4, BRIDGED)
+    odd["status"]["gpus"][0]["index"] = 7
+    on = placing(gpu_node("n"), odd)
+
+    assert on.cluster.devices[0].topology.confidence is Confidence.UNKNOWN
+
+
+def test_a_gpu_that_is_not_healthy_is_not_free_and_holders_are_told() -> None:
+    sick = report("n", 4, BRIDGED, {1: "team/a"})
+    sick["status"]["gpus"][0]["healthy"] = False
+    on = placing(gpu_node("n"), sick)
+
+    assert on.cluster.devices[0].free == 0b1100
+    assert on.cluster.devices[0].holders == {1: ("team/a",)}
+
+
+def test_cards_in_mig_mode_have_no_links() -> None:
+    on = placing(gpu_node("n"), report("n", 4, BRIDGED, cut={0: []}))
+
+    assert on.cluster.devices[0].topology.links(0, 1) == 0
+    assert on.cluster.devices[0].topology.links(2, 3) == 12
+
+
+def test_the_largest_resource_of_several_counts() -> None:
+    on = placing(gpu_node("n"))
+    both = pod_of(make_pod().gpus(2).asks("nvidia.com/mig-1g.10gb", "1").build())
+
+    assert wanted_of(both, on.cluster.fleet).resource == GPU
+
+
+def graded(*keys: float) -> list[Ranked]:
+    """Nodes with these keys."""
+    return [Ranked(i, 0.0, None, Confidence.MEASURED, (key,)) for i, key in enumerate(keys)]
+
+
+def test_only_the_best_get_the_highest_grade_however_close_the_others_are() -> None:
+    found = grades(graded(*(1 - i / 1e6 for i in range(500))), 100)
+
+    assert [node for node, grade in found.items() if grade == 100] == [0]
+    assert [found[i] for i in range(500)] == sorted(found.values(), reverse=True)
+    assert min(found.values()) >= 0
+
+
+def test_equal_nodes_have_equal_grades() -> None:
+    assert grades(graded(5, 5, 3), 10) == {0: 10, 1: 10, 2: 5}
+    assert grades([], 10) == {}
+
+
+SHORT = [
+    (Shortage.NO_MODEL, Need(0, 1, 1000, ("T4",)), [1000, 1000], 64, 100),
+    (Shortage.TOO_LARGE, Need(0, 3, 1000), [1000, 1000], 64, 100),
+    (Shortage.FULL, Need(0, 2, 1000), [500, 500], 64, 100),
+    (Shortage.SPLIT_UP, Need(0, 1, 1000), [500, 500], 64, 100),
+    (Shortage.NO_CPU, Need(8000, 1, 500), [500, 500], 4, 100),
+    (Shortage.NO_MEMORY, Need(0, 1, 500, (), 90), [500, 500], 64, 10),
+    (Shortage.FITS, Need(0, 1, 500, (), 10), [500, 500], 64, 10),
+]
+
+
+@pytest.mark.parametrize(("why", "need", "gpus", "cores", "memory"), SHORT, ids=[str(case[0]) for case in SHORT])
+def test_what_is_short(why: Shortage, need: Need, gpus: list[int], cores: int, memory: int) -> None:
+    rooms = Rooms(Site([Machine("n", 64_000, 100, 2, "A100")]))
+    rooms.gpus[0], rooms.cpu[0], rooms.memory[0] = gpus, cores * 1000, memory
+
+    assert shortage(rooms, need) is why
+
+
+def test_where_a_report_knows_fewer_free_gpus_than_are_offered_the_least_counts() -> None:
+    on = placing(gpu_node("n"), report("n", 4, BRIDGED, {1: "team/a", 2: "team/b", 3: "team/c"}))
+
+    links = ranked(on, PAIR)[0].links
+
+    assert links is not None
+    assert (links.gpus, links.joined) == ((), False)
+
+
+def test_one_ranking_answers_pods_of_several_kinds() -> None:
+    on = placing(mig_node("n"))
+    ranking = Ranking(on.cluster, mix=on.mix)
+    pods = [make_pod().asks("nvidia.com/mig-1g.10gb", "1"), make_pod().gpus(1), make_pod().asks("cpu", "1")]
+
+    links = [ranking.rank(asks(pod, on.cluster))[0].links is not None for pod in pods]
+
+    assert links == [False, True, False]
+
+
+def test_where_no_instance_is_idle_a_free_start_is_weighed() -> None:
+    small = make_pod().asks("nvidia.com/mig-1g.10gb", "1")
+    torn = [mig_node("torn"), report("torn", 1, {}, cut={0: [("1g.10gb", 4, "team/a")]})]
+    on = placing(*torn, mig_node("new"), report("new", 1, {}, cut={0: []}))
+
+    assert order(on, small) == ["torn", "new"]

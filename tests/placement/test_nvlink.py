@@ -1,0 +1,264 @@
+"""The set of GPUs a pod should get, against brute force over every free set and every size."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import cache
+from itertools import combinations
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from tests.placement.machines import facts, machines
+from webhook.model.masks import bits
+from webhook.placement.nvlink import SETS, GpuSets, Quality, gpu_sets, mask_of
+from webhook.placement.plugin import Plugin, plugin
+from webhook.placement.topology import Topology, unlinked
+
+KEYS = [
+    "dgx1-p100", "dgx1-v100", "dgx2-v100", "dgx-a100-8", "hgx-a100-8-2socket", "hgx-a100-4", "a100-pcie-4-bridged",
+    "h100-nvl-4-bridged", "dgx-h100-8", "hgx-h100-4", "hgx-b200-8", "hgx-b300-8", "gb200-tray", "gh200-quad",
+    "a6000-4-bridged", "rtx8000-4", "l40s-4", "cloud-pcie-4-node", "pcie-8-sys", "geforce-2-phb",
+]  # fmt: skip
+
+Key = tuple[object, ...]
+
+
+def by_force(topology: Topology, keep: tuple[int, ...] = SETS) -> Callable[[int, int], int]:
+    """The best set by trying all of them, each weighed as the words say it."""
+
+    @cache
+    def quality(chosen: int) -> tuple[int, int]:
+        pairs = [topology.bandwidth(i, j) for i, j in combinations(bits(chosen), 2)]
+        return min(pairs, default=0), sum(pairs)
+
+    @cache
+    def remains(rest: int, size: int) -> tuple[int, int]:
+        return max((quality(mask_of(some)) for some in combinations(bits(rest), size)), default=(0, 0))
+
+    def key(free: int, gpus: Sequence[int]) -> Key:
+        chosen = mask_of(gpus)
+        slowest, total = quality(chosen)
+        rest = [topology.numa[gpu] for gpu in bits(free & ~chosen)]
+        return (
+            -slowest,
+            -total,
+            *(tuple(-each for each in remains(free & ~chosen, size)) for size in keep),
+            len({topology.numa[gpu] for gpu in gpus}),
+            tuple(sorted(-rest.count(node) for node in set(topology.numa))),
+            tuple(gpus),
+        )
+
+    return lambda free, count: mask_of(min(combinations(bits(free), count), key=lambda gpus: key(free, gpus)))
+
+
+def test_every_machine_of_the_reference_is_here(shared: Path) -> None:
+    assert list(machines(shared)) == KEYS
+
+
+@pytest.mark.parametrize("key", [key for key in KEYS if key != "dgx2-v100"])
+def test_optimal_is_brute_force_on_every_free_set_and_size(shared: Path, key: str) -> None:
+    topology = machines(shared)[key]
+    sets, best = GpuSets(topology), by_force(topology)
+
+    unlike = [
+        (free, count)
+        for free in range(1, 1 << topology.gpus)
+        for count in range(1, free.bit_count() + 1)
+        if sets.optimal(free, count) != best(free, count)
+    ]
+
+    assert unlike == []
+
+
+def test_another_order_of_sets_to_keep_is_kept(shared: Path) -> None:
+    topology = machines(shared)["dgx1-v100"]
+    sets, best = GpuSets(topology, (4, 2)), by_force(topology, (4, 2))
+
+    assert all(sets.optimal(free, 1) == best(free, 1) for free in range(1, 256))
+
+
+@pytest.mark.parametrize("free_gpus", [6, 9, 12])
+def test_sixteen_gpus_are_brute_force_on_samples(free_gpus: int) -> None:
+    random = Random(free_gpus)
+    topology = uneven(16, random)
+    sets, best = GpuSets(topology), by_force(topology)
+    for _ in range(6):
+        free = mask_of(random.sample(range(16), free_gpus))
+        for count in (1, 2, 3, 4, free_gpus):
+            assert sets.optimal(free, count) == best(free, count)
+
+
+def uneven(gpus: int, random: Random) -> Topology:
+    """Links of all kinds, some down at one end."""
+    links = [[random.choice([0, 0, 1, 2]) if i != j else 0 for j in range(gpus)] for i in range(gpus)]
+    numa = tuple(i // 4 for i in range(gpus))
+    return Topology(tuple(map(tuple, links)), unlinked(gpus).buses, numa, rate=25_000)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_broken_and_one_sided_links_count_as_they_are(seed: int) -> None:
+    topology = uneven(6, Random(seed))
+    sets, best = GpuSets(topology), by_force(topology)
+
+    assert all(
+        sets.optimal(free, count) == best(free, count)
+        for free in range(1, 64)
+        for count in range(1, free.bit_count() + 1)
+    )
+
+
+@pytest.mark.parametrize(("key", "ruined"), [("dgx1-v100", 54), ("dgx1-p100", 62)])
+def test_one_gpu_never_costs_the_best_pair_where_the_plugin_does(shared: Path, key: str, ruined: int) -> None:
+    topology = machines(shared)[key]
+    sets, rule = gpu_sets(topology), plugin(topology)
+
+    def pair(free: int) -> int:
+        return max((rule.score(mask_of(two)) for two in combinations(bits(free), 2)), default=0)
+
+    def ruins(choose: Callable[[int], int | None]) -> int:
+        best = {free: max(pair(free & ~(1 << gpu)) for gpu in bits(free)) for free in range(1, 256)}
+        return sum(pair(free & ~(choose(free) or 0)) < best[free] for free in range(1, 256))
+
+    assert ruins(lambda free: sets.optimal(free, 1)) == 0
+    assert ruins(lambda free: rule.predicted(free, 1)) == ruined
+
+
+@pytest.mark.parametrize(
+    ("sentence", "key", "free", "count", "chosen"),
+    [
+        ("one GPU is taken from a pair that is broken already", "a100-pcie-4-bridged", [0, 1, 2], 1, [2]),
+        ("a bonded pair before any other", "a100-pcie-4-bridged", [0, 2, 3], 2, [2, 3]),
+        ("bridges across sockets are seen", "rtx8000-4", [0, 1, 2, 3], 2, [0, 3]),
+        ("behind a switch one socket is left whole", "dgx-h100-8", [0, 1, 2, 3, 4, 5], 1, [4]),
+        ("behind a switch a pair lies on one socket", "dgx-h100-8", [0, 4, 5, 6], 2, [4, 5]),
+        ("the plugin's split is not the best pair", "dgx1-v100", [0, 2, 4, 5], 2, [0, 4]),
+    ],
+)
+def test_chosen(shared: Path, sentence: str, key: str, free: list[int], count: int, chosen: list[int]) -> None:
+    assert list(bits(gpu_sets(machines(shared)[key]).optimal(mask_of(free), count) or 0)) == chosen
+
+
+def test_too_few_free_gpus_is_no_set() -> None:
+    sets = gpu_sets(unlinked(4))
+
+    assert sets.optimal(0b11, 3) is None
+    assert sets.optimal(0, 1) is None
+    assert sets.optimal(0b11, 0) is None
+
+
+def test_the_largest_island_is_joined_pair_by_pair(shared: Path) -> None:
+    assert gpu_sets(machines(shared)["dgx1-v100"]).island(255) == 4
+    assert gpu_sets(machines(shared)["dgx1-v100"]).island(mask_of([0, 5, 6])) == 2
+    assert gpu_sets(machines(shared)["a100-pcie-4-bridged"]).island(mask_of([0, 2])) == 1
+    assert gpu_sets(machines(shared)["dgx-h100-8"]).island(mask_of([0, 3, 7])) == 3
+    assert gpu_sets(machines(shared)["dgx2-v100"]).island((1 << 16) - 1) == 16
+    assert gpu_sets(unlinked(8)).island(0) == 0
+
+
+def test_what_remains_is_the_best_set_among_the_free(shared: Path) -> None:
+    sets = gpu_sets(machines(shared)["a100-pcie-4-bridged"])
+
+    assert sets.remaining(0b0111, 2) == sets.quality(0b0011)
+    assert sets.remaining(0b0001, 2) == Quality(0, 0)
+    assert sets.quality(0b0001) == Quality(0, 0)
+
+
+def test_the_same_kind_of_node_is_worked_out_once(shared: Path) -> None:
+    assert gpu_sets(machines(shared)["dgx-h100-8"]) is gpu_sets(machines(shared)["dgx-h100-8"])
+
+
+def cases(shared: Path, policy: str) -> list[dict[str, object]]:
+    """The published cases of a rule."""
+    return [case for case in facts(shared)["go_gpuallocator"]["upstream_cases"] if case["policy"] == policy]
+
+
+def test_the_plugin_answers_every_published_case(shared: Path) -> None:
+    known = machines(shared)
+    wrong = [
+        case
+        for case in facts(shared)["go_gpuallocator"]["upstream_cases"]
+        if case["policy"] == "best_effort"
+        and plugin(known[case["node"]]).predicted(mask_of(case["available"]), case["size"], mask_of(case["required"]))
+        != (mask_of(case["expected"]) or None)
+    ]
+
+    assert wrong == []
+
+
+def test_the_plugin_answers_every_published_sequence(shared: Path) -> None:
+    for case in facts(shared)["go_gpuallocator"]["upstream_sequences"]:
+        topology = machines(shared)[case["node"]]
+        free, given = (1 << topology.gpus) - 1, []
+        for _ in case["results"]:
+            chosen = plugin(topology).predicted(free, case["size"]) or 0
+            given.append(list(bits(chosen)))
+            free &= ~chosen
+        assert given == case["results"], case
+
+
+def test_the_plugin_answers_the_cases_worked_out_beside_them(shared: Path) -> None:
+    for case in facts(shared)["computed_cases"]:
+        rule = plugin(machines(shared)[case["node"]])
+        chosen = rule.predicted(mask_of(case["available"]), case["size"], mask_of(case["required"])) or 0
+        assert list(bits(chosen)) in case["any_of"], case
+        assert rule.score(chosen) == case["set_score"], case
+
+
+def test_the_plugin_gives_the_published_scores(shared: Path) -> None:
+    rule = plugin(machines(shared)["dgx1-v100"])
+
+    for case in facts(shared)["go_gpuallocator"]["set_scores_dgx1_v100"]:
+        assert rule.score(mask_of(case["set"])) == case["score"], case
+
+
+def splits(free: list[int], size: int) -> list[list[list[int]]]:
+    """Every split of the free GPUs into sets, in the original's order; a hole is a number above all GPUs."""
+    if not free:
+        return [[]]
+    found = []
+    for some in combinations(free[1:], size - 1):
+        first = [free[0], *some]
+        holes = sum(gpu >= 100 for gpu in first)
+        if holes in (0, sum(gpu >= 100 for gpu in free)):
+            rest = [gpu for gpu in free if gpu not in first]
+            found += [[first, *others] for others in splits(rest, size)]
+    return found
+
+
+@pytest.mark.parametrize("key", ["dgx1-v100", "a100-pcie-4-bridged", "l40s-4"])
+def test_the_plugin_is_the_search_through_all_splits(shared: Path, key: str) -> None:
+    topology = machines(shared)[key]
+    rule = Plugin(topology)
+    random = Random(1)
+    frees = random.sample(range(1, 1 << topology.gpus), min(60, (1 << topology.gpus) - 1))
+
+    def points(gpus: Sequence[int]) -> int:
+        return rule.score(mask_of([gpu for gpu in gpus if gpu < 100]))
+
+    for free in frees:
+        gpus = list(bits(free))
+        for size in range(2, len(gpus) + 1):
+            padded = [*gpus, *range(100, 100 + -len(gpus) % size)]
+            best = max(splits(padded, size), key=lambda split: sum(map(points, split)))
+            full = [each for each in best if max(each) < 100]
+            assert rule.predicted(free, size) == mask_of(max(full, key=points)), (gpus, size)
+
+
+def test_the_plugin_copes_with_sixteen_gpus(shared: Path) -> None:
+    chosen = plugin(machines(shared)["dgx2-v100"]).predicted((1 << 16) - 1, 4)
+
+    assert chosen is not None
+    assert chosen.bit_count() == 4
+
+
+def test_the_plugin_does_not_see_links_to_a_switch(shared: Path) -> None:
+    plain = machines(shared)["dgx-h100-8"]
+    switched = Topology(plain.nvlinks, plain.buses, plain.numa, plain.rate, nvswitch=True)
+
+    assert plugin(switched).score(0b11) == 0
+
+
+def test_the_plugin_cannot_cope_with_one_sided_links() -> None:
+    assert plugin(uneven(6, Random(1))).predicted(0b111, 2) is None

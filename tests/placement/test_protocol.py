@@ -1,0 +1,63 @@
+"""What the benchmarks measure by: the published order of arrivals, its metric, and churn that loses nothing."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from benchmarks.arrivals import RATIO, arrivals, fill
+from benchmarks.churn import Cluster, run, stream
+from benchmarks.openb import made
+from webhook.placement.fragmentation.mixes import mix_of
+from webhook.placement.fragmentation.policies import Policy
+from webhook.placement.needs import Need
+from webhook.placement.nodes.playing import Player
+
+MADE = made()
+NEEDS = MADE.lists["made"]
+
+
+def test_every_pod_comes_once_and_then_some_come_again_up_to_the_ratio() -> None:
+    order = arrivals(NEEDS, MADE.site.milli, np.random.default_rng(1))
+    asked = sum(need.milli for need in order)
+
+    assert sorted(order[: len(NEEDS)], key=repr) == sorted(NEEDS, key=repr)
+    assert set(order) <= set(NEEDS)
+    assert RATIO * MADE.site.milli - 8000 < asked <= RATIO * MADE.site.milli + 8000
+
+
+def test_of_a_list_that_asks_for_too_much_pods_are_taken_out() -> None:
+    order = arrivals(NEEDS * 3, MADE.site.milli, np.random.default_rng(1))
+
+    assert sum(need.milli for need in order) <= RATIO * MADE.site.milli
+
+
+def test_the_allocation_is_the_mean_of_the_arrivals_that_round_to_a_percent() -> None:
+    player = Player(MADE.site, Policy.MOST_ALLOCATED, np.random.default_rng(1), mix_of(NEEDS))
+    one = Need(0, 1, 1000)
+    capacity = MADE.site.milli // 1000
+
+    found = fill(player, [one] * capacity)
+
+    assert found[100] == pytest.approx(100, abs=0.5)
+    assert found[50] == pytest.approx(50, abs=0.5)
+
+
+@pytest.mark.parametrize("policy", [Policy.TAB, Policy.MOST_ALLOCATED])
+def test_churn_gives_back_all_that_it_took(policy: Policy) -> None:
+    rng = np.random.default_rng(1)
+    player = Player(MADE.site, policy, rng, mix_of(NEEDS))
+    cluster = Cluster(player)
+    coming = stream(NEEDS, MADE.site.milli, 95, rng)[:400]
+    for pod in coming:
+        cluster.arrive(pod)
+
+    cluster.finish()
+
+    assert cluster.waiting == 0
+    assert (player.board.rooms.gpus == MADE.site.gpus).all()
+    assert (player.board.rooms.cpu == MADE.site.cpu).all()
+
+
+def test_the_same_seed_gives_the_same_churn() -> None:
+    assert run(MADE, "made", 80, Policy.FGD, 3, False) == run(MADE, "made", 80, Policy.FGD, 3, False)

@@ -1,0 +1,66 @@
+"""Every way to put a pod on a node, against plain loops."""
+
+from __future__ import annotations
+
+from itertools import combinations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.placement.making import EIGHT, NO_GPU, ONE, PAIR, SHARE, machine, needs, rows, site
+from webhook.placement.needs import Need
+from webhook.placement.rooms import Rows, options
+
+WAYS = [
+    ("a share may go to any GPU", SHARE, [500, 900, 700], [[0, 900, 700], [500, 400, 700], [500, 900, 200]]),
+    ("of GPUs alike only the first counts", SHARE, [700, 700, 1000], [[200, 700, 1000], [700, 700, 500]]),
+    ("a GPU with less is no way", SHARE, [499, 500], [[499, 0]]),
+    ("a whole one takes the lowest idle GPU", ONE, [999, 1000, 1000], [[999, 0, 1000]]),
+    ("two take the two lowest", PAIR, [1000, 0, 1000, 1000], [[0, 0, 0, 1000]]),
+    ("eight need eight", EIGHT, [1000] * 7 + [999], []),
+    ("a pod without GPUs leaves them", NO_GPU, [0, 300], [[0, 300]]),
+    ("several shares take the fullest that fit", Need(0, 2, 300), [1000, 400, 200, 300], [[1000, 100, 200, 0]]),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("sentence", "need", "free", "ways"), WAYS, ids=[way[0] for way in WAYS])
+def test_ways(sentence: str, need: Need, free: list[int], ways: list[list[int]]) -> None:
+    found = options(rows(free), need, np.array([True]))
+
+    assert found.gpus.tolist() == ways
+    assert found.cpu.tolist() == [64_000 - need.cpu_milli] * len(ways)
+
+
+def test_too_little_cpu_or_a_model_that_will_not_do_is_no_way() -> None:
+    assert not len(options(rows([1000], cores=3), ONE, np.array([True])).nodes)
+    assert not len(options(rows([1000]), ONE, np.array([False])).nodes)
+
+
+@settings(deadline=None)
+@given(needs, st.lists(st.lists(st.integers(0, 100).map(lambda m: 10 * m), min_size=3, max_size=3), max_size=4))
+def test_every_option_takes_exactly_what_is_asked_from_gpus_that_have_it(need: Need, free: list[list[int]]) -> None:
+    before = Rows(np.arange(len(free)), np.full(len(free), 9000), np.array(free, np.int64).reshape(-1, 3))
+
+    after = options(before, need, np.ones(len(free), np.bool_))
+
+    for node, gpus in zip(after.nodes, after.gpus, strict=True):
+        taken = np.array(free[node]) - gpus
+        assert sorted(taken[taken != 0].tolist()) == [need.gpu_milli] * (need.gpus if need.gpu_milli else 0)
+        assert (gpus >= 0).all()
+    fits = [
+        any(all(each >= need.gpu_milli for each in some) for some in combinations(gpus, need.gpus))
+        and need.cpu_milli <= 9000
+        for gpus in free
+    ]
+    assert sorted(set(after.nodes.tolist())) == [i for i, fit in enumerate(fits) if fit]
+
+
+def test_a_site_knows_kinds_models_and_which_nodes_take_a_need() -> None:
+    mixed = site(machine("a"), machine("b", 2, 16, "T4"), machine("c"))
+
+    assert mixed.kinds == [("A100", 8, 64_000), ("T4", 2, 16_000)]
+    assert mixed.milli == 18_000
+    assert mixed.taking(Need(0, 1, 1000, ("T4",))).tolist() == [False, True, False]
+    assert mixed.taking(ONE).all()

@@ -1,0 +1,125 @@
+"""Topologies from `nvidia-smi topo -m`, and from labels alone."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.placement.machines import machines
+from webhook.errors import TopologyError
+from webhook.placement.matrices import read_matrix
+from webhook.placement.nvlink import gpu_sets
+from webhook.placement.topology import BUS_RATES, RATES, Bus, Confidence, Topology, assumed, switched, unlinked
+
+BRIDGED = """\
+\t\x1b[4mGPU0\tGPU1\tGPU2\tGPU3\tNIC0\tCPU Affinity\tNUMA Affinity\tGPU NUMA ID\x1b[0m
+GPU0\t X \tNV12\tSYS\tSYS\tPHB\t0-23\t0\t\tN/A
+GPU1\tNV12\t X \tSYS\tSYS\tSYS\t24-47\t1\t\tN/A
+GPU2\tSYS\tSYS\t X \tNV12\tSYS\t48-71\t2\t\tN/A
+GPU3\tSYS\tSYS\tNV12\t X \tSYS\t72-95\t3\t\tN/A
+NIC0\tPHB\tSYS\tSYS\tSYS\t X
+
+Legend:
+
+  X    = Self
+"""
+PLAIN = "GPU0 GPU1\nGPU0 X PHB\nGPU1 PHB X\n"
+
+
+def test_a_matrix_with_nics_legend_and_colour_is_read(shared: Path) -> None:
+    assert read_matrix(BRIDGED, generation=3) == machines(shared)["a100-pcie-4-bridged"]
+
+
+def test_a_matrix_without_affinities_has_no_numa() -> None:
+    topology = read_matrix(PLAIN)
+
+    assert topology.numa == (-1, -1)
+    assert topology.bandwidth(0, 1) == BUS_RATES[Bus.PHB]
+    assert topology.rate == 0
+
+
+def test_bridges_and_switches_are_told_because_the_text_does_not() -> None:
+    assert read_matrix(BRIDGED, bridged=True, generation=3).rate < RATES[3]
+    assert read_matrix(BRIDGED, nvswitch=True).nvswitch
+    assert not read_matrix(PLAIN, nvswitch=True).nvswitch
+
+
+FAULTS = [
+    ("no head", "hello\n", "must have a head that begins with GPU0"),
+    ("a row that is missing", "GPU0 GPU1\nGPU0 X PHB\n", "must have a row for each of 2 GPUs, found 1"),
+    ("a cell of another kind", PLAIN.replace("GPU1 PHB", "GPU1 FAR"), "line 3: must have 2 of X, NV#, PIX"),
+    ("a row that ends early", PLAIN.replace("X PHB", "X"), "line 2: .* found 'the end of the line'"),
+    ("more GPUs than a node has", " ".join(f"GPU{i}" for i in range(17)), "must have at most 16 GPUs, found 17"),
+]
+
+
+@pytest.mark.parametrize(("sentence", "text", "message"), FAULTS, ids=[fault[0] for fault in FAULTS])
+def test_a_text_that_is_no_matrix_is_refused(sentence: str, text: str, message: str) -> None:
+    with pytest.raises(TopologyError, match=message):
+        read_matrix(text)
+
+
+def test_a_link_that_is_up_at_one_end_only_counts_what_both_ends_have() -> None:
+    topology = Topology(((0, 4), (3, 0)), unlinked(2).buses, (0, 0), rate=25_000)
+
+    assert topology.bandwidth(0, 1) == 75_000
+    assert not topology.symmetric
+
+
+LABELS = [
+    ("an NVSwitch board", "NVIDIA-H100-80GB-HBM3", 8, "dgx-h100-8", Confidence.ASSUMED),
+    ("a part of it in a virtual machine", "NVIDIA-H100-80GB-HBM3", 2, None, Confidence.ASSUMED),
+    ("a board of four", "NVIDIA-H100-80GB-HBM3", 4, "hgx-h100-4", Confidence.ASSUMED),
+    ("an A100 board of four", "NVIDIA-A100-SXM4-40GB", 4, "hgx-a100-4", Confidence.ASSUMED),
+    ("an A100 board of eight", "NVIDIA-A100-SXM4-80GB", 8, "hgx-a100-8-2socket", Confidence.ASSUMED),
+    ("a DGX-1", "Tesla-V100-SXM2-32GB", 8, "dgx1-v100", Confidence.ASSUMED),
+    ("a DGX-2", "Tesla-V100-SXM3-32GB", 16, "dgx2-v100", Confidence.ASSUMED),
+    ("a Blackwell tray", "NVIDIA-GB200", 4, "gb200-tray", Confidence.ASSUMED),
+]
+
+
+@pytest.mark.parametrize(("sentence", "product", "gpus", "key", "sure"), LABELS, ids=[each[0] for each in LABELS])
+def test_labels_let_one_expect(
+    shared: Path, sentence: str, product: str, gpus: int, key: str | None, sure: Confidence
+) -> None:
+    topology = assumed(product, gpus)
+
+    assert topology.confidence is sure
+    assert topology.gpus == gpus
+    if key:
+        assert topology.nvlinks == machines(shared)[key].nvlinks
+        assert topology.rate == machines(shared)[key].rate
+
+
+@pytest.mark.parametrize(
+    "product", ["NVIDIA-A100-80GB-PCIe", "NVIDIA-H100-NVL", "Nobody-Knows", "Tesla-P100-SXM2-16GB"]
+)
+def test_where_bridges_decide_nothing_is_assumed(product: str) -> None:
+    topology = assumed(product, 4)
+
+    assert topology.confidence is Confidence.UNKNOWN
+    assert gpu_sets(topology).island(0b1111) == 1
+
+
+@pytest.mark.parametrize(
+    "product", ["NVIDIA-H100-80GB-HBM3-MIG-1g.10gb", "NVIDIA-H100-80GB-HBM3-SHARED", "NVIDIA-L40S"]
+)
+def test_slices_shares_and_cards_without_nvlink_have_no_links(product: str) -> None:
+    assert assumed(product, 4).confidence is Confidence.ASSUMED
+    assert assumed(product, 4).rate == 0
+
+
+def test_more_gpus_than_the_board_has_is_another_machine() -> None:
+    assert assumed("NVIDIA-B200", 16).confidence is Confidence.UNKNOWN
+
+
+def test_the_clique_is_kept() -> None:
+    assert assumed("NVIDIA-GB200", 4, "u.1").clique == "u.1"
+
+
+def test_a_near_path_decides_between_pairs_with_equal_links_and_no_more() -> None:
+    board = switched(3, 1, 3)
+    near = Topology(board.nvlinks, ((None, Bus.PIX, None), (Bus.PIX, None, None), (None,) * 3), (0, 0, 0), 25_000)
+
+    assert 0 < near.bandwidth(0, 1) - near.bandwidth(0, 2) < 10

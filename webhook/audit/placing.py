@@ -1,0 +1,95 @@
+"""Pods as the webhook shapes them, and where they would go."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from webhook.audit.checking import World, check, request_of
+from webhook.audit.manifests import Entry, Json
+from webhook.cache.placing import Placing
+from webhook.engine.templates import Template, templates
+from webhook.model.paths import Path
+from webhook.model.pods import Pod, pod_of
+from webhook.placement.fragmentation.policies import Policy
+from webhook.placement.nodes.asking import wanted_of
+from webhook.placement.nodes.filtering import obstacles
+from webhook.placement.nodes.freeing import freeing
+from webhook.placement.nodes.ranking import Fill, Ranking
+from webhook.report.diff import apply
+from webhook.report.placed import Placed
+from webhook.report.results import Checked, Verdict
+
+
+def shaped_pods(entry: Entry, world: World) -> Iterator[tuple[Checked, Pod, int]]:
+    """The pods that come of an object, each as the webhook would let it in, with how many there are of it.
+
+    Yields:
+        What was said of the pod, the pod, and its replicas; nothing for what runs no pods or cannot be read.
+    """
+    checked = check(entry, world)
+    if checked.verdict is Verdict.SKIPPED:
+        return
+    if checked.kind == "Pod":
+        yield checked, pod_of(apply(checked.stored, checked.decision.patch)), 1
+        return
+    for template in _templates(entry, world):
+        data = _pod_data(entry, template)
+        said = check(Entry(data, entry.document, entry.prefix), world)
+        yield said, pod_of(apply(said.stored, said.decision.patch)), template.replicas
+
+
+def _templates(entry: Entry, world: World) -> list[Template]:
+    request = request_of(entry.data, world)
+    paths = world.policies.templates.get((request.group, request.kind), ())
+    return [template for template in templates(request, paths) if not template.error]
+
+
+def _pod_data(entry: Entry, template: Template) -> Json:
+    """A template as the pod that comes of it."""
+    at, spec = _at(entry.data, template.path), _at(entry.data, template.spec_path)
+    owner = entry.data.get("metadata") or {}
+    metadata = dict(at.get("metadata") or {}) if spec is not at else {}
+    metadata.setdefault("namespace", owner.get("namespace", ""))
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {**metadata, "generateName": f"{owner.get('name', '')}-"},
+        "spec": spec,
+    }
+
+
+def _at(data: Any, path: Path) -> Json:
+    for step in path:
+        data = data[step]
+    return data if isinstance(data, dict) else {}
+
+
+def denials(checked: Checked) -> tuple[str, ...]:
+    """The codes for which the webhook would refuse a pod; () where it lets it in."""
+    return tuple(dict.fromkeys(finding.code for finding in checked.decision.denials))
+
+
+def place_all(entries: Iterable[Entry], world: World, placing: Placing, policy: Policy, fill: Fill) -> Iterator[Placed]:
+    """Where each pod would go in the cluster as it stands, each by itself."""
+    ranking = Ranking(placing.cluster, policy, placing.mix, placing.profiles, fill)
+    for entry in entries:
+        for checked, pod, replicas in shaped_pods(entry, world):
+            yield _placed(checked, pod, replicas, placing, ranking)
+
+
+def _placed(checked: Checked, pod: Pod, replicas: int, placing: Placing, ranking: Ranking) -> Placed:
+    cluster = placing.cluster
+    wanted = wanted_of(pod, cluster.fleet)
+    ranked = ranking.rank(wanted, gang=replicas)
+    taking = {each.node for each in ranked}
+    others = [node for node in range(len(cluster.fleet.nodes)) if node not in taking]
+    return Placed(
+        title=checked.title,
+        denied=denials(checked),
+        wanted=wanted,
+        cluster=cluster,
+        ranked=tuple(ranked),
+        reasons={node: tuple(obstacles(cluster, wanted, node)) for node in others},
+        freed=None if ranked else freeing(cluster, wanted, placing.pods),
+    )

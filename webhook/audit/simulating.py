@@ -1,0 +1,133 @@
+"""Play pods into a cluster, one after the other, and keep how things stood on the way."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from webhook.cache.placing import Placing
+from webhook.placement.fragmentation.fgd import Fgd
+from webhook.placement.fragmentation.mixes import mix_of
+from webhook.placement.fragmentation.policies import Policy
+from webhook.placement.needs import Need
+from webhook.placement.nodes.cluster import Cluster, Wanted
+from webhook.placement.nodes.filtering import obstacles
+from webhook.placement.nodes.playing import Player
+from webhook.placement.nodes.ranking import Fill, Ranking
+from webhook.placement.nodes.shortage import shortage
+from webhook.placement.rooms import Rooms, Site
+from webhook.report.simulated import Moment, Simulated
+
+MOMENTS = 200
+"""Moments that are kept of a simulation, however long it is."""
+
+
+class Simulation:
+    """What has happened so far. `play` goes on; `result` tells."""
+
+    def __init__(self, policy: Policy, nodes: int, capacity: int, expected: int) -> None:
+        self._policy, self._nodes, self._capacity = policy, nodes, capacity
+        self._every = max(1, expected // MOMENTS)
+        self._asked = self._allocated = self._placed = self._left = 0
+        self._moments: list[Moment] = []
+        self._reasons: Counter[str] = Counter()
+
+    def happened(self, milli: int, reason: str) -> bool:
+        """Count a pod. True where this moment should be kept.
+
+        Args:
+            milli: Thousandths of GPUs that it asks for.
+            reason: Why it found no place; "" where it did.
+        """
+        self._asked += milli
+        self._allocated += 0 if reason else milli
+        self._placed += not reason
+        self._left += bool(reason)
+        if reason:
+            self._reasons[reason] += 1
+        return (self._placed + self._left) % self._every == 0
+
+    def keep(self, split: float) -> None:
+        """Keep this moment, with what is free but split up."""
+        moment = Moment(self._asked, self._allocated, round(split), self._placed, self._left)
+        if not self._moments or self._moments[-1] != moment:
+            self._moments.append(moment)
+
+    def result(self) -> Simulated:
+        """What it came to."""
+        return Simulated(self._policy, self._nodes, self._capacity, tuple(self._moments), dict(self._reasons))
+
+
+def play_trace(
+    site: Site, needs: Sequence[Need], policy: Policy, rng: np.random.Generator, *, learnt: bool
+) -> Iterator[Simulation]:
+    """Play a trace; yields after each pod.
+
+    Args:
+        site: The nodes, empty.
+        needs: The pods, in the order of their arrival.
+        policy: What ranks the nodes.
+        rng: Chooses among equals.
+        learnt: True to learn the mix from the arrivals, False to know that of the trace.
+    """
+    mix = mix_of(needs)
+    player = Player(site, policy, rng, None if learnt else mix)
+    measure = Fgd(site, mix)
+    simulation = Simulation(policy, len(site.machines), site.milli, len(needs))
+    for place, need in enumerate(needs):
+        found = player.place(need)
+        player.learn(need)
+        reason = "" if found else str(shortage(player.board.rooms, need))
+        if simulation.happened(need.milli, reason) or place == len(needs) - 1:
+            simulation.keep(_split(measure, player.board.rooms))
+        yield simulation
+
+
+class Coming(NamedTuple):
+    """A Kubernetes pod that comes, and why the webhook refuses it; "" where it lets it in."""
+
+    wanted: Wanted
+    refused: str = ""
+
+
+def play_pods(placing: Placing, pods: Sequence[Coming], policy: Policy, fill: Fill) -> Iterator[Simulation]:
+    """Play Kubernetes pods into a cluster as it stands; yields after each pod."""
+    cluster = placing.cluster
+    measure = Fgd(cluster.site, placing.mix)
+    simulation = Simulation(policy, len(cluster.fleet.nodes), _capacity(cluster), len(pods))
+    for place, (wanted, refused) in enumerate(pods):
+        ranked = [] if refused else Ranking(cluster, policy, placing.mix, placing.profiles, fill).rank(wanted)
+        if ranked:
+            best = ranked[0]
+            cluster = cluster.holding(wanted, best.node, best.links.gpus if best.links else ())
+        reason = "" if ranked else refused or _most_said(cluster, wanted)
+        if simulation.happened(_milli(cluster, wanted), reason) or place == len(pods) - 1:
+            simulation.keep(_split(measure, cluster.rooms()))
+        yield simulation
+
+
+def _split(measure: Fgd, rooms: Rooms) -> float:
+    return -float(measure.value(rooms.rows(np.arange(len(rooms.cpu)))).sum())
+
+
+def _most_said(cluster: Cluster, wanted: Wanted) -> str:
+    """What keeps a pod off the most nodes, in the scheduler's words; of those that offer what it asks for, if any."""
+    everyone = range(len(cluster.fleet.nodes))
+    offering = [node for node in everyone if cluster.offer(node, wanted.resource)] or list(everyone)
+    said: Counter[str] = Counter()
+    for node in offering:
+        said.update({reason.scheduler for reason in obstacles(cluster, wanted, node)})
+    return said.most_common(1)[0][0]
+
+
+def _milli(cluster: Cluster, wanted: Wanted) -> int:
+    """Thousandths of GPUs, by the first node that offers what is asked for."""
+    offers = (cluster.offer(node, wanted.resource) for node in range(len(cluster.fleet.nodes)))
+    return next((wanted.count * offer.gpu_milli for offer in offers if offer), 1000 * wanted.count)
+
+
+def _capacity(cluster: Cluster) -> int:
+    return sum(offer.capacity * offer.gpu_milli for offer in cluster.fleet.offers)

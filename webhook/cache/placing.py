@@ -1,0 +1,73 @@
+"""From the objects of a snapshot to what placement ranks: nodes, what is free, GPUs, and what pods ask for."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+
+import msgspec
+
+from webhook.cache.gathering import FINISHED, rooms
+from webhook.cache.objects import Kept
+from webhook.model.cluster import Room
+from webhook.model.fleet import Fleet
+from webhook.model.gpunodes import GPUNode
+from webhook.model.masks import bits
+from webhook.model.pods import Pod
+from webhook.model.resources import gpu_resource
+from webhook.placement.devices import reported
+from webhook.placement.fragmentation.mixes import FLAT, Mix, mix_of
+from webhook.placement.nodes.asking import wanted_of
+from webhook.placement.nodes.cluster import Cluster
+
+
+class Placing(msgspec.Struct, frozen=True):
+    """A cluster to place pods in.
+
+    Attributes:
+        cluster: The nodes.
+        mix: What the pods that are there ask for of GPUs and shares; flat where they ask for none.
+        profiles: What they ask for of MIG profiles, with counts.
+        pods: The pods that hold something, or wait for it.
+    """
+
+    cluster: Cluster
+    mix: Mix
+    profiles: tuple[tuple[str, float], ...]
+    pods: tuple[Pod, ...]
+
+
+def placing_of(fleet: Fleet, kept: Iterable[Kept]) -> Placing:
+    """What the objects of a snapshot come to. Its pods are the arrivals that the mix is learnt from."""
+    objects = tuple(kept)
+    pods = tuple(item for item in objects if isinstance(item, Pod) and item.status.phase not in FINISHED)
+    agents = [item for item in objects if isinstance(item, GPUNode)]
+    devices = {node.metadata.name: found for node in agents if (found := reported(node))}
+    free: dict[str, Room] = rooms(fleet.nodes, pods)
+    cluster = Cluster(fleet, free, devices)
+    return Placing(cluster, _mix(cluster, pods), _profiles(cluster, pods), pods)
+
+
+def _mix(cluster: Cluster, pods: Iterable[Pod]) -> Mix:
+    """The needs of pods, each as its own node, or the first that offers what it asks for, counts it."""
+    needs = []
+    for pod in pods:
+        wanted = wanted_of(pod, cluster.fleet)
+        node = cluster.fleet.by_name.get(pod.spec.node_name, -1)
+        if node < 0:
+            offering = cluster.fleet.advertising(wanted.resource) if wanted.resource else cluster.fleet.everyone
+            node = next(bits(offering), -1)
+        if node >= 0:
+            needs.append(cluster.need(wanted, node))
+    mix = mix_of(needs)
+    return mix if any(need.gpus for need in mix.counts) else FLAT
+
+
+def _profiles(cluster: Cluster, pods: Iterable[Pod]) -> tuple[tuple[str, float], ...]:
+    counts: Counter[str] = Counter()
+    for pod in pods:
+        wanted = wanted_of(pod, cluster.fleet)
+        resource = gpu_resource(wanted.resource)
+        if resource is not None and resource.mig:
+            counts[resource.profile] += wanted.count
+    return tuple(sorted((profile, float(count)) for profile, count in counts.items()))

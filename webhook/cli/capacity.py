@@ -1,0 +1,91 @@
+"""`capacity`: what GPUs are free, by node, NVLink island and MIG profile; one node in detail."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated
+
+import typer
+
+from webhook.cache.placing import Placing
+from webhook.cli import flags
+from webhook.cli.console import paint_for, stop
+from webhook.cli.output import lines, targets, write
+from webhook.cli.placing import PlacementOutput, Snapshot, placing_of_snapshot
+from webhook.model.effective import effective_requests
+from webhook.model.pods import Pod, name_of
+from webhook.model.quantity import NANO
+from webhook.model.resources import gpu_resource
+from webhook.report.capacities import capacity_document, capacity_table, node_picture, state, stocks
+from webhook.report.data import as_json, as_yaml
+from webhook.report.svg import node_links
+from webhook.report.words import shown
+
+FORMATS = ("table", "wide", "json", "yaml", "svg")
+NodeName = Annotated[
+    str, typer.Argument(metavar="[NODE]", help="One node: its links, and who sits where.", show_default=False)
+]
+
+
+def capacity(
+    node: NodeName = "",
+    cluster: Snapshot = "",
+    output: PlacementOutput = None,
+    no_color: flags.NoColor = False,
+    verbose: flags.Verbose = False,
+) -> None:
+    """Show which GPUs are free: the total first, then a row a node.
+
+    ISLAND is the largest set of free GPUs that NVLink joins pair by pair, MIG-FITS the largest MIG profile with
+    room, SPLIT-UP the GPUs that are free but of no use to a pod like those that run here, on average.
+
+    With a node: its GPUs, their links and who holds them; -o svg draws them.
+
+    Exit code: 0, or 2 where a file or flag is wrong.
+    """
+    wanted = targets(output, FORMATS)
+    placing = placing_of_snapshot(cluster, verbose=verbose)
+    every = stocks(placing.cluster, placing.mix)
+    paint = paint_for(no_color=no_color)
+    reports = {
+        "json": lambda: as_json(capacity_document(every)),
+        "yaml": lambda: as_yaml(capacity_document(every)),
+    }
+    if node:
+        position = _position(placing, node)
+        picture = lines(node_picture(placing.cluster, position, _held(placing.pods, node)))
+        reports |= {"table": lambda: picture, "wide": lambda: picture, "svg": lambda: _drawn(placing, position)}
+    elif any(target.form == "svg" for target in wanted):
+        stop("-o svg: draws one node. Name it: rightslice capacity NODE -o svg=node.svg")
+    else:
+        reports |= {
+            "table": lambda: lines(capacity_table(every, paint)),
+            "wide": lambda: lines(capacity_table(every, paint, wide=True)),
+        }
+    write(wanted, reports)
+
+
+def _position(placing: Placing, name: str) -> int:
+    position = placing.cluster.fleet.by_name.get(name)
+    if position is None:
+        names = ", ".join(node.name for node in placing.cluster.fleet.nodes[:10])
+        stop(f"{shown(name)}: no such node in this cluster. Some that are: {shown(names)}")
+    return position
+
+
+def _held(pods: Sequence[Pod], node: str) -> list[str]:
+    """A line for each pod of a node that holds GPUs."""
+    found = []
+    for pod in pods:
+        held = {name: amount // NANO for name, amount in effective_requests(pod).items() if gpu_resource(name)}
+        if pod.spec.node_name == node and held:
+            said = ", ".join(f"{count} {name}" for name, count in held.items())
+            found.append(f"{shown(pod.metadata.namespace or 'default')}/{shown(name_of(pod))}  {said}")
+    return found
+
+
+def _drawn(placing: Placing, node: int) -> str:
+    cluster = placing.cluster
+    topology = cluster.devices[node].topology
+    states = [state(cluster, node, gpu) for gpu in range(topology.gpus)]
+    return node_links(cluster.fleet.nodes[node].name, topology, states)

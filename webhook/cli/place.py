@@ -1,0 +1,71 @@
+"""`place`: where a pod would go, on which GPUs, why not elsewhere, and what would have to end."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from webhook.audit.checking import World
+from webhook.audit.manifests import Entry, Passed, objects_in
+from webhook.audit.placing import place_all
+from webhook.cli import flags
+from webhook.cli.console import CLEAN, FINDINGS, WRONG_INPUT, paint_for, stop, tell
+from webhook.cli.inputs import cluster_of, moment_of, policies_of
+from webhook.cli.output import lines, targets, write
+from webhook.cli.placing import FillBy, PlacementOutput, RankBy, Snapshot, placing_of_snapshot
+from webhook.placement.fragmentation.policies import Policy
+from webhook.placement.nodes.ranking import Fill
+from webhook.report.data import as_json, as_yaml
+from webhook.report.placed import Placed, placed_document, placed_lines
+from webhook.report.words import shown
+
+FORMATS = ("table", "json", "yaml")
+File = Annotated[
+    list[str], typer.Option("-f", "--filename", metavar="FILE|DIR|-", help="Pods, or workloads with pod templates.")
+]
+
+
+def place(
+    file: File,
+    policies: flags.Policies = None,
+    cluster: Snapshot = "",
+    policy: RankBy = Policy.TAB,
+    fill: FillBy = Fill.PACK,
+    now: flags.Now = "",
+    output: PlacementOutput = None,
+    no_color: flags.NoColor = False,
+    verbose: flags.Verbose = False,
+) -> None:
+    """Say where a pod would go now, as the webhook shapes it: the node, the GPUs, and why not the others.
+
+    Exit code: 0 every pod is let in and finds a node, 1 one does not, 2 a file, flag or policy is wrong.
+    """
+    wanted = targets(output, FORMATS)
+    placing = placing_of_snapshot(cluster, verbose=verbose)
+    world = World(
+        policies=policies_of(policies, verbose=verbose), view=cluster_of(cluster or None, {}), now=moment_of(now)
+    )
+    found = list(objects_in(file))
+    broken = [each for each in found if isinstance(each, Passed) and each.broken]
+    for each in broken:
+        tell(f"{each.place}: {shown(each.reason)}")
+    entries = [each for each in found if isinstance(each, Entry)]
+    placed = list(place_all(entries, world, placing, policy, fill))
+    if not placed and not broken:
+        stop(f"{', '.join(file)}: no pods and no workloads here. Name a file with a Pod or a Deployment")
+    paint = paint_for(no_color=no_color)
+    write(
+        wanted,
+        {
+            "table": lambda: lines([line for each in placed for line in [*placed_lines(each, paint), ""]][:-1]),
+            "json": lambda: as_json({"pods": [placed_document(each) for each in placed]}),
+            "yaml": lambda: as_yaml({"pods": [placed_document(each) for each in placed]}),
+        },
+    )
+    raise typer.Exit(WRONG_INPUT if broken else exit_code(placed))
+
+
+def exit_code(placed: list[Placed]) -> int:
+    """0 where every pod is let in and finds a node."""
+    return CLEAN if all(each.ranked and not each.denied for each in placed) else FINDINGS

@@ -1,0 +1,138 @@
+"""`simulate`: play a trace, or a folder of pods, into a cluster, and tell how full it gets."""
+
+from __future__ import annotations
+
+import sys
+from collections import deque
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Annotated
+
+import numpy as np
+import typer
+
+from webhook.audit.checking import World
+from webhook.audit.manifests import Entry, Passed, objects_in
+from webhook.audit.placing import denials, shaped_pods
+from webhook.audit.simulating import Coming, Simulation, play_pods, play_trace
+from webhook.cache.traces import read_machines, read_needs
+from webhook.cli import flags
+from webhook.cli.console import paint_for, stop
+from webhook.cli.inputs import cluster_of, moment_of, policies_of
+from webhook.cli.output import lines, targets, write
+from webhook.cli.placing import FillBy, PlacementOutput, RankBy, placing_of_snapshot
+from webhook.errors import RightsliceError
+from webhook.placement.fragmentation.policies import Policy
+from webhook.placement.needs import Need
+from webhook.placement.nodes.asking import wanted_of
+from webhook.placement.nodes.ranking import Fill
+from webhook.placement.rooms import Site
+from webhook.report.data import as_json, as_yaml
+from webhook.report.simulated import Simulated, simulated_document, simulated_svg, simulated_table
+from webhook.report.words import shown
+
+FORMATS = ("table", "json", "yaml", "svg")
+Nodes = Annotated[
+    str,
+    typer.Option(
+        "--nodes", metavar="FILE|DIR|demo", help="Nodes in the openb format (CSV, also gzipped), or a snapshot."
+    ),
+]
+Pods = Annotated[str, typer.Option("--pods", metavar="FILE|DIR", help="Pods in the openb format, or Kubernetes YAML.")]
+Seed = Annotated[int, typer.Option("--seed", help="Shuffles the pods of a trace, and chooses among equal nodes.")]
+InOrder = Annotated[bool, typer.Option("--in-order", help="Pods of a trace come in the order of the file.")]
+Learn = Annotated[bool, typer.Option("--learn", help="Learn what pods ask for as they come, instead of knowing it.")]
+
+
+def simulate(
+    nodes: Nodes,
+    pods: Pods,
+    policy: RankBy = Policy.TAB,
+    seed: Seed = 42,
+    in_order: InOrder = False,
+    learn: Learn = False,
+    policies: flags.Policies = None,
+    fill: FillBy = Fill.PACK,
+    now: flags.Now = "",
+    output: PlacementOutput = None,
+    no_color: flags.NoColor = False,
+    verbose: flags.Verbose = False,
+) -> None:
+    """Play pods into a cluster, one after the other, and tell how full it gets, and who finds no place.
+
+    A trace in the openb format starts on empty nodes. Kubernetes pods are shaped by the policies first, as the
+    webhook would, and come to the cluster as the snapshot has it. Nobody leaves. ASKED, ALLOCATED and SPLIT-UP
+    are parts of all GPUs; SPLIT-UP is free, and of no use to a pod like those that come, on average.
+
+    Exit code: 0, or 2 where a file, flag or policy is wrong.
+    """
+    wanted = targets(output, FORMATS)
+    if _is_trace(nodes) != _is_trace(pods):
+        stop("--nodes and --pods must both be traces (.csv, .csv.gz), or both Kubernetes YAML")
+    if _is_trace(nodes):
+        site, needs = _trace(nodes, pods)
+        rng = np.random.default_rng(seed)
+        order = needs if in_order else [needs[i] for i in rng.permutation(len(needs))]
+        steps: Iterator[Simulation] = play_trace(site, order, policy, rng, learnt=learn)
+        count = len(needs)
+    else:
+        placing = placing_of_snapshot(nodes, verbose=verbose)
+        world = World(policies_of(policies, verbose=verbose), cluster_of(nodes, {}), moment_of(now))
+        asked = _asked(pods, world)
+        steps = play_pods(placing, asked, policy, fill)
+        count = len(asked)
+    result = _last(_watched(steps, count), pods)
+    paint = paint_for(no_color=no_color)
+    write(
+        wanted,
+        {
+            "table": lambda: lines(simulated_table(result, paint)),
+            "json": lambda: as_json(simulated_document(result)),
+            "yaml": lambda: as_yaml(simulated_document(result)),
+            "svg": lambda: simulated_svg(result),
+        },
+    )
+
+
+def _is_trace(path: str) -> bool:
+    return path.removesuffix(".gz").endswith(".csv")
+
+
+def _trace(nodes: str, pods: str) -> tuple[Site, list[Need]]:
+    try:
+        return Site(read_machines(Path(nodes))), read_needs(Path(pods))
+    except RightsliceError as error:
+        stop(str(error))
+
+
+def _asked(path: str, world: World) -> list[Coming]:
+    """What the pods of some files ask for, each as often as it is replicated. Stops where a file is broken."""
+    found = list(objects_in([path]))
+    for each in found:
+        if isinstance(each, Passed) and each.broken:
+            stop(f"{each.place}: {shown(each.reason)}")
+    pods = (shaped for each in found if isinstance(each, Entry) for shaped in shaped_pods(each, world))
+    coming = []
+    for checked, pod, replicas in pods:
+        codes = denials(checked)
+        refused = f"refused by the webhook: {', '.join(codes)}" if codes else ""
+        coming += [Coming(wanted_of(pod, world.view.fleet), refused)] * replicas
+    return coming
+
+
+def _watched(steps: Iterable[Simulation], count: int) -> Iterator[Simulation]:
+    """The same steps, with a progress bar where somebody watches."""
+    if not sys.stderr.isatty():
+        yield from steps
+        return
+    from rich.console import Console
+    from rich.progress import track
+
+    yield from track(steps, description="placing", total=count, console=Console(stderr=True), transient=True)
+
+
+def _last(steps: Iterable[Simulation], pods: str) -> Simulated:
+    last = deque(steps, maxlen=1)
+    if not last:
+        stop(f"{shown(pods)}: no pods here. Name a trace, or files with Pods or Deployments")
+    return last[0].result()

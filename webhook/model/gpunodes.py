@@ -1,0 +1,82 @@
+"""GPUNode: what the agent of a node says of its GPUs. One object a node, of the same name."""
+
+from __future__ import annotations
+
+from webhook.model.pods import Metadata
+from webhook.model.read import Read
+
+
+class GpuLink(Read, frozen=True):
+    """What one GPU sees of another one of its node.
+
+    Attributes:
+        gpu: Index of the other one.
+        nvlinks: NVLinks that are up towards it; through NVSwitch, all that are up.
+        bus: PCIe path as `nvidia-smi topo -m` writes it: PIX, PXB, PHB, NODE or SYS; "" where it is not known.
+    """
+
+    gpu: int
+    nvlinks: int = 0
+    bus: str = ""
+
+
+class MigInstance(Read, frozen=True):
+    """One MIG instance.
+
+    Attributes:
+        profile: For example "3g.40gb".
+        start: First memory slice.
+        pod: Who holds it, "namespace/name"; "" for nobody.
+    """
+
+    profile: str
+    start: int
+    pod: str = ""
+
+
+class GpuDevice(Read, frozen=True):
+    """One GPU.
+
+    Attributes:
+        index: Its number on the node, from 0.
+        numa: NUMA node; -1 where it is not known.
+        healthy: False where NVML or a critical XID says it should not be used.
+        mig: True in MIG mode.
+        instances: MIG instances.
+        links: To the other GPUs.
+        pods: Who holds it or shares of it, "namespace/name".
+    """
+
+    index: int
+    uuid: str = ""
+    numa: int = -1
+    healthy: bool = True
+    mig: bool = False
+    instances: tuple[MigInstance, ...] = ()
+    links: tuple[GpuLink, ...] = ()
+    pods: tuple[str, ...] = ()
+
+
+class GPUNodeStatus(Read, frozen=True):
+    """What the agent has seen.
+
+    Attributes:
+        nvlink_generation: 1 to 5; 0 where there is none.
+        nvlink_rate: MB/s of one link and direction where it is not the generation's, as with bridges; else 0.
+        nvswitch: True where the links end at switches.
+        clique: The multi-node NVLink domain; "" for none.
+    """
+
+    product: str = ""
+    gpus: tuple[GpuDevice, ...] = ()
+    nvlink_generation: int = 0
+    nvlink_rate: int = 0
+    nvswitch: bool = False
+    clique: str = ""
+
+
+class GPUNode(Read, frozen=True):
+    """A node's GPUs."""
+
+    metadata: Metadata = Metadata()
+    status: GPUNodeStatus = GPUNodeStatus()

@@ -1,0 +1,94 @@
+"""The GPUs of one node as placement sees them: links, which are free, and how MIG cards are cut.
+
+From the node's own report (`GPUNode`), or, where no agent runs, from labels and the count of free GPUs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import msgspec
+
+from webhook.model.fleet import FleetNode
+from webhook.model.gpunodes import GpuDevice, GPUNode
+from webhook.model.nodelabels import PRODUCT, number
+from webhook.placement.mig import Card, Instance
+from webhook.placement.nvlink import mask_of
+from webhook.placement.topology import MOST_GPUS, RATES, Bus, Topology, assumed
+
+COUNT = "nvidia.com/gpu.count"
+CLIQUE = "nvidia.com/gpu.clique"
+
+
+class Devices(msgspec.Struct, frozen=True):
+    """The GPUs of one node.
+
+    Attributes:
+        topology: The links.
+        free: Mask of the whole GPUs that are free; None where only their count is known.
+        cards: MIG cards.
+        holders: Who holds a GPU or an instance of it, by index.
+    """
+
+    topology: Topology
+    free: int | None = None
+    cards: tuple[Card, ...] = ()
+    holders: Mapping[int, tuple[str, ...]] = {}
+
+
+def reported(node: GPUNode) -> Devices | None:
+    """The GPUs as the node's agent has seen them; None where it reports none, or more than are told apart."""
+    gpus = sorted(node.status.gpus, key=lambda gpu: gpu.index)
+    if not 0 < len(gpus) <= MOST_GPUS or [gpu.index for gpu in gpus] != list(range(len(gpus))):
+        return None
+    free = [gpu.index for gpu in gpus if gpu.healthy and not gpu.mig and not gpu.pods]
+    return Devices(
+        topology=_topology(node, gpus),
+        free=mask_of(free),
+        cards=tuple(_card(gpu) for gpu in gpus if gpu.mig and gpu.healthy),
+        holders={gpu.index: _holders(gpu) for gpu in gpus if _holders(gpu)},
+    )
+
+
+def expected(node: FleetNode, whole: int, free: int) -> Devices:
+    """What labels let one expect. Which GPUs are free is known where all are.
+
+    Args:
+        node: The node.
+        whole: Whole GPUs that it advertises.
+        free: How many of them are free.
+    """
+    gpus = min(MOST_GPUS, max(whole, number(node.labels.get(COUNT)) or 0))
+    topology = assumed(node.labels.get(PRODUCT, ""), gpus, node.labels.get(CLIQUE, ""))
+    return Devices(topology, (1 << gpus) - 1 if free == gpus else None)
+
+
+def _topology(node: GPUNode, gpus: list[GpuDevice]) -> Topology:
+    """The matrix of what each GPU sees. In MIG mode a card has no links, whatever it reports."""
+    cut = {gpu.index for gpu in gpus if gpu.mig}
+    nvlinks, buses = [], []
+    for gpu in gpus:
+        links = {link.gpu: link for link in gpu.links}
+        seen = [links.get(other.index) for other in gpus]
+        joined = [gpu.index not in cut and other.index not in cut for other in gpus]
+        nvlinks.append(tuple(link.nvlinks if link and both else 0 for link, both in zip(seen, joined, strict=True)))
+        buses.append(tuple(Bus.__members__.get(link.bus) if link else None for link in seen))
+    status = node.status
+    return Topology(
+        nvlinks=tuple(nvlinks),
+        buses=tuple(buses),
+        numa=tuple(gpu.numa for gpu in gpus),
+        rate=status.nvlink_rate or RATES.get(status.nvlink_generation, 0),
+        nvswitch=status.nvswitch,
+        clique=status.clique,
+    )
+
+
+def _card(gpu: GpuDevice) -> Card:
+    held = frozenset(Instance(one.profile, one.start) for one in gpu.instances if one.pod)
+    idle = frozenset(Instance(one.profile, one.start) for one in gpu.instances if not one.pod)
+    return Card(gpu.index, held, idle)
+
+
+def _holders(gpu: GpuDevice) -> tuple[str, ...]:
+    return (*gpu.pods, *(one.pod for one in gpu.instances if one.pod))

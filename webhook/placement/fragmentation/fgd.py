@@ -1,0 +1,61 @@
+"""FGD: fragmentation gradient descent. The best place is the one whose fragmentation grows least.
+
+A baseline, as its authors published and programmed it (Weng et al., "Beware of Fragmentation", USENIX ATC 2023).
+"""
+
+from __future__ import annotations
+
+from itertools import accumulate
+
+import numpy as np
+
+from webhook.placement.fragmentation.mixes import Mix
+from webhook.placement.needs import WHOLE, Need
+from webhook.placement.rooms import Floats, Ints, Rows, Site
+
+TYPICAL = 0.95
+"""Part of all pods that the most frequent needs must cover; the rest is left out."""
+
+
+class Fgd:
+    """The rule for one mix on one site."""
+
+    tight = False
+
+    def __init__(self, site: Site, mix: Mix) -> None:
+        needs = typical(mix)
+        with_gpus = {need: share for need, share in needs.items() if need.gpus}
+        self._site = site
+        self._share = np.array(list(with_gpus.values()))
+        self._without = 1.0 - float(self._share.sum())
+        self._cpu = np.array([need.cpu_milli for need in with_gpus], np.int64)
+        self._count = np.array([need.gpus for need in with_gpus], np.int64)
+        sizes, place = np.unique([need.gpu_milli for need in with_gpus], return_inverse=True)
+        self._sizes: Ints = sizes.astype(np.int64)
+        self._size: Ints = place.astype(np.int64)
+        self._takes = np.array([[need.takes(model) for need in with_gpus] for model in site.models], np.bool_)
+
+    def value(self, rows: Rows) -> Floats:
+        """Minus the fragments: free thousandths that a typical pod cannot use; all where it does not fit at all."""
+        free = rows.gpus.sum(1)
+        fits = rows.gpus[:, None, :] >= self._sizes[:, None]
+        usable = np.where(fits, rows.gpus[:, None, :], 0).sum(2)[:, self._size]
+        runs = (fits.sum(2)[:, self._size] >= self._count) & (rows.cpu[:, None] >= self._cpu)
+        runs &= self._takes[self._site.model[rows.nodes]]
+        lost: Floats = free[:, None] - np.where(runs, usable, 0)
+        fragments: Floats = lost @ self._share + self._without * free
+        return -fragments
+
+    def score(self, was: Floats, becomes: Floats, nodes: Ints, need: Need) -> Floats:  # noqa: ARG002 - a rule's face
+        """The published score: how much less fragmented, through a sigmoid, in whole hundredths."""
+        scores: Floats = np.floor(100 / (1 + np.exp((was - becomes) / WHOLE)))
+        return scores
+
+
+def typical(mix: Mix) -> dict[Need, float]:
+    """The most frequent needs that together are 95 % of all pods, and their part of them."""
+    order = sorted(mix.counts.items(), key=lambda item: -item[1])
+    wanted = TYPICAL * sum(mix.counts.values())
+    enough = next((i for i, reached in enumerate(accumulate(n for _, n in order), 1) if reached >= wanted), len(order))
+    whole = sum(count for _, count in order[:enough])
+    return {need: count / whole for need, count in order[:enough]}

@@ -1,0 +1,82 @@
+"""The mix: what pods ask for, and how often. Given by a policy, counted from a list, or learnt from arrivals."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+import msgspec
+
+from webhook.placement.needs import WHOLE, Need
+
+HALF_LIFE = 8192
+"""Arrivals after which one counts half."""
+
+MOST_NEEDS = 1024
+"""Distinct needs that are remembered; of more, the least asked for are forgotten."""
+
+FIRST_REBUILD = 20
+REBUILD_GROWTH = 1.5
+"""Rules are built anew after 20 arrivals, and then each time there are half as many more, up to one a half-life."""
+
+
+class Mix(msgspec.Struct, frozen=True):
+    """How often each shape is asked for.
+
+    Attributes:
+        counts: Weights above zero, by need without memory; only their proportions matter.
+    """
+
+    counts: Mapping[Need, float]
+
+    def gpu_shares(self) -> dict[Need, float]:
+        """The needs with GPUs, their weights adding up to 1."""
+        whole = sum(count for need, count in self.counts.items() if need.gpus)
+        return {need: count / whole for need, count in self.counts.items() if need.gpus}
+
+
+def mix_of(needs: Iterable[Need]) -> Mix:
+    """The mix of a list of pods."""
+    counts: dict[Need, float] = {}
+    for need in needs:
+        shape = need.shape
+        counts[shape] = counts.get(shape, 0.0) + 1.0
+    return Mix(counts)
+
+
+FLAT = Mix({Need(1000, 1, share): 1.0 for share in range(50, WHOLE + 1, 50)})
+"""What is assumed before anything is known: shares of 50 to 1000 thousandths, with one core."""
+
+
+class Learner:
+    """The mix as seen so far: every arrival counts, whether it found a place or not, the older ones less.
+
+    Weights grow instead of shrinking, so that an arrival costs one addition.
+    """
+
+    def __init__(self) -> None:
+        self._weights: dict[Need, float] = {}
+        self._weight = 1.0
+        self._seen = 0
+        self._next = FIRST_REBUILD
+
+    def arrived(self, need: Need) -> bool:
+        """Count an arrival. True if so much has been learnt that the rule should be built anew."""
+        shape = need.shape
+        self._weights[shape] = self._weights.get(shape, 0.0) + self._weight
+        self._weight *= 2 ** (1 / HALF_LIFE)
+        self._seen += 1
+        if len(self._weights) > 2 * MOST_NEEDS or self._weight > 1e9:
+            self._forget()
+        if self._seen < self._next:
+            return False
+        self._next += min(HALF_LIFE, int(self._next * (REBUILD_GROWTH - 1)))
+        return True
+
+    def mix(self) -> Mix:
+        """What has been learnt; the flat mix where no GPU has been asked for yet."""
+        return Mix(dict(self._weights)) if any(need.gpus for need in self._weights) else FLAT
+
+    def _forget(self) -> None:
+        kept = sorted(self._weights.items(), key=lambda item: -item[1])[:MOST_NEEDS]
+        self._weights = {need: weight / self._weight for need, weight in kept}
+        self._weight = 1.0

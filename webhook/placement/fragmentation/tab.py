@@ -1,0 +1,107 @@
+"""TAB: room is worth what pods to come are expected to fill of it, less a price for scarce kinds of node.
+
+A score is in thousandths of a GPU: how much less a node is worth after a pod has come, and the price of the
+GPUs that it takes there. The parameters are the same for every cluster; only the mix and the nodes differ.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from webhook.placement.fragmentation.filling import CORES, LEVELS, STEP, fill_table, offers
+from webhook.placement.fragmentation.mixes import Mix
+from webhook.placement.fragmentation.pricing import cpu_claim, prices
+from webhook.placement.needs import WHOLE, Need
+from webhook.placement.rooms import Floats, Ints, Rows, Site
+
+SETS = (2, 4, 8)
+"""Sizes of the sets of idle GPUs that are kept whole."""
+
+SET_RATE = 4.0
+"""How quickly a need for sets makes idle ones worth keeping: a part q of all GPU pods counts 1 - exp(-4 q)."""
+
+PRICE = 800.0
+"""Thousandths of a GPU that a GPU costs where demand equals what there is."""
+
+GRAIN = 10
+"""Scores are told apart down to a tenth of a thousandth."""
+
+
+class Tab:
+    """The rule for one mix on one site."""
+
+    tight = False
+
+    def __init__(self, site: Site, mix: Mix) -> None:
+        shares = mix.gpu_shares()
+        rounds = offers(shares)
+        self._claim = cpu_claim(mix, site)
+        self._price = PRICE * prices(mix, site)[site.kind]
+        tables: dict[tuple[bool, ...], int] = {}
+        flat: list[Floats] = []
+        idle: list[Floats] = []
+        places = []
+        for model in site.models:
+            key = tuple(need.takes(model) for need in shares)
+            if key not in tables:
+                tables[key] = len(flat)
+                flat.append(fill_table(shares, model, rounds).ravel())
+                idle.append(idle_worth({n: s for n, s in shares.items() if n.takes(model)}, site.gpus.shape[1]))
+            places.append(tables[key])
+        self._fill = np.concatenate(flat)
+        self._idle = np.stack(idle)
+        self._table = np.array(places, np.int64)[site.model]
+
+    def value(self, rows: Rows) -> Floats:
+        """What free room is worth, in thousandths of a GPU: that of GPUs in use, and that of the idle ones."""
+        table = self._table[rows.nodes]
+        cores = np.minimum(rows.cpu / 1000, CORES)
+        each = self._claim * rows.cpu / (1000 * np.maximum(rows.gpus.sum(1), 1))
+        row, gpu = np.nonzero((rows.gpus > 0) & (rows.gpus < WHOLE))
+        free = rows.gpus[row, gpu]
+        parts = self._look_up(table[row], np.minimum(free * each[row], cores[row]), free)
+        one = self._look_up(table, np.minimum(WHOLE * each, cores), WHOLE)
+        line = self._idle[table, (rows.gpus == WHOLE).sum(1)]
+        worth: Floats = np.bincount(row, parts, len(table)) + line[:, 0] * one + line[:, 1]
+        return worth
+
+    def score(self, was: Floats, becomes: Floats, nodes: Ints, need: Need) -> Floats:
+        """What is lost of the node's worth, and the price of the GPUs asked for."""
+        scores: Floats = np.rint(GRAIN * (becomes - was - self._price[nodes] * (need.milli / WHOLE))) / GRAIN
+        return scores
+
+    def _look_up(self, table: Ints, cores: Floats, free: Ints | int) -> Floats:
+        """U of GPUs that claim some cores, between two rows of the table."""
+        low = cores.astype(np.int64)
+        place = (table * (CORES + 2) + low) * LEVELS + free // STEP
+        below = self._fill[place]
+        found: Floats = below + (cores - low) * (self._fill[place + LEVELS] - below)
+        return found
+
+
+def idle_worth(shares: dict[Need, float], most: int) -> Floats:
+    """What k idle GPUs of one node are worth: a factor on the worth of one, and an amount.
+
+    With the chance that a pod of the mix wants a set of 2, 4 or 8, the set is filled whole and the rest stays
+    idle; else each is worth what single GPUs are. Kept as a line because the worth of one changes with the cores.
+
+    Args:
+        shares: Needs that these GPUs can serve, and their part of all GPU pods.
+        most: Most GPUs of a node.
+
+    Returns:
+        Shape (most + 1, 2).
+    """
+    asked = dict.fromkeys(SETS, 0.0)
+    for need, share in shares.items():
+        if need.gpus > 1:
+            asked[max(size for size in SETS if size <= need.gpus)] += share
+    chance = {size: 1.0 - float(np.exp(-SET_RATE * part)) for size, part in asked.items()}
+    worth = np.zeros((most + 1, 2))
+    for idle in range(1, most + 1):
+        worth[idle] = (idle, 0.0)
+        for size in SETS:
+            if size <= idle:
+                filled = worth[idle - size] + (0.0, WHOLE * size)
+                worth[idle] = chance[size] * filled + (1.0 - chance[size]) * worth[idle]
+    return worth

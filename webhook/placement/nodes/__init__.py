@@ -1,0 +1,1 @@
+"""Which node a pod should go to."""

@@ -1,0 +1,177 @@
+"""A cluster ready to be ranked: what scheduling knows of the nodes, and their GPUs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import msgspec
+import numpy as np
+
+from webhook.model.cluster import Room
+from webhook.model.fleet import Fleet, FleetNode
+from webhook.model.masks import bits
+from webhook.model.modes import Form
+from webhook.model.nodelabels import PRODUCT
+from webhook.model.offers import Offer
+from webhook.model.pods import Toleration
+from webhook.model.products import normalised
+from webhook.model.resources import WHOLE_GPU
+from webhook.placement.devices import Devices, expected
+from webhook.placement.needs import WHOLE, Need
+from webhook.placement.nvlink import mask_of
+from webhook.placement.rooms import Machine, Rooms, Site
+from webhook.placement.topology import Topology
+
+MIB = 1 << 20
+
+
+class Wanted(msgspec.Struct, frozen=True):
+    """What one pod wants of a node.
+
+    Attributes:
+        resource: GPU resource name; "" for a pod without GPUs.
+        count: Units of it.
+        cpu_milli: CPU in millicores.
+        memory_mib: Memory in MiB.
+        selected: Mask of the nodes that its selectors and required affinity allow.
+        tolerations: What it tolerates.
+        communicates: True where its GPUs talk to each other.
+        joined: True where it must not run unless NVLink joins all its GPUs.
+    """
+
+    resource: str
+    count: int
+    cpu_milli: int
+    memory_mib: int
+    selected: int
+    tolerations: tuple[Toleration, ...] = ()
+    communicates: bool = False
+    joined: bool = False
+
+
+class Cluster:
+    """Nodes, what is free on them, and their GPUs; position i is the same node everywhere.
+
+    Attributes:
+        fleet: The nodes as scheduling sees them.
+        free: What is free on each.
+        devices: The GPUs of each.
+        kinds: Equal numbers for equal topologies.
+        site: The nodes as rules see them: whole GPUs and shares. MIG cards are valued apart.
+    """
+
+    def __init__(self, fleet: Fleet, free: Mapping[str, Room], devices: Mapping[str, Devices] | None = None) -> None:
+        known = devices or {}
+        self.fleet = fleet
+        self.free = tuple(free.get(node.name) or _empty(node) for node in fleet.nodes)
+        self._offers = _offers_by_node(fleet)
+        self.devices = tuple(
+            known.get(node.name) or expected(node, *self.whole(i)) for i, node in enumerate(fleet.nodes)
+        )
+        self.site = Site([self._machine(i) for i in range(len(fleet.nodes))])
+        kinds: dict[Topology, int] = {}
+        self.kinds = tuple(kinds.setdefault(each.topology, len(kinds)) for each in self.devices)
+        self._of_model: dict[str, int] = {}
+        for i, machine in enumerate(self.site.machines):
+            if machine.gpus:
+                self._of_model[machine.model] = self._of_model.get(machine.model, 0) | 1 << i
+
+    def offer(self, node: int, resource: str) -> Offer | None:
+        """What a resource name stands for on a node."""
+        return self._offers[node].get(resource)
+
+    def whole(self, node: int) -> tuple[int, int]:
+        """Whole GPUs of a node, and how many of them are free."""
+        offer = self.offer(node, WHOLE_GPU)
+        if offer is None or offer.form is not Form.WHOLE:
+            return 0, 0
+        return self.fleet.nodes[node].gpus.get(WHOLE_GPU, 0), self.free[node].gpus.get(WHOLE_GPU, 0)
+
+    def need(self, wanted: Wanted, node: int) -> Need:
+        """What a pod needs of a node in the terms of the rules. MIG instances count as CPU and memory only."""
+        offer = self.offer(node, wanted.resource)
+        if offer is None or offer.form is Form.MIG:
+            return Need(wanted.cpu_milli, memory_mib=wanted.memory_mib)
+        share = WHOLE if offer.form is Form.WHOLE else WHOLE // offer.replicas
+        return Need(wanted.cpu_milli, wanted.count, share, self._models(wanted), wanted.memory_mib)
+
+    def rooms(self) -> Rooms:
+        """What is free, for rules."""
+        rooms = Rooms(self.site)
+        rooms.cpu[:] = [max(0, room.cpu_milli) for room in self.free]
+        rooms.memory[:] = [max(0, room.memory) // MIB for room in self.free]
+        for node in range(len(self.free)):
+            rooms.gpus[node] = self._levels(node, rooms.gpus.shape[1])
+        return rooms
+
+    def holding(self, wanted: Wanted, node: int, gpus: tuple[int, ...] = ()) -> Cluster:
+        """The cluster after a pod has come to a node.
+
+        Args:
+            wanted: The pod.
+            node: Its node.
+            gpus: The whole GPUs that it gets; () where that is not known.
+        """
+        known = self.devices[node]
+        free = known.free
+        if wanted.count:
+            free = free & ~mask_of(gpus) if free is not None and gpus else None
+        return self.with_room(node, _less(self.free[node], wanted), msgspec.structs.replace(known, free=free))
+
+    def with_room(self, node: int, room: Room, devices: Devices | None = None) -> Cluster:
+        """The cluster with another amount free on one node, and other devices if they are given."""
+        after = object.__new__(Cluster)
+        after.__dict__.update(self.__dict__)
+        after.free = (*self.free[:node], room, *self.free[node + 1 :])
+        after.devices = (*self.devices[:node], devices or self.devices[node], *self.devices[node + 1 :])
+        return after
+
+    def _models(self, wanted: Wanted) -> tuple[str, ...]:
+        """The models that selectors leave, where they rule out some."""
+        left = [model for model, nodes in self._of_model.items() if nodes & wanted.selected]
+        return tuple(sorted(left)) if len(left) < len(self._of_model) else ()
+
+    def _machine(self, node: int) -> Machine:
+        known = self.fleet.nodes[node]
+        gpus = self._shared(node)[0] or self.whole(node)[0]
+        return Machine(
+            known.name, known.cpu_milli, known.memory // MIB, gpus, normalised(known.labels.get(PRODUCT, ""))
+        )
+
+    def _shared(self, node: int) -> tuple[int, int, int]:
+        """GPUs of a node that are shared, shares of each, and how many shares are free."""
+        for resource, offer in self._offers[node].items():
+            if offer.form in (Form.MPS, Form.TIME_SLICING) and offer.profile == "":
+                units = self.fleet.nodes[node].gpus.get(resource, 0)
+                return -(-units // offer.replicas), offer.replicas, self.free[node].gpus.get(resource, 0)
+        return 0, 1, 0
+
+    def _levels(self, node: int, most: int) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+        """Free thousandths of each GPU. Shares are spread as the device plugin does: the emptiest card first."""
+        levels = np.zeros(most, np.int64)
+        gpus, replicas, shares = self._shared(node)
+        if gpus:
+            each, more = divmod(shares, gpus)
+            levels[:gpus] = (WHOLE // replicas) * (each + (np.arange(gpus) < more))
+            return levels
+        levels[: self.whole(node)[1]] = WHOLE
+        return levels
+
+
+def _offers_by_node(fleet: Fleet) -> list[dict[str, Offer]]:
+    found: list[dict[str, Offer]] = [{} for _ in fleet.nodes]
+    for offer in fleet.offers:
+        for node in bits(offer.nodes):
+            found[node][offer.resource] = offer
+    return found
+
+
+def _less(room: Room, wanted: Wanted) -> Room:
+    gpus = dict(room.gpus)
+    if wanted.resource:
+        gpus[wanted.resource] = gpus.get(wanted.resource, 0) - wanted.count
+    return Room(room.cpu_milli - wanted.cpu_milli, room.memory - wanted.memory_mib * MIB, gpus, room.full)
+
+
+def _empty(node: FleetNode) -> Room:
+    return Room(node.cpu_milli, node.memory, node.gpus)

@@ -1,0 +1,119 @@
+"""Which nodes cannot take a pod, and every reason why: in the scheduler's own words, and in ours.
+
+Source of the words: the scheduler's plugins NodeUnschedulable, NodeAffinity, TaintToleration and
+NodeResourcesFit, as `kubectl describe pod` shows them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import msgspec
+
+from webhook.model.masks import bits
+from webhook.model.modes import Form
+from webhook.model.taints import all_tolerated
+from webhook.placement.mig import geometry, repartition, worth_of
+from webhook.placement.nodes.cluster import MIB, Cluster, Wanted
+from webhook.placement.nvlink import gpu_sets
+
+NOT_JOINED = "node(s) had no free GPUs joined by NVLink"
+
+
+class Reason(msgspec.Struct, frozen=True):
+    """Why a node cannot take a pod.
+
+    Attributes:
+        scheduler: As the scheduler says it, or in its manner where only we see it.
+        detail: As we say it, with figures and names.
+    """
+
+    scheduler: str
+    detail: str
+
+
+def obstacles(cluster: Cluster, wanted: Wanted, node: int) -> list[Reason]:
+    """Everything that keeps a pod off a node; none where it fits."""
+    return [*_kept_out(cluster, wanted, node), *_short(cluster, wanted, node), *_gpus(cluster, wanted, node)]
+
+
+def _kept_out(cluster: Cluster, wanted: Wanted, node: int) -> Iterator[Reason]:
+    bit, known = 1 << node, cluster.fleet.nodes[node]
+    if not cluster.fleet.usable & bit:
+        yield Reason("node(s) were unschedulable", "cordoned, not ready, or its GPUs are being changed")
+    if not wanted.selected & bit:
+        yield Reason("node(s) didn't match Pod's node affinity/selector", "ruled out by node selector or affinity")
+    for taint in known.taints:
+        if not all_tolerated(wanted.tolerations, (taint,)):
+            said = f"{taint.key}{'=' + taint.value if taint.value else ''}:{taint.effect}"
+            yield Reason(f"node(s) had untolerated taint {{{taint.key}: {taint.value}}}", f"taint {said}")
+    if cluster.free[node].full:
+        yield Reason("Too many pods", f"it takes {known.pods} pods, and has them")
+
+
+def _short(cluster: Cluster, wanted: Wanted, node: int) -> Iterator[Reason]:
+    room = cluster.free[node]
+    if wanted.cpu_milli > max(0, room.cpu_milli):
+        yield Reason("Insufficient cpu", f"{_cores(room.cpu_milli)} cores free of {_cores(wanted.cpu_milli)}")
+    if wanted.memory_mib > max(0, room.memory) // MIB:
+        free, asked = max(0, room.memory) // MIB, wanted.memory_mib
+        yield Reason("Insufficient memory", f"{free / 1024:.0f} GiB of memory free of {asked / 1024:.0f}")
+
+
+def _cores(milli: int) -> str:
+    return f"{max(0, milli) / 1000:g}"
+
+
+def _gpus(cluster: Cluster, wanted: Wanted, node: int) -> Iterator[Reason]:
+    if not wanted.resource:
+        return
+    there = cluster.fleet.nodes[node].gpus.get(wanted.resource, 0)
+    free = cluster.free[node].gpus.get(wanted.resource, 0)
+    if free < wanted.count:
+        yield Reason(f"Insufficient {wanted.resource}", _why_short(cluster, wanted, node, there, free))
+    elif wanted.joined and not joinable(cluster, wanted.count, node):
+        yield Reason(NOT_JOINED, f"{free} free, no {wanted.count} of them joined by NVLink{_which(cluster, node)}")
+
+
+def _why_short(cluster: Cluster, wanted: Wanted, node: int, there: int, free: int) -> str:
+    if not there:
+        return f"offers no {wanted.resource}"
+    if there < wanted.count:
+        return f"has {there} of {wanted.count}"
+    said = "full" if not free else f"{free} free of {wanted.count}"
+    cut = _new_cut(cluster, wanted, node)
+    return f"{said}; {cut}" if cut else said
+
+
+def _new_cut(cluster: Cluster, wanted: Wanted, node: int) -> str:
+    """How a MIG card could be cut anew to make room; "" where that does not help."""
+    offer = cluster.offer(node, wanted.resource)
+    known = geometry(offer.product) if offer and offer.form is Form.MIG else None
+    cut = repartition(worth_of(known), cluster.devices[node].cards, offer.profile) if known and offer else None
+    if cut is None:
+        return ""
+    removed = ", ".join(sorted(f"{one.profile} at {one.start}" for one in cut.remove)) or "nothing"
+    return f"GPU {cut.index} could be cut anew: remove {removed}, make {cut.create.profile} at {cut.create.start}"
+
+
+def _which(cluster: Cluster, node: int) -> str:
+    free = cluster.devices[node].free
+    return f" (GPUs {', '.join(map(str, bits(free)))})" if free else ""
+
+
+def takes(cluster: Cluster, wanted: Wanted, node: int) -> bool:
+    """Has a node that CPU, memory and labels allow the GPUs too, and room for another pod?"""
+    room = cluster.free[node]
+    if room.full or (wanted.resource and room.gpus.get(wanted.resource, 0) < wanted.count):
+        return False
+    return not wanted.joined or joinable(cluster, wanted.count, node)
+
+
+def joinable(cluster: Cluster, count: int, node: int) -> bool:
+    """Can so many free GPUs of a node be had with NVLink between each two? Where nobody knows which are free, no
+    unless any of them would do."""
+    devices = cluster.devices[node]
+    sets = gpu_sets(devices.topology)
+    if devices.free is None:
+        return count <= devices.topology.gpus and sets.always_joined(count)
+    return sets.island(devices.free) >= count

@@ -1,0 +1,206 @@
+"""Which GPUs of a node a pod should get: exact, over every free set and every size.
+
+`optimal` is the lexicographic best: the slowest pair of the set, the sum of its pairs, then what the GPUs that
+stay free are still good for (the best sets of two, four and eight among them, in the order in which the mix asks
+for them), then few NUMA nodes and whole ones left, then the lowest index. A collective runs at the pace of its
+slowest pair, so that comes first.
+
+Sets of GPUs are bit masks: bit i is GPU i. For up to eight GPUs every answer is worked out once per kind of node;
+for up to sixteen, each free set once when it is asked for, from tables over all its subsets.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import NamedTuple
+
+import numpy as np
+
+from webhook.placement.rooms import Ints
+from webhook.placement.topology import Topology
+
+SETS = (2, 4, 8)
+"""Sizes of sets that are kept for the next pods, the usual mix's most asked for first."""
+
+ALL_AT_ONCE = 8
+"""Up to so many GPUs, all pairs of a free set and a choice are sorted in one step (3 to the 8th)."""
+
+KINDS = 256
+"""Kinds of node that are remembered."""
+
+_SHIFT = 40
+
+
+class Quality(NamedTuple):
+    """How well a set is linked, in MB/s: its slowest pair (0 for fewer than two GPUs), and all pairs together."""
+
+    slowest: int
+    total: int
+
+
+class GpuSets:
+    """Every set of GPUs of one kind of node.
+
+    Attributes:
+        topology: The links.
+        keep: Sizes of sets to keep, the most wanted first.
+    """
+
+    def __init__(self, topology: Topology, keep: Sequence[int] = SETS) -> None:
+        self.topology = topology
+        self.keep = tuple(keep)
+        everyone = np.arange(1 << topology.gpus)
+        self._size = np.bitwise_count(everyone).astype(np.int64)
+        self._slowest, self._total = _qualities(topology)
+        self._worth = (self._slowest << _SHIFT) + self._total
+        self._kept = [self._best_within(size) for size in self.keep]
+        self._joined = _islands(topology)
+        self._island = _within(np.where(self._joined, self._size, 0))
+        self._answers: dict[tuple[int, int], int] = {}
+        if topology.gpus <= ALL_AT_ONCE:
+            self._answer_all()
+
+    def quality(self, chosen: int) -> Quality:
+        """How well a set is linked."""
+        return Quality(int(self._slowest[chosen]) if self._size[chosen] > 1 else 0, int(self._total[chosen]))
+
+    def optimal(self, free: int, count: int) -> int | None:
+        """The best set of so many of the free GPUs; None where there are too few.
+
+        Args:
+            free: Mask of the free GPUs.
+            count: One or more.
+        """
+        if not 1 <= count <= free.bit_count():
+            return None
+        if (free, count) not in self._answers:
+            subsets = np.flatnonzero(self._size == count)
+            subsets = subsets[subsets & free == subsets]
+            self._answers[free, count] = int(subsets[self._order(np.full_like(subsets, free), subsets)[0]])
+        return self._answers[free, count]
+
+    def island(self, free: int) -> int:
+        """How many GPUs the largest free set has in which NVLink joins every pair; 1 where none are joined."""
+        return int(self._island[free])
+
+    def always_joined(self, count: int) -> bool:
+        """Does NVLink join every set of so many GPUs?"""
+        return bool((self._joined[self._size == count] == 1).all())
+
+    def worst(self, count: int) -> Quality:
+        """What a pod gets at least, whichever of the GPUs are free."""
+        places = np.flatnonzero(self._size == count)
+        return self.quality(int(places[self._worth[places].argmin()]))
+
+    def best(self, count: int) -> Quality:
+        """What a pod gets at most on this kind of node."""
+        places = np.flatnonzero(self._size == count)
+        return self.quality(int(places[self._worth[places].argmax()]))
+
+    def joined(self, chosen: int) -> bool:
+        """Does NVLink join every pair of a set?"""
+        return bool(self._joined[chosen])
+
+    def remaining(self, free: int, size: int) -> Quality:
+        """The best set of a size among free GPUs."""
+        place = self.keep.index(size)
+        worth = max(0, int(self._kept[place][free]))
+        return Quality(worth >> _SHIFT, worth & ((1 << _SHIFT) - 1))
+
+    def _best_within(self, size: int) -> Ints:
+        return _within(np.where(self._size == size, self._worth, -1))
+
+    def _answer_all(self) -> None:
+        everyone = np.arange(1, 1 << self.topology.gpus)
+        free, chosen = (side.ravel() for side in np.meshgrid(everyone, everyone, indexing="ij"))
+        inside = chosen & free == chosen
+        free, chosen = free[inside], chosen[inside]
+        for place in self._order(free, chosen)[::-1]:  # the best of each pair of free set and size comes last
+            self._answers[int(free[place]), int(self._size[chosen[place]])] = int(chosen[place])
+
+    def _order(self, free: Ints, chosen: Ints) -> Ints:
+        """Positions of the choices, the best first."""
+        rest = free & ~chosen
+        keys = [-self._slowest[chosen], -self._total[chosen]]
+        keys += [-kept[rest] for kept in self._kept]
+        keys += [self._spread(chosen), -self._whole(rest), _by_index(chosen, self.topology.gpus)]
+        order: Ints = np.lexsort(keys[::-1])
+        return order
+
+    def _spread(self, chosen: Ints) -> Ints:
+        """How many NUMA nodes a set lies on."""
+        parts = [np.bitwise_count(chosen & mask) > 0 for mask in _numa_masks(self.topology)]
+        nodes: Ints = np.sum(parts, axis=0, dtype=np.int64)
+        return nodes
+
+    def _whole(self, rest: Ints) -> Ints:
+        """How whole what is left of the NUMA nodes is: the largest rest first, in one number."""
+        counts = np.stack([np.bitwise_count(rest & mask).astype(np.int64) for mask in _numa_masks(self.topology)])
+        largest = -np.sort(-counts, axis=0)[:ALL_AT_ONCE]
+        number = np.zeros_like(rest)
+        for count in largest:
+            number = number * 32 + count
+        return number
+
+
+@lru_cache(maxsize=KINDS)
+def gpu_sets(topology: Topology, keep: tuple[int, ...] = SETS) -> GpuSets:
+    """The sets of a kind of node, worked out once."""
+    return GpuSets(topology, keep)
+
+
+def mask_of(gpus: Sequence[int]) -> int:
+    """The mask of some GPUs.
+
+    >>> mask_of([0, 3])
+    9
+    """
+    return sum(1 << gpu for gpu in gpus)
+
+
+def _qualities(topology: Topology) -> tuple[Ints, Ints]:
+    """The slowest pair and the sum of all pairs of every set, shape (2 to the GPUs,)."""
+    count = 1 << topology.gpus
+    slowest, total = np.full(count, (1 << 20) - 1), np.zeros(count, np.int64)
+    for gpu in range(topology.gpus):
+        below = 1 << gpu
+        least, added = np.full(below, (1 << 20) - 1), np.zeros(below, np.int64)
+        for other in range(gpu):
+            bit, rate = 1 << other, topology.bandwidth(gpu, other)
+            least[bit : 2 * bit] = np.minimum(least[:bit], rate)
+            added[bit : 2 * bit] = added[:bit] + rate
+        slowest[below : 2 * below] = np.minimum(slowest[:below], least)
+        total[below : 2 * below] = total[:below] + added
+    return slowest, total
+
+
+def _islands(topology: Topology) -> Ints:
+    """1 for every set in which NVLink joins each pair, a single GPU included, shape (2 to the GPUs,)."""
+    joined = np.ones(1 << topology.gpus, np.int64)
+    for gpu in range(topology.gpus):
+        for other in range(gpu):
+            if not topology.links(gpu, other):
+                pair = 1 << gpu | 1 << other
+                joined[np.arange(len(joined)) & pair == pair] = 0
+    return joined
+
+
+def _within(values: Ints) -> Ints:
+    """The highest value of any subset, for every set."""
+    best = values.copy()
+    gpus = len(values).bit_length() - 1
+    for gpu in range(gpus):
+        by_bit = best.reshape(-1, 2, 1 << gpu)
+        np.maximum(by_bit[:, 1], by_bit[:, 0], out=by_bit[:, 1])
+    return best
+
+
+def _numa_masks(topology: Topology) -> list[int]:
+    return [mask_of([i for i, at in enumerate(topology.numa) if at == node]) for node in sorted(set(topology.numa))]
+
+
+def _by_index(chosen: Ints, gpus: int) -> Ints:
+    """A number that is lower for sets with lower indexes: of equal size, the order of their lists."""
+    mirrored: Ints = np.sum([(chosen >> gpu & 1) << (gpus - 1 - gpu) for gpu in range(gpus)], axis=0)
+    return -mirrored

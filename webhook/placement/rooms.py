@@ -1,0 +1,174 @@
+"""Rooms: what is free on each node, in arrays, so that hundreds of nodes are judged in one step.
+
+`Site` never changes: the nodes as they are when empty. `Rooms` is what is free now, written by one owner and
+read by rules in slices (`Rows`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from webhook.placement.needs import WHOLE, Need
+
+Ints = NDArray[np.int64]
+Floats = NDArray[np.float64]
+Bools = NDArray[np.bool_]
+
+
+class Machine(msgspec.Struct, frozen=True, gc=False):
+    """One empty node.
+
+    Attributes:
+        name: The node's name.
+        cpu_milli: CPU in millicores.
+        memory_mib: Memory in MiB.
+        gpus: Whole GPUs.
+        model: Their model; "" where there are none.
+    """
+
+    name: str
+    cpu_milli: int
+    memory_mib: int
+    gpus: int
+    model: str = ""
+
+    @property
+    def kind(self) -> tuple[str, int, int]:
+        """What it has in common with others that pods cannot tell apart: model, GPUs and CPU."""
+        return (self.model, self.gpus, self.cpu_milli)
+
+
+class Site:
+    """The empty nodes of a cluster.
+
+    Attributes:
+        machines: The nodes; every array of this room counts them in this order.
+        models: The GPU models, sorted.
+        model: Position in `models` by node, shape (nodes,).
+        kinds: The distinct kinds of node, sorted.
+        kind: Position in `kinds` by node, shape (nodes,).
+        cpu: Millicores by node, shape (nodes,).
+        memory: MiB by node, shape (nodes,).
+        gpus: Thousandths by node and GPU, shape (nodes, most GPUs of a node); 0 where there is none.
+    """
+
+    def __init__(self, machines: Sequence[Machine]) -> None:
+        self.machines = tuple(machines)
+        self.models = sorted({machine.model for machine in self.machines})
+        self.kinds = sorted({machine.kind for machine in self.machines})
+        self.model: Ints = np.array([self.models.index(machine.model) for machine in self.machines], np.int64)
+        places = {kind: place for place, kind in enumerate(self.kinds)}
+        self.kind: Ints = np.array([places[machine.kind] for machine in self.machines], np.int64)
+        self.cpu: Ints = np.array([machine.cpu_milli for machine in self.machines], np.int64)
+        self.memory: Ints = np.array([machine.memory_mib for machine in self.machines], np.int64)
+        counts = np.array([machine.gpus for machine in self.machines], np.int64)
+        self.gpus: Ints = np.where(np.arange(max(1, counts.max(initial=0))) < counts[:, None], WHOLE, 0)
+
+    @property
+    def milli(self) -> int:
+        """All GPUs of the cluster, in thousandths."""
+        return int(self.gpus.sum())
+
+    def taking(self, need: Need) -> Bools:
+        """Which nodes have a model that will do, shape (nodes,)."""
+        if not need.gpus or not need.models:
+            return np.ones(len(self.machines), np.bool_)
+        return np.array([need.takes(model) for model in self.models], np.bool_)[self.model]
+
+
+class Rows(NamedTuple):
+    """What is free on some nodes, or would be.
+
+    Attributes:
+        nodes: The nodes, as positions in the site, shape (n,). As options, a node may be there several times.
+        cpu: Free millicores, shape (n,).
+        gpus: Free thousandths of each GPU, shape (n, GPUs).
+    """
+
+    nodes: Ints
+    cpu: Ints
+    gpus: Ints
+
+
+class Rooms:
+    """What is free on every node now.
+
+    Attributes:
+        site: The empty nodes.
+        cpu: Free millicores, shape (nodes,).
+        memory: Free MiB, shape (nodes,).
+        gpus: Free thousandths of each GPU, shape (nodes, GPUs).
+    """
+
+    def __init__(self, site: Site) -> None:
+        self.site = site
+        self.cpu = site.cpu.copy()
+        self.memory = site.memory.copy()
+        self.gpus = site.gpus.copy()
+
+    def rows(self, nodes: Ints) -> Rows:
+        """A slice."""
+        return Rows(nodes, self.cpu[nodes], self.gpus[nodes])
+
+    def take(self, node: int, need: Need, gpus: Sequence[int]) -> None:
+        """A pod begins to hold these GPUs of a node."""
+        self._change(node, need, gpus, -1)
+
+    def give(self, node: int, need: Need, gpus: Sequence[int]) -> None:
+        """A pod has ended that held these GPUs of a node."""
+        self._change(node, need, gpus, 1)
+
+    def _change(self, node: int, need: Need, gpus: Sequence[int], sign: int) -> None:
+        self.cpu[node] += sign * need.cpu_milli
+        self.memory[node] += sign * need.memory_mib
+        for gpu in gpus:
+            self.gpus[node, gpu] += sign * need.gpu_milli
+
+
+def options(rows: Rows, need: Need, taking: Bools) -> Rows:
+    """Every way to put a pod on these nodes, as they would be after it; memory is not asked.
+
+    A share may go to any GPU with room, of equal ones the first. Of several GPUs, the lowest idle ones are
+    taken for whole ones and the fullest that fit for shares.
+
+    Args:
+        rows: The nodes.
+        need: What the pod asks for.
+        taking: Which nodes of the whole site have a model that will do, shape (nodes,).
+    """
+    open_ = (rows.cpu >= need.cpu_milli) & taking[rows.nodes]
+    if need.gpus == 0:
+        row = np.flatnonzero(open_)
+        return Rows(rows.nodes[row], rows.cpu[row] - need.cpu_milli, rows.gpus[row])
+    room = (rows.gpus >= need.gpu_milli) & open_[:, None]
+    if need.gpus == 1 and need.gpu_milli < WHOLE:
+        row, gpu = _first_of_equals(rows.gpus, room)
+        gpus = rows.gpus[row]
+        gpus[np.arange(len(row)), gpu] -= need.gpu_milli
+        return Rows(rows.nodes[row], rows.cpu[row] - need.cpu_milli, gpus)
+    row = np.flatnonzero(room.sum(1) >= need.gpus)
+    gpus = _without(rows.gpus[row], room[row], need)
+    return Rows(rows.nodes[row], rows.cpu[row] - need.cpu_milli, gpus)
+
+
+def _first_of_equals(gpus: Ints, room: Bools) -> tuple[Ints, Ints]:
+    """Row and GPU of those with room that are the first of their row with so much free."""
+    row, gpu = np.nonzero(room)
+    same = gpus[row] == gpus[row, gpu][:, None]
+    first = same.argmax(1) == gpu
+    return row[first], gpu[first]
+
+
+def _without(gpus: Ints, room: Bools, need: Need) -> Ints:
+    """The GPUs after the fullest that fit are taken, of equal ones the lowest."""
+    if need.gpu_milli == WHOLE:
+        return np.where(room & (room.cumsum(1) <= need.gpus), 0, gpus)
+    order = np.argsort(np.where(room, gpus, 2 * WHOLE), axis=1, kind="stable")[:, : need.gpus]
+    left = gpus.copy()
+    np.put_along_axis(left, order, np.take_along_axis(gpus, order, 1) - need.gpu_milli, 1)
+    return left

@@ -1,0 +1,223 @@
+"""What is free: a row a node, the total first; and one node's GPUs with their links and holders."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from webhook.model.modes import Form
+from webhook.model.nodelabels import PRODUCT, number
+from webhook.model.offers import Offer
+from webhook.model.resources import gpu_resource
+from webhook.placement.devices import COUNT
+from webhook.placement.fragmentation.fgd import Fgd
+from webhook.placement.fragmentation.mixes import Mix
+from webhook.placement.mig import geometry, starts, taken
+from webhook.placement.nodes.cluster import Cluster
+from webhook.placement.nvlink import gpu_sets
+from webhook.placement.topology import Confidence, Topology
+from webhook.report.words import Paint, Style, columns, gpus, plain, shown
+
+HEAD = ("NODE", "PRODUCT", "GPUS", "USED", "FREE", "ISLAND", "MIG-FITS", "SPLIT-UP")
+UNSURE = "?"
+STRATEGY = "nvidia.com/mig.strategy"
+
+
+class Stock(msgspec.Struct, frozen=True):
+    """What one node has, or all of them together under the name "*".
+
+    Attributes:
+        gpus: Physical GPUs.
+        used_milli: Thousandths of GPUs that pods hold.
+        free_milli: Thousandths that are free.
+        island: Most free GPUs that NVLink joins pair by pair; None where it is not known which are free.
+        fits: Free instances by MIG profile, the largest profile first.
+        split_milli: Free thousandths that a pod of the mix cannot use, on average.
+    """
+
+    name: str
+    product: str
+    gpus: int
+    used_milli: int
+    free_milli: int
+    island: int | None
+    fits: tuple[tuple[str, int], ...]
+    split_milli: int
+
+
+def stocks(cluster: Cluster, mix: Mix) -> list[Stock]:
+    """The nodes with GPUs, in the cluster's order."""
+    rooms = cluster.rooms()
+    split = -Fgd(cluster.site, mix).value(rooms.rows(np.arange(len(cluster.fleet.nodes))))
+    return [_stock(cluster, i, round(float(split[i]))) for i, node in enumerate(cluster.fleet.nodes) if node.gpus]
+
+
+def total(every: Sequence[Stock]) -> Stock:
+    """All of them together."""
+    fits: dict[str, int] = {}
+    for stock in every:
+        for profile, count in stock.fits:
+            fits[profile] = fits.get(profile, 0) + count
+    return Stock(
+        name="*",
+        product="*",
+        gpus=sum(stock.gpus for stock in every),
+        used_milli=sum(stock.used_milli for stock in every),
+        free_milli=sum(stock.free_milli for stock in every),
+        island=max((stock.island for stock in every if stock.island is not None), default=None),
+        fits=tuple(sorted(fits.items(), key=lambda item: -_size(item[0]))),
+        split_milli=sum(stock.split_milli for stock in every),
+    )
+
+
+def _stock(cluster: Cluster, node: int, split: int) -> Stock:
+    known, room = cluster.fleet.nodes[node], cluster.free[node]
+    offers = [offer for resource in known.gpus if (offer := cluster.offer(node, resource))]
+    free = sum(room.gpus.get(offer.resource, 0) * offer.gpu_milli for offer in offers)
+    whole = sum(known.gpus[offer.resource] * offer.gpu_milli for offer in offers)
+    return Stock(
+        name=known.name,
+        product=known.labels.get(PRODUCT, "").removeprefix("NVIDIA-"),
+        gpus=_physical(known.labels, whole),
+        used_milli=whole - free,
+        free_milli=free,
+        island=_island(cluster, node),
+        fits=_fits(cluster, node, offers),
+        split_milli=split,
+    )
+
+
+def _physical(labels: Mapping[str, str], whole: int) -> int:
+    """GPUs that are built in. With MIG strategy single the label counts slices, so what is offered is added up."""
+    counted = number(labels.get(COUNT)) if labels.get(STRATEGY) != "single" else None
+    return counted or round(whole / 1000)
+
+
+def _island(cluster: Cluster, node: int) -> int | None:
+    free = cluster.whole(node)[1]
+    devices = cluster.devices[node]
+    if not free:
+        return 0
+    sets = gpu_sets(devices.topology)
+    if devices.free is not None:
+        return sets.island(devices.free)
+    return free if free <= devices.topology.gpus and sets.always_joined(free) else None
+
+
+def _fits(cluster: Cluster, node: int, offers: Iterable[Offer]) -> tuple[tuple[str, int], ...]:
+    """Free instances by profile: those that are cut, and of cards that are known, those that still could be."""
+    room = cluster.free[node].gpus
+    counts = {offer.profile: room.get(offer.resource, 0) for offer in offers if offer.form is Form.MIG}
+    known = geometry(cluster.fleet.nodes[node].labels.get(PRODUCT, ""))
+    for card in cluster.devices[node].cards if known else ():
+        for profile in known.profiles if known else ():
+            more = len(starts(profile, taken(known, card.used | card.idle))) if known else 0
+            counts[profile.name] = counts.get(profile.name, 0) + more
+    free = [(profile, count) for profile, count in counts.items() if count]
+    return tuple(sorted(free, key=lambda item: -_size(item[0])))
+
+
+def _size(profile: str) -> int:
+    known = gpu_resource(f"nvidia.com/mig-{profile.replace('+', '.')}")
+    return known.slices if known else 0
+
+
+def capacity_table(every: Sequence[Stock], paint: Paint = plain, *, wide: bool = False) -> list[str]:
+    """The total, then a row a node."""
+    head, *rows = columns([HEAD, *(_row(stock, wide=wide) for stock in [total(every), *every])])
+    notes = ["? no agent runs there: which of its GPUs are free is not known"] if _unsure(every) else []
+    return [paint(head, Style.STRONG), *rows, *notes]
+
+
+def _unsure(every: Iterable[Stock]) -> bool:
+    return any(stock.island is None for stock in every)
+
+
+def _row(stock: Stock, *, wide: bool) -> tuple[str, ...]:
+    whole = stock.used_milli + stock.free_milli
+    cells = (
+        stock.name,
+        stock.product,
+        str(stock.gpus),
+        f"{gpus(stock.used_milli)} ({100 * stock.used_milli // whole}%)" if whole else "",
+        gpus(stock.free_milli),
+        UNSURE if stock.island is None else str(stock.island or ""),
+        ", ".join(f"{count} x {profile}" if wide else profile for profile, count in stock.fits[: None if wide else 1]),
+        gpus(stock.split_milli),
+    )
+    return tuple(shown(cell) or "-" for cell in cells)
+
+
+def capacity_document(every: Sequence[Stock]) -> dict[str, Any]:
+    """The same as plain data."""
+    return {"total": _data(total(every)), "nodes": [_data(stock) for stock in every]}
+
+
+def _data(stock: Stock) -> dict[str, Any]:
+    return {
+        "name": stock.name,
+        "product": stock.product,
+        "gpus": stock.gpus,
+        "usedMilli": stock.used_milli,
+        "freeMilli": stock.free_milli,
+        "largestIsland": stock.island,
+        "migFits": dict(stock.fits),
+        "splitUpMilli": stock.split_milli,
+    }
+
+
+def node_picture(cluster: Cluster, node: int, held: Sequence[str]) -> list[str]:
+    """One node: each GPU with its state and links to the others, and who holds what.
+
+    Args:
+        cluster: The nodes.
+        node: Which one.
+        held: Lines on the pods of the node, for where it is not known which GPU each holds.
+    """
+    devices, topology = cluster.devices[node], cluster.devices[node].topology
+    every = range(topology.gpus)
+    head = ("", *(f"GPU{i}" for i in every), "NUMA", "STATE")
+    rows = [
+        (f"GPU{i}", *(link(topology, i, j) for j in every), _numa(topology, i), state(cluster, node, i)) for i in every
+    ]
+    told = {Confidence.MEASURED: "", Confidence.ASSUMED: "Links as this product usually has them."}
+    note = told.get(topology.confidence, "Labels do not tell how these GPUs are linked.")
+    cut = [f"GPU{card.index}  {_pieces(card.used, card.idle)}" for card in devices.cards]
+    return [*columns([head, *rows]), *cut, *([note] if note else []), *held]
+
+
+def link(topology: Topology, one: int, other: int) -> str:
+    """One cell, as `nvidia-smi topo -m` writes it; "." where nothing is known."""
+    if one == other:
+        return "X"
+    links, bus = topology.links(one, other), topology.buses[one][other]
+    return f"NV{links}" if links else bus.name if bus else "."
+
+
+def state(cluster: Cluster, node: int, gpu: int) -> str:
+    """What a GPU is doing, as far as it is known."""
+    devices = cluster.devices[node]
+    holders = ", ".join(map(shown, devices.holders.get(gpu, ())))
+    if holders:
+        return holders
+    if any(card.index == gpu for card in devices.cards):
+        return "cut, nobody holds an instance"
+    if devices.free is None:
+        return UNSURE
+    return "free" if devices.free >> gpu & 1 else "in use"
+
+
+def _numa(topology: Topology, gpu: int) -> str:
+    return str(topology.numa[gpu]) if topology.numa[gpu] >= 0 else "-"
+
+
+def _pieces(used: Iterable[Any], idle: Iterable[Any]) -> str:
+    said = [
+        f"{one.profile} at {one.start} {word}"
+        for word, some in (("in use", used), ("idle", idle))
+        for one in sorted(some)
+    ]
+    return ", ".join(said) or "uncut"

@@ -1,0 +1,150 @@
+"""Where a pod would go: the nodes that take it, in order; why not the others; what is nearest."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from webhook.model.pods import Pod, name_of
+from webhook.placement.nodes.cluster import Cluster, Wanted
+from webhook.placement.nodes.filtering import Reason
+from webhook.placement.nodes.freeing import Freed
+from webhook.placement.nodes.ranking import Links, Ranked
+from webhook.placement.topology import Confidence
+from webhook.report.words import Paint, Style, columns, count, plain, shown
+
+HEAD = ("NODE", "FREE", "GPUS", "LINKS", "WHY-NOT")
+
+
+class Placed(msgspec.Struct, frozen=True):
+    """What became of one pod.
+
+    Attributes:
+        title: Kind, namespace and name.
+        denied: Codes for which the webhook would refuse it.
+        wanted: What it asks for, as the webhook shapes it.
+        cluster: Where it would go.
+        ranked: The nodes that take it, the best first.
+        reasons: Why not, by position of the node.
+        freed: Where none takes it, who would have to end.
+    """
+
+    title: str
+    denied: tuple[str, ...]
+    wanted: Wanted
+    cluster: Cluster
+    ranked: tuple[Ranked, ...]
+    reasons: dict[int, tuple[Reason, ...]]
+    freed: Freed | None
+
+
+def placed_lines(placed: Placed, paint: Paint = plain) -> list[str]:
+    """The answer first, then every node, then the way out."""
+    rows = [_taking(placed, each) for each in placed.ranked]
+    rows += [_refusing(placed, node, reasons) for node, reasons in placed.reasons.items()]
+    head, *table = columns([HEAD, *rows])
+    lines = [f"{shown(placed.title)}   wants {_said(placed.wanted)}", f"  {_answer(placed, paint)}"]
+    if placed.denied:
+        lines.append(f"  The webhook would refuse it: {', '.join(placed.denied)}. See rightslice check.")
+    return [*lines, "", paint(head, Style.STRONG), *table, *_way_out(placed)]
+
+
+def _said(wanted: Wanted) -> str:
+    parts = [f"{wanted.count} {wanted.resource}"] if wanted.resource else []
+    parts += [f"{wanted.cpu_milli / 1000:g} cores", f"{wanted.memory_mib / 1024:.4g} GiB"]
+    joined = ", joined by NVLink" if wanted.joined else ""
+    return ", ".join(parts) + joined
+
+
+def _answer(placed: Placed, paint: Paint) -> str:
+    if not placed.ranked:
+        return paint("No node takes it now.", Style.BAD)
+    best = placed.ranked[0]
+    equal = sum(each.key == best.key for each in placed.ranked) - 1
+    also = f" ({count(equal, 'other node')} as good)" if equal else ""
+    name = paint(shown(_name(placed, best.node)), Style.GOOD)
+    return f"Goes to {name}{also}{_set(best.links)}{_unsure(best)}"
+
+
+def _set(links: Links | None) -> str:
+    if links is None or not links.gpus:
+        return ""
+    text = f", GPUs {_list(links.gpus)}"
+    if links.gpus == links.optimal:
+        return text
+    return f"{text}: the device plugin's choice; {_list(links.optimal)} would be the best"
+
+
+def _unsure(best: Ranked) -> str:
+    if best.links is None or best.sure is Confidence.MEASURED:
+        return ""
+    return " (which GPUs are free is not known: no agent runs there)" if not best.links.gpus else ""
+
+
+def _taking(placed: Placed, each: Ranked) -> tuple[str, ...]:
+    links = each.links
+    gpus = _list(links.gpus) if links and links.gpus else "-"
+    return (shown(_name(placed, each.node)), _free(placed, each.node), gpus, _links(placed.wanted, links), "")
+
+
+def _links(wanted: Wanted, links: Links | None) -> str:
+    if links is None or wanted.count < 2:
+        return "-"
+    least = "" if links.gpus else "at least "
+    kind = "NVLink" if links.joined else "PCIe"
+    return f"{least}{links.quality.slowest / 1000:.0f} GB/s {kind}"
+
+
+def _refusing(placed: Placed, node: int, reasons: Sequence[Reason]) -> tuple[str, ...]:
+    why = "; ".join(shown(reason.detail) for reason in reasons)
+    return (shown(_name(placed, node)), _free(placed, node), "-", "-", why)
+
+
+def _way_out(placed: Placed) -> list[str]:
+    if placed.freed is None:
+        return []
+    pods = " and ".join(f"{shown(_pod(pod))}" for pod in placed.freed.pods)
+    return ["", f"Nearest  {shown(_name(placed, placed.freed.node))}: if {pods} ended, it would fit."]
+
+
+def _pod(pod: Pod) -> str:
+    return f"{pod.metadata.namespace or 'default'}/{name_of(pod)}"
+
+
+def _name(placed: Placed, node: int) -> str:
+    return placed.cluster.fleet.nodes[node].name
+
+
+def _free(placed: Placed, node: int) -> str:
+    return str(placed.cluster.free[node].gpus.get(placed.wanted.resource, 0)) if placed.wanted.resource else "-"
+
+
+def _list(gpus: Sequence[int]) -> str:
+    return ",".join(map(str, gpus))
+
+
+def placed_document(placed: Placed) -> dict[str, Any]:
+    """The same as plain data."""
+    return {
+        "object": placed.title,
+        "denied": placed.denied,
+        "resource": placed.wanted.resource,
+        "count": placed.wanted.count,
+        "nodes": [_ranked_data(placed, each) for each in placed.ranked],
+        "refused": {
+            _name(placed, node): [{"scheduler": each.scheduler, "detail": each.detail} for each in reasons]
+            for node, reasons in placed.reasons.items()
+        },
+        "nearest": {"node": _name(placed, placed.freed.node), "pods": [_pod(pod) for pod in placed.freed.pods]}
+        if placed.freed
+        else None,
+    }
+
+
+def _ranked_data(placed: Placed, each: Ranked) -> dict[str, Any]:
+    links = each.links
+    told = {"gpus": links.gpus, "optimal": links.optimal, "joined": links.joined} if links else {}
+    slowest = {"slowestMBs": links.quality.slowest} if links else {}
+    return {"node": _name(placed, each.node), "score": each.score, "links": each.sure, **told, **slowest}
