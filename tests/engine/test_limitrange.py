@@ -1,4 +1,4 @@
-"""LimitRange: what LimitRanger's validating step would say, in the plain cases."""
+"""LimitRange: what the API server makes of a pod's amounts, and what its LimitRanger says of them."""
 
 from __future__ import annotations
 
@@ -7,73 +7,257 @@ from typing import Any, NamedTuple
 import msgspec
 import pytest
 
-from tests.make import make_pod
-from webhook.engine.limitrange import Amounts, injected, refusals
+from tests.make import PodMaker, make_pod
+from webhook.cache.stored import stored_limit_range
+from webhook.engine.limitrange import arrived, chain, given_in, note_of, verdict
+from webhook.engine.limitrange.defaulting import stored
+from webhook.engine.limitrange.holding import Holder, holders_of
+from webhook.errors import QuantityError
+from webhook.model.apimachinery import canonical
 from webhook.model.objects import LimitRange
 from webhook.model.pods import pod_of
+from webhook.model.ranges import Amounts, Range, range_of
 
-GPU = "nvidia.com/gpu"
-
-
-def limit_range(**item: Any) -> LimitRange:
-    """A LimitRange with one item."""
-    data = {"metadata": {"name": "lr"}, "spec": {"limits": [{"type": "Container"} | item]}}
-    return msgspec.convert(data, LimitRange)
+GPU, SLICE = "nvidia.com/gpu", "nvidia.com/mig-1g.10gb"
+NOTE = "kubernetes.io/limit-ranger"
+ONE = ("spec", "containers", 0)
 
 
-def container(limit: object = None, request: object = None) -> Amounts:
-    """A container that asks for GPUs."""
-    path = ("spec", "containers", 0)
-    limits = {} if limit is None else {GPU: str(limit)}
-    return Amounts(path, limits, {GPU: str(request)} if request is not None else dict(limits))
+def limits(*items: dict[str, Any], name: str = "lr") -> Range:
+    """A LimitRange as the API server stores it."""
+    data = {"metadata": {"name": name}, "spec": {"limits": [{"type": "Container"} | item for item in items]}}
+    return range_of(stored_limit_range(msgspec.convert(data, LimitRange)))
 
 
-class Case(NamedTuple):
-    limits: LimitRange
-    containers: list[Amounts]
-    words: list[str]
+def texts(amounts: Amounts) -> dict[str, str]:
+    """Amounts as people read them."""
+    return {name: canonical(amount) for name, amount in amounts.items()}
 
 
-CASES = {
-    "at the maximum passes": Case(limit_range(max={GPU: "2"}), [container(2)], []),
-    "over the maximum": Case(limit_range(max={GPU: "2"}), [container(3)], ["at most 2"]),
-    "under the minimum": Case(limit_range(min={GPU: "2"}), [container(1)], ["at least 2"]),
-    "unnamed under a maximum is refused": Case(limit_range(max={GPU: "2"}), [container()], ["at most 2"]),
-    "unnamed with a default takes the default": Case(
-        limit_range(max={GPU: "2"}, default={GPU: "2"}, defaultRequest={GPU: "2"}), [container()], []
+def first(pod: PodMaker, *ranges: Range) -> Holder:
+    """The first container once defaults are in."""
+    return arrived(pod_of(pod.build()), ranges).containers[0]
+
+
+class Gives(NamedTuple):
+    pod: PodMaker
+    ranges: list[Range]
+    limits: dict[str, str]
+    requests: dict[str, str]
+
+
+GIVEN = {
+    "max gives itself to whoever names none": Gives(make_pod(), [limits({"max": {GPU: "4"}})], {GPU: "4"}, {GPU: "4"}),
+    "an explicit zero is a name": Gives(make_pod().gpus(0), [limits({"max": {GPU: "4"}})], {GPU: "0"}, {GPU: "0"}),
+    "default comes before max": Gives(
+        make_pod(), [limits({"max": {GPU: "4"}, "default": {GPU: "0"}})], {GPU: "0"}, {GPU: "0"}
     ),
-    "an explicit zero passes a maximum": Case(limit_range(max={GPU: "2"}), [container(0)], []),
-    "a ratio refuses zero": Case(limit_range(maxLimitRequestRatio={GPU: "1"}), [container(0)], ["at most 1 times"]),
-    "a pod's sum counts": Case(limit_range(type="Pod", max={GPU: "2"}), [container(2), container(1)], ["each Pod"]),
-    "a claim's range is not about pods": Case(
-        limit_range(type="PersistentVolumeClaim", max={GPU: "0"}), [container(1)], []
+    "min alone gives a request and no limit": Gives(make_pod(), [limits({"min": {GPU: "1"}})], {}, {GPU: "1"}),
+    "a request of its own beside a default": Gives(
+        make_pod(),
+        [limits({"default": {"cpu": "2"}, "defaultRequest": {"cpu": "500m"}})],
+        {"cpu": "2"},
+        {"cpu": "500m"},
     ),
-    "an unreadable bound says nothing": Case(limit_range(max={GPU: "many"}), [container(9)], []),
+    "a limit alone is its request before LimitRanger comes": Gives(
+        make_pod().spec(containers=[{"name": "main", "resources": {"limits": {"cpu": "3"}}}]),
+        [limits({"defaultRequest": {"cpu": "1"}})],
+        {"cpu": "3"},
+        {"cpu": "3"},
+    ),
+    "the first LimitRange that names it wins": Gives(
+        make_pod(), [limits({"default": {GPU: "1"}}), limits({"default": {GPU: "2"}})], {GPU: "1"}, {GPU: "1"}
+    ),
+    "a pod's bounds give nothing": Gives(make_pod(), [limits({"type": "Pod", "max": {GPU: "1"}})], {}, {}),
+    "thousandths are the finest": Gives(make_pod().asks("cpu", "1u"), [], {"cpu": "1m"}, {"cpu": "1m"}),
 }
 
 
-@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
-def test_refusals(case: Case) -> None:
-    found = refusals([case.limits], case.containers, frozenset({GPU}))
-    assert len(found) == len(case.words)
-    assert all(word in remark.message for word, remark in zip(case.words, found, strict=True))
+@pytest.mark.parametrize("case", GIVEN.values(), ids=GIVEN)
+def test_what_a_container_is_given(case: Gives) -> None:
+    holder = first(case.pod, *case.ranges)
+    assert (texts(holder.limits), texts(holder.requests)) == (case.limits, case.requests)
 
 
-NOTE = "LimitRanger plugin set: nvidia.com/gpu request for container main; nvidia.com/gpu limit for container main"
-DEFAULTING = limit_range(default={GPU: "4"}, defaultRequest={GPU: "4"})
+def sidecar(pod: PodMaker, **resources: Any) -> PodMaker:
+    """The pod with a sidecar before its containers."""
+    return pod.container("side", kind="initContainers", restartPolicy="Always", resources=resources)
 
 
-@pytest.mark.parametrize(
-    ("note", "count", "ranges", "want"),
-    [
-        pytest.param(NOTE, "4", [DEFAULTING], True, id="noted, and the default's amount"),
-        pytest.param("", "4", [DEFAULTING], False, id="not noted: the user wrote it"),
-        pytest.param(NOTE, "2", [DEFAULTING], False, id="another amount: the user wrote it"),
-        pytest.param(NOTE, "4", [], False, id="a forged note without a LimitRange"),
-        pytest.param(NOTE.replace("main", "side"), "4", [DEFAULTING], False, id="noted for another container"),
-        pytest.param(NOTE.replace(GPU, "cpu"), "4", [DEFAULTING], False, id="noted for another resource"),
-    ],
+def of_limits(**amounts: str) -> dict[str, Any]:
+    """Limits of GPUs: `gpu="2"`."""
+    return {"limits": {f"nvidia.com/{name}": amount for name, amount in amounts.items()}}
+
+
+class Says(NamedTuple):
+    pod: PodMaker
+    range: Range
+    words: list[str]
+
+
+NO_LIMIT = "maximum nvidia.com/gpu usage per Pod is 2.  No limit is specified"
+SAID = {
+    "at the maximum passes": Says(make_pod().gpus(2), limits({"max": {GPU: "2"}}), []),
+    "over the maximum": Says(
+        make_pod().gpus(3),
+        limits({"max": {GPU: "2"}}),
+        ["maximum nvidia.com/gpu usage per Container is 2, but limit is 3"],
+    ),
+    "under the minimum": Says(
+        make_pod().gpus(1),
+        limits({"min": {GPU: "2"}}),
+        ["minimum nvidia.com/gpu usage per Container is 2, but request is 1"],
+    ),
+    "a request under, a limit above": Says(
+        make_pod().spec(
+            containers=[{"name": "main", "resources": {"limits": {"cpu": "4"}, "requests": {"cpu": "500m"}}}]
+        ),
+        limits({"min": {"cpu": "1"}, "max": {"cpu": "2"}}),
+        [
+            "minimum cpu usage per Container is 1, but request is 500m",
+            "maximum cpu usage per Container is 2, but limit is 4",
+        ],
+    ),
+    "a pod's bound refuses whoever names none": Says(
+        make_pod(), limits({"type": "Pod", "max": {GPU: "2"}}), [NO_LIMIT]
+    ),
+    "an explicit zero passes it": Says(make_pod().gpus(0), limits({"type": "Pod", "max": {GPU: "2"}}), []),
+    "a pod's sum counts": Says(
+        make_pod().gpus(2).container("two", resources=of_limits(gpu="1")),
+        limits({"type": "Pod", "max": {GPU: "2"}}),
+        ["maximum nvidia.com/gpu usage per Pod is 2, but limit is 3"],
+    ),
+    "an init container runs alone": Says(
+        make_pod().gpus(1).container("init", kind="initContainers", resources=of_limits(gpu="2")),
+        limits({"type": "Pod", "max": {GPU: "2"}}),
+        [],
+    ),
+    "a sidecar does not": Says(
+        sidecar(make_pod().gpus(1), limits={GPU: "2"}),
+        limits({"type": "Pod", "max": {GPU: "2"}}),
+        ["maximum nvidia.com/gpu usage per Pod is 2, but limit is 3"],
+    ),
+    "a sidecar before an init container runs beside it": Says(
+        sidecar(make_pod(), limits={GPU: "1"}).container("init", kind="initContainers", resources=of_limits(gpu="2")),
+        limits({"type": "Pod", "max": {GPU: "2"}}),
+        ["maximum nvidia.com/gpu usage per Pod is 2, but limit is 3"],
+    ),
+    "what the pod says as a whole stands for its containers": Says(
+        make_pod().asks("cpu", "1").spec(resources={"limits": {"cpu": "4"}}),
+        limits({"type": "Pod", "max": {"cpu": "2"}}),
+        ["maximum cpu usage per Pod is 2, but limit is 4"],
+    ),
+    "a ratio refuses zero": Says(
+        make_pod().gpus(0),
+        limits({"maxLimitRequestRatio": {GPU: "1"}}),
+        ["nvidia.com/gpu max limit to request ratio per Container is 1, but no request is specified or request is 0"],
+    ),
+    "a ratio that is too high": Says(
+        make_pod().spec(
+            containers=[{"name": "main", "resources": {"limits": {"cpu": "1"}, "requests": {"cpu": "300m"}}}]
+        ),
+        limits({"maxLimitRequestRatio": {"cpu": "2"}}),
+        ["cpu max limit to request ratio per Container is 2, but provided ratio is 3.333333"],
+    ),
+    "a claim's bounds are not about pods": Says(
+        make_pod().gpus(1), limits({"type": "PersistentVolumeClaim", "max": {GPU: "0"}}), []
+    ),
+    "a bound that no API server stores says nothing": Says(make_pod().gpus(9), limits({"max": {GPU: "many"}}), []),
+}
+
+
+@pytest.mark.parametrize("case", SAID.values(), ids=SAID)
+def test_what_limit_ranger_says(case: Says) -> None:
+    assert [refusal.words for refusal in verdict(pod_of(case.pod.build()), [case.range]).refused] == case.words
+
+
+BROKEN = {
+    "min alone makes a pod invalid that names no GPU": (
+        make_pod(),
+        limits({"min": {GPU: "1"}}),
+        ["Limit must be set for non overcommitable resources"],
+    ),
+    "a fraction": (make_pod().gpus("500m"), None, ["500m must be an integer", "500m must be an integer"]),
+    "below zero": (make_pod().asks("cpu", "-1"), None, ["-1 must be greater than or equal to 0"] * 2),
+    "a GPU of the pod as a whole": (
+        make_pod().spec(resources=of_limits(gpu="1")),
+        None,
+        ["is no resource that may be named here"],
+    ),
+    "a name that only quotas know": (
+        make_pod().asks("requests.nvidia.com/gpu", "1"),
+        None,
+        ["is no resource that may be named here"] * 2,
+    ),
+    "less for the pod than for its containers": (
+        make_pod().asks("cpu", "2").spec(resources={"limits": {"cpu": "1"}}),
+        None,
+        [
+            "2 must be less than or equal to cpu limit of 1",
+            "2 must be less than or equal to pod limits of 1",
+        ],
+    ),
+    "huge pages alone": (make_pod().asks("hugepages-2Mi", "4Mi"), None, ["HugePages require cpu or memory"]),
+    "a broken huge page": (
+        make_pod().asks("cpu", "1").asks("hugepages-2Mi", "3Mi"),
+        None,
+        ["3Mi is not positive integer multiple of hugepages-2Mi"] * 2,
+    ),
+}
+
+
+@pytest.mark.parametrize(("pod", "limit", "words"), BROKEN.values(), ids=BROKEN)
+def test_rules_of_the_api(pod: PodMaker, limit: Range | None, words: list[str]) -> None:
+    found = verdict(pod_of(pod.build()), [limit] if limit else []).broken
+    assert [broken.words for broken in found] == words
+
+
+def test_a_source_that_is_left_out_comes_back_and_a_pair_of_zeros_stays() -> None:
+    pod, ranges = pod_of(make_pod().gpus(1).build()), [limits({"max": {GPU: "4"}})]
+    gone = chain(pod, {ONE: {SLICE: "1"}}, {ONE: {SLICE: "1"}}, ranges)
+    kept = chain(pod, {ONE: {GPU: "0", SLICE: "1"}}, {ONE: {GPU: "0", SLICE: "1"}}, ranges)
+    assert gone.original.passes
+    assert texts(gone.shaped.holders.containers[0].limits) == {GPU: "4", SLICE: "1"}
+    assert texts(kept.shaped.holders.containers[0].limits) == {GPU: "0", SLICE: "1"}
+
+
+def test_an_amount_that_is_no_quantity_is_no_pod() -> None:
+    with pytest.raises(QuantityError, match="many"):
+        verdict(pod_of(make_pod().gpus("many").build()), [])
+
+
+def test_the_note_is_that_of_the_last_limit_range_that_gave_something() -> None:
+    pod = sidecar(make_pod(), limits={"cpu": "1"})
+    holders = stored(holders_of(pod_of(pod.build()), {}, {}))
+    assert note_of(holders, [limits({"default": {"cpu": "1"}}), limits({"max": {GPU: "4"}, "min": {"cpu": "1"}})]) == (
+        "LimitRanger plugin set: nvidia.com/gpu request for container main; nvidia.com/gpu limit for container main; "
+        "nvidia.com/gpu request for init container side; nvidia.com/gpu limit for init container side"
+    )
+    assert note_of(holders, [limits({"type": "Pod", "max": {"cpu": "4"}})]) is None
+
+
+NOTED = (
+    "LimitRanger plugin set: cpu, nvidia.com/gpu request for container main; nvidia.com/gpu limit for container main"
 )
-def test_injected(note: str, count: str, ranges: list[LimitRange], want: bool) -> None:
-    pod = pod_of(make_pod().gpus(count).annotate("kubernetes.io/limit-ranger", note).build())
-    assert injected(pod, "main", pod.spec.containers[0].resources, GPU, ranges) is want
+DEFAULTING = limits({"default": {GPU: "4"}})
+INJECTED = {
+    "noted, and the default's amount": (NOTED, "4", [DEFAULTING], True),
+    "not noted: the user wrote it": ("", "4", [DEFAULTING], False),
+    "another amount: the user wrote it": (NOTED, "2", [DEFAULTING], False),
+    "a forged note without a LimitRange": (NOTED, "4", [], False),
+    "noted for another container": (NOTED.replace("main", "side"), "4", [DEFAULTING], False),
+    "noted for a container whose name ends alike": (NOTED.replace("main", "no-main"), "4", [DEFAULTING], False),
+    "noted for another resource": (NOTED.replace(GPU, "nvidia.com/gpu.shared"), "4", [DEFAULTING], False),
+    "zeros are nobody's": (NOTED, "0", [limits({"default": {GPU: "0"}})], False),
+}
+
+
+@pytest.mark.parametrize(("note", "count", "ranges", "want"), INJECTED.values(), ids=INJECTED)
+def test_given(note: str, count: str, ranges: list[Range], want: bool) -> None:
+    given = given_in(pod_of(make_pod().gpus(count).annotate(NOTE, note).build()), ranges)
+    assert [(one.path, one.resource, one.arrived) for one in given] == ([(ONE, GPU, True)] if want else [])
+
+
+def test_what_is_still_to_be_given() -> None:
+    (given,) = given_in(pod_of(make_pod().build()), [limits({"type": "Pod"}, {"max": {GPU: "2"}}, name="trap")])
+    assert (given.path, given.resource, given.range, given.arrived) == (ONE, GPU, "trap", False)

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
 import pytest
 
-from tests.make import make_pod
-from webhook.engine.quota import escapes, excesses
+from tests.make import PodMaker, make_pod
+from webhook.engine.limitrange import arrived
+from webhook.engine.quota import escapes, quota_remarks, refusals_on_update
 from webhook.model.objects import ResourceQuota
 from webhook.model.pods import pod_of
+from webhook.model.quota_keys import Counted
+from webhook.model.quota_room import Holding, holdings_of
 
 GPU, SLICE = "nvidia.com/gpu", "nvidia.com/mig-1g.10gb"
+CLASS = "deviceclass.resource.kubernetes.io/a"
 
 
 def quota(hard: dict[str, str], used: dict[str, str] | None = None, **spec: Any) -> ResourceQuota:
@@ -25,26 +30,112 @@ def quota(hard: dict[str, str], used: dict[str, str] | None = None, **spec: Any)
     return msgspec.convert(data, ResourceQuota)
 
 
-EXCESSES = {
-    "room left": (quota({f"requests.{GPU}": "4"}, {f"requests.{GPU}": "1"}), 3, ""),
+def remarks(limit: ResourceQuota, pod: PodMaker, *others: PodMaker) -> list[str]:
+    """What is said of a pod, in a namespace of others."""
+    read = pod_of(pod.build())
+    pods = [pod_of(other.build()) for other in others]
+
+    def held(quota: ResourceQuota, what: Counted) -> Sequence[Holding]:
+        return holdings_of(quota, what, pods)
+
+    return [remark.message for remark in quota_remarks(read, arrived(read, ()), [limit], held)]
+
+
+FULL = "exceeded quota: team, requested: requests.nvidia.com/gpu={}, used: requests.nvidia.com/gpu={}, "
+SAID = {
+    "room left": (quota({f"requests.{GPU}": "4"}, {f"requests.{GPU}": "1"}), make_pod().gpus(3), ""),
     "too many, some would fit": (
         quota({f"requests.{GPU}": "32"}, {f"requests.{GPU}": "31"}),
-        3,
-        "quota team allows 32 nvidia.com/gpu, 31 in use, 3 asked; 1 would fit",
+        make_pod().gpus(3),
+        FULL.format(3, 31) + "limited: requests.nvidia.com/gpu=32; 1 would fit",
     ),
-    "full": (quota({f"requests.{GPU}": "1"}, {f"requests.{GPU}": "1"}), 1, "0 would fit"),
-    "over already": (quota({f"requests.{GPU}": "1"}, {f"requests.{GPU}": "3"}), 1, "0 would fit"),
-    "limits. keys are never enforced": (quota({f"limits.{GPU}": "0"}), 1, ""),
-    "bare keys are never enforced": (quota({GPU: "0"}), 1, ""),
-    "an unreadable ceiling says nothing": (quota({f"requests.{GPU}": "many"}), 1, ""),
+    "full": (
+        quota({f"requests.{GPU}": "1"}, {f"requests.{GPU}": "1"}),
+        make_pod().gpus(1),
+        FULL.format(1, 1) + "limited: requests.nvidia.com/gpu=1; 0 would fit",
+    ),
+    "over already": (
+        quota({f"requests.{GPU}": "1"}, {f"requests.{GPU}": "3"}),
+        make_pod().gpus(1),
+        FULL.format(1, 3) + "limited: requests.nvidia.com/gpu=1; 0 would fit",
+    ),
+    "zero is never too much": (quota({f"requests.{GPU}": "0"}, {f"requests.{GPU}": "3"}), make_pod().gpus(0), ""),
+    "limits. keys are never enforced": (quota({f"limits.{GPU}": "0"}), make_pod().gpus(1), ""),
+    "bare keys are never enforced": (quota({GPU: "0"}), make_pod().gpus(1), ""),
+    "an unreadable ceiling says nothing": (quota({f"requests.{GPU}": "many"}), make_pod().gpus(1), ""),
+    "pods are counted": (
+        quota({"pods": "2"}, {"pods": "2"}),
+        make_pod(),
+        "exceeded quota: team, requested: pods=1, used: pods=2, limited: pods=2; 0 would fit",
+    ),
+    "CPU must be named where it is counted": (
+        quota({"limits.cpu": "8", "requests.memory": "8Gi"}, {"limits.cpu": "0", "requests.memory": "0"}),
+        make_pod().container("side"),
+        "failed quota: team: must specify limits.cpu for: main,side; requests.memory for: main,side",
+    ),
+    "what the pod says as a whole names it for all": (
+        quota({"limits.cpu": "8"}, {"limits.cpu": "0"}),
+        make_pod().spec(resources={"limits": {"cpu": "1"}}),
+        "",
+    ),
+    "nobody has counted yet": (
+        quota({f"requests.{GPU}": "8", "pods": "1"}, {"pods": "0"}),
+        make_pod(),
+        "status unknown for quota: team, resources: pods,requests.nvidia.com/gpu",
+    ),
+    "overhead counts": (
+        quota({"requests.cpu": "1"}, {"requests.cpu": "0"}),
+        make_pod().asks("cpu", "1").spec(overhead={"cpu": "250m"}),
+        "exceeded quota: team, requested: requests.cpu=1250m, used: requests.cpu=0, limited: requests.cpu=1; "
+        "1 would fit",
+    ),
+    "a device class by its own name": (
+        quota(
+            {"requests.deviceclass.resource.kubernetes.io/a": "1"},
+            {"requests.deviceclass.resource.kubernetes.io/a": "1"},
+        ),
+        make_pod().asks("deviceclass.resource.kubernetes.io/a", "1"),
+        f"exceeded quota: team, requested: requests.{CLASS}=1, used: requests.{CLASS}=1, limited: requests.{CLASS}=1; "
+        "0 would fit",
+    ),
+    "best effort is about CPU and memory only": (
+        quota({f"requests.{GPU}": "0"}, {f"requests.{GPU}": "0"}, scopes=["BestEffort"]),
+        make_pod().gpus(1).asks("cpu", "0"),
+        FULL.format(1, 0) + "limited: requests.nvidia.com/gpu=0; 0 would fit",
+    ),
 }
 
 
-@pytest.mark.parametrize(("limit", "count", "words"), EXCESSES.values(), ids=EXCESSES)
-def test_excesses(limit: ResourceQuota, count: int, words: str) -> None:
-    found = list(excesses([limit], pod_of(make_pod().build()), {GPU: count}))
-    assert bool(found) is bool(words)
-    assert all(words in remark.message for remark in found)
+@pytest.mark.parametrize(("limit", "pod", "words"), SAID.values(), ids=SAID)
+def test_remarks(limit: ResourceQuota, pod: PodMaker, words: str) -> None:
+    read = dict(limit.status.used) or dict.fromkeys(limit.spec.hard, "0")
+    counted = msgspec.structs.replace(limit, status=msgspec.structs.replace(limit.status, used=read))
+    assert remarks(counted, pod) == ([words] if words else [])
+
+
+def test_the_holders_are_named_the_largest_first() -> None:
+    full = quota({f"requests.{GPU}": "9"}, {f"requests.{GPU}": "9"})
+    others = [make_pod("idle"), *[make_pod(name).gpus(n) for name, n in (("a", 1), ("b", 4), ("c", 2), ("d", 2))]]
+    (message,) = remarks(full, make_pod().gpus(1), *others)
+    assert message.endswith("; held by b (4), c (2), d (2) and 1 more")
+
+
+UPDATES = {
+    "nothing moves": (None, None, False),
+    "a deadline moves it into a quota that is full": (None, 60, True),
+    "out of it": (60, None, False),
+    "a shorter deadline": (60, 30, False),
+}
+
+
+@pytest.mark.parametrize(("before", "after", "refused"), UPDATES.values(), ids=UPDATES)
+def test_an_update_is_charged_where_it_moves_between_quotas(
+    before: int | None, after: int | None, refused: bool
+) -> None:
+    full = quota({f"requests.{GPU}": "1"}, {f"requests.{GPU}": "1"}, scopes=["Terminating"])
+    old, new = (pod_of(make_pod().gpus(1).spec(activeDeadlineSeconds=end).build()) for end in (before, after))
+    found = refusals_on_update(old, new, arrived(old, ()), arrived(new, ()), [full])
+    assert bool(found) is refused
 
 
 ESCAPES = {

@@ -12,8 +12,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.engine.lawful import POLICIES, SMALL, TRUSTED, VIEWS, any_pods, gpu_pods
-from tests.make import Json, PodMaker, make_pod
-from tests.world import NO_USAGE, NOW, mig_node, policies_of, policy, request_of, view_of, whole_node
+from tests.make import Json, PodMaker, make_namespace, make_pod
+from tests.world import NO_USAGE, NOW, codes, mig_node, policies_of, policy, request_of, view_of, whole_node
 from webhook.engine.decide import decide
 from webhook.engine.remembering import LARGEST, MOST, NUMBERING, Memory
 from webhook.model.cluster import Assumed, ClusterView
@@ -152,6 +152,15 @@ def test_a_pod_that_differs_is_decided_anew(pod: PodMaker) -> None:
     memory.decide(request_of(POD.build()), SIZING, VIEW, NO_USAGE, NOW)
     request = request_of(pod.build())
     assert memory.decide(request, SIZING, VIEW, NO_USAGE, NOW) == decide(request, SIZING, VIEW, NO_USAGE, NOW)
+
+
+def test_a_pod_that_can_still_be_changed_and_one_that_cannot_are_two() -> None:
+    policies = policies_of(policy("mode: enforce\nlimits: {accounting: native}"))
+    memory, pod = Memory(), make_pod().gpus(1).build()
+    final = {**pod, "metadata": {**pod["metadata"], "uid": "0a1b"}}
+    view = view_of(make_namespace("team"), whole_node())
+    for data, want in ((pod, []), (final, ["enforce GPU-Q302"]), (pod, [])):
+        assert codes(memory.decide(request_of(data), policies, view, NO_USAGE, NOW)) == want
 
 
 def test_an_exemption_ends_in_time() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from itertools import product
 
+import msgspec
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -12,6 +13,7 @@ from webhook.model.cluster import Assumed, ClusterView, Room
 from webhook.model.fleet import Fleet
 from webhook.model.objects import LimitRange, Namespace, ResourceQuota
 from webhook.model.pods import Metadata
+from webhook.model.ranges import NO_RANGES
 
 CARD = {"gpu.product": A100}
 FLEET = Fleet([node("a", CARD, **{GPU: "8"}), node("b", CARD, **{GPU: "4"}), node("cpu")])
@@ -157,3 +159,20 @@ def test_limit_ranges_and_quotas_come_by_name() -> None:
     assert [item.metadata.name for item in view.limit_ranges("team")] == ["a", "b"]
     assert [item.metadata.name for item in view.quotas("team")] == ["c", "d"]
     assert (view.limit_ranges("other"), view.quotas("other")) == ((), ())
+
+
+def test_what_was_reckoned_of_limits_and_quotas_goes_with_them() -> None:
+    def objects(most: str) -> tuple[LimitRange, ResourceQuota]:
+        limits = {"metadata": {"name": "lr"}, "spec": {"limits": [{"type": "Pod", "max": {"cpu": most}}]}}
+        counted = {"hard": {"pods": most}, "used": {"pods": "0"}}
+        quota = {"metadata": {"name": "q"}, "spec": {"hard": {"pods": most}}, "status": counted}
+        return msgspec.convert(limits, LimitRange), msgspec.convert(quota, ResourceQuota)
+
+    before, after = objects("1"), objects("2")
+    view = ClusterView(Fleet(()), limit_ranges={"team": (before[0],)}, quotas={"team": (before[1],)})
+    assert (view.ranges("team")[0].bounds[0].amount.unscaled, view.quota_room("team")[0].left[0][1]) == (1, 1000)
+
+    later = view.with_objects({}, {"team": [after[0]]}, {"team": [after[1]]})
+    assert (later.ranges("team")[0].bounds[0].amount.unscaled, later.quota_room("team")[0].left[0][1]) == (2, 2000)
+    assert view.ranges("team")[0].bounds[0].amount.unscaled == 1
+    assert later.ranges("other") == NO_RANGES

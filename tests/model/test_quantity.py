@@ -30,10 +30,13 @@ READ: dict[str, tuple[str | int | float, str]] = {
     "with a plus": ("+1", "1"),
     "no digit before the point": (".5", "0.5"),
     "no digit after it": ("5.", "5"),
+    "no digit at all, as the API server reads it": (".", "0"),
+    "a suffix alone, likewise": ("k", "0"),
+    "binary, capped at 64 bits": ("8Ei", str((1 << 63) - 1)),
 }
 REFUSED: dict[str, str | int | float] = {
     "nothing": "",
-    "a point": ".",
+    "a binary suffix too large for 64 bits, alone": "Ei",
     "a word": "many",
     "two points": "1.2.3",
     "a suffix nobody knows": "1gi",

@@ -44,6 +44,7 @@ def view_of(
         rooms=rooms(fleet.nodes, (pod for some in active.values() for pod in some)),
         namespaces={namespace.metadata.name: namespace for namespace in namespaces},
         limit_ranges={name: tuple(found) for name, found in by_namespace.items()},
+        holders={name: tuple(active[name]) for name in counted},
         quotas={name: tuple(found) for name, found in counted.items()},
     )
 

@@ -13,12 +13,8 @@ from webhook.model.effective import effective
 from webhook.model.objects import LimitRange, LimitRangeItem, ResourceQuota, ResourceQuotaStatus
 from webhook.model.pods import Amount, Pod
 from webhook.model.quantity import written
+from webhook.model.quota_keys import Counted, counted
 from webhook.model.scopes import in_scope
-
-_POD_COUNTS = ("pods", "count/pods")
-_COMPUTE = ("cpu", "memory", "ephemeral-storage")
-_REQUESTS = "requests."
-_LIMITS = "limits."
 
 
 def stored_limit_range(limit_range: LimitRange) -> LimitRange:
@@ -51,20 +47,12 @@ def stored_quota(quota: ResourceQuota, pods: Sequence[Pod]) -> ResourceQuota:
     hard = status.hard or quota.spec.hard
     if status.used:
         return msgspec.structs.replace(quota, status=ResourceQuotaStatus(hard=hard, used=status.used))
-    counted = [pod for pod in pods if in_scope(quota, pod)]
-    used = {key: _used(key, counted) for key in hard if _is_counted(key)}
+    holding = [pod for pod in pods if in_scope(quota, pod)]
+    used = {key: _used(what, holding) for key in hard if (what := counted(key))}
     return msgspec.structs.replace(quota, status=ResourceQuotaStatus(hard=hard, used=used))
 
 
-def _is_counted(key: str) -> bool:
-    """Keys that pods fill. `limits.nvidia.com/gpu` and a bare `nvidia.com/gpu` are accepted and never counted."""
-    bare = key.removeprefix(_LIMITS)
-    return key in _POD_COUNTS or bare in _COMPUTE or (key.startswith(_REQUESTS) and key != "requests.storage")
-
-
-def _used(key: str, pods: Sequence[Pod]) -> Amount:
-    if key in _POD_COUNTS:
+def _used(what: Counted, pods: Sequence[Pod]) -> Amount:
+    if not what.resource:
         return str(len(pods))
-    resource = key.removeprefix(_REQUESTS).removeprefix(_LIMITS)
-    total = sum(effective(pod, resource, limits=key.startswith(_LIMITS)) for pod in pods)
-    return written(max(0, total))
+    return written(max(0, sum(effective(pod, what.resource, limits=what.side == "limits") for pod in pods)))

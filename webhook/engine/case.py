@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from webhook.engine.asking import Asked
 from webhook.engine.demand import Declared
+from webhook.engine.limitrange import NOBODY, Injected
 from webhook.engine.reach import Reach
 from webhook.engine.rules import Rules
 from webhook.model.cluster import ClusterView
@@ -21,6 +22,7 @@ class Case:
     """A pod that asks for GPUs, the rules that speak about it, and the cluster it comes to.
 
     Attributes:
+        injected: GPUs that LimitRanges put in. Those that are taken out again are not in `asked`.
         declared: What the pod's annotations say of its need.
         reach: The nodes it may run on, once enforced injections are made.
         offers: The offers of the names it asks for, on nodes that selector and affinity leave.
@@ -31,6 +33,7 @@ class Case:
     __slots__ = (
         "asked",
         "declared",
+        "injected",
         "offered",
         "offers",
         "pod",
@@ -43,7 +46,14 @@ class Case:
     )
 
     def __init__(
-        self, request: Request, pod: Pod, asked: Asked, rules: Rules, view: ClusterView, usage: UsageView
+        self,
+        request: Request,
+        pod: Pod,
+        asked: Asked,
+        rules: Rules,
+        view: ClusterView,
+        usage: UsageView,
+        injected: Injected = NOBODY,
     ) -> None:
         self.request = request
         self.pod = pod
@@ -51,6 +61,7 @@ class Case:
         self.rules = rules
         self.view = view
         self.usage = usage
+        self.injected = injected
         self.declared = Declared(pod)
         self.reach = Reach(view, pod, rules.tolerations, markers=rules.markers)
         self.offers = offers_of(asked, view, self.reach.selected)

@@ -14,12 +14,16 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from webhook.engine.asking import Asked, asked_by
+from webhook.engine.accounting import clear_others, names_accounting
+from webhook.engine.asking import Asked, asked_by, asked_in
 from webhook.engine.case import Case
-from webhook.engine.judge import judge, judge_security
+from webhook.engine.judge import judge, judge_amounts, judge_security, judge_update
+from webhook.engine.limitrange import Injected, given_in, take_out
+from webhook.engine.linting import LINTED, lint
 from webhook.engine.match import match
 from webhook.engine.patch import operations
 from webhook.engine.pricing import total_milli
+from webhook.engine.rules import Rules
 from webhook.engine.settle import hear, strictest, take_back
 from webhook.engine.shape import Shape
 from webhook.engine.shaping import NOT_ASKED, shape_pod
@@ -28,6 +32,7 @@ from webhook.model.cluster import ClusterView
 from webhook.model.decisions import Decision, Fit, Keep
 from webhook.model.findings import Exempted, Finding
 from webhook.model.pods import Pod
+from webhook.model.ranges import NO_RANGES
 from webhook.model.requests import Request
 from webhook.model.usage import UsageView
 from webhook.policy.compiled import PolicySet
@@ -39,8 +44,9 @@ NOTHING = Decision()
 def decide(request: Request, policies: PolicySet, view: ClusterView, usage: UsageView, now: datetime) -> Decision:
     """Judge and shape one object.
 
-    A pod is judged and shaped. A workload with pod templates is told what will happen to its pods, in
-    warnings only. Anything else, and every other operation, comes to nothing.
+    A pod is judged and shaped. A workload with pod templates is told what will happen to its pods, and an admin
+    what a LimitRange or a quota does besides what it says, in warnings only. Anything else, and every other
+    operation, comes to nothing.
 
     Args:
         now: The moment at which exemptions are looked at; aware of its zone.
@@ -49,6 +55,8 @@ def decide(request: Request, policies: PolicySet, view: ClusterView, usage: Usag
         return NOTHING
     if request.pod is not None:
         return decide_pod(request, request.pod, policies, view, usage, now)
+    if request.kind in LINTED and not request.group:
+        return _linted(request, view)
     judged = [
         Judged(template, decide_pod(of_template, pod, policies, view, usage, now))
         for template, of_template, pod in pods_of(request, policies)
@@ -56,12 +64,21 @@ def decide(request: Request, policies: PolicySet, view: ClusterView, usage: Usag
     return warned(judged)
 
 
+def _linted(request: Request, view: ClusterView) -> Decision:
+    """Traps in a LimitRange or a quota, for the admin who applies it: warnings only."""
+    others = [quota for quota in view.quotas(request.namespace) if quota.metadata.name != request.name]
+    findings = lint(request.load(), [key for quota in others for key in quota.spec.hard])
+    return Decision(findings=tuple(findings), touches_gpus=bool(findings))
+
+
 def decide_pod(
     request: Request, pod: Pod, policies: PolicySet, view: ClusterView, usage: UsageView, now: datetime
 ) -> Decision:
     """The eight steps, for one pod."""
     asked = asked_by(pod)
-    speaking = match(request, pod, asked, policies, view)
+    ranges = view.ranges(request.namespace) if request.operation == "CREATE" else NO_RANGES
+    given = given_in(pod, ranges) if ranges else ()
+    speaking = match(request, pod, asked, policies, view, [one.resource for one in given])
     rules = speaking.rules
     findings: list[Finding] = []
     for voice, failure in speaking.failures:
@@ -71,11 +88,25 @@ def decide_pod(
         judge_security(request, pod, asked, rules, view, findings)
     shape: Shape | None = None
     outcome: Fit | Keep = NOT_ASKED
-    if asked.asks and rules.names and request.operation == "CREATE":
-        case = Case(request, pod, asked, rules, view, usage)
+    if (
+        rules.names
+        and request.operation == "CREATE"
+        and (asked.asks or given or _is_bounded(request, pod, rules, view))
+    ):
         shape = Shape(pod)
-        outcome = shape_pod(case, shape, findings)
-        judge(case, shape, findings)
+        injected = take_out(pod, shape, given, ranges) if given and rules.takes_out else Injected(given)
+        left = _without(injected, asked, pod) if injected.out else asked
+        if left.asks:
+            case = Case(request, pod, left, rules, view, usage, injected)
+            outcome = shape_pod(case, shape, findings)
+            judge(case, shape, findings)
+        else:
+            if rules.accounting:
+                clear_others(shape)
+            judge_amounts(request, shape, rules, view, injected, findings)
+
+    elif request.operation == "UPDATE" and rules.limits:
+        judge_update(request, pod, rules, view, findings)
 
     standing, exempted = _settled(findings, policies, request, pod, now)
     before = total_milli(asked.totals, view.fleet) if asked.totals else 0
@@ -90,6 +121,25 @@ def decide_pod(
         policies=rules.names,
         touches_gpus=bool(asked.asks or asked.strangers or standing or exempted),
     )
+
+
+def _is_bounded(request: Request, pod: Pod, rules: Rules, view: ClusterView) -> bool:
+    """Is there something to say, or to write, to a pod without GPUs?
+
+    What the namespace's LimitRanges and quotas will say, if some policy speaks for them; and the accounting resource
+    is nobody's own to write.
+    """
+    if not rules.limits:
+        return False
+    if view.ranges(request.namespace) or view.quotas(request.namespace):
+        return True
+    return rules.accounting and names_accounting(pod)
+
+
+def _without(injected: Injected, asked: Asked, pod: Pod) -> Asked:
+    """What is left to ask for once GPUs that nobody asked for are taken out."""
+    asks = tuple([ask for ask in asked.asks if not injected.holds(ask.path, ask.resource.name)])
+    return asked_in(pod, asks, asked.strangers, asked.faults)
 
 
 def _settled(

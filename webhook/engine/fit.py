@@ -13,7 +13,7 @@ from functools import lru_cache
 
 from webhook.engine.asking import Asked
 from webhook.engine.demand import Declared, need_of
-from webhook.engine.limitrange import Amounts, refusals, was_injected
+from webhook.engine.limitrange import given_in, obstacle
 from webhook.engine.limits import allows
 from webhook.engine.quota import escapes
 from webhook.engine.reach import Reach
@@ -23,8 +23,8 @@ from webhook.model.cluster import ClusterView
 from webhook.model.decisions import Fit, Keep, Need, Why
 from webhook.model.masks import union
 from webhook.model.modes import Form
-from webhook.model.objects import LimitRange
 from webhook.model.offers import Offer
+from webhook.model.paths import Path
 from webhook.model.pods import Amount, Pod, Requirement
 from webhook.model.records import KEEP, MIRROR
 from webhook.model.requests import Request
@@ -69,8 +69,8 @@ def _stays(request: Request, pod: Pod, asked: Asked, view: ClusterView) -> Keep 
         return Keep(Why.MIXED, ", ".join((*asked.totals, *asked.strangers)))
     if any(ask.count > 1 for ask in asked.asks):
         return Keep(Why.SEVERAL_GPUS)
-    ranges = view.limit_ranges(request.namespace) if WHOLE_GPU in view.limited(request.namespace) else ()
-    if ranges and any(was_injected(ask, pod, ranges) for ask in asked.asks):
+    injected = {(one.path, one.resource) for one in given_in(pod, view.ranges(request.namespace))}
+    if injected and any((ask.path, ask.resource.name) in injected for ask in asked.asks):
         return Keep(Why.INJECTED)
     return _not_ours(pod)
 
@@ -208,12 +208,12 @@ def _reaching(selectors: tuple[tuple[tuple[str, str], ...], ...]) -> tuple[Requi
 def _against_the_rules(
     request: Request, pod: Pod, asked: Asked, resource: str, count: int, sizing: Sizing, view: ClusterView
 ) -> Keep | None:
-    limited = view.limited(request.namespace)
-    if WHOLE_GPU in limited or resource in limited:
-        zero = WHOLE_GPU in limited
-        refusal = _refused_by_ranges(asked, resource, view.limit_ranges(request.namespace), zero=zero)
-        if refusal is not None:
-            return refusal
+    ranges = view.ranges(request.namespace)
+    if ranges:
+        limits, requests = replaced(asked, resource, zero=WHOLE_GPU in view.limited(request.namespace))
+        reason = obstacle(pod, ranges, limits, requests)
+        if reason:
+            return Keep(Why.LIMIT_RANGE, reason)
     quotas = view.quotas(request.namespace)
     accounted = ACCOUNTING if sizing.accounting else ""
     if quotas and escapes(quotas, pod, WHOLE_GPU, resource, count, accounted=accounted):
@@ -223,12 +223,19 @@ def _against_the_rules(
     return None
 
 
-def _refused_by_ranges(asked: Asked, resource: str, ranges: Sequence[LimitRange], *, zero: bool) -> Keep | None:
-    """Would any LimitRange refuse the containers once they ask for `resource` instead?"""
-    names = frozenset({WHOLE_GPU, resource})
-    after = [(ask.path, rewritten(ask.container.resources.limits, resource, zero=zero)) for ask in asked.asks]
-    found = refusals(ranges, [Amounts(path, amounts, amounts) for path, amounts in after], names)
-    return Keep(Why.LIMIT_RANGE, found[0].message) if found else None
+Side = dict[Path, dict[str, Amount]]
+
+
+def replaced(asked: Asked, resource: str, *, zero: bool) -> tuple[Side, Side]:
+    """Limits and requests of every container that asks, once it asks for `resource` instead."""
+    limits: Side = {}
+    requests: Side = {}
+    for ask in asked.asks:
+        resources = ask.container.resources
+        limits[ask.path] = rewritten(resources.limits, resource, zero=zero)
+        if WHOLE_GPU in resources.requests:
+            requests[ask.path] = rewritten(resources.requests, resource, zero=zero)
+    return limits, requests
 
 
 def rewritten(side: dict[str, Amount], resource: str, *, zero: bool) -> dict[str, Amount]:

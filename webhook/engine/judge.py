@@ -2,25 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Sequence
+from typing import NamedTuple
 
+from webhook.engine.accounting import wrong_values
 from webhook.engine.asking import Asked, asked_in
 from webhook.engine.case import Case, offers_of
 from webhook.engine.cuda import driver_remarks
 from webhook.engine.guard import guard
-from webhook.engine.limitrange import LIMIT_RANGER_NOTE, Amounts, refusals, was_injected
+from webhook.engine.limitrange import Injected, final_amounts, injected_remarks, passes, range_remarks
 from webhook.engine.limits import breaches
 from webhook.engine.placement import obstacles
-from webhook.engine.quota import excesses
+from webhook.engine.quota import Held, moved_remarks, quota_remarks
 from webhook.engine.remarks import Remark
 from webhook.engine.rules import Rules
 from webhook.engine.settle import Voice, hear
 from webhook.engine.shape import Shape
 from webhook.model.cluster import ClusterView
 from webhook.model.findings import Finding
-from webhook.model.modes import Mode
 from webhook.model.pods import Pod
 from webhook.model.requests import Request
+from webhook.policy.compiled import Injected as WhenInjected
 from webhook.policy.compiled import Limits
 
 
@@ -52,8 +54,15 @@ def _asks_share(asked: Asked, view: ClusterView) -> bool:
 def judge(case: Case, shape: Shape, findings: list[Finding]) -> None:
     """Everything a GPU pod may not ask for or will not get."""
     rules = case.rules
+    said = _amount_remarks(case.request, shape, rules, case.view)
     for voice, limits in rules.limits:
-        _limits(limits, case, shape, voice, findings)
+        sections = [section for (mode, _), section in rules.limits if mode >= voice[0]]
+        broken = breaches(limits, case.pod, _demanded(case), resized=shape.fit is not None, sections=sections)
+        if broken:
+            hear(findings, voice, broken)
+        _hear_amounts(limits, voice, said, case.injected, findings)
+        if limits.accounting:
+            hear(findings, voice, wrong_values(case, shape))
     for voice in rules.cuda:
         asking = list({ask.path: (ask.path, ask.container) for ask in case.asked.asks}.values())
         hear(findings, voice, driver_remarks(case.pod, shape.fit.offers if shape.fit else case.offers, asking))
@@ -63,54 +72,68 @@ def judge(case: Case, shape: Shape, findings: list[Finding]) -> None:
         hear(findings, rules.general, obstacles(case, shape))
 
 
-def _limits(limits: Limits, case: Case, shape: Shape, voice: Voice, findings: list[Finding]) -> None:
-    sections = [section for (mode, _), section in case.rules.limits if mode >= voice[0]]
-    broken = breaches(limits, case.pod, _demanded(case), resized=shape.fit is not None, sections=sections)
-    if broken:
-        hear(findings, voice, broken)
-    namespace = case.request.namespace
-    totals = totals_of(case, shape)
-    limited = case.view.limited(namespace) if limits.limit_ranges else ()
-    if limited and not limited.isdisjoint((*totals, *case.asked.totals)):
-        hear(findings, voice, _limit_ranges(case, shape, totals))
-    quotas = case.view.quotas(namespace) if limits.resource_quotas else ()
-    if quotas:
-        hear(findings, voice, excesses(quotas, case.pod, totals))
+class _Said(NamedTuple):
+    """What the API server will say of a pod's amounts: LimitRanges, then quotas."""
+
+    ranges: Sequence[Remark] = ()
+    quotas: Sequence[Remark] = ()
+
+
+NOTHING_SAID = _Said()
+
+
+def judge_amounts(
+    request: Request, shape: Shape, rules: Rules, view: ClusterView, injected: Injected, findings: list[Finding]
+) -> None:
+    """What the namespace's LimitRanges and quotas will say of a pod that asks for no GPU."""
+    said = _amount_remarks(request, shape, rules, view)
+    for voice, limits in rules.limits:
+        _hear_amounts(limits, voice, said, injected, findings)
+
+
+def judge_update(request: Request, pod: Pod, rules: Rules, view: ClusterView, findings: list[Finding]) -> None:
+    """What quotas will say of a pod that moves under another one by getting, or losing, a deadline."""
+    quotas, old = view.quotas(request.namespace), request.old_pod
+    if not quotas or old is None or request.sub_resource:
+        return
+    said = tuple(moved_remarks(old, pod, quotas, _held_in(request.namespace, view)))
+    for voice, limits in rules.limits:
+        if limits.resource_quotas:
+            hear(findings, voice, said)
+
+
+def _held_in(namespace: str, view: ClusterView) -> Held:
+    """Who holds what a quota of the namespace counts."""
+    return lambda quota, what: view.held(quota, namespace, what)
+
+
+def _amount_remarks(request: Request, shape: Shape, rules: Rules, view: ClusterView) -> _Said:
+    ranges, quotas = view.ranges(request.namespace), view.quotas(request.namespace)
+    if not rules.limits or not (ranges or quotas):
+        return NOTHING_SAID
+    if passes(shape.pod, shape.limits, shape.requests, ranges, view.quota_room(request.namespace)):
+        return NOTHING_SAID
+    holders = final_amounts(shape, ranges)
+    if holders is None:
+        return NOTHING_SAID
+    return _Said(
+        range_remarks(shape, holders, ranges) if ranges else (),
+        tuple(quota_remarks(shape.pod, holders, quotas, _held_in(request.namespace, view))) if quotas else (),
+    )
+
+
+def _hear_amounts(limits: Limits, voice: Voice, said: _Said, injected: Injected, findings: list[Finding]) -> None:
+    if limits.limit_ranges:
+        if injected.given and limits.injected is not WhenInjected.KEEP:
+            hear(findings, voice, injected_remarks(injected))
+        hear(findings, voice, said.ranges)
+    if limits.resource_quotas:
+        hear(findings, voice, said.quotas)
 
 
 def _demanded(case: Case) -> Asked:
     """What the user asked for: without the amounts that LimitRanger put into containers that named none."""
-    if LIMIT_RANGER_NOTE not in case.pod.metadata.annotations:
+    if not case.injected.given:
         return case.asked
-    ranges = case.view.limit_ranges(case.request.namespace)
-    asks = tuple(ask for ask in case.asked.asks if not was_injected(ask, case.pod, ranges))
+    asks = tuple(ask for ask in case.asked.asks if not case.injected.holds(ask.path, ask.resource.name))
     return case.asked if len(asks) == len(case.asked.asks) else asked_in(case.pod, asks)
-
-
-def totals_of(case: Case, shape: Shape) -> Mapping[str, int]:
-    """GPU totals by name once the pod has its shape."""
-    if shape.fit is None:
-        return case.asked.totals
-    return {shape.fit.resource: sum(case.asked.totals.values())}
-
-
-def _limit_ranges(case: Case, shape: Shape, totals: Mapping[str, int]) -> Iterator[Remark]:
-    ranges = case.view.limit_ranges(case.request.namespace)
-    for ask in case.asked.asks:
-        name = ask.resource.name
-        if was_injected(ask, case.pod, ranges):
-            message = f"{name} was put in by a LimitRange, container {ask.container.name} did not ask for it"
-            fix = f'Write {name}: "0" in its limits.'
-            yield Remark("GPU-L202", (*ask.path, "resources", "limits", name), message, fix, at_most=Mode.WARN)
-    yield from refusals(ranges, _amounts(case, shape), frozenset(totals))
-
-
-def _amounts(case: Case, shape: Shape) -> list[Amounts]:
-    spec = case.pod.spec
-    found: list[Amounts] = []
-    for kind, containers in (("initContainers", spec.init_containers), ("containers", spec.containers)):
-        for index, container in enumerate(containers):
-            path = ("spec", kind, index)
-            limits = shape.limits.get(path, container.resources.limits)
-            found.append(Amounts(path, limits, shape.requests.get(path, container.resources.requests or limits)))
-    return found

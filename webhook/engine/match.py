@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -30,10 +30,16 @@ class Speaking(msgspec.Struct, frozen=True):
     failures: tuple[tuple[Voice, Remark], ...] = ()
 
 
-def match(request: Request, pod: Pod, asked: Asked, policies: PolicySet, view: ClusterView) -> Speaking:
-    """Find the policies that speak about a pod (or a template read as one)."""
+def match(
+    request: Request, pod: Pod, asked: Asked, policies: PolicySet, view: ClusterView, given: Sequence[str] = ()
+) -> Speaking:
+    """Find the policies that speak about a pod (or a template read as one).
+
+    Args:
+        given: GPU resources that LimitRanges put in beside those asked for.
+    """
     labels = namespace_labels(request.namespace, view)
-    names = tuple(asked.names)
+    names = tuple(dict.fromkeys((*asked.names, *given)))
     chosen = conditional = 0
     for index, policy in policies.for_request(request.namespace, labels, request.operation, names):
         rule = policy.match

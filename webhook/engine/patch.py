@@ -11,11 +11,13 @@ import msgspec
 from webhook.engine.shape import Json, Shape
 from webhook.model.decisions import Operation, add, replace
 from webhook.model.paths import Path
-from webhook.model.pods import Pod, Requirement, Toleration
+from webhook.model.pods import Pod, Requirement, Resources, Toleration
 from webhook.model.records import DECISION, ORIGINAL
 
 NODE_AFFINITY: Path = ("spec", "affinity", "nodeAffinity")
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
+NO_RESOURCES = Resources()
+"""What a container has that names none: a file may leave `resources` out, so it is then added whole."""
 PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
 
 _encode = msgspec.json.Encoder(order="deterministic").encode
@@ -43,18 +45,27 @@ def operations(shape: Shape, policies: tuple[str, ...], digest: str) -> tuple[Op
 
 def _resources(shape: Shape) -> list[Operation]:
     done: list[Operation] = []
+    for path in dict.fromkeys((*shape.limits, *shape.requests)):
+        if _resources_at(shape.pod, path) == NO_RESOURCES:
+            both = (("limits", shape.limits.get(path)), ("requests", shape.requests.get(path)))
+            done.append(add((*path, "resources"), {side: amounts for side, amounts in both if amounts}))
     for side, changed in (("limits", shape.limits), ("requests", shape.requests)):
         for path, amounts in changed.items():
-            done.append(_side(shape.pod, path, side, amounts))
+            resources = _resources_at(shape.pod, path)
+            if resources != NO_RESOURCES:
+                done.append(_side(resources, path, side, amounts))
     return done
 
 
-def _side(pod: Pod, path: Path, side: str, amounts: Json) -> Operation:
-    """Replace one side of a container's resources. The other side is there, or `resources` is added whole."""
+def _resources_at(pod: Pod, path: Path) -> Resources:
     _, kind, index = path
     containers = pod.spec.containers if kind == "containers" else pod.spec.init_containers
     assert isinstance(index, int)
-    resources = containers[index].resources
+    return containers[index].resources
+
+
+def _side(resources: Resources, path: Path, side: str, amounts: Json) -> Operation:
+    """Replace one side of a container's resources, which are there."""
     present = resources.limits if side == "limits" else resources.requests
     target = (*path, "resources", side)
     return replace(target, amounts) if present else add(target, amounts)

@@ -1,6 +1,6 @@
 """`decide` with a memory: copies of a pod that was just judged get the decision that is there already.
 
-A ReplicaSet's or Job's pods differ in names, uids and numbers, and nothing of that is decided by. Three things keep
+A ReplicaSet's or Job's pods differ in names, uids and numbers, and which they are is not decided by. Three things keep
 a remembered decision the one that `decide` would make:
 
 * A key is everything that was told about a pod, written out. On a miss `decide` is given what the key holds and
@@ -57,16 +57,22 @@ Question = tuple[str, int, int, int, int]
 """Resource, units, mask of nodes, CPU in millicores, memory in bytes: what `ClusterView.has_room` is asked."""
 
 
+A_UID = "any"
+"""Stands for every uid: that a pod has one may be decided by, and never which."""
+
+
 class Told(msgspec.Struct, frozen=True, array_like=True):
     """All that a decision about a new pod may depend on, beside policies, cluster and use.
 
     Attributes:
+        final: True if no webhook changes the pod any more: it has its uid.
         name: The pod's name, which is its workload's where nothing controls it; else "".
         expired: How many exemptions are past their time.
     """
 
     namespace: str
     sub_resource: str
+    final: bool
     user: str
     groups: tuple[str, ...]
     name: str
@@ -177,6 +183,7 @@ def _told(request: Request, pod: Pod, policies: PolicySet, now: datetime, *, lab
     return Told(
         namespace=request.namespace,
         sub_resource=request.sub_resource,
+        final=bool(metadata.uid),
         user=request.user,
         groups=request.groups,
         name="" if controlled else metadata.name,
@@ -218,6 +225,7 @@ def _request(told: Told) -> Request:
         pod=Pod(
             Metadata(
                 name=told.name,
+                uid=A_UID if told.final else "",
                 labels=dict(told.labels),
                 annotations=dict(told.annotations),
                 owner_references=told.owners,

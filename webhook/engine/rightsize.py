@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from webhook.engine.asking import Asked
-from webhook.engine.fit import affinity_of, rewritten
+from webhook.engine.fit import affinity_of, replaced
 from webhook.engine.hints import required_already
 from webhook.engine.remarks import Remark
 from webhook.engine.shape import Shape
@@ -47,9 +47,9 @@ def _replace_resources(fit: Fit, asked: Asked, shape: Shape, *, zero: bool) -> N
         shape.original[ask.container.name] = {
             side: {WHOLE_GPU: amounts[WHOLE_GPU]} for side, amounts in sides.items() if WHOLE_GPU in amounts
         }
-        shape.limits[ask.path] = rewritten(resources.limits, fit.resource, zero=zero)
-        if WHOLE_GPU in resources.requests:
-            shape.requests[ask.path] = rewritten(resources.requests, fit.resource, zero=zero)
+    limits, requests = replaced(asked, fit.resource, zero=zero)
+    shape.limits |= limits
+    shape.requests |= requests
 
 
 def sized_remark(outcome: Fit | Keep, mode: Mode, asked: Asked, *, declared: bool) -> Remark | None:

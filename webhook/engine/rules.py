@@ -10,7 +10,7 @@ import msgspec
 from webhook.engine.settle import Voice
 from webhook.model.modes import Mode
 from webhook.model.pods import Toleration
-from webhook.policy.compiled import Injection, Limits, Policy, PolicySet, RightSizing, Security, Topology
+from webhook.policy.compiled import Injected, Injection, Limits, Policy, PolicySet, RightSizing, Security, Topology
 
 
 class Sizing(msgspec.Struct, frozen=True):
@@ -37,6 +37,7 @@ class Rules(msgspec.Struct, frozen=True):
         trial: The same two, as if every injection were enforced: what a right-sizing on trial reckons with.
         defaults: Enforced limits that have defaults.
         accounting: True if enforced limits ask for the accounting resource.
+        takes_out: True if enforced limits take out GPUs that LimitRanges put in.
         general: Who says what holds for every GPU pod: the strictest topology section, else the strictest policy.
     """
 
@@ -52,6 +53,7 @@ class Rules(msgspec.Struct, frozen=True):
     trial: tuple[tuple[Toleration, ...], bool]
     defaults: tuple[Limits, ...]
     accounting: bool
+    takes_out: bool
     general: Voice
 
 
@@ -86,6 +88,7 @@ def _rules(policies: Sequence[Policy]) -> Rules:
         ),
         defaults=tuple(section for section in enforced if _has_defaults(section)),
         accounting=any(section.accounting for section in enforced),
+        takes_out=any(section.injected is Injected.REMOVE for section in enforced),
         general=_general(policies),
     )
 

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from webhook.engine.asking import Ask
+from webhook.engine.accounting import account
 from webhook.engine.case import Case
 from webhook.engine.fit import fit
 from webhook.engine.hints import hint
 from webhook.engine.limits import defaults
-from webhook.engine.pricing import unit_milli
 from webhook.engine.reach import Reach
 from webhook.engine.rightsize import carry_out, sized_remark
 from webhook.engine.rules import Sizing
@@ -17,8 +16,6 @@ from webhook.engine.topology import locality
 from webhook.model.decisions import Fit, Keep, Why
 from webhook.model.findings import Finding
 from webhook.model.modes import Mode
-from webhook.model.paths import Path
-from webhook.model.resources import ACCOUNTING
 from webhook.policy.compiled import Limits
 
 NOT_ASKED = Keep(Why.NOT_ASKED)
@@ -37,7 +34,7 @@ def shape_pod(case: Case, shape: Shape, findings: list[Finding]) -> Fit | Keep:
     for limits in rules.defaults:
         _add_defaults(limits, case, shape)
     if rules.accounting:
-        _account(case, shape)
+        account(case, shape)
     return outcome
 
 
@@ -76,24 +73,3 @@ def _add_defaults(limits: Limits, case: Case, shape: Shape) -> None:
         _, requests = shape.resources_of(ask)
         shape.requests[ask.path] = {**additions, **requests}
         shape.note("requests")
-
-
-def _account(case: Case, shape: Shape) -> None:
-    """Request the accounting resource beside every GPU: what one unit weighs, by what it will be."""
-    weights: dict[Path, int] = {}
-    for ask in case.asked.asks:
-        weights[ask.path] = weights.get(ask.path, 0) + ask.count * _weight(case, shape, ask)
-    for ask in case.asked.asks:
-        amount = str(weights[ask.path])
-        limits, requests = shape.resources_of(ask)
-        if limits.get(ACCOUNTING) == amount and requests.get(ACCOUNTING, amount) == amount:
-            continue
-        shape.limits[ask.path] = {**limits, ACCOUNTING: amount}
-        shape.requests[ask.path] = {**requests, ACCOUNTING: amount}
-        shape.note("accounting")
-
-
-def _weight(case: Case, shape: Shape, ask: Ask) -> int:
-    if shape.fit is not None:
-        return shape.fit.gpu_milli
-    return unit_milli(ask.resource.name, case.view.fleet)

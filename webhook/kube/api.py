@@ -31,6 +31,9 @@ ASK_AGAIN = frozenset({429, 503})
 AGAIN_SECONDS = 1.0
 """The wait before a repetition where the server names none."""
 
+GOODBYE_SECONDS = 0.1
+"""For TLS to be closed: aiohttp leaves that to the event loop, which may end right after us."""
+
 CHUNK = 256 * 1024
 AGENT = "rightslice"
 
@@ -101,6 +104,7 @@ class Api:
         if self._http is not None:
             await self._http.close()
             self._http = None
+            await asyncio.sleep(GOODBYE_SECONDS)
 
     async def get(self, path: str, params: Mapping[str, str] = NOTHING) -> dict[str, Any]:
         """Read an object or a list.

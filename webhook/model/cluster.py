@@ -13,7 +13,10 @@ from webhook.model.levels import NO_LEVELS, Levels
 from webhook.model.masks import bits, union
 from webhook.model.objects import LimitRange, Namespace, ResourceQuota
 from webhook.model.offers import Offer
-from webhook.model.pods import Metadata
+from webhook.model.pods import Metadata, Pod
+from webhook.model.quota_keys import Counted
+from webhook.model.quota_room import Holding, QuotaRoom, holdings_of, room_of
+from webhook.model.ranges import NO_RANGES, Ranges, range_of
 
 __all__ = ["Assumed", "ClusterView", "Room"]
 
@@ -57,6 +60,7 @@ class ClusterView:
         namespaces: Mapping[str, Namespace] | None = None,
         limit_ranges: Mapping[str, tuple[LimitRange, ...]] | None = None,
         quotas: Mapping[str, tuple[ResourceQuota, ...]] | None = None,
+        holders: Mapping[str, Sequence[Pod]] | None = None,
         assumed: Iterable[Assumed] = (),
         complete: bool = False,
         current: bool = True,
@@ -69,6 +73,7 @@ class ClusterView:
             namespaces: By name.
             limit_ranges: By namespace.
             quotas: By namespace.
+            holders: Pods that hold resources, by namespace, where a quota counts them.
             assumed: Pods admitted a moment ago.
             complete: See the class.
             current: See the class.
@@ -77,7 +82,11 @@ class ClusterView:
         self._namespaces = {name: _named(name, found) for name, found in (namespaces or {}).items()}
         self._limit_ranges = {name: _by_name(found) for name, found in (limit_ranges or {}).items()}
         self._limited = {name: _names_in(found) for name, found in self._limit_ranges.items()}
+        self._ranges: dict[str, Ranges] = {}
+        self._room: dict[str, tuple[QuotaRoom, ...]] = {}
         self._quotas = {name: _by_name(found) for name, found in (quotas or {}).items()}
+        self._holders = holders or {}
+        self._held: dict[tuple[str, str, Counted], tuple[Holding, ...]] = {}
         self._ledger = Ledger(assumed)
         self._index_rooms(rooms or {})
 
@@ -103,6 +112,26 @@ class ClusterView:
         """The namespace's LimitRanges, by name."""
         return self._limit_ranges.get(namespace, ())
 
+    def ranges(self, namespace: str) -> Ranges:
+        """The namespace's LimitRanges, by name, read when they are first asked for."""
+        written = self._limit_ranges.get(namespace)
+        if not written:
+            return NO_RANGES
+        found = self._ranges.get(namespace)
+        if found is None:
+            found = self._ranges[namespace] = Ranges(map(range_of, written))
+        return found
+
+    def quota_room(self, namespace: str) -> tuple[QuotaRoom, ...]:
+        """What the namespace's quotas leave, by name, reckoned when it is first asked for."""
+        quotas = self._quotas.get(namespace)
+        if not quotas:
+            return ()
+        found = self._room.get(namespace)
+        if found is None:
+            found = self._room[namespace] = tuple(map(room_of, quotas))
+        return found
+
     def limited(self, namespace: str) -> frozenset[str]:
         """The resource names that the namespace's LimitRanges say anything about."""
         return self._limited.get(namespace, frozenset())
@@ -110,6 +139,14 @@ class ClusterView:
     def quotas(self, namespace: str) -> tuple[ResourceQuota, ...]:
         """The namespace's ResourceQuotas, by name."""
         return self._quotas.get(namespace, ())
+
+    def held(self, quota: ResourceQuota, namespace: str, what: Counted) -> Sequence[Holding]:
+        """Who holds what a quota counts, the largest first; reckoned when it is first asked for."""
+        key = (namespace, quota.metadata.name, what)
+        found = self._held.get(key)
+        if found is None:
+            found = self._held[key] = holdings_of(quota, what, self._holders.get(namespace, ()))
+        return found
 
     def standing(self, namespace: str) -> tuple[object, ...]:
         """All that the view says of one namespace, and how sure it is: equal where nothing of it changed."""
@@ -208,7 +245,10 @@ class ClusterView:
             _namespaces={**there, **named} if namespaces else self._namespaces,
             _limit_ranges={**self._limit_ranges, **ranges} if ranges else self._limit_ranges,
             _limited={**self._limited, **{name: _names_in(found) for name, found in ranges.items()}},
+            _ranges={} if ranges else self._ranges,
             _quotas={**self._quotas, **{name: _by_name(found) for name, found in quotas.items()}},
+            _room={} if quotas else self._room,
+            _held={} if quotas else self._held,
         )
 
     def _but(self, **parts: object) -> ClusterView:

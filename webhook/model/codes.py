@@ -7,13 +7,16 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+OBJECTS = "(objects)"
+
 
 class Code(NamedTuple):
     """What a code means to the person who meets it.
 
     Attributes:
         title: What was found, a few words.
-        section: The policy section that speaks, as its key under `spec`; "" for the program itself.
+        section: The policy section that speaks, as its key under `spec`; "" for the program itself, OBJECTS where it
+            speaks about an object that is no pod.
         shapes: True for what /mutate says about its own work; False for what /validate judges.
         why: Why it matters.
         fix: What to do.
@@ -32,6 +35,10 @@ def _security(title: str, why: str, fix: str) -> Code:
 
 def _limits(title: str, why: str, fix: str) -> Code:
     return Code(title, "limits", False, why, fix)
+
+
+def _trap(title: str, why: str, fix: str) -> Code:
+    return Code(title, OBJECTS, False, why, fix)
 
 
 def _placement(title: str, why: str, fix: str) -> Code:
@@ -198,12 +205,60 @@ CODES: dict[str, Code] = {
         "A LimitRange whose max or default names a GPU gives that many to every container that names none.",
         'Write the resource with "0" in containers that need no GPU; ask the admin to add default: 0.',
     ),
+    "GPU-L203": _limits(
+        "a LimitRange makes this pod invalid",
+        "A LimitRange gives amounts that the API server then refuses: min alone gives a request without a limit, "
+        "which no extended resource may have.",
+        'Write the resource yourself, the same in limits and requests, or "0" in both where it is not needed.',
+    ),
+    "GPU-L301": _trap(
+        "a maximum that gives GPUs to everybody",
+        "The API server stores max as the default too: every container that does not name the GPU is given that many.",
+        'Write default: "0" beside the maximum.',
+    ),
+    "GPU-L302": _trap(
+        "a minimum that makes pods without GPUs invalid",
+        "The API server stores min as the default request, and an extended resource needs a limit beside a request.",
+        "Remove it; limits.perContainer of a policy holds only containers that ask.",
+    ),
+    "GPU-L303": _trap(
+        "a default that everybody inherits",
+        "Pods without GPUs, sidecars, and pods that ask for MIG slices are all given a GPU of their own.",
+        'Write "0", or remove it.',
+    ),
+    "GPU-L304": _trap(
+        "a bound on pods that refuses pods without GPUs",
+        "A bound of type Pod refuses every pod that does not name the resource.",
+        'Hold containers instead, with default: "0"; limits.perPod of a policy holds the total.',
+    ),
+    "GPU-L305": _trap(
+        "a ratio on GPUs",
+        "Limit and request of an extended resource are always equal: a ratio only refuses whoever asks for none.",
+        "Remove it.",
+    ),
     "GPU-Q301": Code(
         "a quota will refuse this",
         "limits",
         False,
         "The namespace's ResourceQuota is checked last, and its answer is final.",
         "Ask for what would fit, or wait until a holder named in the message ends.",
+    ),
+    "GPU-Q302": Code(
+        "a wrong amount of the accounting resource",
+        "limits",
+        False,
+        "rightslice.dev/gpu-milli is what a quota over every form of GPU counts; it is written by Rightslice alone.",
+        "Leave it out. If it is missing, the mutating webhook did not answer: create the pod again.",
+    ),
+    "GPU-Q401": _trap(
+        "a quota key that is never counted",
+        "GPUs count under requests. only; limits. and bare names are accepted, and bound nothing.",
+        "Write the key with requests. before it.",
+    ),
+    "GPU-Q402": _trap(
+        "a quota that other forms of GPU walk round",
+        "Each resource name has its own counter: a MIG slice, a share or a claim is no nvidia.com/gpu.",
+        "Add requests.rightslice.dev/gpu-milli, 1000 for each GPU, with limits.accounting: native in a policy.",
     ),
     "GPU-R101": Code(
         "the GPU request was right-sized",

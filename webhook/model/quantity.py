@@ -1,27 +1,21 @@
 """Kubernetes quantities, exactly and in integers.
 
-Source: `k8s.io/apimachinery/pkg/api/resource`. Values are kept in nano-units, the finest that the API
-keeps; finer ones round up, away from zero, as there.
+Values are in nano-units, the finest that the API keeps; `apimachinery` reads the text.
 """
 
 from __future__ import annotations
 
-import re
 from functools import lru_cache
 from typing import NoReturn
 
 from webhook.errors import QuantityError
+from webhook.model.apimachinery import MAX_INT64, MAX_LENGTH, parse
 from webhook.model.pods import Amount
 
 NANO = 1_000_000_000
-MAX_DIGITS = 64
-"""Longest number we read. 2^63 has 19 digits; the rest is room for fractions."""
-
 MAX_EXPONENT = 100
 """Largest power of ten we read: a nine-character quantity must not cost a second of arithmetic."""
 
-_GRAMMAR = re.compile(r"([+-]?)([0-9]*)(?:\.([0-9]*))?([A-Za-z]*)([+-]?[0-9]*)\Z", re.ASCII)
-_DECIMAL = {"n": -9, "u": -6, "m": -3, "": 0, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
 _BINARY = {"Ki": 10, "Mi": 20, "Gi": 30, "Ti": 40, "Pi": 50, "Ei": 60}
 
 
@@ -38,41 +32,17 @@ def nano(amount: Amount) -> int:
         return _nano(amount)
     if isinstance(amount, float):
         return _nano(repr(amount))
-    if abs(amount) >= 10**MAX_DIGITS:
+    if abs(amount) >= 10**MAX_LENGTH:
         _refuse("a number", "is too large")
     return _nano(str(amount))
 
 
 @lru_cache(maxsize=8192)
 def _nano(text: str) -> int:
-    if len(text) > MAX_DIGITS:
-        _refuse(text, "is too long to be a quantity")
-    match = _GRAMMAR.match(text.strip(" "))
-    if match is None:
-        _refuse(text, "must be a quantity such as 1, 500m or 8Gi")
-    sign, whole, fraction, suffix, exponent = match.groups()
-    fraction = fraction or ""
-    if not whole and not fraction:
-        _refuse(text, "must be a quantity such as 1, 500m or 8Gi")
-    digits, ten, two = int(whole + fraction), -len(fraction), 0
-    if exponent and suffix in ("e", "E") and exponent not in ("+", "-"):
-        if abs(int(exponent)) > MAX_EXPONENT:
-            _refuse(text, "is too large")
-        ten += int(exponent)
-    elif exponent or (suffix not in _DECIMAL and suffix not in _BINARY):
-        _refuse(text, "must be a quantity such as 1, 500m or 8Gi")
-    else:
-        ten += _DECIMAL.get(suffix, 0)
-        two = _BINARY.get(suffix, 0)
-    value = _scaled(digits << two, ten + 9)
-    return -value if sign == "-" else value
-
-
-def _scaled(digits: int, power: int) -> int:
-    """digits × 10^power, rounded up."""
-    if power >= 0:
-        return digits * int(10**power)
-    return -(-digits // int(10**-power))
+    quantity = parse(text.strip(" "))
+    if quantity.exponent > MAX_EXPONENT:
+        _refuse(text, "is too large")
+    return quantity.unscaled * int(10 ** (quantity.exponent + 9))
 
 
 def _refuse(found: object, why: str) -> NoReturn:
@@ -125,6 +95,6 @@ def written(value: int) -> str:
     if rest:
         return f"{-(-value // 1_000_000)}m"
     for suffix, power in reversed(_BINARY.items()):
-        if count and not count % (1 << power):
+        if 0 < abs(count) <= MAX_INT64 and not count % (1 << power):
             return f"{count >> power}{suffix}"
     return str(count)

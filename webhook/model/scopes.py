@@ -6,27 +6,32 @@ and memory only: a pod that asks for nothing but GPUs is best effort.
 
 from __future__ import annotations
 
-from webhook.model.effective import effective
 from webhook.model.objects import ResourceQuota, ScopeRequirement
 from webhook.model.pods import Pod
+from webhook.model.quantity import readable
 
 _COMPUTE = ("cpu", "memory")
 
 
-def in_scope(quota: ResourceQuota, pod: Pod) -> bool:
-    """Does every scope of the quota hold for the pod?"""
+def in_scope(quota: ResourceQuota, pod: Pod, *, best_effort: bool | None = None) -> bool:
+    """Does every scope of the quota hold for the pod?
+
+    Args:
+        best_effort: Whether the pod is best effort, where that is known better than from its own amounts.
+    """
     selector = quota.spec.scope_selector
     requirements = selector.match_expressions if selector else ()
     plain = (ScopeRequirement(scope_name=scope, operator="Exists") for scope in quota.spec.scopes)
-    return all(_holds(requirement, pod) for requirement in (*plain, *requirements))
+    return all(_holds(requirement, pod, best_effort) for requirement in (*plain, *requirements))
 
 
-def _holds(requirement: ScopeRequirement, pod: Pod) -> bool:
+def _holds(requirement: ScopeRequirement, pod: Pod, best_effort: bool | None) -> bool:
     scope, spec = requirement.scope_name, pod.spec
     if scope in ("Terminating", "NotTerminating"):
         return (spec.active_deadline_seconds is not None) == (scope == "Terminating")
     if scope in ("BestEffort", "NotBestEffort"):
-        return is_best_effort(pod) == (scope == "BestEffort")
+        least = is_best_effort(pod) if best_effort is None else best_effort
+        return least == (scope == "BestEffort")
     if scope == "PriorityClass":
         return _priority_holds(requirement, spec.priority_class_name)
     if scope == "CrossNamespacePodAffinity":
@@ -35,8 +40,17 @@ def _holds(requirement: ScopeRequirement, pod: Pod) -> bool:
 
 
 def is_best_effort(pod: Pod) -> bool:
-    """Does no container, nor the pod as a whole, ask for CPU or memory?"""
-    return not any(effective(pod, resource) or effective(pod, resource, limits=True) for resource in _COMPUTE)
+    """Does nothing ask for CPU or memory? What a pod says as a whole, where it says anything, stands alone."""
+    spec = pod.spec
+    each = [container.resources for container in (*spec.containers, *spec.init_containers)]
+    if spec.resources is not None:
+        each = [spec.resources]
+    return not any(
+        (readable(side.get(name)) or 0) > 0
+        for resources in each
+        for side in (resources.limits, resources.requests)
+        for name in _COMPUTE
+    )
 
 
 def _priority_holds(requirement: ScopeRequirement, name: str) -> bool:

@@ -109,6 +109,14 @@ class AmountRules:
         return found
 
 
+class Injected(StrEnum):
+    """What becomes of GPUs that a LimitRange put into containers that never asked."""
+
+    WARN = "warn"
+    KEEP = "keep"
+    REMOVE = "remove"
+
+
 class Limits(msgspec.Struct, frozen=True):
     """What a pod may ask for."""
 
@@ -117,6 +125,7 @@ class Limits(msgspec.Struct, frozen=True):
     per_container: AmountRules
     per_gpu: AmountRules
     limit_ranges: bool
+    injected: Injected
     resource_quotas: bool
     accounting: bool
 

@@ -16,6 +16,7 @@ from webhook.policy.compiled import (
     Condition,
     Cuda,
     Exemption,
+    Injected,
     Injection,
     Limits,
     Match,
@@ -136,6 +137,7 @@ def _limits(written: WrittenLimits, mode: Mode) -> Limits:
         per_container=AmountRules(map(_amount_rule, written.per_container)),
         per_gpu=AmountRules(map(_amount_rule, written.per_gpu)),
         limit_ranges=written.limit_ranges == "evaluate",
+        injected=Injected(written.limit_range_injected),
         resource_quotas=written.resource_quotas == "evaluate",
         accounting=written.accounting == "native",
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from difflib import get_close_matches
 
-from webhook.model.codes import CODES, Code
+from webhook.model.codes import CODES, OBJECTS, Code
 
 GROUPS = {
     "S": "Security: ways round GPU accounting and isolation",
@@ -24,6 +24,8 @@ def spoken_by(code: Code) -> str:
     """Which part of a policy speaks, and when."""
     if not code.section:
         return "Rightslice itself, when it loads policies."
+    if code.section == OBJECTS:
+        return "Rightslice itself, about the LimitRange or ResourceQuota; never more than a warning."
     when = "what was changed, said while the pod is shaped" if code.shapes else "judged on the final pod"
     return f"spec.{code.section} of a policy; {when}."
 

@@ -49,7 +49,7 @@ class Player:
         best = alike(scores)
         if not len(best):
             return None
-        node = int(self._rng.choice(best)) if self._order is None else int(best[self._order[best].argmin()])
+        node = int(best[self._rng.integers(len(best)) if self._order is None else self._order[best].argmin()])
         place = Place(node, self.board.gpus(node, need))
         self.board.take(place, need)
         return place

@@ -218,6 +218,7 @@ class WrittenLimits(Section):
     per_container: tuple[WrittenAmountRule, ...] = Field(default=(), max_length=MANY)
     per_gpu: tuple[WrittenAmountRule, ...] = Field(default=(), alias="perGPU", max_length=MANY)
     limit_ranges: Evaluate = "evaluate"
+    limit_range_injected: Literal["warn", "keep", "remove"] = "warn"
     resource_quotas: Evaluate = "evaluate"
     accounting: Literal["native", "off"] = "off"
 

@@ -1,31 +1,14 @@
-"""What the namespace's ResourceQuotas count, and whether a request fits.
-
-Advisory: the quota plugin runs last in the API server and is exact. This predicts its answer, words it better,
-and keeps a rewrite from moving a pod to a key that is not counted as strictly.
-Source: `pkg/quota/v1/evaluator/core`: extended resources count under `requests.<name>` only.
-"""
+"""Would a rewrite leave a quota behind?"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
-from webhook.engine.remarks import Remark
 from webhook.errors import QuantityError
 from webhook.model.objects import ResourceQuota
 from webhook.model.pods import Amount, Pod
 from webhook.model.quantity import units
 from webhook.model.scopes import in_scope
-
-
-def excesses(quotas: Sequence[ResourceQuota], pod: Pod, totals: Mapping[str, int]) -> Iterator[Remark]:
-    """Every quota that these totals would exceed, with what would fit."""
-    for quota in quotas:
-        if not in_scope(quota, pod):
-            continue
-        for name, count in totals.items():
-            left = _left(quota, name)
-            if left is not None and count > left:
-                yield _excess(quota, name, count, max(left, 0))
 
 
 def _hard(quota: ResourceQuota) -> Mapping[str, Amount]:
@@ -43,19 +26,6 @@ def _left(quota: ResourceQuota, name: str) -> int | None:
         return units(hard) - units(quota.status.used.get(key, 0))
     except QuantityError:
         return None
-
-
-def _excess(quota: ResourceQuota, name: str, count: int, left: int) -> Remark:
-    used = quota.status.used.get(f"requests.{name}", 0)
-    hard = _hard(quota)[f"requests.{name}"]
-    return Remark(
-        "GPU-Q301",
-        ("spec",),
-        f"quota {quota.metadata.name} allows {hard} {name}, {used} in use, {count} asked; {left} would fit",
-        f"Ask for at most {left}, or wait until another pod of the namespace ends."
-        if left
-        else "Wait until another pod of the namespace ends.",
-    )
 
 
 def escapes(

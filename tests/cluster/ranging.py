@@ -1,0 +1,120 @@
+"""What our chain says of a pod in a namespace, beside what an API server said."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import permutations
+from typing import Any, NamedTuple
+
+import msgspec
+
+from tests.cluster.dryrun import Answer
+from webhook.engine.limitrange import Holders, note_of, said_by, verdict
+from webhook.engine.limitrange.defaulting import stored
+from webhook.engine.limitrange.holding import holders_of
+from webhook.engine.quota import refusals
+from webhook.errors import QuantityError
+from webhook.model.apimachinery import canonical
+from webhook.model.objects import LimitRange, ResourceQuota
+from webhook.model.pods import Pod, pod_of
+from webhook.model.ranges import Range, range_of
+
+Json = dict[str, Any]
+NOTE = "kubernetes.io/limit-ranger"
+
+
+class Outcome(NamedTuple):
+    """One thing that may become of a pod.
+
+    Attributes:
+        status: 201 taken, 400 cannot be read, 403 LimitRanger or a quota refuses it, 422 the API's rules do.
+        words: What may be said: one message for each LimitRange or quota that refuses it, as its sentences.
+        resources: Limits and requests of every container, in order.
+    """
+
+    status: int
+    words: tuple[tuple[str, ...], ...] = ()
+    resources: tuple[Any, ...] = ()
+    note: str | None = None
+
+
+def ranges_of(objects: Sequence[Json]) -> tuple[Range, ...]:
+    """LimitRanges as stored."""
+    return tuple(range_of(msgspec.convert(item, LimitRange)) for item in objects)
+
+
+def quotas_of(objects: Sequence[Json]) -> tuple[ResourceQuota, ...]:
+    """Quotas as stored."""
+    return tuple(msgspec.convert(item, ResourceQuota) for item in objects)
+
+
+def outcomes(data: Json, ranges: Sequence[Range], quotas: Sequence[ResourceQuota]) -> Iterator[Outcome]:
+    """Everything that may become of a pod: LimitRanger takes LimitRanges in an order that it does not tell."""
+    pod = pod_of(data)
+    for order in permutations(ranges):
+        try:
+            yield _outcome(pod, order, quotas)
+        except QuantityError:
+            yield Outcome(400)
+
+
+def _outcome(pod: Pod, order: Sequence[Range], quotas: Sequence[ResourceQuota]) -> Outcome:
+    judged = verdict(pod, order)
+    if judged.broken:
+        return Outcome(422)
+    if judged.refused:
+        names = dict.fromkeys(refusal.range for refusal in judged.refused)
+        return Outcome(403, tuple(tuple(said_by(judged.refused, name)) for name in names))
+    refused = refusals(pod, judged.holders, quotas)
+    if refused:
+        # A form that a quota does not take is told before any ceiling is looked at.
+        formal = [refusal for refusal in refused if not refusal.excesses]
+        return Outcome(403, tuple((refusal.words,) for refusal in formal or refused))
+    note = note_of(stored(holders_of(pod, {}, {})), order)
+    # What is read back has the API's own defaults put in once more.
+    return Outcome(201, (), texts_of(stored(judged.holders)), note)
+
+
+def texts_of(holders: Holders) -> tuple[Any, ...]:
+    """Limits and requests of every container, and of the pod as a whole, as the API server writes them."""
+    each = [*holders.each, *([holders.whole] if holders.whole else [])]
+    return tuple((_texts(holder.limits), _texts(holder.requests)) for holder in each)
+
+
+def resources_in(answer: Answer) -> tuple[Any, ...]:
+    """The same, as the API server answered."""
+    spec = answer.body["spec"]
+    each = [*spec["containers"], *spec.get("initContainers", ())]
+    sides = [container["resources"] for container in each] + ([spec["resources"]] if "resources" in spec else [])
+    return tuple(
+        (dict(sorted(side.get("limits", {}).items())), dict(sorted(side.get("requests", {}).items()))) for side in sides
+    )
+
+
+def _texts(amounts: Any) -> dict[str, str]:
+    return {name: canonical(amount) for name, amount in sorted(amounts.items())}
+
+
+def explains(outcome: Outcome, answer: Answer) -> bool:
+    """Is it what the API server answered?"""
+    if outcome.status != answer.status:
+        return False
+    if answer.status == 403:
+        said = answer.body["message"].partition(" is forbidden: ")[2]
+        return any(_same_message(parts, said) for parts in outcome.words)
+    if answer.status != 201:
+        return True
+    notes = answer.body["metadata"].get("annotations", {})
+    return outcome.resources == resources_in(answer) and outcome.note == notes.get(NOTE)
+
+
+def _same_message(parts: tuple[str, ...], said: str) -> bool:
+    """The same sentences, each once; the API server goes through a map, so in any order."""
+    if len(parts) == 1:
+        return said == parts[0]
+    rest = said.removeprefix("[").removesuffix("]")
+    for part in sorted(parts, key=len, reverse=True):
+        if part not in rest:
+            return False
+        rest = rest.replace(part, "", 1)
+    return rest == ", " * (len(parts) - 1) and said.startswith("[") and said.endswith("]")

@@ -1,0 +1,37 @@
+"""The accounting resource on a real control plane: what `accounting enable` prints works, and the quota holds."""
+
+from __future__ import annotations
+
+import pytest
+from typer.testing import CliRunner
+
+from tests.cluster.client import RefusedError
+from tests.cluster.plane import Plane
+from tests.cluster.test_plane import running
+from tests.cluster.waiting import eventually
+from tests.make import make_pod
+from webhook.cli.main import build
+from webhook.documents.reading import read
+from webhook.model.resources import ACCOUNTING
+
+
+def printed(namespace: str) -> list[dict[str, object]]:
+    """What the command prints, as documents."""
+    ran = CliRunner().invoke(build(["accounting"]), ["accounting", "enable", "-n", namespace, "--gpus", "1"])
+    return [document.data for document in read(ran.stdout.encode(), "stdout")]
+
+
+def test_a_pod_runs_and_the_next_one_is_over_the_ceiling(plane: Plane, nodes: list[str], namespace: str) -> None:
+    entry, quota = printed(namespace)
+    plane.api.create(f"/api/v1/namespaces/{namespace}/resourcequotas", quota)
+    counted = f"/api/v1/namespaces/{namespace}/resourcequotas/gpus"
+    eventually(lambda: plane.api.get(counted)["status"].get("hard"))
+    pods = f"/api/v1/namespaces/{namespace}/pods"
+
+    with plane.scheduler_with(**entry):
+        plane.api.create(pods, make_pod("first").namespace(namespace).asks(ACCOUNTING, "750").build())
+        running(plane, namespace, "first")
+
+    eventually(lambda: plane.api.get(counted)["status"]["used"][f"requests.{ACCOUNTING}"], until=lambda it: it == "750")
+    with pytest.raises(RefusedError, match=r"exceeded quota: gpus, requested: .*=500, used: .*=750, limited: .*=1k"):
+        plane.api.create(pods, make_pod("second").namespace(namespace).asks(ACCOUNTING, "500").build())

@@ -1,0 +1,53 @@
+"""Traps of LimitRanges are real, and the objects that lint offers instead are taken and have none."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.cluster.client import Json, RefusedError
+from tests.cluster.plane import Plane
+from tests.cluster.waiting import eventually
+from tests.engine.test_linting import limit_range
+from webhook.engine.linting import fixed, lint
+
+GPU = "nvidia.com/gpu"
+TRAPS = {
+    "a maximum alone": limit_range({"max": {GPU: "4"}}),
+    "a minimum alone": limit_range({"min": {GPU: "1"}}),
+    "a default": limit_range({"default": {GPU: "1"}}),
+    "a bound on pods": limit_range({"type": "Pod", "max": {GPU: "4"}}),
+    "a ratio": limit_range({"maxLimitRequestRatio": {GPU: "1"}}),
+    "all of them": limit_range(
+        {"max": {GPU: "4"}, "min": {GPU: "1"}, "default": {GPU: "2"}, "maxLimitRequestRatio": {GPU: "1"}},
+        {"type": "Pod", "max": {GPU: "8"}, "min": {GPU: "1"}},
+    ),
+}
+
+
+def pod_in(plane: Plane, namespace: str) -> str:
+    """What becomes of a pod without GPUs: "refused", or the GPUs that it is given."""
+    body = {"metadata": {"name": "plain"}, "spec": {"containers": [{"name": "main", "image": "example/app:1"}]}}
+    try:
+        made = plane.api.create(f"/api/v1/namespaces/{namespace}/pods", body, dryRun="All")
+    except RefusedError as refusal:
+        return f"refused: {refusal.message}"
+    return str(made["spec"]["containers"][0]["resources"].get("limits", {}).get(GPU, "none"))
+
+
+@pytest.mark.parametrize("trap", TRAPS.values(), ids=TRAPS)
+def test_a_pod_without_gpus_falls_into_it_and_not_into_what_is_offered(
+    plane: Plane, namespace: str, trap: Json
+) -> None:
+    path = f"/api/v1/namespaces/{namespace}/limitranges"
+    here = trap | {"metadata": {"name": "lr"}}
+    assert lint(here)
+    plane.api.create(path, here)
+    eventually(lambda: pod_in(plane, namespace), until=lambda became: became != "none")
+
+    instead = fixed(here)
+    assert lint(instead) == []
+    if instead["spec"]["limits"]:
+        plane.api.replace(f"{path}/lr", instead)
+    else:
+        plane.api.delete(f"{path}/lr")
+    eventually(lambda: pod_in(plane, namespace), until=lambda became: became in ("none", "0"))

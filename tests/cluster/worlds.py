@@ -1,0 +1,155 @@
+"""Random namespaces and random pods: LimitRanges, and amounts in every notation that people write."""
+
+from __future__ import annotations
+
+from random import Random
+from typing import Any
+
+Json = dict[str, Any]
+
+GPUS = ("nvidia.com/gpu", "nvidia.com/mig-1g.10gb", "nvidia.com/gpu.shared", "example.com/dongle")
+COUNTS = ("0", "1", "1", "2", "2", "3", "4", "1000m", "2000m", "2.0", "1e0", "4e0", "+2", "02", "1k", "0.0")
+CPUS = ("0", "100m", "250m", "0.5", "1", "1", "1500m", "1.5", "2", "2e0", "3", "4", "1e1", "0.1", "1u", "100u", "+1")
+MEMORIES = ("0", "1Mi", "64Mi", "128Mi", "0.5Gi", "1Gi", "1Gi", "1024Mi", "1.5Gi", "2Gi", "1e9", "1G", "500M", "4Gi",
+            "1073741824", "100m", "123456789", "8Ei", "1.1Gi", "-0", "1025Ki")  # fmt: skip
+ODD = ("-1", "500m", "1n", "9E", "", "many", "1Gi")
+RATIOS = ("1", "1", "2", "2.5", "1500m", "4", "10")
+
+
+def amount(random: Random, resource: str) -> str:
+    """An amount of a resource; now and then an odd one."""
+    if random.random() < 0.004:
+        return random.choice(ODD)
+    if resource == "cpu":
+        return random.choice(CPUS)
+    if resource in ("memory", "ephemeral-storage"):
+        return random.choice(MEMORIES)
+    if resource == "hugepages-2Mi":
+        return random.choice(("0", "2Mi", "4Mi", "8Mi", "4194304"))
+    return random.choice(COUNTS)
+
+
+def resource_names(random: Random) -> list[str]:
+    """A few resources."""
+    names = ("cpu", "cpu", "memory", "memory", "ephemeral-storage", *GPUS, "nvidia.com/gpu", "nvidia.com/gpu")
+    return list(dict.fromkeys(random.choices(names, k=random.choice((0, 1, 1, 2, 2, 3)))))
+
+
+def limit_range(random: Random, name: str) -> Json:
+    """A LimitRange that an API server may or may not take."""
+    types = random.sample(("Container", "Container", "Pod", "PersistentVolumeClaim"), k=random.randint(1, 3))
+    items = [_item(random, kind) for kind in dict.fromkeys(types)]
+    return {"metadata": {"name": name}, "spec": {"limits": items}}
+
+
+def _item(random: Random, kind: str) -> Json:
+    if kind == "PersistentVolumeClaim":
+        return {"type": kind, "max": {"storage": "1Gi"}}
+    item: Json = {"type": kind}
+    for side in ("max", "min", "default", "defaultRequest"):
+        if (kind == "Container" or side in ("max", "min")) and random.random() < 0.4:
+            item[side] = {name: amount(random, name) for name in resource_names(random)}
+    if random.random() < 0.15:
+        item["maxLimitRequestRatio"] = {name: random.choice(RATIOS) for name in resource_names(random)}
+    return item
+
+
+def pod(random: Random, name: str) -> Json:
+    """A pod that an API server may or may not take."""
+    rich = random.random()
+    spec: Json = {
+        "containers": [_container(random, f"c{i}", rich) for i in range(random.choice((1, 1, 1, 2, 2, 3, 6)))]
+    }
+    if random.random() < 0.35:
+        count = random.choice((1, 1, 2, 3))
+        spec["initContainers"] = [_init_container(random, f"i{i}", rich) for i in range(count)]
+    if random.random() < 0.12:
+        spec["resources"] = resources(random, ["cpu", "memory", "hugepages-2Mi"][: random.randint(1, 3)])
+    return {"metadata": {"name": name}, "spec": spec}
+
+
+def _container(random: Random, name: str, rich: float) -> Json:
+    container: Json = {"name": name, "image": "example.com/app:1"}
+    if random.random() < 0.3 + 0.7 * rich:
+        container["resources"] = resources(random, resource_names(random))
+    return container
+
+
+def _init_container(random: Random, name: str, rich: float) -> Json:
+    container = _container(random, name, rich)
+    return container | {"restartPolicy": "Always"} if random.random() < 0.4 else container
+
+
+def resources(random: Random, names: list[str]) -> Json:
+    """Limits and requests that mostly agree with each other."""
+    limits: Json = {}
+    requests: Json = {}
+    for name in names:
+        kind, most = random.random(), amount(random, name)
+        if kind < 0.75 or name not in ("cpu", "memory", "ephemeral-storage"):
+            limits[name] = most
+        if kind > 0.5:
+            loose = name in ("cpu", "memory", "ephemeral-storage") or random.random() < 0.04
+            requests[name] = amount(random, name) if loose else most
+    return {side: amounts for side, amounts in (("limits", limits), ("requests", requests)) if amounts}
+
+
+KEYS = (
+    "cpu", "memory", "requests.cpu", "requests.memory", "limits.cpu", "limits.memory", "requests.ephemeral-storage",
+    "limits.ephemeral-storage", "pods", "count/pods", "count/configmaps", "requests.hugepages-2Mi", "hugepages-2Mi",
+    *(f"requests.{name}" for name in GPUS), "requests.nvidia.com/gpu", "requests.nvidia.com/gpu",
+    "limits.nvidia.com/gpu", "nvidia.com/gpu", "requests.storage",
+)  # fmt: skip
+SCOPES = ("Terminating", "NotTerminating", "BestEffort", "NotBestEffort", "PriorityClass", "CrossNamespacePodAffinity")
+PRIORITIES = ("low", "high")
+
+
+def quota(random: Random, name: str) -> Json:
+    """A ResourceQuota that an API server may or may not take."""
+    keys = list(dict.fromkeys(random.choices(KEYS, k=random.choice((1, 1, 2, 3, 4)))))
+    spec: Json = {"hard": {key: _ceiling(random, key) for key in keys}}
+    if random.random() < 0.35:
+        spec["scopes"] = random.sample(SCOPES, k=random.choice((1, 1, 2)))
+    if random.random() < 0.2:
+        spec["scopeSelector"] = {"matchExpressions": [_expression(random)]}
+    return {"metadata": {"name": name}, "spec": spec}
+
+
+def _expression(random: Random) -> Json:
+    operator = random.choice(("In", "NotIn", "Exists", "DoesNotExist"))
+    if operator in ("In", "NotIn"):
+        return {"scopeName": "PriorityClass", "operator": operator, "values": random.sample(PRIORITIES, k=1)}
+    return {"scopeName": random.choice(SCOPES), "operator": operator}
+
+
+def _ceiling(random: Random, key: str) -> str:
+    if key in ("pods", "count/pods", "count/configmaps"):
+        return random.choice(("1", "2", "10"))
+    bare = key.removeprefix("requests.").removeprefix("limits.")
+    return random.choice(("0", "1", "2", "4", "8", "10")) if bare in GPUS else amount(random, bare)
+
+
+def usage(random: Random, hard: Json) -> Json:
+    """What a quota has counted: nothing, a part, all of it, or more."""
+    return {key: random.choice(("0", "0", "0", "1", "2", most)) for key, most in hard.items()}
+
+
+def placed(random: Random, pod: Json) -> Json:
+    """The pod with what the scopes of quotas look at."""
+    spec = pod["spec"]
+    if random.random() < 0.3:
+        spec["activeDeadlineSeconds"] = random.choice((1, 60))
+    if random.random() < 0.3:
+        spec["priorityClassName"] = random.choice(PRIORITIES)
+    if random.random() < 0.2:
+        term: Json = {"topologyKey": "zone", "labelSelector": {}}
+        far: Json = random.choice(({"namespaces": ["other"]}, {"namespaceSelector": {}}, {}))
+        wished = [{"weight": 1, "podAffinityTerm": term | far}]
+        kind = random.choice(("podAffinity", "podAntiAffinity"))
+        wish = random.random() < 0.5
+        spec["affinity"] = {
+            kind: {"preferredDuringSchedulingIgnoredDuringExecution": wished}
+            if wish
+            else {"requiredDuringSchedulingIgnoredDuringExecution": [term | far]}
+        }
+    return pod

@@ -1,0 +1,76 @@
+"""Quantities: what apimachinery reads, prints, compares and adds, and what we do, are the same."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+from random import Random
+from typing import Any
+
+from tests.controlplane.quantities import quantity_strings
+from webhook.errors import QuantityError
+from webhook.model.apimachinery import (
+    Quantity,
+    add,
+    canonical,
+    compare,
+    milli_value_of,
+    parse,
+    rounded,
+    value_of,
+)
+
+SAMPLES = int(os.environ.get("RIGHTSLICE_FUZZ", "100000"))
+SEED = os.environ.get("RIGHTSLICE_FUZZ_SEED", "quantities")
+AT_A_TIME = 100_000
+Answer = list[Any] | None
+
+
+def of_go(program: Path, texts: Sequence[str]) -> list[Answer]:
+    """What apimachinery answers to each text."""
+    lines = "\n".join(json.dumps(text) for text in texts)
+    done = subprocess.run([program], input=lines, capture_output=True, text=True, check=True, timeout=60)
+    return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+def of_ours(texts: Sequence[str]) -> list[Answer]:
+    """What we answer."""
+    before, answers = parse("1"), list[Answer]()
+    for text in texts:
+        try:
+            quantity = parse(text)
+        except QuantityError:
+            answers.append(None)
+            continue
+        answers.append(_answered(quantity, before))
+        before = quantity
+    return answers
+
+
+def _answered(quantity: Quantity, before: Quantity) -> list[Any]:
+    order, total = compare(before, quantity), add(before, quantity)
+    return [
+        canonical(quantity),
+        value_of(quantity),
+        milli_value_of(quantity),
+        canonical(rounded(quantity)),
+        (order > 0) - (order < 0),
+        canonical(total),
+        value_of(total),
+        milli_value_of(total),
+    ]
+
+
+def differences(program: Path, seed: str, count: int) -> list[str]:
+    """Every text that the two answer differently, in words."""
+    texts = list(quantity_strings(Random(seed), count))
+    answers = zip(texts, of_go(program, texts), of_ours(texts), strict=True)
+    return [f"{text!r}: Go {go}, ours {ours}" for text, go, ours in answers if go != ours]
+
+
+def test_every_quantity_is_as_apimachinery_has_it(quantity_program: Path) -> None:
+    for begin in range(0, SAMPLES, AT_A_TIME):
+        assert differences(quantity_program, f"{SEED} {begin}", min(AT_A_TIME, SAMPLES - begin))[:10] == []

@@ -1,0 +1,57 @@
+"""A glance is no guess: whatever it lets pass, the exact way lets pass too."""
+
+from __future__ import annotations
+
+from random import Random
+
+import msgspec
+
+from tests.cluster.worlds import limit_range, placed, pod, quota, usage
+from tests.make import Json
+from webhook.cache.stored import stored_limit_range
+from webhook.engine.limitrange import passes, verdict
+from webhook.engine.quota import refusals
+from webhook.errors import QuantityError
+from webhook.model.objects import LimitRange, ResourceQuota
+from webhook.model.pods import Pod, pod_of
+from webhook.model.quota_room import room_of
+from webhook.model.ranges import Ranges, range_of
+
+WORLDS, PODS = 150, 20
+
+
+def ranges_of(random: Random) -> Ranges:
+    """A few LimitRanges as stored; amounts that no API server takes are left out of them."""
+    made = [msgspec.convert(limit_range(random, f"lr-{n}"), LimitRange) for n in range(random.choice((0, 1, 2)))]
+    return Ranges(range_of(stored_limit_range(each)) for each in made)
+
+
+def counted(random: Random, data: Json) -> ResourceQuota:
+    """A quota that has been counted."""
+    hard = data["spec"]["hard"]
+    return msgspec.convert(data | {"status": {"hard": hard, "used": usage(random, hard)}}, ResourceQuota)
+
+
+def exactly(data: Pod, ranges: Ranges, quotas: list[ResourceQuota]) -> bool:
+    """Does it pass, the exact way?"""
+    try:
+        found = verdict(data, ranges)
+    except QuantityError:
+        return False
+    return found.passes and not refusals(data, found.holders, quotas)
+
+
+def test_what_passes_at_a_glance_passes() -> None:
+    random = Random("glance")
+    seen = exact = 0
+    for _ in range(WORLDS):
+        ranges = ranges_of(random)
+        quotas = [counted(random, quota(random, f"q-{n}")) for n in range(random.choice((0, 0, 1, 2)))]
+        for number in range(PODS):
+            data = pod_of(placed(random, pod(random, f"p-{number}")))
+            at_a_glance = passes(data, {}, {}, ranges, [room_of(each) for each in quotas])
+            close = exactly(data, ranges, quotas)
+            assert close or not at_a_glance, (data, ranges, quotas)
+            seen, exact = seen + at_a_glance, exact + close
+
+    assert seen > 0.7 * exact > 200, "a glance that sees nothing is no help"

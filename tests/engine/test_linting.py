@@ -1,0 +1,101 @@
+"""Traps in LimitRanges and ResourceQuotas: found where they are, and gone from the object that is offered instead."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.make import Json
+from tests.world import ask, codes
+from webhook.engine.linting import fixed, lint
+
+GPU, SLICE = "nvidia.com/gpu", "nvidia.com/mig-1g.10gb"
+
+
+def limit_range(*items: Json) -> Json:
+    """A LimitRange as it may stand in a file."""
+    spec = {"limits": [{"type": "Container"} | item for item in items]}
+    return {"apiVersion": "v1", "kind": "LimitRange", "metadata": {"name": "lr", "namespace": "team"}, "spec": spec}
+
+
+def quota(**hard: Any) -> Json:
+    """A quota; `__` in a key is a slash, `_` a point."""
+    keys = {key.replace("__", "/").replace("_", "."): value for key, value in hard.items()}
+    metadata = {"name": "quota", "namespace": "team"}
+    return {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": metadata, "spec": {"hard": keys}}
+
+
+FREE = {"max": {GPU: 4}, "default": {GPU: "0"}}
+TRAPS: dict[str, tuple[Json, list[str], Json]] = {
+    "a maximum alone": (limit_range({"max": {GPU: 4}}), ["GPU-L301"], {"limits": [{"type": "Container"} | FREE]}),
+    "a maximum as it is stored": (
+        limit_range({"max": {GPU: "4"}, "default": {GPU: "4"}, "defaultRequest": {GPU: "4"}}),
+        ["GPU-L301"],
+        {"limits": [{"type": "Container", "max": {GPU: "4"}, "default": {GPU: "0"}}]},
+    ),
+    "a maximum that gives nothing": (limit_range(FREE), [], {"limits": [{"type": "Container"} | FREE]}),
+    "a maximum of none": (limit_range({"max": {GPU: 0}}), [], {}),
+    "a minimum alone": (
+        limit_range({"min": {GPU: 1}, "max": {"cpu": 4}}),
+        ["GPU-L302"],
+        {"limits": [{"type": "Container", "max": {"cpu": 4}}]},
+    ),
+    "a default request alone": (limit_range({"defaultRequest": {GPU: 1}}), ["GPU-L302"], {"limits": []}),
+    "a default": (limit_range({"default": {SLICE: 1}}), ["GPU-L303"], {"limits": []}),
+    "a default below the maximum": (
+        limit_range({"max": {GPU: 4}, "default": {GPU: 1}}),
+        ["GPU-L303"],
+        {"limits": [{"type": "Container"} | FREE]},
+    ),
+    "a bound on pods": (
+        limit_range({"type": "Pod", "max": {GPU: 4, "cpu": 8}, "min": {GPU: 1}}),
+        ["GPU-L304", "GPU-L304"],
+        {"limits": [{"type": "Pod", "max": {"cpu": 8}}, {"type": "Container"} | FREE]},
+    ),
+    "a ratio": (limit_range({"maxLimitRequestRatio": {GPU: 1}}), ["GPU-L305"], {"limits": []}),
+    "CPU and memory": (limit_range({"max": {"cpu": 4}, "min": {"memory": "1Mi"}}), [], {}),
+    "limits. of a GPU": (
+        quota(limits_nvidia_com__gpu=8),
+        ["GPU-Q401", "GPU-Q402"],
+        {"hard": {f"requests.{GPU}": 8, "requests.rightslice.dev/gpu-milli": "8000"}},
+    ),
+    "a bare slice": (quota(**{"nvidia_com__mig-1g_10gb": 7}), ["GPU-Q401"], {"hard": {f"requests.{SLICE}": 7}}),
+    "GPUs alone": (
+        quota(requests_nvidia_com__gpu="2k"),
+        ["GPU-Q402"],
+        {"hard": {f"requests.{GPU}": "2k", "requests.rightslice.dev/gpu-milli": "2000000"}},
+    ),
+    "GPUs and thousandths": (
+        quota(**{"requests_nvidia_com__gpu": 2, "requests_rightslice_dev__gpu-milli": 2000}),
+        [],
+        {},
+    ),
+    "pods": (quota(pods=3), [], {}),
+    "no quota at all": ({"apiVersion": "v1", "kind": "ResourceQuota", "spec": None}, [], {}),
+    "no LimitRange at all": ({"apiVersion": "v1", "kind": "LimitRange", "spec": {"limits": [3, {"max": []}]}}, [], {}),
+    "another object": ({"apiVersion": "v1", "kind": "ConfigMap"}, [], {}),
+}
+
+
+@pytest.mark.parametrize(("data", "want", "instead"), TRAPS.values(), ids=TRAPS)
+def test_traps(data: Json, want: list[str], instead: Json) -> None:
+    assert [finding.code for finding in lint(data)] == want
+    if want:
+        assert fixed(data)["spec"] == instead
+        assert lint(fixed(data)) == []
+
+
+def test_another_quota_of_the_namespace_may_count_every_form() -> None:
+    assert lint(quota(requests_nvidia_com__gpu=2), ["requests.rightslice.dev/gpu-milli"]) == []
+
+
+def test_what_an_api_server_adds_is_left_out() -> None:
+    stored = limit_range({"max": {GPU: "4"}})
+    stored["metadata"] |= {"uid": "1", "resourceVersion": "7", "labels": {"a": "b"}}
+    assert fixed(stored)["metadata"] == {"name": "lr", "namespace": "team", "labels": {"a": "b"}}
+
+
+def test_an_admin_who_applies_one_is_warned_and_not_refused() -> None:
+    assert codes(ask(limit_range({"max": {GPU: 4}}))) == ["warn GPU-L301"]
+    assert codes(ask(quota(requests_nvidia_com__gpu=2), operation="UPDATE")) == ["warn GPU-Q402"]

@@ -1,0 +1,41 @@
+"""Traps in LimitRanges and ResourceQuotas themselves, and the same objects without them.
+
+All of them are accepted by the API server and do something else than their author meant.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from webhook.engine.linting.objects import mapping
+from webhook.engine.linting.quotas import fixed_quota, quota_findings
+from webhook.engine.linting.ranges import fixed_range, range_findings
+from webhook.model.findings import Finding
+
+Json = dict[str, Any]
+LIMIT_RANGE, QUOTA = "LimitRange", "ResourceQuota"
+LINTED = (LIMIT_RANGE, QUOTA)
+
+__all__ = ["LIMIT_RANGE", "LINTED", "QUOTA", "fixed", "lint"]
+
+
+def lint(data: Any, keys: Iterable[str] = ()) -> list[Finding]:
+    """Every trap in an object, none for an object of another kind.
+
+    Args:
+        data: The object, as written or as stored.
+        keys: Keys that other quotas of its namespace count.
+    """
+    match mapping(data).get("kind"):
+        case "LimitRange":
+            return list(range_findings(data))
+        case "ResourceQuota":
+            return list(quota_findings(data, frozenset(keys)))
+        case _:
+            return []
+
+
+def fixed(data: Json) -> Json:
+    """The object without its traps, ready to be applied."""
+    return fixed_range(data) if data["kind"] == LIMIT_RANGE else fixed_quota(data)

@@ -1,0 +1,39 @@
+"""Reading objects that may hold anything: what is not as it should be is as if it were not there."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from webhook.model.findings import Finding
+from webhook.model.modes import Mode
+from webhook.model.paths import Path
+from webhook.model.pods import Amount
+from webhook.model.quantity import readable
+
+Json = dict[str, Any]
+
+
+def mapping(value: Any) -> Json:
+    """A map, empty where there is none."""
+    return value if isinstance(value, dict) else {}
+
+
+def more_than_none(value: Any) -> bool:
+    """Is it an amount above zero?"""
+    return (readable(_amount(value)) or 0) > 0
+
+
+def _amount(value: Any) -> Amount | None:
+    return value if isinstance(value, (str, int, float)) else None
+
+
+def found(code: str, path: Path, message: str, fix: str) -> Finding:
+    """A finding about an object that is not a pod: told, never a reason to refuse it."""
+    return Finding(code, Mode.WARN, path, message, fix)
+
+
+def applied_anew(data: Json, spec: Json) -> Json:
+    """An object with another spec, without what an API server adds."""
+    metadata = mapping(data.get("metadata"))
+    kept = {key: metadata[key] for key in ("name", "namespace", "labels") if key in metadata}
+    return {"apiVersion": "v1", "kind": data["kind"], "metadata": kept, "spec": spec}

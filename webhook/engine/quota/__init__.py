@@ -1,0 +1,11 @@
+"""ResourceQuota: what counts, what the quota plugin would say of a pod, and what a rewrite may not do.
+
+Advisory: the plugin runs last in the API server and is exact. This predicts its answer, words it better, and keeps a
+rewrite from moving a pod to a key that is not counted as strictly.
+"""
+
+from webhook.engine.quota.escaping import escapes
+from webhook.engine.quota.refusing import QuotaRefusal, refusals, refusals_on_update
+from webhook.engine.quota.telling import Held, moved_remarks, quota_remarks
+
+__all__ = ["Held", "QuotaRefusal", "escapes", "moved_remarks", "quota_remarks", "refusals", "refusals_on_update"]

@@ -1,0 +1,113 @@
+"""What the quota plugin would say of a pod, in its own words.
+
+The plugin runs last and is exact; this predicts it.
+Source: `k8s.io/apiserver/pkg/admission/plugin/resourcequota`, CheckRequest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+from webhook.engine.limitrange import Holders
+from webhook.engine.quota.charging import charge, is_best_effort, unnamed
+from webhook.model.apimachinery import Quantity, add, canonical, compare
+from webhook.model.objects import ResourceQuota
+from webhook.model.pods import Pod
+from webhook.model.quota_keys import counted
+from webhook.model.ranges import Amounts, amounts_in
+from webhook.model.scopes import in_scope
+
+
+class Excess(NamedTuple):
+    """One key of a quota that a pod would take too much of."""
+
+    key: str
+    asked: Quantity
+    used: Quantity
+    hard: Quantity
+
+
+class QuotaRefusal(NamedTuple):
+    """Why one quota refuses a pod.
+
+    Attributes:
+        words: The API server's own words.
+        excesses: The keys that would be exceeded; none where the quota objects to something else.
+    """
+
+    quota: str
+    words: str
+    excesses: tuple[Excess, ...] = ()
+
+
+def refusals(pod: Pod, holders: Holders, quotas: Sequence[ResourceQuota]) -> list[QuotaRefusal]:
+    """Every quota that refuses a new pod, those that object to its form first, as the API server asks them first.
+
+    Args:
+        pod: What scopes look at besides amounts.
+        holders: Its amounts, all defaults in.
+    """
+    best_effort = is_best_effort(holders)
+    holding = [quota for quota in quotas if in_scope(quota, pod, best_effort=best_effort)]
+    overhead = amounts_in(pod.spec.overhead)
+    formal = [found for quota in holding if (found := _formal(holders, quota))]
+    return formal + [found for quota in holding if (found := _exceeded(holders, overhead, quota))]
+
+
+def refusals_on_update(
+    old: Pod, pod: Pod, before: Holders, holders: Holders, quotas: Sequence[ResourceQuota]
+) -> list[QuotaRefusal]:
+    """Every quota that refuses a changed pod: only where it gets or loses a deadline, and so moves between quotas.
+
+    A quota that counted it before charges nothing, since a pod's amounts do not change; resizes apart.
+    """
+    if _ends(old) == _ends(pod):
+        return []
+    best_effort = is_best_effort(before)
+    new = [quota for quota in quotas if not in_scope(quota, old, best_effort=best_effort)]
+    return refusals(pod, holders, new)
+
+
+def _ends(pod: Pod) -> bool:
+    return pod.spec.active_deadline_seconds is not None
+
+
+def enforced(quota: ResourceQuota) -> Amounts:
+    """The ceilings that are enforced: those counted; of a quota that is not counted yet, those written."""
+    hard = amounts_in(quota.status.hard or quota.spec.hard)
+    return {key: amount for key, amount in hard.items() if counted(key)}
+
+
+def _formal(holders: Holders, quota: ResourceQuota) -> QuotaRefusal | None:
+    hard = enforced(quota)
+    missing = unnamed(holders, hard)
+    if missing:
+        each = "; ".join(f"{key} for: {','.join(names)}" for key, names in missing.items())
+        return QuotaRefusal(quota.metadata.name, f"failed quota: {quota.metadata.name}: must specify {each}")
+    if not hard.keys() <= quota.status.used.keys():
+        words = f"status unknown for quota: {quota.metadata.name}, resources: {','.join(sorted(hard))}"
+        return QuotaRefusal(quota.metadata.name, words)
+    return None
+
+
+def _exceeded(holders: Holders, overhead: Amounts, quota: ResourceQuota) -> QuotaRefusal | None:
+    hard, used = enforced(quota), amounts_in(quota.status.used)
+    found = [
+        Excess(key, asked, used[key], hard[key])
+        for key, asked in charge(holders, overhead, hard).items()
+        if key in used and compare(add(used[key], asked), hard[key]) > 0
+    ]
+    if not found:
+        return None
+    found.sort()
+    name = quota.metadata.name
+    requested = _listed((excess.key, excess.asked) for excess in found)
+    taken = _listed((excess.key, excess.used) for excess in found)
+    limited = _listed((excess.key, excess.hard) for excess in found)
+    words = f"exceeded quota: {name}, requested: {requested}, used: {taken}, limited: {limited}"
+    return QuotaRefusal(name, words, tuple(found))
+
+
+def _listed(amounts: Iterable[tuple[str, Quantity]]) -> str:
+    return ",".join(f"{key}={canonical(amount)}" for key, amount in amounts)

@@ -1,0 +1,84 @@
+"""What the user is told of quotas: the API server's words, and what they lack: who holds it, and what would fit."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+
+from webhook.engine.limitrange import Holders, arrived
+from webhook.engine.quota.refusing import Excess, QuotaRefusal, refusals, refusals_on_update
+from webhook.engine.remarks import Remark
+from webhook.errors import QuantityError
+from webhook.model.apimachinery import Quantity, add, canonical, negated
+from webhook.model.objects import ResourceQuota
+from webhook.model.pods import Pod
+from webhook.model.quantity import written
+from webhook.model.quota_keys import Counted, counted
+from webhook.model.quota_room import Holding
+
+MOST_HOLDERS = 3
+
+Held = Callable[[ResourceQuota, Counted], Sequence[Holding]]
+
+
+def quota_remarks(pod: Pod, holders: Holders, quotas: Sequence[ResourceQuota], held: Held) -> Iterator[Remark]:
+    """What the API server will say of a new pod because of its namespace's quotas.
+
+    Args:
+        pod: The pod.
+        holders: Its amounts, all defaults in.
+        quotas: The namespace's quotas.
+        held: Says who holds what a quota counts.
+    """
+    yield from _told(refusals(pod, holders, quotas), quotas, held)
+
+
+def moved_remarks(old: Pod, pod: Pod, quotas: Sequence[ResourceQuota], held: Held) -> Iterator[Remark]:
+    """What the API server will say of a stored pod that changes. See `quota_remarks`."""
+    try:
+        before, after = arrived(old, ()), arrived(pod, ())
+    except QuantityError:
+        return
+    yield from _told(refusals_on_update(old, pod, before, after, quotas), quotas, held)
+
+
+def _told(found: Sequence[QuotaRefusal], quotas: Sequence[ResourceQuota], held: Held) -> Iterator[Remark]:
+    by_name = {quota.metadata.name: quota for quota in quotas}
+    for refusal in found:
+        yield _remark(refusal, by_name[refusal.quota], held)
+
+
+def _remark(refusal: QuotaRefusal, quota: ResourceQuota, held: Held) -> Remark:
+    if not refusal.excesses:
+        return Remark(
+            "GPU-Q301", ("spec",), refusal.words, "Write the amounts named, or ask the admin for a LimitRange."
+        )
+    message = f"{refusal.words}; {_fitting(refusal.excesses)} would fit{_held_by(refusal.excesses[0], quota, held)}"
+    if any(_room(excess).unscaled > 0 for excess in refusal.excesses):
+        return Remark("GPU-Q301", ("spec",), message, "Ask for at most what would fit, or wait until a holder ends.")
+    return Remark("GPU-Q301", ("spec",), message, "Wait until another pod of the namespace ends.")
+
+
+def _fitting(excesses: Sequence[Excess]) -> str:
+    if len(excesses) == 1:
+        return _left(excesses[0])
+    return ", ".join(f"{_left(excess)} {excess.key}" for excess in excesses)
+
+
+def _room(excess: Excess) -> Quantity:
+    return add(excess.hard, negated(excess.used))
+
+
+def _left(excess: Excess) -> str:
+    room = _room(excess)
+    return canonical(room) if room.unscaled > 0 else "0"
+
+
+def _held_by(excess: Excess, quota: ResourceQuota, held: Held) -> str:
+    """Who holds the most of a key, the largest first."""
+    what = counted(excess.key)
+    holding = held(quota, what) if what else ()
+    if not holding:
+        return ""
+    named = ", ".join(f"{one.pod} ({written(one.amount)})" for one in holding[:MOST_HOLDERS])
+    more = f" and {len(holding) - MOST_HOLDERS} more" if len(holding) > MOST_HOLDERS else ""
+    return f"; held by {named}{more}"

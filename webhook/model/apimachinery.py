@@ -1,0 +1,318 @@
+"""Quantities as the API server holds and computes them, to the letter.
+
+Two things are told apart that a plain number hides. A quantity keeps the spelling it came in where that is
+canonical enough, and it is held either in 64 bits or as a decimal of any size: the two overflow, round and print
+differently, and error messages show it. `quantity` reads amounts where only their value matters.
+
+Source: `k8s.io/apimachinery/pkg/api/resource`, built for amd64 (a float too large for an integer becomes the
+least one). Two bounds are ours, because Go would work on such a number for minutes: a text is at most 64
+characters long, and a decimal is not brought to a power of ten beyond 400.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+from typing import NamedTuple
+
+from webhook.errors import QuantityError
+
+MAX_LENGTH = 64
+MAX_POWER = 400
+
+DECIMAL = "DecimalSI"
+BINARY = "BinarySI"
+EXPONENT = "DecimalExponent"
+
+MAX_INT64 = (1 << 63) - 1
+MIN_INT64 = -(1 << 63)
+MAX_MILLI = MAX_INT64 // 1000
+"""Above this whole value, the API server compares whole units instead of thousandths."""
+
+_DIGITS_HELD = 18
+"""Digits that always fit 64 bits."""
+
+_WRAPPING = frozenset({0, 1, 2, 3, 6, 9})
+"""Powers of ten at which Go lets a product too large for 64 bits wrap round; at every other it gives 0."""
+
+_GRAMMAR = re.compile(r"([+-]?)0*([0-9]*)(?:(\.)([0-9]*))?([eEinumkKMGTP]*[+-]?[0-9]*)\Z", re.ASCII)
+_INTEGER = re.compile(r"[+-]?[0-9]+\Z", re.ASCII)
+_POWERS_OF_TEN = {"n": -9, "u": -6, "m": -3, "": 0, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
+_POWERS_OF_TWO = {"Ki": 10, "Mi": 20, "Gi": 30, "Ti": 40, "Pi": 50, "Ei": 60}
+_DECIMAL_SUFFIX = {power: suffix for suffix, power in _POWERS_OF_TEN.items()}
+_BINARY_SUFFIX = {power: suffix for suffix, power in _POWERS_OF_TWO.items()}
+_MUST = "must be a quantity such as 1, 500m or 8Gi"
+
+
+class Quantity(NamedTuple):
+    """`unscaled` × 10^`exponent`.
+
+    Attributes:
+        unscaled: Digits, with the sign.
+        exponent: Power of ten.
+        form: DECIMAL, BINARY or EXPONENT: what the suffix was.
+        wide: True if Go holds it as a decimal of any size, False if in 64 bits.
+        text: The spelling that is kept; "" where it is made anew from the value.
+    """
+
+    unscaled: int
+    exponent: int = 0
+    form: str = DECIMAL
+    wide: bool = False
+    text: str = ""
+
+
+ZERO = Quantity(0)
+
+
+@lru_cache(maxsize=8192)
+def parse(text: str) -> Quantity:
+    """Read a quantity.
+
+    Raises:
+        QuantityError: it is none, or beyond the bounds above.
+    """
+    if len(text) > MAX_LENGTH:
+        raise QuantityError(text, "is too long to be a quantity")
+    match = _GRAMMAR.match(text)
+    if match is None or not text:
+        raise QuantityError(text, _MUST)
+    if text == "0":
+        return Quantity(0, text="0")
+    sign, whole, _, fraction, suffix = match.groups()
+    form, ten, two = _suffix(text, suffix)
+    held = _held(text, sign, whole or "0", fraction or "", form, ten, two)
+    return held or _wide(text, match.start(5), form, ten, two)
+
+
+def _suffix(text: str, suffix: str) -> tuple[str, int, int]:
+    """The form, the power of ten and the power of two that a suffix stands for."""
+    if suffix in _POWERS_OF_TEN:
+        return DECIMAL, _POWERS_OF_TEN[suffix], 0
+    if suffix in _POWERS_OF_TWO:
+        return BINARY, 0, _POWERS_OF_TWO[suffix]
+    power = int(suffix[1:]) if suffix[0] in "eE" and _INTEGER.match(suffix, 1) else None
+    if power is None or not MIN_INT64 <= power <= MAX_INT64:
+        raise QuantityError(text, _MUST)
+    return EXPONENT, _int32(power), 0
+
+
+def _held(text: str, sign: str, whole: str, fraction: str, form: str, ten: int, two: int) -> Quantity | None:
+    """The quantity in 64 bits, or None where it may not fit."""
+    if form == BINARY:
+        if fraction or 14 - len(whole) - two * 3 // 10 < 0:
+            return None
+        value, power = int(whole), 0
+        spelt = value & 7 != 0
+    else:
+        digits = whole + fraction
+        power = _int32(ten - len(fraction))
+        if len(digits) > _DIGITS_HELD or power < -9:
+            return None
+        value = int(digits)
+        spelt = power % 3 == 0 and not digits.endswith("000") and digits[0] != "0"
+    value <<= two
+    return Quantity(-value if sign == "-" else value, power, form, text=text if spelt else "")
+
+
+def _wide(text: str, end: int, form: str, ten: int, two: int) -> Quantity:
+    """The quantity as a decimal: rounded up to nano-units, and a binary one capped at 2^63 - 1."""
+    digits = text[:end].lstrip("+-")
+    whole, _, fraction = digits.partition(".")
+    if not whole and not fraction:
+        raise QuantityError(text, _MUST)
+    value, power = int(whole + fraction) << two, _int32(ten - len(fraction))
+    if value:
+        value, power = _at_power(text, value, power, -9), -9
+    if form == BINARY:
+        if value > MAX_INT64 * 10**9:
+            value, power = MAX_INT64, 0
+        elif 0 < value < 10**9:
+            form = DECIMAL
+    return Quantity(-value if text[0] == "-" else value, power, form, wide=True)
+
+
+def _at_power(text: str, value: int, power: int, target: int) -> int:
+    """A value above zero at another power of ten, rounded up."""
+    if power - target > MAX_POWER:
+        raise QuantityError(text, "is too large")
+    if power >= target:
+        return int(value * 10 ** (power - target))
+    if target - power > MAX_POWER:
+        return 1
+    return -(-value // int(10 ** (target - power)))
+
+
+def rounded(quantity: Quantity) -> Quantity:
+    """Round up, away from zero, to thousandths: what the API server does to every amount that it defaults."""
+    unscaled, exponent, form, wide, _ = quantity
+    if wide:
+        return Quantity(_aligned_away(unscaled, exponent, -3), -3, form, wide=True)
+    if exponent >= -3:
+        return quantity
+    return Quantity(_aligned_away(unscaled, exponent, -3), -3, form)
+
+
+def _aligned_away(unscaled: int, exponent: int, target: int) -> int:
+    if exponent >= target:
+        return unscaled * _ten(exponent - target)
+    size = -(-abs(unscaled) // _ten(target - exponent))
+    return size if unscaled > 0 else -size
+
+
+def canonical(quantity: Quantity) -> str:
+    """Write a quantity as the API server stores it and shows it in messages.
+
+    >>> canonical(parse("0.5")), canonical(parse("1024Mi")), canonical(parse("1000m"))
+    ('500m', '1Gi', '1')
+    """
+    return quantity.text or _written(quantity)
+
+
+@lru_cache(maxsize=8192)
+def _written(quantity: Quantity) -> str:
+    unscaled, exponent, form, wide, _ = quantity
+    if not unscaled:
+        return "0"
+    if form == BINARY and _beyond_1024(unscaled, exponent) and _is_whole(unscaled, exponent):
+        return _in_binary(unscaled, exponent, wide=wide)
+    return _in_decimal(unscaled, exponent, DECIMAL if form == BINARY else form)
+
+
+def _beyond_1024(unscaled: int, exponent: int) -> bool:
+    size = abs(unscaled)
+    return size >= 1024 * _ten(-exponent) if exponent < 0 else exponent > 3 or size * _ten(exponent) >= 1024
+
+
+def _is_whole(unscaled: int, exponent: int) -> bool:
+    return exponent >= 0 or unscaled % _ten(-exponent) == 0
+
+
+def _in_binary(unscaled: int, exponent: int, *, wide: bool) -> str:
+    amount = unscaled * _ten(exponent) if exponent >= 0 else _divided(unscaled, _ten(-exponent))
+    times = 0
+    while abs(amount) >= (1 if wide else 1024) and amount % 1024 == 0:
+        amount //= 1024
+        times += 1
+    return f"{amount}{_BINARY_SUFFIX.get(10 * times, '')}"
+
+
+def _in_decimal(unscaled: int, exponent: int, form: str) -> str:
+    digits = str(unscaled).rstrip("0")
+    exponent += len(str(unscaled)) - len(digits)
+    digits += "0" * (exponent % 3)
+    exponent -= exponent % 3
+    if form == EXPONENT:
+        return f"{digits}e{exponent}" if exponent else digits
+    return digits + _DECIMAL_SUFFIX.get(exponent, "")
+
+
+def add(one: Quantity, other: Quantity) -> Quantity:
+    """The sum, in the form of the first summand that is not zero."""
+    form = one.form if one.unscaled else other.form
+    if not one.wide and not other.wide:
+        held = _held_sum(one, other)
+        if held is not None:
+            return Quantity(*held, form)
+    exponent = min(one.exponent, other.exponent)
+    if max(one.exponent, other.exponent) - exponent > MAX_POWER:
+        raise QuantityError(canonical(one), f"is too far from {canonical(other)} to be added to it")
+    total = sum(each.unscaled * _ten(each.exponent - exponent) for each in (one, other))
+    return Quantity(total, exponent, form, wide=True)
+
+
+def _held_sum(one: Quantity, other: Quantity) -> tuple[int, int] | None:
+    """The sum in 64 bits, or None where it does not fit."""
+    if not other.unscaled:
+        return one.unscaled, one.exponent
+    if not one.unscaled:
+        return other.unscaled, other.exponent
+    exponent = min(one.exponent, other.exponent)
+    if max(one.exponent, other.exponent) - exponent > _DIGITS_HELD:
+        return None
+    parts = [each.unscaled * _ten(each.exponent - exponent) for each in (one, other)]
+    if all(MIN_INT64 <= part <= MAX_INT64 for part in (*parts, sum(parts))):
+        return sum(parts), exponent
+    return None
+
+
+def negated(quantity: Quantity) -> Quantity:
+    """The same amount below zero."""
+    return quantity._replace(unscaled=-quantity.unscaled, text="")
+
+
+def compare(one: Quantity, other: Quantity) -> int:
+    """Below zero, zero or above zero, as `one` is less than, equal to or more than `other`."""
+    if one.exponent == other.exponent:
+        return one.unscaled - other.unscaled
+    signs = _sign(one.unscaled) - _sign(other.unscaled)
+    if signs or not one.unscaled:
+        return signs
+    sizes = _size(one) - _size(other)
+    if sizes:
+        return sizes * _sign(one.unscaled)
+    exponent = min(one.exponent, other.exponent)
+    return one.unscaled * _ten(one.exponent - exponent) - other.unscaled * _ten(other.exponent - exponent)
+
+
+def _sign(value: int) -> int:
+    return (value > 0) - (value < 0)
+
+
+def _size(quantity: Quantity) -> int:
+    """Where the first digit stands."""
+    return len(str(abs(quantity.unscaled))) + quantity.exponent
+
+
+def value_of(quantity: Quantity) -> int:
+    """Whole units as Go's Value() gives them: rounded up, and wrong in Go's own way where 64 bits do not hold them."""
+    return _scaled(quantity, 0)
+
+
+def milli_value_of(quantity: Quantity) -> int:
+    """Thousandths as Go's MilliValue() gives them; see `value_of`."""
+    return _scaled(quantity, -3)
+
+
+@lru_cache(maxsize=8192)
+def _scaled(quantity: Quantity, target: int) -> int:
+    unscaled, exponent, _, wide, _ = quantity
+    if wide:
+        return _wide_scaled(unscaled, exponent - target)
+    if exponent < target:
+        return _aligned_away(unscaled, exponent, target)
+    if exponent - target in _WRAPPING:
+        return _int64(unscaled * _ten(exponent - target))
+    if exponent - target > _DIGITS_HELD:
+        return 0
+    scaled = unscaled * _ten(exponent - target)
+    return scaled if MIN_INT64 <= scaled <= MAX_INT64 else 0
+
+
+def _wide_scaled(unscaled: int, up: int) -> int:
+    if up == 0:
+        return _int64(unscaled)
+    if up > 0:
+        return _int64(_int64(unscaled) * (_ten(up) if up <= _DIGITS_HELD else MIN_INT64))
+    if unscaled < MAX_INT64 and up > -19:
+        held, divisor = _int64(unscaled), _ten(-up)
+        return _divided(held, divisor) + (1 if held % divisor else 0)
+    result, rest = divmod(unscaled, _ten(-up))
+    return _int64(result + (1 if rest else 0))
+
+
+def _divided(value: int, divisor: int) -> int:
+    """Division towards zero."""
+    return value // divisor if value >= 0 else -(-value // divisor)
+
+
+def _ten(power: int) -> int:
+    return int(10**power)
+
+
+def _int32(value: int) -> int:
+    return (value + (1 << 31)) % (1 << 32) - (1 << 31)
+
+
+def _int64(value: int) -> int:
+    return (value + (1 << 63)) % (1 << 64) - (1 << 63)

@@ -1,0 +1,72 @@
+"""What a quota leaves, reckoned once: enough to see at a glance that a pod fits."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from webhook.model.effective import effective
+from webhook.model.objects import ResourceQuota
+from webhook.model.pods import Pod, name_of
+from webhook.model.quota_keys import Counted, counted
+from webhook.model.ranges import amounts_in, plain_milli
+from webhook.model.scopes import in_scope
+
+MUST_BE_NAMED = frozenset(
+    {"cpu", "memory", "requests.cpu", "requests.memory", "limits.cpu", "limits.memory"},
+)
+"""Keys that every container of a pod must name where a quota counts them."""
+
+
+class QuotaRoom(NamedTuple):
+    """One quota.
+
+    Attributes:
+        plain: False where it is not as plain as this: it has to be looked at closely.
+        scoped: True if it counts some pods only.
+        left: Thousandths that are left, for everything that pods are charged for.
+        named: What every container must name.
+    """
+
+    quota: ResourceQuota
+    plain: bool
+    scoped: bool
+    left: tuple[tuple[Counted, int], ...]
+    named: tuple[Counted, ...]
+
+
+def room_of(quota: ResourceQuota) -> QuotaRoom:
+    """Reckon what a quota leaves."""
+    hard, used = amounts_in(quota.status.hard or quota.spec.hard), amounts_in(quota.status.used)
+    left: list[tuple[Counted, int]] = []
+    named: list[Counted] = []
+    plain = True
+    for key, amount in hard.items():
+        what = counted(key)
+        if what is None:
+            continue
+        most, taken = plain_milli(amount), plain_milli(used[key]) if key in used else None
+        if most is None or taken is None:
+            plain = False
+            continue
+        left.append((what, most - taken))
+        if key in MUST_BE_NAMED:
+            named.append(what)
+    scoped = bool(quota.spec.scopes or quota.spec.scope_selector)
+    return QuotaRoom(quota, plain, scoped, tuple(left), tuple(named))
+
+
+class Holding(NamedTuple):
+    """What one pod takes of something that a quota counts, in nano-units."""
+
+    amount: int
+    pod: str
+
+
+def holdings_of(quota: ResourceQuota, what: Counted, pods: Iterable[Pod]) -> tuple[Holding, ...]:
+    """What the pods that a quota counts hold, the largest first; pods themselves are not held."""
+    if not what.resource:
+        return ()
+    counting = [pod for pod in pods if in_scope(quota, pod)]
+    each = [Holding(effective(pod, what.resource, limits=what.side == "limits"), name_of(pod)) for pod in counting]
+    return tuple(sorted((one for one in each if one.amount), key=lambda one: (-one.amount, one.pod)))

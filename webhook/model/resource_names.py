@@ -1,0 +1,61 @@
+"""The classes of resource names that the API server's rules tell apart.
+
+Source: `k8s.io/kubernetes/pkg/apis/core/helper`.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+
+HUGE_PAGES = "hugepages-"
+REQUESTS = "requests."
+_NATIVE = "kubernetes.io/"
+_NAME = re.compile(r"([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]\Z", re.ASCII)
+_SUBDOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*\Z", re.ASCII)
+_OF_CONTAINERS = ("cpu", "memory", "ephemeral-storage")
+
+
+@lru_cache(maxsize=4096)
+def is_native(name: str) -> bool:
+    """Is it one of Kubernetes' own, as every name without a prefix is?"""
+    return "/" not in name or _NATIVE in name
+
+
+@lru_cache(maxsize=4096)
+def is_extended(name: str) -> bool:
+    """Is it an extended resource: counted in whole units, with requests that equal limits?"""
+    return not is_native(name) and not name.startswith(REQUESTS) and is_qualified(REQUESTS + name)
+
+
+def is_huge_pages(name: str) -> bool:
+    """Is it an amount of huge pages?"""
+    return name.startswith(HUGE_PAGES)
+
+
+def may_be_overcommitted(name: str) -> bool:
+    """May its limit be above its request?"""
+    return is_native(name) and not is_huge_pages(name)
+
+
+def is_qualified(name: str) -> bool:
+    """Is it a name, or a DNS prefix, a slash and a name?"""
+    prefix, slash, rest = name.rpartition("/")
+    if slash and not (len(prefix) <= 253 and _SUBDOMAIN.match(prefix)):
+        return False
+    return len(rest) <= 63 and _NAME.match(rest) is not None
+
+
+@lru_cache(maxsize=4096)
+def is_for_containers(name: str) -> bool:
+    """May a container name it at all?"""
+    if not is_qualified(name):
+        return False
+    if "/" not in name:
+        return name in _OF_CONTAINERS or is_huge_pages(name)
+    return is_native(name) or is_extended(name)
+
+
+def is_for_pods(name: str) -> bool:
+    """May a pod name it as a whole?"""
+    return is_qualified(name) and (name in ("cpu", "memory") or is_huge_pages(name))
