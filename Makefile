@@ -19,7 +19,7 @@ CORE := model documents placement policy engine report manifests
 COVERAGE := $(CORE:%=--cov=webhook/%) --cov-branch --cov-report=term-missing:skip-covered --cov-fail-under=95
 
 .DEFAULT_GOAL := help
-.PHONY: help run serve test test-fast test-cluster plane fuzz lint format manifests bench bench-placement lock clean
+.PHONY: help run serve test test-fast test-cluster plane fuzz lint format manifests bench bench-cluster bench-placement lock clean
 .DELETE_ON_ERROR:
 
 help: ## List these targets
@@ -67,6 +67,9 @@ manifests: $(VENV)/.dev ## Write the manifests that are made: CRDs, hooks, insta
 
 bench: $(VENV)/.dev ## Measure it on this machine
 	$(BIN)/python -m benchmarks
+
+bench-cluster: plane ## Measure creates on a real control plane, with the webhook and without
+	@$(BIN)/python -m benchmarks.cluster
 
 # The real traces are published (benchmarks/openb.py says where); TRACES names a folder of them.
 TRACES ?= $(wildcard ../shared/traces/openb)

@@ -46,7 +46,7 @@ class Settings(BaseSettings):
         mode: "audit" puts every policy on trial: whatever it says, nothing is denied and nothing is changed.
         drain_seconds: How long to serve on after SIGTERM. None: 10, or 0 on a loopback address, which no
             cluster routes to.
-        log_level: debug also tells each pod that was changed.
+        log_level: debug tells each decision, info those that denied.
         max_connections, max_in_flight: Bounds; see `webhook.server.limits`.
     """
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 import signal
 import socket
@@ -54,6 +55,16 @@ class Process:
     def running(self) -> bool:
         """It was started and has not ended."""
         return self._supervisor is not None and self._supervisor.poll() is None
+
+    @property
+    def cpu_seconds(self) -> float:
+        """CPU time that it has used so far. On Linux."""
+        assert self._supervisor is not None
+        supervisor = self._supervisor.pid
+        child = Path(f"/proc/{supervisor}/task/{supervisor}/children").read_text(encoding="ascii").split()[0]
+        fields = Path(f"/proc/{child}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
+        user, system = int(fields[11]), int(fields[12])
+        return (user + system) / os.sysconf("SC_CLK_TCK")
 
     def start(self, within: float = 60) -> None:
         """Start it, and wait until it is ready.

@@ -1,4 +1,4 @@
-"""A webhook that says yes to everything, and remembers what it was asked."""
+"""A webhook of somebody else: it says yes to everything, and remembers what it was asked."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import ssl
 import tempfile
 import threading
 from base64 import b64encode
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -51,9 +51,14 @@ def name_of(request: Mapping[str, Any]) -> str:
     return name
 
 
+def nothing(_request: Json) -> list[Json]:
+    """No operation."""
+    return []
+
+
 @contextmanager
-def recording() -> Iterator[Recorder]:
-    """A recorder, listening until the block ends."""
+def recording(patch: Callable[[Json], list[Json]] = nothing) -> Iterator[Recorder]:
+    """A recorder, listening until the block ends. `patch` gives the JSON Patch of its answer to a request."""
     pair = self_signed(["127.0.0.1"], datetime.now(UTC))
 
     class Handler(BaseHTTPRequestHandler):
@@ -63,6 +68,9 @@ def recording() -> Iterator[Recorder]:
             review = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
             recorder.reviews.append((self.path.partition("?")[0], review["request"]))
             response = {"uid": review["request"]["uid"], "allowed": True}
+            operations = patch(review["request"])
+            if operations:
+                response |= {"patchType": "JSONPatch", "patch": b64encode(json.dumps(operations).encode()).decode()}
             body = json.dumps({**review, "request": None, "response": response}).encode()
             self.send_response(200)
             self.send_header("Content-Type", "application/json")

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.cluster.client import Json, RefusedError
+from tests.cluster.installed import copy_of
 from tests.cluster.nodes import add_nodes, demo_nodes, remove_nodes
 from tests.cluster.plane import Plane
 from tests.cluster.waiting import eventually
@@ -130,14 +131,6 @@ def test_out_of_cluster_every_hook_has_the_address_that_was_written(plane: Plane
     }
     assert hooks == inside
     assert not [one for one in objects if one["kind"] in ("Deployment", "Service", "ClusterRole")]
-
-
-def copy_of(folder: Path, to: Path) -> None:
-    """Copy the files of a folder."""
-    for file in folder.rglob("*.yaml"):
-        target = to / file.relative_to(folder)
-        target.parent.mkdir(parents=True, exist_ok=True)
-        target.write_text(file.read_text(encoding="utf-8"), encoding="utf-8")
 
 
 def test_its_pods_run_in_a_restricted_namespace_on_two_hosts(plane: Plane, space: None) -> None:

@@ -7,6 +7,7 @@ import json
 from datetime import UTC, datetime
 from typing import Any
 
+import msgspec
 import pytest
 
 from tests.make import make_pod
@@ -34,9 +35,9 @@ def request(**fields: Any) -> Request:
 class Watched:
     """Telemetry, and what it has said."""
 
-    def __init__(self) -> None:
+    def __init__(self, level: str = "info") -> None:
         self.log = io.StringIO()
-        self.telemetry = Telemetry(make_logger("info", self.log))
+        self.telemetry = Telemetry(make_logger(level, self.log))
 
     def samples(self) -> dict[str, float]:
         lines = self.telemetry.page().decode().splitlines()
@@ -116,11 +117,24 @@ def test_a_denial_is_logged_with_its_uid_and_codes() -> None:
     assert (line["codes"], line["policies"]) == (["GPU-L102"], ["p"])
 
 
-def test_what_is_allowed_is_not_logged() -> None:
-    watched = Watched()
+@pytest.mark.parametrize(("level", "lines"), [("info", []), ("debug", ["allowed", "patched"])])
+def test_what_is_not_denied_is_one_line_at_debug(level: str, lines: list[str]) -> None:
+    watched = Watched(level)
     watched.telemetry.observe("validate", request(), Decision(), 0.1)
     watched.telemetry.observe("mutate", request(), Decision(patch=PATCH), 0.1)
-    assert watched.lines() == []
+    assert [line["verdict"] for line in watched.lines()] == lines
+
+
+def test_policies_are_counted_and_a_hundred_of_them_by_name() -> None:
+    watched = Watched()
+    for index in range(150):
+        decision = Decision(findings=(msgspec.structs.replace(DENIED, policy=f"p-{index}"),), policies=(f"p-{index}",))
+        watched.telemetry.observe("validate", request(), decision, 0.1)
+    samples = watched.samples()
+    assert samples['rightslice_policy_matched_total{policy="p-99"}'] == 1
+    assert samples['rightslice_policy_denied_total{policy="p-0"}'] == 1
+    assert samples['rightslice_policy_denied_total{policy="(others)"}'] == 50
+    assert 'rightslice_policy_denied_total{policy="p-100"}' not in samples
 
 
 def test_a_name_cannot_write_a_second_line_or_reach_a_terminal() -> None:

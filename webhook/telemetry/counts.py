@@ -1,7 +1,7 @@
 """What is counted, in plain integers, and turned into metrics when somebody asks.
 
 One event loop counts, so an addition is enough: a review costs about a microsecond here, and a label can only be
-a word of a closed set, however many names pass by.
+a word of a closed set, or one of a hundred policies, however many names pass by.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
+from itertools import islice
 from typing import Protocol
 
 from prometheus_client.core import (
@@ -27,6 +28,12 @@ WATCHED = (
     ("watch_unread", "Objects that could not be read.", "unread"),
 )
 """Metric, what it says, and where it is counted."""
+
+NAMES_MOST = 100
+"""Series for policies: their names are no closed set, as admins may make and delete any number."""
+
+OTHERS = "(others)"
+"""What no policy can be called."""
 
 BUCKETS = (0.00005, 0.0001, 0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0)
 """Seconds. Deciding takes well under a millisecond; the API server waits for two or three seconds."""
@@ -65,7 +72,7 @@ class Counts(Collector):
 
     Attributes:
         matched, denied: Reviews on /validate that a policy spoke about, and denied, by its name. They go into the
-            status of policies and are no metric: names are no closed set.
+            status of policies too.
     """
 
     def __init__(self) -> None:
@@ -104,6 +111,8 @@ class Counts(Collector):
         yield _counter("admission_requests", "Reviews answered.", labels, self.requests)
         yield self._durations()
         yield _counter("findings", "Findings, by code and mode.", ("code", "mode"), self.findings)
+        yield _counter("policy_matched", "Reviews that a policy spoke about.", ("policy",), _by_name(self.matched))
+        yield _counter("policy_denied", "Reviews that a policy denied.", ("policy",), _by_name(self.denied))
         yield _single("gpu_milli_before", "Thousandths of a GPU that created pods asked for.", self.gpu_milli_before)
         yield _single("gpu_milli_after", "Thousandths of a GPU that the same pods got.", self.gpu_milli_after)
         yield _counter("refused", "Requests and connections turned away.", ("reason",), _by(self.refused))
@@ -145,6 +154,13 @@ class Counts(Collector):
 
 def _by(counts: Counter[str]) -> dict[tuple[str, ...], int]:
     return {(word,): count for word, count in counts.items()}
+
+
+def _by_name(counts: Counter[str]) -> dict[tuple[str, ...], int]:
+    """Counts of the first names that came; those of all others added up."""
+    named = dict(islice(counts.items(), NAMES_MOST))
+    rest = counts.total() - sum(named.values())
+    return _by(Counter({**named, OTHERS: rest} if rest else named))
 
 
 def _counter(name: str, text: str, labels: tuple[str, ...], counts: dict[tuple[str, ...], int] | Counter) -> Metric:  # type: ignore[type-arg] # any tuple of words

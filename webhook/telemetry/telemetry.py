@@ -42,7 +42,7 @@ class Telemetry:
         return generate_latest(self._registry)
 
     def observe(self, route: str, request: Request, decision: Decision, seconds: float) -> None:
-        """Count one review that was answered; log it if it was denied or changed."""
+        """Count one review that was answered, and log it: at info where it was denied, at debug otherwise."""
         counts = self.counts
         outcome = verdict_of(route, decision, workload=request.pod is None)
         operation = request.operation if request.operation in OPERATIONS else "other"
@@ -64,8 +64,17 @@ class Telemetry:
                 self.notices.note(request, decision)
         if outcome == "denied":
             self._say_denied(request, decision)
-        elif outcome == "patched":
-            self.log.debug("patched", uid=request.uid, namespace=request.namespace, name=request.name)
+        else:
+            self.log.debug(
+                "decided",
+                verdict=outcome,
+                uid=request.uid,
+                operation=operation,
+                kind=request.kind,
+                namespace=request.namespace,
+                name=request.name,
+                policies=decision.policies,
+            )
 
     def refused(self, reason: str) -> None:
         """Count a request or connection that was turned away; the reason is one of the server's few words."""

@@ -1,0 +1,181 @@
+"""Creates of pods on a real control plane, with us and without us, in one run: `make bench-cluster`.
+
+16 clients create pods that no scheduler takes, so that what is measured is the API server, etcd and the webhook, all on
+the same two cores, and the clients too. *Without* is a namespace that our hooks leave out. Rounds are interleaved, so
+that a noisy minute hurts both. What holds on any machine is the ratio; and where others use the machine too, the CPU
+that the API server and the webhook take for each create says more than the clock.
+
+Two kinds of pods: those that touch GPUs, for each of which the webhook is called twice and answers with a patch; and
+those that do not, for which the API server only looks at the hooks' conditions. A cluster has a mixture of both.
+
+    python -m benchmarks.cluster [--creates N] [--rounds N]
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import platform
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from statistics import median, quantiles
+from time import perf_counter
+from typing import NamedTuple
+
+from tests.cluster.client import Json
+from tests.cluster.creating import CLIENTS, create_all
+from tests.cluster.installed import Installed, installed
+from tests.cluster.nodes import add_nodes, demo_nodes
+from tests.cluster.plane import Plane
+from tests.cluster.waiting import eventually
+from tests.controlplane.build import control_plane, wanted_version
+from tests.make import make_pod
+
+CORES = 2
+RATE = 200
+ADDED_P99_MS = 2.0
+FEWER_PERCENT = 10.0
+WITH, WITHOUT = "bench-with", "nvidia-device-plugin"
+OPTED_IN = {"rightslice.dev/right-sizing": "enforced"}
+KINDS = ("with GPUs", "without GPUs")
+
+
+class Round(NamedTuple):
+    """One round in one namespace: creates a second, milliseconds until the answer, and milliseconds of CPU a create."""
+
+    per_second: float
+    p50: float
+    p99: float
+    api_cpu: float
+    our_cpu: float
+
+
+Rounds = dict[tuple[str, float | None, str], list[Round]]
+"""Rounds by the kind of pods, the rate (None: as fast as they are taken) and the namespace."""
+
+
+def main() -> int:
+    """Measure and print. The exit code is 1 where a bound does not hold."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
+    parser.add_argument("--creates", type=int, default=1000, choices=range(100, 20_001), metavar="N")
+    parser.add_argument("--rounds", type=int, default=5, choices=range(1, 21), metavar="N")
+    options = parser.parse_args()
+    stay_on(CORES)
+    with running() as site:
+        describe(site.plane)
+        return report(measure(site, options.creates, options.rounds))
+
+
+def stay_on(cores: int) -> None:
+    """Run on so many cores, we and all that we start."""
+    if sys.platform == "linux":
+        os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:cores])
+
+
+@contextmanager
+def running() -> Iterator[Installed]:
+    """A control plane with the nodes of the example cluster, and everything installed in it."""
+    with tempfile.TemporaryDirectory(prefix="rightslice-bench-") as name:
+        folder = Path(name, "plane")
+        folder.mkdir()
+        with Plane(control_plane(wanted_version()), folder) as plane:
+            add_nodes(plane, demo_nodes())
+            plane.add_namespace(WITH, OPTED_IN)
+            plane.add_namespace(WITHOUT, OPTED_IN)
+            with installed(plane, Path(name), "--log-level=info") as site:
+                yield site
+
+
+def describe(plane: Plane) -> None:
+    """Print the versions and the machine."""
+    lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines() if sys.platform == "linux" else []
+    processor = next((line.partition(": ")[2] for line in lines if line.startswith("model name")), platform.processor())
+    version = plane.api.get("/version")["gitVersion"]
+    program = [plane.etcd.command[0], "--version"]
+    etcd = subprocess.run(program, capture_output=True, text=True, check=True).stdout.split("\n", 1)[0]
+    print(f"Kubernetes {version}, {etcd}, Python {platform.python_version()}, {platform.platform()}")
+    print(f"{processor}, {len(os.sched_getaffinity(0))} of {os.cpu_count()} cores, {CLIENTS} clients on the same cores")
+
+
+def measure(site: Installed, creates: int, rounds: int) -> Rounds:
+    """All rounds, interleaved, after one that does not count."""
+    found: Rounds = {}
+    for turn in range(rounds + 1):
+        for kind in KINDS:
+            for rate in (None, RATE):
+                for namespace in (WITHOUT, WITH)[:: 1 if turn % 2 else -1]:
+                    one = create(site, [pod(kind, namespace, index) for index in range(creates)], rate)
+                    if turn:
+                        found.setdefault((kind, rate, namespace), []).append(one)
+                    empty(site.plane, namespace)
+    return found
+
+
+def pod(kind: str, namespace: str, index: int) -> Json:
+    """A pod that waits for a scheduler that is not there."""
+    made = make_pod(f"bench-{index}").namespace(namespace).spec(schedulerName="nobody")
+    return (made.asks("nvidia.com/mig-1g.10gb", "1") if kind == KINDS[0] else made).build()
+
+
+def create(site: Installed, pods: Sequence[Json], rate: float | None) -> Round:
+    """Create them all; every one must be taken."""
+    processes = (site.plane.apiserver, site.replica)
+    began, before = perf_counter(), [process.cpu_seconds for process in processes]
+    answers = create_all(site.plane, pods, rate=rate)
+    seconds = perf_counter() - began
+    api_cpu, our_cpu = (
+        1000 * (process.cpu_seconds - once) / len(answers) for process, once in zip(processes, before, strict=True)
+    )
+    refused = [answer for answer in answers if not answer.created]
+    if refused:
+        raise SystemExit(f"{len(refused)} creates failed, the first: {refused[0].message}")
+    cuts = quantiles([1000 * answer.seconds for answer in answers], n=100)
+    return Round(len(answers) / seconds, cuts[49], cuts[98], api_cpu, our_cpu)
+
+
+def empty(plane: Plane, namespace: str) -> None:
+    """Delete all pods of a namespace."""
+    path = f"/api/v1/namespaces/{namespace}/pods"
+    plane.api.delete(path, gracePeriodSeconds="0")
+    eventually(lambda: not plane.api.get(path, limit="1")["items"])
+
+
+def report(found: Rounds) -> int:
+    """Print medians and ratios. Gives 1 where a bound does not hold."""
+    failed = 0
+    for kind in KINDS:
+        for rate in (None, RATE):
+            without, ours = found[kind, rate, WITHOUT], found[kind, rate, WITH]
+            print(f"\nPods {kind}, {'as fast as they are taken' if rate is None else f'{rate} creates/s'}:")
+            for name, rounds in (("without", without), ("with us", ours)):
+                print(f"  {name}  {line(rounds)}")
+            failed += bound_of(rate, without, ours)
+    return int(bool(failed))
+
+
+def line(rounds: Sequence[Round]) -> str:
+    """The medians of rounds."""
+    per_second, p50, p99, api_cpu, our_cpu = (median(column) for column in zip(*rounds, strict=True))
+    clock = f"{per_second:7.1f} creates/s   p50 {p50:6.2f} ms   p99 {p99:6.2f} ms"
+    return f"{clock}   CPU a create: API server {api_cpu:.2f} ms, webhook {our_cpu:.2f} ms"
+
+
+def bound_of(rate: float | None, without: Sequence[Round], ours: Sequence[Round]) -> bool:
+    """Print what we cost, round by round compared. Is it more than it may be?"""
+    pairs = list(zip(without, ours, strict=True))
+    if rate is None:
+        fewer = 100 * (1 - median(one.per_second / other.per_second for other, one in pairs))
+        print(f"  fewer creates/s: {fewer:.1f} % (at most {FEWER_PERCENT:.0f} %)")
+        return fewer > FEWER_PERCENT
+    added = median(one.p99 - other.p99 for other, one in pairs)
+    p50 = median(one.p50 - other.p50 for other, one in pairs)
+    print(f"  added: p50 {p50:.2f} ms, p99 {added:.2f} ms (at most {ADDED_P99_MS:.0f} ms)")
+    return added > ADDED_P99_MS
+
+
+if __name__ == "__main__":
+    sys.exit(main())

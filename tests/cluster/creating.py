@@ -1,0 +1,98 @@
+"""Many clients that create pods at once, over connections that they keep; each answer and the time it took."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import ssl
+import time
+from collections.abc import Callable, Iterable, Iterator
+from typing import NamedTuple
+
+import aiohttp
+
+from tests.cluster.client import Json
+from tests.cluster.plane import Plane
+
+CLIENTS = 16
+
+
+class Answer(NamedTuple):
+    """What became of one create.
+
+    Attributes:
+        name: Of the pod.
+        status: HTTP status; 0: no answer.
+        message: Why not, where it was not created.
+        seconds: From the moment it was due until the answer.
+    """
+
+    name: str
+    status: int
+    message: str
+    seconds: float
+
+    @property
+    def created(self) -> bool:
+        """It is there."""
+        return self.status == 201
+
+
+def create_all(
+    plane: Plane,
+    pods: Iterable[Json],
+    *,
+    rate: float | None = None,
+    answered: Callable[[int], None] = lambda _count: None,
+) -> list[Answer]:
+    """Create pods as `CLIENTS` clients.
+
+    Args:
+        plane: Where.
+        pods: With names and namespaces, which are there.
+        rate: Pods a second, each due at its moment; None: as fast as they are taken.
+        answered: Told after each answer how many there were.
+
+    Returns:
+        In the order of the answers.
+    """
+    return asyncio.run(_create_all(plane, pods, rate, answered))
+
+
+async def _create_all(
+    plane: Plane, pods: Iterable[Json], rate: float | None, answered: Callable[[int], None]
+) -> list[Answer]:
+    answers: list[Answer] = []
+    left = _due(pods, rate)
+    context = ssl.create_default_context(cafile=str(plane.ca))
+    connector = aiohttp.TCPConnector(ssl=context, limit=CLIENTS)
+    headers = {"Authorization": f"Bearer {plane.token}", "Content-Type": "application/json"}
+
+    async def client() -> None:
+        for due, pod in left:
+            await asyncio.sleep(max(0.0, due - time.perf_counter()))
+            answers.append(await _create(session, plane.url, pod, due or time.perf_counter()))
+            answered(len(answers))
+
+    async with aiohttp.ClientSession(connector=connector, headers=headers) as session:
+        await asyncio.gather(*(client() for _ in range(CLIENTS)))
+    return answers
+
+
+def _due(pods: Iterable[Json], rate: float | None) -> Iterator[tuple[float, Json]]:
+    """Pods, each with the moment at which it is due; 0: at once."""
+    begin = time.perf_counter()
+    for index, pod in enumerate(pods):
+        yield (begin + index / rate if rate else 0.0), pod
+
+
+async def _create(session: aiohttp.ClientSession, url: str, pod: Json, due: float) -> Answer:
+    namespace, name = pod["metadata"]["namespace"], pod["metadata"]["name"]
+    path = f"{url}/api/v1/namespaces/{namespace}/pods"
+    try:
+        async with session.post(path, data=json.dumps(pod), timeout=aiohttp.ClientTimeout(30)) as response:
+            body = await response.read()
+            message = "" if response.status == 201 else str(json.loads(body).get("message", ""))
+            return Answer(name, response.status, message, time.perf_counter() - due)
+    except aiohttp.ClientError as error:
+        return Answer(name, 0, repr(error), time.perf_counter() - due)

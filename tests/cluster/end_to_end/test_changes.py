@@ -1,0 +1,66 @@
+"""What admins change through kubectl is in force soon: policies within five seconds, limits and quotas within two."""
+
+from __future__ import annotations
+
+import json
+from functools import partial
+
+from tests.cluster.client import Json, RefusedError
+from tests.cluster.end_to_end.test_controllers import SELECTOR, workload
+from tests.cluster.installed import Installed
+from tests.cluster.waiting import eventually
+from tests.make import make_pod
+from tests.policy.written import policy_text
+
+POLICY_SECONDS, LIMIT_SECONDS = 5, 2
+
+
+def refusal(site: Installed, pod: Json) -> str:
+    """Why a pod is refused; "" where it is not."""
+    try:
+        site.plane.api.create(f"/api/v1/namespaces/{pod['metadata']['namespace']}/pods", pod, dryRun="All")
+    except RefusedError as error:
+        return error.message
+    return ""
+
+
+def test_a_policy_is_made_changed_and_deleted_through_kubectl(site: Installed, team: str) -> None:
+    four = make_pod("four").namespace(team).gpus(4).build()
+
+    def apply(*allowed: int) -> None:
+        limits = {"perPod": [{"resource": "nvidia.com/gpu", "allowed": list(allowed)}]}
+        text = policy_text(team, mode="enforce", match={"namespaces": [team]}, limits=limits)
+        site.plane.kubectl("apply", "-f", "-", stdin=text)
+
+    assert refusal(site, four) == ""
+    apply(1, 2)
+    refused = eventually(partial(refusal, site, four), within=POLICY_SECONDS)
+    assert f"(policy {team})" in refused
+    apply(1, 2, 4)
+    eventually(partial(refusal, site, four), until=lambda message: not message, within=POLICY_SECONDS)
+    apply(1)
+    eventually(partial(refusal, site, four), within=POLICY_SECONDS)
+    site.plane.kubectl("delete", "gpupolicy", team)
+    eventually(partial(refusal, site, four), until=lambda message: not message, within=POLICY_SECONDS)
+
+
+def warned(site: Installed, deployment: Json) -> str:
+    """What kubectl shows for a Deployment that is only tried."""
+    return site.plane.kubectl("create", "--dry-run=server", "-f", "-", stdin=json.dumps(deployment)).stderr
+
+
+def test_a_limit_range_and_a_quota_are_seen_when_they_come_and_go(site: Installed, team: str) -> None:
+    deployment = workload("Deployment", team, replicas=1, selector=SELECTOR)
+    deployment["spec"]["template"]["metadata"]["annotations"] = {"rightslice.dev/keep": "true"}
+    limits = {"limits": [{"type": "Container", "max": {"nvidia.com/gpu": "0"}, "default": {"nvidia.com/gpu": "0"}}]}
+    cases = {
+        "GPU-L": {"apiVersion": "v1", "kind": "LimitRange", "spec": limits},
+        "GPU-Q": {"apiVersion": "v1", "kind": "ResourceQuota", "spec": {"hard": {"requests.nvidia.com/gpu": "0"}}},
+    }
+    for code, made in cases.items():
+        assert code not in warned(site, deployment)
+        made["metadata"] = {"name": "none", "namespace": team}
+        site.plane.kubectl("create", "-f", "-", stdin=json.dumps(made))
+        eventually(lambda: code in warned(site, deployment), within=LIMIT_SECONDS)  # noqa: B023 - asked at once
+        site.plane.kubectl("delete", str(made["kind"]).lower(), "none", f"--namespace={team}")
+        eventually(lambda: code not in warned(site, deployment), within=LIMIT_SECONDS)  # noqa: B023 - the same

@@ -1,0 +1,131 @@
+"""What goes away comes back, and meanwhile fails as it says: the server killed, etcd and the API server stopped."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+from tests.cluster.client import Json, RefusedError
+from tests.cluster.creating import Answer, create_all
+from tests.cluster.end_to_end.test_pods import CARD, SLICE, TAINT, asked, notebook
+from tests.cluster.installed import Installed
+from tests.cluster.plane import Plane
+from tests.cluster.waiting import eventually
+from tests.conftest import ROOT
+from tests.make import PodMaker, make_pod
+
+CREATES = 2000
+DECISION = "rightslice.dev/decision"
+
+
+def waiting(name: str, team: str) -> PodMaker:
+    """A pod that no scheduler takes: it costs no more than its create."""
+    return make_pod(name).namespace(team).spec(schedulerName="nobody")
+
+
+def mixed(team: str) -> list[Json]:
+    """Mostly pods without GPUs; slices, which are allowed; privileged pods and hosts' roots, which are not."""
+    pods = []
+    for index in range(CREATES):
+        if index % 5:
+            pod = waiting(f"plain-{index}", team)
+        elif index % 100 == 0:
+            pod = waiting(f"host-{index}", team).spec(volumes=[{"name": "root", "hostPath": {"path": "/"}}])
+        elif index % 50 == 5:
+            pod = waiting(f"mighty-{index}", team).asks(SLICE, "1")
+            pod.main["securityContext"] = {"privileged": True}
+        else:
+            pod = waiting(f"slice-{index}", team).asks(SLICE, "1")
+        pods.append(pod.build())
+    return pods
+
+
+def of(kind: str, answers: list[Answer]) -> list[Answer]:
+    """The answers about pods of a kind."""
+    found = [answer for answer in answers if answer.name.startswith(kind)]
+    assert found
+    return found
+
+
+def audit(plane: Plane, team: str) -> set[str]:
+    """The pods of a namespace that an audit would change or refuse."""
+    flags = ["--cluster=live", f"--kubeconfig={plane.kubeconfig}", "--policies=policies", "-o", "json"]
+    command = [sys.executable, "-m", "webhook.cli", "audit", *flags, "--fail-on=never"]
+    ran = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True, cwd=ROOT)
+    objects = [one for one in json.loads(ran.stdout)["objects"] if one["namespace"] == team]
+    return {one["name"] for one in objects if one["verdict"] == "denied" or one["patch"]}
+
+
+def test_killed_in_the_midst_of_creates_it_fails_as_its_policy_says_and_an_audit_tells_what_slipped_through(
+    site: Installed, team: str
+) -> None:
+    def trouble(count: int) -> None:
+        if count == CREATES // 4:
+            site.replica.kill()
+        elif count == CREATES // 2:
+            site.replica.launch()
+
+    answers = create_all(site.plane, mixed(team), rate=200, answered=trouble)
+    site.replica.wait()
+
+    assert [answer for answer in of("plain", answers) if not answer.created] == []
+    slices, mighty, hosts = (of(kind, answers) for kind in ("slice", "mighty", "host"))
+    held_up = [answer for answer in slices if not answer.created]
+    assert held_up
+    assert all('failed calling webhook "validate.rightslice.dev"' in answer.message for answer in held_up)
+    assert slices[0].created
+    assert [answer for answer in mighty if answer.created] == []
+    assert {answer.created for answer in hosts} == {True, False}, "refused, but while nobody answered"
+
+    stored = {pod["metadata"]["name"]: pod for pod in site.plane.api.get(f"/api/v1/namespaces/{team}/pods")["items"]}
+    assert stored.keys() == {answer.name for answer in answers if answer.created}
+    unseen = set()
+    for answer in filter(lambda each: each.created, slices):
+        pod = stored[answer.name]
+        if DECISION not in pod["metadata"].get("annotations", {}):
+            unseen.add(answer.name)
+        assert (TAINT in pod["spec"]["tolerations"]) == (answer.name not in unseen), "nothing is half written"
+        assert asked(pod) == {SLICE: "1"}
+    assert audit(site.plane, team) == unseen | {answer.name for answer in hosts if answer.created}
+
+    path = f"/api/v1/namespaces/{team}/pods"
+    eventually(lambda: asked(site.plane.api.create(path, notebook("after", team), dryRun="All")) == {SLICE: "1"})
+
+
+def works(site: Installed, team: str) -> bool:
+    """Pods are shaped, and a change of the cluster is seen."""
+    path = f"/api/v1/namespaces/{team}/pods"
+    try:
+        return asked(site.plane.api.create(path, notebook("try", team), dryRun="All")) == {SLICE: "1"}
+    except RefusedError:
+        return False
+
+
+def opted_out(site: Installed, team: str) -> bool:
+    """Is the namespace known not to want slices any more?"""
+    path = f"/api/v1/namespaces/{team}/pods"
+    return asked(site.plane.api.create(path, notebook("try", team), dryRun="All")) == {CARD: "1"}
+
+
+def goes_on(site: Installed, team: str) -> None:
+    """It works with what it knew, and hears what is new."""
+    eventually(lambda: works(site, team), within=60)
+    site.plane.api.patch(f"/api/v1/namespaces/{team}", {"metadata": {"labels": {"rightslice.dev/right-sizing": None}}})
+    eventually(lambda: opted_out(site, team))
+    assert site.page("/readyz") is not None
+    assert site.replica.running
+
+
+def test_etcd_stops_and_comes_back(site: Installed, team: str, plane_to_trouble: Plane) -> None:
+    plane_to_trouble.etcd.stop()
+    assert site.page("/readyz")
+    plane_to_trouble.etcd.start()
+
+    goes_on(site, team)
+
+
+def test_the_api_server_is_restarted(site: Installed, team: str, plane_to_trouble: Plane) -> None:
+    plane_to_trouble.apiserver.restart()
+
+    goes_on(site, team)

@@ -1,0 +1,201 @@
+"""Pods as people create them: sized, refused, tried, debugged, very large, and seen again after another's webhook."""
+
+from __future__ import annotations
+
+import json
+import re
+import secrets
+
+import pytest
+
+from tests.cluster.client import Json, RefusedError
+from tests.cluster.installed import Installed
+from tests.cluster.recorder import recording, stored
+from tests.cluster.waiting import eventually
+from tests.house.checkout import read
+from tests.make import make_pod
+
+CARD, SLICE, HALF = "nvidia.com/gpu", "nvidia.com/mig-1g.10gb", "nvidia.com/mig-3g.40gb"
+TAINT = {"key": CARD, "operator": "Equal", "value": "present", "effect": "NoSchedule"}
+PRIVILEGED = "privileged must be false in a pod that touches GPUs"
+
+
+def notebook(name: str, team: str) -> Json:
+    """Asks for a whole card, and says that it needs 8 GiB of it."""
+    return make_pod(name).namespace(team).needs("8Gi").gpus(1).build()
+
+
+def asked(pod: Json) -> Json:
+    """What the first container asks for."""
+    limits: Json = pod["spec"]["containers"][0]["resources"]["limits"]
+    return limits
+
+
+def running(site: Installed, team: str, name: str) -> Json:
+    """A pod, once it runs."""
+    path = f"/api/v1/namespaces/{team}/pods/{name}"
+    return eventually(lambda: site.plane.api.get(path), until=lambda pod: pod["status"]["phase"] == "Running")
+
+
+def test_a_right_sized_pod_is_scheduled_on_a_mig_node_and_runs(site: Installed, team: str) -> None:
+    site.plane.kubectl("apply", "-f", "-", stdin=json.dumps(notebook("sized", team)))
+
+    pod = running(site, team, "sized")
+    node = site.plane.api.get(f"/api/v1/nodes/{pod['spec']['nodeName']}")
+    assert asked(pod) == {SLICE: "1"}
+    assert int(node["status"]["allocatable"][SLICE]) > 0
+    assert TAINT in pod["spec"]["tolerations"]
+    assert json.loads(pod["metadata"]["annotations"]["rightslice.dev/decision"])["offer"] == SLICE
+
+
+SEEN = read("docs/install.md").partition("## What people see")[2].partition("\n## ")[0]
+SHOWN = dict(re.findall(r"^\$ kubectl apply -f (\S+)\n(.*?)^```", SEEN, re.MULTILINE | re.DOTALL))
+
+
+@pytest.mark.parametrize("file", sorted(SHOWN))
+def test_people_see_what_is_documented(site: Installed, team: str, file: str) -> None:
+    manifest = read(file).replace("team-vision", team)
+
+    said = site.plane.kubectl("apply", "-f", "-", stdin=manifest, check=False)
+
+    shown = (said.stderr + said.stdout).replace('"STDIN"', f'"{file}"')
+    assert shown.splitlines() == SHOWN[file].replace("team-vision", team).splitlines()
+
+
+def test_a_dry_run_changes_nothing_anywhere(site: Installed, team: str) -> None:
+    nodes = site.plane.api.get("/api/v1/nodes")["items"]
+    halves = sum(int(node["status"]["allocatable"].get(HALF, "0")) for node in nodes)
+    half = make_pod("half").namespace(team).needs("30Gi").gpus(1).build()
+    path = f"/api/v1/namespaces/{team}/pods"
+
+    for _ in range(halves + 1):
+        tried = site.plane.kubectl("create", "--dry-run=server", "-o", "json", "-f", "-", stdin=json.dumps(half))
+        assert asked(json.loads(tried.stdout)) == {HALF: "1"}, "had a try been kept as taken, none would be left"
+
+    assert site.plane.api.get(path)["items"] == []
+    assert site.plane.api.get(f"/api/v1/namespaces/{team}/events")["items"] == []
+    assert asked(site.plane.api.create(path, half)) == {HALF: "1"}
+
+
+def vendor(request: Json) -> list[Json]:
+    """A sidecar for each pod that has none."""
+    containers = request["object"]["spec"]["containers"]
+    if any(container["name"] == "proxy" for container in containers):
+        return []
+    return [{"op": "add", "path": "/spec/containers/0", "value": {"name": "proxy", "image": "example/proxy:1"}}]
+
+
+def vendor_hook(team: str, url: str, bundle: str) -> Json:
+    """The configuration of a vendor whose hook runs after ours."""
+    return {
+        "apiVersion": "admissionregistration.k8s.io/v1",
+        "kind": "MutatingWebhookConfiguration",
+        "metadata": {"name": f"sidecars-{secrets.token_hex(3)}"},
+        "webhooks": [
+            {
+                "name": "sidecars.example.com",
+                "clientConfig": {"url": f"{url}/sidecars", "caBundle": bundle},
+                "rules": [{"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["pods"]}],
+                "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": team}},
+                "sideEffects": "None",
+                "admissionReviewVersions": ["v1"],
+            }
+        ],
+    }
+
+
+def test_we_run_again_after_a_vendor_added_a_sidecar_and_the_result_is_right(site: Installed, team: str) -> None:
+    seen = 'admission_requests_total\\{operation="CREATE",route="mutate",verdict="(?:allowed|patched)"\\}'
+    with recording(vendor) as other, stored(site.plane, [vendor_hook(team, other.url, other.bundle)]):
+        path = f"/api/v1/namespaces/{team}/pods"
+        eventually(lambda: other.reviews or not site.plane.api.create(path, notebook("try", team), dryRun="All"))
+        before = sum(site.samples(seen))
+        site.plane.api.create(path, notebook("meshed", team))
+        pod = running(site, team, "meshed")
+        again = sum(site.samples(seen)) - before
+
+    sidecar, main = pod["spec"]["containers"]
+    assert (sidecar["name"], sidecar["resources"]) == ("proxy", {})
+    assert main["resources"]["limits"] == main["resources"]["requests"] == {SLICE: "1"}
+    assert pod["spec"]["tolerations"].count(TAINT) == 1
+    [term] = pod["spec"]["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"][
+        "nodeSelectorTerms"
+    ]
+    assert len(term["matchExpressions"]) == 1
+    assert again == 2
+
+
+def test_what_an_update_adds_is_judged_and_our_records_stay_ours(site: Installed, team: str) -> None:
+    site.plane.api.create(f"/api/v1/namespaces/{team}/pods", notebook("sized", team))
+    running(site, team, "sized")
+    where = f"--namespace={team}"
+
+    site.plane.kubectl("set", "image", "pod/sized", "main=example/app:2", where)
+    site.plane.kubectl("label", "pod", "sized", "seen=true", where)
+    record = "rightslice.dev/decision={}"
+    forged = site.plane.kubectl("annotate", "--overwrite", "pod", "sized", record, where, check=False)
+
+    assert "[GPU-S308]" in forged.stderr
+    assert asked(running(site, team, "sized")) == {SLICE: "1"}
+
+
+def test_a_debug_container_is_judged_like_any_other(site: Installed, team: str) -> None:
+    site.plane.api.create(f"/api/v1/namespaces/{team}/pods", notebook("sized", team))
+    running(site, team, "sized")
+    debug = ("debug", "sized", f"--namespace={team}", "--image=busybox", "--container")
+
+    site.plane.kubectl(*debug, "plain", "--profile=general")
+    refused = site.plane.kubectl(*debug, "mighty", "--profile=sysadmin", check=False)
+
+    names = [one["name"] for one in running(site, team, "sized")["spec"]["ephemeralContainers"]]
+    assert names == ["plain"]
+    assert 'webhook "validate.rightslice.dev" denied the request: 1 problem in Pod' in refused.stderr
+    assert f"spec.ephemeralContainers[1].securityContext.privileged: {PRIVILEGED}" in refused.stderr
+
+
+def test_a_mirror_of_a_static_pod_is_never_touched_and_never_forged(site: Installed, team: str) -> None:
+    mirror = make_pod("static-a100-mixed-1").namespace(team).needs("8Gi").gpus(1).spec(nodeName="a100-mixed-1")
+    mirror.annotate("kubernetes.io/config.mirror", "0123456789abcdef")
+    mirror.annotate("kubernetes.io/config.source", "file")
+    create = ("create", "-f", "-", "-o", "json")
+    text = json.dumps(mirror.build())
+    node = ("--as=system:node:a100-mixed-1", "--as-group=system:nodes", "--as-group=system:masters")
+
+    forged = site.plane.kubectl(*create, stdin=text, check=False)
+    real = site.plane.kubectl(*create, *node, stdin=text)
+
+    assert "kubernetes.io/config.mirror" in forged.stderr
+    assert asked(json.loads(real.stdout)) == {CARD: "1"}
+
+
+def test_a_pod_without_a_name_is_shaped_and_refused_like_any_other(site: Installed, team: str) -> None:
+    pod = notebook("", team)
+    pod["metadata"] |= {"generateName": "job-"}
+    del pod["metadata"]["name"]
+    path = f"/api/v1/namespaces/{team}/pods"
+
+    assert asked(site.plane.api.create(path, pod)) == {SLICE: "1"}
+
+    pod["spec"]["containers"][0]["securityContext"] = {"privileged": True}
+    with pytest.raises(RefusedError, match=f"1 problem in Pod {team}/job-.* .*policy guard"):
+        site.plane.api.create(path, pod)
+
+
+def large(team: str, size: int) -> Json:
+    """A pod of about so many bytes: much is passed in its environment."""
+    pod = make_pod("large").namespace(team).needs("8Gi").gpus(1)
+    for index in range(size // 100_000):
+        pod.env(f"PART_{index}", "x" * 99_900)
+    return pod.build()
+
+
+def test_pods_as_large_as_the_api_server_takes_are_judged_and_shaped(site: Installed, team: str) -> None:
+    path = f"/api/v1/namespaces/{team}/pods"
+
+    assert asked(site.plane.api.create(path, large(team, 3_000_000), dryRun="All")) == {SLICE: "1"}
+    assert asked(site.plane.api.create(path, large(team, 1_400_000))) == {SLICE: "1"}, "etcd stores no more"
+
+    bad = large(team, 3_000_000)
+    bad["spec"]["containers"][0]["securityContext"] = {"privileged": True}
+    with pytest.raises(RefusedError, match=PRIVILEGED):
+        site.plane.api.create(path, bad)
