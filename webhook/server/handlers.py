@@ -19,14 +19,15 @@ from webhook.model.decisions import Decision
 from webhook.model.requests import Request
 from webhook.server.answering import Face, mutation, verdict
 from webhook.server.health import Health
-from webhook.server.limits import deadline
 from webhook.server.policyreviews import NAME as POLICIES
 from webhook.server.policyreviews import PolicyAdmission
 from webhook.server.probing import is_probe, probe_answer
 from webhook.server.reading import read, read_sent
-from webhook.server.replies import Call, Reply, Route, busy, refusal, text
 from webhook.server.world import Clock, Decide, World
 from webhook.telemetry.telemetry import Telemetry
+from webhook.web.checks import alive
+from webhook.web.limits import deadline
+from webhook.web.replies import Call, Reply, Route, busy, refusal, text
 
 API_SERVER = "kube-apiserver-admission"
 """What an API server calls itself in User-Agent when it calls a webhook."""
@@ -123,8 +124,8 @@ def routes(
         "/mutate": admission("mutate", mutation),
         "/validate": admission("validate", verdict),
         "/policies": Route(POLICIES, True, PolicyAdmission(lambda: world.policies.written, telemetry).answer),
-        "/healthz": page("healthz", health.alive),
-        "/livez": page("livez", health.alive),
+        "/healthz": page("healthz", alive),
+        "/livez": page("livez", alive),
         "/readyz": page("readyz", health.ready),
         "/metrics": page("metrics", metrics),
     }
