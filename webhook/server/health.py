@@ -1,13 +1,12 @@
-"""Is the process alive, and may requests be sent to it?"""
+"""May requests be sent to the process?"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
 from webhook.server.world import Watched, World
-from webhook.web.checks import Check, Checks, readiness
+from webhook.web.checks import Check, Checks
 from webhook.web.plaintext import one_line
-from webhook.web.replies import Call, Reply
 
 
 class Health:
@@ -18,11 +17,8 @@ class Health:
         self._draining = draining
         self._more = more
 
-    def ready(self, call: Call) -> Reply:
-        """200 or 503; see `readiness`."""
-        return readiness(self._checks(), call)
-
-    def _checks(self) -> list[Check]:
+    def checks(self) -> list[Check]:
+        """The lines of `/readyz?verbose`."""
         world, status = self._world, self._world.policy_status
         policies = world.policies
         in_use = f"{len(policies.policies)} policies, digest {policies.digest}, read {status.loaded:%Y-%m-%dT%H:%M:%SZ}"
