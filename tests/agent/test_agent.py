@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import io
+import subprocess
+import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from random import Random
@@ -14,6 +16,7 @@ import pytest
 
 from tests.agent.library import Library, installed
 from tests.agent.recorded import bridged
+from tests.conftest import ROOT
 from webhook.agent.advertising import ISLAND, Advertiser, said_of
 from webhook.agent.agent import HUNG, Agent
 from webhook.agent.machine import Machine
@@ -235,6 +238,26 @@ async def test_nvml_that_hangs_holds_nothing_else_up() -> None:
         await _until(lambda: node.agent.counts.looks["good"] == 2, node)
 
     assert node.cluster.node.message == ""
+
+
+HANGS = """
+import asyncio, io, threading
+from tests.agent.library import installed
+from tests.agent.recorded import bridged
+from tests.conftest import ROOT
+from tests.agent.test_agent import Node
+
+with installed(bridged((0, 1))) as library:
+    library.before = lambda name: name.startswith("nvmlInit") or threading.Event().wait()
+    asyncio.run(Node(library, patience=0.1).round())
+    print("ended")
+"""
+
+
+def test_a_process_ends_though_nvml_hangs() -> None:
+    done = subprocess.run([sys.executable, "-c", HANGS], cwd=ROOT, capture_output=True, text=True, timeout=60)
+
+    assert (done.returncode, done.stdout) == (0, "ended\n"), done.stderr
 
 
 async def _until(true: Callable[[], bool], node: Node) -> None:

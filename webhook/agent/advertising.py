@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import msgspec
@@ -10,8 +10,7 @@ import msgspec
 from webhook.agent.publishing import Calls
 from webhook.errors import ApiError
 from webhook.kube.pace import Backoff, Random
-from webhook.model.gpunodes import GPUNode, GPUNodeStatus
-from webhook.placement.devices import reported
+from webhook.model.gpunodes import GpuDevice, GPUNodeStatus
 from webhook.placement.islands import largest_island
 
 ISLAND = "rightslice.dev/nvlink-island-max"
@@ -34,20 +33,13 @@ class Said(msgspec.Struct, frozen=True):
 def said_of(status: GPUNodeStatus) -> Said:
     """What these GPUs come to. Those that are not healthy, or cannot talk to others, are in no island."""
     usable = [gpu for gpu in status.gpus if gpu.healthy]
-    whole = [gpu for gpu in usable if not gpu.mig and not gpu.alone]
-    renumbered = {gpu.index: number for number, gpu in enumerate(whole)}
-    gpus = tuple(
-        msgspec.structs.replace(
-            gpu,
-            index=renumbered[gpu.index],
-            links=tuple(
-                msgspec.structs.replace(link, gpu=renumbered[link.gpu]) for link in gpu.links if link.gpu in renumbered
-            ),
-        )
-        for gpu in whole
-    )
-    devices = reported(GPUNode(status=msgspec.structs.replace(status, gpus=gpus)))
-    return Said(largest_island(devices.topology) if devices is not None else 0, 1000 * len(usable))
+    return Said(largest_island(_links(gpu for gpu in usable if not gpu.mig and not gpu.alone)), 1000 * len(usable))
+
+
+def _links(gpus: Iterable[GpuDevice]) -> list[list[int]]:
+    """NVLinks that each GPU has up towards each, shape (GPUs, GPUs)."""
+    seen = [(gpu.index, {link.gpu: link.nvlinks for link in gpu.links}) for gpu in gpus]
+    return [[links.get(other, 0) for other, _ in seen] for _, links in seen]
 
 
 class Advertiser:

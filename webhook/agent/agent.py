@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from threading import Thread
 from typing import Protocol
 
 import msgspec
@@ -75,7 +76,6 @@ class Agent:
         """
         self._machine, self._kubelet, self._publisher, self._advertiser = machine, kubelet, publisher, advertiser
         self._log, self._random, self._poll, self._patience = log, random, poll, patience
-        self._thread = ThreadPoolExecutor(1, "nvml")
         self._looking: asyncio.Future[GPUNodeStatus] | None = None
         self._seen: GPUNodeStatus | None = None
         self._holders: Holders | None = None
@@ -115,7 +115,7 @@ class Agent:
         loop = asyncio.get_running_loop()
         start = loop.time()
         if self._looking is None:
-            self._looking = loop.run_in_executor(self._thread, self._machine.look)
+            self._looking = beside(loop, self._machine.look)
         try:
             self._seen = await asyncio.wait_for(asyncio.shield(self._looking), self._patience)
         except TimeoutError:
@@ -171,3 +171,28 @@ class Agent:
             self._log.warning("trouble", part=part, why=why)
         else:
             self._log.info("well again", part=part)
+
+
+def beside(loop: asyncio.AbstractEventLoop, look: Callable[[], GPUNodeStatus]) -> asyncio.Future[GPUNodeStatus]:
+    """Call something that may hang for good, in a thread that the end of the process does not wait for."""
+    found: asyncio.Future[GPUNodeStatus] = loop.create_future()
+
+    def tell(error: Exception | None, status: GPUNodeStatus | None) -> None:
+        if found.done():
+            return
+        if error is not None:
+            found.set_exception(error)
+        elif status is not None:
+            found.set_result(status)
+
+    def run() -> None:
+        outcome: tuple[Exception | None, GPUNodeStatus | None]
+        try:
+            outcome = None, look()
+        except Exception as error:
+            outcome = error, None
+        with suppress(RuntimeError):  # the loop is closed: nobody asks any more
+            loop.call_soon_threadsafe(tell, *outcome)
+
+    Thread(target=run, name="nvml", daemon=True).start()
+    return found

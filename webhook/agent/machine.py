@@ -77,10 +77,6 @@ class Machine:
             gone = tuple(_judged(gpu, sick) for gpu in self._known.values())
             return GPUNodeStatus(gpus=_sorted(gone), message=f"no NVIDIA driver: {error}")
 
-    def close(self) -> None:
-        """Let go of NVML."""
-        self._end()
-
     def _end(self) -> None:
         if self._begun:
             self._xids.forget()

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from webhook.cli import flags
 from webhook.cli.console import stop
+from webhook.cli.reaching import Context, Kubeconfig
 from webhook.errors import RightsliceError
 from webhook.kube.api import Api
 from webhook.telemetry.logs import Logger, make_logger
@@ -39,8 +39,8 @@ def serve_agent(
     node: Annotated[
         str, typer.Option("--node", envvar="RIGHTSLICE_NODE", metavar="NAME", help="The node that this runs on.")
     ],
-    kubeconfig: flags.Kubeconfig = None,
-    context: flags.Context = None,
+    kubeconfig: Kubeconfig = None,
+    context: Context = None,
     listen: Annotated[
         str,
         typer.Option("--listen", envvar="RIGHTSLICE_LISTEN", metavar="ADDRESS:PORT", help="Health and metrics, HTTP."),

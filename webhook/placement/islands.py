@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
-from webhook.placement.topology import Topology
+from collections.abc import Sequence
+
+MOST_GPUS = 64
+"""Of a node; the search ends soon on boards, which are either joined throughout or in small groups."""
 
 
-def largest_island(topology: Topology) -> int:
+def largest_island(nvlinks: Sequence[Sequence[int]]) -> int:
     """GPUs of the largest set in which every pair is joined by NVLink; 1 where there is no link, 0 without GPUs.
 
-    The node's GPUs count whether they are free or not. Exact: branch and bound over at most 16 GPUs.
+    Args:
+        nvlinks: Links that each GPU has up towards each, shape (GPUs, GPUs); a pair is joined where both ends have
+            one. The GPUs count whether they are free or not.
     """
+    gpus = range(len(nvlinks))
+    if len(gpus) > MOST_GPUS:
+        return 0
     near = [
-        sum(1 << other for other in range(topology.gpus) if other != one and topology.links(one, other))
-        for one in range(topology.gpus)
+        sum(1 << other for other in gpus if other != one and nvlinks[one][other] and nvlinks[other][one])
+        for one in gpus
     ]
-    return _largest(0, (1 << topology.gpus) - 1, near, 0)
+    return _largest(0, (1 << len(gpus)) - 1, near, 0)
 
 
 def _largest(size: int, candidates: int, near: list[int], best: int) -> int:
