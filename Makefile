@@ -83,8 +83,9 @@ COMPILE := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --gen
   --custom-compile-command 'make lock' --exclude-newer '1 week'
 
 lock: $(VENV)/.dev ## Write the locks anew from pyproject.toml (UPGRADE=--upgrade: newest versions)
-	$(COMPILE) $(UPGRADE) pyproject.toml --group dev --output-file requirements/dev.txt
+	$(COMPILE) $(UPGRADE) pyproject.toml --all-extras --group dev --output-file requirements/dev.txt
 	$(COMPILE) --constraint requirements/dev.txt pyproject.toml --output-file requirements/run.txt
+	$(COMPILE) --constraint requirements/dev.txt pyproject.toml --extra agent --output-file requirements/agent.txt
 	$(COMPILE) --constraint requirements/dev.txt --group build --output-file requirements/build.txt
 
 clean: ## Remove what make and the tools made

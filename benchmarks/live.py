@@ -41,7 +41,7 @@ from webhook.model.requests import Request
 from webhook.model.usage import UsageView
 from webhook.policy.compiled import PolicySet
 from webhook.policy.loading import load
-from webhook.server.collecting import settle_collector
+from webhook.web.collecting import settle_collector
 
 RATE = 500
 NOW = datetime(2026, 6, 1, tzinfo=UTC)

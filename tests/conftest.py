@@ -13,6 +13,9 @@ __all__ = ["namespace", "nodes", "plane", "plane_to_trouble", "shared"]
 
 ROOT = Path(__file__).resolve().parent.parent
 
+GPU_TESTS = pytest.StashKey[int]()
+"""How many tests were left out for want of being asked for."""
+
 
 @pytest.fixture(scope="session")
 def shared() -> Path:
@@ -23,8 +26,21 @@ def shared() -> Path:
     return folder
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark what needs a control plane: `make test-fast` leaves it out."""
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Mark what needs a control plane, which `make test-fast` leaves out; leave out what needs a GPU unless asked."""
+    if "gpu" not in config.option.markexpr:
+        left = [item for item in items if item.get_closest_marker("gpu")]
+        config.stash[GPU_TESTS] = len(left)
+        config.hook.pytest_deselected(items=left)
+        items[:] = [item for item in items if item not in left]
     for item in items:
         if "plane" in getattr(item, "fixturenames", ()) or ROOT / "tests" / "cluster" in item.path.parents:
             item.add_marker(pytest.mark.cluster)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    """Say what was left out, and how to have it."""
+    if left := config.stash.get(GPU_TESTS, 0):
+        terminalreporter.write_line(
+            f"{left} tests of a real NVIDIA GPU were not run; where there is one: pytest -m gpu"
+        )

@@ -47,7 +47,7 @@ class Settings(BaseSettings):
         drain_seconds: How long to serve on after SIGTERM. None: 10, or 0 on a loopback address, which no
             cluster routes to.
         log_level: debug tells each decision, info those that denied.
-        max_connections, max_in_flight: Bounds; see `webhook.server.limits`.
+        max_connections, max_in_flight: Bounds; see `webhook.web.limits`.
     """
 
     model_config = SettingsConfigDict(env_prefix="RIGHTSLICE_", frozen=True, extra="ignore")

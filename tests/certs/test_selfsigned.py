@@ -14,7 +14,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from webhook.certs.selfsigned import self_signed
-from webhook.server.tls import PemPair, server_context
+from webhook.web.tls import PemPair, server_context
 
 NOW = datetime.now(UTC)
 PAIR = self_signed(["rightslice.example.svc", "127.0.0.1", "::1"], NOW)

@@ -16,16 +16,18 @@ from packaging.version import Version
 
 from tests.house.checkout import ROOT, files, project, read
 
-LOCKS = ["run", "build", "dev"]
+LOCKS = ["run", "agent", "build", "dev"]
 
 
 def asked(lock: str) -> list[Requirement]:
     """What pyproject.toml asks for, of all that a lock must hold."""
     runtime: list[str] = project()["project"]["dependencies"]
+    agent: list[str] = project()["project"]["optional-dependencies"]["agent"]
     groups = project()["dependency-groups"]
     build: list[str] = groups["build"]
     dev: list[str] = [entry for entry in groups["dev"] if isinstance(entry, str)]
-    return [Requirement(text) for text in {"run": runtime, "build": build, "dev": runtime + build + dev}[lock]]
+    locks = {"run": runtime, "agent": runtime + agent, "build": build, "dev": runtime + agent + build + dev}
+    return [Requirement(text) for text in locks[lock]]
 
 
 def pins(lock: str) -> dict[str, Version]:
@@ -63,7 +65,7 @@ def distributions(modules: set[str]) -> dict[str, set[str]]:
     }
 
 
-@pytest.mark.parametrize(("folder", "lock"), [("webhook", "run"), ("tests", "dev"), ("benchmarks", "dev")])
+@pytest.mark.parametrize(("folder", "lock"), [("webhook", "agent"), ("tests", "dev"), ("benchmarks", "dev")])
 def test_what_is_imported_is_asked_for(folder: str, lock: str) -> None:
     wanted = {canonicalize_name(wish.name) for wish in asked(lock)}
 
@@ -72,7 +74,7 @@ def test_what_is_imported_is_asked_for(folder: str, lock: str) -> None:
 
 def test_no_runtime_dependency_is_there_for_show() -> None:
     unseen = {"ruamel-yaml-clib"}  # ruamel.yaml finds it by itself
-    wanted = {canonicalize_name(wish.name) for wish in asked("run")} - unseen
+    wanted = {canonicalize_name(wish.name) for wish in asked("agent")} - unseen
 
     assert wanted - set().union(*distributions(imported("webhook")).values()) == set()
 
@@ -97,7 +99,7 @@ def test_a_lock_holds_what_pyproject_asks_for(lock: str) -> None:
     assert unlike == [], "write the locks anew: make lock"
 
 
-@pytest.mark.parametrize("lock", ["run", "build"])
+@pytest.mark.parametrize("lock", ["run", "agent", "build"])
 def test_what_ships_is_what_is_tested(lock: str) -> None:
     tested = pins("dev")
 
@@ -109,7 +111,7 @@ def test_every_entry_of_a_lock_is_a_version_with_hashes(lock: str) -> None:
     text = re.sub(r"^ *#.*\n", "", read(f"requirements/{lock}.txt"), flags=re.MULTILINE)
     entries = re.sub(r" *\\\n *", " ", text).splitlines()
 
-    assert len(entries) == len(pins(lock))
+    assert {canonicalize_name(entry.split("==")[0]) for entry in entries} == set(pins(lock))
     assert [entry for entry in entries if not re.search(r"==\S+ .*--hash=sha256:[0-9a-f]{64}", entry)] == []
 
 

@@ -32,11 +32,11 @@ def faults(program: Any, call: str) -> list[str]:
     """What a call names that the program does not have."""
     words = shlex.split(call)
     command = program
-    while words and hasattr(command, "commands"):
+    while words and hasattr(command, "get_command"):
         name = words.pop(0)
-        if name not in command.commands:
+        command = command.get_command(None, name)
+        if command is None:
             return [name]
-        command = command.commands[name]
     known = {option for parameter in command.params for option in parameter.opts}
     return [word for word in words if re.match(r"--?[a-z]", word) and word.split("=")[0] not in known]
 

@@ -20,7 +20,7 @@ from aiohttp.test_utils import TestServer
 from tests.kube.scripted import Answer, Json, kubeconfig, playing, refused, said, stream, until
 from webhook.certs.selfsigned import self_signed
 from webhook.errors import AccessError, ApiError, ApiUnreachable
-from webhook.kube import access, api
+from webhook.kube import access, api, incluster
 from webhook.kube.access import Access
 from webhook.kube.api import Api
 
@@ -230,13 +230,10 @@ def test_without_anything_all_ways_are_named() -> None:
 async def test_a_pod_uses_its_service_account_and_reads_its_token_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from kubernetes.aio.config import incluster_config
-
     token, ca = tmp_path / "token", tmp_path / "ca.crt"
     token.write_text("first\n")
     ca.write_bytes(self_signed(["127.0.0.1"], datetime.now(UTC)).authority)
-    monkeypatch.setattr(incluster_config, "SERVICE_TOKEN_FILENAME", str(token))
-    monkeypatch.setattr(incluster_config, "SERVICE_CERT_FILENAME", str(ca))
+    monkeypatch.setattr(incluster, "FOLDER", tmp_path)
     monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "fd00::1")
     monkeypatch.setenv("KUBERNETES_SERVICE_PORT", "443")
     found = await Access().read()
@@ -247,6 +244,12 @@ async def test_a_pod_uses_its_service_account_and_reads_its_token_again(
     assert await found.authorization() == "bearer second"
     await found.renew("bearer first")
     assert await found.authorization() == "bearer second", "somebody else was faster"
+    token.write_text(" ")
+    with pytest.raises(AccessError, match="must hold a token, found nothing"):
+        await found.renew("bearer second")
+    ca.unlink()
+    with pytest.raises(AccessError, match=r"service account of this pod: .*"):
+        await Access().read()
 
 
 async def test_the_server_must_be_the_one_that_its_authority_signed(tmp_path: Path) -> None:

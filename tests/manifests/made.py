@@ -9,12 +9,14 @@ from typing import Any
 
 from tests.conftest import ROOT
 from webhook.manifests.backstop import backstop
+from webhook.manifests.gpunodes import gpunode_crd
 from webhook.manifests.hooks import configurations
 from webhook.policy.schema import crds
 from webhook.report.data import as_yaml
 
 MADE: Mapping[str, tuple[str, Callable[[], Sequence[Any]]]] = {
     "crds/crds.yaml": ("webhook/policy/schema.py", crds),
+    "crds/gpunodes.yaml": ("webhook/model/gpunodes.py", lambda: [gpunode_crd()]),
     "hooks/hooks.yaml": ("webhook/manifests/hooks.py", configurations),
     "hooks/backstop.yaml": ("webhook/manifests/backstop.py", backstop),
 }

@@ -13,9 +13,10 @@ from typing import Protocol
 from tests.server.site import PAIR, PATIENCE, Site, Talk, http, serving
 from webhook.certs.keeping import Api, Keeper, Keeping
 from webhook.kube.leading import Leading, LeaseApi, LeaseName
-from webhook.server.app import Companion, Server
+from webhook.server.app import Server
 from webhook.server.managed import ManagedCertificate
-from webhook.server.tls import PemPair, server_context
+from webhook.web.listening import Companion
+from webhook.web.tls import PemPair, server_context
 
 
 class AnyApi(Api, LeaseApi, Protocol):

@@ -26,14 +26,15 @@ from webhook.model.requests import Request
 from webhook.model.usage import UsageView
 from webhook.policy.compiled import PolicySet
 from webhook.policy.loading import load
-from webhook.server.app import Look, Server
-from webhook.server.clients import Clients
-from webhook.server.draining import drain
-from webhook.server.limits import Limits
-from webhook.server.tls import PemPair, server_context
+from webhook.server.app import Server
 from webhook.server.world import Decide, PolicyStatus, World
 from webhook.telemetry.logs import make_logger
 from webhook.telemetry.telemetry import Telemetry
+from webhook.web.clients import Clients
+from webhook.web.draining import drain
+from webhook.web.limits import Limits
+from webhook.web.listening import Look
+from webhook.web.tls import PemPair, server_context
 
 NOW = datetime(2026, 6, 1, tzinfo=UTC)
 PAIR: Pair = self_signed(["127.0.0.1", "localhost"], datetime.now(UTC))

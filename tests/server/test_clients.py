@@ -11,8 +11,8 @@ import trustme
 from tests.server.site import PAIR, Talk, encoded, http, post, review, serving
 from webhook.model.decisions import Decision
 from webhook.model.requests import Request
-from webhook.server.clients import Clients
-from webhook.server.tls import CertificateError, PemPair, server_context
+from webhook.web.clients import Clients
+from webhook.web.tls import CertificateError, PemPair, server_context
 
 OURS, OTHERS = trustme.CA(), trustme.CA()
 NAME = "kube-apiserver"

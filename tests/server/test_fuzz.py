@@ -34,10 +34,10 @@ from webhook.model.usage import UsageView
 from webhook.policy.loading import load
 from webhook.server.answering import mutation, verdict
 from webhook.server.handlers import API_SERVER, Admission
-from webhook.server.replies import SENTENCE_MOST, Call, Reply
 from webhook.server.world import PolicyStatus, World
 from webhook.telemetry.logs import make_logger
 from webhook.telemetry.telemetry import Telemetry
+from webhook.web.replies import SENTENCE_MOST, Call, Reply
 
 COUNT = int(os.environ.get("RIGHTSLICE_FUZZ", "2000"))
 SEED = os.environ.get("RIGHTSLICE_FUZZ_SEED", "rightslice")

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import pytest
 
 from tests.server.site import Site, encoded, http, post, review
-from webhook.server.limits import MIB
+from webhook.web.limits import MIB
 
 GOOD = encoded(review())
 BODY_MOST = 7 * MIB

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from webhook.server.limits import deadline
 from webhook.settings import DRAIN_IN_A_CLUSTER, SettingsError, settings_from
+from webhook.web.limits import deadline
 
 DEADLINES = {
     "timeout=3s": 3.0,

@@ -20,9 +20,9 @@ from webhook.errors import ApiError
 from webhook.kube.leading import Leading
 from webhook.server import managed
 from webhook.server.managed import ManagedCertificate
-from webhook.server.tls import PemPair, server_context
 from webhook.telemetry.logs import make_logger
 from webhook.telemetry.telemetry import Telemetry
+from webhook.web.tls import PemPair, server_context
 
 NAME = "rightslice.rightslice.svc"
 REVIEW = post("/validate", encoded(review()))

@@ -13,7 +13,7 @@ from webhook.model.decisions import Decision, add
 from webhook.model.requests import Request
 from webhook.model.usage import UsageView
 from webhook.policy.compiled import PolicySet
-from webhook.server.limits import Limits, Load
+from webhook.web.limits import Limits, Load
 
 REQUEST = post("/validate", encoded(review()))
 

@@ -30,12 +30,12 @@ from webhook.certs.selfsigned import self_signed
 from webhook.model.usage import UsageView
 from webhook.policy.compiled import PolicySet
 from webhook.policy.loading import load
-from webhook.server.app import Look
 from webhook.server.policyfiles import PolicyFiles
 from webhook.server.reloading import CertificateWatch, NoPoliciesError, PolicyWatch, read_policies
-from webhook.server.tls import PairFiles, PemPair, server_context
 from webhook.server.world import PolicyStatus, World
 from webhook.telemetry.telemetry import Telemetry
+from webhook.web.listening import Look
+from webhook.web.tls import PairFiles, PemPair, server_context
 
 GOOD = encoded(review())
 

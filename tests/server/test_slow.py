@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.server.site import PATIENCE, Site, Talk, encoded, http, post, review, serving
-from webhook.server.limits import Limits
+from webhook.web.limits import Limits
 
 GOOD = encoded(review())
 REQUEST = post("/validate", GOOD)

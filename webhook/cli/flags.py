@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Annotated
+from typing import Annotated, TypeAlias
 
 import typer
+
+from webhook.cli import reaching
 
 
 class FailOn(StrEnum):
@@ -37,15 +39,8 @@ Cluster = Annotated[
         "Without it no cluster is known: nothing is right-sized, and nothing is said about placement.",
     ),
 ]
-Kubeconfig = Annotated[
-    str | None,
-    typer.Option(
-        "--kubeconfig",
-        metavar="FILE",
-        help="For a live cluster. Default: KUBECONFIG, in a pod its service account, else ~/.kube/config.",
-    ),
-]
-Context = Annotated[str | None, typer.Option("--context", metavar="NAME", help="A context of the kubeconfig.")]
+Kubeconfig: TypeAlias = reaching.Kubeconfig
+Context: TypeAlias = reaching.Context
 NamespaceFlag = Annotated[
     str, typer.Option("-n", "--namespace", metavar="NAME", help="The namespace of objects that name none.")
 ]

@@ -26,20 +26,21 @@ from webhook.model.usage import UsageView
 from webhook.policy.capping import on_trial
 from webhook.policy.compiled import PolicySet
 from webhook.policy.loading import Loaded, load
-from webhook.server.app import NoParserError, Server
-from webhook.server.clients import Clients
-from webhook.server.collecting import settle_collector
-from webhook.server.descriptors import room_for_connections
-from webhook.server.draining import serve_until_told
-from webhook.server.limits import Limits
+from webhook.server.app import Server
 from webhook.server.policyfiles import PolicyFiles
 from webhook.server.policysources import Load
 from webhook.server.reloading import CertificateWatch, NoPoliciesError, PolicyWatch, read_policies
-from webhook.server.tls import CertificateError, PairFiles, PemPair, server_context, trust
 from webhook.server.world import PolicyStatus, World
 from webhook.settings import Settings, SettingsError, settings_from
 from webhook.telemetry.logs import Logger, make_logger
 from webhook.telemetry.telemetry import Telemetry
+from webhook.web.clients import Clients
+from webhook.web.collecting import settle_collector
+from webhook.web.descriptors import room_for_connections
+from webhook.web.draining import serve_until_told
+from webhook.web.limits import Limits
+from webhook.web.listening import NoParserError
+from webhook.web.tls import CertificateError, PairFiles, PemPair, server_context, trust
 
 
 def serve_webhook(

@@ -1,13 +1,43 @@
-"""`serve`: the long-running processes, as a group of commands."""
+"""`serve`: the long-running processes, as a group of commands. Only the one that is called is imported.
+
+An agent runs on every node with GPUs, and need not hold in memory what judges pods.
+"""
 
 from __future__ import annotations
 
+from importlib import import_module
+from typing import Any
+
 import typer
+from typer.core import TyperGroup
 
-from webhook.cli.serve import serve_webhook
+PROCESSES = {
+    "webhook": ("webhook.cli.serve", "serve_webhook"),
+    "agent": ("webhook.cli.agent", "serve_agent"),
+}
+"""In the order of the help page, and where they are."""
 
-serve = typer.Typer(help="Run the admission server.", no_args_is_help=True)
-serve.command("webhook")(serve_webhook)
+
+class Processes(TyperGroup):
+    """The group, which loads a command when it is asked for."""
+
+    def list_commands(self, ctx: Any) -> list[str]:  # noqa: ARG002 - the group's own signature
+        """All of them."""
+        return list(PROCESSES)
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:  # noqa: ARG002 - the group's own signature
+        """The one of this name; None where there is none."""
+        if cmd_name not in PROCESSES:
+            return None
+        module, function = PROCESSES[cmd_name]
+        alone = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
+        alone.command(cmd_name)(getattr(import_module(module), function))
+        return typer.main.get_command(alone)
+
+
+serve = typer.Typer(
+    cls=Processes, help="Run a process that serves: the webhook, or the agent of a node.", no_args_is_help=True
+)
 
 
 @serve.callback()

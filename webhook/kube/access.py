@@ -1,8 +1,9 @@
 """Where the API server is and who we are: a kubeconfig with its exec plug-ins, or a pod's service account.
 
-`kubernetes.aio` reads both; here it becomes an address, a TLS context and a header that are read again when they
-rotate: a service account's token every minute, an exec plug-in's when it is about to end, and everything after a
-401 or a handshake that failed. Proxies of the environment are not looked at; a kubeconfig's `proxy-url` is.
+`kubernetes.aio` reads the one, `incluster` the other. Here it becomes an address, a TLS context and a header that
+are read again when they rotate: a service account's token every minute, an exec plug-in's when it is about to end,
+and everything after a 401 or a handshake that failed. Proxies of the environment are not looked at; a kubeconfig's
+`proxy-url` is.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from webhook.errors import AccessError, shorten
+from webhook.kube.incluster import ServiceAccount
 
 if TYPE_CHECKING:
     from kubernetes.aio.client import Configuration
@@ -60,7 +62,7 @@ class Access:
         """
         self._files = _files(kubeconfig, context)
         self._context = context
-        self._configuration: Configuration | None = None
+        self._configuration: Configuration | ServiceAccount | None = None
         self._loader: Any = None
         self._lock = asyncio.Lock()
 
@@ -70,13 +72,10 @@ class Access:
         Raises:
             AccessError: they are not there, or cannot be used.
         """
-        from kubernetes.aio.client import Configuration  # takes half a second: only who needs it pays
-
-        configuration = Configuration()
         source = self._files or "the service account of this pod"
         try:
             with _complaints() as said:
-                loader = await asyncio.wait_for(self._load(configuration), READ_SECONDS)
+                configuration, loader = await asyncio.wait_for(self._load(), READ_SECONDS)
             tls = tls_of(configuration)
         except TimeoutError as error:
             raise AccessError(f"{source}: must be read within {READ_SECONDS:g} s; an exec plug-in hangs") from error
@@ -89,15 +88,18 @@ class Access:
         self._configuration, self._loader = configuration, loader
         return self
 
-    async def _load(self, configuration: Configuration) -> Any:
-        """Fill in the configuration; gives the kubeconfig's loader, which knows when a plug-in's token ends."""
-        from kubernetes.aio import config
-
+    async def _load(self) -> tuple[Configuration | ServiceAccount, Any]:
+        """The configuration, and the kubeconfig's loader, which knows when a plug-in's token ends."""
         if not self._files:
-            return config.load_incluster_config(client_configuration=configuration)
-        return await config.load_kube_config(
+            return ServiceAccount(), None
+        from kubernetes.aio import config  # half a second and 48 MiB: only who needs it pays
+        from kubernetes.aio.client import Configuration
+
+        configuration = Configuration()
+        loader = await config.load_kube_config(
             self._files, self._context, client_configuration=configuration, persist_config=False
         )
+        return configuration, loader
 
     async def authorization(self) -> str:
         """The Authorization header of the next call; "" where a client certificate says who we are.
@@ -141,7 +143,7 @@ def _files(kubeconfig: str | None, context: str | None) -> str:
     return HOME
 
 
-def tls_of(configuration: Configuration) -> ssl.SSLContext | None:
+def tls_of(configuration: Configuration | ServiceAccount) -> ssl.SSLContext | None:
     """The TLS context that a configuration asks for."""
     if not configuration.host.startswith("https"):
         return None

@@ -26,12 +26,18 @@ class MigInstance(Read, frozen=True):
     Attributes:
         profile: For example "3g.40gb".
         start: First memory slice.
+        size: Memory slices.
+        id: Of the GPU instance, on its GPU.
+        uuids: Of the devices in it, one for each compute instance.
         pod: Who holds it, "namespace/name"; "" for nobody.
     """
 
     profile: str
     start: int
     pod: str = ""
+    size: int = 0
+    id: int = -1
+    uuids: tuple[str, ...] = ()
 
 
 class GpuDevice(Read, frozen=True):
@@ -45,6 +51,12 @@ class GpuDevice(Read, frozen=True):
         instances: MIG instances.
         links: To the other GPUs.
         pods: Who holds it or shares of it, "namespace/name".
+        memory: MiB.
+        pci: Bus id, as the kernel writes it.
+        alone: True where it works but must not talk to others: a trouble of NVLink or of the fabric.
+        ailments: Why it is not healthy or alone, or what to watch, one sentence each.
+        ecc_errors: Uncorrected errors of memory since the driver was loaded.
+        links_down: NVLinks that should be up and are not.
     """
 
     index: int
@@ -55,6 +67,12 @@ class GpuDevice(Read, frozen=True):
     instances: tuple[MigInstance, ...] = ()
     links: tuple[GpuLink, ...] = ()
     pods: tuple[str, ...] = ()
+    memory: int = 0
+    pci: str = ""
+    alone: bool = False
+    ailments: tuple[str, ...] = ()
+    ecc_errors: int = 0
+    links_down: int = 0
 
 
 class GPUNodeStatus(Read, frozen=True):
@@ -65,6 +83,9 @@ class GPUNodeStatus(Read, frozen=True):
         nvlink_rate: MB/s of one link and direction where it is not the generation's, as with bridges; else 0.
         nvswitch: True where the links end at switches.
         clique: The multi-node NVLink domain; "" for none.
+        driver: Version of the driver, "580.95.05".
+        cuda: The newest CUDA that it runs, "13.0".
+        message: Why less is known than there should be; "" where all is well.
     """
 
     product: str = ""
@@ -73,6 +94,9 @@ class GPUNodeStatus(Read, frozen=True):
     nvlink_rate: int = 0
     nvswitch: bool = False
     clique: str = ""
+    driver: str = ""
+    cuda: str = ""
+    message: str = ""
 
 
 class GPUNode(Read, frozen=True):

@@ -64,8 +64,8 @@ def expected(node: FleetNode, whole: int, free: int) -> Devices:
 
 
 def _topology(node: GPUNode, gpus: list[GpuDevice]) -> Topology:
-    """The matrix of what each GPU sees. In MIG mode a card has no links, whatever it reports."""
-    cut = {gpu.index for gpu in gpus if gpu.mig}
+    """The matrix of what each GPU sees. In MIG mode, or in trouble with NVLink, a card has no links."""
+    cut = {gpu.index for gpu in gpus if gpu.mig or gpu.alone}
     nvlinks, buses = [], []
     for gpu in gpus:
         links = {link.gpu: link for link in gpu.links}

@@ -24,7 +24,7 @@ from webhook.model.modes import Mode
 from webhook.model.pods import name_of
 from webhook.model.requests import Request
 from webhook.server.keeping import kept
-from webhook.server.plaintext import ascii_line, one_line
+from webhook.web.plaintext import ascii_line, one_line
 
 WARNING_MOST = 256
 WARNINGS_MOST = 4000

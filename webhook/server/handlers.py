@@ -8,7 +8,7 @@ Two ways of saying no, kept apart:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import partial
 from http import HTTPStatus
 from time import perf_counter
@@ -19,14 +19,15 @@ from webhook.model.decisions import Decision
 from webhook.model.requests import Request
 from webhook.server.answering import Face, mutation, verdict
 from webhook.server.health import Health
-from webhook.server.limits import deadline
 from webhook.server.policyreviews import NAME as POLICIES
 from webhook.server.policyreviews import PolicyAdmission
 from webhook.server.probing import is_probe, probe_answer
 from webhook.server.reading import read, read_sent
-from webhook.server.replies import Call, Reply, Route, busy, refusal, text
 from webhook.server.world import Clock, Decide, World
 from webhook.telemetry.telemetry import Telemetry
+from webhook.web.limits import deadline
+from webhook.web.probes import probes
+from webhook.web.replies import Call, Reply, Route, busy, refusal
 
 API_SERVER = "kube-apiserver-admission"
 """What an API server calls itself in User-Agent when it calls a webhook."""
@@ -113,18 +114,9 @@ def routes(
     def admission(name: str, face: Face) -> Route:
         return Route(name, True, Admission(name, face, world, clock, decide, telemetry, budget).answer)
 
-    def page(name: str, answer: Callable[[Call], Reply]) -> Route:
-        return Route(name, False, answer)
-
-    def metrics(_call: Call) -> Reply:
-        return text(HTTPStatus.OK, telemetry.page().decode(), telemetry.page_type)
-
     return {
         "/mutate": admission("mutate", mutation),
         "/validate": admission("validate", verdict),
         "/policies": Route(POLICIES, True, PolicyAdmission(lambda: world.policies.written, telemetry).answer),
-        "/healthz": page("healthz", health.alive),
-        "/livez": page("livez", health.alive),
-        "/readyz": page("readyz", health.ready),
-        "/metrics": page("metrics", metrics),
+        **probes(health.checks, telemetry.page, telemetry.page_type),
     }

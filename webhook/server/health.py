@@ -1,28 +1,12 @@
-"""Is the process alive, and may requests be sent to it?"""
+"""May requests be sent to the process?"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from http import HTTPStatus
-from typing import NamedTuple
-from urllib.parse import parse_qsl
+from collections.abc import Callable
 
-from webhook.server.plaintext import one_line
-from webhook.server.replies import Call, Reply, text
 from webhook.server.world import Watched, World
-
-
-class Check(NamedTuple):
-    """One line of `/readyz?verbose`. `must`: the process is not ready without it."""
-
-    name: str
-    good: bool
-    says: str
-    must: bool = True
-
-
-Checks = Callable[[], Sequence[Check]]
-"""What a part of the process says about itself."""
+from webhook.web.checks import Check, Checks
+from webhook.web.plaintext import one_line
 
 
 class Health:
@@ -33,21 +17,8 @@ class Health:
         self._draining = draining
         self._more = more
 
-    def alive(self, _call: Call) -> Reply:
-        """Answering at all is the whole proof."""
-        return text(HTTPStatus.OK, "ok\n")
-
-    def ready(self, call: Call) -> Reply:
-        """200 or 503; with `?verbose` one line for each check."""
-        checks = self._checks()
-        good = all(check.good for check in checks if check.must)
-        status = HTTPStatus.OK if good else HTTPStatus.SERVICE_UNAVAILABLE
-        if "verbose" not in dict(parse_qsl(call.query, keep_blank_values=True)):
-            return text(status, "ok\n" if good else "not ready\n")
-        lines = [f"[{'+' if check.good else '-'}]{check.name} {check.says}" for check in checks]
-        return text(status, "\n".join([*lines, "ready" if good else "not ready", ""]))
-
-    def _checks(self) -> list[Check]:
+    def checks(self) -> list[Check]:
+        """The lines of `/readyz?verbose`."""
         world, status = self._world, self._world.policy_status
         policies = world.policies
         in_use = f"{len(policies.policies)} policies, digest {policies.digest}, read {status.loaded:%Y-%m-%dT%H:%M:%SZ}"

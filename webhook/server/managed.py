@@ -18,11 +18,11 @@ from webhook.certs.keeping import Keeper, Looked
 from webhook.certs.plan import Forget, Issue, NewAuthority, Rest, Step, Trust
 from webhook.errors import ApiError
 from webhook.kube.leading import Leading
-from webhook.server.health import Check
-from webhook.server.plaintext import one_line
-from webhook.server.tls import CertificateError, PemPair, renew
 from webhook.server.world import Clock
 from webhook.telemetry.telemetry import Telemetry
+from webhook.web.checks import Check
+from webhook.web.plaintext import one_line
+from webhook.web.tls import CertificateError, PemPair, renew
 
 LOOK_SECONDS = 5.0
 """Between two looks. What somebody edits away is back within twice as much."""

@@ -19,10 +19,10 @@ from webhook.policy.loading import KINDS, faults_beside
 from webhook.policy.objects import document_of, is_leaving, same_words
 from webhook.policy.written.base import GROUP
 from webhook.server.answering import MESSAGE_MOST, REASON_MOST
-from webhook.server.plaintext import one_line
 from webhook.server.reading import read
-from webhook.server.replies import Call, Reply, refusal
 from webhook.telemetry.telemetry import Telemetry
+from webhook.web.plaintext import one_line
+from webhook.web.replies import Call, Reply, refusal
 
 NAME = "policies"
 

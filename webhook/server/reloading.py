@@ -15,12 +15,9 @@ from webhook.certs.issuing import end_of
 from webhook.policy.compiled import PolicySet
 from webhook.server.policyfiles import SUFFIXES, PolicyFiles
 from webhook.server.policysources import Good, Load, Texts, Unused, combine
-from webhook.server.tls import CertificateError, PairFiles, renew
 from webhook.server.world import Clock, PolicyStatus, World
 from webhook.telemetry.telemetry import Telemetry
-
-POLL_SECONDS = 2.0
-"""A swapped ConfigMap is in use within two looks: well within 10 s."""
+from webhook.web.tls import CertificateError, PairFiles, renew
 
 
 class NoPoliciesError(Exception):

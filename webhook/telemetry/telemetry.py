@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime
 
-from prometheus_client import CollectorRegistry, GCCollector, PlatformCollector, ProcessCollector, generate_latest
-from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
+from prometheus_client import CollectorRegistry
 
 from webhook.model.codes import CODES, SHAPING
 from webhook.model.decisions import Decision
@@ -15,6 +14,7 @@ from webhook.model.requests import Request
 from webhook.telemetry.counts import Counts, Histogram
 from webhook.telemetry.logs import Logger
 from webhook.telemetry.notices import Notices
+from webhook.telemetry.page import PAGE_TYPE, MetricsPage
 
 OPERATIONS = frozenset({"CREATE", "UPDATE", "DELETE", "CONNECT"})
 MODES = {mode: str(mode) for mode in Mode}
@@ -24,22 +24,18 @@ MODES = {mode: str(mode) for mode in Mode}
 class Telemetry:
     """The metrics and the log of one process."""
 
-    page_type = CONTENT_TYPE_PLAIN_0_0_4.encode()
+    page_type = PAGE_TYPE
 
     def __init__(self, log: Logger, registry: CollectorRegistry | None = None) -> None:
         self.log = log
         self.counts = Counts()
         self.notices = Notices()
         self.counts.events_dropped = lambda: self.notices.dropped
-        self._registry = registry or CollectorRegistry()
-        self._registry.register(self.counts)
-        ProcessCollector(registry=self._registry)
-        PlatformCollector(registry=self._registry)
-        GCCollector(registry=self._registry)
+        self._page = MetricsPage(self.counts, registry)
 
     def page(self) -> bytes:
         """The metrics as Prometheus scrapes them."""
-        return generate_latest(self._registry)
+        return self._page.text()
 
     def observe(self, route: str, request: Request, decision: Decision, seconds: float) -> None:
         """Count one review that was answered, and log it: at info where it was denied, at debug otherwise."""

@@ -12,7 +12,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import NamedTuple
 
-from webhook.server.clients import Clients
+from webhook.web.clients import Clients
 
 CIPHERS = "ECDHE+AESGCM:ECDHE+CHACHA20"
 

@@ -9,9 +9,9 @@ from __future__ import annotations
 import asyncio
 import signal
 from contextlib import suppress
+from typing import Any, Protocol
 
-from webhook.server.app import Server
-from webhook.telemetry.logs import Logger
+from webhook.web.lobby import Lobby
 
 FINISH_SECONDS = 6.0
 """For requests that have begun: as long as one may take, and a second."""
@@ -19,7 +19,26 @@ FINISH_SECONDS = 6.0
 STEP_SECONDS = 0.02
 
 
-async def serve_until_told(server: Server, drain_seconds: float, log: Logger) -> None:
+class Serving(Protocol):
+    """What is drained."""
+
+    lobby: Lobby
+
+    def stop_listening(self) -> None:
+        """Take no more connections."""
+
+    async def close(self) -> None:
+        """Close every connection and end the tasks."""
+
+
+class Log(Protocol):
+    """Who is told."""
+
+    def info(self, event: str, **values: Any) -> None:
+        """Say what happened."""
+
+
+async def serve_until_told(server: Serving, drain_seconds: float, log: Log) -> None:
     """Serve until SIGTERM or SIGINT, then drain. A second signal ends the draining at once."""
     told, hurried = asyncio.Event(), asyncio.Event()
 
@@ -35,7 +54,7 @@ async def serve_until_told(server: Server, drain_seconds: float, log: Logger) ->
     log.info("ended")
 
 
-async def drain(server: Server, seconds: float, hurried: asyncio.Event) -> None:
+async def drain(server: Serving, seconds: float, hurried: asyncio.Event) -> None:
     """Not ready from now on; serve for `seconds` more; then finish what has begun and close."""
     server.lobby.draining = True
     with suppress(TimeoutError):

@@ -18,9 +18,9 @@ from typing import cast
 from aiohttp.http import HttpProcessingError, HttpRequestParser, RawRequestMessage
 from aiohttp.streams import StreamReader
 
-from webhook.server.limits import deadline
-from webhook.server.lobby import Lobby
-from webhook.server.replies import Call, Reply, Route, busy, refusal, response_bytes
+from webhook.web.limits import deadline
+from webhook.web.lobby import Lobby
+from webhook.web.replies import Call, Reply, Route, busy, refusal, response_bytes
 
 MAX_LINE = 8190
 MAX_HEADERS = 64

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Protocol
 
-from webhook.server.clients import Certificate, Clients
-from webhook.server.limits import Limits, Load
-from webhook.server.replies import Route
+from webhook.web.clients import Certificate, Clients
+from webhook.web.limits import Limits, Load
+from webhook.web.replies import Route
 
 
 class Guest(Protocol):

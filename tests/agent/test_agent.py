@@ -1,0 +1,325 @@
+"""The agent's round: what it writes, when it does not, and what it lives through."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from random import Random
+from typing import Any
+
+import msgspec
+import pytest
+
+from tests.agent.library import Library, installed
+from tests.agent.recorded import bridged
+from tests.conftest import ROOT
+from webhook.agent.advertising import ISLAND, Advertiser, said_of
+from webhook.agent.agent import HUNG, Agent
+from webhook.agent.machine import Machine
+from webhook.agent.podresources import Holders, KubeletAwayError
+from webhook.agent.publishing import LEAST_SECONDS, Publisher
+from webhook.errors import ApiError
+from webhook.model.gpunodes import GPUNode, GPUNodeStatus
+from webhook.telemetry.logs import make_logger
+
+NODE = "/api/v1/nodes/gpu-1"
+OURS = "/apis/rightslice.dev/v1alpha1/gpunodes/gpu-1"
+
+
+class Cluster:
+    """The API server, as far as an agent calls it. `failing` is raised by the next calls."""
+
+    def __init__(self) -> None:
+        self.objects: dict[str, dict[str, Any]] = {NODE: {"metadata": {"uid": "u-1", "labels": {}}, "status": {}}}
+        self.writes = 0
+        self.failing: list[ApiError] = []
+
+    async def get(self, path: str) -> dict[str, Any]:
+        self._fail()
+        if path not in self.objects:
+            raise ApiError(f"GET {path}", 404, "NotFound", "")
+        return self.objects[path]
+
+    async def create(self, path: str, body: Mapping[str, Any]) -> dict[str, Any]:
+        self._fail()
+        self.objects[f"{path}/{body['metadata']['name']}"] = dict(body)
+        return dict(body)
+
+    async def patch(self, path: str, body: Any, kind: Any, params: Mapping[str, str] = {}) -> dict[str, Any]:
+        self._fail()
+        name = path.removesuffix("/status")
+        if name not in self.objects:
+            raise ApiError(f"PATCH {path}", 404, "NotFound", "")
+        found = self.objects[name]
+        for key, value in body.items():
+            found[key] = _merged(found.get(key), value) if kind == "merge" or key == "metadata" else value
+        self.writes += 1
+        return found
+
+    @property
+    def node(self) -> GPUNodeStatus:
+        return msgspec.convert(self.objects[OURS], GPUNode).status
+
+    def _fail(self) -> None:
+        if self.failing:
+            raise self.failing.pop(0)
+
+
+def _merged(before: Any, patch: Any) -> Any:
+    if not isinstance(patch, dict):
+        return patch
+    whole = dict(before or {})
+    for key, value in patch.items():
+        whole[key] = _merged(whole.get(key), value)
+    return whole
+
+
+class Kubelet:
+    """Who holds what, or that nobody says."""
+
+    def __init__(self) -> None:
+        self.held: Holders | None = {}
+
+    async def holders(self) -> Holders:
+        if self.held is None:
+            raise KubeletAwayError("UNAVAILABLE: connection refused")
+        return self.held
+
+
+class Clock:
+    """Seconds that a test moves."""
+
+    now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+class Node:
+    """An agent and all around it."""
+
+    def __init__(self, library: Library, *, patience: float = 10.0, milli: bool = False) -> None:
+        self.library, self.cluster, self.kubelet, self.clock = library, Cluster(), Kubelet(), Clock()
+        self.log = io.StringIO()
+        self.agent = self.started(patience=patience, milli=milli)
+
+    def started(self, *, patience: float = 10.0, milli: bool = False) -> Agent:
+        """An agent that has just been started."""
+        publisher = Publisher(self.cluster, "gpu-1", self.clock, Random(1))
+        advertiser = Advertiser(self.cluster, "gpu-1", self.clock, Random(1), milli=milli)
+        log = make_logger("info", self.log)
+        return Agent(Machine(self.clock), self.kubelet, publisher, advertiser, log, Random(1), patience=patience)
+
+    async def round(self, seconds: float = 60.0) -> None:
+        self.clock.now += seconds
+        await self.agent.round()
+
+
+@pytest.fixture
+def node() -> Iterator[Node]:
+    with installed(bridged((0, 1), (2, 3))) as library:
+        yield Node(library)
+
+
+async def test_the_first_round_makes_the_object_and_ties_it_to_its_node(node: Node) -> None:
+    node.kubelet.held = {node.library.cards[1].uuid: ("team/eval",)}
+    await node.round()
+
+    owner = node.cluster.objects[OURS]["metadata"]["ownerReferences"][0]
+    assert (owner["kind"], owner["uid"]) == ("Node", "u-1")
+    assert [gpu.pods for gpu in node.cluster.node.gpus] == [(), ("team/eval",), (), ()]
+    assert node.cluster.objects[NODE]["metadata"]["labels"] == {ISLAND: "2"}
+
+
+async def test_nothing_is_written_where_nothing_changed(node: Node) -> None:
+    await node.round()
+    before = node.cluster.writes
+    for _ in range(5):
+        await node.round()
+
+    assert node.cluster.writes == before
+
+
+async def test_an_agent_that_starts_anew_writes_nothing_that_is_there(node: Node) -> None:
+    await node.round()
+    before = node.cluster.writes
+    node.agent = node.started()
+    await node.round()
+
+    assert node.cluster.writes == before
+
+
+async def test_changes_that_follow_at_once_are_written_together(node: Node) -> None:
+    await node.round()
+    before = node.cluster.writes
+    uuids = [card.uuid for card in node.library.cards]
+    for count in range(1, 4):
+        node.kubelet.held = dict.fromkeys(uuids[:count], ("team/a",))
+        await node.round(LEAST_SECONDS / 10)
+    assert node.cluster.writes == before
+
+    await node.round(LEAST_SECONDS * 2)
+    assert node.cluster.writes == before + 1
+    assert [bool(gpu.pods) for gpu in node.cluster.node.gpus] == [True, True, True, False]
+
+
+async def test_while_the_kubelet_restarts_its_pods_keep_what_they_have(node: Node) -> None:
+    node.kubelet.held = {node.library.cards[0].uuid: ("team/a",)}
+    await node.round()
+    node.kubelet.held = None
+    node.library.cards[3].xids.append(48)
+    await node.round()
+
+    first, *_, last = node.cluster.node.gpus
+    assert first.pods == ("team/a",)
+    assert not last.healthy
+
+
+async def test_before_the_kubelet_has_spoken_nothing_is_called_free(node: Node) -> None:
+    node.kubelet.held = None
+    await node.round()
+
+    assert OURS not in node.cluster.objects
+    assert "UNAVAILABLE" in next(check.says for check in node.agent.checks() if check.name == "kubelet")
+
+
+async def test_an_api_server_in_trouble_is_asked_less_and_less(node: Node) -> None:
+    node.cluster.failing = [ApiError("GET", 503, "Unavailable", "later", 30.0)] * 2
+    await node.round(1)
+    await node.round(LEAST_SECONDS)
+    assert len(node.cluster.failing) == 0  # one for the GPUNode, one for the Node: the second round asks for neither
+    assert OURS not in node.cluster.objects
+
+    await node.round(120)
+    assert len(node.cluster.node.gpus) == 4
+
+
+async def test_an_object_that_was_deleted_is_made_again(node: Node) -> None:
+    await node.round()
+    del node.cluster.objects[OURS]
+    node.library.cards[0].xids.append(95)
+    await node.round()
+
+    assert not node.cluster.node.gpus[0].healthy
+
+
+async def test_a_node_without_gpus_is_ready_and_says_so() -> None:
+    with installed(Library(loaded=False)):
+        node = Node(Library())
+        await node.round()
+
+    assert node.cluster.node == GPUNodeStatus(message="no NVIDIA driver: Driver Not Loaded")
+    assert all(check.good or not check.must for check in node.agent.checks())
+    assert node.cluster.objects[NODE]["metadata"]["labels"] == {}
+
+
+async def test_nvml_that_hangs_holds_nothing_else_up() -> None:
+    gate, hang = threading.Event(), threading.Event()
+
+    def wait(name: str) -> None:
+        if hang.is_set() and name == "nvmlDeviceGetCount_v2":
+            gate.wait(30)
+
+    with installed(bridged((0, 1))) as library:
+        library.before = wait
+        node = Node(library, patience=0.2)
+        await node.round()
+        hang.set()
+        await node.round()
+        await node.round()
+        assert node.cluster.node.message == HUNG
+        assert library.calls["nvmlDeviceGetCount_v2"] == 2  # none was begun beside the one that hangs
+        hang.clear()
+        gate.set()
+        await _until(lambda: node.agent.counts.looks["good"] == 2, node)
+
+    assert node.cluster.node.message == ""
+
+
+HANGS = """
+import asyncio, io, threading
+from tests.agent.library import installed
+from tests.agent.recorded import bridged
+from tests.conftest import ROOT
+from tests.agent.test_agent import Node
+
+with installed(bridged((0, 1))) as library:
+    library.before = lambda name: name.startswith("nvmlInit") or threading.Event().wait()
+    asyncio.run(Node(library, patience=0.1).round())
+    print("ended")
+"""
+
+
+def test_a_process_ends_though_nvml_hangs() -> None:
+    done = subprocess.run([sys.executable, "-c", HANGS], cwd=ROOT, capture_output=True, text=True, timeout=60)
+
+    assert (done.returncode, done.stdout) == (0, "ended\n"), done.stderr
+
+
+async def _until(true: Callable[[], bool], node: Node) -> None:
+    for _ in range(100):
+        await node.round()
+        if true():
+            return
+        await asyncio.sleep(0.05)
+    raise AssertionError("it did not come to be within five seconds")
+
+
+async def test_a_driver_of_another_version_ends_the_process(node: Node) -> None:
+    await node.round()
+    node.library.replaced = True
+    await node.round()
+
+    assert node.agent.replaced.is_set()
+
+
+async def test_each_trouble_is_said_once(node: Node) -> None:
+    node.kubelet.held = None
+    for _ in range(3):
+        await node.round()
+    node.kubelet.held = {}
+    await node.round()
+
+    said = [line for line in node.log.getvalue().splitlines() if '"kubelet"' in line]
+    assert ["trouble" in line for line in said] == [True, False]
+
+
+async def test_the_node_can_advertise_thousandths_of_its_healthy_gpus() -> None:
+    with installed(bridged((0, 1))) as library:
+        node = Node(library, milli=True)
+        await node.round()
+        assert node.cluster.objects[NODE]["status"]["allocatable"] == {"rightslice.dev/gpu-milli": "4000"}
+        library.cards[0].xids.append(48)
+        await node.round()
+
+    assert node.cluster.objects[NODE]["status"]["capacity"] == {"rightslice.dev/gpu-milli": "3000"}
+
+
+@pytest.mark.parametrize(
+    ("sentence", "pairs", "count", "sick", "island"),
+    [
+        ("two bridged pairs", [(0, 1), (2, 3)], 4, [], 2),
+        ("a pair of which one is sick", [(0, 1)], 2, [1], 1),
+        ("a triangle and a tail", [(0, 1), (1, 2), (0, 2), (2, 3)], 4, [], 3),
+        ("all of four", [(0, 1), (0, 2), (0, 3), (1, 2), (1, 3), (2, 3)], 4, [], 4),
+        ("all of four but one that is sick", [(0, 1), (0, 2), (0, 3), (1, 2), (1, 3), (2, 3)], 4, [0], 3),
+        ("no links at all", [], 3, [], 1),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_the_largest_island(
+    sentence: str, pairs: list[tuple[int, int]], count: int, sick: list[int], island: int
+) -> None:
+    with installed(bridged(*pairs, count=count)) as library:
+        seen = Machine(Clock())
+        seen.look()
+        for index in sick:
+            library.cards[index].xids.append(79)
+        said = said_of(seen.look())
+
+    assert said.island == island, sentence
+    assert said.milli == 1000 * (count - len(sick))

@@ -1,0 +1,290 @@
+"""What is seen of a machine through the library's own functions, and what trouble does to it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.agent.library import SWITCH, Card, Cut, Library, installed
+from tests.agent.recorded import bridged, cards, machine, numa_of, pci
+from tests.placement.machines import facts, machines
+from webhook.agent.machine import LINK_SECONDS, SLOW_LINK_SECONDS, Machine
+from webhook.agent.nvml import DriverReplacedError
+from webhook.model.gpunodes import GPUNode, GPUNodeStatus
+from webhook.placement.devices import reported
+
+
+class Clock:
+    """Seconds that a test moves."""
+
+    now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def library() -> Iterator[Library]:
+    with installed(bridged((0, 1), (2, 3))) as found:
+        yield found
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def seen(library: Library, clock: Clock, tmp_path: Path) -> Machine:
+    """A machine that the library shows."""
+    return Machine(clock, numa_of(tmp_path, [0, 0, 1, 1]))
+
+
+KEYS = [
+    "dgx1-p100", "dgx1-v100", "dgx2-v100", "a100-pcie-4-bridged", "hgx-a100-4", "dgx-h100-8", "gh200-quad",
+    "a6000-4-bridged", "rtx8000-4", "l40s-4", "cloud-pcie-4-node", "pcie-8-sys", "geforce-2-phb",
+]  # fmt: skip
+"""Some that must be among the machines; all of them are tried."""
+
+
+def test_every_machine_of_the_reference_is_seen_as_it_was_recorded(shared: Path, tmp_path: Path) -> None:
+    entries = {entry["key"]: entry for entry in facts(shared)["machines"]}
+    assert set(KEYS) <= set(entries)
+    for key, entry in entries.items():
+        with installed(machine(entry)):
+            status = Machine(Clock(), numa_of(tmp_path / key, entry["numa"])).look()
+        devices = reported(GPUNode(status=status))
+        wanted = machines(shared)[key]
+
+        assert devices is not None, key
+        assert devices.topology.nvlinks == wanted.nvlinks, key
+        assert devices.topology.numa == wanted.numa, key
+        assert devices.topology.nvswitch == bool(entry["nvswitch"]), key
+        assert [path for row in devices.topology.buses for path in row if path] == [
+            path for row in wanted.buses for path in row if path
+        ], key
+
+
+def test_what_is_said_of_a_node(seen: Machine) -> None:
+    status = seen.look()
+
+    assert status.product == "NVIDIA-A100-PCIE-80GB"
+    assert (status.driver, status.cuda, status.message) == ("580.95.05", "13.0", "")
+    assert (status.nvlink_generation, status.nvlink_rate, status.nvswitch) == (3, 0, False)
+    first = status.gpus[0]
+    assert (first.uuid, first.pci, first.memory, first.numa) == (f"GPU-{pci(0)}", pci(0), 81920, 0)
+    assert first.healthy
+    assert not first.ailments
+
+
+def test_bridges_that_are_slower_than_their_generation_are_told(seen: Machine, library: Library) -> None:
+    for card in library.cards:
+        card.speed = 14_062
+
+    assert seen.look().nvlink_rate == 14_062
+
+
+def test_a_link_that_is_down_counts_as_down_on_its_side(seen: Machine, library: Library) -> None:
+    library.cards[0].links[3] = (False, pci(1))
+
+    status = seen.look()
+
+    assert status.gpus[0].links_down == 1
+    assert [link.nvlinks for link in status.gpus[0].links] == [11, 0, 0]
+    assert [link.nvlinks for link in status.gpus[1].links] == [12, 0, 0]
+
+
+def test_a_link_to_a_processor_joins_no_gpus(seen: Machine, library: Library) -> None:
+    library.cards[0].links = [(True, "cpu")] * 3
+
+    assert [link.nvlinks for link in seen.look().gpus[0].links] == [0, 0, 0]
+
+
+def test_links_are_read_anew_after_a_minute_and_not_before(seen: Machine, library: Library, clock: Clock) -> None:
+    seen.look()
+    before = library.calls["nvmlDeviceGetNvLinkState"]
+    clock.now = LINK_SECONDS - 1
+    seen.look()
+    assert library.calls["nvmlDeviceGetNvLinkState"] == before
+
+    library.cards[0].links[0] = (False, pci(1))
+    clock.now = LINK_SECONDS + 1
+    assert seen.look().gpus[0].links_down == 1
+
+
+def test_paths_are_read_once(seen: Machine, library: Library, clock: Clock) -> None:
+    seen.look()
+    clock.now = 10 * LINK_SECONDS
+    seen.look()
+
+    assert library.calls["nvmlDeviceGetTopologyCommonAncestor"] == 6
+
+
+def test_links_that_take_long_are_read_seldom(seen: Machine, library: Library, clock: Clock) -> None:
+    def slow(name: str) -> None:
+        clock.now += 0.6 if name == "nvmlDeviceGetTopologyCommonAncestor" else 0.0
+
+    library.before = slow
+    seen.look()
+    before = library.calls["nvmlDeviceGetNvLinkState"]
+    clock.now += SLOW_LINK_SECONDS - 1
+    seen.look()
+
+    assert library.calls["nvmlDeviceGetNvLinkState"] == before
+
+
+def test_a_gpu_that_falls_off_the_bus_is_told_and_keeps_its_number(seen: Machine, library: Library) -> None:
+    seen.look()
+    library.cards[1].xids.append(79)
+    library.cards[1].lost = True
+
+    status = seen.look()
+
+    assert [gpu.index for gpu in status.gpus] == [0, 1, 2, 3]
+    assert [gpu.healthy for gpu in status.gpus] == [True, False, True, True]
+    assert status.gpus[1].ailments[0] == "XID 79: fallen off the bus"
+    assert [link.nvlinks for link in status.gpus[0].links] == [0, 0]
+    assert [link.gpu for link in status.gpus[2].links] == [0, 3]
+
+
+def test_a_gpu_that_the_driver_counts_no_more_keeps_its_number(seen: Machine, library: Library) -> None:
+    seen.look()
+    del library.cards[1]
+
+    status = seen.look()
+
+    assert [(gpu.index, gpu.pci, gpu.healthy) for gpu in status.gpus] == [
+        (0, pci(0), True), (1, pci(1), False), (2, pci(2), True), (3, pci(3), True),
+    ]  # fmt: skip
+
+
+def test_a_gpu_that_was_never_seen_is_missed(seen: Machine, library: Library) -> None:
+    library.cards[3].lost = True
+
+    status = seen.look()
+
+    assert len(status.gpus) == 3
+    assert status.message.startswith("1 of 4 GPUs are lost")
+
+
+def test_a_driver_that_goes_and_comes_back(seen: Machine, library: Library) -> None:
+    whole = seen.look()
+    library.loaded = library.begun = False
+    away = seen.look()
+    library.loaded = True
+
+    assert [gpu.healthy for gpu in away.gpus] == [False] * 4
+    assert away.message.startswith("no NVIDIA driver")
+    assert seen.look() == whole
+
+
+def test_a_driver_of_another_version_needs_a_new_process(seen: Machine, library: Library) -> None:
+    seen.look()
+    library.replaced = True
+
+    with pytest.raises(DriverReplacedError):
+        seen.look()
+
+
+def test_a_node_without_a_driver_has_nothing_to_say() -> None:
+    with installed(Library(loaded=False)):
+        assert Machine(Clock()).look() == GPUNodeStatus(message="no NVIDIA driver: Driver Not Loaded")
+
+
+def test_mig_instances_are_seen_where_they_lie_through_a_new_cut(seen: Machine, library: Library) -> None:
+    card = library.cards[2]
+    card.mig, card.cuts = True, [Cut(1, 2, 4, 4), Cut(7, 0, 0, 1)]
+    one = seen.look().gpus[2]
+    card.cuts = [Cut(2, 1, 0, 2)]
+    other = seen.look().gpus[2]
+
+    assert one.mig
+    assert one.links == () or all(link.nvlinks == 0 for link in one.links)
+    assert [(cut.profile, cut.start, cut.size, cut.uuids) for cut in one.instances] == [
+        ("1g.10gb", 0, 1, ("MIG-7",)), ("3g.40gb", 4, 4, ("MIG-1",)),
+    ]  # fmt: skip
+    assert [(cut.profile, cut.start) for cut in other.instances] == [("2g.20gb", 0)]
+
+
+def test_a_cut_gpu_whose_instances_only_root_may_read_is_not_counted_on(seen: Machine, library: Library) -> None:
+    library.cards[0].mig, library.cards[0].root = True, False
+
+    gpu = seen.look().gpus[0]
+
+    assert not gpu.healthy
+    assert "Insufficient Permissions" in gpu.ailments[0]
+
+
+@pytest.mark.parametrize(
+    ("sentence", "change", "healthy", "alone"),
+    [
+        ("an application's own fault", {"xids": [13, 31, 43]}, True, False),
+        ("a contained error", {"xids": [94]}, True, False),
+        ("a double-bit error", {"xids": [48]}, False, False),
+        ("a timeout that the device plugin ignores", {"xids": [109]}, False, False),
+        ("an NVLink error", {"xids": [74]}, True, True),
+        ("NVLink of Blackwell", {"xids": [145]}, True, True),
+        ("a row that could not be remapped", {"remap_failed": True}, False, False),
+        ("a reset is needed", {"action": 1}, False, False),
+        ("peers are to be drained", {"action": 3}, True, True),
+        ("a driver that knows no actions", {"action": None}, True, False),
+        ("the fabric is not up yet", {"fabric": (2, bytes(16), 0)}, True, True),
+        ("the fabric is up", {"fabric": (3, bytes(16), 0)}, True, False),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_what_trouble_means(
+    sentence: str, change: dict[str, object], healthy: bool, alone: bool, seen: Machine, library: Library
+) -> None:
+    seen.look()
+    for name, value in change.items():
+        setattr(library.cards[0], name, value)
+
+    gpu, *others = seen.look().gpus
+
+    assert (gpu.healthy, gpu.alone) == (healthy, alone), sentence
+    assert all(other.healthy and not other.alone for other in others)
+    assert bool(gpu.ailments) or (healthy and not alone)
+
+
+def test_an_xid_stays_until_the_driver_is_loaded_anew(seen: Machine, library: Library) -> None:
+    seen.look()
+    library.cards[0].xids.append(95)
+    assert not seen.look().gpus[0].healthy
+    assert not seen.look().gpus[0].healthy
+
+    library.loaded = library.begun = False
+    seen.look()
+    library.loaded = True
+
+    assert seen.look().gpus[0].healthy
+
+
+def test_corrected_errors_of_memory_change_nothing(seen: Machine, library: Library) -> None:
+    library.cards[0].ecc = 2
+
+    assert [gpu.ecc_errors for gpu in seen.look().gpus] == [2, 0, 0, 0]
+
+
+def test_a_clique_needs_a_fabric_that_is_up_on_every_gpu(tmp_path: Path) -> None:
+    uuid = bytes(range(16))
+    board = cards(4, fabric=(3, uuid, 7), links=[(True, SWITCH)] * 18, version=7, speed=53_125)
+    with installed(Library(board)):
+        whole = Machine(Clock(), tmp_path).look()
+        board[2].fabric = (3, uuid, 8)
+        split = Machine(Clock(), tmp_path).look()
+
+    assert whole.clique == "00010203-0405-0607-0809-0a0b0c0d0e0f.7"
+    assert (whole.nvlink_generation, whole.nvswitch) == (5, True)
+    assert split.clique == ""
+
+
+def test_a_gpu_that_comes_later_gets_a_number_of_its_own(seen: Machine, library: Library) -> None:
+    seen.look()
+    library.cards.insert(0, Card("0000:01:00.0"))
+
+    assert {gpu.pci: gpu.index for gpu in seen.look().gpus} == {
+        pci(0): 0, pci(1): 1, pci(2): 2, pci(3): 3, "0000:01:00.0": 4,
+    }  # fmt: skip

@@ -1,0 +1,37 @@
+"""`serve agent`: what it says about flags that cannot be used, and what it does not load."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from tests.conftest import ROOT
+from webhook.cli.agent import AgentError, address
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [("0.0.0.0:8081", ("0.0.0.0", 8081)), ("[::]:0", ("::", 0)), ("localhost:1", ("localhost", 1))],
+)
+def test_an_address(text: str, found: tuple[str, int]) -> None:
+    assert address(text) == found
+
+
+@pytest.mark.parametrize("text", ["8081", ":8081", "host:", "host:http", "host:65536", "host:-1"])
+def test_what_is_no_address_is_told(text: str) -> None:
+    with pytest.raises(AgentError, match=f"must be ADDRESS:PORT, .*found '{text}'"):
+        address(text)
+
+
+def test_an_agent_loads_nothing_that_judges_or_ranks() -> None:
+    """It runs on every node: what is not loaded is memory for others."""
+    asked = (
+        "import sys, webhook.cli.main as main; main.app_for(['serve'])\n"
+        "import webhook.cli.agent, webhook.agent.agent, webhook.agent.machine, webhook.agent.advertising\n"
+        "print([name for name in ('numpy', 'kubernetes', 'pydantic', 're2', 'webhook.engine') if name in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", asked], cwd=ROOT, capture_output=True, text=True, timeout=60)
+
+    assert done.stdout == "[]\n", done.stderr

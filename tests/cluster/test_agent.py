@@ -1,0 +1,184 @@
+"""The agent as a process on a real control plane: its GPUNode, its pages, and a kubelet on a real socket."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import signal
+import subprocess
+import sys
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from random import Random
+from time import monotonic, monotonic_ns
+
+import msgspec
+import pytest
+
+from tests.agent.kubelet import Kubelet
+from tests.agent.kubelet import serving as kubelet_on
+from tests.agent.library import installed
+from tests.agent.recorded import bridged
+from tests.cluster.client import Json, RefusedError
+from tests.cluster.nodes import add_nodes, remove_nodes
+from tests.cluster.plane import Plane
+from tests.cluster.waiting import eventually
+from tests.conftest import ROOT
+from tests.make import make_node
+from webhook.agent.holding import held
+from webhook.agent.machine import Machine
+from webhook.agent.publishing import Publisher
+from webhook.documents.reading import read
+from webhook.kube.api import Api
+from webhook.manifests.gpunodes import gpunode_crd
+from webhook.model.gpunodes import GPUNode
+
+GPUNODES = "/apis/rightslice.dev/v1alpha1/gpunodes"
+DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+
+
+@pytest.fixture(scope="module")
+def kind(plane: Plane) -> None:
+    """A plane that has the kind."""
+    if not plane.api.exists(f"{DEFINITIONS}/gpunodes.rightslice.dev"):
+        plane.api.create(DEFINITIONS, gpunode_crd())
+    eventually(lambda: is_served(plane))
+
+
+def is_served(plane: Plane) -> bool:
+    try:
+        plane.api.get(GPUNODES)
+    except RefusedError:
+        return False
+    return True
+
+
+@pytest.fixture
+def node(plane: Plane, kind: None) -> Iterator[str]:
+    (name,) = add_nodes(plane, [make_node("agent-1", {}, cpu=8)])
+    yield name
+    if plane.api.exists(f"{GPUNODES}/{name}"):
+        plane.api.delete(f"{GPUNODES}/{name}")
+    remove_nodes(plane, [name])
+
+
+class Process:
+    """A running agent."""
+
+    def __init__(self, process: subprocess.Popen[str], port: int) -> None:
+        self.process, self._port = process, port
+
+    def page(self, path: str) -> str:
+        with urllib.request.urlopen(f"http://127.0.0.1:{self._port}{path}", timeout=5) as answer:
+            return str(answer.read().decode())
+
+
+@contextmanager
+def agent(plane: Plane, node: str, socket: Path) -> Iterator[Process]:
+    """`rightslice serve agent`, until the block ends."""
+    flags = ["--node", node, "--kubeconfig", str(plane.kubeconfig), "--listen", "127.0.0.1:0", "--poll", "1"]
+    command = [sys.executable, "-m", "webhook.cli", "serve", "agent", *flags, "--kubelet-socket", str(socket)]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment, cwd=ROOT) as process:
+        try:
+            assert process.stderr is not None
+            line = next((line for line in process.stderr if '"serving"' in line), "")
+            port = re.search(r"127\.0\.0\.1:(\d+)", line)
+            assert port is not None, "the agent did not say where it listens"
+            yield Process(process, int(port[1]))
+        finally:
+            process.send_signal(signal.SIGTERM)
+            process.wait(20)
+            assert process.stderr is not None
+            process.stderr.close()
+
+
+def stored(plane: Plane, name: str) -> Json:
+    try:
+        return plane.api.get(f"{GPUNODES}/{name}")
+    except RefusedError as error:
+        raise LookupError(name) from error
+
+
+async def test_the_agent_is_ready_and_says_why_it_sees_nothing(plane: Plane, node: str, tmp_path: Path) -> None:
+    socket = tmp_path / "kubelet.sock"
+    async with kubelet_on(Kubelet(), socket):
+
+        def live() -> None:
+            with agent(plane, node, socket) as process:
+                eventually(lambda: stored(plane, node)["status"]["message"])
+                found = stored(plane, node)
+                assert found["status"]["message"].startswith("no NVIDIA driver")
+                assert found["metadata"]["ownerReferences"][0]["name"] == node
+                assert process.page("/healthz") == "ok\n"
+                assert "[+]kubelet ok" in process.page("/readyz?verbose")
+                assert 'rightslice_agent_writes_total{result="good"}' in process.page("/metrics")
+            assert process.process.returncode == 0
+
+        await asyncio.to_thread(live)
+
+
+async def test_a_status_of_ours_is_taken_without_losing_a_field(plane: Plane, node: str) -> None:
+    with installed(bridged((0, 1), (2, 3))) as library:
+        status = held(Machine(monotonic).look(), {library.cards[0].uuid: ("team/a",)})
+    async with await Api.connect(str(plane.kubeconfig)) as api:
+        publisher = Publisher(api, node, monotonic, Random(1))
+        assert await publisher.publish(status)
+        assert not await publisher.publish(status)
+        assert not await Publisher(api, node, monotonic, Random(1)).publish(status)
+
+    assert msgspec.convert(stored(plane, node), GPUNode).status == status
+    columns = plane.kubectl("get", "gpunodes", node).stdout
+    assert "NVIDIA-A100-PCIE-80GB" in columns
+
+
+def test_a_status_of_another_form_is_refused(plane: Plane, node: str) -> None:
+    body = {"apiVersion": "rightslice.dev/v1alpha1", "kind": "GPUNode", "metadata": {"name": node}}
+    plane.api.create(GPUNODES, body)
+    with pytest.raises(RefusedError, match="must be of type integer"):
+        plane.api.patch(f"{GPUNODES}/{node}/status", {"status": {"gpus": [{"index": "none"}]}}, "merge")
+
+
+def test_the_manifests_of_the_agent_are_taken_without_a_warning(plane: Plane, kind: None) -> None:
+    """They are tried, not stored. Its namespace is there for as long."""
+    existed = plane.api.exists("/api/v1/namespaces/rightslice-system")
+    if not existed:
+        plane.add_namespace("rightslice-system")
+    folder = str(ROOT / "manifests" / "agent")
+
+    done = plane.kubectl("apply", "--server-side", "--dry-run=server", "-k", folder)
+
+    assert done.stderr == ""
+    assert done.stdout.count("serverside-applied (server dry run)") == 6
+    if not existed:
+        plane.api.delete("/api/v1/namespaces/rightslice-system")
+
+
+def test_an_agent_writes_about_its_own_node_only(plane: Plane, node: str) -> None:
+    policy = [one for one in built(plane) if one["kind"].startswith("ValidatingAdmissionPolicy")]
+    for one, path in zip(policy, ("validatingadmissionpolicies", "validatingadmissionpolicybindings"), strict=True):
+        plane.api.create(f"/apis/admissionregistration.k8s.io/v1/{path}", one)
+    agent_user = ["--as=system:serviceaccount:rightslice-system:rightslice-agent", "--as-group=system:masters"]
+
+    def label(whose: str) -> bool:
+        extra = f"--as-user-extra=authentication.kubernetes.io/node-name={whose}"
+        done = plane.kubectl(
+            "label", "node", node, f"try=t{monotonic_ns()}", "--overwrite", *agent_user, extra, check=False
+        )
+        return done.returncode == 0
+
+    try:
+        eventually(lambda: not label("another"))
+        assert label(node)
+    finally:
+        for path in ("validatingadmissionpolicybindings", "validatingadmissionpolicies"):
+            plane.api.delete(f"/apis/admissionregistration.k8s.io/v1/{path}/rightslice-agent")
+
+
+def built(plane: Plane) -> list[Json]:
+    """What kustomize makes of the agent's manifests."""
+    text = plane.kubectl("kustomize", str(ROOT / "manifests" / "agent")).stdout
+    return [document.data for document in read(text, "agent", aliases=True)]

@@ -1,0 +1,1 @@
+"""The node agent: NVML and the kubelet in, one GPUNode out."""

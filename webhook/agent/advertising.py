@@ -1,0 +1,83 @@
+"""What the agent says on its Node: how large an island of NVLink can be, and thousandths of GPUs to account by."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import msgspec
+
+from webhook.agent.publishing import Calls
+from webhook.errors import ApiError
+from webhook.kube.pace import Backoff, Random
+from webhook.model.gpunodes import GpuDevice, GPUNodeStatus
+from webhook.placement.islands import largest_island
+
+ISLAND = "rightslice.dev/nvlink-island-max"
+GPU_MILLI = "rightslice.dev/gpu-milli"
+LEAST_SECONDS = 60.0
+
+
+class Said(msgspec.Struct, frozen=True):
+    """What a node says.
+
+    Attributes:
+        island: GPUs of the largest island, free or not; 0 where none is known.
+        milli: Thousandths of all healthy GPUs.
+    """
+
+    island: int
+    milli: int
+
+
+def said_of(status: GPUNodeStatus) -> Said:
+    """What these GPUs come to. Those that are not healthy, or cannot talk to others, are in no island."""
+    usable = [gpu for gpu in status.gpus if gpu.healthy]
+    return Said(largest_island(_links(gpu for gpu in usable if not gpu.mig and not gpu.alone)), 1000 * len(usable))
+
+
+def _links(gpus: Iterable[GpuDevice]) -> list[list[int]]:
+    """NVLinks that each GPU has up towards each, shape (GPUs, GPUs)."""
+    seen = [(gpu.index, {link.gpu: link.nvlinks for link in gpu.links}) for gpu in gpus]
+    return [[links.get(other, 0) for other, _ in seen] for _, links in seen]
+
+
+class Advertiser:
+    """The label and, where wanted, the capacity of one Node."""
+
+    def __init__(self, api: Calls, node: str, clock: Callable[[], float], random: Random, *, milli: bool) -> None:
+        """Prepare; `milli`: advertise rightslice.dev/gpu-milli, where the scheduler cannot be told to ignore it."""
+        self._api, self._node, self._clock = api, node, clock
+        self._milli = milli
+        self._backoff = Backoff(random, first=LEAST_SECONDS, most=10 * LEAST_SECONDS)
+        self._last: Said | None = None
+        self._due = float("-inf")
+
+    async def advertise(self, status: GPUNodeStatus) -> bool:
+        """Say it if it changed; True if it was written.
+
+        Raises:
+            ApiError: it could not be written; the next attempt waits.
+        """
+        said = said_of(status)
+        if said == self._last or self._clock() < self._due:
+            return False
+        try:
+            await self._write(said)
+        except ApiError as error:
+            self._due = self._clock() + self._backoff.failed(error.retry_after)
+            raise
+        self._backoff.succeeded()
+        self._last = said
+        return True
+
+    async def _write(self, said: Said) -> None:
+        node = await self._api.get(f"/api/v1/nodes/{self._node}")
+        label = str(said.island) if said.island else None
+        if (node["metadata"].get("labels") or {}).get(ISLAND) != label:
+            body: dict[str, Any] = {"metadata": {"labels": {ISLAND: label}}}
+            await self._api.patch(f"/api/v1/nodes/{self._node}", body, "merge")
+        capacity = str(said.milli) if said.milli else None
+        if self._milli and ((node.get("status") or {}).get("capacity") or {}).get(GPU_MILLI) != capacity:
+            body = {"status": {"capacity": {GPU_MILLI: capacity}, "allocatable": {GPU_MILLI: capacity}}}
+            await self._api.patch(f"/api/v1/nodes/{self._node}/status", body, "merge")

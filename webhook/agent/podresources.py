@@ -1,0 +1,111 @@
+"""Which pod holds which device: the kubelet's PodResources (v1), over its Unix socket.
+
+The messages are declared here field by field, as many as are read, and made into classes by protobuf itself: no
+generated file has to follow the library's version.
+
+Source: k8s.io/kubelet pkg/apis/podresources/v1/api.proto.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping
+from types import TracebackType
+from typing import Any, Self
+
+import grpc
+from google.protobuf.descriptor_pb2 import FieldDescriptorProto, FileDescriptorProto
+from google.protobuf.descriptor_pool import DescriptorPool
+from google.protobuf.message_factory import GetMessages
+
+SOCKET = "/var/lib/kubelet/pod-resources/kubelet.sock"
+LIST = "/v1.PodResourcesLister/List"
+CALL_SECONDS = 5.0
+ANSWER_MOST = 16 * 1024 * 1024
+"""Bytes; gRPC's own bound of 4 MiB is too low for a node full of pods."""
+
+OPTIONS = (
+    ("grpc.max_receive_message_length", ANSWER_MOST),
+    ("grpc.initial_reconnect_backoff_ms", 500),
+    ("grpc.max_reconnect_backoff_ms", 5000),
+    ("grpc.enable_http_proxy", 0),
+)
+
+MESSAGES: Mapping[str, tuple[tuple[int, str, str], ...]] = {
+    "ListPodResourcesRequest": (),
+    "ListPodResourcesResponse": ((1, "pod_resources", "PodResources"),),
+    "PodResources": ((1, "name", ""), (2, "namespace", ""), (3, "containers", "ContainerResources")),
+    "ContainerResources": ((1, "name", ""), (2, "devices", "ContainerDevices")),
+    "ContainerDevices": ((1, "resource_name", ""), (2, "device_ids", "*")),
+}
+"""Number, name and kind of the fields: "" a string, "*" strings, else messages of that kind."""
+
+Holders = Mapping[str, tuple[str, ...]]
+"""The pods ("namespace/name") that hold each device, by the id that its plugin gave it."""
+
+
+class KubeletAwayError(Exception):
+    """The kubelet does not say who holds what."""
+
+
+def message_classes() -> Mapping[str, Any]:
+    """The class of each message, by name."""
+    file = FileDescriptorProto(name="podresources.proto", package="v1", syntax="proto3")
+    for name, fields in MESSAGES.items():
+        message = file.message_type.add(name=name)
+        for number, field, kind in fields:
+            text = kind in ("", "*")
+            message.field.add(
+                name=field,
+                number=number,
+                label=FieldDescriptorProto.LABEL_REPEATED if kind else FieldDescriptorProto.LABEL_OPTIONAL,
+                type=FieldDescriptorProto.TYPE_STRING if text else FieldDescriptorProto.TYPE_MESSAGE,
+                type_name=None if text else f".v1.{kind}",
+            )
+    return {name.removeprefix("v1."): found for name, found in GetMessages([file], pool=DescriptorPool()).items()}
+
+
+class PodResources:
+    """The kubelet of this node. Use it with `async with`."""
+
+    def __init__(self, socket: str = SOCKET) -> None:
+        """Prepare; nothing is asked yet."""
+        self._classes = message_classes()
+        self._channel = grpc.aio.insecure_channel(f"unix://{socket}", options=OPTIONS)
+        self._list = self._channel.unary_unary(
+            LIST,
+            request_serializer=self._classes["ListPodResourcesRequest"].SerializeToString,
+            response_deserializer=self._classes["ListPodResourcesResponse"].FromString,
+        )
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, _kind: type[BaseException] | None, _error: BaseException | None, _trace: TracebackType | None
+    ) -> None:
+        await self._channel.close()
+
+    async def holders(self) -> Holders:
+        """Who holds which device now.
+
+        Raises:
+            KubeletAwayError: it is not there, is starting, or has had too many calls.
+        """
+        request = self._classes["ListPodResourcesRequest"]()
+        try:
+            answer = await self._list(request, timeout=CALL_SECONDS)
+        except grpc.aio.AioRpcError as error:
+            raise KubeletAwayError(f"{error.code().name}: {error.details()}") from error
+        return held_by(answer)
+
+
+def held_by(answer: Any) -> Holders:
+    """Devices and their pods from a ListPodResourcesResponse. One resource may come in several entries."""
+    held: defaultdict[str, set[str]] = defaultdict(set)
+    for pod in answer.pod_resources:
+        for container in pod.containers:
+            for devices in container.devices:
+                for device in devices.device_ids:
+                    held[device].add(f"{pod.namespace}/{pod.name}")
+    return {device: tuple(sorted(pods)) for device, pods in held.items()}

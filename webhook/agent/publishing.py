@@ -1,0 +1,111 @@
+"""One GPUNode in the cluster, kept equal to what its node's agent sees: written on a change, and not often."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol
+
+import msgspec
+
+from webhook.errors import ApiError
+from webhook.kube.pace import Backoff, Random
+from webhook.model.gpunodes import GPUNode, GPUNodeStatus
+
+GROUP = "/apis/rightslice.dev/v1alpha1"
+VERSION = "rightslice.dev/v1alpha1"
+MANAGER = {"fieldManager": "rightslice-agent", "force": "true"}
+
+LEAST_SECONDS = 5.0
+"""Between two writes. Pods that come and go together are written together."""
+
+BACKOFF_MOST = 300.0
+
+
+class Calls(Protocol):
+    """What is used of `webhook.kube.api.Api`."""
+
+    async def get(self, path: str) -> dict[str, Any]:
+        """Read an object."""
+
+    async def create(self, path: str, body: Mapping[str, Any]) -> dict[str, Any]:
+        """POST an object."""
+
+    async def patch(self, path: str, body: Any, kind: Any, params: Mapping[str, str] = ...) -> dict[str, Any]:
+        """PATCH an object."""
+
+
+class Publisher:
+    """The GPUNode of one node."""
+
+    def __init__(self, api: Calls, node: str, clock: Callable[[], float], random: Random) -> None:
+        """Prepare; nothing is asked yet.
+
+        Args:
+            api: The API server.
+            node: Name of the node, and of its GPUNode.
+            clock: Seconds that only grow.
+            random: Spreads out what the agents of many nodes would write at once.
+        """
+        self._api, self._node, self._clock, self._random = api, node, clock, random
+        self._backoff = Backoff(random, first=LEAST_SECONDS, most=BACKOFF_MOST)
+        self._written: GPUNodeStatus | None = None
+        self._read = False
+        self._due = float("-inf")
+
+    async def publish(self, status: GPUNodeStatus) -> bool:
+        """Write the status if it is another one than is stored, and it is time; True if it was written.
+
+        Raises:
+            ApiError: it could not be; the next write waits longer each time.
+        """
+        if self._clock() < self._due or (self._read and status == self._written):
+            return False
+        try:
+            if not self._read:
+                self._written, self._read = await self._stored(), True
+            if status == self._written:
+                return False
+            await self._write(status)
+        except ApiError as error:
+            self._due = self._clock() + self._backoff.failed(error.retry_after)
+            self._read = False  # what is stored is not known any more
+            raise
+        self._backoff.succeeded()
+        self._written = status
+        self._due = self._clock() + self._random.uniform(LEAST_SECONDS, LEAST_SECONDS * 1.5)
+        return True
+
+    async def _stored(self) -> GPUNodeStatus | None:
+        """What a former agent of this node has left."""
+        try:
+            found = await self._api.get(f"{GROUP}/gpunodes/{self._node}")
+            return msgspec.convert(found, GPUNode).status
+        except ApiError as error:
+            if error.status != 404:
+                raise
+            return None
+        except msgspec.ValidationError:
+            return None  # of another version: it is written anew
+
+    async def _write(self, status: GPUNodeStatus) -> None:
+        body = {
+            "apiVersion": VERSION,
+            "kind": "GPUNode",
+            "metadata": {"name": self._node},
+            "status": msgspec.to_builtins(status),
+        }
+        path = f"{GROUP}/gpunodes/{self._node}/status"
+        try:
+            await self._api.patch(path, body, "apply", MANAGER)
+        except ApiError as error:
+            if error.status != 404:
+                raise
+            await self._create()
+            await self._api.patch(path, body, "apply", MANAGER)
+
+    async def _create(self) -> None:
+        """Make the object. It goes when its node goes."""
+        node = await self._api.get(f"/api/v1/nodes/{self._node}")
+        owner = {"apiVersion": "v1", "kind": "Node", "name": self._node, "uid": node["metadata"]["uid"]}
+        metadata = {"name": self._node, "ownerReferences": [owner]}
+        await self._api.create(f"{GROUP}/gpunodes", {"apiVersion": VERSION, "kind": "GPUNode", "metadata": metadata})

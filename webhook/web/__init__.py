@@ -1,0 +1,1 @@
+"""HTTP: connections with bounds and deadlines, TLS, health and draining, for every process that serves."""
