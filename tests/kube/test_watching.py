@@ -194,6 +194,13 @@ async def test_a_connection_that_hangs_is_noticed(tmp_path: Path, monkeypatch: p
         assert "took too long" in str(site.broken[0])
 
 
+async def test_a_watch_that_is_open_again_is_contact_before_it_says_a_word(tmp_path: Path) -> None:
+    async with watched(tmp_path, STARTED, refused(500), stream()) as site:
+        await until(lambda: len(site.broken) == 1)
+        await until(lambda: not site.state.fault)
+        assert site.state.heard > 0
+
+
 async def test_silence_three_times_means_that_the_version_is_not_the_server_s(tmp_path: Path) -> None:
     """After its store was restored from a backup, a server is behind us, and says nothing until it has caught up."""
     script = stream(event("ADDED", thing("older", 2)), bookmark(3, end=True))

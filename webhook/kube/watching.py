@@ -192,6 +192,7 @@ class Watch(Generic[T]):
         """
         lines, beginning = Lines(), not self._version
         async with self._api.stream(self._resource.path, params, QUIET_SECONDS) as pieces:
+            self._hear()
             async for piece in pieces:
                 self._take(lines.feed(piece))
                 self.state.unread += lines.skipped
