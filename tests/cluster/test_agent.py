@@ -34,6 +34,7 @@ from webhook.agent.publishing import Publisher
 from webhook.documents.reading import read
 from webhook.kube.api import Api
 from webhook.manifests.gpunodes import gpunode_crd
+from webhook.manifests.hooks import NAMESPACE
 from webhook.model.gpunodes import GPUNode
 
 GPUNODES = "/apis/rightslice.dev/v1alpha1/gpunodes"
@@ -142,19 +143,26 @@ def test_a_status_of_another_form_is_refused(plane: Plane, node: str) -> None:
         plane.api.patch(f"{GPUNODES}/{node}/status", {"status": {"gpus": [{"index": "none"}]}}, "merge")
 
 
-def test_the_manifests_of_the_agent_are_taken_without_a_warning(plane: Plane, kind: None) -> None:
-    """They are tried, not stored. Its namespace is there for as long."""
-    existed = plane.api.exists("/api/v1/namespaces/rightslice-system")
-    if not existed:
-        plane.add_namespace("rightslice-system")
+@pytest.fixture
+def space(plane: Plane, kind: None) -> Iterator[None]:
+    """Our namespace, which a dry run needs to be there."""
+    path = f"/api/v1/namespaces/{NAMESPACE}"
+    if plane.api.exists(path):
+        yield
+        return
+    plane.add_namespace(NAMESPACE)
+    yield
+    plane.api.delete(path)
+    eventually(lambda: not plane.api.exists(path))
+
+
+def test_the_manifests_of_the_agent_are_taken_without_a_warning(plane: Plane, space: None) -> None:
     folder = str(ROOT / "manifests" / "agent")
 
     done = plane.kubectl("apply", "--server-side", "--dry-run=server", "-k", folder)
 
     assert done.stderr == ""
     assert done.stdout.count("serverside-applied (server dry run)") == 6
-    if not existed:
-        plane.api.delete("/api/v1/namespaces/rightslice-system")
 
 
 def test_an_agent_writes_about_its_own_node_only(plane: Plane, node: str) -> None:
