@@ -1,7 +1,8 @@
 """What the Dockerfile makes, made in a folder: it runs for a stranger, with nothing to write to.
 
-No container engine is needed: the same commands install from the same lock into the same layout, and the kernel gives
-a mount namespace with a root that is read-only, and a user without any rights.
+No container engine is needed: the same commands install from the same lock into the same layout (only the
+bytecode of libraries is left out, for speed), and the kernel gives a mount namespace with a root that is read-only,
+and a user without any rights.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ def layout(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     target = folder / "opt" / "rightslice"
     (folder / "python").mkdir()
     pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--quiet", "install", "--target", str(target)]
-    run([*pip, "--require-hashes", "--only-binary", ":all:", "-r", "requirements/run.txt"])
+    run([*pip, "--require-hashes", "--only-binary", ":all:", "--no-compile", "-r", "requirements/run.txt"])
     run([sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(folder / "dist")])
     (wheel,) = (folder / "dist").glob("*.whl")
     run([*pip, "--no-index", "--no-deps", str(wheel)])

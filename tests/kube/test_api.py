@@ -252,6 +252,14 @@ async def test_a_pod_uses_its_service_account_and_reads_its_token_again(
         await Access().read()
 
 
+def trusting(file: Path, authority: Path) -> Path:
+    """A kubeconfig whose cluster is signed by an authority."""
+    config = json.loads(file.read_text())
+    config["clusters"][0]["cluster"]["certificate-authority"] = str(authority)
+    file.write_text(json.dumps(config))
+    return file
+
+
 async def test_the_server_must_be_the_one_that_its_authority_signed(tmp_path: Path) -> None:
     ours, other = (self_signed(["127.0.0.1"], datetime.now(UTC)) for _ in range(2))
     certificate, key = ours.write(tmp_path)
@@ -267,10 +275,7 @@ async def test_the_server_must_be_the_one_that_its_authority_signed(tmp_path: Pa
     await running.start_server(ssl=context)
     authority = tmp_path / "authority"
     authority.write_bytes(other.authority)
-    file = kubeconfig(tmp_path, str(running.make_url("/")), "t")
-    config = json.loads(file.read_text())
-    config["clusters"][0]["cluster"]["certificate-authority"] = str(authority)
-    file.write_text(json.dumps(config))
+    file = trusting(kubeconfig(tmp_path, str(running.make_url("/")), "t"), authority)
     try:
         async with Api(await Access(str(file)).read()) as client:
             with pytest.raises(ApiUnreachable, match="certificate"):
@@ -279,3 +284,54 @@ async def test_the_server_must_be_the_one_that_its_authority_signed(tmp_path: Pa
             assert await client.get("/x") == POD, "the authority that was put right is read again"
     finally:
         await running.close()
+
+
+class Hanging:
+    """A TLS server that begins an endless answer, and then neither reads nor says goodbye."""
+
+    def __init__(self, context: ssl.SSLContext) -> None:
+        self._context = context
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self._raw: socket.socket | None = None
+        self.url = f"https://127.0.0.1:{self._listener.getsockname()[1]}"
+
+    def serve(self) -> None:
+        """Take one request."""
+        with self._listener:
+            plain, _ = self._listener.accept()
+        encrypted = self._context.wrap_socket(plain, server_side=True)
+        encrypted.recv(64 * 1024)
+        encrypted.sendall(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\n{}\n\r\n")
+        self._raw = socket.socket(fileno=encrypted.detach())
+
+    def is_left(self) -> bool:
+        """Did the other side close the connection?"""
+        assert self._raw is not None
+        with self._raw as raw:
+            raw.settimeout(5)
+            try:
+                while raw.recv(64 * 1024):
+                    pass
+            except ConnectionResetError:
+                return True
+            except TimeoutError:
+                return False
+        return True
+
+
+async def test_a_session_that_is_closed_leaves_no_connection_to_a_server_that_hangs(tmp_path: Path) -> None:
+    ours = self_signed(["127.0.0.1"], datetime.now(UTC))
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.load_cert_chain(*ours.write(tmp_path))
+    authority = tmp_path / "authority"
+    authority.write_bytes(ours.authority)
+    server = Hanging(context)
+    serving = asyncio.create_task(asyncio.to_thread(server.serve))
+    file = trusting(kubeconfig(tmp_path, server.url, "t"), authority)
+
+    async with Api(await Access(str(file)).read()) as client:
+        async with client.stream("/x", {"watch": "1"}, 30.0) as pieces:
+            assert await anext(pieces) == b"{}\n"
+        await serving
+
+    assert await asyncio.to_thread(server.is_left)

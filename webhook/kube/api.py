@@ -21,6 +21,7 @@ import orjson
 
 from webhook.errors import AccessError, ApiError, ApiUnreachable
 from webhook.kube.access import Access
+from webhook.kube.sockets import Sockets
 
 CALL_SECONDS = 30.0
 CONNECT_SECONDS = 5.0
@@ -30,9 +31,6 @@ ANSWER_MOST = 64 * 1024 * 1024
 ASK_AGAIN = frozenset({429, 503})
 AGAIN_SECONDS = 1.0
 """The wait before a repetition where the server names none."""
-
-GOODBYE_SECONDS = 0.1
-"""For TLS to be closed: aiohttp leaves that to the event loop, which may end right after us."""
 
 CHUNK = 256 * 1024
 AGENT = "rightslice"
@@ -78,6 +76,7 @@ class Api:
         self._access = access
         self._seconds = seconds
         self._http: aiohttp.ClientSession | None = None
+        self._sockets = Sockets()
 
     @classmethod
     async def connect(cls, kubeconfig: str | None = None, context: str | None = None) -> Self:
@@ -100,11 +99,11 @@ class Api:
         await self.close()
 
     async def close(self) -> None:
-        """Close the session."""
+        """Close the session, and every socket of it."""
         if self._http is not None:
             await self._http.close()
             self._http = None
-            await asyncio.sleep(GOODBYE_SECONDS)
+            await self._sockets.close()
 
     async def get(self, path: str, params: Mapping[str, str] = NOTHING) -> dict[str, Any]:
         """Read an object or a list.
@@ -281,6 +280,7 @@ class Api:
     def _session(self) -> aiohttp.ClientSession:
         if self._http is None:
             self._http = aiohttp.ClientSession(
+                connector=aiohttp.TCPConnector(socket_factory=self._sockets.make),
                 headers={"User-Agent": AGENT, "Accept": "application/json", "Accept-Encoding": "identity"},
                 cookie_jar=aiohttp.DummyCookieJar(),
                 read_bufsize=CHUNK,
