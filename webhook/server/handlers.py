@@ -63,6 +63,9 @@ class Admission:
         if call.waited > deadline(call.query, self._budget):
             self._telemetry.refused("late")
             return busy("the request came too slowly for its timeout", uid=request.uid)
+        if not self._world.judges:
+            self._telemetry.refused("not_ready")
+            return busy("could not judge: policies and cluster are not known here yet", uid=request.uid)
         if not self._world.knows_namespace(request.namespace):
             self._telemetry.refused("namespace")
             return busy("could not judge: its namespace is not known here yet", uid=request.uid)
