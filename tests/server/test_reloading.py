@@ -275,6 +275,21 @@ def test_a_fault_in_loading_is_told_and_does_not_end_the_watch(folder: Path) -> 
         assert site.figure("rightslice_crashes_total", route="policies") == 2
 
 
+def test_a_fault_in_the_objects_is_told_and_does_not_end_the_watch() -> None:
+    class Odd(Objects):
+        def texts(self) -> list[tuple[str, str]]:
+            if self.version == 1:
+                raise ZeroDivisionError
+            return super().texts()
+
+    objects = Odd()
+    with following(None, objects) as site:
+        objects.set("GPUPolicy/o", POLICY.format(name="o"))
+        site.until(lambda: site.figure("rightslice_crashes_total", route="policies") == 1)
+        objects.set("GPUPolicy/p", POLICY.format(name="p"))
+        site.until(lambda: names(site) == ["o", "p"])
+
+
 @contextmanager
 def with_files(folder: Path) -> Iterator[tuple[Site, PairFiles]]:
     """A server whose certificate stands in files."""
