@@ -278,8 +278,9 @@ async def test_what_we_may_no_longer_see_is_not_gone(tmp_path: Path) -> None:
         assert list(site.store.items) == ["a"]
 
 
-async def test_a_kind_that_must_be_there_is_waited_for(tmp_path: Path) -> None:
-    async with watched(tmp_path, refused(403, "Forbidden", "may not"), STARTED) as site:
+@pytest.mark.parametrize("optional", [False, True])
+async def test_what_we_may_not_see_is_waited_for_and_told(tmp_path: Path, optional: bool) -> None:
+    async with watched(tmp_path, refused(403, "Forbidden", "may not"), STARTED, optional=optional) as site:
         await until(lambda: site.broken)
         assert not site.state.synced
         assert "403 Forbidden: may not" in str(site.broken[0])

@@ -17,7 +17,7 @@ OPTIONAL = {"rightslice_view_age_seconds"}
 
 def test_every_metric_of_an_alert_is_one_of_ours() -> None:
     telemetry = Telemetry(make_logger("error"))
-    telemetry.policies_loaded("digest", datetime.now(UTC))
+    telemetry.policies_loaded("digest", 1, datetime.now(UTC))
     told = set(re.findall(r"^# TYPE (rightslice_\w+)", telemetry.page().decode(), re.MULTILINE)) | OPTIONAL
     named = set(re.findall(r"\brightslice_\w+", read(ALERTS)))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
@@ -48,6 +49,20 @@ def test_long_names_and_messages_are_cut() -> None:
 
     assert len(event["metadata"]["name"]) <= 253
     assert len(event["message"]) == 1024
+
+
+CUT = {
+    "a hyphen where it is cut": "x" * 235 + "-" + "y" * 17,
+    "a dot where it is cut": "x" * 235 + "." + "y" * 17,
+    "both": "x" * 234 + ".-" + "y" * 17,
+}
+
+
+@pytest.mark.parametrize("owner", CUT.values(), ids=CUT)
+def test_a_name_that_is_cut_is_still_one(owner: str) -> None:
+    notice = NOTICE._replace(owner=OwnerReference(kind="Job", name=owner, controller=True))
+    parts = event_of(notice, "pod-1", NOW)["metadata"]["name"].split(".")
+    assert all(re.fullmatch("[a-z0-9]([-a-z0-9]*[a-z0-9])?", part) for part in parts)
 
 
 OUTCOMES: dict[str, tuple[Exception | None, Mapping[str, int]]] = {

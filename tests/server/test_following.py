@@ -54,6 +54,14 @@ def test_it_is_not_ready_and_judges_nothing_before_it_knows_the_cluster() -> Non
         assert answer.status == 503, "the failure policy decides, not we"
 
 
+def test_with_a_view_and_no_policies_yet_it_judges_nothing() -> None:
+    """The view may be there a moment before the policies are read."""
+    known = ClusterView(Fleet(()), namespaces=TEAM, complete=True)
+    with serving(nothing, world=world(Cluster(), known)) as site:
+        assert [site.judge(encoded(review()), route).status for route in ("/validate", "/mutate")] == [503, 503]
+        assert site.figure("rightslice_refused_total", reason="not_ready") == 2
+
+
 def test_a_view_that_is_old_is_told_and_stays_ready() -> None:
     followed = Cluster(ready=True, age=75.4)
     followed.states[1].synced, followed.states[1].fault = True, "GET /api/v1/pods: 403 Forbidden: no\nmore"

@@ -12,13 +12,17 @@ import pytest
 
 from tests.make import make_namespace, make_node, make_pod
 from tests.server.site import NOW, Site, encoded, http, make_world, nothing, post, review, serving
+from tests.world import policies_of, policy
 from webhook.cache.snapshot import snapshot_of
+from webhook.engine.decide import decide
 from webhook.errors import Place
+from webhook.manifests.hooks import configurations
 from webhook.model.cluster import ClusterView
 from webhook.model.decisions import Decision, Fit, Need, add
 from webhook.model.modes import Evidence
 from webhook.model.requests import Request
-from webhook.server.world import ASSUMED_SECONDS, World
+from webhook.model.usage import UsageView
+from webhook.server.world import ASSUMED_SECONDS, PolicyStatus, World
 
 PLACE = Place("test")
 
@@ -215,3 +219,61 @@ def test_what_would_take_too_long_is_not_begun(route: str) -> None:
         assert site.judge(review(holding(500), uid="enough"), route).response["allowed"]
         assert judged == ["enough"]
         assert site.figure("rightslice_refused_total", reason="too_much") == 1
+
+
+def tolerating(count: int, **fields: Any) -> dict[str, Any]:
+    """A pod that reaches for the whole host, with so many tolerations."""
+    pod = make_pod().spec(
+        volumes=[{"name": "host", "hostPath": {"path": "/"}}],
+        tolerations=[{"key": f"k{number}", "operator": "Exists"} for number in range(count)],
+        **fields,
+    )
+    return pod.build()
+
+
+GUARDED = "mode: enforce\nsecurity: {deny: [hostPathDevices]}\n"
+EXEMPTING = """exemptions:
+  - name: large
+    codes: [GPU-S401]
+    match: {namespaces: [team]}
+    reason: a test
+    expirationTime: "2026-06-02T00:00:00Z"
+"""
+UNJUDGED = {
+    "a policy enforces security": (GUARDED, {}, (200, False)),
+    "an update makes it so large": (
+        GUARDED,
+        {"operation": "UPDATE", "oldObject": tolerating(1)},
+        (200, False),
+    ),
+    "it was as large before": (
+        GUARDED,
+        {"operation": "UPDATE", "oldObject": tolerating(1001)},
+        (413, None),
+    ),
+    "security is on trial": ("mode: audit\nsecurity: {deny: [hostPathDevices]}\n", {}, (413, None)),
+    "no policy speaks of security": ("mode: enforce\nlimits: {}\n", {}, (413, None)),
+    "an exemption takes it back": (GUARDED + EXEMPTING, {}, (413, None)),
+}
+
+
+@pytest.mark.parametrize(("spec", "request_", "want"), UNJUDGED.values(), ids=UNJUDGED)
+def test_a_pod_too_large_to_be_judged_cannot_pass_a_hook_that_fails_open(
+    spec: str, request_: dict[str, Any], want: tuple[int, bool | None]
+) -> None:
+    [host] = [hook for one in configurations() for hook in one["webhooks"] if hook["name"].startswith("host.")]
+    assert host["failurePolicy"] == "Ignore"
+    world = World(policies_of(policy(spec)), small_cluster(), UsageView(), PolicyStatus(NOW))
+    with serving(decide, world=world) as site:
+        answer = site.judge(review(tolerating(1001), **request_), host["clientConfig"]["service"]["path"])
+        allowed = answer.response["allowed"] if answer.status == 200 else None
+        assert (answer.status, allowed) == want
+        if allowed is False:
+            message = answer.response["status"]["message"]
+            assert "[GPU-S401] a pod must have at most 1000 tolerations to be judged, found more." in message
+
+
+def test_what_shapes_never_denies_a_pod_that_is_too_large() -> None:
+    world = World(policies_of(policy(GUARDED)), small_cluster(), UsageView(), PolicyStatus(NOW))
+    with serving(decide, world=world) as site:
+        assert site.judge(review(tolerating(1001)), "/mutate").status == 413

@@ -197,6 +197,23 @@ async def test_a_changed_policy_is_counted_from_nothing() -> None:
     assert (shared.stored["status"]["matched"], shared.stored["status"]["denied"]) == (1, 0)
 
 
+async def test_what_was_counted_for_an_older_spec_is_not_told_of_the_new_one() -> None:
+    """Another replica leads, and has said already that the new spec is in use."""
+    shared = Shared()
+    leader, other = Replica(shared, leads=True), Replica(shared, leads=False)
+    for replica in (leader, other):
+        await replica.statuses.look(with_counts=False)
+    other.count(5, 5)
+    shared.stored["metadata"]["generation"] = 2
+    await leader.statuses.look(with_counts=False)
+    assert shared.stored["status"]["observedGeneration"] == 2
+    for matched in (0, 1):
+        other.count(matched, 0)
+        await other.statuses.look(with_counts=True)
+
+    assert (shared.stored["status"]["matched"], shared.stored["status"]["denied"]) == (1, 0)
+
+
 async def test_one_that_is_not_in_use_is_not_counted() -> None:
     shared = Shared()
     leader = Replica(shared, leads=True)

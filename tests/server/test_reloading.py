@@ -170,7 +170,7 @@ def following(path: Path | None, objects: Objects) -> Iterator[Site]:
         return [PolicyWatch(files, load, world, lambda: NOW, telemetry, objects).look]
 
     policies = read_policies(files, load) if files is not None else PolicySet()
-    world = World(policies, snapshot_of(()), UsageView(), PolicyStatus(NOW))
+    world = World(policies, snapshot_of(()), UsageView(), PolicyStatus(NOW if path else None))
     with serving(nothing, world=world, looks=looks) as site:
         yield site
 
@@ -215,6 +215,31 @@ def test_the_last_policy_taken_away_never_means_that_all_is_allowed() -> None:
         assert "at least one GPUPolicy" in ready_page(site)
 
 
+BAD = "kind: GPUPolicy\n"
+FIRST: dict[str, tuple[dict[str, str], int]] = {
+    "no policy was ever written": ({}, 200),
+    "no policy, and an exception that does not load": ({"GPUPolicyException/ours/e": BAD}, 200),
+    "only policies that do not load": ({"GPUPolicy/o": BAD}, 503),
+    "one that loads beside one that does not": ({"GPUPolicy/a": POLICY.format(name="a"), "GPUPolicy/o": BAD}, 200),
+}
+
+
+@pytest.mark.parametrize(("held", "status"), FIRST.values(), ids=FIRST)
+def test_a_new_process_judges_by_no_policy_only_where_none_was_written(held: dict[str, str], status: int) -> None:
+    objects = Objects()
+    objects.held = held
+    with following(None, objects) as site:
+        site.until(lambda: site.figure("rightslice_policy_loads_total") > 0)
+        assert site.ask(http("GET", "/readyz")).status == status
+        assert site.judge(GOOD).status == status
+        if status == 503:
+            assert "[-]policies none could be read yet" in site.ask(http("GET", "/readyz?verbose")).body.decode()
+            assert site.figure("rightslice_policies_in_force") == 0
+            objects.set("GPUPolicy/o", POLICY.format(name="o"))
+            site.until(lambda: site.judge(GOOD).status == 200)
+            assert site.figure("rightslice_policies_in_force") == 1
+
+
 def test_tests_beside_policies_are_passed_over(folder: Path) -> None:
     (folder / "tests").mkdir()
     (folder / "tests" / "first.yaml").write_text(
@@ -248,6 +273,21 @@ def test_a_fault_in_loading_is_told_and_does_not_end_the_watch(folder: Path) -> 
             site.until(lambda count=count: len(calls) == count)  # type: ignore[misc] # bound for this turn
         assert [policy.name for policy in site.server.world.policies.policies] == [policies().policies[0].name]
         assert site.figure("rightslice_crashes_total", route="policies") == 2
+
+
+def test_a_fault_in_the_objects_is_told_and_does_not_end_the_watch() -> None:
+    class Odd(Objects):
+        def texts(self) -> list[tuple[str, str]]:
+            if self.version == 1:
+                raise ZeroDivisionError
+            return super().texts()
+
+    objects = Odd()
+    with following(None, objects) as site:
+        objects.set("GPUPolicy/o", POLICY.format(name="o"))
+        site.until(lambda: site.figure("rightslice_crashes_total", route="policies") == 1)
+        objects.set("GPUPolicy/p", POLICY.format(name="p"))
+        site.until(lambda: names(site) == ["o", "p"])
 
 
 @contextmanager

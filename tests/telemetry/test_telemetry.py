@@ -165,8 +165,9 @@ def test_a_crash_keeps_its_stack_and_not_its_words() -> None:
 def test_policies_are_told_good_and_bad() -> None:
     watched = Watched()
     moment = datetime(2026, 6, 1, tzinfo=UTC)
-    watched.telemetry.policies_loaded("abc", moment)
+    watched.telemetry.policies_loaded("abc", 3, moment)
     assert watched.samples()["rightslice_policies_current"] == 1
+    assert watched.samples()["rightslice_policies_in_force"] == 3
     assert watched.samples()["rightslice_policies_loaded_timestamp_seconds"] == moment.timestamp()
     watched.telemetry.policies_kept(("a.yaml:1:1: must be so",))
     samples = watched.samples()

@@ -97,7 +97,7 @@ async def _serve(
         agent = await _agent(stack, api, node, socket, poll, gpu_milli, log)
         page = MetricsPage(agent.counts)
         lobby = Lobby(probes(agent.checks, page.text, PAGE_TYPE), LIMITS, lambda _reason: None)
-        listener = Listener(lobby, None, companions=[agent.run])
+        listener = Listener(lobby, None, lambda error: log.error("crashed", exc_info=error), companions=[agent.run])
         try:
             port = await listener.listen(host, port)
         except (NoParserError, OSError) as error:

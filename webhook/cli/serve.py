@@ -199,8 +199,9 @@ def build(settings: Settings, log: Logger) -> Server:
     except NoPoliciesError as error:
         raise StartError(str(error)) from error
     view = nothing_known() if settings.live else load_snapshot(settings.cluster)
-    world = World(policies, view, UsageView(), PolicyStatus(now))
-    telemetry.policies_loaded(policies.digest, now)
+    world = World(policies, view, UsageView(), PolicyStatus(now if files else None))
+    if files is not None:
+        telemetry.policies_loaded(policies.digest, len(policies.policies), now)
     looks = [] if settings.live else [PolicyWatch(files, load, world, clock, telemetry).look]
     pair = _first_pair(settings)
     clients = _clients(settings)
@@ -231,12 +232,16 @@ def follow(server: Server, api: Api, settings: Settings) -> Following:
     world.followed = following
     telemetry.counts.view_age, telemetry.counts.watches = lambda: following.age, lambda: following.states
 
+    async def look() -> None:
+        if following.ready:  # before, no policy seen would be taken for no policy there
+            await watch.look()
+
     def synced() -> None:
         settle_collector()
         telemetry.log.info("ready", server=api.server, nodes=len(world.view.fleet.nodes))
 
     server.companions = [*server.companions, lambda: following.run(watch.look, synced)]
-    server.looks = [*server.looks, watch.look]
+    server.looks = [*server.looks, look]
     return following
 
 

@@ -1,16 +1,23 @@
 """How much one object may hold to be judged while the API server waits.
 
-A decision cannot be cut off half-way, and nobody else is answered meanwhile. So what would take long is not begun:
-an object beyond these bounds is not judged, which is an error of HTTP, and `failurePolicy` decides. Each bound is
-many times what any pod that runs has, and costs some ten milliseconds.
+A decision cannot be cut off half-way, and nobody else is answered meanwhile. So what would take long is not begun.
+A pod that is new beyond these bounds is refused where a policy enforces `security`: a hook that fails open must not
+be a way in for what nobody could look at. Everything else beyond them is an error of HTTP, and `failurePolicy`
+decides. Each bound is many times what any pod that runs has, and costs some ten milliseconds.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from datetime import datetime
 from itertools import chain
 
+from webhook.engine.remarks import Remark
+from webhook.engine.settle import hear, take_back
 from webhook.engine.templates import templates
+from webhook.model.decisions import Decision
+from webhook.model.findings import Finding
+from webhook.model.modes import Mode
 from webhook.model.pods import Container, Pod, PodSpec
 from webhook.model.requests import Request
 from webhook.policy.compiled import PolicySet
@@ -37,6 +44,26 @@ def surplus(request: Request, policies: PolicySet) -> str:
     if request.pod is None:
         return _surplus(_templates(request, policies))
     return _surplus([request.pod]) or (_surplus([request.old_pod]) if request.old_pod is not None else "")
+
+
+def refuse(request: Request, most: str, policies: PolicySet, now: datetime) -> Decision:
+    """The decision about a pod that may have `most` and has more; one without findings where nobody refuses it.
+
+    What it matches is not looked at, as that too would be judging: every policy speaks that enforces `security`. A pod
+    that was as large before is not refused, for it must still get its finalizers and its end.
+    """
+    if request.pod is None or (request.old_pod is not None and _surplus([request.old_pod])):
+        return Decision()
+    enforcing = [each.name for each in policies.policies if each.security and each.security.mode is Mode.ENFORCE]
+    findings: list[Finding] = []
+    for name in enforcing:
+        hear(findings, (Mode.ENFORCE, name), [_too_large(most)])
+    standing, exempted = take_back(findings, policies.exemptions, request, request.pod, now)
+    return Decision(standing, exempted, policies=tuple(enforcing), touches_gpus=bool(standing))
+
+
+def _too_large(most: str) -> Remark:
+    return Remark("GPU-S401", (), f"a pod must have at most {most} to be judged, found more", "Make it smaller.")
 
 
 def _surplus(pods: Iterable[Pod]) -> str:

@@ -238,8 +238,8 @@ class Watch(Generic[T]):
 
     def _failed(self, error: ApiError) -> float:
         """Note what broke; gives the seconds to wait."""
-        if self._resource.optional and self._says_absent(error):
-            return self._is_absent(error)
+        if self._resource.optional and error.status == HTTPStatus.NOT_FOUND:
+            return self._is_absent()
         if not self._version and self._streams and error.status in NO_STREAM:
             self._streams = False
             return 0.0
@@ -251,17 +251,11 @@ class Watch(Generic[T]):
         self._version = ""
         return self._backoff.failed(self._random.uniform(0, RELIST_SECONDS))
 
-    def _says_absent(self, error: ApiError) -> bool:
-        """404: there is no such kind. 403: nor for us; but what we saw once is not gone because we may not look."""
-        seen = self.state.synced and not self.state.absent
-        return error.status == HTTPStatus.NOT_FOUND or (error.status == HTTPStatus.FORBIDDEN and not seen)
-
-    def _is_absent(self, error: ApiError) -> float:
-        """The server has no such kind, or does not let us see it: nothing of it is there."""
+    def _is_absent(self) -> float:
+        """The server has no such kind: nothing of it is there. That we may not look (403) would say no such thing."""
         self._writer.begin()
         self._writer.swap()
         self._version = ""
         self._hear()
         self.state.synced = self.state.absent = True
-        self.state.fault = str(error) if error.status != HTTPStatus.NOT_FOUND else ""
         return self._random.uniform(ABSENT_SECONDS / 2, ABSENT_SECONDS)

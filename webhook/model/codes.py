@@ -170,6 +170,12 @@ CODES: dict[str, Code] = {
         "The mirror annotation makes many tools look away; only a node may create such pods.",
         "Remove the annotation kubernetes.io/config.mirror.",
     ),
+    "GPU-S401": _security(
+        "a pod too large to be judged",
+        "No other pod is judged while one is, so one that would take too long is not begun; and a pod that nobody "
+        "looked at could hold anything.",
+        "Keep below the amount named in the message; it is many times what pods have.",
+    ),
     "GPU-L101": _limits(
         "less than the least that is allowed",
         "The policy sets a floor for this resource.",

@@ -61,7 +61,9 @@ class Server:
             NoParserError: aiohttp's C parser is missing.
             OSError: the address cannot be had.
         """
-        self._listener = Listener(self.lobby, self.context, self.looks, self.companions, self.poll, self.sweep)
+        self._listener = Listener(
+            self.lobby, self.context, self._crashed, self.looks, self.companions, self.poll, self.sweep
+        )
         return await self._listener.listen(host, port)
 
     def stop_listening(self) -> None:
@@ -73,6 +75,9 @@ class Server:
         """Close every connection and end the tasks."""
         if self._listener is not None:
             await self._listener.close()
+
+    def _crashed(self, error: Exception) -> None:
+        self.telemetry.crashed("task", "", error)
 
     def _more_checks(self) -> list[Check]:
         return [check for checks in self.checks for check in checks()]

@@ -43,6 +43,7 @@ class EventWriter:
 
     async def run(self) -> None:
         """Go on until cancelled."""
+        self.telemetry.notices.wanted = True
         while True:
             await asyncio.sleep(LOOK_SECONDS)
             while self.telemetry.notices.waiting:
@@ -67,10 +68,11 @@ def event_of(notice: Notice, instance: str, now: datetime) -> dict[str, Any]:
     owner, moment = notice.owner, f"{now:%Y-%m-%dT%H:%M:%SZ}"
     told = "/".join((owner.kind, owner.name, notice.code, str(notice.hour)))
     suffix = f".{sha256(told.encode()).hexdigest()[:16]}"
+    start = owner.name[: NAME_MOST - len(suffix)].rstrip("-.")  # a part of a DNS name ends in no other
     return {
         "apiVersion": "v1",
         "kind": "Event",
-        "metadata": {"namespace": notice.namespace, "name": owner.name[: NAME_MOST - len(suffix)] + suffix},
+        "metadata": {"namespace": notice.namespace, "name": start + suffix},
         "involvedObject": {
             "apiVersion": owner.api_version,
             "kind": owner.kind,

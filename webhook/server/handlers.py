@@ -13,10 +13,11 @@ from functools import partial
 from http import HTTPStatus
 from time import perf_counter
 
-from webhook.engine.bounds import surplus
+from webhook.engine.bounds import refuse, surplus
 from webhook.errors import ReviewError
 from webhook.model.decisions import Decision
 from webhook.model.requests import Request
+from webhook.policy.compiled import PolicySet
 from webhook.server.answering import Face, mutation, verdict
 from webhook.server.health import Health
 from webhook.server.policyreviews import NAME as POLICIES
@@ -62,21 +63,29 @@ class Admission:
         if call.waited > deadline(call.query, self._budget):
             self._telemetry.refused("late")
             return busy("the request came too slowly for its timeout", uid=request.uid)
+        if not self._world.judges:
+            self._telemetry.refused("not_ready")
+            return busy("could not judge: policies and cluster are not known here yet", uid=request.uid)
         if not self._world.knows_namespace(request.namespace):
             self._telemetry.refused("namespace")
             return busy("could not judge: its namespace is not known here yet", uid=request.uid)
         try:
-            return self._too_much(request, len(call.body)) or self._judge(request, start)
+            return self._too_much(request, len(call.body), start) or self._judge(request, start)
         except ReviewError as error:
             return self._refused(error)
         except Exception as error:
             return self._crashed(request.uid, error)
 
-    def _too_much(self, request: Request, size: int) -> Reply | None:
+    def _too_much(self, request: Request, size: int, start: float) -> Reply | None:
         """Refuse an object that would take too long; nobody else is answered while one is judged."""
-        most = surplus(request, self._world.policies) if size > SMALL_BODY else ""
+        policies = self._world.policies
+        most = surplus(request, policies) if size > SMALL_BODY else ""
         if not most:
             return None
+        if self._face is verdict:
+            decision = refuse(request, most, policies, self._clock())
+            if decision.denials:
+                return self._reply(request, decision, policies, start)
         self._telemetry.refused("too_much")
         sentence = f"could not judge: request.object must have at most {most}"
         return refusal(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, sentence, uid=request.uid)
@@ -88,9 +97,13 @@ class Admission:
         policies = world.policies
         now = self._clock()
         decision = self._decide(request, policies, world.view, world.usage, now)
-        content = self._face(request, decision, policies.digest)
+        reply = self._reply(request, decision, policies, start)
         if self._face is mutation:
             world.assume(request, decision, now)
+        return reply
+
+    def _reply(self, request: Request, decision: Decision, policies: PolicySet, start: float) -> Reply:
+        content = self._face(request, decision, policies.digest)
         return Reply(HTTPStatus.OK, content, then=partial(self._observe, request, decision, start))
 
     def _observe(self, request: Request, decision: Decision, start: float) -> None:

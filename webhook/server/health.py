@@ -21,10 +21,11 @@ class Health:
         """The lines of `/readyz?verbose`."""
         world, status = self._world, self._world.policy_status
         policies = world.policies
-        in_use = f"{len(policies.policies)} policies, digest {policies.digest}, read {status.loaded:%Y-%m-%dT%H:%M:%SZ}"
+        digest = f"{len(policies.policies)} policies, digest {policies.digest}"
+        in_use = f"{digest}, read {status.loaded:%Y-%m-%dT%H:%M:%SZ}" if status.loaded else "none could be read yet"
         faults = [Check("policy files", good=False, says=one_line(fault), must=False) for fault in status.faults[:20]]
         return [
-            Check("policies", good=True, says=in_use),
+            Check("policies", good=status.loaded is not None, says=in_use),
             *(faults or [Check("policy files", good=True, says="as in use", must=False)]),
             *self._cluster(),
             *self._more(),

@@ -19,6 +19,9 @@ from webhook.server.world import Clock, PolicyStatus, World
 from webhook.telemetry.telemetry import Telemetry
 from webhook.web.tls import CertificateError, PairFiles, renew
 
+POLICY_OBJECT = "GPUPolicy/"
+"""What a policy that is an object is called by in messages, before its name."""
+
 
 class NoPoliciesError(Exception):
     """The files hold no usable set of policies; `faults` says why, one sentence each."""
@@ -100,8 +103,8 @@ class PolicyWatch:
             if seen == self._seen:
                 return
             self._seen = seen
-            objects = self._objects.texts() if self._objects is not None else None
             try:
+                objects = self._objects.texts() if self._objects is not None else None
                 read = await asyncio.to_thread(self._read, objects)
             except NoPoliciesError as error:
                 self._keep(error.faults)
@@ -125,8 +128,8 @@ class PolicyWatch:
         faults = (*unread, *combined.faults)
         if combined.policies is None:
             raise NoPoliciesError(faults)
-        if not combined.policies.policies and self._world.policies.policies:
-            raise NoPoliciesError((*faults, "the cluster must hold at least one GPUPolicy, found none any more"))
+        if not combined.policies.policies:
+            _require_none_meant(objects, faults, self._world.policies)
         self._good = combined.good
         return ReadPolicies(combined.policies, faults, combined.unused)
 
@@ -145,7 +148,7 @@ class PolicyWatch:
         now = self._clock()
         self._world.policies = read.policies
         self._world.policy_status = PolicyStatus(now, read.faults, read.unused)
-        self._telemetry.policies_loaded(read.policies.digest, now)
+        self._telemetry.policies_loaded(read.policies.digest, len(read.policies.policies), now)
         if read.faults:
             self._telemetry.policies_kept(read.faults)
 
@@ -153,6 +156,18 @@ class PolicyWatch:
         before = self._world.policy_status
         self._world.policy_status = PolicyStatus(before.loaded, faults, before.unused)
         self._telemetry.policies_kept(faults)
+
+
+def _require_none_meant(objects: Texts, faults: Sequence[str], before: PolicySet) -> None:
+    """An empty set allows everything: it is taken only where nobody has written a policy.
+
+    Raises:
+        NoPoliciesError: there are policies that do not load, or there were some until now.
+    """
+    if any(source.startswith(POLICY_OBJECT) for source, _ in objects):
+        raise NoPoliciesError(faults)
+    if before.policies:
+        raise NoPoliciesError((*faults, "the cluster must hold at least one GPUPolicy, found none any more"))
 
 
 class CertificateWatch:

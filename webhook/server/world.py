@@ -31,12 +31,12 @@ class PolicyStatus(msgspec.Struct, frozen=True):
     """How the policies in use came to be.
 
     Attributes:
-        loaded: When the set in use was read.
+        loaded: When the set in use was read; None: none was, so nothing can be judged yet.
         faults: Why what is in the files now is not in use, one sentence each; empty: it is.
         unused: Which objects are not in use as they are written now, and why.
     """
 
-    loaded: datetime
+    loaded: datetime | None
     faults: tuple[str, ...] = ()
     unused: Mapping[str, Unused] = {}
 
@@ -75,6 +75,11 @@ class World:
         self.usage = usage
         self.policy_status = status
         self.followed: Followed | None = None
+
+    @property
+    def judges(self) -> bool:
+        """Are policies and cluster known? Before, any answer would be that of a cluster without policies."""
+        return self.policy_status.loaded is not None and (self.followed is None or self.followed.ready)
 
     def knows_namespace(self, name: str) -> bool:
         """False where the view is complete and has no such namespace: its labels cannot be known."""

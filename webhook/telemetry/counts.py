@@ -94,6 +94,7 @@ class Counts(Collector):
         self.gpu_milli_before = 0
         self.gpu_milli_after = 0
         self.policies_current = 0
+        self.policies_in_force = 0
         self.policies_loaded = 0.0
         self.policy_digest = ""
         self.connections: Callable[[], int] = int
@@ -124,6 +125,7 @@ class Counts(Collector):
         events = _by(self.events) | {("dropped",): self.events_dropped()}
         yield _counter("events", "Events for the owners of pods.", ("result",), events)
         yield _gauge("policies_current", "1 if the policies in use are those in the files.", self.policies_current)
+        yield _gauge("policies_in_force", "How many policies are in use; 0 allows everything.", self.policies_in_force)
         yield _gauge("policies_loaded_timestamp_seconds", "When the policies in use were read.", self.policies_loaded)
         yield InfoMetricFamily("rightslice_policies", "The policies in use.", {"digest": self.policy_digest})
         yield _gauge("connections", "Open connections.", self.connections())

@@ -10,7 +10,9 @@ from collections import deque
 from collections.abc import Callable
 from typing import NamedTuple
 
-from webhook.model.codes import SHAPING
+import msgspec
+
+from webhook.model.codes import CODES, SHAPING
 from webhook.model.decisions import Decision
 from webhook.model.findings import Finding
 from webhook.model.modes import Mode
@@ -45,12 +47,14 @@ class Notices:
 
     Attributes:
         dropped: How many there was no room for.
+        wanted: Is there somebody who writes them? Until then none is taken.
     """
 
     def __init__(self, clock: Callable[[], float] = time.time) -> None:
         """Begin with none; the clock tells seconds since 1970."""
         self.waiting: deque[Notice] = deque()
         self.dropped = 0
+        self.wanted = False
         self._clock = clock
         self._hour = 0
         self._told: set[tuple[str, str, str, str]] = set()
@@ -58,7 +62,7 @@ class Notices:
     def note(self, request: Request, decision: Decision) -> None:
         """Keep what the owner of a pod has not been told in this hour."""
         owner = _controller(request)
-        if owner is None or request.dry_run or request.operation != "CREATE":
+        if not self.wanted or owner is None or request.dry_run or request.operation != "CREATE":
             return
         hour = int(self._clock()) // HOUR
         if hour != self._hour:
@@ -77,7 +81,14 @@ class Notices:
             return
         self._told.add(key)
         verdict = "denied a pod" if found.mode is Mode.ENFORCE else "warning about a pod"
-        self.waiting.append(Notice(namespace, owner, found.code, f"{verdict}: {found}", self._hour))
+        self.waiting.append(Notice(namespace, owner, found.code, f"{verdict}: {_public(found)}", self._hour))
+
+
+def _public(found: Finding) -> Finding:
+    """Without the value of a variable: more people may read Events than pods, and it may be a secret."""
+    if "env" not in found.path:
+        return found
+    return msgspec.structs.replace(found, message=CODES[found.code].title, fix=CODES[found.code].fix)
 
 
 def _controller(request: Request) -> OwnerReference | None:

@@ -81,12 +81,13 @@ class Telemetry:
         self.counts.crashes[route] += 1
         self.log.error("crashed", route=route, uid=uid, exc_info=error)
 
-    def policies_loaded(self, digest: str, moment: datetime) -> None:
+    def policies_loaded(self, digest: str, count: int, moment: datetime) -> None:
         """New policies are in use."""
         counts = self.counts
         counts.policy_loads["good"] += 1
         counts.policies_current, counts.policy_digest, counts.policies_loaded = 1, digest, moment.timestamp()
-        self.log.info("policies loaded", digest=digest)
+        counts.policies_in_force = count
+        self.log.info("policies loaded", policies=count, digest=digest)
 
     def policies_kept(self, faults: tuple[str, ...]) -> None:
         """What is in the files cannot be used; the last good set stays."""

@@ -6,6 +6,7 @@ import asyncio
 import ssl
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 from aiohttp import http_parser
 
@@ -23,11 +24,17 @@ GOODBYE_SECONDS = 2.0
 
 STEP_SECONDS = 0.01
 
+AGAIN_SECONDS = 5.0
+"""The wait before a task that failed by a fault of ours begins anew."""
+
 Look = Callable[[], Awaitable[None]]
 """One look at something that may have changed."""
 
 Companion = Callable[[], Coroutine[None, None, None]]
 """A task of its own, without an end."""
+
+Crashed = Callable[[Exception], None]
+"""Told of a fault of ours that ended a task."""
 
 
 class NoParserError(Exception):
@@ -40,6 +47,7 @@ class Listener:
 
     Attributes:
         context: TLS; None for plain HTTP, which only health and metrics are ever served by.
+        crashed: Told of looks and companions that fail; they begin anew after a while.
         looks: Called every `poll` seconds.
         companions: Run beside it for as long as it lives.
         poll: Seconds between two looks.
@@ -48,6 +56,7 @@ class Listener:
 
     lobby: Lobby
     context: ssl.SSLContext | None
+    crashed: Crashed
     looks: Sequence[Look] = ()
     companions: Sequence[Companion] = ()
     poll: float = POLL_SECONDS
@@ -73,11 +82,12 @@ class Listener:
             ssl_handshake_timeout=HANDSHAKE_SECONDS if self.context else None,
             ssl_shutdown_timeout=GOODBYE_SECONDS if self.context else None,
         )
-        self._tasks = [
-            loop.create_task(_every(self.sweep, self._sweep)),
-            *(loop.create_task(_every(self.poll, look)) for look in self.looks),
-            *(loop.create_task(companion()) for companion in self.companions),
+        lasting: list[Companion] = [
+            partial(_every, self.sweep, self._sweep),
+            *(partial(_every, self.poll, look) for look in self.looks),
+            *self.companions,
         ]
+        self._tasks = [loop.create_task(_last(companion, self.crashed)) for companion in lasting]
         return int(self._listening.sockets[0].getsockname()[1])
 
     def stop_listening(self) -> None:
@@ -111,6 +121,16 @@ def require_c_parser() -> None:
     """
     if http_parser.HttpRequestParser is http_parser.HttpRequestParserPy:
         raise NoParserError("aiohttp's C parser is missing: install an aiohttp wheel, and unset AIOHTTP_NO_EXTENSIONS")
+
+
+async def _last(companion: Companion, crashed: Crashed) -> None:
+    """Begin anew after a fault: one that ended a task for good would be noticed when it is too late."""
+    while True:
+        try:
+            return await companion()
+        except Exception as error:
+            crashed(error)
+        await asyncio.sleep(AGAIN_SECONDS)
 
 
 async def _every(seconds: float, look: Look) -> None:

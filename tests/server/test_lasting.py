@@ -1,0 +1,45 @@
+"""What runs beside the server for as long as it lives: a fault does not end it, and is told."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from tests.server.site import serving
+from webhook.server.app import Server
+from webhook.web import listening
+
+Turn = Callable[[], None]
+
+
+def as_companion(server: Server, turn: Turn) -> None:
+    async def companion() -> None:
+        turn()
+
+    server.companions = [*server.companions, companion]
+
+
+def as_look(server: Server, turn: Turn) -> None:
+    async def look() -> None:
+        turn()
+
+    server.looks = [*server.looks, look]
+
+
+@pytest.mark.parametrize("add", [as_companion, as_look], ids=lambda it: it.__name__)
+def test_a_task_that_fails_is_told_and_begins_anew(
+    add: Callable[[Server, Turn], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(listening, "AGAIN_SECONDS", 0.01)
+    turns: list[int] = []
+
+    def turn() -> None:
+        turns.append(len(turns))
+        if len(turns) <= 2:
+            raise OSError("too many open files")
+
+    with serving(prepare=lambda server: add(server, turn)) as site:
+        site.until(lambda: len(turns) > 2)
+        assert site.figure("rightslice_crashes_total", route="task") == 2
+        assert "too many open files" in site.log.getvalue()
