@@ -218,12 +218,17 @@ async def test_a_node_that_says_the_same_again_costs_nothing() -> None:
     fleet = here.view.fleet
     here.write("nodes", "put", node("a"))
     here.write("nodes", "list", node("a"))
+    here.write("nodes", "put", annotated(node("a"), "csi.volume.kubernetes.io/nodeid", "seen at 12:00"))
     await here.live.publish()
     assert here.view.fleet is fleet
 
 
 def assumed(uid: str, called: str, count: int = 1) -> Assumed:
     return Assumed(uid, GPU, 0b11, count, 1e12, ("team", called))
+
+
+def annotated(data: Json, key: str, value: str) -> Json:
+    return data | {"metadata": data["metadata"] | {"annotations": {key: value}, "resourceVersion": "2"}}
 
 
 def generated(name: str, prefix: str, on: str) -> Json:
