@@ -218,12 +218,17 @@ async def test_a_node_that_says_the_same_again_costs_nothing() -> None:
     fleet = here.view.fleet
     here.write("nodes", "put", node("a"))
     here.write("nodes", "list", node("a"))
+    here.write("nodes", "put", annotated(node("a"), "csi.volume.kubernetes.io/nodeid", "seen at 12:00"))
     await here.live.publish()
     assert here.view.fleet is fleet
 
 
 def assumed(uid: str, called: str, count: int = 1) -> Assumed:
     return Assumed(uid, GPU, 0b11, count, 1e12, ("team", called))
+
+
+def annotated(data: Json, key: str, value: str) -> Json:
+    return data | {"metadata": data["metadata"] | {"annotations": {key: value}, "resourceVersion": "2"}}
 
 
 def generated(name: str, prefix: str, on: str) -> Json:
@@ -249,6 +254,45 @@ async def test_a_pod_assumed_counts_once_also_when_it_is_seen() -> None:
     here.write("pods", "list", pod("named", on="a"), generated("train-x1", "train-", on="b"))
     await here.live.publish()
     assert [each.uid for each in here.view.assumed] == ["3"], "what was seen before is not seen again by a list"
+
+
+async def test_a_list_releases_what_was_assumed_once_and_only_when_it_is_whole() -> None:
+    here = site()
+    here.write("nodes", "list", node("a"), node("b"))
+    await here.live.publish()
+    for uid in "12":
+        here.holder.view = here.view.assume(assumed(uid, "train-*"), 0.0)
+    landed = msgspec.convert(generated("train-x1", "train-", on="a"), Pod)
+    for _ in range(3):  # lists that break, and one that does not
+        here.live.pods.begin()
+        here.live.pods.put(landed)
+        here.live.pods.put(landed)
+        here.write("namespaces", "put", namespace("team", "x"))
+        await here.live.publish()
+        assert [each.uid for each in here.view.assumed] == ["1", "2"]
+    here.live.pods.swap()
+    await here.live.publish()
+    (offer,) = here.view.fleet.offers
+    assert [each.uid for each in here.view.assumed] == ["2"]
+    assert here.view.free(offer, 0b11) == 8 - 2, "one is seen, one is assumed"
+
+
+async def test_a_view_that_could_not_be_made_is_made_next_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    here = site()
+    here.write("nodes", "list", node("a"))
+    await here.live.publish()
+    with monkeypatch.context() as broken:
+        broken.setattr("webhook.cache.live.make", lambda *_: 1 // 0)
+        here.write("nodes", "put", node("b"))
+        here.write("pods", "list", pod("p", on="a", gpus=3))
+        here.write("namespaces", "put", namespace("team", "x"))
+        with pytest.raises(ZeroDivisionError):
+            await here.live.publish()
+    await here.live.publish()
+    assert {each.name for each in here.view.fleet.nodes} == {"a", "b"}
+    (offer,) = here.view.fleet.offers
+    assert here.view.free(offer, here.view.fleet.everyone) == 8 - 3
+    assert here.view.namespace("team")
 
 
 async def test_pods_assumed_stay_on_their_nodes_when_others_come_and_go() -> None:

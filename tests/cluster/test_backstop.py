@@ -24,6 +24,10 @@ DEVICES = {"name": "NVIDIA_VISIBLE_DEVICES", "value": "all"}
 BROKEN = make_pod().container("more", env=[DEVICES])
 
 
+FREE = "nvidia-device-plugin"
+"""A namespace whose pods nobody judges."""
+
+
 def refusal(plane: Plane, maker: PodMaker, namespace: str = SPACE) -> str:
     """Why a pod is refused; "" where it is not. Nothing is stored."""
     try:
@@ -80,6 +84,9 @@ REFUSED = {
     ),
     "a GPU runtime class without a GPU": (make_pod().spec(runtimeClassName="nvidia"), "must request a GPU"),
     "a device of the host": (mounting("/dev/nvidia0"), "must not mount host paths"),
+    "the same with a detour": (mounting("/dev//nvidia0"), "must not mount host paths"),
+    "the same with a step that goes nowhere": (mounting("/dev/./nvidia0"), "must not mount host paths"),
+    "the same from nowhere": (mounting("dev/nvidia0"), "must not mount host paths"),
     "the device plugin's sockets": (mounting("/var/lib/kubelet/device-plugins"), "must not mount host paths"),
     "the mark of a static pod": (
         make_pod().annotate("kubernetes.io/config.mirror", "x").spec(nodeName="n1"),
@@ -132,7 +139,7 @@ def test_a_debug_container_is_held_to_it_and_what_was_there_before_is_not(held: 
         debug("greedy", env=[DEVICES])
 
 
-def test_only_who_may_update_policies_turns_the_switch(held: Plane) -> None:
+def test_only_who_may_update_policies_takes_a_namespace_out(held: Plane) -> None:
     someone = ("--as=someone", "--as-group=system:authenticated")
     held.kubectl("create", "clusterrole", "spaces", "--verb=get,create,patch,update", "--resource=namespaces")
     held.kubectl("create", "clusterrolebinding", "spaces", "--clusterrole=spaces", "--user=someone")
@@ -141,13 +148,18 @@ def test_only_who_may_update_policies_turns_the_switch(held: Plane) -> None:
             lambda: held.kubectl("auth", "can-i", "update", "namespaces", *someone, check=False).stdout == "yes\n"
         )
         other = held.kubectl("label", "namespace", SPACE, "team=vision", *someone, check=False)
+        other_space = held.kubectl("create", "namespace", "vision", "--dry-run=server", *someone, check=False)
+        left_out = held.kubectl("create", "namespace", FREE, "--dry-run=server", *someone, check=False)
         turned = held.kubectl("label", "namespace", SPACE, f"{SWITCH}=off", *someone, check=False)
     finally:
         held.kubectl("delete", "clusterrolebinding/spaces", "clusterrole/spaces")
 
     assert other.returncode == 0, other.stderr
+    assert other_space.returncode == 0, other_space.stderr
+    assert "must not have this name" in left_out.stderr
     assert f"must not change the label {SWITCH}" in turned.stderr
 
+    held.kubectl("create", "namespace", FREE, "--dry-run=server")
     held.kubectl("label", "namespace", SPACE, f"{SWITCH}=off")
     eventually(lambda: refusal(held, BROKEN) == "")
     held.kubectl("label", "namespace", SPACE, f"{SWITCH}-")

@@ -73,6 +73,8 @@ ASKS = {
     "a runtime class": make_pod().spec(runtimeClassName="nvidia-cdi"),
     "a claim": make_pod().spec(resourceClaims=[{"name": "gpu", "resourceClaimName": "one"}]),
     "a device of the host": make_pod().spec(volumes=[volume("/dev/nvidia0")]),
+    "the same with a detour": make_pod().spec(volumes=[volume("/dev/./nvidia0")]),
+    "the same from nowhere": make_pod().spec(volumes=[volume("dev/nvidia0")]),
     "the kubelet's device sockets": make_pod().spec(volumes=[volume("/var/lib/kubelet/device-plugins")]),
     "a mount that is read as a list of GPUs": make_pod()
     .spec(volumes=[{"name": "list", "emptyDir": {}}])
@@ -93,7 +95,6 @@ ON_THE_HOST = {
     "all devices": make_pod().spec(volumes=[volume("/dev")]),
     "the container runtime": make_pod().spec(volumes=[volume("/run/containerd/containerd.sock")]),
     "what every process has open": make_pod().spec(volumes=[volume("/proc")]),
-    "a path with a detour": make_pod().spec(volumes=[volume("/opt//x")]),
 }
 PLAIN = {
     "nothing": make_pod(),

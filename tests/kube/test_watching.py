@@ -229,6 +229,45 @@ async def test_nulls_are_absent_and_one_odd_object_does_not_blind_us(tmp_path: P
         assert site.broken == []
 
 
+UNREAD = {
+    "a change": event("MODIFIED", thing("a", 6) | {"metadata": {"name": "a", "labels": 7}}),
+    "an end": event("DELETED", thing("a", 6) | {"metadata": {"name": "a", "labels": 7}}),
+}
+
+
+@pytest.mark.parametrize("odd", UNREAD.values(), ids=UNREAD)
+async def test_an_object_that_became_odd_is_not_held_as_it_was(tmp_path: Path, odd: Json) -> None:
+    async with watched(tmp_path, STARTED, stream(odd, event("ADDED", thing("b", 7)))) as site:
+        await site.has("b")
+        assert (site.state.unread, site.broken) == (1, [])
+
+
+def deep(name: str, version: int, levels: int = 20_000) -> bytes:
+    """An object with notes of who wrote what, deeper than any decoder goes; its labels stand behind them."""
+    notes = b'[{"f:a]":' * levels + b"1" + b"}]" * levels
+    said = json.dumps(thing(name, version, tier="x")["metadata"])[1:-1].encode()
+    return b'{"metadata":{"managedFields":%s,%s}}' % (notes, said)
+
+
+async def test_an_object_of_any_depth_is_read(tmp_path: Path) -> None:
+    page = stream(b'{"metadata":{"resourceVersion":"9"},"items":[%s]}' % deep("listed", 8), END)
+    script = stream(b'{"type":"ADDED","object":%s}\n' % deep("watched", 11), END)
+    async with watched(tmp_path, NO_STREAM, page, script) as site:
+        await site.has("listed", "watched")
+        assert [each.metadata.labels for each in site.store.items.values()] == [{"tier": "x"}] * 2
+        await until(lambda: len(site.server.asked) == 4)
+        assert site.server.queries()[-1]["resourceVersion"] == "11"
+        assert (site.state.unread, site.broken) == (0, [])
+
+
+async def test_what_is_needed_of_an_object_and_too_deep_is_not_read_as_if_it_were_empty(tmp_path: Path) -> None:
+    odd = b'{"metadata":{"name":"a","labels":{"x":%s}}}' % (b"[" * 20_000 + b"]" * 20_000)
+    script = stream(b'{"type":"ADDED","object":%s}\n' % odd, event("ADDED", thing("b", 7)))
+    async with watched(tmp_path, STARTED, script) as site:
+        await site.has("b")
+        assert site.state.unread == 1
+
+
 async def test_a_list_without_items_is_empty(tmp_path: Path) -> None:
     async with watched(tmp_path, NO_STREAM, said({"metadata": {"resourceVersion": "9"}, "items": None})) as site:
         await until(lambda: site.state.synced)

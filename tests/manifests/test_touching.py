@@ -10,12 +10,15 @@ from cel_expr_python import cel
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
+from tests.conftest import ROOT
 from tests.engine.lawful import any_pods
-from tests.make import Json
+from tests.make import Json, PodMaker, make_pod
+from tests.manifests.made import files
 from tests.world import policies_of, request_of, view_of
 from webhook.engine.decide import decide
+from webhook.engine.guarding.bypasses import BYPASSES
 from webhook.engine.guarding.host_paths import STARTS, TREES, reaches_gpus
-from webhook.manifests.backstop import backstop
+from webhook.manifests.backstop import PODS, backstop
 from webhook.manifests.hooks import LEFT_OUT, configurations
 from webhook.manifests.touching import DEVICE_PATHS, WIDE_PATHS, mounts_host, touches_gpus
 from webhook.model.usage import UsageView
@@ -56,6 +59,37 @@ def test_what_network_plug_ins_mount_is_not(path: str) -> None:
     assert not holds(ON_THE_HOST, pod)
 
 
+SPELLINGS = ["/dev//nvidia0", "/dev/./nvidia0", "//dev/nvidia0", "dev/nvidia0", "/./dev/nvidia0", "/opt/../dev/nvidia0"]
+MOUNTS_DEVICES = CEL.compile(next(rule for rule, says in PODS if "host paths" in says))
+
+
+def mounting(path: str) -> Json:
+    return make_pod().spec(volumes=[{"name": "v", "hostPath": {"path": path}}]).build()
+
+
+@pytest.mark.parametrize("path", SPELLINGS)
+def test_no_spelling_of_a_device_passes_while_nobody_answers(path: str) -> None:
+    request = {"operation": "CREATE", "userInfo": {"username": "alice"}}
+
+    assert reaches_gpus(path)
+    assert holds(TOUCHES, mounting(path))
+    assert MOUNTS_DEVICES.eval(data={"object": mounting(path), "request": request}).plain_value() is False
+
+
+VARIABLE = [{"name": "NVIDIA_VISIBLE_DEVICES", "value": "all"}]
+TOUCHING = {
+    "CUDA's own variable": make_pod().env("CUDA_VISIBLE_DEVICES", "0"),
+    "an extended resource that stands for a claim": make_pod().asks("deviceclass.resource.kubernetes.io/gpu", 1),
+    "a debug container": make_pod().container("debug", kind="ephemeralContainers", image="i", env=VARIABLE),
+}
+
+
+@pytest.mark.parametrize("maker", TOUCHING.values(), ids=TOUCHING)
+def test_what_generated_pods_seldom_have_is_sent_too(maker: PodMaker) -> None:
+    assert holds(TOUCHES, maker.build())
+    assert not holds(TOUCHES, make_pod().build())
+
+
 GUARD = policies_of(
     "apiVersion: rightslice.dev/v1alpha1\nkind: GPUPolicy\nmetadata: {name: g}\n"
     f"spec: {{mode: enforce, security: {{deny: [{', '.join(Bypass.__args__)}]}}}}\n"  # type: ignore[attr-defined]  # a Literal
@@ -68,7 +102,23 @@ def test_every_pod_that_is_refused_is_sent(pod: Json) -> None:
     decision = decide(request_of(pod), GUARD, view_of(), UsageView(), datetime(2026, 6, 1, tzinfo=UTC))
     assume(decision.findings)
 
-    assert holds(TOUCHES, pod) or holds(ON_THE_HOST, pod)
+    if not holds(TOUCHES, pod):  # then nobody is held up while we do not answer: right for wide mounts, and only there
+        assert holds(ON_THE_HOST, pod)
+        assert {found.code for found in decision.findings} == {BYPASSES["hostPathDevices"]}
+
+
+@pytest.mark.parametrize("name", ["validate.rightslice.dev", "host.rightslice.dev"])
+def test_pods_are_judged_when_they_are_made_and_whenever_they_change(name: str) -> None:
+    [hook] = [hook for one in configurations() for hook in one["webhooks"] if hook["name"] == name]
+    judged = {(what, when) for rule in hook["rules"] for what in rule["resources"] for when in rule["operations"]}
+
+    changes = {(what, "UPDATE") for what in ("pods", "pods/ephemeralcontainers", "pods/resize")}
+    assert judged == {("pods", "CREATE")} | changes
+
+
+@pytest.mark.parametrize(("name", "text"), files().items(), ids=files())
+def test_the_made_files_are_what_the_code_makes(name: str, text: str) -> None:
+    assert (ROOT / "manifests" / name).read_text(encoding="utf-8") == text, "run make manifests"
 
 
 def test_every_workload_that_is_known_is_sent() -> None:

@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 
 from tests.model.nodes import names
 from webhook.model.fleet import Fleet
-from webhook.model.objects import Node, NodeSpec, Taint
-from webhook.model.pods import Metadata, NodeSelectorTerm, Requirement, Toleration
+from webhook.model.objects import Node, NodeMetadata, NodeSpec, Taint
+from webhook.model.pods import NodeSelectorTerm, Requirement, Toleration
 
 KEYS, VALUES = st.sampled_from(["a", "b", "c"]), st.sampled_from(["", "x", "1", "-1", "10", "1_0", str(2**63), "٣"])
 LABELS = st.dictionaries(KEYS, VALUES)
@@ -78,7 +78,7 @@ def _term_holds(term: NodeSelectorTerm, name: str, labels: dict[str, str]) -> bo
 def test_select_is_what_a_plain_look_at_each_node_says(
     nodes: list[dict[str, str]], selector: dict[str, str], terms: list[NodeSelectorTerm] | None
 ) -> None:
-    made = [Node(metadata=Metadata(name=f"n{i}", labels=labels)) for i, labels in enumerate(nodes)]
+    made = [Node(metadata=NodeMetadata(name=f"n{i}", labels=labels)) for i, labels in enumerate(nodes)]
     want = {
         f"n{i}"
         for i, labels in enumerate(nodes)
@@ -103,7 +103,7 @@ def _covers(toleration: Toleration, taint: Taint) -> bool:
 def test_tolerated_is_what_a_plain_look_at_each_node_says(
     nodes: list[list[Taint]], tolerations: list[Toleration]
 ) -> None:
-    made = [Node(metadata=Metadata(name=f"n{i}"), spec=NodeSpec(taints=tuple(t))) for i, t in enumerate(nodes)]
+    made = [Node(metadata=NodeMetadata(name=f"n{i}"), spec=NodeSpec(taints=tuple(t))) for i, t in enumerate(nodes)]
     want = {
         f"n{i}"
         for i, taints in enumerate(nodes)

@@ -103,7 +103,7 @@ class Cluster:
 
     async def _view(self) -> ClusterView:
         holdings = Holdings()
-        writer = HoldingsWriter(holdings, lambda _node: None, lambda _pod: None, lambda: None)
+        writer = HoldingsWriter(holdings, lambda _node: None, lambda _seen: None, lambda: None)
         writer.begin()
         async for pod in self._all(PODS):
             writer.put(pod)

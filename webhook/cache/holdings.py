@@ -6,7 +6,7 @@ gone, and any node may become one with GPUs later. Pods that are on no node, or 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from sys import intern
 from types import MappingProxyType
 from typing import NamedTuple
@@ -30,6 +30,9 @@ Shape = tuple[tuple[tuple[tuple[str, Amount], ...], tuple[tuple[str, Amount], ..
 
 Called = tuple[str, str]
 """Namespace and name, or the beginning of a name that the API server made."""
+
+Landing = tuple[Called, str]
+"""What a pod was called that is on a node now, and a GPU resource that it holds there."""
 
 NOBODY: Mapping[str, int] = MappingProxyType({})
 
@@ -91,7 +94,7 @@ class HoldingsWriter:
         self,
         holdings: Holdings,
         touched: Callable[[str], None],
-        landed: Callable[[Pod], None],
+        landed: Callable[[Iterable[Landing]], None],
         relisted: Callable[[], None],
     ) -> None:
         """Take the sums in charge.
@@ -99,17 +102,18 @@ class HoldingsWriter:
         Args:
             holdings: Written by nobody else.
             touched: Told the name of a node on which something changed.
-            landed: Told of each pod that was not on a node before, or not known.
+            landed: Told of each pod that was not on a node before, or not known; of those of a list when it is whole.
             relisted: Told that all nodes may have changed.
         """
         self._holdings = holdings
         self._touched, self._landed, self._relisted = touched, landed, relisted
         self._coming: Sums | None = None
+        self._landing: list[Landing] = []
         self._shapes: dict[Shape, Amounts] = {}
 
     def begin(self) -> None:
         """A list begins."""
-        self._coming = Sums({}, {})
+        self._coming, self._landing = Sums({}, {}), []
 
     def put(self, pod: Pod) -> None:
         """A pod is there."""
@@ -122,22 +126,24 @@ class HoldingsWriter:
     def swap(self) -> None:
         """The list is whole."""
         self._holdings.sums = self._coming or Sums({}, {})
-        self._coming = None
+        self._landed(self._landing)
+        self._coming, self._landing = None, []
         self._relisted()
 
     def _set(self, pod: Pod, after: Holding | None) -> None:
         key = f"{pod.metadata.namespace}/{pod.metadata.name}"
-        known = key in self._holdings.sums.holdings
+        known = self._holdings.sums.holdings.get(key)
         if self._coming is not None:
-            self._coming.set(key, after)
-        else:
-            before = self._holdings.sums.set(key, after)
-            if before != after:
-                for line in (before, after):
-                    if line is not None:
-                        self._touched(line.node)
-        if after is not None and not known:
-            self._landed(pod)
+            before = self._coming.set(key, after) or known
+            if after is not None and before is None:
+                self._landing += landings(pod)
+            return
+        self._holdings.sums.set(key, after)
+        if known != after:
+            for line in filter(None, (known, after)):
+                self._touched(line.node)
+        if after is not None and known is None:
+            self._landed(landings(pod))
 
     def _line(self, pod: Pod) -> Holding | None:
         node = pod.spec.node_name
@@ -173,3 +179,9 @@ def calls(pod: Pod) -> tuple[Called, ...]:
     namespace, metadata = pod.metadata.namespace or DEFAULT_NAMESPACE, pod.metadata
     made = metadata.generate_name and metadata.name.startswith(metadata.generate_name)
     return ((namespace, metadata.name), *([(namespace, f"{metadata.generate_name}*")] if made else []))
+
+
+def landings(pod: Pod) -> list[Landing]:
+    """What a pod may release that was assumed for it: each name by each GPU resource."""
+    gpus = [name for name in effective_requests(pod) if gpu_resource(name)]
+    return [(called, resource) for resource in gpus for called in calls(pod)]

@@ -12,15 +12,12 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from webhook.cache.gathering import namespace_of
-from webhook.cache.holdings import Called, Holdings, HoldingsWriter, calls
+from webhook.cache.holdings import Holdings, HoldingsWriter, Landing
 from webhook.cache.making import Made, make, room_on
 from webhook.cache.store import Grouped, Store, StoreWriter
 from webhook.cache.stored import stored_quota
 from webhook.model.cluster import ClusterView, Room
-from webhook.model.effective import effective_requests
 from webhook.model.objects import LimitRange, Namespace, Node, ResourceQuota
-from webhook.model.pods import Pod
-from webhook.model.resources import gpu_resource
 
 PUBLISH_SECONDS = 0.05
 """Between two views: what comes in that time is taken in together."""
@@ -54,7 +51,7 @@ class Changes:
     namespaces: set[str] = field(default_factory=set)
     limits: set[str] = field(default_factory=set)
     quotas: set[str] = field(default_factory=set)
-    seen: list[tuple[Called, str]] = field(default_factory=list)
+    seen: list[Landing] = field(default_factory=list)
 
 
 class Live:
@@ -198,9 +195,8 @@ class Live:
         self._changes.nodes.add(name)
         self._wake.set()
 
-    def _landed(self, pod: Pod) -> None:
-        gpus = [name for name in effective_requests(pod) if gpu_resource(name)]
-        self._changes.seen += [(called, resource) for resource in gpus for called in calls(pod)]
+    def _landed(self, seen: Iterable[Landing]) -> None:
+        self._changes.seen += seen
 
     def _relisted(self) -> None:
         self._changes.pods = True

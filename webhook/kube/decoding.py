@@ -12,6 +12,7 @@ import msgspec
 
 from webhook.errors import ApiError
 from webhook.kube.api import Status
+from webhook.kube.depth import decode
 from webhook.model.pods import without_nulls
 
 T = TypeVar("T")
@@ -41,6 +42,15 @@ class _Items(msgspec.Struct, Generic[T], frozen=True):
     items: list[T] | None = None
 
 
+class _Name(msgspec.Struct, frozen=True):
+    name: str
+    namespace: str = ""
+
+
+class _Named(msgspec.Struct, frozen=True):
+    metadata: _Name
+
+
 class Page(msgspec.Struct, Generic[T], frozen=True):
     """One page of a list.
 
@@ -62,15 +72,17 @@ class Event(msgspec.Struct, Generic[T], frozen=True):
 
     Attributes:
         type: ADDED, MODIFIED, DELETED or BOOKMARK.
-        item: The object; None at a bookmark, and where it could not be read.
+        item: The object; None at a bookmark, and where not even a name could be read.
         version: The resource version, at a bookmark only.
         all_said: True for the bookmark that ends the initial events.
+        unread: The object could not be read: the item has only its name and namespace.
     """
 
     type: str
     item: T | None = None
     version: str = ""
     all_said: bool = False
+    unread: bool = False
 
 
 class Decoder(Generic[T]):
@@ -95,7 +107,7 @@ class Decoder(Generic[T]):
             ApiError: it is no list.
         """
         try:
-            read = self._items.decode(body)
+            read = decode(self._items, body)
         except msgspec.ValidationError:
             return self._page_by_items(body)
         except msgspec.DecodeError as error:
@@ -104,7 +116,7 @@ class Decoder(Generic[T]):
 
     def _page_by_items(self, body: bytes) -> Page[T]:
         try:
-            read = _RAW_ITEMS.decode(body)
+            read = decode(_RAW_ITEMS, body)
         except msgspec.MsgspecError as error:
             raise self._not_json(body, error) from error
         items = [item for item in map(self._slowly, read.items or []) if item is not None]
@@ -118,7 +130,7 @@ class Decoder(Generic[T]):
             ApiError: the line says an error (410 among them), or is no event.
         """
         try:
-            read = self._line.decode(line)
+            read = decode(self._line, line)
         except msgspec.ValidationError:
             return self._other(line)
         except msgspec.DecodeError as error:
@@ -128,9 +140,9 @@ class Decoder(Generic[T]):
     def _other(self, line: bytes) -> Event[T]:
         """A bookmark, an error, or an object that is read slowly."""
         try:
-            read = _RAW_LINE.decode(line)
+            read = decode(_RAW_LINE, line)
             if read.type in CHANGES:
-                return Event(read.type, self._slowly(read.object))
+                return self._change(read.type, read.object)
             if read.type == "BOOKMARK":
                 meta = _VERSIONED.decode(read.object).metadata
                 return Event(read.type, None, meta.resource_version, INITIAL_END in (meta.annotations or ()))
@@ -139,10 +151,22 @@ class Decoder(Generic[T]):
             raise self._not_json(line, error) from error
         raise ApiError(self._call, status.code, status.reason, status.message)
 
+    def _change(self, kind: str, raw: msgspec.Raw) -> Event[T]:
+        item = self._slowly(raw)
+        return Event(kind, item) if item is not None else Event(kind, self._named(raw), unread=True)
+
+    def _named(self, raw: msgspec.Raw) -> T | None:
+        """An object that has a name, and nothing else that could be wrong."""
+        try:
+            found: T = msgspec.convert(msgspec.to_builtins(_NAMED.decode(raw)), self._kind)
+        except msgspec.MsgspecError:
+            return None
+        return found
+
     def _slowly(self, raw: msgspec.Raw) -> T | None:
         try:
             found: T = msgspec.convert(without_nulls(msgspec.json.decode(raw)), self._kind)
-        except (msgspec.MsgspecError, RecursionError):
+        except msgspec.MsgspecError:
             return None
         return found
 
@@ -155,12 +179,13 @@ _RAW_ITEMS = msgspec.json.Decoder(_Items[msgspec.Raw])
 _RAW_LINE = msgspec.json.Decoder(_Line[msgspec.Raw])
 _LAST = msgspec.json.Decoder(_Line[_Versioned])
 _VERSIONED = msgspec.json.Decoder(_Versioned)
+_NAMED = msgspec.json.Decoder(_Named)
 _STATUS = msgspec.json.Decoder(Status)
 
 
 def version_of(line: bytes) -> str:
     """The resource version in a line of a watch; "" if it says none that can be read."""
     try:
-        return _LAST.decode(line).object.metadata.resource_version
+        return decode(_LAST, line).object.metadata.resource_version
     except msgspec.MsgspecError:
         return ""

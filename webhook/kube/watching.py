@@ -219,10 +219,11 @@ class Watch(Generic[T]):
         if event.type == "BOOKMARK":
             return
         self.state.events += 1
+        self.state.unread += event.unread
         if event.item is None:
-            self.state.unread += 1
-        elif event.type == "DELETED":
-            self._writer.remove(event.item)
+            return
+        if event.type == "DELETED" or event.unread:
+            self._writer.remove(event.item)  # what it was it is no longer, and a list would leave it out
         else:
             self._writer.put(event.item)
 

@@ -1,7 +1,8 @@
 """What an API server refuses by itself, in its own process, also while nobody answers its calls: the worst of the
 ways round GPU accounting, and what only the admins of Rightslice may write.
 
-A cluster admin takes a namespace out with the label `rightslice.dev/backstop: "off"`, which nobody else may write.
+A cluster admin takes a namespace out with the label `rightslice.dev/backstop: "off"`, which nobody else may write;
+nor may anybody else make a namespace of a name that is left out.
 """
 
 from __future__ import annotations
@@ -52,7 +53,8 @@ PODS = (
     ),
     (
         f"request.operation != 'CREATE' || !({mounts_host('object.spec', DEVICE_PATHS)})",
-        "must not mount host paths of GPU devices, of the driver, or of what hands devices out",
+        "must not mount host paths of GPU devices, of the driver, or of what hands devices out;"
+        " write paths from / on, without //, /./ and /../, which hide one",
     ),
     (
         f"!('{MIRROR}' in variables.annotations) || request.userInfo.username.startsWith('system:node:')",
@@ -60,6 +62,17 @@ PODS = (
     ),
 )
 """Pairs of what must hold and the sentence that says so."""
+
+
+def _label(of: str) -> str:
+    """In CEL: the switch on a namespace, "" where there is none."""
+    labels = f"{of}.metadata.labels"
+    return f"{of} != null && has({labels}) && '{SWITCH}' in {labels} ? {labels}['{SWITCH}'] : ''"
+
+
+_TURNS = f"(({_label('object')}) != ({_label('oldObject')}))"
+_IS_LEFT_OUT = f"(request.operation == 'CREATE' && object.metadata.name in [{', '.join(map(repr, LEFT_OUT))}])"
+_MAY_UPDATE_POLICIES = f"authorizer.group('{GROUP}').resource('gpupolicies').check('update').allowed()"
 
 
 def backstop() -> list[Json]:
@@ -93,25 +106,21 @@ def backstop() -> list[Json]:
         _policy(
             "rightslice-switch",
             rules=[_rule([""], ["namespaces"], ["CREATE", "UPDATE"])],
-            variables={"before": _label("oldObject"), "after": _label("object")},
-            conditions=[
-                {"name": "changes-the-switch", "expression": f"({_label('object')}) != ({_label('oldObject')})"}
-            ],
+            conditions=[{"name": "takes-a-namespace-out", "expression": f"{_TURNS} || {_IS_LEFT_OUT}"}],
             validations=(
                 (
-                    f"authorizer.group('{GROUP}').resource('gpupolicies').check('update').allowed()",
+                    f"!{_TURNS} || {_MAY_UPDATE_POLICIES}",
                     f"must not change the label {SWITCH}: it takes who may update gpupolicies",
+                ),
+                (
+                    f"!{_IS_LEFT_OUT} || {_MAY_UPDATE_POLICIES}",
+                    "must not have this name: pods of that namespace are not judged, so it takes who may update"
+                    " gpupolicies",
                 ),
             ),
         ),
         _binding("rightslice-switch"),
     ]
-
-
-def _label(of: str) -> str:
-    """In CEL: the switch on a namespace, "" where there is none."""
-    labels = f"{of}.metadata.labels"
-    return f"{of} != null && has({labels}) && '{SWITCH}' in {labels} ? {labels}['{SWITCH}'] : ''"
 
 
 def _rule(groups: list[str], resources: list[str], operations: list[str]) -> Json:

@@ -20,6 +20,9 @@ RESOURCES = ("nvidia.com/", DEVICE_CLASS_PREFIX, OURS)
 VARIABLES = ("NVIDIA_", "CUDA_")
 
 DEVICE_PATHS = (
+    "^([^/]|$)",
+    "//",
+    "/[.][.]?(/|$)",
     "^/dev/(dri|char)(/|$)",
     "^/dev/nvidia",
     "^/proc/driver/nvidia(/|$)",
@@ -29,18 +32,16 @@ DEVICE_PATHS = (
     "^/var/lib/kubelet/(device-plugins|pod-resources)(/|$)",
     "^/tmp/nvidia-mps",
 )
-"""Host paths that are there for GPUs, or for handing out devices, and for little else."""
+"""Host paths that are there for GPUs, or for handing out devices, and for little else; and spellings that hide a path:
+one that is not absolute, or has detours. An expression cannot clean a path, and few need to write it otherwise."""
 
 WIDE_PATHS = (
-    "^([^/]|$)",
-    "//",
-    "/[.][.]?(/|$)",
     "^/(dev|proc|proc/driver|etc|var|run|var/run|var/lib|var/lib/kubelet)?/?$",
     "^/proc/[^/]+/root(/|$)",
     "^(/var)?/run/k3s/?$",
     "^(/var)?/run/(containerd|crio|docker|docker[.]sock|cri-dockerd[.]sock|podman|k3s/containerd)(/|$)",
 )
-"""Host paths that hold those among much else, or lead to the container runtime; and spellings that hide a path."""
+"""Host paths that hold those among much else, or lead to the container runtime."""
 
 
 def joined(thoughts: Iterable[str], word: str = "||") -> str:

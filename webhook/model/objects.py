@@ -42,10 +42,17 @@ class NodeStatus(Read, frozen=True):
     conditions: tuple[NodeCondition, ...] = ()
 
 
+class NodeMetadata(Read, frozen=True):
+    """A node's metadata without annotations: agents write those by the minute, and each change costs an index."""
+
+    name: str = ""
+    labels: dict[str, str] = {}
+
+
 class Node(Read, frozen=True):
     """A node."""
 
-    metadata: Metadata = Metadata()
+    metadata: NodeMetadata = NodeMetadata()
     spec: NodeSpec = NodeSpec()
     status: NodeStatus = NodeStatus()
 
