@@ -17,6 +17,7 @@ from webhook.cache.snapshot import snapshot_of
 from webhook.errors import Place
 from webhook.model.cluster import ClusterView
 from webhook.policy.loading import load
+from webhook.report.audits import audit_document
 from webhook.report.results import Checked, Verdict
 
 POLICY = """\
@@ -172,6 +173,32 @@ def test_a_bound_pod_holds_what_its_node_gives_and_saves_only_what_is_less(kind:
     assert (decision.gpu_milli_before, decision.gpu_milli_after) == (before, after)
     sized = {"GPU-R101", "GPU-R102"} & {found.finding.code for found in result.findings}
     assert bool(sized) == (after < before), "a pod that gains nothing is not told to change"
+
+
+ENFORCED, ON_TRIAL = "mode: enforce\n  rightSizing", "mode: {}\n  rightSizing"
+
+
+@pytest.mark.parametrize("mode", ["audit", "warn"])
+@pytest.mark.parametrize("kind", HELD)
+def test_what_a_trial_would_save_is_told_beside_what_is_saved(mode: str, kind: str) -> None:
+    node = NODES[kind]
+    quarters = make_node("quarters", QUARTERS, **{"nvidia.com/gpu.shared": 8})
+    resource, before, after = HELD[kind]
+    pod = make_pod("a").asks(resource, 1).spec(nodeName=node["metadata"]["name"]).build()
+    trial = SIZING.replace(ENFORCED, ON_TRIAL.format(mode))
+    [result] = results = audited(node, quarters, pod, policy=POLICY + trial)
+    assert result.decision.gpu_milli_before == result.decision.gpu_milli_after == before, "nothing is saved yet"
+    [share] = audit_document(results)["namespaces"]
+    assert (share["gpuMilliSaved"], share["gpuMilliTrialSaved"]) == (0, before - after)
+
+
+def test_a_trial_of_a_pod_that_would_be_denied_saves_nothing() -> None:
+    quarters = make_node("quarters", QUARTERS, **{"nvidia.com/gpu.shared": 8})
+    pod = make_pod("a").gpus(1).spec(nodeName="whole", hostPID=True).build()
+    deny = POLICY.replace("[nodeName]", "[hostNamespaces]")
+    trial = SIZING.replace(ENFORCED, ON_TRIAL.format("audit"))
+    [share] = audit_document(audited(NODES["a whole card"], quarters, pod, policy=deny + trial))["namespaces"]
+    assert share["gpuMilliTrialSaved"] == 0
 
 
 def test_a_pod_that_would_be_denied_saves_nothing() -> None:

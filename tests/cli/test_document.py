@@ -57,6 +57,7 @@ NAMESPACE: dict[str, type] = {
     "gpuMilliBefore": int,
     "gpuMilliAfter": int,
     "gpuMilliSaved": int,
+    "gpuMilliTrialSaved": int,
     "denied": int,
     "warned": int,
 }

@@ -22,6 +22,7 @@ COMMANDS = {
     "check, GitHub": ("check", "deploy", "bad", *WORLD, "-o", "github"),
     "check, what cannot be read": ("check", "bad", *WORLD),
     "audit, for people": ("audit", "cluster.yaml", "--policies", "policies", "--now", "2026-06-01T00:00:00Z"),
+    "audit, a right-sizing on trial": ("audit", "cluster.yaml", "--policies", "trial"),
     "audit, JSON": ("audit", "cluster.yaml", *WORLD, "-o", "json"),
     "explain a file": ("explain", "-f", "deploy", *WORLD),
     "explain a code": ("explain", "gpu-l102"),

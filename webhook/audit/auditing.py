@@ -58,20 +58,27 @@ def audit_pod(entry: Entry, world: World, unsized: PolicySet) -> Checked:
     result = check(again, vacated)
     if not _gains(result, asked, held):
         result = check(again, msgspec.structs.replace(vacated, policies=unsized))
-    return _priced(result, held)
+    return _priced(result, asked, held)
 
 
 def _gains(result: Checked, asked: Asked, held: int) -> bool:
     """Is what right-sizing has for the pod less than it holds? True where it has nothing for it."""
     fit = result.decision.outcome
-    return not isinstance(fit, Fit) or fit.gpu_milli * sum(asked.totals.values()) < held
+    return not isinstance(fit, Fit) or _fitted(fit, asked) < held
 
 
-def _priced(result: Checked, held: int) -> Checked:
+def _priced(result: Checked, asked: Asked, held: int) -> Checked:
     decision = result.decision
-    becomes = decision.gpu_milli_after if decision.applied and not decision.denials else held
-    decision = msgspec.structs.replace(decision, gpu_milli_before=held, gpu_milli_after=becomes)
-    return msgspec.structs.replace(result, decision=decision)
+    fit = decision.outcome if not decision.denials else None
+    becomes = _fitted(fit, asked) if isinstance(fit, Fit) else held
+    after, on_trial = (becomes, 0) if decision.applied else (held, held - becomes)
+    decision = msgspec.structs.replace(decision, gpu_milli_before=held, gpu_milli_after=after)
+    return msgspec.structs.replace(result, decision=decision, gpu_milli_on_trial=on_trial)
+
+
+def _fitted(fit: Fit, asked: Asked) -> int:
+    """Thousandths of a GPU that the pod asks for with its fit."""
+    return fit.gpu_milli * sum(asked.totals.values())
 
 
 def without_sizing(policies: PolicySet) -> PolicySet:

@@ -35,7 +35,7 @@ from webhook.cli.output import lines, targets, write
 from webhook.errors import RightsliceError
 from webhook.model.cluster import ClusterView
 from webhook.model.modes import Mode
-from webhook.report.audits import audit_document, audit_line, by_namespace
+from webhook.report.audits import audit_document, audit_line, by_namespace, trials_line
 from webhook.report.data import as_json, as_yaml
 from webhook.report.results import Checked, summary_of
 from webhook.report.table import notes_line, table
@@ -77,6 +77,7 @@ def audit(
 
     GPUS is what a pod holds now, priced by its own node: under the name nvidia.com/gpu a node may give whole
     cards, MIG instances or shares. SAVED counts only pods that would be let in, and get less than they hold.
+    ON TRIAL is what right-sizing of mode audit or warn would save beside, were it enforced.
 
     Exit code: 0 nothing to act on, 1 findings, 2 a file, flag or policy is wrong, 3 the cluster did not answer.
     """
@@ -151,5 +152,5 @@ def people(results: Sequence[Checked], paint: Paint, *, quiet: bool, verbose: bo
     if quiet:
         return found
     notes = notes_line(summary_of(results)) if not verbose else ""
-    after = [audit_line(results), *([notes] if notes else [])]
+    after = [line for line in (audit_line(results), trials_line(results), notes) if line]
     return [*by_namespace(results, paint), "", *found, *([""] if found else []), *after]

@@ -66,6 +66,7 @@ class Checked(msgspec.Struct, frozen=True):
         broken: True if it was skipped because of a fault in the file: our input is wrong.
         quiet: True if being skipped is no news: a Kubernetes object that runs no pods.
         nodeless: True if no node was known: nothing was said about slices and shares.
+        gpu_milli_on_trial: Thousandths of a GPU that a right-sizing on trial would free; `audit` alone counts them.
     """
 
     place: Place
@@ -81,6 +82,7 @@ class Checked(msgspec.Struct, frozen=True):
     broken: bool = False
     quiet: bool = False
     nodeless: bool = False
+    gpu_milli_on_trial: int = 0
 
     @property
     def title(self) -> str:
