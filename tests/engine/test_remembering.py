@@ -163,6 +163,35 @@ def test_a_pod_that_can_still_be_changed_and_one_that_cannot_are_two() -> None:
         assert codes(memory.decide(request_of(data), policies, view, NO_USAGE, NOW)) == want
 
 
+NODE = {"user": "system:node:a", "groups": ("system:nodes",)}
+SENDERS: dict[str, dict[str, Any]] = {
+    "a user in its groups": NODE | {"user": "alice"},
+    "a user of its name": NODE | {"groups": ("system:authenticated",)},
+}
+
+
+@pytest.mark.parametrize("other", SENDERS.values(), ids=SENDERS)
+def test_what_a_node_may_do_is_not_remembered_for_others(other: dict[str, Any]) -> None:
+    policies = policies_of(policy("mode: enforce\nsecurity: {deny: [mirrorPod]}"))
+    memory, pod = Memory(), make_pod().annotate("kubernetes.io/config.mirror", "0a1b").build()
+    for sender, denied in ((NODE, False), (other, True), (NODE, False)):
+        assert bool(memory.decide(request_of(pod, **sender), policies, VIEW, NO_USAGE, NOW).denials) is denied
+
+
+def test_an_owner_that_does_not_control_the_pod_counts() -> None:
+    memory, owned = Memory(), POD.build()
+    owned["metadata"]["ownerReferences"] += [{"apiVersion": "apps/v1", "kind": "DaemonSet", "name": "d", "uid": "v"}]
+    for pod, fits in ((POD.build(), True), (owned, False), (POD.build(), True)):
+        assert isinstance(memory.decide(request_of(pod), SIZING, VIEW, NO_USAGE, NOW).outcome, Fit) is fits
+
+
+def test_a_view_that_got_old_meanwhile_is_seen() -> None:
+    memory, request = Memory(), request_of(renamed(1))
+    for current in (True, False, True):
+        outcome = memory.decide(request, SIZING, VIEW.dated(current=current), NO_USAGE, NOW).outcome
+        assert isinstance(outcome, Fit) if current else outcome == Keep(Why.NOT_CURRENT)
+
+
 def test_an_exemption_ends_in_time() -> None:
     memory, request = Memory(), request_of(make_pod().gpus(1).container("root", securityContext=RAISED).build())
     found = [memory.decide(request, EXEMPTING, VIEW, NO_USAGE, NOW + timedelta(minutes=after)) for after in (9, 10)]

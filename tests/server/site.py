@@ -27,7 +27,7 @@ from webhook.model.usage import UsageView
 from webhook.policy.compiled import PolicySet
 from webhook.policy.loading import load
 from webhook.server.app import Server
-from webhook.server.world import Decide, PolicyStatus, World
+from webhook.server.world import Decide, PolicyLoad, World
 from webhook.telemetry.logs import make_logger
 from webhook.telemetry.telemetry import Telemetry
 from webhook.web.clients import Clients
@@ -232,7 +232,7 @@ def policies(name: str = "guard") -> PolicySet:
 
 def make_world(view: ClusterView | None = None) -> World:
     """One small policy and a cluster without anything."""
-    return World(policies(), view or snapshot_of(()), UsageView(), PolicyStatus(NOW))
+    return World(policies(), view or snapshot_of(()), UsageView(), PolicyLoad(NOW))
 
 
 @contextmanager

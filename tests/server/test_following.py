@@ -18,7 +18,7 @@ from webhook.model.fleet import Fleet
 from webhook.model.objects import Namespace
 from webhook.model.usage import UsageView
 from webhook.policy.compiled import PolicySet
-from webhook.server.world import PolicyStatus, World
+from webhook.server.world import PolicyLoad, World
 from webhook.settings import SettingsError, settings_from
 
 TEAM = {"team": Namespace()}
@@ -34,7 +34,7 @@ class Cluster:
 
 
 def world(followed: Cluster, view: ClusterView) -> World:
-    made = World(PolicySet(), view, UsageView(), PolicyStatus(NOW))
+    made = World(PolicySet(), view, UsageView(), PolicyLoad(NOW))
     made.followed = followed
     return made
 

@@ -34,7 +34,7 @@ from webhook.model.usage import UsageView
 from webhook.policy.loading import load
 from webhook.server.answering import mutation, verdict
 from webhook.server.handlers import API_SERVER, Admission
-from webhook.server.world import PolicyStatus, World
+from webhook.server.world import PolicyLoad, World
 from webhook.telemetry.logs import make_logger
 from webhook.telemetry.telemetry import Telemetry
 from webhook.web.replies import SENTENCE_MOST, Call, Reply
@@ -76,7 +76,7 @@ def routes() -> dict[str, Admission]:
     library = [(str(file), file.read_text()) for file in sorted((ROOT / "policies").glob("*.yaml"))]
     loaded = load([*library, ("everything.yaml", EVERYTHING)])
     assert loaded.policies is not None, loaded.errors
-    world = World(loaded.policies, read_snapshot("demo").view, UsageView(), PolicyStatus(NOW))
+    world = World(loaded.policies, read_snapshot("demo").view, UsageView(), PolicyLoad(NOW))
     seconds = count()
     telemetry = Telemetry(make_logger("info", io.StringIO()))
 

@@ -22,7 +22,7 @@ from webhook.model.decisions import Decision, Fit, Need, add
 from webhook.model.modes import Evidence
 from webhook.model.requests import Request
 from webhook.model.usage import UsageView
-from webhook.server.world import ASSUMED_SECONDS, PolicyStatus, World
+from webhook.server.world import ASSUMED_SECONDS, PolicyLoad, World
 
 PLACE = Place("test")
 
@@ -263,7 +263,7 @@ def test_a_pod_too_large_to_be_judged_cannot_pass_a_hook_that_fails_open(
 ) -> None:
     [host] = [hook for one in configurations() for hook in one["webhooks"] if hook["name"].startswith("host.")]
     assert host["failurePolicy"] == "Ignore"
-    world = World(policies_of(policy(spec)), small_cluster(), UsageView(), PolicyStatus(NOW))
+    world = World(policies_of(policy(spec)), small_cluster(), UsageView(), PolicyLoad(NOW))
     with serving(decide, world=world) as site:
         answer = site.judge(review(tolerating(1001), **request_), host["clientConfig"]["service"]["path"])
         allowed = answer.response["allowed"] if answer.status == 200 else None
@@ -274,6 +274,6 @@ def test_a_pod_too_large_to_be_judged_cannot_pass_a_hook_that_fails_open(
 
 
 def test_what_shapes_never_denies_a_pod_that_is_too_large() -> None:
-    world = World(policies_of(policy(GUARDED)), small_cluster(), UsageView(), PolicyStatus(NOW))
+    world = World(policies_of(policy(GUARDED)), small_cluster(), UsageView(), PolicyLoad(NOW))
     with serving(decide, world=world) as site:
         assert site.judge(review(tolerating(1001)), "/mutate").status == 413

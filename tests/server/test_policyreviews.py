@@ -17,7 +17,7 @@ from webhook.documents.reading import read
 from webhook.errors import DocumentError
 from webhook.model.usage import UsageView
 from webhook.policy.loading import load
-from webhook.server.world import PolicyStatus, World
+from webhook.server.world import PolicyLoad, World
 
 FILES = [(file.name, file.read_text()) for file in sorted(shipped("policies").glob("*.yaml"))]
 RULED = policy_text("classes", injection={"runtimeClassName": "nvidia"})
@@ -28,7 +28,7 @@ def world(*texts: str) -> World:
     """A world with these policies in force."""
     loaded = load([(f"{number}.yaml", text) for number, text in enumerate(texts)])
     assert loaded.policies is not None, loaded.errors
-    return World(loaded.policies, snapshot_of(()), UsageView(), PolicyStatus(NOW))
+    return World(loaded.policies, snapshot_of(()), UsageView(), PolicyLoad(NOW))
 
 
 def of(data: Json, **request: Any) -> Json:

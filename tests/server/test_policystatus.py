@@ -14,7 +14,7 @@ from tests.server.site import make_world
 from webhook.errors import ApiError
 from webhook.server.policysources import FILE_WINS, Unused
 from webhook.server.policystatus import PolicyStatuses, Tally, counted_status, ready_status, status_path
-from webhook.server.world import PolicyStatus
+from webhook.server.world import PolicyLoad
 from webhook.telemetry.logs import make_logger
 from webhook.telemetry.telemetry import Telemetry
 
@@ -217,7 +217,7 @@ async def test_what_was_counted_for_an_older_spec_is_not_told_of_the_new_one() -
 async def test_one_that_is_not_in_use_is_not_counted() -> None:
     shared = Shared()
     leader = Replica(shared, leads=True)
-    leader.world.policy_status = PolicyStatus(NOW, unused={"GPUPolicy/guard": FILE_WINS})
+    leader.world.policy_load = PolicyLoad(NOW, unused={"GPUPolicy/guard": FILE_WINS})
     await leader.statuses.look(with_counts=False)
     leader.count(5, 0)
     await leader.statuses.look(with_counts=True)

@@ -32,7 +32,7 @@ from webhook.policy.compiled import PolicySet
 from webhook.policy.loading import load
 from webhook.server.policyfiles import PolicyFiles
 from webhook.server.reloading import CertificateWatch, NoPoliciesError, PolicyWatch, read_policies
-from webhook.server.world import PolicyStatus, World
+from webhook.server.world import PolicyLoad, World
 from webhook.telemetry.telemetry import Telemetry
 from webhook.web.listening import Look
 from webhook.web.tls import PairFiles, PemPair, server_context
@@ -58,7 +58,7 @@ def watching(path: Path) -> Iterator[Site]:
     def looks(world: World, telemetry: Telemetry) -> list[Look]:
         return [PolicyWatch(files, load, world, lambda: NOW, telemetry).look]
 
-    world = World(read_policies(files, load), snapshot_of(()), UsageView(), PolicyStatus(NOW))
+    world = World(read_policies(files, load), snapshot_of(()), UsageView(), PolicyLoad(NOW))
     with serving(nothing, world=world, looks=looks) as site:
         yield site
 
@@ -92,7 +92,7 @@ def test_a_config_map_that_is_swapped_is_taken(tmp_path: Path) -> None:
         _version(tmp_path, "..2026_2", "second")
         shutil.rmtree(tmp_path / "..2026_1")
         site.until(lambda: names(site) == ["second"])
-        assert site.server.world.policy_status.faults == ()
+        assert site.server.world.policy_load.faults == ()
 
 
 def _version(folder: Path, name: str, policy: str) -> None:
@@ -128,7 +128,7 @@ def test_what_does_not_load_leaves_the_last_good_set(folder: Path, spoil: object
         digest = site.server.world.policies.digest
         assert callable(spoil)
         spoil(folder)
-        site.until(lambda: bool(site.server.world.policy_status.faults))
+        site.until(lambda: bool(site.server.world.policy_load.faults))
         assert names(site) == ["first"]
         assert site.judge(GOOD).status == 200
         assert "[-]policy files" in ready_page(site)
@@ -170,7 +170,7 @@ def following(path: Path | None, objects: Objects) -> Iterator[Site]:
         return [PolicyWatch(files, load, world, lambda: NOW, telemetry, objects).look]
 
     policies = read_policies(files, load) if files is not None else PolicySet()
-    world = World(policies, snapshot_of(()), UsageView(), PolicyStatus(NOW if path else None))
+    world = World(policies, snapshot_of(()), UsageView(), PolicyLoad(NOW if path else None))
     with serving(nothing, world=world, looks=looks) as site:
         yield site
 
@@ -193,7 +193,7 @@ def test_an_object_that_does_not_load_is_told_and_changes_nothing(folder: Path) 
         objects.set("GPUPolicy/o", POLICY.format(name="o"))
         site.until(lambda: names(site) == ["first", "o"])
         objects.set("GPUPolicy/o", "kind: GPUPolicy\n")
-        site.until(lambda: bool(site.server.world.policy_status.faults))
+        site.until(lambda: bool(site.server.world.policy_load.faults))
         assert names(site) == ["first", "o"]
         assert "GPUPolicy/o" in ready_page(site)
         assert site.figure("rightslice_policies_current") == 0
@@ -201,7 +201,7 @@ def test_an_object_that_does_not_load_is_told_and_changes_nothing(folder: Path) 
         objects.set("GPUPolicy/p", POLICY.format(name="p"))
         site.until(lambda: names(site) == ["first", "o", "p"])
         objects.set("GPUPolicy/o", POLICY.format(name="o"))
-        site.until(lambda: any("must be a folder" in fault for fault in site.server.world.policy_status.faults))
+        site.until(lambda: any("must be a folder" in fault for fault in site.server.world.policy_load.faults))
 
 
 def test_the_last_policy_taken_away_never_means_that_all_is_allowed() -> None:
@@ -210,7 +210,7 @@ def test_the_last_policy_taken_away_never_means_that_all_is_allowed() -> None:
         objects.set("GPUPolicy/o", POLICY.format(name="o"))
         site.until(lambda: names(site) == ["o"])
         objects.set("GPUPolicy/o", None)
-        site.until(lambda: bool(site.server.world.policy_status.faults))
+        site.until(lambda: bool(site.server.world.policy_load.faults))
         assert names(site) == ["o"]
         assert "at least one GPUPolicy" in ready_page(site)
 

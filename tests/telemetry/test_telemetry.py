@@ -169,7 +169,7 @@ def test_policies_are_told_good_and_bad() -> None:
     assert watched.samples()["rightslice_policies_current"] == 1
     assert watched.samples()["rightslice_policies_in_force"] == 3
     assert watched.samples()["rightslice_policies_loaded_timestamp_seconds"] == moment.timestamp()
-    watched.telemetry.policies_kept(("a.yaml:1:1: must be so",))
+    watched.telemetry.policies_refused(("a.yaml:1:1: must be so",))
     samples = watched.samples()
     assert samples["rightslice_policies_current"] == 0
     assert samples['rightslice_policies_info{digest="abc"}'] == 1

@@ -30,7 +30,7 @@ from webhook.server.app import Server
 from webhook.server.policyfiles import PolicyFiles
 from webhook.server.policysources import Load
 from webhook.server.reloading import CertificateWatch, NoPoliciesError, PolicyWatch, read_policies
-from webhook.server.world import PolicyStatus, World
+from webhook.server.world import PolicyLoad, World
 from webhook.settings import Settings, SettingsError, settings_from
 from webhook.telemetry.logs import Logger, make_logger
 from webhook.telemetry.telemetry import Telemetry
@@ -199,7 +199,7 @@ def build(settings: Settings, log: Logger) -> Server:
     except NoPoliciesError as error:
         raise StartError(str(error)) from error
     view = nothing_known() if settings.live else load_snapshot(settings.cluster)
-    world = World(policies, view, UsageView(), PolicyStatus(now if files else None))
+    world = World(policies, view, UsageView(), PolicyLoad(now if files else None))
     if files is not None:
         telemetry.policies_loaded(policies.digest, len(policies.policies), now)
     looks = [] if settings.live else [PolicyWatch(files, load, world, clock, telemetry).look]

@@ -19,7 +19,7 @@ class Health:
 
     def checks(self) -> list[Check]:
         """The lines of `/readyz?verbose`."""
-        world, status = self._world, self._world.policy_status
+        world, status = self._world, self._world.policy_load
         policies = world.policies
         digest = f"{len(policies.policies)} policies, digest {policies.digest}"
         in_use = f"{digest}, read {status.loaded:%Y-%m-%dT%H:%M:%SZ}" if status.loaded else "none could be read yet"

@@ -105,7 +105,7 @@ class PolicyStatuses:
 
     async def look(self, *, with_counts: bool) -> None:
         """Write every status that is not as it should be."""
-        unused, trouble = self.world.policy_status.unused, ""
+        unused, trouble = self.world.policy_load.unused, ""
         for source, data in self.objects.objects().items():
             tally, more = self._share(source, data)
             said = ready_status(data, unused.get(source), self.clock()) if self.leads() else None
@@ -140,7 +140,7 @@ class PolicyStatuses:
     def _note(self, trouble: str) -> None:
         """Say what is wrong when it begins and changes, and no more often."""
         if trouble and trouble != self._trouble:
-            self.telemetry.statuses_kept(trouble)
+            self.telemetry.statuses_refused(trouble)
         self._trouble = trouble
 
 

@@ -15,7 +15,7 @@ from webhook.certs.issuing import end_of
 from webhook.policy.compiled import PolicySet
 from webhook.server.policyfiles import SUFFIXES, PolicyFiles
 from webhook.server.policysources import Good, Load, Texts, Unused, combine
-from webhook.server.world import Clock, PolicyStatus, World
+from webhook.server.world import Clock, PolicyLoad, World
 from webhook.telemetry.telemetry import Telemetry
 from webhook.web.tls import CertificateError, PairFiles, renew
 
@@ -147,15 +147,15 @@ class PolicyWatch:
     def _take(self, read: ReadPolicies) -> None:
         now = self._clock()
         self._world.policies = read.policies
-        self._world.policy_status = PolicyStatus(now, read.faults, read.unused)
+        self._world.policy_load = PolicyLoad(now, read.faults, read.unused)
         self._telemetry.policies_loaded(read.policies.digest, len(read.policies.policies), now)
         if read.faults:
-            self._telemetry.policies_kept(read.faults)
+            self._telemetry.policies_refused(read.faults)
 
     def _keep(self, faults: tuple[str, ...]) -> None:
-        before = self._world.policy_status
-        self._world.policy_status = PolicyStatus(before.loaded, faults, before.unused)
-        self._telemetry.policies_kept(faults)
+        before = self._world.policy_load
+        self._world.policy_load = PolicyLoad(before.loaded, faults, before.unused)
+        self._telemetry.policies_refused(faults)
 
 
 def _require_none_meant(objects: Texts, faults: Sequence[str], before: PolicySet) -> None:
@@ -189,9 +189,9 @@ class CertificateWatch:
             pair = self._files.read()
             renew(self._context, pair)
         except OSError as error:
-            self._telemetry.certificate_kept(f"cannot be read ({error.strerror})")
+            self._telemetry.certificate_refused(f"cannot be read ({error.strerror})")
         except CertificateError as error:
-            self._telemetry.certificate_kept(str(error))
+            self._telemetry.certificate_refused(str(error))
         else:
             self._telemetry.certificate_loaded(end_of(pair.certificate))
 

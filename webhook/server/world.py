@@ -27,7 +27,7 @@ ASSUMED_SECONDS = 30.0
 """How long an admitted pod is taken to hold its slice before a view must have seen it."""
 
 
-class PolicyStatus(msgspec.Struct, frozen=True):
+class PolicyLoad(msgspec.Struct, frozen=True):
     """How the policies in use came to be.
 
     Attributes:
@@ -69,17 +69,17 @@ class Followed(Protocol):
 class World:
     """Three references and how fresh they are. `followed` is None where the view is of a snapshot."""
 
-    def __init__(self, policies: PolicySet, view: ClusterView, usage: UsageView, status: PolicyStatus) -> None:
+    def __init__(self, policies: PolicySet, view: ClusterView, usage: UsageView, loaded: PolicyLoad) -> None:
         self.policies = policies
         self.view = view
         self.usage = usage
-        self.policy_status = status
+        self.policy_load = loaded
         self.followed: Followed | None = None
 
     @property
     def judges(self) -> bool:
         """Are policies and cluster known? Before, any answer would be that of a cluster without policies."""
-        return self.policy_status.loaded is not None and (self.followed is None or self.followed.ready)
+        return self.policy_load.loaded is not None and (self.followed is None or self.followed.ready)
 
     def knows_namespace(self, name: str) -> bool:
         """False where the view is complete and has no such namespace: its labels cannot be known."""

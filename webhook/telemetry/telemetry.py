@@ -89,7 +89,7 @@ class Telemetry:
         counts.policies_in_force = count
         self.log.info("policies loaded", policies=count, digest=digest)
 
-    def policies_kept(self, faults: tuple[str, ...]) -> None:
+    def policies_refused(self, faults: tuple[str, ...]) -> None:
         """What is in the files cannot be used; the last good set stays."""
         self.counts.policy_loads["bad"] += 1
         self.counts.policies_current = 0
@@ -109,7 +109,7 @@ class Telemetry:
         self.certificate_ends(ends)
         self.log.info("certificate loaded", ends=f"{ends:%Y-%m-%dT%H:%M:%SZ}" if ends else "")
 
-    def certificate_kept(self, why: str) -> None:
+    def certificate_refused(self, why: str) -> None:
         """The files are no usable pair; the last good one stays."""
         self.counts.certificate_loads["bad"] += 1
         self.log.error("certificate does not load, the last good one stays", why=why)
@@ -137,7 +137,7 @@ class Telemetry:
         """An Event was written, or failed to be."""
         self.counts.events[result] += 1
 
-    def statuses_kept(self, why: str) -> None:
+    def statuses_refused(self, why: str) -> None:
         """What became of policies cannot be written into their status."""
         self.log.warning("policy status is not written", why=why)
 
