@@ -78,7 +78,7 @@ def test_a_rotation_never_serves_what_is_not_trusted(leader: Replica) -> None:
     assert leader.served == cluster.leaf
 
 
-@pytest.mark.parametrize("bundle", ["", JUNK], ids=["emptied", "another's"])
+@pytest.mark.parametrize("bundle", ["", JUNK, "a", "é"], ids=["emptied", "another's", "cut short", "no base64"])
 @pytest.mark.parametrize("path", HOOKS)
 def test_a_bundle_that_was_edited_away_is_put_back(leader: Replica, path: str, bundle: str) -> None:
     cluster = leader.cluster

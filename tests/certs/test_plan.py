@@ -55,8 +55,13 @@ CASES: dict[str, tuple[Seen, type[Step], str]] = {
     "a new authority is trusted before it signs": (make_seen(ROTATING, OLD.bundle), Trust, "caBundle"),
     "a new authority signs nothing at once": (trusting(ROTATING), Rest, "waits for API servers"),
     "a new authority signs when API servers know it": (trusting(ROTATING, steady=SETTLE), Issue, "older authority"),
-    "a certificate that ends soon does not wait": (
+    "a certificate that ends in ten days waits like any other": (
         trusting(rotated(make_held(authority=250 * DAY, leaf=80 * DAY))),
+        Rest,
+        "waits for API servers",
+    ),
+    "a certificate that ends within seconds does not wait": (
+        trusting(rotated(make_held(authority=250 * DAY, leaf=90 * DAY - SETTLE))),
         Issue,
         "older authority",
     ),

@@ -38,8 +38,9 @@ def trusting(configuration: Json, bundle: bytes = PAIR.authority) -> Json:
     return {**configuration, "webhooks": hooks}
 
 
-def deployment(ready: int = 2, image: str = "rightslice:0.1.0") -> Json:
-    spec: Json = {"replicas": 2, "template": {"spec": {"containers": [{"name": "webhook", "image": image}]}}}
+def deployment(ready: int = 2, image: str = "rightslice:0.1.0", name: str = "webhook") -> Json:
+    containers = [{"name": "mesh-proxy", "image": "proxy:2"}, {"name": name, "image": image}]
+    spec: Json = {"replicas": 2, "template": {"spec": {"containers": containers}}}
     return {"spec": spec, "status": {"readyReplicas": ready}}
 
 
@@ -122,6 +123,9 @@ CASES = {
     "a replica is missing": Case(replace(WELL, deployment=deployment(1)), State.FAIL, "1 of 2 replicas ready"),
     "another version runs": Case(
         replace(WELL, deployment=deployment(image="rightslice:0.0.9")), State.WARN, "image rightslice:0.0.9"
+    ),
+    "a Deployment that is not ours": Case(
+        replace(WELL, deployment=deployment(name="other")), State.WARN, "no container webhook in the Deployment"
     ),
     "out of cluster": Case(without("deployment"), State.SKIP, "no Deployment"),
     "a replica's own complaint": Case(

@@ -33,3 +33,7 @@ def test_every_alert_says_what_is_wrong() -> None:
     assert [
         rule["alert"] for rule in rules if not rule["annotations"]["summary"] or not rule["labels"]["severity"]
     ] == []
+
+
+def test_one_replica_of_several_that_is_in_a_bad_way_is_enough() -> None:
+    assert re.findall(r"max\(\w+\) (?:==|<)|min\(\w+\) >", read(ALERTS)) == []

@@ -15,7 +15,7 @@ from webhook.placement.nodes.asking import TOPOLOGY, wanted_of
 from webhook.placement.nodes.cluster import Cluster
 from webhook.placement.nodes.filtering import NOT_JOINED, obstacles
 from webhook.placement.nodes.freeing import freeing
-from webhook.placement.nodes.ranking import Fill, Ranked, Ranking, grades
+from webhook.placement.nodes.ranking import Fill, Ranking
 from webhook.placement.nodes.shortage import Shortage, shortage
 from webhook.placement.rooms import Machine, Rooms, Site
 from webhook.placement.topology import Confidence
@@ -323,24 +323,6 @@ def test_the_largest_resource_of_several_counts() -> None:
     both = pod_of(make_pod().gpus(2).asks("nvidia.com/mig-1g.10gb", "1").build())
 
     assert wanted_of(both, on.cluster.fleet).resource == GPU
-
-
-def graded(*keys: float) -> list[Ranked]:
-    """Nodes with these keys."""
-    return [Ranked(i, 0.0, None, Confidence.MEASURED, (key,)) for i, key in enumerate(keys)]
-
-
-def test_only_the_best_get_the_highest_grade_however_close_the_others_are() -> None:
-    found = grades(graded(*(1 - i / 1e6 for i in range(500))), 100)
-
-    assert [node for node, grade in found.items() if grade == 100] == [0]
-    assert [found[i] for i in range(500)] == sorted(found.values(), reverse=True)
-    assert min(found.values()) >= 0
-
-
-def test_equal_nodes_have_equal_grades() -> None:
-    assert grades(graded(5, 5, 3), 10) == {0: 10, 1: 10, 2: 5}
-    assert grades([], 10) == {}
 
 
 SHORT = [

@@ -12,7 +12,7 @@ import pytest
 
 from tests.placement.machines import facts, machines
 from webhook.model.masks import bits
-from webhook.placement.nvlink import SETS, GpuSets, Quality, gpu_sets, mask_of
+from webhook.placement.nvlink import SETS, GpuSets, gpu_sets, mask_of
 from webhook.placement.plugin import Plugin, plugin
 from webhook.placement.topology import Topology, unlinked
 
@@ -155,14 +155,6 @@ def test_the_largest_island_is_joined_pair_by_pair(shared: Path) -> None:
     assert gpu_sets(machines(shared)["dgx-h100-8"]).island(mask_of([0, 3, 7])) == 3
     assert gpu_sets(machines(shared)["dgx2-v100"]).island((1 << 16) - 1) == 16
     assert gpu_sets(unlinked(8)).island(0) == 0
-
-
-def test_what_remains_is_the_best_set_among_the_free(shared: Path) -> None:
-    sets = gpu_sets(machines(shared)["a100-pcie-4-bridged"])
-
-    assert sets.remaining(0b0111, 2) == sets.quality(0b0011)
-    assert sets.remaining(0b0001, 2) == Quality(0, 0)
-    assert sets.quality(0b0001) == Quality(0, 0)
 
 
 def test_the_same_kind_of_node_is_worked_out_once(shared: Path) -> None:

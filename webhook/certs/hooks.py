@@ -60,8 +60,16 @@ class HookChoice:
 def hook_of(path: str, configuration: Mapping[str, Any]) -> Hook:
     """What a configuration trusts."""
     clients = [webhook.get("clientConfig") or {} for webhook in configuration.get("webhooks") or ()]
-    bundles = tuple(b64decode(client.get("caBundle") or "") for client in clients)
+    bundles = tuple(_bundle(client.get("caBundle") or "") for client in clients)
     return Hook(path, str(configuration["metadata"].get("resourceVersion", "")), bundles)
+
+
+def _bundle(text: str) -> bytes:
+    """What a `caBundle` says; nothing where it is no base64."""
+    try:
+        return b64decode(text, validate=True)
+    except ValueError:
+        return b""
 
 
 def with_bundle(configuration: Mapping[str, Any], bundle: bytes) -> dict[str, Any]:

@@ -42,11 +42,6 @@ Policies do what they say now. Next:
 Go back: rightslice install --mode audit. Take it out: rightslice uninstall.""",
 }
 
-Mode = Annotated[InstallMode, typer.Option("--mode", help="audit: nothing is changed and nothing is denied.")]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="The API server checks everything, and stores nothing.")]
-Output = Annotated[
-    str, typer.Option("-o", "--output", metavar="yaml", help="Print the manifests, and ask no cluster anything.")
-]
 Image = Annotated[
     str, typer.Option("--image", metavar="IMAGE", help="The image to run. Default: the one in the manifests.")
 ]

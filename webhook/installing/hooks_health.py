@@ -21,6 +21,8 @@ OLDEST, NEWEST = 30, 37
 """Minor versions of Kubernetes: matchConditions and ValidatingAdmissionPolicy are there from 1.30 on."""
 
 CERTIFICATE_DAYS = 7
+CONTAINER = "webhook"
+"""Ours in the Deployment; others may put a proxy or a collector beside it."""
 
 
 def version(facts: Facts) -> Iterator[Line]:
@@ -105,13 +107,12 @@ def replicas(facts: Facts) -> Iterator[Line]:
         f"{ready} of {wanted} replicas ready",
         "" if ready >= wanted else look,
     )
-    yield _skew(found)
+    images = [each["image"] for each in found["spec"]["template"]["spec"]["containers"] if each["name"] == CONTAINER]
+    yield _skew(images[0]) if images else Line(State.WARN, f"no container {CONTAINER} in the Deployment", look)
 
 
-def _skew(deployment: Json) -> Line:
+def _skew(image: str) -> Line:
     """Is what runs what this program is?"""
-    [container] = deployment["spec"]["template"]["spec"]["containers"]
-    image = str(container["image"])
     tag = image.rpartition(":")[2]
     if tag == __version__ or "@" in image:
         return Line(State.OK, f"image {image}")

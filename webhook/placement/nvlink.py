@@ -102,12 +102,6 @@ class GpuSets:
         """Does NVLink join every pair of a set?"""
         return bool(self._joined[chosen])
 
-    def remaining(self, free: int, size: int) -> Quality:
-        """The best set of a size among free GPUs."""
-        place = self.keep.index(size)
-        worth = max(0, int(self._kept[place][free]))
-        return Quality(worth >> _SHIFT, worth & ((1 << _SHIFT) - 1))
-
     def _best_within(self, size: int) -> Ints:
         return _within(np.where(self._size == size, self._worth, -1))
 

@@ -213,14 +213,3 @@ def _broken(sets: GpuSets, before: int, after: int) -> int:
 
 def _ratio(quality: Quality, best: Quality) -> int:
     return 100 * quality.slowest // best.slowest if best.slowest else 100
-
-
-def grades(ranked: list[Ranked], top: int) -> dict[int, int]:
-    """Scores from 0 to `top` by node: only the best nodes get the highest, equal ones get equal scores.
-
-    The scheduler keeps whole numbers. Buckets would make ties that are none, so the order is what is graded.
-    """
-    keys = sorted({each.key for each in ranked}, reverse=True)
-    steps = np.floor(np.linspace(top, 0, len(keys) + 1)).astype(int)
-    order = {key: int(steps[i]) for i, key in enumerate(keys)}
-    return {each.node: min(order[each.key], top - 1) if each.key != keys[0] else top for each in ranked}
