@@ -5,14 +5,21 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 
+from tests.cluster.client import Json
 from tests.cluster.plane import Plane
+from tests.cluster.test_crds import POLICIES, is_served
 from tests.cluster.waiting import eventually
 from tests.conftest import ROOT
 from tests.make import make_pod
+from tests.policy.written import exception_text
+
+EXCEPTIONS = "/apis/rightslice.dev/v1alpha1/namespaces/{}/gpupolicyexceptions"
 
 
 def rightslice(plane: Plane, *arguments: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
@@ -79,3 +86,52 @@ def test_a_manifest_is_checked_against_what_there_is(plane: Plane, namespace: st
     ran = rightslice(plane, "check", "-", "-o", "json", "--policies", "policies", "--fail-on", "never", stdin=pod)
     assert ran.returncode == 0, ran.stderr
     assert "LimitRange l" in ran.stdout
+
+
+def written(kind: str, name: str, **spec: object) -> Json:
+    return {"apiVersion": "rightslice.dev/v1alpha1", "kind": kind, "metadata": {"name": name}, "spec": spec}
+
+
+@pytest.fixture
+def in_force(plane: Plane, namespace: str) -> Iterator[str]:
+    """Policies for one namespace, which is the admins' too: an object, a file, and one that is both. Its name."""
+    plane.kubectl("apply", "--server-side", "--force-conflicts", "-k", str(ROOT / "manifests" / "crds"))
+    exceptions = EXCEPTIONS.format(namespace)
+    eventually(lambda: is_served(plane, POLICIES) and is_served(plane, exceptions))
+    here = {"match": {"namespaces": [namespace]}, "mode": "enforce"}
+    one = {"resource": "nvidia.com/gpu", "max": 1}
+    objects = [
+        written("GPUPolicy", f"{namespace}-object", **here, limits={"perPod": [one]}),
+        written("GPUPolicy", f"{namespace}-both", **here, limits={"perPod": [{**one, "max": 0}]}),
+    ]
+    for each in objects:
+        plane.api.create(POLICIES, each)
+    file = json.dumps(written("GPUPolicy", f"{namespace}-both", **here, security={"deny": ["mirrorPod"]}))
+    data = {"metadata": {"name": "rightslice-policies"}, "data": {"guard.yaml": file}}
+    plane.api.create(f"/api/v1/namespaces/{namespace}/configmaps", data)
+    yield namespace
+    for each in objects:
+        plane.api.delete(f"{POLICIES}/{each['metadata']['name']}")
+
+
+@pytest.mark.usefixtures("nodes")
+def test_the_policies_are_those_in_force(plane: Plane, in_force: str) -> None:
+    pod = json.dumps(make_pod("train").namespace(in_force).gpus(2).build())
+    where = ("--policy-namespace", in_force)
+
+    def denied(*flags: str) -> set[tuple[str, str]]:
+        ran = rightslice(plane, "check", "-", "-o", "json", *flags, stdin=pod)
+        (found,) = json.loads(ran.stdout)["objects"]
+        return {(each["code"], each["policy"]) for each in found["findings"] if each["mode"] == "enforce"}
+
+    assert denied(*where) == {("GPU-L103", f"{in_force}-object")}
+    assert f"{in_force}-both" in {policy for _, policy in denied()}, "where there is no file, the object counts"
+    assert not {policy for _, policy in denied("--policies", "policies") if policy.startswith(in_force)}
+
+    soon = (datetime.now(UTC) + timedelta(days=1)).isoformat(timespec="seconds")
+    match = {"namespaces": [in_force]}
+    policy = f"{in_force}-object"
+    text = exception_text(policyName=policy, codes=["GPU-L103"], match=match, expirationTime=soon)
+    exempt = {**json.loads(text), "metadata": {"name": "e"}}
+    plane.api.create(EXCEPTIONS.format(in_force), exempt)
+    assert denied(*where) == set()

@@ -8,14 +8,26 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Coroutine, Iterator, Mapping
+from http import HTTPStatus
 from typing import Any, Self, TypeVar
 
+from webhook.audit.inforce import PolicySources, policy_files_of
 from webhook.audit.manifests import Entry
-from webhook.cache.following import LIMIT_RANGES, NAMESPACES, NODES, PODS, QUOTAS
+from webhook.cache.following import (
+    LIMIT_RANGES,
+    NAMESPACES,
+    NODES,
+    PODS,
+    QUOTAS,
+    exceptions_of,
+    policies_of_cluster,
+)
 from webhook.cache.gathering import namespace_of
 from webhook.cache.holdings import Holdings, HoldingsWriter
 from webhook.cache.making import make
+from webhook.cache.policies import PolicyObjects
 from webhook.documents.places import Document
+from webhook.errors import ApiError
 from webhook.kube.api import Api
 from webhook.kube.decoding import Decoder, Page
 from webhook.kube.watching import PAGE, Resource
@@ -74,6 +86,17 @@ class Cluster:
         """
         return self._run(self._view())
 
+    def policies(self, namespace: str) -> PolicySources:
+        """What a webhook in the cluster takes its policies from. Kinds that the server does not have count as empty.
+
+        Args:
+            namespace: Where exceptions count, and the ConfigMap is.
+
+        Raises:
+            ApiError: see `view`.
+        """
+        return self._run(self._policies(namespace))
+
     def pods(self) -> Iterator[Entry]:
         """The pods that have not ended, as they are stored.
 
@@ -116,6 +139,24 @@ class Cluster:
             by_namespace([found async for found in self._all(LIMIT_RANGES)]),
             by_namespace([found async for found in self._all(QUOTAS)]),
         ).view
+
+    async def _policies(self, namespace: str) -> PolicySources:
+        objects = PolicyObjects()
+        for each in await self._known(policies_of_cluster()):
+            objects.policies.put(each)
+        for each in await self._known(exceptions_of(namespace)):
+            objects.exceptions.put(each)
+        files, unread = await policy_files_of(self._api, namespace)
+        return PolicySources(files, tuple(objects.texts()), unread)
+
+    async def _known(self, resource: Resource[T]) -> list[T]:
+        """All of a kind; none where the server does not have the kind."""
+        try:
+            return [each async for each in self._all(resource)]
+        except ApiError as error:
+            if error.status == HTTPStatus.NOT_FOUND:
+                return []
+            raise
 
     async def _all(self, resource: Resource[T]) -> AsyncIterator[T]:
         decoder: Decoder[T] = Decoder(f"GET {resource.path}", resource.model)

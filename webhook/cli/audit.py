@@ -21,13 +21,15 @@ from webhook.cli.check import FORMATS, exit_code, renders
 from webhook.cli.console import paint_for, stop, tell
 from webhook.cli.inputs import (
     LIVE,
+    Judged,
     Reach,
-    cluster_of,
+    judged_by,
     labels_of,
     live_cluster,
     live_view,
     moment_of,
     nearby,
+    policies_in_force,
     policies_of,
     tell_of,
 )
@@ -56,10 +58,11 @@ AuditPaths = Annotated[
 
 def audit(
     paths: AuditPaths = None,
-    policies: flags.Policies = None,
+    policies: flags.PoliciesOrLive = None,
     cluster: flags.Cluster = None,
     kubeconfig: flags.Kubeconfig = None,
     context: flags.Context = None,
+    policy_namespace: flags.PolicyNamespace = flags.OUR_NAMESPACE,
     namespace_labels: flags.NamespaceLabels = "",
     now: flags.Now = "",
     output: flags.Output = None,
@@ -83,18 +86,19 @@ def audit(
     """
     wanted = targets(output, FORMATS)
     labels, reach = labels_of(namespace_labels), Reach(kubeconfig, context)
-    known, moment = policies_of(policies, verbose=verbose), moment_of(now)
+    moment = moment_of(now)
     if cluster == LIVE and not paths:
         with live_cluster(reach) as live:
+            known = policies_in_force(live, policies, policy_namespace, verbose=verbose)
             world = World(known, live_view(live, labels, verbose=verbose), moment)
             results = [slim(each) for each in audit_all(progress(live), world)]
     else:
         found = list(objects_in(sources(paths, cluster)))
         if cluster:
-            view = cluster_of(cluster, labels, reach, verbose=verbose)
+            by = judged_by(cluster, policies, labels, reach, policy_namespace, verbose=verbose)
         else:
-            view = view_of(found, labels, verbose=verbose)
-        world = World(known, view, moment)
+            by = Judged(policies_of(policies, verbose=verbose), view_of(found, labels, verbose=verbose))
+        world = World(by.policies, by.view, moment)
         results = list(audit_all(found, world))
     if not world.view.fleet.nodes:
         tell("note: no nodes are known, so nvidia.com/gpu counts as whole cards and nothing is right-sized")

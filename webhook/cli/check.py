@@ -10,7 +10,7 @@ from webhook.audit.checking import World, check_all
 from webhook.audit.manifests import objects_in
 from webhook.cli import flags
 from webhook.cli.console import CLEAN, FINDINGS, WRONG_INPUT, paint_for
-from webhook.cli.inputs import Reach, cluster_of, labels_of, moment_of, policies_of
+from webhook.cli.inputs import Reach, judged_by, labels_of, moment_of
 from webhook.cli.output import Render, lines, targets, write
 from webhook.cli.version import rightslice_version
 from webhook.model.modes import Mode
@@ -32,10 +32,11 @@ LEAST = {flags.FailOn.DENY: Mode.ENFORCE, flags.FailOn.WARN: Mode.WARN}
 
 def check(
     paths: flags.Paths,
-    policies: flags.Policies = None,
+    policies: flags.PoliciesOrLive = None,
     cluster: flags.Cluster = None,
     kubeconfig: flags.Kubeconfig = None,
     context: flags.Context = None,
+    policy_namespace: flags.PolicyNamespace = flags.OUR_NAMESPACE,
     namespace: flags.NamespaceFlag = "default",
     namespace_labels: flags.NamespaceLabels = "",
     now: flags.Now = "",
@@ -50,12 +51,9 @@ def check(
     Exit code: 0 nothing to act on, 1 findings, 2 a file, flag or policy is wrong, 3 the cluster did not answer.
     """
     wanted = targets(output, FORMATS)
-    world = World(
-        policies=policies_of(policies, verbose=verbose),
-        view=cluster_of(cluster, labels_of(namespace_labels), Reach(kubeconfig, context), verbose=verbose),
-        now=moment_of(now),
-        namespace=namespace,
-    )
+    labels, reach = labels_of(namespace_labels), Reach(kubeconfig, context)
+    by = judged_by(cluster, policies, labels, reach, policy_namespace, verbose=verbose)
+    world = World(by.policies, by.view, moment_of(now), namespace=namespace)
     results = list(check_all(objects_in(paths), world))
     write(wanted, renders(results, paint_for(no_color=no_color), fail_on, quiet=quiet, verbose=verbose))
     raise typer.Exit(exit_code(results, fail_on))

@@ -12,8 +12,16 @@ from webhook.audit.manifests import objects_in
 from webhook.cli import flags
 from webhook.cli.check import exit_code
 from webhook.cli.console import paint_for, say, stop
-from webhook.cli.inputs import LIVE, Reach, cluster_of, labels_of, live_cluster, live_view, moment_of, policies_of
-from webhook.model.cluster import ClusterView
+from webhook.cli.inputs import (
+    LIVE,
+    Reach,
+    judged_by,
+    labels_of,
+    live_cluster,
+    live_view,
+    moment_of,
+    policies_in_force,
+)
 from webhook.model.codes import CODES
 from webhook.report.codes_page import code_list, code_page, codes_page, nearest
 from webhook.report.explained import explained
@@ -38,10 +46,11 @@ def explain(
     code: CodeArgument = None,
     file: File = None,
     every: All = False,
-    policies: flags.Policies = None,
+    policies: flags.PoliciesOrLive = None,
     cluster: flags.Cluster = None,
     kubeconfig: flags.Kubeconfig = None,
     context: flags.Context = None,
+    policy_namespace: flags.PolicyNamespace = flags.OUR_NAMESPACE,
     namespace: flags.NamespaceFlag = "default",
     namespace_labels: flags.NamespaceLabels = "",
     now: flags.Now = "",
@@ -61,18 +70,17 @@ def explain(
         return
     if file and code is not None:
         stop(f"explain takes a code or -f FILE, found both. For the file: rightslice explain -f {shown(file[0])}")
-    reach, labels = Reach(kubeconfig, context), labels_of(namespace_labels)
-
-    def world(view: ClusterView) -> World:
-        return World(policies_of(policies, verbose=verbose), view, moment_of(now), namespace=namespace)
-
+    reach, labels, moment = Reach(kubeconfig, context), labels_of(namespace_labels), moment_of(now)
     if names_pod:
         with live_cluster(reach) as live:
             entry = live.pod(namespace, str(code).removeprefix("pod/"))
-            judged = world(live_view(live, labels, verbose=verbose))
-        results = [audit_pod(entry, judged, without_sizing(judged.policies))]
+            known = policies_in_force(live, policies, policy_namespace, verbose=verbose)
+            world = World(known, live_view(live, labels, verbose=verbose), moment, namespace=namespace)
+        results = [audit_pod(entry, world, without_sizing(world.policies))]
     else:
-        results = list(check_all(objects_in(file or []), world(cluster_of(cluster, labels, reach, verbose=verbose))))
+        by = judged_by(cluster, policies, labels, reach, policy_namespace, verbose=verbose)
+        world = World(by.policies, by.view, moment, namespace=namespace)
+        results = list(check_all(objects_in(file or []), world))
     paint = paint_for(no_color=no_color)
     for i, result in enumerate(results):
         say([*([""] if i else []), *explained(result, paint)])

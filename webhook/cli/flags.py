@@ -30,6 +30,24 @@ Policies = Annotated[
         help="Policies to judge by; may be given more than once. Default: the library that comes with Rightslice.",
     ),
 ]
+PoliciesOrLive = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--policies",
+        metavar="FILE|DIR",
+        help="Policies to judge by; may be given more than once. Default: with --cluster live those in force there, "
+        "else the library that comes with Rightslice.",
+    ),
+]
+PolicyNamespace = Annotated[
+    str,
+    typer.Option(
+        "--policy-namespace",
+        metavar="NAME",
+        help="With --cluster live: where exceptions count, and the ConfigMap rightslice-policies is.",
+    ),
+]
+OUR_NAMESPACE = "rightslice-system"
 Cluster = Annotated[
     str | None,
     typer.Option(

@@ -20,6 +20,7 @@ from webhook.model.cluster import ClusterView
 from webhook.policy.compiled import PolicySet
 from webhook.policy.loading import Loaded, load
 from webhook.report.words import count, shown
+from webhook.server.policysources import Good, combine
 
 if TYPE_CHECKING:
     from webhook.audit.cluster import Cluster
@@ -85,6 +86,28 @@ class Reach(NamedTuple):
 HERE = Reach()
 
 
+def policies_in_force(
+    cluster: Cluster, paths: Sequence[str] | None, namespace: str, *, verbose: bool = False
+) -> PolicySet:
+    """The policies of the files where any are named; else those that a webhook in the cluster has."""
+    if paths:
+        return policies_of(paths, verbose=verbose)
+    sources = cluster.policies(namespace)
+    if sources.unread:
+        tell(f"note: the policy files of the cluster are not known: {shown(sources.unread)}")
+    combined = combine(sources.files, sources.objects, Good(), load)
+    for fault in combined.faults:
+        tell(f"note: not in use as it is written: {shown(fault)}")
+    policies = combined.policies or PolicySet()
+    if not policies.policies:
+        others = f"Name others: --policies {nearby(shipped('policies'))}"
+        tell(f"note: no policy is in force in this cluster, so nothing is refused or changed. {others}")
+    if verbose:
+        names = shown(", ".join(policy.name for policy in policies.policies))
+        tell(f"policies: {names or 'none'} (in force in the cluster, digest {policies.digest})")
+    return policies
+
+
 @contextmanager
 def live_cluster(reach: Reach) -> Iterator[Cluster]:
     """A live cluster. Stops the program where it cannot be found, and where it does not answer."""
@@ -125,6 +148,36 @@ def cluster_of(
     if verbose:
         tell_of(name or "not known", snapshot)
     return with_labels(snapshot.view, labels)
+
+
+class Judged(NamedTuple):
+    """What objects are judged by, and in which cluster."""
+
+    policies: PolicySet
+    view: ClusterView
+
+
+def judged_by(
+    name: str | None,
+    paths: Sequence[str] | None,
+    labels: Mapping[str, str],
+    reach: Reach,
+    namespace: str,
+    *,
+    verbose: bool = False,
+) -> Judged:
+    """Policies and cluster. Where no policies are named, a live cluster's own, and else the shipped library.
+
+    Args:
+        name: What --cluster says.
+        paths: What --policies says.
+        namespace: Where a live cluster keeps exceptions and policy files.
+    """
+    if name != LIVE:
+        return Judged(policies_of(paths, verbose=verbose), cluster_of(name, labels, reach, verbose=verbose))
+    with live_cluster(reach) as cluster:
+        policies = policies_in_force(cluster, paths, namespace, verbose=verbose)
+        return Judged(policies, live_view(cluster, labels, verbose=verbose))
 
 
 def tell_of(name: str, snapshot: Snapshot) -> None:

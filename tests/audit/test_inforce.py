@@ -1,0 +1,44 @@
+"""The policy files of a live cluster: what of the ConfigMap counts, and what it means that it is not there."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.kube.scripted import Answer, playing, refused, said
+from webhook.audit.inforce import Texts, policy_files_of
+from webhook.errors import ApiError
+
+WHERE = "configmap/ours/rightslice-policies"
+FILES: dict[str, tuple[Answer, Texts, str]] = {
+    "files are taken by name": (
+        said({"data": {"b.yaml": "b", "a.json": "a"}}),
+        ((f"{WHERE}/a.json", "a"), (f"{WHERE}/b.yaml", "b")),
+        "",
+    ),
+    "what a mounted folder would not be read for is left out": (
+        said({"data": {"README.md": "x", ".hidden.yaml": "x", "c.yml": "c"}}),
+        ((f"{WHERE}/c.yml", "c"),),
+        "",
+    ),
+    "an empty one holds none": (said({"kind": "ConfigMap"}), (), ""),
+    "there need not be one": (refused(404, "NotFound"), (), ""),
+    "one that may not be read is told": (refused(403, "Forbidden", "not yours"), (), "403 Forbidden: not yours"),
+}
+
+
+@pytest.mark.parametrize(("answer", "want", "why"), FILES.values(), ids=FILES)
+async def test_policy_files(answer: Answer, want: Texts, why: str, tmp_path: Path) -> None:
+    async with playing(tmp_path, answer) as (server, api):
+        found, unread = await policy_files_of(api, "ours")
+    assert found == want
+    assert unread.endswith(why)
+    assert bool(unread) is bool(why)
+    assert [each.path for each in server.asked] == ["/api/v1/namespaces/ours/configmaps/rightslice-policies"]
+
+
+async def test_a_server_that_fails_is_no_cluster_without_files(tmp_path: Path) -> None:
+    async with playing(tmp_path, refused(500, "InternalError")) as (_, api):
+        with pytest.raises(ApiError, match="500 InternalError"):
+            await policy_files_of(api, "ours")
