@@ -38,8 +38,9 @@ def trusting(configuration: Json, bundle: bytes = PAIR.authority) -> Json:
     return {**configuration, "webhooks": hooks}
 
 
-def deployment(ready: int = 2, image: str = "rightslice:0.1.0") -> Json:
-    spec: Json = {"replicas": 2, "template": {"spec": {"containers": [{"name": "webhook", "image": image}]}}}
+def deployment(ready: int = 2, image: str = "rightslice:0.1.0", mode: str = "enforce") -> Json:
+    container = {"name": "webhook", "image": image, "env": [{"name": "RIGHTSLICE_MODE", "value": mode}]}
+    spec: Json = {"replicas": 2, "template": {"spec": {"containers": [container]}}}
     return {"spec": spec, "status": {"readyReplicas": ready}}
 
 
@@ -58,6 +59,7 @@ WELL = Facts(
     version={"gitVersion": "v1.36.3", "minor": "36"},
     mutating=MUTATING,
     validating=VALIDATING,
+    backstop={"spec": {"validationActions": ["Deny"]}},
     deployment=deployment(),
     secret={"data": {"tls.crt": text(PAIR.certificate), "ca.crt": text(PAIR.authority)}},
     settings={"data": {}},
