@@ -38,8 +38,9 @@ def trusting(configuration: Json, bundle: bytes = PAIR.authority) -> Json:
     return {**configuration, "webhooks": hooks}
 
 
-def deployment(ready: int = 2, image: str = "rightslice:0.1.0", name: str = "webhook") -> Json:
-    containers = [{"name": "mesh-proxy", "image": "proxy:2"}, {"name": name, "image": image}]
+def deployment(ready: int = 2, image: str = "rightslice:0.1.0", name: str = "webhook", mode: str = "enforce") -> Json:
+    ours = {"name": name, "image": image, "env": [{"name": "RIGHTSLICE_MODE", "value": mode}]}
+    containers = [{"name": "mesh-proxy", "image": "proxy:2"}, ours]
     spec: Json = {"replicas": 2, "template": {"spec": {"containers": containers}}}
     return {"spec": spec, "status": {"readyReplicas": ready}}
 
@@ -59,6 +60,7 @@ WELL = Facts(
     version={"gitVersion": "v1.36.3", "minor": "36"},
     mutating=MUTATING,
     validating=VALIDATING,
+    backstop={"spec": {"validationActions": ["Deny"]}},
     deployment=deployment(),
     secret={"data": {"tls.crt": text(PAIR.certificate), "ca.crt": text(PAIR.authority)}},
     settings={"data": {}},

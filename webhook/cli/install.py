@@ -13,6 +13,8 @@ from webhook.cli.console import NO_ANSWER, say, stop
 from webhook.cli.live import with_api
 from webhook.documents.reading import read
 from webhook.installing.applying import InstallError, install, uninstall
+from webhook.installing.chosen import Chosen, chosen, chosen_in
+from webhook.kube.api import Api
 from webhook.manifests.hooks import NAMESPACE
 from webhook.manifests.objects import with_image
 from webhook.report.data import as_yaml
@@ -42,22 +44,27 @@ Policies do what they say now. Next:
 Go back: rightslice install --mode audit. Take it out: rightslice uninstall.""",
 }
 
+MODE_HELP = "audit: nothing is changed or denied. Default: the one that is installed, else audit."
+Mode = Annotated[InstallMode | None, typer.Option("--mode", help=MODE_HELP)]
 Image = Annotated[
-    str, typer.Option("--image", metavar="IMAGE", help="The image to run. Default: the one in the manifests.")
+    str,
+    typer.Option(
+        "--image",
+        metavar="IMAGE",
+        help="The image to run. Default: the one that is installed, else the one in the manifests.",
+    ),
 ]
 Timeout = Annotated[float, typer.Option("--timeout", metavar="SECONDS", min=1, help="How long each wait may take.")]
 
 
 def install_command(
-    mode: Annotated[
-        InstallMode, typer.Option("--mode", help="audit: nothing is changed or denied.")
-    ] = InstallMode.AUDIT,
+    mode: Mode = None,
     image: Image = "",
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="The API server checks everything, and stores nothing.")
+        bool, typer.Option("--dry-run", help="The API server checks what it can, and stores nothing.")
     ] = False,
     output: Annotated[
-        str, typer.Option("-o", "--output", metavar="yaml", help="Print the manifests, and do no more.")
+        str, typer.Option("-o", "--output", metavar="yaml", help="Print the manifests, and ask no cluster anything.")
     ] = "",
     timeout: Timeout = 120.0,
     kubeconfig: flags.Kubeconfig = None,
@@ -65,19 +72,44 @@ def install_command(
 ) -> None:
     """Install into a cluster: hooks last, once replicas are ready; then wait until they answer a pod.
 
+    What is installed already is brought up to date, and keeps the mode and the image that are not given.
+
     Exit code: 0 installed, 2 wrong flags, 3 the cluster did not answer, or what was installed did not come up.
     """
     if output not in ("", "yaml"):
         stop(f"-o: must be yaml, found {output!r}. Write -o yaml, or leave it out")
-    objects = with_image(manifests(mode), image)
     if output:
-        say("---\n".join(map(as_yaml, objects)))
+        say("---\n".join(map(as_yaml, with_image(manifests(mode or InstallMode.AUDIT), image))))
         return
+
+    async def do(api: Api) -> InstallMode:
+        wanted, objects = complete(Chosen(mode or "", image), await chosen_in(api))
+        await install(api, objects, line, seconds=timeout, dry_run=dry_run)
+        return wanted
+
     try:
-        with_api(kubeconfig, context, lambda api: install(api, objects, line, seconds=timeout, dry_run=dry_run))
+        installed = with_api(kubeconfig, context, do)
     except InstallError as error:
         stop(str(error), NO_ANSWER)
-    say(["Nothing was stored."] if dry_run else NEXT[mode].splitlines())
+    say(["Nothing was stored."] if dry_run else NEXT[installed].splitlines())
+
+
+def complete(given: Chosen, there: Chosen) -> tuple[InstallMode, list[dict[str, Any]]]:
+    """The mode, and the manifests: what is not given stays as it is in the cluster. Says which it came to."""
+    known = there.mode if there.mode in FILES else InstallMode.AUDIT
+    mode = InstallMode(given.mode or known)
+    objects = with_image(manifests(mode), given.image or there.image)
+    [deployment] = [one for one in objects if one["kind"] == "Deployment"]
+    line(f"mode {mode}{_before(given.mode, there.mode)}")
+    line(f"image {chosen(deployment).image}{_before(given.image, there.image)}")
+    return mode, objects
+
+
+def _before(given: str, there: str) -> str:
+    """What to add about what was there."""
+    if not there or given == there:
+        return ""
+    return f", before: {there}" if given else ", as it was"
 
 
 def uninstall_command(

@@ -7,17 +7,16 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 from webhook.errors import ApiError, ApiUnreachable, RightsliceError
+from webhook.installing.putting import put
 from webhook.kube.api import Api
 from webhook.manifests.hooks import NAME, NAMESPACE
-from webhook.manifests.objects import HOOKS, in_order, named, path_of, to_remove
+from webhook.manifests.objects import DEPLOYMENT, HOOKS, in_order, named, path_of, to_remove
 from webhook.model.records import ANSWERED, PROBE
 
 Json = dict[str, Any]
 Say = Callable[[str], None]
 
-MANAGER = "rightslice-install"
 AGAIN_SECONDS = 0.5
-DEPLOYMENT = f"/apis/apps/v1/namespaces/{NAMESPACE}/deployments/{NAME}"
 NOT_FOUND = 404
 
 
@@ -31,7 +30,7 @@ async def install(api: Api, objects: Sequence[Json], say: Say, *, seconds: float
     Args:
         objects: The manifests.
         seconds: How long each of the waits may take.
-        dry_run: The API server checks everything and stores nothing.
+        dry_run: The API server checks what it can without storing anything, and stores nothing.
 
     Raises:
         InstallError: something did not come up in time.
@@ -73,9 +72,8 @@ async def uninstall(api: Api, objects: Sequence[Json], say: Say, *, with_policie
 
 async def _apply(api: Api, one: Json, say: Say, *, dry_run: bool) -> None:
     """Apply one object; where its namespace or kind is only being made yet, a dry run cannot check it."""
-    params = {"fieldManager": MANAGER, "force": "true"} | ({"dryRun": "All"} if dry_run else {})
     try:
-        await api.patch(path_of(one), one, "apply", params)
+        await put(api, one, dry_run=dry_run)
     except ApiError as error:
         if not (dry_run and error.status == NOT_FOUND):
             raise

@@ -8,9 +8,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from webhook.errors import ApiError
-from webhook.installing.applying import DEPLOYMENT, who_answers
+from webhook.installing.applying import who_answers
 from webhook.kube.api import Api
 from webhook.manifests.hooks import NAME, NAMESPACE
+from webhook.manifests.objects import DEPLOYMENT
 
 Json = dict[str, Any]
 
@@ -30,6 +31,7 @@ class Facts:
     version: Json
     mutating: Json | None
     validating: Json | None
+    backstop: Json | None
     deployment: Json | None
     secret: Json | None
     settings: Json | None
@@ -63,6 +65,7 @@ async def read_facts(api: Api) -> Facts:
     parts = {
         "mutating": api.get(f"{_ADMISSION}/mutatingwebhookconfigurations/{NAME}"),
         "validating": api.get(f"{_ADMISSION}/validatingwebhookconfigurations/{NAME}"),
+        "backstop": api.get(f"{_ADMISSION}/validatingadmissionpolicybindings/{NAME}-pods"),
         "deployment": api.get(DEPLOYMENT),
         "secret": api.get(f"{_IN_SPACE}/secrets/{NAME}-tls"),
         "settings": api.get(f"{_IN_SPACE}/configmaps/{NAME}-policies"),

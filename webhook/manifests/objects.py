@@ -11,6 +11,7 @@ Json = dict[str, Any]
 
 HOOKS = ("MutatingWebhookConfiguration", "ValidatingWebhookConfiguration")
 CRD = "CustomResourceDefinition"
+DEPLOYMENT = f"/apis/apps/v1/namespaces/{NAMESPACE}/deployments/{NAME}"
 
 _BEFORE = (
     "Namespace",
@@ -68,6 +69,11 @@ MADE_IN_SERVICE: tuple[Json, ...] = (
 )
 """What replicas make for themselves."""
 
+MADE_BY_OVERLAYS: tuple[Json, ...] = (
+    {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": f"{NAME}-address", "namespace": NAMESPACE}},
+)
+"""What only the overlay out-of-cluster has."""
+
 
 def to_remove(objects: Sequence[Json], *, with_policies: bool) -> list[Json]:
     """What an uninstall takes out, in order: hooks first, so that no request waits for what is going.
@@ -79,7 +85,7 @@ def to_remove(objects: Sequence[Json], *, with_policies: bool) -> list[Json]:
     installed = [one for one in reversed(in_order(objects)) if with_policies or one["kind"] not in (CRD, "Namespace")]
     holds_policies = [one for one in installed if one["kind"] in (CRD, "Namespace")]
     rest = [one for one in installed if one["kind"] not in (CRD, "Namespace")]
-    return [*rest, *MADE_IN_SERVICE, *holds_policies]
+    return [*rest, *MADE_BY_OVERLAYS, *MADE_IN_SERVICE, *holds_policies]
 
 
 def with_image(objects: Iterable[Json], image: str) -> list[Json]:

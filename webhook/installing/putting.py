@@ -1,0 +1,99 @@
+"""Puts one object into a cluster, so that what decides there is what the manifest says.
+
+Most kinds are applied: what other managers added stays. Of the kinds that decide about admission nothing may stay:
+applying unites the set `validationActions` of two managers, so that a mode that only notes would go on denying; and
+it leaves the URL of a webhook beside its Service. These kinds are replaced, but for their labels and annotations.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from webhook.errors import ApiError
+from webhook.kube.api import Api
+from webhook.manifests.hooks import NAME, NAMESPACE
+from webhook.manifests.objects import path_of
+
+Json = dict[str, Any]
+
+MANAGER = "rightslice-install"
+REPLACED = "admissionregistration.k8s.io/"
+SECRET = f"/api/v1/namespaces/{NAMESPACE}/secrets/{NAME}-tls"
+TRIES = 5
+NOT_FOUND, FORBIDDEN, CONFLICT = 404, 403, 409
+
+
+async def put(api: Api, one: Json, *, dry_run: bool = False) -> None:
+    """Make an object what its manifest says.
+
+    Raises:
+        ApiError: the API server refuses it, or does not answer; 409 where others write it again and again.
+    """
+    params = {"fieldManager": MANAGER} | ({"dryRun": "All"} if dry_run else {})
+    if not one["apiVersion"].startswith(REPLACED):
+        await api.patch(path_of(one), one, "apply", params | {"force": "true"})
+        return
+    for _ in range(TRIES - 1):
+        try:
+            await _replace(api, one, params)
+        except ApiError as error:
+            if error.status != CONFLICT:
+                raise
+        else:
+            return
+    await _replace(api, one, params)
+
+
+async def _replace(api: Api, one: Json, params: dict[str, str]) -> None:
+    """Replace an object as it was just read, or make it."""
+    path = path_of(one)
+    before = await _read(api, path)
+    if before is None:
+        await api.create(path.rpartition("/")[0], one, params)
+        return
+    bundle = await _own_bundle(api) if "webhooks" in one else ""
+    await api.replace(path, replacement(one, before, bundle), params)
+
+
+def replacement(one: Json, before: Json, bundle: str) -> Json:
+    """What to replace an object with: the manifest, with labels and annotations of others and what is trusted by us.
+
+    Args:
+        one: The manifest.
+        before: The object in the cluster.
+        bundle: The caBundle that is ours, base64; a webhook that trusts it already goes on trusting it. "": none is.
+    """
+    metadata = {
+        "name": one["metadata"]["name"],
+        "resourceVersion": before["metadata"]["resourceVersion"],
+        **{
+            field: {**(before["metadata"].get(field) or {}), **(one["metadata"].get(field) or {})}
+            for field in ("labels", "annotations")
+        },
+    }
+    if "webhooks" not in one:
+        return {**one, "metadata": metadata}
+    trusting = {hook["name"] for hook in before.get("webhooks") or () if hook["clientConfig"].get("caBundle") == bundle}
+    webhooks = [
+        {**hook, "clientConfig": {**hook["clientConfig"], "caBundle": bundle}}
+        if bundle and hook["name"] in trusting
+        else hook
+        for hook in one["webhooks"]
+    ]
+    return {**one, "metadata": metadata, "webhooks": webhooks}
+
+
+async def _own_bundle(api: Api) -> str:
+    """The authorities in the Secret that replicas serve from, base64; "" where there is none to read."""
+    secret = await _read(api, SECRET, NOT_FOUND, FORBIDDEN)
+    return str(((secret or {}).get("data") or {}).get("ca.crt") or "")
+
+
+async def _read(api: Api, path: str, *absent: int) -> Json | None:
+    """An object; None where the API server answers with one of these statuses, by default: not found."""
+    try:
+        return await api.get(path)
+    except ApiError as error:
+        if error.status not in (absent or (NOT_FOUND,)):
+            raise
+        return None
