@@ -78,7 +78,16 @@ class TopologyError(RightsliceError):
 
 
 class ReviewError(RightsliceError):
-    """A body is not an AdmissionReview that we can judge."""
+    """A body is not an AdmissionReview that we can judge.
+
+    Attributes:
+        sentence: What is wrong, without the object that it is wrong in.
+        path: The field of the object, as far as it is known.
+    """
+
+    def __init__(self, sentence: str, path: tuple[str | int, ...] = (), *, about: str = "") -> None:
+        super().__init__(f"{about}{sentence}")
+        self.sentence, self.path = sentence, path
 
 
 class AccessError(RightsliceError):

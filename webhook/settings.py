@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from ipaddress import ip_address
 from pathlib import Path
 from typing import Literal, Self
@@ -192,4 +193,7 @@ def _sentence(fault: object) -> str:
     name = "--" + "-".join(map(str, fault["loc"])).replace("_", "-") if fault["loc"] else "flags"
     if fault["type"] == "string_pattern_mismatch":
         return f"{name}: must be NAMESPACE/NAME, found {fault['input']!r}"
-    return f"{name}: {str(fault['msg']).removeprefix('Value error, ')}"
+    if fault["type"] == "value_error":
+        return f"{name}: {str(fault['msg']).removeprefix('Value error, ')}"
+    must = re.sub(r"^(Input|String|Value) should ", "must ", str(fault["msg"])).partition(",")[0]
+    return f"{name}: {must}, found {fault['input']!r}"

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from webhook.audit.manifests import Entry, Passed, entries_of, files_under, objects_in
+from webhook.audit.files import files_under
+from webhook.audit.manifests import Entry, Passed, entries_of, objects_in
 
 POD = "apiVersion: v1\nkind: Pod\nmetadata: {name: a}\n"
 PASSED = {

@@ -49,8 +49,14 @@ NO_TEMPLATES: dict[str, tuple[Any, str]] = {
     "a map of other things": ({"replicas": 1}, "must be a pod template with spec.containers, found 'replicas'"),
     "an empty map": ({}, "must be a pod template with spec.containers, found 'nothing'"),
     "a spec that is a text": ({"spec": "x"}, "must have a map under spec"),
-    "a container that is a text": ({"spec": {"containers": ["x"]}}, "is not a Pod: Expected `object`, got `str`"),
-    "a number where text goes": ({"spec": {"containers": [{"image": 1}]}}, "is not a Pod: Expected `str`, got `int`"),
+    "a container that is a text": (
+        {"spec": {"containers": ["x"]}},
+        "is not a Pod: spec.containers[0]: must be a map, found text",
+    ),
+    "a number where text goes": (
+        {"spec": {"containers": [{"image": 1}]}},
+        "is not a Pod: spec.containers[0].image: must be text, found a whole number",
+    ),
 }
 
 

@@ -82,7 +82,7 @@ FAULTS = {
     ),
     "a list where the pod goes": (
         HEAD + "cases: [{name: a, pod: [b], expect: {allowed: true}}]",
-        "t.yaml:5:24: cases[0].pod: must be the path of a file, or an object written here, found a list. "
+        "t.yaml:5:24: cases[0].pod: must be the path of a file, or an object written here, found [b]. "
         "Write a path such as pods/one-gpu.yaml",
     ),
     "two cases of one name": (

@@ -95,7 +95,7 @@ CASES = {
     "forms that the isolation rules out": Case(
         "  rightSizing: {forms: [timeSlicing]}",
         "GPU-P103",
-        "p.yaml:5:24: spec.rightSizing.forms: must name a form that isolation: hardware allows, found a list. "
+        "p.yaml:5:24: spec.rightSizing.forms: must name a form that isolation: hardware allows, found [timeSlicing]. "
         "Write forms: [mig], or isolation: none",
     ),
     "text where a number goes": Case(
@@ -128,7 +128,7 @@ CASES = {
     "a section that is a list": Case(
         "  security: [privileged]",
         "GPU-P103",
-        "p.yaml:5:13: spec.security: must be a map of fields, found a list. "
+        "p.yaml:5:13: spec.security: must be a map of fields, found [privileged]. "
         "Write its fields on lines of their own, or remove it",
     ),
     "one word where a list goes": Case(
@@ -184,7 +184,7 @@ CASES = {
         "  match: {objectSelector: {matchExpressions: [{key: a, operator: Exists, values: [b]}]}}",
         "GPU-P103",
         "p.yaml:5:82: spec.match.objectSelector.matchExpressions[0].values: must have no values, because the operator "
-        "is Exists, found a list. Write operator: In, or no values",
+        "is Exists, found [b]. Write operator: In, or no values",
     ),
     "a template path with a hole": Case(
         '  match: {templates: [{apiGroup: x, kind: K, paths: ["a..b"]}]}',
@@ -265,7 +265,7 @@ CASES = {
     "choices and a maximum": Case(
         "  limits: {perPod: [{resource: cpu, allowed: [1], max: 2}]}",
         "GPU-P103",
-        "p.yaml:5:46: spec.limits.perPod[0].allowed: must have either allowed or min and max, found a list. "
+        "p.yaml:5:46: spec.limits.perPod[0].allowed: must have either allowed or min and max, found [1]. "
         "Write allowed alone, or min and max",
     ),
     "a rule that says nothing": Case(
@@ -283,7 +283,7 @@ CASES = {
         "  limits: {perPod: [{resource: nvidia.com/gpu, max: 1500m}]}",
         "GPU-P103",
         "p.yaml:5:53: spec.limits.perPod[0].max: must be a whole number: GPUs are counted in units, found '1500m'. "
-        "Write max: 1",
+        "Write max: 1 or max: 2",
     ),
     "GPUs per GPU": Case(
         "  limits: {perGPU: [{resource: nvidia.com/gpu, max: 1}]}",
@@ -346,7 +346,19 @@ CASES = {
     "an unknown finding code": Case(
         f"  exemptions: [{{name: e, match: {{namespaces: [a]}}, reason: r, codes: [GPU-S999], {UNTIL}}}]",
         "GPU-P103",
-        "p.yaml:5:71: spec.exemptions[0].codes[0]: must be a finding code, found 'GPU-S999'. Write GPU-S",
+        "p.yaml:5:71: spec.exemptions[0].codes[0]: must be a finding code, found 'GPU-S999'. "
+        "Write one of docs/codes.md: rightslice explain lists them",
+    ),
+    "a finding code with a slip": Case(
+        f"  exemptions: [{{name: e, match: {{namespaces: [a]}}, reason: r, codes: [s2O1], {UNTIL}}}]",
+        "GPU-P103",
+        "p.yaml:5:71: spec.exemptions[0].codes[0]: must be a finding code, found 's2O1'. Write GPU-S201",
+    ),
+    "less than one GPU": Case(
+        "  limits: {perPod: [{resource: nvidia.com/gpu, max: 500m}]}",
+        "GPU-P103",
+        "p.yaml:5:53: spec.limits.perPod[0].max: must be a whole number: GPUs are counted in units, found '500m'. "
+        "Write max: 1",
     ),
     "an exemption for everybody": Case(
         f"  exemptions: [{{name: e, match: {{}}, reason: r, codes: [GPU-S201], {UNTIL}}}]",
@@ -440,7 +452,7 @@ WHOLE = {
         "apiVersion: rightslice.dev/v1alpha1\nkind: GPUPolicy\nmetadata: {name: {{ .Release.Name }}}",
         "p.yaml:3:19: must be YAML, found {{ … }}: it looks like a Helm template. Render it first",
     ),
-    "10 MB": ("# x\n" * 2_500_000, "p.yaml: must be at most 1 MiB, found 9.5 MiB. Split the file"),
+    "10 MB": ("# x\n" * 2_500_000, "p.yaml: must be at most 1 MiB, found more than 1 MiB. Split the file"),
 }
 
 

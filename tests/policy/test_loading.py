@@ -188,7 +188,7 @@ def test_an_exception_of_a_policy_that_is_not_there() -> None:
     (error,) = loaded.errors
     assert "spec.policyName: must be the name of a policy in this set, found 'gard'. Write guard" in str(error)
     (alone,) = load([("e.yaml", exception_text())]).errors
-    assert "there is none in this set" in str(alone)
+    assert "there is none in this set. Give both: rightslice policy lint policies/ exceptions/" in str(alone)
 
 
 def test_two_policies_of_one_name() -> None:

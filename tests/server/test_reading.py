@@ -130,7 +130,7 @@ REFUSED: dict[str, tuple[bytes, str]] = {
     "limits a list": (with_pod(pod(spec='{"containers":[{"resources":{"limits":[]}}]}')), "is not a Pod"),
     "a limit that is true": (
         with_pod(pod(spec='{"containers":[{"resources":{"limits":{"nvidia.com/gpu":true}}}]}')),
-        "is not a Pod",
+        r"spec.containers\[0\].resources.limits\['nvidia.com/gpu'\]: must be a number or text, found true or false",
     ),
     "privileged as a number": (
         with_pod(pod(spec='{"containers":[{"securityContext":{"privileged":1}}]}')),

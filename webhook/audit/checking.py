@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator
 from datetime import datetime
 from typing import Any
@@ -20,7 +19,7 @@ from webhook.errors import Place, ReviewError
 from webhook.model.cluster import ClusterView
 from webhook.model.codes import CODES
 from webhook.model.findings import Finding
-from webhook.model.paths import Path, dotted
+from webhook.model.paths import Path
 from webhook.model.pods import Pod, pod_of
 from webhook.model.requests import Request
 from webhook.model.usage import UsageView
@@ -66,7 +65,7 @@ def check(entry: Entry, world: World, *, operation: str = "CREATE") -> Checked:
     try:
         request = request_of(entry.data, world, operation)
     except ReviewError as error:
-        return _unreadable(entry, str(error))
+        return _unreadable(entry, error)
     decision = decide(request, world.policies, world.view, world.usage, world.now)
     nodeless = not world.view.fleet.nodes
     if nodeless:
@@ -90,7 +89,7 @@ def request_of(data: dict[str, Any], world: World, operation: str = "CREATE") ->
     """
     metadata = data.get("metadata")
     if metadata is not None and not isinstance(metadata, dict):
-        raise ReviewError("object: metadata must be a map")
+        raise ReviewError("metadata must be a map", ("metadata",), about="object: ")
     namespace = namespace_of(data) or world.namespace
     stored = as_stored(data, namespace)
     group, kind = group_of(data["apiVersion"]), data["kind"]
@@ -120,7 +119,7 @@ def group_of(api_version: str) -> str:
 
 def _pod(stored: dict[str, Any]) -> Pod:
     if not isinstance(stored.get("spec"), dict):
-        raise ReviewError("object: spec: must be a map with containers - at `$.spec`")
+        raise ReviewError("spec: must be a map with containers", ("spec",), about="object: ")
     return pod_of(stored)
 
 
@@ -165,35 +164,9 @@ def _has_containers(data: Any) -> bool:
     return False
 
 
-_STEP = re.compile(r"\.(\w+)|\[(\d+)\]")
-
-
-def _unreadable(entry: Entry, message: str) -> Checked:
-    """An object that its kind's reader refuses; the message ends with the way to the field: at `$.spec.x[0]`."""
-    message, _, at = message.removeprefix("object: ").partition(" - at `$")
-    path: Path = tuple(int(index) if index else key for key, index in _STEP.findall(at.partition("[...]")[0]))
-    types = _TYPES.search(message)
-    if types:
-        wanted, found = (" or ".join(map(_word, each.split(" | "))) for each in types.groups())
-        message = f"{dotted(path)}: must be {wanted}, found {found}"
-    return msgspec.structs.replace(_head(entry), place=entry.place(path), reason=message, broken=True)
-
-
-_TYPES = re.compile(r"Expected `([^`]+)`, got `([^`]+)`")
-_WORDS = {
-    "array": "a list",
-    "object": "a map",
-    "str": "text",
-    "int": "a whole number",
-    "float": "a number",
-    "bool": "true or false",
-    "null": "nothing",
-}
-
-
-def _word(json_type: str) -> str:
-    """A JSON type as people call it."""
-    return _WORDS.get(json_type, json_type)
+def _unreadable(entry: Entry, error: ReviewError) -> Checked:
+    """An object that its kind's reader refuses."""
+    return msgspec.structs.replace(_head(entry), place=entry.place(error.path), reason=error.sentence, broken=True)
 
 
 def _located(found: Finding, entry: Entry, policies: PolicySet) -> Located:

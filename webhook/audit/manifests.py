@@ -12,14 +12,12 @@ from typing import Any
 
 import msgspec
 
+from webhook.audit.files import content_of, files_under, left_out
 from webhook.documents.bounds import MANIFEST
 from webhook.documents.places import Document
 from webhook.documents.reading import read
 from webhook.errors import DocumentError, Place, TemplateError
 from webhook.model.paths import Path
-
-SUFFIXES = frozenset({".yaml", ".yml", ".json"})
-"""The files of a folder that are read; a file that is named is read whatever its name."""
 
 STDIN = "-"
 STDIN_NAME = "stdin"
@@ -78,6 +76,8 @@ def objects_in(paths: Iterable[str]) -> Iterator[Entry | Passed]:
             yield Passed(Place(path), "a folder without YAML or JSON files: name another", broken=True)
         for file in files:
             yield from _entries_of_file(file)
+        for file, reason in left_out(path):
+            yield Passed(Place(file), reason)
 
 
 def _entries_of_stdin() -> Iterator[Entry | Passed]:
@@ -86,22 +86,9 @@ def _entries_of_stdin() -> Iterator[Entry | Passed]:
     yield from entries_of(STDIN_NAME, text) if text.strip() else [NOTHING_CAME]
 
 
-def files_under(path: str) -> list[str]:
-    """The file itself, or every YAML and JSON file under a folder; hidden folders and files are left out."""
-    folder = FilePath(path)
-    if not folder.is_dir():
-        return [path]
-    return sorted(str(file) for file in folder.rglob("*") if _is_manifest(file.relative_to(folder), file))
-
-
-def _is_manifest(name: FilePath, file: FilePath) -> bool:
-    return file.suffix in SUFFIXES and not any(part.startswith(".") for part in name.parts) and file.is_file()
-
-
 def _entries_of_file(file: str) -> Iterator[Entry | Passed]:
     try:
-        with FilePath(file).open("rb") as stream:
-            text = stream.read(ENOUGH)
+        text = content_of(file, ENOUGH)
     except OSError as error:
         yield Passed(Place(file), f"cannot be read: {error.strerror or error}", broken=True)
         return

@@ -9,7 +9,8 @@ from typing import Any
 
 from webhook.audit.checking import DEFAULT_NAMESPACE, World, check, namespace_of
 from webhook.audit.expecting import problems
-from webhook.audit.manifests import ENOUGH, Entry, Passed, files_under, objects_in
+from webhook.audit.files import content_of, files_under
+from webhook.audit.manifests import ENOUGH, Entry, Passed, objects_in
 from webhook.audit.views import with_namespace
 from webhook.cache.snapshot import DEMO, load_snapshot, snapshot_of
 from webhook.documents.places import Document
@@ -146,7 +147,6 @@ def read_bytes(file: str, place: Place) -> bytes:
         CannotRunError: it cannot be read.
     """
     try:
-        with FilePath(file).open("rb") as stream:
-            return stream.read(ENOUGH)
+        return content_of(file, ENOUGH)
     except OSError as error:
         raise CannotRunError(place, f"must be able to read {file}, found: {error.strerror or error}") from error

@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from webhook.audit.manifests import files_under
+from webhook.audit.files import content_of, files_under
 from webhook.audit.views import with_labels
 from webhook.cache.shipped import shipped
 from webhook.cache.snapshot import Snapshot, gather, read_snapshot
@@ -45,8 +45,7 @@ def _text(file: str) -> str:
     if file == STDIN:
         return sys.stdin.buffer.read(POLICY.size + 1).decode(errors="surrogateescape")
     try:
-        with Path(file).open("rb") as stream:
-            return stream.read(POLICY.size + 1).decode(errors="surrogateescape")
+        return content_of(file, POLICY.size + 1).decode(errors="surrogateescape")
     except OSError as error:
         stop(f"{file}: cannot be read: {error.strerror or error}")
 

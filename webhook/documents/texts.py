@@ -20,7 +20,7 @@ def as_text(content: str | bytes, file: str, bounds: Bounds) -> str:
         DocumentError: too large, not UTF-8, or with characters that no text has.
     """
     if len(content) > bounds.size:
-        raise DocumentError(Place(file), _too_large(len(content), bounds))
+        raise DocumentError(Place(file), _too_large(bounds))
     text = content if isinstance(content, str) else _decoded(content, file)
     odd = _NOT_TEXT.search(text)
     if odd is not None:
@@ -45,11 +45,10 @@ def _decoded(content: bytes, file: str) -> str:
         ) from None
 
 
-def _too_large(size: int, bounds: Bounds) -> str:
-    return (
-        f"must be at most {bounds.size // MIB} MiB, found {size / MIB:.1f} MiB. "
-        "Split the file, or give the one that was meant"
-    )
+def _too_large(bounds: Bounds) -> str:
+    """How much more is not told: who reads files stops just beyond the bound."""
+    most = f"{bounds.size // MIB} MiB"
+    return f"must be at most {most}, found more than {most}. Split the file, or give the one that was meant"
 
 
 def place_at(text: str, offset: int, file: str) -> Place:

@@ -11,7 +11,10 @@ import msgspec
 from msgspec import field
 
 from webhook.errors import ReviewError, shorten
+from webhook.model.misfits import misfit
 from webhook.model.read import Read
+
+NO_POD = "object: is not a Pod: "
 
 Amount = str | int | float
 """A quantity as written: canonical text from an API server, text or a number from a file."""
@@ -227,9 +230,17 @@ def pod_of(data: object) -> Pod:
         ReviewError: the data is not a Pod; the message names the field.
     """
     try:
-        return msgspec.convert(without_nulls(data), Pod)
-    except (msgspec.ValidationError, RecursionError) as error:
-        raise ReviewError(f"object: is not a Pod: {shorten(str(error), 200)}") from error
+        return _converted(without_nulls(data))
+    except RecursionError as error:
+        raise ReviewError("is nested too deeply", about=NO_POD) from error
+
+
+def _converted(data: object) -> Pod:
+    try:
+        return msgspec.convert(data, Pod)
+    except msgspec.ValidationError as error:
+        path, sentence = misfit(str(error), data)
+        raise ReviewError(shorten(sentence, 220), path, about=NO_POD) from error
 
 
 def without_nulls(data: object) -> object:

@@ -20,6 +20,7 @@ from webhook.model.paths import Path, dotted
 from webhook.policy.written.base import FAULT, Written
 
 MANY_CHOICES = 8
+LONGEST_LIST = 60
 SHORTEST_START = 3
 """Letters that say enough of a longer word: "desc" is meant to be "description"."""
 
@@ -82,8 +83,15 @@ def describe(value: Any) -> str:
     if isinstance(value, dict):
         return "a map" if value else "an empty map"
     if isinstance(value, list):
-        return "a list" if value else "an empty list"
+        return _listed(value) if value else "an empty list"
     return shorten(repr(value))
+
+
+def _listed(values: list[Any]) -> str:
+    """A list by its entries, where they are few and plain."""
+    plain = len(values) <= MANY_CHOICES and all(type(value) in (str, int) for value in values)
+    words = f"[{', '.join(map(str, values))}]" if plain else ""
+    return words if words and words.isprintable() and len(words) <= LONGEST_LIST else "a list"
 
 
 def closest(found: object, known: Iterable[str]) -> str:

@@ -23,6 +23,7 @@ from webhook.policy.workloads import with_templates
 from webhook.policy.written.kinds import GPUPolicy, GPUPolicyException
 
 SAME_NAME, BAD_CONDITION = "GPU-P105", "GPU-P106"
+ALONE = "the policy too: there is none in this set. Give both: rightslice policy lint policies/ exceptions/"
 TEST_KIND = "GPUPolicyTest"
 KINDS: dict[str, type[GPUPolicy] | type[GPUPolicyException]] = {
     "GPUPolicy": GPUPolicy,
@@ -181,5 +182,5 @@ def _lost_exceptions(exceptions: list[tuple[Found, GPUPolicyException]], known: 
     for one, exception in exceptions:
         name = exception.spec.policy_name
         if name not in known:
-            write = closest(name, known) or ", ".join(sorted(known)) or "the policy too: there is none in this set"
+            write = closest(name, known) or ", ".join(sorted(known)) or ALONE
             yield value_fault(one.document, ("spec", "policyName"), "be the name of a policy in this set", write)

@@ -193,9 +193,14 @@ class WrittenAmountRule(Written):
         for name in ("min", "max"):
             value = getattr(self, name)
             if value is not None and value % quantity.NANO:
-                raise fault("be a whole number: GPUs are counted in units", f"{name}: 1", at=name)
+                raise fault("be a whole number: GPUs are counted in units", _whole_beside(name, value), at=name)
         if any(value % quantity.NANO for value in self.allowed or ()):
             raise fault("be whole numbers: GPUs are counted in units", "allowed: [1, 2, 4]", at="allowed")
+
+
+def _whole_beside(name: str, nano: int) -> str:
+    below = nano // quantity.NANO
+    return f"{name}: {below + 1}" if not below else f"{name}: {below} or {name}: {below + 1}"
 
 
 class WrittenLimits(Section):

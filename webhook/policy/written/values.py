@@ -20,6 +20,9 @@ MAX_LABELS = 64
 MANY = 256
 """Entries of a list or map. An API server wants to know how much there can be at most."""
 
+ONE_SLIP = 0.85
+"""How like a code a text is that has one character wrong: 14 of 16. Two wrong, and any of a dozen may be meant."""
+
 MIB = quantity.NANO << 20
 MOST_LIKELY_MIB = 512
 """A bare number from here on was meant in MiB: no GPU has 512 GiB, and no need is below 512 MiB."""
@@ -81,10 +84,14 @@ def _not_blank(text: str) -> str:
     return text
 
 
+_ALL_CODES = [code for code in CODES if not code.startswith("GPU-P1")]
+
+
 def _code(text: str) -> str:
-    if text not in CODES or text.startswith("GPU-P1"):
-        near = difflib.get_close_matches(text.upper()[:20], CODES, n=1)
-        raise fault("be a finding code", near[0] if near else "a code that `rightslice explain` lists")
+    if text not in _ALL_CODES:
+        whole = f"GPU-{text[:20].upper().removeprefix('GPU').lstrip('-')}"
+        near = difflib.get_close_matches(whole, _ALL_CODES, n=1, cutoff=ONE_SLIP)
+        raise fault("be a finding code", near[0] if near else "one of docs/codes.md: rightslice explain lists them")
     return text
 
 
@@ -151,7 +158,6 @@ _IS_MEMORY = held(
         "must be an amount of GPU memory of 1Mi or more (a bare number is bytes)",
     )
 )
-_ALL_CODES = [code for code in CODES if not code.startswith("GPU-P1")]
 
 Glob = Annotated[str, Strict(), AfterValidator(_glob), _text(MAX_NAME, _bare(_GLOB))]
 Name = Annotated[str, Strict(), AfterValidator(_name), _text(MAX_NAME, _bare(_NAME))]

@@ -1,0 +1,78 @@
+"""files: what a command is given that is no file is told, and never waited for."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from webhook.audit.files import content_of, files_under, left_out
+
+POD = "apiVersion: v1\nkind: Pod\n"
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "a.yaml").write_text(POD)
+    (tmp_path / "notes.txt").write_text("no manifest")
+    (tmp_path / "sub").mkdir()
+    (tmp_path / "sub" / "b.json").write_text("{}")
+    return tmp_path
+
+
+def names(folder: Path, files: list[str]) -> list[str]:
+    return [str(Path(file).relative_to(folder)) for file in files]
+
+
+LINKS = {
+    "round.yaml": ("round.yaml", "a link that leads round in a circle"),
+    "round": ("round", "a link that leads round in a circle"),
+    "gone.yaml": ("nothing.yaml", "a link to what is not there"),
+    "up": (".", "a link to a folder: links are not followed, name the folder itself"),
+    "null.yaml": ("/dev/null", "a link to no regular file"),
+}
+
+
+@pytest.mark.parametrize("link", LINKS)
+def test_a_link_that_is_not_read_is_told_with_the_reason(folder: Path, link: str) -> None:
+    target, reason = LINKS[link]
+    (folder / link).symlink_to(target)
+    assert names(folder, files_under(str(folder))) == ["a.yaml", "sub/b.json"]
+    assert list(left_out(str(folder))) == [(str(folder / link), reason)]
+
+
+def test_a_pipe_in_a_folder_is_told(folder: Path) -> None:
+    os.mkfifo(folder / "p.yaml")
+    assert list(left_out(str(folder))) == [(str(folder / "p.yaml"), "no regular file")]
+
+
+def test_nothing_is_told_of_links_to_files_and_of_what_is_hidden(folder: Path) -> None:
+    (folder / "c.yaml").symlink_to("a.yaml")
+    (folder / ".#a.yaml").symlink_to("somebody@edits")
+    assert names(folder, files_under(str(folder))) == ["a.yaml", "c.yaml", "sub/b.json"]
+    assert list(left_out(str(folder))) == []
+    assert list(left_out(str(folder / "a.yaml"))) == []
+
+
+def test_a_named_pipe_is_refused_at_once(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "p.yaml")
+    with pytest.raises(OSError, match=r"a pipe, and no file\. Give what it holds on standard input, as -"):
+        content_of(str(tmp_path / "p.yaml"), 100)
+
+
+def test_a_device_is_refused() -> None:
+    with pytest.raises(OSError, match="not a regular file"):
+        content_of("/dev/zero", 100)
+
+
+def test_a_pipe_that_a_shell_hands_over_is_read() -> None:
+    reading, writing = os.pipe()
+    os.write(writing, POD.encode())
+    os.close(writing)
+    assert content_of(f"/dev/fd/{reading}", 100) == POD.encode()
+    os.close(reading)
+
+
+def test_no_more_is_read_than_asked_for(folder: Path) -> None:
+    assert content_of(str(folder / "a.yaml"), 10) == POD.encode()[:10]

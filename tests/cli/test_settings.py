@@ -1,0 +1,38 @@
+"""settings_from: what is said of flags that cannot be used."""
+
+from __future__ import annotations
+
+import pytest
+
+from webhook.settings import SettingsError, settings_from
+
+CASES = {
+    "a mode that a server has not": ({"mode": "warn"}, "--mode: must be 'audit' or 'enforce', found 'warn'"),
+    "a word where a number goes": (
+        {"max_connections": "many"},
+        "--max-connections: must be a valid integer, found 'many'",
+    ),
+    "less than there can be": (
+        {"max_in_flight": "0"},
+        "--max-in-flight: must be greater than or equal to 1, found '0'",
+    ),
+    "an empty name": (
+        {"webhook_configurations": ""},
+        "--webhook-configurations: must have at least 1 character, found ''",
+    ),
+    "no port": (
+        {"listen": "localhost"},
+        "--listen: must be ADDRESS:PORT, for example 127.0.0.1:8443 or [::]:8443",
+    ),
+    "half a pair": (
+        {"tls_cert": "a.pem"},
+        "flags: must have --tls-cert and --tls-key, or --managed-tls, or --self-signed",
+    ),
+}
+
+
+@pytest.mark.parametrize(("flags", "sentence"), CASES.values(), ids=CASES)
+def test_a_flag_that_cannot_be_used(flags: dict[str, str], sentence: str) -> None:
+    with pytest.raises(SettingsError) as caught:
+        settings_from(**{"policies": "policies", "cluster": "demo", **flags})
+    assert str(caught.value) == sentence

@@ -1,0 +1,57 @@
+"""misfits: what is said of data that is no Pod, in words and not in those of the library that reads it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from webhook.errors import ReviewError
+from webhook.model.paths import Path
+from webhook.model.pods import pod_of
+
+LIMITS: Path = ("spec", "containers", 1, "resources", "limits")
+
+
+def with_limits(limits: Any) -> dict[str, Any]:
+    return {"metadata": {}, "spec": {"containers": [{}, {"resources": {"limits": limits}}]}}
+
+
+CASES: dict[str, tuple[Any, Path, str]] = {
+    "an amount that is a list": (
+        with_limits({"cpu": "1", "memory": 5, "nvidia.com/gpu": [1]}),
+        (*LIMITS, "nvidia.com/gpu"),
+        "spec.containers[1].resources.limits['nvidia.com/gpu']: must be a number or text, found a list",
+    ),
+    "an amount that is true is no number": (
+        with_limits({"cpu": 1, "nvidia.com/gpu": True}),
+        (*LIMITS, "nvidia.com/gpu"),
+        "spec.containers[1].resources.limits['nvidia.com/gpu']: must be a number or text, found true or false",
+    ),
+    "under a key that no terminal should see": (
+        with_limits({"\x1b[2J": [1]}),
+        LIMITS,
+        "spec.containers[1].resources.limits: must be a number or text, found a list",
+    ),
+    "no spec": ({"metadata": {}, "spec": None}, (), "spec: must be there, found nothing"),
+    "no metadata": ({"spec": {}}, (), "metadata: must be there, found nothing"),
+    "a label that is a number": (
+        {"metadata": {"labels": {"a": "b", "c": 1}}, "spec": {}},
+        ("metadata", "labels", "c"),
+        "metadata.labels.c: must be text, found a whole number",
+    ),
+    "a field that may be absent": (
+        {"metadata": {}, "spec": {"activeDeadlineSeconds": 1.5}},
+        ("spec", "activeDeadlineSeconds"),
+        "spec.activeDeadlineSeconds: must be a whole number, found a number",
+    ),
+    "no map at all": (7, (), "must be a map, found a whole number"),
+}
+
+
+@pytest.mark.parametrize(("data", "path", "sentence"), CASES.values(), ids=CASES)
+def test_what_is_no_pod_says_where_and_what(data: Any, path: Path, sentence: str) -> None:
+    with pytest.raises(ReviewError) as caught:
+        pod_of(data)
+    assert (caught.value.path, caught.value.sentence) == (path, sentence)
+    assert str(caught.value) == f"object: is not a Pod: {sentence}"
