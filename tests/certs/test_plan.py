@@ -60,8 +60,8 @@ CASES: dict[str, tuple[Seen, type[Step], str]] = {
         Rest,
         "waits for API servers",
     ),
-    "a certificate that ends within two days does not wait": (
-        trusting(rotated(make_held(authority=250 * DAY, leaf=88 * DAY + SETTLE))),
+    "a certificate that ends within nine days does not wait": (
+        trusting(rotated(make_held(authority=250 * DAY, leaf=81 * DAY + SETTLE))),
         Issue,
         "older authority",
     ),

@@ -28,9 +28,9 @@ seconds of each other, and replicas read the Secret again within `webhook.certs.
 OVERLAP = timedelta(hours=24)
 """How long old authorities stay after the last certificate of theirs was replaced."""
 
-URGENT = timedelta(days=2)
+URGENT = timedelta(days=9)
 """With less left than this, a new certificate no longer waits for bundles to settle: then one that is looked at once a
-day, by processes that never live for half a minute, is still renewed in time."""
+day, by processes that never live for half a minute, still never has less than a week left."""
 
 MOST_TRUSTED = 8
 """Authorities at once. Two in a rotation; more only where Secrets are lost or a clock jumps again and again."""
