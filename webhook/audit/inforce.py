@@ -7,7 +7,7 @@ from http import HTTPStatus
 from pathlib import PurePath
 from typing import Any, NamedTuple
 
-from webhook.audit.manifests import SUFFIXES
+from webhook.audit.files import SUFFIXES
 from webhook.errors import ApiError
 from webhook.kube.api import Api
 
