@@ -12,7 +12,7 @@ import pytest
 from cryptography import x509
 
 from tests.make import Json, make_node
-from tests.policy.written import policy_text
+from tests.policy.written import exception_text, policy_text
 from webhook.certs.selfsigned import self_signed
 from webhook.errors import ApiError
 from webhook.installing.checks import diagnose
@@ -55,16 +55,36 @@ def policy(name: str = "guard", **spec: Any) -> Json:
     return found
 
 
+def exception() -> Json:
+    """One for a policy that is not among the objects."""
+    found: Json = json.loads(exception_text("said", policyName="in-a-file"))
+    return found
+
+
+def binding(*actions: str) -> Json:
+    return {"spec": {"validationActions": list(actions)}}
+
+
+def said(one: Json, status: str, reason: str, *, generation: int = 1) -> Json:
+    """The object with what a server wrote of its first generation."""
+    ready = {"type": "Ready", "status": status, "reason": reason, "message": "because", "observedGeneration": 1}
+    return {
+        **one,
+        "metadata": {**one["metadata"], "generation": generation},
+        "status": {"conditions": [ready]},
+    }
+
+
 MUTATING, VALIDATING = map(trusting, configurations())
 WELL = Facts(
     version={"gitVersion": "v1.36.3", "minor": "36"},
     mutating=MUTATING,
     validating=VALIDATING,
-    backstop={"spec": {"validationActions": ["Deny"]}},
+    backstop=binding("Deny"),
     deployment=deployment(),
     secret={"data": {"tls.crt": text(PAIR.certificate), "ca.crt": text(PAIR.authority)}},
     settings={"data": {}},
-    ready="[+]policies 1 policies, digest abc\n[+]cluster 8 nodes, confirmed 1 s ago\nready\n",
+    ready="[+]policies 1 policy, digest abc\n[+]cluster 8 nodes, confirmed 1 s ago\nready\n",
     answer='admission webhook "validate.rightslice.dev" denied the request: rightslice answers: validate and mutate',
     metrics=f'{FAIL_OPEN}{{name="mutate.rightslice.dev",type="admit"}} 0\n',
     policies=[policy()],
@@ -129,7 +149,18 @@ CASES = {
     "a Deployment that is not ours": Case(
         replace(WELL, deployment=deployment(name="other")), State.WARN, "no container webhook in the Deployment"
     ),
-    "out of cluster": Case(without("deployment"), State.SKIP, "no Deployment"),
+    "no backstop": Case(without("backstop"), State.FAIL, "no binding of the backstop"),
+    "a backstop that denies in audit mode": Case(
+        replace(WELL, deployment=deployment(mode="audit"), backstop=binding("Deny", "Audit")),
+        State.FAIL,
+        "the backstop denies, but the mode is audit",
+    ),
+    "a backstop that denies nothing in enforce mode": Case(
+        replace(WELL, backstop=binding("Audit")), State.FAIL, "the backstop denies nothing, but the mode is enforce"
+    ),
+    "an exception for no policy": Case(
+        replace(WELL, exceptions=[exception()]), State.FAIL, "GPUPolicyException said: GPU-P103"
+    ),
     "a replica's own complaint": Case(
         replace(WELL, ready="[-]policy files p.yaml: bad\nready\n"), State.WARN, "replica: policy files p.yaml: bad"
     ),
@@ -182,7 +213,12 @@ CASES = {
     "a hook that was passed by": Case(
         replace(WELL, metrics=f'{FAIL_OPEN}{{name="mutate.rightslice.dev",type="admit"}} 3\n'),
         State.WARN,
-        "mutate.rightslice.dev was passed by 3 times",
+        "mutate.rightslice.dev was passed by 3 times: nobody answered",
+    ),
+    "a hook that was passed by a single time": Case(
+        replace(WELL, metrics=f'{FAIL_OPEN}{{name="mutate.rightslice.dev",type="admit"}} 1\n'),
+        State.WARN,
+        "mutate.rightslice.dev was passed by once: nobody answered",
     ),
 }
 
@@ -201,6 +237,53 @@ def test_what_is_not_well_is_said_and_nothing_else(case: Case) -> None:
     assert [line.state for line in lines] == [case.state], lines
     assert lines[0].what.startswith(case.says) or case.says in lines[0].what
     assert lines[0].advice or case.state is State.SKIP
+
+
+OUTSIDE = without("deployment")
+OUTSIDE_CASES = {
+    "policies in files only": (replace(OUTSIDE, policies=[]), State.SKIP, "a server's policy files cannot be seen"),
+    "an exception in use": (
+        replace(OUTSIDE, exceptions=[said(exception(), "True", "InUse")]),
+        State.OK,
+        "GPUPolicyException said is in use",
+    ),
+    "an exception that no server saw": (
+        replace(OUTSIDE, exceptions=[exception()]),
+        State.SKIP,
+        "GPUPolicyException said: no server has said yet",
+    ),
+    "an exception that was changed since": (
+        replace(OUTSIDE, exceptions=[said(exception(), "True", "InUse", generation=2)]),
+        State.SKIP,
+        "GPUPolicyException said: no server has said yet",
+    ),
+    "an exception that a server cannot use": (
+        replace(OUTSIDE, exceptions=[said(exception(), "False", "Invalid")]),
+        State.FAIL,
+        "GPUPolicyException said: Invalid",
+    ),
+    "a policy that a file has too": (
+        replace(OUTSIDE, policies=[said(policy(), "False", "FileWins")]),
+        State.WARN,
+        "GPUPolicy guard: FileWins",
+    ),
+    "a policy with a fault": (
+        replace(OUTSIDE, policies=[policy(mode="enforced")]),
+        State.FAIL,
+        "GPUPolicy guard: GPU-P103",
+    ),
+    "a backstop": (OUTSIDE, State.OK, "the backstop denies"),
+}
+
+
+@pytest.mark.parametrize(("facts", "state", "says"), OUTSIDE_CASES.values(), ids=OUTSIDE_CASES)
+def test_out_of_cluster_only_what_is_known_counts(facts: Facts, state: State, says: str) -> None:
+    lines = diagnose(facts, NOW)
+
+    assert [line.state for line in lines if line.what.startswith(says)] == [state]
+    acted_on = [line for line in lines if line.state in (State.WARN, State.FAIL)]
+    assert len(acted_on) == (1 if state in (State.WARN, State.FAIL) else 0), acted_on
+    assert any(line.what == "no Deployment" and line.state is State.SKIP for line in lines)
 
 
 @pytest.mark.parametrize(("days", "state"), [(1, State.OK), (-1, State.FAIL)])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from webhook.installing import cluster_health, hooks_health
+from webhook.installing import backstop_health, cluster_health, hooks_health, policies_health
 from webhook.installing.facts import Facts
 from webhook.installing.lines import Line
 from webhook.policy.compiled import PolicySet
@@ -12,16 +12,17 @@ from webhook.policy.compiled import PolicySet
 
 def diagnose(facts: Facts, now: datetime) -> list[Line]:
     """Everything there is to say about an installation."""
-    loaded = cluster_health.loaded_from(facts)
+    loaded = policies_health.loaded_from(facts)
     policies = (loaded.policies or PolicySet()).policies
     return [
         *hooks_health.version(facts),
         *hooks_health.hooks(facts),
         *hooks_health.certificates(facts, now),
         *hooks_health.answers(facts),
+        *backstop_health.backstop(facts),
         *hooks_health.replicas(facts),
         *hooks_health.replica(facts),
-        *cluster_health.policies(facts, loaded),
+        *policies_health.policies(facts, loaded),
         *cluster_health.nodes(facts),
         *cluster_health.forms(facts, policies),
         *cluster_health.accounting(facts, policies),

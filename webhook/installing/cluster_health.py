@@ -1,13 +1,11 @@
-"""`doctor` on what the webhook works with: policies, nodes, LimitRanges and quotas."""
+"""`doctor` on what the webhook works with: nodes, LimitRanges and quotas."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from webhook.cache.policies import policy_text
 from webhook.cache.snapshot import snapshot_of
-from webhook.documents.reading import read
 from webhook.errors import Place, RightsliceError
 from webhook.installing.facts import Facts
 from webhook.installing.lines import Line, State, unread
@@ -15,49 +13,11 @@ from webhook.installing.traps import traps
 from webhook.model.modes import Form
 from webhook.model.resources import ACCOUNTING
 from webhook.policy.compiled import Policy
-from webhook.policy.loading import Loaded, load
+from webhook.report.words import count
 
 Json = dict[str, Any]
 
 PRODUCT = "nvidia.com/gpu.product"
-
-
-def loaded_from(facts: Facts) -> Loaded:
-    """The policies of the ConfigMap, and those that are objects and have a name of their own."""
-    files = list(((facts.settings or {}).get("data") or {}).items())
-    known = _names_in_files(facts)
-    policies = [("GPUPolicy", one) for one in facts.policies or () if one["metadata"]["name"] not in known]
-    objects = [*policies, *(("GPUPolicyException", one) for one in facts.exceptions or ())]
-    return load([*files, *((f"{kind} {one['metadata']['name']}", policy_text(kind, one)) for kind, one in objects)])
-
-
-def policies(facts: Facts, loaded: Loaded) -> Iterator[Line]:
-    """Are the policies well, and is each name there once?"""
-    if facts.policies is None:
-        yield unread(facts, "policies", "the API server does not know GPUPolicy", "rightslice install")
-        return
-    files = _names_in_files(facts)
-    known = f"{len(facts.policies)} policies as objects, {len(files)} in the ConfigMap"
-    if not facts.policies and not files:
-        yield Line(State.WARN, "no policies", "rightslice policy new NAME | kubectl apply -f -")
-    elif loaded.errors:
-        for error in loaded.errors:
-            yield Line(State.FAIL, f"{error.place.file}: {error.code}", error.sentence)
-    else:
-        yield Line(State.OK, known)
-    for name in sorted(files & {one["metadata"]["name"] for one in facts.policies}):
-        yield Line(State.WARN, f"policy {name} is in the ConfigMap and an object", "the one in the ConfigMap is in use")
-
-
-def _names_in_files(facts: Facts) -> set[str]:
-    texts = ((facts.settings or {}).get("data") or {}).items()
-    names: set[str] = set()
-    for file, text in texts:
-        try:
-            names |= {one.data["metadata"]["name"] for one in read(text, file) if one.data.get("kind") == "GPUPolicy"}
-        except (RightsliceError, KeyError, TypeError, AttributeError):
-            continue
-    return names
 
 
 def nodes(facts: Facts) -> Iterator[Line]:
@@ -71,9 +31,9 @@ def nodes(facts: Facts) -> Iterator[Line]:
         yield Line(State.WARN, "no node advertises GPUs", "install NVIDIA's device plugin, or the GPU operator")
     elif bare:
         advice = f"install GPU Feature Discovery, or node affinity cannot match: {_some(bare)}"
-        yield Line(State.FAIL, f"{len(bare)} of {len(gpus)} GPU nodes without {PRODUCT}", advice)
+        yield Line(State.FAIL, f"{len(bare)} of {count(len(gpus), 'GPU node')} without {PRODUCT}", advice)
     else:
-        yield Line(State.OK, f"{len(gpus)} GPU nodes with {PRODUCT}")
+        yield Line(State.OK, f"{count(len(gpus), 'GPU node')} with {PRODUCT}")
 
 
 def _gpu_nodes(facts: Facts) -> list[Json]:
@@ -122,7 +82,7 @@ def accounting(facts: Facts, policies: Sequence[Policy]) -> Iterator[Line]:
         return
     advertised = [node for node in facts.nodes or () if ACCOUNTING in (node.get("status", {}).get("allocatable") or ())]
     if advertised:
-        yield Line(State.OK, f"{len(advertised)} nodes advertise {ACCOUNTING}")
+        yield Line(State.OK, f"{count(len(advertised), 'node advertises', 'nodes advertise')} {ACCOUNTING}")
         return
     advice = f"tell the scheduler to ignore it (an extender's managedResources), or pods stay pending for {ACCOUNTING}"
     yield Line(State.WARN, "a policy has native accounting, and no node advertises its resource", advice)

@@ -14,6 +14,7 @@ from webhook.installing.lines import Line, State, unread
 from webhook.installing.trust import trust
 from webhook.manifests.hooks import NAMESPACE, configurations
 from webhook.model.records import ANSWERED
+from webhook.report.words import count
 
 Json = dict[str, Any]
 
@@ -52,7 +53,7 @@ def hooks(facts: Facts) -> Iterator[Line]:
         if missing:
             yield Line(State.FAIL, f"{name} webhook configuration without {', '.join(missing)}", "rightslice install")
         else:
-            yield Line(State.OK, f"{name} webhook configuration with {len(there)} hooks")
+            yield Line(State.OK, f"{name} webhook configuration with {count(len(there), 'hook')}")
 
 
 def certificates(facts: Facts, now: datetime) -> Iterator[Line]:
@@ -71,7 +72,7 @@ def certificates(facts: Facts, now: datetime) -> Iterator[Line]:
         )
         return
     days = (found.ends - now).days
-    when = f"serving certificate ends in {days} days ({found.ends:%Y-%m-%d})"
+    when = f"serving certificate ends in {count(days, 'day')} ({found.ends:%Y-%m-%d})"
     if days < CERTIFICATE_DAYS:
         yield Line(State.FAIL, when, "it should have been renewed: the leader's log says why it was not")
     else:
@@ -133,15 +134,19 @@ def replica(facts: Facts) -> Iterator[Line]:
 
 
 def passed_by(facts: Facts) -> Iterator[Line]:
-    """How often did the API server let something pass because nobody answered?"""
+    """How often did the API server go on without one of our hooks because nobody answered?"""
     if facts.metrics is None:
         yield Line(State.SKIP, "the API server's metrics cannot be read", "they tell how often a hook was passed by")
         return
-    counts = {name: count for name, count in _counted(facts.metrics) if count}
-    for name, count in counts.items():
-        advice = "since the API server started; `rightslice audit` finds what slipped through"
-        yield Line(State.WARN, f"{name} was passed by {count} times: nobody answered", advice)
-    if not counts:
+    passed = {name: number for name, number in _counted(facts.metrics) if number}
+    for name, number in passed.items():
+        often = "once" if number == 1 else f"{number} times"
+        advice = (
+            "since the API server started, tries included. Another hook may still have refused the object:"
+            " `rightslice audit` finds what slipped through"
+        )
+        yield Line(State.WARN, f"{name} was passed by {often}: nobody answered", advice)
+    if not passed:
         yield Line(State.OK, "no hook of ours was passed by since the API server started")
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from webhook.report.words import count
 from webhook.server.world import Watched, World
 from webhook.web.checks import Check, Checks
 from webhook.web.plaintext import one_line
@@ -21,7 +22,7 @@ class Health:
         """The lines of `/readyz?verbose`."""
         world, status = self._world, self._world.policy_load
         policies = world.policies
-        digest = f"{len(policies.policies)} policies, digest {policies.digest}"
+        digest = f"{count(len(policies.policies), 'policy', 'policies')}, digest {policies.digest}"
         in_use = f"{digest}, read {status.loaded:%Y-%m-%dT%H:%M:%SZ}" if status.loaded else "none could be read yet"
         faults = [Check("policy files", good=False, says=one_line(fault), must=False) for fault in status.faults[:20]]
         return [
@@ -35,7 +36,7 @@ class Health:
     def _cluster(self) -> list[Check]:
         """The view; of a live cluster also each kind that is watched. One that is old is still a view."""
         view, followed = self._world.view, self._world.followed
-        nodes = f"{len(view.fleet.nodes)} nodes"
+        nodes = count(len(view.fleet.nodes), "node")
         if followed is None:
             return [Check("cluster", good=True, says=nodes)]
         if not followed.ready:
