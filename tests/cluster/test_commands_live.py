@@ -74,8 +74,24 @@ def test_one_pod_is_explained(plane: Plane, namespace: str) -> None:
     assert ran.returncode == 0, ran.stderr
     assert f"Pod {namespace}/two" in ran.stdout
     missing = rightslice(plane, "explain", "nobody", "-n", namespace)
-    assert (missing.returncode, missing.stdout) == (3, "")
-    assert '404 NotFound: pods "nobody" not found' in missing.stderr
+    assert (missing.returncode, missing.stdout) == (2, "")
+    assert f"no pod is called 'nobody' in namespace '{namespace}' of this cluster" in missing.stderr
+
+
+def test_a_pod_that_was_changed_tells_why(plane: Plane, namespace: str) -> None:
+    record = {"policies": ["sizing"], "digest": "0123456789ab", "changed": ["resources"]}
+    gave = {"need": "8Gi declared", "evidence": "declared", "offer": "nvidia.com/mig-1g.10gb"}
+    before = {"main": {"limits": {"nvidia.com/gpu": "1"}, "requests": {"nvidia.com/gpu": "1"}}}
+    pod = make_pod("cut").namespace(namespace).asks("nvidia.com/mig-1g.10gb", "1")
+    pod.annotate("rightslice.dev/decision", json.dumps(record | gave))
+    pod.annotate("rightslice.dev/original-resources", json.dumps(before))
+    plane.api.create(f"/api/v1/namespaces/{namespace}/pods", pod.build())
+    told = rightslice(plane, "explain", "cut", "-n", namespace, "--policies", "policies").stdout
+    assert "Rightslice changed resources" in told
+    assert "sizing (digest of all policies then: 0123456789ab)" in told
+    assert "main: nvidia.com/gpu 1" in told
+    assert "it needs 8Gi declared, and nvidia.com/mig-1g.10gb has that" in told
+    assert "denied" not in told
 
 
 @pytest.mark.usefixtures("nodes")

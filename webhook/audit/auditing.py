@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 
 from webhook.audit.bound import held_milli, node_of
-from webhook.audit.checking import POD, World, check, group_of, request_of
+from webhook.audit.checking import POD, World, check, check_all, group_of, request_of
 from webhook.audit.manifests import Entry, Passed
 from webhook.audit.views import without_use
 from webhook.engine.asking import Asked, asked_by
@@ -39,6 +39,16 @@ def audit_all(found: Iterable[Entry | Passed], world: World) -> Iterator[Checked
             yield audit_pod(each, world, unsized)
 
 
+def explain_all(found: Iterable[Entry | Passed], world: World) -> Iterator[Checked]:
+    """Judge what was found in files. Pods that a cluster has stored are judged as an audit does: they run already."""
+    unsized = without_sizing(world.policies)
+    for each in found:
+        if isinstance(each, Entry) and is_pod(each.data) and is_stored(each.data):
+            yield audit_pod(each, world, unsized)
+        else:
+            yield from check_all([each], world)
+
+
 def audit_pod(entry: Entry, world: World, unsized: PolicySet) -> Checked:
     """Judge one pod.
 
@@ -58,7 +68,7 @@ def audit_pod(entry: Entry, world: World, unsized: PolicySet) -> Checked:
     result = check(again, vacated)
     if not _gains(result, asked, held):
         result = check(again, msgspec.structs.replace(vacated, policies=unsized))
-    return _priced(result, asked, held)
+    return msgspec.structs.replace(_priced(result, asked, held), node=node_of(entry.data))
 
 
 def _gains(result: Checked, asked: Asked, held: int) -> bool:
@@ -90,6 +100,12 @@ def without_sizing(policies: PolicySet) -> PolicySet:
 def is_pod(data: dict[str, Any]) -> bool:
     """Is this object a Pod?"""
     return (group_of(data["apiVersion"]), data["kind"]) == POD
+
+
+def is_stored(data: dict[str, Any]) -> bool:
+    """Is this object one that an API server has stored? It gave it a uid then."""
+    metadata = data.get("metadata")
+    return isinstance(metadata, dict) and bool(metadata.get("uid"))
 
 
 def as_created_again(pod: dict[str, Any]) -> dict[str, Any]:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from webhook.audit.auditing import audit_pod, without_sizing
-from webhook.audit.checking import World, check_all
-from webhook.audit.manifests import objects_in
+from webhook.audit.auditing import audit_pod, explain_all, without_sizing
+from webhook.audit.checking import World
+from webhook.audit.manifests import Entry, objects_in
 from webhook.cli import flags
 from webhook.cli.check import exit_code
 from webhook.cli.console import paint_for, say, stop
@@ -22,10 +23,14 @@ from webhook.cli.inputs import (
     moment_of,
     policies_in_force,
 )
+from webhook.errors import ApiError
 from webhook.model.codes import CODES
 from webhook.report.codes_page import code_list, code_page, codes_page, nearest
 from webhook.report.explained import explained
 from webhook.report.words import shown
+
+if TYPE_CHECKING:
+    from webhook.audit.cluster import Cluster
 
 CodeArgument = Annotated[
     str | None,
@@ -73,18 +78,29 @@ def explain(
     reach, labels, moment = Reach(kubeconfig, context), labels_of(namespace_labels), moment_of(now)
     if names_pod:
         with live_cluster(reach) as live:
-            entry = live.pod(namespace, str(code).removeprefix("pod/"))
+            entry = pod_of(live, namespace, str(code).removeprefix("pod/"))
             known = policies_in_force(live, policies, policy_namespace, verbose=verbose)
             world = World(known, live_view(live, labels, verbose=verbose), moment, namespace=namespace)
         results = [audit_pod(entry, world, without_sizing(world.policies))]
     else:
         by = judged_by(cluster, policies, labels, reach, policy_namespace, verbose=verbose)
         world = World(by.policies, by.view, moment, namespace=namespace)
-        results = list(check_all(objects_in(file or []), world))
+        results = list(explain_all(objects_in(file or []), world))
     paint = paint_for(no_color=no_color)
     for i, result in enumerate(results):
         say([*([""] if i else []), *explained(result, paint)])
     raise typer.Exit(exit_code(results, flags.FailOn.NEVER))
+
+
+def pod_of(cluster: Cluster, namespace: str, name: str) -> Entry:
+    """A pod of a live cluster. Stops the program where there is none of this name."""
+    try:
+        return cluster.pod(namespace, name)
+    except ApiError as error:
+        if error.status != HTTPStatus.NOT_FOUND:
+            raise
+        where = f"in namespace {shown(namespace)!r} of this cluster"
+        stop(f"no pod is called {shown(name)!r} {where}. Name another namespace with -n")
 
 
 def page_of(code: str | None) -> list[str]:

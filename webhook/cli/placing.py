@@ -12,7 +12,7 @@ import typer
 from webhook.cache.placing import Placing, placing_of
 from webhook.cache.snapshot import read_snapshot
 from webhook.cli.console import stop
-from webhook.cli.inputs import tell_of
+from webhook.cli.inputs import LIVE, tell_of
 from webhook.errors import RightsliceError
 from webhook.placement.fragmentation.policies import Policy
 from webhook.placement.nodes.ranking import Fill
@@ -47,6 +47,11 @@ def placing_of_snapshot(name: str, *, verbose: bool = False) -> Placing:
     """Read the snapshot that pods are placed in. Stops the program where none is named, or it has no node."""
     if not name:
         stop("which cluster? Name a snapshot: --cluster FILE, or --cluster demo for the shipped example")
+    if name == LIVE:
+        stop(
+            "live is not taken by this command yet. Save what there is, and name the file: "
+            "kubectl get nodes,pods -A -o yaml > cluster.yaml"
+        )
     try:
         snapshot = read_snapshot(name)
     except RightsliceError as error:

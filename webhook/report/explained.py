@@ -9,6 +9,7 @@ from webhook.model.decisions import Decision, Fit, Keep
 from webhook.model.offers import Offer
 from webhook.model.resources import gpu_resource
 from webhook.report.diff import apply, diff
+from webhook.report.recorded import recorded
 from webhook.report.results import NEEDS_NODES, Checked, Verdict
 from webhook.report.table import block, sentence
 from webhook.report.words import Paint, Style, count, in_gpus, plain, shown
@@ -29,12 +30,24 @@ def explained(result: Checked, paint: Paint = plain) -> Iterator[str]:
         yield f"{INDENT}Skipped   {shown(result.reason)}"
         return
     decision = result.decision
+    for line in history(result):
+        yield f"{INDENT}{line}"
     yield f"{INDENT}Verdict   {result.verdict}"
     yield f"{INDENT}Asked     {in_gpus(decision.gpu_milli_before)}{asked(result.stored)}"
     yield f"{INDENT}Policies  {shown(', '.join(decision.policies)) or 'none speaks about this object'}"
     for line in NOT_KNOWN if result.nodeless and _asks_nodes(decision) else outcome(decision):
         yield f"{INDENT}{line}"
     yield from _sections(result, paint)
+
+
+def history(result: Checked) -> Iterator[str]:
+    """How a pod came to be what it is; nothing for what is in no cluster yet."""
+    if result.node is None:
+        return
+    where = f"on node {shown(result.node)}" if result.node else "waits for a node"
+    yield f"In place  {where}, and stays as it is"
+    yield from recorded(_map(_map(result.stored.get("metadata")).get("annotations")))
+    yield "Anew      what would become of it if it were created again now:"
 
 
 def _sections(result: Checked, paint: Paint) -> Iterator[str]:

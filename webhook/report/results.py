@@ -67,6 +67,8 @@ class Checked(msgspec.Struct, frozen=True):
         quiet: True if being skipped is no news: a Kubernetes object that runs no pods.
         nodeless: True if no node was known: nothing was said about slices and shares.
         gpu_milli_on_trial: Thousandths of a GPU that a right-sizing on trial would free; `audit` alone counts them.
+        node: The node of a pod that is in a cluster already, and was judged as if it were created again; "" while it
+            waits for one, None for every other object.
     """
 
     place: Place
@@ -83,6 +85,7 @@ class Checked(msgspec.Struct, frozen=True):
     quiet: bool = False
     nodeless: bool = False
     gpu_milli_on_trial: int = 0
+    node: str | None = None
 
     @property
     def title(self) -> str:

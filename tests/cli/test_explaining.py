@@ -1,0 +1,59 @@
+"""`explain -f` of a pod that a cluster has stored: how it came to be what it is, and not that it must not run."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import jsonpatch
+import pytest
+
+from tests.cli.conftest import FILES, JUNE, WORLD, Run
+from webhook.audit.stored import as_stored
+
+GUARD = ("--policies", "../../../policies/guard.yaml", "--cluster", "cluster.yaml", "--now", JUNE)
+
+
+@pytest.fixture
+def shrunk(rightslice: Run) -> dict[str, Any]:
+    """The notebook as the cluster has it: changed by us, and on a node."""
+    (found,) = json.loads(rightslice("check", "deploy/sized.json", *WORLD, "-o", "json").out)["objects"]
+    written = as_stored(json.loads((FILES / "deploy/sized.json").read_text()), "team-vision")
+    pod: dict[str, Any] = jsonpatch.apply_patch(written, found["patch"])
+    pod["metadata"]["uid"] = "2b1f"
+    pod["spec"]["nodeName"] = "mig-1"
+    return pod
+
+
+def test_a_pod_that_was_shrunk_tells_why(shrunk: dict[str, Any], rightslice: Run) -> None:
+    ran = rightslice("explain", "-f", "-", *WORLD, stdin=json.dumps(shrunk))
+    assert ran.code == 0, ran.err
+    digest = json.loads(shrunk["metadata"]["annotations"]["rightslice.dev/decision"])["digest"]
+    lines = [line.strip() for line in ran.out.splitlines()]
+    assert lines[1] == "In place  on node mig-1, and stays as it is"
+    assert lines[2].startswith("Record    Rightslice changed resources")
+    assert lines[3] == f"By        research, sizing, trial (digest of all policies then: {digest})"
+    assert lines[4] == "Before    main: nvidia.com/gpu 1"
+    assert lines[5] == "Because   it needs 8Gi declared, and nvidia.com/mig-1g.10gb has that"
+    assert lines[6].startswith('Way out   rightslice.dev/keep: "true"')
+
+
+def test_where_it_runs_is_no_fault_of_a_pod_that_is_stored(shrunk: dict[str, Any], rightslice: Run) -> None:
+    stored = rightslice("explain", "-f", "-", *GUARD, stdin=json.dumps(shrunk)).out
+    assert "Verdict   allowed" in stored
+    del shrunk["metadata"]["uid"]
+    fresh = rightslice("explain", "-f", "-", *GUARD, stdin=json.dumps(shrunk)).out
+    assert "Verdict   denied" in fresh
+    assert "In place" not in fresh
+
+
+def test_a_record_that_is_none_of_ours_is_not_told(shrunk: dict[str, Any], rightslice: Run) -> None:
+    shrunk["metadata"]["annotations"]["rightslice.dev/decision"] = "approved"
+    ran = rightslice("explain", "-f", "-", *GUARD, stdin=json.dumps(shrunk)).out
+    assert "Record" not in ran.partition("Anew")[0]
+    assert "GPU-S" in ran
+
+
+def test_a_pod_that_waits_says_so(shrunk: dict[str, Any], rightslice: Run) -> None:
+    del shrunk["spec"]["nodeName"]
+    assert "In place  waits for a node" in rightslice("explain", "-f", "-", *WORLD, stdin=json.dumps(shrunk)).out

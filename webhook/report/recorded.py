@@ -1,0 +1,42 @@
+"""What Rightslice did to a pod that is in a cluster, as its own record on the pod tells."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from webhook.model.pods import Resources
+from webhook.model.records import DECISION, KEEP, ORIGINAL, DecisionRecord, decision_record, original_resources
+from webhook.model.resources import gpu_resource
+from webhook.report.words import shown
+
+
+def recorded(annotations: Mapping[str, Any]) -> Iterator[str]:
+    """What was changed, by which policies, on what evidence, what it asked before, and the way out.
+
+    Yields:
+        Lines without their ends; none where there is no record that Rightslice can have written.
+    """
+    record = decision_record(str(annotations.get(DECISION, "")))
+    if record is None:
+        return
+    policies = ", ".join(record.policies) or "no policy named"
+    yield f"Record    Rightslice changed {shown(', '.join(record.changed) or 'nothing')} when it was created"
+    yield f"{'By':<10}{shown(policies)} (digest of all policies then: {record.digest})"
+    yield from _resized(record, original_resources(str(annotations.get(ORIGINAL, ""))))
+
+
+def _resized(record: DecisionRecord, before: Mapping[str, Resources] | None) -> Iterator[str]:
+    """Why it got another form of GPU; nothing where it did not."""
+    if before:
+        yield f"{'Before':<10}{shown(', '.join(_asked(before)))}"
+    if record.offer:
+        yield f"{'Because':<10}it needs {shown(record.need)}, and {shown(record.offer)} has that"
+        yield f'{"Way out":<10}{KEEP}: "true" as an annotation, of the workload\'s template where it has one'
+
+
+def _asked(before: Mapping[str, Resources]) -> Iterator[str]:
+    for container, resources in before.items():
+        for name, amount in (resources.requests | resources.limits).items():
+            if gpu_resource(name) is not None:
+                yield f"{container}: {name} {amount}"
