@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -9,7 +12,14 @@ import pytest
 from tests.cluster.client import RefusedError
 from tests.cluster.installed import EVERYTHING, commands, installed
 from tests.cluster.plane import Plane
+from tests.cluster.waiting import eventually
 from tests.make import make_pod
+from tests.policy.written import exception_text
+from webhook.installing.checks import diagnose
+from webhook.installing.facts import Facts, read_facts
+from webhook.installing.lines import State
+from webhook.kube.api import Api
+from webhook.manifests.hooks import NAMESPACE
 from webhook.manifests.objects import path_of
 
 
@@ -37,3 +47,28 @@ def test_the_words_of_the_page_work(plane: Plane, namespace: str, tmp_path: Path
 
     assert not [one for one in EVERYTHING if plane.api.exists(path_of(one))]
     assert refusal(plane, namespace) == ""
+
+
+async def facts_of(plane: Plane) -> Facts:
+    async with await Api.connect(str(plane.kubeconfig)) as api:
+        return await read_facts(api)
+
+
+def test_doctor_takes_the_servers_word_for_what_its_files_decide(plane: Plane, tmp_path: Path) -> None:
+    exception = json.loads(exception_text("of-a-file", policyName="guard"))
+    exception["metadata"]["namespace"] = NAMESPACE
+
+    def look() -> dict[str, State]:
+        return {line.what: line.state for line in diagnose(asyncio.run(facts_of(plane)), datetime.now(UTC))}
+
+    with installed(plane, tmp_path):
+        eventually(lambda: plane.api.create(exceptions_in(NAMESPACE), exception))
+        lines = eventually(look, until=lambda found: "GPUPolicyException of-a-file is in use" in found)
+
+    assert lines["a server's policy files cannot be seen"] is State.SKIP
+    assert lines["the backstop denies"] is State.OK
+    assert not [what for what, state in lines.items() if state is State.FAIL]
+
+
+def exceptions_in(namespace: str) -> str:
+    return f"/apis/rightslice.dev/v1alpha1/namespaces/{namespace}/gpupolicyexceptions"
