@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -33,7 +34,10 @@ def start(
     stdout: int = subprocess.PIPE,
     stdin: int | None = None,
 ) -> subprocess.Popen[bytes]:
-    """Start a command, in the folder of fixture files unless told otherwise."""
+    """Start a command, in the folder of fixture files unless told otherwise.
+
+    It hears Ctrl-C as from a terminal: what a shell starts in the background does not, nor what that starts.
+    """
     return subprocess.Popen(
         [*COMMAND, *arguments],
         cwd=cwd,
@@ -41,6 +45,7 @@ def start(
         stdin=stdin,
         stdout=stdout,
         stderr=subprocess.PIPE,
+        preexec_fn=partial(signal.signal, signal.SIGINT, signal.SIG_DFL),
     )
 
 
