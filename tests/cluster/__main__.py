@@ -24,6 +24,7 @@ def main() -> int:
     parser.add_argument("--nodes", action="store_true", help="with the nodes of the example cluster")
     wishes = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # also where a shell started us in the background
     try:
         programs = control_plane(wanted_version())
         with tempfile.TemporaryDirectory(prefix="plane-") as folder, Plane(programs, Path(folder)) as plane:

@@ -122,7 +122,7 @@ def installed(plane: Plane, folder: Path, *flags: str) -> Iterator[Installed]:
     finally:
         asyncio.run(found.uninstall())
         found.replica.kill()
-        eventually(lambda: not [one for one in EVERYTHING if plane.api.exists(path_of(one))])
+        eventually(lambda: not [one for one in EVERYTHING if plane.api.exists(path_of(one))], within=120)
 
 
 def copy_of(folder: Path, to: Path) -> Path:

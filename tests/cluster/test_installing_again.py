@@ -33,7 +33,7 @@ def bare(plane: Plane) -> Iterator[Plane]:
     """The plane; whatever is installed in it goes afterwards."""
     yield plane
     asyncio.run(remove(plane))
-    eventually(lambda: not [one for one in EVERYTHING if plane.api.exists(path_of(one))])
+    eventually(lambda: not [one for one in EVERYTHING if plane.api.exists(path_of(one))], within=120)
 
 
 async def remove(plane: Plane, *, with_policies: bool = True) -> None:
