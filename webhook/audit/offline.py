@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from webhook.model.decisions import Decision
-from webhook.report.results import NEEDS_NODES
+from webhook.model.decisions import NEEDS_NODES, Decision
 
 STAYS = "GPU-R103"
 """The code of "stays as it is", whatever the reason."""

@@ -8,23 +8,11 @@ from webhook.engine.hints import required_already
 from webhook.engine.remarks import Remark
 from webhook.engine.shape import Shape
 from webhook.model.cluster import ClusterView
-from webhook.model.decisions import Fit, Keep, Why
+from webhook.model.decisions import NEEDS_NODES, Fit, Keep, Why
 from webhook.model.modes import Isolation, Mode
 from webhook.model.resources import WHOLE_GPU
 
-TELLING = {
-    Why.TOO_LARGE,
-    Why.SIZE_UNKNOWN,
-    Why.NO_OFFER,
-    Why.FORM,
-    Why.SMALL_SAVING,
-    Why.AMBIGUOUS,
-    Why.FULL,
-    Why.LIMIT_RANGE,
-    Why.QUOTA,
-    Why.LIMITS,
-    Why.UNREACHABLE,
-}
+TELLING = NEEDS_NODES | {Why.LIMIT_RANGE, Why.QUOTA, Why.LIMITS}
 """Reasons worth a word even to a user who declared nothing: there is evidence, and something in its way."""
 
 

@@ -47,6 +47,21 @@ class Why(StrEnum):
     UNREACHABLE = "no node with such a slice or share would take this pod"
 
 
+NEEDS_NODES = frozenset(
+    {
+        Why.TOO_LARGE,
+        Why.SIZE_UNKNOWN,
+        Why.NO_OFFER,
+        Why.FORM,
+        Why.SMALL_SAVING,
+        Why.AMBIGUOUS,
+        Why.FULL,
+        Why.UNREACHABLE,
+    }
+)
+"""Reasons against a smaller request that only the nodes of a cluster can give."""
+
+
 class Keep(msgspec.Struct, frozen=True, gc=False):
     """The request for GPUs stays, and why; `detail` adds names and figures."""
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from webhook.model.decisions import Decision, Fit, Keep
+from webhook.model.decisions import NEEDS_NODES, Decision, Fit, Keep
 from webhook.model.offers import Offer
 from webhook.model.resources import gpu_resource
 from webhook.report.diff import apply, diff
 from webhook.report.recorded import recorded
-from webhook.report.results import NEEDS_NODES, Checked, Verdict
+from webhook.report.results import Checked, Verdict
 from webhook.report.table import block, sentence
 from webhook.report.words import Paint, Style, count, in_gpus, plain, shown
 

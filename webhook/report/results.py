@@ -12,23 +12,9 @@ from typing import Any
 import msgspec
 
 from webhook.errors import Place
-from webhook.model.decisions import Decision, Why
+from webhook.model.decisions import Decision
 from webhook.model.findings import Exempted, Finding
 from webhook.model.modes import Mode
-
-NEEDS_NODES = frozenset(
-    {
-        Why.TOO_LARGE,
-        Why.SIZE_UNKNOWN,
-        Why.NO_OFFER,
-        Why.FORM,
-        Why.SMALL_SAVING,
-        Why.AMBIGUOUS,
-        Why.FULL,
-        Why.UNREACHABLE,
-    }
-)
-"""Reasons against a smaller request that only the nodes of a cluster can give."""
 
 
 class Verdict(StrEnum):
