@@ -3,34 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from webhook.certs.held import Held, read_held
+from webhook.kube.naming import Namespaced
 
 MARK = {"app.kubernetes.io/managed-by": "rightslice"}
 """The label of a Secret that is ours to write."""
 
 
-@dataclass(frozen=True, slots=True)
-class SecretName:
+class SecretName(Namespaced):
     """Where the Secret is."""
 
-    namespace: str
-    name: str
-
-    @property
-    def folder(self) -> str:
-        """The path of its collection."""
-        return f"/api/v1/namespaces/{self.namespace}/secrets"
-
-    @property
-    def path(self) -> str:
-        """Its own path."""
-        return f"{self.folder}/{self.name}"
-
-    def __str__(self) -> str:
-        return f"{self.namespace}/{self.name}"
+    __slots__ = ()
+    API = "/api/v1"
+    RESOURCE = "secrets"
 
 
 def held_in(secret: Mapping[str, Any] | None) -> Held | None:

@@ -16,11 +16,11 @@ import random
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Protocol
 
 from webhook.errors import ApiError
+from webhook.kube.naming import Namespaced
 
 LEASE_SECONDS = 15
 RENEW_SECONDS = 10.0
@@ -44,25 +44,12 @@ class LeaseApi(Protocol):
         """Write an object, if it has not changed since it was read."""
 
 
-@dataclass(frozen=True, slots=True)
-class LeaseName:
+class LeaseName(Namespaced):
     """Where the Lease is."""
 
-    namespace: str
-    name: str
-
-    @property
-    def folder(self) -> str:
-        """The path of its collection."""
-        return f"/apis/coordination.k8s.io/v1/namespaces/{self.namespace}/leases"
-
-    @property
-    def path(self) -> str:
-        """Its own path."""
-        return f"{self.folder}/{self.name}"
-
-    def __str__(self) -> str:
-        return f"{self.namespace}/{self.name}"
+    __slots__ = ()
+    API = "/apis/coordination.k8s.io/v1"
+    RESOURCE = "leases"
 
 
 class Leading:
