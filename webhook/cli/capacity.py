@@ -11,7 +11,7 @@ from webhook.cache.placing import Placing
 from webhook.cli import flags
 from webhook.cli.console import paint_for, stop
 from webhook.cli.output import lines, targets, write
-from webhook.cli.placing import PlacementOutput, Snapshot, placing_of_snapshot
+from webhook.cli.placing import PlacementOutput, SnapshotName, placing_of_snapshot
 from webhook.model.effective import effective_requests
 from webhook.model.pods import Pod, name_of
 from webhook.model.quantity import NANO
@@ -29,7 +29,7 @@ NodeName = Annotated[
 
 def capacity(
     node: NodeName = "",
-    cluster: Snapshot = "",
+    cluster: SnapshotName = "",
     output: PlacementOutput = None,
     no_color: flags.NoColor = False,
     verbose: flags.Verbose = False,

@@ -6,14 +6,12 @@ from typing import Annotated
 
 import typer
 
-from webhook.audit.checking import World
 from webhook.audit.manifests import Entry, Passed, objects_in
 from webhook.audit.placing import place_all
 from webhook.cli import flags
 from webhook.cli.console import CLEAN, FINDINGS, WRONG_INPUT, paint_for, stop, tell
-from webhook.cli.inputs import cluster_of, moment_of, policies_of
 from webhook.cli.output import lines, targets, write
-from webhook.cli.placing import FillBy, PlacementOutput, RankBy, Snapshot, placing_of_snapshot
+from webhook.cli.placing import FillBy, PlacementOutput, RankBy, SnapshotName, placing_and_world
 from webhook.placement.fragmentation.policies import Policy
 from webhook.placement.nodes.ranking import Fill
 from webhook.report.data import as_json, as_yaml
@@ -29,7 +27,7 @@ File = Annotated[
 def place(
     file: File,
     policies: flags.Policies = None,
-    cluster: Snapshot = "",
+    cluster: SnapshotName = "",
     policy: RankBy = Policy.TAB,
     fill: FillBy = Fill.PACK,
     now: flags.Now = "",
@@ -42,10 +40,7 @@ def place(
     Exit code: 0 every pod is let in and finds a node, 1 one does not, 2 a file, flag or policy is wrong.
     """
     wanted = targets(output, FORMATS)
-    placing = placing_of_snapshot(cluster, verbose=verbose)
-    world = World(
-        policies=policies_of(policies, verbose=verbose), view=cluster_of(cluster or None, {}), now=moment_of(now)
-    )
+    placing, world = placing_and_world(cluster, policies, now, verbose=verbose)
     found = list(objects_in(file))
     broken = [each for each in found if isinstance(each, Passed) and each.broken]
     for each in broken:

@@ -5,20 +5,22 @@ Apart from the other flags, because the numbers that placement works with take a
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Annotated
 
 import typer
 
+from webhook.audit.checking import World
 from webhook.cache.placing import Placing, placing_of
-from webhook.cache.snapshot import read_snapshot
+from webhook.cache.snapshot import Snapshot, read_snapshot
 from webhook.cli.console import stop
-from webhook.cli.inputs import LIVE, tell_of
+from webhook.cli.inputs import LIVE, moment_of, policies_of, tell_of
 from webhook.errors import RightsliceError
 from webhook.placement.fragmentation.policies import Policy
 from webhook.placement.nodes.ranking import Fill
 from webhook.report.words import shown
 
-Snapshot = Annotated[
+SnapshotName = Annotated[
     str,
     typer.Option("--cluster", metavar="SNAPSHOT|demo", help="A file or folder of `kubectl get -o yaml`, or demo."),
 ]
@@ -44,7 +46,23 @@ PlacementOutput = Annotated[
 
 
 def placing_of_snapshot(name: str, *, verbose: bool = False) -> Placing:
-    """Read the snapshot that pods are placed in. Stops the program where none is named, or it has no node."""
+    """What pods are placed in, from a snapshot. Stops the program where none is named, or it has no node."""
+    return _placing(_snapshot(name, verbose=verbose))
+
+
+def placing_and_world(
+    name: str, policies: Sequence[str] | None, now: str, *, verbose: bool = False
+) -> tuple[Placing, World]:
+    """The same, with what pods are judged by first: the snapshot is read once for both."""
+    snapshot = _snapshot(name, verbose=verbose)
+    return _placing(snapshot), World(policies_of(policies, verbose=verbose), snapshot.view, moment_of(now))
+
+
+def _placing(snapshot: Snapshot) -> Placing:
+    return placing_of(snapshot.view.fleet, snapshot.kept)
+
+
+def _snapshot(name: str, *, verbose: bool) -> Snapshot:
     if not name:
         stop("which cluster? Name a snapshot: --cluster FILE, or --cluster demo for the shipped example")
     if name == LIVE:
@@ -60,4 +78,4 @@ def placing_of_snapshot(name: str, *, verbose: bool = False) -> Placing:
         tell_of(name, snapshot)
     if not snapshot.view.fleet.nodes:
         stop(f"{shown(name)}: no nodes here. Write what kubectl get nodes,pods -A -o yaml prints to it")
-    return placing_of(snapshot.view.fleet, snapshot.kept)
+    return snapshot

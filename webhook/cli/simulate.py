@@ -18,9 +18,8 @@ from webhook.audit.simulating import Coming, Simulation, play_pods, play_trace
 from webhook.cache.traces import read_machines, read_needs
 from webhook.cli import flags
 from webhook.cli.console import paint_for, stop
-from webhook.cli.inputs import cluster_of, moment_of, policies_of
 from webhook.cli.output import lines, targets, write
-from webhook.cli.placing import FillBy, PlacementOutput, RankBy, placing_of_snapshot
+from webhook.cli.placing import FillBy, PlacementOutput, RankBy, placing_and_world
 from webhook.errors import RightsliceError
 from webhook.placement.fragmentation.policies import Policy
 from webhook.placement.needs import Need
@@ -76,8 +75,7 @@ def simulate(
         steps: Iterator[Simulation] = play_trace(site, order, policy, rng, learnt=learn)
         count = len(needs)
     else:
-        placing = placing_of_snapshot(nodes, verbose=verbose)
-        world = World(policies_of(policies, verbose=verbose), cluster_of(nodes, {}), moment_of(now))
+        placing, world = placing_and_world(nodes, policies, now, verbose=verbose)
         asked = _asked(pods, world)
         steps = play_pods(placing, asked, policy, fill)
         count = len(asked)
