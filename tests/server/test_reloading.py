@@ -30,6 +30,7 @@ from webhook.certs.selfsigned import self_signed
 from webhook.model.usage import UsageView
 from webhook.policy.compiled import PolicySet
 from webhook.policy.loading import load
+from webhook.server.app import Server
 from webhook.server.policyfiles import PolicyFiles
 from webhook.server.reloading import CertificateWatch, NoPoliciesError, PolicyWatch, read_policies
 from webhook.server.world import PolicyLoad, World
@@ -296,10 +297,11 @@ def with_files(folder: Path) -> Iterator[tuple[Site, PairFiles]]:
     files = PairFiles(*PAIR.write(folder))
     context = server_context(files.read())
 
-    def looks(_world: World, telemetry: Telemetry) -> list[Look]:
-        return [CertificateWatch(files, context, telemetry).look]
+    def watch(server: Server) -> None:
+        certificate = CertificateWatch(files, context, server.telemetry)
+        server.looks, server.checks = [certificate.look], [certificate.checks]
 
-    with serving(nothing, context=context, looks=looks) as site:
+    with serving(nothing, context=context, prepare=watch) as site:
         yield site, files
 
 
@@ -339,9 +341,15 @@ def test_a_bad_pair_leaves_the_last_good_one(tmp_path: Path, spoil: object) -> N
         spoil(files)
         site.until(lambda: "the last good one stays" in site.log.getvalue())
         assert serial(site) == before
+        assert "[-]certificate files not in use: " in ready_page(site)
         assert site.judge(GOOD).status == 200
+        trusting = site.talk()
         self_signed(["127.0.0.1"], datetime.now(UTC)).write(tmp_path)
         site.until(lambda: serial(site) != before)
+        trusting.send(http("GET", "/readyz?verbose"))
+        page = trusting.read()
+        assert page is not None
+        assert b"[+]certificate files as served" in page.body
 
 
 def test_old_protocols_are_refused() -> None:

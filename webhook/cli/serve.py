@@ -34,6 +34,7 @@ from webhook.server.world import PolicyLoad, World
 from webhook.settings import Settings, SettingsError, settings_from
 from webhook.telemetry.logs import Logger, make_logger
 from webhook.telemetry.telemetry import Telemetry
+from webhook.web.checks import Checks
 from webhook.web.clients import Clients
 from webhook.web.collecting import settle_collector
 from webhook.web.descriptors import room_for_connections
@@ -202,6 +203,7 @@ def build(settings: Settings, log: Logger) -> Server:
     world = World(policies, view, UsageView(), PolicyLoad(now if files else None))
     if files is not None:
         telemetry.policies_loaded(policies.digest, len(policies.policies), now)
+    checks: list[Checks] = []
     looks = [] if settings.live else [PolicyWatch(files, load, world, clock, telemetry).look]
     pair = _first_pair(settings)
     clients = _clients(settings)
@@ -210,9 +212,11 @@ def build(settings: Settings, log: Logger) -> Server:
         telemetry.certificate_ends(end_of(pair.certificate))
     if settings.tls_cert is not None and settings.tls_key is not None:
         pair_files = PairFiles(settings.tls_cert, settings.tls_key)
-        looks.append(CertificateWatch(pair_files, context, telemetry).look)
+        certificate = CertificateWatch(pair_files, context, telemetry)
+        looks.append(certificate.look)
+        checks.append(certificate.checks)
     limits = Limits(connections=_connections(settings, log), in_flight=settings.max_in_flight)
-    return Server(world, telemetry, clock, context, limits, looks, clients=clients)
+    return Server(world, telemetry, clock, context, limits, looks, clients=clients, checks=checks)
 
 
 def _connections(settings: Settings, log: Logger) -> int:
