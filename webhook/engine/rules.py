@@ -10,6 +10,7 @@ import msgspec
 from webhook.engine.settle import Voice
 from webhook.model.modes import Mode
 from webhook.model.pods import Toleration
+from webhook.policy.capping import tried
 from webhook.policy.compiled import Injected, Injection, Limits, Policy, PolicySet, RightSizing, Security, Topology
 
 
@@ -58,13 +59,15 @@ class Rules(msgspec.Struct, frozen=True):
 
 
 @lru_cache(maxsize=1024)
-def rules_of(policies: PolicySet, chosen: int) -> Rules:
+def rules_of(policies: PolicySet, chosen: int, watched: int = 0) -> Rules:
     """The rules of some policies of a set.
 
     Args:
         chosen: Mask over `policies.policies`: bit i is the policy at index i.
+        watched: Those of them that are on trial, because the pod's workload is not in the share of their rollout.
     """
-    return _rules([policy for index, policy in enumerate(policies.policies) if chosen >> index & 1])
+    speaking = [(index, policy) for index, policy in enumerate(policies.policies) if chosen >> index & 1]
+    return _rules([tried(policy) if watched >> index & 1 else policy for index, policy in speaking])
 
 
 def _rules(policies: Sequence[Policy]) -> Rules:

@@ -16,6 +16,7 @@ import msgspec
 from webhook.errors import Place
 from webhook.model.modes import Evidence, Form, Isolation, Mode
 from webhook.model.pods import Requirement, Toleration
+from webhook.policy.rollout import Rollout
 from webhook.policy.workloads import WORKLOADS, TemplatePath, WorkloadKind
 
 if TYPE_CHECKING:
@@ -272,6 +273,7 @@ class Policy(msgspec.Struct, frozen=True):
     topology: Topology | None = None
     cuda: Cuda | None = None
     security: Security | None = None
+    rollout: Rollout | None = None
     places: Mapping[str, Place] = {}
 
 
@@ -286,11 +288,12 @@ class PolicySet:
         policies: In the order of their names.
         exemptions: Those of policies and those of GPUPolicyException objects.
         templates: Where the pod templates of a workload kind stand, by (API group, kind).
+        rollouts: Those that are enforced for a share of the workloads only, with their indices.
         written: What it was compiled from, for those who judge another policy beside it.
         digest: First 12 hex digits of the SHA-256 over all policies and exemptions.
     """
 
-    __slots__ = ("_remembered", "digest", "exemptions", "policies", "templates", "written")
+    __slots__ = ("_remembered", "digest", "exemptions", "policies", "rollouts", "templates", "written")
 
     def __init__(
         self,
@@ -300,6 +303,7 @@ class PolicySet:
         written: tuple[Found, ...] = (),
     ) -> None:
         self.policies = tuple(sorted(policies, key=lambda policy: policy.name))
+        self.rollouts = tuple((i, one.rollout) for i, one in enumerate(self.policies) if one.rollout is not None)
         self.exemptions = tuple(exemptions)
         self.templates = templates
         self.written = written
