@@ -239,6 +239,21 @@ def test_lint_and_the_server_agree(files: dict[str, str], usable: bool, tmp_path
         read_policies(PolicyFiles(tmp_path), load)
 
 
+UNDO = {
+    "a pod that was never changed": (("-f", "deploy/train.yaml"), 1),
+    "a file that is not there": (("-f", "nowhere.yaml"), 2),
+    "neither a pod nor a file": ((), 2),
+    "a pod and a file": (("train-0", "-f", "deploy/train.yaml"), 2),
+}
+
+
+@pytest.mark.parametrize(("arguments", "code"), UNDO.values(), ids=UNDO)
+def test_undo(arguments: tuple[str, ...], code: int, rightslice: Run) -> None:
+    ran = rightslice("undo", *arguments)
+    assert (ran.code, ran.out) == (code, "")
+    assert ran.err
+
+
 def test_a_cluster_that_does_not_answer_is_exit_code_3(rightslice: Run, tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         file = kubeconfig(tmp_path, f"http://127.0.0.1:{taken.getsockname()[1]}", "t")

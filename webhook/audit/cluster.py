@@ -147,7 +147,7 @@ class Cluster:
         for each in await self._known(exceptions_of(namespace)):
             objects.exceptions.put(each)
         files, unread = await policy_files_of(self._api, namespace)
-        return PolicySources(files, tuple(objects.texts()), unread)
+        return PolicySources(files, tuple(objects.texts()), unread, tuple(objects.halted()))
 
     async def _known(self, resource: Resource[T]) -> list[T]:
         """All of a kind; none where the server does not have the kind."""
