@@ -94,7 +94,7 @@ def judge_amounts(
 def judge_update(request: Request, pod: Pod, rules: Rules, view: ClusterView, findings: list[Finding]) -> None:
     """What quotas will say of a pod that moves under another one by getting, or losing, a deadline."""
     quotas, old = view.quotas(request.namespace), request.old_pod
-    if not quotas or old is None or request.sub_resource:
+    if not quotas or not rules.limits or old is None or request.sub_resource:
         return
     said = tuple(moved_remarks(old, pod, quotas, _held_in(request.namespace, view)))
     for voice, limits in rules.limits:
