@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from webhook.engine.asking import Asked
+from webhook.engine.containers import amounts_of, is_short
 from webhook.engine.remarks import Remark
 from webhook.engine.remedies import GPU_PREFIX, Bound, Speaking, nearest_fitting
 from webhook.model.effective import effective
@@ -23,6 +24,9 @@ def breaches(
         resized: True if the pod will ask for other GPUs, which `allows` has let pass: only the rest is judged.
         sections: Every section that speaks with no less force, this one among them: a fix satisfies them all.
     """
+    key = _key(pod, asked, resized=resized)
+    if key is not None and key in limits.passed:
+        return []
     found: list[Remark] = []
     speaking = Speaking(sections or (limits,), sum(asked.totals.values()), len(asked.asks) == 1)
     if limits.per_pod.rules:
@@ -34,7 +38,18 @@ def breaches(
         _containers(limits.per_container, "containers", pod.spec.containers, speaking, found, resized=resized)
     if limits.per_gpu.rules and speaking.devices:
         _pod_totals(limits.per_gpu, pod, speaking.devices, speaking, found)
+    if key is not None and not found:
+        limits.passed.add(key)
     return found
+
+
+def _key(pod: Pod, asked: Asked, *, resized: bool) -> object | None:
+    """All that decides whether a pod passes; None where it is not worth remembering."""
+    spec = pod.spec
+    if spec.resources is not None or spec.overhead:
+        return None
+    amounts = amounts_of(spec, {}, {})
+    return (amounts, tuple(asked.totals.items()), resized) if is_short(amounts) else None
 
 
 def allows(limits: Limits, resource: str, total: int) -> bool:
@@ -102,17 +117,11 @@ def _containers(
 ) -> None:
     for index, container in enumerate(containers):
         resources = container.resources
-        amounts = (tuple(resources.limits.items()), tuple(resources.requests.items()))
-        if amounts in rules.passed:
-            continue
-        before = len(found)
         for name in resources.limits:
             _container(rules, container, ("spec", kind, index), name, speaking, found, resized=resized)
         for name in resources.requests:
             if name not in resources.limits:
                 _container(rules, container, ("spec", kind, index), name, speaking, found, resized=resized)
-        if len(found) == before and not resized:
-            rules.passed.add(amounts)
 
 
 def _container(

@@ -86,16 +86,14 @@ class AmountRules:
 
     Attributes:
         names: The names the rules are about; None if a glob among them is about names that cannot be listed.
-        passed: Amounts of containers that were held against all rules and broke none: pods come in many copies.
     """
 
-    __slots__ = ("_found", "names", "passed", "rules")
+    __slots__ = ("_found", "names", "rules")
 
     def __init__(self, rules: Iterable[AmountRule] = ()) -> None:
         self.rules = tuple(rules)
         literal = all(not {"*", "?"} & set(rule.resource) for rule in self.rules)
         self.names = tuple(dict.fromkeys(rule.resource for rule in self.rules)) if literal else None
-        self.passed = Remembered()
         self._found: dict[str, tuple[AmountRule, ...]] = {}
 
     def of(self, name: str) -> tuple[AmountRule, ...]:
@@ -118,7 +116,11 @@ class Injected(StrEnum):
 
 
 class Limits(msgspec.Struct, frozen=True):
-    """What a pod may ask for."""
+    """What a pod may ask for.
+
+    Attributes:
+        passed: What was held against all rules and broke none: pods of many workloads ask for the same.
+    """
 
     mode: Mode
     per_pod: AmountRules
@@ -128,6 +130,7 @@ class Limits(msgspec.Struct, frozen=True):
     injected: Injected
     resource_quotas: bool
     accounting: bool
+    passed: Remembered = msgspec.field(default_factory=Remembered)
 
 
 class Spread(StrEnum):
