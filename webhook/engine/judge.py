@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from webhook.engine.accounting import wrong_values
 from webhook.engine.asking import Asked, asked_in
-from webhook.engine.case import Case, offers_of
+from webhook.engine.case import Case
 from webhook.engine.cuda import driver_remarks
 from webhook.engine.guard import guard
 from webhook.engine.limitrange import Injected, final_amounts, injected_remarks, passes, range_remarks
@@ -47,7 +47,8 @@ def judge_security(
 
 def _asks_share(asked: Asked, view: ClusterView) -> bool:
     """Does the pod ask for a share of a card, by name or by what nodes offer under it?"""
-    offers = offers_of(asked, view, view.fleet.everyone)
+    fleet = view.fleet
+    offers = fleet.offering(asked.totals, fleet.everyone).offers
     return any(ask.resource.shared for ask in asked.asks) or any(offer.replicas > 1 for offer in offers)
 
 
@@ -56,8 +57,8 @@ def judge(case: Case, shape: Shape, findings: list[Finding]) -> None:
     rules = case.rules
     said = _amount_remarks(case.request, shape, rules, case.view)
     for voice, limits in rules.limits:
-        sections = [section for (mode, _), section in rules.limits if mode >= voice[0]]
-        broken = breaches(limits, case.pod, _demanded(case), resized=shape.fit is not None, sections=sections)
+        resized, sections = shape.fit is not None, rules.binding[voice[0]]
+        broken = breaches(limits, case.pod, _demanded(case), resized=resized, sections=sections)
         if broken:
             hear(findings, voice, broken)
         _hear_amounts(limits, voice, said, case.injected, findings)
