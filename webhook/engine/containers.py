@@ -22,6 +22,8 @@ Amounts = tuple[tuple[tuple[Items, Items, bool], ...], ...]
 Changes = Mapping[Path, Mapping[str, Amount]]
 """New limits or new requests of containers, by the container's path; whole maps."""
 
+NO_CHANGES: Changes = {}
+
 
 def every_container(spec: PodSpec) -> list[tuple[Path, Container]]:
     """Every container with its path from the root of the Pod, in the order main, init, ephemeral."""
@@ -37,7 +39,7 @@ def every_container(spec: PodSpec) -> list[tuple[Path, Container]]:
     return found
 
 
-def amounts_of(spec: PodSpec, limits: Changes, requests: Changes) -> Amounts:
+def amounts_of(spec: PodSpec, limits: Changes = NO_CHANGES, requests: Changes = NO_CHANGES) -> Amounts:
     """What the containers ask for, some of them changed: a key for what is decided by amounts alone.
 
     Pods of many workloads ask for the same. What a pod says as a whole, and its overhead, are not in it.

@@ -120,7 +120,7 @@ def _settled(
     if not findings:
         return (), ()
     standing, exempted = take_back(findings, policies.exemptions, request, pod, now)
-    return strictest(standing), exempted
+    return (strictest(standing) if len(standing) > 1 else standing), exempted
 
 
 def _milli_after(shape: Shape | None, asked: Asked, before: int) -> int:

@@ -11,7 +11,7 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from webhook.engine.containers import Amounts as Asked
-from webhook.engine.containers import Changes, Items, amounts_of, is_short
+from webhook.engine.containers import Items, is_short
 from webhook.engine.limitrange.apirules import broken_rules
 from webhook.engine.limitrange.bounds import refusals
 from webhook.engine.limitrange.defaulting import ranged, stored
@@ -52,20 +52,23 @@ class Glance(NamedTuple):
     requested: frozenset[str]
     best_effort: bool
 
-    def total(self, resource: str, side: str) -> int | None:
-        """What the pod takes of a resource; None where nothing names it."""
-        return (self.limits if side == LIMITS else self.requests).get(resource)
+    def side(self, side: str) -> Mapping[str, int]:
+        """Limits or requests."""
+        return self.limits if side == LIMITS else self.requests
 
     def everywhere(self, side: str) -> frozenset[str]:
         """What every container names."""
         return self.limited if side == LIMITS else self.requested
 
 
-def passes(pod: Pod, limits: Changes, requests: Changes, ranges: Ranges, rooms: Sequence[QuotaRoom] = ()) -> bool:
-    """Will the API server surely take the pod, some containers changed, as far as LimitRanges and quotas go?"""
+def passes(pod: Pod, asked: Asked, ranges: Ranges, rooms: Sequence[QuotaRoom] = ()) -> bool:
+    """Will the API server surely take a pod that asks for this, as far as LimitRanges and quotas go?
+
+    Args:
+        asked: The pod's amounts, or what they are to become.
+    """
     if pod.spec.resources is not None or pod.spec.overhead:
         return False
-    asked = amounts_of(pod.spec, limits, requests)
     glance = _remembered(ranges, asked) if is_short(asked) else _glance(ranges, asked)
     return glance is not None and all(_fits(pod, glance, room) for room in rooms)
 
@@ -144,7 +147,7 @@ def _within(glance: Glance, bound: Bound) -> bool:
     enforced = _milli(bound)
     if enforced is None or bound.kind == "maxLimitRequestRatio":
         return False
-    limit, request = glance.total(bound.resource, LIMITS), glance.total(bound.resource, "requests")
+    limit, request = glance.limits.get(bound.resource), glance.requests.get(bound.resource)
     if bound.kind == "min":
         return request is not None and request >= enforced and (limit is None or limit >= enforced)
     return limit is not None and limit <= enforced and (request is None or request <= enforced)
@@ -161,7 +164,7 @@ def _fits(pod: Pod, glance: Glance, room: QuotaRoom) -> bool:
     if not room.plain:
         return False
     for (resource, side), left in room.left:
-        asked = glance.total(resource, side) if resource else 1000
+        asked = glance.side(side).get(resource, 0) if resource else 1000
         if asked and asked > left:
             return False
     return all(what.resource in glance.everywhere(what.side) for what in room.named)
