@@ -41,8 +41,9 @@ def match(
     """
     labels = namespace_labels(request.namespace, view)
     names = tuple(dict.fromkeys((*asked.names, *given)))
-    chosen = conditional = 0
-    for index, policy in policies.for_request(request.namespace, labels, request.operation, names):
+    chosen, asking = policies.for_request(request.namespace, labels, request.operation, names)
+    conditional = 0
+    for index, policy in asking:
         rule = policy.match
         if rule.labels is None or rule.labels(pod.metadata.labels):
             chosen |= 1 << index

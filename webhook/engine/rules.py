@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 
 import msgspec
@@ -33,6 +33,7 @@ class Rules(msgspec.Struct, frozen=True):
 
     Attributes:
         names: Names of the policies.
+        binding: By mode, the limits that speak with no less force.
         tolerations: What enforced injections add to every pod.
         markers: True if an enforced injection tolerates the GPU taints of the nodes chosen.
         trial: The same two, as if every injection were enforced: what a right-sizing on trial reckons with.
@@ -48,6 +49,7 @@ class Rules(msgspec.Struct, frozen=True):
     injections: tuple[tuple[Voice, Injection], ...]
     topologies: tuple[tuple[Voice, Topology], ...]
     limits: tuple[tuple[Voice, Limits], ...]
+    binding: Mapping[Mode, tuple[Limits, ...]]
     cuda: tuple[Voice, ...]
     tolerations: tuple[Toleration, ...]
     markers: bool
@@ -82,6 +84,7 @@ def _rules(policies: Sequence[Policy]) -> Rules:
         injections=injections,
         topologies=tuple(((p.topology.mode, p.name), p.topology) for p in policies if p.topology),
         limits=limits,
+        binding={voice[0]: tuple(each for (mode, _), each in limits if mode >= voice[0]) for voice, _ in limits},
         cuda=tuple((p.cuda.mode, p.name) for p in policies if p.cuda and p.cuda.driver),
         tolerations=_tolerations(adding),
         markers=any(section.tolerations_auto for section in adding),

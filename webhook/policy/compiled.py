@@ -9,7 +9,7 @@ import hashlib
 from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
@@ -87,16 +87,14 @@ class AmountRules:
 
     Attributes:
         names: The names the rules are about; None if a glob among them is about names that cannot be listed.
-        passed: Amounts of containers that were held against all rules and broke none: pods come in many copies.
     """
 
-    __slots__ = ("_found", "names", "passed", "rules")
+    __slots__ = ("_found", "names", "rules")
 
     def __init__(self, rules: Iterable[AmountRule] = ()) -> None:
         self.rules = tuple(rules)
         literal = all(not {"*", "?"} & set(rule.resource) for rule in self.rules)
         self.names = tuple(dict.fromkeys(rule.resource for rule in self.rules)) if literal else None
-        self.passed = Remembered()
         self._found: dict[str, tuple[AmountRule, ...]] = {}
 
     def of(self, name: str) -> tuple[AmountRule, ...]:
@@ -119,7 +117,11 @@ class Injected(StrEnum):
 
 
 class Limits(msgspec.Struct, frozen=True):
-    """What a pod may ask for."""
+    """What a pod may ask for.
+
+    Attributes:
+        passed: What was held against all rules and broke none: pods of many workloads ask for the same.
+    """
 
     mode: Mode
     per_pod: AmountRules
@@ -129,6 +131,7 @@ class Limits(msgspec.Struct, frozen=True):
     injected: Injected
     resource_quotas: bool
     accounting: bool
+    passed: Remembered = msgspec.field(default_factory=Remembered)
 
 
 class Spread(StrEnum):
@@ -281,6 +284,18 @@ MAX_REMEMBERED = 4096
 """Namespaces (with their labels) whose policies are remembered. A cluster rarely has more."""
 
 
+class LetIn(NamedTuple):
+    """Policies that let a request in, as far as it goes without its object.
+
+    Attributes:
+        certain: Mask of those that speak, whatever the object is.
+        asking: Those, with their indices, that have still to be asked about its labels, or their conditions.
+    """
+
+    certain: int
+    asking: tuple[tuple[int, Policy], ...]
+
+
 class PolicySet:
     """Every policy and exemption, immutable once made.
 
@@ -308,27 +323,31 @@ class PolicySet:
         self.templates = templates
         self.written = written
         self.digest = _digest(self.policies, self.exemptions)
-        self._remembered: dict[tuple[object, ...], tuple[tuple[int, Policy], ...]] = {}
+        self._remembered: dict[tuple[object, ...], LetIn] = {}
 
     def for_request(
         self, namespace: str, labels: Mapping[str, str], operation: str, resources: tuple[str, ...]
-    ) -> tuple[tuple[int, Policy], ...]:
-        """The policies, with their indices, that let in a namespace, an operation and what is asked for.
-
-        Object labels and match conditions are still to be asked. Remembered, bounded.
-        """
+    ) -> LetIn:
+        """The policies that let in a namespace, an operation and what is asked for. Remembered, bounded."""
         key = (namespace, operation, resources, *labels.items())
         found = self._remembered.get(key)
         if found is None:
-            found = tuple(
-                (index, policy)
-                for index, policy in enumerate(self.policies)
-                if _lets_in(policy.match, namespace, labels, operation, resources)
-            )
+            found = self._let_in(namespace, labels, operation, resources)
             if len(self._remembered) >= MAX_REMEMBERED:
                 self._remembered.clear()
             self._remembered[key] = found
         return found
+
+    def _let_in(self, namespace: str, labels: Mapping[str, str], operation: str, resources: tuple[str, ...]) -> LetIn:
+        certain, asking = 0, []
+        for index, policy in enumerate(self.policies):
+            if not _lets_in(policy.match, namespace, labels, operation, resources):
+                continue
+            if policy.match.labels is None and not policy.match.conditions:
+                certain |= 1 << index
+            else:
+                asking.append((index, policy))
+        return LetIn(certain, tuple(asking))
 
 
 def _lets_in(
