@@ -9,11 +9,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Coroutine, Iterator, Mapping
 from http import HTTPStatus
-from typing import Any, Self, TypeVar
+from typing import Any, NamedTuple, Self, TypeVar
 
 from webhook.audit.inforce import PolicySources, policy_files_of
 from webhook.audit.manifests import Entry
 from webhook.cache.following import (
+    GROUP,
     LIMIT_RANGES,
     NAMESPACES,
     NODES,
@@ -25,6 +26,7 @@ from webhook.cache.following import (
 from webhook.cache.gathering import namespace_of
 from webhook.cache.holdings import Holdings, HoldingsWriter
 from webhook.cache.making import make
+from webhook.cache.objects import Kept
 from webhook.cache.policies import PolicyObjects
 from webhook.documents.places import Document
 from webhook.errors import ApiError
@@ -32,7 +34,10 @@ from webhook.kube.api import Api
 from webhook.kube.decoding import Decoder, Page
 from webhook.kube.watching import PAGE, Resource
 from webhook.model.cluster import ClusterView
+from webhook.model.fleet import Fleet
+from webhook.model.gpunodes import GPUNode
 from webhook.model.objects import LimitRange, ResourceQuota
+from webhook.model.pods import Pod
 
 T = TypeVar("T")
 Grouped = TypeVar("Grouped", LimitRange, ResourceQuota)
@@ -40,6 +45,23 @@ Grouped = TypeVar("Grouped", LimitRange, ResourceQuota)
 RUNNING = {"fieldSelector": "status.phase!=Succeeded,status.phase!=Failed"}
 NOWHERE = (0, 0)
 """Objects of a cluster stand on no line."""
+
+
+GPU_NODES = Resource("gpunodes", f"{GROUP}/gpunodes", GPUNode, optional=True)
+
+
+class Stock(NamedTuple):
+    """What there is to place pods in.
+
+    Attributes:
+        fleet: The nodes.
+        kept: Nodes, pods that have not ended, and GPUNodes.
+        unread: Why GPUNodes could not be read; "" where they could, or there are none.
+    """
+
+    fleet: Fleet
+    kept: tuple[Kept, ...]
+    unread: str = ""
 
 
 class Cluster:
@@ -85,6 +107,14 @@ class Cluster:
             ApiError: the cluster does not let us, or does not answer.
         """
         return self._run(self._view())
+
+    def stock(self) -> Stock:
+        """What there is to place pods in. Without agents there are no GPUNodes, and that is no error.
+
+        Raises:
+            ApiError: see `view`.
+        """
+        return self._run(self._stock())
 
     def policies(self, namespace: str) -> PolicySources:
         """What a webhook in the cluster takes its policies from. Kinds that the server does not have count as empty.
@@ -139,6 +169,18 @@ class Cluster:
             by_namespace([found async for found in self._all(LIMIT_RANGES)]),
             by_namespace([found async for found in self._all(QUOTAS)]),
         ).view
+
+    async def _stock(self) -> Stock:
+        nodes = [node async for node in self._all(NODES)]
+        pods = [pod async for pod in self._all(Resource("pods", PODS.path, Pod, RUNNING))]
+        try:
+            agents, unread = await self._known(GPU_NODES), ""
+        except ApiError as error:
+            if error.status != HTTPStatus.FORBIDDEN:
+                raise
+            agents, unread = [], str(error)
+        fleet = Fleet(sorted(nodes, key=lambda node: node.metadata.name))
+        return Stock(fleet, (*nodes, *pods, *agents), unread)
 
     async def _policies(self, namespace: str) -> PolicySources:
         objects = PolicyObjects()
