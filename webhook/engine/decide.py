@@ -17,12 +17,13 @@ from datetime import datetime
 from webhook.engine.accounting import clear_others, names_accounting
 from webhook.engine.asking import Asked, asked_by, asked_in
 from webhook.engine.case import Case
-from webhook.engine.judge import judge, judge_amounts, judge_security, judge_update
+from webhook.engine.judge import judge, judge_amounts, judge_pools, judge_security, judge_update
 from webhook.engine.limitrange import Injected, given_in, take_out
 from webhook.engine.linting import LINTED, lint
 from webhook.engine.match import match
 from webhook.engine.patch import operations
 from webhook.engine.pricing import total_milli
+from webhook.engine.quota import pod_weight
 from webhook.engine.rules import Rules
 from webhook.engine.settle import hear, strictest, take_back
 from webhook.engine.shape import Shape
@@ -32,6 +33,7 @@ from webhook.model.cluster import ClusterView
 from webhook.model.decisions import Decision, Fit, Keep
 from webhook.model.findings import Exempted, Finding
 from webhook.model.pods import Pod
+from webhook.model.pools import Weight
 from webhook.model.ranges import NO_RANGES
 from webhook.model.requests import Request
 from webhook.model.usage import UsageView
@@ -107,6 +109,9 @@ def decide_pod(
 
     elif request.operation == "UPDATE" and rules.limits:
         judge_update(request, pod, rules, view, findings)
+    weight = _weighed(request, pod, asked, shape, policies, view)
+    if weight and rules.quotas:
+        judge_pools(request, pod, weight, rules, view, findings)
 
     standing, exempted = _settled(findings, policies, request, pod, now)
     before = total_milli(asked.totals, view.fleet) if asked.totals else 0
@@ -119,8 +124,18 @@ def decide_pod(
         gpu_milli_before=before,
         gpu_milli_after=_milli_after(shape, asked, before),
         policies=rules.names,
+        weight=weight,
         touches_gpus=bool(asked.asks or asked.strangers or standing or exempted),
     )
+
+
+def _weighed(
+    request: Request, pod: Pod, asked: Asked, shape: Shape | None, policies: PolicySet, view: ClusterView
+) -> Weight:
+    """What a new pod weighs, also where no policy speaks about it: its namespace may share a quota all the same."""
+    if not policies.pooled or not asked.totals or request.operation != "CREATE" or request.sub_resource:
+        return ()
+    return pod_weight(pod, asked, shape, view.fleet)
 
 
 def _is_bounded(request: Request, pod: Pod, rules: Rules, view: ClusterView) -> bool:

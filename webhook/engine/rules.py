@@ -10,7 +10,17 @@ import msgspec
 from webhook.engine.settle import Voice
 from webhook.model.modes import Mode
 from webhook.model.pods import Toleration
-from webhook.policy.compiled import Injected, Injection, Limits, Policy, PolicySet, RightSizing, Security, Topology
+from webhook.policy.compiled import (
+    Injected,
+    Injection,
+    Limits,
+    Policy,
+    PolicySet,
+    Quotas,
+    RightSizing,
+    Security,
+    Topology,
+)
 
 
 class Sizing(msgspec.Struct, frozen=True):
@@ -47,6 +57,7 @@ class Rules(msgspec.Struct, frozen=True):
     injections: tuple[tuple[Voice, Injection], ...]
     topologies: tuple[tuple[Voice, Topology], ...]
     limits: tuple[tuple[Voice, Limits], ...]
+    quotas: tuple[tuple[Voice, Quotas], ...]
     cuda: tuple[Voice, ...]
     tolerations: tuple[Toleration, ...]
     markers: bool
@@ -79,6 +90,7 @@ def _rules(policies: Sequence[Policy]) -> Rules:
         injections=injections,
         topologies=tuple(((p.topology.mode, p.name), p.topology) for p in policies if p.topology),
         limits=limits,
+        quotas=tuple(((p.quotas.mode, p.name), p.quotas) for p in policies if p.quotas),
         cuda=tuple((p.cuda.mode, p.name) for p in policies if p.cuda and p.cuda.driver),
         tolerations=_tolerations(adding),
         markers=any(section.tolerations_auto for section in adding),

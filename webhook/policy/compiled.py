@@ -16,6 +16,7 @@ import msgspec
 from webhook.errors import Place
 from webhook.model.modes import Evidence, Form, Isolation, Mode
 from webhook.model.pods import Requirement, Toleration
+from webhook.model.pools import Pool
 from webhook.policy.workloads import WORKLOADS, TemplatePath, WorkloadKind
 
 if TYPE_CHECKING:
@@ -128,6 +129,28 @@ class Limits(msgspec.Struct, frozen=True):
     injected: Injected
     resource_quotas: bool
     accounting: bool
+
+
+class SharedQuota(msgspec.Struct, frozen=True):
+    """A ceiling that namespaces share.
+
+    Attributes:
+        pool: Who shares it, and what counts.
+        milli: The ceiling, thousandths of a GPU.
+        product: The product that it is about, as written; "" for all.
+    """
+
+    name: str
+    pool: Pool
+    milli: int
+    product: str
+
+
+class Quotas(msgspec.Struct, frozen=True):
+    """What the pods of several namespaces may hold together."""
+
+    mode: Mode
+    shared: tuple[SharedQuota, ...]
 
 
 class Spread(StrEnum):
@@ -268,6 +291,7 @@ class Policy(msgspec.Struct, frozen=True):
     description: str = ""
     right_sizing: RightSizing | None = None
     limits: Limits | None = None
+    quotas: Quotas | None = None
     injection: Injection | None = None
     topology: Topology | None = None
     cuda: Cuda | None = None
@@ -286,11 +310,12 @@ class PolicySet:
         policies: In the order of their names.
         exemptions: Those of policies and those of GPUPolicyException objects.
         templates: Where the pod templates of a workload kind stand, by (API group, kind).
+        pooled: True if any policy has a quota that namespaces share: then every GPU pod is weighed.
         written: What it was compiled from, for those who judge another policy beside it.
         digest: First 12 hex digits of the SHA-256 over all policies and exemptions.
     """
 
-    __slots__ = ("_remembered", "digest", "exemptions", "policies", "templates", "written")
+    __slots__ = ("_remembered", "digest", "exemptions", "policies", "pooled", "templates", "written")
 
     def __init__(
         self,
@@ -301,6 +326,7 @@ class PolicySet:
     ) -> None:
         self.policies = tuple(sorted(policies, key=lambda policy: policy.name))
         self.exemptions = tuple(exemptions)
+        self.pooled = any(policy.quotas is not None and policy.quotas.shared for policy in self.policies)
         self.templates = templates
         self.written = written
         self.digest = _digest(self.policies, self.exemptions)

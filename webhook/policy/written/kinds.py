@@ -9,6 +9,7 @@ from pydantic import Field
 from webhook.policy.written.additions import WrittenInjection
 from webhook.policy.written.base import Written
 from webhook.policy.written.matching import WrittenMatch, WrittenScope
+from webhook.policy.written.quotas import WrittenQuotas
 from webhook.policy.written.sections import (
     ModeName,
     WrittenCuda,
@@ -60,6 +61,7 @@ class PolicySpec(Written):
     match: WrittenMatch = WrittenMatch()
     right_sizing: WrittenRightSizing | None = None
     limits: WrittenLimits | None = None
+    quotas: WrittenQuotas | None = None
     injection: WrittenInjection | None = None
     topology: WrittenTopology | None = None
     cuda: WrittenCuda | None = None
