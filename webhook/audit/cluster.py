@@ -68,7 +68,7 @@ class Cluster:
     """A live cluster. A context manager; calls block.
 
     Attributes:
-        pods_on_nodes: How many pods were on nodes when the view was made.
+        pods_unended: How many pods had not ended when the view was made.
     """
 
     def __init__(self, kubeconfig: str | None = None, context: str | None = None) -> None:
@@ -76,7 +76,7 @@ class Cluster:
         self._runner = asyncio.Runner()
         self._access = (kubeconfig, context)
         self._api: Api
-        self.pods_on_nodes = 0
+        self.pods_unended = 0
 
     def __enter__(self) -> Self:
         """Find out where it is.
@@ -156,18 +156,19 @@ class Cluster:
 
     async def _view(self) -> ClusterView:
         holdings = Holdings()
-        writer = HoldingsWriter(holdings, lambda _node: None, lambda _seen: None, lambda: None)
+        writer = HoldingsWriter(holdings, lambda *_: None, lambda _seen: None, lambda _uids: None, lambda: None)
         writer.begin()
         async for pod in self._all(PODS):
             writer.put(pod)
         writer.swap()
-        self.pods_on_nodes = len(holdings.sums.holdings)
+        self.pods_unended = holdings.pods
         return make(
             [node async for node in self._all(NODES)],
             holdings,
             {found.metadata.name: found async for found in self._all(NAMESPACES)},
             by_namespace([found async for found in self._all(LIMIT_RANGES)]),
             by_namespace([found async for found in self._all(QUOTAS)]),
+            holdings.lines(),
         ).view
 
     async def _stock(self) -> Stock:

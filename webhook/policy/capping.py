@@ -9,7 +9,7 @@ import msgspec
 from webhook.model.modes import Mode
 from webhook.policy.compiled import Policy, PolicySet
 
-SECTIONS = ("right_sizing", "limits", "injection", "topology", "cuda", "security")
+SECTIONS = ("right_sizing", "limits", "quotas", "injection", "topology", "cuda", "security")
 
 
 def on_trial(policies: PolicySet) -> PolicySet:
