@@ -133,12 +133,24 @@ class Cluster:
         Raises:
             ApiError: see `view`.
         """
-        resource = Resource("pods", PODS.path, dict[str, Any], RUNNING)
+        yield from self._entries(Resource("pods", PODS.path, dict[str, Any], RUNNING), "Pod")
+
+    def limits(self, namespace: str | None = None) -> Iterator[Entry]:
+        """The LimitRanges and then the ResourceQuotas of one namespace, or of all, as they are stored.
+
+        Raises:
+            ApiError: see `view`.
+        """
+        space = f"/namespaces/{namespace}" if namespace else ""
+        for kind, plural in (("LimitRange", "limitranges"), ("ResourceQuota", "resourcequotas")):
+            yield from self._entries(Resource(plural, f"/api/v1{space}/{plural}", dict[str, Any]), kind)
+
+    def _entries(self, resource: Resource[dict[str, Any]], kind: str) -> Iterator[Entry]:
         decoder: Decoder[dict[str, Any]] = Decoder(f"GET {resource.path}", resource.model)
         more = ""
         while True:
             page = self._run(self._page(resource, decoder, more))
-            yield from map(entry_of, page.items)
+            yield from (entry_of(item, kind) for item in page.items)
             more = page.more
             if not more:
                 return
@@ -225,8 +237,9 @@ def by_namespace(found: list[Grouped]) -> Mapping[str, list[Grouped]]:
     return groups
 
 
-def entry_of(pod: dict[str, Any]) -> Entry:
-    """A pod of a cluster, as if it stood in a file of its own. Items of a list do not say what they are."""
-    metadata = pod.get("metadata") or {}
-    data = {"apiVersion": "v1", "kind": "Pod", **pod}
-    return Entry(data, Document(data, f"pod/{metadata.get('namespace', '')}/{metadata.get('name', '')}", NOWHERE))
+def entry_of(item: dict[str, Any], kind: str = "Pod") -> Entry:
+    """An object of a cluster, as if it stood in a file of its own. Items of a list do not say what they are."""
+    metadata = item.get("metadata") or {}
+    data = {"apiVersion": "v1", "kind": kind, **item}
+    name = f"{kind.lower()}/{metadata.get('namespace', '')}/{metadata.get('name', '')}"
+    return Entry(data, Document(data, name, NOWHERE))
