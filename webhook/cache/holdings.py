@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from webhook.cache.gathering import DEFAULT_NAMESPACE, FINISHED
+from webhook.cache.gathering import FINISHED, namespace_of
 from webhook.model.effective import effective_requests
 from webhook.model.pods import Amount, Pod, PodSpec
 from webhook.model.resources import gpu_resource
@@ -117,7 +117,7 @@ class HoldingsWriter:
 
     def put(self, pod: Pod) -> None:
         """A pod is there."""
-        self._set(pod, self._line(pod))
+        self._set(pod, self.line(pod))
 
     def remove(self, pod: Pod) -> None:
         """A pod is gone."""
@@ -131,7 +131,7 @@ class HoldingsWriter:
         self._relisted()
 
     def _set(self, pod: Pod, after: Holding | None) -> None:
-        key = f"{pod.metadata.namespace}/{pod.metadata.name}"
+        key = key_of(pod)
         known = self._holdings.sums.holdings.get(key)
         if self._coming is not None:
             before = self._coming.set(key, after) or known
@@ -145,7 +145,8 @@ class HoldingsWriter:
         if after is not None and known is None:
             self._landed(landings(pod))
 
-    def _line(self, pod: Pod) -> Holding | None:
+    def line(self, pod: Pod) -> Holding | None:
+        """What a pod holds; None for one that is on no node, or has ended."""
         node = pod.spec.node_name
         if not node or pod.status.phase in FINISHED:
             return None
@@ -158,6 +159,11 @@ class HoldingsWriter:
             if shape:
                 self._shapes[shape] = amounts
         return Holding(intern(node), amounts)
+
+
+def key_of(pod: Pod) -> str:
+    """What sums and reports of nodes call a pod: "namespace/name"."""
+    return f"{namespace_of(pod)}/{pod.metadata.name}"
 
 
 def _shape(spec: PodSpec) -> Shape:
@@ -176,7 +182,7 @@ def _counts(resource: str) -> bool:
 
 def calls(pod: Pod) -> tuple[Called, ...]:
     """What a pod may have been called when it was admitted: by its name, or before it was given one."""
-    namespace, metadata = pod.metadata.namespace or DEFAULT_NAMESPACE, pod.metadata
+    namespace, metadata = namespace_of(pod), pod.metadata
     made = metadata.generate_name and metadata.name.startswith(metadata.generate_name)
     return ((namespace, metadata.name), *([(namespace, f"{metadata.generate_name}*")] if made else []))
 

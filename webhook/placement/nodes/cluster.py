@@ -103,9 +103,16 @@ class Cluster:
         for node in nodes:
             rooms.gpus[node] = self._levels(node, rooms.gpus.shape[1])
 
-    def change(self, node: int, room: Room, devices: Devices) -> None:
-        """Another amount is free on a node from now on. Only for who made the cluster, and shares it with nobody."""
-        self.free[node], self.devices[node] = room, devices
+    def change(self, node: int, room: Room, devices: Devices | None) -> None:
+        """Another amount is free on a node from now on. Only for who made the cluster, and shares it with nobody.
+
+        Args:
+            node: The node.
+            room: What is free.
+            devices: Its GPUs; None for what its labels let one expect.
+        """
+        self.free[node] = room
+        self.devices[node] = devices or expected(self.fleet.nodes[node], *self.whole(node))
 
     def holding(self, wanted: Wanted, node: int, gpus: tuple[int, ...] = ()) -> Cluster:
         """The cluster after a pod has come to a node.

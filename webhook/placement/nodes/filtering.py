@@ -18,6 +18,7 @@ from webhook.placement.nodes.cluster import MIB, Cluster, Wanted
 from webhook.placement.nodes.linking import joinable
 
 NOT_JOINED = "node(s) had no free GPUs joined by NVLink"
+NEVER_JOINED = "node(s) could not join so many GPUs by NVLink"
 
 
 class Reason(msgspec.Struct, frozen=True):

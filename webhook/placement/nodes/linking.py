@@ -23,7 +23,7 @@ COUNTS_MOST = 64
 State = tuple[int, int | None]
 """Number of the topology, and the mask of the free GPUs; None where it is not known."""
 
-NONE = (0.0, 0.0, 0.0, 0.0)
+NONE = (0.0,) * 5
 
 
 class Links(NamedTuple):
@@ -55,12 +55,14 @@ class Figures(NamedTuple):
         ratio: As in `Links`.
         broken: As in `Links`.
         joinable: 1 where so many free GPUs can be had with NVLink between each two.
+        ever: 1 where they could be if all were free.
     """
 
     joined: Floats
     ratio: Floats
     broken: Floats
     joinable: Floats
+    ever: Floats
 
 
 class Linking:
@@ -101,9 +103,9 @@ class Linking:
         links = links_of(topology, free, count)
         if links is None:
             return NONE
-        return (
-            float(links.joined), float(links.ratio), float(links.broken), float(joinable(topology, free, count)),
-        )  # fmt: skip
+        everyone = (1 << topology.gpus) - 1
+        now, ever = joinable(topology, free, count), joinable(topology, everyone, count)
+        return tuple(map(float, (links.joined, links.ratio, links.broken, now, ever)))
 
 
 def links_of(topology: Topology, free: int | None, count: int) -> Links | None:

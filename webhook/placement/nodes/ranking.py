@@ -142,17 +142,21 @@ class Ranking:
         best = np.lexsort((nodes, *(-telling).T[::-1]))
         return Order(nodes[best], keys[best])
 
-    def joinable(self, count: int) -> Bools:
-        """On which nodes so many free GPUs can be had with NVLink between each two, shape (nodes,)."""
-        found: Bools = self._linking.figures(count).joinable > 0
-        return found
+    def joinable(self, count: int) -> tuple[Bools, Bools]:
+        """Where NVLink joins each two of so many GPUs: of those free now, and of all; each of shape (nodes,)."""
+        figures = self._linking.figures(count)
+        return figures.joinable > 0, figures.ever > 0
 
-    def change(self, changes: Mapping[int, tuple[Room, Devices]]) -> None:
-        """Another amount is free on some nodes, or other GPUs are; costs by the changes, not by the nodes."""
+    def change(self, changes: Mapping[int, tuple[Room, Devices | None]]) -> None:
+        """Another amount is free on some nodes, or other GPUs are; costs by the changes, not by the nodes.
+
+        Args:
+            changes: By position: what is free, and the GPUs; None for what the node's labels let one expect.
+        """
         for node, (room, devices) in changes.items():
             self.cluster.change(node, room, devices)
-            self._linking.set(node, devices)
-            self._cards.set(node, devices.cards)
+            self._linking.set(node, self.cluster.devices[node])
+            self._cards.set(node, self.cluster.devices[node].cards)
         if changes:
             nodes = list(changes)
             self.cluster.refresh(self._board.rooms, nodes)
@@ -199,7 +203,7 @@ class Ranking:
         takes = ~self._full
         if wanted.resource:
             takes &= self._units[wanted.resource] >= wanted.count
-        return takes & self.joinable(wanted.count) if wanted.joined else takes
+        return takes & self.joinable(wanted.count)[0] if wanted.joined else takes
 
     def _part(self, wanted: Wanted, offer: Offer | None, nodes: Ints) -> Order:
         keys = np.zeros((len(nodes), PARTS))
