@@ -9,11 +9,11 @@ import asyncio
 import json
 import re
 import secrets
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
 from operator import add
 from random import Random
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from tests.cluster.client import Json
 from tests.cluster.comparing import TOGETHER, World, new_world
@@ -78,33 +78,35 @@ async def try_worlds(plane: Plane, *, seed: str, worlds: int, pods: int) -> Trie
 
 
 async def try_pods(plane: Plane, pods: Sequence[Json], *, seed: str, worlds: int) -> Tried:
-    """Try these pods in each of so many random namespaces."""
-    return await _try(plane, Random(seed), worlds, lambda: list(pods))
+    """Try these pods in two namespaces without limits, and in so many random ones."""
+    return await _try(plane, Random(seed), 2 + worlds, lambda: pods, calm=2)
 
 
-async def _try(plane: Plane, random: Random, count: int, pods: Any) -> Tried:
+async def _try(plane: Plane, random: Random, count: int, pods: Callable[[], Sequence[Json]], calm: int = 0) -> Tried:
+    """Every second namespace is one in which GPUs are accounted; the first `calm` ones have no limits but that."""
     tried, run, left = Tried(), secrets.token_hex(3), iter(range(count))
     async with dry_runs(plane.url, plane.ca, plane.token) as asking:
         await asking.prepare(f"seen-{run}")
         while numbers := list(islice(left, TOGETHER)):
-            worlds = [
-                await _world(asking, random, f"safe-{run}-{number}", accounted=bool(number % 2)) for number in numbers
-            ]
+            worlds = {n: await _world(asking, random, f"safe-{run}-{n}", bool(n % 2), n < calm) for n in numbers}
             await asking.all_seen()
             await seen_by_us(asking, f"mark-{run}-{numbers[0]}")
-            for number, world in zip(numbers, worlds, strict=True):
-                tried = tried.plus(await _try_in(world, asking, pods(), accounted=bool(number % 2)))
+            for n, world in worlds.items():
+                tried = tried.plus(await _try_in(world, asking, pods(), accounted=bool(n % 2)))
                 await asking.ask("DELETE", f"/api/v1/namespaces/{world.name}")
     return tried
 
 
-async def _world(asking: DryRuns, random: Random, name: str, *, accounted: bool) -> World:
-    if not accounted:
-        return await new_world(asking, random, name, labels=SIZED)
-    ceiling = {"hard": {MILLI: random.choice(("0", "143", "500", "1k", "2k", "4000"))}}
-    return await new_world(
-        asking, random, name, labels=ACCOUNTED, more=[{"metadata": {"name": "accounting"}, "spec": ceiling}]
-    )
+async def _world(asking: DryRuns, random: Random, name: str, accounted: bool, calm: bool) -> World:
+    most = "1M" if calm else random.choice(("0", "143", "500", "1k", "2k", "4000"))
+    accounting = {"metadata": {"name": "accounting"}, "spec": {"hard": {MILLI: most}}}
+    labels, more = (ACCOUNTED, [accounting]) if accounted else (SIZED, [])
+    if not calm:
+        return await new_world(asking, random, name, labels=labels, more=more)
+    await asking.add_namespace(name, labels)
+    for quota in more:
+        await asking.made(f"/api/v1/namespaces/{name}/resourcequotas", quota)
+    return World(name, [], await asking.counted(name, len(more)))
 
 
 async def seen_by_us(asking: DryRuns, name: str) -> None:
