@@ -150,6 +150,7 @@ class Objects:
     def __init__(self) -> None:
         self.version = 0
         self.held: dict[str, str] = {}
+        self.stopped: set[str] = set()
 
     def set(self, name: str, text: str | None) -> None:
         if text is None:
@@ -157,6 +158,9 @@ class Objects:
         else:
             self.held[name] = text
         self.version += 1
+
+    def halted(self) -> list[str]:
+        return sorted(self.stopped)
 
     def texts(self) -> list[tuple[str, str]]:
         return sorted(self.held.items())
@@ -214,6 +218,28 @@ def test_the_last_policy_taken_away_never_means_that_all_is_allowed() -> None:
         site.until(lambda: bool(site.server.world.policy_load.faults))
         assert names(site) == ["o"]
         assert "at least one GPUPolicy" in ready_page(site)
+
+
+ROLLED = POLICY.format(name="o").replace("spec: {", "spec: {mode: enforce, rollout: {percent: 100}, ")
+
+
+def test_a_policy_whose_rollout_was_halted_is_on_trial() -> None:
+    objects = Objects()
+    with following(None, objects) as site:
+
+        def modes() -> list[str]:
+            return [str(policy.mode) for policy in site.server.world.policies.policies]
+
+        objects.set("GPUPolicy/o", ROLLED)
+        site.until(lambda: modes() == ["enforce"])
+        assert site.figure("rightslice_rollout_halted", policy="o") == 0
+        objects.stopped.add("GPUPolicy/o")
+        objects.set("GPUPolicy/o", ROLLED)
+        site.until(lambda: modes() == ["audit"])
+        assert site.figure("rightslice_rollout_halted", policy="o") == 1
+        objects.stopped.clear()
+        objects.set("GPUPolicy/o", ROLLED)
+        site.until(lambda: modes() == ["enforce"])
 
 
 BAD = "kind: GPUPolicy\n"

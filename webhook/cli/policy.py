@@ -29,7 +29,7 @@ PolicyPaths = Annotated[
         metavar="[FILE|DIR]", help="Policy files or folders. Default: the library that comes with Rightslice."
     ),
 ]
-SECTIONS = ("right_sizing", "limits", "injection", "topology", "cuda", "security")
+SECTIONS = ("right_sizing", "limits", "quotas", "injection", "topology", "cuda", "security")
 
 
 @policy.command("lint")

@@ -19,7 +19,7 @@ from webhook.certs.issuing import end_of
 from webhook.certs.selfsigned import self_signed as make_pair
 from webhook.cli import flags
 from webhook.cli.console import stop
-from webhook.cli.replicas import keep_statuses, manage_certificate, take_part, write_events
+from webhook.cli.replicas import keep_statuses, manage_certificate, take_part, watch_rollouts, write_events
 from webhook.errors import RightsliceError
 from webhook.kube.api import Api
 from webhook.model.usage import UsageView
@@ -171,6 +171,7 @@ async def _join(server: Server, settings: Settings, stack: AsyncExitStack) -> No
         manage_certificate(server, api, settings, leading)
     if following is not None:
         keep_statuses(server, api, following.policies, leading)
+        watch_rollouts(server, api, following.policies, leading)
         write_events(server, api)
 
 

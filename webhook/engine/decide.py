@@ -16,12 +16,13 @@ from datetime import datetime
 
 from webhook.engine.asking import Asked, asked_by
 from webhook.engine.creating import UNTOUCHED, create
-from webhook.engine.judge import judge_security, judge_update
+from webhook.engine.judge import judge_pools, judge_security, judge_update
 from webhook.engine.limitrange import Given, given_in
 from webhook.engine.linting import LINTED, lint
 from webhook.engine.match import Speaking, match
 from webhook.engine.patch import operations
 from webhook.engine.pricing import total_milli
+from webhook.engine.quota import pod_weight
 from webhook.engine.settle import hear, strictest, take_back
 from webhook.engine.shape import Shape
 from webhook.engine.workloads import Judged, pods_of, warned
@@ -29,6 +30,7 @@ from webhook.model.cluster import ClusterView
 from webhook.model.decisions import Decision
 from webhook.model.findings import Exempted, Finding
 from webhook.model.pods import Pod
+from webhook.model.pools import Weight
 from webhook.model.requests import Request
 from webhook.model.usage import UsageView
 from webhook.policy.compiled import PolicySet
@@ -83,6 +85,9 @@ def decide_pod(
         shape, outcome = create(request, pod, asked, given, rules, view, usage, findings)
     else:
         judge_update(request, pod, rules, view, findings)
+    weight = _weighed(request, pod, asked, shape, policies, view)
+    if weight and rules.quotas:
+        judge_pools(request, pod, weight, rules, view, findings)
     # 7 settle
     standing, exempted = _settled(findings, policies, request, pod, now)
     # 8 patch
@@ -97,6 +102,7 @@ def decide_pod(
         gpu_milli_before=before,
         gpu_milli_after=_milli_after(shape, asked, before),
         policies=rules.names,
+        weight=weight,
         touches_gpus=bool(asked.asks or asked.strangers or standing or exempted),
     )
 
@@ -104,6 +110,15 @@ def decide_pod(
 def _given(request: Request, pod: Pod, view: ClusterView) -> tuple[Given, ...]:
     """GPUs that LimitRanges put into a pod on its way in."""
     return given_in(pod, view.ranges(request.namespace)) if request.operation == "CREATE" else ()
+
+
+def _weighed(
+    request: Request, pod: Pod, asked: Asked, shape: Shape | None, policies: PolicySet, view: ClusterView
+) -> Weight:
+    """What a new pod weighs, also where no policy speaks about it: its namespace may share a quota all the same."""
+    if not policies.pooled or not asked.totals or request.operation != "CREATE" or request.sub_resource:
+        return ()
+    return pod_weight(pod, asked, shape, view.fleet)
 
 
 def _failures(speaking: Speaking) -> list[Finding]:

@@ -14,7 +14,7 @@ from webhook.engine.guard import guard
 from webhook.engine.limitrange import Injected, final_amounts, injected_remarks, passes, range_remarks
 from webhook.engine.limits import breaches
 from webhook.engine.placement import obstacles
-from webhook.engine.quota import Held, moved_remarks, quota_remarks
+from webhook.engine.quota import Held, moved_remarks, pool_remarks, quota_remarks
 from webhook.engine.remarks import Remark
 from webhook.engine.rules import Rules
 from webhook.engine.settle import Voice, hear
@@ -22,6 +22,7 @@ from webhook.engine.shape import Shape
 from webhook.model.cluster import ClusterView
 from webhook.model.findings import Finding
 from webhook.model.pods import Pod
+from webhook.model.pools import Weight
 from webhook.model.requests import Request
 from webhook.policy.compiled import Injected as WhenInjected
 from webhook.policy.compiled import Limits
@@ -103,6 +104,14 @@ def judge_update(request: Request, pod: Pod, rules: Rules, view: ClusterView, fi
     for voice, limits in rules.limits:
         if limits.resource_quotas:
             hear(findings, voice, said)
+
+
+def judge_pools(
+    request: Request, pod: Pod, weight: Weight, rules: Rules, view: ClusterView, findings: list[Finding]
+) -> None:
+    """What a pod would hold beyond the quotas that its namespace shares with others."""
+    for voice, section in rules.quotas:
+        hear(findings, voice, pool_remarks(section, pod, request.namespace, weight, view))
 
 
 def _held_in(namespace: str, view: ClusterView) -> Held:

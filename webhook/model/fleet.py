@@ -200,6 +200,14 @@ class Fleet:
         """
         return self.select(dict(offer.selector), None) & self.advertising(offer.resource)
 
+    def with_units(self, resource: str, count: int) -> int:
+        """Mask of the nodes with at least so many units of a GPU resource."""
+        return self._levels.get(resource, NO_LEVELS).at_least(count)
+
+    def carrying_label(self, key: str) -> int:
+        """Mask of the nodes that carry a label, whatever its value."""
+        return self._index.keys.get(key, 0)
+
     def most(self, resource: str, nodes: int) -> int:
         """The most units of a GPU resource that one node of the mask has; 0 if none has any."""
         return self._levels.get(resource, NO_LEVELS).most(nodes)

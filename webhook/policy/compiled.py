@@ -16,6 +16,8 @@ import msgspec
 from webhook.errors import Place
 from webhook.model.modes import Evidence, Form, Isolation, Mode
 from webhook.model.pods import Requirement, Toleration
+from webhook.model.pools import Pool
+from webhook.policy.rollout import Rollout
 from webhook.policy.workloads import WORKLOADS, TemplatePath, WorkloadKind
 
 if TYPE_CHECKING:
@@ -131,6 +133,28 @@ class Limits(msgspec.Struct, frozen=True):
     resource_quotas: bool
     accounting: bool
     passed: Remembered = msgspec.field(default_factory=Remembered)
+
+
+class SharedQuota(msgspec.Struct, frozen=True):
+    """A ceiling that namespaces share.
+
+    Attributes:
+        pool: Who shares it, and what counts.
+        milli: The ceiling, thousandths of a GPU.
+        product: The product that it is about, as written; "" for all.
+    """
+
+    name: str
+    pool: Pool
+    milli: int
+    product: str
+
+
+class Quotas(msgspec.Struct, frozen=True):
+    """What the pods of several namespaces may hold together."""
+
+    mode: Mode
+    shared: tuple[SharedQuota, ...]
 
 
 class Spread(StrEnum):
@@ -271,10 +295,12 @@ class Policy(msgspec.Struct, frozen=True):
     description: str = ""
     right_sizing: RightSizing | None = None
     limits: Limits | None = None
+    quotas: Quotas | None = None
     injection: Injection | None = None
     topology: Topology | None = None
     cuda: Cuda | None = None
     security: Security | None = None
+    rollout: Rollout | None = None
     places: Mapping[str, Place] = {}
 
 
@@ -301,11 +327,13 @@ class PolicySet:
         policies: In the order of their names.
         exemptions: Those of policies and those of GPUPolicyException objects.
         templates: Where the pod templates of a workload kind stand, by (API group, kind).
+        rollouts: Those that are enforced for a share of the workloads only, with their indices.
+        pooled: True if any policy has a quota that namespaces share: then every GPU pod is weighed.
         written: What it was compiled from, for those who judge another policy beside it.
         digest: First 12 hex digits of the SHA-256 over all policies and exemptions.
     """
 
-    __slots__ = ("_remembered", "digest", "exemptions", "policies", "templates", "written")
+    __slots__ = ("_remembered", "digest", "exemptions", "policies", "pooled", "rollouts", "templates", "written")
 
     def __init__(
         self,
@@ -315,7 +343,9 @@ class PolicySet:
         written: tuple[Found, ...] = (),
     ) -> None:
         self.policies = tuple(sorted(policies, key=lambda policy: policy.name))
+        self.rollouts = tuple((i, one.rollout) for i, one in enumerate(self.policies) if one.rollout is not None)
         self.exemptions = tuple(exemptions)
+        self.pooled = any(policy.quotas is not None and policy.quotas.shared for policy in self.policies)
         self.templates = templates
         self.written = written
         self.digest = _digest(self.policies, self.exemptions)

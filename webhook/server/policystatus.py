@@ -71,7 +71,7 @@ def ready_status(data: Mapping[str, Any], unused: Unused | None, now: datetime) 
 def ended(data: Mapping[str, Any], now: datetime) -> Unused | None:
     """Why an exception does nothing any more; None: it is not over, or is no exception."""
     written = (data.get("spec") or {}).get("expirationTime")
-    if not isinstance(written, str) or now < datetime.fromisoformat(written):
+    if not isinstance(written, str) or now < datetime.fromisoformat(written.upper()):
         return None
     return Unused("Expired", f"over since {written}: it takes nothing back. Delete it, or write a later expirationTime")
 
