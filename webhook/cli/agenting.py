@@ -34,6 +34,9 @@ LIMITS = Limits(body=64 * 1024, connections=64, in_flight=16, buffered=1024 * 10
 
 WRONG_INPUT = 2
 
+PROGRAM = "import sys; sys.modules['rich'] = None; from webhook.cli.agenting import run; run()"
+"""structlog loads rich where it finds it, to draw on a terminal: 3 MiB more, and an agent has none."""
+
 
 class AgentError(Exception):
     """The agent cannot start, or has to end; the message says why."""
@@ -62,12 +65,13 @@ class Flags(msgspec.Struct, frozen=True):
 def become(flags: Flags) -> NoReturn:
     """Put the agent in the place of this process: the same number, the same files, another program."""
     paths = os.pathsep.join(filter(None, sys.path))
-    program = [sys.executable, "-P", "-m", "webhook.cli.agenting", msgspec.json.encode(flags).decode()]
+    program = [sys.executable, "-P", "-c", PROGRAM, msgspec.json.encode(flags).decode()]
     os.execve(sys.executable, program, {**os.environ, "PYTHONPATH": paths})  # noqa: S606  # no shell is wanted
 
 
-def run(flags: Flags) -> None:
+def run() -> None:
     """Serve until told to end."""
+    flags = msgspec.json.decode(sys.argv[1], type=Flags)
     try:
         asyncio.run(_serve(flags, make_logger(flags.log_level)))
     except (RightsliceError, AgentError) as error:
@@ -116,7 +120,3 @@ async def _agent(stack: AsyncExitStack, api: Api, flags: Flags, log: Logger) -> 
     advertiser = Advertiser(api, flags.node, monotonic, random, milli=flags.gpu_milli)
     heartbeat = Heartbeat(api, flags.node, monotonic, lambda: datetime.now(UTC), random)
     return Agent(machine, kubelet, publisher, advertiser, log, random, poll=flags.poll, heartbeat=heartbeat)
-
-
-if __name__ == "__main__":
-    run(msgspec.json.decode(sys.argv[1], type=Flags))
