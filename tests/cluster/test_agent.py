@@ -70,14 +70,8 @@ def node(plane: Plane, kind: None) -> Iterator[str]:
 @pytest.fixture
 def space(plane: Plane, kind: None) -> Iterator[None]:
     """Our namespace, which a dry run needs to be there."""
-    path = f"/api/v1/namespaces/{NAMESPACE}"
-    if plane.api.exists(path):
+    with plane.namespace_called(NAMESPACE):
         yield
-        return
-    plane.add_namespace(NAMESPACE)
-    yield
-    plane.api.delete(path)
-    eventually(lambda: not plane.api.exists(path))
 
 
 class Process:

@@ -68,7 +68,7 @@ class Cluster:
     """A live cluster. A context manager; calls block.
 
     Attributes:
-        pods_on_nodes: How many pods were on nodes when the view was made.
+        pods_unended: How many pods had not ended when the view was made.
     """
 
     def __init__(self, kubeconfig: str | None = None, context: str | None = None) -> None:
@@ -76,7 +76,7 @@ class Cluster:
         self._runner = asyncio.Runner()
         self._access = (kubeconfig, context)
         self._api: Api
-        self.pods_on_nodes = 0
+        self.pods_unended = 0
 
     def __enter__(self) -> Self:
         """Find out where it is.
@@ -133,12 +133,24 @@ class Cluster:
         Raises:
             ApiError: see `view`.
         """
-        resource = Resource("pods", PODS.path, dict[str, Any], RUNNING)
+        yield from self._entries(Resource("pods", PODS.path, dict[str, Any], RUNNING), "Pod")
+
+    def limits(self, namespace: str | None = None) -> Iterator[Entry]:
+        """The LimitRanges and then the ResourceQuotas of one namespace, or of all, as they are stored.
+
+        Raises:
+            ApiError: see `view`.
+        """
+        space = f"/namespaces/{namespace}" if namespace else ""
+        for kind, plural in (("LimitRange", "limitranges"), ("ResourceQuota", "resourcequotas")):
+            yield from self._entries(Resource(plural, f"/api/v1{space}/{plural}", dict[str, Any]), kind)
+
+    def _entries(self, resource: Resource[dict[str, Any]], kind: str) -> Iterator[Entry]:
         decoder: Decoder[dict[str, Any]] = Decoder(f"GET {resource.path}", resource.model)
         more = ""
         while True:
             page = self._run(self._page(resource, decoder, more))
-            yield from map(entry_of, page.items)
+            yield from (entry_of(item, kind) for item in page.items)
             more = page.more
             if not more:
                 return
@@ -156,18 +168,19 @@ class Cluster:
 
     async def _view(self) -> ClusterView:
         holdings = Holdings()
-        writer = HoldingsWriter(holdings, lambda _node: None, lambda _seen: None, lambda: None)
+        writer = HoldingsWriter(holdings, lambda *_: None, lambda _seen: None, lambda _uids: None, lambda: None)
         writer.begin()
         async for pod in self._all(PODS):
             writer.put(pod)
         writer.swap()
-        self.pods_on_nodes = len(holdings.sums.holdings)
+        self.pods_unended = holdings.pods
         return make(
             [node async for node in self._all(NODES)],
             holdings,
             {found.metadata.name: found async for found in self._all(NAMESPACES)},
             by_namespace([found async for found in self._all(LIMIT_RANGES)]),
             by_namespace([found async for found in self._all(QUOTAS)]),
+            holdings.lines(),
         ).view
 
     async def _stock(self) -> Stock:
@@ -189,7 +202,7 @@ class Cluster:
         for each in await self._known(exceptions_of(namespace)):
             objects.exceptions.put(each)
         files, unread = await policy_files_of(self._api, namespace)
-        return PolicySources(files, tuple(objects.texts()), unread)
+        return PolicySources(files, tuple(objects.texts()), unread, tuple(objects.halted()))
 
     async def _known(self, resource: Resource[T]) -> list[T]:
         """All of a kind; none where the server does not have the kind."""
@@ -224,8 +237,9 @@ def by_namespace(found: list[Grouped]) -> Mapping[str, list[Grouped]]:
     return groups
 
 
-def entry_of(pod: dict[str, Any]) -> Entry:
-    """A pod of a cluster, as if it stood in a file of its own. Items of a list do not say what they are."""
-    metadata = pod.get("metadata") or {}
-    data = {"apiVersion": "v1", "kind": "Pod", **pod}
-    return Entry(data, Document(data, f"pod/{metadata.get('namespace', '')}/{metadata.get('name', '')}", NOWHERE))
+def entry_of(item: dict[str, Any], kind: str = "Pod") -> Entry:
+    """An object of a cluster, as if it stood in a file of its own. Items of a list do not say what they are."""
+    metadata = item.get("metadata") or {}
+    data = {"apiVersion": "v1", "kind": kind, **item}
+    name = f"{kind.lower()}/{metadata.get('namespace', '')}/{metadata.get('name', '')}"
+    return Entry(data, Document(data, name, NOWHERE))
