@@ -23,6 +23,7 @@ COMMANDS = {
     "test": "webhook.cli.test:run_tests",
     "explain": "webhook.cli.explain:explain",
     "audit": "webhook.cli.audit:audit",
+    "rightsize": "webhook.cli.rightsize:rightsize",
     "lint": "webhook.cli.lint:lint_objects",
     "capacity": "webhook.cli.capacity:capacity",
     "place": "webhook.cli.place:place",
