@@ -150,7 +150,7 @@ def caveats(figures: Figures) -> Iterator[str]:
     seen, workloads = figures.seen
     if seen < workloads:
         yield f"Use was seen of {seen} of {count(workloads, 'workload')} with GPUs: none of the others counts as idle."
-    if figures.total.unpriced_milli:
+    if figures.prices is not None and figures.total.unpriced_milli:
         yield f"{gpus(figures.total.unpriced_milli)} GPUs have no price, and no money is counted for them."
     if figures.waiting:
         yield f"{count(figures.waiting, 'pod')} with GPUs {'waits' if figures.waiting == 1 else 'wait'} for a node."
