@@ -20,9 +20,9 @@ from webhook.audit.manifests import Entry, Passed
 from webhook.audit.standing import becoming, uses_of, why_missed, without_kubelet_marks
 from webhook.audit.views import without_use
 from webhook.engine.asking import Asked, asked_by
-from webhook.engine.demand import workload_of
 from webhook.errors import ReviewError
 from webhook.model.decisions import Fit
+from webhook.model.workloads import workload_of
 from webhook.policy.compiled import PolicySet
 from webhook.report.results import Checked, Standing, skipped
 
@@ -64,7 +64,7 @@ def audit_pod(entry: Entry, world: World, unsized: PolicySet) -> Checked:
         return check(again, world)
     assert request.pod is not None
     asked = asked_by(request.pod)
-    view = without_use(world.view, request.namespace, asked.totals)
+    view = without_use(world.view, request.namespace, request.name, asked.totals)
     vacated = msgspec.structs.replace(world, view=view)
     held = held_milli(asked.totals, node_of(entry.data), world.view.fleet)
     result = check(again, vacated)

@@ -13,12 +13,12 @@ from typing import Any
 
 from webhook.audit.manifests import Entry, Passed
 from webhook.engine.asking import Ask, Asked
-from webhook.engine.demand import workload_of
 from webhook.manifests.hooks import LEFT_OUT
 from webhook.model.decisions import Decision
 from webhook.model.pods import Pod
 from webhook.model.records import DECISION, MIRROR
 from webhook.model.usage import Observed, UsageView
+from webhook.model.workloads import workload_of
 from webhook.report.results import Missed, Use
 
 CONFIG = "kubernetes.io/config."

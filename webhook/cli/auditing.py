@@ -132,7 +132,7 @@ def _of_cluster(wanted: Wanted) -> Run:
         known = policies_in_force(live, wanted.policies, wanted.policy_namespace, verbose=wanted.verbose)
         view = live_view(live, wanted.labels, verbose=wanted.verbose, look=look)
         world = World(known, view, wanted.moment)
-        results = _judged(live.pods(), world, wanted, live.pods_on_nodes)
+        results = _judged(live.pods(), world, wanted, live.pods_unended)
         cluster = Placed(view.fleet, live.rooms)
     return Run(live.server, results, world, _stocks(cluster, seen[0].mix()), _prices(wanted.prices, view))
 

@@ -60,7 +60,7 @@ def diff(
     if cluster == LIVE:
         with live_cluster(reach) as live:
             world = World(before, live_view(live, labels, verbose=verbose), moment)
-            found = _compared(live.pods(), world, after, live.pods_on_nodes)
+            found = _compared(live.pods(), world, after, live.pods_unended)
     else:
         refuse_reach(reach)
         objects = list(objects_in(sources(None, cluster)))
