@@ -24,6 +24,7 @@ COMMANDS = {
     "explain": "webhook.cli.explain:explain",
     "undo": "webhook.cli.undo:undo",
     "audit": "webhook.cli.audit:audit",
+    "rightsize": "webhook.cli.rightsize:rightsize",
     "lint": "webhook.cli.lint:lint_objects",
     "capacity": "webhook.cli.capacity:capacity",
     "place": "webhook.cli.place:place",
