@@ -25,7 +25,7 @@ from tests.placement.kube import BRIDGED, DGX1, gpu_node, report
 from tests.world import mig_node
 from webhook.certs.selfsigned import self_signed
 from webhook.manifests.gpunodes import gpunode_crd
-from webhook.placement.nodes.asking import TOPOLOGY
+from webhook.model.records import TOPOLOGY
 from webhook.placement.nodes.filtering import NEVER_JOINED, NOT_JOINED
 
 GPU, MIG = "nvidia.com/gpu", "nvidia.com/mig-1g.10gb"

@@ -11,7 +11,7 @@ from tests.world import mig_node
 from webhook.errors import ReviewError
 from webhook.extender.standing import HOLD_SECONDS, Standing
 from webhook.extender.verbs import NOT_KNOWN, filtered, preempted, prioritized
-from webhook.placement.nodes.asking import TOPOLOGY
+from webhook.model.records import TOPOLOGY
 from webhook.placement.nodes.filtering import NEVER_JOINED, NOT_JOINED
 
 H100 = "NVIDIA-H100-80GB-HBM3"

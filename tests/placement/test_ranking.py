@@ -11,9 +11,9 @@ from tests.make import Json, make_pod
 from tests.placement.kube import BRIDGED, DGX1, asks, gpu_node, placing, report
 from tests.world import mig_node
 from webhook.model.cluster import Room
+from webhook.model.records import TOPOLOGY
 from webhook.placement.devices import Devices
 from webhook.placement.mig import Card, Instance
-from webhook.placement.nodes.asking import TOPOLOGY
 from webhook.placement.nodes.cluster import Cluster
 from webhook.placement.nodes.ranking import Ranking
 from webhook.placement.nodes.states import Judged, States

@@ -11,13 +11,14 @@ from collections.abc import Container, Iterable, Mapping, Sequence
 from typing import TypeVar
 
 from webhook.cache.gathering import room_of
-from webhook.cache.holdings import PODS, Amounts, Holding, Holdings
+from webhook.cache.holdings import PODS, Holdings
 from webhook.cache.store import Store, StoreWriter
 from webhook.cache.tenants import TenantsWriter
 from webhook.kube.watching import Writer
 from webhook.model.cluster import Room
 from webhook.model.fleet import FleetNode
 from webhook.model.gpunodes import GPUNode
+from webhook.model.lines import Amounts, Line
 from webhook.model.objects import Node
 from webhook.model.pods import Pod
 from webhook.model.quantity import NANO
@@ -56,9 +57,9 @@ class Inventory:
         """The nodes, by name."""
         return tuple(sorted(self._nodes.items.values(), key=_name))
 
-    def holdings(self) -> tuple[Holding, ...]:
+    def lines(self) -> tuple[Line, ...]:
         """What every pod holds that is on a node."""
-        return tuple(self._holdings.sums.holdings.values())
+        return tuple(line for lines in self._holdings.sums.lines.values() for line in lines.values() if line.node)
 
     def touched(self, most: int) -> list[str]:
         """Names of nodes on which something changed, each told once; at most so many at a time."""
@@ -121,11 +122,12 @@ class Inventory:
         self._dirty[key] = None
 
     def _touched(self, name: str) -> None:
-        self._dirty[name] = None
+        if name:
+            self._dirty[name] = None
 
-    def _arrived(self, line: Holding) -> None:
-        if len(self.arrivals) < MOST_ARRIVALS or line.amounts in self.arrivals:
-            self.arrivals[line.amounts] += 1
+    def _arrived(self, line: Line) -> None:
+        if len(self.arrivals) < MOST_ARRIVALS or line.requests in self.arrivals:
+            self.arrivals[line.requests] += 1
 
     def _relisted(self) -> None:
         self._dirty.update(dict.fromkeys(self._nodes.items))

@@ -7,7 +7,9 @@ from types import MappingProxyType
 
 import msgspec
 
-from webhook.cache.holdings import Holding, Holdings, HoldingsWriter, key_of
+from webhook.cache.gathering import namespace_of
+from webhook.cache.holdings import Holdings, HoldingsWriter, key_of
+from webhook.model.lines import Line
 from webhook.model.pods import Pod
 from webhook.model.quantity import NANO
 from webhook.model.resources import gpu_resource
@@ -60,7 +62,7 @@ class TenantsWriter:
     """What the one task has that writes: pods in, sums and tenants out."""
 
     def __init__(
-        self, holdings: Holdings, touched: Callable[[str], None], arrived: Callable[[Holding], None],
+        self, holdings: Holdings, touched: Callable[[str], None], arrived: Callable[[Line], None],
         relisted: Callable[[], None],
     ) -> None:  # fmt: skip
         """Take both in charge.
@@ -73,7 +75,7 @@ class TenantsWriter:
         """
         self.tenants = Tenants()
         self._holdings, self._arrived = holdings, arrived
-        self._sums = HoldingsWriter(holdings, touched, lambda _seen: None, relisted)
+        self._sums = HoldingsWriter(holdings, lambda _, node: touched(node), _unheard, _unheard, relisted)
         self._coming: Tenants | None = None
 
     def begin(self) -> None:
@@ -83,11 +85,11 @@ class TenantsWriter:
 
     def put(self, pod: Pod) -> None:
         """A pod is there."""
-        key, line = key_of(pod), self._sums.line(pod)
+        line = self._sums.line(pod)
         tenant = _tenant(pod, line)
-        if line is not None and tenant is None and key not in self._holdings.sums.holdings:
+        if line is not None and line.node and tenant is None and not self._was_on_a_node(pod):
             self._arrived(line)
-        self._note(key, line.node if line else "", tenant)
+        self._note(key_of(pod), line.node if line else "", tenant)
         self._sums.put(pod)
 
     def remove(self, pod: Pod) -> None:
@@ -102,12 +104,20 @@ class TenantsWriter:
         self._coming = None
         self._sums.swap()
 
+    def _was_on_a_node(self, pod: Pod) -> bool:
+        before = self._holdings.line(namespace_of(pod), pod.metadata.name)
+        return before is not None and bool(before.node)
+
     def _note(self, pod: str, node: str, tenant: Tenant | None) -> None:
         (self.tenants if self._coming is None else self._coming).set(pod, node, tenant)
 
 
-def _tenant(pod: Pod, line: Holding | None) -> Tenant | None:
+def _unheard(_what: object) -> None:
+    """Placement needs neither names nor uids of new pods."""
+
+
+def _tenant(pod: Pod, line: Line | None) -> Tenant | None:
     """The pod as one that holds GPUs; None where it holds none."""
-    amounts = line.amounts if line else ()
+    amounts = line.requests if line and line.node else ()
     units = {name: -(-amount // NANO) for name, amount in amounts if gpu_resource(name)}
     return Tenant(pod.metadata.uid, units) if units else None

@@ -185,10 +185,10 @@ class Standing:
 
     def _count_all(self, cluster: Cluster) -> None:
         """Pods that are on nodes when we begin have arrived too."""
-        for line in self.inventory.holdings():
+        for line in self.inventory.lines():
             node = cluster.fleet.by_name.get(line.node, -1)
             if node >= 0:
-                self._count(cluster, wants(dict(line.amounts), cluster.fleet.everyone), node)
+                self._count(cluster, wants(dict(line.requests), cluster.fleet.everyone), node)
 
     def _count_others(self) -> None:
         """Pods without GPUs are not asked about; they count when they are seen on a node."""

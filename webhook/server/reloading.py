@@ -7,9 +7,10 @@ all leave the last good set in use, and are told in metrics, log and `/readyz?ve
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Collection, Hashable, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
+from webhook.policy.capping import halted
 from webhook.policy.compiled import PolicySet
 from webhook.server.policyfiles import SUFFIXES, PolicyFiles
 from webhook.server.policysources import Good, Load, Texts, Unused, combine
@@ -63,6 +64,9 @@ class PolicyTexts(Protocol):
 
     def texts(self) -> Texts:
         """What to call each object in messages, and its text."""
+
+    def halted(self) -> Collection[str]:
+        """What to call those whose rollout was halted."""
 
 
 class PolicyWatch:
@@ -143,11 +147,18 @@ class PolicyWatch:
 
     def _take(self, read: ReadPolicies) -> None:
         now = self._clock()
-        self._world.policies = read.policies
+        stopped = self._halted(read)
+        self._world.policies = halted(read.policies, stopped)
+        self._telemetry.rollouts({one.name: one.name in stopped for one in read.policies.policies if one.rollout})
         self._world.policy_load = PolicyLoad(now, read.faults, read.unused)
         self._telemetry.policies_loaded(read.policies.digest, len(read.policies.policies), now)
         if read.faults:
             self._telemetry.policies_refused(read.faults)
+
+    def _halted(self, read: ReadPolicies) -> set[str]:
+        """Names of the policies in use whose rollout was halted."""
+        sources = self._objects.halted() if self._objects is not None else ()
+        return {source.removeprefix(POLICY_OBJECT) for source in sources if source not in read.unused}
 
     def _keep(self, faults: tuple[str, ...]) -> None:
         before = self._world.policy_load

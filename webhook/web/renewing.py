@@ -8,6 +8,8 @@ from datetime import datetime
 from typing import Protocol
 
 from webhook.certs.issuing import end_of
+from webhook.web.checks import Check
+from webhook.web.plaintext import one_line
 from webhook.web.tls import CertificateError, PairFiles, renew
 
 
@@ -29,6 +31,12 @@ class CertificateWatch:
         self._context = context
         self._told = told
         self._seen = _fingerprint(self._files)
+        self._fault = ""
+
+    def checks(self) -> list[Check]:
+        """The line of `/readyz?verbose`: files that cannot be used leave the pair before them in use."""
+        says = one_line(f"not in use: {self._fault}") if self._fault else "as served"
+        return [Check("certificate files", not self._fault, says, must=False)]
 
     async def look(self) -> None:
         """Load the files again if they changed."""
@@ -40,11 +48,16 @@ class CertificateWatch:
             pair = self._files.read()
             renew(self._context, pair)
         except OSError as error:
-            self._told.certificate_refused(f"cannot be read ({error.strerror})")
+            self._refuse(f"cannot be read ({error.strerror})")
         except CertificateError as error:
-            self._told.certificate_refused(str(error))
+            self._refuse(str(error))
         else:
+            self._fault = ""
             self._told.certificate_loaded(end_of(pair.certificate))
+
+    def _refuse(self, why: str) -> None:
+        self._fault = why
+        self._told.certificate_refused(why)
 
 
 def _fingerprint(files: PairFiles) -> Hashable:
