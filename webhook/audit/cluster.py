@@ -135,6 +135,20 @@ class Cluster:
         """
         return self._run(self._policies(namespace))
 
+    def serves(self, group_version: str, plural: str) -> bool:
+        """Has the cluster this kind of object?
+
+        Raises:
+            ApiError: see `view`.
+        """
+        try:
+            found = self._run(self._api.get(f"/apis/{group_version}"))
+        except ApiError as error:
+            if error.status == HTTPStatus.NOT_FOUND:
+                return False
+            raise
+        return any(each.get("name") == plural for each in found.get("resources") or ())
+
     def pods(self, *, ended: bool = False) -> Iterator[Entry]:
         """The pods that have not ended, as they are stored; with `ended` those that have too.
 
