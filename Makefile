@@ -74,8 +74,9 @@ bench-cluster: plane ## Measure creates on a real control plane, with the webhoo
 # The real traces are published (benchmarks/openb.py says where); TRACES names a folder of them.
 TRACES ?= $(wildcard ../shared/traces/openb)
 
-bench-placement: $(VENV)/.dev ## How full clusters get, by placement rule, on the traces in TRACES
+bench-placement: $(VENV)/.dev ## How full clusters get by placement rule, on the traces in TRACES; what the extender costs
 	$(BIN)/python -m benchmarks.placement $(TRACES:%=--traces %)
+	$(BIN)/python -m benchmarks.extender
 
 # One resolution for every Python and platform; what is tested is what ships, so the others follow dev.txt.
 # Releases younger than a week are left alone: most bad ones are found and pulled within days.

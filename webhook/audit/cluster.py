@@ -149,13 +149,13 @@ class Cluster:
             raise
         return any(each.get("name") == plural for each in found.get("resources") or ())
 
-    def pods(self) -> Iterator[Entry]:
-        """The pods that have not ended, as they are stored.
+    def pods(self, *, ended: bool = False) -> Iterator[Entry]:
+        """The pods that have not ended, as they are stored; with `ended` those that have too.
 
         Raises:
             ApiError: see `view`.
         """
-        yield from self._entries(Resource("pods", PODS.path, dict[str, Any], RUNNING), "Pod")
+        yield from self._entries(Resource("pods", PODS.path, dict[str, Any], {} if ended else RUNNING), "Pod")
 
     def limits(self, namespace: str | None = None) -> Iterator[Entry]:
         """The LimitRanges and then the ResourceQuotas of one namespace, or of all, as they are stored.
