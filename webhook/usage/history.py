@@ -11,6 +11,8 @@ from collections.abc import Iterable
 from math import ceil
 
 import msgspec
+import numpy as np
+from numpy.typing import NDArray
 
 GAP = -1
 """The reading of a bin that nothing was seen in."""
@@ -62,9 +64,18 @@ class History(msgspec.Struct, frozen=True, gc=False):
         return self.namespace, self.workload, self.container
 
     @property
+    def peak_mib(self) -> int:
+        """Largest GPU memory in use; 0 where nothing was seen."""
+        return max(0, int(self.readings().max())) if self.peaks_mib else 0
+
+    @property
     def end(self) -> int:
         """Unix seconds of the end of the last bin."""
         return self.start + self.step_seconds * len(self.peaks_mib)
+
+    def readings(self) -> NDArray[np.int32]:
+        """`peaks_mib` as an array of numpy's, without a copy."""
+        return np.frombuffer(self.peaks_mib, dtype=np.int32)
 
 
 def peaks(readings: Iterable[float | None]) -> array[int]:
