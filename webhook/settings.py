@@ -49,6 +49,11 @@ class Settings(BaseSettings):
             cluster routes to.
         log_level: debug tells each decision, info those that denied.
         max_connections, max_in_flight: Bounds; see `webhook.web.limits`.
+        prometheus: URL of a Prometheus that says what GPUs were seen to do. None: nothing is learnt from use.
+        prometheus_ca, prometheus_token_file, prometheus_user, prometheus_password_file, prometheus_selector,
+            prometheus_days: See `webhook.usage.source`.
+        usage: A file of recorded use, in place of a Prometheus.
+        usage_minutes: How often use is read.
     """
 
     model_config = SettingsConfigDict(env_prefix="RIGHTSLICE_", frozen=True, extra="ignore")
@@ -73,6 +78,15 @@ class Settings(BaseSettings):
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     max_connections: int = Field(default=2000, ge=1, le=100_000)
     max_in_flight: int = Field(default=256, ge=1, le=10_000)
+    prometheus: str | None = Field(default=None, min_length=1)
+    prometheus_ca: Path | None = None
+    prometheus_token_file: Path | None = None
+    prometheus_user: str = ""
+    prometheus_password_file: Path | None = None
+    prometheus_selector: str = ""
+    prometheus_days: int = Field(default=7, ge=1, le=90)
+    usage: Path | None = None
+    usage_minutes: float = Field(default=30, ge=0.1, le=1440)
 
     @field_validator("listen")
     @classmethod
@@ -114,6 +128,12 @@ class Settings(BaseSettings):
     def _names_clients_of_somebody(self) -> Self:
         if self.client_name and self.client_ca is None:
             raise ValueError("--client-name needs --client-ca: a name that nobody vouches for says nothing")
+        return self
+
+    @model_validator(mode="after")
+    def _reads_use_from_one_place(self) -> Self:
+        if self.prometheus is not None and self.usage is not None:
+            raise ValueError("--usage is read in place of a Prometheus: write only one of --usage and --prometheus")
         return self
 
     @property

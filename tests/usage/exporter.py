@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import NamedTuple
 
@@ -15,23 +15,33 @@ class Exporter:
     """Listens between `listen` and `close`."""
 
     def __init__(self) -> None:
-        self._pages: deque[str] = deque()
+        self._pages: list[str] = []
         self._taken = 0
         exporter = self
 
         class Handler(BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+            given = -1
+
             def do_GET(self) -> None:
-                body = exporter._next().encode()
+                """A connection is kept only by who has read all of the answer before: so that one arrived."""
+                if self.given == exporter._taken < len(exporter._pages):
+                    exporter._taken += 1
+                page = exporter._pages[exporter._taken : exporter._taken + 1]
+                self.given = exporter._taken if page else -1
+                body = "".join(page).encode()
                 self.send_response(200)
                 self.send_header("Content-Type", "text/plain; version=0.0.4")
                 self.send_header("Content-Length", str(len(body)))
                 self.end_headers()
-                self.wfile.write(body)
+                with suppress(OSError):  # it was given up; the page is served again
+                    self.wfile.write(body)
 
             def log_message(self, *_: object) -> None:
                 return
 
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self._server.daemon_threads = True
         self.address = f"127.0.0.1:{self._server.server_port}"
 
     def listen(self) -> None:
@@ -47,17 +57,11 @@ class Exporter:
         """Serve more pages.
 
         Returns:
-            Whether they were taken in: a scrape begins when the one before is over.
+            Whether they were taken in.
         """
-        before = self._taken
-        added = list(texts)
-        self._pages += added
-        return lambda: not self._pages and self._taken > before + len(added)
-
-    def _next(self) -> str:
-        page = self._pages.popleft() if self._pages else ""
-        self._taken += 1
-        return page
+        self._pages += texts
+        end = len(self._pages)
+        return lambda: self._taken >= end
 
 
 class Sample(NamedTuple):

@@ -32,6 +32,7 @@ from webhook.cli.inputs import (
     policies_in_force,
     policies_of,
     tell_of,
+    usage_of,
 )
 from webhook.cli.output import lines, targets, write
 from webhook.errors import RightsliceError
@@ -64,6 +65,7 @@ def audit(
     context: flags.Context = None,
     policy_namespace: flags.PolicyNamespace = flags.OUR_NAMESPACE,
     namespace_labels: flags.NamespaceLabels = "",
+    usage: flags.Usage = None,
     now: flags.Now = "",
     output: flags.Output = None,
     fail_on: flags.FailOnFlag = flags.FailOn.DENY,
@@ -86,11 +88,11 @@ def audit(
     """
     wanted = targets(output, FORMATS)
     labels, reach = labels_of(namespace_labels), Reach(kubeconfig, context)
-    moment = moment_of(now)
+    moment, seen = moment_of(now), usage_of(usage, verbose=verbose)
     if cluster == LIVE and not paths:
         with live_cluster(reach) as live:
             known = policies_in_force(live, policies, policy_namespace, verbose=verbose)
-            world = World(known, live_view(live, labels, verbose=verbose), moment)
+            world = World(known, live_view(live, labels, verbose=verbose), moment, seen)
             results = [slim(each) for each in audit_all(progress(live), world)]
     else:
         found = list(objects_in(sources(paths, cluster)))
@@ -98,7 +100,7 @@ def audit(
             by = judged_by(cluster, policies, labels, reach, policy_namespace, verbose=verbose)
         else:
             by = Judged(policies_of(policies, verbose=verbose), view_of(found, labels, verbose=verbose))
-        world = World(by.policies, by.view, moment)
+        world = World(by.policies, by.view, moment, seen)
         results = list(audit_all(found, world))
     if not world.view.fleet.nodes:
         tell("note: no nodes are known, so nvidia.com/gpu counts as whole cards and nothing is right-sized")

@@ -24,7 +24,7 @@ class Source(msgspec.Struct, frozen=True):
 
     Attributes:
         url: Up to and without `/api/v1`.
-        ca: PEM file of the authorities that its certificate is checked against; None: those of the system.
+        ca: PEM file of the authorities that its certificate is checked against; "": those of the system.
         token: File of a bearer token, read anew for each refresh.
         user, password: Basic auth: a name, and the file of its password.
         selector: Matchers that every query gets, such as `cluster="a"`.
@@ -34,10 +34,10 @@ class Source(msgspec.Struct, frozen=True):
     """
 
     url: str
-    ca: Path | None = None
-    token: Path | None = None
+    ca: str = ""
+    token: str = ""
     user: str = ""
-    password: Path | None = None
+    password: str = ""
     selector: str = ""
     days: int = 7
     call_seconds: float = 120.0
@@ -52,6 +52,15 @@ class Source(msgspec.Struct, frozen=True):
         """
         return base_of(self.url)
 
+    def check(self) -> None:
+        """Look at all of it, without asking anybody.
+
+        Raises:
+            UsageError: something of it cannot be used.
+        """
+        self.tls()
+        self.authorization()
+
     def tls(self) -> ssl.SSLContext | None:
         """The TLS context; None for plain HTTP.
 
@@ -61,7 +70,7 @@ class Source(msgspec.Struct, frozen=True):
         if not self.base.startswith("https:"):
             return None
         try:
-            return ssl.create_default_context(cafile=self.ca)
+            return ssl.create_default_context(cafile=self.ca or None)
         except OSError as error:  # ssl.SSLError is one
             raise UsageError(f"{self.ca}: must be a PEM file of authorities ({error.strerror or error})") from error
 
@@ -71,9 +80,11 @@ class Source(msgspec.Struct, frozen=True):
         Raises:
             UsageError: a file with a secret cannot be used.
         """
-        if self.token is not None:
+        if self.token:
             return f"Bearer {secret_of(self.token)}"
-        if self.user and self.password is not None:
+        if bool(self.user) != bool(self.password):
+            raise UsageError("--prometheus-user and --prometheus-password-file: must be given together, found one")
+        if self.user:
             return "Basic " + b64encode(f"{self.user}:{secret_of(self.password)}".encode()).decode("ascii")
         return ""
 
@@ -100,14 +111,14 @@ def base_of(url: str) -> str:
     return url.rstrip("/")
 
 
-def secret_of(file: Path) -> str:
+def secret_of(file: str) -> str:
     """The first line of a file with a secret, which never gets into a message.
 
     Raises:
         UsageError: it cannot be read, or holds none.
     """
     try:
-        with file.open("rb") as opened:
+        with Path(file).open("rb") as opened:
             text = opened.read(FILE_MOST).decode("ascii").strip()
     except OSError as error:
         raise UsageError(f"{file}: cannot be read ({error.strerror})") from error
