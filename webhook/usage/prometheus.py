@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import ssl
 from collections.abc import Mapping
-from typing import Any, Self, TypeVar
+from typing import Any, NamedTuple, Self, TypeVar
 
 import aiohttp
 import msgspec
@@ -45,11 +45,11 @@ class Result(msgspec.Struct, frozen=True, rename="camel"):
     result: msgspec.Raw
 
 
-class Moment(msgspec.Struct, frozen=True, array_like=True):
+class Moment(NamedTuple):
     """A scalar."""
 
     at: float
-    value: float
+    value: str
 
 
 class Answer(msgspec.Struct, frozen=True, rename="camel"):
@@ -77,10 +77,15 @@ class Prometheus:
         self._http: aiohttp.ClientSession | None = None
 
     async def __aenter__(self) -> Self:
-        connector = aiohttp.TCPConnector(ssl=self._tls or True)
-        headers = {"User-Agent": "rightslice", "Accept": "application/json", **self._headers}
-        jar = aiohttp.DummyCookieJar()
-        self._http = aiohttp.ClientSession(connector=connector, headers=headers, cookie_jar=jar, read_bufsize=CHUNK)
+        # Not compressed: a bound on bytes is one only where what comes is what is held in memory.
+        plain = {"User-Agent": "rightslice", "Accept": "application/json", "Accept-Encoding": "identity"}
+        self._http = aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(ssl=self._tls or True),
+            headers=plain | self._headers,
+            cookie_jar=aiohttp.DummyCookieJar(),
+            read_bufsize=CHUNK,
+            auto_decompress=False,
+        )
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -95,7 +100,11 @@ class Prometheus:
         """
         asked = "time()"
         result = self._read(asked, await self._ask("query", {"query": asked}), Result)
-        return self._read(asked, result.result, Moment).value
+        _, text = self._read(asked, result.result, Moment)
+        try:
+            return float(text)
+        except ValueError as error:
+            raise self._error(asked, f"must answer with a moment, found {quoted(text)}") from error
 
     async def instant(self, query: str, moment: float) -> list[Series]:
         """The series of a query at a moment.
