@@ -95,9 +95,8 @@ class UsageKeeper:
     def checks(self) -> list[Check]:
         """Its line of `/readyz?verbose`. Without it the process is as ready as with it."""
         good = self._loaded is not None and not self._fault
-        return [
-            Check("usage", good=good, says=" ".join(filter(None, (self._what(), one_line(self._fault)))), must=False)
-        ]
+        says = f"{self._what()}; {one_line(self._fault)}" if self._fault else self._what()
+        return [Check("usage", good=good, says=says, must=False)]
 
     def _what(self) -> str:
         if self._loaded is None or self.age is None:

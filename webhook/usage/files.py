@@ -6,7 +6,6 @@ A name that ends in .gz is compressed. What is in a file is a stranger's: every 
 from __future__ import annotations
 
 import gzip
-import io
 import zlib
 from array import array
 from pathlib import Path
@@ -118,8 +117,7 @@ def _text(path: Path) -> bytes:
         with path.open("rb") as opened:
             packed = opened.read(2) == b"\x1f\x8b"
             opened.seek(0)
-            source: Any = gzip.GzipFile(fileobj=opened) if packed else opened
-            text = bytes(io.BufferedReader(source).read(FILE_MOST + 1))
+            text = (gzip.GzipFile(fileobj=opened) if packed else opened).read(FILE_MOST + 1)
     except (EOFError, gzip.BadGzipFile, zlib.error) as error:
         raise UsageError(
             f"{path}: must be a whole gzip file, found one that ends early or is damaged. {WRITE}"
