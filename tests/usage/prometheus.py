@@ -97,7 +97,7 @@ class PrometheusServer:
         for each in self._exporters.values():
             each.close()
 
-    def feed(self, **samples: Iterable[Sample]) -> str:
+    def feed(self, samples: Mapping[str, Iterable[Sample]], within: float = 120) -> str:
         """Have it scrape samples, by job, until it has all of them. Keys are those of `JOBS`.
 
         Returns:
@@ -105,8 +105,13 @@ class PrometheusServer:
         """
         cluster = f"c{secrets.token_hex(4)}"
         waits = [self._exporters[name].serve(pages(some, cluster)) for name, some in samples.items()]
-        eventually(lambda: all(served() for served in waits), within=120)
+        eventually(lambda: all(served() for served in waits), within=within)
         return f'cluster="{cluster}"'
+
+    def silence(self) -> None:
+        """End the exporters: nothing more is fed."""
+        for each in self._exporters.values():
+            each.close()
 
     def ask(self, query: str) -> list[Any]:
         """The result of an instant query."""

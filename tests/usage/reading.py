@@ -33,5 +33,5 @@ def reading_of(
     owners_by: str = "ksm",
 ) -> Reading:
     """What is read of a Prometheus that scraped these samples, by jobs of these names."""
-    selector = server.feed(**{gpus_by: gpus, owners_by: owners})
+    selector = server.feed({gpus_by: gpus, owners_by: owners})
     return read_from(Source(server.url, selector=selector, days=days))

@@ -81,7 +81,7 @@ def test_without_a_password_it_refuses(guarded: Guarded) -> None:
 
 def test_a_bearer_token_gets_through_a_proxy(prometheus: PrometheusServer, tmp_path: Path) -> None:
     (tmp_path / "token").write_text("t0ken\n")
-    selector = prometheus.feed(dcgm=dcgm([Use("a", [5] * 24)], now()))
+    selector = prometheus.feed({"dcgm": dcgm([Use("a", [5] * 24)], now())})
 
     async def proxy(request: web.Request) -> web.StreamResponse:
         if request.headers.get("Authorization") != "Bearer t0ken":

@@ -123,7 +123,7 @@ def test_the_worst_gpu_of_a_container_counts(prometheus: PrometheusServer) -> No
 def test_two_exporters_for_one_gpu_are_one(prometheus: PrometheusServer) -> None:
     end = now()
     samples = list(dcgm([Use("a", [1000] * HOURS_2, engine=0.5)], end))
-    selector = prometheus.feed(**{"dcgm": samples, "dcgm, another": samples})
+    selector = prometheus.feed({"dcgm": samples, "dcgm, another": samples})
 
     (found,) = read_from(Source(prometheus.url, selector=selector, days=1)).histories
 

@@ -85,7 +85,7 @@ def watched(prometheus: PrometheusServer) -> str:
     pods = [f"serve-5d4f-{i}" for i in range(4)]
     gpus = dcgm([Use(name, [3000] * 12 * HOURS, engine=0.1, capacity=40_000, namespace="ml") for name in pods], end)
     chain = [("ReplicaSet", "serve-5d4f"), ("Deployment", "serve")]
-    return prometheus.feed(dcgm=gpus, ksm=[sample for name in pods for sample in owned(name, chain, end)])
+    return prometheus.feed({"dcgm": gpus, "ksm": [sample for name in pods for sample in owned(name, chain, end)]})
 
 
 def test_a_pod_is_sized_by_what_its_workload_was_seen_to_use(prometheus: PrometheusServer, tmp_path: Path) -> None:

@@ -143,7 +143,7 @@ def _larger(before: int | None, value: float, most: int = MOST_MIB) -> int | Non
     """The larger of two amounts, rounded up; what is no amount counts for nothing."""
     if not 0 <= value <= most * 1.01:
         return before
-    return max(before or 0, min(most, ceil(value)))
+    return max(before or 0, min(most, ceil(round(value, 6))))  # 0.984 x 1000 is a little more than 984
 
 
 def any_seen(one: Seen) -> bool:
