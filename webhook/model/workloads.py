@@ -41,6 +41,14 @@ def workload_of(pod: Pod) -> str:
     return f"Pod/{pod.metadata.name}"
 
 
+def rolled_out_as(pod: Pod) -> str:
+    """The workload that a pod counts for: as `workload_of`, and all pods of one generated name are one."""
+    metadata = pod.metadata
+    if metadata.generate_name and not any(owner.controller for owner in metadata.owner_references):
+        return f"Pod/{metadata.generate_name}"
+    return workload_of(pod)
+
+
 def _of_replica_set(name: str, labels: dict[str, str]) -> str:
     for label, kind in TEMPLATE_HASHES.items():
         ending = f"-{labels.get(label, '')}"
