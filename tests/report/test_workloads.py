@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 from io import StringIO
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -14,7 +15,7 @@ from webhook.model.prices import NodePrices
 from webhook.report.advice import advice_table
 from webhook.report.capacities import Stock
 from webhook.report.figures import figures_lines, figures_of, money, parts_of
-from webhook.report.results import Checked, Missed
+from webhook.report.results import Checked, Missed, Standing, Use
 from webhook.report.workload_tables import missed_lines, workload_csv, workload_findings, workload_table
 from webhook.report.workloads import Spent, Workload
 
@@ -39,9 +40,22 @@ def test_workloads_of_one_name_in_two_namespaces_are_two() -> None:
     assert len(rows_of([judged("a"), judged("a", namespace="other")])) == 2
 
 
+def seen(*uses: Use) -> Checked:
+    """A pod of these containers."""
+    return msgspec.structs.replace(judged("a"), standing=Standing("Pod/a", uses=uses))
+
+
 IDLE = {
     "seen to do nothing": (judged("a", compute=19), Spent(1000, 4_000_000)),
     "seen to do a little": (judged("a", compute=20), Spent()),
+    "seen with no engine active": (
+        seen(Use("main", "nvidia.com/gpu", 1, 8192, None, 9, idle=True)),
+        Spent(1000, 4_000_000),
+    ),
+    "one container idle, the other at work": (
+        seen(Use("a", "nvidia.com/gpu", 1, 8192, 0, 9), Use("b", "nvidia.com/gpu", 1, 8192, 500, 9)),
+        Spent(),
+    ),
     "not seen": (judged("a"), Spent()),
     "seen, but it waits for a node": (judged("a", compute=0, node=""), Spent()),
     "on a node without a price": (judged("a", compute=0, node="n3"), Spent(1000, 0, 1000)),
