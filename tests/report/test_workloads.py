@@ -138,28 +138,24 @@ def test_without_prices_no_money_is_told() -> None:
 
 
 amounts = st.integers(0, 9000)
+held_and_after = st.tuples(st.integers(1, 4000), amounts, st.none() | st.integers(0, 40))
+on_nodes = st.lists(
+    st.tuples(st.lists(held_and_after, max_size=4), amounts, st.integers(0, 100)), min_size=1, max_size=4
+)
 
 
-@st.composite
-def clusters(draw: st.DrawFn) -> tuple[list[Stock], list[Checked]]:
-    """Nodes, and pods that hold exactly what is held on them."""
+@given(on_nodes, st.dictionaries(st.sampled_from(["n0", "n1", "n2"]), st.integers(0, 10**7)))
+def test_the_parts_are_all_gpus_and_never_overlap(
+    nodes: list[tuple[list[tuple[int, int, int | None]], int, int]], prices: dict[str, int]
+) -> None:
+    """Each node has pods that hold so much, and would hold so much; some free; and a percentage of that lost."""
     stocks, pods = [], []
-    for i in range(draw(st.integers(1, 4))):
-        here = draw(st.lists(st.tuples(st.integers(1, 4000), amounts, st.none() | st.integers(0, 40)), max_size=4))
-        free = draw(amounts)
-        stocks.append(Stock(f"n{i}", "X", 8, sum(held for held, _, _ in here), free, 0, (), draw(st.integers(0, free))))
+    for i, (here, free, lost) in enumerate(nodes):
+        stocks.append(Stock(f"n{i}", "X", 8, sum(held for held, _, _ in here), free, 0, (), free * lost // 100))
         pods += [
             judged(f"p{i}-{j}", node=f"n{i}", milli=held, after=min(held, after), compute=compute)
             for j, (held, after, compute) in enumerate(here)
         ]
-    return stocks, pods
-
-
-@given(clusters(), st.dictionaries(st.sampled_from(["n0", "n1", "n2"]), st.integers(0, 10**7)))
-def test_the_parts_are_all_gpus_and_never_overlap(
-    some: tuple[list[Stock], list[Checked]], prices: dict[str, int]
-) -> None:
-    stocks, pods = some
     known = NodePrices("USD", prices, "ours")
     found = figures_of(stocks, rows_of(pods, known), known)
     parts = [part for _, part in parts_of(found)]
