@@ -1,0 +1,108 @@
+"""Whose past speaks for a container: its workload's, else that of its image, else the fleet's.
+
+The nearest pool with enough windows is taken. A pool holds what its pods came to use from any age on over one horizon:
+how long the workload's pods usually run, since what admission gives is held for life.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from statistics import median
+from typing import NamedTuple
+
+import numpy as np
+
+from webhook.usage.history import History
+from webhook.usage.windows import Floats, Windows, beginnings, together
+
+HOUR = 3600
+HORIZONS = (1, 4, 24, 72)
+"""Hours that windows may be long. Longer runs are judged by three days at a time."""
+
+ENOUGH = 36
+"""Windows of a pool that is believed: three horizons of one pod."""
+
+LEAST_SECONDS = 6 * HOUR
+"""Time that a workload must have been seen for, all pods together."""
+
+MOST_MEMBERS = 1000
+"""Histories that a pool of an image or of the fleet is made of: evenly chosen among them."""
+
+
+class Pool(NamedTuple):
+    """Windows that speak for a container, by the time they became known.
+
+    Attributes:
+        name: "workload", "image" or "fleet".
+        hours: How long each window is.
+    """
+
+    name: str
+    windows: Windows
+    hours: float
+
+
+def seen_seconds(members: Iterable[History]) -> int:
+    """Time that was looked at, all pods together."""
+    return sum(len(member.peaks_mib) * member.step_seconds for member in members)
+
+
+def horizon(members: Sequence[History]) -> int:
+    """Hours: the longest horizon that a usual run fills, and of which half of the longest record has a few."""
+    runs = [member.end - member.start for member in members]
+    usual = min(median(runs), max(runs) / 2)
+    return max((hours for hours in HORIZONS if hours * HOUR <= usual), default=HORIZONS[0])
+
+
+def pool_of(name: str, members: Sequence[History], hours: int, now: float) -> Pool:
+    """The windows of some pods over a horizon."""
+    step = -(-len(members) // MOST_MEMBERS)
+    found = together([beginnings(member, hours * HOUR, now) for member in members[::step]])
+    found = found.some(np.argsort(found.until, kind="stable")) if len(members) > 1 else found
+    return Pool(name, found, _hours(found, hours))
+
+
+def _hours(found: Windows, most: int) -> float:
+    """Hours that a window is long on the mean: less than the horizon where lives are shorter."""
+    return float((found.until - found.at).mean()) / HOUR if found.at.size else float(most)
+
+
+class Pools:
+    """The pools of all that was seen. Those that many share are made once, when they are first asked for."""
+
+    def __init__(self, histories: Sequence[History], now: float) -> None:
+        self._now = now
+        self._all = histories
+        self._by_image: dict[str, list[History]] = {}
+        self._made: dict[tuple[str, int], Pool] = {}
+        self._tails: dict[int, Floats] = {}
+        for history in histories:
+            if history.image:
+                self._by_image.setdefault(history.image, []).append(history)
+
+    def nearest(self, members: Sequence[History]) -> Pool | None:
+        """The nearest pool with enough windows; None if there is none, or the workload itself was hardly seen."""
+        if seen_seconds(members) < LEAST_SECONDS:
+            return None
+        hours = horizon(members)
+        own = pool_of("workload", members, hours, self._now)
+        if own.windows.at.size >= ENOUGH:
+            return own
+        image = members[0].image
+        wider = ([self._shared("image", image, hours)] if image else []) + [self._shared("fleet", "", hours)]
+        return next((pool for pool in wider if pool.windows.at.size >= ENOUGH), None)
+
+    def tail(self, hours: float) -> Floats:
+        """Peaks of the fleet over the horizon nearest to some hours, sorted."""
+        near = min(HORIZONS, key=lambda each: abs(each - hours))
+        found = self._tails.get(near)
+        if found is None:
+            found = self._tails[near] = np.sort(self._shared("fleet", "", near).windows.after)
+        return found
+
+    def _shared(self, name: str, image: str, hours: int) -> Pool:
+        found = self._made.get((image, hours))
+        if found is None:
+            members = self._by_image[image] if image else self._all
+            found = self._made[image, hours] = pool_of(name, members, hours, self._now)
+        return found
