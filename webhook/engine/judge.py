@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from webhook.engine.accounting import wrong_values
+from webhook.engine.accounting import left_out, wrong_values
 from webhook.engine.asking import Asked, asked_in
 from webhook.engine.case import Case, offers_of
 from webhook.engine.cuda import driver_remarks
@@ -64,6 +64,7 @@ def judge(case: Case, shape: Shape, findings: list[Finding]) -> None:
         _hear_amounts(limits, voice, said, case.injected, findings)
         if limits.accounting:
             hear(findings, voice, wrong_values(case, shape))
+            hear(findings, voice, left_out(case, shape))
     for voice in rules.cuda:
         asking = list({ask.path: (ask.path, ask.container) for ask in case.asked.asks}.values())
         hear(findings, voice, driver_remarks(case.pod, shape.fit.offers if shape.fit else case.offers, asking))

@@ -78,13 +78,17 @@ def _forms_named(forms: set[Form]) -> str:
 
 def accounting(facts: Facts, policies: Sequence[Policy]) -> Iterator[Line]:
     """Does the cluster know the accounting resource where a policy wants it?"""
-    if not any(policy.limits is not None and policy.limits.accounting for policy in policies):
+    wanted = [policy.limits for policy in policies if policy.limits is not None and policy.limits.accounting]
+    if not wanted:
+        return
+    if any(limits.ignored for limits in wanted):
+        yield Line(State.OK, f"a policy says that schedulers ignore {ACCOUNTING}")
         return
     advertised = [node for node in facts.nodes or () if ACCOUNTING in (node.get("status", {}).get("allocatable") or ())]
     if advertised:
         yield Line(State.OK, f"{count(len(advertised), 'node advertises', 'nodes advertise')} {ACCOUNTING}")
         return
-    advice = f"tell the scheduler to ignore it (an extender's managedResources), or pods stay pending for {ACCOUNTING}"
+    advice = f"{ACCOUNTING} is left out, so that no pod waits for it: rightslice accounting check"
     yield Line(State.WARN, "a policy has native accounting, and no node advertises its resource", advice)
 
 

@@ -119,7 +119,12 @@ class Injected(StrEnum):
 
 
 class Limits(msgspec.Struct, frozen=True):
-    """What a pod may ask for."""
+    """What a pod may ask for.
+
+    Attributes:
+        accounting: GPU containers also ask for the accounting resource, where that leaves no pod Pending.
+        ignored: An admin's word that every scheduler ignores that resource.
+    """
 
     mode: Mode
     per_pod: AmountRules
@@ -129,6 +134,7 @@ class Limits(msgspec.Struct, frozen=True):
     injected: Injected
     resource_quotas: bool
     accounting: bool
+    ignored: bool
 
 
 class SharedQuota(msgspec.Struct, frozen=True):
