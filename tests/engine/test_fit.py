@@ -77,6 +77,12 @@ CASES = {
     "too small a saving": Case(make_pod().gpus(1).needs("30Gi"), Why.SMALL_SAVING, policy=sizing(minSavingPercent=60)),
     "the user opts out": Case(small().annotate("rightslice.dev/keep", "true"), Why.OPTED_OUT),
     "two GPUs stay whole": Case(make_pod().gpus(2).needs("8Gi"), Why.SEVERAL_GPUS),
+    "two containers whose GPUs talk stay whole": Case(
+        small()
+        .annotate("rightslice.dev/topology", "nvlink=preferred")
+        .spec(containers=[{"name": name, "resources": {"limits": {GPU: "1"}}} for name in "ab"]),
+        Why.SEVERAL_GPUS,
+    ),
     "a slice asked for is left alone": Case(make_pod().asks(SMALL, "1").needs("4Gi"), Why.NO_GPU),
     "two kinds stay": Case(small().asks(SMALL, "1"), Why.MIXED),
     "a name nobody knows stays": Case(small().asks("nvidia.com/gpumem", "1"), Why.MIXED),
@@ -153,6 +159,22 @@ def test_limit_ranges_and_quotas_steer_the_rewrite(objects: tuple[Json, ...], wa
     resources = shaped(small(), decision)["spec"]["containers"][0]["resources"]
     assert resources["limits"] == want
     assert resources["requests"] == want
+
+
+NONE_GIVEN = {
+    "none unless it is asked for": (limit_range(max={SMALL: "4"}, default={SMALL: "0"}), {SMALL: "1"}),
+    "none at all": (limit_range(max={SMALL: "0"}, default={SMALL: "0"}), {LARGE: "1", SMALL: "0"}),
+}
+
+
+@pytest.mark.parametrize(("given", "want"), NONE_GIVEN.values(), ids=NONE_GIVEN)
+def test_a_slice_that_a_limit_range_put_in_as_none_is_no_answer(given: Json, want: dict[str, str]) -> None:
+    """Found on a real plane: the zero came last, and the pod was left without any GPU."""
+    pod = small().asks(SMALL, "0")
+
+    resources = shaped(pod, ask(pod, SIZING, nodes=(*NODES, given)))["spec"]["containers"][0]["resources"]
+
+    assert resources == {"limits": want, "requests": want}
 
 
 def test_a_policy_limit_on_slices_keeps_the_request() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -11,6 +12,7 @@ from tests.installing.test_checks import WELL, policy
 from tests.make import Json, make_node, make_pod
 from webhook.installing.accounting import KEY, Accounted, accounting_lines
 from webhook.installing.lines import State
+from webhook.manifests.scheduling import second
 from webhook.model.resources import ACCOUNTING
 
 NATIVE: Json = {"mode": "enforce", "limits": {"accounting": "native"}}
@@ -29,10 +31,10 @@ def waiting() -> Json:
     return make_pod("stuck").asks(ACCOUNTING, "1000").build() | {"status": {"conditions": conditions}}
 
 
-def seen(pods: list[Json] | None = None, tried: Json | str = GIVEN, **facts: Any) -> Accounted:
+def seen(running: list[Json] | None = None, tried: Json | str = GIVEN, **facts: Any) -> Accounted:
     """A cluster in which accounting works, but for what is given."""
     well = {"policies": [policy(**TOLD)], "quotas": [QUOTA], "nodes": [GPUS]}
-    return Accounted(replace(WELL, **{**well, **facts}), pods or [], tried, "team")
+    return Accounted(replace(WELL, **{**well, **facts}), running or [], tried, "team")
 
 
 class Case(NamedTuple):
@@ -51,6 +53,9 @@ CASES = {
         State.OK,
         "the scheduler ignores it: a pod",
     ),
+    "no word, and a second scheduler that ignores it": Case(
+        seen(policies=[policy(**NATIVE)], scheduler=json.dumps(second())), State.OK, "rightslice-scheduler ignores it"
+    ),
     "a pod on a node that has it shows nothing": Case(
         seen(
             [make_pod("runs").asks(ACCOUNTING, "500").spec(nodeName="n2").build()],
@@ -60,7 +65,7 @@ CASES = {
         State.SKIP,
         "no API tells",
     ),
-    "a word, and a pod that shows the contrary": Case(seen([waiting()]), State.FAIL, "team/stuck is Pending"),
+    "a word, and a pod that shows the contrary": Case(seen(waiting=[waiting()]), State.FAIL, "team/stuck is Pending"),
     "nodes that do not have it": Case(seen(nodes=[GPUS, COUNTING]), State.SKIP, "1 of 2 GPU nodes do not advertise it"),
     "nodes that have it": Case(seen(nodes=[COUNTING]), State.OK, "1 GPU node advertises it"),
     "a pod that is given it": Case(seen(), State.OK, "a pod with one GPU, only tried in team, is given"),

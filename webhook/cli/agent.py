@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import AsyncExitStack
+from datetime import UTC, datetime
 from random import SystemRandom
 from time import monotonic
 from typing import TYPE_CHECKING, Annotated
@@ -120,6 +121,7 @@ async def _agent(
     try:
         from webhook.agent.advertising import Advertiser
         from webhook.agent.agent import Agent
+        from webhook.agent.beating import Heartbeat
         from webhook.agent.machine import Machine
         from webhook.agent.podresources import PodResources
         from webhook.agent.publishing import Publisher
@@ -130,4 +132,5 @@ async def _agent(
     kubelet = await stack.enter_async_context(PodResources(socket))
     publisher = Publisher(api, node, monotonic, random)
     advertiser = Advertiser(api, node, monotonic, random, milli=gpu_milli)
-    return Agent(machine, kubelet, publisher, advertiser, log, random, poll=poll)
+    heartbeat = Heartbeat(api, node, monotonic, lambda: datetime.now(UTC), random)
+    return Agent(machine, kubelet, publisher, advertiser, log, random, poll=poll, heartbeat=heartbeat)

@@ -74,6 +74,7 @@ class Told(msgspec.Struct, frozen=True, array_like=True):
     Attributes:
         final: True if no webhook changes the pod any more: it has its uid.
         name: The pod's name, which is its workload's where nothing controls it; else "".
+        stem: What the name is made from where it is made, in the same way.
         expired: How many exemptions are past their time.
     """
 
@@ -83,6 +84,7 @@ class Told(msgspec.Struct, frozen=True, array_like=True):
     user: str
     groups: tuple[str, ...]
     name: str
+    stem: str
     labels: Mapping[str, str]
     annotations: Mapping[str, str]
     owners: tuple[OwnerReference, ...]
@@ -218,6 +220,7 @@ def _told(request: Request, pod: Pod, policies: PolicySet, now: datetime, *, lab
         user=request.user,
         groups=request.groups,
         name="" if controlled else metadata.name,
+        stem="" if controlled else metadata.generate_name,
         labels=metadata.labels if labels_matter else _unnumbered(metadata.labels),
         annotations=_unnumbered(metadata.annotations),
         owners=tuple([_unnumbered_owner(owner) for owner in metadata.owner_references]),
@@ -256,6 +259,7 @@ def _request(told: Told) -> Request:
         pod=Pod(
             Metadata(
                 name=told.name,
+                generate_name=told.stem,
                 uid=A_UID if told.final else "",
                 labels=dict(told.labels),
                 annotations=dict(told.annotations),

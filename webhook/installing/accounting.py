@@ -15,7 +15,9 @@ from webhook.errors import ApiError, shorten
 from webhook.installing.facts import PAGE, Facts, read_facts
 from webhook.installing.lines import Line, State
 from webhook.installing.policies_health import loaded_from
+from webhook.installing.scheduling_health import ignored, waiting_for_it
 from webhook.kube.api import Api
+from webhook.manifests.scheduling import SCHEDULER
 from webhook.model.resources import ACCOUNTING, gpu_resource
 from webhook.policy.compiled import Limits, PolicySet
 from webhook.report.words import count
@@ -24,9 +26,6 @@ Json = dict[str, Any]
 
 KEY = f"requests.{ACCOUNTING}"
 WORD = "limits.accountingScheduler: configured"
-LACKING = f"Insufficient {ACCOUNTING}"
-"""What the scheduler says of a pod that waits for it."""
-
 _TRIED = {
     "apiVersion": "v1",
     "kind": "Pod",
@@ -49,13 +48,13 @@ class Accounted:
 
     Attributes:
         facts: The installation.
-        pods: Some pods that have not ended.
+        running: Some pods that run.
         tried: What became of a pod with one GPU that was only tried: the pod, or why it was refused.
         namespace: Where it was tried.
     """
 
     facts: Facts
-    pods: list[Json]
+    running: list[Json]
     tried: Json | str
     namespace: str
 
@@ -66,14 +65,12 @@ async def read_accounted(api: Api, namespace: str) -> Accounted:
     Raises:
         ApiError: it does not answer, or does not let us see pods.
     """
-    waiting, running, facts, tried = await asyncio.gather(
-        _pods(api, "Pending"), _pods(api, "Running"), read_facts(api), _try(api, namespace)
-    )
-    return Accounted(facts, waiting + running, tried, namespace)
+    running, facts, tried = await asyncio.gather(_running(api), read_facts(api), _try(api, namespace))
+    return Accounted(facts, running, tried, namespace)
 
 
-async def _pods(api: Api, phase: str) -> list[Json]:
-    found = await api.get("/api/v1/pods", {"fieldSelector": f"status.phase={phase}", "limit": PAGE})
+async def _running(api: Api) -> list[Json]:
+    found = await api.get("/api/v1/pods", {"fieldSelector": "status.phase=Running", "limit": PAGE})
     pods: list[Json] = found["items"]
     return pods
 
@@ -105,23 +102,18 @@ def _policy(wanted: list[Limits]) -> Line:
 
 
 def _scheduler(seen: Accounted, wanted: list[Limits]) -> Line:
-    waiting = [pod for pod in seen.pods if LACKING in _why_pending(pod)]
+    waiting = waiting_for_it(seen.facts)
     if waiting:
         advice = "rightslice accounting enable prints the scheduler's entry; until then limits.accounting: off"
-        return Line(State.FAIL, f"{_name(waiting[0])} is Pending: {LACKING}", advice)
+        return Line(State.FAIL, f"{_name(waiting[0])} is Pending: Insufficient {ACCOUNTING}", advice)
     if any(limits.ignored for limits in wanted):
         return Line(State.OK, f"a policy says that schedulers ignore it ({WORD})")
-    if any(_runs_without(seen, pod) for pod in seen.pods):
-        return Line(
-            State.OK, "the scheduler ignores it: a pod that asks for it runs on a node without it", f"write {WORD}"
-        )
+    if any(_runs_without(seen, pod) for pod in seen.running):
+        return Line(State.OK, "the scheduler ignores it: a pod with it runs on a node without", f"write {WORD}")
+    if ignored(seen.facts.scheduler or ""):
+        return Line(State.OK, f"{SCHEDULER} ignores it", f"if every other scheduler does too, write {WORD}")
     advice = f"if rightslice accounting enable's entry is in its configuration, write {WORD}"
     return Line(State.SKIP, "no API tells whether the scheduler ignores it", advice)
-
-
-def _why_pending(pod: Json) -> str:
-    conditions = (pod.get("status") or {}).get("conditions") or ()
-    return " ".join(each.get("message", "") for each in conditions if each.get("type") == "PodScheduled")
 
 
 def _runs_without(seen: Accounted, pod: Json) -> bool:

@@ -6,12 +6,13 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from webhook.cache.snapshot import snapshot_of
+from webhook.engine.linting import LIMIT_RANGE, QUOTA, lint_all
 from webhook.errors import Place, RightsliceError
 from webhook.installing.facts import Facts
 from webhook.installing.lines import Line, State, unread
-from webhook.installing.traps import traps
+from webhook.manifests.objects import named
 from webhook.model.modes import Form
-from webhook.model.resources import ACCOUNTING
+from webhook.model.paths import dotted
 from webhook.policy.compiled import Policy
 from webhook.report.words import count
 
@@ -25,25 +26,25 @@ def nodes(facts: Facts) -> Iterator[Line]:
     if facts.nodes is None:
         yield unread(facts, "nodes", "no nodes", "")
         return
-    gpus = _gpu_nodes(facts)
+    gpus = gpu_nodes(facts)
     bare = [node["metadata"]["name"] for node in gpus if PRODUCT not in (node["metadata"].get("labels") or {})]
     if not gpus:
         yield Line(State.WARN, "no node advertises GPUs", "install NVIDIA's device plugin, or the GPU operator")
     elif bare:
-        advice = f"install GPU Feature Discovery, or node affinity cannot match: {_some(bare)}"
+        advice = f"install GPU Feature Discovery, or node affinity cannot match: {some(bare)}"
         yield Line(State.FAIL, f"{len(bare)} of {count(len(gpus), 'GPU node')} without {PRODUCT}", advice)
     else:
         yield Line(State.OK, f"{count(len(gpus), 'GPU node')} with {PRODUCT}")
 
 
-def _gpu_nodes(facts: Facts) -> list[Json]:
+def gpu_nodes(facts: Facts) -> list[Json]:
     def has_gpus(node: Json) -> bool:
         return any(name.startswith("nvidia.com/") for name in node.get("status", {}).get("allocatable") or ())
 
     return [node for node in facts.nodes or () if has_gpus(node)]
 
 
-def _some(names: Sequence[str], most: int = 3) -> str:
+def some(names: Sequence[str], most: int = 3) -> str:
     more = f" and {len(names) - most} more" if len(names) > most else ""
     return ", ".join(names[:most]) + more
 
@@ -76,26 +77,18 @@ def _forms_named(forms: set[Form]) -> str:
     return " or ".join(sorted(forms))
 
 
-def accounting(facts: Facts, policies: Sequence[Policy]) -> Iterator[Line]:
-    """Does the cluster know the accounting resource where a policy wants it?"""
-    wanted = [policy.limits for policy in policies if policy.limits is not None and policy.limits.accounting]
-    if not wanted:
-        return
-    if any(limits.ignored for limits in wanted):
-        yield Line(State.OK, f"a policy says that schedulers ignore {ACCOUNTING}")
-        return
-    advertised = [node for node in facts.nodes or () if ACCOUNTING in (node.get("status", {}).get("allocatable") or ())]
-    if advertised:
-        yield Line(State.OK, f"{count(len(advertised), 'node advertises', 'nodes advertise')} {ACCOUNTING}")
-        return
-    advice = f"{ACCOUNTING} is left out, so that no pod waits for it: rightslice accounting check"
-    yield Line(State.WARN, "a policy has native accounting, and no node advertises its resource", advice)
-
-
 def namespaces(facts: Facts) -> Iterator[Line]:
     """Do LimitRanges and quotas do what their authors meant?"""
     if facts.limit_ranges is None or facts.quotas is None:
         yield Line(State.SKIP, "LimitRanges and quotas cannot be read")
         return
-    found = [Line(State.WARN, one.where, one.says) for one in traps(facts.limit_ranges, facts.quotas)]
-    yield from found or [Line(State.OK, "no LimitRange and no quota sets a trap")]
+    kinds = ((LIMIT_RANGE, facts.limit_ranges), (QUOTA, facts.quotas))
+    objects = [{**one, "kind": kind} for kind, found in kinds for one in found]
+    traps = list(_traps(objects))
+    yield from traps or [Line(State.OK, "no LimitRange and no quota sets a trap")]
+
+
+def _traps(objects: Sequence[Json]) -> Iterator[Line]:
+    for one, findings in zip(objects, lint_all(objects), strict=True):
+        for found in findings:
+            yield Line(State.WARN, named(one), f"[{found.code}] {dotted(found.path)}: {found.message}. {found.fix}")

@@ -38,10 +38,11 @@ _OTHER_NAMESPACE = {
     "expression": f"!(has(request.namespace) && request.namespace in [{', '.join(map(repr, LEFT_OUT))}])",
 }
 _NEW = {"name": "says-something-new", "expression": SAYS_SOMETHING_NEW}
-_ON_THE_HOST = (
-    {"name": "reaches-for-the-host", "expression": mounts_host("object.spec", WIDE_PATHS)},
-    {"name": "does-not-touch-gpus-otherwise", "expression": f"!({touches_gpus('object')})"},
-)
+_ONLY_THE_HOST = {
+    "name": "reaches-for-the-host-and-no-gpus",
+    "expression": f"({mounts_host('object.spec', WIDE_PATHS)}) && !({touches_gpus('object')})",
+}
+"""One condition: of several an API server reckons each, whatever the others say, and few pods reach for the host."""
 _OTHER_SPEC = {
     "name": "has-another-spec",
     "expression": "request.operation != 'UPDATE' || object.spec != oldObject.spec",
@@ -62,6 +63,7 @@ def configurations() -> list[Json]:
         _rule("", ["pods"], ["CREATE", "UPDATE"]),
         _rule("", ["pods/ephemeralcontainers", "pods/resize"], ["UPDATE"]),
     ]
+    limits = [_rule("", ["limitranges", "resourcequotas"], ["CREATE", "UPDATE"])]
     policies = [_rule(GROUP, ["gpupolicies", "gpupolicyexceptions"], ["CREATE", "UPDATE"])]
     shape = _hook("mutate", "/mutate", pods_made, [_POD_TOUCHES], seconds=MUTATE_SECONDS)
     judge = _hook("validate", "/validate", pods_judged, [_NEW, _POD_TOUCHES], fails="Fail")
@@ -78,9 +80,10 @@ def configurations() -> list[Json]:
             "Validating",
             [
                 judge,
-                _hook("host", "/validate", pods_judged, [_NEW, *_ON_THE_HOST]),
+                _hook("host", "/validate", pods_judged, [_NEW, _ONLY_THE_HOST]),
                 _hook("templates", "/validate", _built_in(), [_OTHER_SPEC, _TEMPLATE_TOUCHES]),
                 _hook("workloads", "/validate", _custom(), [_OTHER_SPEC]),
+                _hook("namespace-limits", "/validate", limits, [_OTHER_SPEC]),
                 _hook("policies", "/policies", policies, fails="Fail"),
             ],
         ),

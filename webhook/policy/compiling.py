@@ -32,11 +32,13 @@ from webhook.policy.compiled import (
     Spread,
     Topology,
 )
+from webhook.policy.rollout import HaltOn, Rollout
 from webhook.policy.workloads import TemplatePath
 from webhook.policy.written.additions import WrittenInjection, WrittenToleration
 from webhook.policy.written.kinds import GPUPolicyException, PolicySpec, WrittenExemption
 from webhook.policy.written.matching import Selector, WrittenMatch, WrittenScope
 from webhook.policy.written.quotas import WrittenQuotas, WrittenSharedQuota
+from webhook.policy.written.rollout import WrittenRollout
 from webhook.policy.written.sections import (
     WrittenAmountRule,
     WrittenCuda,
@@ -82,6 +84,15 @@ def match_of(written: WrittenMatch, conditions: tuple[Condition, ...], *, fail: 
         conditions=conditions,
         fail=fail,
     )
+
+
+def rollout_of(written: WrittenRollout | None, policy: str) -> Rollout | None:
+    """Compile a policy's rollout. Without a seed each policy has workloads of its own."""
+    if written is None:
+        return None
+    on = written.halt_on
+    halt_on = HaltOn(on.oom, on.evictions, on.pending, on.window_minutes) if on is not None else None
+    return Rollout(written.percent, written.seed or policy, halt_on)
 
 
 def templates_of(written: WrittenMatch) -> dict[tuple[str, str], tuple[TemplatePath, ...]]:
