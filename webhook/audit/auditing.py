@@ -109,12 +109,16 @@ def is_stored(data: dict[str, Any]) -> bool:
 
 
 def as_created_again(pod: dict[str, Any]) -> dict[str, Any]:
-    """The pod without what the cluster gave it: its node, and its status."""
-    spec = pod.get("spec")
-    if not isinstance(spec, dict):
+    """The pod without what the cluster gave it: its uid, its node, and its status."""
+    spec, metadata = pod.get("spec"), pod.get("metadata")
+    if not isinstance(spec, dict) or not isinstance(metadata, dict):
         return pod
     again = {key: value for key, value in pod.items() if key != "status"}
-    return again | {"spec": {key: value for key, value in spec.items() if key != "nodeName"}}
+    return again | {"spec": _without(spec, "nodeName"), "metadata": _without(metadata, "uid")}
+
+
+def _without(data: dict[str, Any], key: str) -> dict[str, Any]:
+    return {name: value for name, value in data.items() if name != key}
 
 
 def _phase(pod: dict[str, Any]) -> object:

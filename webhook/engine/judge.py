@@ -55,9 +55,10 @@ def judge(case: Case, shape: Shape, findings: list[Finding]) -> None:
     """Everything a GPU pod may not ask for or will not get."""
     rules = case.rules
     said = _amount_remarks(case.request, shape, rules, case.view)
+    resized = shape.fit is not None and not case.pod.metadata.uid  # a pod that has one is changed no more
     for voice, limits in rules.limits:
         sections = [section for (mode, _), section in rules.limits if mode >= voice[0]]
-        broken = breaches(limits, case.pod, _demanded(case), resized=shape.fit is not None, sections=sections)
+        broken = breaches(limits, case.pod, _demanded(case), resized=resized, sections=sections)
         if broken:
             hear(findings, voice, broken)
         _hear_amounts(limits, voice, said, case.injected, findings)
