@@ -7,13 +7,14 @@ page, and each page is let go before the next is asked for.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Coroutine, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping
 from http import HTTPStatus
-from typing import Any, Self, TypeVar
+from typing import Any, NamedTuple, Self, TypeVar
 
 from webhook.audit.inforce import PolicySources, policy_files_of
 from webhook.audit.manifests import Entry
 from webhook.cache.following import (
+    GROUP,
     LIMIT_RANGES,
     NAMESPACES,
     NODES,
@@ -25,28 +26,53 @@ from webhook.cache.following import (
 from webhook.cache.gathering import namespace_of
 from webhook.cache.holdings import Holdings, HoldingsWriter
 from webhook.cache.making import make
+from webhook.cache.objects import Kept
 from webhook.cache.policies import PolicyObjects
 from webhook.documents.places import Document
 from webhook.errors import ApiError
 from webhook.kube.api import Api
 from webhook.kube.decoding import Decoder, Page
 from webhook.kube.watching import PAGE, Resource
-from webhook.model.cluster import ClusterView
+from webhook.model.cluster import ClusterView, Room
+from webhook.model.fleet import Fleet
+from webhook.model.gpunodes import GPUNode
 from webhook.model.objects import LimitRange, ResourceQuota
+from webhook.model.pods import Pod
 
 T = TypeVar("T")
 Grouped = TypeVar("Grouped", LimitRange, ResourceQuota)
 
 RUNNING = {"fieldSelector": "status.phase!=Succeeded,status.phase!=Failed"}
+Look = Callable[[Fleet], Callable[[Pod], None]]
+"""Who wants to see the pods that make a view."""
+
 NOWHERE = (0, 0)
 """Objects of a cluster stand on no line."""
+
+
+GPU_NODES = Resource("gpunodes", f"{GROUP}/gpunodes", GPUNode, optional=True)
+
+
+class Stock(NamedTuple):
+    """What there is to place pods in.
+
+    Attributes:
+        fleet: The nodes.
+        kept: Nodes, pods that have not ended, and GPUNodes.
+        unread: Why GPUNodes could not be read; "" where they could, or there are none.
+    """
+
+    fleet: Fleet
+    kept: tuple[Kept, ...]
+    unread: str = ""
 
 
 class Cluster:
     """A live cluster. A context manager; calls block.
 
     Attributes:
-        pods_on_nodes: How many pods were on nodes when the view was made.
+        pods_unended: How many pods had not ended when the view was made.
+        rooms: What was free on each node then, by name.
     """
 
     def __init__(self, kubeconfig: str | None = None, context: str | None = None) -> None:
@@ -54,7 +80,8 @@ class Cluster:
         self._runner = asyncio.Runner()
         self._access = (kubeconfig, context)
         self._api: Api
-        self.pods_on_nodes = 0
+        self.pods_unended = 0
+        self.rooms: Mapping[str, Room] = {}
 
     def __enter__(self) -> Self:
         """Find out where it is.
@@ -78,13 +105,24 @@ class Cluster:
         """Its URL."""
         return self._api.server
 
-    def view(self) -> ClusterView:
+    def view(self, look: Look | None = None) -> ClusterView:
         """What a webhook would judge by now.
+
+        Args:
+            look: Is given the fleet, and then each pod that has not ended.
 
         Raises:
             ApiError: the cluster does not let us, or does not answer.
         """
-        return self._run(self._view())
+        return self._run(self._view(look))
+
+    def stock(self) -> Stock:
+        """What there is to place pods in. Without agents there are no GPUNodes, and that is no error.
+
+        Raises:
+            ApiError: see `view`.
+        """
+        return self._run(self._stock())
 
     def policies(self, namespace: str) -> PolicySources:
         """What a webhook in the cluster takes its policies from. Kinds that the server does not have count as empty.
@@ -136,21 +174,39 @@ class Cluster:
     def _run(self, work: Coroutine[Any, Any, T]) -> T:
         return self._runner.run(work)
 
-    async def _view(self) -> ClusterView:
+    async def _view(self, look: Look | None) -> ClusterView:
+        fleet = Fleet(sorted([node async for node in self._all(NODES)], key=lambda node: node.metadata.name))
         holdings = Holdings()
-        writer = HoldingsWriter(holdings, lambda _node: None, lambda _seen: None, lambda: None)
+        writer = HoldingsWriter(holdings, lambda *_: None, lambda _seen: None, lambda _uids: None, lambda: None)
+        seen = look(fleet) if look is not None else lambda _pod: None
         writer.begin()
         async for pod in self._all(PODS):
             writer.put(pod)
+            seen(pod)
         writer.swap()
-        self.pods_on_nodes = len(holdings.sums.holdings)
-        return make(
-            [node async for node in self._all(NODES)],
+        self.pods_unended = holdings.pods
+        made = make(
+            fleet,
             holdings,
             {found.metadata.name: found async for found in self._all(NAMESPACES)},
             by_namespace([found async for found in self._all(LIMIT_RANGES)]),
             by_namespace([found async for found in self._all(QUOTAS)]),
-        ).view
+            holdings.lines(),
+        )
+        self.rooms = dict(zip(fleet.by_name, made.rooms, strict=True))
+        return made.view
+
+    async def _stock(self) -> Stock:
+        nodes = [node async for node in self._all(NODES)]
+        pods = [pod async for pod in self._all(Resource("pods", PODS.path, Pod, RUNNING))]
+        try:
+            agents, unread = await self._known(GPU_NODES), ""
+        except ApiError as error:
+            if error.status != HTTPStatus.FORBIDDEN:
+                raise
+            agents, unread = [], str(error)
+        fleet = Fleet(sorted(nodes, key=lambda node: node.metadata.name))
+        return Stock(fleet, (*nodes, *pods, *agents), unread)
 
     async def _policies(self, namespace: str) -> PolicySources:
         objects = PolicyObjects()
@@ -159,7 +215,7 @@ class Cluster:
         for each in await self._known(exceptions_of(namespace)):
             objects.exceptions.put(each)
         files, unread = await policy_files_of(self._api, namespace)
-        return PolicySources(files, tuple(objects.texts()), unread)
+        return PolicySources(files, tuple(objects.texts()), unread, tuple(objects.halted()))
 
     async def _known(self, resource: Resource[T]) -> list[T]:
         """All of a kind; none where the server does not have the kind."""

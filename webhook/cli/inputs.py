@@ -17,13 +17,14 @@ from webhook.cli.console import NO_ANSWER, stop, tell
 from webhook.documents.bounds import POLICY
 from webhook.errors import ApiError, RightsliceError
 from webhook.model.cluster import ClusterView
+from webhook.policy.capping import halted
 from webhook.policy.compiled import PolicySet
 from webhook.policy.loading import Loaded, load
 from webhook.report.words import count, shown
 from webhook.server.policysources import Good, combine
 
 if TYPE_CHECKING:
-    from webhook.audit.cluster import Cluster
+    from webhook.audit.cluster import Cluster, Look
 
 LIVE = "live"
 STDIN = "-"
@@ -97,7 +98,10 @@ def policies_in_force(
     combined = combine(sources.files, sources.objects, Good(), load)
     for fault in combined.faults:
         tell(f"note: not in use as it is written: {shown(fault)}")
-    policies = combined.policies or PolicySet()
+    stopped = {source.partition("/")[2] for source in sources.halted if source not in combined.unused}
+    policies = halted(combined.policies or PolicySet(), stopped)
+    for name in sorted(stopped):
+        tell(f"note: the rollout of policy {shown(name)} was halted, so it is on trial for everybody")
     if not policies.policies:
         others = f"Name others: --policies {nearby(shipped('policies'))}"
         tell(f"note: no policy is in force in this cluster, so nothing is refused or changed. {others}")
@@ -121,9 +125,11 @@ def live_cluster(reach: Reach) -> Iterator[Cluster]:
         stop(str(error))
 
 
-def live_view(cluster: Cluster, labels: Mapping[str, str], *, verbose: bool = False) -> ClusterView:
-    """What a webhook in the cluster would judge by now."""
-    view = cluster.view()
+def live_view(
+    cluster: Cluster, labels: Mapping[str, str], *, verbose: bool = False, look: Look | None = None
+) -> ClusterView:
+    """What a webhook in the cluster would judge by now; `look` sees the pods that make it."""
+    view = cluster.view(look)
     if verbose:
         tell_of(cluster.server, Snapshot(view))
     return with_labels(view, labels)
@@ -136,8 +142,7 @@ def cluster_of(
     if name == LIVE:
         with live_cluster(reach) as cluster:
             return live_view(cluster, labels, verbose=verbose)
-    if reach != HERE:
-        stop("--kubeconfig and --context say which live cluster: write --cluster live")
+    refuse_reach(reach)
     try:
         snapshot = read_snapshot(name) if name else gather(())
     except RightsliceError as error:
@@ -147,6 +152,12 @@ def cluster_of(
     if verbose:
         tell_of(name or "not known", snapshot)
     return with_labels(snapshot.view, labels)
+
+
+def refuse_reach(reach: Reach) -> None:
+    """Stops the program where flags say which live cluster, and none is meant."""
+    if reach != HERE:
+        stop("--kubeconfig and --context say which live cluster: write --cluster live")
 
 
 class Judged(NamedTuple):

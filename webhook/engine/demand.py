@@ -17,6 +17,7 @@ from webhook.model.pods import Pod
 from webhook.model.quantity import mebibytes, nano, written
 from webhook.model.records import GPU_COMPUTE, GPU_MEMORY
 from webhook.model.usage import Observed, UsageView
+from webhook.model.workloads import workload_of
 from webhook.policy.compiled import RightSizing
 
 MAX_MEMORY_MIB = 16 * 1024 * 1024
@@ -70,21 +71,6 @@ def _unreadable(key: str, found: str, must: str, example: str) -> Remark:
         f'Write {key}: "{example}".',
         at_most=Mode.WARN,
     )
-
-
-def workload_of(pod: Pod) -> str:
-    """The workload a pod belongs to, as usage is recorded: "Deployment/serve", "Job/train".
-
-    A ReplicaSet's name is its Deployment's with a hash behind it, which is also a label of the pod.
-    """
-    for owner in pod.metadata.owner_references:
-        if not owner.controller:
-            continue
-        template_hash = pod.metadata.labels.get("pod-template-hash", "")
-        if owner.kind == "ReplicaSet" and template_hash and owner.name.endswith(f"-{template_hash}"):
-            return f"Deployment/{owner.name.removesuffix(f'-{template_hash}')}"
-        return f"{owner.kind}/{owner.name}"
-    return f"Pod/{pod.metadata.name}"
 
 
 def need_of(

@@ -26,7 +26,7 @@ from webhook.model.modes import Form
 from webhook.model.offers import Offer
 from webhook.model.paths import Path
 from webhook.model.pods import Amount, Pod, Requirement
-from webhook.model.records import KEEP, MIRROR
+from webhook.model.records import KEEP, MIRROR, TOPOLOGY
 from webhook.model.requests import Request
 from webhook.model.resources import ACCOUNTING, WHOLE_GPU
 from webhook.model.usage import UsageView
@@ -67,12 +67,17 @@ def _stays(request: Request, pod: Pod, asked: Asked, view: ClusterView) -> Keep 
         return Keep(Why.UNSURE_AMOUNT)
     if len(asked.totals) > 1 or asked.strangers:
         return Keep(Why.MIXED, ", ".join((*asked.totals, *asked.strangers)))
-    if any(ask.count > 1 for ask in asked.asks):
+    if any(ask.count > 1 for ask in asked.asks) or (_talk(pod) and asked.totals[WHOLE_GPU] > 1):
         return Keep(Why.SEVERAL_GPUS)
     injected = {(one.path, one.resource) for one in given_in(pod, view.ranges(request.namespace))}
     if injected and any((ask.path, ask.resource.name) in injected for ask in asked.asks):
         return Keep(Why.INJECTED)
     return _not_ours(pod)
+
+
+def _talk(pod: Pod) -> bool:
+    """Does the user say that the GPUs of all containers work together?"""
+    return pod.metadata.annotations.get(TOPOLOGY) in ("nvlink=required", "nvlink=preferred")
 
 
 def _not_ours(pod: Pod) -> Keep | None:

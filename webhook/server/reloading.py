@@ -1,4 +1,4 @@
-"""Policies and certificates that change while the server runs, on disk or in the cluster.
+"""Policies that change while the server runs, on disk or in the cluster.
 
 What does not load never takes the place of what does: a broken file, an empty folder and a folder that is gone
 all leave the last good set in use, and are told in metrics, log and `/readyz?verbose`.
@@ -7,17 +7,15 @@ all leave the last good set in use, and are told in metrics, log and `/readyz?ve
 from __future__ import annotations
 
 import asyncio
-import ssl
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Collection, Hashable, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
-from webhook.certs.issuing import end_of
+from webhook.policy.capping import halted
 from webhook.policy.compiled import PolicySet
 from webhook.server.policyfiles import SUFFIXES, PolicyFiles
 from webhook.server.policysources import Good, Load, Texts, Unused, combine
 from webhook.server.world import Clock, PolicyLoad, World
 from webhook.telemetry.telemetry import Telemetry
-from webhook.web.tls import CertificateError, PairFiles, renew
 
 POLICY_OBJECT = "GPUPolicy/"
 """What a policy that is an object is called by in messages, before its name."""
@@ -66,6 +64,9 @@ class PolicyTexts(Protocol):
 
     def texts(self) -> Texts:
         """What to call each object in messages, and its text."""
+
+    def halted(self) -> Collection[str]:
+        """What to call those whose rollout was halted."""
 
 
 class PolicyWatch:
@@ -146,11 +147,18 @@ class PolicyWatch:
 
     def _take(self, read: ReadPolicies) -> None:
         now = self._clock()
-        self._world.policies = read.policies
+        stopped = self._halted(read)
+        self._world.policies = halted(read.policies, stopped)
+        self._telemetry.rollouts({one.name: one.name in stopped for one in read.policies.policies if one.rollout})
         self._world.policy_load = PolicyLoad(now, read.faults, read.unused)
         self._telemetry.policies_loaded(read.policies.digest, len(read.policies.policies), now)
         if read.faults:
             self._telemetry.policies_refused(read.faults)
+
+    def _halted(self, read: ReadPolicies) -> set[str]:
+        """Names of the policies in use whose rollout was halted."""
+        sources = self._objects.halted() if self._objects is not None else ()
+        return {source.removeprefix(POLICY_OBJECT) for source in sources if source not in read.unused}
 
     def _keep(self, faults: tuple[str, ...]) -> None:
         before = self._world.policy_load
@@ -170,33 +178,7 @@ def _require_none_meant(objects: Texts, faults: Sequence[str], before: PolicySet
         raise NoPoliciesError((*faults, "the cluster must hold at least one GPUPolicy, found none any more"))
 
 
-class CertificateWatch:
-    """Keeps a live context's certificate as the files are."""
-
-    def __init__(self, files: PairFiles, context: ssl.SSLContext, telemetry: Telemetry) -> None:
-        self._files = files
-        self._context = context
-        self._telemetry = telemetry
-        self._seen = _fingerprint(self._files)
-
-    async def look(self) -> None:
-        """Load the files again if they changed."""
-        seen = _fingerprint(self._files)
-        if seen == self._seen:
-            return
-        self._seen = seen
-        try:
-            pair = self._files.read()
-            renew(self._context, pair)
-        except OSError as error:
-            self._telemetry.certificate_refused(f"cannot be read ({error.strerror})")
-        except CertificateError as error:
-            self._telemetry.certificate_refused(str(error))
-        else:
-            self._telemetry.certificate_loaded(end_of(pair.certificate))
-
-
-def _fingerprint(files: PolicyFiles | PairFiles) -> Hashable:
+def _fingerprint(files: PolicyFiles) -> Hashable:
     """What changes when the files do, also when they come and go."""
     try:
         return files.fingerprint()

@@ -24,8 +24,8 @@ from tests.cluster.ranging import quotas_of
 from tests.cluster.worlds import placed, pod
 from tests.make import make_pod
 from tests.world import view_of
-from webhook.engine.pricing import unit_milli
 from webhook.model.pods import pod_of
+from webhook.model.pools import unit_milli
 from webhook.model.quantity import units
 from webhook.model.resources import ACCOUNTING, gpu_resource
 from webhook.model.scopes import in_scope
