@@ -87,6 +87,7 @@ class Fleet:
         for i, node in enumerate(self.nodes):
             self._by_taints[node.taints] = self._by_taints.get(node.taints, 0) | 1 << i
         self._sharing: dict[tuple[tuple[Form, ...], Isolation, int], tuple[Offer, ...]] = {}
+        self._sizes: dict[tuple[tuple[Form, ...], Isolation, int], tuple[int, ...]] = {}
         self._tolerated: dict[tuple[Toleration, ...], int] = {}
 
         names = sorted({name for node in self.nodes for name in node.gpus})
@@ -157,6 +158,18 @@ class Fleet:
             if len(self._sharing) >= REMEMBERED:
                 self._sharing.clear()
             self._sharing[key] = found
+        return found
+
+    def sizes(self, forms: tuple[Form, ...], isolation: Isolation, most: int) -> tuple[int, ...]:
+        """Memory in MiB of those that `sharing` gives, ascending. Remembered."""
+        key = (forms, isolation, most)
+        found = self._sizes.get(key)
+        if found is None:
+            offers = self.sharing(forms, isolation, most)
+            found = tuple(sorted({offer.memory_mib for offer in offers if offer.memory_mib}))
+            if len(self._sizes) >= REMEMBERED:
+                self._sizes.clear()
+            self._sizes[key] = found
         return found
 
     def resources(self) -> tuple[str, ...]:
