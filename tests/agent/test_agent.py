@@ -17,13 +17,14 @@ import pytest
 from tests.agent.library import Library, installed
 from tests.agent.recorded import bridged
 from tests.conftest import ROOT
-from webhook.agent.advertising import ISLAND, Advertiser, said_of
+from webhook.agent.advertising import Advertiser, said_of
 from webhook.agent.agent import HUNG, Agent
 from webhook.agent.machine import Machine
 from webhook.agent.podresources import Holders, KubeletAwayError
 from webhook.agent.publishing import LEAST_SECONDS, Publisher
 from webhook.errors import ApiError
 from webhook.model.gpunodes import GPUNode, GPUNodeStatus
+from webhook.model.nodelabels import ISLAND
 from webhook.telemetry.logs import make_logger
 
 NODE = "/api/v1/nodes/gpu-1"

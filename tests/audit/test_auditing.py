@@ -241,7 +241,7 @@ def test_annotations_of_a_namespace_stay_when_it_gets_labels() -> None:
 
 
 def test_labels_stay_when_use_is_taken_out(view: ClusterView) -> None:
-    both = without_use(with_labels(view, {"x": "y"}), "team", {"nvidia.com/gpu": 1})
+    both = without_use(with_labels(view, {"x": "y"}), "team", "pod", {"nvidia.com/gpu": 1})
     assert labels(both, "team")["x"] == "y"
     [quota] = both.quotas("team")
     assert quota.status.used == {"requests.nvidia.com/gpu": "3"}

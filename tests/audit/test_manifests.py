@@ -51,6 +51,22 @@ def test_each_document_is_an_object() -> None:
     assert [each.place().line for each in entries(f"{POD}---\n---\n{POD}")] == [1, 6]
 
 
+FAULTS = {
+    "a tab": "kind: Pod\n\tname: b\n",
+    "a key twice": "kind: Pod\nkind: Pod\n",
+    "a template": "name: {{ .Name }}\n",
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS.values(), ids=FAULTS)
+def test_a_fault_takes_nothing_from_the_documents_before_it(fault: str) -> None:
+    found = list(entries_of("f.yaml", f"{POD}---\n{POD}---\n{fault}".encode()))
+    *before, last = found
+    assert [type(each) for each in before] == [Entry, Entry]
+    assert isinstance(last, Passed)
+    assert last.place.line >= 9
+
+
 def test_items_of_a_list_know_their_own_places() -> None:
     text = "apiVersion: v1\nkind: List\nitems:\n- apiVersion: v1\n  kind: Pod\n  metadata:\n    name: a\n"
     [found] = entries(text)

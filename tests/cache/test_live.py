@@ -19,8 +19,17 @@ from webhook.cache.live import Live
 from webhook.model.cluster import Assumed, ClusterView
 from webhook.model.objects import LimitRange, Namespace, Node, ResourceQuota
 from webhook.model.pods import Pod
+from webhook.model.pools import Pool
+from webhook.model.quota_keys import Counted
+from webhook.model.reservations import Reservation
 
 GPU, SMALL = "nvidia.com/gpu", "nvidia.com/mig-1g.10gb"
+COUNTS = [Counted(GPU, "requests"), Counted("cpu", "requests"), Counted("memory", "limits")]
+POOLS = [
+    Pool(lambda _name, _labels: True),
+    Pool(lambda _name, labels: labels.get("tier") == "x"),
+    Pool(lambda name, _labels: name == "team", lambda product: "A100" in product),
+]
 A100 = {"nvidia.com/gpu.product": "NVIDIA-A100-SXM4-80GB", "nvidia.com/gpu.memory": "81920"}
 KINDS: dict[str, Any] = {
     "nodes": Node,
@@ -108,6 +117,13 @@ def facts(view: ClusterView, namespaces: Iterable[str] = ("team", "other")) -> d
         "namespaces": {name: view.namespace(name) for name in namespaces},
         "limits": {name: (view.limit_ranges(name), view.limited(name)) for name in namespaces},
         "quotas": {name: view.quotas(name) for name in namespaces},
+        "held": {
+            (name, quota.metadata.name, what): view.held(quota, name, what)
+            for name in namespaces
+            for quota in view.quotas(name)
+            for what in COUNTS
+        },
+        "pools": [(view.pooled(pool), view.pool_holders(pool)) for pool in POOLS],
     }
 
 
@@ -254,6 +270,39 @@ async def test_a_pod_assumed_counts_once_also_when_it_is_seen() -> None:
     here.write("pods", "list", pod("named", on="a"), generated("train-x1", "train-", on="b"))
     await here.live.publish()
     assert [each.uid for each in here.view.assumed] == ["3"], "what was seen before is not seen again by a list"
+
+
+async def test_a_pod_admitted_counts_once_from_the_answer_until_it_has_gone() -> None:
+    here = site()
+    here.write("nodes", "list", node("a"))
+    here.write("namespaces", "list", namespace("team", "x"))
+    await here.live.publish()
+    (everybody, *_) = POOLS
+    here.holder.view = here.view.reserve(Reservation("u-1", "team", (((), 2000),), 0.0))
+    assert here.view.pooled(everybody) == 2000
+    waiting = pod("p", gpus=2)
+    waiting["metadata"]["uid"] = "u-1"
+    here.write("pods", "put", waiting)
+    await here.live.publish()
+    assert (here.view.pooled(everybody), here.view.has_reserved("u-1")) == (2000, False), "seen, without a node yet"
+    here.write("pods", "put", waiting | {"spec": waiting["spec"] | {"nodeName": "a"}})
+    await here.live.publish()
+    assert here.view.pooled(everybody) == 2000
+    here.write("pods", "remove", waiting)
+    await here.live.publish()
+    assert here.view.pooled(everybody) == 0
+
+
+async def test_a_view_that_was_handed_over_does_not_change_when_pods_do() -> None:
+    here = site()
+    here.write("nodes", "list", node("a"))
+    here.write("pods", "put", pod("p", on="a"))
+    await here.live.publish()
+    before, (everybody, *_) = here.view, POOLS
+    here.write("pods", "put", pod("q", on="a"))
+    assert before.pooled(everybody) == 1000
+    await here.live.publish()
+    assert (before.pooled(everybody), here.view.pooled(everybody)) == (1000, 2000)
 
 
 async def test_a_list_releases_what_was_assumed_once_and_only_when_it_is_whole() -> None:

@@ -58,6 +58,11 @@ CODES = {
     "nothing on standard input": (("check", "-", *WORLD), 2),
     "a file to explain": (("explain", "-f", "deploy/train.yaml", *WORLD), 0),
     "a file to explain that is not there": (("explain", "-f", "nowhere.yaml", *WORLD), 2),
+    "traps": (("lint", "-f", "traps.yaml"), 1),
+    "traps of nothing": (("lint",), 2),
+    "traps of files and of a cluster": (("lint", "-f", "traps.yaml", "--cluster", "live"), 2),
+    "traps of a cluster that is none": (("lint", "--cluster", "cluster.yaml"), 2),
+    "a namespace of files": (("lint", "-f", "traps.yaml", "-n", "team"), 2),
     "policies without faults": (("policy", "lint", "policies"), 0),
     "policies with faults": (("policy", "lint", "faulty"), 1),
     "policies that cannot be read": (("policy", "lint", "nowhere"), 2),
@@ -169,6 +174,20 @@ def test_a_new_policy_has_no_faults(rightslice: Run, tmp_path: Path) -> None:
     assert rightslice("policy", "lint", "-", stdin="kind: GPUPolice").code == 1
 
 
+EXEMPTED = (
+    "apiVersion: rightslice.dev/v1alpha1\nkind: GPUPolicy\nmetadata: {name: p}\nspec:\n  cuda: {}\n"
+    "  exemptions:\n  - name: old\n    codes: [GPU-C101]\n    reason: an old image\n"
+    '    match: {namespaces: [a]}\n    expirationTime: "2026-06-01T00:00:00Z"\n'
+)
+
+
+@pytest.mark.parametrize(("now", "told"), [("2026-05-31T23:59:59Z", False), ("2026-06-01T00:00:00Z", True)])
+def test_lint_names_exemptions_that_are_over(now: str, told: bool, rightslice: Run) -> None:
+    ran = rightslice("policy", "lint", "-", "--now", now, stdin=EXEMPTED)
+    assert ran.code == 0
+    assert ("exemption old from p is over since 2026-06-01T00:00:00Z" in ran.err) is told
+
+
 def test_what_is_read_is_told_on_stderr_only(rightslice: Run) -> None:
     ran = rightslice("check", "deploy/sized.json", *WORLD, "-o", "json", "-v")
     assert json.loads(ran.out)
@@ -223,6 +242,21 @@ def test_lint_and_the_server_agree(files: dict[str, str], usable: bool, tmp_path
     assert (ran.code == 0) is usable, ran.out + ran.err
     with nullcontext() if usable else pytest.raises(NoPoliciesError):
         read_policies(PolicyFiles(tmp_path), load)
+
+
+UNDO = {
+    "a pod that was never changed": (("-f", "deploy/train.yaml"), 1),
+    "a file that is not there": (("-f", "nowhere.yaml"), 2),
+    "neither a pod nor a file": ((), 2),
+    "a pod and a file": (("train-0", "-f", "deploy/train.yaml"), 2),
+}
+
+
+@pytest.mark.parametrize(("arguments", "code"), UNDO.values(), ids=UNDO)
+def test_undo(arguments: tuple[str, ...], code: int, rightslice: Run) -> None:
+    ran = rightslice("undo", *arguments)
+    assert (ran.code, ran.out) == (code, "")
+    assert ran.err
 
 
 def test_a_cluster_that_does_not_answer_is_exit_code_3(rightslice: Run, tmp_path: Path) -> None:

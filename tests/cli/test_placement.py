@@ -15,7 +15,8 @@ ROOM = ["--cluster", "room/cluster.yaml"]
 TRACE = ["--nodes", "room/nodes.csv", "--pods", "room/pods.csv"]
 
 WRONG = [
-    ("capacity without a cluster", ["capacity"], "which cluster? Name a snapshot: --cluster FILE"),
+    ("capacity without a cluster", ["capacity"], "which cluster? Name one: --cluster live, a snapshot"),
+    ("a kubeconfig for a snapshot", ["capacity", *ROOM, "--context", "a"], "say which live cluster: name it live"),
     ("a cluster that is not there", ["capacity", "--cluster", "none.yaml"], "none.yaml: must be a YAML or JSON file"),
     ("a cluster without nodes", ["capacity", "--cluster", "room/pods.yaml"], "room/pods.yaml: no nodes here"),
     ("a node that is not there", ["capacity", "nope", *ROOM], "nope: no such node in this cluster. Some that are:"),

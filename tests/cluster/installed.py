@@ -23,6 +23,7 @@ from webhook.cli.install import InstallMode, manifests
 from webhook.errors import ApiError
 from webhook.installing.applying import hooks_answer, uninstall
 from webhook.kube.api import Api
+from webhook.manifests.hooks import NAMESPACE
 from webhook.manifests.objects import path_of
 
 PAGE = read("docs/install.md").partition("## Out of cluster")[2].partition("\n## ")[0]
@@ -112,6 +113,7 @@ def installed(plane: Plane, folder: Path, *flags: str) -> Iterator[Installed]:
     """Inside, it is installed and answers; afterwards nothing of it is left. `flags` are more of the server's."""
     found = Installed(plane, folder, *flags)
     overlay = copy_of(ROOT / "manifests", folder / "manifests") / "overlays" / "out-of-cluster"
+    plane.wait_until_gone(NAMESPACE)
     address = overlay / "address.yaml"
     address.write_text(address.read_text().replace("127.0.0.1:8443", f"127.0.0.1:{found.port}"))
     try:

@@ -153,6 +153,28 @@ class Plane:
         return name
 
     @contextmanager
+    def namespace_called(self, name: str) -> Iterator[None]:
+        """Inside, there is a namespace of a name that several tests need, made now and deleted afterwards."""
+        self.wait_until_gone(name)
+        self.add_namespace(name)
+        try:
+            yield
+        finally:
+            self.api.delete(f"/api/v1/namespaces/{name}")
+
+    def wait_until_gone(self, namespace: str) -> None:
+        """Wait for the end of a namespace that is going. Its pods may have no node any more that would end them."""
+        path = f"/api/v1/namespaces/{namespace}"
+
+        def is_gone() -> bool:
+            if not self.api.exists(path):
+                return True
+            self.api.delete(f"{path}/pods", gracePeriodSeconds="0")
+            return False
+
+        eventually(is_gone)
+
+    @contextmanager
     def scheduler_with(self, **more: Any) -> Iterator[None]:
         """Inside, the scheduler runs with more in its configuration: `extenders=[...]`, `profiles=[...]`."""
         self._restart_scheduler(more)

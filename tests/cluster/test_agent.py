@@ -146,14 +146,8 @@ def test_a_status_of_another_form_is_refused(plane: Plane, node: str) -> None:
 @pytest.fixture
 def space(plane: Plane, kind: None) -> Iterator[None]:
     """Our namespace, which a dry run needs to be there."""
-    path = f"/api/v1/namespaces/{NAMESPACE}"
-    if plane.api.exists(path):
+    with plane.namespace_called(NAMESPACE):
         yield
-        return
-    plane.add_namespace(NAMESPACE)
-    yield
-    plane.api.delete(path)
-    eventually(lambda: not plane.api.exists(path))
 
 
 def test_the_manifests_of_the_agent_are_taken_without_a_warning(plane: Plane, space: None) -> None:

@@ -20,6 +20,7 @@ from webhook.manifests.hooks import NAMESPACE
 __all__ = ["served"]
 
 SPACE = "backstop-try"
+CLASSES = "/apis/node.k8s.io/v1/runtimeclasses"
 DEVICES = {"name": "NVIDIA_VISIBLE_DEVICES", "value": "all"}
 BROKEN = make_pod().container("more", env=[DEVICES])
 
@@ -40,18 +41,15 @@ def refusal(plane: Plane, maker: PodMaker, namespace: str = SPACE) -> str:
 @pytest.fixture(scope="module")
 def held(served: Plane) -> Iterator[Plane]:
     """A plane with the policies."""
-    for name in (SPACE, NAMESPACE):
-        if not served.api.exists(f"/api/v1/namespaces/{name}"):
-            served.add_namespace(name)
-    for name in ("nvidia", "kata"):
-        served.api.create("/apis/node.k8s.io/v1/runtimeclasses", {"metadata": {"name": name}, "handler": name})
-    with stored(served, backstop()):
+    classes = ("nvidia", "kata")
+    for name in classes:
+        served.api.create(CLASSES, {"metadata": {"name": name}, "handler": name})
+    with served.namespace_called(SPACE), served.namespace_called(NAMESPACE), stored(served, backstop()):
         eventually(lambda: refusal(served, BROKEN))
         eventually(lambda: "RuntimeClass" not in refusal(served, make_pod().spec(runtimeClassName="kata")))
         yield served
-    for name in ("nvidia", "kata"):
-        served.api.delete(f"/apis/node.k8s.io/v1/runtimeclasses/{name}")
-    served.api.delete(f"/api/v1/namespaces/{SPACE}")
+    for name in classes:
+        served.api.delete(f"{CLASSES}/{name}")
 
 
 def mounting(path: str) -> PodMaker:

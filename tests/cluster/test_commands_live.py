@@ -151,3 +151,27 @@ def test_the_policies_are_those_in_force(plane: Plane, in_force: str) -> None:
     exempt = {**json.loads(text), "metadata": {"name": "e"}}
     plane.api.create(EXCEPTIONS.format(in_force), exempt)
     assert denied(*where) == set()
+
+
+LIMITS = {
+    "limitranges": {"limits": [{"type": "Container", "max": {"nvidia.com/gpu": "4"}}]},
+    "resourcequotas": {"hard": {"limits.nvidia.com/gpu": "8"}},
+}
+
+
+def test_traps_of_a_cluster_are_found_and_what_is_written_instead_has_none(plane: Plane, namespace: str) -> None:
+    for plural, spec in LIMITS.items():
+        plane.api.create(f"/api/v1/namespaces/{namespace}/{plural}", {"metadata": {"name": "gpus"}, "spec": spec})
+
+    found = rightslice(plane, "lint", "-n", namespace, "-o", "json")
+    told = [(one["place"], [f["code"] for f in one["findings"]]) for one in json.loads(found.stdout)]
+    assert found.returncode == 1, found.stderr
+    assert told == [
+        (f"limitrange/{namespace}/gpus", ["GPU-L301"]),
+        (f"resourcequota/{namespace}/gpus", ["GPU-Q401", "GPU-Q402"]),
+    ]
+    assert f"limitrange/{namespace}/gpus" in rightslice(plane, "lint").stdout
+
+    plane.kubectl("replace", "-f", "-", stdin=rightslice(plane, "lint", "-n", namespace, "-o", "yaml").stdout)
+    again = rightslice(plane, "lint", "-n", namespace)
+    assert (again.returncode, again.stdout.strip()) == (0, ""), again.stdout

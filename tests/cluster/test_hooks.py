@@ -22,11 +22,13 @@ SPACE = "hooks-try"
 @pytest.fixture(scope="module")
 def hooks(plane: Plane) -> Iterator[Recorder]:
     """Our configurations on a real API server, calling a recorder."""
-    plane.add_namespace(SPACE)
-    with recording() as recorder, stored(plane, [recorder.by_url(one) for one in configurations()]):
+    with (
+        plane.namespace_called(SPACE),
+        recording() as recorder,
+        stored(plane, [recorder.by_url(one) for one in configurations()]),
+    ):
         eventually(lambda: sent(plane, recorder, make_pod().gpus(1)) >= {"mutate", "validate"})
         yield recorder
-    plane.api.delete(f"/api/v1/namespaces/{SPACE}")
 
 
 COUNTER = iter(range(10**6))
@@ -158,15 +160,8 @@ def test_any_other_pod_is_not_sent(plane: Plane, hooks: Recorder, maker: PodMake
 
 @pytest.mark.parametrize("namespace", sorted({*LEFT_OUT} - {"kube-system", "kube-public", "kube-node-lease"}))
 def test_no_pod_of_a_namespace_that_is_left_out_is_sent(plane: Plane, hooks: Recorder, namespace: str) -> None:
-    path = f"/api/v1/namespaces/{namespace}"
-    there = plane.api.exists(path)
-    if not there:
-        plane.add_namespace(namespace)
-    try:
+    with plane.namespace_called(namespace):
         assert sent(plane, hooks, make_pod().gpus(1), namespace) == set()
-    finally:
-        if not there:
-            plane.api.delete(path)
 
 
 def test_a_static_pod_that_a_node_shows_is_not_held_up(plane: Plane, hooks: Recorder) -> None:
@@ -262,6 +257,29 @@ def test_a_workload_is_sent_where_its_pods_will_be(plane: Plane, hooks: Recorder
         plane.api.create(path, of_kind(kind, maker, called), dryRun="All")
 
         assert hooks.called(called) == wanted, name
+
+
+LIMITS: dict[str, Json] = {
+    "limitranges": {"limits": [{"type": "Container", "default": {"nvidia.com/gpu": "0"}}]},
+    "resourcequotas": {"hard": {"requests.nvidia.com/gpu": "4"}},
+}
+
+
+@pytest.mark.parametrize("plural", LIMITS)
+def test_what_an_admin_says_of_a_namespace_is_sent_and_what_is_counted_is_not(
+    plane: Plane, hooks: Recorder, plural: str
+) -> None:
+    path, name = f"/api/v1/namespaces/{SPACE}/{plural}", f"one-of-{plural}"
+    plane.api.create(path, {"metadata": {"name": name}, "spec": LIMITS[plural]})
+    assert hooks.called(name) == {"namespace-limits"}
+
+    hooks.reviews.clear()
+    plane.api.patch(f"{path}/{name}", {"metadata": {"labels": {"a": "b"}}})
+    if plural == "resourcequotas":
+        eventually(lambda: plane.api.get(f"{path}/{name}")["status"].get("hard"))
+        plane.api.patch(f"{path}/{name}/status", {"status": {"used": {"requests.nvidia.com/gpu": "1"}}})
+    assert hooks.called(name) == set()
+    plane.api.delete(f"{path}/{name}")
 
 
 def test_the_largest_pods_are_within_what_conditions_may_cost(plane: Plane, hooks: Recorder) -> None:

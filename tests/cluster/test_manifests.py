@@ -12,7 +12,6 @@ from tests.cluster.client import Json, RefusedError
 from tests.cluster.installed import copy_of
 from tests.cluster.nodes import add_nodes, demo_nodes, remove_nodes
 from tests.cluster.plane import Plane
-from tests.cluster.waiting import eventually
 from tests.conftest import ROOT
 from tests.make import make_pod
 from tests.manifests.made import BUILT
@@ -48,19 +47,8 @@ def test_the_built_files_are_what_kustomize_builds(plane: Plane, name: str, over
 def space(plane: Plane) -> Iterator[None]:
     """Our namespace, which a dry run needs to be there, and the kinds that are ours."""
     plane.kubectl("apply", "--server-side", "--force-conflicts", "-k", str(MANIFESTS / "crds"))
-    if not plane.api.exists(f"/api/v1/namespaces/{NAMESPACE}"):
-        plane.add_namespace(NAMESPACE)
-    yield
-    plane.api.delete(f"/api/v1/namespaces/{NAMESPACE}")
-    eventually(lambda: is_gone(plane))
-
-
-def is_gone(plane: Plane) -> bool:
-    """Is our namespace gone? Its pods have no nodes any more that would end them."""
-    if not plane.api.exists(f"/api/v1/namespaces/{NAMESPACE}"):
-        return True
-    plane.api.delete(f"/api/v1/namespaces/{NAMESPACE}/pods", gracePeriodSeconds="0")
-    return False
+    with plane.namespace_called(NAMESPACE):
+        yield
 
 
 @pytest.mark.parametrize("overlay", OVERLAYS)

@@ -16,6 +16,7 @@ from webhook.cache.snapshot import load_snapshot
 from webhook.engine.decide import decide
 from webhook.model.cluster import ClusterView
 from webhook.model.decisions import Decision
+from webhook.model.nodelabels import ISLAND
 from webhook.model.pods import pod_of
 from webhook.model.requests import Request
 from webhook.policy.compiled import PolicySet
@@ -61,6 +62,11 @@ def quota(name: str, hard: Json, **spec: Any) -> Json:
     }
 
 
+def island(name: str, size: str) -> Json:
+    """A node of eight A100 whose agent says how many of them are joined."""
+    return make_node(name, A100 | {ISLAND: size, "nvidia.com/gpu.clique": "domain-1"}, **{GPU: 8})
+
+
 QUOTAS = (
     quota("gpus", {f"requests.{GPU}": "4", f"requests.{SMALL}": "3"}),
     quota("idle", {f"requests.{GPU}": "8"}, scopes=["BestEffort"]),
@@ -68,6 +74,13 @@ QUOTAS = (
 VIEWS = {
     "free": view_of(TRUSTED, *NODES),
     "counted": view_of(TRUSTED, RANGE, *QUOTAS, *NODES),
+    "islands": view_of(
+        TRUSTED,
+        *(island(name, size) for name, size in (("joined", "8"), ("halves", "4"), ("broken", "1"))),
+        make_node("cards", {"nvidia.com/gpu.product": "NVIDIA-A40", ISLAND: "2"}, **{GPU: 4}),
+        make_node("silent", {"nvidia.com/gpu.product": "NVIDIA-H100-80GB-HBM3"}, **{GPU: 8}),
+        mig_node(),
+    ),
     "shares that keep the name": view_of(TRUSTED, make_node("turns", UNRENAMED, **{GPU: 16}), whole_node()),
     "demo": load_snapshot("demo"),
     "empty": view_of(),
@@ -80,6 +93,7 @@ limits:
   perContainer: [{{resource: memory, max: 64Gi, default: 4Gi}}]
   perGPU: [{{resource: cpu, default: "2", max: "24"}}]
   accounting: native
+quotas: {{shared: [{{name: all, gpuMilli: 3000}}]}}
 cuda: {{}}
 security: {{deny: [DENY]}}
 """

@@ -10,11 +10,12 @@ import pytest
 from tests.make import Json, PodMaker, make_pod
 from tests.using import observed, seen
 from webhook.engine.asking import asked_by
-from webhook.engine.demand import Declared, Sought, need_of, workload_of
+from webhook.engine.demand import Declared, Sought, need_of
 from webhook.model.decisions import Keep, Need, Why
 from webhook.model.modes import Evidence, Form, Isolation, Mode
 from webhook.model.pods import pod_of
 from webhook.model.usage import Observed, UsageView
+from webhook.model.workloads import workload_of
 from webhook.policy.compiled import RightSizing
 
 ALL = (Evidence.DECLARED, Evidence.OBSERVED, Evidence.DEFAULT)

@@ -78,6 +78,12 @@ CASES = {
     "too small a saving": Case(make_pod().gpus(1).needs("30Gi"), Why.SMALL_SAVING, policy=sizing(minSavingPercent=60)),
     "the user opts out": Case(small().annotate("rightslice.dev/keep", "true"), Why.OPTED_OUT),
     "two GPUs stay whole": Case(make_pod().gpus(2).needs("8Gi"), Why.SEVERAL_GPUS),
+    "two containers whose GPUs talk stay whole": Case(
+        small()
+        .annotate("rightslice.dev/topology", "nvlink=preferred")
+        .spec(containers=[{"name": name, "resources": {"limits": {GPU: "1"}}} for name in "ab"]),
+        Why.SEVERAL_GPUS,
+    ),
     "a slice asked for is left alone": Case(make_pod().asks(SMALL, "1").needs("4Gi"), Why.NO_GPU),
     "two kinds stay": Case(small().asks(SMALL, "1"), Why.MIXED),
     "a name nobody knows stays": Case(small().asks("nvidia.com/gpumem", "1"), Why.MIXED),

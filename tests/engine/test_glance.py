@@ -9,6 +9,7 @@ import msgspec
 from tests.cluster.worlds import limit_range, placed, pod, quota, usage
 from tests.make import Json
 from webhook.cache.stored import stored_limit_range
+from webhook.engine.containers import amounts_of
 from webhook.engine.limitrange import passes, verdict
 from webhook.engine.quota import refusals
 from webhook.errors import QuantityError
@@ -49,7 +50,7 @@ def test_what_passes_at_a_glance_passes() -> None:
         quotas = [counted(random, quota(random, f"q-{n}")) for n in range(random.choice((0, 0, 1, 2)))]
         for number in range(PODS):
             data = pod_of(placed(random, pod(random, f"p-{number}")))
-            at_a_glance = passes(data, {}, {}, ranges, [room_of(each) for each in quotas])
+            at_a_glance = passes(data, amounts_of(data.spec), ranges, [room_of(each) for each in quotas])
             close = exactly(data, ranges, quotas)
             assert close or not at_a_glance, (data, ranges, quotas)
             seen, exact = seen + at_a_glance, exact + close

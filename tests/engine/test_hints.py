@@ -1,4 +1,4 @@
-"""What is added to a pod: tolerations, affinity, runtime class, labels, spread, NVLink."""
+"""What is added to a pod: tolerations, affinity, runtime class, labels, spread."""
 
 from __future__ import annotations
 
@@ -168,46 +168,6 @@ def test_a_trial_adds_nothing_and_says_what_it_would_add() -> None:
     assert [str(finding) for finding in decision.warnings] == [
         "[GPU-I101] spec.runtimeClassName: would add runtimeClassName."
     ]
-
-
-L40S = make_node("l40s", {"nvidia.com/gpu.product": "NVIDIA-L40S"}, **{"nvidia.com/gpu": 8})
-LINKED = {"key": "nvidia.com/gpu.product", "operator": "In", "values": ["NVIDIA-A100-SXM4-80GB"]}
-
-
-def topology(pod: PodMaker, section: str, *nodes: Json) -> Json:
-    """The pod's affinity after an enforced topology section."""
-    spec = shaped(pod, ask(pod, f"mode: enforce\ntopology: {section}", nodes=nodes))["spec"]
-    found: Json = spec.get("affinity", {})
-    return found
-
-
-def test_several_gpus_prefer_nodes_that_link_them() -> None:
-    found = topology(make_pod().gpus(4), "{nvlink: preferred}", whole_node(), L40S)
-    assert found["nodeAffinity"][PREFERRED] == [{"weight": 50, "preference": {"matchExpressions": [LINKED]}}]
-
-
-def test_several_gpus_may_require_links() -> None:
-    found = topology(make_pod().gpus(4), "{nvlink: required}", whole_node(), L40S)
-    assert found["nodeAffinity"][REQUIRED] == {"nodeSelectorTerms": [{"matchExpressions": [LINKED]}]}
-
-
-def test_one_gpu_needs_no_link() -> None:
-    assert topology(make_pod().gpus(1), "{nvlink: required}", whole_node(), L40S) == {}
-
-
-def test_a_cluster_without_enough_links_says_how_many_there_are() -> None:
-    decision = ask(make_pod().gpus(8), "mode: enforce\ntopology: {nvlink: required}", nodes=(whole_node(count=4), L40S))
-    assert decision.patch == ()
-    field = "spec.containers[0].resources.limits['nvidia.com/gpu']"
-    assert f"[GPU-T301] {field}: 8 GPUs must be linked by NVLink" in str(decision.warnings[0])
-    assert "Ask for at most 4 GPUs." in str(decision.warnings[0])
-
-
-def test_pods_of_one_workload_prefer_one_domain() -> None:
-    pod = make_pod().gpus(8).label("job-name", "train").owned_by("Job", "train")
-    found = topology(pod, "{nvlink: preferred, multiNodeDomain: nvidia.com/gpu.clique}", whole_node())
-    term = {"topologyKey": "nvidia.com/gpu.clique", "labelSelector": {"matchLabels": {"job-name": "train"}}}
-    assert found["podAffinity"][PREFERRED] == [{"weight": 50, "podAffinityTerm": term}]
 
 
 SINGLE = make_node(

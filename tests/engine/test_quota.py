@@ -11,6 +11,7 @@ import pytest
 from tests.make import PodMaker, make_pod
 from webhook.engine.limitrange import arrived
 from webhook.engine.quota import escapes, quota_remarks, refusals_on_update
+from webhook.model.lines import line_of
 from webhook.model.objects import ResourceQuota
 from webhook.model.pods import pod_of
 from webhook.model.quota_keys import Counted
@@ -33,7 +34,7 @@ def quota(hard: dict[str, str], used: dict[str, str] | None = None, **spec: Any)
 def remarks(limit: ResourceQuota, pod: PodMaker, *others: PodMaker) -> list[str]:
     """What is said of a pod, in a namespace of others."""
     read = pod_of(pod.build())
-    pods = [pod_of(other.build()) for other in others]
+    pods = {other.data["metadata"]["name"]: line_of(pod_of(other.build())) for other in others}
 
     def held(quota: ResourceQuota, what: Counted) -> Sequence[Holding]:
         return holdings_of(quota, what, pods)

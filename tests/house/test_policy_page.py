@@ -15,6 +15,7 @@ from webhook.policy.written.additions import WrittenInjection
 from webhook.policy.written.cases import GPUPolicyTest
 from webhook.policy.written.kinds import GPUPolicy, GPUPolicyException, WrittenMetadata
 from webhook.policy.written.matching import WrittenMatch
+from webhook.policy.written.quotas import WrittenQuotas
 from webhook.policy.written.sections import (
     Bypass,
     WrittenCuda,
@@ -29,6 +30,7 @@ SECTIONS: dict[str, type[BaseModel]] = {
     "match": WrittenMatch,
     "rightSizing": WrittenRightSizing,
     "limits": WrittenLimits,
+    "quotas": WrittenQuotas,
     "injection": WrittenInjection,
     "topology": WrittenTopology,
     "cuda": WrittenCuda,

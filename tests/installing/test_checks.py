@@ -201,7 +201,7 @@ CASES = {
         "LimitRange team/lr",
     ),
     "a quota that bounds nothing": Case(
-        replace(WELL, quotas=[{**QUOTA, "spec": {"hard": {"limits.nvidia.com/gpu": "4"}}}]),
+        replace(WELL, quotas=[{**QUOTA, "spec": {"hard": {"limits.nvidia.com/mig-1g.10gb": "4"}}}]),
         State.WARN,
         "ResourceQuota team/q",
     ),

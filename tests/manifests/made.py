@@ -11,6 +11,7 @@ from tests.conftest import ROOT
 from webhook.manifests.backstop import backstop
 from webhook.manifests.gpunodes import gpunode_crd
 from webhook.manifests.hooks import configurations
+from webhook.manifests.scheduling import first, second
 from webhook.policy.schema import crds
 from webhook.report.data import as_yaml
 
@@ -18,6 +19,8 @@ MADE: Mapping[str, tuple[str, Callable[[], Sequence[Any]]]] = {
     "crds/crds.yaml": ("webhook/policy/schema.py", crds),
     "crds/gpunodes.yaml": ("webhook/model/gpunodes.py", lambda: [gpunode_crd()]),
     "hooks/hooks.yaml": ("webhook/manifests/hooks.py", configurations),
+    "scheduler/first/extenders.yaml": ("webhook/manifests/scheduling.py", lambda: [first()]),
+    "scheduler/second/config.yaml": ("webhook/manifests/scheduling.py", lambda: [second()]),
     "hooks/backstop.yaml": ("webhook/manifests/backstop.py", backstop),
 }
 

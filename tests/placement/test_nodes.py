@@ -8,10 +8,11 @@ from tests.make import Json, PodMaker, make_node, make_pod
 from tests.placement.kube import BRIDGED, DGX1, GPU, asks, gpu_node, order, placing, ranked, report, running
 from tests.world import GPU_TAINT, mig_node, tainted
 from webhook.model.pods import pod_of
+from webhook.model.records import TOPOLOGY
 from webhook.placement.fragmentation.mixes import FLAT
 from webhook.placement.fragmentation.policies import Policy
 from webhook.placement.needs import Need
-from webhook.placement.nodes.asking import TOPOLOGY, wanted_of
+from webhook.placement.nodes.asking import wanted_of
 from webhook.placement.nodes.cluster import Cluster
 from webhook.placement.nodes.filtering import NOT_JOINED, obstacles
 from webhook.placement.nodes.freeing import freeing

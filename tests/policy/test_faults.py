@@ -45,6 +45,22 @@ CASES = {
         "p.yaml:5:30: spec.injection.nodeAffinity.offr: must be a field of nodeAffinity, found 'offr'. "
         "Did you mean offer? Write offer",
     ),
+    "half a GPU as text": Case(
+        "  quotas: {shared: [{name: q, gpuMilli: 500m}]}",
+        "GPU-P103",
+        "p.yaml:5:41: spec.quotas.shared[0].gpuMilli: must be a whole number, found '500m'. "
+        "Write a number such as 2, without quotes",
+    ),
+    "a ceiling without a figure": Case(
+        "  quotas: {shared: [{name: q}]}",
+        "GPU-P103",
+        "p.yaml:5:21: spec.quotas.shared[0]: must have the field gpuMilli, found none. Write gpuMilli: 8000",
+    ),
+    "two quotas of one name": Case(
+        "  quotas: {shared: [{name: q, gpuMilli: 1}, {name: q, gpuMilli: 2}]}",
+        "GPU-P103",
+        "p.yaml:5:20: spec.quotas.shared: must have quotas with different names, found a list. Write another name",
+    ),
     "a word where a quantity goes": Case(
         "  limits: {perPod: [{resource: cpu, max: eight}]}",
         "GPU-P103",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.policy.written import exception_text, load_texts, policy_text
-from webhook.policy.compiled import MAX_REMEMBERED, PolicySet
+from webhook.policy.compiled import MAX_REMEMBERED, LetIn, PolicySet
 from webhook.policy.workloads import WORKLOADS
 
 
@@ -21,13 +21,33 @@ def policies() -> PolicySet:
 GPU = ("nvidia.com/gpu",)
 
 
+NOBODY = LetIn(0, ())
+
+
+def certain(policies: PolicySet, found: LetIn) -> list[str]:
+    return [policy.name for index, policy in enumerate(policies.policies) if found.certain >> index & 1]
+
+
 def names(policies: PolicySet, namespace: str, **labels: str) -> list[str]:
-    return [policy.name for _, policy in policies.for_request(namespace, labels, "CREATE", GPU)]
+    return certain(policies, policies.for_request(namespace, labels, "CREATE", GPU))
 
 
 def test_policies_come_in_the_order_of_their_names(policies: PolicySet) -> None:
-    assert names(policies, "team-x", tier="research") == ["a", "b"]
-    assert [index for index, _ in policies.for_request("team-x", {"tier": "research"}, "CREATE", GPU)] == [0, 1]
+    assert [policy.name for policy in policies.policies] == ["a", "b"]
+    assert policies.for_request("team-x", {"tier": "research"}, "CREATE", GPU) == LetIn(0b11, ())
+
+
+def test_those_that_look_at_the_object_have_still_to_be_asked() -> None:
+    policies = load_texts(
+        policy_text("any"),
+        policy_text("by-condition", match={"matchConditions": [{"name": "n", "expression": "true"}]}),
+        policy_text("by-label", match={"objectSelector": {"matchLabels": {"app": "train"}}}),
+    )
+
+    found = policies.for_request("team", {}, "CREATE", GPU)
+
+    assert certain(policies, found) == ["any"]
+    assert [(index, policy.name) for index, policy in found.asking] == [(1, "by-condition"), (2, "by-label")]
 
 
 def test_a_namespace_meets_those_that_let_it_in(policies: PolicySet) -> None:
@@ -43,7 +63,7 @@ def test_an_operation_and_a_resource_meet_those_that_are_about_them() -> None:
     )
 
     def met(operation: str, *resources: str) -> list[str]:
-        return [policy.name for _, policy in policies.for_request("team", {}, operation, resources)]
+        return certain(policies, policies.for_request("team", {}, operation, resources))
 
     assert met("CREATE") == ["any"]
     assert met("CREATE", "cpu", "nvidia.com/mig-1g.5gb") == ["any", "slices"]
@@ -65,7 +85,7 @@ def test_what_is_remembered_is_bounded_and_stays_right(policies: PolicySet) -> N
 
 def test_an_empty_set_lets_nothing_speak() -> None:
     empty = PolicySet()
-    assert empty.for_request("team", {}, "CREATE", GPU) == ()
+    assert empty.for_request("team", {}, "CREATE", GPU) == NOBODY
     assert empty.templates is WORKLOADS
     assert len(empty.digest) == 12
 

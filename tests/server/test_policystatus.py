@@ -69,6 +69,20 @@ def test_one_whose_name_a_file_has_says_so() -> None:
     assert ready(ready_status(policy(KNOWN), FILE_WINS, NOW))["reason"] == "FileWins"
 
 
+EXCEPTIONS = {
+    "one that holds is in use": ("2026-06-01T12:00:01Z", "True", "InUse"),
+    "one whose time is up is over": ("2026-06-01T12:00:00Z", "False", "Expired"),
+    "of another zone": ("2026-06-01T13:00:00+02:00", "False", "Expired"),
+}
+
+
+@pytest.mark.parametrize(("ends", "status", "reason"), EXCEPTIONS.values(), ids=EXCEPTIONS)
+def test_an_exception_says_when_it_is_over(ends: str, status: str, reason: str) -> None:
+    condition = ready(ready_status(policy() | {"spec": {"expirationTime": ends}}, None, NOW))
+
+    assert (condition["status"], condition["reason"]) == (status, reason)
+
+
 def test_a_change_that_stays_good_keeps_its_time_and_counts_from_nothing() -> None:
     status = ready_status(policy(KNOWN, generation=2), None, NOW)
 

@@ -30,6 +30,7 @@ from webhook.certs.selfsigned import self_signed
 from webhook.model.usage import UsageView
 from webhook.policy.compiled import PolicySet
 from webhook.policy.loading import load
+from webhook.server.app import Server
 from webhook.server.policyfiles import PolicyFiles
 from webhook.server.reloading import CertificateWatch, NoPoliciesError, PolicyWatch, read_policies
 from webhook.server.world import PolicyLoad, World
@@ -149,6 +150,7 @@ class Objects:
     def __init__(self) -> None:
         self.version = 0
         self.held: dict[str, str] = {}
+        self.stopped: set[str] = set()
 
     def set(self, name: str, text: str | None) -> None:
         if text is None:
@@ -156,6 +158,9 @@ class Objects:
         else:
             self.held[name] = text
         self.version += 1
+
+    def halted(self) -> list[str]:
+        return sorted(self.stopped)
 
     def texts(self) -> list[tuple[str, str]]:
         return sorted(self.held.items())
@@ -213,6 +218,28 @@ def test_the_last_policy_taken_away_never_means_that_all_is_allowed() -> None:
         site.until(lambda: bool(site.server.world.policy_load.faults))
         assert names(site) == ["o"]
         assert "at least one GPUPolicy" in ready_page(site)
+
+
+ROLLED = POLICY.format(name="o").replace("spec: {", "spec: {mode: enforce, rollout: {percent: 100}, ")
+
+
+def test_a_policy_whose_rollout_was_halted_is_on_trial() -> None:
+    objects = Objects()
+    with following(None, objects) as site:
+
+        def modes() -> list[str]:
+            return [str(policy.mode) for policy in site.server.world.policies.policies]
+
+        objects.set("GPUPolicy/o", ROLLED)
+        site.until(lambda: modes() == ["enforce"])
+        assert site.figure("rightslice_rollout_halted", policy="o") == 0
+        objects.stopped.add("GPUPolicy/o")
+        objects.set("GPUPolicy/o", ROLLED)
+        site.until(lambda: modes() == ["audit"])
+        assert site.figure("rightslice_rollout_halted", policy="o") == 1
+        objects.stopped.clear()
+        objects.set("GPUPolicy/o", ROLLED)
+        site.until(lambda: modes() == ["enforce"])
 
 
 BAD = "kind: GPUPolicy\n"
@@ -296,10 +323,11 @@ def with_files(folder: Path) -> Iterator[tuple[Site, PairFiles]]:
     files = PairFiles(*PAIR.write(folder))
     context = server_context(files.read())
 
-    def looks(_world: World, telemetry: Telemetry) -> list[Look]:
-        return [CertificateWatch(files, context, telemetry).look]
+    def watch(server: Server) -> None:
+        certificate = CertificateWatch(files, context, server.telemetry)
+        server.looks, server.checks = [certificate.look], [certificate.checks]
 
-    with serving(nothing, context=context, looks=looks) as site:
+    with serving(nothing, context=context, prepare=watch) as site:
         yield site, files
 
 
@@ -339,9 +367,15 @@ def test_a_bad_pair_leaves_the_last_good_one(tmp_path: Path, spoil: object) -> N
         spoil(files)
         site.until(lambda: "the last good one stays" in site.log.getvalue())
         assert serial(site) == before
+        assert "[-]certificate files not in use: " in ready_page(site)
         assert site.judge(GOOD).status == 200
+        trusting = site.talk()
         self_signed(["127.0.0.1"], datetime.now(UTC)).write(tmp_path)
         site.until(lambda: serial(site) != before)
+        trusting.send(http("GET", "/readyz?verbose"))
+        page = trusting.read()
+        assert page is not None
+        assert b"[+]certificate files as served" in page.body
 
 
 def test_old_protocols_are_refused() -> None:

@@ -11,9 +11,9 @@ from webhook.agent.publishing import Calls
 from webhook.errors import ApiError
 from webhook.kube.pace import Backoff, Random
 from webhook.model.gpunodes import GpuDevice, GPUNodeStatus
+from webhook.model.nodelabels import ISLAND
 from webhook.placement.islands import largest_island
 
-ISLAND = "rightslice.dev/nvlink-island-max"
 GPU_MILLI = "rightslice.dev/gpu-milli"
 LEAST_SECONDS = 60.0
 

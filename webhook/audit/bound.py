@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from webhook.engine.pricing import unit_milli
 from webhook.model.fleet import Fleet
+from webhook.model.pools import unit_milli
 
 
 def node_of(pod: Mapping[str, Any]) -> str:

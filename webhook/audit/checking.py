@@ -192,6 +192,8 @@ def _is_there(path: Path, data: Any) -> bool:
 KEYS = {
     "GPU-S": "security.deny",
     "GPU-L2": "limits.limitRanges",
+    "GPU-Q303": "quotas.shared",
+    "GPU-Q304": "quotas.shared",
     "GPU-Q": "limits.resourceQuotas",
     "GPU-C": "cuda.driver",
 }

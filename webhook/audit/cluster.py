@@ -9,11 +9,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Coroutine, Iterator, Mapping
 from http import HTTPStatus
-from typing import Any, Self, TypeVar
+from typing import Any, NamedTuple, Self, TypeVar
 
 from webhook.audit.inforce import PolicySources, policy_files_of
 from webhook.audit.manifests import Entry
 from webhook.cache.following import (
+    GROUP,
     LIMIT_RANGES,
     NAMESPACES,
     NODES,
@@ -25,6 +26,7 @@ from webhook.cache.following import (
 from webhook.cache.gathering import namespace_of
 from webhook.cache.holdings import Holdings, HoldingsWriter
 from webhook.cache.making import make
+from webhook.cache.objects import Kept
 from webhook.cache.policies import PolicyObjects
 from webhook.documents.places import Document
 from webhook.errors import ApiError
@@ -32,7 +34,10 @@ from webhook.kube.api import Api
 from webhook.kube.decoding import Decoder, Page
 from webhook.kube.watching import PAGE, Resource
 from webhook.model.cluster import ClusterView
+from webhook.model.fleet import Fleet
+from webhook.model.gpunodes import GPUNode
 from webhook.model.objects import LimitRange, ResourceQuota
+from webhook.model.pods import Pod
 
 T = TypeVar("T")
 Grouped = TypeVar("Grouped", LimitRange, ResourceQuota)
@@ -42,11 +47,28 @@ NOWHERE = (0, 0)
 """Objects of a cluster stand on no line."""
 
 
+GPU_NODES = Resource("gpunodes", f"{GROUP}/gpunodes", GPUNode, optional=True)
+
+
+class Stock(NamedTuple):
+    """What there is to place pods in.
+
+    Attributes:
+        fleet: The nodes.
+        kept: Nodes, pods that have not ended, and GPUNodes.
+        unread: Why GPUNodes could not be read; "" where they could, or there are none.
+    """
+
+    fleet: Fleet
+    kept: tuple[Kept, ...]
+    unread: str = ""
+
+
 class Cluster:
     """A live cluster. A context manager; calls block.
 
     Attributes:
-        pods_on_nodes: How many pods were on nodes when the view was made.
+        pods_unended: How many pods had not ended when the view was made.
     """
 
     def __init__(self, kubeconfig: str | None = None, context: str | None = None) -> None:
@@ -54,7 +76,7 @@ class Cluster:
         self._runner = asyncio.Runner()
         self._access = (kubeconfig, context)
         self._api: Api
-        self.pods_on_nodes = 0
+        self.pods_unended = 0
 
     def __enter__(self) -> Self:
         """Find out where it is.
@@ -86,6 +108,14 @@ class Cluster:
         """
         return self._run(self._view())
 
+    def stock(self) -> Stock:
+        """What there is to place pods in. Without agents there are no GPUNodes, and that is no error.
+
+        Raises:
+            ApiError: see `view`.
+        """
+        return self._run(self._stock())
+
     def policies(self, namespace: str) -> PolicySources:
         """What a webhook in the cluster takes its policies from. Kinds that the server does not have count as empty.
 
@@ -103,12 +133,24 @@ class Cluster:
         Raises:
             ApiError: see `view`.
         """
-        resource = Resource("pods", PODS.path, dict[str, Any], RUNNING)
+        yield from self._entries(Resource("pods", PODS.path, dict[str, Any], RUNNING), "Pod")
+
+    def limits(self, namespace: str | None = None) -> Iterator[Entry]:
+        """The LimitRanges and then the ResourceQuotas of one namespace, or of all, as they are stored.
+
+        Raises:
+            ApiError: see `view`.
+        """
+        space = f"/namespaces/{namespace}" if namespace else ""
+        for kind, plural in (("LimitRange", "limitranges"), ("ResourceQuota", "resourcequotas")):
+            yield from self._entries(Resource(plural, f"/api/v1{space}/{plural}", dict[str, Any]), kind)
+
+    def _entries(self, resource: Resource[dict[str, Any]], kind: str) -> Iterator[Entry]:
         decoder: Decoder[dict[str, Any]] = Decoder(f"GET {resource.path}", resource.model)
         more = ""
         while True:
             page = self._run(self._page(resource, decoder, more))
-            yield from map(entry_of, page.items)
+            yield from (entry_of(item, kind) for item in page.items)
             more = page.more
             if not more:
                 return
@@ -126,19 +168,32 @@ class Cluster:
 
     async def _view(self) -> ClusterView:
         holdings = Holdings()
-        writer = HoldingsWriter(holdings, lambda _node: None, lambda _seen: None, lambda: None)
+        writer = HoldingsWriter(holdings, lambda *_: None, lambda _seen: None, lambda _uids: None, lambda: None)
         writer.begin()
         async for pod in self._all(PODS):
             writer.put(pod)
         writer.swap()
-        self.pods_on_nodes = len(holdings.sums.holdings)
+        self.pods_unended = holdings.pods
         return make(
             [node async for node in self._all(NODES)],
             holdings,
             {found.metadata.name: found async for found in self._all(NAMESPACES)},
             by_namespace([found async for found in self._all(LIMIT_RANGES)]),
             by_namespace([found async for found in self._all(QUOTAS)]),
+            holdings.lines(),
         ).view
+
+    async def _stock(self) -> Stock:
+        nodes = [node async for node in self._all(NODES)]
+        pods = [pod async for pod in self._all(Resource("pods", PODS.path, Pod, RUNNING))]
+        try:
+            agents, unread = await self._known(GPU_NODES), ""
+        except ApiError as error:
+            if error.status != HTTPStatus.FORBIDDEN:
+                raise
+            agents, unread = [], str(error)
+        fleet = Fleet(sorted(nodes, key=lambda node: node.metadata.name))
+        return Stock(fleet, (*nodes, *pods, *agents), unread)
 
     async def _policies(self, namespace: str) -> PolicySources:
         objects = PolicyObjects()
@@ -147,7 +202,7 @@ class Cluster:
         for each in await self._known(exceptions_of(namespace)):
             objects.exceptions.put(each)
         files, unread = await policy_files_of(self._api, namespace)
-        return PolicySources(files, tuple(objects.texts()), unread)
+        return PolicySources(files, tuple(objects.texts()), unread, tuple(objects.halted()))
 
     async def _known(self, resource: Resource[T]) -> list[T]:
         """All of a kind; none where the server does not have the kind."""
@@ -182,8 +237,9 @@ def by_namespace(found: list[Grouped]) -> Mapping[str, list[Grouped]]:
     return groups
 
 
-def entry_of(pod: dict[str, Any]) -> Entry:
-    """A pod of a cluster, as if it stood in a file of its own. Items of a list do not say what they are."""
-    metadata = pod.get("metadata") or {}
-    data = {"apiVersion": "v1", "kind": "Pod", **pod}
-    return Entry(data, Document(data, f"pod/{metadata.get('namespace', '')}/{metadata.get('name', '')}", NOWHERE))
+def entry_of(item: dict[str, Any], kind: str = "Pod") -> Entry:
+    """An object of a cluster, as if it stood in a file of its own. Items of a list do not say what they are."""
+    metadata = item.get("metadata") or {}
+    data = {"apiVersion": "v1", "kind": kind, **item}
+    name = f"{kind.lower()}/{metadata.get('namespace', '')}/{metadata.get('name', '')}"
+    return Entry(data, Document(data, name, NOWHERE))

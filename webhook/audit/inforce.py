@@ -24,11 +24,13 @@ class PolicySources(NamedTuple):
         files: Those of the ConfigMap.
         objects: GPUPolicies, and the GPUPolicyExceptions of the admins' namespace.
         unread: Why the ConfigMap could not be read; "" where it was, or there is none.
+        halted: What the objects are called whose rollout was halted.
     """
 
     files: Texts
     objects: Texts
     unread: str = ""
+    halted: tuple[str, ...] = ()
 
 
 async def policy_files_of(api: Api, namespace: str) -> tuple[Texts, str]:

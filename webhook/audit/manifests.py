@@ -15,7 +15,7 @@ import msgspec
 from webhook.audit.files import content_of, files_under, left_out
 from webhook.documents.bounds import MANIFEST
 from webhook.documents.places import Document
-from webhook.documents.reading import read
+from webhook.documents.reading import read_each
 from webhook.errors import DocumentError, Place, TemplateError
 from webhook.model.paths import Path
 
@@ -96,19 +96,19 @@ def _entries_of_file(file: str) -> Iterator[Entry | Passed]:
 
 
 def entries_of(file: str, text: bytes) -> Iterator[Entry | Passed]:
-    """Read the objects of one file."""
+    """Read the objects of one file. Those before a fault are as good as if it were not there."""
+    empty = True
     try:
-        documents = read(text, file, aliases=True)
+        for document in read_each(text, file, aliases=True):
+            empty = False
+            yield from _entries_of_document(document)
     except TemplateError as error:
         yield Passed(error.place, error.sentence)
-        return
     except DocumentError as error:
         yield Passed(error.place, error.sentence, broken=True)
-        return
-    if not documents:
-        yield Passed(Place(file), "an empty file")
-    for document in documents:
-        yield from _entries_of_document(document)
+    else:
+        if empty:
+            yield Passed(Place(file), "an empty file")
 
 
 def _entries_of_document(document: Document) -> Iterator[Entry | Passed]:

@@ -22,6 +22,7 @@ class AdjustedView(ClusterView):
 
     def __init__(self, view: ClusterView) -> None:
         self.__dict__.update(view.__dict__)  # a view never changes, so two may share what they know
+        self._holders = self._holders.relabelled()
 
     def namespace(self, name: str) -> Namespace | None:
         """The namespace; where labels were given for it, one that exists and has them."""
@@ -57,14 +58,16 @@ def with_namespace(view: ClusterView, name: str, labels: Mapping[str, str]) -> C
     return adjusted
 
 
-def without_use(view: ClusterView, namespace: str, totals: Mapping[str, int]) -> ClusterView:
+def without_use(view: ClusterView, namespace: str, name: str, totals: Mapping[str, int]) -> ClusterView:
     """The view in which a pod's own use is taken out of the quotas: the pod is about to be created again.
 
     Args:
         namespace: The pod's namespace.
+        name: Its name.
         totals: What it asks for, units by resource name.
     """
     adjusted = AdjustedView(view)
+    adjusted._holders = adjusted._holders.without_pod(namespace, name)
     adjusted._vacated = (namespace, totals)
     return adjusted
 

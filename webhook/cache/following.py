@@ -21,6 +21,9 @@ from webhook.model.pods import Pod
 STALE_SECONDS = 60.0
 """Without contact for longer, what is free is not known well enough to shrink anything."""
 
+RESERVED_SECONDS = 30.0
+"""A pod that was admitted and is not seen so long after, by what the server has told since, was refused by others."""
+
 LOOK_SECONDS = 1.0
 AGAIN_SECONDS = 5.0
 """The wait before a task that failed by a fault of ours begins anew."""
@@ -33,9 +36,9 @@ PODS = Resource(
     "pods",
     "/api/v1/pods",
     Pod,
-    {"fieldSelector": "spec.nodeName!=,status.phase!=Succeeded,status.phase!=Failed"},
+    {"fieldSelector": "status.phase!=Succeeded,status.phase!=Failed"},
 )
-"""Only pods that hold something: for one that ends, the server says DELETED."""
+"""Only pods that hold something, or wait for it: for one that ends, the server says DELETED."""
 
 GROUP = "/apis/rightslice.dev/v1alpha1"
 
@@ -93,8 +96,9 @@ class Following:
             watch(NAMESPACES, self._live.namespaces),
             watch(LIMIT_RANGES, self._live.limit_ranges),
             watch(QUOTAS, self._live.quotas),
-            watch(PODS, self._live.pods),
+            pods := watch(PODS, self._live.pods),
         ]
+        self._pods = pods.state
         ours: list[Watch[Any]] = [
             watch(policies_of_cluster(), self.policies.policies),
             watch(exceptions_of(namespace), self.policies.exceptions),
@@ -139,7 +143,8 @@ class Following:
             await asyncio.sleep(LOOK_SECONDS)
             if self._live.made:
                 current = self.age <= STALE_SECONDS and not self._live.failing
-                self._holder.view = self._holder.view.dated(current=current)
+                view = self._holder.view.dated(current=current)
+                self._holder.view = view.reserved_since(self._pods.heard - RESERVED_SECONDS)
 
     async def _hand_on(self, policies_changed: Callable[[], Awaitable[None]]) -> None:
         while not self._is_synced():

@@ -9,8 +9,9 @@ from webhook.cache.stored import stored_limit_range, stored_quota
 from webhook.model.cluster import ClusterView, Room
 from webhook.model.effective import effective_requests
 from webhook.model.fleet import Fleet, FleetNode
+from webhook.model.lines import Line, line_of
 from webhook.model.objects import LimitRange, Namespace, Node, ResourceQuota
-from webhook.model.pods import Pod
+from webhook.model.pods import Pod, name_of
 from webhook.model.quantity import NANO
 
 FINISHED = frozenset({"Succeeded", "Failed"})
@@ -44,9 +45,14 @@ def view_of(
         rooms=rooms(fleet.nodes, (pod for some in active.values() for pod in some)),
         namespaces={namespace.metadata.name: namespace for namespace in namespaces},
         limit_ranges={name: tuple(found) for name, found in by_namespace.items()},
-        holders={name: tuple(active[name]) for name in counted},
+        lines={name: _lines(some) for name, some in active.items()},
         quotas={name: tuple(found) for name, found in counted.items()},
     )
+
+
+def _lines(pods: Iterable[Pod]) -> dict[str, Line]:
+    """What pods of one namespace hold, by name; those that have none yet are told apart by a number."""
+    return {pod.metadata.name or f"{name_of(pod)} {i}": line_of(pod) for i, pod in enumerate(pods)}
 
 
 def namespace_of(item: LimitRange | ResourceQuota | Pod) -> str:

@@ -1,7 +1,7 @@
-"""What pods hold on nodes, kept as sums: one pod more or less is one addition, however many there are.
+"""What pods hold, kept as sums by node and as lines by namespace: one pod more or less is one addition.
 
-Of a pod that runs, a line is kept: its node and what it holds there. That is what has to be taken off when it is
-gone, and any node may become one with GPUs later. Pods that are on no node, or have ended, hold nothing.
+Of a pod that has not ended a line is kept (`webhook.model.lines`). That is what has to be taken off when it is gone,
+and any node may become one with GPUs later. A pod that is on no node holds nothing there; quotas count it.
 """
 
 from __future__ import annotations
@@ -11,19 +11,15 @@ from sys import intern
 from types import MappingProxyType
 from typing import NamedTuple
 
-import msgspec
-
-from webhook.cache.gathering import DEFAULT_NAMESPACE, FINISHED
+from webhook.cache.gathering import DEFAULT_NAMESPACE, FINISHED, namespace_of
 from webhook.model.effective import effective_requests
+from webhook.model.lines import Amounts, Line, amounts_of, line_of
 from webhook.model.pods import Amount, Pod, PodSpec
-from webhook.model.resources import gpu_resource
+from webhook.model.resources import ACCOUNTING, gpu_resource
 
 PODS = "pods"
 SHAPES_MOST = 20_000
 """Distinct shapes to remember: pods of one workload ask for the same, in the same words."""
-
-Amounts = tuple[tuple[str, int], ...]
-"""Resource names and nano-units."""
 
 Shape = tuple[tuple[tuple[tuple[str, Amount], ...], tuple[tuple[str, Amount], ...]], ...]
 """Requests and limits of each container, as they are written."""
@@ -37,54 +33,78 @@ Landing = tuple[Called, str]
 NOBODY: Mapping[str, int] = MappingProxyType({})
 
 
-class Holding(msgspec.Struct, frozen=True, gc=False):
-    """What one pod holds on one node."""
-
-    node: str
-    amounts: Amounts
-
-
 class Sums(NamedTuple):
     """A whole state: each pod's line, and what they come to by node.
 
     Attributes:
-        holdings: By namespace and name.
+        lines: By namespace and name.
         nodes: Nano-units by resource by node; under "pods" how many they are.
+        lent: Namespaces whose lines a reader has: they are copied before they change.
     """
 
-    holdings: dict[str, Holding]
+    lines: dict[str, dict[str, Line]]
     nodes: dict[str, dict[str, int]]
+    lent: set[str]
 
-    def set(self, key: str, after: Holding | None) -> Holding | None:
+    def set(self, namespace: str, name: str, after: Line | None) -> Line | None:
         """Put a line in place of another; gives the other."""
-        before = self.holdings.get(key)
+        before = self.lines.get(namespace, {}).get(name)
         if before != after:
+            self._put(namespace, name, after)
             if before is not None:
-                del self.holdings[key]
                 self._add(before, -1)
             if after is not None:
-                self.holdings[key] = after
                 self._add(after, 1)
         return before
 
-    def _add(self, holding: Holding, sign: int) -> None:
-        sums = self.nodes.setdefault(holding.node, {})
+    def _put(self, namespace: str, name: str, after: Line | None) -> None:
+        lines = self.lines.setdefault(namespace, {})
+        if namespace in self.lent:
+            lines = self.lines[namespace] = dict(lines)
+            self.lent.remove(namespace)
+        if after is not None:
+            lines[name] = after
+            return
+        del lines[name]
+        if not lines:
+            del self.lines[namespace]
+
+    def _add(self, line: Line, sign: int) -> None:
+        if not line.node:
+            return
+        sums = self.nodes.setdefault(line.node, {})
         sums[PODS] = sums.get(PODS, 0) + sign
-        for resource, amount in holding.amounts:
+        for resource, amount in line.requests:
             sums[resource] = sums.get(resource, 0) + sign * amount
         if not sums[PODS]:
-            del self.nodes[holding.node]
+            del self.nodes[line.node]
+
+
+def no_sums() -> Sums:
+    """The state in which nobody holds anything."""
+    return Sums({}, {}, set())
 
 
 class Holdings:
     """What readers have: the sums as they are now."""
 
     def __init__(self) -> None:
-        self.sums = Sums({}, {})
+        self.sums = no_sums()
 
     def on(self, node: str) -> Mapping[str, int]:
         """What pods hold on a node, nano-units by resource; under "pods" how many they are."""
         return self.sums.nodes.get(node, NOBODY)
+
+    def lines(self, namespaces: Iterable[str] | None = None) -> dict[str, Mapping[str, Line]]:
+        """The lines of some namespaces, or of all. What is given never changes."""
+        names = list(self.sums.lines) if namespaces is None else list(namespaces)
+        self.sums.lent.update(names)
+        return {name: self.sums.lines.get(name, {}) for name in names}
+
+    @property
+    def pods(self) -> int:
+        """How many pods have a line."""
+        return sum(map(len, self.sums.lines.values()))
 
 
 class HoldingsWriter:
@@ -93,27 +113,30 @@ class HoldingsWriter:
     def __init__(
         self,
         holdings: Holdings,
-        touched: Callable[[str], None],
+        touched: Callable[[str, str], None],
         landed: Callable[[Iterable[Landing]], None],
+        arrived: Callable[[Iterable[str]], None],
         relisted: Callable[[], None],
     ) -> None:
         """Take the sums in charge.
 
         Args:
             holdings: Written by nobody else.
-            touched: Told the name of a node on which something changed.
+            touched: Told the namespace in which a pod changed, and the node, "" for none.
             landed: Told of each pod that was not on a node before, or not known; of those of a list when it is whole.
+            arrived: Told the uids of pods that were not known before, in the same way.
             relisted: Told that all nodes may have changed.
         """
         self._holdings = holdings
-        self._touched, self._landed, self._relisted = touched, landed, relisted
+        self._touched, self._landed, self._arrived, self._relisted = touched, landed, arrived, relisted
         self._coming: Sums | None = None
         self._landing: list[Landing] = []
-        self._shapes: dict[Shape, Amounts] = {}
+        self._arriving: list[str] = []
+        self._shapes: dict[Shape, tuple[Amounts, Amounts]] = {}
 
     def begin(self) -> None:
         """A list begins."""
-        self._coming, self._landing = Sums({}, {}), []
+        self._coming, self._landing, self._arriving = no_sums(), [], []
 
     def put(self, pod: Pod) -> None:
         """A pod is there."""
@@ -125,39 +148,41 @@ class HoldingsWriter:
 
     def swap(self) -> None:
         """The list is whole."""
-        self._holdings.sums = self._coming or Sums({}, {})
+        self._holdings.sums = self._coming or no_sums()
         self._landed(self._landing)
-        self._coming, self._landing = None, []
+        self._arrived(self._arriving)
+        self._coming, self._landing, self._arriving = None, [], []
         self._relisted()
 
-    def _set(self, pod: Pod, after: Holding | None) -> None:
-        key = f"{pod.metadata.namespace}/{pod.metadata.name}"
-        known = self._holdings.sums.holdings.get(key)
+    def _set(self, pod: Pod, after: Line | None) -> None:
+        namespace, name = intern(namespace_of(pod)), pod.metadata.name
+        known = self._holdings.sums.lines.get(namespace, {}).get(name)
         if self._coming is not None:
-            before = self._coming.set(key, after) or known
-            if after is not None and before is None:
-                self._landing += landings(pod)
+            before = self._coming.set(namespace, name, after) or known
+            self._landing += _landings_after(pod, before, after)
+            self._arriving += [pod.metadata.uid]
             return
-        self._holdings.sums.set(key, after)
-        if known != after:
-            for line in filter(None, (known, after)):
-                self._touched(line.node)
-        if after is not None and known is None:
-            self._landed(landings(pod))
+        self._holdings.sums.set(namespace, name, after)
+        for line in filter(None, (known, after) if known != after else ()):
+            self._touched(namespace, line.node)
+        self._landed(_landings_after(pod, known, after))
+        if known is None:
+            self._arrived((pod.metadata.uid,))
 
-    def _line(self, pod: Pod) -> Holding | None:
-        node = pod.spec.node_name
-        if not node or pod.status.phase in FINISHED:
-            return None
+    def _line(self, pod: Pod) -> Line | None:
+        return None if pod.status.phase in FINISHED else line_of(pod, self._amounts)
+
+    def _amounts(self, pod: Pod) -> tuple[Amounts, Amounts]:
         shape = _shape(pod.spec)
-        amounts = self._shapes.get(shape) if shape else None
-        if amounts is None:
-            amounts = tuple((intern(name), amount) for name, amount in effective_requests(pod).items() if _counts(name))
+        found = self._shapes.get(shape) if shape else None
+        if found is None:
+            requests, limits = amounts_of(pod)
+            found = tuple((intern(name), amount) for name, amount in requests if _counts(name)), limits
             if len(self._shapes) >= SHAPES_MOST:
                 self._shapes.clear()
             if shape:
-                self._shapes[shape] = amounts
-        return Holding(intern(node), amounts)
+                self._shapes[shape] = found
+        return found
 
 
 def _shape(spec: PodSpec) -> Shape:
@@ -171,7 +196,7 @@ def _shape(spec: PodSpec) -> Shape:
 
 
 def _counts(resource: str) -> bool:
-    return resource in ("cpu", "memory") or gpu_resource(resource) is not None
+    return resource in ("cpu", "memory", "ephemeral-storage", ACCOUNTING) or gpu_resource(resource) is not None
 
 
 def calls(pod: Pod) -> tuple[Called, ...]:
@@ -179,6 +204,12 @@ def calls(pod: Pod) -> tuple[Called, ...]:
     namespace, metadata = pod.metadata.namespace or DEFAULT_NAMESPACE, pod.metadata
     made = metadata.generate_name and metadata.name.startswith(metadata.generate_name)
     return ((namespace, metadata.name), *([(namespace, f"{metadata.generate_name}*")] if made else []))
+
+
+def _landings_after(pod: Pod, before: Line | None, after: Line | None) -> list[Landing]:
+    """What a pod releases that is on a node now and was on none, or not known."""
+    lands = after is not None and after.node and (before is None or not before.node)
+    return landings(pod) if lands else []
 
 
 def landings(pod: Pod) -> list[Landing]:

@@ -42,7 +42,9 @@ class Changes:
         nodes: Names of nodes on which pods came or went.
         namespaces: Names of namespaces that changed, came or went.
         limits, quotas: Namespaces whose LimitRanges or ResourceQuotas did.
+        spaces: Namespaces in which pods came or went.
         seen: Pods that are on a node now, by what they were called and each GPU resource that they hold.
+        arrived: The uids of pods that are known now.
     """
 
     fleet: bool = False
@@ -51,7 +53,9 @@ class Changes:
     namespaces: set[str] = field(default_factory=set)
     limits: set[str] = field(default_factory=set)
     quotas: set[str] = field(default_factory=set)
+    spaces: set[str] = field(default_factory=set)
     seen: list[Landing] = field(default_factory=list)
+    arrived: list[str] = field(default_factory=list)
 
 
 class Live:
@@ -79,7 +83,7 @@ class Live:
         self.namespaces = StoreWriter(self._namespaces, _name, self._namespace_changed)
         self.limit_ranges = StoreWriter(Store[LimitRange](), _full_name, self._limits_changed)
         self.quotas = StoreWriter(Store[ResourceQuota](), _full_name, self._quota_changed)
-        self.pods = HoldingsWriter(self._holdings, self._node_touched, self._landed, self._relisted)
+        self.pods = HoldingsWriter(self._holdings, self._pod_changed, self._landed, self._arrived, self._relisted)
         self._changes = Changes(fleet=True)
         self._made: Made | None = None
         self._made_at = float("-inf")
@@ -132,9 +136,12 @@ class Live:
         fleet = before.view.fleet if before is not None and not self._changes.fleet else None
         nodes, namespaces = tuple(self._nodes.items.values()), dict(self._namespaces.items)
         limit_ranges, quotas = self._limit_ranges.all(), self._quotas.all()
-        changes, self._changes = self._changes, Changes(seen=self._changes.seen)
+        lines = self._holdings.lines()
+        changes, self._changes = self._changes, Changes(seen=self._changes.seen, arrived=self._changes.arrived)
         try:
-            return await asyncio.to_thread(make, fleet or nodes, self._holdings, namespaces, limit_ranges, quotas)
+            return await asyncio.to_thread(
+                make, fleet or nodes, self._holdings, namespaces, limit_ranges, quotas, lines
+            )
         except BaseException:
             self._changes.fleet, self._changes.pods = changes.fleet, True
             raise
@@ -154,7 +161,9 @@ class Live:
                 {name: self._limit_ranges.of(name) for name in changes.limits},
                 {name: [stored_quota(quota, ()) for quota in self._quotas.of(name)] for name in changes.quotas},
             )
-        return view.landed(changes.seen)
+        if changes.spaces:
+            view = view.with_lines(self._holdings.lines(changes.spaces))
+        return view.landed(changes.seen).arrived(changes.arrived)
 
     def _moved(self, names: Iterable[str], made: Made) -> dict[int, tuple[Room, Room]]:
         """The nodes with GPUs on which room changed: what it was, and what it is."""
@@ -191,12 +200,17 @@ class Live:
         self._changes.quotas.add(namespace)
         self._wake.set()
 
-    def _node_touched(self, name: str) -> None:
-        self._changes.nodes.add(name)
+    def _pod_changed(self, namespace: str, node: str) -> None:
+        self._changes.spaces.add(namespace)
+        if node:
+            self._changes.nodes.add(node)
         self._wake.set()
 
     def _landed(self, seen: Iterable[Landing]) -> None:
         self._changes.seen += seen
+
+    def _arrived(self, uids: Iterable[str]) -> None:
+        self._changes.arrived += uids
 
     def _relisted(self) -> None:
         self._changes.pods = True

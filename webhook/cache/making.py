@@ -10,6 +10,7 @@ from webhook.cache.holdings import PODS, Holdings
 from webhook.cache.stored import stored_quota
 from webhook.model.cluster import ClusterView, Room
 from webhook.model.fleet import Fleet, FleetNode
+from webhook.model.holders import Lines
 from webhook.model.objects import LimitRange, Namespace, Node, ResourceQuota
 
 
@@ -26,6 +27,7 @@ def make(
     namespaces: Mapping[str, Namespace],
     limit_ranges: Mapping[str, Sequence[LimitRange]],
     quotas: Mapping[str, Sequence[ResourceQuota]],
+    lines: Lines,
 ) -> Made:
     """The live view of what there is. Pods that come and go meanwhile may be in it or not.
 
@@ -34,6 +36,7 @@ def make(
         holdings: What pods hold.
         namespaces: By name.
         limit_ranges, quotas: By namespace.
+        lines: The pods that have not ended.
     """
     fleet = nodes if isinstance(nodes, Fleet) else Fleet(sorted(nodes, key=lambda node: node.metadata.name))
     rooms = [room_on(node, holdings) for node in fleet.nodes]
@@ -43,6 +46,7 @@ def make(
         namespaces=namespaces,
         limit_ranges={name: tuple(found) for name, found in limit_ranges.items()},
         quotas={name: tuple(stored_quota(quota, ()) for quota in found) for name, found in quotas.items()},
+        lines=lines,
         complete=True,
     )
     return Made(view, rooms)

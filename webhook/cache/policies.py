@@ -9,6 +9,7 @@ from typing import Any
 import orjson
 
 from webhook.cache.store import Store, StoreWriter
+from webhook.model.halted import is_halted
 
 KEPT_METADATA = ("name", "namespace", "labels")
 
@@ -43,9 +44,13 @@ class PolicyObjects:
         kinds = (("GPUPolicy", self._policies), ("GPUPolicyException", self._exceptions))
         return {f"{kind}/{name}": data for kind, store in kinds for name, data in store.items.items()}
 
+    def halted(self) -> list[str]:
+        """What the policies are called whose rollout was halted."""
+        return [f"GPUPolicy/{name}" for name, data in self._policies.items.items() if is_halted(data)]
+
     def _changed(self, _key: str, before: Written | None, after: Written | None) -> None:
-        if before is not None and after is not None and policy_text("", before) == policy_text("", after):
-            return  # its status, or what a server notes about who wrote what
+        if before is not None and after is not None and _used(before) == _used(after):
+            return  # the rest of its status, or what a server notes about who wrote what
         self.version += 1
         self.wake.set()
 
@@ -60,6 +65,11 @@ def policy_text(kind: str, data: Written) -> str:
         "spec": data.get("spec"),
     }
     return orjson.dumps(written, option=orjson.OPT_INDENT_2).decode()
+
+
+def _used(data: Written) -> tuple[str, bool]:
+    """What of an object decides about pods."""
+    return policy_text("", data), is_halted(data)
 
 
 def _name(data: Written) -> str:

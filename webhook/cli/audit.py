@@ -115,7 +115,7 @@ def audit(
 def progress(cluster: Cluster) -> Iterator[Entry]:
     """The pods of a live cluster; on a terminal with a bar on stderr."""
     with typer.progressbar(
-        cluster.pods(), length=cluster.pods_on_nodes, label="pods", file=sys.stderr, hidden=not sys.stderr.isatty()
+        cluster.pods(), length=cluster.pods_unended, label="pods", file=sys.stderr, hidden=not sys.stderr.isatty()
     ) as pods:
         yield from pods
 

@@ -10,8 +10,9 @@ import typer
 from webhook.cache.placing import Placing
 from webhook.cli import flags
 from webhook.cli.console import paint_for, stop
+from webhook.cli.inputs import Reach
 from webhook.cli.output import lines, targets, write
-from webhook.cli.placing import PlacementOutput, SnapshotName, placing_of_snapshot
+from webhook.cli.placing import ClusterName, PlacementOutput, placing_in
 from webhook.model.effective import effective_requests
 from webhook.model.pods import Pod, name_of
 from webhook.model.quantity import NANO
@@ -29,7 +30,9 @@ NodeName = Annotated[
 
 def capacity(
     node: NodeName = "",
-    cluster: SnapshotName = "",
+    cluster: ClusterName = "",
+    kubeconfig: flags.Kubeconfig = None,
+    context: flags.Context = None,
     output: PlacementOutput = None,
     no_color: flags.NoColor = False,
     verbose: flags.Verbose = False,
@@ -41,10 +44,12 @@ def capacity(
 
     With a node: its GPUs, their links and who holds them; -o svg draws them.
 
-    Exit code: 0, or 2 where a file or flag is wrong.
+    With --cluster live nodes, pods and GPUNodes are listed, and nothing is changed. Nothing of ours has to run there.
+
+    Exit code: 0, 2 where a file or flag is wrong, or 3 where the cluster does not answer.
     """
     wanted = targets(output, FORMATS)
-    placing = placing_of_snapshot(cluster, verbose=verbose)
+    placing = placing_in(cluster, Reach(kubeconfig, context), verbose=verbose)
     every = stocks(placing.cluster, placing.mix)
     paint = paint_for(no_color=no_color)
     reports = {

@@ -17,6 +17,7 @@ from webhook.cli.console import NO_ANSWER, stop, tell
 from webhook.documents.bounds import POLICY
 from webhook.errors import ApiError, RightsliceError
 from webhook.model.cluster import ClusterView
+from webhook.policy.capping import halted
 from webhook.policy.compiled import PolicySet
 from webhook.policy.loading import Loaded, load
 from webhook.report.words import count, shown
@@ -97,7 +98,10 @@ def policies_in_force(
     combined = combine(sources.files, sources.objects, Good(), load)
     for fault in combined.faults:
         tell(f"note: not in use as it is written: {shown(fault)}")
-    policies = combined.policies or PolicySet()
+    stopped = {source.partition("/")[2] for source in sources.halted if source not in combined.unused}
+    policies = halted(combined.policies or PolicySet(), stopped)
+    for name in sorted(stopped):
+        tell(f"note: the rollout of policy {shown(name)} was halted, so it is on trial for everybody")
     if not policies.policies:
         others = f"Name others: --policies {nearby(shipped('policies'))}"
         tell(f"note: no policy is in force in this cluster, so nothing is refused or changed. {others}")

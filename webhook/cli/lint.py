@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Annotated, Any
 
 import typer
 
 from webhook.audit.manifests import Entry, Passed, objects_in
-from webhook.cli.console import CLEAN, FINDINGS, WRONG_INPUT, say, tell
-from webhook.engine.linting import LINTED, QUOTA, fixed, lint
+from webhook.cli import flags
+from webhook.cli.console import CLEAN, FINDINGS, WRONG_INPUT, say, stop, tell
+from webhook.cli.inputs import HERE, LIVE, Reach, live_cluster
+from webhook.engine.linting import LINTED, fixed, lint_all
 from webhook.model.findings import Finding
 from webhook.model.paths import dotted
 from webhook.report.data import as_json, as_yaml
@@ -19,27 +20,42 @@ from webhook.report.words import count, shown
 Linted = tuple[Entry, list[Finding]]
 
 Files = Annotated[
-    list[str],
+    list[str] | None,
     typer.Option("-f", "--filename", metavar="FILE|DIR|-", help="Files, folders or - for standard input."),
+]
+LiveCluster = Annotated[
+    str | None, typer.Option("--cluster", metavar=LIVE, help="live: what is stored in a cluster, instead of files.")
+]
+Space = Annotated[
+    str | None,
+    typer.Option("-n", "--namespace", metavar="NAME", help="With --cluster live: this namespace only. Default: all."),
 ]
 Format = Annotated[
     str, typer.Option("-o", "--output", metavar="FORMAT", help="text, yaml (the corrected objects alone) or json.")
 ]
 
 
-def lint_objects(files: Files, output: Format = "text") -> None:
+def lint_objects(
+    files: Files = None,
+    cluster: LiveCluster = None,
+    kubeconfig: flags.Kubeconfig = None,
+    context: flags.Context = None,
+    namespace: Space = None,
+    output: Format = "text",
+) -> None:
     """Find traps in LimitRanges and ResourceQuotas: what they do is not what they say. Other objects are passed over.
 
-    Each comes with the whole object as it should be, ready to be applied.
+    Each comes with the whole object as it should be, ready to be applied. With --cluster live those of a cluster are
+    read, in which nothing is changed.
 
-    Exit code: 0 no traps, 1 traps, 2 a file or flag is wrong.
+    Exit code: 0 no traps, 1 traps, 2 a file or flag is wrong, 3 the cluster did not answer.
     """
     if output not in REPORTS:
         raise typer.BadParameter(f"must be one of {', '.join(REPORTS)}", param_hint="-o")
-    found = list(objects_in(files))
+    found = _found(files or (), cluster, Reach(kubeconfig, context), namespace)
     faults = [f"{one.place}: {shown(one.reason)}" for one in found if isinstance(one, Passed) and one.broken]
     entries = [one for one in found if isinstance(one, Entry) and one.data["kind"] in LINTED]
-    linted = [(entry, lint(entry.data, _beside(entry, entries))) for entry in entries]
+    linted = zip(entries, lint_all([entry.data for entry in entries]), strict=True)
     trapped = [one for one in linted if one[1]]
     say(REPORTS[output](trapped))
     for fault in faults:
@@ -49,18 +65,16 @@ def lint_objects(files: Files, output: Format = "text") -> None:
     raise typer.Exit(WRONG_INPUT if faults else FINDINGS if trapped else CLEAN)
 
 
-def _beside(entry: Entry, entries: list[Entry]) -> list[str]:
-    """The keys that other quotas of the same namespace count."""
-    keys: defaultdict[str, list[str]] = defaultdict(list)
-    for other in entries:
-        hard = other.data.get("spec", {}).get("hard", {}) if other is not entry else {}
-        if other.data["kind"] == QUOTA and isinstance(hard, dict):
-            keys[_namespace(other)] += hard
-    return keys[_namespace(entry)]
-
-
-def _namespace(entry: Entry) -> str:
-    return str(entry.data.get("metadata", {}).get("namespace", "default"))
+def _found(files: Sequence[str], cluster: str | None, reach: Reach, namespace: str | None) -> list[Entry | Passed]:
+    """What is to be looked at. Stops the program where the flags do not say one thing."""
+    if bool(files) == bool(cluster) or cluster not in (None, LIVE):
+        stop("which LimitRanges and quotas? Write -f FILE, or --cluster live")
+    if cluster == LIVE:
+        with live_cluster(reach) as live:
+            return list(live.limits(namespace))
+    if reach != HERE or namespace:
+        stop("--kubeconfig, --context and -n say what to read of a live cluster: write --cluster live instead of -f")
+    return list(objects_in(files))
 
 
 def _text(trapped: list[Linted]) -> str:

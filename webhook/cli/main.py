@@ -22,6 +22,7 @@ COMMANDS = {
     "check": "webhook.cli.check:check",
     "test": "webhook.cli.test:run_tests",
     "explain": "webhook.cli.explain:explain",
+    "undo": "webhook.cli.undo:undo",
     "audit": "webhook.cli.audit:audit",
     "lint": "webhook.cli.lint:lint_objects",
     "capacity": "webhook.cli.capacity:capacity",

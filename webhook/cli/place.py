@@ -10,8 +10,9 @@ from webhook.audit.manifests import Entry, Passed, objects_in
 from webhook.audit.placing import place_all
 from webhook.cli import flags
 from webhook.cli.console import CLEAN, FINDINGS, WRONG_INPUT, paint_for, stop, tell
+from webhook.cli.inputs import Reach
 from webhook.cli.output import lines, targets, write
-from webhook.cli.placing import FillBy, PlacementOutput, RankBy, SnapshotName, placing_and_world
+from webhook.cli.placing import By, ClusterName, FillBy, PlacementOutput, RankBy, placing_and_world
 from webhook.placement.fragmentation.policies import Policy
 from webhook.placement.nodes.ranking import Fill
 from webhook.report.data import as_json, as_yaml
@@ -26,8 +27,11 @@ File = Annotated[
 
 def place(
     file: File,
-    policies: flags.Policies = None,
-    cluster: SnapshotName = "",
+    policies: flags.PoliciesOrLive = None,
+    cluster: ClusterName = "",
+    kubeconfig: flags.Kubeconfig = None,
+    context: flags.Context = None,
+    policy_namespace: flags.PolicyNamespace = flags.OUR_NAMESPACE,
     policy: RankBy = Policy.TAB,
     fill: FillBy = Fill.PACK,
     now: flags.Now = "",
@@ -37,10 +41,14 @@ def place(
 ) -> None:
     """Say where a pod would go now, as the webhook shapes it: the node, the GPUs, and why not the others.
 
-    Exit code: 0 every pod is let in and finds a node, 1 one does not, 2 a file, flag or policy is wrong.
+    With --cluster live the cluster is listed, and nothing in it is changed.
+
+    Exit code: 0 every pod is let in and finds a node, 1 one does not, 2 a file, flag or policy is wrong, 3 the
+    cluster did not answer.
     """
     wanted = targets(output, FORMATS)
-    placing, world = placing_and_world(cluster, policies, now, verbose=verbose)
+    reach, by = Reach(kubeconfig, context), By(policies, policy_namespace, now)
+    placing, world = placing_and_world(cluster, reach, by, verbose=verbose)
     found = list(objects_in(file))
     broken = [each for each in found if isinstance(each, Passed) and each.broken]
     for each in broken:

@@ -1,4 +1,4 @@
-"""What the commands on placement share: their flags, and the snapshot that pods are placed in.
+"""What the commands on placement share: their flags, and the cluster that pods are placed in.
 
 Apart from the other flags, because the numbers that placement works with take a moment to load.
 """
@@ -6,23 +6,30 @@ Apart from the other flags, because the numbers that placement works with take a
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
 from webhook.audit.checking import World
 from webhook.cache.placing import Placing, placing_of
 from webhook.cache.snapshot import Snapshot, read_snapshot
-from webhook.cli.console import stop
-from webhook.cli.inputs import LIVE, moment_of, policies_of, tell_of
+from webhook.cli.console import FINDINGS, stop, tell
+from webhook.cli.inputs import HERE, LIVE, Reach, live_cluster, moment_of, policies_in_force, policies_of, tell_of
 from webhook.errors import RightsliceError
 from webhook.placement.fragmentation.policies import Policy
 from webhook.placement.nodes.ranking import Fill
-from webhook.report.words import shown
+from webhook.report.words import count, shown
 
-SnapshotName = Annotated[
+if TYPE_CHECKING:
+    from webhook.audit.cluster import Cluster
+
+ClusterName = Annotated[
     str,
-    typer.Option("--cluster", metavar="SNAPSHOT|demo", help="A file or folder of `kubectl get -o yaml`, or demo."),
+    typer.Option(
+        "--cluster",
+        metavar="live|SNAPSHOT|demo",
+        help="live, a file or folder of `kubectl get -o yaml`, or demo for the shipped example.",
+    ),
 ]
 RankBy = Annotated[
     Policy,
@@ -45,31 +52,60 @@ PlacementOutput = Annotated[
 ]
 
 
-def placing_of_snapshot(name: str, *, verbose: bool = False) -> Placing:
-    """What pods are placed in, from a snapshot. Stops the program where none is named, or it has no node."""
-    return _placing(_snapshot(name, verbose=verbose))
+class By(NamedTuple):
+    """What pods are judged by before they are placed.
+
+    Attributes:
+        policies: What --policies says.
+        namespace: Where a live cluster keeps exceptions and policy files.
+        now: What --now says.
+    """
+
+    policies: Sequence[str] | None
+    namespace: str
+    now: str
 
 
-def placing_and_world(
-    name: str, policies: Sequence[str] | None, now: str, *, verbose: bool = False
-) -> tuple[Placing, World]:
-    """The same, with what pods are judged by first: the snapshot is read once for both."""
-    snapshot = _snapshot(name, verbose=verbose)
-    return _placing(snapshot), World(policies_of(policies, verbose=verbose), snapshot.view, moment_of(now))
+def placing_in(name: str, reach: Reach, *, verbose: bool = False) -> Placing:
+    """What pods are placed in. Stops the program where no cluster is named, or it has no node."""
+    if name == LIVE:
+        with live_cluster(reach) as cluster:
+            return _live_placing(cluster, verbose=verbose)
+    return _placing(_snapshot(name, reach, verbose=verbose))
+
+
+def placing_and_world(name: str, reach: Reach, by: By, *, verbose: bool = False) -> tuple[Placing, World]:
+    """The same, with what pods are judged by first."""
+    moment = moment_of(by.now)
+    if name == LIVE:
+        with live_cluster(reach) as cluster:
+            policies = policies_in_force(cluster, by.policies, by.namespace, verbose=verbose)
+            return _live_placing(cluster, verbose=verbose), World(policies, cluster.view(), moment)
+    snapshot = _snapshot(name, reach, verbose=verbose)
+    return _placing(snapshot), World(policies_of(by.policies, verbose=verbose), snapshot.view, moment)
 
 
 def _placing(snapshot: Snapshot) -> Placing:
     return placing_of(snapshot.view.fleet, snapshot.kept)
 
 
-def _snapshot(name: str, *, verbose: bool) -> Snapshot:
+def _live_placing(cluster: Cluster, *, verbose: bool) -> Placing:
+    stock = cluster.stock()
+    if stock.unread:
+        tell(f"note: which GPUs of a node are free is not known: {shown(stock.unread)}")
+    if verbose:
+        nodes, offers = count(len(stock.fleet.nodes), "node"), count(len(stock.fleet.offers), "offer")
+        tell(f"cluster: {shown(cluster.server)} ({nodes}, {offers})")
+    if not stock.fleet.nodes:
+        stop(f"{shown(cluster.server)}: no nodes in this cluster", FINDINGS)
+    return placing_of(stock.fleet, stock.kept)
+
+
+def _snapshot(name: str, reach: Reach, *, verbose: bool) -> Snapshot:
     if not name:
-        stop("which cluster? Name a snapshot: --cluster FILE, or --cluster demo for the shipped example")
-    if name == LIVE:
-        stop(
-            "live is not taken by this command yet. Save what there is, and name the file: "
-            "kubectl get nodes,pods -A -o yaml > cluster.yaml"
-        )
+        stop("which cluster? Name one: --cluster live, a snapshot (--cluster FILE), or --cluster demo")
+    if reach != HERE:
+        stop("--kubeconfig and --context say which live cluster: name it live")
     try:
         snapshot = read_snapshot(name)
     except RightsliceError as error:

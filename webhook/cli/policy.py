@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import datetime
 from typing import Annotated, Any
 
 import typer
 
 from webhook.cli import flags
 from webhook.cli.console import CLEAN, FINDINGS, say, stop, tell
-from webhook.cli.inputs import fault_lines, policies_of, policy_files
+from webhook.cli.inputs import fault_lines, moment_of, policies_of, policy_files
 from webhook.documents.reading import read
 from webhook.model.modes import Mode
 from webhook.policy.compiled import Policy
-from webhook.policy.loading import load
+from webhook.policy.loading import Loaded, load
 from webhook.policy.starting import starting_policy
 from webhook.policy.written.kinds import GPUPolicy
 from webhook.report.codes_page import closest
@@ -28,20 +29,33 @@ PolicyPaths = Annotated[
         metavar="[FILE|DIR]", help="Policy files or folders. Default: the library that comes with Rightslice."
     ),
 ]
-SECTIONS = ("right_sizing", "limits", "injection", "topology", "cuda", "security")
+SECTIONS = ("right_sizing", "limits", "quotas", "injection", "topology", "cuda", "security")
 
 
 @policy.command("lint")
-def lint(paths: PolicyPaths = None) -> None:
-    """Check policy files: every fault with its place and what to write instead.
+def lint(paths: PolicyPaths = None, now: flags.Now = "") -> None:
+    """Check policy files: every fault with its place and what to write instead. Exemptions that are over are named.
 
     Exit code: 0 no faults, 1 faults, 2 a file cannot be read.
     """
     files = policy_files(paths)
     loaded = load(files)
     say(list(map(shown, fault_lines(loaded))))
+    for line in _over(loaded, moment_of(now)):
+        tell(shown(line))
     tell(f"{count(len(files), 'file')}: {count(len(loaded.errors), 'fault') if loaded.errors else 'no faults'}")
     raise typer.Exit(FINDINGS if loaded.errors else CLEAN)
+
+
+def _over(loaded: Loaded, now: datetime) -> list[str]:
+    """The exemptions that do nothing any more."""
+    exemptions = loaded.policies.exemptions if loaded.policies is not None else ()
+    return [
+        f"note: exemption {one.name} from {one.policy} is over since {one.expires:%Y-%m-%dT%H:%M:%SZ}: "
+        "it takes nothing back. Remove it, or write a later expirationTime"
+        for one in exemptions
+        if now >= one.expires
+    ]
 
 
 @policy.command("list")

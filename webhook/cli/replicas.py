@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import socket
+from random import SystemRandom
 from uuid import uuid4
 
+from webhook.cache.outcomes import PODS, Outcomes, Pod
 from webhook.cache.policies import PolicyObjects
 from webhook.certs.hooks import HookChoice
 from webhook.certs.keeping import Keeper, Keeping
 from webhook.certs.secrets import SecretName
+from webhook.errors import ApiError
 from webhook.kube.api import Api
 from webhook.kube.leading import Leading, LeaseName
+from webhook.kube.watching import State, Watch
 from webhook.server.app import Server
 from webhook.server.eventing import EventWriter
 from webhook.server.managed import ManagedCertificate
 from webhook.server.policystatus import PolicyStatuses
+from webhook.server.rollouts import Rollouts
 from webhook.settings import Settings
 
 LEASE = "rightslice"
@@ -42,6 +47,19 @@ def write_events(server: Server, api: Api) -> None:
     """Have a server tell the owners of pods what became of them."""
     writer = EventWriter(api, server.telemetry, socket.gethostname(), server.clock)
     server.companions = [*server.companions, writer.run]
+
+
+def watch_rollouts(server: Server, api: Api, objects: PolicyObjects, leading: Leading) -> None:
+    """Have a server halt rollouts that do worse than the rest, for as long as it leads."""
+
+    def broke(state: State, error: ApiError) -> None:
+        server.telemetry.watch_broke(state.name, str(error))
+
+    def watch(outcomes: Outcomes) -> Watch[Pod]:
+        return Watch(api, PODS, outcomes, SystemRandom(), broke)
+
+    rollouts = Rollouts(api, objects, server.world, watch, lambda: leading.leads, server.telemetry, server.clock)
+    server.companions = [*server.companions, rollouts.run]
 
 
 def keep_statuses(server: Server, api: Api, objects: PolicyObjects, leading: Leading) -> None:

@@ -19,7 +19,7 @@ from webhook.certs.issuing import end_of
 from webhook.certs.selfsigned import self_signed as make_pair
 from webhook.cli import flags
 from webhook.cli.console import stop
-from webhook.cli.replicas import keep_statuses, manage_certificate, take_part, write_events
+from webhook.cli.replicas import keep_statuses, manage_certificate, take_part, watch_rollouts, write_events
 from webhook.errors import RightsliceError
 from webhook.kube.api import Api
 from webhook.model.usage import UsageView
@@ -34,6 +34,7 @@ from webhook.server.world import PolicyLoad, World
 from webhook.settings import Settings, SettingsError, settings_from
 from webhook.telemetry.logs import Logger, make_logger
 from webhook.telemetry.telemetry import Telemetry
+from webhook.web.checks import Checks
 from webhook.web.clients import Clients
 from webhook.web.collecting import settle_collector
 from webhook.web.descriptors import room_for_connections
@@ -170,6 +171,7 @@ async def _join(server: Server, settings: Settings, stack: AsyncExitStack) -> No
         manage_certificate(server, api, settings, leading)
     if following is not None:
         keep_statuses(server, api, following.policies, leading)
+        watch_rollouts(server, api, following.policies, leading)
         write_events(server, api)
 
 
@@ -202,6 +204,7 @@ def build(settings: Settings, log: Logger) -> Server:
     world = World(policies, view, UsageView(), PolicyLoad(now if files else None))
     if files is not None:
         telemetry.policies_loaded(policies.digest, len(policies.policies), now)
+    checks: list[Checks] = []
     looks = [] if settings.live else [PolicyWatch(files, load, world, clock, telemetry).look]
     pair = _first_pair(settings)
     clients = _clients(settings)
@@ -210,9 +213,11 @@ def build(settings: Settings, log: Logger) -> Server:
         telemetry.certificate_ends(end_of(pair.certificate))
     if settings.tls_cert is not None and settings.tls_key is not None:
         pair_files = PairFiles(settings.tls_cert, settings.tls_key)
-        looks.append(CertificateWatch(pair_files, context, telemetry).look)
+        certificate = CertificateWatch(pair_files, context, telemetry)
+        looks.append(certificate.look)
+        checks.append(certificate.checks)
     limits = Limits(connections=_connections(settings, log), in_flight=settings.max_in_flight)
-    return Server(world, telemetry, clock, context, limits, looks, clients=clients)
+    return Server(world, telemetry, clock, context, limits, looks, clients=clients, checks=checks)
 
 
 def _connections(settings: Settings, log: Logger) -> int:

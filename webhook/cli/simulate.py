@@ -18,8 +18,9 @@ from webhook.audit.simulating import Coming, Simulation, play_pods, play_trace
 from webhook.cache.traces import read_machines, read_needs
 from webhook.cli import flags
 from webhook.cli.console import paint_for, stop
+from webhook.cli.inputs import Reach
 from webhook.cli.output import lines, targets, write
-from webhook.cli.placing import FillBy, PlacementOutput, RankBy, placing_and_world
+from webhook.cli.placing import By, FillBy, PlacementOutput, RankBy, placing_and_world
 from webhook.errors import RightsliceError
 from webhook.placement.fragmentation.policies import Policy
 from webhook.placement.needs import Need
@@ -34,7 +35,9 @@ FORMATS = ("table", "json", "yaml", "svg")
 Nodes = Annotated[
     str,
     typer.Option(
-        "--nodes", metavar="FILE|DIR|demo", help="Nodes in the openb format (CSV, also gzipped), or a snapshot."
+        "--nodes",
+        metavar="FILE|DIR|live|demo",
+        help="Nodes in the openb format (CSV, also gzipped), a snapshot, or live for a cluster as it stands.",
     ),
 ]
 Pods = Annotated[str, typer.Option("--pods", metavar="FILE|DIR", help="Pods in the openb format, or Kubernetes YAML.")]
@@ -50,7 +53,10 @@ def simulate(
     seed: Seed = 42,
     in_order: InOrder = False,
     learn: Learn = False,
-    policies: flags.Policies = None,
+    policies: flags.PoliciesOrLive = None,
+    kubeconfig: flags.Kubeconfig = None,
+    context: flags.Context = None,
+    policy_namespace: flags.PolicyNamespace = flags.OUR_NAMESPACE,
     fill: FillBy = Fill.PACK,
     now: flags.Now = "",
     output: PlacementOutput = None,
@@ -60,10 +66,11 @@ def simulate(
     """Play pods into a cluster, one after the other, and tell how full it gets, and who finds no place.
 
     A trace in the openb format starts on empty nodes. Kubernetes pods are shaped by the policies first, as the
-    webhook would, and come to the cluster as the snapshot has it. Nobody leaves. ASKED, ALLOCATED and SPLIT-UP
-    are parts of all GPUs; SPLIT-UP is free, and of no use to a pod like those that come, on average.
+    webhook would, and come to the cluster as it stands; a live one is listed and not changed. Nobody leaves. ASKED,
+    ALLOCATED and SPLIT-UP are parts of all GPUs; SPLIT-UP is free, and of no use to a pod like those that come, on
+    average.
 
-    Exit code: 0, or 2 where a file, flag or policy is wrong.
+    Exit code: 0, 2 where a file, flag or policy is wrong, or 3 where the cluster does not answer.
     """
     wanted = targets(output, FORMATS)
     if _is_trace(nodes) != _is_trace(pods):
@@ -75,7 +82,8 @@ def simulate(
         steps: Iterator[Simulation] = play_trace(site, order, policy, rng, learnt=learn)
         count = len(needs)
     else:
-        placing, world = placing_and_world(nodes, policies, now, verbose=verbose)
+        reach, by = Reach(kubeconfig, context), By(policies, policy_namespace, now)
+        placing, world = placing_and_world(nodes, reach, by, verbose=verbose)
         asked = _asked(pods, world)
         steps = play_pods(placing, asked, policy, fill)
         count = len(asked)

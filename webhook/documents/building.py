@@ -45,14 +45,10 @@ class Frame:
 
 
 class Builder:
-    """Takes the events of one file, and keeps the documents that are finished.
-
-    Attributes:
-        documents: What is finished. Empty documents are left out, as kubectl does.
-    """
+    """Takes the events of one file, and gives the documents as they are finished."""
 
     def __init__(self, file: str, bounds: Bounds, *, aliases: bool) -> None:
-        self.documents: list[Document] = []
+        self._finished: list[Document] = []
         self._file = file
         self._bounds = bounds
         self._aliases = aliases
@@ -79,6 +75,13 @@ class Builder:
         step = self._steps.get(type(event))
         if step is not None:
             step(event, (event.start_mark.line + 1, event.start_mark.column + 1))
+
+    def finished(self) -> list[Document]:
+        """The documents finished since this was last asked. Empty ones are left out, as kubectl does."""
+        if not self._finished:
+            return self._finished
+        found, self._finished = self._finished, []
+        return found
 
     def _start(self, _event: Any, _mark: Mark) -> None:
         self._anchors = {}
@@ -182,7 +185,7 @@ class Builder:
             self._refuse(mark_of(spot), f"must hold at most {self._bounds.values} values. Split the file")
         if not self._frames:
             if value is not None:
-                self.documents.append(Document(value, self._file, spot))
+                self._finished.append(Document(value, self._file, spot))
             return
         frame = self._frames[-1]
         frame.weight += weight

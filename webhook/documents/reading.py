@@ -7,6 +7,8 @@ them, so aliases and merge keys work there, within a bound.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from ruamel.yaml.cyaml import CParser  # type: ignore[attr-defined]  # imported there from the untyped C module
 from ruamel.yaml.error import YAMLError
 
@@ -35,30 +37,43 @@ def read(content: str | bytes, file: str, *, aliases: bool = False) -> tuple[Doc
         DocumentError: it is not YAML or JSON that we accept; a `TemplateError` where it looks like a
             template that was not rendered.
     """
+    return tuple(read_each(content, file, aliases=aliases))
+
+
+def read_each(content: str | bytes, file: str, *, aliases: bool = False) -> Iterator[Document]:
+    """The same, one by one: the documents before a fault come out before it is raised."""
     bounds = MANIFEST if aliases else POLICY
     text = as_text(content, file, bounds)
-    looks_like_json = text.lstrip()[:1] in ("{", "[")
-    if looks_like_json and len(text) > LARGE_JSON:
-        return read_json(text, file, bounds)
+    if text.lstrip()[:1] in ("{", "["):
+        yield from _read_json_like(text, file, bounds, aliases=aliases)
+        return
     try:
-        return _read_yaml(text, file, bounds, aliases=aliases)
+        yield from _read_yaml(text, file, bounds, aliases=aliases)
     except YAMLError as error:
-        if looks_like_json:
-            return _read_json_or(fault(error, text, file), text, bounds)
         raise fault(error, text, file) from None
 
 
-def _read_yaml(text: str, file: str, bounds: Bounds, *, aliases: bool) -> tuple[Document, ...]:
+def _read_json_like(text: str, file: str, bounds: Bounds, *, aliases: bool) -> tuple[Document, ...]:
+    """A text that begins as JSON does: all of it or nothing, since it is known at its end which of the two it is."""
+    if len(text) > LARGE_JSON:
+        return read_json(text, file, bounds)
+    try:
+        return tuple(_read_yaml(text, file, bounds, aliases=aliases))
+    except YAMLError as error:
+        return _read_json_or(fault(error, text, file), text, bounds)
+
+
+def _read_yaml(text: str, file: str, bounds: Bounds, *, aliases: bool) -> Iterator[Document]:
     builder = Builder(file, bounds, aliases=aliases)
     parser = CParser(text)
     try:
         while (event := parser.get_event()) is not None:
             builder.feed(event)
+            yield from builder.finished()
     except DocumentError as error:
         raise template_fault(text, error.place) or error from None
     finally:
         parser.dispose()
-    return tuple(builder.documents)
 
 
 def _read_json_or(problem: DocumentError, text: str, bounds: Bounds) -> tuple[Document, ...]:

@@ -11,11 +11,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from webhook.engine.case import Case
-from webhook.engine.pricing import unit_milli
 from webhook.engine.remarks import Remark
 from webhook.engine.shape import Shape
 from webhook.model.paths import Path
 from webhook.model.pods import Amount, Container, Pod
+from webhook.model.pools import unit_milli
 from webhook.model.quantity import NANO, readable
 from webhook.model.resources import ACCOUNTING
 

@@ -10,8 +10,6 @@ from webhook.engine.limitrange import NOBODY, Injected
 from webhook.engine.reach import Reach
 from webhook.engine.rules import Rules
 from webhook.model.cluster import ClusterView
-from webhook.model.masks import union
-from webhook.model.offers import Offer
 from webhook.model.pods import Pod
 from webhook.model.requests import Request
 from webhook.model.resources import WHOLE_GPU
@@ -64,8 +62,7 @@ class Case:
         self.injected = injected
         self.declared = Declared(pod)
         self.reach = Reach(view, pod, rules.tolerations, markers=rules.markers)
-        self.offers = offers_of(asked, view, self.reach.selected)
-        self.offered = union([offer.nodes for offer in self.offers])
+        self.offers, self.offered = view.fleet.offering(asked.totals, self.reach.selected)
         self.whole_or_part = WHOLE_GPU in asked.totals and self._whole_or_part()
 
     def _whole_or_part(self) -> bool:
@@ -79,9 +76,3 @@ class Case:
         """Annotations of the pod's namespace."""
         namespace = self.view.namespace(self.request.namespace)
         return namespace.metadata.annotations if namespace else {}
-
-
-def offers_of(asked: Asked, view: ClusterView, nodes: int) -> tuple[Offer, ...]:
-    """The offers of the names asked for that stand on some node of the mask."""
-    by_resource = view.fleet.by_resource
-    return tuple([offer for name in asked.totals for offer in by_resource.get(name, ()) if offer.nodes & nodes])

@@ -143,6 +143,8 @@ def tagged(image: str) -> Version:
 
 @lru_cache(maxsize=1024)
 def _tagged(image: str) -> Version:
+    if "cu" not in image.lower():
+        return ()
     name, _, tag = image.partition("@")[0].rpartition("/")[2].partition(":")
     words = f"{name}-{tag}".lower().replace("_", "-").split("-")
     if name == "cuda" and tag:

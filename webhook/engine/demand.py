@@ -75,21 +75,6 @@ def _unreadable(key: str, found: str, must: str, example: str) -> Remark:
     )
 
 
-def workload_of(pod: Pod) -> str:
-    """The workload a pod belongs to, as usage is recorded: "Deployment/serve", "Job/train".
-
-    A ReplicaSet's name is its Deployment's with a hash behind it, which is also a label of the pod.
-    """
-    for owner in pod.metadata.owner_references:
-        if not owner.controller:
-            continue
-        template_hash = pod.metadata.labels.get("pod-template-hash", "")
-        if owner.kind == "ReplicaSet" and template_hash and owner.name.endswith(f"-{template_hash}"):
-            return f"Deployment/{owner.name.removesuffix(f'-{template_hash}')}"
-        return f"{owner.kind}/{owner.name}"
-    return f"Pod/{pod.metadata.name}"
-
-
 class Sought(NamedTuple):
     """Who needs, and what it may be given: the pod's containers that ask, its owner, the rule, the sizes on offer."""
 

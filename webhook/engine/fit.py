@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
 
 from webhook.engine.asking import Asked
-from webhook.engine.demand import Declared, Sought, need_of, workload_of
+from webhook.engine.demand import Declared, Sought, need_of
 from webhook.engine.limitrange import given_in, obstacle
 from webhook.engine.limits import allows
 from webhook.engine.quota import escapes
@@ -26,10 +26,11 @@ from webhook.model.modes import Form, Isolation
 from webhook.model.offers import Offer
 from webhook.model.paths import Path
 from webhook.model.pods import Amount, Pod, Requirement
-from webhook.model.records import KEEP, MIRROR
+from webhook.model.records import KEEP, MIRROR, TOPOLOGY
 from webhook.model.requests import Request
 from webhook.model.resources import ACCOUNTING, WHOLE_GPU
 from webhook.model.usage import UsageView
+from webhook.model.workloads import workload_of
 from webhook.policy.compiled import RightSizing
 
 QUEUE_PREFIX = "kueue.x-k8s.io/"
@@ -69,12 +70,17 @@ def _stays(request: Request, pod: Pod, asked: Asked, view: ClusterView) -> Keep 
         return Keep(Why.UNSURE_AMOUNT)
     if len(asked.totals) > 1 or asked.strangers:
         return Keep(Why.MIXED, ", ".join((*asked.totals, *asked.strangers)))
-    if any(ask.count > 1 for ask in asked.asks):
+    if any(ask.count > 1 for ask in asked.asks) or (_talk(pod) and asked.totals[WHOLE_GPU] > 1):
         return Keep(Why.SEVERAL_GPUS)
     injected = {(one.path, one.resource) for one in given_in(pod, view.ranges(request.namespace))}
     if injected and any((ask.path, ask.resource.name) in injected for ask in asked.asks):
         return Keep(Why.INJECTED)
     return _not_ours(pod)
+
+
+def _talk(pod: Pod) -> bool:
+    """Does the user say that the GPUs of all containers work together?"""
+    return pod.metadata.annotations.get(TOPOLOGY) in ("nvlink=required", "nvlink=preferred")
 
 
 def _not_ours(pod: Pod) -> Keep | None:

@@ -14,6 +14,7 @@ from webhook.model.nodelabels import PRODUCT
 from webhook.model.objects import Taint
 from webhook.model.paths import Path
 from webhook.model.pods import Pod, Requirement, Toleration
+from webhook.model.records import TOPOLOGY
 from webhook.model.resources import WHOLE_GPU
 from webhook.model.taints import all_tolerated
 from webhook.policy.compiled import Injection, Spread
@@ -42,6 +43,7 @@ _FIELDS: dict[str, Path] = {
     "runtimeClassName": ("spec", "runtimeClassName"),
     "topologySpreadConstraints": ("spec", "topologySpreadConstraints"),
     "labels": ("metadata", "labels"),
+    "topology": ("metadata", "annotations", TOPOLOGY),
 }
 """Where what an injection adds stands, by the word for it."""
 
@@ -184,14 +186,17 @@ def _contradiction(path: tuple[str, ...], what: str) -> Remark:
     return Remark("GPU-I102", path, f"not added: {what}", at_most=Mode.WARN)
 
 
+def workload_label(pod: Pod) -> str:
+    """The label that all pods of the workload carry that a pod belongs to; "" for a pod on its own."""
+    if not any(owner.controller for owner in pod.metadata.owner_references):
+        return ""
+    return next((key for key in WORKLOAD_LABELS if key in pod.metadata.labels), "")
+
+
 def workload_selector(pod: Pod) -> Json | None:
     """A label selector for all pods of the workload that a pod belongs to; None for a pod on its own."""
-    if not any(owner.controller for owner in pod.metadata.owner_references):
-        return None
-    for key in WORKLOAD_LABELS:
-        if key in pod.metadata.labels:
-            return {"matchLabels": {key: pod.metadata.labels[key]}}
-    return None
+    key = workload_label(pod)
+    return {"matchLabels": {key: pod.metadata.labels[key]}} if key else None
 
 
 def _spread(section: Injection, shape: Shape) -> None:

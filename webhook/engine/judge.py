@@ -7,13 +7,14 @@ from typing import NamedTuple
 
 from webhook.engine.accounting import wrong_values
 from webhook.engine.asking import Asked, asked_in
-from webhook.engine.case import Case, offers_of
+from webhook.engine.case import Case
+from webhook.engine.containers import Amounts, amounts_of
 from webhook.engine.cuda import driver_remarks
 from webhook.engine.guard import guard
 from webhook.engine.limitrange import Injected, final_amounts, injected_remarks, passes, range_remarks
 from webhook.engine.limits import breaches
 from webhook.engine.placement import obstacles
-from webhook.engine.quota import Held, moved_remarks, quota_remarks
+from webhook.engine.quota import Held, moved_remarks, pool_remarks, quota_remarks
 from webhook.engine.remarks import Remark
 from webhook.engine.rules import Rules
 from webhook.engine.settle import Voice, hear
@@ -21,6 +22,7 @@ from webhook.engine.shape import Shape
 from webhook.model.cluster import ClusterView
 from webhook.model.findings import Finding
 from webhook.model.pods import Pod
+from webhook.model.pools import Weight
 from webhook.model.requests import Request
 from webhook.policy.compiled import Injected as WhenInjected
 from webhook.policy.compiled import Limits
@@ -47,20 +49,22 @@ def judge_security(
 
 def _asks_share(asked: Asked, view: ClusterView) -> bool:
     """Does the pod ask for a share of a card, by name or by what nodes offer under it?"""
-    offers = offers_of(asked, view, view.fleet.everyone)
+    fleet = view.fleet
+    offers = fleet.offering(asked.totals, fleet.everyone).offers
     return any(ask.resource.shared for ask in asked.asks) or any(offer.replicas > 1 for offer in offers)
 
 
 def judge(case: Case, shape: Shape, findings: list[Finding]) -> None:
     """Everything a GPU pod may not ask for or will not get."""
-    rules = case.rules
-    said = _amount_remarks(case.request, shape, rules, case.view)
+    rules, amounts = case.rules, amounts_of(case.pod.spec)
+    said = _amount_remarks(case.request, shape, amounts, rules, case.view)
     for voice, limits in rules.limits:
-        sections = [section for (mode, _), section in rules.limits if mode >= voice[0]]
-        broken = breaches(limits, case.pod, _demanded(case), resized=shape.fit is not None, sections=sections)
+        resized, sections = shape.fit is not None, rules.binding[voice[0]]
+        broken = breaches(limits, case.pod, _demanded(case), amounts, resized=resized, sections=sections)
         if broken:
             hear(findings, voice, broken)
-        _hear_amounts(limits, voice, said, case.injected, findings)
+        if said is not NOTHING_SAID or case.injected.given:
+            _hear_amounts(limits, voice, said, case.injected, findings)
         if limits.accounting:
             hear(findings, voice, wrong_values(case, shape))
     for voice in rules.cuda:
@@ -86,7 +90,7 @@ def judge_amounts(
     request: Request, shape: Shape, rules: Rules, view: ClusterView, injected: Injected, findings: list[Finding]
 ) -> None:
     """What the namespace's LimitRanges and quotas will say of a pod that asks for no GPU."""
-    said = _amount_remarks(request, shape, rules, view)
+    said = _amount_remarks(request, shape, amounts_of(shape.pod.spec), rules, view)
     for voice, limits in rules.limits:
         _hear_amounts(limits, voice, said, injected, findings)
 
@@ -94,7 +98,7 @@ def judge_amounts(
 def judge_update(request: Request, pod: Pod, rules: Rules, view: ClusterView, findings: list[Finding]) -> None:
     """What quotas will say of a pod that moves under another one by getting, or losing, a deadline."""
     quotas, old = view.quotas(request.namespace), request.old_pod
-    if not quotas or old is None or request.sub_resource:
+    if not quotas or not rules.limits or old is None or request.sub_resource:
         return
     said = tuple(moved_remarks(old, pod, quotas, _held_in(request.namespace, view)))
     for voice, limits in rules.limits:
@@ -102,16 +106,27 @@ def judge_update(request: Request, pod: Pod, rules: Rules, view: ClusterView, fi
             hear(findings, voice, said)
 
 
+def judge_pools(
+    request: Request, pod: Pod, weight: Weight, rules: Rules, view: ClusterView, findings: list[Finding]
+) -> None:
+    """What a pod would hold beyond the quotas that its namespace shares with others."""
+    for voice, section in rules.quotas:
+        hear(findings, voice, pool_remarks(section, pod, request.namespace, weight, view))
+
+
 def _held_in(namespace: str, view: ClusterView) -> Held:
     """Who holds what a quota of the namespace counts."""
     return lambda quota, what: view.held(quota, namespace, what)
 
 
-def _amount_remarks(request: Request, shape: Shape, rules: Rules, view: ClusterView) -> _Said:
+def _amount_remarks(request: Request, shape: Shape, amounts: Amounts, rules: Rules, view: ClusterView) -> _Said:
+    """What the API server will say of a shape; `amounts` are those of the pod as it came."""
     ranges, quotas = view.ranges(request.namespace), view.quotas(request.namespace)
     if not rules.limits or not (ranges or quotas):
         return NOTHING_SAID
-    if passes(shape.pod, shape.limits, shape.requests, ranges, view.quota_room(request.namespace)):
+    if shape.limits or shape.requests:
+        amounts = amounts_of(shape.pod.spec, shape.limits, shape.requests)
+    if passes(shape.pod, amounts, ranges, view.quota_room(request.namespace)):
         return NOTHING_SAID
     holders = final_amounts(shape, ranges)
     if holders is None:

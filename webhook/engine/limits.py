@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from webhook.engine.asking import Asked
+from webhook.engine.containers import Amounts, is_short
 from webhook.engine.remarks import Remark
 from webhook.engine.remedies import GPU_PREFIX, Bound, Speaking, nearest_fitting
 from webhook.model.effective import effective
@@ -15,14 +16,24 @@ from webhook.policy.compiled import AmountRule, AmountRules, Limits
 
 
 def breaches(
-    limits: Limits, pod: Pod, asked: Asked, *, resized: bool = False, sections: Sequence[Limits] = ()
+    limits: Limits,
+    pod: Pod,
+    asked: Asked,
+    amounts: Amounts,
+    *,
+    resized: bool = False,
+    sections: Sequence[Limits] = (),
 ) -> list[Remark]:
     """Everything a pod asks for that the section does not allow.
 
     Args:
+        amounts: Those of its containers.
         resized: True if the pod will ask for other GPUs, which `allows` has let pass: only the rest is judged.
         sections: Every section that speaks with no less force, this one among them: a fix satisfies them all.
     """
+    key = (amounts, tuple(asked.totals.items()), resized)
+    if key in limits.passed and _by_containers(pod):
+        return []
     found: list[Remark] = []
     speaking = Speaking(sections or (limits,), sum(asked.totals.values()), len(asked.asks) == 1)
     if limits.per_pod.rules:
@@ -34,7 +45,14 @@ def breaches(
         _containers(limits.per_container, "containers", pod.spec.containers, speaking, found, resized=resized)
     if limits.per_gpu.rules and speaking.devices:
         _pod_totals(limits.per_gpu, pod, speaking.devices, speaking, found)
+    if not found and _by_containers(pod) and is_short(amounts):
+        limits.passed.add(key)
     return found
+
+
+def _by_containers(pod: Pod) -> bool:
+    """Do the containers alone say what the pod takes?"""
+    return pod.spec.resources is None and not pod.spec.overhead
 
 
 def allows(limits: Limits, resource: str, total: int) -> bool:
@@ -102,17 +120,11 @@ def _containers(
 ) -> None:
     for index, container in enumerate(containers):
         resources = container.resources
-        amounts = (tuple(resources.limits.items()), tuple(resources.requests.items()))
-        if amounts in rules.passed:
-            continue
-        before = len(found)
         for name in resources.limits:
             _container(rules, container, ("spec", kind, index), name, speaking, found, resized=resized)
         for name in resources.requests:
             if name not in resources.limits:
                 _container(rules, container, ("spec", kind, index), name, speaking, found, resized=resized)
-        if len(found) == before and not resized:
-            rules.passed.add(amounts)
 
 
 def _container(

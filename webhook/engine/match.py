@@ -16,6 +16,7 @@ from webhook.model.cluster import NAMESPACE_NAME, ClusterView
 from webhook.model.modes import Mode
 from webhook.model.pods import Pod
 from webhook.model.requests import Request
+from webhook.model.workloads import rolled_out_as
 from webhook.policy.compiled import ConditionError, Policy, PolicySet
 
 
@@ -40,16 +41,25 @@ def match(
     """
     labels = namespace_labels(request.namespace, view)
     names = tuple(dict.fromkeys((*asked.names, *given)))
-    chosen = conditional = 0
-    for index, policy in policies.for_request(request.namespace, labels, request.operation, names):
+    chosen, asking = policies.for_request(request.namespace, labels, request.operation, names)
+    conditional = 0
+    for index, policy in asking:
         rule = policy.match
         if rule.labels is None or rule.labels(pod.metadata.labels):
             chosen |= 1 << index
             if rule.conditions:
                 conditional |= 1 << index
+    watched = _watched(policies, request.namespace, pod) & chosen if policies.rollouts else 0
     if not conditional:
-        return Speaking(rules_of(policies, chosen))
-    return _ask_conditions(chosen, conditional, request, labels, policies)
+        return Speaking(rules_of(policies, chosen, watched))
+    chosen, failures = _ask_conditions(chosen, conditional, watched, request, labels, policies)
+    return Speaking(rules_of(policies, chosen, watched & chosen), failures)
+
+
+def _watched(policies: PolicySet, namespace: str, pod: Pod) -> int:
+    """The policies that are on trial for this pod: its workload is not in the share that they are rolled out to."""
+    workload = rolled_out_as(pod)
+    return sum([1 << index for index, rollout in policies.rollouts if not rollout.takes(namespace, workload)])
 
 
 def namespace_labels(name: str, view: ClusterView) -> Mapping[str, str]:
@@ -59,8 +69,9 @@ def namespace_labels(name: str, view: ClusterView) -> Mapping[str, str]:
 
 
 def _ask_conditions(
-    chosen: int, conditional: int, request: Request, labels: Mapping[str, str], policies: PolicySet
-) -> Speaking:
+    chosen: int, conditional: int, watched: int, request: Request, labels: Mapping[str, str], policies: PolicySet
+) -> tuple[int, tuple[tuple[Voice, Remark], ...]]:
+    """Those of the chosen policies whose conditions hold, and the conditions that failed."""
     facts = _facts(request, labels)
     failures: list[tuple[Voice, Remark]] = []
     for index, policy in enumerate(policies.policies):
@@ -69,11 +80,12 @@ def _ask_conditions(
         try:
             holds = all(condition.holds(facts) for condition in policy.match.conditions)
         except ConditionError as error:
-            failures.append(((Mode.ENFORCE, policy.name), _failure(policy, error)))
+            fail = policy.match.fail and not watched >> index & 1
+            failures.append(((Mode.ENFORCE, policy.name), _failure(policy, error, fail=fail)))
             holds = False
         if not holds:
             chosen &= ~(1 << index)
-    return Speaking(rules_of(policies, chosen), tuple(failures))
+    return chosen, tuple(failures)
 
 
 def _facts(request: Request, labels: Mapping[str, str]) -> dict[str, Any]:
@@ -93,12 +105,12 @@ def _facts(request: Request, labels: Mapping[str, str]) -> dict[str, Any]:
     }
 
 
-def _failure(policy: Policy, error: ConditionError) -> Remark:
+def _failure(policy: Policy, error: ConditionError, *, fail: bool) -> Remark:
     return Remark(
         "GPU-P201",
         (),
         f"a match condition of policy {policy.name} failed on this object ({shorten(str(error), 120)}), "
-        f"so the policy {'refuses it' if policy.match.fail else 'does not speak'}",
+        f"so the policy {'refuses it' if fail else 'does not speak'}",
         "Ask the admin to guard optional fields with has().",
-        at_most=Mode.ENFORCE if policy.match.fail else Mode.WARN,
+        at_most=Mode.ENFORCE if fail else Mode.WARN,
     )

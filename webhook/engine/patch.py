@@ -15,6 +15,7 @@ from webhook.model.pods import Pod, Requirement, Resources, Toleration
 from webhook.model.records import DECISION, ORIGINAL
 
 NODE_AFFINITY: Path = ("spec", "affinity", "nodeAffinity")
+POD_AFFINITY: Path = ("spec", "affinity", "podAffinity")
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 NO_RESOURCES = Resources()
 """What a container has that names none: a file may leave `resources` out, so it is then added whole."""
@@ -73,7 +74,7 @@ def _side(resources: Resources, path: Path, side: str, amounts: Json) -> Operati
 
 def _affinity(shape: Shape) -> list[Operation]:
     affinity = shape.pod.spec.affinity
-    if affinity is None or not (shape.required or shape.preferred or shape.near):
+    if affinity is None or not (shape.required or shape.preferred or shape.near or shape.together):
         return _new_affinity(shape)
     done: list[Operation] = []
     if affinity.node_affinity is None:
@@ -82,11 +83,12 @@ def _affinity(shape: Shape) -> list[Operation]:
     else:
         done += _required(shape)
         done += _list((*NODE_AFFINITY, PREFERRED), affinity.node_affinity.preferred, shape.preferred)
-    near: Path = ("spec", "affinity", "podAffinity")
     if affinity.pod_affinity is None:
-        done += [add(near, {PREFERRED: shape.near})] if shape.near else []
+        near = _pod_affinity(shape)
+        done += [add(POD_AFFINITY, near)] if near else []
     else:
-        done += _list((*near, PREFERRED), affinity.pod_affinity.preferred, shape.near)
+        done += _list((*POD_AFFINITY, REQUIRED), affinity.pod_affinity.required, shape.together)
+        done += _list((*POD_AFFINITY, PREFERRED), affinity.pod_affinity.preferred, shape.near)
     return done
 
 
@@ -95,8 +97,9 @@ def _new_affinity(shape: Shape) -> list[Operation]:
     node = _node_affinity(shape)
     if node:
         affinity["nodeAffinity"] = node
-    if shape.near:
-        affinity["podAffinity"] = {PREFERRED: shape.near}
+    near = _pod_affinity(shape)
+    if near:
+        affinity["podAffinity"] = near
     return [add(("spec", "affinity"), affinity)] if affinity else []
 
 
@@ -107,6 +110,11 @@ def _node_affinity(shape: Shape) -> Json:
     if shape.preferred:
         node[PREFERRED] = shape.preferred
     return node
+
+
+def _pod_affinity(shape: Shape) -> Json:
+    terms = {REQUIRED: shape.together, PREFERRED: shape.near}
+    return {key: found for key, found in terms.items() if found}
 
 
 def _required(shape: Shape) -> list[Operation]:
@@ -175,7 +183,7 @@ def _record(shape: Shape, policies: tuple[str, ...], digest: str) -> dict[str, s
     record: Json = {"policies": list(policies), "digest": digest, "changed": shape.changed}
     if shape.fit is not None:
         record |= {"need": shape.fit.need.words, "evidence": shape.fit.need.evidence, "offer": shape.fit.resource}
-    notes = {DECISION: _encode(record).decode()}
+    notes = {**shape.annotations, DECISION: _encode(record).decode()}
     if shape.original:
         notes[ORIGINAL] = _encode(shape.original).decode()
     return notes

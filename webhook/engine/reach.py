@@ -56,8 +56,7 @@ class Reach:
         self._cpu_milli = self._memory = -1
         affinity = spec.affinity.node_affinity if spec.affinity else None
         terms = affinity.required.node_selector_terms if affinity and affinity.required else None
-        constrained = spec.node_selector or terms is not None
-        self.selected = fleet.select(spec.node_selector, terms) if constrained else fleet.everyone
+        self.selected = fleet.select(spec.node_selector, terms)
         tolerations = spec.tolerations + added if added else spec.tolerations
         if markers:
             tolerations += _marker_tolerations(fleet)

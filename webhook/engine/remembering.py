@@ -15,9 +15,9 @@ never another's decision.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
-from typing import NamedTuple, NoReturn
+from typing import NamedTuple, NoReturn, TypeVar
 
 import msgspec
 
@@ -25,7 +25,12 @@ from webhook.engine.decide import decide
 from webhook.model.cluster import ClusterView
 from webhook.model.decisions import Decision
 from webhook.model.fleet import Fleet
+from webhook.model.holders import PoolHolders
+from webhook.model.objects import ResourceQuota
 from webhook.model.pods import Metadata, OwnerReference, Pod, PodSpec
+from webhook.model.pools import Pool
+from webhook.model.quota_keys import Counted
+from webhook.model.quota_room import Holding
 from webhook.model.requests import Request
 from webhook.model.usage import Observed, UsageView
 from webhook.policy.compiled import PolicySet
@@ -53,9 +58,11 @@ NUMBERING = frozenset(
 )
 """Labels and annotations by which controllers number the pods of one workload. Only a policy may look at them."""
 
-Question = tuple[str, int, int, int, int]
-"""Resource, units, mask of nodes, CPU in millicores, memory in bytes: what `ClusterView.has_room` is asked."""
+Question = tuple[Callable[..., object], tuple[object, ...]]
+"""What is asked that moves between two copies: a method of `ClusterView` or `UsageView`, and what it is given."""
 
+
+T = TypeVar("T")
 
 A_UID = "any"
 """Stands for every uid: that a pod has one may be decided by, and never which."""
@@ -67,6 +74,7 @@ class Told(msgspec.Struct, frozen=True, array_like=True):
     Attributes:
         final: True if no webhook changes the pod any more: it has its uid.
         name: The pod's name, which is its workload's where nothing controls it; else "".
+        stem: What the name is made from where it is made, in the same way.
         expired: How many exemptions are past their time.
     """
 
@@ -76,6 +84,7 @@ class Told(msgspec.Struct, frozen=True, array_like=True):
     user: str
     groups: tuple[str, ...]
     name: str
+    stem: str
     labels: Mapping[str, str]
     annotations: Mapping[str, str]
     owners: tuple[OwnerReference, ...]
@@ -88,48 +97,69 @@ class Kept(NamedTuple):
 
     Attributes:
         standing: What the view said of the namespace.
-        heard: What was asked about room, with the answers.
-        seen: What was asked about use.
-        priced: What was asked about prices.
+        heard: What was asked about room and holders, with the answers.
+        seen: The same about use.
     """
 
     standing: tuple[object, ...]
-    heard: tuple[tuple[Question, bool], ...]
-    seen: tuple[tuple[tuple[str, str, str], Observed | None], ...]
-    priced: tuple[tuple[int, int], ...]
+    heard: tuple[tuple[Question, object], ...]
+    seen: tuple[tuple[Question, object], ...]
     decision: Decision
 
 
 class Overheard(ClusterView):
-    """A view that takes down what it is asked about the room that is left."""
+    """A view that takes down what it is asked about the room that is left, and about who holds the rest."""
 
     def __init__(self, view: ClusterView) -> None:
         self.__dict__.update(view.__dict__)
-        self.heard: dict[Question, bool] = {}
+        self.heard: list[tuple[Question, object]] = []
 
-    def has_room(self, resource: str, count: int, nodes: int, *, cpu_milli: int, memory: int) -> bool:
-        """As the view itself says."""
-        answer = super().has_room(resource, count, nodes, cpu_milli=cpu_milli, memory=memory)
-        self.heard[resource, count, nodes, cpu_milli, memory] = answer
+    def _noted(self, method: Callable[..., T], *given: object) -> T:
+        answer = method(self, *given)
+        if ((method, given), answer) not in self.heard:
+            self.heard.append(((method, given), answer))
         return answer
+
+    def has_room(self, resource: str, count: int, nodes: int, cpu_milli: int, memory: int) -> bool:
+        """As the view itself says."""
+        return self._noted(ClusterView.has_room, resource, count, nodes, cpu_milli, memory)
+
+    def held(self, quota: ResourceQuota, namespace: str, what: Counted) -> Sequence[Holding]:
+        """As the view itself says."""
+        return self._noted(ClusterView.held, quota, namespace, what)
+
+    def shares(self, pool: Pool, namespace: str) -> bool:
+        """As the view itself says."""
+        return self._noted(ClusterView.shares, pool, namespace)
+
+    def fits(self, pool: Pool, milli: int, most: int, uid: str) -> bool:
+        """As the view itself says."""
+        return self._noted(ClusterView.fits, pool, milli, most, uid)
+
+    def pooled(self, pool: Pool) -> int:
+        """As the view itself says."""
+        return self._noted(ClusterView.pooled, pool)
+
+    def pool_holders(self, pool: Pool) -> PoolHolders:
+        """As the view itself says."""
+        return self._noted(ClusterView.pool_holders, pool)
 
 
 class OverheardUse(UsageView, frozen=True):
     """Use that takes down what it is asked."""
 
-    seen: dict[tuple[str, str, str], Observed | None] = msgspec.field(default_factory=dict)
-    priced: dict[int, int] = msgspec.field(default_factory=dict)
+    heard: list[tuple[Question, object]] = msgspec.field(default_factory=list)
 
     def of(self, namespace: str, workload: str, container: str) -> Observed | None:
         """As the view itself says."""
-        answer = super().of(namespace, workload, container)
-        self.seen[namespace, workload, container] = answer
+        answer = UsageView.of(self, namespace, workload, container)
+        self.heard.append(((UsageView.of, (namespace, workload, container)), answer))
         return answer
 
     def price_milli(self, risk_ppm: int) -> int:
         """As the view itself says."""
-        answer = super().price_milli(risk_ppm)
-        self.priced[risk_ppm] = answer
+        answer = UsageView.price_milli(self, risk_ppm)
+        self.heard.append(((UsageView.price_milli, (risk_ppm,)), answer))
         return answer
 
 
@@ -149,7 +179,7 @@ class Memory:
         self, request: Request, policies: PolicySet, view: ClusterView, usage: UsageView, now: datetime
     ) -> Decision:
         """What `webhook.engine.decide.decide` says, with less work where a copy of the pod was judged before."""
-        if request.operation != "CREATE" or request.pod is None:
+        if request.operation != "CREATE" or request.pod is None or view.has_reserved(request.pod.metadata.uid):
             return decide(request, policies, view, usage, now)
         self._turn_to(policies, view.fleet)
         told = _told(request, request.pod, policies, now, labels_matter=self._labels_matter)
@@ -210,6 +240,7 @@ def _told(request: Request, pod: Pod, policies: PolicySet, now: datetime, *, lab
         user=request.user,
         groups=request.groups,
         name="" if controlled else metadata.name,
+        stem="" if controlled else metadata.generate_name,
         labels=metadata.labels if labels_matter else _unnumbered(metadata.labels),
         annotations=_unnumbered(metadata.annotations),
         owners=tuple([_unnumbered_owner(owner) for owner in metadata.owner_references]),
@@ -235,13 +266,7 @@ def _overhear(told: Told, policies: PolicySet, view: ClusterView, usage: UsageVi
     overheard = Overheard(view)
     use = OverheardUse(usage.observed, usage.prices)
     decision = decide(_request(told), policies, overheard, use, now)
-    return Kept(
-        view.standing(told.namespace),
-        tuple(overheard.heard.items()),
-        tuple(use.seen.items()),
-        tuple(use.priced.items()),
-        decision,
-    )
+    return Kept(view.standing(told.namespace), tuple(overheard.heard), tuple(use.heard), decision)
 
 
 def _request(told: Told) -> Request:
@@ -255,6 +280,7 @@ def _request(told: Told) -> Request:
         pod=Pod(
             Metadata(
                 name=told.name,
+                generate_name=told.stem,
                 uid=A_UID if told.final else "",
                 labels=dict(told.labels),
                 annotations=dict(told.annotations),
@@ -276,13 +302,8 @@ def _no_object() -> NoReturn:
 
 def _still_holds(kept: Kept, view: ClusterView, usage: UsageView, namespace: str) -> bool:
     """Would the views say the same of the namespace, of the room there is, and of what was used?"""
-    if any(usage.of(*key) != answer for key, answer in kept.seen):
-        return False
-    if any(usage.price_milli(risk) != answer for risk, answer in kept.priced):
+    if not all(method(usage, *given) == answer for (method, given), answer in kept.seen):
         return False
     if kept.standing != view.standing(namespace):
         return False
-    for (resource, count, nodes, cpu_milli, memory), answer in kept.heard:
-        if view.has_room(resource, count, nodes, cpu_milli=cpu_milli, memory=memory) is not answer:
-            return False
-    return True
+    return all(method(view, *given) == answer for (method, given), answer in kept.heard)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 
 import msgspec
@@ -10,7 +10,18 @@ import msgspec
 from webhook.engine.settle import Voice
 from webhook.model.modes import Mode
 from webhook.model.pods import Toleration
-from webhook.policy.compiled import Injected, Injection, Limits, Policy, PolicySet, RightSizing, Security, Topology
+from webhook.policy.capping import tried
+from webhook.policy.compiled import (
+    Injected,
+    Injection,
+    Limits,
+    Policy,
+    PolicySet,
+    Quotas,
+    RightSizing,
+    Security,
+    Topology,
+)
 
 
 class Sizing(msgspec.Struct, frozen=True):
@@ -32,6 +43,7 @@ class Rules(msgspec.Struct, frozen=True):
 
     Attributes:
         names: Names of the policies.
+        binding: By mode, the limits that speak with no less force.
         tolerations: What enforced injections add to every pod.
         markers: True if an enforced injection tolerates the GPU taints of the nodes chosen.
         trial: The same two, as if every injection were enforced: what a right-sizing on trial reckons with.
@@ -47,6 +59,8 @@ class Rules(msgspec.Struct, frozen=True):
     injections: tuple[tuple[Voice, Injection], ...]
     topologies: tuple[tuple[Voice, Topology], ...]
     limits: tuple[tuple[Voice, Limits], ...]
+    binding: Mapping[Mode, tuple[Limits, ...]]
+    quotas: tuple[tuple[Voice, Quotas], ...]
     cuda: tuple[Voice, ...]
     tolerations: tuple[Toleration, ...]
     markers: bool
@@ -58,13 +72,15 @@ class Rules(msgspec.Struct, frozen=True):
 
 
 @lru_cache(maxsize=1024)
-def rules_of(policies: PolicySet, chosen: int) -> Rules:
+def rules_of(policies: PolicySet, chosen: int, watched: int = 0) -> Rules:
     """The rules of some policies of a set.
 
     Args:
         chosen: Mask over `policies.policies`: bit i is the policy at index i.
+        watched: Those of them that are on trial, because the pod's workload is not in the share of their rollout.
     """
-    return _rules([policy for index, policy in enumerate(policies.policies) if chosen >> index & 1])
+    speaking = [(index, policy) for index, policy in enumerate(policies.policies) if chosen >> index & 1]
+    return _rules([tried(policy) if watched >> index & 1 else policy for index, policy in speaking])
 
 
 def _rules(policies: Sequence[Policy]) -> Rules:
@@ -79,6 +95,8 @@ def _rules(policies: Sequence[Policy]) -> Rules:
         injections=injections,
         topologies=tuple(((p.topology.mode, p.name), p.topology) for p in policies if p.topology),
         limits=limits,
+        binding={voice[0]: tuple(each for (mode, _), each in limits if mode >= voice[0]) for voice, _ in limits},
+        quotas=tuple(((p.quotas.mode, p.name), p.quotas) for p in policies if p.quotas),
         cuda=tuple((p.cuda.mode, p.name) for p in policies if p.cuda and p.cuda.driver),
         tolerations=_tolerations(adding),
         markers=any(section.tolerations_auto for section in adding),

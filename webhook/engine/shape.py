@@ -24,10 +24,13 @@ class Shape:
         required: Expressions to be ANDed into every required node affinity term.
         preferred: Preferred node affinity terms to add.
         near: Preferred pod affinity terms to add.
+        together: Required pod affinity terms to add.
+        annotations: Annotations to add, the records of a decision aside.
         changed: Words for what was changed, in order; for the record and for people.
     """
 
     __slots__ = (
+        "annotations",
         "changed",
         "fit",
         "labels",
@@ -40,6 +43,7 @@ class Shape:
         "required",
         "runtime_class_name",
         "spread",
+        "together",
         "tolerations",
     )
 
@@ -53,9 +57,11 @@ class Shape:
         self.required: list[Requirement] = []
         self.preferred: list[Json] = []
         self.near: list[Json] = []
+        self.together: list[Json] = []
         self.spread: list[Json] = []
         self.runtime_class_name = ""
         self.labels: dict[str, str] = {}
+        self.annotations: dict[str, str] = {}
         self.changed: list[str] = []
 
     def note(self, what: str) -> None:

@@ -30,7 +30,7 @@ def shape_pod(case: Case, shape: Shape, findings: list[Finding]) -> Fit | Keep:
         hear(findings, voice, hint(injection, target, case))
     for voice, topology in rules.topologies:
         target = shape if voice[0] is Mode.ENFORCE else Shape(case.pod)
-        hear(findings, voice, locality(topology, target, case.asked, case.reach))
+        hear(findings, voice, locality(topology, target, case))
     for limits in rules.defaults:
         _add_defaults(limits, case, shape)
     if rules.accounting:

@@ -1,93 +1,136 @@
-"""Step 6, topology: what node labels alone can say about NVLink. The placement core knows more; it comes later.
+"""Step 6, topology: GPUs of one pod that NVLink joins, and pods of one workload in one NVLink domain.
 
-A product whose cards are wired with NVLink is told by its name (`model.products`). Several nodes that form one
-NVLink domain share a label value, by default `nvidia.com/gpu.clique`.
+Affinity says it to every scheduler, as far as labels go; the annotation `rightslice.dev/topology` says it to the
+extender, which knows each link. Several nodes that form one NVLink domain share a label value, by default
+`nvidia.com/gpu.clique`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
-from webhook.engine.asking import Ask, Asked
-from webhook.engine.hints import added_remark, required_already, workload_selector
+from webhook.engine.asking import Ask
+from webhook.engine.case import Case
+from webhook.engine.hints import added_remark, required_already, workload_label, workload_selector
+from webhook.engine.links import Linked, linked
 from webhook.engine.reach import Reach
 from webhook.engine.remarks import Remark
 from webhook.engine.shape import Json, Shape
+from webhook.model.masks import union
 from webhook.model.modes import Form, Mode
-from webhook.model.nodelabels import PRODUCT
-from webhook.model.offers import Offer
 from webhook.model.pods import Pod, Requirement
-from webhook.model.products import nvlinked
+from webhook.model.records import TOPOLOGY
 from webhook.model.resources import WHOLE_GPU
 from webhook.policy.compiled import NVLink, Topology
 
 WEIGHT = 50
 """Half of the scale: nearness to other GPUs should not silence what the user prefers."""
 
+REPLICATED = frozenset({"pod-template-hash", "controller-revision-hash"})
+"""Labels of workloads whose pods are copies that do not talk to each other, as those of a Job do."""
 
-def locality(section: Topology, shape: Shape, asked: Asked, reach: Reach) -> list[Remark]:
+SAID = {f"nvlink={each}": each for each in NVLink}
+REQUIRED = f"nvlink={NVLink.REQUIRED}"
+
+
+def locality(section: Topology, shape: Shape, case: Case) -> list[Remark]:
     """Steer pods whose GPUs talk to each other to nodes that link them."""
-    whole = [ask for ask in asked.asks if ask.resource.name == WHOLE_GPU]
+    whole = [ask for ask in case.asked.asks if ask.resource.name == WHOLE_GPU]
     largest = max(whole, key=lambda ask: ask.count, default=None)
-    if section.nvlink is NVLink.IGNORED or largest is None or largest.count < section.when_gpus_at_least:
+    if shape.fit is not None or largest is None or largest.count < section.when_gpus_at_least:
         return []
+    wanted = _wanted(section, case.pod)
+    if wanted is NVLink.IGNORED:
+        return []
+    nodes = case.reach.narrowed(shape.required) & case.reach.tolerated
+    found = linked(largest.count, nodes, case.view.fleet)
+    if wanted is NVLink.REQUIRED and not found.nodes:
+        return [_no_links(largest, case.reach)] if _whole_cards(case.reach) else []
     before = len(shape.changed)
-    remarks = list(_linked_nodes(section, shape, largest, reach))
-    _domain(section, shape)
+    if wanted is NVLink.REQUIRED:
+        _require(found, shape)
+    elif found.nodes != nodes & _whole_cards(case.reach):
+        _prefer(found, shape)
+    _domain(section, wanted, found, shape, case.reach)
+    _say(wanted, shape)
     added = shape.changed[before:]
-    return [*remarks, added_remark(section.mode, added)] if added else remarks
+    return [added_remark(section.mode, added)] if added else []
 
 
-def _linked_nodes(section: Topology, shape: Shape, ask: Ask, reach: Reach) -> Iterator[Remark]:
-    whole = [offer for offer in reach.view.fleet.by_resource.get(WHOLE_GPU, ()) if offer.form is Form.WHOLE]
-    linked = [offer for offer in whole if nvlinked(offer.product) and _fits(offer, ask.count, reach)]
-    if not whole or (len(linked) == len(whole) and linked):
-        return
-    if not linked:
-        if section.nvlink is NVLink.REQUIRED:
-            yield _no_links(ask, [offer for offer in whole if nvlinked(offer.product)], reach)
-        return
-    rule = Requirement(PRODUCT, "In", tuple(dict.fromkeys(offer.product for offer in linked)))
-    if section.nvlink is NVLink.REQUIRED and not required_already(shape.pod, rule):
-        shape.required.append(rule)
+def _wanted(section: Topology, pod: Pod) -> NVLink:
+    """What the policy asks for; a pod's own word counts where the policy leaves it a choice."""
+    if section.nvlink is not NVLink.PREFERRED:
+        return section.nvlink
+    return SAID.get(pod.metadata.annotations.get(TOPOLOGY, ""), section.nvlink)
+
+
+def _whole_cards(reach: Reach) -> int:
+    """Mask of the nodes on which `nvidia.com/gpu` is a whole card."""
+    offers = reach.view.fleet.by_resource.get(WHOLE_GPU, ())
+    return union(offer.nodes for offer in offers if offer.form is Form.WHOLE)
+
+
+def _require(found: Linked, shape: Shape) -> None:
+    missing = [rule for rule in found.rules if rule not in shape.required and not required_already(shape.pod, rule)]
+    if missing:
+        shape.required += missing
         shape.note("nodeAffinity")
-    elif section.nvlink is NVLink.PREFERRED and not _preferred_already(shape.pod, rule):
-        shape.preferred.append(_wish(rule))
+
+
+def _prefer(found: Linked, shape: Shape) -> None:
+    wish = _wish(found.rules)
+    if found.nodes and wish not in shape.preferred and not _preferred_already(shape.pod, found.rules):
+        shape.preferred.append(wish)
         shape.note("nodeAffinity")
 
 
-def _fits(offer: Offer, count: int, reach: Reach) -> bool:
-    """Is there a node with this offer that is selected and large enough?"""
-    nodes = offer.nodes & reach.selected & reach.tolerated
-    return bool(nodes) and reach.view.fleet.most(WHOLE_GPU, nodes) >= count
-
-
-def _no_links(ask: Ask, linked: list[Offer], reach: Reach) -> Remark:
-    most = max((reach.view.fleet.most(WHOLE_GPU, offer.nodes) for offer in linked), default=0)
-    fix = f"Ask for at most {most} GPUs." if most else "Ask the admin for nvlink: preferred."
+def _no_links(ask: Ask, reach: Reach) -> Remark:
+    most = _most_linked(ask.count, reach)
+    fix = f"Ask for at most {most} GPUs." if most > 1 else "Ask the admin for nvlink: preferred."
     message = f"{ask.count} GPUs must be linked by NVLink, and no node that this pod may use links so many"
     field = (*ask.path, "resources", "limits", WHOLE_GPU)
     return Remark("GPU-T301", field, message, fix, at_most=Mode.WARN)
 
 
-def _wish(rule: Requirement) -> Json:
-    expression = {"key": rule.key, "operator": rule.operator, "values": list(rule.values)}
-    return {"weight": WEIGHT, "preference": {"matchExpressions": [expression]}}
+def _most_linked(count: int, reach: Reach) -> int:
+    """The most GPUs below a count that some node links, as far as labels say."""
+    fleet, nodes = reach.view.fleet, reach.selected & reach.tolerated
+    count = min(count - 1, fleet.most(WHOLE_GPU, nodes))
+    return next((fewer for fewer in range(count, 1, -1) if linked(fewer, nodes, fleet).nodes), 0)
 
 
-def _preferred_already(pod: Pod, rule: Requirement) -> bool:
+def _wish(rules: tuple[Requirement, ...]) -> Json:
+    expressions = [{"key": rule.key, "operator": rule.operator, "values": list(rule.values)} for rule in rules]
+    return {"weight": WEIGHT, "preference": {"matchExpressions": expressions}}
+
+
+def _preferred_already(pod: Pod, rules: tuple[Requirement, ...]) -> bool:
     affinity = pod.spec.affinity.node_affinity if pod.spec.affinity else None
-    return any(rule in wish.preference.match_expressions for wish in (affinity.preferred if affinity else ()))
+    wishes = affinity.preferred if affinity else ()
+    return any(set(rules) <= set(wish.preference.match_expressions) for wish in wishes)
 
 
-def _domain(section: Topology, shape: Shape) -> None:
-    """Keep the pods of one workload in one NVLink domain, where they can be."""
+def _domain(section: Topology, wanted: NVLink, found: Linked, shape: Shape, reach: Reach) -> None:
+    """Keep the pods of one workload in one NVLink domain: where they can be, or where they must, in none other."""
     selector = workload_selector(shape.pod) if section.multi_node_domain else None
     if selector is None:
         return
     term = {"topologyKey": section.multi_node_domain, "labelSelector": selector}
-    wish = {"weight": WEIGHT, "podAffinityTerm": term}
     affinity = shape.pod.spec.affinity.pod_affinity if shape.pod.spec.affinity else None
+    talk = workload_label(shape.pod) not in REPLICATED
+    if wanted is NVLink.REQUIRED and talk and found.nodes & reach.view.fleet.carrying_label(section.multi_node_domain):
+        if term not in (affinity.required if affinity else ()) and term not in shape.together:
+            shape.together.append(term)
+            shape.note("podAffinity")
+        return
+    wish = {"weight": WEIGHT, "podAffinityTerm": term}
     if wish not in (affinity.preferred if affinity else ()) and wish not in shape.near:
         shape.near.append(wish)
         shape.note("podAffinity")
+
+
+def _say(wanted: NVLink, shape: Shape) -> None:
+    """Tell the extender. What the user wrote stays."""
+    said = f"nvlink={wanted}"
+    if TOPOLOGY in shape.pod.metadata.annotations or shape.annotations.get(TOPOLOGY) in (said, REQUIRED):
+        return
+    shape.annotations[TOPOLOGY] = said
+    shape.note("topology")

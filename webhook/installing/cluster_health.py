@@ -6,11 +6,13 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from webhook.cache.snapshot import snapshot_of
+from webhook.engine.linting import LIMIT_RANGE, QUOTA, lint_all
 from webhook.errors import Place, RightsliceError
 from webhook.installing.facts import Facts
 from webhook.installing.lines import Line, State, unread
-from webhook.installing.traps import traps
+from webhook.manifests.objects import named
 from webhook.model.modes import Form
+from webhook.model.paths import dotted
 from webhook.model.resources import ACCOUNTING
 from webhook.policy.compiled import Policy
 from webhook.report.words import count
@@ -93,5 +95,13 @@ def namespaces(facts: Facts) -> Iterator[Line]:
     if facts.limit_ranges is None or facts.quotas is None:
         yield Line(State.SKIP, "LimitRanges and quotas cannot be read")
         return
-    found = [Line(State.WARN, one.where, one.says) for one in traps(facts.limit_ranges, facts.quotas)]
-    yield from found or [Line(State.OK, "no LimitRange and no quota sets a trap")]
+    kinds = ((LIMIT_RANGE, facts.limit_ranges), (QUOTA, facts.quotas))
+    objects = [{**one, "kind": kind} for kind, found in kinds for one in found]
+    traps = list(_traps(objects))
+    yield from traps or [Line(State.OK, "no LimitRange and no quota sets a trap")]
+
+
+def _traps(objects: Sequence[Json]) -> Iterator[Line]:
+    for one, findings in zip(objects, lint_all(objects), strict=True):
+        for found in findings:
+            yield Line(State.WARN, named(one), f"[{found.code}] {dotted(found.path)}: {found.message}. {found.fix}")

@@ -13,7 +13,7 @@ from contextlib import asynccontextmanager
 from datetime import datetime
 from email.utils import parsedate_to_datetime
 from types import MappingProxyType
-from typing import Any, Literal, Self
+from typing import Any, Literal, NamedTuple, Self
 
 import aiohttp
 import msgspec
@@ -55,6 +55,21 @@ class Status(msgspec.Struct, frozen=True):
     code: int = 0
     reason: str = ""
     message: str = ""
+
+
+class Ask(NamedTuple):
+    """One call, as it goes to the server."""
+
+    method: str
+    path: str
+    params: Mapping[str, str]
+    body: bytes | None = None
+    content_type: str = "application/json"
+
+    @property
+    def call(self) -> str:
+        """What messages call it."""
+        return f"{self.method} {self.path}"
 
 
 class Api:
@@ -165,10 +180,10 @@ class Api:
         Raises:
             ApiError: see `get`; also inside the block, once the stream breaks.
         """
-        call = f"GET {path}"
+        ask = Ask("GET", path, params)
         timeout = aiohttp.ClientTimeout(sock_connect=CONNECT_SECONDS, sock_read=quiet)
-        async with self._answer(call, "GET", path, params, timeout) as answer:
-            yield self._pieces(call, answer)
+        async with self._answer(ask, timeout) as answer:
+            yield self._pieces(ask.call, answer)
 
     async def _pieces(self, call: str, answer: aiohttp.ClientResponse) -> AsyncIterator[bytes]:
         with self._said(call):
@@ -186,14 +201,13 @@ class Api:
         """Call, and again where the server asks for it and the deadline leaves room."""
         loop = asyncio.get_running_loop()
         end = loop.time() + self._seconds
-        sent = None if body is None else orjson.dumps(body)
-        call = f"{method} {path}"
+        ask = Ask(method, path, params, None if body is None else orjson.dumps(body), content_type)
         while True:
             timeout = aiohttp.ClientTimeout(total=max(0.1, end - loop.time()), sock_connect=CONNECT_SECONDS)
             try:
-                async with self._answer(call, method, path, params, timeout, sent, content_type) as answer:
-                    with self._said(call):
-                        return await _whole(call, answer)
+                async with self._answer(ask, timeout) as answer:
+                    with self._said(ask.call):
+                        return await _whole(ask.call, answer)
             except ApiError as error:
                 if error.status not in ASK_AGAIN or (error.status == 503 and not error.retry_after):
                     raise
@@ -203,28 +217,46 @@ class Api:
             await asyncio.sleep(wait)
 
     @asynccontextmanager
-    async def _answer(
-        self,
-        call: str,
-        method: str,
-        path: str,
-        params: Mapping[str, str],
-        timeout: aiohttp.ClientTimeout,
-        body: bytes | None = None,
-        content_type: str = "application/json",
-    ) -> AsyncIterator[aiohttp.ClientResponse]:
+    async def _answer(self, ask: Ask, timeout: aiohttp.ClientTimeout) -> AsyncIterator[aiohttp.ClientResponse]:
         """An answer that says yes. Its body has yet to be read."""
+        authorization = await self._authorization(ask.call)
+        answer = await self._let_in(ask, timeout, authorization)
+        if answer is None:
+            await self._renew(ask.call, authorization)
+            answer = await self._sent(ask, timeout, await self._authorization(ask.call))
+        try:
+            if answer.status >= 300:
+                raise await self._refusal(ask.call, answer)
+            yield answer
+        finally:
+            answer.close()
+
+    async def _let_in(
+        self, ask: Ask, timeout: aiohttp.ClientTimeout, authorization: str
+    ) -> aiohttp.ClientResponse | None:
+        """An answer; None where the server does not know us, or we not its authority: both may be others since."""
+        try:
+            answer = await self._sent(ask, timeout, authorization)
+        except ApiUnreachable as error:
+            if isinstance(error.__cause__, aiohttp.ClientConnectorCertificateError):
+                return None
+            raise
+        if answer.status != 401:
+            return answer
+        answer.close()
+        return None
+
+    async def _sent(self, ask: Ask, timeout: aiohttp.ClientTimeout, authorization: str) -> aiohttp.ClientResponse:
         access = self._access
-        for attempt in range(2):
-            authorization = await self._authorization(call)
-            headers = {"Authorization": authorization} if authorization else {}
-            if body is not None:
-                headers["Content-Type"] = content_type
-            request = self._session().request(
-                method,
-                access.server + path,
-                params=params,
-                data=body,
+        headers = {"Authorization": authorization} if authorization else {}
+        if ask.body is not None:
+            headers["Content-Type"] = ask.content_type
+        with self._said(ask.call):
+            answer = await self._session().request(
+                ask.method,
+                access.server + ask.path,
+                params=ask.params,
+                data=ask.body,
                 headers=headers,
                 timeout=timeout,
                 ssl=access.tls or True,
@@ -232,25 +264,8 @@ class Api:
                 proxy=access.proxy,
                 allow_redirects=False,
             )
-            try:
-                with self._said(call):
-                    answer = await request
-            except ApiUnreachable as error:
-                if attempt or not isinstance(error.__cause__, aiohttp.ClientConnectorCertificateError):
-                    raise
-                await self._renew(call, authorization)  # its authority may be another one since
-                continue
-            self.moment = _moment(answer.headers.get("Date", "")) or self.moment
-            try:
-                if answer.status == 401 and not attempt:
-                    await self._renew(call, authorization)
-                    continue
-                if answer.status >= 300:
-                    raise await self._refusal(call, answer)
-                yield answer
-                return
-            finally:
-                answer.close()
+        self.moment = _moment(answer.headers.get("Date", "")) or self.moment
+        return answer
 
     async def _authorization(self, call: str) -> str:
         try:

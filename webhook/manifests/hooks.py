@@ -62,6 +62,7 @@ def configurations() -> list[Json]:
         _rule("", ["pods"], ["CREATE", "UPDATE"]),
         _rule("", ["pods/ephemeralcontainers", "pods/resize"], ["UPDATE"]),
     ]
+    limits = [_rule("", ["limitranges", "resourcequotas"], ["CREATE", "UPDATE"])]
     policies = [_rule(GROUP, ["gpupolicies", "gpupolicyexceptions"], ["CREATE", "UPDATE"])]
     shape = _hook("mutate", "/mutate", pods_made, [_POD_TOUCHES], seconds=MUTATE_SECONDS)
     judge = _hook("validate", "/validate", pods_judged, [_NEW, _POD_TOUCHES], fails="Fail")
@@ -81,6 +82,7 @@ def configurations() -> list[Json]:
                 _hook("host", "/validate", pods_judged, [_NEW, *_ON_THE_HOST]),
                 _hook("templates", "/validate", _built_in(), [_OTHER_SPEC, _TEMPLATE_TOUCHES]),
                 _hook("workloads", "/validate", _custom(), [_OTHER_SPEC]),
+                _hook("namespace-limits", "/validate", limits, [_OTHER_SPEC]),
                 _hook("policies", "/policies", policies, fails="Fail"),
             ],
         ),

@@ -255,6 +255,12 @@ def card(product: str) -> Card | None:
     return _CARDS.get(normalised(product))
 
 
+def profiles() -> tuple[str, ...]:
+    """The MIG profiles of all products, without what media extensions add to their names; the smallest first."""
+    names = {name for each in _CARDS.values() for name in each.shapes}
+    return tuple(sorted(names, key=lambda name: tuple(int(part.rstrip("gb")) for part in name.split("."))))
+
+
 def shape(product: str, profile: str) -> Shape | None:
     """What a MIG profile is on a product; None if the catalogue does not know the pair.
 

@@ -8,15 +8,18 @@ from typing import TypeVar
 import msgspec
 
 from webhook.model.fleet import Fleet
+from webhook.model.holders import Holders, Lines, PoolHolders
 from webhook.model.ledger import Assumed, Ledger
 from webhook.model.levels import NO_LEVELS, Levels
 from webhook.model.masks import bits, union
 from webhook.model.objects import LimitRange, Namespace, ResourceQuota
 from webhook.model.offers import Offer
-from webhook.model.pods import Metadata, Pod
+from webhook.model.pods import Metadata
+from webhook.model.pools import Pool
 from webhook.model.quota_keys import Counted
-from webhook.model.quota_room import Holding, QuotaRoom, holdings_of, room_of
+from webhook.model.quota_room import Holding, QuotaRoom, room_of
 from webhook.model.ranges import NO_RANGES, Ranges, range_of
+from webhook.model.reservations import Reservation
 
 __all__ = ["Assumed", "ClusterView", "Room"]
 
@@ -60,7 +63,7 @@ class ClusterView:
         namespaces: Mapping[str, Namespace] | None = None,
         limit_ranges: Mapping[str, tuple[LimitRange, ...]] | None = None,
         quotas: Mapping[str, tuple[ResourceQuota, ...]] | None = None,
-        holders: Mapping[str, Sequence[Pod]] | None = None,
+        lines: Lines | None = None,
         assumed: Iterable[Assumed] = (),
         complete: bool = False,
         current: bool = True,
@@ -73,7 +76,7 @@ class ClusterView:
             namespaces: By name.
             limit_ranges: By namespace.
             quotas: By namespace.
-            holders: Pods that hold resources, by namespace, where a quota counts them.
+            lines: The pods that have not ended, by namespace and name.
             assumed: Pods admitted a moment ago.
             complete: See the class.
             current: See the class.
@@ -85,8 +88,7 @@ class ClusterView:
         self._ranges: dict[str, Ranges] = {}
         self._room: dict[str, tuple[QuotaRoom, ...]] = {}
         self._quotas = {name: _by_name(found) for name, found in (quotas or {}).items()}
-        self._holders = holders or {}
-        self._held: dict[tuple[str, str, Counted], tuple[Holding, ...]] = {}
+        self._holders = Holders(fleet, lines or {})
         self._ledger = Ledger(assumed)
         self._index_rooms(rooms or {})
 
@@ -142,11 +144,31 @@ class ClusterView:
 
     def held(self, quota: ResourceQuota, namespace: str, what: Counted) -> Sequence[Holding]:
         """Who holds what a quota counts, the largest first; reckoned when it is first asked for."""
-        key = (namespace, quota.metadata.name, what)
-        found = self._held.get(key)
-        if found is None:
-            found = self._held[key] = holdings_of(quota, what, self._holders.get(namespace, ()))
-        return found
+        return self._holders.held(quota, namespace, what)
+
+    def shares(self, pool: Pool, namespace: str) -> bool:
+        """Is a namespace in a pool?"""
+        return pool.holds(namespace, self._labels_of(namespace))
+
+    def fits(self, pool: Pool, milli: int, most: int, uid: str) -> bool:
+        """Do so many thousandths of GPUs fit beside what a pool holds? A pod's own reservation is not in its way."""
+        return self._holders.pooled(pool, self._labels_of, but=uid) + milli <= most
+
+    def pooled(self, pool: Pool) -> int:
+        """Thousandths of GPUs that pods of a pool hold, wait for, or were admitted for a moment ago."""
+        return self._holders.pooled(pool, self._labels_of)
+
+    def pool_holders(self, pool: Pool) -> PoolHolders:
+        """Who holds the most of a pool."""
+        return self._holders.of_pool(pool, self._labels_of)
+
+    def has_reserved(self, uid: str) -> bool:
+        """Was this pod admitted a moment ago, and not seen since?"""
+        return self._holders.has_reserved(uid)
+
+    def _labels_of(self, namespace: str) -> Mapping[str, str]:
+        found = self.namespace(namespace)
+        return found.metadata.labels if found else {NAMESPACE_NAME: namespace}
 
     def standing(self, namespace: str) -> tuple[object, ...]:
         """All that the view says of one namespace, and how sure it is: equal where nothing of it changed."""
@@ -159,7 +181,7 @@ class ClusterView:
         units = self._gpus.get(offer.resource, NO_LEVELS).total(mask)
         return max(0, units - self._ledger.held(offer.resource, mask))
 
-    def has_room(self, resource: str, count: int, nodes: int, *, cpu_milli: int, memory: int) -> bool:
+    def has_room(self, resource: str, count: int, nodes: int, cpu_milli: int, memory: int) -> bool:
         """Is there one node in the mask with `count` units of `resource`, this CPU and this memory free now?
 
         Pods assumed count as if each took the place this pod would get: it is taken as full when they
@@ -185,8 +207,30 @@ class ClusterView:
         """The view in which pods assumed that are seen now are assumed no more. See `Ledger.without`."""
         return self._with_ledger(self._ledger.without(seen))
 
+    def reserve(self, pod: Reservation) -> ClusterView:
+        """The view with one more pod that was admitted, until it is seen; one that is known counts once."""
+        return self._with_holders(self._holders.reserving(pod))
+
+    def arrived(self, uids: Collection[str]) -> ClusterView:
+        """The view in which pods admitted that are seen now are reserved no more."""
+        return self._with_holders(self._holders.arrived(uids))
+
+    def reserved_since(self, moment: float) -> ClusterView:
+        """The view without what was reserved up to a moment: who has not come by now does not come."""
+        return self._with_holders(self._holders.reserved_since(moment))
+
+    def with_lines(self, lines: Lines) -> ClusterView:
+        """The view after pods came or went in some namespaces, of which these are all."""
+        return self._with_holders(self._holders.with_lines(lines))
+
+    def _with_holders(self, holders: Holders) -> ClusterView:
+        return self if holders is self._holders else self._but(_holders=holders)
+
     def succeeding(self, other: ClusterView) -> ClusterView:
-        """This view with the pods that another one assumes, on the same nodes by name."""
+        """This view with the pods that another one assumes, on the same nodes by name, and those it has reserved."""
+        return self._with_holders(self._holders.succeeding(other._holders))._assuming(other)
+
+    def _assuming(self, other: ClusterView) -> ClusterView:
         names = [node.name for node in other.fleet.nodes]
         if other.fleet is self.fleet or names == [node.name for node in self.fleet.nodes]:
             return self._with_ledger(other._ledger)
@@ -248,7 +292,7 @@ class ClusterView:
             _ranges={} if ranges else self._ranges,
             _quotas={**self._quotas, **{name: _by_name(found) for name, found in quotas.items()}},
             _room={} if quotas else self._room,
-            _held={} if quotas else self._held,
+            _holders=self._holders.relabelled().recounted() if namespaces else self._holders.recounted(),
         )
 
     def _but(self, **parts: object) -> ClusterView:

@@ -256,6 +256,20 @@ CODES: dict[str, Code] = {
         "rightslice.dev/gpu-milli is what a quota over every form of GPU counts; it is written by Rightslice alone.",
         "Leave it out. If it is missing, the mutating webhook did not answer: create the pod again.",
     ),
+    "GPU-Q303": Code(
+        "a quota of several namespaces would be exceeded",
+        "quotas",
+        False,
+        "The namespaces named by the policy share these GPUs, counted in thousandths whatever their form.",
+        "Ask for what would fit, or wait until a holder named in the message ends.",
+    ),
+    "GPU-Q304": Code(
+        "a quota of several namespaces cannot be checked",
+        "quotas",
+        False,
+        "What the pods of the cluster hold was not confirmed for a minute, so nobody knows what is left.",
+        "Create the pod again later. For admins: /readyz?verbose says what does not answer.",
+    ),
     "GPU-Q401": _trap(
         "a quota key that is never counted",
         "GPUs count under requests. only; limits. and bare names are accepted, and bound nothing.",

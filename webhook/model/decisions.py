@@ -11,6 +11,7 @@ from webhook.model.findings import Exempted, Finding
 from webhook.model.modes import Evidence, Mode
 from webhook.model.offers import Offer
 from webhook.model.paths import Path, pointer
+from webhook.model.pools import Weight
 
 Operation = dict[str, Any]
 """One JSON Patch operation (RFC 6902), `add` or `replace`."""
@@ -125,6 +126,7 @@ class Decision(msgspec.Struct, frozen=True, gc=False):
         gpu_milli_before: Thousandths of a GPU that the object asks for (one replica of a template).
         gpu_milli_after: The same for the shape.
         policies: Names of the policies that spoke.
+        weight: What a new pod weighs against quotas that namespaces share; () where no policy has one.
         touches_gpus: False if neither a request nor a finding has to do with GPUs.
     """
 
@@ -136,6 +138,7 @@ class Decision(msgspec.Struct, frozen=True, gc=False):
     gpu_milli_before: int = 0
     gpu_milli_after: int = 0
     policies: tuple[str, ...] = ()
+    weight: Weight = ()
     touches_gpus: bool = False
 
     @property

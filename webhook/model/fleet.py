@@ -6,10 +6,12 @@ names is AND, OR and NOT over masks that were made once, when the nodes changed.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
 
 import msgspec
 
+from webhook.model.bounded import Bounded
 from webhook.model.deriving import adverts, gpu_units
 from webhook.model.levels import NO_LEVELS, Levels
 from webhook.model.masks import LabelIndex, union
@@ -25,7 +27,17 @@ from webhook.model.selecting import term_mask
 from webhook.model.taints import all_tolerated, hard
 
 REMEMBERED = 1024
-"""Distinct lists of tolerations to remember: workloads share a few, and a stranger must not fill the memory."""
+"""Distinct selectors, lists of tolerations and names asked for to remember: workloads share a few."""
+
+Constraints = tuple[tuple[tuple[str, str], ...], tuple[NodeSelectorTerm, ...] | None]
+"""Node selector, and required terms where there are any."""
+
+
+class Offering(NamedTuple):
+    """Offers, and the mask of all their nodes."""
+
+    offers: tuple[Offer, ...]
+    nodes: int
 
 
 class FleetNode(msgspec.Struct, frozen=True, gc=False):
@@ -86,9 +98,11 @@ class Fleet:
         self._by_taints: dict[tuple[Taint, ...], int] = {}
         for i, node in enumerate(self.nodes):
             self._by_taints[node.taints] = self._by_taints.get(node.taints, 0) | 1 << i
-        self._sharing: dict[tuple[tuple[Form, ...], Isolation, int], tuple[Offer, ...]] = {}
-        self._sizes: dict[tuple[tuple[Form, ...], Isolation, int], tuple[int, ...]] = {}
-        self._tolerated: dict[tuple[Toleration, ...], int] = {}
+        self._sharing: Bounded[tuple[tuple[Form, ...], Isolation, int], tuple[Offer, ...]] = Bounded(REMEMBERED)
+        self._sizes: Bounded[tuple[tuple[Form, ...], Isolation, int], tuple[int, ...]] = Bounded(REMEMBERED)
+        self._tolerated: Bounded[tuple[Toleration, ...], int] = Bounded(REMEMBERED)
+        self._selected: Bounded[Constraints, int] = Bounded(REMEMBERED)
+        self._offering: Bounded[tuple[tuple[str, ...], int], Offering] = Bounded(REMEMBERED)
 
         names = sorted({name for node in self.nodes for name in node.gpus})
         self._levels = {
@@ -114,14 +128,21 @@ class Fleet:
         self.by_resource = {name: tuple(offer for offer in self.offers if offer.resource == name) for name in names}
 
     def select(self, node_selector: Mapping[str, str], terms: Sequence[NodeSelectorTerm] | None) -> int:
-        """Mask of the nodes that a node selector and required affinity terms allow.
+        """Mask of the nodes that a node selector and required affinity terms allow. Remembered.
 
         Args:
             node_selector: Label pairs that must all stand on the node.
             terms: Required terms, of which one must hold; None where the pod has no required affinity.
         """
+        if not node_selector and terms is None:
+            return self.everyone
+        key = (tuple(node_selector.items()), None if terms is None else tuple(terms))
+        mask = self._selected.get(key)
+        return self._selected.keep(key, self._select(*key)) if mask is None else mask
+
+    def _select(self, node_selector: tuple[tuple[str, str], ...], terms: tuple[NodeSelectorTerm, ...] | None) -> int:
         mask = self.everyone
-        for key, value in node_selector.items():
+        for key, value in node_selector:
             mask &= self._index.mask(key, value)
         if terms is None:
             return mask
@@ -133,10 +154,17 @@ class Fleet:
         mask = self._tolerated.get(key)
         if mask is None:
             mask = union(nodes for taints, nodes in self._by_taints.items() if all_tolerated(key, taints))
-            if len(self._tolerated) >= REMEMBERED:
-                self._tolerated.clear()
-            self._tolerated[key] = mask
+            self._tolerated.keep(key, mask)
         return mask
+
+    def offering(self, names: Iterable[str], nodes: int) -> Offering:
+        """The offers of some resource names that stand on some node of a mask. Remembered."""
+        key = (tuple(names), nodes)
+        found = self._offering.get(key)
+        if found is None:
+            offers = tuple(o for name in key[0] for o in self.by_resource.get(name, ()) if o.nodes & nodes)
+            found = self._offering.keep(key, Offering(offers, union(offer.nodes for offer in offers)))
+        return found
 
     def sharing(self, forms: tuple[Form, ...], isolation: Isolation, most: int) -> tuple[Offer, ...]:
         """Offers of some forms, the first form first, the least share of a card first in each. Remembered.
@@ -149,15 +177,13 @@ class Fleet:
         key = (forms, isolation, most)
         found = self._sharing.get(key)
         if found is None:
-            found = tuple(
+            chosen = (
                 offer
                 for form in forms
                 for offer in self.offers
                 if offer.form is form and offer.isolation >= isolation and offer.gpu_milli <= most
             )
-            if len(self._sharing) >= REMEMBERED:
-                self._sharing.clear()
-            self._sharing[key] = found
+            found = self._sharing.keep(key, tuple(chosen))
         return found
 
     def sizes(self, forms: tuple[Form, ...], isolation: Isolation, most: int) -> tuple[int, ...]:
@@ -166,10 +192,8 @@ class Fleet:
         found = self._sizes.get(key)
         if found is None:
             offers = self.sharing(forms, isolation, most)
-            found = tuple(sorted({offer.memory_mib for offer in offers if offer.memory_mib}))
-            if len(self._sizes) >= REMEMBERED:
-                self._sizes.clear()
-            self._sizes[key] = found
+            sizes = {offer.memory_mib for offer in offers if offer.memory_mib}
+            found = self._sizes.keep(key, tuple(sorted(sizes)))
         return found
 
     def resources(self) -> tuple[str, ...]:
@@ -186,6 +210,14 @@ class Fleet:
         More than the offer's own nodes where taints part them, or where no label tells another shape apart.
         """
         return self.select(dict(offer.selector), None) & self.advertising(offer.resource)
+
+    def with_units(self, resource: str, count: int) -> int:
+        """Mask of the nodes with at least so many units of a GPU resource."""
+        return self._levels.get(resource, NO_LEVELS).at_least(count)
+
+    def carrying_label(self, key: str) -> int:
+        """Mask of the nodes that carry a label, whatever its value."""
+        return self._index.keys.get(key, 0)
 
     def most(self, resource: str, nodes: int) -> int:
         """The most units of a GPU resource that one node of the mask has; 0 if none has any."""

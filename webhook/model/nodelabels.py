@@ -17,6 +17,9 @@ SHARING = "nvidia.com/gpu.sharing-strategy"
 REPLICAS = "nvidia.com/gpu.replicas"
 MPS_CAPABLE = "nvidia.com/mps.capable"
 
+ISLAND = "rightslice.dev/nvlink-island-max"
+"""Kept by the agent of the node: GPUs of the largest set in which NVLink joins every pair, free or not."""
+
 GKE_ACCELERATOR = "cloud.google.com/gke-accelerator"
 GKE_COUNT = "cloud.google.com/gke-accelerator-count"
 GKE_PARTITION = "cloud.google.com/gke-gpu-partition-size"

@@ -128,8 +128,16 @@ def normalised(product: str) -> str:
     >>> normalised("NVIDIA-A100-SXM4-80GB-MIG-1g.10gb-SHARED"), normalised("A100-SXM4-80GB")
     ('a100-sxm4-80gb', 'a100-sxm4-80gb')
     """
-    name = product.lower().removesuffix(SHARED_MARK)
-    return name.partition(MIG_MARK)[0].removeprefix("nvidia-")
+    return card_of(product).removeprefix("nvidia-")
+
+
+def card_of(product: str) -> str:
+    """The label of the whole card, in lower case.
+
+    >>> card_of("NVIDIA-A100-SXM4-80GB-MIG-1g.10gb-SHARED")
+    'nvidia-a100-sxm4-80gb'
+    """
+    return product.lower().removesuffix(SHARED_MARK).partition(MIG_MARK)[0]
 
 
 def whole_memory_mib(product: str) -> int | None:

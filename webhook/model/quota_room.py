@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
-from webhook.model.effective import effective
+from webhook.model.lines import Line
 from webhook.model.objects import ResourceQuota
-from webhook.model.pods import Pod, name_of
 from webhook.model.quota_keys import Counted, counted
 from webhook.model.ranges import amounts_in, plain_milli
-from webhook.model.scopes import in_scope
+from webhook.model.scopes import counts
 
 MUST_BE_NAMED = frozenset(
     {"cpu", "memory", "requests.cpu", "requests.memory", "limits.cpu", "limits.memory"},
@@ -57,16 +56,24 @@ def room_of(quota: ResourceQuota) -> QuotaRoom:
 
 
 class Holding(NamedTuple):
-    """What one pod takes of something that a quota counts, in nano-units."""
+    """What one pod, or one namespace, takes of something that is counted; of a quota's key in nano-units."""
 
     amount: int
-    pod: str
+    name: str
 
 
-def holdings_of(quota: ResourceQuota, what: Counted, pods: Iterable[Pod]) -> tuple[Holding, ...]:
-    """What the pods that a quota counts hold, the largest first; pods themselves are not held."""
+def holdings_of(quota: ResourceQuota, what: Counted, lines: Mapping[str, Line]) -> tuple[Holding, ...]:
+    """What the pods that a quota counts hold, the largest first; pods themselves are not held.
+
+    Args:
+        lines: The pods of the namespace that have not ended, by name.
+    """
     if not what.resource:
         return ()
-    counting = [pod for pod in pods if in_scope(quota, pod)]
-    each = [Holding(effective(pod, what.resource, limits=what.side == "limits"), name_of(pod)) for pod in counting]
-    return tuple(sorted((one for one in each if one.amount), key=lambda one: (-one.amount, one.pod)))
+    each = (Holding(line.holds(what), name) for name, line in lines.items() if counts(quota, line.kind))
+    return largest(each)
+
+
+def largest(holdings: Iterable[Holding]) -> tuple[Holding, ...]:
+    """Those that hold anything, the largest first."""
+    return tuple(sorted((one for one in holdings if one.amount), key=lambda one: (-one.amount, one.name)))

@@ -39,6 +39,10 @@ DECISION = "rightslice.dev/decision"
 ORIGINAL = "rightslice.dev/original-resources"
 """Our record of the requests before we changed them, as JSON."""
 
+TOPOLOGY = "rightslice.dev/topology"
+"""What the GPUs of a pod need of each other: nvlink=required, nvlink=preferred or nvlink=ignored. The webhook writes
+it where the user did not; the scheduler extender and `place` read it."""
+
 MIRROR = "kubernetes.io/config.mirror"
 """The kubelet's mark on the image of a static pod."""
 

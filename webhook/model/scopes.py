@@ -6,11 +6,42 @@ and memory only: a pod that asks for nothing but GPUs is best effort.
 
 from __future__ import annotations
 
+from functools import lru_cache
+
+import msgspec
+
 from webhook.model.objects import ResourceQuota, ScopeRequirement
 from webhook.model.pods import Pod
 from webhook.model.quantity import readable
 
 _COMPUTE = ("cpu", "memory")
+
+
+class Kind(msgspec.Struct, frozen=True, gc=False):
+    """All that scopes look at in a pod.
+
+    Attributes:
+        ends: It has a deadline.
+        reaches_out: Its affinity speaks about pods of other namespaces.
+    """
+
+    ends: bool = False
+    best_effort: bool = True
+    priority_class: str = ""
+    reaches_out: bool = False
+
+
+def kind_of(pod: Pod, *, best_effort: bool | None = None) -> Kind:
+    """What scopes see of a pod. See `in_scope`."""
+    spec = pod.spec
+    least = is_best_effort(pod) if best_effort is None else best_effort
+    return _kind(
+        spec.active_deadline_seconds is not None, least, spec.priority_class_name, _reaches_other_namespaces(pod)
+    )
+
+
+_kind = lru_cache(maxsize=1024)(Kind)
+"""Pods are of few kinds."""
 
 
 def in_scope(quota: ResourceQuota, pod: Pod, *, best_effort: bool | None = None) -> bool:
@@ -19,24 +50,31 @@ def in_scope(quota: ResourceQuota, pod: Pod, *, best_effort: bool | None = None)
     Args:
         best_effort: Whether the pod is best effort, where that is known better than from its own amounts.
     """
+    if not quota.spec.scopes and quota.spec.scope_selector is None:
+        return True
+    return counts(quota, kind_of(pod, best_effort=best_effort))
+
+
+def counts(quota: ResourceQuota, kind: Kind) -> bool:
+    """Does every scope of the quota hold for pods of this kind?"""
     selector = quota.spec.scope_selector
     requirements = selector.match_expressions if selector else ()
     plain = (ScopeRequirement(scope_name=scope, operator="Exists") for scope in quota.spec.scopes)
-    return all(_holds(requirement, pod, best_effort) for requirement in (*plain, *requirements))
+    return all(_holds(requirement, kind) for requirement in (*plain, *requirements))
 
 
-def _holds(requirement: ScopeRequirement, pod: Pod, best_effort: bool | None) -> bool:
-    scope, spec = requirement.scope_name, pod.spec
-    if scope in ("Terminating", "NotTerminating"):
-        return (spec.active_deadline_seconds is not None) == (scope == "Terminating")
-    if scope in ("BestEffort", "NotBestEffort"):
-        least = is_best_effort(pod) if best_effort is None else best_effort
-        return least == (scope == "BestEffort")
-    if scope == "PriorityClass":
-        return _priority_holds(requirement, spec.priority_class_name)
-    if scope == "CrossNamespacePodAffinity":
-        return _reaches_other_namespaces(pod)
-    return False
+def _holds(requirement: ScopeRequirement, kind: Kind) -> bool:
+    match requirement.scope_name:
+        case "Terminating" | "NotTerminating":
+            return kind.ends == (requirement.scope_name == "Terminating")
+        case "BestEffort" | "NotBestEffort":
+            return kind.best_effort == (requirement.scope_name == "BestEffort")
+        case "PriorityClass":
+            return _priority_holds(requirement, kind.priority_class)
+        case "CrossNamespacePodAffinity":
+            return kind.reaches_out
+        case _:
+            return False
 
 
 def is_best_effort(pod: Pod) -> bool:

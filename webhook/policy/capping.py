@@ -1,21 +1,35 @@
-"""A whole set of policies on trial: whatever they say, nothing is denied and nothing is changed."""
+"""Policies on trial, all or some of a set: whatever they say, nothing is denied and nothing is changed."""
 
 from __future__ import annotations
+
+from collections.abc import Collection, Iterable
 
 import msgspec
 
 from webhook.model.modes import Mode
 from webhook.policy.compiled import Policy, PolicySet
 
-SECTIONS = ("right_sizing", "limits", "injection", "topology", "cuda", "security")
+SECTIONS = ("right_sizing", "limits", "quotas", "injection", "topology", "cuda", "security")
 
 
 def on_trial(policies: PolicySet) -> PolicySet:
     """The same set with every mode `audit`; a match condition that fails denies nothing either."""
-    return PolicySet(map(_on_trial, policies.policies), policies.exemptions, policies.templates, policies.written)
+    return _with(policies, map(tried, policies.policies))
 
 
-def _on_trial(policy: Policy) -> Policy:
+def halted(policies: PolicySet, names: Collection[str]) -> PolicySet:
+    """The same set with the named policies on trial, because their rollout was halted."""
+    if not names:
+        return policies
+    return _with(policies, (tried(one) if one.name in names and one.rollout else one for one in policies.policies))
+
+
+def _with(policies: PolicySet, changed: Iterable[Policy]) -> PolicySet:
+    return PolicySet(changed, policies.exemptions, policies.templates, policies.written)
+
+
+def tried(policy: Policy) -> Policy:
+    """One policy on trial, for everybody."""
     written = {name: getattr(policy, name) for name in SECTIONS}
     sections = {
         name: msgspec.structs.replace(section, mode=Mode.AUDIT)
@@ -23,4 +37,4 @@ def _on_trial(policy: Policy) -> Policy:
         if section is not None
     }
     match = msgspec.structs.replace(policy.match, fail=False)
-    return msgspec.structs.replace(policy, mode=Mode.AUDIT, match=match, **sections)
+    return msgspec.structs.replace(policy, mode=Mode.AUDIT, match=match, rollout=None, **sections)

@@ -9,13 +9,15 @@ import hashlib
 from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
 from webhook.errors import Place
 from webhook.model.modes import Evidence, Form, Isolation, Mode
 from webhook.model.pods import Requirement, Toleration
+from webhook.model.pools import Pool
+from webhook.policy.rollout import Rollout
 from webhook.policy.workloads import WORKLOADS, TemplatePath, WorkloadKind
 
 if TYPE_CHECKING:
@@ -88,16 +90,14 @@ class AmountRules:
 
     Attributes:
         names: The names the rules are about; None if a glob among them is about names that cannot be listed.
-        passed: Amounts of containers that were held against all rules and broke none: pods come in many copies.
     """
 
-    __slots__ = ("_found", "names", "passed", "rules")
+    __slots__ = ("_found", "names", "rules")
 
     def __init__(self, rules: Iterable[AmountRule] = ()) -> None:
         self.rules = tuple(rules)
         literal = all(not {"*", "?"} & set(rule.resource) for rule in self.rules)
         self.names = tuple(dict.fromkeys(rule.resource for rule in self.rules)) if literal else None
-        self.passed = Remembered()
         self._found: dict[str, tuple[AmountRule, ...]] = {}
 
     def of(self, name: str) -> tuple[AmountRule, ...]:
@@ -120,7 +120,11 @@ class Injected(StrEnum):
 
 
 class Limits(msgspec.Struct, frozen=True):
-    """What a pod may ask for."""
+    """What a pod may ask for.
+
+    Attributes:
+        passed: What was held against all rules and broke none: pods of many workloads ask for the same.
+    """
 
     mode: Mode
     per_pod: AmountRules
@@ -130,6 +134,29 @@ class Limits(msgspec.Struct, frozen=True):
     injected: Injected
     resource_quotas: bool
     accounting: bool
+    passed: Remembered = msgspec.field(default_factory=Remembered)
+
+
+class SharedQuota(msgspec.Struct, frozen=True):
+    """A ceiling that namespaces share.
+
+    Attributes:
+        pool: Who shares it, and what counts.
+        milli: The ceiling, thousandths of a GPU.
+        product: The product that it is about, as written; "" for all.
+    """
+
+    name: str
+    pool: Pool
+    milli: int
+    product: str
+
+
+class Quotas(msgspec.Struct, frozen=True):
+    """What the pods of several namespaces may hold together."""
+
+    mode: Mode
+    shared: tuple[SharedQuota, ...]
 
 
 class Spread(StrEnum):
@@ -270,15 +297,29 @@ class Policy(msgspec.Struct, frozen=True):
     description: str = ""
     right_sizing: RightSizing | None = None
     limits: Limits | None = None
+    quotas: Quotas | None = None
     injection: Injection | None = None
     topology: Topology | None = None
     cuda: Cuda | None = None
     security: Security | None = None
+    rollout: Rollout | None = None
     places: Mapping[str, Place] = {}
 
 
 MAX_REMEMBERED = 4096
 """Namespaces (with their labels) whose policies are remembered. A cluster rarely has more."""
+
+
+class LetIn(NamedTuple):
+    """Policies that let a request in, as far as it goes without its object.
+
+    Attributes:
+        certain: Mask of those that speak, whatever the object is.
+        asking: Those, with their indices, that have still to be asked about its labels, or their conditions.
+    """
+
+    certain: int
+    asking: tuple[tuple[int, Policy], ...]
 
 
 class PolicySet:
@@ -288,11 +329,13 @@ class PolicySet:
         policies: In the order of their names.
         exemptions: Those of policies and those of GPUPolicyException objects.
         templates: Where the pod templates of a workload kind stand, by (API group, kind).
+        rollouts: Those that are enforced for a share of the workloads only, with their indices.
+        pooled: True if any policy has a quota that namespaces share: then every GPU pod is weighed.
         written: What it was compiled from, for those who judge another policy beside it.
         digest: First 12 hex digits of the SHA-256 over all policies and exemptions.
     """
 
-    __slots__ = ("_remembered", "digest", "exemptions", "policies", "templates", "written")
+    __slots__ = ("_remembered", "digest", "exemptions", "policies", "pooled", "rollouts", "templates", "written")
 
     def __init__(
         self,
@@ -302,31 +345,37 @@ class PolicySet:
         written: tuple[Found, ...] = (),
     ) -> None:
         self.policies = tuple(sorted(policies, key=lambda policy: policy.name))
+        self.rollouts = tuple((i, one.rollout) for i, one in enumerate(self.policies) if one.rollout is not None)
         self.exemptions = tuple(exemptions)
+        self.pooled = any(policy.quotas is not None and policy.quotas.shared for policy in self.policies)
         self.templates = templates
         self.written = written
         self.digest = _digest(self.policies, self.exemptions)
-        self._remembered: dict[tuple[object, ...], tuple[tuple[int, Policy], ...]] = {}
+        self._remembered: dict[tuple[object, ...], LetIn] = {}
 
     def for_request(
         self, namespace: str, labels: Mapping[str, str], operation: str, resources: tuple[str, ...]
-    ) -> tuple[tuple[int, Policy], ...]:
-        """The policies, with their indices, that let in a namespace, an operation and what is asked for.
-
-        Object labels and match conditions are still to be asked. Remembered, bounded.
-        """
+    ) -> LetIn:
+        """The policies that let in a namespace, an operation and what is asked for. Remembered, bounded."""
         key = (namespace, operation, resources, *labels.items())
         found = self._remembered.get(key)
         if found is None:
-            found = tuple(
-                (index, policy)
-                for index, policy in enumerate(self.policies)
-                if _lets_in(policy.match, namespace, labels, operation, resources)
-            )
+            found = self._let_in(namespace, labels, operation, resources)
             if len(self._remembered) >= MAX_REMEMBERED:
                 self._remembered.clear()
             self._remembered[key] = found
         return found
+
+    def _let_in(self, namespace: str, labels: Mapping[str, str], operation: str, resources: tuple[str, ...]) -> LetIn:
+        certain, asking = 0, []
+        for index, policy in enumerate(self.policies):
+            if not _lets_in(policy.match, namespace, labels, operation, resources):
+                continue
+            if policy.match.labels is None and not policy.match.conditions:
+                certain |= 1 << index
+            else:
+                asking.append((index, policy))
+        return LetIn(certain, tuple(asking))
 
 
 def _lets_in(

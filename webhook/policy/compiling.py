@@ -5,10 +5,13 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from webhook.model.modes import Evidence, Form, Isolation, Mode
 from webhook.model.pods import Requirement, Toleration
+from webhook.model.pools import Pool
+from webhook.model.products import card_of
 from webhook.policy import selectors
 from webhook.policy.compiled import (
     AmountRule,
@@ -21,16 +24,21 @@ from webhook.policy.compiled import (
     Limits,
     Match,
     NVLink,
+    Quotas,
     RightSizing,
     Scope,
     Security,
+    SharedQuota,
     Spread,
     Topology,
 )
+from webhook.policy.rollout import HaltOn, Rollout
 from webhook.policy.workloads import TemplatePath
 from webhook.policy.written.additions import WrittenInjection, WrittenToleration
 from webhook.policy.written.kinds import GPUPolicyException, PolicySpec, WrittenExemption
 from webhook.policy.written.matching import Selector, WrittenMatch, WrittenScope
+from webhook.policy.written.quotas import WrittenQuotas, WrittenSharedQuota
+from webhook.policy.written.rollout import WrittenRollout
 from webhook.policy.written.sections import (
     WrittenAmountRule,
     WrittenCuda,
@@ -78,6 +86,15 @@ def match_of(written: WrittenMatch, conditions: tuple[Condition, ...], *, fail: 
     )
 
 
+def rollout_of(written: WrittenRollout | None, policy: str) -> Rollout | None:
+    """Compile a policy's rollout. Without a seed each policy has workloads of its own."""
+    if written is None:
+        return None
+    on = written.halt_on
+    halt_on = HaltOn(on.oom, on.evictions, on.pending, on.window_minutes) if on is not None else None
+    return Rollout(written.percent, written.seed or policy, halt_on)
+
+
 def templates_of(written: WrittenMatch) -> dict[tuple[str, str], tuple[TemplatePath, ...]]:
     """Where the templates of a policy's own workload kinds stand."""
     found: dict[tuple[str, str], tuple[TemplatePath, ...]] = {}
@@ -92,6 +109,7 @@ def sections_of(spec: PolicySpec) -> dict[str, Any]:
     makers: dict[str, Callable[[Any, Mode], Any]] = {
         "right_sizing": _right_sizing,
         "limits": _limits,
+        "quotas": partial(_quotas, spec.match),
         "injection": _injection,
         "topology": _topology,
         "cuda": _cuda,
@@ -142,6 +160,24 @@ def _limits(written: WrittenLimits, mode: Mode) -> Limits:
         resource_quotas=written.resource_quotas == "evaluate",
         accounting=written.accounting == "native",
     )
+
+
+def _quotas(match: WrittenMatch, written: WrittenQuotas, mode: Mode) -> Quotas:
+    return Quotas(mode, tuple(_shared_quota(match, quota) for quota in written.shared))
+
+
+def _shared_quota(match: WrittenMatch, written: WrittenSharedQuota) -> SharedQuota:
+    """Namespaces share it that the policy speaks about and that its selector lets in."""
+    own, further = requirements_of(match.namespace_selector), requirements_of(written.namespace_selector)
+    holds = selectors.namespaces(match.namespaces, match.exclude_namespaces, selectors.labels((*own, *further)))
+    product = _product(written.product) if written.product else None
+    return SharedQuota(written.name, Pool(holds, product), written.gpu_milli, written.product or "")
+
+
+def _product(pattern: str) -> Callable[[str], bool]:
+    """A test for labels of products; what MIG and sharing add to a label does not count."""
+    matches = selectors.globs([pattern.lower()])
+    return lambda label: matches(label.lower()) or matches(card_of(label))
 
 
 def _injection(written: WrittenInjection, mode: Mode) -> Injection:

@@ -35,6 +35,7 @@ _EXAMPLES = {
     "match": "match: {namespaces: [team-a]}",
     "policyName": "policyName: the name of a policy",
     "resource": "resource: nvidia.com/gpu",
+    "gpuMilli": "gpuMilli: 8000",
     "operator": "operator: In",
     "paths": "paths: [spec.template]",
     "metadata": "metadata: {name: my-policy}",

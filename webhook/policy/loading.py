@@ -134,6 +134,7 @@ def _policy(document: Document, written: GPUPolicy, errors: list[PolicyFileError
         mode=compiling.mode_of(None, spec.mode),
         match=compiling.match_of(spec.match, conditions, fail=spec.failure_policy == "Fail"),
         description=spec.description,
+        rollout=compiling.rollout_of(spec.rollout, written.metadata.name),
         places=_places(document, ("spec",)),
         **compiling.sections_of(spec),
     )

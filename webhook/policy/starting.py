@@ -47,6 +47,13 @@ spec:
     limitRanges: evaluate          # say now what the namespace's LimitRange would say
     resourceQuotas: evaluate       # say now what its ResourceQuota would say
 
+  # What namespaces may hold together, in thousandths of a GPU, slices and shares counted by their part:
+  # quotas:
+  #   shared:
+  #     - name: research
+  #       gpuMilli: 64000
+  #       namespaceSelector: {{matchLabels: {{department: research}}}}
+
   # What is added to the pod; what the user wrote stays.
   injection:
     tolerations: auto              # exactly those that the taints of the chosen nodes need

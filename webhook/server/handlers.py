@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import partial
 from http import HTTPStatus
-from time import perf_counter
+from time import monotonic, perf_counter
 
 from webhook.engine.bounds import refuse, surplus
 from webhook.errors import ReviewError
@@ -100,6 +100,8 @@ class Admission:
         reply = self._reply(request, decision, policies, start)
         if self._face is mutation:
             world.assume(request, decision, now)
+        else:
+            world.reserve(request, decision, monotonic())
         return reply
 
     def _reply(self, request: Request, decision: Decision, policies: PolicySet, start: float) -> Reply:

@@ -53,8 +53,9 @@ class Objects(Protocol):
 def ready_status(data: Mapping[str, Any], unused: Unused | None, now: datetime) -> dict[str, Any] | None:
     """The status that says whether an object is in use; None: it says so already."""
     status, generation = data.get("status") or {}, _generation(data)
-    reason, message = unused or ("InUse", "in use as it is written here")
-    said = {"type": "Ready", "status": str(unused is None), "reason": reason, "message": message[:MESSAGE_MOST]}
+    idle = unused or ended(data, now)
+    reason, message = idle or ("InUse", "in use as it is written here")
+    said = {"type": "Ready", "status": str(idle is None), "reason": reason, "message": message[:MESSAGE_MOST]}
     conditions = status.get("conditions") or []
     before: dict[str, Any] = next((each for each in conditions if each.get("type") == "Ready"), {})
     if status.get("observedGeneration") == generation and said.items() <= before.items():
@@ -65,6 +66,14 @@ def ready_status(data: Mapping[str, Any], unused: Unused | None, now: datetime) 
     counts = {} if status.get("observedGeneration") == generation else Tally()._asdict()
     others = [each for each in conditions if each.get("type") != "Ready"]
     return {"observedGeneration": generation, "conditions": [*others, ready], **counts}
+
+
+def ended(data: Mapping[str, Any], now: datetime) -> Unused | None:
+    """Why an exception does nothing any more; None: it is not over, or is no exception."""
+    written = (data.get("spec") or {}).get("expirationTime")
+    if not isinstance(written, str) or now < datetime.fromisoformat(written.upper()):
+        return None
+    return Unused("Expired", f"over since {written}: it takes nothing back. Delete it, or write a later expirationTime")
 
 
 def counted_status(data: Mapping[str, Any], more: Tally) -> dict[str, Any] | None:

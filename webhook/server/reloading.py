@@ -8,15 +8,18 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Collection, Hashable, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 from webhook.certs.issuing import end_of
+from webhook.policy.capping import halted
 from webhook.policy.compiled import PolicySet
 from webhook.server.policyfiles import SUFFIXES, PolicyFiles
 from webhook.server.policysources import Good, Load, Texts, Unused, combine
 from webhook.server.world import Clock, PolicyLoad, World
 from webhook.telemetry.telemetry import Telemetry
+from webhook.web.checks import Check
+from webhook.web.plaintext import one_line
 from webhook.web.tls import CertificateError, PairFiles, renew
 
 POLICY_OBJECT = "GPUPolicy/"
@@ -66,6 +69,9 @@ class PolicyTexts(Protocol):
 
     def texts(self) -> Texts:
         """What to call each object in messages, and its text."""
+
+    def halted(self) -> Collection[str]:
+        """What to call those whose rollout was halted."""
 
 
 class PolicyWatch:
@@ -146,11 +152,18 @@ class PolicyWatch:
 
     def _take(self, read: ReadPolicies) -> None:
         now = self._clock()
-        self._world.policies = read.policies
+        stopped = self._halted(read)
+        self._world.policies = halted(read.policies, stopped)
+        self._telemetry.rollouts({one.name: one.name in stopped for one in read.policies.policies if one.rollout})
         self._world.policy_load = PolicyLoad(now, read.faults, read.unused)
         self._telemetry.policies_loaded(read.policies.digest, len(read.policies.policies), now)
         if read.faults:
             self._telemetry.policies_refused(read.faults)
+
+    def _halted(self, read: ReadPolicies) -> set[str]:
+        """Names of the policies in use whose rollout was halted."""
+        sources = self._objects.halted() if self._objects is not None else ()
+        return {source.removeprefix(POLICY_OBJECT) for source in sources if source not in read.unused}
 
     def _keep(self, faults: tuple[str, ...]) -> None:
         before = self._world.policy_load
@@ -178,6 +191,12 @@ class CertificateWatch:
         self._context = context
         self._telemetry = telemetry
         self._seen = _fingerprint(self._files)
+        self._fault = ""
+
+    def checks(self) -> list[Check]:
+        """The line of `/readyz?verbose`: files that cannot be used leave the pair before them in use."""
+        says = one_line(f"not in use: {self._fault}") if self._fault else "as served"
+        return [Check("certificate files", not self._fault, says, must=False)]
 
     async def look(self) -> None:
         """Load the files again if they changed."""
@@ -189,11 +208,16 @@ class CertificateWatch:
             pair = self._files.read()
             renew(self._context, pair)
         except OSError as error:
-            self._telemetry.certificate_refused(f"cannot be read ({error.strerror})")
+            self._refuse(f"cannot be read ({error.strerror})")
         except CertificateError as error:
-            self._telemetry.certificate_refused(str(error))
+            self._refuse(str(error))
         else:
+            self._fault = ""
             self._telemetry.certificate_loaded(end_of(pair.certificate))
+
+    def _refuse(self, why: str) -> None:
+        self._fault = why
+        self._telemetry.certificate_refused(why)
 
 
 def _fingerprint(files: PolicyFiles | PairFiles) -> Hashable:

@@ -9,10 +9,12 @@ from typing import Protocol
 import msgspec
 
 from webhook.model.cluster import Assumed, ClusterView
+from webhook.model.codes import SHAPING
 from webhook.model.decisions import Decision, Fit
 from webhook.model.masks import union
 from webhook.model.pods import name_of
 from webhook.model.requests import Request
+from webhook.model.reservations import Reservation
 from webhook.model.usage import UsageView
 from webhook.policy.compiled import PolicySet
 from webhook.server.policysources import Unused
@@ -25,6 +27,11 @@ Decide = Callable[[Request, PolicySet, ClusterView, UsageView, datetime], Decisi
 
 ASSUMED_SECONDS = 30.0
 """How long an admitted pod is taken to hold its slice before a view must have seen it."""
+
+
+RESERVED_MOST = 120.0
+"""How long an admitted pod counts at most that no view shows: a view that is not confirmed for longer than half of
+it is old, and no quota is checked by it."""
 
 
 class PolicyLoad(msgspec.Struct, frozen=True):
@@ -86,6 +93,18 @@ class World:
         view = self.view
         return not (view.complete and name and view.namespace(name) is None)
 
+    def reserve(self, request: Request, decision: Decision, moment: float) -> None:
+        """Count a pod that may be stored now against the quotas that its namespace shares, until a view shows it.
+
+        Args:
+            moment: Seconds of the clock that the cluster's watches are timed by.
+        """
+        pod = request.pod
+        if pod is None or not (decision.weight and pod.metadata.uid) or request.dry_run or not admits(decision):
+            return
+        reservation = Reservation(pod.metadata.uid, request.namespace, decision.weight, moment)
+        self.view = self.view.reserve(reservation).reserved_since(moment - RESERVED_MOST)
+
     def assume(self, request: Request, decision: Decision, now: datetime) -> None:
         """Take what was just given to a pod as gone, until a view shows it."""
         fit = decision.outcome
@@ -97,3 +116,8 @@ class World:
         called = (request.namespace, name_of(request.pod)) if request.pod is not None else ("", "")
         pod = Assumed(request.uid, fit.resource, nodes, count, moment + ASSUMED_SECONDS, called)
         self.view = self.view.assume(pod, moment)
+
+
+def admits(decision: Decision) -> bool:
+    """Does /validate let the object pass?"""
+    return all(found.code in SHAPING for found in decision.denials)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import islice
 from typing import Protocol
 
@@ -87,6 +87,7 @@ class Counts(Collector):
         self.denied: Counter[str] = Counter()
         self.events: Counter[str] = Counter()
         self.events_dropped: Callable[[], int] = int
+        self.rollouts: Mapping[str, bool] = {}
         self.certificate_steps: Counter[str] = Counter()
         self.certificate_end = 0.0
         self.certificate_trouble = 0
@@ -122,6 +123,7 @@ class Counts(Collector):
         loads = _by(self.certificate_loads)
         yield _counter("certificate_loads", "Times that the serving certificate was read.", ("result",), loads)
         yield from self._certificate()
+        yield self._rollouts()
         events = _by(self.events) | {("dropped",): self.events_dropped()}
         yield _counter("events", "Events for the owners of pods.", ("result",), events)
         yield _gauge("policies_current", "1 if the policies in use are those in the files.", self.policies_current)
@@ -133,6 +135,13 @@ class Counts(Collector):
         if self.view_age is not None:
             yield _gauge("view_age_seconds", "Since the API server last confirmed all we know of it.", self.view_age())
             yield from self._watched()
+
+    def _rollouts(self) -> Metric:
+        text = "1 if the rollout of a policy was halted: the policy is on trial for everybody."
+        family = GaugeMetricFamily("rightslice_rollout_halted", text, labels=("policy",))
+        for name, halted in islice(self.rollouts.items(), NAMES_MOST):
+            family.add_metric((name,), int(halted))
+        return family
 
     def _watched(self) -> Iterator[Metric]:
         watches = list(self.watches())

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 
 from prometheus_client import CollectorRegistry
@@ -94,6 +94,14 @@ class Telemetry:
         self.counts.policy_loads["bad"] += 1
         self.counts.policies_current = 0
         self.log.error("policies do not load, the last good ones stay", faults=[fault[:500] for fault in faults[:20]])
+
+    def rollouts(self, halted: Mapping[str, bool]) -> None:
+        """The policies that are rolled out to a share, and whether that was halted."""
+        self.counts.rollouts = halted
+
+    def rollout_halted(self, policy: str, reason: str, why: str) -> None:
+        """A rollout does worse than the rest: its policy is on trial from now on."""
+        self.log.error("rollout halted", policy=policy, reason=reason, why=why)
 
     def watch_broke(self, kind: str, why: str) -> None:
         """A list or watch ended otherwise than it should; it goes on after a while."""

@@ -22,6 +22,9 @@ HORIZONS = (1, 4, 24, 72)
 ENOUGH = 36
 """Windows of a pool that is believed: three horizons of one pod."""
 
+FILLED = 4
+"""Horizons that the longest run fills: with fewer, its windows would all be about the same time."""
+
 LEAST_SECONDS = 6 * HOUR
 """Time that a workload must have been seen for, all pods together."""
 
@@ -61,9 +64,9 @@ def seen_seconds(members: Iterable[History]) -> int:
 
 
 def horizon(members: Sequence[History]) -> int:
-    """Hours: the longest horizon that a usual run fills, and that the longest run fills twice."""
+    """Hours: the longest horizon that a usual run fills, and that the longest run, which then has enough, fills often."""
     runs = [member.end - member.start for member in members]
-    usual = min(median(runs), max(runs) / 2)
+    usual = min(median(runs), max(runs) / FILLED)
     return max((hours for hours in HORIZONS if hours * HOUR <= usual), default=HORIZONS[0])
 
 

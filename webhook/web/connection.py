@@ -126,9 +126,15 @@ class Connection(asyncio.Protocol):
         return bool(self._began) or (transport is not None and transport.get_write_buffer_size() > 0)
 
     def expire(self) -> None:
-        """Its time is up: a slow request, an idle client, or one that does not take its answers."""
+        """Its time is up: a slow request, which is told so, an idle client, or one that does not take its answers."""
         if self._began and not self._closing:
             self._lobby.refused("slow")
+            self._refuse(_TOO_SLOW)
+        else:
+            self.abort()
+
+    def abort(self) -> None:
+        """Drop it at once."""
         if self._transport is not None:
             self._transport.abort()
 
@@ -269,6 +275,9 @@ class Connection(asyncio.Protocol):
         if self._reading:
             load.reading -= 1
             self._reading = False
+
+
+_TOO_SLOW = refusal(HTTPStatus.REQUEST_TIMEOUT, "the request came too slowly")
 
 
 def _is_json(kind: str) -> bool:

@@ -24,8 +24,11 @@ class Guest(Protocol):
     def expire(self) -> None:
         """Its time is up."""
 
+    def abort(self) -> None:
+        """Drop it at once."""
+
     def hang_up(self) -> None:
-        """Close it now."""
+        """Close it once what was written is out."""
 
 
 class Lobby:
@@ -81,7 +84,7 @@ class Lobby:
     def abort_all(self) -> None:
         """Drop every connection now."""
         for guest in list(self.guests):
-            guest.expire()
+            guest.abort()
 
     def close_all(self) -> None:
         """Close every connection once what was written is out."""

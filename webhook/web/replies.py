@@ -101,5 +101,5 @@ def response_bytes(reply: Reply, *, close: bool, with_body: bool = True) -> byte
 
 _STARTS = {
     status: f"HTTP/1.1 {status} {HTTPStatus(status).phrase}\r\n".encode()
-    for status in (200, 400, 403, 404, 405, 413, 415, 417, 500, 503)
+    for status in (200, 400, 403, 404, 405, 408, 413, 415, 417, 500, 503)
 }

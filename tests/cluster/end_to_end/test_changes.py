@@ -11,6 +11,7 @@ from tests.cluster.installed import Installed
 from tests.cluster.waiting import eventually
 from tests.make import make_pod
 from tests.policy.written import policy_text
+from webhook.engine.linting import fixed
 
 POLICY_SECONDS, LIMIT_SECONDS = 5, 2
 
@@ -44,9 +45,29 @@ def test_a_policy_is_made_changed_and_deleted_through_kubectl(site: Installed, t
     eventually(partial(refusal, site, four), until=lambda message: not message, within=POLICY_SECONDS)
 
 
-def warned(site: Installed, deployment: Json) -> str:
-    """What kubectl shows for a Deployment that is only tried."""
-    return site.plane.kubectl("create", "--dry-run=server", "-f", "-", stdin=json.dumps(deployment)).stderr
+def warned(site: Installed, tried: Json) -> str:
+    """What kubectl shows for an object that is only tried."""
+    return site.plane.kubectl("create", "--dry-run=server", "-f", "-", stdin=json.dumps(tried)).stderr
+
+
+TRAPS = {
+    "GPU-L301": ("LimitRange", {"limits": [{"type": "Container", "max": {"nvidia.com/gpu": "4"}}]}),
+    "GPU-Q402": ("ResourceQuota", {"hard": {"requests.nvidia.com/gpu": "4"}}),
+}
+
+
+def test_an_admin_who_sets_a_trap_is_warned_and_not_held_up(site: Installed, team: str) -> None:
+    for code, (kind, spec) in TRAPS.items():
+        trap = {"apiVersion": "v1", "kind": kind, "metadata": {"name": "trap", "namespace": team}, "spec": spec}
+        eventually(lambda: code in warned(site, trap), within=LIMIT_SECONDS)  # noqa: B023 - asked at once
+
+        applied = site.plane.kubectl("apply", "-f", "-", stdin=json.dumps(trap))
+        instead = site.plane.kubectl("apply", "-f", "-", stdin=json.dumps(fixed(trap)))
+
+        assert [line.partition(": [")[0] for line in applied.stderr.splitlines()] == ["Warning"]
+        assert f"[{code}]" in applied.stderr
+        assert instead.stderr == ""
+        site.plane.kubectl("delete", kind.lower(), "trap", f"--namespace={team}")
 
 
 def test_a_limit_range_and_a_quota_are_seen_when_they_come_and_go(site: Installed, team: str) -> None:

@@ -9,10 +9,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from webhook.engine.containers import Changes
 from webhook.engine.limitrange.apirules import Broken, broken_rules
 from webhook.engine.limitrange.bounds import Refusal, refusals
 from webhook.engine.limitrange.defaulting import ranged, stored
-from webhook.engine.limitrange.holding import Changes, Holders, holders_of
+from webhook.engine.limitrange.holding import Holders, holders_of
 from webhook.model.pods import Pod
 from webhook.model.ranges import Range
 

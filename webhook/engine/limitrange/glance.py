@@ -1,27 +1,26 @@
 """Most pods pass, and most are copies: seen at a glance, in integers.
 
-`passes` is True only where the exact way would find nothing; where it is False, the exact way has to be gone. What
-one container comes to is remembered by what it asks for.
+`passes` is True only where the exact way would find nothing; where it is False, the exact way has to be gone. What a
+pod comes to is remembered by what its containers ask for: pods of many workloads ask for the same.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
+from webhook.engine.containers import Amounts as Asked
+from webhook.engine.containers import Items, is_short
 from webhook.engine.limitrange.apirules import broken_rules
 from webhook.engine.limitrange.bounds import refusals
 from webhook.engine.limitrange.defaulting import ranged, stored
-from webhook.engine.limitrange.holding import LIMITS, Changes, Holder, Holders
+from webhook.engine.limitrange.holding import LIMITS, REQUESTS, Holder, Holders
 from webhook.errors import QuantityError
-from webhook.model.paths import Path
-from webhook.model.pods import Amount, Container, Pod
+from webhook.model.pods import Pod
 from webhook.model.quota_room import QuotaRoom
 from webhook.model.ranges import CONTAINER, Amounts, Bound, Ranges, held, plain_milli
 from webhook.model.scopes import in_scope
-
-Items = tuple[tuple[str, Amount], ...]
 
 
 class Taken(NamedTuple):
@@ -37,70 +36,74 @@ class Taken(NamedTuple):
 
 
 class Glance(NamedTuple):
-    """All of a pod whose containers are plain and pass, each for itself."""
+    """All of a pod whose containers are plain and pass, each for itself and all together.
 
-    containers: list[Taken]
-    init_containers: list[Taken]
+    Attributes:
+        limits: What the pod may take of each resource that a container names, in thousandths.
+        requests: What it asks for, likewise.
+        limited: What every container names in its limits.
+        requested: What every container names in its requests.
+        best_effort: True if no container asks for CPU or memory.
+    """
 
-    def total(self, resource: str, side: str) -> int | None:
-        """What the pod takes of a resource; None where nothing names it. See `holding.in_containers`."""
-        if len(self.containers) == 1 and not self.init_containers:
-            alone = self.containers[0]
-            return (alone.limits if side == LIMITS else alone.requests).get(resource)
-        running, named = 0, False
-        for taken in self.containers:
-            amount = taken.side(side).get(resource)
-            if amount is not None:
-                running, named = running + amount, True
-        if self.init_containers:
-            return self._with_init(running, resource, side, named=named)
-        return running if named else None
+    limits: Mapping[str, int]
+    requests: Mapping[str, int]
+    limited: frozenset[str]
+    requested: frozenset[str]
+    best_effort: bool
 
-    def _with_init(self, running: int, resource: str, side: str, *, named: bool) -> int | None:
-        sidecars = highest = 0
-        for taken in self.init_containers:
-            amount = taken.side(side).get(resource)
-            named = named or amount is not None
-            if taken.sidecar:
-                sidecars += amount or 0
-                highest = max(highest, sidecars)
-            else:
-                highest = max(highest, sidecars + (amount or 0))
-        return max(running + sidecars, highest) if named else None
+    def side(self, side: str) -> Mapping[str, int]:
+        """Limits or requests."""
+        return self.limits if side == LIMITS else self.requests
+
+    def everywhere(self, side: str) -> frozenset[str]:
+        """What every container names."""
+        return self.limited if side == LIMITS else self.requested
 
 
-def passes(pod: Pod, limits: Changes, requests: Changes, ranges: Ranges, rooms: Sequence[QuotaRoom] = ()) -> bool:
-    """Will the API server surely take the pod, some containers changed, as far as LimitRanges and quotas go?"""
+def passes(pod: Pod, asked: Asked, ranges: Ranges, rooms: Sequence[QuotaRoom] = ()) -> bool:
+    """Will the API server surely take a pod that asks for this, as far as LimitRanges and quotas go?
+
+    Args:
+        asked: The pod's amounts, or what they are to become.
+    """
     if pod.spec.resources is not None or pod.spec.overhead:
         return False
-    glance = _glance(pod, limits, requests, ranges)
-    if glance is None:
-        return False
-    held = not ranges.of_pods or all(_within(glance, bound) for bound in ranges.of_pods)
-    return held and all(_fits(pod, glance, room) for room in rooms)
+    glance = _remembered(ranges, asked) if is_short(asked) else _glance(ranges, asked)
+    return glance is not None and all(_fits(pod, glance, room) for room in rooms)
 
 
-def _glance(pod: Pod, limits: Changes, requests: Changes, ranges: Ranges) -> Glance | None:
-    found: list[list[Taken]] = []
-    for kind, containers in (("containers", pod.spec.containers), ("initContainers", pod.spec.init_containers)):
-        each: list[Taken] = []
-        for index, container in enumerate(containers):
-            taken = _of(("spec", kind, index), container, limits, requests, ranges)
-            if taken is None:
-                return None
-            each.append(taken)
-        found.append(each)
-    return Glance(*found)
-
-
-def _of(path: Path, container: Container, limits: Changes, requests: Changes, ranges: Ranges) -> Taken | None:
-    resources = container.resources
-    return _taken(
-        ranges,
-        tuple(limits.get(path, resources.limits).items()),
-        tuple(requests.get(path, resources.requests).items()),
-        container.restart_policy == "Always",
+def _glance(ranges: Ranges, asked: Asked) -> Glance | None:
+    """What a pod comes to; None where a container or their total does not pass, or is not plain."""
+    main, init = ([_taken(ranges, *container) for container in kind] for kind in asked)
+    containers = [taken for taken in main if taken is not None]
+    init_containers = [taken for taken in init if taken is not None]
+    each = containers + init_containers
+    if not each or len(each) < len(main) + len(init):
+        return None
+    glance = Glance(
+        limits=dict(_totals(containers, init_containers, LIMITS)),
+        requests=dict(_totals(containers, init_containers, REQUESTS)),
+        limited=frozenset.intersection(*[frozenset(taken.limits) for taken in each]),
+        requested=frozenset.intersection(*[frozenset(taken.requests) for taken in each]),
+        best_effort=_is_best_effort(each),
     )
+    return glance if all(_within(glance, bound) for bound in ranges.of_pods) else None
+
+
+_remembered = lru_cache(maxsize=2048)(_glance)
+
+
+def _totals(containers: Sequence[Taken], init_containers: Sequence[Taken], side: str) -> Iterator[tuple[str, int]]:
+    """What a pod takes of each resource. See `holding.in_containers`."""
+    for resource in dict.fromkeys(name for taken in (*containers, *init_containers) for name in taken.side(side)):
+        running = sum(taken.side(side).get(resource, 0) for taken in containers)
+        sidecars = highest = 0
+        for taken in init_containers:
+            amount = taken.side(side).get(resource, 0)
+            highest = max(highest, sidecars + amount)
+            sidecars += amount if taken.sidecar else 0
+        yield resource, max(running + sidecars, highest)
 
 
 @lru_cache(maxsize=2048)
@@ -144,7 +147,7 @@ def _within(glance: Glance, bound: Bound) -> bool:
     enforced = _milli(bound)
     if enforced is None or bound.kind == "maxLimitRequestRatio":
         return False
-    limit, request = glance.total(bound.resource, LIMITS), glance.total(bound.resource, "requests")
+    limit, request = glance.limits.get(bound.resource), glance.requests.get(bound.resource)
     if bound.kind == "min":
         return request is not None and request >= enforced and (limit is None or limit >= enforced)
     return limit is not None and limit <= enforced and (request is None or request <= enforced)
@@ -156,27 +159,18 @@ def _milli(bound: Bound) -> int | None:
 
 
 def _fits(pod: Pod, glance: Glance, room: QuotaRoom) -> bool:
-    if room.scoped and not in_scope(room.quota, pod, best_effort=_is_best_effort(glance)):
+    if room.scoped and not in_scope(room.quota, pod, best_effort=glance.best_effort):
         return True
     if not room.plain:
         return False
     for (resource, side), left in room.left:
-        asked = glance.total(resource, side) if resource else 1000
+        asked = glance.side(side).get(resource, 0) if resource else 1000
         if asked and asked > left:
             return False
-    return not room.named or all(
-        what.resource in taken.side(what.side) for what in room.named for taken in _each(glance)
-    )
+    return all(what.resource in glance.everywhere(what.side) for what in room.named)
 
 
-def _each(glance: Glance) -> list[Taken]:
-    return glance.containers + glance.init_containers
-
-
-def _is_best_effort(glance: Glance) -> bool:
+def _is_best_effort(each: Sequence[Taken]) -> bool:
     return not any(
-        side.get(name)
-        for taken in _each(glance)
-        for side in (taken.limits, taken.requests)
-        for name in ("cpu", "memory")
+        side.get(name) for taken in each for side in (taken.limits, taken.requests) for name in ("cpu", "memory")
     )

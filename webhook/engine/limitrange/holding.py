@@ -5,13 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
+from webhook.engine.containers import Changes
 from webhook.model.apimachinery import Quantity, add, compare
 from webhook.model.paths import Path
 from webhook.model.pods import Amount, Container, Pod
 from webhook.model.ranges import Amounts, held
-
-Changes = Mapping[Path, Mapping[str, Amount]]
-"""New limits or new requests of containers, by the container's path; whole maps."""
 
 LIMITS, REQUESTS = "limits", "requests"
 _OF_THE_POD = ("cpu", "memory")

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
+from webhook.engine.containers import Changes, amounts_of
 from webhook.engine.limitrange.apirules import Broken, broken_rules
 from webhook.engine.limitrange.bounds import Refusal, refusals
 from webhook.engine.limitrange.chain import Verdict, arrived, chain, verdict
 from webhook.engine.limitrange.defaulting import stored
 from webhook.engine.limitrange.glance import passes
-from webhook.engine.limitrange.holding import Changes, Holders, holders_of
+from webhook.engine.limitrange.holding import Holders, holders_of
 from webhook.engine.limitrange.injected import Given, Injected
 from webhook.engine.remarks import Remark
 from webhook.engine.shape import Shape
@@ -42,7 +43,7 @@ def range_remarks(shape: Shape, holders: Holders, ranges: Sequence[Range]) -> li
 
 def obstacle(pod: Pod, ranges: Ranges, limits: Changes, requests: Changes) -> str:
     """What would refuse a change, with the LimitRange and the field; "" where nothing would."""
-    if passes(pod, limits, requests, ranges):
+    if passes(pod, amounts_of(pod.spec, limits, requests), ranges):
         return ""
     try:
         return _reason(verdict(pod, ranges, limits, requests))

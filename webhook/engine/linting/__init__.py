@@ -5,7 +5,8 @@ All of them are accepted by the API server and do something else than their auth
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from webhook.engine.linting.objects import mapping
@@ -17,7 +18,23 @@ Json = dict[str, Any]
 LIMIT_RANGE, QUOTA = "LimitRange", "ResourceQuota"
 LINTED = (LIMIT_RANGE, QUOTA)
 
-__all__ = ["LIMIT_RANGE", "LINTED", "QUOTA", "fixed", "lint"]
+__all__ = ["LIMIT_RANGE", "LINTED", "QUOTA", "fixed", "lint", "lint_all"]
+
+
+def lint_all(objects: Sequence[Json]) -> list[list[Finding]]:
+    """Every trap in each of many objects, in their order. Quotas of one namespace are seen together."""
+    counted: defaultdict[str, Counter[str]] = defaultdict(Counter)
+    for one in objects:
+        counted[_namespace(one)].update(_keys(one).keys())
+    return [lint(one, counted[_namespace(one)] - Counter(_keys(one).keys())) for one in objects]
+
+
+def _namespace(data: Json) -> str:
+    return str(mapping(data.get("metadata")).get("namespace", "default"))
+
+
+def _keys(data: Json) -> Json:
+    return mapping(mapping(data.get("spec")).get("hard"))
 
 
 def lint(data: Any, keys: Iterable[str] = ()) -> list[Finding]:

@@ -79,6 +79,6 @@ def _held_by(excess: Excess, quota: ResourceQuota, held: Held) -> str:
     holding = held(quota, what) if what else ()
     if not holding:
         return ""
-    named = ", ".join(f"{one.pod} ({written(one.amount)})" for one in holding[:MOST_HOLDERS])
+    named = ", ".join(f"{one.name} ({written(one.amount)})" for one in holding[:MOST_HOLDERS])
     more = f" and {len(holding) - MOST_HOLDERS} more" if len(holding) > MOST_HOLDERS else ""
     return f"; held by {named}{more}"

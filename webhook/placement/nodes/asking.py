@@ -6,11 +6,9 @@ from webhook.model.effective import effective_requests
 from webhook.model.fleet import Fleet
 from webhook.model.pods import Pod
 from webhook.model.quantity import NANO
+from webhook.model.records import TOPOLOGY
 from webhook.model.resources import WHOLE_GPU, gpu_resource
 from webhook.placement.nodes.cluster import MIB, Wanted
-
-TOPOLOGY = "rightslice.dev/topology"
-"""Annotation: nvlink=required, nvlink=preferred or nvlink=ignored."""
 
 REQUIRED, IGNORED = "nvlink=required", "nvlink=ignored"
 

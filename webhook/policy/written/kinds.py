@@ -9,6 +9,8 @@ from pydantic import Field
 from webhook.policy.written.additions import WrittenInjection
 from webhook.policy.written.base import Written
 from webhook.policy.written.matching import WrittenMatch, WrittenScope
+from webhook.policy.written.quotas import WrittenQuotas
+from webhook.policy.written.rollout import WrittenRollout
 from webhook.policy.written.sections import (
     ModeName,
     WrittenCuda,
@@ -58,8 +60,10 @@ class PolicySpec(Written):
     mode: ModeName = "audit"
     failure_policy: Literal["Fail", "Ignore"] = "Ignore"
     match: WrittenMatch = WrittenMatch()
+    rollout: WrittenRollout | None = None
     right_sizing: WrittenRightSizing | None = None
     limits: WrittenLimits | None = None
+    quotas: WrittenQuotas | None = None
     injection: WrittenInjection | None = None
     topology: WrittenTopology | None = None
     cuda: WrittenCuda | None = None

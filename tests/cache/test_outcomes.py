@@ -1,0 +1,108 @@
+"""What became of GPU pods, from what a watch says of them."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+from typing import Any
+
+import msgspec
+import pytest
+
+from tests.make import Json, make_pod
+from webhook.cache.outcomes import LOOK_BACK_SECONDS, MOST_GONE, Outcomes, Pod, outcome_of
+from webhook.model.outcomes import Outcome
+
+MOMENT = "2026-06-01T12:00:00Z"
+AT = datetime(2026, 6, 1, 12, tzinfo=UTC).timestamp()
+KILLED = {"terminated": {"reason": "OOMKilled", "exitCode": 137, "finishedAt": MOMENT}}
+FAILED = {"terminated": {"reason": "Error", "exitCode": 1, "finishedAt": MOMENT}}
+DECISION = {"policies": ["sizing"], "digest": "0123456789ab", "changed": ["resources"]}
+
+
+def watched(name: str = "a", **status: Any) -> Pod:
+    data: Json = make_pod(name).gpus(1).owned_by("StatefulSet", "train").build()
+    data["metadata"] |= {"uid": name, "creationTimestamp": MOMENT}
+    data["status"] = status
+    return msgspec.convert(data, Pod)
+
+
+def unscheduled(status: str) -> list[Json]:
+    return [{"type": "PodScheduled", "status": status, "reason": "Unschedulable", "lastTransitionTime": MOMENT}]
+
+
+HARM: dict[str, tuple[Json, str]] = {
+    "it runs": ({"phase": "Running", "containerStatuses": [{"state": {"running": {}}}]}, ""),
+    "a container was ended for its memory": ({"containerStatuses": [{"state": KILLED}]}, "oom"),
+    "one was, and was started again": ({"containerStatuses": [{"lastState": KILLED, "state": {}}]}, "oom"),
+    "an init container was": ({"initContainerStatuses": [{"state": KILLED}]}, "oom"),
+    "it failed by itself": ({"containerStatuses": [{"state": FAILED}]}, ""),
+    "its kubelet evicted it": ({"phase": "Failed", "reason": "Evicted"}, "evicted"),
+    "it was evicted through the API": (
+        {"conditions": [{"type": "DisruptionTarget", "status": "True", "lastTransitionTime": MOMENT}]},
+        "evicted",
+    ),
+    "no node takes it": ({"phase": "Pending", "conditions": unscheduled("False")}, "pending"),
+    "it has a node and starts": ({"phase": "Pending", "conditions": unscheduled("True")}, ""),
+}
+
+
+@pytest.mark.parametrize(("status", "harm"), HARM.values(), ids=HARM)
+def test_what_became_of_a_pod(status: Json, harm: str) -> None:
+    want = Outcome("team", "StatefulSet/train", (), AT, **({harm: AT} if harm else {}))
+    assert outcome_of(watched(**status)) == want
+
+
+def test_a_pod_that_we_changed_has_the_names_of_the_policies() -> None:
+    data = make_pod().gpus(1).annotate("rightslice.dev/decision", json.dumps(DECISION)).build()
+    outcome = outcome_of(msgspec.convert(data, Pod))
+    assert outcome is not None
+    assert outcome.policies == ("sizing",)
+
+
+def test_a_pod_without_gpus_is_nothing_to_us() -> None:
+    assert outcome_of(msgspec.convert(make_pod().build(), Pod)) is None
+
+
+class Clock:
+    """Moves when it is told."""
+
+    seconds = AT
+
+    def __call__(self) -> datetime:
+        return datetime.fromtimestamp(self.seconds, UTC)
+
+
+def listed(outcomes: Outcomes, *pods: Pod) -> None:
+    outcomes.begin()
+    for pod in pods:
+        outcomes.put(pod)
+    outcomes.swap()
+
+
+def test_pods_that_are_gone_are_remembered_for_a_day() -> None:
+    clock = Clock()
+    outcomes = Outcomes(clock)
+    listed(outcomes, watched("a"), watched("b"), watched("c"))
+    outcomes.remove(watched("a", containerStatuses=[{"state": KILLED}]))
+    listed(outcomes, watched("c"))
+    found = sorted((one.oom, one.gone) for one in outcomes.all())
+    assert found == [(0, 0), (0, AT), (AT, AT)]
+    clock.seconds += LOOK_BACK_SECONDS + 1
+    outcomes.remove(watched("c"))
+    assert [one.gone for one in outcomes.all()] == [clock.seconds]
+
+
+def test_a_list_that_is_not_whole_changes_nothing() -> None:
+    outcomes = Outcomes(Clock())
+    listed(outcomes, watched("a"))
+    outcomes.begin()
+    outcomes.put(watched("b"))
+    assert len(list(outcomes.all())) == 1
+
+
+def test_there_is_a_bound_on_what_is_remembered() -> None:
+    outcomes = Outcomes(Clock())
+    for number in range(MOST_GONE + 10):
+        outcomes._bury(str(number), Outcome("team", "w", (), AT))
+    assert len(list(outcomes.all())) == MOST_GONE

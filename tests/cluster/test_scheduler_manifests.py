@@ -1,0 +1,94 @@
+"""The extender's manifests, and what a real kube-scheduler makes of the configurations that name it."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.cluster.client import Json
+from tests.cluster.plane import Plane
+from tests.cluster.processes import free_port
+from tests.cluster.test_manifests import MANIFESTS, built, space
+from tests.cluster.waiting import eventually
+from tests.controlplane.build import control_plane, wanted_version
+from tests.make import make_pod
+from webhook.documents.reading import read
+from webhook.manifests.scheduling import LIES_AT, SCHEDULER
+from webhook.model.resources import ACCOUNTING
+
+__all__ = ["space"]
+
+
+def written(name: str, plane: Plane) -> Json:
+    """A configuration of ours, with what differs from cluster to cluster filled in."""
+    text = (MANIFESTS / "scheduler" / name).read_text(encoding="utf-8")
+    (document,) = read(text.replace(LIES_AT, str(plane.ca)).replace("ADDRESS", "127.0.0.1"), name)
+    config: Json = document.data | {"clientConnection": {"kubeconfig": str(plane.kubeconfig)}}
+    return config
+
+
+@pytest.mark.parametrize("name", ["first/extenders.yaml", "second/config.yaml"])
+def test_a_scheduler_takes_the_configuration(plane: Plane, name: str, tmp_path: Path) -> None:
+    file, made = tmp_path / "config.json", tmp_path / "made.yaml"
+    file.write_text(json.dumps(written(name, plane)))
+    command = [str(control_plane(wanted_version())["kube-scheduler"]), f"--config={file}", "--secure-port=0"]
+
+    done = subprocess.run(
+        [*command, f"--write-config-to={made}"], capture_output=True, text=True, timeout=60, check=False
+    )
+
+    assert done.returncode == 0, done.stderr
+    (document,) = read(made.read_text(), "made.yaml")
+    (found,) = document.data["extenders"]
+    assert (found["ignorable"], found["nodeCacheCapable"], found["httpTimeout"]) == (True, True, "1s")
+    assert {"name": ACCOUNTING, "ignoredByScheduler": True} in found["managedResources"]
+
+
+def test_pods_of_the_second_scheduler_are_offered_every_node(plane: Plane) -> None:
+    (profile,) = written("second/config.yaml", plane)["profiles"]
+    assert profile == {"schedulerName": SCHEDULER, "percentageOfNodesToScore": 100}
+
+
+@pytest.mark.parametrize(("folder", "count"), [("scheduler/extender", 7), ("scheduler/second", 14)])
+def test_the_manifests_are_taken_without_a_warning(plane: Plane, space: None, folder: str, count: int) -> None:
+    done = plane.kubectl("apply", "--server-side", "--dry-run=server", "-k", str(MANIFESTS / folder))
+
+    assert done.stderr == ""
+    assert done.stdout.count("serverside-applied (server dry run)") == count
+
+
+def test_the_extender_has_the_certificate_of_the_webhook(plane: Plane) -> None:
+    """Its name is among those that the webhook's replicas, or cert-manager, have it made for."""
+    host = written("second/config.yaml", plane)["extenders"][0]["tlsConfig"]["serverName"]
+    (service,) = [one for one in built(plane, "scheduler/extender") if one["kind"] == "Service"]
+    assert host == f"{service['metadata']['name']}.{service['metadata']['namespace']}.svc"
+    managed, issued = (json.dumps(built(plane, f"overlays/{name}")) for name in ("enforce", "cert-manager"))
+    assert host in managed
+    assert host in issued
+
+
+@pytest.fixture
+def asked_for_nothing(plane: Plane) -> Iterator[None]:
+    """The scheduler of the plane, patched as the page says, with an extender that nobody serves."""
+    (entry,) = written("first/extenders.yaml", plane)["extenders"]
+    gone: dict[str, Any] = entry | {"urlPrefix": f"https://127.0.0.1:{free_port()}"}
+    with plane.scheduler_with(extenders=[gone]):
+        yield
+
+
+def test_without_the_extender_scheduling_goes_on_and_nobody_looks_for_the_accounting_resource(
+    plane: Plane, asked_for_nothing: None, nodes: list[str], namespace: str
+) -> None:
+    pod = make_pod("train").namespace(namespace).gpus(2).asks(ACCOUNTING, "2000")
+    pod.spec(tolerations=[{"key": "nvidia.com/gpu", "operator": "Exists"}])
+    path = f"/api/v1/namespaces/{namespace}/pods"
+    plane.api.create(path, pod.build())
+
+    node = eventually(lambda: plane.api.get(f"{path}/train")["spec"].get("nodeName"))
+
+    assert ACCOUNTING not in plane.api.get(f"/api/v1/nodes/{node}")["status"]["allocatable"]

@@ -1,0 +1,182 @@
+"""Quotas that namespaces share: what counts, who is named, and what a decision that is remembered holds under."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.make import Json, PodMaker, make_namespace, make_node, make_pod
+from tests.world import A100, NO_USAGE, NOW, ask, codes, mig_node, policies_of, policy, request_of, view_of, whole_node
+from webhook.engine.decide import decide
+from webhook.engine.remembering import Memory
+from webhook.model.cluster import ClusterView
+from webhook.model.pods import Pod
+from webhook.model.reservations import Reservation
+
+SMALL, SHARED = "nvidia.com/mig-1g.10gb", "nvidia.com/gpu.shared"
+H100 = A100 | {"nvidia.com/gpu.product": "NVIDIA-H100-80GB-HBM3"}
+RESEARCH = [make_namespace(name, tier="research") for name in ("team", "other")]
+NODES = [whole_node("a"), make_node("h", H100, **{"nvidia.com/gpu": 8}), mig_node("cut", small=7)]
+WORLD = [*RESEARCH, make_namespace("sales", tier="sales"), *NODES]
+
+
+def shared(milli: int, product: str = "", mode: str = "enforce") -> str:
+    """A policy with one quota for the research namespaces."""
+    about = f", product: '{product}'" if product else ""
+    selector = "namespaceSelector: {matchLabels: {tier: research}}"
+    return f"mode: {mode}\nquotas: {{shared: [{{name: lab, gpuMilli: {milli}, {selector}{about}}}]}}"
+
+
+def running(name: str, space: str = "other", on: str = "a", pod: PodMaker | None = None) -> Json:
+    """A pod of the cluster, on a node unless that is ""."""
+    made = (pod or make_pod().gpus(1)).namespace(space)
+    made.data["metadata"]["name"] = name
+    return made.spec(nodeName=on).build() if on else made.build()
+
+
+def judged(pod: PodMaker, *texts: str, pods: list[Json]) -> list[str]:
+    """What is found, beside other pods of the cluster."""
+    return codes(ask(pod, *texts, view=view_of(*WORLD, *pods)))
+
+
+TWO = make_pod().gpus(2)
+OVER = ["enforce GPU-Q303"]
+COUNTED: dict[str, tuple[PodMaker, str, list[Json], list[str]]] = {
+    "it just fits": (TWO, shared(2000), [], []),
+    "it is too much alone": (TWO, shared(1999), [], OVER),
+    "another namespace holds the rest": (TWO, shared(2999), [running("p")], OVER),
+    "what another tier holds does not count": (TWO, shared(2000), [running("p", "sales")], []),
+    "what waits for a node counts": (TWO, shared(2999), [running("p", on="")], OVER),
+    "what has ended does not": (TWO, shared(2000), [running("p") | {"status": {"phase": "Failed"}}], []),
+    "a slice weighs its share": (TWO, shared(2143), [running("p", on="cut", pod=make_pod().asks(SMALL, "1"))], []),
+    "and no less": (TWO, shared(2142), [running("p", on="cut", pod=make_pod().asks(SMALL, "1"))], OVER),
+    "a pod of a namespace outside": (make_pod().gpus(2).namespace("sales"), shared(0), [], []),
+    "a pod without GPUs": (make_pod(), shared(0), [running("p")], []),
+    "GPUs at a ceiling of nothing": (make_pod().gpus(1), shared(0), [], OVER),
+    "warned": (TWO, shared(0, mode="warn"), [], ["warn GPU-Q303"]),
+    "noted": (TWO, shared(0, mode="audit"), [], ["audit GPU-Q303"]),
+    "the product that it selects is full": (
+        make_pod().gpus(1).spec(nodeSelector={"nvidia.com/gpu.product": "NVIDIA-H100-80GB-HBM3"}),
+        shared(1000, "NVIDIA-H100-*"),
+        [running("p", on="h")],
+        OVER,
+    ),
+    "another product than the one that is full": (
+        make_pod().gpus(1).spec(nodeSelector={"nvidia.com/gpu.product": "NVIDIA-A100-SXM4-80GB"}),
+        shared(0, "NVIDIA-H100-*"),
+        [],
+        [],
+    ),
+    "it may come to the product that is full": (make_pod().gpus(1), shared(0, "NVIDIA-H100-*"), [], OVER),
+    "a product that no node has yet, selected": (
+        make_pod().gpus(1).spec(nodeSelector={"nvidia.com/gpu.product": "NVIDIA-L4"}),
+        shared(0, "NVIDIA-H100-*"),
+        [],
+        ["warn GPU-T203"],
+    ),
+}
+
+
+@pytest.mark.parametrize(("pod", "text", "pods", "want"), COUNTED.values(), ids=COUNTED)
+def test_what_counts(pod: PodMaker, text: str, pods: list[Json], want: list[str]) -> None:
+    assert judged(pod, text, pods=pods) == want
+
+
+def test_the_message_says_what_is_used_what_fits_and_who_holds_it() -> None:
+    pods = [running("small"), running("large", pod=make_pod().gpus(3)), running("mine", "team", on="")]
+    (found,) = ask(TWO, shared(6500), view=view_of(*WORLD, *pods)).findings
+    assert found.message == (
+        "exceeded quota: lab, requested: 2000, used: 5000, limited: 6500 thousandths of a GPU; 1500 would fit; "
+        "held in other (4000), team (1000), most by other/large (3000), other/small (1000), team/mine (1000)"
+    )
+    assert found.fix == "Ask for at most what would fit, or wait until a holder ends."
+
+
+def test_the_holders_named_are_few_however_many_there_are() -> None:
+    spaces = [make_namespace(f"n{i}", tier="research") for i in range(9)]
+    pods = [running(f"p{j}", f"n{i}") for i in range(9) for j in range(9)]
+    (found,) = ask(TWO, shared(0), view=view_of(*WORLD, *spaces, *pods)).findings
+    assert found.message.endswith(
+        "held in n0 (9000), n1 (9000), n2 (9000) and 6 more, most by n0/p0 (1000), n0/p1 (1000), n0/p2 (1000)"
+    )
+
+
+def test_a_pod_that_will_be_right_sized_is_charged_for_its_slice() -> None:
+    pod = make_pod().gpus(1).needs("8Gi")
+    sizing = "mode: enforce\nrightSizing: {}"
+    assert codes(ask(pod, shared(143), sizing, view=view_of(*WORLD))) == ["warn GPU-R101"]
+    pod.data["metadata"]["uid"] = "0a1b"
+    assert "enforce GPU-Q303" in codes(ask(pod, shared(143), sizing, view=view_of(*WORLD))), "nothing shrinks it now"
+
+
+def test_an_old_view_refuses_what_it_cannot_count() -> None:
+    view = view_of(*WORLD).dated(current=False)
+    assert codes(ask(TWO, shared(9000), view=view)) == ["enforce GPU-Q304"]
+    assert codes(ask(make_pod().gpus(2).namespace("sales"), shared(0), view=view)) == []
+
+
+def test_an_update_is_charged_nothing() -> None:
+    assert codes(ask(TWO, shared(0), view=view_of(*WORLD), operation="UPDATE")) == []
+    resize = ask(TWO, shared(0), view=view_of(*WORLD), operation="UPDATE", sub_resource="resize")
+    assert codes(resize) == [], "GPUs cannot be resized"
+
+
+def test_what_was_admitted_a_moment_ago_counts_and_the_same_pod_once() -> None:
+    view = view_of(*WORLD).reserve(Reservation("u1", "other", ((("NVIDIA-A100-SXM4-80GB",), 1000),), 0.0))
+    view = view.reserve(Reservation("u1", "other", (((), 1000),), 1.0))
+    assert codes(ask(TWO, shared(3000), view=view)) == []
+    assert codes(ask(TWO, shared(2999), view=view)) == OVER
+    again = make_pod().gpus(1)
+    again.data["metadata"]["uid"] = "u1"
+    assert codes(ask(again, shared(1000), view=view)) == [], "asked again, it is in nobody's way"
+    assert codes(ask(TWO, shared(2000), view=view.arrived(["u1"]))) == []
+    assert codes(ask(TWO, shared(2000), view=view.reserved_since(0.0))) == []
+
+
+def test_a_pod_that_no_policy_speaks_about_is_weighed_where_a_quota_is_shared() -> None:
+    choosy = "mode: enforce\nmatch: {objectSelector: {matchLabels: {a: b}}}\nquotas: {shared: [{name: q, gpuMilli: 0}]}"
+    assert ask(TWO, choosy, view=view_of(*WORLD)).weight
+    assert not ask(TWO, "mode: enforce\nquotas: {}", view=view_of(*WORLD)).weight
+
+
+POLICY = policies_of(policy(shared(3000)))
+VIEW = view_of(*WORLD)
+EVENTS = st.lists(
+    st.tuples(st.sampled_from(["reserve", "arrive", "ask", "lines", "relabel"]), st.integers(1, 4)), max_size=12
+)
+
+
+@settings(max_examples=100, deadline=None)
+@given(EVENTS)
+def test_a_remembered_decision_is_the_one_that_would_be_made(events: list[tuple[str, int]]) -> None:
+    memory, view = Memory(), VIEW
+    for action, number in events:
+        view = _after(view, action, number)
+        request = request_of(make_pod().gpus(number % 2 + 1).build() | {"status": {}})
+        final = msgspec.structs.replace(request, pod=_with_uid(request.pod, f"u{number}"))
+        for one in (request, final):
+            assert memory.decide(one, POLICY, view, NO_USAGE, NOW) == decide(one, POLICY, view, NO_USAGE, NOW)
+
+
+def _with_uid(pod: Pod | None, uid: str) -> Pod:
+    assert pod is not None
+    return msgspec.structs.replace(pod, metadata=msgspec.structs.replace(pod.metadata, uid=uid))
+
+
+def _after(view: ClusterView, action: str, number: int) -> ClusterView:
+    match action:
+        case "reserve":
+            return view.reserve(Reservation(f"u{number}", "other", (((), 1000),), 0.0))
+        case "arrive":
+            return view.arrived([f"u{number}"])
+        case "lines":
+            seen = view_of(*WORLD, *[running(f"p{i}") for i in range(number)])
+            return view.with_lines({"other": seen._holders._lines["other"]})
+        case "relabel":
+            tier = "research" if number % 2 else "sales"
+            space = view_of(make_namespace("other", tier=tier)).namespace("other")
+            return view.with_objects({"other": space}, {}, {})
+        case _:
+            return view

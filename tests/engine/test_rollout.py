@@ -1,0 +1,115 @@
+"""A policy that is rolled out to a share of the workloads: who is in it, and that it stays so."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.engine.deciding import ENV, bad
+from tests.make import Json, make_namespace
+from tests.world import NO_USAGE, NOW, ask, codes, policies_of, policy, request_of, view_of
+from webhook.engine.decide import decide
+from webhook.engine.remembering import Memory
+from webhook.model.pods import pod_of
+from webhook.model.workloads import rolled_out_as
+from webhook.policy.rollout import Rollout
+
+NAMES = [f"train-{number}" for number in range(200)]
+
+
+def rolled(percent: int, **more: Any) -> str:
+    words = "".join(f", {key}: {value}" for key, value in more.items())
+    return f"rollout: {{percent: {percent}{words}}}\n{ENV}"
+
+
+def owned(kind: str, name: str) -> Json:
+    pod = bad().build()
+    pod["metadata"]["ownerReferences"] = [{"kind": kind, "name": name, "controller": True}]
+    return pod
+
+
+def refused(percent: int, **more: Any) -> set[str]:
+    """The StatefulSets whose pods are refused what is on trial for all others."""
+    found = {name: codes(ask(owned("StatefulSet", name), rolled(percent, **more))) for name in NAMES}
+    assert set(map(tuple, found.values())) <= {("enforce GPU-S101",), ("audit GPU-S101",)}
+    return {name for name, said in found.items() if said == ["enforce GPU-S101"]}
+
+
+def test_nobody_some_and_everybody() -> None:
+    assert refused(0) == set()
+    assert 25 < len(refused(25)) < 75
+    assert refused(100) == set(NAMES)
+
+
+def test_a_share_that_grows_keeps_whom_it_has() -> None:
+    assert refused(10) <= refused(20) <= refused(60)
+
+
+def test_another_seed_chooses_others() -> None:
+    assert refused(30, seed="one") != refused(30, seed="two")
+    assert refused(30, seed="one") == refused(30, seed="one")
+
+
+BELONGS: dict[str, tuple[Json, str]] = {
+    "a pod of a Deployment": (
+        {"labels": {"pod-template-hash": "abc"}, "ownerReferences": [{"kind": "ReplicaSet", "name": "serve-abc"}]},
+        "Deployment/serve",
+    ),
+    "a run of a CronJob": ({"ownerReferences": [{"kind": "Job", "name": "nightly-29412345"}]}, "CronJob/nightly"),
+    "a Job with a number": ({"ownerReferences": [{"kind": "Job", "name": "train-7"}]}, "Job/train-7"),
+    "a pod by itself": ({"name": "shell"}, "Pod/shell"),
+    "a pod whose name is made, before it is": ({"generateName": "shell-"}, "Pod/shell-"),
+    "a pod whose name is made, after it was": ({"generateName": "shell-", "name": "shell-x7f"}, "Pod/shell-"),
+}
+
+
+@pytest.mark.parametrize(("metadata", "workload"), BELONGS.values(), ids=BELONGS)
+def test_what_a_pod_counts_for(metadata: Json, workload: str) -> None:
+    for owner in metadata.get("ownerReferences", ()):
+        owner["controller"] = True
+    assert rolled_out_as(pod_of({"metadata": metadata, "spec": {}})) == workload
+
+
+@given(st.integers(0, 100), st.text(max_size=8), st.text(max_size=20), st.text(max_size=20))
+def test_who_is_in_a_share_is_in_every_larger_one(percent: int, seed: str, namespace: str, workload: str) -> None:
+    taken = [Rollout(size, seed).takes(namespace, workload) for size in range(101)]
+    assert taken == sorted(taken)
+    assert not taken[0]
+    assert taken[100]
+
+
+@pytest.mark.parametrize("name", ["shell-a", "shell-b", "shell-c", "shell-d"])
+def test_copies_of_one_generated_name_are_remembered_as_they_are_decided(name: str) -> None:
+    memory, policies, view = Memory(), policies_of(policy(rolled(50))), view_of(make_namespace("team"))
+    for called in ({"generateName": "shell-"}, {"generateName": "shell-", "name": name}, {"name": name}):
+        pod = bad().build()
+        pod["metadata"] = {"namespace": "team", **called}
+        asked = (request_of(pod), policies, view, NO_USAGE, NOW)
+        assert memory.decide(*asked) == decide(*asked)
+
+
+def test_a_condition_that_fails_refuses_nobody_outside_the_share() -> None:
+    match = "failurePolicy: Fail\nmatch: {matchConditions: [{name: c, expression: 'object.spec.nope == 1'}]}\n"
+    assert codes(ask(bad(), match + rolled(100))) == ["enforce GPU-P201"]
+    assert codes(ask(bad(), match + rolled(0))) == ["warn GPU-P201"]
+
+
+def test_a_template_is_told_what_its_pods_will_hear() -> None:
+    template = bad().build()
+    for number in range(8):
+        name = f"serve-{number}"
+        deployment = {
+            "apiVersion": "apps/v1",
+            "kind": "Deployment",
+            "metadata": {"name": name, "namespace": "team"},
+            "spec": {"replicas": 1, "template": {"metadata": {}, "spec": template["spec"]}},
+        }
+        pod = owned("ReplicaSet", f"{name}-abc")
+        pod["metadata"]["labels"] = {"pod-template-hash": "abc"}
+        told = codes(ask(deployment, rolled(50)))
+        heard = codes(ask(pod, rolled(50)))
+        assert [re.sub("enforce", "warn", each) for each in heard] == told

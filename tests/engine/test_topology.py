@@ -1,0 +1,209 @@
+"""NVLink in affinity: what no scheduler can violate as far as labels say, and what the extender is told."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import pytest
+
+from tests.make import Json, PodMaker, make_node, make_pod
+from tests.world import A100, ask, codes, shaped, view_of, whole_node
+from webhook.model.nodelabels import ISLAND, PRODUCT
+from webhook.model.pods import pod_of
+from webhook.model.records import TOPOLOGY
+
+REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
+PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
+CLIQUE = "nvidia.com/gpu.clique"
+
+L40S = make_node("l40s", {PRODUCT: "NVIDIA-L40S"}, **{"nvidia.com/gpu": 8})
+LINKED = {"key": PRODUCT, "operator": "In", "values": ["NVIDIA-A100-SXM4-80GB"]}
+
+
+def node(name: str, island: int | None = None, product: str = "NVIDIA-A100-SXM4-80GB", gpus: int = 8) -> Json:
+    """A node of whole cards; with an island where an agent has labelled it."""
+    told = {} if island is None else {ISLAND: str(island)}
+    return make_node(name, A100 | {PRODUCT: product, **told}, **{"nvidia.com/gpu": gpus})
+
+
+def topology(pod: PodMaker | Json, section: str, *nodes: Json) -> Json:
+    """The pod after an enforced topology section."""
+    return shaped(pod, ask(pod, f"mode: enforce\ntopology: {section}", nodes=nodes))
+
+
+def affinity(pod: PodMaker, section: str, *nodes: Json) -> Json:
+    """Its affinity."""
+    found: Json = topology(pod, section, *nodes)["spec"].get("affinity", {})
+    return found
+
+
+def allowed(pod: Json, *nodes: Json) -> set[str]:
+    """The nodes that the pod's required affinity allows, by the masks that are held against a real scheduler."""
+    view, spec = view_of(*nodes), pod_of(pod).spec
+    required = spec.affinity.node_affinity.required if spec.affinity and spec.affinity.node_affinity else None
+    mask = view.fleet.select(spec.node_selector, required.node_selector_terms if required else None)
+    return {found.name for i, found in enumerate(view.fleet.nodes) if mask >> i & 1}
+
+
+class Case(NamedTuple):
+    """A pod that requires NVLink between some GPUs, and the nodes it may use then."""
+
+    gpus: int
+    nodes: tuple[Json, ...]
+    want: set[str]
+
+
+PCIE = "NVIDIA-A100-PCIE-80GB"
+JOINED, HALVES, BROKEN = node("joined", 8), node("halves", 4), node("broken", 1)
+BRIDGED, BARE, SILENT = node("bridged", 2, PCIE), node("bare", 1, PCIE), node("silent")
+CASES = {
+    "without agents the product tells": Case(8, (whole_node("a"), L40S), {"a"}),
+    "too few GPUs on a node of the product are the scheduler's own to see": Case(
+        8, (whole_node("a"), whole_node("b", count=4), L40S), {"a", "b"}
+    ),
+    "an agent's island must be large enough": Case(8, (JOINED, HALVES, BROKEN), {"joined"}),
+    "a smaller set fits more islands": Case(4, (JOINED, HALVES, BROKEN), {"joined", "halves"}),
+    "a bridge that no name tells": Case(2, (BRIDGED, BARE, L40S), {"bridged"}),
+    "a name for nodes without an agent, and never against an agent": Case(4, (SILENT, BROKEN, L40S), {"silent"}),
+    "an agent's word where it covers what names would": Case(2, (JOINED, BRIDGED, BARE, BROKEN), {"joined", "bridged"}),
+    "names alone where some node has no agent": Case(2, (SILENT, JOINED, BRIDGED, BARE, BROKEN), {"silent", "joined"}),
+}
+
+
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
+def test_required_links_leave_the_nodes_that_have_them(case: Case) -> None:
+    after = topology(make_pod().gpus(case.gpus), "{nvlink: required}", *case.nodes)
+    assert allowed(after, *case.nodes) == case.want
+
+
+def test_a_node_that_comes_later_is_held_to_it_too() -> None:
+    after = topology(make_pod().gpus(4), "{nvlink: required}", JOINED)
+    assert allowed(after, node("new"), node("small", 2), node("other", 8)) == {"other"}
+
+
+def test_required_links_are_added_to_every_term_that_is_there() -> None:
+    term = {"matchExpressions": [{"key": "zone", "operator": "In", "values": ["a"]}]}
+    pod = make_pod().gpus(4).spec(affinity={"nodeAffinity": {REQUIRED: {"nodeSelectorTerms": [term]}}})
+    zoned = JOINED | {"metadata": {"name": "joined", "labels": JOINED["metadata"]["labels"] | {"zone": "a"}}}
+    (found,) = affinity(pod, "{nvlink: required}", zoned)["nodeAffinity"][REQUIRED]["nodeSelectorTerms"]
+    assert found["matchExpressions"] == [
+        *term["matchExpressions"],
+        LINKED,
+        {"key": ISLAND, "operator": "Gt", "values": ["3"]},
+    ]
+
+
+def test_several_gpus_prefer_nodes_that_link_them() -> None:
+    found = affinity(make_pod().gpus(4), "{nvlink: preferred}", whole_node(), L40S)
+    assert found["nodeAffinity"][PREFERRED] == [{"weight": 50, "preference": {"matchExpressions": [LINKED]}}]
+
+
+def test_several_gpus_prefer_a_large_island() -> None:
+    found = affinity(make_pod().gpus(4), "{nvlink: preferred}", JOINED, BROKEN)
+    size = {"key": ISLAND, "operator": "Gt", "values": ["3"]}
+    assert found["nodeAffinity"][PREFERRED] == [{"weight": 50, "preference": {"matchExpressions": [LINKED, size]}}]
+
+
+def test_nothing_is_preferred_where_every_node_links_them() -> None:
+    assert affinity(make_pod().gpus(4), "{nvlink: preferred}", whole_node("a"), whole_node("b")) == {}
+
+
+@pytest.mark.parametrize("section", ["{nvlink: required}", "{nvlink: preferred}"])
+def test_one_gpu_needs_no_link(section: str) -> None:
+    pod = make_pod().gpus(1)
+    assert topology(pod, section, whole_node(), L40S) == pod.build()
+
+
+def test_a_cluster_without_enough_links_says_how_many_there_are() -> None:
+    decision = ask(make_pod().gpus(8), "mode: enforce\ntopology: {nvlink: required}", nodes=(whole_node(count=4), L40S))
+    assert decision.patch == ()
+    field = "spec.containers[0].resources.limits['nvidia.com/gpu']"
+    assert f"[GPU-T301] {field}: 8 GPUs must be linked by NVLink" in str(decision.warnings[0])
+    assert "Ask for at most 4 GPUs." in str(decision.warnings[0])
+
+
+def test_islands_say_how_many_there_are_at_most() -> None:
+    decision = ask(make_pod().gpus(8), "mode: enforce\ntopology: {nvlink: required}", nodes=(HALVES, BRIDGED))
+    assert codes(decision) == ["warn GPU-T301"]
+    assert "Ask for at most 4 GPUs." in str(decision.warnings[0])
+
+
+SAYS: dict[str, tuple[PodMaker, str, str | None]] = {
+    "required": (make_pod().gpus(4), "required", "nvlink=required"),
+    "preferred": (make_pod().gpus(4), "preferred", "nvlink=preferred"),
+    "ignored": (make_pod().gpus(4), "ignored", None),
+    "one GPU": (make_pod().gpus(1), "required", None),
+    "the user's own word stays": (
+        make_pod().gpus(4).annotate(TOPOLOGY, "nvlink=ignored"),
+        "required",
+        "nvlink=ignored",
+    ),
+}
+
+
+@pytest.mark.parametrize(("pod", "nvlink", "want"), SAYS.values(), ids=SAYS)
+def test_the_pod_says_what_it_needs(pod: PodMaker, nvlink: str, want: str | None) -> None:
+    after = topology(pod, f"{{nvlink: {nvlink}}}", JOINED, L40S)
+    assert (after["metadata"].get("annotations") or {}).get(TOPOLOGY) == want
+
+
+@pytest.mark.parametrize(
+    ("said", "kinds"),
+    [("nvlink=required", {REQUIRED}), ("nvlink=ignored", set()), ("anything", {PREFERRED})],
+)
+def test_a_pods_own_word_counts_where_the_policy_leaves_it_a_choice(said: str, kinds: set[str]) -> None:
+    found = affinity(make_pod().gpus(4).annotate(TOPOLOGY, said), "{nvlink: preferred}", JOINED, L40S)
+    assert set(found.get("nodeAffinity", {})) == kinds
+
+
+def test_of_two_policies_the_stricter_one_is_told() -> None:
+    sections = [f"mode: enforce\ntopology: {{nvlink: {each}}}" for each in ("required", "preferred")]
+    pod = make_pod().gpus(4)
+    after = shaped(pod, ask(pod, *sections, nodes=(JOINED, L40S)))
+    assert after["metadata"]["annotations"][TOPOLOGY] == "nvlink=required"
+
+
+def workload(label: str, kind: str) -> PodMaker:
+    """A pod of eight GPUs that a controller made."""
+    return make_pod().gpus(8).label(label, "x").owned_by(kind, "x")
+
+
+def in_domain(name: str) -> Json:
+    """A node in a multi-node NVLink domain."""
+    found: Json = make_node(name, A100 | {CLIQUE: "d.0"}, **{"nvidia.com/gpu": 8})
+    return found
+
+
+DOMAINS: dict[str, tuple[PodMaker, str, tuple[Json, ...], str]] = {
+    "a job that must": (workload("job-name", "Job"), "required", (in_domain("a"),), REQUIRED),
+    "a job that would like to": (workload("job-name", "Job"), "preferred", (in_domain("a"),), PREFERRED),
+    "copies need not be together": (
+        workload("pod-template-hash", "ReplicaSet"),
+        "required",
+        (in_domain("a"),),
+        PREFERRED,
+    ),
+    "no node says its domain": (workload("job-name", "Job"), "required", (whole_node(),), PREFERRED),
+}
+
+
+@pytest.mark.parametrize(("pod", "nvlink", "nodes", "kind"), DOMAINS.values(), ids=DOMAINS)
+def test_pods_of_one_workload_go_to_one_domain(pod: PodMaker, nvlink: str, nodes: tuple[Json, ...], kind: str) -> None:
+    found: Any = affinity(pod, f"{{nvlink: {nvlink}, multiNodeDomain: {CLIQUE}}}", *nodes)["podAffinity"]
+    assert list(found) == [kind]
+    term = found[kind][0] if kind == REQUIRED else found[kind][0]["podAffinityTerm"]
+    assert (term["topologyKey"], list(term["labelSelector"])) == (CLIQUE, ["matchLabels"])
+
+
+@pytest.mark.parametrize("nvlink", ["required", "preferred"])
+def test_a_second_pass_adds_nothing(nvlink: str) -> None:
+    section = f"{{nvlink: {nvlink}, multiNodeDomain: {CLIQUE}}}"
+    for nodes in [case.nodes for case in CASES.values()]:
+        once = topology(workload("job-name", "Job"), section, *nodes, in_domain("d"))
+        assert topology(once, section, *nodes, in_domain("d")) == once
+
+
+def test_a_section_on_trial_says_what_it_would_add() -> None:
+    decision = ask(make_pod().gpus(4), "mode: warn\ntopology: {nvlink: required}", nodes=(JOINED, L40S))
+    assert decision.patch == ()
+    assert "would add nodeAffinity, topology" in str(decision.warnings[0])

@@ -1,0 +1,200 @@
+"""The leader halts a rollout in the status of its policy, tells it once, and everybody heeds it."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+from collections.abc import Mapping
+from contextlib import suppress
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from tests.make import Json
+from tests.policy.written import load_texts, policy_text
+from tests.server.site import make_world
+from webhook.cache.outcomes import Outcomes
+from webhook.cache.policies import PolicyObjects
+from webhook.errors import ApiError
+from webhook.model.outcomes import Outcome
+from webhook.policy.halting import Halt
+from webhook.server import rollouts as room
+from webhook.server.policysources import FILE_WINS
+from webhook.server.rollouts import Rollouts, condition_of, watched_since
+from webhook.server.world import PolicyLoad
+from webhook.telemetry.logs import make_logger
+from webhook.telemetry.telemetry import Telemetry
+
+NOW = datetime(2026, 6, 1, 12, tzinfo=UTC)
+SPEC = {"mode": "enforce", "rollout": {"percent": 100, "haltOn": {"oom": 10}}, "rightSizing": {}}
+
+
+class Shared:
+    """A cluster with one policy."""
+
+    def __init__(self) -> None:
+        self.stored: Json = {"metadata": {"name": "sizing", "generation": 1, "resourceVersion": "1"}, "spec": SPEC}
+        self.events: list[Json] = []
+
+    def objects(self) -> Mapping[str, Json]:
+        return {"GPUPolicy/sizing": self.stored}
+
+    async def patch(self, path: str, body: Any, kind: str) -> Json:
+        if body["metadata"]["resourceVersion"] != self.stored["metadata"]["resourceVersion"]:
+            raise ApiError(path, 409, "Conflict", "modified")
+        metadata = self.stored["metadata"]
+        self.stored = {
+            **self.stored,
+            "metadata": {**metadata, "resourceVersion": str(int(metadata["resourceVersion"]) + 1)},
+            "status": {**self.stored.get("status", {}), **body["status"]},
+        }
+        return self.stored
+
+    async def create(self, path: str, body: Mapping[str, Any]) -> Json:
+        self.events.append({"path": path, **body})
+        return dict(body)
+
+    @property
+    def condition(self) -> Json:
+        found = [one for one in self.stored["status"]["conditions"] if one["type"] == "RolloutHalted"]
+        assert len(found) == 1
+        return dict(found[0])
+
+
+class State:
+    synced = True
+
+
+class Pods:
+    """A watch that says at once what it is to say."""
+
+    def __init__(self, outcomes: Outcomes, found: list[Outcome]) -> None:
+        self.state = State()
+        self._outcomes, self._found = outcomes, found
+
+    async def run(self) -> None:
+        self._outcomes._here = {str(index): one for index, one in enumerate(self._found)}
+        await asyncio.Event().wait()
+
+
+class Leader:
+    """One that leads, at a moment that can be moved."""
+
+    def __init__(self, shared: Shared, *found: Outcome) -> None:
+        self.log, self.now, self.leads = io.StringIO(), NOW, True
+        self.world = make_world()
+        self.world.policies = load_texts(policy_text("sizing", **SPEC))
+        self.outcomes = Outcomes(lambda: self.now)
+        self.outcomes._here = {str(index): one for index, one in enumerate(found)}
+        self.rollouts = Rollouts(
+            shared,
+            shared,
+            self.world,
+            lambda outcomes: Pods(outcomes, list(found)),
+            lambda: self.leads,
+            Telemetry(make_logger("info", self.log)),
+            lambda: self.now,
+        )
+
+
+def killed(after: timedelta = timedelta(minutes=1)) -> Outcome:
+    moment = (NOW + after).timestamp()
+    return Outcome("team", "StatefulSet/train", ("sizing",), NOW.timestamp(), oom=moment)
+
+
+async def test_a_new_rollout_is_watched_from_now_on() -> None:
+    shared = Shared()
+    leader = Leader(shared, killed(-timedelta(minutes=1)))
+    for _ in range(3):
+        await leader.rollouts.look(leader.outcomes)
+    assert (shared.condition["status"], shared.condition["reason"]) == ("False", "Watched")
+    assert watched_since(shared.stored) == NOW
+    assert shared.stored["metadata"]["resourceVersion"] == "2"
+
+
+async def test_one_that_does_worse_is_halted_and_told_once() -> None:
+    shared = Shared()
+    leader = Leader(shared, killed())
+    await leader.rollouts.look(leader.outcomes)
+    leader.now += timedelta(minutes=2)
+    for _ in range(3):
+        await leader.rollouts.look(leader.outcomes)
+
+    assert (shared.condition["status"], shared.condition["reason"]) == ("True", "OutOfMemory")
+    assert "1 of 1 pods in the share were ended for their memory" in shared.condition["message"]
+    assert "until its spec is changed" in shared.condition["message"]
+    [event] = shared.events
+    assert event["path"] == "/api/v1/namespaces/default/events"
+    assert (event["involvedObject"]["kind"], event["reason"]) == ("GPUPolicy", "RolloutHalted")
+    assert leader.log.getvalue().count("rollout halted") == 1
+
+
+async def test_a_changed_spec_begins_anew() -> None:
+    shared = Shared()
+    leader = Leader(shared, killed())
+    shared.stored["status"] = {"conditions": [condition_of(Halt("OutOfMemory", "once"), 1, NOW)]}
+    leader.now += timedelta(minutes=5)
+    await leader.rollouts.look(leader.outcomes)
+    assert shared.condition["status"] == "True"
+
+    shared.stored["metadata"]["generation"] = 2
+    for _ in range(2):
+        await leader.rollouts.look(leader.outcomes)
+    assert (shared.condition["status"], shared.condition["observedGeneration"]) == ("False", 2)
+
+
+async def test_conditions_of_others_stay_and_a_conflict_is_tried_again() -> None:
+    shared = Shared()
+    ready = {"type": "Ready", "status": "True"}
+    shared.stored["status"] = {"conditions": [ready]}
+    leader, seen = Leader(shared), shared.stored
+    shared.stored = {**seen, "metadata": {**seen["metadata"], "resourceVersion": "9"}}
+    leader.rollouts.objects = type("Old", (), {"objects": lambda _self: {"GPUPolicy/sizing": seen}})()
+    await leader.rollouts.look(leader.outcomes)
+    assert shared.stored["status"]["conditions"] == [ready]
+    leader.rollouts.objects = shared
+    await leader.rollouts.look(leader.outcomes)
+    assert ready in shared.stored["status"]["conditions"]
+    assert len(shared.stored["status"]["conditions"]) == 2
+
+
+async def test_a_policy_of_a_file_is_not_watched() -> None:
+    shared = Shared()
+    leader = Leader(shared, killed())
+    leader.world.policy_load = PolicyLoad(NOW, unused={"GPUPolicy/sizing": FILE_WINS})
+    await leader.rollouts.look(leader.outcomes)
+    assert "status" not in shared.stored
+
+
+@pytest.mark.parametrize("leads", [True, False])
+async def test_only_the_leader_watches(leads: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(room, "LOOK_SECONDS", 0.01)
+    shared = Shared()
+    leader = Leader(shared, killed())
+    leader.leads = leads
+    task = asyncio.create_task(leader.rollouts.run())
+    with suppress(TimeoutError):
+        async with asyncio.timeout(5 if leads else 0.2):
+            while "status" not in shared.stored:
+                await asyncio.sleep(0.01)
+            leader.now += timedelta(minutes=2)
+            while not shared.events:
+                await asyncio.sleep(0.01)
+    task.cancel()
+    assert len(shared.events) == int(leads)
+
+
+def test_objects_say_which_are_halted_and_wake_whoever_follows_them() -> None:
+    objects = PolicyObjects()
+    data: Json = {"metadata": {"name": "sizing", "generation": 1}, "spec": SPEC}
+    objects.policies.put(data)
+    version = objects.version
+    assert objects.halted() == []
+    halted = {"conditions": [condition_of(Halt("Pending", "they wait"), 1, NOW)]}
+    objects.policies.put({**data, "status": halted})
+    assert objects.halted() == ["GPUPolicy/sizing"]
+    assert objects.version == version + 1
+    objects.policies.put({**data, "metadata": {"name": "sizing", "generation": 2}, "status": halted})
+    assert objects.halted() == []
+    assert objects.version == version + 2

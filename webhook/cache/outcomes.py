@@ -1,0 +1,198 @@
+"""GPU pods and what becomes of them, for as long as a rollout is watched.
+
+Unlike the view's pods these are all of them, also those that wait for a node or have failed. Of each a line is kept;
+of one that is gone, for as long as any rollout may look back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from datetime import datetime
+
+import msgspec
+
+from webhook.kube.watching import Resource
+from webhook.model.outcomes import Outcome
+from webhook.model.pods import Metadata, PodSpec, Resources
+from webhook.model.pods import Pod as WholePod
+from webhook.model.read import Read
+from webhook.model.records import DECISION, decision_record
+from webhook.model.resources import gpu_resource
+from webhook.model.workloads import rolled_out_as
+
+LOOK_BACK_SECONDS = 24 * 3600
+MOST_GONE = 50_000
+OUT_OF_MEMORY = "OOMKilled"
+
+
+class Ended(Read, frozen=True):
+    """How a container ended."""
+
+    reason: str = ""
+    finished_at: datetime | None = None
+
+
+class Ending(Read, frozen=True):
+    """A container's state, as far as it ended."""
+
+    terminated: Ended | None = None
+
+
+class ContainerStatus(Read, frozen=True):
+    """A container, now and before its last restart."""
+
+    state: Ending = Ending()
+    last_state: Ending = Ending()
+
+
+class PodCondition(Read, frozen=True):
+    """One condition."""
+
+    type: str = ""
+    status: str = ""
+    reason: str = ""
+    last_transition_time: datetime | None = None
+
+
+class FullStatus(Read, frozen=True):
+    """The part of a pod's status that says what became of it."""
+
+    phase: str = ""
+    reason: str = ""
+    conditions: tuple[PodCondition, ...] = ()
+    container_statuses: tuple[ContainerStatus, ...] = ()
+    init_container_statuses: tuple[ContainerStatus, ...] = ()
+
+
+class SlimContainer(Read, frozen=True):
+    """What a container asks for."""
+
+    resources: Resources = Resources()
+
+
+class SlimSpec(Read, frozen=True):
+    """The containers of a pod."""
+
+    containers: tuple[SlimContainer, ...] = ()
+
+
+class DatedMetadata(Metadata, frozen=True):
+    """Metadata with the moment at which the pod was created."""
+
+    creation_timestamp: datetime | None = None
+
+
+class Pod(Read, frozen=True):
+    """A pod with what became of it."""
+
+    metadata: DatedMetadata
+    spec: SlimSpec = SlimSpec()
+    status: FullStatus = FullStatus()
+
+
+PODS = Resource("pods of rollouts", "/api/v1/pods", Pod)
+
+
+class Outcomes:
+    """Written by one watch, read by whoever halts rollouts."""
+
+    def __init__(self, clock: Callable[[], datetime]) -> None:
+        self._clock = clock
+        self._here: dict[str, Outcome] = {}
+        self._coming: dict[str, Outcome] | None = None
+        self._gone: dict[str, Outcome] = {}
+
+    def all(self) -> Iterable[Outcome]:
+        """Pods that are there and pods that were."""
+        yield from self._here.values()
+        yield from self._gone.values()
+
+    # What the watch writes.
+
+    def begin(self) -> None:
+        """A list begins."""
+        self._coming = {}
+
+    def put(self, pod: Pod) -> None:
+        """A pod is there."""
+        outcome = outcome_of(pod)
+        if outcome is not None:
+            items = self._here if self._coming is None else self._coming
+            items[_key(pod)] = outcome
+
+    def remove(self, pod: Pod) -> None:
+        """A pod is gone. What its last words say of it counts."""
+        if self._coming is not None:
+            self._coming.pop(_key(pod), None)
+            return
+        self.put(pod)
+        outcome = self._here.pop(_key(pod), None)
+        if outcome is not None:
+            self._bury(_key(pod), outcome)
+
+    def swap(self) -> None:
+        """The list is whole. What was there and is not in it was deleted meanwhile."""
+        before, self._here, self._coming = self._here, self._coming or {}, None
+        for key, outcome in before.items():
+            if key not in self._here:
+                self._bury(key, outcome)
+
+    def _bury(self, key: str, outcome: Outcome) -> None:
+        now = self._clock().timestamp()
+        self._gone[key] = msgspec.structs.replace(outcome, gone=now)
+        oldest = next(iter(self._gone))
+        while len(self._gone) > MOST_GONE or self._gone[oldest].gone < now - LOOK_BACK_SECONDS:
+            del self._gone[oldest]
+            oldest = next(iter(self._gone))
+
+
+def outcome_of(pod: Pod) -> Outcome | None:
+    """What became of a pod; None for one without GPUs."""
+    amounts = (name for container in pod.spec.containers for name in container.resources.limits)
+    if not any(gpu_resource(name) for name in amounts):
+        return None
+    record = decision_record(pod.metadata.annotations.get(DECISION, ""))
+    return Outcome(
+        namespace=pod.metadata.namespace,
+        workload=rolled_out_as(WholePod(pod.metadata, PodSpec())),
+        policies=record.policies if record else (),
+        created=_created(pod),
+        oom=max(map(_out_of_memory, (*pod.status.container_statuses, *pod.status.init_container_statuses)), default=0),
+        evicted=_evicted(pod),
+        pending=_pending(pod.status),
+    )
+
+
+def _out_of_memory(status: ContainerStatus) -> float:
+    """When a container was last ended for its memory."""
+    ends = [one.terminated for one in (status.state, status.last_state) if one.terminated is not None]
+    return max((_seconds(end.finished_at) for end in ends if end.reason == OUT_OF_MEMORY), default=0)
+
+
+def _evicted(pod: Pod) -> float:
+    """When it was: by its kubelet, or through the API's eviction or the scheduler (DisruptionTarget)."""
+    targets = [one for one in pod.status.conditions if one.type == "DisruptionTarget" and one.status == "True"]
+    if targets:
+        return _seconds(targets[0].last_transition_time)
+    if pod.status.reason != "Evicted":
+        return 0
+    return max((_seconds(one.last_transition_time) for one in pod.status.conditions), default=_created(pod))
+
+
+def _pending(status: FullStatus) -> float:
+    if status.phase != "Pending":
+        return 0
+    waits = (one for one in status.conditions if one.type == "PodScheduled" and one.status == "False")
+    return max((_seconds(one.last_transition_time) for one in waits), default=0)
+
+
+def _created(pod: Pod) -> float:
+    return _seconds(pod.metadata.creation_timestamp)
+
+
+def _seconds(moment: datetime | None) -> float:
+    return moment.timestamp() if moment is not None else 0
+
+
+def _key(pod: Pod) -> str:
+    return pod.metadata.uid or f"{pod.metadata.namespace}/{pod.metadata.name}"

@@ -1,0 +1,55 @@
+"""`undo`: what a pod asked for before Rightslice changed it."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from webhook.audit.manifests import Entry, objects_in
+from webhook.cli import flags
+from webhook.cli.console import CLEAN, FINDINGS, WRONG_INPUT, say, stop, tell
+from webhook.cli.explain import pod_of
+from webhook.cli.inputs import Reach, live_cluster
+from webhook.report.undone import undone
+from webhook.report.words import shown
+
+HOW = (
+    "Resources of a pod that exists cannot be put back. Write these into its manifest, or into the template of its "
+    "workload, and create it again; the annotation keeps Rightslice from shrinking it."
+)
+Name = Annotated[str | None, typer.Argument(metavar="POD", help="A pod of the cluster.", show_default=False)]
+File = Annotated[
+    list[str] | None,
+    typer.Option("-f", "--filename", metavar="FILE|DIR|-", help="Pods as kubectl get -o yaml has them."),
+]
+
+
+def undo(
+    pod: Name = None,
+    file: File = None,
+    kubeconfig: flags.Kubeconfig = None,
+    context: flags.Context = None,
+    namespace: flags.NamespaceFlag = "default",
+) -> None:
+    """Print as YAML what a pod asked for before Rightslice changed it. Nothing is changed.
+
+    Exit code: 0 printed, 1 Rightslice changed the GPUs of none, 2 there is no such pod or file, 3 the cluster did not
+    answer.
+    """
+    if (pod is None) == (not file):
+        stop("undo takes a pod of the cluster or -f FILE: rightslice undo notebook-0 -n team-vision")
+    if pod is not None:
+        with live_cluster(Reach(kubeconfig, context)) as cluster:
+            entries = [pod_of(cluster, namespace, pod.removeprefix("pod/"))]
+        broken = []
+    else:
+        found = list(objects_in(file or []))
+        entries = [each for each in found if isinstance(each, Entry) and each.data["kind"] == "Pod"]
+        broken = [each for each in found if not isinstance(each, Entry) and each.broken]
+    for each in broken:
+        tell(f"{each.place}: {shown(each.reason)}")
+    texts = [text for entry in entries if (text := undone(entry.data))]
+    say("---\n".join(texts))
+    tell(HOW if texts else "Rightslice changed the GPUs of none of these pods, or they carry no record of it.")
+    raise typer.Exit(WRONG_INPUT if broken else CLEAN if texts else FINDINGS)

@@ -1,0 +1,86 @@
+"""Steps 3 to 6 for a pod on its way in: its shape, and what speaks against the pod in that shape.
+
+A pod that is stored already keeps its shape; nothing here is asked about it.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from webhook.engine.accounting import clear_others, names_accounting
+from webhook.engine.asking import Asked, asked_in
+from webhook.engine.case import Case
+from webhook.engine.judge import judge, judge_amounts
+from webhook.engine.limitrange import Given, Injected, take_out
+from webhook.engine.rules import Rules
+from webhook.engine.shape import Shape
+from webhook.engine.shaping import NOT_ASKED, shape_pod
+from webhook.model.cluster import ClusterView
+from webhook.model.decisions import Fit, Keep
+from webhook.model.findings import Finding
+from webhook.model.pods import Pod
+from webhook.model.requests import Request
+from webhook.model.usage import UsageView
+
+
+class Created(NamedTuple):
+    """What becomes of a pod. `shape` is None where nothing is said of its amounts, and so nothing is changed."""
+
+    shape: Shape | None = None
+    outcome: Fit | Keep = NOT_ASKED
+
+
+UNTOUCHED = Created()
+
+
+def create(
+    request: Request,
+    pod: Pod,
+    asked: Asked,
+    given: tuple[Given, ...],
+    rules: Rules,
+    view: ClusterView,
+    usage: UsageView,
+    findings: list[Finding],
+) -> Created:
+    """Shape a pod and judge the shape.
+
+    Args:
+        given: GPUs that LimitRanges put in.
+        findings: What is found is added to these.
+    """
+    if not rules.names or not (asked.asks or given or _is_bounded(request, pod, rules, view)):
+        return UNTOUCHED
+    shape = Shape(pod)
+    injected = Injected(given)
+    if given and rules.takes_out:
+        injected = take_out(pod, shape, given, view.ranges(request.namespace))
+    left = _without(injected, asked, pod) if injected.out else asked
+    if left.asks:
+        case = Case(request, pod, left, rules, view, usage, injected)
+        outcome = shape_pod(case, shape, findings)
+        judge(case, shape, findings)
+        return Created(shape, outcome)
+    if rules.accounting:
+        clear_others(shape)
+    judge_amounts(request, shape, rules, view, injected, findings)
+    return Created(shape)
+
+
+def _is_bounded(request: Request, pod: Pod, rules: Rules, view: ClusterView) -> bool:
+    """Is there something to say, or to write, to a pod without GPUs?
+
+    What the namespace's LimitRanges and quotas will say, if some policy speaks for them; and the accounting resource
+    is nobody's own to write.
+    """
+    if not rules.limits:
+        return False
+    if view.ranges(request.namespace) or view.quotas(request.namespace):
+        return True
+    return rules.accounting and names_accounting(pod)
+
+
+def _without(injected: Injected, asked: Asked, pod: Pod) -> Asked:
+    """What is left to ask for once GPUs that nobody asked for are taken out."""
+    asks = tuple([ask for ask in asked.asks if not injected.holds(ask.path, ask.resource.name)])
+    return asked_in(pod, asks, asked.strangers, asked.faults)

@@ -1,0 +1,106 @@
+"""Pools: namespaces that share a ceiling, and what their pods weigh against it, in thousandths of a whole GPU.
+
+A pod weighs what its GPUs weigh on its node. While it has none, it weighs the most that it may come to hold, under
+every product that it may come to hold: what is not known counts.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+
+import msgspec
+
+from webhook.model.fleet import Fleet
+from webhook.model.lines import Line, nodes_of, product_of
+from webhook.model.resources import WHOLE_GPU, gpu_resource
+
+SLICES = 7
+"""Compute slices of most MIG cards; used only for a profile that no node of the cluster offers."""
+
+Products = tuple[str, ...]
+"""The products that GPUs may be of, as labels of nodes name them; () where any may come."""
+
+Weight = tuple[tuple[Products, int], ...]
+"""Thousandths of a whole GPU, by the products that they may be of."""
+
+
+class Pool(msgspec.Struct, frozen=True):
+    """Who shares a ceiling.
+
+    Attributes:
+        holds: True for the namespaces, by name and labels.
+        product: True for the products that count; None: all do.
+    """
+
+    holds: Callable[[str, Mapping[str, str]], bool]
+    product: Callable[[str], bool] | None = None
+
+    def milli(self, weight: Weight) -> int:
+        """What counts of a weight."""
+        test = self.product
+        if test is None:
+            return sum([milli for _, milli in weight])
+        return sum([milli for products, milli in weight if not products or any(map(test, products))])
+
+
+def unit_milli(name: str, fleet: Fleet) -> int:
+    """Thousandths of a whole card that one unit of a resource takes.
+
+    `nvidia.com/gpu` counts as a whole card: that is what was asked for, whatever a node makes of it.
+    """
+    if name == WHOLE_GPU:
+        return 1000
+    offers = fleet.by_resource.get(name)
+    if offers:
+        return max(offer.gpu_milli for offer in offers)
+    resource = gpu_resource(name)
+    if resource is not None and resource.mig:
+        return min(1000, -(-1000 * resource.slices // SLICES))
+    return 1000
+
+
+def most_milli(name: str, fleet: Fleet, nodes: int) -> int:
+    """The most that one unit of a name weighs on the nodes of a mask; by its name alone where none offers it."""
+    offered = [offer.gpu_milli for offer in fleet.by_resource.get(name, ()) if offer.nodes & nodes]
+    return max(offered) if offered else unit_milli(name, fleet)
+
+
+def weight_of(units: Iterable[tuple[str, int]], fleet: Fleet, nodes: int, product: str = "") -> Weight:
+    """What units of GPU resources weigh on the nodes of a mask.
+
+    Args:
+        units: Resource names and counts.
+        product: The product that is meant where no node of the mask offers a name yet; "" for any.
+    """
+    found: Counter[Products] = Counter()
+    for name, count in units:
+        found[_products(name, fleet, nodes) or ((product,) if product else ())] += count * most_milli(
+            name, fleet, nodes
+        )
+    return tuple(found.items())
+
+
+def _products(name: str, fleet: Fleet, nodes: int) -> Products:
+    products = {offer.product for offer in fleet.by_resource.get(name, ()) if offer.nodes & nodes}
+    return () if "" in products else tuple(sorted(products))
+
+
+def line_weight(line: Line, fleet: Fleet) -> Weight:
+    """What a pod of the cluster weighs."""
+    units = line.gpus()
+    if not units:
+        return ()
+    if line.where is not None:
+        return weight_of(units, fleet, nodes_of(line.where, fleet), product_of(line.where))
+    place = fleet.by_name.get(line.node)
+    return weight_of(units, fleet, 0 if place is None else 1 << place)
+
+
+def total(weights: Iterable[Weight]) -> Weight:
+    """Weights added up."""
+    found: Counter[Products] = Counter()
+    for weight in weights:
+        for products, milli in weight:
+            found[products] += milli
+    return tuple(found.items())

@@ -1,0 +1,73 @@
+"""Does a rollout do worse than the rest? Then it is halted.
+
+Compared are the pods that a policy changed, of the workloads in its share, with all other GPU pods. Halting costs
+savings and nothing else, so it takes no proof: a share that does worse by more than the admin allows is enough.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from webhook.model.outcomes import Outcome
+from webhook.policy.rollout import Rollout
+
+MINUTE = 60
+PENDING_SECONDS = 300
+"""How long a pod may wait for a node before it counts as pending: an autoscaler takes its time."""
+
+
+class Halt(NamedTuple):
+    """Why a rollout is halted: a word for programs, and a sentence."""
+
+    reason: str
+    message: str
+
+
+class _Group(NamedTuple):
+    """Some pods, and how many of them came to harm."""
+
+    harmed: int
+    pods: int
+
+    def __str__(self) -> str:
+        return f"{self.harmed} of {self.pods}"
+
+
+def halt_of(policy: str, rollout: Rollout, outcomes: Iterable[Outcome], since: float, now: float) -> Halt | None:
+    """Why to halt a rollout; None: go on.
+
+    Args:
+        policy: Its policy's name.
+        outcomes: Of GPU pods, those that are gone too.
+        since: What happened before is not counted: the rollout was another one. Seconds since 1970.
+        now: The moment, in the same unit.
+    """
+    on = rollout.halt_on
+    if on is None:
+        return None
+    start = max(since, now - on.window_minutes * MINUTE)
+    share: list[Outcome] = []
+    rest: list[Outcome] = []
+    for one in outcomes:
+        if not one.gone or one.gone >= start:
+            (share if policy in one.policies and rollout.takes(one.namespace, one.workload) else rest).append(one)
+    looked_at = (
+        ("OutOfMemory", "were ended for their memory", on.oom, lambda one: one.oom >= start),
+        ("Evictions", "were evicted", on.evictions, lambda one: one.evicted >= start),
+        ("Pending", "wait for a node", on.pending, lambda one: 0 < one.pending <= now - PENDING_SECONDS),
+    )
+    for reason, what, points, harmed in looked_at:
+        ours, others = (_Group(sum(map(harmed, group)), len(group)) for group in (share, rest))
+        if points is not None and _is_worse(ours, others, points):
+            compared = f"{ours} pods in the share {what} within {on.window_minutes} min, {others} of the rest"
+            return Halt(reason, f"{compared}; {points} percentage points more are allowed")
+    return None
+
+
+def _is_worse(ours: _Group, others: _Group, points: int) -> bool:
+    """By more than so many percentage points? In integers: a/b > c/d + p/100."""
+    if not ours.harmed:
+        return False
+    pods = max(1, others.pods)
+    return 100 * ours.harmed * pods > (100 * others.harmed + points * pods) * ours.pods

@@ -1,0 +1,204 @@
+"""The leader watches what becomes of the pods of a rollout, and halts one that does worse than the rest.
+
+A rollout is halted in the status of its policy, which every replica follows: so a restart forgets nothing, and an
+admin sees why. It goes on when somebody changes the policy's spec. A policy that stands in a file has no status: its
+share is enforced, and nobody watches it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, Protocol
+
+from webhook.cache.outcomes import Outcomes
+from webhook.errors import ApiError
+from webhook.model.halted import CONDITION, is_halted
+from webhook.policy.compiled import Policy
+from webhook.policy.halting import Halt, halt_of
+from webhook.server.policystatus import status_path
+from webhook.server.world import Clock, World
+from webhook.telemetry.telemetry import Telemetry
+
+LOOK_SECONDS = 2.0
+MESSAGE_MOST = 1024
+COMPONENT = "rightslice"
+
+
+class RolloutApi(Protocol):
+    """What is used of `webhook.kube.api.Api`."""
+
+    async def patch(self, path: str, body: Any, kind: Any) -> dict[str, Any]:
+        """Change an object."""
+
+    async def create(self, path: str, body: Mapping[str, Any]) -> dict[str, Any]:
+        """Make one."""
+
+
+class Objects(Protocol):
+    """Policies of the cluster."""
+
+    def objects(self) -> Mapping[str, Mapping[str, Any]]:
+        """By kind and name, as `GPUPolicy/NAME`."""
+
+
+class Synced(Protocol):
+    """How a watch is doing."""
+
+    synced: bool
+
+
+class PodWatch(Protocol):
+    """A watch that fills outcomes; a new one for each time that this replica leads."""
+
+    @property
+    def state(self) -> Synced:
+        """Was everything there once?"""
+
+    async def run(self) -> None:
+        """Go on until cancelled."""
+
+
+@dataclass(slots=True)
+class Rollouts:
+    """Halts rollouts.
+
+    Attributes:
+        watch: Makes a watch that writes to the outcomes it is given.
+        leads: Is this replica the leader now?
+    """
+
+    api: RolloutApi
+    objects: Objects
+    world: World
+    watch: Callable[[Outcomes], PodWatch]
+    leads: Callable[[], bool]
+    telemetry: Telemetry
+    clock: Clock
+    _trouble: str = field(init=False, default="")
+
+    async def run(self) -> None:
+        """Look until cancelled."""
+        while True:
+            await asyncio.sleep(LOOK_SECONDS)
+            if self.leads() and self._watched():
+                await self._lead()
+
+    async def _lead(self) -> None:
+        """Watch the pods for as long as this replica leads and there is a rollout to watch."""
+        outcomes = Outcomes(self.clock)
+        watch = self.watch(outcomes)
+        task = asyncio.create_task(watch.run())
+        try:
+            while self.leads() and self._watched() and not task.done():
+                if watch.state.synced:
+                    await self.look(outcomes)
+                await asyncio.sleep(LOOK_SECONDS)
+        finally:
+            task.cancel()
+            with suppress(asyncio.CancelledError):
+                await task
+
+    async def look(self, outcomes: Outcomes) -> None:
+        """Hold every rollout that is watched against the rest once."""
+        trouble = ""
+        for policy, data in self._watched():
+            try:
+                await self._hold(policy, data, outcomes)
+            except ApiError as error:
+                trouble = str(error)
+        if trouble and trouble != self._trouble:
+            self.telemetry.statuses_refused(trouble)
+        self._trouble = trouble
+
+    async def _hold(self, policy: Policy, data: Mapping[str, Any], outcomes: Outcomes) -> None:
+        now, rollout = self.clock(), policy.rollout
+        assert rollout is not None
+        since = watched_since(data)
+        if since is None:
+            await self._write(data, None, now)
+            return
+        halt = halt_of(policy.name, rollout, outcomes.all(), since.timestamp(), now.timestamp())
+        if halt is not None:
+            await self._write(data, halt, now)
+            self.telemetry.rollout_halted(policy.name, halt.reason, halt.message)
+            await self._tell(data, halt, now)
+
+    def _watched(self) -> list[tuple[Policy, Mapping[str, Any]]]:
+        """Rollouts in use that somebody asked to be watched and that are not halted, with their objects."""
+        objects, unused = self.objects.objects(), self.world.policy_load.unused
+        rolled = [policy for policy in self.world.policies.policies if policy.rollout and policy.rollout.halt_on]
+        found = [(policy, f"GPUPolicy/{policy.name}") for policy in rolled]
+        return [
+            (policy, objects[source])
+            for policy, source in found
+            if source in objects and source not in unused and not is_halted(objects[source])
+        ]
+
+    async def _write(self, data: Mapping[str, Any], halt: Halt | None, now: datetime) -> None:
+        """Say in the status that the rollout is watched from now on, or halted. Others' conditions stay."""
+        conditions = (data.get("status") or {}).get("conditions") or []
+        others = [one for one in conditions if one.get("type") != CONDITION]
+        metadata = data["metadata"]
+        body = {
+            "metadata": {"resourceVersion": metadata["resourceVersion"]},
+            "status": {"conditions": [*others, condition_of(halt, int(metadata.get("generation", 0)), now)]},
+        }
+        await self.api.patch(status_path(f"GPUPolicy/{metadata['name']}"), body, "merge")
+
+    async def _tell(self, data: Mapping[str, Any], halt: Halt, now: datetime) -> None:
+        """One Event on the policy. The condition says it too, so one that cannot be written is only counted."""
+        try:
+            await self.api.create("/api/v1/namespaces/default/events", event_of(data, halt, now))
+        except ApiError:
+            self.telemetry.event_written("failed")
+        else:
+            self.telemetry.event_written("written")
+
+
+def watched_since(data: Mapping[str, Any]) -> datetime | None:
+    """Since when this spec of a policy is watched; None: it is not yet."""
+    for one in (data.get("status") or {}).get("conditions") or []:
+        if one.get("type") == CONDITION and one.get("observedGeneration") == data["metadata"].get("generation", 0):
+            return datetime.fromisoformat(one["lastTransitionTime"])
+    return None
+
+
+def condition_of(halt: Halt | None, generation: int, now: datetime) -> dict[str, Any]:
+    """The condition. `lastTransitionTime` is also when this spec came to be watched."""
+    status, reason, message = ("True", *halt) if halt else ("False", "Watched", "what becomes of its pods is watched")
+    advice = "; it is on trial (audit) until its spec is changed" if halt else ""
+    return {
+        "type": CONDITION,
+        "status": status,
+        "reason": reason,
+        "message": f"{message}{advice}"[:MESSAGE_MOST],
+        "observedGeneration": generation,
+        "lastTransitionTime": f"{now:%Y-%m-%dT%H:%M:%SZ}",
+    }
+
+
+def event_of(data: Mapping[str, Any], halt: Halt, now: datetime) -> dict[str, Any]:
+    """The Event on a policy; those of objects without a namespace are kept in `default`."""
+    metadata, moment = data["metadata"], f"{now:%Y-%m-%dT%H:%M:%SZ}"
+    return {
+        "apiVersion": "v1",
+        "kind": "Event",
+        "metadata": {"namespace": "default", "generateName": f"{metadata['name'][:200]}."},
+        "involvedObject": {
+            "apiVersion": "rightslice.dev/v1alpha1",
+            "kind": "GPUPolicy",
+            "name": metadata["name"],
+            "uid": metadata.get("uid", ""),
+        },
+        "type": "Warning",
+        "reason": CONDITION,
+        "message": f"{halt.reason}: {halt.message}"[:MESSAGE_MOST],
+        "source": {"component": COMPONENT},
+        "firstTimestamp": moment,
+        "lastTimestamp": moment,
+        "count": 1,
+    }
