@@ -31,10 +31,10 @@ class Chosen(NamedTuple):
     stated: dict[float, Floats]
 
 
-def pool_of(pods: list[Pod], every: int = 1) -> Windows:
-    """The hourly windows of all pods, by the time they became known; of them each so many-th."""
+def pool_of(pods: list[Pod]) -> Windows:
+    """The hourly windows of all pods, by the time they became known."""
     found = together([windows(history_of(pod), HOUR) for pod in pods])
-    return found.some(np.argsort(found.until, kind="stable")).some(slice(None, None, every))
+    return found.some(np.argsort(found.until, kind="stable"))
 
 
 def chosen(asked: list[Decision], pool: Windows, targets: tuple[float, ...], *, rungs: bool = False) -> Chosen:

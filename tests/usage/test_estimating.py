@@ -125,8 +125,8 @@ def test_compute_is_the_largest_of_the_pods() -> None:
 def test_prices_are_there_for_every_target_and_fall_with_it() -> None:
     rng = np.random.default_rng(1)
     pods = [
-        record(rng.gamma(4, 3000, 480), workload=f"Deployment/w-{i}", pod=f"w-{i}", capacity_mib=CARD_MIB)
-        for i in range(30)
+        record(rng.gamma(4, 3000, 240).tolist(), workload=f"Deployment/w-{i}", pod=f"w-{i}", capacity_mib=CARD_MIB)
+        for i in range(20)
     ]
     prices = dict(estimate(pods, NOW).prices)
     assert tuple(prices) == TARGETS_PPM

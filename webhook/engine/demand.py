@@ -138,7 +138,7 @@ def _observed(sought: Sought, seen: list[Observed | None], price_milli: int) -> 
 
 def _takes_all(container: Container) -> str:
     command = (*container.command, *container.args)
-    return takes_all(container.image, command, {variable.name: variable.value for variable in container.env})
+    return takes_all(container.image, command, [(variable.name, variable.value) for variable in container.env])
 
 
 def _with_margin(amount: int, percent: int) -> int:

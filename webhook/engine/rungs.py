@@ -6,17 +6,20 @@ that the pod does not carry today, and the request for it stays.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from functools import lru_cache
 
 from webhook.model.decisions import Keep, Why
-from webhook.model.quantity import nano, written
 from webhook.model.usage import CERTAIN_PPM, Observed
 
 _HELD = 1000 * CERTAIN_PPM
 """What costs are counted in: thousandths of a pod-hour, times risk in ppm."""
 
+REMEMBERED = 1024
+"""Choices that are kept, for the pods of one workload that come one after another."""
 
-def rung(use: Observed, sizes: Sequence[int], price_milli: int, most_ppm: int) -> int | Keep:
+
+@lru_cache(maxsize=REMEMBERED)
+def rung(use: Observed, sizes: tuple[int, ...], price_milli: int, most_ppm: int) -> int | Keep:
     """The cheapest size whose risk is bearable, MiB; the least that would be where no offer has one; or why none is.
 
     Args:
@@ -29,21 +32,22 @@ def rung(use: Observed, sizes: Sequence[int], price_milli: int, most_ppm: int) -
         return Keep(Why.PREALLOCATES, "nearly all of its GPU, and never less")
     if not use.sizes_mib:
         return Keep(Why.SHORT_HISTORY)
-    bearable = [size for size in sizes if use.risk_ppm(size) <= most_ppm]
-    if not bearable:
+    costs = [(_cost(use, size, risk, price_milli), size) for size in sizes if (risk := use.risk_ppm(size)) <= most_ppm]
+    if not costs:
         return use.size_mib(most_ppm)
-    best = min(bearable, key=lambda size: _cost(use, size, price_milli))
+    cost, best = min(costs)
     whole = -(_HELD * use.typical_mib // max(use.card_mib, best + 1))
-    return best if _cost(use, best, price_milli) < whole else Keep(Why.RISK, said(use, best))
+    return best if cost < whole else Keep(Why.RISK, said(use, best))
 
 
-def _cost(use: Observed, size: int, price_milli: int) -> int:
-    """Of a size as the limit; of equals the smaller is first."""
-    return price_milli * use.risk_ppm(size) - _HELD * use.typical_mib // size
+def _cost(use: Observed, size: int, risk_ppm: int, price_milli: int) -> int:
+    return price_milli * risk_ppm - _HELD * use.typical_mib // size
 
 
+@lru_cache(maxsize=REMEMBERED)
 def said(use: Observed, size: int) -> str:
     """A size, its stated risk, and what stands behind it."""
+    amount = f"{size}Mi" if size % 1024 else f"{size // 1024}Gi"
     risk = f"{use.risk_ppm(size) / 10_000:g}%"
     windows = f"{use.samples} windows of {use.horizon_hours} h of its {use.pool}"
-    return f"{written(size * nano('1Mi'))} from observed use with {risk} risk an hour, by {windows}"
+    return f"{amount} from observed use with {risk} risk an hour, by {windows}"

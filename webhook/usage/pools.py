@@ -64,7 +64,7 @@ def seen_seconds(members: Iterable[History]) -> int:
 
 
 def horizon(members: Sequence[History]) -> int:
-    """Hours: the longest horizon that a usual run fills, and that the longest run, which then has enough, fills often."""
+    """Hours: the longest horizon that a usual run fills, and that the longest run fills so often."""
     runs = [member.end - member.start for member in members]
     usual = min(median(runs), max(runs) / FILLED)
     return max((hours for hours in HORIZONS if hours * HOUR <= usual), default=HORIZONS[0])
