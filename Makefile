@@ -19,7 +19,7 @@ CORE := model documents placement policy engine report manifests
 COVERAGE := $(CORE:%=--cov=webhook/%) --cov-branch --cov-report=term-missing:skip-covered --cov-fail-under=95
 
 .DEFAULT_GOAL := help
-.PHONY: help run serve test test-fast test-cluster plane fuzz lint format manifests bench bench-cluster bench-placement bench-rightsizing lock clean
+.PHONY: help run serve test test-fast test-cluster plane fuzz lint format manifests bench bench-cluster bench-placement bench-rightsizing bench-usage lock clean
 .DELETE_ON_ERROR:
 
 help: ## List these targets
@@ -82,6 +82,9 @@ TRACE ?= $(wildcard ../shared/traces/gentd26)
 
 bench-rightsizing: $(VENV)/.dev ## How often GPU memory limits are overrun, by rule, on the trace in TRACE; what use costs
 	$(BIN)/python -m benchmarks.rightsizing $(TRACE:%=--trace %)
+
+bench-usage: plane ## What it costs to learn from a real Prometheus: 20,000 containers
+	$(BIN)/python -m benchmarks.usage
 
 # One resolution for every Python and platform; what is tested is what ships, so the others follow dev.txt.
 # Releases younger than a week are left alone: most bad ones are found and pulled within days.
