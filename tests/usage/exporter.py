@@ -40,8 +40,7 @@ class Exporter:
             def log_message(self, *_: object) -> None:
                 return
 
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self._server.daemon_threads = True
+        self._server = Listening(("127.0.0.1", 0), Handler)
         self.address = f"127.0.0.1:{self._server.server_port}"
 
     def listen(self) -> None:
@@ -62,6 +61,15 @@ class Exporter:
         self._pages += texts
         end = len(self._pages)
         return lambda: self._taken >= end
+
+
+class Listening(ThreadingHTTPServer):
+    """A server to whom a client that goes away is nothing to speak of."""
+
+    daemon_threads = True
+
+    def handle_error(self, request: object, client_address: object) -> None:
+        """Say nothing."""
 
 
 class Sample(NamedTuple):

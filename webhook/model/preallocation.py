@@ -7,7 +7,8 @@ demand, it is one. Defaults: vLLM 0.9 of what it sees, JAX 0.75, TensorFlow all;
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
+from functools import lru_cache
 
 _IMAGES = {
     "vllm": "vLLM",
@@ -17,6 +18,7 @@ _IMAGES = {
     "tensorflow": "TensorFlow",
     "jax": "JAX",
 }
+_IN_IMAGE = re.compile(f"(?<![a-z])({'|'.join(_IMAGES)})(?![a-z])")
 """Parts of an image's name."""
 
 _WORDS = {
@@ -29,7 +31,8 @@ _WORDS = {
     "tritonserver": "Triton",
     "--cuda-memory-pool-byte-size": "Triton",
 }
-"""Words of a command line: programs, modules and flags."""
+_IN_TEXT = re.compile("|".join(word.lstrip("-").replace("-", "[-_]") for word in _WORDS))
+"""Words of a command line: programs, modules and flags; and the texts that are worth taking apart."""
 
 _VARIABLES = {
     "VLLM_GPU_MEMORY_UTILIZATION": "vLLM",
@@ -44,36 +47,42 @@ _NOT_TAKEN = {
 }
 """The variable by which a framework takes memory only as it needs it."""
 
+_TOLD = frozenset({*_VARIABLES, *(name for name, _ in _NOT_TAKEN.values())})
 
-def takes_all(image: str, command: Sequence[str] = (), variables: Mapping[str, str] | None = None) -> str:
+
+def takes_all(image: str, command: Iterable[str] = (), variables: Iterable[tuple[str, str]] = ()) -> str:
     """The framework that takes what it sees, for example "vLLM"; "" where none is recognised.
 
     Args:
         image: As the pod names it.
         command: The container's command and arguments.
-        variables: Its environment, as far as it can be read.
+        variables: Names and values of its environment, as far as it can be read.
     """
-    given = variables or {}
+    given = {name: value for name, value in variables if name in _TOLD}
     found = _of_command(command) or _of_variables(given) or _of_image(image)
     name, values = _NOT_TAKEN.get(found, ("", ()))
     return "" if given.get(name, "").lower() in values else found
 
 
-def _of_command(command: Sequence[str]) -> str:
-    for text in command:
-        for word in text.split():  # a shell is given its whole line as one argument
-            flag = word.partition("=")[0].replace("_", "-") if word.startswith("--") else word
-            program = flag.rpartition("/")[2].partition(".")[0]
-            found = _WORDS.get(flag) or _WORDS.get(program)
-            if found:
-                return found
-    return ""
+def _of_command(command: Iterable[str]) -> str:
+    texts = list(filter(_IN_TEXT.search, command))
+    if not texts:
+        return ""
+    words = (word for text in texts for word in text.split())  # a shell is given its whole line as one argument
+    return next((found for word in words if (found := _of_word(word))), "")
+
+
+def _of_word(word: str) -> str:
+    flag = word.partition("=")[0].replace("_", "-") if word.startswith("--") else word
+    program = flag.rpartition("/")[2].partition(".")[0]
+    return _WORDS.get(flag) or _WORDS.get(program) or ""
 
 
 def _of_variables(given: Mapping[str, str]) -> str:
     return next((name for variable, name in _VARIABLES.items() if variable in given), "")
 
 
+@lru_cache(maxsize=1024)
 def _of_image(image: str) -> str:
-    path = image.partition("@")[0].lower()
-    return next((name for part, name in _IMAGES.items() if re.search(rf"(?<![a-z]){part}(?![a-z])", path)), "")
+    found = _IN_IMAGE.search(image.partition("@")[0].lower())
+    return _IMAGES[found[1]] if found else ""

@@ -51,6 +51,12 @@ class Observed(msgspec.Struct, frozen=True, gc=False):
         below = bisect_right(self.sizes_mib, memory_mib)
         return RISKS_PPM[below - 1] if below else CERTAIN_PPM
 
+    def size_mib(self, risk_ppm: int) -> int:
+        """The least memory whose stated risk is no larger; the card's where the curve does not say."""
+        return next(
+            (size for size, risk in zip(self.sizes_mib, RISKS_PPM, strict=False) if risk <= risk_ppm), self.card_mib
+        )
+
 
 class UsageView(msgspec.Struct, frozen=True):
     """Observed use by (namespace, workload, container); a workload is "Deployment/serve".

@@ -94,8 +94,8 @@ def distribution(after: Floats, weight: Floats, tail: Floats, grid: Grid) -> Flo
 
 
 def an_hour(below: Floats, hours: float) -> Floats:
-    """Chance for an hour from the chance for a window of some hours, as if each hour of it were as risky."""
-    return below if hours == 1 else below ** (1 / hours)
+    """Chance for an hour from the chance for a window of some hours: each that was overrun had one such hour."""
+    return below if hours == 1 else 1 - np.minimum(1.0, (1 - below) / hours)
 
 
 def _spread(masses: Floats) -> Floats:

@@ -16,9 +16,9 @@ from webhook.usage.blocking import blocked
 from webhook.usage.distribution import Grid, an_hour, distribution, grid_of, recency, tail_of
 from webhook.usage.flatness import is_flat
 from webhook.usage.history import History
-from webhook.usage.pools import HOUR, Pool, Pools
+from webhook.usage.pools import HOUR, Pool, Pools, Span
 from webhook.usage.pricing import Counted, limits
-from webhook.usage.windows import Floats, Windows
+from webhook.usage.windows import Floats
 
 HALF_LIFE = 48 * HOUR
 """Seconds after which a window counts half: what Autopilot takes for memory."""
@@ -39,7 +39,7 @@ _LEVELS = 1 - np.array(RISKS_PPM) / CERTAIN_PPM - ACCURACY
 
 
 class Foreseen(NamedTuple):
-    """What was estimated for one container: its pool, the grid, and the chance to stay below each size for an hour."""
+    """What was estimated for one container: from which pool, and the chance to stay below each size for an hour."""
 
     pool: Pool
     grid: Grid
@@ -75,25 +75,36 @@ def _foresee(members: Sequence[History], pools: Pools, now: float) -> Foreseen |
     if pool is None:
         return None
     grid = grid_of(_typical(members), _card(members))
-    return Foreseen(pool, grid, _below(pool.windows, pools.tail(pool.hours), pool.hours, grid, now))
+    return Foreseen(pool, grid, _below(pool, pools, grid, now))
 
 
-def _below(windows: Windows, tail: Floats, hours: float, grid: Grid, now: float) -> Floats:
-    """Chance to stay at or below each size for an hour."""
-    weight = recency(windows, now, max(HALF_LIFE, hours * HOUR))
-    return an_hour(distribution(windows.after, weight, tail_of(tail, grid), grid), hours)
+def _below(pool: Pool, pools: Pools, grid: Grid, now: float) -> Floats:
+    """Chance to stay at or below each size for an hour: by the hours that were seen, and by the runs; the smaller."""
+    hourly = _by(pool.hour, pools, grid, now)
+    return hourly if pool.run is pool.hour else np.minimum(hourly, _by(pool.run, pools, grid, now))
+
+
+def _by(span: Span, pools: Pools, grid: Grid, now: float) -> Floats:
+    weight = recency(span.windows, now, max(HALF_LIFE, span.hours * HOUR))
+    tail = tail_of(pools.tail(span.hours), grid)
+    return an_hour(distribution(span.windows.after, weight, tail, grid), span.hours)
 
 
 def _count(foreseen: Foreseen, pools: Pools, counted: Counted, most: int) -> None:
-    """Choose limits anew at past moments, from what was known then, and count what became of them."""
-    windows, hours, grid = foreseen.pool.windows, foreseen.pool.hours, foreseen.grid
-    count = windows.at.size
-    for index in range(count - 1, count // 2, -max(1, count // 2 // most)):
-        at = float(windows.at[index])
-        known = windows.some(slice(0, int(np.searchsorted(windows.until, at, side="right"))))
-        if known.at.size:
-            below = _below(known, pools.tail(hours), hours, grid, at)
-            counted.add(limits(below, grid), float(windows.after[index]), hours)
+    """Choose limits anew at past moments, from what was known then, and count the hours that overran them."""
+    pool = foreseen.pool
+    for index in range(pool.size - 1, pool.size // 2, -max(1, pool.size // 2 // most)):
+        at, until = pool.run.windows.at[index], pool.run.windows.until[index]
+        known = pool._replace(run=_known(pool.run, at), hour=_known(pool.hour, at))
+        peaks = pool.hour.windows.after[(pool.hour.windows.at >= at) & (pool.hour.windows.until <= until)]
+        if known.size and peaks.size:
+            below = _below(known, pools, foreseen.grid, at)
+            counted.add(limits(below, foreseen.grid), peaks, pool.run.hours)
+
+
+def _known(span: Span, at: float) -> Span:
+    """What was known by some moment."""
+    return span._replace(windows=span.windows.some(slice(0, int(np.searchsorted(span.windows.until, at, "right")))))
 
 
 def _observed(members: Sequence[History], foreseen: Foreseen | None, now: float) -> Observed:
@@ -102,12 +113,12 @@ def _observed(members: Sequence[History], foreseen: Foreseen | None, now: float)
     return Observed(
         memory_mib=_peak(members),
         compute_milli=max(compute, default=None),
-        samples=foreseen.pool.windows.at.size if foreseen else 0,
+        samples=foreseen.pool.size if foreseen else 0,
         preallocates=any(is_flat(member) for member in members),
         sizes_mib=_curve(foreseen) if foreseen else (),
         typical_mib=round(_typical(members)),
         card_mib=_card(members),
-        horizon_hours=max(1, round(foreseen.pool.hours)) if foreseen else 1,
+        horizon_hours=max(1, round(foreseen.pool.run.hours)) if foreseen else 1,
         pool=foreseen.pool.name if foreseen else "workload",
         idle=bool(active) and max(active) <= IDLE_MILLI,
         blocked=blocked(members, now),

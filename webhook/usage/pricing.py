@@ -31,10 +31,10 @@ class Counted:
         self.hours = 0.0
         self.overrun = np.zeros(PRICES.size)
 
-    def add(self, limits: Floats, peak: float, hours: float = 1.0) -> None:
-        """Count one past window: its limits at each price, and the peak that came."""
+    def add(self, limits: Floats, peaks: Floats, hours: float = 1.0) -> None:
+        """Count some hours under one choice: its limits at each price, and the peaks that came, evenly over them."""
         self.hours += hours
-        self.overrun += peak > limits
+        self.overrun += hours * (peaks[:, None] > limits).mean(axis=0)
 
     def price(self, target: float) -> float:
         """The least price that met a target (overruns an hour); the largest where none did."""

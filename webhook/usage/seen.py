@@ -8,11 +8,13 @@ from __future__ import annotations
 from array import array
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from math import ceil, isfinite
+from math import ceil, isfinite, nan
 from typing import NamedTuple
 
+import numpy as np
+
 from webhook.model.catalogue import card, shape
-from webhook.usage.history import GAP, MOST_MIB, History, peaks
+from webhook.usage.history import GAP, MOST_MIB, History
 from webhook.usage.owners import Owners
 from webhook.usage.prometheus import Series
 from webhook.usage.queries import Form
@@ -68,12 +70,23 @@ class Seen:
 
 
 def put(series: Series, span: Span, bins: array[int]) -> None:
-    """Write a series into its bins. Moments that nobody asked for are left out."""
-    readings = peaks(number(value) for _, value in series.values)
-    for (moment, _), reading in zip(series.values, readings, strict=True):
-        index, odd = divmod(int(moment) - span.start, span.step)
-        if not odd and 0 < index <= span.bins:
-            bins[index - 1] = max(bins[index - 1], reading)
+    """Write a series into its bins. Moments that nobody asked for are left out, and what is no amount of memory."""
+    count = len(series.values)
+    moments = np.fromiter((moment for moment, _ in series.values), float, count)
+    readings = np.fromiter((_float(text) for _, text in series.values), float, count)
+    index = (moments - span.start) / span.step
+    usable = (index == np.floor(index)) & (index > 0) & (index <= span.bins) & (readings >= 0) & (readings <= MOST_MIB)
+    at = index[usable].astype(int) - 1
+    written = np.frombuffer(bins, dtype=np.int32)
+    written[at] = np.maximum(written[at], np.ceil(readings[usable]))
+
+
+def _float(text: str) -> float:
+    """A number as Prometheus writes it; NaN for what is none."""
+    try:
+        return float(text)
+    except ValueError:
+        return nan
 
 
 def key_of(series: Series, form: Form) -> Key:
@@ -84,10 +97,7 @@ def key_of(series: Series, form: Form) -> Key:
 
 def number(text: str) -> float | None:
     """A number as Prometheus writes it; None for NaN, for infinities, and for what is none."""
-    try:
-        value = float(text)
-    except ValueError:
-        return None
+    value = _float(text)
     return value if isfinite(value) else None
 
 
@@ -153,8 +163,8 @@ def any_seen(one: Seen) -> bool:
 def history(key: Key, one: Seen, span: Span, owners: Owners, images: Mapping[Key, str]) -> History:
     """As it is handed over; bins before the first reading and after the last are left off."""
     namespace, pod, container = key
-    there = [index for index, reading in enumerate(one.peaks_mib) if reading > GAP]
-    first, last = there[0], there[-1]
+    there = np.flatnonzero(np.frombuffer(one.peaks_mib, dtype=np.int32) > GAP)
+    first, last = int(there[0]), int(there[-1])
     return History(
         namespace=namespace,
         workload=owners.workload(namespace, pod),

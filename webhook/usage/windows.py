@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
+from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 
 from webhook.usage.history import GAP, History
@@ -60,15 +61,24 @@ def together(several: list[Windows]) -> Windows:
     return Windows(*map(np.concatenate, zip(*several, strict=True))) if several else NONE
 
 
+class Raster(NamedTuple):
+    """Where the windows of one history begin, and how long they are, all in bins; the step divides the length."""
+
+    first: int
+    step: int
+    many: int
+    length: int
+
+
 def windows(history: History, seconds: int) -> Windows:
     """Every window of a length, from half a length of age on; those that the pod's end cuts off are dropped."""
     length = bins_of(seconds, history)
-    starts = np.arange(max(1, length // 2), len(history.peaks_mib) - length + 1, max(1, length // STARTS))
-    if not starts.size:
+    raster = _raster(history, max(1, length // 2), length)
+    if not raster.many:
         return NONE
-    peaks = history.readings()
-    before, lately = past_peaks(peaks, starts, length), past_peaks(peaks, starts, max(1, length // 4))
-    return _known(history, starts, length)._replace(before=before, lately=lately).of_known()
+    ends = raster.first + raster.step * np.arange(raster.many)
+    before, lately = (past_peaks(history.readings(), ends, each) for each in (length, max(1, length // 4)))
+    return _known(history, raster)._replace(before=before, lately=lately).of_known()
 
 
 def beginnings(history: History, seconds: int, now: float) -> Windows:
@@ -76,10 +86,9 @@ def beginnings(history: History, seconds: int, now: float) -> Windows:
     length = bins_of(seconds, history)
     whole = len(history.peaks_mib)
     if whole >= length:
-        starts = np.arange(0, whole - length + 1, max(1, length // STARTS))
-        return _known(history, starts, length).of_known()
+        return _known(history, _raster(history, 0, length)).of_known()
     ended = history.end + 2 * history.step_seconds < now
-    return _known(history, np.zeros(1, np.int64), whole).of_known() if ended and whole else NONE
+    return _known(history, Raster(0, whole, 1, whole)).of_known() if ended and whole else NONE
 
 
 def bins_of(seconds: int, history: History) -> int:
@@ -90,28 +99,33 @@ def bins_of(seconds: int, history: History) -> int:
 def past_peaks(peaks: NDArray[np.int32], ends: NDArray[np.int64], length: int) -> Floats:
     """Peaks of the bins before each end; NaN where none holds a sample."""
     padded = np.concatenate((np.full(length, GAP, np.int32), peaks))
-    found = _largest(_rows(padded, ends, length))
+    found = padded[ends[:, None] + np.arange(length)].max(axis=1).astype(np.float64)
     found[found == GAP] = np.nan
-    return found
+    return np.asarray(found)
 
 
-def _known(history: History, starts: NDArray[np.int64], length: int) -> Windows:
+def _raster(history: History, first: int, length: int) -> Raster:
+    step = next(each for each in range(max(1, length // STARTS), 0, -1) if length % each == 0)
+    return Raster(first, step, max(0, (len(history.peaks_mib) - length - first) // step + 1), length)
+
+
+def _known(history: History, raster: Raster) -> Windows:
     """Windows without a past; `GAP` is the peak of those whose future too few samples were seen of."""
-    futures = _rows(history.readings(), starts, length)
-    after = _largest(futures)
-    after[SEEN * np.count_nonzero(futures != GAP, axis=1) < length] = GAP
-    at = history.start + history.step_seconds * starts.astype(np.float64)
-    until = at + length * history.step_seconds
+    after = _futures(history.readings(), raster)
+    at = history.start + history.step_seconds * (raster.first + raster.step * np.arange(raster.many, dtype=np.float64))
+    until = at + raster.length * history.step_seconds
     for time in history.ooms:
         after[(at < time) & (time <= until)] = UNKNOWN
-    nothing = np.full(starts.size, np.nan)
+    nothing = np.full(raster.many, np.nan)
     return Windows(at, nothing, nothing, after, until)
 
 
-def _rows(bins: NDArray[np.int32], starts: NDArray[np.int64], length: int) -> NDArray[np.int32]:
-    rows: NDArray[np.int32] = bins[starts[:, None] + np.arange(length)]
-    return rows
-
-
-def _largest(rows: NDArray[np.int32]) -> Floats:
-    return np.asarray(rows.max(axis=1), dtype=np.float64)
+def _futures(readings: NDArray[np.int32], raster: Raster) -> Floats:
+    """The peak of each window, from the peaks of the steps that it is made of."""
+    each = raster.length // raster.step
+    steps = readings[raster.first :][: (raster.many - 1 + each) * raster.step].reshape(-1, raster.step)
+    found = sliding_window_view(steps.max(axis=1), each).max(axis=1).astype(np.float64)
+    seen = np.count_nonzero(steps != GAP, axis=1)
+    if seen.min() < raster.step:
+        found[SEEN * sliding_window_view(seen, each).sum(axis=1) < raster.length] = GAP
+    return np.asarray(found)
