@@ -15,8 +15,8 @@ from collections.abc import Callable
 
 import numpy as np
 
-from benchmarks.arriving import as_stored
-from benchmarks.decide import NAMESPACE, NOW, Json, request_of
+from benchmarks.arriving import Json, as_stored
+from benchmarks.decide import NAMESPACE, NOW, request_of
 from benchmarks.fleet import grown_view
 from webhook.cache.shipped import shipped
 from webhook.engine.decide import decide
