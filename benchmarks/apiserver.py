@@ -1,8 +1,9 @@
 """A synthetic API server: a large cluster that exists only as the bytes of lists and watches.
 
-It speaks what a list-and-watch client needs (WatchList, bookmarks, 410 when told to) over TLS, and makes pods
-change at the rate that is asked for. Objects are as long as those that an API server sends.
+It speaks what a list-and-watch client needs (WatchList, bookmarks, 410 when told to, lists by pages) over TLS, and
+makes pods change at the rate that is asked for. Objects are as long as those that an API server sends.
 
+    GET  /api/v1/{nodes,namespaces,limitranges,resourcequotas,pods}?limit=N&continue=...
     GET  /api/v1/{nodes,namespaces,limitranges,resourcequotas,pods}?watch=1&...
     POST /rate/N      N pod events a second from now on
     POST /expire      every watch ends with 410: everybody lists again
@@ -159,6 +160,8 @@ def application(cluster: Cluster) -> web.Application:
     """The routes."""
 
     async def watch(request: web.Request) -> web.StreamResponse:
+        if "watch" not in request.query:
+            return page(cluster, request)
         response = web.StreamResponse(headers={"Content-Type": "application/json"})
         await response.prepare(request)
         one = Watch(cluster, request.match_info["kind"], response)
@@ -183,6 +186,21 @@ def application(cluster: Cluster) -> web.Application:
     app.router.add_post("/rate/{rate}", rate)
     app.router.add_post("/expire", expire)
     return app
+
+
+def page(cluster: Cluster, request: web.Request) -> web.Response:
+    """One page of a list; where the next begins is its number."""
+    kind, limit = request.match_info["kind"], int(request.query["limit"])
+    start = int(request.query.get("continue", "0"))
+    if kind == "pods":
+        items = [cluster.pod(index) for index in range(start, min(PODS, start + limit))]
+        more = str(start + limit) if start + limit < PODS else ""
+    else:
+        every = list(cluster.everything(kind))
+        items, more = every[start : start + limit], str(start + limit) if start + limit < len(every) else ""
+    head = json.dumps({"resourceVersion": "10", "continue": more}).encode()
+    body = b'{"kind":"List","apiVersion":"v1","metadata":' + head + b',"items":[' + b",".join(items) + b"]}"
+    return web.Response(body=body, content_type="application/json")
 
 
 async def serve(folder: Path) -> None:

@@ -6,7 +6,7 @@ import os
 import re
 from ipaddress import ip_address
 from pathlib import Path
-from typing import Literal, Self
+from typing import Literal, Self, TypeVar
 
 from pydantic import Field, ValidationError, field_validator, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
@@ -21,30 +21,27 @@ LIVE = "live"
 NEEDED = "--{}: is needed, as a flag or as RIGHTSLICE_{}"
 
 
+WHICH_CLUSTER = "--kubeconfig and --context say which live cluster: write --cluster live"
+
+
 class SettingsError(Exception):
     """A flag or a variable cannot be used; one line for each."""
 
 
-class Settings(BaseSettings):
-    """The knobs of `rightslice serve webhook`.
+Kind = TypeVar("Kind", bound="Serving")
+
+
+class Serving(BaseSettings):
+    """What the webhook and the extender are both told.
 
     Attributes:
-        policies: A folder or a file of policies; None: only the objects of a live cluster.
         cluster: A snapshot (a file, a folder, or "demo"), or "live": the cluster itself. In a pod that is the default.
         kubeconfig, context: How to reach a live cluster; see `webhook.kube.access`.
-        namespace: Ours. GPUPolicyExceptions count here and nowhere else.
         listen: Address and port; port 0 lets the system choose.
         tls_cert, tls_key: PEM files, read again when they change.
-        client_ca: PEM file of authorities; only clients with a certificate of theirs may ask for a verdict.
+        client_ca: PEM file of authorities; only clients with a certificate of theirs are answered.
         client_name: The name that such a certificate must have; "" for any.
         self_signed: Make a certificate for this run instead.
-        managed_tls: Have the replicas make, renew and hand out certificates of their own instead.
-        tls_secret: NAMESPACE/NAME of the Secret that they are kept in; to name one is to have them managed. None:
-            rightslice-tls in our namespace.
-        tls_names: What clients call the server by, parted by commas. Empty: the name of our Service.
-        webhook_configurations: Which ones must trust these certificates, in both kinds: names parted by commas, or
-            a label selector such as app=rightslice.
-        mode: "audit" puts every policy on trial: whatever it says, nothing is denied and nothing is changed.
         drain_seconds: How long to serve on after SIGTERM. None: 10, or 0 on a loopback address, which no
             cluster routes to.
         log_level: debug tells each decision, info those that denied.
@@ -53,20 +50,13 @@ class Settings(BaseSettings):
 
     model_config = SettingsConfigDict(env_prefix="RIGHTSLICE_", frozen=True, extra="ignore")
 
-    policies: Path | None = None
     cluster: str = ""
     kubeconfig: str | None = None
     context: str | None = None
-    namespace: str = "rightslice-system"
     listen: str = "127.0.0.1:8443"
     tls_cert: Path | None = None
     tls_key: Path | None = None
     self_signed: bool = False
-    mode: Literal["audit", "enforce"] = "enforce"
-    managed_tls: bool = False
-    tls_secret: str | None = Field(default=None, pattern=r"^[a-z0-9][-a-z0-9]*/[a-z0-9][-.a-z0-9]*$")
-    tls_names: str = ""
-    webhook_configurations: str = Field(default="rightslice", min_length=1)
     client_ca: Path | None = None
     client_name: str = ""
     drain_seconds: float | None = Field(default=None, ge=0, le=300)
@@ -89,13 +79,93 @@ class Settings(BaseSettings):
         return {**in_a_pod, **values}
 
     @model_validator(mode="after")
+    def _names_clients_of_somebody(self) -> Self:
+        if self.client_name and self.client_ca is None:
+            raise ValueError("--client-name needs --client-ca: a name that nobody vouches for says nothing")
+        return self
+
+    @property
+    def live(self) -> bool:
+        """Is the cluster watched, and not a snapshot?"""
+        return self.cluster == LIVE
+
+    @property
+    def host(self) -> str:
+        """The address to listen on, without the brackets of IPv6."""
+        return self.listen.rpartition(":")[0].strip("[]")
+
+    @property
+    def port(self) -> int:
+        """The port to listen on."""
+        return int(self.listen.rpartition(":")[2])
+
+    @property
+    def drain(self) -> float:
+        """Seconds to serve on after SIGTERM."""
+        if self.drain_seconds is not None:
+            return self.drain_seconds
+        return 0.0 if is_loopback(self.host) else DRAIN_IN_A_CLUSTER
+
+
+class ExtenderSettings(Serving):
+    """The knobs of `rightslice serve extender`.
+
+    Attributes:
+        policy: What free room is worth; see `webhook.placement.fragmentation`.
+        fill: Among equals, fuller nodes first or emptier ones.
+    """
+
+    listen: str = "127.0.0.1:8444"
+    policy: Literal["tab", "fgd", "most-allocated", "default"] = "tab"
+    fill: Literal["pack", "spread"] = "pack"
+
+    @model_validator(mode="after")
+    def _has_what_it_ranks(self) -> Self:
+        if not self.cluster:
+            raise ValueError(NEEDED.format("cluster", "CLUSTER"))
+        if not self.live and (self.kubeconfig or self.context):
+            raise ValueError(WHICH_CLUSTER)
+        return self
+
+    @model_validator(mode="after")
+    def _has_one_certificate(self) -> Self:
+        files = (self.tls_cert is not None) + (self.tls_key is not None)
+        if bool(files) == self.self_signed or files == 1:
+            raise ValueError("must have --tls-cert and --tls-key, or --self-signed")
+        return self
+
+
+class Settings(Serving):
+    """The knobs of `rightslice serve webhook`.
+
+    Attributes:
+        policies: A folder or a file of policies; None: only the objects of a live cluster.
+        namespace: Ours. GPUPolicyExceptions count here and nowhere else.
+        managed_tls: Have the replicas make, renew and hand out certificates of their own instead.
+        tls_secret: NAMESPACE/NAME of the Secret that they are kept in; to name one is to have them managed. None:
+            rightslice-tls in our namespace.
+        tls_names: What clients call the server by, parted by commas. Empty: the name of our Service.
+        webhook_configurations: Which ones must trust these certificates, in both kinds: names parted by commas, or
+            a label selector such as app=rightslice.
+        mode: "audit" puts every policy on trial: whatever it says, nothing is denied and nothing is changed.
+    """
+
+    policies: Path | None = None
+    namespace: str = "rightslice-system"
+    mode: Literal["audit", "enforce"] = "enforce"
+    managed_tls: bool = False
+    tls_secret: str | None = Field(default=None, pattern=r"^[a-z0-9][-a-z0-9]*/[a-z0-9][-.a-z0-9]*$")
+    tls_names: str = ""
+    webhook_configurations: str = Field(default="rightslice", min_length=1)
+
+    @model_validator(mode="after")
     def _has_what_it_judges_by(self) -> Self:
         if not self.live and self.policies is None:
             raise ValueError(NEEDED.format("policies", "POLICIES"))
         if not self.cluster:
             raise ValueError(NEEDED.format("cluster", "CLUSTER"))
         if not self.asks and (self.kubeconfig or self.context):
-            raise ValueError("--kubeconfig and --context say which live cluster: write --cluster live")
+            raise ValueError(WHICH_CLUSTER)
         return self
 
     @model_validator(mode="after")
@@ -109,17 +179,6 @@ class Settings(BaseSettings):
         if self.tls_names and not self.manages_tls:
             raise ValueError("--tls-names says what managed certificates stand for: write --managed-tls too")
         return self
-
-    @model_validator(mode="after")
-    def _names_clients_of_somebody(self) -> Self:
-        if self.client_name and self.client_ca is None:
-            raise ValueError("--client-name needs --client-ca: a name that nobody vouches for says nothing")
-        return self
-
-    @property
-    def live(self) -> bool:
-        """Is the cluster watched, and not a snapshot?"""
-        return self.cluster == LIVE
 
     @property
     def manages_tls(self) -> bool:
@@ -137,16 +196,6 @@ class Settings(BaseSettings):
         return self.manages_tls or (self.live and bool(os.environ.get("KUBERNETES_SERVICE_HOST")))
 
     @property
-    def host(self) -> str:
-        """The address to listen on, without the brackets of IPv6."""
-        return self.listen.rpartition(":")[0].strip("[]")
-
-    @property
-    def port(self) -> int:
-        """The port to listen on."""
-        return int(self.listen.rpartition(":")[2])
-
-    @property
     def names(self) -> tuple[str, ...]:
         """What clients call the server by."""
         named = tuple(name.strip() for name in self.tls_names.split(",") if name.strip())
@@ -158,22 +207,28 @@ class Settings(BaseSettings):
         namespace, _, name = (self.tls_secret or f"{self.namespace}/rightslice-tls").partition("/")
         return namespace, name
 
-    @property
-    def drain(self) -> float:
-        """Seconds to serve on after SIGTERM."""
-        if self.drain_seconds is not None:
-            return self.drain_seconds
-        return 0.0 if is_loopback(self.host) else DRAIN_IN_A_CLUSTER
-
 
 def settings_from(**flags: object) -> Settings:
-    """Settings from the flags that were given (None: not given) and the environment.
+    """Settings of the webhook from the flags that were given (None: not given) and the environment.
 
     Raises:
         SettingsError: one of them cannot be used.
     """
+    return _settings(Settings, flags)
+
+
+def extender_settings_from(**flags: object) -> ExtenderSettings:
+    """The same for the extender.
+
+    Raises:
+        SettingsError: one of them cannot be used.
+    """
+    return _settings(ExtenderSettings, flags)
+
+
+def _settings(kind: type[Kind], flags: dict[str, object]) -> Kind:
     try:
-        return Settings(**{name: value for name, value in flags.items() if value is not None})  # type: ignore[arg-type] # it validates
+        return kind(**{name: value for name, value in flags.items() if value is not None})  # type: ignore[arg-type] # it validates
     except ValidationError as error:
         raise SettingsError("\n".join(map(_sentence, error.errors(include_url=False)))) from error
 

@@ -17,7 +17,7 @@ import pytest
 from tests.agent.library import Library, installed
 from tests.agent.recorded import bridged
 from tests.conftest import ROOT
-from webhook.agent.advertising import Advertiser, said_of
+from webhook.agent.advertising import AGAIN_SECONDS, Advertiser, said_of
 from webhook.agent.agent import HUNG, Agent
 from webhook.agent.machine import Machine
 from webhook.agent.podresources import Holders, KubeletAwayError
@@ -100,12 +100,23 @@ class Clock:
         return self.now
 
 
+class Beats:
+    """A heartbeat that counts."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    async def beat(self) -> bool:
+        self.count += 1
+        return True
+
+
 class Node:
     """An agent and all around it."""
 
     def __init__(self, library: Library, *, patience: float = 10.0, milli: bool = False) -> None:
         self.library, self.cluster, self.kubelet, self.clock = library, Cluster(), Kubelet(), Clock()
-        self.log = io.StringIO()
+        self.log, self.beats = io.StringIO(), Beats()
         self.agent = self.started(patience=patience, milli=milli)
 
     def started(self, *, patience: float = 10.0, milli: bool = False) -> Agent:
@@ -113,7 +124,9 @@ class Node:
         publisher = Publisher(self.cluster, "gpu-1", self.clock, Random(1))
         advertiser = Advertiser(self.cluster, "gpu-1", self.clock, Random(1), milli=milli)
         log = make_logger("info", self.log)
-        return Agent(Machine(self.clock), self.kubelet, publisher, advertiser, log, Random(1), patience=patience)
+        machine, random = Machine(self.clock), Random(1)
+        beats = self.beats
+        return Agent(machine, self.kubelet, publisher, advertiser, log, random, patience=patience, heartbeat=beats)
 
     async def round(self, seconds: float = 60.0) -> None:
         self.clock.now += seconds
@@ -166,6 +179,48 @@ async def test_changes_that_follow_at_once_are_written_together(node: Node) -> N
     await node.round(LEAST_SECONDS * 2)
     assert node.cluster.writes == before + 1
     assert [bool(gpu.pods) for gpu in node.cluster.node.gpus] == [True, True, True, False]
+
+
+async def test_the_label_follows_the_links_and_goes_with_the_last_gpu(node: Node) -> None:
+    await node.round()
+    for card in (node.library.cards[0], node.library.cards[2]):
+        card.xids.append(74)  # it works, but must not talk to others
+    await node.round()
+    assert node.cluster.objects[NODE]["metadata"]["labels"] == {ISLAND: "1"}
+    for card in node.library.cards:
+        card.xids.append(79)
+    await node.round()
+    assert node.cluster.objects[NODE]["metadata"]["labels"].get(ISLAND) is None
+
+
+async def test_a_label_that_somebody_took_away_comes_back(node: Node) -> None:
+    await node.round()
+    node.cluster.objects[NODE]["metadata"]["labels"] = {}
+    await node.round(AGAIN_SECONDS)
+    assert node.cluster.objects[NODE]["metadata"]["labels"] == {ISLAND: "2"}
+
+
+async def test_the_heart_beats_while_what_is_written_holds(node: Node) -> None:
+    node.cluster.failing = [ApiError("GET", 503, "Unavailable", "later")]
+    await node.round()
+    assert node.beats.count == 0, "the GPUNode is not written yet"
+    await node.round(120)
+    assert node.beats.count == 1
+    node.kubelet.held = None
+    await node.round()
+    assert node.beats.count == 1, "who holds what is not known"
+    node.kubelet.held = {}
+    await node.round()
+    assert node.beats.count == 2
+
+
+async def test_a_trouble_is_over_when_what_is_stored_is_right(node: Node) -> None:
+    await node.round()
+    node.agent = node.started()
+    node.cluster.failing = [ApiError("GET", 503, "Unavailable", "later")]
+    await node.round()
+    await node.round(120)
+    assert all(check.good for check in node.agent.checks() if check.name == "GPUNode")
 
 
 async def test_while_the_kubelet_restarts_its_pods_keep_what_they_have(node: Node) -> None:

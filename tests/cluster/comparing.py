@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 import secrets
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from random import Random
 from typing import Any, NamedTuple
 
-from tests.cluster.dryrun import Answer, DryRuns, dry_runs
+from tests.cluster.dryrun import NO_LABELS, Answer, DryRuns, dry_runs
 from tests.cluster.ranging import explains, outcomes, quotas_of, ranges_of
 from tests.cluster.worlds import limit_range, placed, pod, quota, usage
 
@@ -48,13 +49,21 @@ async def compare(url: str, ca: Path, token: str, *, seed: str, namespaces: int,
     return compared
 
 
-async def new_world(asking: DryRuns, random: Random, name: str) -> World:
-    """Make a namespace with LimitRanges and quotas; those that the API server does not take are left out."""
-    await asking.add_namespace(name)
+async def new_world(
+    asking: DryRuns, random: Random, name: str, *, labels: Mapping[str, str] = NO_LABELS, more: Sequence[Json] = ()
+) -> World:
+    """Make a namespace with LimitRanges and quotas; those that the API server does not take are left out.
+
+    Args:
+        labels: Of the namespace.
+        more: Quotas beside the random ones.
+    """
+    await asking.add_namespace(name, labels)
     path = f"/api/v1/namespaces/{name}"
     ranges = [limit_range(random, f"range-{n}") for n in range(random.choice((0, 1, 1, 1, 2, 2, 3, 4)))]
     taken = [await asking.ask("POST", f"{path}/limitranges", body) for body in ranges]
     quotas = [quota(random, f"quota-{n}") for n in range(random.choice((0, 0, 1, 1, 2, 3)))]
+    quotas += more
     made = [await asking.ask("POST", f"{path}/resourcequotas", body) for body in quotas]
     counted = await asking.counted(name, sum(answer.status == 201 for answer in made))
     for item in counted:

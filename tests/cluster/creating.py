@@ -43,29 +43,31 @@ def create_all(
     pods: Iterable[Json],
     *,
     rate: float | None = None,
+    clients: int = CLIENTS,
     answered: Callable[[int], None] = lambda _count: None,
 ) -> list[Answer]:
-    """Create pods as `CLIENTS` clients.
+    """Create pods as so many clients.
 
     Args:
         plane: Where.
         pods: With names and namespaces, which are there.
         rate: Pods a second, each due at its moment; None: as fast as they are taken.
+        clients: How many ask at one time, each over its own connection.
         answered: Told after each answer how many there were.
 
     Returns:
         In the order of the answers.
     """
-    return asyncio.run(_create_all(plane, pods, rate, answered))
+    return asyncio.run(_create_all(plane, pods, rate, clients, answered))
 
 
 async def _create_all(
-    plane: Plane, pods: Iterable[Json], rate: float | None, answered: Callable[[int], None]
+    plane: Plane, pods: Iterable[Json], rate: float | None, clients: int, answered: Callable[[int], None]
 ) -> list[Answer]:
     answers: list[Answer] = []
     left = _due(pods, rate)
     context = ssl.create_default_context(cafile=str(plane.ca))
-    connector = aiohttp.TCPConnector(ssl=context, limit=CLIENTS)
+    connector = aiohttp.TCPConnector(ssl=context, limit=clients)
     headers = {"Authorization": f"Bearer {plane.token}", "Content-Type": "application/json"}
 
     async def client() -> None:
@@ -75,7 +77,7 @@ async def _create_all(
             answered(len(answers))
 
     async with aiohttp.ClientSession(connector=connector, headers=headers) as session:
-        await asyncio.gather(*(client() for _ in range(CLIENTS)))
+        await asyncio.gather(*(client() for _ in range(clients)))
     return answers
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import ssl
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import asynccontextmanager
 from itertools import count
 from pathlib import Path
@@ -19,6 +19,7 @@ Json = dict[str, Any]
 SEEN = "rightslice.test/seen"
 WITHIN = 30
 CONNECTIONS = 24
+NO_LABELS: Mapping[str, str] = {}
 
 
 class Answer(NamedTuple):
@@ -56,9 +57,10 @@ class DryRuns:
         path = f"/api/v1/namespaces/{namespace}/pods"
         return await asyncio.gather(*(self.ask("POST", path, pod, dryRun="All") for pod in pods))
 
-    async def add_namespace(self, name: str) -> None:
+    async def add_namespace(self, name: str, labels: Mapping[str, str] = NO_LABELS) -> None:
         """Make a namespace; its service account comes a moment later."""
-        made = await self.ask("POST", "/api/v1/namespaces", {"metadata": {"name": name}})
+        body = {"metadata": {"name": name, "labels": dict(labels)}}
+        made = await self.ask("POST", "/api/v1/namespaces", body)
         assert made.status == 201, made
         account = f"/api/v1/namespaces/{name}/serviceaccounts/default"
         async with asyncio.timeout(WITHIN):

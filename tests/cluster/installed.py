@@ -28,6 +28,7 @@ from webhook.manifests.objects import path_of
 
 PAGE = read("docs/install.md").partition("## Out of cluster")[2].partition("\n## ")[0]
 
+POLICIES = ROOT / "policies"
 EVERYTHING = manifests(InstallMode.ENFORCE)
 
 
@@ -40,15 +41,15 @@ class Installed:
         replica: The server.
     """
 
-    def __init__(self, plane: Plane, folder: Path, *flags: str) -> None:
-        self.plane, self.port, self._folder = plane, free_port(), folder
+    def __init__(self, plane: Plane, folder: Path, *flags: str, policies: Path = POLICIES) -> None:
+        self.plane, self.port, self._folder, self._policies = plane, free_port(), folder, policies
         self.apply, self._serve = commands()
         self.replica = self.another("rightslice", self.port, *flags)
 
     def another(self, name: str, port: int, *flags: str) -> Process:
         """A server as the page says, on a port of this machine."""
         words = [word.replace("0.0.0.0:8443", f"127.0.0.1:{port}") for word in self._serve[1:]]
-        words[words.index("policies")] = str(ROOT / "policies")
+        words[words.index("policies")] = str(self._policies)
         own = [f"--kubeconfig={self.plane.kubeconfig}", "--log-level=debug", *flags]
         command = [sys.executable, "-m", "webhook.cli", *words, *own]
         return Process(name, command, self._folder / f"{name}.log", lambda: is_ready(port))
@@ -109,9 +110,9 @@ def is_ready(port: int) -> bool:
 
 
 @contextmanager
-def installed(plane: Plane, folder: Path, *flags: str) -> Iterator[Installed]:
+def installed(plane: Plane, folder: Path, *flags: str, policies: Path = POLICIES) -> Iterator[Installed]:
     """Inside, it is installed and answers; afterwards nothing of it is left. `flags` are more of the server's."""
-    found = Installed(plane, folder, *flags)
+    found = Installed(plane, folder, *flags, policies=policies)
     overlay = copy_of(ROOT / "manifests", folder / "manifests") / "overlays" / "out-of-cluster"
     plane.wait_until_gone(NAMESPACE)
     address = overlay / "address.yaml"

@@ -11,6 +11,7 @@ import sys
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from random import Random
 from time import monotonic, monotonic_ns
@@ -64,6 +65,13 @@ def node(plane: Plane, kind: None) -> Iterator[str]:
     if plane.api.exists(f"{GPUNODES}/{name}"):
         plane.api.delete(f"{GPUNODES}/{name}")
     remove_nodes(plane, [name])
+
+
+@pytest.fixture
+def space(plane: Plane, kind: None) -> Iterator[None]:
+    """Our namespace, which a dry run needs to be there."""
+    with plane.namespace_called(NAMESPACE):
+        yield
 
 
 class Process:
@@ -122,6 +130,23 @@ async def test_the_agent_is_ready_and_says_why_it_sees_nothing(plane: Plane, nod
         await asyncio.to_thread(live)
 
 
+async def test_the_agent_keeps_a_lease_beside_it(plane: Plane, node: str, space: None, tmp_path: Path) -> None:
+    socket = tmp_path / "kubelet.sock"
+    path = f"/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases/{node}"
+    async with kubelet_on(Kubelet(), socket):
+
+        def live() -> None:
+            with agent(plane, node, socket) as process:
+                eventually(lambda: plane.api.exists(path))
+                lease = plane.api.get(path)
+                assert lease["metadata"]["ownerReferences"][0]["name"] == node
+                since = datetime.now(UTC) - datetime.fromisoformat(lease["spec"]["renewTime"])
+                assert since < timedelta(minutes=1)
+                eventually(lambda: "[+]Lease ok" in process.page("/readyz?verbose"))
+
+        await asyncio.to_thread(live)
+
+
 async def test_a_status_of_ours_is_taken_without_losing_a_field(plane: Plane, node: str) -> None:
     with installed(bridged((0, 1), (2, 3))) as library:
         status = held(Machine(monotonic).look(), {library.cards[0].uuid: ("team/a",)})
@@ -143,38 +168,37 @@ def test_a_status_of_another_form_is_refused(plane: Plane, node: str) -> None:
         plane.api.patch(f"{GPUNODES}/{node}/status", {"status": {"gpus": [{"index": "none"}]}}, "merge")
 
 
-@pytest.fixture
-def space(plane: Plane, kind: None) -> Iterator[None]:
-    """Our namespace, which a dry run needs to be there."""
-    with plane.namespace_called(NAMESPACE):
-        yield
-
-
 def test_the_manifests_of_the_agent_are_taken_without_a_warning(plane: Plane, space: None) -> None:
     folder = str(ROOT / "manifests" / "agent")
 
     done = plane.kubectl("apply", "--server-side", "--dry-run=server", "-k", folder)
 
     assert done.stderr == ""
-    assert done.stdout.count("serverside-applied (server dry run)") == 6
+    assert done.stdout.count("serverside-applied (server dry run)") == 8
 
 
-def test_an_agent_writes_about_its_own_node_only(plane: Plane, node: str) -> None:
+def test_an_agent_writes_about_its_own_node_only(plane: Plane, node: str, space: None) -> None:
+    for name in (node, "of-somebody"):
+        body = {"metadata": {"name": name}}
+        plane.api.create(f"/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases", body)
     policy = [one for one in built(plane) if one["kind"].startswith("ValidatingAdmissionPolicy")]
     for one, path in zip(policy, ("validatingadmissionpolicies", "validatingadmissionpolicybindings"), strict=True):
         plane.api.create(f"/apis/admissionregistration.k8s.io/v1/{path}", one)
     agent_user = ["--as=system:serviceaccount:rightslice-system:rightslice-agent", "--as-group=system:masters"]
 
-    def label(whose: str) -> bool:
+    def label(whose: str, *what: str) -> bool:
         extra = f"--as-user-extra=authentication.kubernetes.io/node-name={whose}"
+        labelled = what or ("node", node)
         done = plane.kubectl(
-            "label", "node", node, f"try=t{monotonic_ns()}", "--overwrite", *agent_user, extra, check=False
+            "label", *labelled, f"try=t{monotonic_ns()}", "--overwrite", *agent_user, extra, check=False
         )
         return done.returncode == 0
 
     try:
         eventually(lambda: not label("another"))
         assert label(node)
+        assert label(node, "-n", NAMESPACE, "lease", node)
+        assert not label(node, "-n", NAMESPACE, "lease", "of-somebody")
     finally:
         for path in ("validatingadmissionpolicybindings", "validatingadmissionpolicies"):
             plane.api.delete(f"/apis/admissionregistration.k8s.io/v1/{path}/rightslice-agent")

@@ -58,7 +58,7 @@ def test_an_audit_goes_page_by_page(plane: Plane, namespace: str, pods: list[str
         "    view = cluster.view()\n"
         "    pods = [each.data['metadata'] for each in cluster.pods()]\n"
         f"    names = sorted(each['name'] for each in pods if each['namespace'] == '{namespace}')\n"
-        "    print(len(view.fleet.nodes), cluster.pods_on_nodes, names)\n"
+        "    print(len(view.fleet.nodes), cluster.pods_unended, names)\n"
     )
     command = [sys.executable, "-c", code, str(plane.kubeconfig)]
     ran = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True, cwd=ROOT)

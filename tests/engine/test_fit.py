@@ -162,6 +162,22 @@ def test_limit_ranges_and_quotas_steer_the_rewrite(objects: tuple[Json, ...], wa
     assert resources["requests"] == want
 
 
+NONE_GIVEN = {
+    "none unless it is asked for": (limit_range(max={SMALL: "4"}, default={SMALL: "0"}), {SMALL: "1"}),
+    "none at all": (limit_range(max={SMALL: "0"}, default={SMALL: "0"}), {LARGE: "1", SMALL: "0"}),
+}
+
+
+@pytest.mark.parametrize(("given", "want"), NONE_GIVEN.values(), ids=NONE_GIVEN)
+def test_a_slice_that_a_limit_range_put_in_as_none_is_no_answer(given: Json, want: dict[str, str]) -> None:
+    """Found on a real plane: the zero came last, and the pod was left without any GPU."""
+    pod = small().asks(SMALL, "0")
+
+    resources = shaped(pod, ask(pod, SIZING, nodes=(*NODES, given)))["spec"]["containers"][0]["resources"]
+
+    assert resources == {"limits": want, "requests": want}
+
+
 def test_a_policy_limit_on_slices_keeps_the_request() -> None:
     limits = 'mode: enforce\nlimits: {perPod: [{resource: "nvidia.com/mig-*", max: 0}]}'
     outcome = ask(small(), SIZING, limits, nodes=NODES).outcome

@@ -19,6 +19,9 @@ from webhook.installing.checks import diagnose
 from webhook.installing.facts import FAIL_OPEN, Facts
 from webhook.installing.lines import State
 from webhook.manifests.hooks import configurations
+from webhook.manifests.scheduling import second
+from webhook.model.resources import ACCOUNTING
+from webhook.report.data import as_yaml
 
 NOW = datetime(2026, 6, 1, tzinfo=UTC)
 PAIR = self_signed(["rightslice.rightslice-system.svc"], NOW)
@@ -65,6 +68,10 @@ def binding(*actions: str) -> Json:
     return {"spec": {"validationActions": list(actions)}}
 
 
+def lease(name: str, renewed: datetime) -> Json:
+    return {"metadata": {"name": name}, "spec": {"renewTime": f"{renewed:%Y-%m-%dT%H:%M:%S.%fZ}"}}
+
+
 def said(one: Json, status: str, reason: str, *, generation: int = 1) -> Json:
     """The object with what a server wrote of its first generation."""
     ready = {"type": "Ready", "status": status, "reason": reason, "message": "because", "observedGeneration": 1}
@@ -92,6 +99,12 @@ WELL = Facts(
     nodes=[gpu_node()],
     limit_ranges=[],
     quotas=[],
+    extender={"spec": {"replicas": 2}, "status": {"readyReplicas": 2}},
+    extender_ready="[+]cluster 8 nodes\nready\n",
+    scheduler="",
+    waiting=[],
+    agents=[{"metadata": {"name": "n1"}, "status": {"product": "NVIDIA-H100"}}],
+    leases=[lease("n1", NOW)],
 )
 ABSENT, FORBIDDEN = ApiError("GET /x", 404, "NotFound", "gone"), ApiError("GET /x", 403, "Forbidden", "no right")
 
@@ -110,6 +123,15 @@ class Case(NamedTuple):
 MIG: Json = {"rightSizing": {"forms": ["mig"]}}
 LIMIT_RANGE = {"metadata": {"name": "lr", "namespace": "team"}}
 QUOTA = {"metadata": {"name": "q", "namespace": "team"}}
+COUNTED = replace(WELL, policies=[policy(limits={"accounting": "native"})])
+WAITING = {
+    "metadata": {"name": "p"},
+    "status": {
+        "conditions": [
+            {"type": "PodScheduled", "message": "0/8 nodes are available: 8 Insufficient rightslice.dev/gpu-milli."}
+        ]
+    },
+}
 CASES = {
     "an old cluster": Case(replace(WELL, version={"gitVersion": "v1.29.1", "minor": "29+"}), State.FAIL, "v1.29.1"),
     "a cluster from the future": Case(
@@ -176,13 +198,44 @@ CASES = {
     ),
     "no GPU nodes": Case(replace(WELL, nodes=[make_node("cpu")]), State.WARN, "no node advertises GPUs"),
     "nodes without discovery": Case(
-        replace(WELL, nodes=[gpu_node(), {**gpu_node("n2"), "metadata": {"name": "n2"}}]),
+        replace(WELL, nodes=[gpu_node(), {**gpu_node(), "metadata": {"name": "n1"}}]),
         State.FAIL,
         "1 of 2 GPU nodes without nvidia.com/gpu.product",
     ),
     "slices that no node has": Case(replace(WELL, policies=[policy(**MIG)]), State.WARN, "policy guard gives mig"),
-    "accounting that no node knows": Case(
-        replace(WELL, policies=[policy(limits={"accounting": "native"})]), State.WARN, "a policy has native accounting"
+    "accounting that no node knows": Case(COUNTED, State.WARN, "a policy has native accounting"),
+    "a scheduler's configuration that is none": Case(
+        replace(COUNTED, scheduler="extenders: ["), State.WARN, "a policy has native accounting"
+    ),
+    "pods that wait for the accounting resource": Case(
+        replace(COUNTED, scheduler=json.dumps(second()), waiting=[WAITING]),
+        State.FAIL,
+        "1 pod waits for rightslice.dev/gpu-milli",
+    ),
+    "a replica of the extender is missing": Case(
+        replace(WELL, extender={"spec": {"replicas": 2}, "status": {}}), State.FAIL, "0 of 2 replicas of the extender"
+    ),
+    "an extender that may not be read": Case(without("extender", FORBIDDEN), State.SKIP, "extender cannot be read"),
+    "an extender that cannot be reached": Case(without("extender_ready"), State.SKIP, "the extender could not be"),
+    "the extender's own complaint": Case(
+        replace(WELL, extender_ready="[-]pods not synced\nready\n"), State.WARN, "extender: pods not synced"
+    ),
+    "no agents": Case(without("agents"), State.SKIP, "no agent reports the GPUs of its node"),
+    "agents that may not be read": Case(without("agents", FORBIDDEN), State.SKIP, "agents cannot be read"),
+    "a node without an agent": Case(
+        replace(WELL, nodes=[gpu_node("n1"), gpu_node("n2")]), State.WARN, "1 GPU node without GPUNode: n2"
+    ),
+    "an agent that is silent": Case(
+        replace(WELL, leases=[lease("n1", NOW - timedelta(minutes=7))]), State.WARN, "1 of 1 GPUNode not kept: n1"
+    ),
+    "an agent that never spoke": Case(replace(WELL, leases=[]), State.WARN, "1 of 1 GPUNode not kept: n1"),
+    "leases that may not be read": Case(
+        without("leases", FORBIDDEN), State.SKIP, "1 GPUNode, and it cannot be seen whether they are kept"
+    ),
+    "an agent in trouble": Case(
+        replace(WELL, agents=[{"metadata": {"name": "n1"}, "status": {"message": "NVML does not answer"}}]),
+        State.WARN,
+        "GPUNode n1: NVML does not answer",
     ),
     "a LimitRange that gives GPUs away": Case(
         replace(
@@ -228,6 +281,24 @@ def test_where_all_is_well_there_is_nothing_to_act_on() -> None:
 
     assert {line.state for line in lines} == {State.OK}, lines
     assert len(lines) > 10
+
+
+KNOWN = {
+    "a node advertises it": replace(
+        COUNTED, nodes=[{**gpu_node(), "status": {"allocatable": {"nvidia.com/gpu": "8", ACCOUNTING: "8000"}}}]
+    ),
+    "the second scheduler ignores it": replace(COUNTED, scheduler=as_yaml(second())),
+}
+
+
+@pytest.mark.parametrize("facts", KNOWN.values(), ids=KNOWN)
+def test_the_accounting_resource_is_known_where(facts: Facts) -> None:
+    (line,) = [line for line in diagnose(facts, NOW) if ACCOUNTING in line.what]
+    assert line.state is State.OK
+
+
+def test_without_an_extender_nothing_is_said_of_it() -> None:
+    assert not [line for line in diagnose(without("extender"), NOW) if "extender" in line.what]
 
 
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)

@@ -10,6 +10,7 @@ from cel_expr_python import cel
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
+from tests.cluster.test_backstop import REFUSED
 from tests.conftest import ROOT
 from tests.engine.lawful import any_pods
 from tests.make import Json, PodMaker, make_pod
@@ -105,6 +106,36 @@ def test_every_pod_that_is_refused_is_sent(pod: Json) -> None:
     if not holds(TOUCHES, pod):  # then nobody is held up while we do not answer: right for wide mounts, and only there
         assert holds(ON_THE_HOST, pod)
         assert {found.code for found in decision.findings} == {BYPASSES["hostPathDevices"]}
+
+
+BACKSTOP = next(one["spec"] for one in backstop() if one["metadata"]["name"] == "rightslice-pods")
+WITH_VARIABLES = cel.NewEnv(variables=dict.fromkeys(("object", "request", "variables"), cel.Type.DYN))
+VARIABLES = {one["name"]: WITH_VARIABLES.compile(one["expression"]) for one in BACKSTOP["variables"]}
+MUST_HOLD = [WITH_VARIABLES.compile(rule) for rule, _ in PODS]
+[CONDITION] = BACKSTOP["matchConditions"]
+
+
+def is_refused_meanwhile(pod: Json) -> bool:
+    """Do the rules of the backstop refuse a new pod, whatever its condition says?"""
+    facts: Json = {"object": pod, "request": {"operation": "CREATE", "userInfo": {"username": "alice"}}}
+    variables = {name: one.eval(data=facts | {"variables": {}}).plain_value() for name, one in VARIABLES.items()}
+    facts["variables"] = variables
+    return any(rule.eval(data=facts).plain_value() is False for rule in MUST_HOLD)
+
+
+@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(any_pods())
+def test_the_backstop_looks_at_every_pod_that_it_refuses(pod: Json) -> None:
+    assert CONDITION["expression"] == touches_gpus("object")
+    assert holds(TOUCHES, pod) or not is_refused_meanwhile(pod)
+
+
+@pytest.mark.parametrize("maker", [maker for maker, _ in REFUSED.values()], ids=REFUSED)
+def test_the_backstop_looks_at_what_it_is_there_for(maker: PodMaker) -> None:
+    pod = maker.build()
+
+    assert is_refused_meanwhile(pod)
+    assert holds(TOUCHES, pod)
 
 
 @pytest.mark.parametrize("name", ["validate.rightslice.dev", "host.rightslice.dev"])

@@ -32,10 +32,11 @@ from webhook.policy.compiled import PolicySet
 from webhook.policy.loading import load
 from webhook.server.app import Server
 from webhook.server.policyfiles import PolicyFiles
-from webhook.server.reloading import CertificateWatch, NoPoliciesError, PolicyWatch, read_policies
+from webhook.server.reloading import NoPoliciesError, PolicyWatch, read_policies
 from webhook.server.world import PolicyLoad, World
 from webhook.telemetry.telemetry import Telemetry
 from webhook.web.listening import Look
+from webhook.web.renewing import CertificateWatch
 from webhook.web.tls import PairFiles, PemPair, server_context
 
 GOOD = encoded(review())

@@ -16,6 +16,8 @@ from webhook.placement.islands import largest_island
 
 GPU_MILLI = "rightslice.dev/gpu-milli"
 LEAST_SECONDS = 60.0
+AGAIN_SECONDS = 1200.0
+"""A Node that was made anew under its name, or that somebody edited, has lost what was said on it."""
 
 
 class Said(msgspec.Struct, frozen=True):
@@ -51,16 +53,17 @@ class Advertiser:
         self._milli = milli
         self._backoff = Backoff(random, first=LEAST_SECONDS, most=10 * LEAST_SECONDS)
         self._last: Said | None = None
-        self._due = float("-inf")
+        self._random = random
+        self._due = self._again = float("-inf")
 
     async def advertise(self, status: GPUNodeStatus) -> bool:
-        """Say it if it changed; True if it was written.
+        """Say it if it changed, and look now and then whether it still stands; True if the Node was asked.
 
         Raises:
             ApiError: it could not be written; the next attempt waits.
         """
         said = said_of(status)
-        if said == self._last or self._clock() < self._due:
+        if self._clock() < self._due or (said == self._last and self._clock() < self._again):
             return False
         try:
             await self._write(said)
@@ -68,7 +71,7 @@ class Advertiser:
             self._due = self._clock() + self._backoff.failed(error.retry_after)
             raise
         self._backoff.succeeded()
-        self._last = said
+        self._last, self._again = said, self._clock() + self._random.uniform(AGAIN_SECONDS / 2, AGAIN_SECONDS)
         return True
 
     async def _write(self, said: Said) -> None:

@@ -25,6 +25,8 @@ from webhook.web.checks import Check
 LOOK_SECONDS = 30.0
 """After which a look counts as hung. No second one begins before it ends."""
 
+PARTS = ("nvml", "kubelet", "GPUNode", "Node", "Lease")
+
 HUNG = "NVML does not answer"
 
 
@@ -40,6 +42,13 @@ class Kubelet(Protocol):
 
     async def holders(self) -> Holders:
         """Who holds which device now."""
+
+
+class Beats(Protocol):
+    """What is used of `Heartbeat`."""
+
+    async def beat(self) -> bool:
+        """Renew it if it is time."""
 
 
 class Agent:
@@ -61,6 +70,7 @@ class Agent:
         *,
         poll: float = 10.0,
         patience: float = LOOK_SECONDS,
+        heartbeat: Beats | None = None,
     ) -> None:
         """Prepare.
 
@@ -73,9 +83,11 @@ class Agent:
             random: Spreads the rounds of many nodes.
             poll: Seconds between two rounds.
             patience: Seconds after which a look counts as hung.
+            heartbeat: Renewed while what is written holds; None: nobody is told.
         """
         self._machine, self._kubelet, self._publisher, self._advertiser = machine, kubelet, publisher, advertiser
         self._log, self._random, self._poll, self._patience = log, random, poll, patience
+        self._heartbeat = heartbeat
         self._looking: asyncio.Future[GPUNodeStatus] | None = None
         self._seen: GPUNodeStatus | None = None
         self._holders: Holders | None = None
@@ -101,13 +113,18 @@ class Agent:
         if self._advertiser is not None:
             advertiser = self._advertiser
             await self._write("Node", lambda: advertiser.advertise(whole))
+        if not self._publisher.stands(whole):
+            return
+        self._went("GPUNode", "")
+        if self._heartbeat is not None and not self._troubles.get("kubelet"):
+            await self._write("Lease", self._heartbeat.beat)
 
     def checks(self) -> Sequence[Check]:
         """What the agent says of itself. It is ready without any of it: there may be no GPU here."""
         status = self._seen
         seen = f"{len(status.gpus)} seen" if status is not None else "not looked at yet"
         gpus = Check("gpus", good=status is not None, says=(status.message if status else "") or seen, must=False)
-        parts = ((part, self._troubles.get(part, "")) for part in ("nvml", "kubelet", "GPUNode", "Node"))
+        parts = ((part, self._troubles.get(part, "")) for part in PARTS)
         return [gpus, *(Check(part, good=not why, says=why or "ok", must=False) for part, why in parts)]
 
     async def _look(self) -> GPUNodeStatus | None:

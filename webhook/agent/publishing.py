@@ -52,13 +52,17 @@ class Publisher:
         self._read = False
         self._due = float("-inf")
 
+    def stands(self, status: GPUNodeStatus) -> bool:
+        """Is this what is stored, as far as was seen?"""
+        return self._read and status == self._written
+
     async def publish(self, status: GPUNodeStatus) -> bool:
         """Write the status if it is another one than is stored, and it is time; True if it was written.
 
         Raises:
             ApiError: it could not be; the next write waits longer each time.
         """
-        if self._clock() < self._due or (self._read and status == self._written):
+        if self._clock() < self._due or self.stands(status):
             return False
         try:
             if not self._read:

@@ -15,6 +15,7 @@ from webhook.kube.pace import Random
 from webhook.kube.watching import Resource, State, Watch
 from webhook.model.cluster import ClusterView
 from webhook.model.fleet import Fleet
+from webhook.model.gpunodes import GPUNode
 from webhook.model.objects import LimitRange, Namespace, Node, ResourceQuota
 from webhook.model.pods import Pod
 
@@ -41,6 +42,9 @@ PODS = Resource(
 """Only pods that hold something, or wait for it: for one that ends, the server says DELETED."""
 
 GROUP = "/apis/rightslice.dev/v1alpha1"
+
+GPUNODES = Resource("gpunodes", f"{GROUP}/gpunodes", GPUNode, optional=True)
+"""What the agents of nodes report."""
 
 
 def policies_of_cluster() -> Resource[dict[str, Any]]:
@@ -116,10 +120,10 @@ class Following:
         """
         async with asyncio.TaskGroup() as tasks:
             for each in self._watches:
-                tasks.create_task(self._kept(each.state.name, each.run))
-            tasks.create_task(self._kept("view", lambda: self._live.run(self._is_synced)))
-            tasks.create_task(self._kept("age", self._look_at_age))
-            tasks.create_task(self._kept("policies", lambda: self._hand_on(policies_changed)))
+                tasks.create_task(kept(each.state.name, each.run, self._told))
+            tasks.create_task(kept("view", lambda: self._live.run(self._is_synced), self._told))
+            tasks.create_task(kept("age", self._look_at_age, self._told))
+            tasks.create_task(kept("policies", lambda: self._hand_on(policies_changed), self._told))
             while not self.ready:
                 await asyncio.sleep(LOOK_SECONDS / 10)
             synced()
@@ -155,14 +159,15 @@ class Following:
             self.policies.handed_on = True
             await self.policies.wake.wait()
 
-    async def _kept(self, name: str, task: Callable[[], Awaitable[None]]) -> None:
-        """Begin anew after a fault of ours: one odd object must not end a watch for good."""
-        while True:
-            try:
-                await task()
-            except Exception as error:
-                self._told.crashed(name, "", error)
-            await asyncio.sleep(AGAIN_SECONDS)
-
     def _broke(self, state: State, error: ApiError) -> None:
         self._told.watch_broke(state.name, str(error))
+
+
+async def kept(name: str, task: Callable[[], Awaitable[None]], told: Told) -> None:
+    """Run a task without an end, and begin anew after a fault of ours: one odd object must not end a watch for good."""
+    while True:
+        try:
+            await task()
+        except Exception as error:
+            told.crashed(name, "", error)
+        await asyncio.sleep(AGAIN_SECONDS)

@@ -11,7 +11,7 @@ from sys import intern
 from types import MappingProxyType
 from typing import NamedTuple
 
-from webhook.cache.gathering import DEFAULT_NAMESPACE, FINISHED, namespace_of
+from webhook.cache.gathering import FINISHED, namespace_of
 from webhook.model.effective import effective_requests
 from webhook.model.lines import Amounts, Line, amounts_of, line_of
 from webhook.model.pods import Amount, Pod, PodSpec
@@ -101,6 +101,10 @@ class Holdings:
         self.sums.lent.update(names)
         return {name: self.sums.lines.get(name, {}) for name in names}
 
+    def line(self, namespace: str, name: str) -> Line | None:
+        """The line of one pod."""
+        return self.sums.lines.get(namespace, {}).get(name)
+
     @property
     def pods(self) -> int:
         """How many pods have a line."""
@@ -140,7 +144,7 @@ class HoldingsWriter:
 
     def put(self, pod: Pod) -> None:
         """A pod is there."""
-        self._set(pod, self._line(pod))
+        self._set(pod, self.line(pod))
 
     def remove(self, pod: Pod) -> None:
         """A pod is gone."""
@@ -156,7 +160,7 @@ class HoldingsWriter:
 
     def _set(self, pod: Pod, after: Line | None) -> None:
         namespace, name = intern(namespace_of(pod)), pod.metadata.name
-        known = self._holdings.sums.lines.get(namespace, {}).get(name)
+        known = self._holdings.line(namespace, name)
         if self._coming is not None:
             before = self._coming.set(namespace, name, after) or known
             self._landing += _landings_after(pod, before, after)
@@ -169,7 +173,8 @@ class HoldingsWriter:
         if known is None:
             self._arrived((pod.metadata.uid,))
 
-    def _line(self, pod: Pod) -> Line | None:
+    def line(self, pod: Pod) -> Line | None:
+        """What a pod holds, or waits for; None for one that has ended."""
         return None if pod.status.phase in FINISHED else line_of(pod, self._amounts)
 
     def _amounts(self, pod: Pod) -> tuple[Amounts, Amounts]:
@@ -183,6 +188,11 @@ class HoldingsWriter:
             if shape:
                 self._shapes[shape] = found
         return found
+
+
+def key_of(pod: Pod) -> str:
+    """What sums and reports of nodes call a pod: "namespace/name"."""
+    return f"{namespace_of(pod)}/{pod.metadata.name}"
 
 
 def _shape(spec: PodSpec) -> Shape:
@@ -201,7 +211,7 @@ def _counts(resource: str) -> bool:
 
 def calls(pod: Pod) -> tuple[Called, ...]:
     """What a pod may have been called when it was admitted: by its name, or before it was given one."""
-    namespace, metadata = pod.metadata.namespace or DEFAULT_NAMESPACE, pod.metadata
+    namespace, metadata = namespace_of(pod), pod.metadata
     made = metadata.generate_name and metadata.name.startswith(metadata.generate_name)
     return ((namespace, metadata.name), *([(namespace, f"{metadata.generate_name}*")] if made else []))
 

@@ -24,7 +24,7 @@ from webhook.report.words import count, shown
 from webhook.server.policysources import Good, combine
 
 if TYPE_CHECKING:
-    from webhook.audit.cluster import Cluster
+    from webhook.audit.cluster import Cluster, Look
 
 LIVE = "live"
 STDIN = "-"
@@ -125,9 +125,11 @@ def live_cluster(reach: Reach) -> Iterator[Cluster]:
         stop(str(error))
 
 
-def live_view(cluster: Cluster, labels: Mapping[str, str], *, verbose: bool = False) -> ClusterView:
-    """What a webhook in the cluster would judge by now."""
-    view = cluster.view()
+def live_view(
+    cluster: Cluster, labels: Mapping[str, str], *, verbose: bool = False, look: Look | None = None
+) -> ClusterView:
+    """What a webhook in the cluster would judge by now; `look` sees the pods that make it."""
+    view = cluster.view(look)
     if verbose:
         tell_of(cluster.server, Snapshot(view))
     return with_labels(view, labels)
@@ -140,8 +142,7 @@ def cluster_of(
     if name == LIVE:
         with live_cluster(reach) as cluster:
             return live_view(cluster, labels, verbose=verbose)
-    if reach != HERE:
-        stop("--kubeconfig and --context say which live cluster: write --cluster live")
+    refuse_reach(reach)
     try:
         snapshot = read_snapshot(name) if name else gather(())
     except RightsliceError as error:
@@ -151,6 +152,12 @@ def cluster_of(
     if verbose:
         tell_of(name or "not known", snapshot)
     return with_labels(snapshot.view, labels)
+
+
+def refuse_reach(reach: Reach) -> None:
+    """Stops the program where flags say which live cluster, and none is meant."""
+    if reach != HERE:
+        stop("--kubeconfig and --context say which live cluster: write --cluster live")
 
 
 class Judged(NamedTuple):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ssl
 from collections.abc import Iterable
 from contextlib import AsyncExitStack
 from datetime import UTC, datetime
@@ -16,10 +15,10 @@ import uvloop
 from webhook.cache.following import Following, nothing_known
 from webhook.cache.snapshot import load_snapshot
 from webhook.certs.issuing import end_of
-from webhook.certs.selfsigned import self_signed as make_pair
 from webhook.cli import flags
 from webhook.cli.console import stop
 from webhook.cli.replicas import keep_statuses, manage_certificate, take_part, watch_rollouts, write_events
+from webhook.cli.starting import StartError, clients_of, connections, context_of, first_pair
 from webhook.errors import RightsliceError
 from webhook.kube.api import Api
 from webhook.model.usage import UsageView
@@ -29,19 +28,18 @@ from webhook.policy.loading import Loaded, load
 from webhook.server.app import Server
 from webhook.server.policyfiles import PolicyFiles
 from webhook.server.policysources import Load
-from webhook.server.reloading import CertificateWatch, NoPoliciesError, PolicyWatch, read_policies
+from webhook.server.reloading import NoPoliciesError, PolicyWatch, read_policies
 from webhook.server.world import PolicyLoad, World
 from webhook.settings import Settings, SettingsError, settings_from
 from webhook.telemetry.logs import Logger, make_logger
 from webhook.telemetry.telemetry import Telemetry
 from webhook.web.checks import Checks
-from webhook.web.clients import Clients
 from webhook.web.collecting import settle_collector
-from webhook.web.descriptors import room_for_connections
 from webhook.web.draining import serve_until_told
 from webhook.web.limits import Limits
 from webhook.web.listening import NoParserError
-from webhook.web.tls import CertificateError, PairFiles, PemPair, server_context, trust
+from webhook.web.renewing import CertificateWatch
+from webhook.web.tls import PairFiles
 
 
 def serve_webhook(
@@ -146,10 +144,6 @@ def serve_webhook(
         stop(str(error))
 
 
-class StartError(Exception):
-    """The server cannot start; the message says what to change."""
-
-
 async def _serve(settings: Settings) -> None:
     log = make_logger(settings.log_level)
     server = build(settings, log)
@@ -206,9 +200,9 @@ def build(settings: Settings, log: Logger) -> Server:
         telemetry.policies_loaded(policies.digest, len(policies.policies), now)
     checks: list[Checks] = []
     looks = [] if settings.live else [PolicyWatch(files, load, world, clock, telemetry).look]
-    pair = _first_pair(settings)
-    clients = _clients(settings)
-    context = _context(settings, pair, clients)
+    pair = first_pair(settings, clock())
+    clients = clients_of(settings)
+    context = context_of(settings, pair, clients)
     if not settings.manages_tls:
         telemetry.certificate_ends(end_of(pair.certificate))
     if settings.tls_cert is not None and settings.tls_key is not None:
@@ -216,16 +210,8 @@ def build(settings: Settings, log: Logger) -> Server:
         certificate = CertificateWatch(pair_files, context, telemetry)
         looks.append(certificate.look)
         checks.append(certificate.checks)
-    limits = Limits(connections=_connections(settings, log), in_flight=settings.max_in_flight)
+    limits = Limits(connections=connections(settings, log), in_flight=settings.max_in_flight)
     return Server(world, telemetry, clock, context, limits, looks, clients=clients, checks=checks)
-
-
-def _connections(settings: Settings, log: Logger) -> int:
-    wanted = settings.max_connections
-    room = room_for_connections(wanted)
-    if room < wanted:
-        log.warning("fewer connections than asked for: the limit of open files is low", connections=room, asked=wanted)
-    return room
 
 
 def follow(server: Server, api: Api, settings: Settings) -> Following:
@@ -263,36 +249,3 @@ def _load_on_trial(sources: Iterable[tuple[str, str]]) -> Loaded:
 def clock() -> datetime:
     """The moment."""
     return datetime.now(UTC)
-
-
-def _first_pair(settings: Settings) -> PemPair:
-    """The pair to begin with. One that is made here is trusted by nobody but who was told to."""
-    if settings.tls_cert is None or settings.tls_key is None:
-        made = make_pair([settings.host, "localhost"], clock())
-        return PemPair(made.certificate, made.key)
-    try:
-        return PairFiles(settings.tls_cert, settings.tls_key).read()
-    except OSError as error:
-        raise StartError(f"{error.filename}: cannot be read ({error.strerror})") from error
-
-
-def _clients(settings: Settings) -> Clients | None:
-    if settings.client_ca is None:
-        return None
-    try:
-        clients = Clients(
-            settings.client_ca.read_text(encoding="ascii", errors="backslashreplace"), settings.client_name
-        )
-        trust(ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), clients)
-    except OSError as error:
-        raise StartError(f"--client-ca {settings.client_ca}: cannot be read ({error.strerror})") from error
-    except CertificateError as error:
-        raise StartError(f"--client-ca {settings.client_ca}: {error}") from error
-    return clients
-
-
-def _context(settings: Settings, pair: PemPair, clients: Clients | None) -> ssl.SSLContext:
-    try:
-        return server_context(pair, clients)
-    except CertificateError as error:
-        raise StartError(f"{settings.tls_cert}, {settings.tls_key}: {error}") from error

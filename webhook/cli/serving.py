@@ -13,6 +13,7 @@ from typer.core import TyperGroup
 
 PROCESSES = {
     "webhook": ("webhook.cli.serve", "serve_webhook"),
+    "extender": ("webhook.cli.extender", "serve_extender"),
     "agent": ("webhook.cli.agent", "serve_agent"),
 }
 """In the order of the help page, and where they are."""
@@ -36,7 +37,9 @@ class Processes(TyperGroup):
 
 
 serve = typer.Typer(
-    cls=Processes, help="Run a process that serves: the webhook, or the agent of a node.", no_args_is_help=True
+    cls=Processes,
+    help="Run a process that serves: the webhook, the scheduler's extender, or the agent of a node.",
+    no_args_is_help=True,
 )
 
 

@@ -29,11 +29,14 @@ def account(case: Case, shape: Shape) -> None:
 
 def weights(case: Case, shape: Shape) -> dict[Path, int]:
     """What the GPUs of each container that asks weigh, once the pod has its shape."""
-    nodes = case.reach.narrowed(shape.required)
+    return _weights(case, case.reach.narrowed(shape.required), shape.fit.resource if shape.fit is not None else "")
+
+
+def _weights(case: Case, nodes: int, instead: str = "") -> dict[Path, int]:
+    """What they weigh on the nodes of a mask, where the resource `instead` is given for what is asked, if any is."""
     found: dict[Path, int] = {}
     for ask in case.asked.asks:
-        name = shape.fit.resource if shape.fit is not None else ask.resource.name
-        found[ask.path] = found.get(ask.path, 0) + ask.count * _unit(case, name, nodes)
+        found[ask.path] = found.get(ask.path, 0) + ask.count * _unit(case, instead or ask.resource.name, nodes)
     return found
 
 
@@ -85,8 +88,8 @@ def _container(pod: Pod, path: Path) -> Container:
     return pod.spec.containers[index] if kind == "containers" else pod.spec.init_containers[index]
 
 
-def wrong_values(case: Case, shape: Shape) -> list[Remark]:
-    """What stands in a pod that can no longer be changed, and is not what its GPUs weigh.
+def wrong_values(case: Case) -> list[Remark]:
+    """What stands in a pod that can no longer be changed, and is not what its GPUs weigh as they are.
 
     Such a pod has its uid, which the API server gives after every mutating webhook: one that has none will still get
     the right value.
@@ -94,7 +97,7 @@ def wrong_values(case: Case, shape: Shape) -> list[Remark]:
     if not case.pod.metadata.uid:
         return []
     found: list[Remark] = []
-    for path, milli in weights(case, shape).items():
+    for path, milli in _weights(case, case.reach.selected).items():
         limits = _container(case.pod, path).resources.limits
         if not _is(limits.get(ACCOUNTING), str(milli)):
             have = limits.get(ACCOUNTING, "none")

@@ -245,7 +245,7 @@ def replaced(asked: Asked, resource: str, *, zero: bool) -> tuple[Side, Side]:
     for ask in asked.asks:
         resources = ask.container.resources
         limits[ask.path] = rewritten(resources.limits, resource, zero=zero)
-        if WHOLE_GPU in resources.requests:
+        if WHOLE_GPU in resources.requests or resource in resources.requests:
             requests[ask.path] = rewritten(resources.requests, resource, zero=zero)
     return limits, requests
 
@@ -253,10 +253,13 @@ def replaced(asked: Asked, resource: str, *, zero: bool) -> tuple[Side, Side]:
 def rewritten(side: dict[str, Amount], resource: str, *, zero: bool) -> dict[str, Amount]:
     """Limits or requests of a container after the rewrite.
 
-    The source key becomes "0" where a LimitRange names it: without the key, its default would come back.
+    The source key becomes "0" where a LimitRange names it: without the key, its default would come back. A "0" that
+    stands at the new key already, as a LimitRange gives it, gives way.
     """
     after: dict[str, Amount] = {}
     for name, amount in side.items():
+        if name == resource:
+            continue
         if name != WHOLE_GPU:
             after[name] = amount
             continue

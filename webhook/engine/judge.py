@@ -66,7 +66,7 @@ def judge(case: Case, shape: Shape, findings: list[Finding]) -> None:
         if said is not NOTHING_SAID or case.injected.given:
             _hear_amounts(limits, voice, said, case.injected, findings)
         if limits.accounting:
-            hear(findings, voice, wrong_values(case, shape))
+            hear(findings, voice, wrong_values(case))
     for voice in rules.cuda:
         asking = list({ask.path: (ask.path, ask.container) for ask in case.asked.asks}.values())
         hear(findings, voice, driver_remarks(case.pod, shape.fit.offers if shape.fit else case.offers, asking))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from webhook.installing import backstop_health, cluster_health, hooks_health, policies_health
+from webhook.installing import backstop_health, cluster_health, hooks_health, policies_health, scheduling_health
 from webhook.installing.facts import Facts
 from webhook.installing.lines import Line
 from webhook.policy.compiled import PolicySet
@@ -25,7 +25,9 @@ def diagnose(facts: Facts, now: datetime) -> list[Line]:
         *policies_health.policies(facts, loaded),
         *cluster_health.nodes(facts),
         *cluster_health.forms(facts, policies),
-        *cluster_health.accounting(facts, policies),
+        *scheduling_health.accounting(facts, policies),
+        *scheduling_health.extender(facts),
+        *scheduling_health.agents(facts, now),
         *cluster_health.namespaces(facts),
         *hooks_health.passed_by(facts),
     ]

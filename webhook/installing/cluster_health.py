@@ -13,7 +13,6 @@ from webhook.installing.lines import Line, State, unread
 from webhook.manifests.objects import named
 from webhook.model.modes import Form
 from webhook.model.paths import dotted
-from webhook.model.resources import ACCOUNTING
 from webhook.policy.compiled import Policy
 from webhook.report.words import count
 
@@ -27,25 +26,25 @@ def nodes(facts: Facts) -> Iterator[Line]:
     if facts.nodes is None:
         yield unread(facts, "nodes", "no nodes", "")
         return
-    gpus = _gpu_nodes(facts)
+    gpus = gpu_nodes(facts)
     bare = [node["metadata"]["name"] for node in gpus if PRODUCT not in (node["metadata"].get("labels") or {})]
     if not gpus:
         yield Line(State.WARN, "no node advertises GPUs", "install NVIDIA's device plugin, or the GPU operator")
     elif bare:
-        advice = f"install GPU Feature Discovery, or node affinity cannot match: {_some(bare)}"
+        advice = f"install GPU Feature Discovery, or node affinity cannot match: {some(bare)}"
         yield Line(State.FAIL, f"{len(bare)} of {count(len(gpus), 'GPU node')} without {PRODUCT}", advice)
     else:
         yield Line(State.OK, f"{count(len(gpus), 'GPU node')} with {PRODUCT}")
 
 
-def _gpu_nodes(facts: Facts) -> list[Json]:
+def gpu_nodes(facts: Facts) -> list[Json]:
     def has_gpus(node: Json) -> bool:
         return any(name.startswith("nvidia.com/") for name in node.get("status", {}).get("allocatable") or ())
 
     return [node for node in facts.nodes or () if has_gpus(node)]
 
 
-def _some(names: Sequence[str], most: int = 3) -> str:
+def some(names: Sequence[str], most: int = 3) -> str:
     more = f" and {len(names) - most} more" if len(names) > most else ""
     return ", ".join(names[:most]) + more
 
@@ -76,18 +75,6 @@ def _offered(nodes: Sequence[Json]) -> set[Form]:
 
 def _forms_named(forms: set[Form]) -> str:
     return " or ".join(sorted(forms))
-
-
-def accounting(facts: Facts, policies: Sequence[Policy]) -> Iterator[Line]:
-    """Does the cluster know the accounting resource where a policy wants it?"""
-    if not any(policy.limits is not None and policy.limits.accounting for policy in policies):
-        return
-    advertised = [node for node in facts.nodes or () if ACCOUNTING in (node.get("status", {}).get("allocatable") or ())]
-    if advertised:
-        yield Line(State.OK, f"{count(len(advertised), 'node advertises', 'nodes advertise')} {ACCOUNTING}")
-        return
-    advice = f"tell the scheduler to ignore it (an extender's managedResources), or pods stay pending for {ACCOUNTING}"
-    yield Line(State.WARN, "a policy has native accounting, and no node advertises its resource", advice)
 
 
 def namespaces(facts: Facts) -> Iterator[Line]:

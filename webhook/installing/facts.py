@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any
 
 from webhook.errors import ApiError
@@ -12,6 +13,7 @@ from webhook.installing.applying import who_answers
 from webhook.kube.api import Api
 from webhook.manifests.hooks import NAME, NAMESPACE
 from webhook.manifests.objects import DEPLOYMENT
+from webhook.manifests.scheduling import EXTENDER, SCHEDULER
 
 Json = dict[str, Any]
 
@@ -22,6 +24,10 @@ _ADMISSION = "/apis/admissionregistration.k8s.io/v1"
 _OURS = "/apis/rightslice.dev/v1alpha1"
 _IN_SPACE = f"/api/v1/namespaces/{NAMESPACE}"
 _SERVICE = f"{_IN_SPACE}/services/https:{NAME}:https/proxy"
+_EXTENDER = f"/apis/apps/v1/namespaces/{NAMESPACE}/deployments/{EXTENDER}"
+_SCHEDULER = f"/apis/apps/v1/namespaces/{NAMESPACE}/deployments/{SCHEDULER}"
+
+NO_CHOICE: Mapping[str, str] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +49,12 @@ class Facts:
     nodes: list[Json] | None
     limit_ranges: list[Json] | None
     quotas: list[Json] | None
+    extender: Json | None
+    extender_ready: str | None
+    scheduler: str | None
+    waiting: list[Json] | None
+    agents: list[Json] | None
+    leases: list[Json] | None
     refused: dict[str, ApiError] = field(default_factory=dict)
 
 
@@ -77,26 +89,41 @@ async def read_facts(api: Api) -> Facts:
         "nodes": everything(api, "/api/v1/nodes"),
         "limit_ranges": everything(api, "/api/v1/limitranges"),
         "quotas": everything(api, "/api/v1/resourcequotas"),
+        "extender": api.get(_EXTENDER),
+        "extender_ready": _text(api, f"{_IN_SPACE}/services/https:{EXTENDER}:https/proxy/readyz", {"verbose": ""}),
+        "scheduler": _configuration(api),
+        "waiting": everything(api, "/api/v1/pods", {"fieldSelector": "status.phase=Pending"}),
+        "agents": everything(api, f"{_OURS}/gpunodes"),
+        "leases": everything(api, f"/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases"),
     }
     found = await asyncio.gather(*(part(name, asked) for name, asked in parts.items()))
     return Facts(version=version, refused=refused, **dict(found))
 
 
-async def everything(api: Api, path: str) -> list[Json]:
+async def _configuration(api: Api) -> str:
+    """What the second scheduler is told, from the ConfigMap that its Deployment mounts."""
+    deployment = await api.get(_SCHEDULER)
+    volumes = deployment["spec"]["template"]["spec"].get("volumes") or ()
+    names = [volume["configMap"]["name"] for volume in volumes if "configMap" in volume]
+    maps = [await api.get(f"{_IN_SPACE}/configmaps/{name}") for name in names]
+    return "\n---\n".join(text for found in maps for text in (found.get("data") or {}).values())
+
+
+async def everything(api: Api, path: str, chosen: Mapping[str, str] = NO_CHOICE) -> list[Json]:
     """All items of a collection, page by page.
 
     Raises:
         ApiError: the API server does not let us, or does not answer.
     """
     items: list[Json] = []
-    params = {"limit": PAGE}
+    params = {**chosen, "limit": PAGE}
     while True:
         page = await api.get(path, params)
         items += page["items"]
         more = page["metadata"].get("continue")
         if not more:
             return items
-        params = {"limit": PAGE, "continue": more}
+        params = {**chosen, "limit": PAGE, "continue": more}
 
 
 async def _text(api: Api, path: str, params: dict[str, str] | None = None) -> str:

@@ -11,7 +11,7 @@ from typing import Any
 
 from webhook.engine.guarding.variables import VISIBLE_DEVICES
 from webhook.manifests.hooks import LEFT_OUT, NAMESPACE
-from webhook.manifests.touching import DEVICE_PATHS, asks_for_gpus, containers_of, mounts_host
+from webhook.manifests.touching import DEVICE_PATHS, asks_for_gpus, containers_of, mounts_host, touches_gpus
 from webhook.model.records import MIRROR
 from webhook.policy.written.base import GROUP
 
@@ -75,6 +75,10 @@ _IS_LEFT_OUT = f"(request.operation == 'CREATE' && object.metadata.name in [{', 
 _MAY_UPDATE_POLICIES = f"authorizer.group('{GROUP}').resource('gpupolicies').check('update').allowed()"
 
 
+_TOUCHES = {"name": "touches-gpus", "expression": touches_gpus("object")}
+"""All that is refused touches GPUs. Pods that do not are converted for the condition alone: a third of the price."""
+
+
 def backstop() -> list[Json]:
     """The ValidatingAdmissionPolicies and their bindings."""
     return [
@@ -84,6 +88,7 @@ def backstop() -> list[Json]:
                 _rule([""], ["pods"], ["CREATE"]),
                 _rule([""], ["pods/ephemeralcontainers"], ["UPDATE"]),
             ],
+            conditions=[_TOUCHES],
             variables={
                 "containers": _NEW_CONTAINERS,
                 "annotations": _NEW_ANNOTATIONS,

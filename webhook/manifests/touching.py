@@ -84,10 +84,7 @@ def touches_gpus(of: str) -> str:
         of: What stands for it: "object", or the way to a template.
     """
     thoughts = (
-        f"{containers_of('pod.spec')}.exists(c, {asks_for_gpus('c')})",
-        f"{containers_of('pod.spec')}.exists(c, has(c.env) && c.env.exists(e, {begins('e.name', VARIABLES)}))",
-        f"{containers_of('pod.spec')}.exists(c, has(c.volumeMounts)"
-        " && c.volumeMounts.exists(m, m.mountPath.contains('nvidia-container-devices')))",
+        f"{containers_of('pod.spec')}.exists(c,\n{joined(_BY_CONTAINER)})",
         "has(pod.spec.resourceClaims) && size(pod.spec.resourceClaims) > 0",
         "has(pod.spec.runtimeClassName) && pod.spec.runtimeClassName.startsWith('nvidia')",
         mounts_host("pod.spec", DEVICE_PATHS),
@@ -95,6 +92,13 @@ def touches_gpus(of: str) -> str:
     )
     return f"[{of}].exists(pod,\n{joined(thoughts)})"
 
+
+_BY_CONTAINER = (
+    asks_for_gpus("c"),
+    f"has(c.env) && c.env.exists(e, {begins('e.name', VARIABLES)})",
+    "has(c.volumeMounts) && c.volumeMounts.exists(m, m.mountPath.contains('nvidia-container-devices'))",
+)
+"""What one container says: the API server walks over them once, however much there is to ask."""
 
 _MARKS = (
     f"key.startsWith('{OURS}') || key.contains('cdi.k8s.io')"

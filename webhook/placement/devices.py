@@ -5,9 +5,10 @@ From the node's own report (`GPUNode`), or, where no agent runs, from labels and
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Container, Mapping, Sequence
 
 import msgspec
+from msgspec.structs import replace
 
 from webhook.model.fleet import FleetNode
 from webhook.model.gpunodes import GpuDevice, GPUNode
@@ -41,13 +42,37 @@ def reported(node: GPUNode) -> Devices | None:
     gpus = sorted(node.status.gpus, key=lambda gpu: gpu.index)
     if not 0 < len(gpus) <= MOST_GPUS or [gpu.index for gpu in gpus] != list(range(len(gpus))):
         return None
-    free = [gpu.index for gpu in gpus if gpu.healthy and not gpu.mig and not gpu.pods]
+    return _held(Devices(_topology(node, gpus)), gpus)
+
+
+def still_held(devices: Devices, node: GPUNode, there: Container[str]) -> Devices:
+    """The devices of a node where only some pods are left: what the others held is free again.
+
+    Args:
+        devices: As they were reported.
+        node: The report.
+        there: The pods that are still there, "namespace/name".
+    """
+    if all(pod in there for who in devices.holders.values() for pod in who):
+        return devices
+    return _held(devices, [_without(gpu, there) for gpu in node.status.gpus])
+
+
+def _held(devices: Devices, gpus: Sequence[GpuDevice]) -> Devices:
+    """The devices with what is free of them, and who holds the rest."""
     return Devices(
-        topology=_topology(node, gpus),
-        free=mask_of(free),
+        topology=devices.topology,
+        free=mask_of([gpu.index for gpu in gpus if gpu.healthy and not gpu.mig and not gpu.pods]),
         cards=tuple(_card(gpu) for gpu in gpus if gpu.mig and gpu.healthy),
         holders={gpu.index: _holders(gpu) for gpu in gpus if _holders(gpu)},
     )
+
+
+def _without(gpu: GpuDevice, there: Container[str]) -> GpuDevice:
+    """A GPU after all pods but some have ended."""
+    left = tuple(pod for pod in gpu.pods if pod in there)
+    instances = tuple(one if one.pod in there else replace(one, pod="") for one in gpu.instances)
+    return replace(gpu, pods=left, instances=instances)
 
 
 def expected(node: FleetNode, whole: int, free: int) -> Devices:

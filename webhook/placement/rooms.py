@@ -130,6 +130,16 @@ class Rooms:
             self.gpus[node, gpu] += sign * need.gpu_milli
 
 
+def of_mask(mask: int, nodes: int) -> Bools:
+    """A mask of nodes as an array, shape (nodes,).
+
+    >>> of_mask(0b101, 4).tolist()
+    [True, False, True, False]
+    """
+    packed = np.frombuffer(mask.to_bytes(-(-nodes // 8), "little"), np.uint8)
+    return np.unpackbits(packed, count=nodes, bitorder="little").astype(np.bool_)
+
+
 def options(rows: Rows, need: Need, taking: Bools) -> Rows:
     """Every way to put a pod on these nodes, as they would be after it; memory is not asked.
 

@@ -17,6 +17,7 @@ from webhook.errors import Place
 from webhook.model.modes import Evidence, Form, Isolation, Mode
 from webhook.model.pods import Requirement, Toleration
 from webhook.model.pools import Pool
+from webhook.policy.fairness import FairShare
 from webhook.policy.rollout import Rollout
 from webhook.policy.workloads import WORKLOADS, TemplatePath, WorkloadKind
 
@@ -303,6 +304,7 @@ class Policy(msgspec.Struct, frozen=True):
     cuda: Cuda | None = None
     security: Security | None = None
     rollout: Rollout | None = None
+    fair_share: FairShare | None = None
     places: Mapping[str, Place] = {}
 
 

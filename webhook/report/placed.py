@@ -11,7 +11,8 @@ from webhook.model.pods import Pod, name_of
 from webhook.placement.nodes.cluster import Cluster, Wanted
 from webhook.placement.nodes.filtering import Reason
 from webhook.placement.nodes.freeing import Freed
-from webhook.placement.nodes.ranking import Links, Ranked
+from webhook.placement.nodes.linking import Links
+from webhook.placement.nodes.ranking import Ranked
 from webhook.placement.topology import Confidence
 from webhook.report.words import Paint, Style, columns, count, plain, shown
 

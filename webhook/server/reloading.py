@@ -1,4 +1,4 @@
-"""Policies and certificates that change while the server runs, on disk or in the cluster.
+"""Policies that change while the server runs, on disk or in the cluster.
 
 What does not load never takes the place of what does: a broken file, an empty folder and a folder that is gone
 all leave the last good set in use, and are told in metrics, log and `/readyz?verbose`.
@@ -7,20 +7,15 @@ all leave the last good set in use, and are told in metrics, log and `/readyz?ve
 from __future__ import annotations
 
 import asyncio
-import ssl
 from collections.abc import Collection, Hashable, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
-from webhook.certs.issuing import end_of
 from webhook.policy.capping import halted
 from webhook.policy.compiled import PolicySet
 from webhook.server.policyfiles import SUFFIXES, PolicyFiles
 from webhook.server.policysources import Good, Load, Texts, Unused, combine
 from webhook.server.world import Clock, PolicyLoad, World
 from webhook.telemetry.telemetry import Telemetry
-from webhook.web.checks import Check
-from webhook.web.plaintext import one_line
-from webhook.web.tls import CertificateError, PairFiles, renew
 
 POLICY_OBJECT = "GPUPolicy/"
 """What a policy that is an object is called by in messages, before its name."""
@@ -183,44 +178,7 @@ def _require_none_meant(objects: Texts, faults: Sequence[str], before: PolicySet
         raise NoPoliciesError((*faults, "the cluster must hold at least one GPUPolicy, found none any more"))
 
 
-class CertificateWatch:
-    """Keeps a live context's certificate as the files are."""
-
-    def __init__(self, files: PairFiles, context: ssl.SSLContext, telemetry: Telemetry) -> None:
-        self._files = files
-        self._context = context
-        self._telemetry = telemetry
-        self._seen = _fingerprint(self._files)
-        self._fault = ""
-
-    def checks(self) -> list[Check]:
-        """The line of `/readyz?verbose`: files that cannot be used leave the pair before them in use."""
-        says = one_line(f"not in use: {self._fault}") if self._fault else "as served"
-        return [Check("certificate files", not self._fault, says, must=False)]
-
-    async def look(self) -> None:
-        """Load the files again if they changed."""
-        seen = _fingerprint(self._files)
-        if seen == self._seen:
-            return
-        self._seen = seen
-        try:
-            pair = self._files.read()
-            renew(self._context, pair)
-        except OSError as error:
-            self._refuse(f"cannot be read ({error.strerror})")
-        except CertificateError as error:
-            self._refuse(str(error))
-        else:
-            self._fault = ""
-            self._telemetry.certificate_loaded(end_of(pair.certificate))
-
-    def _refuse(self, why: str) -> None:
-        self._fault = why
-        self._telemetry.certificate_refused(why)
-
-
-def _fingerprint(files: PolicyFiles | PairFiles) -> Hashable:
+def _fingerprint(files: PolicyFiles) -> Hashable:
     """What changes when the files do, also when they come and go."""
     try:
         return files.fingerprint()

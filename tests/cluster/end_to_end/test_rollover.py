@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 import threading
 from collections.abc import Iterator
 
@@ -11,65 +10,18 @@ import pytest
 from tests.cluster.creating import create_all
 from tests.cluster.end_to_end.test_outages import DECISION, waiting
 from tests.cluster.end_to_end.test_pods import SLICE
-from tests.cluster.installed import Installed, is_ready
-from tests.cluster.processes import Process, free_port
-from tests.cluster.proxy import Proxy, proxying
-from tests.cluster.waiting import eventually
+from tests.cluster.installed import Installed
+from tests.cluster.replicas import Replicas, two_replicas
 
 RATE = 200
 MOST = 6000
 
 
-class Replicas:
-    """Servers behind a proxy, in the order they were started in."""
-
-    def __init__(self, site: Installed, proxy: Proxy) -> None:
-        self._site, self._proxy = site, proxy
-        self.running: list[tuple[int, Process]] = []
-        self.all: list[Process] = []
-
-    def add(self) -> None:
-        """Start one; connections go there once it is ready."""
-        port = free_port()
-        server = self._site.another(f"replica-{len(self.all)}", port, "--drain-seconds=2")
-        self.all.append(server)
-        server.start()
-        self.running.append((port, server))
-        self._proxy.backends = [port for port, _ in self.running]
-
-    def remove_oldest(self) -> None:
-        """End one in order. As endpoints do, the proxy hears of it when it is not ready any more, and not before."""
-        port, server = self.running.pop(0)
-        server.send(signal.SIGTERM)
-        eventually(lambda: not serves(port))
-        self._proxy.backends = [port for port, _ in self.running]
-        eventually(lambda: not server.running)
-
-
-def serves(port: int) -> bool:
-    """Is the server there ready?"""
-    try:
-        return is_ready(port)
-    except OSError:
-        return False
-
-
 @pytest.fixture
 def replicas(site: Installed) -> Iterator[Replicas]:
-    """Two of them where the one server was, which is there again afterwards."""
-    site.replica.stop()
-    with proxying(site.port, []) as proxy:
-        found = Replicas(site, proxy)
-        try:
-            found.add()
-            found.add()
-            eventually(site.answers)
-            yield found
-        finally:
-            for server in found.all:
-                server.kill()
-    site.replica.start()
-    eventually(site.answers)
+    """Two of them where the one server was."""
+    with two_replicas(site) as found:
+        yield found
 
 
 def test_replicas_are_rolled_over_without_one_failed_create(site: Installed, team: str, replicas: Replicas) -> None:

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
+from msgspec.structs import replace
+
 from webhook.model.effective import effective_requests
 from webhook.model.fleet import Fleet
 from webhook.model.pods import Pod
@@ -19,20 +23,33 @@ def wanted_of(pod: Pod, fleet: Fleet) -> Wanted:
     The GPUs of a pod with several whole ones are taken to talk to each other unless its annotation says they
     do not.
     """
-    asked = effective_requests(pod)
-    gpus = {name: -(-amount // NANO) for name, amount in asked.items() if gpu_resource(name)}
-    resource = max(gpus, key=lambda name: gpus[name], default="")
+    wanted = wants(effective_requests(pod), fleet.everyone)
     said = pod.metadata.annotations.get(TOPOLOGY, "")
-    several = resource == WHOLE_GPU and gpus[resource] > 1
+    several = wanted.resource == WHOLE_GPU and wanted.count > 1
     affinity = pod.spec.affinity.node_affinity if pod.spec.affinity else None
     terms = affinity.required.node_selector_terms if affinity and affinity.required else None
-    return Wanted(
-        resource=resource,
-        count=gpus.get(resource, 0),
-        cpu_milli=-(-asked.get("cpu", 0) // (NANO // 1000)),
-        memory_mib=-(-asked.get("memory", 0) // (NANO * MIB)),
+    return replace(
+        wanted,
         selected=fleet.select(pod.spec.node_selector, terms),
         tolerations=pod.spec.tolerations,
         communicates=several and said != IGNORED,
         joined=several and said == REQUIRED,
+    )
+
+
+def wants(amounts: Mapping[str, int], selected: int) -> Wanted:
+    """What a pod wants that asks for so much.
+
+    Args:
+        amounts: Nano-units by resource.
+        selected: Mask of the nodes that its selectors allow.
+    """
+    gpus = {name: -(-amount // NANO) for name, amount in amounts.items() if gpu_resource(name)}
+    resource = max(gpus, key=lambda name: gpus[name], default="")
+    return Wanted(
+        resource=resource,
+        count=gpus.get(resource, 0),
+        cpu_milli=-(-amounts.get("cpu", 0) // (NANO // 1000)),
+        memory_mib=-(-amounts.get("memory", 0) // (NANO * MIB)),
+        selected=selected,
     )

@@ -6,6 +6,7 @@ changed nodes up to which it is good, and only what changed since is scored agai
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -41,7 +42,7 @@ class Board:
     """Scores by shape and node. It has one writer.
 
     Attributes:
-        rooms: What is free. Change it through `take` and `give` only.
+        rooms: What is free. Change it through `take` and `give`, or call `refresh`.
     """
 
     def __init__(self, rooms: Rooms, rule: Rule) -> None:
@@ -80,16 +81,18 @@ class Board:
     def take(self, place: Place, need: Need) -> None:
         """A pod begins to hold its place."""
         self.rooms.take(place.node, need, place.gpus)
-        self._changed(place.node)
+        self.refresh((place.node,))
 
     def give(self, place: Place, need: Need) -> None:
         """A pod gives its place back."""
         self.rooms.give(place.node, need, place.gpus)
-        self._changed(place.node)
+        self.refresh((place.node,))
 
-    def _changed(self, node: int) -> None:
-        self._values[node] = self._rule.value(self.rooms.rows(np.array([node])))[0]
-        self._log.append(node)
+    def refresh(self, nodes: Sequence[int]) -> None:
+        """The rooms of some nodes were written anew."""
+        some = np.array(nodes, np.int64)
+        self._values[some] = self._rule.value(self.rooms.rows(some))
+        self._log += nodes
         if len(self._log) > 4 * max(WHOLE, len(self._everyone)):
             self._log.clear()
             self._rows.clear()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import msgspec
 import numpy as np
@@ -20,7 +20,6 @@ from webhook.placement.devices import Devices, expected
 from webhook.placement.needs import WHOLE, Need
 from webhook.placement.nvlink import mask_of
 from webhook.placement.rooms import Machine, Rooms, Site
-from webhook.placement.topology import Topology
 
 MIB = 1 << 20
 
@@ -56,21 +55,16 @@ class Cluster:
         fleet: The nodes as scheduling sees them.
         free: What is free on each.
         devices: The GPUs of each.
-        kinds: Equal numbers for equal topologies.
         site: The nodes as rules see them: whole GPUs and shares. MIG cards are valued apart.
     """
 
     def __init__(self, fleet: Fleet, free: Mapping[str, Room], devices: Mapping[str, Devices] | None = None) -> None:
         known = devices or {}
         self.fleet = fleet
-        self.free = tuple(free.get(node.name) or _empty(node) for node in fleet.nodes)
+        self.free = [free.get(node.name) or _empty(node) for node in fleet.nodes]
         self._offers = _offers_by_node(fleet)
-        self.devices = tuple(
-            known.get(node.name) or expected(node, *self.whole(i)) for i, node in enumerate(fleet.nodes)
-        )
+        self.devices = [known.get(node.name) or expected(node, *self.whole(i)) for i, node in enumerate(fleet.nodes)]
         self.site = Site([self._machine(i) for i in range(len(fleet.nodes))])
-        kinds: dict[Topology, int] = {}
-        self.kinds = tuple(kinds.setdefault(each.topology, len(kinds)) for each in self.devices)
         self._of_model: dict[str, int] = {}
         for i, machine in enumerate(self.site.machines):
             if machine.gpus:
@@ -98,11 +92,27 @@ class Cluster:
     def rooms(self) -> Rooms:
         """What is free, for rules."""
         rooms = Rooms(self.site)
-        rooms.cpu[:] = [max(0, room.cpu_milli) for room in self.free]
-        rooms.memory[:] = [max(0, room.memory) // MIB for room in self.free]
-        for node in range(len(self.free)):
-            rooms.gpus[node] = self._levels(node, rooms.gpus.shape[1])
+        self.refresh(rooms, range(len(self.free)))
         return rooms
+
+    def refresh(self, rooms: Rooms, nodes: Sequence[int]) -> None:
+        """Write what is free on some nodes."""
+        some = np.array(nodes, np.int64)
+        rooms.cpu[some] = [max(0, self.free[node].cpu_milli) for node in nodes]
+        rooms.memory[some] = [max(0, self.free[node].memory) // MIB for node in nodes]
+        for node in nodes:
+            rooms.gpus[node] = self._levels(node, rooms.gpus.shape[1])
+
+    def change(self, node: int, room: Room, devices: Devices | None) -> None:
+        """Another amount is free on a node from now on. Only for who made the cluster, and shares it with nobody.
+
+        Args:
+            node: The node.
+            room: What is free.
+            devices: Its GPUs; None for what its labels let one expect.
+        """
+        self.free[node] = room
+        self.devices[node] = devices or expected(self.fleet.nodes[node], *self.whole(node))
 
     def holding(self, wanted: Wanted, node: int, gpus: tuple[int, ...] = ()) -> Cluster:
         """The cluster after a pod has come to a node.
@@ -122,8 +132,8 @@ class Cluster:
         """The cluster with another amount free on one node, and other devices if they are given."""
         after = object.__new__(Cluster)
         after.__dict__.update(self.__dict__)
-        after.free = (*self.free[:node], room, *self.free[node + 1 :])
-        after.devices = (*self.devices[:node], devices or self.devices[node], *self.devices[node + 1 :])
+        after.free, after.devices = self.free.copy(), self.devices.copy()
+        after.change(node, room, devices or self.devices[node])
         return after
 
     def _models(self, wanted: Wanted) -> tuple[str, ...]:

@@ -15,9 +15,10 @@ from webhook.model.modes import Form
 from webhook.model.taints import all_tolerated
 from webhook.placement.mig import geometry, repartition, worth_of
 from webhook.placement.nodes.cluster import MIB, Cluster, Wanted
-from webhook.placement.nvlink import gpu_sets
+from webhook.placement.nodes.linking import joinable
 
 NOT_JOINED = "node(s) had no free GPUs joined by NVLink"
+NEVER_JOINED = "node(s) could not join so many GPUs by NVLink"
 
 
 class Reason(msgspec.Struct, frozen=True):
@@ -71,7 +72,9 @@ def _gpus(cluster: Cluster, wanted: Wanted, node: int) -> Iterator[Reason]:
     free = cluster.free[node].gpus.get(wanted.resource, 0)
     if free < wanted.count:
         yield Reason(f"Insufficient {wanted.resource}", _why_short(cluster, wanted, node, there, free))
-    elif wanted.joined and not joinable(cluster, wanted.count, node):
+        return
+    devices = cluster.devices[node]
+    if wanted.joined and not joinable(devices.topology, devices.free, wanted.count):
         yield Reason(NOT_JOINED, f"{free} free, no {wanted.count} of them joined by NVLink{_which(cluster, node)}")
 
 
@@ -99,21 +102,3 @@ def _new_cut(cluster: Cluster, wanted: Wanted, node: int) -> str:
 def _which(cluster: Cluster, node: int) -> str:
     free = cluster.devices[node].free
     return f" (GPUs {', '.join(map(str, bits(free)))})" if free else ""
-
-
-def takes(cluster: Cluster, wanted: Wanted, node: int) -> bool:
-    """Has a node that CPU, memory and labels allow the GPUs too, and room for another pod?"""
-    room = cluster.free[node]
-    if room.full or (wanted.resource and room.gpus.get(wanted.resource, 0) < wanted.count):
-        return False
-    return not wanted.joined or joinable(cluster, wanted.count, node)
-
-
-def joinable(cluster: Cluster, count: int, node: int) -> bool:
-    """Can so many free GPUs of a node be had with NVLink between each two? Where nobody knows which are free, no
-    unless any of them would do."""
-    devices = cluster.devices[node]
-    sets = gpu_sets(devices.topology)
-    if devices.free is None:
-        return count <= devices.topology.gpus and sets.always_joined(count)
-    return sets.island(devices.free) >= count

@@ -1,35 +1,41 @@
 """The order of the nodes that can take a pod: links first where its GPUs talk, then what room stays worth.
 
-A pod whose GPUs communicate goes where it really gets joined ones: what NVIDIA's device plugin will allocate is
-ranked, because the kubelet asks the plugin. Links are compared with the best that the kind of node can give, so
-that a scarce machine with faster links is not taken for its speed alone.
+A pod whose GPUs communicate goes where it really gets joined ones. Nodes are judged in arrays, all at once; a node
+that changes is written anew, and no other.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from enum import StrEnum
 from typing import NamedTuple
 
 import msgspec
 import numpy as np
 
-from webhook.model.masks import bits
+from webhook.model.cluster import Room
 from webhook.model.modes import Form
-from webhook.model.resources import WHOLE_GPU
+from webhook.model.offers import Offer
+from webhook.placement.devices import Devices
 from webhook.placement.fragmentation.mixes import FLAT, Mix
 from webhook.placement.fragmentation.policies import RULES, Policy, added
-from webhook.placement.mig import geometry, starts, taken, worth_of
+from webhook.placement.fragmentation.rule import Rule
+from webhook.placement.mig import Card, geometry, starts, taken, worth_of
 from webhook.placement.nodes.board import NOWHERE, Board
 from webhook.placement.nodes.cluster import Cluster, Wanted
-from webhook.placement.nodes.filtering import takes
-from webhook.placement.nvlink import SETS, GpuSets, Quality, gpu_sets
-from webhook.placement.plugin import plugin
-from webhook.placement.rooms import Floats
+from webhook.placement.nodes.linking import Linking, Links, links_of
+from webhook.placement.nodes.states import Judged, States
+from webhook.placement.rooms import Bools, Floats, Ints, of_mask
 from webhook.placement.topology import Confidence
 
-NO_DOMAIN = NOT_NEAR = (0.0, 0.0)
+PARTS = 7
+"""Of a key: two of the domain, two of the links, harm to sets, the rule's score, fullness."""
+
+DOMAIN, NEAR, HARM, SCORE, FULLNESS = slice(0, 2), slice(2, 4), 4, 5, 6
+
+MOST_PROFILES = 256
+"""MIG profiles of products whose figures are remembered."""
 
 
 class Fill(StrEnum):
@@ -37,27 +43,6 @@ class Fill(StrEnum):
 
     PACK = "pack"
     SPREAD = "spread"
-
-
-class Links(NamedTuple):
-    """The GPUs of a node that a pod would get.
-
-    Attributes:
-        gpus: What the device plugin will allocate; () where that is not known.
-        optimal: The best set; () where it is not known which GPUs are free.
-        quality: Of what it gets; where that is not known, the least it may get.
-        joined: True where NVLink joins each pair of it.
-        ratio: Its slowest pair against the best on this kind of node, in hundredths.
-        broken: How many sizes of joined sets (two, four, eight) the node can no longer give afterwards. Counted
-            where not every pair is joined alike; elsewhere the number of idle GPUs says it all.
-    """
-
-    gpus: tuple[int, ...]
-    optimal: tuple[int, ...]
-    quality: Quality
-    joined: bool
-    ratio: int
-    broken: int = 0
 
 
 class Ranked(msgspec.Struct, frozen=True):
@@ -78,8 +63,24 @@ class Ranked(msgspec.Struct, frozen=True):
     key: tuple[float, ...]
 
 
+class Order(NamedTuple):
+    """The nodes that can take a pod, the best first; of equal ones the first of the cluster.
+
+    Attributes:
+        nodes: Their positions, shape (n,).
+        keys: What they are ordered by, shape (n, PARTS); the higher the better, equal keys are equal nodes.
+    """
+
+    nodes: Ints
+    keys: Floats
+
+
 class Ranking:
-    """Ranks the nodes of a cluster, for one pod after the other."""
+    """Ranks the nodes of a cluster, for one pod after the other. It has one writer.
+
+    Attributes:
+        cluster: The nodes. Change them through `change` only.
+    """
 
     def __init__(
         self,
@@ -100,10 +101,15 @@ class Ranking:
         """
         self.cluster, self._policy, self._profiles = cluster, policy, profiles
         self._board = Board(cluster.rooms(), RULES[policy](cluster.site, mix))
-        all_ = np.maximum(cluster.site.gpus.sum(1), 1)
-        used = 1 - self._board.rooms.gpus.sum(1) / all_
-        self._fullness: Floats = used if fill is Fill.PACK else -used
-        self._links: dict[tuple[int, int | None, int], Links | None] = {}
+        self._sign = 1 if fill is Fill.PACK else -1
+        nodes = range(len(cluster.free))
+        self._fullness: Floats = np.zeros(len(nodes))
+        self._full: Bools = np.zeros(len(nodes), np.bool_)
+        self._units: dict[str, Ints] = {name: np.zeros(len(nodes), np.int64) for name in cluster.fleet.resources()}
+        self._linking = Linking(cluster.devices)
+        self._cards: States[tuple[Card, ...]] = States(each.cards for each in cluster.devices)
+        self._worths: dict[tuple[str, str], Judged[tuple[Card, ...]]] = {}
+        self._note(nodes)
 
     def rank(self, wanted: Wanted, *, gang: int = 1, domain: str = "") -> list[Ranked]:
         """The nodes that can take the pod, the best first; of equal ones the first of the cluster.
@@ -113,45 +119,125 @@ class Ranking:
             gang: How many such pods belong together.
             domain: Node label whose value they should share; "" for none.
         """
-        scored = dict(self._scored(wanted))
-        roomy = self._domains(wanted, list(scored), gang, domain) if domain else {}
-        ranked = [self._ranked(wanted, node, score, roomy.get(node, NO_DOMAIN)) for node, score in scored.items()]
-        return sorted(ranked, key=lambda each: (tuple(-part for part in each.key), each.node))
+        order = self.order(wanted, gang=gang, domain=domain)
+        keys = map(tuple, order.keys.tolist())
+        return [self._ranked(wanted, node, key) for node, key in zip(order.nodes.tolist(), keys, strict=True)]
 
-    def _scored(self, wanted: Wanted) -> Iterator[tuple[int, float]]:
-        """The nodes that can take the pod, with the rule's score."""
+    def order(self, wanted: Wanted, *, among: Bools | None = None, gang: int = 1, domain: str = "") -> Order:
+        """The same in arrays.
+
+        Args:
+            wanted: The pod.
+            among: The nodes to rank, shape (nodes,); None for those that state, taints and selectors allow.
+            gang: How many such pods belong together.
+            domain: Node label whose value they should share; "" for none.
+        """
+        parts = list(self._parts(wanted, self._allowed(wanted) if among is None else among))
+        if not parts:
+            return Order(np.empty(0, np.int64), np.empty((0, PARTS)))
+        nodes, keys = np.concatenate([part.nodes for part in parts]), np.concatenate([part.keys for part in parts])
+        if domain:
+            keys[:, DOMAIN] = self._domains(wanted, nodes, gang, domain)
+        telling = keys[:, (keys != keys[0]).any(0)]
+        best = np.lexsort((nodes, *(-telling).T[::-1]))
+        return Order(nodes[best], keys[best])
+
+    def joinable(self, count: int) -> tuple[Bools, Bools]:
+        """Where NVLink joins each two of so many GPUs: of those free now, and of all; each of shape (nodes,)."""
+        figures = self._linking.figures(count)
+        return figures.joinable > 0, figures.ever > 0
+
+    def change(self, changes: Mapping[int, tuple[Room, Devices | None]]) -> None:
+        """Another amount is free on some nodes, or other GPUs are; costs by the changes, not by the nodes.
+
+        Args:
+            changes: By position: what is free, and the GPUs; None for what the node's labels let one expect.
+        """
+        for node, (room, devices) in changes.items():
+            self.cluster.change(node, room, devices)
+            self._linking.set(node, self.cluster.devices[node])
+            self._cards.set(node, self.cluster.devices[node].cards)
+        if changes:
+            nodes = list(changes)
+            self.cluster.refresh(self._board.rooms, nodes)
+            self._board.refresh(nodes)
+            self._note(nodes)
+
+    def rule(self, mix: Mix) -> Rule:
+        """The rule for another mix. It takes a while, reads nothing that changes, and may run in a thread."""
+        return RULES[self._policy](self.cluster.site, mix)
+
+    def use(self, rule: Rule, profiles: tuple[tuple[str, float], ...]) -> None:
+        """Judge by another rule and another mix of MIG profiles from now on."""
+        self._board.use(rule)
+        self._profiles = profiles
+        self._worths.clear()
+
+    def _note(self, nodes: Iterable[int]) -> None:
+        """Write what the arrays say of some nodes."""
+        some = np.array(list(nodes), np.int64)
+        free = [self.cluster.free[node] for node in some.tolist()]
+        self._full[some] = [room.full for room in free]
+        for resource, units in self._units.items():
+            units[some] = [room.gpus.get(resource, 0) for room in free]
+        all_ = np.maximum(self.cluster.site.gpus[some].sum(1), 1)
+        self._fullness[some] = self._sign * (1 - self._board.rooms.gpus[some].sum(1) / all_)
+
+    def _allowed(self, wanted: Wanted) -> Bools:
         fleet = self.cluster.fleet
         allowed = fleet.usable & wanted.selected & fleet.tolerated(wanted.tolerations)
-        offers = fleet.by_resource.get(wanted.resource, ()) if wanted.resource else (None,)
-        for offer in offers:
-            nodes = list(bits(allowed & offer.nodes if offer else allowed))
-            if not nodes:
-                continue
-            need = self.cluster.need(wanted, nodes[0])
-            scores: Floats = self._board.scores(need) + added(self._policy, self._board.rooms, need)
-            mig = offer if offer is not None and offer.form is Form.MIG else None
-            for node, score in zip(nodes, scores[nodes].tolist(), strict=True):
-                if score > NOWHERE and takes(self.cluster, wanted, node):
-                    yield node, self._mig(mig.product, mig.profile, node) if mig else score
+        return of_mask(allowed, len(self._full))
 
-    def _ranked(self, wanted: Wanted, node: int, score: float, domain: tuple[float, float]) -> Ranked:
-        links = self._links_of(wanted, node)
-        near = (float(links.joined), float(links.ratio)) if links and wanted.communicates else NOT_NEAR
-        harm = -float(links.broken) if links else 0.0
-        order = (*domain, *near, harm, score, float(self._fullness[node]))
-        return Ranked(node, score, links, self.cluster.devices[node].topology.confidence, order)
+    def _parts(self, wanted: Wanted, allowed: Bools) -> Iterator[Order]:
+        """The nodes that can take the pod, those of one offer together, not ordered yet."""
+        for offer in self.cluster.fleet.by_resource.get(wanted.resource, ()) if wanted.resource else (None,):
+            offering = allowed if offer is None else allowed & of_mask(offer.nodes, len(allowed))
+            nodes = np.flatnonzero(offering & self._takes(wanted))
+            if len(nodes):
+                part = self._part(wanted, offer, nodes)
+                fits = part.keys[:, SCORE] > NOWHERE
+                yield Order(nodes[fits], part.keys[fits])
 
-    def _links_of(self, wanted: Wanted, node: int) -> Links | None:
-        """The GPUs it would get; nodes of one kind with the same GPUs free give the same."""
-        if wanted.resource != WHOLE_GPU or not self.cluster.whole(node)[0]:
-            return None
-        key = (self.cluster.kinds[node], self.cluster.devices[node].free, wanted.count)
-        if key not in self._links:
-            self._links[key] = links_on(self.cluster, wanted, node)
-        return self._links[key]
+    def _takes(self, wanted: Wanted) -> Bools:
+        """Which nodes have the GPUs and room for another pod, shape (nodes,); CPU and memory are not asked."""
+        takes = ~self._full
+        if wanted.resource:
+            takes &= self._units[wanted.resource] >= wanted.count
+        return takes & self.joinable(wanted.count)[0] if wanted.joined else takes
 
-    def _mig(self, product: str, profile: str, node: int) -> float:
-        """By how much the worth of the card that loses least would change; 0 where the cut is not known.
+    def _part(self, wanted: Wanted, offer: Offer | None, nodes: Ints) -> Order:
+        keys = np.zeros((len(nodes), PARTS))
+        need = self.cluster.need(wanted, int(nodes[0]))
+        scores: Floats = self._board.scores(need) + added(self._policy, self._board.rooms, need)
+        keys[:, SCORE], keys[:, FULLNESS] = scores[nodes], self._fullness[nodes]
+        if offer is not None and offer.form is Form.WHOLE:
+            figures = self._linking.figures(wanted.count)
+            keys[:, HARM] = -figures.broken[nodes]
+            if wanted.communicates:
+                keys[:, NEAR] = np.column_stack([figures.joined, figures.ratio])[nodes]
+        if offer is not None and offer.form is Form.MIG:
+            worth = self._worth(offer.product, offer.profile)[nodes]
+            keys[:, SCORE] = np.where(keys[:, SCORE] > NOWHERE, worth, NOWHERE)
+        return Order(nodes, keys)
+
+    def _ranked(self, wanted: Wanted, node: int, key: tuple[float, ...]) -> Ranked:
+        devices, offer = self.cluster.devices[node], self.cluster.offer(node, wanted.resource)
+        whole = offer is not None and offer.form is Form.WHOLE
+        links = links_of(devices.topology, devices.free, wanted.count) if whole else None
+        return Ranked(node, key[SCORE], links, devices.topology.confidence, key)
+
+    def _worth(self, product: str, profile: str) -> Floats:
+        """By how much the worth of the card that loses least would change, shape (nodes,)."""
+        judged = self._worths.get((product, profile))
+        if judged is None:
+            if len(self._worths) >= MOST_PROFILES:
+                self._worths.clear()
+            judged = Judged(self._cards, lambda cards: (self._change(product, profile, cards),))
+            self._worths[product, profile] = judged
+        return judged.by_node()[:, 0]
+
+    def _change(self, product: str, profile: str, cards: tuple[Card, ...]) -> float:
+        """The same for one node; 0 where the cut is not known.
 
         A pod takes an idle instance; where there is none, a start that is free.
         """
@@ -159,7 +245,7 @@ class Ranking:
         form = known.profile(profile) if known else None
         if known is None or form is None:
             return 0.0
-        worth, cards = worth_of(known, self._profiles), self.cluster.devices[node].cards
+        worth = worth_of(known, self._profiles)
         used = {card.index: taken(known, card.used) for card in cards}
         places = [(used[card.index], one.start) for card in cards for one in card.idle if one.profile == profile]
         if not places:
@@ -167,13 +253,13 @@ class Ranking:
             places = [(used[index], start) for index, some in free.items() for start in some]
         return round(max((worth.change(profile, mask, start) for mask, start in places), default=0.0), 1)
 
-    def _domains(self, wanted: Wanted, fitting: list[int], gang: int, label: str) -> dict[int, tuple[float, float]]:
+    def _domains(self, wanted: Wanted, fitting: Ints, gang: int, label: str) -> list[tuple[float, float]]:
         """For each node, whether its domain still takes the whole gang, and how little is left over then."""
         slots: Counter[str] = Counter()
-        names = {node: self.cluster.fleet.nodes[node].labels.get(label, "") for node in fitting}
-        for node, name in names.items():
+        names = [self.cluster.fleet.nodes[node].labels.get(label, "") for node in fitting.tolist()]
+        for node, name in zip(fitting.tolist(), names, strict=True):
             slots[name] += self._slots(wanted, node) if name else 0
-        return {node: (float(slots[name] >= gang), -float(slots[name])) for node, name in names.items()}
+        return [(float(slots[name] >= gang), -float(slots[name])) for name in names]
 
     def _slots(self, wanted: Wanted, node: int) -> int:
         """How many such pods a node takes."""
@@ -182,34 +268,3 @@ class Ranking:
         counts += [room.cpu_milli // wanted.cpu_milli] if wanted.cpu_milli else []
         counts += [(room.memory >> 20) // wanted.memory_mib] if wanted.memory_mib else []
         return min(counts, default=1)
-
-
-def links_on(cluster: Cluster, wanted: Wanted, node: int) -> Links | None:
-    """The GPUs that a pod for whole GPUs would get on a node with so many free."""
-    offer = cluster.offer(node, wanted.resource)
-    devices = cluster.devices[node]
-    count = wanted.count
-    if offer is None or offer.form is not Form.WHOLE or not 0 < count <= devices.topology.gpus:
-        return None
-    sets = gpu_sets(devices.topology)
-    best = sets.best(count)
-    if devices.free is None or devices.free.bit_count() < count:
-        worst = sets.worst(count)
-        return Links((), (), worst, count == 1 or sets.always_joined(count), _ratio(worst, best))
-    optimal = sets.optimal(devices.free, count) or 0
-    predicted = plugin(devices.topology).predicted(devices.free, count)
-    got = optimal if predicted is None else predicted
-    quality = sets.quality(got)
-    given = () if predicted is None else tuple(bits(predicted))
-    broken = _broken(sets, devices.free, devices.free & ~got)
-    return Links(given, tuple(bits(optimal)), quality, sets.joined(got), _ratio(quality, best), broken)
-
-
-def _broken(sets: GpuSets, before: int, after: int) -> int:
-    if sets.topology.gpus < min(SETS) or sets.always_joined(min(SETS)):
-        return 0
-    return sum(sets.island(before) >= size > sets.island(after) for size in SETS)
-
-
-def _ratio(quality: Quality, best: Quality) -> int:
-    return 100 * quality.slowest // best.slowest if best.slowest else 100

@@ -1,0 +1,94 @@
+"""What hooks cost at the least, whoever stands behind them: the floor that `benchmarks.cluster` measures us against.
+
+Two pairs of hooks, one that changes and one that judges, each pair in a namespace of its own that ours leave out:
+
+* *conditions alone*: hooks whose one condition never holds. Nobody is called; the API server converts the pod for each.
+* *an empty pair*: hooks without conditions, answered by a server that reads the uid and says yes.
+"""
+
+from __future__ import annotations
+
+import subprocess
+from base64 import b64encode
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+
+from tests.cluster.client import Json
+from tests.cluster.plane import Plane
+from tests.cluster.processes import Process, free_port
+from tests.cluster.recorder import stored
+from tests.cluster.waiting import eventually
+from tests.controlplane.build import cache, tell
+from tests.controlplane.toolchain import find_go
+from tests.make import make_pod
+from webhook.certs.selfsigned import self_signed
+
+CONDITIONS, EMPTY = "nvidia-gpu-operator", "gpu-operator"
+"""Namespaces that our own hooks leave out."""
+
+GO = Path(__file__).parent / "go"
+NEVER = {"name": "never", "expression": "object.metadata.name == ''"}
+
+
+@contextmanager
+def floors(plane: Plane, folder: Path) -> Iterator[Process]:
+    """Inside, both pairs of hooks are there; yields the server behind the empty pair."""
+    server, client = empty_server(folder)
+    hooks = [*pair("conditions", CONDITIONS, client, [NEVER]), *pair("empty", EMPTY, client, [])]
+    for namespace in (CONDITIONS, EMPTY):
+        plane.add_namespace(namespace)
+    server.start()
+    try:
+        with stored(plane, hooks):
+            eventually(lambda: is_asked(plane, server))
+            yield server
+    finally:
+        server.kill()
+
+
+def empty_server(folder: Path) -> tuple[Process, Json]:
+    """The server, not started yet, and how hooks call it."""
+    go = find_go("1.24", cache(), tell)
+    subprocess.run([str(go), "build", "-o", f"{folder}/", "./empty"], cwd=GO, check=True)
+    certificate, port = self_signed(["127.0.0.1"], datetime.now(UTC)), free_port()
+    certificate.write(folder)
+    files = [f"-cert={folder}/tls.crt", f"-key={folder}/tls.key"]
+    server = Process("empty", [f"{folder}/empty", f"-listen=127.0.0.1:{port}", *files], folder / "empty.log")
+    return server, {"url": f"https://127.0.0.1:{port}/", "caBundle": b64encode(certificate.authority).decode()}
+
+
+def pair(name: str, namespace: str, client: Json, conditions: list[Json]) -> list[Json]:
+    """A hook that changes pods and one that judges them, in one namespace."""
+    selector = {"key": "kubernetes.io/metadata.name", "operator": "In", "values": [namespace]}
+    rule = {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["pods"]}
+    hook = {
+        "name": f"{name}.floor.rightslice.dev",
+        "clientConfig": client,
+        "rules": [rule],
+        "namespaceSelector": {"matchExpressions": [selector]},
+        "matchConditions": conditions,
+        "failurePolicy": "Fail",
+        "sideEffects": "None",
+        "timeoutSeconds": 10,
+        "admissionReviewVersions": ["v1"],
+    }
+    return [
+        {
+            "apiVersion": "admissionregistration.k8s.io/v1",
+            "kind": f"{kind}WebhookConfiguration",
+            "metadata": {"name": f"floor-{name}"},
+            "webhooks": [hook],
+        }
+        for kind in ("Mutating", "Validating")
+    ]
+
+
+def is_asked(plane: Plane, server: Process) -> bool:
+    """Does the API server call it by now?"""
+    before = server.cpu_seconds
+    pod = make_pod().namespace(EMPTY).build()
+    for _ in range(50):
+        plane.api.create(f"/api/v1/namespaces/{EMPTY}/pods", pod, dryRun="All")
+    return server.cpu_seconds > before

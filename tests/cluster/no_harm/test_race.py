@@ -1,0 +1,78 @@
+"""Many clients race for the last GPUs of a quota, through two replicas: none is given twice, and none is left over."""
+
+from __future__ import annotations
+
+import os
+import secrets
+from collections import Counter
+from collections.abc import Iterator
+from random import Random
+
+import pytest
+
+from tests.cluster.client import Json
+from tests.cluster.creating import create_all
+from tests.cluster.dryrun import Answer
+from tests.cluster.installed import Installed
+from tests.cluster.no_harm.trying import ACCOUNTED, MILLI, weights
+from tests.cluster.replicas import two_replicas
+from tests.cluster.waiting import eventually
+from tests.make import make_pod
+from webhook.model.quantity import units
+
+ROUNDS, CREATES = map(int, os.environ.get("RIGHTSLICE_RACE", "20x2000").split("x"))
+CLIENTS = 32
+FORMS = ("nvidia.com/mig-1g.10gb", "nvidia.com/mig-2g.20gb", "nvidia.com/mig-3g.40gb")
+
+
+@pytest.fixture
+def racing(sizing: Installed) -> Iterator[Installed]:
+    """Two replicas where the one server was."""
+    with two_replicas(sizing):
+        yield sizing
+
+
+def racer(random: Random, namespace: str, name: str) -> Json:
+    """A pod that no scheduler takes, with GPUs of some form, and its own word for what they weigh."""
+    maker = make_pod(name).namespace(namespace).spec(schedulerName="nobody")
+    kind = random.random()
+    if kind < 0.4:
+        maker.needs(random.choice(("8Gi", "30Gi"))).gpus(1)
+    elif kind < 0.5:
+        maker.gpus(random.choice((1, 2, 4)))
+    else:
+        maker.asks(random.choice(FORMS), random.choice(("1", "1", "2")))
+    if random.random() < 0.2:
+        maker.asks("rightslice.dev/gpu-milli", random.choice(("0", "1", "9000")))
+    return maker.build()
+
+
+def race(site: Installed, random: Random, ceiling: int) -> tuple[Counter[int], int]:
+    """Create pods under a ceiling; gives how often each status came, and the thousandths that were given."""
+    plane = site.plane
+    name = plane.add_namespace(f"race-{secrets.token_hex(3)}", ACCOUNTED)
+    quotas = f"/api/v1/namespaces/{name}/resourcequotas"
+    plane.api.create(quotas, {"metadata": {"name": "accounting"}, "spec": {"hard": {MILLI: str(ceiling)}}})
+    eventually(lambda: plane.api.get(f"{quotas}/accounting")["status"]["hard"])
+    try:
+        answers = create_all(plane, [racer(random, name, f"r-{n}") for n in range(CREATES)], clients=CLIENTS)
+        stored = plane.api.get(f"/api/v1/namespaces/{name}/pods")["items"]
+        given = sum(sum(weights(Answer(200, pod))) for pod in stored)
+        used = units(plane.api.get(f"{quotas}/accounting")["status"]["used"][MILLI])
+    finally:
+        plane.api.delete(f"/api/v1/namespaces/{name}")
+    others = [answer for answer in answers if not answer.created and "exceeded quota: accounting" not in answer.message]
+    assert others == []
+    assert used == given
+    return Counter(answer.status for answer in answers), given
+
+
+def test_a_quota_is_never_exceeded_and_is_filled_to_the_last(racing: Installed) -> None:
+    random = Random("race")
+    for _ in range(ROUNDS):
+        ceiling = random.randrange(100, 400) * CREATES
+        statuses, given = race(racing, random, ceiling)
+
+        assert given <= ceiling
+        assert given >= 0.99 * ceiling, (given, ceiling)
+        assert min(statuses[201], statuses[403]) > CREATES / 20, statuses

@@ -1,0 +1,66 @@
+"""Clusters that stand ready to be asked about, and what a scheduler says to them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from typing import Any
+
+import msgspec
+
+from tests.make import Json, PodMaker
+from webhook.cache.inventory import stocked
+from webhook.cache.objects import Found
+from webhook.cache.snapshot import gather
+from webhook.errors import Place
+from webhook.extender.standing import Standing
+from webhook.extender.verbs import filtered, preempted, prioritized
+from webhook.model.gpunodes import GPUNode
+from webhook.model.objects import Node
+from webhook.model.pods import Pod
+
+KINDS: dict[str, Any] = {"Pod": ("pods", Pod), "Node": ("nodes", Node), "GPUNode": ("gpunodes", GPUNode)}
+
+
+def stand(*objects: Json) -> Standing:
+    """A cluster of these objects, ready."""
+    snapshot = gather(Found(item, lambda _path: Place("test.yaml", 1, 1)) for item in objects)
+    standing = Standing(stocked(snapshot.kept))
+    asyncio.run(standing.index())
+    return standing
+
+
+def write(standing: Standing, *objects: Json, gone: bool = False) -> None:
+    """What a watch writes: these objects are there, or gone."""
+    for item in objects:
+        name, kind = KINDS[item["kind"]]
+        writer = getattr(standing.inventory, name)
+        (writer.remove if gone else writer.put)(msgspec.convert(item, kind))
+
+
+def body(pod: PodMaker | Json, names: Iterable[str] | None) -> bytes:
+    """What a scheduler sends about a pod, its uid the pod's name."""
+    data = pod if isinstance(pod, dict) else pod.build()
+    data = {**data, "metadata": {"uid": data["metadata"]["name"], **data["metadata"], "creationTimestamp": None}}
+    return msgspec.json.encode({"Pod": data, "Nodes": None, "NodeNames": None if names is None else list(names)})
+
+
+def filter_(standing: Standing, pod: PodMaker | Json, *names: str, now: float = 0.0) -> Json:
+    """The answer of /filter."""
+    answer: Json = msgspec.json.decode(filtered(standing, body(pod, names), now).body)
+    return answer
+
+
+def scores(standing: Standing, pod: PodMaker | Json, *names: str, now: float = 0.0) -> dict[str, int]:
+    """The answer of /prioritize."""
+    answer = msgspec.json.decode(prioritized(standing, body(pod, names), now).body)
+    return {each["Host"]: each["Score"] for each in answer}
+
+
+def preempt(standing: Standing, pod: PodMaker, victims: dict[str, list[str]], now: float = 0.0) -> list[str]:
+    """The nodes that are left of those where these pods, by uid, would be evicted."""
+    named = {name: {"Pods": [{"UID": uid} for uid in uids], "NumPDBViolations": 0} for name, uids in victims.items()}
+    asked = {"Pod": pod.build(), "NodeNameToVictims": None, "NodeNameToMetaVictims": named}
+    answer = msgspec.json.decode(preempted(standing, msgspec.json.encode(asked), now).body)
+    assert all(answer["NodeNameToMetaVictims"][name] == named[name] for name in answer["NodeNameToMetaVictims"])
+    return list(answer["NodeNameToMetaVictims"])

@@ -1,0 +1,138 @@
+"""The extender over real sockets: TLS, bounds, health, metrics and draining, and its log."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import json
+import ssl
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from time import monotonic
+from typing import Any
+
+import aiohttp
+
+from tests.extender.standing import body, stand
+from tests.make import make_pod
+from tests.placement.kube import BRIDGED, gpu_node, report
+from tests.server.site import PAIR
+from webhook.cache.inventory import Inventory
+from webhook.extender.app import extender
+from webhook.extender.counts import Counts
+from webhook.extender.standing import Standing
+from webhook.telemetry.logs import make_logger
+from webhook.web.draining import drain
+from webhook.web.limits import Limits
+from webhook.web.listening import Listener
+from webhook.web.tls import PemPair, server_context
+
+JSON = {"Content-Type": "application/json"}
+TWO = make_pod("two").gpus(2)
+
+
+def standing() -> Standing:
+    return stand(gpu_node("n"), report("n", 4, BRIDGED))
+
+
+class Site:
+    """An extender that listens, and what clients ask of it."""
+
+    def __init__(self, listener: Listener, port: int, client: aiohttp.ClientSession, log: io.StringIO) -> None:
+        self.listener, self._url, self._client, self.log = listener, f"https://localhost:{port}", client, log
+
+    async def post(self, path: str, data: bytes, headers: dict[str, str] = JSON) -> tuple[int, Any]:
+        async with self._client.post(self._url + path, data=data, headers=headers) as answer:
+            return answer.status, json.loads(await answer.read())
+
+    async def get(self, path: str) -> tuple[int, str]:
+        async with self._client.get(self._url + path) as answer:
+            return answer.status, await answer.text()
+
+
+@asynccontextmanager
+async def serving(of: Standing, limits: Limits | None = None) -> AsyncIterator[Site]:
+    log = io.StringIO()
+    context = server_context(PemPair(PAIR.certificate, PAIR.key))
+    listener = extender(of, monotonic, Counts(make_logger("info", log)), context, limits or Limits())
+    port = await listener.listen("127.0.0.1", 0)
+    trusting = aiohttp.TCPConnector(ssl=ssl.create_default_context(cadata=PAIR.authority.decode()))
+    try:
+        async with aiohttp.ClientSession(connector=trusting, timeout=aiohttp.ClientTimeout(10)) as client:
+            yield Site(listener, port, client, log)
+    finally:
+        await listener.close()
+
+
+async def ready() -> Standing:
+    return await asyncio.to_thread(standing)
+
+
+async def test_a_scheduler_is_answered_over_tls() -> None:
+    async with serving(await ready()) as site:
+        filtered = await site.post("/filter", body(TWO, ["n"]))
+        ranked = await site.post("/prioritize", body(TWO, ["n"]))
+
+    assert filtered == (
+        200,
+        {"NodeNames": ["n"], "FailedNodes": {}, "FailedAndUnresolvableNodes": {}, "Error": ""},
+    )
+    assert ranked == (200, [{"Host": "n", "Score": 10}])
+
+
+async def test_before_the_nodes_are_known_it_says_so_and_decides_nothing() -> None:
+    async with serving(Standing(Inventory())) as site:
+        status, answer = await site.post("/filter", body(TWO, ["n"]))
+        page = await site.get("/readyz?verbose")
+        alive = await site.get("/livez")
+
+    assert (status, answer) == (503, {"error": "could not rank: the nodes are not known here yet"})
+    assert page == (503, "[-]cluster not known yet\n[+]serving ok\nnot ready\n")
+    assert alive == (200, "ok\n")
+
+
+async def test_what_no_scheduler_sends_is_refused_and_counted() -> None:
+    async with serving(await ready(), Limits(body=4096)) as site:
+        unread = await site.post("/filter", b"{")
+        large = await site.post("/filter", body(TWO, ["n" * 5000]))
+        text = await site.post("/filter", b"{}", {"Content-Type": "text/plain"})
+        _, page = await site.get("/metrics")
+
+    assert [unread[0], large[0], text[0]] == [400, 413, 415]
+    assert 'rightslice_refused_total{reason="body"} 1.0' in page
+    assert 'rightslice_refused_total{reason="size"} 1.0' in page
+
+
+async def test_its_figures_name_verbs_and_results_and_nothing_that_a_client_wrote() -> None:
+    async with serving(await ready()) as site:
+        await site.post("/prioritize", body(TWO, ["n", "stranger"]))
+        _, page = await site.get("/metrics")
+
+    assert 'rightslice_extender_requests_total{result="ranked",verb="prioritize"} 1.0' in page
+    assert "rightslice_extender_reservations 1.0" in page
+    assert "rightslice_extender_nodes 1.0" in page
+    assert "stranger" not in page
+
+
+async def test_a_fault_of_ours_is_an_error_that_the_log_explains() -> None:
+    broken = await ready()
+    broken.inventory = None  # type: ignore[assignment] # a fault that no test of the rest could provoke
+    async with serving(broken) as site:
+        status, answer = await site.post("/filter", body(TWO, ["n"]))
+
+    assert (status, answer) == (500, {"error": "a fault in this server; its log has the details"})
+    assert "AttributeError" in site.log.getvalue()
+
+
+async def test_when_it_is_told_to_end_it_is_not_ready_and_answers_on() -> None:
+    hurried = asyncio.Event()
+    async with serving(await ready()) as site:
+        ending = asyncio.create_task(drain(site.listener, 30.0, hurried))
+        await asyncio.sleep(0)
+        page = await site.get("/readyz")
+        status, _ = await site.post("/filter", body(TWO, ["n"]))
+        hurried.set()
+        await ending
+
+    assert page == (503, "not ready\n")
+    assert status == 200

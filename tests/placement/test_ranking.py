@@ -1,0 +1,99 @@
+"""Ranking as nodes change: what is written anew is what a ranking made from nothing says."""
+
+from __future__ import annotations
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from tests.make import Json, make_pod
+from tests.placement.kube import BRIDGED, DGX1, asks, gpu_node, placing, report
+from tests.world import mig_node
+from webhook.model.cluster import Room
+from webhook.model.records import TOPOLOGY
+from webhook.placement.devices import Devices
+from webhook.placement.mig import Card, Instance
+from webhook.placement.nodes.cluster import Cluster
+from webhook.placement.nodes.ranking import Ranking
+from webhook.placement.nodes.states import Judged, States
+
+CUT = {0: [("1g.10gb", 0, ""), ("1g.10gb", 1, ""), ("3g.40gb", 4, "")], 1: []}
+NODES: tuple[Json, ...] = (
+    gpu_node("a"), report("a", 4, BRIDGED), gpu_node("b"), report("b", 4, BRIDGED),
+    gpu_node("c", 8, "Tesla-V100-SXM2-32GB"), report("c", 8, DGX1), gpu_node("d", 8, "NVIDIA-H100-80GB-HBM3"),
+    mig_node("e"), report("e", 2, {}, cut=CUT), mig_node("f"),
+)  # fmt: skip
+
+PODS = [
+    make_pod().gpus(1),
+    make_pod().gpus(2).asks("cpu", "8"),
+    make_pod().gpus(4),
+    make_pod().gpus(2).annotate(TOPOLOGY, "nvlink=required"),
+    make_pod().asks("nvidia.com/mig-1g.10gb", "1"),
+    make_pod().asks("cpu", "4"),
+]
+
+Step = tuple[int, int, int, int | None, bool]
+"""A node, and the cores, units and GPUs that are free there, and whether it takes no more pods."""
+
+changes = st.lists(
+    st.tuples(st.integers(0, 5), st.integers(0, 64), st.integers(0, 8), st.none() | st.integers(0, 255), st.booleans()),
+    max_size=12,
+)
+
+
+def changed(cluster: Cluster, node: int, cores: int, gpus: int, free: int | None, full: bool) -> tuple[Room, Devices]:
+    """Another room on a node, and other GPUs."""
+    devices, room = cluster.devices[node], cluster.free[node]
+    mask = free if free is None else free & (1 << devices.topology.gpus) - 1
+    cards = tuple(Card(card.index, frozenset({Instance("1g.10gb", gpus % 7)}), card.idle) for card in devices.cards)
+    units = {name: min(gpus, most) for name, most in cluster.fleet.nodes[node].gpus.items()}
+    return Room(cores * 1000, room.memory, units, full), replace(devices, free=mask, cards=cards)
+
+
+@settings(max_examples=60, deadline=None)
+@given(changes)
+def test_a_ranking_that_was_changed_is_one_made_from_nothing(
+    steps: list[tuple[int, int, int, int | None, bool]],
+) -> None:
+    on = placing(*NODES)
+    live = Ranking(on.cluster, mix=on.mix)
+    wanted = [asks(pod, on.cluster) for pod in PODS]
+    for want in wanted:
+        live.order(want)
+    for node, *step in steps:
+        live.change({node: changed(on.cluster, node, *step)})  # type: ignore[arg-type] # the parts of a step
+
+    fresh = Ranking(on.cluster, mix=on.mix)
+    for want in wanted:
+        assert live.rank(want) == fresh.rank(want)
+
+
+@given(st.lists(st.sampled_from("abcd"), min_size=1), st.lists(st.sampled_from("abcd")))
+def test_states_are_judged_once_and_told_of_every_node(first: list[str], later: list[str]) -> None:
+    judged: list[str] = []
+
+    def judge(key: str) -> tuple[float, ...]:
+        judged.append(key)
+        return (float(ord(key)),)
+
+    states = States(first)
+    figures = Judged(states, judge)
+    for place, key in enumerate(later):
+        figures.by_node()
+        states.set(place % len(first), key)
+        first[place % len(first)] = key
+
+    assert np.array_equal(figures.by_node()[:, 0], [ord(key) for key in first])
+    assert len(judged) == len(set(judged))
+
+
+def test_states_that_no_node_is_in_are_forgotten_when_there_are_many() -> None:
+    states = States([0, 0])
+    figures = Judged(states, lambda key: (float(key),))
+    for key in range(40_000):
+        states.set(1, key)
+
+    assert figures.by_node().tolist() == [[0.0], [39_999.0]]
+    assert len(states.keys) < 20_000

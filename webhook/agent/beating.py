@@ -1,0 +1,74 @@
+"""The agent's Lease: that what its GPUNode says is still so. A GPUNode is written when something changes, and is silent
+about how old it is; a Lease costs the API server a tenth of it, and nobody watches it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import datetime
+from typing import Any
+
+from webhook.agent.publishing import MANAGER, Calls
+from webhook.errors import ApiError
+from webhook.kube.pace import Backoff, Random
+
+NAMESPACE = "rightslice-system"
+BEAT_SECONDS = 120.0
+MISSED = 3
+"""Beats that an agent may miss before it counts as silent."""
+
+
+class Heartbeat:
+    """The Lease of one node's agent, called like the node."""
+
+    def __init__(
+        self, api: Calls, node: str, clock: Callable[[], float], now: Callable[[], datetime], random: Random
+    ) -> None:
+        """Prepare.
+
+        Args:
+            api: The API server.
+            node: Name of the node, and of its Lease.
+            clock: Seconds that only grow.
+            now: The moment, aware of its zone.
+            random: Spreads the beats of many nodes.
+        """
+        self._api, self._node, self._clock, self._now, self._random = api, node, clock, now, random
+        self._backoff = Backoff(random, first=BEAT_SECONDS / 4, most=BEAT_SECONDS * 4)
+        self._owner: dict[str, Any] | None = None
+        self._due = float("-inf")
+
+    async def beat(self) -> bool:
+        """Renew it if it is time; True if it was written.
+
+        Raises:
+            ApiError: it could not be; the next attempt waits.
+        """
+        if self._clock() < self._due:
+            return False
+        try:
+            await self._write()
+        except ApiError as error:
+            self._due = self._clock() + self._backoff.failed(error.retry_after)
+            raise
+        self._backoff.succeeded()
+        self._due = self._clock() + self._random.uniform(BEAT_SECONDS * 0.9, BEAT_SECONDS)
+        return True
+
+    async def _write(self) -> None:
+        if self._owner is None:
+            node = await self._api.get(f"/api/v1/nodes/{self._node}")
+            uid = node["metadata"]["uid"]
+            self._owner = {"apiVersion": "v1", "kind": "Node", "name": self._node, "uid": uid}
+        body = {
+            "apiVersion": "coordination.k8s.io/v1",
+            "kind": "Lease",
+            "metadata": {"name": self._node, "namespace": NAMESPACE, "ownerReferences": [self._owner]},
+            "spec": {
+                "holderIdentity": self._node,
+                "leaseDurationSeconds": int(MISSED * BEAT_SECONDS),
+                "renewTime": f"{self._now():%Y-%m-%dT%H:%M:%S.%fZ}",
+            },
+        }
+        path = f"/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases/{self._node}"
+        await self._api.patch(path, body, "apply", MANAGER)

@@ -1,0 +1,153 @@
+"""`serve extender`: what a stock kube-scheduler asks about pods with GPUs, built and handed over."""
+
+from __future__ import annotations
+
+from contextlib import AsyncExitStack
+from datetime import UTC, datetime
+from pathlib import Path
+from random import SystemRandom
+from time import monotonic
+from typing import Annotated
+
+import typer
+import uvloop
+
+from webhook.cache.following_inventory import InventoryFollowing
+from webhook.cache.inventory import Inventory, stocked
+from webhook.cache.snapshot import read_snapshot
+from webhook.certs.issuing import end_of
+from webhook.cli.console import stop
+from webhook.cli.reaching import Context, Kubeconfig
+from webhook.cli.starting import StartError, clients_of, connections, context_of, first_pair
+from webhook.errors import RightsliceError
+from webhook.extender.app import extender
+from webhook.extender.counts import Counts
+from webhook.extender.standing import Standing
+from webhook.kube.api import Api
+from webhook.placement.fragmentation.policies import Policy
+from webhook.placement.nodes.ranking import Fill
+from webhook.settings import ExtenderSettings, SettingsError, extender_settings_from
+from webhook.telemetry.logs import Logger, make_logger
+from webhook.web.collecting import settle_collector
+from webhook.web.draining import serve_until_told
+from webhook.web.limits import Limits
+from webhook.web.listening import Listener, NoParserError
+from webhook.web.renewing import CertificateWatch
+from webhook.web.tls import PairFiles
+
+
+def serve_extender(
+    cluster: Annotated[
+        str | None,
+        typer.Option(
+            "--cluster", metavar="live|SNAPSHOT|demo", help="What to rank: live (the default in a pod), or a snapshot."
+        ),
+    ] = None,
+    kubeconfig: Kubeconfig = None,
+    context: Context = None,
+    listen: Annotated[
+        str | None, typer.Option("--listen", metavar="ADDRESS:PORT", help="Default: 127.0.0.1:8444.")
+    ] = None,
+    tls_cert: Annotated[
+        Path | None, typer.Option("--tls-cert", metavar="FILE", help="Certificate chain, PEM; read again on change.")
+    ] = None,
+    tls_key: Annotated[Path | None, typer.Option("--tls-key", metavar="FILE", help="Its private key, PEM.")] = None,
+    self_signed: Annotated[
+        bool | None, typer.Option("--self-signed", help="Make a certificate for this run instead.")
+    ] = None,
+    client_ca: Annotated[
+        Path | None,
+        typer.Option("--client-ca", metavar="FILE", help="Answer only clients with a certificate of this CA, PEM."),
+    ] = None,
+    client_name: Annotated[
+        str | None, typer.Option("--client-name", metavar="NAME", help="The name that their certificate must have.")
+    ] = None,
+    policy: Annotated[
+        str | None,
+        typer.Option("--policy", metavar="RULE", help="tab (default), fgd, most-allocated or default."),
+    ] = None,
+    fill: Annotated[
+        str | None, typer.Option("--fill", metavar="HOW", help="Among equals: pack (default) or spread.")
+    ] = None,
+    drain_seconds: Annotated[
+        float | None,
+        typer.Option("--drain-seconds", help="Serve on after SIGTERM. Default: 10, on a loopback address 0."),
+    ] = None,
+    log_level: Annotated[
+        str | None, typer.Option("--log-level", metavar="LEVEL", help="debug, info (default), warning or error.")
+    ] = None,
+    max_connections: Annotated[int | None, typer.Option("--max-connections", help="Default: 2000.")] = None,
+    max_in_flight: Annotated[int | None, typer.Option("--max-in-flight", help="Default: 256.")] = None,
+) -> None:
+    """Rank nodes for kube-scheduler over HTTPS: POST /filter, /prioritize and /preempt. RIGHTSLICE_ variables too."""
+    try:
+        settings = extender_settings_from(
+            cluster=cluster,
+            kubeconfig=kubeconfig,
+            context=context,
+            listen=listen,
+            tls_cert=tls_cert,
+            tls_key=tls_key,
+            self_signed=self_signed,
+            client_ca=client_ca,
+            client_name=client_name,
+            policy=policy,
+            fill=fill,
+            drain_seconds=drain_seconds,
+            log_level=log_level,
+            max_connections=max_connections,
+            max_in_flight=max_in_flight,
+        )
+        uvloop.run(_serve(settings))
+    except (SettingsError, StartError, RightsliceError) as error:
+        stop(str(error))
+
+
+async def _serve(settings: ExtenderSettings) -> None:
+    log = make_logger(settings.log_level)
+    async with AsyncExitStack() as stack:
+        listener = await _built(settings, log, stack)
+        try:
+            port = await listener.listen(settings.host, settings.port)
+        except (NoParserError, OSError) as error:
+            raise StartError(f"--listen {settings.listen}: {error}") from error
+        log.info("serving", listen=f"{settings.host}:{port}", policy=settings.policy)
+        await serve_until_told(listener, settings.drain, log)
+
+
+async def _built(settings: ExtenderSettings, log: Logger, stack: AsyncExitStack) -> Listener:
+    """The extender and its parts; what has to be closed is pushed to the stack."""
+    counts = Counts(log)
+    inventory = Inventory() if settings.live else stocked(read_snapshot(settings.cluster).kept)
+    standing = Standing(inventory, Policy(settings.policy), Fill(settings.fill))
+    following = None
+    if settings.live:
+        api = await stack.enter_async_context(await Api.connect(settings.kubeconfig, settings.context))
+        following = InventoryFollowing(api, inventory, SystemRandom(), counts)
+        counts.view_age = lambda: following.age
+        counts.watches = lambda: following.states
+
+    async def rank() -> None:
+        await standing.run(monotonic, indexed=settle_collector)
+
+    async def follow() -> None:
+        await (following.run(rank) if following else rank())
+
+    pair, clients = first_pair(settings, datetime.now(UTC)), clients_of(settings)
+    counts.certificate_ends(end_of(pair.certificate))
+    context = context_of(settings, pair, clients)
+    looks = []
+    if settings.tls_cert is not None and settings.tls_key is not None:
+        looks.append(CertificateWatch(PairFiles(settings.tls_cert, settings.tls_key), context, counts).look)
+    limits = Limits(connections=connections(settings, log), in_flight=settings.max_in_flight)
+    return extender(
+        standing,
+        monotonic,
+        counts,
+        context,
+        limits,
+        clients=clients,
+        looks=looks,
+        companions=[follow],
+        watched=lambda: following.states if following else (),
+    )

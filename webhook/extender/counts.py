@@ -1,0 +1,113 @@
+"""What the extender counts, for Prometheus. A label can only be a word of a closed set."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from datetime import datetime
+
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from webhook.telemetry.counts import WATCHED, Histogram, Watch
+from webhook.telemetry.logs import Logger
+
+
+class Counts(Collector):
+    """The figures of one extender, and the log of what is rare.
+
+    Attributes:
+        answers: Requests answered, by verb and result.
+        durations: Seconds by verb.
+        refused: Requests and connections turned away, by reason.
+        reserved, nodes, connections: How many there are.
+        view_age: Seconds since the API server last confirmed what is ranked; None for a snapshot.
+        watches: The watches, of a live cluster.
+    """
+
+    def __init__(self, log: Logger) -> None:
+        self.log = log
+        self.answers: Counter[tuple[str, str]] = Counter()
+        self.durations: dict[str, Histogram] = {}
+        self.refused: Counter[str] = Counter()
+        self.crashes: Counter[str] = Counter()
+        self.loads: Counter[str] = Counter()
+        self.certificate_end = 0.0
+        self.reserved: Callable[[], int] = int
+        self.nodes: Callable[[], int] = int
+        self.connections: Callable[[], int] = int
+        self.view_age: Callable[[], float] | None = None
+        self.watches: Callable[[], Sequence[Watch]] = tuple
+
+    def describe(self) -> Iterable[Metric]:
+        """Nothing beforehand; the names are those of `collect`."""
+        return ()
+
+    def collect(self) -> Iterator[Metric]:
+        """All of it as Prometheus metrics."""
+        yield _counter("extender_requests", "Requests answered.", ("verb", "result"), self.answers)
+        yield self._durations()
+        yield _counter("refused", "Requests and connections turned away.", ("reason",), _by(self.refused))
+        yield _counter("crashes", "Faults of the program while it answered.", ("route",), _by(self.crashes))
+        yield _counter("certificate_loads", "Times the serving certificate was read.", ("result",), _by(self.loads))
+        yield _gauge("certificate_end_seconds", "When the serving certificate ends, Unix time.", self.certificate_end)
+        yield _gauge("extender_reservations", "Places promised to pods not seen on a node yet.", self.reserved())
+        yield _gauge("extender_nodes", "Nodes that are ranked.", self.nodes())
+        yield _gauge("connections", "Open connections.", self.connections())
+        if self.view_age is not None:
+            yield _gauge("view_age_seconds", "Since the API server last confirmed all we know of it.", self.view_age())
+        for name, text, counted in WATCHED:
+            yield _counter(
+                name, text, ("kind",), Counter({(one.name,): getattr(one, counted) for one in self.watches()})
+            )
+
+    def answered(self, verb: str, result: str, seconds: float) -> None:
+        """A request was answered."""
+        self.answers[verb, result] += 1
+        self.durations.setdefault(verb, Histogram()).observe(seconds)
+
+    def crashed(self, route: str, uid: str, error: Exception) -> None:
+        """A fault of ours; its stack is kept."""
+        self.crashes[route] += 1
+        self.log.error("crashed", route=route, uid=uid, exc_info=error)
+
+    def watch_broke(self, kind: str, why: str) -> None:
+        """A list or watch ended otherwise than it should; it goes on after a while."""
+        self.log.warning("watch broke", kind=kind, why=why)
+
+    def certificate_ends(self, ends: datetime | None) -> None:
+        """The certificate in use ends then; None: it cannot be told."""
+        self.certificate_end = ends.timestamp() if ends else 0.0
+
+    def certificate_loaded(self, ends: datetime | None) -> None:
+        """A new serving certificate is in use."""
+        self.loads["good"] += 1
+        self.certificate_ends(ends)
+        self.log.info("certificate loaded", ends=f"{ends:%Y-%m-%dT%H:%M:%SZ}" if ends else "")
+
+    def certificate_refused(self, why: str) -> None:
+        """The files are no usable pair; the last good one stays."""
+        self.loads["bad"] += 1
+        self.log.error("certificate does not load, the last good one stays", why=why)
+
+    def _durations(self) -> Metric:
+        text = "Time to read a request and to answer it, without the network."
+        family = HistogramMetricFamily("rightslice_extender_duration_seconds", text, labels=("verb",))
+        for verb, histogram in self.durations.items():
+            family.add_metric((verb,), histogram.cumulated(), histogram.total)
+        return family
+
+
+def _by(counts: Counter[str]) -> Counter[tuple[str, ...]]:
+    return Counter({(word,): count for word, count in counts.items()})
+
+
+def _counter(name: str, text: str, labels: tuple[str, ...], counts: Counter) -> Metric:  # type: ignore[type-arg] # any tuple of words
+    family = CounterMetricFamily(f"rightslice_{name}", text, labels=labels)
+    for values, count in counts.items():
+        family.add_metric(values, count)
+    return family
+
+
+def _gauge(name: str, text: str, value: float) -> Metric:
+    return GaugeMetricFamily(f"rightslice_{name}", text, value=value)

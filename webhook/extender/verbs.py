@@ -1,0 +1,149 @@
+"""What the scheduler asks: which of its nodes suit a pod, how well, and where evicting others would help.
+
+The scheduler has filtered by everything that it knows itself, and better than we could: its own view of pods, labels
+and taints is never behind. So only what it cannot see is refused here: GPUs that NVLink does not join, for a pod that
+requires it. All else is a matter of order.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from webhook.extender.standing import Standing
+from webhook.extender.wire import (
+    Asked,
+    Preempting,
+    Victims,
+    filter_answer,
+    preempt_answer,
+    prioritize_answer,
+    read_asked,
+    read_preempting,
+)
+from webhook.placement.nodes.asking import wanted_of
+from webhook.placement.nodes.cluster import Wanted
+from webhook.placement.nodes.filtering import NEVER_JOINED, NOT_JOINED
+from webhook.placement.nodes.linking import joinable
+from webhook.placement.nodes.ranking import Order, Ranking
+from webhook.placement.rooms import Ints
+
+BEST = 10
+"""The highest score an extender may give. Only one node gets it, so that none but it is promised."""
+
+NOT_KNOWN = "node(s) were not known to Rightslice yet"
+
+
+class Answer(NamedTuple):
+    """What goes back, and how it is counted.
+
+    Attributes:
+        body: JSON.
+        result: "ranked", "passed" (nothing to say), "narrowed" or "none" (no node is left).
+    """
+
+    body: bytes
+    result: str
+
+
+def filtered(standing: Standing, body: bytes, now: float) -> Answer:
+    """The nodes that suit a pod. Where only one is left the scheduler does not ask again, and it is promised.
+
+    Raises:
+        ReviewError: the body is not what a scheduler sends.
+    """
+    asked = read_asked(body)
+    names = asked.node_names or ()
+    ranking, wanted = _known(standing, asked, now)
+    if ranking is None or not wanted.count:
+        return Answer(filter_answer(names, {}, {}), "passed")
+    standing.release(asked.pod)
+    standing.learn(asked.pod, wanted)
+    failed, hopeless = _refused(standing, ranking, wanted, names) if wanted.joined else ({}, {})
+    passed = [name for name in names if name not in failed and name not in hopeless] if failed or hopeless else names
+    if len(passed) == 1:
+        standing.hold(asked.pod, passed[0], now)
+    result = "passed" if passed is names else "narrowed" if passed else "none"
+    return Answer(filter_answer(passed, failed, hopeless), result)
+
+
+def prioritized(standing: Standing, body: bytes, now: float) -> Answer:
+    """How well each node suits a pod; the best is promised.
+
+    Raises:
+        ReviewError: the body is not what a scheduler sends.
+    """
+    asked = read_asked(body)
+    names = asked.node_names or ()
+    ranking, wanted = _known(standing, asked, now)
+    if ranking is None or not wanted.count:
+        return Answer(prioritize_answer(names, [0] * len(names)), "passed")
+    standing.release(asked.pod)
+    positions = standing.positions(names)
+    order = ranking.order(wanted, among=standing.among(positions))
+    if len(order.nodes):
+        standing.hold(asked.pod, standing.fleet.nodes[int(order.nodes[0])].name, now)
+    scores = np.append(_scores(order, len(standing.fleet.nodes)), 0)  # a node that is not known: position -1
+    return Answer(prioritize_answer(names, scores[positions].tolist()), "ranked" if len(order.nodes) else "none")
+
+
+def preempted(standing: Standing, body: bytes, now: float) -> Answer:
+    """Where evicting these pods lets the pod in. Only one that requires NVLink may be let down by the others' going.
+
+    Raises:
+        ReviewError: the body is not what a scheduler sends.
+    """
+    asked = read_preempting(body)
+    victims = asked.victims or {}
+    ranking, wanted = _known(standing, asked, now)
+    if ranking is None or not wanted.joined:
+        return Answer(preempt_answer(victims), "passed")
+    helped = {name: some for name, some in victims.items() if _helps(standing, ranking, wanted.count, name, some)}
+    return Answer(preempt_answer(helped), "narrowed" if helped else "none")
+
+
+def _known(standing: Standing, asked: Asked | Preempting, now: float) -> tuple[Ranking | None, Wanted]:
+    standing.refresh(now)
+    return standing.ranking, wanted_of(asked.pod, standing.fleet)
+
+
+def _refused(
+    standing: Standing, ranking: Ranking, wanted: Wanted, names: tuple[str, ...]
+) -> tuple[dict[str, str], dict[str, str]]:
+    """Why nodes cannot give the pod joined GPUs: those where somebody's going may help, and those where nothing does.
+
+    A node that we do not know yet may turn out well in a moment.
+    """
+    failed, hopeless = {}, {}
+    fits, ever = ranking.joinable(wanted.count)
+    positions = standing.positions(names)
+    for name, node in zip(names, positions.tolist(), strict=True):
+        if node < 0:
+            failed[name] = NOT_KNOWN
+        elif not ever[node]:
+            hopeless[name] = NEVER_JOINED
+        elif not fits[node]:
+            failed[name] = NOT_JOINED
+    return failed, hopeless
+
+
+def _scores(order: Order, nodes: int) -> Ints:
+    """Scores by node, shape (nodes,): ten for the best, nine and less for the others, alike for equals."""
+    scores = np.zeros(nodes, np.int64)
+    if len(order.nodes):
+        worse = np.concatenate([[0], (order.keys[1:] != order.keys[:-1]).any(1).cumsum()])
+        scores[order.nodes] = (BEST - 1) * (worse[-1] + 1 - worse) // (worse[-1] + 1)
+        scores[order.nodes[0]] = BEST
+    return scores
+
+
+def _helps(standing: Standing, ranking: Ranking, count: int, name: str, victims: Victims) -> bool:
+    """Are so many GPUs of a node joined and free once these pods are gone?"""
+    node = standing.fleet.by_name.get(name, -1)
+    if node < 0:
+        return False
+    gone = {victim.uid for victim in victims.pods}
+    devices = standing.inventory.devices_without(standing.fleet.nodes[node], gone)
+    known = devices or ranking.cluster.devices[node]
+    return joinable(known.topology, devices.free if devices else None, count)

@@ -1,0 +1,66 @@
+"""Nodes that are in the same state are judged once, however many there are."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable
+from typing import Generic, TypeVar
+
+import numpy as np
+
+from webhook.placement.rooms import Floats, Ints
+
+MOST = 16_384
+"""States that are remembered; beyond that those that no node is in any more are forgotten."""
+
+K = TypeVar("K", bound=Hashable)
+
+
+class States(Generic[K]):
+    """The state of every node, as a number.
+
+    Attributes:
+        of: By node, shape (nodes,).
+        keys: What each number stands for.
+        since: Changes whenever the numbers begin anew.
+    """
+
+    def __init__(self, keys: Iterable[K]) -> None:
+        self.since = 0
+        self._begin(keys)
+
+    def set(self, node: int, key: K) -> None:
+        """A node is in another state now."""
+        self.of[node] = self._number(key)
+        if len(self.keys) > max(MOST, 2 * len(self.of)):
+            self.since += 1
+            self._begin([self.keys[number] for number in self.of.tolist()])
+
+    def _begin(self, keys: Iterable[K]) -> None:
+        self._numbers: dict[K, int] = {}
+        self.keys: list[K] = []
+        self.of: Ints = np.array([self._number(key) for key in keys], np.int64)
+
+    def _number(self, key: K) -> int:
+        number = self._numbers.setdefault(key, len(self.keys))
+        if number == len(self.keys):
+            self.keys.append(key)
+        return number
+
+
+class Judged(Generic[K]):
+    """Figures of every state, worked out when it is first asked for."""
+
+    def __init__(self, states: States[K], judge: Callable[[K], tuple[float, ...]]) -> None:
+        self._states, self._judge = states, judge
+        self._since = -1
+        self._table: Floats = np.empty((0, 0))
+
+    def by_node(self) -> Floats:
+        """The figures of every node, shape (nodes, figures)."""
+        states = self._states
+        if self._since != states.since:
+            self._since, self._table = states.since, np.empty((0, 0))
+        if len(self._table) < len(states.keys):
+            more = np.array([self._judge(key) for key in states.keys[len(self._table) :]], np.float64)
+            self._table = np.vstack([self._table, more]) if len(self._table) else more
+        return self._table[states.of]
