@@ -31,4 +31,4 @@ CASES: dict[str, tuple[str, str, tuple[str, ...], dict[str, str]]] = {
 
 @pytest.mark.parametrize(("want", "image", "command", "variables"), CASES.values(), ids=CASES)
 def test_takes_all(want: str, image: str, command: tuple[str, ...], variables: dict[str, str]) -> None:
-    assert takes_all(image, command, variables.items()) == want
+    assert takes_all(image, command, tuple(variables.items())) == want

@@ -12,6 +12,7 @@ from webhook.model.usage import CERTAIN_PPM, RISKS_PPM, Observed, UsageView
 from webhook.usage.blocking import BLOCK_SECONDS
 from webhook.usage.estimating import TARGETS_PPM, estimate
 from webhook.usage.history import History
+from webhook.usage.pricing import PRICES
 
 HALF_PERCENT = 5000
 
@@ -132,6 +133,13 @@ def test_prices_are_there_for_every_target_and_fall_with_it() -> None:
     assert tuple(prices) == TARGETS_PPM
     assert list(prices.values()) == sorted(prices.values(), reverse=True)
     assert prices[500] > prices[40_000] > 0
+
+
+def test_what_a_whole_card_did_not_hold_is_no_smaller_limits_fault() -> None:
+    """A price is still found: a card as the limit is never overrun by more than there is."""
+    every_hour = tuple(range(NOW - 240 * 3600, NOW, 3600))
+    pods = [steady(8000, workload=f"Deployment/w-{i}", pod=f"w-{i}", ooms=every_hour) for i in range(10)]
+    assert dict(estimate(pods, NOW).prices)[40_000] < 1000 * PRICES[-1] / 10
 
 
 def test_nothing_is_an_empty_view() -> None:

@@ -137,8 +137,8 @@ def _observed(sought: Sought, seen: list[Observed | None], price_milli: int) -> 
 
 
 def _takes_all(container: Container) -> str:
-    command = (*container.command, *container.args)
-    return takes_all(container.image, command, [(variable.name, variable.value) for variable in container.env])
+    variables = [(variable.name, variable.value) for variable in container.env] if container.env else ()
+    return takes_all(container.image, container.command + container.args, variables)
 
 
 def _with_margin(amount: int, percent: int) -> int:

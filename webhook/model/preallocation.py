@@ -7,7 +7,7 @@ demand, it is one. Defaults: vLLM 0.9 of what it sees, JAX 0.75, TensorFlow all;
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 
 _IMAGES = {
@@ -31,8 +31,12 @@ _WORDS = {
     "tritonserver": "Triton",
     "--cuda-memory-pool-byte-size": "Triton",
 }
-_IN_TEXT = re.compile("|".join(word.lstrip("-").replace("-", "[-_]") for word in _WORDS))
-"""Words of a command line: programs, modules and flags; and the texts that are worth taking apart."""
+_IN_TEXT = ("vllm", "utilization", "sglang", "fraction", "text-generation", "triton", "pool")
+"""Words of a command line: programs, modules and flags; and what a text holds that is worth taking apart."""
+
+_MOST_TEXTS = 1000
+_LONGEST_IMAGE = 512
+"""What is looked at of a pod that was written to be slow."""
 
 _VARIABLES = {
     "VLLM_GPU_MEMORY_UTILIZATION": "vLLM",
@@ -50,7 +54,7 @@ _NOT_TAKEN = {
 _TOLD = frozenset({*_VARIABLES, *(name for name, _ in _NOT_TAKEN.values())})
 
 
-def takes_all(image: str, command: Iterable[str] = (), variables: Iterable[tuple[str, str]] = ()) -> str:
+def takes_all(image: str, command: Sequence[str] = (), variables: Sequence[tuple[str, str]] = ()) -> str:
     """The framework that takes what it sees, for example "vLLM"; "" where none is recognised.
 
     Args:
@@ -58,16 +62,20 @@ def takes_all(image: str, command: Iterable[str] = (), variables: Iterable[tuple
         command: The container's command and arguments.
         variables: Names and values of its environment, as far as it can be read.
     """
-    given = {name: value for name, value in variables if name in _TOLD}
-    found = _of_command(command) or _of_variables(given) or _of_image(image)
-    name, values = _NOT_TAKEN.get(found, ("", ()))
+    given = {name: value for name, value in variables if name in _TOLD} if variables else {}
+    found = (
+        (_of_command(command) if command else "")
+        or (_of_variables(given) if given else "")
+        or _of_image(image[:_LONGEST_IMAGE])
+    )
+    if found not in _NOT_TAKEN:
+        return found
+    name, values = _NOT_TAKEN[found]
     return "" if given.get(name, "").lower() in values else found
 
 
-def _of_command(command: Iterable[str]) -> str:
-    texts = list(filter(_IN_TEXT.search, command))
-    if not texts:
-        return ""
+def _of_command(command: Sequence[str]) -> str:
+    texts = (text for text in command[:_MOST_TEXTS] if any(part in text for part in _IN_TEXT))
     words = (word for text in texts for word in text.split())  # a shell is given its whole line as one argument
     return next((found for word in words if (found := _of_word(word))), "")
 

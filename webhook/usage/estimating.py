@@ -86,7 +86,7 @@ def _below(pool: Pool, pools: Pools, grid: Grid, now: float) -> Floats:
 
 def _by(span: Span, pools: Pools, grid: Grid, now: float) -> Floats:
     weight = recency(span.windows, now, max(HALF_LIFE, span.hours * HOUR))
-    tail = tail_of(pools.tail(span.hours), grid)
+    tail = tail_of(pools.tail(span.hours, now), grid)
     return an_hour(distribution(span.windows.after, weight, tail, grid), span.hours)
 
 
@@ -99,7 +99,8 @@ def _count(foreseen: Foreseen, pools: Pools, counted: Counted, most: int) -> Non
         peaks = pool.hour.windows.after[(pool.hour.windows.at >= at) & (pool.hour.windows.until <= until)]
         if known.size and peaks.size:
             below = _below(known, pools, foreseen.grid, at)
-            counted.add(limits(below, foreseen.grid), peaks, pool.run.hours)
+            most_there_was = np.minimum(peaks, foreseen.grid.sizes[-1])
+            counted.add(limits(below, foreseen.grid), most_there_was, pool.run.hours)
 
 
 def _known(span: Span, at: float) -> Span:

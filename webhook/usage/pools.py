@@ -99,7 +99,7 @@ class Pools:
         self._all = histories
         self._by_image: dict[str, list[History]] = {}
         self._made: dict[tuple[str, int], Pool] = {}
-        self._tails: dict[int, Floats] = {}
+        self._tails: dict[int, Windows] = {}
         for history in histories:
             if history.image:
                 self._by_image.setdefault(history.image, []).append(history)
@@ -116,13 +116,14 @@ class Pools:
         wider = ([self._shared("image", image, hours)] if image else []) + [self._shared("fleet", "", hours)]
         return next((pool for pool in wider if pool.size >= ENOUGH), None)
 
-    def tail(self, hours: float) -> Floats:
-        """Peaks of the fleet over the horizon nearest to some hours, sorted."""
+    def tail(self, hours: float, now: float) -> Floats:
+        """Peaks of the fleet that were known by some moment, over the horizon nearest to some hours, sorted."""
         near = min(HORIZONS, key=lambda each: abs(each - hours))
-        found = self._tails.get(near)
-        if found is None:
-            found = self._tails[near] = np.sort(self._shared("fleet", "", near).run.windows.after)
-        return found
+        fleet = self._tails.get(near)
+        if fleet is None:
+            found = self._shared("fleet", "", near).run.windows
+            fleet = self._tails[near] = found.some(np.argsort(found.after))
+        return fleet.after if now >= self._now else fleet.after[fleet.until <= now]
 
     def _shared(self, name: str, image: str, hours: int) -> Pool:
         found = self._made.get((image, hours))

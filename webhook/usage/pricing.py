@@ -20,8 +20,9 @@ def limits(below: Floats, grid: Grid, rungs: NDArray[np.int64] | None = None) ->
     """The cheapest limit at each of `PRICES`, MiB; of equals the smaller. `rungs` are the sizes that exist."""
     sizes = grid.sizes if rungs is None else grid.sizes[rungs]
     over = 1 - (below if rungs is None else below[rungs])
-    cheapest: NDArray[np.int64] = np.argmin(PRICES[:, None] * over - grid.typical / sizes, axis=1)
-    return np.asarray(sizes[cheapest])
+    costs = np.outer(PRICES, over)
+    costs -= grid.typical / sizes
+    return np.asarray(sizes[np.argmin(costs, axis=1)])
 
 
 class Counted:
