@@ -74,8 +74,9 @@ bench-cluster: plane ## Measure creates on a real control plane, with the webhoo
 # The real traces are published (benchmarks/openb.py says where); TRACES names a folder of them.
 TRACES ?= $(wildcard ../shared/traces/openb)
 
-bench-placement: $(VENV)/.dev ## How full clusters get, by placement rule, on the traces in TRACES
+bench-placement: $(VENV)/.dev ## How full clusters get by placement rule, on the traces in TRACES; what the extender costs
 	$(BIN)/python -m benchmarks.placement $(TRACES:%=--traces %)
+	$(BIN)/python -m benchmarks.extender
 
 # The day of GPU memory that limits are judged on is published too (benchmarks/gentd26.py).
 TRACE ?= $(wildcard ../shared/traces/gentd26)

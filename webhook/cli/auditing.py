@@ -44,6 +44,7 @@ from webhook.model.fleet import Fleet
 from webhook.model.pods import Pod
 from webhook.model.prices import NodePrices, Prices, node_prices
 from webhook.policy.prices import read_prices
+from webhook.report.policyreports import KINDS, ReportApi
 from webhook.report.results import Checked
 from webhook.report.words import shown
 
@@ -90,6 +91,7 @@ class Run(msgspec.Struct):
         cluster: What was judged: an address, or the names of files.
         stocks: What each node with GPUs has and gives.
         prices: What they cost; None where that is not wanted.
+        report_api: Which API report objects are of; None where a live cluster has none of them.
     """
 
     cluster: str
@@ -97,6 +99,7 @@ class Run(msgspec.Struct):
     world: World
     stocks: list[Stock]
     prices: NodePrices | None
+    report_api: ReportApi | None = ReportApi.OPENREPORTS
 
 
 class Wanted(msgspec.Struct, frozen=True):
@@ -136,7 +139,8 @@ def _of_cluster(wanted: Wanted) -> Run:
         world = World(known, view, wanted.moment, usage_of(wanted.usage, verbose=wanted.verbose))
         results = _judged(live.pods(), world, wanted, live.pods_unended)
         cluster = Placed(view.fleet, live.rooms)
-    return Run(live.server, results, world, _stocks(cluster, seen[0].mix()), _prices(wanted.prices, view))
+        api = next((api for api, (_, plural) in KINDS.items() if live.serves(api.value, plural)), None)
+    return Run(live.server, results, world, _stocks(cluster, seen[0].mix()), _prices(wanted.prices, view), api)
 
 
 def _of_files(wanted: Wanted) -> Run:

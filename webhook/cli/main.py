@@ -23,6 +23,7 @@ COMMANDS = {
     "test": "webhook.cli.test:run_tests",
     "explain": "webhook.cli.explain:explain",
     "undo": "webhook.cli.undo:undo",
+    "fairshare": "webhook.cli.fairshare:fairshare",
     "audit": "webhook.cli.audit:audit",
     "rightsize": "webhook.cli.rightsize:rightsize",
     "lint": "webhook.cli.lint:lint_objects",

@@ -17,6 +17,7 @@ from webhook.errors import Place
 from webhook.model.modes import Evidence, Form, Isolation, Mode
 from webhook.model.pods import Requirement, Toleration
 from webhook.model.pools import Pool
+from webhook.policy.fairness import FairShare
 from webhook.policy.rollout import Rollout
 from webhook.policy.workloads import WORKLOADS, TemplatePath, WorkloadKind
 
@@ -123,6 +124,8 @@ class Limits(msgspec.Struct, frozen=True):
     """What a pod may ask for.
 
     Attributes:
+        accounting: GPU containers also ask for the accounting resource, where that leaves no pod Pending.
+        ignored: An admin's word that every scheduler ignores that resource.
         passed: What was held against all rules and broke none: pods of many workloads ask for the same.
     """
 
@@ -134,6 +137,7 @@ class Limits(msgspec.Struct, frozen=True):
     injected: Injected
     resource_quotas: bool
     accounting: bool
+    ignored: bool
     passed: Remembered = msgspec.field(default_factory=Remembered)
 
 
@@ -303,6 +307,7 @@ class Policy(msgspec.Struct, frozen=True):
     cuda: Cuda | None = None
     security: Security | None = None
     rollout: Rollout | None = None
+    fair_share: FairShare | None = None
     places: Mapping[str, Place] = {}
 
 
