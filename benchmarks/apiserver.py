@@ -1,8 +1,9 @@
 """A synthetic API server: a large cluster that exists only as the bytes of lists and watches.
 
-It speaks what a list-and-watch client needs (WatchList, bookmarks, 410 when told to) over TLS, and makes pods
-change at the rate that is asked for. Objects are as long as those that an API server sends.
+It speaks what a list-and-watch client needs (WatchList, bookmarks, 410 when told to, lists by pages) over TLS, and
+makes pods change at the rate that is asked for. Objects are as long as those that an API server sends.
 
+    GET  /api/v1/{nodes,namespaces,limitranges,resourcequotas,pods}?limit=N&continue=...
     GET  /api/v1/{nodes,namespaces,limitranges,resourcequotas,pods}?watch=1&...
     POST /rate/N      N pod events a second from now on
     POST /expire      every watch ends with 410: everybody lists again
@@ -80,6 +81,7 @@ class Cluster:
 
     def __init__(self) -> None:
         self._templates = {gpus: pod_template(gpus) for gpus in (0, 1)}
+        self._listed: dict[str, list[bytes]] = {}
         self.rate = 0
         self.version = 10
         self.expired = asyncio.Event()
@@ -106,6 +108,12 @@ class Cluster:
         elif kind == "namespaces":
             for index in range(NAMESPACES):
                 yield json.dumps({"metadata": {"name": f"team-{index}", "resourceVersion": "1"}}).encode()
+
+    def listed(self, kind: str) -> list[bytes]:
+        """The same, kept: a list comes by pages, and each asks again."""
+        if kind not in self._listed:
+            self._listed[kind] = list(self.everything(kind))
+        return self._listed[kind]
 
 
 class Watch:
@@ -159,6 +167,8 @@ def application(cluster: Cluster) -> web.Application:
     """The routes."""
 
     async def watch(request: web.Request) -> web.StreamResponse:
+        if "watch" not in request.query:
+            return page(cluster, request)
         response = web.StreamResponse(headers={"Content-Type": "application/json"})
         await response.prepare(request)
         one = Watch(cluster, request.match_info["kind"], response)
@@ -183,6 +193,21 @@ def application(cluster: Cluster) -> web.Application:
     app.router.add_post("/rate/{rate}", rate)
     app.router.add_post("/expire", expire)
     return app
+
+
+def page(cluster: Cluster, request: web.Request) -> web.Response:
+    """One page of a list; where the next begins is its number."""
+    kind, limit = request.match_info["kind"], int(request.query["limit"])
+    start = int(request.query.get("continue", "0"))
+    if kind == "pods":
+        items = [cluster.pod(index) for index in range(start, min(PODS, start + limit))]
+        more = str(start + limit) if start + limit < PODS else ""
+    else:
+        every = cluster.listed(kind)
+        items, more = every[start : start + limit], str(start + limit) if start + limit < len(every) else ""
+    head = json.dumps({"resourceVersion": "10", "continue": more}).encode()
+    body = b'{"kind":"List","apiVersion":"v1","metadata":' + head + b',"items":[' + b",".join(items) + b"]}"
+    return web.Response(body=body, content_type="application/json")
 
 
 async def serve(folder: Path) -> None:

@@ -51,6 +51,43 @@ SUMMARY: dict[str, type] = {
     "exemptions": list,
     "skips": list,
 }
+SPENT: dict[str, type] = {"milli": int, "microPerHour": int, "unpricedMilli": int}
+WORKLOAD: dict[str, type] = {
+    "namespace": str,
+    "workload": str,
+    "pods": int,
+    "waiting": int,
+    "gpuMilliBefore": int,
+    "gpuMilliAfter": int,
+    "gpuMilliSaved": int,
+    "gpuMilliTrialSaved": int,
+    "held": dict,
+    "idle": dict,
+    "overAsked": dict,
+    "denied": int,
+    "warned": int,
+    "missed": list,
+    "outcome": str,
+    "findings": list,
+}
+COST: dict[str, type] = {
+    "currency": str,
+    "source": str,
+    "microPerHour": int,
+    "effectiveMicroPerHour": int,
+    "wastedMicroPerHour": int,
+    "idleMicroPerHour": int,
+    "overAskedMicroPerHour": int,
+    "lostToFragmentationMicroPerHour": int,
+    "unpricedMilli": int,
+    "notes": list,
+}
+FIGURES: dict[str, type] = {
+    **dict.fromkeys(("physicalGpus", "totalMilli", "heldMilli", "effectiveMilli", "wastedMilli", "idleMilli"), int),
+    **dict.fromkeys(("overAskedMilli", "lostToFragmentationMilli", "usableMilli", "utilisationMilli"), int),
+    **dict.fromkeys(("schedulingEfficiencyMilli", "waitingPods", "workloadsWithGpus", "workloadsSeen"), int),
+    "cost": dict,
+}
 NAMESPACE: dict[str, type] = {
     "namespace": str,
     "pods": int,
@@ -100,12 +137,18 @@ def test_the_sums_are_right(document: dict[str, Any]) -> None:
 
 def test_audit_adds_namespaces(rightslice: Run) -> None:
     document = json.loads(rightslice("audit", "cluster.yaml", *WORLD, "-o", "json").out)
-    assert set(document) == {"objects", "summary", "namespaces"}
+    assert set(document) == {"objects", "summary", "namespaces", "workloads", "figures"}
     for each in document["namespaces"]:
         assert_shape(each, NAMESPACE)
+    for each in document["workloads"]:
+        assert_shape(each, WORKLOAD)
+        for part in ("held", "idle", "overAsked"):
+            assert_shape(each[part], SPENT)
+    assert_shape(document["figures"], FIGURES)
+    assert_shape(document["figures"]["cost"], COST)
 
 
-@pytest.mark.parametrize("field", [*OBJECT, *FINDING, *SUMMARY, *NAMESPACE])
+@pytest.mark.parametrize("field", [*OBJECT, *FINDING, *SUMMARY, *NAMESPACE, *WORKLOAD, *SPENT, *FIGURES, *COST])
 def test_the_page_names_every_field(field: str) -> None:
     assert f"`{field}`" in PAGE
 

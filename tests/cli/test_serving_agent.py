@@ -8,7 +8,8 @@ import sys
 import pytest
 
 from tests.conftest import ROOT
-from webhook.cli.agent import AgentError, address
+from webhook.cli.agent import address, known
+from webhook.cli.agenting import AgentError
 
 
 @pytest.mark.parametrize(
@@ -25,12 +26,18 @@ def test_what_is_no_address_is_told(text: str) -> None:
         address(text)
 
 
+def test_a_level_that_is_none_is_told() -> None:
+    assert known("debug") == "debug"
+    with pytest.raises(AgentError, match="--log-level: must be one of debug, info, warning, error, found 'loud'"):
+        known("loud")
+
+
 def test_an_agent_loads_nothing_that_judges_or_ranks() -> None:
     """It runs on every node: what is not loaded is memory for others."""
     asked = (
-        "import sys, webhook.cli.main as main; main.app_for(['serve'])\n"
-        "import webhook.cli.agent, webhook.agent.agent, webhook.agent.machine, webhook.agent.advertising\n"
-        "print([name for name in ('numpy', 'kubernetes', 'pydantic', 're2', 'webhook.engine') if name in sys.modules])"
+        "import sys, webhook.cli.agenting, webhook.agent.agent, webhook.agent.machine, webhook.agent.advertising\n"
+        "loaded = ('numpy', 'kubernetes', 'pydantic', 'typer', 're2', 'webhook.engine')\n"
+        "print([name for name in loaded if name in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", asked], cwd=ROOT, capture_output=True, text=True, timeout=60)
 

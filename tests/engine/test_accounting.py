@@ -92,6 +92,17 @@ def test_a_pod_that_can_no_longer_be_changed_must_have_the_right_value(pod: PodM
     assert codes(ask(pod, NATIVE, nodes=(whole_node(),))) == want
 
 
+def test_a_whole_gpu_never_passes_for_the_slice_that_it_could_have_become() -> None:
+    """Found on a real plane: another webhook had put the GPU back, or ours was not asked."""
+    pod = stored(make_pod().gpus(1).needs("8Gi").asks(ACCOUNTING, "143"))
+
+    decision = ask(pod, NATIVE, "mode: enforce\nrightSizing: {}", nodes=(whole_node(), mig_node()))
+
+    assert [found.message for found in decision.findings if found.code == "GPU-Q302"] == [
+        "rightslice.dev/gpu-milli must be 1000, what its GPUs weigh (found 143)"
+    ]
+
+
 def test_what_one_call_writes_the_other_takes() -> None:
     """One name, two shapes: the affinity that right-sizing adds says which, so both calls see one weight."""
     smaller = A100 | {

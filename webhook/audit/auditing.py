@@ -17,12 +17,14 @@ import msgspec
 from webhook.audit.bound import held_milli, node_of
 from webhook.audit.checking import POD, World, check, check_all, group_of, request_of
 from webhook.audit.manifests import Entry, Passed
+from webhook.audit.standing import becoming, uses_of, why_missed, without_kubelet_marks
 from webhook.audit.views import without_use
 from webhook.engine.asking import Asked, asked_by
 from webhook.errors import ReviewError
 from webhook.model.decisions import Fit
+from webhook.model.workloads import workload_of
 from webhook.policy.compiled import PolicySet
-from webhook.report.results import Checked, skipped
+from webhook.report.results import Checked, Standing, skipped
 
 ENDED = frozenset({"Succeeded", "Failed"})
 """Phases of pods that hold nothing any more."""
@@ -35,7 +37,7 @@ def audit_all(found: Iterable[Entry | Passed], world: World) -> Iterator[Checked
         if isinstance(each, Passed):
             if each.broken:
                 yield skipped(each.place, each.reason, broken=True)
-        elif is_pod(each.data) and _phase(each.data) not in ENDED:
+        elif is_pod(each.data) and phase_of(each.data) not in ENDED:
             yield audit_pod(each, world, unsized)
 
 
@@ -68,7 +70,12 @@ def audit_pod(entry: Entry, world: World, unsized: PolicySet) -> Checked:
     result = check(again, vacated)
     if not _gains(result, asked, held):
         result = check(again, msgspec.structs.replace(vacated, policies=unsized))
-    return msgspec.structs.replace(_priced(result, asked, held), node=node_of(entry.data))
+    priced = _priced(result, asked, held)
+    missed = why_missed(entry.data, request.namespace, priced.decision)
+    becomes = becoming(priced.decision) if missed else ""
+    uses = uses_of(asked, request.namespace, request.pod, world.usage)
+    standing = Standing(workload_of(request.pod), missed, becomes, uses)
+    return msgspec.structs.replace(priced, node=node_of(entry.data), standing=standing)
 
 
 def _gains(result: Checked, asked: Asked, held: int) -> bool:
@@ -109,14 +116,19 @@ def is_stored(data: dict[str, Any]) -> bool:
 
 
 def as_created_again(pod: dict[str, Any]) -> dict[str, Any]:
-    """The pod without what the cluster gave it: its node, and its status."""
-    spec = pod.get("spec")
-    if not isinstance(spec, dict):
+    """The pod without what the cluster gave it: its uid, node, status, and the kubelet's marks on a static pod."""
+    spec, metadata = pod.get("spec"), pod.get("metadata")
+    if not isinstance(spec, dict) or not isinstance(metadata, dict):
         return pod
-    again = {key: value for key, value in pod.items() if key != "status"}
-    return again | {"spec": {key: value for key, value in spec.items() if key != "nodeName"}}
+    again = _without(pod, "status") | {"spec": _without(spec, "nodeName")}
+    return again | {"metadata": without_kubelet_marks(_without(metadata, "uid"))}
 
 
-def _phase(pod: dict[str, Any]) -> object:
+def _without(data: dict[str, Any], key: str) -> dict[str, Any]:
+    return {name: value for name, value in data.items() if name != key}
+
+
+def phase_of(pod: dict[str, Any]) -> object:
+    """The phase that the cluster says a pod is in; None where it says none."""
     status = pod.get("status")
     return status.get("phase") if isinstance(status, dict) else None

@@ -7,7 +7,7 @@ page, and each page is let go before the next is asked for.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Coroutine, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping
 from http import HTTPStatus
 from typing import Any, NamedTuple, Self, TypeVar
 
@@ -33,7 +33,7 @@ from webhook.errors import ApiError
 from webhook.kube.api import Api
 from webhook.kube.decoding import Decoder, Page
 from webhook.kube.watching import PAGE, Resource
-from webhook.model.cluster import ClusterView
+from webhook.model.cluster import ClusterView, Room
 from webhook.model.fleet import Fleet
 from webhook.model.gpunodes import GPUNode
 from webhook.model.objects import LimitRange, ResourceQuota
@@ -43,6 +43,9 @@ T = TypeVar("T")
 Grouped = TypeVar("Grouped", LimitRange, ResourceQuota)
 
 RUNNING = {"fieldSelector": "status.phase!=Succeeded,status.phase!=Failed"}
+Look = Callable[[Fleet], Callable[[Pod], None]]
+"""Who wants to see the pods that make a view."""
+
 NOWHERE = (0, 0)
 """Objects of a cluster stand on no line."""
 
@@ -69,6 +72,7 @@ class Cluster:
 
     Attributes:
         pods_unended: How many pods had not ended when the view was made.
+        rooms: What was free on each node then, by name.
     """
 
     def __init__(self, kubeconfig: str | None = None, context: str | None = None) -> None:
@@ -77,6 +81,7 @@ class Cluster:
         self._access = (kubeconfig, context)
         self._api: Api
         self.pods_unended = 0
+        self.rooms: Mapping[str, Room] = {}
 
     def __enter__(self) -> Self:
         """Find out where it is.
@@ -100,13 +105,16 @@ class Cluster:
         """Its URL."""
         return self._api.server
 
-    def view(self) -> ClusterView:
+    def view(self, look: Look | None = None) -> ClusterView:
         """What a webhook would judge by now.
+
+        Args:
+            look: Is given the fleet, and then each pod that has not ended.
 
         Raises:
             ApiError: the cluster does not let us, or does not answer.
         """
-        return self._run(self._view())
+        return self._run(self._view(look))
 
     def stock(self) -> Stock:
         """What there is to place pods in. Without agents there are no GPUNodes, and that is no error.
@@ -127,13 +135,27 @@ class Cluster:
         """
         return self._run(self._policies(namespace))
 
-    def pods(self) -> Iterator[Entry]:
-        """The pods that have not ended, as they are stored.
+    def serves(self, group_version: str, plural: str) -> bool:
+        """Has the cluster this kind of object?
 
         Raises:
             ApiError: see `view`.
         """
-        yield from self._entries(Resource("pods", PODS.path, dict[str, Any], RUNNING), "Pod")
+        try:
+            found = self._run(self._api.get(f"/apis/{group_version}"))
+        except ApiError as error:
+            if error.status == HTTPStatus.NOT_FOUND:
+                return False
+            raise
+        return any(each.get("name") == plural for each in found.get("resources") or ())
+
+    def pods(self, *, ended: bool = False) -> Iterator[Entry]:
+        """The pods that have not ended, as they are stored; with `ended` those that have too.
+
+        Raises:
+            ApiError: see `view`.
+        """
+        yield from self._entries(Resource("pods", PODS.path, dict[str, Any], {} if ended else RUNNING), "Pod")
 
     def limits(self, namespace: str | None = None) -> Iterator[Entry]:
         """The LimitRanges and then the ResourceQuotas of one namespace, or of all, as they are stored.
@@ -166,22 +188,27 @@ class Cluster:
     def _run(self, work: Coroutine[Any, Any, T]) -> T:
         return self._runner.run(work)
 
-    async def _view(self) -> ClusterView:
+    async def _view(self, look: Look | None) -> ClusterView:
+        fleet = Fleet(sorted([node async for node in self._all(NODES)], key=lambda node: node.metadata.name))
         holdings = Holdings()
         writer = HoldingsWriter(holdings, lambda *_: None, lambda _seen: None, lambda _uids: None, lambda: None)
+        seen = look(fleet) if look is not None else lambda _pod: None
         writer.begin()
         async for pod in self._all(PODS):
             writer.put(pod)
+            seen(pod)
         writer.swap()
         self.pods_unended = holdings.pods
-        return make(
-            [node async for node in self._all(NODES)],
+        made = make(
+            fleet,
             holdings,
             {found.metadata.name: found async for found in self._all(NAMESPACES)},
             by_namespace([found async for found in self._all(LIMIT_RANGES)]),
             by_namespace([found async for found in self._all(QUOTAS)]),
             holdings.lines(),
-        ).view
+        )
+        self.rooms = dict(zip(fleet.by_name, made.rooms, strict=True))
+        return made.view
 
     async def _stock(self) -> Stock:
         nodes = [node async for node in self._all(NODES)]

@@ -14,6 +14,9 @@ from webhook.kube.api import Api
 from webhook.kube.pace import Random
 from webhook.kube.watching import State, Watch
 
+REST_SECONDS = 0.1
+"""Between two watches. A scheduler asks a second after a pod has gone, and not again if it is refused then."""
+
 
 class InventoryFollowing:
     """The watches that feed an inventory.
@@ -32,7 +35,7 @@ class InventoryFollowing:
             told: Who is told what goes wrong.
         """
         self._told = told
-        watch = partial(Watch, api, random=random, broke=self._broke)
+        watch = partial(Watch, api, random=random, broke=self._broke, rest=REST_SECONDS)
         self._watches: list[Watch[Any]] = [
             watch(NODES, inventory.nodes),
             watch(PODS, inventory.pods),

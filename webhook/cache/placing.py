@@ -17,6 +17,7 @@ from webhook.model.pods import Pod
 from webhook.model.resources import gpu_resource
 from webhook.placement.devices import reported
 from webhook.placement.fragmentation.mixes import FLAT, Mix, mix_of
+from webhook.placement.needs import Need
 from webhook.placement.nodes.asking import wanted_of
 from webhook.placement.nodes.cluster import Cluster
 
@@ -45,22 +46,37 @@ def placing_of(fleet: Fleet, kept: Iterable[Kept]) -> Placing:
     devices = {node.metadata.name: found for node in agents if (found := reported(node))}
     free: dict[str, Room] = rooms(fleet.nodes, pods)
     cluster = Cluster(fleet, free, devices)
-    return Placing(cluster, _mix(cluster, pods), _profiles(cluster, pods), pods)
-
-
-def _mix(cluster: Cluster, pods: Iterable[Pod]) -> Mix:
-    """The needs of pods, each as its own node, or the first that offers what it asks for, counts it."""
-    needs = []
+    learning = Learning(cluster)
     for pod in pods:
+        learning.see(pod)
+    return Placing(cluster, learning.mix(), _profiles(cluster, pods), pods)
+
+
+class Learning:
+    """Learns a mix from pods as they come by: the need of each, as its own node counts it.
+
+    A pod that is on no node is counted as the first node does that offers what it asks for.
+    """
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+        self._needs: Counter[Need] = Counter()
+
+    def see(self, pod: Pod) -> None:
+        """Take one pod in."""
+        cluster = self._cluster
         wanted = wanted_of(pod, cluster.fleet)
         node = cluster.fleet.by_name.get(pod.spec.node_name, -1)
         if node < 0:
             offering = cluster.fleet.advertising(wanted.resource) if wanted.resource else cluster.fleet.everyone
             node = next(bits(offering), -1)
         if node >= 0:
-            needs.append(cluster.need(wanted, node))
-    mix = mix_of(needs)
-    return mix if any(need.gpus for need in mix.counts) else FLAT
+            self._needs[cluster.need(wanted, node)] += 1
+
+    def mix(self) -> Mix:
+        """What the pods ask for; flat where none asks for GPUs."""
+        mix = mix_of(self._needs.elements())
+        return mix if any(need.gpus for need in mix.counts) else FLAT
 
 
 def _profiles(cluster: Cluster, pods: Iterable[Pod]) -> tuple[tuple[str, float], ...]:

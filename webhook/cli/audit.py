@@ -1,57 +1,44 @@
-"""`audit`: what every pod of a snapshot would become, and what that would save."""
+"""`audit`: what every pod of a cluster would become, by workload, and what that would save."""
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Annotated
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from datetime import datetime
+from typing import Annotated
 
-import msgspec
 import typer
 
-from webhook.audit.auditing import audit_all
-from webhook.audit.checking import World
-from webhook.audit.manifests import Entry, objects_in
-from webhook.audit.views import with_labels
-from webhook.cache.objects import Found
-from webhook.cache.shipped import shipped
-from webhook.cache.snapshot import gather
 from webhook.cli import flags
-from webhook.cli.check import FORMATS, exit_code, renders
-from webhook.cli.console import paint_for, stop, tell
-from webhook.cli.inputs import (
-    LIVE,
-    Judged,
-    Reach,
-    judged_by,
-    labels_of,
-    live_cluster,
-    live_view,
-    moment_of,
-    nearby,
-    policies_in_force,
-    policies_of,
-    tell_of,
-)
+from webhook.cli.auditing import AuditPaths, PriceFile, Run, Since, Wanted, run, say_if_nodeless, since_of
+from webhook.cli.check import FORMATS as CHECKED
+from webhook.cli.check import exit_code, renders
+from webhook.cli.console import paint_for, tell
+from webhook.cli.inputs import Reach, labels_of, moment_of
 from webhook.cli.output import lines, targets, write
-from webhook.errors import RightsliceError
-from webhook.model.cluster import ClusterView
+from webhook.cli.version import rightslice_version
 from webhook.model.modes import Mode
-from webhook.report.audits import audit_document, audit_line, by_namespace, trials_line
+from webhook.policy.compiled import Exemption
+from webhook.report.audits import audit_document, audit_line, by_namespace, shares, trials_line
 from webhook.report.data import as_json, as_yaml
-from webhook.report.results import Checked, summary_of
-from webhook.report.table import notes_line, table
+from webhook.report.figures import Figures, figures_lines, figures_of
+from webhook.report.page import Exempting, Page
+from webhook.report.policyreports import ReportApi, policy_reports
+from webhook.report.results import Verdict, summary_of
+from webhook.report.table import notes_line, skip_line
 from webhook.report.words import Paint
+from webhook.report.workload_tables import missed_lines, workload_csv, workload_findings, workload_table
+from webhook.report.workloads import Workload, workloads_of
 
-if TYPE_CHECKING:
-    from webhook.audit.cluster import Cluster
-
-AuditPaths = Annotated[
+FORMATS = (*CHECKED, "csv", "html", "policyreport")
+AuditOutput = Annotated[
     list[str] | None,
-    typer.Argument(
-        metavar="[FILE|DIR|-]",
-        help="The snapshot whose pods are judged. Default: the cluster that --cluster names.",
-        show_default=False,
+    typer.Option(
+        "-o",
+        "--output",
+        metavar="FORMAT[=PATH]",
+        help=f"{', '.join(FORMATS[:-1])} or {FORMATS[-1]}; with =PATH into a file. "
+        "May be given more than once, at most once without a path. Default: table.",
     ),
 ]
 
@@ -64,14 +51,17 @@ def audit(
     context: flags.Context = None,
     policy_namespace: flags.PolicyNamespace = flags.OUR_NAMESPACE,
     namespace_labels: flags.NamespaceLabels = "",
+    usage: flags.Usage = None,
     now: flags.Now = "",
-    output: flags.Output = None,
+    since: Since = "",
+    prices: PriceFile = "",
+    output: AuditOutput = None,
     fail_on: flags.FailOnFlag = flags.FailOn.DENY,
     no_color: flags.NoColor = False,
     quiet: flags.Quiet = False,
     verbose: flags.Verbose = False,
 ) -> None:
-    """Judge every pod of a cluster as if it were created again now, and add up the GPUs by namespace.
+    """Judge every pod of a cluster as if it were created again now; say what that would save, by workload.
 
     With --cluster live the cluster is listed page by page, and nothing in it is changed. A snapshot is what
     `kubectl get nodes,namespaces,limitranges,resourcequotas,pods -A -o yaml` prints. Each pod is judged by itself,
@@ -80,81 +70,116 @@ def audit(
 
     GPUS is what a pod holds now, priced by its own node: under the name nvidia.com/gpu a node may give whole
     cards, MIG instances or shares. SAVED counts only pods that would be let in, and get less than they hold.
-    ON TRIAL is what right-sizing of mode audit or warn would save beside, were it enforced.
+    ON TRIAL is what right-sizing of mode audit or warn would save beside, were it enforced. docs/audit.md defines
+    the figures at the head.
 
     Exit code: 0 nothing to act on, 1 findings, 2 a file, flag or policy is wrong, 3 the cluster did not answer.
     """
-    wanted = targets(output, FORMATS)
-    labels, reach = labels_of(namespace_labels), Reach(kubeconfig, context)
-    moment = moment_of(now)
-    if cluster == LIVE and not paths:
-        with live_cluster(reach) as live:
-            known = policies_in_force(live, policies, policy_namespace, verbose=verbose)
-            world = World(known, live_view(live, labels, verbose=verbose), moment)
-            results = [slim(each) for each in audit_all(progress(live), world)]
-    else:
-        found = list(objects_in(sources(paths, cluster)))
-        if cluster:
-            by = judged_by(cluster, policies, labels, reach, policy_namespace, verbose=verbose)
-        else:
-            by = Judged(policies_of(policies, verbose=verbose), view_of(found, labels, verbose=verbose))
-        world = World(by.policies, by.view, moment)
-        results = list(audit_all(found, world))
-    if not world.view.fleet.nodes:
-        tell("note: no nodes are known, so nvidia.com/gpu counts as whole cards and nothing is right-sized")
-    paint = paint_for(no_color=no_color)
+    wanted, moment = targets(output, FORMATS), moment_of(now)
+    found = run(
+        Wanted(
+            paths=paths,
+            policies=policies,
+            cluster=cluster,
+            reach=Reach(kubeconfig, context),
+            policy_namespace=policy_namespace,
+            labels=labels_of(namespace_labels),
+            moment=moment,
+            since=since_of(since, moment),
+            prices=prices,
+            usage=usage,
+            verbose=verbose,
+        )
+    )
+    say_if_nodeless(found.world)
+    paint, results = paint_for(no_color=no_color), found.results
+    rows = workloads_of(results, found.prices)
+    figures = figures_of(found.stocks, rows, found.prices) if found.stocks else None
+    currency = found.prices.currency if found.prices else ""
     reports = renders(results, paint, fail_on) | {
-        "table": lambda: lines(people(results, paint, quiet=quiet, verbose=verbose)),
-        "json": lambda: as_json(audit_document(results)),
-        "yaml": lambda: as_yaml(audit_document(results)),
+        "table": lambda: lines(list(people(found, rows, figures, paint, quiet=quiet, verbose=verbose))),
+        "json": lambda: as_json(audit_document(results, rows, figures)),
+        "yaml": lambda: as_yaml(audit_document(results, rows, figures)),
+        "csv": lambda: workload_csv(rows, currency),
+        "html": lambda: html_of(page_of(found, rows, figures, since, moment)),
+        "policyreport": lambda: report_objects(found.report_api, rows, moment),
     }
     write(wanted, reports)
     raise typer.Exit(exit_code(results, fail_on))
 
 
-def progress(cluster: Cluster) -> Iterator[Entry]:
-    """The pods of a live cluster; on a terminal with a bar on stderr."""
-    with typer.progressbar(
-        cluster.pods(), length=cluster.pods_unended, label="pods", file=sys.stderr, hidden=not sys.stderr.isatty()
-    ) as pods:
-        yield from pods
-
-
-def slim(result: Checked) -> Checked:
-    """The result without the object: no report of an audit shows it, and a cluster has many."""
-    return msgspec.structs.replace(result, stored={})
-
-
-def sources(paths: Sequence[str] | None, cluster: str | None) -> list[str]:
-    """The files whose pods are judged. Stops the program where none are named."""
-    if paths:
-        return list(paths)
-    if cluster is None:
-        stop("which cluster? Name one: --cluster live, a snapshot (rightslice audit FILE), or --cluster demo")
-    return [demo_snapshot() if cluster == "demo" else cluster]
-
-
-def demo_snapshot() -> str:
-    """The folder of the shipped snapshot."""
-    return nearby(shipped("examples") / "cluster")
-
-
-def view_of(found: Sequence[object], labels: Mapping[str, str], *, verbose: bool) -> ClusterView:
-    """The cluster that these objects describe. Stops the program where they cannot."""
-    try:
-        snapshot = gather(Found(each.data, each.place) for each in found if isinstance(each, Entry))
-    except RightsliceError as error:
-        stop(str(error))
-    if verbose:
-        tell_of("the files given", snapshot)
-    return with_labels(snapshot.view, labels)
-
-
-def people(results: Sequence[Checked], paint: Paint, *, quiet: bool, verbose: bool) -> list[str]:
-    """Namespaces, then findings, then the totals; with `quiet` the findings only."""
-    found = list(table(results, paint, least=Mode.AUDIT if verbose else Mode.WARN))
+def people(
+    found: Run, rows: Sequence[Workload], figures: Figures | None, paint: Paint, *, quiet: bool, verbose: bool
+) -> Iterator[str]:
+    """The head figures, namespaces, workloads, findings and the totals; with `quiet` the findings only."""
+    results, least = found.results, Mode.AUDIT if verbose else Mode.WARN
+    faults = [skip_line(each, paint) for each in results if each.verdict is Verdict.SKIPPED and not each.quiet]
+    findings = [*faults, *workload_findings(rows, paint, least=least)]
     if quiet:
-        return found
+        yield from findings
+        return
     notes = notes_line(summary_of(results)) if not verbose else ""
-    after = [line for line in (audit_line(results), trials_line(results), notes) if line]
-    return [*by_namespace(results, paint), "", *found, *([""] if found else []), *after]
+    yield from _blocks(
+        figures_lines(figures) if figures else (),
+        by_namespace(results, paint),
+        workload_table(rows, paint, every=verbose),
+        findings,
+        missed_lines(rows),
+        [line for line in (audit_line(results), trials_line(results), notes) if line],
+    )
+
+
+def _blocks(*blocks: Iterable[str]) -> Iterator[str]:
+    """Blocks of lines with an empty line between each two; an empty block leaves no trace."""
+    some = [list(block) for block in blocks]
+    for i, block in enumerate(block for block in some if block):
+        yield from [""] * (i > 0)
+        yield from block
+
+
+def report_objects(api: ReportApi | None, rows: Sequence[Workload], moment: datetime) -> str:
+    """Report objects as YAML, of the API that the cluster has; nothing, and a word, where it has none."""
+    if api is None:
+        tell(f"note: the cluster has no kind for reports ({' or '.join(each.value for each in ReportApi)})")
+        return ""
+    return "---\n".join(map(as_yaml, policy_reports(rows, moment, api)))
+
+
+def html_of(page: Page) -> str:
+    """The HTML report. What writes it takes its time to load: only who asks for it pays."""
+    from webhook.report.html import html
+
+    return html(page)
+
+
+def page_of(found: Run, rows: Sequence[Workload], figures: Figures | None, since: str, moment: datetime) -> Page:
+    """What the HTML report shows."""
+    policies = found.world.policies
+    return Page(
+        cluster=found.cluster,
+        moment=moment.isoformat(timespec="seconds"),
+        since=since,
+        policies=tuple(policy.name for policy in policies.policies),
+        digest=policies.digest,
+        workloads=tuple(row for row in rows if row.touches_gpus),
+        shares=tuple(shares(found.results)),
+        stocks=tuple(found.stocks),
+        figures=figures,
+        exemptions=tuple(exempting(policies.exemptions, rows, moment)),
+        version=rightslice_version(),
+    )
+
+
+def exempting(exemptions: Iterable[Exemption], rows: Sequence[Workload], moment: datetime) -> Iterator[Exempting]:
+    """Every exemption, the one that ends first first, with the number of workloads that it serves."""
+    served = Counter(name for row in rows for name in row.exempted)
+    for each in sorted(exemptions, key=lambda one: one.expires):
+        yield Exempting(
+            name=each.name,
+            policy=each.policy,
+            codes=tuple(sorted(each.codes)),
+            reason=each.reason,
+            expires=each.expires.isoformat(timespec="seconds"),
+            ended=each.expires <= moment,
+            workloads=served[each.name],
+        )

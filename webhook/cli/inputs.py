@@ -17,6 +17,7 @@ from webhook.cli.console import NO_ANSWER, stop, tell
 from webhook.documents.bounds import POLICY
 from webhook.errors import ApiError, RightsliceError
 from webhook.model.cluster import ClusterView
+from webhook.model.usage import UsageView
 from webhook.policy.capping import halted
 from webhook.policy.compiled import PolicySet
 from webhook.policy.loading import Loaded, load
@@ -24,7 +25,7 @@ from webhook.report.words import count, shown
 from webhook.server.policysources import Good, combine
 
 if TYPE_CHECKING:
-    from webhook.audit.cluster import Cluster
+    from webhook.audit.cluster import Cluster, Look
 
 LIVE = "live"
 STDIN = "-"
@@ -125,9 +126,11 @@ def live_cluster(reach: Reach) -> Iterator[Cluster]:
         stop(str(error))
 
 
-def live_view(cluster: Cluster, labels: Mapping[str, str], *, verbose: bool = False) -> ClusterView:
-    """What a webhook in the cluster would judge by now."""
-    view = cluster.view()
+def live_view(
+    cluster: Cluster, labels: Mapping[str, str], *, verbose: bool = False, look: Look | None = None
+) -> ClusterView:
+    """What a webhook in the cluster would judge by now; `look` sees the pods that make it."""
+    view = cluster.view(look)
     if verbose:
         tell_of(cluster.server, Snapshot(view))
     return with_labels(view, labels)
@@ -140,8 +143,7 @@ def cluster_of(
     if name == LIVE:
         with live_cluster(reach) as cluster:
             return live_view(cluster, labels, verbose=verbose)
-    if reach != HERE:
-        stop("--kubeconfig and --context say which live cluster: write --cluster live")
+    refuse_reach(reach)
     try:
         snapshot = read_snapshot(name) if name else gather(())
     except RightsliceError as error:
@@ -151,6 +153,31 @@ def cluster_of(
     if verbose:
         tell_of(name or "not known", snapshot)
     return with_labels(snapshot.view, labels)
+
+
+def usage_of(name: str | None, *, verbose: bool = False) -> UsageView:
+    """What workloads were seen to use, of a file of recorded use; nothing where none is named."""
+    if name is None:
+        return UsageView()
+    from webhook.usage.estimating import estimate  # numpy takes its time: only who needs it pays
+    from webhook.usage.files import read as read_usage
+
+    try:
+        recorded = read_usage(Path(name))
+    except RightsliceError as error:
+        stop(f"--usage {error}")
+    view = estimate(recorded.histories, recorded.now)
+    if verbose:
+        moment = datetime.fromtimestamp(recorded.now, UTC)
+        pods, seen = count(len(recorded.histories), "pod"), count(len(view.observed), "container")
+        tell(f"usage: {seen} of {pods}, recorded {moment:%Y-%m-%dT%H:%M:%SZ}")
+    return view
+
+
+def refuse_reach(reach: Reach) -> None:
+    """Stops the program where flags say which live cluster, and none is meant."""
+    if reach != HERE:
+        stop("--kubeconfig and --context say which live cluster: write --cluster live")
 
 
 class Judged(NamedTuple):

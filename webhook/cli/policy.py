@@ -1,4 +1,4 @@
-"""`policy`: check, list, show and start policies."""
+"""`policy`: check, list, show, compare and start policies."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import typer
 from webhook.cli import flags
 from webhook.cli.console import CLEAN, FINDINGS, say, stop, tell
 from webhook.cli.inputs import fault_lines, moment_of, policies_of, policy_files
+from webhook.cli.policydiff import diff
 from webhook.documents.reading import read
 from webhook.model.modes import Mode
 from webhook.policy.compiled import Policy
@@ -21,7 +22,8 @@ from webhook.report.codes_page import closest
 from webhook.report.data import as_yaml
 from webhook.report.words import columns, count, shown
 
-policy = typer.Typer(help="Check, list, show and start policies.", no_args_is_help=True)
+policy = typer.Typer(help="Check, list, show, compare and start policies.", no_args_is_help=True)
+policy.command("diff")(diff)
 
 PolicyPaths = Annotated[
     list[str] | None,

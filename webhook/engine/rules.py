@@ -158,6 +158,7 @@ def _merged(rules: Sequence[RightSizing]) -> RightSizing:
         default_memory_mib=None if None in memory else max(size or 0 for size in memory),
         default_compute_milli=max(compute) or None,
         margin_percent=max(rule.margin_percent for rule in rules),
+        risk_ppm=min(rule.risk_ppm for rule in rules),
         min_saving_percent=max(rule.min_saving_percent for rule in rules),
         wait_when_full=all(rule.wait_when_full for rule in rules),
     )

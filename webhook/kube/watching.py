@@ -127,11 +127,31 @@ class Watch(Generic[T]):
         state: How it is doing.
     """
 
-    def __init__(self, api: Api, resource: Resource[T], writer: Writer[T], random: Random, broke: Broke) -> None:
+    def __init__(
+        self,
+        api: Api,
+        resource: Resource[T],
+        writer: Writer[T],
+        random: Random,
+        broke: Broke,
+        *,
+        rest: float = REST_SECONDS,
+    ) -> None:
+        """Prepare; nothing is asked of the server yet.
+
+        Args:
+            api: The API server.
+            resource: What to watch.
+            writer: What is written to.
+            random: Spreads out what many replicas would do at once.
+            broke: Called when the watch breaks.
+            rest: The most seconds to wait between a watch that ended as it should and the next.
+        """
         self.state = State(resource.name)
         self._api, self._resource, self._writer, self._random, self._broke = api, resource, writer, random, broke
         self._decoder: Decoder[T] = Decoder(f"GET {resource.path}", resource.model)
         self._backoff = Backoff(random)
+        self._rest = rest
         self._version = ""
         self._streams = True
         self._mute = 0
@@ -144,7 +164,7 @@ class Watch(Generic[T]):
             except ApiError as error:
                 wait = self._failed(error)
             else:
-                wait = self._random.uniform(0, REST_SECONDS)
+                wait = self._random.uniform(0, self._rest)
             await asyncio.sleep(wait)
 
     async def _turn(self) -> None:

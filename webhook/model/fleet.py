@@ -103,6 +103,7 @@ class Fleet:
         for i, node in enumerate(self.nodes):
             self._by_taints[node.taints] = self._by_taints.get(node.taints, 0) | 1 << i
         self._sharing: Bounded[tuple[tuple[Form, ...], Isolation, int], tuple[Offer, ...]] = Bounded(REMEMBERED)
+        self._sizes: Bounded[tuple[tuple[Form, ...], Isolation, int], tuple[int, ...]] = Bounded(REMEMBERED)
         self._tolerated: Bounded[tuple[Toleration, ...], int] = Bounded(REMEMBERED)
         self._selected: Bounded[Constraints, int] = Bounded(REMEMBERED)
         self._offering: Bounded[tuple[tuple[str, ...], int], Offering] = Bounded(REMEMBERED)
@@ -187,6 +188,16 @@ class Fleet:
                 if offer.form is form and offer.isolation >= isolation and offer.gpu_milli <= most
             )
             found = self._sharing.keep(key, tuple(chosen))
+        return found
+
+    def sizes(self, forms: tuple[Form, ...], isolation: Isolation, most: int) -> tuple[int, ...]:
+        """Memory in MiB of those that `sharing` gives, ascending. Remembered."""
+        key = (forms, isolation, most)
+        found = self._sizes.get(key)
+        if found is None:
+            offers = self.sharing(forms, isolation, most)
+            sizes = {offer.memory_mib for offer in offers if offer.memory_mib}
+            found = self._sizes.keep(key, tuple(sorted(sizes)))
         return found
 
     def resources(self) -> tuple[str, ...]:

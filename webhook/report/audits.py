@@ -8,8 +8,11 @@ from typing import Any
 import msgspec
 
 from webhook.report.checks import Json, check_document
+from webhook.report.figures import Figures, figures_document
 from webhook.report.results import Checked, Verdict, summary_of
 from webhook.report.words import Paint, Style, columns, count, gpus, plain, shown
+from webhook.report.workload_tables import workload_document
+from webhook.report.workloads import Workload
 
 HEAD = ("NAMESPACE", "PODS", "GPUS", "AFTER", "SAVED", "ON TRIAL", "DENIED", "WARNED")
 
@@ -119,10 +122,14 @@ def trials_line(results: Iterable[Checked]) -> str:
     )
 
 
-def audit_document(results: Iterable[Checked]) -> Json:
-    """The same as plain data: what `check` writes, and the namespaces."""
+def audit_document(results: Iterable[Checked], rows: Iterable[Workload] = (), figures: Figures | None = None) -> Json:
+    """The same as plain data: what `check` writes, and the namespaces, the workloads, and the head figures."""
     every = list(results)
-    return check_document(every) | {"namespaces": [_document(share) for share in shares(every)]}
+    return check_document(every) | {
+        "namespaces": [_document(share) for share in shares(every)],
+        "workloads": [workload_document(row) for row in rows if row.touches_gpus],
+        **({"figures": figures_document(figures)} if figures is not None else {}),
+    }
 
 
 def _document(share: Share) -> dict[str, Any]:

@@ -35,6 +35,53 @@ class Located(msgspec.Struct, frozen=True):
     policy_place: Place | None = None
 
 
+class Missed(StrEnum):
+    """Why no hook saw a pod. The value is the words of the report."""
+
+    STATIC = "static pods: the kubelet runs them, and asks no webhook"
+    LEFT_OUT = "in namespaces that the hooks leave out"
+    UNMARKED = "without a record of Rightslice: created while no hook answered, or before the policy was there"
+
+
+class Use(msgspec.Struct, frozen=True, gc=False):
+    """What one container asks for of GPUs, and what its workload was seen to use.
+
+    Attributes:
+        resource: The resource name asked for.
+        count: Units asked for.
+        memory_mib: Peak GPU memory in MiB; None where nothing was seen.
+        compute_milli: 95th percentile of compute, thousandths of the card; None where it is not known.
+        samples: How many samples stand behind both.
+        preallocates: True if the framework takes the memory that it sees, so that it tells nothing of the need.
+        idle: True if no engine of its GPU was seen to be active.
+    """
+
+    container: str
+    resource: str
+    count: int
+    memory_mib: int | None = None
+    compute_milli: int | None = None
+    samples: int = 0
+    preallocates: bool = False
+    idle: bool = False
+
+
+class Standing(msgspec.Struct, frozen=True, gc=False):
+    """What is known of a pod that is in a cluster already, beside what the engine says of it.
+
+    Attributes:
+        workload: Its workload, for example "Deployment/serve".
+        missed: Why no hook saw it; None where one did, or nothing tells.
+        becomes: What would have become of it then, for example "tolerations, resources added"; "" otherwise.
+        uses: For each GPU amount of each container.
+    """
+
+    workload: str
+    missed: Missed | None = None
+    becomes: str = ""
+    uses: tuple[Use, ...] = ()
+
+
 class Checked(msgspec.Struct, frozen=True):
     """One object and what became of it.
 
@@ -55,6 +102,7 @@ class Checked(msgspec.Struct, frozen=True):
         gpu_milli_on_trial: Thousandths of a GPU that a right-sizing on trial would free; `audit` alone counts them.
         node: The node of a pod that is in a cluster already, and was judged as if it were created again; "" while it
             waits for one, None for every other object.
+        standing: What else is known of such a pod.
     """
 
     place: Place
@@ -72,6 +120,7 @@ class Checked(msgspec.Struct, frozen=True):
     nodeless: bool = False
     gpu_milli_on_trial: int = 0
     node: str | None = None
+    standing: Standing | None = None
 
     @property
     def title(self) -> str:

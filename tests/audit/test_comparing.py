@@ -1,0 +1,103 @@
+"""comparing: what a change of policies would do to each pod."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+import orjson
+
+from tests.audit.test_auditing import NODE, running, world_of
+from tests.make import Json, make_pod
+from tests.world import policies_of, policy
+from webhook.audit.comparing import compare_all
+from webhook.audit.manifests import Entry, Passed, entries_of
+from webhook.cache.snapshot import snapshot_of
+from webhook.errors import Place
+from webhook.report.comparisons import Change, Compared, changes_of, comparison_document, comparison_table
+from webhook.report.results import Checked
+
+MOST = "mode: enforce\nlimits: {{perPod: [{{resource: nvidia.com/gpu, max: {}}}]}}"
+TOLERATES = "mode: enforce\ninjection: {tolerations: [{key: team, operator: Exists}]}"
+
+
+def compared(old: Sequence[str], new: Sequence[str], *pods: Json) -> list[Compared]:
+    """Judge pods by policies of these specs, old and new."""
+    items = {"apiVersion": "v1", "kind": "List", "items": [NODE, *pods]}
+    found = list(entries_of("f.json", orjson.dumps(items)))
+    view = snapshot_of((each.data, each.place()) for each in found if isinstance(each, Entry))
+    before, after = (policies_of(*(policy(spec, f"p{i}") for i, spec in enumerate(specs))) for specs in (old, new))
+    world = msgspec.structs.replace(world_of(view), policies=before)
+    return [each for each in compare_all(found, world, after) if isinstance(each, Compared)]
+
+
+def test_a_tighter_limit_denies_and_a_wider_one_allows() -> None:
+    pods = [running("a", 1), running("b", 3)]
+    [_, tighter] = compared([MOST.format(4)], [MOST.format(2)], *pods)
+    assert (tighter.denied, tighter.allowed, tighter.patched, tighter.codes) == (True, False, False, ("GPU-L103",))
+    [_, wider] = compared([MOST.format(2)], [MOST.format(4)], *pods)
+    assert (wider.denied, wider.allowed, wider.codes) == (False, True, ("GPU-L103",))
+
+
+def test_the_same_policies_change_nothing() -> None:
+    specs = [MOST.format(2), TOLERATES]
+    assert not [each for each in compared(specs, specs, running("a", 1), running("b", 3)) if differs(each)]
+
+
+def differs(each: Compared) -> bool:
+    return each.denied or each.allowed or each.patched
+
+
+def test_what_is_added_is_patched_anew() -> None:
+    [found] = compared([MOST.format(2)], [MOST.format(2), TOLERATES], running("a", 1))
+    assert (found.denied, found.allowed, found.patched) == (False, False, True)
+
+
+def test_another_digest_alone_is_no_change() -> None:
+    """Our record on the pod has the digest of all policies, also of those that say nothing about the pod."""
+    [bare, noted] = compared(
+        [TOLERATES],
+        [TOLERATES, "mode: audit\nlimits: {perPod: [{resource: nvidia.com/gpu, max: 8}]}"],
+        running("a", 1),
+        make_pod("b").gpus(1).annotate("team", "vision").build(),
+    )
+    assert not differs(bare)
+    assert not differs(noted)
+
+
+def test_a_fault_in_a_file_is_told() -> None:
+    world = world_of(snapshot_of(()))
+    [fault] = compare_all(
+        [Passed(Place("a"), "gone", broken=True), Passed(Place("b"), "no object")], world, policies_of()
+    )
+    assert isinstance(fault, Checked)
+    assert fault.broken
+
+
+def one(workload: str, kind: str, milli: int = 0) -> Compared:
+    return Compared("team", workload, kind == "denied", kind == "allowed", kind == "patched", ("GPU-L103",), milli)
+
+
+def test_changes_are_added_up_by_workload() -> None:
+    found = changes_of(
+        [one("Job/a", "denied"), one("Job/b", "denied"), one("Job/b", "denied"), one("Job/a", "patched", 857)]
+    )
+    assert found == [
+        Change("denied", "team", "Job/b", 2, ("GPU-L103",), 0),
+        Change("denied", "team", "Job/a", 1, ("GPU-L103",), 0),
+        Change("patched", "team", "Job/a", 1, ("GPU-L103",), 857),
+    ]
+    assert list(comparison_table(["research: changed"], found)) == [
+        "research: changed",
+        "  newly denied   3 pods  team/Job/b (2) GPU-L103, team/Job/a GPU-L103",
+        "  newly allowed  0 pods",
+        "  patched anew   1 pod  team/Job/a GPU-L103",
+        "  GPUs           0.86 less would be given",
+        "Denied pods keep running; they would be refused when next created.",
+    ]
+    assert [len(each) for each in comparison_document([], found).values()] == [0, 2, 0, 1]
+
+
+def test_the_table_names_a_few_and_counts_the_rest() -> None:
+    lines = list(comparison_table([], changes_of(one(f"Job/{i}", "allowed") for i in range(9))))
+    assert lines[1].endswith("team/Job/4 GPU-L103, 4 more")

@@ -1,0 +1,106 @@
+"""standing: which pods no hook saw, what they would have become, and from when on pods are taken."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from tests.audit.test_auditing import NODE, SIZING, audited, labelled
+from tests.make import Json, PodMaker, make_node, make_pod
+from webhook.audit.manifests import Entry
+from webhook.audit.standing import created_since
+from webhook.documents.places import Document
+from webhook.report.results import Missed, Standing
+
+GUARD = """\
+apiVersion: rightslice.dev/v1alpha1
+kind: GPUPolicy
+metadata: {name: guard}
+spec:
+  mode: enforce
+  limits: {perPod: [{resource: nvidia.com/gpu, max: 2}]}
+"""
+WHOLE = make_node("n", labelled("NVIDIA-L40S", 2), **{"nvidia.com/gpu": 2})
+SHARES = make_node("m", labelled("NVIDIA-L40S-SHARED", 2, "time-slicing", 4), **{"nvidia.com/gpu.shared": 8})
+RECORD = '{"policies": ["sizing"], "digest": "0123456789ab", "changed": ["resources"]}'
+
+
+def here(pod: PodMaker) -> Json:
+    """A pod that runs on the node."""
+    return pod.spec(nodeName="n").build()
+
+
+def static(pod: PodMaker) -> PodMaker:
+    """The pod as the kubelet shows it to the API server."""
+    marks = {"config.mirror": "m", "config.source": "file", "config.hash": "h", "config.seen": "2026-01-01T00:00:00Z"}
+    for mark, value in marks.items():
+        pod.annotate(f"kubernetes.io/{mark}", value)
+    return pod.owned_by("Node", "n")
+
+
+CASES: dict[str, tuple[Json, Missed | None, str]] = {
+    "a pod that every policy lets through": (here(make_pod().gpus(1)), None, ""),
+    "a pod that would be refused": (here(make_pod().gpus(3)), Missed.UNMARKED, "refused: GPU-L103"),
+    "one that would be refused, and bears our record": (
+        here(make_pod().gpus(3).annotate("rightslice.dev/decision", RECORD)),
+        None,
+        "",
+    ),
+    "a static pod": (here(static(make_pod().gpus(1))), Missed.STATIC, "let in as they are"),
+    "a static pod that would be refused": (here(static(make_pod().gpus(3))), Missed.STATIC, "refused: GPU-L103"),
+    "a static pod without GPUs": (here(static(make_pod())), None, ""),
+    "in a namespace that the hooks leave out": (
+        here(make_pod().gpus(1).namespace("gpu-operator")),
+        Missed.LEFT_OUT,
+        "let in as they are",
+    ),
+}
+
+
+@pytest.mark.parametrize(("pod", "missed", "becomes"), CASES.values(), ids=CASES)
+def test_missed(pod: Json, missed: Missed | None, becomes: str) -> None:
+    standing = standing_of(pod, GUARD)
+    assert (standing.missed, standing.becomes) == (missed, becomes)
+
+
+def standing_of(pod: Json, policy: str, node: Json = NODE) -> Standing:
+    [result] = audited(node, pod, policy=policy)
+    assert result.standing is not None
+    return result.standing
+
+
+def test_one_that_would_be_made_smaller_says_what_it_would_be_given() -> None:
+    [result] = audited(WHOLE, SHARES, here(make_pod().gpus(1)), policy=SIZING)
+    assert result.standing is not None
+    assert result.standing.missed is Missed.UNMARKED
+    assert "resources" in result.standing.becomes
+
+
+def test_a_static_pod_is_sized_as_if_a_manifest_were_applied() -> None:
+    [result] = audited(WHOLE, SHARES, here(static(make_pod().gpus(1))), policy=SIZING)
+    assert result.decision.gpu_milli_after == 250
+    assert result.standing is not None
+    assert result.standing.missed is Missed.STATIC
+
+
+def entry(name: str, created: Any) -> Entry:
+    metadata = {"name": name} | ({"creationTimestamp": created} if created is not None else {})
+    data = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata}
+    return Entry(data, Document(data, "f", (1, 1)))
+
+
+def test_since() -> None:
+    found = [
+        entry("before", "2026-05-31T23:59:59Z"),
+        entry("then", "2026-06-01T00:00:00Z"),
+        entry("elsewhere", "2026-06-01T01:59:59+02:00"),
+        entry("never", None),
+        entry("odd", "yesterday"),
+        entry("naive", "2026-06-02T00:00:00"),
+    ]
+    moment = datetime(2026, 6, 1, tzinfo=UTC)
+    names = [each.data["metadata"]["name"] for each in created_since(found, moment) if isinstance(each, Entry)]
+    assert names == ["then", "never", "odd", "naive"]
+    assert len(list(created_since(found, None))) == len(found)

@@ -1,0 +1,74 @@
+"""audit, rightsize and policy diff from the command line: what they write where, and wrong input in a sentence."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.cli.conftest import FILES, Run
+from tests.conftest import ROOT
+from tests.report.browser import look
+
+HERE = ("audit", "cluster.yaml", "--policies", "policies")
+
+
+def test_the_html_report_of_the_demo_opens_in_a_browser(rightslice: Run, tmp_path: Path) -> None:
+    ran = rightslice("audit", "--cluster", "demo", "-o", f"html={tmp_path / 'a.html'}", "-o", "table")
+    assert ran.out.startswith("Total GPUs ")
+    text = (tmp_path / "a.html").read_text()
+    title, rows = look(text, "return [document.title, document.querySelectorAll('#workloads tbody tr').length]")
+    assert title == "GPU audit of demo"
+    assert rows == 17
+    assert "example prices, not yours" in text
+
+
+def test_since_leaves_out_what_is_older(rightslice: Run, tmp_path: Path) -> None:
+    text = (FILES / "cluster.yaml").read_text()
+    aged = text.replace(
+        "name: render, namespace: batch", 'name: render, namespace: batch, creationTimestamp: "2026-05-01T00:00:00Z"'
+    )
+    (tmp_path / "c.yaml").write_text(aged)
+    audit = ("audit", str(tmp_path / "c.yaml"), "--policies", "policies", "--now", "2026-06-01T00:00:00Z", "-o", "json")
+
+    def names(*flags: str) -> set[str]:
+        return {each["name"] for each in json.loads(rightslice(*audit, *flags).out)["objects"]}
+
+    assert names() == names("--since", "32d") == names("--since", "2026-04-30T00:00:00Z") == {"notebook", "render"}
+    assert names("--since", "30d") == names("--since", "720h") == {"notebook"}
+
+
+WRONG = {
+    "an age that is none": (("--since", "last week"), "--since: must be a moment with its zone or an age, found 'last"),
+    "a moment without a zone": (("--since", "2026-06-01"), "--since: must be a moment with its zone"),
+    "a price table that is not there": (("--prices", "nowhere.yaml"), "nowhere.yaml: cannot be read: No such file"),
+    "a price table that is a policy": (
+        ("--prices", "policies/research.yaml"),
+        "must be a kind of rightslice.dev: GPUPriceList",
+    ),
+    "a format that is none": (("-o", "pdf"), "-o: must be one of table, wide, json"),
+}
+
+
+@pytest.mark.parametrize(("flags", "said"), WRONG.values(), ids=WRONG)
+def test_wrong_input_is_told_in_a_sentence(rightslice: Run, flags: tuple[str, ...], said: str) -> None:
+    ran = rightslice(*HERE, *flags)
+    assert (ran.code, ran.out) == (2, "")
+    assert said in ran.err
+
+
+def test_a_product_without_a_price_is_named(rightslice: Run, tmp_path: Path) -> None:
+    example = (ROOT / "examples" / "prices" / "example.yaml").read_text()
+    (tmp_path / "p.yaml").write_text("".join(line for line in example.splitlines(True) if "A100-SXM4-80GB" not in line))
+    ran = rightslice(*HERE, "--prices", str(tmp_path / "p.yaml"))
+    assert "prices: no price for NVIDIA-A100-SXM4-80GB (1 node): its GPUs are counted, its money is not." in ran.err
+    assert "8 GPUs have no price, and no money is counted for them." in ran.out
+
+
+def test_a_tighter_policy_is_exit_code_1(rightslice: Run) -> None:
+    diff = ("policy", "diff", "trial", "policies", "--cluster", "cluster.yaml")
+    assert rightslice(*diff).code == 1
+    assert rightslice(*diff[:2], "policies", "trial", *diff[4:]).code == 0
+    assert rightslice(*diff[:2], "policies", "faulty", *diff[4:]).code == 2
+    assert rightslice(*diff[:4]).code == 2

@@ -1,0 +1,173 @@
+"""The extender as a process, asked by a real kube-scheduler: where pods with GPUs come to run."""
+
+from __future__ import annotations
+
+import os
+import ssl
+import sys
+import urllib.request
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from tests.cluster.client import Json
+from tests.cluster.nodes import add_nodes, remove_nodes
+from tests.cluster.plane import Plane
+from tests.cluster.processes import Process, free_port
+from tests.cluster.test_agent import DEFINITIONS, GPUNODES, is_served
+from tests.cluster.waiting import eventually
+from tests.conftest import ROOT
+from tests.make import PodMaker, make_pod
+from tests.placement.kube import BRIDGED, DGX1, gpu_node, report
+from tests.world import mig_node
+from webhook.certs.selfsigned import self_signed
+from webhook.manifests import scheduling
+from webhook.manifests.gpunodes import gpunode_crd
+from webhook.model.records import TOPOLOGY
+from webhook.placement.nodes.filtering import NEVER_JOINED, NOT_JOINED
+
+MIG = "nvidia.com/mig-1g.10gb"
+SWITCHED = {(i, j): 18 for j in range(8) for i in range(j)}
+SINGLES = dict.fromkeys(SWITCHED, 0)
+
+
+def machine(name: str, product: str, links: Mapping[tuple[int, int], int], free: set[int], gpus: int = 8) -> list[Json]:
+    """A node that advertises its free GPUs, and what its agent reports: the others are not to be used."""
+    node = gpu_node(name, len(free), product)
+    said = report(name, gpus, links)
+    for device in said["status"]["gpus"]:
+        device["healthy"] = device["index"] in free
+    return [node, said]
+
+
+def torn(name: str, namespace: str) -> list[Json]:
+    """Two bridged pairs; of each a pod holds one card."""
+    pods = [make_pod(f"half-{i}").namespace(namespace).gpus(1).spec(nodeName=name).build() for i in (0, 2)]
+    held = {i: f"{namespace}/half-{i}" for i in (0, 2)}
+    return [gpu_node(name), report(name, 4, BRIDGED, held), *pods]
+
+
+def mig(name: str, start: int, namespace: str) -> list[Json]:
+    """Two MIG cards: on the second, a 1g is idle at `start`, and a pod holds another one, at 5."""
+    held = make_pod(f"on-{name}").namespace(namespace).asks(MIG, "1").spec(nodeName=name).build()
+    cut = {0: [("3g.40gb", 4, "")], 1: [("1g.10gb", start, ""), ("1g.10gb", 5, f"{namespace}/on-{name}")]}
+    return [mig_node(name, small=2, large=1), report(name, 2, {}, cut=cut), held]
+
+
+class Site:
+    """A plane with nodes, reports, and an extender that its scheduler asks."""
+
+    def __init__(self, plane: Plane, namespace: str, extender: Process) -> None:
+        self.plane, self._namespace, self.extender = plane, namespace, extender
+
+    def path(self, name: str = "") -> str:
+        return f"/api/v1/namespaces/{self._namespace}/pods{'/' if name else ''}{name}"
+
+    def create(self, pod: PodMaker, *among: str) -> None:
+        """Make a pod that may run on some nodes."""
+        values = {"key": "kubernetes.io/hostname", "operator": "In", "values": list(among)}
+        affinity = {
+            "requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [{"matchExpressions": [values]}]}
+        }
+        self.plane.api.create(
+            self.path(), pod.namespace(self._namespace).spec(affinity={"nodeAffinity": affinity}).build()
+        )
+
+    def node_of(self, name: str) -> str:
+        """Where a pod came to run."""
+        pod = eventually(lambda: self.plane.api.get(self.path(name)), until=lambda it: it["spec"].get("nodeName"))
+        return str(pod["spec"]["nodeName"])
+
+    def put(self, pod: PodMaker, *among: str) -> str:
+        """Make it, and say where it came to run."""
+        self.create(pod, *among)
+        return self.node_of(pod.build()["metadata"]["name"])
+
+    def waits(self, name: str) -> str:
+        """Why a pod is not scheduled."""
+        pod = eventually(lambda: self.plane.api.get(self.path(name)), until=lambda it: it["status"].get("conditions"))
+        return str(pod["status"]["conditions"][0].get("message"))
+
+
+@contextmanager
+def extending(plane: Plane, folder: Path) -> Iterator[tuple[Process, Json]]:
+    """`rightslice serve extender` over the plane, until the block ends; and what the scheduler is told of it."""
+    port = free_port()
+    pair = self_signed(["127.0.0.1"], datetime.now(UTC))
+    certificate, key = pair.write(folder)
+    flags = ["--cluster", "live", "--kubeconfig", str(plane.kubeconfig), "--listen", f"127.0.0.1:{port}"]
+    command = [sys.executable, "-m", "webhook.cli", "serve", "extender", *flags]
+    trusting = ssl.create_default_context(cadata=pair.authority.decode())
+
+    def ready() -> bool:
+        with urllib.request.urlopen(f"https://127.0.0.1:{port}/readyz", timeout=5, context=trusting) as answer:
+            return bool(answer.status == 200)
+
+    environment = [f"PYTHONPATH={ROOT}", "PATH=" + os.environ["PATH"]]
+    command = ["/usr/bin/env", *environment, *command, "--tls-cert", str(certificate), "--tls-key", str(key)]
+    process = Process("extender", command, folder / "extender.log", ready)
+    process.start()
+    try:
+        yield (
+            process,
+            scheduling.extender(f"https://127.0.0.1:{port}") | {"tlsConfig": {"caFile": str(folder / "ca.crt")}},
+        )
+    finally:
+        process.kill()
+
+
+@pytest.fixture
+def site(plane: Plane, namespace: str, tmp_path: Path) -> Iterator[Site]:
+    objects = [
+        *machine("ext-singles", "NVIDIA-A100-80GB-PCIe", SINGLES, set(range(8))),
+        *machine("ext-pair", "NVIDIA-A100-80GB-PCIe", BRIDGED, {0, 1, 2}, 4),
+        *machine("ext-odd", "NVIDIA-A100-80GB-PCIe", BRIDGED, {0, 2}, 4),
+        *machine("ext-torn", "Tesla-V100-SXM2-32GB", DGX1, {0, 3, 4, 5}),
+        *machine("ext-island", "Tesla-V100-SXM2-32GB", DGX1, {0, 1, 2, 3}),
+        *machine("ext-hgx", "NVIDIA-H100-80GB-HBM3", SWITCHED, set(range(8))),
+        *torn("ext-halves", namespace),
+        *mig("ext-mig-low", 0, namespace),
+        *mig("ext-mig-torn", 4, namespace),
+    ]
+    if not plane.api.exists(f"{DEFINITIONS}/gpunodes.rightslice.dev"):
+        plane.api.create(DEFINITIONS, gpunode_crd())
+    eventually(lambda: is_served(plane))
+    names = add_nodes(plane, [item for item in objects if item["kind"] == "Node"])
+    for said in [item for item in objects if item["kind"] == "GPUNode"]:
+        plane.api.create(GPUNODES, {key: said[key] for key in ("apiVersion", "kind", "metadata")})
+        plane.api.patch(f"{GPUNODES}/{said['metadata']['name']}/status", {"status": said["status"]}, "merge")
+    for pod in [item for item in objects if item["kind"] == "Pod"]:
+        plane.api.create(f"/api/v1/namespaces/{namespace}/pods", pod)
+    try:
+        with extending(plane, tmp_path) as (process, told), plane.scheduler_with(extenders=[told]):
+            yield Site(plane, namespace, process)
+    finally:
+        for name in names:
+            plane.api.delete(f"{GPUNODES}/{name}")
+        remove_nodes(plane, names)
+
+
+def test_a_real_scheduler_puts_pods_where_their_gpus_are_joined_and_room_stays(site: Site) -> None:
+    strict = make_pod("strict").gpus(2).annotate(TOPOLOGY, "nvlink=required")
+
+    # One GPU does not break the last pair, and two go where a pair is free, not where eight singles are.
+    assert site.put(make_pod("one").gpus(1), "ext-pair", "ext-odd") == "ext-odd"
+    assert site.put(make_pod("pair").gpus(2), "ext-singles", "ext-pair", "ext-odd") == "ext-pair"
+    # Four of a training land in one island, and the next four, in the whole one that is left.
+    assert site.put(make_pod("four").gpus(4), "ext-torn", "ext-island", "ext-singles") == "ext-island"
+    assert site.put(make_pod("next").gpus(4), "ext-torn", "ext-hgx", "ext-singles") == "ext-hgx"
+    # A small MIG pod does not take the last place of a large one.
+    assert site.put(make_pod("small").asks(MIG, "1"), "ext-mig-low", "ext-mig-torn") == "ext-mig-torn"
+
+    # What is required and not there waits, and says why; once a pair is free, it runs, whatever the report still says.
+    site.create(strict, "ext-singles", "ext-halves")
+    assert NEVER_JOINED in eventually(lambda: site.waits("strict"), until=lambda said: NOT_JOINED in said)
+    site.plane.api.delete(site.path("half-2"))
+    assert site.node_of("strict") == "ext-halves"
+
+    # Without the extender scheduling goes on; what it alone knows is not held any more.
+    site.extender.kill()
+    assert site.put(make_pod("after").gpus(2), "ext-singles") == "ext-singles"

@@ -1,0 +1,60 @@
+"""prices: what the GPUs of nodes cost, by the node's own word, else by the table."""
+
+from __future__ import annotations
+
+from tests.make import Json, make_node
+from tests.world import view_of
+from webhook.model.prices import NodePrices, Prices, node_prices
+
+TABLE = Prices("USD", {"l40s": 2_000_000}, "ours", "2026-06-01")
+
+
+def node(name: str, product: str = "NVIDIA-L40S", gpus: int = 1, **labels: str) -> Json:
+    own = {f"rightslice.dev/gpu-price-{key.replace('_', '-')}": value for key, value in labels.items()}
+    return make_node(name, ({"nvidia.com/gpu.product": product} if product else {}) | own, **{"nvidia.com/gpu": gpus})
+
+
+def priced(*nodes: Json) -> NodePrices:
+    return node_prices(view_of(*nodes).fleet.nodes, TABLE)
+
+
+def test_a_node_costs_what_its_product_costs_whatever_it_is_cut_into() -> None:
+    found = priced(node("whole"), node("shared", "NVIDIA-L40S-SHARED"))
+    assert found.by_node == {"whole": 2_000_000, "shared": 2_000_000}
+    assert found.notes == ()
+
+
+def test_the_word_of_the_node_comes_first() -> None:
+    found = priced(node("own", per_hour="0.5"), node("same", per_hour="3", currency="USD"))
+    assert found.by_node == {"own": 500_000, "same": 3_000_000}
+
+
+def test_what_has_no_price_is_named_and_not_guessed() -> None:
+    found = priced(
+        node("b1", "NVIDIA-B300"),
+        node("b2", "NVIDIA-B300"),
+        node("bare", ""),
+        node("euro", per_hour="1", currency="EUR"),
+        node("odd", per_hour="x1"),
+        node("cpu", "NVIDIA-B200", gpus=0),
+    )
+    assert found.by_node == {}
+    assert found.notes == (
+        "node euro: rightslice.dev/gpu-price-currency must be USD as in the price table, found 'EUR': not priced",
+        "node odd: rightslice.dev/gpu-price-per-hour must be an amount such as 2.50, found 'x1': not priced",
+        "no price for NVIDIA-B300 (2 nodes): its GPUs are counted, its money is not. Add it to the price table",
+        "1 node without the label nvidia.com/gpu.product: not priced. Label the node with "
+        "rightslice.dev/gpu-price-per-hour",
+    )
+
+
+def test_a_part_of_a_card_costs_its_part() -> None:
+    found = priced(node("n"))
+    assert [found.of("n", milli) for milli in (1000, 143, 8000, 0)] == [2_000_000, 286_000, 16_000_000, 0]
+    assert found.of("elsewhere", 1000) is None
+
+
+def test_an_example_says_that_it_is_one() -> None:
+    example = Prices("USD", {}, "a list", "2024-12-01", example=True)
+    assert node_prices((), example).source.startswith("example prices, not yours: a list (2024-12-01")
+    assert not priced(node("n")).source.startswith("example")

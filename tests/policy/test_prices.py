@@ -1,0 +1,88 @@
+"""prices: a table that can be used, or every fault in it with its place."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from webhook.cache.shipped import shipped
+from webhook.model.prices import MICRO, MOST, Prices, micro
+from webhook.policy.prices import read_prices
+
+HEAD = """\
+apiVersion: rightslice.dev/v1alpha1
+kind: GPUPriceList
+metadata: {name: ours}
+currency: USD
+asOf: "2026-06-01"
+source: contract 4711
+"""
+
+
+def table(prices: str, head: str = HEAD) -> str:
+    return f"{head}prices: {prices}\n"
+
+
+ONE = "[{product: NVIDIA-L40S, perHour: '1.86'}]"
+
+FAULTS = {
+    "an amount below zero": (
+        table("[{product: A, perHour: -1}]"),
+        "p:7:32: prices[0].perHour: must be an amount for one card and hour, from 0 to 1000000, with at most six "
+        'decimals, found -1. Write an amount such as "2.50"',
+    ),
+    "an amount that is a word": (table("[{product: A, perHour: cheap}]"), "found 'cheap'"),
+    "an amount that is true": (table("[{product: A, perHour: true}]"), "found true"),
+    "an amount that is no number at all": (table("[{product: A, perHour: '.nan'}]"), "found '.nan'"),
+    "an amount that is more than any card costs": (table("[{product: A, perHour: '1000001'}]"), "from 0 to 1000000"),
+    "seven decimals": (table("[{product: A, perHour: '0.1234567'}]"), "at most six decimals"),
+    "a currency in words": (
+        table(ONE, HEAD.replace("USD", "dollars")),
+        "p:4:11: currency: must be the three letters of a currency (ISO 4217), found 'dollars'",
+    ),
+    "no currency": (table(ONE, HEAD.replace("currency: USD\n", "")), "currency"),
+    "a day that does not exist": (table(ONE, HEAD.replace("06-01", "02-30")), "must be the day on which"),
+    "a product twice, written in two ways": (
+        table("[{product: NVIDIA-L40S, perHour: 1}, {product: L40S-SHARED, perHour: 2}]"),
+        "prices[1].product: must be priced once, found 'L40S-SHARED'",
+    ),
+    "a product without a name": (table("[{product: ' ', perHour: 1}]"), "must name a product"),
+    "no prices": (table("[]"), "prices"),
+    "a key that is misspelt": (table("[{product: A, perhour: 1}]"), "Did you mean perHour?"),
+    "another kind": (table(ONE, HEAD.replace("GPUPriceList", "GPUPolicy")), "GPUPriceList"),
+    "a newer version": (table(ONE, HEAD.replace("v1alpha1", "v2")), "must be rightslice.dev/v1alpha1"),
+    "two tables": (f"{table(ONE)}---\n{table(ONE)}", "must hold one GPUPriceList, found 2 documents"),
+    "nothing": ("", "found 0 documents"),
+    "no YAML": ("{", "p:"),
+}
+
+
+@pytest.mark.parametrize(("text", "said"), FAULTS.values(), ids=FAULTS)
+def test_a_table_that_cannot_be_used_says_why(text: str, said: str) -> None:
+    read = read_prices(text, "p")
+    assert read.prices is None
+    assert said in "\n".join(map(str, read.errors))
+
+
+def test_a_table_is_read() -> None:
+    prices = "[{product: NVIDIA-A100-SXM4-80GB, perHour: '2.345678'}, {product: Tesla-T4, perHour: 0}]"
+    assert read_prices(table(prices), "p").prices == Prices(
+        currency="USD",
+        by_product={"a100-sxm4-80gb": 2_345_678, "tesla-t4": 0},
+        source="contract 4711",
+        as_of="2026-06-01",
+    )
+
+
+def test_the_shipped_table_is_marked_as_an_example() -> None:
+    read = read_prices((shipped("examples") / "prices" / "example.yaml").read_text(), "p")
+    assert read.prices is not None, read.errors
+    assert read.prices.example
+    assert read.prices.as_of
+    assert read.prices.source
+
+
+@given(st.integers(0, MOST * MICRO))
+def test_an_amount_is_read_exactly(amount: int) -> None:
+    assert micro(f"{amount // MICRO}.{amount % MICRO:06}") == amount

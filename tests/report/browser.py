@@ -1,0 +1,38 @@
+"""A real browser: the headless Chromium that the wheel of kaleido carries, libraries and fonts included.
+
+Pages are opened in a frame of it, and a script beside the frame looks at what became of them.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+FLAGS = ("--no-sandbox", "--disable-gpu", "--disable-breakpad", "--disable-dev-shm-usage")
+DARK = "--blink-settings=preferredColorScheme=0"
+SECONDS = 60
+
+
+def program() -> Path:
+    """Where the browser is."""
+    found = find_spec("kaleido")
+    assert found is not None
+    assert found.submodule_search_locations is not None
+    return Path(next(iter(found.submodule_search_locations))) / "executable" / "kaleido"
+
+
+def look(html: str, script: str, *, dark: bool = False, width: int = 1200) -> Any:
+    """Open a page and run a script that sees it as `document` and `window`; what it returns, as plain data."""
+    stand_in = Path(__file__).with_name("browser.js")
+    command = [str(program()), "plotly", f"--plotlyjs={stand_in}", *FLAGS, *([DARK] if dark else [])]
+    order = {"data": {"data": [{"html": html, "script": script, "width": width}]}, "format": "svg"}
+    ran = subprocess.run(
+        command, input=json.dumps(order) + "\n", capture_output=True, text=True, timeout=SECONDS, check=False
+    )
+    answers = [json.loads(line) for line in ran.stdout.splitlines()]
+    assert len(answers) == 2, ran.stderr
+    assert answers[1]["code"] == 0, answers[1]["message"]
+    return json.loads(answers[1]["result"])

@@ -1,0 +1,177 @@
+"""html: the report, looked at in a real browser."""
+
+from __future__ import annotations
+
+import re
+from html.parser import HTMLParser
+from typing import Any
+
+import msgspec
+import pytest
+
+from tests.report.audited import audited_page
+from tests.report.browser import look
+from webhook.report.html import html
+from webhook.report.page import Page
+
+HOSTILE = (
+    "<script>window.hurt = 1</script>",
+    "\"><img src=x onerror='top.hurt = 1'>",
+    "</title></style></script><svg onload=top.hurt=1>",
+    "{{ 7 * 7 }}{% raw %}",
+    "javascript:alert(1)",
+    "\u202ereversed\u0000",
+)
+
+SORTED = """
+const table = document.querySelector("#workloads");
+const button = [...table.querySelectorAll("th button")].find((each) => each.textContent === NAME);
+const shown = () => [...table.tBodies[0].rows].map((row) => row.cells[button.parentElement.cellIndex].textContent);
+const found = [shown()];
+for (let i = 0; i < 2; i++) { button.click(); found.push(shown(), button.parentElement.getAttribute("aria-sort")); }
+return found;
+"""
+
+PAINTED = """
+const of = (selector) => window.getComputedStyle(document.querySelector(selector));
+return [of("body").backgroundColor, of("body").color, of("rect.idle").fill, document.title];
+"""
+
+
+@pytest.fixture(scope="module")
+def page() -> Page:
+    return audited_page()
+
+
+@pytest.fixture(scope="module")
+def text(page: Page) -> str:
+    return html(page)
+
+
+def sort(text: str, column: str) -> Any:
+    return look(text, SORTED.replace("NAME", repr(column)))
+
+
+def test_a_click_on_a_head_sorts_numbers_as_numbers(text: str) -> None:
+    before, down, first, up, second = sort(text, "GPUs")
+    numbers = [float(cell) for cell in before]
+    assert len(set(numbers)) > 3
+    assert (first, [float(cell) for cell in down]) == ("descending", sorted(numbers, reverse=True))
+    assert (second, [float(cell) for cell in up]) == ("ascending", sorted(numbers))
+
+
+def test_a_click_on_a_head_sorts_words_as_words(text: str) -> None:
+    before, up, first, down, second = sort(text, "Workload")
+    assert (first, up) == ("ascending", sorted(before))
+    assert (second, down) == ("descending", sorted(before, reverse=True))
+
+
+def test_it_is_read_in_light_and_in_dark(text: str) -> None:
+    light, dark = look(text, PAINTED), look(text, PAINTED, dark=True)
+    assert light[0] == "rgb(255, 255, 255)"
+    assert [one != other for one, other in zip(light, dark, strict=True)] == [True, True, True, False]
+    assert contrast(*dark[:2]) > 7
+    assert contrast(*light[:2]) > 7
+
+
+def contrast(one: str, other: str) -> float:
+    """The contrast of two colours as WCAG 2 measures it."""
+
+    def luminance(colour: str) -> float:
+        parts = [int(part) / 255 for part in re.findall(r"\d+", colour)[:3]]
+        linear = [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts]
+        return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+    low, high = sorted(map(luminance, (one, other)))
+    return (high + 0.05) / (low + 0.05)
+
+
+def test_nothing_sticks_out_of_a_narrow_or_a_wide_window(text: str) -> None:
+    for width in (400, 1200):
+        wide = look(text, "return document.documentElement.scrollWidth", width=width)
+        assert wide <= width
+
+
+def test_what_the_pictures_say_lies_inside_them(text: str) -> None:
+    outside = """
+    return [...document.querySelectorAll("svg text")].filter((each) => {
+      const box = each.getBBox(), view = each.ownerSVGElement.viewBox.baseVal;
+      return box.x < 0 || box.x + box.width > view.width || box.y < 0 || box.y + box.height > view.height;
+    }).map((each) => each.textContent);
+    """
+    assert look(text, outside) == []
+    assert look(text, "return document.querySelectorAll('svg').length") == 3
+
+
+@pytest.fixture(scope="module")
+def hostile() -> str:
+    """The report on workloads whose every name is an attack."""
+    return html(audited_page(names=HOSTILE))
+
+
+def test_names_of_strangers_are_text(hostile: str) -> None:
+    found = look(
+        hostile,
+        """
+        const cells = [...document.querySelectorAll("#workloads td:nth-child(2)")].map((each) => each.textContent);
+        const count = (selector) => document.querySelectorAll(selector).length;
+        return [cells, count("script"), count("img"), count("[onload],[onerror]"), window.hurt ?? window.top.hurt ?? 0];
+        """,
+    )
+    seen = {cell.removeprefix("Deployment/") for cell in found[0]}
+    assert seen >= {*HOSTILE[:-1], "\\u202ereversed\\x00"}
+    assert found[1:] == [1, 0, 0, 0]
+
+
+def test_a_script_that_comes_in_all_the_same_does_not_run(text: str) -> None:
+    attacked = text.replace(
+        "</footer>", "<script>window.hurt = 1</script><img src=x onerror='window.hurt = 1'></footer>"
+    )
+    assert look(attacked, "return [document.querySelectorAll('script').length, window.hurt ?? 0]") == [2, 0]
+
+
+class Reading(HTMLParser):
+    """What a page refers to, and whether every element is closed."""
+
+    VOID = frozenset({"meta", "link", "img", "br", "rect", "path", "line"})
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.refers: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.refers += [f"{tag} {name}" for name, _ in attrs if name in ("src", "href", "action", "srcset", "data")]
+        if tag not in self.VOID:
+            self.open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        if tag not in self.VOID:
+            assert self.open.pop() == tag
+
+
+@pytest.mark.parametrize("which", ["text", "hostile"])
+def test_it_refers_to_nothing_outside(which: str, request: pytest.FixtureRequest) -> None:
+    reading = Reading()
+    reading.feed(request.getfixturevalue(which))
+    reading.close()
+    assert (reading.open, reading.refers) == ([], [])
+    assert "url(" not in request.getfixturevalue(which)
+    assert "@import" not in request.getfixturevalue(which)
+
+
+def test_an_exemption_that_has_ended_says_so(text: str) -> None:
+    rows = look(text, "return [...document.querySelectorAll('table')].pop().innerText")
+    assert "old-driver" in rows
+    assert re.search(r"old-driver\t.*2026-05-01.*\tended\t0", rows)
+    assert re.search(r"nccl-debug\t.*2026-12-01.*\tholds\t", rows)
+
+
+def test_without_nodes_there_are_no_head_figures(page: Page) -> None:
+    bare = html(msgspec.structs.replace(page, figures=None, stocks=()))
+    assert look(
+        bare, "return [document.querySelectorAll('.heads').length, document.querySelectorAll('svg').length]"
+    ) == [
+        0,
+        1,
+    ]

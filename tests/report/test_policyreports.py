@@ -1,0 +1,54 @@
+"""policyreports: one object a namespace, results by workload and code, and never too many."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.report.audited import NOTED, NOW, REFUSED, cluster, judged, rows_of
+from webhook.report.policyreports import MOST_RESULTS, ReportApi, policy_reports
+
+TEXT = {"source", "policy", "rule", "category", "message"}
+WORDS = {"result": {"pass", "fail", "warn", "error", "skip"}, "severity": {"critical", "high", "medium", "low", "info"}}
+
+
+def test_only_namespaces_with_something_to_act_on_have_one() -> None:
+    assert [each["metadata"]["namespace"] for each in policy_reports(rows_of(cluster()), NOW)] == ["batch"]
+
+
+def test_pods_of_a_workload_are_one_result() -> None:
+    pods = [judged(f"p{i}", workload="Job/j", findings=[REFUSED, NOTED]) for i in range(50)]
+    [report] = policy_reports(rows_of(pods), NOW)
+    [result] = report["results"]
+    assert (result["rule"], result["result"], result["properties"]["pods"]) == ("GPU-L102", "fail", "50")
+    assert result["resources"] == [{"kind": "Job", "namespace": "team", "name": "j"}]
+    assert report["summary"] == {"pass": 0, "fail": 1, "warn": 0, "error": 0, "skip": 0}
+
+
+def test_what_is_left_out_is_counted() -> None:
+    pods = [judged(f"p{i:05}", findings=[REFUSED]) for i in range(MOST_RESULTS + 7)]
+    [report] = policy_reports(rows_of(pods), NOW)
+    assert len(report["results"]) == MOST_RESULTS
+    assert report["summary"]["fail"] == MOST_RESULTS + 7
+    assert report["metadata"]["annotations"] == {"rightslice.dev/results-left-out": "7"}
+
+
+KINDS = {ReportApi.OPENREPORTS: "Report", ReportApi.WGPOLICY: "PolicyReport"}
+
+
+@pytest.mark.parametrize("api", ReportApi)
+def test_each_api_gets_the_fields_that_it_knows(api: ReportApi) -> None:
+    [report] = policy_reports(rows_of(cluster()), NOW, api)
+    assert (report["apiVersion"], report["kind"]) == (api.value, KINDS[api])
+    assert ("source" in report, "configuration" in report) == ((api is ReportApi.OPENREPORTS,) * 2)
+    for result in report["results"]:
+        assert_fits(result)
+
+
+def assert_fits(result: dict[str, Any]) -> None:
+    """The types that both CRDs ask for: texts, words of a list, texts in `properties`, whole seconds."""
+    assert all(isinstance(result[key], str) and result[key] for key in TEXT)
+    assert all(result[key] in words for key, words in WORDS.items())
+    assert all(isinstance(value, str) for value in result["properties"].values())
+    assert {key: type(value) for key, value in result["timestamp"].items()} == {"seconds": int, "nanos": int}

@@ -1,0 +1,181 @@
+"""workloads and figures: pods added up by workload, and where all GPUs of a cluster go."""
+
+from __future__ import annotations
+
+import csv
+from io import StringIO
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.report.audited import NOTED, PRICES, REFUSED, STOCKS, cluster, judged, rows_of
+from webhook.model.prices import NodePrices
+from webhook.report.advice import advice_table
+from webhook.report.capacities import Stock
+from webhook.report.figures import figures_lines, figures_of, money, parts_of
+from webhook.report.results import Checked, Missed, Standing, Use
+from webhook.report.workload_tables import missed_lines, workload_csv, workload_findings, workload_table
+from webhook.report.workloads import Spent, Workload
+
+
+def row(*results: Checked) -> Workload:
+    [found] = rows_of(results)
+    return found
+
+
+def test_the_workload_that_saves_most_comes_first() -> None:
+    assert [each.name for each in rows_of(cluster())][:3] == ["Deployment/serve", "Job/try", "Job/three"]
+
+
+def test_pods_of_one_workload_are_one_row() -> None:
+    found = row(judged("a", workload="Deployment/d", after=143), judged("b", workload="Deployment/d", after=143))
+    assert (found.pods, found.gpu_milli_before, found.saved) == (2, 2000, 1714)
+    assert found.held == Spent(2000, 8_000_000, 0)
+    assert found.over_asked == Spent(1714, 6_856_000, 0)
+
+
+def test_workloads_of_one_name_in_two_namespaces_are_two() -> None:
+    assert len(rows_of([judged("a"), judged("a", namespace="other")])) == 2
+
+
+def seen(*uses: Use) -> Checked:
+    """A pod of these containers."""
+    return msgspec.structs.replace(judged("a"), standing=Standing("Pod/a", uses=uses))
+
+
+IDLE = {
+    "seen to do nothing": (judged("a", compute=19), Spent(1000, 4_000_000)),
+    "seen to do a little": (judged("a", compute=20), Spent()),
+    "seen with no engine active": (
+        seen(Use("main", "nvidia.com/gpu", 1, 8192, None, 9, idle=True)),
+        Spent(1000, 4_000_000),
+    ),
+    "one container idle, the other at work": (
+        seen(Use("a", "nvidia.com/gpu", 1, 8192, 0, 9), Use("b", "nvidia.com/gpu", 1, 8192, 500, 9)),
+        Spent(),
+    ),
+    "not seen": (judged("a"), Spent()),
+    "seen, but it waits for a node": (judged("a", compute=0, node=""), Spent()),
+    "on a node without a price": (judged("a", compute=0, node="n3"), Spent(1000, 0, 1000)),
+}
+
+
+@pytest.mark.parametrize(("pod", "idle"), IDLE.values(), ids=IDLE)
+def test_idle(pod: Checked, idle: Spent) -> None:
+    assert row(pod).idle == idle
+
+
+def test_what_is_idle_is_not_over_asked_too() -> None:
+    found = row(judged("a", compute=0, after=143))
+    assert (found.idle.milli, found.over_asked.milli, found.saved) == (1000, 0, 857)
+
+
+def test_what_a_trial_would_free_is_over_asked() -> None:
+    assert row(judged("a", trial=857)).over_asked.milli == 857
+
+
+def test_a_finding_of_many_pods_is_told_once_with_their_number() -> None:
+    found = row(*(judged(f"p{i}", workload="Job/j", findings=[REFUSED, NOTED]) for i in range(3)))
+    said = list(workload_findings([found]))
+    assert [line.split("  ")[-1] for line in said if "GPU-" in line and not line.startswith(" ")] == [
+        "Job team/j (3 of 3 pods)"
+    ] * 2
+    assert found.codes == ("GPU-L102", "GPU-R102")
+
+
+def test_only_what_is_to_be_acted_on_is_in_the_table() -> None:
+    rows = rows_of(cluster())
+    names = {line.split()[1] for line in list(workload_table(rows))[1:]}
+    assert names == {"Deployment/serve", "Job/try", "StatefulSet/idle", "Job/three", "Pod/old"}
+    assert len(list(workload_table(rows, every=True))) == len(rows) + 1
+
+
+def test_pods_that_no_hook_saw_are_listed_by_the_reason() -> None:
+    rows = rows_of([judged("a", missed=Missed.STATIC), judged("b", missed=Missed.UNMARKED), judged("c")])
+    assert [line.split(":")[0] for line in missed_lines(rows)] == [
+        "1 pod that no hook saw, static pods",
+        "  team/Pod/a   1 pod   would be given tolerations",
+        "1 pod that no hook saw, without a record of Rightslice",
+        "  team/Pod/b   1 pod   would be given tolerations",
+    ]
+
+
+def test_the_csv_has_every_workload_and_no_formula() -> None:
+    rows = rows_of([*cluster(), judged("f", namespace="=cmd()", workload="@sum")])
+    read = list(csv.DictReader(StringIO(workload_csv(rows, "USD"))))
+    assert len(read) == len(rows)
+    [odd] = [each for each in read if each["namespace"].endswith("=cmd()")]
+    assert (odd["namespace"], odd["workload"]) == ("'=cmd()", "'@sum")
+    [serve] = [each for each in read if each["workload"] == "Deployment/serve"]
+    assert (serve["gpu_milli_saved"], serve["over_asked_micro_per_hour"], serve["currency"]) == (
+        "2571",
+        "10284000",
+        "USD",
+    )
+
+
+def test_the_head_tells_each_figure_from_its_parts() -> None:
+    found = figures_of(STOCKS, rows_of(cluster()), PRICES)
+    assert list(figures_lines(found)) == [
+        "Total GPUs             14 built in, 14 given out, 10 held",
+        "Effective GPUs         4.57 (held, less 2 idle and 3.43 over-asked)",
+        "Wasted GPUs            6.18 (idle 2 + over-asked 3.43 + split up 0.75)",
+        "Utilisation            32.7% (effective of 14)",
+        "Scheduling efficiency  94.6% (held or still usable, of 14)",
+        "Cost an hour           36.00 USD; wasted 17.96 USD (idle 2.00, over-asked 13.71, split up 2.25)",
+        "Prices                 a list of ours (2026-06-01, USD for a card and hour)",
+        "Use was seen of 3 of 7 workloads with GPUs: none of the others counts as idle.",
+        "2 GPUs have no price, and no money is counted for them.",
+        "1 pod with GPUs waits for a node.",
+    ]
+
+
+def test_without_prices_no_money_is_told() -> None:
+    found = figures_of(STOCKS, rows_of(cluster(), None))
+    assert not [line for line in figures_lines(found) if "Cost" in line or "price" in line.lower()]
+
+
+amounts = st.integers(0, 9000)
+held_and_after = st.tuples(st.integers(1, 4000), amounts, st.none() | st.integers(0, 40))
+on_nodes = st.lists(
+    st.tuples(st.lists(held_and_after, max_size=4), amounts, st.integers(0, 100)), min_size=1, max_size=4
+)
+
+
+@given(on_nodes, st.dictionaries(st.sampled_from(["n0", "n1", "n2"]), st.integers(0, 10**7)))
+def test_the_parts_are_all_gpus_and_never_overlap(
+    nodes: list[tuple[list[tuple[int, int, int | None]], int, int]], prices: dict[str, int]
+) -> None:
+    """Each node has pods that hold so much, and would hold so much; some free; and a percentage of that lost."""
+    stocks, pods = [], []
+    for i, (here, free, lost) in enumerate(nodes):
+        stocks.append(Stock(f"n{i}", "X", 8, sum(held for held, _, _ in here), free, 0, (), free * lost // 100))
+        pods += [
+            judged(f"p{i}-{j}", node=f"n{i}", milli=held, after=min(held, after), compute=compute)
+            for j, (held, after, compute) in enumerate(here)
+        ]
+    known = NodePrices("USD", prices, "ours")
+    found = figures_of(stocks, rows_of(pods, known), known)
+    parts = [part for _, part in parts_of(found)]
+    assert all(part.milli >= 0 for part in parts)
+    assert sum(part.milli for part in parts) == found.total.milli
+    assert sum(part.micro for part in parts) == found.total.micro
+    assert sum(part.unpriced_milli for part in parts) == found.total.unpriced_milli
+    assert 0 <= found.utilisation <= found.efficiency <= 1000
+
+
+def test_rightsize_tells_what_is_advised_and_why_not() -> None:
+    rows = [row(judged("a", after=143, compute=60)), row(judged("b", trial=857)), row(judged("c"))]
+    lines = [line.split("   ") for line in advice_table(rows, currency="USD")]
+    cells = [[cell.strip() for cell in line if cell.strip()] for line in lines[1:]]
+    assert [line[5:] for line in cells] == [
+        ["8Gi peak, 6% active", "nvidia.com/mig-1g.10gb", "0.86 GPUs, 3.43 USD/h"],
+        ["-", "nvidia.com/mig-1g.10gb", "0.86 GPUs, 3.43 USD/h", "on trial"],
+        ["-", "keep", "-", "nothing says how much GPU memory it needs"],
+    ]
+
+
+def test_money_is_rounded_to_the_nearest_hundredth() -> None:
+    assert [money(each) for each in (4_999, 5_000, 1_234_567_890, -10_000)] == ["0.00", "0.01", "1,234.57", "-0.01"]

@@ -1,0 +1,83 @@
+"""`rightsize`: what each workload asks for of GPUs, was seen to use, is advised, and would save."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from webhook.cli import flags
+from webhook.cli.auditing import AuditPaths, PriceFile, Wanted, run, say_if_nodeless
+from webhook.cli.console import CLEAN, WRONG_INPUT, paint_for, tell
+from webhook.cli.inputs import Reach, labels_of, moment_of
+from webhook.cli.output import lines, targets, write
+from webhook.report.advice import advice_document, advice_table
+from webhook.report.data import as_json, as_yaml
+from webhook.report.workload_tables import workload_csv
+from webhook.report.workloads import workloads_of
+
+FORMATS = ("table", "json", "yaml", "csv")
+AdviceOutput = Annotated[
+    list[str] | None,
+    typer.Option(
+        "-o",
+        "--output",
+        metavar="FORMAT[=PATH]",
+        help="table, json, yaml or csv; with =PATH into a file. "
+        "May be given more than once, at most once without a path. Default: table.",
+    ),
+]
+OnlyNamespace = Annotated[str, typer.Option("-n", "--namespace", metavar="NAME", help="Only workloads of it.")]
+
+
+def rightsize(
+    paths: AuditPaths = None,
+    policies: flags.PoliciesOrLive = None,
+    cluster: flags.Cluster = None,
+    kubeconfig: flags.Kubeconfig = None,
+    context: flags.Context = None,
+    policy_namespace: flags.PolicyNamespace = flags.OUR_NAMESPACE,
+    usage: flags.Usage = None,
+    namespace: OnlyNamespace = "",
+    namespace_labels: flags.NamespaceLabels = "",
+    now: flags.Now = "",
+    prices: PriceFile = "",
+    output: AdviceOutput = None,
+    no_color: flags.NoColor = False,
+    verbose: flags.Verbose = False,
+) -> None:
+    """Show what each workload asks for of GPUs, was seen to use, is advised, and would save.
+
+    The advice is what the policies would make of the pods if they were created again now, right-sizing on trial
+    included: what the webhook would do, and nothing else. Where there is no advice, the last column says why.
+
+    Exit code: 0, 2 where a file, flag or policy is wrong, 3 where the cluster did not answer.
+    """
+    wanted = targets(output, FORMATS)
+    found = run(
+        Wanted(
+            paths=paths,
+            policies=policies,
+            cluster=cluster,
+            reach=Reach(kubeconfig, context),
+            policy_namespace=policy_namespace,
+            labels=labels_of(namespace_labels),
+            moment=moment_of(now),
+            prices=prices,
+            usage=usage,
+            verbose=verbose,
+        )
+    )
+    say_if_nodeless(found.world)
+    rows = [row for row in workloads_of(found.results, found.prices) if row.uses and namespace in ("", row.namespace)]
+    currency = found.prices.currency if found.prices else ""
+    if found.prices:
+        tell(f"prices: {found.prices.source}")
+    reports = {
+        "table": lambda: lines(list(advice_table(rows, paint_for(no_color=no_color), currency))),
+        "json": lambda: as_json(advice_document(rows, currency)),
+        "yaml": lambda: as_yaml(advice_document(rows, currency)),
+        "csv": lambda: workload_csv(rows, currency),
+    }
+    write(wanted, reports)
+    raise typer.Exit(WRONG_INPUT if any(each.broken for each in found.results) else CLEAN)

@@ -1,0 +1,115 @@
+"""The result of `policy diff`: what a change of policies would do to the pods that run, by workload."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from typing import Any, NamedTuple
+
+import msgspec
+
+from webhook.report.words import count, gpus, shown
+
+MOST_NAMED = 5
+"""Workloads that the table names for each kind of change; JSON names all."""
+
+
+class Compared(msgspec.Struct, frozen=True, gc=False):
+    """What differs for one pod between the old policies and the new ones.
+
+    Attributes:
+        denied: It would be refused now, and was let in.
+        allowed: It would be let in now, and was refused.
+        patched: It would be let in, and be made something else.
+        codes: Of the findings that refuse it, or did.
+        gpu_milli: Thousandths of a GPU that it would get less.
+    """
+
+    namespace: str
+    workload: str
+    denied: bool = False
+    allowed: bool = False
+    patched: bool = False
+    codes: tuple[str, ...] = ()
+    gpu_milli: int = 0
+
+
+class Change(NamedTuple):
+    """What a change of policies does to one workload."""
+
+    kind: str
+    namespace: str
+    workload: str
+    pods: int
+    codes: tuple[str, ...]
+    gpu_milli: int
+
+
+KINDS = {"denied": "newly denied", "allowed": "newly allowed", "patched": "patched anew"}
+
+
+def changes_of(compared: Iterable[Compared]) -> list[Change]:
+    """Add up by kind and workload: the workload with most pods first, then by name."""
+    pods: Counter[tuple[str, str, str]] = Counter()
+    milli: Counter[tuple[str, str, str]] = Counter()
+    codes: dict[tuple[str, str, str], dict[str, None]] = {}
+    for each in compared:
+        for kind in KINDS:
+            if getattr(each, kind):
+                key = (kind, each.namespace, each.workload)
+                pods[key] += 1
+                milli[key] += each.gpu_milli
+                codes.setdefault(key, {}).update(dict.fromkeys(each.codes))
+    order = list(KINDS)
+    ranked = sorted(pods, key=lambda key: (order.index(key[0]), -pods[key], key))
+    return [Change(*key, pods[key], tuple(codes[key]), milli[key]) for key in ranked]
+
+
+def comparison_table(policies: Iterable[str], changes: Iterable[Change]) -> Iterator[str]:
+    """For people: the policies that differ, then each kind of change with the workloads that it is about."""
+    every = list(changes)
+    yield from (shown(line) for line in policies)
+    for kind, words in KINDS.items():
+        members = [change for change in every if change.kind == kind]
+        yield f"  {words:<13}  {count(sum(change.pods for change in members), 'pod')}{_named(members)}"
+    saved = sum(change.gpu_milli for change in every)
+    if saved:
+        yield f"  {'GPUs':<13}  {gpus(abs(saved))} {'less' if saved > 0 else 'more'} would be given"
+    if any(change.kind == "denied" for change in every):
+        yield "Denied pods keep running; they would be refused when next created."
+
+
+def _named(members: list[Change]) -> str:
+    named = [_name(change) for change in members[:MOST_NAMED]]
+    more = [f"{len(members) - MOST_NAMED} more"] if len(members) > MOST_NAMED else []
+    return f"  {', '.join([*named, *more])}" if named else ""
+
+
+def _name(change: Change) -> str:
+    pods = f" ({change.pods})" if change.pods > 1 else ""
+    codes = f" {'+'.join(change.codes)}" if change.codes else ""
+    return shown(f"{change.namespace}/{change.workload}{pods}{codes}")
+
+
+def comparison_document(policies: Iterable[str], changes: Iterable[Change]) -> dict[str, Any]:
+    """The same as plain data."""
+    every = list(changes)
+    return {
+        "policies": list(policies),
+        **{
+            f"newly{kind.title()}" if kind != "patched" else "patchedAnew": [
+                _document(change) for change in every if change.kind == kind
+            ]
+            for kind in KINDS
+        },
+    }
+
+
+def _document(change: Change) -> dict[str, Any]:
+    return {
+        "namespace": change.namespace,
+        "workload": change.workload,
+        "pods": change.pods,
+        "codes": list(change.codes),
+        "gpuMilliSaved": change.gpu_milli,
+    }

@@ -1,0 +1,212 @@
+"""The head figures of a cluster: where its GPUs go, in GPUs and in money. `docs/audit.md` defines each.
+
+All GPUs fall into six parts that do not overlap and leave nothing over: what is held is effective, over-asked or
+idle; what is free is usable or lost to fragmentation. What pods wait for is in none of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+import msgspec
+
+from webhook.model.prices import MICRO, NodePrices
+from webhook.report.capacities import Stock
+from webhook.report.words import count, gpus
+from webhook.report.workloads import NOTHING, Spent, Workload, spent
+
+
+class Figures(msgspec.Struct, frozen=True):
+    """Where the GPUs of a cluster go.
+
+    Attributes:
+        physical: GPUs that are built in.
+        total: What the nodes give out, in thousandths of a GPU.
+        held: The part that pods hold.
+        idle: Held by workloads that do nothing with it.
+        over_asked: Held by the others, and not needed by them.
+        lost: Free, and of no use to a pod like those that run here, on average.
+        on_trial_milli: The part of `over_asked` that right-sizings on trial would free.
+        waiting: Pods with GPUs that have no node.
+        seen: Workloads with GPUs whose use was seen, and how many there are.
+        prices: Where the money comes from; None where no prices are given.
+    """
+
+    physical: int
+    total: Spent
+    held: Spent
+    idle: Spent
+    over_asked: Spent
+    lost: Spent
+    on_trial_milli: int
+    waiting: int
+    seen: tuple[int, int]
+    prices: NodePrices | None = None
+
+    @property
+    def effective(self) -> Spent:
+        """Held, and needed as far as is known."""
+        return _less(self.held, self.idle, self.over_asked)
+
+    @property
+    def wasted(self) -> Spent:
+        """Idle, over-asked, and lost to fragmentation."""
+        return self.idle + self.over_asked + self.lost
+
+    @property
+    def usable(self) -> Spent:
+        """Free, and of use to a pod like those that run here."""
+        return _less(self.total, self.held, self.lost)
+
+    @property
+    def utilisation(self) -> int:
+        """Effective GPUs, thousandths of all."""
+        return _part(self.effective.milli, self.total.milli)
+
+    @property
+    def efficiency(self) -> int:
+        """Scheduling efficiency: GPUs held or still usable, thousandths of all."""
+        return _part(self.total.milli - self.lost.milli, self.total.milli)
+
+
+def figures_of(stocks: Sequence[Stock], rows: Sequence[Workload], prices: NodePrices | None = None) -> Figures:
+    """Add up a cluster.
+
+    Args:
+        stocks: Every node with GPUs.
+        rows: Every workload.
+    """
+    with_gpus = [row for row in rows if row.uses]
+    return Figures(
+        physical=sum(stock.gpus for stock in stocks),
+        total=_sum(spent(stock.name, stock.used_milli + stock.free_milli, prices) for stock in stocks),
+        held=_sum(spent(stock.name, stock.used_milli, prices) for stock in stocks),
+        idle=_sum(row.idle for row in rows),
+        over_asked=_sum(row.over_asked for row in rows),
+        lost=_sum(spent(stock.name, stock.split_milli, prices) for stock in stocks),
+        on_trial_milli=sum(row.gpu_milli_on_trial for row in rows),
+        waiting=sum(row.waiting for row in with_gpus),
+        seen=(sum(any(use.samples for use in row.uses) for row in with_gpus), len(with_gpus)),
+        prices=prices,
+    )
+
+
+def _sum(amounts: Iterable[Spent]) -> Spent:
+    total = NOTHING
+    for amount in amounts:
+        total += amount
+    return total
+
+
+def _less(whole: Spent, *parts: Spent) -> Spent:
+    taken = _sum(parts)
+    return Spent(whole.milli - taken.milli, whole.micro - taken.micro, whole.unpriced_milli - taken.unpriced_milli)
+
+
+def _part(some: int, whole: int) -> int:
+    return (some * 1000 + whole // 2) // whole if whole else 0
+
+
+def parts_of(figures: Figures) -> tuple[tuple[str, Spent], ...]:
+    """The parts that all GPUs fall into, in the order of a waterfall from all of them to the effective ones."""
+    return (
+        ("free and usable", figures.usable),
+        ("lost to fragmentation", figures.lost),
+        ("idle", figures.idle),
+        ("over-asked", figures.over_asked),
+        ("effective", figures.effective),
+    )
+
+
+def figures_lines(figures: Figures) -> Iterator[str]:
+    """The head of the report for people: each figure beside those that it comes from."""
+    total, held = figures.total.milli, gpus(figures.held.milli)
+    yield f"Total GPUs             {figures.physical} built in, {gpus(total)} given out, {held} held"
+    taken = f"held, less {gpus(figures.idle.milli)} idle and {gpus(figures.over_asked.milli)} over-asked"
+    yield f"Effective GPUs         {gpus(figures.effective.milli)} ({taken})"
+    lost = f"idle {gpus(figures.idle.milli)} + over-asked {gpus(figures.over_asked.milli)}"
+    yield f"Wasted GPUs            {gpus(figures.wasted.milli)} ({lost} + split up {gpus(figures.lost.milli)})"
+    yield f"Utilisation            {percent(figures.utilisation)} (effective of {gpus(total)})"
+    yield f"Scheduling efficiency  {percent(figures.efficiency)} (held or still usable, of {gpus(total)})"
+    yield from money_lines(figures)
+    yield from caveats(figures)
+
+
+def money_lines(figures: Figures) -> Iterator[str]:
+    """What it costs and what is wasted, with the prices it comes from; nothing where there are none."""
+    if figures.prices is None:
+        return
+    say = figures.prices.currency
+    kinds = (("idle", figures.idle), ("over-asked", figures.over_asked), ("split up", figures.lost))
+    each = ", ".join(f"{name} {money(some.micro)}" for name, some in kinds)
+    wasted = money(figures.wasted.micro, say)
+    yield f"Cost an hour           {money(figures.total.micro, say)}; wasted {wasted} ({each})"
+    yield f"Prices                 {figures.prices.source}"
+
+
+def caveats(figures: Figures) -> Iterator[str]:
+    """What the figures leave out."""
+    seen, workloads = figures.seen
+    if seen < workloads:
+        yield f"Use was seen of {seen} of {count(workloads, 'workload')} with GPUs: none of the others counts as idle."
+    if figures.prices is not None and figures.total.unpriced_milli:
+        yield f"{gpus(figures.total.unpriced_milli)} GPUs have no price, and no money is counted for them."
+    if figures.waiting:
+        yield f"{count(figures.waiting, 'pod')} with GPUs {'waits' if figures.waiting == 1 else 'wait'} for a node."
+
+
+def percent(milli: int) -> str:
+    """Thousandths as percent.
+
+    >>> percent(625)
+    '62.5%'
+    """
+    return f"{milli // 10}.{milli % 10}%"
+
+
+def money(micro: int, currency: str = "") -> str:
+    """Millionths of a currency to the nearest hundredth.
+
+    >>> money(1_844_000, "USD"), money(-5_000)
+    ('1.84 USD', '-0.01')
+    """
+    cents = (abs(micro) + 5_000) // (MICRO // 100)
+    sign = "-" if micro < 0 and cents else ""
+    return f"{sign}{cents // 100:,}.{cents % 100:02}{' ' if currency else ''}{currency}"
+
+
+def figures_document(figures: Figures) -> dict[str, Any]:
+    """The same as plain data."""
+    data: dict[str, Any] = {
+        "physicalGpus": figures.physical,
+        "totalMilli": figures.total.milli,
+        "heldMilli": figures.held.milli,
+        "effectiveMilli": figures.effective.milli,
+        "wastedMilli": figures.wasted.milli,
+        "idleMilli": figures.idle.milli,
+        "overAskedMilli": figures.over_asked.milli,
+        "lostToFragmentationMilli": figures.lost.milli,
+        "usableMilli": figures.usable.milli,
+        "utilisationMilli": figures.utilisation,
+        "schedulingEfficiencyMilli": figures.efficiency,
+        "waitingPods": figures.waiting,
+        "workloadsWithGpus": figures.seen[1],
+        "workloadsSeen": figures.seen[0],
+    }
+    return data | ({"cost": _cost(figures, figures.prices)} if figures.prices is not None else {})
+
+
+def _cost(figures: Figures, prices: NodePrices) -> dict[str, Any]:
+    return {
+        "currency": prices.currency,
+        "source": prices.source,
+        "microPerHour": figures.total.micro,
+        "effectiveMicroPerHour": figures.effective.micro,
+        "wastedMicroPerHour": figures.wasted.micro,
+        "idleMicroPerHour": figures.idle.micro,
+        "overAskedMicroPerHour": figures.over_asked.micro,
+        "lostToFragmentationMicroPerHour": figures.lost.micro,
+        "unpricedMilli": figures.total.unpriced_milli,
+        "notes": list(prices.notes),
+    }

@@ -1,0 +1,179 @@
+"""The result of an audit by workload: what its pods hold, what they would become, and what that saves and costs."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+
+import msgspec
+
+from webhook.model.decisions import Fit
+from webhook.model.prices import NodePrices
+from webhook.report.results import Checked, Located, Missed, Use, Verdict
+from webhook.report.wide import why
+
+IDLE_BELOW = 20
+"""Thousandths of a card's compute: a workload whose 95th percentile is below did nothing with its GPU."""
+
+
+class Spent(msgspec.Struct, frozen=True):
+    """An amount of GPUs on nodes, and what it costs.
+
+    Attributes:
+        milli: Thousandths of a GPU.
+        micro: Millionths of the currency an hour, of the part that has a price.
+        unpriced_milli: Thousandths of a GPU on nodes that have no price.
+    """
+
+    milli: int = 0
+    micro: int = 0
+    unpriced_milli: int = 0
+
+    def __add__(self, other: Spent) -> Spent:
+        return Spent(self.milli + other.milli, self.micro + other.micro, self.unpriced_milli + other.unpriced_milli)
+
+
+NOTHING = Spent()
+
+
+class Workload(msgspec.Struct, frozen=True):
+    """All pods of one workload.
+
+    Attributes:
+        name: For example "Deployment/serve".
+        pods: How many there are.
+        waiting: Those of them that have no node yet.
+        gpu_milli_before: Thousandths of a GPU that they hold, or wait for.
+        gpu_milli_after: The same if they were created again now.
+        gpu_milli_on_trial: What right-sizings on trial would free beside.
+        held: What pods on nodes hold.
+        idle: The part of it that belongs to pods which do nothing with it.
+        over_asked: The part of it that the others would not get again, trials included.
+        denied, warned: Pods that would be.
+        missed: Pods that no hook saw, by the reason and what they would have become.
+        uses: What one pod's containers ask for and were seen to use.
+        fit: The resource that most of the pods would ask for instead, trials included; "" where they keep theirs.
+        outcome: What would become of the GPUs, or why they stay, of most of the pods.
+        findings: Each finding once, with the number of pods that have it.
+        exempted: Exemptions in use.
+    """
+
+    namespace: str
+    name: str
+    pods: int
+    waiting: int
+    gpu_milli_before: int
+    gpu_milli_after: int
+    gpu_milli_on_trial: int
+    held: Spent
+    idle: Spent
+    over_asked: Spent
+    denied: int
+    warned: int
+    missed: tuple[tuple[Missed, str, int], ...]
+    uses: tuple[Use, ...]
+    fit: str
+    outcome: str
+    findings: tuple[tuple[Located, int], ...]
+    exempted: tuple[str, ...]
+
+    @property
+    def saved(self) -> int:
+        """Thousandths of a GPU that would be free."""
+        return self.gpu_milli_before - self.gpu_milli_after
+
+    @property
+    def codes(self) -> tuple[str, ...]:
+        """Codes of the findings, each once."""
+        return tuple(dict.fromkeys(located.finding.code for located, _ in self.findings))
+
+    @property
+    def touches_gpus(self) -> bool:
+        """Is there anything about GPUs to say of it?"""
+        return bool(self.uses or self.findings or self.exempted or self.gpu_milli_before)
+
+
+def workloads_of(results: Iterable[Checked], prices: NodePrices | None = None) -> list[Workload]:
+    """Add up pods by workload: the one that would save most first, trials included, then by name."""
+    groups: dict[tuple[str, str], list[Checked]] = {}
+    for result in results:
+        if result.verdict is not Verdict.SKIPPED and result.standing is not None:
+            groups.setdefault((result.namespace, result.standing.workload), []).append(result)
+    rows = [_workload(namespace, name, members, prices) for (namespace, name), members in groups.items()]
+    return sorted(rows, key=lambda row: (-row.saved - row.gpu_milli_on_trial, -row.saved, row.namespace, row.name))
+
+
+def _workload(namespace: str, name: str, members: list[Checked], prices: NodePrices | None) -> Workload:
+    standings = [each.standing for each in members if each.standing is not None]
+    missed = Counter((one.missed, one.becomes) for one in standings if one.missed is not None)
+    outcomes = Counter((_fit(each), why(each)) for each in members)
+    fit, outcome = max(outcomes, key=lambda each: (outcomes[each], each))
+    return Workload(
+        namespace=namespace,
+        name=name,
+        pods=len(members),
+        waiting=sum(not each.node for each in members),
+        gpu_milli_before=sum(each.decision.gpu_milli_before for each in members),
+        gpu_milli_after=sum(each.decision.gpu_milli_after for each in members),
+        gpu_milli_on_trial=sum(each.gpu_milli_on_trial for each in members),
+        held=_spent(((each, each.decision.gpu_milli_before) for each in members), prices),
+        idle=_spent(((each, each.decision.gpu_milli_before) for each in members if is_idle(each)), prices),
+        over_asked=_spent(((each, _over_asked(each)) for each in members if not is_idle(each)), prices),
+        denied=sum(each.verdict is Verdict.DENIED for each in members),
+        warned=sum(each.verdict is Verdict.WARNED for each in members),
+        missed=tuple((reason, becomes, pods) for (reason, becomes), pods in sorted(missed.items())),
+        uses=standings[0].uses,
+        fit=fit,
+        outcome=outcome,
+        findings=_findings(members),
+        exempted=tuple(sorted({taken.exemption for each in members for taken in each.decision.exempted})),
+    )
+
+
+def _fit(result: Checked) -> str:
+    fit = result.decision.outcome
+    return fit.resource if isinstance(fit, Fit) else ""
+
+
+def is_idle(result: Checked) -> bool:
+    """Was every GPU container of the pod's workload seen to do nothing? False where one of them was not seen."""
+    uses = result.standing.uses if result.standing is not None else ()
+    return bool(uses) and all(map(does_nothing, uses))
+
+
+def does_nothing(use: Use) -> bool:
+    """No engine was active, or compute was below what counts as work."""
+    return use.idle or (use.compute_milli is not None and use.compute_milli < IDLE_BELOW)
+
+
+def _over_asked(result: Checked) -> int:
+    decision = result.decision
+    return decision.gpu_milli_before - decision.gpu_milli_after + result.gpu_milli_on_trial
+
+
+def _spent(amounts: Iterable[tuple[Checked, int]], prices: NodePrices | None) -> Spent:
+    """Add up what pods on nodes hold. A pod that waits for a node holds nothing yet."""
+    total = NOTHING
+    for result, milli in amounts:
+        if result.node and milli:
+            total += spent(result.node, milli, prices)
+    return total
+
+
+def spent(node: str, milli: int, prices: NodePrices | None) -> Spent:
+    """An amount of GPUs on one node, and what it costs."""
+    micro = prices.of(node, milli) if prices is not None else None
+    return Spent(milli, micro or 0, milli if micro is None else 0)
+
+
+def _findings(members: Iterable[Checked]) -> tuple[tuple[Located, int], ...]:
+    """Each finding once, the strictest first: pods of one workload have the same, each at its own place."""
+    first: dict[tuple[str, str], Located] = {}
+    counts: Counter[tuple[str, str]] = Counter()
+    for result in members:
+        for located in result.findings:
+            key = (located.finding.code, located.finding.message)
+            first.setdefault(key, located)
+            counts[key] += 1
+    ranked = sorted(first, key=lambda key: (-first[key].finding.mode, key))
+    return tuple((first[key], counts[key]) for key in ranked)
