@@ -35,3 +35,12 @@ def test_a_pod_runs_and_the_next_one_is_over_the_ceiling(plane: Plane, nodes: li
     eventually(lambda: plane.api.get(counted)["status"]["used"][f"requests.{ACCOUNTING}"], until=lambda it: it == "750")
     with pytest.raises(RefusedError, match=r"exceeded quota: gpus, requested: .*=500, used: .*=750, limited: .*=1k"):
         plane.api.create(pods, make_pod("second").namespace(namespace).asks(ACCOUNTING, "500").build())
+
+
+def test_check_says_what_a_pod_that_is_tried_is_not_given(plane: Plane, nodes: list[str], namespace: str) -> None:
+    flags = ["accounting", "check", "-n", namespace, "--kubeconfig", str(plane.kubeconfig)]
+    ran = CliRunner().invoke(build(["accounting"]), flags)
+    assert ran.exit_code == 1
+    assert f"a pod with one GPU, only tried in {namespace}, is not given it" in ran.stdout
+    assert "no API tells whether the scheduler ignores it" in ran.stdout
+    assert not plane.api.get(f"/api/v1/namespaces/{namespace}/pods")["items"]

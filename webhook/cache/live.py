@@ -139,14 +139,16 @@ class Live:
         lines = self._holdings.lines()
         changes, self._changes = self._changes, Changes(seen=self._changes.seen, arrived=self._changes.arrived)
         try:
-            return await asyncio.to_thread(
+            made = await asyncio.to_thread(
                 make, fleet or nodes, self._holdings, namespaces, limit_ranges, quotas, lines
             )
+            await asyncio.to_thread(made.view.prepare, self._holder.view)
         except BaseException:
             self._changes.fleet, self._changes.pods = changes.fleet, True
             raise
         finally:
             self._made_at = asyncio.get_running_loop().time()
+        return made
 
     def _taking_in(self, view: ClusterView, made: Made) -> ClusterView:
         """The view after what changed since it was made."""

@@ -221,6 +221,10 @@ class ClusterView:
         """The view without what was reserved up to a moment: who has not come by now does not come."""
         return self._with_holders(self._holders.reserved_since(moment))
 
+    def prepare(self, other: ClusterView) -> None:
+        """Do now what takes long, if it will be asked for what the other was asked for."""
+        self._holders.weigh(other._holders)
+
     def with_lines(self, lines: Lines) -> ClusterView:
         """The view after pods came or went in some namespaces, of which these are all."""
         return self._with_holders(self._holders.with_lines(lines))

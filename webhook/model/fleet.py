@@ -14,7 +14,7 @@ import msgspec
 from webhook.model.bounded import Bounded
 from webhook.model.deriving import adverts, gpu_units
 from webhook.model.levels import NO_LEVELS, Levels
-from webhook.model.masks import LabelIndex, union
+from webhook.model.masks import LabelIndex, bits, union
 from webhook.model.merging import Standing, offers_of
 from webhook.model.modes import Form, Isolation
 from webhook.model.nodelabels import PRODUCT, Labels
@@ -95,6 +95,7 @@ class Fleet:
         self.everyone = (1 << len(self.nodes)) - 1
         self.usable = union(1 << i for i, node in enumerate(self.nodes) if node.usable)
         self.accounting = union(1 << i for i, node in enumerate(nodes) if _takes_accounting(node))
+        self._offer_on: dict[tuple[str, int], Offer] | None = None
         self.by_name = {node.name: i for i, node in enumerate(self.nodes)}
         self._index = LabelIndex(node.labels for node in self.nodes)
 
@@ -210,6 +211,13 @@ class Fleet:
     def all_take(self, resource: str) -> bool:
         """Does every node that advertises a GPU resource advertise the accounting resource too?"""
         return not self.advertising(resource) & ~self.accounting
+
+    def offer_on(self, resource: str, node: int) -> Offer | None:
+        """What a node of this index offers under a name. All are looked up together, when one is first asked for."""
+        if self._offer_on is None:
+            each = ((offer.resource, bit, offer) for offer in self.offers for bit in bits(offer.nodes))
+            self._offer_on = {(name, bit): offer for name, bit, offer in each}
+        return self._offer_on.get((resource, node))
 
     def reached(self, offer: Offer) -> int:
         """Mask of the nodes that a pod may land on which asks for an offer's resource with its selector.

@@ -103,6 +103,11 @@ class Holders:
             found = self._sharing[pool, namespace] = pool.holds(namespace, labels(namespace))
         return found
 
+    def weigh(self, other: Holders) -> None:
+        """Weigh every namespace now, where another one was asked what pools hold."""
+        for name in self._lines if other._by_pool else ():
+            self._weight(name)
+
     # What changes.
 
     def has_reserved(self, uid: str) -> bool:

@@ -50,9 +50,14 @@ class Line(msgspec.Struct, frozen=True, gc=False):
         side = self.limits if what.side == "limits" else self.requests
         return next((amount for name, amount in side if name == what.resource), 0)
 
-    def gpus(self) -> list[tuple[str, int]]:
+    def gpus(self) -> tuple[tuple[str, int], ...]:
         """Units of each GPU resource."""
-        return [(name, -(-amount // NANO)) for name, amount in self.requests if gpu_resource(name) is not None]
+        return _gpus(self.requests)
+
+
+@lru_cache(maxsize=4096)
+def _gpus(requests: Amounts) -> tuple[tuple[str, int], ...]:
+    return tuple((name, -(-amount // NANO)) for name, amount in requests if gpu_resource(name) is not None)
 
 
 def line_of(pod: Pod, shared: Callable[[Pod], tuple[Amounts, Amounts]] | None = None) -> Line:

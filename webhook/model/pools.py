@@ -93,8 +93,17 @@ def line_weight(line: Line, fleet: Fleet) -> Weight:
         return ()
     if line.where is not None:
         return weight_of(units, fleet, nodes_of(line.where, fleet), product_of(line.where))
-    place = fleet.by_name.get(line.node)
-    return weight_of(units, fleet, 0 if place is None else 1 << place)
+    place = fleet.by_name.get(line.node, -1)
+    if len(units) == 1:
+        return _weight_on(*units[0], place, fleet)
+    return total([_weight_on(name, count, place, fleet) for name, count in units])
+
+
+def _weight_on(name: str, count: int, node: int, fleet: Fleet) -> Weight:
+    offer = fleet.offer_on(name, node)
+    if offer is None:
+        return (((), count * unit_milli(name, fleet)),)
+    return (((offer.product,) if offer.product else (), count * offer.gpu_milli),)
 
 
 def total(weights: Iterable[Weight]) -> Weight:
