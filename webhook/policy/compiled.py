@@ -34,7 +34,8 @@ class RightSizing(msgspec.Struct, frozen=True):
         evidence: Evidence that is believed, the preferred first.
         default_memory_mib: Need of a pod without other evidence, MiB; None: no such default.
         default_compute_milli: The same for compute, thousandths of a card.
-        margin_percent: Added to observed use (never to what a pod declares).
+        margin_percent: Added to observed compute (memory has its risk; what a pod declares is taken as it is).
+        risk_ppm: Pod-hours in a million that may need more memory than observed use lets a pod be given.
         min_saving_percent: Least share of the request that must be saved.
         wait_when_full: False: a slice is given only where one is free now.
     """
@@ -47,6 +48,7 @@ class RightSizing(msgspec.Struct, frozen=True):
     default_compute_milli: int | None
     margin_percent: int
     min_saving_percent: int
+    risk_ppm: int
     wait_when_full: bool
 
 
@@ -122,6 +124,8 @@ class Limits(msgspec.Struct, frozen=True):
     """What a pod may ask for.
 
     Attributes:
+        accounting: GPU containers also ask for the accounting resource, where that leaves no pod Pending.
+        ignored: An admin's word that every scheduler ignores that resource.
         passed: What was held against all rules and broke none: pods of many workloads ask for the same.
     """
 
@@ -133,6 +137,7 @@ class Limits(msgspec.Struct, frozen=True):
     injected: Injected
     resource_quotas: bool
     accounting: bool
+    ignored: bool
     passed: Remembered = msgspec.field(default_factory=Remembered)
 
 

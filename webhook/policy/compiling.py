@@ -142,6 +142,7 @@ def _right_sizing(written: WrittenRightSizing, mode: Mode) -> RightSizing:
         default_memory_mib=written.default.memory if written.default else None,
         default_compute_milli=written.default.compute if written.default else None,
         margin_percent=written.margin_percent,
+        risk_ppm=written.risk,
         min_saving_percent=written.min_saving_percent,
         wait_when_full=written.when_full == "wait",
     )
@@ -168,6 +169,7 @@ def _limits(written: WrittenLimits, mode: Mode) -> Limits:
         injected=Injected(written.limit_range_injected),
         resource_quotas=written.resource_quotas == "evaluate",
         accounting=written.accounting == "native",
+        ignored=written.accounting_scheduler == "configured",
     )
 
 
