@@ -19,7 +19,7 @@ CORE := model documents placement policy engine report manifests
 COVERAGE := $(CORE:%=--cov=webhook/%) --cov-branch --cov-report=term-missing:skip-covered --cov-fail-under=95
 
 .DEFAULT_GOAL := help
-.PHONY: help run serve test test-fast test-cluster plane fuzz lint format manifests bench bench-cluster bench-placement bench-rightsizing lock clean
+.PHONY: help run serve test test-fast test-cluster plane fuzz lint format manifests bench bench-cluster bench-placement bench-rightsizing bench-usage lock clean
 .DELETE_ON_ERROR:
 
 help: ## List these targets
@@ -44,13 +44,14 @@ test-cluster: plane ## Only what needs one (KUBERNETES_VERSION=1.34.4: of anothe
 plane: $(VENV)/.dev ## Build the control plane that tests run on: minutes once, then it is kept
 	@$(BIN)/python -m tests.controlplane.build
 
-# How much, and from which seed; a failure names its own. For a million: 20,000 pods.
+# How much, and from which seed; a failure names its own. For a million: 20,000 pods without our webhook, 20,000 with it.
 FUZZ ?= 1000000
 SEED ?= $(shell date +%s)
 
-fuzz: plane ## A million reviews, a million quantities and 20,000 pods (FUZZ=10000000 for longer, SEED=… to repeat)
-	RIGHTSLICE_FUZZ=$(FUZZ) RIGHTSLICE_FUZZ_SEED=$(SEED) $(BIN)/python -m pytest -s tests/server/test_fuzz.py \
-	  tests/controlplane/test_quantities.py tests/cluster/test_limits_exactly.py
+fuzz: plane ## A million reviews, a million quantities and 40,000 pods (FUZZ=10000000 for longer, SEED=… to repeat)
+	RIGHTSLICE_FUZZ=$(FUZZ) RIGHTSLICE_FUZZ_SEED=$(SEED) RIGHTSLICE_RACE=20x2000 $(BIN)/python -m pytest -s \
+	  tests/server/test_fuzz.py tests/controlplane/test_quantities.py tests/cluster/test_limits_exactly.py \
+	  tests/cluster/no_harm/test_safety.py tests/cluster/no_harm/test_race.py
 
 lint: $(VENV)/.dev ## Style, types, and which room may import which
 	$(BIN)/ruff check
@@ -68,8 +69,12 @@ manifests: $(VENV)/.dev ## Write the manifests that are made: CRDs, hooks, insta
 bench: $(VENV)/.dev ## Measure it on this machine
 	$(BIN)/python -m benchmarks
 
-bench-cluster: plane ## Measure creates on a real control plane, with the webhook and without
+# Rounds and creates of the race for the last GPUs of a quota: an hour on two cores.
+RACE ?= 100x10000
+
+bench-cluster: plane ## Measure creates on a real control plane, with the webhook and without; then RACE for a quota
 	@$(BIN)/python -m benchmarks.cluster
+	RIGHTSLICE_RACE=$(RACE) $(BIN)/python -m pytest -s tests/cluster/no_harm/test_race.py
 
 # The real traces are published (benchmarks/openb.py says where); TRACES names a folder of them.
 TRACES ?= $(wildcard ../shared/traces/openb)
@@ -83,6 +88,9 @@ TRACE ?= $(wildcard ../shared/traces/gentd26)
 
 bench-rightsizing: $(VENV)/.dev ## How often GPU memory limits are overrun, by rule, on the trace in TRACE; what use costs
 	$(BIN)/python -m benchmarks.rightsizing $(TRACE:%=--trace %)
+
+bench-usage: plane ## What it costs to learn from a real Prometheus: 20,000 containers
+	$(BIN)/python -m benchmarks.usage
 
 # One resolution for every Python and platform; what is tested is what ships, so the others follow dev.txt.
 # Releases younger than a week are left alone: most bad ones are found and pulled within days.

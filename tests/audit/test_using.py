@@ -10,7 +10,7 @@ import pytest
 from tests.make import Json, make_pod
 from tests.world import view_of, whole_node
 from webhook.audit.using import uses_of
-from webhook.engine.fairness import Use
+from webhook.model.fairness import Use
 
 START, END = "2026-06-01T00:00:00Z", "2026-06-01T02:00:00Z"
 AT, TILL = (datetime(2026, 6, 1, hour, tzinfo=UTC).timestamp() for hour in (0, 2))

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from tests.make import Json, PodMaker, make_pod
+from tests.make import PodMaker, make_pod
 from tests.using import observed, seen
 from webhook.engine.asking import asked_by
 from webhook.engine.demand import Declared, Sought, need_of
@@ -75,28 +75,6 @@ def test_both_faults_of_a_declaration_are_told_in_short() -> None:
     faults = declared(memory="x" * 500, compute="y").faults
     assert len(faults) == 2
     assert all(len(fault.message) < 120 for fault in faults)
-
-
-def owner(kind: str, name: str, *, controller: bool = True) -> Json:
-    """An owner reference."""
-    return {"kind": kind, "name": name, "controller": controller}
-
-
-WORKLOADS: dict[str, tuple[list[Json], str]] = {
-    "a pod on its own": ([], "Pod/pod"),
-    "a Job's pod": ([owner("Job", "train")], "Job/train"),
-    "a Deployment's pod": ([owner("ReplicaSet", "serve-5d4f")], "Deployment/serve"),
-    "a ReplicaSet of somebody else's": ([owner("ReplicaSet", "serve")], "ReplicaSet/serve"),
-    "an owner that does not control it": ([owner("Trial", "a", controller=False)], "Pod/pod"),
-    "the owner that does": ([owner("Trial", "a", controller=False), owner("Job", "b")], "Job/b"),
-}
-
-
-@pytest.mark.parametrize(("owners", "want"), WORKLOADS.values(), ids=WORKLOADS)
-def test_the_workload_of_a_pod(owners: list[Json], want: str) -> None:
-    data = make_pod().label("pod-template-hash", "5d4f").build()
-    data["metadata"]["ownerReferences"] = owners
-    assert workload_of(pod_of(data)) == want
 
 
 def rule(**fields: Any) -> RightSizing:

@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from webhook.engine.fairness import HOUR, Use, decayed, standings
+from webhook.engine.fairness import HOUR, decayed, standings
+from webhook.model.fairness import Use
 from webhook.policy.fairness import FairShare
 
 NOW = 1_000_000_000.0

@@ -185,6 +185,15 @@ def test_a_policy_limit_on_slices_keeps_the_request() -> None:
     assert outcome.why is Why.LIMITS
 
 
+def test_a_limit_on_whole_gpus_lets_a_pod_pass_only_while_it_can_still_become_a_slice() -> None:
+    limits = 'mode: enforce\nlimits: {perPod: [{resource: "nvidia.com/gpu", max: 0}]}'
+    final = small()
+    final.data["metadata"]["uid"] = "0a1b"
+
+    assert ask(small(), SIZING, limits, nodes=NODES).denials == ()
+    assert [found.code for found in ask(final, SIZING, limits, nodes=NODES).denials] == ["GPU-L103"]
+
+
 def test_every_container_that_asks_gets_the_same_form() -> None:
     resources = {"limits": {GPU: "1"}, "requests": {GPU: "1"}}
     pod = small().container("second", resources=resources).container("warm", kind="initContainers", resources=resources)

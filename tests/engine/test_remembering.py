@@ -156,7 +156,7 @@ def test_a_pod_that_differs_is_decided_anew(pod: PodMaker) -> None:
 
 
 def test_a_pod_that_can_still_be_changed_and_one_that_cannot_are_two() -> None:
-    policies = policies_of(policy("mode: enforce\nlimits: {accounting: native}"))
+    policies = policies_of(policy("mode: enforce\nlimits: {accounting: native, accountingScheduler: configured}"))
     memory, pod = Memory(), make_pod().gpus(1).build()
     final = {**pod, "metadata": {**pod["metadata"], "uid": "0a1b"}}
     view = view_of(make_namespace("team"), whole_node())

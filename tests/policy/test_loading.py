@@ -82,7 +82,7 @@ def test_everything_that_can_be_written_is_compiled() -> None:
     assert (policy.name, policy.mode, policy.description) == ("whole", Mode.ENFORCE, "Everything at once.")
     assert policy.place == Place("0.yaml", 1, 1)
     assert policy.places["limits"] == Place("0.yaml", 32, 3)
-    assert policy.places["security.deny"] == Place("0.yaml", 46, 14)
+    assert policy.places["security.deny"] == Place("0.yaml", 47, 14)
 
     sizing = policy.right_sizing
     assert sizing is not None

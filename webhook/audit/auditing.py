@@ -116,14 +116,16 @@ def is_stored(data: dict[str, Any]) -> bool:
 
 
 def as_created_again(pod: dict[str, Any]) -> dict[str, Any]:
-    """The pod without what the cluster gave it: its node, its status, and the kubelet's marks on a static pod."""
-    spec = pod.get("spec")
-    if not isinstance(spec, dict):
+    """The pod without what the cluster gave it: its uid, node, status, and the kubelet's marks on a static pod."""
+    spec, metadata = pod.get("spec"), pod.get("metadata")
+    if not isinstance(spec, dict) or not isinstance(metadata, dict):
         return pod
-    again = {key: value for key, value in pod.items() if key != "status"}
-    if "metadata" in again:
-        again["metadata"] = without_kubelet_marks(again["metadata"])
-    return again | {"spec": {key: value for key, value in spec.items() if key != "nodeName"}}
+    again = _without(pod, "status") | {"spec": _without(spec, "nodeName")}
+    return again | {"metadata": without_kubelet_marks(_without(metadata, "uid"))}
+
+
+def _without(data: dict[str, Any], key: str) -> dict[str, Any]:
+    return {name: value for name, value in data.items() if name != key}
 
 
 def phase_of(pod: dict[str, Any]) -> object:

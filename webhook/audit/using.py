@@ -10,8 +10,8 @@ import msgspec
 from webhook.audit.bound import held_milli
 from webhook.audit.manifests import Json
 from webhook.engine.asking import asked_by
-from webhook.engine.fairness import Use
 from webhook.errors import ReviewError
+from webhook.model.fairness import Use
 from webhook.model.fleet import Fleet
 from webhook.model.pods import pod_of, without_nulls
 from webhook.model.read import Read

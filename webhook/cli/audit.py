@@ -51,6 +51,7 @@ def audit(
     context: flags.Context = None,
     policy_namespace: flags.PolicyNamespace = flags.OUR_NAMESPACE,
     namespace_labels: flags.NamespaceLabels = "",
+    usage: flags.Usage = None,
     now: flags.Now = "",
     since: Since = "",
     prices: PriceFile = "",
@@ -86,6 +87,7 @@ def audit(
             moment=moment,
             since=since_of(since, moment),
             prices=prices,
+            usage=usage,
             verbose=verbose,
         )
     )

@@ -35,6 +35,7 @@ from webhook.cli.inputs import (
     policies_of,
     refuse_reach,
     tell_of,
+    usage_of,
 )
 from webhook.documents.bounds import POLICY
 from webhook.errors import RightsliceError
@@ -113,6 +114,7 @@ class Wanted(msgspec.Struct, frozen=True):
     moment: datetime
     since: datetime | None = None
     prices: str = ""
+    usage: str | None = None
     verbose: bool = False
 
 
@@ -134,7 +136,7 @@ def _of_cluster(wanted: Wanted) -> Run:
     with live_cluster(wanted.reach) as live:
         known = policies_in_force(live, wanted.policies, wanted.policy_namespace, verbose=wanted.verbose)
         view = live_view(live, wanted.labels, verbose=wanted.verbose, look=look)
-        world = World(known, view, wanted.moment)
+        world = World(known, view, wanted.moment, usage_of(wanted.usage, verbose=wanted.verbose))
         results = _judged(live.pods(), world, wanted, live.pods_unended)
         cluster = Placed(view.fleet, live.rooms)
         api = next((api for api, (_, plural) in KINDS.items() if live.serves(api.value, plural)), None)
@@ -146,6 +148,7 @@ def _of_files(wanted: Wanted) -> Run:
 
     if wanted.cluster != LIVE:
         refuse_reach(wanted.reach)
+    usage = usage_of(wanted.usage, verbose=wanted.verbose)
     found = list(objects_in(sources(wanted.paths, wanted.cluster)))
     if wanted.paths and wanted.cluster and list(wanted.paths) != [wanted.cluster]:
         by = judged_by(
@@ -156,11 +159,11 @@ def _of_files(wanted: Wanted) -> Run:
             wanted.policy_namespace,
             verbose=wanted.verbose,
         )
-        world, stocks = World(by.policies, by.view, wanted.moment), []
+        world, stocks = World(by.policies, by.view, wanted.moment, usage), []
     else:
         policies = policies_of(wanted.policies, verbose=wanted.verbose)
         snapshot = snapshot_of(found, verbose=wanted.verbose)
-        world = World(policies, with_labels(snapshot.view, wanted.labels), wanted.moment)
+        world = World(policies, with_labels(snapshot.view, wanted.labels), wanted.moment, usage)
         placing = placing_of(snapshot.view.fleet, snapshot.kept)
         stocks = _stocks(placing.cluster, placing.mix)
     results = _judged(found, world, wanted, len(found))

@@ -31,6 +31,7 @@ COMMANDS = {
     "place": "webhook.cli.place:place",
     "simulate": "webhook.cli.simulate:simulate",
     "policy": "webhook.cli.policy:policy",
+    "usage": "webhook.cli.usage:usage",
     "accounting": "webhook.cli.accounting:accounting",
     "install": "webhook.cli.install:install_command",
     "uninstall": "webhook.cli.install:uninstall_command",

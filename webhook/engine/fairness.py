@@ -10,49 +10,11 @@ import math
 from collections import Counter
 from collections.abc import Iterable
 
-import msgspec
-
+from webhook.model.fairness import Standing, Use
 from webhook.policy.fairness import FairShare
 
 HOUR = 3600.0
 WHOLE = 1000
-
-
-class Use(msgspec.Struct, frozen=True, gc=False):
-    """What one pod held.
-
-    Attributes:
-        group: Its namespace or queue; "" for a pod that names none.
-        gpu_milli: Thousandths of a GPU.
-        start, end: Seconds since 1970; an end of 0: it holds them still.
-    """
-
-    group: str
-    gpu_milli: int
-    start: float
-    end: float = 0
-
-
-class Standing(msgspec.Struct, frozen=True):
-    """Where one group stands.
-
-    Attributes:
-        milli_hours: Its use, decayed, in thousandths of a GPU for an hour.
-        used: Its part of all use, in thousandths.
-        entitled: Its part of all weights, in thousandths.
-        holds_milli: What it holds now.
-    """
-
-    group: str
-    milli_hours: int
-    used: int
-    entitled: int
-    holds_milli: int
-
-    @property
-    def over(self) -> int:
-        """Thousandths of all use beyond what it is entitled to; negative: it is under."""
-        return self.used - self.entitled
 
 
 def standings(uses: Iterable[Use], rule: FairShare, now: float) -> list[Standing]:

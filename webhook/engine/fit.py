@@ -227,7 +227,7 @@ def _against_the_rules(
         if reason:
             return Keep(Why.LIMIT_RANGE, reason)
     quotas = view.quotas(request.namespace)
-    accounted = ACCOUNTING if sizing.accounting else ""
+    accounted = ACCOUNTING if sizing.accounting and (sizing.ignored or view.fleet.all_take(resource)) else ""
     if quotas and escapes(quotas, pod, WHOLE_GPU, resource, count, accounted=accounted):
         return Keep(Why.QUOTA, resource)
     if not all(allows(limits, resource, count) for limits in sizing.limits):

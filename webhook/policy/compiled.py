@@ -124,6 +124,8 @@ class Limits(msgspec.Struct, frozen=True):
     """What a pod may ask for.
 
     Attributes:
+        accounting: GPU containers also ask for the accounting resource, where that leaves no pod Pending.
+        ignored: An admin's word that every scheduler ignores that resource.
         passed: What was held against all rules and broke none: pods of many workloads ask for the same.
     """
 
@@ -135,6 +137,7 @@ class Limits(msgspec.Struct, frozen=True):
     injected: Injected
     resource_quotas: bool
     accounting: bool
+    ignored: bool
     passed: Remembered = msgspec.field(default_factory=Remembered)
 
 

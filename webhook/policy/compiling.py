@@ -169,6 +169,7 @@ def _limits(written: WrittenLimits, mode: Mode) -> Limits:
         injected=Injected(written.limit_range_injected),
         resource_quotas=written.resource_quotas == "evaluate",
         accounting=written.accounting == "native",
+        ignored=written.accounting_scheduler == "configured",
     )
 
 

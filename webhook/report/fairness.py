@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from io import StringIO
 from typing import Any
 
-from webhook.engine.fairness import Standing
+from webhook.model.fairness import Standing
 from webhook.policy.fairness import NAMESPACE, FairShare
 from webhook.report.words import Paint, Style, columns, gpus, shown
 

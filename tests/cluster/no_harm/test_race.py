@@ -20,7 +20,7 @@ from tests.cluster.waiting import eventually
 from tests.make import make_pod
 from webhook.model.quantity import units
 
-ROUNDS, CREATES = map(int, os.environ.get("RIGHTSLICE_RACE", "20x2000").split("x"))
+ROUNDS, CREATES = map(int, os.environ.get("RIGHTSLICE_RACE", "3x2000").split("x"))
 CLIENTS = 32
 FORMS = ("nvidia.com/mig-1g.10gb", "nvidia.com/mig-2g.20gb", "nvidia.com/mig-3g.40gb")
 

@@ -27,6 +27,7 @@ from tests.world import view_of
 from webhook.model.pods import pod_of
 from webhook.model.pools import unit_milli
 from webhook.model.quantity import units
+from webhook.model.records import DECISION
 from webhook.model.resources import ACCOUNTING, gpu_resource
 from webhook.model.scopes import in_scope
 
@@ -212,22 +213,25 @@ def _broken(world: World, without: Answer, ours: Answer, *, accounted: bool) -> 
         return
     if accounted and declared(ours) != weights(ours):
         yield f"weighed {declared(ours)}, and weighs {weights(ours)}"
-    if without.status == 201 and any(
-        after > before for before, after in zip(weights(without), weights(ours), strict=True)
-    ):
-        yield f"heavier: {weights(without)} became {weights(ours)}"
-    if GPU not in gpus(ours) or (without.status == 201 and gpus(ours) != gpus(without)):
-        yield from _escaped(world, without, ours, accounted=accounted)
+    if without.status == 201:
+        each = list(zip(weights(without), weights(ours), strict=True))
+        if any(after > before for before, after in each):
+            yield f"heavier: {each}"
+        if any(before and not after for before, after in each):
+            yield f"left without GPUs: {each}"
+    yield from _escaped(world, ours)
 
 
-def _escaped(world: World, without: Answer, ours: Answer, *, accounted: bool) -> Iterator[str]:
+def _escaped(world: World, ours: Answer) -> Iterator[str]:
     """A quota that counted the old form, and counts neither the new one nor what it weighs."""
-    new = {f"requests.{name}" for name in gpus(ours) - (gpus(without) if without.status == 201 else set())}
-    for quota in quotas_of(world.quotas) if new and accounted is not None else ():
-        hard = quota.status.hard.keys()
-        uncounted = new - hard if MILLI not in hard else set()
-        if f"requests.{GPU}" in hard and uncounted and in_scope(quota, pod_of(ours.body)):
-            yield f"escaped quota {quota.metadata.name}, which does not count {uncounted}"
+    record = json.loads(ours.body["metadata"].get("annotations", {}).get(DECISION, "{}"))
+    if "offer" not in record:
+        return
+    for quota in quotas_of(world.quotas):
+        hard = quota.status.hard
+        counted = f"requests.{record['offer']}" in hard or MILLI in hard
+        if f"requests.{GPU}" in hard and not counted and in_scope(quota, pod_of(ours.body)):
+            yield f"escaped quota {quota.metadata.name}, which does not count {record['offer']}"
 
 
 async def _by_chance(asking: DryRuns, world: World, data: Json, without: Answer, ours: Answer, what: str) -> bool:
@@ -237,8 +241,10 @@ async def _by_chance(asking: DryRuns, world: World, data: Json, without: Answer,
     again = [*await asking.pods(world.name, [unsent(data)] * OFTEN), without]
     if ours.status != 201:
         return any(answer.status != 201 for answer in again)
-    heaviest = max(sum(weights(answer)) for answer in again if answer.status == 201)
-    return what.startswith("heavier") and sum(weights(ours)) <= heaviest
+    seen = [weights(answer) for answer in again if answer.status == 201]
+    if what.startswith("left"):
+        return list(map(bool, weights(ours))) in [list(map(bool, each)) for each in seen]
+    return what.startswith("heavier") and sum(weights(ours)) <= max(map(sum, seen))
 
 
 def is_over(answer: Answer) -> bool:

@@ -238,6 +238,7 @@ class WrittenLimits(Section):
     limit_range_injected: Literal["warn", "keep", "remove"] = "warn"
     resource_quotas: Evaluate = "evaluate"
     accounting: Literal["native", "off"] = "off"
+    accounting_scheduler: Literal["unknown", "configured"] = "unknown"
 
     @model_validator(mode="after")
     def _fits_together(self) -> Self:
