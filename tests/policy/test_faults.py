@@ -131,6 +131,12 @@ CASES = {
         "GPU-P103",
         "p.yaml:5:35: spec.rightSizing.minSavingPercent: must be at most 100, found 101. Write 100, or less",
     ),
+    "a risk of more than every second hour": Case(
+        '  rightSizing: {risk: "51%"}',
+        "GPU-P103",
+        "p.yaml:5:23: spec.rightSizing.risk: must be a risk for each hour of a pod in percent, from 0.001% to 50%, "
+        "found '51%'. Write \"0.5%\"",
+    ),
     "less than nothing": Case(
         "  rightSizing: {marginPercent: -1}",
         "GPU-P103",

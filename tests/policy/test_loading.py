@@ -47,6 +47,7 @@ spec:
     evidence: [declared, default]
     default: {memory: 8Gi, compute: "12.5%"}
     marginPercent: 10
+    risk: "0.25%"
     minSavingPercent: 30
     whenFull: wait
   limits:
@@ -80,8 +81,8 @@ def test_everything_that_can_be_written_is_compiled() -> None:
     (policy,) = policies.policies
     assert (policy.name, policy.mode, policy.description) == ("whole", Mode.ENFORCE, "Everything at once.")
     assert policy.place == Place("0.yaml", 1, 1)
-    assert policy.places["limits"] == Place("0.yaml", 31, 3)
-    assert policy.places["security.deny"] == Place("0.yaml", 46, 14)
+    assert policy.places["limits"] == Place("0.yaml", 32, 3)
+    assert policy.places["security.deny"] == Place("0.yaml", 47, 14)
 
     sizing = policy.right_sizing
     assert sizing is not None
@@ -89,6 +90,7 @@ def test_everything_that_can_be_written_is_compiled() -> None:
     assert sizing.evidence == (Evidence.DECLARED, Evidence.DEFAULT)
     assert (sizing.default_memory_mib, sizing.default_compute_milli) == (8192, 125)
     assert (sizing.margin_percent, sizing.min_saving_percent, sizing.wait_when_full) == (10, 30, True)
+    assert sizing.risk_ppm == 2500
 
     limits = policy.limits
     assert limits is not None

@@ -8,7 +8,7 @@ from datetime import datetime
 from decimal import Decimal
 from typing import Annotated, Any
 
-from pydantic import AfterValidator, Field, PlainValidator, Strict, WithJsonSchema
+from pydantic import AfterValidator, Field, PlainSerializer, PlainValidator, Strict, WithJsonSchema
 
 from webhook.errors import QuantityError
 from webhook.model import quantity
@@ -187,4 +187,9 @@ Time = Annotated[datetime, PlainValidator(_time), WithJsonSchema({"type": "strin
 Amount = Annotated[int, PlainValidator(_amount), WithJsonSchema(_QUANTITY)]
 GpuMemory = Annotated[int, PlainValidator(_gpu_memory), WithJsonSchema(_QUANTITY | _IS_MEMORY)]
 ComputeShare = Annotated[int, PlainValidator(_share), _text(6, f"({_SOME_SHARE})%")]
-Risk = Annotated[int, PlainValidator(_risk), _text(7, f"({_SOME_RISK})%")]
+Risk = Annotated[
+    int,
+    PlainValidator(_risk),
+    PlainSerializer(lambda ppm: f"{ppm / 10_000:g}%", return_type=str),
+    _text(7, f"({_SOME_RISK})%"),
+]
