@@ -99,7 +99,7 @@ def test_a_pod_is_sized_by_what_its_workload_was_seen_to_use(prometheus: Prometh
 
     assert (loaded["containers"], loaded["pods"]) == (1, 4)
     assert "NVIDIA-A100-SXM4-40GB-MIG-1g.5gb" in json.dumps(shaped)
-    assert "3450Mi from observed use" in json.dumps(shaped)
+    assert "windows of 4 h of its workload" in json.dumps(shaped)
     assert "MIG" not in json.dumps(stranger)
 
 
