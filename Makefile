@@ -19,7 +19,7 @@ CORE := model documents placement policy engine report manifests
 COVERAGE := $(CORE:%=--cov=webhook/%) --cov-branch --cov-report=term-missing:skip-covered --cov-fail-under=95
 
 .DEFAULT_GOAL := help
-.PHONY: help run serve test test-fast test-cluster plane fuzz lint format manifests bench bench-cluster bench-placement lock clean
+.PHONY: help run serve test test-fast test-cluster plane fuzz lint format manifests bench bench-cluster bench-placement bench-rightsizing bench-usage lock clean
 .DELETE_ON_ERROR:
 
 help: ## List these targets
@@ -79,8 +79,18 @@ bench-cluster: plane ## Measure creates on a real control plane, with the webhoo
 # The real traces are published (benchmarks/openb.py says where); TRACES names a folder of them.
 TRACES ?= $(wildcard ../shared/traces/openb)
 
-bench-placement: $(VENV)/.dev ## How full clusters get, by placement rule, on the traces in TRACES
+bench-placement: $(VENV)/.dev ## How full clusters get by placement rule, on the traces in TRACES; what the extender costs
 	$(BIN)/python -m benchmarks.placement $(TRACES:%=--traces %)
+	$(BIN)/python -m benchmarks.extender
+
+# The day of GPU memory that limits are judged on is published too (benchmarks/gentd26.py).
+TRACE ?= $(wildcard ../shared/traces/gentd26)
+
+bench-rightsizing: $(VENV)/.dev ## How often GPU memory limits are overrun, by rule, on the trace in TRACE; what use costs
+	$(BIN)/python -m benchmarks.rightsizing $(TRACE:%=--trace %)
+
+bench-usage: plane ## What it costs to learn from a real Prometheus: 20,000 containers
+	$(BIN)/python -m benchmarks.usage
 
 # One resolution for every Python and platform; what is tested is what ships, so the others follow dev.txt.
 # Releases younger than a week are left alone: most bad ones are found and pulled within days.

@@ -81,6 +81,7 @@ class Cluster:
 
     def __init__(self) -> None:
         self._templates = {gpus: pod_template(gpus) for gpus in (0, 1)}
+        self._listed: dict[str, list[bytes]] = {}
         self.rate = 0
         self.version = 10
         self.expired = asyncio.Event()
@@ -107,6 +108,12 @@ class Cluster:
         elif kind == "namespaces":
             for index in range(NAMESPACES):
                 yield json.dumps({"metadata": {"name": f"team-{index}", "resourceVersion": "1"}}).encode()
+
+    def listed(self, kind: str) -> list[bytes]:
+        """The same, kept: a list comes by pages, and each asks again."""
+        if kind not in self._listed:
+            self._listed[kind] = list(self.everything(kind))
+        return self._listed[kind]
 
 
 class Watch:
@@ -196,7 +203,7 @@ def page(cluster: Cluster, request: web.Request) -> web.Response:
         items = [cluster.pod(index) for index in range(start, min(PODS, start + limit))]
         more = str(start + limit) if start + limit < PODS else ""
     else:
-        every = list(cluster.everything(kind))
+        every = cluster.listed(kind)
         items, more = every[start : start + limit], str(start + limit) if start + limit < len(every) else ""
     head = json.dumps({"resourceVersion": "10", "continue": more}).encode()
     body = b'{"kind":"List","apiVersion":"v1","metadata":' + head + b',"items":[' + b",".join(items) + b"]}"

@@ -13,6 +13,9 @@ __all__ = ["namespace", "nodes", "plane", "plane_to_trouble", "shared"]
 
 ROOT = Path(__file__).resolve().parent.parent
 
+NEEDS_PROGRAMS = {"plane", "prometheus"}
+"""Fixtures of programs that `make plane` builds."""
+
 GPU_TESTS = pytest.StashKey[int]()
 """How many tests were left out for want of being asked for."""
 
@@ -34,7 +37,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         config.hook.pytest_deselected(items=left)
         items[:] = [item for item in items if item not in left]
     for item in items:
-        if "plane" in getattr(item, "fixturenames", ()) or ROOT / "tests" / "cluster" in item.path.parents:
+        if NEEDS_PROGRAMS & set(getattr(item, "fixturenames", ())) or ROOT / "tests" / "cluster" in item.path.parents:
             item.add_marker(pytest.mark.cluster)
 
 

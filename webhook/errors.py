@@ -8,6 +8,7 @@
   + SnapshotError     a cluster snapshot cannot be used; the message has the place and the fix
   + TopologyError     a text is not what `nvidia-smi topo -m` prints; the message has the line
   + ReviewError       a body is not an AdmissionReview that we can judge: HTTP 400
+  + UsageError        what GPUs were seen to do cannot be read: from Prometheus, or from a recorded file
   + AccessError       nothing says where the API server is or who we are, or what says so cannot be used
   + ApiError          the API server said no, or something that is no answer of an API server
     + ApiUnreachable  it did not answer
@@ -88,6 +89,10 @@ class ReviewError(RightsliceError):
     def __init__(self, sentence: str, path: tuple[str | int, ...] = (), *, about: str = "") -> None:
         super().__init__(f"{about}{sentence}")
         self.sentence, self.path = sentence, path
+
+
+class UsageError(RightsliceError):
+    """What GPUs were seen to do cannot be read; says from where, what must hold and what was found."""
 
 
 class AccessError(RightsliceError):

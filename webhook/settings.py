@@ -148,6 +148,11 @@ class Settings(Serving):
         webhook_configurations: Which ones must trust these certificates, in both kinds: names parted by commas, or
             a label selector such as app=rightslice.
         mode: "audit" puts every policy on trial: whatever it says, nothing is denied and nothing is changed.
+        prometheus: URL of a Prometheus that says what GPUs were seen to do. None: nothing is learnt from use.
+        prometheus_ca, prometheus_token_file, prometheus_user, prometheus_password_file, prometheus_selector,
+            prometheus_days: See `webhook.usage.source`.
+        usage: A file of recorded use, in place of a Prometheus.
+        usage_minutes: How often use is read.
     """
 
     policies: Path | None = None
@@ -157,6 +162,15 @@ class Settings(Serving):
     tls_secret: str | None = Field(default=None, pattern=r"^[a-z0-9][-a-z0-9]*/[a-z0-9][-.a-z0-9]*$")
     tls_names: str = ""
     webhook_configurations: str = Field(default="rightslice", min_length=1)
+    prometheus: str | None = Field(default=None, min_length=1)
+    prometheus_ca: Path | None = None
+    prometheus_token_file: Path | None = None
+    prometheus_user: str = ""
+    prometheus_password_file: Path | None = None
+    prometheus_selector: str = ""
+    prometheus_days: int = Field(default=7, ge=1, le=90)
+    usage: Path | None = None
+    usage_minutes: float = Field(default=30, ge=0.1, le=1440)
 
     @model_validator(mode="after")
     def _has_what_it_judges_by(self) -> Self:
@@ -178,6 +192,12 @@ class Settings(Serving):
             raise ValueError("must have --tls-cert and --tls-key, or --managed-tls, or --self-signed")
         if self.tls_names and not self.manages_tls:
             raise ValueError("--tls-names says what managed certificates stand for: write --managed-tls too")
+        return self
+
+    @model_validator(mode="after")
+    def _reads_use_from_one_place(self) -> Self:
+        if self.prometheus is not None and self.usage is not None:
+            raise ValueError("--usage is read in place of a Prometheus: write only one of --usage and --prometheus")
         return self
 
     @property

@@ -17,7 +17,7 @@ import pytest
 from tests.agent.library import Library, installed
 from tests.agent.recorded import bridged
 from tests.conftest import ROOT
-from webhook.agent.advertising import AGAIN_SECONDS, Advertiser, said_of
+from webhook.agent.advertising import AGAIN_SECONDS, ROOM, Advertiser, said_of
 from webhook.agent.agent import HUNG, Agent
 from webhook.agent.machine import Machine
 from webhook.agent.podresources import Holders, KubeletAwayError
@@ -344,15 +344,15 @@ async def test_each_trouble_is_said_once(node: Node) -> None:
     assert ["trouble" in line for line in said] == [True, False]
 
 
-async def test_the_node_can_advertise_thousandths_of_its_healthy_gpus() -> None:
+async def test_the_node_can_advertise_the_accounting_resource_for_its_healthy_gpus() -> None:
     with installed(bridged((0, 1))) as library:
         node = Node(library, milli=True)
         await node.round()
-        assert node.cluster.objects[NODE]["status"]["allocatable"] == {"rightslice.dev/gpu-milli": "4000"}
+        assert node.cluster.objects[NODE]["status"]["allocatable"] == {"rightslice.dev/gpu-milli": "4000000"}
         library.cards[0].xids.append(48)
         await node.round()
 
-    assert node.cluster.objects[NODE]["status"]["capacity"] == {"rightslice.dev/gpu-milli": "3000"}
+    assert node.cluster.objects[NODE]["status"]["capacity"] == {"rightslice.dev/gpu-milli": "3000000"}
 
 
 @pytest.mark.parametrize(
@@ -378,4 +378,4 @@ def test_the_largest_island(
         said = said_of(seen.look())
 
     assert said.island == island, sentence
-    assert said.milli == 1000 * (count - len(sick))
+    assert said.milli == ROOM * (count - len(sick))

@@ -100,7 +100,6 @@ SENTENCES = {
     "nothing on standard input": (("check", "-", *WORLD), "nothing came"),
     "misspelt flag": (("check", "deploy", "--polices", "policies"), "--policies"),
     "an audit without nodes": (("audit", "deploy", "--policies", "policies"), "no nodes are known"),
-    "live where only snapshots are taken": (("capacity", "--cluster", "live"), "live is not taken by this command yet"),
     "misspelt policy": (("policy", "show", "reserch", "--policies", "policies"), "Did you mean research?"),
     "misspelt command": (("chekc",), "Did you mean 'check'?"),
     "misspelt format": (("check", "deploy", *WORLD, "-o", "jsn"), "must be one of table, wide, json"),

@@ -58,7 +58,7 @@ def test_an_audit_goes_page_by_page(plane: Plane, namespace: str, pods: list[str
         "    view = cluster.view()\n"
         "    pods = [each.data['metadata'] for each in cluster.pods()]\n"
         f"    names = sorted(each['name'] for each in pods if each['namespace'] == '{namespace}')\n"
-        "    print(len(view.fleet.nodes), cluster.pods_on_nodes, names)\n"
+        "    print(len(view.fleet.nodes), cluster.pods_unended, names)\n"
     )
     command = [sys.executable, "-c", code, str(plane.kubeconfig)]
     ran = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True, cwd=ROOT)
@@ -175,3 +175,39 @@ def test_traps_of_a_cluster_are_found_and_what_is_written_instead_has_none(plane
     plane.kubectl("replace", "-f", "-", stdin=rightslice(plane, "lint", "-n", namespace, "-o", "yaml").stdout)
     again = rightslice(plane, "lint", "-n", namespace)
     assert (again.returncode, again.stdout.strip()) == (0, ""), again.stdout
+
+
+REPORTS = "policyreports.wgpolicyk8s.io"
+
+
+@pytest.mark.usefixtures("pods")
+def test_report_objects_are_of_the_kind_that_the_cluster_has(plane: Plane, namespace: str, tmp_path: Path) -> None:
+    one = {"resource": "nvidia.com/gpu", "max": 0}
+    policy = tmp_path / "p.yaml"
+    policy.write_text(json.dumps(written("GPUPolicy", "none", mode="enforce", limits={"perPod": [one]})))
+    audit = ("audit", "-o", "policyreport", "--policies", str(policy))
+    ran = rightslice(plane, *audit)
+    assert (ran.returncode, ran.stdout) == (1, "")
+    assert "note: the cluster has no kind for reports" in ran.stderr
+
+    kind = {
+        "plural": "policyreports",
+        "singular": "policyreport",
+        "kind": "PolicyReport",
+        "listKind": "PolicyReportList",
+    }
+    schema = {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}}
+    version = {"name": "v1alpha2", "served": True, "storage": True, "schema": schema}
+    spec = {"group": "wgpolicyk8s.io", "scope": "Namespaced", "names": kind, "versions": [version]}
+    plane.api.create(
+        "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", {"metadata": {"name": REPORTS}, "spec": spec}
+    )
+    try:
+        path = f"/apis/wgpolicyk8s.io/v1alpha2/namespaces/{namespace}/policyreports"
+        eventually(lambda: is_served(plane, path))
+        plane.kubectl("apply", "--server-side", "-f", "-", stdin=rightslice(plane, *audit).stdout)
+        (report,) = plane.api.get(path)["items"]
+    finally:
+        plane.kubectl("delete", "crd", REPORTS)
+    assert report["summary"]["fail"] == 3
+    assert {result["rule"] for result in report["results"]} == {"GPU-L103"}

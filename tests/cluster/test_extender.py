@@ -24,11 +24,12 @@ from tests.make import PodMaker, make_pod
 from tests.placement.kube import BRIDGED, DGX1, gpu_node, report
 from tests.world import mig_node
 from webhook.certs.selfsigned import self_signed
+from webhook.manifests import scheduling
 from webhook.manifests.gpunodes import gpunode_crd
 from webhook.model.records import TOPOLOGY
 from webhook.placement.nodes.filtering import NEVER_JOINED, NOT_JOINED
 
-GPU, MIG = "nvidia.com/gpu", "nvidia.com/mig-1g.10gb"
+MIG = "nvidia.com/mig-1g.10gb"
 SWITCHED = {(i, j): 18 for j in range(8) for i in range(j)}
 SINGLES = dict.fromkeys(SWITCHED, 0)
 
@@ -112,19 +113,7 @@ def extending(plane: Plane, folder: Path) -> Iterator[tuple[Process, Json]]:
     try:
         yield (
             process,
-            {
-                "urlPrefix": f"https://127.0.0.1:{port}",
-                "filterVerb": "filter",
-                "prioritizeVerb": "prioritize",
-                "preemptVerb": "preempt",
-                "weight": 100,
-                "enableHTTPS": True,
-                "tlsConfig": {"caFile": str(folder / "ca.crt")},
-                "nodeCacheCapable": True,
-                "ignorable": True,
-                "httpTimeout": "2s",
-                "managedResources": [{"name": GPU}, {"name": MIG}],
-            },
+            scheduling.extender(f"https://127.0.0.1:{port}") | {"tlsConfig": {"caFile": str(folder / "ca.crt")}},
         )
     finally:
         process.kill()

@@ -62,7 +62,8 @@ def rightslice(*arguments: str, stdin: str = "") -> subprocess.CompletedProcess[
 def train(plane: Plane, nodes: list[str], namespace: str) -> str:
     """A pod of two GPUs that runs; the node that it is on."""
     pod = make_pod("train").namespace(namespace).gpus(2)
-    pod.spec(tolerations=[{"key": "nvidia.com/gpu", "operator": "Exists"}])
+    whole = {"kubernetes.io/hostname": "h100-1"}  # under this name others of the nodes have slices or shares
+    pod.spec(tolerations=[{"key": "nvidia.com/gpu", "operator": "Exists"}], nodeSelector=whole)
     path = f"/api/v1/namespaces/{namespace}/pods"
     plane.api.create(path, pod.build())
     return str(eventually(lambda: plane.api.get(f"{path}/train")["spec"].get("nodeName")))

@@ -3,21 +3,26 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+import trustme
 
 from tests.cluster.client import Json
+from tests.cluster.installed import page
 from tests.cluster.plane import Plane
-from tests.cluster.processes import free_port
+from tests.cluster.processes import Process, free_port
 from tests.cluster.test_manifests import MANIFESTS, built, space
 from tests.cluster.waiting import eventually
 from tests.controlplane.build import control_plane, wanted_version
 from tests.make import make_pod
 from webhook.documents.reading import read
+from webhook.manifests.hooks import NAMESPACE
 from webhook.manifests.scheduling import LIES_AT, SCHEDULER
 from webhook.model.resources import ACCOUNTING
 
@@ -70,6 +75,58 @@ def test_the_extender_has_the_certificate_of_the_webhook(plane: Plane) -> None:
     managed, issued = (json.dumps(built(plane, f"overlays/{name}")) for name in ("enforce", "cert-manager"))
     assert host in managed
     assert host in issued
+
+
+def account(plane: Plane, folder: Path) -> Path:
+    """The kubeconfig of the extender's own account, with the rights of its manifests and no others."""
+    plane.kubectl("apply", "--server-side", "-f", str(MANIFESTS / "scheduler" / "extender" / "rbac.yaml"),
+                  "-n", NAMESPACE)  # fmt: skip
+    token = plane.kubectl("create", "token", "rightslice-extender", "-n", NAMESPACE).stdout.strip()
+    config = json.loads(plane.kubectl("config", "view", "--raw", "-o", "json").stdout)
+    config["users"] = [{"name": user["name"], "user": {"token": token}} for user in config["users"]]
+    file = folder / "extender.json"
+    file.write_text(json.dumps(config), encoding="utf-8")
+    return file
+
+
+@pytest.fixture
+def asked(plane: Plane, space: None, tmp_path: Path) -> Iterator[int]:
+    """The extender as its Deployment starts it, and the scheduler of the plane that asks it; the extender's port."""
+    (entry,) = written("first/extenders.yaml", plane)["extenders"]
+    authority, port = trustme.CA(), free_port()
+    pair = authority.issue_cert(entry["tlsConfig"]["serverName"])
+    authority.cert_pem.write_to_path(tmp_path / "ca.crt")
+    pair.cert_chain_pems[0].write_to_path(tmp_path / "tls.crt")
+    pair.private_key_pem.write_to_path(tmp_path / "tls.key")
+    entry["tlsConfig"]["caFile"] = str(tmp_path / "ca.crt")
+    (deployment,) = [one for one in built(plane, "scheduler/extender") if one["kind"] == "Deployment"]
+    text = " ".join(deployment["spec"]["template"]["spec"]["containers"][0]["args"])
+    arguments = text.replace("0.0.0.0:8444", f"127.0.0.1:{port}").replace("/etc/rightslice/tls", str(tmp_path)).split()
+    command = [sys.executable, "-m", "webhook.cli", *arguments, f"--kubeconfig={account(plane, tmp_path)}"]
+    extender = Process("extender", command, tmp_path / "extender.log", lambda: page(port, "/readyz"))
+    extender.start()
+    try:
+        with plane.scheduler_with(extenders=[entry | {"urlPrefix": f"https://127.0.0.1:{port}"}]):
+            yield port
+    finally:
+        extender.kill()
+        rbac = "/apis/rbac.authorization.k8s.io/v1"
+        plane.api.delete(f"{rbac}/clusterrolebindings/rightslice-extender")
+        plane.api.delete(f"{rbac}/clusterroles/rightslice-extender")
+
+
+def test_a_scheduler_asks_the_extender_as_the_manifests_have_it(
+    plane: Plane, asked: int, nodes: list[str], namespace: str
+) -> None:
+    pod = make_pod("train").namespace(namespace).gpus(2)
+    pod.spec(tolerations=[{"key": "nvidia.com/gpu", "operator": "Exists"}])
+    path = f"/api/v1/namespaces/{namespace}/pods"
+    plane.api.create(path, pod.build())
+
+    eventually(lambda: plane.api.get(f"{path}/train")["spec"].get("nodeName"))
+
+    metrics = page(asked, "/metrics")
+    assert re.search(r'rightslice_extender_requests_total\{[^}]*verb="filter"[^}]*\} [1-9]', metrics), metrics
 
 
 @pytest.fixture

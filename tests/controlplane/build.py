@@ -1,4 +1,4 @@
-"""Build the programs of a control plane once, and keep them.
+"""Build the programs of a control plane, and Prometheus, once, and keep them.
 
     python -m tests.controlplane.build            # the version of KUBERNETES_VERSION, else the usual one
     python -m tests.controlplane.build 1.34.4
@@ -22,7 +22,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from tests.controlplane.errors import BuildError, ToolError
-from tests.controlplane.programs import KUBERNETES, Program, plane, versions
+from tests.controlplane.programs import KUBERNETES, Program, plane, prometheus, versions
 from tests.controlplane.toolchain import find_go
 
 Say = Callable[[str], object]
@@ -60,6 +60,12 @@ def control_plane(kubernetes: str, say: Say = tell) -> dict[str, Path]:
     given = {file.name: file for file in Path(assets).iterdir()} if assets else {}
     missing = [program for program in plane(kubernetes) if program.name not in given]
     return given | ensure(missing, cache() / "controlplane" / kubernetes / "bin", say)
+
+
+def prometheus_program(say: Say = tell) -> Path:
+    """The program of Prometheus; built first where it is not there yet."""
+    program = prometheus()
+    return ensure([program], cache() / "prometheus" / program.version / "bin", say)[program.name]
 
 
 def ensure(programs: Sequence[Program], folder: Path, say: Say = tell) -> dict[str, Path]:
@@ -140,6 +146,7 @@ def main() -> int:
     try:
         os.environ.update(zip(["KUBERNETES_VERSION"], sys.argv[1:], strict=False))
         control_plane(wanted_version())
+        prometheus_program()
     except BuildError as error:
         tell(str(error))
         return 1

@@ -13,6 +13,8 @@ KUBERNETES = "1.36.3"
 
 ETCD = "3.6.8"
 KWOK = "0.8.0"
+PROMETHEUS = "0.315.0"
+"""What Go's module proxy calls release 3.15.0."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +65,14 @@ def plane(kubernetes: str) -> tuple[Program, ...]:
         _kubernetes("kube-controller-manager", kubernetes, 50),
         _kubernetes("kube-scheduler", kubernetes, 25),
     )
+
+
+def prometheus() -> Program:
+    """Prometheus, without the ways to find targets that no test needs: they are most of it."""
+    module = MODULES / "prometheus" / PROMETHEUS
+    version = (("github.com/prometheus/common/version.Version", PROMETHEUS),)
+    package = "github.com/prometheus/prometheus/cmd/prometheus"
+    return Program("prometheus", module, package, 210, version, ("netgo", "remove_all_sd"))
 
 
 def _kubernetes(name: str, version: str, seconds: int) -> Program:

@@ -9,11 +9,11 @@ import pytest
 
 from tests.controlplane import build
 from tests.controlplane.errors import BuildError
-from tests.controlplane.programs import KUBERNETES, MODULES, Program, plane, versions
+from tests.controlplane.programs import KUBERNETES, MODULES, Program, plane, prometheus, versions
 from tests.controlplane.toolchain import release
 
 WHOLE = {"etcd", "kwok", "kubectl", "kube-apiserver", "kube-controller-manager", "kube-scheduler"}
-PROGRAMS = [program for version in versions() for program in plane(version)]
+PROGRAMS = [*(program for version in versions() for program in plane(version)), prometheus()]
 
 
 def test_two_minors_can_be_built_the_newer_one_unless_told_otherwise() -> None:

@@ -93,6 +93,7 @@ limits:
   perContainer: [{{resource: memory, max: 64Gi, default: 4Gi}}]
   perGPU: [{{resource: cpu, default: "2", max: "24"}}]
   accounting: native
+  accountingScheduler: configured
 quotas: {{shared: [{{name: all, gpuMilli: 3000}}]}}
 cuda: {{}}
 security: {{deny: [DENY]}}

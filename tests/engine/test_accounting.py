@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from tests.make import Json, PodMaker, make_node, make_pod
-from tests.world import A100, ask, codes, mig_node, shaped, whole_node
+from tests.make import Json, PodMaker, make_namespace, make_node, make_pod
+from tests.world import A100, ask, codes, mig_node, shaped, view_of, whole_node
 from webhook.model.catalogue import _CARDS as CARDS
+from webhook.model.cluster import ClusterView
 from webhook.model.resources import ACCOUNTING
 
 GPU, SMALL, LARGE, SHARED = (
@@ -15,7 +16,7 @@ GPU, SMALL, LARGE, SHARED = (
     "nvidia.com/mig-3g.40gb",
     "nvidia.com/gpu.shared",
 )
-NATIVE = "mode: enforce\nlimits: {accounting: native}"
+NATIVE = "mode: enforce\nlimits: {accounting: native, accountingScheduler: configured}"
 TURNS = make_node("turns", A100 | {"nvidia.com/gpu.replicas": "4"}, **{SHARED: 32})
 MPS = make_node(
     "mps", A100 | {"nvidia.com/gpu.replicas": "3", "nvidia.com/gpu.sharing-strategy": "mps"}, **{SHARED: 24}
@@ -118,3 +119,77 @@ def test_what_one_call_writes_the_other_takes() -> None:
     after = shaped(pod, first)
     after["metadata"]["uid"] = "0a1b"
     assert codes(ask(after, *policies, nodes=nodes)) == []
+
+
+PLAIN = "mode: enforce\nlimits: {accounting: native}"
+COUNTING = whole_node("counting", 8)
+COUNTING["status"]["allocatable"][ACCOUNTING] = "8000000"
+PINNED = make_pod().gpus(1).spec(nodeSelector={"kubernetes.io/hostname": "whole"})
+
+TAKEN: dict[str, tuple[str, PodMaker, tuple[Json, ...], str | None]] = {
+    "an admin says that schedulers ignore it": (NATIVE, make_pod().gpus(1), (whole_node(),), "1000"),
+    "nobody says anything": (PLAIN, make_pod().gpus(1), (whole_node(),), None),
+    "a node advertises it": (PLAIN, make_pod().gpus(1), (COUNTING,), "1000"),
+    "one of two nodes does": (PLAIN, make_pod().gpus(1), (COUNTING, whole_node()), "1000"),
+    "one does that the pod cannot come to": (PLAIN, PINNED, (COUNTING, whole_node()), None),
+    "one does that has no such GPU": (PLAIN, make_pod().asks(SMALL, "1"), (COUNTING, mig_node()), None),
+    "a user wrote it where nobody takes it": (PLAIN, make_pod().gpus(1).asks(ACCOUNTING, "1"), (whole_node(),), "0"),
+}
+
+
+@pytest.mark.parametrize(("text", "pod", "nodes", "milli"), TAKEN.values(), ids=TAKEN)
+def test_it_is_written_only_where_no_pod_waits_for_it(
+    text: str, pod: PodMaker, nodes: tuple[Json, ...], milli: str | None
+) -> None:
+    decision = ask(pod, text, nodes=nodes)
+    after = shaped(pod, decision)["spec"]["containers"][0]["resources"]["limits"]
+    assert after.get(ACCOUNTING) == milli
+    assert ("warn GPU-Q305" in codes(decision)) is (milli in (None, "0"))
+
+
+def test_where_it_is_left_out_a_pod_without_it_is_let_in() -> None:
+    assert codes(ask(stored(make_pod().gpus(1)), PLAIN, nodes=(whole_node(),))) == ["warn GPU-Q305"]
+
+
+def test_a_pod_does_not_shrink_out_of_a_quota_that_would_not_count_the_slice() -> None:
+    """A quota on the accounting resource covers a slice only where the slice will carry it."""
+    both = {"requests.nvidia.com/gpu": "8", f"requests.{ACCOUNTING}": "8000"}
+    quota = {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "q", "namespace": "team"}}
+    world = view_of(make_namespace("team"), mig_node(), quota | {"spec": {"hard": both}})
+    pod, sizing = make_pod().gpus(1).needs("8Gi"), "mode: enforce\nrightSizing: {}"
+    assert ask(pod, NATIVE, sizing, view=world).applied
+    assert not ask(pod, PLAIN, sizing, view=world).applied
+
+
+def turned(before: tuple[Json, ...], after: tuple[Json, ...]) -> ClusterView:
+    """The view after nodes changed."""
+    space = make_namespace("team")
+    return view_of(space, *after).succeeding(view_of(space, *before))
+
+
+CHANGED: dict[str, tuple[str, list[str]]] = {
+    "priced before the change": ("250", []),
+    "priced after it": ("1000", []),
+    "less than either": ("249", ["enforce GPU-Q302"]),
+    "more, which escapes no quota": ("2000", []),
+}
+FOUR = make_node("turns", A100 | {"nvidia.com/gpu.replicas": "4"}, **{GPU: 32})
+
+
+@pytest.mark.parametrize(("milli", "want"), CHANGED.values(), ids=CHANGED)
+def test_a_change_of_nodes_between_two_calls_denies_nothing(milli: str, want: list[str]) -> None:
+    pod = stored(make_pod().gpus(1).asks(ACCOUNTING, milli))
+    found = codes(ask(pod, NATIVE, view=turned((FOUR,), (FOUR, whole_node()))))
+    assert [code for code in found if "GPU-Q" in code] == want
+
+
+def test_the_change_before_the_last_counts_no_more() -> None:
+    pod, later = stored(make_pod().gpus(1).asks(ACCOUNTING, "250")), turned((FOUR,), (whole_node(),))
+    latest = view_of(make_namespace("team"), whole_node()).succeeding(later)
+    assert [codes(ask(pod, NATIVE, view=view)) for view in (later, latest)] == [[], ["enforce GPU-Q302"]]
+
+
+def test_a_slice_that_came_free_meanwhile_does_not_change_what_a_stored_pod_weighs() -> None:
+    pod = stored(make_pod().gpus(1).needs("8Gi").asks(ACCOUNTING, "1000"))
+    found = codes(ask(pod, NATIVE, "mode: enforce\nrightSizing: {}", nodes=(mig_node(),)))
+    assert "enforce GPU-Q302" not in found

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import pytest
 
-from tests.make import Json, PodMaker, make_pod
+from tests.make import PodMaker, make_pod
+from tests.using import observed, seen
 from webhook.engine.asking import asked_by
-from webhook.engine.demand import Declared, need_of
-from webhook.model.decisions import Need
+from webhook.engine.demand import Declared, Sought, need_of
+from webhook.model.decisions import Keep, Need, Why
 from webhook.model.modes import Evidence, Form, Isolation, Mode
 from webhook.model.pods import pod_of
 from webhook.model.usage import Observed, UsageView
@@ -75,28 +77,6 @@ def test_both_faults_of_a_declaration_are_told_in_short() -> None:
     assert all(len(fault.message) < 120 for fault in faults)
 
 
-def owner(kind: str, name: str, *, controller: bool = True) -> Json:
-    """An owner reference."""
-    return {"kind": kind, "name": name, "controller": controller}
-
-
-WORKLOADS: dict[str, tuple[list[Json], str]] = {
-    "a pod on its own": ([], "Pod/pod"),
-    "a Job's pod": ([owner("Job", "train")], "Job/train"),
-    "a Deployment's pod": ([owner("ReplicaSet", "serve-5d4f")], "Deployment/serve"),
-    "a ReplicaSet of somebody else's": ([owner("ReplicaSet", "serve")], "ReplicaSet/serve"),
-    "an owner that does not control it": ([owner("Trial", "a", controller=False)], "Pod/pod"),
-    "the owner that does": ([owner("Trial", "a", controller=False), owner("Job", "b")], "Job/b"),
-}
-
-
-@pytest.mark.parametrize(("owners", "want"), WORKLOADS.values(), ids=WORKLOADS)
-def test_the_workload_of_a_pod(owners: list[Json], want: str) -> None:
-    data = make_pod().label("pod-template-hash", "5d4f").build()
-    data["metadata"]["ownerReferences"] = owners
-    assert workload_of(pod_of(data)) == want
-
-
 def rule(**fields: Any) -> RightSizing:
     """A rule that believes everything, with a margin of 15 %."""
     plain: dict[str, Any] = {
@@ -107,71 +87,108 @@ def rule(**fields: Any) -> RightSizing:
         "default_memory_mib": None,
         "default_compute_milli": None,
         "margin_percent": 15,
+        "risk_ppm": 5000,
         "min_saving_percent": 20,
         "wait_when_full": False,
     }
     return RightSizing(**(plain | fields))
 
 
-def seen(**containers: Observed) -> UsageView:
-    """Use of the containers of the pod "pod" in namespace "team"."""
-    return UsageView({("team", "Pod/pod", name): use for name, use in containers.items()})
+LADDER = (4864, 9856, 19_968)
+"""MiB that some slice has."""
 
 
-def need(pod: PodMaker, usage: UsageView | None = None, **fields: Any) -> Need | None:
+def need(pod: PodMaker, usage: UsageView | None = None, **fields: Any) -> Need | Keep:
     """The need of a pod."""
     read = pod_of(pod.build())
-    return need_of(asked_by(read).asks, read, "team", Declared(read), rule(**fields), usage or UsageView())
+    sought = Sought(asked_by(read).asks, "team", workload_of(read), rule(**fields), LADDER)
+    return need_of(sought, Declared(read), usage or UsageView())
+
+
+def used(**containers: Observed) -> UsageView:
+    """Use of the containers of the pod "pod"."""
+    return seen("Pod/pod", **containers)
+
+
+def words(size: str, risk: str = "0.0007%") -> str:
+    """What a need by observed use is said by."""
+    return f"{size} from observed use with {risk} risk an hour, by 500 windows of 1 h of its workload"
+
+
+def by_use(memory: int, compute: int | None, size: str, **fields: str) -> Need:
+    """A need by observed use."""
+    return Need(memory, compute, Evidence.OBSERVED, words(size, **fields))
 
 
 ONE, TWO = make_pod().gpus(1), make_pod().gpus(1).container("side", resources={"limits": {"nvidia.com/gpu": "1"}})
-BIG, SMALL = Observed(10_000, 300, 100), Observed(1000, None, 100)
+BIG, SMALL = observed(9000, compute_milli=300), observed(1000)
+RISKY = observed(9000, sizes_mib=(*[4000] * 11, *[9000] * 3, *[15_000] * 16))
+"""Half a percent an hour above 9000 MiB, one percent above 4000, and next to nothing above 15,000."""
+
 NEEDS = {
-    "no evidence at all": (need(ONE), None),
+    "no evidence at all": (need(ONE), Keep(Why.NO_EVIDENCE)),
     "declared, as written and without a margin": (
-        need(make_pod().gpus(1).needs("8Gi", "20%"), seen(main=BIG)),
+        need(make_pod().gpus(1).needs("8Gi", "20%"), used(main=BIG)),
         Need(8192, 200, Evidence.DECLARED, "8Gi declared"),
     ),
-    "observed, with the margin on both": (
-        need(ONE, seen(main=BIG)),
-        Need(11_500, 345, Evidence.OBSERVED, "11500Mi from observed use with 15% margin"),
+    "observed: the least slice that is safe, with the margin on compute": (
+        need(ONE, used(main=BIG)),
+        by_use(9856, 345, "9856Mi"),
     ),
     "observed compute is a card at most": (
-        need(ONE, seen(main=Observed(1000, 990, 9)), margin_percent=0),
-        Need(1000, 990, Evidence.OBSERVED, "1000Mi from observed use with 0% margin"),
+        need(ONE, used(main=observed(1000, compute_milli=990))),
+        by_use(4864, 1000, "4864Mi"),
     ),
-    "observed compute with its margin is a card at most": (
-        need(ONE, seen(main=Observed(1024, 990, 9)), margin_percent=100),
-        Need(2048, 1000, Evidence.OBSERVED, "2Gi from observed use with 100% margin"),
+    "a risk that the policy bears": (need(ONE, used(main=RISKY)), by_use(9856, None, "9856Mi", risk="0.3%")),
+    "a risk that it does not bear": (
+        need(ONE, used(main=RISKY), risk_ppm=1000),
+        by_use(19_968, None, "19968Mi"),
     ),
-    "compute that nobody measured is not known": (
-        need(ONE, seen(main=Observed(1024, None, 9)), margin_percent=0),
-        Need(1024, None, Evidence.OBSERVED, "1Gi from observed use with 0% margin"),
+    "a risk that it bears, at a price that is too high": (
+        need(ONE, msgspec.structs.replace(used(main=RISKY), prices=((1, 300_000),))),
+        by_use(19_968, None, "19968Mi"),
     ),
-    "the largest of several containers": (
-        need(TWO, seen(main=SMALL, side=BIG), margin_percent=0),
-        Need(10_000, 300, Evidence.OBSERVED, "10000Mi from observed use with 0% margin"),
+    "no slice is safe enough: the least that would be": (
+        need(ONE, used(main=observed(30_000))),
+        by_use(30_000, None, "30000Mi"),
     ),
-    "one container was never seen": (need(TWO, seen(main=SMALL)), None),
+    "no slice is worth its risk": (
+        need(ONE, msgspec.structs.replace(used(main=observed(9000, typical_mib=1)), prices=((1, 100_000_000),))),
+        Keep(Why.RISK, words("9856Mi")),
+    ),
+    "the largest of several containers": (need(TWO, used(main=SMALL, side=BIG)), by_use(9856, 345, "9856Mi")),
+    "one container was never seen": (need(TWO, used(main=SMALL)), Keep(Why.NO_EVIDENCE)),
+    "too little was seen": (
+        need(ONE, used(main=observed(9000, sizes_mib=()))),
+        Keep(Why.SHORT_HISTORY),
+    ),
+    "use that never moves, near the card": (
+        need(ONE, used(main=observed(70_000, preallocates=True))),
+        Keep(Why.PREALLOCATES, "nearly all of its GPU, and never less"),
+    ),
     "a framework that takes what it sees is no evidence": (
-        need(ONE, seen(main=Observed(10_000, 300, 100, preallocates=True))),
-        None,
+        need(make_pod().gpus(1).image("vllm/vllm-openai:v0.11.0"), used(main=BIG)),
+        Keep(Why.PREALLOCATES, "vLLM"),
+    ),
+    "trouble blocks whatever the evidence": (
+        need(make_pod().gpus(1).needs("8Gi"), used(main=observed(9000, blocked="it ran out of memory"))),
+        Keep(Why.BLOCKED, "it ran out of memory"),
     ),
     "the policy's default where nothing was seen": (
-        need(TWO, seen(main=SMALL), default_memory_mib=8192, default_compute_milli=200),
+        need(TWO, used(main=SMALL), default_memory_mib=8192, default_compute_milli=200),
         Need(8192, 200, Evidence.DEFAULT, "8Gi by the policy's default"),
     ),
     "observed use before what is declared, where the policy says so": (
-        need(make_pod().gpus(1).needs("8Gi"), seen(main=BIG), evidence=ALL[1::-1], margin_percent=0),
-        Need(10_000, 300, Evidence.OBSERVED, "10000Mi from observed use with 0% margin"),
+        need(make_pod().gpus(1).needs("8Gi"), used(main=BIG), evidence=ALL[1::-1], margin_percent=0),
+        by_use(9856, 300, "9856Mi"),
     ),
     "what the policy does not believe": (
-        need(make_pod().gpus(1).needs("8Gi"), seen(main=BIG), evidence=(Evidence.DEFAULT,)),
-        None,
+        need(make_pod().gpus(1).needs("8Gi"), used(main=BIG), evidence=(Evidence.DEFAULT,)),
+        Keep(Why.NO_EVIDENCE),
     ),
 }
 
 
 @pytest.mark.parametrize(("found", "want"), NEEDS.values(), ids=NEEDS)
-def test_need(found: Need | None, want: Need | None) -> None:
+def test_need(found: Need | Keep, want: Need | Keep) -> None:
     assert found == want

@@ -7,10 +7,11 @@ from typing import Any, NamedTuple
 import pytest
 
 from tests.make import Json, PodMaker, make_namespace, make_node, make_pod
+from tests.using import observed, seen
 from tests.world import A100, GPU_TAINT, MIXED, ask, mig_node, shaped, tainted, view_of, whole_node
 from webhook.model.cluster import Assumed, ClusterView
 from webhook.model.decisions import Fit, Keep, Why
-from webhook.model.usage import Observed, UsageView
+from webhook.model.usage import UsageView
 
 GPU, SMALL, LARGE = "nvidia.com/gpu", "nvidia.com/mig-1g.10gb", "nvidia.com/mig-3g.40gb"
 SHARED = "nvidia.com/gpu.shared"
@@ -243,17 +244,15 @@ def test_a_policy_may_wait_for_a_slice() -> None:
     assert isinstance(ask(small(), sizing(whenFull="wait"), view=taken).outcome, Fit)
 
 
-def observed(memory: int, **fields: Any) -> UsageView:
-    """Use of the Deployment's main container."""
-    use = Observed(memory_mib=memory, compute_milli=None, samples=5000, **fields)
-    return UsageView({("team", "Deployment/serve", "main"): use})
-
-
 SERVED = make_pod().gpus(1).label("pod-template-hash", "abc").owned_by("ReplicaSet", "serve-abc")
 USES = {
-    "observed use and its margin fit": (observed(8000), SMALL),
-    "the margin makes it larger": (observed(9000), LARGE),
-    "a framework that takes what it sees says nothing": (observed(8000, preallocates=True), Why.NO_EVIDENCE),
+    "observed use fits": (seen("Deployment/serve", main=observed(8000)), SMALL),
+    "it may need more": (seen("Deployment/serve", main=observed(11_000)), LARGE),
+    "it may need more than any slice": (seen("Deployment/serve", main=observed(60_000)), Why.NO_OFFER),
+    "a framework that takes what it sees says nothing": (
+        seen("Deployment/serve", main=observed(8000, preallocates=True)),
+        Why.PREALLOCATES,
+    ),
     "another workload's use says nothing": (UsageView(), Why.NO_EVIDENCE),
 }
 
@@ -266,7 +265,7 @@ def test_observed_use(usage: UsageView, want: str | Why) -> None:
 
 def test_what_the_pod_declares_is_believed_before_what_was_seen() -> None:
     pod = make_pod().gpus(1).label("pod-template-hash", "abc").owned_by("ReplicaSet", "serve-abc").needs("30Gi")
-    outcome = ask(pod, SIZING, nodes=NODES, usage=observed(4000)).outcome
+    outcome = ask(pod, SIZING, nodes=NODES, usage=seen("Deployment/serve", main=observed(4000))).outcome
     assert isinstance(outcome, Fit)
     assert (outcome.resource, outcome.need.words) == (LARGE, "30Gi declared")
 

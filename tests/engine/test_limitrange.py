@@ -16,7 +16,7 @@ from webhook.errors import QuantityError
 from webhook.model.apimachinery import canonical
 from webhook.model.objects import LimitRange
 from webhook.model.pods import pod_of
-from webhook.model.ranges import Amounts, Range, range_of
+from webhook.model.ranges import Amounts, Range, Ranges, range_of
 
 GPU, SLICE = "nvidia.com/gpu", "nvidia.com/mig-1g.10gb"
 NOTE = "kubernetes.io/limit-ranger"
@@ -254,10 +254,11 @@ INJECTED = {
 
 @pytest.mark.parametrize(("note", "count", "ranges", "want"), INJECTED.values(), ids=INJECTED)
 def test_given(note: str, count: str, ranges: list[Range], want: bool) -> None:
-    given = given_in(pod_of(make_pod().gpus(count).annotate(NOTE, note).build()), ranges)
+    given = given_in(pod_of(make_pod().gpus(count).annotate(NOTE, note).build()), Ranges(ranges))
     assert [(one.path, one.resource, one.arrived) for one in given] == ([(ONE, GPU, True)] if want else [])
 
 
 def test_what_is_still_to_be_given() -> None:
-    (given,) = given_in(pod_of(make_pod().build()), [limits({"type": "Pod"}, {"max": {GPU: "2"}}, name="trap")])
+    trap = Ranges([limits({"type": "Pod"}, {"max": {GPU: "2"}}, name="trap")])
+    (given,) = given_in(pod_of(make_pod().build()), trap)
     assert (given.path, given.resource, given.range, given.arrived) == (ONE, GPU, "trap", False)

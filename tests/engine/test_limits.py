@@ -105,7 +105,7 @@ def test_no_default_where_a_quota_could_refuse_it() -> None:
 
 
 def test_accounting_requests_thousandths_beside_every_gpu() -> None:
-    policy = "mode: enforce\nlimits: {accounting: native}\nrightSizing: {}"
+    policy = "mode: enforce\nlimits: {accounting: native, accountingScheduler: configured}\nrightSizing: {}"
     pod = make_pod().gpus(1).needs("8Gi")
     limits = shaped(pod, ask(pod, policy, nodes=(mig_node(),)))["spec"]["containers"][0]["resources"]["limits"]
     assert limits == {"nvidia.com/mig-1g.10gb": "1", "rightslice.dev/gpu-milli": "143"}
@@ -113,7 +113,9 @@ def test_accounting_requests_thousandths_beside_every_gpu() -> None:
 
 def test_accounting_of_whole_gpus() -> None:
     pod = make_pod().gpus(2)
-    decision = ask(pod, "mode: enforce\nlimits: {accounting: native}", nodes=(whole_node(),))
+    decision = ask(
+        pod, "mode: enforce\nlimits: {accounting: native, accountingScheduler: configured}", nodes=(whole_node(),)
+    )
     limits = shaped(pod, decision)["spec"]["containers"][0]["resources"]["limits"]
     assert limits == {GPU: "2", "rightslice.dev/gpu-milli": "2000"}
 

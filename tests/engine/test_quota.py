@@ -10,7 +10,7 @@ import pytest
 
 from tests.make import PodMaker, make_pod
 from webhook.engine.limitrange import arrived
-from webhook.engine.quota import escapes, quota_remarks, refusals_on_update
+from webhook.engine.quota import escapes, quota_remarks, refusals_on_resize, refusals_on_update
 from webhook.model.lines import line_of
 from webhook.model.objects import ResourceQuota
 from webhook.model.pods import pod_of
@@ -137,6 +137,21 @@ def test_an_update_is_charged_where_it_moves_between_quotas(
     old, new = (pod_of(make_pod().gpus(1).spec(activeDeadlineSeconds=end).build()) for end in (before, after))
     found = refusals_on_update(old, new, arrived(old, ()), arrived(new, ()), [full])
     assert bool(found) is refused
+
+
+RESIZES = {
+    "it grows within what is left": ("2", "3", []),
+    "it grows beyond": ("2", "4", ["requested: requests.cpu=2, used: requests.cpu=8, limited: requests.cpu=9"]),
+    "it shrinks in a quota that is over": ("9", "1", []),
+}
+
+
+@pytest.mark.parametrize(("before", "after", "want"), RESIZES.values(), ids=RESIZES)
+def test_a_resize_is_charged_for_what_it_adds(before: str, after: str, want: list[str]) -> None:
+    full = quota({"requests.cpu": "9"}, {"requests.cpu": "8"})
+    old, new = (arrived(pod_of(make_pod().asks("cpu", amount).build()), ()) for amount in (before, after))
+    found = refusals_on_resize(pod_of(make_pod().build()), old, new, [full])
+    assert [one.words.removeprefix("exceeded quota: team, ") for one in found] == want
 
 
 ESCAPES = {

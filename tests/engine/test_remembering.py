@@ -7,19 +7,20 @@ from collections.abc import Callable
 from datetime import datetime, timedelta
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.engine.lawful import POLICIES, SMALL, TRUSTED, VIEWS, any_pods, gpu_pods
 from tests.make import Json, PodMaker, make_namespace, make_pod
+from tests.using import observed, seen
 from tests.world import NO_USAGE, NOW, codes, mig_node, policies_of, policy, request_of, view_of, whole_node
 from webhook.engine.decide import decide
 from webhook.engine.remembering import LARGEST, MOST, NUMBERING, Memory
 from webhook.model.cluster import Assumed, ClusterView
 from webhook.model.decisions import Fit, Keep, Why
 from webhook.model.objects import ResourceQuota, ResourceQuotaSpec
-from webhook.model.usage import Observed, UsageView
 from webhook.policy.compiled import PolicySet
 
 law = settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -155,7 +156,7 @@ def test_a_pod_that_differs_is_decided_anew(pod: PodMaker) -> None:
 
 
 def test_a_pod_that_can_still_be_changed_and_one_that_cannot_are_two() -> None:
-    policies = policies_of(policy("mode: enforce\nlimits: {accounting: native}"))
+    policies = policies_of(policy("mode: enforce\nlimits: {accounting: native, accountingScheduler: configured}"))
     memory, pod = Memory(), make_pod().gpus(1).build()
     final = {**pod, "metadata": {**pod["metadata"], "uid": "0a1b"}}
     view = view_of(make_namespace("team"), whole_node())
@@ -211,8 +212,18 @@ def test_use_that_was_seen_meanwhile_counts() -> None:
     memory, request = Memory(), request_of(make_pod("lone").gpus(1).build())
     before = memory.decide(request, SIZING, VIEW, NO_USAGE, NOW)
     assert before.outcome == Keep(Why.NO_EVIDENCE)
-    seen = UsageView({("team", "Pod/lone", "main"): Observed(4096, 100, 50)})
-    assert isinstance(memory.decide(request, SIZING, VIEW, seen, NOW).outcome, Fit)
+    use = seen("Pod/lone", main=observed(4096))
+    assert isinstance(memory.decide(request, SIZING, VIEW, use, NOW).outcome, Fit)
+
+
+def test_use_of_others_changes_nothing() -> None:
+    memory, request = Memory(), request_of(make_pod("lone").gpus(1).build())
+    use = seen("Pod/lone", main=observed(4096))
+    before = memory.decide(request, SIZING, VIEW, use, NOW)
+    others = msgspec.structs.replace(use, observed={**use.observed, ("team", "Pod/other", "main"): observed(1)})
+    assert memory.decide(request, SIZING, VIEW, others, NOW) is before
+    dearer = msgspec.structs.replace(use, prices=((1, 2000),))
+    assert memory.decide(request, SIZING, VIEW, dearer, NOW) is not before
 
 
 def test_a_policy_that_asks_for_the_whole_object_gets_it() -> None:

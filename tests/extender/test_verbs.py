@@ -75,6 +75,13 @@ def test_a_pod_without_gpus_is_left_to_the_scheduler(pod: PodMaker) -> None:
     assert not holders(standing)
 
 
+def test_where_no_node_has_the_cpu_none_is_ranked_and_none_is_promised() -> None:
+    standing = stand(*bridged("pairs"))
+
+    assert scores(standing, two().asks("cpu", "1000"), "pairs") == {"pairs": 0}
+    assert not holders(standing)
+
+
 def test_a_node_that_is_not_known_is_no_obstacle_unless_links_are_required() -> None:
     standing = stand(*bridged("pairs"))
 

@@ -87,6 +87,12 @@ def test_tab_puts_a_share_on_the_gpu_whose_room_it_fills() -> None:
     assert Board(rooms_with(one, [[1000, 700, 500]]), RULES[Policy.TAB](one, MIX)).gpus(0, SHARE) == (2,)
 
 
+@pytest.mark.parametrize("policy", list(Policy))
+def test_where_there_are_no_nodes_nobody_finds_a_place(policy: Policy) -> None:
+    """A cluster may be scaled down to nothing, and come back."""
+    assert Player(Site(()), policy, np.random.default_rng(1)).place(Need(1000, 1, 1000)) is None
+
+
 def test_equals_are_chosen_at_random_or_in_the_order_given() -> None:
     of = site(*(machine(f"n{i}", 1) for i in range(6)))
 

@@ -12,7 +12,7 @@ from tests.make import Json, make_pod
 from tests.world import ask, shaped
 from webhook.report.undone import undone
 
-ACCOUNTED = SIZING + "\nlimits: {accounting: native}"
+ACCOUNTED = SIZING + "\nlimits: {accounting: native, accountingScheduler: configured}"
 
 
 def back(pod: Json) -> Any:

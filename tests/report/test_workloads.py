@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 from io import StringIO
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -14,7 +15,7 @@ from webhook.model.prices import NodePrices
 from webhook.report.advice import advice_table
 from webhook.report.capacities import Stock
 from webhook.report.figures import figures_lines, figures_of, money, parts_of
-from webhook.report.results import Checked, Missed
+from webhook.report.results import Checked, Missed, Standing, Use
 from webhook.report.workload_tables import missed_lines, workload_csv, workload_findings, workload_table
 from webhook.report.workloads import Spent, Workload
 
@@ -39,9 +40,22 @@ def test_workloads_of_one_name_in_two_namespaces_are_two() -> None:
     assert len(rows_of([judged("a"), judged("a", namespace="other")])) == 2
 
 
+def seen(*uses: Use) -> Checked:
+    """A pod of these containers."""
+    return msgspec.structs.replace(judged("a"), standing=Standing("Pod/a", uses=uses))
+
+
 IDLE = {
     "seen to do nothing": (judged("a", compute=19), Spent(1000, 4_000_000)),
     "seen to do a little": (judged("a", compute=20), Spent()),
+    "seen with no engine active": (
+        seen(Use("main", "nvidia.com/gpu", 1, 8192, None, 9, idle=True)),
+        Spent(1000, 4_000_000),
+    ),
+    "one container idle, the other at work": (
+        seen(Use("a", "nvidia.com/gpu", 1, 8192, 0, 9), Use("b", "nvidia.com/gpu", 1, 8192, 500, 9)),
+        Spent(),
+    ),
     "not seen": (judged("a"), Spent()),
     "seen, but it waits for a node": (judged("a", compute=0, node=""), Spent()),
     "on a node without a price": (judged("a", compute=0, node="n3"), Spent(1000, 0, 1000)),
@@ -124,28 +138,24 @@ def test_without_prices_no_money_is_told() -> None:
 
 
 amounts = st.integers(0, 9000)
+held_and_after = st.tuples(st.integers(1, 4000), amounts, st.none() | st.integers(0, 40))
+on_nodes = st.lists(
+    st.tuples(st.lists(held_and_after, max_size=4), amounts, st.integers(0, 100)), min_size=1, max_size=4
+)
 
 
-@st.composite
-def clusters(draw: st.DrawFn) -> tuple[list[Stock], list[Checked]]:
-    """Nodes, and pods that hold exactly what is held on them."""
+@given(on_nodes, st.dictionaries(st.sampled_from(["n0", "n1", "n2"]), st.integers(0, 10**7)))
+def test_the_parts_are_all_gpus_and_never_overlap(
+    nodes: list[tuple[list[tuple[int, int, int | None]], int, int]], prices: dict[str, int]
+) -> None:
+    """Each node has pods that hold so much, and would hold so much; some free; and a percentage of that lost."""
     stocks, pods = [], []
-    for i in range(draw(st.integers(1, 4))):
-        here = draw(st.lists(st.tuples(st.integers(1, 4000), amounts, st.none() | st.integers(0, 40)), max_size=4))
-        free = draw(amounts)
-        stocks.append(Stock(f"n{i}", "X", 8, sum(held for held, _, _ in here), free, 0, (), draw(st.integers(0, free))))
+    for i, (here, free, lost) in enumerate(nodes):
+        stocks.append(Stock(f"n{i}", "X", 8, sum(held for held, _, _ in here), free, 0, (), free * lost // 100))
         pods += [
             judged(f"p{i}-{j}", node=f"n{i}", milli=held, after=min(held, after), compute=compute)
             for j, (held, after, compute) in enumerate(here)
         ]
-    return stocks, pods
-
-
-@given(clusters(), st.dictionaries(st.sampled_from(["n0", "n1", "n2"]), st.integers(0, 10**7)))
-def test_the_parts_are_all_gpus_and_never_overlap(
-    some: tuple[list[Stock], list[Checked]], prices: dict[str, int]
-) -> None:
-    stocks, pods = some
     known = NodePrices("USD", prices, "ours")
     found = figures_of(stocks, rows_of(pods, known), known)
     parts = [part for _, part in parts_of(found)]

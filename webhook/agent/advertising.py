@@ -19,13 +19,19 @@ LEAST_SECONDS = 60.0
 AGAIN_SECONDS = 1200.0
 """A Node that was made anew under its name, or that somebody edited, has lost what was said on it."""
 
+ROOM = 1_000_000
+"""Thousandths that are advertised for each healthy GPU: a thousand shares, each priced as a whole card.
+
+Quotas bound the resource; a node only lets pods by that ask for it. With 1000 it would be what pods wait for: seven
+shares of a seventh come to 1001, and a share that goes by a whole card's name may weigh 1000."""
+
 
 class Said(msgspec.Struct, frozen=True):
     """What a node says.
 
     Attributes:
         island: GPUs of the largest island, free or not; 0 where none is known.
-        milli: Thousandths of all healthy GPUs.
+        milli: What is advertised of the accounting resource.
     """
 
     island: int
@@ -35,7 +41,7 @@ class Said(msgspec.Struct, frozen=True):
 def said_of(status: GPUNodeStatus) -> Said:
     """What these GPUs come to. Those that are not healthy, or cannot talk to others, are in no island."""
     usable = [gpu for gpu in status.gpus if gpu.healthy]
-    return Said(largest_island(_links(gpu for gpu in usable if not gpu.mig and not gpu.alone)), 1000 * len(usable))
+    return Said(largest_island(_links(gpu for gpu in usable if not gpu.mig and not gpu.alone)), ROOM * len(usable))
 
 
 def _links(gpus: Iterable[GpuDevice]) -> list[list[int]]:

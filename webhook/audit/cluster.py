@@ -135,13 +135,27 @@ class Cluster:
         """
         return self._run(self._policies(namespace))
 
-    def pods(self) -> Iterator[Entry]:
-        """The pods that have not ended, as they are stored.
+    def serves(self, group_version: str, plural: str) -> bool:
+        """Has the cluster this kind of object?
 
         Raises:
             ApiError: see `view`.
         """
-        yield from self._entries(Resource("pods", PODS.path, dict[str, Any], RUNNING), "Pod")
+        try:
+            found = self._run(self._api.get(f"/apis/{group_version}"))
+        except ApiError as error:
+            if error.status == HTTPStatus.NOT_FOUND:
+                return False
+            raise
+        return any(each.get("name") == plural for each in found.get("resources") or ())
+
+    def pods(self, *, ended: bool = False) -> Iterator[Entry]:
+        """The pods that have not ended, as they are stored; with `ended` those that have too.
+
+        Raises:
+            ApiError: see `view`.
+        """
+        yield from self._entries(Resource("pods", PODS.path, dict[str, Any], {} if ended else RUNNING), "Pod")
 
     def limits(self, namespace: str | None = None) -> Iterator[Entry]:
         """The LimitRanges and then the ResourceQuotas of one namespace, or of all, as they are stored.

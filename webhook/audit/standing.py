@@ -42,6 +42,7 @@ def _use(ask: Ask, seen: Observed | None) -> Use:
         compute_milli=seen.compute_milli,
         samples=seen.samples,
         preallocates=seen.preallocates,
+        idle=seen.idle,
     )
 
 

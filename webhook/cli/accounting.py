@@ -6,7 +6,11 @@ from typing import Annotated, Any
 
 import typer
 
-from webhook.cli.console import say
+from webhook.cli import flags
+from webhook.cli.console import paint_for, say
+from webhook.cli.diagnosis import code_of, table
+from webhook.cli.live import with_api
+from webhook.installing.accounting import accounting_lines, read_accounted
 from webhook.model.resources import ACCOUNTING
 from webhook.report.data import as_yaml
 
@@ -21,12 +25,28 @@ def enable(namespace: Namespace = "default", gpus: Gpus = 8) -> None:
     """Print what makes the accounting resource work: an entry for kube-scheduler, and a quota to start from.
 
     The entry has no verbs: the scheduler never calls it, and only learns to leave the resource alone. Without it, pods
-    that ask for the resource stay Pending. Where the scheduler cannot be configured, leave limits.accounting off.
+    that ask for the resource stay Pending. Where the scheduler cannot be configured, run the agent with --gpu-milli.
     """
     say("# Add to the KubeSchedulerConfiguration of every kube-scheduler, and restart it:\n")
     say(as_yaml({"extenders": [_extender()]}))
-    say("---\n# Then, with limits.accounting: native in a policy, this bounds GPUs in every form:\n")
+    say("---\n# Then write limits: {accounting: native, accountingScheduler: configured} in a policy, and a quota:\n")
     say(as_yaml(_quota(namespace, gpus)))
+
+
+@accounting.command("check")
+def check(
+    namespace: Namespace = "default",
+    no_color: flags.NoColor = False,
+    kubeconfig: flags.Kubeconfig = None,
+    context: flags.Context = None,
+) -> None:
+    """Look whether accounting works in a cluster: policies, scheduler, nodes, quotas. A pod is tried, never stored.
+
+    Exit code: 0 nothing to act on, 1 something is, 2 wrong flags, 3 the cluster did not answer.
+    """
+    lines = list(accounting_lines(with_api(kubeconfig, context, lambda api: read_accounted(api, namespace))))
+    say(table(lines, paint_for(no_color=no_color)))
+    raise typer.Exit(code_of(lines))
 
 
 def _extender() -> dict[str, Any]:

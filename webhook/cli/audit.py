@@ -13,7 +13,7 @@ from webhook.cli import flags
 from webhook.cli.auditing import AuditPaths, PriceFile, Run, Since, Wanted, run, say_if_nodeless, since_of
 from webhook.cli.check import FORMATS as CHECKED
 from webhook.cli.check import exit_code, renders
-from webhook.cli.console import paint_for
+from webhook.cli.console import paint_for, tell
 from webhook.cli.inputs import Reach, labels_of, moment_of
 from webhook.cli.output import lines, targets, write
 from webhook.cli.version import rightslice_version
@@ -23,7 +23,7 @@ from webhook.report.audits import audit_document, audit_line, by_namespace, shar
 from webhook.report.data import as_json, as_yaml
 from webhook.report.figures import Figures, figures_lines, figures_of
 from webhook.report.page import Exempting, Page
-from webhook.report.policyreports import policy_reports
+from webhook.report.policyreports import ReportApi, policy_reports
 from webhook.report.results import Verdict, summary_of
 from webhook.report.table import notes_line, skip_line
 from webhook.report.words import Paint
@@ -51,6 +51,7 @@ def audit(
     context: flags.Context = None,
     policy_namespace: flags.PolicyNamespace = flags.OUR_NAMESPACE,
     namespace_labels: flags.NamespaceLabels = "",
+    usage: flags.Usage = None,
     now: flags.Now = "",
     since: Since = "",
     prices: PriceFile = "",
@@ -86,6 +87,7 @@ def audit(
             moment=moment,
             since=since_of(since, moment),
             prices=prices,
+            usage=usage,
             verbose=verbose,
         )
     )
@@ -100,7 +102,7 @@ def audit(
         "yaml": lambda: as_yaml(audit_document(results, rows, figures)),
         "csv": lambda: workload_csv(rows, currency),
         "html": lambda: html_of(page_of(found, rows, figures, since, moment)),
-        "policyreport": lambda: "---\n".join(map(as_yaml, policy_reports(rows, moment))),
+        "policyreport": lambda: report_objects(found.report_api, rows, moment),
     }
     write(wanted, reports)
     raise typer.Exit(exit_code(results, fail_on))
@@ -133,6 +135,14 @@ def _blocks(*blocks: Iterable[str]) -> Iterator[str]:
     for i, block in enumerate(block for block in some if block):
         yield from [""] * (i > 0)
         yield from block
+
+
+def report_objects(api: ReportApi | None, rows: Sequence[Workload], moment: datetime) -> str:
+    """Report objects as YAML, of the API that the cluster has; nothing, and a word, where it has none."""
+    if api is None:
+        tell(f"note: the cluster has no kind for reports ({' or '.join(each.value for each in ReportApi)})")
+        return ""
+    return "---\n".join(map(as_yaml, policy_reports(rows, moment, api)))
 
 
 def html_of(page: Page) -> str:

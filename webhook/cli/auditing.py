@@ -35,6 +35,7 @@ from webhook.cli.inputs import (
     policies_of,
     refuse_reach,
     tell_of,
+    usage_of,
 )
 from webhook.documents.bounds import POLICY
 from webhook.errors import RightsliceError
@@ -43,6 +44,7 @@ from webhook.model.fleet import Fleet
 from webhook.model.pods import Pod
 from webhook.model.prices import NodePrices, Prices, node_prices
 from webhook.policy.prices import read_prices
+from webhook.report.policyreports import KINDS, ReportApi
 from webhook.report.results import Checked
 from webhook.report.words import shown
 
@@ -89,6 +91,7 @@ class Run(msgspec.Struct):
         cluster: What was judged: an address, or the names of files.
         stocks: What each node with GPUs has and gives.
         prices: What they cost; None where that is not wanted.
+        report_api: Which API report objects are of; None where a live cluster has none of them.
     """
 
     cluster: str
@@ -96,6 +99,7 @@ class Run(msgspec.Struct):
     world: World
     stocks: list[Stock]
     prices: NodePrices | None
+    report_api: ReportApi | None = ReportApi.OPENREPORTS
 
 
 class Wanted(msgspec.Struct, frozen=True):
@@ -110,6 +114,7 @@ class Wanted(msgspec.Struct, frozen=True):
     moment: datetime
     since: datetime | None = None
     prices: str = ""
+    usage: str | None = None
     verbose: bool = False
 
 
@@ -131,10 +136,11 @@ def _of_cluster(wanted: Wanted) -> Run:
     with live_cluster(wanted.reach) as live:
         known = policies_in_force(live, wanted.policies, wanted.policy_namespace, verbose=wanted.verbose)
         view = live_view(live, wanted.labels, verbose=wanted.verbose, look=look)
-        world = World(known, view, wanted.moment)
+        world = World(known, view, wanted.moment, usage_of(wanted.usage, verbose=wanted.verbose))
         results = _judged(live.pods(), world, wanted, live.pods_unended)
         cluster = Placed(view.fleet, live.rooms)
-    return Run(live.server, results, world, _stocks(cluster, seen[0].mix()), _prices(wanted.prices, view))
+        api = next((api for api, (_, plural) in KINDS.items() if live.serves(api.value, plural)), None)
+    return Run(live.server, results, world, _stocks(cluster, seen[0].mix()), _prices(wanted.prices, view), api)
 
 
 def _of_files(wanted: Wanted) -> Run:
@@ -142,6 +148,7 @@ def _of_files(wanted: Wanted) -> Run:
 
     if wanted.cluster != LIVE:
         refuse_reach(wanted.reach)
+    usage = usage_of(wanted.usage, verbose=wanted.verbose)
     found = list(objects_in(sources(wanted.paths, wanted.cluster)))
     if wanted.paths and wanted.cluster and list(wanted.paths) != [wanted.cluster]:
         by = judged_by(
@@ -152,11 +159,11 @@ def _of_files(wanted: Wanted) -> Run:
             wanted.policy_namespace,
             verbose=wanted.verbose,
         )
-        world, stocks = World(by.policies, by.view, wanted.moment), []
+        world, stocks = World(by.policies, by.view, wanted.moment, usage), []
     else:
         policies = policies_of(wanted.policies, verbose=wanted.verbose)
         snapshot = snapshot_of(found, verbose=wanted.verbose)
-        world = World(policies, with_labels(snapshot.view, wanted.labels), wanted.moment)
+        world = World(policies, with_labels(snapshot.view, wanted.labels), wanted.moment, usage)
         placing = placing_of(snapshot.view.fleet, snapshot.kept)
         stocks = _stocks(placing.cluster, placing.mix)
     results = _judged(found, world, wanted, len(found))

@@ -10,7 +10,7 @@ from webhook.audit.checking import World, check_all
 from webhook.audit.manifests import objects_in
 from webhook.cli import flags
 from webhook.cli.console import CLEAN, FINDINGS, WRONG_INPUT, paint_for
-from webhook.cli.inputs import Reach, judged_by, labels_of, moment_of
+from webhook.cli.inputs import Reach, judged_by, labels_of, moment_of, usage_of
 from webhook.cli.output import Render, lines, targets, write
 from webhook.cli.version import rightslice_version
 from webhook.model.modes import Mode
@@ -39,6 +39,7 @@ def check(
     policy_namespace: flags.PolicyNamespace = flags.OUR_NAMESPACE,
     namespace: flags.NamespaceFlag = "default",
     namespace_labels: flags.NamespaceLabels = "",
+    usage: flags.Usage = None,
     now: flags.Now = "",
     output: flags.Output = None,
     fail_on: flags.FailOnFlag = flags.FailOn.DENY,
@@ -53,7 +54,8 @@ def check(
     wanted = targets(output, FORMATS)
     labels, reach = labels_of(namespace_labels), Reach(kubeconfig, context)
     by = judged_by(cluster, policies, labels, reach, policy_namespace, verbose=verbose)
-    world = World(by.policies, by.view, moment_of(now), namespace=namespace)
+    seen = usage_of(usage, verbose=verbose)
+    world = World(by.policies, by.view, moment_of(now), seen, namespace)
     results = list(check_all(objects_in(paths), world))
     write(wanted, renders(results, paint_for(no_color=no_color), fail_on, quiet=quiet, verbose=verbose))
     raise typer.Exit(exit_code(results, fail_on))

@@ -2,24 +2,18 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Annotated
 
 import typer
 
 from webhook.cli import flags
-from webhook.cli.console import CLEAN, FINDINGS, paint_for, say, stop
+from webhook.cli.console import paint_for, say, stop
+from webhook.cli.diagnosis import code_of, table
 from webhook.cli.live import with_api
 from webhook.installing.checks import diagnose
 from webhook.installing.facts import read_facts
-from webhook.installing.lines import Line, State
 from webhook.report.data import as_json
-from webhook.report.words import Paint, Style, shown
-
-_STYLES = {State.OK: Style.GOOD, State.WARN: Style.WARNING, State.FAIL: Style.BAD, State.SKIP: Style.FAINT}
-WIDTH = 46
 
 Form = Annotated[str, typer.Option("-o", "--output", metavar="table|json", help="Default: table.")]
 
@@ -38,16 +32,4 @@ def doctor(
         stop(f"-o: must be table or json, found {output!r}. Write -o table")
     lines = diagnose(with_api(kubeconfig, context, read_facts), datetime.now(UTC))
     say(as_json([line._asdict() for line in lines]) if output == "json" else table(lines, paint_for(no_color=no_color)))
-    raise typer.Exit(FINDINGS if any(line.state in (State.WARN, State.FAIL) for line in lines) else CLEAN)
-
-
-def table(lines: Sequence[Line], paint: Paint) -> list[str]:
-    """One line each, and the totals."""
-    counts = Counter(line.state for line in lines)
-    total = ", ".join(f"{counts[state]} {state}" for state in State if counts[state])
-    return [*(_row(line, paint) for line in lines), "", f"{len(lines)} checks: {total}"]
-
-
-def _row(line: Line, paint: Paint) -> str:
-    head = paint(f"{line.state:<6}", _STYLES[line.state])
-    return f"{head}{shown(line.what):<{WIDTH}}  {shown(line.advice)}".rstrip()
+    raise typer.Exit(code_of(lines))

@@ -22,6 +22,7 @@ from webhook.cli.inputs import (
     live_view,
     moment_of,
     policies_in_force,
+    usage_of,
 )
 from webhook.errors import ApiError
 from webhook.model.codes import CODES
@@ -58,6 +59,7 @@ def explain(
     policy_namespace: flags.PolicyNamespace = flags.OUR_NAMESPACE,
     namespace: flags.NamespaceFlag = "default",
     namespace_labels: flags.NamespaceLabels = "",
+    usage: flags.Usage = None,
     now: flags.Now = "",
     no_color: flags.NoColor = False,
     verbose: flags.Verbose = False,
@@ -76,15 +78,16 @@ def explain(
     if file and code is not None:
         stop(f"explain takes a code or -f FILE, found both. For the file: rightslice explain -f {shown(file[0])}")
     reach, labels, moment = Reach(kubeconfig, context), labels_of(namespace_labels), moment_of(now)
+    seen = usage_of(usage, verbose=verbose)
     if names_pod:
         with live_cluster(reach) as live:
             entry = pod_of(live, namespace, str(code).removeprefix("pod/"))
             known = policies_in_force(live, policies, policy_namespace, verbose=verbose)
-            world = World(known, live_view(live, labels, verbose=verbose), moment, namespace=namespace)
+            world = World(known, live_view(live, labels, verbose=verbose), moment, seen, namespace)
         results = [audit_pod(entry, world, without_sizing(world.policies))]
     else:
         by = judged_by(cluster, policies, labels, reach, policy_namespace, verbose=verbose)
-        world = World(by.policies, by.view, moment, namespace=namespace)
+        world = World(by.policies, by.view, moment, seen, namespace)
         results = list(explain_all(objects_in(file or []), world))
     paint = paint_for(no_color=no_color)
     for i, result in enumerate(results):

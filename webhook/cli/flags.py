@@ -59,6 +59,14 @@ Cluster = Annotated[
 ]
 Kubeconfig: TypeAlias = reaching.Kubeconfig
 Context: TypeAlias = reaching.Context
+Usage = Annotated[
+    str | None,
+    typer.Option(
+        "--usage",
+        metavar="FILE",
+        help="What GPUs were seen to do, as `rightslice usage record` wrote it: evidence for right-sizing.",
+    ),
+]
 NamespaceFlag = Annotated[
     str, typer.Option("-n", "--namespace", metavar="NAME", help="The namespace of objects that name none.")
 ]

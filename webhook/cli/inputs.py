@@ -17,6 +17,7 @@ from webhook.cli.console import NO_ANSWER, stop, tell
 from webhook.documents.bounds import POLICY
 from webhook.errors import ApiError, RightsliceError
 from webhook.model.cluster import ClusterView
+from webhook.model.usage import UsageView
 from webhook.policy.capping import halted
 from webhook.policy.compiled import PolicySet
 from webhook.policy.loading import Loaded, load
@@ -152,6 +153,25 @@ def cluster_of(
     if verbose:
         tell_of(name or "not known", snapshot)
     return with_labels(snapshot.view, labels)
+
+
+def usage_of(name: str | None, *, verbose: bool = False) -> UsageView:
+    """What workloads were seen to use, of a file of recorded use; nothing where none is named."""
+    if name is None:
+        return UsageView()
+    from webhook.usage.estimating import estimate  # numpy takes its time: only who needs it pays
+    from webhook.usage.files import read as read_usage
+
+    try:
+        recorded = read_usage(Path(name))
+    except RightsliceError as error:
+        stop(f"--usage {error}")
+    view = estimate(recorded.histories, recorded.now)
+    if verbose:
+        moment = datetime.fromtimestamp(recorded.now, UTC)
+        pods, seen = count(len(recorded.histories), "pod"), count(len(view.observed), "container")
+        tell(f"usage: {seen} of {pods}, recorded {moment:%Y-%m-%dT%H:%M:%SZ}")
+    return view
 
 
 def refuse_reach(reach: Reach) -> None:

@@ -14,7 +14,17 @@ from webhook.audit.views import with_labels
 from webhook.cli import flags
 from webhook.cli.auditing import progress, snapshot_of, sources
 from webhook.cli.console import CLEAN, FINDINGS, WRONG_INPUT, tell
-from webhook.cli.inputs import LIVE, Reach, labels_of, live_cluster, live_view, moment_of, policies_of, refuse_reach
+from webhook.cli.inputs import (
+    LIVE,
+    Reach,
+    labels_of,
+    live_cluster,
+    live_view,
+    moment_of,
+    policies_of,
+    refuse_reach,
+    usage_of,
+)
 from webhook.cli.output import lines, targets, write
 from webhook.policy.compiled import PolicySet
 from webhook.report.comparisons import Compared, changes_of, comparison_document, comparison_table
@@ -43,6 +53,7 @@ def diff(
     cluster: flags.Cluster = None,
     kubeconfig: flags.Kubeconfig = None,
     context: flags.Context = None,
+    usage: flags.Usage = None,
     namespace_labels: flags.NamespaceLabels = "",
     now: flags.Now = "",
     output: DiffOutput = None,
@@ -57,14 +68,15 @@ def diff(
     wanted = targets(output, FORMATS)
     before, after = policies_of([old], verbose=verbose), policies_of([new], verbose=verbose)
     labels, reach, moment = labels_of(namespace_labels), Reach(kubeconfig, context), moment_of(now)
+    seen = usage_of(usage, verbose=verbose)
     if cluster == LIVE:
         with live_cluster(reach) as live:
-            world = World(before, live_view(live, labels, verbose=verbose), moment)
+            world = World(before, live_view(live, labels, verbose=verbose), moment, seen)
             found = _compared(live.pods(), world, after, live.pods_unended)
     else:
         refuse_reach(reach)
         objects = list(objects_in(sources(None, cluster)))
-        world = World(before, with_labels(snapshot_of(objects, verbose=verbose).view, labels), moment)
+        world = World(before, with_labels(snapshot_of(objects, verbose=verbose).view, labels), moment, seen)
         found = _compared(objects, world, after, len(objects))
     broken = [each for each in found if isinstance(each, Checked)]
     for each in broken:

@@ -37,6 +37,7 @@ def rightsize(
     kubeconfig: flags.Kubeconfig = None,
     context: flags.Context = None,
     policy_namespace: flags.PolicyNamespace = flags.OUR_NAMESPACE,
+    usage: flags.Usage = None,
     namespace: OnlyNamespace = "",
     namespace_labels: flags.NamespaceLabels = "",
     now: flags.Now = "",
@@ -63,6 +64,7 @@ def rightsize(
             labels=labels_of(namespace_labels),
             moment=moment_of(now),
             prices=prices,
+            usage=usage,
             verbose=verbose,
         )
     )

@@ -16,6 +16,7 @@ from webhook.cache.following import Following, nothing_known
 from webhook.cache.snapshot import load_snapshot
 from webhook.certs.issuing import end_of
 from webhook.cli import flags
+from webhook.cli import prometheus as asking
 from webhook.cli.console import stop
 from webhook.cli.replicas import keep_statuses, manage_certificate, take_part, watch_rollouts, write_events
 from webhook.cli.starting import StartError, clients_of, connections, context_of, first_pair
@@ -29,10 +30,13 @@ from webhook.server.app import Server
 from webhook.server.policyfiles import PolicyFiles
 from webhook.server.policysources import Load
 from webhook.server.reloading import NoPoliciesError, PolicyWatch, read_policies
+from webhook.server.usage import UsageKeeper
 from webhook.server.world import PolicyLoad, World
 from webhook.settings import Settings, SettingsError, settings_from
 from webhook.telemetry.logs import Logger, make_logger
 from webhook.telemetry.telemetry import Telemetry
+from webhook.usage.frames import Asked
+from webhook.usage.source import Source
 from webhook.web.checks import Checks
 from webhook.web.collecting import settle_collector
 from webhook.web.draining import serve_until_told
@@ -111,6 +115,21 @@ def serve_webhook(
     ] = None,
     max_connections: Annotated[int | None, typer.Option("--max-connections", help="Default: 2000.")] = None,
     max_in_flight: Annotated[int | None, typer.Option("--max-in-flight", help="Default: 256.")] = None,
+    prometheus: Annotated[
+        str | None,
+        typer.Option("--prometheus", metavar="URL", help="Learn from here what workloads use of their GPUs."),
+    ] = None,
+    prometheus_ca: asking.CA = None,
+    prometheus_token_file: asking.TokenFile = None,
+    prometheus_user: asking.User = None,
+    prometheus_password_file: asking.PasswordFile = None,
+    prometheus_selector: asking.Selector = None,
+    prometheus_days: asking.Days = None,
+    usage: Annotated[
+        Path | None,
+        typer.Option("--usage", metavar="FILE", help="Or from what `rightslice usage record` wrote; read again."),
+    ] = None,
+    usage_minutes: Annotated[float | None, typer.Option("--usage-minutes", help="How often. Default: 30.")] = None,
 ) -> None:
     """Serve admission reviews over HTTPS: POST /mutate and /validate. Flags can be RIGHTSLICE_ variables too."""
     try:
@@ -135,6 +154,15 @@ def serve_webhook(
             log_level=log_level,
             max_connections=max_connections,
             max_in_flight=max_in_flight,
+            prometheus=prometheus,
+            prometheus_ca=prometheus_ca,
+            prometheus_token_file=prometheus_token_file,
+            prometheus_user=prometheus_user,
+            prometheus_password_file=prometheus_password_file,
+            prometheus_selector=prometheus_selector,
+            prometheus_days=prometheus_days,
+            usage=usage,
+            usage_minutes=usage_minutes,
         )
     except SettingsError as error:
         stop(str(error))
@@ -147,6 +175,7 @@ def serve_webhook(
 async def _serve(settings: Settings) -> None:
     log = make_logger(settings.log_level)
     server = build(settings, log)
+    learn_from_use(server, settings)
     async with AsyncExitStack() as stack:
         if settings.asks:
             await _join(server, settings, stack)
@@ -234,6 +263,43 @@ def follow(server: Server, api: Api, settings: Settings) -> Following:
     server.companions = [*server.companions, lambda: following.run(watch.look, synced)]
     server.looks = [*server.looks, look]
     return following
+
+
+def learn_from_use(server: Server, settings: Settings) -> None:
+    """Have a server learn what workloads use of their GPUs once it listens, where it is told whom to ask.
+
+    Raises:
+        UsageError: who is to be asked, or by which credentials, cannot be used.
+    """
+    asked = _asked(settings)
+    if asked is None:
+        return
+    seconds = 60 * settings.usage_minutes
+    keeper = UsageKeeper(asked, seconds, server.world, clock, server.telemetry, Random())
+    server.companions = [*server.companions, keeper.run]
+    server.checks = [*server.checks, keeper.checks]
+
+
+def _asked(settings: Settings) -> Asked | None:
+    if settings.usage is not None:
+        return Asked(file=str(settings.usage.absolute()))
+    if settings.prometheus is None:
+        return None
+    source = Source(
+        url=settings.prometheus,
+        ca=_absolute(settings.prometheus_ca),
+        token=_absolute(settings.prometheus_token_file),
+        user=settings.prometheus_user,
+        password=_absolute(settings.prometheus_password_file),
+        selector=settings.prometheus_selector,
+        days=settings.prometheus_days,
+    )
+    source.check()
+    return Asked(source)
+
+
+def _absolute(path: Path | None) -> str:
+    return str(path.absolute()) if path is not None else ""
 
 
 def _loader(settings: Settings) -> Load:

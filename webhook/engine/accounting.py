@@ -4,47 +4,73 @@ One number for every form, so that one ResourceQuota on `requests.rightslice.dev
 GPU is 1000. A MIG instance is its share of its card's memory or compute slices, whichever is larger; a share of a card
 is 1000 through its replicas. Both round up: a card cut up may weigh some thousandths more than a card, never less.
 Where one name weighs differently on the nodes that the pod may come to, the most counts.
+
+A pod must never wait for it. So it is written only where an admin says that every scheduler ignores it, or where some
+node that has what the pod asks for advertises it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
+from webhook.engine.asking import Ask
 from webhook.engine.case import Case
 from webhook.engine.remarks import Remark
 from webhook.engine.shape import Shape
+from webhook.model.lines import nodes_of, where_of
+from webhook.model.masks import union
+from webhook.model.modes import Mode
 from webhook.model.paths import Path
 from webhook.model.pods import Amount, Container, Pod
-from webhook.model.pools import unit_milli
+from webhook.model.pools import most_milli
 from webhook.model.quantity import NANO, readable
 from webhook.model.resources import ACCOUNTING
 
 
 def account(case: Case, shape: Shape) -> None:
     """Write what every container's GPUs weigh, whatever stands there: a user's own value is never trusted."""
+    if not takes_accounting(case, shape):
+        clear_others(shape)
+        return
     for path, milli in weights(case, shape).items():
         _write(shape, path, str(milli))
     clear_others(shape, case)
 
 
+def takes_accounting(case: Case, shape: Shape) -> bool:
+    """Will a pod that asks for the accounting resource find a node?"""
+    if case.rules.ignored:
+        return True
+    fleet, nodes = case.view.fleet, _nodes(case, shape)
+    having = union(fleet.advertising(_name(case, shape, ask)) for ask in case.asked.asks)
+    return bool(fleet.accounting & having & nodes)
+
+
 def weights(case: Case, shape: Shape) -> dict[Path, int]:
     """What the GPUs of each container that asks weigh, once the pod has its shape."""
-    return _weights(case, case.reach.narrowed(shape.required), shape.fit.resource if shape.fit is not None else "")
+    nodes, fleet = _nodes(case, shape), case.view.fleet
+    return _added((ask.path, ask.count * most_milli(_name(case, shape, ask), fleet, nodes)) for ask in case.asked.asks)
 
 
-def _weights(case: Case, nodes: int, instead: str = "") -> dict[Path, int]:
-    """What they weigh on the nodes of a mask, where the resource `instead` is given for what is asked, if any is."""
+def _nodes(case: Case, shape: Shape) -> int:
+    return case.reach.selected if _is_final(case.pod) else case.reach.narrowed(shape.required)
+
+
+def _name(case: Case, shape: Shape, ask: Ask) -> str:
+    sized = shape.fit is not None and not _is_final(case.pod)
+    return shape.fit.resource if sized and shape.fit is not None else ask.resource.name
+
+
+def _is_final(pod: Pod) -> bool:
+    """Is the pod as it will be stored? It has its uid, which the API server gives after every mutating webhook."""
+    return bool(pod.metadata.uid)
+
+
+def _added(each: Iterable[tuple[Path, int]]) -> dict[Path, int]:
     found: dict[Path, int] = {}
-    for ask in case.asked.asks:
-        found[ask.path] = found.get(ask.path, 0) + ask.count * _unit(case, instead or ask.resource.name, nodes)
+    for path, milli in each:
+        found[path] = found.get(path, 0) + milli
     return found
-
-
-def _unit(case: Case, name: str, nodes: int) -> int:
-    """The most that one unit of a name weighs on the nodes of a mask; by its name alone where none offers it."""
-    fleet = case.view.fleet
-    offered = [offer.gpu_milli for offer in fleet.by_resource.get(name, ()) if offer.nodes & nodes]
-    return max(offered) if offered else unit_milli(name, fleet)
 
 
 def clear_others(shape: Shape, case: Case | None = None) -> None:
@@ -88,20 +114,44 @@ def _container(pod: Pod, path: Path) -> Container:
     return pod.spec.containers[index] if kind == "containers" else pod.spec.init_containers[index]
 
 
-def wrong_values(case: Case) -> list[Remark]:
-    """What stands in a pod that can no longer be changed, and is not what its GPUs weigh as they are.
+def wrong_values(case: Case, shape: Shape) -> list[Remark]:
+    """What stands in a pod that can no longer be changed, and is less than its GPUs weigh.
 
-    Such a pod has its uid, which the API server gives after every mutating webhook: one that has none will still get
-    the right value.
+    Nodes may have changed since the pod was priced, here or on a replica that saw it earlier. So what its GPUs weighed
+    on the nodes of a moment ago is right too, and more than they weigh escapes no quota.
     """
-    if not case.pod.metadata.uid:
+    if not _is_final(case.pod) or not takes_accounting(case, shape):
         return []
+    now, before = weights(case, shape), _weights_before(case)
     found: list[Remark] = []
-    for path, milli in _weights(case, case.reach.selected).items():
+    for path, milli in now.items():
         limits = _container(case.pod, path).resources.limits
-        if not _is(limits.get(ACCOUNTING), str(milli)):
+        if not _is_least(limits.get(ACCOUNTING), min(milli, before.get(path, milli))):
             have = limits.get(ACCOUNTING, "none")
             message = f"{ACCOUNTING} must be {milli}, what its GPUs weigh (found {have})"
             field = (*path, "resources", "limits", ACCOUNTING)
             found.append(Remark("GPU-Q302", field, message, "Leave it out: it is written when the pod is created."))
     return found
+
+
+def _weights_before(case: Case) -> dict[Path, int]:
+    """What the GPUs of a pod weighed before the nodes changed last."""
+    fleet = case.view.before
+    if fleet is None:
+        return {}
+    nodes = nodes_of(where_of(case.pod), fleet)
+    return _added((ask.path, ask.count * most_milli(ask.resource.name, fleet, nodes)) for ask in case.asked.asks)
+
+
+def _is_least(found: Amount | None, milli: int) -> bool:
+    amount = readable(found)
+    return amount is not None and amount >= milli * NANO
+
+
+def left_out(case: Case, shape: Shape) -> list[Remark]:
+    """That the accounting resource is wanted and is not written."""
+    if takes_accounting(case, shape) or not case.view.fleet.nodes:
+        return []
+    message = f"{ACCOUNTING} is left out: no node with these GPUs advertises it, or no scheduler is known to ignore it"
+    fix = "For admins: rightslice accounting check says what is missing."
+    return [Remark("GPU-Q305", ("spec",), message, fix, at_most=Mode.WARN)]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from functools import lru_cache
 
 import msgspec
@@ -43,12 +42,6 @@ class Asked(msgspec.Struct, frozen=True, gc=False):
     totals: dict[str, int] = {}
     strangers: tuple[str, ...] = ()
     faults: tuple[Remark, ...] = ()
-
-    @property
-    def names(self) -> Iterator[str]:
-        """Every name a policy may be about."""
-        yield from self.totals
-        yield from self.strangers
 
 
 NOTHING = Asked()

@@ -22,6 +22,7 @@ class Case:
     Attributes:
         injected: GPUs that LimitRanges put in. Those that are taken out again are not in `asked`.
         declared: What the pod's annotations say of its need.
+        namespace_notes: Annotations of the pod's namespace.
         reach: The nodes it may run on, once enforced injections are made.
         offers: The offers of the names it asks for, on nodes that selector and affinity leave.
         offered: Mask of the nodes of these offers.
@@ -32,6 +33,7 @@ class Case:
         "asked",
         "declared",
         "injected",
+        "namespace_notes",
         "offered",
         "offers",
         "pod",
@@ -61,6 +63,8 @@ class Case:
         self.usage = usage
         self.injected = injected
         self.declared = Declared(pod)
+        namespace = view.namespace(request.namespace)
+        self.namespace_notes: Mapping[str, str] = namespace.metadata.annotations if namespace else {}
         self.reach = Reach(view, pod, rules.tolerations, markers=rules.markers)
         self.offers, self.offered = view.fleet.offering(asked.totals, self.reach.selected)
         self.whole_or_part = WHOLE_GPU in asked.totals and self._whole_or_part()
@@ -70,9 +74,3 @@ class Case:
         if not fleet.parts & nodes:
             return False
         return bool(fleet.advertising(WHOLE_GPU) & nodes & ~fleet.parts)
-
-    @property
-    def namespace_notes(self) -> Mapping[str, str]:
-        """Annotations of the pod's namespace."""
-        namespace = self.view.namespace(self.request.namespace)
-        return namespace.metadata.annotations if namespace else {}

@@ -7,17 +7,19 @@ was seen to use, and the policy's default. Without any there is no need, and not
 from __future__ import annotations
 
 from functools import lru_cache
+from typing import NamedTuple
 
 from webhook.engine.asking import Ask
 from webhook.engine.remarks import Remark
+from webhook.engine.rungs import rung, said
 from webhook.errors import QuantityError
-from webhook.model.decisions import Need
+from webhook.model.decisions import Keep, Need, Why
 from webhook.model.modes import Evidence, Mode
-from webhook.model.pods import Pod
+from webhook.model.pods import Container, Pod
+from webhook.model.preallocation import takes_all
 from webhook.model.quantity import mebibytes, nano, written
 from webhook.model.records import GPU_COMPUTE, GPU_MEMORY
 from webhook.model.usage import Observed, UsageView
-from webhook.model.workloads import workload_of
 from webhook.policy.compiled import RightSizing
 
 MAX_MEMORY_MIB = 16 * 1024 * 1024
@@ -73,35 +75,70 @@ def _unreadable(key: str, found: str, must: str, example: str) -> Remark:
     )
 
 
-def need_of(
-    asks: tuple[Ask, ...], pod: Pod, namespace: str, declared: Declared, rule: RightSizing, usage: UsageView
-) -> Need | None:
-    """The largest need among the containers that ask; None if one of them has no evidence."""
-    for evidence in rule.evidence:
-        if evidence is Evidence.DECLARED and declared.memory_mib is not None:
-            return Need(declared.memory_mib, declared.compute_milli, evidence, f"{declared.text} declared")
-        if evidence is Evidence.OBSERVED:
-            seen = _observed(asks, namespace, workload_of(pod), rule, usage) if usage.observed else None
-            if seen is not None:
-                return seen
-        if evidence is Evidence.DEFAULT and rule.default_memory_mib is not None:
-            size = rule.default_memory_mib
-            return Need(size, rule.default_compute_milli, evidence, f"{_binary(size)} by the policy's default")
+class Sought(NamedTuple):
+    """Who needs, and what it may be given: the pod's containers that ask, its owner, the rule, the sizes on offer."""
+
+    asks: tuple[Ask, ...]
+    namespace: str
+    workload: str
+    rule: RightSizing
+    sizes: tuple[int, ...]
+
+
+def need_of(sought: Sought, declared: Declared, usage: UsageView) -> Need | Keep:
+    """The largest need among the containers that ask, or why none of the evidence says one."""
+    seen = [usage.of(sought.namespace, sought.workload, ask.container.name) for ask in sought.asks]
+    blocked = next((use.blocked for use in seen if use is not None and use.blocked), "")
+    if blocked:
+        return Keep(Why.BLOCKED, blocked)
+    why = Keep(Why.NO_EVIDENCE)
+    for evidence in sought.rule.evidence:
+        found = _by(evidence, sought, declared, seen, usage)
+        if isinstance(found, Need):
+            return found
+        why = found or why
+    return why
+
+
+def _by(
+    evidence: Evidence, sought: Sought, declared: Declared, seen: list[Observed | None], usage: UsageView
+) -> Need | Keep | None:
+    """The need by one kind of evidence; None where it is silent."""
+    rule = sought.rule
+    if evidence is Evidence.DECLARED and declared.memory_mib is not None:
+        return Need(declared.memory_mib, declared.compute_milli, evidence, f"{declared.text} declared")
+    if evidence is Evidence.OBSERVED:
+        return _observed(sought, seen, usage.price_milli(rule.risk_ppm))
+    if evidence is Evidence.DEFAULT and rule.default_memory_mib is not None:
+        size = rule.default_memory_mib
+        return Need(size, rule.default_compute_milli, evidence, f"{_binary(size)} by the policy's default")
     return None
 
 
-def _observed(asks: tuple[Ask, ...], namespace: str, workload: str, rule: RightSizing, usage: UsageView) -> Need | None:
-    seen: list[Observed] = []
-    for ask in asks:
-        use = usage.of(namespace, workload, ask.container.name)
-        if use is None or use.preallocates:
+def _observed(sought: Sought, seen: list[Observed | None], price_milli: int) -> Need | Keep | None:
+    rule = sought.rule
+    largest: tuple[int, Observed] | None = None
+    for ask, use in zip(sought.asks, seen, strict=True):
+        if use is None:
             return None
-        seen.append(use)
-    memory = _with_margin(max(use.memory_mib for use in seen), rule.margin_percent)
-    known = [use.compute_milli for use in seen if use.compute_milli is not None]
+        framework = _takes_all(ask.container)
+        if framework:
+            return Keep(Why.PREALLOCATES, framework)
+        size = rung(use, sought.sizes, price_milli, rule.risk_ppm)
+        if isinstance(size, Keep):
+            return size
+        if largest is None or size > largest[0]:
+            largest = size, use
+    if largest is None:
+        return None
+    known = [use.compute_milli for use in seen if use is not None and use.compute_milli is not None]
     compute = min(1000, _with_margin(max(known), rule.margin_percent)) if known else None
-    words = f"{_binary(memory)} from observed use with {rule.margin_percent}% margin"
-    return Need(memory, compute, Evidence.OBSERVED, words)
+    return Need(largest[0], compute, Evidence.OBSERVED, said(largest[1], largest[0]))
+
+
+def _takes_all(container: Container) -> str:
+    variables = [(variable.name, variable.value) for variable in container.env] if container.env else ()
+    return takes_all(container.image, container.command + container.args, variables)
 
 
 def _with_margin(amount: int, percent: int) -> int:

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
 
 from webhook.engine.asking import Asked
-from webhook.engine.demand import Declared, need_of
+from webhook.engine.demand import Declared, Sought, need_of
 from webhook.engine.limitrange import given_in, obstacle
 from webhook.engine.limits import allows
 from webhook.engine.quota import escapes
@@ -22,7 +22,7 @@ from webhook.engine.ties import tied_by
 from webhook.model.cluster import ClusterView
 from webhook.model.decisions import Fit, Keep, Need, Why
 from webhook.model.masks import union
-from webhook.model.modes import Form
+from webhook.model.modes import Form, Isolation
 from webhook.model.offers import Offer
 from webhook.model.paths import Path
 from webhook.model.pods import Amount, Pod, Requirement
@@ -30,6 +30,7 @@ from webhook.model.records import KEEP, MIRROR, TOPOLOGY
 from webhook.model.requests import Request
 from webhook.model.resources import ACCOUNTING, WHOLE_GPU
 from webhook.model.usage import UsageView
+from webhook.model.workloads import workload_of
 from webhook.policy.compiled import RightSizing
 
 QUEUE_PREFIX = "kueue.x-k8s.io/"
@@ -46,9 +47,11 @@ def fit(
         return stays
     if declared.faults:
         return Keep(Why.NO_EVIDENCE, "what it declares cannot be read")
-    need = need_of(asked.asks, pod, request.namespace, declared, sizing.rule, usage)
-    if need is None:
-        return Keep(Why.NO_EVIDENCE)
+    sizes = reach.view.fleet.sizes(*_what(sizing.rule))
+    sought = Sought(asked.asks, request.namespace, workload_of(pod), sizing.rule, sizes)
+    need = need_of(sought, declared, usage)
+    if isinstance(need, Keep):
+        return need
     tie = "" if sizing.rule.wait_when_full else tied_by(pod)
     if tie:
         return Keep(Why.TIED, tie)
@@ -125,8 +128,12 @@ def _together(one: Offer, other: Offer) -> bool:
 
 def _given(rule: RightSizing, reach: Reach) -> Iterable[Offer]:
     """The offers that a rule may give to anybody, the preferred form first, the least first in each."""
-    most = min(999, 1000 - 10 * rule.min_saving_percent)
-    return reach.view.fleet.sharing(rule.forms, rule.isolation, most)
+    return reach.view.fleet.sharing(*_what(rule))
+
+
+def _what(rule: RightSizing) -> tuple[tuple[Form, ...], Isolation, int]:
+    """Forms, least isolation and largest share of a card that a rule may give."""
+    return rule.forms, rule.isolation, min(999, 1000 - 10 * rule.min_saving_percent)
 
 
 def _reached_by(offer: Offer) -> object:
@@ -220,7 +227,7 @@ def _against_the_rules(
         if reason:
             return Keep(Why.LIMIT_RANGE, reason)
     quotas = view.quotas(request.namespace)
-    accounted = ACCOUNTING if sizing.accounting else ""
+    accounted = ACCOUNTING if sizing.accounting and (sizing.ignored or view.fleet.all_take(resource)) else ""
     if quotas and escapes(quotas, pod, WHOLE_GPU, resource, count, accounted=accounted):
         return Keep(Why.QUOTA, resource)
     if not all(allows(limits, resource, count) for limits in sizing.limits):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from webhook.engine.accounting import wrong_values
+from webhook.engine.accounting import left_out, wrong_values
 from webhook.engine.asking import Asked, asked_in
 from webhook.engine.case import Case
 from webhook.engine.containers import Amounts, amounts_of
@@ -14,7 +14,7 @@ from webhook.engine.guard import guard
 from webhook.engine.limitrange import Injected, final_amounts, injected_remarks, passes, range_remarks
 from webhook.engine.limits import breaches
 from webhook.engine.placement import obstacles
-from webhook.engine.quota import Held, moved_remarks, pool_remarks, quota_remarks
+from webhook.engine.quota import Held, moved_remarks, pool_remarks, quota_remarks, resized_remarks
 from webhook.engine.remarks import Remark
 from webhook.engine.rules import Rules
 from webhook.engine.settle import Voice, hear
@@ -67,7 +67,8 @@ def judge(case: Case, shape: Shape, findings: list[Finding]) -> None:
         if said is not NOTHING_SAID or case.injected.given:
             _hear_amounts(limits, voice, said, case.injected, findings)
         if limits.accounting:
-            hear(findings, voice, wrong_values(case))
+            hear(findings, voice, wrong_values(case, shape))
+            hear(findings, voice, left_out(case, shape))
     for voice in rules.cuda:
         asking = list({ask.path: (ask.path, ask.container) for ask in case.asked.asks}.values())
         hear(findings, voice, driver_remarks(case.pod, shape.fit.offers if shape.fit else case.offers, asking))
@@ -96,12 +97,17 @@ def judge_amounts(
         _hear_amounts(limits, voice, said, injected, findings)
 
 
+UPDATES = {"": moved_remarks, "resize": resized_remarks}
+"""What quotas say of an update, by its subresource; of others nothing."""
+
+
 def judge_update(request: Request, pod: Pod, rules: Rules, view: ClusterView, findings: list[Finding]) -> None:
-    """What quotas will say of a pod that moves under another one by getting, or losing, a deadline."""
+    """What quotas will say of a pod that moves under another one by its deadline, or that is resized while it runs."""
     quotas, old = view.quotas(request.namespace), request.old_pod
-    if not quotas or not rules.limits or old is None or request.sub_resource:
+    remarks = UPDATES.get(request.sub_resource)
+    if not quotas or not rules.limits or old is None or remarks is None:
         return
-    said = tuple(moved_remarks(old, pod, quotas, _held_in(request.namespace, view)))
+    said = tuple(remarks(old, pod, quotas, _held_in(request.namespace, view)))
     for voice, limits in rules.limits:
         if limits.resource_quotas:
             hear(findings, voice, said)

@@ -40,7 +40,7 @@ def match(
         given: GPU resources that LimitRanges put in beside those asked for.
     """
     labels = namespace_labels(request.namespace, view)
-    names = tuple(dict.fromkeys((*asked.names, *given)))
+    names = tuple(dict.fromkeys((*asked.totals, *asked.strangers, *given)))
     chosen, asking = policies.for_request(request.namespace, labels, request.operation, names)
     conditional = 0
     for index, policy in asking:

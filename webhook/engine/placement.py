@@ -73,7 +73,8 @@ def _nowhere(name: str, fleet: Fleet, field: Path) -> Remark:
     return Remark("GPU-T201", field, "must be offered by a node of this cluster", fix, at_most=Mode.WARN)
 
 
-def nearest(name: str, existing: tuple[str, ...]) -> list[str]:
+@lru_cache(maxsize=1024)
+def nearest(name: str, existing: tuple[str, ...]) -> tuple[str, ...]:
     """Up to three resource names that come closest: profiles of similar size first."""
     wanted = gpu_resource(name)
     slices = wanted.slices if wanted and wanted.mig else 7
@@ -82,7 +83,7 @@ def nearest(name: str, existing: tuple[str, ...]) -> list[str]:
         known = gpu_resource(other)
         return (abs((known.slices if known and known.mig else 7) - slices), other)
 
-    return sorted(existing, key=distance)[:3]
+    return tuple(sorted(existing, key=distance)[:3])
 
 
 def _ruled_out(name: str, pod: Pod, fleet: Fleet) -> Remark:

@@ -5,9 +5,9 @@ a remembered decision the one that `decide` would make:
 
 * A key is everything that was told about a pod, written out. On a miss `decide` is given what the key holds and
   nothing else, so nothing outside the key can have had a part in the decision.
-* The one thing that moves between two copies is the room that is left. What a decision asked about it is kept with
-  the answers; the decision is given again only where every question is answered the same now.
-* With new policies, nodes or use, everything is forgotten.
+* What moves between two copies is the room that is left, and what workloads were seen to use. What a decision asked
+  about them is kept with the answers; the decision is given again only where every question is answered the same now.
+* With new policies or nodes, everything is forgotten.
 
 What is remembered is bounded, and keys are compared whole: a strange pod can cost others a repeated decision, and
 never another's decision.
@@ -32,7 +32,7 @@ from webhook.model.pools import Pool
 from webhook.model.quota_keys import Counted
 from webhook.model.quota_room import Holding
 from webhook.model.requests import Request
-from webhook.model.usage import UsageView
+from webhook.model.usage import Observed, UsageView
 from webhook.policy.compiled import PolicySet
 
 MOST = 512
@@ -59,7 +59,7 @@ NUMBERING = frozenset(
 """Labels and annotations by which controllers number the pods of one workload. Only a policy may look at them."""
 
 Question = tuple[Callable[..., object], tuple[object, ...]]
-"""What a view is asked that moves between two copies: a method of `ClusterView`, and what it is given."""
+"""What is asked that moves between two copies: a method of `ClusterView` or `UsageView`, and what it is given."""
 
 
 T = TypeVar("T")
@@ -98,10 +98,12 @@ class Kept(NamedTuple):
     Attributes:
         standing: What the view said of the namespace.
         heard: What was asked about room and holders, with the answers.
+        seen: The same about use.
     """
 
     standing: tuple[object, ...]
     heard: tuple[tuple[Question, object], ...]
+    seen: tuple[tuple[Question, object], ...]
     decision: Decision
 
 
@@ -143,6 +145,24 @@ class Overheard(ClusterView):
         return self._noted(ClusterView.pool_holders, pool)
 
 
+class OverheardUse(UsageView, frozen=True):
+    """Use that takes down what it is asked."""
+
+    heard: list[tuple[Question, object]] = msgspec.field(default_factory=list)
+
+    def of(self, namespace: str, workload: str, container: str) -> Observed | None:
+        """As the view itself says."""
+        answer = UsageView.of(self, namespace, workload, container)
+        self.heard.append(((UsageView.of, (namespace, workload, container)), answer))
+        return answer
+
+    def price_milli(self, risk_ppm: int) -> int:
+        """As the view itself says."""
+        answer = UsageView.price_milli(self, risk_ppm)
+        self.heard.append(((UsageView.price_milli, (risk_ppm,)), answer))
+        return answer
+
+
 class WholeObjectError(Exception):
     """A match condition asked for the whole object, which no key holds: there is nothing to remember."""
 
@@ -152,7 +172,7 @@ class Memory:
 
     def __init__(self) -> None:
         self._kept: dict[bytes, Kept] = {}
-        self._of: tuple[PolicySet, Fleet, UsageView] | None = None
+        self._of: tuple[PolicySet, Fleet] | None = None
         self._labels_matter = True
 
     def decide(
@@ -161,11 +181,11 @@ class Memory:
         """What `webhook.engine.decide.decide` says, with less work where a copy of the pod was judged before."""
         if request.operation != "CREATE" or request.pod is None or view.has_reserved(request.pod.metadata.uid):
             return decide(request, policies, view, usage, now)
-        self._turn_to(policies, view.fleet, usage)
+        self._turn_to(policies, view.fleet)
         told = _told(request, request.pod, policies, now, labels_matter=self._labels_matter)
         key = _written(told)
         kept = self._kept.get(key)
-        if kept is not None and _still_holds(kept, view, request.namespace):
+        if kept is not None and _still_holds(kept, view, usage, request.namespace):
             return kept.decision
         try:
             anew = _overhear(told, policies, view, usage, now)
@@ -174,9 +194,9 @@ class Memory:
         self._keep(key, anew)
         return anew.decision
 
-    def _turn_to(self, policies: PolicySet, fleet: Fleet, usage: UsageView) -> None:
+    def _turn_to(self, policies: PolicySet, fleet: Fleet) -> None:
         """Forget what was decided under others."""
-        of = (policies, fleet, usage)
+        of = (policies, fleet)
         if self._of == of:
             return
         self._of = of
@@ -244,8 +264,9 @@ def _unnumbered_owner(owner: OwnerReference) -> OwnerReference:
 def _overhear(told: Told, policies: PolicySet, view: ClusterView, usage: UsageView, now: datetime) -> Kept:
     """Decide, and take down what the decision holds under."""
     overheard = Overheard(view)
-    decision = decide(_request(told), policies, overheard, usage, now)
-    return Kept(view.standing(told.namespace), tuple(overheard.heard), decision)
+    use = OverheardUse(usage.observed, usage.prices)
+    decision = decide(_request(told), policies, overheard, use, now)
+    return Kept(view.standing(told.namespace), tuple(overheard.heard), tuple(use.heard), decision)
 
 
 def _request(told: Told) -> Request:
@@ -279,8 +300,10 @@ def _no_object() -> NoReturn:
     raise WholeObjectError
 
 
-def _still_holds(kept: Kept, view: ClusterView, namespace: str) -> bool:
-    """Would the view say the same of the namespace, and of the room there is?"""
+def _still_holds(kept: Kept, view: ClusterView, usage: UsageView, namespace: str) -> bool:
+    """Would the views say the same of the namespace, of the room there is, and of what was used?"""
+    if not all(method(usage, *given) == answer for (method, given), answer in kept.seen):
+        return False
     if kept.standing != view.standing(namespace):
         return False
     return all(method(view, *given) == answer for (method, given), answer in kept.heard)

@@ -29,13 +29,15 @@ class Sizing(msgspec.Struct, frozen=True):
 
     Attributes:
         limits: Enforced limits that a smaller request has to keep.
-        accounting: True if the pod will carry the accounting resource.
+        accounting: True if the pod will carry the accounting resource, where a node can take it.
+        ignored: True if schedulers ignore it, so that every node can.
     """
 
     rule: RightSizing
     policy: str
     limits: tuple[Limits, ...] = ()
     accounting: bool = False
+    ignored: bool = False
 
 
 class Rules(msgspec.Struct, frozen=True):
@@ -49,6 +51,7 @@ class Rules(msgspec.Struct, frozen=True):
         trial: The same two, as if every injection were enforced: what a right-sizing on trial reckons with.
         defaults: Enforced limits that have defaults.
         accounting: True if enforced limits ask for the accounting resource.
+        ignored: True if any policy that asks for it says that schedulers ignore it.
         takes_out: True if enforced limits take out GPUs that LimitRanges put in.
         general: Who says what holds for every GPU pod: the strictest topology section, else the strictest policy.
     """
@@ -67,6 +70,7 @@ class Rules(msgspec.Struct, frozen=True):
     trial: tuple[tuple[Toleration, ...], bool]
     defaults: tuple[Limits, ...]
     accounting: bool
+    ignored: bool
     takes_out: bool
     general: Voice
 
@@ -87,11 +91,12 @@ def _rules(policies: Sequence[Policy]) -> Rules:
     injections = tuple(((p.injection.mode, p.name), p.injection) for p in policies if p.injection)
     limits = tuple(((p.limits.mode, p.name), p.limits) for p in policies if p.limits)
     enforced = tuple(section for (mode, _), section in limits if mode is Mode.ENFORCE)
+    ignored = any(section.accounting and section.ignored for _, section in limits)
     adding = [section for (mode, _), section in injections if mode is Mode.ENFORCE]
     return Rules(
         names=tuple(policy.name for policy in policies),
         security=tuple(((p.security.mode, p.name), p.security) for p in policies if p.security),
-        sizing=_sizing(policies, enforced),
+        sizing=_sizing(policies, enforced, ignored=ignored),
         injections=injections,
         topologies=tuple(((p.topology.mode, p.name), p.topology) for p in policies if p.topology),
         limits=limits,
@@ -106,6 +111,7 @@ def _rules(policies: Sequence[Policy]) -> Rules:
         ),
         defaults=tuple(section for section in enforced if _has_defaults(section)),
         accounting=any(section.accounting for section in enforced),
+        ignored=ignored,
         takes_out=any(section.injected is Injected.REMOVE for section in enforced),
         general=_general(policies),
     )
@@ -125,7 +131,7 @@ def _general(policies: Sequence[Policy]) -> Voice:
     return max(voices, key=lambda voice: voice[0], default=(Mode.AUDIT, ""))
 
 
-def _sizing(policies: Sequence[Policy], limits: tuple[Limits, ...]) -> Sizing | None:
+def _sizing(policies: Sequence[Policy], limits: tuple[Limits, ...], *, ignored: bool) -> Sizing | None:
     """The rule that holds when several policies right-size: the most careful of each part.
 
     Enforced policies decide; those on trial are heard only where none is enforced.
@@ -135,8 +141,8 @@ def _sizing(policies: Sequence[Policy], limits: tuple[Limits, ...]) -> Sizing | 
         return None
     strictest = max(rule.mode for rule, _ in speaking)
     chosen = [(rule, name) for rule, name in speaking if rule.mode is strictest]
-    accounting = any(section.accounting for section in limits)
-    return Sizing(_merged([rule for rule, _ in chosen]), ", ".join(name for _, name in chosen), limits, accounting)
+    accounting, names = any(section.accounting for section in limits), ", ".join(name for _, name in chosen)
+    return Sizing(_merged([rule for rule, _ in chosen]), names, limits, accounting, ignored)
 
 
 def _merged(rules: Sequence[RightSizing]) -> RightSizing:
@@ -152,6 +158,7 @@ def _merged(rules: Sequence[RightSizing]) -> RightSizing:
         default_memory_mib=None if None in memory else max(size or 0 for size in memory),
         default_compute_milli=max(compute) or None,
         margin_percent=max(rule.margin_percent for rule in rules),
+        risk_ppm=min(rule.risk_ppm for rule in rules),
         min_saving_percent=max(rule.min_saving_percent for rule in rules),
         wait_when_full=all(rule.wait_when_full for rule in rules),
     )

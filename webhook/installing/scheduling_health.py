@@ -31,19 +31,27 @@ def accounting(facts: Facts, policies: Sequence[Policy]) -> Iterator[Line]:
 
     The configuration of a scheduler that is no object cannot be seen; pods that wait because of it can.
     """
-    if not any(policy.limits is not None and policy.limits.accounting for policy in policies):
+    wanted = [policy.limits for policy in policies if policy.limits is not None and policy.limits.accounting]
+    if not wanted:
         return
-    waiting = [pod for pod in facts.waiting or () if f"Insufficient {ACCOUNTING}" in _why_waiting(pod)]
+    waiting = waiting_for_it(facts)
     advertised = [node for node in facts.nodes or () if ACCOUNTING in (node.get("status", {}).get("allocatable") or ())]
     if waiting:
         yield Line(State.FAIL, f"{count(len(waiting), 'pod waits', 'pods wait')} for {ACCOUNTING}", TELL)
     elif advertised:
         yield Line(State.OK, f"{count(len(advertised), 'node advertises', 'nodes advertise')} {ACCOUNTING}")
+    elif any(limits.ignored for limits in wanted):
+        yield Line(State.OK, f"a policy says that schedulers ignore {ACCOUNTING}")
     elif ignored(facts.scheduler or ""):
         yield Line(State.OK, f"{SCHEDULER} ignores {ACCOUNTING}", "of other schedulers it cannot be seen here")
     else:
-        advice = f"{TELL}; else pods stay pending for {ACCOUNTING}"
+        advice = f"it is left out, so that no pod waits for it: {TELL}; rightslice accounting check says more"
         yield Line(State.WARN, "a policy has native accounting, and no node advertises its resource", advice)
+
+
+def waiting_for_it(facts: Facts) -> list[Json]:
+    """The pods that wait for the accounting resource."""
+    return [pod for pod in facts.waiting or () if f"Insufficient {ACCOUNTING}" in _why_waiting(pod)]
 
 
 def _why_waiting(pod: Json) -> str:

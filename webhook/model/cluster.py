@@ -49,9 +49,11 @@ class ClusterView:
         complete: True for a live view: a namespace that is not in it does not exist. A snapshot may
             lack namespaces; they are then taken as having no labels but their name.
         current: False where the view is too old to be sure of what is free: nothing is shrunk.
+        before: The nodes as they were before they changed last; None where they did not.
     """
 
     fleet: Fleet
+    before: Fleet | None
     complete: bool
     current: bool
 
@@ -81,7 +83,7 @@ class ClusterView:
             complete: See the class.
             current: See the class.
         """
-        self.fleet, self.complete, self.current = fleet, complete, current
+        self.fleet, self.complete, self.current, self.before = fleet, complete, current, None
         self._namespaces = {name: _named(name, found) for name, found in (namespaces or {}).items()}
         self._limit_ranges = {name: _by_name(found) for name, found in (limit_ranges or {}).items()}
         self._limited = {name: _names_in(found) for name, found in self._limit_ranges.items()}
@@ -228,7 +230,8 @@ class ClusterView:
 
     def succeeding(self, other: ClusterView) -> ClusterView:
         """This view with the pods that another one assumes, on the same nodes by name, and those it has reserved."""
-        return self._with_holders(self._holders.succeeding(other._holders))._assuming(other)
+        before = other.before if other.fleet is self.fleet else other.fleet
+        return self._but(before=before, _holders=self._holders.succeeding(other._holders))._assuming(other)
 
     def _assuming(self, other: ClusterView) -> ClusterView:
         names = [node.name for node in other.fleet.nodes]

@@ -270,6 +270,14 @@ CODES: dict[str, Code] = {
         "What the pods of the cluster hold was not confirmed for a minute, so nobody knows what is left.",
         "Create the pod again later. For admins: /readyz?verbose says what does not answer.",
     ),
+    "GPU-Q305": Code(
+        "the accounting resource is left out",
+        "limits",
+        False,
+        "A pod that asks for rightslice.dev/gpu-milli is Pending for ever where neither the scheduler ignores the"
+        " resource nor a node has it. So it is not written, and no quota on it counts this pod.",
+        "For admins: rightslice accounting check says what is missing.",
+    ),
     "GPU-Q401": _trap(
         "a quota key that is never counted",
         "GPUs count under requests. only; limits. and bare names are accepted, and bound nothing.",

@@ -22,7 +22,7 @@ from webhook.model.objects import Node, Taint
 from webhook.model.offers import Offer
 from webhook.model.pods import Amount, NodeSelectorTerm, Toleration
 from webhook.model.quantity import NANO, readable
-from webhook.model.resources import WHOLE_GPU
+from webhook.model.resources import ACCOUNTING, WHOLE_GPU
 from webhook.model.selecting import term_mask
 from webhook.model.taints import all_tolerated, hard
 
@@ -76,6 +76,7 @@ class Fleet:
         parts: Mask of the nodes on which `nvidia.com/gpu` is a slice or a share.
         part_products: Their product labels; () if one of them has none of its own.
         carrying: Every hard taint of the fleet, with the mask of the nodes that carry it.
+        accounting: Mask of the nodes that advertise the accounting resource.
     """
 
     nodes: tuple[FleetNode, ...]
@@ -87,11 +88,13 @@ class Fleet:
     parts: int
     part_products: tuple[str, ...]
     carrying: tuple[tuple[Taint, int], ...]
+    accounting: int
 
     def __init__(self, nodes: Sequence[Node]) -> None:
         self.nodes = tuple(map(fleet_node, nodes))
         self.everyone = (1 << len(self.nodes)) - 1
         self.usable = union(1 << i for i, node in enumerate(self.nodes) if node.usable)
+        self.accounting = union(1 << i for i, node in enumerate(nodes) if _takes_accounting(node))
         self.by_name = {node.name: i for i, node in enumerate(self.nodes)}
         self._index = LabelIndex(node.labels for node in self.nodes)
 
@@ -99,6 +102,7 @@ class Fleet:
         for i, node in enumerate(self.nodes):
             self._by_taints[node.taints] = self._by_taints.get(node.taints, 0) | 1 << i
         self._sharing: Bounded[tuple[tuple[Form, ...], Isolation, int], tuple[Offer, ...]] = Bounded(REMEMBERED)
+        self._sizes: Bounded[tuple[tuple[Form, ...], Isolation, int], tuple[int, ...]] = Bounded(REMEMBERED)
         self._tolerated: Bounded[tuple[Toleration, ...], int] = Bounded(REMEMBERED)
         self._selected: Bounded[Constraints, int] = Bounded(REMEMBERED)
         self._offering: Bounded[tuple[tuple[str, ...], int], Offering] = Bounded(REMEMBERED)
@@ -185,6 +189,16 @@ class Fleet:
             found = self._sharing.keep(key, tuple(chosen))
         return found
 
+    def sizes(self, forms: tuple[Form, ...], isolation: Isolation, most: int) -> tuple[int, ...]:
+        """Memory in MiB of those that `sharing` gives, ascending. Remembered."""
+        key = (forms, isolation, most)
+        found = self._sizes.get(key)
+        if found is None:
+            offers = self.sharing(forms, isolation, most)
+            sizes = {offer.memory_mib for offer in offers if offer.memory_mib}
+            found = self._sizes.keep(key, tuple(sorted(sizes)))
+        return found
+
     def resources(self) -> tuple[str, ...]:
         """The GPU resource names that some node advertises, sorted."""
         return tuple(self._levels)
@@ -192,6 +206,10 @@ class Fleet:
     def advertising(self, resource: str) -> int:
         """Mask of the nodes with at least one unit of a GPU resource."""
         return self._levels.get(resource, NO_LEVELS).at_least(1)
+
+    def all_take(self, resource: str) -> bool:
+        """Does every node that advertises a GPU resource advertise the accounting resource too?"""
+        return not self.advertising(resource) & ~self.accounting
 
     def reached(self, offer: Offer) -> int:
         """Mask of the nodes that a pod may land on which asks for an offer's resource with its selector.
@@ -242,6 +260,10 @@ def settled(labels: Labels) -> bool:
         and labels.get("nvidia.com/gpu-driver-upgrade-state", "") in ("", "upgrade-done")
         and not labels.get("nvidia.com/gpu.deploy.device-plugin", "").startswith("paused")
     )
+
+
+def _takes_accounting(node: Node) -> bool:
+    return _floor(node.status.allocatable.get(ACCOUNTING, 0)) > 0
 
 
 def _takes_pods(node: Node) -> bool:

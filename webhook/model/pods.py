@@ -94,6 +94,8 @@ class Container(Read, frozen=True):
 
     name: str = ""
     image: str = ""
+    command: tuple[str, ...] = ()
+    args: tuple[str, ...] = ()
     resources: Resources = Resources()
     env: tuple[EnvVar, ...] = ()
     env_from: tuple[EnvFrom, ...] = ()

@@ -55,11 +55,17 @@ class Range(NamedTuple):
 
 
 class Ranges(tuple[Range, ...]):
-    """The LimitRanges of a namespace, in the order in which they are taken; a key for what is remembered of them."""
+    """The LimitRanges of a namespace, in the order in which they are taken; a key for what is remembered of them.
+
+    Attributes:
+        giving: Each GPU resource that one of them gives, with it.
+        of_pods: Every bound on a pod's total.
+    """
 
     def __init__(self, _: Iterable[Range] = ()) -> None:
         self._text = repr([tuple(each) for each in self])
         self._hash = hash(self._text)
+        self.giving = tuple((name, each) for each in self for name in each.gpus)
         self.of_pods = tuple(bound for each in self for bound in each.bounds if bound.type == POD)
 
     def __hash__(self) -> int:

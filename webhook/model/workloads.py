@@ -1,4 +1,9 @@
-"""What a pod belongs to, by its owners."""
+"""Workloads: what pods of one kind after another are called by together, as their use is kept.
+
+A pod is known at admission by its controller and its labels alone. What is recorded must come to the same name, or it
+would never be found: so both sides name by these functions. Runs of one thing are one workload: the Jobs of a CronJob,
+the Workflows of a CronWorkflow or of one generateName.
+"""
 
 from __future__ import annotations
 
@@ -6,30 +11,62 @@ import re
 
 from webhook.model.pods import Pod
 
-_RUN = re.compile(r"Job/(.+)-[0-9]{8,10}")
-"""A Job that a CronJob made is called by it and the minute."""
+JOBSET = "jobset.sigs.k8s.io/jobset-name"
+"""The label that says which JobSet a pod's Job is of. A Kubeflow TrainJob's JobSet has the TrainJob's name."""
+
+TEMPLATE_HASHES = {"pod-template-hash": "Deployment", "rollouts-pod-template-hash": "Rollout"}
+"""Labels whose value ends the name of a ReplicaSet, and what kind of object made that one."""
+
+_MINUTES = re.compile(r"-(2[6-9]|3\d|4\d)\d{6}$")
+"""Minutes since 1970 from 2019 to 2065: what a CronJob puts behind its name. A date, 20261121, is less."""
+
+_SECONDS = re.compile(r"-(1[6-9]|2\d)\d{8}$")
+"""Seconds since 1970, of the same: a CronWorkflow's."""
+
+_GENERATED = re.compile(r"-[bcdfghjklmnpqrstvwxz2456789]{5}$")
+"""What the API server puts behind a generateName: no vowels, and no digits that look like letters."""
 
 
 def workload_of(pod: Pod) -> str:
-    """The workload a pod belongs to, as usage is recorded: "Deployment/serve", "Job/train".
-
-    A ReplicaSet's name is its Deployment's with a hash behind it, which is also a label of the pod.
-    """
+    """The workload a pod belongs to: "Deployment/serve", "CronJob/nightly"; "Pod/NAME" where nothing owns it."""
+    labels = pod.metadata.labels
     for owner in pod.metadata.owner_references:
         if not owner.controller:
             continue
-        template_hash = pod.metadata.labels.get("pod-template-hash", "")
-        if owner.kind == "ReplicaSet" and template_hash and owner.name.endswith(f"-{template_hash}"):
-            return f"Deployment/{owner.name.removesuffix(f'-{template_hash}')}"
-        return f"{owner.kind}/{owner.name}"
+        if owner.kind == "Job" and labels.get(JOBSET):
+            return f"JobSet/{labels[JOBSET]}"
+        if owner.kind == "ReplicaSet":
+            return _of_replica_set(owner.name, labels)
+        return named(owner.kind, owner.name)
     return f"Pod/{pod.metadata.name}"
 
 
 def rolled_out_as(pod: Pod) -> str:
-    """The workload that a pod counts for: all runs of a CronJob are one, and all pods of one generated name."""
+    """The workload that a pod counts for: as `workload_of`, and all pods of one generated name are one."""
     metadata = pod.metadata
     if metadata.generate_name and not any(owner.controller for owner in metadata.owner_references):
         return f"Pod/{metadata.generate_name}"
-    workload = workload_of(pod)
-    run = _RUN.fullmatch(workload)
-    return f"CronJob/{run[1]}" if run else workload
+    return workload_of(pod)
+
+
+def _of_replica_set(name: str, labels: dict[str, str]) -> str:
+    for label, kind in TEMPLATE_HASHES.items():
+        ending = f"-{labels.get(label, '')}"
+        if len(ending) > 1 and name.endswith(ending):
+            return f"{kind}/{name.removesuffix(ending)}"
+    return f"ReplicaSet/{name}"
+
+
+def named(kind: str, name: str) -> str:
+    """The workload that a controller stands for.
+
+    >>> named("Job", "nightly-29912345"), named("Workflow", "train-x7k2p"), named("PyTorchJob", "llm")
+    ('CronJob/nightly', 'Workflow/train', 'PyTorchJob/llm')
+    """
+    if kind == "Job" and (found := _MINUTES.search(name)):
+        return f"CronJob/{name[: found.start()]}"
+    if kind == "Workflow" and (found := _SECONDS.search(name)):
+        return f"CronWorkflow/{name[: found.start()]}"
+    if kind == "Workflow" and (found := _GENERATED.search(name)):
+        return f"Workflow/{name[: found.start()]}"
+    return f"{kind}/{name}"

@@ -17,6 +17,7 @@ from webhook.errors import Place
 from webhook.model.modes import Evidence, Form, Isolation, Mode
 from webhook.model.pods import Requirement, Toleration
 from webhook.model.pools import Pool
+from webhook.policy.fairness import FairShare
 from webhook.policy.rollout import Rollout
 from webhook.policy.workloads import WORKLOADS, TemplatePath, WorkloadKind
 
@@ -33,7 +34,8 @@ class RightSizing(msgspec.Struct, frozen=True):
         evidence: Evidence that is believed, the preferred first.
         default_memory_mib: Need of a pod without other evidence, MiB; None: no such default.
         default_compute_milli: The same for compute, thousandths of a card.
-        margin_percent: Added to observed use (never to what a pod declares).
+        margin_percent: Added to observed compute (memory has its risk; what a pod declares is taken as it is).
+        risk_ppm: Pod-hours in a million that may need more memory than observed use lets a pod be given.
         min_saving_percent: Least share of the request that must be saved.
         wait_when_full: False: a slice is given only where one is free now.
     """
@@ -46,6 +48,7 @@ class RightSizing(msgspec.Struct, frozen=True):
     default_compute_milli: int | None
     margin_percent: int
     min_saving_percent: int
+    risk_ppm: int
     wait_when_full: bool
 
 
@@ -121,6 +124,8 @@ class Limits(msgspec.Struct, frozen=True):
     """What a pod may ask for.
 
     Attributes:
+        accounting: GPU containers also ask for the accounting resource, where that leaves no pod Pending.
+        ignored: An admin's word that every scheduler ignores that resource.
         passed: What was held against all rules and broke none: pods of many workloads ask for the same.
     """
 
@@ -132,6 +137,7 @@ class Limits(msgspec.Struct, frozen=True):
     injected: Injected
     resource_quotas: bool
     accounting: bool
+    ignored: bool
     passed: Remembered = msgspec.field(default_factory=Remembered)
 
 
@@ -301,6 +307,7 @@ class Policy(msgspec.Struct, frozen=True):
     cuda: Cuda | None = None
     security: Security | None = None
     rollout: Rollout | None = None
+    fair_share: FairShare | None = None
     places: Mapping[str, Place] = {}
 
 

@@ -32,9 +32,11 @@ from webhook.policy.compiled import (
     Spread,
     Topology,
 )
+from webhook.policy.fairness import FairShare
 from webhook.policy.rollout import HaltOn, Rollout
 from webhook.policy.workloads import TemplatePath
 from webhook.policy.written.additions import WrittenInjection, WrittenToleration
+from webhook.policy.written.fairness import WrittenFairShare
 from webhook.policy.written.kinds import GPUPolicyException, PolicySpec, WrittenExemption
 from webhook.policy.written.matching import Selector, WrittenMatch, WrittenScope
 from webhook.policy.written.quotas import WrittenQuotas, WrittenSharedQuota
@@ -86,6 +88,14 @@ def match_of(written: WrittenMatch, conditions: tuple[Condition, ...], *, fail: 
     )
 
 
+def fair_share_of(written: WrittenFairShare | None, policy: str) -> FairShare | None:
+    """Compile a policy's fair share."""
+    if written is None:
+        return None
+    shares = tuple((share.name, share.weight) for share in written.shares)
+    return FairShare(policy, written.by, written.half_life_hours, shares, written.others)
+
+
 def rollout_of(written: WrittenRollout | None, policy: str) -> Rollout | None:
     """Compile a policy's rollout. Without a seed each policy has workloads of its own."""
     if written is None:
@@ -132,6 +142,7 @@ def _right_sizing(written: WrittenRightSizing, mode: Mode) -> RightSizing:
         default_memory_mib=written.default.memory if written.default else None,
         default_compute_milli=written.default.compute if written.default else None,
         margin_percent=written.margin_percent,
+        risk_ppm=written.risk,
         min_saving_percent=written.min_saving_percent,
         wait_when_full=written.when_full == "wait",
     )
@@ -158,6 +169,7 @@ def _limits(written: WrittenLimits, mode: Mode) -> Limits:
         injected=Injected(written.limit_range_injected),
         resource_quotas=written.resource_quotas == "evaluate",
         accounting=written.accounting == "native",
+        ignored=written.accounting_scheduler == "configured",
     )
 
 

@@ -134,6 +134,7 @@ def _policy(document: Document, written: GPUPolicy, errors: list[PolicyFileError
         mode=compiling.mode_of(None, spec.mode),
         match=compiling.match_of(spec.match, conditions, fail=spec.failure_policy == "Fail"),
         description=spec.description,
+        fair_share=compiling.fair_share_of(spec.fair_share, written.metadata.name),
         rollout=compiling.rollout_of(spec.rollout, written.metadata.name),
         places=_places(document, ("spec",)),
         **compiling.sections_of(spec),

@@ -29,7 +29,8 @@ spec:
   rightSizing:
     isolation: hardware            # hardware: MIG only; memory: MPS too; none: time slicing too
     evidence: [declared, observed] # declared: the annotation rightslice.dev/gpu-memory
-    marginPercent: 15              # added to what was seen, never to what is declared
+    marginPercent: 15              # added to observed compute, never to what is declared
+    risk: "0.5%"                   # an hour, that a pod comes to need more memory than what was seen lets it be given
     minSavingPercent: 20           # do not touch a pod to save less than this
     whenFull: keep                 # no slice free now: keep the request; wait: shrink it all the same
 

@@ -53,6 +53,7 @@ class Use(msgspec.Struct, frozen=True, gc=False):
         compute_milli: 95th percentile of compute, thousandths of the card; None where it is not known.
         samples: How many samples stand behind both.
         preallocates: True if the framework takes the memory that it sees, so that it tells nothing of the need.
+        idle: True if no engine of its GPU was seen to be active.
     """
 
     container: str
@@ -62,6 +63,7 @@ class Use(msgspec.Struct, frozen=True, gc=False):
     compute_milli: int | None = None
     samples: int = 0
     preallocates: bool = False
+    idle: bool = False
 
 
 class Standing(msgspec.Struct, frozen=True, gc=False):

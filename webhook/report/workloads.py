@@ -138,7 +138,12 @@ def _fit(result: Checked) -> str:
 def is_idle(result: Checked) -> bool:
     """Was every GPU container of the pod's workload seen to do nothing? False where one of them was not seen."""
     uses = result.standing.uses if result.standing is not None else ()
-    return bool(uses) and all(use.compute_milli is not None and use.compute_milli < IDLE_BELOW for use in uses)
+    return bool(uses) and all(map(does_nothing, uses))
+
+
+def does_nothing(use: Use) -> bool:
+    """No engine was active, or compute was below what counts as work."""
+    return use.idle or (use.compute_milli is not None and use.compute_milli < IDLE_BELOW)
 
 
 def _over_asked(result: Checked) -> int:

@@ -101,6 +101,9 @@ class Counts(Collector):
         self.connections: Callable[[], int] = int
         self.in_flight: Callable[[], int] = int
         self.view_age: Callable[[], float] | None = None
+        self.usage_loads: Counter[str] = Counter()
+        self.usage_age: Callable[[], float | None] | None = None
+        self.usage_containers: Callable[[], int] = int
         self.watches: Callable[[], Iterable[Watch]] = tuple
 
     def describe(self) -> Iterable[Metric]:
@@ -135,6 +138,16 @@ class Counts(Collector):
         if self.view_age is not None:
             yield _gauge("view_age_seconds", "Since the API server last confirmed all we know of it.", self.view_age())
             yield from self._watched()
+
+        if self.usage_age is not None:
+            yield from self._usage(self.usage_age())
+
+    def _usage(self, age: float | None) -> Iterator[Metric]:
+        loads = _by(self.usage_loads)
+        yield _counter("usage_loads", "Times that use of GPUs was read.", ("result",), loads)
+        yield _gauge("usage_containers", "Containers whose use of GPUs is known.", self.usage_containers())
+        if age is not None:
+            yield _gauge("usage_age_seconds", "Since the moment that the known use of GPUs is of.", age)
 
     def _rollouts(self) -> Metric:
         text = "1 if the rollout of a policy was halted: the policy is on trial for everybody."

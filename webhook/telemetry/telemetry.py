@@ -141,6 +141,16 @@ class Telemetry:
             self.counts.leader = int(leads)
             self.log.info("leads" if leads else "leads no more")
 
+    def usage_loaded(self, containers: int, pods: int, notes: Sequence[str]) -> None:
+        """A new view of what workloads were seen to use is in use."""
+        self.counts.usage_loads["good"] += 1
+        self.log.info("usage loaded", containers=containers, pods=pods, **({"notes": list(notes)} if notes else {}))
+
+    def usage_refused(self, why: str) -> None:
+        """What workloads were seen to use could not be loaded; the last good view stays for a day."""
+        self.counts.usage_loads["bad"] += 1
+        self.log.warning("usage does not load", why=why)
+
     def event_written(self, result: str) -> None:
         """An Event was written, or failed to be."""
         self.counts.events[result] += 1

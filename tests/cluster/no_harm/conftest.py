@@ -37,7 +37,9 @@ def two_policies(folder: Path) -> Path:
     sizing, accounting = folder / "right-sizing.yaml", folder / "accounting.yaml"
     sizing.write_text((POLICIES / sizing.name).read_text(encoding="utf-8"), encoding="utf-8")
     there = {"namespaceSelector": {"matchLabels": ACCOUNTED}}
-    text = policy_text("accounting", mode="enforce", match=there, limits={"accounting": "native"})
+    text = policy_text(
+        "accounting", mode="enforce", match=there, limits={"accounting": "native", "accountingScheduler": "configured"}
+    )
     accounting.write_text(text, encoding="utf-8")
     return folder
 

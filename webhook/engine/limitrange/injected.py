@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import NamedTuple
 
 from webhook.engine.limitrange.defaulting import LIMIT_RANGER_NOTE, NOTE_HEAD
@@ -10,7 +10,7 @@ from webhook.model.apimachinery import compare
 from webhook.model.paths import Path
 from webhook.model.pods import Container, Pod, Resources
 from webhook.model.quantity import readable
-from webhook.model.ranges import Range, held
+from webhook.model.ranges import Range, Ranges, held
 
 
 class Given(NamedTuple):
@@ -48,13 +48,12 @@ class Injected(NamedTuple):
 NOBODY = Injected()
 
 
-def given_in(pod: Pod, ranges: Sequence[Range]) -> tuple[Given, ...]:
+def given_in(pod: Pod, ranges: Ranges) -> tuple[Given, ...]:
     """Every GPU amount above zero that LimitRanger put into a pod, or will put into it."""
-    giving = [(name, limit_range) for limit_range in ranges for name in limit_range.gpus]
-    if not giving:
+    if not ranges.giving:
         return ()
     found: dict[tuple[Path, str], Given] = {}
-    for name, limit_range in giving:
+    for name, limit_range in ranges.giving:
         for path, container in _containers(pod):
             given = _given(pod, path, container, name, limit_range)
             if given is not None:

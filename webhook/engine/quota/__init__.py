@@ -6,8 +6,8 @@ rewrite from moving a pod to a key that is not counted as strictly.
 
 from webhook.engine.quota.escaping import escapes
 from webhook.engine.quota.pooling import pod_weight, pool_remarks
-from webhook.engine.quota.refusing import QuotaRefusal, refusals, refusals_on_update
-from webhook.engine.quota.telling import Held, moved_remarks, quota_remarks
+from webhook.engine.quota.refusing import QuotaRefusal, refusals, refusals_on_resize, refusals_on_update
+from webhook.engine.quota.telling import Held, moved_remarks, quota_remarks, resized_remarks
 
 __all__ = [
     "Held",
@@ -18,5 +18,7 @@ __all__ = [
     "pool_remarks",
     "quota_remarks",
     "refusals",
+    "refusals_on_resize",
     "refusals_on_update",
+    "resized_remarks",
 ]

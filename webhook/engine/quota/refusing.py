@@ -11,12 +11,14 @@ from typing import NamedTuple
 
 from webhook.engine.limitrange import Holders
 from webhook.engine.quota.charging import charge, is_best_effort, unnamed
-from webhook.model.apimachinery import Quantity, add, canonical, compare
+from webhook.model.apimachinery import Quantity, add, canonical, compare, negated
 from webhook.model.objects import ResourceQuota
 from webhook.model.pods import Pod
 from webhook.model.quota_keys import counted
 from webhook.model.ranges import Amounts, amounts_in
 from webhook.model.scopes import in_scope
+
+NOTHING = Quantity(0)
 
 
 class Excess(NamedTuple):
@@ -69,6 +71,23 @@ def refusals_on_update(
     return refusals(pod, holders, new)
 
 
+def refusals_on_resize(
+    pod: Pod, before: Holders, after: Holders, quotas: Sequence[ResourceQuota]
+) -> list[QuotaRefusal]:
+    """Every quota that refuses a running pod its new amounts: it is charged for what is more than before."""
+    best_effort = is_best_effort(before)
+    holding = [quota for quota in quotas if in_scope(quota, pod, best_effort=best_effort)]
+    overhead = amounts_in(pod.spec.overhead)
+    return [found for quota in holding if (found := _outgrown(before, after, overhead, quota))]
+
+
+def _outgrown(before: Holders, after: Holders, overhead: Amounts, quota: ResourceQuota) -> QuotaRefusal | None:
+    hard = enforced(quota)
+    had, asked = charge(before, overhead, hard), charge(after, overhead, hard)
+    more = {key: add(amount, negated(had.get(key, NOTHING))) for key, amount in asked.items()}
+    return _refusal(quota, {key: amount for key, amount in more.items() if amount.unscaled > 0})
+
+
 def _ends(pod: Pod) -> bool:
     return pod.spec.active_deadline_seconds is not None
 
@@ -92,10 +111,15 @@ def _formal(holders: Holders, quota: ResourceQuota) -> QuotaRefusal | None:
 
 
 def _exceeded(holders: Holders, overhead: Amounts, quota: ResourceQuota) -> QuotaRefusal | None:
+    return _refusal(quota, charge(holders, overhead, enforced(quota)))
+
+
+def _refusal(quota: ResourceQuota, charged: Amounts) -> QuotaRefusal | None:
+    """The refusal of a quota that has no room for what is charged."""
     hard, used = enforced(quota), amounts_in(quota.status.used)
     found = [
         Excess(key, asked, used[key], hard[key])
-        for key, asked in charge(holders, overhead, hard).items()
+        for key, asked in charged.items()
         if key in used and compare(add(used[key], asked), hard[key]) > 0
     ]
     if not found:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 
 from webhook.engine.limitrange import Holders, arrived
-from webhook.engine.quota.refusing import Excess, QuotaRefusal, refusals, refusals_on_update
+from webhook.engine.quota.refusing import Excess, QuotaRefusal, refusals, refusals_on_resize, refusals_on_update
 from webhook.engine.remarks import Remark
 from webhook.errors import QuantityError
 from webhook.model.apimachinery import Quantity, add, canonical, negated
@@ -39,6 +39,15 @@ def moved_remarks(old: Pod, pod: Pod, quotas: Sequence[ResourceQuota], held: Hel
     except QuantityError:
         return
     yield from _told(refusals_on_update(old, pod, before, after, quotas), quotas, held)
+
+
+def resized_remarks(old: Pod, pod: Pod, quotas: Sequence[ResourceQuota], held: Held) -> Iterator[Remark]:
+    """What the API server will say of a pod that gets other amounts while it runs. See `quota_remarks`."""
+    try:
+        before, after = arrived(old, ()), arrived(pod, ())
+    except QuantityError:
+        return
+    yield from _told(refusals_on_resize(old, before, after, quotas), quotas, held)
 
 
 def _told(found: Sequence[QuotaRefusal], quotas: Sequence[ResourceQuota], held: Held) -> Iterator[Remark]:

@@ -33,7 +33,8 @@ class Fgd:
         sizes, place = np.unique([need.gpu_milli for need in with_gpus], return_inverse=True)
         self._sizes: Ints = sizes.astype(np.int64)
         self._size: Ints = place.astype(np.int64)
-        self._takes = np.array([[need.takes(model) for need in with_gpus] for model in site.models], np.bool_)
+        takes = np.array([[need.takes(model) for need in with_gpus] for model in site.models], np.bool_)
+        self._takes = takes.reshape(len(site.models), len(with_gpus))
 
     def value(self, rows: Rows) -> Floats:
         """Minus the fragments: free thousandths that a typical pod cannot use; all where it does not fit at all."""

@@ -23,6 +23,9 @@ SET_RATE = 4.0
 PRICE = 800.0
 """Thousandths of a GPU that a GPU costs where demand equals what there is."""
 
+NO_ROOM: Floats = np.zeros(0)
+"""What the table of a site without nodes holds."""
+
 GRAIN = 10
 """Scores are told apart down to a tenth of a thousandth."""
 
@@ -48,8 +51,8 @@ class Tab:
                 flat.append(fill_table(shares, model, rounds).ravel())
                 idle.append(idle_worth({n: s for n, s in shares.items() if n.takes(model)}, site.gpus.shape[1]))
             places.append(tables[key])
-        self._fill = np.concatenate(flat)
-        self._idle = np.stack(idle)
+        self._fill = np.concatenate([NO_ROOM, *flat])
+        self._idle = np.array(idle).reshape(-1, site.gpus.shape[1] + 1, 2)
         self._table = np.array(places, np.int64)[site.model]
 
     def value(self, rows: Rows) -> Floats:

@@ -196,7 +196,8 @@ class Ranking:
             if len(nodes):
                 part = self._part(wanted, offer, nodes)
                 fits = part.keys[:, SCORE] > NOWHERE
-                yield Order(nodes[fits], part.keys[fits])
+                if fits.any():
+                    yield Order(nodes[fits], part.keys[fits])
 
     def _takes(self, wanted: Wanted) -> Bools:
         """Which nodes have the GPUs and room for another pod, shape (nodes,); CPU and memory are not asked."""

@@ -8,6 +8,7 @@ from pydantic import Field
 
 from webhook.policy.written.additions import WrittenInjection
 from webhook.policy.written.base import Written
+from webhook.policy.written.fairness import WrittenFairShare
 from webhook.policy.written.matching import WrittenMatch, WrittenScope
 from webhook.policy.written.quotas import WrittenQuotas
 from webhook.policy.written.rollout import WrittenRollout
@@ -61,6 +62,7 @@ class PolicySpec(Written):
     failure_policy: Literal["Fail", "Ignore"] = "Ignore"
     match: WrittenMatch = WrittenMatch()
     rollout: WrittenRollout | None = None
+    fair_share: WrittenFairShare | None = None
     right_sizing: WrittenRightSizing | None = None
     limits: WrittenLimits | None = None
     quotas: WrittenQuotas | None = None

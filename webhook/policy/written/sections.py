@@ -9,7 +9,18 @@ from pydantic import ConfigDict, Field, Strict, model_validator
 from webhook.model import quantity
 from webhook.model.resources import ACCOUNTING, FOREIGN_PREFIXES
 from webhook.policy.written.base import Written, fault, held
-from webhook.policy.written.values import MANY, Amount, ComputeShare, Glob, GpuMemory, LabelKey, Name, Percent, Text
+from webhook.policy.written.values import (
+    MANY,
+    Amount,
+    ComputeShare,
+    Glob,
+    GpuMemory,
+    LabelKey,
+    Name,
+    Percent,
+    Risk,
+    Text,
+)
 
 ModeName = Literal["enforce", "warn", "audit"]
 FormName = Literal["mig", "mps", "timeSlicing"]
@@ -85,6 +96,7 @@ class WrittenRightSizing(Section):
     )
     default: DefaultNeed | None = None
     margin_percent: Annotated[int, Strict(), Field(ge=0, le=1000)] = 15
+    risk: Risk = Field(default="0.5%", validate_default=True)
     min_saving_percent: Percent = 20
     when_full: Literal["keep", "wait"] = "keep"
 
@@ -226,6 +238,7 @@ class WrittenLimits(Section):
     limit_range_injected: Literal["warn", "keep", "remove"] = "warn"
     resource_quotas: Evaluate = "evaluate"
     accounting: Literal["native", "off"] = "off"
+    accounting_scheduler: Literal["unknown", "configured"] = "unknown"
 
     @model_validator(mode="after")
     def _fits_together(self) -> Self:

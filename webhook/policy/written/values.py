@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import re
 from datetime import datetime
+from decimal import Decimal
 from typing import Annotated, Any
 
 from pydantic import AfterValidator, Field, PlainValidator, Strict, WithJsonSchema
@@ -140,11 +141,20 @@ def _share(found: Any) -> int:
     return share
 
 
+def _risk(found: Any) -> int:
+    """A risk an hour in millionths."""
+    if not isinstance(found, str) or not _RISK.fullmatch(found):
+        raise fault("be a risk for each hour of a pod in percent, from 0.001% to 50%", '"0.5%"')
+    return int(Decimal(found.removesuffix("%")) * 10_000)
+
+
 def _text(most: int, pattern: str) -> WithJsonSchema:
     """What an API server holds a text to."""
     return WithJsonSchema({"type": "string", "maxLength": most, "pattern": f"^({pattern})$"})
 
 
+_SOME_RISK = r"50|[1-4]?[1-9](\.[0-9]{1,3})?|[1-4]0(\.[0-9]{1,3})?|0\.([1-9][0-9]{0,2}|0[1-9][0-9]?|00[1-9])"
+_RISK = re.compile(f"({_SOME_RISK})%", re.ASCII)
 _SOME_SHARE = r"100(\.0)?|0?([1-9][0-9]|0?[1-9])(\.[0-9])?|0{1,3}\.[1-9]"
 _QUANTITY: dict[str, Any] = {
     "x-kubernetes-int-or-string": True,
@@ -177,3 +187,4 @@ Time = Annotated[datetime, PlainValidator(_time), WithJsonSchema({"type": "strin
 Amount = Annotated[int, PlainValidator(_amount), WithJsonSchema(_QUANTITY)]
 GpuMemory = Annotated[int, PlainValidator(_gpu_memory), WithJsonSchema(_QUANTITY | _IS_MEMORY)]
 ComputeShare = Annotated[int, PlainValidator(_share), _text(6, f"({_SOME_SHARE})%")]
+Risk = Annotated[int, PlainValidator(_risk), _text(7, f"({_SOME_RISK})%")]

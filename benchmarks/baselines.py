@@ -1,0 +1,42 @@
+"""The rules that GPU memory limits are otherwise set by, on one trace: a limit in MiB for each decision."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from benchmarks.gentd26 import CARD_MIB, MIB, Decision, Pod
+from webhook.usage.windows import Floats
+
+MARGIN = 1.15
+"""KRR's and VPA's."""
+
+
+def history_peaks(asked: list[Decision]) -> Floats:
+    """The most that each pod had used by then."""
+    return np.array([each.pod.between(-np.inf, each.at).max() for each in asked])
+
+
+def vpa_bucket(peaks: Floats) -> Floats:
+    """The upper edge of VPA's bucket: 10 MB x (1.05^n - 1) / 0.05."""
+    first = 1e7 / MIB
+    n = np.ceil(np.log1p(0.05 * peaks / first) / np.log(1.05) - 1e-9)
+    return np.asarray(first * (1.05**n - 1) / 0.05)
+
+
+def constant(asked: list[Decision], gib: float) -> Floats:
+    """One limit for all."""
+    return np.full(len(asked), gib * 1024)
+
+
+def fleet_max(asked: list[Decision], pods: list[Pod]) -> Floats:
+    """The most that any pod had used by then."""
+    at = np.concatenate([pod.at for pod in pods])
+    order = np.argsort(at, kind="stable")
+    running = np.maximum.accumulate(np.concatenate([pod.used for pod in pods])[order])
+    known = np.searchsorted(at[order], [each.at for each in asked], side="right")
+    return np.asarray(running[known - 1])
+
+
+def oracle(asked: list[Decision]) -> Floats:
+    """The peak that came."""
+    return np.minimum([each.peak for each in asked], CARD_MIB)

@@ -1,0 +1,211 @@
+"""What a scheduler waits for: /filter and /prioritize of a pod at 5,000 nodes, JSON both ways, while pods come and go.
+
+    python -m benchmarks.extender
+
+The same process that answers takes in the events of a cluster: between two pods, one pod has come, one has gone, and
+one agent has reported. Beside each figure stands what Python's own `json` needs, in the same rounds, to read those
+requests and write those answers, and nothing else. Exit code 1 where 99 of 100 pods do not have both answers within
+50 ms of one core, or where memory passes 400 MiB.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import json
+import random
+import resource
+import sys
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import msgspec
+
+from webhook.cache.inventory import Inventory
+from webhook.extender.standing import Standing
+from webhook.extender.verbs import filtered, prioritized
+from webhook.model.gpunodes import GPUNode
+from webhook.model.objects import Node
+from webhook.model.pods import Pod
+
+NODES = 5000
+PODS_WITHOUT_GPUS = 8
+"""Of each node, beside those with GPUs."""
+
+ROUNDS = 600
+MOST_MS, MOST_MIB = 50.0, 400
+SEED = 42
+
+Json = dict[str, Any]
+GPU, MIG = "nvidia.com/gpu", "nvidia.com/mig-1g.10gb"
+CUBE = {(0, 1): 1, (0, 2): 1, (0, 3): 2, (0, 4): 2, (1, 2): 2, (1, 3): 1, (1, 5): 2, (2, 3): 2, (2, 6): 1, (3, 7): 1,
+        (4, 5): 1, (4, 6): 1, (4, 7): 2, (5, 6): 2, (5, 7): 1, (6, 7): 2}  # fmt: skip
+KINDS: tuple[tuple[str, dict[tuple[int, int], int]], ...] = (
+    ("Tesla-V100-SXM2-32GB", CUBE),
+    ("NVIDIA-A100-80GB-PCIe", {(0, 1): 12, (2, 3): 12, (4, 5): 12, (6, 7): 12}),
+    ("NVIDIA-H100-80GB-HBM3", {(i, j): 18 for j in range(8) for i in range(j)}),
+    ("NVIDIA-A100-SXM4-80GB", {}),
+)
+"""Products and links by pair. The last is cut by MIG."""
+
+
+def name_of(node: int) -> str:
+    """A node's name, as long as a cloud makes them."""
+    return f"ip-10-{node // 256}-{node % 256}-1.region-1.compute.internal"
+
+
+def node_of(node: int) -> Json:
+    """One node."""
+    product, _ = KINDS[node % len(KINDS)]
+    cut = node % len(KINDS) == len(KINDS) - 1
+    units = {MIG: "28", "nvidia.com/mig-3g.40gb": "4"} if cut else {GPU: "8"}
+    labels = {f"example.com/label-{i}": "some-value" for i in range(20)}
+    labels |= {"kubernetes.io/hostname": name_of(node), "nvidia.com/gpu.product": product, "nvidia.com/gpu.count": "8"}
+    if cut:
+        labels |= {"nvidia.com/mig.strategy": "mixed", "nvidia.com/mig-1g.10gb.product": f"{product}-MIG-1g.10gb"}
+    allocatable = {"cpu": "128", "memory": "1024Gi", "pods": "110", **units}
+    return {"metadata": {"name": name_of(node), "labels": labels}, "status": {"allocatable": allocatable}}
+
+
+def report_of(node: int, held: dict[int, str]) -> Json:
+    """What its agent says."""
+    _, links = KINDS[node % len(KINDS)]
+    cut = node % len(KINDS) == len(KINDS) - 1
+    instances = [{"profile": "1g.10gb", "start": i, "pod": ""} for i in range(4)]
+    instances += [{"profile": "3g.40gb", "start": 4, "pod": ""}]
+    gpus = [
+        {
+            "index": i,
+            "numa": i // 4,
+            "mig": cut,
+            "instances": instances if cut else [],
+            "pods": [held[i]] if i in held else [],
+            "links": [
+                {"gpu": j, "nvlinks": links.get((min(i, j), max(i, j)), 0), "bus": "SYS"} for j in range(8) if j != i
+            ],
+        }
+        for i in range(8)
+    ]
+    return {"metadata": {"name": name_of(node)}, "status": {"gpus": gpus, "nvlinkGeneration": 3}}
+
+
+def pod_of(name: str, node: int | None, resource_name: str = "", count: int = 0, cpu: str = "500m") -> Json:
+    """One pod."""
+    asked = {"cpu": cpu, "memory": "1Gi"} | ({resource_name: str(count)} if count else {})
+    resources = {"requests": asked, "limits": {resource_name: str(count)} if count else {}}
+    spec = {"containers": [{"name": "main", "image": "registry.example.com/app:1", "resources": resources}]}
+    return {
+        "metadata": {"name": name, "namespace": "team", "uid": f"uid-{name}", "labels": {"app": "some"}},
+        "spec": spec | ({"nodeName": name_of(node)} if node is not None else {}),
+        "status": {"phase": "Running" if node is not None else "Pending"},
+    }
+
+
+def fill(inventory: Inventory, rng: random.Random) -> list[Json]:
+    """Write a cluster into an inventory, one object after the other; gives the pods with GPUs."""
+    for writer in (inventory.nodes, inventory.gpunodes, inventory.pods):
+        writer.begin()
+    tenants = []
+    for node in range(NODES):
+        inventory.nodes.put(msgspec.convert(node_of(node), Node))
+        here = [] if node % 4 == 3 else rng.sample(range(8), rng.randrange(8))
+        inventory.gpunodes.put(msgspec.convert(report_of(node, {i: f"team/p-{node}-{i}" for i in here}), GPUNode))
+        tenants += [pod_of(f"p-{node}-{i}", node, GPU, 1) for i in here]
+        for i in range(PODS_WITHOUT_GPUS):
+            inventory.pods.put(msgspec.convert(pod_of(f"c-{node}-{i}", node), Pod))
+    for pod in tenants:
+        inventory.pods.put(msgspec.convert(pod, Pod))
+    for writer in (inventory.nodes, inventory.gpunodes, inventory.pods):
+        writer.swap()
+    return tenants
+
+
+def asking(rng: random.Random) -> Iterator[bytes]:
+    """The bodies that a scheduler sends: pods of many shapes, every node a candidate."""
+    names = [name_of(node) for node in range(NODES)]
+    turn = 0
+    while True:
+        turn += 1
+        wanted, count = rng.choice([(GPU, 1), (GPU, 2), (GPU, 2), (GPU, 4), (GPU, 8), (MIG, 1)])
+        pod = pod_of(f"new-{turn}", None, wanted, count, cpu=rng.choice(["1", "2", "4", "8", "6500m"]))
+        if count == 2:
+            said = f"nvlink={rng.choice(['required', 'preferred'])}"
+            pod["metadata"]["annotations"] = {"rightslice.dev/topology": said}
+        yield msgspec.json.encode({"Pod": pod, "Nodes": None, "NodeNames": names})
+
+
+def events(inventory: Inventory, tenants: list[Json], rng: random.Random) -> Callable[[], None]:
+    """What happens between two pods: one comes, one goes, an agent reports."""
+
+    def happen() -> None:
+        inventory.pods.remove(msgspec.convert(tenants.pop(rng.randrange(len(tenants))), Pod))
+        node = 4 * rng.randrange(NODES // 4)
+        tenants.append(pod_of(f"e-{rng.random()}", node, GPU, 1))
+        inventory.pods.put(msgspec.convert(tenants[-1], Pod))
+        other = rng.randrange(NODES)
+        inventory.gpunodes.put(msgspec.convert(report_of(other, {}), GPUNode))
+
+    return happen
+
+
+def timed(work: Callable[..., Any], *arguments: Any) -> tuple[float, Any]:
+    """Milliseconds of this process's CPU, and what came of it."""
+    start = time.process_time()
+    done = work(*arguments)
+    return (time.process_time() - start) * 1000, done
+
+
+def percentile(values: list[float], part: float) -> float:
+    """The value that so many of a hundred do not pass."""
+    return sorted(values)[min(len(values) - 1, int(len(values) * part / 100))]
+
+
+def main() -> int:
+    """Measure, print, and say whether the bounds hold."""
+    rng = random.Random(SEED)
+    standing = Standing(Inventory())
+    tenants = fill(standing.inventory, rng)
+    start = time.process_time()
+    asyncio.run(standing.index())
+    made = (time.process_time() - start) * 1000
+    gc.collect()
+    gc.freeze()
+    happen, bodies = events(standing.inventory, tenants, rng), asking(rng)
+    both, plain, taken = [], [], []
+    for turn in range(ROUNDS):
+        happen()
+        taken.append(timed(standing.refresh, float(turn))[0])
+        body = next(bodies)
+        first, answer = timed(filtered, standing, body, float(turn))
+        left = json.loads(answer.body)["NodeNames"]
+        second, again = 0.0, answer
+        if len(left) > 1:
+            rest = msgspec.json.encode({**json.loads(body), "NodeNames": left})
+            second, again = timed(prioritized, standing, rest, float(turn))
+        both.append(first + second)
+        plain.append(timed(_json_alone, body, answer.body, again.body)[0])
+    return _tell(made, taken, both, plain)
+
+
+def _json_alone(asked: bytes, *answers: bytes) -> None:
+    """Two requests read and two answers written by the standard library."""
+    for answer in answers:
+        json.loads(asked)
+        json.dumps(json.loads(answer))
+
+
+def _tell(made: float, taken: list[float], both: list[float], plain: list[float]) -> int:
+    mib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    ratio = percentile(both, 50) / percentile(plain, 50)
+    print(f"{NODES} nodes, {ROUNDS} pods, seed {SEED}; milliseconds of CPU")
+    print(f"  /filter and /prioritize   median {percentile(both, 50):6.2f}   p99 {percentile(both, 99):6.2f}")
+    print(f"  json, reading and writing median {percentile(plain, 50):6.2f}   ratio of the medians {ratio:.2f}")
+    print(f"  three events taken in     median {percentile(taken, 50):6.2f}   p99 {percentile(taken, 99):6.2f}")
+    print(f"  an index of all nodes     {made:.0f}")
+    print(f"  memory, at its highest    {mib:.0f} MiB")
+    return 0 if percentile(both, 99) <= MOST_MS and mib <= MOST_MIB else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,117 @@
+"""GenTD26: GPU memory of 144 serving pods over a day, and the protocol by which limits are judged on it.
+
+Source: alibaba/clusterdata, cluster-trace-v2026-GenAI. The released clock runs at 0.95: an hour is 3,420 s of it.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import tarfile
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from webhook.usage.history import History, peaks
+from webhook.usage.windows import Floats
+
+WHERE = "https://github.com/alibaba/clusterdata, cluster-trace-v2026-GenAI"
+FILE = "pod_gpu_memory_used_bytes_anon"
+HOUR = 3420
+STEP = 57
+CARD_MIB = 48 * 1024.0
+WARM_UP_HOURS = 2
+LEAST_SAMPLES, LEAST_FUTURE = 200, 20
+MIB = 2**20
+
+
+class Pod(NamedTuple):
+    """Samples of one pod: seconds of trace time, ascending, and MiB."""
+
+    name: str
+    at: Floats
+    used: Floats
+
+    def between(self, after: float, until: float) -> Floats:
+        """What was used after one moment and until another."""
+        low, high = np.searchsorted(self.at, (after, until), side="right")
+        return self.used[low:high]
+
+
+class Decision(NamedTuple):
+    """One limit to choose, and what came of it: for a pod at a moment, over the hour that follows."""
+
+    pod: Pod
+    at: float
+    peak: float
+    mean: float
+
+
+def read(folder: Path) -> list[Pod]:
+    """Every pod of the trace."""
+    with tarfile.open(folder / f"{FILE}.tar.gz") as archive:
+        inside = archive.extractfile(f"{FILE}.csv")
+        assert inside is not None
+        rows = list(csv.reader(io.TextIOWrapper(inside, "ascii")))[1:]
+    samples: dict[str, list[tuple[float, float]]] = {}
+    for at, value, name in rows:
+        samples.setdefault(name, []).append((float(at), float(value) / MIB))
+    return [Pod(name, *np.array(sorted(each)).T) for name, each in samples.items()]
+
+
+def made(seed: int = 7) -> list[Pod]:
+    """Twelve pods over ten hours that now and then need more for a while, for where there is no trace."""
+    rng = np.random.default_rng(seed)
+    at = STEP * np.arange(600.0)
+    return [Pod(f"pod-{i}", at, _walk(rng, at.size)) for i in range(12)]
+
+
+def _walk(rng: np.random.Generator, size: int) -> Floats:
+    level = 22_000 + 2000 * np.cumsum(rng.normal(0, 0.05, size))
+    bursts = np.repeat(rng.random(size // 20) < 0.03, 20) * rng.uniform(4000, 16_000)
+    return np.clip(level + bursts, 1000, CARD_MIB)
+
+
+def history_of(pod: Pod) -> History:
+    """A pod's record as the estimator takes it: a bin a sample, each ending where it was taken."""
+    bins = ((pod.at - pod.at[0]) // STEP).astype(int)
+    readings: list[float | None] = [None] * (int(bins[-1]) + 1)
+    for index, used in zip(bins.tolist(), pod.used.tolist(), strict=True):
+        readings[index] = used
+    return History("gentd26", "Deployment/serve", "main", pod.name, int(pod.at[0]) - STEP, STEP, peaks(readings))
+
+
+def decisions(pods: list[Pod]) -> list[Decision]:
+    """Each hour of each pod that was seen long enough, after its first two, by time."""
+    return sorted((each for pod in pods if pod.at.size >= LEAST_SAMPLES for each in _of(pod)), key=lambda each: each.at)
+
+
+def _of(pod: Pod) -> list[Decision]:
+    found = []
+    at = float(pod.at[0]) + WARM_UP_HOURS * HOUR
+    while at + HOUR <= pod.at[-1]:
+        future = pod.between(at, at + HOUR)
+        if future.size >= LEAST_FUTURE:
+            found.append(Decision(pod, at, float(future.max()), float(future.mean())))
+        at += HOUR
+    return found
+
+
+class Score(NamedTuple):
+    """What limits come to: percent of pod-hours overrun, of pods ever overrun, mean limit in GiB, and slack."""
+
+    overrun: float
+    pods: float
+    limit: float
+    slack: float
+
+
+def score(asked: list[Decision], limits: Floats) -> Score:
+    """Judge one limit for each decision, MiB; none is above the card."""
+    limits = np.minimum(limits, CARD_MIB)
+    over = np.array([each.peak for each in asked]) > limits
+    hit = {each.pod.name for each, overrun in zip(asked, over, strict=True) if overrun}
+    slack = 1 - np.array([each.mean for each in asked]) / limits
+    pods = len({each.pod.name for each in asked})
+    return Score(100 * over.mean(), 100 * len(hit) / pods, limits.mean() / 1024, 100 * slack.mean())

@@ -1,0 +1,72 @@
+"""The estimator as a limiter that may move each hour: its own windows, distribution and price, in the order of time."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from benchmarks.gentd26 import CARD_MIB, HOUR, Decision, Pod, history_of
+from webhook.usage.distribution import Grid, distribution, grid_of, nearness, recency, tail_of
+from webhook.usage.pricing import PRICES, Counted, limits
+from webhook.usage.windows import Floats, Windows, together, windows
+
+TYPICAL_MIB = 23 * 1024.0
+"""Mean use by which the rule's units are GiB."""
+
+RUNG_MIB = 4 * 1024.0
+
+
+class Chosen(NamedTuple):
+    """What the estimator chose for each decision.
+
+    Attributes:
+        at_prices: A row a decision, a column for each of `PRICES`: MiB.
+        priced: By target: the limits at the price of the moment.
+        stated: By target: their stated risks.
+    """
+
+    at_prices: Floats
+    priced: dict[float, Floats]
+    stated: dict[float, Floats]
+
+
+def pool_of(pods: list[Pod]) -> Windows:
+    """The hourly windows of all pods, by the time they became known."""
+    found = together([windows(history_of(pod), HOUR) for pod in pods])
+    return found.some(np.argsort(found.until, kind="stable"))
+
+
+def chosen(asked: list[Decision], pool: Windows, targets: tuple[float, ...], *, rungs: bool = False) -> Chosen:
+    """Choose every limit from what was known at its moment, prices included."""
+    grid = grid_of(TYPICAL_MIB, CARD_MIB)
+    steps = np.flatnonzero(grid.sizes % RUNG_MIB == 0) if rungs else np.arange(grid.sizes.size)
+    rows = np.empty((len(asked), PRICES.size))
+    priced = {target: np.empty(len(asked)) for target in targets}
+    stated = {target: np.empty(len(asked)) for target in targets}
+    counted, known = Counted(), 0
+    for index, each in enumerate(asked):
+        while asked[known].at + HOUR <= each.at:
+            counted.add(rows[known], np.array([asked[known].peak]))
+            known += 1
+        below = _below(each, pool, grid)
+        rows[index] = limits(below, grid, steps)
+        for target in targets:
+            limit = rows[index, np.searchsorted(PRICES, counted.price(target))]
+            priced[target][index] = limit
+            stated[target][index] = 1 - below[np.searchsorted(grid.sizes, limit)]
+    return Chosen(rows, priced, stated)
+
+
+def _below(each: Decision, pool: Windows, grid: Grid) -> Floats:
+    """Chance of the next hour's peak to stay below each size; before any window is known, only a card is safe."""
+    past = pool.some(slice(0, int(np.searchsorted(pool.until, each.at, side="right"))))
+    if not past.at.size:
+        return np.asarray(grid.sizes >= CARD_MIB, dtype=np.float64)
+    before, lately = (_peak(each.pod.between(each.at - span, each.at)) for span in (HOUR, HOUR / 4))
+    weight = recency(past, each.at, HOUR) * nearness(past, before, lately, grid.unit)
+    return distribution(past.after, weight, tail_of(np.sort(past.after), grid), grid)
+
+
+def _peak(used: Floats) -> float:
+    return float(used.max()) if used.size else np.nan

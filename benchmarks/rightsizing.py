@@ -1,0 +1,185 @@
+"""Limits of GPU memory on a day of real pods: how often they are overrun, and how much of them lies idle.
+
+    python -m benchmarks.rightsizing --trace ../shared/traces/gentd26       the published day
+    python -m benchmarks.rightsizing                                        twelve made pods, to see it run
+
+Exit code 1 where a baseline does not come out as published to the digit, or where the estimator with its own prices is
+above 2 % of pod-hours or 38.5 % slack for a target of 2 %, or above 0.5 % or 46 % for one of 0.5 %.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from benchmarks import baselines
+from benchmarks.gentd26 import CARD_MIB, WHERE, Decision, Pod, Score, decisions, made, read, score
+from benchmarks.hourly import Chosen, chosen, pool_of
+from webhook.usage.windows import Floats
+
+TARGETS = (0.04, 0.02, 0.01, 0.005, 0.0025)
+MULTIPLES = np.arange(1.0, 2.5, 0.01)
+CONSTANTS_MIB = 1024 * np.arange(24, 48.01, 0.25)
+RESAMPLES = 1000
+
+PUBLISHED = {
+    "pod max x 1.15 (KRR)": ("4.18", "60.2", "40.8", "42.3"),
+    "peak bucket x 1.15 (VPA-like)": ("3.73", "56.2", "41.6", "43.4"),
+    "constant 40 GiB": ("2.28", "", "40.0", "42.2"),
+    "constant 44 GiB": ("0.83", "", "44.0", "47.5"),
+    "constant 46 GiB": ("0.41", "", "46.0", "49.8"),
+    "constant 47 GiB": ("0.12", "", "47.0", "50.8"),
+    "fleet max": ("0.25", "", "", "50.6"),
+    "fleet max x 1.02": ("0.12", "", "", "51.4"),
+    "oracle": ("0.00", "", "", "14.1"),
+}
+"""Percent of pod-hours overrun, percent of pods, mean limit in GiB and slack in percent, where they are given."""
+
+MOST = {0.02: (2.0, 38.5), 0.005: (0.5, 46.0)}
+"""By target: percent of pod-hours overrun, and slack in percent."""
+
+
+def baseline_limits(asked: list[Decision], pods: list[Pod]) -> dict[str, Floats]:
+    """Every rule that there are published figures of."""
+    peaks, fleet = baselines.history_peaks(asked), baselines.fleet_max(asked, pods)
+    constants = {f"constant {gib} GiB": baselines.constant(asked, gib) for gib in (40, 44, 46, 47)}
+    return {
+        "pod max x 1.15 (KRR)": peaks * baselines.MARGIN,
+        "peak bucket x 1.15 (VPA-like)": baselines.vpa_bucket(peaks) * baselines.MARGIN,
+        **constants,
+        "fleet max": fleet,
+        "fleet max x 1.02": fleet * 1.02,
+        "oracle": baselines.oracle(asked),
+    }
+
+
+def told(found: Score) -> tuple[str, str, str, str]:
+    """A score to the digits that are published."""
+    return f"{found.overrun:.2f}", f"{found.pods:.1f}", f"{found.limit:.1f}", f"{found.slack:.1f}"
+
+
+class Knobs(NamedTuple):
+    """A rule with one knob: a column for each setting. Overruns and slack, summed by pod (rows)."""
+
+    overruns: Floats
+    slack: Floats
+    hours: Floats
+
+
+def knobs(asked: list[Decision], limits: Floats) -> Knobs:
+    """Judge every setting; `limits` has a row a decision."""
+    names = [each.pod.name for each in asked]
+    pods = np.array(sorted(set(names)))
+    mine = (pods[:, None] == np.array(names)).astype(float)
+    capped = np.minimum(limits, CARD_MIB)
+    peaks, means = (np.array([[each[field]] for each in asked], dtype=float) for field in (2, 3))
+    return Knobs(mine @ (peaks > capped), mine @ (1 - means / capped), mine.sum(axis=1))
+
+
+def resampled(pods: int, seed: int = 1) -> Floats:
+    """How often each pod is drawn, a row a resample; the first row is every pod once."""
+    draws = np.random.default_rng(seed).multinomial(pods, np.full(pods, 1 / pods), size=RESAMPLES)
+    return np.vstack((np.ones(pods), draws))
+
+
+def rates(rule: Knobs, draws: Floats) -> tuple[Floats, Floats]:
+    """Percent of hours overrun and slack in percent, a row a resample and a column a setting."""
+    hours = (draws @ rule.hours)[:, None]
+    return 100 * (draws @ rule.overruns) / hours, 100 * (draws @ rule.slack) / hours
+
+
+def frontier(rule: Knobs, draws: Floats, level: float) -> Floats:
+    """The least slack with overruns at or below a level (a share), the knob chosen in each resample."""
+    overrun, slack = rates(rule, draws)
+    return np.asarray(np.where(overrun <= 100 * level, slack, np.inf).min(axis=1))
+
+
+def between(values: Floats, digits: int) -> str:
+    """The first value, and the middle 95 % of the others."""
+    low, high = np.percentile(values[1:], (2.5, 97.5))
+    return f"{values[0]:.{digits}f} ({low:.{digits}f}..{high:.{digits}f})"
+
+
+def knobs_of_all(asked: list[Decision], found: Chosen, on_rungs: Chosen) -> dict[str, Knobs]:
+    """The rules of the frontier."""
+    peaks = baselines.history_peaks(asked)[:, None]
+    every = np.ones_like(peaks)
+    return {
+        "pod max x m (KRR)": knobs(asked, peaks * MULTIPLES),
+        "peak bucket x m (VPA-like)": knobs(asked, baselines.vpa_bucket(peaks) * MULTIPLES),
+        "constant": knobs(asked, every * CONSTANTS_MIB),
+        "the estimator": knobs(asked, found.at_prices),
+        "the estimator on 4-GiB rungs": knobs(asked, on_rungs.at_prices),
+    }
+
+
+def faults(scores: dict[str, Score], own: dict[float, Score]) -> list[str]:
+    """What does not hold."""
+    wrong = [
+        f"{name}: {', '.join(told(scores[name]))}, published as {', '.join(want)}"
+        for name, want in PUBLISHED.items()
+        if any(said and said != is_ for said, is_ in zip(want, told(scores[name]), strict=True))
+    ]
+    for target, (overrun, slack) in MOST.items():
+        if own[target].overrun > overrun or own[target].slack > slack:
+            wrong.append(f"target {target:.1%}: {own[target].overrun:.2f} % at {own[target].slack:.2f} % slack")
+    return wrong
+
+
+def report_baselines(scores: dict[str, Score]) -> None:
+    """The rules without a knob."""
+    print("| rule | overrun, % of pod-hours | pods ever hit, % | mean limit, GiB | slack, % |\n" + "|---" * 5 + "|")
+    for name, found in scores.items():
+        print(f"| {name} | {' | '.join(told(found))} |")
+
+
+def report_own(asked: list[Decision], ways: dict[str, Chosen], draws: Floats) -> None:
+    """The estimator with the price of the moment, by target."""
+    print("\n| estimator, own prices | target, % | overrun, % | slack, % | pods ever hit, % | stated risk, % |")
+    print("|---" * 6 + "|")
+    for name, way in ways.items():
+        for target in TARGETS:
+            overrun, slack = rates(knobs(asked, way.priced[target][:, None]), draws)
+            hit, stated = score(asked, way.priced[target]).pods, 100 * way.stated[target].mean()
+            cells = (f"{100 * target:g}", between(overrun[:, 0], 2), between(slack[:, 0], 1))
+            print(f"| {name} | {' | '.join(cells)} | {hit:.1f} | {stated:.2f} |")
+
+
+def report_frontier(rules: dict[str, Knobs], draws: Floats) -> None:
+    """Least slack at each level of overruns, one knob a rule, in hindsight."""
+    heads = " | ".join(f"{100 * level:g} %" for level in TARGETS)
+    print(f"\n| least slack (%) with overruns at most | {heads} |\n" + "|---" * (1 + len(TARGETS)) + "|")
+    for name, rule in rules.items():
+        cells = [between(frontier(rule, draws, level), 1) for level in TARGETS]
+        print(f"| {name} | {' | '.join(cells)} |")
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Print the three tables; 1 where something does not hold on the real trace."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--trace", type=Path, help=f"folder of the trace, published at {WHERE}")
+    folder = parser.parse_args(arguments).trace
+    pods = read(folder) if folder else made()
+    asked = decisions(pods)
+    if folder is None:
+        print(f"No --trace: {len(pods)} made pods. The real ones: {WHERE}.\n")
+    scores = {name: score(asked, limits) for name, limits in baseline_limits(asked, pods).items()}
+    pool = pool_of(pods)
+    ways = {"any size": chosen(asked, pool, TARGETS), "4-GiB rungs": chosen(asked, pool, TARGETS, rungs=True)}
+    draws = resampled(len({each.pod.name for each in asked}))
+    report_baselines(scores)
+    report_own(asked, ways, draws)
+    report_frontier(knobs_of_all(asked, *ways.values()), draws)
+    own = {target: score(asked, ways["any size"].priced[target]) for target in TARGETS}
+    wrong = faults(scores, own) if folder else []
+    print("\n".join(["", *wrong]) if wrong else "", file=sys.stderr)
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,144 @@
+"""What it costs to learn from a real Prometheus: our CPU, memory, and what reviews notice of it.
+
+    python -m benchmarks.usage                      # 20,000 containers over a day
+    python -m benchmarks.usage --containers 2000
+
+A fleet is generated, scraped by a Prometheus that is built from source, and loaded as `serve webhook` loads it, a few
+times. Counted is the CPU of the process that reads and estimates, the CPU of the server, the memory of the view, and
+the longest that the server's event loop was held up meanwhile, beside what it is held up by nothing at all.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import gc
+import resource
+import sys
+import tempfile
+import time
+import tracemalloc
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+
+from tests.controlplane.build import prometheus_program
+from tests.usage.exporter import Sample
+from tests.usage.fleets import Use, dcgm, owned
+from tests.usage.prometheus import PrometheusServer, now
+from webhook.model.usage import Observed, UsageView
+from webhook.usage.frames import Asked
+from webhook.usage.loading import Loaded, load
+from webhook.usage.source import Source
+
+MIB = 1 << 20
+LOOK = 0.01
+"""Seconds between two looks at whether the event loop comes round; looking is most of the CPU that it counts."""
+
+EVERY = 1800
+"""Seconds between two samples: what is read are bins of at least as much, whatever lies in one."""
+
+
+def gpus(containers: int, hours: int, end: float) -> Iterator[Sample]:
+    """Each of a workload of its own, with a level of its own that it moves about."""
+    for i in range(containers):
+        level = 2000 + 37 * i % 60_000
+        memory = [level + (i * 31 + step * 17) % 2000 for step in range(hours * 3600 // EVERY)]
+        held = Use(f"p{i}", memory, namespace=f"team-{i % 50}", engine=0.4, capacity=81_920, every=EVERY)
+        yield from dcgm([held], end)
+
+
+def owners(containers: int, end: float) -> Iterator[Sample]:
+    """Who owns them."""
+    for i in range(containers):
+        yield from owned(f"p{i}", [("StatefulSet", f"w{i}")], end, namespace=f"team-{i % 50}")
+
+
+def cpu(who: int) -> float:
+    """Seconds of CPU so far: of ourselves, or of processes that ended."""
+    used = resource.getrusage(who)
+    return used.ru_utime + used.ru_stime
+
+
+async def longest_turn(until: asyncio.Event) -> float:
+    """The longest that the event loop did not come round."""
+    worst, last = 0.0, time.perf_counter()
+    while not until.is_set():
+        await asyncio.sleep(LOOK)
+        moment = time.perf_counter()
+        worst, last = max(worst, moment - last), moment
+    return worst
+
+
+async def measured(asked: Asked) -> tuple[Loaded, float]:
+    """One load, and the longest turn beside it."""
+    done = asyncio.Event()
+    beside = asyncio.create_task(longest_turn(done))
+    loaded = await load(asked)
+    done.set()
+    return loaded, await beside
+
+
+async def idle(seconds: float) -> float:
+    """The longest turn beside nothing."""
+    done = asyncio.Event()
+    beside = asyncio.create_task(longest_turn(done))
+    await asyncio.sleep(seconds)
+    done.set()
+    return await beside
+
+
+def size_of(view: UsageView) -> int:
+    """Bytes of a view, as a copy of it takes them."""
+    packed = [msgspec.msgpack.encode((*key, seen)) for key, seen in view.observed.items()]
+    decoder = msgspec.msgpack.Decoder(tuple[str, str, str, Observed])
+    gc.collect()
+    tracemalloc.start()
+    copy = {(namespace, workload, name): seen for namespace, workload, name, seen in map(decoder.decode, packed)}
+    taken, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert copy == view.observed
+    return taken
+
+
+def say(line: str) -> None:
+    """A line of the result."""
+    sys.stdout.write(f"{line}\n")
+    sys.stdout.flush()
+
+
+def main() -> None:
+    """Feed, load, tell."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--containers", type=int, default=20_000)
+    parser.add_argument("--hours", type=int, default=24)
+    parser.add_argument("--loads", type=int, default=3)
+    told = parser.parse_args()
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        PrometheusServer(prometheus_program(), Path(folder)) as prometheus,
+    ):
+        end = now()
+        samples = {"dcgm": gpus(told.containers, told.hours, end), "ksm": owners(told.containers, end)}
+        fed = prometheus.feed(samples, within=1800)
+        prometheus.silence()
+        asked = Asked(Source(prometheus.url, selector=fed, days=max(1, told.hours // 24)))
+        say(f"{told.containers} containers, {told.hours} h; quiet: longest turn {1000 * asyncio.run(idle(5)):.1f} ms")
+        view = UsageView()
+        for _ in range(told.loads):
+            before, ours, wall = cpu(resource.RUSAGE_CHILDREN), cpu(resource.RUSAGE_SELF), time.perf_counter()
+            loaded, worst = asyncio.run(measured(asked))
+            say(
+                f"{len(loaded.view.observed)} in view of {loaded.pods} pods: "
+                f"reading and estimating {cpu(resource.RUSAGE_CHILDREN) - before:.1f} s of CPU, "
+                f"the server {cpu(resource.RUSAGE_SELF) - ours:.2f} s, wall {time.perf_counter() - wall:.1f} s, "
+                f"longest turn {1000 * worst:.1f} ms"
+            )
+            view = loaded.view
+        say(f"the view: {size_of(view) / MIB:.1f} MiB")
+        say(f"the largest reader had {resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 1024:.0f} MiB")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,137 @@
+"""What observed use costs: the estimate for 20,000 containers, the view that it gives, and `decide` with it.
+
+The records are two weeks of quarters of an hour; a third of the workloads have two or three pods. Bounds: 10 s of CPU,
+64 MiB, and a p50 of `decide` at most 1.1 times that of the same pods with the same need declared. Both are judged in
+turn in one process. Usage: python -m benchmarks.use
+"""
+
+from __future__ import annotations
+
+import statistics
+import sys
+import time
+from array import array
+from collections.abc import Callable
+
+import numpy as np
+
+from benchmarks.arriving import Json, as_stored
+from benchmarks.decide import NAMESPACE, NOW, request_of
+from benchmarks.fleet import grown_view
+from webhook.cache.shipped import shipped
+from webhook.engine.decide import decide
+from webhook.model.decisions import Fit
+from webhook.model.usage import UsageView
+from webhook.policy.loading import load
+from webhook.usage.estimating import estimate
+from webhook.usage.history import MIB_ARRAY, History
+from webhook.web.collecting import settle_collector
+
+CONTAINERS = 20_000
+BINS = 14 * 96
+QUARTER = 900
+CARD_MIB = 81_920
+MOST_CPU, MOST_MIB, MOST_RATIO = 10.0, 64.0, 1.1
+ROUNDS = 4000
+
+
+def records(count: int, rng: np.random.Generator) -> list[History]:
+    """Records of so many containers in three quarters as many workloads, none of them flat."""
+    workloads = count * 3 // 4
+    levels = rng.uniform(1500, 60_000, workloads)
+    return [_record(i, i % workloads, levels[i % workloads], rng) for i in range(count)]
+
+
+def _record(number: int, workload: int, level: float, rng: np.random.Generator) -> History:
+    used = (level * (1 + 0.2 * rng.random(BINS))).astype(np.int32)
+    return History(
+        namespace=NAMESPACE,
+        workload=f"Deployment/serve-{workload}",
+        container="main",
+        pod=f"serve-{workload}-{number}",
+        start=int(NOW.timestamp()) - QUARTER * BINS,
+        step_seconds=QUARTER,
+        peaks_mib=array(MIB_ARRAY, used.tobytes()),
+        image=f"registry.example/serve:{workload % 300}",
+        mean_mib=int(used.mean()),
+        capacity_mib=CARD_MIB,
+        compute_milli=100,
+    )
+
+
+def size_of(value: object, seen: set[int]) -> int:
+    """Bytes of a value and all that it holds, each once."""
+    if id(value) in seen:
+        return 0
+    seen.add(id(value))
+    parts: list[object] = []
+    if isinstance(value, dict):
+        parts = [*value.keys(), *value.values()]
+    elif isinstance(value, tuple):
+        parts = [*value]
+    elif hasattr(value, "__struct_fields__"):
+        parts = [getattr(value, field) for field in value.__struct_fields__]
+    return sys.getsizeof(value) + sum(size_of(part, seen) for part in parts)
+
+
+def pod(workload: int, annotations: dict[str, str]) -> Json:
+    """A pod of one of the workloads, as an API server sends it."""
+    gpu = {"nvidia.com/gpu": "1"}
+    owner = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": f"serve-{workload}-abc", "controller": True}
+    metadata = {"labels": {"pod-template-hash": "abc"}, "annotations": annotations, "ownerReferences": [owner]}
+    container = {"name": "main", "image": "registry.example/serve:1", "resources": {"limits": gpu, "requests": gpu}}
+    return as_stored({"metadata": metadata, "spec": {"containers": [container]}}, NAMESPACE)
+
+
+def medians(judgements: tuple[Callable[[], object], ...]) -> list[float]:
+    """Microseconds of each, called in turn."""
+    clock = time.perf_counter_ns
+    spent: list[list[float]] = [[] for _ in judgements]
+    for _ in range(ROUNDS):
+        for judge, times in zip(judgements, spent, strict=True):
+            start = clock()
+            judge()
+            times.append((clock() - start) / 1000)
+    return [statistics.median(times) for times in spent]
+
+
+def decided(view: UsageView) -> tuple[float, float]:
+    """Median of `decide` for a pod with observed use, and for one that declares the same need."""
+    text = (shipped("policies") / "right-sizing.yaml").read_text(encoding="utf-8")
+    policies = load([("right-sizing.yaml", text)]).policies
+    assert policies is not None
+    cluster = grown_view()
+    for workload in range(CONTAINERS):
+        by_use = request_of(pod(workload, {}))
+        outcome = decide(by_use, policies, cluster, view, NOW).outcome
+        if isinstance(outcome, Fit):
+            break
+    else:
+        raise SystemExit("no workload is right-sized")
+    by_word = request_of(pod(workload, {"rightslice.dev/gpu-memory": f"{outcome.need.memory_mib}Mi"}))
+    without = UsageView()
+    settle_collector()
+    seen, said = medians(
+        (
+            lambda: decide(by_use, policies, cluster, view, NOW),
+            lambda: decide(by_word, policies, cluster, without, NOW),
+        )
+    )
+    return seen, said
+
+
+def main() -> int:
+    """Print the figures. The exit code is 1 if a bound does not hold."""
+    histories = records(CONTAINERS, np.random.default_rng(1))
+    start = time.process_time()
+    view = estimate(histories, int(NOW.timestamp()))
+    cpu = time.process_time() - start
+    mib = size_of(view, set()) / 2**20
+    print(f"{CONTAINERS:,} containers, {len(view.observed):,} workloads: {cpu:.1f} s of CPU, {mib:.1f} MiB")
+    seen, said = decided(view)
+    print(f"decide p50: {seen:.1f} µs by observed use, {said:.1f} µs by what is declared, ratio {seen / said:.2f}")
+    return 0 if cpu <= MOST_CPU and mib <= MOST_MIB and seen <= MOST_RATIO * said else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,48 @@
+"""What pods held, as far as those that are still there tell."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from tests.make import Json, make_pod
+from tests.world import view_of, whole_node
+from webhook.audit.using import uses_of
+from webhook.model.fairness import Use
+
+START, END = "2026-06-01T00:00:00Z", "2026-06-01T02:00:00Z"
+AT, TILL = (datetime(2026, 6, 1, hour, tzinfo=UTC).timestamp() for hour in (0, 2))
+ENDED = [{"state": {"terminated": {"finishedAt": END, "exitCode": 0}}}]
+FLEET = view_of(whole_node()).fleet
+
+
+def on_node(gpus: int = 2, **status: Any) -> Json:
+    pod = make_pod().gpus(gpus).label("queue", "training").build() if gpus else make_pod().build()
+    pod["spec"]["nodeName"] = "whole"
+    pod["status"] = {"phase": "Running", "startTime": START, **status}
+    return pod
+
+
+CASES: dict[str, tuple[Json, list[Use]]] = {
+    "it runs": (on_node(), [Use("team", 2000, AT)]),
+    "it has ended": (on_node(phase="Succeeded", containerStatuses=ENDED), [Use("team", 2000, AT, TILL)]),
+    "it failed and does not say when": (on_node(phase="Failed"), [Use("team", 2000, AT, AT)]),
+    "it asks for none": (on_node(0), []),
+    "it never began": (on_node(startTime=None), []),
+    "nulls": (on_node(containerStatuses=None), [Use("team", 2000, AT)]),
+    "no pod": ({"kind": "Pod", "metadata": [], "spec": {}}, []),
+    "a start that is no time": (on_node(startTime="soon"), []),
+}
+
+
+@pytest.mark.parametrize(("pod", "want"), CASES.values(), ids=CASES)
+def test_use(pod: Json, want: list[Use]) -> None:
+    assert list(uses_of([pod], FLEET, "namespace")) == want
+
+
+def test_by_a_label_that_some_have() -> None:
+    bare = on_node()
+    bare["metadata"]["labels"] = {}
+    assert [use.group for use in uses_of([on_node(), bare], FLEET, "queue")] == ["training", ""]

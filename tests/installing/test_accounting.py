@@ -1,0 +1,87 @@
+"""`accounting check`: what a cluster shows of whether accounting works in it, and what to do."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import pytest
+
+from tests.installing.test_checks import WELL, policy
+from tests.make import Json, make_node, make_pod
+from webhook.installing.accounting import KEY, Accounted, accounting_lines
+from webhook.installing.lines import State
+from webhook.manifests.scheduling import second
+from webhook.model.resources import ACCOUNTING
+
+NATIVE: Json = {"mode": "enforce", "limits": {"accounting": "native"}}
+TOLD: Json = {"mode": "enforce", "limits": {"accounting": "native", "accountingScheduler": "configured"}}
+QUOTA = {"metadata": {"name": "q", "namespace": "team"}, "spec": {"hard": {KEY: "8000"}}}
+GIVEN = make_pod("tried").gpus(1).asks(ACCOUNTING, "1000").build()
+PLAIN = make_pod("tried").gpus(1).build()
+GPUS = make_node("n1", {}, **{"nvidia.com/gpu": 8})
+COUNTING = make_node("n2", {}, **{"nvidia.com/gpu": 8, ACCOUNTING: 8_000_000})
+LACKING = f"0/2 nodes are available: 2 Insufficient {ACCOUNTING}."
+
+
+def waiting() -> Json:
+    """A pod that waits for the resource."""
+    conditions = [{"type": "PodScheduled", "status": "False", "message": LACKING}]
+    return make_pod("stuck").asks(ACCOUNTING, "1000").build() | {"status": {"conditions": conditions}}
+
+
+def seen(running: list[Json] | None = None, tried: Json | str = GIVEN, **facts: Any) -> Accounted:
+    """A cluster in which accounting works, but for what is given."""
+    well = {"policies": [policy(**TOLD)], "quotas": [QUOTA], "nodes": [GPUS]}
+    return Accounted(replace(WELL, **{**well, **facts}), running or [], tried, "team")
+
+
+class Case(NamedTuple):
+    seen: Accounted
+    state: State
+    says: str
+
+
+CASES = {
+    "a policy that asks for it": Case(seen(), State.OK, "1 policy asks for rightslice.dev/gpu-milli"),
+    "none that does": Case(seen(policies=[]), State.WARN, "no policy that is an object asks for it"),
+    "an admin's word": Case(seen(), State.OK, "a policy says that schedulers ignore it"),
+    "no word": Case(seen(policies=[policy(**NATIVE)]), State.SKIP, "no API tells whether the scheduler ignores it"),
+    "no word, and a pod that shows it": Case(
+        seen([make_pod("runs").asks(ACCOUNTING, "500").spec(nodeName="n1").build()], policies=[policy(**NATIVE)]),
+        State.OK,
+        "the scheduler ignores it: a pod",
+    ),
+    "no word, and a second scheduler that ignores it": Case(
+        seen(policies=[policy(**NATIVE)], scheduler=json.dumps(second())), State.OK, "rightslice-scheduler ignores it"
+    ),
+    "a pod on a node that has it shows nothing": Case(
+        seen(
+            [make_pod("runs").asks(ACCOUNTING, "500").spec(nodeName="n2").build()],
+            policies=[policy(**NATIVE)],
+            nodes=[COUNTING],
+        ),
+        State.SKIP,
+        "no API tells",
+    ),
+    "a word, and a pod that shows the contrary": Case(seen(waiting=[waiting()]), State.FAIL, "team/stuck is Pending"),
+    "nodes that do not have it": Case(seen(nodes=[GPUS, COUNTING]), State.SKIP, "1 of 2 GPU nodes do not advertise it"),
+    "nodes that have it": Case(seen(nodes=[COUNTING]), State.OK, "1 GPU node advertises it"),
+    "a pod that is given it": Case(seen(), State.OK, "a pod with one GPU, only tried in team, is given"),
+    "a pod that is not": Case(seen(tried=PLAIN), State.WARN, "a pod with one GPU, only tried in team, is not given it"),
+    "a pod that is refused": Case(seen(tried="full"), State.WARN, "a pod with one GPU, only tried in team, was"),
+    "a quota": Case(seen(), State.OK, "1 namespace has a quota on requests.rightslice.dev/gpu-milli"),
+    "no quota": Case(seen(quotas=[]), State.WARN, "no quota on requests.rightslice.dev/gpu-milli"),
+}
+
+
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
+def test_lines(case: Case) -> None:
+    found = [line for line in accounting_lines(case.seen) if line.what.startswith(case.says)]
+    assert [line.state for line in found] == [case.state]
+    assert case.state in (State.OK,) or all(line.advice for line in found)
+
+
+def test_a_cluster_in_which_it_works_has_nothing_to_act_on() -> None:
+    assert {line.state for line in accounting_lines(seen())} <= {State.OK, State.SKIP}

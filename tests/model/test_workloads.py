@@ -1,0 +1,66 @@
+"""Which workload a pod is of: the same name for one run after another, and for who records use and who asks for it."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import pytest
+
+from tests.make import make_pod
+from webhook.model.pods import pod_of
+from webhook.model.workloads import named, workload_of
+
+
+class Case(NamedTuple):
+    """What a pod says of its owners: kind, name, and whether it controls."""
+
+    owners: tuple[tuple[str, str, bool], ...]
+    want: str
+    labels: tuple[tuple[str, str], ...] = ()
+
+
+HASH = (("pod-template-hash", "5d4f"),)
+POD_CASES = {
+    "a pod on its own": Case((), "Pod/pod"),
+    "a Job's": Case((("Job", "train", True),), "Job/train"),
+    "a Deployment's": Case((("ReplicaSet", "serve-5d4f", True),), "Deployment/serve", HASH),
+    "an Argo Rollout's": Case(
+        (("ReplicaSet", "serve-5d4f", True),), "Rollout/serve", (("rollouts-pod-template-hash", "5d4f"),)
+    ),
+    "of a ReplicaSet of somebody else": Case((("ReplicaSet", "serve", True),), "ReplicaSet/serve", HASH),
+    "of a ReplicaSet, and without labels": Case((("ReplicaSet", "serve-", True),), "ReplicaSet/serve-"),
+    "of an owner that does not control it": Case((("Trial", "a", False),), "Pod/pod"),
+    "of the owner that does": Case((("Trial", "a", False), ("Job", "b", True)), "Job/b"),
+    "a CronJob's": Case((("Job", "nightly-29912345", True),), "CronJob/nightly"),
+    "a JobSet's, and so a Kubeflow TrainJob's": Case(
+        (("Job", "llm-node-0", True),), "JobSet/llm", (("jobset.sigs.k8s.io/jobset-name", "llm"),)
+    ),
+    "an Argo Workflow's": Case((("Workflow", "train-x7k2p", True),), "Workflow/train"),
+    "a Kubeflow PyTorchJob's": Case((("PyTorchJob", "llm", True),), "PyTorchJob/llm"),
+}
+
+
+@pytest.mark.parametrize("case", POD_CASES.values(), ids=POD_CASES)
+def test_the_workload_of_a_pod(case: Case) -> None:
+    data = make_pod().build()
+    data["metadata"]["labels"] = dict(case.labels)
+    data["metadata"]["ownerReferences"] = [
+        {"kind": kind, "name": name, "controller": controls} for kind, name, controls in case.owners
+    ]
+
+    assert workload_of(pod_of(data)) == case.want
+
+
+NAMES = {
+    "a Job that ends in a date is none of a CronJob's": (("Job", "train-20261121"), "Job/train-20261121"),
+    "a Job with another number": (("Job", "train-12"), "Job/train-12"),
+    "a CronWorkflow's run": (("Workflow", "etl-1793000000"), "CronWorkflow/etl"),
+    "a Workflow with a name of its own": (("Workflow", "train-small"), "Workflow/train-small"),
+    "five such letters that no API server made up": (("Job", "train-x7k2p"), "Job/train-x7k2p"),
+    "a StatefulSet that looks like a run": (("StatefulSet", "db-29912345"), "StatefulSet/db-29912345"),
+}
+
+
+@pytest.mark.parametrize(("owner", "want"), NAMES.values(), ids=NAMES)
+def test_what_a_controller_stands_for(owner: tuple[str, str], want: str) -> None:
+    assert named(*owner) == want

@@ -1,0 +1,188 @@
+"""Use of GPUs in a server: swapped whole when it is there, let go when it is too old, and never waited for."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import json
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from tests.server.site import NOW
+from webhook.cache.following import nothing_known
+from webhook.errors import UsageError
+from webhook.model.usage import Observed, UsageView
+from webhook.policy.compiled import PolicySet
+from webhook.server.usage import AGAIN_SECONDS, FIRST_SECONDS, OLD_SECONDS, UsageKeeper
+from webhook.server.world import PolicyLoad, World
+from webhook.telemetry.logs import make_logger
+from webhook.telemetry.telemetry import Telemetry
+from webhook.usage.frames import Asked
+from webhook.usage.loading import Loaded
+from webhook.usage.source import Source
+
+ASKED = Asked(Source("http://prometheus"))
+VIEW = UsageView({("ml", "Job/a", "main"): Observed(1000, None, 5)})
+EVERY = 1800.0
+
+
+class Calm:
+    """Randomness that takes the middle, and remembers between what."""
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[float, float]] = []
+
+    def uniform(self, a: float, b: float) -> float:
+        self.asked.append((a, b))
+        return (a + b) / 2
+
+
+class Kept:
+    """A keeper, what it is given next, and what it made of it."""
+
+    def __init__(self, asked: Asked = ASKED) -> None:
+        self.now, self.log, self.random = NOW, io.StringIO(), Calm()
+        self.next: Callable[[], Loaded] = self.good
+        self.telemetry = Telemetry(make_logger("info", self.log))
+        self.world = World(PolicySet(), nothing_known(), UsageView(), PolicyLoad(None))
+        self.keeper = UsageKeeper(
+            asked, EVERY, self.world, lambda: self.now, self.telemetry, self.random, lambda _: self._load()
+        )
+
+    async def _load(self) -> Loaded:
+        return self.next()
+
+    def good(self) -> Loaded:
+        """A view of this moment."""
+        return Loaded(VIEW, self.now.timestamp(), 3, ("a note",))
+
+    def bad(self) -> Loaded:
+        """None to be had."""
+        raise UsageError("http://prometheus: did not answer\nat all")
+
+    def once(self) -> None:
+        """One load."""
+        asyncio.run(self.keeper.once())
+
+    @property
+    def line(self) -> str:
+        """What it says of itself."""
+        (check,) = self.keeper.checks()
+        assert not check.must
+        return f"[{'+' if check.good else '-'}]{check.name} {check.says}"
+
+    @property
+    def page(self) -> list[str]:
+        """Its metrics."""
+        return [line for line in self.telemetry.page().decode().splitlines() if line.startswith("rightslice_usage")]
+
+    def events(self) -> list[dict[str, object]]:
+        """What was logged."""
+        return [json.loads(line) for line in self.log.getvalue().splitlines()]
+
+
+def test_before_the_first_load_nothing_is_known_and_nothing_is_wrong() -> None:
+    kept = Kept()
+
+    assert kept.line == "[-]usage not loaded yet"
+    assert kept.page == ["rightslice_usage_containers 0.0"]
+
+
+def test_a_view_is_swapped_in_whole_and_told() -> None:
+    kept = Kept()
+    kept.once()
+    kept.now += timedelta(seconds=90)
+
+    assert kept.world.usage is VIEW
+    assert kept.line == "[+]usage 1 container of 3 pods, 90 s old"
+    assert kept.page == [
+        'rightslice_usage_loads_total{result="good"} 1.0',
+        "rightslice_usage_containers 1.0",
+        "rightslice_usage_age_seconds 90.0",
+    ]
+    (told,) = kept.events()
+    assert (told["event"], told["containers"], told["pods"], told["notes"]) == ("usage loaded", 1, 3, ["a note"])
+
+
+def test_what_cannot_be_loaded_leaves_the_last_view_and_is_told() -> None:
+    kept = Kept()
+    kept.once()
+    kept.next = kept.bad
+    kept.now += timedelta(seconds=OLD_SECONDS)
+    kept.once()
+
+    assert kept.world.usage is VIEW
+    assert kept.line == "[-]usage 1 container of 3 pods, 86400 s old; http://prometheus: did not answer at all"
+    assert 'rightslice_usage_loads_total{result="bad"} 1.0' in kept.page
+    assert kept.events()[-1]["event"] == "usage does not load"
+
+
+def test_after_a_day_without_news_there_is_no_evidence() -> None:
+    kept = Kept()
+    kept.once()
+    kept.next = kept.bad
+    kept.now += timedelta(seconds=OLD_SECONDS + 1)
+    kept.once()
+
+    assert kept.world.usage == UsageView()
+    assert kept.line == "[-]usage nothing loaded; http://prometheus: did not answer at all"
+    assert not any(line.startswith("rightslice_usage_age") for line in kept.page)
+
+    kept.next = kept.good
+    kept.once()
+
+    assert kept.world.usage is VIEW
+    assert kept.line.startswith("[+]usage 1 container")
+
+
+def test_a_file_is_as_old_as_who_names_it_wants_it_to_be() -> None:
+    kept = Kept(Asked(file="/use.json.gz"))
+    kept.once()
+    kept.next = kept.bad
+    kept.now += timedelta(days=30)
+    kept.once()
+
+    assert kept.world.usage is VIEW
+
+
+def test_no_process_to_be_had_is_a_load_that_failed() -> None:
+    kept = Kept()
+
+    def none() -> Loaded:
+        raise BlockingIOError(11, "Resource temporarily unavailable")
+
+    kept.next = none
+    kept.once()
+
+    assert "Resource temporarily unavailable" in kept.line
+
+
+@pytest.mark.parametrize("failures", [0, 1, 2, 3, 50])
+def test_loads_are_spread_out_and_come_sooner_after_a_failure(monkeypatch: pytest.MonkeyPatch, failures: int) -> None:
+    kept, waits = Kept(), []
+    kept.next = kept.bad if failures else kept.good
+
+    async def sleep(seconds: float) -> None:
+        waits.append(seconds)
+        if len(waits) > max(1, failures):
+            raise asyncio.CancelledError
+
+    monkeypatch.setattr("webhook.server.usage.asyncio.sleep", sleep)
+    with pytest.raises(asyncio.CancelledError):
+        asyncio.run(kept.keeper.run())
+
+    usual = min(EVERY, AGAIN_SECONDS * 2.0 ** (failures - 1)) if failures else EVERY
+    assert kept.random.asked[0] == (0, FIRST_SECONDS)
+    assert kept.random.asked[-1] == pytest.approx((0.9 * usual, 1.1 * usual))
+    assert waits[-1] == pytest.approx(usual)
+
+
+def test_a_moment_is_one_of_the_clock() -> None:
+    """What is loaded is of Prometheus' clock; its age is told by ours."""
+    kept = Kept()
+    kept.once()
+    kept.now = datetime.fromtimestamp(NOW.timestamp() + 5, UTC)
+
+    assert kept.keeper.age == 5

@@ -1,0 +1,1 @@
+"""Use of GPUs, read from a real Prometheus and from files."""

@@ -1,0 +1,17 @@
+"""One Prometheus for all tests of use; what each feeds it bears a label of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.controlplane.build import prometheus_program
+from tests.usage.prometheus import PrometheusServer
+
+
+@pytest.fixture(scope="session")
+def prometheus(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PrometheusServer]:
+    """A real Prometheus."""
+    with PrometheusServer(prometheus_program(), tmp_path_factory.mktemp("prometheus")) as server:
+        yield server

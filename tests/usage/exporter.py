@@ -1,0 +1,94 @@
+"""An exporter: serves each of its pages to one scrape, and empty ones after."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import NamedTuple
+
+LINES_A_PAGE = 20_000
+
+
+class Exporter:
+    """Listens between `listen` and `close`."""
+
+    def __init__(self) -> None:
+        self._pages: list[str] = []
+        self._taken = 0
+        exporter = self
+
+        class Handler(BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+            given = -1
+
+            def do_GET(self) -> None:
+                """A connection is kept only by who has read all of the answer before: so that one arrived."""
+                if self.given == exporter._taken < len(exporter._pages):
+                    exporter._taken += 1
+                page = exporter._pages[exporter._taken : exporter._taken + 1]
+                self.given = exporter._taken if page else -1
+                body = "".join(page).encode()
+                self.send_response(200)
+                self.send_header("Content-Type", "text/plain; version=0.0.4")
+                self.send_header("Content-Length", str(len(body)))
+                self.end_headers()
+                with suppress(OSError):  # it was given up; the page is served again
+                    self.wfile.write(body)
+
+            def log_message(self, *_: object) -> None:
+                return
+
+        self._server = Listening(("127.0.0.1", 0), Handler)
+        self.address = f"127.0.0.1:{self._server.server_port}"
+
+    def listen(self) -> None:
+        """Begin."""
+        threading.Thread(target=self._server.serve_forever, args=(0.05,), daemon=True).start()
+
+    def close(self) -> None:
+        """End."""
+        self._server.shutdown()
+        self._server.server_close()
+
+    def serve(self, texts: Iterable[str]) -> Callable[[], bool]:
+        """Serve more pages.
+
+        Returns:
+            Whether they were taken in.
+        """
+        self._pages += texts
+        end = len(self._pages)
+        return lambda: self._taken >= end
+
+
+class Listening(ThreadingHTTPServer):
+    """A server to whom a client that goes away is nothing to speak of."""
+
+    daemon_threads = True
+
+    def handle_error(self, request: object, client_address: object) -> None:
+        """Say nothing."""
+
+
+class Sample(NamedTuple):
+    """One sample of one series; the moment in Unix seconds."""
+
+    name: str
+    labels: Mapping[str, str]
+    moment: float
+    value: float | str
+
+
+def pages(samples: Iterable[Sample], cluster: str) -> Iterator[str]:
+    """Samples as texts of a page's length, each with a label that says whose they are."""
+    lines: list[str] = []
+    for sample in samples:
+        labels = ",".join(f'{key}="{value}"' for key, value in {**sample.labels, "cluster": cluster}.items())
+        lines.append(f"{sample.name}{{{labels}}} {sample.value} {round(sample.moment * 1000)}")
+        if len(lines) == LINES_A_PAGE:
+            yield "\n".join(lines) + "\n"
+            lines = []
+    if lines:
+        yield "\n".join(lines) + "\n"

@@ -1,0 +1,74 @@
+"""What exporters say of made-up fleets: DCGM exporter's series of GPUs, and kube-state-metrics' of who owns pods."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from tests.usage.exporter import Sample
+from webhook.usage import queries
+
+EVERY = 300
+"""Seconds between two samples: below that, Prometheus takes a series for gone after five minutes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Use:
+    """One GPU, or MIG instance, that a container held.
+
+    Attributes:
+        memory: MiB in use, sample by sample; the last one is at the end. A text is written as it is.
+        engine: Activity 0..1, likewise, or one figure for all the time; None: no profiling fields.
+        labels: More labels of its series, or others in place of ours.
+    """
+
+    pod: str
+    memory: Sequence[float | str]
+    container: str = "main"
+    namespace: str = "ml"
+    uuid: str = ""
+    engine: float | None = None
+    capacity: int | None = None
+    xids: Sequence[int] = ()
+    every: int = EVERY
+    labels: Mapping[str, str] = field(default_factory=dict)
+
+    def series(self) -> dict[str, str]:
+        """The labels."""
+        uuid = self.uuid or f"GPU-{self.namespace}-{self.pod}-{self.container}"
+        held = {"namespace": self.namespace, "pod": self.pod, "container": self.container}
+        model = {"modelName": "NVIDIA A100-SXM4-40GB", "Hostname": "node-1"}
+        return {"UUID": uuid, **model, **held, **self.labels}
+
+
+def dcgm(uses: Iterable[Use], end: float) -> Iterator[Sample]:
+    """What DCGM exporter says."""
+    for use in uses:
+        labels = use.series()
+        moments = [end - use.every * back for back in range(len(use.memory) - 1, -1, -1)]
+        for moment, memory in zip(moments, use.memory, strict=True):
+            yield Sample(queries.FB_USED, labels, moment, memory)
+            if use.capacity is not None and not isinstance(memory, str):
+                yield Sample(queries.FB_FREE, labels, moment, use.capacity - memory)
+            if use.engine is not None:
+                yield Sample(queries.ENGINE[0], labels, moment, use.engine)
+        for moment, xid in zip(moments[len(moments) - len(use.xids) :], use.xids, strict=True):
+            yield Sample(queries.XID[0], labels, moment, xid)
+
+
+def owned(
+    pod: str, owners: Sequence[tuple[str, str]], end: float, *, namespace: str = "ml", image: str = ""
+) -> Iterator[Sample]:
+    """What kube-state-metrics says of a pod and of the chain above it, such as ReplicaSet then Deployment."""
+    metric, label, name = queries.POD_OWNER, "pod", pod
+    for kind, owner in owners or [NOBODY]:
+        labels = {"namespace": namespace, label: name, "owner_kind": kind, "owner_name": owner}
+        yield Sample(metric, labels, end, 1)
+        metric, label = OWNERS.get(kind, ("", ""))
+        name = owner
+    info = {"namespace": namespace, "pod": pod, "container": "main", "image": image or "pytorch:2"}
+    yield Sample(queries.POD_INFO, info, end, 1)
+
+
+NOBODY = ("<none>", "<none>")
+OWNERS = {"ReplicaSet": ("kube_replicaset_owner", "replicaset"), "Job": ("kube_job_owner", "job_name")}

@@ -1,0 +1,38 @@
+"""Builders of records of use."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import isfinite
+from typing import Any
+
+from webhook.usage.history import History, peaks
+
+NOW = 1_700_000_000
+QUARTER = 900
+CARD_MIB = 81_920
+
+
+def record(readings: Sequence[float | None], **fields: Any) -> History:
+    """The record of one pod, in quarters of an hour up to now."""
+    plain: dict[str, Any] = {
+        "namespace": "team",
+        "workload": "Deployment/serve",
+        "container": "main",
+        "pod": "serve-0",
+        "start": NOW - QUARTER * len(readings),
+        "step_seconds": QUARTER,
+        "capacity_mib": CARD_MIB,
+        "mean_mib": round(_mean(readings)),
+    }
+    return History(**({**plain, "peaks_mib": peaks(readings)} | fields))
+
+
+def _mean(readings: Sequence[float | None]) -> float:
+    seen = [reading for reading in readings if reading is not None and isfinite(reading)]
+    return sum(seen) / len(seen) if seen else 0
+
+
+def steady(mib: float, *, hours: int = 240, **fields: Any) -> History:
+    """A pod that uses the same for a while."""
+    return record([mib] * (4 * hours), **fields)

@@ -1,0 +1,131 @@
+"""How a Prometheus is reached: TLS, who we are, and what of that cannot be used."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import trustme
+from aiohttp import ClientSession, web
+
+from tests.cluster.waiting import eventually
+from tests.controlplane.build import prometheus_program
+from tests.usage.fleets import Use, dcgm
+from tests.usage.hostile import serving
+from tests.usage.prometheus import PrometheusServer, now
+from tests.usage.reading import read_from
+from webhook.errors import UsageError
+from webhook.usage.source import Source
+
+PASSWORD = "hunter2"  # of this test
+HASH = "$2b$04$abcdefghijklmnopqrstuuV3duMsC0HpUex6N9qapiuOHHWkwRXVm"
+"""Its bcrypt hash, of the least cost."""
+
+
+class Guarded:
+    """A Prometheus that speaks TLS, and to one user only."""
+
+    def __init__(self, server: PrometheusServer, ca: Path, password: Path) -> None:
+        self.url = server.url.replace("http:", "https:")
+        self.ca, self.password = str(ca), str(password)
+        self.source = Source(self.url, ca=self.ca, user="ana", password=self.password)
+
+
+@pytest.fixture(scope="module")
+def guarded(prometheus: PrometheusServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Guarded]:
+    """One, up, beside the one that is open to all."""
+    assert prometheus.process.running
+    folder = tmp_path_factory.mktemp("guarded")
+    authority = trustme.CA()
+    made = authority.issue_cert("127.0.0.1")
+    authority.cert_pem.write_to_path(folder / "ca.pem")
+    made.cert_chain_pems[0].write_to_path(folder / "cert.pem")
+    made.private_key_pem.write_to_path(folder / "key.pem")
+    config = folder / "web.yaml"
+    config.write_text(
+        f"tls_server_config: {{cert_file: cert.pem, key_file: key.pem}}\nbasic_auth_users: {{ana: {HASH}}}\n"
+    )
+    (folder / "password").write_text(f"{PASSWORD}\n")
+    with PrometheusServer(prometheus_program(), folder, [f"--web.config.file={config}"]) as server:
+        made_known = Guarded(server, folder / "ca.pem", folder / "password")
+        eventually(lambda: "503" not in refusal(made_known.source))
+        yield made_known
+
+
+def refusal(source: Source) -> str:
+    """Why it cannot be read."""
+    with pytest.raises(UsageError) as error:
+        read_from(source)
+    return str(error.value)
+
+
+def test_with_its_authority_and_a_password_it_answers(guarded: Guarded) -> None:
+    """That it has nothing to say is an answer."""
+    assert "must have metrics of DCGM exporter, found none" in refusal(guarded.source)
+
+
+def test_without_the_authority_it_is_not_believed(guarded: Guarded) -> None:
+    assert "certificate verify failed" in refusal(Source(guarded.url, user="ana", password=guarded.password))
+
+
+def test_under_another_name_it_is_not_believed(guarded: Guarded) -> None:
+    url = guarded.url.replace("127.0.0.1", "localhost")
+
+    assert "certificate verify failed" in refusal(Source(url, ca=guarded.ca, user="ana", password=guarded.password))
+
+
+def test_without_a_password_it_refuses(guarded: Guarded) -> None:
+    assert "refused who we are (401)" in refusal(Source(guarded.url, ca=guarded.ca))
+
+
+def test_a_bearer_token_gets_through_a_proxy(prometheus: PrometheusServer, tmp_path: Path) -> None:
+    (tmp_path / "token").write_text("t0ken\n")
+    selector = prometheus.feed({"dcgm": dcgm([Use("a", [5] * 24)], now())})
+
+    async def proxy(request: web.Request) -> web.StreamResponse:
+        if request.headers.get("Authorization") != "Bearer t0ken":
+            return web.Response(status=403, text="no")
+        async with ClientSession() as session:
+            asked = await request.read()
+            url = prometheus.url + str(request.rel_url)
+            kind = {"Content-Type": request.content_type}
+            async with session.request(request.method, url, data=asked, headers=kind) as answer:
+                return web.Response(status=answer.status, body=await answer.read(), content_type=answer.content_type)
+
+    with serving(proxy) as url:
+        found = read_from(Source(url, token=str(tmp_path / "token"), selector=selector, days=1))
+        assert "refused who we are (403)" in refusal(Source(url))
+
+    assert [history.pod for history in found.histories] == ["a"]
+
+
+UNUSABLE = {
+    "no URL": (Source("prometheus:9090"), "must be a URL of http or https, found 'prometheus:9090'"),
+    "nothing": (Source(""), "must be a URL of http or https, found ''"),
+    "another scheme": (Source("ftp://a"), "must be a URL of http or https"),
+    "a port that is none": (Source("http://a:x"), "must be a URL of http or https"),
+    "brackets that do not close": (Source("http://[::1"), "must be a URL of http or https"),
+    "a query": (Source("http://a/?b"), "must be a URL of http or https"),
+    "a secret in it": (Source("http://ana:hunter2@a"), "must be without credentials"),
+    "no such authority": (Source("https://a", ca="/none"), "/none: must be a PEM file of authorities"),
+    "no such token": (Source("http://a", token="/none"), "/none: cannot be read"),
+    "a user without a password": (Source("http://a", user="ana"), "must be given together, found one"),
+}
+
+
+@pytest.mark.parametrize(("source", "word"), UNUSABLE.values(), ids=UNUSABLE)
+def test_what_cannot_be_used_is_told_before_anybody_is_asked(source: Source, word: str) -> None:
+    with pytest.raises(UsageError) as error:
+        source.check()
+
+    assert word in str(error.value)
+    assert PASSWORD not in str(error.value)
+
+
+@pytest.mark.parametrize("content", [b"", b"\n", b"two\nlines\n", "pässword".encode()])
+def test_a_secret_is_one_line(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "secret").write_bytes(content)
+
+    with pytest.raises(UsageError, match="must hold one line of ASCII"):
+        Source("http://a", token=str(tmp_path / "secret")).check()

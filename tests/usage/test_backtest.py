@@ -1,0 +1,77 @@
+"""The backtest: the protocol's baselines to the digit, the estimator beside them, and no look ahead."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from benchmarks.gentd26 import HOUR, Decision, Pod, decisions, history_of, made, read, score
+from benchmarks.hourly import chosen, pool_of
+from benchmarks.rightsizing import PUBLISHED, baseline_limits, main, told
+
+
+@pytest.fixture(scope="module")
+def trace(shared: Path) -> list[Pod]:
+    """The published day."""
+    folder = shared / "traces" / "gentd26"
+    if not folder.is_dir():
+        pytest.skip("needs the trace gentd26 in ../shared/traces, which is not beside this checkout")
+    return read(folder)
+
+
+@pytest.fixture(scope="module")
+def asked(trace: list[Pod]) -> list[Decision]:
+    """Every limit to choose on it."""
+    return decisions(trace)
+
+
+def test_the_protocol_finds_what_was_published(trace: list[Pod], asked: list[Decision]) -> None:
+    assert (len(trace), sum(pod.at.size for pod in trace)) == (144, 161_413)
+    assert (len({each.pod.name for each in asked}), len(asked)) == (128, 2415)
+
+
+def test_the_baselines_come_out_to_the_digit(trace: list[Pod], asked: list[Decision]) -> None:
+    found = {name: told(score(asked, limits)) for name, limits in baseline_limits(asked, trace).items()}
+    for name, want in PUBLISHED.items():
+        assert [is_ for is_, said in zip(found[name], want, strict=True) if said] == [said for said in want if said]
+
+
+def test_the_estimator_is_below_them_on_both_axes(trace: list[Pod], asked: list[Decision]) -> None:
+    found = chosen(asked, pool_of(trace), (0.02, 0.005))
+    half, strict = (score(asked, found.priced[target]) for target in (0.02, 0.005))
+    assert half.overrun <= 2
+    assert half.slack <= 38.5
+    assert strict.overrun <= 0.5
+    assert strict.slack <= 46
+    assert abs(100 * found.stated[0.02].mean() - half.overrun) < 0.75, "what is stated is about what is seen"
+
+
+def cut(pod: Pod, until: float) -> Pod:
+    """A pod as it was known by some moment, with a future that never was."""
+    return pod._replace(used=np.where(pod.at <= until, pod.used, 1.0))
+
+
+def test_no_limit_knows_what_comes_after_it() -> None:
+    pods = made()
+    moment = float(pods[0].at[0]) + 6 * HOUR
+    told_all = [each for each in decisions(pods) if each.at + HOUR <= moment]
+    other = [cut(pod, moment) for pod in pods]
+    told_some = [each for each in decisions(other) if each.at + HOUR <= moment]
+    whole, part = (chosen(a, pool_of(b), (0.02,)) for a, b in ((told_all, pods), (told_some, other)))
+    assert len(told_all) >= 40
+    assert (whole.at_prices == part.at_prices).all()
+    assert (whole.priced[0.02] == part.priced[0.02]).all()
+
+
+def test_a_record_holds_every_sample_in_a_bin_that_ends_with_it() -> None:
+    pod = Pod("p", np.array([1000.0, 1057.0, 1171.0]), np.array([1.0, 2.5, 3.0]))
+    record = history_of(pod)
+    assert record.peaks_mib.tolist() == [1, 3, -1, 3]
+    assert record.end == 1171
+
+
+def test_the_benchmark_runs_without_a_trace(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([]) == 0
+    assert "| the estimator |" in capsys.readouterr().out

@@ -1,0 +1,115 @@
+"""The distribution of a peak and the price of a limit: laws that hold for every pool."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from webhook.usage.distribution import an_hour, distribution, grid_of, nearness, recency, tail_of
+from webhook.usage.pricing import PRICES, Counted, limits
+from webhook.usage.windows import UNKNOWN, Floats, Windows
+
+CARD = 49_152.0
+GRID = grid_of(23 * 1024.0, CARD)
+
+PEAKS = st.lists(st.floats(0, CARD) | st.just(UNKNOWN), max_size=40).map(np.array)
+
+
+def below(peaks: Floats, weight: float = 1.0, fleet: Floats | None = None) -> Floats:
+    """The distribution by peaks that weigh the same, over a fleet's or their own."""
+    tail = tail_of(np.sort(peaks if fleet is None else fleet), GRID)
+    return distribution(peaks, np.full(peaks.size, weight), tail, GRID)
+
+
+def test_the_grid_is_the_rules() -> None:
+    """Quarters of a GiB from 16 to 48 where mean use is 23 GiB."""
+    assert (GRID.sizes / 1024).tolist() == np.arange(16, 48.25, 0.25).tolist()
+
+
+@pytest.mark.parametrize("typical", [1.0, 500.0, 40_000.0, 81_920.0])
+def test_a_grid_ends_with_the_card_and_is_bounded(typical: float) -> None:
+    grid = grid_of(typical, 81_920)
+    assert grid.sizes[-1] == 81_920
+    assert grid.sizes[0] > 0
+    assert 2 <= grid.sizes.size <= 1024
+
+
+@given(PEAKS, st.floats(0, 1))
+def test_a_chance_is_a_chance_and_a_card_is_always_enough(peaks: Floats, weight: float) -> None:
+    found = below(peaks, weight)
+    assert (found >= 0).all()
+    assert (found <= 1).all()
+    assert (np.diff(found) >= -1e-9).all()
+    assert found[-1] == 1
+
+
+@given(PEAKS, PEAKS)
+def test_a_pool_that_used_more_is_nowhere_safer(peaks: Floats, fleet: Floats) -> None:
+    assert (below(peaks + 2048, fleet=fleet) <= below(peaks, fleet=fleet) + 1e-9).all()
+
+
+@given(PEAKS)
+def test_without_windows_of_its_own_the_fleet_speaks(fleet: Floats) -> None:
+    alone = below(np.empty(0), fleet=fleet)
+    assert np.allclose(alone, below(fleet, weight=0.0, fleet=fleet))
+
+
+def test_more_of_the_same_makes_surer() -> None:
+    """The chance of more than was ever seen falls with the windows that did not see it."""
+    fleet = np.linspace(20_000, 48_000, 500)
+    over = [1 - below(np.full(count, 20_000.0), fleet=fleet)[60] for count in (1, 10, 100)]
+    assert over == sorted(over, reverse=True)
+    assert over[-1] < 0.01 < over[0]
+
+
+def test_a_peak_is_spread_by_a_unit() -> None:
+    """Five sixths of what was at 30 GiB stays below 31, as a Gaussian of 1 GiB says."""
+    found = below(np.full(100_000, 30 * 1024.0), fleet=np.full(10**6, 30 * 1024.0))
+    assert found[np.searchsorted(GRID.sizes, 31 * 1024)] == pytest.approx(0.869, abs=0.002)
+
+
+def test_near_and_recent_windows_count_most() -> None:
+    pool = Windows(np.array([0.0, 3600.0]), np.array([20.0, 30.0]), np.array([20.0, np.nan]), np.ones(2), np.ones(2))
+    assert recency(pool, 3600, 3600).tolist() == [0.5, 1]
+    near = nearness(pool, 20, 20, unit=1)
+    assert near[0] == 1
+    assert near[1] == 0, "a past that was not seen is near to nothing"
+
+
+@given(st.floats(0, 1), st.floats(0.25, 72))
+def test_an_hour_of_a_run_is_no_riskier_than_the_run(chance: float, hours: float) -> None:
+    (found,) = an_hour(np.array([chance]), hours)
+    assert 0 <= found <= 1
+    assert (found >= chance) if hours >= 1 else (found <= chance)
+
+
+@given(PEAKS, PEAKS)
+def test_a_higher_price_never_lowers_a_limit(peaks: Floats, fleet: Floats) -> None:
+    assert (np.diff(limits(below(peaks, fleet=fleet), GRID)) >= 0).all()
+
+
+@given(PEAKS)
+def test_on_a_ladder_every_limit_is_a_rung(peaks: Floats) -> None:
+    rungs = np.flatnonzero(GRID.sizes % 4096 == 0)
+    assert set(limits(below(peaks), GRID, rungs)) <= set(GRID.sizes[rungs])
+
+
+@given(st.lists(st.floats(16_384, CARD), max_size=300), st.floats(0.001, 0.5))
+def test_the_price_is_the_least_that_met_the_target(peaks: list[float], target: float) -> None:
+    counted = Counted()
+    rising = np.linspace(16_384, CARD, PRICES.size)
+    for peak in peaks:
+        counted.add(rising, np.array([peak]))
+    price = counted.price(target)
+    met = (1 + counted.overrun) / (1 + len(peaks)) <= target
+    assert price == (PRICES[met].min() if met.any() else PRICES[-1])
+
+
+@given(st.lists(st.floats(16_384, CARD), max_size=300))
+def test_a_stricter_target_is_never_cheaper(peaks: list[float]) -> None:
+    counted = Counted()
+    counted.add(np.linspace(16_384, CARD, PRICES.size), np.array([*peaks, CARD]), 50.0)
+    prices = [counted.price(target) for target in (0.001, 0.01, 0.1)]
+    assert prices == sorted(prices, reverse=True)

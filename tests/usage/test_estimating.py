@@ -1,0 +1,190 @@
+"""The estimate: from records of pods to what a policy may give."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.usage.recording import CARD_MIB, NOW, QUARTER, record, steady
+from webhook.model.usage import CERTAIN_PPM, RISKS_PPM, Observed, UsageView
+from webhook.usage.blocking import BLOCK_SECONDS
+from webhook.usage.estimating import TARGETS_PPM, estimate
+from webhook.usage.history import History
+from webhook.usage.pricing import PRICES
+
+HALF_PERCENT = 5000
+
+
+def of(view: UsageView, workload: str = "Deployment/serve") -> Observed:
+    """What a view says of one workload."""
+    found = view.of("team", workload, "main")
+    assert found is not None
+    return found
+
+
+def fleet(count: int = 20, mib: int = 60_000) -> list[History]:
+    """Other workloads that use much more."""
+    return [steady(mib, workload=f"Deployment/other-{i}", pod=f"other-{i}", image="other") for i in range(count)]
+
+
+def test_a_workload_that_never_moved_may_have_little_more_than_it_used() -> None:
+    use = of(estimate([steady(8000), *fleet()], NOW))
+    assert (use.memory_mib, use.pool, use.horizon_hours) == (8000, "workload", 24)
+    assert 8000 < use.size_mib(HALF_PERCENT) < 9856
+    assert use.risk_ppm(7000) > 500_000
+    assert use.risk_ppm(CARD_MIB) == RISKS_PPM[-1]
+
+
+def test_a_workload_of_spikes_may_not() -> None:
+    calm = [8000.0] * 40
+    use = of(estimate([record([*calm, 30_000] * 24), *fleet()], NOW))
+    assert use.size_mib(HALF_PERCENT) > 30_000
+    assert use.risk_ppm(20_000) == 100_000, "four windows of 41 hold the spike"
+
+
+def test_hours_that_always_need_more_are_not_hidden_in_long_runs() -> None:
+    """Four pods in ten need 30,000 MiB all the time: four hours in ten, however long the runs."""
+    pods = [steady(30_000 if i < 4 else 8000, pod=f"serve-{i}") for i in range(10)]
+    assert of(estimate(pods, NOW)).risk_ppm(20_000) == pytest.approx(400_000, rel=0.3)
+
+
+def test_a_short_history_says_nothing() -> None:
+    use = of(estimate([steady(8000, hours=5), *fleet()], NOW))
+    assert (use.samples, use.sizes_mib) == (0, ())
+    assert use.memory_mib == 8000
+
+
+def test_what_is_too_short_alone_is_judged_with_those_of_its_image() -> None:
+    twins = [steady(8000, workload=f"Deployment/twin-{i}", pod=f"twin-{i}", image="app") for i in range(4)]
+    use = of(estimate([steady(8000, hours=8, image="app"), *twins, *fleet()], NOW))
+    assert use.pool == "image"
+    assert use.size_mib(HALF_PERCENT) < 9856
+
+
+def test_what_nothing_near_speaks_for_is_judged_with_the_fleet() -> None:
+    use = of(estimate([steady(8000, hours=8), *fleet()], NOW))
+    assert use.pool == "fleet"
+    assert use.size_mib(HALF_PERCENT) > 60_000
+
+
+def test_jobs_are_judged_by_their_whole_lives() -> None:
+    """Forty runs of half an hour; two of them needed twice as much."""
+    runs = [
+        record([4000, 16_000 if i % 20 == 0 else 8000], pod=f"run-{i}", start=NOW - 40_000 - 7200 * i)
+        for i in range(40)
+    ]
+    use = of(estimate(runs, NOW))
+    assert (use.samples, use.horizon_hours) == (40, 1)
+    assert use.risk_ppm(10_000) > 50_000
+    assert use.size_mib(HALF_PERCENT) > 16_000
+
+
+def test_what_ran_out_of_memory_is_blocked_for_a_week_and_needs_more_than_was_seen() -> None:
+    killed = NOW - 3600
+    view = estimate([steady(8000, ooms=(killed,)), *fleet()], NOW)
+    assert of(view).blocked == "it ran out of memory on 2023-11-14 21:13Z, so it stays until 2023-11-21 21:13Z"
+    assert of(view).risk_ppm(40_000) > HALF_PERCENT
+    assert of(estimate([steady(8000, ooms=(killed,))], killed + BLOCK_SECONDS)).blocked == ""
+
+
+@pytest.mark.parametrize(("code", "blocked"), [(31, True), (43, True), (13, True), (79, False), (63, False)])
+def test_faults_of_the_program_block_and_those_of_the_device_do_not(code: int, blocked: bool) -> None:
+    use = of(estimate([steady(8000, xids=((NOW - 60, code),))], NOW))
+    assert use.blocked.startswith(f"its GPU reported XID {code} on") is blocked
+
+
+FLAT = {
+    "nearly the whole card, never less": ([74_000.0] * 96, CARD_MIB, True),
+    "after a start that used little": ([500.0, *[74_000.0] * 95], CARD_MIB, True),
+    "half the card": ([40_000.0] * 96, CARD_MIB, False),
+    "up and down": ([74_000.0, 20_000.0] * 48, CARD_MIB, False),
+    "of a card that nobody knows": ([74_000.0] * 96, None, False),
+    "hardly seen": ([74_000.0] * 4, CARD_MIB, False),
+}
+
+
+@pytest.mark.parametrize(("readings", "card", "want"), FLAT.values(), ids=FLAT)
+def test_flat_use(readings: list[float], card: int | None, want: bool) -> None:
+    assert of(estimate([record(readings, capacity_mib=card)], NOW)).preallocates is want
+
+
+ACTIVITY = {"none": ((0, 0), True), "noise": ((0, 15), True), "of one pod": ((0, 400), False), "unknown": ((), False)}
+
+
+@pytest.mark.parametrize(("active", "idle"), ACTIVITY.values(), ids=ACTIVITY)
+def test_idle_is_what_no_engine_was_active_for(active: tuple[int, ...], idle: bool) -> None:
+    pods = [steady(8000, pod=f"serve-{i}", active_milli=each) for i, each in enumerate(active)] or [steady(8000)]
+    assert of(estimate(pods, NOW)).idle is idle
+
+
+def test_compute_is_the_largest_of_the_pods() -> None:
+    assert of(estimate([steady(8, compute_milli=100), steady(8, pod="b", compute_milli=300)], NOW)).compute_milli == 300
+
+
+def test_prices_are_there_for_every_target_and_fall_with_it() -> None:
+    rng = np.random.default_rng(1)
+    pods = [
+        record(rng.gamma(4, 3000, 240).tolist(), workload=f"Deployment/w-{i}", pod=f"w-{i}", capacity_mib=CARD_MIB)
+        for i in range(20)
+    ]
+    prices = dict(estimate(pods, NOW).prices)
+    assert tuple(prices) == TARGETS_PPM
+    assert list(prices.values()) == sorted(prices.values(), reverse=True)
+    assert prices[500] > prices[40_000] > 0
+
+
+def test_what_a_whole_card_did_not_hold_is_no_smaller_limits_fault() -> None:
+    """A price is still found: a card as the limit is never overrun by more than there is."""
+    every_hour = tuple(range(NOW - 240 * 3600, NOW, 3600))
+    pods = [steady(8000, workload=f"Deployment/w-{i}", pod=f"w-{i}", ooms=every_hour) for i in range(10)]
+    assert dict(estimate(pods, NOW).prices)[40_000] < 1000 * PRICES[-1] / 10
+
+
+def test_nothing_is_an_empty_view() -> None:
+    assert estimate([], NOW).observed == {}
+
+
+READING = st.none() | st.floats(allow_nan=True, allow_infinity=True) | st.floats(0, 60_000)
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    st.lists(
+        st.tuples(st.lists(READING, max_size=120), st.integers(0, 200), st.none() | st.integers(1, 100_000)),
+        min_size=1,
+        max_size=6,
+    )
+)
+def test_whatever_was_recorded_gives_a_curve_that_can_be_stated(
+    pods: list[tuple[list[float | None], int, int | None]],
+) -> None:
+    records = [
+        record(readings, pod=f"p-{i}", start=NOW - QUARTER * (len(readings) + ago), capacity_mib=card, mean_mib=None)
+        for i, (readings, ago, card) in enumerate(pods)
+    ]
+    use = of(estimate(records, NOW))
+    assert list(use.sizes_mib) == sorted(use.sizes_mib)
+    assert len(use.sizes_mib) in (0, len(RISKS_PPM))
+    assert all(size <= use.card_mib for size in use.sizes_mib)
+    assert all(0 < use.risk_ppm(size) <= CERTAIN_PPM for size in (0, 1000, 50_000, 200_000))
+
+
+@settings(max_examples=15, deadline=None)
+@given(st.lists(st.integers(1000, 60_000), min_size=40, max_size=120), st.sampled_from(RISKS_PPM))
+def test_the_least_size_of_a_risk_bears_it(readings: list[int], risk: int) -> None:
+    use = of(estimate([record(readings)], NOW))
+    if use.sizes_mib:
+        assert use.risk_ppm(use.size_mib(risk)) <= risk
+        assert use.risk_ppm(use.size_mib(risk) - 1) > risk or use.size_mib(risk) == use.sizes_mib[0]
+
+
+@settings(max_examples=15, deadline=None)
+@given(st.lists(st.none() | st.integers(1000, 60_000), min_size=40, max_size=120), st.integers(0, 119))
+def test_a_reading_that_is_none_is_a_gap(readings: list[int | None], at: int) -> None:
+    broken: list[float | None] = [*readings]
+    gap: list[float | None] = [*readings]
+    broken[at % len(readings)], gap[at % len(readings)] = float("nan"), None
+    fields = {"mean_mib": 10_000}
+    assert estimate([record(broken, **fields)], NOW) == estimate([record(gap, **fields)], NOW)

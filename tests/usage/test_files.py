@@ -1,0 +1,184 @@
+"""Recorded use in a file: what is written is read again, and what cannot be believed is refused with a word."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from array import array
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from webhook.errors import UsageError
+from webhook.usage import files
+from webhook.usage.files import Recorded, read, write
+from webhook.usage.history import GAP, MIB_ARRAY, MOST_MIB, History
+
+NOW = 1_795_000_000.0
+
+
+def history(**fields: Any) -> History:
+    """Four hours of one container."""
+    made: dict[str, Any] = {
+        "namespace": "ml",
+        "workload": "Deployment/serve",
+        "container": "main",
+        "pod": "serve-1",
+        "start": int(NOW) - 4 * 3600,
+        "step_seconds": 3600,
+        "peaks_mib": array(MIB_ARRAY, [10, GAP, 30, 40]),
+    }
+    return History(**(made | fields))
+
+
+FULL = history(
+    image="vllm:1",
+    mean_mib=20,
+    capacity_mib=40_960,
+    compute_milli=100,
+    active_milli=5,
+    ooms=(int(NOW) - 60,),
+    xids=((int(NOW) - 30, 31),),
+)
+
+
+@pytest.mark.parametrize("name", ["use.json", "use.json.gz"])
+def test_what_is_written_is_read_again(tmp_path: Path, name: str) -> None:
+    recorded = Recorded([FULL, history(pod="serve-2")], NOW)
+
+    write(tmp_path / name, recorded)
+
+    assert read(tmp_path / name) == recorded
+    assert [file.name for file in tmp_path.iterdir()] == [name]
+
+
+AMOUNT = st.integers(0, MOST_MIB)
+HISTORIES = st.builds(
+    history,
+    namespace=st.text(),
+    workload=st.text(),
+    peaks_mib=st.lists(AMOUNT | st.just(GAP), min_size=1, max_size=4).map(lambda bins: array(MIB_ARRAY, bins)),
+    mean_mib=st.none() | AMOUNT,
+    active_milli=st.none() | st.integers(0, 1000),
+    xids=st.lists(st.tuples(st.integers(0, 1 << 40), st.integers(0, 200))).map(tuple),
+)
+
+
+@given(st.lists(HISTORIES, max_size=5))
+def test_any_histories_are_read_again(tmp_path_factory: pytest.TempPathFactory, histories: list[History]) -> None:
+    file = tmp_path_factory.getbasetemp() / "any.json.gz"
+
+    write(file, Recorded(histories, NOW))
+
+    assert read(file) == Recorded(histories, NOW)
+
+
+def test_a_write_that_fails_leaves_what_was_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "use.json"
+    write(file, Recorded([FULL], NOW))
+
+    def full(*_: object) -> bytes:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("webhook.usage.files.Path.replace", full)
+    with pytest.raises(OSError, match="No space"):
+        write(file, Recorded([], NOW))
+
+    assert read(file).histories == [FULL]
+    assert [left.name for left in tmp_path.iterdir()] == ["use.json"]
+
+
+def document(**fields: Any) -> dict[str, Any]:
+    """A file as JSON, with some fields otherwise."""
+    one = {
+        "namespace": "n",
+        "workload": "Job/a",
+        "container": "c",
+        "pod": "p",
+        "start": int(NOW) - 7200,
+        "peaksMib": [5],
+    }
+    return {"rightsliceUsage": 1, "now": NOW, "stepSeconds": 3600, "containers": [one]} | fields
+
+
+def with_container(**fields: Any) -> dict[str, Any]:
+    """A file whose one container has some fields otherwise."""
+    made = document()
+    made["containers"][0] |= fields
+    return made
+
+
+def packed(data: Any) -> bytes:
+    """As JSON."""
+    return json.dumps(data).encode()
+
+
+UNUSABLE: dict[str, tuple[bytes, str]] = {
+    "from a newer version": (
+        packed({"rightsliceUsage": 2, "what": "ever"}),
+        "must be of version 1, found 2: a newer rightslice wrote it. Write a new one: rightslice usage record",
+    ),
+    "of version 0": (packed(document(rightsliceUsage=0)), "must be of version 1, found 0"),
+    "something else": (b'{"kind": "List"}', "must be a file of recorded use, found Object missing required field"),
+    "no JSON": (b"pods:\n", "must be a file of recorded use, found"),
+    "empty": (b"", "must be a file of recorded use, found one that ends early"),
+    "truncated": (packed(document())[:-20], "must be a file of recorded use, found one that ends early"),
+    "truncated and compressed": (gzip.compress(packed(document()))[:-12], "must be a whole gzip file"),
+    "compressed and damaged": (b"\x1f\x8b" + b"x" * 40, "must be a whole gzip file"),
+    "a bin more than any GPU has": (
+        packed(with_container(peaksMib=[MOST_MIB + 1])),
+        f"containers[0]: peaksMib must be 0 to {MOST_MIB} MiB, or -1 for a gap",
+    ),
+    "a bin below a gap": (packed(with_container(peaksMib=[-2])), "containers[0]: peaksMib must be"),
+    "no bins": (packed(with_container(peaksMib=[])), "containers[0]: peaksMib must be 1 to 10000 amounts, found 0"),
+    "a future": (packed(with_container(start=int(NOW) + 7200)), "its bins must end no later than the file's now"),
+    "steps of nothing": (packed(document(stepSeconds=0)), "stepSeconds must be 1 to 604800, found 0"),
+    "no moment": (packed(document(now=-1)), "now must be Unix seconds, found -1"),
+    "a negative amount": (packed(with_container(meanMib=-5)), "meanMib, capacityMib, computeMilli and activeMilli"),
+    "a number that is none": (packed(with_container(meanMib="5")), "must be a file of recorded use, found Expected"),
+    "a number beyond all": (b'{"rightsliceUsage": 1e999}', "must be a file of recorded use, found"),
+    "a thousand deep": (b'{"rightsliceUsage": 1, "now": ' + b"[" * 100_000, "must be a file of recorded use, found"),
+}
+
+
+@pytest.mark.parametrize(("content", "word"), UNUSABLE.values(), ids=UNUSABLE)
+def test_what_cannot_be_used_is_refused(tmp_path: Path, content: bytes, word: str) -> None:
+    file = tmp_path / "use"
+    file.write_bytes(content)
+
+    with pytest.raises(UsageError) as error:
+        read(file)
+
+    assert str(error.value).startswith(f"{file}: ")
+    assert word in str(error.value)
+
+
+@pytest.mark.parametrize("pack", [bytes, gzip.compress])
+def test_what_is_too_large_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, pack: Callable[[bytes], bytes]
+) -> None:
+    """A small file may hold a large one."""
+    monkeypatch.setattr(files, "FILE_MOST", 1 << 20)
+    file = tmp_path / "use"
+    file.write_bytes(pack(b" " * (1 << 20) + b"{}"))
+
+    with pytest.raises(UsageError, match="must be at most 1 MiB uncompressed, found more"):
+        read(file)
+
+
+def test_a_file_that_is_not_there(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="cannot be read"):
+        read(tmp_path / "none")
+
+
+@given(st.binary(max_size=200) | st.recursive(st.none() | st.integers() | st.text(), st.lists).map(packed))
+def test_whatever_is_in_it_it_is_read_or_refused(tmp_path_factory: pytest.TempPathFactory, content: bytes) -> None:
+    file = tmp_path_factory.getbasetemp() / "anything"
+    file.write_bytes(content)
+
+    with pytest.raises(UsageError):
+        read(file)

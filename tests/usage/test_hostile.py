@@ -1,0 +1,165 @@
+"""A Prometheus that is dead, slow, lying or gigantic: each time a word on what it did, in time, and nothing else."""
+
+from __future__ import annotations
+
+import gzip
+import socket
+import time
+from typing import Any
+
+import pytest
+
+from tests.usage import hostile
+from tests.usage.hostile import Answer, plays, says, serving
+from tests.usage.reading import read_from
+from webhook.errors import UsageError
+from webhook.usage import prometheus
+from webhook.usage.source import Source
+
+MIB = 1 << 20
+PATIENT = 10.0
+
+
+def refusal_of(answer: Answer, seconds: float = PATIENT) -> str:
+    """What is said of a server."""
+    with serving(answer) as url, pytest.raises(UsageError) as error:
+        read_from(Source(url, call_seconds=seconds))
+    assert str(error.value).startswith(f"{url}: ")
+    return str(error.value).removeprefix(f"{url}: ")
+
+
+SAYINGS: dict[str, tuple[Answer, str]] = {
+    "a page of HTML": (
+        says("<html>Log in</html>", "text/html"),
+        "must answer with JSON, found text/html (200) that begins with '<html>Log in</html>', when asked time()",
+    ),
+    "an error inside a 200": (
+        says('{"status":"error","errorType":"execution","error":"too many samples"}'),
+        "refused (200): execution: too many samples, when asked time()",
+    ),
+    "an error with its status": (
+        says('{"status":"error","errorType":"timeout","error":"query timed out"}', status=503),
+        "refused (503): timeout: query timed out",
+    ),
+    "JSON that ends early": (
+        says('{"status":"success","data":{"resultType":"sca'),
+        """must answer as Prometheus does, found '{"status":"success","data":{"resultType":"sca' (200;""",
+    ),
+    "JSON of somebody else": (says('{"kind":"Status"}'), 'must answer as Prometheus does, found \'{"kind":"Status"}\''),
+    "JSON that is a thousand deep": (says("[" * 100_000), "must answer as Prometheus does, found '[[["),
+    "no text at all": (says(b"\xff\xfe\x00"), "must answer as Prometheus does, found"),
+    "nothing": (says(""), "must answer as Prometheus does, found ''"),
+    "another kind of result": (
+        says('{"status":"success","data":{"resultType":"scalar","result":{"a":1}}}'),
+        "answered with what is no result of a query",
+    ),
+    "success and no data": (says('{"status":"success"}'), "answered with what is no result of a query"),
+    "who are you": (says("no", "text/plain", 401), "refused who we are (401): see --prometheus-token-file"),
+    "go there": (
+        says("", "text/plain", 302, {"Location": "https://login.example/"}),
+        "sent us elsewhere (302, 'https://login.example/'): name that address",
+    ),
+    "something compressed that nobody asked for": (
+        says(gzip.compress(b" " * (8 * MIB)), headers={"Content-Encoding": "gzip"}),
+        "must answer as Prometheus does",
+    ),
+    "an answer that breaks off": (hostile.breaks_off, "did not answer"),
+}
+
+
+@pytest.mark.parametrize(("answer", "word"), SAYINGS.values(), ids=SAYINGS)
+def test_what_is_no_answer_is_told(answer: Answer, word: str) -> None:
+    assert word in refusal_of(answer)
+
+
+@pytest.mark.parametrize("answer", [hostile.never, hostile.drips])
+def test_one_that_takes_its_time_is_given_up(answer: Answer) -> None:
+    assert refusal_of(answer, seconds=0.3) == "must answer within 0.3 s, did not, when asked time()"
+
+
+def test_an_endless_answer_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(prometheus, "ANSWER_MOST", 4 * MIB)
+
+    assert refusal_of(hostile.pours).startswith(
+        "must answer with at most 4 MiB, found more. Write --prometheus-selector"
+    )
+
+
+def test_nobody_there() -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))  # bound, and not listening
+        url = f"http://127.0.0.1:{taken.getsockname()[1]}"
+        with pytest.raises(UsageError, match="did not answer"):
+            read_from(Source(url))
+
+
+def one(value: object, count: int = 1) -> list[dict[str, Any]]:
+    """Series with one value, of pods of their own."""
+    at = time.time() // 900 * 900 - 900
+    return [
+        {"metric": {"namespace": "n", "pod": f"p{i}", "container": "c"}, "values": [[at, value]]} for i in range(count)
+    ]
+
+
+LIES: dict[str, tuple[Answer, str]] = {
+    "a million containers": (
+        plays(ranges={"count(": one("1000000")}),
+        "must have at most 100000 containers with GPUs at once, found 1000000",
+    ),
+    "few of them, and then too many series": (
+        plays(ranges={"count(": one("10"), "max by": one("5", 60)}),
+        "must answer with at most 50 series, found more",
+    ),
+    "a number for a text": (
+        plays(ranges={"count(": one("1"), "max by": one(5)}),
+        "answered with what is no result of a query",
+    ),
+}
+
+
+@pytest.mark.parametrize(("answer", "word"), LIES.values(), ids=LIES)
+def test_what_is_too_much_is_refused(answer: Answer, word: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(prometheus, "SERIES_MOST", 50)
+
+    assert word in refusal_of(answer)
+
+
+@pytest.mark.parametrize("word", ["", "one", "0x10", "1e400", "-0.0.1"])
+def test_what_is_no_number_is_no_reading(word: str) -> None:
+    with serving(plays(ranges={"count(": one("1"), "max by": one(word)})) as url:
+        reading = read_from(Source(url))
+
+    assert reading.histories == []
+    assert any("1 of 1 containers have no usable reading" in note for note in reading.notes)
+
+
+def test_moments_that_nobody_asked_for_are_left_out() -> None:
+    odd = one("5")
+    odd[0]["values"] += [[0, "6"], [time.time() + 86_400, "7"], [odd[0]["values"][0][0] + 1, "8"], [1e300, "9"]]
+    with serving(plays(ranges={"count(": one("1"), "max by": odd})) as url:
+        (found,) = read_from(Source(url)).histories
+
+    assert list(found.peaks_mib) == [5]
+
+
+@pytest.mark.parametrize(("ahead", "word"), [(7200, "ahead of"), (-7200, "behind")])
+def test_another_clock_is_told_and_used(ahead: int, word: str) -> None:
+    with serving(plays(clock=lambda: time.time() + ahead)) as url:
+        reading = read_from(Source(url))
+
+    (note,) = [note for note in reading.notes if "clock" in note]
+    assert f" s {word} ours" in note
+    assert abs(reading.now - time.time() - ahead) < 60
+
+
+@pytest.mark.parametrize("moment", [0, time.time() + 10 * 86_400, "NaN", "+Inf"])
+def test_a_clock_that_cannot_be_is_refused(moment: object) -> None:
+    with serving(plays(clock=lambda: moment)) as url, pytest.raises(UsageError) as error:
+        read_from(Source(url))
+
+    assert "clock must be within a day of ours" in str(error.value)
+
+
+def test_a_clock_that_is_near_enough_is_not_worth_a_word() -> None:
+    with serving(plays(clock=lambda: time.time() + 20)) as url:
+        assert not any("clock" in note for note in read_from(Source(url)).notes)

@@ -1,0 +1,80 @@
+"""A view from a process of its own: whole, or not at all, and in time."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from tests.usage import hostile
+from tests.usage.hostile import says, serving
+from tests.usage.test_files import FULL, NOW, history
+from webhook.errors import UsageError
+from webhook.usage import loading
+from webhook.usage.child import frames
+from webhook.usage.estimating import estimate
+from webhook.usage.files import Recorded, write
+from webhook.usage.frames import Asked
+from webhook.usage.loading import Loaded, load
+from webhook.usage.source import Source
+
+
+def loaded(asked: Asked) -> Loaded:
+    """What comes of it."""
+    return asyncio.run(load(asked))
+
+
+def test_it_is_what_would_be_estimated_here(tmp_path: Path) -> None:
+    """Of more containers than go into one frame."""
+    histories = [FULL, *(history(workload=f"Job/{i}", pod=f"p{i}") for i in range(450))]
+    write(tmp_path / "use.json.gz", Recorded(histories, NOW))
+
+    found = loaded(Asked(file=str(tmp_path / "use.json.gz")))
+
+    assert found == Loaded(estimate(histories, NOW), NOW, 451, ())
+
+
+def test_what_is_wrong_with_a_file_is_told(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="none: cannot be read"):
+        loaded(Asked(file=str(tmp_path / "none")))
+
+
+def test_what_is_wrong_with_a_prometheus_is_told() -> None:
+    with serving(says("<html>", "text/html")) as url, pytest.raises(UsageError, match="found text/html"):
+        loaded(Asked(Source(url)))
+
+
+def test_all_of_it_has_a_deadline() -> None:
+    begin = time.monotonic()
+    with serving(hostile.never) as url, pytest.raises(UsageError, match="within 1 s, was not"):
+        loaded(Asked(Source(url, seconds=1.0)))
+
+    assert time.monotonic() - begin < 30
+
+
+def test_a_process_that_ends_early_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(loading, "CHILD", "webhook.usage.nowhere")
+
+    with pytest.raises(UsageError, match="ended before it had answered"):
+        loaded(Asked(file="any"))
+
+
+def test_a_view_that_is_too_large_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(loading, "VIEW_MOST", 2000)
+    write(tmp_path / "use.json", Recorded([history(workload=f"Job/{i}", pod=f"p{i}") for i in range(100)], NOW))
+
+    with pytest.raises(UsageError, match="the view of use must have at most"):
+        loaded(Asked(file=str(tmp_path / "use.json")))
+
+
+def test_no_frame_is_large(tmp_path: Path) -> None:
+    """Who decodes it serves reviews on the same event loop: 256 KiB are about two milliseconds."""
+    write(tmp_path / "use.json", Recorded([history(workload=f"Job/{i}", pod=f"p{i}") for i in range(1000)], NOW))
+
+    made = list(frames(Asked(file=str(tmp_path / "use.json"))))
+
+    assert len(made) >= 7
+    assert max(len(msgspec.msgpack.encode(frame)) for frame in made) < 256 * 1024

@@ -1,0 +1,301 @@
+"""What is read of a real Prometheus, by what exporters say and how they are scraped."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import pytest
+
+from tests.usage.exporter import Sample
+from tests.usage.fleets import Use, dcgm, owned
+from tests.usage.prometheus import PrometheusServer, now
+from tests.usage.reading import read_from, reading_of
+from webhook.errors import UsageError
+from webhook.usage import queries
+from webhook.usage.history import GAP, History
+from webhook.usage.source import Source
+
+HOURS_2 = 24
+"""Samples of two hours."""
+
+
+def by_pod(histories: Sequence[History]) -> Mapping[str, History]:
+    """Each pod's only container."""
+    assert len({history.pod for history in histories}) == len(histories)
+    return {history.pod: history for history in histories}
+
+
+OLD = {"namespace": "", "pod": "", "container": "", "pod_namespace": "ml", "pod_name": "a", "container_name": "main"}
+SCRAPED: dict[str, tuple[str, Mapping[str, str]]] = {
+    "with honorLabels": ("dcgm", {}),
+    "without, so that they become exported_pod": ("dcgm, exported", {}),
+    "by a scrape configuration without labels of its own": ("dcgm, static", {}),
+    "of an exporter that says pod_name": ("dcgm, exported", OLD),
+}
+
+
+@pytest.mark.parametrize(("job", "labels"), SCRAPED.values(), ids=SCRAPED)
+def test_however_it_is_scraped_the_container_is_known(
+    prometheus: PrometheusServer, job: str, labels: Mapping[str, str]
+) -> None:
+    end = now()
+    use = Use("a", [1000] * HOURS_2 + [3000] * HOURS_2, engine=0.25, capacity=40_000, labels=labels)
+
+    (found,) = reading_of(prometheus, dcgm([use], end), owned("a", [], end), gpus_by=job).histories
+
+    assert (found.key, found.pod, found.image) == (("ml", "Pod/a", "main"), "a", "pytorch:2")
+    assert set(found.peaks_mib) == {1000, 3000}
+    assert 14 <= len(found.peaks_mib) <= 17
+    assert (found.capacity_mib, found.compute_milli, found.active_milli) == (40_000, 250, 250)
+    assert found.mean_mib is not None
+    assert 1900 < found.mean_mib < 2100
+
+
+@pytest.mark.parametrize("job", ["dcgm", "dcgm, exported"])
+def test_a_gpu_that_nobody_holds_is_not_the_exporters(prometheus: PrometheusServer, job: str) -> None:
+    """Its series bear the name of the exporter's own pod where labels are not honoured, as `up` does."""
+    end = now()
+    nobody = {"namespace": "", "pod": "", "container": ""}
+    up = [Sample("up", nobody, end - 300 * back, 1) for back in range(HOURS_2)]
+    samples = [*dcgm([Use("a", [1000] * HOURS_2), Use("", [0] * HOURS_2, labels=nobody)], end), *up]
+
+    found = reading_of(prometheus, samples, owned("a", [], end), gpus_by=job).histories
+
+    assert [history.pod for history in found] == ["a"]
+
+
+CHAINS: dict[str, tuple[list[tuple[str, str]], str]] = {
+    "a Deployment": ([("ReplicaSet", "serve-5d4f"), ("Deployment", "serve")], "Deployment/serve"),
+    "an Argo Rollout": ([("ReplicaSet", "roll-5d4f"), ("Rollout", "roll")], "Rollout/roll"),
+    "a ReplicaSet that was gone before it was asked about": ([("ReplicaSet", "gone-5d4f")], "ReplicaSet/gone-5d4f"),
+    "a StatefulSet": ([("StatefulSet", "db")], "StatefulSet/db"),
+    "a Job": ([("Job", "train")], "Job/train"),
+    "a CronJob": ([("Job", "nightly-29912345"), ("CronJob", "nightly")], "CronJob/nightly"),
+    "a JobSet": ([("Job", "llm-node-0"), ("JobSet", "llm")], "JobSet/llm"),
+    "an Argo Workflow": ([("Workflow", "train-x7k2p")], "Workflow/train"),
+    "a Kubeflow PyTorchJob": ([("PyTorchJob", "llm")], "PyTorchJob/llm"),
+    "nobody": ([("<none>", "<none>")], "Pod/nobody"),
+}
+
+
+@pytest.mark.parametrize("job", ["ksm", "ksm, exported"])
+def test_whose_pods_they_are(prometheus: PrometheusServer, job: str) -> None:
+    """One fleet with every chain, so that each name must be told from the others."""
+    end = now()
+    names = {why.rpartition(" ")[2].lower(): chain for why, (chain, _) in CHAINS.items()}
+    assert len(names) == len(CHAINS)
+    owners = [sample for name, chain in names.items() for sample in owned(name, chain, end)]
+    gpus = dcgm([Use(name, [100] * HOURS_2) for name in names], end)
+
+    found = by_pod(reading_of(prometheus, gpus, owners, owners_by=job).histories)
+
+    wanted = {why.rpartition(" ")[2].lower(): workload for why, (_, workload) in CHAINS.items()}
+    assert {pod: history.workload for pod, history in found.items()} == wanted
+
+
+def test_a_mig_instance_is_a_part_of_its_card(prometheus: PrometheusServer) -> None:
+    """The activity of an instance is its own; a share of the card is what the instance has of it."""
+    end = now()
+    mig = [
+        Use(f"i{i}", [1000 * i] * HOURS_2, engine=0.5, uuid="GPU-1", labels={"GPU_I_PROFILE": profile, "GPU_I_ID": i})  # type: ignore[dict-item] # as a text it is the same
+        for i, profile in ((1, "1g.5gb"), (2, "3g.20gb"))
+    ]
+
+    found = by_pod(reading_of(prometheus, dcgm(mig, end)).histories)
+
+    assert {pod: max(history.peaks_mib) for pod, history in found.items()} == {"i1": 1000, "i2": 2000}
+    assert {pod: history.compute_milli for pod, history in found.items()} == {"i1": 65, "i2": 195}  # 14, 42 of 108 SMs
+    assert {history.active_milli for history in found.values()} == {500}
+
+
+def test_the_worst_gpu_of_a_container_counts(prometheus: PrometheusServer) -> None:
+    end = now()
+    two = [
+        Use("a", [memory] * HOURS_2, engine=engine, uuid=f"GPU-{memory}") for memory, engine in ((900, 0.1), (700, 0.4))
+    ]
+
+    (found,) = reading_of(prometheus, dcgm(two, end)).histories
+
+    assert (max(found.peaks_mib), found.mean_mib, found.active_milli) == (900, 900, 400)
+
+
+def test_two_exporters_for_one_gpu_are_one(prometheus: PrometheusServer) -> None:
+    end = now()
+    samples = list(dcgm([Use("a", [1000] * HOURS_2, engine=0.5)], end))
+    selector = prometheus.feed({"dcgm": samples, "dcgm, another": samples})
+
+    (found,) = read_from(Source(prometheus.url, selector=selector, days=1)).histories
+
+    assert (set(found.peaks_mib), found.mean_mib, found.compute_milli) == ({1000}, 1000, 500)
+
+
+def test_what_is_measured_of_a_shared_gpu_is_nobodys(prometheus: PrometheusServer) -> None:
+    """Each of the two would be seen to use all that both do."""
+    end = now()
+    uses = [
+        Use("one", [9000] * HOURS_2, uuid="GPU-shared"),
+        Use("other", [9000] * HOURS_2, uuid="GPU-shared"),
+        Use("alone", [100] * HOURS_2),
+    ]
+
+    reading = reading_of(prometheus, dcgm(uses, end))
+
+    assert [history.pod for history in reading.histories] == ["alone"]
+
+
+class Odd(NamedTuple):
+    """Samples, oldest first, and the bins that they come to."""
+
+    memory: Sequence[float | str]
+    want: set[int]
+
+
+ODD = {
+    "NaN among others": Odd([1000, "NaN", 1000, 1000] * 6, {1000}),
+    "infinite: no reading at all": Odd([1000] * 12 + ["+Inf"] * 12, {1000, GAP}),
+    "negative": Odd([1000] * 12 + [-5] * 12, {1000, GAP}),
+    "more than any GPU has": Odd([1000] * 12 + [1e15] * 12, {1000, GAP}),
+}
+
+
+@pytest.mark.parametrize("odd", ODD.values(), ids=ODD)
+def test_what_is_no_amount_is_no_use(prometheus: PrometheusServer, odd: Odd) -> None:
+    (found,) = reading_of(prometheus, dcgm([Use("a", odd.memory)], now())).histories
+
+    assert set(found.peaks_mib) | {GAP} == odd.want | {GAP}
+
+
+@pytest.mark.parametrize("word", ["NaN", "+Inf", "-1"])
+def test_a_container_without_any_usable_sample_is_told_of(prometheus: PrometheusServer, word: str) -> None:
+    reading = reading_of(prometheus, dcgm([Use("a", [word] * HOURS_2), Use("b", [5] * HOURS_2)], now()))
+
+    assert [history.pod for history in reading.histories] == ["b"]
+    assert any("1 of 2 containers have no usable reading of memory" in note for note in reading.notes)
+
+
+def test_a_gap_is_not_zero_use(prometheus: PrometheusServer) -> None:
+    end = now()
+    samples = [sample for sample in dcgm([Use("a", [1000] * 96)], end) if not end - 14_400 < sample.moment < end - 3600]
+
+    (found,) = reading_of(prometheus, samples).histories
+
+    assert set(found.peaks_mib) == {1000, GAP}
+    assert 10 <= sum(reading == GAP for reading in found.peaks_mib) <= 12
+
+
+def test_a_fault_counts_when_it_comes_not_while_it_stays(prometheus: PrometheusServer) -> None:
+    """The metric keeps the last code: a pod that begins with one has inherited it."""
+    end = now()
+    uses = [Use("faulty", [5] * 48, xids=[0] * 24 + [31] * 24), Use("heir", [5] * 48, xids=[43] * 48)]
+
+    found = by_pod(reading_of(prometheus, dcgm(uses, end)).histories)
+
+    ((moment, code),) = found["faulty"].xids
+    assert code == 31
+    assert end - 7200 <= moment <= end - 3600 + 300
+    assert found["heir"].xids == ()
+
+
+def counts(pod: str, restarts: Sequence[int], end: float) -> list[Sample]:
+    """What kube-state-metrics says of a container that was last killed for memory."""
+    labels = {"namespace": "ml", "pod": pod, "container": "main"}
+    moments = [end - 300 * back for back in range(len(restarts) - 1, -1, -1)]
+    return [
+        *(Sample(queries.RESTARTS, labels, moment, count) for moment, count in zip(moments, restarts, strict=True)),
+        *(
+            Sample(queries.LAST_END, {**labels, "reason": "OOMKilled"}, moment, int(count > 0))
+            for moment, count in zip(moments, restarts, strict=True)
+        ),
+    ]
+
+
+RESTARTS = {
+    "killed twice, hours apart": ([0] * 24 + [1] * 24 + [2] * 6, 2),
+    "killed, and the counter begins anew": ([0] * 24 + [3] * 24 + [0] * 6, 2),
+    "never": ([0] * 48, 0),
+    "killed before we look": ([4] * 48, 0),
+}
+
+
+@pytest.mark.parametrize(("restarts", "kills"), RESTARTS.values(), ids=RESTARTS)
+def test_kills_for_memory_are_counted(prometheus: PrometheusServer, restarts: list[int], kills: int) -> None:
+    end = now()
+    told = [*owned("a", [], end), *counts("a", restarts, end)]
+
+    (found,) = reading_of(prometheus, dcgm([Use("a", [5] * 48)], end), told).histories
+
+    assert len(found.ooms) == kills
+    assert all(end - 86_400 < moment <= end + 60 for moment in found.ooms)
+
+
+def test_a_container_that_was_killed_and_left_dead_counts_once(prometheus: PrometheusServer) -> None:
+    end = now()
+    dead = {"namespace": "ml", "pod": "a", "container": "main", "reason": "OOMKilled"}
+    told = [*owned("a", [], end), *(Sample(queries.END, dead, end - 300 * back, 1) for back in range(40))]
+
+    (found,) = reading_of(prometheus, dcgm([Use("a", [5] * 48)], end), told).histories
+
+    assert len(found.ooms) == 1
+
+
+def test_without_kube_state_metrics_use_is_kept_by_pod_and_it_is_told(prometheus: PrometheusServer) -> None:
+    reading = reading_of(prometheus, dcgm([Use("serve-5d4f-x", [5] * HOURS_2)], now()))
+
+    assert [history.workload for history in reading.histories] == ["Pod/serve-5d4f-x"]
+    assert any("kube_pod_owner has no series" in note for note in reading.notes)
+
+
+def test_compute_by_gpu_util_where_profiling_is_off_and_no_word_on_idleness(prometheus: PrometheusServer) -> None:
+    end = now()
+    use = Use("a", [5] * HOURS_2)
+    busy = [Sample(queries.GPU_UTIL, use.series(), end - 300 * back, 30) for back in range(HOURS_2)]
+
+    reading = reading_of(prometheus, [*dcgm([use], end), *busy])
+
+    assert [(history.compute_milli, history.active_milli) for history in reading.histories] == [(300, None)]
+    assert any("DCGM_FI_PROF_GR_ENGINE_ACTIVE has no series" in note for note in reading.notes)
+
+
+NOTHING = {
+    "no exporter": ([Sample("up", {}, now(), 1)], "must have metrics of DCGM exporter, found none"),
+    "an exporter without memory": ([Sample("DCGM_FI_DEV_GPU_TEMP", {}, now(), 40)], "must have DCGM_FI_DEV_FB_USED"),
+    "labels that relabelling has renamed": (
+        [Sample("DCGM_FI_DEV_FB_USED", {"k8s_pod": "a"}, now(), 5)],
+        "must say which pod holds a GPU (pod, exported_pod or pod_name), found no such label",
+    ),
+}
+
+
+@pytest.mark.parametrize(("samples", "sentence"), NOTHING.values(), ids=NOTHING)
+def test_what_is_missing_is_named(prometheus: PrometheusServer, samples: list[Sample], sentence: str) -> None:
+    with pytest.raises(UsageError) as error:
+        reading_of(prometheus, samples, gpus_by="dcgm, static")
+
+    assert sentence in str(error.value)
+
+
+def test_more_containers_than_are_read_are_refused(
+    prometheus: PrometheusServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("webhook.usage.reading.SERIES_MOST", 3)
+
+    with pytest.raises(UsageError) as error:
+        reading_of(prometheus, dcgm([Use(f"p{i}", [5] * HOURS_2) for i in range(4)], now()))
+
+    assert "must have at most 3 containers with GPUs at once, found 4. Write --prometheus-selector" in str(error.value)
+
+
+def test_a_large_fleet_is_read_more_coarsely_and_part_by_part(
+    prometheus: PrometheusServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("webhook.usage.reading.POINTS_MOST", 100)
+    monkeypatch.setattr("webhook.usage.reading.POINTS_AT_ONCE", 10)
+    end = now()
+
+    found = by_pod(reading_of(prometheus, dcgm([Use(p, range(280)) for p in "abc"], end)).histories)
+
+    assert {history.step_seconds for history in found.values()} == {3600}
+    assert len({tuple(history.peaks_mib) for history in found.values()}) == 1
+    assert list(found["a"].peaks_mib) == sorted(found["a"].peaks_mib)
+    assert len(found["a"].peaks_mib) >= 22

@@ -1,0 +1,161 @@
+"""`serve webhook` with a Prometheus: what it learns shapes pods, and what it cannot learn holds up nobody."""
+
+from __future__ import annotations
+
+import base64
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.cluster.waiting import eventually
+from tests.make import make_pod
+from tests.server.site import Talk, encoded, http, post, review
+from tests.server.test_process import Process, running
+from tests.usage import hostile
+from tests.usage.fleets import Use, dcgm, owned
+from tests.usage.hostile import Answer, says, serving
+from tests.usage.prometheus import PrometheusServer, now
+from webhook.cli.main import app_for
+
+OBSERVED = """\
+apiVersion: rightslice.dev/v1alpha1
+kind: GPUPolicy
+metadata: {name: size}
+spec:
+  mode: enforce
+  rightSizing: {isolation: hardware, forms: [mig], evidence: [observed], marginPercent: 15}
+  injection: {tolerations: auto, nodeAffinity: auto}
+"""
+
+SERVE = ["--drain-seconds", "0", "--usage-minutes", "0.1"]
+HOURS = 20
+"""Of the fleet's past: enough windows for an estimate."""
+
+
+def pod() -> dict[str, Any]:
+    """A new pod of the Deployment that was watched."""
+    made = make_pod().gpus(1).build()
+    made["metadata"] |= {
+        "labels": {"pod-template-hash": "5d4f"},
+        "ownerReferences": [{"kind": "ReplicaSet", "name": "serve-5d4f", "controller": True}],
+    }
+    made["spec"]["containers"][0]["name"] = "main"
+    return made
+
+
+def asked(process: Process, request: bytes) -> bytes:
+    """The body of an answer."""
+    talk = Talk(process.port)
+    talk.send(request)
+    answer = talk.read()
+    assert answer is not None
+    return answer.body
+
+
+def logged(process: Process, event: str) -> dict[str, Any]:
+    """The first line of its log with an event. What reads use is the last to be given a processor."""
+
+    def lines() -> list[dict[str, Any]]:
+        assert process.popen.poll() is None
+        return [json.loads(line) for line in process.lines if f'"event":"{event}"' in line]
+
+    return eventually(lines, within=150)[0]
+
+
+def patch(process: Process, namespace: str) -> list[dict[str, Any]]:
+    """What /mutate makes of that pod."""
+    body = encoded(review(pod(), namespace=namespace))
+    response = json.loads(asked(process, post("/mutate", body)))["response"]
+    assert response["allowed"]
+    return json.loads(base64.b64decode(response["patch"])) if "patch" in response else []
+
+
+def usage_line(process: Process) -> str:
+    """What /readyz?verbose says of it."""
+    lines = asked(process, http("GET", "/readyz?verbose")).decode().splitlines()
+    assert lines[-1] == "ready"
+    return next(line for line in lines if "]usage" in line)
+
+
+def watched(prometheus: PrometheusServer) -> str:
+    """A Deployment that has used 3 GiB of 40 for a day; its selector."""
+    end = now()
+    pods = [f"serve-5d4f-{i}" for i in range(4)]
+    gpus = dcgm([Use(name, [3000] * 12 * HOURS, engine=0.1, capacity=40_000, namespace="ml") for name in pods], end)
+    chain = [("ReplicaSet", "serve-5d4f"), ("Deployment", "serve")]
+    return prometheus.feed({"dcgm": gpus, "ksm": [sample for name in pods for sample in owned(name, chain, end)]})
+
+
+def test_a_pod_is_sized_by_what_its_workload_was_seen_to_use(prometheus: PrometheusServer, tmp_path: Path) -> None:
+    selector = watched(prometheus)
+    (tmp_path / "size.yaml").write_text(OBSERVED)
+    flags = ["--prometheus", prometheus.url, "--prometheus-selector", selector, "--prometheus-days", "1"]
+    with running(tmp_path, "--policies", str(tmp_path / "size.yaml"), *SERVE, *flags) as process:
+        loaded = logged(process, "usage loaded")
+        shaped = patch(process, "ml")
+        stranger = patch(process, "other")
+
+    assert (loaded["containers"], loaded["pods"]) == (1, 4)
+    assert "NVIDIA-A100-SXM4-40GB-MIG-1g.5gb" in json.dumps(shaped)
+    assert "3450Mi from observed use" in json.dumps(shaped)
+    assert "MIG" not in json.dumps(stranger)
+
+
+def test_the_same_from_a_file_that_was_recorded(prometheus: PrometheusServer, tmp_path: Path) -> None:
+    selector, file = watched(prometheus), tmp_path / "use.json.gz"
+    flags = ["--prometheus", prometheus.url, "--prometheus-selector", selector, "--prometheus-days", "1"]
+    assert app_for(["usage"])(["usage", "record", *flags, "--file", str(file)], standalone_mode=False) in (None, 0)
+    (tmp_path / "size.yaml").write_text(OBSERVED)
+    with running(tmp_path, "--policies", str(tmp_path / "size.yaml"), *SERVE, "--usage", str(file)) as process:
+        logged(process, "usage loaded")
+
+        assert usage_line(process).startswith("[+]usage 1 container of 4 pods, ")
+        assert "NVIDIA-A100-SXM4-40GB-MIG-1g.5gb" in json.dumps(patch(process, "ml"))
+        metrics = asked(process, http("GET", "/metrics")).decode()
+
+    assert 'rightslice_usage_loads_total{result="good"}' in metrics
+    assert "rightslice_usage_age_seconds" in metrics
+
+
+TROUBLES: dict[str, tuple[Answer, str]] = {
+    "lies": (says("<html>", "text/html"), "must answer with JSON, found text/html"),
+    "is gigantic": (hostile.pours, "must answer with at most 64 MiB, found more"),
+}
+
+
+@pytest.mark.parametrize(("answer", "word"), TROUBLES.values(), ids=TROUBLES)
+def test_reviews_are_answered_while_prometheus(tmp_path: Path, answer: Answer, word: str) -> None:
+    with serving(answer) as url, running(tmp_path, *SERVE, "--prometheus", url) as process:
+        assert patch(process, "ml") == []
+        assert usage_line(process).startswith("[-]usage")
+        told = logged(process, "usage does not load")
+        assert word in str(told["why"])
+        assert patch(process, "ml") == []
+        assert eventually(lambda: word in usage_line(process))
+
+
+def test_reviews_are_answered_while_prometheus_does_not_answer(tmp_path: Path) -> None:
+    """And one that is told to end does not wait for it either."""
+    with serving(hostile.never) as url, running(tmp_path, *SERVE, "--prometheus", url) as process:
+        assert patch(process, "ml") == []
+        assert usage_line(process) == "[-]usage not loaded yet"
+        process.popen.terminate()
+        assert process.end() == 0
+
+
+WRONG = {
+    "no URL": (["--prometheus", "prometheus:9090"], "must be a URL of http or https, found 'prometheus:9090'"),
+    "both": (["--prometheus", "http://a", "--usage", "b"], "write only one of --usage and --prometheus"),
+    "half of who we are": (["--prometheus", "http://a", "--prometheus-user", "ana"], "must be given together"),
+    "no days": (["--prometheus", "http://a", "--prometheus-days", "0"], "--prometheus-days: must be greater"),
+}
+
+
+@pytest.mark.parametrize(("flags", "word"), WRONG.values(), ids=WRONG)
+def test_what_cannot_be_used_is_told_at_the_start(tmp_path: Path, flags: list[str], word: str) -> None:
+    with running(tmp_path, *flags) as process:
+        assert process.end() == 2
+
+    assert any(word in line for line in process.lines)

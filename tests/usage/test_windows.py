@@ -1,0 +1,85 @@
+"""Windows of use: what counts as known, as a gap, and as more than was seen."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.usage.recording import NOW, QUARTER, record, steady
+from webhook.usage.history import GAP, MOST_MIB, peaks
+from webhook.usage.windows import UNKNOWN, beginnings, together, windows
+
+HOUR = 3600
+BINS_OF_AN_HOUR = 4
+
+READINGS = {
+    "rounded up": (10.2, 11),
+    "nothing in use": (0.0, 0),
+    "nothing seen": (None, GAP),
+    "no number": (float("nan"), GAP),
+    "infinite": (float("inf"), GAP),
+    "below nothing": (-1.0, GAP),
+    "more than any card": (MOST_MIB + 1.0, GAP),
+}
+
+
+@pytest.mark.parametrize(("reading", "want"), READINGS.values(), ids=READINGS)
+def test_readings(reading: float | None, want: int) -> None:
+    assert peaks([reading]).tolist() == [want]
+
+
+def test_a_window_is_what_was_used_before_a_moment_and_what_came_after() -> None:
+    found = windows(record([1, 2, 3, 4, 5, 9, 7, 8]), HOUR)
+
+    assert found.at.tolist() == [NOW - 6 * QUARTER, NOW - 5 * QUARTER, NOW - 4 * QUARTER]
+    assert found.before.tolist() == [2, 3, 4]
+    assert found.lately.tolist() == [2, 3, 4]
+    assert found.after.tolist() == [9, 9, 9]
+    assert (found.until - found.at).tolist() == [HOUR] * 3
+
+
+def test_a_future_that_was_hardly_seen_says_nothing() -> None:
+    assert windows(record([5, 5, 5, None, None, None]), HOUR).at.size == 0
+    assert windows(record([5, 5, 5, 7, None, None]), HOUR).after.tolist() == [7]
+
+
+def test_a_past_that_was_not_seen_is_not_known() -> None:
+    assert np.isnan(windows(record([None, None, 5, 5, 5, 5]), HOUR).before).tolist() == [True]
+
+
+def test_where_memory_ran_out_nobody_saw_how_much_was_needed() -> None:
+    found = windows(record([5] * 8, ooms=(NOW - 3 * QUARTER,)), HOUR)
+    assert found.after.tolist() == [UNKNOWN] * 3
+    before = windows(record([5] * 8, ooms=(NOW - 7 * QUARTER,)), HOUR)
+    assert before.after.tolist() == [5] * 3
+
+
+def test_a_pod_that_ended_early_is_one_window_and_one_that_runs_is_none() -> None:
+    short = record([3, 9, 4], start=NOW - 100 * QUARTER)
+    assert beginnings(short, 4 * HOUR, NOW).after.tolist() == [9]
+    assert beginnings(record([3, 9, 4]), 4 * HOUR, NOW).at.size == 0
+
+
+def test_beginnings_are_seen_from_any_age_on() -> None:
+    assert beginnings(record([1, 2, 3, 4, 5]), HOUR, NOW).after.tolist() == [4, 5]
+
+
+def test_no_windows_of_nothing() -> None:
+    assert windows(record([]), HOUR).at.size == beginnings(record([]), HOUR, NOW).at.size == together([]).at.size == 0
+
+
+def test_windows_of_a_day_begin_every_two_hours() -> None:
+    found = beginnings(steady(100, hours=72), 24 * HOUR, NOW)
+    assert np.unique(np.diff(found.at)).tolist() == [2 * HOUR]
+
+
+@given(st.lists(st.none() | st.integers(0, 50_000), min_size=1, max_size=60), st.integers(1, 6))
+def test_every_peak_is_the_largest_reading_of_its_future(readings: list[int | None], hours: int) -> None:
+    length = hours * BINS_OF_AN_HOUR
+    for found in (windows(record(readings), hours * HOUR), beginnings(record(readings), hours * HOUR, NOW)):
+        first = NOW - QUARTER * len(readings)
+        for at, after in zip(found.at, found.after, strict=True):
+            begin = round((at - first) / QUARTER)
+            assert after == max(reading for reading in readings[begin : begin + length] if reading is not None)

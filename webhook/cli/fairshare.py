@@ -1,0 +1,85 @@
+"""`fairshare`: who has used more of the GPUs' time than its share, and who less."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from webhook.audit.manifests import Entry, objects_in
+from webhook.audit.using import uses_of
+from webhook.cli import flags
+from webhook.cli.auditing import snapshot_of, sources
+from webhook.cli.console import paint_for, stop
+from webhook.cli.inputs import LIVE, Reach, live_cluster, live_view, moment_of, policies_in_force, policies_of
+from webhook.cli.output import lines, targets, write
+from webhook.engine.fairness import standings
+from webhook.policy.compiled import PolicySet
+from webhook.policy.fairness import FairShare
+from webhook.report.data import as_json, as_yaml
+from webhook.report.fairness import fairness_csv, fairness_document, fairness_lines
+from webhook.report.words import shown
+
+FORMATS = ("table", "json", "yaml", "csv")
+Policy = Annotated[str, typer.Option("--policy", metavar="NAME", help="Whose fairShare, where several have one.")]
+
+
+def fairshare(
+    policies: flags.PoliciesOrLive = None,
+    policy: Policy = "",
+    cluster: flags.Cluster = None,
+    kubeconfig: flags.Kubeconfig = None,
+    context: flags.Context = None,
+    policy_namespace: flags.PolicyNamespace = flags.OUR_NAMESPACE,
+    now: flags.Now = "",
+    output: flags.Output = None,
+    no_color: flags.NoColor = False,
+) -> None:
+    """Say who has used more GPU time than its share, and who less: by namespace, or by a label of pods.
+
+    GPU time is what pods hold, in thousandths of a card, from their start to their end; what is long past counts less.
+    Only pods that the cluster still has are counted, those that ended too. Nothing is refused or moved by it.
+
+    Exit code: 0, 2 where a file, flag or policy is wrong, 3 where the cluster did not answer.
+    """
+    wanted, moment = targets(output, FORMATS), moment_of(now)
+    if cluster is None:
+        stop("which cluster? Name a snapshot: --cluster FILE, or --cluster live or demo")
+    if cluster == LIVE:
+        with live_cluster(Reach(kubeconfig, context)) as live:
+            rule = rule_of(policies_in_force(live, policies, policy_namespace), policy)
+            fleet = live_view(live, {}).fleet
+            uses = list(uses_of((entry.data for entry in live.pods(ended=True)), fleet, rule.by))
+    else:
+        rule = rule_of(policies_of(policies), policy)
+        found = list(objects_in(sources(None, cluster)))
+        pods = (each.data for each in found if isinstance(each, Entry) and each.data["kind"] == "Pod")
+        uses = list(uses_of(pods, snapshot_of(found, verbose=False).view.fleet, rule.by))
+    standing = standings(uses, rule, moment.timestamp())
+    paint = paint_for(no_color=no_color)
+    write(
+        wanted,
+        {
+            "table": lambda: lines(list(fairness_lines(standing, rule, paint))),
+            "json": lambda: as_json(fairness_document(standing, rule)),
+            "yaml": lambda: as_yaml(fairness_document(standing, rule)),
+            "csv": lambda: fairness_csv(standing),
+        },
+    )
+
+
+def rule_of(policies: PolicySet, name: str) -> FairShare:
+    """The fair share that counts. Stops the program where it is not clear which."""
+    having = {each.name: each.fair_share for each in policies.policies if each.fair_share is not None}
+    if name:
+        if name not in having:
+            stop(f"--policy: no policy called {shown(name)!r} has a fairShare. Those that have: {names_of(having)}")
+        return having[name]
+    if len(having) > 1:
+        stop(f"several policies have a fairShare: {names_of(having)}. Choose one with --policy NAME")
+    return next(iter(having.values()), FairShare())
+
+
+def names_of(having: dict[str, FairShare]) -> str:
+    """The names of policies, or that there are none."""
+    return ", ".join(having) or "none"

@@ -1,0 +1,106 @@
+"""How likely the next window's peak stays below each size: past windows of a pool, weighed, over the fleet's tail.
+
+A window weighs by how near its past is to the pod's, and by how recent it is. The fleet's own peaks, unweighted, and
+a few fictitious ones of a whole card stand behind them as much as one window, so that no pool is ever sure.
+"""
+
+from __future__ import annotations
+
+from math import ceil, erf, sqrt
+from typing import NamedTuple
+
+import numpy as np
+
+from webhook.usage.windows import Floats, Windows
+
+PRIOR = 1.0
+"""Windows that the fleet's tail counts as."""
+
+FICTITIOUS = 20
+"""Peaks of a whole card that were never seen, in the fleet's tail."""
+
+TYPICAL_UNITS = 23
+"""Units that a pool's mean use is measured as: bandwidths below are GiB where mean use is 23 GiB."""
+
+LEAST_UNITS = 16
+"""The least limit, units: seven tenths of mean use. Below it what a limit holds has no meaning."""
+
+NEAR_BEFORE, NEAR_LATELY = 2.0, 3.0
+"""Bandwidths of nearness, units: of the last window's peak, and of its last quarter's."""
+
+STEPS = 4
+"""Grid steps in a unit, which is also how far a peak is spread: a Gaussian of one unit."""
+
+MOST_STEPS = 1024
+"""Steps of a grid at most: what a pool seldom uses is then measured more coarsely."""
+
+_REACH = 6 * STEPS
+_SPREAD = np.array([0.5 * (1 + erf((k + 0.5) / STEPS / sqrt(2))) for k in range(-_REACH, _REACH + 1)])
+
+
+class Grid(NamedTuple):
+    """Sizes that a limit may take: equal steps up to a whole card.
+
+    Attributes:
+        unit: MiB of the unit that bandwidths are in.
+        sizes: MiB, ascending; the last is the card.
+        typical: Mean use, MiB: what a limit is held against.
+    """
+
+    unit: float
+    sizes: Floats
+    typical: float
+
+
+def grid_of(typical: float, card: float) -> Grid:
+    """The grid of a pool by its mean use and its card, both in MiB."""
+    unit = max(typical / TYPICAL_UNITS, STEPS * card / MOST_STEPS)
+    count = ceil(STEPS * (card / unit - LEAST_UNITS)) + 1
+    sizes = card - unit / STEPS * np.arange(count - 1, -1, -1, dtype=np.float64)
+    return Grid(unit, sizes, typical)
+
+
+def recency(pool: Windows, now: float, half_life: float) -> Floats:
+    """How much each window counts by how recent it is: a half for each half-life, in seconds."""
+    return np.exp2((pool.at - now) / half_life)
+
+
+def nearness(pool: Windows, before: float, lately: float, unit: float) -> Floats:
+    """How much each counts by how near its past is to a pod's last window and its last quarter, in MiB."""
+    off = ((pool.before - before) / (NEAR_BEFORE * unit)) ** 2 + ((pool.lately - lately) / (NEAR_LATELY * unit)) ** 2
+    return np.nan_to_num(np.exp(-0.5 * off))
+
+
+def tail_of(peaks: Floats, grid: Grid) -> Floats:
+    """Share of a fleet's peaks, sorted, at or below each size."""
+    return np.searchsorted(peaks, grid.sizes, side="right") / (peaks.size + FICTITIOUS)
+
+
+def distribution(after: Floats, weight: Floats, tail: Floats, grid: Grid) -> Floats:
+    """Chance that the next peak is at or below each size; 1 at the card.
+
+    Args:
+        after: Peaks of the pool's windows, MiB.
+        weight: How much each counts.
+        tail: `tail_of` the fleet on the same grid.
+    """
+    at = np.minimum(np.searchsorted(grid.sizes, after), grid.sizes.size - 1)
+    masses = np.bincount(at, weight, minlength=grid.sizes.size) + PRIOR * np.concatenate(
+        (tail[:1], tail[1:] - tail[:-1])
+    )
+    below = _spread(masses / (weight.sum() + PRIOR))
+    below[-1] = 1.0
+    return np.minimum(below, 1.0)
+
+
+def an_hour(below: Floats, hours: float) -> Floats:
+    """Chance for an hour from the chance for a window of some hours: each that was overrun had one such hour."""
+    return below if hours == 1 else 1 - np.minimum(1.0, (1 - below) / hours)
+
+
+def _spread(masses: Floats) -> Floats:
+    """Cumulated masses, each spread by a Gaussian of one unit."""
+    count = masses.size
+    near = np.convolve(masses, _SPREAD)[_REACH : _REACH + count]
+    far = np.concatenate((np.zeros(_REACH + 1), np.cumsum(masses)))[:count]
+    return near + far

@@ -1,0 +1,147 @@
+"""Recorded use to a `UsageView`: for each container how likely it is to need more than each size, and at what price.
+
+What is estimated is what a pod can hold for its life, since admission chooses once: a new pod has no past to be near
+to, so windows weigh by how recent they are alone. docs/rightsizing.md has the rule, its figures and its limits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from webhook.model.usage import CERTAIN_PPM, RISKS_PPM, Observed, UsageView
+from webhook.usage.blocking import blocked
+from webhook.usage.distribution import Grid, an_hour, distribution, grid_of, recency, tail_of
+from webhook.usage.flatness import is_flat
+from webhook.usage.history import History
+from webhook.usage.pools import HOUR, Pool, Pools, Span
+from webhook.usage.pricing import Counted, limits
+from webhook.usage.windows import Floats
+
+HALF_LIFE = 48 * HOUR
+"""Seconds after which a window counts half: what Autopilot takes for memory."""
+
+TARGETS_PPM = (500, 1000, 2500, 5000, 10_000, 20_000, 40_000)
+"""Risks that a price is set for."""
+
+PAST_LIMITS = 400
+"""Limits of the past that are chosen anew to count how often they were overrun."""
+
+IDLE_MILLI = 20
+"""Engine activity, in thousandths, that is no work."""
+
+ACCURACY = 1e-12
+"""Differences of chances that are rounding."""
+
+_LEVELS = 1 - np.array(RISKS_PPM) / CERTAIN_PPM - ACCURACY
+
+
+class Foreseen(NamedTuple):
+    """What was estimated for one container: from which pool, and the chance to stay below each size for an hour."""
+
+    pool: Pool
+    grid: Grid
+    below: Floats
+
+
+def estimate(histories: Iterable[History], now: float) -> UsageView:
+    """What workloads were seen to use, and how likely they are to need more.
+
+    Args:
+        histories: One for each container of each pod, all with bins of one length, none later than `now`.
+        now: Unix seconds.
+    """
+    every = list(histories)
+    pools = Pools(every, now)
+    workloads: dict[tuple[str, str, str], list[History]] = {}
+    for history in every:
+        workloads.setdefault(history.key, []).append(history)
+    counted, observed = Counted(), {}
+    often = max(1, len(workloads) // PAST_LIMITS)
+    for index, (key, members) in enumerate(workloads.items()):
+        foreseen = _foresee(members, pools, now)
+        observed[key] = _observed(members, foreseen, now)
+        if foreseen is not None and index % often == 0:
+            _count(foreseen, pools, counted, most=max(1, PAST_LIMITS // len(workloads)))
+    return UsageView(
+        observed, tuple((target, round(1000 * counted.price(target / CERTAIN_PPM))) for target in TARGETS_PPM)
+    )
+
+
+def _foresee(members: Sequence[History], pools: Pools, now: float) -> Foreseen | None:
+    pool = pools.nearest(members)
+    if pool is None:
+        return None
+    grid = grid_of(_typical(members), _card(members))
+    return Foreseen(pool, grid, _below(pool, pools, grid, now))
+
+
+def _below(pool: Pool, pools: Pools, grid: Grid, now: float) -> Floats:
+    """Chance to stay at or below each size for an hour: by the hours that were seen, and by the runs; the smaller."""
+    hourly = _by(pool.hour, pools, grid, now)
+    return hourly if pool.run is pool.hour else np.minimum(hourly, _by(pool.run, pools, grid, now))
+
+
+def _by(span: Span, pools: Pools, grid: Grid, now: float) -> Floats:
+    weight = recency(span.windows, now, max(HALF_LIFE, span.hours * HOUR))
+    tail = tail_of(pools.tail(span.hours, now), grid)
+    return an_hour(distribution(span.windows.after, weight, tail, grid), span.hours)
+
+
+def _count(foreseen: Foreseen, pools: Pools, counted: Counted, most: int) -> None:
+    """Choose limits anew at past moments, from what was known then, and count the hours that overran them."""
+    pool = foreseen.pool
+    for index in range(pool.size - 1, pool.size // 2, -max(1, pool.size // 2 // most)):
+        at, until = pool.run.windows.at[index], pool.run.windows.until[index]
+        known = pool._replace(run=_known(pool.run, at), hour=_known(pool.hour, at))
+        peaks = pool.hour.windows.after[(pool.hour.windows.at >= at) & (pool.hour.windows.until <= until)]
+        if known.size and peaks.size:
+            below = _below(known, pools, foreseen.grid, at)
+            most_there_was = np.minimum(peaks, foreseen.grid.sizes[-1])
+            counted.add(limits(below, foreseen.grid), most_there_was, pool.run.hours)
+
+
+def _known(span: Span, at: float) -> Span:
+    """What was known by some moment."""
+    return span._replace(windows=span.windows.some(slice(0, int(np.searchsorted(span.windows.until, at, "right")))))
+
+
+def _observed(members: Sequence[History], foreseen: Foreseen | None, now: float) -> Observed:
+    compute = [member.compute_milli for member in members if member.compute_milli is not None]
+    active = [member.active_milli for member in members if member.active_milli is not None]
+    return Observed(
+        memory_mib=_peak(members),
+        compute_milli=max(compute, default=None),
+        samples=foreseen.pool.size if foreseen else 0,
+        preallocates=any(is_flat(member) for member in members),
+        sizes_mib=_curve(foreseen) if foreseen else (),
+        typical_mib=round(_typical(members)),
+        card_mib=_card(members),
+        horizon_hours=max(1, round(foreseen.pool.run.hours)) if foreseen else 1,
+        pool=foreseen.pool.name if foreseen else "workload",
+        idle=bool(active) and max(active) <= IDLE_MILLI,
+        blocked=blocked(members, now),
+    )
+
+
+def _curve(foreseen: Foreseen) -> tuple[int, ...]:
+    """The least size for each of `RISKS_PPM`, MiB."""
+    at = np.searchsorted(foreseen.below, _LEVELS)
+    return tuple(np.ceil(foreseen.grid.sizes[at]).astype(int).tolist())
+
+
+def _peak(members: Sequence[History]) -> int:
+    return max(member.peak_mib for member in members)
+
+
+def _card(members: Sequence[History]) -> int:
+    """Memory of the GPU that they ran on; where nobody said, no more than they used."""
+    return max(member.capacity_mib or member.peak_mib for member in members) or 1
+
+
+def _typical(members: Sequence[History]) -> float:
+    """Mean memory in use, MiB."""
+    means = [member.mean_mib for member in members if member.mean_mib is not None]
+    return max(1.0, sum(means) / len(means)) if means else float(max(1, _peak(members)))

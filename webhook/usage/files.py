@@ -1,0 +1,171 @@
+"""Recorded use in a file: the histories themselves, as JSON with a version, so that a later program judges them anew.
+
+A name that ends in .gz is compressed. What is in a file is a stranger's: every bound is checked before it is believed.
+"""
+
+from __future__ import annotations
+
+import gzip
+import zlib
+from array import array
+from pathlib import Path
+from tempfile import NamedTemporaryFile
+from typing import Any, NamedTuple
+
+import msgspec
+
+from webhook.errors import UsageError, shorten
+from webhook.usage.history import GAP, MIB_ARRAY, MOST_MIB, History
+
+VERSION = 1
+"""Of the files that are written; older ones are read too, newer ones are not."""
+
+FILE_MOST = 256 * 1024 * 1024
+"""Bytes, uncompressed: ten times what 20,000 containers have in a week."""
+
+CONTAINERS_MOST = 200_000
+BINS_MOST = 10_000
+MOMENT_MOST = 1 << 40
+WRITE = "Write a new one: rightslice usage record --prometheus URL --file FILE"
+
+
+class Recorded(NamedTuple):
+    """What a file holds: histories, and the moment they were recorded at, Unix seconds."""
+
+    histories: list[History]
+    now: float
+
+
+class _Head(msgspec.Struct):
+    version: int = msgspec.field(name="rightsliceUsage")
+
+
+class _Container(msgspec.Struct, rename="camel", omit_defaults=True, gc=False):
+    """One history; a gap is -1."""
+
+    namespace: str
+    workload: str
+    container: str
+    pod: str
+    start: int
+    peaks_mib: list[int]
+    image: str = ""
+    mean_mib: int | None = None
+    capacity_mib: int | None = None
+    compute_milli: int | None = None
+    active_milli: int | None = None
+    ooms: list[int] = []
+    xids: list[tuple[int, int]] = []
+
+
+class _File(msgspec.Struct, rename="camel"):
+    version: int = msgspec.field(name="rightsliceUsage")
+    now: float
+    step_seconds: int
+    containers: list[_Container]
+
+
+def write(path: Path, recorded: Recorded) -> None:
+    """Write a file, whole or not at all.
+
+    Raises:
+        OSError: it cannot be written.
+    """
+    text = msgspec.json.encode(_file(recorded))
+    with NamedTemporaryFile(dir=path.parent, prefix=f".{path.name}.", delete=False) as made:
+        try:
+            made.write(gzip.compress(text, mtime=0) if path.suffix == ".gz" else text)
+            made.close()
+            Path(made.name).chmod(0o644)
+            Path(made.name).replace(path)
+        except BaseException:
+            Path(made.name).unlink()
+            raise
+
+
+def _file(recorded: Recorded) -> _File:
+    every = recorded.histories
+    return _File(VERSION, recorded.now, every[0].step_seconds if every else 3600, [_container(one) for one in every])
+
+
+def _container(history: History) -> _Container:
+    fields = {name: getattr(history, name) for name in _SAME}
+    return _Container(**fields, peaks_mib=history.peaks_mib.tolist(), ooms=list(history.ooms), xids=list(history.xids))
+
+
+_SAME = [name for name in _Container.__struct_fields__ if name not in ("peaks_mib", "ooms", "xids")]
+
+
+def read(path: Path) -> Recorded:
+    """Read a file.
+
+    Raises:
+        UsageError: it cannot be read or used; says where, what must hold and what to write.
+    """
+    text = _text(path)
+    version = _decoded(path, text, _Head).version
+    if not 1 <= version <= VERSION:
+        raise UsageError(f"{path}: must be of version {VERSION}, found {version}: a newer rightslice wrote it. {WRITE}")
+    file = _decoded(path, text, _File)
+    if fault := _fault(file):
+        raise UsageError(f"{path}: {fault}. {WRITE}")
+    return Recorded([_history(one, file.step_seconds) for one in file.containers], file.now)
+
+
+def _text(path: Path) -> bytes:
+    try:
+        with path.open("rb") as opened:
+            packed = opened.read(2) == b"\x1f\x8b"
+            opened.seek(0)
+            text = (gzip.GzipFile(fileobj=opened) if packed else opened).read(FILE_MOST + 1)
+    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
+        raise UsageError(
+            f"{path}: must be a whole gzip file, found one that ends early or is damaged. {WRITE}"
+        ) from error
+    except OSError as error:
+        raise UsageError(f"{path}: cannot be read ({error.strerror or error})") from error
+    if len(text) > FILE_MOST:
+        raise UsageError(f"{path}: must be at most {FILE_MOST >> 20} MiB uncompressed, found more")
+    return text
+
+
+def _decoded(path: Path, text: bytes, kind: type[Any]) -> Any:
+    try:
+        return msgspec.json.decode(text, type=kind)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        early = "truncated" in str(error)
+        found = "one that ends early" if early else shorten(str(error), 200)
+        raise UsageError(f"{path}: must be a file of recorded use, found {found}. {WRITE}") from error
+
+
+def _fault(file: _File) -> str:
+    """The first thing that cannot be, in words; "" where all is well."""
+    if not 0 <= file.now <= MOMENT_MOST:
+        return f"now must be Unix seconds, found {file.now}"
+    if not 1 <= file.step_seconds <= 7 * 86_400:
+        return f"stepSeconds must be 1 to 604800, found {file.step_seconds}"
+    if len(file.containers) > CONTAINERS_MOST:
+        return f"containers must be at most {CONTAINERS_MOST}, found {len(file.containers)}"
+    return next(
+        (f"containers[{index}]: {fault}" for index, one in enumerate(file.containers) if (fault := _odd(one, file))),
+        "",
+    )
+
+
+def _odd(one: _Container, file: _File) -> str:
+    if not 0 < len(one.peaks_mib) <= BINS_MOST:
+        return f"peaksMib must be 1 to {BINS_MOST} amounts, found {len(one.peaks_mib)}"
+    if min(one.peaks_mib) < GAP or max(one.peaks_mib) > MOST_MIB:
+        return f"peaksMib must be 0 to {MOST_MIB} MiB, or {GAP} for a gap"
+    if not 0 <= one.start <= one.start + len(one.peaks_mib) * file.step_seconds <= file.now + file.step_seconds:
+        return "its bins must end no later than the file's now"
+    amounts = (one.mean_mib, one.capacity_mib, one.compute_milli, one.active_milli)
+    if any(amount is not None and not 0 <= amount <= MOST_MIB for amount in amounts):
+        return "meanMib, capacityMib, computeMilli and activeMilli must be amounts"
+    return ""
+
+
+def _history(one: _Container, step_seconds: int) -> History:
+    fields = {name: getattr(one, name) for name in _SAME}
+    peaks_mib = array(MIB_ARRAY, one.peaks_mib)
+    return History(**fields, step_seconds=step_seconds, peaks_mib=peaks_mib, ooms=tuple(one.ooms), xids=tuple(one.xids))

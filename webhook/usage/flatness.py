@@ -1,0 +1,27 @@
+"""A framework that takes what it sees shows in the shape of its use: nearly the whole card, and always the same."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from webhook.usage.history import GAP, History
+
+FULL = 0.85
+"""Share of the card from which on use may be a setting."""
+
+FLAT = 0.97
+"""Share of the peak that the median reaches where use does not move."""
+
+FEWEST = 8
+"""Bins below which nothing is said of a shape."""
+
+
+def is_flat(history: History) -> bool:
+    """Does it hold nearly the whole card and never give any back?"""
+    if not history.capacity_mib:
+        return False
+    peaks = history.readings()
+    seen = peaks[peaks > GAP]
+    if seen.size < FEWEST or seen.max() < FULL * history.capacity_mib:
+        return False
+    return bool(np.median(seen) >= FLAT * seen.max())

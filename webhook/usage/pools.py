@@ -1,0 +1,133 @@
+"""Whose past speaks for a container: its workload's, else that of its image, else the fleet's.
+
+The nearest pool with enough windows is taken. A pool holds what its pods came to use from any age on over one horizon:
+how long the workload's pods usually run, since what admission gives is held for life.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from statistics import median
+from typing import NamedTuple
+
+import numpy as np
+
+from webhook.usage.history import History
+from webhook.usage.windows import STARTS, Floats, Windows, beginnings, together
+
+HOUR = 3600
+HORIZONS = (1, 4, 24, 72)
+"""Hours that windows may be long. Longer runs are judged by three days at a time."""
+
+ENOUGH = 36
+"""Windows of a pool that is believed: three horizons of one pod."""
+
+FILLED = 4
+"""Horizons that the longest run fills: with fewer, its windows would all be about the same time."""
+
+LEAST_SECONDS = 6 * HOUR
+"""Time that a workload must have been seen for, all pods together."""
+
+MOST_WINDOWS = 15_000
+"""Windows that a pool of an image or of the fleet is made of: evenly chosen."""
+
+
+class Span(NamedTuple):
+    """Windows of one length, by the time they became known, and that length in hours."""
+
+    windows: Windows
+    hours: float
+
+
+class Pool(NamedTuple):
+    """What speaks for a container.
+
+    Attributes:
+        name: Whose windows these are: "workload", "image" or "fleet".
+        run: Windows as long as a usual run.
+        hour: Windows of an hour; the same ones where runs are no longer.
+    """
+
+    name: str
+    run: Span
+    hour: Span
+
+    @property
+    def size(self) -> int:
+        """How many runs' windows there are."""
+        return int(self.run.windows.at.size)
+
+
+def seen_seconds(members: Iterable[History]) -> int:
+    """Time that was looked at, all pods together."""
+    return sum([len(member.peaks_mib) * member.step_seconds for member in members])
+
+
+def horizon(members: Sequence[History]) -> int:
+    """Hours: the longest horizon that a usual run fills, and that the longest run fills so often."""
+    runs = [member.end - member.start for member in members]
+    usual = min(median(runs), max(runs) / FILLED)
+    return max((hours for hours in HORIZONS if hours * HOUR <= usual), default=HORIZONS[0])
+
+
+def pool_of(name: str, members: Sequence[History], hours: int, now: float) -> Pool:
+    """The windows of some pods over a horizon, and over an hour."""
+    run = _span(members, hours, now)
+    return Pool(name, run, run if hours == 1 else _span(members, 1, now))
+
+
+def _span(members: Sequence[History], hours: int, now: float) -> Span:
+    """Windows of some pods; of pods shorter than them, whole lives."""
+    found = together([beginnings(member, hours * HOUR, now) for member in members])
+    if len(members) > 1:
+        found = found.some(np.argsort(found.until, kind="stable"))
+    length = float((found.until - found.at).mean()) / HOUR if found.at.size else float(hours)
+    return Span(found, length)
+
+
+def _chosen(members: Sequence[History], hours: int) -> Sequence[History]:
+    """So many, evenly, that their windows are bounded."""
+    each = max(1, STARTS * sum([member.end - member.start for member in members]) // (hours * HOUR))
+    return members[:: -(-each // MOST_WINDOWS)]
+
+
+class Pools:
+    """The pools of all that was seen. Those that many share are made once, when they are first asked for."""
+
+    def __init__(self, histories: Sequence[History], now: float) -> None:
+        self._now = now
+        self._all = histories
+        self._by_image: dict[str, list[History]] = {}
+        self._made: dict[tuple[str, int], Pool] = {}
+        self._tails: dict[int, Windows] = {}
+        for history in histories:
+            if history.image:
+                self._by_image.setdefault(history.image, []).append(history)
+
+    def nearest(self, members: Sequence[History]) -> Pool | None:
+        """The nearest pool with enough windows; None if there is none, or the workload itself was hardly seen."""
+        if seen_seconds(members) < LEAST_SECONDS:
+            return None
+        hours = horizon(members)
+        own = pool_of("workload", members, hours, self._now)
+        if own.size >= ENOUGH:
+            return own
+        image = members[0].image
+        wider = ([self._shared("image", image, hours)] if image else []) + [self._shared("fleet", "", hours)]
+        return next((pool for pool in wider if pool.size >= ENOUGH), None)
+
+    def tail(self, hours: float, now: float) -> Floats:
+        """Peaks of the fleet that were known by some moment, over the horizon nearest to some hours, sorted."""
+        near = min(HORIZONS, key=lambda each: abs(each - hours))
+        fleet = self._tails.get(near)
+        if fleet is None:
+            found = self._shared("fleet", "", near).run.windows
+            fleet = self._tails[near] = found.some(np.argsort(found.after))
+        return fleet.after if now >= self._now else fleet.after[fleet.until <= now]
+
+    def _shared(self, name: str, image: str, hours: int) -> Pool:
+        found = self._made.get((image, hours))
+        if found is None:
+            members = _chosen(self._by_image[image] if image else self._all, hours)
+            found = self._made[image, hours] = pool_of(name, members, hours, self._now)
+        return found

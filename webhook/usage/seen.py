@@ -1,0 +1,183 @@
+"""What was seen of each container: series in, a `History` out.
+
+Numbers of strangers are judged here: NaN, infinities, negative and impossible amounts count for nothing.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from math import ceil, isfinite, nan
+from typing import NamedTuple
+
+import numpy as np
+
+from webhook.model.catalogue import card, shape
+from webhook.usage.history import GAP, MOST_MIB, History
+from webhook.usage.owners import Owners
+from webhook.usage.prometheus import Series
+from webhook.usage.queries import Form
+from webhook.usage.source import HOUR
+
+Key = tuple[str, str, str]
+"""Namespace, pod and container."""
+
+
+class Span(NamedTuple):
+    """The time that is read, by Prometheus' clock.
+
+    Attributes:
+        start, end: Unix seconds, multiples of the step.
+        step: Seconds of a bin.
+        at_once: Bins in one answer.
+        now: The moment, after the end of the last whole bin.
+    """
+
+    start: int
+    end: int
+    step: int
+    at_once: int
+    now: int
+
+    @property
+    def bins(self) -> int:
+        """How many there are."""
+        return (self.end - self.start) // self.step
+
+    @property
+    def first_hour(self) -> int:
+        """The end of the first hour, where the last one ends now."""
+        return self.now - (self.now - self.start - HOUR) // HOUR * HOUR
+
+    @property
+    def window(self) -> str:
+        """All of it until now, in PromQL."""
+        return f"{self.now - self.start}s"
+
+
+@dataclass(slots=True)
+class Seen:
+    """What was seen of one container so far."""
+
+    peaks_mib: array[int]
+    mean_mib: int | None = None
+    capacity_mib: int | None = None
+    compute_milli: int | None = None
+    active_milli: int | None = None
+    ooms: set[int] = field(default_factory=set)
+    xids: set[tuple[int, int]] = field(default_factory=set)
+
+
+def put(series: Series, span: Span, bins: array[int]) -> None:
+    """Write a series into its bins. Moments that nobody asked for are left out, and what is no amount of memory."""
+    count = len(series.values)
+    moments = np.fromiter((moment for moment, _ in series.values), float, count)
+    readings = np.fromiter((_float(text) for _, text in series.values), float, count)
+    index = (moments - span.start) / span.step
+    usable = (index == np.floor(index)) & (index > 0) & (index <= span.bins) & (readings >= 0) & (readings <= MOST_MIB)
+    at = index[usable].astype(int) - 1
+    written = np.frombuffer(bins, dtype=np.int32)
+    written[at] = np.maximum(written[at], np.ceil(readings[usable]))
+
+
+def _float(text: str) -> float:
+    """A number as Prometheus writes it; NaN for what is none."""
+    try:
+        return float(text)
+    except ValueError:
+        return nan
+
+
+def key_of(series: Series, form: Form) -> Key:
+    """Which container a series is of."""
+    labels = series.metric
+    return labels.get(form.namespace, ""), labels.get(form.pod, ""), labels.get(form.container, "")
+
+
+def number(text: str) -> float | None:
+    """A number as Prometheus writes it; None for NaN, for infinities, and for what is none."""
+    value = _float(text)
+    return value if isfinite(value) else None
+
+
+def code(text: str) -> int:
+    """An XID, 0 where there is none."""
+    value = number(text)
+    return int(value) if value is not None and 0 < value < 10_000 else 0
+
+
+def take_mean(one: Seen, _: Series, value: float) -> None:
+    one.mean_mib = _larger(one.mean_mib, value)
+
+
+def take_capacity(one: Seen, _: Series, value: float) -> None:
+    one.capacity_mib = _larger(one.capacity_mib, value)
+
+
+def take_active(one: Seen, _: Series, value: float) -> None:
+    one.active_milli = _larger(one.active_milli, 1000 * value, most=1000)
+
+
+def take_share(one: Seen, series: Series, value: float) -> None:
+    """What is relative to a MIG instance becomes a share of the card."""
+    share = share_of(series.metric.get("modelName", ""), series.metric.get("GPU_I_PROFILE", ""))
+    if share is not None:
+        one.compute_milli = _larger(one.compute_milli, 1000 * value * share, most=1000)
+
+
+def take_percent(one: Seen, series: Series, value: float) -> None:
+    """`GPU_UTIL` says nothing about MIG instances. It says too much about cards, which is the safe side."""
+    if not series.metric.get("GPU_I_PROFILE"):
+        one.compute_milli = _larger(one.compute_milli, 10 * value, most=1000)
+
+
+def share_of(product: str, profile: str) -> float | None:
+    """The share of a card's multiprocessors that a MIG profile has; 1 for the whole card, None if it is not known.
+
+    >>> share_of("NVIDIA A100-SXM4-40GB", "3g.20gb")
+    0.3888888888888889
+    """
+    if not profile:
+        return 1.0
+    name = product.replace(" ", "-")
+    cut, whole = shape(name, profile), card(name)
+    if cut is None or whole is None:
+        return None
+    if cut.sms and whole.sms:
+        return cut.sms / whole.sms
+    return int(profile.partition("g")[0]) / whole.compute_slices
+
+
+def _larger(before: int | None, value: float, most: int = MOST_MIB) -> int | None:
+    """The larger of two amounts, rounded up; what is no amount counts for nothing."""
+    if not 0 <= value <= most * 1.01:
+        return before
+    return max(before or 0, min(most, ceil(round(value, 6))))  # 0.984 x 1000 is a little more than 984
+
+
+def any_seen(one: Seen) -> bool:
+    return max(one.peaks_mib, default=GAP) > GAP
+
+
+def history(key: Key, one: Seen, span: Span, owners: Owners, images: Mapping[Key, str]) -> History:
+    """As it is handed over; bins before the first reading and after the last are left off."""
+    namespace, pod, container = key
+    there = np.flatnonzero(np.frombuffer(one.peaks_mib, dtype=np.int32) > GAP)
+    first, last = int(there[0]), int(there[-1])
+    return History(
+        namespace=namespace,
+        workload=owners.workload(namespace, pod),
+        container=container,
+        pod=pod,
+        start=span.start + first * span.step,
+        step_seconds=span.step,
+        peaks_mib=one.peaks_mib[first : last + 1],
+        image=images.get(key, ""),
+        mean_mib=one.mean_mib,
+        capacity_mib=one.capacity_mib,
+        compute_milli=one.compute_milli,
+        active_milli=one.active_milli,
+        ooms=tuple(sorted(one.ooms)),
+        xids=tuple(sorted(fault for fault in one.xids if fault[1])),
+    )

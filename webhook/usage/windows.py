@@ -1,0 +1,131 @@
+"""Past windows of use: what a pod had used by some moment, and what it came to use after it.
+
+A window is known once its end has passed and its future was seen well enough; where a pod was killed for memory the
+future peak is not known and counts as the whole card.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.lib.stride_tricks import sliding_window_view
+from numpy.typing import NDArray
+
+from webhook.usage.history import GAP, History
+
+Floats = NDArray[np.float64]
+
+STARTS = 12
+"""Windows that begin within the length of one: every fifth minute for an hour. Fewer cost less and add noise."""
+
+SEEN = 3
+"""One in so many bins of a future must hold a sample, or its peak says nothing."""
+
+UNKNOWN = float("inf")
+"""The future peak of a window in which memory ran out: more than there was."""
+
+
+class Windows(NamedTuple):
+    """Windows of one length, one entry each; amounts in MiB, times in Unix seconds.
+
+    Attributes:
+        at: The moment between past and future.
+        before: Peak of the last window's length before it; NaN for windows of pods that only begin.
+        lately: Peak of the last quarter of that.
+        after: Peak of the future; `UNKNOWN` where memory ran out.
+        until: When it became known: the end of its future.
+    """
+
+    at: Floats
+    before: Floats
+    lately: Floats
+    after: Floats
+    until: Floats
+
+    def some(self, chosen: NDArray[np.bool_] | NDArray[np.int64] | slice) -> Windows:
+        """Those that are chosen."""
+        return Windows(*(column[chosen] for column in self))
+
+    def of_known(self) -> Windows:
+        """Those whose future was seen."""
+        known = self.after != GAP
+        return self if known.all() else self.some(known)
+
+
+NONE = Windows(*(np.empty(0) for _ in Windows._fields))
+
+
+def together(several: list[Windows]) -> Windows:
+    """The windows of several pods as one pool."""
+    return Windows(*map(np.concatenate, zip(*several, strict=True))) if several else NONE
+
+
+class Raster(NamedTuple):
+    """Where the windows of one history begin, and how long they are, all in bins; the step divides the length."""
+
+    first: int
+    step: int
+    many: int
+    length: int
+
+
+def windows(history: History, seconds: int) -> Windows:
+    """Every window of a length, from half a length of age on; those that the pod's end cuts off are dropped."""
+    length = bins_of(seconds, history)
+    raster = _raster(history, max(1, length // 2), length)
+    if not raster.many:
+        return NONE
+    ends = raster.first + raster.step * np.arange(raster.many)
+    before, lately = (past_peaks(history.readings(), ends, each) for each in (length, max(1, length // 4)))
+    return _known(history, raster)._replace(before=before, lately=lately).of_known()
+
+
+def beginnings(history: History, seconds: int, now: float) -> Windows:
+    """The same for pods that are yet to begin: from any age on, and the whole life of a shorter one that has ended."""
+    length = bins_of(seconds, history)
+    whole = len(history.peaks_mib)
+    if whole >= length:
+        return _known(history, _raster(history, 0, length)).of_known()
+    ended = history.end + 2 * history.step_seconds < now
+    return _known(history, Raster(0, whole, 1, whole)).of_known() if ended and whole else NONE
+
+
+def bins_of(seconds: int, history: History) -> int:
+    """How many of a history's bins make a length of time, at least one."""
+    return max(1, round(seconds / history.step_seconds))
+
+
+def past_peaks(peaks: NDArray[np.int32], ends: NDArray[np.int64], length: int) -> Floats:
+    """Peaks of the bins before each end; NaN where none holds a sample."""
+    padded = np.concatenate((np.full(length, GAP, np.int32), peaks))
+    found = padded[ends[:, None] + np.arange(length)].max(axis=1).astype(np.float64)
+    found[found == GAP] = np.nan
+    return np.asarray(found)
+
+
+def _raster(history: History, first: int, length: int) -> Raster:
+    step = next(each for each in range(max(1, length // STARTS), 0, -1) if length % each == 0)
+    return Raster(first, step, max(0, (len(history.peaks_mib) - length - first) // step + 1), length)
+
+
+def _known(history: History, raster: Raster) -> Windows:
+    """Windows without a past; `GAP` is the peak of those whose future too few samples were seen of."""
+    after = _futures(history.readings(), raster)
+    at = history.start + history.step_seconds * (raster.first + raster.step * np.arange(raster.many, dtype=np.float64))
+    until = at + raster.length * history.step_seconds
+    for time in history.ooms:
+        after[(at < time) & (time <= until)] = UNKNOWN
+    nothing = np.full(raster.many, np.nan)
+    return Windows(at, nothing, nothing, after, until)
+
+
+def _futures(readings: NDArray[np.int32], raster: Raster) -> Floats:
+    """The peak of each window, from the peaks of the steps that it is made of."""
+    each = raster.length // raster.step
+    steps = readings[raster.first :][: (raster.many - 1 + each) * raster.step].reshape(-1, raster.step)
+    found = sliding_window_view(steps.max(axis=1), each).max(axis=1).astype(np.float64)
+    seen = np.count_nonzero(steps != GAP, axis=1)
+    if seen.min() < raster.step:
+        found[SEEN * sliding_window_view(seen, each).sum(axis=1) < raster.length] = GAP
+    return np.asarray(found)
