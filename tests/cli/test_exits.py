@@ -173,6 +173,21 @@ def test_a_new_policy_has_no_faults(rightslice: Run, tmp_path: Path) -> None:
     assert rightslice("policy", "lint", "-", stdin="kind: GPUPolice").code == 1
 
 
+SIZES = (
+    "spec: {rightSizing: {default: {memory: 8Gi, compute: 20%}, risk: 1%}, limits: {perPod: [{resource: a/b, max: 4}]}}"
+)
+
+
+def test_a_policy_is_shown_as_one_that_can_be_loaded_again(rightslice: Run, tmp_path: Path) -> None:
+    file = tmp_path / "p.yaml"
+    file.write_text(f"apiVersion: rightslice.dev/v1alpha1\nkind: GPUPolicy\nmetadata: {{name: p}}\n{SIZES}\n")
+    shown = rightslice("policy", "show", "p", "--policies", str(file)).out
+    assert 'memory: "8Gi"' in shown
+    file.write_text(shown)
+    assert rightslice("policy", "lint", str(file)).code == 0
+    assert rightslice("policy", "show", "p", "--policies", str(file)).out == shown
+
+
 EXEMPTED = (
     "apiVersion: rightslice.dev/v1alpha1\nkind: GPUPolicy\nmetadata: {name: p}\nspec:\n  cuda: {}\n"
     "  exemptions:\n  - name: old\n    codes: [GPU-C101]\n    reason: an old image\n"

@@ -104,9 +104,19 @@ def _filled_in(wanted: Policy, files: Sequence[tuple[str, str]]) -> Any:
         for document in read(text, file)
         if document.place() == wanted.place
     )
-    written = GPUPolicy.model_validate(document.data)
-    # Times and quantities are checked, and kept as they were written: pydantic would warn of that.
-    return written.model_dump(mode="json", by_alias=True, exclude_none=True, warnings=False)
+    filled = GPUPolicy.model_validate(document.data).model_dump(
+        mode="json", by_alias=True, exclude_none=True, warnings=False
+    )
+    return _as_written(filled, document.data)
+
+
+def _as_written(filled: Any, data: Any) -> Any:
+    """Data with its defaults, in which what was written stands as it was written: sizes keep their units."""
+    if isinstance(filled, dict) and isinstance(data, dict):
+        return {key: _as_written(value, data[key]) if key in data else value for key, value in filled.items()}
+    if isinstance(filled, list) and isinstance(data, list):
+        return [_as_written(*pair) for pair in zip(filled, data, strict=True)]
+    return data
 
 
 @policy.command("new")
