@@ -190,11 +190,6 @@ class HoldingsWriter:
         return found
 
 
-def key_of(pod: Pod) -> str:
-    """What sums and reports of nodes call a pod: "namespace/name"."""
-    return f"{namespace_of(pod)}/{pod.metadata.name}"
-
-
 def _shape(spec: PodSpec) -> Shape:
     """What decides what a pod holds; () for one that has more to it than its containers."""
     if spec.init_containers or spec.overhead or spec.resources is not None:

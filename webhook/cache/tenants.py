@@ -8,9 +8,9 @@ from types import MappingProxyType
 import msgspec
 
 from webhook.cache.gathering import namespace_of
-from webhook.cache.holdings import Holdings, HoldingsWriter, key_of
+from webhook.cache.holdings import Holdings, HoldingsWriter
 from webhook.model.lines import Line
-from webhook.model.pods import Pod
+from webhook.model.pods import Pod, key_of
 from webhook.model.quantity import NANO
 from webhook.model.resources import gpu_resource
 

@@ -14,14 +14,13 @@ from itertools import chain, islice, repeat
 
 import numpy as np
 
-from webhook.cache.holdings import key_of
 from webhook.cache.inventory import Inventory
 from webhook.model.effective import effective_requests
 from webhook.model.fleet import Fleet
 from webhook.model.lines import Line
 from webhook.model.masks import bits
 from webhook.model.objects import Node
-from webhook.model.pods import Pod
+from webhook.model.pods import Pod, key_of
 from webhook.model.resources import gpu_resource
 from webhook.placement.fragmentation.mixes import HALF_LIFE, Learner
 from webhook.placement.fragmentation.policies import Policy
