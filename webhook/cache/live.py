@@ -12,7 +12,8 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from webhook.cache.gathering import namespace_of
-from webhook.cache.holdings import Holdings, HoldingsWriter, Landing
+from webhook.cache.holdings import Holdings
+from webhook.cache.landings import Landing, LandingsWriter
 from webhook.cache.making import Made, make, room_on
 from webhook.cache.store import Grouped, Store, StoreWriter
 from webhook.cache.stored import stored_quota
@@ -83,7 +84,7 @@ class Live:
         self.namespaces = StoreWriter(self._namespaces, _name, self._namespace_changed)
         self.limit_ranges = StoreWriter(Store[LimitRange](), _full_name, self._limits_changed)
         self.quotas = StoreWriter(Store[ResourceQuota](), _full_name, self._quota_changed)
-        self.pods = HoldingsWriter(self._holdings, self._pod_changed, self._landed, self._arrived, self._relisted)
+        self.pods = LandingsWriter(self._holdings, self._pod_changed, self._landed, self._arrived, self._relisted)
         self._changes = Changes(fleet=True)
         self._made: Made | None = None
         self._made_at = float("-inf")
