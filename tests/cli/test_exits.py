@@ -258,6 +258,23 @@ def test_lint_and_the_server_agree(files: dict[str, str], usable: bool, tmp_path
         read_policies(PolicyFiles(tmp_path), load)
 
 
+DAYS = {
+    "none are named": ((), 3, "did not answer"),
+    "nothing": (("--prometheus-days", "0"), 2, "--prometheus-days: must be 1 to 90, found 0"),
+    "before now": (("--prometheus-days", "-3"), 2, "--prometheus-days: must be 1 to 90, found -3"),
+    "for ever": (("--prometheus-days", "99999999999"), 2, "--prometheus-days: must be 1 to 90"),
+}
+
+
+@pytest.mark.parametrize(("flags", "code", "said"), DAYS.values(), ids=DAYS)
+def test_how_far_back_use_is_read(
+    flags: tuple[str, ...], code: int, said: str, rightslice: Run, tmp_path: Path
+) -> None:
+    ran = rightslice("usage", "record", "--prometheus", "http://127.0.0.1:1", "--file", str(tmp_path / "u"), *flags)
+    assert (ran.code, ran.out) == (code, ""), ran.err
+    assert said in ran.err
+
+
 UNDO = {
     "a pod that was never changed": (("-f", "deploy/train.yaml"), 1),
     "a file that is not there": (("-f", "nowhere.yaml"), 2),

@@ -76,15 +76,15 @@ class Rules(msgspec.Struct, frozen=True):
 
 
 @lru_cache(maxsize=1024)
-def rules_of(policies: PolicySet, chosen: int, watched: int = 0) -> Rules:
+def rules_of(policies: PolicySet, chosen: int, on_trial: int = 0) -> Rules:
     """The rules of some policies of a set.
 
     Args:
         chosen: Mask over `policies.policies`: bit i is the policy at index i.
-        watched: Those of them that are on trial, because the pod's workload is not in the share of their rollout.
+        on_trial: Those of them that are on trial, because the pod's workload is not in the share of their rollout.
     """
     speaking = [(index, policy) for index, policy in enumerate(policies.policies) if chosen >> index & 1]
-    return _rules([tried(policy) if watched >> index & 1 else policy for index, policy in speaking])
+    return _rules([tried(policy) if on_trial >> index & 1 else policy for index, policy in speaking])
 
 
 def _rules(policies: Sequence[Policy]) -> Rules:
