@@ -138,6 +138,7 @@ class Decision(msgspec.Struct, frozen=True, gc=False):
     gpu_milli_before: int = 0
     gpu_milli_after: int = 0
     policies: tuple[str, ...] = ()
+    outside: tuple[str, ...] = ()
     weight: Weight = ()
     touches_gpus: bool = False
 
