@@ -21,7 +21,9 @@ DECISION = {"policies": ["sizing"], "digest": "0123456789ab", "changed": ["resou
 
 
 def watched(name: str = "a", **status: Any) -> Pod:
-    data: Json = make_pod(name).gpus(1).owned_by("StatefulSet", "train").build()
+    pod = make_pod(name).gpus(1).owned_by("StatefulSet", "train").container("logs")
+    pod.container("sidecar", kind="initContainers", resources={"limits": {"nvidia.com/gpu": "1"}})
+    data: Json = pod.build()
     data["metadata"] |= {"uid": name, "creationTimestamp": MOMENT}
     data["status"] = status
     return msgspec.convert(data, Pod)
@@ -33,10 +35,14 @@ def unscheduled(status: str) -> list[Json]:
 
 HARM: dict[str, tuple[Json, str]] = {
     "it runs": ({"phase": "Running", "containerStatuses": [{"state": {"running": {}}}]}, ""),
-    "a container was ended for its memory": ({"containerStatuses": [{"state": KILLED}]}, "oom"),
-    "one was, and was started again": ({"containerStatuses": [{"lastState": KILLED, "state": {}}]}, "oom"),
-    "an init container was": ({"initContainerStatuses": [{"state": KILLED}]}, "oom"),
-    "it failed by itself": ({"containerStatuses": [{"state": FAILED}]}, ""),
+    "a container was ended for its memory": ({"containerStatuses": [{"name": "main", "state": KILLED}]}, "oom"),
+    "one without GPUs was": ({"containerStatuses": [{"name": "logs", "state": KILLED}]}, ""),
+    "one was, and was started again": (
+        {"containerStatuses": [{"name": "main", "lastState": KILLED, "state": {}}]},
+        "oom",
+    ),
+    "a sidecar with a GPU was": ({"initContainerStatuses": [{"name": "sidecar", "state": KILLED}]}, "oom"),
+    "it failed by itself": ({"containerStatuses": [{"name": "main", "state": FAILED}]}, ""),
     "its kubelet evicted it": ({"phase": "Failed", "reason": "Evicted"}, "evicted"),
     "it was evicted through the API": (
         {"conditions": [{"type": "DisruptionTarget", "status": "True", "lastTransitionTime": MOMENT}]},
@@ -49,7 +55,7 @@ HARM: dict[str, tuple[Json, str]] = {
 
 @pytest.mark.parametrize(("status", "harm"), HARM.values(), ids=HARM)
 def test_what_became_of_a_pod(status: Json, harm: str) -> None:
-    want = Outcome("team", "StatefulSet/train", (), AT, **({harm: AT} if harm else {}))
+    want = Outcome("team", "StatefulSet/train", (), **({harm: AT} if harm else {}))
     assert outcome_of(watched(**status)) == want
 
 
@@ -58,6 +64,12 @@ def test_a_pod_that_we_changed_has_the_names_of_the_policies() -> None:
     outcome = outcome_of(msgspec.convert(data, Pod))
     assert outcome is not None
     assert outcome.policies == ("sizing",)
+
+
+def test_a_pod_whose_gpu_is_in_an_init_container_counts() -> None:
+    gpu = {"limits": {"nvidia.com/mig-1g.10gb": "1"}}
+    pod = make_pod().container("warm-up", kind="initContainers", resources=gpu).build()
+    assert outcome_of(msgspec.convert(pod, Pod)) is not None
 
 
 def test_a_pod_without_gpus_is_nothing_to_us() -> None:
@@ -84,7 +96,7 @@ def test_pods_that_are_gone_are_remembered_for_a_day() -> None:
     clock = Clock()
     outcomes = Outcomes(clock)
     listed(outcomes, watched("a"), watched("b"), watched("c"))
-    outcomes.remove(watched("a", containerStatuses=[{"state": KILLED}]))
+    outcomes.remove(watched("a", containerStatuses=[{"name": "main", "state": KILLED}]))
     listed(outcomes, watched("c"))
     found = sorted((one.oom, one.gone) for one in outcomes.all())
     assert found == [(0, 0), (0, AT), (AT, AT)]
@@ -104,5 +116,5 @@ def test_a_list_that_is_not_whole_changes_nothing() -> None:
 def test_there_is_a_bound_on_what_is_remembered() -> None:
     outcomes = Outcomes(Clock())
     for number in range(MOST_GONE + 10):
-        outcomes._bury(str(number), Outcome("team", "w", (), AT))
+        outcomes._bury(str(number), Outcome("team", "w", ()))
     assert len(list(outcomes.all())) == MOST_GONE

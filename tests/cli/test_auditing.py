@@ -37,10 +37,16 @@ def test_since_leaves_out_what_is_older(rightslice: Run, tmp_path: Path) -> None
 
     assert names() == names("--since", "32d") == names("--since", "2026-04-30T00:00:00Z") == {"notebook", "render"}
     assert names("--since", "30d") == names("--since", "720h") == {"notebook"}
+    assert json.loads(rightslice(*audit).out)["figures"]
+    assert not json.loads(rightslice(*audit, "--since", "30d").out).get("figures")
 
 
 WRONG = {
     "an age that is none": (("--since", "last week"), "--since: must be a moment with its zone or an age, found 'last"),
+    "an age beyond all time": (
+        ("--since", "99999d", "--now", "0100-01-01T00:00:00Z"),
+        "--since: must lie after the year",
+    ),
     "a moment without a zone": (("--since", "2026-06-01"), "--since: must be a moment with its zone"),
     "a price table that is not there": (("--prices", "nowhere.yaml"), "nowhere.yaml: cannot be read: No such file"),
     "a price table that is a policy": (

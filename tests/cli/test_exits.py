@@ -258,6 +258,34 @@ def test_lint_and_the_server_agree(files: dict[str, str], usable: bool, tmp_path
         read_policies(PolicyFiles(tmp_path), load)
 
 
+ROLLED = POLICY.replace("spec: {cuda: {}}", "spec: {mode: enforce, rollout: {percent: 0, haltOn: {oom: 2}}, cuda: {}}")
+
+
+def test_a_rollout_is_seen_where_policies_are_looked_at(rightslice: Run, tmp_path: Path) -> None:
+    (tmp_path / "p.yaml").write_text(ROLLED)
+    assert "enforce:0%" in rightslice("policy", "list", "--policies", str(tmp_path)).out
+    assert "of a file nobody watches it" in rightslice("policy", "lint", str(tmp_path)).err
+    explained = rightslice("explain", "-f", "deploy/train.yaml", "--policies", str(tmp_path)).out
+    assert "On trial  p: the workload is not in the share of the rollout" in explained
+
+
+DAYS = {
+    "none are named": ((), 3, "did not answer"),
+    "nothing": (("--prometheus-days", "0"), 2, "--prometheus-days: must be 1 to 90, found 0"),
+    "before now": (("--prometheus-days", "-3"), 2, "--prometheus-days: must be 1 to 90, found -3"),
+    "for ever": (("--prometheus-days", "99999999999"), 2, "--prometheus-days: must be 1 to 90"),
+}
+
+
+@pytest.mark.parametrize(("flags", "code", "said"), DAYS.values(), ids=DAYS)
+def test_how_far_back_use_is_read(
+    flags: tuple[str, ...], code: int, said: str, rightslice: Run, tmp_path: Path
+) -> None:
+    ran = rightslice("usage", "record", "--prometheus", "http://127.0.0.1:1", "--file", str(tmp_path / "u"), *flags)
+    assert (ran.code, ran.out) == (code, ""), ran.err
+    assert said in ran.err
+
+
 UNDO = {
     "a pod that was never changed": (("-f", "deploy/train.yaml"), 1),
     "a file that is not there": (("-f", "nowhere.yaml"), 2),

@@ -18,7 +18,7 @@ JUST_NOW, LONG_AGO = NOW - 60, NOW - 3700
 
 
 def pods(count: int, *policies: str, **fields: Any) -> list[Outcome]:
-    return [Outcome("team", "Deployment/a", policies, LONG_AGO, **fields) for _ in range(count)]
+    return [Outcome("team", "Deployment/a", policies, **fields) for _ in range(count)]
 
 
 SHARE = pods(9, "sizing")

@@ -100,7 +100,7 @@ class Leader:
 
 def killed(after: timedelta = timedelta(minutes=1)) -> Outcome:
     moment = (NOW + after).timestamp()
-    return Outcome("team", "StatefulSet/train", ("sizing",), NOW.timestamp(), oom=moment)
+    return Outcome("team", "StatefulSet/train", ("sizing",), oom=moment)
 
 
 async def test_a_new_rollout_is_watched_from_now_on() -> None:

@@ -64,7 +64,7 @@ HISTORIES = st.builds(
     peaks_mib=st.lists(AMOUNT | st.just(GAP), min_size=1, max_size=4).map(lambda bins: array(MIB_ARRAY, bins)),
     mean_mib=st.none() | AMOUNT,
     active_milli=st.none() | st.integers(0, 1000),
-    xids=st.lists(st.tuples(st.integers(0, 1 << 40), st.integers(0, 200))).map(tuple),
+    xids=st.lists(st.tuples(st.integers(0, int(NOW)), st.integers(0, 200))).map(tuple),
 )
 
 
@@ -139,6 +139,9 @@ UNUSABLE: dict[str, tuple[bytes, str]] = {
     "steps of nothing": (packed(document(stepSeconds=0)), "stepSeconds must be 1 to 604800, found 0"),
     "no moment": (packed(document(now=-1)), "now must be Unix seconds, found -1"),
     "a negative amount": (packed(with_container(meanMib=-5)), "meanMib, capacityMib, computeMilli and activeMilli"),
+    "a kill in the future": (packed(with_container(ooms=[int(NOW) + 7200])), "ooms and xids must be at most 1000"),
+    "a fault beyond all time": (packed(with_container(xids=[[1 << 60, 31]])), "no later than the file's now"),
+    "more kills than are kept": (packed(with_container(ooms=[1] * 1001)), "ooms and xids must be at most 1000"),
     "a number that is none": (packed(with_container(meanMib="5")), "must be a file of recorded use, found Expected"),
     "a number beyond all": (b'{"rightsliceUsage": 1e999}', "must be a file of recorded use, found"),
     "a thousand deep": (b'{"rightsliceUsage": 1, "now": ' + b"[" * 100_000, "must be a file of recorded use, found"),

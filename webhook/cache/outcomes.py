@@ -41,6 +41,7 @@ class Ending(Read, frozen=True):
 class ContainerStatus(Read, frozen=True):
     """A container, now and before its last restart."""
 
+    name: str = ""
     state: Ending = Ending()
     last_state: Ending = Ending()
 
@@ -67,6 +68,7 @@ class FullStatus(Read, frozen=True):
 class SlimContainer(Read, frozen=True):
     """What a container asks for."""
 
+    name: str = ""
     resources: Resources = Resources()
 
 
@@ -74,6 +76,7 @@ class SlimSpec(Read, frozen=True):
     """The containers of a pod."""
 
     containers: tuple[SlimContainer, ...] = ()
+    init_containers: tuple[SlimContainer, ...] = ()
 
 
 class DatedMetadata(Metadata, frozen=True):
@@ -148,19 +151,23 @@ class Outcomes:
 
 def outcome_of(pod: Pod) -> Outcome | None:
     """What became of a pod; None for one without GPUs."""
-    amounts = (name for container in pod.spec.containers for name in container.resources.limits)
-    if not any(gpu_resource(name) for name in amounts):
+    asking = {one.name for one in (*pod.spec.containers, *pod.spec.init_containers) if _asks(one)}
+    if not asking:
         return None
+    statuses = (*pod.status.container_statuses, *pod.status.init_container_statuses)
     record = decision_record(pod.metadata.annotations.get(DECISION, ""))
     return Outcome(
         namespace=pod.metadata.namespace,
         workload=rolled_out_as(WholePod(pod.metadata, PodSpec())),
         policies=record.policies if record else (),
-        created=_created(pod),
-        oom=max(map(_out_of_memory, (*pod.status.container_statuses, *pod.status.init_container_statuses)), default=0),
+        oom=max((_out_of_memory(status) for status in statuses if status.name in asking), default=0),
         evicted=_evicted(pod),
         pending=_pending(pod.status),
     )
+
+
+def _asks(container: SlimContainer) -> bool:
+    return any(gpu_resource(name) is not None for name in container.resources.limits)
 
 
 def _out_of_memory(status: ContainerStatus) -> float:

@@ -221,7 +221,10 @@ def since_of(text: str, now: datetime) -> datetime | None:
         return None
     ago = _AGO.match(text)
     if ago:
-        return now - timedelta(**{_UNITS[ago[2]]: int(ago[1])})
+        try:
+            return now - timedelta(**{_UNITS[ago[2]]: int(ago[1])})
+        except OverflowError:
+            stop(f"--since: must lie after the year 1, found {text} before {now:%Y-%m-%d}. Write a shorter age")
     try:
         moment = datetime.fromisoformat(text)
     except ValueError:

@@ -16,7 +16,7 @@ from webhook.report.words import count, shown
 from webhook.usage.files import Recorded, write
 from webhook.usage.prometheus import Prometheus
 from webhook.usage.reading import Reading, read
-from webhook.usage.source import Source
+from webhook.usage.source import DEFAULT_DAYS, Source
 
 usage = typer.Typer(help="Record what GPUs were seen to do.", no_args_is_help=True)
 
@@ -49,8 +49,9 @@ def record(
             user=user or "",
             password=str(password_file or ""),
             selector=selector or "",
-            days=days or Source.days,
+            days=DEFAULT_DAYS if days is None else days,
         )
+        source.check()
         asked = Prometheus(source)
     except UsageError as error:
         stop(str(error))

@@ -49,14 +49,14 @@ def match(
             chosen |= 1 << index
             if rule.conditions:
                 conditional |= 1 << index
-    watched = _watched(policies, request.namespace, pod) & chosen if policies.rollouts else 0
+    on_trial = _on_trial(policies, request.namespace, pod) & chosen if policies.rollouts else 0
     if not conditional:
-        return Speaking(rules_of(policies, chosen, watched))
-    chosen, failures = _ask_conditions(chosen, conditional, watched, request, labels, policies)
-    return Speaking(rules_of(policies, chosen, watched & chosen), failures)
+        return Speaking(rules_of(policies, chosen, on_trial))
+    chosen, failures = _ask_conditions(chosen, conditional, on_trial, request, labels, policies)
+    return Speaking(rules_of(policies, chosen, on_trial & chosen), failures)
 
 
-def _watched(policies: PolicySet, namespace: str, pod: Pod) -> int:
+def _on_trial(policies: PolicySet, namespace: str, pod: Pod) -> int:
     """The policies that are on trial for this pod: its workload is not in the share that they are rolled out to."""
     workload = rolled_out_as(pod)
     return sum([1 << index for index, rollout in policies.rollouts if not rollout.takes(namespace, workload)])
@@ -69,7 +69,7 @@ def namespace_labels(name: str, view: ClusterView) -> Mapping[str, str]:
 
 
 def _ask_conditions(
-    chosen: int, conditional: int, watched: int, request: Request, labels: Mapping[str, str], policies: PolicySet
+    chosen: int, conditional: int, on_trial: int, request: Request, labels: Mapping[str, str], policies: PolicySet
 ) -> tuple[int, tuple[tuple[Voice, Remark], ...]]:
     """Those of the chosen policies whose conditions hold, and the conditions that failed."""
     facts = _facts(request, labels)
@@ -80,7 +80,7 @@ def _ask_conditions(
         try:
             holds = all(condition.holds(facts) for condition in policy.match.conditions)
         except ConditionError as error:
-            fail = policy.match.fail and not watched >> index & 1
+            fail = policy.match.fail and not on_trial >> index & 1
             failures.append(((Mode.ENFORCE, policy.name), _failure(policy, error, fail=fail)))
             holds = False
         if not holds:

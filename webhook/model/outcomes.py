@@ -20,7 +20,6 @@ class Outcome(msgspec.Struct, frozen=True, gc=False):
     namespace: str
     workload: str
     policies: tuple[str, ...]
-    created: float
     oom: float = 0
     evicted: float = 0
     pending: float = 0

@@ -14,6 +14,9 @@ RISKS_PPM = tuple(
 
 CERTAIN_PPM = 1_000_000
 
+IDLE_BELOW = 20
+"""Thousandths of a card: engine activity, or compute in 95 of 100 samples, below this is no work."""
+
 
 class Observed(msgspec.Struct, frozen=True, gc=False):
     """Use of a GPU by one container of a workload over the look-back window.

@@ -19,6 +19,7 @@ from markupsafe import Markup
 
 from webhook.model.codes import CODES
 from webhook.model.findings import Finding
+from webhook.model.usage import IDLE_BELOW
 from webhook.report.advice import used
 from webhook.report.audits import Share
 from webhook.report.capacities import Stock
@@ -28,7 +29,7 @@ from webhook.report.page import Page
 from webhook.report.results import Use
 from webhook.report.table import sentence
 from webhook.report.words import count, gpus, shown
-from webhook.report.workloads import IDLE_BELOW, Workload
+from webhook.report.workloads import Workload
 
 MOST_NODES = 200
 MOST_FINDINGS = 1000
@@ -52,6 +53,7 @@ class Row(NamedTuple):
 def html(page: Page) -> str:
     """Write the report."""
     style, script = _text("audit.css"), _text("audit.js")
+    findings = findings_of(page.workloads)
     context = {
         "page": page,
         "figures": page.figures,
@@ -61,7 +63,8 @@ def html(page: Page) -> str:
         "asked": _asked(page),
         "fragmentation": _fragmentation(page.stocks),
         "nodes": sorted(page.stocks, key=lambda stock: (-stock.split_milli, stock.name))[:MOST_NODES],
-        "findings": findings_of(page.workloads)[:MOST_FINDINGS],
+        "findings": findings[:MOST_FINDINGS],
+        "all_findings": len(findings),
         "missed": [(row, *each) for row in page.workloads for each in row.missed],
         "idle": percent(IDLE_BELOW),
         "style": Markup(style),  # noqa: S704 - our own file

@@ -9,11 +9,9 @@ import msgspec
 
 from webhook.model.decisions import Fit
 from webhook.model.prices import NodePrices
+from webhook.model.usage import IDLE_BELOW
 from webhook.report.results import Checked, Located, Missed, Use, Verdict
 from webhook.report.wide import why
-
-IDLE_BELOW = 20
-"""Thousandths of a card's compute: a workload whose 95th percentile is below did nothing with its GPU."""
 
 
 class Spent(msgspec.Struct, frozen=True):

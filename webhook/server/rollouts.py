@@ -1,6 +1,6 @@
 """The leader watches what becomes of the pods of a rollout, and halts one that does worse than the rest.
 
-A rollout is halted in the status of its policy, which every replica follows: so a restart forgets nothing, and an
+A rollout is halted in the status of its policy, which every replica follows: a halt is never forgotten, and an
 admin sees why. It goes on when somebody changes the policy's spec. A policy that stands in a file has no status: its
 share is enforced, and nobody watches it.
 """
@@ -23,8 +23,11 @@ from webhook.server.policystatus import status_path
 from webhook.server.world import Clock, World
 from webhook.telemetry.telemetry import Telemetry
 
-LOOK_SECONDS = 2.0
+LOOK_SECONDS = 5.0
 MESSAGE_MOST = 1024
+CONFLICT, GONE = 409, 404
+"""Somebody else was faster; the next look sees what they wrote."""
+
 COMPONENT = "rightslice"
 
 
@@ -109,7 +112,7 @@ class Rollouts:
             try:
                 await self._hold(policy, data, outcomes)
             except ApiError as error:
-                trouble = str(error)
+                trouble = trouble if error.status in (CONFLICT, GONE) else str(error)
         if trouble and trouble != self._trouble:
             self.telemetry.statuses_refused(trouble)
         self._trouble = trouble
@@ -121,7 +124,8 @@ class Rollouts:
         if since is None:
             await self._write(data, None, now)
             return
-        halt = halt_of(policy.name, rollout, outcomes.all(), since.timestamp(), now.timestamp())
+        seen = list(outcomes.all())
+        halt = await asyncio.to_thread(halt_of, policy.name, rollout, seen, since.timestamp(), now.timestamp())
         if halt is not None:
             await self._write(data, halt, now)
             self.telemetry.rollout_halted(policy.name, halt.reason, halt.message)

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from webhook.model.usage import CERTAIN_PPM, RISKS_PPM, Observed, UsageView
+from webhook.model.usage import CERTAIN_PPM, IDLE_BELOW, RISKS_PPM, Observed, UsageView
 from webhook.usage.blocking import blocked
 from webhook.usage.distribution import Grid, an_hour, distribution, grid_of, recency, tail_of
 from webhook.usage.flatness import is_flat
@@ -28,9 +28,6 @@ TARGETS_PPM = (500, 1000, 2500, 5000, 10_000, 20_000, 40_000)
 
 PAST_LIMITS = 400
 """Limits of the past that are chosen anew to count how often they were overrun."""
-
-IDLE_MILLI = 20
-"""Engine activity, in thousandths, that is no work."""
 
 ACCURACY = 1e-12
 """Differences of chances that are rounding."""
@@ -121,7 +118,7 @@ def _observed(members: Sequence[History], foreseen: Foreseen | None, now: float)
         card_mib=_card(members),
         horizon_hours=max(1, round(foreseen.pool.run.hours)) if foreseen else 1,
         pool=foreseen.pool.name if foreseen else "workload",
-        idle=bool(active) and max(active) <= IDLE_MILLI,
+        idle=bool(active) and max(active) < IDLE_BELOW,
         blocked=blocked(members, now),
     )
 

@@ -25,6 +25,9 @@ FILE_MOST = 256 * 1024 * 1024
 
 CONTAINERS_MOST = 200_000
 BINS_MOST = 10_000
+TROUBLES_MOST = 1000
+"""Kills and faults of one container."""
+
 MOMENT_MOST = 1 << 40
 WRITE = "Write a new one: rightslice usage record --prometheus URL --file FILE"
 
@@ -162,6 +165,9 @@ def _odd(one: _Container, file: _File) -> str:
     amounts = (one.mean_mib, one.capacity_mib, one.compute_milli, one.active_milli)
     if any(amount is not None and not 0 <= amount <= MOST_MIB for amount in amounts):
         return "meanMib, capacityMib, computeMilli and activeMilli must be amounts"
+    troubles = [*one.ooms, *(at for at, _ in one.xids)]
+    if len(troubles) > TROUBLES_MOST or any(not 0 <= at <= file.now + file.step_seconds for at in troubles):
+        return f"ooms and xids must be at most {TROUBLES_MOST}, no later than the file's now"
     return ""
 
 

@@ -14,7 +14,7 @@ from webhook.errors import UsageError, quoted
 HOUR = 3600
 DAY = 24 * HOUR
 
-MOST_DAYS = 90
+DEFAULT_DAYS, MOST_DAYS = 7, 90
 FILE_MOST = 64 * 1024
 """Bytes of a file with a token or a password."""
 
@@ -39,7 +39,7 @@ class Source(msgspec.Struct, frozen=True):
     user: str = ""
     password: str = ""
     selector: str = ""
-    days: int = 7
+    days: int = DEFAULT_DAYS
     call_seconds: float = 120.0
     seconds: float = 900.0
 
@@ -58,6 +58,8 @@ class Source(msgspec.Struct, frozen=True):
         Raises:
             UsageError: something of it cannot be used.
         """
+        if not 1 <= self.days <= MOST_DAYS:
+            raise UsageError(f"--prometheus-days: must be 1 to {MOST_DAYS}, found {self.days}. Write {DEFAULT_DAYS}")
         self.tls()
         self.authorization()
 
