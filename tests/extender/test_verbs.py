@@ -226,3 +226,18 @@ def test_what_is_learnt_counts_each_pod_once() -> None:
     counts = standing._learner.mix().counts
 
     assert {need.gpus: round(count) for need, count in counts.items()} == {2: 2}
+
+
+def test_a_report_that_cannot_be_spoils_no_answer_and_is_told() -> None:
+    cut = {0: [("1g.10gb", -4, "")]}
+    standing = stand(mig_node("well"), mig_node("ill"), report("well", 6, {}))
+    small = make_pod("small").asks(MIG, "1")
+    assert scores(standing, small, "well", "ill") == {"well": 9, "ill": 10}
+
+    write(standing, report("ill", 6, {}, cut=cut))
+
+    assert set(scores(standing, small, "well", "ill").values()) == {10, 9}
+    assert standing.inventory.unusable == {"ill": "GPU 0: the start of '1g.10gb' must be 0 to 15, found -4"}
+
+    write(standing, report("ill", 6, {}, cut=cut), gone=True)
+    assert not standing.inventory.unusable

@@ -71,6 +71,10 @@ class Counts(Collector):
         self.crashes[route] += 1
         self.log.error("crashed", route=route, uid=uid, exc_info=error)
 
+    def report_unusable(self, node: str, why: str) -> None:
+        """What a node's agent says cannot be used; the node is ranked by its labels."""
+        self.log.warning("report cannot be used", node=node, why=why)
+
     def watch_broke(self, kind: str, why: str) -> None:
         """A list or watch ended otherwise than it should; it goes on after a while."""
         self.log.warning("watch broke", kind=kind, why=why)

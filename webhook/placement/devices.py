@@ -15,6 +15,7 @@ from webhook.model.gpunodes import GpuDevice, GPUNode
 from webhook.model.nodelabels import PRODUCT, number
 from webhook.placement.mig import Card, Instance
 from webhook.placement.nvlink import mask_of
+from webhook.placement.reports import unusable
 from webhook.placement.topology import MOST_GPUS, RATES, Bus, Topology, assumed
 
 COUNT = "nvidia.com/gpu.count"
@@ -38,10 +39,10 @@ class Devices(msgspec.Struct, frozen=True):
 
 
 def reported(node: GPUNode) -> Devices | None:
-    """The GPUs as the node's agent has seen them; None where it reports none, or more than are told apart."""
-    gpus = sorted(node.status.gpus, key=lambda gpu: gpu.index)
-    if not 0 < len(gpus) <= MOST_GPUS or [gpu.index for gpu in gpus] != list(range(len(gpus))):
+    """The GPUs as the node's agent has seen them; None where the report cannot be used (`unusable` says why)."""
+    if unusable(node):
         return None
+    gpus = sorted(node.status.gpus, key=lambda gpu: gpu.index)
     return _held(Devices(_topology(node, gpus)), gpus)
 
 

@@ -68,7 +68,14 @@ class Figures(NamedTuple):
 class Linking:
     """The links of every node, kept as GPUs are taken and given back. It has one writer."""
 
-    def __init__(self, devices: Sequence[Devices]) -> None:
+    def __init__(self, devices: Sequence[Devices], faults: list[Exception] | None = None) -> None:
+        """Begin.
+
+        Args:
+            devices: The GPUs of each node.
+            faults: Gets what goes wrong while nodes are judged; such nodes count as those without GPUs.
+        """
+        self._faults = faults
         self._kinds: dict[Topology, int] = {}
         self._topologies: list[Topology] = []
         self._of = [each.topology for each in devices]
@@ -89,7 +96,8 @@ class Linking:
         if judged is None:
             if len(self._figures) >= COUNTS_MOST:
                 self._figures.clear()
-            judged = self._figures[count] = Judged(self._states, lambda state: self._judge(state, count))
+            judged = Judged(self._states, lambda state: self._judge(state, count), NONE, self._faults)
+            self._figures[count] = judged
         return Figures(*judged.by_node().T)
 
     def _kind_of(self, topology: Topology) -> int:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from enum import StrEnum
+from functools import partial
 from typing import NamedTuple
 
 import msgspec
@@ -21,7 +22,7 @@ from webhook.placement.devices import Devices
 from webhook.placement.fragmentation.mixes import FLAT, Mix
 from webhook.placement.fragmentation.policies import RULES, Policy, added
 from webhook.placement.fragmentation.rule import Rule
-from webhook.placement.mig import Card, geometry, starts, taken, worth_of
+from webhook.placement.mig import WHOLE, Card, geometry, starts, taken, worth_of
 from webhook.placement.nodes.board import NOWHERE, Board
 from webhook.placement.nodes.cluster import Cluster, Wanted
 from webhook.placement.nodes.linking import Linking, Links, links_of
@@ -80,6 +81,7 @@ class Ranking:
 
     Attributes:
         cluster: The nodes. Change them through `change` only.
+        faults: What went wrong while a node was judged, for whoever tells of it to take out. Such a node is the last.
     """
 
     def __init__(
@@ -106,7 +108,8 @@ class Ranking:
         self._fullness: Floats = np.zeros(len(nodes))
         self._full: Bools = np.zeros(len(nodes), np.bool_)
         self._units: dict[str, Ints] = {name: np.zeros(len(nodes), np.int64) for name in cluster.fleet.resources()}
-        self._linking = Linking(cluster.devices)
+        self.faults: list[Exception] = []
+        self._linking = Linking(cluster.devices, self.faults)
         self._cards: States[tuple[Card, ...]] = States(each.cards for each in cluster.devices)
         self._worths: dict[tuple[str, str], Judged[tuple[Card, ...]]] = {}
         self._note(nodes)
@@ -233,11 +236,12 @@ class Ranking:
         if judged is None:
             if len(self._worths) >= MOST_PROFILES:
                 self._worths.clear()
-            judged = Judged(self._cards, lambda cards: (self._change(product, profile, cards),))
+            judge = partial(self._change, product, profile)
+            judged = Judged(self._cards, judge, (-float(WHOLE),), self.faults)
             self._worths[product, profile] = judged
         return judged.by_node()[:, 0]
 
-    def _change(self, product: str, profile: str, cards: tuple[Card, ...]) -> float:
+    def _change(self, product: str, profile: str, cards: tuple[Card, ...]) -> tuple[float]:
         """The same for one node; 0 where the cut is not known.
 
         A pod takes an idle instance; where there is none, a start that is free.
@@ -245,14 +249,14 @@ class Ranking:
         known = geometry(product)
         form = known.profile(profile) if known else None
         if known is None or form is None:
-            return 0.0
+            return (0.0,)
         worth = worth_of(known, self._profiles)
         used = {card.index: taken(known, card.used) for card in cards}
         places = [(used[card.index], one.start) for card in cards for one in card.idle if one.profile == profile]
         if not places:
             free = {card.index: starts(form, used[card.index] | taken(known, card.idle)) for card in cards}
             places = [(used[index], start) for index, some in free.items() for start in some]
-        return round(max((worth.change(profile, mask, start) for mask, start in places), default=0.0), 1)
+        return (round(max((worth.change(profile, mask, start) for mask, start in places), default=0.0), 1),)
 
     def _domains(self, wanted: Wanted, fitting: Ints, gang: int, label: str) -> list[tuple[float, float]]:
         """For each node, whether its domain still takes the whole gang, and how little is left over then."""
