@@ -241,3 +241,17 @@ def test_a_report_that_cannot_be_spoils_no_answer_and_is_told() -> None:
 
     write(standing, report("ill", 6, {}, cut=cut), gone=True)
     assert not standing.inventory.unusable
+
+
+def test_evicting_helps_without_an_agent_where_enough_are_free_then() -> None:
+    held = [running(f"x{i}", "dgx") for i in range(7)]
+    for pod in held:
+        pod["metadata"]["uid"] = pod["metadata"]["name"]
+    standing = stand(gpu_node("dgx", 8, "Tesla-V100-SXM2-32GB"), *held)
+
+    assert filter_(standing, strict(), "dgx")["FailedNodes"] == {"dgx": NOT_JOINED}
+    assert preempt(standing, strict(), {"dgx": ["x0"]}) == []
+    assert preempt(standing, strict(), {"dgx": ["x0", "x1"]}) == ["dgx"]
+
+    write(standing, *held[:2], gone=True)
+    assert filter_(standing, strict(), "dgx")["NodeNames"] == ["dgx"]

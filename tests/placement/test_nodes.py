@@ -380,3 +380,25 @@ def test_where_no_instance_is_idle_a_free_start_is_weighed() -> None:
     on = placing(*torn, mig_node("new"), report("new", 1, {}, cut={0: []}))
 
     assert order(on, small) == ["torn", "new"]
+
+
+@pytest.mark.parametrize(("held", "fits"), [(0, True), (4, True), (5, True), (6, False)])
+def test_a_joined_pair_is_sure_where_any_three_of_eight_are_free(held: int, fits: bool) -> None:
+    strict = make_pod().gpus(2).annotate(TOPOLOGY, "nvlink=required")
+    pods = [running("x", "dgx", count=held)] if held else []
+    on = placing(gpu_node("dgx", 8, "Tesla-V100-SXM2-32GB"), *pods)
+
+    assert order(on, strict) == (["dgx"] if fits else [])
+    assert [each.scheduler for each in obstacles(on.cluster, asks(strict, on.cluster), 0)] == (
+        [] if fits else [NOT_JOINED]
+    )
+
+
+def test_who_would_have_to_end_counts_where_no_agent_runs() -> None:
+    strict = make_pod().gpus(2).annotate(TOPOLOGY, "nvlink=required")
+    on = placing(gpu_node("dgx", 8, "Tesla-V100-SXM2-32GB"), *(running(f"x{i}", "dgx", count=3) for i in range(2)))
+
+    freed = freeing(on.cluster, asks(strict, on.cluster), on.pods)
+
+    assert freed is not None
+    assert len(freed.pods) == 1

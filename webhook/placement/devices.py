@@ -30,12 +30,14 @@ class Devices(msgspec.Struct, frozen=True):
         free: Mask of the whole GPUs that are free; None where only their count is known.
         cards: MIG cards.
         holders: Who holds a GPU or an instance of it, by index.
+        spare: How many whole GPUs are free where it is not known which; 0 elsewhere.
     """
 
     topology: Topology
     free: int | None = None
     cards: tuple[Card, ...] = ()
     holders: Mapping[int, tuple[str, ...]] = {}
+    spare: int = 0
 
 
 def reported(node: GPUNode) -> Devices | None:
@@ -86,7 +88,15 @@ def expected(node: FleetNode, whole: int, free: int) -> Devices:
     """
     gpus = min(MOST_GPUS, max(whole, number(node.labels.get(COUNT)) or 0))
     topology = assumed(node.labels.get(PRODUCT, ""), gpus, node.labels.get(CLIQUE, ""))
-    return Devices(topology, (1 << gpus) - 1 if free == gpus else None)
+    return counted(Devices(topology), free)
+
+
+def counted(devices: Devices, free: int) -> Devices:
+    """Devices of which it is not known which are free, with how many are; where all are, it is known."""
+    if devices.free is not None:
+        return devices
+    gpus = devices.topology.gpus
+    return replace(devices, free=(1 << gpus) - 1) if free == gpus else replace(devices, spare=max(0, min(free, gpus)))
 
 
 def _topology(node: GPUNode, gpus: list[GpuDevice]) -> Topology:

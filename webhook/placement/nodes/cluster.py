@@ -16,7 +16,7 @@ from webhook.model.offers import Offer
 from webhook.model.pods import Toleration
 from webhook.model.products import normalised
 from webhook.model.resources import WHOLE_GPU
-from webhook.placement.devices import Devices, expected
+from webhook.placement.devices import Devices, counted, expected
 from webhook.placement.needs import WHOLE, Need
 from webhook.placement.nvlink import mask_of
 from webhook.placement.rooms import Machine, Rooms, Site
@@ -112,7 +112,8 @@ class Cluster:
             devices: Its GPUs; None for what its labels let one expect.
         """
         self.free[node] = room
-        self.devices[node] = devices or expected(self.fleet.nodes[node], *self.whole(node))
+        whole, free = self.whole(node)
+        self.devices[node] = counted(devices, free) if devices else expected(self.fleet.nodes[node], whole, free)
 
     def holding(self, wanted: Wanted, node: int, gpus: tuple[int, ...] = ()) -> Cluster:
         """The cluster after a pod has come to a node.

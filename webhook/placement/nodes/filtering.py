@@ -74,7 +74,7 @@ def _gpus(cluster: Cluster, wanted: Wanted, node: int) -> Iterator[Reason]:
         yield Reason(f"Insufficient {wanted.resource}", _why_short(cluster, wanted, node, there, free))
         return
     devices = cluster.devices[node]
-    if wanted.joined and not joinable(devices.topology, devices.free, wanted.count):
+    if wanted.joined and not joinable(devices.topology, devices.free, wanted.count, devices.spare):
         yield Reason(NOT_JOINED, f"{free} free, no {wanted.count} of them joined by NVLink{_which(cluster, node)}")
 
 

@@ -20,8 +20,8 @@ from webhook.placement.topology import Topology
 COUNTS_MOST = 64
 """Sizes of sets whose figures are remembered."""
 
-State = tuple[int, int | None]
-"""Number of the topology, and the mask of the free GPUs; None where it is not known."""
+State = tuple[int, int | None, int]
+"""Number of the topology, the mask of the free GPUs (None where it is not known), and how many are free then."""
 
 NONE = (0.0,) * 5
 
@@ -80,7 +80,9 @@ class Linking:
         self._topologies: list[Topology] = []
         self._of = [each.topology for each in devices]
         self._kind = [self._kind_of(topology) for topology in self._of]
-        self._states: States[State] = States((kind, each.free) for kind, each in zip(self._kind, devices, strict=True))
+        self._states: States[State] = States(
+            (kind, each.free, each.spare) for kind, each in zip(self._kind, devices, strict=True)
+        )
         self._figures: dict[int, Judged[State]] = {}
 
     def set(self, node: int, devices: Devices) -> None:
@@ -88,7 +90,7 @@ class Linking:
         if devices.topology is not self._of[node]:
             self._of[node] = devices.topology
             self._kind[node] = self._kind_of(devices.topology)
-        self._states.set(node, (self._kind[node], devices.free))
+        self._states.set(node, (self._kind[node], devices.free, devices.spare))
 
     def figures(self, count: int) -> Figures:
         """What a pod for so many whole GPUs would get on each node."""
@@ -107,12 +109,13 @@ class Linking:
         return kind
 
     def _judge(self, state: State, count: int) -> tuple[float, ...]:
-        topology, free = self._topologies[state[0]], state[1]
+        kind, free, spare = state
+        topology = self._topologies[kind]
         links = links_of(topology, free, count)
         if links is None:
             return NONE
         everyone = (1 << topology.gpus) - 1
-        now, ever = joinable(topology, free, count), joinable(topology, everyone, count)
+        now, ever = joinable(topology, free, count, spare), joinable(topology, everyone, count)
         return tuple(map(float, (links.joined, links.ratio, links.broken, now, ever)))
 
 
@@ -144,13 +147,17 @@ def given(topology: Topology, free: int, count: int) -> int:
     return predicted if predicted is not None else gpu_sets(topology).optimal(free, count) or 0
 
 
-def joinable(topology: Topology, free: int | None, count: int) -> bool:
-    """Can so many free GPUs be had with NVLink between each two? Where nobody knows which are free, no unless any
-    of them would do."""
+def joinable(topology: Topology, free: int | None, count: int, spare: int = 0) -> bool:
+    """Can so many free GPUs be had with NVLink between each two?
+
+    Args:
+        topology: The node's GPUs.
+        free: Mask of those that are free; None where it is not known which.
+        count: How many the pod wants.
+        spare: How many are free where it is not known which: yes only if each choice of so many has a joined set.
+    """
     sets = gpu_sets(topology)
-    if free is None:
-        return count <= topology.gpus and sets.always_joined(count)
-    return sets.island(free) >= count
+    return (sets.island(free) if free is not None else sets.sure_island(spare)) >= count
 
 
 def warm(topologies: Sequence[Topology]) -> None:
