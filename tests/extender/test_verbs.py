@@ -255,3 +255,21 @@ def test_evicting_helps_without_an_agent_where_enough_are_free_then() -> None:
 
     write(standing, *held[:2], gone=True)
     assert filter_(standing, strict(), "dgx")["NodeNames"] == ["dgx"]
+
+
+@pytest.mark.parametrize("resource", ["nvidia.com/gpu", "cpu"])
+def test_a_pod_that_asks_for_less_than_nothing_is_refused_and_promised_nothing(resource: str) -> None:
+    standing = stand(*bridged("pairs"))
+    pod = make_pod("debt").gpus(1).container("more").asks(resource, "-8")
+
+    for verb in (filtered, prioritized):
+        with pytest.raises(ReviewError, match=f"'{resource}' must not be asked for below zero"):
+            verb(standing, body(pod, ["pairs"]), 0.0)
+    assert not holders(standing)
+
+
+def test_a_pod_with_two_gpu_resources_is_ranked_where_both_are_free() -> None:
+    standing = stand(mig_node("mixed", small=7), gpu_node("whole"), mig_node("full"), running("x", "full", count=6))
+    both = make_pod("both").gpus(1).asks(MIG, "2")
+
+    assert scores(standing, both, "mixed", "whole", "full") == {"mixed": 10, "whole": 0, "full": 0}

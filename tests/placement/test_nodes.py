@@ -402,3 +402,14 @@ def test_who_would_have_to_end_counts_where_no_agent_runs() -> None:
 
     assert freed is not None
     assert len(freed.pods) == 1
+
+
+def test_all_gpu_resources_of_a_pod_must_be_free_on_one_node() -> None:
+    both = make_pod().gpus(1).asks("nvidia.com/mig-1g.10gb", "2")
+    on = placing(mig_node("a"), mig_node("full"), running("x", "full", count=6), gpu_node("whole"))
+    wanted = asks(both, on.cluster)
+    said = [[each.detail for each in obstacles(on.cluster, wanted, node)] for node in range(3)]
+
+    assert order(on, both) == ["a"]
+    assert said == [[], ["full"], ["offers no nvidia.com/mig-1g.10gb"]]
+    assert not order(placing(gpu_node("whole")), both)

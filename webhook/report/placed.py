@@ -53,7 +53,7 @@ def placed_lines(placed: Placed, paint: Paint = plain) -> list[str]:
 
 
 def _said(wanted: Wanted) -> str:
-    parts = [f"{wanted.count} {wanted.resource}"] if wanted.resource else []
+    parts = [f"{units} {resource}" for resource, units in wanted.gpus]
     parts += [f"{wanted.cpu_milli / 1000:g} cores", f"{wanted.memory_mib / 1024:.4g} GiB"]
     joined = ", joined by NVLink" if wanted.joined else ""
     return ", ".join(parts) + joined

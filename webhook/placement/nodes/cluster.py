@@ -28,7 +28,7 @@ class Wanted(msgspec.Struct, frozen=True):
     """What one pod wants of a node.
 
     Attributes:
-        resource: GPU resource name; "" for a pod without GPUs.
+        resource: GPU resource name; "" for a pod without GPUs. Of several, the one that nodes are ranked by.
         count: Units of it.
         cpu_milli: CPU in millicores.
         memory_mib: Memory in MiB.
@@ -36,6 +36,7 @@ class Wanted(msgspec.Struct, frozen=True):
         tolerations: What it tolerates.
         communicates: True where its GPUs talk to each other.
         joined: True where it must not run unless NVLink joins all its GPUs.
+        also: The other GPU resources that it asks for, with units: a node must have room for them too.
     """
 
     resource: str
@@ -46,6 +47,12 @@ class Wanted(msgspec.Struct, frozen=True):
     tolerations: tuple[Toleration, ...] = ()
     communicates: bool = False
     joined: bool = False
+    also: tuple[tuple[str, int], ...] = ()
+
+    @property
+    def gpus(self) -> tuple[tuple[str, int], ...]:
+        """All GPU resources that it asks for, with units; the one that nodes are ranked by first."""
+        return ((self.resource, self.count), *self.also) if self.resource else ()
 
 
 class Cluster:
@@ -179,8 +186,8 @@ def _offers_by_node(fleet: Fleet) -> list[dict[str, Offer]]:
 
 def _less(room: Room, wanted: Wanted) -> Room:
     gpus = dict(room.gpus)
-    if wanted.resource:
-        gpus[wanted.resource] = gpus.get(wanted.resource, 0) - wanted.count
+    for resource, count in wanted.gpus:
+        gpus[resource] = gpus.get(resource, 0) - count
     return Room(room.cpu_milli - wanted.cpu_milli, room.memory - wanted.memory_mib * MIB, gpus, room.full)
 
 

@@ -205,8 +205,8 @@ class Ranking:
     def _takes(self, wanted: Wanted) -> Bools:
         """Which nodes have the GPUs and room for another pod, shape (nodes,); CPU and memory are not asked."""
         takes = ~self._full
-        if wanted.resource:
-            takes &= self._units[wanted.resource] >= wanted.count
+        for resource, count in wanted.gpus:
+            takes &= self._units.get(resource, np.zeros_like(self._full, np.int64)) >= count
         return takes & self.joinable(wanted.count)[0] if wanted.joined else takes
 
     def _part(self, wanted: Wanted, offer: Offer | None, nodes: Ints) -> Order:
@@ -269,7 +269,7 @@ class Ranking:
     def _slots(self, wanted: Wanted, node: int) -> int:
         """How many such pods a node takes."""
         room = self.cluster.free[node]
-        counts = [room.gpus.get(wanted.resource, 0) // wanted.count] if wanted.count else []
+        counts = [room.gpus.get(resource, 0) // units for resource, units in wanted.gpus]
         counts += [room.cpu_milli // wanted.cpu_milli] if wanted.cpu_milli else []
         counts += [(room.memory >> 20) // wanted.memory_mib] if wanted.memory_mib else []
         return min(counts, default=1)
