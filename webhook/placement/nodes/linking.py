@@ -160,6 +160,17 @@ def joinable(topology: Topology, free: int | None, count: int, spare: int = 0) -
     return (sets.island(free) if free is not None else sets.sure_island(spare)) >= count
 
 
+def joined_sets(devices: Devices, count: int, most: int) -> int:
+    """How many pods for so many GPUs each, one after the other, get ones that NVLink joins; at most so many pods."""
+    topology, free, spare = devices.topology, devices.free, devices.spare
+    for pods in range(most):
+        if not joinable(topology, free, count, spare):
+            return pods
+        free = None if free is None else free & ~given(topology, free, count)
+        spare = max(0, spare - count)
+    return most
+
+
 def warm(topologies: Sequence[Topology]) -> None:
     """Work out ahead what takes longest when it is first asked for: the sets of each kind of node."""
     for topology in topologies:

@@ -25,7 +25,7 @@ from webhook.placement.fragmentation.rule import Rule
 from webhook.placement.mig import WHOLE, Card, geometry, starts, taken, worth_of
 from webhook.placement.nodes.board import NOWHERE, Board
 from webhook.placement.nodes.cluster import Cluster, Wanted
-from webhook.placement.nodes.linking import Linking, Links, links_of
+from webhook.placement.nodes.linking import Linking, Links, joined_sets, links_of
 from webhook.placement.nodes.states import Judged, States
 from webhook.placement.rooms import Bools, Floats, Ints, of_mask
 from webhook.placement.topology import Confidence
@@ -37,6 +37,10 @@ DOMAIN, NEAR, HARM, SCORE, FULLNESS = slice(0, 2), slice(2, 4), 4, 5, 6
 
 MOST_PROFILES = 256
 """MIG profiles of products whose figures are remembered."""
+
+
+MOST_SLOTS = 1 << 20
+"""Pods that a node takes of those that ask for nothing."""
 
 
 class Fill(StrEnum):
@@ -263,13 +267,14 @@ class Ranking:
         slots: Counter[str] = Counter()
         names = [self.cluster.fleet.nodes[node].labels.get(label, "") for node in fitting.tolist()]
         for node, name in zip(fitting.tolist(), names, strict=True):
-            slots[name] += self._slots(wanted, node) if name else 0
+            slots[name] += self.slots(wanted, node) if name else 0
         return [(float(slots[name] >= gang), -float(slots[name])) for name in names]
 
-    def _slots(self, wanted: Wanted, node: int) -> int:
-        """How many such pods a node takes."""
+    def slots(self, wanted: Wanted, node: int) -> int:
+        """How many such pods a node takes, one after the other."""
         room = self.cluster.free[node]
         counts = [room.gpus.get(resource, 0) // units for resource, units in wanted.gpus]
         counts += [room.cpu_milli // wanted.cpu_milli] if wanted.cpu_milli else []
         counts += [(room.memory >> 20) // wanted.memory_mib] if wanted.memory_mib else []
-        return min(counts, default=1)
+        slots = max(0, min(counts, default=MOST_SLOTS))
+        return joined_sets(self.cluster.devices[node], wanted.count, slots) if wanted.joined else slots
