@@ -413,3 +413,20 @@ def test_all_gpu_resources_of_a_pod_must_be_free_on_one_node() -> None:
     assert order(on, both) == ["a"]
     assert said == [[], ["full"], ["offers no nvidia.com/mig-1g.10gb"]]
     assert not order(placing(gpu_node("whole")), both)
+
+
+@pytest.mark.parametrize("count", [4097, 10**15, 10**40])
+def test_a_node_that_says_it_has_more_gpus_than_can_be_counts_as_having_none(count: int) -> None:
+    on = placing(gpu_node("absurd", count), gpu_node("well"))
+    one = make_pod().gpus(1)
+
+    assert order(on, one) == ["well"]
+    assert [each.detail for each in obstacles(on.cluster, asks(one, on.cluster), 0)] == [
+        f"says it has {count} nvidia.com/gpu, more than any node can have: counts as none"
+    ]
+
+
+def test_a_node_with_more_cpu_and_memory_than_can_be_is_ranked_all_the_same() -> None:
+    vast = make_node("vast", {}, **{GPU: 1, "cpu": 10**40, "memory": 10**40})
+
+    assert order(placing(vast), make_pod().gpus(1).asks("cpu", "4")) == ["vast"]

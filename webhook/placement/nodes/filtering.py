@@ -80,6 +80,9 @@ def _gpus(cluster: Cluster, wanted: Wanted, node: int) -> Iterator[Reason]:
 
 def _why_short(cluster: Cluster, resource: str, count: int, node: int) -> str:
     there, free = cluster.fleet.nodes[node].gpus.get(resource, 0), cluster.free[node].gpus.get(resource, 0)
+    beyond = cluster.fleet.nodes[node].beyond.get(resource, 0)
+    if beyond:
+        return f"says it has {beyond} {resource}, more than any node can have: counts as none"
     if not there:
         return f"offers no {resource}"
     if there < count:
