@@ -9,7 +9,7 @@ import orjson
 import pytest
 
 from tests.make import Json, make_node, make_pod
-from tests.placement.kube import GPU, gpu_node, placing, running
+from tests.placement.kube import GPU, gpu_node, placing, report, running
 from tests.world import policies_of, policy, view_of
 from webhook.audit.checking import World
 from webhook.audit.manifests import Entry, entries_of
@@ -123,3 +123,13 @@ def test_a_job_goes_to_the_domain_where_all_of_it_fits() -> None:
 
     assert nodes(placed(job, *cluster, policies=text)) == ["large-1", "large-2", "a-small"]
     assert nodes(placed(job, *cluster))[0] == "a-small"
+
+
+def test_it_is_said_why_it_is_not_known_which_gpus_are_free() -> None:
+    held = running("x", "n")
+    bare = placed(make_pod().gpus(2).build(), gpu_node("n"), held)
+    told = placed(make_pod().gpus(2).build(), gpu_node("n"), held, report("n", 17, {}))
+
+    why = "its agent's report cannot be used: it names 17 GPUs, and at most 16 are told apart"
+    assert answer(bare) == "Goes to n (which GPUs are free is not known: no agent runs there)"
+    assert answer(told) == f"Goes to n (which GPUs are free is not known: {why})"

@@ -140,16 +140,18 @@ async def test_when_it_is_told_to_end_it_is_not_ready_and_answers_on() -> None:
     assert status == 200
 
 
-async def test_a_report_that_cannot_be_used_is_told_once_in_the_log() -> None:
+async def test_what_a_node_or_its_agent_says_that_cannot_be_is_told_in_the_log() -> None:
     broken = report("n", 4, BRIDGED, cut={0: [("1g.10gb", 77, "")]})
-    async with serving(await asyncio.to_thread(stand, gpu_node("n"), broken)) as site:
+    absurd = gpu_node("absurd", 10**15)
+    async with serving(await asyncio.to_thread(stand, gpu_node("n"), broken, absurd)) as site:
         async with asyncio.timeout(30):
-            while "report cannot be used" not in site.log.getvalue():
+            while site.log.getvalue().count("node says what cannot be") < 2:
                 await asyncio.sleep(0.05)
         ranked = await site.post("/prioritize", body(make_pod("small").gpus(1), ["n"]))
 
     assert ranked == (200, [{"Host": "n", "Score": 10}])
     assert "must be 0 to 15, found 77" in site.log.getvalue()
+    assert "1000000000000000 nvidia.com/gpu are more than any node can have" in site.log.getvalue()
 
 
 async def test_a_node_that_cannot_be_judged_is_told_in_the_log_and_the_others_are_ranked() -> None:

@@ -17,6 +17,7 @@ from webhook.model.gpunodes import GPUNode
 from webhook.placement.devices import reported
 from webhook.placement.nodes.states import Judged, States
 from webhook.placement.reports import unusable
+from webhook.report.capacities import capacity_table, stocks
 
 PRODUCT = "NVIDIA-A100-SXM4-80GB"
 SMALL = make_pod().asks("nvidia.com/mig-1g.10gb", "1")
@@ -95,3 +96,28 @@ def test_a_state_that_cannot_be_judged_is_the_worst_and_spoils_no_other() -> Non
 
     states.set(1, 4)
     assert figures.by_node().tolist() == [[1.0], [0.25], [0.5]]
+
+
+@pytest.mark.parametrize("generation", [0, 6, 99, -1])
+def test_nvlink_of_a_generation_that_is_not_known_is_faster_than_pcie(generation: int) -> None:
+    devices = reported(read(report("n", 4, BRIDGED, nvlinkGeneration=generation)))
+
+    assert devices is not None
+    assert devices.topology.bandwidth(0, 1) > 2 * devices.topology.bandwidth(0, 2)
+
+
+def test_capacity_says_why_a_report_cannot_be_used() -> None:
+    on = placing(gpu_node("n", 17), report("n", 17, {}), make_pod("x").gpus(1).spec(nodeName="n").build())
+    why = "its agent's report cannot be used: it names 17 GPUs, and at most 16 are told apart"
+
+    *_, said = capacity_table(stocks(on.cluster, on.mix))
+
+    assert said == f"n: {why}"
+
+
+def test_capacity_says_that_a_node_has_more_gpus_than_can_be() -> None:
+    on = placing(gpu_node("n", 10**15))
+
+    *_, said = capacity_table(stocks(on.cluster, on.mix))
+
+    assert said == "n: says it has 1000000000000000 nvidia.com/gpu, more than any node can have: counts as none"

@@ -23,6 +23,7 @@ from webhook.placement.needs import Need
 from webhook.placement.nodes.asking import wanted_of
 from webhook.placement.nodes.cluster import Cluster
 from webhook.placement.nodes.scheduling import PODS, others_of
+from webhook.placement.reports import unusable
 
 
 class Placing(msgspec.Struct, frozen=True):
@@ -50,7 +51,7 @@ def placing_of(fleet: Fleet, kept: Iterable[Kept]) -> Placing:
     agents = [item for item in objects if isinstance(item, GPUNode)]
     devices = {node.metadata.name: found for node in agents if (found := reported(node))}
     free: dict[str, Room] = rooms(fleet.nodes, pods)
-    cluster = Cluster(fleet, free, devices)
+    cluster = Cluster(fleet, free, devices, {node.metadata.name: why for node in agents if (why := unusable(node))})
     learning = Learning(cluster)
     for pod in pods:
         learning.see(pod)

@@ -50,6 +50,6 @@ def extender(
     counts.connections = lambda: len(lobby.guests)
     counts.nodes = lambda: len(standing.fleet.nodes)
     counts.reserved = lambda: len(standing.reservations)
-    telling = Telling(standing.inventory.unusable, counts)
+    telling = Telling(standing, counts)
     every = (telling.look, *looks)
     return Listener(lobby, context, lambda error: counts.crashed("task", "", error), every, companions)

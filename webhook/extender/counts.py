@@ -71,9 +71,9 @@ class Counts(Collector):
         self.crashes[route] += 1
         self.log.error("crashed", route=route, uid=uid, exc_info=error)
 
-    def report_unusable(self, node: str, why: str) -> None:
-        """What a node's agent says cannot be used; the node is ranked by its labels."""
-        self.log.warning("report cannot be used", node=node, why=why)
+    def node_doubted(self, node: str, why: str) -> None:
+        """What a node says, or its agent reports, cannot be, and counts as not said."""
+        self.log.warning("node says what cannot be", node=node, why=why)
 
     def watch_broke(self, kind: str, why: str) -> None:
         """A list or watch ended otherwise than it should; it goes on after a while."""

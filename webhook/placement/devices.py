@@ -16,7 +16,7 @@ from webhook.model.nodelabels import PRODUCT, number
 from webhook.placement.mig import Card, Instance
 from webhook.placement.nvlink import mask_of
 from webhook.placement.reports import unusable
-from webhook.placement.topology import MOST_GPUS, RATES, Bus, Topology, assumed
+from webhook.placement.topology import BRIDGE_RATE, MOST_GPUS, RATES, Bus, Topology, assumed
 
 COUNT = "nvidia.com/gpu.count"
 CLIQUE = "nvidia.com/gpu.clique"
@@ -109,15 +109,20 @@ def _topology(node: GPUNode, gpus: list[GpuDevice]) -> Topology:
         joined = [gpu.index not in cut and other.index not in cut for other in gpus]
         nvlinks.append(tuple(link.nvlinks if link and both else 0 for link, both in zip(seen, joined, strict=True)))
         buses.append(tuple(Bus.__members__.get(link.bus) if link else None for link in seen))
-    status = node.status
+    status, linked = node.status, any(map(any, nvlinks))
     return Topology(
         nvlinks=tuple(nvlinks),
         buses=tuple(buses),
         numa=tuple(gpu.numa for gpu in gpus),
-        rate=status.nvlink_rate or RATES.get(status.nvlink_generation, 0),
+        rate=status.nvlink_rate or (_rate(status.nvlink_generation) if linked else 0),
         nvswitch=status.nvswitch,
         clique=status.clique,
     )
+
+
+def _rate(generation: int) -> int:
+    """MB/s of one link; a generation to come counts as the newest known, one that is not told as the slowest."""
+    return RATES[max(RATES)] if generation > max(RATES) else RATES.get(generation, BRIDGE_RATE)
 
 
 def _card(gpu: GpuDevice) -> Card:

@@ -75,7 +75,7 @@ def _answer(placed: Placed, paint: Paint) -> str:
     also = f" ({count(equal, 'other node')} as good)" if equal else ""
     name = paint(shown(_name(placed, best.node)), Style.GOOD)
     fixed = " (fixed by spec.nodeName: no scheduler is asked)" if placed.fixed else ""
-    return f"Goes to {name}{also}{fixed}{_set(best.links)}{_unsure(best)}{_replicas(placed)}"
+    return f"Goes to {name}{also}{fixed}{_set(best.links)}{_unsure(placed, best)}{_replicas(placed)}"
 
 
 def _replicas(placed: Placed) -> str:
@@ -92,10 +92,12 @@ def _set(links: Links | None) -> str:
     return f"{text}: the device plugin's choice; {_list(links.optimal)} would be the best"
 
 
-def _unsure(best: Ranked) -> str:
-    if best.links is None or best.sure is Confidence.MEASURED:
+def _unsure(placed: Placed, best: Ranked) -> str:
+    if best.links is None or best.sure is Confidence.MEASURED or best.links.gpus:
         return ""
-    return " (which GPUs are free is not known: no agent runs there)" if not best.links.gpus else ""
+    unusable = placed.cluster.unusable.get(_name(placed, best.node), "")
+    why = f"its agent's report cannot be used: {shown(unusable)}" if unusable else "no agent runs there"
+    return f" (which GPUs are free is not known: {why})"
 
 
 def _taking(placed: Placed, each: Ranked) -> tuple[str, ...]:

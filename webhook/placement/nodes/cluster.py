@@ -62,11 +62,19 @@ class Cluster:
         fleet: The nodes as scheduling sees them.
         free: What is free on each.
         devices: The GPUs of each.
+        unusable: Why reports cannot be used, by name of the node.
         site: The nodes as rules see them: whole GPUs and shares. MIG cards are valued apart.
     """
 
-    def __init__(self, fleet: Fleet, free: Mapping[str, Room], devices: Mapping[str, Devices] | None = None) -> None:
+    def __init__(
+        self,
+        fleet: Fleet,
+        free: Mapping[str, Room],
+        devices: Mapping[str, Devices] | None = None,
+        unusable: Mapping[str, str] | None = None,
+    ) -> None:
         known = devices or {}
+        self.unusable = unusable or {}
         self.fleet = fleet
         self.free = [free.get(node.name) or _empty(node) for node in fleet.nodes]
         self._offers = _offers_by_node(fleet)
