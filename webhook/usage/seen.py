@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 
 from webhook.model.catalogue import card, shape
-from webhook.usage.history import GAP, MOST_MIB, History
+from webhook.usage.history import GAP, MOST_MIB, TROUBLES_MOST, History
 from webhook.usage.owners import Owners
 from webhook.usage.prometheus import Series
 from webhook.usage.queries import Form
@@ -156,15 +156,23 @@ def _larger(before: int | None, value: float, most: int = MOST_MIB) -> int | Non
     return max(before or 0, min(most, ceil(round(value, 6))))  # 0.984 x 1000 is a little more than 984
 
 
+_EACH = TROUBLES_MOST // 2
+"""The latest: it is by them that a workload stays as it is."""
+
+
 def any_seen(one: Seen) -> bool:
     return max(one.peaks_mib, default=GAP) > GAP
 
 
 def history(key: Key, one: Seen, span: Span, owners: Owners, images: Mapping[Key, str]) -> History:
-    """As it is handed over; bins before the first reading and after the last are left off."""
+    """As it is handed over; bins before the first reading and after the last are left off.
+
+    The mean is of all the time until now, and so may be above the peaks, which are of whole bins: it is not handed on so.
+    """
     namespace, pod, container = key
     there = np.flatnonzero(np.frombuffer(one.peaks_mib, dtype=np.int32) > GAP)
     first, last = int(there[0]), int(there[-1])
+    peaks_mib = one.peaks_mib[first : last + 1]
     return History(
         namespace=namespace,
         workload=owners.workload(namespace, pod),
@@ -172,12 +180,12 @@ def history(key: Key, one: Seen, span: Span, owners: Owners, images: Mapping[Key
         pod=pod,
         start=span.start + first * span.step,
         step_seconds=span.step,
-        peaks_mib=one.peaks_mib[first : last + 1],
+        peaks_mib=peaks_mib,
         image=images.get(key, ""),
-        mean_mib=one.mean_mib,
+        mean_mib=None if one.mean_mib is None else min(one.mean_mib, max(peaks_mib)),
         capacity_mib=one.capacity_mib,
         compute_milli=one.compute_milli,
         active_milli=one.active_milli,
-        ooms=tuple(sorted(one.ooms)),
-        xids=tuple(sorted(fault for fault in one.xids if fault[1])),
+        ooms=tuple(sorted(one.ooms)[-_EACH:]),
+        xids=tuple(sorted(fault for fault in one.xids if fault[1])[-_EACH:]),
     )
