@@ -6,6 +6,8 @@ A name that ends in .gz is compressed. What is in a file is a stranger's: every 
 from __future__ import annotations
 
 import gzip
+import os
+import stat
 import zlib
 from array import array
 from pathlib import Path
@@ -65,6 +67,20 @@ class _File(msgspec.Struct, rename="camel"):
     containers: list[_Container]
 
 
+def check_writable(path: Path) -> None:
+    """See that a file can be written here: one that is there already is replaced, which no device or link may be.
+
+    Raises:
+        UsageError: it cannot, or is something else.
+        OSError: the folder cannot be written into.
+    """
+    if os.path.lexists(path) and not stat.S_ISREG(path.lstat().st_mode):
+        raise UsageError(f"{path}: must be a regular file, or not be there yet, found a folder, link, pipe or device")
+    with _beside(path) as made:
+        made.close()
+        Path(made.name).unlink()
+
+
 def write(path: Path, recorded: Recorded) -> None:
     """Write a file, whole or not at all.
 
@@ -72,7 +88,7 @@ def write(path: Path, recorded: Recorded) -> None:
         OSError: it cannot be written.
     """
     text = msgspec.json.encode(_file(recorded))
-    with NamedTemporaryFile(dir=path.parent, prefix=f".{path.name}.", delete=False) as made:
+    with _beside(path) as made:
         try:
             made.write(gzip.compress(text, mtime=0) if path.suffix == ".gz" else text)
             made.close()
@@ -81,6 +97,10 @@ def write(path: Path, recorded: Recorded) -> None:
         except BaseException:
             Path(made.name).unlink()
             raise
+
+
+def _beside(path: Path) -> Any:
+    return NamedTemporaryFile(dir=path.parent, prefix=f".{path.name}.", delete=False)
 
 
 def _file(recorded: Recorded) -> _File:
