@@ -136,7 +136,7 @@ def _of_cluster(wanted: Wanted) -> Run:
     with live_cluster(wanted.reach) as live:
         known = policies_in_force(live, wanted.policies, wanted.policy_namespace, verbose=wanted.verbose)
         view = live_view(live, wanted.labels, verbose=wanted.verbose, look=look)
-        world = World(known, view, wanted.moment, usage_of(wanted.usage, verbose=wanted.verbose))
+        world = World(known, view, wanted.moment, usage_of(wanted.usage, wanted.moment, verbose=wanted.verbose))
         results = _judged(live.pods(), world, wanted, live.pods_unended)
         cluster = Placed(view.fleet, live.rooms)
         api = next((api for api, (_, plural) in KINDS.items() if live.serves(api.value, plural)), None)
@@ -148,7 +148,7 @@ def _of_files(wanted: Wanted) -> Run:
 
     if wanted.cluster != LIVE:
         refuse_reach(wanted.reach)
-    usage = usage_of(wanted.usage, verbose=wanted.verbose)
+    usage = usage_of(wanted.usage, wanted.moment, verbose=wanted.verbose)
     found = list(objects_in(sources(wanted.paths, wanted.cluster)))
     if wanted.paths and wanted.cluster and list(wanted.paths) != [wanted.cluster]:
         by = judged_by(

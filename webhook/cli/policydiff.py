@@ -68,7 +68,7 @@ def diff(
     wanted = targets(output, FORMATS)
     before, after = policies_of([old], verbose=verbose), policies_of([new], verbose=verbose)
     labels, reach, moment = labels_of(namespace_labels), Reach(kubeconfig, context), moment_of(now)
-    seen = usage_of(usage, verbose=verbose)
+    seen = usage_of(usage, moment, verbose=verbose)
     if cluster == LIVE:
         with live_cluster(reach) as live:
             world = World(before, live_view(live, labels, verbose=verbose), moment, seen)
