@@ -78,3 +78,9 @@ def test_a_tighter_policy_is_exit_code_1(rightslice: Run) -> None:
     assert rightslice(*diff[:2], "policies", "trial", *diff[4:]).code == 0
     assert rightslice(*diff[:2], "policies", "faulty", *diff[4:]).code == 2
     assert rightslice(*diff[:4]).code == 2
+
+
+def test_rightsize_says_that_a_namespace_has_no_workloads(rightslice: Run) -> None:
+    ran = rightslice("rightsize", "cluster.yaml", "--policies", "policies", "-n", "nosuch")
+    assert ran.code == 0
+    assert "note: no workload with GPUs in namespace nosuch\n" in ran.err

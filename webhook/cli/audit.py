@@ -93,7 +93,7 @@ def audit(
     )
     say_if_nodeless(found.world)
     paint, results = paint_for(no_color=no_color), found.results
-    rows = workloads_of(results, found.prices)
+    rows = workloads_of(results, found.prices, found.stocks or None)
     figures = figures_of(found.stocks, rows, found.prices) if found.stocks and not since else None
     currency = found.prices.currency if found.prices else ""
     reports = renders(results, paint, fail_on) | {

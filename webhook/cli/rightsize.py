@@ -13,6 +13,7 @@ from webhook.cli.inputs import Reach, labels_of, moment_of
 from webhook.cli.output import lines, targets, write
 from webhook.report.advice import advice_document, advice_table
 from webhook.report.data import as_json, as_yaml
+from webhook.report.words import shown
 from webhook.report.workload_tables import workload_csv
 from webhook.report.workloads import workloads_of
 
@@ -69,10 +70,14 @@ def rightsize(
         )
     )
     say_if_nodeless(found.world)
-    rows = [row for row in workloads_of(found.results, found.prices) if row.uses and namespace in ("", row.namespace)]
+    rows = [
+        row
+        for row in workloads_of(found.results, found.prices, found.stocks or None)
+        if row.uses and namespace in ("", row.namespace)
+    ]
     currency = found.prices.currency if found.prices else ""
     if found.prices:
-        tell(f"prices: {found.prices.source}")
+        tell(f"prices: {shown(found.prices.source)}")
     reports = {
         "table": lambda: lines(list(advice_table(rows, paint_for(no_color=no_color), currency))),
         "json": lambda: as_json(advice_document(rows, currency)),

@@ -61,9 +61,12 @@ class NodePrices(msgspec.Struct, frozen=True):
     notes: tuple[str, ...] = ()
 
     def of(self, node: str, gpu_milli: int) -> int | None:
-        """Millionths of the currency an hour for thousandths of a card on a node; None where there is no price."""
+        """Millionths of the currency an hour for thousandths of a card on a node; None where there is no price.
+
+        Rounded down, so that parts never come to more than the whole.
+        """
         price = self.by_node.get(node)
-        return None if price is None else (gpu_milli * price + 500) // 1000
+        return None if price is None else gpu_milli * price // 1000
 
 
 def micro(text: str) -> int | None:

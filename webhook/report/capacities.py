@@ -76,7 +76,7 @@ def total(every: Sequence[Stock]) -> Stock:
 def _stock(cluster: Cluster, node: int, split: int) -> Stock:
     known, room = cluster.fleet.nodes[node], cluster.free[node]
     offers = [offer for resource in known.gpus if (offer := cluster.offer(node, resource))]
-    free = sum(room.gpus.get(offer.resource, 0) * offer.gpu_milli for offer in offers)
+    free = sum(max(0, room.gpus.get(offer.resource, 0)) * offer.gpu_milli for offer in offers)
     whole = sum(known.gpus[offer.resource] * offer.gpu_milli for offer in offers)
     return Stock(
         name=known.name,
@@ -86,7 +86,7 @@ def _stock(cluster: Cluster, node: int, split: int) -> Stock:
         free_milli=free,
         island=_island(cluster, node),
         fits=_fits(cluster, node, offers),
-        split_milli=split,
+        split_milli=min(split, free),
     )
 
 
