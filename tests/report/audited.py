@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import UTC, datetime
 
+import msgspec
+
 from webhook.errors import Place
 from webhook.model.decisions import Decision, Fit, Keep, Need, Why
 from webhook.model.findings import Exempted, Finding
@@ -77,7 +79,7 @@ def judged(
             workload or f"Pod/{name}",
             missed,
             "given tolerations" if missed else "",
-            (Use("main", "nvidia.com/gpu", count, *seen, idle=idle),),
+            (msgspec.structs.replace(Use("main", "nvidia.com/gpu", count, *seen), idle=idle),),
         ),
     )
 

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import csv
 from io import StringIO
+from typing import Any
 
 import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.report.audited import NOTED, PRICES, REFUSED, STOCKS, cluster, judged, rows_of
+from tests.report.audited import FIT, NOTED, PRICES, REFUSED, SLICE, STOCKS, cluster, judged, rows_of
 from webhook.model.prices import NodePrices
-from webhook.report.advice import advice_table
+from webhook.report.advice import advice_csv, advice_table
 from webhook.report.capacities import Stock
 from webhook.report.figures import figures_lines, figures_of, money, parts_of
 from webhook.report.results import Checked, Missed, Standing, Use
@@ -152,10 +153,9 @@ def test_the_parts_are_all_gpus_and_never_overlap(
     The pods of the first are on a node that is not there.
     """
     stocks, pods = [], []
-    for i, (here, given, free, lost) in enumerate(nodes):
-        stocks.append(
-            Stock(f"n{i}", "X", 8, min(given, sum(held for held, _, _ in here)), free, 0, (), free * lost // 100)
-        )
+    for i, (here, most, free, lost) in enumerate(nodes):
+        used = min(most, sum(held for held, _, _ in here))
+        stocks.append(Stock(f"n{i}", "X", 8, used, free, 0, (), free * lost // 100))
         pods += [
             judged(f"p{i}-{j}", node=f"n{i}" if i else "gone", milli=held, after=min(held, after), idle=idle)
             for j, (held, after, idle) in enumerate(here)
@@ -195,15 +195,60 @@ def test_what_nodes_do_not_give_is_in_no_figure_and_told() -> None:
     ]
 
 
-def test_rightsize_tells_what_is_advised_and_why_not() -> None:
-    rows = [row(judged("a", after=143, compute=60)), row(judged("b", trial=857)), row(judged("c"))]
+def advised(*results: Checked) -> list[list[str]]:
+    """The cells of USED and what follows."""
+    rows = [row(result) for result in results]
     lines = [line.split("   ") for line in advice_table(rows, currency="USD")]
-    cells = [[cell.strip() for cell in line if cell.strip()] for line in lines[1:]]
-    assert [line[5:] for line in cells] == [
-        ["8Gi peak, 6% active", "nvidia.com/mig-1g.10gb", "0.86 GPUs, 3.43 USD/h"],
-        ["-", "nvidia.com/mig-1g.10gb", "0.86 GPUs, 3.43 USD/h", "on trial"],
-        ["-", "keep", "-", "nothing says how much GPU memory it needs"],
+    return [[cell.strip() for cell in line if cell.strip()][5:] for line in lines[1:]]
+
+
+def test_rightsize_tells_what_is_advised_and_why_not() -> None:
+    assert advised(judged("a", after=143, compute=60), judged("b", trial=857), judged("c")) == [
+        ["8Gi peak, 6% active", "nvidia.com/mig-1g.10gb", "-", "0.86 GPUs, 3.43 USD/h"],
+        ["-", "nvidia.com/mig-1g.10gb", "-", "0.86 GPUs, 3.43 USD/h", "on trial"],
+        ["-", "keep", "-", "-", "nothing says how much GPU memory it needs"],
     ]
+
+
+def test_rightsize_tells_the_money_of_idle_workloads_too() -> None:
+    assert advised(judged("a", after=143, idle=True)) == [
+        ["8Gi peak", "nvidia.com/mig-1g.10gb", "-", "0.86 GPUs, 3.43 USD/h"]
+    ]
+
+
+def test_rightsize_tells_the_risk_of_what_use_advises() -> None:
+    use = Use("main", "nvidia.com/gpu", 1, 8192, 60, 4000, risk_ppm=5000)
+    pod = msgspec.structs.replace(judged("a", after=143), standing=Standing("Pod/a", uses=(use,)))
+    assert advised(pod)[0][2] == "0.5%/h"
+
+
+MEANT = {
+    "an instance whose label tells": ({"product": "H100-MIG-1g.10gb"}, "H100-MIG-1g.10gb"),
+    "an instance whose label does not": ({"product": "H100"}, "H100 1g.10gb"),
+    "a share": ({"product": "L4-SHARED", "profile": "", "replicas": 4}, "L4-SHARED, 1 of 4 shares"),
+    "no label": ({"product": ""}, "product not labelled 1g.10gb"),
+}
+
+
+@pytest.mark.parametrize(("offer", "meant"), MEANT.values(), ids=MEANT)
+def test_a_slice_that_is_called_a_gpu_is_named(offer: dict[str, Any], meant: str) -> None:
+    sold = msgspec.structs.replace(SLICE, resource="nvidia.com/gpu", **offer)
+    fit = msgspec.structs.replace(FIT, resource="nvidia.com/gpu", offers=(sold,))
+    pod = judged("a", after=143)
+    pod = msgspec.structs.replace(pod, decision=msgspec.structs.replace(pod.decision, outcome=fit))
+    assert advised(pod)[0][1] == f"nvidia.com/gpu ({meant})"
+    assert row(pod).outcome == f"now nvidia.com/gpu ({meant})"
+
+
+def test_the_csv_of_rightsize_has_a_line_for_each_container() -> None:
+    uses = (Use("=a", "nvidia.com/gpu", 1, 8192, 60, 9, risk_ppm=5000), Use("b", "nvidia.com/gpu", 2))
+    pod = msgspec.structs.replace(judged("a", after=143), standing=Standing("Pod/a", uses=uses))
+    one, other = csv.DictReader(StringIO(advice_csv([row(pod)], "USD")))
+    assert (one["container"], one["risk_ppm"], one["gpu_milli_saved"], one["freed_micro_per_hour"]) == (
+        *("'=a", "5000", "857"),
+        "3428000",
+    )
+    assert (other["container"], other["asked"], other["risk_ppm"], other["gpu_milli_saved"]) == ("b", "2", "", "")
 
 
 def test_money_is_rounded_to_the_nearest_hundredth() -> None:

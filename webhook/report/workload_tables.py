@@ -81,7 +81,7 @@ def workload_csv(rows: Iterable[Workload], currency: str = "") -> str:
     writer = csv.writer(text)
     writer.writerow(CSV_HEAD)
     for row in rows:
-        writer.writerow([_cell(cell) for cell in _csv_row(row, currency)])
+        writer.writerow([cell(value) for value in _csv_row(row, currency)])
     return text.getvalue()
 
 
@@ -94,7 +94,8 @@ def _csv_row(row: Workload, currency: str) -> tuple[object, ...]:
     )
 
 
-def _cell(value: object) -> str:
+def cell(value: object) -> str:
+    """A cell of CSV: what strangers wrote is seen, and no spreadsheet runs it."""
     text = shown(str(value))
     return f"'{text}" if isinstance(value, str) and text.startswith(FORMULA) else text
 
@@ -110,9 +111,9 @@ def workload_document(row: Workload) -> dict[str, Any]:
         "gpuMilliAfter": row.gpu_milli_after,
         "gpuMilliSaved": row.saved,
         "gpuMilliTrialSaved": row.gpu_milli_on_trial,
-        "held": _spent(row.held),
-        "idle": _spent(row.idle),
-        "overAsked": _spent(row.over_asked),
+        "held": spent_document(row.held),
+        "idle": spent_document(row.idle),
+        "overAsked": spent_document(row.over_asked),
         "denied": row.denied,
         "warned": row.warned,
         "missed": [
@@ -123,5 +124,6 @@ def workload_document(row: Workload) -> dict[str, Any]:
     }
 
 
-def _spent(some: Spent) -> dict[str, int]:
+def spent_document(some: Spent) -> dict[str, int]:
+    """An amount of GPUs and money as plain data."""
     return {"milli": some.milli, "microPerHour": some.micro, "unpricedMilli": some.unpriced_milli}

@@ -12,7 +12,7 @@ from webhook.model.prices import NodePrices
 from webhook.report.capacities import Stock
 from webhook.report.holdings import Holding, holdings
 from webhook.report.results import Checked, Located, Missed, Use, Verdict
-from webhook.report.wide import why
+from webhook.report.wide import meant_by, why
 
 
 class Spent(msgspec.Struct, frozen=True):
@@ -55,6 +55,7 @@ class Workload(msgspec.Struct, frozen=True):
         missed: Pods that no hook saw, by the reason and what they would have become.
         uses: What one pod's containers ask for and were seen to use.
         fit: The resource that most of the pods would ask for instead, trials included; "" where they keep theirs.
+        meant: What is meant by it where its name does not tell: a slice can be called nvidia.com/gpu.
         outcome: What would become of the GPUs, or why they stay, of most of the pods.
         findings: Each finding once, with the number of pods that have it.
         exempted: Exemptions in use.
@@ -78,6 +79,7 @@ class Workload(msgspec.Struct, frozen=True):
     missed: tuple[tuple[Missed, str, int], ...]
     uses: tuple[Use, ...]
     fit: str
+    meant: str
     outcome: str
     findings: tuple[tuple[Located, int], ...]
     exempted: tuple[str, ...]
@@ -119,8 +121,8 @@ def _workload(namespace: str, name: str, group: list[Holding], prices: NodePrice
     members = [each.pod for each in group]
     standings = [each.standing for each in members if each.standing is not None]
     missed = Counter((one.missed, one.becomes) for one in standings if one.missed is not None)
-    outcomes = Counter((_fit(each), why(each)) for each in members)
-    fit, outcome = max(outcomes, key=lambda each: (outcomes[each], each))
+    outcomes = Counter((*_fit(each), why(each)) for each in members)
+    fit, meant, outcome = max(outcomes, key=lambda each: (outcomes[each], each))
     return Workload(
         namespace=namespace,
         name=name,
@@ -140,15 +142,16 @@ def _workload(namespace: str, name: str, group: list[Holding], prices: NodePrice
         missed=tuple((reason, becomes, pods) for (reason, becomes), pods in sorted(missed.items())),
         uses=standings[0].uses,
         fit=fit,
+        meant=meant,
         outcome=outcome,
         findings=_findings(members),
         exempted=tuple(sorted({taken.exemption for each in members for taken in each.decision.exempted})),
     )
 
 
-def _fit(result: Checked) -> str:
+def _fit(result: Checked) -> tuple[str, str]:
     fit = result.decision.outcome
-    return fit.resource if isinstance(fit, Fit) else ""
+    return (fit.resource, meant_by(fit)) if isinstance(fit, Fit) else ("", "")
 
 
 def is_idle(result: Checked) -> bool:
