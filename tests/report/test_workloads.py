@@ -84,8 +84,10 @@ def test_a_finding_of_many_pods_is_told_once_with_their_number() -> None:
 
 def test_only_what_is_to_be_acted_on_is_in_the_table() -> None:
     rows = rows_of(cluster())
-    names = {line.split()[1] for line in list(workload_table(rows))[1:]}
+    *lines, last = list(workload_table(rows))[1:]
+    names = {line.split()[1] for line in lines}
     assert names == {"Deployment/serve", "Job/try", "StatefulSet/idle", "Job/three", "Pod/old"}
+    assert last == "2 workloads with nothing to act on are not shown; -v shows all."
     assert len(list(workload_table(rows, every=True))) == len(rows) + 1
 
 

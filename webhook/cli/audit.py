@@ -68,8 +68,9 @@ def audit(
     without its node and its status, in the cluster as it stands: its own GPUs still count as in use. Pods that
     have ended are left out.
 
-    GPUS is what a pod holds now, priced by its own node: under the name nvidia.com/gpu a node may give whole
-    cards, MIG instances or shares. SAVED counts only pods that would be let in, and get less than they hold.
+    GPUS is what a pod holds now, or waits for: under the name nvidia.com/gpu a node may give whole cards, MIG
+    instances or shares, so its own node says what it is worth. What waits for a node is held by nobody, and in none
+    of the figures at the head. SAVED counts only pods that would be let in, and get less than they hold.
     ON TRIAL is what right-sizing of mode audit or warn would save beside, were it enforced. docs/audit.md defines
     the figures at the head.
 

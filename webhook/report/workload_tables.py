@@ -28,12 +28,16 @@ FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
 def workload_table(rows: Sequence[Workload], paint: Paint = plain, *, every: bool = False) -> Iterator[str]:
     """A row for each workload with something to act on, or for each that has to do with GPUs."""
-    shown_rows = [row for row in rows if row.touches_gpus and (every or _matters(row))]
-    if not shown_rows:
-        return
-    head, *lines = columns([HEAD, *map(_row, shown_rows)])
-    yield paint(head, Style.STRONG)
-    yield from lines
+    with_gpus = [row for row in rows if row.touches_gpus]
+    shown_rows = [row for row in with_gpus if every or _matters(row)]
+    if shown_rows:
+        head, *lines = columns([HEAD, *map(_row, shown_rows)])
+        yield paint(head, Style.STRONG)
+        yield from lines
+    left_out = len(with_gpus) - len(shown_rows)
+    if left_out:
+        verb = "is" if left_out == 1 else "are"
+        yield f"{count(left_out, 'workload')} with nothing to act on {verb} not shown; -v shows all."
 
 
 def _matters(row: Workload) -> bool:
