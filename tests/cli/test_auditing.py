@@ -39,6 +39,8 @@ def test_since_leaves_out_what_is_older(rightslice: Run, tmp_path: Path) -> None
     assert names("--since", "30d") == names("--since", "720h") == {"notebook"}
     assert json.loads(rightslice(*audit).out)["figures"]
     assert not json.loads(rightslice(*audit, "--since", "30d").out).get("figures")
+    assert "note: 1 pod without metadata.creationTimestamp: --since" in rightslice(*audit, "--since", "30d").err
+    assert "note:" not in rightslice(*audit).err
 
 
 WRONG = {
@@ -53,6 +55,7 @@ WRONG = {
         ("--prices", "policies/research.yaml"),
         "must be a kind of rightslice.dev: GPUPriceList",
     ),
+    "two reports into one file": (("-o", "html=./x", "-o", "csv=x"), "-o: each report must have a file of its own"),
     "a format that is none": (("-o", "pdf"), "-o: must be one of table, wide, json"),
 }
 
@@ -84,3 +87,16 @@ def test_rightsize_says_that_a_namespace_has_no_workloads(rightslice: Run) -> No
     ran = rightslice("rightsize", "cluster.yaml", "--policies", "policies", "-n", "nosuch")
     assert ran.code == 0
     assert "note: no workload with GPUs in namespace nosuch\n" in ran.err
+
+
+@pytest.mark.parametrize("command", ["audit", "rightsize", "fairshare", "policy diff"])
+def test_what_needs_a_cluster_says_so_and_not_that_it_does_without(rightslice: Run, command: str) -> None:
+    said = " ".join(rightslice(*command.split(), "--help").out.split())
+    assert "The cluster that is judged: live" in said
+    assert "Without it no cluster" not in said
+
+
+def test_the_formats_of_fairshare_are_those_of_its_help(rightslice: Run) -> None:
+    said = " ".join(rightslice("fairshare", "--help").out.split())
+    assert "table, json, yaml or csv" in said
+    assert "sarif" not in said

@@ -116,6 +116,11 @@ def created_since(found: Iterable[Entry | Passed], moment: datetime | None) -> I
             yield each
 
 
+def is_undated(data: Mapping[str, Any]) -> bool:
+    """Does an object not say when it was created?"""
+    return _created(data) is None
+
+
 def _created(data: Mapping[str, Any]) -> datetime | None:
     metadata = data.get("metadata")
     text = metadata.get("creationTimestamp") if isinstance(metadata, dict) else None

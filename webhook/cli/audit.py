@@ -46,7 +46,7 @@ AuditOutput = Annotated[
 def audit(
     paths: AuditPaths = None,
     policies: flags.PoliciesOrLive = None,
-    cluster: flags.Cluster = None,
+    cluster: flags.ClusterToJudge = None,
     kubeconfig: flags.Kubeconfig = None,
     context: flags.Context = None,
     policy_namespace: flags.PolicyNamespace = flags.OUR_NAMESPACE,

@@ -50,7 +50,7 @@ DiffOutput = Annotated[
 def diff(
     old: Old,
     new: New,
-    cluster: flags.Cluster = None,
+    cluster: flags.ClusterToJudge = None,
     kubeconfig: flags.Kubeconfig = None,
     context: flags.Context = None,
     usage: flags.Usage = None,

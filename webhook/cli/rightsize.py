@@ -33,7 +33,7 @@ OnlyNamespace = Annotated[str, typer.Option("-n", "--namespace", metavar="NAME",
 def rightsize(
     paths: AuditPaths = None,
     policies: flags.PoliciesOrLive = None,
-    cluster: flags.Cluster = None,
+    cluster: flags.ClusterToJudge = None,
     kubeconfig: flags.Kubeconfig = None,
     context: flags.Context = None,
     policy_namespace: flags.PolicyNamespace = flags.OUR_NAMESPACE,

@@ -12,7 +12,7 @@ import msgspec
 
 from webhook.model.fleet import FleetNode
 from webhook.model.nodelabels import PRODUCT
-from webhook.model.products import normalised
+from webhook.model.products import card_of, normalised
 
 MICRO = 1_000_000
 """Millionths in one unit of a currency."""
@@ -120,7 +120,10 @@ def _unpriced(strangers: Mapping[str, int]) -> Iterator[str]:
     for product, count in strangers.items():
         where = f"{count} node{'s' if count > 1 else ''}"
         if product:
-            yield f"no price for {product} ({where}): its GPUs are counted, its money is not. Add it to the price table"
+            card = product[: len(card_of(product))]
+            add = "it" if card == product else card
+            said = f"no price for {product} ({where}): its GPUs are counted, its money is not"
+            yield f"{said}. Add {add} to the price table"
         else:
             yield f"{where} without the label {PRODUCT}: not priced. Label the node with {PRICE_LABEL}"
 
