@@ -100,3 +100,18 @@ def test_the_formats_of_fairshare_are_those_of_its_help(rightslice: Run) -> None
     said = " ".join(rightslice("fairshare", "--help").out.split())
     assert "table, json, yaml or csv" in said
     assert "sarif" not in said
+
+
+def test_a_diff_names_the_rollout_that_is_other(rightslice: Run, tmp_path: Path) -> None:
+    text = (FILES / "policies" / "research.yaml").read_text()
+    assert "spec:\n  mode: enforce" in text
+    for name, rollout in (("old", "rollout: {percent: 5}"), ("new", "rollout: {percent: 50}"), ("all", "")):
+        spec = f"spec:\n  {rollout}\n  mode: enforce"
+        (tmp_path / f"{name}.yaml").write_text(text.replace("spec:\n  mode: enforce", spec))
+
+    def first(old: str, new: str) -> str:
+        paths = (str(tmp_path / f"{name}.yaml") for name in (old, new))
+        return rightslice("policy", "diff", *paths, "--cluster", "cluster.yaml").out.splitlines()[0]
+
+    assert first("old", "new") == "research: changed, its rollout from 5% to 50% of the workloads"
+    assert first("old", "all") == "research: changed, its rollout from 5% to 100% of the workloads"
