@@ -258,6 +258,17 @@ def test_lint_and_the_server_agree(files: dict[str, str], usable: bool, tmp_path
         read_policies(PolicyFiles(tmp_path), load)
 
 
+ROLLED = POLICY.replace("spec: {cuda: {}}", "spec: {mode: enforce, rollout: {percent: 0, haltOn: {oom: 2}}, cuda: {}}")
+
+
+def test_a_rollout_is_seen_where_policies_are_looked_at(rightslice: Run, tmp_path: Path) -> None:
+    (tmp_path / "p.yaml").write_text(ROLLED)
+    assert "enforce:0%" in rightslice("policy", "list", "--policies", str(tmp_path)).out
+    assert "of a file nobody watches it" in rightslice("policy", "lint", str(tmp_path)).err
+    explained = rightslice("explain", "-f", "deploy/train.yaml", "--policies", str(tmp_path)).out
+    assert "On trial  p: the workload is not in the share of the rollout" in explained
+
+
 DAYS = {
     "none are named": ((), 3, "did not answer"),
     "nothing": (("--prometheus-days", "0"), 2, "--prometheus-days: must be 1 to 90, found 0"),

@@ -45,6 +45,10 @@ def test_nobody_some_and_everybody() -> None:
     assert refused(100) == set(NAMES)
 
 
+def test_a_decision_names_the_policies_that_are_on_trial_for_it() -> None:
+    assert [ask(bad(), rolled(percent)).outside for percent in (0, 100)] == [("test-0",), ()]
+
+
 def test_a_share_that_grows_keeps_whom_it_has() -> None:
     assert refused(10) <= refused(20) <= refused(60)
 

@@ -8,8 +8,8 @@ import pytest
 from ruamel.yaml import YAML
 
 from tests.engine.deciding import NODES, SIZING
-from tests.make import Json, make_pod
-from tests.world import ask, shaped
+from tests.make import Json, make_node, make_pod
+from tests.world import ask, shaped, whole_node
 from webhook.report.undone import undone
 
 ACCOUNTED = SIZING + "\nlimits: {accounting: native, accountingScheduler: configured}"
@@ -44,9 +44,22 @@ def test_a_pod_that_is_put_back_so_stays_as_it_is() -> None:
     assert not ask(again, SIZING, nodes=NODES).applied
 
 
+def test_a_card_that_became_a_slice_by_its_nodes_alone_is_told() -> None:
+    single = {"nvidia.com/gpu.product": "NVIDIA-A100-SXM4-40GB-MIG-1g.5gb", "nvidia.com/mig.strategy": "single"}
+    labels = {**single, "nvidia.com/gpu.count": "7", "nvidia.com/gpu.memory": "4864", "nvidia.com/gpu.replicas": "1"}
+    node = make_node("single", labels, **{"nvidia.com/gpu": 7})
+    written = make_pod().gpus(1).needs("4Gi").build()
+    after = shaped(written, ask(written, SIZING, nodes=[node, whole_node()]))
+    assert resources(after, "main") == resources(written, "main")
+    assert back(after) == {"metadata": {"annotations": {"rightslice.dev/keep": "true"}}}
+    assert "was sent to slices of it" in undone(after)
+
+
+RECORD = '{"policies": ["p"], "digest": "0123456789ab", "changed": ["resources"], "offer": ""}'
 STRANGERS = {
     "never changed": make_pod().gpus(1),
     "a record that is none": make_pod().gpus(1).annotate("rightslice.dev/decision", "{}"),
+    "a record of other changes": make_pod().gpus(1).annotate("rightslice.dev/decision", RECORD),
     "no resources recorded": make_pod().annotate("rightslice.dev/original-resources", '{"main": {}}'),
 }
 

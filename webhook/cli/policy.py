@@ -43,7 +43,7 @@ def lint(paths: PolicyPaths = None, now: flags.Now = "") -> None:
     files = policy_files(paths)
     loaded = load(files)
     say(list(map(shown, fault_lines(loaded))))
-    for line in _over(loaded, moment_of(now)):
+    for line in (*_over(loaded, moment_of(now)), *_unwatched(loaded)):
         tell(shown(line))
     tell(f"{count(len(files), 'file')}: {count(len(loaded.errors), 'fault') if loaded.errors else 'no faults'}")
     raise typer.Exit(FINDINGS if loaded.errors else CLEAN)
@@ -60,12 +60,27 @@ def _over(loaded: Loaded, now: datetime) -> list[str]:
     ]
 
 
+def _unwatched(loaded: Loaded) -> list[str]:
+    """The rollouts that somebody wants to be watched: only those of objects are."""
+    policies = loaded.policies.policies if loaded.policies is not None else ()
+    return [
+        f"note: haltOn of policy {one.name} needs an object of a cluster; of a file nobody watches it"
+        for one in policies
+        if one.rollout is not None and one.rollout.halt_on is not None
+    ]
+
+
 @policy.command("list")
 def list_policies(policies: flags.Policies = None) -> None:
     """List policies: name, mode, sections with a mode of their own, and place."""
     found = policies_of(policies).policies
-    rows = [(each.name, str(each.mode), _sections(each), str(each.place)) for each in found]
+    rows = [(each.name, _mode(each), _sections(each), str(each.place)) for each in found]
     say([shown(line) for line in columns([("NAME", "MODE", "SECTIONS", "PLACE"), *rows])])
+
+
+def _mode(each: Policy) -> str:
+    """Its mode, and for how many of a hundred workloads where it is being rolled out."""
+    return f"{each.mode}:{each.rollout.percent}%" if each.rollout else str(each.mode)
 
 
 def _sections(each: Policy) -> str:

@@ -102,6 +102,7 @@ def decide_pod(
         gpu_milli_before=before,
         gpu_milli_after=_milli_after(shape, asked, before),
         policies=rules.names,
+        outside=rules.outside,
         weight=weight,
         touches_gpus=bool(asked.asks or asked.strangers or standing or exempted),
     )

@@ -45,6 +45,7 @@ class Rules(msgspec.Struct, frozen=True):
 
     Attributes:
         names: Names of the policies.
+        outside: Those of them that are on trial because the workload is not in the share of their rollout.
         binding: By mode, the limits that speak with no less force.
         tolerations: What enforced injections add to every pod.
         markers: True if an enforced injection tolerates the GPU taints of the nodes chosen.
@@ -57,6 +58,7 @@ class Rules(msgspec.Struct, frozen=True):
     """
 
     names: tuple[str, ...]
+    outside: tuple[str, ...]
     security: tuple[tuple[Voice, Security], ...]
     sizing: Sizing | None
     injections: tuple[tuple[Voice, Injection], ...]
@@ -84,10 +86,11 @@ def rules_of(policies: PolicySet, chosen: int, on_trial: int = 0) -> Rules:
         on_trial: Those of them that are on trial, because the pod's workload is not in the share of their rollout.
     """
     speaking = [(index, policy) for index, policy in enumerate(policies.policies) if chosen >> index & 1]
-    return _rules([tried(policy) if on_trial >> index & 1 else policy for index, policy in speaking])
+    outside = tuple(policy.name for index, policy in speaking if on_trial >> index & 1)
+    return _rules([tried(policy) if policy.name in outside else policy for _, policy in speaking], outside)
 
 
-def _rules(policies: Sequence[Policy]) -> Rules:
+def _rules(policies: Sequence[Policy], outside: tuple[str, ...]) -> Rules:
     injections = tuple(((p.injection.mode, p.name), p.injection) for p in policies if p.injection)
     limits = tuple(((p.limits.mode, p.name), p.limits) for p in policies if p.limits)
     enforced = tuple(section for (mode, _), section in limits if mode is Mode.ENFORCE)
@@ -95,6 +98,7 @@ def _rules(policies: Sequence[Policy]) -> Rules:
     adding = [section for (mode, _), section in injections if mode is Mode.ENFORCE]
     return Rules(
         names=tuple(policy.name for policy in policies),
+        outside=outside,
         security=tuple(((p.security.mode, p.name), p.security) for p in policies if p.security),
         sizing=_sizing(policies, enforced, ignored=ignored),
         injections=injections,

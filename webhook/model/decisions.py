@@ -126,6 +126,7 @@ class Decision(msgspec.Struct, frozen=True, gc=False):
         gpu_milli_before: Thousandths of a GPU that the object asks for (one replica of a template).
         gpu_milli_after: The same for the shape.
         policies: Names of the policies that spoke.
+        outside: Those of them that are on trial, because the workload is not in the share of their rollout.
         weight: What a new pod weighs against quotas that namespaces share; () where no policy has one.
         touches_gpus: False if neither a request nor a finding has to do with GPUs.
     """
@@ -138,6 +139,7 @@ class Decision(msgspec.Struct, frozen=True, gc=False):
     gpu_milli_before: int = 0
     gpu_milli_after: int = 0
     policies: tuple[str, ...] = ()
+    outside: tuple[str, ...] = ()
     weight: Weight = ()
     touches_gpus: bool = False
 

@@ -35,6 +35,8 @@ def explained(result: Checked, paint: Paint = plain) -> Iterator[str]:
     yield f"{INDENT}Verdict   {result.verdict}"
     yield f"{INDENT}Asked     {in_gpus(decision.gpu_milli_before)}{asked(result.stored)}"
     yield f"{INDENT}Policies  {shown(', '.join(decision.policies)) or 'none speaks about this object'}"
+    if decision.outside:
+        yield f"{INDENT}On trial  {shown(', '.join(decision.outside))}: the workload is not in the share of the rollout"
     for line in NOT_KNOWN if result.nodeless and _asks_nodes(decision) else outcome(decision):
         yield f"{INDENT}{line}"
     yield from _sections(result, paint)

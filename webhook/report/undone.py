@@ -24,15 +24,18 @@ def undone(pod: Mapping[str, Any]) -> str:
     annotations = metadata.get("annotations") or {}
     record = decision_record(str(annotations.get(DECISION, "")))
     before = original_resources(str(annotations.get(ORIGINAL, "")))
-    if record is None or not before:
+    if record is None or not record.offer:
         return ""
-    spec = {kind: _restored(pod, kind, record, before) for kind in CONTAINERS}
-    fields = {
-        "metadata": {"annotations": {KEEP: "true"}},
-        "spec": {kind: found for kind, found in spec.items() if found},
-    }
     name = shown(f"{metadata.get('namespace', 'default')}/{metadata.get('name', '')}")
-    return f"# Pod {name} as it was written, before {shown(', '.join(record.policies))}\n{as_yaml(fields)}"
+    restored = {kind: _restored(pod, kind, record, before or {}) for kind in CONTAINERS}
+    spec = {kind: found for kind, found in restored.items() if found}
+    how = (
+        "as it was written"
+        if spec
+        else f"asks for {shown(record.offer)} as it was written, and was sent to slices of it"
+    )
+    fields = {"metadata": {"annotations": {KEEP: "true"}}, **({"spec": spec} if spec else {})}
+    return f"# Pod {name} {how} (spoken: {shown(', '.join(record.policies))})\n{as_yaml(fields)}"
 
 
 def _restored(
