@@ -9,6 +9,7 @@ import pytest
 
 from tests.cli.conftest import FILES, Run
 from tests.conftest import ROOT
+from tests.make import make_node, make_pod
 from tests.report.browser import look
 
 HERE = ("audit", "cluster.yaml", "--policies", "policies")
@@ -115,3 +116,15 @@ def test_a_diff_names_the_rollout_that_is_other(rightslice: Run, tmp_path: Path)
 
     assert first("old", "new") == "research: changed, its rollout from 5% to 50% of the workloads"
     assert first("old", "all") == "research: changed, its rollout from 5% to 100% of the workloads"
+
+
+def test_a_node_that_gives_out_less_than_its_pods_ask_leaves_no_figure_below_zero(
+    rightslice: Run, tmp_path: Path
+) -> None:
+    node = make_node("n", {"nvidia.com/gpu.product": "NVIDIA-L40S"}, **{"nvidia.com/gpu": 2})
+    pods = [make_pod(f"p{i}").gpus(2).spec(nodeName=where).build() for i, where in enumerate(("n", "n", "gone"))]
+    (tmp_path / "c.json").write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": [node, *pods]}))
+    ran = rightslice("audit", str(tmp_path / "c.json"), "--policies", "policies", "-o", "json")
+    figures = json.loads(ran.out)["figures"]
+    assert [figures[key] for key in ("totalMilli", "heldMilli", "effectiveMilli", "usableMilli")] == [2000] * 3 + [0]
+    assert (figures["astrayPods"], figures["beyondMilli"]) == (1, 2000)
