@@ -76,7 +76,7 @@ def total(every: Sequence[Stock]) -> Stock:
 def _stock(cluster: Cluster, node: int, split: int) -> Stock:
     known, room = cluster.fleet.nodes[node], cluster.free[node]
     offers = [offer for resource in known.gpus if (offer := cluster.offer(node, resource))]
-    free = sum(max(0, room.gpus.get(offer.resource, 0)) * offer.gpu_milli for offer in offers)
+    free = sum(room.gpus.get(offer.resource, 0) * offer.gpu_milli for offer in offers)
     whole = sum(known.gpus[offer.resource] * offer.gpu_milli for offer in offers)
     return Stock(
         name=known.name,
