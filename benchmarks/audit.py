@@ -23,6 +23,7 @@ from webhook.report.audits import shares
 from webhook.report.figures import figures_of
 from webhook.report.html import html
 from webhook.report.page import Page
+from webhook.report.results import Missed
 from webhook.report.workloads import workloads_of
 
 FORMATS = ("table", "json", "csv", "html")
@@ -59,7 +60,7 @@ def of_audit(kubeconfig: Path, form: str, out: Path) -> Figure:
 
 
 def of_html() -> list[Figure]:
-    """Write the report of workloads of which each has findings, use and money."""
+    """Write the report of workloads of which each has findings, use and money, and no hook saw its pods."""
     results = [
         judged(
             f"w{i}-{j}",
@@ -67,6 +68,7 @@ def of_html() -> list[Figure]:
             namespace=f"team-{i % NAMESPACES}",
             after=143 if i % 3 else None,
             compute=60,
+            missed=Missed.UNMARKED,
             findings=[NOTED, REFUSED] if i % 2 else [NOTED],
         )
         for i in range(WORKLOADS)

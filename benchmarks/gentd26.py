@@ -48,9 +48,14 @@ class Decision(NamedTuple):
     mean: float
 
 
+def archive_in(folder: Path) -> Path:
+    """Where the trace is in a folder."""
+    return folder / f"{FILE}.tar.gz"
+
+
 def read(folder: Path) -> list[Pod]:
     """Every pod of the trace."""
-    with tarfile.open(folder / f"{FILE}.tar.gz") as archive:
+    with tarfile.open(archive_in(folder)) as archive:
         inside = archive.extractfile(f"{FILE}.csv")
         assert inside is not None
         rows = list(csv.reader(io.TextIOWrapper(inside, "ascii")))[1:]

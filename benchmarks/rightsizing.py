@@ -18,7 +18,7 @@ from typing import NamedTuple
 import numpy as np
 
 from benchmarks import baselines
-from benchmarks.gentd26 import CARD_MIB, WHERE, Decision, Pod, Score, decisions, made, read, score
+from benchmarks.gentd26 import CARD_MIB, WHERE, Decision, Pod, Score, archive_in, decisions, made, read, score
 from benchmarks.hourly import Chosen, chosen, pool_of
 from webhook.usage.windows import Floats
 
@@ -164,6 +164,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--trace", type=Path, help=f"folder of the trace, published at {WHERE}")
     folder = parser.parse_args(arguments).trace
+    if folder and not archive_in(folder).is_file():
+        parser.error(f"--trace: must be a folder of the trace, found no {archive_in(folder)}. It is at {WHERE}")
     pods = read(folder) if folder else made()
     asked = decisions(pods)
     if folder is None:

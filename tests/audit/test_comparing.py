@@ -41,11 +41,7 @@ def test_a_tighter_limit_denies_and_a_wider_one_allows() -> None:
 
 def test_the_same_policies_change_nothing() -> None:
     specs = [MOST.format(2), TOLERATES]
-    assert not [each for each in compared(specs, specs, running("a", 1), running("b", 3)) if differs(each)]
-
-
-def differs(each: Compared) -> bool:
-    return each.denied or each.allowed or each.patched
+    assert not [each for each in compared(specs, specs, running("a", 1), running("b", 3)) if each.differs]
 
 
 def test_what_is_added_is_patched_anew() -> None:
@@ -61,8 +57,8 @@ def test_another_digest_alone_is_no_change() -> None:
         running("a", 1),
         make_pod("b").gpus(1).annotate("team", "vision").build(),
     )
-    assert not differs(bare)
-    assert not differs(noted)
+    assert not bare.differs
+    assert not noted.differs
 
 
 def test_a_fault_in_a_file_is_told() -> None:
@@ -92,10 +88,31 @@ def test_changes_are_added_up_by_workload() -> None:
         "  newly denied   3 pods  team/Job/b (2) GPU-L103, team/Job/a GPU-L103",
         "  newly allowed  0 pods",
         "  patched anew   1 pod  team/Job/a GPU-L103",
+        "  newly warned   0 pods",
         "  GPUs           0.86 less would be given",
         "Denied pods keep running; they would be refused when next created.",
     ]
-    assert [len(each) for each in comparison_document([], found).values()] == [0, 2, 0, 1]
+    assert [len(each) for each in comparison_document([], found).values()] == [0, 2, 0, 1, 0]
+
+
+def test_what_is_newly_warned_is_told_with_its_codes() -> None:
+    wary = MOST.format(2).replace("enforce", "warn")
+    before, after = [MOST.format(8)], [MOST.format(8), wary]
+    small, large = compared(before, after, running("a", 1), running("b", 3))
+    assert (small.differs, large.warned, large.differs) == (False, ("GPU-L103",), True)
+    assert (large.denied, large.allowed, large.patched) == (False, False, False)
+    [again] = compared(after, after, running("b", 3))
+    assert not again.differs
+    [refused] = compared([wary], [MOST.format(2)], running("b", 3))
+    assert (refused.denied, refused.warned) == (True, ())
+    found = changes_of([large])
+    assert list(comparison_table([], found))[3] == f"  newly warned   1 pod  team/{found[0].workload} GPU-L103"
+    assert [change["codes"] for change in comparison_document([], found)["newlyWarned"]] == [["GPU-L103"]]
+
+
+def test_gpus_of_a_pod_that_is_let_in_and_patched_count_once() -> None:
+    lines = list(comparison_table([], changes_of([Compared("team", "Job/a", False, True, True, (), 857)])))
+    assert lines[-1] == "  GPUs           0.86 less would be given"
 
 
 def test_the_table_names_a_few_and_counts_the_rest() -> None:

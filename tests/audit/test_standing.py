@@ -10,8 +10,13 @@ import pytest
 from tests.audit.test_auditing import NODE, SIZING, audited, labelled
 from tests.make import Json, PodMaker, make_node, make_pod
 from webhook.audit.manifests import Entry
-from webhook.audit.standing import created_since
+from webhook.audit.standing import created_since, uses_of
 from webhook.documents.places import Document
+from webhook.engine.asking import asked_by
+from webhook.model.decisions import Fit, Keep, Need, Why
+from webhook.model.modes import Evidence
+from webhook.model.pods import pod_of
+from webhook.model.usage import Observed, UsageView
 from webhook.report.results import Missed, Standing
 
 GUARD = """\
@@ -104,3 +109,25 @@ def test_since() -> None:
     names = [each.data["metadata"]["name"] for each in created_since(found, moment) if isinstance(each, Entry)]
     assert names == ["then", "never", "odd", "naive"]
     assert len(list(created_since(found, None))) == len(found)
+
+
+SEEN = Observed(6000, 100, 99, sizes_mib=tuple(range(1000, 31_000, 1000)), card_mib=40_000)
+
+
+def fit_by(evidence: Evidence) -> Fit:
+    return Fit("nvidia.com/mig-1g.10gb", (), Need(9728, None, evidence, ""), "sizing")
+
+
+RISKS = {
+    "advised by its use": (fit_by(Evidence.OBSERVED), SEEN.risk_ppm(9728)),
+    "advised by what it declares": (fit_by(Evidence.DECLARED), None),
+    "not advised": (Keep(Why.RISK), None),
+}
+
+
+@pytest.mark.parametrize(("outcome", "risk"), RISKS.values(), ids=RISKS)
+def test_the_risk_is_that_of_what_use_advises(outcome: Fit | Keep, risk: int | None) -> None:
+    pod = pod_of(make_pod("a").gpus(1).build())
+    [use] = uses_of(asked_by(pod), "team", pod, UsageView({("team", "Pod/a", "main"): SEEN}), outcome)
+    assert use.memory_mib == 6000
+    assert use.risk_ppm == risk

@@ -18,9 +18,9 @@ ENDED = [{"state": {"terminated": {"finishedAt": END, "exitCode": 0}}}]
 FLEET = view_of(whole_node()).fleet
 
 
-def on_node(gpus: int = 2, **status: Any) -> Json:
+def on_node(gpus: int = 2, node: str = "whole", **status: Any) -> Json:
     pod = make_pod().gpus(gpus).label("queue", "training").build() if gpus else make_pod().build()
-    pod["spec"]["nodeName"] = "whole"
+    pod["spec"]["nodeName"] = node
     pod["status"] = {"phase": "Running", "startTime": START, **status}
     return pod
 
@@ -30,6 +30,7 @@ CASES: dict[str, tuple[Json, list[Use]]] = {
     "it has ended": (on_node(phase="Succeeded", containerStatuses=ENDED), [Use("team", 2000, AT, TILL)]),
     "it failed and does not say when": (on_node(phase="Failed"), [Use("team", 2000, AT, AT)]),
     "it asks for none": (on_node(0), []),
+    "its node is not there": (on_node(node="gone"), []),
     "it never began": (on_node(startTime=None), []),
     "nulls": (on_node(containerStatuses=None), [Use("team", 2000, AT)]),
     "no pod": ({"kind": "Pod", "metadata": [], "spec": {}}, []),

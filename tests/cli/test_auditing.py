@@ -9,6 +9,7 @@ import pytest
 
 from tests.cli.conftest import FILES, Run
 from tests.conftest import ROOT
+from tests.make import make_node, make_pod
 from tests.report.browser import look
 
 HERE = ("audit", "cluster.yaml", "--policies", "policies")
@@ -39,6 +40,8 @@ def test_since_leaves_out_what_is_older(rightslice: Run, tmp_path: Path) -> None
     assert names("--since", "30d") == names("--since", "720h") == {"notebook"}
     assert json.loads(rightslice(*audit).out)["figures"]
     assert not json.loads(rightslice(*audit, "--since", "30d").out).get("figures")
+    assert "note: 1 pod without metadata.creationTimestamp: --since" in rightslice(*audit, "--since", "30d").err
+    assert "note:" not in rightslice(*audit).err
 
 
 WRONG = {
@@ -53,6 +56,7 @@ WRONG = {
         ("--prices", "policies/research.yaml"),
         "must be a kind of rightslice.dev: GPUPriceList",
     ),
+    "two reports into one file": (("-o", "html=./x", "-o", "csv=x"), "-o: each report must have a file of its own"),
     "a format that is none": (("-o", "pdf"), "-o: must be one of table, wide, json"),
 }
 
@@ -78,3 +82,49 @@ def test_a_tighter_policy_is_exit_code_1(rightslice: Run) -> None:
     assert rightslice(*diff[:2], "policies", "trial", *diff[4:]).code == 0
     assert rightslice(*diff[:2], "policies", "faulty", *diff[4:]).code == 2
     assert rightslice(*diff[:4]).code == 2
+
+
+def test_rightsize_says_that_a_namespace_has_no_workloads(rightslice: Run) -> None:
+    ran = rightslice("rightsize", "cluster.yaml", "--policies", "policies", "-n", "nosuch")
+    assert ran.code == 0
+    assert "note: no workload with GPUs in namespace nosuch\n" in ran.err
+
+
+@pytest.mark.parametrize("command", ["audit", "rightsize", "fairshare", "policy diff"])
+def test_what_needs_a_cluster_says_so_and_not_that_it_does_without(rightslice: Run, command: str) -> None:
+    said = " ".join(rightslice(*command.split(), "--help").out.split())
+    assert "The cluster that is judged: live" in said
+    assert "Without it no cluster" not in said
+
+
+def test_the_formats_of_fairshare_are_those_of_its_help(rightslice: Run) -> None:
+    said = " ".join(rightslice("fairshare", "--help").out.split())
+    assert "table, json, yaml or csv" in said
+    assert "sarif" not in said
+
+
+def test_a_diff_names_the_rollout_that_is_other(rightslice: Run, tmp_path: Path) -> None:
+    text = (FILES / "policies" / "research.yaml").read_text()
+    assert "spec:\n  mode: enforce" in text
+    for name, rollout in (("old", "rollout: {percent: 5}"), ("new", "rollout: {percent: 50}"), ("all", "")):
+        spec = f"spec:\n  {rollout}\n  mode: enforce"
+        (tmp_path / f"{name}.yaml").write_text(text.replace("spec:\n  mode: enforce", spec))
+
+    def first(old: str, new: str) -> str:
+        paths = (str(tmp_path / f"{name}.yaml") for name in (old, new))
+        return rightslice("policy", "diff", *paths, "--cluster", "cluster.yaml").out.splitlines()[0]
+
+    assert first("old", "new") == "research: changed, its rollout from 5% to 50% of the workloads"
+    assert first("old", "all") == "research: changed, its rollout from 5% to 100% of the workloads"
+
+
+def test_a_node_that_gives_out_less_than_its_pods_ask_leaves_no_figure_below_zero(
+    rightslice: Run, tmp_path: Path
+) -> None:
+    node = make_node("n", {"nvidia.com/gpu.product": "NVIDIA-L40S"}, **{"nvidia.com/gpu": 2})
+    pods = [make_pod(f"p{i}").gpus(2).spec(nodeName=where).build() for i, where in enumerate(("n", "n", "gone"))]
+    (tmp_path / "c.json").write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": [node, *pods]}))
+    ran = rightslice("audit", str(tmp_path / "c.json"), "--policies", "policies", "-o", "json")
+    figures = json.loads(ran.out)["figures"]
+    assert [figures[key] for key in ("totalMilli", "heldMilli", "effectiveMilli", "usableMilli")] == [2000] * 3 + [0]
+    assert (figures["astrayPods"], figures["beyondMilli"]) == (1, 2000)

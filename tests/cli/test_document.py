@@ -86,6 +86,7 @@ FIGURES: dict[str, type] = {
     **dict.fromkeys(("physicalGpus", "totalMilli", "heldMilli", "effectiveMilli", "wastedMilli", "idleMilli"), int),
     **dict.fromkeys(("overAskedMilli", "lostToFragmentationMilli", "usableMilli", "utilisationMilli"), int),
     **dict.fromkeys(("schedulingEfficiencyMilli", "waitingPods", "workloadsWithGpus", "workloadsSeen"), int),
+    **dict.fromkeys(("astrayPods", "beyondMilli"), int),
     "cost": dict,
 }
 NAMESPACE: dict[str, type] = {

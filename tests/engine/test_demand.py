@@ -157,7 +157,11 @@ NEEDS = {
         Keep(Why.RISK, words("9856Mi")),
     ),
     "the largest of several containers": (need(TWO, used(main=SMALL, side=BIG)), by_use(9856, 345, "9856Mi")),
-    "one container was never seen": (need(TWO, used(main=SMALL)), Keep(Why.NO_EVIDENCE)),
+    "one container was never seen": (
+        need(TWO, used(main=SMALL)),
+        Keep(Why.NO_EVIDENCE, "its container side was never seen"),
+    ),
+    "neither container was ever seen": (need(TWO), Keep(Why.NO_EVIDENCE)),
     "too little was seen": (
         need(ONE, used(main=observed(9000, sizes_mib=()))),
         Keep(Why.SHORT_HISTORY),

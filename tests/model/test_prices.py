@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tests.make import Json, make_node
 from tests.world import view_of
 from webhook.model.prices import NodePrices, Prices, node_prices
@@ -46,6 +48,21 @@ def test_what_has_no_price_is_named_and_not_guessed() -> None:
         "1 node without the label nvidia.com/gpu.product: not priced. Label the node with "
         "rightslice.dev/gpu-price-per-hour",
     )
+
+
+PARTS = ("NVIDIA-B300-MIG-1g.34gb", "NVIDIA-B300-SHARED", "NVIDIA-B300-MIG-1g.34gb-SHARED")
+
+
+@pytest.mark.parametrize("product", PARTS)
+def test_the_card_to_add_is_named_for_its_parts(product: str) -> None:
+    [note] = priced(node("n", product)).notes
+    assert note.startswith(f"no price for {product} (1 node)")
+    assert note.endswith(" Add NVIDIA-B300 to the price table")
+
+
+def test_parts_never_cost_more_than_the_whole() -> None:
+    odd = NodePrices("USD", {"n": 1_500}, "ours")
+    assert 2 * (odd.of("n", 1) or 0) <= (odd.of("n", 2) or 0)
 
 
 def test_a_part_of_a_card_costs_its_part() -> None:

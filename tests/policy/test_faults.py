@@ -56,6 +56,12 @@ CASES = {
         "GPU-P103",
         "p.yaml:5:21: spec.quotas.shared[0]: must have the field gpuMilli, found none. Write gpuMilli: 8000",
     ),
+    "fair share by nobody": Case(
+        "  fairShare: {by: ''}",
+        "GPU-P103",
+        "p.yaml:5:19: spec.fairShare.by: must be a label key: at most 63 letters, digits, -, _ and . after an optional "
+        "domain and /, found ''. Write a key such as example.com/team",
+    ),
     "two quotas of one name": Case(
         "  quotas: {shared: [{name: q, gpuMilli: 1}, {name: q, gpuMilli: 2}]}",
         "GPU-P103",

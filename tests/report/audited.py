@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import UTC, datetime
 
+import msgspec
+
 from webhook.errors import Place
 from webhook.model.decisions import Decision, Fit, Keep, Need, Why
 from webhook.model.findings import Exempted, Finding
@@ -47,6 +49,7 @@ def judged(
     trial: int = 0,
     findings: Sequence[Finding] = (),
     compute: int | None = None,
+    idle: bool = False,
     memory: int = 8192,
     missed: Missed | None = None,
     exempted: Sequence[Exempted] = (),
@@ -64,7 +67,7 @@ def judged(
         gpu_milli_after=left,
         touches_gpus=True,
     )
-    seen = (memory, compute, 4000) if compute is not None else (None, None, 0)
+    seen = (memory, compute, 4000) if idle or compute is not None else (None, None, 0)
     return Checked(
         Place(f"pod/{namespace}/{name}"),
         *("v1", "Pod", namespace, name, verdict_of(decision)),
@@ -76,7 +79,7 @@ def judged(
             workload or f"Pod/{name}",
             missed,
             "given tolerations" if missed else "",
-            (Use("main", "nvidia.com/gpu", count, *seen),),
+            (msgspec.structs.replace(Use("main", "nvidia.com/gpu", count, *seen), idle=idle),),
         ),
     )
 
@@ -87,7 +90,7 @@ def cluster(names: Sequence[str] = ()) -> list[Checked]:
     return [
         *(judged(f"serve-{i}", workload="Deployment/serve", after=143, compute=60) for i in range(3)),
         judged("try-0", workload="Job/try", trial=857, findings=[NOTED], compute=100),
-        judged("idle-0", workload="StatefulSet/idle", node="n2", milli=2000, compute=3, count=2),
+        judged("idle-0", workload="StatefulSet/idle", node="n2", milli=2000, compute=3, idle=True, count=2),
         judged("three-0", workload="Job/three", milli=3000, findings=[REFUSED], namespace="batch", count=3, node="n2"),
         judged("old", node="n3", missed=Missed.UNMARKED, namespace="batch"),
         judged("waits", node="", milli=4000, namespace="later", count=4),
@@ -96,15 +99,17 @@ def cluster(names: Sequence[str] = ()) -> list[Checked]:
     ]
 
 
-def rows_of(results: Sequence[Checked], prices: NodePrices | None = PRICES) -> list[Workload]:
+def rows_of(
+    results: Sequence[Checked], prices: NodePrices | None = PRICES, stocks: Sequence[Stock] | None = None
+) -> list[Workload]:
     """The workloads of these results."""
-    return workloads_of(results, prices)
+    return workloads_of(results, prices, stocks)
 
 
 def audited_page(names: Sequence[str] = ()) -> Page:
     """What the HTML report shows of the cluster."""
     results = cluster(names)
-    rows = rows_of(results)
+    rows = rows_of(results, stocks=STOCKS)
     return Page(
         cluster="https://cluster.example:6443",
         moment=NOW.isoformat(),

@@ -9,10 +9,11 @@ from typing import Any
 import msgspec
 import pytest
 
-from tests.report.audited import audited_page
+from tests.report.audited import audited_page, judged, rows_of
 from tests.report.browser import look
-from webhook.report.html import html
+from webhook.report.html import MOST_MISSED, html
 from webhook.report.page import Page
+from webhook.report.results import Missed
 
 HOSTILE = (
     "<script>window.hurt = 1</script>",
@@ -175,3 +176,13 @@ def test_without_nodes_there_are_no_head_figures(page: Page) -> None:
         0,
         1,
     ]
+
+
+def test_of_very_many_pods_that_no_hook_saw_the_first_are_listed() -> None:
+    pods = [judged(f"w{i:04}", missed=Missed.UNMARKED) for i in range(MOST_MISSED + 1)]
+    many = [judged(f"z{i}", workload="Deployment/z", missed=Missed.UNMARKED) for i in range(2)]
+    page = msgspec.structs.replace(audited_page(), workloads=tuple(rows_of([*pods, *many])))
+    table = html(page).split("<h2>Pods that no hook saw</h2>")[1].split("<h2>")[0]
+    assert table.count("<tr><td>") == MOST_MISSED
+    assert table.index("Deployment/z") < table.index("Pod/w0000")
+    assert f"The first {MOST_MISSED} of {MOST_MISSED + 2}, by pods" in table

@@ -79,7 +79,11 @@ GITHUB = {
     "a file without a line": (Note(Place("a.yaml"), Level.WARNING, "X", "y"), "::warning file=a.yaml,title=X::y"),
     "line ends and per cent are escaped in the message": (
         Note(Place("a", 1, 1), Level.NOTE, "X", "50%\r\n::error::no"),
-        "::notice file=a,line=1,col=1,title=X::50%25%0D%0A::error::no",
+        r"::notice file=a,line=1,col=1,title=X::50%25\r%0A::error::no",
+    ),
+    "what a terminal would obey is seen": (
+        Note(Place("a\x1b[2J", 1, 1), Level.NOTE, "X", "pod \x1b]0;pwn\x07\u202e"),
+        r"::notice file=a\x1b[2J,line=1,col=1,title=X::pod \x1b]0;pwn\x07\u202e",
     ),
     "colons and commas are escaped in a property": (
         Note(Place("c:a,b", 1, 1), Level.NOTE, "X", "y"),

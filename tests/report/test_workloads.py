@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import csv
 from io import StringIO
+from typing import Any
 
 import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.report.audited import NOTED, PRICES, REFUSED, STOCKS, cluster, judged, rows_of
+from tests.report.audited import FIT, NOTED, PRICES, REFUSED, SLICE, STOCKS, cluster, judged, rows_of
 from webhook.model.prices import NodePrices
-from webhook.report.advice import advice_table
+from webhook.report.advice import advice_csv, advice_table
 from webhook.report.capacities import Stock
 from webhook.report.figures import figures_lines, figures_of, money, parts_of
 from webhook.report.results import Checked, Missed, Standing, Use
@@ -46,19 +47,15 @@ def seen(*uses: Use) -> Checked:
 
 
 IDLE = {
-    "seen to do nothing": (judged("a", compute=19), Spent(1000, 4_000_000)),
-    "seen to do a little": (judged("a", compute=20), Spent()),
-    "seen with no engine active": (
-        seen(Use("main", "nvidia.com/gpu", 1, 8192, None, 9, idle=True)),
-        Spent(1000, 4_000_000),
-    ),
+    "seen with no engine active": (judged("a", idle=True), Spent(1000, 4_000_000)),
+    "seen with little compute, and nothing of its engines": (judged("a", compute=0), Spent()),
     "one container idle, the other at work": (
-        seen(Use("a", "nvidia.com/gpu", 1, 8192, 0, 9), Use("b", "nvidia.com/gpu", 1, 8192, 500, 9)),
+        seen(Use("a", "nvidia.com/gpu", 1, 8192, 0, 9, idle=True), Use("b", "nvidia.com/gpu", 1, 8192, 500, 9)),
         Spent(),
     ),
     "not seen": (judged("a"), Spent()),
-    "seen, but it waits for a node": (judged("a", compute=0, node=""), Spent()),
-    "on a node without a price": (judged("a", compute=0, node="n3"), Spent(1000, 0, 1000)),
+    "seen, but it waits for a node": (judged("a", idle=True, node=""), Spent()),
+    "on a node without a price": (judged("a", idle=True, node="n3"), Spent(1000, 0, 1000)),
 }
 
 
@@ -68,7 +65,7 @@ def test_idle(pod: Checked, idle: Spent) -> None:
 
 
 def test_what_is_idle_is_not_over_asked_too() -> None:
-    found = row(judged("a", compute=0, after=143))
+    found = row(judged("a", idle=True, after=143))
     assert (found.idle.milli, found.over_asked.milli, found.saved) == (1000, 0, 857)
 
 
@@ -87,8 +84,10 @@ def test_a_finding_of_many_pods_is_told_once_with_their_number() -> None:
 
 def test_only_what_is_to_be_acted_on_is_in_the_table() -> None:
     rows = rows_of(cluster())
-    names = {line.split()[1] for line in list(workload_table(rows))[1:]}
+    *lines, last = list(workload_table(rows))[1:]
+    names = {line.split()[1] for line in lines}
     assert names == {"Deployment/serve", "Job/try", "StatefulSet/idle", "Job/three", "Pod/old"}
+    assert last == "2 workloads with nothing to act on are not shown; -v shows all."
     assert len(list(workload_table(rows, every=True))) == len(rows) + 1
 
 
@@ -117,7 +116,7 @@ def test_the_csv_has_every_workload_and_no_formula() -> None:
 
 
 def test_the_head_tells_each_figure_from_its_parts() -> None:
-    found = figures_of(STOCKS, rows_of(cluster()), PRICES)
+    found = figures_of(STOCKS, rows_of(cluster(), stocks=STOCKS), PRICES)
     assert list(figures_lines(found)) == [
         "Total GPUs             14 built in, 14 given out, 10 held",
         "Effective GPUs         4.57 (held, less 2 idle and 3.43 over-asked)",
@@ -129,6 +128,7 @@ def test_the_head_tells_each_figure_from_its_parts() -> None:
         "Use was seen of 3 of 7 workloads with GPUs: none of the others counts as idle.",
         "2 GPUs have no price, and no money is counted for them.",
         "1 pod with GPUs waits for a node.",
+        "Of what pods ask of their nodes, 2 GPUs are more than these give out: nobody holds them.",
     ]
 
 
@@ -138,44 +138,126 @@ def test_without_prices_no_money_is_told() -> None:
 
 
 amounts = st.integers(0, 9000)
-held_and_after = st.tuples(st.integers(1, 4000), amounts, st.none() | st.integers(0, 40))
+held_and_after = st.tuples(st.integers(1, 4000), amounts, st.booleans())
 on_nodes = st.lists(
-    st.tuples(st.lists(held_and_after, max_size=4), amounts, st.integers(0, 100)), min_size=1, max_size=4
+    st.tuples(st.lists(held_and_after, max_size=4), st.integers(0, 20_000), amounts, st.integers(0, 100)),
+    min_size=1,
+    max_size=4,
 )
 
 
 @given(on_nodes, st.dictionaries(st.sampled_from(["n0", "n1", "n2"]), st.integers(0, 10**7)))
 def test_the_parts_are_all_gpus_and_never_overlap(
-    nodes: list[tuple[list[tuple[int, int, int | None]], int, int]], prices: dict[str, int]
+    nodes: list[tuple[list[tuple[int, int, bool]], int, int, int]], prices: dict[str, int]
 ) -> None:
-    """Each node has pods that hold so much, and would hold so much; some free; and a percentage of that lost."""
+    """Each node has pods that ask for so much, and would again; what it gives them; some free, part of it lost.
+
+    The pods of the first are on a node that is not there.
+    """
     stocks, pods = [], []
-    for i, (here, free, lost) in enumerate(nodes):
-        stocks.append(Stock(f"n{i}", "X", 8, sum(held for held, _, _ in here), free, 0, (), free * lost // 100))
+    for i, (here, most, free, lost) in enumerate(nodes):
+        used = min(most, sum(held for held, _, _ in here))
+        stocks.append(Stock(f"n{i}", "X", 8, used, free, 0, (), free * lost // 100))
         pods += [
-            judged(f"p{i}-{j}", node=f"n{i}", milli=held, after=min(held, after), compute=compute)
-            for j, (held, after, compute) in enumerate(here)
+            judged(f"p{i}-{j}", node=f"n{i}" if i else "gone", milli=held, after=min(held, after), idle=idle)
+            for j, (held, after, idle) in enumerate(here)
         ]
     known = NodePrices("USD", prices, "ours")
-    found = figures_of(stocks, rows_of(pods, known), known)
+    found = figures_of(stocks, rows_of(pods, known, stocks), known)
     parts = [part for _, part in parts_of(found)]
-    assert all(part.milli >= 0 for part in parts)
+    assert all(min(part.milli, part.micro, part.unpriced_milli) >= 0 for part in parts)
     assert sum(part.milli for part in parts) == found.total.milli
     assert sum(part.micro for part in parts) == found.total.micro
     assert sum(part.unpriced_milli for part in parts) == found.total.unpriced_milli
     assert 0 <= found.utilisation <= found.efficiency <= 1000
+    assert found.astray == len(nodes[0][0])
+
+
+def test_what_nodes_do_not_give_is_in_no_figure_and_told() -> None:
+    stocks = [Stock("n1", "X", 2, 2000, 0, 0, (), 0)]
+    pods = [
+        judged("a", milli=1500, idle=True),
+        judged("b", milli=1500, after=143),
+        judged("c", node="gone", milli=4000, idle=True),
+        judged("d", node="gone", milli=4000),
+    ]
+    rows = rows_of(pods, stocks=stocks)
+    found = figures_of(stocks, rows)
+    assert {row.name: (row.held.milli, row.idle.milli, row.over_asked.milli) for row in rows} == {
+        "Pod/a": (1500, 1500, 0),
+        "Pod/b": (500, 0, 500),
+        "Pod/c": (0, 0, 0),
+        "Pod/d": (0, 0, 0),
+    }
+    said = list(figures_lines(found))
+    assert said[1] == "Effective GPUs         0 (held, less 1.5 idle and 0.5 over-asked)"
+    assert said[-2:] == [
+        "2 pods with GPUs are on nodes that are not there, or give out none, and hold nothing.",
+        "Of what pods ask of their nodes, 1 GPU is more than these give out: nobody holds it.",
+    ]
+
+
+def advised(*results: Checked) -> list[list[str]]:
+    """The cells of USED and what follows."""
+    rows = [row(result) for result in results]
+    lines = [line.split("   ") for line in advice_table(rows, currency="USD")]
+    return [[cell.strip() for cell in line if cell.strip()][5:] for line in lines[1:]]
 
 
 def test_rightsize_tells_what_is_advised_and_why_not() -> None:
-    rows = [row(judged("a", after=143, compute=60)), row(judged("b", trial=857)), row(judged("c"))]
-    lines = [line.split("   ") for line in advice_table(rows, currency="USD")]
-    cells = [[cell.strip() for cell in line if cell.strip()] for line in lines[1:]]
-    assert [line[5:] for line in cells] == [
-        ["8Gi peak, 6% active", "nvidia.com/mig-1g.10gb", "0.86 GPUs, 3.43 USD/h"],
-        ["-", "nvidia.com/mig-1g.10gb", "0.86 GPUs, 3.43 USD/h", "on trial"],
-        ["-", "keep", "-", "nothing says how much GPU memory it needs"],
+    assert advised(judged("a", after=143, compute=60), judged("b", trial=857), judged("c")) == [
+        ["8Gi peak, 6% active", "nvidia.com/mig-1g.10gb", "-", "0.86 GPUs, 3.43 USD/h"],
+        ["-", "nvidia.com/mig-1g.10gb", "-", "0.86 GPUs, 3.43 USD/h", "on trial"],
+        ["-", "keep", "-", "-", "nothing says how much GPU memory it needs"],
     ]
+
+
+def test_rightsize_tells_the_money_of_idle_workloads_too() -> None:
+    assert advised(judged("a", after=143, idle=True)) == [
+        ["8Gi peak", "nvidia.com/mig-1g.10gb", "-", "0.86 GPUs, 3.43 USD/h"]
+    ]
+
+
+def test_rightsize_tells_the_risk_of_what_use_advises() -> None:
+    use = Use("main", "nvidia.com/gpu", 1, 8192, 60, 4000, risk_ppm=5000)
+    pod = msgspec.structs.replace(judged("a", after=143), standing=Standing("Pod/a", uses=(use,)))
+    assert advised(pod)[0][2] == "0.5%/h"
+
+
+MEANT = {
+    "an instance whose label tells": ({"product": "H100-MIG-1g.10gb"}, "H100-MIG-1g.10gb"),
+    "an instance whose label does not": ({"product": "H100"}, "H100 1g.10gb"),
+    "a share": ({"product": "L4-SHARED", "profile": "", "replicas": 4}, "L4-SHARED, 1 of 4 shares"),
+    "no label": ({"product": ""}, "product not labelled 1g.10gb"),
+}
+
+
+@pytest.mark.parametrize(("offer", "meant"), MEANT.values(), ids=MEANT)
+def test_a_slice_that_is_called_a_gpu_is_named(offer: dict[str, Any], meant: str) -> None:
+    sold = msgspec.structs.replace(SLICE, resource="nvidia.com/gpu", **offer)
+    fit = msgspec.structs.replace(FIT, resource="nvidia.com/gpu", offers=(sold,))
+    pod = judged("a", after=143)
+    pod = msgspec.structs.replace(pod, decision=msgspec.structs.replace(pod.decision, outcome=fit))
+    assert advised(pod)[0][1] == f"nvidia.com/gpu ({meant})"
+    assert row(pod).outcome == f"now nvidia.com/gpu ({meant})"
+
+
+def test_the_csv_of_rightsize_has_a_line_for_each_container() -> None:
+    uses = (Use("=a", "nvidia.com/gpu", 1, 8192, 60, 9, risk_ppm=5000), Use("b", "nvidia.com/gpu", 2))
+    pod = msgspec.structs.replace(judged("a", after=143), standing=Standing("Pod/a", uses=uses))
+    one, other = csv.DictReader(StringIO(advice_csv([row(pod)], "USD")))
+    assert (one["container"], one["risk_ppm"], one["gpu_milli_saved"], one["freed_micro_per_hour"]) == (
+        *("'=a", "5000", "857"),
+        "3428000",
+    )
+    assert (other["container"], other["asked"], other["risk_ppm"], other["gpu_milli_saved"]) == ("b", "2", "", "")
 
 
 def test_money_is_rounded_to_the_nearest_hundredth() -> None:
     assert [money(each) for each in (4_999, 5_000, 1_234_567_890, -10_000)] == ["0.00", "0.01", "1,234.57", "-0.01"]
+
+
+def test_the_source_of_prices_is_seen_not_obeyed() -> None:
+    prices = NodePrices("USD", {}, "ours\x1b[2J\u202e")
+    said = list(figures_lines(figures_of(STOCKS, [], prices)))
+    assert "Prices                 ours\\x1b[2J\\u202e" in said

@@ -19,6 +19,7 @@ from webhook.server.usage import AGAIN_SECONDS, FIRST_SECONDS, OLD_SECONDS, Usag
 from webhook.server.world import PolicyLoad, World
 from webhook.telemetry.logs import make_logger
 from webhook.telemetry.telemetry import Telemetry
+from webhook.usage.ages import USED_SECONDS
 from webhook.usage.frames import Asked
 from webhook.usage.loading import Loaded
 from webhook.usage.source import Source
@@ -137,14 +138,61 @@ def test_after_a_day_without_news_there_is_no_evidence() -> None:
     assert kept.line.startswith("[+]usage 1 container")
 
 
-def test_a_file_is_as_old_as_who_names_it_wants_it_to_be() -> None:
-    kept = Kept(Asked(file="/use.json.gz"))
-    kept.once()
-    kept.next = kept.bad
-    kept.now += timedelta(days=30)
+FILE = Asked(file="/use.json.gz")
+
+
+def test_a_file_lasts_for_a_month_and_no_longer() -> None:
+    kept = Kept(FILE)
+    recorded = kept.good()
+    kept.next = lambda: recorded
+    kept.now += timedelta(seconds=USED_SECONDS)
     kept.once()
 
     assert kept.world.usage is VIEW
+
+    kept.now += timedelta(seconds=1)
+    kept.once()
+
+    assert kept.world.usage == UsageView()
+    assert kept.line.startswith("[-]usage nothing loaded; /use.json.gz: recorded 30 days ago: after 30 days it is not")
+    assert kept.events()[-1]["event"] == "usage does not load"
+
+
+def test_a_file_that_can_no_longer_be_read_lasts_for_a_month_too() -> None:
+    kept = Kept(FILE)
+    kept.once()
+    kept.next = kept.bad
+    kept.now += timedelta(seconds=USED_SECONDS)
+    kept.once()
+
+    assert kept.world.usage is VIEW
+
+    kept.now += timedelta(seconds=1)
+    kept.once()
+
+    assert kept.world.usage == UsageView()
+
+
+def test_a_file_from_the_future_is_not_used() -> None:
+    kept = Kept(FILE)
+    recorded = kept.good()
+    kept.next = lambda: recorded
+    kept.now -= timedelta(days=3)
+    kept.once()
+
+    assert kept.world.usage == UsageView()
+    assert "nothing loaded; /use.json.gz: must be recorded before now, found 3 days from now" in kept.line
+    assert not any(line.startswith("rightslice_usage_age") for line in kept.page)
+
+
+def test_no_age_is_below_nothing() -> None:
+    """Prometheus' clock may be ahead of ours."""
+    kept = Kept()
+    kept.once()
+    kept.now -= timedelta(hours=2)
+
+    assert kept.line == "[+]usage 1 container of 3 pods, 0 s old"
+    assert "rightslice_usage_age_seconds 0.0" in kept.page
 
 
 def test_no_process_to_be_had_is_a_load_that_failed() -> None:

@@ -6,7 +6,7 @@ import asyncio
 import json
 import threading
 import time
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -86,27 +86,44 @@ async def breaks_off(request: web.Request) -> web.StreamResponse:
     return response
 
 
-def plays(*, clock: Callable[[], object] = time.time, ranges: Mapping[str, Any] | None = None) -> Answer:
-    """Something that says all the right words: one GPU, and for queries of ranges what is given, by how they begin."""
+def plays(
+    *,
+    clock: Callable[[], object] = time.time,
+    ranges: Mapping[str, Any] | None = None,
+    about: Mapping[str, Any] | None = None,
+    names: Sequence[str] = ("DCGM_FI_DEV_FB_USED",),
+    beside: Mapping[str, Any] | None = None,
+) -> Answer:
+    """Something that says all the right words: one GPU, and for queries of ranges what is given, by how they begin.
+
+    Args:
+        clock: What it says the moment is.
+        ranges: Series by how a query begins.
+        about: The same by what a query speaks of, where no beginning fits.
+        names: Metrics that it has.
+        beside: What stands beside the data of each answer.
+    """
+
+    more = dict(beside or {})
 
     async def answer(request: web.Request) -> web.StreamResponse:
         asked = {**request.query, **(await request.post())}
         if request.path.endswith("/values"):
-            return _success(
-                ["DCGM_FI_DEV_FB_USED"]
-                if 'exported_pod=""' in str(asked["match[]"]) and "DCGM" in str(asked["match[]"])
-                else []
-            )
+            match = str(asked["match[]"])
+            kind = "DCGM" if "DCGM" in match else "kube"
+            there = [name for name in names if name.startswith(kind) and 'exported_pod=""' in match]
+            return _success(there, **more)
         query = str(asked["query"])
         if query == "time()":
-            return _success({"resultType": "scalar", "result": [0, str(clock())]})
+            return _success({"resultType": "scalar", "result": [0, str(clock())]}, **more)
         if request.path.endswith("query_range"):
-            found: Any = next((value for start, value in (ranges or {}).items() if query.startswith(start)), [])
-            return _success({"resultType": "matrix", "result": found})
-        return _success({"resultType": "vector", "result": []})
+            spoken_of = [value for word, value in (about or {}).items() if word in query]
+            found: Any = [value for start, value in (ranges or {}).items() if query.startswith(start)]
+            return _success({"resultType": "matrix", "result": [*found, *spoken_of, []][0]}, **more)
+        return _success({"resultType": "vector", "result": []}, **more)
 
     return answer
 
 
-def _success(data: object) -> web.Response:
-    return web.Response(text=json.dumps({"status": "success", "data": data}), content_type="application/json")
+def _success(data: object, **more: object) -> web.Response:
+    return web.Response(text=json.dumps({"status": "success", "data": data} | more), content_type="application/json")

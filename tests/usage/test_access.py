@@ -110,6 +110,10 @@ UNUSABLE = {
     "a secret in it": (Source("http://ana:hunter2@a"), "must be without credentials"),
     "no such authority": (Source("https://a", ca="/none"), "/none: must be a PEM file of authorities"),
     "no such token": (Source("http://a", token="/none"), "/none: cannot be read"),
+    "a token beside a user": (
+        Source("http://a", token="/none", user="ana", password="/none"),
+        "--prometheus-token-file and --prometheus-user: must not be given together, found both",
+    ),
     "a user without a password": (Source("http://a", user="ana"), "must be given together, found one"),
 }
 

@@ -75,3 +75,10 @@ def test_a_record_holds_every_sample_in_a_bin_that_ends_with_it() -> None:
 def test_the_benchmark_runs_without_a_trace(capsys: pytest.CaptureFixture[str]) -> None:
     assert main([]) == 0
     assert "| the estimator |" in capsys.readouterr().out
+
+
+def test_a_trace_that_is_not_there_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as end:
+        main(["--trace", str(tmp_path)])
+    assert end.value.code == 2
+    assert f"--trace: must be a folder of the trace, found no {tmp_path}" in capsys.readouterr().err

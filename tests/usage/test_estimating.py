@@ -142,6 +142,12 @@ def test_what_a_whole_card_did_not_hold_is_no_smaller_limits_fault() -> None:
     assert dict(estimate(pods, NOW).prices)[40_000] < 1000 * PRICES[-1] / 10
 
 
+@pytest.mark.parametrize("card", [None, 100, CARD_MIB])
+def test_a_mean_beyond_the_card_is_no_fault_of_ours(card: int | None) -> None:
+    use = of(estimate([steady(8000, mean_mib=1_000_000, capacity_mib=card)], NOW))
+    assert max(use.sizes_mib) <= use.card_mib
+
+
 def test_nothing_is_an_empty_view() -> None:
     assert estimate([], NOW).observed == {}
 

@@ -61,14 +61,15 @@ HISTORIES = st.builds(
     history,
     namespace=st.text(),
     workload=st.text(),
-    peaks_mib=st.lists(AMOUNT | st.just(GAP), min_size=1, max_size=4).map(lambda bins: array(MIB_ARRAY, bins)),
+    pod=st.text(),
+    peaks_mib=st.lists(AMOUNT | st.just(GAP), max_size=3).map(lambda bins: array(MIB_ARRAY, [MOST_MIB, *bins])),
     mean_mib=st.none() | AMOUNT,
     active_milli=st.none() | st.integers(0, 1000),
     xids=st.lists(st.tuples(st.integers(0, int(NOW)), st.integers(0, 200))).map(tuple),
 )
 
 
-@given(st.lists(HISTORIES, max_size=5))
+@given(st.lists(HISTORIES, max_size=5, unique_by=lambda one: (one.namespace, one.pod)))
 def test_any_histories_are_read_again(tmp_path_factory: pytest.TempPathFactory, histories: list[History]) -> None:
     file = tmp_path_factory.getbasetemp() / "any.json.gz"
 
@@ -122,7 +123,8 @@ UNUSABLE: dict[str, tuple[bytes, str]] = {
         packed({"rightsliceUsage": 2, "what": "ever"}),
         "must be of version 1, found 2: a newer rightslice wrote it. Write a new one: rightslice usage record",
     ),
-    "of version 0": (packed(document(rightsliceUsage=0)), "must be of version 1, found 0"),
+    "of version 0": (packed(document(rightsliceUsage=0)), "must be of version 1, found 0. Write a new one"),
+    "of a version below": (packed(document(rightsliceUsage=-1)), "must be of version 1, found -1. Write a new one"),
     "something else": (b'{"kind": "List"}', "must be a file of recorded use, found Object missing required field"),
     "no JSON": (b"pods:\n", "must be a file of recorded use, found"),
     "empty": (b"", "must be a file of recorded use, found one that ends early"),
@@ -138,13 +140,27 @@ UNUSABLE: dict[str, tuple[bytes, str]] = {
     "a future": (packed(with_container(start=int(NOW) + 7200)), "its bins must end no later than the file's now"),
     "steps of nothing": (packed(document(stepSeconds=0)), "stepSeconds must be 1 to 604800, found 0"),
     "no moment": (packed(document(now=-1)), "now must be Unix seconds, found -1"),
-    "a negative amount": (packed(with_container(meanMib=-5)), "meanMib, capacityMib, computeMilli and activeMilli"),
+    "a negative amount": (packed(with_container(meanMib=-5)), "containers[0]: meanMib must be 0 to 5"),
+    "a mean above every peak": (
+        packed(with_container(meanMib=6)),
+        "containers[0]: meanMib must be 0 to 5 (the largest of peaksMib), found 6",
+    ),
+    "more memory than any GPU has": (packed(with_container(capacityMib=MOST_MIB + 1)), "capacityMib must be 0 to"),
+    "more than all of the compute": (
+        packed(with_container(computeMilli=1001)),
+        "computeMilli must be 0 to 1000 (thousandths of a GPU), found 1001",
+    ),
+    "more than active": (packed(with_container(activeMilli=5_000_000)), "activeMilli must be 0 to 1000"),
+    "a container twice": (
+        packed(document(containers=document()["containers"] * 2)),
+        "containers[1]: must be there once, found 'n/p/c' again",
+    ),
     "a kill in the future": (packed(with_container(ooms=[int(NOW) + 7200])), "ooms and xids must be at most 1000"),
     "a fault beyond all time": (packed(with_container(xids=[[1 << 60, 31]])), "no later than the file's now"),
     "more kills than are kept": (packed(with_container(ooms=[1] * 1001)), "ooms and xids must be at most 1000"),
     "a number that is none": (packed(with_container(meanMib="5")), "must be a file of recorded use, found Expected"),
     "a number beyond all": (b'{"rightsliceUsage": 1e999}', "must be a file of recorded use, found"),
-    "a thousand deep": (b'{"rightsliceUsage": 1, "now": ' + b"[" * 100_000, "must be a file of recorded use, found"),
+    "a thousand deep": (b'{"rightsliceUsage": 1, "now": ' + b"[" * 100_000, "found one that is nested too deeply"),
 }
 
 

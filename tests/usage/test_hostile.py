@@ -13,7 +13,7 @@ from tests.usage import hostile
 from tests.usage.hostile import Answer, plays, says, serving
 from tests.usage.reading import read_from
 from webhook.errors import UsageError
-from webhook.usage import prometheus
+from webhook.usage import prometheus, queries
 from webhook.usage.source import Source
 
 MIB = 1 << 20
@@ -36,6 +36,10 @@ SAYINGS: dict[str, tuple[Answer, str]] = {
     "an error inside a 200": (
         says('{"status":"error","errorType":"execution","error":"too many samples"}'),
         "refused (200): execution: too many samples, when asked time()",
+    ),
+    "an error for the terminal": (
+        says('{"status":"error","errorType":"\\u001b[31m","error":"\\u001b]0;yours\\u0007\\u202e"}'),
+        r"refused (200): \x1b[31m: \x1b]0;yours\x07\u202e, when asked time()",
     ),
     "an error with its status": (
         says('{"status":"error","errorType":"timeout","error":"query timed out"}', status=503),
@@ -142,6 +146,46 @@ def test_moments_that_nobody_asked_for_are_left_out() -> None:
     assert list(found.peaks_mib) == [5]
 
 
+TROUBLES = {
+    "the last code of a fault": queries.XID[0],
+    "faults, counted": queries.XID_COUNT,
+    "containers started again": queries.LAST_END,
+    "containers left dead": queries.END + "{",
+}
+
+
+@pytest.mark.parametrize("metric", TROUBLES.values(), ids=TROUBLES)
+@pytest.mark.parametrize("moment", [1e300, 5e12, -5.0, 0.0])
+def test_trouble_at_moments_that_nobody_asked_about_is_left_out_and_told(metric: str, moment: float) -> None:
+    lie, truth = one("31"), time.time() - 1800
+    lie[0]["metric"]["xid"] = "31"
+    lie[0]["values"] = [[moment, "31"], [truth, "31"]]
+    names = ["DCGM_FI_DEV_FB_USED", queries.XID[0], queries.XID_COUNT, queries.POD_OWNER]
+    about = {metric: lie, queries.FB_USED: one("5")}
+    with serving(plays(ranges={"count(": one("1")}, about=about, names=names)) as url:
+        reading = read_from(Source(url))
+
+    (found,) = reading.histories
+    assert [*found.ooms, *(at for at, _ in found.xids)] == [int(truth)]
+    assert any("1 kill or fault at moments that were not asked about" in note for note in reading.notes)
+
+
+def test_warnings_beside_the_answers_are_told_once_and_not_all_of_them() -> None:
+    """Thanos answers in part where a store does not, and says so here."""
+    warnings = ["store a:\x1b[2J gone", *(f"{i}" * 999 for i in range(99))]
+    with serving(plays(ranges={"count(": one("1"), "max by": one("5")}, beside={"warnings": warnings})) as url:
+        notes = [note for note in read_from(Source(url)).notes if note.startswith("Prometheus warned: ")]
+
+    assert notes[0] == "Prometheus warned: store a:\x1b[2J gone"
+    assert len(notes) == 5
+    assert max(map(len, notes)) < 250
+
+
+def test_no_warnings_are_no_fault() -> None:
+    with serving(plays(ranges={"count(": one("1"), "max by": one("5")}, beside={"warnings": None})) as url:
+        assert not any("warned" in note for note in read_from(Source(url)).notes)
+
+
 @pytest.mark.parametrize(("ahead", "word"), [(7200, "ahead of"), (-7200, "behind")])
 def test_another_clock_is_told_and_used(ahead: int, word: str) -> None:
     with serving(plays(clock=lambda: time.time() + ahead)) as url:
@@ -152,12 +196,17 @@ def test_another_clock_is_told_and_used(ahead: int, word: str) -> None:
     assert abs(reading.now - time.time() - ahead) < 60
 
 
-@pytest.mark.parametrize("moment", [0, time.time() + 10 * 86_400, "NaN", "+Inf"])
+@pytest.mark.parametrize("moment", [0, time.time() + 10 * 86_400])
 def test_a_clock_that_cannot_be_is_refused(moment: object) -> None:
     with serving(plays(clock=lambda: moment)) as url, pytest.raises(UsageError) as error:
         read_from(Source(url))
 
     assert "clock must be within a day of ours" in str(error.value)
+
+
+@pytest.mark.parametrize("moment", ["NaN", "+Inf", "noon"])
+def test_a_clock_that_shows_no_moment_is_refused(moment: str) -> None:
+    assert refusal_of(plays(clock=lambda: moment)) == f"must answer with a moment, found '{moment}', when asked time()"
 
 
 def test_a_clock_that_is_near_enough_is_not_worth_a_word() -> None:

@@ -9,7 +9,7 @@ import msgspec
 from webhook.audit.auditing import ENDED, audit_pod, is_pod, phase_of, without_sizing
 from webhook.audit.checking import World
 from webhook.audit.manifests import Entry, Passed
-from webhook.model.decisions import Operation
+from webhook.model.decisions import Decision, Operation
 from webhook.model.paths import pointer
 from webhook.model.records import DECISION
 from webhook.policy.compiled import PolicySet
@@ -54,7 +54,13 @@ def _compared(one: Checked, other: Checked) -> Compared:
         patched=not after.denials and _changes(one) != _changes(other),
         codes=tuple(reasons) if bool(before.denials) != bool(after.denials) else (),
         gpu_milli=before.gpu_milli_after - after.gpu_milli_after,
+        warned=_new_warnings(before, after) if not after.denials else (),
     )
+
+
+def _new_warnings(before: Decision, after: Decision) -> tuple[str, ...]:
+    said = {found.code for found in before.warnings}
+    return tuple(dict.fromkeys(found.code for found in after.warnings if found.code not in said))
 
 
 def _changes(result: Checked) -> list[object]:

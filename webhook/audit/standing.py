@@ -14,7 +14,8 @@ from typing import Any
 from webhook.audit.manifests import Entry, Passed
 from webhook.engine.asking import Ask, Asked
 from webhook.manifests.hooks import LEFT_OUT
-from webhook.model.decisions import Decision
+from webhook.model.decisions import Decision, Fit, Keep
+from webhook.model.modes import Evidence
 from webhook.model.pods import Pod
 from webhook.model.records import DECISION, MIRROR
 from webhook.model.usage import Observed, UsageView
@@ -25,13 +26,24 @@ CONFIG = "kubernetes.io/config."
 """What the kubelet's annotations on static pods begin with."""
 
 
-def uses_of(asked: Asked, namespace: str, pod: Pod, usage: UsageView) -> tuple[Use, ...]:
-    """What each container asks for of GPUs, and what was seen of it."""
-    workload = workload_of(pod)
-    return tuple(_use(ask, usage.of(namespace, workload, ask.container.name)) for ask in asked.asks)
+def uses_of(asked: Asked, namespace: str, pod: Pod, usage: UsageView, outcome: Fit | Keep) -> tuple[Use, ...]:
+    """What each container asks for of GPUs, and what was seen of it.
+
+    Args:
+        outcome: What it would get instead, or why it keeps what it has.
+    """
+    workload, advised_mib = workload_of(pod), _advised_by_use(outcome)
+    return tuple(_use(ask, usage.of(namespace, workload, ask.container.name), advised_mib) for ask in asked.asks)
 
 
-def _use(ask: Ask, seen: Observed | None) -> Use:
+def _advised_by_use(outcome: Fit | Keep) -> int | None:
+    """Memory of the size that observed use advises, MiB; None where the advice has other grounds, or is none."""
+    if not isinstance(outcome, Fit) or outcome.need.evidence is not Evidence.OBSERVED:
+        return None
+    return outcome.need.memory_mib
+
+
+def _use(ask: Ask, seen: Observed | None, advised_mib: int | None) -> Use:
     if seen is None:
         return Use(ask.container.name, ask.resource.name, ask.count)
     return Use(
@@ -43,6 +55,7 @@ def _use(ask: Ask, seen: Observed | None) -> Use:
         samples=seen.samples,
         preallocates=seen.preallocates,
         idle=seen.idle,
+        risk_ppm=seen.risk_ppm(advised_mib) if advised_mib and seen.sizes_mib else None,
     )
 
 
@@ -101,6 +114,11 @@ def created_since(found: Iterable[Entry | Passed], moment: datetime | None) -> I
         created = _created(each.data) if isinstance(each, Entry) and moment is not None else None
         if moment is None or created is None or created >= moment:
             yield each
+
+
+def is_undated(data: Mapping[str, Any]) -> bool:
+    """Does an object not say when it was created?"""
+    return _created(data) is None
 
 
 def _created(data: Mapping[str, Any]) -> datetime | None:

@@ -39,7 +39,7 @@ class _Status(Read, frozen=True):
 
 
 def uses_of(pods: Iterable[Json], fleet: Fleet, by: str) -> Iterator[Use]:
-    """The use of each pod that had a node and says when it began. Others held nothing that can be counted.
+    """The use of each pod that has a node which is there, and says when it began. Others hold nothing that counts.
 
     Args:
         pods: Pods as the API has them, those that ended too.
@@ -53,7 +53,7 @@ def uses_of(pods: Iterable[Json], fleet: Fleet, by: str) -> Iterator[Use]:
         except (ReviewError, msgspec.ValidationError):
             continue
         milli = held_milli(asked_by(pod).totals, pod.spec.node_name, fleet)
-        if milli and status.start_time is not None and pod.spec.node_name:
+        if milli and status.start_time is not None and pod.spec.node_name in fleet.by_name:
             metadata = pod.metadata
             group = (metadata.namespace or "default") if by == NAMESPACE else metadata.labels.get(by, "")
             yield Use(group, milli, status.start_time.timestamp(), _end(status))

@@ -46,7 +46,7 @@ AuditOutput = Annotated[
 def audit(
     paths: AuditPaths = None,
     policies: flags.PoliciesOrLive = None,
-    cluster: flags.Cluster = None,
+    cluster: flags.ClusterToJudge = None,
     kubeconfig: flags.Kubeconfig = None,
     context: flags.Context = None,
     policy_namespace: flags.PolicyNamespace = flags.OUR_NAMESPACE,
@@ -68,8 +68,9 @@ def audit(
     without its node and its status, in the cluster as it stands: its own GPUs still count as in use. Pods that
     have ended are left out.
 
-    GPUS is what a pod holds now, priced by its own node: under the name nvidia.com/gpu a node may give whole
-    cards, MIG instances or shares. SAVED counts only pods that would be let in, and get less than they hold.
+    GPUS is what a pod holds now, or waits for: under the name nvidia.com/gpu a node may give whole cards, MIG
+    instances or shares, so its own node says what it is worth. What waits for a node is held by nobody, and in none
+    of the figures at the head. SAVED counts only pods that would be let in, and get less than they hold.
     ON TRIAL is what right-sizing of mode audit or warn would save beside, were it enforced. docs/audit.md defines
     the figures at the head.
 
@@ -93,7 +94,7 @@ def audit(
     )
     say_if_nodeless(found.world)
     paint, results = paint_for(no_color=no_color), found.results
-    rows = workloads_of(results, found.prices)
+    rows = workloads_of(results, found.prices, found.stocks or None)
     figures = figures_of(found.stocks, rows, found.prices) if found.stocks and not since else None
     currency = found.prices.currency if found.prices else ""
     reports = renders(results, paint, fail_on) | {

@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 import msgspec
 import typer
 
-from webhook.audit.auditing import audit_all
-from webhook.audit.checking import World
+from webhook.audit.auditing import ENDED, audit_all, is_pod, phase_of
+from webhook.audit.checking import World, namespace_of
 from webhook.audit.files import content_of
 from webhook.audit.keeping import Keeping
 from webhook.audit.manifests import Entry, Passed, objects_in
-from webhook.audit.standing import created_since
+from webhook.audit.standing import created_since, is_undated
 from webhook.audit.views import with_labels
 from webhook.cache.objects import Found
 from webhook.cache.shipped import shipped
@@ -46,7 +46,7 @@ from webhook.model.prices import NodePrices, Prices, node_prices
 from webhook.policy.prices import read_prices
 from webhook.report.policyreports import KINDS, ReportApi
 from webhook.report.results import Checked
-from webhook.report.words import shown
+from webhook.report.words import count, shown
 
 if TYPE_CHECKING:
     from webhook.placement.fragmentation.mixes import Mix
@@ -136,7 +136,7 @@ def _of_cluster(wanted: Wanted) -> Run:
     with live_cluster(wanted.reach) as live:
         known = policies_in_force(live, wanted.policies, wanted.policy_namespace, verbose=wanted.verbose)
         view = live_view(live, wanted.labels, verbose=wanted.verbose, look=look)
-        world = World(known, view, wanted.moment, usage_of(wanted.usage, verbose=wanted.verbose))
+        world = World(known, view, wanted.moment, usage_of(wanted.usage, wanted.moment, verbose=wanted.verbose))
         results = _judged(live.pods(), world, wanted, live.pods_unended)
         cluster = Placed(view.fleet, live.rooms)
         api = next((api for api, (_, plural) in KINDS.items() if live.serves(api.value, plural)), None)
@@ -148,7 +148,7 @@ def _of_files(wanted: Wanted) -> Run:
 
     if wanted.cluster != LIVE:
         refuse_reach(wanted.reach)
-    usage = usage_of(wanted.usage, verbose=wanted.verbose)
+    usage = usage_of(wanted.usage, wanted.moment, verbose=wanted.verbose)
     found = list(objects_in(sources(wanted.paths, wanted.cluster)))
     if wanted.paths and wanted.cluster and list(wanted.paths) != [wanted.cluster]:
         by = judged_by(
@@ -173,9 +173,21 @@ def _of_files(wanted: Wanted) -> Run:
 
 
 def _judged(found: Iterable[Entry | Passed], world: World, wanted: Wanted, length: int) -> list[Checked]:
-    keep = Keeping()
-    with progress(created_since(found, wanted.since), length) as coming:
-        return [keep(each) for each in audit_all(coming, world)]
+    keep, undated = Keeping(), list[str]()
+    noted = found if wanted.since is None else _noting_undated(found, undated)
+    with progress(created_since(noted, wanted.since), length) as coming:
+        results = [keep(each) for each in audit_all(coming, world)]
+    if undated:
+        tell(f"note: {count(len(undated), 'pod')} without metadata.creationTimestamp: --since leaves none of them out")
+    return results
+
+
+def _noting_undated(found: Iterable[Entry | Passed], undated: list[str]) -> Iterator[Entry | Passed]:
+    """The same; the namespaces of pods that do not say when they were created come into the list."""
+    for each in found:
+        if isinstance(each, Entry) and is_pod(each.data) and phase_of(each.data) not in ENDED and is_undated(each.data):
+            undated.append(namespace_of(each.data))
+        yield each
 
 
 def _stocks(cluster: Placed, mix: Mix) -> list[Stock]:

@@ -78,7 +78,7 @@ def explain(
     if file and code is not None:
         stop(f"explain takes a code or -f FILE, found both. For the file: rightslice explain -f {shown(file[0])}")
     reach, labels, moment = Reach(kubeconfig, context), labels_of(namespace_labels), moment_of(now)
-    seen = usage_of(usage, verbose=verbose)
+    seen = usage_of(usage, moment, verbose=verbose)
     if names_pod:
         with live_cluster(reach) as live:
             entry = pod_of(live, namespace, str(code).removeprefix("pod/"))

@@ -21,18 +21,28 @@ from webhook.report.fairness import fairness_csv, fairness_document, fairness_li
 from webhook.report.words import shown
 
 FORMATS = ("table", "json", "yaml", "csv")
+ShareOutput = Annotated[
+    list[str] | None,
+    typer.Option(
+        "-o",
+        "--output",
+        metavar="FORMAT[=PATH]",
+        help="table, json, yaml or csv; with =PATH into a file. "
+        "May be given more than once, at most once without a path. Default: table.",
+    ),
+]
 Policy = Annotated[str, typer.Option("--policy", metavar="NAME", help="Whose fairShare, where several have one.")]
 
 
 def fairshare(
     policies: flags.PoliciesOrLive = None,
     policy: Policy = "",
-    cluster: flags.Cluster = None,
+    cluster: flags.ClusterToJudge = None,
     kubeconfig: flags.Kubeconfig = None,
     context: flags.Context = None,
     policy_namespace: flags.PolicyNamespace = flags.OUR_NAMESPACE,
     now: flags.Now = "",
-    output: flags.Output = None,
+    output: ShareOutput = None,
     no_color: flags.NoColor = False,
 ) -> None:
     """Say who has used more GPU time than its share, and who less: by namespace, or by a label of pods.

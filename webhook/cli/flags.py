@@ -57,6 +57,15 @@ Cluster = Annotated[
         "Without it no cluster is known: nothing is right-sized, and nothing is said about placement.",
     ),
 ]
+ClusterToJudge = Annotated[
+    str | None,
+    typer.Option(
+        "--cluster",
+        metavar="live|SNAPSHOT|demo",
+        help="The cluster that is judged: live, a file or folder of `kubectl get -o yaml`, or demo for the shipped "
+        "example.",
+    ),
+]
 Kubeconfig: TypeAlias = reaching.Kubeconfig
 Context: TypeAlias = reaching.Context
 Usage = Annotated[

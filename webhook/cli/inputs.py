@@ -155,10 +155,14 @@ def cluster_of(
     return with_labels(snapshot.view, labels)
 
 
-def usage_of(name: str | None, *, verbose: bool = False) -> UsageView:
-    """What workloads were seen to use, of a file of recorded use; nothing where none is named."""
+def usage_of(name: str | None, moment: datetime, *, verbose: bool = False) -> UsageView:
+    """What workloads were seen to use, of a file of recorded use; nothing where none is named, or it is too old.
+
+    Stops the program where the file cannot be used.
+    """
     if name is None:
         return UsageView()
+    from webhook.usage import ages
     from webhook.usage.estimating import estimate  # numpy takes its time: only who needs it pays
     from webhook.usage.files import read as read_usage
 
@@ -166,6 +170,13 @@ def usage_of(name: str | None, *, verbose: bool = False) -> UsageView:
         recorded = read_usage(Path(name))
     except RightsliceError as error:
         stop(f"--usage {error}")
+    now = moment.timestamp()
+    if fault := ages.too_new(recorded.now, now):
+        stop(f"--usage {shown(name)}: {fault}")
+    if note := ages.too_old(recorded.now, now) or ages.worth_telling(recorded.now, now):
+        tell(f"note: --usage {shown(name)}: {note}")
+    if ages.too_old(recorded.now, now):
+        return UsageView()
     view = estimate(recorded.histories, recorded.now)
     if verbose:
         moment = datetime.fromtimestamp(recorded.now, UTC)

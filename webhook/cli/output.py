@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -20,7 +22,7 @@ class Target(NamedTuple):
 
 
 def targets(wanted: Sequence[str] | None, known: Sequence[str]) -> list[Target]:
-    """Read the flags. Stops the program where a format is not known or two reports would mix on stdout."""
+    """Read the flags. Stops the program where a format is not known or two reports would go to one place."""
     found = [Target(*_split(each)) for each in wanted or [known[0]]]
     for target in found:
         if target.form not in known:
@@ -29,6 +31,10 @@ def targets(wanted: Sequence[str] | None, known: Sequence[str]) -> list[Target]:
             )
     if sum(not target.path for target in found) > 1:
         stop("-o: only one report can go to stdout. Give the others a file: -o FORMAT=PATH")
+    files = Counter(os.path.realpath(target.path) for target in found if target.path)
+    for file, times in files.items():
+        if times > 1:
+            stop(f"-o: each report must have a file of its own, found {times} for {file}. Name another file")
     return found
 
 

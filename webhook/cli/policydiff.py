@@ -50,7 +50,7 @@ DiffOutput = Annotated[
 def diff(
     old: Old,
     new: New,
-    cluster: flags.Cluster = None,
+    cluster: flags.ClusterToJudge = None,
     kubeconfig: flags.Kubeconfig = None,
     context: flags.Context = None,
     usage: flags.Usage = None,
@@ -59,7 +59,7 @@ def diff(
     output: DiffOutput = None,
     verbose: flags.Verbose = False,
 ) -> None:
-    """Show which pods of a cluster a change of policies would newly deny, newly allow, or patch anew.
+    """Show which pods of a cluster a change of policies would newly deny, newly allow, patch anew, or newly warn.
 
     Each pod is judged as `audit` does, once by the old policies and once by the new ones.
 
@@ -68,7 +68,7 @@ def diff(
     wanted = targets(output, FORMATS)
     before, after = policies_of([old], verbose=verbose), policies_of([new], verbose=verbose)
     labels, reach, moment = labels_of(namespace_labels), Reach(kubeconfig, context), moment_of(now)
-    seen = usage_of(usage, verbose=verbose)
+    seen = usage_of(usage, moment, verbose=verbose)
     if cluster == LIVE:
         with live_cluster(reach) as live:
             world = World(before, live_view(live, labels, verbose=verbose), moment, seen)
@@ -103,11 +103,11 @@ def _compared(
 
 
 def _matters(each: Compared | Checked) -> bool:
-    return isinstance(each, Checked) or each.denied or each.allowed or each.patched
+    return isinstance(each, Checked) or each.differs
 
 
 def differing(before: PolicySet, after: PolicySet) -> Iterator[str]:
-    """The policies that are new, gone, or say something else, one a line."""
+    """The policies that are new, gone, or say something else, one a line, with the rollout where that is other."""
     one = {policy.name: policy.digest for policy in before.policies}
     other = {policy.name: policy.digest for policy in after.policies}
     for name in sorted(one | other):
@@ -116,6 +116,16 @@ def differing(before: PolicySet, after: PolicySet) -> Iterator[str]:
         elif name not in other:
             yield f"{name}: gone"
         elif one[name] != other[name]:
-            yield f"{name}: changed"
+            yield f"{name}: changed{_rollout(before, after, name)}"
     if not one.keys() ^ other.keys() and one == other:
         yield "the policies say the same"
+
+
+def _rollout(before: PolicySet, after: PolicySet, name: str) -> str:
+    one, other = (_percent(policies, name) for policies in (before, after))
+    return f", its rollout from {one}% to {other}% of the workloads" if one != other else ""
+
+
+def _percent(policies: PolicySet, name: str) -> int:
+    """The part of the workloads that a policy is enforced for; without a rollout that is all."""
+    return next((one.rollout.percent for one in policies.policies if one.name == name and one.rollout), 100)

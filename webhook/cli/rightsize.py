@@ -11,9 +11,9 @@ from webhook.cli.auditing import AuditPaths, PriceFile, Wanted, run, say_if_node
 from webhook.cli.console import CLEAN, WRONG_INPUT, paint_for, tell
 from webhook.cli.inputs import Reach, labels_of, moment_of
 from webhook.cli.output import lines, targets, write
-from webhook.report.advice import advice_document, advice_table
+from webhook.report.advice import advice_csv, advice_document, advice_table
 from webhook.report.data import as_json, as_yaml
-from webhook.report.workload_tables import workload_csv
+from webhook.report.words import shown
 from webhook.report.workloads import workloads_of
 
 FORMATS = ("table", "json", "yaml", "csv")
@@ -33,7 +33,7 @@ OnlyNamespace = Annotated[str, typer.Option("-n", "--namespace", metavar="NAME",
 def rightsize(
     paths: AuditPaths = None,
     policies: flags.PoliciesOrLive = None,
-    cluster: flags.Cluster = None,
+    cluster: flags.ClusterToJudge = None,
     kubeconfig: flags.Kubeconfig = None,
     context: flags.Context = None,
     policy_namespace: flags.PolicyNamespace = flags.OUR_NAMESPACE,
@@ -49,7 +49,8 @@ def rightsize(
     """Show what each workload asks for of GPUs, was seen to use, is advised, and would save.
 
     The advice is what the policies would make of the pods if they were created again now, right-sizing on trial
-    included: what the webhook would do, and nothing else. Where there is no advice, the last column says why.
+    included: what the webhook would do, and nothing else. Where there is no advice, the last column says why. RISK is
+    the share of pod-hours that would need more than the advised size, where observed use advises it.
 
     Exit code: 0, 2 where a file, flag or policy is wrong, 3 where the cluster did not answer.
     """
@@ -69,15 +70,18 @@ def rightsize(
         )
     )
     say_if_nodeless(found.world)
-    rows = [row for row in workloads_of(found.results, found.prices) if row.uses and namespace in ("", row.namespace)]
+    every = workloads_of(found.results, found.prices, found.stocks or None)
+    rows = [row for row in every if row.uses and namespace in ("", row.namespace)]
+    if namespace and not rows:
+        tell(f"note: no workload with GPUs in namespace {shown(namespace)}")
     currency = found.prices.currency if found.prices else ""
     if found.prices:
-        tell(f"prices: {found.prices.source}")
+        tell(f"prices: {shown(found.prices.source)}")
     reports = {
         "table": lambda: lines(list(advice_table(rows, paint_for(no_color=no_color), currency))),
         "json": lambda: as_json(advice_document(rows, currency)),
         "yaml": lambda: as_yaml(advice_document(rows, currency)),
-        "csv": lambda: workload_csv(rows, currency),
+        "csv": lambda: advice_csv(rows, currency),
     }
     write(wanted, reports)
     raise typer.Exit(WRONG_INPUT if any(each.broken for each in found.results) else CLEAN)

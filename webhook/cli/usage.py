@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 import time
 from pathlib import Path
 from typing import Annotated
@@ -13,7 +14,7 @@ from webhook.cli import prometheus as flags
 from webhook.cli.console import NO_ANSWER, say, stop, tell
 from webhook.errors import UsageError
 from webhook.report.words import count, shown
-from webhook.usage.files import Recorded, write
+from webhook.usage.files import Recorded, check_writable, write
 from webhook.usage.prometheus import Prometheus
 from webhook.usage.reading import Reading, read
 from webhook.usage.source import DEFAULT_DAYS, Source
@@ -53,18 +54,24 @@ def record(
         )
         source.check()
         asked = Prometheus(source)
+        check_writable(file)
     except UsageError as error:
-        stop(str(error))
+        stop(shown(str(error)))
+    except OSError as error:
+        stop(f"{shown(str(file))}: cannot be written: {error.strerror or error}")
+    if sys.stderr.isatty():
+        tell(f"reading {count(source.days, 'day')} of use from {source.base}; this may take minutes")
     try:
         reading = asyncio.run(_read(asked))
     except (UsageError, TimeoutError) as error:
-        stop(str(error) or f"{source.base}: must answer within {source.seconds:g} s in all, did not", NO_ANSWER)
+        late = f"{source.base}: must answer within {source.seconds:g} s in all, did not"
+        stop(shown(str(error)) or late, NO_ANSWER)
     for note in reading.notes:
         tell(f"note: {shown(note)}")
     try:
         write(file, Recorded(reading.histories, reading.now))
     except OSError as error:
-        stop(f"{file}: cannot be written: {error.strerror or error}")
+        stop(f"{shown(str(file))}: cannot be written: {error.strerror or error}")
     days_read = count(source.days, "day")
     say([f"{count(len(reading.histories), 'container')} of pods, {days_read}, written to {shown(str(file))}"])
 

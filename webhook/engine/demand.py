@@ -7,6 +7,7 @@ was seen to use, and the policy's default. Without any there is no need, and not
 from __future__ import annotations
 
 from functools import lru_cache
+from operator import itemgetter
 from typing import NamedTuple
 
 from webhook.engine.asking import Ask
@@ -116,24 +117,24 @@ def _by(
 
 
 def _observed(sought: Sought, seen: list[Observed | None], price_milli: int) -> Need | Keep | None:
+    if not any(seen):
+        return None
     rule = sought.rule
-    largest: tuple[int, Observed] | None = None
+    sizes: list[tuple[int, Observed]] = []
     for ask, use in zip(sought.asks, seen, strict=True):
         if use is None:
-            return None
+            return Keep(Why.NO_EVIDENCE, f"its container {ask.container.name[:63]} was never seen")
         framework = _takes_all(ask.container)
         if framework:
             return Keep(Why.PREALLOCATES, framework)
         size = rung(use, sought.sizes, price_milli, rule.risk_ppm)
         if isinstance(size, Keep):
             return size
-        if largest is None or size > largest[0]:
-            largest = size, use
-    if largest is None:
-        return None
+        sizes.append((size, use))
+    largest, of = max(sizes, key=itemgetter(0))
     known = [use.compute_milli for use in seen if use is not None and use.compute_milli is not None]
     compute = min(1000, _with_margin(max(known), rule.margin_percent)) if known else None
-    return Need(largest[0], compute, Evidence.OBSERVED, said(largest[1], largest[0]))
+    return Need(largest, compute, Evidence.OBSERVED, said(of, largest))
 
 
 def _takes_all(container: Container) -> str:

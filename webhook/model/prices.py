@@ -12,7 +12,7 @@ import msgspec
 
 from webhook.model.fleet import FleetNode
 from webhook.model.nodelabels import PRODUCT
-from webhook.model.products import normalised
+from webhook.model.products import card_of, normalised
 
 MICRO = 1_000_000
 """Millionths in one unit of a currency."""
@@ -61,9 +61,12 @@ class NodePrices(msgspec.Struct, frozen=True):
     notes: tuple[str, ...] = ()
 
     def of(self, node: str, gpu_milli: int) -> int | None:
-        """Millionths of the currency an hour for thousandths of a card on a node; None where there is no price."""
+        """Millionths of the currency an hour for thousandths of a card on a node; None where there is no price.
+
+        Rounded down, so that parts never come to more than the whole.
+        """
         price = self.by_node.get(node)
-        return None if price is None else (gpu_milli * price + 500) // 1000
+        return None if price is None else gpu_milli * price // 1000
 
 
 def micro(text: str) -> int | None:
@@ -117,7 +120,10 @@ def _unpriced(strangers: Mapping[str, int]) -> Iterator[str]:
     for product, count in strangers.items():
         where = f"{count} node{'s' if count > 1 else ''}"
         if product:
-            yield f"no price for {product} ({where}): its GPUs are counted, its money is not. Add it to the price table"
+            card = product[: len(card_of(product))]
+            add = "it" if card == product else card
+            said = f"no price for {product} ({where}): its GPUs are counted, its money is not"
+            yield f"{said}. Add {add} to the price table"
         else:
             yield f"{where} without the label {PRODUCT}: not priced. Label the node with {PRICE_LABEL}"
 

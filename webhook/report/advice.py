@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
+import csv
 from collections.abc import Iterable, Iterator, Sequence
+from io import StringIO
 from typing import Any
 
 from webhook.model.quantity import nano, written
 from webhook.report.figures import money
 from webhook.report.results import Use
+from webhook.report.wide import named
 from webhook.report.words import Paint, Style, columns, gpus, plain, shown
-from webhook.report.workload_tables import workload_document
+from webhook.report.workload_tables import cell, spent_document, workload_document
 from webhook.report.workloads import Workload
 
-HEAD = ("NAMESPACE", "WORKLOAD", "CONTAINER", "PODS", "ASKED", "USED", "ADVISED", "SAVES")
+HEAD = ("NAMESPACE", "WORKLOAD", "CONTAINER", "PODS", "ASKED", "USED", "ADVISED", "RISK", "SAVES")
+CSV_HEAD = (
+    *("namespace", "workload", "container", "pods", "asked", "resource", "used_memory_mib", "used_compute_milli"),
+    *("samples", "preallocates", "advised", "meant", "risk_ppm", "gpu_milli_saved", "gpu_milli_on_trial", "currency"),
+    *("freed_micro_per_hour", "reason"),
+)
 MIB = nano("1Mi")
 
 
@@ -29,7 +37,8 @@ def _rows(row: Workload, currency: str) -> Iterator[tuple[str, ...]]:
         first = i == 0
         cells = (
             *(row.namespace, row.name, use.container, str(row.pods), f"{use.count} {use.resource}", used(use)),
-            *(advised(row), saves(row, currency) if first else "", reason(row) if first else ""),
+            *(named(advised(row), row.meant), risk(use)),
+            *((saves(row, currency), reason(row)) if first else ("", "")),
         )
         yield tuple(shown(cell) for cell in cells)
 
@@ -52,12 +61,21 @@ def advised(row: Workload) -> str:
     return row.fit or "keep"
 
 
+def risk(use: Use) -> str:
+    """The share of pod-hours that would need more than what observed use advises; "-" where use advises nothing.
+
+    >>> risk(Use("main", "nvidia.com/gpu", 1, risk_ppm=5000)), risk(Use("main", "nvidia.com/gpu", 1))
+    ('0.5%/h', '-')
+    """
+    return "-" if use.risk_ppm is None else f"{use.risk_ppm / 10_000:g}%/h"
+
+
 def saves(row: Workload, currency: str) -> str:
     """GPUs that would be free, and their money where it has a price; "-" for none."""
     milli = row.saved + row.gpu_milli_on_trial
     if not milli:
         return "-"
-    cost = f", {money(row.over_asked.micro, currency)}/h" if currency and row.over_asked.micro else ""
+    cost = f", {money(row.freed.micro, currency)}/h" if currency and row.freed.micro else ""
     return f"{gpus(milli)} GPUs{cost}"
 
 
@@ -68,13 +86,38 @@ def reason(row: Workload) -> str:
     return "" if row.saved else "on trial"
 
 
+def advice_csv(rows: Iterable[Workload], currency: str = "") -> str:
+    """One line for each container that asks for GPUs, RFC 4180; savings are the workload's, on its first line."""
+    text = StringIO()
+    writer = csv.writer(text)
+    writer.writerow(CSV_HEAD)
+    for row in rows:
+        for i, use in enumerate(row.uses):
+            writer.writerow([cell(value) for value in _csv_row(row, use, currency, first=i == 0)])
+    return text.getvalue()
+
+
+def _csv_row(row: Workload, use: Use, currency: str, *, first: bool) -> tuple[object, ...]:
+    saved = (row.saved, row.gpu_milli_on_trial, currency, row.freed.micro, reason(row)) if first else ("",) * 5
+    return (
+        *(row.namespace, row.name, use.container, row.pods, use.count, use.resource, _known(use.memory_mib)),
+        *(_known(use.compute_milli), use.samples, str(use.preallocates).lower(), advised(row), row.meant),
+        *(_known(use.risk_ppm), *saved),
+    )
+
+
+def _known(number: int | None) -> int | str:
+    return "" if number is None else number
+
+
 def advice_document(rows: Sequence[Workload], currency: str = "") -> dict[str, Any]:
     """The same as plain data."""
     return {"currency": currency or None, "workloads": [_document(row) for row in rows]}
 
 
 def _document(row: Workload) -> dict[str, Any]:
-    return workload_document(row) | {"advised": advised(row), "containers": [_container(use) for use in row.uses]}
+    advice = {"advised": advised(row), "meant": row.meant, "freed": spent_document(row.freed)}
+    return workload_document(row) | advice | {"containers": [_container(use) for use in row.uses]}
 
 
 def _container(use: Use) -> dict[str, Any]:
@@ -86,4 +129,5 @@ def _container(use: Use) -> dict[str, Any]:
         "usedComputeMilli": use.compute_milli,
         "samples": use.samples,
         "preallocates": use.preallocates,
+        "riskPpm": use.risk_ppm,
     }

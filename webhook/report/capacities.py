@@ -93,7 +93,7 @@ def _stock(cluster: Cluster, node: int, split: int) -> Stock:
         free_milli=free,
         island=_island(cluster, node),
         fits=_fits(cluster, node, offers),
-        split_milli=split,
+        split_milli=min(split, free),
         remark="; ".join(_remarks(cluster, known)),
     )
 

@@ -22,7 +22,8 @@ class Compared(msgspec.Struct, frozen=True, gc=False):
         allowed: It would be let in now, and was refused.
         patched: It would be let in, and be made something else.
         codes: Of the findings that refuse it, or did.
-        gpu_milli: Thousandths of a GPU that it would get less.
+        gpu_milli: Thousandths of a GPU that it would get less, where it is patched anew.
+        warned: Codes of warnings that it would be let in with, and was not given.
     """
 
     namespace: str
@@ -32,6 +33,12 @@ class Compared(msgspec.Struct, frozen=True, gc=False):
     patched: bool = False
     codes: tuple[str, ...] = ()
     gpu_milli: int = 0
+    warned: tuple[str, ...] = ()
+
+    @property
+    def differs(self) -> bool:
+        """Is there anything to say of it?"""
+        return any(getattr(self, kind) for kind in KINDS)
 
 
 class Change(NamedTuple):
@@ -45,7 +52,7 @@ class Change(NamedTuple):
     gpu_milli: int
 
 
-KINDS = {"denied": "newly denied", "allowed": "newly allowed", "patched": "patched anew"}
+KINDS = {"denied": "newly denied", "allowed": "newly allowed", "patched": "patched anew", "warned": "newly warned"}
 
 
 def changes_of(compared: Iterable[Compared]) -> list[Change]:
@@ -58,8 +65,8 @@ def changes_of(compared: Iterable[Compared]) -> list[Change]:
             if getattr(each, kind):
                 key = (kind, each.namespace, each.workload)
                 pods[key] += 1
-                milli[key] += each.gpu_milli
-                codes.setdefault(key, {}).update(dict.fromkeys(each.codes))
+                milli[key] += each.gpu_milli if kind == "patched" else 0
+                codes.setdefault(key, {}).update(dict.fromkeys(each.warned if kind == "warned" else each.codes))
     order = list(KINDS)
     ranked = sorted(pods, key=lambda key: (order.index(key[0]), -pods[key], key))
     return [Change(*key, pods[key], tuple(codes[key]), milli[key]) for key in ranked]

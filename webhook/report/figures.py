@@ -13,7 +13,7 @@ import msgspec
 
 from webhook.model.prices import MICRO, NodePrices
 from webhook.report.capacities import Stock
-from webhook.report.words import count, gpus
+from webhook.report.words import count, gpus, in_gpus, shown
 from webhook.report.workloads import NOTHING, Spent, Workload, spent
 
 
@@ -29,6 +29,8 @@ class Figures(msgspec.Struct, frozen=True):
         lost: Free, and of no use to a pod like those that run here, on average.
         on_trial_milli: The part of `over_asked` that right-sizings on trial would free.
         waiting: Pods with GPUs that have no node.
+        astray: Pods with GPUs whose node is not there, or gives out none: they hold nothing.
+        beyond_milli: What pods ask of their nodes beyond what these give out: nobody holds it.
         seen: Workloads with GPUs whose use was seen, and how many there are.
         prices: Where the money comes from; None where no prices are given.
     """
@@ -41,6 +43,8 @@ class Figures(msgspec.Struct, frozen=True):
     lost: Spent
     on_trial_milli: int
     waiting: int
+    astray: int
+    beyond_milli: int
     seen: tuple[int, int]
     prices: NodePrices | None = None
 
@@ -75,7 +79,7 @@ def figures_of(stocks: Sequence[Stock], rows: Sequence[Workload], prices: NodePr
 
     Args:
         stocks: Every node with GPUs.
-        rows: Every workload.
+        rows: Every workload, added up over these nodes.
     """
     with_gpus = [row for row in rows if row.uses]
     return Figures(
@@ -87,6 +91,8 @@ def figures_of(stocks: Sequence[Stock], rows: Sequence[Workload], prices: NodePr
         lost=_sum(spent(stock.name, stock.split_milli, prices) for stock in stocks),
         on_trial_milli=sum(row.gpu_milli_on_trial for row in rows),
         waiting=sum(row.waiting for row in with_gpus),
+        astray=sum(row.astray for row in rows),
+        beyond_milli=sum(row.beyond_milli for row in rows),
         seen=(sum(any(use.samples for use in row.uses) for row in with_gpus), len(with_gpus)),
         prices=prices,
     )
@@ -142,7 +148,7 @@ def money_lines(figures: Figures) -> Iterator[str]:
     each = ", ".join(f"{name} {money(some.micro)}" for name, some in kinds)
     wasted = money(figures.wasted.micro, say)
     yield f"Cost an hour           {money(figures.total.micro, say)}; wasted {wasted} ({each})"
-    yield f"Prices                 {figures.prices.source}"
+    yield f"Prices                 {shown(figures.prices.source)}"
 
 
 def caveats(figures: Figures) -> Iterator[str]:
@@ -154,15 +160,28 @@ def caveats(figures: Figures) -> Iterator[str]:
         yield f"{gpus(figures.total.unpriced_milli)} GPUs have no price, and no money is counted for them."
     if figures.waiting:
         yield f"{count(figures.waiting, 'pod')} with GPUs {'waits' if figures.waiting == 1 else 'wait'} for a node."
+    yield from _unheld(figures)
+
+
+def _unheld(figures: Figures) -> Iterator[str]:
+    """What pods ask for of nodes that do not have it."""
+    if figures.astray:
+        verbs = ("is", "holds") if figures.astray == 1 else ("are", "hold")
+        who = f"{count(figures.astray, 'pod')} with GPUs {verbs[0]} on nodes"
+        yield f"{who} that are not there, or give out none, and {verbs[1]} nothing."
+    if figures.beyond_milli:
+        verb, what = ("is", "it") if figures.beyond_milli == 1000 else ("are", "them")
+        more = f"{in_gpus(figures.beyond_milli)} {verb} more than these give out"
+        yield f"Of what pods ask of their nodes, {more}: nobody holds {what}."
 
 
 def percent(milli: int) -> str:
     """Thousandths as percent.
 
-    >>> percent(625)
-    '62.5%'
+    >>> percent(625), percent(-385)
+    ('62.5%', '-38.5%')
     """
-    return f"{milli // 10}.{milli % 10}%"
+    return f"{'-' if milli < 0 else ''}{abs(milli) // 10}.{abs(milli) % 10}%"
 
 
 def money(micro: int, currency: str = "") -> str:
@@ -191,6 +210,8 @@ def figures_document(figures: Figures) -> dict[str, Any]:
         "utilisationMilli": figures.utilisation,
         "schedulingEfficiencyMilli": figures.efficiency,
         "waitingPods": figures.waiting,
+        "astrayPods": figures.astray,
+        "beyondMilli": figures.beyond_milli,
         "workloadsWithGpus": figures.seen[1],
         "workloadsSeen": figures.seen[0],
     }

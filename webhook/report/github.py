@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from webhook.report.notes import Level, Note
+from webhook.report.words import shown
 
 _WORDS = {Level.ERROR: "error", Level.WARNING: "warning", Level.NOTE: "notice"}
 
@@ -27,7 +28,8 @@ def _command(note: Note) -> str:
 
 
 def _data(text: str) -> str:
-    return text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
+    """The text with its lines kept, and what a terminal would obey or nobody would see made visible."""
+    return "%0A".join(shown(line) for line in text.replace("%", "%25").split("\n"))
 
 
 def _property(text: str) -> str:

@@ -26,13 +26,14 @@ from webhook.report.capacities import Stock
 from webhook.report.charts import Group, Step, bars, stacked, waterfall
 from webhook.report.figures import Figures, caveats, money, parts_of, percent
 from webhook.report.page import Page
-from webhook.report.results import Use
+from webhook.report.results import Missed, Use
 from webhook.report.table import sentence
 from webhook.report.words import count, gpus, shown
 from webhook.report.workloads import Workload
 
 MOST_NODES = 200
 MOST_FINDINGS = 1000
+MOST_MISSED = 1000
 MOST_TEXT = 300
 """Characters of a message that are shown."""
 
@@ -53,7 +54,7 @@ class Row(NamedTuple):
 def html(page: Page) -> str:
     """Write the report."""
     style, script = _text("audit.css"), _text("audit.js")
-    findings = findings_of(page.workloads)
+    findings, missed = findings_of(page.workloads), missed_of(page.workloads)
     context = {
         "page": page,
         "figures": page.figures,
@@ -65,7 +66,8 @@ def html(page: Page) -> str:
         "nodes": sorted(page.stocks, key=lambda stock: (-stock.split_milli, stock.name))[:MOST_NODES],
         "findings": findings[:MOST_FINDINGS],
         "all_findings": len(findings),
-        "missed": [(row, *each) for row in page.workloads for each in row.missed],
+        "missed": missed[:MOST_MISSED],
+        "all_missed": len(missed),
         "idle": percent(IDLE_BELOW),
         "style": Markup(style),  # noqa: S704 - our own file
         "script": Markup(script),  # noqa: S704 - our own file
@@ -169,6 +171,12 @@ def _product(name: str, members: Sequence[Stock]) -> Group:
             ("lost", lost, f"{gpus(lost)} lost to fragmentation"),
         ),
     )
+
+
+def missed_of(rows: Iterable[Workload]) -> list[tuple[Workload, Missed, str, int]]:
+    """Workloads with pods that no hook saw, those with most of them first: why, what they would be, and how many."""
+    every = [(row, *each) for row in rows for each in row.missed]
+    return sorted(every, key=lambda each: (-each[3], each[0].namespace, each[0].name))
 
 
 def findings_of(rows: Iterable[Workload]) -> list[Row]:

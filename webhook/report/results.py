@@ -54,6 +54,7 @@ class Use(msgspec.Struct, frozen=True, gc=False):
         samples: How many samples stand behind both.
         preallocates: True if the framework takes the memory that it sees, so that it tells nothing of the need.
         idle: True if no engine of its GPU was seen to be active.
+        risk_ppm: Pod-hours in a million that would need more than what observed use advises; None without such advice.
     """
 
     container: str
@@ -64,6 +65,7 @@ class Use(msgspec.Struct, frozen=True, gc=False):
     samples: int = 0
     preallocates: bool = False
     idle: bool = False
+    risk_ppm: int | None = None
 
 
 class Standing(msgspec.Struct, frozen=True, gc=False):

@@ -28,12 +28,16 @@ FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
 def workload_table(rows: Sequence[Workload], paint: Paint = plain, *, every: bool = False) -> Iterator[str]:
     """A row for each workload with something to act on, or for each that has to do with GPUs."""
-    shown_rows = [row for row in rows if row.touches_gpus and (every or _matters(row))]
-    if not shown_rows:
-        return
-    head, *lines = columns([HEAD, *map(_row, shown_rows)])
-    yield paint(head, Style.STRONG)
-    yield from lines
+    with_gpus = [row for row in rows if row.touches_gpus]
+    shown_rows = [row for row in with_gpus if every or _matters(row)]
+    if shown_rows:
+        head, *lines = columns([HEAD, *map(_row, shown_rows)])
+        yield paint(head, Style.STRONG)
+        yield from lines
+    left_out = len(with_gpus) - len(shown_rows)
+    if left_out:
+        verb = "is" if left_out == 1 else "are"
+        yield f"{count(left_out, 'workload')} with nothing to act on {verb} not shown; -v shows all."
 
 
 def _matters(row: Workload) -> bool:
@@ -81,7 +85,7 @@ def workload_csv(rows: Iterable[Workload], currency: str = "") -> str:
     writer = csv.writer(text)
     writer.writerow(CSV_HEAD)
     for row in rows:
-        writer.writerow([_cell(cell) for cell in _csv_row(row, currency)])
+        writer.writerow([cell(value) for value in _csv_row(row, currency)])
     return text.getvalue()
 
 
@@ -94,7 +98,8 @@ def _csv_row(row: Workload, currency: str) -> tuple[object, ...]:
     )
 
 
-def _cell(value: object) -> str:
+def cell(value: object) -> str:
+    """A cell of CSV: what strangers wrote is seen, and no spreadsheet runs it."""
     text = shown(str(value))
     return f"'{text}" if isinstance(value, str) and text.startswith(FORMULA) else text
 
@@ -110,9 +115,9 @@ def workload_document(row: Workload) -> dict[str, Any]:
         "gpuMilliAfter": row.gpu_milli_after,
         "gpuMilliSaved": row.saved,
         "gpuMilliTrialSaved": row.gpu_milli_on_trial,
-        "held": _spent(row.held),
-        "idle": _spent(row.idle),
-        "overAsked": _spent(row.over_asked),
+        "held": spent_document(row.held),
+        "idle": spent_document(row.idle),
+        "overAsked": spent_document(row.over_asked),
         "denied": row.denied,
         "warned": row.warned,
         "missed": [
@@ -123,5 +128,6 @@ def workload_document(row: Workload) -> dict[str, Any]:
     }
 
 
-def _spent(some: Spent) -> dict[str, int]:
+def spent_document(some: Spent) -> dict[str, int]:
+    """An amount of GPUs and money as plain data."""
     return {"milli": some.milli, "microPerHour": some.micro, "unpricedMilli": some.unpriced_milli}

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import msgspec
 
 from webhook.model.decisions import Fit
 from webhook.model.prices import NodePrices
-from webhook.model.usage import IDLE_BELOW
+from webhook.report.capacities import Stock
+from webhook.report.holdings import Holding, holdings
 from webhook.report.results import Checked, Located, Missed, Use, Verdict
-from webhook.report.wide import why
+from webhook.report.wide import meant_by, why
 
 
 class Spent(msgspec.Struct, frozen=True):
@@ -41,16 +42,20 @@ class Workload(msgspec.Struct, frozen=True):
         name: For example "Deployment/serve".
         pods: How many there are.
         waiting: Those of them that have no node yet.
+        astray: Those of them with GPUs on a node that is not there, or gives out none.
+        beyond_milli: Thousandths of a GPU that they ask of nodes that are there, beyond what these give out.
         gpu_milli_before: Thousandths of a GPU that they hold, or wait for.
         gpu_milli_after: The same if they were created again now.
         gpu_milli_on_trial: What right-sizings on trial would free beside.
         held: What pods on nodes hold.
         idle: The part of it that belongs to pods which do nothing with it.
         over_asked: The part of it that the others would not get again, trials included.
+        freed: The part of it that right-sizing would free, of idle pods too, trials included.
         denied, warned: Pods that would be.
         missed: Pods that no hook saw, by the reason and what they would have become.
         uses: What one pod's containers ask for and were seen to use.
         fit: The resource that most of the pods would ask for instead, trials included; "" where they keep theirs.
+        meant: What is meant by it where its name does not tell: a slice can be called nvidia.com/gpu.
         outcome: What would become of the GPUs, or why they stay, of most of the pods.
         findings: Each finding once, with the number of pods that have it.
         exempted: Exemptions in use.
@@ -60,17 +65,21 @@ class Workload(msgspec.Struct, frozen=True):
     name: str
     pods: int
     waiting: int
+    astray: int
+    beyond_milli: int
     gpu_milli_before: int
     gpu_milli_after: int
     gpu_milli_on_trial: int
     held: Spent
     idle: Spent
     over_asked: Spent
+    freed: Spent
     denied: int
     warned: int
     missed: tuple[tuple[Missed, str, int], ...]
     uses: tuple[Use, ...]
     fit: str
+    meant: str
     outcome: str
     findings: tuple[tuple[Located, int], ...]
     exempted: tuple[str, ...]
@@ -91,70 +100,78 @@ class Workload(msgspec.Struct, frozen=True):
         return bool(self.uses or self.findings or self.exempted or self.gpu_milli_before)
 
 
-def workloads_of(results: Iterable[Checked], prices: NodePrices | None = None) -> list[Workload]:
-    """Add up pods by workload: the one that would save most first, trials included, then by name."""
-    groups: dict[tuple[str, str], list[Checked]] = {}
-    for result in results:
+def workloads_of(
+    results: Iterable[Checked], prices: NodePrices | None = None, stocks: Sequence[Stock] | None = None
+) -> list[Workload]:
+    """Add up pods by workload: the one that would save most first, trials included, then by name.
+
+    Args:
+        stocks: Every node with GPUs, where pods hold no more than it gives out; None: they hold what they ask for.
+    """
+    groups: dict[tuple[str, str], list[Holding]] = {}
+    for each in holdings(results, stocks):
+        result = each.pod
         if result.verdict is not Verdict.SKIPPED and result.standing is not None:
-            groups.setdefault((result.namespace, result.standing.workload), []).append(result)
-    rows = [_workload(namespace, name, members, prices) for (namespace, name), members in groups.items()]
+            groups.setdefault((result.namespace, result.standing.workload), []).append(each)
+    rows = [_workload(namespace, name, group, prices) for (namespace, name), group in groups.items()]
     return sorted(rows, key=lambda row: (-row.saved - row.gpu_milli_on_trial, -row.saved, row.namespace, row.name))
 
 
-def _workload(namespace: str, name: str, members: list[Checked], prices: NodePrices | None) -> Workload:
+def _workload(namespace: str, name: str, group: list[Holding], prices: NodePrices | None) -> Workload:
+    members = [each.pod for each in group]
     standings = [each.standing for each in members if each.standing is not None]
     missed = Counter((one.missed, one.becomes) for one in standings if one.missed is not None)
-    outcomes = Counter((_fit(each), why(each)) for each in members)
-    fit, outcome = max(outcomes, key=lambda each: (outcomes[each], each))
+    outcomes = Counter((*_fit(each), why(each)) for each in members)
+    fit, meant, outcome = max(outcomes, key=lambda each: (outcomes[each], each))
     return Workload(
         namespace=namespace,
         name=name,
         pods=len(members),
         waiting=sum(not each.node for each in members),
+        astray=sum(each.astray for each in group),
+        beyond_milli=sum(each.beyond_milli for each in group),
         gpu_milli_before=sum(each.decision.gpu_milli_before for each in members),
         gpu_milli_after=sum(each.decision.gpu_milli_after for each in members),
         gpu_milli_on_trial=sum(each.gpu_milli_on_trial for each in members),
-        held=_spent(((each, each.decision.gpu_milli_before) for each in members), prices),
-        idle=_spent(((each, each.decision.gpu_milli_before) for each in members if is_idle(each)), prices),
-        over_asked=_spent(((each, _over_asked(each)) for each in members if not is_idle(each)), prices),
+        held=_spent(((each, each.milli) for each in group), prices),
+        idle=_spent(((each, each.milli) for each in group if is_idle(each.pod)), prices),
+        over_asked=_spent(((each, _over_asked(each)) for each in group if not is_idle(each.pod)), prices),
+        freed=_spent(((each, _over_asked(each)) for each in group), prices),
         denied=sum(each.verdict is Verdict.DENIED for each in members),
         warned=sum(each.verdict is Verdict.WARNED for each in members),
         missed=tuple((reason, becomes, pods) for (reason, becomes), pods in sorted(missed.items())),
         uses=standings[0].uses,
         fit=fit,
+        meant=meant,
         outcome=outcome,
         findings=_findings(members),
         exempted=tuple(sorted({taken.exemption for each in members for taken in each.decision.exempted})),
     )
 
 
-def _fit(result: Checked) -> str:
+def _fit(result: Checked) -> tuple[str, str]:
     fit = result.decision.outcome
-    return fit.resource if isinstance(fit, Fit) else ""
+    return (fit.resource, meant_by(fit)) if isinstance(fit, Fit) else ("", "")
 
 
 def is_idle(result: Checked) -> bool:
-    """Was every GPU container of the pod's workload seen to do nothing? False where one of them was not seen."""
+    """Was no engine active for any GPU container of the pod's workload? False where one of them was not seen."""
     uses = result.standing.uses if result.standing is not None else ()
-    return bool(uses) and all(map(does_nothing, uses))
+    return bool(uses) and all(use.idle for use in uses)
 
 
-def does_nothing(use: Use) -> bool:
-    """No engine was active, or compute was below what counts as work."""
-    return use.idle or (use.compute_milli is not None and use.compute_milli < IDLE_BELOW)
+def _over_asked(holding: Holding) -> int:
+    decision = holding.pod.decision
+    less = decision.gpu_milli_before - decision.gpu_milli_after + holding.pod.gpu_milli_on_trial
+    return min(less, holding.milli)
 
 
-def _over_asked(result: Checked) -> int:
-    decision = result.decision
-    return decision.gpu_milli_before - decision.gpu_milli_after + result.gpu_milli_on_trial
-
-
-def _spent(amounts: Iterable[tuple[Checked, int]], prices: NodePrices | None) -> Spent:
-    """Add up what pods on nodes hold. A pod that waits for a node holds nothing yet."""
+def _spent(amounts: Iterable[tuple[Holding, int]], prices: NodePrices | None) -> Spent:
+    """Add up what pods hold."""
     total = NOTHING
-    for result, milli in amounts:
-        if result.node and milli:
-            total += spent(result.node, milli, prices)
+    for holding, milli in amounts:
+        if milli:
+            total += spent(holding.pod.node or "", milli, prices)
     return total
 
 

@@ -11,6 +11,7 @@ from webhook.model.usage import UsageView
 from webhook.report.words import count
 from webhook.server.world import Clock, World
 from webhook.telemetry.telemetry import Telemetry
+from webhook.usage.ages import USED_SECONDS, too_new, too_old
 from webhook.usage.frames import Asked
 from webhook.usage.loading import Loaded, load
 from webhook.web.checks import Check
@@ -23,7 +24,7 @@ AGAIN_SECONDS = 60.0
 """The wait after a first failure; it doubles up to the usual one."""
 
 OLD_SECONDS = 24 * 3600.0
-"""What is older than that says nothing about what a pod needs now: without evidence nothing is shrunk."""
+"""What Prometheus said longer ago is not used: without evidence nothing is shrunk. Files have a bound of their own."""
 
 Load = Callable[[Asked], Awaitable[Loaded]]
 
@@ -36,7 +37,7 @@ class Random(Protocol):
 
 
 class UsageKeeper:
-    """Loads use again and again, and swaps it in whole. What cannot be loaded leaves the last view, for a day."""
+    """Loads use again and again, and swaps it in whole. What cannot be loaded leaves the last view, for a while."""
 
     def __init__(
         self,
@@ -69,8 +70,8 @@ class UsageKeeper:
 
     @property
     def age(self) -> float | None:
-        """Seconds since the moment that the view in use is of; None: there is none."""
-        return self._clock().timestamp() - self._loaded.now if self._loaded is not None else None
+        """Seconds since the moment that the view in use is of, 0 by a clock ahead of ours; None: there is none."""
+        return max(0.0, self._clock().timestamp() - self._loaded.now) if self._loaded is not None else None
 
     async def run(self) -> None:
         """Go on until cancelled."""
@@ -83,6 +84,7 @@ class UsageKeeper:
         """Load once."""
         try:
             loaded = await self._load(self._asked)
+            self._refuse_other_times(loaded)
         except (UsageError, OSError) as error:
             self._fault, self._failures = str(error), self._failures + 1
             self._telemetry.usage_refused(self._fault)
@@ -91,6 +93,13 @@ class UsageKeeper:
             self._fault, self._failures, self._loaded = "", 0, loaded
             self._world.usage = loaded.view
             self._telemetry.usage_loaded(len(loaded.view.observed), loaded.pods, loaded.notes)
+
+    def _refuse_other_times(self, loaded: Loaded) -> None:
+        """A file may be of any time; Prometheus' clock was looked at when it was read."""
+        now = self._clock().timestamp()
+        fault = too_new(loaded.now, now) or too_old(loaded.now, now)
+        if fault and self._asked.prometheus is None:
+            raise UsageError(f"{self._asked.file}: {fault}")
 
     def checks(self) -> list[Check]:
         """Its line of `/readyz?verbose`. Without it the process is as ready as with it."""
@@ -111,6 +120,7 @@ class UsageKeeper:
         return self._random.uniform(0.9 * usual, 1.1 * usual)
 
     def _forget(self) -> None:
-        """Let go of what is too old. A file is as old as who named it wants it to be."""
-        if self._asked.prometheus is not None and self.age is not None and self.age > OLD_SECONDS:
+        """Let go of what is too old. A file is meant to last longer."""
+        most = OLD_SECONDS if self._asked.prometheus is not None else USED_SECONDS
+        if self.age is not None and self.age > most:
             self._loaded, self._world.usage = None, UsageView()

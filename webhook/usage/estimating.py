@@ -71,7 +71,8 @@ def _foresee(members: Sequence[History], pools: Pools, now: float) -> Foreseen |
     pool = pools.nearest(members)
     if pool is None:
         return None
-    grid = grid_of(_typical(members), _card(members))
+    card = _card(members)
+    grid = grid_of(min(_typical(members), card), card)
     return Foreseen(pool, grid, _below(pool, pools, grid, now))
 
 

@@ -6,6 +6,8 @@ A name that ends in .gz is compressed. What is in a file is a stranger's: every 
 from __future__ import annotations
 
 import gzip
+import os
+import stat
 import zlib
 from array import array
 from pathlib import Path
@@ -14,8 +16,8 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from webhook.errors import UsageError, shorten
-from webhook.usage.history import GAP, MIB_ARRAY, MOST_MIB, History
+from webhook.errors import UsageError, quoted, shorten
+from webhook.usage.history import GAP, MIB_ARRAY, MOST_MIB, TROUBLES_MOST, History
 
 VERSION = 1
 """Of the files that are written; older ones are read too, newer ones are not."""
@@ -25,9 +27,6 @@ FILE_MOST = 256 * 1024 * 1024
 
 CONTAINERS_MOST = 200_000
 BINS_MOST = 10_000
-TROUBLES_MOST = 1000
-"""Kills and faults of one container."""
-
 MOMENT_MOST = 1 << 40
 WRITE = "Write a new one: rightslice usage record --prometheus URL --file FILE"
 
@@ -68,6 +67,20 @@ class _File(msgspec.Struct, rename="camel"):
     containers: list[_Container]
 
 
+def check_writable(path: Path) -> None:
+    """See that a file can be written here: one that is there already is replaced, which no device or link may be.
+
+    Raises:
+        UsageError: it cannot, or is something else.
+        OSError: the folder cannot be written into.
+    """
+    if os.path.lexists(path) and not stat.S_ISREG(path.lstat().st_mode):
+        raise UsageError(f"{path}: must be a regular file, or not be there yet, found a folder, link, pipe or device")
+    with _beside(path) as made:
+        made.close()
+        Path(made.name).unlink()
+
+
 def write(path: Path, recorded: Recorded) -> None:
     """Write a file, whole or not at all.
 
@@ -75,7 +88,7 @@ def write(path: Path, recorded: Recorded) -> None:
         OSError: it cannot be written.
     """
     text = msgspec.json.encode(_file(recorded))
-    with NamedTemporaryFile(dir=path.parent, prefix=f".{path.name}.", delete=False) as made:
+    with _beside(path) as made:
         try:
             made.write(gzip.compress(text, mtime=0) if path.suffix == ".gz" else text)
             made.close()
@@ -84,6 +97,10 @@ def write(path: Path, recorded: Recorded) -> None:
         except BaseException:
             Path(made.name).unlink()
             raise
+
+
+def _beside(path: Path) -> Any:
+    return NamedTemporaryFile(dir=path.parent, prefix=f".{path.name}.", delete=False)
 
 
 def _file(recorded: Recorded) -> _File:
@@ -108,7 +125,8 @@ def read(path: Path) -> Recorded:
     text = _text(path)
     version = _decoded(path, text, _Head).version
     if not 1 <= version <= VERSION:
-        raise UsageError(f"{path}: must be of version {VERSION}, found {version}: a newer rightslice wrote it. {WRITE}")
+        newer = ": a newer rightslice wrote it" if version > VERSION else ""
+        raise UsageError(f"{path}: must be of version {VERSION}, found {version}{newer}. {WRITE}")
     file = _decoded(path, text, _File)
     if fault := _fault(file):
         raise UsageError(f"{path}: {fault}. {WRITE}")
@@ -136,9 +154,13 @@ def _decoded(path: Path, text: bytes, kind: type[Any]) -> Any:
     try:
         return msgspec.json.decode(text, type=kind)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        early = "truncated" in str(error)
-        found = "one that ends early" if early else shorten(str(error), 200)
-        raise UsageError(f"{path}: must be a file of recorded use, found {found}. {WRITE}") from error
+        raise UsageError(f"{path}: must be a file of recorded use, found {_found(error)}. {WRITE}") from error
+
+
+def _found(error: Exception) -> str:
+    if isinstance(error, RecursionError):
+        return "one that is nested too deeply"
+    return "one that ends early" if "truncated" in str(error) else shorten(str(error), 200)
 
 
 def _fault(file: _File) -> str:
@@ -149,10 +171,19 @@ def _fault(file: _File) -> str:
         return f"stepSeconds must be 1 to 604800, found {file.step_seconds}"
     if len(file.containers) > CONTAINERS_MOST:
         return f"containers must be at most {CONTAINERS_MOST}, found {len(file.containers)}"
-    return next(
-        (f"containers[{index}]: {fault}" for index, one in enumerate(file.containers) if (fault := _odd(one, file))),
-        "",
-    )
+    faults = (f"containers[{index}]: {odd}" for index, one in enumerate(file.containers) if (odd := _odd(one, file)))
+    return next(faults, "") or _twice(file.containers)
+
+
+def _twice(containers: list[_Container]) -> str:
+    """What a container says twice would count twice."""
+    seen: set[tuple[str, str, str]] = set()
+    for index, one in enumerate(containers):
+        key = one.namespace, one.pod, one.container
+        if key in seen:
+            return f"containers[{index}]: must be there once, found {quoted('/'.join(key), 200)} again"
+        seen.add(key)
+    return ""
 
 
 def _odd(one: _Container, file: _File) -> str:
@@ -162,12 +193,24 @@ def _odd(one: _Container, file: _File) -> str:
         return f"peaksMib must be 0 to {MOST_MIB} MiB, or {GAP} for a gap"
     if not 0 <= one.start <= one.start + len(one.peaks_mib) * file.step_seconds <= file.now + file.step_seconds:
         return "its bins must end no later than the file's now"
-    amounts = (one.mean_mib, one.capacity_mib, one.compute_milli, one.active_milli)
-    if any(amount is not None and not 0 <= amount <= MOST_MIB for amount in amounts):
-        return "meanMib, capacityMib, computeMilli and activeMilli must be amounts"
+    if fault := _odd_amount(one):
+        return fault
     troubles = [*one.ooms, *(at for at, _ in one.xids)]
     if len(troubles) > TROUBLES_MOST or any(not 0 <= at <= file.now + file.step_seconds for at in troubles):
         return f"ooms and xids must be at most {TROUBLES_MOST}, no later than the file's now"
+    return ""
+
+
+def _odd_amount(one: _Container) -> str:
+    bounds = {
+        "meanMib": (one.mean_mib, max(0, *one.peaks_mib), "the largest of peaksMib"),
+        "capacityMib": (one.capacity_mib, MOST_MIB, "MiB"),
+        "computeMilli": (one.compute_milli, 1000, "thousandths of a GPU"),
+        "activeMilli": (one.active_milli, 1000, "thousandths of a GPU"),
+    }
+    for name, (amount, most, what) in bounds.items():
+        if amount is not None and not 0 <= amount <= most:
+            return f"{name} must be 0 to {most} ({what}), found {amount}"
     return ""
 
 

@@ -24,6 +24,10 @@ MOST_MIB = 16 * 1024 * 1024
 """16 TiB: more than any GPU; a larger reading is a broken one."""
 
 
+TROUBLES_MOST = 1000
+"""Kills and faults of one container together."""
+
+
 class History(msgspec.Struct, frozen=True, gc=False):
     """One container of one pod, over the time it was looked at.
 

@@ -9,12 +9,14 @@ from __future__ import annotations
 import asyncio
 import ssl
 from collections.abc import Mapping
+from math import isfinite
 from typing import Any, NamedTuple, Self, TypeVar
 
 import aiohttp
 import msgspec
 
 from webhook.errors import UsageError, quoted, shorten
+from webhook.report.words import shown
 from webhook.usage.source import Source
 
 ANSWER_MOST = 64 * 1024 * 1024
@@ -22,6 +24,9 @@ ANSWER_MOST = 64 * 1024 * 1024
 
 SERIES_MOST = 100_000
 """Series of one answer: five times the containers of a large fleet."""
+
+WARNINGS_MOST = 5
+"""Different warnings that are kept, of all answers."""
 
 CONNECT_SECONDS = 5.0
 CHUNK = 256 * 1024
@@ -59,10 +64,15 @@ class Answer(msgspec.Struct, frozen=True, rename="camel"):
     data: msgspec.Raw = msgspec.Raw(b"null")
     error_type: str = ""
     error: str = ""
+    warnings: list[str] | None = None
 
 
 class Prometheus:
-    """One Prometheus. Use it with `async with`."""
+    """One Prometheus. Use it with `async with`.
+
+    Attributes:
+        warnings: What it said beside its answers, such as that not every store had answered: each once, some of them.
+    """
 
     def __init__(self, source: Source) -> None:
         """Read who we are; nothing is sent yet.
@@ -75,6 +85,7 @@ class Prometheus:
         self._tls = source.tls()
         self._headers = {"Authorization": header} if (header := source.authorization()) else {}
         self._http: aiohttp.ClientSession | None = None
+        self.warnings: list[str] = []
 
     async def __aenter__(self) -> Self:
         # Not compressed: a bound on bytes is one only where what comes is what is held in memory.
@@ -101,10 +112,10 @@ class Prometheus:
         asked = "time()"
         result = self._read(asked, await self._ask("query", {"query": asked}), Result)
         _, text = self._read(asked, result.result, Moment)
-        try:
-            return float(text)
-        except ValueError as error:
-            raise self._error(asked, f"must answer with a moment, found {quoted(text)}") from error
+        moment = number(text)
+        if moment is None:
+            raise self._error(asked, f"must answer with a moment, found {quoted(text)}")
+        return moment
 
     async def instant(self, query: str, moment: float) -> list[Series]:
         """The series of a query at a moment.
@@ -160,7 +171,14 @@ class Prometheus:
         if said.status != "success":
             fault = f"{said.error_type}: {said.error}" if said.error else f"status {quoted(said.status)}"
             raise self._error(what, f"refused ({answer.status}): {shorten(fault, 300)}")
+        self._heed(said.warnings or [])
         return said.data
+
+    def _heed(self, warnings: list[str]) -> None:
+        for warning in warnings[:WARNINGS_MOST]:
+            said = shorten(warning, 200)
+            if said not in self.warnings and len(self.warnings) < WARNINGS_MOST:
+                self.warnings.append(said)
 
     def _series(self, query: str, data: msgspec.Raw, kind: str) -> list[Series]:
         what = shorten(query, 200)
@@ -179,7 +197,16 @@ class Prometheus:
             raise self._error(what, f"answered with what is no result of a query: {error}") from error
 
     def _error(self, what: str, sentence: str) -> UsageError:
-        return UsageError(f"{self._base}: {sentence}, when asked {what}")
+        return UsageError(shown(f"{self._base}: {sentence}, when asked {what}"))
+
+
+def number(text: str) -> float | None:
+    """A number as Prometheus writes it; None for NaN, for infinities, and for what is none."""
+    try:
+        value = float(text)
+    except ValueError:
+        return None
+    return value if isfinite(value) else None
 
 
 NARROW = """Write --prometheus-selector 'cluster="NAME"' to read one cluster only, or a smaller --prometheus-days"""

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Callable, Mapping, Sequence
-from math import isfinite
 from typing import NamedTuple
 
 from webhook.errors import UsageError
+from webhook.report.words import count
 from webhook.usage import queries
 from webhook.usage.history import GAP, MIB_ARRAY, History
 from webhook.usage.owners import Owners, read_images, read_owners
-from webhook.usage.prometheus import NARROW, SERIES_MOST, Prometheus, Series
+from webhook.usage.prometheus import NARROW, SERIES_MOST, Prometheus, Series, number
 from webhook.usage.queries import Device, Form
 from webhook.usage.seen import (
     Key,
@@ -25,7 +25,7 @@ from webhook.usage.seen import (
     code,
     history,
     key_of,
-    number,
+    moments,
     put,
     take_active,
     take_capacity,
@@ -91,6 +91,7 @@ async def read(prometheus: Prometheus, clock: Callable[[], float]) -> Reading:
         owners = await read_owners(prometheus, form, pods, span.now, span.window)
         images = await read_images(prometheus, form, pods, span.now, span.window)
     notes += _notes_on_faults(seen, devices)
+    notes += [f"Prometheus warned: {warning}" for warning in prometheus.warnings]
     histories = [history(key, one, span, owners, images) for key, one in seen.items() if any_seen(one)]
     return Reading(histories, now, tuple(notes))
 
@@ -100,7 +101,7 @@ KSM = "Install kube-state-metrics, with kube_pod_owner, kube_replicaset_owner an
 
 def _notes_on_clock(now: float, ours: float) -> list[str]:
     skew = now - ours
-    if not isfinite(skew) or abs(skew) > SKEW_MOST:
+    if abs(skew) > SKEW_MOST:
         raise UsageError(f"Prometheus' clock must be within a day of ours, found {now:.0f} where we have {ours:.0f}")
     if abs(skew) <= SKEW_TOLD:
         return []
@@ -139,16 +140,16 @@ def _why_nothing(names: set[str]) -> str:
 async def _span(prometheus: Prometheus, devices: Sequence[Device], now: float) -> Span:
     """As fine as the number of containers allows."""
     length = prometheus.source.days * DAY
-    count = max(1, sum([await _most(prometheus, device, now, length) for device in devices]))
-    if count > SERIES_MOST:
+    many = max(1, sum([await _most(prometheus, device, now, length) for device in devices]))
+    if many > SERIES_MOST:
         raise UsageError(
             f"{prometheus.source.base}: must have at most {SERIES_MOST} containers with GPUs at once, "
-            f"found {count}. {NARROW}"
+            f"found {many}. {NARROW}"
         )
-    step = next((step for step in STEPS if count * (length // step) <= POINTS_MOST), STEPS[-1])
+    step = next((step for step in STEPS if many * (length // step) <= POINTS_MOST), STEPS[-1])
     end = int(now) // step * step
     bins = length // step
-    return Span(end - bins * step, end, step, min(bins, BINS_AT_ONCE, max(1, POINTS_AT_ONCE // count)), int(now))
+    return Span(end - bins * step, end, step, min(bins, BINS_AT_ONCE, max(1, POINTS_AT_ONCE // many)), int(now))
 
 
 async def _most(prometheus: Prometheus, device: Device, now: float, length: int) -> int:
@@ -202,11 +203,11 @@ async def _read_xids(prometheus: Prometheus, device: Device, span: Span, seen: d
     if last := device.has(*queries.XID):
         for series in await prometheus.range(queries.xids(device, last), span.first_hour, span.now, HOUR):
             if one := seen.get(key_of(series, device.form)):
-                one.xids |= {(int(moment), code(value)) for moment, value in series.values}
+                one.xids |= {(moment, code(value)) for moment, value in moments(series, span, one)}
     if device.has(queries.XID_COUNT):
         for series in await prometheus.range(queries.counted_xids(device), span.first_hour, span.now, HOUR):
             if one := seen.get(key_of(series, device.form)):
-                one.xids |= {(int(moment), code(series.metric.get("xid", ""))) for moment, _ in series.values}
+                one.xids |= {(moment, code(series.metric.get("xid", ""))) for moment, _ in moments(series, span, one)}
 
 
 async def _form_of_owners(prometheus: Prometheus, start: float, end: float) -> Form | None:
@@ -223,10 +224,10 @@ async def _read_kills(prometheus: Prometheus, form: Form, span: Span, seen: dict
     selector = prometheus.source.selector
     for series in await prometheus.range(queries.restarted_for_memory(form, selector), span.first_hour, span.now, HOUR):
         if one := seen.get(key_of(series, form)):
-            one.ooms |= {int(moment) for moment, _ in series.values}
+            one.ooms |= {moment for moment, _ in moments(series, span, one)}
     for series in await prometheus.range(queries.ended_for_memory(form, selector), span.first_hour, span.now, HOUR):
-        if series.values and (one := seen.get(key_of(series, form))):
-            one.ooms.add(int(series.values[0][0]))
+        if one := seen.get(key_of(series, form)):
+            one.ooms |= {moment for moment, _ in moments(series, span, one)[:1]}
 
 
 def _notes_on_faults(seen: Mapping[Key, Seen], devices: Sequence[Device]) -> list[str]:
@@ -238,6 +239,9 @@ def _notes_on_faults(seen: Mapping[Key, Seen], devices: Sequence[Device]) -> lis
             f"{blind} of {len(seen)} containers have no usable reading of memory: "
             "their GPU is shared by time, or the samples are NaN, infinite or negative"
         )
+    if astray := sum(one.astray for one in seen.values()):
+        what = count(astray, "kill or fault", "kills and faults")
+        notes.append(f"{what} at moments that were not asked about: left out")
     if not any(device.has(*queries.ENGINE) for device in devices):
         notes.append(f"{queries.ENGINE[0]} has no series: idle GPUs are not found. The exporter needs SYS_ADMIN for it")
     return notes

@@ -8,15 +8,15 @@ from __future__ import annotations
 from array import array
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from math import ceil, isfinite, nan
+from math import ceil, nan
 from typing import NamedTuple
 
 import numpy as np
 
 from webhook.model.catalogue import card, shape
-from webhook.usage.history import GAP, MOST_MIB, History
+from webhook.usage.history import GAP, MOST_MIB, TROUBLES_MOST, History
 from webhook.usage.owners import Owners
-from webhook.usage.prometheus import Series
+from webhook.usage.prometheus import Series, number
 from webhook.usage.queries import Form
 from webhook.usage.source import HOUR
 
@@ -67,13 +67,22 @@ class Seen:
     active_milli: int | None = None
     ooms: set[int] = field(default_factory=set)
     xids: set[tuple[int, int]] = field(default_factory=set)
+    astray: int = 0
+    """Kills and faults at moments that nobody asked about."""
+
+
+def moments(series: Series, span: Span, one: Seen) -> list[tuple[int, str]]:
+    """The samples of a series, Unix seconds, that are of the time that is read; the others are only counted."""
+    within = [(int(moment), text) for moment, text in series.values if span.start <= moment <= span.now]
+    one.astray += len(series.values) - len(within)
+    return within
 
 
 def put(series: Series, span: Span, bins: array[int]) -> None:
     """Write a series into its bins. Moments that nobody asked for are left out, and what is no amount of memory."""
     count = len(series.values)
     moments = np.fromiter((moment for moment, _ in series.values), float, count)
-    readings = np.fromiter((_float(text) for _, text in series.values), float, count)
+    readings = np.fromiter((_reading(text) for _, text in series.values), float, count)
     index = (moments - span.start) / span.step
     usable = (index == np.floor(index)) & (index > 0) & (index <= span.bins) & (readings >= 0) & (readings <= MOST_MIB)
     at = index[usable].astype(int) - 1
@@ -81,24 +90,15 @@ def put(series: Series, span: Span, bins: array[int]) -> None:
     written[at] = np.maximum(written[at], np.ceil(readings[usable]))
 
 
-def _float(text: str) -> float:
-    """A number as Prometheus writes it; NaN for what is none."""
-    try:
-        return float(text)
-    except ValueError:
-        return nan
+def _reading(text: str) -> float:
+    value = number(text)
+    return nan if value is None else value
 
 
 def key_of(series: Series, form: Form) -> Key:
     """Which container a series is of."""
     labels = series.metric
     return labels.get(form.namespace, ""), labels.get(form.pod, ""), labels.get(form.container, "")
-
-
-def number(text: str) -> float | None:
-    """A number as Prometheus writes it; None for NaN, for infinities, and for what is none."""
-    value = _float(text)
-    return value if isfinite(value) else None
 
 
 def code(text: str) -> int:
@@ -156,15 +156,23 @@ def _larger(before: int | None, value: float, most: int = MOST_MIB) -> int | Non
     return max(before or 0, min(most, ceil(round(value, 6))))  # 0.984 x 1000 is a little more than 984
 
 
+_EACH = TROUBLES_MOST // 2
+"""The latest: it is by them that a workload stays as it is."""
+
+
 def any_seen(one: Seen) -> bool:
     return max(one.peaks_mib, default=GAP) > GAP
 
 
 def history(key: Key, one: Seen, span: Span, owners: Owners, images: Mapping[Key, str]) -> History:
-    """As it is handed over; bins before the first reading and after the last are left off."""
+    """As it is handed over; bins before the first reading and after the last are left off.
+
+    The mean is of all the time until now and may be above the peaks, which are of whole bins: they bound it.
+    """
     namespace, pod, container = key
     there = np.flatnonzero(np.frombuffer(one.peaks_mib, dtype=np.int32) > GAP)
     first, last = int(there[0]), int(there[-1])
+    peaks_mib = one.peaks_mib[first : last + 1]
     return History(
         namespace=namespace,
         workload=owners.workload(namespace, pod),
@@ -172,12 +180,12 @@ def history(key: Key, one: Seen, span: Span, owners: Owners, images: Mapping[Key
         pod=pod,
         start=span.start + first * span.step,
         step_seconds=span.step,
-        peaks_mib=one.peaks_mib[first : last + 1],
+        peaks_mib=peaks_mib,
         image=images.get(key, ""),
-        mean_mib=one.mean_mib,
+        mean_mib=None if one.mean_mib is None else min(one.mean_mib, max(peaks_mib)),
         capacity_mib=one.capacity_mib,
         compute_milli=one.compute_milli,
         active_milli=one.active_milli,
-        ooms=tuple(sorted(one.ooms)),
-        xids=tuple(sorted(fault for fault in one.xids if fault[1])),
+        ooms=tuple(sorted(one.ooms)[-_EACH:]),
+        xids=tuple(sorted(fault for fault in one.xids if fault[1])[-_EACH:]),
     )

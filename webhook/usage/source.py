@@ -82,6 +82,10 @@ class Source(msgspec.Struct, frozen=True):
         Raises:
             UsageError: a file with a secret cannot be used.
         """
+        if self.token and (self.user or self.password):
+            raise UsageError(
+                "--prometheus-token-file and --prometheus-user: must not be given together, found both. Write only one"
+            )
         if self.token:
             return f"Bearer {secret_of(self.token)}"
         if bool(self.user) != bool(self.password):

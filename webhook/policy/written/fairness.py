@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated
 
 from pydantic import Field, Strict
 
@@ -23,7 +23,7 @@ class WrittenShare(Written):
 class WrittenFairShare(Written):
     """Nothing is refused by it: it is what `rightslice fairshare` reports against."""
 
-    by: Literal["namespace"] | LabelKey = "namespace"
+    by: LabelKey = "namespace"
     half_life_hours: Hours = 168
     shares: tuple[WrittenShare, ...] = Field(default=(), max_length=MANY)
     others: Weight = 1

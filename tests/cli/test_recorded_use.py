@@ -1,0 +1,140 @@
+"""Recorded use on the command line: how old a file may be, and where one may be written."""
+
+from __future__ import annotations
+
+import os
+import pty
+import subprocess
+import sys
+from array import array
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+import webhook
+from tests.cli.conftest import JUNE, WORLD, Run
+from tests.usage.hostile import plays, says, serving
+from webhook.cli.inputs import usage_of
+from webhook.usage.files import Recorded, read, write
+from webhook.usage.history import MIB_ARRAY, History
+
+NOW = datetime.fromisoformat(JUNE)
+
+
+def recorded(folder: Path, ago: timedelta) -> str:
+    """A file with one container, of some time ago."""
+    moment = (NOW - ago).timestamp()
+    peaks = array(MIB_ARRAY, [3000] * 24)
+    one = History("ml", "Deployment/a", "main", "a-1", int(moment) - 24 * 3600, 3600, peaks)
+    write(folder / "use.json", Recorded([one], moment))
+    return str(folder / "use.json")
+
+
+@pytest.mark.parametrize(
+    ("ago", "used", "said"),
+    [
+        (timedelta(hours=1), True, ""),
+        (timedelta(minutes=-4), True, ""),
+        (timedelta(days=3), True, "use.json: recorded 3 days ago\n"),
+        (timedelta(days=30), True, "use.json: recorded 30 days ago\n"),
+        (timedelta(days=400), False, "use.json: recorded 400 days ago: after 30 days it is not used. Write a new one"),
+    ],
+)
+def test_what_is_old_is_told_and_what_is_too_old_is_not_used(
+    ago: timedelta, used: bool, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    view = usage_of(recorded(tmp_path, ago), NOW)
+
+    assert bool(view.observed) is used
+    error = capsys.readouterr().err
+    assert said in error
+    assert bool(error) is bool(said)
+
+
+COMMANDS = [
+    ("check", "deploy/train.yaml", *WORLD),
+    ("explain", "-f", "deploy/train.yaml", *WORLD),
+    ("audit", "cluster.yaml", "--policies", "policies", "--now", JUNE),
+    ("rightsize", "cluster.yaml", "--policies", "policies", "--now", JUNE),
+    ("policy", "diff", "policies", "policies", *WORLD[2:]),
+]
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=lambda command: command[0])
+def test_what_was_recorded_after_now_is_refused(command: tuple[str, ...], tmp_path: Path, rightslice: Run) -> None:
+    ran = rightslice(*command, "--usage", recorded(tmp_path, timedelta(days=-3)))
+
+    assert (ran.code, ran.out) == (2, "")
+    assert "use.json: must be recorded before now, found 3 days from now" in ran.err
+
+
+def names(folder: Path) -> list[str]:
+    """What is in a folder."""
+    return [file.name for file in folder.iterdir()]
+
+
+PLACES: dict[str, tuple[Callable[[Path], object], str]] = {
+    "a folder": (Path.mkdir, "must be a regular file"),
+    "a pipe": (os.mkfifo, "must be a regular file"),
+    "a link": (lambda path: path.symlink_to("elsewhere"), "must be a regular file"),
+    "a link to a device": (lambda path: path.symlink_to("/dev/stdout"), "must be a regular file"),
+}
+
+
+@pytest.mark.parametrize(("make", "said"), PLACES.values(), ids=PLACES)
+def test_what_is_no_file_is_left_alone_and_nobody_is_asked(
+    make: Callable[[Path], object], said: str, tmp_path: Path, rightslice: Run
+) -> None:
+    """Who is asked in vain would make it exit code 3."""
+    make(tmp_path / "use")
+    before = (tmp_path / "use").lstat()
+    ran = rightslice("usage", "record", "--prometheus", "http://127.0.0.1:1", "--file", str(tmp_path / "use"))
+
+    assert (ran.code, ran.out) == (2, "")
+    assert said in ran.err
+    assert (tmp_path / "use").lstat() == before
+    assert names(tmp_path) == ["use"]
+
+
+def test_a_folder_that_is_not_there_is_told_before_anybody_is_asked(tmp_path: Path, rightslice: Run) -> None:
+    ran = rightslice("usage", "record", "--prometheus", "http://127.0.0.1:1", "--file", str(tmp_path / "no" / "use"))
+
+    assert (ran.code, ran.out) == (2, "")
+    assert "cannot be written: No such file or directory" in ran.err
+
+
+def test_a_file_that_is_there_is_replaced(tmp_path: Path, rightslice: Run) -> None:
+    """By what was read, which is nothing, with a word on it; a person is told that it may take a while."""
+    file = recorded(tmp_path, timedelta())
+    with serving(plays()) as url:
+        ran = rightslice("usage", "record", "--prometheus", url, "--file", file)
+
+    assert ran.code == 0, ran.err
+    assert read(Path(file)).histories == []
+    assert read(Path(file)).now == pytest.approx(datetime.now(UTC).timestamp(), abs=60)
+    assert names(tmp_path) == ["use.json"]
+    assert "this may take minutes" not in ran.err
+
+
+def test_what_prometheus_says_is_shown_and_not_obeyed(tmp_path: Path, rightslice: Run) -> None:
+    answer = says('{"status":"error","errorType":"bad","error":"\\u001b[2J"}')
+    with serving(answer) as url:
+        ran = rightslice("usage", "record", "--prometheus", url, "--file", str(tmp_path / "use"))
+
+    assert ran.code == 3
+    assert "refused (200): bad: \\x1b[2J, when asked time()" in ran.err
+    assert names(tmp_path) == []
+
+
+def test_a_person_who_watches_is_told_what_takes_so_long(tmp_path: Path) -> None:
+    ours, theirs = pty.openpty()
+    with serving(plays()) as url:
+        command = [sys.executable, "-m", "webhook.cli", "usage", "record", "--prometheus", url]
+        home = Path(webhook.__file__).parents[1]
+        subprocess.run([*command, "--file", tmp_path / "use"], cwd=home, stderr=theirs, timeout=60, check=True)
+
+    assert f"reading 7 days of use from {url}; this may take minutes" in os.read(ours, 65_536).decode()
+    os.close(ours)
+    os.close(theirs)

@@ -1,0 +1,52 @@
+"""What each pod holds of the nodes that give GPUs out: no more than these have."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+
+import msgspec
+
+from webhook.report.capacities import Stock
+from webhook.report.results import Checked
+
+
+class Holding(msgspec.Struct, frozen=True, gc=False):
+    """A pod, and the thousandths of a GPU that it holds.
+
+    Attributes:
+        there: Is its node there, and gives out GPUs?
+    """
+
+    pod: Checked
+    milli: int
+    there: bool
+
+    @property
+    def astray(self) -> bool:
+        """Does it ask for GPUs on a node that is not there, or gives out none?"""
+        return bool(self.pod.node and self.pod.decision.gpu_milli_before and not self.there)
+
+    @property
+    def beyond_milli(self) -> int:
+        """Thousandths of a GPU that it asks of its node beyond what this gives out."""
+        return self.pod.decision.gpu_milli_before - self.milli if self.there else 0
+
+
+def holdings(results: Iterable[Checked], stocks: Sequence[Stock] | None) -> Iterator[Holding]:
+    """What each pod holds, in their order.
+
+    A pod that waits for a node holds nothing, and one whose node is not there neither. Where the pods of a node
+    ask for more than it gives out, the later ones hold what the earlier ones leave.
+
+    Args:
+        stocks: Every node with GPUs; None where they are not known: each pod holds what it asks for.
+    """
+    left = {stock.name: stock.used_milli for stock in stocks or ()}
+    for pod in results:
+        asked = pod.decision.gpu_milli_before if pod.node else 0
+        node = pod.node or ""
+        there = bool(node) and (stocks is None or node in left)
+        milli = min(asked, left.get(node, 0)) if stocks is not None else asked
+        if node in left:
+            left[node] -= milli
+        yield Holding(pod, milli, there)
