@@ -12,11 +12,13 @@ from time import monotonic
 from typing import Any
 
 import aiohttp
+from msgspec.structs import replace
 
 from tests.extender.standing import body, stand
 from tests.make import make_pod
 from tests.placement.kube import BRIDGED, gpu_node, report
 from tests.server.site import PAIR
+from tests.world import mig_node
 from webhook.cache.inventory import Inventory
 from webhook.extender.app import extender
 from webhook.extender.counts import Counts
@@ -116,8 +118,8 @@ async def test_its_figures_name_verbs_and_results_and_nothing_that_a_client_wrot
 
 async def test_a_fault_of_ours_is_an_error_that_the_log_explains() -> None:
     broken = await ready()
-    broken.inventory = None  # type: ignore[assignment] # a fault that no test of the rest could provoke
     async with serving(broken) as site:
+        broken.inventory = None  # type: ignore[assignment] # a fault that no test of the rest could provoke
         status, answer = await site.post("/filter", body(TWO, ["n"]))
 
     assert (status, answer) == (500, {"error": "a fault in this server; its log has the details"})
@@ -136,3 +138,32 @@ async def test_when_it_is_told_to_end_it_is_not_ready_and_answers_on() -> None:
 
     assert page == (503, "not ready\n")
     assert status == 200
+
+
+async def test_what_a_node_or_its_agent_says_that_cannot_be_is_told_in_the_log() -> None:
+    broken = report("n", 4, BRIDGED, cut={0: [("1g.10gb", 77, "")]})
+    absurd = gpu_node("absurd", 10**15)
+    async with serving(await asyncio.to_thread(stand, gpu_node("n"), broken, absurd)) as site:
+        async with asyncio.timeout(30):
+            while site.log.getvalue().count("node says what cannot be") < 2:
+                await asyncio.sleep(0.05)
+        ranked = await site.post("/prioritize", body(make_pod("small").gpus(1), ["n"]))
+
+    assert ranked == (200, [{"Host": "n", "Score": 10}])
+    assert "must be 0 to 15, found 77" in site.log.getvalue()
+    assert "1000000000000000 nvidia.com/gpu are more than any node can have" in site.log.getvalue()
+
+
+async def test_a_node_that_cannot_be_judged_is_told_in_the_log_and_the_others_are_ranked() -> None:
+    of = await asyncio.to_thread(stand, mig_node("well"), mig_node("ill"))
+    assert of.ranking is not None
+    of.refresh(0.0)
+    ill = of.fleet.by_name["ill"]
+    broken = replace(of.ranking.cluster.devices[ill], cards=(None,))  # no card at all
+    of.ranking.change({ill: (of.ranking.cluster.free[ill], broken)})
+    async with serving(of) as site:
+        small = make_pod("small").asks("nvidia.com/mig-1g.10gb", "1")
+        status, ranked = await site.post("/prioritize", body(small, ["well", "ill"]))
+
+    assert (status, ranked[0]["Score"], ranked[1]["Score"] < 10) == (200, 10, True)
+    assert site.log.getvalue().count('"crashed"') == 1

@@ -226,3 +226,50 @@ def test_what_is_learnt_counts_each_pod_once() -> None:
     counts = standing._learner.mix().counts
 
     assert {need.gpus: round(count) for need, count in counts.items()} == {2: 2}
+
+
+def test_a_report_that_cannot_be_spoils_no_answer_and_is_told() -> None:
+    cut = {0: [("1g.10gb", -4, "")]}
+    standing = stand(mig_node("well"), mig_node("ill"), report("well", 6, {}))
+    small = make_pod("small").asks(MIG, "1")
+    assert scores(standing, small, "well", "ill") == {"well": 9, "ill": 10}
+
+    write(standing, report("ill", 6, {}, cut=cut))
+
+    assert set(scores(standing, small, "well", "ill").values()) == {10, 9}
+    assert standing.inventory.unusable == {"ill": "GPU 0: the start of '1g.10gb' must be 0 to 15, found -4"}
+
+    write(standing, report("ill", 6, {}, cut=cut), gone=True)
+    assert not standing.inventory.unusable
+
+
+def test_evicting_helps_without_an_agent_where_enough_are_free_then() -> None:
+    held = [running(f"x{i}", "dgx") for i in range(7)]
+    for pod in held:
+        pod["metadata"]["uid"] = pod["metadata"]["name"]
+    standing = stand(gpu_node("dgx", 8, "Tesla-V100-SXM2-32GB"), *held)
+
+    assert filter_(standing, strict(), "dgx")["FailedNodes"] == {"dgx": NOT_JOINED}
+    assert preempt(standing, strict(), {"dgx": ["x0"]}) == []
+    assert preempt(standing, strict(), {"dgx": ["x0", "x1"]}) == ["dgx"]
+
+    write(standing, *held[:2], gone=True)
+    assert filter_(standing, strict(), "dgx")["NodeNames"] == ["dgx"]
+
+
+@pytest.mark.parametrize("resource", ["nvidia.com/gpu", "cpu"])
+def test_a_pod_that_asks_for_less_than_nothing_is_refused_and_promised_nothing(resource: str) -> None:
+    standing = stand(*bridged("pairs"))
+    pod = make_pod("debt").gpus(1).container("more").asks(resource, "-8")
+
+    for verb in (filtered, prioritized):
+        with pytest.raises(ReviewError, match=f"'{resource}' must not be asked for below zero"):
+            verb(standing, body(pod, ["pairs"]), 0.0)
+    assert not holders(standing)
+
+
+def test_a_pod_with_two_gpu_resources_is_ranked_where_both_are_free() -> None:
+    standing = stand(mig_node("mixed", small=7), gpu_node("whole"), mig_node("full"), running("x", "full", count=6))
+    both = make_pod("both").gpus(1).asks(MIG, "2")
+
+    assert scores(standing, both, "mixed", "whole", "full") == {"mixed": 10, "whole": 0, "full": 0}

@@ -380,3 +380,53 @@ def test_where_no_instance_is_idle_a_free_start_is_weighed() -> None:
     on = placing(*torn, mig_node("new"), report("new", 1, {}, cut={0: []}))
 
     assert order(on, small) == ["torn", "new"]
+
+
+@pytest.mark.parametrize(("held", "fits"), [(0, True), (4, True), (5, True), (6, False)])
+def test_a_joined_pair_is_sure_where_any_three_of_eight_are_free(held: int, fits: bool) -> None:
+    strict = make_pod().gpus(2).annotate(TOPOLOGY, "nvlink=required")
+    pods = [running("x", "dgx", count=held)] if held else []
+    on = placing(gpu_node("dgx", 8, "Tesla-V100-SXM2-32GB"), *pods)
+
+    assert order(on, strict) == (["dgx"] if fits else [])
+    assert [each.scheduler for each in obstacles(on.cluster, asks(strict, on.cluster), 0)] == (
+        [] if fits else [NOT_JOINED]
+    )
+
+
+def test_who_would_have_to_end_counts_where_no_agent_runs() -> None:
+    strict = make_pod().gpus(2).annotate(TOPOLOGY, "nvlink=required")
+    on = placing(gpu_node("dgx", 8, "Tesla-V100-SXM2-32GB"), *(running(f"x{i}", "dgx", count=3) for i in range(2)))
+
+    freed = freeing(on.cluster, asks(strict, on.cluster), on.pods)
+
+    assert freed is not None
+    assert len(freed.pods) == 1
+
+
+def test_all_gpu_resources_of_a_pod_must_be_free_on_one_node() -> None:
+    both = make_pod().gpus(1).asks("nvidia.com/mig-1g.10gb", "2")
+    on = placing(mig_node("a"), mig_node("full"), running("x", "full", count=6), gpu_node("whole"))
+    wanted = asks(both, on.cluster)
+    said = [[each.detail for each in obstacles(on.cluster, wanted, node)] for node in range(3)]
+
+    assert order(on, both) == ["a"]
+    assert said == [[], ["full"], ["offers no nvidia.com/mig-1g.10gb"]]
+    assert not order(placing(gpu_node("whole")), both)
+
+
+@pytest.mark.parametrize("count", [4097, 10**15, 10**40])
+def test_a_node_that_says_it_has_more_gpus_than_can_be_counts_as_having_none(count: int) -> None:
+    on = placing(gpu_node("absurd", count), gpu_node("well"))
+    one = make_pod().gpus(1)
+
+    assert order(on, one) == ["well"]
+    assert [each.detail for each in obstacles(on.cluster, asks(one, on.cluster), 0)] == [
+        f"says it has {count} nvidia.com/gpu, more than any node can have: counts as none"
+    ]
+
+
+def test_a_node_with_more_cpu_and_memory_than_can_be_is_ranked_all_the_same() -> None:
+    vast = make_node("vast", {}, **{GPU: 1, "cpu": 10**40, "memory": 10**40})
+
+    assert order(placing(vast), make_pod().gpus(1).asks("cpu", "4")) == ["vast"]

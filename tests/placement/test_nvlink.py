@@ -14,7 +14,7 @@ from tests.placement.machines import facts, machines
 from webhook.model.masks import bits
 from webhook.placement.nvlink import SETS, GpuSets, gpu_sets, mask_of
 from webhook.placement.plugin import Plugin, plugin
-from webhook.placement.topology import Topology, unlinked
+from webhook.placement.topology import Topology, assumed, unlinked
 
 KEYS = [
     "dgx1-p100", "dgx1-v100", "dgx2-v100", "dgx-a100-8", "hgx-a100-8-2socket", "hgx-a100-4", "a100-pcie-4-bridged",
@@ -254,3 +254,10 @@ def test_the_plugin_does_not_see_links_to_a_switch(shared: Path) -> None:
 
 def test_the_plugin_cannot_cope_with_one_sided_links() -> None:
     assert plugin(uneven(6, Random(1))).predicted(0b111, 2) is None
+
+
+@pytest.mark.parametrize("free", range(9))
+def test_an_island_is_sure_where_every_choice_of_free_gpus_has_it(free: int) -> None:
+    sets = gpu_sets(assumed("Tesla-V100-SXM2-32GB", 8))
+
+    assert sets.sure_island(free) == min(sets.island(mask_of(some)) for some in combinations(range(8), free))

@@ -16,6 +16,8 @@ from webhook.placement.nodes.asking import wanted_of
 from webhook.placement.nodes.filtering import obstacles
 from webhook.placement.nodes.freeing import freeing
 from webhook.placement.nodes.ranking import Fill, Ranking
+from webhook.placement.nodes.scheduling import misfits, others_of, room_for
+from webhook.policy.compiled import PolicySet
 from webhook.report.diff import apply
 from webhook.report.placed import Placed
 from webhook.report.results import Checked, Verdict
@@ -75,21 +77,34 @@ def place_all(entries: Iterable[Entry], world: World, placing: Placing, policy: 
     ranking = Ranking(placing.cluster, policy, placing.mix, placing.profiles, fill)
     for entry in entries:
         for checked, pod, replicas in shaped_pods(entry, world):
-            yield _placed(checked, pod, replicas, placing, ranking)
+            domain = _domain(checked, world.policies)
+            yield _placed(checked, pod, replicas, domain, placing, ranking)
 
 
-def _placed(checked: Checked, pod: Pod, replicas: int, placing: Placing, ranking: Ranking) -> Placed:
+def _domain(checked: Checked, policies: PolicySet) -> str:
+    """The node label that names domains of NVLink, where a policy that spoke of the pod has one."""
+    spoke = [policy.topology for policy in policies.policies if policy.name in checked.decision.policies]
+    return next((section.multi_node_domain for section in spoke if section and section.multi_node_domain), "")
+
+
+def _placed(checked: Checked, pod: Pod, replicas: int, domain: str, placing: Placing, ranking: Ranking) -> Placed:
     cluster = placing.cluster
     wanted = wanted_of(pod, cluster.fleet)
-    ranked = ranking.rank(wanted, gang=replicas)
+    free = [placing.others.get(node.name, {}) for node in cluster.fleet.nodes]
+    asked, unfit = others_of(pod), misfits(pod, cluster.fleet.nodes, free)
+    ranked = [each for each in ranking.rank(wanted, gang=replicas, domain=domain) if each.node not in unfit]
     taking = {each.node for each in ranked}
     others = [node for node in range(len(cluster.fleet.nodes)) if node not in taking]
+    freed = None if ranked else freeing(cluster, wanted, placing.pods)
     return Placed(
         title=checked.title,
         denied=denials(checked),
         wanted=wanted,
         cluster=cluster,
         ranked=tuple(ranked),
-        reasons={node: tuple(obstacles(cluster, wanted, node)) for node in others},
-        freed=None if ranked else freeing(cluster, wanted, placing.pods),
+        reasons={node: (*obstacles(cluster, wanted, node), *unfit.get(node, ())) for node in others},
+        freed=None if freed and freed.node in unfit else freed,
+        replicas=replicas,
+        fits=sum(room_for(asked, free[each.node], ranking.slots(wanted, each.node)) for each in ranked),
+        fixed=pod.spec.node_name,
     )

@@ -26,6 +26,7 @@ from webhook.model.resources import gpu_resource
 from webhook.placement.devices import Devices, reported, still_held
 from webhook.placement.nodes.holding import taken_by
 from webhook.placement.nodes.reserving import Reserved
+from webhook.placement.reports import unusable
 
 MOST_ARRIVALS = 10_000
 """Kinds of pods without GPUs that are counted until somebody takes the counts."""
@@ -38,6 +39,7 @@ class Inventory:
 
     Attributes:
         nodes, gpunodes, pods: The writers, one for each watch.
+        unusable: Why reports cannot be used, by node.
         outdated: Did a node change, come or go? Whoever makes a new index says so.
         arrivals: Pods without GPUs that came to nodes, by what they hold. Whoever counts them clears it.
     """
@@ -46,6 +48,7 @@ class Inventory:
         self._nodes: Store[Node] = Store()
         self._holdings = Holdings()
         self._reports: dict[str, tuple[GPUNode, Devices]] = {}
+        self.unusable: dict[str, str] = {}
         self._dirty: dict[str, None] = {}
         self.outdated = True
         self.arrivals: Counter[Amounts] = Counter()
@@ -115,7 +118,10 @@ class Inventory:
         self.outdated = True
 
     def _report_changed(self, key: str, _before: GPUNode | None, after: GPUNode | None) -> None:
-        devices = reported(after) if after is not None else None
+        devices, why = (reported(after), unusable(after)) if after is not None else (None, "")
+        self.unusable.pop(key, None)
+        if why:
+            self.unusable[key] = why
         if after is None or devices is None:
             self._reports.pop(key, None)
         else:

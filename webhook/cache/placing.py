@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 import msgspec
 
@@ -13,13 +13,17 @@ from webhook.model.cluster import Room
 from webhook.model.fleet import Fleet
 from webhook.model.gpunodes import GPUNode
 from webhook.model.masks import bits
+from webhook.model.objects import Node
 from webhook.model.pods import Pod
+from webhook.model.quantity import NANO, readable
 from webhook.model.resources import gpu_resource
 from webhook.placement.devices import reported
 from webhook.placement.fragmentation.mixes import FLAT, Mix, mix_of
 from webhook.placement.needs import Need
 from webhook.placement.nodes.asking import wanted_of
 from webhook.placement.nodes.cluster import Cluster
+from webhook.placement.nodes.scheduling import PODS, others_of
+from webhook.placement.reports import unusable
 
 
 class Placing(msgspec.Struct, frozen=True):
@@ -30,12 +34,14 @@ class Placing(msgspec.Struct, frozen=True):
         mix: What the pods that are there ask for of GPUs and shares; flat where they ask for none.
         profiles: What they ask for of MIG profiles, with counts.
         pods: The pods that hold something, or wait for it.
+        others: What is free of resources that are neither CPU, memory nor GPUs, nano-units, by node.
     """
 
     cluster: Cluster
     mix: Mix
     profiles: tuple[tuple[str, float], ...]
     pods: tuple[Pod, ...]
+    others: Mapping[str, Mapping[str, int]] = {}
 
 
 def placing_of(fleet: Fleet, kept: Iterable[Kept]) -> Placing:
@@ -45,11 +51,28 @@ def placing_of(fleet: Fleet, kept: Iterable[Kept]) -> Placing:
     agents = [item for item in objects if isinstance(item, GPUNode)]
     devices = {node.metadata.name: found for node in agents if (found := reported(node))}
     free: dict[str, Room] = rooms(fleet.nodes, pods)
-    cluster = Cluster(fleet, free, devices)
+    cluster = Cluster(fleet, free, devices, {node.metadata.name: why for node in agents if (why := unusable(node))})
     learning = Learning(cluster)
     for pod in pods:
         learning.see(pod)
-    return Placing(cluster, learning.mix(), _profiles(cluster, pods), pods)
+    others = _others([item for item in objects if isinstance(item, Node)], pods)
+    return Placing(cluster, learning.mix(), _profiles(cluster, pods), pods, others)
+
+
+def _others(nodes: Iterable[Node], pods: Iterable[Pod]) -> dict[str, dict[str, int]]:
+    """What is free on each node of all that is neither CPU, memory nor GPUs; places for pods among it."""
+    free = {node.metadata.name: _advertised(node) for node in nodes}
+    for pod in pods:
+        there = free.get(pod.spec.node_name, {})
+        for name, amount in {**others_of(pod), PODS: NANO}.items():
+            if name in there:
+                there[name] -= amount
+    return free
+
+
+def _advertised(node: Node) -> dict[str, int]:
+    amounts = ((name, readable(amount) or 0) for name, amount in node.status.allocatable.items())
+    return {name: amount for name, amount in amounts if name not in ("cpu", "memory") and not gpu_resource(name)}
 
 
 class Learning:

@@ -9,6 +9,7 @@ from webhook.extender.counts import Counts
 from webhook.extender.health import Health, Watched
 from webhook.extender.routes import routes
 from webhook.extender.standing import Clock, Standing
+from webhook.extender.telling import Telling
 from webhook.telemetry.page import PAGE_TYPE, MetricsPage
 from webhook.web.clients import Clients
 from webhook.web.limits import Limits
@@ -49,4 +50,6 @@ def extender(
     counts.connections = lambda: len(lobby.guests)
     counts.nodes = lambda: len(standing.fleet.nodes)
     counts.reserved = lambda: len(standing.reservations)
-    return Listener(lobby, context, lambda error: counts.crashed("task", "", error), looks, companions)
+    telling = Telling(standing, counts)
+    every = (telling.look, *looks)
+    return Listener(lobby, context, lambda error: counts.crashed("task", "", error), every, companions)

@@ -71,6 +71,10 @@ class Counts(Collector):
         self.crashes[route] += 1
         self.log.error("crashed", route=route, uid=uid, exc_info=error)
 
+    def node_doubted(self, node: str, why: str) -> None:
+        """What a node says, or its agent reports, cannot be, and counts as not said."""
+        self.log.warning("node says what cannot be", node=node, why=why)
+
     def watch_broke(self, kind: str, why: str) -> None:
         """A list or watch ended otherwise than it should; it goes on after a while."""
         self.log.warning("watch broke", kind=kind, why=why)

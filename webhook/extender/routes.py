@@ -39,6 +39,8 @@ def _answering(name: str, standing: Standing, clock: Clock, counts: Counts) -> C
         except Exception as error:
             counts.crashed(name, "", error)
             return refusal(HTTPStatus.INTERNAL_SERVER_ERROR, "a fault in this server; its log has the details")
+        while standing.ranking.faults:
+            counts.crashed(name, "", standing.ranking.faults.pop())
         return Reply(HTTPStatus.OK, body, then=lambda: counts.answered(name, result, perf_counter() - start))
 
     return answer

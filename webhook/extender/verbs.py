@@ -7,6 +7,7 @@ requires it. All else is a matter of order.
 
 from __future__ import annotations
 
+from collections.abc import Container
 from typing import NamedTuple
 
 import numpy as np
@@ -22,8 +23,10 @@ from webhook.extender.wire import (
     read_asked,
     read_preempting,
 )
+from webhook.model.resources import WHOLE_GPU
+from webhook.placement.devices import Devices, expected
 from webhook.placement.nodes.asking import wanted_of
-from webhook.placement.nodes.cluster import Wanted
+from webhook.placement.nodes.cluster import Cluster, Wanted
 from webhook.placement.nodes.filtering import NEVER_JOINED, NOT_JOINED
 from webhook.placement.nodes.linking import joinable
 from webhook.placement.nodes.ranking import Order, Ranking
@@ -145,5 +148,14 @@ def _helps(standing: Standing, ranking: Ranking, count: int, name: str, victims:
         return False
     gone = {victim.uid for victim in victims.pods}
     devices = standing.inventory.devices_without(standing.fleet.nodes[node], gone)
-    known = devices or ranking.cluster.devices[node]
-    return joinable(known.topology, devices.free if devices else None, count)
+    known = devices or _expected_without(standing, ranking.cluster, node, gone)
+    return joinable(known.topology, known.free, count, known.spare)
+
+
+def _expected_without(standing: Standing, cluster: Cluster, node: int, gone: Container[str]) -> Devices:
+    """The GPUs of a node without a report if pods with these uids were gone."""
+    known = cluster.fleet.nodes[node]
+    whole, free = cluster.whole(node)
+    there = standing.inventory.pods.tenants.on(known.name).values()
+    freed = sum(each.units.get(WHOLE_GPU, 0) for each in there if each.uid in gone)
+    return expected(known, whole, free + freed)

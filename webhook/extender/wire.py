@@ -10,7 +10,8 @@ from typing import Any
 
 import msgspec
 
-from webhook.errors import ReviewError
+from webhook.errors import ReviewError, quoted
+from webhook.model.effective import below_zero
 from webhook.model.pods import Pod, without_nulls
 
 NO_NAMES = "NodeNames must be there: write nodeCacheCapable: true in the scheduler's configuration"
@@ -47,9 +48,10 @@ def read_asked(body: bytes) -> Asked:
     """Read the body of /filter or /prioritize.
 
     Raises:
-        ReviewError: it is none, or has whole nodes and not their names.
+        ReviewError: it is none, has whole nodes and not their names, or a pod that no API server lets in.
     """
     asked: Asked = _read(body, Asked)
+    _refuse_debts(asked.pod)
     if asked.node_names is None:
         raise ReviewError(NO_NAMES)
     return asked
@@ -59,12 +61,18 @@ def read_preempting(body: bytes) -> Preempting:
     """Read the body of /preempt.
 
     Raises:
-        ReviewError: it is none, or has whole pods and not their uids.
+        ReviewError: it is none, has whole pods and not their uids, or a pod that no API server lets in.
     """
     asked: Preempting = _read(body, Preempting)
+    _refuse_debts(asked.pod)
     if asked.victims is None:
         raise ReviewError(NO_NAMES.replace("NodeNames", "NodeNameToMetaVictims"))
     return asked
+
+
+def _refuse_debts(pod: Pod) -> None:
+    for name in below_zero(pod):
+        raise ReviewError(f"{quoted(name)} must not be asked for below zero")
 
 
 def _read(body: bytes, kind: type[Any]) -> Any:

@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from webhook.model.gpunodes import GPUNodeStatus
+from webhook.model.gpunodes import BOUNDS, GPUNodeStatus
 
 Json = dict[str, Any]
 
@@ -83,10 +83,15 @@ def _structural(node: Json, parts: Json) -> Json:
     described = _described(node["description"])
     fields = {name: _structural(field, parts) for name, field in node["properties"].items()}
     named = {
-        name: field | ({"description": described[name]} if name in described else {}) for name, field in fields.items()
+        name: field | _bounds(name) | ({"description": described[name]} if name in described else {})
+        for name, field in fields.items()
     }
     kept = {"x-kubernetes-preserve-unknown-fields": True}
     return {"type": "object", "description": node["description"].partition("\n")[0], "properties": named} | kept
+
+
+def _bounds(name: str) -> Json:
+    return dict(zip(("minimum", "maximum"), BOUNDS[name], strict=True)) if name in BOUNDS else {}
 
 
 def _described(text: str) -> dict[str, str]:

@@ -31,6 +31,9 @@ from webhook.model.quantity import whole
 from webhook.model.resources import MIG_PREFIX, SHARED_SUFFIX, WHOLE_GPU, GpuResource, gpu_resource
 
 INVALID_MIG = "-mig-invalid"
+MOST_UNITS = 4096
+"""Of one GPU resource on one node: sixteen cards in 256 shares each. More than that is a mistake, counted as none."""
+
 USUAL_SLICES = 7
 """Compute slices of every MIG card but a few: taken where the product is not known."""
 
@@ -51,9 +54,17 @@ class Advert(msgspec.Struct, frozen=True, gc=False):
 
 
 def gpu_units(amounts: Mapping[str, Amount]) -> dict[str, int]:
-    """GPU resources of a node by name; what is no whole number above zero is not there to be had."""
-    counts = ((name, whole(amount)) for name, amount in amounts.items() if gpu_resource(name))
-    return {name: count for name, count in counts if count and count > 0}
+    """GPU resources of a node by name; what is no whole number above zero, or beyond sense, is not there to be had."""
+    return {name: count for name, count in _counts(amounts) if 0 < count <= MOST_UNITS}
+
+
+def beyond_sense(amounts: Mapping[str, Amount]) -> dict[str, int]:
+    """GPU resources of which a node says that it has more units than any can have."""
+    return {name: count for name, count in _counts(amounts) if count > MOST_UNITS}
+
+
+def _counts(amounts: Mapping[str, Amount]) -> Iterator[tuple[str, int]]:
+    return ((name, whole(amount) or 0) for name, amount in amounts.items() if gpu_resource(name))
 
 
 def adverts(node: Node) -> Iterator[Advert]:

@@ -53,6 +53,11 @@ def effective_requests(pod: Pod) -> dict[str, int]:
     return {name: amount for name, amount in amounts if amount}
 
 
+def below_zero(pod: Pod) -> list[str]:
+    """The resources of which some part of a pod asks for less than nothing, sorted. The API server lets no such in."""
+    return sorted({name for some in _written(pod) for name, amount in some.items() if (readable(amount) or 0) < 0})
+
+
 def _with_init(containers: tuple[Container, ...], running: int, resource: str, *, limits: bool) -> int:
     sidecars = highest = 0
     for container in containers:
@@ -87,10 +92,14 @@ def _read(amount: Amount) -> int:
 
 
 def _names(pod: Pod) -> set[str]:
+    return {name for amounts in _written(pod) for name in amounts}
+
+
+def _written(pod: Pod) -> list[Mapping[str, Amount]]:
     spec = pod.spec
     named: list[Mapping[str, Amount]] = [spec.overhead]
     for container in (*spec.containers, *spec.init_containers):
         named += [container.resources.requests, container.resources.limits]
     if spec.resources is not None:
         named += [spec.resources.requests, spec.resources.limits]
-    return {name for amounts in named for name in amounts}
+    return named

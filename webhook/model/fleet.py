@@ -12,7 +12,7 @@ from typing import NamedTuple
 import msgspec
 
 from webhook.model.bounded import Bounded
-from webhook.model.deriving import adverts, gpu_units
+from webhook.model.deriving import adverts, beyond_sense, gpu_units
 from webhook.model.levels import NO_LEVELS, Levels
 from webhook.model.masks import LabelIndex, bits, union
 from webhook.model.merging import Standing, offers_of
@@ -28,6 +28,9 @@ from webhook.model.taints import all_tolerated, hard
 
 REMEMBERED = 1024
 """Distinct selectors, lists of tolerations and names asked for to remember: workloads share a few."""
+
+MOST_CPU_MILLI, MOST_MEMORY = 1 << 40, 1 << 60
+"""Millicores and bytes of a node that count; sums of them over all nodes stay numbers of a machine."""
 
 Constraints = tuple[tuple[tuple[str, str], ...], tuple[NodeSelectorTerm, ...] | None]
 """Node selector, and required terms where there are any."""
@@ -51,6 +54,7 @@ class FleetNode(msgspec.Struct, frozen=True, gc=False):
         gpus: Allocatable units by GPU resource name.
         usable: False while it is cordoned, not ready, or its GPUs are being reconfigured.
         pods: The most pods it takes; 0 if it does not say.
+        beyond: GPU resources of which it says that it has more than any node can have: none of them count.
     """
 
     name: str
@@ -61,6 +65,7 @@ class FleetNode(msgspec.Struct, frozen=True, gc=False):
     gpus: Mapping[str, int]
     usable: bool = True
     pods: int = 0
+    beyond: Mapping[str, int] = {}
 
 
 class Fleet:
@@ -251,11 +256,12 @@ def fleet_node(node: Node) -> FleetNode:
         name=node.metadata.name,
         labels=labels,
         taints=hard(node.spec.taints),
-        cpu_milli=_floor(allocatable.get("cpu", 0)) // 1_000_000,
-        memory=_floor(allocatable.get("memory", 0)) // NANO,
+        cpu_milli=min(MOST_CPU_MILLI, _floor(allocatable.get("cpu", 0)) // 1_000_000),
+        memory=min(MOST_MEMORY, _floor(allocatable.get("memory", 0)) // NANO),
         gpus=gpus,
         pods=_floor(allocatable.get("pods", 0)) // NANO,
         usable=_takes_pods(node) and (not gpus or settled(labels)),
+        beyond=beyond_sense(allocatable),
     )
 
 

@@ -5,6 +5,27 @@ from __future__ import annotations
 from webhook.model.pods import Metadata
 from webhook.model.read import Read
 
+MOST_INDEX = 1023
+"""Of a GPU on its node."""
+
+MOST_NVLINKS = 99
+"""Between two GPUs: `nvidia-smi topo -m` has two digits for them."""
+
+MOST_LINK_RATE = 1_000_000
+"""MB/s of one NVLink and direction; ten times those of today."""
+
+MOST_START = 15
+"""Of a MIG instance, in memory slices; cards of today have eight."""
+
+BOUNDS = {
+    "index": (0, MOST_INDEX),
+    "gpu": (0, MOST_INDEX),
+    "start": (0, MOST_START),
+    "nvlinks": (0, MOST_NVLINKS),
+    "nvlinkRate": (0, MOST_LINK_RATE),
+}
+"""What numbers can be, by their names in JSON."""
+
 
 class GpuLink(Read, frozen=True):
     """What one GPU sees of another one of its node.

@@ -15,7 +15,8 @@ from webhook.model.gpunodes import GpuDevice, GPUNode
 from webhook.model.nodelabels import PRODUCT, number
 from webhook.placement.mig import Card, Instance
 from webhook.placement.nvlink import mask_of
-from webhook.placement.topology import MOST_GPUS, RATES, Bus, Topology, assumed
+from webhook.placement.reports import unusable
+from webhook.placement.topology import BRIDGE_RATE, MOST_GPUS, RATES, Bus, Topology, assumed
 
 COUNT = "nvidia.com/gpu.count"
 CLIQUE = "nvidia.com/gpu.clique"
@@ -29,19 +30,21 @@ class Devices(msgspec.Struct, frozen=True):
         free: Mask of the whole GPUs that are free; None where only their count is known.
         cards: MIG cards.
         holders: Who holds a GPU or an instance of it, by index.
+        spare: How many whole GPUs are free where it is not known which; 0 elsewhere.
     """
 
     topology: Topology
     free: int | None = None
     cards: tuple[Card, ...] = ()
     holders: Mapping[int, tuple[str, ...]] = {}
+    spare: int = 0
 
 
 def reported(node: GPUNode) -> Devices | None:
-    """The GPUs as the node's agent has seen them; None where it reports none, or more than are told apart."""
-    gpus = sorted(node.status.gpus, key=lambda gpu: gpu.index)
-    if not 0 < len(gpus) <= MOST_GPUS or [gpu.index for gpu in gpus] != list(range(len(gpus))):
+    """The GPUs as the node's agent has seen them; None where the report cannot be used (`unusable` says why)."""
+    if unusable(node):
         return None
+    gpus = sorted(node.status.gpus, key=lambda gpu: gpu.index)
     return _held(Devices(_topology(node, gpus)), gpus)
 
 
@@ -85,7 +88,15 @@ def expected(node: FleetNode, whole: int, free: int) -> Devices:
     """
     gpus = min(MOST_GPUS, max(whole, number(node.labels.get(COUNT)) or 0))
     topology = assumed(node.labels.get(PRODUCT, ""), gpus, node.labels.get(CLIQUE, ""))
-    return Devices(topology, (1 << gpus) - 1 if free == gpus else None)
+    return counted(Devices(topology), free)
+
+
+def counted(devices: Devices, free: int) -> Devices:
+    """Devices of which it is not known which are free, with how many are; where all are, it is known."""
+    if devices.free is not None:
+        return devices
+    gpus = devices.topology.gpus
+    return replace(devices, free=(1 << gpus) - 1) if free == gpus else replace(devices, spare=max(0, min(free, gpus)))
 
 
 def _topology(node: GPUNode, gpus: list[GpuDevice]) -> Topology:
@@ -98,15 +109,20 @@ def _topology(node: GPUNode, gpus: list[GpuDevice]) -> Topology:
         joined = [gpu.index not in cut and other.index not in cut for other in gpus]
         nvlinks.append(tuple(link.nvlinks if link and both else 0 for link, both in zip(seen, joined, strict=True)))
         buses.append(tuple(Bus.__members__.get(link.bus) if link else None for link in seen))
-    status = node.status
+    status, linked = node.status, any(map(any, nvlinks))
     return Topology(
         nvlinks=tuple(nvlinks),
         buses=tuple(buses),
         numa=tuple(gpu.numa for gpu in gpus),
-        rate=status.nvlink_rate or RATES.get(status.nvlink_generation, 0),
+        rate=status.nvlink_rate or (_rate(status.nvlink_generation) if linked else 0),
         nvswitch=status.nvswitch,
         clique=status.clique,
     )
+
+
+def _rate(generation: int) -> int:
+    """MB/s of one link; a generation to come counts as the newest known, one that is not told as the slowest."""
+    return RATES[max(RATES)] if generation > max(RATES) else RATES.get(generation, BRIDGE_RATE)
 
 
 def _card(gpu: GpuDevice) -> Card:

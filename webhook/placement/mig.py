@@ -94,11 +94,12 @@ def _profile(name: str, size: int, compute: int, units: int) -> Profile:
 
 
 def taken(of: Geometry, instances: frozenset[Instance]) -> int:
-    """The units that instances take; one of an unknown profile takes nothing."""
+    """The units that instances take; one of an unknown profile, or outside the card, takes nothing."""
     mask = 0
     for instance in instances:
         profile = of.profile(instance.profile)
-        mask |= profile.span(instance.start) if profile else 0
+        inside = profile is not None and 0 <= instance.start <= of.units - profile.size
+        mask |= profile.span(instance.start) if profile and inside else 0
     return mask
 
 

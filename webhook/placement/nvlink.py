@@ -57,6 +57,7 @@ class GpuSets:
         self._kept = [self._best_within(size) for size in self.keep]
         self._joined = _islands(topology)
         self._island = _within(np.where(self._joined, self._size, 0))
+        self._sure = [int(self._island[self._size == free].min()) for free in range(topology.gpus + 1)]
         self._answers: dict[tuple[int, int], int] = {}
         if topology.gpus <= ALL_AT_ONCE:
             self._answer_all()
@@ -83,6 +84,10 @@ class GpuSets:
     def island(self, free: int) -> int:
         """How many GPUs the largest free set has in which NVLink joins every pair; 1 where none are joined."""
         return int(self._island[free])
+
+    def sure_island(self, free: int) -> int:
+        """The same where so many GPUs are free, whichever they are."""
+        return self._sure[free]
 
     def always_joined(self, count: int) -> bool:
         """Does NVLink join every set of so many GPUs?"""

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
 import numpy as np
 
+from webhook.model.fleet import FleetNode
 from webhook.model.modes import Form
 from webhook.model.nodelabels import PRODUCT, number
 from webhook.model.offers import Offer
@@ -36,6 +37,7 @@ class Stock(msgspec.Struct, frozen=True):
         island: Most free GPUs that NVLink joins pair by pair; None where it is not known which are free.
         fits: Free instances by MIG profile, the largest profile first.
         split_milli: Free thousandths that a pod of the mix cannot use, on average.
+        remark: What the node, or its agent, says that cannot be; "" for nothing.
     """
 
     name: str
@@ -46,13 +48,18 @@ class Stock(msgspec.Struct, frozen=True):
     island: int | None
     fits: tuple[tuple[str, int], ...]
     split_milli: int
+    remark: str = ""
 
 
 def stocks(cluster: Cluster, mix: Mix) -> list[Stock]:
     """The nodes with GPUs, in the cluster's order."""
     rooms = cluster.rooms()
     split = -Fgd(cluster.site, mix).value(rooms.rows(np.arange(len(cluster.fleet.nodes))))
-    return [_stock(cluster, i, round(float(split[i]))) for i, node in enumerate(cluster.fleet.nodes) if node.gpus]
+    return [
+        _stock(cluster, i, round(float(split[i])))
+        for i, node in enumerate(cluster.fleet.nodes)
+        if node.gpus or node.beyond
+    ]
 
 
 def total(every: Sequence[Stock]) -> Stock:
@@ -87,7 +94,15 @@ def _stock(cluster: Cluster, node: int, split: int) -> Stock:
         island=_island(cluster, node),
         fits=_fits(cluster, node, offers),
         split_milli=min(split, free),
+        remark="; ".join(_remarks(cluster, known)),
     )
+
+
+def _remarks(cluster: Cluster, node: FleetNode) -> Iterator[str]:
+    for resource, units in node.beyond.items():
+        yield f"says it has {units} {resource}, more than any node can have: counts as none"
+    if node.name in cluster.unusable:
+        yield f"its agent's report cannot be used: {cluster.unusable[node.name]}"
 
 
 def _physical(labels: Mapping[str, str], whole: int) -> int:
@@ -129,11 +144,12 @@ def capacity_table(every: Sequence[Stock], paint: Paint = plain, *, wide: bool =
     """The total, then a row a node."""
     head, *rows = columns([HEAD, *(_row(stock, wide=wide) for stock in [total(every), *every])])
     notes = ["? no agent runs there: which of its GPUs are free is not known"] if _unsure(every) else []
+    notes += [f"{shown(stock.name)}: {shown(stock.remark)}" for stock in every if stock.remark]
     return [paint(head, Style.STRONG), *rows, *notes]
 
 
 def _unsure(every: Iterable[Stock]) -> bool:
-    return any(stock.island is None for stock in every)
+    return any(stock.island is None and not stock.remark for stock in every)
 
 
 def _row(stock: Stock, *, wide: bool) -> tuple[str, ...]:

@@ -30,6 +30,9 @@ class Placed(msgspec.Struct, frozen=True):
         ranked: The nodes that take it, the best first.
         reasons: Why not, by position of the node.
         freed: Where none takes it, who would have to end.
+        replicas: How many there are to be of it.
+        fits: How many of it the nodes take as they are.
+        fixed: The node that it names itself; "" where a scheduler chooses.
     """
 
     title: str
@@ -39,6 +42,9 @@ class Placed(msgspec.Struct, frozen=True):
     ranked: tuple[Ranked, ...]
     reasons: dict[int, tuple[Reason, ...]]
     freed: Freed | None
+    replicas: int = 1
+    fits: int = 1
+    fixed: str = ""
 
 
 def placed_lines(placed: Placed, paint: Paint = plain) -> list[str]:
@@ -53,20 +59,28 @@ def placed_lines(placed: Placed, paint: Paint = plain) -> list[str]:
 
 
 def _said(wanted: Wanted) -> str:
-    parts = [f"{wanted.count} {wanted.resource}"] if wanted.resource else []
+    parts = [f"{units} {resource}" for resource, units in wanted.gpus]
     parts += [f"{wanted.cpu_milli / 1000:g} cores", f"{wanted.memory_mib / 1024:.4g} GiB"]
     joined = ", joined by NVLink" if wanted.joined else ""
     return ", ".join(parts) + joined
 
 
 def _answer(placed: Placed, paint: Paint) -> str:
+    if placed.fixed and placed.fixed not in placed.cluster.fleet.by_name:
+        return paint(f"spec.nodeName says {shown(placed.fixed)}, and there is no such node.", Style.BAD)
     if not placed.ranked:
         return paint("No node takes it now.", Style.BAD)
     best = placed.ranked[0]
     equal = sum(each.key == best.key for each in placed.ranked) - 1
     also = f" ({count(equal, 'other node')} as good)" if equal else ""
     name = paint(shown(_name(placed, best.node)), Style.GOOD)
-    return f"Goes to {name}{also}{_set(best.links)}{_unsure(best)}"
+    fixed = " (fixed by spec.nodeName: no scheduler is asked)" if placed.fixed else ""
+    return f"Goes to {name}{also}{fixed}{_set(best.links)}{_unsure(placed, best)}{_replicas(placed)}"
+
+
+def _replicas(placed: Placed) -> str:
+    few = placed.fits < placed.replicas
+    return f"; {placed.fits} of {placed.replicas} replicas fit now" if few else ""
 
 
 def _set(links: Links | None) -> str:
@@ -78,10 +92,12 @@ def _set(links: Links | None) -> str:
     return f"{text}: the device plugin's choice; {_list(links.optimal)} would be the best"
 
 
-def _unsure(best: Ranked) -> str:
-    if best.links is None or best.sure is Confidence.MEASURED:
+def _unsure(placed: Placed, best: Ranked) -> str:
+    if best.links is None or best.sure is Confidence.MEASURED or best.links.gpus:
         return ""
-    return " (which GPUs are free is not known: no agent runs there)" if not best.links.gpus else ""
+    unusable = placed.cluster.unusable.get(_name(placed, best.node), "")
+    why = f"its agent's report cannot be used: {shown(unusable)}" if unusable else "no agent runs there"
+    return f" (which GPUs are free is not known: {why})"
 
 
 def _taking(placed: Placed, each: Ranked) -> tuple[str, ...]:
@@ -138,6 +154,8 @@ def placed_document(placed: Placed) -> dict[str, Any]:
             _name(placed, node): [{"scheduler": each.scheduler, "detail": each.detail} for each in reasons]
             for node, reasons in placed.reasons.items()
         },
+        "replicas": placed.replicas,
+        "fits": min(placed.fits, placed.replicas) if placed.ranked else 0,
         "nearest": {"node": _name(placed, placed.freed.node), "pods": [_pod(pod) for pod in placed.freed.pods]}
         if placed.freed
         else None,

@@ -18,7 +18,7 @@ REQUIRED, IGNORED = "nvlink=required", "nvlink=ignored"
 
 
 def wanted_of(pod: Pod, fleet: Fleet) -> Wanted:
-    """What a pod wants. Of several GPU resources, the one with the most units counts.
+    """What a pod wants. Of several GPU resources, the one with the most units ranks.
 
     The GPUs of a pod with several whole ones are taken to talk to each other unless its annotation says they
     do not.
@@ -38,18 +38,19 @@ def wanted_of(pod: Pod, fleet: Fleet) -> Wanted:
 
 
 def wants(amounts: Mapping[str, int], selected: int) -> Wanted:
-    """What a pod wants that asks for so much.
+    """What a pod wants that asks for so much; an amount below zero is asked for by none, and counts as nothing.
 
     Args:
         amounts: Nano-units by resource.
         selected: Mask of the nodes that its selectors allow.
     """
-    gpus = {name: -(-amount // NANO) for name, amount in amounts.items() if gpu_resource(name)}
+    gpus = {name: -(-amount // NANO) for name, amount in amounts.items() if amount > 0 and gpu_resource(name)}
     resource = max(gpus, key=lambda name: gpus[name], default="")
     return Wanted(
         resource=resource,
         count=gpus.get(resource, 0),
-        cpu_milli=-(-amounts.get("cpu", 0) // (NANO // 1000)),
-        memory_mib=-(-amounts.get("memory", 0) // (NANO * MIB)),
+        cpu_milli=max(0, -(-amounts.get("cpu", 0) // (NANO // 1000))),
+        memory_mib=max(0, -(-amounts.get("memory", 0) // (NANO * MIB))),
         selected=selected,
+        also=tuple((name, count) for name, count in gpus.items() if name != resource),
     )

@@ -16,7 +16,7 @@ from webhook.model.offers import Offer
 from webhook.model.pods import Toleration
 from webhook.model.products import normalised
 from webhook.model.resources import WHOLE_GPU
-from webhook.placement.devices import Devices, expected
+from webhook.placement.devices import Devices, counted, expected
 from webhook.placement.needs import WHOLE, Need
 from webhook.placement.nvlink import mask_of
 from webhook.placement.rooms import Machine, Rooms, Site
@@ -28,7 +28,7 @@ class Wanted(msgspec.Struct, frozen=True):
     """What one pod wants of a node.
 
     Attributes:
-        resource: GPU resource name; "" for a pod without GPUs.
+        resource: GPU resource name; "" for a pod without GPUs. Of several, the one that nodes are ranked by.
         count: Units of it.
         cpu_milli: CPU in millicores.
         memory_mib: Memory in MiB.
@@ -36,6 +36,7 @@ class Wanted(msgspec.Struct, frozen=True):
         tolerations: What it tolerates.
         communicates: True where its GPUs talk to each other.
         joined: True where it must not run unless NVLink joins all its GPUs.
+        also: The other GPU resources that it asks for, with units: a node must have room for them too.
     """
 
     resource: str
@@ -46,6 +47,12 @@ class Wanted(msgspec.Struct, frozen=True):
     tolerations: tuple[Toleration, ...] = ()
     communicates: bool = False
     joined: bool = False
+    also: tuple[tuple[str, int], ...] = ()
+
+    @property
+    def gpus(self) -> tuple[tuple[str, int], ...]:
+        """All GPU resources that it asks for, with units; the one that nodes are ranked by first."""
+        return ((self.resource, self.count), *self.also) if self.resource else ()
 
 
 class Cluster:
@@ -55,11 +62,19 @@ class Cluster:
         fleet: The nodes as scheduling sees them.
         free: What is free on each.
         devices: The GPUs of each.
+        unusable: Why reports cannot be used, by name of the node.
         site: The nodes as rules see them: whole GPUs and shares. MIG cards are valued apart.
     """
 
-    def __init__(self, fleet: Fleet, free: Mapping[str, Room], devices: Mapping[str, Devices] | None = None) -> None:
+    def __init__(
+        self,
+        fleet: Fleet,
+        free: Mapping[str, Room],
+        devices: Mapping[str, Devices] | None = None,
+        unusable: Mapping[str, str] | None = None,
+    ) -> None:
         known = devices or {}
+        self.unusable = unusable or {}
         self.fleet = fleet
         self.free = [free.get(node.name) or _empty(node) for node in fleet.nodes]
         self._offers = _offers_by_node(fleet)
@@ -112,7 +127,8 @@ class Cluster:
             devices: Its GPUs; None for what its labels let one expect.
         """
         self.free[node] = room
-        self.devices[node] = devices or expected(self.fleet.nodes[node], *self.whole(node))
+        whole, free = self.whole(node)
+        self.devices[node] = counted(devices, free) if devices else expected(self.fleet.nodes[node], whole, free)
 
     def holding(self, wanted: Wanted, node: int, gpus: tuple[int, ...] = ()) -> Cluster:
         """The cluster after a pod has come to a node.
@@ -178,8 +194,8 @@ def _offers_by_node(fleet: Fleet) -> list[dict[str, Offer]]:
 
 def _less(room: Room, wanted: Wanted) -> Room:
     gpus = dict(room.gpus)
-    if wanted.resource:
-        gpus[wanted.resource] = gpus.get(wanted.resource, 0) - wanted.count
+    for resource, count in wanted.gpus:
+        gpus[resource] = gpus.get(resource, 0) - count
     return Room(room.cpu_milli - wanted.cpu_milli, room.memory - wanted.memory_mib * MIB, gpus, room.full)
 
 

@@ -66,31 +66,35 @@ def _cores(milli: int) -> str:
 
 
 def _gpus(cluster: Cluster, wanted: Wanted, node: int) -> Iterator[Reason]:
-    if not wanted.resource:
-        return
-    there = cluster.fleet.nodes[node].gpus.get(wanted.resource, 0)
-    free = cluster.free[node].gpus.get(wanted.resource, 0)
-    if free < wanted.count:
-        yield Reason(f"Insufficient {wanted.resource}", _why_short(cluster, wanted, node, there, free))
-        return
+    free = cluster.free[node].gpus
+    short = [(resource, count) for resource, count in wanted.gpus if free.get(resource, 0) < count]
+    for resource, count in short:
+        yield Reason(f"Insufficient {resource}", _why_short(cluster, resource, count, node))
     devices = cluster.devices[node]
-    if wanted.joined and not joinable(devices.topology, devices.free, wanted.count):
-        yield Reason(NOT_JOINED, f"{free} free, no {wanted.count} of them joined by NVLink{_which(cluster, node)}")
+    if not short and wanted.joined and not joinable(devices.topology, devices.free, wanted.count, devices.spare):
+        yield Reason(
+            NOT_JOINED,
+            f"{free.get(wanted.resource, 0)} free, no {wanted.count} of them joined by NVLink{_which(cluster, node)}",
+        )
 
 
-def _why_short(cluster: Cluster, wanted: Wanted, node: int, there: int, free: int) -> str:
+def _why_short(cluster: Cluster, resource: str, count: int, node: int) -> str:
+    there, free = cluster.fleet.nodes[node].gpus.get(resource, 0), cluster.free[node].gpus.get(resource, 0)
+    beyond = cluster.fleet.nodes[node].beyond.get(resource, 0)
+    if beyond:
+        return f"says it has {beyond} {resource}, more than any node can have: counts as none"
     if not there:
-        return f"offers no {wanted.resource}"
-    if there < wanted.count:
-        return f"has {there} of {wanted.count}"
-    said = "full" if not free else f"{free} free of {wanted.count}"
-    cut = _new_cut(cluster, wanted, node)
+        return f"offers no {resource}"
+    if there < count:
+        return f"has {there} of {count}"
+    said = "full" if not free else f"{free} free of {count}"
+    cut = _new_cut(cluster, resource, node)
     return f"{said}; {cut}" if cut else said
 
 
-def _new_cut(cluster: Cluster, wanted: Wanted, node: int) -> str:
+def _new_cut(cluster: Cluster, resource: str, node: int) -> str:
     """How a MIG card could be cut anew to make room; "" where that does not help."""
-    offer = cluster.offer(node, wanted.resource)
+    offer = cluster.offer(node, resource)
     known = geometry(offer.product) if offer and offer.form is Form.MIG else None
     cut = repartition(worth_of(known), cluster.devices[node].cards, offer.profile) if known and offer else None
     if cut is None:

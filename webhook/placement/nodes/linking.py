@@ -20,8 +20,8 @@ from webhook.placement.topology import Topology
 COUNTS_MOST = 64
 """Sizes of sets whose figures are remembered."""
 
-State = tuple[int, int | None]
-"""Number of the topology, and the mask of the free GPUs; None where it is not known."""
+State = tuple[int, int | None, int]
+"""Number of the topology, the mask of the free GPUs (None where it is not known), and how many are free then."""
 
 NONE = (0.0,) * 5
 
@@ -68,12 +68,21 @@ class Figures(NamedTuple):
 class Linking:
     """The links of every node, kept as GPUs are taken and given back. It has one writer."""
 
-    def __init__(self, devices: Sequence[Devices]) -> None:
+    def __init__(self, devices: Sequence[Devices], faults: list[Exception] | None = None) -> None:
+        """Begin.
+
+        Args:
+            devices: The GPUs of each node.
+            faults: Gets what goes wrong while nodes are judged; such nodes count as those without GPUs.
+        """
+        self._faults = faults
         self._kinds: dict[Topology, int] = {}
         self._topologies: list[Topology] = []
         self._of = [each.topology for each in devices]
         self._kind = [self._kind_of(topology) for topology in self._of]
-        self._states: States[State] = States((kind, each.free) for kind, each in zip(self._kind, devices, strict=True))
+        self._states: States[State] = States(
+            (kind, each.free, each.spare) for kind, each in zip(self._kind, devices, strict=True)
+        )
         self._figures: dict[int, Judged[State]] = {}
 
     def set(self, node: int, devices: Devices) -> None:
@@ -81,7 +90,7 @@ class Linking:
         if devices.topology is not self._of[node]:
             self._of[node] = devices.topology
             self._kind[node] = self._kind_of(devices.topology)
-        self._states.set(node, (self._kind[node], devices.free))
+        self._states.set(node, (self._kind[node], devices.free, devices.spare))
 
     def figures(self, count: int) -> Figures:
         """What a pod for so many whole GPUs would get on each node."""
@@ -89,7 +98,8 @@ class Linking:
         if judged is None:
             if len(self._figures) >= COUNTS_MOST:
                 self._figures.clear()
-            judged = self._figures[count] = Judged(self._states, lambda state: self._judge(state, count))
+            judged = Judged(self._states, lambda state: self._judge(state, count), NONE, self._faults)
+            self._figures[count] = judged
         return Figures(*judged.by_node().T)
 
     def _kind_of(self, topology: Topology) -> int:
@@ -99,12 +109,13 @@ class Linking:
         return kind
 
     def _judge(self, state: State, count: int) -> tuple[float, ...]:
-        topology, free = self._topologies[state[0]], state[1]
+        kind, free, spare = state
+        topology = self._topologies[kind]
         links = links_of(topology, free, count)
         if links is None:
             return NONE
         everyone = (1 << topology.gpus) - 1
-        now, ever = joinable(topology, free, count), joinable(topology, everyone, count)
+        now, ever = joinable(topology, free, count, spare), joinable(topology, everyone, count)
         return tuple(map(float, (links.joined, links.ratio, links.broken, now, ever)))
 
 
@@ -136,13 +147,28 @@ def given(topology: Topology, free: int, count: int) -> int:
     return predicted if predicted is not None else gpu_sets(topology).optimal(free, count) or 0
 
 
-def joinable(topology: Topology, free: int | None, count: int) -> bool:
-    """Can so many free GPUs be had with NVLink between each two? Where nobody knows which are free, no unless any
-    of them would do."""
+def joinable(topology: Topology, free: int | None, count: int, spare: int = 0) -> bool:
+    """Can so many free GPUs be had with NVLink between each two?
+
+    Args:
+        topology: The node's GPUs.
+        free: Mask of those that are free; None where it is not known which.
+        count: How many the pod wants.
+        spare: How many are free where it is not known which: yes only if each choice of so many has a joined set.
+    """
     sets = gpu_sets(topology)
-    if free is None:
-        return count <= topology.gpus and sets.always_joined(count)
-    return sets.island(free) >= count
+    return (sets.island(free) if free is not None else sets.sure_island(spare)) >= count
+
+
+def joined_sets(devices: Devices, count: int, most: int) -> int:
+    """How many pods for so many GPUs each, one after the other, get ones that NVLink joins; at most so many pods."""
+    topology, free, spare = devices.topology, devices.free, devices.spare
+    for pods in range(most):
+        if not joinable(topology, free, count, spare):
+            return pods
+        free = None if free is None else free & ~given(topology, free, count)
+        spare = max(0, spare - count)
+    return most
 
 
 def warm(topologies: Sequence[Topology]) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from enum import StrEnum
+from functools import partial
 from typing import NamedTuple
 
 import msgspec
@@ -21,10 +22,10 @@ from webhook.placement.devices import Devices
 from webhook.placement.fragmentation.mixes import FLAT, Mix
 from webhook.placement.fragmentation.policies import RULES, Policy, added
 from webhook.placement.fragmentation.rule import Rule
-from webhook.placement.mig import Card, geometry, starts, taken, worth_of
+from webhook.placement.mig import WHOLE, Card, geometry, starts, taken, worth_of
 from webhook.placement.nodes.board import NOWHERE, Board
 from webhook.placement.nodes.cluster import Cluster, Wanted
-from webhook.placement.nodes.linking import Linking, Links, links_of
+from webhook.placement.nodes.linking import Linking, Links, joined_sets, links_of
 from webhook.placement.nodes.states import Judged, States
 from webhook.placement.rooms import Bools, Floats, Ints, of_mask
 from webhook.placement.topology import Confidence
@@ -36,6 +37,10 @@ DOMAIN, NEAR, HARM, SCORE, FULLNESS = slice(0, 2), slice(2, 4), 4, 5, 6
 
 MOST_PROFILES = 256
 """MIG profiles of products whose figures are remembered."""
+
+
+MOST_SLOTS = 1 << 20
+"""Pods that a node takes of those that ask for nothing."""
 
 
 class Fill(StrEnum):
@@ -80,6 +85,7 @@ class Ranking:
 
     Attributes:
         cluster: The nodes. Change them through `change` only.
+        faults: What went wrong while a node was judged, for whoever tells of it to take out. Such a node is the last.
     """
 
     def __init__(
@@ -106,7 +112,8 @@ class Ranking:
         self._fullness: Floats = np.zeros(len(nodes))
         self._full: Bools = np.zeros(len(nodes), np.bool_)
         self._units: dict[str, Ints] = {name: np.zeros(len(nodes), np.int64) for name in cluster.fleet.resources()}
-        self._linking = Linking(cluster.devices)
+        self.faults: list[Exception] = []
+        self._linking = Linking(cluster.devices, self.faults)
         self._cards: States[tuple[Card, ...]] = States(each.cards for each in cluster.devices)
         self._worths: dict[tuple[str, str], Judged[tuple[Card, ...]]] = {}
         self._note(nodes)
@@ -202,8 +209,8 @@ class Ranking:
     def _takes(self, wanted: Wanted) -> Bools:
         """Which nodes have the GPUs and room for another pod, shape (nodes,); CPU and memory are not asked."""
         takes = ~self._full
-        if wanted.resource:
-            takes &= self._units[wanted.resource] >= wanted.count
+        for resource, count in wanted.gpus:
+            takes &= self._units.get(resource, np.zeros_like(self._full, np.int64)) >= count
         return takes & self.joinable(wanted.count)[0] if wanted.joined else takes
 
     def _part(self, wanted: Wanted, offer: Offer | None, nodes: Ints) -> Order:
@@ -233,11 +240,12 @@ class Ranking:
         if judged is None:
             if len(self._worths) >= MOST_PROFILES:
                 self._worths.clear()
-            judged = Judged(self._cards, lambda cards: (self._change(product, profile, cards),))
+            judge = partial(self._change, product, profile)
+            judged = Judged(self._cards, judge, (-float(WHOLE),), self.faults)
             self._worths[product, profile] = judged
         return judged.by_node()[:, 0]
 
-    def _change(self, product: str, profile: str, cards: tuple[Card, ...]) -> float:
+    def _change(self, product: str, profile: str, cards: tuple[Card, ...]) -> tuple[float]:
         """The same for one node; 0 where the cut is not known.
 
         A pod takes an idle instance; where there is none, a start that is free.
@@ -245,27 +253,28 @@ class Ranking:
         known = geometry(product)
         form = known.profile(profile) if known else None
         if known is None or form is None:
-            return 0.0
+            return (0.0,)
         worth = worth_of(known, self._profiles)
         used = {card.index: taken(known, card.used) for card in cards}
         places = [(used[card.index], one.start) for card in cards for one in card.idle if one.profile == profile]
         if not places:
             free = {card.index: starts(form, used[card.index] | taken(known, card.idle)) for card in cards}
             places = [(used[index], start) for index, some in free.items() for start in some]
-        return round(max((worth.change(profile, mask, start) for mask, start in places), default=0.0), 1)
+        return (round(max((worth.change(profile, mask, start) for mask, start in places), default=0.0), 1),)
 
     def _domains(self, wanted: Wanted, fitting: Ints, gang: int, label: str) -> list[tuple[float, float]]:
         """For each node, whether its domain still takes the whole gang, and how little is left over then."""
         slots: Counter[str] = Counter()
         names = [self.cluster.fleet.nodes[node].labels.get(label, "") for node in fitting.tolist()]
         for node, name in zip(fitting.tolist(), names, strict=True):
-            slots[name] += self._slots(wanted, node) if name else 0
+            slots[name] += self.slots(wanted, node) if name else 0
         return [(float(slots[name] >= gang), -float(slots[name])) for name in names]
 
-    def _slots(self, wanted: Wanted, node: int) -> int:
-        """How many such pods a node takes."""
+    def slots(self, wanted: Wanted, node: int) -> int:
+        """How many such pods a node takes, one after the other."""
         room = self.cluster.free[node]
-        counts = [room.gpus.get(wanted.resource, 0) // wanted.count] if wanted.count else []
+        counts = [room.gpus.get(resource, 0) // units for resource, units in wanted.gpus]
         counts += [room.cpu_milli // wanted.cpu_milli] if wanted.cpu_milli else []
         counts += [(room.memory >> 20) // wanted.memory_mib] if wanted.memory_mib else []
-        return min(counts, default=1)
+        slots = max(0, min(counts, default=MOST_SLOTS))
+        return joined_sets(self.cluster.devices[node], wanted.count, slots) if wanted.joined else slots

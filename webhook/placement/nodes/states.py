@@ -48,10 +48,28 @@ class States(Generic[K]):
 
 
 class Judged(Generic[K]):
-    """Figures of every state, worked out when it is first asked for."""
+    """Figures of every state, worked out when it is first asked for.
 
-    def __init__(self, states: States[K], judge: Callable[[K], tuple[float, ...]]) -> None:
+    A state that cannot be judged counts as the worst one, so that one node spoils no answer about the others.
+    """
+
+    def __init__(
+        self,
+        states: States[K],
+        judge: Callable[[K], tuple[float, ...]],
+        worst: tuple[float, ...] = (),
+        faults: list[Exception] | None = None,
+    ) -> None:
+        """Begin.
+
+        Args:
+            states: The states.
+            judge: Works out the figures of one.
+            worst: The figures of one with which that fails.
+            faults: Gets what went wrong; without it, such a fault ends the call.
+        """
         self._states, self._judge = states, judge
+        self._worst, self._faults = worst, faults
         self._since = -1
         self._table: Floats = np.empty((0, 0))
 
@@ -61,6 +79,15 @@ class Judged(Generic[K]):
         if self._since != states.since:
             self._since, self._table = states.since, np.empty((0, 0))
         if len(self._table) < len(states.keys):
-            more = np.array([self._judge(key) for key in states.keys[len(self._table) :]], np.float64)
+            more = np.array([self._figures(key) for key in states.keys[len(self._table) :]], np.float64)
             self._table = np.vstack([self._table, more]) if len(self._table) else more
         return self._table[states.of]
+
+    def _figures(self, key: K) -> tuple[float, ...]:
+        if self._faults is None:
+            return self._judge(key)
+        try:
+            return self._judge(key)
+        except Exception as error:
+            self._faults.append(error)
+            return self._worst

@@ -1,0 +1,123 @@
+"""What an agent reports that cannot be: the node counts as one without a report, and no other node suffers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.make import Json, make_pod
+from tests.placement.kube import BRIDGED, gpu_node, order, placing, report
+from tests.world import mig_node
+from webhook.manifests.gpunodes import gpunode_schema
+from webhook.model.gpunodes import GPUNode
+from webhook.placement.devices import reported
+from webhook.placement.nodes.states import Judged, States
+from webhook.placement.reports import unusable
+from webhook.report.capacities import capacity_table, stocks
+
+PRODUCT = "NVIDIA-A100-SXM4-80GB"
+SMALL = make_pod().asks("nvidia.com/mig-1g.10gb", "1")
+
+
+def read(data: Json) -> GPUNode:
+    return msgspec.convert(data, GPUNode)
+
+
+def cut(profile: str, start: int, **status: Any) -> Json:
+    return report("mig", 4, BRIDGED, cut={0: [(profile, start, "")]}, **status)
+
+
+def with_gpu(**fields: Any) -> Json:
+    data = report("n", 4, BRIDGED)
+    data["status"]["gpus"][0].update(fields)
+    return data
+
+
+FAULTS = {
+    "a start below zero": (cut("1g.10gb", -4), "GPU 0: the start of '1g.10gb' must be 0 to 15, found -4"),
+    "a start beyond any card": (cut("1g.10gb", 77), "GPU 0: the start of '1g.10gb' must be 0 to 15, found 77"),
+    "a start beyond this card": (
+        cut("3g.40gb", 5, product=PRODUCT),
+        "GPU 0: the start of '3g.40gb' must be 0 to 4, found 5",
+    ),
+    "a profile that the card has not": (
+        cut("9g.999gb", 0, product=PRODUCT),
+        "GPU 0: its card has no MIG profile '9g.999gb'",
+    ),
+    "an index twice": (with_gpu(index=1), "its GPUs must be numbered 0 to 3, found 1, 1, 2, 3"),
+    "an index below zero": (with_gpu(index=-1), "its GPUs must be numbered 0 to 3, found -1, 1, 2, 3"),
+    "too many GPUs": (report("n", 17, {}), "it names 17 GPUs, and at most 16 are told apart"),
+    "no GPUs": (report("n", 0, {}), "it names no GPUs"),
+    "no GPUs, and it says why": (report("n", 0, {}, message="no driver"), "no driver"),
+    "links below zero": (with_gpu(links=[{"gpu": 1, "nvlinks": -5}]), "GPU 0: nvlinks must be 0 to 99, found -5"),
+    "a rate beyond sense": (report("n", 4, {}, nvlinkRate=2**62), f"nvlinkRate must be 0 to 1000000, found {2**62}"),
+}
+
+
+@pytest.mark.parametrize(("data", "why"), FAULTS.values(), ids=FAULTS)
+def test_a_report_that_cannot_be_counts_as_none_and_it_is_told_why(data: Json, why: str) -> None:
+    assert unusable(read(data)) == why
+    assert reported(read(data)) is None
+
+
+@pytest.mark.parametrize("data", [cut("1g.10gb", 6, product=PRODUCT), cut("3g.40gb", 4, product=PRODUCT), with_gpu()])
+def test_one_that_can_be_is_taken(data: Json) -> None:
+    assert not unusable(read(data))
+    assert reported(read(data)) is not None
+
+
+@given(st.integers(-(2**70), 2**70), st.sampled_from(["1g.10gb", "7g.80gb", "9g.9gb", ""]), st.booleans())
+def test_whatever_is_reported_of_one_node_pods_are_ranked(start: int, profile: str, told: bool) -> None:
+    on = placing(mig_node(), cut(profile, start, product=PRODUCT if told else ""), gpu_node("other"))
+
+    assert order(on, SMALL) == ["mig"]
+
+
+def test_the_api_server_knows_the_bounds() -> None:
+    gpu = gpunode_schema()["properties"]["status"]["properties"]["gpus"]["items"]["properties"]
+
+    assert gpu["instances"]["items"]["properties"]["start"]["minimum"] == 0
+    assert gpu["instances"]["items"]["properties"]["start"]["maximum"] == 15
+    assert (gpu["index"]["minimum"], gpu["links"]["items"]["properties"]["nvlinks"]["maximum"]) == (0, 99)
+
+
+def test_a_state_that_cannot_be_judged_is_the_worst_and_spoils_no_other() -> None:
+    faults: list[Exception] = []
+    states = States([1, 0, 2])
+    figures = Judged(states, lambda key: (1 / key,), (-9.0,), faults)
+
+    assert figures.by_node().tolist() == [[1.0], [-9.0], [0.5]]
+    assert figures.by_node().tolist() == [[1.0], [-9.0], [0.5]]
+    assert [type(fault) for fault in faults] == [ZeroDivisionError]
+
+    states.set(1, 4)
+    assert figures.by_node().tolist() == [[1.0], [0.25], [0.5]]
+
+
+@pytest.mark.parametrize("generation", [0, 6, 99, -1])
+def test_nvlink_of_a_generation_that_is_not_known_is_faster_than_pcie(generation: int) -> None:
+    devices = reported(read(report("n", 4, BRIDGED, nvlinkGeneration=generation)))
+
+    assert devices is not None
+    assert devices.topology.bandwidth(0, 1) > 2 * devices.topology.bandwidth(0, 2)
+
+
+def test_capacity_says_why_a_report_cannot_be_used() -> None:
+    on = placing(gpu_node("n", 17), report("n", 17, {}), make_pod("x").gpus(1).spec(nodeName="n").build())
+    why = "its agent's report cannot be used: it names 17 GPUs, and at most 16 are told apart"
+
+    *_, said = capacity_table(stocks(on.cluster, on.mix))
+
+    assert said == f"n: {why}"
+
+
+def test_capacity_says_that_a_node_has_more_gpus_than_can_be() -> None:
+    on = placing(gpu_node("n", 10**15))
+
+    *_, said = capacity_table(stocks(on.cluster, on.mix))
+
+    assert said == "n: says it has 1000000000000000 nvidia.com/gpu, more than any node can have: counts as none"
