@@ -12,7 +12,7 @@ from webhook.cli import flags
 from webhook.cli.console import paint_for, stop
 from webhook.cli.inputs import Reach
 from webhook.cli.output import lines, targets, write
-from webhook.cli.placing import ClusterName, PlacementOutput, placing_in
+from webhook.cli.placing import CapacityOutput, ClusterName, placing_in
 from webhook.model.effective import effective_requests
 from webhook.model.pods import Pod, name_of
 from webhook.model.quantity import NANO
@@ -33,7 +33,7 @@ def capacity(
     cluster: ClusterName = "",
     kubeconfig: flags.Kubeconfig = None,
     context: flags.Context = None,
-    output: PlacementOutput = None,
+    output: CapacityOutput = None,
     no_color: flags.NoColor = False,
     verbose: flags.Verbose = False,
 ) -> None:
