@@ -51,6 +51,8 @@ CODES = {
     "no tests": (("test", "deploy"), 2),
     "no folder of tests": (("test", "nowhere"), 2),
     "a test whose policies are not there": (("test", "lost"), 2),
+    "a quota for a namespace that cannot be": (("accounting", "enable", "-n", "Bad Name!"), 2),
+    "a quota for more GPUs than there are": (("accounting", "enable", "--gpus", "99999999999999999999"), 2),
     "a code": (("explain", "GPU-S101"), 0),
     "every code": (("explain",), 0),
     "a code that does not exist": (("explain", "GPU-L999"), 2),
