@@ -288,6 +288,11 @@ CODES: dict[str, Code] = {
         "Each resource name has its own counter: a MIG slice, a share or a claim is no nvidia.com/gpu.",
         "Add requests.rightslice.dev/gpu-milli, 1000 for each GPU, with limits.accounting: native in a policy.",
     ),
+    "GPU-Q403": _trap(
+        "a quota of a part of a GPU",
+        "The API server accepts a fraction, and pods ask for whole numbers: 1.5 holds like 1.",
+        "Write the whole number below it.",
+    ),
     "GPU-R101": Code(
         "the GPU request was right-sized",
         "rightSizing",
