@@ -87,7 +87,7 @@ TRAPS: dict[str, tuple[Json, list[str], Json]] = {
         {"hard": {f"requests.{GPU}": 5, "requests.rightslice.dev/gpu-milli": "5000"}},
     ),
     "an amount below zero beside one that is not": (
-        quota(**{"limits_nvidia_com__gpu": "-3", "requests_nvidia_com__gpu": 5}),
+        quota(limits_nvidia_com__gpu="-3", requests_nvidia_com__gpu=5),
         ["GPU-Q401", "GPU-Q402"],
         {"hard": {f"requests.{GPU}": 5, "requests.rightslice.dev/gpu-milli": "5000"}},
     ),
