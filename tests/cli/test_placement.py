@@ -11,7 +11,9 @@ import orjson
 import pytest
 
 from tests.cli.conftest import JUNE, Run
+from tests.make import Json, make_node
 
+GPU = "nvidia.com/gpu"
 ROOM = ["--cluster", "room/cluster.yaml"]
 TRACE = ["--nodes", "room/nodes.csv", "--pods", "room/pods.csv"]
 
@@ -170,3 +172,38 @@ def test_a_trace_without_nodes_is_refused(rightslice: Run, tmp_path: Path) -> No
 
     assert ran.code == 2
     assert "nodes.csv:1:1: must have rows under its header, found none" in ran.err
+
+
+CLOSED = {
+    "cordoned": ({"unschedulable": True}, "True"),
+    "not ready": ({}, "False"),
+}
+
+
+@pytest.mark.parametrize(("spec", "ready"), CLOSED.values(), ids=CLOSED)
+def test_what_is_idle_where_no_pods_are_taken_is_not_free(
+    spec: Json, ready: str, rightslice: Run, tmp_path: Path
+) -> None:
+    nodes = [make_node("open", {}, **{GPU: 4}), make_node("closed", {}, **{GPU: 8})]
+    nodes[1]["spec"] = spec
+    nodes[1]["status"]["conditions"] = [{"type": "Ready", "status": ready}]
+    file = tmp_path / "cluster.json"
+    file.write_bytes(orjson.dumps({"apiVersion": "v1", "kind": "List", "items": nodes}))
+
+    told = orjson.loads(rightslice("capacity", "--cluster", str(file), "-o", "json").out)
+    table = rightslice("capacity", "--cluster", str(file)).out
+
+    assert (told["total"]["freeMilli"], told["total"]["closedMilli"]) == (4000, 8000)
+    assert [(one["name"], one["freeMilli"], one["takesPods"]) for one in told["nodes"]] == [
+        ("open", 4000, True),
+        ("closed", 0, False),
+    ]
+    assert "takes no pods, 8 idle" in next(line for line in table.splitlines() if line.startswith("closed"))
+
+
+def test_one_node_as_data_is_that_node_its_links_and_who_holds_it(rightslice: Run) -> None:
+    told = orjson.loads(rightslice("capacity", "h100-1", "--cluster", "demo", "-o", "json").out)
+
+    assert told["node"]["name"] == "h100-1"
+    assert [gpu["links"][:2] for gpu in told["gpus"][:2]] == [["X", "NV18"], ["NV18", "X"]]
+    assert told["pods"] == [{"namespace": "team-nlp", "name": "llm-train-0", "gpus": {GPU: 8}}]
