@@ -318,8 +318,9 @@ CODES: dict[str, Code] = {
         "a declared need cannot be read",
         "rightSizing",
         True,
-        "rightslice.dev/gpu-memory or rightslice.dev/gpu-compute is not a quantity or a percentage.",
-        'Write rightslice.dev/gpu-memory: 8Gi and rightslice.dev/gpu-compute: "20%".',
+        "rightslice.dev/gpu-memory, rightslice.dev/gpu-compute or rightslice.dev/topology says nothing that is known.",
+        'Write rightslice.dev/gpu-memory: 8Gi, rightslice.dev/gpu-compute: "20%" or rightslice.dev/topology: '
+        "nvlink=required (preferred, ignored).",
     ),
     "GPU-I101": Code(
         "something was added to the pod",
