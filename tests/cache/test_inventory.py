@@ -110,6 +110,18 @@ def test_pods_without_gpus_are_counted_when_they_come_and_once() -> None:
     assert list(inventory.arrivals.values()) == [1]
 
 
+def test_a_pod_that_one_list_tells_twice_is_counted_once() -> None:
+    inventory = stocked([])
+    one = msgspec.convert(pod("p", "a", 0), Pod)
+
+    inventory.pods.begin()
+    inventory.pods.put(one)
+    inventory.pods.put(one)
+    inventory.pods.swap()
+
+    assert list(inventory.arrivals.values()) == [1]
+
+
 def test_a_place_promised_to_a_pod_that_is_there_does_not_count_twice() -> None:
     node = msgspec.convert(gpu_node("a"), Node)
     inventory = stocked([node, msgspec.convert(pod("p", "a", 2), Pod)])

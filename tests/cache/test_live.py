@@ -344,6 +344,35 @@ async def test_a_view_that_could_not_be_made_is_made_next_time(monkeypatch: pyte
     assert here.view.namespace("team")
 
 
+@pytest.mark.parametrize("step", ["room_on", "stored_quota"])
+@pytest.mark.parametrize("during", ["the first view", "an index", "neither"])
+async def test_what_could_not_be_taken_in_is_taken_in_next_time(
+    monkeypatch: pytest.MonkeyPatch, step: str, during: str
+) -> None:
+    here = site()
+    here.write("nodes", "list", node("a"), node("b"))
+    if during != "the first view":
+        await here.live.publish()
+        here.holder.view = here.view.assume(assumed("1", "p"), 0.0)
+    if during == "an index":
+        here.write("nodes", "put", node("c"))
+    with monkeypatch.context() as broken:
+        broken.setattr(f"webhook.cache.live.{step}", lambda *_: 1 // 0)
+        began = asyncio.create_task(here.live.publish())
+        await asyncio.sleep(0)
+        here.write("pods", "put", pod("p", on="a"))
+        here.write("namespaces", "put", namespace("team", "x"))
+        here.write("quotas", "put", quota("q", "0"))
+        with pytest.raises(ZeroDivisionError):
+            await (here.live.publish() if began.done() else began)
+    await here.live.publish()
+    (offer,) = here.view.fleet.offers
+    assert (here.view.current, len(here.view.fleet.nodes)) == (True, 3 if during == "an index" else 2)
+    assert (here.view.free(offer, 0b11), here.view.assumed) == (8 - 1, ())
+    assert here.view.namespace("team")
+    assert here.view.quotas("team")
+
+
 async def test_pods_assumed_stay_on_their_nodes_when_others_come_and_go() -> None:
     here = site()
     here.write("nodes", "list", node("b"), node("d"))

@@ -241,6 +241,16 @@ def test_who_would_have_to_end_is_the_fewest_and_smallest() -> None:
     assert freeing(on.cluster, asks(make_pod().gpus(9), on.cluster), on.pods) is None
 
 
+def test_pods_that_are_told_once_are_seen_on_every_node() -> None:
+    nodes = [gpu_node("a", 8, H100), gpu_node("b", 8, H100)]
+    on = placing(*nodes, running("large", "a", count=8), running("small", "b", count=1), running("rest", "b", count=7))
+
+    freed = freeing(on.cluster, asks(make_pod().gpus(1), on.cluster), iter(on.pods))
+
+    assert freed is not None
+    assert [pod.metadata.name for pod in freed.pods] == ["small"]
+
+
 def test_who_stands_in_the_way_of_a_pair_is_who_holds_its_half() -> None:
     strict = make_pod().gpus(2).annotate(TOPOLOGY, "nvlink=required")
     held = {1: "team/half", 2: "team/both", 3: "team/both"}

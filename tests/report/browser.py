@@ -13,7 +13,8 @@ from typing import Any
 
 FLAGS = ("--no-sandbox", "--disable-gpu", "--disable-breakpad", "--disable-dev-shm-usage")
 DARK = "--blink-settings=preferredColorScheme=0"
-SECONDS = 60
+SECONDS, TRIES = 20, 3
+"""A Chromium of that age sometimes hangs as it starts. It takes a second or two where it does not."""
 
 
 def program() -> Path:
@@ -29,10 +30,18 @@ def look(html: str, script: str, *, dark: bool = False, width: int = 1200) -> An
     stand_in = Path(__file__).with_name("browser.js")
     command = [str(program()), "plotly", f"--plotlyjs={stand_in}", *FLAGS, *([DARK] if dark else [])]
     order = {"data": {"data": [{"html": html, "script": script, "width": width}]}, "format": "svg"}
-    ran = subprocess.run(
-        command, input=json.dumps(order) + "\n", capture_output=True, text=True, timeout=SECONDS, check=False
-    )
+    ran = _run(command, json.dumps(order) + "\n")
     answers = [json.loads(line) for line in ran.stdout.splitlines()]
     assert len(answers) == 2, ran.stderr
     assert answers[1]["code"] == 0, answers[1]["message"]
     return json.loads(answers[1]["result"])
+
+
+def _run(command: list[str], order: str) -> subprocess.CompletedProcess[str]:
+    for left in reversed(range(TRIES)):
+        try:
+            return subprocess.run(command, input=order, capture_output=True, text=True, timeout=SECONDS, check=False)
+        except subprocess.TimeoutExpired:
+            if not left:
+                raise
+    raise AssertionError("it is tried at least once")

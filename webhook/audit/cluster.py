@@ -205,7 +205,7 @@ class Cluster:
     async def _view(self, look: Look | None) -> ClusterView:
         fleet = Fleet(sorted([node async for node in self._all(NODES)], key=lambda node: node.metadata.name))
         holdings = Holdings()
-        writer = HoldingsWriter(holdings, lambda *_: None, lambda _seen: None, lambda _uids: None, lambda: None)
+        writer = HoldingsWriter(holdings, lambda *_: None, lambda: None)
         seen = look(fleet) if look is not None else lambda _pod: None
         writer.begin()
         async for pod in self._all(PODS):

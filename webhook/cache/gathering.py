@@ -11,13 +11,11 @@ from webhook.model.effective import effective_requests
 from webhook.model.fleet import Fleet, FleetNode
 from webhook.model.lines import Line, line_of
 from webhook.model.objects import LimitRange, Namespace, Node, ResourceQuota
-from webhook.model.pods import Pod, name_of
+from webhook.model.pods import DEFAULT_NAMESPACE, Pod, name_of
 from webhook.model.quantity import NANO
 
 FINISHED = frozenset({"Succeeded", "Failed"})
 """Phases of pods that hold nothing any more."""
-
-DEFAULT_NAMESPACE = "default"
 
 
 def view_of(

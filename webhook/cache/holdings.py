@@ -12,7 +12,6 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from webhook.cache.gathering import FINISHED, namespace_of
-from webhook.model.effective import effective_requests
 from webhook.model.lines import Amounts, Line, amounts_of, line_of
 from webhook.model.pods import Amount, Pod, PodSpec
 from webhook.model.resources import ACCOUNTING, gpu_resource
@@ -23,12 +22,6 @@ SHAPES_MOST = 20_000
 
 Shape = tuple[tuple[tuple[tuple[str, Amount], ...], tuple[tuple[str, Amount], ...]], ...]
 """Requests and limits of each container, as they are written."""
-
-Called = tuple[str, str]
-"""Namespace and name, or the beginning of a name that the API server made."""
-
-Landing = tuple[Called, str]
-"""What a pod was called that is on a node now, and a GPU resource that it holds there."""
 
 NOBODY: Mapping[str, int] = MappingProxyType({})
 
@@ -114,64 +107,45 @@ class Holdings:
 class HoldingsWriter:
     """What the one task has that writes: pods in, sums out."""
 
-    def __init__(
-        self,
-        holdings: Holdings,
-        touched: Callable[[str, str], None],
-        landed: Callable[[Iterable[Landing]], None],
-        arrived: Callable[[Iterable[str]], None],
-        relisted: Callable[[], None],
-    ) -> None:
+    def __init__(self, holdings: Holdings, touched: Callable[[str, str], None], relisted: Callable[[], None]) -> None:
         """Take the sums in charge.
 
         Args:
             holdings: Written by nobody else.
             touched: Told the namespace in which a pod changed, and the node, "" for none.
-            landed: Told of each pod that was not on a node before, or not known; of those of a list when it is whole.
-            arrived: Told the uids of pods that were not known before, in the same way.
             relisted: Told that all nodes may have changed.
         """
-        self._holdings = holdings
-        self._touched, self._landed, self._arrived, self._relisted = touched, landed, arrived, relisted
+        self._holdings, self._touched, self._relisted = holdings, touched, relisted
         self._coming: Sums | None = None
-        self._landing: list[Landing] = []
-        self._arriving: list[str] = []
         self._shapes: dict[Shape, tuple[Amounts, Amounts]] = {}
 
     def begin(self) -> None:
         """A list begins."""
-        self._coming, self._landing, self._arriving = no_sums(), [], []
+        self._coming = no_sums()
 
     def put(self, pod: Pod) -> None:
         """A pod is there."""
-        self._set(pod, self.line(pod))
+        self.set(pod, self.line(pod))
 
     def remove(self, pod: Pod) -> None:
         """A pod is gone."""
-        self._set(pod, None)
+        self.set(pod, None)
 
     def swap(self) -> None:
         """The list is whole."""
-        self._holdings.sums = self._coming or no_sums()
-        self._landed(self._landing)
-        self._arrived(self._arriving)
-        self._coming, self._landing, self._arriving = None, [], []
+        self._holdings.sums, self._coming = self._coming or no_sums(), None
         self._relisted()
 
-    def _set(self, pod: Pod, after: Line | None) -> None:
+    def set(self, pod: Pod, after: Line | None) -> Line | None:
+        """Put a pod's line in place of the one before; gives that, also while a list begins anew."""
         namespace, name = intern(namespace_of(pod)), pod.metadata.name
-        known = self._holdings.line(namespace, name)
+        before = self._holdings.line(namespace, name)
         if self._coming is not None:
-            before = self._coming.set(namespace, name, after) or known
-            self._landing += _landings_after(pod, before, after)
-            self._arriving += [pod.metadata.uid]
-            return
+            return self._coming.set(namespace, name, after) or before
         self._holdings.sums.set(namespace, name, after)
-        for line in filter(None, (known, after) if known != after else ()):
+        for line in filter(None, (before, after) if before != after else ()):
             self._touched(namespace, line.node)
-        self._landed(_landings_after(pod, known, after))
-        if known is None:
-            self._arrived((pod.metadata.uid,))
+        return before
 
     def line(self, pod: Pod) -> Line | None:
         """What a pod holds, or waits for; None for one that has ended."""
@@ -190,11 +164,6 @@ class HoldingsWriter:
         return found
 
 
-def key_of(pod: Pod) -> str:
-    """What sums and reports of nodes call a pod: "namespace/name"."""
-    return f"{namespace_of(pod)}/{pod.metadata.name}"
-
-
 def _shape(spec: PodSpec) -> Shape:
     """What decides what a pod holds; () for one that has more to it than its containers."""
     if spec.init_containers or spec.overhead or spec.resources is not None:
@@ -207,22 +176,3 @@ def _shape(spec: PodSpec) -> Shape:
 
 def _counts(resource: str) -> bool:
     return resource in ("cpu", "memory", "ephemeral-storage", ACCOUNTING) or gpu_resource(resource) is not None
-
-
-def calls(pod: Pod) -> tuple[Called, ...]:
-    """What a pod may have been called when it was admitted: by its name, or before it was given one."""
-    namespace, metadata = namespace_of(pod), pod.metadata
-    made = metadata.generate_name and metadata.name.startswith(metadata.generate_name)
-    return ((namespace, metadata.name), *([(namespace, f"{metadata.generate_name}*")] if made else []))
-
-
-def _landings_after(pod: Pod, before: Line | None, after: Line | None) -> list[Landing]:
-    """What a pod releases that is on a node now and was on none, or not known."""
-    lands = after is not None and after.node and (before is None or not before.node)
-    return landings(pod) if lands else []
-
-
-def landings(pod: Pod) -> list[Landing]:
-    """What a pod may release that was assumed for it: each name by each GPU resource."""
-    gpus = [name for name in effective_requests(pod) if gpu_resource(name)]
-    return [(called, resource) for resource in gpus for called in calls(pod)]

@@ -101,9 +101,10 @@ class Inventory:
 
     def _devices(self, node: str, held: Mapping[str, Mapping[str, int]]) -> Devices | None:
         """The GPUs as these pods hold them: the report, brought up to date."""
-        if node not in self._reports:
+        found = self._reports.get(node)
+        if found is None:
             return None
-        report, devices = self._reports[node]
+        report, devices = found
         known = {pod for who in devices.holders.values() for pod in who}
         newcomers = [units for pod, units in held.items() if pod not in known]
         return taken_by(still_held(devices, report, held), newcomers)

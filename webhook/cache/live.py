@@ -12,7 +12,8 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from webhook.cache.gathering import namespace_of
-from webhook.cache.holdings import Holdings, HoldingsWriter, Landing
+from webhook.cache.holdings import Holdings
+from webhook.cache.landings import Landing, LandingsWriter
 from webhook.cache.making import Made, make, room_on
 from webhook.cache.store import Grouped, Store, StoreWriter
 from webhook.cache.stored import stored_quota
@@ -83,7 +84,7 @@ class Live:
         self.namespaces = StoreWriter(self._namespaces, _name, self._namespace_changed)
         self.limit_ranges = StoreWriter(Store[LimitRange](), _full_name, self._limits_changed)
         self.quotas = StoreWriter(Store[ResourceQuota](), _full_name, self._quota_changed)
-        self.pods = HoldingsWriter(self._holdings, self._pod_changed, self._landed, self._arrived, self._relisted)
+        self.pods = LandingsWriter(self._holdings, self._pod_changed, self._landed, self._arrived, self._relisted)
         self._changes = Changes(fleet=True)
         self._made: Made | None = None
         self._made_at = float("-inf")
@@ -119,14 +120,21 @@ class Live:
         made = self._made
         if made is None or self._changes.pods or (self._changes.fleet and self._is_due()):
             made = await self._make(made)
-            view = made.view.succeeding(self._holder.view)
-            view = view.dated(current=self._holder.view.current or self._made is None)
-            self._made = made
-        else:
-            view = self._holder.view
-        self._holder.view = self._taking_in(view, made)
+        try:
+            self._holder.view = self._taking_in(self._begun(made), made)
+        except BaseException:
+            self._changes.fleet = self._changes.pods = True
+            raise
+        self._made = made
         if self._changes.fleet:
             asyncio.get_running_loop().call_later(self._fleet_seconds, self._wake.set)
+
+    def _begun(self, made: Made) -> ClusterView:
+        """The view in use, or the one that was made in its place, with what is assumed."""
+        before = self._holder.view
+        if made is self._made:
+            return before
+        return made.view.succeeding(before).dated(current=before.current or self._made is None)
 
     def _is_due(self) -> bool:
         return asyncio.get_running_loop().time() >= self._made_at + self._fleet_seconds
@@ -151,9 +159,8 @@ class Live:
         return made
 
     def _taking_in(self, view: ClusterView, made: Made) -> ClusterView:
-        """The view after what changed since it was made."""
+        """The view after what changed since it was made; that is forgotten once it is all in."""
         changes = self._changes
-        self._changes = Changes(fleet=changes.fleet, pods=changes.pods)
         moved = self._moved(changes.nodes, made)
         if moved:
             view = view.with_rooms(moved)
@@ -165,7 +172,9 @@ class Live:
             )
         if changes.spaces:
             view = view.with_lines(self._holdings.lines(changes.spaces))
-        return view.landed(changes.seen).arrived(changes.arrived)
+        view = view.landed(changes.seen).arrived(changes.arrived)
+        self._changes = Changes(fleet=changes.fleet, pods=changes.pods)
+        return view
 
     def _moved(self, names: Iterable[str], made: Made) -> dict[int, tuple[Room, Room]]:
         """The nodes with GPUs on which room changed: what it was, and what it is."""

@@ -1,4 +1,8 @@
-"""A view from nothing, out of what stores hold. It may run in a thread: what it reads is only ever replaced."""
+"""A view from nothing, out of what stores hold.
+
+It may run in a thread: what it is given does not change meanwhile, but for the sums by node, of which it only looks up
+single numbers. Whoever runs it takes in afterwards what was written on nodes since.
+"""
 
 from __future__ import annotations
 

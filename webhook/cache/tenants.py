@@ -7,10 +7,9 @@ from types import MappingProxyType
 
 import msgspec
 
-from webhook.cache.gathering import namespace_of
-from webhook.cache.holdings import Holdings, HoldingsWriter, key_of
+from webhook.cache.holdings import Holdings, HoldingsWriter
 from webhook.model.lines import Line
-from webhook.model.pods import Pod
+from webhook.model.pods import Pod, key_of
 from webhook.model.quantity import NANO
 from webhook.model.resources import gpu_resource
 
@@ -74,8 +73,8 @@ class TenantsWriter:
             relisted: Told that all nodes may have changed.
         """
         self.tenants = Tenants()
-        self._holdings, self._arrived = holdings, arrived
-        self._sums = HoldingsWriter(holdings, lambda _, node: touched(node), _unheard, _unheard, relisted)
+        self._arrived = arrived
+        self._sums = HoldingsWriter(holdings, lambda _, node: touched(node), relisted)
         self._coming: Tenants | None = None
 
     def begin(self) -> None:
@@ -86,11 +85,10 @@ class TenantsWriter:
     def put(self, pod: Pod) -> None:
         """A pod is there."""
         line = self._sums.line(pod)
-        tenant = _tenant(pod, line)
-        if line is not None and line.node and tenant is None and not self._was_on_a_node(pod):
+        before, tenant = self._sums.set(pod, line), _tenant(pod, line)
+        if line is not None and line.node and tenant is None and not (before is not None and before.node):
             self._arrived(line)
         self._note(key_of(pod), line.node if line else "", tenant)
-        self._sums.put(pod)
 
     def remove(self, pod: Pod) -> None:
         """A pod is gone."""
@@ -104,16 +102,8 @@ class TenantsWriter:
         self._coming = None
         self._sums.swap()
 
-    def _was_on_a_node(self, pod: Pod) -> bool:
-        before = self._holdings.line(namespace_of(pod), pod.metadata.name)
-        return before is not None and bool(before.node)
-
     def _note(self, pod: str, node: str, tenant: Tenant | None) -> None:
         (self.tenants if self._coming is None else self._coming).set(pod, node, tenant)
-
-
-def _unheard(_what: object) -> None:
-    """Placement needs neither names nor uids of new pods."""
 
 
 def _tenant(pod: Pod, line: Line | None) -> Tenant | None:

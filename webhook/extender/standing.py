@@ -1,24 +1,26 @@
 """The cluster as it stands for the next pod: an index of its nodes, kept by what the inventory tells, and promises.
 
-Everything here is written in one event loop. Only making a new index, and a new rule from what was learnt, happens in
-a thread, beside it.
+Requests and watches are taken in by one event loop. Making a new index, and a new rule from what was learnt, happens in
+a thread beside it, out of what the loop took before and of what is only ever looked up. The first index counts who is
+there already; nobody else counts before it is made.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
+from itertools import chain, islice, repeat
 
 import numpy as np
 
-from webhook.cache.holdings import key_of
 from webhook.cache.inventory import Inventory
 from webhook.model.effective import effective_requests
 from webhook.model.fleet import Fleet
+from webhook.model.lines import Line
 from webhook.model.masks import bits
 from webhook.model.objects import Node
-from webhook.model.pods import Pod
+from webhook.model.pods import Pod, key_of
 from webhook.model.resources import gpu_resource
 from webhook.placement.fragmentation.mixes import HALF_LIFE, Learner
 from webhook.placement.fragmentation.policies import Policy
@@ -38,6 +40,9 @@ AT_ONCE = 256
 STEP_SECONDS = 0.05
 INDEX_SECONDS = 2.0
 """The least time between two indexes of the nodes."""
+
+COUNTED_AT_ONCE = 500
+"""Arrivals that are counted before requests have their turn: about a millisecond."""
 
 REMEMBERED = 4096
 """Pods that are known to have been counted as arrivals."""
@@ -129,7 +134,7 @@ class Standing:
                 indexed()
             if self._learnt:
                 await self._relearn()
-            self._count_others()
+            await self._count_others()
             while self.refresh(clock()) >= AT_ONCE:
                 await asyncio.sleep(0)
             await asyncio.sleep(STEP_SECONDS)
@@ -138,8 +143,9 @@ class Standing:
         """Index the nodes anew; what changes meanwhile is taken in afterwards."""
         self.inventory.outdated = False
         self._missed = set()
+        there = self._all_there() if self.ranking is None else ()
         try:
-            ranking = await asyncio.to_thread(self._made, self.inventory.all_nodes())
+            ranking = await asyncio.to_thread(self._made, self.inventory.all_nodes(), there)
         except BaseException:
             self.inventory.outdated = True
             raise
@@ -147,7 +153,7 @@ class Standing:
         self.ranking = ranking
         self._write(missed | self.reservations.nodes)
 
-    def _made(self, nodes: tuple[Node, ...]) -> Ranking:
+    def _made(self, nodes: Sequence[Node], there: Sequence[Line]) -> Ranking:
         fleet = Fleet(nodes)
         free = {node.name: self.inventory.on(node) for node in fleet.nodes}
         cluster = Cluster(
@@ -156,7 +162,7 @@ class Standing:
             {name: devices for name, (_, devices) in free.items() if devices is not None},
         )
         if self.ranking is None:
-            self._count_all(cluster)
+            self._count_all(cluster, there)
         warm(list({devices.topology for devices in cluster.devices if devices.topology.gpus}))
         return Ranking(cluster, self._policy, self._learner.mix(), self._weights(fleet), self._fill)
 
@@ -183,20 +189,31 @@ class Standing:
 
     # What is learnt.
 
-    def _count_all(self, cluster: Cluster) -> None:
-        """Pods that are on nodes when we begin have arrived too."""
-        for line in self.inventory.lines():
+    def _all_there(self) -> tuple[Line, ...]:
+        """Pods that are on nodes when we begin have arrived too; those without GPUs were told as arrivals already."""
+        self.inventory.arrivals = Counter()
+        return self.inventory.lines()
+
+    def _count_all(self, cluster: Cluster, there: Sequence[Line]) -> None:
+        """Count who is there, from nothing: an index that could not be made is made again."""
+        self._learner, self._profiles = Learner(), Counter()
+        for line in there:
             node = cluster.fleet.by_name.get(line.node, -1)
             if node >= 0:
                 self._count(cluster, wants(dict(line.requests), cluster.fleet.everyone), node)
 
-    def _count_others(self) -> None:
-        """Pods without GPUs are not asked about; they count when they are seen on a node."""
+    async def _count_others(self) -> None:
+        """Pods without GPUs are not asked about; they count when they are seen on a node, on any alike."""
         arrivals, self.inventory.arrivals = self.inventory.arrivals, Counter()
-        if self.ranking is not None and self.ranking.cluster.free:
-            for amounts, times in arrivals.items():
-                for _ in range(times):
-                    self._count(self.ranking.cluster, wants(dict(amounts), self.fleet.everyone), 0)
+        if self.ranking is None or not self.ranking.cluster.free:
+            return
+        cluster, anywhere = self.ranking.cluster, self.fleet.everyone
+        needs = ((cluster.need(wants(dict(amounts), anywhere), 0), times) for amounts, times in arrivals.items())
+        each = chain.from_iterable(repeat(need, times) for need, times in needs)
+        while some := tuple(islice(each, COUNTED_AT_ONCE)):
+            for need in some:
+                self._learnt |= self._learner.arrived(need)
+            await asyncio.sleep(0)
 
     def _count(self, cluster: Cluster, wanted: Wanted, node: int) -> None:
         resource = gpu_resource(wanted.resource)

@@ -13,9 +13,6 @@ import msgspec
 from webhook.errors import ReviewError
 from webhook.model.pods import Pod, without_nulls
 
-MOST_DETAIL = 300
-"""Characters of why a node was refused."""
-
 NO_NAMES = "NodeNames must be there: write nodeCacheCapable: true in the scheduler's configuration"
 
 

@@ -16,6 +16,9 @@ from webhook.model.read import Read
 
 NO_POD = "object: is not a Pod: "
 
+DEFAULT_NAMESPACE = "default"
+"""The namespace of what names none."""
+
 Amount = str | int | float
 """A quantity as written: canonical text from an API server, text or a number from a file."""
 
@@ -252,6 +255,11 @@ def without_nulls(data: object) -> object:
     if isinstance(data, list):
         return [without_nulls(value) for value in data if value is not None]
     return data
+
+
+def key_of(pod: Pod) -> str:
+    """What reports of nodes call a pod: "namespace/name". Files leave "default" out."""
+    return f"{pod.metadata.namespace or DEFAULT_NAMESPACE}/{pod.metadata.name}"
 
 
 def name_of(pod: Pod) -> str:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
 from webhook.model.cluster import Room
 from webhook.model.effective import effective_requests
-from webhook.model.pods import Pod
+from webhook.model.pods import Pod, key_of
 from webhook.model.quantity import NANO
 from webhook.placement.devices import Devices
 from webhook.placement.nodes.cluster import Cluster, Wanted
@@ -34,15 +35,24 @@ def freeing(cluster: Cluster, wanted: Wanted, pods: Iterable[Pod]) -> Freed | No
         wanted: The pod.
         pods: Who runs where.
     """
-    found = [freed for node in range(len(cluster.fleet.nodes)) if (freed := _on(cluster, wanted, node, list(pods)))]
+    there = _holding(pods, wanted)
+    places = ((node, there[known.name]) for node, known in enumerate(cluster.fleet.nodes) if known.name in there)
+    found = [freed for node, some in places if (freed := _on(cluster, wanted, node, some))]
     return min(found, key=lambda freed: (len(freed.pods), sum(_held(pod, wanted) for pod in freed.pods)), default=None)
 
 
+def _holding(pods: Iterable[Pod], wanted: Wanted) -> Mapping[str, Sequence[Pod]]:
+    """The pods that hold some of what is wanted, by node."""
+    found: defaultdict[str, list[Pod]] = defaultdict(list)
+    for pod in pods:
+        if _held(pod, wanted):
+            found[pod.spec.node_name].append(pod)
+    return found
+
+
 def _on(cluster: Cluster, wanted: Wanted, node: int, pods: Sequence[Pod]) -> Freed | None:
-    name = cluster.fleet.nodes[node].name
-    there = [pod for pod in pods if pod.spec.node_name == name and _held(pod, wanted)]
     gone: list[Pod] = []
-    for pod in sorted(there, key=lambda pod: _held(pod, wanted))[:MOST_PODS]:
+    for pod in sorted(pods, key=lambda pod: _held(pod, wanted))[:MOST_PODS]:
         gone.append(pod)
         if not obstacles(_without(cluster, node, gone), wanted, node):
             return _least(cluster, wanted, node, gone)
@@ -75,7 +85,7 @@ def _freed(devices: Devices, pods: Iterable[Pod]) -> Devices:
     """The devices of a node after pods have ended."""
     if devices.free is None:
         return devices
-    gone = {f"{pod.metadata.namespace or 'default'}/{pod.metadata.name}" for pod in pods}
+    gone = {key_of(pod) for pod in pods}
     cut = {card.index for card in devices.cards}
     free = mask_of([gpu for gpu, who in devices.holders.items() if gpu not in cut and gone.issuperset(who)])
     return msgspec.structs.replace(devices, free=devices.free | free)
