@@ -61,7 +61,7 @@ def misread(pod: Pod) -> tuple[Remark, ...]:
     if said is None or said in SAID:
         return ()
     message = f"must be {', '.join(SAID)} (found {said[:60]!r}), so it is as if it were not there"
-    return (Remark("GPU-R104", ("metadata", "annotations", TOPOLOGY), message, f"Write {REQUIRED}.", Mode.WARN),)
+    return (Remark("GPU-R104", ("metadata", "annotations", TOPOLOGY), message, "Write nvlink=preferred.", Mode.WARN),)
 
 
 def _wanted(section: Topology, pod: Pod) -> NVLink:
