@@ -35,7 +35,7 @@ class Place(NamedTuple):
     def __str__(self) -> str:
         if not self.line:
             return self.file
-        return f"{self.file}:{self.line}:{self.column}"
+        return f"{self.file}:{self.line}:{self.column}" if self.column else f"{self.file}:{self.line}"
 
 
 class QuantityError(RightsliceError):

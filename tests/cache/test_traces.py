@@ -35,12 +35,13 @@ def test_a_list_without_models_or_further_columns_is_a_list(tmp_path: Path) -> N
 
 NO_CSV = "pods.csv: must be a CSV file, plain or gzipped"
 FAULTS = [
-    ("above one", PODS.replace("460", "1460"), "pods.csv:2:1: gpu_milli: must be a whole number from 0 to 1000"),
-    ("a word for a number", PODS.replace("500,", "many,"), "pods.csv:2:1: cpu_milli: must be a whole number"),
-    ("a row that ends early", PODS + "p2,1\n", "pods.csv:4:1: num_gpu: must be a whole number from 0 to 64, found ''"),
+    ("above one", PODS.replace("460", "1460"), "pods.csv:2: gpu_milli: must be a whole number from 0 to 1000"),
+    ("a word for a number", PODS.replace("500,", "many,"), "pods.csv:2: cpu_milli: must be a whole number"),
+    ("a row that ends early", PODS + "p2,1\n", "pods.csv:4: num_gpu: must be a whole number from 0 to 64, found ''"),
     ("another format", "a,b\n1,2\n", "pods.csv:1:1: must have the columns name, cpu_milli,"),
     ("nothing", "", "pods.csv:1:1: must have the columns"),
-    ("bytes", b"\xff\xfe\x00", NO_CSV),
+    ("bytes", PODS.encode() + b"\xff", f"pods.csv: must be UTF-8, found other bytes from byte {len(PODS)} on"),
+    ("no rows", PODS[: PODS.index("\n")], "pods.csv:1:1: must have rows under its header, found none"),
     ("half an archive", gzip.compress(PODS.encode())[:40], NO_CSV),
     ("a broken archive", gzip.compress(PODS.encode())[:20] + b"no" * 20, NO_CSV),
 ]  # fmt: skip

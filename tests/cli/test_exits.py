@@ -6,7 +6,9 @@ import json
 import re
 import socket
 from contextlib import nullcontext
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from threading import Thread
 
 import pytest
 
@@ -51,6 +53,8 @@ CODES = {
     "no tests": (("test", "deploy"), 2),
     "no folder of tests": (("test", "nowhere"), 2),
     "a test whose policies are not there": (("test", "lost"), 2),
+    "a quota for a namespace that cannot be": (("accounting", "enable", "-n", "Bad Name!"), 2),
+    "a quota for more GPUs than there are": (("accounting", "enable", "--gpus", "99999999999999999999"), 2),
     "a code": (("explain", "GPU-S101"), 0),
     "every code": (("explain",), 0),
     "a code that does not exist": (("explain", "GPU-L999"), 2),
@@ -61,7 +65,10 @@ CODES = {
     "traps": (("lint", "-f", "traps.yaml"), 1),
     "traps of nothing": (("lint",), 2),
     "traps of files and of a cluster": (("lint", "-f", "traps.yaml", "--cluster", "live"), 2),
-    "traps of a cluster that is none": (("lint", "--cluster", "cluster.yaml"), 2),
+    "traps of a cluster that is none": (("lint", "--cluster", "nowhere.yaml"), 2),
+    "traps of a snapshot": (("lint", "--cluster", "traps.yaml"), 1),
+    "traps of the shipped cluster, of a namespace that is not there": (("lint", "--cluster", "demo", "-n", "none"), 2),
+    "a kubeconfig for a snapshot's traps": (("lint", "--cluster", "traps.yaml", "--context", "a"), 2),
     "a namespace of files": (("lint", "-f", "traps.yaml", "-n", "team"), 2),
     "policies without faults": (("policy", "lint", "policies"), 0),
     "policies with faults": (("policy", "lint", "faulty"), 1),
@@ -245,6 +252,74 @@ FOLDERS: dict[str, tuple[dict[str, str], bool]] = {
     "a policy in a hidden folder": ({".git/a.yaml": POLICY}, False),
     "a fault": ({"a.yaml": POLICY + "oops: 1\n"}, False),
 }
+
+
+ODD_LIMITS = {
+    "limits that are no list": (
+        "{apiVersion: v1, kind: LimitRange, metadata: {name: a}, spec: {limits: {type: Container}}}",
+        2,
+        "stdin:1:72: spec.limits: must be a list, found a map",
+    ),
+    "an amount that is none": (
+        "{apiVersion: v1, kind: ResourceQuota, spec: {hard: {nvidia.com/gpu: many}}}",
+        2,
+        "spec.hard['nvidia.com/gpu']: must be an amount, found 'many'",
+    ),
+    "an amount below zero": (
+        "{apiVersion: v1, kind: ResourceQuota, spec: {hard: {requests.nvidia.com/gpu: -3}}}",
+        2,
+        "must be an amount, found -3",
+    ),
+    "a quota without a spec": ("{apiVersion: v1, kind: ResourceQuota, spec: null}", 0, "spec: skipped: there is none"),
+    "items that are no list": ("{apiVersion: v1, kind: List, items: 5}", 2, "must be a list, as items of a List are"),
+    "no apiVersion": ("{kind: LimitRange, spec: {limits: []}}", 0, "not a Kubernetes object: it has no apiVersion"),
+}
+
+
+@pytest.mark.parametrize(("text", "code", "message"), ODD_LIMITS.values(), ids=ODD_LIMITS)
+def test_no_object_is_passed_over_without_a_word(text: str, code: int, message: str, rightslice: Run) -> None:
+    ran = rightslice("lint", "-f", "-", stdin=text)
+
+    assert ran.code == code
+    assert message in ran.err
+
+
+class Nothing(BaseHTTPRequestHandler):
+    """An API server with a namespace "there" that holds nothing, and one "hidden" that we may not look at."""
+
+    def do_GET(self) -> None:
+        name = self.path.partition("?")[0].rpartition("/")[2]
+        body = b'{"kind": "List", "apiVersion": "v1", "metadata": {}, "items": []}'
+        self.send_response({"gone": 404, "hidden": 403}.get(name, 200))
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_said: object) -> None:
+        """Say nothing."""
+
+
+@pytest.mark.parametrize(("namespace", "code"), [("gone", 2), ("hidden", 0), ("there", 0)])
+def test_lint_of_a_live_namespace_that_is_not_there(namespace: str, code: int, tmp_path: Path, rightslice: Run) -> None:
+    with ThreadingHTTPServer(("127.0.0.1", 0), Nothing) as server:
+        thread = Thread(target=server.serve_forever, daemon=True)
+        thread.start()
+        reach = ["--kubeconfig", str(kubeconfig(tmp_path, f"http://127.0.0.1:{server.server_port}", "t0"))]
+        ran = rightslice("lint", "--cluster", "live", "-n", namespace, *reach)
+        server.shutdown()
+        thread.join()
+
+    assert ran.code == code, ran.err
+    assert ("-n gone: no such namespace in this cluster" in ran.err) == (code == 2)
+
+
+def test_lint_reads_one_namespace_of_a_snapshot(rightslice: Run) -> None:
+    every, one = (
+        json.loads(rightslice("lint", "--cluster", "demo", "-o", "json", *more).out) for more in ((), ("-n", "batch"))
+    )
+
+    assert 0 < len(one) < len(every)
 
 
 @pytest.mark.parametrize(("files", "usable"), FOLDERS.values(), ids=FOLDERS)

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 from xml.etree import ElementTree
 
 import orjson
 import pytest
 
 from tests.cli.conftest import JUNE, Run
+from tests.make import Json, make_node
 
+GPU = "nvidia.com/gpu"
 ROOM = ["--cluster", "room/cluster.yaml"]
 TRACE = ["--nodes", "room/nodes.csv", "--pods", "room/pods.csv"]
 
@@ -26,6 +29,8 @@ WRONG = [
     ("a trace and YAML", ["simulate", "--nodes", "room/nodes.csv", "--pods", "room"], "must both be traces"),
     ("a trace that is none", ["simulate", "--nodes", "room/pods.csv", "--pods", "room/pods.csv"],
      "room/pods.csv:1:1: must have the columns sn,"),
+    ("policies for a trace", ["simulate", *TRACE, "--policies", "policies"], "a trace is played without them"),
+    ("a kubeconfig for a trace", ["simulate", *TRACE, "--kubeconfig", "k"], "a trace is played without them"),
     ("no pods to play", ["simulate", "--nodes", "room/cluster.yaml", "--pods", "policies"], "policies: no pods here"),
     ("pods to play that cannot be read", ["simulate", "--nodes", "room/cluster.yaml", "--pods", "bad"], "error: bad/"),
 ]  # fmt: skip
@@ -98,3 +103,107 @@ def test_pictures_are_xml_and_go_to_files(rightslice: Run, tmp_path: Path) -> No
 
 def test_what_was_read_is_told_when_asked(rightslice: Run) -> None:
     assert "cluster: room/cluster.yaml (3 nodes" in rightslice("capacity", *ROOM, "-v").err
+
+
+def deployment(replicas: int, amount: str = '{nvidia.com/gpu: "1"}') -> bytes:
+    """A Deployment whose pods go anywhere."""
+    containers = f"[{{name: a, image: x, resources: {{limits: {amount}}}}}]"
+    template = (
+        f"{{metadata: {{labels: {{a: b}}}}, spec: {{tolerations: [{{operator: Exists}}], containers: {containers}}}}}"
+    )
+    spec = f"{{replicas: {replicas}, selector: {{matchLabels: {{a: b}}}}, template: {template}}}"
+    return f"{{apiVersion: apps/v1, kind: Deployment, metadata: {{name: many}}, spec: {spec}}}".encode()
+
+
+def simulated(rightslice: Run, pods: bytes) -> Any:
+    """Pods played into the example cluster, as the webhook of no policy lets them in."""
+    ran = rightslice(
+        "simulate", "--nodes", "demo", "--pods", "-", "--policies", "room/policy.yaml", "-o", "json", stdin=pods
+    )
+    assert ran.code == 0, ran.err
+    return orjson.loads(ran.out)
+
+
+def test_no_more_is_allocated_than_there_is_however_many_pods_land_on_parts_of_gpus(rightslice: Run) -> None:
+    told = simulated(rightslice, deployment(100))
+    stocks = orjson.loads(rightslice("capacity", "--cluster", "demo", "-o", "json").out)["total"]
+
+    assert told["heldMilli"] == stocks["usedMilli"]
+    assert told["moments"][0]["allocatedMilli"] >= stocks["usedMilli"]
+    assert told["moments"][-1]["allocatedMilli"] <= told["capacityMilli"]
+    assert told["moments"][-1]["unplaced"] > 0
+
+
+def test_a_hundred_thousand_replicas_of_which_few_fit_are_all_told(rightslice: Run) -> None:
+    last, few = (simulated(rightslice, deployment(replicas))["moments"][-1] for replicas in (100_000, 100))
+
+    assert last["placed"] == few["placed"]
+    assert last["placed"] + last["unplaced"] == 100_000
+
+
+def test_a_node_takes_as_many_pods_as_it_says(rightslice: Run) -> None:
+    told = simulated(rightslice, deployment(1500, "{}"))
+
+    assert told["unplaced"] == {"Too many pods": told["moments"][-1]["unplaced"]}
+
+
+@pytest.mark.parametrize(
+    ("pods", "message"),
+    [
+        (
+            deployment(1, "{nvidia.com/gpu: 9223372036854775807}"),
+            "stdin:1:1: Pod default/many-* asks for 9223372036854775807",
+        ),
+        (deployment(2_000_000), "must come to at most 1000000 pods"),
+    ],
+    ids=["a pod that no node could take", "pods without end"],
+)
+def test_what_is_played_is_bounded(rightslice: Run, pods: bytes, message: str) -> None:
+    ran = rightslice("simulate", "--nodes", "demo", "--pods", "-", stdin=pods)
+
+    assert ran.code == 2
+    assert message in ran.err
+
+
+def test_a_trace_without_nodes_is_refused(rightslice: Run, tmp_path: Path) -> None:
+    (tmp_path / "nodes.csv").write_text("sn,cpu_milli,memory_mib,gpu,model\n")
+
+    ran = rightslice("simulate", "--nodes", str(tmp_path / "nodes.csv"), "--pods", "room/pods.csv")
+
+    assert ran.code == 2
+    assert "nodes.csv:1:1: must have rows under its header, found none" in ran.err
+
+
+CLOSED = {
+    "cordoned": ({"unschedulable": True}, "True"),
+    "not ready": ({}, "False"),
+}
+
+
+@pytest.mark.parametrize(("spec", "ready"), CLOSED.values(), ids=CLOSED)
+def test_what_is_idle_where_no_pods_are_taken_is_not_free(
+    spec: Json, ready: str, rightslice: Run, tmp_path: Path
+) -> None:
+    nodes = [make_node("open", {}, **{GPU: 4}), make_node("closed", {}, **{GPU: 8})]
+    nodes[1]["spec"] = spec
+    nodes[1]["status"]["conditions"] = [{"type": "Ready", "status": ready}]
+    file = tmp_path / "cluster.json"
+    file.write_bytes(orjson.dumps({"apiVersion": "v1", "kind": "List", "items": nodes}))
+
+    told = orjson.loads(rightslice("capacity", "--cluster", str(file), "-o", "json").out)
+    table = rightslice("capacity", "--cluster", str(file)).out
+
+    assert (told["total"]["freeMilli"], told["total"]["closedMilli"]) == (4000, 8000)
+    assert [(one["name"], one["freeMilli"], one["takesPods"]) for one in told["nodes"]] == [
+        ("open", 4000, True),
+        ("closed", 0, False),
+    ]
+    assert "takes no pods, 8 idle" in next(line for line in table.splitlines() if line.startswith("closed"))
+
+
+def test_one_node_as_data_is_that_node_its_links_and_who_holds_it(rightslice: Run) -> None:
+    told = orjson.loads(rightslice("capacity", "h100-1", "--cluster", "demo", "-o", "json").out)
+
+    assert told["node"]["name"] == "h100-1"
+    assert [gpu["links"][:2] for gpu in told["gpus"][:2]] == [["X", "NV18"], ["NV18", "X"]]
+    assert told["pods"] == [{"namespace": "team-nlp", "name": "llm-train-0", "gpus": {GPU: 8}}]

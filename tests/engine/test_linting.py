@@ -71,6 +71,32 @@ TRAPS: dict[str, tuple[Json, list[str], Json]] = {
         [],
         {},
     ),
+    "thousandths under keys that are never counted": (
+        quota(**{"rightslice_dev__gpu-milli": 4000, "limits_rightslice_dev__gpu-milli": 3000}),
+        ["GPU-Q401", "GPU-Q401"],
+        {"hard": {"requests.rightslice.dev/gpu-milli": 3000}},
+    ),
+    "one amount of GPUs under two keys": (
+        quota(limits_nvidia_com__gpu=4, nvidia_com__gpu="3", requests_nvidia_com__gpu=5),
+        ["GPU-Q401", "GPU-Q401", "GPU-Q402"],
+        {"hard": {f"requests.{GPU}": "3", "requests.rightslice.dev/gpu-milli": "3000"}},
+    ),
+    "an amount that cannot be read beside one that can": (
+        quota(nvidia_com__gpu="many", requests_nvidia_com__gpu=5),
+        ["GPU-Q401", "GPU-Q402"],
+        {"hard": {f"requests.{GPU}": 5, "requests.rightslice.dev/gpu-milli": "5000"}},
+    ),
+    "an amount below zero beside one that is not": (
+        quota(limits_nvidia_com__gpu="-3", requests_nvidia_com__gpu=5),
+        ["GPU-Q401", "GPU-Q402"],
+        {"hard": {f"requests.{GPU}": 5, "requests.rightslice.dev/gpu-milli": "5000"}},
+    ),
+    "a GPU and a half": (
+        quota(requests_nvidia_com__gpu=1.5),
+        ["GPU-Q403", "GPU-Q402"],
+        {"hard": {f"requests.{GPU}": "1", "requests.rightslice.dev/gpu-milli": "1000"}},
+    ),
+    "half a core": (quota(requests_cpu="500m"), [], {}),
     "pods": (quota(pods=3), [], {}),
     "no quota at all": ({"apiVersion": "v1", "kind": "ResourceQuota", "spec": None}, [], {}),
     "no LimitRange at all": ({"apiVersion": "v1", "kind": "LimitRange", "spec": {"limits": [3, {"max": []}]}}, [], {}),
@@ -84,6 +110,14 @@ def test_traps(data: Json, want: list[str], instead: Json) -> None:
     if want:
         assert fixed(data)["spec"] == instead
         assert lint(fixed(data)) == []
+
+
+@pytest.mark.parametrize("default", [None, {GPU: 1}], ids=["the maximum", "a default"])
+def test_that_a_minimum_has_to_go_is_said(default: Json | None) -> None:
+    given = limit_range({"max": {GPU: 2}, "min": {GPU: 1}} | ({"default": default} if default else {}))
+
+    assert "Remove min: a default of zero is below 1." in lint(given)[0].fix
+    assert "min" not in fixed(given)["spec"]["limits"][0]
 
 
 def test_another_quota_of_the_namespace_may_count_every_form() -> None:

@@ -207,3 +207,15 @@ def test_a_section_on_trial_says_what_it_would_add() -> None:
     decision = ask(make_pod().gpus(4), "mode: warn\ntopology: {nvlink: required}", nodes=(JOINED, L40S))
     assert decision.patch == ()
     assert "would add nodeAffinity, topology" in str(decision.warnings[0])
+
+
+@pytest.mark.parametrize(
+    ("said", "want"),
+    [("nvlink=sometimes", True), ("", True), ("nvlink=required", False), ("nvlink=ignored", False), (None, False)],
+)
+def test_a_word_that_nobody_understands_is_told(said: str | None, want: bool) -> None:
+    pod = make_pod().gpus(1) if said is None else make_pod().gpus(1).annotate(TOPOLOGY, said)
+
+    found = codes(ask(pod, "mode: enforce\ntopology: {nvlink: preferred}", nodes=(JOINED,)))
+
+    assert ("warn GPU-R104" in found) == want

@@ -10,6 +10,8 @@ import pytest
 
 from tests.installing.test_checks import WELL, policy
 from tests.make import Json, make_node, make_pod
+from tests.policy.written import load_policy
+from webhook.documents.reading import read
 from webhook.installing.accounting import KEY, Accounted, accounting_lines
 from webhook.installing.lines import State
 from webhook.manifests.scheduling import second
@@ -71,6 +73,11 @@ CASES = {
     "a pod that is given it": Case(seen(), State.OK, "a pod with one GPU, only tried in team, is given"),
     "a pod that is not": Case(seen(tried=PLAIN), State.WARN, "a pod with one GPU, only tried in team, is not given it"),
     "a pod that is refused": Case(seen(tried="full"), State.WARN, "a pod with one GPU, only tried in team, was"),
+    "a pod that a full quota refuses": Case(
+        seen(tried=f"pods is forbidden: exceeded quota: gpus, requested: {KEY}=1000, used: {KEY}=8000, limited: 8000"),
+        State.OK,
+        f"a pod with one GPU, only tried in team, was refused by a full quota on {KEY}: the quota works",
+    ),
     "a quota": Case(seen(), State.OK, "1 namespace has a quota on requests.rightslice.dev/gpu-milli"),
     "no quota": Case(seen(quotas=[]), State.WARN, "no quota on requests.rightslice.dev/gpu-milli"),
 }
@@ -85,3 +92,11 @@ def test_lines(case: Case) -> None:
 
 def test_a_cluster_in_which_it_works_has_nothing_to_act_on() -> None:
     assert {line.state for line in accounting_lines(seen())} <= {State.OK, State.SKIP}
+
+
+def test_what_to_write_until_then_is_what_a_policy_takes() -> None:
+    advice = next(line.advice for line in accounting_lines(seen(waiting=[waiting()])) if line.state is State.FAIL)
+    (key, value), *_ = read(advice.partition("until then ")[2], "advice")[0].data.items()
+
+    assert key == "limits.accounting"
+    assert load_policy(limits={"accounting": value}).limits is not None

@@ -64,6 +64,12 @@ def exception() -> Json:
     return found
 
 
+def made(moment: datetime) -> Json:
+    """A GPUNode of that age."""
+    metadata = {"name": "n1", "creationTimestamp": moment.isoformat()}
+    return {"metadata": metadata, "status": {"product": "NVIDIA-H100"}}
+
+
 def binding(*actions: str) -> Json:
     return {"spec": {"validationActions": list(actions)}}
 
@@ -227,6 +233,14 @@ CASES = {
     ),
     "an agent that is silent": Case(
         replace(WELL, leases=[lease("n1", NOW - timedelta(minutes=7))]), State.WARN, "1 of 1 GPUNode not kept: n1"
+    ),
+    "an agent that has hardly begun": Case(
+        replace(WELL, leases=[], agents=[made(NOW - timedelta(seconds=20))]),
+        State.SKIP,
+        "1 of 1 GPUNode made less than 6 minutes ago",
+    ),
+    "an agent that never spoke since its GPUNode was made": Case(
+        replace(WELL, leases=[], agents=[made(NOW - timedelta(minutes=7))]), State.WARN, "1 of 1 GPUNode not kept: n1"
     ),
     "an agent that never spoke": Case(replace(WELL, leases=[]), State.WARN, "1 of 1 GPUNode not kept: n1"),
     "leases that may not be read": Case(

@@ -177,6 +177,20 @@ class Cluster:
             if not more:
                 return
 
+    def lacks(self, namespace: str) -> bool:
+        """Is there no such namespace? False where we may not know.
+
+        Raises:
+            ApiError: see `view`.
+        """
+        try:
+            self._run(self._api.get(f"/api/v1/namespaces/{namespace}"))
+        except ApiError as error:
+            if error.status not in (HTTPStatus.NOT_FOUND, HTTPStatus.FORBIDDEN):
+                raise
+            return error.status == HTTPStatus.NOT_FOUND
+        return False
+
     def pod(self, namespace: str, name: str) -> Entry:
         """One pod as it is stored.
 

@@ -132,6 +132,9 @@ def _why_not(document: Document) -> str:
 def _unfolded(entry: Entry) -> Iterator[Entry | Passed]:
     """The object, or the objects of a List; items of a typed list take their kind from it, as in the API."""
     kind, items = entry.data["kind"], entry.data.get("items")
+    if kind == "List" and not isinstance(items, list):
+        yield Passed(entry.place(("items",)), "must be a list, as items of a List are", broken=True)
+        return
     if not kind.endswith("List") or not isinstance(items, list):
         yield entry
         return

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
+from msgspec import structs
 
 from webhook.cache.placing import Placing
 from webhook.placement.fragmentation.fgd import Fgd
@@ -16,7 +17,7 @@ from webhook.placement.needs import Need
 from webhook.placement.nodes.cluster import Cluster, Wanted
 from webhook.placement.nodes.filtering import obstacles
 from webhook.placement.nodes.playing import Player
-from webhook.placement.nodes.ranking import Fill, Ranking
+from webhook.placement.nodes.ranking import Fill, Ranked, Ranking
 from webhook.placement.nodes.shortage import shortage
 from webhook.placement.rooms import Rooms, Site
 from webhook.report.simulated import Moment, Simulated
@@ -28,10 +29,20 @@ MOMENTS = 200
 class Simulation:
     """What has happened so far. `play` goes on; `result` tells."""
 
-    def __init__(self, policy: Policy, nodes: int, capacity: int, expected: int) -> None:
-        self._policy, self._nodes, self._capacity = policy, nodes, capacity
+    def __init__(self, policy: Policy, nodes: int, capacity: int, expected: int, held: int = 0) -> None:
+        """Begin.
+
+        Args:
+            policy: What ranks the nodes.
+            nodes: How many there are.
+            capacity: Thousandths of GPUs that they have.
+            expected: Pods that will come.
+            held: Thousandths of GPUs that pods hold before the first comes.
+        """
+        self._policy, self._nodes, self._capacity, self._held = policy, nodes, capacity, held
         self._every = max(1, expected // MOMENTS)
-        self._asked = self._allocated = self._placed = self._left = 0
+        self._asked = self._allocated = held
+        self._placed = self._left = 0
         self._moments: list[Moment] = []
         self._reasons: Counter[str] = Counter()
 
@@ -39,7 +50,7 @@ class Simulation:
         """Count a pod. True where this moment should be kept.
 
         Args:
-            milli: Thousandths of GPUs that it asks for.
+            milli: Thousandths of GPUs that it asks for, or holds where it found a place.
             reason: Why it found no place; "" where it did.
         """
         self._asked += milli
@@ -58,7 +69,9 @@ class Simulation:
 
     def result(self) -> Simulated:
         """What it came to."""
-        return Simulated(self._policy, self._nodes, self._capacity, tuple(self._moments), dict(self._reasons))
+        return Simulated(
+            self._policy, self._nodes, self._capacity, tuple(self._moments), dict(self._reasons), self._held
+        )
 
 
 def play_trace(
@@ -93,19 +106,67 @@ class Coming(NamedTuple):
     refused: str = ""
 
 
+class Fate(NamedTuple):
+    """What became of a pod.
+
+    Attributes:
+        milli: Thousandths of GPUs: where it landed, what it weighs there.
+        reason: Why it found no place; "" where it did.
+    """
+
+    milli: int
+    reason: str = ""
+
+
+class Arrivals:
+    """A cluster that Kubernetes pods come to and never leave. It has one writer."""
+
+    def __init__(self, placing: Placing, policy: Policy, fill: Fill) -> None:
+        first = placing.cluster
+        own = first.with_room(0, first.free[0], first.devices[0])
+        self._ranking = Ranking(own, policy, placing.mix, placing.profiles, fill)
+        self._pods = Counter(pod.spec.node_name for pod in placing.pods)
+        self._vain: dict[Wanted, Fate] = {}
+
+    @property
+    def cluster(self) -> Cluster:
+        """As it stands."""
+        return self._ranking.cluster
+
+    def come(self, pod: Coming) -> Fate:
+        """Place a pod. One like another that found no place since the last one that did is not tried again."""
+        wanted = pod.wanted
+        if pod.refused:
+            return Fate(_milli(self.cluster, wanted), pod.refused)
+        if wanted not in self._vain:
+            ranked = self._ranking.rank(wanted)
+            if ranked:
+                return self._land(wanted, ranked[0])
+            self._vain[wanted] = Fate(_milli(self.cluster, wanted), _most_said(self.cluster, wanted))
+        return self._vain[wanted]
+
+    def _land(self, wanted: Wanted, best: Ranked) -> Fate:
+        node = best.node
+        known = self.cluster.fleet.nodes[node]
+        offer = self.cluster.offer(node, wanted.resource)
+        after = self.cluster.holding(wanted, node, best.links.gpus if best.links else ())
+        self._pods[known.name] += 1
+        full = bool(known.pods) and self._pods[known.name] >= known.pods
+        self._ranking.change({node: (structs.replace(after.free[node], full=full), after.devices[node])})
+        self._vain.clear()
+        return Fate(wanted.count * offer.gpu_milli if offer else 0)
+
+
 def play_pods(placing: Placing, pods: Sequence[Coming], policy: Policy, fill: Fill) -> Iterator[Simulation]:
     """Play Kubernetes pods into a cluster as it stands; yields after each pod."""
     cluster = placing.cluster
-    measure = Fgd(cluster.site, placing.mix)
-    simulation = Simulation(policy, len(cluster.fleet.nodes), _capacity(cluster), len(pods))
-    for place, (wanted, refused) in enumerate(pods):
-        ranked = [] if refused else Ranking(cluster, policy, placing.mix, placing.profiles, fill).rank(wanted)
-        if ranked:
-            best = ranked[0]
-            cluster = cluster.holding(wanted, best.node, best.links.gpus if best.links else ())
-        reason = "" if ranked else refused or _most_said(cluster, wanted)
-        if simulation.happened(_milli(cluster, wanted), reason) or place == len(pods) - 1:
-            simulation.keep(_split(measure, cluster.rooms()))
+    measure, arrivals = Fgd(cluster.site, placing.mix), Arrivals(placing, policy, fill)
+    held = _held(cluster)
+    simulation = Simulation(policy, len(cluster.fleet.nodes), _capacity(cluster), len(pods), held)
+    for place, pod in enumerate(pods):
+        milli, reason = arrivals.come(pod)
+        if simulation.happened(milli, reason) or place == len(pods) - 1:
+            simulation.keep(_split(measure, arrivals.cluster.rooms()))
         yield simulation
 
 
@@ -127,6 +188,16 @@ def _milli(cluster: Cluster, wanted: Wanted) -> int:
     """Thousandths of GPUs, by the first node that offers what is asked for."""
     offers = (cluster.offer(node, wanted.resource) for node in range(len(cluster.fleet.nodes)))
     return next((wanted.count * offer.gpu_milli for offer in offers if offer), 1000 * wanted.count)
+
+
+def _held(cluster: Cluster) -> int:
+    """Thousandths of GPUs that pods hold."""
+    return sum(
+        (units - cluster.free[node].gpus.get(resource, 0)) * offer.gpu_milli
+        for node, known in enumerate(cluster.fleet.nodes)
+        for resource, units in known.gpus.items()
+        if (offer := cluster.offer(node, resource))
+    )
 
 
 def _capacity(cluster: Cluster) -> int:

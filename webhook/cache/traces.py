@@ -58,12 +58,21 @@ def _read(path: Path, columns: tuple[str, ...], item: Callable[[Row, Place], Ite
         rows = csv.DictReader(StringIO(_text(path)), strict=True)
         missing = [column for column in columns if column not in (rows.fieldnames or ())]
         if missing:
-            must = f"must have the columns {', '.join(columns)}, found none named {', '.join(missing)}"
-            raise SnapshotError(Place(str(path), 1, 1), f"{must}. Name a file in the openb format")
-        return [item(row, Place(str(path), rows.line_num, 1)) for row in rows]
-    except (OSError, EOFError, UnicodeDecodeError, zlib.error, csv.Error) as error:
+            raise _no_trace(path, f"must have the columns {', '.join(columns)}, found none named {', '.join(missing)}")
+        items = [item(row, Place(str(path), rows.line_num)) for row in rows]
+    except UnicodeDecodeError as error:
+        sentence = f"must be UTF-8, found other bytes from byte {error.start} on. Save the file as UTF-8"
+        raise SnapshotError(Place(str(path)), sentence) from error
+    except (OSError, EOFError, zlib.error, csv.Error) as error:
         sentence = f"must be a CSV file, plain or gzipped, found: {shorten(str(error), 120)}. Name another file"
         raise SnapshotError(Place(str(path)), sentence) from error
+    if not items:
+        raise _no_trace(path, "must have rows under its header, found none")
+    return items
+
+
+def _no_trace(path: Path, must: str) -> SnapshotError:
+    return SnapshotError(Place(str(path), 1, 1), f"{must}. Name a file in the openb format")
 
 
 def _text(path: Path) -> str:

@@ -16,8 +16,16 @@ from webhook.report.data import as_yaml
 
 accounting = typer.Typer(help="Count every form of GPU in one quota.", no_args_is_help=True)
 
-Namespace = Annotated[str, typer.Option("-n", "--namespace", metavar="NAME", help="The namespace of the quota.")]
-Gpus = Annotated[int, typer.Option("--gpus", min=0, metavar="COUNT", help="Whole GPUs that the quota allows.")]
+Namespace = Annotated[
+    str,
+    typer.Option(
+        "-n", "--namespace", metavar="NAME", callback=flags.namespace_name, help="The namespace of the quota."
+    ),
+]
+MOST_GPUS = 1_000_000
+Gpus = Annotated[
+    int, typer.Option("--gpus", min=0, max=MOST_GPUS, metavar="COUNT", help="Whole GPUs that the quota allows.")
+]
 
 
 @accounting.command("enable")

@@ -12,13 +12,14 @@ from webhook.cli import flags
 from webhook.cli.console import paint_for, stop
 from webhook.cli.inputs import Reach
 from webhook.cli.output import lines, targets, write
-from webhook.cli.placing import ClusterName, PlacementOutput, placing_in
+from webhook.cli.placing import CapacityOutput, ClusterName, placing_in
 from webhook.model.effective import effective_requests
 from webhook.model.pods import Pod, name_of
 from webhook.model.quantity import NANO
 from webhook.model.resources import gpu_resource
-from webhook.report.capacities import capacity_document, capacity_table, node_picture, state, stocks
+from webhook.report.capacities import capacity_document, capacity_table, stocks
 from webhook.report.data import as_json, as_yaml
+from webhook.report.nodes import Held, node_document, node_picture, state
 from webhook.report.svg import node_links
 from webhook.report.words import shown
 
@@ -33,14 +34,15 @@ def capacity(
     cluster: ClusterName = "",
     kubeconfig: flags.Kubeconfig = None,
     context: flags.Context = None,
-    output: PlacementOutput = None,
+    output: CapacityOutput = None,
     no_color: flags.NoColor = False,
     verbose: flags.Verbose = False,
 ) -> None:
     """Show which GPUs are free: the total first, then a row a node.
 
     ISLAND is the largest set of free GPUs that NVLink joins pair by pair, MIG-FITS the largest MIG profile with
-    room, SPLIT-UP the GPUs that are free but of no use to a pod like those that run here, on average.
+    room, SPLIT-UP the GPUs that are free but of no use to a pod like those that run here, on average. STATE tells of
+    nodes that take no pods (cordoned, not ready, or their GPUs being changed): what nobody holds there is not free.
 
     With a node: its GPUs, their links and who holds them; -o svg draws them.
 
@@ -52,20 +54,27 @@ def capacity(
     placing = placing_in(cluster, Reach(kubeconfig, context), verbose=verbose)
     every = stocks(placing.cluster, placing.mix)
     paint = paint_for(no_color=no_color)
-    reports = {
-        "json": lambda: as_json(capacity_document(every)),
-        "yaml": lambda: as_yaml(capacity_document(every)),
-    }
     if node:
         position = _position(placing, node)
-        picture = lines(node_picture(placing.cluster, position, _held(placing.pods, node)))
-        reports |= {"table": lambda: picture, "wide": lambda: picture, "svg": lambda: _drawn(placing, position)}
+        held = _held(placing.pods, node)
+        stock = next((stock for stock in every if stock.name == node), None)
+        picture = lines(node_picture(placing.cluster, position, held))
+        document = node_document(placing.cluster, position, stock, held)
+        reports = {
+            "table": lambda: picture,
+            "wide": lambda: picture,
+            "json": lambda: as_json(document),
+            "yaml": lambda: as_yaml(document),
+            "svg": lambda: _drawn(placing, position),
+        }
     elif any(target.form == "svg" for target in wanted):
         stop("-o svg: draws one node. Name it: rightslice capacity NODE -o svg=node.svg")
     else:
-        reports |= {
+        reports = {
             "table": lambda: lines(capacity_table(every, paint)),
             "wide": lambda: lines(capacity_table(every, paint, wide=True)),
+            "json": lambda: as_json(capacity_document(every)),
+            "yaml": lambda: as_yaml(capacity_document(every)),
         }
     write(wanted, reports)
 
@@ -78,14 +87,13 @@ def _position(placing: Placing, name: str) -> int:
     return position
 
 
-def _held(pods: Sequence[Pod], node: str) -> list[str]:
-    """A line for each pod of a node that holds GPUs."""
+def _held(pods: Sequence[Pod], node: str) -> list[Held]:
+    """The pods of a node that hold GPUs, and what they hold."""
     found = []
     for pod in pods:
         held = {name: amount // NANO for name, amount in effective_requests(pod).items() if gpu_resource(name)}
         if pod.spec.node_name == node and held:
-            said = ", ".join(f"{count} {name}" for name, count in held.items())
-            found.append(f"{shown(pod.metadata.namespace or 'default')}/{shown(name_of(pod))}  {said}")
+            found.append(Held(pod.metadata.namespace or "default", name_of(pod), held))
     return found
 
 

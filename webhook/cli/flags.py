@@ -2,12 +2,24 @@
 
 from __future__ import annotations
 
+import re
 from enum import StrEnum
 from typing import Annotated, TypeAlias
 
 import typer
 
 from webhook.cli import reaching
+from webhook.errors import quoted
+
+NAMESPACE_NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
+
+
+def namespace_name(name: str | None) -> str | None:
+    """A name that a namespace can have, or none; ends the program where it cannot."""
+    if name and not NAMESPACE_NAME.fullmatch(name):
+        must = "must be lower-case letters, digits and hyphens, at most 63, as names of namespaces are"
+        raise typer.BadParameter(f"{must}, found {quoted(name)}")
+    return name
 
 
 class FailOn(StrEnum):

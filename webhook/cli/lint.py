@@ -8,10 +8,12 @@ from typing import Annotated, Any
 import typer
 
 from webhook.audit.manifests import Entry, Passed, objects_in
+from webhook.cache.shipped import shipped
+from webhook.cache.snapshot import DEMO
 from webhook.cli import flags
 from webhook.cli.console import CLEAN, FINDINGS, WRONG_INPUT, say, stop, tell
 from webhook.cli.inputs import HERE, LIVE, Reach, live_cluster
-from webhook.engine.linting import LINTED, fixed, lint_all
+from webhook.engine.linting import LINTED, fixed, lint_all, misshapen
 from webhook.model.findings import Finding
 from webhook.model.paths import dotted
 from webhook.report.data import as_json, as_yaml
@@ -23,12 +25,23 @@ Files = Annotated[
     list[str] | None,
     typer.Option("-f", "--filename", metavar="FILE|DIR|-", help="Files, folders or - for standard input."),
 ]
-LiveCluster = Annotated[
-    str | None, typer.Option("--cluster", metavar=LIVE, help="live: what is stored in a cluster, instead of files.")
+ClusterName = Annotated[
+    str | None,
+    typer.Option(
+        "--cluster",
+        metavar="live|SNAPSHOT|demo",
+        help="What is stored in a cluster: live, a file or folder of `kubectl get -o yaml`, or demo.",
+    ),
 ]
 Space = Annotated[
     str | None,
-    typer.Option("-n", "--namespace", metavar="NAME", help="With --cluster live: this namespace only. Default: all."),
+    typer.Option(
+        "-n",
+        "--namespace",
+        metavar="NAME",
+        callback=flags.namespace_name,
+        help="With --cluster: this namespace only. Default: all.",
+    ),
 ]
 Format = Annotated[
     str, typer.Option("-o", "--output", metavar="FORMAT", help="text, yaml (the corrected objects alone) or json.")
@@ -37,7 +50,7 @@ Format = Annotated[
 
 def lint_objects(
     files: Files = None,
-    cluster: LiveCluster = None,
+    cluster: ClusterName = None,
     kubeconfig: flags.Kubeconfig = None,
     context: flags.Context = None,
     namespace: Space = None,
@@ -46,20 +59,21 @@ def lint_objects(
     """Find traps in LimitRanges and ResourceQuotas: what they do is not what they say. Other objects are passed over.
 
     Each comes with the whole object as it should be, ready to be applied. With --cluster live those of a cluster are
-    read, in which nothing is changed.
+    read, in which nothing is changed. What cannot be read is told, and an object that no API server takes is a fault.
 
     Exit code: 0 no traps, 1 traps, 2 a file or flag is wrong, 3 the cluster did not answer.
     """
     if output not in REPORTS:
         raise typer.BadParameter(f"must be one of {', '.join(REPORTS)}", param_hint="-o")
     found = _found(files or (), cluster, Reach(kubeconfig, context), namespace)
-    faults = [f"{one.place}: {shown(one.reason)}" for one in found if isinstance(one, Passed) and one.broken]
     entries = [one for one in found if isinstance(one, Entry) and one.data["kind"] in LINTED]
+    passed = [one for one in found if isinstance(one, Passed)] + [one for each in entries for one in _misshapen(each)]
+    faults = [one for one in passed if one.broken]
     linted = zip(entries, lint_all([entry.data for entry in entries]), strict=True)
     trapped = [one for one in linted if one[1]]
     say(REPORTS[output](trapped))
-    for fault in faults:
-        tell(fault)
+    for one in passed:
+        tell(f"{shown(str(one.place))}: {shown(one.reason)}")
     traps = sum(len(findings) for _, findings in trapped)
     tell(f"{count(len(entries), 'object')}: {count(traps, 'trap') if traps else 'no traps'}")
     raise typer.Exit(WRONG_INPUT if faults else FINDINGS if trapped else CLEAN)
@@ -67,14 +81,44 @@ def lint_objects(
 
 def _found(files: Sequence[str], cluster: str | None, reach: Reach, namespace: str | None) -> list[Entry | Passed]:
     """What is to be looked at. Stops the program where the flags do not say one thing."""
-    if bool(files) == bool(cluster) or cluster not in (None, LIVE):
-        stop("which LimitRanges and quotas? Write -f FILE, or --cluster live")
+    if bool(files) == bool(cluster):
+        stop("which LimitRanges and quotas? Write -f FILE, or --cluster live, a snapshot or demo")
     if cluster == LIVE:
         with live_cluster(reach) as live:
-            return list(live.limits(namespace))
-    if reach != HERE or namespace:
-        stop("--kubeconfig, --context and -n say what to read of a live cluster: write --cluster live instead of -f")
+            found = list(live.limits(namespace))
+            if namespace and not found and live.lacks(namespace):
+                stop(f"-n {namespace}: no such namespace in this cluster")
+            return list(found)
+    if reach != HERE:
+        stop("--kubeconfig and --context say which live cluster: write --cluster live")
+    if cluster:
+        return _of_snapshot(cluster, namespace)
+    if namespace:
+        stop("-n says what to read of a cluster: write --cluster instead of -f")
     return list(objects_in(files))
+
+
+def _of_snapshot(name: str, namespace: str | None) -> list[Entry | Passed]:
+    found = list(objects_in([str(shipped("examples") / "cluster") if name == DEMO else name]))
+    if not namespace:
+        return found
+    if not any(isinstance(one, Entry) and namespace in _namespaces(one.data) for one in found):
+        stop(f"-n {namespace}: no such namespace in {shown(name)}")
+    return [one for one in found if isinstance(one, Passed) or _namespaces(one.data)[0] == namespace]
+
+
+def _namespaces(data: dict[str, Any]) -> tuple[str, str]:
+    """The namespace that an object is in, and the one that it is."""
+    metadata = data.get("metadata")
+    known = metadata if isinstance(metadata, dict) else {}
+    return str(known.get("namespace", "default")), str(known.get("name")) if data["kind"] == "Namespace" else ""
+
+
+def _misshapen(entry: Entry) -> list[Passed]:
+    return [
+        Passed(entry.place(one.path), f"{dotted(one.path)}: {one.sentence}", broken=one.refused)
+        for one in misshapen(entry.data)
+    ]
 
 
 def _text(trapped: list[Linted]) -> str:

@@ -12,7 +12,7 @@ from webhook.cli import flags
 from webhook.cli.console import CLEAN, FINDINGS, WRONG_INPUT, paint_for, stop, tell
 from webhook.cli.inputs import Reach
 from webhook.cli.output import lines, targets, write
-from webhook.cli.placing import By, ClusterName, FillBy, PlacementOutput, RankBy, placing_and_world
+from webhook.cli.placing import By, ClusterName, FillBy, PlaceOutput, RankBy, placing_and_world
 from webhook.placement.fragmentation.policies import Policy
 from webhook.placement.nodes.ranking import Fill
 from webhook.report.data import as_json, as_yaml
@@ -35,7 +35,7 @@ def place(
     policy: RankBy = Policy.TAB,
     fill: FillBy = Fill.PACK,
     now: flags.Now = "",
-    output: PlacementOutput = None,
+    output: PlaceOutput = None,
     no_color: flags.NoColor = False,
     verbose: flags.Verbose = False,
 ) -> None:

@@ -6,7 +6,7 @@ Apart from the other flags, because the numbers that placement works with take a
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
@@ -40,16 +40,18 @@ RankBy = Annotated[
     ),
 ]
 FillBy = Annotated[Fill, typer.Option("--fill", help="Among equal nodes, the fuller or the emptier ones first.")]
-PlacementOutput = Annotated[
-    list[str] | None,
-    typer.Option(
-        "-o",
-        "--output",
-        metavar="FORMAT[=PATH]",
-        help="table, json, yaml; capacity also wide; capacity NODE and simulate also svg. "
-        "With =PATH into a file. May be given more than once, at most once without a path. Default: table.",
-    ),
-]
+
+
+def _output(forms: str) -> Any:
+    help_ = (
+        f"{forms}; with =PATH into a file. May be given more than once, at most once without a path. Default: table."
+    )
+    return typer.Option("-o", "--output", metavar="FORMAT[=PATH]", help=help_)
+
+
+CapacityOutput = Annotated[list[str] | None, _output("table, wide, json, yaml; with NODE also svg")]
+PlaceOutput = Annotated[list[str] | None, _output("table, json or yaml")]
+SimulateOutput = Annotated[list[str] | None, _output("table, json, yaml or svg")]
 
 
 class By(NamedTuple):

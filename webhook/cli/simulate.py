@@ -18,9 +18,9 @@ from webhook.audit.simulating import Coming, Simulation, play_pods, play_trace
 from webhook.cache.traces import read_machines, read_needs
 from webhook.cli import flags
 from webhook.cli.console import paint_for, stop
-from webhook.cli.inputs import Reach
+from webhook.cli.inputs import HERE, Reach
 from webhook.cli.output import lines, targets, write
-from webhook.cli.placing import By, FillBy, PlacementOutput, RankBy, placing_and_world
+from webhook.cli.placing import By, FillBy, RankBy, SimulateOutput, placing_and_world
 from webhook.errors import RightsliceError
 from webhook.placement.fragmentation.policies import Policy
 from webhook.placement.needs import Need
@@ -44,6 +44,27 @@ Pods = Annotated[str, typer.Option("--pods", metavar="FILE|DIR", help="Pods in t
 Seed = Annotated[int, typer.Option("--seed", help="Shuffles the pods of a trace, and chooses among equal nodes.")]
 InOrder = Annotated[bool, typer.Option("--in-order", help="Pods of a trace come in the order of the file.")]
 Learn = Annotated[bool, typer.Option("--learn", help="Learn what pods ask for as they come, instead of knowing it.")]
+JudgedBy = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--policies",
+        metavar="FILE|DIR",
+        help="Policies that shape Kubernetes pods; may be given more than once. Default: with --nodes live those in "
+        "force there, else the library that comes with Rightslice.",
+    ),
+]
+KeptIn = Annotated[
+    str,
+    typer.Option(
+        "--policy-namespace",
+        metavar="NAME",
+        help="With --nodes live: where exceptions count, and the ConfigMap rightslice-policies is.",
+    ),
+]
+MOST_PODS = 1_000_000
+"""Kubernetes pods of one simulation, replicas included."""
+MOST_UNITS = 1 << 16
+"""Units of a GPU resource that one pod may ask for: far more than any node has."""
 
 
 def simulate(
@@ -53,13 +74,13 @@ def simulate(
     seed: Seed = 42,
     in_order: InOrder = False,
     learn: Learn = False,
-    policies: flags.PoliciesOrLive = None,
+    policies: JudgedBy = None,
     kubeconfig: flags.Kubeconfig = None,
     context: flags.Context = None,
-    policy_namespace: flags.PolicyNamespace = flags.OUR_NAMESPACE,
+    policy_namespace: KeptIn = flags.OUR_NAMESPACE,
     fill: FillBy = Fill.PACK,
     now: flags.Now = "",
-    output: PlacementOutput = None,
+    output: SimulateOutput = None,
     no_color: flags.NoColor = False,
     verbose: flags.Verbose = False,
 ) -> None:
@@ -67,22 +88,25 @@ def simulate(
 
     A trace in the openb format starts on empty nodes. Kubernetes pods are shaped by the policies first, as the
     webhook would, and come to the cluster as it stands; a live one is listed and not changed. Nobody leaves. ASKED,
-    ALLOCATED and SPLIT-UP are parts of all GPUs; SPLIT-UP is free, and of no use to a pod like those that come, on
-    average.
+    ALLOCATED and SPLIT-UP are parts of all GPUs, what pods there hold before included, and a slice or a share counts
+    as the part of a GPU that it is; SPLIT-UP is free, and of no use to a pod like those that come, on average.
 
     Exit code: 0, 2 where a file, flag or policy is wrong, or 3 where the cluster does not answer.
     """
     wanted = targets(output, FORMATS)
     if _is_trace(nodes) != _is_trace(pods):
         stop("--nodes and --pods must both be traces (.csv, .csv.gz), or both Kubernetes YAML")
+    reach = Reach(kubeconfig, context)
     if _is_trace(nodes):
+        if policies or reach != HERE:
+            stop("--policies, --kubeconfig and --context are for Kubernetes pods: a trace is played without them")
         site, needs = _trace(nodes, pods)
         rng = np.random.default_rng(seed)
         order = needs if in_order else [needs[i] for i in rng.permutation(len(needs))]
         steps: Iterator[Simulation] = play_trace(site, order, policy, rng, learnt=learn)
         count = len(needs)
     else:
-        reach, by = Reach(kubeconfig, context), By(policies, policy_namespace, now)
+        by = By(policies, policy_namespace, now)
         placing, world = placing_and_world(nodes, reach, by, verbose=verbose)
         asked = _asked(pods, world)
         steps = play_pods(placing, asked, policy, fill)
@@ -117,12 +141,16 @@ def _asked(path: str, world: World) -> list[Coming]:
     for each in found:
         if isinstance(each, Passed) and each.broken:
             stop(f"{each.place}: {shown(each.reason)}")
-    pods = (shaped for each in found if isinstance(each, Entry) for shaped in shaped_pods(each, world))
-    coming = []
-    for checked, pod, replicas in pods:
-        codes = denials(checked)
-        refused = f"refused by the webhook: {', '.join(codes)}" if codes else ""
-        coming += [Coming(wanted_of(pod, world.view.fleet), refused)] * replicas
+    shaped = ((each, pod) for each in found if isinstance(each, Entry) for pod in shaped_pods(each, world))
+    coming: list[Coming] = []
+    for entry, (checked, pod, replicas) in shaped:
+        wanted, codes = wanted_of(pod, world.view.fleet), denials(checked)
+        if wanted.count > MOST_UNITS:
+            asked = f"{checked.title} asks for {wanted.count} of {wanted.resource}"
+            stop(f"{shown(str(entry.place()))}: {asked}, which no node has: must be at most {MOST_UNITS}. Write fewer")
+        if len(coming) + replicas > MOST_PODS:
+            stop(f"{shown(path)}: must come to at most {MOST_PODS} pods, found more. Write fewer replicas")
+        coming += [Coming(wanted, f"refused by the webhook: {', '.join(codes)}" if codes else "")] * replicas
     return coming
 
 

@@ -19,6 +19,7 @@ from webhook.engine.remarks import Remark
 from webhook.engine.rules import Rules
 from webhook.engine.settle import Voice, hear
 from webhook.engine.shape import Shape
+from webhook.engine.topology import misread
 from webhook.model.cluster import ClusterView
 from webhook.model.findings import Finding
 from webhook.model.pods import Pod
@@ -74,6 +75,7 @@ def judge(case: Case, shape: Shape, findings: list[Finding]) -> None:
         hear(findings, voice, driver_remarks(case.pod, shape.fit.offers if shape.fit else case.offers, asking))
     if case.asked.faults:
         hear(findings, rules.general, case.asked.faults)
+    hear(findings, rules.general, misread(case.pod))
     if shape.fit is None:
         hear(findings, rules.general, obstacles(case, shape))
 

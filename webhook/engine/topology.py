@@ -55,6 +55,15 @@ def locality(section: Topology, shape: Shape, case: Case) -> list[Remark]:
     return [added_remark(section.mode, added)] if added else []
 
 
+def misread(pod: Pod) -> tuple[Remark, ...]:
+    """Where a pod says what its GPUs need of each other, in words that nobody understands."""
+    said = pod.metadata.annotations.get(TOPOLOGY)
+    if said is None or said in SAID:
+        return ()
+    message = f"must be {', '.join(SAID)} (found {said[:60]!r}), so it is as if it were not there"
+    return (Remark("GPU-R104", ("metadata", "annotations", TOPOLOGY), message, "Write nvlink=preferred.", Mode.WARN),)
+
+
 def _wanted(section: Topology, pod: Pod) -> NVLink:
     """What the policy asks for; a pod's own word counts where the policy leaves it a choice."""
     if section.nvlink is not NVLink.PREFERRED:

@@ -26,6 +26,8 @@ Json = dict[str, Any]
 
 KEY = f"requests.{ACCOUNTING}"
 WORD = "limits.accountingScheduler: configured"
+OFF = 'limits.accounting: "off"'
+"""In quotes: YAML takes a bare off for false."""
 _TRIED = {
     "apiVersion": "v1",
     "kind": "Pod",
@@ -104,7 +106,7 @@ def _policy(wanted: list[Limits]) -> Line:
 def _scheduler(seen: Accounted, wanted: list[Limits]) -> Line:
     waiting = waiting_for_it(seen.facts)
     if waiting:
-        advice = "rightslice accounting enable prints the scheduler's entry; until then limits.accounting: off"
+        advice = "rightslice accounting enable prints the scheduler's entry; until then " + OFF
         return Line(State.FAIL, f"{_name(waiting[0])} is Pending: Insufficient {ACCOUNTING}", advice)
     if any(limits.ignored for limits in wanted):
         return Line(State.OK, f"a policy says that schedulers ignore it ({WORD})")
@@ -136,6 +138,8 @@ def _nodes(seen: Accounted) -> Line:
 
 def _written(seen: Accounted) -> Line:
     who = f"a pod with one GPU, only tried in {seen.namespace},"
+    if isinstance(seen.tried, str) and _is_full(seen.tried):
+        return Line(State.OK, f"{who} was refused by a full quota on {KEY}: the quota works")
     if isinstance(seen.tried, str):
         return Line(State.WARN, f"{who} was refused", shorten(seen.tried, 300))
     amounts = [_asked(container) for container in _containers(seen.tried)]
@@ -143,6 +147,11 @@ def _written(seen: Accounted) -> Line:
         return Line(State.OK, f"{who} is given {amounts[0]} of it")
     advice = f"{WORD} once the scheduler ignores it, or agents that advertise it; a policy must enforce it there"
     return Line(State.WARN, f"{who} is not given it: accounting is off (GPU-Q305)", advice)
+
+
+def _is_full(message: str) -> bool:
+    """Is it what the API server, or our webhook, says of a pod that a quota on the resource has no room for?"""
+    return "exceeded quota" in message and KEY in message
 
 
 def _quota(facts: Facts) -> Line:

@@ -103,25 +103,35 @@ def agents(facts: Facts, now: datetime) -> Iterator[Line]:
     unsaid = [node["metadata"]["name"] for node in gpu_nodes(facts) if node["metadata"]["name"] not in said]
     if unsaid:
         yield Line(State.WARN, f"{count(len(unsaid), 'GPU node')} without GPUNode: {some(unsaid)}", f"{LOOK}=agent")
-    yield _kept(sorted(said), facts.leases, now)
+    yield from _kept(facts.agents, facts.leases, now)
     for name, status in said.items():
         if status.get("message"):
             yield Line(State.WARN, f"GPUNode {name}: {shorten(status['message'], 160)}", "its agent's log says more")
 
 
-def _kept(names: Sequence[str], leases: list[Json] | None, now: datetime) -> Line:
+def _kept(agents: list[Json], leases: list[Json] | None, now: datetime) -> Iterator[Line]:
+    every = count(len(agents), "GPUNode")
     if leases is None:
-        return Line(State.SKIP, f"{count(len(names), 'GPUNode')}, and it cannot be seen whether they are kept")
+        yield Line(State.SKIP, f"{every}, and it cannot be seen whether they are kept")
+        return
     renewed = {one["metadata"]["name"]: (one.get("spec") or {}).get("renewTime") for one in leases}
-    silent = [name for name in names if not _is_recent(renewed.get(name), now)]
+    made = {one["metadata"]["name"]: one["metadata"].get("creationTimestamp") for one in agents}
+    late = [name for name in sorted(made) if not _is_recent(renewed.get(name), now)]
+    young = [name for name in late if _is_recent(made[name], now)]
+    silent = [name for name in late if name not in young]
+    minutes = SILENT.seconds // 60
     if silent:
-        what = f"{len(silent)} of {count(len(names), 'GPUNode')} not kept: {some(silent)}"
-        return Line(State.WARN, what, f"their agents have been silent for {SILENT.seconds // 60} minutes: {LOOK}=agent")
-    return Line(State.OK, f"{count(len(names), 'GPUNode')}, each kept by its agent")
+        advice = f"their agents have been silent for {minutes} minutes or more: {LOOK}=agent"
+        yield Line(State.WARN, f"{len(silent)} of {every} not kept: {some(silent)}", advice)
+    if young:
+        what = f"{len(young)} of {every} made less than {minutes} minutes ago, and not kept yet: {some(young)}"
+        yield Line(State.SKIP, what, "look again later")
+    if not late:
+        yield Line(State.OK, f"{every}, each kept by its agent")
 
 
-def _is_recent(renewed: str | None, now: datetime) -> bool:
+def _is_recent(moment: str | None, now: datetime) -> bool:
     try:
-        return renewed is not None and now - datetime.fromisoformat(renewed) < SILENT
+        return moment is not None and now - datetime.fromisoformat(moment) < SILENT
     except (ValueError, TypeError):
         return False

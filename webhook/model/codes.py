@@ -288,6 +288,11 @@ CODES: dict[str, Code] = {
         "Each resource name has its own counter: a MIG slice, a share or a claim is no nvidia.com/gpu.",
         "Add requests.rightslice.dev/gpu-milli, 1000 for each GPU, with limits.accounting: native in a policy.",
     ),
+    "GPU-Q403": _trap(
+        "a quota of a part of a GPU",
+        "The API server accepts a fraction, and pods ask for whole numbers: 1.5 holds like 1.",
+        "Write the whole number below it.",
+    ),
     "GPU-R101": Code(
         "the GPU request was right-sized",
         "rightSizing",
@@ -313,8 +318,9 @@ CODES: dict[str, Code] = {
         "a declared need cannot be read",
         "rightSizing",
         True,
-        "rightslice.dev/gpu-memory or rightslice.dev/gpu-compute is not a quantity or a percentage.",
-        'Write rightslice.dev/gpu-memory: 8Gi and rightslice.dev/gpu-compute: "20%".',
+        "rightslice.dev/gpu-memory, rightslice.dev/gpu-compute or rightslice.dev/topology says nothing that is known.",
+        'Write rightslice.dev/gpu-memory: 8Gi, rightslice.dev/gpu-compute: "20%" or rightslice.dev/topology: '
+        "nvlink=required (preferred, ignored).",
     ),
     "GPU-I101": Code(
         "something was added to the pod",

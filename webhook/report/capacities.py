@@ -1,4 +1,4 @@
-"""What is free: a row a node, the total first; and one node's GPUs with their links and holders."""
+"""What is free: a row a node, the total first."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 import numpy as np
+from msgspec import structs
 
 from webhook.model.fleet import FleetNode
 from webhook.model.modes import Form
@@ -19,10 +20,9 @@ from webhook.placement.fragmentation.mixes import Mix
 from webhook.placement.mig import geometry, starts, taken
 from webhook.placement.nodes.cluster import Cluster
 from webhook.placement.nvlink import gpu_sets
-from webhook.placement.topology import Confidence, Topology
 from webhook.report.words import Paint, Style, columns, gpus, plain, shown
 
-HEAD = ("NODE", "PRODUCT", "GPUS", "USED", "FREE", "ISLAND", "MIG-FITS", "SPLIT-UP")
+HEAD = ("NODE", "PRODUCT", "GPUS", "USED", "FREE", "ISLAND", "MIG-FITS", "SPLIT-UP", "STATE")
 UNSURE = "?"
 STRATEGY = "nvidia.com/mig.strategy"
 
@@ -33,7 +33,9 @@ class Stock(msgspec.Struct, frozen=True):
     Attributes:
         gpus: Physical GPUs.
         used_milli: Thousandths of GPUs that pods hold.
-        free_milli: Thousandths that are free.
+        free_milli: Thousandths that are free, on nodes that take pods.
+        closed_milli: Thousandths that nobody holds, on nodes that take no pods: cordoned, not ready, or being changed.
+        usable: False of a node that takes no pods.
         island: Most free GPUs that NVLink joins pair by pair; None where it is not known which are free.
         fits: Free instances by MIG profile, the largest profile first.
         split_milli: Free thousandths that a pod of the mix cannot use, on average.
@@ -49,17 +51,28 @@ class Stock(msgspec.Struct, frozen=True):
     fits: tuple[tuple[str, int], ...]
     split_milli: int
     remark: str = ""
+    closed_milli: int = 0
+    usable: bool = True
+
+    @property
+    def whole_milli(self) -> int:
+        """All that it has, held or not."""
+        return self.used_milli + self.free_milli + self.closed_milli
 
 
 def stocks(cluster: Cluster, mix: Mix) -> list[Stock]:
     """The nodes with GPUs, in the cluster's order."""
     rooms = cluster.rooms()
     split = -Fgd(cluster.site, mix).value(rooms.rows(np.arange(len(cluster.fleet.nodes))))
-    return [
-        _stock(cluster, i, round(float(split[i])))
-        for i, node in enumerate(cluster.fleet.nodes)
-        if node.gpus or node.beyond
-    ]
+    found = [i for i, node in enumerate(cluster.fleet.nodes) if node.gpus or node.beyond]
+    every = [(i, _stock(cluster, i, round(float(split[i])))) for i in found]
+    return [stock if cluster.fleet.nodes[i].usable else _closed(stock) for i, stock in every]
+
+
+def _closed(stock: Stock) -> Stock:
+    return structs.replace(
+        stock, free_milli=0, closed_milli=stock.free_milli, island=0, fits=(), split_milli=0, usable=False
+    )
 
 
 def total(every: Sequence[Stock]) -> Stock:
@@ -77,6 +90,7 @@ def total(every: Sequence[Stock]) -> Stock:
         island=max((stock.island for stock in every if stock.island is not None), default=None),
         fits=tuple(sorted(fits.items(), key=lambda item: -_size(item[0]))),
         split_milli=sum(stock.split_milli for stock in every),
+        closed_milli=sum(stock.closed_milli for stock in every),
     )
 
 
@@ -153,7 +167,7 @@ def _unsure(every: Iterable[Stock]) -> bool:
 
 
 def _row(stock: Stock, *, wide: bool) -> tuple[str, ...]:
-    whole = stock.used_milli + stock.free_milli
+    whole = stock.whole_milli
     cells = (
         stock.name,
         stock.product,
@@ -163,16 +177,26 @@ def _row(stock: Stock, *, wide: bool) -> tuple[str, ...]:
         UNSURE if stock.island is None else str(stock.island or ""),
         ", ".join(f"{count} x {profile}" if wide else profile for profile, count in stock.fits[: None if wide else 1]),
         gpus(stock.split_milli),
+        _standing(stock),
     )
     return tuple(shown(cell) or "-" for cell in cells)
 
 
+def _standing(stock: Stock) -> str:
+    """What of a node, or of all of them, is out of reach."""
+    idle = f"{gpus(stock.closed_milli)} idle" if stock.closed_milli else ""
+    if stock.usable:
+        return f"{idle} on nodes that take no pods" if idle else ""
+    return f"takes no pods, {idle}" if idle else "takes no pods"
+
+
 def capacity_document(every: Sequence[Stock]) -> dict[str, Any]:
     """The same as plain data."""
-    return {"total": _data(total(every)), "nodes": [_data(stock) for stock in every]}
+    return {"total": stock_document(total(every)), "nodes": [stock_document(stock) for stock in every]}
 
 
-def _data(stock: Stock) -> dict[str, Any]:
+def stock_document(stock: Stock) -> dict[str, Any]:
+    """One node, or the total, as plain data."""
     return {
         "name": stock.name,
         "product": stock.product,
@@ -182,58 +206,6 @@ def _data(stock: Stock) -> dict[str, Any]:
         "largestIsland": stock.island,
         "migFits": dict(stock.fits),
         "splitUpMilli": stock.split_milli,
+        "closedMilli": stock.closed_milli,
+        "takesPods": stock.usable,
     }
-
-
-def node_picture(cluster: Cluster, node: int, held: Sequence[str]) -> list[str]:
-    """One node: each GPU with its state and links to the others, and who holds what.
-
-    Args:
-        cluster: The nodes.
-        node: Which one.
-        held: Lines on the pods of the node, for where it is not known which GPU each holds.
-    """
-    devices, topology = cluster.devices[node], cluster.devices[node].topology
-    every = range(topology.gpus)
-    head = ("", *(f"GPU{i}" for i in every), "NUMA", "STATE")
-    rows = [
-        (f"GPU{i}", *(link(topology, i, j) for j in every), _numa(topology, i), state(cluster, node, i)) for i in every
-    ]
-    told = {Confidence.MEASURED: "", Confidence.ASSUMED: "Links as this product usually has them."}
-    note = told.get(topology.confidence, "Labels do not tell how these GPUs are linked.")
-    cut = [f"GPU{card.index}  {_pieces(card.used, card.idle)}" for card in devices.cards]
-    return [*columns([head, *rows]), *cut, *([note] if note else []), *held]
-
-
-def link(topology: Topology, one: int, other: int) -> str:
-    """One cell, as `nvidia-smi topo -m` writes it; "." where nothing is known."""
-    if one == other:
-        return "X"
-    links, bus = topology.links(one, other), topology.buses[one][other]
-    return f"NV{links}" if links else bus.name if bus else "."
-
-
-def state(cluster: Cluster, node: int, gpu: int) -> str:
-    """What a GPU is doing, as far as it is known."""
-    devices = cluster.devices[node]
-    holders = ", ".join(map(shown, devices.holders.get(gpu, ())))
-    if holders:
-        return holders
-    if any(card.index == gpu for card in devices.cards):
-        return "cut, nobody holds an instance"
-    if devices.free is None:
-        return UNSURE
-    return "free" if devices.free >> gpu & 1 else "in use"
-
-
-def _numa(topology: Topology, gpu: int) -> str:
-    return str(topology.numa[gpu]) if topology.numa[gpu] >= 0 else "-"
-
-
-def _pieces(used: Iterable[Any], idle: Iterable[Any]) -> str:
-    said = [
-        f"{one.profile} at {one.start} {word}"
-        for word, some in (("in use", used), ("idle", idle))
-        for one in sorted(some)
-    ]
-    return ", ".join(said) or "uncut"

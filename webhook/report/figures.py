@@ -84,7 +84,7 @@ def figures_of(stocks: Sequence[Stock], rows: Sequence[Workload], prices: NodePr
     with_gpus = [row for row in rows if row.uses]
     return Figures(
         physical=sum(stock.gpus for stock in stocks),
-        total=_sum(spent(stock.name, stock.used_milli + stock.free_milli, prices) for stock in stocks),
+        total=_sum(spent(stock.name, stock.whole_milli, prices) for stock in stocks),
         held=_sum(spent(stock.name, stock.used_milli, prices) for stock in stocks),
         idle=_sum(row.idle for row in rows),
         over_asked=_sum(row.over_asked for row in rows),

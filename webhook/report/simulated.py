@@ -18,7 +18,7 @@ class Moment(msgspec.Struct, frozen=True):
     """How things stand after some arrivals. GPUs are thousandths.
 
     Attributes:
-        asked: By all pods so far.
+        asked: By all pods so far, those that were there before included.
         allocated: By those that found a place.
         split: Free, and of no use to a pod of the mix, on average.
         placed: Pods with a place.
@@ -41,6 +41,7 @@ class Simulated(msgspec.Struct, frozen=True):
         capacity: GPUs of the cluster, in thousandths.
         moments: From the first to the last.
         reasons: Pods without a place, by reason.
+        held: GPUs that pods held before the first came, in thousandths.
     """
 
     policy: str
@@ -48,6 +49,7 @@ class Simulated(msgspec.Struct, frozen=True):
     capacity: int
     moments: tuple[Moment, ...]
     reasons: Mapping[str, int]
+    held: int = 0
 
 
 def simulated_table(run: Simulated, paint: Paint = plain) -> list[str]:
@@ -59,7 +61,8 @@ def simulated_table(run: Simulated, paint: Paint = plain) -> list[str]:
     lines += [f"{number:>6}  {shown(reason)}" for reason, number in Counter(run.reasons).most_common()]
     said = f"{count(last.placed, 'pod')} placed, {last.left} without a place"
     part = f"{gpus(last.allocated)} of {gpus(run.capacity)} GPUs allocated ({_percent(last.allocated, run.capacity)})"
-    return [*lines, f"{run.policy} on {count(run.nodes, 'node')}: {said}; {part}."]
+    before = f", {gpus(run.held)} of them by pods that were there before" if run.held else ""
+    return [*lines, f"{run.policy} on {count(run.nodes, 'node')}: {said}; {part}{before}."]
 
 
 def _some(moments: Sequence[Moment], most: int = 8) -> list[Moment]:
@@ -83,6 +86,7 @@ def simulated_document(run: Simulated) -> dict[str, Any]:
         "policy": run.policy,
         "nodes": run.nodes,
         "capacityMilli": run.capacity,
+        "heldMilli": run.held,
         "unplaced": dict(run.reasons),
         "moments": [
             {

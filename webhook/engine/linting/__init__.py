@@ -12,13 +12,14 @@ from typing import Any
 from webhook.engine.linting.objects import mapping
 from webhook.engine.linting.quotas import fixed_quota, quota_findings
 from webhook.engine.linting.ranges import fixed_range, range_findings
+from webhook.engine.linting.shapes import Misshapen, misshapen
 from webhook.model.findings import Finding
 
 Json = dict[str, Any]
 LIMIT_RANGE, QUOTA = "LimitRange", "ResourceQuota"
 LINTED = (LIMIT_RANGE, QUOTA)
 
-__all__ = ["LIMIT_RANGE", "LINTED", "QUOTA", "fixed", "lint", "lint_all"]
+__all__ = ["LIMIT_RANGE", "LINTED", "QUOTA", "Misshapen", "fixed", "lint", "lint_all", "misshapen"]
 
 
 def lint_all(objects: Sequence[Json]) -> list[list[Finding]]:

@@ -9,7 +9,7 @@ from webhook.engine.linting.objects import applied_anew, found, mapping
 from webhook.model.findings import Finding
 from webhook.model.paths import Path
 from webhook.model.pods import Amount
-from webhook.model.quantity import whole
+from webhook.model.quantity import NANO, readable, whole
 from webhook.model.resources import ACCOUNTING, WHOLE_GPU, gpu_resource
 
 Json = dict[str, Any]
@@ -29,8 +29,15 @@ def quota_findings(data: Json, others: frozenset[str]) -> Iterator[Finding]:
                 f"{key} is accepted and never counted: GPUs count under {_counted(key)} only",
                 f"Write {_counted(key)}.",
             )
+        if (part := _rounded(key, hard[key])) is not None:
+            yield found(
+                "GPU-Q403",
+                (*path, key),
+                f"{hard[key]} of {key} holds like {part}: what pods ask for is whole",
+                f"Write {part}.",
+            )
     whole_gpus = f"{REQUESTS}{WHOLE_GPU}"
-    if any(_counted(key) == whole_gpus for key in hard) and ALL_GPUS not in others | hard.keys():
+    if any(_counted(key) == whole_gpus for key in hard) and ALL_GPUS not in others | set(map(_counted, hard)):
         yield found(
             "GPU-Q402",
             (*path, next(key for key in hard if _counted(key) == whole_gpus)),
@@ -44,25 +51,52 @@ def _hard(data: Json) -> Json:
 
 
 def _is_ignored(key: str) -> bool:
-    return gpu_resource(key.removeprefix(LIMITS)) is not None
+    return _counted(key) != key
 
 
 def _counted(key: str) -> str:
     """The key under which GPUs named by this one count; the key itself for anything else."""
     bare = key.removeprefix(LIMITS)
-    return f"{REQUESTS}{bare}" if gpu_resource(bare) is not None else key
+    return f"{REQUESTS}{bare}" if _is_gpus(bare) else key
+
+
+def _is_gpus(name: str) -> bool:
+    return name == ACCOUNTING or gpu_resource(name) is not None
+
+
+def _rounded(key: str, amount: Any) -> int | None:
+    """The whole number below an amount of GPUs with a fraction; None for any other amount."""
+    value = readable(amount) if _is_amount(amount) else None
+    if value is None or value <= 0 or value % NANO == 0 or not _is_gpus(_counted(key).removeprefix(REQUESTS)):
+        return None
+    return value // NANO
 
 
 def fixed_quota(data: Json) -> Json:
-    """The quota without its traps: keys that count, and one that counts every form of GPU."""
+    """The quota without its traps: keys that count, and one that counts every form of GPU.
+
+    Of amounts that come under one key, the smallest holds.
+    """
     hard: Json = {}
     for key, amount in _hard(data).items():
-        hard.setdefault(_counted(key), amount)
+        counted, rounded = _counted(key), _rounded(key, amount)
+        hard[counted] = _smaller(amount if rounded is None else str(rounded), hard.get(counted))
     gpus = hard.get(f"{REQUESTS}{WHOLE_GPU}")
     count = whole(gpus) if _is_amount(gpus) else None
-    if count is not None:
+    if count is not None and count >= 0:
         hard.setdefault(ALL_GPUS, str(1000 * count))
     return applied_anew(data, {**mapping(data.get("spec")), "hard": hard})
+
+
+def _smaller(one: Any, other: Any) -> Any:
+    """The smaller of two amounts; the one that an API server takes, where it refuses one."""
+    read, held = _accepted(one), _accepted(other)
+    return other if held is not None and (read is None or held <= read) else one
+
+
+def _accepted(amount: Any) -> int | None:
+    value = readable(amount) if _is_amount(amount) else None
+    return value if value is not None and value >= 0 else None
 
 
 def _is_amount(value: Any) -> bool:

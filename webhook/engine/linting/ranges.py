@@ -51,13 +51,14 @@ def _container(item: Json, name: str, path: Path) -> Iterator[Finding]:
         return
     if not more_than_none(given):
         return
+    without = f" Remove min: a default of zero is below {least}." if least is not None else ""
     if given == most:
         yield found(
             "GPU-L301",
             (*path, "max", name),
             f"max is also the default: every container that does not name {name} is given {given}, "
             "those of pods without GPUs and of pods that ask for MIG slices included",
-            f'Write default: {{{name}: "0"}} beside it.',
+            f'Write default: {{{name}: "0"}} beside it.{without}',
         )
     else:
         yield found(
@@ -65,7 +66,7 @@ def _container(item: Json, name: str, path: Path) -> Iterator[Finding]:
             (*path, "default", name),
             f"every container that does not name {name} is given {given}, "
             "those of pods without GPUs and of pods that ask for MIG slices included",
-            'Write "0".',
+            f'Write "0".{without}',
         )
 
 

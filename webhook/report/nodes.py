@@ -1,0 +1,108 @@
+"""One node: its GPUs with their links and states, and who holds what."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from webhook.placement.nodes.cluster import Cluster
+from webhook.placement.topology import Confidence, Topology
+from webhook.report.capacities import UNSURE, Stock, stock_document
+from webhook.report.words import columns, shown
+
+
+class Held(msgspec.Struct, frozen=True):
+    """What a pod holds on a node: units by GPU resource name."""
+
+    namespace: str
+    name: str
+    gpus: Mapping[str, int]
+
+
+def node_picture(cluster: Cluster, node: int, held: Sequence[Held]) -> list[str]:
+    """One node: each GPU with its state and links to the others, and who holds what.
+
+    Args:
+        cluster: The nodes.
+        node: Which one.
+        held: The pods of the node, for where it is not known which GPU each holds.
+    """
+    devices, topology = cluster.devices[node], cluster.devices[node].topology
+    every = range(topology.gpus)
+    head = ("", *(f"GPU{i}" for i in every), "NUMA", "STATE")
+    rows = [
+        (f"GPU{i}", *(link(topology, i, j) for j in every), _numa(topology, i), state(cluster, node, i)) for i in every
+    ]
+    told = {Confidence.MEASURED: "", Confidence.ASSUMED: "Links as this product usually has them."}
+    note = told.get(topology.confidence, "Labels do not tell how these GPUs are linked.")
+    cut = [f"GPU{card.index}  {_pieces(card.used, card.idle)}" for card in devices.cards]
+    return [*columns([head, *rows]), *cut, *([note] if note else []), *map(_holding, held)]
+
+
+def _holding(held: Held) -> str:
+    said = ", ".join(f"{count} {name}" for name, count in held.gpus.items())
+    return f"{shown(held.namespace)}/{shown(held.name)}  {said}"
+
+
+def node_document(cluster: Cluster, node: int, stock: Stock | None, held: Sequence[Held]) -> dict[str, Any]:
+    """The same as plain data, with the node's stock; of one without GPUs there is none."""
+    topology = cluster.devices[node].topology
+    every = range(topology.gpus)
+    return {
+        "node": stock_document(stock) if stock else {"name": cluster.fleet.nodes[node].name, "gpus": 0},
+        "linksFrom": topology.confidence.name.lower(),
+        "gpus": [
+            {
+                "index": i,
+                "numa": topology.numa[i] if topology.numa[i] >= 0 else None,
+                "state": state(cluster, node, i),
+                "links": [link(topology, i, j) for j in every],
+            }
+            for i in every
+        ],
+        "cards": [
+            {"index": card.index, "used": _placed(card.used), "idle": _placed(card.idle)}
+            for card in cluster.devices[node].cards
+        ],
+        "pods": [{"namespace": each.namespace, "name": each.name, "gpus": dict(each.gpus)} for each in held],
+    }
+
+
+def _placed(instances: Iterable[Any]) -> list[dict[str, Any]]:
+    return [{"profile": one.profile, "start": one.start} for one in sorted(instances)]
+
+
+def link(topology: Topology, one: int, other: int) -> str:
+    """One cell, as `nvidia-smi topo -m` writes it; "." where nothing is known."""
+    if one == other:
+        return "X"
+    links, bus = topology.links(one, other), topology.buses[one][other]
+    return f"NV{links}" if links else bus.name if bus else "."
+
+
+def state(cluster: Cluster, node: int, gpu: int) -> str:
+    """What a GPU is doing, as far as it is known."""
+    devices = cluster.devices[node]
+    holders = ", ".join(map(shown, devices.holders.get(gpu, ())))
+    if holders:
+        return holders
+    if any(card.index == gpu for card in devices.cards):
+        return "cut, nobody holds an instance"
+    if devices.free is None:
+        return UNSURE
+    return "free" if devices.free >> gpu & 1 else "in use"
+
+
+def _numa(topology: Topology, gpu: int) -> str:
+    return str(topology.numa[gpu]) if topology.numa[gpu] >= 0 else "-"
+
+
+def _pieces(used: Iterable[Any], idle: Iterable[Any]) -> str:
+    said = [
+        f"{one.profile} at {one.start} {word}"
+        for word, some in (("in use", used), ("idle", idle))
+        for one in sorted(some)
+    ]
+    return ", ".join(said) or "uncut"
