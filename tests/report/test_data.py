@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from webhook.documents.reading import read
-from webhook.report.data import as_json, as_yaml
+from webhook.report.data import as_json, as_yaml, json_pieces
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=8) | st.sampled_from(
     [
@@ -71,3 +71,20 @@ def test_what_json_cannot_say_becomes_text(data: dict[str, Any]) -> None:
 @pytest.mark.parametrize(("data", "want"), [({}, "{}\n"), ([], "[]\n"), ((), "[]\n"), ("no", '"no"\n'), (1, "1\n")])
 def test_yaml_of_what_is_not_a_block(data: Any, want: str) -> None:
     assert as_yaml(data) == want
+
+
+PARTS: dict[str, Any] = {
+    "nothing": {},
+    "values": {"a": 1, "b": {"c": [1, 2, {"d": "x\ny"}]}, "e": [], "f": {}},
+    "text that JSON escapes": {'k"\n': "\ud800", "n": 2**70},
+}
+
+
+@pytest.mark.parametrize("data", PARTS.values(), ids=PARTS)
+def test_pieces_come_to_the_whole(data: dict[str, Any]) -> None:
+    assert "".join(json_pieces(data)) == as_json(data)
+
+
+@pytest.mark.parametrize("members", [[], [1], [{"a": [1]}, "x\ny", []]], ids=["none", "one", "several"])
+def test_members_that_come_one_by_one_are_written_as_a_list(members: list[Any]) -> None:
+    assert "".join(json_pieces({"first": iter(members), "last": 1})) == as_json({"first": members, "last": 1})

@@ -19,8 +19,8 @@ from webhook.cli.output import lines, targets, write
 from webhook.cli.version import rightslice_version
 from webhook.model.modes import Mode
 from webhook.policy.compiled import Exemption
-from webhook.report.audits import audit_document, audit_line, by_namespace, shares, trials_line
-from webhook.report.data import as_json, as_yaml
+from webhook.report.audits import audit_document, audit_line, audit_parts, by_namespace, shares, trials_line
+from webhook.report.data import as_yaml, json_pieces
 from webhook.report.figures import Figures, figures_lines, figures_of
 from webhook.report.page import Exempting, Page
 from webhook.report.policyreports import ReportApi, policy_reports
@@ -99,7 +99,7 @@ def audit(
     currency = found.prices.currency if found.prices else ""
     reports = renders(results, paint, fail_on) | {
         "table": lambda: lines(list(people(found, rows, figures, paint, quiet=quiet, verbose=verbose))),
-        "json": lambda: as_json(audit_document(results, rows, figures)),
+        "json": lambda: json_pieces(audit_parts(results, rows, figures)),
         "yaml": lambda: as_yaml(audit_document(results, rows, figures)),
         "csv": lambda: workload_csv(rows, currency),
         "html": lambda: html_of(page_of(found, rows, figures, since, moment)),

@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
 
 from webhook.cli.console import say, stop
 
-Render = Callable[[], str]
-"""Writes one report."""
+Render = Callable[[], str | Iterator[str]]
+"""Writes one report, whole or piece by piece."""
+
+
+SOME = 1000
+"""Pieces that are written to stdout together."""
 
 
 class Target(NamedTuple):
@@ -48,12 +53,15 @@ def _split(text: str) -> tuple[str, str]:
 def write(wanted: Sequence[Target], renders: Mapping[str, Render]) -> None:
     """Write each report to its place. Stops the program where a file cannot be written."""
     for target in wanted:
-        text = renders[target.form]()
+        made = renders[target.form]()
+        pieces = iter((made,)) if isinstance(made, str) else made
         if not target.path:
-            say(text)
+            while some := "".join(islice(pieces, SOME)):
+                say(some)
             continue
         try:
-            Path(target.path).write_text(text, encoding="utf-8", errors="backslashreplace")
+            with Path(target.path).open("w", encoding="utf-8", errors="backslashreplace") as file:
+                file.writelines(pieces)
         except OSError as error:
             stop(f"{target.path}: cannot be written: {error.strerror or error}")
 

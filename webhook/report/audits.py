@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import msgspec
 
-from webhook.report.checks import Json, check_document
+from webhook.report.checks import Json, check_parts
 from webhook.report.figures import Figures, figures_document
 from webhook.report.results import Checked, Verdict, summary_of
 from webhook.report.words import Paint, Style, columns, count, gpus, plain, shown
@@ -124,10 +124,17 @@ def trials_line(results: Iterable[Checked]) -> str:
 
 def audit_document(results: Iterable[Checked], rows: Iterable[Workload] = (), figures: Figures | None = None) -> Json:
     """The same as plain data: what `check` writes, and the namespaces, the workloads, and the head figures."""
-    every = list(results)
-    return check_document(every) | {
-        "namespaces": [_document(share) for share in shares(every)],
-        "workloads": [workload_document(row) for row in rows if row.touches_gpus],
+    return {
+        name: list(part) if isinstance(part, Iterator) else part
+        for name, part in audit_parts(list(results), rows, figures).items()
+    }
+
+
+def audit_parts(results: Sequence[Checked], rows: Iterable[Workload], figures: Figures | None) -> Json:
+    """The same, with iterators of the objects and the workloads: there may be a hundred thousand."""
+    return check_parts(results) | {
+        "namespaces": [_document(share) for share in shares(results)],
+        "workloads": (workload_document(row) for row in rows if row.touches_gpus),
         **({"figures": figures_document(figures)} if figures is not None else {}),
     }
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from webhook.model.modes import Mode
@@ -14,8 +14,13 @@ Json = dict[str, Any]
 
 def check_document(results: Iterable[Checked]) -> Json:
     """Write everything that was found."""
-    every = tuple(results)
-    return {"objects": [_object(result) for result in every], "summary": _summary(summary_of(every), every)}
+    parts = check_parts(tuple(results))
+    return parts | {"objects": list(parts["objects"])}
+
+
+def check_parts(results: Sequence[Checked]) -> Json:
+    """The same, with an iterator of the objects: there may be a hundred thousand."""
+    return {"objects": map(_object, results), "summary": _summary(summary_of(results), results)}
 
 
 def _object(result: Checked) -> Json:
@@ -48,7 +53,7 @@ def finding_document(found: Located) -> Json:
     }
 
 
-def _summary(summary: Summary, results: tuple[Checked, ...]) -> Json:
+def _summary(summary: Summary, results: Sequence[Checked]) -> Json:
     counts = summary.counts
     modes = [found.finding.mode for result in results for found in result.findings]
     return {

@@ -7,7 +7,7 @@ text in double quotes unless it is a bare word that no reader takes for anything
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import orjson
@@ -21,6 +21,29 @@ def as_json(data: Any) -> str:
     """Indented by two, keys in their given order, a line end at the end."""
     text = orjson.dumps(_safe(data), option=orjson.OPT_INDENT_2 | orjson.OPT_NON_STR_KEYS | orjson.OPT_APPEND_NEWLINE)
     return text.decode()
+
+
+def json_pieces(data: Mapping[str, Any]) -> Iterator[str]:
+    """The text that `as_json` gives, piece by piece: of a value that is an iterator, one member is held at a time."""
+    comma = ""
+    for key, value in data.items():
+        yield f"{comma or '{'}\n  {_indented(key, 2)}: "
+        yield from _members(value) if isinstance(value, Iterator) else (_indented(value, 2),)
+        comma = ","
+    yield "\n}\n" if comma else "{}\n"
+
+
+def _members(values: Iterator[Any]) -> Iterator[str]:
+    comma = ""
+    for value in values:
+        yield f"{comma or '['}\n    {_indented(value, 4)}"
+        comma = ","
+    yield "\n  ]" if comma else "[]"
+
+
+def _indented(data: Any, by: int) -> str:
+    """JSON whose lines stand so many columns further right: a line end in a text is escaped, so all are of the form."""
+    return as_json(data).rstrip("\n").replace("\n", "\n" + " " * by)
 
 
 def as_yaml(data: Any) -> str:
