@@ -29,13 +29,13 @@ USER = "65532"
 
 INSIDE = """\
 set -eu
-mount --make-rprivate /
+mount --rbind / {root}
 mount --bind {python} {layout}/python
-mount --rbind {layout} /mnt
-mount -o remount,bind,ro /mnt
-mount -o remount,bind,ro /
-mount -t tmpfs -o size=16m tmpfs /tmp
-exec {drop} env -i PYTHONPATH=/mnt/opt/rightslice PYTHONDONTWRITEBYTECODE=1 LD_LIBRARY_PATH=/mnt/python/lib {command}
+mount --rbind {layout} {root}/mnt
+mount -o remount,bind,ro {root}/mnt
+mount -o remount,bind,ro {root}
+mount -t tmpfs -o size=16m tmpfs {root}/tmp
+exec chroot {root} {drop} env -i {variables} {command}
 """
 
 
@@ -45,6 +45,7 @@ def layout(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     folder = tmp_path_factory.mktemp("image")
     target = folder / "opt" / "rightslice"
     (folder / "python").mkdir()
+    folder.with_name("root").mkdir()
     pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--quiet", "install", "--target", str(target)]
     run([*pip, "--require-hashes", "--only-binary", ":all:", "--no-compile", "-r", "requirements/run.txt"])
     run([sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(folder / "dist")])
@@ -72,11 +73,25 @@ def inside(layout: Path, command: str) -> list[str]:
     """Any command there."""
     is_root = os.geteuid() == 0
     drop = f"setpriv --reuid {USER} --regid {USER} --clear-groups --no-new-privs --bounding-set=-all --inh-caps=-all"
+    variables = "PYTHONPATH=/mnt/opt/rightslice PYTHONDONTWRITEBYTECODE=1 LD_LIBRARY_PATH=/mnt/python/lib"
     script = INSIDE.format(
-        python=sys.base_prefix, layout=layout, command=command, drop=drop if is_root else "setpriv --no-new-privs"
+        root=layout.with_name("root"),
+        python=sys.base_prefix,
+        layout=layout,
+        variables=variables,
+        command=command,
+        drop=drop if is_root else "setpriv --no-new-privs",
     )
     own = [] if is_root else ["--user", "--map-root-user"]
-    return ["unshare", *own, "--mount", "sh", "-c", script]
+    return ["unshare", *own, "--mount", *_propagation(own), "sh", "-c", script]
+
+
+def _propagation(own: list[str]) -> list[str]:
+    """A root that is no mount, as in a chroot, cannot be made private: whoever made it has to have seen to that."""
+    if subprocess.run(["unshare", *own, "--mount", "true"], capture_output=True, check=False).returncode == 0:
+        return []
+    assert "shared:" not in Path("/proc/self/mountinfo").read_text(encoding="utf-8")
+    return ["--propagation", "unchanged"]
 
 
 def entrypoint() -> list[str]:
