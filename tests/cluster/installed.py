@@ -125,6 +125,7 @@ def installed(plane: Plane, folder: Path, *flags: str, policies: Path = POLICIES
     finally:
         asyncio.run(found.uninstall())
         found.replica.kill()
+        plane.wait_until_gone(NAMESPACE)
         eventually(lambda: not [one for one in EVERYTHING if plane.api.exists(path_of(one))], within=120)
 
 

@@ -172,7 +172,7 @@ class Plane:
             self.api.delete(f"{path}/pods", gracePeriodSeconds="0")
             return False
 
-        eventually(is_gone)
+        eventually(is_gone, within=120)
 
     @contextmanager
     def scheduler_with(self, **more: Any) -> Iterator[None]:

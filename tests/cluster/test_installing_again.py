@@ -33,6 +33,7 @@ def bare(plane: Plane) -> Iterator[Plane]:
     """The plane; whatever is installed in it goes afterwards."""
     yield plane
     asyncio.run(remove(plane))
+    plane.wait_until_gone(NAMESPACE)
     eventually(lambda: not [one for one in EVERYTHING if plane.api.exists(path_of(one))], within=120)
 
 
