@@ -42,11 +42,10 @@ def test_the_words_of_the_page_work(plane: Plane, namespace: str, tmp_path: Path
     assert (apply[0], serve[:3]) == ("kubectl", ["rightslice", "serve", "webhook"])
 
     with installed(plane, tmp_path, f"--mode={mode}"):
-        said = refusal(plane, namespace)
-        assert (wanted in said) if wanted else (said == "")
+        eventually(lambda: refusal(plane, namespace), until=lambda said: wanted in said and bool(said) is bool(wanted))
 
     assert not [one for one in EVERYTHING if plane.api.exists(path_of(one))]
-    assert refusal(plane, namespace) == ""
+    eventually(lambda: refusal(plane, namespace), until=lambda said: not said)
 
 
 async def facts_of(plane: Plane) -> Facts:
