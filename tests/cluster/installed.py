@@ -126,7 +126,13 @@ def installed(plane: Plane, folder: Path, *flags: str, policies: Path = POLICIES
         asyncio.run(found.uninstall())
         found.replica.kill()
         plane.wait_until_gone(NAMESPACE)
-        eventually(lambda: not [one for one in EVERYTHING if plane.api.exists(path_of(one))], within=120)
+        until_gone(plane)
+
+
+def until_gone(plane: Plane) -> None:
+    """Wait until nothing of an installation is left; a failure names what is."""
+    every = [path_of(one) for one in EVERYTHING]
+    eventually(lambda: list(filter(plane.api.exists, every)), until=lambda left: not left, within=120)
 
 
 def copy_of(folder: Path, to: Path) -> Path:

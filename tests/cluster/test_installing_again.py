@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 import pytest
 
 from tests.cluster.client import Json
-from tests.cluster.installed import EVERYTHING
+from tests.cluster.installed import EVERYTHING, until_gone
 from tests.cluster.plane import Plane
 from tests.cluster.waiting import eventually
 from tests.conftest import ROOT
@@ -34,7 +34,7 @@ def bare(plane: Plane) -> Iterator[Plane]:
     yield plane
     asyncio.run(remove(plane))
     plane.wait_until_gone(NAMESPACE)
-    eventually(lambda: not [one for one in EVERYTHING if plane.api.exists(path_of(one))], within=120)
+    until_gone(plane)
 
 
 async def remove(plane: Plane, *, with_policies: bool = True) -> None:
