@@ -19,15 +19,13 @@ from webhook.audit.checking import POD, World, check, check_all, group_of, reque
 from webhook.audit.manifests import Entry, Passed
 from webhook.audit.standing import becoming, uses_of, why_missed, without_kubelet_marks
 from webhook.audit.views import without_use
+from webhook.cache.gathering import FINISHED
 from webhook.engine.asking import Asked, asked_by
 from webhook.errors import ReviewError
 from webhook.model.decisions import Fit
 from webhook.model.workloads import workload_of
 from webhook.policy.compiled import PolicySet
 from webhook.report.results import Checked, Standing, skipped
-
-ENDED = frozenset({"Succeeded", "Failed"})
-"""Phases of pods that hold nothing any more."""
 
 
 def audit_all(found: Iterable[Entry | Passed], world: World) -> Iterator[Checked]:
@@ -37,7 +35,7 @@ def audit_all(found: Iterable[Entry | Passed], world: World) -> Iterator[Checked
         if isinstance(each, Passed):
             if each.broken:
                 yield skipped(each.place, each.reason, broken=True)
-        elif is_pod(each.data) and phase_of(each.data) not in ENDED:
+        elif is_pod(each.data) and phase_of(each.data) not in FINISHED:
             yield audit_pod(each, world, unsized)
 
 

@@ -3,39 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from datetime import datetime
 
 import msgspec
 
 from webhook.audit.bound import held_milli
 from webhook.audit.manifests import Json
+from webhook.cache.gathering import FINISHED, namespace_of
 from webhook.engine.asking import asked_by
 from webhook.errors import ReviewError
 from webhook.model.fairness import Use
 from webhook.model.fleet import Fleet
 from webhook.model.pods import pod_of, without_nulls
-from webhook.model.read import Read
+from webhook.model.podstatus import FullStatus
 from webhook.policy.fairness import NAMESPACE
-
-ENDED = ("Succeeded", "Failed")
-
-
-class _Ended(Read, frozen=True):
-    finished_at: datetime | None = None
-
-
-class _State(Read, frozen=True):
-    terminated: _Ended | None = None
-
-
-class _Container(Read, frozen=True):
-    state: _State = _State()
-
-
-class _Status(Read, frozen=True):
-    phase: str = ""
-    start_time: datetime | None = None
-    container_statuses: tuple[_Container, ...] = ()
 
 
 def uses_of(pods: Iterable[Json], fleet: Fleet, by: str) -> Iterator[Use]:
@@ -49,19 +29,18 @@ def uses_of(pods: Iterable[Json], fleet: Fleet, by: str) -> Iterator[Use]:
     for data in pods:
         try:
             pod = pod_of(data)
-            status = msgspec.convert(without_nulls(data.get("status") or {}), _Status)
+            status = msgspec.convert(without_nulls(data.get("status") or {}), FullStatus)
         except (ReviewError, msgspec.ValidationError):
             continue
         milli = held_milli(asked_by(pod).totals, pod.spec.node_name, fleet)
         if milli and status.start_time is not None and pod.spec.node_name in fleet.by_name:
-            metadata = pod.metadata
-            group = (metadata.namespace or "default") if by == NAMESPACE else metadata.labels.get(by, "")
+            group = namespace_of(pod) if by == NAMESPACE else pod.metadata.labels.get(by, "")
             yield Use(group, milli, status.start_time.timestamp(), _end(status))
 
 
-def _end(status: _Status) -> float:
+def _end(status: FullStatus) -> float:
     """When it ended; 0: it has not. One that ended and says not when held nothing for long: its start counts."""
-    if status.phase not in ENDED:
+    if status.phase not in FINISHED:
         return 0
     ends = [one.state.terminated.finished_at for one in status.container_statuses if one.state.terminated]
     known = [end.timestamp() for end in ends if end is not None]

@@ -15,6 +15,7 @@ from webhook.kube.watching import Resource
 from webhook.model.outcomes import Outcome
 from webhook.model.pods import Metadata, PodSpec, Resources
 from webhook.model.pods import Pod as WholePod
+from webhook.model.podstatus import ContainerStatus, FullStatus
 from webhook.model.read import Read
 from webhook.model.records import DECISION, decision_record
 from webhook.model.resources import gpu_resource
@@ -23,46 +24,6 @@ from webhook.model.workloads import rolled_out_as
 LOOK_BACK_SECONDS = 24 * 3600
 MOST_GONE = 50_000
 OUT_OF_MEMORY = "OOMKilled"
-
-
-class Ended(Read, frozen=True):
-    """How a container ended."""
-
-    reason: str = ""
-    finished_at: datetime | None = None
-
-
-class Ending(Read, frozen=True):
-    """A container's state, as far as it ended."""
-
-    terminated: Ended | None = None
-
-
-class ContainerStatus(Read, frozen=True):
-    """A container, now and before its last restart."""
-
-    name: str = ""
-    state: Ending = Ending()
-    last_state: Ending = Ending()
-
-
-class PodCondition(Read, frozen=True):
-    """One condition."""
-
-    type: str = ""
-    status: str = ""
-    reason: str = ""
-    last_transition_time: datetime | None = None
-
-
-class FullStatus(Read, frozen=True):
-    """The part of a pod's status that says what became of it."""
-
-    phase: str = ""
-    reason: str = ""
-    conditions: tuple[PodCondition, ...] = ()
-    container_statuses: tuple[ContainerStatus, ...] = ()
-    init_container_statuses: tuple[ContainerStatus, ...] = ()
 
 
 class SlimContainer(Read, frozen=True):

@@ -31,16 +31,7 @@ from webhook.report.workload_tables import missed_lines, workload_csv, workload_
 from webhook.report.workloads import Workload, workloads_of
 
 FORMATS = (*CHECKED, "csv", "html", "policyreport")
-AuditOutput = Annotated[
-    list[str] | None,
-    typer.Option(
-        "-o",
-        "--output",
-        metavar="FORMAT[=PATH]",
-        help=f"{', '.join(FORMATS[:-1])} or {FORMATS[-1]}; with =PATH into a file. "
-        "May be given more than once, at most once without a path. Default: table.",
-    ),
-]
+AuditOutput = Annotated[list[str] | None, flags.output(f"{', '.join(FORMATS[:-1])} or {FORMATS[-1]}")]
 
 
 def audit(

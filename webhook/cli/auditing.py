@@ -13,13 +13,14 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 import msgspec
 import typer
 
-from webhook.audit.auditing import ENDED, audit_all, is_pod, phase_of
+from webhook.audit.auditing import audit_all, is_pod, phase_of
 from webhook.audit.checking import World, namespace_of
 from webhook.audit.files import content_of
 from webhook.audit.keeping import Keeping
 from webhook.audit.manifests import Entry, Passed, objects_in
 from webhook.audit.standing import created_since, is_undated
 from webhook.audit.views import with_labels
+from webhook.cache.gathering import FINISHED
 from webhook.cache.objects import Found
 from webhook.cache.shipped import shipped
 from webhook.cache.snapshot import DEMO, Snapshot, gather
@@ -36,6 +37,7 @@ from webhook.cli.inputs import (
     refuse_reach,
     tell_of,
     usage_of,
+    zoned,
 )
 from webhook.documents.bounds import POLICY
 from webhook.errors import RightsliceError
@@ -185,7 +187,12 @@ def _judged(found: Iterable[Entry | Passed], world: World, wanted: Wanted, lengt
 def _noting_undated(found: Iterable[Entry | Passed], undated: list[str]) -> Iterator[Entry | Passed]:
     """The same; the namespaces of pods that do not say when they were created come into the list."""
     for each in found:
-        if isinstance(each, Entry) and is_pod(each.data) and phase_of(each.data) not in ENDED and is_undated(each.data):
+        if (
+            isinstance(each, Entry)
+            and is_pod(each.data)
+            and phase_of(each.data) not in FINISHED
+            and is_undated(each.data)
+        ):
             undated.append(namespace_of(each.data))
         yield each
 
@@ -237,11 +244,8 @@ def since_of(text: str, now: datetime) -> datetime | None:
             return now - timedelta(**{_UNITS[ago[2]]: int(ago[1])})
         except OverflowError:
             stop(f"--since: must lie after the year 1, found {text} before {now:%Y-%m-%d}. Write a shorter age")
-    try:
-        moment = datetime.fromisoformat(text)
-    except ValueError:
-        moment = None
-    if moment is None or moment.tzinfo is None:
+    moment = zoned(text)
+    if moment is None:
         stop(f"--since: must be a moment with its zone or an age, found {text!r}. Write 2026-06-01T00:00:00Z, or 7d")
     return moment
 

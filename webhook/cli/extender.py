@@ -16,9 +16,10 @@ from webhook.cache.following_inventory import InventoryFollowing
 from webhook.cache.inventory import Inventory, stocked
 from webhook.cache.snapshot import read_snapshot
 from webhook.certs.issuing import end_of
+from webhook.cli import servingflags as serving
 from webhook.cli.console import stop
 from webhook.cli.reaching import Context, Kubeconfig
-from webhook.cli.starting import StartError, clients_of, connections, context_of, first_pair
+from webhook.cli.starting import StartError, clients_of, connections, context_of, first_pair, watch_of
 from webhook.errors import RightsliceError
 from webhook.extender.app import extender
 from webhook.extender.counts import Counts
@@ -32,8 +33,6 @@ from webhook.web.collecting import settle_collector
 from webhook.web.draining import serve_until_told
 from webhook.web.limits import Limits
 from webhook.web.listening import Listener, NoParserError
-from webhook.web.renewing import CertificateWatch
-from webhook.web.tls import PairFiles
 
 
 def serve_extender(
@@ -48,20 +47,14 @@ def serve_extender(
     listen: Annotated[
         str | None, typer.Option("--listen", metavar="ADDRESS:PORT", help="Default: 127.0.0.1:8444.")
     ] = None,
-    tls_cert: Annotated[
-        Path | None, typer.Option("--tls-cert", metavar="FILE", help="Certificate chain, PEM; read again on change.")
-    ] = None,
-    tls_key: Annotated[Path | None, typer.Option("--tls-key", metavar="FILE", help="Its private key, PEM.")] = None,
-    self_signed: Annotated[
-        bool | None, typer.Option("--self-signed", help="Make a certificate for this run instead.")
-    ] = None,
+    tls_cert: serving.TlsCert = None,
+    tls_key: serving.TlsKey = None,
+    self_signed: serving.SelfSigned = None,
     client_ca: Annotated[
         Path | None,
         typer.Option("--client-ca", metavar="FILE", help="Answer only clients with a certificate of this CA, PEM."),
     ] = None,
-    client_name: Annotated[
-        str | None, typer.Option("--client-name", metavar="NAME", help="The name that their certificate must have.")
-    ] = None,
+    client_name: serving.ClientName = None,
     policy: Annotated[
         str | None,
         typer.Option("--policy", metavar="RULE", help="tab (default), fgd, most-allocated or default."),
@@ -69,15 +62,10 @@ def serve_extender(
     fill: Annotated[
         str | None, typer.Option("--fill", metavar="HOW", help="Among equals: pack (default) or spread.")
     ] = None,
-    drain_seconds: Annotated[
-        float | None,
-        typer.Option("--drain-seconds", help="Serve on after SIGTERM. Default: 10, on a loopback address 0."),
-    ] = None,
-    log_level: Annotated[
-        str | None, typer.Option("--log-level", metavar="LEVEL", help="debug, info (default), warning or error.")
-    ] = None,
-    max_connections: Annotated[int | None, typer.Option("--max-connections", help="Default: 2000.")] = None,
-    max_in_flight: Annotated[int | None, typer.Option("--max-in-flight", help="Default: 256.")] = None,
+    drain_seconds: serving.DrainSeconds = None,
+    log_level: serving.LogLevel = None,
+    max_connections: serving.MaxConnections = None,
+    max_in_flight: serving.MaxInFlight = None,
 ) -> None:
     """Rank nodes for kube-scheduler over HTTPS: POST /filter, /prioritize and /preempt. RIGHTSLICE_ variables too."""
     try:
@@ -136,9 +124,7 @@ async def _built(settings: ExtenderSettings, log: Logger, stack: AsyncExitStack)
     pair, clients = first_pair(settings, datetime.now(UTC)), clients_of(settings)
     counts.certificate_ends(end_of(pair.certificate))
     context = context_of(settings, pair, clients)
-    looks = []
-    if settings.tls_cert is not None and settings.tls_key is not None:
-        looks.append(CertificateWatch(PairFiles(settings.tls_cert, settings.tls_key), context, counts).look)
+    certificate = watch_of(settings, context, counts)
     limits = Limits(connections=connections(settings, log), in_flight=settings.max_in_flight)
     return extender(
         standing,
@@ -147,7 +133,7 @@ async def _built(settings: ExtenderSettings, log: Logger, stack: AsyncExitStack)
         context,
         limits,
         clients=clients,
-        looks=looks,
+        looks=[certificate.look] if certificate is not None else [],
         companions=[follow],
         watched=lambda: following.states if following else (),
     )

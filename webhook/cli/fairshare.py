@@ -21,16 +21,7 @@ from webhook.report.fairness import fairness_csv, fairness_document, fairness_li
 from webhook.report.words import shown
 
 FORMATS = ("table", "json", "yaml", "csv")
-ShareOutput = Annotated[
-    list[str] | None,
-    typer.Option(
-        "-o",
-        "--output",
-        metavar="FORMAT[=PATH]",
-        help="table, json, yaml or csv; with =PATH into a file. "
-        "May be given more than once, at most once without a path. Default: table.",
-    ),
-]
+ShareOutput = Annotated[list[str] | None, flags.output("table, json, yaml or csv")]
 Policy = Annotated[str, typer.Option("--policy", metavar="NAME", help="Whose fairShare, where several have one.")]
 
 

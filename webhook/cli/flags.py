@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from enum import StrEnum
-from typing import Annotated, TypeAlias
+from typing import Annotated, Any, TypeAlias
 
 import typer
 
@@ -28,6 +28,14 @@ class FailOn(StrEnum):
     DENY = "deny"
     WARN = "warn"
     NEVER = "never"
+
+
+def output(forms: str) -> Any:
+    """The option -o of a command that writes these forms."""
+    help_ = (
+        f"{forms}; with =PATH into a file. May be given more than once, at most once without a path. Default: table."
+    )
+    return typer.Option("-o", "--output", metavar="FORMAT[=PATH]", help=help_)
 
 
 Paths = Annotated[
@@ -103,16 +111,7 @@ Now = Annotated[
     str,
     typer.Option("--now", metavar="RFC3339", help="The moment to judge at, for exemptions that end. Default: now."),
 ]
-Output = Annotated[
-    list[str] | None,
-    typer.Option(
-        "-o",
-        "--output",
-        metavar="FORMAT[=PATH]",
-        help="table, wide, json, yaml, name, junit, sarif or github; with =PATH into a file. "
-        "May be given more than once, at most once without a path. Default: table.",
-    ),
-]
+Output = Annotated[list[str] | None, output("table, wide, json, yaml, name, junit, sarif or github")]
 FailOnFlag = Annotated[FailOn, typer.Option("--fail-on", help="Exit with 1 on denials, on warnings too, or never.")]
 NoColor = Annotated[bool, typer.Option("--no-color", help="No colour. NO_COLOR and TERM=dumb do the same.")]
 Quiet = Annotated[bool, typer.Option("-q", "--quiet", help="Only denials, warnings and faults; no totals.")]

@@ -244,10 +244,16 @@ def moment_of(text: str) -> datetime:
     """Read RFC 3339; the clock where nothing is written. The only place where the command line reads it."""
     if not text:
         return datetime.now(UTC)
+    moment = zoned(text)
+    if moment is None:
+        stop(f"--now: must be a moment with its zone, found {text!r}. Write 2026-06-01T00:00:00Z")
+    return moment
+
+
+def zoned(text: str) -> datetime | None:
+    """A moment with its zone; None where the text is none."""
     try:
         moment = datetime.fromisoformat(text)
     except ValueError:
-        moment = None
-    if moment is None or moment.tzinfo is None:
-        stop(f"--now: must be a moment with its zone, found {text!r}. Write 2026-06-01T00:00:00Z")
-    return moment
+        return None
+    return moment if moment.tzinfo is not None else None

@@ -6,13 +6,14 @@ Apart from the other flags, because the numbers that placement works with take a
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
 from webhook.audit.checking import World
 from webhook.cache.placing import Placing, placing_of
 from webhook.cache.snapshot import Snapshot, read_snapshot
+from webhook.cli import flags
 from webhook.cli.console import FINDINGS, stop, tell
 from webhook.cli.inputs import HERE, LIVE, Reach, live_cluster, moment_of, policies_in_force, policies_of, tell_of
 from webhook.errors import RightsliceError
@@ -42,16 +43,9 @@ RankBy = Annotated[
 FillBy = Annotated[Fill, typer.Option("--fill", help="Among equal nodes, the fuller or the emptier ones first.")]
 
 
-def _output(forms: str) -> Any:
-    help_ = (
-        f"{forms}; with =PATH into a file. May be given more than once, at most once without a path. Default: table."
-    )
-    return typer.Option("-o", "--output", metavar="FORMAT[=PATH]", help=help_)
-
-
-CapacityOutput = Annotated[list[str] | None, _output("table, wide, json, yaml; with NODE also svg")]
-PlaceOutput = Annotated[list[str] | None, _output("table, json or yaml")]
-SimulateOutput = Annotated[list[str] | None, _output("table, json, yaml or svg")]
+CapacityOutput = Annotated[list[str] | None, flags.output("table, wide, json, yaml; with NODE also svg")]
+PlaceOutput = Annotated[list[str] | None, flags.output("table, json or yaml")]
+SimulateOutput = Annotated[list[str] | None, flags.output("table, json, yaml or svg")]
 
 
 class By(NamedTuple):

@@ -35,16 +35,7 @@ from webhook.report.words import shown
 FORMATS = ("table", "json", "yaml")
 Old = Annotated[str, typer.Argument(metavar="OLD", help="A policy file, or a folder of them.")]
 New = Annotated[str, typer.Argument(metavar="NEW", help="The same after the change.")]
-DiffOutput = Annotated[
-    list[str] | None,
-    typer.Option(
-        "-o",
-        "--output",
-        metavar="FORMAT[=PATH]",
-        help="table, json or yaml; with =PATH into a file. "
-        "May be given more than once, at most once without a path. Default: table.",
-    ),
-]
+DiffOutput = Annotated[list[str] | None, flags.output("table, json or yaml")]
 
 
 def diff(

@@ -17,16 +17,7 @@ from webhook.report.words import shown
 from webhook.report.workloads import workloads_of
 
 FORMATS = ("table", "json", "yaml", "csv")
-AdviceOutput = Annotated[
-    list[str] | None,
-    typer.Option(
-        "-o",
-        "--output",
-        metavar="FORMAT[=PATH]",
-        help="table, json, yaml or csv; with =PATH into a file. "
-        "May be given more than once, at most once without a path. Default: table.",
-    ),
-]
+AdviceOutput = Annotated[list[str] | None, flags.output("table, json, yaml or csv")]
 OnlyNamespace = Annotated[str, typer.Option("-n", "--namespace", metavar="NAME", help="Only workloads of it.")]
 
 

@@ -17,9 +17,10 @@ from webhook.cache.snapshot import load_snapshot
 from webhook.certs.issuing import end_of
 from webhook.cli import flags
 from webhook.cli import prometheus as asking
+from webhook.cli import servingflags as serving
 from webhook.cli.console import stop
 from webhook.cli.replicas import keep_statuses, manage_certificate, take_part, watch_rollouts, write_events
-from webhook.cli.starting import StartError, clients_of, connections, context_of, first_pair
+from webhook.cli.starting import StartError, clients_of, connections, context_of, first_pair, watch_of
 from webhook.errors import RightsliceError
 from webhook.kube.api import Api
 from webhook.model.usage import UsageView
@@ -42,8 +43,6 @@ from webhook.web.collecting import settle_collector
 from webhook.web.draining import serve_until_told
 from webhook.web.limits import Limits
 from webhook.web.listening import NoParserError
-from webhook.web.renewing import CertificateWatch
-from webhook.web.tls import PairFiles
 
 
 def serve_webhook(
@@ -69,13 +68,9 @@ def serve_webhook(
     listen: Annotated[
         str | None, typer.Option("--listen", metavar="ADDRESS:PORT", help="Default: 127.0.0.1:8443.")
     ] = None,
-    tls_cert: Annotated[
-        Path | None, typer.Option("--tls-cert", metavar="FILE", help="Certificate chain, PEM; read again on change.")
-    ] = None,
-    tls_key: Annotated[Path | None, typer.Option("--tls-key", metavar="FILE", help="Its private key, PEM.")] = None,
-    self_signed: Annotated[
-        bool | None, typer.Option("--self-signed", help="Make a certificate for this run instead.")
-    ] = None,
+    tls_cert: serving.TlsCert = None,
+    tls_key: serving.TlsKey = None,
+    self_signed: serving.SelfSigned = None,
     mode: Annotated[
         str | None, typer.Option("--mode", metavar="MODE", help="audit: deny and change nothing. Default: enforce.")
     ] = None,
@@ -103,18 +98,11 @@ def serve_webhook(
         Path | None,
         typer.Option("--client-ca", metavar="FILE", help="Judge only for clients with a certificate of this CA, PEM."),
     ] = None,
-    client_name: Annotated[
-        str | None, typer.Option("--client-name", metavar="NAME", help="The name that their certificate must have.")
-    ] = None,
-    drain_seconds: Annotated[
-        float | None,
-        typer.Option("--drain-seconds", help="Serve on after SIGTERM. Default: 10, on a loopback address 0."),
-    ] = None,
-    log_level: Annotated[
-        str | None, typer.Option("--log-level", metavar="LEVEL", help="debug, info (default), warning or error.")
-    ] = None,
-    max_connections: Annotated[int | None, typer.Option("--max-connections", help="Default: 2000.")] = None,
-    max_in_flight: Annotated[int | None, typer.Option("--max-in-flight", help="Default: 256.")] = None,
+    client_name: serving.ClientName = None,
+    drain_seconds: serving.DrainSeconds = None,
+    log_level: serving.LogLevel = None,
+    max_connections: serving.MaxConnections = None,
+    max_in_flight: serving.MaxInFlight = None,
     prometheus: Annotated[
         str | None,
         typer.Option("--prometheus", metavar="URL", help="Learn from here what workloads use of their GPUs."),
@@ -234,9 +222,8 @@ def build(settings: Settings, log: Logger) -> Server:
     context = context_of(settings, pair, clients)
     if not settings.manages_tls:
         telemetry.certificate_ends(end_of(pair.certificate))
-    if settings.tls_cert is not None and settings.tls_key is not None:
-        pair_files = PairFiles(settings.tls_cert, settings.tls_key)
-        certificate = CertificateWatch(pair_files, context, telemetry)
+    certificate = watch_of(settings, context, telemetry)
+    if certificate is not None:
         looks.append(certificate.look)
         checks.append(certificate.checks)
     limits = Limits(connections=connections(settings, log), in_flight=settings.max_in_flight)

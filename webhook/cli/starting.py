@@ -10,6 +10,7 @@ from webhook.settings import Serving
 from webhook.telemetry.logs import Logger
 from webhook.web.clients import Clients
 from webhook.web.descriptors import room_for_connections
+from webhook.web.renewing import CertificateWatch, Told
 from webhook.web.tls import CertificateError, PairFiles, PemPair, server_context, trust
 
 
@@ -62,6 +63,13 @@ def context_of(settings: Serving, pair: PemPair, clients: Clients | None) -> ssl
         return server_context(pair, clients)
     except CertificateError as error:
         raise StartError(f"{settings.tls_cert}, {settings.tls_key}: {error}") from error
+
+
+def watch_of(settings: Serving, context: ssl.SSLContext, told: Told) -> CertificateWatch | None:
+    """What keeps the context's certificate as its files are; None where it is not from files."""
+    if settings.tls_cert is None or settings.tls_key is None:
+        return None
+    return CertificateWatch(PairFiles(settings.tls_cert, settings.tls_key), context, told)
 
 
 def connections(settings: Serving, log: Logger) -> int:

@@ -6,10 +6,11 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import datetime
 
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
+from prometheus_client.core import HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from webhook.telemetry.counts import WATCHED, Histogram, Watch
+from webhook.telemetry.families import by_word, counter, gauge
 from webhook.telemetry.logs import Logger
 
 
@@ -45,21 +46,19 @@ class Counts(Collector):
 
     def collect(self) -> Iterator[Metric]:
         """All of it as Prometheus metrics."""
-        yield _counter("extender_requests", "Requests answered.", ("verb", "result"), self.answers)
+        yield counter("extender_requests", "Requests answered.", ("verb", "result"), self.answers)
         yield self._durations()
-        yield _counter("refused", "Requests and connections turned away.", ("reason",), _by(self.refused))
-        yield _counter("crashes", "Faults of the program while it answered.", ("route",), _by(self.crashes))
-        yield _counter("certificate_loads", "Times the serving certificate was read.", ("result",), _by(self.loads))
-        yield _gauge("certificate_end_seconds", "When the serving certificate ends, Unix time.", self.certificate_end)
-        yield _gauge("extender_reservations", "Places promised to pods not seen on a node yet.", self.reserved())
-        yield _gauge("extender_nodes", "Nodes that are ranked.", self.nodes())
-        yield _gauge("connections", "Open connections.", self.connections())
+        yield counter("refused", "Requests and connections turned away.", ("reason",), by_word(self.refused))
+        yield counter("crashes", "Faults of the program while it answered.", ("route",), by_word(self.crashes))
+        yield counter("certificate_loads", "Times the serving certificate was read.", ("result",), by_word(self.loads))
+        yield gauge("certificate_end_seconds", "When the serving certificate ends, Unix time.", self.certificate_end)
+        yield gauge("extender_reservations", "Places promised to pods not seen on a node yet.", self.reserved())
+        yield gauge("extender_nodes", "Nodes that are ranked.", self.nodes())
+        yield gauge("connections", "Open connections.", self.connections())
         if self.view_age is not None:
-            yield _gauge("view_age_seconds", "Since the API server last confirmed all we know of it.", self.view_age())
+            yield gauge("view_age_seconds", "Since the API server last confirmed all we know of it.", self.view_age())
         for name, text, counted in WATCHED:
-            yield _counter(
-                name, text, ("kind",), Counter({(one.name,): getattr(one, counted) for one in self.watches()})
-            )
+            yield counter(name, text, ("kind",), {(one.name,): getattr(one, counted) for one in self.watches()})
 
     def answered(self, verb: str, result: str, seconds: float) -> None:
         """A request was answered."""
@@ -100,18 +99,3 @@ class Counts(Collector):
         for verb, histogram in self.durations.items():
             family.add_metric((verb,), histogram.cumulated(), histogram.total)
         return family
-
-
-def _by(counts: Counter[str]) -> Counter[tuple[str, ...]]:
-    return Counter({(word,): count for word, count in counts.items()})
-
-
-def _counter(name: str, text: str, labels: tuple[str, ...], counts: Counter) -> Metric:  # type: ignore[type-arg] # any tuple of words
-    family = CounterMetricFamily(f"rightslice_{name}", text, labels=labels)
-    for values, count in counts.items():
-        family.add_metric(values, count)
-    return family
-
-
-def _gauge(name: str, text: str, value: float) -> Metric:
-    return GaugeMetricFamily(f"rightslice_{name}", text, value=value)

@@ -8,11 +8,15 @@ from typing import Any
 CONDITION = "RolloutHalted"
 
 
-def is_halted(data: Mapping[str, Any]) -> bool:
-    """Was the rollout of this policy, as it is written now, halted?"""
+def condition_in(data: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    """What is said of the rollout of this policy as it is written now; None: nothing yet."""
     generation = (data.get("metadata") or {}).get("generation", 0)
     conditions = (data.get("status") or {}).get("conditions") or []
-    return any(
-        one.get("type") == CONDITION and one.get("status") == "True" and one.get("observedGeneration") == generation
-        for one in conditions
-    )
+    said = (one for one in conditions if one.get("type") == CONDITION and one.get("observedGeneration") == generation)
+    return next(said, None)
+
+
+def is_halted(data: Mapping[str, Any]) -> bool:
+    """Was the rollout of this policy, as it is written now, halted?"""
+    condition = condition_in(data)
+    return condition is not None and condition.get("status") == "True"

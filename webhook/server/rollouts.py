@@ -16,7 +16,7 @@ from typing import Any, Protocol
 
 from webhook.cache.outcomes import Outcomes
 from webhook.errors import ApiError
-from webhook.model.halted import CONDITION, is_halted
+from webhook.model.halted import CONDITION, condition_in, is_halted
 from webhook.policy.compiled import Policy
 from webhook.policy.halting import Halt, halt_of
 from webhook.server.policystatus import status_path
@@ -165,10 +165,8 @@ class Rollouts:
 
 def watched_since(data: Mapping[str, Any]) -> datetime | None:
     """Since when this spec of a policy is watched; None: it is not yet."""
-    for one in (data.get("status") or {}).get("conditions") or []:
-        if one.get("type") == CONDITION and one.get("observedGeneration") == data["metadata"].get("generation", 0):
-            return datetime.fromisoformat(one["lastTransitionTime"])
-    return None
+    condition = condition_in(data)
+    return datetime.fromisoformat(condition["lastTransitionTime"]) if condition is not None else None
 
 
 def condition_of(halt: Halt | None, generation: int, now: datetime) -> dict[str, Any]:

@@ -13,13 +13,14 @@ from itertools import islice
 from typing import Protocol
 
 from prometheus_client.core import (
-    CounterMetricFamily,
     GaugeMetricFamily,
     HistogramMetricFamily,
     InfoMetricFamily,
     Metric,
 )
 from prometheus_client.registry import Collector
+
+from webhook.telemetry.families import by_word, counter, gauge, single
 
 WATCHED = (
     ("watch_lists", "Times that all objects of a kind were listed.", "lists"),
@@ -113,41 +114,41 @@ class Counts(Collector):
     def collect(self) -> Iterator[Metric]:
         """All of it as Prometheus metrics."""
         labels = ("route", "operation", "verdict")
-        yield _counter("admission_requests", "Reviews answered.", labels, self.requests)
+        yield counter("admission_requests", "Reviews answered.", labels, self.requests)
         yield self._durations()
-        yield _counter("findings", "Findings, by code and mode.", ("code", "mode"), self.findings)
-        yield _counter("policy_matched", "Reviews that a policy spoke about.", ("policy",), _by_name(self.matched))
-        yield _counter("policy_denied", "Reviews that a policy denied.", ("policy",), _by_name(self.denied))
-        yield _single("gpu_milli_before", "Thousandths of a GPU that created pods asked for.", self.gpu_milli_before)
-        yield _single("gpu_milli_after", "Thousandths of a GPU that the same pods got.", self.gpu_milli_after)
-        yield _counter("refused", "Requests and connections turned away.", ("reason",), _by(self.refused))
-        yield _counter("crashes", "Faults of the program while it judged.", ("route",), _by(self.crashes))
-        yield _counter("policy_loads", "Times that policies were read.", ("result",), _by(self.policy_loads))
-        loads = _by(self.certificate_loads)
-        yield _counter("certificate_loads", "Times that the serving certificate was read.", ("result",), loads)
+        yield counter("findings", "Findings, by code and mode.", ("code", "mode"), self.findings)
+        yield counter("policy_matched", "Reviews that a policy spoke about.", ("policy",), _by_name(self.matched))
+        yield counter("policy_denied", "Reviews that a policy denied.", ("policy",), _by_name(self.denied))
+        yield single("gpu_milli_before", "Thousandths of a GPU that created pods asked for.", self.gpu_milli_before)
+        yield single("gpu_milli_after", "Thousandths of a GPU that the same pods got.", self.gpu_milli_after)
+        yield counter("refused", "Requests and connections turned away.", ("reason",), by_word(self.refused))
+        yield counter("crashes", "Faults of the program while it judged.", ("route",), by_word(self.crashes))
+        yield counter("policy_loads", "Times that policies were read.", ("result",), by_word(self.policy_loads))
+        loads = by_word(self.certificate_loads)
+        yield counter("certificate_loads", "Times that the serving certificate was read.", ("result",), loads)
         yield from self._certificate()
         yield self._rollouts()
-        events = _by(self.events) | {("dropped",): self.events_dropped()}
-        yield _counter("events", "Events for the owners of pods.", ("result",), events)
-        yield _gauge("policies_current", "1 if the policies in use are those in the files.", self.policies_current)
-        yield _gauge("policies_in_force", "How many policies are in use; 0 allows everything.", self.policies_in_force)
-        yield _gauge("policies_loaded_timestamp_seconds", "When the policies in use were read.", self.policies_loaded)
+        events = by_word(self.events) | {("dropped",): self.events_dropped()}
+        yield counter("events", "Events for the owners of pods.", ("result",), events)
+        yield gauge("policies_current", "1 if the policies in use are those in the files.", self.policies_current)
+        yield gauge("policies_in_force", "How many policies are in use; 0 allows everything.", self.policies_in_force)
+        yield gauge("policies_loaded_timestamp_seconds", "When the policies in use were read.", self.policies_loaded)
         yield InfoMetricFamily("rightslice_policies", "The policies in use.", {"digest": self.policy_digest})
-        yield _gauge("connections", "Open connections.", self.connections())
-        yield _gauge("requests_in_flight", "Requests whose body is still coming.", self.in_flight())
+        yield gauge("connections", "Open connections.", self.connections())
+        yield gauge("requests_in_flight", "Requests whose body is still coming.", self.in_flight())
         if self.view_age is not None:
-            yield _gauge("view_age_seconds", "Since the API server last confirmed all we know of it.", self.view_age())
+            yield gauge("view_age_seconds", "Since the API server last confirmed all we know of it.", self.view_age())
             yield from self._watched()
 
         if self.usage_age is not None:
             yield from self._usage(self.usage_age())
 
     def _usage(self, age: float | None) -> Iterator[Metric]:
-        loads = _by(self.usage_loads)
-        yield _counter("usage_loads", "Times that use of GPUs was read.", ("result",), loads)
-        yield _gauge("usage_containers", "Containers whose use of GPUs is known.", self.usage_containers())
+        loads = by_word(self.usage_loads)
+        yield counter("usage_loads", "Times that use of GPUs was read.", ("result",), loads)
+        yield gauge("usage_containers", "Containers whose use of GPUs is known.", self.usage_containers())
         if age is not None:
-            yield _gauge("usage_age_seconds", "Since the moment that the known use of GPUs is of.", age)
+            yield gauge("usage_age_seconds", "Since the moment that the known use of GPUs is of.", age)
 
     def _rollouts(self) -> Metric:
         text = "1 if the rollout of a policy was halted: the policy is on trial for everybody."
@@ -159,14 +160,14 @@ class Counts(Collector):
     def _watched(self) -> Iterator[Metric]:
         watches = list(self.watches())
         for name, text, counted in WATCHED:
-            yield _counter(name, text, ("kind",), {(watch.name,): getattr(watch, counted) for watch in watches})
+            yield counter(name, text, ("kind",), {(watch.name,): getattr(watch, counted) for watch in watches})
 
     def _certificate(self) -> Iterator[Metric]:
-        steps = _by(self.certificate_steps)
-        yield _gauge("certificate_end_seconds", "When the serving certificate ends, Unix time.", self.certificate_end)
-        yield _counter("certificate_steps", "Things done about shared certificates.", ("step",), steps)
-        yield _gauge("certificate_trouble", "1 if shared certificates cannot be kept.", self.certificate_trouble)
-        yield _gauge("leader", "1 if this replica leads: it renews certificates.", self.leader)
+        steps = by_word(self.certificate_steps)
+        yield gauge("certificate_end_seconds", "When the serving certificate ends, Unix time.", self.certificate_end)
+        yield counter("certificate_steps", "Things done about shared certificates.", ("step",), steps)
+        yield gauge("certificate_trouble", "1 if shared certificates cannot be kept.", self.certificate_trouble)
+        yield gauge("leader", "1 if this replica leads: it renews certificates.", self.leader)
 
     def _durations(self) -> Metric:
         text = "Time to read, judge and answer one review, without the network."
@@ -176,27 +177,8 @@ class Counts(Collector):
         return family
 
 
-def _by(counts: Counter[str]) -> dict[tuple[str, ...], int]:
-    return {(word,): count for word, count in counts.items()}
-
-
 def _by_name(counts: Counter[str]) -> dict[tuple[str, ...], int]:
     """Counts of the first names that came; those of all others added up."""
     named = dict(islice(counts.items(), NAMES_MOST))
     rest = counts.total() - sum(named.values())
-    return _by(Counter({**named, OTHERS: rest} if rest else named))
-
-
-def _counter(name: str, text: str, labels: tuple[str, ...], counts: dict[tuple[str, ...], int] | Counter) -> Metric:  # type: ignore[type-arg] # any tuple of words
-    family = CounterMetricFamily(f"rightslice_{name}", text, labels=labels)
-    for values, count in counts.items():
-        family.add_metric(values, count)
-    return family
-
-
-def _single(name: str, text: str, value: float) -> Metric:
-    return CounterMetricFamily(f"rightslice_{name}", text, value=value)
-
-
-def _gauge(name: str, text: str, value: float) -> Metric:
-    return GaugeMetricFamily(f"rightslice_{name}", text, value=value)
+    return by_word(Counter({**named, OTHERS: rest} if rest else named))

@@ -1,0 +1,48 @@
+"""What became of a pod: how its containers ended, and what its conditions say. Read only by who asks for that."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from webhook.model.read import Read
+
+
+class Ended(Read, frozen=True):
+    """How a container ended."""
+
+    reason: str = ""
+    finished_at: datetime | None = None
+
+
+class Ending(Read, frozen=True):
+    """A container's state, as far as it ended."""
+
+    terminated: Ended | None = None
+
+
+class ContainerStatus(Read, frozen=True):
+    """A container, now and before its last restart."""
+
+    name: str = ""
+    state: Ending = Ending()
+    last_state: Ending = Ending()
+
+
+class PodCondition(Read, frozen=True):
+    """One condition."""
+
+    type: str = ""
+    status: str = ""
+    reason: str = ""
+    last_transition_time: datetime | None = None
+
+
+class FullStatus(Read, frozen=True):
+    """The part of a pod's status that says what became of it."""
+
+    phase: str = ""
+    reason: str = ""
+    start_time: datetime | None = None
+    conditions: tuple[PodCondition, ...] = ()
+    container_statuses: tuple[ContainerStatus, ...] = ()
+    init_container_statuses: tuple[ContainerStatus, ...] = ()

@@ -1,0 +1,35 @@
+"""Counts as the metrics of Prometheus. Every name of ours begins with `rightslice_`."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from typing import TypeVar
+
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+
+Values = TypeVar("Values", bound=tuple[str, ...])
+"""The values of a metric's labels."""
+
+
+def by_word(counts: Counter[str]) -> dict[tuple[str, ...], int]:
+    """Counts that have one label."""
+    return {(word,): count for word, count in counts.items()}
+
+
+def counter(name: str, text: str, labels: tuple[str, ...], counts: Mapping[Values, int]) -> Metric:
+    """A counter with labels."""
+    family = CounterMetricFamily(f"rightslice_{name}", text, labels=labels)
+    for values, count in counts.items():
+        family.add_metric(values, count)
+    return family
+
+
+def single(name: str, text: str, value: float) -> Metric:
+    """A counter without labels."""
+    return CounterMetricFamily(f"rightslice_{name}", text, value=value)
+
+
+def gauge(name: str, text: str, value: float) -> Metric:
+    """A gauge without labels."""
+    return GaugeMetricFamily(f"rightslice_{name}", text, value=value)
