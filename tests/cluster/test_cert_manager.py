@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -17,6 +18,7 @@ from tests.cluster.certmanager import CertManager, Mounted
 from tests.cluster.client import Json, RefusedError
 from tests.cluster.credentials import kubeconfig
 from tests.cluster.installed import is_ready, reachable, until_gone
+from tests.cluster.operators import kinds_of
 from tests.cluster.plane import Plane
 from tests.cluster.processes import Process, free_port
 from tests.cluster.test_certificates import Caller
@@ -32,20 +34,20 @@ from webhook.installing.checks import diagnose
 from webhook.installing.facts import Facts, read_facts
 from webhook.kube.api import Api
 from webhook.manifests.hooks import NAMESPACE
+from webhook.manifests.objects import path_of
 
 ACCOUNT = f"system:serviceaccount:{NAMESPACE}:rightslice"
 SECRET = f"/api/v1/namespaces/{NAMESPACE}/secrets/rightslice-tls"
 POLICIES = "/apis/rightslice.dev/v1alpha1/gpupolicies"
 AUTHORITY, SERVING = f"{NAMESPACE}/rightslice-authority", f"{NAMESPACE}/rightslice-tls"
 NAME = f"rightslice.{NAMESPACE}.svc"
-PLAYED = ("Certificate", "Issuer", "Deployment", "HorizontalPodAutoscaler", "PodDisruptionBudget")
-"""Kinds that nobody here acts on: what they would bring about is played."""
 
 
 class Site(NamedTuple):
-    """A control plane, what cert-manager does there, the mounted Secret, and the one replica."""
+    """A control plane, what was applied, what cert-manager does there, the mounted Secret, and the one replica."""
 
     plane: Plane
+    objects: list[Json]
     manager: CertManager
     mount: Mounted
     replica: Process
@@ -78,7 +80,8 @@ def site(plane: Plane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sit
     built = plane.kubectl("kustomize", str(ROOT / "manifests" / "overlays" / "cert-manager")).stdout
     objects = [reachable(document.data, port) for document in read(built, "built", aliases=True)]
     manager = CertManager(plane, objects)
-    with applied(plane, [one for one in objects if one["kind"] not in PLAYED]):
+    kinds = ("certificates.cert-manager.io", "issuers.cert-manager.io")
+    with kinds_of(plane, "cert-manager", *kinds), applied(plane, objects):
         manager.issue(AUTHORITY)
         manager.issue(SERVING)
         mount = Mounted(plane, SECRET, folder / "tls")
@@ -88,7 +91,7 @@ def site(plane: Plane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sit
         try:
             replica.start()
             manager.inject()
-            found = Site(plane, manager, mount, replica, port)
+            found = Site(plane, objects, manager, mount, replica, port)
             eventually(found.answers)
             yield found
         finally:
@@ -182,3 +185,28 @@ def test_doctor_finds_the_certificate_right(site: Site) -> None:
 
 def test_nothing_is_asked_for_that_is_not_granted(site: Site) -> None:
     assert "forbidden" not in site.replica.log.read_text(encoding="utf-8")
+
+
+def rightslice(plane: Plane, *words: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "webhook.cli", *words, f"--kubeconfig={plane.kubeconfig}"]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
+
+
+def test_install_does_not_mix_its_own_certificates_into_it(site: Site) -> None:
+    done = rightslice(site.plane, "install", "--mode=audit")
+
+    assert done.returncode == 2
+    assert "kubectl apply --server-side -k manifests/overlays/cert-manager" in done.stderr
+    assert site.answers()
+
+
+def test_uninstall_leaves_nothing_of_it_nor_of_what_cert_manager_made(site: Site) -> None:
+    site.replica.kill()
+    authority = f"/api/v1/namespaces/{NAMESPACE}/secrets/rightslice-authority"
+    assert all(map(site.plane.api.exists, [authority, *map(path_of, site.objects)]))
+
+    assert rightslice(site.plane, "uninstall").returncode == 0
+
+    kept = {one["kind"] for one in site.objects if site.plane.api.exists(path_of(one))}
+    assert kept == {"CustomResourceDefinition", "Namespace"}
+    assert not site.plane.api.exists(authority)
