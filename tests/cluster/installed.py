@@ -24,7 +24,7 @@ from webhook.errors import ApiError
 from webhook.installing.applying import hooks_answer, uninstall
 from webhook.kube.api import Api
 from webhook.manifests.hooks import NAMESPACE
-from webhook.manifests.objects import path_of
+from webhook.manifests.objects import HOOKS, path_of
 
 PAGE = read("docs/install.md").partition("## Out of cluster")[2].partition("\n## ")[0]
 
@@ -133,6 +133,19 @@ def until_gone(plane: Plane) -> None:
     """Wait until nothing of an installation is left; a failure names what is."""
     every = [path_of(one) for one in EVERYTHING]
     eventually(lambda: list(filter(plane.api.exists, every)), until=lambda left: not left, within=120)
+
+
+def reachable(one: Json, port: int) -> Json:
+    """The same manifests where the API server reaches services of this machine only."""
+    if one["kind"] == "Service":
+        return {**one, "spec": {"type": "ExternalName", "externalName": "localhost"}}
+    if one["kind"] not in HOOKS:
+        return one
+    webhooks = [
+        {**hook, "clientConfig": {"service": {**hook["clientConfig"]["service"], "port": port}}}
+        for hook in one["webhooks"]
+    ]
+    return {**one, "webhooks": webhooks}
 
 
 def copy_of(folder: Path, to: Path) -> Path:

@@ -14,6 +14,7 @@ import pytest
 
 from tests.cluster.client import Json, RefusedError
 from tests.cluster.credentials import kubeconfig
+from tests.cluster.installed import reachable
 from tests.cluster.nodes import add_nodes, demo_nodes
 from tests.cluster.plane import Plane
 from tests.cluster.processes import Process, free_port
@@ -97,19 +98,6 @@ def command(folder: Path, port: int) -> list[str]:
     own = [argument for argument in container["args"] if not argument.startswith(("--listen=", "--policies="))]
     here = [f"--listen=127.0.0.1:{port}", f"--kubeconfig={folder / 'account'}", f"--policies={ROOT / 'policies'}"]
     return [sys.executable, "-m", "webhook.cli", *own, *here]
-
-
-def reachable(one: Json, port: int) -> Json:
-    """The same manifests where the API server reaches services of this machine only."""
-    if one["kind"] == "Service":
-        return {**one, "spec": {"type": "ExternalName", "externalName": "localhost"}}
-    if one["kind"] not in HOOKS:
-        return one
-    webhooks = [
-        {**hook, "clientConfig": {"service": {**hook["clientConfig"]["service"], "port": port}}}
-        for hook in one["webhooks"]
-    ]
-    return {**one, "webhooks": webhooks}
 
 
 def refusal(plane: Plane, path: str, data: Json) -> str:
