@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
+from itertools import islice
 
 import numpy as np
 
@@ -16,11 +17,13 @@ from webhook.cache.inventory import Inventory
 from webhook.extender.learning import Learning
 from webhook.model.effective import effective_requests
 from webhook.model.fleet import Fleet
+from webhook.model.gangs import gang_of
 from webhook.model.lines import Line
 from webhook.model.objects import Node
 from webhook.model.pods import Pod, key_of
 from webhook.placement.fragmentation.policies import Policy
 from webhook.placement.nodes.cluster import Cluster, Wanted
+from webhook.placement.nodes.gangs import Company
 from webhook.placement.nodes.linking import warm
 from webhook.placement.nodes.ranking import Fill, Ranking
 from webhook.placement.nodes.reserving import Reservations, Reserved
@@ -28,6 +31,9 @@ from webhook.placement.rooms import Bools, Ints
 
 HOLD_SECONDS = 15.0
 """How long a place is promised. A bind takes a fraction of a second; volumes may take longer."""
+
+MOST_TO_COME = 64
+"""Places that are kept at most for those of one gang that are still to come: a place is a node written anew."""
 
 AT_ONCE = 256
 """Nodes that are written anew before a request is answered; more are left to the task beside it."""
@@ -87,14 +93,37 @@ class Standing:
         self._write(names)
         return len(names)
 
-    def hold(self, pod: Pod, node: str, now: float) -> None:
-        """Promise a pod its place."""
-        place = Reserved(uid_of(pod), key_of(pod), node, effective_requests(pod), now + HOLD_SECONDS)
-        self._write(self.reservations.hold(place))
+    def hold(self, pod: Pod, node: str, now: float, others: Iterable[str] = ()) -> None:
+        """Promise a pod its place.
+
+        Args:
+            pod: The pod.
+            node: Its node.
+            now: Seconds of the clock.
+            others: Nodes of which to keep a place for one more of its gang each, until they are asked about.
+        """
+        amounts, until, gang = effective_requests(pod), now + HOLD_SECONDS, gang_name(pod)
+        touched = self.reservations.hold(Reserved(uid_of(pod), key_of(pod), node, amounts, until, gang))
+        for number, other in enumerate(islice(others, MOST_TO_COME)):
+            touched |= self.reservations.hold(Reserved(f"{gang}#{number}", "", other, amounts, until, gang))
+        self._write(touched)
 
     def release(self, pod: Pod) -> None:
-        """A pod is asked about anew: what it was promised before is void."""
-        self._write(self.reservations.release(uid_of(pod)))
+        """A pod is asked about anew: what it was promised before is void, and what was kept for its gang is for it."""
+        kept = [place.uid for place in self.reservations.of(gang_name(pod)) if not place.pod]
+        self._write({node for uid in (uid_of(pod), *kept) for node in self.reservations.release(uid)})
+
+    def company(self, pod: Pod) -> Company | None:
+        """Those of its gang that are known, and where they are or were promised a place; None for a pod on its own."""
+        gang = gang_of(pod)
+        if gang is None:
+            return None
+        members = {**self.inventory.pods.tenants.members(gang.name)}
+        members |= {place.pod: place.node for place in self.reservations.of(gang.name) if place.pod}
+        members.pop(key_of(pod), None)
+        nodes, places = [node for node in members.values() if node], self.fleet.by_name
+        seated = Counter(places[node] for node in nodes if node in places)
+        return Company(gang.size, gang.domain, seated, waiting=len(members) - len(nodes))
 
     def learn(self, pod: Pod, wanted: Wanted) -> None:
         """Count a pod once, as one that came to be scheduled."""
@@ -178,6 +207,12 @@ class Standing:
         arrivals, self.inventory.arrivals = self.inventory.arrivals, Counter()
         if self.ranking is not None and self.ranking.cluster.free:
             await self.learning.others(self.ranking.cluster, arrivals)
+
+
+def gang_name(pod: Pod) -> str:
+    """What tells its gang from all others; "" for a pod on its own."""
+    gang = gang_of(pod)
+    return gang.name if gang else ""
 
 
 def uid_of(pod: Pod) -> str:
