@@ -6,7 +6,6 @@ that changes is written anew, and no other.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from enum import StrEnum
 from functools import partial
@@ -25,15 +24,16 @@ from webhook.placement.fragmentation.rule import Rule
 from webhook.placement.mig import WHOLE, Card, geometry, starts, taken, worth_of
 from webhook.placement.nodes.board import NOWHERE, Board
 from webhook.placement.nodes.cluster import Cluster, Wanted
-from webhook.placement.nodes.linking import Linking, Links, joined_sets, links_of
+from webhook.placement.nodes.gangs import Company, Domains, places_for_others, suiting
+from webhook.placement.nodes.linking import Linking, Links, links_of
 from webhook.placement.nodes.states import Judged, States
 from webhook.placement.rooms import Bools, Floats, Ints, of_mask
 from webhook.placement.topology import Confidence
 
-PARTS = 7
-"""Of a key: two of the domain, two of the links, harm to sets, the rule's score, fullness."""
+PARTS = 8
+"""Of a key: three of the domain, two of the links, harm to sets, the rule's score, fullness."""
 
-DOMAIN, NEAR, HARM, SCORE, FULLNESS = slice(0, 2), slice(2, 4), 4, 5, 6
+DOMAIN, NEAR, HARM, SCORE, FULLNESS = slice(0, 3), slice(3, 5), 5, 6, 7
 
 MOST_PROFILES = 256
 """MIG profiles of products whose figures are remembered."""
@@ -116,35 +116,34 @@ class Ranking:
         self._linking = Linking(cluster.devices, self.faults)
         self._cards: States[tuple[Card, ...]] = States(each.cards for each in cluster.devices)
         self._worths: dict[tuple[str, str], Judged[tuple[Card, ...]]] = {}
+        self._domains = Domains(cluster.fleet)
         self._note(nodes)
 
-    def rank(self, wanted: Wanted, *, gang: int = 1, domain: str = "") -> list[Ranked]:
+    def rank(self, wanted: Wanted, company: Company | None = None) -> list[Ranked]:
         """The nodes that can take the pod, the best first; of equal ones the first of the cluster.
 
         Args:
             wanted: The pod.
-            gang: How many such pods belong together.
-            domain: Node label whose value they should share; "" for none.
+            company: Those that it belongs to; None for a pod on its own.
         """
-        order = self.order(wanted, gang=gang, domain=domain)
+        order = self.order(wanted, company=company)
         keys = map(tuple, order.keys.tolist())
         return [self._ranked(wanted, node, key) for node, key in zip(order.nodes.tolist(), keys, strict=True)]
 
-    def order(self, wanted: Wanted, *, among: Bools | None = None, gang: int = 1, domain: str = "") -> Order:
+    def order(self, wanted: Wanted, *, among: Bools | None = None, company: Company | None = None) -> Order:
         """The same in arrays.
 
         Args:
             wanted: The pod.
             among: The nodes to rank, shape (nodes,); None for those that state, taints and selectors allow.
-            gang: How many such pods belong together.
-            domain: Node label whose value they should share; "" for none.
+            company: Those that it belongs to; None for a pod on its own.
         """
         parts = list(self._parts(wanted, self._allowed(wanted) if among is None else among))
         if not parts:
             return Order(np.empty(0, np.int64), np.empty((0, PARTS)))
         nodes, keys = np.concatenate([part.nodes for part in parts]), np.concatenate([part.keys for part in parts])
-        if domain:
-            keys[:, DOMAIN] = self._domains(wanted, nodes, gang, domain)
+        if company is not None:
+            keys[:, DOMAIN] = suiting(self._domains.by(company.domain), self._open(wanted), company)[nodes]
         telling = keys[:, (keys != keys[0]).any(0)]
         best = np.lexsort((nodes, *(-telling).T[::-1]))
         return Order(nodes[best], keys[best])
@@ -262,19 +261,23 @@ class Ranking:
             places = [(used[index], start) for index, some in free.items() for start in some]
         return (round(max((worth.change(profile, mask, start) for mask, start in places), default=0.0), 1),)
 
-    def _domains(self, wanted: Wanted, fitting: Ints, gang: int, label: str) -> list[tuple[float, float]]:
-        """For each node, whether its domain still takes the whole gang, and how little is left over then."""
-        slots: Counter[str] = Counter()
-        names = [self.cluster.fleet.nodes[node].labels.get(label, "") for node in fitting.tolist()]
-        for node, name in zip(fitting.tolist(), names, strict=True):
-            slots[name] += self.slots(wanted, node) if name else 0
-        return [(float(slots[name] >= gang), -float(slots[name])) for name in names]
+    def slots(self, wanted: Wanted) -> Ints:
+        """How many such pods each node takes, one after the other; who may go where is not asked, shape (nodes,)."""
+        rooms = self._board.rooms
+        slots = np.where(self._full, 0, MOST_SLOTS)
+        for resource, units in wanted.gpus:
+            np.minimum(slots, self._units.get(resource, np.zeros_like(slots)) // units, out=slots)
+        for free, asked in ((rooms.cpu, wanted.cpu_milli), (rooms.memory, wanted.memory_mib)):
+            slots = np.minimum(slots, free // asked) if asked else slots
+        if wanted.joined:
+            slots = np.minimum(slots, self._linking.sets(wanted.count).astype(np.int64))
+        return np.maximum(slots, 0)
 
-    def slots(self, wanted: Wanted, node: int) -> int:
-        """How many such pods a node takes, one after the other."""
-        room = self.cluster.free[node]
-        counts = [room.gpus.get(resource, 0) // units for resource, units in wanted.gpus]
-        counts += [room.cpu_milli // wanted.cpu_milli] if wanted.cpu_milli else []
-        counts += [(room.memory >> 20) // wanted.memory_mib] if wanted.memory_mib else []
-        slots = max(0, min(counts, default=MOST_SLOTS))
-        return joined_sets(self.cluster.devices[node], wanted.count, slots) if wanted.joined else slots
+    def others(self, wanted: Wanted, company: Company, order: Order) -> list[int]:
+        """Where the others would go, as `places_for_others` says; `order` is how the nodes were ranked for the pod."""
+        domains = self._domains.by(company.domain)
+        return places_for_others(domains, self._open(wanted), company, order.nodes) if len(order.nodes) else []
+
+    def _open(self, wanted: Wanted) -> Ints:
+        """The same where state, taints and selectors let the pod in, and none elsewhere."""
+        return np.where(self._allowed(wanted), self.slots(wanted), 0)
