@@ -107,7 +107,7 @@ class World:
 def _library() -> Any:
     with tempfile.TemporaryDirectory() as folder:
         built = Path(folder, "churn.so")
-        subprocess.run([*COMPILE, "-o", str(built), str(SOURCE)], check=True, timeout=120)
+        subprocess.run([*COMPILE, "-o", str(built), str(SOURCE)], check=True, timeout=600)
         return ctypes.CDLL(str(built))
 
 
