@@ -122,7 +122,7 @@ def _build_one(program: Program, folder: Path, go: Path) -> None:
         done = subprocess.run(
             [str(go), "build", *flags, program.package],
             cwd=program.module,
-            env=_environment(),
+            env=environment(),
             stderr=subprocess.PIPE,
             text=True,
             timeout=LONGEST,
@@ -134,7 +134,7 @@ def _build_one(program: Program, folder: Path, go: Path) -> None:
         made.rename(folder / program.name)
 
 
-def _environment() -> dict[str, str]:
+def environment() -> dict[str, str]:
     """The environment of the compiler: the caller's way to modules and caches, and nothing that changes the outcome."""
     changing = {"GOFLAGS", "GOOS", "GOARCH", "GOROOT", "GOEXPERIMENT"}
     kept = {name: value for name, value in os.environ.items() if name not in changing}

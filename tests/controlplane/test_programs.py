@@ -10,6 +10,7 @@ import pytest
 from tests.controlplane import build
 from tests.controlplane.errors import BuildError
 from tests.controlplane.programs import KUBERNETES, MODULES, Program, plane, prometheus, versions
+from tests.controlplane.sources import OPENREPORTS, WGPOLICY, Crds
 from tests.controlplane.toolchain import release
 
 WHOLE = {"etcd", "kwok", "kubectl", "kube-apiserver", "kube-controller-manager", "kube-scheduler"}
@@ -39,6 +40,16 @@ def test_a_module_pins_its_version_and_every_module_below_it_by_hash(program: Pr
     assert program.package in " ".join(tools).split()
     assert re.search(rf"\s{re.escape(program.package.split('/cmd/')[0])} v{re.escape(program.version)}\b", asked)
     assert [need for need in needed if need not in sums and need.split()[0] not in replaced] == []
+
+
+@pytest.mark.parametrize("crds", [OPENREPORTS, WGPOLICY], ids=lambda crds: crds.module.parent.name)
+def test_the_kinds_of_others_are_pinned_by_version_and_hash(crds: Crds) -> None:
+    asked = (crds.module / "go.mod").read_text(encoding="utf-8")
+    [(name, version)] = re.findall(r"^require (\S+) (v\S+)$", asked, re.MULTILINE)
+    sums = [line.rpartition(" h1:")[0] for line in (crds.module / "go.sum").read_text(encoding="utf-8").splitlines()]
+
+    assert version == f"v{crds.module.name}"
+    assert sums == [f"{name} {version}", f"{name} {version}/go.mod"]
 
 
 @pytest.mark.parametrize("version", versions())
