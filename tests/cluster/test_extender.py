@@ -147,7 +147,8 @@ def site(plane: Plane, namespace: str, tmp_path: Path) -> Iterator[Site]:
         plane.api.create(DEFINITIONS, gpunode_crd())
     eventually(lambda: is_served(plane))
     names = add_nodes(plane, [item for item in objects if item["kind"] == "Node"])
-    for said in [item for item in objects if item["kind"] == "GPUNode"]:
+    reports = [item for item in objects if item["kind"] == "GPUNode"]
+    for said in reports:
         plane.api.create(GPUNODES, {key: said[key] for key in ("apiVersion", "kind", "metadata")})
         plane.api.patch(f"{GPUNODES}/{said['metadata']['name']}/status", {"status": said["status"]}, "merge")
     for pod in [item for item in objects if item["kind"] == "Pod"]:
@@ -156,8 +157,8 @@ def site(plane: Plane, namespace: str, tmp_path: Path) -> Iterator[Site]:
         with extending(plane, tmp_path) as (process, told), plane.scheduler_with(extenders=[told]):
             yield Site(plane, namespace, process)
     finally:
-        for name in names:
-            plane.api.delete(f"{GPUNODES}/{name}")
+        for said in reports:
+            plane.api.delete(f"{GPUNODES}/{said['metadata']['name']}")
         remove_nodes(plane, names)
 
 
