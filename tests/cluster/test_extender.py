@@ -26,7 +26,7 @@ from tests.world import mig_node
 from webhook.certs.selfsigned import self_signed
 from webhook.manifests import scheduling
 from webhook.manifests.gpunodes import gpunode_crd
-from webhook.model.records import TOPOLOGY
+from webhook.model.records import GANG_SIZE, TOPOLOGY
 from webhook.placement.nodes.filtering import NEVER_JOINED, NOT_JOINED
 
 MIG = "nvidia.com/mig-1g.10gb"
@@ -55,6 +55,16 @@ def mig(name: str, start: int, namespace: str) -> list[Json]:
     held = make_pod(f"on-{name}").namespace(namespace).asks(MIG, "1").spec(nodeName=name).build()
     cut = {0: [("3g.40gb", 4, "")], 1: [("1g.10gb", start, ""), ("1g.10gb", 5, f"{namespace}/on-{name}")]}
     return [mig_node(name, small=2, large=1), report(name, 2, {}, cut=cut), held]
+
+
+def domain(name: str, nodes: int) -> list[Json]:
+    """Nodes of four GPUs each that NVLink joins."""
+    return [gpu_node(f"ext-{name}{i}", 4, "NVIDIA-GB200", **{"nvidia.com__gpu.clique": name}) for i in range(nodes)]
+
+
+def member(name: str, gang: str, size: int = 0) -> PodMaker:
+    pod = make_pod(name).gpus(4).label("scheduling.x-k8s.io/pod-group", gang)
+    return pod.annotate(GANG_SIZE, str(size)) if size else pod
 
 
 class Site:
@@ -131,12 +141,14 @@ def site(plane: Plane, namespace: str, tmp_path: Path) -> Iterator[Site]:
         *torn("ext-halves", namespace),
         *mig("ext-mig-low", 0, namespace),
         *mig("ext-mig-torn", 4, namespace),
+        *(node for name, nodes in (("two", 2), ("four", 4), ("pair", 2), ("wide", 3)) for node in domain(name, nodes)),
     ]
     if not plane.api.exists(f"{DEFINITIONS}/gpunodes.rightslice.dev"):
         plane.api.create(DEFINITIONS, gpunode_crd())
     eventually(lambda: is_served(plane))
     names = add_nodes(plane, [item for item in objects if item["kind"] == "Node"])
-    for said in [item for item in objects if item["kind"] == "GPUNode"]:
+    reports = [item for item in objects if item["kind"] == "GPUNode"]
+    for said in reports:
         plane.api.create(GPUNODES, {key: said[key] for key in ("apiVersion", "kind", "metadata")})
         plane.api.patch(f"{GPUNODES}/{said['metadata']['name']}/status", {"status": said["status"]}, "merge")
     for pod in [item for item in objects if item["kind"] == "Pod"]:
@@ -145,12 +157,12 @@ def site(plane: Plane, namespace: str, tmp_path: Path) -> Iterator[Site]:
         with extending(plane, tmp_path) as (process, told), plane.scheduler_with(extenders=[told]):
             yield Site(plane, namespace, process)
     finally:
-        for name in names:
-            plane.api.delete(f"{GPUNODES}/{name}")
+        for said in reports:
+            plane.api.delete(f"{GPUNODES}/{said['metadata']['name']}")
         remove_nodes(plane, names)
 
 
-def test_a_real_scheduler_puts_pods_where_their_gpus_are_joined_and_room_stays(site: Site) -> None:
+def test_a_real_scheduler_puts_pods_where_their_gpus_are_joined_room_stays_and_gangs_are_whole(site: Site) -> None:
     strict = make_pod("strict").gpus(2).annotate(TOPOLOGY, "nvlink=required")
 
     # One GPU does not break the last pair, and two go where a pair is free, not where eight singles are.
@@ -167,6 +179,18 @@ def test_a_real_scheduler_puts_pods_where_their_gpus_are_joined_and_room_stays(s
     assert NEVER_JOINED in eventually(lambda: site.waits("strict"), until=lambda said: NOT_JOINED in said)
     site.plane.api.delete(site.path("half-2"))
     assert site.node_of("strict") == "ext-halves"
+
+    # A gang of four lands whole in the one domain that takes it, whoever comes in between.
+    domains = [f"ext-{name}{i}" for name, nodes in (("two", 2), ("four", 4)) for i in range(nodes)]
+    for i in range(4):
+        site.create(member(f"gang-{i}", "train", 4), *domains)
+        if i < 2:
+            site.create(make_pod(f"between-{i}").gpus(4), *domains)
+    assert {site.node_of(f"gang-{i}") for i in range(4)} == {f"ext-four{i}" for i in range(4)}
+    assert {site.node_of(f"between-{i}") for i in range(2)} == {"ext-two0", "ext-two1"}
+    # Of one that says no number, the later ones join the first, and not the domain with more room.
+    assert site.put(member("first", "open"), "ext-pair0") == "ext-pair0"
+    assert site.put(member("later", "open"), "ext-pair1", *(f"ext-wide{i}" for i in range(3))) == "ext-pair1"
 
     # Without the extender scheduling goes on; what it alone knows is not held any more.
     site.extender.kill()
