@@ -43,7 +43,7 @@ WHOLE = 1000
 FLEET = view_of(*demo_nodes()).fleet
 LATE = re.compile("deadline exceeded|Timeout|came too slowly")
 OFTEN = 128
-"""Enough that each order is met, but for one time in ten million: of Go's small maps one order may come one time in eight."""
+"""Enough that each order is met, but for one time in ten million: the rarest comes one time in eight."""
 
 TRIES = 5
 """How often a pod is sent again whose review nobody answered in time: that is the machine's, not a verdict."""
