@@ -209,7 +209,7 @@ async def _answered(asking: DryRuns, namespace: str, pods: Sequence[Json]) -> li
 def _broken(world: World, without: Answer, ours: Answer, *, accounted: bool) -> Iterator[str]:
     """Everything that must not be."""
     if ours.status != 201:
-        if without.status == 201 and not (accounted and is_over(ours) and _is_over_anyway(world, without)):
+        if not _is_refused_anyway(world, without, ours):
             yield "refused with us only"
         return
     if accounted and declared(ours) != weights(ours):
@@ -241,11 +241,16 @@ async def _by_chance(asking: DryRuns, world: World, data: Json, without: Answer,
         return False
     again = [*await asking.pods(world.name, [unsent(data)] * OFTEN), without]
     if ours.status != 201:
-        return any(answer.status != 201 for answer in again)
+        return any(_is_refused_anyway(world, answer, ours) for answer in again)
     seen = [weights(answer) for answer in again if answer.status == 201]
     if what.startswith("left"):
         return list(map(bool, weights(ours))) in [list(map(bool, each)) for each in seen]
     return what.startswith("heavier") and sum(weights(ours)) <= max(map(sum, seen))
+
+
+def _is_refused_anyway(world: World, without: Answer, ours: Answer) -> bool:
+    """Is a pod that is refused with us refused without us too, or over an accounting quota in the shape it has then?"""
+    return without.status != 201 or (is_over(ours) and _is_over_anyway(world, without))
 
 
 def is_over(answer: Answer) -> bool:
