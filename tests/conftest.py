@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from tests.cluster.fixtures import namespace, nodes, plane, plane_to_trouble
+from tests.usage.fixtures import prometheus
 
-__all__ = ["namespace", "nodes", "plane", "plane_to_trouble", "shared"]
+__all__ = ["namespace", "nodes", "plane", "plane_to_trouble", "prometheus", "shared"]
 
 ROOT = Path(__file__).resolve().parent.parent
 

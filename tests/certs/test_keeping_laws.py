@@ -50,7 +50,8 @@ class Rotating(RuleBasedStateMachine):
             self.replicas[frozen].served = None
         running = [replica for number, replica in enumerate(self.replicas) if number != frozen]
         for _ in range(ROUNDS):
-            if not any([replica.look().wrote for replica in running]):
+            wrote = [replica.look().wrote for replica in running]
+            if not any(wrote):
                 break
         else:
             raise AssertionError("they still find something to do")

@@ -8,7 +8,6 @@ import re
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
@@ -49,14 +48,9 @@ def start(
     )
 
 
-def test_the_version_comes_at_once() -> None:
-    times = []
-    for _ in range(3):
-        begin = time.perf_counter()
-        out, err = start("version").communicate()
-        times.append(time.perf_counter() - begin)
-        assert re.fullmatch(rb"rightslice \d+\.\d+\.\d+\n", out), err
-    assert min(times) < 0.3, "the best of three, as the machine may be busy"
+def test_the_version_is_printed() -> None:
+    out, err = start("version").communicate()
+    assert re.fullmatch(rb"rightslice \d+\.\d+\.\d+\n", out), err
 
 
 def test_the_version_needs_neither_typer_nor_pydantic() -> None:

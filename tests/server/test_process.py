@@ -116,7 +116,7 @@ def test_a_second_signal_ends_it_at_once(tmp_path: Path) -> None:
         start = time.monotonic()
         process.popen.send_signal(signal.SIGTERM)
         assert process.end() == 0
-        assert time.monotonic() - start < 5
+        assert time.monotonic() - start < 30
 
 
 def test_a_low_limit_of_open_files_leaves_room_for_its_own(tmp_path: Path) -> None:

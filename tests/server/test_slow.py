@@ -16,8 +16,8 @@ GOOD = encoded(review())
 REQUEST = post("/validate", GOOD)
 HALF = len(REQUEST) - len(GOOD) // 2
 ALLOWED = 0.4
-SLACK = 1.5
-"""A busy machine may be late; far less than an idle timer of seconds would be."""
+SLACK = 30
+"""Seconds. A busy machine may be late; far less than an idle timer of minutes would be."""
 
 
 @pytest.fixture(scope="module")
@@ -69,12 +69,13 @@ def test_the_deadline_is_absolute_however_steadily_bytes_drip(site: Site, kept: 
     assert time.monotonic() - start < ALLOWED + 2 * SLACK
 
 
-def test_a_request_that_allows_itself_less_time_gets_less(site: Site) -> None:
-    talk = site.talk()
-    start = time.monotonic()
-    talk.send(post("/validate?timeout=100ms", GOOD)[:HALF])
-    assert (talk.read() or (0,))[0] == 408
-    assert time.monotonic() - start < ALLOWED
+def test_a_request_that_allows_itself_less_time_gets_less() -> None:
+    with serving(limits=Limits(request_time=2 * SLACK)) as site:
+        talk = site.talk()
+        start = time.monotonic()
+        talk.send(post("/validate?timeout=100ms", GOOD)[:HALF])
+        assert (talk.read() or (0,))[0] == 408
+        assert time.monotonic() - start < SLACK
 
 
 def test_a_review_that_came_too_late_for_its_own_timeout_is_not_judged(site: Site) -> None:

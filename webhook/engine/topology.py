@@ -34,9 +34,11 @@ REQUIRED = f"nvlink={NVLink.REQUIRED}"
 
 def locality(section: Topology, shape: Shape, case: Case) -> list[Remark]:
     """Steer pods whose GPUs talk to each other to nodes that link them."""
+    if shape.fit is not None or case.asked.largest < section.when_gpus_at_least:
+        return []
     whole = [ask for ask in case.asked.asks if ask.resource.name == WHOLE_GPU]
     largest = max(whole, key=lambda ask: ask.count, default=None)
-    if shape.fit is not None or largest is None or largest.count < section.when_gpus_at_least:
+    if largest is None or largest.count < section.when_gpus_at_least:
         return []
     wanted = _wanted(section, case.pod)
     if wanted is NVLink.IGNORED:

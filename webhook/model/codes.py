@@ -278,6 +278,14 @@ CODES: dict[str, Code] = {
         " resource nor a node has it. So it is not written, and no quota on it counts this pod.",
         "For admins: rightslice accounting check says what is missing.",
     ),
+    "GPU-Q306": Code(
+        "a quota will refuse a claim of this pod",
+        "limits",
+        False,
+        "Claims are made from their templates once the pod is stored, and charged to quotas then: the pod is taken, and"
+        " stays Pending without its claim.",
+        "Use a template that asks for what would fit, or wait until a holder named in the message ends.",
+    ),
     "GPU-Q401": _trap(
         "a quota key that is never counted",
         "GPUs count under requests. only; limits. and bare names are accepted, and bound nothing.",
