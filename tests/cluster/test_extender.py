@@ -9,6 +9,7 @@ import urllib.request
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime
+from itertools import count
 from pathlib import Path
 
 import pytest
@@ -34,6 +35,15 @@ SWITCHED = {(i, j): 18 for j in range(8) for i in range(j)}
 SINGLES = dict.fromkeys(SWITCHED, 0)
 
 
+SHARES = """\
+apiVersion: rightslice.dev/v1alpha1
+kind: GPUPolicy
+metadata: {name: teams}
+spec:
+  fairShare: {by: queue, shares: [{name: q0, weight: 1}, {name: q2, weight: 9}]}
+"""
+
+
 def machine(name: str, product: str, links: Mapping[tuple[int, int], int], free: set[int], gpus: int = 8) -> list[Json]:
     """A node that advertises its free GPUs, and what its agent reports: the others are not to be used."""
     node = gpu_node(name, len(free), product)
@@ -43,9 +53,19 @@ def machine(name: str, product: str, links: Mapping[tuple[int, int], int], free:
     return [node, said]
 
 
+def half(number: int) -> PodMaker:
+    return make_pod(f"half-{number}").gpus(1).label("queue", f"q{number}")
+
+
+def since_long(plane: Plane, path: str) -> None:
+    """A pod that runs has run for long."""
+    eventually(lambda: plane.api.get(path), until=lambda pod: pod["status"].get("phase") == "Running")
+    plane.api.patch(f"{path}/status", {"status": {"startTime": "2026-01-01T00:00:00Z"}}, "merge")
+
+
 def torn(name: str, namespace: str) -> list[Json]:
     """Two bridged pairs; of each a pod holds one card."""
-    pods = [make_pod(f"half-{i}").namespace(namespace).gpus(1).spec(nodeName=name).build() for i in (0, 2)]
+    pods = [half(i).namespace(namespace).spec(nodeName=name).build() for i in (0, 2)]
     held = {i: f"{namespace}/half-{i}" for i in (0, 2)}
     return [gpu_node(name), report(name, 4, BRIDGED, held), *pods]
 
@@ -70,8 +90,15 @@ def member(name: str, gang: str, size: int = 0) -> PodMaker:
 class Site:
     """A plane with nodes, reports, and an extender that its scheduler asks."""
 
-    def __init__(self, plane: Plane, namespace: str, extender: Process) -> None:
-        self.plane, self._namespace, self.extender = plane, namespace, extender
+    def __init__(self, plane: Plane, namespace: str, extender: Process, told: Json) -> None:
+        self.plane, self._namespace, self.extender, self._told = plane, namespace, extender, told
+
+    def health(self) -> str:
+        """What the extender says of itself."""
+        trusting = ssl.create_default_context(cafile=self._told["tlsConfig"]["caFile"])
+        url = f"{self._told['urlPrefix']}/readyz?verbose"
+        with urllib.request.urlopen(url, timeout=5, context=trusting) as answer:
+            return str(answer.read().decode())
 
     def path(self, name: str = "") -> str:
         return f"/api/v1/namespaces/{self._namespace}/pods{'/' if name else ''}{name}"
@@ -91,6 +118,17 @@ class Site:
         pod = eventually(lambda: self.plane.api.get(self.path(name)), until=lambda it: it["spec"].get("nodeName"))
         return str(pod["spec"]["nodeName"])
 
+    def node_in_the_end(self, name: str, stirring: str) -> str:
+        """The same of one that was refused: where the scheduler was faster than our watch, the next change counts."""
+        turns = count()
+
+        def look() -> Json:
+            label = {"metadata": {"labels": {"turn": str(next(turns))}}}
+            self.plane.api.patch(f"/api/v1/nodes/{stirring}", label, "merge")
+            return self.plane.api.get(self.path(name))
+
+        return str(eventually(look, until=lambda it: it["spec"].get("nodeName"))["spec"]["nodeName"])
+
     def put(self, pod: PodMaker, *among: str) -> str:
         """Make it, and say where it came to run."""
         self.create(pod, *among)
@@ -108,7 +146,10 @@ def extending(plane: Plane, folder: Path) -> Iterator[tuple[Process, Json]]:
     port = free_port()
     pair = self_signed(["127.0.0.1"], datetime.now(UTC))
     certificate, key = pair.write(folder)
+    policy = folder / "shares.yaml"
+    policy.write_text(SHARES, encoding="utf-8")
     flags = ["--cluster", "live", "--kubeconfig", str(plane.kubeconfig), "--listen", f"127.0.0.1:{port}"]
+    flags += ["--fair-share", str(policy)]
     command = [sys.executable, "-m", "webhook.cli", "serve", "extender", *flags]
     trusting = ssl.create_default_context(cadata=pair.authority.decode())
 
@@ -153,9 +194,10 @@ def site(plane: Plane, namespace: str, tmp_path: Path) -> Iterator[Site]:
         plane.api.patch(f"{GPUNODES}/{said['metadata']['name']}/status", {"status": said["status"]}, "merge")
     for pod in [item for item in objects if item["kind"] == "Pod"]:
         plane.api.create(f"/api/v1/namespaces/{namespace}/pods", pod)
+    since_long(plane, f"/api/v1/namespaces/{namespace}/pods/half-0")
     try:
         with extending(plane, tmp_path) as (process, told), plane.scheduler_with(extenders=[told]):
-            yield Site(plane, namespace, process)
+            yield Site(plane, namespace, process, told)
     finally:
         for said in reports:
             plane.api.delete(f"{GPUNODES}/{said['metadata']['name']}")
@@ -165,6 +207,8 @@ def site(plane: Plane, namespace: str, tmp_path: Path) -> Iterator[Site]:
 def test_a_real_scheduler_puts_pods_where_their_gpus_are_joined_room_stays_and_gangs_are_whole(site: Site) -> None:
     strict = make_pod("strict").gpus(2).annotate(TOPOLOGY, "nvlink=required")
 
+    # It has looked up who is over the share.
+    assert "[+]fair share 1 of" in eventually(site.health, until=lambda said: "over their share" in said)
     # One GPU does not break the last pair, and two go where a pair is free, not where eight singles are.
     assert site.put(make_pod("one").gpus(1), "ext-pair", "ext-odd") == "ext-odd"
     assert site.put(make_pod("pair").gpus(2), "ext-singles", "ext-pair", "ext-odd") == "ext-pair"
@@ -178,7 +222,7 @@ def test_a_real_scheduler_puts_pods_where_their_gpus_are_joined_room_stays_and_g
     site.create(strict, "ext-singles", "ext-halves")
     assert NEVER_JOINED in eventually(lambda: site.waits("strict"), until=lambda said: NOT_JOINED in said)
     site.plane.api.delete(site.path("half-2"))
-    assert site.node_of("strict") == "ext-halves"
+    assert site.node_in_the_end("strict", stirring="ext-singles") == "ext-halves"
 
     # A gang of four lands whole in the one domain that takes it, whoever comes in between.
     domains = [f"ext-{name}{i}" for name, nodes in (("two", 2), ("four", 4)) for i in range(nodes)]
