@@ -71,9 +71,9 @@ def nearness(pool: Windows, before: float, lately: float, unit: float) -> Floats
     return np.nan_to_num(np.exp(-0.5 * off))
 
 
-def tail_of(peaks: Floats, grid: Grid) -> Floats:
-    """Share of a fleet's peaks, sorted, at or below each size."""
-    return np.searchsorted(peaks, grid.sizes, side="right") / (peaks.size + FICTITIOUS)
+def tail_of(peaks: Floats, grid: Grid, alike: int = 1) -> Floats:
+    """Share of a fleet's peaks, sorted, at or below each size; so many of them count as one."""
+    return np.searchsorted(peaks, grid.sizes, side="right") / (peaks.size + FICTITIOUS * alike)
 
 
 def distribution(after: Floats, weight: Floats, tail: Floats, grid: Grid) -> Floats:

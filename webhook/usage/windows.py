@@ -17,7 +17,7 @@ from webhook.usage.history import GAP, History
 Floats = NDArray[np.float64]
 
 STARTS = 12
-"""Windows that begin within the length of one: every fifth minute for an hour. Fewer cost less and add noise."""
+"""Windows that begin within the length of one. Fewer cost less and add noise."""
 
 SEEN = 3
 """One in so many bins of a future must hold a sample, or its peak says nothing."""
@@ -72,10 +72,10 @@ class Raster(NamedTuple):
     length: int
 
 
-def windows(history: History, seconds: int) -> Windows:
+def windows(history: History, seconds: int, starts: int = STARTS) -> Windows:
     """Every window of a length, from half a length of age on; those that the pod's end cuts off are dropped."""
     length = bins_of(seconds, history)
-    raster = _raster(history, max(1, length // 2), length)
+    raster = _raster(history, max(1, length // 2), length, starts)
     if not raster.many:
         return NONE
     ends = raster.first + raster.step * np.arange(raster.many)
@@ -106,8 +106,8 @@ def past_peaks(peaks: NDArray[np.int32], ends: NDArray[np.int64], length: int) -
     return np.asarray(found)
 
 
-def _raster(history: History, first: int, length: int) -> Raster:
-    step = next(each for each in range(max(1, length // STARTS), 0, -1) if length % each == 0)
+def _raster(history: History, first: int, length: int, starts: int = STARTS) -> Raster:
+    step = next(each for each in range(max(1, length // starts), 0, -1) if length % each == 0)
     return Raster(first, step, max(0, (len(history.peaks_mib) - length - first) // step + 1), length)
 
 
