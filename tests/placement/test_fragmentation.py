@@ -7,7 +7,7 @@ from functools import cache
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.placement.making import EIGHT, NO_GPU, ONE, PAIR, SHARE, SMALL, machine, needs, rooms_with, rows, site
@@ -52,7 +52,6 @@ def test_the_fill_table_is_the_expected_fill() -> None:
             assert table[cores, level] == pytest.approx(filled(shares, cores, 10 * level, 6)), (cores, level)
 
 
-@settings(deadline=None)
 @given(st.dictionaries(needs.filter(lambda need: need.gpus > 0), st.integers(1, 9), min_size=1, max_size=5))
 def test_a_piece_is_never_worth_more_than_its_size_nor_less_with_more_cores(counts: dict[Need, float]) -> None:
     table = fill_table(Mix(counts).gpu_shares(), "A100", 20)
@@ -200,7 +199,6 @@ def lost(mix: Mix, gpus: list[int], cores: int) -> float:
     return total
 
 
-@settings(deadline=None)
 @given(
     st.dictionaries(needs.map(any_model), st.integers(1, 9), min_size=1),
     st.lists(st.integers(0, 100).map(lambda m: 10 * m), min_size=8, max_size=8),

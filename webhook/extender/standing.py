@@ -46,6 +46,11 @@ Clock = Callable[[], float]
 """Seconds that only grow."""
 
 
+def nobody(_pod: Pod) -> bool:
+    """Nobody is over a share."""
+    return False
+
+
 NO_FLEET = Fleet(())
 
 
@@ -56,10 +61,12 @@ class Standing:
         ranking: None before everything is known for the first time.
         reservations: The places promised.
         learning: What is learnt of the pods that come.
+        over: Has whoever a pod counts for had more than its share? Set by who knows.
     """
 
     def __init__(self, inventory: Inventory, policy: Policy = Policy.TAB, fill: Fill = Fill.PACK) -> None:
         self.inventory, self._policy, self._fill = inventory, policy, fill
+        self.over: Callable[[Pod], bool] = nobody
         self.ranking: Ranking | None = None
         self.reservations = Reservations()
         self.learning = Learning()

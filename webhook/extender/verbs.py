@@ -77,7 +77,8 @@ def prioritized(standing: Standing, body: bytes, now: float) -> Answer:
     if ranking is None:
         return Answer(prioritize_answer(names, [0] * len(names)), "passed")
     positions, company = standing.positions(names), standing.company(pod)
-    order = ranking.order(wanted, among=standing.among(positions), company=company)
+    among, yielding = standing.among(positions), standing.over(pod)
+    order = ranking.order(wanted, among=among, company=company, yielding=yielding)
     if len(order.nodes):
         others = ranking.others(wanted, company, order) if company is not None else []
         best, *kept = (standing.fleet.nodes[node].name for node in (int(order.nodes[0]), *others))

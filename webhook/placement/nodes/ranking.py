@@ -30,10 +30,10 @@ from webhook.placement.nodes.states import Judged, States
 from webhook.placement.rooms import Bools, Floats, Ints, of_mask
 from webhook.placement.topology import Confidence
 
-PARTS = 8
-"""Of a key: three of the domain, two of the links, harm to sets, the rule's score, fullness."""
+PARTS = 9
+"""Of a key: three of the domain, two of the links, harm to sets, what is left to others, the rule's score, fullness."""
 
-DOMAIN, NEAR, HARM, SCORE, FULLNESS = slice(0, 3), slice(3, 5), 5, 6, 7
+DOMAIN, NEAR, HARM, LEFT, SCORE, FULLNESS = slice(0, 3), slice(3, 5), 5, 6, 7, 8
 
 MOST_PROFILES = 256
 """MIG profiles of products whose figures are remembered."""
@@ -132,13 +132,17 @@ class Ranking:
         keys = map(tuple, order.keys.tolist())
         return [self._ranked(wanted, node, key) for node, key in zip(order.nodes.tolist(), keys, strict=True)]
 
-    def order(self, wanted: Wanted, *, among: Bools | None = None, company: Company | None = None) -> Order:
+    def order(
+        self, wanted: Wanted, *, among: Bools | None = None, company: Company | None = None, yielding: bool = False
+    ) -> Order:
         """The same in arrays.
 
         Args:
             wanted: The pod.
             among: The nodes to rank, shape (nodes,); None for those that state, taints and selectors allow.
             company: Those that it belongs to; None for a pod on its own.
+            yielding: It leaves room to others: of nodes that link its GPUs alike and whose sets it harms alike, it
+                goes where the fewest units are free of what it asks for.
         """
         parts = list(self._parts(wanted, self._allowed(wanted) if among is None else among))
         if not parts:
@@ -146,6 +150,8 @@ class Ranking:
         nodes, keys = np.concatenate([part.nodes for part in parts]), np.concatenate([part.keys for part in parts])
         if company is not None:
             keys[:, DOMAIN] = suiting(self._domains.by(company.domain), self._open(wanted), company)[nodes]
+        if yielding and wanted.resource:
+            keys[:, LEFT] = -self._units[wanted.resource][nodes]
         telling = keys[:, (keys != keys[0]).any(0)]
         best = np.lexsort((nodes, *(-telling).T[::-1]))
         return Order(nodes[best], keys[best])
