@@ -184,7 +184,10 @@ class How(NamedTuple):
     compiled: bool = False
 
 
-def run(known: Traces, pods: str, load: int, policy: Policy, seed: int, how: How = How()) -> Churn:  # noqa: B008
+AS_IT_IS = How()
+
+
+def run(known: Traces, pods: str, load: int, policy: Policy, seed: int, how: How = AS_IT_IS) -> Churn:
     """One list at one load under one rule."""
     rng = np.random.default_rng(seed)
     needs = known.lists[pods]
