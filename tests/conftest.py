@@ -9,8 +9,9 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from tests.cluster.fixtures import namespace, nodes, plane, plane_to_trouble
+from tests.usage.fixtures import prometheus
 
-__all__ = ["namespace", "nodes", "plane", "plane_to_trouble", "shared"]
+__all__ = ["namespace", "nodes", "plane", "plane_to_trouble", "prometheus", "shared"]
 
 ROOT = Path(__file__).resolve().parent.parent
 

@@ -25,6 +25,7 @@ from webhook.installing.applying import hooks_answer
 from webhook.installing.removing import uninstall
 from webhook.kube.api import Api
 from webhook.manifests.hooks import NAMESPACE
+from webhook.manifests.objects import HOOKS
 
 PAGE = read("docs/install.md").partition("## Out of cluster")[2].partition("\n## ")[0]
 
@@ -125,6 +126,19 @@ def installed(plane: Plane, folder: Path, *flags: str, policies: Path = POLICIES
     finally:
         found.replica.kill()
         asyncio.run(found.uninstall())
+
+
+def reachable(one: Json, port: int) -> Json:
+    """The same manifests where the API server reaches services of this machine only."""
+    if one["kind"] == "Service":
+        return {**one, "spec": {"type": "ExternalName", "externalName": "localhost"}}
+    if one["kind"] not in HOOKS:
+        return one
+    webhooks = [
+        {**hook, "clientConfig": {"service": {**hook["clientConfig"]["service"], "port": port}}}
+        for hook in one["webhooks"]
+    ]
+    return {**one, "webhooks": webhooks}
 
 
 def copy_of(folder: Path, to: Path) -> Path:

@@ -16,6 +16,9 @@ from tests.cluster.waiting import eventually
 
 SUPERVISOR = Path(__file__).with_name("supervise.py")
 
+START_SECONDS = 180
+"""An API server is ready in five, and in more than sixty on cores that ten others want too."""
+
 PORTS = range(20_000, 32_000)
 """Below those that a system gives to outgoing connections, so that a stopped program gets its port back."""
 
@@ -66,7 +69,7 @@ class Process:
         user, system = int(fields[11]), int(fields[12])
         return (user + system) / os.sysconf("SC_CLK_TCK")
 
-    def start(self, within: float = 60) -> None:
+    def start(self, within: float = START_SECONDS) -> None:
         """Start it, and wait until it is ready.
 
         Raises:
@@ -89,7 +92,7 @@ class Process:
                 start_new_session=True,
             )
 
-    def wait(self, within: float = 60) -> None:
+    def wait(self, within: float = START_SECONDS) -> None:
         """Wait until it is ready."""
         try:
             eventually(lambda: not self.running or self._ready(), within=within)

@@ -121,7 +121,7 @@ def test_a_trial_out_of_cluster_becomes_an_installation(bare: Plane, *, ours: bo
 
 def test_uninstall_takes_the_address_of_a_trial_too(bare: Plane) -> None:
     apply(bare, "out-of-cluster")
-    [address] = MADE_BY_OVERLAYS
+    [address] = [one for one in MADE_BY_OVERLAYS if one["kind"] == "ConfigMap"]
     assert bare.api.exists(path_of(address))
 
     asyncio.run(remove(bare, with_policies=False))

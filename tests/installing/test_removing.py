@@ -11,10 +11,11 @@ from tests.make import Json
 from webhook.installing import removing
 from webhook.installing.removing import UninstallError, uninstall
 from webhook.manifests.gpunodes import gpunode_crd
+from webhook.manifests.objects import MADE_BY_OVERLAYS, MADE_IN_SERVICE
 
 GONE = refused(404, "NotFound")
-NOTHING_BESIDE_IT = (GONE, GONE, GONE)
-"""The address of a trial, the Secret and the Lease."""
+BESIDE_IT = (*MADE_BY_OVERLAYS, *MADE_IN_SERVICE)
+NOTHING_BESIDE_IT = (GONE,) * len(BESIDE_IT)
 
 
 @pytest.fixture(autouse=True)
@@ -57,7 +58,7 @@ async def test_it_stays_until_the_kind_has_gone(tmp_path: Path, answers: tuple[A
         await uninstall(api, [gpunode_crd()], told.append, with_policies=True, seconds=20)
 
     assert told == ["removed CustomResourceDefinition gpunodes.rightslice.dev"]
-    assert [request.method for request in server.asked] == ["DELETE"] * 4 + asked
+    assert [request.method for request in server.asked] == ["DELETE"] * (len(BESIDE_IT) + 1) + asked
 
 
 async def test_what_does_not_go_is_named(tmp_path: Path) -> None:
@@ -75,4 +76,4 @@ async def test_without_its_policies_nothing_is_waited_for(tmp_path: Path) -> Non
     async with playing(tmp_path, *NOTHING_BESIDE_IT) as (server, api):
         await uninstall(api, [gpunode_crd()], lambda _line: None, with_policies=False, seconds=20)
 
-    assert [request.method for request in server.asked] == ["DELETE"] * 3
+    assert [request.method for request in server.asked] == ["DELETE"] * len(BESIDE_IT)

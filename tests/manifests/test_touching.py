@@ -113,6 +113,7 @@ WITH_VARIABLES = cel.NewEnv(variables=dict.fromkeys(("object", "request", "varia
 VARIABLES = {one["name"]: WITH_VARIABLES.compile(one["expression"]) for one in BACKSTOP["variables"]}
 MUST_HOLD = [WITH_VARIABLES.compile(rule) for rule, _ in PODS]
 [CONDITION] = BACKSTOP["matchConditions"]
+GOES_ROUND = CEL.compile(CONDITION["expression"])
 
 
 def is_refused_meanwhile(pod: Json) -> bool:
@@ -126,8 +127,8 @@ def is_refused_meanwhile(pod: Json) -> bool:
 @settings(max_examples=300)
 @given(any_pods())
 def test_the_backstop_looks_at_every_pod_that_it_refuses(pod: Json) -> None:
-    assert CONDITION["expression"] == touches_gpus("object")
-    assert holds(TOUCHES, pod) or not is_refused_meanwhile(pod)
+    assert holds(GOES_ROUND, pod) or not is_refused_meanwhile(pod)
+    assert holds(TOUCHES, pod) or not holds(GOES_ROUND, pod)
 
 
 @pytest.mark.parametrize("maker", [maker for maker, _ in REFUSED.values()], ids=REFUSED)
@@ -135,7 +136,22 @@ def test_the_backstop_looks_at_what_it_is_there_for(maker: PodMaker) -> None:
     pod = maker.build()
 
     assert is_refused_meanwhile(pod)
+    assert holds(GOES_ROUND, pod)
     assert holds(TOUCHES, pod)
+
+
+ORDINARY = {
+    "asks": make_pod().gpus(1),
+    "asks, and says which capabilities": make_pod().gpus(1).env("NVIDIA_DRIVER_CAPABILITIES", "compute"),
+    "asks, and has our annotations": make_pod().gpus(1).annotate("rightslice.dev/gpu-memory", "8Gi"),
+    "asks for a slice": make_pod().asks("nvidia.com/mig-1g.10gb", 1),
+}
+
+
+@pytest.mark.parametrize("maker", ORDINARY.values(), ids=ORDINARY)
+def test_pods_that_only_ask_cost_the_backstop_one_condition(maker: PodMaker) -> None:
+    assert holds(TOUCHES, maker.build())
+    assert not holds(GOES_ROUND, maker.build())
 
 
 @pytest.mark.parametrize("name", ["validate.rightslice.dev", "host.rightslice.dev"])

@@ -45,6 +45,10 @@ Policies do what they say now. Next:
 Go back: rightslice install --mode audit. Take it out: rightslice uninstall.""",
 }
 
+ISSUED = f"""the Deployment in {NAMESPACE} takes its certificate from files, as overlay cert-manager has it; \
+what `rightslice install` applies must keep its own, found --tls-cert. Apply the overlay again: \
+kubectl apply --server-side -k manifests/overlays/cert-manager; or take it out first: rightslice uninstall"""
+
 MODE_HELP = "audit: nothing is changed or denied. Default: the one that is installed, else audit."
 Mode = Annotated[InstallMode | None, typer.Option("--mode", help=MODE_HELP)]
 Image = Annotated[
@@ -97,6 +101,8 @@ def install_command(
 
 def complete(given: Chosen, there: Chosen) -> tuple[InstallMode, list[dict[str, Any]]]:
     """The mode, and the manifests: what is not given stays as it is in the cluster. Says which it came to."""
+    if there.issued:
+        stop(ISSUED)
     known = there.mode if there.mode in FILES else InstallMode.AUDIT
     mode = InstallMode(given.mode or known)
     objects = with_image(manifests(mode), given.image or there.image)
