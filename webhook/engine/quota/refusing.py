@@ -54,8 +54,8 @@ def refusals(pod: Pod, holders: Holders, quotas: Sequence[ResourceQuota]) -> lis
     holding = [(quota, enforced(quota)) for quota in quotas if in_scope(quota, pod, best_effort=best_effort)]
     overhead = amounts_in(pod.spec.overhead)
     formal = [found for quota, hard in holding if (found := _formal(holders, quota, hard))]
-    exceeded = [_exceeded(quota, hard, charge(holders, overhead, hard)) for quota, hard in holding]
-    return formal + [found for found in exceeded if found]
+    charged = [(quota, hard, charge(holders, overhead, hard)) for quota, hard in holding]
+    return formal + [found for one in charged if (found := _refusal(*one))]
 
 
 def refusals_on_update(
@@ -86,7 +86,7 @@ def _outgrown(before: Holders, after: Holders, overhead: Amounts, quota: Resourc
     hard = enforced(quota)
     had, asked = charge(before, overhead, hard), charge(after, overhead, hard)
     more = {key: add(amount, negated(had.get(key, NOTHING))) for key, amount in asked.items()}
-    return _exceeded(quota, hard, {key: amount for key, amount in more.items() if amount.unscaled > 0})
+    return _refusal(quota, hard, {key: amount for key, amount in more.items() if amount.unscaled > 0})
 
 
 def _ends(pod: Pod) -> bool:
@@ -110,9 +110,13 @@ def _formal(holders: Holders, quota: ResourceQuota, hard: Amounts) -> QuotaRefus
     return None
 
 
-def _exceeded(quota: ResourceQuota, hard: Amounts, charged: Amounts) -> QuotaRefusal | None:
+def _refusal(quota: ResourceQuota, hard: Amounts, charged: Amounts) -> QuotaRefusal | None:
     """The refusal of a quota that has no room for what is charged."""
-    used = amounts_in(quota.status.used)
+    return exceeded(quota.metadata.name, charged, amounts_in(quota.status.used), hard)
+
+
+def exceeded(name: str, charged: Amounts, used: Amounts, hard: Amounts) -> QuotaRefusal | None:
+    """The refusal of a quota that has no room for what is charged under its keys."""
     found = [
         Excess(key, asked, used[key], hard[key])
         for key, asked in charged.items()
@@ -121,7 +125,6 @@ def _exceeded(quota: ResourceQuota, hard: Amounts, charged: Amounts) -> QuotaRef
     if not found:
         return None
     found.sort()
-    name = quota.metadata.name
     requested = _listed((excess.key, excess.asked) for excess in found)
     taken = _listed((excess.key, excess.used) for excess in found)
     limited = _listed((excess.key, excess.hard) for excess in found)
