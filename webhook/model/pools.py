@@ -75,8 +75,9 @@ def weight_of(units: Iterable[tuple[str, int]], fleet: Fleet, nodes: int, produc
     """
     found: dict[Products, int] = {}
     for name, count in units:
-        products = fleet.unit(name, nodes).products or ((product,) if product else ())
-        found[products] = found.get(products, 0) + count * most_milli(name, fleet, nodes)
+        known, milli = fleet.unit(name, nodes)
+        products = known or ((product,) if product else ())
+        found[products] = found.get(products, 0) + count * (unit_milli(name, fleet) if milli is None else milli)
     return tuple(found.items())
 
 
