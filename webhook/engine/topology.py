@@ -60,6 +60,8 @@ def locality(section: Topology, shape: Shape, case: Case) -> list[Remark]:
 
 def misread(pod: Pod) -> tuple[Remark, ...]:
     """Where a pod says what its GPUs need, or how many pods belong together, in words that nobody understands."""
+    if not pod.metadata.annotations:
+        return ()
     said, size = pod.metadata.annotations.get(TOPOLOGY), misread_size(pod)
     found = []
     if said is not None and said not in SAID:
