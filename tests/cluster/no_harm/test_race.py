@@ -22,6 +22,7 @@ from tests.make import make_pod
 from webhook.model.quantity import units
 
 ROUNDS, CREATES = map(int, os.environ.get("RIGHTSLICE_RACE", "3x2000").split("x"))
+SEED = os.environ.get("RIGHTSLICE_FUZZ_SEED", "race")
 CLIENTS = 32
 LATE = "resource quota evaluation timed out"
 """What an API server says that did not come to its quotas within ten seconds. Its clients try again."""
@@ -90,7 +91,7 @@ def recount(plane: Plane, quota: str) -> None:
 
 
 def test_a_quota_is_never_exceeded_and_is_filled_to_the_last(racing: Installed) -> None:
-    random = Random("race")
+    random = Random(SEED)
     for _ in range(ROUNDS):
         ceiling = random.randrange(100, 400) * CREATES
         statuses, given = race(racing, random, ceiling)
