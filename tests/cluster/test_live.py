@@ -46,10 +46,15 @@ class Site:
 
 
 async def until(holds: Callable[[], object], within: float = 30.0) -> None:
-    """Wait until it holds."""
-    async with asyncio.timeout(within):
-        while not holds():
-            await asyncio.sleep(0.02)
+    """Wait until it holds; it is failed by a look that begins after that."""
+    deadline = asyncio.get_running_loop().time() + within
+    while True:
+        looked = asyncio.get_running_loop().time()
+        if holds():
+            return
+        if looked > deadline:
+            raise TimeoutError(f"not so within {within} s")
+        await asyncio.sleep(0.02)
 
 
 async def ask(work: Callable[..., Any], *arguments: Any, **more: Any) -> Any:

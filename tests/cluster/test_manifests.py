@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
 
 from tests.cluster.client import Json, RefusedError
 from tests.cluster.installed import copy_of
 from tests.cluster.nodes import add_nodes, demo_nodes, remove_nodes
+from tests.cluster.operators import kinds_of
 from tests.cluster.plane import Plane
 from tests.conftest import ROOT
 from tests.make import make_pod
@@ -18,11 +21,12 @@ from tests.manifests.made import BUILT
 from webhook.documents.reading import read
 from webhook.manifests.hooks import NAMESPACE
 from webhook.manifests.objects import path_of
+from webhook.settings import Settings
 
 MANIFESTS = ROOT / "manifests"
 OVERLAYS = sorted(folder.name for folder in (MANIFESTS / "overlays").iterdir())
-FOREIGN = ("cert-manager.io/v1", "monitoring.coreos.com/v1")
-"""Kinds of operators that not every cluster has, and this one has not."""
+APPLIED = [*(f"overlays/{overlay}" for overlay in OVERLAYS), "monitoring"]
+"""What people apply by its folder."""
 
 
 def built(plane: Plane, folder: str) -> list[Json]:
@@ -51,10 +55,27 @@ def space(plane: Plane) -> Iterator[None]:
         yield
 
 
-@pytest.mark.parametrize("overlay", OVERLAYS)
+@pytest.fixture(scope="module")
+def operators(plane: Plane) -> Iterator[None]:
+    """The kinds of others that we write, as cert-manager and the Prometheus operator define them."""
+    with (
+        kinds_of(plane, "cert-manager", "certificates.cert-manager.io", "issuers.cert-manager.io"),
+        kinds_of(
+            plane,
+            "prometheus-operator",
+            "servicemonitors.monitoring.coreos.com",
+            "prometheusrules.monitoring.coreos.com",
+        ),
+    ):
+        yield
+
+
+@pytest.mark.parametrize("folder", APPLIED)
 @pytest.mark.parametrize("side", ["--server-side", "--server-side=false"])
-def test_an_overlay_is_taken_without_a_warning(plane: Plane, space: None, overlay: str, side: str) -> None:
-    objects = [one for one in built(plane, f"overlays/{overlay}") if one["apiVersion"] not in FOREIGN]
+def test_what_is_applied_is_taken_without_a_warning(
+    plane: Plane, space: None, operators: None, folder: str, side: str
+) -> None:
+    objects = built(plane, folder)
     everything = json.dumps({"apiVersion": "v1", "kind": "List", "items": objects})
 
     done = plane.kubectl("apply", side, "--force-conflicts" if side == "--server-side" else "--validate=strict",
@@ -62,6 +83,19 @@ def test_an_overlay_is_taken_without_a_warning(plane: Plane, space: None, overla
 
     assert [line for line in done.stderr.splitlines() if "last-applied-configuration" not in line] == []
     assert done.stdout.count("dry run") == len(objects)
+
+
+@pytest.mark.parametrize("kind", ["Certificate", "Issuer", "ServiceMonitor", "PrometheusRule"])
+def test_a_misspelt_field_of_an_operators_kind_would_be_seen(
+    plane: Plane, space: None, operators: None, kind: str
+) -> None:
+    everything = [*built(plane, "overlays/cert-manager"), *built(plane, "monitoring")]
+    one = next(one for one in everything if one["kind"] == kind)
+
+    done = plane.kubectl("apply", "--server-side", "--dry-run=server", "-f", "-", check=False,
+                         stdin=json.dumps(one | {"spec": one["spec"] | {"misspelt": 1}}))  # fmt: skip
+
+    assert ".spec.misspelt: field not declared in schema" in done.stderr
 
 
 def test_audit_only_differs_where_something_could_be_changed_or_denied(plane: Plane) -> None:
@@ -119,6 +153,43 @@ def test_out_of_cluster_every_hook_has_the_address_that_was_written(plane: Plane
     }
     assert hooks == inside
     assert not [one for one in objects if one["kind"] in ("Deployment", "Service", "ClusterRole")]
+
+
+def ours(text: str) -> str:
+    """The kustomization that docs/usage.md shows."""
+    (shown,) = [each for each in re.findall(r"```yaml\n(.*?)```", text, re.DOTALL) if "kind: Kustomization" in each]
+    return str(shown)
+
+
+PLAIN = "resources: [../overlays/enforce]\ncomponents: [../components/prometheus]\n"
+KUSTOMIZATIONS = {
+    "by the words of the page": ours((ROOT / "docs" / "usage.md").read_text(encoding="utf-8")),
+    "plain HTTP": PLAIN,
+}
+
+
+@pytest.mark.parametrize("text", KUSTOMIZATIONS.values(), ids=KUSTOMIZATIONS)
+def test_with_prometheus_the_webhook_knows_it_and_may_reach_it(
+    plane: Plane, space: None, tmp_path: Path, text: str
+) -> None:
+    copy_of(MANIFESTS, tmp_path)
+    (tmp_path / "ours").mkdir()
+    (tmp_path / "ours" / "kustomization.yaml").write_text(text, encoding="utf-8")
+    made = plane.kubectl("kustomize", str(tmp_path / "ours")).stdout
+
+    done = plane.kubectl("apply", "--server-side", "--force-conflicts", "--dry-run=server", "-f", "-", stdin=made)
+    assert done.stderr == ""
+    objects = by_name([document.data for document in read(made, "ours", aliases=True)])
+    [container] = objects["Deployment rightslice"]["spec"]["template"]["spec"]["containers"]
+    told = {each["name"].removeprefix("RIGHTSLICE_").lower(): each["value"] for each in container["env"]}
+    assert told.keys() <= Settings.model_fields.keys()
+    files = {str(Path(told[name]).parent) for name in ("prometheus_token_file", "prometheus_ca") if name in told}
+    assert files <= {each["mountPath"] for each in container["volumeMounts"]}
+    address = urlsplit(told["prometheus"])
+    assert (address.scheme == "https") is bool(files)
+    [way] = objects["NetworkPolicy rightslice-prometheus"]["spec"]["egress"]
+    assert way["ports"] == [{"port": address.port, "protocol": "TCP"}]
+    assert [*way["to"][0]["namespaceSelector"]["matchLabels"].values()] == [str(address.hostname).split(".")[1]]
 
 
 def test_its_pods_run_in_a_restricted_namespace_on_two_hosts(plane: Plane, space: None) -> None:

@@ -8,7 +8,9 @@ from pathlib import Path
 import pytest
 
 from tests.controlplane import build
+from tests.controlplane.definitions import OPERATORS, PINNED, definitions, version_of
 from tests.controlplane.errors import BuildError
+from tests.controlplane.keeping import cache
 from tests.controlplane.programs import KUBERNETES, MODULES, Program, plane, prometheus, versions
 from tests.controlplane.toolchain import release
 
@@ -50,6 +52,31 @@ def test_every_staging_module_of_kubernetes_is_of_the_same_release(version: str)
     assert {(new, of) for _, new, of in replaced} == {(old, f"v0.{version[2:]}") for old, _, _ in replaced}
 
 
+@pytest.mark.parametrize("name", OPERATORS)
+def test_definitions_of_others_are_of_a_release_whose_hash_we_know(name: str) -> None:
+    sums = (PINNED / "go.sum").read_text(encoding="utf-8").splitlines()
+    release_of_it = f"{OPERATORS[name].module} {version_of(name)}"
+
+    assert [line.rpartition(" ")[0] for line in sums if line.startswith(release_of_it)] == [
+        release_of_it,
+        f"{release_of_it}/go.mod",
+    ]
+
+
+@pytest.mark.parametrize("name", OPERATORS)
+def test_definitions_that_are_there_are_used_as_they_are(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, name: str
+) -> None:
+    kept = tmp_path / "crds" / f"{name}-{version_of(name)}"
+    kept.mkdir(parents=True)
+    monkeypatch.setenv("RIGHTSLICE_CACHE", str(tmp_path))
+    monkeypatch.setenv("PATH", "")  # and so there is no Go
+    said: list[str] = []
+
+    assert definitions(name, said.append) == kept
+    assert said == []
+
+
 PLACES = {
     "told by name": ({"RIGHTSLICE_CACHE": "/given", "XDG_CACHE_HOME": "/caches"}, "/given"),
     "the caches of this user": ({"XDG_CACHE_HOME": "/caches"}, "/caches/rightslice"),
@@ -64,7 +91,7 @@ def test_where_it_is_kept(monkeypatch: pytest.MonkeyPatch, environment: dict[str
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
 
-    assert build.cache() == Path(place)
+    assert cache() == Path(place)
 
 
 @pytest.mark.parametrize("written", ["1.34.4", "v1.34.4"])

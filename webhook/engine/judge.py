@@ -71,13 +71,10 @@ def judge(case: Case, shape: Shape, findings: list[Finding]) -> None:
             hear(findings, voice, wrong_values(case, shape))
             hear(findings, voice, left_out(case, shape))
     for voice in rules.cuda:
-        asking = list({ask.path: (ask.path, ask.container) for ask in case.asked.asks}.values())
+        asking = {ask.path: ask.container for ask in case.asked.asks}
         hear(findings, voice, driver_remarks(case.pod, shape.fit.offers if shape.fit else case.offers, asking))
-    if case.asked.faults:
-        hear(findings, rules.general, case.asked.faults)
-    hear(findings, rules.general, misread(case.pod))
-    if shape.fit is None:
-        hear(findings, rules.general, obstacles(case, shape))
+    in_the_way = obstacles(case, shape) if shape.fit is None else ()
+    hear(findings, rules.general, (*case.asked.faults, *misread(case.pod), *in_the_way))
 
 
 class _Said(NamedTuple):

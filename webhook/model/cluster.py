@@ -128,23 +128,25 @@ class ClusterView:
 
     def ranges(self, namespace: str) -> Ranges:
         """The namespace's LimitRanges, by name, read when they are first asked for."""
+        found = self._ranges.get(namespace)
+        if found is not None:
+            return found
         written = self._limit_ranges.get(namespace)
         if not written:
             return NO_RANGES
-        found = self._ranges.get(namespace)
-        if found is None:
-            found = self._ranges[namespace] = Ranges(map(range_of, written))
-        return found
+        self._ranges[namespace] = Ranges(map(range_of, written))
+        return self._ranges[namespace]
 
     def quota_room(self, namespace: str) -> tuple[QuotaRoom, ...]:
         """What the namespace's quotas leave, by name, reckoned when it is first asked for."""
+        found = self._room.get(namespace)
+        if found is not None:
+            return found
         quotas = self._quotas.get(namespace)
         if not quotas:
             return ()
-        found = self._room.get(namespace)
-        if found is None:
-            found = self._room[namespace] = tuple(map(room_of, quotas))
-        return found
+        self._room[namespace] = tuple(map(room_of, quotas))
+        return self._room[namespace]
 
     def limited(self, namespace: str) -> frozenset[str]:
         """The resource names that the namespace's LimitRanges say anything about."""

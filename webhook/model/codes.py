@@ -327,9 +327,10 @@ CODES: dict[str, Code] = {
         "a declared need cannot be read",
         "rightSizing",
         True,
-        "rightslice.dev/gpu-memory, rightslice.dev/gpu-compute or rightslice.dev/topology says nothing that is known.",
-        'Write rightslice.dev/gpu-memory: 8Gi, rightslice.dev/gpu-compute: "20%" or rightslice.dev/topology: '
-        "nvlink=required (preferred, ignored).",
+        "rightslice.dev/gpu-memory, rightslice.dev/gpu-compute, rightslice.dev/topology or rightslice.dev/gang-size "
+        "says nothing that is known.",
+        'Write rightslice.dev/gpu-memory: 8Gi, rightslice.dev/gpu-compute: "20%", rightslice.dev/topology: '
+        'nvlink=required (preferred, ignored) or rightslice.dev/gang-size: "4".',
     ),
     "GPU-I101": Code(
         "something was added to the pod",
