@@ -25,7 +25,7 @@ from webhook.cache.following import (
     exceptions_of,
     policies_of_cluster,
 )
-from webhook.cache.gathering import namespace_of
+from webhook.cache.gathering import by_namespace
 from webhook.cache.holdings import Holdings, HoldingsWriter
 from webhook.cache.making import make
 from webhook.cache.objects import Kept
@@ -35,15 +35,13 @@ from webhook.errors import ApiError
 from webhook.kube.api import Api
 from webhook.kube.decoding import Decoder, Page
 from webhook.kube.watching import PAGE, Resource
-from webhook.model.claims import ResourceClaimTemplate, classes_of
+from webhook.model.claims import classes_of
 from webhook.model.cluster import ClusterView, Room
 from webhook.model.fleet import Fleet
 from webhook.model.gpunodes import GPUNode
-from webhook.model.objects import LimitRange, ResourceQuota
 from webhook.model.pods import Pod
 
 T = TypeVar("T")
-Grouped = TypeVar("Grouped", LimitRange, ResourceQuota, ResourceClaimTemplate)
 
 RUNNING = {"fieldSelector": "status.phase!=Succeeded,status.phase!=Failed"}
 Look = Callable[[Fleet], Callable[[Pod], None]]
@@ -282,14 +280,6 @@ class Cluster:
     async def _page(self, resource: Resource[T], decoder: Decoder[T], more: str) -> Page[T]:
         ask = {"limit": str(PAGE), **({"continue": more} if more else {})}
         return decoder.page(await self._api.read(resource.path, {**resource.params, **ask}))
-
-
-def by_namespace(found: list[Grouped]) -> Mapping[str, list[Grouped]]:
-    """Objects by their namespace."""
-    groups: dict[str, list[Grouped]] = {}
-    for each in found:
-        groups.setdefault(namespace_of(each), []).append(each)
-    return groups
 
 
 def entry_of(item: dict[str, Any], kind: str = "Pod") -> Entry:
