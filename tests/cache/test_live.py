@@ -178,7 +178,7 @@ STEPS = st.lists(st.one_of(*OFTEN, *PUTS.values(), *LISTS.values()), max_size=25
 START = st.lists(NODES, min_size=1, max_size=4)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(START, STEPS)
 def test_any_events_give_the_view_of_the_objects_that_are_left(start: list[Json], steps: list[tuple[Any, ...]]) -> None:
     objects: dict[str, dict[str, Json]] = {kind: {} for kind in KINDS}

@@ -101,7 +101,7 @@ def page(port: int, path: str) -> str:
     """
     context = ssl.create_default_context()
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
-    with urllib.request.urlopen(f"https://127.0.0.1:{port}{path}", context=context, timeout=5) as answer:
+    with urllib.request.urlopen(f"https://127.0.0.1:{port}{path}", context=context, timeout=30) as answer:
         return str(answer.read().decode())
 
 

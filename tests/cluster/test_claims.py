@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import json
 import os
+import re
 import secrets
+from pathlib import Path
 from random import Random
 
-from tests.cluster.claiming import add_classes, claim, difference, made, quota
+from tests.cluster.claiming import API, add_classes, claim, difference, made, quota, spec_of
 from tests.cluster.dryrun import dry_runs
 from tests.cluster.plane import Plane
+from tests.cluster.test_commands_live import rightslice
+from tests.cluster.waiting import eventually
 from tests.cluster.worlds import usage
+from tests.make import make_pod
+from tests.policy.written import policy_text
 
 CLAIMS = 15
 WORLDS = max(12, int(os.environ.get("RIGHTSLICE_FUZZ", "0")) // 5000)
@@ -42,3 +49,28 @@ async def test_what_a_claim_is_charged_and_every_message_is_the_api_servers(plan
 
     assert differences[:3] == []
     assert min(statuses.count(201), statuses.count(403)) > 20, statuses
+
+
+def test_a_pod_hears_at_once_what_would_keep_it_waiting(plane: Plane, namespace: str, tmp_path: Path) -> None:
+    space, hard = f"/api/v1/namespaces/{namespace}", {"waited-for.deviceclass.resource.k8s.io/devices": "1"}
+    spec = {"spec": spec_of([{"exactly": {"deviceClassName": "waited-for", "count": 2}}])}
+    template = {"metadata": {"name": "two"}, "spec": spec}
+    plane.api.create(f"{API}/namespaces/{namespace}/resourceclaimtemplates", template)
+    plane.api.create(f"{space}/resourcequotas", {"metadata": {"name": "devices"}, "spec": {"hard": hard}})
+    eventually(lambda: plane.api.get(f"{space}/resourcequotas/devices")["status"].get("used"))
+    claims = [{"name": "gpus", "resourceClaimTemplateName": "two"}]
+    pod = make_pod("waiting").namespace(namespace).spec(resourceClaims=claims).build()
+    policies = tmp_path / "policies.yaml"
+    policies.write_text(policy_text("limits", mode="enforce", limits={"resourceQuotas": "evaluate"}))
+
+    checked = rightslice(plane, "check", "-", "--policies", str(policies), "-o", "json", stdin=json.dumps(pod))
+    plane.api.create(f"{space}/pods", pod)
+
+    (finding,) = json.loads(checked.stdout)["objects"][0]["findings"]
+    words = re.search("exceeded quota: [^;]*", finding["message"])
+    assert (finding["code"], checked.returncode) == ("GPU-Q306", 0)
+    assert words is not None
+    assert words[0].endswith("limited: waited-for.deviceclass.resource.k8s.io/devices=1")
+    reason = "involvedObject.name=waiting,reason=FailedResourceClaimCreation"
+    (event, *_) = eventually(lambda: plane.api.get(f"{space}/events", fieldSelector=reason)["items"])
+    assert event["message"].endswith(words[0])

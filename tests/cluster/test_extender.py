@@ -154,7 +154,7 @@ def extending(plane: Plane, folder: Path) -> Iterator[tuple[Process, Json]]:
     trusting = ssl.create_default_context(cadata=pair.authority.decode())
 
     def ready() -> bool:
-        with urllib.request.urlopen(f"https://127.0.0.1:{port}/readyz", timeout=5, context=trusting) as answer:
+        with urllib.request.urlopen(f"https://127.0.0.1:{port}/readyz", timeout=30, context=trusting) as answer:
             return bool(answer.status == 200)
 
     environment = [f"PYTHONPATH={ROOT}", "PATH=" + os.environ["PATH"]]

@@ -49,7 +49,7 @@ async def put_all(plane: Plane, objects: list[Json]) -> None:
 def install(plane: Plane, *flags: str) -> str:
     """What the command says. No replica ever gets ready here: it ends at that wait, before the hooks."""
     command = [sys.executable, "-m", "webhook.cli", "install", f"--kubeconfig={plane.kubeconfig}", "--timeout=1"]
-    done = subprocess.run([*command, *flags], cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run([*command, *flags], cwd=ROOT, capture_output=True, text=True, timeout=120, check=False)
     assert "a replica that is ready" in done.stderr or "Nothing was stored" in done.stdout, done.stderr
     return done.stdout
 

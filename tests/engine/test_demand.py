@@ -101,7 +101,7 @@ LADDER = (4864, 9856, 19_968)
 def need(pod: PodMaker, usage: UsageView | None = None, **fields: Any) -> Need | Keep:
     """The need of a pod."""
     read = pod_of(pod.build())
-    sought = Sought(asked_by(read).asks, "team", workload_of(read), rule(**fields), LADDER)
+    sought = Sought(asked_by(read).asks, "team", workload_of(read), rule(**fields), lambda: LADDER)
     return need_of(sought, declared_by(read), usage or UsageView())
 
 

@@ -104,7 +104,7 @@ async def test_a_call_is_repeated_when_the_server_asks_for_it(tmp_path: Path) ->
 
 
 async def test_a_repetition_that_would_come_too_late_is_not_made(tmp_path: Path) -> None:
-    async with playing(tmp_path, refused(429, "TooManyRequests", Retry_After="60"), seconds=2.0) as (server, client):
+    async with playing(tmp_path, refused(429, "TooManyRequests", Retry_After="60"), seconds=20.0) as (server, client):
         with pytest.raises(ApiError) as caught:
             await client.get("/x")
     assert (caught.value.status, caught.value.retry_after, len(server.asked)) == (429, 60.0, 1)

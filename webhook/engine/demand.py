@@ -6,6 +6,7 @@ was seen to use, and the policy's default. Without any there is no need, and not
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import lru_cache
 from operator import itemgetter
 
@@ -96,13 +97,19 @@ NO_EVIDENCE = Keep(Why.NO_EVIDENCE)
 
 
 class Sought(msgspec.Struct, frozen=True, gc=False):
-    """Who needs, and what it may be given: the pod's containers that ask, its owner, the rule, the sizes on offer."""
+    """Who needs, and what it may be given.
+
+    Attributes:
+        asks: The pod's containers that ask.
+        workload: Its owner.
+        sizes: Gives the sizes on offer, MiB, ascending; asked only where use was seen.
+    """
 
     asks: tuple[Ask, ...]
     namespace: str
     workload: str
     rule: RightSizing
-    sizes: tuple[int, ...]
+    sizes: Callable[[], tuple[int, ...]]
 
 
 def need_of(sought: Sought, declared: Declared, usage: UsageView) -> Need | Keep:
@@ -145,7 +152,7 @@ def _observed(sought: Sought, seen: list[Observed | None], usage: UsageView) -> 
         framework = _takes_all(ask.container)
         if framework:
             return Keep(Why.PREALLOCATES, framework)
-        size = rung(use, sought.sizes, price_milli, rule.risk_ppm)
+        size = rung(use, sought.sizes(), price_milli, rule.risk_ppm)
         if isinstance(size, Keep):
             return size
         sizes.append((size, use))

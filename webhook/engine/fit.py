@@ -78,8 +78,10 @@ def _stays(case: Case) -> Keep | None:
 
 
 def _sought(case: Case, rule: RightSizing) -> Sought:
-    sizes = case.view.fleet.sizes(*_what(rule))
-    return Sought(case.asked.asks, case.request.namespace, workload_of(case.pod), rule, sizes)
+    fleet = case.view.fleet
+    return Sought(
+        case.asked.asks, case.request.namespace, workload_of(case.pod), rule, lambda: fleet.sizes(*_what(rule))
+    )
 
 
 def _talk(pod: Pod) -> bool:

@@ -294,7 +294,8 @@ CODES: dict[str, Code] = {
     "GPU-Q402": _trap(
         "a quota that other forms of GPU walk round",
         "Each resource name has its own counter: a MIG slice, a share or a claim is no nvidia.com/gpu.",
-        "Add requests.rightslice.dev/gpu-milli, 1000 for each GPU, with limits.accounting: native in a policy.",
+        "Add requests.rightslice.dev/gpu-milli, 1000 for each GPU, with limits.accounting: native in a policy;"
+        " devices of claims count under CLASS.deviceclass.resource.k8s.io/devices alone.",
     ),
     "GPU-Q403": _trap(
         "a quota of a part of a GPU",

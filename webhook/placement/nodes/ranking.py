@@ -19,7 +19,7 @@ from webhook.model.modes import Form
 from webhook.model.offers import Offer
 from webhook.placement.devices import Devices
 from webhook.placement.fragmentation.mixes import FLAT, Mix
-from webhook.placement.fragmentation.policies import RULES, Policy, added
+from webhook.placement.fragmentation.policies import RULES, Policy
 from webhook.placement.fragmentation.rule import Rule
 from webhook.placement.mig import WHOLE, Card, geometry, starts, taken, worth_of
 from webhook.placement.nodes.board import NOWHERE, Board
@@ -95,6 +95,7 @@ class Ranking:
         mix: Mix = FLAT,
         profiles: tuple[tuple[str, float], ...] = (),
         fill: Fill = Fill.PACK,
+        turnover: float = 1.0,
     ) -> None:
         """Begin.
 
@@ -104,9 +105,10 @@ class Ranking:
             mix: What pods will ask for of whole GPUs and shares.
             profiles: What they will ask for of MIG profiles, with weights.
             fill: What to do among equals.
+            turnover: Pods that leave for each that comes, from 0 to 1: of a cluster at work, as many.
         """
         self.cluster, self._policy, self._profiles = cluster, policy, profiles
-        self._board = Board(cluster.rooms(), RULES[policy](cluster.site, mix))
+        self._board = Board(cluster.rooms(), RULES[policy](cluster.site, mix), turnover)
         self._sign = 1 if fill is Fill.PACK else -1
         nodes = range(len(cluster.free))
         self._fullness: Floats = np.zeros(len(nodes))
@@ -221,7 +223,7 @@ class Ranking:
     def _part(self, wanted: Wanted, offer: Offer | None, nodes: Ints) -> Order:
         keys = np.zeros((len(nodes), PARTS))
         need = self.cluster.need(wanted, int(nodes[0]))
-        scores: Floats = self._board.scores(need) + added(self._policy, self._board.rooms, need)
+        scores = self._board.scores(need)
         keys[:, SCORE], keys[:, FULLNESS] = scores[nodes], self._fullness[nodes]
         if offer is not None and offer.form is Form.WHOLE:
             figures = self._linking.figures(wanted.count)
