@@ -18,6 +18,7 @@ from webhook.audit.sharing import STALE_SECONDS, Sharing
 from webhook.extender.standing import Standing
 from webhook.kube.api import Api
 from webhook.model.pods import Pod, pod_of
+from webhook.placement.fragmentation.policies import Policy
 from webhook.policy.fairness import FairShare
 
 H100 = "NVIDIA-H100-80GB-HBM3"
@@ -54,7 +55,8 @@ def of(namespace: str, **labels: str) -> Pod:
 
 
 def cluster() -> Standing:
-    return stand(gpu_node("empty", 8, H100), gpu_node("used", 8, H100), held("greedy", 4))
+    """By the stock scheduler's rule, which likes empty nodes best."""
+    return stand(gpu_node("empty", 8, H100), gpu_node("used", 8, H100), held("greedy", 4), policy=Policy.DEFAULT)
 
 
 def sharing(api: Api, rule: FairShare = EQUAL, clock: Clock | None = None) -> Sharing:

@@ -18,14 +18,15 @@ from webhook.extender.verbs import filtered, preempted, prioritized
 from webhook.model.gpunodes import GPUNode
 from webhook.model.objects import Node
 from webhook.model.pods import Pod
+from webhook.placement.fragmentation.policies import Policy
 
 KINDS: dict[str, Any] = {"Pod": ("pods", Pod), "Node": ("nodes", Node), "GPUNode": ("gpunodes", GPUNode)}
 
 
-def stand(*objects: Json) -> Standing:
+def stand(*objects: Json, policy: Policy = Policy.TAB) -> Standing:
     """A cluster of these objects, ready."""
     snapshot = gather(Found(item, lambda _path: Place("test.yaml", 1, 1)) for item in objects)
-    standing = Standing(stocked(snapshot.kept))
+    standing = Standing(stocked(snapshot.kept), policy)
     asyncio.run(standing.index())
     return standing
 

@@ -60,4 +60,4 @@ def test_churn_gives_back_all_that_it_took(policy: Policy) -> None:
 
 
 def test_the_same_seed_gives_the_same_churn() -> None:
-    assert run(MADE, "made", 80, Policy.FGD, 3, False) == run(MADE, "made", 80, Policy.FGD, 3, False)
+    assert run(MADE, "made", 80, Policy.FGD, 3) == run(MADE, "made", 80, Policy.FGD, 3)

@@ -1,0 +1,154 @@
+"""Churn played by a compiled copy of the rules (churn.cpp): a whole cluster in a second instead of a minute.
+
+A copy proves nothing by itself, so `differences` plays a part of a list with the product's own code as well, ties
+broken in a fixed order, and both must have let every pod begin at the same moment.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import subprocess
+import tempfile
+from collections.abc import Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from webhook.placement.fragmentation.fgd import typical
+from webhook.placement.fragmentation.filling import CORES, LEVELS, STEP, fill_table, offers
+from webhook.placement.fragmentation.mixes import HALF_LIFE, Mix, mix_of
+from webhook.placement.fragmentation.policies import Policy
+from webhook.placement.fragmentation.pricing import cpu_claim, prices
+from webhook.placement.fragmentation.tab import EMPTYING, GRAIN, PRICE, RELIEF, idle_worth
+from webhook.placement.needs import Need
+from webhook.placement.rooms import Floats, Site
+
+SOURCE = Path(__file__).with_name("churn.cpp")
+COMPILE = ("c++", "-std=c++17", "-O3", "-march=native", "-ffp-contract=off", "-shared", "-fPIC")
+
+NUMBERS = ("policy", "nodes", "gpus", "shapes", "needs", "fixed", "cores", "levels", "step", "sizes", "limits")
+NODES = ("cpu", "memory", "free", "model")
+SHAPES = ("shape_cpu", "shape_count", "shape_milli", "shape_models", "need_shape", "need_memory")
+FACTORS = ("claim", "emptying", "relief", "grain", "half_life")
+
+
+class _World(ctypes.Structure):
+    """What churn.cpp calls World, field by field."""
+
+    _fields_ = (
+        *((name, ctypes.c_int64) for name in NUMBERS),
+        *((name, ctypes.c_void_p) for name in (*NODES, *SHAPES, "table", "fill", "idle", "price")),
+        *((name, ctypes.c_double) for name in FACTORS),
+        *((name, ctypes.c_void_p) for name in ("size", "limit", "runs")),
+    )
+
+
+class World:
+    """One list on one site under one rule, ready to be played."""
+
+    def __init__(self, site: Site, needs: Sequence[Need], policy: Policy, *, fixed: bool = False) -> None:
+        mix = mix_of(needs)
+        self._needs = {need: place for place, need in enumerate(dict.fromkeys(needs))}
+        held = {**_nodes(site), **_shapes(site, list(self._needs)), **_tab(site, mix), **_fgd(site, mix)}
+        self._held = {name: np.ascontiguousarray(each) for name, each in held.items()}
+        self._world = _World(
+            policy=list(Policy).index(policy),
+            nodes=len(site.machines),
+            gpus=site.gpus.shape[1],
+            shapes=len(self._held["shape_cpu"]),
+            needs=len(self._needs),
+            fixed=fixed,
+            cores=CORES,
+            levels=LEVELS,
+            step=STEP,
+            sizes=len(self._held["size"]),
+            limits=len(self._held["limit"]),
+            claim=cpu_claim(mix, site),
+            emptying=EMPTYING,
+            relief=RELIEF,
+            grain=GRAIN,
+            half_life=HALF_LIFE,
+            **{name: each.ctypes.data for name, each in self._held.items()},
+        )
+
+    def play(self, needs: Sequence[Need], times: Floats, warm: float, enough: int, seed: int) -> tuple[Floats, float]:
+        """Play pods in the order of their arrival.
+
+        Args:
+            needs: What each asks for; all are in the list.
+            times: When each comes and how long it runs, in mean lifetimes, shape (pods, 2).
+            warm: From when on is measured.
+            enough: Pods in the queue at which the run ends.
+            seed: Chooses among equals.
+
+        Returns:
+            When each began, -1 where it never did, shape (pods,); and the GPUs that stand idle while a pod waits,
+            times the time, infinite where the run was ended.
+        """
+        places = np.array([self._needs[need] for need in needs], np.int64)
+        arrives, lifetime = (np.ascontiguousarray(column) for column in times.T)
+        started, idle = np.zeros(len(needs)), ctypes.c_double()
+        ended = _library().churn(
+            ctypes.byref(self._world),
+            ctypes.c_uint64(seed),
+            ctypes.c_int64(len(needs)),
+            *(ctypes.c_void_p(each.ctypes.data) for each in (arrives, lifetime, places)),
+            ctypes.c_double(warm),
+            ctypes.c_int64(enough),
+            ctypes.c_void_p(started.ctypes.data),
+            ctypes.byref(idle),
+        )
+        return started, float("inf") if ended else idle.value / 1000
+
+
+@cache
+def _library() -> Any:
+    with tempfile.TemporaryDirectory() as folder:
+        built = Path(folder, "churn.so")
+        subprocess.run([*COMPILE, "-o", str(built), str(SOURCE)], check=True, timeout=600)
+        return ctypes.CDLL(str(built))
+
+
+def _nodes(site: Site) -> dict[str, np.ndarray]:
+    return {"cpu": site.cpu, "memory": site.memory, "free": site.gpus, "model": site.model}
+
+
+def _shapes(site: Site, needs: Sequence[Need]) -> dict[str, np.ndarray]:
+    shapes = list(dict.fromkeys(need.shape for need in needs))
+    models = [sum(1 << place for place, model in enumerate(site.models) if each.takes(model)) for each in shapes]
+    return {
+        "shape_cpu": np.array([each.cpu_milli for each in shapes], np.int64),
+        "shape_count": np.array([each.gpus for each in shapes], np.int64),
+        "shape_milli": np.array([each.gpu_milli for each in shapes], np.int64),
+        "shape_models": np.array(models, np.int64),
+        "need_shape": np.array([shapes.index(need.shape) for need in needs], np.int64),
+        "need_memory": np.array([need.memory_mib for need in needs], np.int64),
+    }
+
+
+def _tab(site: Site, mix: Mix) -> dict[str, np.ndarray]:
+    shares = mix.gpu_shares()
+    takes = [tuple(need.takes(model) for need in shares) for model in site.models]
+    kinds = list(dict.fromkeys(takes))
+    first = [site.models[takes.index(kind)] for kind in kinds]
+    most = site.gpus.shape[1]
+    eligible = [{need: share for need, share in shares.items() if need.takes(model)} for model in first]
+    return {
+        "table": np.array([kinds.index(each) for each in takes], np.int64)[site.model],
+        "fill": np.concatenate([fill_table(shares, model, offers(shares)).ravel() for model in first]),
+        "idle": np.array([idle_worth(each, most) for each in eligible]),
+        "price": PRICE * prices(mix, site)[site.kind],
+    }
+
+
+def _fgd(site: Site, mix: Mix) -> dict[str, np.ndarray]:
+    """By model, size, GPUs with room and CPU limit met: the part of typical pods that can run."""
+    shares = {need: share for need, share in typical(mix).items() if need.gpus}
+    sizes, limits = sorted({need.gpu_milli for need in shares}), sorted({need.cpu_milli for need in shares})
+    runs = np.zeros((len(site.models), len(sizes), site.gpus.shape[1] + 1, len(limits) + 1))
+    for need, share in shares.items():
+        takes = [place for place, model in enumerate(site.models) if need.takes(model)]
+        runs[takes, sizes.index(need.gpu_milli), need.gpus :, limits.index(need.cpu_milli) + 1 :] += share
+    return {"size": np.array(sizes, np.int64), "limit": np.array(limits, np.int64), "runs": runs}
