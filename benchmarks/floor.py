@@ -1,9 +1,10 @@
 """What hooks cost at the least, whoever stands behind them: the floor that `benchmarks.cluster` measures us against.
 
-Two pairs of hooks, one that changes and one that judges, each pair in a namespace of its own that ours leave out:
+Hooks, one that changes and one that judges, each pair in a namespace of its own that ours leave out:
 
 * *conditions alone*: hooks whose one condition never holds. Nobody is called; the API server converts the pod for each.
 * *an empty pair*: hooks without conditions, answered by a server that reads the uid and says yes.
+* *our hooks, an empty server*: every hook of ours for pods with its conditions, and the backstop; that server answers.
 """
 
 from __future__ import annotations
@@ -20,13 +21,18 @@ from tests.cluster.plane import Plane
 from tests.cluster.processes import Process, free_port
 from tests.cluster.recorder import stored
 from tests.cluster.waiting import eventually
-from tests.controlplane.build import cache, tell
+from tests.controlplane.keeping import cache, tell
 from tests.controlplane.toolchain import find_go
 from tests.make import make_pod
 from webhook.certs.selfsigned import self_signed
+from webhook.manifests.backstop import backstop
+from webhook.manifests.hooks import LEFT_OUT, configurations
 
-CONDITIONS, EMPTY = "nvidia-gpu-operator", "gpu-operator"
+CONDITIONS, EMPTY, COPIED = "nvidia-gpu-operator", "gpu-operator", "kube-public"
 """Namespaces that our own hooks leave out."""
+
+JUDGED = ("mutate.rightslice.dev", "validate.rightslice.dev", "host.rightslice.dev")
+"""Our hooks that a pod's create can come to."""
 
 GO = Path(__file__).parent / "go"
 NEVER = {"name": "never", "expression": "object.metadata.name == ''"}
@@ -34,15 +40,17 @@ NEVER = {"name": "never", "expression": "object.metadata.name == ''"}
 
 @contextmanager
 def floors(plane: Plane, folder: Path) -> Iterator[Process]:
-    """Inside, both pairs of hooks are there; yields the server behind the empty pair."""
+    """Inside, all of them are there; yields the one server behind them."""
     server, client = empty_server(folder)
-    hooks = [*pair("conditions", CONDITIONS, client, [NEVER]), *pair("empty", EMPTY, client, [])]
+    pairs = [*pair("conditions", CONDITIONS, client, [NEVER]), *pair("empty", EMPTY, client, [])]
+    hooks = [*pairs, *copies(COPIED, client)]
     for namespace in (CONDITIONS, EMPTY):
         plane.add_namespace(namespace)
     server.start()
     try:
         with stored(plane, hooks):
-            eventually(lambda: is_asked(plane, server))
+            eventually(lambda: is_asked(plane, server, EMPTY))
+            eventually(lambda: is_asked(plane, server, COPIED))
             yield server
     finally:
         server.kill()
@@ -61,13 +69,12 @@ def empty_server(folder: Path) -> tuple[Process, Json]:
 
 def pair(name: str, namespace: str, client: Json, conditions: list[Json]) -> list[Json]:
     """A hook that changes pods and one that judges them, in one namespace."""
-    selector = {"key": "kubernetes.io/metadata.name", "operator": "In", "values": [namespace]}
     rule = {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["pods"]}
     hook = {
         "name": f"{name}.floor.rightslice.dev",
         "clientConfig": client,
         "rules": [rule],
-        "namespaceSelector": {"matchExpressions": [selector]},
+        "namespaceSelector": only(namespace),
         "matchConditions": conditions,
         "failurePolicy": "Fail",
         "sideEffects": "None",
@@ -85,10 +92,51 @@ def pair(name: str, namespace: str, client: Json, conditions: list[Json]) -> lis
     ]
 
 
-def is_asked(plane: Plane, server: Process) -> bool:
+def only(namespace: str) -> Json:
+    """Selects one namespace."""
+    return {"matchExpressions": [{"key": "kubernetes.io/metadata.name", "operator": "In", "values": [namespace]}]}
+
+
+def copies(namespace: str, client: Json) -> list[Json]:
+    """Our own hooks for pods and the backstop, in a namespace that those leave out, with another server behind them."""
+    policy, binding = backstop()[:2]
+    copied = {
+        **binding,
+        "metadata": {"name": "floor-ours"},
+        "spec": {
+            "policyName": "floor-ours",
+            "validationActions": ["Deny"],
+            "matchResources": {"namespaceSelector": only(namespace)},
+        },
+    }
+    hooks = [
+        {
+            **one,
+            "metadata": {"name": "floor-ours"},
+            "webhooks": [copy(hook, namespace, client) for hook in one["webhooks"] if hook["name"] in JUDGED],
+        }
+        for one in configurations()
+    ]
+    return [*hooks, {**policy, "metadata": {"name": "floor-ours"}}, copied]
+
+
+def copy(hook: Json, namespace: str, client: Json) -> Json:
+    """A hook that leaves out as many namespaces as ours, and not this one."""
+    conditions = [{**each, "expression": elsewhere(each["expression"])} for each in hook["matchConditions"]]
+    return {**hook, "clientConfig": client, "namespaceSelector": only(namespace), "matchConditions": conditions}
+
+
+def elsewhere(expression: str) -> str:
+    """The condition that leaves namespaces out, for other names of the same length."""
+    for name in LEFT_OUT:
+        expression = expression.replace(f"'{name}'", f"'x{name[1:]}'")
+    return expression
+
+
+def is_asked(plane: Plane, server: Process, namespace: str) -> bool:
     """Does the API server call it by now?"""
     before = server.cpu_seconds
-    pod = make_pod().namespace(EMPTY).build()
+    pod = make_pod().namespace(namespace).gpus(1).build()
     for _ in range(50):
-        plane.api.create(f"/api/v1/namespaces/{EMPTY}/pods", pod, dryRun="All")
+        plane.api.create(f"/api/v1/namespaces/{namespace}/pods", pod, dryRun="All")
     return server.cpu_seconds > before

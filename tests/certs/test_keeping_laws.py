@@ -50,7 +50,8 @@ class Rotating(RuleBasedStateMachine):
             self.replicas[frozen].served = None
         running = [replica for number, replica in enumerate(self.replicas) if number != frozen]
         for _ in range(ROUNDS):
-            if not any([replica.look().wrote for replica in running]):
+            wrote = [replica.look().wrote for replica in running]
+            if not any(wrote):
                 break
         else:
             raise AssertionError("they still find something to do")
@@ -119,10 +120,10 @@ def heal(cluster: Cluster, replicas: list[Replica]) -> None:
 
 TestRotating = Rotating.TestCase
 TestMeddling = Meddling.TestCase
-TestRotating.settings = TestMeddling.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+TestRotating.settings = TestMeddling.settings = settings(max_examples=60, stateful_step_count=40)
 
 
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=8)
 @given(st.data())
 def test_a_week_is_left_at_any_time_if_one_replica_looks_once_a_day(data: st.DataObject) -> None:
     """Though every process lives for a day and the one before it ends in the middle of a call."""

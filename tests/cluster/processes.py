@@ -16,6 +16,9 @@ from tests.cluster.waiting import eventually
 
 SUPERVISOR = Path(__file__).with_name("supervise.py")
 
+START_SECONDS = 180
+"""An API server is ready in five, and in more than sixty on cores that ten others want too."""
+
 PORTS = range(20_000, 32_000)
 """Below those that a system gives to outgoing connections, so that a stopped program gets its port back."""
 
@@ -66,7 +69,7 @@ class Process:
         user, system = int(fields[11]), int(fields[12])
         return (user + system) / os.sysconf("SC_CLK_TCK")
 
-    def start(self, within: float = 60) -> None:
+    def start(self, within: float = START_SECONDS) -> None:
         """Start it, and wait until it is ready.
 
         Raises:
@@ -89,7 +92,7 @@ class Process:
                 start_new_session=True,
             )
 
-    def wait(self, within: float = 60) -> None:
+    def wait(self, within: float = START_SECONDS) -> None:
         """Wait until it is ready."""
         try:
             eventually(lambda: not self.running or self._ready(), within=within)
@@ -110,7 +113,7 @@ class Process:
 
     def kill(self) -> None:
         """End it as a crash would (SIGKILL), and wait until it has gone."""
-        self._end(signal.SIGKILL, 10)
+        self._end(signal.SIGKILL, 30)
 
     def restart(self) -> None:
         """End it in order and start it again with the same data on the same port."""
@@ -137,5 +140,5 @@ class Process:
         if self._supervisor is not None:
             assert self._supervisor.stdin is not None
             self._supervisor.stdin.close()
-            self._supervisor.wait(10)
+            self._supervisor.wait(30)
         self._supervisor = None

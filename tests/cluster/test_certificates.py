@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import pytest
 
@@ -128,13 +128,20 @@ def store(plane: Plane, namespace: str) -> Iterator[Store]:
             plane.api.delete(path)
 
 
+class Called(Protocol):
+    """Who is called."""
+
+    def call(self) -> None:
+        """Have a pod judged; RefusedError or OSError where it is not."""
+
+
 class Caller:
     """Somebody who creates pods all the time."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, called: Called) -> None:
         self.calls = 0
         self.failures: list[str] = []
-        self._store = store
+        self._called = called
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._go_on)
 
@@ -149,7 +156,7 @@ class Caller:
     def _go_on(self) -> None:
         while not self._ended.is_set():
             try:
-                self._store.call()
+                self._called.call()
                 self.calls += 1
             except (RefusedError, OSError) as error:
                 self.failures.append(str(error))

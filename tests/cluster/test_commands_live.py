@@ -35,13 +35,14 @@ def rightslice(plane: Plane, *arguments: str, stdin: str = "") -> subprocess.Com
 
 @pytest.fixture
 def pods(plane: Plane, nodes: list[str], namespace: str) -> list[str]:
-    """Three pods with GPUs that run, and one without."""
+    """Three pods with whole GPUs that run, and one without."""
     tolerations = [{"key": "nvidia.com/gpu", "operator": "Exists"}]
+    whole = {"nvidia.com/gpu.product": "NVIDIA-H100-80GB-HBM3"}  # elsewhere nvidia.com/gpu is a slice
     names = ["one", "two", "three", "plain"]
     path = f"/api/v1/namespaces/{namespace}/pods"
     for name in names:
         made = make_pod(name).namespace(namespace).spec(tolerations=tolerations)
-        plane.api.create(path, (made if name == "plain" else made.gpus(1)).build())
+        plane.api.create(path, (made if name == "plain" else made.gpus(1).spec(nodeSelector=whole)).build())
     eventually(lambda: all(plane.api.get(f"{path}/{name}")["spec"].get("nodeName") for name in names))
     return names
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import sys
 from collections.abc import Iterator
 from datetime import UTC, datetime
@@ -14,20 +15,25 @@ import pytest
 
 from tests.cluster.client import Json, RefusedError
 from tests.cluster.credentials import kubeconfig
+from tests.cluster.installed import reachable
 from tests.cluster.nodes import add_nodes, demo_nodes
 from tests.cluster.plane import Plane
 from tests.cluster.processes import Process, free_port
+from tests.cluster.scraping import scraping
 from tests.cluster.waiting import eventually
 from tests.conftest import ROOT
 from tests.controlplane.build import control_plane, wanted_version
 from tests.make import make_pod
 from tests.policy.written import exception_text, policy_text
+from tests.usage.prometheus import Prometheus
 from webhook.cli.install import InstallMode, manifests
+from webhook.documents.reading import read
 from webhook.errors import ApiError
-from webhook.installing.applying import hooks_answer, install, uninstall
+from webhook.installing.applying import hooks_answer, install
 from webhook.installing.checks import diagnose
 from webhook.installing.facts import Facts, read_facts
 from webhook.installing.lines import Line, State
+from webhook.installing.removing import uninstall
 from webhook.kube.api import Api
 from webhook.manifests.hooks import NAMESPACE
 from webhook.manifests.objects import HOOKS, path_of
@@ -43,11 +49,12 @@ GPU_POD = "/api/v1/namespaces/default/pods"
 
 
 class Site(NamedTuple):
-    """A control plane, what was installed in it, and the one real replica."""
+    """A control plane, what was installed in it, the one real replica, where it listens, and what `install` said."""
 
     plane: Plane
     objects: list[Json]
     replica: Process
+    port: int
     told: list[str]
 
 
@@ -66,7 +73,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
         told: list[str] = []
         try:
             asyncio.run(install_all(plane, objects, replica, told))
-            yield Site(plane, objects, replica, told)
+            yield Site(plane, objects, replica, port, told)
         finally:
             replica.kill()
 
@@ -97,19 +104,6 @@ def command(folder: Path, port: int) -> list[str]:
     own = [argument for argument in container["args"] if not argument.startswith(("--listen=", "--policies="))]
     here = [f"--listen=127.0.0.1:{port}", f"--kubeconfig={folder / 'account'}", f"--policies={ROOT / 'policies'}"]
     return [sys.executable, "-m", "webhook.cli", *own, *here]
-
-
-def reachable(one: Json, port: int) -> Json:
-    """The same manifests where the API server reaches services of this machine only."""
-    if one["kind"] == "Service":
-        return {**one, "spec": {"type": "ExternalName", "externalName": "localhost"}}
-    if one["kind"] not in HOOKS:
-        return one
-    webhooks = [
-        {**hook, "clientConfig": {"service": {**hook["clientConfig"]["service"], "port": port}}}
-        for hook in one["webhooks"]
-    ]
-    return {**one, "webhooks": webhooks}
 
 
 def refusal(plane: Plane, path: str, data: Json) -> str:
@@ -221,6 +215,34 @@ def test_each_right_that_is_granted_is_used_and_none_is_missing(site: Site) -> N
     assert refused == set()
 
 
+def test_prometheus_gets_every_metric_of_an_alert_and_no_alert_is_on(site: Site) -> None:
+    built = site.plane.kubectl("kustomize", str(ROOT / "manifests" / "monitoring")).stdout
+    monitoring = [document.data for document in read(built, "monitoring", aliases=True)]
+    [service] = [one for one in manifests(InstallMode.ENFORCE) if one["kind"] == "Service"]
+
+    with scraping(site.plane, monitoring, service, site.port) as prometheus:
+        eventually(lambda: prometheus.ask('up{job="rightslice"} == 1'))
+        rules = eventually(lambda: rules_of(prometheus), until=lambda found: "RightsliceDown" not in not_off(found))
+        known = {name.removesuffix("_total") for name in prometheus.api("metadata")}
+
+    named = set(re.findall(r"\brightslice_\w+", " ".join(rule["query"] for rule in rules)))
+    assert len(rules) > 5
+    assert {rule["health"] for rule in rules} == {"ok"}
+    assert {name.removesuffix("_bucket").removesuffix("_total") for name in named} <= known
+    assert not_off(rules) <= {"RightsliceSlow"}
+
+
+def rules_of(prometheus: Prometheus) -> list[Json]:
+    """The alerts, once each was reckoned."""
+    rules = [rule for group in prometheus.api("rules")["groups"] for rule in group["rules"]]
+    return [] if any(rule["health"] == "unknown" for rule in rules) else rules
+
+
+def not_off(rules: list[Json]) -> set[str]:
+    """The names of alerts that are on, or soon will be; where nothing is known, of all."""
+    return {rule["name"] for rule in rules if rule["state"] != "inactive"} if rules else {"RightsliceDown"}
+
+
 def test_doctor_finds_nothing_wrong_with_it(site: Site) -> None:
     async def facts() -> Facts:
         async with await Api.connect(str(site.plane.kubeconfig)) as api:
@@ -279,7 +301,7 @@ def test_uninstall_removes_the_hooks_first_of_all_and_keeps_policies(site: Site)
 
     async def remove(*, with_policies: bool) -> None:
         async with await Api.connect(str(plane.kubeconfig)) as api:
-            await uninstall(api, site.objects, told.append, with_policies=with_policies)
+            await uninstall(api, site.objects, told.append, with_policies=with_policies, seconds=120)
 
     asyncio.run(remove(with_policies=False))
 
@@ -290,7 +312,7 @@ def test_uninstall_removes_the_hooks_first_of_all_and_keeps_policies(site: Site)
 
     asyncio.run(remove(with_policies=True))
 
-    eventually(lambda: not [one for one in site.objects if plane.api.exists(path_of(one))])
+    assert [one for one in site.objects if plane.api.exists(path_of(one))] == []
 
 
 async def probe(plane: Plane) -> bool:

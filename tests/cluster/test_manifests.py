@@ -13,6 +13,7 @@ import pytest
 from tests.cluster.client import Json, RefusedError
 from tests.cluster.installed import copy_of
 from tests.cluster.nodes import add_nodes, demo_nodes, remove_nodes
+from tests.cluster.operators import kinds_of
 from tests.cluster.plane import Plane
 from tests.conftest import ROOT
 from tests.make import make_pod
@@ -24,8 +25,8 @@ from webhook.settings import Settings
 
 MANIFESTS = ROOT / "manifests"
 OVERLAYS = sorted(folder.name for folder in (MANIFESTS / "overlays").iterdir())
-FOREIGN = ("cert-manager.io/v1", "monitoring.coreos.com/v1")
-"""Kinds of operators that not every cluster has, and this one has not."""
+APPLIED = [*(f"overlays/{overlay}" for overlay in OVERLAYS), "monitoring"]
+"""What people apply by its folder."""
 
 
 def built(plane: Plane, folder: str) -> list[Json]:
@@ -54,10 +55,27 @@ def space(plane: Plane) -> Iterator[None]:
         yield
 
 
-@pytest.mark.parametrize("overlay", OVERLAYS)
+@pytest.fixture(scope="module")
+def operators(plane: Plane) -> Iterator[None]:
+    """The kinds of others that we write, as cert-manager and the Prometheus operator define them."""
+    with (
+        kinds_of(plane, "cert-manager", "certificates.cert-manager.io", "issuers.cert-manager.io"),
+        kinds_of(
+            plane,
+            "prometheus-operator",
+            "servicemonitors.monitoring.coreos.com",
+            "prometheusrules.monitoring.coreos.com",
+        ),
+    ):
+        yield
+
+
+@pytest.mark.parametrize("folder", APPLIED)
 @pytest.mark.parametrize("side", ["--server-side", "--server-side=false"])
-def test_an_overlay_is_taken_without_a_warning(plane: Plane, space: None, overlay: str, side: str) -> None:
-    objects = [one for one in built(plane, f"overlays/{overlay}") if one["apiVersion"] not in FOREIGN]
+def test_what_is_applied_is_taken_without_a_warning(
+    plane: Plane, space: None, operators: None, folder: str, side: str
+) -> None:
+    objects = built(plane, folder)
     everything = json.dumps({"apiVersion": "v1", "kind": "List", "items": objects})
 
     done = plane.kubectl("apply", side, "--force-conflicts" if side == "--server-side" else "--validate=strict",
@@ -65,6 +83,19 @@ def test_an_overlay_is_taken_without_a_warning(plane: Plane, space: None, overla
 
     assert [line for line in done.stderr.splitlines() if "last-applied-configuration" not in line] == []
     assert done.stdout.count("dry run") == len(objects)
+
+
+@pytest.mark.parametrize("kind", ["Certificate", "Issuer", "ServiceMonitor", "PrometheusRule"])
+def test_a_misspelt_field_of_an_operators_kind_would_be_seen(
+    plane: Plane, space: None, operators: None, kind: str
+) -> None:
+    everything = [*built(plane, "overlays/cert-manager"), *built(plane, "monitoring")]
+    one = next(one for one in everything if one["kind"] == kind)
+
+    done = plane.kubectl("apply", "--server-side", "--dry-run=server", "-f", "-", check=False,
+                         stdin=json.dumps(one | {"spec": one["spec"] | {"misspelt": 1}}))  # fmt: skip
+
+    assert ".spec.misspelt: field not declared in schema" in done.stderr
 
 
 def test_audit_only_differs_where_something_could_be_changed_or_denied(plane: Plane) -> None:

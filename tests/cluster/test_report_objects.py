@@ -16,7 +16,7 @@ from tests.cluster.plane import Plane
 from tests.cluster.test_crds import is_served
 from tests.cluster.waiting import eventually
 from tests.conftest import ROOT
-from tests.controlplane.sources import OPENREPORTS, WGPOLICY, Crds, crd_files
+from tests.controlplane.definitions import definitions
 from tests.make import make_pod
 from tests.policy.written import policy_text
 from tests.report.audited import LONG, NOTED, NOW, REFUSED, judged, rows_of
@@ -28,8 +28,8 @@ from webhook.report.results import Checked
 NAME = "rightslice-audit"
 REPORTS = "/apis/openreports.io/v1alpha1/namespaces/{}/reports"
 POLICY_REPORTS = "/apis/wgpolicyk8s.io/v1alpha2/namespaces/{}/policyreports"
-PATHS = {OPENREPORTS: REPORTS, WGPOLICY: POLICY_REPORTS}
-APIS = {OPENREPORTS: ReportApi.OPENREPORTS, WGPOLICY: ReportApi.WGPOLICY}
+PATHS = {"openreports": REPORTS, "wgpolicy": POLICY_REPORTS}
+APIS = {"openreports": ReportApi.OPENREPORTS, "wgpolicy": ReportApi.WGPOLICY}
 
 
 @pytest.fixture
@@ -42,11 +42,10 @@ def none_served(plane: Plane) -> Iterator[None]:
         plane.kubectl("delete", *mine)
 
 
-def serve(plane: Plane, crds: Crds) -> None:
+def serve(plane: Plane, publisher: str) -> None:
     """Make these kinds, and wait until the API server has them."""
-    for file in crd_files(crds):
-        plane.kubectl("apply", "--server-side", "-f", str(file))
-    eventually(lambda: is_served(plane, PATHS[crds].format("default")))
+    plane.kubectl("apply", "--server-side", f"--filename={definitions(publisher)}")
+    eventually(lambda: is_served(plane, PATHS[publisher].format("default")))
 
 
 def audited(plane: Plane, *flags: str, kubeconfig: Path | None = None) -> subprocess.CompletedProcess[str]:
@@ -77,11 +76,11 @@ def test_a_cluster_without_such_a_kind_gets_a_word_on_what_to_install(plane: Pla
 
 
 @pytest.mark.usefixtures("none_served")
-@pytest.mark.parametrize("crds", PATHS, ids=lambda crds: crds.module.parent.name)
-def test_what_was_found_is_stored_and_taken_out_when_it_is_gone(plane: Plane, namespace: str, crds: Crds) -> None:
-    serve(plane, crds)
-    api, path = APIS[crds], f"{PATHS[crds].format(namespace)}/{NAME}"
-    kind = {OPENREPORTS: "Report", WGPOLICY: "PolicyReport"}[crds]
+@pytest.mark.parametrize("publisher", PATHS)
+def test_what_was_found_is_stored_and_taken_out_when_it_is_gone(plane: Plane, namespace: str, publisher: str) -> None:
+    serve(plane, publisher)
+    api, path = APIS[publisher], f"{PATHS[publisher].format(namespace)}/{NAME}"
+    kind = {"openreports": "Report", "wgpolicy": "PolicyReport"}[publisher]
     found = [judged(f"p{i}", namespace=namespace, workload="Job/j", findings=[REFUSED, NOTED]) for i in range(3)]
     counts = "1 fail, 0 warn"
 
@@ -104,7 +103,7 @@ def test_what_was_found_is_stored_and_taken_out_when_it_is_gone(plane: Plane, na
 
 @pytest.mark.usefixtures("none_served")
 def test_as_much_as_an_object_may_hold_is_stored(plane: Plane, namespace: str) -> None:
-    serve(plane, OPENREPORTS)
+    serve(plane, "openreports")
     found = [judged(f"p{i:04}", namespace=namespace, findings=[LONG]) for i in range(MOST_RESULTS + 1)]
     published(plane, found, ReportApi.OPENREPORTS)
     assert plane.api.get(f"{REPORTS.format(namespace)}/{NAME}")["summary"]["fail"] == MOST_RESULTS + 1
@@ -112,7 +111,7 @@ def test_as_much_as_an_object_may_hold_is_stored(plane: Plane, namespace: str) -
 
 @pytest.mark.usefixtures("none_served")
 def test_a_namespace_that_is_gone_keeps_nobody_else_from_theirs(plane: Plane, namespace: str) -> None:
-    serve(plane, OPENREPORTS)
+    serve(plane, "openreports")
     found = [judged("p", namespace=name, findings=[REFUSED]) for name in ("away", namespace)]
     assert published(plane, found, ReportApi.OPENREPORTS) == [
         f"Report away/{NAME} is left out: its namespace is going",
@@ -125,12 +124,12 @@ def test_a_cluster_with_both_kinds_has_the_newer_and_others_reports_stay(
     plane: Plane, namespace: str, tmp_path: Path
 ) -> None:
     """By a service account that has the rights which docs/audit.md names, and no others."""
-    serve(plane, WGPOLICY)
+    serve(plane, "wgpolicy")
     older = POLICY_REPORTS.format(namespace)
     about = {"apiVersion": "wgpolicyk8s.io/v1alpha2", "kind": "PolicyReport", "metadata": {"name": "scanner"}}
     plane.api.create(older, {**about, "results": [{"policy": "p"}]})
     published(plane, [judged("p", namespace=namespace, findings=[REFUSED])], ReportApi.WGPOLICY)
-    serve(plane, OPENREPORTS)
+    serve(plane, "openreports")
     plane.api.create(f"/api/v1/namespaces/{namespace}/pods", make_pod("greedy").namespace(namespace).gpus(2).build())
     policy = tmp_path / "policy.yaml"
     most = {"perPod": [{"resource": "nvidia.com/gpu", "max": 1}]}

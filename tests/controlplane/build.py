@@ -10,30 +10,22 @@ was. `KUBEBUILDER_ASSETS`, if set, names a folder whose programs are used instea
 
 from __future__ import annotations
 
-import fcntl
 import os
-import re
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 
+from tests.controlplane.definitions import OPERATORS, definitions
 from tests.controlplane.errors import BuildError, ToolError
+from tests.controlplane.keeping import Say, alone, cache, tell
 from tests.controlplane.programs import KUBERNETES, Program, plane, prometheus, versions
-from tests.controlplane.toolchain import find_go
-
-Say = Callable[[str], object]
+from tests.controlplane.toolchain import environment, find_go, go_line
 
 LONGEST = 3600
 """Seconds until the build of one program is given up: a machine that needs longer hangs."""
-
-
-def tell(line: str) -> None:
-    """Say what is going on, to people."""
-    print(line, file=sys.stderr, flush=True)  # noqa: T201  # its place is the terminal
 
 
 def wanted_version() -> str:
@@ -46,12 +38,6 @@ def wanted_version() -> str:
     if wanted not in versions():
         raise BuildError(f"KUBERNETES_VERSION must be one of {', '.join(versions())}, found {wanted!r}.")
     return wanted
-
-
-def cache() -> Path:
-    """Where everything that was built is kept."""
-    home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return Path(os.environ.get("RIGHTSLICE_CACHE") or Path(home, "rightslice")).absolute()
 
 
 def control_plane(kubernetes: str, say: Say = tell) -> dict[str, Path]:
@@ -72,28 +58,16 @@ def ensure(programs: Sequence[Program], folder: Path, say: Say = tell) -> dict[s
     """Programs by name, in a folder; those that are not there yet are built, by one caller at a time."""
     paths = {program.name: folder / program.name for program in programs}
     if not all(path.is_file() for path in paths.values()):
-        folder.mkdir(parents=True, exist_ok=True)
-        with _alone(folder.parent / "lock", say):
+        with alone(folder.parent, say):
+            folder.mkdir(exist_ok=True)
             _build([program for program in programs if not paths[program.name].is_file()], folder, say)
     return paths
-
-
-@contextmanager
-def _alone(lock: Path, say: Say) -> Iterator[None]:
-    """Hold a file's lock; the system gives it back whatever becomes of us."""
-    with lock.open("w") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            say(f"Another process is building into {lock.parent}: waiting for it")
-            fcntl.flock(file, fcntl.LOCK_EX)
-        yield
 
 
 def _build(programs: Sequence[Program], folder: Path, say: Say) -> None:
     if not programs:
         return
-    go = find_go(max((_go_line(program) for program in programs), key=_numbers), cache(), say)
+    go = find_go(max((go_line(program.module) for program in programs), key=_numbers), cache(), say)
     minutes = round(sum(program.seconds for program in programs) / 60) or 1
     say(f"Building what the tests of a real cluster run on, once: usually about {minutes} min on two cores.")
     say(f"It is kept in {folder}; `make test-fast` does without it.")
@@ -102,12 +76,6 @@ def _build(programs: Sequence[Program], folder: Path, say: Say) -> None:
         begin = time.monotonic()
         _build_one(program, folder, go)
         say(f"      done in {time.monotonic() - begin:.0f} s")
-
-
-def _go_line(program: Program) -> str:
-    text = (program.module / "go.mod").read_text(encoding="utf-8")
-    line: str = re.findall(r"^go (\S+)$", text, re.MULTILINE)[0]
-    return line
 
 
 def _numbers(version: str) -> tuple[int, ...]:
@@ -134,19 +102,14 @@ def _build_one(program: Program, folder: Path, go: Path) -> None:
         made.rename(folder / program.name)
 
 
-def environment() -> dict[str, str]:
-    """The environment of the compiler: the caller's way to modules and caches, and nothing that changes the outcome."""
-    changing = {"GOFLAGS", "GOOS", "GOARCH", "GOROOT", "GOEXPERIMENT"}
-    kept = {name: value for name, value in os.environ.items() if name not in changing}
-    return {**kept, "CGO_ENABLED": "0", "GOFLAGS": "", "GOTOOLCHAIN": "local", "GOWORK": "off"}
-
-
 def main() -> int:
     """Build what is missing, and say where it is."""
     try:
         os.environ.update(zip(["KUBERNETES_VERSION"], sys.argv[1:], strict=False))
         control_plane(wanted_version())
         prometheus_program()
+        for name in OPERATORS:
+            definitions(name)
     except BuildError as error:
         tell(str(error))
         return 1

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.controlplane.build import cache, ensure
+from tests.controlplane.build import ensure
+from tests.controlplane.keeping import cache
 from tests.controlplane.programs import MODULES, Program
 
 

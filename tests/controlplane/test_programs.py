@@ -8,9 +8,10 @@ from pathlib import Path
 import pytest
 
 from tests.controlplane import build
+from tests.controlplane.definitions import OPERATORS, PINNED, definitions, version_of
 from tests.controlplane.errors import BuildError
+from tests.controlplane.keeping import cache
 from tests.controlplane.programs import KUBERNETES, MODULES, Program, plane, prometheus, versions
-from tests.controlplane.sources import OPENREPORTS, WGPOLICY, Crds
 from tests.controlplane.toolchain import release
 
 WHOLE = {"etcd", "kwok", "kubectl", "kube-apiserver", "kube-controller-manager", "kube-scheduler"}
@@ -42,16 +43,6 @@ def test_a_module_pins_its_version_and_every_module_below_it_by_hash(program: Pr
     assert [need for need in needed if need not in sums and need.split()[0] not in replaced] == []
 
 
-@pytest.mark.parametrize("crds", [OPENREPORTS, WGPOLICY], ids=lambda crds: crds.module.parent.name)
-def test_the_kinds_of_others_are_pinned_by_version_and_hash(crds: Crds) -> None:
-    asked = (crds.module / "go.mod").read_text(encoding="utf-8")
-    [(name, version)] = re.findall(r"^require (\S+) (v\S+)$", asked, re.MULTILINE)
-    sums = [line.rpartition(" h1:")[0] for line in (crds.module / "go.sum").read_text(encoding="utf-8").splitlines()]
-
-    assert version == f"v{crds.module.name}"
-    assert sums == [f"{name} {version}", f"{name} {version}/go.mod"]
-
-
 @pytest.mark.parametrize("version", versions())
 def test_every_staging_module_of_kubernetes_is_of_the_same_release(version: str) -> None:
     text = (MODULES / "kubernetes" / version / "go.mod").read_text(encoding="utf-8")
@@ -59,6 +50,31 @@ def test_every_staging_module_of_kubernetes_is_of_the_same_release(version: str)
 
     assert len(replaced) >= 29
     assert {(new, of) for _, new, of in replaced} == {(old, f"v0.{version[2:]}") for old, _, _ in replaced}
+
+
+@pytest.mark.parametrize("name", OPERATORS)
+def test_definitions_of_others_are_of_a_release_whose_hash_we_know(name: str) -> None:
+    sums = (PINNED / "go.sum").read_text(encoding="utf-8").splitlines()
+    release_of_it = f"{OPERATORS[name].module} {version_of(name)}"
+
+    assert [line.rpartition(" ")[0] for line in sums if line.startswith(release_of_it)] == [
+        release_of_it,
+        f"{release_of_it}/go.mod",
+    ]
+
+
+@pytest.mark.parametrize("name", OPERATORS)
+def test_definitions_that_are_there_are_used_as_they_are(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, name: str
+) -> None:
+    kept = tmp_path / "crds" / f"{name}-{version_of(name)}"
+    kept.mkdir(parents=True)
+    monkeypatch.setenv("RIGHTSLICE_CACHE", str(tmp_path))
+    monkeypatch.setenv("PATH", "")  # and so there is no Go
+    said: list[str] = []
+
+    assert definitions(name, said.append) == kept
+    assert said == []
 
 
 PLACES = {
@@ -75,7 +91,7 @@ def test_where_it_is_kept(monkeypatch: pytest.MonkeyPatch, environment: dict[str
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
 
-    assert build.cache() == Path(place)
+    assert cache() == Path(place)
 
 
 @pytest.mark.parametrize("written", ["1.34.4", "v1.34.4"])

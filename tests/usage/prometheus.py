@@ -58,20 +58,17 @@ JOBS = {
 }
 
 
-class PrometheusServer:
-    """One Prometheus, and an exporter for each of `JOBS`. A context manager: up inside.
+class Prometheus:
+    """One Prometheus, as it is configured. A context manager: up inside.
 
     Attributes:
         url: Where it is.
     """
 
-    def __init__(self, program: Path, folder: Path, flags: Sequence[str] = ()) -> None:
+    def __init__(self, program: Path, folder: Path, config: Mapping[str, Any], flags: Sequence[str] = ()) -> None:
         """Write what it needs into an empty folder of ours."""
         port = free_port()
         self.url = f"http://127.0.0.1:{port}"
-        self._exporters = {name: Exporter() for name in JOBS}
-        jobs = [JOBS[name].configuration(name, each.address) for name, each in self._exporters.items()]
-        config = {"storage": {"tsdb": {"out_of_order_time_window": "60d"}}, "scrape_configs": jobs}
         file = folder / "prometheus.yaml"
         file.write_text(json.dumps(config), encoding="utf-8")  # JSON is YAML
         command = [
@@ -87,13 +84,49 @@ class PrometheusServer:
         self.process = Process("prometheus", command, folder / "prometheus.log", self._serves)
 
     def __enter__(self) -> Self:
-        for each in self._exporters.values():
-            each.listen()
         self.process.start()
         return self
 
     def __exit__(self, *_: object) -> None:
         self.process.kill()
+
+    def ask(self, query: str, at: float | None = None) -> list[Any]:
+        """The result of an instant query: of now, or of a moment in Unix seconds."""
+        moment = {} if at is None else {"time": at}
+        found: list[Any] = self.api("query", query=query, **moment)["result"]
+        return found
+
+    def api(self, path: str, **asked: str | float) -> Any:
+        """What a path of its API answers."""
+        with OPENER.open(f"{self.url}/api/v1/{path}?{urllib.parse.urlencode(asked)}", timeout=30) as answer:
+            return json.load(answer)["data"]
+
+    def _serves(self) -> bool:
+        try:
+            with OPENER.open(f"{self.url}/-/ready", timeout=5) as answer:
+                status: int = answer.status
+        except urllib.error.HTTPError as error:
+            return error.code == 400  # it speaks TLS only
+        return status == 200
+
+
+class PrometheusServer(Prometheus):
+    """One Prometheus, and an exporter for each of `JOBS`. A context manager: up inside."""
+
+    def __init__(self, program: Path, folder: Path, flags: Sequence[str] = ()) -> None:
+        """Write what it needs into an empty folder of ours."""
+        self._exporters = {name: Exporter() for name in JOBS}
+        jobs = [JOBS[name].configuration(name, each.address) for name, each in self._exporters.items()]
+        config = {"storage": {"tsdb": {"out_of_order_time_window": "60d"}}, "scrape_configs": jobs}
+        super().__init__(program, folder, config, flags)
+
+    def __enter__(self) -> Self:
+        for each in self._exporters.values():
+            each.listen()
+        return super().__enter__()
+
+    def __exit__(self, *_: object) -> None:
+        super().__exit__()
         for each in self._exporters.values():
             each.close()
 
@@ -112,21 +145,6 @@ class PrometheusServer:
         """End the exporters: nothing more is fed."""
         for each in self._exporters.values():
             each.close()
-
-    def ask(self, query: str) -> list[Any]:
-        """The result of an instant query."""
-        asked = urllib.parse.urlencode({"query": query})
-        with OPENER.open(f"{self.url}/api/v1/query?{asked}", timeout=30) as answer:
-            found: list[Any] = json.load(answer)["data"]["result"]
-        return found
-
-    def _serves(self) -> bool:
-        try:
-            with OPENER.open(f"{self.url}/-/ready", timeout=5) as answer:
-                status: int = answer.status
-        except urllib.error.HTTPError as error:
-            return error.code == 400  # it speaks TLS only
-        return status == 200
 
 
 def now() -> int:

@@ -12,8 +12,9 @@ from webhook.cli import flags
 from webhook.cli.console import NO_ANSWER, say, stop
 from webhook.cli.live import with_api
 from webhook.documents.reading import read
-from webhook.installing.applying import InstallError, install, uninstall
+from webhook.installing.applying import InstallError, install
 from webhook.installing.chosen import Chosen, chosen, chosen_in
+from webhook.installing.removing import UninstallError, uninstall
 from webhook.kube.api import Api
 from webhook.manifests.hooks import NAMESPACE
 from webhook.manifests.objects import with_image
@@ -43,6 +44,10 @@ Policies do what they say now. Next:
   kubectl get gpupol                      which policies are in use, and what they did
 Go back: rightslice install --mode audit. Take it out: rightslice uninstall.""",
 }
+
+ISSUED = f"""the Deployment in {NAMESPACE} takes its certificate from files, as overlay cert-manager has it; \
+what `rightslice install` applies must keep its own, found --tls-cert. Apply the overlay again: \
+kubectl apply --server-side -k manifests/overlays/cert-manager; or take it out first: rightslice uninstall"""
 
 MODE_HELP = "audit: nothing is changed or denied. Default: the one that is installed, else audit."
 Mode = Annotated[InstallMode | None, typer.Option("--mode", help=MODE_HELP)]
@@ -96,6 +101,8 @@ def install_command(
 
 def complete(given: Chosen, there: Chosen) -> tuple[InstallMode, list[dict[str, Any]]]:
     """The mode, and the manifests: what is not given stays as it is in the cluster. Says which it came to."""
+    if there.issued:
+        stop(ISSUED)
     known = there.mode if there.mode in FILES else InstallMode.AUDIT
     mode = InstallMode(given.mode or known)
     objects = with_image(manifests(mode), given.image or there.image)
@@ -116,15 +123,25 @@ def uninstall_command(
     with_policies: Annotated[
         bool, typer.Option("--with-policies", help="Also the CRDs and the namespace: every policy and exception goes.")
     ] = False,
+    timeout: Timeout = 120.0,
     kubeconfig: flags.Kubeconfig = None,
     context: flags.Context = None,
 ) -> None:
     """Remove everything that `install` made, the hooks first of all.
 
-    Exit code: 0 removed, 3 the cluster did not answer.
+    With the policies, it ends once the CRDs and the namespace have gone.
+
+    Exit code: 0 removed, 2 wrong flags, 3 the cluster did not answer, or something did not go in time.
     """
     objects = manifests(InstallMode.ENFORCE)
-    with_api(kubeconfig, context, lambda api: uninstall(api, objects, line, with_policies=with_policies))
+
+    async def do(api: Api) -> None:
+        await uninstall(api, objects, line, with_policies=with_policies, seconds=timeout)
+
+    try:
+        with_api(kubeconfig, context, do)
+    except UninstallError as error:
+        stop(str(error), NO_ANSWER)
     if not with_policies:
         say([f"Policies, exceptions and namespace {NAMESPACE} are still there: rightslice uninstall --with-policies"])
 

@@ -1,4 +1,4 @@
-"""What was chosen when Rightslice was installed: the mode and the image, as the Deployment has them."""
+"""What was chosen when Rightslice was installed, as the Deployment has it: mode, image, who keeps the certificate."""
 
 from __future__ import annotations
 
@@ -15,10 +15,17 @@ NOT_FOUND = 404
 
 
 class Chosen(NamedTuple):
-    """A mode and an image; "" where the Deployment names none."""
+    """What a Deployment says.
+
+    Attributes:
+        mode: "": it names none.
+        image: "": it names none.
+        issued: Somebody else, such as cert-manager, keeps the certificate in files.
+    """
 
     mode: str = ""
     image: str = ""
+    issued: bool = False
 
 
 async def chosen_in(api: Api) -> Chosen:
@@ -36,8 +43,9 @@ async def chosen_in(api: Api) -> Chosen:
 
 
 def chosen(deployment: Mapping[str, Any]) -> Chosen:
-    """The mode and the image of a Deployment. Containers that others added do not count."""
+    """What a Deployment says of our own container. Those that others added do not count."""
     containers = deployment["spec"]["template"]["spec"]["containers"]
     ours: Mapping[str, Any] = next((one for one in containers if one["name"] == CONTAINER), {})
     variables = {variable["name"]: str(variable.get("value") or "") for variable in ours.get("env") or ()}
-    return Chosen(variables.get(MODE, ""), str(ours.get("image") or ""))
+    issued = any(str(argument).startswith("--tls-cert") for argument in ours.get("args") or ())
+    return Chosen(variables.get(MODE, ""), str(ours.get("image") or ""), issued)

@@ -9,6 +9,7 @@ from typing import Any
 
 from webhook import __version__
 from webhook.errors import shorten
+from webhook.installing.chosen import chosen
 from webhook.installing.facts import FAIL_OPEN, Facts
 from webhook.installing.lines import Line, State, unread
 from webhook.installing.trust import trust
@@ -22,6 +23,8 @@ OLDEST, NEWEST = 30, 37
 """Minor versions of Kubernetes: matchConditions and ValidatingAdmissionPolicy are there from 1.30 on."""
 
 CERTIFICATE_DAYS = 7
+LEADER = "the leader's log says why"
+ISSUED = f"kubectl -n {NAMESPACE} describe certificates,issuers"
 CONTAINER = "webhook"
 """Ours in the Deployment; others may put a proxy or a collector beside it."""
 
@@ -62,8 +65,10 @@ def certificates(facts: Facts, now: datetime) -> Iterator[Line]:
     if not configurations:
         return
     found = trust(configurations, facts.secret, now)
+    issued = facts.deployment is not None and chosen(facts.deployment).issued
     if found.fault:
-        yield Line(State.FAIL, f"caBundle: {found.fault}", "the leader's log says why it does not put it right")
+        advice = f"cert-manager's injector writes it: {ISSUED}" if issued else f"{LEADER} it does not put it right"
+        yield Line(State.FAIL, f"caBundle: {found.fault}", advice)
     else:
         yield Line(State.OK, "caBundle is right in every hook")
     if found.ends is None:
@@ -72,9 +77,11 @@ def certificates(facts: Facts, now: datetime) -> Iterator[Line]:
         )
         return
     days = (found.ends - now).days
-    when = f"serving certificate ends in {count(days, 'day')} ({found.ends:%Y-%m-%d})"
+    term = f"ends in {count(days, 'day')}" if days >= 0 else "has ended"
+    when = f"serving certificate {term} ({found.ends:%Y-%m-%d})"
     if days < CERTIFICATE_DAYS:
-        yield Line(State.FAIL, when, "it should have been renewed: the leader's log says why it was not")
+        advice = f"it should have been renewed: {ISSUED if issued else f'{LEADER} it was not'}"
+        yield Line(State.FAIL, when, advice)
     else:
         yield Line(State.OK, when)
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from webhook.engine.guarding.variables import VISIBLE_DEVICES
 from webhook.manifests.hooks import LEFT_OUT, NAMESPACE
-from webhook.manifests.touching import DEVICE_PATHS, asks_for_gpus, containers_of, mounts_host, touches_gpus
+from webhook.manifests.touching import DEVICE_PATHS, asks_for_gpus, containers_of, goes_round, mounts_host
 from webhook.model.records import MIRROR
 from webhook.policy.written.base import GROUP
 
@@ -75,8 +75,9 @@ _IS_LEFT_OUT = f"(request.operation == 'CREATE' && object.metadata.name in [{', 
 _MAY_UPDATE_POLICIES = f"authorizer.group('{GROUP}').resource('gpupolicies').check('update').allowed()"
 
 
-_TOUCHES = {"name": "touches-gpus", "expression": touches_gpus("object")}
-"""All that is refused touches GPUs. Pods that do not are converted for the condition alone: a third of the price."""
+_GOES_ROUND = {"name": "goes-round-asking", "expression": goes_round("object", DEVICE_VARIABLES)}
+"""All that is refused goes round asking for GPUs. Of every other pod, most of those with GPUs among them, an API server
+converts the object for this condition alone, and three times more for what would have to hold."""
 
 
 def backstop() -> list[Json]:
@@ -88,7 +89,7 @@ def backstop() -> list[Json]:
                 _rule([""], ["pods"], ["CREATE"]),
                 _rule([""], ["pods/ephemeralcontainers"], ["UPDATE"]),
             ],
-            conditions=[_TOUCHES],
+            conditions=[_GOES_ROUND],
             variables={
                 "containers": _NEW_CONTAINERS,
                 "annotations": _NEW_ANNOTATIONS,

@@ -69,10 +69,21 @@ MADE_IN_SERVICE: tuple[Json, ...] = (
 )
 """What replicas make for themselves."""
 
-MADE_BY_OVERLAYS: tuple[Json, ...] = (
-    {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": f"{NAME}-address", "namespace": NAMESPACE}},
+_OF_OVERLAYS = (
+    ("v1", "ConfigMap", f"{NAME}-address"),
+    ("monitoring.coreos.com/v1", "ServiceMonitor", NAME),
+    ("monitoring.coreos.com/v1", "PrometheusRule", NAME),
+    ("cert-manager.io/v1", "Certificate", f"{NAME}-tls"),
+    ("cert-manager.io/v1", "Certificate", f"{NAME}-authority"),
+    ("cert-manager.io/v1", "Issuer", NAME),
+    ("cert-manager.io/v1", "Issuer", f"{NAME}-self"),
+    ("v1", "Secret", f"{NAME}-authority"),  # cert-manager leaves it behind
 )
-"""What only the overlay out-of-cluster has."""
+MADE_BY_OVERLAYS: tuple[Json, ...] = tuple(
+    {"apiVersion": version, "kind": kind, "metadata": {"name": name, "namespace": NAMESPACE}}
+    for version, kind, name in _OF_OVERLAYS
+)
+"""What is in no manifest that `install` applies, but in those that people apply beside them or in their place."""
 
 
 def to_remove(objects: Sequence[Json], *, with_policies: bool) -> list[Json]:

@@ -83,28 +83,38 @@ def touches_gpus(of: str) -> str:
     Args:
         of: What stands for it: "object", or the way to a template.
     """
+    asking = (asks_for_gpus("c"), f"has(c.env) && c.env.exists(e, {begins('e.name', VARIABLES)})", _LISTS_DEVICES)
+    claims = "has(pod.spec.resourceClaims) && size(pod.spec.resourceClaims) > 0"
+    return _of_pod(of, asking, f"key.startsWith('{OURS}') || {_FORGED}", claims)
+
+
+def goes_round(of: str, variables: Iterable[str]) -> str:
+    """In CEL: does a pod reach for GPUs by another way than asking for them?
+
+    Args:
+        of: What stands for it.
+        variables: Names of variables by which devices are had.
+    """
+    named = f"has(c.env) && c.env.exists(e, e.name in [{', '.join(map(repr, variables))}])"
+    return _of_pod(of, (named, _LISTS_DEVICES), _FORGED)
+
+
+def _of_pod(of: str, by_container: Iterable[str], by_annotation: str, *more: str) -> str:
+    """The API server walks over containers once, however much there is to ask of each."""
     thoughts = (
-        f"{containers_of('pod.spec')}.exists(c,\n{joined(_BY_CONTAINER)})",
-        "has(pod.spec.resourceClaims) && size(pod.spec.resourceClaims) > 0",
+        f"{containers_of('pod.spec')}.exists(c,\n{joined(by_container)})",
+        *more,
         "has(pod.spec.runtimeClassName) && pod.spec.runtimeClassName.startsWith('nvidia')",
         mounts_host("pod.spec", DEVICE_PATHS),
-        f"has(pod.metadata) && has(pod.metadata.annotations) && pod.metadata.annotations.exists(key, {_MARKS})",
+        f"has(pod.metadata) && has(pod.metadata.annotations) && pod.metadata.annotations.exists(key, {by_annotation})",
     )
     return f"[{of}].exists(pod,\n{joined(thoughts)})"
 
 
-_BY_CONTAINER = (
-    asks_for_gpus("c"),
-    f"has(c.env) && c.env.exists(e, {begins('e.name', VARIABLES)})",
-    "has(c.volumeMounts) && c.volumeMounts.exists(m, m.mountPath.contains('nvidia-container-devices'))",
-)
-"""What one container says: the API server walks over them once, however much there is to ask."""
+_LISTS_DEVICES = "has(c.volumeMounts) && c.volumeMounts.exists(m, m.mountPath.contains('nvidia-container-devices'))"
 
-_MARKS = (
-    f"key.startsWith('{OURS}') || key.contains('cdi.k8s.io')"
-    f" || (key == '{MIRROR}' && !request.userInfo.username.startsWith('system:node:'))"
-)
-"""Our own annotations, those by which devices are injected, and a static pod's that no node wrote."""
+_FORGED = f"key.contains('cdi.k8s.io') || (key == '{MIRROR}' && !request.userInfo.username.startsWith('system:node:'))"
+"""Annotations by which devices are injected, and a static pod's that no node wrote."""
 
 ANNOTATIONS = "(has({0}.metadata.annotations) ? {0}.metadata.annotations : {{}})"
 

@@ -1,4 +1,4 @@
-"""One Prometheus for all tests of use; what each feeds it bears a label of its own."""
+"""One Prometheus for a session; what each test feeds it bears a label of its own."""
 
 from __future__ import annotations
 

@@ -1,0 +1,162 @@
+"""What cert-manager does with our overlay, step by step: it goes by nothing but the objects that are in it.
+
+Its controllers run nowhere here. Secrets look as it writes them; certificates are signed as its `ca` issuer does.
+"""
+
+from __future__ import annotations
+
+from base64 import b64decode, b64encode
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
+
+from tests.cluster.client import Json
+from tests.cluster.plane import Plane
+from webhook.certs.issuing import issue, signer_of
+from webhook.manifests.objects import path_of
+
+INJECTED = "cert-manager.io/inject-ca-from"
+
+
+class CertManager:
+    """Does what the objects of an overlay ask for."""
+
+    def __init__(self, plane: Plane, objects: Sequence[Json]) -> None:
+        self._plane = plane
+        self._certificates = {_key(one): one for one in objects if one["kind"] == "Certificate"}
+        self._issuers: dict[str, Json] = {_key(one): one["spec"] for one in objects if one["kind"] == "Issuer"}
+        self._hooks = [path_of(one) for one in objects if one["kind"].endswith("WebhookConfiguration")]
+
+    def issue(self, name: str) -> None:
+        """Issue a Certificate, for the first time or anew, into its Secret."""
+        certificate = self._certificates[name]
+        if "selfSigned" in self._issuer_of(certificate):
+            self._write(certificate, *self._authority(certificate))
+        else:
+            self._write(certificate, *self._signed(certificate))
+
+    def inject(self) -> None:
+        """Have each configuration trust what the Secret of the Certificate says that its annotation names."""
+        for path in self._hooks:
+            found = self._plane.api.get(path)
+            certificate = self._certificates[found["metadata"]["annotations"][INJECTED]]
+            bundle = self._secret(certificate)["ca.crt"]
+            changes = [
+                {"op": "add", "path": f"/webhooks/{index}/clientConfig/caBundle", "value": bundle}
+                for index in range(len(found["webhooks"]))
+            ]
+            self._plane.api.patch(path, changes, "json")
+
+    def bundle(self, name: str) -> bytes:
+        """The authority that the Secret of a Certificate names, PEM."""
+        return b64decode(self._secret(self._certificates[name])["ca.crt"])
+
+    def _issuer_of(self, certificate: Json) -> Json:
+        issuer: Json = self._issuers[
+            f"{certificate['metadata']['namespace']}/{certificate['spec']['issuerRef']['name']}"
+        ]
+        return issuer
+
+    def _authority(self, certificate: Json) -> tuple[bytes, bytes, bytes]:
+        """Certificate, key and authority: one by itself. The rotation policy says whether a renewal keeps the key."""
+        spec = certificate["spec"]
+        keeps = spec["privateKey"]["rotationPolicy"] == "Never" and self._plane.api.exists(_secret_path(certificate))
+        key = b64decode(self._secret(certificate)["tls.key"]) if keeps else _new_key()
+        pem = authority_pem(spec["commonName"], key)
+        return pem, key, pem
+
+    def _signed(self, certificate: Json) -> tuple[bytes, bytes, bytes]:
+        holder = self._issuer_of(certificate)["ca"]["secretName"]
+        [authority] = [one for one in self._certificates.values() if one["spec"]["secretName"] == holder]
+        assert authority["spec"]["isCA"]
+        secret = self._secret(authority)
+        signer = signer_of(b64decode(secret["tls.crt"]), b64decode(secret["tls.key"]))
+        now = datetime.now(UTC)
+        hours = int(certificate["spec"]["duration"].removesuffix("h"))
+        pem, key = issue(signer, certificate["spec"]["dnsNames"], now, now + timedelta(hours=hours))
+        return pem, key, b64decode(secret["tls.crt"])
+
+    def _secret(self, certificate: Json) -> dict[str, str]:
+        data: dict[str, str] = self._plane.api.get(_secret_path(certificate))["data"]
+        return data
+
+    def _write(self, certificate: Json, pem: bytes, key: bytes, authority: bytes) -> None:
+        data = {"tls.crt": pem, "tls.key": key, "ca.crt": authority}
+        path = _secret_path(certificate)
+        body = {
+            "metadata": {
+                "name": certificate["spec"]["secretName"],
+                "labels": {"controller.cert-manager.io/fao": "true"},
+                "annotations": {"cert-manager.io/certificate-name": certificate["metadata"]["name"]},
+            },
+            "type": "kubernetes.io/tls",
+            "data": {name: b64encode(value).decode() for name, value in data.items()},
+        }
+        if self._plane.api.exists(path):
+            self._plane.api.replace(path, body)
+        else:
+            self._plane.api.create(path.rpartition("/")[0], body)
+
+
+class Mounted:
+    """A Secret as kubelet mounts it: all of a new version at once, by one rename, a while after the Secret changed."""
+
+    def __init__(self, plane: Plane, path: str, folder: Path) -> None:
+        self._plane, self._path, self._folder = plane, path, folder
+        self._versions = 0
+        folder.mkdir()
+        for name in self.sync():
+            (folder / name).symlink_to(f"..data/{name}")
+
+    def sync(self) -> list[str]:
+        """Take what the Secret holds now."""
+        self._versions += 1
+        version = self._folder / f"..version_{self._versions}"
+        version.mkdir()
+        data = self._plane.api.get(self._path)["data"]
+        for name, value in data.items():
+            (version / name).write_bytes(b64decode(value))
+        (self._folder / "..data_tmp").symlink_to(version.name)
+        (self._folder / "..data_tmp").rename(self._folder / "..data")
+        return list(data)
+
+
+def authority_pem(name: str, key: bytes) -> bytes:
+    """An authority that signed itself with a key, as cert-manager's `selfSigned` issuer makes it."""
+    private = serialization.load_pem_private_key(key, password=None)
+    assert isinstance(private, ec.EllipticCurvePrivateKey)
+    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
+    now = datetime.now(UTC)
+    usage = x509.KeyUsage(
+        digital_signature=True, key_encipherment=True, key_cert_sign=True, content_commitment=False,
+        data_encipherment=False, key_agreement=False, crl_sign=False, encipher_only=False, decipher_only=False,
+    )  # fmt: skip
+    certificate = (
+        x509.CertificateBuilder(subject, subject, private.public_key(), x509.random_serial_number())
+        .not_valid_before(now)
+        .not_valid_after(now + timedelta(days=1825))
+        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
+        .add_extension(usage, critical=True)
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(private.public_key()), critical=False)
+        .sign(private, hashes.SHA256())
+    )
+    return certificate.public_bytes(serialization.Encoding.PEM)
+
+
+def _new_key() -> bytes:
+    key = ec.generate_private_key(ec.SECP256R1())
+    form = serialization.PrivateFormat.TraditionalOpenSSL
+    return key.private_bytes(serialization.Encoding.PEM, form, serialization.NoEncryption())
+
+
+def _key(one: Json) -> str:
+    return f"{one['metadata']['namespace']}/{one['metadata']['name']}"
+
+
+def _secret_path(certificate: Json) -> str:
+    return f"/api/v1/namespaces/{certificate['metadata']['namespace']}/secrets/{certificate['spec']['secretName']}"

@@ -1,0 +1,70 @@
+"""What the Prometheus operator makes of our ServiceMonitor and our PrometheusRule, and a Prometheus that goes by it."""
+
+from __future__ import annotations
+
+import json
+from base64 import b64decode
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from tests.cluster.client import Json
+from tests.cluster.plane import Plane
+from tests.controlplane.build import prometheus_program
+from tests.usage.prometheus import Prometheus
+from webhook.manifests.hooks import NAMESPACE
+
+OFTEN = "1s"
+"""How often is scraped and evaluated: what monitors and rules say is too seldom for a test."""
+
+
+@contextmanager
+def scraping(plane: Plane, monitoring: Sequence[Json], service: Json, port: int) -> Iterator[Prometheus]:
+    """Inside, a Prometheus scrapes a Service at a port of this machine as the monitor says, and follows the rules.
+
+    Args:
+        monitoring: A ServiceMonitor and a PrometheusRule.
+        service: A Service that the monitor selects, as its manifest is.
+        port: Where the one replica listens.
+    """
+    folder = plane.folder / "prometheus"
+    folder.mkdir()
+    monitor, rules = (_of_kind(monitoring, kind) for kind in ("ServiceMonitor", "PrometheusRule"))
+    (folder / "rules.yaml").write_text(json.dumps(rules), encoding="utf-8")
+    assert _selects(monitor, service)
+    jobs = [_job(plane, endpoint, service, port, folder) for endpoint in monitor["endpoints"]]
+    config = {
+        "global": {"evaluation_interval": OFTEN},
+        "rule_files": [str(folder / "rules.yaml")],
+        "scrape_configs": jobs,
+    }
+    with Prometheus(prometheus_program(), folder, config) as running:
+        yield running
+
+
+def _of_kind(objects: Sequence[Json], kind: str) -> Json:
+    [spec] = [one["spec"] for one in objects if one["kind"] == kind]
+    return dict(spec)
+
+
+def _selects(monitor: Json, service: Json) -> bool:
+    labels = service["metadata"].get("labels", {})
+    ports = {port["name"] for port in service["spec"]["ports"]}
+    chosen = monitor["selector"]["matchLabels"].items() <= labels.items()
+    return chosen and {endpoint["port"] for endpoint in monitor["endpoints"]} <= ports
+
+
+def _job(plane: Plane, endpoint: Json, service: Json, port: int, folder: Path) -> dict[str, Any]:
+    secret = endpoint["tlsConfig"]["ca"]["secret"]
+    data = plane.api.get(f"/api/v1/namespaces/{NAMESPACE}/secrets/{secret['name']}")["data"]
+    (folder / "ca.crt").write_bytes(b64decode(data[secret["key"]]))
+    return {
+        "job_name": service["metadata"]["name"],
+        "scheme": endpoint["scheme"],
+        "metrics_path": endpoint["path"],
+        "scrape_interval": OFTEN,
+        "scrape_timeout": OFTEN,
+        "tls_config": {"ca_file": str(folder / "ca.crt"), "server_name": endpoint["tlsConfig"]["serverName"]},
+        "static_configs": [{"targets": [f"127.0.0.1:{port}"]}],
+    }

@@ -1,0 +1,210 @@
+"""The overlay `cert-manager` on a real API server: a server with its rights, its arguments and its Secret."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from tests.cluster.certmanager import CertManager, Mounted
+from tests.cluster.client import Json, RefusedError
+from tests.cluster.credentials import kubeconfig
+from tests.cluster.installed import is_ready, reachable
+from tests.cluster.operators import kinds_of
+from tests.cluster.plane import Plane
+from tests.cluster.processes import Process, free_port
+from tests.cluster.test_certificates import Caller
+from tests.cluster.waiting import eventually
+from tests.conftest import ROOT
+from tests.make import make_pod
+from tests.policy.written import policy_text
+from tests.server.managing import served
+from webhook.cli.install import InstallMode, manifests
+from webhook.documents.reading import read
+from webhook.installing.checks import diagnose
+from webhook.installing.facts import Facts, read_facts
+from webhook.installing.removing import uninstall
+from webhook.kube.api import Api
+from webhook.manifests.hooks import NAMESPACE
+from webhook.manifests.objects import path_of
+
+ACCOUNT = f"system:serviceaccount:{NAMESPACE}:rightslice"
+SECRET = f"/api/v1/namespaces/{NAMESPACE}/secrets/rightslice-tls"
+POLICIES = "/apis/rightslice.dev/v1alpha1/gpupolicies"
+AUTHORITY, SERVING = f"{NAMESPACE}/rightslice-authority", f"{NAMESPACE}/rightslice-tls"
+NAME = f"rightslice.{NAMESPACE}.svc"
+
+
+class Site(NamedTuple):
+    """A control plane, what was applied, what cert-manager does there, the mounted Secret, and the one replica."""
+
+    plane: Plane
+    objects: list[Json]
+    manager: CertManager
+    mount: Mounted
+    replica: Process
+    port: int
+
+    def call(self) -> None:
+        """Have a pod judged, by both webhooks."""
+        pod = make_pod("probe").namespace("default").gpus(1).build()
+        self.plane.api.create("/api/v1/namespaces/default/pods", pod, dryRun="All")
+
+    def answers(self) -> bool:
+        """Is a pod judged, and not refused because nobody could be asked?"""
+        try:
+            self.call()
+        except RefusedError as refusal:
+            if "failed calling webhook" not in refusal.message:
+                raise
+            return False
+        return True
+
+    def served(self) -> bytes:
+        """The certificate that a client gets which trusts what the hooks trust."""
+        return served(self.port, self.manager.bundle(SERVING), NAME)
+
+
+@pytest.fixture(scope="module")
+def site(plane: Plane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+    """The overlay, applied; its server runs with the service account's token, as one that is inside the cluster."""
+    folder, port = tmp_path_factory.mktemp("cert-manager"), free_port()
+    built = plane.kubectl("kustomize", str(ROOT / "manifests" / "overlays" / "cert-manager")).stdout
+    objects = [reachable(document.data, port) for document in read(built, "built", aliases=True)]
+    manager = CertManager(plane, objects)
+    kinds = ("certificates.cert-manager.io", "issuers.cert-manager.io")
+    with kinds_of(plane, "cert-manager", *kinds), applied(plane, objects):
+        manager.issue(AUTHORITY)
+        manager.issue(SERVING)
+        mount = Mounted(plane, SECRET, folder / "tls")
+        token = plane.kubectl("create", "token", "rightslice", f"--namespace={NAMESPACE}").stdout.strip()
+        (folder / "account").write_text(kubeconfig(plane.url, plane.ca, token), encoding="utf-8")
+        replica = Process("rightslice", command(objects, folder, port), folder / "log", lambda: is_ready(port))
+        try:
+            replica.start()
+            manager.inject()
+            found = Site(plane, objects, manager, mount, replica, port)
+            eventually(found.answers)
+            yield found
+        finally:
+            replica.kill()
+
+
+@contextmanager
+def applied(plane: Plane, objects: list[Json]) -> Iterator[None]:
+    """Inside, objects are there; afterwards nothing that `install` could have made."""
+    plane.wait_until_gone(NAMESPACE)
+    kinds = [one for one in objects if one["kind"] in ("CustomResourceDefinition", "Namespace")]
+    try:
+        for some in (kinds, objects):
+            everything = json.dumps({"apiVersion": "v1", "kind": "List", "items": some})
+            plane.kubectl("apply", "--server-side", "--force-conflicts", "-f", "-", stdin=everything)
+        yield
+    finally:
+        asyncio.run(remove(plane))
+
+
+async def remove(plane: Plane) -> None:
+    async with await Api.connect(str(plane.kubeconfig)) as api:
+        await uninstall(api, manifests(InstallMode.ENFORCE), lambda _line: None, with_policies=True, seconds=120)
+
+
+def command(objects: list[Json], folder: Path, port: int) -> list[str]:
+    """The Deployment's own arguments, but for what lies elsewhere on this machine."""
+    [deployment] = [one for one in objects if one["kind"] == "Deployment"]
+    [container] = deployment["spec"]["template"]["spec"]["containers"]
+    [mount] = [one["mountPath"] for one in container["volumeMounts"] if one["name"] == "tls"]
+    own = [argument.replace(mount, str(folder / "tls")) for argument in container["args"]]
+    own = [argument for argument in own if not argument.startswith(("--listen=", "--policies="))]
+    here = [f"--listen=127.0.0.1:{port}", f"--kubeconfig={folder / 'account'}", f"--policies={ROOT / 'policies'}"]
+    return ["env", "KUBERNETES_SERVICE_HOST=127.0.0.1", sys.executable, "-m", "webhook.cli", *own, *here]
+
+
+def test_no_call_is_lost_when_cert_manager_renews_the_certificate_or_the_authority(site: Site) -> None:
+    """The injector is quicker than kubelet: what is served is from before, and what is trusted from after."""
+    seen = [site.served()]
+    with Caller(site) as caller:
+        for renewed in ([SERVING], [AUTHORITY, SERVING]):
+            for name in renewed:
+                site.manager.issue(name)
+            site.manager.inject()
+            assert site.served() == seen[-1]
+            caller.wait_for(10)
+            site.mount.sync()
+            seen.append(eventually(site.served, until=lambda found: found != seen[-1]))
+            caller.wait_for(10)
+    assert caller.failures == []
+    assert len(set(seen)) == 3
+
+
+def test_a_replica_leads_and_says_what_became_of_policies(site: Site) -> None:
+    site.plane.api.create(POLICIES, json.loads(policy_text("said", match={"namespaces": ["nobody"]})))
+    try:
+        conditions = eventually(lambda: site.plane.api.get(f"{POLICIES}/said")["status"]["conditions"])
+    finally:
+        site.plane.api.delete(f"{POLICIES}/said")
+
+    assert [(one["type"], one["status"], one["reason"]) for one in conditions] == [("Ready", "True", "InUse")]
+
+
+RIGHTS = {
+    "get secrets/rightslice-tls": "no",
+    "create secrets": "no",
+    "patch mutatingwebhookconfigurations/rightslice": "no",
+    "update leases/rightslice": "yes",
+}
+
+
+@pytest.mark.parametrize(("right", "granted"), RIGHTS.items(), ids=RIGHTS)
+def test_what_cert_manager_does_is_no_right_of_ours(site: Site, right: str, granted: str) -> None:
+    may = ["auth", "can-i", *right.split(), f"--as={ACCOUNT}", f"--namespace={NAMESPACE}"]
+
+    assert site.plane.kubectl(*may, check=False).stdout.strip() == granted
+
+
+def test_doctor_finds_the_certificate_right(site: Site) -> None:
+    async def facts() -> Facts:
+        async with await Api.connect(str(site.plane.kubeconfig)) as api:
+            return await read_facts(api)
+
+    lines = {line.what for line in diagnose(asyncio.run(facts()), datetime.now(UTC))}
+
+    assert "caBundle is right in every hook" in lines
+    assert any(line.startswith("serving certificate ends in 89 days") for line in lines)
+
+
+def test_nothing_is_asked_for_that_is_not_granted(site: Site) -> None:
+    assert "forbidden" not in site.replica.log.read_text(encoding="utf-8")
+
+
+def rightslice(plane: Plane, *words: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "webhook.cli", *words, f"--kubeconfig={plane.kubeconfig}"]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
+
+
+def test_install_does_not_mix_its_own_certificates_into_it(site: Site) -> None:
+    done = rightslice(site.plane, "install", "--mode=audit")
+
+    assert done.returncode == 2
+    assert "kubectl apply --server-side -k manifests/overlays/cert-manager" in done.stderr
+    assert site.answers()
+
+
+def test_uninstall_leaves_nothing_of_it_nor_of_what_cert_manager_made(site: Site) -> None:
+    site.replica.kill()
+    authority = f"/api/v1/namespaces/{NAMESPACE}/secrets/rightslice-authority"
+    assert all(map(site.plane.api.exists, [authority, *map(path_of, site.objects)]))
+
+    assert rightslice(site.plane, "uninstall").returncode == 0
+
+    kept = {one["kind"] for one in site.objects if site.plane.api.exists(path_of(one))}
+    assert kept == {"CustomResourceDefinition", "Namespace"}
+    assert not site.plane.api.exists(authority)

@@ -1,0 +1,154 @@
+"""Alerts on a real Prometheus: each is on where it should be, and off beside that."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import NamedTuple
+
+import pytest
+
+from tests.house.checkout import read
+from tests.usage.exporter import Sample
+from tests.usage.prometheus import PrometheusServer, now
+from webhook.documents.reading import read as documents
+
+ALERTS = "manifests/monitoring/alerts.yaml"
+[RULES] = documents(read(ALERTS), ALERTS)
+EXPRESSIONS = {rule["alert"]: rule["expr"] for group in RULES.data["spec"]["groups"] for rule in group["rules"]}
+
+CERTIFICATE_END = "rightslice_certificate_end_seconds"
+MINUTE = 60
+DAY = 86400
+HISTORY = 30
+"""Minutes that each situation lasts."""
+
+Course = Callable[[int], float | None]
+"""A value by the minutes that are left, None: there is no series yet."""
+
+
+class Series(NamedTuple):
+    """A metric, the course of its values, and its labels."""
+
+    metric: str
+    course: Course
+    labels: Mapping[str, str]
+
+
+class Situation(NamedTuple):
+    """What is measured, and whether an alert is on."""
+
+    alert: str
+    on: bool
+    series: tuple[Series, ...]
+
+
+def is_so(value: float) -> Course:
+    return lambda _left: value
+
+
+def rises(by: float) -> Course:
+    """By so much a minute."""
+    return lambda left: by * (HISTORY - left)
+
+
+def once(before: float | None) -> Course:
+    """A counter that goes up by one two minutes before the end; None: it was not there before."""
+    return lambda left: before if left > 2 else (before or 0) + 1
+
+
+def replicas(metric: str, *values: float) -> tuple[Series, ...]:
+    """A gauge of several replicas."""
+    return tuple(Series(metric, is_so(value), {"instance": str(each)}) for each, value in enumerate(values))
+
+
+def passed_by(course: Course, hook: str = "mutate.rightslice.dev") -> tuple[Series, ...]:
+    return (Series("apiserver_admission_webhook_fail_open_count", course, {"name": hook}),)
+
+
+def crashes(course: Course) -> tuple[Series, ...]:
+    return (Series("rightslice_crashes_total", course, {"route": "mutate"}),)
+
+
+def reviews(slow: float) -> tuple[Series, ...]:
+    """A hundred reviews a minute, and how many of them take more than a tenth of a second."""
+    by_bound = {"0.1": 100 - slow, "0.25": 100, "+Inf": 100}
+    metric = "rightslice_admission_duration_seconds_bucket"
+    return tuple(Series(metric, rises(count), {"route": "mutate", "le": le}) for le, count in by_bound.items())
+
+
+SITUATIONS = {
+    "nobody answers": Situation("RightsliceDown", True, ()),
+    "a replica does not answer": Situation("RightsliceDown", False, (
+        Series("up", is_so(1), {"job": "rightslice", "instance": "a"}),
+        Series("up", is_so(0), {"job": "rightslice", "instance": "b"}),
+    )),
+    "no replica answers": Situation("RightsliceDown", True, (Series("up", is_so(0), {"job": "rightslice"}),)),
+    "passed by for the first time ever": Situation("RightsliceFailedOpen", True, passed_by(once(None))),
+    "passed by once more": Situation("RightsliceFailedOpen", True, passed_by(once(7))),
+    "passed by long ago": Situation("RightsliceFailedOpen", False, passed_by(is_so(7))),
+    "another's hook passed by": Situation("RightsliceFailedOpen", False, passed_by(once(7), "a.example.com")),
+    "a replica with old policies": Situation(
+        "RightslicePoliciesNotLoaded", True, replicas("rightslice_policies_current", 1, 0)
+    ),
+    "policies as written": Situation(
+        "RightslicePoliciesNotLoaded", False, replicas("rightslice_policies_current", 1, 1)
+    ),
+    "a replica without policies": Situation(
+        "RightsliceNoPolicies", True, replicas("rightslice_policies_in_force", 3, 0)
+    ),
+    "policies everywhere": Situation("RightsliceNoPolicies", False, replicas("rightslice_policies_in_force", 3, 3)),
+    "a replica with an old view": Situation(
+        "RightsliceViewIsOld", True, replicas("rightslice_view_age_seconds", 1, 61)
+    ),
+    "views of today": Situation("RightsliceViewIsOld", False, replicas("rightslice_view_age_seconds", 1, 59)),
+    "six days left": Situation("RightsliceCertificateEnds", True, replicas(CERTIFICATE_END, 30, 6)),
+    "eight days left": Situation("RightsliceCertificateEnds", False, replicas(CERTIFICATE_END, 30, 8)),
+    "the first crash": Situation("RightsliceCrashes", True, crashes(once(None))),
+    "one more crash": Situation("RightsliceCrashes", True, crashes(once(7))),
+    "crashes of old": Situation("RightsliceCrashes", False, crashes(is_so(7))),
+    "two a second turned away": Situation(
+        "RightsliceTurnsAway", True, (Series("rightslice_refused_total", rises(120), {"reason": "busy"}),)
+    ),
+    "one in two seconds turned away": Situation(
+        "RightsliceTurnsAway", False, (Series("rightslice_refused_total", rises(30), {"reason": "busy"}),)
+    ),
+    "two of a hundred are slow": Situation("RightsliceSlow", True, reviews(2)),
+    "one of two hundred is slow": Situation("RightsliceSlow", False, reviews(0.5)),
+}  # fmt: skip
+
+BEGUN = now()
+MOMENTS = {name: BEGUN - (place + 1) * 2 * HISTORY * MINUTE for place, name in enumerate(SITUATIONS)}
+"""Each situation ends at a moment of its own: what is measured in one is forgotten in the next."""
+
+
+def samples(situation: Situation, end: float) -> Iterator[Sample]:
+    for series in situation.series:
+        for left in range(HISTORY, -1, -1):
+            value = series.course(left)
+            if value is not None:
+                told = end + value * DAY if series.metric == CERTIFICATE_END else value
+                yield Sample(series.metric, series.labels, end - left * MINUTE, told)
+
+
+def history() -> Iterable[Sample]:
+    return (sample for name, one in SITUATIONS.items() for sample in samples(one, MOMENTS[name]))
+
+
+@pytest.fixture(scope="module")
+def fed(prometheus: PrometheusServer) -> PrometheusServer:
+    """A Prometheus that has seen all of it."""
+    prometheus.feed({"dcgm": sorted(history(), key=lambda sample: sample.moment)})
+    return prometheus
+
+
+@pytest.mark.parametrize("name", SITUATIONS)
+def test_an_alert_is_on_where_it_should_be_and_nowhere_else(fed: PrometheusServer, name: str) -> None:
+    situation = SITUATIONS[name]
+
+    assert bool(fed.ask(EXPRESSIONS[situation.alert], at=MOMENTS[name])) is situation.on
+
+
+def test_each_alert_is_tried_both_ways() -> None:
+    ways = {(one.alert, one.on) for one in SITUATIONS.values()}
+
+    assert ways == {(alert, on) for alert in EXPRESSIONS for on in (True, False)}
