@@ -6,10 +6,20 @@ from webhook.model.events import Event, EventSource, InvolvedObject
 from webhook.report.events import MOST, event_lines
 
 
-def said(reason: str, minute: int = 0, *, by: str = "kubelet", kind: str = "Warning", **more: object) -> Event:
+def said(
+    reason: str, minute: int = 0, *, by: str = "kubelet", kind: str = "Warning", message: str = "", count: int = 1
+) -> Event:
     about = InvolvedObject("Pod", "p")
     moment = f"2026-06-01T00:{minute:02}:00Z"
-    return Event(involved_object=about, type=kind, reason=reason, source=EventSource(by), last_timestamp=moment, **more)  # type: ignore[arg-type]
+    return Event(
+        involved_object=about,
+        type=kind,
+        reason=reason,
+        message=message,
+        source=EventSource(by),
+        count=count,
+        last_timestamp=moment,
+    )
 
 
 def test_the_newest_comes_first_and_what_is_all_right_is_left_out() -> None:
