@@ -76,6 +76,12 @@ def reviews(slow: float) -> tuple[Series, ...]:
     return tuple(Series(metric, rises(count), {"route": "mutate", "le": le}) for le, count in by_bound.items())
 
 
+def loads(replica: str, **results: Course) -> tuple[Series, ...]:
+    """How often a replica read use, by result."""
+    metric = "rightslice_usage_loads_total"
+    return tuple(Series(metric, course, {"instance": replica, "result": name}) for name, course in results.items())
+
+
 SITUATIONS = {
     "nobody answers": Situation("RightsliceDown", True, ()),
     "a replica does not answer": Situation("RightsliceDown", False, (
@@ -114,11 +120,20 @@ SITUATIONS = {
     ),
     "two of a hundred are slow": Situation("RightsliceSlow", True, reviews(2)),
     "one of two hundred is slow": Situation("RightsliceSlow", False, reviews(0.5)),
+    "use that was never read": Situation("RightsliceUseNotRefreshed", True, loads("a", bad=rises(0.1))),
+    "use that is not read any more": Situation(
+        "RightsliceUseNotRefreshed", True, loads("b", bad=rises(0.1), good=is_so(4))
+    ),
+    "use that once was not read": Situation(
+        "RightsliceUseNotRefreshed", False, loads("c", bad=once(2), good=rises(0.1))
+    ),
+    "use that is always read": Situation("RightsliceUseNotRefreshed", False, loads("d", bad=is_so(0), good=rises(0.1))),
 }  # fmt: skip
 
 BEGUN = now()
 MOMENTS = {name: BEGUN - (place + 1) * 2 * HISTORY * MINUTE for place, name in enumerate(SITUATIONS)}
-"""Each situation ends at a moment of its own: what is measured in one is forgotten in the next."""
+"""Each situation ends at a moment of its own: what is measured in one is forgotten in the next. The alert on use looks
+back further than one, but never ahead: those in which it is off stand last, and so are the oldest."""
 
 
 def samples(situation: Situation, end: float) -> Iterator[Sample]:

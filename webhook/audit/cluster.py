@@ -7,7 +7,7 @@ page, and each page is let go before the next is asked for.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator, Mapping
 from http import HTTPStatus
 from typing import Any, NamedTuple, Self, TypeVar
 
@@ -37,6 +37,7 @@ from webhook.kube.decoding import Decoder, Page
 from webhook.kube.watching import PAGE, Resource
 from webhook.model.claims import classes_of
 from webhook.model.cluster import ClusterView, Room
+from webhook.model.events import Event
 from webhook.model.fleet import Fleet
 from webhook.model.gpunodes import GPUNode
 from webhook.model.pods import Pod
@@ -199,6 +200,21 @@ class Cluster:
             ApiError: see `view`; 404 where there is none.
         """
         return entry_of(self._run(self._api.get(f"/api/v1/namespaces/{namespace}/pods/{name}")))
+
+    def events(self, namespace: str, names: Iterable[str]) -> list[Event]:
+        """What was said in a namespace about objects of these names; some hundred of each at most.
+
+        Raises:
+            ApiError: see `view`.
+        """
+        return [each for name in names for each in self._run(self._events(namespace, name))]
+
+    async def _events(self, namespace: str, name: str) -> list[Event]:
+        path = f"/api/v1/namespaces/{namespace}/events"
+        decoder: Decoder[Event] = Decoder(f"GET {path}", Event)
+        return decoder.page(
+            await self._api.read(path, {"fieldSelector": f"involvedObject.name={name}", "limit": str(PAGE)})
+        ).items
 
     def _run(self, work: Coroutine[Any, Any, T]) -> T:
         return self._runner.run(work)
