@@ -51,7 +51,7 @@ SEED ?= $(shell date +%s)
 fuzz: plane ## A million reviews, a million quantities and 40,000 pods (FUZZ=10000000 for longer, SEED=… to repeat)
 	RIGHTSLICE_FUZZ=$(FUZZ) RIGHTSLICE_FUZZ_SEED=$(SEED) RIGHTSLICE_RACE=20x2000 $(BIN)/python -m pytest -s \
 	  tests/server/test_fuzz.py tests/controlplane/test_quantities.py tests/cluster/test_limits_exactly.py \
-	  tests/cluster/no_harm/test_safety.py tests/cluster/no_harm/test_race.py
+	  tests/cluster/test_claims.py tests/cluster/no_harm/test_safety.py tests/cluster/no_harm/test_race.py
 
 lint: $(VENV)/.dev ## Style, types, and which room may import which
 	$(BIN)/ruff check

@@ -121,7 +121,7 @@ class Cluster:
     def _end(self) -> None:
         when, _, place, need = heapq.heappop(self._ends)
         self._pass(when)
-        self._player.board.give(place, need)
+        self._player.leave(place, need)
         self._free += need.milli
         while (longest := self._next(place.node)) is not None:
             _, pod = self._waiting[longest].popleft()

@@ -1,6 +1,9 @@
 """What a scheduler waits for: /filter and /prioritize of a pod at 5,000 nodes, JSON both ways, while pods come and go.
 
-    python -m benchmarks.extender
+    python -m benchmarks.extender [gangs]
+
+With `gangs` every second pod is one of a gang of four to 64, in NVLink domains of 18 nodes: the same, and the rest of
+the gang has its room kept.
 
 The same process that answers takes in the events of a cluster: between two pods, one pod has come, one has gone, and
 one agent has reported. Beside each figure stands what Python's own `json` needs, in the same rounds, to read those
@@ -37,6 +40,9 @@ ROUNDS = 600
 MOST_MS, MOST_MIB = 50.0, 400
 SEED = 42
 
+CLIQUE, DOMAIN = "nvidia.com/gpu.clique", 18
+GROUP = "scheduling.x-k8s.io/pod-group"
+
 Json = dict[str, Any]
 GPU, MIG = "nvidia.com/gpu", "nvidia.com/mig-1g.10gb"
 CUBE = {(0, 1): 1, (0, 2): 1, (0, 3): 2, (0, 4): 2, (1, 2): 2, (1, 3): 1, (1, 5): 2, (2, 3): 2, (2, 6): 1, (3, 7): 1,
@@ -55,13 +61,15 @@ def name_of(node: int) -> str:
     return f"ip-10-{node // 256}-{node % 256}-1.region-1.compute.internal"
 
 
-def node_of(node: int) -> Json:
+def node_of(node: int, *, domains: bool) -> Json:
     """One node."""
     product, _ = KINDS[node % len(KINDS)]
     cut = node % len(KINDS) == len(KINDS) - 1
     units = {MIG: "28", "nvidia.com/mig-3g.40gb": "4"} if cut else {GPU: "8"}
     labels = {f"example.com/label-{i}": "some-value" for i in range(20)}
     labels |= {"kubernetes.io/hostname": name_of(node), "nvidia.com/gpu.product": product, "nvidia.com/gpu.count": "8"}
+    if domains:
+        labels[CLIQUE] = f"0b2dcc5e-0f2e-4b5e-9a1c-{node // DOMAIN:012}.1"
     if cut:
         labels |= {"nvidia.com/mig.strategy": "mixed", "nvidia.com/mig-1g.10gb.product": f"{product}-MIG-1g.10gb"}
     allocatable = {"cpu": "128", "memory": "1024Gi", "pods": "110", **units}
@@ -102,13 +110,13 @@ def pod_of(name: str, node: int | None, resource_name: str = "", count: int = 0,
     }
 
 
-def fill(inventory: Inventory, rng: random.Random) -> list[Json]:
+def fill(inventory: Inventory, rng: random.Random, *, domains: bool) -> list[Json]:
     """Write a cluster into an inventory, one object after the other; gives the pods with GPUs."""
     for writer in (inventory.nodes, inventory.gpunodes, inventory.pods):
         writer.begin()
     tenants = []
     for node in range(NODES):
-        inventory.nodes.put(msgspec.convert(node_of(node), Node))
+        inventory.nodes.put(msgspec.convert(node_of(node, domains=domains), Node))
         here = [] if node % 4 == 3 else rng.sample(range(8), rng.randrange(8))
         inventory.gpunodes.put(msgspec.convert(report_of(node, {i: f"team/p-{node}-{i}" for i in here}), GPUNode))
         tenants += [pod_of(f"p-{node}-{i}", node, GPU, 1) for i in here]
@@ -121,7 +129,7 @@ def fill(inventory: Inventory, rng: random.Random) -> list[Json]:
     return tenants
 
 
-def asking(rng: random.Random) -> Iterator[bytes]:
+def asking(rng: random.Random, *, gangs: bool) -> Iterator[bytes]:
     """The bodies that a scheduler sends: pods of many shapes, every node a candidate."""
     names = [name_of(node) for node in range(NODES)]
     turn = 0
@@ -132,6 +140,10 @@ def asking(rng: random.Random) -> Iterator[bytes]:
         if count == 2:
             said = f"nvlink={rng.choice(['required', 'preferred'])}"
             pod["metadata"]["annotations"] = {"rightslice.dev/topology": said}
+        if gangs and turn % 2:
+            size = rng.choice([4, 16, 64])
+            pod["metadata"]["labels"][GROUP] = f"gang-{turn // 32}-{size}"
+            pod["metadata"].setdefault("annotations", {})["rightslice.dev/gang-size"] = str(size)
         yield msgspec.json.encode({"Pod": pod, "Nodes": None, "NodeNames": names})
 
 
@@ -161,17 +173,17 @@ def percentile(values: list[float], part: float) -> float:
     return sorted(values)[min(len(values) - 1, int(len(values) * part / 100))]
 
 
-def main() -> int:
+def main(gangs: bool) -> int:
     """Measure, print, and say whether the bounds hold."""
     rng = random.Random(SEED)
     standing = Standing(Inventory())
-    tenants = fill(standing.inventory, rng)
+    tenants = fill(standing.inventory, rng, domains=gangs)
     start = time.process_time()
     asyncio.run(standing.index())
     made = (time.process_time() - start) * 1000
     gc.collect()
     gc.freeze()
-    happen, bodies = events(standing.inventory, tenants, rng), asking(rng)
+    happen, bodies = events(standing.inventory, tenants, rng), asking(rng, gangs=gangs)
     both, plain, taken = [], [], []
     for turn in range(ROUNDS):
         happen()
@@ -208,4 +220,4 @@ def _tell(made: float, taken: list[float], both: list[float], plain: list[float]
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main("gangs" in sys.argv[1:]))

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from benchmarks.gentd26 import CARD_MIB, HOUR, Decision, Pod, history_of
+from benchmarks.gentd26 import CARD_MIB, HOUR, STEP, Decision, Pod, history_of
 from webhook.usage.distribution import Grid, distribution, grid_of, nearness, recency, tail_of
 from webhook.usage.pricing import PRICES, Counted, limits
 from webhook.usage.windows import Floats, Windows, together, windows
@@ -15,6 +15,13 @@ TYPICAL_MIB = 23 * 1024.0
 """Mean use by which the rule's units are GiB."""
 
 RUNG_MIB = 4 * 1024.0
+
+ALIKE = 10
+"""Windows that count as one. The rule cuts one at each tenth sample, and where it begins moves the figures by chance:
+here one is cut at each sample, which is the mean of the ten ways."""
+
+PAST_HOURS = 10
+"""How long a window is weighed: older ones, below a thousandth, only count in the tail."""
 
 
 class Chosen(NamedTuple):
@@ -33,7 +40,7 @@ class Chosen(NamedTuple):
 
 def pool_of(pods: list[Pod]) -> Windows:
     """The hourly windows of all pods, by the time they became known."""
-    found = together([windows(history_of(pod), HOUR) for pod in pods])
+    found = together([windows(history_of(pod), HOUR, starts=HOUR // STEP) for pod in pods])
     return found.some(np.argsort(found.until, kind="stable"))
 
 
@@ -44,12 +51,12 @@ def chosen(asked: list[Decision], pool: Windows, targets: tuple[float, ...], *, 
     rows = np.empty((len(asked), PRICES.size))
     priced = {target: np.empty(len(asked)) for target in targets}
     stated = {target: np.empty(len(asked)) for target in targets}
-    counted, known = Counted(), 0
+    counted, known, fleet = Counted(), 0, pool.some(np.argsort(pool.after))
     for index, each in enumerate(asked):
         while asked[known].at + HOUR <= each.at:
             counted.add(rows[known], np.array([asked[known].peak]))
             known += 1
-        below = _below(each, pool, grid)
+        below = _below(each, pool, fleet.after[fleet.until <= each.at], grid)
         rows[index] = limits(below, grid, steps)
         for target in targets:
             limit = rows[index, np.searchsorted(PRICES, counted.price(target))]
@@ -58,14 +65,20 @@ def chosen(asked: list[Decision], pool: Windows, targets: tuple[float, ...], *, 
     return Chosen(rows, priced, stated)
 
 
-def _below(each: Decision, pool: Windows, grid: Grid) -> Floats:
-    """Chance of the next hour's peak to stay below each size; before any window is known, only a card is safe."""
-    past = pool.some(slice(0, int(np.searchsorted(pool.until, each.at, side="right"))))
-    if not past.at.size:
+def _below(each: Decision, pool: Windows, peaks: Floats, grid: Grid) -> Floats:
+    """Chance of the next hour's peak to stay below each size; before any window is known, only a card is safe.
+
+    Args:
+        pool: All windows, by the time they became known.
+        peaks: Those of the windows that are known, sorted.
+    """
+    if not peaks.size:
         return np.asarray(grid.sizes >= CARD_MIB, dtype=np.float64)
+    first, last = np.searchsorted(pool.until, (each.at - PAST_HOURS * HOUR, each.at), side="right")
+    past = pool.some(slice(int(first), int(last)))
     before, lately = (_peak(each.pod.between(each.at - span, each.at)) for span in (HOUR, HOUR / 4))
-    weight = recency(past, each.at, HOUR) * nearness(past, before, lately, grid.unit)
-    return distribution(past.after, weight, tail_of(np.sort(past.after), grid), grid)
+    weight = recency(past, each.at, HOUR) * nearness(past, before, lately, grid.unit) / ALIKE
+    return distribution(past.after, weight, tail_of(peaks, grid, ALIKE), grid)
 
 
 def _peak(used: Floats) -> float:

@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from tests.cluster.fixtures import namespace, nodes, plane, plane_to_trouble
 from tests.usage.fixtures import prometheus
@@ -19,6 +20,10 @@ NEEDS_PROGRAMS = {"plane", "prometheus"}
 
 GPU_TESTS = pytest.StashKey[int]()
 """How many tests were left out for want of being asked for."""
+
+
+settings.register_profile("rightslice", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("rightslice")  # a law holds on a busy machine too: none is failed by the time that it took
 
 
 @pytest.fixture(scope="session")

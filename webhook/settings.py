@@ -113,11 +113,13 @@ class ExtenderSettings(Serving):
     Attributes:
         policy: What free room is worth; see `webhook.placement.fragmentation`.
         fill: Among equals, fuller nodes first or emptier ones.
+        fair_share: A file or folder of policies; pods of those that are over the `fairShare` of one leave room.
     """
 
     listen: str = "127.0.0.1:8444"
     policy: Literal["tab", "fgd", "most-allocated", "default"] = "tab"
     fill: Literal["pack", "spread"] = "pack"
+    fair_share: Path | None = None
 
     @model_validator(mode="after")
     def _has_what_it_ranks(self) -> Self:
@@ -125,6 +127,8 @@ class ExtenderSettings(Serving):
             raise ValueError(NEEDED.format("cluster", "CLUSTER"))
         if not self.live and (self.kubeconfig or self.context):
             raise ValueError(WHICH_CLUSTER)
+        if not self.live and self.fair_share is not None:
+            raise ValueError("--fair-share is reckoned from the pods of a live cluster: write --cluster live")
         return self
 
     @model_validator(mode="after")

@@ -62,7 +62,7 @@ def keep(objects: dict[tuple[str, str], Any], kind: str, action: str, item: Any)
         objects[key] = item
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(steps)
 def test_any_events_give_what_is_free_with_the_objects_that_are_left(events: list[tuple[str, str, Json]]) -> None:
     nodes = [msgspec.convert(gpu_node(name), Node) for name in NAMES]

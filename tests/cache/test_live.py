@@ -16,6 +16,7 @@ from tests.make import Json, make_node, make_pod
 from webhook.cache.following import nothing_known
 from webhook.cache.gathering import view_of
 from webhook.cache.live import Live
+from webhook.model.claims import DeviceClass, ResourceClaimTemplate
 from webhook.model.cluster import Assumed, ClusterView
 from webhook.model.objects import LimitRange, Namespace, Node, ResourceQuota
 from webhook.model.pods import Pod
@@ -25,6 +26,7 @@ from webhook.model.reservations import Reservation
 
 GPU, SMALL = "nvidia.com/gpu", "nvidia.com/mig-1g.10gb"
 COUNTS = [Counted(GPU, "requests"), Counted("cpu", "requests"), Counted("memory", "limits")]
+DEVICES = "gpus.deviceclass.resource.k8s.io/devices"
 POOLS = [
     Pool(lambda _name, _labels: True),
     Pool(lambda _name, labels: labels.get("tier") == "x"),
@@ -37,6 +39,8 @@ KINDS: dict[str, Any] = {
     "limit_ranges": LimitRange,
     "quotas": ResourceQuota,
     "pods": Pod,
+    "claim_templates": ResourceClaimTemplate,
+    "device_classes": DeviceClass,
 }
 
 
@@ -50,7 +54,8 @@ def pod(name: str, on: str = "", gpus: int = 1, phase: str = "Running", resource
     made = make_pod(name).asks("cpu", "2").asks("memory", "8Gi")
     if gpus:
         made.asks(resource, str(gpus))
-    return made.spec(nodeName=on).build() | {"status": {"phase": phase}}
+    claims = [{"name": "c", "resourceClaimTemplateName": template} for template in ("t", "u")[: 2 - gpus]]
+    return made.spec(nodeName=on, resourceClaims=claims).build() | {"status": {"phase": phase}}
 
 
 def namespace(name: str, tier: str) -> Json:
@@ -64,6 +69,15 @@ def limit_range(name: str, most: str) -> Json:
 def quota(name: str, used: str) -> Json:
     amounts = {"hard": {f"requests.{GPU}": "8"}, "used": {f"requests.{GPU}": used}}
     return {"metadata": {"name": name, "namespace": "team"}, "spec": {"hard": amounts["hard"]}, "status": amounts}
+
+
+def claim_template(name: str, count: int) -> Json:
+    requests = [{"exactly": {"deviceClassName": "gpus", "count": count}}]
+    return {"metadata": {"name": name, "namespace": "team"}, "spec": {"spec": {"devices": {"requests": requests}}}}
+
+
+def device_class(name: str, extended: str) -> Json:
+    return {"metadata": {"name": name}, "spec": {"extendedResourceName": extended}}
 
 
 class Site(NamedTuple):
@@ -117,6 +131,7 @@ def facts(view: ClusterView, namespaces: Iterable[str] = ("team", "other")) -> d
         "namespaces": {name: view.namespace(name) for name in namespaces},
         "limits": {name: (view.limit_ranges(name), view.limited(name)) for name in namespaces},
         "quotas": {name: view.quotas(name) for name in namespaces},
+        "claims": {name: (view.claiming(name), view.claimed(name, DEVICES)) for name in namespaces},
         "held": {
             (name, quota.metadata.name, what): view.held(quota, name, what)
             for name in namespaces
@@ -130,7 +145,7 @@ def facts(view: ClusterView, namespaces: Iterable[str] = ("team", "other")) -> d
 def from_nothing(objects: dict[str, dict[str, Json]]) -> ClusterView:
     """The view that a snapshot of these objects gives."""
     found = {kind: [msgspec.convert(data, KINDS[kind]) for data in objects[kind].values()] for kind in KINDS}
-    view = view_of(found["nodes"], found["namespaces"], found["limit_ranges"], found["quotas"], found["pods"])
+    view = view_of(*found.values())
     complete = view._but(complete=True)
     assert isinstance(complete, ClusterView)
     return complete
@@ -151,6 +166,8 @@ OBJECTS = {
     "namespaces": st.builds(namespace, st.sampled_from(["team", "other"]), st.sampled_from(["x", "y"])),
     "limit_ranges": st.builds(limit_range, st.sampled_from("mn"), st.sampled_from(["1", "2"])),
     "quotas": st.builds(quota, st.sampled_from("qr"), st.sampled_from(["0", "3"])),
+    "claim_templates": st.builds(claim_template, st.sampled_from("tu"), st.integers(1, 2)),
+    "device_classes": st.builds(device_class, st.sampled_from(["gpus", "more"]), st.sampled_from(["", "x.com/gpu"])),
 }
 PUBLISH = st.just(("publish",))
 PUTS = {kind: st.tuples(st.just(kind), st.sampled_from(["put", "put", "remove"]), OBJECTS[kind]) for kind in OBJECTS}
@@ -161,7 +178,7 @@ STEPS = st.lists(st.one_of(*OFTEN, *PUTS.values(), *LISTS.values()), max_size=25
 START = st.lists(NODES, min_size=1, max_size=4)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(START, STEPS)
 def test_any_events_give_the_view_of_the_objects_that_are_left(start: list[Json], steps: list[tuple[Any, ...]]) -> None:
     objects: dict[str, dict[str, Json]] = {kind: {} for kind in KINDS}

@@ -120,10 +120,10 @@ def heal(cluster: Cluster, replicas: list[Replica]) -> None:
 
 TestRotating = Rotating.TestCase
 TestMeddling = Meddling.TestCase
-TestRotating.settings = TestMeddling.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+TestRotating.settings = TestMeddling.settings = settings(max_examples=60, stateful_step_count=40)
 
 
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=8)
 @given(st.data())
 def test_a_week_is_left_at_any_time_if_one_replica_looks_once_a_day(data: st.DataObject) -> None:
     """Though every process lives for a day and the one before it ends in the middle of a call."""

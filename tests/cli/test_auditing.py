@@ -44,6 +44,12 @@ def test_since_leaves_out_what_is_older(rightslice: Run, tmp_path: Path) -> None
     assert "note:" not in rightslice(*audit).err
 
 
+def test_reports_of_a_part_of_the_pods_are_not_stored(rightslice: Run) -> None:
+    ran = rightslice("audit", "--cluster", "live", "--write", "--since", "1d")
+    assert (ran.code, ran.out) == (2, "")
+    assert "would replace what all came to. Leave out --since" in ran.err
+
+
 WRONG = {
     "an age that is none": (("--since", "last week"), "--since: must be a moment with its zone or an age, found 'last"),
     "an age beyond all time": (
@@ -51,6 +57,8 @@ WRONG = {
         "--since: must lie after the year",
     ),
     "a moment without a zone": (("--since", "2026-06-01"), "--since: must be a moment with its zone"),
+    "reports stored where nothing was judged": (("--write",), "--write: stores what was found in the cluster itself"),
+    "a dry run of nothing": (("--dry-run",), "--dry-run: says what --write would do"),
     "a price table that is not there": (("--prices", "nowhere.yaml"), "nowhere.yaml: cannot be read: No such file"),
     "a price table that is a policy": (
         ("--prices", "policies/research.yaml"),

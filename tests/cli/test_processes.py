@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 import pty
 import re
+import resource
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
@@ -50,13 +50,19 @@ def start(
 
 
 def test_the_version_comes_at_once() -> None:
-    times = []
-    for _ in range(3):
-        begin = time.perf_counter()
-        out, err = start("version").communicate()
-        times.append(time.perf_counter() - begin)
-        assert re.fullmatch(rb"rightslice \d+\.\d+\.\d+\n", out), err
-    assert min(times) < 0.3, "the best of three, as the machine may be busy"
+    version, libraries = ["-m", "webhook.cli", "version"], ["-c", "import typer, pydantic, msgspec"]
+    tries = [(cpu_seconds(version), cpu_seconds(libraries)) for _ in range(3)]
+    ours, theirs = map(min, zip(*tries, strict=True))
+    assert ours < theirs, "before what other commands need could even be imported"
+
+
+def cpu_seconds(arguments: list[str]) -> float:
+    """CPU time of a Python process, which other processes make no longer."""
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    out = subprocess.run([sys.executable, *arguments], capture_output=True, env=ENVIRONMENT, check=True).stdout
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    assert re.fullmatch(rb"(rightslice \d+\.\d+\.\d+\n)?", out)
+    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
 
 
 def test_the_version_needs_neither_typer_nor_pydantic() -> None:
@@ -135,7 +141,7 @@ def test_a_pipe_that_closes_leaves_the_verdict(tmp_path: Path) -> None:
         )
     assert process.stdout is not None
     process.stdout.close()
-    assert (process.wait(20), errors.read_bytes()) == (1, b"")
+    assert (process.wait(60), errors.read_bytes()) == (1, b"")
 
 
 def test_a_result_that_cannot_be_written_is_told(tmp_path: Path) -> None:
@@ -152,7 +158,7 @@ def test_ctrl_c_ends_it_quietly() -> None:
         assert process.stderr.readline().startswith(b"policies: ")
         assert process.stderr.readline().startswith(b"cluster: "), "its input is what it waits for next"
         process.send_signal(signal.SIGINT)
-        assert (process.stderr.read(), process.wait(20)) == (b"", 130)
+        assert (process.stderr.read(), process.wait(60)) == (b"", 130)
 
 
 def test_what_a_terminal_cannot_show_is_escaped(tmp_path: Path) -> None:
@@ -166,7 +172,7 @@ def test_what_a_terminal_cannot_show_is_escaped(tmp_path: Path) -> None:
 
 def test_the_demonstration_runs_the_real_server() -> None:
     process = start("demo", cwd=ROOT)
-    out, err = process.communicate(timeout=60)
+    out, err = process.communicate(timeout=180)
     text = out.decode()
     assert process.returncode == 0, err.decode()
     pods = sorted(file.name for file in (ROOT / "examples/pods").glob("*.yaml"))
@@ -184,7 +190,7 @@ def test_the_demonstration_runs_the_real_server() -> None:
 
 def test_the_demonstration_says_why_the_server_did_not_start() -> None:
     process = start("demo", cwd=ROOT, env={"RIGHTSLICE_MAX_CONNECTIONS": "none"})
-    out, err = process.communicate(timeout=60)
+    out, err = process.communicate(timeout=180)
     assert process.returncode == 3, out.decode()
     assert b"did not become ready" in err
     assert b"Traceback" not in err

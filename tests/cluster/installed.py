@@ -21,10 +21,11 @@ from tests.conftest import ROOT
 from tests.house.checkout import read
 from webhook.cli.install import InstallMode, manifests
 from webhook.errors import ApiError
-from webhook.installing.applying import hooks_answer, uninstall
+from webhook.installing.applying import hooks_answer
+from webhook.installing.removing import uninstall
 from webhook.kube.api import Api
 from webhook.manifests.hooks import NAMESPACE
-from webhook.manifests.objects import HOOKS, path_of
+from webhook.manifests.objects import HOOKS
 
 PAGE = read("docs/install.md").partition("## Out of cluster")[2].partition("\n## ")[0]
 
@@ -83,7 +84,7 @@ class Installed:
     async def uninstall(self) -> None:
         """Take everything out again."""
         async with await Api.connect(str(self.plane.kubeconfig)) as api:
-            await uninstall(api, EVERYTHING, lambda _line: None, with_policies=True)
+            await uninstall(api, EVERYTHING, lambda _line: None, with_policies=True, seconds=120)
 
 
 def commands() -> list[list[str]]:
@@ -100,7 +101,7 @@ def page(port: int, path: str) -> str:
     """
     context = ssl.create_default_context()
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
-    with urllib.request.urlopen(f"https://127.0.0.1:{port}{path}", context=context, timeout=5) as answer:
+    with urllib.request.urlopen(f"https://127.0.0.1:{port}{path}", context=context, timeout=30) as answer:
         return str(answer.read().decode())
 
 
@@ -123,16 +124,8 @@ def installed(plane: Plane, folder: Path, *flags: str, policies: Path = POLICIES
         eventually(found.answers)
         yield found
     finally:
-        asyncio.run(found.uninstall())
         found.replica.kill()
-        plane.wait_until_gone(NAMESPACE)
-        until_gone(plane)
-
-
-def until_gone(plane: Plane) -> None:
-    """Wait until nothing of an installation is left; a failure names what is."""
-    every = [path_of(one) for one in EVERYTHING]
-    eventually(lambda: list(filter(plane.api.exists, every)), until=lambda left: not left, within=120)
+        asyncio.run(found.uninstall())
 
 
 def reachable(one: Json, port: int) -> Json:

@@ -113,7 +113,7 @@ class Process:
 
     def kill(self) -> None:
         """End it as a crash would (SIGKILL), and wait until it has gone."""
-        self._end(signal.SIGKILL, 10)
+        self._end(signal.SIGKILL, 30)
 
     def restart(self) -> None:
         """End it in order and start it again with the same data on the same port."""
@@ -140,5 +140,5 @@ class Process:
         if self._supervisor is not None:
             assert self._supervisor.stdin is not None
             self._supervisor.stdin.close()
-            self._supervisor.wait(10)
+            self._supervisor.wait(30)
         self._supervisor = None

@@ -81,7 +81,7 @@ class Process:
         self.process, self._port = process, port
 
     def page(self, path: str) -> str:
-        with urllib.request.urlopen(f"http://127.0.0.1:{self._port}{path}", timeout=5) as answer:
+        with urllib.request.urlopen(f"http://127.0.0.1:{self._port}{path}", timeout=30) as answer:
             return str(answer.read().decode())
 
 
@@ -100,7 +100,7 @@ def agent(plane: Plane, node: str, socket: Path) -> Iterator[Process]:
             yield Process(process, int(port[1]))
         finally:
             process.send_signal(signal.SIGTERM)
-            process.wait(20)
+            process.wait(60)
             assert process.stderr is not None
             process.stderr.close()
 

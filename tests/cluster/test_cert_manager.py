@@ -17,7 +17,7 @@ import pytest
 from tests.cluster.certmanager import CertManager, Mounted
 from tests.cluster.client import Json, RefusedError
 from tests.cluster.credentials import kubeconfig
-from tests.cluster.installed import is_ready, reachable, until_gone
+from tests.cluster.installed import is_ready, reachable
 from tests.cluster.operators import kinds_of
 from tests.cluster.plane import Plane
 from tests.cluster.processes import Process, free_port
@@ -29,9 +29,9 @@ from tests.policy.written import policy_text
 from tests.server.managing import served
 from webhook.cli.install import InstallMode, manifests
 from webhook.documents.reading import read
-from webhook.installing.applying import uninstall
 from webhook.installing.checks import diagnose
 from webhook.installing.facts import Facts, read_facts
+from webhook.installing.removing import uninstall
 from webhook.kube.api import Api
 from webhook.manifests.hooks import NAMESPACE
 from webhook.manifests.objects import path_of
@@ -110,13 +110,11 @@ def applied(plane: Plane, objects: list[Json]) -> Iterator[None]:
         yield
     finally:
         asyncio.run(remove(plane))
-        plane.wait_until_gone(NAMESPACE)
-        until_gone(plane)
 
 
 async def remove(plane: Plane) -> None:
     async with await Api.connect(str(plane.kubeconfig)) as api:
-        await uninstall(api, manifests(InstallMode.ENFORCE), lambda _line: None, with_policies=True)
+        await uninstall(api, manifests(InstallMode.ENFORCE), lambda _line: None, with_policies=True, seconds=120)
 
 
 def command(objects: list[Json], folder: Path, port: int) -> list[str]:

@@ -9,6 +9,7 @@ import urllib.request
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime
+from itertools import count
 from pathlib import Path
 
 import pytest
@@ -26,12 +27,21 @@ from tests.world import mig_node
 from webhook.certs.selfsigned import self_signed
 from webhook.manifests import scheduling
 from webhook.manifests.gpunodes import gpunode_crd
-from webhook.model.records import TOPOLOGY
+from webhook.model.records import GANG_SIZE, TOPOLOGY
 from webhook.placement.nodes.filtering import NEVER_JOINED, NOT_JOINED
 
 MIG = "nvidia.com/mig-1g.10gb"
 SWITCHED = {(i, j): 18 for j in range(8) for i in range(j)}
 SINGLES = dict.fromkeys(SWITCHED, 0)
+
+
+SHARES = """\
+apiVersion: rightslice.dev/v1alpha1
+kind: GPUPolicy
+metadata: {name: teams}
+spec:
+  fairShare: {by: queue, shares: [{name: q0, weight: 1}, {name: q2, weight: 9}]}
+"""
 
 
 def machine(name: str, product: str, links: Mapping[tuple[int, int], int], free: set[int], gpus: int = 8) -> list[Json]:
@@ -43,9 +53,19 @@ def machine(name: str, product: str, links: Mapping[tuple[int, int], int], free:
     return [node, said]
 
 
+def half(number: int) -> PodMaker:
+    return make_pod(f"half-{number}").gpus(1).label("queue", f"q{number}")
+
+
+def since_long(plane: Plane, path: str) -> None:
+    """A pod that runs has run for long."""
+    eventually(lambda: plane.api.get(path), until=lambda pod: pod["status"].get("phase") == "Running")
+    plane.api.patch(f"{path}/status", {"status": {"startTime": "2026-01-01T00:00:00Z"}}, "merge")
+
+
 def torn(name: str, namespace: str) -> list[Json]:
     """Two bridged pairs; of each a pod holds one card."""
-    pods = [make_pod(f"half-{i}").namespace(namespace).gpus(1).spec(nodeName=name).build() for i in (0, 2)]
+    pods = [half(i).namespace(namespace).spec(nodeName=name).build() for i in (0, 2)]
     held = {i: f"{namespace}/half-{i}" for i in (0, 2)}
     return [gpu_node(name), report(name, 4, BRIDGED, held), *pods]
 
@@ -57,11 +77,28 @@ def mig(name: str, start: int, namespace: str) -> list[Json]:
     return [mig_node(name, small=2, large=1), report(name, 2, {}, cut=cut), held]
 
 
+def domain(name: str, nodes: int) -> list[Json]:
+    """Nodes of four GPUs each that NVLink joins."""
+    return [gpu_node(f"ext-{name}{i}", 4, "NVIDIA-GB200", **{"nvidia.com__gpu.clique": name}) for i in range(nodes)]
+
+
+def member(name: str, gang: str, size: int = 0) -> PodMaker:
+    pod = make_pod(name).gpus(4).label("scheduling.x-k8s.io/pod-group", gang)
+    return pod.annotate(GANG_SIZE, str(size)) if size else pod
+
+
 class Site:
     """A plane with nodes, reports, and an extender that its scheduler asks."""
 
-    def __init__(self, plane: Plane, namespace: str, extender: Process) -> None:
-        self.plane, self._namespace, self.extender = plane, namespace, extender
+    def __init__(self, plane: Plane, namespace: str, extender: Process, told: Json) -> None:
+        self.plane, self._namespace, self.extender, self._told = plane, namespace, extender, told
+
+    def health(self) -> str:
+        """What the extender says of itself."""
+        trusting = ssl.create_default_context(cafile=self._told["tlsConfig"]["caFile"])
+        url = f"{self._told['urlPrefix']}/readyz?verbose"
+        with urllib.request.urlopen(url, timeout=5, context=trusting) as answer:
+            return str(answer.read().decode())
 
     def path(self, name: str = "") -> str:
         return f"/api/v1/namespaces/{self._namespace}/pods{'/' if name else ''}{name}"
@@ -81,6 +118,17 @@ class Site:
         pod = eventually(lambda: self.plane.api.get(self.path(name)), until=lambda it: it["spec"].get("nodeName"))
         return str(pod["spec"]["nodeName"])
 
+    def node_in_the_end(self, name: str, stirring: str) -> str:
+        """The same of one that was refused: where the scheduler was faster than our watch, the next change counts."""
+        turns = count()
+
+        def look() -> Json:
+            label = {"metadata": {"labels": {"turn": str(next(turns))}}}
+            self.plane.api.patch(f"/api/v1/nodes/{stirring}", label, "merge")
+            return self.plane.api.get(self.path(name))
+
+        return str(eventually(look, until=lambda it: it["spec"].get("nodeName"))["spec"]["nodeName"])
+
     def put(self, pod: PodMaker, *among: str) -> str:
         """Make it, and say where it came to run."""
         self.create(pod, *among)
@@ -98,12 +146,15 @@ def extending(plane: Plane, folder: Path) -> Iterator[tuple[Process, Json]]:
     port = free_port()
     pair = self_signed(["127.0.0.1"], datetime.now(UTC))
     certificate, key = pair.write(folder)
+    policy = folder / "shares.yaml"
+    policy.write_text(SHARES, encoding="utf-8")
     flags = ["--cluster", "live", "--kubeconfig", str(plane.kubeconfig), "--listen", f"127.0.0.1:{port}"]
+    flags += ["--fair-share", str(policy)]
     command = [sys.executable, "-m", "webhook.cli", "serve", "extender", *flags]
     trusting = ssl.create_default_context(cadata=pair.authority.decode())
 
     def ready() -> bool:
-        with urllib.request.urlopen(f"https://127.0.0.1:{port}/readyz", timeout=5, context=trusting) as answer:
+        with urllib.request.urlopen(f"https://127.0.0.1:{port}/readyz", timeout=30, context=trusting) as answer:
             return bool(answer.status == 200)
 
     environment = [f"PYTHONPATH={ROOT}", "PATH=" + os.environ["PATH"]]
@@ -131,28 +182,33 @@ def site(plane: Plane, namespace: str, tmp_path: Path) -> Iterator[Site]:
         *torn("ext-halves", namespace),
         *mig("ext-mig-low", 0, namespace),
         *mig("ext-mig-torn", 4, namespace),
+        *(node for name, nodes in (("two", 2), ("four", 4), ("pair", 2), ("wide", 3)) for node in domain(name, nodes)),
     ]
     if not plane.api.exists(f"{DEFINITIONS}/gpunodes.rightslice.dev"):
         plane.api.create(DEFINITIONS, gpunode_crd())
     eventually(lambda: is_served(plane))
     names = add_nodes(plane, [item for item in objects if item["kind"] == "Node"])
-    for said in [item for item in objects if item["kind"] == "GPUNode"]:
+    reports = [item for item in objects if item["kind"] == "GPUNode"]
+    for said in reports:
         plane.api.create(GPUNODES, {key: said[key] for key in ("apiVersion", "kind", "metadata")})
         plane.api.patch(f"{GPUNODES}/{said['metadata']['name']}/status", {"status": said["status"]}, "merge")
     for pod in [item for item in objects if item["kind"] == "Pod"]:
         plane.api.create(f"/api/v1/namespaces/{namespace}/pods", pod)
+    since_long(plane, f"/api/v1/namespaces/{namespace}/pods/half-0")
     try:
         with extending(plane, tmp_path) as (process, told), plane.scheduler_with(extenders=[told]):
-            yield Site(plane, namespace, process)
+            yield Site(plane, namespace, process, told)
     finally:
-        for name in names:
-            plane.api.delete(f"{GPUNODES}/{name}")
+        for said in reports:
+            plane.api.delete(f"{GPUNODES}/{said['metadata']['name']}")
         remove_nodes(plane, names)
 
 
-def test_a_real_scheduler_puts_pods_where_their_gpus_are_joined_and_room_stays(site: Site) -> None:
+def test_a_real_scheduler_puts_pods_where_their_gpus_are_joined_room_stays_and_gangs_are_whole(site: Site) -> None:
     strict = make_pod("strict").gpus(2).annotate(TOPOLOGY, "nvlink=required")
 
+    # It has looked up who is over the share.
+    assert "[+]fair share 1 of" in eventually(site.health, until=lambda said: "over their share" in said)
     # One GPU does not break the last pair, and two go where a pair is free, not where eight singles are.
     assert site.put(make_pod("one").gpus(1), "ext-pair", "ext-odd") == "ext-odd"
     assert site.put(make_pod("pair").gpus(2), "ext-singles", "ext-pair", "ext-odd") == "ext-pair"
@@ -166,7 +222,19 @@ def test_a_real_scheduler_puts_pods_where_their_gpus_are_joined_and_room_stays(s
     site.create(strict, "ext-singles", "ext-halves")
     assert NEVER_JOINED in eventually(lambda: site.waits("strict"), until=lambda said: NOT_JOINED in said)
     site.plane.api.delete(site.path("half-2"))
-    assert site.node_of("strict") == "ext-halves"
+    assert site.node_in_the_end("strict", stirring="ext-singles") == "ext-halves"
+
+    # A gang of four lands whole in the one domain that takes it, whoever comes in between.
+    domains = [f"ext-{name}{i}" for name, nodes in (("two", 2), ("four", 4)) for i in range(nodes)]
+    for i in range(4):
+        site.create(member(f"gang-{i}", "train", 4), *domains)
+        if i < 2:
+            site.create(make_pod(f"between-{i}").gpus(4), *domains)
+    assert {site.node_of(f"gang-{i}") for i in range(4)} == {f"ext-four{i}" for i in range(4)}
+    assert {site.node_of(f"between-{i}") for i in range(2)} == {"ext-two0", "ext-two1"}
+    # Of one that says no number, the later ones join the first, and not the domain with more room.
+    assert site.put(member("first", "open"), "ext-pair0") == "ext-pair0"
+    assert site.put(member("later", "open"), "ext-pair1", *(f"ext-wide{i}" for i in range(3))) == "ext-pair1"
 
     # Without the extender scheduling goes on; what it alone knows is not held any more.
     site.extender.kill()

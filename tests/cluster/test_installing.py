@@ -32,11 +32,12 @@ from webhook.certs.selfsigned import self_signed
 from webhook.cli.install import InstallMode, manifests
 from webhook.documents.reading import read
 from webhook.errors import ApiError
-from webhook.installing.applying import hooks_answer, install, uninstall
+from webhook.installing.applying import hooks_answer, install
 from webhook.installing.checks import diagnose
 from webhook.installing.facts import Facts, read_facts
 from webhook.installing.lines import Line, State
 from webhook.installing.putting import SECRET
+from webhook.installing.removing import uninstall
 from webhook.kube.api import Api
 from webhook.manifests.hooks import NAMESPACE
 from webhook.manifests.objects import DEPLOYMENT, HOOKS, path_of
@@ -360,7 +361,7 @@ def test_uninstall_removes_the_hooks_first_of_all_and_keeps_policies(site: Site)
 
     async def remove(*, with_policies: bool) -> None:
         async with await Api.connect(str(plane.kubeconfig)) as api:
-            await uninstall(api, site.objects, told.append, with_policies=with_policies)
+            await uninstall(api, site.objects, told.append, with_policies=with_policies, seconds=120)
 
     asyncio.run(remove(with_policies=False))
 
@@ -371,7 +372,7 @@ def test_uninstall_removes_the_hooks_first_of_all_and_keeps_policies(site: Site)
 
     asyncio.run(remove(with_policies=True))
 
-    eventually(lambda: not [one for one in site.objects if plane.api.exists(path_of(one))])
+    assert [one for one in site.objects if plane.api.exists(path_of(one))] == []
 
 
 async def probe(plane: Plane) -> bool:

@@ -12,14 +12,14 @@ from datetime import UTC, datetime
 import pytest
 
 from tests.cluster.client import Json
-from tests.cluster.installed import EVERYTHING, until_gone
+from tests.cluster.installed import EVERYTHING
 from tests.cluster.plane import Plane
 from tests.cluster.waiting import eventually
 from tests.conftest import ROOT
 from webhook.certs.selfsigned import self_signed
-from webhook.installing.applying import uninstall
 from webhook.installing.chosen import Chosen, chosen
 from webhook.installing.putting import SECRET, put
+from webhook.installing.removing import uninstall
 from webhook.kube.api import Api
 from webhook.manifests.hooks import NAMESPACE
 from webhook.manifests.objects import DEPLOYMENT, HOOKS, MADE_BY_OVERLAYS, path_of
@@ -33,13 +33,11 @@ def bare(plane: Plane) -> Iterator[Plane]:
     """The plane; whatever is installed in it goes afterwards."""
     yield plane
     asyncio.run(remove(plane))
-    plane.wait_until_gone(NAMESPACE)
-    until_gone(plane)
 
 
 async def remove(plane: Plane, *, with_policies: bool = True) -> None:
     async with await Api.connect(str(plane.kubeconfig)) as api:
-        await uninstall(api, EVERYTHING, lambda _line: None, with_policies=with_policies)
+        await uninstall(api, EVERYTHING, lambda _line: None, with_policies=with_policies, seconds=120)
 
 
 async def put_all(plane: Plane, objects: list[Json]) -> None:
@@ -51,7 +49,7 @@ async def put_all(plane: Plane, objects: list[Json]) -> None:
 def install(plane: Plane, *flags: str) -> str:
     """What the command says. No replica ever gets ready here: it ends at that wait, before the hooks."""
     command = [sys.executable, "-m", "webhook.cli", "install", f"--kubeconfig={plane.kubeconfig}", "--timeout=1"]
-    done = subprocess.run([*command, *flags], cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run([*command, *flags], cwd=ROOT, capture_output=True, text=True, timeout=120, check=False)
     assert "a replica that is ready" in done.stderr or "Nothing was stored" in done.stdout, done.stderr
     return done.stdout
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
 
@@ -19,6 +21,7 @@ from tests.manifests.made import BUILT
 from webhook.documents.reading import read
 from webhook.manifests.hooks import NAMESPACE
 from webhook.manifests.objects import path_of
+from webhook.settings import Settings
 
 MANIFESTS = ROOT / "manifests"
 OVERLAYS = sorted(folder.name for folder in (MANIFESTS / "overlays").iterdir())
@@ -150,6 +153,43 @@ def test_out_of_cluster_every_hook_has_the_address_that_was_written(plane: Plane
     }
     assert hooks == inside
     assert not [one for one in objects if one["kind"] in ("Deployment", "Service", "ClusterRole")]
+
+
+def ours(text: str) -> str:
+    """The kustomization that docs/usage.md shows."""
+    (shown,) = [each for each in re.findall(r"```yaml\n(.*?)```", text, re.DOTALL) if "kind: Kustomization" in each]
+    return str(shown)
+
+
+PLAIN = "resources: [../overlays/enforce]\ncomponents: [../components/prometheus]\n"
+KUSTOMIZATIONS = {
+    "by the words of the page": ours((ROOT / "docs" / "usage.md").read_text(encoding="utf-8")),
+    "plain HTTP": PLAIN,
+}
+
+
+@pytest.mark.parametrize("text", KUSTOMIZATIONS.values(), ids=KUSTOMIZATIONS)
+def test_with_prometheus_the_webhook_knows_it_and_may_reach_it(
+    plane: Plane, space: None, tmp_path: Path, text: str
+) -> None:
+    copy_of(MANIFESTS, tmp_path)
+    (tmp_path / "ours").mkdir()
+    (tmp_path / "ours" / "kustomization.yaml").write_text(text, encoding="utf-8")
+    made = plane.kubectl("kustomize", str(tmp_path / "ours")).stdout
+
+    done = plane.kubectl("apply", "--server-side", "--force-conflicts", "--dry-run=server", "-f", "-", stdin=made)
+    assert done.stderr == ""
+    objects = by_name([document.data for document in read(made, "ours", aliases=True)])
+    [container] = objects["Deployment rightslice"]["spec"]["template"]["spec"]["containers"]
+    told = {each["name"].removeprefix("RIGHTSLICE_").lower(): each["value"] for each in container["env"]}
+    assert told.keys() <= Settings.model_fields.keys()
+    files = {str(Path(told[name]).parent) for name in ("prometheus_token_file", "prometheus_ca") if name in told}
+    assert files <= {each["mountPath"] for each in container["volumeMounts"]}
+    address = urlsplit(told["prometheus"])
+    assert (address.scheme == "https") is bool(files)
+    [way] = objects["NetworkPolicy rightslice-prometheus"]["spec"]["egress"]
+    assert way["ports"] == [{"port": address.port, "protocol": "TCP"}]
+    assert [*way["to"][0]["namespaceSelector"]["matchLabels"].values()] == [str(address.hostname).split(".")[1]]
 
 
 def test_its_pods_run_in_a_restricted_namespace_on_two_hosts(plane: Plane, space: None) -> None:

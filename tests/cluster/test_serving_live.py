@@ -69,7 +69,7 @@ class Served:
         context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
         url = f"https://127.0.0.1:{self._port}{path}"
         try:
-            with urllib.request.urlopen(url, context=context, timeout=5) as answer:
+            with urllib.request.urlopen(url, context=context, timeout=30) as answer:
                 return str(answer.read().decode())
         except urllib.error.HTTPError as error:
             return str(error.read().decode())

@@ -18,7 +18,8 @@ def eventually(ask: Callable[[], T], *, until: Callable[[T], object] = bool, wit
     Args:
         ask: The question. An OSError (nobody there) or LookupError (not there yet) is an answer that does not satisfy.
         until: What must hold of the answer; unless given, that it is not empty.
-        within: Seconds until we give up.
+        within: Seconds from now on by which it must hold. A question that takes long is no lateness: it is failed by
+            an answer to a question that was asked after that.
 
     Raises:
         AssertionError: no answer did in time; it has the last one.
@@ -26,12 +27,13 @@ def eventually(ask: Callable[[], T], *, until: Callable[[T], object] = bool, wit
     deadline = time.monotonic() + within
     while True:
         last: object
+        asked = time.monotonic()
         try:
             last = answer = ask()
             if until(answer):
                 return answer
         except (OSError, LookupError) as error:
             last = error
-        if time.monotonic() > deadline:
+        if asked > deadline:
             raise AssertionError(f"not so within {within} s; the last answer: {last!r}")
         time.sleep(EVERY)

@@ -40,6 +40,9 @@ OPERATORS: Mapping[str, Operator] = {
     "prometheus-operator": Operator(
         "github.com/prometheus-operator/prometheus-operator", "example/prometheus-operator-crd"
     ),
+    "openreports": Operator("github.com/openreports/reports-api", "config/crd"),
+    # As Kyverno ships it: the working group's own repository was never a module of the proxy.
+    "wgpolicy": Operator("github.com/kyverno/kyverno", "config/crds/policyreport"),
 }
 
 

@@ -6,6 +6,7 @@ import pytest
 
 from tests.make import Json, PodMaker, make_namespace, make_node, make_pod
 from tests.world import A100, ask, codes, mig_node, shaped, view_of, whole_node
+from webhook.model.apimachinery import MAX_MILLI
 from webhook.model.catalogue import _CARDS as CARDS
 from webhook.model.cluster import ClusterView
 from webhook.model.resources import ACCOUNTING
@@ -29,6 +30,7 @@ WEIGHTS: dict[str, tuple[PodMaker, Json, str]] = {
     "a turn of four": (make_pod().asks(SHARED, "1"), TURNS, "250"),
     "a third by MPS, rounded up": (make_pod().asks(SHARED, "1"), MPS, "334"),
     "a slice that no node offers": (make_pod().asks(LARGE, "1"), whole_node(), "429"),
+    "more GPUs than an API server counts thousandths of": (make_pod().gpus("9E"), whole_node(), str(MAX_MILLI)),
     "several kinds": (make_pod().asks(SMALL, "2").asks(LARGE, "1"), mig_node(), "786"),
 }
 

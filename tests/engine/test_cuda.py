@@ -21,7 +21,7 @@ from webhook.model.pods import Pod, pod_of
 
 def remarks(pod: Pod, offers: Sequence[Offer]) -> list[Remark]:
     """What is said about a pod, its GPU containers found as the engine finds them."""
-    return driver_remarks(pod, offers, [(ask.path, ask.container) for ask in asked_by(pod).asks])
+    return driver_remarks(pod, offers, {ask.path: ask.container for ask in asked_by(pod).asks})
 
 
 def offer(product: str, driver: tuple[int, ...], cuda: tuple[int, ...] = (), arch: tuple[int, int] = (8, 0)) -> Offer:
@@ -223,7 +223,7 @@ def test_many_products_are_cut_short() -> None:
     assert "NVIDIA-P3 and 5 more" in remark.message
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(pods(), st.lists(st.sampled_from([OLD, MIDDLE, NEW, SILENT, LABEL_ONLY, GEFORCE, B200, V100]), max_size=4))
 def test_it_has_an_answer_for_any_pod(pod: Json, offers: list[Offer]) -> None:
     for remark in remarks(pod_of(pod), offers):
@@ -231,7 +231,7 @@ def test_it_has_an_answer_for_any_pod(pod: Json, offers: list[Offer]) -> None:
         assert remark.message.isprintable()
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(st.sampled_from(["11.0", "11.8", "12.4.1", "12.8.0", "13.0", "13.3"]), st.sampled_from([OLD, MIDDLE, NEW]))
 def test_a_newer_driver_never_fits_less(toolkit: str, older: Offer) -> None:
     def worst(one: Offer) -> str:

@@ -10,7 +10,7 @@ import pytest
 from tests.make import PodMaker, make_pod
 from tests.using import observed, seen
 from webhook.engine.asking import asked_by
-from webhook.engine.demand import Declared, Sought, need_of
+from webhook.engine.demand import Declared, Sought, declared_by, need_of
 from webhook.model.decisions import Keep, Need, Why
 from webhook.model.modes import Evidence, Form, Isolation, Mode
 from webhook.model.pods import pod_of
@@ -26,7 +26,7 @@ def declared(**notes: str) -> Declared:
     pod = make_pod()
     for key, value in notes.items():
         pod.annotate(f"rightslice.dev/gpu-{key}", value)
-    return Declared(pod_of(pod.build()))
+    return declared_by(pod_of(pod.build()))
 
 
 MEMORY = {
@@ -101,8 +101,8 @@ LADDER = (4864, 9856, 19_968)
 def need(pod: PodMaker, usage: UsageView | None = None, **fields: Any) -> Need | Keep:
     """The need of a pod."""
     read = pod_of(pod.build())
-    sought = Sought(asked_by(read).asks, "team", workload_of(read), rule(**fields), LADDER)
-    return need_of(sought, Declared(read), usage or UsageView())
+    sought = Sought(asked_by(read).asks, "team", workload_of(read), rule(**fields), lambda: LADDER)
+    return need_of(sought, declared_by(read), usage or UsageView())
 
 
 def used(**containers: Observed) -> UsageView:

@@ -140,7 +140,7 @@ def test_every_name_has_its_code() -> None:
     assert set(BYPASSES) > GPU_PODS_ONLY
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(pods(), st.none() | pods(), st.booleans(), st.booleans())
 def test_it_has_an_answer_for_any_pod(pod: Json, old: Json | None, asks: bool, share: bool) -> None:
     operation = "CREATE" if old is None else "UPDATE"
@@ -153,7 +153,7 @@ def test_it_has_an_answer_for_any_pod(pod: Json, old: Json | None, asks: bool, s
         assert remark.message.isprintable()
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(pods(), st.randoms(use_true_random=False))
 def test_the_order_of_containers_changes_nothing(pod: Json, random: Any) -> None:
     first = set(names(look(pod)))
@@ -163,7 +163,7 @@ def test_the_order_of_containers_changes_nothing(pod: Json, random: Any) -> None
     assert set(names(look(pod))) == first
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(pods())
 def test_an_update_that_changes_nothing_finds_nothing(pod: Json) -> None:
     assert look(pod, old=pod) == []

@@ -6,7 +6,7 @@ import copy
 from typing import Any
 
 import jsonpatch
-from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from tests.engine.lawful import (
@@ -32,7 +32,7 @@ from webhook.model.resources import ACCOUNTING
 from webhook.model.scopes import in_scope
 from webhook.report.diff import apply
 
-law = settings(max_examples=120, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+law = settings(max_examples=120)
 TRIAL = policies_of(everything("audit"))
 JUDGE, TRIAL_JUDGE = (policies_of(everything(mode, shapes=False)) for mode in ("enforce", "audit"))
 

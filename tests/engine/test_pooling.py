@@ -148,7 +148,7 @@ EVENTS = st.lists(
 )
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(EVENTS)
 def test_a_remembered_decision_is_the_one_that_would_be_made(events: list[tuple[str, int]]) -> None:
     memory, view = Memory(), VIEW

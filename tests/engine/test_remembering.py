@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.engine.lawful import POLICIES, SMALL, TRUSTED, VIEWS, any_pods, gpu_pods
@@ -23,7 +23,7 @@ from webhook.model.decisions import Fit, Keep, Why
 from webhook.model.objects import ResourceQuota, ResourceQuotaSpec
 from webhook.policy.compiled import PolicySet
 
-law = settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+law = settings(max_examples=150)
 
 EXEMPTING = policies_of(
     policy(

@@ -83,7 +83,7 @@ def test_a_number_of_replicas_that_is_none_counts_as_one(value: Any) -> None:
     assert template.replicas == 1
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(st.sampled_from(sorted(WORKLOADS)), odd_pods() | anything())
 def test_it_has_an_answer_for_anything_at_a_template_s_place(kind: tuple[str, str], value: Any) -> None:
     for path in WORKLOADS[kind]:
@@ -94,7 +94,7 @@ def test_it_has_an_answer_for_anything_at_a_template_s_place(kind: tuple[str, st
             assert template.error.isprintable()
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(st.sampled_from(sorted(WORKLOADS)), pods())
 def test_every_container_is_found_where_it_was_read(kind: tuple[str, str], pod: Json) -> None:
     for path in WORKLOADS[kind]:

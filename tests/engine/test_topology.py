@@ -10,7 +10,7 @@ from tests.make import Json, PodMaker, make_node, make_pod
 from tests.world import A100, ask, codes, shaped, view_of, whole_node
 from webhook.model.nodelabels import ISLAND, PRODUCT
 from webhook.model.pods import pod_of
-from webhook.model.records import TOPOLOGY
+from webhook.model.records import GANG_SIZE, TOPOLOGY
 
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
@@ -215,6 +215,15 @@ def test_a_section_on_trial_says_what_it_would_add() -> None:
 )
 def test_a_word_that_nobody_understands_is_told(said: str | None, want: bool) -> None:
     pod = make_pod().gpus(1) if said is None else make_pod().gpus(1).annotate(TOPOLOGY, said)
+
+    found = codes(ask(pod, "mode: enforce\ntopology: {nvlink: preferred}", nodes=(JOINED,)))
+
+    assert ("warn GPU-R104" in found) == want
+
+
+@pytest.mark.parametrize(("said", "want"), [("4", False), ("0", True), ("all", True), ("1000000", True)])
+def test_a_size_of_a_gang_that_is_no_number_of_pods_is_told(said: str, want: bool) -> None:
+    pod = make_pod().gpus(1).annotate(GANG_SIZE, said)
 
     found = codes(ask(pod, "mode: enforce\ntopology: {nvlink: preferred}", nodes=(JOINED,)))
 

@@ -15,7 +15,8 @@ from tests.extender.standing import stand, write
 from tests.make import Json, make_pod
 from tests.placement.kube import BRIDGED, gpu_node, placing, report, running
 from webhook.cache.inventory import Inventory
-from webhook.extender.standing import COUNTED_AT_ONCE, Standing
+from webhook.extender.learning import COUNTED_AT_ONCE
+from webhook.extender.standing import Standing
 from webhook.model.fleet import fleet_node
 from webhook.placement.needs import Need
 
@@ -38,7 +39,7 @@ def beginning(*objects: Json) -> Standing:
 
 
 def learnt(standing: Standing) -> dict[Need, int]:
-    return {need: round(count) for need, count in standing._learner.mix().counts.items()}
+    return {need: round(count) for need, count in standing.learning.mix().counts.items()}
 
 
 @asynccontextmanager

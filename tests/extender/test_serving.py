@@ -89,7 +89,7 @@ async def test_before_the_nodes_are_known_it_says_so_and_decides_nothing() -> No
         alive = await site.get("/livez")
 
     assert (status, answer) == (503, {"error": "could not rank: the nodes are not known here yet"})
-    assert page == (503, "[-]cluster not known yet\n[+]serving ok\nnot ready\n")
+    assert page == (503, "[-]cluster not known yet\n[+]certificate in use\n[+]serving ok\nnot ready\n")
     assert alive == (200, "ok\n")
 
 

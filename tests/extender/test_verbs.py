@@ -223,7 +223,7 @@ def test_what_is_learnt_counts_each_pod_once() -> None:
         filter_(standing, two(), "n")
     filter_(standing, two("other"), "n")
 
-    counts = standing._learner.mix().counts
+    counts = standing.learning.mix().counts
 
     assert {need.gpus: round(count) for need, count in counts.items()} == {2: 2}
 

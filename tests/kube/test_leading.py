@@ -88,7 +88,7 @@ class Electing(RuleBasedStateMachine):
 
 
 TestElecting = Electing.TestCase
-TestElecting.settings = settings(max_examples=150, stateful_step_count=40, deadline=None)
+TestElecting.settings = settings(max_examples=150, stateful_step_count=40)
 
 
 @pytest.fixture

@@ -45,7 +45,7 @@ def holds(expression: Any, pod: Json) -> bool:
     return value
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(PATHS, st.sampled_from(["", "/", "//"]))
 def test_every_host_path_that_reaches_gpus_is_seen(path: str, start: str) -> None:
     pod = {"spec": {"containers": [], "volumes": [{"name": "v", "hostPath": {"path": start + path}}]}}
@@ -97,7 +97,7 @@ GUARD = policies_of(
 )
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much])
+@settings(max_examples=150, suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much])
 @given(any_pods())
 def test_every_pod_that_is_refused_is_sent(pod: Json) -> None:
     decision = decide(request_of(pod), GUARD, view_of(), UsageView(), datetime(2026, 6, 1, tzinfo=UTC))
@@ -124,7 +124,7 @@ def is_refused_meanwhile(pod: Json) -> bool:
     return any(rule.eval(data=facts).plain_value() is False for rule in MUST_HOLD)
 
 
-@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=300)
 @given(any_pods())
 def test_the_backstop_looks_at_every_pod_that_it_refuses(pod: Json) -> None:
     assert holds(GOES_ROUND, pod) or not is_refused_meanwhile(pod)

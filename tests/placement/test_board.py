@@ -20,7 +20,7 @@ from webhook.placement.rooms import Rooms, Site
 MIX = Mix({SHARE: 3, SMALL: 1, ONE: 3, PAIR: 1, EIGHT: 1, NO_GPU: 1})
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(sites, st.lists(needs, max_size=30), st.sampled_from(list(Policy)), st.randoms(use_true_random=False))
 def test_scores_kept_are_scores_made_anew(of: Site, pods: list[Need], policy: Policy, random: Random) -> None:
     rule = RULES[policy](of, MIX)

@@ -7,17 +7,19 @@ from functools import cache
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.placement.making import EIGHT, NO_GPU, ONE, PAIR, SHARE, SMALL, machine, needs, rooms_with, rows, site
 from webhook.placement.fragmentation.fgd import Fgd, typical
 from webhook.placement.fragmentation.filling import CORES, LEVELS, fill_table, offers
 from webhook.placement.fragmentation.mixes import FLAT, Mix, mix_of
-from webhook.placement.fragmentation.packing import MostAllocated, stock_default
+from webhook.placement.fragmentation.packing import MostAllocated, StockDefault
 from webhook.placement.fragmentation.pricing import MOST_CLAIM, cpu_claim, prices
-from webhook.placement.fragmentation.tab import PRICE, Tab, idle_worth
+from webhook.placement.fragmentation.tab import EMPTYING, PRICE, Tab, idle_worth
 from webhook.placement.needs import Need
+from webhook.placement.nodes.board import Board
+from webhook.placement.rooms import Rooms
 
 SHARES = Mix({SHARE: 3, SMALL: 1, Need(2000, 1, 300): 2})
 
@@ -50,7 +52,6 @@ def test_the_fill_table_is_the_expected_fill() -> None:
             assert table[cores, level] == pytest.approx(filled(shares, cores, 10 * level, 6)), (cores, level)
 
 
-@settings(deadline=None)
 @given(st.dictionaries(needs.filter(lambda need: need.gpus > 0), st.integers(1, 9), min_size=1, max_size=5))
 def test_a_piece_is_never_worth_more_than_its_size_nor_less_with_more_cores(counts: dict[Need, float]) -> None:
     table = fill_table(Mix(counts).gpu_shares(), "A100", 20)
@@ -140,6 +141,40 @@ def test_a_pod_without_gpus_pays_no_price() -> None:
     assert Tab(site(), SHARES).score(same, same, np.array([0]), NO_GPU)[0] == 0
 
 
+def test_where_pods_leave_a_node_that_will_soon_be_whole_is_left_alone() -> None:
+    """Three idle GPUs of eight or seven of eight: without a need for sets they are worth the same each."""
+    pair = site(machine("fuller"), machine("emptier"))
+    rooms = rooms_with(pair, [[0, 0, 0, 0, 0, 1000, 1000, 1000], [0, *[1000] * 7]], [24, 56])
+    rule = Tab(pair, Mix({ONE: 1, SHARE: 1}))
+
+    stays = Board(rooms, rule).scores(ONE)
+    leaves = Board(rooms, rule, turnover=1.0).scores(ONE)
+
+    assert stays[0] == pytest.approx(stays[1], abs=1)
+    assert leaves[0] - leaves[1] == pytest.approx(EMPTYING / 2, abs=1)
+
+
+def test_where_pods_leave_a_scarce_model_costs_half() -> None:
+    pair = site(machine("scarce", model="T4"), machine("plenty", model="A100"))
+    rule = Tab(pair, Mix({ONE: 1, Need(4000, 1, 1000, ("T4",)): 3}))
+
+    stays = Board(Rooms(pair), rule).scores(ONE)
+    leaves = Board(Rooms(pair), rule, turnover=1.0).scores(ONE)
+
+    assert stays[1] - stays[0] == pytest.approx(1200, abs=1)
+    assert leaves[1] - leaves[0] == pytest.approx(600, abs=1)
+
+
+@pytest.mark.parametrize("turnover", [0.0, 1.0])
+def test_a_pod_without_gpus_goes_by_worth_alone(turnover: float) -> None:
+    pair = site(machine("used"), machine("empty"))
+    rooms = rooms_with(pair, [[0] * 8, [1000] * 8], [16, 16])
+
+    used, empty = Board(rooms, Tab(pair, SHARES), turnover).scores(NO_GPU)
+
+    assert used > empty
+
+
 def test_the_claim_falls_as_pods_ask_for_more_cores_than_there_are() -> None:
     one = site(machine(gpus=8, cores=64))
 
@@ -164,7 +199,6 @@ def lost(mix: Mix, gpus: list[int], cores: int) -> float:
     return total
 
 
-@settings(deadline=None)
 @given(
     st.dictionaries(needs.map(any_model), st.integers(1, 9), min_size=1),
     st.lists(st.integers(0, 100).map(lambda m: 10 * m), min_size=8, max_size=8),
@@ -195,7 +229,7 @@ def test_the_stock_default_spreads_by_cpu_and_memory() -> None:
     pair = site(machine("used", 2), machine("empty", 2))
     rooms = rooms_with(pair, [[1000, 1000], [1000, 1000]], [32, 64])
 
-    used, empty = stock_default(rooms, NO_GPU)
+    used, empty = Board(rooms, StockDefault(pair, FLAT)).scores(NO_GPU)
 
     assert empty > used
 

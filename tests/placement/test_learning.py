@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import pairwise
 
 from tests.placement.making import NO_GPU, ONE, SHARE
-from webhook.placement.fragmentation.mixes import FLAT, HALF_LIFE, MOST_NEEDS, Learner
+from webhook.placement.fragmentation.mixes import FLAT, HALF_LIFE, MOST_NEEDS, Learner, Turnover
 from webhook.placement.needs import Need
 
 
@@ -52,3 +52,33 @@ def test_the_rule_is_built_anew_seldom_and_more_seldom_but_once_a_half_life() ->
 
     assert due[:4] == [20, 30, 45, 67]
     assert max(later - one for one, later in pairwise(due)) <= HALF_LIFE
+
+
+def test_where_whoever_has_come_stays_there_is_no_turnover() -> None:
+    turnover = Turnover()
+    before = turnover.ratio
+    turnover.came()
+
+    assert (before, turnover.ratio) == (0, 0)
+
+
+def test_where_as_many_leave_as_come_turnover_is_one_and_never_more() -> None:
+    turnover = Turnover()
+    turnover.came()
+    turnover.left()
+    even = turnover.ratio
+    turnover.left()
+
+    assert (even, turnover.ratio) == (1, 1)
+
+
+def test_who_left_counts_half_after_a_half_life_of_arrivals() -> None:
+    turnover = Turnover()
+    turnover.came()
+    turnover.left()
+    for _ in range(HALF_LIFE):
+        turnover.came()
+
+    seen = sum(2 ** (-age / HALF_LIFE) for age in range(HALF_LIFE + 1))
+
+    assert round(turnover.ratio, 9) == round(0.5 / seen, 9)

@@ -16,6 +16,7 @@ from webhook.placement.nodes.asking import wanted_of
 from webhook.placement.nodes.cluster import Cluster
 from webhook.placement.nodes.filtering import NOT_JOINED, obstacles
 from webhook.placement.nodes.freeing import freeing
+from webhook.placement.nodes.gangs import Company
 from webhook.placement.nodes.ranking import Fill, Ranking
 from webhook.placement.nodes.shortage import Shortage, shortage
 from webhook.placement.rooms import Machine, Rooms, Site
@@ -122,7 +123,7 @@ def test_pods_of_a_gang_go_to_the_smallest_domain_that_takes_all_of_them() -> No
     ]
 
     on = placing(*nodes, gpu_node("lonely", 4, "NVIDIA-GB200"))
-    names = order(on, make_pod().gpus(4), gang=2, domain="nvidia.com/gpu.clique")
+    names = order(on, make_pod().gpus(4), company=Company(2))
 
     assert names[:2] == ["b0", "b1"]
     assert names[2:6] == ["a0", "a1", "a2", "a3"]
@@ -136,7 +137,7 @@ def test_a_domain_counts_what_cpu_and_memory_let_it_take() -> None:
         *(gpu_node(f"{c}{i}", 4, "NVIDIA-GB200", **{clique: c}) for c, n in (("a", 1), ("b", 3)) for i in range(n))
     )
 
-    assert order(on, big, gang=2, domain="nvidia.com/gpu.clique")[0].startswith("b")
+    assert order(on, big, company=Company(2))[0].startswith("b")
 
 
 def test_among_equals_nodes_are_packed_or_spread() -> None:

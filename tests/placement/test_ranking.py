@@ -52,7 +52,7 @@ def changed(cluster: Cluster, node: int, cores: int, gpus: int, free: int | None
     return Room(cores * 1000, room.memory, units, full), replace(devices, free=mask, cards=cards)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(changes)
 def test_a_ranking_that_was_changed_is_one_made_from_nothing(
     steps: list[tuple[int, int, int, int | None, bool]],

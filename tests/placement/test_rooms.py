@@ -6,7 +6,7 @@ from itertools import combinations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.placement.making import EIGHT, NO_GPU, ONE, PAIR, SHARE, machine, needs, rows, site
@@ -38,7 +38,6 @@ def test_too_little_cpu_or_a_model_that_will_not_do_is_no_way() -> None:
     assert not len(options(rows([1000]), ONE, np.array([False])).nodes)
 
 
-@settings(deadline=None)
 @given(needs, st.lists(st.lists(st.integers(0, 100).map(lambda m: 10 * m), min_size=3, max_size=3), max_size=4))
 def test_every_option_takes_exactly_what_is_asked_from_gpus_that_have_it(need: Need, free: list[list[int]]) -> None:
     before = Rows(np.arange(len(free)), np.full(len(free), 9000), np.array(free, np.int64).reshape(-1, 3))

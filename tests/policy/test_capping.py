@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 
 from tests.engine.lawful import VIEWS, any_pods, decision, everything
 from tests.make import Json, make_pod
@@ -28,7 +28,7 @@ def test_it_is_the_same_set_otherwise() -> None:
     assert (TRIED.digest, TRIED.exemptions, TRIED.written) == (ENFORCED.digest, ENFORCED.exemptions, ENFORCED.written)
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=60)
 @given(any_pods())
 def test_nothing_is_denied_warned_of_or_changed(pod: Json) -> None:
     for view in VIEWS.values():

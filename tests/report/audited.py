@@ -35,6 +35,7 @@ FIT = Fit("nvidia.com/mig-1g.10gb", (SLICE,), Need(8192, None, Evidence.DECLARED
 REFUSED = Finding(
     "GPU-L102", Mode.ENFORCE, ("spec",), "must be one of 1, 2, 4, 8 (found 3)", "Write 4, or 2.", "research"
 )
+LONG = msgspec.structs.replace(REFUSED, message="\N{KATAKANA LETTER GU}" * 520, fix="\N{KATAKANA LETTER GU}" * 520)
 NOTED = Finding("GPU-R102", Mode.AUDIT, ("spec",), "could be smaller", "", "sizing")
 
 

@@ -24,6 +24,8 @@ HOSTILE = (
     "\u202ereversed\u0000",
 )
 
+LONG = ("w" * 63, "team-of-those-who-look-into-what-nobody-else-has-time-for-at-all")
+
 SORTED = """
 const table = document.querySelector("#workloads");
 const button = [...table.querySelectorAll("th button")].find((each) => each.textContent === NAME);
@@ -93,14 +95,49 @@ def test_nothing_sticks_out_of_a_narrow_or_a_wide_window(text: str) -> None:
         assert wide <= width
 
 
-def test_what_the_pictures_say_lies_inside_them(text: str) -> None:
+A4 = 718
+"""CSS pixels between margins of a centimetre."""
+
+PRINTED = """
+const rules = [...document.styleSheets].flatMap((sheet) => [...sheet.cssRules]);
+const printed = rules.filter((rule) => rule.media?.mediaText === "print");
+for (const rule of printed) rule.media.mediaText = "all";
+const style = (element, pseudo) => window.getComputedStyle(element, pseudo);
+const cut = (each) => ["hidden", "auto", "scroll"].includes(style(each).overflowX) && each.tagName !== "svg";
+const out = (each) => { const box = each.getBoundingClientRect(); return box.left < 0 || box.right > WIDTH; };
+const every = [...document.body.querySelectorAll("*")], heads = [...document.querySelectorAll("thead")];
+return {
+  rules: printed.length,
+  paper: [style(document.body).backgroundColor, style(document.body).color],
+  cut: every.filter((each) => cut(each) || out(each)).map((each) => each.outerHTML.slice(0, 80)),
+  repeated: heads.map((head) => style(head).display),
+  together: [...document.querySelectorAll("tbody tr, svg")].map((each) => style(each).breakInside),
+  arrows: [...document.querySelectorAll("th button")].map((each) => style(each, "::after").content),
+};
+"""
+
+
+@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+def test_on_paper_nothing_is_cut_off_and_every_page_has_its_heads(text: str, hostile: str, dark: bool) -> None:
+    """By the rules for print, on a sheet's width."""
+    for each in (text, hostile):
+        found = look(each, PRINTED.replace("WIDTH", str(A4)), dark=dark, width=A4)
+        assert found["rules"] == 1
+        assert found["paper"] == ["rgb(255, 255, 255)", "rgb(0, 0, 0)"]
+        assert found["cut"] == []
+        assert set(found["repeated"]) == {"table-header-group"}
+        assert set(found["together"]) == {"avoid"}
+        assert set(found["arrows"]) == {"none"}
+
+
+def test_what_the_pictures_say_lies_inside_them(text: str, hostile: str) -> None:
     outside = """
     return [...document.querySelectorAll("svg text")].filter((each) => {
       const box = each.getBBox(), view = each.ownerSVGElement.viewBox.baseVal;
       return box.x < 0 || box.x + box.width > view.width || box.y < 0 || box.y + box.height > view.height;
     }).map((each) => each.textContent);
     """
-    assert look(text, outside) == []
+    assert look(text, outside) == look(hostile, outside) == look(html(audited_page(LONG)), outside) == []
     assert look(text, "return document.querySelectorAll('svg').length") == 3
 
 

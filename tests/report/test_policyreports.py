@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
 
-from tests.report.audited import NOTED, NOW, REFUSED, cluster, judged, rows_of
+from tests.report.audited import LONG, NOTED, NOW, REFUSED, cluster, judged, rows_of
 from webhook.report.policyreports import MOST_RESULTS, ReportApi, policy_reports
 
 TEXT = {"source", "policy", "rule", "category", "message"}
@@ -32,6 +33,14 @@ def test_what_is_left_out_is_counted() -> None:
     assert len(report["results"]) == MOST_RESULTS
     assert report["summary"]["fail"] == MOST_RESULTS + 7
     assert report["metadata"]["annotations"] == {"rightslice.dev/results-left-out": "7"}
+
+
+def test_an_object_is_no_larger_than_an_api_server_stores() -> None:
+    [report] = policy_reports(rows_of([judged(f"p{i:05}", findings=[LONG]) for i in range(MOST_RESULTS)]), NOW)
+    kept, left_out = len(report["results"]), int(report["metadata"]["annotations"]["rightslice.dev/results-left-out"])
+    assert kept > MOST_RESULTS / 10
+    assert kept + left_out == MOST_RESULTS
+    assert len(json.dumps(report, ensure_ascii=False).encode()) < 1.4 * 1024 * 1024
 
 
 KINDS = {ReportApi.OPENREPORTS: "Report", ReportApi.WGPOLICY: "PolicyReport"}

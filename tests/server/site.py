@@ -38,7 +38,7 @@ from webhook.web.tls import PemPair, server_context
 
 NOW = datetime(2026, 6, 1, tzinfo=UTC)
 PAIR: Pair = self_signed(["127.0.0.1", "localhost"], datetime.now(UTC))
-PATIENCE = 8.0
+PATIENCE = 30.0
 """Seconds after which a test gives up waiting. Far more than any of them needs."""
 
 POLICY = """\

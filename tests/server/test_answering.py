@@ -177,7 +177,7 @@ findings = st.builds(
 )
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(st.lists(findings, max_size=30), st.text(max_size=40))
 def test_whatever_is_found_an_api_server_passes_it_on(found: list[Finding], policy: str) -> None:
     decision = Decision(findings=tuple(found), policies=(policy,))

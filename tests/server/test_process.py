@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -49,6 +50,13 @@ class Process:
             time.sleep(0.02)
         raise AssertionError(f"no {event!r} in {self.lines}")
 
+    def wait_until(self, true: Callable[[], bool]) -> None:
+        """Wait until something is so."""
+        end = time.monotonic() + 3 * PATIENCE
+        while not true():
+            assert time.monotonic() < end, self.lines
+            time.sleep(0.02)
+
     @property
     def port(self) -> int:
         """The port it listens on."""
@@ -77,6 +85,15 @@ def running(folder: Path, *more: str, files: int | None = None) -> Iterator[Proc
         process.end()
 
 
+def listens(port: int) -> bool:
+    """Are connections taken on a port of this machine?"""
+    try:
+        socket.create_connection(("127.0.0.1", port), PATIENCE).close()
+    except ConnectionRefusedError:
+        return False
+    return True
+
+
 def test_told_to_end_it_says_so_serves_on_finishes_and_leaves_with_0(tmp_path: Path) -> None:
     with running(tmp_path, "--drain-seconds", "1") as process:
         kept, late, slow = (Talk(process.port) for _ in range(3))
@@ -97,9 +114,8 @@ def test_told_to_end_it_says_so_serves_on_finishes_and_leaves_with_0(tmp_path: P
         newcomer.send(REQUEST)
         assert (newcomer.read() or (0,))[0] == 200
 
-        time.sleep(0.7)  # the request begins before the pause ends, and ends after it
-        slow.send(REQUEST[:-10])
-        time.sleep(0.6)
+        slow.send(REQUEST[:-10])  # the request begins before the pause ends, and ends after it
+        process.wait_until(lambda: not listens(process.port))
         slow.send(REQUEST[-10:])
         last = slow.read()
         assert last is not None
@@ -116,7 +132,7 @@ def test_a_second_signal_ends_it_at_once(tmp_path: Path) -> None:
         start = time.monotonic()
         process.popen.send_signal(signal.SIGTERM)
         assert process.end() == 0
-        assert time.monotonic() - start < 5
+        assert time.monotonic() - start < 30, "half of the pause that it was told to make"
 
 
 def test_a_low_limit_of_open_files_leaves_room_for_its_own(tmp_path: Path) -> None:
@@ -130,10 +146,7 @@ def test_a_low_limit_of_open_files_leaves_room_for_its_own(tmp_path: Path) -> No
         assert all(Talk(process.port).closed() for _ in range(100)), "more are closed at once"
 
         (tmp_path / "policies" / "policy.yaml").write_text(POLICY.format(name="other"))
-        end = time.monotonic() + 3 * PATIENCE
-        while not any('"policies loaded"' in line for line in process.lines[2:]):
-            assert time.monotonic() < end, process.lines
-            time.sleep(0.02)
+        process.wait_until(lambda: any('"policies loaded"' in line for line in process.lines[2:]))
         assert "Too many open files" not in "".join(process.lines)
 
         kept.pop().close()

@@ -257,7 +257,7 @@ json_values = st.recursive(
 )
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(json_values, st.booleans(), st.booleans())
 def test_decoding_is_exact_however_it_is_written(value: Any, ascii_only: bool, spaced: bool) -> None:
     separators = (", ", ": ") if spaced else (",", ":")
@@ -267,7 +267,7 @@ def test_decoding_is_exact_however_it_is_written(value: Any, ascii_only: bool, s
     assert repr(decoded) == repr(json.loads(body))
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(st.dictionaries(st.text(max_size=6), json_values, min_size=1, max_size=5), st.randoms(use_true_random=False))
 def test_a_key_twice_is_always_found(members: dict[str, Any], random: Any) -> None:
     pairs = [*members.items(), random.choice(list(members.items()))]
@@ -278,7 +278,7 @@ def test_a_key_twice_is_always_found(members: dict[str, Any], random: Any) -> No
         jsonbody.decode(body)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(st.binary(max_size=200), st.integers(0, len(GOOD)), st.integers(0, 40))
 def test_no_bytes_raise_anything_else(noise: bytes, at: int, cut: int) -> None:
     for way in (read, read_sent):

@@ -175,7 +175,7 @@ async def test_only_the_leader_watches(leads: bool, monkeypatch: pytest.MonkeyPa
     leader.leads = leads
     task = asyncio.create_task(leader.rollouts.run())
     with suppress(TimeoutError):
-        async with asyncio.timeout(5 if leads else 0.2):
+        async with asyncio.timeout(30 if leads else 0.2):
             while "status" not in shared.stored:
                 await asyncio.sleep(0.01)
             leader.now += timedelta(minutes=2)

@@ -151,14 +151,14 @@ async def play(count: int, most_late: int, steps: list[tuple[Any, ...]]) -> Clus
     return cluster
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(st.integers(1, 50), STEPS)
 def test_one_replica_lets_nothing_over_however_late_it_hears(most_late: int, steps: list[tuple[Any, ...]]) -> None:
     cluster = asyncio.run(play(1, most_late, steps))
     assert cluster.milli() <= CEILING
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(st.integers(2, 4), st.integers(1, 8), STEPS)
 def test_several_are_over_by_no_more_than_what_they_had_not_heard_of(
     count: int, most_late: int, steps: list[tuple[Any, ...]]

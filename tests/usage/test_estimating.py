@@ -155,7 +155,7 @@ def test_nothing_is_an_empty_view() -> None:
 READING = st.none() | st.floats(allow_nan=True, allow_infinity=True) | st.floats(0, 60_000)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(
     st.lists(
         st.tuples(st.lists(READING, max_size=120), st.integers(0, 200), st.none() | st.integers(1, 100_000)),
@@ -177,7 +177,7 @@ def test_whatever_was_recorded_gives_a_curve_that_can_be_stated(
     assert all(0 < use.risk_ppm(size) <= CERTAIN_PPM for size in (0, 1000, 50_000, 200_000))
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 @given(st.lists(st.integers(1000, 60_000), min_size=40, max_size=120), st.sampled_from(RISKS_PPM))
 def test_the_least_size_of_a_risk_bears_it(readings: list[int], risk: int) -> None:
     use = of(estimate([record(readings)], NOW))
@@ -186,7 +186,7 @@ def test_the_least_size_of_a_risk_bears_it(readings: list[int], risk: int) -> No
         assert use.risk_ppm(use.size_mib(risk) - 1) > risk or use.size_mib(risk) == use.sizes_mib[0]
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 @given(st.lists(st.none() | st.integers(1000, 60_000), min_size=40, max_size=120), st.integers(0, 119))
 def test_a_reading_that_is_none_is_a_gap(readings: list[int | None], at: int) -> None:
     broken: list[float | None] = [*readings]

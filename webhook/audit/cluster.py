@@ -14,6 +14,8 @@ from typing import Any, NamedTuple, Self, TypeVar
 from webhook.audit.inforce import PolicySources, policy_files_of
 from webhook.audit.manifests import Entry
 from webhook.cache.following import (
+    CLAIM_TEMPLATES,
+    DEVICE_CLASSES,
     GROUP,
     LIMIT_RANGES,
     NAMESPACES,
@@ -33,6 +35,7 @@ from webhook.errors import ApiError
 from webhook.kube.api import Api
 from webhook.kube.decoding import Decoder, Page
 from webhook.kube.watching import PAGE, Resource
+from webhook.model.claims import ResourceClaimTemplate, classes_of
 from webhook.model.cluster import ClusterView, Room
 from webhook.model.fleet import Fleet
 from webhook.model.gpunodes import GPUNode
@@ -40,7 +43,7 @@ from webhook.model.objects import LimitRange, ResourceQuota
 from webhook.model.pods import Pod
 
 T = TypeVar("T")
-Grouped = TypeVar("Grouped", LimitRange, ResourceQuota)
+Grouped = TypeVar("Grouped", LimitRange, ResourceQuota, ResourceClaimTemplate)
 
 RUNNING = {"fieldSelector": "status.phase!=Succeeded,status.phase!=Failed"}
 Look = Callable[[Fleet], Callable[[Pod], None]]
@@ -220,6 +223,8 @@ class Cluster:
             by_namespace([found async for found in self._all(LIMIT_RANGES)]),
             by_namespace([found async for found in self._all(QUOTAS)]),
             holdings.lines(),
+            by_namespace(await self._seen(CLAIM_TEMPLATES)),
+            classes_of(await self._seen(DEVICE_CLASSES)),
         )
         self.rooms = dict(zip(fleet.by_name, made.rooms, strict=True))
         return made.view
@@ -253,6 +258,15 @@ class Cluster:
             if error.status == HTTPStatus.NOT_FOUND:
                 return []
             raise
+
+    async def _seen(self, resource: Resource[T]) -> list[T]:
+        """All of a kind that is of help and not needed; none where we may not look."""
+        try:
+            return await self._known(resource)
+        except ApiError as error:
+            if error.status != HTTPStatus.FORBIDDEN:
+                raise
+            return []
 
     async def _all(self, resource: Resource[T]) -> AsyncIterator[T]:
         decoder: Decoder[T] = Decoder(f"GET {resource.path}", resource.model)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import Any
 
@@ -9,12 +10,14 @@ from webhook.audit.checking import World, check, request_of
 from webhook.audit.manifests import Entry, Json
 from webhook.cache.placing import Placing
 from webhook.engine.templates import Template, templates
+from webhook.model.gangs import gang_of
 from webhook.model.paths import Path
 from webhook.model.pods import Pod, pod_of
 from webhook.placement.fragmentation.policies import Policy
 from webhook.placement.nodes.asking import wanted_of
 from webhook.placement.nodes.filtering import obstacles
 from webhook.placement.nodes.freeing import freeing
+from webhook.placement.nodes.gangs import Company
 from webhook.placement.nodes.ranking import Fill, Ranking
 from webhook.placement.nodes.scheduling import misfits, others_of, room_for
 from webhook.policy.compiled import PolicySet
@@ -87,13 +90,25 @@ def _domain(checked: Checked, policies: PolicySet) -> str:
     return next((section.multi_node_domain for section in spoke if section and section.multi_node_domain), "")
 
 
+def _company(pod: Pod, replicas: int, domain: str, placing: Placing) -> Company | None:
+    """Those that a pod belongs to: the others of its workload, of which those of the same gang may have places."""
+    gang = gang_of(pod)
+    if gang is None:
+        return Company(replicas, domain) if domain else None
+    fellows = (one for one in placing.pods if (found := gang_of(one)) and found.name == gang.name)
+    places = placing.cluster.fleet.by_name
+    seated = Counter(places[one.spec.node_name] for one in fellows if one.spec.node_name in places)
+    return Company(replicas if replicas > 1 else gang.size, domain or gang.domain, seated)
+
+
 def _placed(checked: Checked, pod: Pod, replicas: int, domain: str, placing: Placing, ranking: Ranking) -> Placed:
     cluster = placing.cluster
     wanted = wanted_of(pod, cluster.fleet)
     free = [placing.others.get(node.name, {}) for node in cluster.fleet.nodes]
     asked, unfit = others_of(pod), misfits(pod, cluster.fleet.nodes, free)
-    ranked = [each for each in ranking.rank(wanted, gang=replicas, domain=domain) if each.node not in unfit]
-    taking = {each.node for each in ranked}
+    company = _company(pod, replicas, domain, placing)
+    ranked = [each for each in ranking.rank(wanted, company) if each.node not in unfit]
+    taking, slots = {each.node for each in ranked}, ranking.slots(wanted)
     others = [node for node in range(len(cluster.fleet.nodes)) if node not in taking]
     freed = None if ranked else freeing(cluster, wanted, placing.pods)
     return Placed(
@@ -105,6 +120,6 @@ def _placed(checked: Checked, pod: Pod, replicas: int, domain: str, placing: Pla
         reasons={node: (*obstacles(cluster, wanted, node), *unfit.get(node, ())) for node in others},
         freed=None if freed and freed.node in unfit else freed,
         replicas=replicas,
-        fits=sum(room_for(asked, free[each.node], ranking.slots(wanted, each.node)) for each in ranked),
+        fits=sum(room_for(asked, free[each.node], int(slots[each.node])) for each in ranked),
         fixed=pod.spec.node_name,
     )

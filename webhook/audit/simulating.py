@@ -124,7 +124,7 @@ class Arrivals:
     def __init__(self, placing: Placing, policy: Policy, fill: Fill) -> None:
         first = placing.cluster
         own = first.with_room(0, first.free[0], first.devices[0])
-        self._ranking = Ranking(own, policy, placing.mix, placing.profiles, fill)
+        self._ranking = Ranking(own, policy, placing.mix, placing.profiles, fill, turnover=0.0)
         self._pods = Counter(pod.spec.node_name for pod in placing.pods)
         self._vain: dict[Wanted, Fate] = {}
 

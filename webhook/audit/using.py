@@ -10,12 +10,25 @@ from webhook.audit.bound import held_milli
 from webhook.audit.manifests import Json
 from webhook.cache.gathering import FINISHED, namespace_of
 from webhook.engine.asking import asked_by
-from webhook.errors import ReviewError
 from webhook.model.fairness import Use
 from webhook.model.fleet import Fleet
-from webhook.model.pods import pod_of, without_nulls
+from webhook.model.pods import Metadata, Pod, PodSpec, PodStatus, without_nulls
 from webhook.model.podstatus import FullStatus
+from webhook.model.read import Read
 from webhook.policy.fairness import NAMESPACE
+
+
+class HeldPod(Read, frozen=True):
+    """A pod with what became of it."""
+
+    metadata: Metadata
+    spec: PodSpec
+    status: FullStatus = FullStatus()
+
+    @property
+    def pod(self) -> Pod:
+        """The pod."""
+        return Pod(self.metadata, self.spec, PodStatus(self.status.phase))
 
 
 def uses_of(pods: Iterable[Json], fleet: Fleet, by: str) -> Iterator[Use]:
@@ -28,14 +41,25 @@ def uses_of(pods: Iterable[Json], fleet: Fleet, by: str) -> Iterator[Use]:
     """
     for data in pods:
         try:
-            pod = pod_of(data)
-            status = msgspec.convert(without_nulls(data.get("status") or {}), FullStatus)
-        except (ReviewError, msgspec.ValidationError):
+            held = msgspec.convert(without_nulls(data), HeldPod)
+        except (msgspec.ValidationError, RecursionError):
             continue
-        milli = held_milli(asked_by(pod).totals, pod.spec.node_name, fleet)
-        if milli and status.start_time is not None and pod.spec.node_name in fleet.by_name:
-            group = namespace_of(pod) if by == NAMESPACE else pod.metadata.labels.get(by, "")
-            yield Use(group, milli, status.start_time.timestamp(), _end(status))
+        if (use := use_of(held, fleet, by)) is not None:
+            yield use
+
+
+def use_of(held: HeldPod, fleet: Fleet, by: str) -> Use | None:
+    """The same of one pod; None for one that holds nothing that counts."""
+    start, node = held.status.start_time, held.spec.node_name
+    if start is None or node not in fleet.by_name:
+        return None
+    milli = held_milli(asked_by(held.pod).totals, node, fleet)
+    return Use(group_of(held.pod, by), milli, start.timestamp(), _end(held.status)) if milli else None
+
+
+def group_of(pod: Pod, by: str) -> str:
+    """Whose use a pod's is: its namespace, or the value of a label; "" where it has none."""
+    return namespace_of(pod) if by == NAMESPACE else pod.metadata.labels.get(by, "")
 
 
 def _end(status: FullStatus) -> float:

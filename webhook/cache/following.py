@@ -13,6 +13,7 @@ from webhook.errors import ApiError
 from webhook.kube.api import Api
 from webhook.kube.pace import Random
 from webhook.kube.watching import Resource, State, Watch
+from webhook.model.claims import DeviceClass, ResourceClaimTemplate
 from webhook.model.cluster import ClusterView
 from webhook.model.fleet import Fleet
 from webhook.model.gpunodes import GPUNode
@@ -40,6 +41,13 @@ PODS = Resource(
     {"fieldSelector": "status.phase!=Succeeded,status.phase!=Failed"},
 )
 """Only pods that hold something, or wait for it: for one that ends, the server says DELETED."""
+
+DEVICES = "/apis/resource.k8s.io/v1"
+CLAIM_TEMPLATES = Resource(
+    "resourceclaimtemplates", f"{DEVICES}/resourceclaimtemplates", ResourceClaimTemplate, optional=True
+)
+DEVICE_CLASSES = Resource("deviceclasses", f"{DEVICES}/deviceclasses", DeviceClass, optional=True)
+"""Where claims come from that quotas count. A cluster before Kubernetes 1.34 has neither."""
 
 GROUP = "/apis/rightslice.dev/v1alpha1"
 
@@ -101,6 +109,8 @@ class Following:
             watch(LIMIT_RANGES, self._live.limit_ranges),
             watch(QUOTAS, self._live.quotas),
             pods := watch(PODS, self._live.pods),
+            watch(CLAIM_TEMPLATES, self._live.claim_templates),
+            watch(DEVICE_CLASSES, self._live.device_classes),
         ]
         self._pods = pods.state
         ours: list[Watch[Any]] = [

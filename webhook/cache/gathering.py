@@ -6,6 +6,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 
 from webhook.cache.stored import stored_limit_range, stored_quota
+from webhook.model.claims import DeviceClass, ResourceClaimTemplate, classes_of
 from webhook.model.cluster import ClusterView, Room
 from webhook.model.effective import effective_requests
 from webhook.model.fleet import Fleet, FleetNode
@@ -24,6 +25,8 @@ def view_of(
     limit_ranges: Iterable[LimitRange],
     quotas: Iterable[ResourceQuota],
     pods: Iterable[Pod],
+    claim_templates: Iterable[ResourceClaimTemplate] = (),
+    device_classes: Iterable[DeviceClass] = (),
 ) -> ClusterView:
     """The view that these objects make. It may lack namespaces, for files often do."""
     fleet = Fleet(nodes)
@@ -38,11 +41,16 @@ def view_of(
     counted: defaultdict[str, list[ResourceQuota]] = defaultdict(list)
     for quota in quotas:
         counted[namespace_of(quota)].append(stored_quota(quota, active[namespace_of(quota)]))
+    templates: defaultdict[str, list[ResourceClaimTemplate]] = defaultdict(list)
+    for template in claim_templates:
+        templates[namespace_of(template)].append(template)
     return ClusterView(
         fleet,
         rooms=rooms(fleet.nodes, (pod for some in active.values() for pod in some)),
         namespaces={namespace.metadata.name: namespace for namespace in namespaces},
         limit_ranges={name: tuple(found) for name, found in by_namespace.items()},
+        claim_templates=templates,
+        device_classes=classes_of(device_classes),
         lines={name: _lines(some) for name, some in active.items()},
         quotas={name: tuple(found) for name, found in counted.items()},
     )
@@ -53,7 +61,7 @@ def _lines(pods: Iterable[Pod]) -> dict[str, Line]:
     return {pod.metadata.name or f"{name_of(pod)} {i}": line_of(pod) for i, pod in enumerate(pods)}
 
 
-def namespace_of(item: LimitRange | ResourceQuota | Pod) -> str:
+def namespace_of(item: LimitRange | ResourceQuota | Pod | ResourceClaimTemplate) -> str:
     """The namespace of an object; files leave "default" out."""
     return item.metadata.namespace or DEFAULT_NAMESPACE
 

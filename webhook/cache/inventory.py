@@ -90,7 +90,9 @@ class Inventory:
             for resource, amount in place.amounts.items():
                 held[resource] = held.get(resource, 0) + amount
         room = room_of(node, held, held[PODS])
-        units = {name: each.units for name, each in there.items()} | {each.pod: _units(each) for each in coming}
+        units = {name: each.units for name, each in there.items()} | {
+            each.pod or each.uid: _units(each) for each in coming
+        }
         return room, self._devices(node.name, units)
 
     def devices_without(self, node: FleetNode, uids: Container[str]) -> Devices | None:

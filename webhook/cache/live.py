@@ -17,6 +17,7 @@ from webhook.cache.landings import Landing, LandingsWriter
 from webhook.cache.making import Made, make, room_on
 from webhook.cache.store import Grouped, Store, StoreWriter
 from webhook.cache.stored import stored_quota
+from webhook.model.claims import DeviceClass, ResourceClaimTemplate, classes_of
 from webhook.model.cluster import ClusterView, Room
 from webhook.model.objects import LimitRange, Namespace, Node, ResourceQuota
 
@@ -42,7 +43,8 @@ class Changes:
         pods: Were all pods listed anew?
         nodes: Names of nodes on which pods came or went.
         namespaces: Names of namespaces that changed, came or went.
-        limits, quotas: Namespaces whose LimitRanges or ResourceQuotas did.
+        limits, quotas, templates: Namespaces whose LimitRanges, ResourceQuotas or ResourceClaimTemplates did.
+        classes: Did a DeviceClass change?
         spaces: Namespaces in which pods came or went.
         seen: Pods that are on a node now, by what they were called and each GPU resource that they hold.
         arrived: The uids of pods that are known now.
@@ -54,6 +56,8 @@ class Changes:
     namespaces: set[str] = field(default_factory=set)
     limits: set[str] = field(default_factory=set)
     quotas: set[str] = field(default_factory=set)
+    templates: set[str] = field(default_factory=set)
+    classes: bool = False
     spaces: set[str] = field(default_factory=set)
     seen: list[Landing] = field(default_factory=list)
     arrived: list[str] = field(default_factory=list)
@@ -63,7 +67,7 @@ class Live:
     """Makes views of what its writers are given, and hands them to a holder.
 
     Attributes:
-        nodes, namespaces, limit_ranges, quotas, pods: The writers, one for each watch.
+        nodes, namespaces, limit_ranges, quotas, pods, claim_templates, device_classes: The writers, one for each watch.
         failing: Did the last attempt to make a view fail?
     """
 
@@ -79,11 +83,15 @@ class Live:
         self._namespaces: Store[Namespace] = Store()
         self._limit_ranges: Grouped[LimitRange] = Grouped()
         self._quotas: Grouped[ResourceQuota] = Grouped()
+        self._templates: Grouped[ResourceClaimTemplate] = Grouped()
+        self._classes: Store[DeviceClass] = Store()
         self._holdings = Holdings()
         self.nodes = StoreWriter(self._nodes, _name, self._node_changed)
         self.namespaces = StoreWriter(self._namespaces, _name, self._namespace_changed)
         self.limit_ranges = StoreWriter(Store[LimitRange](), _full_name, self._limits_changed)
         self.quotas = StoreWriter(Store[ResourceQuota](), _full_name, self._quota_changed)
+        self.claim_templates = StoreWriter(Store[ResourceClaimTemplate](), _full_name, self._template_changed)
+        self.device_classes = StoreWriter(self._classes, _name, self._class_changed)
         self.pods = LandingsWriter(self._holdings, self._pod_changed, self._landed, self._arrived, self._relisted)
         self._changes = Changes(fleet=True)
         self._made: Made | None = None
@@ -145,10 +153,11 @@ class Live:
         nodes, namespaces = tuple(self._nodes.items.values()), dict(self._namespaces.items)
         limit_ranges, quotas = self._limit_ranges.all(), self._quotas.all()
         lines = self._holdings.lines()
+        templates, classes = self._templates.all(), classes_of(self._classes.items.values())
         changes, self._changes = self._changes, Changes(seen=self._changes.seen, arrived=self._changes.arrived)
         try:
             made = await asyncio.to_thread(
-                make, fleet or nodes, self._holdings, namespaces, limit_ranges, quotas, lines
+                make, fleet or nodes, self._holdings, namespaces, limit_ranges, quotas, lines, templates, classes
             )
             await asyncio.to_thread(made.view.prepare, self._holder.view)
         except BaseException:
@@ -164,12 +173,15 @@ class Live:
         moved = self._moved(changes.nodes, made)
         if moved:
             view = view.with_rooms(moved)
-        if changes.namespaces or changes.limits or changes.quotas:
+        if changes.namespaces or changes.limits or changes.quotas or changes.templates:
             view = view.with_objects(
                 {name: self._namespaces.items.get(name) for name in changes.namespaces},
                 {name: self._limit_ranges.of(name) for name in changes.limits},
                 {name: [stored_quota(quota, ()) for quota in self._quotas.of(name)] for name in changes.quotas},
+                {name: self._templates.of(name) for name in changes.templates},
             )
+        if changes.classes:
+            view = view.with_classes(classes_of(self._classes.items.values()))
         if changes.spaces:
             view = view.with_lines(self._holdings.lines(changes.spaces))
         view = view.landed(changes.seen).arrived(changes.arrived)
@@ -211,6 +223,18 @@ class Live:
         self._changes.quotas.add(namespace)
         self._wake.set()
 
+    def _template_changed(
+        self, key: str, _before: ResourceClaimTemplate | None, after: ResourceClaimTemplate | None
+    ) -> None:
+        namespace = key.partition("/")[0]
+        self._templates.set(key, namespace, after)
+        self._changes.templates.add(namespace)
+        self._wake.set()
+
+    def _class_changed(self, _key: str, _before: DeviceClass | None, _after: DeviceClass | None) -> None:
+        self._changes.classes = True
+        self._wake.set()
+
     def _pod_changed(self, namespace: str, node: str) -> None:
         self._changes.spaces.add(namespace)
         if node:
@@ -228,9 +252,9 @@ class Live:
         self._wake.set()
 
 
-def _name(item: Node | Namespace) -> str:
+def _name(item: Node | Namespace | DeviceClass) -> str:
     return item.metadata.name
 
 
-def _full_name(item: LimitRange | ResourceQuota) -> str:
+def _full_name(item: LimitRange | ResourceQuota | ResourceClaimTemplate) -> str:
     return f"{namespace_of(item)}/{item.metadata.name}"

@@ -12,6 +12,7 @@ from typing import NamedTuple
 from webhook.cache.gathering import room_of
 from webhook.cache.holdings import PODS, Holdings
 from webhook.cache.stored import stored_quota
+from webhook.model.claims import Classes, ResourceClaimTemplate
 from webhook.model.cluster import ClusterView, Room
 from webhook.model.fleet import Fleet, FleetNode
 from webhook.model.holders import Lines
@@ -32,6 +33,8 @@ def make(
     limit_ranges: Mapping[str, Sequence[LimitRange]],
     quotas: Mapping[str, Sequence[ResourceQuota]],
     lines: Lines,
+    claim_templates: Mapping[str, Sequence[ResourceClaimTemplate]],
+    device_classes: Classes,
 ) -> Made:
     """The live view of what there is. Pods that come and go meanwhile may be in it or not.
 
@@ -41,6 +44,8 @@ def make(
         namespaces: By name.
         limit_ranges, quotas: By namespace.
         lines: The pods that have not ended.
+        claim_templates: By namespace.
+        device_classes: See `Classes`.
     """
     fleet = nodes if isinstance(nodes, Fleet) else Fleet(sorted(nodes, key=lambda node: node.metadata.name))
     rooms = [room_on(node, holdings) for node in fleet.nodes]
@@ -50,6 +55,8 @@ def make(
         namespaces=namespaces,
         limit_ranges={name: tuple(found) for name, found in limit_ranges.items()},
         quotas={name: tuple(stored_quota(quota, ()) for quota in found) for name, found in quotas.items()},
+        claim_templates=claim_templates,
+        device_classes=device_classes,
         lines=lines,
         complete=True,
     )

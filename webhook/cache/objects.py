@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from webhook.errors import Place, QuantityError, SnapshotError, shorten
+from webhook.model.claims import DeviceClass, ResourceClaimTemplate
 from webhook.model.gpunodes import GPUNode
 from webhook.model.objects import LimitRange, Namespace, Node, ResourceQuota
 from webhook.model.paths import Path, dotted
@@ -20,12 +21,18 @@ from webhook.model.pods import Amount, Pod, without_nulls
 from webhook.model.quantity import nano, whole
 from webhook.model.resources import gpu_resource
 
-Kept = Node | Namespace | LimitRange | ResourceQuota | Pod | GPUNode
+Kept = Node | Namespace | LimitRange | ResourceQuota | Pod | GPUNode | ResourceClaimTemplate | DeviceClass
 """What a snapshot is made of."""
 
-_KEPT: tuple[type[Kept], ...] = (Node, Namespace, LimitRange, ResourceQuota, Pod, GPUNode)
+_KEPT: tuple[type[Kept], ...] = (
+    Node, Namespace, LimitRange, ResourceQuota, Pod, GPUNode, ResourceClaimTemplate, DeviceClass,
+)  # fmt: skip
 _TYPES: dict[str, type[Kept]] = {kept.__name__: kept for kept in _KEPT}
-_VERSIONS = {"GPUNode": "rightslice.dev/v1alpha1"}
+_VERSIONS = {
+    "GPUNode": "rightslice.dev/v1alpha1",
+    "ResourceClaimTemplate": "resource.k8s.io/v1",
+    "DeviceClass": "resource.k8s.io/v1",
+}
 """The apiVersion of a kind, where it is not that of the core."""
 
 _STEP = re.compile(r"\.([A-Za-z0-9_]+)|\[(\d+|\.\.\.)\]", re.ASCII)

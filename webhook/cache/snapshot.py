@@ -1,6 +1,7 @@
 """Snapshots: a cluster in files, as `kubectl get -o yaml` prints it, read into the view that a live one gives.
 
-Nodes, Namespaces, LimitRanges, ResourceQuotas, Pods and GPUNodes count; other kinds may be there, and are left out.
+Nodes, Namespaces, LimitRanges, ResourceQuotas, Pods, GPUNodes, ResourceClaimTemplates and DeviceClasses count; other
+kinds may be there, and are left out.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from webhook.cache.objects import Found, Kept, kind_of, members, read_object
 from webhook.cache.shipped import shipped
 from webhook.documents.reading import read
 from webhook.errors import DocumentError, Place, SnapshotError
+from webhook.model.claims import DeviceClass, ResourceClaimTemplate
 from webhook.model.cluster import ClusterView
 from webhook.model.gpunodes import GPUNode
 from webhook.model.objects import LimitRange, Namespace, Node, ResourceQuota
@@ -92,7 +94,7 @@ def gather(documents: Iterable[Found]) -> Snapshot:
 
 def _identity(item: Kept, position: int) -> tuple[str, ...]:
     """Kind, namespace and name; a pod that has no name yet is told apart by its position."""
-    namespace = "" if isinstance(item, Node | Namespace | GPUNode) else namespace_of(item)
+    namespace = "" if isinstance(item, Node | Namespace | GPUNode | DeviceClass) else namespace_of(item)
     return type(item).__name__, namespace, item.metadata.name or f"#{position}"
 
 
@@ -103,6 +105,8 @@ def _view(kept: tuple[Kept, ...]) -> ClusterView:
         limit_ranges=[item for item in kept if isinstance(item, LimitRange)],
         quotas=[item for item in kept if isinstance(item, ResourceQuota)],
         pods=[item for item in kept if isinstance(item, Pod)],
+        claim_templates=[item for item in kept if isinstance(item, ResourceClaimTemplate)],
+        device_classes=[item for item in kept if isinstance(item, DeviceClass)],
     )
 
 

@@ -1,4 +1,7 @@
-"""Who holds GPUs on which node: the pods behind the sums, by name, so that reports can be brought up to date."""
+"""Who holds GPUs on which node: the pods behind the sums, by name, so that reports can be brought up to date.
+
+And who belongs together: the pods of each gang, those too that wait for a node.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,7 @@ from types import MappingProxyType
 import msgspec
 
 from webhook.cache.holdings import Holdings, HoldingsWriter
+from webhook.model.gangs import gang_of
 from webhook.model.lines import Line
 from webhook.model.pods import Pod, key_of
 from webhook.model.quantity import NANO
@@ -27,6 +31,7 @@ class Tenant(msgspec.Struct, frozen=True, gc=False):
 
 
 NOBODY: Mapping[str, Tenant] = MappingProxyType({})
+NO_MEMBERS: Mapping[str, str] = MappingProxyType({})
 
 
 class Tenants:
@@ -35,6 +40,8 @@ class Tenants:
     def __init__(self) -> None:
         self.by_node: dict[str, Mapping[str, Tenant]] = {}
         self.nodes: dict[str, str] = {}
+        self._gangs: dict[str, dict[str, str]] = {}
+        self._gang: dict[str, str] = {}
 
     def on(self, node: str) -> Mapping[str, Tenant]:
         """The pods with GPUs on a node by "namespace/name", the first to come first."""
@@ -43,6 +50,22 @@ class Tenants:
     def knows(self, pod: str) -> bool:
         """Is a pod with GPUs on some node?"""
         return pod in self.nodes
+
+    def members(self, gang: str) -> Mapping[str, str]:
+        """The nodes of a gang's pods with GPUs, by "namespace/name"; "" for one that waits."""
+        return self._gangs.get(gang, NO_MEMBERS)
+
+    def join(self, pod: str, gang: str, node: str) -> None:
+        """A pod belongs to a gang, or to none, and is on a node, or on none."""
+        before = self._gang.pop(pod, "")
+        if before:
+            members = self._gangs[before]
+            del members[pod]
+            if not members:
+                del self._gangs[before]
+        if gang:
+            self._gang[pod] = gang
+            self._gangs.setdefault(gang, {})[pod] = node
 
     def set(self, pod: str, node: str, tenant: Tenant | None) -> None:
         """A pod is on a node now, or on none."""
@@ -88,7 +111,8 @@ class TenantsWriter:
         before, tenant = self._sums.set(pod, line), _tenant(pod, line)
         if line is not None and line.node and tenant is None and not (before is not None and before.node):
             self._arrived(line)
-        self._note(key_of(pod), line.node if line else "", tenant)
+        gang = gang_of(pod) if line is not None and line.gpus() else None
+        self._note(key_of(pod), line.node if line else "", tenant, gang.name if gang else "")
 
     def remove(self, pod: Pod) -> None:
         """A pod is gone."""
@@ -98,12 +122,14 @@ class TenantsWriter:
     def swap(self) -> None:
         """The list is whole."""
         if self._coming is not None:
-            self.tenants.by_node, self.tenants.nodes = self._coming.by_node, self._coming.nodes
+            self.tenants = self._coming
         self._coming = None
         self._sums.swap()
 
-    def _note(self, pod: str, node: str, tenant: Tenant | None) -> None:
-        (self.tenants if self._coming is None else self._coming).set(pod, node, tenant)
+    def _note(self, pod: str, node: str, tenant: Tenant | None, gang: str = "") -> None:
+        tenants = self.tenants if self._coming is None else self._coming
+        tenants.set(pod, node, tenant)
+        tenants.join(pod, gang, node)
 
 
 def _tenant(pod: Pod, line: Line | None) -> Tenant | None:

@@ -13,9 +13,10 @@ from webhook.cli import flags
 from webhook.cli.auditing import AuditPaths, PriceFile, Run, Since, Wanted, run, say_if_nodeless, since_of
 from webhook.cli.check import FORMATS as CHECKED
 from webhook.cli.check import exit_code, renders
-from webhook.cli.console import paint_for, tell
+from webhook.cli.console import paint_for
 from webhook.cli.inputs import Reach, labels_of, moment_of
 from webhook.cli.output import lines, targets, write
+from webhook.cli.reportobjects import DryRun, Write, publish_reports, refuse_writing, report_objects
 from webhook.cli.version import rightslice_version
 from webhook.model.modes import Mode
 from webhook.policy.compiled import Exemption
@@ -23,7 +24,6 @@ from webhook.report.audits import audit_document, audit_line, audit_parts, by_na
 from webhook.report.data import as_yaml, json_pieces
 from webhook.report.figures import Figures, figures_lines, figures_of
 from webhook.report.page import Exempting, Page
-from webhook.report.policyreports import ReportApi, policy_reports
 from webhook.report.results import Verdict, summary_of
 from webhook.report.table import notes_line, skip_line
 from webhook.report.words import Paint
@@ -47,6 +47,8 @@ def audit(
     since: Since = "",
     prices: PriceFile = "",
     output: AuditOutput = None,
+    to_write: Write = False,
+    dry_run: DryRun = False,
     fail_on: flags.FailOnFlag = flags.FailOn.DENY,
     no_color: flags.NoColor = False,
     quiet: flags.Quiet = False,
@@ -54,10 +56,10 @@ def audit(
 ) -> None:
     """Judge every pod of a cluster as if it were created again now; say what that would save, by workload.
 
-    With --cluster live the cluster is listed page by page, and nothing in it is changed. A snapshot is what
-    `kubectl get nodes,namespaces,limitranges,resourcequotas,pods -A -o yaml` prints. Each pod is judged by itself,
-    without its node and its status, in the cluster as it stands: its own GPUs still count as in use. Pods that
-    have ended are left out.
+    With --cluster live the cluster is listed page by page, and nothing in it is changed but what --write stores. A
+    snapshot is what `kubectl get nodes,namespaces,limitranges,resourcequotas,pods -A -o yaml` prints. Each pod is
+    judged by itself, without its node and its status, in the cluster as it stands: its own GPUs still count as in
+    use. Pods that have ended are left out.
 
     GPUS is what a pod holds now, or waits for: under the name nvidia.com/gpu a node may give whole cards, MIG
     instances or shares, so its own node says what it is worth. What waits for a node is held by nobody, and in none
@@ -68,12 +70,14 @@ def audit(
     Exit code: 0 nothing to act on, 1 findings, 2 a file, flag or policy is wrong, 3 the cluster did not answer.
     """
     wanted, moment = targets(output, FORMATS), moment_of(now)
+    refuse_writing(cluster, paths, since, to_write=to_write, dry_run=dry_run)
+    reach = Reach(kubeconfig, context)
     found = run(
         Wanted(
             paths=paths,
             policies=policies,
             cluster=cluster,
-            reach=Reach(kubeconfig, context),
+            reach=reach,
             policy_namespace=policy_namespace,
             labels=labels_of(namespace_labels),
             moment=moment,
@@ -81,6 +85,7 @@ def audit(
             prices=prices,
             usage=usage,
             verbose=verbose,
+            to_write=to_write,
         )
     )
     say_if_nodeless(found.world)
@@ -94,9 +99,11 @@ def audit(
         "yaml": lambda: as_yaml(audit_document(results, rows, figures)),
         "csv": lambda: workload_csv(rows, currency),
         "html": lambda: html_of(page_of(found, rows, figures, since, moment)),
-        "policyreport": lambda: report_objects(found.report_api, rows, moment),
+        "policyreport": lambda: report_objects(found.report_apis, rows, moment),
     }
     write(wanted, reports)
+    if to_write:
+        publish_reports(found.report_apis, rows, moment, reach, dry_run=dry_run)
     raise typer.Exit(exit_code(results, fail_on))
 
 
@@ -127,14 +134,6 @@ def _blocks(*blocks: Iterable[str]) -> Iterator[str]:
     for i, block in enumerate(block for block in some if block):
         yield from [""] * (i > 0)
         yield from block
-
-
-def report_objects(api: ReportApi | None, rows: Sequence[Workload], moment: datetime) -> str:
-    """Report objects as YAML, of the API that the cluster has; nothing, and a word, where it has none."""
-    if api is None:
-        tell(f"note: the cluster has no kind for reports ({' or '.join(each.value for each in ReportApi)})")
-        return ""
-    return "---\n".join(map(as_yaml, policy_reports(rows, moment, api)))
 
 
 def html_of(page: Page) -> str:

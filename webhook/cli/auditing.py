@@ -46,7 +46,7 @@ from webhook.model.fleet import Fleet
 from webhook.model.pods import Pod
 from webhook.model.prices import NodePrices, Prices, node_prices
 from webhook.policy.prices import read_prices
-from webhook.report.policyreports import KINDS, ReportApi
+from webhook.report.policyreports import KINDS, NO_KIND, ReportApi
 from webhook.report.results import Checked
 from webhook.report.words import count, shown
 
@@ -93,7 +93,7 @@ class Run(msgspec.Struct):
         cluster: What was judged: an address, or the names of files.
         stocks: What each node with GPUs has and gives.
         prices: What they cost; None where that is not wanted.
-        report_api: Which API report objects are of; None where a live cluster has none of them.
+        report_apis: Which APIs report objects can be of, the preferred one first; none where a live cluster has none.
     """
 
     cluster: str
@@ -101,7 +101,7 @@ class Run(msgspec.Struct):
     world: World
     stocks: list[Stock]
     prices: NodePrices | None
-    report_api: ReportApi | None = ReportApi.OPENREPORTS
+    report_apis: Sequence[ReportApi] = (ReportApi.OPENREPORTS,)
 
 
 class Wanted(msgspec.Struct, frozen=True):
@@ -118,6 +118,7 @@ class Wanted(msgspec.Struct, frozen=True):
     prices: str = ""
     usage: str | None = None
     verbose: bool = False
+    to_write: bool = False
 
 
 def run(wanted: Wanted) -> Run:
@@ -136,13 +137,15 @@ def _of_cluster(wanted: Wanted) -> Run:
         return seen[0].see
 
     with live_cluster(wanted.reach) as live:
+        apis = [api for api, (_, plural) in KINDS.items() if live.serves(api.value, plural)]
+        if wanted.to_write and not apis:
+            stop(f"--write: {NO_KIND}")
         known = policies_in_force(live, wanted.policies, wanted.policy_namespace, verbose=wanted.verbose)
         view = live_view(live, wanted.labels, verbose=wanted.verbose, look=look)
         world = World(known, view, wanted.moment, usage_of(wanted.usage, wanted.moment, verbose=wanted.verbose))
         results = _judged(live.pods(), world, wanted, live.pods_unended)
         cluster = Placed(view.fleet, live.rooms)
-        api = next((api for api, (_, plural) in KINDS.items() if live.serves(api.value, plural)), None)
-    return Run(live.server, results, world, _stocks(cluster, seen[0].mix()), _prices(wanted.prices, view), api)
+    return Run(live.server, results, world, _stocks(cluster, seen[0].mix()), _prices(wanted.prices, view), apis)
 
 
 def _of_files(wanted: Wanted) -> Run:

@@ -6,8 +6,8 @@ from contextlib import AsyncExitStack
 from datetime import UTC, datetime
 from pathlib import Path
 from random import SystemRandom
-from time import monotonic
-from typing import Annotated
+from time import monotonic, time
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 import uvloop
@@ -33,6 +33,10 @@ from webhook.web.collecting import settle_collector
 from webhook.web.draining import serve_until_told
 from webhook.web.limits import Limits
 from webhook.web.listening import Listener, NoParserError
+
+if TYPE_CHECKING:
+    from webhook.audit.sharing import Sharing
+    from webhook.policy.fairness import FairShare
 
 
 def serve_extender(
@@ -62,6 +66,14 @@ def serve_extender(
     fill: Annotated[
         str | None, typer.Option("--fill", metavar="HOW", help="Among equals: pack (default) or spread.")
     ] = None,
+    fair_share: Annotated[
+        Path | None,
+        typer.Option(
+            "--fair-share",
+            metavar="FILE",
+            help="Policies, one with a fairShare: pods of those over it leave empty nodes to others. Off by default.",
+        ),
+    ] = None,
     drain_seconds: serving.DrainSeconds = None,
     log_level: serving.LogLevel = None,
     max_connections: serving.MaxConnections = None,
@@ -81,20 +93,31 @@ def serve_extender(
             client_name=client_name,
             policy=policy,
             fill=fill,
+            fair_share=fair_share,
             drain_seconds=drain_seconds,
             log_level=log_level,
             max_connections=max_connections,
             max_in_flight=max_in_flight,
         )
-        uvloop.run(_serve(settings))
+        uvloop.run(_serve(settings, _rule(settings)))
     except (SettingsError, StartError, RightsliceError) as error:
         stop(str(error))
 
 
-async def _serve(settings: ExtenderSettings) -> None:
+def _rule(settings: ExtenderSettings) -> FairShare | None:
+    """What use is held against; None where nobody asks. Stops the program where the policies do not say."""
+    if settings.fair_share is None:
+        return None
+    from webhook.cli.inputs import policies_of  # written models take their room: only who needs them pays
+    from webhook.cli.shares import only_rule
+
+    return only_rule(policies_of([str(settings.fair_share)]), f"--fair-share {settings.fair_share}")
+
+
+async def _serve(settings: ExtenderSettings, rule: FairShare | None) -> None:
     log = make_logger(settings.log_level)
     async with AsyncExitStack() as stack:
-        listener = await _built(settings, log, stack)
+        listener = await _built(settings, rule, log, stack)
         try:
             port = await listener.listen(settings.host, settings.port)
         except (NoParserError, OSError) as error:
@@ -103,17 +126,18 @@ async def _serve(settings: ExtenderSettings) -> None:
         await serve_until_told(listener, settings.drain, log)
 
 
-async def _built(settings: ExtenderSettings, log: Logger, stack: AsyncExitStack) -> Listener:
+async def _built(settings: ExtenderSettings, rule: FairShare | None, log: Logger, stack: AsyncExitStack) -> Listener:
     """The extender and its parts; what has to be closed is pushed to the stack."""
     counts = Counts(log)
     inventory = Inventory() if settings.live else stocked(read_snapshot(settings.cluster).kept)
     standing = Standing(inventory, Policy(settings.policy), Fill(settings.fill))
-    following = None
+    following, sharing = None, None
     if settings.live:
         api = await stack.enter_async_context(await Api.connect(settings.kubeconfig, settings.context))
         following = InventoryFollowing(api, inventory, SystemRandom(), counts)
         counts.view_age = lambda: following.age
         counts.watches = lambda: following.states
+        sharing = _sharing(api, rule, standing, counts) if rule is not None else None
 
     async def rank() -> None:
         await standing.run(monotonic, indexed=settle_collector)
@@ -134,6 +158,17 @@ async def _built(settings: ExtenderSettings, log: Logger, stack: AsyncExitStack)
         limits,
         clients=clients,
         looks=[certificate.look] if certificate is not None else [],
-        companions=[follow],
+        companions=[follow, sharing.run] if sharing else [follow],
         watched=lambda: following.states if following else (),
+        more=lambda: [sharing.check()] if sharing else [],
     )
+
+
+def _sharing(api: Api, rule: FairShare, standing: Standing, counts: Counts) -> Sharing:
+    """What looks up who is over the share, and tells the ranking."""
+    from webhook.audit.sharing import Sharing
+
+    sharing = Sharing(api, rule, lambda: standing.fleet, SystemRandom(), time)
+    standing.over = sharing.over
+    counts.over = lambda: len(sharing.known.over) if sharing.known else 0
+    return sharing

@@ -13,12 +13,10 @@ from webhook.cli.auditing import snapshot_of, sources
 from webhook.cli.console import paint_for, stop
 from webhook.cli.inputs import LIVE, Reach, live_cluster, live_view, moment_of, policies_in_force, policies_of
 from webhook.cli.output import lines, targets, write
+from webhook.cli.shares import rule_of
 from webhook.engine.fairness import standings
-from webhook.policy.compiled import PolicySet
-from webhook.policy.fairness import FairShare
 from webhook.report.data import as_json, as_yaml
 from webhook.report.fairness import fairness_csv, fairness_document, fairness_lines
-from webhook.report.words import shown
 
 FORMATS = ("table", "json", "yaml", "csv")
 ShareOutput = Annotated[list[str] | None, flags.output("table, json, yaml or csv")]
@@ -67,20 +65,3 @@ def fairshare(
             "csv": lambda: fairness_csv(standing),
         },
     )
-
-
-def rule_of(policies: PolicySet, name: str) -> FairShare:
-    """The fair share that counts. Stops the program where it is not clear which."""
-    having = {each.name: each.fair_share for each in policies.policies if each.fair_share is not None}
-    if name:
-        if name not in having:
-            stop(f"--policy: no policy called {shown(name)!r} has a fairShare. Those that have: {names_of(having)}")
-        return having[name]
-    if len(having) > 1:
-        stop(f"several policies have a fairShare: {names_of(having)}. Choose one with --policy NAME")
-    return next(iter(having.values()), FairShare())
-
-
-def names_of(having: dict[str, FairShare]) -> str:
-    """The names of policies, or that there are none."""
-    return ", ".join(having) or "none"

@@ -12,8 +12,9 @@ from webhook.cli import flags
 from webhook.cli.console import NO_ANSWER, say, stop
 from webhook.cli.live import with_api
 from webhook.documents.reading import read
-from webhook.installing.applying import InstallError, install, uninstall
+from webhook.installing.applying import InstallError, install
 from webhook.installing.chosen import Chosen, chosen, chosen_in
+from webhook.installing.removing import UninstallError, uninstall
 from webhook.kube.api import Api
 from webhook.manifests.hooks import NAMESPACE
 from webhook.manifests.objects import with_image
@@ -122,15 +123,25 @@ def uninstall_command(
     with_policies: Annotated[
         bool, typer.Option("--with-policies", help="Also the CRDs and the namespace: every policy and exception goes.")
     ] = False,
+    timeout: Timeout = 120.0,
     kubeconfig: flags.Kubeconfig = None,
     context: flags.Context = None,
 ) -> None:
     """Remove everything that `install` made, the hooks first of all.
 
-    Exit code: 0 removed, 3 the cluster did not answer.
+    With the policies, it ends once the CRDs and the namespace have gone.
+
+    Exit code: 0 removed, 2 wrong flags, 3 the cluster did not answer, or something did not go in time.
     """
     objects = manifests(InstallMode.ENFORCE)
-    with_api(kubeconfig, context, lambda api: uninstall(api, objects, line, with_policies=with_policies))
+
+    async def do(api: Api) -> None:
+        await uninstall(api, objects, line, with_policies=with_policies, seconds=timeout)
+
+    try:
+        with_api(kubeconfig, context, do)
+    except UninstallError as error:
+        stop(str(error), NO_ANSWER)
     if not with_policies:
         say([f"Policies, exceptions and namespace {NAMESPACE} are still there: rightslice uninstall --with-policies"])
 

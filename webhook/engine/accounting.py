@@ -5,6 +5,8 @@ GPU is 1000. A MIG instance is its share of its card's memory or compute slices,
 is 1000 through its replicas. Both round up: a card cut up may weigh some thousandths more than a card, never less.
 Where one name weighs differently on the nodes that the pod may come to, the most counts.
 
+What is more than an API server takes for a whole number weighs as much as that: no quota leaves so much.
+
 A pod must never wait for it. So it is written only where an admin says that every scheduler ignores it, or where some
 node that has what the pod asks for advertises it.
 """
@@ -17,6 +19,7 @@ from webhook.engine.asking import Ask
 from webhook.engine.case import Case
 from webhook.engine.remarks import Remark
 from webhook.engine.shape import Shape
+from webhook.model.apimachinery import MAX_MILLI
 from webhook.model.lines import nodes_of, where_of
 from webhook.model.masks import union
 from webhook.model.modes import Mode
@@ -69,7 +72,7 @@ def _is_final(pod: Pod) -> bool:
 def _added(each: Iterable[tuple[Path, int]]) -> dict[Path, int]:
     found: dict[Path, int] = {}
     for path, milli in each:
-        found[path] = found.get(path, 0) + milli
+        found[path] = min(found.get(path, 0) + milli, MAX_MILLI)
     return found
 
 

@@ -36,12 +36,14 @@ class Asked(msgspec.Struct, frozen=True, gc=False):
         totals: Units that the scheduler must find on one node, by resource name.
         strangers: Names under nvidia.com/ that are no GPU resource we know (vGPU types, gpumem …).
         faults: Amounts that the API server will refuse.
+        largest: The most units of one name in one container.
     """
 
     asks: tuple[Ask, ...] = ()
     totals: dict[str, int] = {}
     strangers: tuple[str, ...] = ()
     faults: tuple[Remark, ...] = ()
+    largest: int = 0
 
 
 NOTHING = Asked()
@@ -49,15 +51,19 @@ NOTHING = Asked()
 
 def asked_by(pod: Pod) -> Asked:
     """Read what a pod asks for."""
-    spec = pod.spec
-    reader = _Reader()
-    for index, container in enumerate(spec.init_containers):
-        reader.read(container, "initContainers", index)
-    for index, container in enumerate(spec.containers):
-        reader.read(container, "containers", index)
-    if not reader.asks and not reader.strangers:
+    asks: list[Ask] = []
+    strangers: list[str] = []
+    faults: list[Remark] = []
+    for kind, containers in (("initContainers", pod.spec.init_containers), ("containers", pod.spec.containers)):
+        for index, container in enumerate(containers):
+            known, unknown = _named((*container.resources.limits, *container.resources.requests))
+            if known:
+                _read(container, ("spec", kind, index), known, asks, faults)
+            if unknown:
+                strangers += unknown
+    if not asks and not strangers:
         return NOTHING
-    return asked_in(pod, tuple(reader.asks), tuple(dict.fromkeys(reader.strangers)), tuple(reader.faults))
+    return asked_in(pod, tuple(asks), tuple(dict.fromkeys(strangers)) if strangers else (), tuple(faults))
 
 
 @lru_cache(maxsize=1024)
@@ -68,26 +74,16 @@ def _named(keys: tuple[str, ...]) -> tuple[tuple[GpuResource, ...], tuple[str, .
     return tuple(known), tuple(name for name in names if gpu_resource(name) is None)
 
 
-class _Reader:
-    """Collects asks. Most containers have none, and cost one look-up."""
-
-    __slots__ = ("asks", "faults", "strangers")
-
-    def __init__(self) -> None:
-        self.asks: list[Ask] = []
-        self.strangers: list[str] = []
-        self.faults: list[Remark] = []
-
-    def read(self, container: Container, kind: str, index: int) -> None:
-        known, strangers = _named((*container.resources.limits, *container.resources.requests))
-        self.strangers += strangers
-        for resource in known:
-            path = ("spec", kind, index)
-            fault, count = _checked(container, path, resource.name)
-            if fault is not None:
-                self.faults.append(fault)
-            if count or fault is not None:
-                self.asks.append(Ask(path, container, resource, count))
+def _read(
+    container: Container, path: Path, resources: tuple[GpuResource, ...], asks: list[Ask], faults: list[Remark]
+) -> None:
+    """Add what a container asks of these resources, and what is wrong with it."""
+    for resource in resources:
+        fault, count = _checked(container, path, resource.name)
+        if fault is not None:
+            faults.append(fault)
+        if count or fault is not None:
+            asks.append(Ask(path, container, resource, count))
 
 
 def asked_in(
@@ -95,11 +91,13 @@ def asked_in(
 ) -> Asked:
     """Some asks of a pod, with their totals. If an init container asks, the totals are those of the whole pod."""
     totals: dict[str, int] = {}
+    largest = 0
     for ask in asks:
         totals[ask.resource.name] = totals.get(ask.resource.name, 0) + ask.count
+        largest = max(largest, ask.count)
     if asks and asks[0].path[1] == "initContainers":
         totals = {name: max(0, effective(pod, name) // NANO) for name in totals}
-    return Asked(asks, totals, strangers, faults)
+    return Asked(asks, totals, strangers, faults, largest)
 
 
 def _checked(container: Container, path: Path, name: str) -> tuple[Remark | None, int]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from webhook.engine.asking import Asked
-from webhook.engine.demand import Declared
+from webhook.engine.demand import declared_by
 from webhook.engine.limitrange import NOBODY, Injected
 from webhook.engine.reach import Reach
 from webhook.engine.rules import Rules
@@ -62,7 +62,7 @@ class Case:
         self.view = view
         self.usage = usage
         self.injected = injected
-        self.declared = Declared(pod)
+        self.declared = declared_by(pod)
         namespace = view.namespace(request.namespace)
         self.namespace_notes: Mapping[str, str] = namespace.metadata.annotations if namespace else {}
         self.reach = Reach(view, pod, rules.tolerations, markers=rules.markers)

@@ -44,9 +44,20 @@ def amounts_of(spec: PodSpec, limits: Changes = NO_CHANGES, requests: Changes = 
 
     Pods of many workloads ask for the same. What a pod says as a whole, and its overhead, are not in it.
     """
+    if not limits and not requests:
+        return _own_amounts(spec.containers), _own_amounts(spec.init_containers) if spec.init_containers else ()
     return (
         _amounts("containers", spec.containers, limits, requests),
-        _amounts("initContainers", spec.init_containers, limits, requests) if spec.init_containers else (),
+        _amounts("initContainers", spec.init_containers, limits, requests),
+    )
+
+
+def _own_amounts(containers: tuple[Container, ...]) -> tuple[tuple[Items, Items, bool], ...]:
+    return tuple(
+        [
+            (tuple(one.resources.limits.items()), tuple(one.resources.requests.items()), one.restart_policy == "Always")
+            for one in containers
+        ]
     )
 
 

@@ -5,13 +5,11 @@ A pod that is stored already keeps its shape; nothing here is asked about it.
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 from webhook.engine.accounting import clear_others, names_accounting
 from webhook.engine.asking import Asked, asked_in
 from webhook.engine.case import Case
 from webhook.engine.judge import judge, judge_amounts
-from webhook.engine.limitrange import Given, Injected, take_out
+from webhook.engine.limitrange import NOBODY, Given, Injected, take_out
 from webhook.engine.rules import Rules
 from webhook.engine.shape import Shape
 from webhook.engine.shaping import NOT_ASKED, shape_pod
@@ -22,15 +20,10 @@ from webhook.model.pods import Pod
 from webhook.model.requests import Request
 from webhook.model.usage import UsageView
 
+Created = tuple[Shape | None, Fit | Keep]
+"""A pod's shape, None where nothing is said of its amounts and so nothing is changed; and what became of its size."""
 
-class Created(NamedTuple):
-    """What becomes of a pod. `shape` is None where nothing is said of its amounts, and so nothing is changed."""
-
-    shape: Shape | None = None
-    outcome: Fit | Keep = NOT_ASKED
-
-
-UNTOUCHED = Created()
+UNTOUCHED: Created = (None, NOT_ASKED)
 
 
 def create(
@@ -52,7 +45,7 @@ def create(
     if not rules.names or not (asked.asks or given or _is_bounded(request, pod, rules, view)):
         return UNTOUCHED
     shape = Shape(pod)
-    injected = Injected(given)
+    injected = Injected(given) if given else NOBODY
     if given and rules.takes_out:
         injected = take_out(pod, shape, given, view.ranges(request.namespace))
     left = _without(injected, asked, pod) if injected.out else asked
@@ -60,11 +53,11 @@ def create(
         case = Case(request, pod, left, rules, view, usage, injected)
         outcome = shape_pod(case, shape, findings)
         judge(case, shape, findings)
-        return Created(shape, outcome)
+        return shape, outcome
     if rules.accounting:
         clear_others(shape)
     judge_amounts(request, shape, rules, view, injected, findings)
-    return Created(shape)
+    return shape, NOT_ASKED
 
 
 def _is_bounded(request: Request, pod: Pod, rules: Rules, view: ClusterView) -> bool:

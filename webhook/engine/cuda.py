@@ -9,7 +9,7 @@ its environment, and the image's tag. Rules: NVIDIA's CUDA compatibility guide.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import msgspec
 
@@ -46,13 +46,13 @@ class _Need(msgspec.Struct, frozen=True):
     compat: bool
 
 
-def driver_remarks(pod: Pod, offers: Sequence[Offer], asking: Sequence[tuple[Path, Container]]) -> list[Remark]:
+def driver_remarks(pod: Pod, offers: Sequence[Offer], asking: Mapping[Path, Container]) -> list[Remark]:
     """What speaks against running the pod's images on the offers' nodes.
 
     Args:
         pod: The pod.
         offers: What its GPU containers may land on; offers without driver and CUDA version say nothing.
-        asking: The containers that ask for GPUs, with their paths; only they count.
+        asking: The containers that ask for GPUs, by their paths; only they count.
     """
     return [remark for need in _needs(pod, asking) for remark in _judge(need, offers)]
 
@@ -148,13 +148,13 @@ def _names(offers: Sequence[Offer]) -> str:
     return ", ".join(shorten(name) for name in names[:_MOST_NAMES]) + more
 
 
-def _needs(pod: Pod, containers: Sequence[tuple[Path, Container]]) -> list[_Need]:
+def _needs(pod: Pod, containers: Mapping[Path, Container]) -> list[_Need]:
     annotations = pod.metadata.annotations
     compat = annotations.get(CUDA_COMPAT) == "true"
     text = annotations.get(CUDA)
     if text is None:
-        return [need for path, container in containers for need in _of_container(path, container, compat=compat)]
-    compat = compat or any(variable.name == _COMPAT for _, one in containers for variable in one.env)
+        return [need for path, one in containers.items() for need in _of_container(path, one, compat=compat)]
+    compat = compat or any(variable.name == _COMPAT for one in containers.values() for variable in one.env)
     return [_Need(("metadata", "annotations", CUDA), CUDA, text, declared(text), compat)]
 
 

@@ -75,7 +75,7 @@ def decide_pod(
     """The eight steps, for one pod."""
     asked, given = asked_by(pod), _given(request, pod, view)
     # 1 match
-    speaking = match(request, pod, asked, policies, view, [one.resource for one in given])
+    speaking = match(request, pod, asked, policies, view, [one.resource for one in given] if given else ())
     rules, findings = speaking.rules, _failures(speaking)
     # 2 guard
     judge_security(request, pod, asked, rules, view, findings)

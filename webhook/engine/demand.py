@@ -6,9 +6,11 @@ was seen to use, and the policy's default. Without any there is no need, and not
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import lru_cache
 from operator import itemgetter
-from typing import NamedTuple
+
+import msgspec
 
 from webhook.engine.asking import Ask
 from webhook.engine.remarks import Remark
@@ -27,22 +29,37 @@ MAX_MEMORY_MIB = 16 * 1024 * 1024
 """16 TiB: more than any card; a larger declaration is a slip of the unit."""
 
 
-class Declared:
-    """What the pod's annotations say. `memory_mib` is None where it declares nothing readable."""
+class Declared(msgspec.Struct, frozen=True, gc=False):
+    """What a pod's annotations say of its need.
 
-    __slots__ = ("compute_milli", "faults", "memory_mib", "text")
+    Attributes:
+        text: Its memory as it was written.
+        memory_mib: None where nothing readable is declared; so `compute_milli`.
+        faults: What cannot be read.
+    """
 
-    def __init__(self, pod: Pod) -> None:
-        annotations = pod.metadata.annotations
-        self.text = annotations.get(GPU_MEMORY, "")
-        self.memory_mib = _memory(self.text)
-        compute = annotations.get(GPU_COMPUTE, "")
-        self.compute_milli = _percent(compute)
-        self.faults: tuple[Remark, ...] = ()
-        if GPU_MEMORY in annotations and self.memory_mib is None:
-            self.faults += (_unreadable(GPU_MEMORY, self.text, "an amount of memory such as 8Gi", "8Gi"),)
-        if GPU_COMPUTE in annotations and self.compute_milli is None:
-            self.faults += (_unreadable(GPU_COMPUTE, compute, "a percentage from 1% to 100%", "20%"),)
+    text: str = ""
+    memory_mib: int | None = None
+    compute_milli: int | None = None
+    faults: tuple[Remark, ...] = ()
+
+
+NOTHING_DECLARED = Declared()
+
+
+def declared_by(pod: Pod) -> Declared:
+    """Read what a pod declares."""
+    annotations = pod.metadata.annotations
+    if GPU_MEMORY not in annotations and GPU_COMPUTE not in annotations:
+        return NOTHING_DECLARED
+    text, compute = annotations.get(GPU_MEMORY, ""), annotations.get(GPU_COMPUTE, "")
+    memory_mib, compute_milli = _memory(text), _percent(compute)
+    faults: list[Remark] = []
+    if GPU_MEMORY in annotations and memory_mib is None:
+        faults.append(_unreadable(GPU_MEMORY, text, "an amount of memory such as 8Gi", "8Gi"))
+    if GPU_COMPUTE in annotations and compute_milli is None:
+        faults.append(_unreadable(GPU_COMPUTE, compute, "a percentage from 1% to 100%", "20%"))
+    return Declared(text, memory_mib, compute_milli, tuple(faults))
 
 
 @lru_cache(maxsize=64)
@@ -76,23 +93,32 @@ def _unreadable(key: str, found: str, must: str, example: str) -> Remark:
     )
 
 
-class Sought(NamedTuple):
-    """Who needs, and what it may be given: the pod's containers that ask, its owner, the rule, the sizes on offer."""
+NO_EVIDENCE = Keep(Why.NO_EVIDENCE)
+
+
+class Sought(msgspec.Struct, frozen=True, gc=False):
+    """Who needs, and what it may be given.
+
+    Attributes:
+        asks: The pod's containers that ask.
+        workload: Its owner.
+        sizes: Gives the sizes on offer, MiB, ascending; asked only where use was seen.
+    """
 
     asks: tuple[Ask, ...]
     namespace: str
     workload: str
     rule: RightSizing
-    sizes: tuple[int, ...]
+    sizes: Callable[[], tuple[int, ...]]
 
 
 def need_of(sought: Sought, declared: Declared, usage: UsageView) -> Need | Keep:
     """The largest need among the containers that ask, or why none of the evidence says one."""
     seen = [usage.of(sought.namespace, sought.workload, ask.container.name) for ask in sought.asks]
-    blocked = next((use.blocked for use in seen if use is not None and use.blocked), "")
-    if blocked:
-        return Keep(Why.BLOCKED, blocked)
-    why = Keep(Why.NO_EVIDENCE)
+    for use in seen:
+        if use is not None and use.blocked:
+            return Keep(Why.BLOCKED, use.blocked)
+    why = NO_EVIDENCE
     for evidence in sought.rule.evidence:
         found = _by(evidence, sought, declared, seen, usage)
         if isinstance(found, Need):
@@ -109,17 +135,16 @@ def _by(
     if evidence is Evidence.DECLARED and declared.memory_mib is not None:
         return Need(declared.memory_mib, declared.compute_milli, evidence, f"{declared.text} declared")
     if evidence is Evidence.OBSERVED:
-        return _observed(sought, seen, usage.price_milli(rule.risk_ppm))
+        return _observed(sought, seen, usage) if any(seen) else None
     if evidence is Evidence.DEFAULT and rule.default_memory_mib is not None:
         size = rule.default_memory_mib
         return Need(size, rule.default_compute_milli, evidence, f"{_binary(size)} by the policy's default")
     return None
 
 
-def _observed(sought: Sought, seen: list[Observed | None], price_milli: int) -> Need | Keep | None:
-    if not any(seen):
-        return None
+def _observed(sought: Sought, seen: list[Observed | None], usage: UsageView) -> Need | Keep:
     rule = sought.rule
+    price_milli = usage.price_milli(rule.risk_ppm)
     sizes: list[tuple[int, Observed]] = []
     for ask, use in zip(sought.asks, seen, strict=True):
         if use is None:
@@ -127,7 +152,7 @@ def _observed(sought: Sought, seen: list[Observed | None], price_milli: int) -> 
         framework = _takes_all(ask.container)
         if framework:
             return Keep(Why.PREALLOCATES, framework)
-        size = rung(use, sought.sizes, price_milli, rule.risk_ppm)
+        size = rung(use, sought.sizes(), price_milli, rule.risk_ppm)
         if isinstance(size, Keep):
             return size
         sizes.append((size, use))

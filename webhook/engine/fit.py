@@ -12,14 +12,14 @@ from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
 
 from webhook.engine.asking import Asked
-from webhook.engine.demand import Declared, Sought, need_of
-from webhook.engine.limitrange import given_in, obstacle
+from webhook.engine.case import Case
+from webhook.engine.demand import Sought, need_of
+from webhook.engine.limitrange import obstacle
 from webhook.engine.limits import allows
 from webhook.engine.quota import escapes
 from webhook.engine.reach import Reach
 from webhook.engine.rules import Sizing
 from webhook.engine.ties import tied_by
-from webhook.model.cluster import ClusterView
 from webhook.model.decisions import Fit, Keep, Need, Why
 from webhook.model.masks import union
 from webhook.model.modes import Form, Isolation
@@ -27,42 +27,42 @@ from webhook.model.offers import Offer
 from webhook.model.paths import Path
 from webhook.model.pods import Amount, Pod, Requirement
 from webhook.model.records import KEEP, MIRROR, TOPOLOGY
-from webhook.model.requests import Request
 from webhook.model.resources import ACCOUNTING, WHOLE_GPU
-from webhook.model.usage import UsageView
 from webhook.model.workloads import workload_of
 from webhook.policy.compiled import RightSizing
 
+UNREADABLE = Keep(Why.NO_EVIDENCE, "what it declares cannot be read")
 QUEUE_PREFIX = "kueue.x-k8s.io/"
 MOST_NAMES = 3
 """Products that a reason names before it counts."""
 
 
-def fit(
-    request: Request, pod: Pod, asked: Asked, declared: Declared, sizing: Sizing, reach: Reach, usage: UsageView
-) -> Fit | Keep:
-    """Choose what a pod's containers ask for instead of whole GPUs, or say why they do not."""
-    stays = _stays(request, pod, asked, reach.view)
+def fit(case: Case, sizing: Sizing, reach: Reach) -> Fit | Keep:
+    """Choose what a pod's containers ask for instead of whole GPUs, or say why they do not.
+
+    Args:
+        reach: The nodes it may run on, once the injections are made that are enforced with the right-sizing.
+    """
+    stays = _stays(case)
     if stays is not None:
         return stays
-    if declared.faults:
-        return Keep(Why.NO_EVIDENCE, "what it declares cannot be read")
-    sizes = reach.view.fleet.sizes(*_what(sizing.rule))
-    sought = Sought(asked.asks, request.namespace, workload_of(pod), sizing.rule, sizes)
-    need = need_of(sought, declared, usage)
+    if case.declared.faults:
+        return UNREADABLE
+    need = need_of(_sought(case, sizing.rule), case.declared, case.usage)
     if isinstance(need, Keep):
         return need
-    tie = "" if sizing.rule.wait_when_full else tied_by(pod)
+    tie = "" if sizing.rule.wait_when_full else tied_by(case.pod)
     if tie:
         return Keep(Why.TIED, tie)
-    if not reach.view.current:
+    if not case.view.current:
         return Keep(Why.NOT_CURRENT)
-    return _least(request, pod, asked, need, sizing, reach)
+    return _least(case, need, sizing, reach)
 
 
-def _stays(request: Request, pod: Pod, asked: Asked, view: ClusterView) -> Keep | None:
+def _stays(case: Case) -> Keep | None:
     """What rules a rewrite out before any need is looked at."""
-    if WHOLE_GPU not in asked.totals:
+    asked, pod, total = case.asked, case.pod, case.asked.totals.get(WHOLE_GPU)
+    if total is None:
         return Keep(Why.NO_GPU)
     if pod.metadata.annotations.get(KEEP) == "true":
         return Keep(Why.OPTED_OUT)
@@ -70,12 +70,18 @@ def _stays(request: Request, pod: Pod, asked: Asked, view: ClusterView) -> Keep 
         return Keep(Why.UNSURE_AMOUNT)
     if len(asked.totals) > 1 or asked.strangers:
         return Keep(Why.MIXED, ", ".join((*asked.totals, *asked.strangers)))
-    if any(ask.count > 1 for ask in asked.asks) or (_talk(pod) and asked.totals[WHOLE_GPU] > 1):
+    if asked.largest > 1 or (total > 1 and _talk(pod)):
         return Keep(Why.SEVERAL_GPUS)
-    injected = {(one.path, one.resource) for one in given_in(pod, view.ranges(request.namespace))}
-    if injected and any((ask.path, ask.resource.name) in injected for ask in asked.asks):
+    if case.injected.given and any(case.injected.holds(ask.path, ask.resource.name) for ask in asked.asks):
         return Keep(Why.INJECTED)
     return _not_ours(pod)
+
+
+def _sought(case: Case, rule: RightSizing) -> Sought:
+    fleet = case.view.fleet
+    return Sought(
+        case.asked.asks, case.request.namespace, workload_of(case.pod), rule, lambda: fleet.sizes(*_what(rule))
+    )
 
 
 def _talk(pod: Pod) -> bool:
@@ -101,11 +107,11 @@ def _not_ours(pod: Pod) -> Keep | None:
     return None
 
 
-def _least(request: Request, pod: Pod, asked: Asked, need: Need, sizing: Sizing, reach: Reach) -> Fit | Keep:
+def _least(case: Case, need: Need, sizing: Sizing, reach: Reach) -> Fit | Keep:
     """Try every resource name whose offers cover the need, the best first."""
     first: Keep | None = None
     for offers in _candidates(need, sizing.rule, reach):
-        refused = _refused(request, pod, asked, offers, sizing, reach)
+        refused = _refused(case, offers, sizing, reach)
         if refused is None:
             return Fit(offers[0].resource, offers, need, sizing.policy)
         first = first or refused
@@ -175,22 +181,20 @@ def _named(offers: Sequence[Offer]) -> str:
     return ", ".join(names[:MOST_NAMES]) + (f" and {len(names) - MOST_NAMES} more" if len(names) > MOST_NAMES else "")
 
 
-def _refused(
-    request: Request, pod: Pod, asked: Asked, offers: tuple[Offer, ...], sizing: Sizing, reach: Reach
-) -> Keep | None:
+def _refused(case: Case, offers: tuple[Offer, ...], sizing: Sizing, reach: Reach) -> Keep | None:
     """Why these offers cannot be given; None if nothing stands in the way."""
     resource, nodes = offers[0].resource, union(offer.nodes for offer in offers)
     within = nodes & reach.nodes
     if not within:
         return Keep(Why.UNREACHABLE, resource)
-    count = asked.totals[WHOLE_GPU]
+    count = case.asked.totals[WHOLE_GPU]
     if not sizing.rule.wait_when_full and not reach.has_room(resource, count, within):
         return Keep(Why.FULL, resource)
     if _is_ambiguous(offers, nodes, reach):
         return Keep(Why.AMBIGUOUS, resource)
     if resource == WHOLE_GPU:
         return None
-    return _against_the_rules(request, pod, asked, resource, count, sizing, reach.view)
+    return _against_the_rules(case, resource, count, sizing)
 
 
 def _is_ambiguous(offers: tuple[Offer, ...], nodes: int, reach: Reach) -> bool:
@@ -217,18 +221,17 @@ def _reaching(selectors: tuple[tuple[tuple[str, str], ...], ...]) -> tuple[Requi
     return tuple(Requirement(key, "In", tuple(found)) for key, found in values.items())
 
 
-def _against_the_rules(
-    request: Request, pod: Pod, asked: Asked, resource: str, count: int, sizing: Sizing, view: ClusterView
-) -> Keep | None:
-    ranges = view.ranges(request.namespace)
+def _against_the_rules(case: Case, resource: str, count: int, sizing: Sizing) -> Keep | None:
+    view, namespace = case.view, case.request.namespace
+    ranges = view.ranges(namespace)
     if ranges:
-        limits, requests = replaced(asked, resource, zero=WHOLE_GPU in view.limited(request.namespace))
-        reason = obstacle(pod, ranges, limits, requests)
+        limits, requests = replaced(case.asked, resource, zero=WHOLE_GPU in view.limited(namespace))
+        reason = obstacle(case.pod, ranges, limits, requests)
         if reason:
             return Keep(Why.LIMIT_RANGE, reason)
-    quotas = view.quotas(request.namespace)
+    quotas = view.quotas(namespace)
     accounted = ACCOUNTING if sizing.accounting and (sizing.ignored or view.fleet.all_take(resource)) else ""
-    if quotas and escapes(quotas, pod, WHOLE_GPU, resource, count, accounted=accounted):
+    if quotas and escapes(quotas, case.pod, WHOLE_GPU, resource, count, accounted=accounted):
         return Keep(Why.QUOTA, resource)
     if not all(allows(limits, resource, count) for limits in sizing.limits):
         return Keep(Why.LIMITS, resource)

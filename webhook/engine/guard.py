@@ -29,13 +29,6 @@ from webhook.model.requests import Request
 _NOTHING: frozenset[str] = frozenset()
 
 
-class _Rules(msgspec.Struct, frozen=True):
-    asks_gpus: bool
-    asks_share: bool
-    capabilities: frozenset[str]
-    classes: frozenset[str]
-
-
 def guard(
     request: Request,
     pod: Pod,
@@ -58,24 +51,31 @@ def guard(
     Returns:
         Pairs of bypass name (see `guarding.bypasses`) and remark. Never raises on a Pod.
     """
-    rules = _Rules(asks_gpus, asks_share, allowed_capabilities, allowed_runtime_classes)
+    rules = asks_gpus, asks_share, allowed_capabilities, allowed_runtime_classes
     old = request.old_pod if request.operation == "UPDATE" else None
-    results = _look(request, pod, rules)
-    if old is None:
-        results += forged_records(pod)
-    else:
-        known = set(_look(request, old, rules)) if results else set()
+    results = _look(request, pod, *rules)
+    if old is not None:
+        known = set(_look(request, old, *rules)) if results else set()
         results = [one for one in results if one not in known] + changed_records(old, pod)
+    elif pod.metadata.annotations:
+        results += forged_records(pod)
     if results and MIRROR in pod.metadata.annotations and is_node(request):
         return [_noted_only(one) for one in results]
     return results
 
 
-def _look(request: Request, pod: Pod, rules: _Rules) -> list[Found]:
+def _look(
+    request: Request,
+    pod: Pod,
+    asks_gpus: bool,
+    asks_share: bool,
+    capabilities: frozenset[str],
+    classes: frozenset[str],
+) -> list[Found]:
     spec = pod.spec
     containers = every_container(spec)
     named = suspects(containers)
-    results = guarded_variables(named, rules.capabilities) if named else []
+    results = guarded_variables(named, capabilities) if named else []
     results += device_mounts(containers)
     results += odd_requests(spec, containers)
     if spec.volumes:
@@ -83,16 +83,16 @@ def _look(request: Request, pod: Pod, rules: _Rules) -> list[Found]:
     if pod.metadata.annotations:
         results += device_annotations(pod)
         results += mirror_mark(request, pod)
-    if spec.runtime_class_name and not rules.asks_gpus:
-        results += runtime_class(spec, rules.classes)
-    if not rules.asks_gpus and not _shows_gpus(pod, named, results):
+    if spec.runtime_class_name and not asks_gpus:
+        results += runtime_class(spec, classes)
+    if not asks_gpus and not _shows_gpus(pod, named, results):
         return [one for one in results if one[0] not in GPU_PODS_ONLY]
 
     results += unreadable_sources(containers)
     results += host_access(spec, containers)
-    if request.operation == "CREATE":
+    if spec.node_name and request.operation == "CREATE":
         results += preset_node(spec)
-    return results + shared_processes(spec) if rules.asks_share else results
+    return results + shared_processes(spec) if asks_share else results
 
 
 def _shows_gpus(pod: Pod, named: Sequence[Suspect], results: Sequence[Found]) -> bool:

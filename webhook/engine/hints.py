@@ -62,8 +62,9 @@ def hint(section: Injection, shape: Shape, case: Case) -> list[Remark]:
         _spread(section, shape)
     if section.labels:
         problems += _labels(section, shape)
-    added = shape.changed[before:]
-    return [*problems, added_remark(section.mode, added)] if added else problems
+    if len(shape.changed) > before:
+        problems.append(added_remark(section.mode, shape.changed[before:]))
+    return problems
 
 
 def added_remark(mode: Mode, added: list[str]) -> Remark:
@@ -105,18 +106,18 @@ def _tolerating(taint: Taint) -> Toleration:
     return Toleration(key=taint.key, operator="Equal", value=taint.value, effect=taint.effect)
 
 
-def _node_affinity(section: Injection, shape: Shape, case: Case) -> Iterator[Remark]:
-    rules = [*section.node_affinity, *(_whole_cards(shape, case) if section.node_affinity_auto else ())]
+def _node_affinity(section: Injection, shape: Shape, case: Case) -> tuple[Remark, ...]:
+    rules = section.node_affinity + (_whole_cards(shape, case) if section.node_affinity_auto else ())
     missing = [rule for rule in rules if rule not in shape.required and not required_already(shape.pod, rule)]
     if not missing:
-        return
+        return ()
     nodes = chosen_nodes(shape, case)
     if nodes and not nodes & case.reach.narrowed(missing):
         keys = ", ".join(rule.key for rule in missing)
-        yield _contradiction(("spec", "affinity"), f"node affinity on {keys} would leave no node for this pod")
-        return
+        return (_contradiction(("spec", "affinity"), f"node affinity on {keys} would leave no node for this pod"),)
     shape.required += missing
     shape.note("nodeAffinity")
+    return ()
 
 
 def _whole_cards(shape: Shape, case: Case) -> tuple[Requirement, ...]:
@@ -188,7 +189,8 @@ def _contradiction(path: tuple[str, ...], what: str) -> Remark:
 
 def workload_label(pod: Pod) -> str:
     """The label that all pods of the workload carry that a pod belongs to; "" for a pod on its own."""
-    if not any(owner.controller for owner in pod.metadata.owner_references):
+    owners = pod.metadata.owner_references
+    if not owners or not any(owner.controller for owner in owners):
         return ""
     return next((key for key in WORKLOAD_LABELS if key in pod.metadata.labels), "")
 

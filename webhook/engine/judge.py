@@ -14,7 +14,7 @@ from webhook.engine.guard import guard
 from webhook.engine.limitrange import Injected, final_amounts, injected_remarks, passes, range_remarks
 from webhook.engine.limits import breaches
 from webhook.engine.placement import obstacles
-from webhook.engine.quota import Held, moved_remarks, pool_remarks, quota_remarks, resized_remarks
+from webhook.engine.quota import Held, claim_remarks, moved_remarks, pool_remarks, quota_remarks, resized_remarks
 from webhook.engine.remarks import Remark
 from webhook.engine.rules import Rules
 from webhook.engine.settle import Voice, hear
@@ -71,17 +71,14 @@ def judge(case: Case, shape: Shape, findings: list[Finding]) -> None:
             hear(findings, voice, wrong_values(case, shape))
             hear(findings, voice, left_out(case, shape))
     for voice in rules.cuda:
-        asking = list({ask.path: (ask.path, ask.container) for ask in case.asked.asks}.values())
+        asking = {ask.path: ask.container for ask in case.asked.asks}
         hear(findings, voice, driver_remarks(case.pod, shape.fit.offers if shape.fit else case.offers, asking))
-    if case.asked.faults:
-        hear(findings, rules.general, case.asked.faults)
-    hear(findings, rules.general, misread(case.pod))
-    if shape.fit is None:
-        hear(findings, rules.general, obstacles(case, shape))
+    in_the_way = obstacles(case, shape) if shape.fit is None else ()
+    hear(findings, rules.general, (*case.asked.faults, *misread(case.pod), *in_the_way))
 
 
 class _Said(NamedTuple):
-    """What the API server will say of a pod's amounts: LimitRanges, then quotas."""
+    """What the API server will say of a pod's amounts: LimitRanges, then quotas, of the pod and then of its claims."""
 
     ranges: Sequence[Remark] = ()
     quotas: Sequence[Remark] = ()
@@ -135,15 +132,21 @@ def _amount_remarks(request: Request, shape: Shape, amounts: Amounts, rules: Rul
         return NOTHING_SAID
     if shape.limits or shape.requests:
         amounts = amounts_of(shape.pod.spec, shape.limits, shape.requests)
-    if passes(shape.pod, amounts, ranges, view.quota_room(request.namespace)):
-        return NOTHING_SAID
-    holders = final_amounts(shape, ranges)
+    claims = _claim_remarks(request, shape.pod, view) if shape.pod.spec.resource_claims else ()
+    passing = passes(shape.pod, amounts, ranges, view.quota_room(request.namespace))
+    holders = None if passing else final_amounts(shape, ranges)
     if holders is None:
-        return NOTHING_SAID
+        return _Said(quotas=claims) if claims else NOTHING_SAID
     return _Said(
         range_remarks(shape, holders, ranges) if ranges else (),
-        tuple(quota_remarks(shape.pod, holders, quotas, _held_in(request.namespace, view))) if quotas else (),
+        (*quota_remarks(shape.pod, holders, quotas, _held_in(request.namespace, view)), *claims),
     )
+
+
+def _claim_remarks(request: Request, pod: Pod, view: ClusterView) -> tuple[Remark, ...]:
+    """What quotas will say of the claims that are made for a pod."""
+    space = request.namespace
+    return tuple(claim_remarks(pod, view.claiming(space), view.quotas(space), lambda key: view.claimed(space, key)))
 
 
 def _hear_amounts(limits: Limits, voice: Voice, said: _Said, injected: Injected, findings: list[Finding]) -> None:

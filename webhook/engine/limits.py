@@ -46,7 +46,7 @@ def breaches(
     if limits.per_gpu.rules and speaking.devices:
         _pod_totals(limits.per_gpu, pod, speaking.devices, speaking, found)
     if not found and _by_containers(pod) and is_short(amounts):
-        limits.passed.add(key)
+        limits.passed.keep(key)
     return found
 
 

@@ -40,7 +40,9 @@ def match(
         given: GPU resources that LimitRanges put in beside those asked for.
     """
     labels = namespace_labels(request.namespace, view)
-    names = tuple(dict.fromkeys((*asked.totals, *asked.strangers, *given)))
+    names = tuple(asked.totals)
+    if asked.strangers or given:
+        names = tuple(dict.fromkeys((*names, *asked.strangers, *given)))
     chosen, asking = policies.for_request(request.namespace, labels, request.operation, names)
     conditional = 0
     for index, policy in asking:

@@ -128,6 +128,10 @@ class Overheard(ClusterView):
         """As the view itself says."""
         return self._noted(ClusterView.held, quota, namespace, what)
 
+    def claimed(self, namespace: str, key: str) -> Sequence[Holding]:
+        """As the view itself says."""
+        return self._noted(ClusterView.claimed, namespace, key)
+
     def shares(self, pool: Pool, namespace: str) -> bool:
         """As the view itself says."""
         return self._noted(ClusterView.shares, pool, namespace)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 
 import msgspec
+from msgspec.structs import replace
 
 from webhook.engine.settle import Voice
 from webhook.model.modes import Mode
@@ -91,7 +92,7 @@ def rules_of(policies: PolicySet, chosen: int, on_trial: int = 0) -> Rules:
 
 
 def _rules(policies: Sequence[Policy], outside: tuple[str, ...]) -> Rules:
-    injections = tuple(((p.injection.mode, p.name), p.injection) for p in policies if p.injection)
+    injections = tuple(_injections(policies))
     limits = tuple(((p.limits.mode, p.name), p.limits) for p in policies if p.limits)
     enforced = tuple(section for (mode, _), section in limits if mode is Mode.ENFORCE)
     ignored = any(section.accounting and section.ignored for _, section in limits)
@@ -119,6 +120,19 @@ def _rules(policies: Sequence[Policy], outside: tuple[str, ...]) -> Rules:
         takes_out=any(section.injected is Injected.REMOVE for section in enforced),
         general=_general(policies),
     )
+
+
+def _injections(policies: Sequence[Policy]) -> Iterator[tuple[Voice, Injection]]:
+    """Those that speak. Taints that one enforced section sees to, the enforced ones after it need not look at."""
+    seen_to = False
+    for policy in policies:
+        section = policy.injection
+        if section is None:
+            continue
+        enforced = section.mode is Mode.ENFORCE
+        again = enforced and seen_to and section.tolerations_auto
+        seen_to = seen_to or (enforced and section.tolerations_auto)
+        yield (section.mode, policy.name), replace(section, tolerations_auto=False) if again else section
 
 
 def _tolerations(sections: Sequence[Injection]) -> tuple[Toleration, ...]:

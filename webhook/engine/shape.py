@@ -76,4 +76,5 @@ class Shape:
 
     def tolerations_by_now(self) -> tuple[Toleration, ...]:
         """Those of the pod and those added."""
-        return (*self.pod.spec.tolerations, *self.tolerations)
+        own = self.pod.spec.tolerations
+        return (*own, *self.tolerations) if self.tolerations else own

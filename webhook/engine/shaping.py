@@ -40,7 +40,7 @@ def shape_pod(case: Case, shape: Shape, findings: list[Finding]) -> Fit | Keep:
 
 def _right_size(case: Case, sizing: Sizing, shape: Shape, findings: list[Finding]) -> Fit | Keep:
     reach = case.reach if sizing.rule.mode is Mode.ENFORCE else _trial_reach(case)
-    outcome = fit(case.request, case.pod, case.asked, case.declared, sizing, reach, case.usage)
+    outcome = fit(case, sizing, reach)
     voice = (sizing.rule.mode, sizing.policy)
     if isinstance(outcome, Fit) and voice[0] is Mode.ENFORCE:
         carry_out(outcome, case.asked, shape, case.request.namespace, case.view)

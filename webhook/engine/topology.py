@@ -14,10 +14,11 @@ from webhook.engine.links import Linked, linked
 from webhook.engine.reach import Reach
 from webhook.engine.remarks import Remark
 from webhook.engine.shape import Json, Shape
+from webhook.model.gangs import MOST, misread_size
 from webhook.model.masks import union
 from webhook.model.modes import Form, Mode
 from webhook.model.pods import Pod, Requirement
-from webhook.model.records import TOPOLOGY
+from webhook.model.records import GANG_SIZE, TOPOLOGY
 from webhook.model.resources import WHOLE_GPU
 from webhook.policy.compiled import NVLink, Topology
 
@@ -33,9 +34,11 @@ REQUIRED = f"nvlink={NVLink.REQUIRED}"
 
 def locality(section: Topology, shape: Shape, case: Case) -> list[Remark]:
     """Steer pods whose GPUs talk to each other to nodes that link them."""
+    if shape.fit is not None or case.asked.largest < section.when_gpus_at_least:
+        return []
     whole = [ask for ask in case.asked.asks if ask.resource.name == WHOLE_GPU]
     largest = max(whole, key=lambda ask: ask.count, default=None)
-    if shape.fit is not None or largest is None or largest.count < section.when_gpus_at_least:
+    if largest is None or largest.count < section.when_gpus_at_least:
         return []
     wanted = _wanted(section, case.pod)
     if wanted is NVLink.IGNORED:
@@ -56,12 +59,19 @@ def locality(section: Topology, shape: Shape, case: Case) -> list[Remark]:
 
 
 def misread(pod: Pod) -> tuple[Remark, ...]:
-    """Where a pod says what its GPUs need of each other, in words that nobody understands."""
-    said = pod.metadata.annotations.get(TOPOLOGY)
-    if said is None or said in SAID:
-        return ()
-    message = f"must be {', '.join(SAID)} (found {said[:60]!r}), so it is as if it were not there"
-    return (Remark("GPU-R104", ("metadata", "annotations", TOPOLOGY), message, "Write nvlink=preferred.", Mode.WARN),)
+    """Where a pod says what its GPUs need, or how many pods belong together, in words that nobody understands."""
+    said, size = pod.metadata.annotations.get(TOPOLOGY), misread_size(pod)
+    found = []
+    if said is not None and said not in SAID:
+        found.append(_misread(TOPOLOGY, said, ", ".join(SAID), "Write nvlink=preferred."))
+    if size is not None:
+        found.append(_misread(GANG_SIZE, size, f"a number of pods from 1 to {MOST}", 'Write "4" for four pods.'))
+    return tuple(found)
+
+
+def _misread(key: str, said: str, must: str, fix: str) -> Remark:
+    message = f"must be {must} (found {said[:60]!r}), so it is as if it were not there"
+    return Remark("GPU-R104", ("metadata", "annotations", key), message, fix, Mode.WARN)
 
 
 def _wanted(section: Topology, pod: Pod) -> NVLink:

@@ -11,6 +11,7 @@ from webhook.extender.routes import routes
 from webhook.extender.standing import Clock, Standing
 from webhook.extender.telling import Telling
 from webhook.telemetry.page import PAGE_TYPE, MetricsPage
+from webhook.web.checks import Checks
 from webhook.web.clients import Clients
 from webhook.web.limits import Limits
 from webhook.web.listening import Companion, Listener, Look
@@ -29,6 +30,7 @@ def extender(
     looks: Sequence[Look] = (),
     companions: Sequence[Companion] = (),
     watched: Callable[[], Sequence[Watched]] = tuple,
+    more: Checks = tuple,
 ) -> Listener:
     """An extender that is not listening yet.
 
@@ -42,8 +44,9 @@ def extender(
         looks: Called every few seconds.
         companions: Run beside it for as long as it lives.
         watched: The watches, for health.
+        more: What other parts say of theirs.
     """
-    health = Health(standing, watched, lambda: lobby.draining)
+    health = Health(standing, watched, lambda: lobby.draining, lambda: (counts.certificate(), *more()))
     page = MetricsPage(counts)
     paths = routes(standing, clock, counts) | probes(health.checks, page.text, PAGE_TYPE)
     lobby = Lobby(paths, limits, lambda reason: counts.refused.update((reason,)), clients)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from datetime import datetime
+from datetime import UTC, datetime
 
 from prometheus_client.core import HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
@@ -12,6 +12,8 @@ from prometheus_client.registry import Collector
 from webhook.telemetry.counts import WATCHED, Histogram, Watch
 from webhook.telemetry.families import by_word, counter, gauge
 from webhook.telemetry.logs import Logger
+from webhook.web.checks import Check
+from webhook.web.plaintext import one_line
 
 
 class Counts(Collector):
@@ -21,7 +23,9 @@ class Counts(Collector):
         answers: Requests answered, by verb and result.
         durations: Seconds by verb.
         refused: Requests and connections turned away, by reason.
+        certificate_fault: Why the files that are there now are not in use; "" where they are.
         reserved, nodes, connections: How many there are.
+        over: How many namespaces or queues are over their share; None where nobody looks.
         view_age: Seconds since the API server last confirmed what is ranked; None for a snapshot.
         watches: The watches, of a live cluster.
     """
@@ -34,8 +38,10 @@ class Counts(Collector):
         self.crashes: Counter[str] = Counter()
         self.loads: Counter[str] = Counter()
         self.certificate_end = 0.0
+        self.certificate_fault = ""
         self.reserved: Callable[[], int] = int
         self.nodes: Callable[[], int] = int
+        self.over: Callable[[], int] | None = None
         self.connections: Callable[[], int] = int
         self.view_age: Callable[[], float] | None = None
         self.watches: Callable[[], Sequence[Watch]] = tuple
@@ -55,6 +61,8 @@ class Counts(Collector):
         yield gauge("extender_reservations", "Places promised to pods not seen on a node yet.", self.reserved())
         yield gauge("extender_nodes", "Nodes that are ranked.", self.nodes())
         yield gauge("connections", "Open connections.", self.connections())
+        if self.over is not None:
+            yield gauge("extender_over_share", "Namespaces or queues that were over their share.", self.over())
         if self.view_age is not None:
             yield gauge("view_age_seconds", "Since the API server last confirmed all we know of it.", self.view_age())
         for name, text, counted in WATCHED:
@@ -85,13 +93,22 @@ class Counts(Collector):
     def certificate_loaded(self, ends: datetime | None) -> None:
         """A new serving certificate is in use."""
         self.loads["good"] += 1
+        self.certificate_fault = ""
         self.certificate_ends(ends)
         self.log.info("certificate loaded", ends=f"{ends:%Y-%m-%dT%H:%M:%SZ}" if ends else "")
 
     def certificate_refused(self, why: str) -> None:
         """The files are no usable pair; the last good one stays."""
         self.loads["bad"] += 1
+        self.certificate_fault = why
         self.log.error("certificate does not load, the last good one stays", why=why)
+
+    def certificate(self) -> Check:
+        """A line of `/readyz?verbose`. With an old certificate it serves on."""
+        ends = datetime.fromtimestamp(self.certificate_end, UTC)
+        says = f"ends {ends:%Y-%m-%dT%H:%M:%SZ}" if self.certificate_end else "in use"
+        fault = one_line(self.certificate_fault)
+        return Check("certificate", not fault, f"{says}; the files do not load: {fault}" if fault else says, must=False)
 
     def _durations(self) -> Metric:
         text = "Time to read a request and to answer it, without the network."

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from webhook.extender.standing import Standing
-from webhook.web.checks import Check
+from webhook.web.checks import Check, Checks
 from webhook.web.plaintext import one_line
 
 
@@ -23,9 +23,13 @@ class Health:
     """Ready once the nodes are known; not when it was told to end."""
 
     def __init__(
-        self, standing: Standing, watched: Callable[[], Sequence[Watched]], draining: Callable[[], bool]
+        self,
+        standing: Standing,
+        watched: Callable[[], Sequence[Watched]],
+        draining: Callable[[], bool],
+        more: Checks = tuple,
     ) -> None:
-        self._standing, self._watched, self._draining = standing, watched, draining
+        self._standing, self._watched, self._draining, self._more = standing, watched, draining, more
 
     def checks(self) -> list[Check]:
         """The lines."""
@@ -34,6 +38,7 @@ class Health:
         return [
             Check("cluster", good=known, says=nodes),
             *(self._kind(state) for state in self._watched()),
+            *self._more(),
             Check("serving", good=not self._draining(), says="told to end" if self._draining() else "ok"),
         ]
 

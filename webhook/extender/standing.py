@@ -1,8 +1,7 @@
 """The cluster as it stands for the next pod: an index of its nodes, kept by what the inventory tells, and promises.
 
 Requests and watches are taken in by one event loop. Making a new index, and a new rule from what was learnt, happens in
-a thread beside it, out of what the loop took before and of what is only ever looked up. The first index counts who is
-there already; nobody else counts before it is made.
+a thread beside it, out of what the loop took before and of what is only ever looked up.
 """
 
 from __future__ import annotations
@@ -10,22 +9,21 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from itertools import chain, islice, repeat
+from itertools import islice
 
 import numpy as np
 
 from webhook.cache.inventory import Inventory
+from webhook.extender.learning import Learning
 from webhook.model.effective import effective_requests
 from webhook.model.fleet import Fleet
+from webhook.model.gangs import gang_of
 from webhook.model.lines import Line
-from webhook.model.masks import bits
 from webhook.model.objects import Node
 from webhook.model.pods import Pod, key_of
-from webhook.model.resources import gpu_resource
-from webhook.placement.fragmentation.mixes import HALF_LIFE, Learner
 from webhook.placement.fragmentation.policies import Policy
-from webhook.placement.nodes.asking import wants
 from webhook.placement.nodes.cluster import Cluster, Wanted
+from webhook.placement.nodes.gangs import Company
 from webhook.placement.nodes.linking import warm
 from webhook.placement.nodes.ranking import Fill, Ranking
 from webhook.placement.nodes.reserving import Reservations, Reserved
@@ -34,6 +32,9 @@ from webhook.placement.rooms import Bools, Ints
 HOLD_SECONDS = 15.0
 """How long a place is promised. A bind takes a fraction of a second; volumes may take longer."""
 
+MOST_TO_COME = 64
+"""Places that are kept at most for those of one gang that are still to come: a place is a node written anew."""
+
 AT_ONCE = 256
 """Nodes that are written anew before a request is answered; more are left to the task beside it."""
 
@@ -41,14 +42,13 @@ STEP_SECONDS = 0.05
 INDEX_SECONDS = 2.0
 """The least time between two indexes of the nodes."""
 
-COUNTED_AT_ONCE = 500
-"""Arrivals that are counted before requests have their turn: about a millisecond."""
-
-REMEMBERED = 4096
-"""Pods that are known to have been counted as arrivals."""
-
 Clock = Callable[[], float]
 """Seconds that only grow."""
+
+
+def nobody(_pod: Pod) -> bool:
+    """Nobody is over a share."""
+    return False
 
 
 NO_FLEET = Fleet(())
@@ -60,16 +60,16 @@ class Standing:
     Attributes:
         ranking: None before everything is known for the first time.
         reservations: The places promised.
+        learning: What is learnt of the pods that come.
+        over: Has whoever a pod counts for had more than its share? Set by who knows.
     """
 
     def __init__(self, inventory: Inventory, policy: Policy = Policy.TAB, fill: Fill = Fill.PACK) -> None:
         self.inventory, self._policy, self._fill = inventory, policy, fill
+        self.over: Callable[[Pod], bool] = nobody
         self.ranking: Ranking | None = None
         self.reservations = Reservations()
-        self._learner = Learner()
-        self._profiles: Counter[str] = Counter()
-        self._arrived: dict[str, None] = {}
-        self._learnt = False
+        self.learning = Learning()
         self._missed: set[str] | None = None
 
     @property
@@ -100,24 +100,42 @@ class Standing:
         self._write(names)
         return len(names)
 
-    def hold(self, pod: Pod, node: str, now: float) -> None:
-        """Promise a pod its place."""
-        place = Reserved(uid_of(pod), key_of(pod), node, effective_requests(pod), now + HOLD_SECONDS)
-        self._write(self.reservations.hold(place))
+    def hold(self, pod: Pod, node: str, now: float, others: Iterable[str] = ()) -> None:
+        """Promise a pod its place.
+
+        Args:
+            pod: The pod.
+            node: Its node.
+            now: Seconds of the clock.
+            others: Nodes of which to keep a place for one more of its gang each, until they are asked about.
+        """
+        amounts, until, gang = effective_requests(pod), now + HOLD_SECONDS, gang_name(pod)
+        touched = self.reservations.hold(Reserved(uid_of(pod), key_of(pod), node, amounts, until, gang))
+        for number, other in enumerate(islice(others, MOST_TO_COME)):
+            touched |= self.reservations.hold(Reserved(f"{gang}#{number}", "", other, amounts, until, gang))
+        self._write(touched)
 
     def release(self, pod: Pod) -> None:
-        """A pod is asked about anew: what it was promised before is void."""
-        self._write(self.reservations.release(uid_of(pod)))
+        """A pod is asked about anew: what it was promised before is void, and what was kept for its gang is for it."""
+        kept = [place.uid for place in self.reservations.of(gang_name(pod)) if not place.pod]
+        self._write({node for uid in (uid_of(pod), *kept) for node in self.reservations.release(uid)})
+
+    def company(self, pod: Pod) -> Company | None:
+        """Those of its gang that are known, and where they are or were promised a place; None for a pod on its own."""
+        gang = gang_of(pod)
+        if gang is None:
+            return None
+        members = {**self.inventory.pods.tenants.members(gang.name)}
+        members |= {place.pod: place.node for place in self.reservations.of(gang.name) if place.pod}
+        members.pop(key_of(pod), None)
+        nodes, places = [node for node in members.values() if node], self.fleet.by_name
+        seated = Counter(places[node] for node in nodes if node in places)
+        return Company(gang.size, gang.domain, seated, waiting=len(members) - len(nodes))
 
     def learn(self, pod: Pod, wanted: Wanted) -> None:
         """Count a pod once, as one that came to be scheduled."""
-        key = uid_of(pod)
-        if self.ranking is None or key in self._arrived:
-            return
-        if len(self._arrived) >= REMEMBERED:
-            del self._arrived[next(iter(self._arrived))]
-        self._arrived[key] = None
-        self._count(self.ranking.cluster, wanted, -1)
+        if self.ranking is not None:
+            self.learning.arrived(self.ranking.cluster, uid_of(pod), wanted)
 
     async def run(self, clock: Clock, indexed: Callable[[], None] = lambda: None) -> None:
         """Go on until cancelled: make new indexes and rules, and take in what no request did.
@@ -132,7 +150,7 @@ class Standing:
                 await self.index()
                 made = clock()
                 indexed()
-            if self._learnt:
+            if self.learning.due:
                 await self._relearn()
             await self._count_others()
             while self.refresh(clock()) >= AT_ONCE:
@@ -162,17 +180,17 @@ class Standing:
             {name: devices for name, (_, devices) in free.items() if devices is not None},
         )
         if self.ranking is None:
-            self._count_all(cluster, there)
+            self.learning.begin(cluster, there)
         warm(list({devices.topology for devices in cluster.devices if devices.topology.gpus}))
-        return Ranking(cluster, self._policy, self._learner.mix(), self._weights(fleet), self._fill)
+        return Ranking(cluster, self._policy, self.learning.mix(), self.learning.weights(fleet), self._fill)
 
     async def _relearn(self) -> None:
         """Judge by what was learnt since."""
-        self._learnt = False
-        ranking, mix = self.ranking, self._learner.mix()
+        self.learning.due = False
+        ranking, mix = self.ranking, self.learning.mix()
         if ranking is not None:
             rule = await asyncio.to_thread(ranking.rule, mix)
-            ranking.use(rule, self._weights(ranking.cluster.fleet))
+            ranking.use(rule, self.learning.weights(ranking.cluster.fleet))
 
     def _write(self, names: Iterable[str]) -> None:
         """Write some nodes anew."""
@@ -187,57 +205,21 @@ class Standing:
             {place: self.inventory.on(fleet.nodes[place], self.reservations.on(name)) for place, name in places}
         )
 
-    # What is learnt.
-
     def _all_there(self) -> tuple[Line, ...]:
         """Pods that are on nodes when we begin have arrived too; those without GPUs were told as arrivals already."""
         self.inventory.arrivals = Counter()
         return self.inventory.lines()
 
-    def _count_all(self, cluster: Cluster, there: Sequence[Line]) -> None:
-        """Count who is there, from nothing: an index that could not be made is made again."""
-        self._learner, self._profiles = Learner(), Counter()
-        for line in there:
-            node = cluster.fleet.by_name.get(line.node, -1)
-            if node >= 0:
-                self._count(cluster, wants(dict(line.requests), cluster.fleet.everyone), node)
-
     async def _count_others(self) -> None:
-        """Pods without GPUs are not asked about; they count when they are seen on a node, on any alike."""
         arrivals, self.inventory.arrivals = self.inventory.arrivals, Counter()
-        if self.ranking is None or not self.ranking.cluster.free:
-            return
-        cluster, anywhere = self.ranking.cluster, self.fleet.everyone
-        needs = ((cluster.need(wants(dict(amounts), anywhere), 0), times) for amounts, times in arrivals.items())
-        each = chain.from_iterable(repeat(need, times) for need, times in needs)
-        while some := tuple(islice(each, COUNTED_AT_ONCE)):
-            for need in some:
-                self._learnt |= self._learner.arrived(need)
-            await asyncio.sleep(0)
+        if self.ranking is not None and self.ranking.cluster.free:
+            await self.learning.others(self.ranking.cluster, arrivals)
 
-    def _count(self, cluster: Cluster, wanted: Wanted, node: int) -> None:
-        resource = gpu_resource(wanted.resource)
-        if node < 0 and wanted.resource:
-            node = next(bits(cluster.fleet.advertising(wanted.resource)), -1)
-        if node < 0:
-            return
-        if resource is not None and resource.mig:
-            self._count_profile(resource.profile, wanted.count)
-        need = cluster.need(wanted, node)
-        self._learnt |= self._learner.arrived(need)
 
-    def _count_profile(self, profile: str, count: int) -> None:
-        """The older ones count less: all of them half, each time there are many."""
-        self._profiles[profile] += count
-        if self._profiles.total() > 2 * HALF_LIFE:
-            self._profiles = Counter({name: (times + 1) // 2 for name, times in self._profiles.items()})
-
-    def _weights(self, fleet: Fleet) -> tuple[tuple[str, float], ...]:
-        """How often each MIG profile is asked for. One that nodes have is taken to have been asked for once."""
-        known = (gpu_resource(name) for name in fleet.resources())
-        weights = Counter({resource.profile: 1 for resource in known if resource is not None and resource.mig})
-        weights.update(self._profiles)
-        return tuple(sorted((profile, float(count)) for profile, count in weights.items()))
+def gang_name(pod: Pod) -> str:
+    """What tells its gang from all others; "" for a pod on its own."""
+    gang = gang_of(pod)
+    return gang.name if gang else ""
 
 
 def uid_of(pod: Pod) -> str:

@@ -14,8 +14,6 @@ import numpy as np
 
 from webhook.extender.standing import Standing
 from webhook.extender.wire import (
-    Asked,
-    Preempting,
     Victims,
     filter_answer,
     preempt_answer,
@@ -23,6 +21,7 @@ from webhook.extender.wire import (
     read_asked,
     read_preempting,
 )
+from webhook.model.pods import Pod
 from webhook.model.resources import WHOLE_GPU
 from webhook.placement.devices import Devices, expected
 from webhook.placement.nodes.asking import wanted_of
@@ -56,37 +55,34 @@ def filtered(standing: Standing, body: bytes, now: float) -> Answer:
     Raises:
         ReviewError: the body is not what a scheduler sends.
     """
-    asked = read_asked(body)
-    names = asked.node_names or ()
-    ranking, wanted = _known(standing, asked, now)
-    if ranking is None or not wanted.count:
+    pod, names, wanted, ranking = _begun(standing, body, now)
+    if ranking is None:
         return Answer(filter_answer(names, {}, {}), "passed")
-    standing.release(asked.pod)
-    standing.learn(asked.pod, wanted)
+    standing.learn(pod, wanted)
     failed, hopeless = _refused(standing, ranking, wanted, names) if wanted.joined else ({}, {})
     passed = [name for name in names if name not in failed and name not in hopeless] if failed or hopeless else names
     if len(passed) == 1:
-        standing.hold(asked.pod, passed[0], now)
+        standing.hold(pod, passed[0], now)
     result = "passed" if passed is names else "narrowed" if passed else "none"
     return Answer(filter_answer(passed, failed, hopeless), result)
 
 
 def prioritized(standing: Standing, body: bytes, now: float) -> Answer:
-    """How well each node suits a pod; the best is promised.
+    """How well each node suits a pod; the best is promised, and where the rest of its gang fits beside it, that too.
 
     Raises:
         ReviewError: the body is not what a scheduler sends.
     """
-    asked = read_asked(body)
-    names = asked.node_names or ()
-    ranking, wanted = _known(standing, asked, now)
-    if ranking is None or not wanted.count:
+    pod, names, wanted, ranking = _begun(standing, body, now)
+    if ranking is None:
         return Answer(prioritize_answer(names, [0] * len(names)), "passed")
-    standing.release(asked.pod)
-    positions = standing.positions(names)
-    order = ranking.order(wanted, among=standing.among(positions))
+    positions, company = standing.positions(names), standing.company(pod)
+    among, yielding = standing.among(positions), standing.over(pod)
+    order = ranking.order(wanted, among=among, company=company, yielding=yielding)
     if len(order.nodes):
-        standing.hold(asked.pod, standing.fleet.nodes[int(order.nodes[0])].name, now)
+        others = ranking.others(wanted, company, order) if company is not None else []
+        best, *kept = (standing.fleet.nodes[node].name for node in (int(order.nodes[0]), *others))
+        standing.hold(pod, best, now, kept)
     scores = np.append(_scores(order, len(standing.fleet.nodes)), 0)  # a node that is not known: position -1
     return Answer(prioritize_answer(names, scores[positions].tolist()), "ranked" if len(order.nodes) else "none")
 
@@ -99,16 +95,34 @@ def preempted(standing: Standing, body: bytes, now: float) -> Answer:
     """
     asked = read_preempting(body)
     victims = asked.victims or {}
-    ranking, wanted = _known(standing, asked, now)
+    ranking, wanted = _known(standing, asked.pod, now)
     if ranking is None or not wanted.joined:
         return Answer(preempt_answer(victims), "passed")
     helped = {name: some for name, some in victims.items() if _helps(standing, ranking, wanted.count, name, some)}
     return Answer(preempt_answer(helped), "narrowed" if helped else "none")
 
 
-def _known(standing: Standing, asked: Asked | Preempting, now: float) -> tuple[Ranking | None, Wanted]:
+class _Turn(NamedTuple):
+    """A pod that is asked about; without a ranking there is nothing to say of it."""
+
+    pod: Pod
+    names: tuple[str, ...]
+    wanted: Wanted
+    ranking: Ranking | None
+
+
+def _begun(standing: Standing, body: bytes, now: float) -> _Turn:
+    asked = read_asked(body)
+    ranking, wanted = _known(standing, asked.pod, now)
+    if ranking is None or not wanted.count:
+        return _Turn(asked.pod, asked.node_names or (), wanted, None)
+    standing.release(asked.pod)
+    return _Turn(asked.pod, asked.node_names or (), wanted, ranking)
+
+
+def _known(standing: Standing, pod: Pod, now: float) -> tuple[Ranking | None, Wanted]:
     standing.refresh(now)
-    return standing.ranking, wanted_of(asked.pod, standing.fleet)
+    return standing.ranking, wanted_of(pod, standing.fleet)
 
 
 def _refused(

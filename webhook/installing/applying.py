@@ -1,4 +1,4 @@
-"""Puts the manifests into a cluster and takes them out again. Every step is told; every wait has a deadline."""
+"""Puts the manifests into a cluster. Every step is told; every wait has a deadline."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from webhook.errors import ApiError, ApiUnreachable, RightsliceError
 from webhook.installing.putting import put
 from webhook.kube.api import Api
 from webhook.manifests.hooks import NAME, NAMESPACE
-from webhook.manifests.objects import DEPLOYMENT, HOOKS, in_order, named, path_of, to_remove
+from webhook.manifests.objects import DEPLOYMENT, HOOKS, in_order, named
 from webhook.model.records import ANSWERED, PROBE
 
 Json = dict[str, Any]
@@ -52,22 +52,6 @@ async def install(api: Api, objects: Sequence[Json], say: Say, *, seconds: float
 
 _LOOK = f"Look at: kubectl -n {NAMESPACE} get pods,events"
 _DOCTOR = "Look at: rightslice doctor"
-
-
-async def uninstall(api: Api, objects: Sequence[Json], say: Say, *, with_policies: bool) -> None:
-    """Remove what was installed, the hooks first of all. What is gone already is no error.
-
-    Raises:
-        ApiError: the API server refuses something, or does not answer.
-    """
-    for one in to_remove(objects, with_policies=with_policies):
-        try:
-            await api.delete(path_of(one), {"propagationPolicy": "Background"})
-        except ApiError as error:
-            if error.status != NOT_FOUND:
-                raise
-        else:
-            say(f"removed {named(one)}")
 
 
 async def _apply(api: Api, one: Json, say: Say, *, dry_run: bool) -> None:

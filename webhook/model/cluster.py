@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import TypeVar
+from types import MappingProxyType
+from typing import Any, TypeVar
 
 import msgspec
 
+from webhook.model.claims import Claiming, Classes, ResourceClaimTemplate, templates_of
 from webhook.model.fleet import Fleet
 from webhook.model.holders import Holders, Lines, PoolHolders
 from webhook.model.ledger import Assumed, Ledger
@@ -24,6 +26,8 @@ from webhook.model.reservations import Reservation
 __all__ = ["Assumed", "ClusterView", "Room"]
 
 NAMESPACE_NAME = "kubernetes.io/metadata.name"
+
+NOTHING: Mapping[str, Sequence[Any]] = MappingProxyType({})
 
 Named = TypeVar("Named", LimitRange, ResourceQuota)
 
@@ -65,6 +69,8 @@ class ClusterView:
         namespaces: Mapping[str, Namespace] | None = None,
         limit_ranges: Mapping[str, tuple[LimitRange, ...]] | None = None,
         quotas: Mapping[str, tuple[ResourceQuota, ...]] | None = None,
+        claim_templates: Mapping[str, Sequence[ResourceClaimTemplate]] | None = None,
+        device_classes: Classes | None = None,
         lines: Lines | None = None,
         assumed: Iterable[Assumed] = (),
         complete: bool = False,
@@ -78,6 +84,8 @@ class ClusterView:
             namespaces: By name.
             limit_ranges: By namespace.
             quotas: By namespace.
+            claim_templates: By namespace.
+            device_classes: See `Classes`.
             lines: The pods that have not ended, by namespace and name.
             assumed: Pods admitted a moment ago.
             complete: See the class.
@@ -90,6 +98,8 @@ class ClusterView:
         self._ranges: dict[str, Ranges] = {}
         self._room: dict[str, tuple[QuotaRoom, ...]] = {}
         self._quotas = {name: _by_name(found) for name, found in (quotas or {}).items()}
+        self._templates = {name: templates_of(found) for name, found in (claim_templates or {}).items()}
+        self._classes: Classes = device_classes or {}
         self._holders = Holders(fleet, lines or {})
         self._ledger = Ledger(assumed)
         self._index_rooms(rooms or {})
@@ -118,23 +128,25 @@ class ClusterView:
 
     def ranges(self, namespace: str) -> Ranges:
         """The namespace's LimitRanges, by name, read when they are first asked for."""
+        found = self._ranges.get(namespace)
+        if found is not None:
+            return found
         written = self._limit_ranges.get(namespace)
         if not written:
             return NO_RANGES
-        found = self._ranges.get(namespace)
-        if found is None:
-            found = self._ranges[namespace] = Ranges(map(range_of, written))
-        return found
+        self._ranges[namespace] = Ranges(map(range_of, written))
+        return self._ranges[namespace]
 
     def quota_room(self, namespace: str) -> tuple[QuotaRoom, ...]:
         """What the namespace's quotas leave, by name, reckoned when it is first asked for."""
+        found = self._room.get(namespace)
+        if found is not None:
+            return found
         quotas = self._quotas.get(namespace)
         if not quotas:
             return ()
-        found = self._room.get(namespace)
-        if found is None:
-            found = self._room[namespace] = tuple(map(room_of, quotas))
-        return found
+        self._room[namespace] = tuple(map(room_of, quotas))
+        return self._room[namespace]
 
     def limited(self, namespace: str) -> frozenset[str]:
         """The resource names that the namespace's LimitRanges say anything about."""
@@ -147,6 +159,14 @@ class ClusterView:
     def held(self, quota: ResourceQuota, namespace: str, what: Counted) -> Sequence[Holding]:
         """Who holds what a quota counts, the largest first; reckoned when it is first asked for."""
         return self._holders.held(quota, namespace, what)
+
+    def claiming(self, namespace: str) -> Claiming:
+        """What is known of the claims that pods of the namespace will have."""
+        return Claiming(self._templates.get(namespace, {}), self._classes)
+
+    def claimed(self, namespace: str, key: str) -> Sequence[Holding]:
+        """Whose claims fill a key of the namespace's quotas, the largest first."""
+        return self._holders.claimed(namespace, key, self.claiming(namespace))
 
     def shares(self, pool: Pool, namespace: str) -> bool:
         """Is a namespace in a pool?"""
@@ -175,7 +195,7 @@ class ClusterView:
     def standing(self, namespace: str) -> tuple[object, ...]:
         """All that the view says of one namespace, and how sure it is: equal where nothing of it changed."""
         namespaced = (self.namespace(namespace), self.limit_ranges(namespace), self.quotas(namespace))
-        return (self.complete, self.current, *namespaced)
+        return (self.complete, self.current, *namespaced, self.claiming(namespace))
 
     def free(self, offer: Offer, nodes: int) -> int:
         """Units of an offer that are free now on the nodes of a mask, pods assumed taken off."""
@@ -281,6 +301,7 @@ class ClusterView:
         namespaces: Mapping[str, Namespace | None],
         limit_ranges: Mapping[str, Sequence[LimitRange]],
         quotas: Mapping[str, Sequence[ResourceQuota]],
+        claim_templates: Mapping[str, Sequence[ResourceClaimTemplate]] = NOTHING,
     ) -> ClusterView:
         """The view after some namespaces changed, or what is in them.
 
@@ -288,6 +309,7 @@ class ClusterView:
             namespaces: By name; None for one that is gone.
             limit_ranges: By namespace, all of each.
             quotas: By namespace, all of each.
+            claim_templates: By namespace, all of each.
         """
         named = {name: _named(name, found) for name, found in namespaces.items() if found is not None}
         there = {name: found for name, found in self._namespaces.items() if name not in namespaces}
@@ -299,8 +321,13 @@ class ClusterView:
             _ranges={} if ranges else self._ranges,
             _quotas={**self._quotas, **{name: _by_name(found) for name, found in quotas.items()}},
             _room={} if quotas else self._room,
+            _templates={**self._templates, **{name: templates_of(found) for name, found in claim_templates.items()}},
             _holders=self._holders.relabelled().recounted() if namespaces else self._holders.recounted(),
         )
+
+    def with_classes(self, classes: Classes) -> ClusterView:
+        """The view after DeviceClasses changed."""
+        return self._but(_classes=classes)
 
     def _but(self, **parts: object) -> ClusterView:
         view = object.__new__(ClusterView)

@@ -278,6 +278,14 @@ CODES: dict[str, Code] = {
         " resource nor a node has it. So it is not written, and no quota on it counts this pod.",
         "For admins: rightslice accounting check says what is missing.",
     ),
+    "GPU-Q306": Code(
+        "a quota will refuse a claim of this pod",
+        "limits",
+        False,
+        "Claims are made from their templates once the pod is stored, and charged to quotas then: the pod is taken, and"
+        " stays Pending without its claim.",
+        "Use a template that asks for what would fit, or wait until a holder named in the message ends.",
+    ),
     "GPU-Q401": _trap(
         "a quota key that is never counted",
         "GPUs count under requests. only; limits. and bare names are accepted, and bound nothing.",
@@ -286,7 +294,8 @@ CODES: dict[str, Code] = {
     "GPU-Q402": _trap(
         "a quota that other forms of GPU walk round",
         "Each resource name has its own counter: a MIG slice, a share or a claim is no nvidia.com/gpu.",
-        "Add requests.rightslice.dev/gpu-milli, 1000 for each GPU, with limits.accounting: native in a policy.",
+        "Add requests.rightslice.dev/gpu-milli, 1000 for each GPU, with limits.accounting: native in a policy;"
+        " devices of claims count under CLASS.deviceclass.resource.k8s.io/devices alone.",
     ),
     "GPU-Q403": _trap(
         "a quota of a part of a GPU",
@@ -318,9 +327,10 @@ CODES: dict[str, Code] = {
         "a declared need cannot be read",
         "rightSizing",
         True,
-        "rightslice.dev/gpu-memory, rightslice.dev/gpu-compute or rightslice.dev/topology says nothing that is known.",
-        'Write rightslice.dev/gpu-memory: 8Gi, rightslice.dev/gpu-compute: "20%" or rightslice.dev/topology: '
-        "nvlink=required (preferred, ignored).",
+        "rightslice.dev/gpu-memory, rightslice.dev/gpu-compute, rightslice.dev/topology or rightslice.dev/gang-size "
+        "says nothing that is known.",
+        'Write rightslice.dev/gpu-memory: 8Gi, rightslice.dev/gpu-compute: "20%", rightslice.dev/topology: '
+        'nvlink=required (preferred, ignored) or rightslice.dev/gang-size: "4".',
     ),
     "GPU-I101": Code(
         "something was added to the pod",

@@ -121,8 +121,8 @@ class Fleet:
         standings = [
             Standing(i, self.nodes[i].taints, advert) for i, node in enumerate(nodes) for advert in adverts(node)
         ]
-        advertising = {name: self.advertising(name) for name in names}
-        self.offers = tuple(offers_of(standings, advertising, self._index, [node.labels for node in self.nodes]))
+        self._advertising = {name: levels.at_least(1) for name, levels in self._levels.items()}
+        self.offers = tuple(offers_of(standings, self._advertising, self._index, [node.labels for node in self.nodes]))
         whole = [offer for offer in self.offers if offer.resource == WHOLE_GPU]
         self.parts = union(offer.nodes for offer in whole if offer.form is not Form.WHOLE)
         products = {offer.product for offer in whole if offer.form is not Form.WHOLE}
@@ -211,7 +211,7 @@ class Fleet:
 
     def advertising(self, resource: str) -> int:
         """Mask of the nodes with at least one unit of a GPU resource."""
-        return self._levels.get(resource, NO_LEVELS).at_least(1)
+        return self._advertising.get(resource, 0)
 
     def all_take(self, resource: str) -> bool:
         """Does every node that advertises a GPU resource advertise the accounting resource too?"""

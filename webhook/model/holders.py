@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping
 from typing import NamedTuple
 
+from webhook.model.claims import Claiming
 from webhook.model.fleet import Fleet
 from webhook.model.lines import Line
 from webhook.model.objects import ResourceQuota
 from webhook.model.pools import Pool, Weight, line_weight, total
 from webhook.model.quota_keys import Counted
-from webhook.model.quota_room import Holding, holdings_of, largest
+from webhook.model.quota_room import Holding, claim_holdings, holdings_of, largest
 from webhook.model.reservations import NO_RESERVATIONS, Reservation, Reservations
 
 Lines = Mapping[str, Mapping[str, Line]]
@@ -58,6 +59,10 @@ class Holders:
         if found is None:
             found = self._held[key] = holdings_of(quota, what, self._lines.get(namespace, {}))
         return found
+
+    def claimed(self, namespace: str, key: str, claiming: Claiming) -> tuple[Holding, ...]:
+        """Whose claims fill a key of a quota, the largest first."""
+        return claim_holdings(key, claiming, self._lines.get(namespace, {}))
 
     def pooled(self, pool: Pool, labels: LabelsOf, *, but: str = "") -> int:
         """Thousandths of GPUs that pods of a pool hold, wait for, or were admitted for a moment ago.

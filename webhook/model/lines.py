@@ -37,6 +37,7 @@ class Line(msgspec.Struct, frozen=True, gc=False):
         limits: The most it may use of CPU, memory and disk.
         where: Where it may go, while it has no node.
         kind: Which quotas count it.
+        claims: Names of the templates that its claims are made from.
     """
 
     node: str
@@ -44,6 +45,7 @@ class Line(msgspec.Struct, frozen=True, gc=False):
     limits: Amounts = ()
     where: Where | None = None
     kind: Kind = Kind()
+    claims: tuple[str, ...] = ()
 
     def holds(self, what: Counted) -> int:
         """Nano-units of what a quota counts."""
@@ -70,7 +72,13 @@ def line_of(pod: Pod, shared: Callable[[Pod], tuple[Amounts, Amounts]] | None = 
     node = intern(pod.spec.node_name)
     asks_gpus = any(gpu_resource(name) is not None for name, _ in requests)
     kind = kind_of(pod, best_effort=_is_best_effort(requests, limits) if pod.spec.resources is None else None)
-    return Line(node, requests, limits, where_of(pod) if asks_gpus and not node else None, kind)
+    where = where_of(pod) if asks_gpus and not node else None
+    return Line(node, requests, limits, where, kind, _claims(pod) if pod.spec.resource_claims else ())
+
+
+def _claims(pod: Pod) -> tuple[str, ...]:
+    names = (claim.resource_claim_template_name for claim in pod.spec.resource_claims)
+    return tuple(intern(name) for name in names if name)
 
 
 def _is_best_effort(requests: Amounts, limits: Amounts) -> bool:

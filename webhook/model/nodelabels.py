@@ -17,6 +17,9 @@ SHARING = "nvidia.com/gpu.sharing-strategy"
 REPLICAS = "nvidia.com/gpu.replicas"
 MPS_CAPABLE = "nvidia.com/mps.capable"
 
+CLIQUE = "nvidia.com/gpu.clique"
+"""Nodes with the same value are joined by NVLink."""
+
 ISLAND = "rightslice.dev/nvlink-island-max"
 """Kept by the agent of the node: GPUs of the largest set in which NVLink joins every pair, free or not."""
 

@@ -189,6 +189,13 @@ class SpreadConstraint(Read, frozen=True):
     when_unsatisfiable: str = ""
 
 
+class PodClaim(Read, frozen=True):
+    """A claim that a pod has: one that is there by name, or one that is made for it from a template."""
+
+    name: str = ""
+    resource_claim_template_name: str = ""
+
+
 class PodSpec(Read, frozen=True):
     """A pod's specification."""
 
@@ -205,7 +212,7 @@ class PodSpec(Read, frozen=True):
     host_users: bool | None = None
     share_process_namespace: bool = False
     node_name: str = ""
-    resource_claims: tuple[Any, ...] = ()
+    resource_claims: tuple[PodClaim, ...] = ()
     topology_spread_constraints: tuple[SpreadConstraint, ...] = ()
     resources: Resources | None = None
     overhead: dict[str, Amount] = {}

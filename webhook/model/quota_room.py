@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
+from webhook.model.claims import Claiming, charge
 from webhook.model.lines import Line
 from webhook.model.objects import ResourceQuota
+from webhook.model.quantity import NANO
 from webhook.model.quota_keys import Counted, counted
 from webhook.model.ranges import amounts_in, plain_milli
 from webhook.model.scopes import counts
@@ -72,6 +74,20 @@ def holdings_of(quota: ResourceQuota, what: Counted, lines: Mapping[str, Line]) 
         return ()
     each = (Holding(line.holds(what), name) for name, line in lines.items() if counts(quota, line.kind))
     return largest(each)
+
+
+def claim_holdings(key: str, claiming: Claiming, lines: Mapping[str, Line]) -> tuple[Holding, ...]:
+    """What pods hold of a key that claims fill, the largest first: by their templates as they are now, and themselves.
+
+    Args:
+        lines: The pods of the namespace that have not ended, by name.
+    """
+    each = {name: NANO * charge(spec, claiming.classes).get(key, 0) for name, spec in claiming.templates.items()}
+    what = counted(key)
+    return largest(
+        Holding(sum(each.get(name, 0) for name in line.claims) + (line.holds(what) if what else 0), pod)
+        for pod, line in lines.items()
+    )
 
 
 def largest(holdings: Iterable[Holding]) -> tuple[Holding, ...]:

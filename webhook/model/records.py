@@ -43,6 +43,9 @@ TOPOLOGY = "rightslice.dev/topology"
 """What the GPUs of a pod need of each other: nvlink=required, nvlink=preferred or nvlink=ignored. The webhook writes
 it where the user did not; the scheduler extender and `place` read it."""
 
+GANG_SIZE = "rightslice.dev/gang-size"
+"""How many pods run together with this one, itself counted. Users write it where no controller does."""
+
 MIRROR = "kubernetes.io/config.mirror"
 """The kubelet's mark on the image of a static pod."""
 

@@ -68,22 +68,14 @@ class AmountRule(msgspec.Struct, frozen=True):
     default: int | None = None
 
 
-class Remembered:
+class Remembered(set[object]):
     """A bounded set: what it has seen, until it is full and begins anew."""
 
-    __slots__ = ("_seen",)
-
-    def __init__(self) -> None:
-        self._seen: set[object] = set()
-
-    def __contains__(self, key: object) -> bool:
-        return key in self._seen
-
-    def add(self, key: object) -> None:
+    def keep(self, key: object) -> None:
         """Remember one more."""
-        if len(self._seen) >= MAX_REMEMBERED:
-            self._seen.clear()
-        self._seen.add(key)
+        if len(self) >= MAX_REMEMBERED:
+            self.clear()
+        self.add(key)
 
 
 class AmountRules:

@@ -14,6 +14,10 @@ from webhook.report.words import shown
 
 WIDTH, LEFT, RIGHT = 960, 190, 170
 BAR, GAP = 12, 8
+ROOM = LEFT - 12
+MOST_LETTERS = 30
+"""What is left of a name: nodes differ at the end of theirs."""
+
 MOST_GROUPS = 20
 """Namespaces that are drawn; the table below the picture has all of them."""
 
@@ -42,7 +46,7 @@ def bars(title: str, groups: Sequence[Group]) -> Markup:
     body, y = [], 10
     for group in drawn:
         middle = y + len(group.bars) * BAR / 2 + 4
-        body.append(_text(LEFT - 8, middle, group.name, "end"))
+        body.append(_label(middle, group.name))
         for kind, amount, words in group.bars:
             body.append(_bar(LEFT, y, _length(amount, most), kind, f"{group.name}: {words}"))
             body.append(_text(LEFT + _length(amount, most) + 6, y + BAR - 2, words, size="small"))
@@ -57,7 +61,7 @@ def waterfall(title: str, steps: Sequence[Step]) -> Markup:
     body, y = [], 10
     for step in steps:
         x = LEFT + _length(step.start, most)
-        body.append(_text(LEFT - 8, y + 16, step.name, "end"))
+        body.append(_label(y + 16, step.name))
         body.append(_bar(x, y, _length(step.amount, most), step.kind, f"{step.name}: {step.words}", 22))
         body.append(_text(x + _length(step.amount, most) + 6, y + 16, step.words, size="small"))
         y += 30
@@ -68,7 +72,7 @@ def stacked(title: str, rows: Sequence[Group], most: int) -> Markup:
     """One bar a row, its parts one after the other, on one scale that ends at `most`."""
     body, y = [], 10
     for row in rows[:MOST_GROUPS]:
-        body.append(_text(LEFT - 8, y + 13, row.name, "end"))
+        body.append(_label(y + 13, row.name))
         x = float(LEFT)
         for kind, amount, words in row.bars:
             length = _length(amount, most or 1)
@@ -88,13 +92,26 @@ def _bar(x: float, y: float, length: float, kind: str, words: str, height: int =
     )
 
 
-def _text(x: float, y: float, words: str, anchor: str = "start", size: str = "") -> Markup:
-    text = Markup('<text class="{}" x="{:.1f}" y="{:.1f}" text-anchor="{}">{}</text>')
-    return text.format(size, x, y, anchor, _short(shown(words)))
+def _text(x: float, y: float, words: str, size: str = "") -> Markup:
+    return Markup('<text class="{}" x="{:.1f}" y="{:.1f}">{}</text>').format(size, x, y, shown(words))
 
 
-def _short(text: str, most: int = 34) -> str:
-    return text if len(text) <= most else f"{text[: most - 1]}…"
+def _label(y: float, name: str) -> Markup:
+    """A name before the bars: of a long one both ends, squeezed where even they are too wide."""
+    text = _short(shown(name))
+    squeezed = Markup(' textLength="{}" lengthAdjust="spacingAndGlyphs"').format(ROOM) if _width(text) > ROOM else ""
+    label = Markup('<text x="{}" y="{:.1f}" text-anchor="end"{}>{}</text>')
+    return label.format(LEFT - 8, y, squeezed, text)
+
+
+def _short(text: str) -> str:
+    half = MOST_LETTERS // 2
+    return text if len(text) <= MOST_LETTERS else f"{text[:half]}…{text[1 - half :]}"
+
+
+def _width(text: str) -> int:
+    """About how wide it is at 12 px."""
+    return sum(12 if letter in "mw@%" or letter.isupper() or not letter.isascii() else 7 for letter in text)
 
 
 def _svg(title: str, height: float, body: Iterable[Markup]) -> Markup:

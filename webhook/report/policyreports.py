@@ -12,7 +12,10 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from datetime import datetime
 from enum import StrEnum
+from itertools import accumulate, takewhile
 from typing import Any
+
+import orjson
 
 from webhook.model.codes import CODES
 from webhook.model.modes import Mode
@@ -26,9 +29,13 @@ Json = dict[str, Any]
 SOURCE = "rightslice"
 NAME = "rightslice-audit"
 MOST_RESULTS = 1000
-"""Results in one object: some hundred bytes each, far below what an API server stores."""
+MOST_BYTES = 1_000_000
+"""All results of one object, as JSON: an API server stores 1.5 MiB, and its record of who wrote what is in that."""
 
 MOST_TEXT = 512
+OURS = {"app.kubernetes.io/managed-by": SOURCE}
+"""The labels of every object that is ours."""
+
 RESULTS = {Mode.ENFORCE: "fail", Mode.WARN: "warn"}
 SEVERITIES = {Mode.ENFORCE: "high", Mode.WARN: "medium"}
 
@@ -41,7 +48,13 @@ class ReportApi(StrEnum):
 
 
 KINDS = {ReportApi.OPENREPORTS: ("Report", "reports"), ReportApi.WGPOLICY: ("PolicyReport", "policyreports")}
-"""Kind and plural."""
+"""Kind and plural, the one that is preferred first."""
+
+NO_KIND = (
+    f"the cluster has no kind for reports, neither {KINDS[ReportApi.OPENREPORTS][0]} of {ReportApi.OPENREPORTS.value} "
+    f"nor {KINDS[ReportApi.WGPOLICY][0]} of {ReportApi.WGPOLICY.value}. Install the CRDs of OpenReports "
+    "(config/crd in github.com/openreports/reports-api), or of a policy engine that brings one of them"
+)
 
 
 def policy_reports(rows: Iterable[Workload], moment: datetime, api: ReportApi = ReportApi.OPENREPORTS) -> list[Json]:
@@ -56,7 +69,7 @@ def policy_reports(rows: Iterable[Workload], moment: datetime, api: ReportApi = 
 
 def _report(namespace: str, results: list[Json], api: ReportApi) -> Json:
     ranked = sorted(results, key=lambda each: (each["result"], each["rule"], each["properties"]["workload"]))
-    kept = ranked[:MOST_RESULTS]
+    kept = _that_fit(ranked[:MOST_RESULTS])
     counts = {word: sum(each["result"] == word for each in ranked) for word in ("fail", "warn")}
     report: Json = {
         "apiVersion": api.value,
@@ -64,7 +77,7 @@ def _report(namespace: str, results: list[Json], api: ReportApi) -> Json:
         "metadata": {
             "name": NAME,
             "namespace": namespace,
-            "labels": {"app.kubernetes.io/managed-by": SOURCE},
+            "labels": OURS,
             "annotations": _left_out(len(ranked) - len(kept)),
         },
         "scope": {"apiVersion": "v1", "kind": "Namespace", "name": namespace},
@@ -75,6 +88,12 @@ def _report(namespace: str, results: list[Json], api: ReportApi) -> Json:
         limits = {"maxResults": MOST_RESULTS, "statusFilter": ["fail", "warn", "error"]}
         report |= {"source": SOURCE, "configuration": {"limits": limits}}
     return report
+
+
+def _that_fit(results: list[Json]) -> list[Json]:
+    """The first of them that are stored together."""
+    sizes = accumulate(len(orjson.dumps(each)) + 1 for each in results)
+    return results[: sum(1 for _ in takewhile(lambda size: size <= MOST_BYTES, sizes))]
 
 
 def _left_out(number: int) -> Mapping[str, str]:

@@ -71,9 +71,9 @@ def nearness(pool: Windows, before: float, lately: float, unit: float) -> Floats
     return np.nan_to_num(np.exp(-0.5 * off))
 
 
-def tail_of(peaks: Floats, grid: Grid) -> Floats:
-    """Share of a fleet's peaks, sorted, at or below each size."""
-    return np.searchsorted(peaks, grid.sizes, side="right") / (peaks.size + FICTITIOUS)
+def tail_of(peaks: Floats, grid: Grid, alike: int = 1) -> Floats:
+    """Share of a fleet's peaks, sorted, at or below each size; so many of them count as one."""
+    return np.searchsorted(peaks, grid.sizes, side="right") / (peaks.size + FICTITIOUS * alike)
 
 
 def distribution(after: Floats, weight: Floats, tail: Floats, grid: Grid) -> Floats:
@@ -85,9 +85,9 @@ def distribution(after: Floats, weight: Floats, tail: Floats, grid: Grid) -> Flo
         tail: `tail_of` the fleet on the same grid.
     """
     at = np.minimum(np.searchsorted(grid.sizes, after), grid.sizes.size - 1)
-    masses = np.bincount(at, weight, minlength=grid.sizes.size) + PRIOR * np.concatenate(
-        (tail[:1], tail[1:] - tail[:-1])
-    )
+    masses = np.bincount(at, weight, minlength=grid.sizes.size).astype(np.float64)
+    masses[0] += PRIOR * tail[0]
+    masses[1:] += PRIOR * (tail[1:] - tail[:-1])
     below = _spread(masses / (weight.sum() + PRIOR))
     below[-1] = 1.0
     return np.minimum(below, 1.0)
@@ -101,6 +101,6 @@ def an_hour(below: Floats, hours: float) -> Floats:
 def _spread(masses: Floats) -> Floats:
     """Cumulated masses, each spread by a Gaussian of one unit."""
     count = masses.size
-    near = np.convolve(masses, _SPREAD)[_REACH : _REACH + count]
-    far = np.concatenate((np.zeros(_REACH + 1), np.cumsum(masses)))[:count]
-    return near + far
+    below = np.convolve(masses, _SPREAD)[_REACH : _REACH + count]
+    below[_REACH + 1 :] += np.cumsum(masses[: max(0, count - _REACH - 1)])
+    return below

@@ -18,10 +18,8 @@ FEWEST = 8
 
 def is_flat(history: History) -> bool:
     """Does it hold nearly the whole card and never give any back?"""
-    if not history.capacity_mib:
+    if not history.capacity_mib or history.peak_mib < FULL * history.capacity_mib:
         return False
     peaks = history.readings()
     seen = peaks[peaks > GAP]
-    if seen.size < FEWEST or seen.max() < FULL * history.capacity_mib:
-        return False
-    return bool(np.median(seen) >= FLAT * seen.max())
+    return seen.size >= FEWEST and bool(np.median(seen) >= FLAT * seen.max())

@@ -81,7 +81,7 @@ def _span(members: Sequence[History], hours: int, now: float) -> Span:
     found = together([beginnings(member, hours * HOUR, now) for member in members])
     if len(members) > 1:
         found = found.some(np.argsort(found.until, kind="stable"))
-    length = float((found.until - found.at).mean()) / HOUR if found.at.size else float(hours)
+    length = float((found.until - found.at).sum()) / found.at.size / HOUR if found.at.size else float(hours)
     return Span(found, length)
 
 

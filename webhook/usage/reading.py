@@ -186,11 +186,14 @@ async def _read_peaks(prometheus: Prometheus, device: Device, span: Span, seen: 
     length = span.at_once * span.step
     for start in range(span.start, span.end, length):
         end = min(span.end, start + length)
-        for series in await prometheus.range(queries.peaks(device, span.step), start + span.step, end, span.step):
+        found = await prometheus.range(queries.peaks(device, span.step), start + span.step, end, span.step)
+        bins = []
+        for series in found:
             key = key_of(series, device.form)
             if key not in seen:
                 seen[key] = Seen(array(MIB_ARRAY, [GAP]) * span.bins)
-            put(series, span, seen[key].peaks_mib)
+            bins.append(seen[key].peaks_mib)
+        put(found, span, bins)
         if len(seen) > CONTAINERS_MOST:
             raise UsageError(
                 f"{prometheus.source.base}: must have at most {CONTAINERS_MOST} containers with GPUs "

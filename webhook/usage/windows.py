@@ -6,10 +6,10 @@ future peak is not known and counts as the whole card.
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
-from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 
 from webhook.usage.history import GAP, History
@@ -17,7 +17,7 @@ from webhook.usage.history import GAP, History
 Floats = NDArray[np.float64]
 
 STARTS = 12
-"""Windows that begin within the length of one: every fifth minute for an hour. Fewer cost less and add noise."""
+"""Windows that begin within the length of one. Fewer cost less and add noise."""
 
 SEEN = 3
 """One in so many bins of a future must hold a sample, or its peak says nothing."""
@@ -58,6 +58,8 @@ NONE = Windows(*(np.empty(0) for _ in Windows._fields))
 
 def together(several: list[Windows]) -> Windows:
     """The windows of several pods as one pool."""
+    if len(several) == 1:
+        return several[0]
     return Windows(*map(np.concatenate, zip(*several, strict=True))) if several else NONE
 
 
@@ -70,10 +72,10 @@ class Raster(NamedTuple):
     length: int
 
 
-def windows(history: History, seconds: int) -> Windows:
+def windows(history: History, seconds: int, starts: int = STARTS) -> Windows:
     """Every window of a length, from half a length of age on; those that the pod's end cuts off are dropped."""
     length = bins_of(seconds, history)
-    raster = _raster(history, max(1, length // 2), length)
+    raster = _raster(history, max(1, length // 2), length, starts)
     if not raster.many:
         return NONE
     ends = raster.first + raster.step * np.arange(raster.many)
@@ -104,28 +106,43 @@ def past_peaks(peaks: NDArray[np.int32], ends: NDArray[np.int64], length: int) -
     return np.asarray(found)
 
 
-def _raster(history: History, first: int, length: int) -> Raster:
-    step = next(each for each in range(max(1, length // STARTS), 0, -1) if length % each == 0)
+def _raster(history: History, first: int, length: int, starts: int = STARTS) -> Raster:
+    step = next(each for each in range(max(1, length // starts), 0, -1) if length % each == 0)
     return Raster(first, step, max(0, (len(history.peaks_mib) - length - first) // step + 1), length)
 
 
 def _known(history: History, raster: Raster) -> Windows:
     """Windows without a past; `GAP` is the peak of those whose future too few samples were seen of."""
     after = _futures(history.readings(), raster)
-    at = history.start + history.step_seconds * (raster.first + raster.step * np.arange(raster.many, dtype=np.float64))
-    until = at + raster.length * history.step_seconds
+    at, until, nothing = _moments(history.start, history.step_seconds, raster)
     for time in history.ooms:
         after[(at < time) & (time <= until)] = UNKNOWN
-    nothing = np.full(raster.many, np.nan)
     return Windows(at, nothing, nothing, after, until)
+
+
+@lru_cache(maxsize=1024)
+def _moments(start: int, step_seconds: int, raster: Raster) -> tuple[Floats, Floats, Floats]:
+    """When windows begin and end, and that nothing is known from before them: the same for most of a fleet."""
+    at = start + step_seconds * (raster.first + raster.step * np.arange(raster.many, dtype=np.float64))
+    found = at, at + raster.length * step_seconds, np.full(raster.many, np.nan)
+    for column in found:
+        column.setflags(write=False)
+    return found
 
 
 def _futures(readings: NDArray[np.int32], raster: Raster) -> Floats:
     """The peak of each window, from the peaks of the steps that it is made of."""
     each = raster.length // raster.step
     steps = readings[raster.first :][: (raster.many - 1 + each) * raster.step].reshape(-1, raster.step)
-    found = sliding_window_view(steps.max(axis=1), each).max(axis=1).astype(np.float64)
-    seen = np.count_nonzero(steps != GAP, axis=1)
-    if seen.min() < raster.step:
-        found[SEEN * sliding_window_view(seen, each).sum(axis=1) < raster.length] = GAP
+    within = _within(raster.many, each)
+    found = steps.max(axis=1)[within].max(axis=0).astype(np.float64)
+    if steps.min() == GAP:
+        seen = np.count_nonzero(steps != GAP, axis=1)
+        found[SEEN * seen[within].sum(axis=0) < raster.length] = GAP
     return np.asarray(found)
+
+
+@lru_cache(maxsize=64)
+def _within(many: int, each: int) -> NDArray[np.int64]:
+    """Which steps make each window: a column a window."""
+    return np.arange(each)[:, None] + np.arange(many)

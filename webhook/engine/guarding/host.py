@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from webhook.engine.guarding.bypasses import Found, found
-from webhook.engine.guarding.host_paths import is_device_list, reaches_gpus
+from webhook.engine.guarding.host_paths import DEVICE_LIST_NAME, is_device_list, reaches_gpus
 from webhook.errors import quoted
 from webhook.model.modes import Mode
 from webhook.model.paths import Path
@@ -40,7 +40,7 @@ def device_mounts(containers: Sequence[tuple[Path, Container]]) -> list[Found]:
         for path, container in containers
         if container.volume_mounts
         for i, mount in enumerate(container.volume_mounts)
-        if is_device_list(mount.mount_path)
+        if DEVICE_LIST_NAME in mount.mount_path and is_device_list(mount.mount_path)
     ]
 
 

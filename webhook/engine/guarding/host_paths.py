@@ -31,7 +31,8 @@ TREES = (
 STARTS = ("/dev/nvidia", "/run/nvidia", "/tmp/nvidia-mps")  # noqa: S108 -- a path to refuse, not one to write
 """Device nodes, and the sockets of driver, MPS, fabric manager and persistence daemon."""
 
-DEVICE_LIST = "/run/nvidia-container-devices"
+DEVICE_LIST_NAME = "nvidia-container-devices"
+DEVICE_LIST = f"/run/{DEVICE_LIST_NAME}"
 """The toolkit takes the names of mounts under this folder (as /var/run/…) for a list of GPUs."""
 
 
@@ -66,6 +67,4 @@ def reaches_gpus(host_path: str) -> bool:
 
 def is_device_list(mount_path: str) -> bool:
     """Does the container toolkit read this mount as a list of GPUs?"""
-    if "nvidia-container-devices" not in mount_path:
-        return False
     return (plain(mount_path) + "/").startswith(DEVICE_LIST + "/")

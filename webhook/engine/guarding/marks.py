@@ -72,8 +72,6 @@ def _change(before: str | None, after: str | None) -> str:
 def forged_records(pod: Pod) -> list[Found]:
     """Our records on CREATE: accepted only if Rightslice itself could have written them."""
     annotations = pod.metadata.annotations
-    if not annotations:
-        return []
     decision, original = annotations.get(DECISION), annotations.get(ORIGINAL)
     results: list[Found] = []
     if decision is not None and decision_record(decision) is None:

@@ -28,9 +28,7 @@ def runtime_class(spec: PodSpec, allowed: frozenset[str]) -> list[Found]:
 
 
 def preset_node(spec: PodSpec) -> list[Found]:
-    """A node chosen past the scheduler; for CREATE."""
-    if not spec.node_name:
-        return []
+    """A node chosen past the scheduler; for CREATE of a pod that names one."""
     message = f"nodeName must be left to the scheduler in a pod that touches GPUs, found {quoted(spec.node_name)}"
     return [found("nodeName", ("spec", "nodeName"), message)]
 

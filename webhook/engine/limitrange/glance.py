@@ -52,10 +52,6 @@ class Glance(NamedTuple):
     requested: frozenset[str]
     best_effort: bool
 
-    def side(self, side: str) -> Mapping[str, int]:
-        """Limits or requests."""
-        return self.limits if side == LIMITS else self.requests
-
     def everywhere(self, side: str) -> frozenset[str]:
         """What every container names."""
         return self.limited if side == LIMITS else self.requested
@@ -70,7 +66,7 @@ def passes(pod: Pod, asked: Asked, ranges: Ranges, rooms: Sequence[QuotaRoom] = 
     if pod.spec.resources is not None or pod.spec.overhead:
         return False
     glance = _remembered(ranges, asked) if is_short(asked) else _glance(ranges, asked)
-    return glance is not None and all(_fits(pod, glance, room) for room in rooms)
+    return glance is not None and _all_fit(pod, glance, rooms)
 
 
 def _glance(ranges: Ranges, asked: Asked) -> Glance | None:
@@ -158,16 +154,22 @@ def _milli(bound: Bound) -> int | None:
     return plain_milli(bound.amount)
 
 
-def _fits(pod: Pod, glance: Glance, room: QuotaRoom) -> bool:
-    if room.scoped and not in_scope(room.quota, pod, best_effort=glance.best_effort):
-        return True
-    if not room.plain:
-        return False
+def _all_fit(pod: Pod, glance: Glance, rooms: Sequence[QuotaRoom]) -> bool:
+    for room in rooms:
+        if room.scoped and not in_scope(room.quota, pod, best_effort=glance.best_effort):
+            continue
+        if not room.plain or not _fits(glance, room):
+            return False
+    return True
+
+
+def _fits(glance: Glance, room: QuotaRoom) -> bool:
     for (resource, side), left in room.left:
-        asked = glance.side(side).get(resource, 0) if resource else 1000
+        amounts = glance.limits if side == LIMITS else glance.requests
+        asked = amounts.get(resource, 0) if resource else 1000
         if asked and asked > left:
             return False
-    return all(what.resource in glance.everywhere(what.side) for what in room.named)
+    return not room.named or all(what.resource in glance.everywhere(what.side) for what in room.named)
 
 
 def _is_best_effort(each: Sequence[Taken]) -> bool:

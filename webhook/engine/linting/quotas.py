@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from webhook.engine.linting.objects import applied_anew, found, mapping
+from webhook.model.claims import OF_CLASS
 from webhook.model.findings import Finding
 from webhook.model.paths import Path
 from webhook.model.pods import Amount
@@ -42,7 +43,8 @@ def quota_findings(data: Json, others: frozenset[str]) -> Iterator[Finding]:
             "GPU-Q402",
             (*path, next(key for key in hard if _counted(key) == whole_gpus)),
             "MIG slices, shares and resource claims are not counted here, so they walk round this quota",
-            f"Add {ALL_GPUS}, 1000 for each GPU, and switch on limits.accounting: native in a policy.",
+            f"Add {ALL_GPUS}, 1000 for each GPU, and switch on limits.accounting: native in a policy. Where there are "
+            f"claims, add CLASS{OF_CLASS} for each DeviceClass that gives out GPUs.",
         )
 
 

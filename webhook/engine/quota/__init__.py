@@ -4,14 +4,17 @@ Advisory: the plugin runs last in the API server and is exact. This predicts its
 rewrite from moving a pod to a key that is not counted as strictly.
 """
 
+from webhook.engine.quota.claiming import claim_refusals
 from webhook.engine.quota.escaping import escapes
 from webhook.engine.quota.pooling import pod_weight, pool_remarks
 from webhook.engine.quota.refusing import QuotaRefusal, refusals, refusals_on_resize, refusals_on_update
-from webhook.engine.quota.telling import Held, moved_remarks, quota_remarks, resized_remarks
+from webhook.engine.quota.telling import Held, claim_remarks, moved_remarks, quota_remarks, resized_remarks
 
 __all__ = [
     "Held",
     "QuotaRefusal",
+    "claim_refusals",
+    "claim_remarks",
     "escapes",
     "moved_remarks",
     "pod_weight",

@@ -116,7 +116,11 @@ def _exceeded(holders: Holders, overhead: Amounts, quota: ResourceQuota) -> Quot
 
 def _refusal(quota: ResourceQuota, charged: Amounts) -> QuotaRefusal | None:
     """The refusal of a quota that has no room for what is charged."""
-    hard, used = enforced(quota), amounts_in(quota.status.used)
+    return exceeded(quota.metadata.name, charged, amounts_in(quota.status.used), enforced(quota))
+
+
+def exceeded(name: str, charged: Amounts, used: Amounts, hard: Amounts) -> QuotaRefusal | None:
+    """The refusal of a quota that has no room for what is charged under its keys."""
     found = [
         Excess(key, asked, used[key], hard[key])
         for key, asked in charged.items()
@@ -125,7 +129,6 @@ def _refusal(quota: ResourceQuota, charged: Amounts) -> QuotaRefusal | None:
     if not found:
         return None
     found.sort()
-    name = quota.metadata.name
     requested = _listed((excess.key, excess.asked) for excess in found)
     taken = _listed((excess.key, excess.used) for excess in found)
     limited = _listed((excess.key, excess.hard) for excess in found)

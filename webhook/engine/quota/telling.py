@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 
 from webhook.engine.limitrange import Holders, arrived
+from webhook.engine.quota.claiming import refused_claim
 from webhook.engine.quota.refusing import Excess, QuotaRefusal, refusals, refusals_on_resize, refusals_on_update
 from webhook.engine.remarks import Remark
 from webhook.errors import QuantityError
 from webhook.model.apimachinery import Quantity, add, canonical, negated
+from webhook.model.claims import Claiming
+from webhook.model.modes import Mode
 from webhook.model.objects import ResourceQuota
 from webhook.model.pods import Pod
 from webhook.model.quantity import written
@@ -18,6 +21,8 @@ from webhook.model.quota_room import Holding
 MOST_HOLDERS = 3
 
 Held = Callable[[ResourceQuota, Counted], Sequence[Holding]]
+Claimed = Callable[[str], Sequence[Holding]]
+"""Says whose claims fill a key of the namespace's quotas."""
 
 
 def quota_remarks(pod: Pod, holders: Holders, quotas: Sequence[ResourceQuota], held: Held) -> Iterator[Remark]:
@@ -50,6 +55,21 @@ def resized_remarks(old: Pod, pod: Pod, quotas: Sequence[ResourceQuota], held: H
     yield from _told(refusals_on_resize(old, before, after, quotas), quotas, held)
 
 
+def claim_remarks(pod: Pod, claiming: Claiming, quotas: Sequence[ResourceQuota], claimed: Claimed) -> Iterator[Remark]:
+    """What the API server will say of a claim that is made for the pod later; only told, since there may be room then.
+
+    Args:
+        claiming: Templates and classes.
+        claimed: See `Claimed`.
+    """
+    refusal = refused_claim(pod, claiming, quotas)
+    if refusal is None:
+        return
+    for found in refusal.quotas:
+        message = f"claim {refusal.claim} cannot be made, and the pod waits for it: {_in_full(found, claimed)}"
+        yield Remark("GPU-Q306", refusal.path, message, _fix(found), at_most=Mode.WARN)
+
+
 def _told(found: Sequence[QuotaRefusal], quotas: Sequence[ResourceQuota], held: Held) -> Iterator[Remark]:
     by_name = {quota.metadata.name: quota for quota in quotas}
     for refusal in found:
@@ -61,10 +81,23 @@ def _remark(refusal: QuotaRefusal, quota: ResourceQuota, held: Held) -> Remark:
         return Remark(
             "GPU-Q301", ("spec",), refusal.words, "Write the amounts named, or ask the admin for a LimitRange."
         )
-    message = f"{refusal.words}; {_fitting(refusal.excesses)} would fit{_held_by(refusal.excesses[0], quota, held)}"
+
+    def of_key(key: str) -> Sequence[Holding]:
+        what = counted(key)
+        return held(quota, what) if what else ()
+
+    return Remark("GPU-Q301", ("spec",), _in_full(refusal, of_key), _fix(refusal))
+
+
+def _in_full(refusal: QuotaRefusal, of_key: Claimed) -> str:
+    """The API server's words, what would fit, and who holds the most of the first key."""
+    return f"{refusal.words}; {_fitting(refusal.excesses)} would fit{_held_by(of_key(refusal.excesses[0].key))}"
+
+
+def _fix(refusal: QuotaRefusal) -> str:
     if any(_room(excess).unscaled > 0 for excess in refusal.excesses):
-        return Remark("GPU-Q301", ("spec",), message, "Ask for at most what would fit, or wait until a holder ends.")
-    return Remark("GPU-Q301", ("spec",), message, "Wait until another pod of the namespace ends.")
+        return "Ask for at most what would fit, or wait until a holder ends."
+    return "Wait until another pod of the namespace ends."
 
 
 def _fitting(excesses: Sequence[Excess]) -> str:
@@ -82,10 +115,8 @@ def _left(excess: Excess) -> str:
     return canonical(room) if room.unscaled > 0 else "0"
 
 
-def _held_by(excess: Excess, quota: ResourceQuota, held: Held) -> str:
-    """Who holds the most of a key, the largest first."""
-    what = counted(excess.key)
-    holding = held(quota, what) if what else ()
+def _held_by(holding: Sequence[Holding]) -> str:
+    """Who holds the most, the largest first."""
     if not holding:
         return ""
     named = ", ".join(f"{one.name} ({written(one.amount)})" for one in holding[:MOST_HOLDERS])

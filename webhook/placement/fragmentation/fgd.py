@@ -11,7 +11,7 @@ import numpy as np
 
 from webhook.placement.fragmentation.mixes import Mix
 from webhook.placement.needs import WHOLE, Need
-from webhook.placement.rooms import Floats, Ints, Rows, Site
+from webhook.placement.rooms import Floats, Ints, Rooms, Rows, Site
 
 TYPICAL = 0.95
 """Part of all pods that the most frequent needs must cover; the rest is left out."""
@@ -51,6 +51,10 @@ class Fgd:
         """The published score: how much less fragmented, through a sigmoid, in whole hundredths."""
         scores: Floats = np.floor(100 / (1 + np.exp((was - becomes) / WHOLE)))
         return scores
+
+    def beside(self, rooms: Rooms, need: Need, turnover: float) -> float:  # noqa: ARG002 - a rule's face
+        """Nothing."""
+        return 0.0
 
 
 def typical(mix: Mix) -> dict[Need, float]:

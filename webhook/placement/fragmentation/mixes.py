@@ -80,3 +80,24 @@ class Learner:
         kept = sorted(self._weights.items(), key=lambda item: -item[1])[:MOST_NEEDS]
         self._weights = {need: weight / self._weight for need, weight in kept}
         self._weight = 1.0
+
+
+class Turnover:
+    """How many pods leave for each that comes, as seen so far; the older ones count less, as in the mix."""
+
+    def __init__(self) -> None:
+        self._came = self._left = 0.0
+
+    def came(self) -> None:
+        """Count an arrival, placed or not."""
+        kept = 2 ** (-1 / HALF_LIFE)
+        self._came, self._left = kept * self._came + 1.0, kept * self._left
+
+    def left(self) -> None:
+        """Count one who left."""
+        self._left += 1.0
+
+    @property
+    def ratio(self) -> float:
+        """From 0, where whoever has come stays, to 1, where at least as many leave as come."""
+        return min(1.0, self._left / self._came) if self._came else 0.0

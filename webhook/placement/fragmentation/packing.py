@@ -27,9 +27,16 @@ class MostAllocated:
         """The value after the pod."""
         return becomes
 
+    def beside(self, rooms: Rooms, need: Need, turnover: float) -> float:  # noqa: ARG002 - a rule's face
+        """Nothing."""
+        return 0.0
 
-class Indifferent:
-    """Every node that fits is as good as any other: for scores that are made elsewhere."""
+
+class StockDefault:
+    """The scheduler as it comes: LeastAllocated and BalancedAllocation on CPU and memory.
+
+    Each is a whole number from 0 to 100. GPUs take no part in the default.
+    """
 
     tight = True
 
@@ -44,14 +51,10 @@ class Indifferent:
         """Nothing."""
         return becomes
 
-
-def stock_default(rooms: Rooms, need: Need) -> Floats:
-    """The scheduler as it comes: LeastAllocated and BalancedAllocation on CPU and memory, shape (nodes,).
-
-    Each is a whole number from 0 to 100. GPUs take no part in the default.
-    """
-    cpu = 1 - (rooms.cpu - need.cpu_milli) / np.maximum(rooms.site.cpu, 1)
-    memory = 1 - (rooms.memory - need.memory_mib) / np.maximum(rooms.site.memory, 1)
-    least = np.floor((np.floor(100 * (1 - cpu)) + np.floor(100 * (1 - memory))) / 2)
-    balanced: Floats = np.floor(100 * (1 - np.abs(cpu - memory) / 2))
-    return least + balanced
+    def beside(self, rooms: Rooms, need: Need, turnover: float) -> Floats:  # noqa: ARG002 - a rule's face
+        """Everything: memory is no part of a shape."""
+        cpu = 1 - (rooms.cpu - need.cpu_milli) / np.maximum(rooms.site.cpu, 1)
+        memory = 1 - (rooms.memory - need.memory_mib) / np.maximum(rooms.site.memory, 1)
+        least = np.floor((np.floor(100 * (1 - cpu)) + np.floor(100 * (1 - memory))) / 2)
+        balanced: Floats = np.floor(100 * (1 - np.abs(cpu - memory) / 2))
+        return least + balanced

@@ -7,11 +7,10 @@ from enum import StrEnum
 
 from webhook.placement.fragmentation.fgd import Fgd
 from webhook.placement.fragmentation.mixes import Mix
-from webhook.placement.fragmentation.packing import Indifferent, MostAllocated, stock_default
+from webhook.placement.fragmentation.packing import MostAllocated, StockDefault
 from webhook.placement.fragmentation.rule import Rule
 from webhook.placement.fragmentation.tab import Tab
-from webhook.placement.needs import Need
-from webhook.placement.rooms import Floats, Rooms, Site
+from webhook.placement.rooms import Site
 
 
 class Policy(StrEnum):
@@ -27,10 +26,5 @@ RULES: dict[Policy, Callable[[Site, Mix], Rule]] = {
     Policy.TAB: Tab,
     Policy.FGD: Fgd,
     Policy.MOST_ALLOCATED: MostAllocated,
-    Policy.DEFAULT: Indifferent,
+    Policy.DEFAULT: StockDefault,
 }
-
-
-def added(policy: Policy, rooms: Rooms, need: Need) -> Floats | float:
-    """What is added to the rule's scores because it cannot be kept by shape: the default looks at memory."""
-    return stock_default(rooms, need) if policy is Policy.DEFAULT else 0.0

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Protocol
 
 from webhook.placement.needs import Need
-from webhook.placement.rooms import Floats, Ints, Rows
+from webhook.placement.rooms import Floats, Ints, Rooms, Rows
 
 
 class Rule(Protocol):
@@ -28,4 +28,13 @@ class Rule(Protocol):
             becomes: The value after it, shape (n,).
             nodes: The nodes, as positions in the site, shape (n,).
             need: What the pod asks for.
+        """
+
+    def beside(self, rooms: Rooms, need: Need, turnover: float) -> Floats | float:
+        """What is added to the scores of all nodes because it cannot be kept by shape, shape (nodes,) or one number.
+
+        Args:
+            rooms: What is free before the pod.
+            need: What the pod asks for, its memory too.
+            turnover: Pods that leave for each that comes, from 0, where whoever has come stays, to 1.
         """

@@ -1,7 +1,9 @@
 """TAB: room is worth what pods to come are expected to fill of it, less a price for scarce kinds of node.
 
 A score is in thousandths of a GPU: how much less a node is worth after a pod has come, and the price of the
-GPUs that it takes there. The parameters are the same for every cluster; only the mix and the nodes differ.
+GPUs that it takes there. Where pods leave, room comes back, and two things change: a node that few pods hold is soon
+whole again, so the fuller ones are filled first; and a price for what is not taken for good is lower. The parameters
+are the same for every cluster; only the mix, the nodes and how many pods leave for each that comes differ.
 """
 
 from __future__ import annotations
@@ -12,7 +14,7 @@ from webhook.placement.fragmentation.filling import CORES, LEVELS, STEP, fill_ta
 from webhook.placement.fragmentation.mixes import Mix
 from webhook.placement.fragmentation.pricing import cpu_claim, prices
 from webhook.placement.needs import WHOLE, Need
-from webhook.placement.rooms import Floats, Ints, Rows, Site
+from webhook.placement.rooms import Floats, Ints, Rooms, Rows, Site
 
 SETS = (2, 4, 8)
 """Sizes of the sets of idle GPUs that are kept whole."""
@@ -23,11 +25,17 @@ SET_RATE = 4.0
 PRICE = 800.0
 """Thousandths of a GPU that a GPU costs where demand equals what there is."""
 
+EMPTYING = 300.0
+"""Thousandths of a GPU that a node in full use is better than an empty one, where as many pods leave as come."""
+
+RELIEF = 0.5
+"""The part of the price that is taken off there."""
+
 NO_ROOM: Floats = np.zeros(0)
 """What the table of a site without nodes holds."""
 
-GRAIN = 10
-"""Scores are told apart down to a tenth of a thousandth."""
+GRAIN = 8
+"""Scores are told apart down to an eighth of a thousandth: parts of two, so that equal sums are equal numbers."""
 
 
 class Tab:
@@ -40,6 +48,7 @@ class Tab:
         rounds = offers(shares)
         self._claim = cpu_claim(mix, site)
         self._price = PRICE * prices(mix, site)[site.kind]
+        self._all = np.maximum(site.gpus.sum(1), 1)
         tables: dict[tuple[bool, ...], int] = {}
         flat: list[Floats] = []
         idle: list[Floats] = []
@@ -70,8 +79,14 @@ class Tab:
 
     def score(self, was: Floats, becomes: Floats, nodes: Ints, need: Need) -> Floats:
         """What is lost of the node's worth, and the price of the GPUs asked for."""
-        scores: Floats = np.rint(GRAIN * (becomes - was - self._price[nodes] * (need.milli / WHOLE))) / GRAIN
-        return scores
+        return _grained(becomes - was - self._price[nodes] * (need.milli / WHOLE))
+
+    def beside(self, rooms: Rooms, need: Need, turnover: float) -> Floats | float:
+        """What is different where pods leave."""
+        if not need.milli or not turnover:
+            return 0.0
+        used = 1 - (rooms.gpus.sum(1) - need.milli) / self._all
+        return _grained(turnover * (EMPTYING * used + RELIEF * self._price * (need.milli / WHOLE)))
 
     def _look_up(self, table: Ints, cores: Floats, free: Ints | int) -> Floats:
         """U of GPUs that claim some cores, between two rows of the table."""
@@ -80,6 +95,11 @@ class Tab:
         below = self._fill[place]
         found: Floats = below + (cores - low) * (self._fill[place + LEVELS] - below)
         return found
+
+
+def _grained(scores: Floats) -> Floats:
+    grained: Floats = np.rint(GRAIN * scores) / GRAIN
+    return grained
 
 
 def idle_worth(shares: dict[Need, float], most: int) -> Floats:

@@ -43,10 +43,11 @@ class Board:
 
     Attributes:
         rooms: What is free. Change it through `take` and `give`, or call `refresh`.
+        turnover: Pods that leave for each that comes, from 0 to 1.
     """
 
-    def __init__(self, rooms: Rooms, rule: Rule) -> None:
-        self.rooms = rooms
+    def __init__(self, rooms: Rooms, rule: Rule, turnover: float = 0.0) -> None:
+        self.rooms, self.turnover = rooms, turnover
         self._everyone = np.arange(len(rooms.site.machines))
         self.use(rule)
 
@@ -59,9 +60,9 @@ class Board:
 
     def scores(self, need: Need) -> Floats:
         """The score of every node, shape (nodes,); NOWHERE for one that cannot take the pod."""
-        row = self._row(need.shape)
-        scores: Floats = np.where(self.rooms.memory >= need.memory_mib, row.scores, NOWHERE)
-        return scores
+        scores = self._row(need.shape).scores + self._rule.beside(self.rooms, need, self.turnover)
+        fitting: Floats = np.where(self.rooms.memory >= need.memory_mib, scores, NOWHERE)
+        return fitting
 
     def gpus(self, node: int, need: Need) -> tuple[int, ...]:
         """The GPUs of a node with room for the pod that the rule would give it."""

@@ -84,6 +84,7 @@ class Linking:
             (kind, each.free, each.spare) for kind, each in zip(self._kind, devices, strict=True)
         )
         self._figures: dict[int, Judged[State]] = {}
+        self._sets: dict[int, Judged[State]] = {}
 
     def set(self, node: int, devices: Devices) -> None:
         """A node has other devices now."""
@@ -101,6 +102,20 @@ class Linking:
             judged = Judged(self._states, lambda state: self._judge(state, count), NONE, self._faults)
             self._figures[count] = judged
         return Figures(*judged.by_node().T)
+
+    def sets(self, count: int) -> Floats:
+        """How many pods for so many whole GPUs each get joined ones on each node, one after the other, (nodes,)."""
+        judged = self._sets.get(count)
+        if judged is None:
+            if len(self._sets) >= COUNTS_MOST:
+                self._sets.clear()
+            judged = Judged(self._states, lambda state: (self._joined_sets(state, count),), (0.0,), self._faults)
+            self._sets[count] = judged
+        return judged.by_node()[:, 0]
+
+    def _joined_sets(self, state: State, count: int) -> float:
+        kind, free, spare = state
+        return float(joined_sets(self._topologies[kind], free, count, spare))
 
     def _kind_of(self, topology: Topology) -> int:
         kind = self._kinds.setdefault(topology, len(self._topologies))
@@ -160,15 +175,14 @@ def joinable(topology: Topology, free: int | None, count: int, spare: int = 0) -
     return (sets.island(free) if free is not None else sets.sure_island(spare)) >= count
 
 
-def joined_sets(devices: Devices, count: int, most: int) -> int:
-    """How many pods for so many GPUs each, one after the other, get ones that NVLink joins; at most so many pods."""
-    topology, free, spare = devices.topology, devices.free, devices.spare
-    for pods in range(most):
+def joined_sets(topology: Topology, free: int | None, count: int, spare: int = 0) -> int:
+    """How many pods for so many GPUs each, one after the other, get ones that NVLink joins. Arguments: `joinable`."""
+    for pods in range(topology.gpus):
         if not joinable(topology, free, count, spare):
             return pods
         free = None if free is None else free & ~given(topology, free, count)
         spare = max(0, spare - count)
-    return most
+    return topology.gpus
 
 
 def warm(topologies: Sequence[Topology]) -> None:

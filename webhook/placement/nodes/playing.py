@@ -1,11 +1,11 @@
-"""Pods that come one after the other, and each that finds a place stays: the same choice that is made live."""
+"""Pods that come one after the other, and may leave: the same choice that is made live."""
 
 from __future__ import annotations
 
 import numpy as np
 
-from webhook.placement.fragmentation.mixes import FLAT, Learner, Mix
-from webhook.placement.fragmentation.policies import RULES, Policy, added
+from webhook.placement.fragmentation.mixes import FLAT, Learner, Mix, Turnover
+from webhook.placement.fragmentation.policies import RULES, Policy
 from webhook.placement.needs import Need
 from webhook.placement.nodes.board import Board, Place, alike
 from webhook.placement.rooms import Rooms, Site
@@ -41,12 +41,12 @@ class Player:
         self.site, self.policy = site, policy
         self._rng, self._order = rng, order
         self._learner = Learner() if mix is None else None
+        self._turnover = Turnover()
         self.board = Board(rooms or Rooms(site), RULES[policy](site, mix or FLAT))
 
     def place(self, need: Need) -> Place | None:
         """Choose a place for a pod and take it; None where there is none."""
-        scores = self.board.scores(need) + added(self.policy, self.board.rooms, need)
-        best = alike(scores)
+        best = alike(self.board.scores(need))
         if not len(best):
             return None
         node = int(best[self._rng.integers(len(best)) if self._order is None else self._order[best].argmin()])
@@ -54,7 +54,15 @@ class Player:
         self.board.take(place, need)
         return place
 
+    def leave(self, place: Place, need: Need) -> None:
+        """A pod leaves its place."""
+        self.board.give(place, need)
+        self._turnover.left()
+        self.board.turnover = self._turnover.ratio
+
     def learn(self, need: Need) -> None:
-        """Count an arrival, placed or not. Does nothing where the mix was given."""
+        """Count an arrival, placed or not; it is a part of the mix unless that was given."""
+        self._turnover.came()
+        self.board.turnover = self._turnover.ratio
         if self._learner is not None and self._learner.arrived(need):
             self.board.use(RULES[self.policy](self.site, self._learner.mix()))

@@ -6,7 +6,6 @@ that changes is written anew, and no other.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from enum import StrEnum
 from functools import partial
@@ -20,20 +19,21 @@ from webhook.model.modes import Form
 from webhook.model.offers import Offer
 from webhook.placement.devices import Devices
 from webhook.placement.fragmentation.mixes import FLAT, Mix
-from webhook.placement.fragmentation.policies import RULES, Policy, added
+from webhook.placement.fragmentation.policies import RULES, Policy
 from webhook.placement.fragmentation.rule import Rule
 from webhook.placement.mig import WHOLE, Card, geometry, starts, taken, worth_of
 from webhook.placement.nodes.board import NOWHERE, Board
 from webhook.placement.nodes.cluster import Cluster, Wanted
-from webhook.placement.nodes.linking import Linking, Links, joined_sets, links_of
+from webhook.placement.nodes.gangs import Company, Domains, places_for_others, suiting
+from webhook.placement.nodes.linking import Linking, Links, links_of
 from webhook.placement.nodes.states import Judged, States
 from webhook.placement.rooms import Bools, Floats, Ints, of_mask
 from webhook.placement.topology import Confidence
 
-PARTS = 7
-"""Of a key: two of the domain, two of the links, harm to sets, the rule's score, fullness."""
+PARTS = 9
+"""Of a key: three of the domain, two of the links, harm to sets, what is left to others, the rule's score, fullness."""
 
-DOMAIN, NEAR, HARM, SCORE, FULLNESS = slice(0, 2), slice(2, 4), 4, 5, 6
+DOMAIN, NEAR, HARM, LEFT, SCORE, FULLNESS = slice(0, 3), slice(3, 5), 5, 6, 7, 8
 
 MOST_PROFILES = 256
 """MIG profiles of products whose figures are remembered."""
@@ -95,6 +95,7 @@ class Ranking:
         mix: Mix = FLAT,
         profiles: tuple[tuple[str, float], ...] = (),
         fill: Fill = Fill.PACK,
+        turnover: float = 1.0,
     ) -> None:
         """Begin.
 
@@ -104,9 +105,10 @@ class Ranking:
             mix: What pods will ask for of whole GPUs and shares.
             profiles: What they will ask for of MIG profiles, with weights.
             fill: What to do among equals.
+            turnover: Pods that leave for each that comes, from 0 to 1: of a cluster at work, as many.
         """
         self.cluster, self._policy, self._profiles = cluster, policy, profiles
-        self._board = Board(cluster.rooms(), RULES[policy](cluster.site, mix))
+        self._board = Board(cluster.rooms(), RULES[policy](cluster.site, mix), turnover)
         self._sign = 1 if fill is Fill.PACK else -1
         nodes = range(len(cluster.free))
         self._fullness: Floats = np.zeros(len(nodes))
@@ -116,35 +118,40 @@ class Ranking:
         self._linking = Linking(cluster.devices, self.faults)
         self._cards: States[tuple[Card, ...]] = States(each.cards for each in cluster.devices)
         self._worths: dict[tuple[str, str], Judged[tuple[Card, ...]]] = {}
+        self._domains = Domains(cluster.fleet)
         self._note(nodes)
 
-    def rank(self, wanted: Wanted, *, gang: int = 1, domain: str = "") -> list[Ranked]:
+    def rank(self, wanted: Wanted, company: Company | None = None) -> list[Ranked]:
         """The nodes that can take the pod, the best first; of equal ones the first of the cluster.
 
         Args:
             wanted: The pod.
-            gang: How many such pods belong together.
-            domain: Node label whose value they should share; "" for none.
+            company: Those that it belongs to; None for a pod on its own.
         """
-        order = self.order(wanted, gang=gang, domain=domain)
+        order = self.order(wanted, company=company)
         keys = map(tuple, order.keys.tolist())
         return [self._ranked(wanted, node, key) for node, key in zip(order.nodes.tolist(), keys, strict=True)]
 
-    def order(self, wanted: Wanted, *, among: Bools | None = None, gang: int = 1, domain: str = "") -> Order:
+    def order(
+        self, wanted: Wanted, *, among: Bools | None = None, company: Company | None = None, yielding: bool = False
+    ) -> Order:
         """The same in arrays.
 
         Args:
             wanted: The pod.
             among: The nodes to rank, shape (nodes,); None for those that state, taints and selectors allow.
-            gang: How many such pods belong together.
-            domain: Node label whose value they should share; "" for none.
+            company: Those that it belongs to; None for a pod on its own.
+            yielding: It leaves room to others: of nodes that link its GPUs alike and whose sets it harms alike, it
+                goes where the fewest units are free of what it asks for.
         """
         parts = list(self._parts(wanted, self._allowed(wanted) if among is None else among))
         if not parts:
             return Order(np.empty(0, np.int64), np.empty((0, PARTS)))
         nodes, keys = np.concatenate([part.nodes for part in parts]), np.concatenate([part.keys for part in parts])
-        if domain:
-            keys[:, DOMAIN] = self._domains(wanted, nodes, gang, domain)
+        if company is not None:
+            keys[:, DOMAIN] = suiting(self._domains.by(company.domain), self._open(wanted), company)[nodes]
+        if yielding and wanted.resource:
+            keys[:, LEFT] = -self._units[wanted.resource][nodes]
         telling = keys[:, (keys != keys[0]).any(0)]
         best = np.lexsort((nodes, *(-telling).T[::-1]))
         return Order(nodes[best], keys[best])
@@ -216,7 +223,7 @@ class Ranking:
     def _part(self, wanted: Wanted, offer: Offer | None, nodes: Ints) -> Order:
         keys = np.zeros((len(nodes), PARTS))
         need = self.cluster.need(wanted, int(nodes[0]))
-        scores: Floats = self._board.scores(need) + added(self._policy, self._board.rooms, need)
+        scores = self._board.scores(need)
         keys[:, SCORE], keys[:, FULLNESS] = scores[nodes], self._fullness[nodes]
         if offer is not None and offer.form is Form.WHOLE:
             figures = self._linking.figures(wanted.count)
@@ -262,19 +269,23 @@ class Ranking:
             places = [(used[index], start) for index, some in free.items() for start in some]
         return (round(max((worth.change(profile, mask, start) for mask, start in places), default=0.0), 1),)
 
-    def _domains(self, wanted: Wanted, fitting: Ints, gang: int, label: str) -> list[tuple[float, float]]:
-        """For each node, whether its domain still takes the whole gang, and how little is left over then."""
-        slots: Counter[str] = Counter()
-        names = [self.cluster.fleet.nodes[node].labels.get(label, "") for node in fitting.tolist()]
-        for node, name in zip(fitting.tolist(), names, strict=True):
-            slots[name] += self.slots(wanted, node) if name else 0
-        return [(float(slots[name] >= gang), -float(slots[name])) for name in names]
+    def slots(self, wanted: Wanted) -> Ints:
+        """How many such pods each node takes, one after the other; who may go where is not asked, shape (nodes,)."""
+        rooms = self._board.rooms
+        slots = np.where(self._full, 0, MOST_SLOTS)
+        for resource, units in wanted.gpus:
+            np.minimum(slots, self._units.get(resource, np.zeros_like(slots)) // units, out=slots)
+        for free, asked in ((rooms.cpu, wanted.cpu_milli), (rooms.memory, wanted.memory_mib)):
+            slots = np.minimum(slots, free // asked) if asked else slots
+        if wanted.joined:
+            slots = np.minimum(slots, self._linking.sets(wanted.count).astype(np.int64))
+        return np.maximum(slots, 0)
 
-    def slots(self, wanted: Wanted, node: int) -> int:
-        """How many such pods a node takes, one after the other."""
-        room = self.cluster.free[node]
-        counts = [room.gpus.get(resource, 0) // units for resource, units in wanted.gpus]
-        counts += [room.cpu_milli // wanted.cpu_milli] if wanted.cpu_milli else []
-        counts += [(room.memory >> 20) // wanted.memory_mib] if wanted.memory_mib else []
-        slots = max(0, min(counts, default=MOST_SLOTS))
-        return joined_sets(self.cluster.devices[node], wanted.count, slots) if wanted.joined else slots
+    def others(self, wanted: Wanted, company: Company, order: Order) -> list[int]:
+        """Where the others would go, as `places_for_others` says; `order` is how the nodes were ranked for the pod."""
+        domains = self._domains.by(company.domain)
+        return places_for_others(domains, self._open(wanted), company, order.nodes) if len(order.nodes) else []
+
+    def _open(self, wanted: Wanted) -> Ints:
+        """The same where state, taints and selectors let the pod in, and none elsewhere."""
+        return np.where(self._allowed(wanted), self.slots(wanted), 0)

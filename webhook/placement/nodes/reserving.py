@@ -19,10 +19,11 @@ class Reserved(msgspec.Struct, frozen=True):
 
     Attributes:
         uid: The pod's uid.
-        pod: "namespace/name".
+        pod: "namespace/name"; "" for one of a gang that is still to come.
         node: Name of the node.
         amounts: What it will hold there, nano-units by resource.
         until: When to forget it, seconds of the caller's clock.
+        gang: The gang it belongs to; "" for none.
     """
 
     uid: str
@@ -30,6 +31,7 @@ class Reserved(msgspec.Struct, frozen=True):
     node: str
     amounts: Mapping[str, int]
     until: float
+    gang: str = ""
 
 
 class Reservations:
@@ -70,6 +72,10 @@ class Reservations:
         if not there:
             del self._by_node[place.node]
         return {place.node}
+
+    def of(self, gang: str) -> list[Reserved]:
+        """The places of a gang, those too of who is still to come."""
+        return [place for place in self._by_uid.values() if place.gang == gang] if gang else []
 
     def settle(self, now: float, seen: Callable[[str], bool]) -> set[str]:
         """Forget places whose time is up, and those of pods that are seen on a node.

@@ -21,7 +21,7 @@ class WrittenShare(Written):
 
 
 class WrittenFairShare(Written):
-    """Nothing is refused by it: it is what `rightslice fairshare` reports against."""
+    """Nothing is refused by it: it is what `rightslice fairshare` reports against, and the extender's hint."""
 
     by: LabelKey = "namespace"
     half_life_hours: Hours = 168

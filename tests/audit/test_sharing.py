@@ -1,0 +1,138 @@
+"""Who is over the share, looked up in a cluster now and then; and what an extender over HTTPS makes of it."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.extender.standing import body, stand
+from tests.extender.test_serving import serving
+from tests.kube.scripted import Answer, Calm, playing, refused, said
+from tests.make import Json, PodMaker, make_pod
+from tests.placement.kube import gpu_node, running
+from webhook.audit.sharing import STALE_SECONDS, Sharing
+from webhook.extender.standing import Standing
+from webhook.kube.api import Api
+from webhook.model.pods import Pod, pod_of
+from webhook.policy.fairness import FairShare
+
+H100 = "NVIDIA-H100-80GB-HBM3"
+START = "2026-06-01T00:00:00Z"
+NOW = datetime(2026, 6, 2, tzinfo=UTC).timestamp()
+EQUAL = FairShare("teams", half_life_hours=24)
+
+
+class Clock:
+    """Stands until it is moved."""
+
+    now = NOW
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def held(namespace: str, count: int, node: str = "used", **labels: str) -> Json:
+    """A pod that has held GPUs for a day."""
+    pod = running(f"{namespace}-{count}", node, count=count, cpu="56")
+    pod["metadata"] |= {"namespace": namespace, "labels": labels}
+    return pod | {"status": {"phase": "Running", "startTime": START}}
+
+
+def page(*pods: Json, more: str = "") -> Answer:
+    return said({"metadata": {"resourceVersion": "1", "continue": more}, "items": list(pods)})
+
+
+def of(namespace: str, **labels: str) -> Pod:
+    pod = make_pod().namespace(namespace)
+    for key, value in labels.items():
+        pod.label(key, value)
+    return pod_of(pod.build())
+
+
+def cluster() -> Standing:
+    return stand(gpu_node("empty", 8, H100), gpu_node("used", 8, H100), held("greedy", 4))
+
+
+def sharing(api: Api, rule: FairShare = EQUAL, clock: Clock | None = None) -> Sharing:
+    fleet = cluster().fleet
+    return Sharing(api, rule, lambda: fleet, Calm(), clock or Clock())
+
+
+async def test_who_used_more_than_the_share_is_over_it(tmp_path: Path) -> None:
+    pages = page(held("greedy", 4), more="next"), page(held("modest", 1), make_pod("plain").build())
+    async with playing(tmp_path, *pages) as (server, api):
+        shares = await asyncio.to_thread(sharing, api)
+        assert not shares.over(of("greedy"))
+        await shares.look()
+
+    assert [shares.over(of(name)) for name in ("greedy", "modest", "stranger")] == [True, False, False]
+    assert server.queries() == [{"limit": "500"}, {"limit": "500", "continue": "next"}]
+    assert tuple(shares.check()) == ("fair share", True, "1 of 2 over their share 0 min ago", False)
+
+
+async def test_by_weights_and_a_label(tmp_path: Path) -> None:
+    rule = FairShare("teams", "queue", 24, (("large", 9), ("small", 1)))
+    async with playing(tmp_path, page(held("a", 4, queue="large"), held("b", 1, queue="small"))) as (_, api):
+        shares = await asyncio.to_thread(sharing, api, rule)
+        await shares.look()
+
+    assert [shares.over(of("a", queue=name)) for name in ("large", "small")] == [False, True]
+
+
+async def test_what_could_not_be_looked_up_stays_until_it_is_too_old_and_is_told(tmp_path: Path) -> None:
+    clock = Clock()
+    async with playing(tmp_path, page(held("greedy", 4), held("modest", 1)), refused(403)) as (_, api):
+        shares = await asyncio.to_thread(sharing, api, EQUAL, clock)
+        await shares.look()
+        clock.now = NOW + STALE_SECONDS
+        await shares.look()
+
+    assert shares.over(of("greedy"))
+    assert not shares.check().good
+    assert "1 of 2 over their share 60 min ago; " in shares.check().says
+    clock.now += 1
+    assert not shares.over(of("greedy"))
+
+
+async def test_before_the_first_look_nobody_is_over_and_a_fault_is_told(tmp_path: Path) -> None:
+    async with playing(tmp_path, refused(403, "Forbidden", "pods is forbidden")) as (_, api):
+        shares = await asyncio.to_thread(sharing, api)
+        assert tuple(shares.check()) == ("fair share", True, "not looked up yet", False)
+        await shares.look()
+
+    assert not shares.over(of("greedy"))
+    assert "pods is forbidden" in shares.check().says
+
+
+@pytest.mark.parametrize(("namespace", "want"), [("greedy", "used"), ("modest", "empty")], ids=["over", "under"])
+async def test_over_https_only_those_over_their_share_leave_the_empty_node(
+    tmp_path: Path, namespace: str, want: str
+) -> None:
+    standing = await asyncio.to_thread(cluster)
+    pod: PodMaker = make_pod("new").namespace(namespace).gpus(1).asks("cpu", "4")
+    async with playing(tmp_path, page(held("greedy", 4), held("modest", 1))) as (_, api):
+        shares = Sharing(api, EQUAL, lambda: standing.fleet, Calm(), Clock())
+        standing.over = shares.over
+        async with serving(standing) as site:
+            before = await ranked(site, pod)
+            task = asyncio.create_task(shares.run())
+            async with asyncio.timeout(30):
+                while shares.known is None:
+                    await asyncio.sleep(0.01)
+            task.cancel()
+            after = await ranked(site, pod)
+            _, passed = await site.post("/filter", body(pod, ["empty", "used"]))
+
+    assert (before, after) == ("empty", want)
+    assert passed["NodeNames"] == ["empty", "used"]
+
+
+async def ranked(site: Any, pod: PodMaker) -> str:
+    """The node with the highest score."""
+    status, answer = await site.post("/prioritize", body(pod, ["empty", "used"]))
+    assert status == 200
+    return str(max(answer, key=lambda each: each["Score"])["Host"])

@@ -1,0 +1,47 @@
+"""`serve extender`: what is said of a fair share that cannot be used, before anything is served."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.cli.conftest import Run
+
+POLICY = """\
+apiVersion: rightslice.dev/v1alpha1
+kind: GPUPolicy
+metadata: {{name: {name}}}
+spec:
+  topology: {{nvlink: preferred}}
+"""
+SHARED = POLICY.replace("topology: {{nvlink: preferred}}", "fairShare: {{by: queue}}")
+
+CASES = {
+    "no policy has one": (POLICY.format(name="a"), "must have one policy with a fairShare, found none."),
+    "two have one": (
+        f"{SHARED.format(name='a')}---\n{SHARED.format(name='b')}",
+        "must have one policy with a fairShare, found a, b.",
+    ),
+    "not a policy": ("kind: [", "the policies cannot be used"),
+}
+
+
+@pytest.mark.parametrize(("text", "want"), CASES.values(), ids=CASES)
+def test_policies_that_do_not_say_what_use_is_held_against(
+    text: str, want: str, rightslice: Run, tmp_path: Path
+) -> None:
+    file = tmp_path / "shares.yaml"
+    file.write_text(text, encoding="utf-8")
+
+    ran = rightslice("serve", "extender", "--cluster", "live", "--self-signed", "--fair-share", str(file))
+
+    assert ran.code == 2
+    assert want in ran.err
+
+
+def test_a_snapshot_has_no_time_over_which_shares_would_be_reckoned(rightslice: Run) -> None:
+    ran = rightslice("serve", "extender", "--cluster", "demo", "--self-signed", "--fair-share", "x.yaml")
+
+    assert ran.code == 2
+    assert "--fair-share is reckoned from the pods of a live cluster: write --cluster live" in ran.err

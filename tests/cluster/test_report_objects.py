@@ -1,0 +1,168 @@
+"""`audit --write` on a real API server, with the CRDs that others publish, and no more rights than the page names."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import pytest
+
+from tests.cluster.plane import Plane
+from tests.cluster.test_crds import is_served
+from tests.cluster.waiting import eventually
+from tests.conftest import ROOT
+from tests.controlplane.definitions import definitions
+from tests.make import make_pod
+from tests.policy.written import policy_text
+from tests.report.audited import LONG, NOTED, NOW, REFUSED, judged, rows_of
+from webhook.audit.publishing import publish
+from webhook.kube.api import Api
+from webhook.report.policyreports import MOST_RESULTS, ReportApi, policy_reports
+from webhook.report.results import Checked
+
+NAME = "rightslice-audit"
+REPORTS = "/apis/openreports.io/v1alpha1/namespaces/{}/reports"
+POLICY_REPORTS = "/apis/wgpolicyk8s.io/v1alpha2/namespaces/{}/policyreports"
+PATHS = {"openreports": REPORTS, "wgpolicy": POLICY_REPORTS}
+APIS = {"openreports": ReportApi.OPENREPORTS, "wgpolicy": ReportApi.WGPOLICY}
+
+
+@pytest.fixture
+def none_served(plane: Plane) -> Iterator[None]:
+    """No kind for reports, before and after."""
+    yield
+    found = plane.kubectl("get", "crd", "-o", "name").stdout.split()
+    mine = [each for each in found if each.endswith(("openreports.io", "wgpolicyk8s.io"))]
+    if mine:
+        plane.kubectl("delete", *mine)
+
+
+def serve(plane: Plane, publisher: str) -> None:
+    """Make these kinds, and wait until the API server has them."""
+    plane.kubectl("apply", "--server-side", f"--filename={definitions(publisher)}")
+    eventually(lambda: is_served(plane, PATHS[publisher].format("default")))
+
+
+def audited(plane: Plane, *flags: str, kubeconfig: Path | None = None) -> subprocess.CompletedProcess[str]:
+    """Run an audit that stores what it found."""
+    where = ["--cluster", "live", "--kubeconfig", str(kubeconfig or plane.kubeconfig)]
+    command = [sys.executable, "-m", "webhook.cli", "audit", "--write", *where, *flags]
+    return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False, cwd=ROOT)
+
+
+def published(plane: Plane, found: Sequence[Checked], *apis: ReportApi, dry_run: bool = False) -> list[str]:
+    """Store what was found; what was said."""
+    said: list[str] = []
+
+    async def run() -> None:
+        async with await Api.connect(str(plane.kubeconfig)) as api:
+            await publish(api, policy_reports(rows_of(found), NOW, apis[0]), apis, said.append, dry_run=dry_run)
+
+    asyncio.run(run())
+    return said
+
+
+@pytest.mark.usefixtures("none_served")
+def test_a_cluster_without_such_a_kind_gets_a_word_on_what_to_install(plane: Plane) -> None:
+    ran = audited(plane)
+    assert (ran.returncode, ran.stdout) == (2, "")
+    assert "neither Report of openreports.io/v1alpha1 nor PolicyReport of wgpolicyk8s.io/v1alpha2" in ran.stderr
+    assert "Install the CRDs of OpenReports" in ran.stderr
+
+
+@pytest.mark.usefixtures("none_served")
+@pytest.mark.parametrize("publisher", PATHS)
+def test_what_was_found_is_stored_and_taken_out_when_it_is_gone(plane: Plane, namespace: str, publisher: str) -> None:
+    serve(plane, publisher)
+    api, path = APIS[publisher], f"{PATHS[publisher].format(namespace)}/{NAME}"
+    kind = {"openreports": "Report", "wgpolicy": "PolicyReport"}[publisher]
+    found = [judged(f"p{i}", namespace=namespace, workload="Job/j", findings=[REFUSED, NOTED]) for i in range(3)]
+    counts = "1 fail, 0 warn"
+
+    assert published(plane, found, api, dry_run=True) == [f"{kind} {namespace}/{NAME} would be written: {counts}"]
+    assert not plane.api.exists(path)
+    for _ in range(2):
+        assert published(plane, found, api) == [f"{kind} {namespace}/{NAME} written: {counts}"]
+    stored = plane.api.get(path)
+    assert [(each["rule"], each["result"], each["properties"]["pods"]) for each in stored["results"]] == [
+        ("GPU-L102", "fail", "3")
+    ]
+    assert {each["manager"] for each in stored["metadata"]["managedFields"]} == {NAME}
+
+    gone = f"{kind} {namespace}/{NAME} {{}}removed: out of date"
+    assert published(plane, [], api, dry_run=True) == [gone.format("would be ")]
+    assert plane.api.exists(path)
+    assert published(plane, [], api) == [gone.format("")]
+    assert not plane.api.exists(path)
+
+
+@pytest.mark.usefixtures("none_served")
+def test_as_much_as_an_object_may_hold_is_stored(plane: Plane, namespace: str) -> None:
+    serve(plane, "openreports")
+    found = [judged(f"p{i:04}", namespace=namespace, findings=[LONG]) for i in range(MOST_RESULTS + 1)]
+    published(plane, found, ReportApi.OPENREPORTS)
+    assert plane.api.get(f"{REPORTS.format(namespace)}/{NAME}")["summary"]["fail"] == MOST_RESULTS + 1
+
+
+@pytest.mark.usefixtures("none_served")
+def test_a_namespace_that_is_gone_keeps_nobody_else_from_theirs(plane: Plane, namespace: str) -> None:
+    serve(plane, "openreports")
+    found = [judged("p", namespace=name, findings=[REFUSED]) for name in ("away", namespace)]
+    assert published(plane, found, ReportApi.OPENREPORTS) == [
+        f"Report away/{NAME} is left out: its namespace is going",
+        f"Report {namespace}/{NAME} written: 1 fail, 0 warn",
+    ]
+
+
+@pytest.mark.usefixtures("none_served")
+def test_a_cluster_with_both_kinds_has_the_newer_and_others_reports_stay(
+    plane: Plane, namespace: str, tmp_path: Path
+) -> None:
+    """By a service account that has the rights which docs/audit.md names, and no others."""
+    serve(plane, "wgpolicy")
+    older = POLICY_REPORTS.format(namespace)
+    about = {"apiVersion": "wgpolicyk8s.io/v1alpha2", "kind": "PolicyReport", "metadata": {"name": "scanner"}}
+    plane.api.create(older, {**about, "results": [{"policy": "p"}]})
+    published(plane, [judged("p", namespace=namespace, findings=[REFUSED])], ReportApi.WGPOLICY)
+    serve(plane, "openreports")
+    plane.api.create(f"/api/v1/namespaces/{namespace}/pods", make_pod("greedy").namespace(namespace).gpus(2).build())
+    policy = tmp_path / "policy.yaml"
+    most = {"perPod": [{"resource": "nvidia.com/gpu", "max": 1}]}
+    policy.write_text(policy_text("tight", match={"namespaces": [namespace]}, mode="enforce", limits=most))
+
+    account = account_of_the_page(plane, namespace, tmp_path)
+    ran = audited(plane, "--policies", str(policy), kubeconfig=account)
+
+    assert ran.returncode == 1, ran.stderr
+    assert [line for line in ran.stderr.splitlines() if f" {namespace}/" in line] == [
+        f"Report {namespace}/{NAME} written: 1 fail, 0 warn",
+        f"PolicyReport {namespace}/{NAME} removed: out of date",
+    ]
+    assert [each["metadata"]["name"] for each in plane.api.get(older)["items"]] == ["scanner"]
+    [result] = plane.api.get(f"{REPORTS.format(namespace)}/{NAME}")["results"]
+    assert (result["policy"], result["rule"], result["resources"][0]["name"]) == ("tight", "GPU-L103", "greedy")
+
+
+def account_of_the_page(plane: Plane, namespace: str, folder: Path) -> Path:
+    """The kubeconfig of a service account with the ClusterRole that docs/audit.md shows."""
+    text = (ROOT / "docs" / "audit.md").read_text(encoding="utf-8")
+    (role,) = [each for each in re.findall(r"```yaml\n(.*?)```", text, re.DOTALL) if "kind: ClusterRole" in each]
+    plane.kubectl("apply", "-f", "-", stdin=role)
+    binding = {
+        "metadata": {"name": f"audit-{namespace}"},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "rightslice-audit"},
+        "subjects": [{"kind": "ServiceAccount", "name": "default", "namespace": namespace}],
+    }
+    plane.api.create("/apis/rbac.authorization.k8s.io/v1/clusterrolebindings", binding)
+    token = plane.kubectl("create", "token", "default", "-n", namespace).stdout.strip()
+    config = json.loads(plane.kubectl("config", "view", "--raw", "--flatten", "-o", "json").stdout)
+    for user in config["users"]:
+        user["user"] = {"token": token}
+    file = folder / "kubeconfig"
+    file.write_text(json.dumps(config), encoding="utf-8")
+    return file

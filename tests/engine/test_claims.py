@@ -1,0 +1,186 @@
+"""Claims: what one is charged, and what is said in time of one that a quota will refuse."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from tests.make import Json, PodMaker, make_namespace, make_pod
+from tests.world import NO_USAGE, NOW, ask, codes, policies_of, policy, request_of, view_of
+from webhook.engine.remembering import Memory
+from webhook.model.claims import ClaimSpec, ResourceClaimTemplate, charge
+from webhook.model.cluster import ClusterView
+from webhook.model.lines import line_of
+from webhook.model.pods import pod_of
+
+A, B = "a.example.com", "b.example.com"
+CLASSES = {A: "", B: "example.com/b"}
+OBJECTS = "count/resourceclaims.resource.k8s.io"
+TOLD = "limits: {mode: enforce, resourceQuotas: evaluate}\nmode: enforce"
+
+
+def devices(name: str) -> str:
+    """The key that counts devices of a class."""
+    return f"{name}.deviceclass.resource.k8s.io/devices"
+
+
+def implicit(name: str) -> str:
+    """The key that counts them as an extended resource."""
+    return f"requests.deviceclass.resource.kubernetes.io/{name}"
+
+
+def exactly(name: str, **fields: Any) -> Json:
+    """A request for devices of a class."""
+    return {"exactly": {"deviceClassName": name, **fields}}
+
+
+def first(*choices: tuple[str, int]) -> Json:
+    """A request for the first that there is."""
+    return {"firstAvailable": [{"deviceClassName": name, "count": count} for name, count in choices]}
+
+
+CHARGES: dict[str, tuple[list[Json], dict[str, int]]] = {
+    "one device": ([exactly(A)], {devices(A): 1, implicit(A): 1}),
+    "several": ([exactly(A, allocationMode="ExactCount", count=3)], {devices(A): 3, implicit(A): 3}),
+    "all of them count as the most there can be": (
+        [exactly(A, allocationMode="All")],
+        {devices(A): 32, implicit(A): 32},
+    ),
+    "requests add up": ([exactly(A), exactly(A, count=2)], {devices(A): 3, implicit(A): 3}),
+    "of choices the worst of each class": (
+        [first((A, 1), (A, 4), (B, 2))],
+        {devices(A): 4, implicit(A): 4, devices(B): 2, implicit(B): 2, "requests.example.com/b": 2},
+    ),
+    "a mode of times to come": ([exactly(A, allocationMode="Some")], {}),
+    "a request of times to come": ([{"later": {}}], {}),
+}
+
+
+@pytest.mark.parametrize(("requests", "want"), CHARGES.values(), ids=CHARGES)
+def test_a_claim_is_charged_by_class(requests: list[Json], want: dict[str, int]) -> None:
+    spec = msgspec.convert({"devices": {"requests": requests}}, ClaimSpec)
+    assert charge(spec, CLASSES) == {OBJECTS: 1} | want
+
+
+def template(name: str, *requests: Json) -> Json:
+    """A template of claims."""
+    spec = {"spec": {"devices": {"requests": list(requests)}}}
+    metadata = {"name": name, "namespace": "team"}
+    return {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaimTemplate", "metadata": metadata, "spec": spec}
+
+
+def device_class(name: str, extended: str = "") -> Json:
+    """A class of devices."""
+    spec = {"extendedResourceName": extended} if extended else {}
+    return {"apiVersion": "resource.k8s.io/v1", "kind": "DeviceClass", "metadata": {"name": name}, "spec": spec}
+
+
+def quota(hard: dict[str, str], used: dict[str, str], **spec: Any) -> Json:
+    """A quota that the controller has counted."""
+    return {
+        "apiVersion": "v1",
+        "kind": "ResourceQuota",
+        "metadata": {"name": "devices", "namespace": "team"},
+        "spec": {"hard": hard, **spec},
+        "status": {"hard": hard, "used": used},
+    }
+
+
+def claiming(*templates: str, name: str = "pod") -> PodMaker:
+    """A pod with a claim from each template."""
+    claims = [{"name": f"c{place}", "resourceClaimTemplateName": each} for place, each in enumerate(templates)]
+    return make_pod(name).spec(resourceClaims=claims)
+
+
+ONE, TWO = template("one", exactly(A)), template("two", exactly(A, count=2))
+NAMED = device_class(B, "example.com/b")
+
+
+class Said:
+    """What is said of a pod in a namespace with a quota."""
+
+    def __init__(self, pod: PodMaker, limit: Json, *others: Json, words: str) -> None:
+        self.pod, self.objects, self.words = pod, (limit, *others), words
+
+
+def full(asked: int, used: int, hard: int, key: str = devices(A)) -> str:
+    """The API server's words."""
+    return f"exceeded quota: devices, requested: {key}={asked}, used: {key}={used}, limited: {key}={hard}"
+
+
+CASES = {
+    "it fits": Said(claiming("two"), quota({devices(A): "2"}, {devices(A): "0"}), TWO, words=""),
+    "too many, some would fit": Said(
+        claiming("two"), quota({devices(A): "4"}, {devices(A): "3"}), TWO, words=f"{full(2, 3, 4)}; 1 would fit"
+    ),
+    "the second claim is charged after the first": Said(
+        claiming("one", "two"), quota({devices(A): "2"}, {devices(A): "0"}), ONE, TWO, words=full(2, 1, 2)
+    ),
+    "too many claims": Said(
+        claiming("one"), quota({OBJECTS: "1"}, {OBJECTS: "1"}), ONE, words=f"{full(1, 1, 1, OBJECTS)}; 0 would fit"
+    ),
+    "by the name of a class as an extended resource": Said(
+        claiming("b"),
+        quota({"requests.example.com/b": "0"}, {"requests.example.com/b": "0"}),
+        template("b", exactly(B)),
+        NAMED,
+        words=full(1, 0, 0, "requests.example.com/b"),
+    ),
+    "the name of a class that nobody knows counts nothing": Said(
+        claiming("b"),
+        quota({"requests.example.com/b": "0"}, {"requests.example.com/b": "0"}),
+        template("b", exactly(B)),
+        words="",
+    ),
+    "a quota with a scope counts no claims": Said(
+        claiming("two"), quota({devices(A): "0"}, {devices(A): "0"}, scopes=["NotTerminating"]), TWO, words=""
+    ),
+    "a quota that is not counted yet": Said(claiming("two"), quota({devices(A): "0"}, {}), TWO, words=""),
+    "a template that nobody knows stops the rest": Said(
+        claiming("nobody", "two"), quota({devices(A): "0"}, {devices(A): "0"}), TWO, words=""
+    ),
+    "a claim that is there already is not made": Said(
+        make_pod().spec(resourceClaims=[{"name": "c0", "resourceClaimName": "two"}]),
+        quota({devices(A): "0"}, {devices(A): "0"}),
+        TWO,
+        words="",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
+def test_a_pod_hears_of_a_claim_that_will_be_refused(case: Said) -> None:
+    decision = ask(case.pod, TOLD, nodes=case.objects)
+    assert codes(decision) == (["warn GPU-Q306"] if case.words else [])
+    assert case.words in "".join(finding.message for finding in decision.findings)
+
+
+def test_it_says_where_who_holds_the_most_and_what_to_do() -> None:
+    pods = [claiming(*names, name=name).build() for name, names in (("x", ["one"]), ("y", ["two", "one"]))]
+    full_quota = quota({devices(A): "4"}, {devices(A): "4"})
+    (finding,) = ask(claiming("one"), TOLD, nodes=[full_quota, ONE, TWO, *pods]).findings
+    assert finding.path == ("spec", "resourceClaims", 0, "resourceClaimTemplateName")
+    assert finding.message.startswith("claim c0 cannot be made, and the pod waits for it: exceeded quota: devices,")
+    assert finding.message.endswith("; 0 would fit; held by y (3), x (1)")
+    assert finding.fix == "Wait until another pod of the namespace ends."
+
+
+def test_a_decision_that_is_remembered_follows_templates_classes_and_holders() -> None:
+    key = "requests.example.com/b"
+    view = view_of(make_namespace("team"), quota({key: "1"}, {key: "0"}), template("one", exactly(B)))
+    memory, policies, request = Memory(), policies_of(policy(TOLD)), request_of(claiming("one").build())
+
+    def said(view: ClusterView) -> list[str]:
+        return [found.message for found in memory.decide(request, policies, view, NO_USAGE, NOW).findings]
+
+    assert said(view) == []
+    more = msgspec.convert(template("one", exactly(B, count=2)), ResourceClaimTemplate)
+    view = view.with_objects({}, {}, {}, {"team": [more]})
+    assert said(view) == []
+    view = view.with_classes(CLASSES)
+    assert [message.rpartition("; ")[2] for message in said(view)] == ["1 would fit"]
+    view = view.with_lines({"team": {"x": line_of(pod_of(claiming("one", name="x").build()))}})
+    assert [message.rpartition("; ")[2] for message in said(view)] == ["held by x (2)"]
+    assert said(view.with_classes({})) == []

@@ -1,0 +1,79 @@
+"""uninstall: what it takes out, and when it says that it is done."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.kube.scripted import Answer, playing, refused, said
+from tests.make import Json
+from webhook.installing import removing
+from webhook.installing.removing import UninstallError, uninstall
+from webhook.manifests.gpunodes import gpunode_crd
+from webhook.manifests.objects import MADE_BY_OVERLAYS, MADE_IN_SERVICE
+
+GONE = refused(404, "NotFound")
+BESIDE_IT = (*MADE_BY_OVERLAYS, *MADE_IN_SERVICE)
+NOTHING_BESIDE_IT = (GONE,) * len(BESIDE_IT)
+
+
+@pytest.fixture(autouse=True)
+def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(removing, "AGAIN_SECONDS", 0.001)
+
+
+def terminating(reason: str) -> Json:
+    """The CRD on its way out, for as far as its controller says it came."""
+    crd = gpunode_crd()
+    condition = {"type": "Terminating", "status": "True", "reason": reason}
+    going = {"resourceVersion": "7", "deletionTimestamp": "2026-06-01T00:00:00Z"}
+    return {**crd, "metadata": {**crd["metadata"], **going}, "status": {"conditions": [condition]}}
+
+
+PENDING, FAILED = (said(terminating(f"InstanceDeletion{how}")) for how in ("InProgress", "Failed"))
+MADE_ANEW = said({**gpunode_crd(), "metadata": {"name": "gpunodes.rightslice.dev", "resourceVersion": "9"}})
+
+ASKED: dict[str, tuple[tuple[Answer, ...], list[str]]] = {
+    "one that is gone is not asked for twice": ((GONE,), ["GET"]),
+    "one that goes is waited for": ((PENDING, PENDING, GONE), ["GET", "GET", "GET"]),
+    "one that its controller gave up is changed, so that it looks again": (
+        (FAILED, said({}), GONE),
+        ["GET", "PATCH", "GET"],
+    ),
+    "and again, where it failed again": (
+        (FAILED, said({}), FAILED, said({}), GONE),
+        ["GET", "PATCH", "GET", "PATCH", "GET"],
+    ),
+    "whoever may not change it waits": ((FAILED, refused(403, "Forbidden"), GONE), ["GET", "PATCH", "GET"]),
+    "a change that came too late is none": ((FAILED, refused(409, "Conflict"), GONE), ["GET", "PATCH", "GET"]),
+    "one that somebody made anew is another": ((MADE_ANEW,), ["GET"]),
+}
+
+
+@pytest.mark.parametrize(("answers", "asked"), ASKED.values(), ids=ASKED)
+async def test_it_stays_until_the_kind_has_gone(tmp_path: Path, answers: tuple[Answer, ...], asked: list[str]) -> None:
+    told: list[str] = []
+    async with playing(tmp_path, *NOTHING_BESIDE_IT, said({}), *answers) as (server, api):
+        await uninstall(api, [gpunode_crd()], told.append, with_policies=True, seconds=20)
+
+    assert told == ["removed CustomResourceDefinition gpunodes.rightslice.dev"]
+    assert [request.method for request in server.asked] == ["DELETE"] * (len(BESIDE_IT) + 1) + asked
+
+
+async def test_what_does_not_go_is_named(tmp_path: Path) -> None:
+    async with playing(tmp_path, *NOTHING_BESIDE_IT, said({}), PENDING) as (_, api):
+        with pytest.raises(UninstallError) as told:
+            await uninstall(api, [gpunode_crd()], lambda _line: None, with_policies=True, seconds=-1)
+
+    assert str(told.value) == (
+        "waited -1 s for the end of CustomResourceDefinition gpunodes.rightslice.dev. "
+        "Look at: kubectl get customresourcedefinition gpunodes.rightslice.dev -o yaml"
+    )
+
+
+async def test_without_its_policies_nothing_is_waited_for(tmp_path: Path) -> None:
+    async with playing(tmp_path, *NOTHING_BESIDE_IT) as (server, api):
+        await uninstall(api, [gpunode_crd()], lambda _line: None, with_policies=False, seconds=20)
+
+    assert [request.method for request in server.asked] == ["DELETE"] * len(BESIDE_IT)

@@ -1,0 +1,155 @@
+"""Gangs: which domain a pod goes to, by what the rest of its gang needs and where some of it is already."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from tests.make import Json, PodMaker, make_pod
+from tests.placement.kube import BRIDGED, DGX1, asks, gpu_node, order, placing, report, running
+from tests.placement.test_ranking import CUT
+from tests.world import mig_node
+from webhook.model.cluster import Room
+from webhook.model.masks import bits
+from webhook.placement.nodes.cluster import Cluster
+from webhook.placement.nodes.filtering import obstacles
+from webhook.placement.nodes.gangs import LABELS_MOST, Company
+from webhook.placement.nodes.linking import given as given_gpus
+from webhook.placement.nodes.ranking import Ranking
+
+GB200 = "NVIDIA-GB200"
+
+
+def nodes_of(domain: str, *free: int) -> list[Json]:
+    """Nodes of a domain, each with four GPUs of which so many are free; d0, d1 …"""
+    named = [(f"{domain}{i}", units) for i, units in enumerate(free)]
+    return [
+        item
+        for name, units in named
+        for item in (
+            gpu_node(name, 4, GB200, **{"nvidia.com__gpu.clique": domain}),
+            *([running(f"on-{name}", name, count=4 - units)] if units < 4 else []),
+        )
+    ]
+
+
+class Case(NamedTuple):
+    domains: dict[str, tuple[int, ...]]
+    company: Company
+    want: str
+
+
+FOUR = Company(4)
+CASES = {
+    "the domain that takes all of them": Case({"a": (4, 4), "b": (4, 4, 4, 4)}, FOUR, "b"),
+    "the smallest of those": Case({"a": (4, 4, 4, 4, 4), "b": (4, 4, 4, 4)}, FOUR, "b"),
+    "where none takes all, the one that takes most": Case({"a": (4,), "b": (4, 4, 4)}, FOUR, "b"),
+    "the rest fits where some are": Case({"a": (4, 4), "b": (4, 4), "c": (4,)}, Company(4, seated={2: 2}), "b"),
+    "the rest fits elsewhere only": Case({"a": (4,), "b": (4, 4, 4)}, Company(4, seated={0: 1}), "b"),
+    "the rest fits nowhere: where most are": Case({"a": (4, 4), "b": (4,)}, Company(9, seated={2: 1}), "b"),
+    "nobody says how many: the most room": Case({"a": (4,), "b": (4, 4)}, Company(0), "b"),
+    "nobody says how many, and one is there": Case({"a": (4,), "b": (4, 4)}, Company(0, seated={0: 1}), "a"),
+    "those that wait count": Case({"a": (4,), "b": (4, 4)}, Company(0, seated={0: 1}, waiting=1), "b"),
+    "more are there than was said": Case({"a": (4,), "b": (4, 4)}, Company(1, seated={0: 2}), "a"),
+    "who sits on no domain draws nobody": Case({"": (4,), "b": (4,)}, Company(3, seated={0: 2}), "b"),
+}
+
+
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
+def test_the_first_choice_is(case: Case) -> None:
+    on = placing(*(item for name, free in case.domains.items() for item in nodes_of(name, *free)))
+
+    assert order(on, make_pod().gpus(4), company=case.company)[0].startswith(case.want)
+
+
+def test_nodes_that_the_pod_may_not_use_are_no_room_of_its_domain() -> None:
+    tainted = [node | {"spec": {"taints": [{"key": "x", "effect": "NoSchedule"}]}} for node in nodes_of("a", 4, 4)]
+    on = placing(*nodes_of("a", 4)[:1], *tainted[1:], *nodes_of("b", 4, 4, 4))
+
+    assert order(on, make_pod().gpus(4), company=Company(2)) == ["b0", "b1", "b2", "a0"]
+
+
+def test_a_domain_has_room_on_nodes_that_were_not_asked_about() -> None:
+    """From 100 nodes on a scheduler asks about a sample."""
+    on = placing(*nodes_of("a", 4, 4), *nodes_of("b", 4, 4, 4, 4))
+    ranking = Ranking(on.cluster, mix=on.mix)
+    wanted = asks(make_pod().gpus(4), on.cluster)
+    among = ranking.slots(wanted) < 0
+    among[[0, 2]] = True
+
+    assert ranking.order(wanted, among=among, company=FOUR).nodes.tolist() == [2, 0]
+
+
+def test_without_the_label_on_any_node_a_gang_is_ranked_as_others_are() -> None:
+    on = placing(gpu_node("a", 8), running("x", "a", count=5), gpu_node("b", 8))
+    pod = make_pod().gpus(2)
+
+    assert order(on, pod, company=FOUR) == order(on, pod)
+
+
+def test_the_others_get_places_beside_the_first_and_only_where_all_fit() -> None:
+    on = placing(*nodes_of("a", 4, 2), *nodes_of("b", 4, 4))
+    ranking = Ranking(on.cluster, mix=on.mix)
+    wanted = asks(make_pod().gpus(2), on.cluster)
+
+    def places(company: Company) -> list[str]:
+        ranked = ranking.order(wanted, company=company)
+        nodes = [int(ranked.nodes[0]), *ranking.others(wanted, company, ranked)]
+        return sorted(on.cluster.fleet.nodes[node].name for node in nodes)
+
+    assert places(Company(3)) == ["a0", "a0", "a1"]
+    assert places(FOUR) == ["b0", "b0", "b1", "b1"]
+    assert len(places(Company(5))) == len(places(Company(1))) == 1
+
+
+def test_labels_by_which_nodes_are_told_apart_are_bounded() -> None:
+    on = placing(*nodes_of("a", 4))
+    ranking = Ranking(on.cluster)
+    wanted = asks(make_pod().gpus(4), on.cluster)
+
+    for number in range(2 * LABELS_MOST):
+        assert len(ranking.order(wanted, company=Company(2, f"label-{number}")).nodes) == 1
+    assert len(ranking._domains._by_label) <= LABELS_MOST
+
+
+PODS = (
+    make_pod().gpus(1),
+    make_pod().gpus(2).asks("cpu", "8").asks("memory", "64Gi"),
+    make_pod().gpus(2).annotate("rightslice.dev/topology", "nvlink=required"),
+    make_pod().asks("nvidia.com/mig-1g.10gb", "2").asks("nvidia.com/mig-3g.40gb", "1"),
+    make_pod().asks("cpu", "4"),
+)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.sampled_from(PODS), st.integers(0, 64), st.integers(0, 8), st.integers(0, 15))
+def test_as_many_pods_fit_as_come_one_after_the_other_until_something_is_in_the_way(
+    pod: PodMaker, cores: int, gpus: int, free: int
+) -> None:
+    on = placing(
+        *(gpu_node("a"), report("a", 4, BRIDGED), gpu_node("b", 8, "Tesla-V100-SXM2-32GB"), report("b", 8, DGX1)),
+        *(mig_node("c"), report("c", 2, {}, cut=CUT)),
+    )
+    cluster = on.cluster
+    for node in range(3):
+        room, devices = cluster.free[node], cluster.devices[node]
+        units = {name: min(units, gpus) for name, units in room.gpus.items()}
+        mask = None if devices.free is None else free & (1 << devices.topology.gpus) - 1
+        cluster.change(node, Room(cores * 1000, room.memory, units), replace(devices, free=mask))
+    wanted = asks(pod, cluster)
+
+    assert Ranking(cluster).slots(wanted).tolist() == [_one_after_the_other(cluster, pod, node) for node in range(3)]
+
+
+def _one_after_the_other(cluster: Cluster, pod: PodMaker, node: int) -> int:
+    wanted, count = asks(pod, cluster), 0
+    while not obstacles(cluster, wanted, node):
+        devices = cluster.devices[node]
+        taken = given_gpus(devices.topology, devices.free, wanted.count) if wanted.joined and devices.free else 0
+        cluster = cluster.holding(wanted, node, tuple(bits(taken)))
+        count += 1
+    return count

@@ -1,0 +1,72 @@
+"""Pods that leave room to others: what changes in their order of nodes, and what never does."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.make import Json, PodMaker, make_pod
+from tests.placement.kube import BRIDGED, asks, gpu_node, placing, report, running
+from tests.placement.test_ranking import NODES, PODS
+from tests.world import mig_node
+from webhook.cache.placing import Placing
+from webhook.placement.nodes.ranking import Ranking
+
+H100, MIG = "NVIDIA-H100-80GB-HBM3", "nvidia.com/mig-1g.10gb"
+
+
+def names(on: Placing, pod: PodMaker, **how: Any) -> list[str]:
+    order = Ranking(on.cluster, mix=on.mix, profiles=on.profiles).order(asks(pod, on.cluster), **how)
+    return [on.cluster.fleet.nodes[node].name for node in order.nodes.tolist()]
+
+
+def half_used(name: str, count: int, cpu: str) -> list[Json]:
+    return [gpu_node(name, 8, H100), running(f"on-{name}", name, count=count, cpu=cpu)]
+
+
+def test_it_goes_where_the_fewest_are_free_though_others_would_keep_the_cores_together() -> None:
+    on = placing(gpu_node("empty", 8, H100), *half_used("used", 4, "56"))
+    pod = make_pod().gpus(1).asks("cpu", "4")
+
+    assert names(on, pod) == ["empty", "used"]
+    assert names(on, pod, yielding=True) == ["used", "empty"]
+
+
+def test_instances_too() -> None:
+    on = placing(mig_node("empty", small=7), mig_node("used", small=7), running("x", "used", MIG, 5))
+
+    assert names(on, make_pod().asks(MIG, "1"), yielding=True) == ["used", "empty"]
+
+
+def test_it_does_not_break_a_pair_for_that() -> None:
+    held = {2: "team/x", 3: "team/y"}
+    pair = [gpu_node("pair"), report("pair", 4, BRIDGED, held), running("x", "pair"), running("y", "pair")]
+    on = placing(gpu_node("empty", 8, H100), *pair)
+
+    assert names(on, make_pod().gpus(1), yielding=True) == ["empty", "pair"]
+
+
+def test_its_gpus_are_linked_as_well_as_anybodys() -> None:
+    held = {0: "team/x", 2: "team/y"}
+    torn = [gpu_node("torn"), report("torn", 4, BRIDGED, held), running("x", "torn"), running("y", "torn")]
+    on = placing(gpu_node("empty", 8, H100), *torn)
+
+    assert names(on, make_pod().gpus(2), yielding=True) == ["empty", "torn"]
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.sampled_from(PODS), st.lists(st.tuples(st.sampled_from("abcd"), st.integers(1, 4)), max_size=6))
+def test_it_may_go_to_the_same_nodes_as_anybody(pod: PodMaker, held: list[tuple[str, int]]) -> None:
+    on = placing(*NODES, *(running(f"p{i}", name, count=count) for i, (name, count) in enumerate(held)))
+
+    assert set(names(on, pod, yielding=True)) == set(names(on, pod))
+
+
+@pytest.mark.parametrize("pod", [make_pod().asks("cpu", "4")])
+def test_a_pod_without_gpus_has_nothing_to_leave(pod: PodMaker) -> None:
+    on = placing(*NODES)
+
+    assert names(on, pod, yielding=True) == names(on, pod)

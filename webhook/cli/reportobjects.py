@@ -1,0 +1,58 @@
+"""The objects that an audit is kept in: printed, and stored in the cluster that was judged."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Annotated
+
+import typer
+
+from webhook.cli.console import stop, tell
+from webhook.cli.inputs import LIVE, Reach
+from webhook.report.data import as_yaml
+from webhook.report.policyreports import NO_KIND, ReportApi, policy_reports
+from webhook.report.workloads import Workload
+
+Write = Annotated[
+    bool,
+    typer.Option(
+        "--write",
+        help="With --cluster live: also store the objects that -o policyreport prints, and remove those of ours that "
+        "have nothing left to say.",
+    ),
+]
+DryRun = Annotated[
+    bool, typer.Option("--dry-run", help="With --write: the API server checks, stores nothing, and stderr says what.")
+]
+
+
+def report_objects(apis: Sequence[ReportApi], rows: Sequence[Workload], moment: datetime) -> str:
+    """Report objects as YAML, of the API that the cluster has; nothing, and a word, where it has none."""
+    if not apis:
+        tell(f"note: {NO_KIND}")
+        return ""
+    return "---\n".join(map(as_yaml, policy_reports(rows, moment, apis[0])))
+
+
+def refuse_writing(
+    cluster: str | None, paths: Sequence[str] | None, since: str, *, to_write: bool, dry_run: bool
+) -> None:
+    """Stops the program where report objects would be written of less than a whole live cluster."""
+    if dry_run and not to_write:
+        stop("--dry-run: says what --write would do. Write --write --dry-run, or leave it out: an audit stores nothing")
+    if to_write and (cluster != LIVE or paths):
+        stop("--write: stores what was found in the cluster itself. Write --cluster live, and no files")
+    if to_write and since:
+        stop("--write: what a part of the pods came to would replace what all came to. Leave out --since")
+
+
+def publish_reports(
+    apis: Sequence[ReportApi], rows: Sequence[Workload], moment: datetime, reach: Reach, *, dry_run: bool
+) -> None:
+    """Store report objects in the cluster that was judged, and say on stderr what became of each."""
+    from webhook.audit.publishing import publish  # the HTTP client takes its time: only who needs it pays
+    from webhook.cli.live import with_api
+
+    reports = policy_reports(rows, moment, apis[0])
+    with_api(*reach, lambda api: publish(api, reports, apis, tell, dry_run=dry_run))

@@ -1,0 +1,151 @@
+"""Gangs: pods that run together or not at all, as far as one of them says.
+
+A scheduler sees a pod, not the Job that made it. So a gang is told by what controllers write on each of its pods: a
+label that all of them share, and, from some, how many they are. A pod that wants to be near those with its own labels
+says it too, and by which label of nodes; the webhook writes that for policies with a `multiNodeDomain`.
+
+Sources: scheduler-plugins (coscheduling), Kueue (plain pods), LeaderWorkerSet, JobSet, Kubeflow's training operator,
+KubeRay, Kubernetes (Indexed Jobs), torchrun (`PET_NNODES`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
+
+import msgspec
+
+from webhook.model.nodelabels import CLIQUE, number
+from webhook.model.pods import DEFAULT_NAMESPACE, Pod
+from webhook.model.read import Read
+from webhook.model.records import GANG_SIZE
+
+GROUPS: Mapping[str, str] = {
+    "scheduling.x-k8s.io/pod-group": "",
+    "pod-group.scheduling.sigs.k8s.io/name": "pod-group.scheduling.sigs.k8s.io/min-available",
+    "kueue.x-k8s.io/pod-group-name": "kueue.x-k8s.io/pod-group-total-count",
+    "leaderworkerset.sigs.k8s.io/group-key": "leaderworkerset.sigs.k8s.io/size",
+    "jobset.sigs.k8s.io/jobset-name": "",
+    "training.kubeflow.org/job-name": "",
+    "ray.io/cluster": "",
+}
+"""Labels whose value the pods of one gang share, and the label or annotation that says how many they are."""
+
+JOB, INDEX = "batch.kubernetes.io/job-name", "batch.kubernetes.io/job-completion-index"
+"""The pods of a Job are a gang where each has a number of its own, or where one says how many they are."""
+
+NODES = "PET_NNODES"
+"""How many pods torchrun waits for; training operators set it."""
+
+MOST = 100_000
+"""A number of pods beyond this counts as not said."""
+
+
+class Gang(NamedTuple):
+    """What a pod says of those it belongs to.
+
+    Attributes:
+        name: The same for all of them, and for nobody else.
+        size: How many they are, this one too; 0 where the pod does not say.
+        domain: The node label whose value they should share.
+    """
+
+    name: str
+    size: int
+    domain: str
+
+
+class _Expression(Read, frozen=True):
+    key: str = ""
+    operator: str = ""
+    values: tuple[str, ...] = ()
+
+
+class _Selector(Read, frozen=True):
+    match_labels: dict[str, str] = {}
+    match_expressions: tuple[_Expression, ...] = ()
+
+
+class _Near(Read, frozen=True):
+    """One term of pod affinity."""
+
+    topology_key: str = ""
+    label_selector: _Selector | None = None
+    namespaces: tuple[str, ...] = ()
+
+
+def gang_of(pod: Pod) -> Gang | None:
+    """The gang of a pod; None for one on its own."""
+    near, size = _near_its_like(pod), _size(pod)
+    told = next(_told(pod, size), "") or (_written(near) if near is not None else "")
+    if not told or size == 1:
+        return None
+    namespace = pod.metadata.namespace or DEFAULT_NAMESPACE
+    return Gang(f"{namespace}/{told}", size, near.topology_key if near is not None else CLIQUE)
+
+
+def misread_size(pod: Pod) -> str | None:
+    """What a pod says of the size of its gang, where that is no number of pods."""
+    said = pod.metadata.annotations.get(GANG_SIZE)
+    return said if said is not None and not _number(said) else None
+
+
+def _told(pod: Pod, size: int) -> Iterator[str]:
+    """What its controllers call the gang, the best name first."""
+    labels = pod.metadata.labels
+    yield from (f"{key}={labels[key]}" for key in GROUPS if labels.get(key))
+    if labels.get(JOB) and (size or INDEX in labels or INDEX in pod.metadata.annotations):
+        yield f"{JOB}={labels[JOB]}"
+    if size:
+        yield from (f"uid={owner.uid}" for owner in pod.metadata.owner_references if owner.controller and owner.uid)
+
+
+def _size(pod: Pod) -> int:
+    """How many pods the gang has: what its user says, its controller, or the program; 0 where nobody does."""
+    said = {**pod.metadata.labels, **pod.metadata.annotations}
+    keys = (GANG_SIZE, *(size for key, size in GROUPS.items() if size and key in said))
+    told = [said.get(key, "") for key in keys]
+    told += [env.value for container in pod.spec.containers for env in container.env if env.name == NODES]
+    return next((size for size in map(_number, told) if size), 0)
+
+
+def _number(text: str) -> int:
+    found = number(text)
+    return found if found is not None and found <= MOST else 0
+
+
+def _near_its_like(pod: Pod) -> _Near | None:
+    """The first term of its affinity by which it wants to be near pods with its own labels: what it must, then most."""
+    affinity = pod.spec.affinity.pod_affinity if pod.spec.affinity else None
+    if affinity is None:
+        return None
+    wishes = [wish for wish in affinity.preferred if isinstance(wish, dict) and isinstance(wish.get("weight"), int)]
+    likes = (wish.get("podAffinityTerm") for wish in sorted(wishes, key=lambda wish: -wish["weight"]))
+    return next((term for term in map(_term, (*affinity.required, *likes)) if _is_own(term, pod)), None)
+
+
+def _term(data: Any) -> _Near:
+    try:
+        return msgspec.convert(data, _Near)
+    except msgspec.ValidationError:
+        return _Near()
+
+
+def _is_own(term: _Near, pod: Pod) -> bool:
+    """Does a term speak of pods like this one?"""
+    selector, labels = term.label_selector, pod.metadata.labels
+    if not term.topology_key or selector is None or not (selector.match_labels or selector.match_expressions):
+        return False
+    if term.namespaces and (pod.metadata.namespace or DEFAULT_NAMESPACE) not in term.namespaces:
+        return False
+    return all(labels.get(key) == value for key, value in selector.match_labels.items()) and all(
+        one.operator == "In" and labels.get(one.key) in one.values for one in selector.match_expressions
+    )
+
+
+def _written(term: _Near) -> str:
+    """The pods that a term speaks of, as text."""
+    selector = term.label_selector or _Selector()
+    said = [f"{key}={value}" for key, value in selector.match_labels.items()]
+    said += [f"{one.key} in {','.join(sorted(one.values))}" for one in selector.match_expressions]
+    return "; ".join(sorted(said))
