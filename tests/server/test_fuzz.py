@@ -42,7 +42,7 @@ from webhook.web.replies import SENTENCE_MOST, Call, Reply
 COUNT = int(os.environ.get("RIGHTSLICE_FUZZ", "2000"))
 SEED = os.environ.get("RIGHTSLICE_FUZZ_SEED", "rightslice")
 HANGING = 20.0
-"""Seconds after which one review hangs. A slow machine needs a hundredth of them."""
+"""Seconds of this process after which one review hangs. A slow machine needs a hundredth of them."""
 
 EVERYTHING = """\
 apiVersion: rightslice.dev/v1alpha1
@@ -97,13 +97,13 @@ def patience() -> Iterator[None]:
     def stop(*_: object) -> None:
         raise TimeoutError
 
-    before = signal.signal(signal.SIGALRM, stop)
-    signal.setitimer(signal.ITIMER_REAL, HANGING)
+    before = signal.signal(signal.SIGPROF, stop)
+    signal.setitimer(signal.ITIMER_PROF, HANGING)
     try:
         yield
     finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
+        signal.setitimer(signal.ITIMER_PROF, 0)
+        signal.signal(signal.SIGPROF, before)
 
 
 def check(route: str, spoilt: Spoilt, reply: Reply) -> None:
