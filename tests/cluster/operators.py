@@ -23,7 +23,7 @@ def kinds_of(plane: Plane, operator: str, *kinds: str) -> Iterator[None]:
     plane.kubectl("apply", "--server-side", *files)
     try:
         plane.kubectl("wait", "--for=condition=Established", *(f"crd/{kind}" for kind in kinds))
-        eventually(lambda: _served(plane, kinds))
+        eventually(lambda: _served(plane, kinds) and _read(plane, kinds))
         yield
     finally:
         plane.kubectl("delete", "--wait", *files)
@@ -39,3 +39,9 @@ def _served(plane: Plane, kinds: Sequence[str]) -> bool:
     """Does it tell clients of them? It does a moment after they are established."""
     said = plane.kubectl("api-resources", "--output=name", "--cached=false").stdout.split()
     return set(kinds) <= set(said)
+
+
+def _read(plane: Plane, kinds: Sequence[str]) -> bool:
+    """Has it read their objects, all at once? Of a kind that it never read it may take minutes to let go:
+    `webhook.installing.removing.is_forgotten` says why."""
+    return plane.kubectl("get", ",".join(kinds), "--all-namespaces", "--chunk-size=0", check=False).returncode == 0

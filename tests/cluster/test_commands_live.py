@@ -10,6 +10,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
+from msgspec import to_builtins
 
 from tests.cluster.client import Json
 from tests.cluster.plane import Plane
@@ -18,6 +19,9 @@ from tests.cluster.waiting import eventually
 from tests.conftest import ROOT
 from tests.make import make_pod
 from tests.policy.written import exception_text
+from webhook.model.pods import OwnerReference
+from webhook.server.eventing import event_of
+from webhook.telemetry.notices import Notice
 
 EXCEPTIONS = "/apis/rightslice.dev/v1alpha1/namespaces/{}/gpupolicyexceptions"
 
@@ -93,6 +97,23 @@ def test_a_pod_that_was_changed_tells_why(plane: Plane, namespace: str) -> None:
     assert "main: nvidia.com/gpu 1" in told
     assert "it needs 8Gi declared, and nvidia.com/mig-1g.10gb has that" in told
     assert "denied" not in told
+
+
+@pytest.mark.usefixtures("nodes")
+def test_what_was_said_about_a_pod_and_its_controller_is_told(plane: Plane, namespace: str) -> None:
+    """By a controller that no controller of the plane knows: else it would take the pod away."""
+    made = plane.api.create(f"/api/v1/namespaces/{namespace}/configmaps", {"metadata": {"name": "serve"}})
+    owner = OwnerReference("ConfigMap", "serve", controller=True, api_version="v1", uid=made["metadata"]["uid"])
+    pod = make_pod("replica").namespace(namespace).gpus(1).build()
+    pod["metadata"]["ownerReferences"] = [to_builtins(owner)]
+    plane.api.create(f"/api/v1/namespaces/{namespace}/pods", pod)
+    notice = Notice(namespace, owner, "GPU-L102", "denied a pod: it asks for 3", 1)
+    event = event_of(notice, "replica-0", datetime.now(UTC))
+    plane.api.create(f"/api/v1/namespaces/{namespace}/events", event)
+
+    told = rightslice(plane, "explain", "replica", "-n", namespace, "--policies", "policies")
+
+    assert "GPU-L102 on ConfigMap/serve (rightslice): denied a pod: it asks for 3" in told.stdout, told.stderr
 
 
 @pytest.mark.usefixtures("nodes")

@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 import json
 import re
+import subprocess
 import sys
+from base64 import b64encode
 from collections.abc import Iterator
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import NamedTuple
 
@@ -23,9 +25,10 @@ from tests.cluster.scraping import scraping
 from tests.cluster.waiting import eventually
 from tests.conftest import ROOT
 from tests.controlplane.build import control_plane, wanted_version
-from tests.make import make_pod
+from tests.make import make_node, make_pod
 from tests.policy.written import exception_text, policy_text
 from tests.usage.prometheus import Prometheus
+from webhook.certs.selfsigned import self_signed
 from webhook.cli.install import InstallMode, manifests
 from webhook.documents.reading import read
 from webhook.errors import ApiError
@@ -33,10 +36,11 @@ from webhook.installing.applying import hooks_answer, install
 from webhook.installing.checks import diagnose
 from webhook.installing.facts import Facts, read_facts
 from webhook.installing.lines import Line, State
+from webhook.installing.putting import SECRET
 from webhook.installing.removing import uninstall
 from webhook.kube.api import Api
 from webhook.manifests.hooks import NAMESPACE
-from webhook.manifests.objects import HOOKS, path_of
+from webhook.manifests.objects import DEPLOYMENT, HOOKS, path_of
 
 ACCOUNT = f"system:serviceaccount:{NAMESPACE}:rightslice"
 AUDIT = {
@@ -46,6 +50,7 @@ AUDIT = {
     "rules": [{"level": "Metadata", "users": [ACCOUNT]}, {"level": "None"}],
 }
 GPU_POD = "/api/v1/namespaces/default/pods"
+BINDING = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicybindings/rightslice-pods"
 
 
 class Site(NamedTuple):
@@ -228,8 +233,12 @@ def test_prometheus_gets_every_metric_of_an_alert_and_no_alert_is_on(site: Site)
     named = set(re.findall(r"\brightslice_\w+", " ".join(rule["query"] for rule in rules)))
     assert len(rules) > 5
     assert {rule["health"] for rule in rules} == {"ok"}
-    assert {name.removesuffix("_bucket").removesuffix("_total") for name in named} <= known
+    assert {name.removesuffix("_bucket").removesuffix("_total") for name in named - OF_USE} <= known
     assert not_off(rules) <= {"RightsliceSlow"}
+
+
+OF_USE = {"rightslice_usage_loads_total"}
+"""Told by servers that read what GPUs are used for, which this one does not."""
 
 
 def rules_of(prometheus: Prometheus) -> list[Json]:
@@ -262,6 +271,61 @@ def test_doctor_finds_nothing_wrong_with_it(site: Site) -> None:
         "caBundle is right in every hook",
         "the backstop denies, as mode enforce has it",
     } <= {line.what for line in lines}
+
+
+TRAPS = {
+    "a hook trusts somebody who has ended": ("fail", "caBundle: that of mutate.rightslice.dev has ended"),
+    "the certificate has ended": ("fail", "serving certificate has ended"),
+    "nobody is reached": ("fail", "the hooks do not answer"),
+    "the mutating hook fails open": ("warn", "mutate.rightslice.dev was passed by"),
+    "the backstop only notes": ("fail", "the backstop denies nothing, but the mode is enforce"),
+    "another version runs": ("warn", "image rightslice:0.0.9"),
+    "a policy gives what no node has": ("warn", "policy slicing gives timeSlicing"),
+    "a node has no labels of GPU Feature Discovery": ("fail", "without nvidia.com/gpu.product"),
+    "a LimitRange gives GPUs away": ("warn", "LimitRange trapped/trap"),
+    "a quota bounds nothing": ("warn", "ResourceQuota trapped/trap"),
+}
+
+
+@pytest.fixture(scope="module")
+def trapped(site: Site) -> list[Json]:
+    """What doctor says of an installation in which everything went wrong at once. Nothing is mended afterwards."""
+    plane = site.plane
+    sizing = {"isolation": "none", "forms": ["timeSlicing"], "evidence": ["declared"]}
+    plane.api.create(POLICIES, json.loads(policy_text("slicing", mode="audit", rightSizing=sizing)))
+    plane.api.delete("/api/v1/nodes/l40s-sliced-1")
+    site.replica.kill()
+    others = self_signed(["localhost"], datetime.now(UTC) - timedelta(days=400))
+    bundle, certificate, key = (b64encode(pem).decode() for pem in (others.authority, others.certificate, others.key))
+    trust = [{"op": "replace", "path": "/webhooks/0/clientConfig/caBundle", "value": bundle}]
+    ended = {"data": {"tls.crt": certificate, "tls.key": key}}
+    image = {"spec": {"template": {"spec": {"containers": [{"name": "webhook", "image": "rightslice:0.0.9"}]}}}}
+    limits = {"limits": [{"type": "Container", "default": {"nvidia.com/gpu": "1"}}]}
+    [mutating] = [path_of(one) for one in site.objects if one["kind"] == "MutatingWebhookConfiguration"]
+    plane.api.patch(mutating, trust, "json")
+    plane.api.patch(SECRET, ended)
+    plane.api.patch(DEPLOYMENT, image, "strategic")
+    plane.api.patch(BINDING, {"spec": {"validationActions": ["Audit"]}})
+    there = f"/api/v1/namespaces/{plane.add_namespace('trapped')}"
+    plane.api.create(f"{there}/limitranges", {"metadata": {"name": "trap"}, "spec": limits})
+    hard = {"hard": {"limits.nvidia.com/gpu": "8"}}
+    plane.api.create(f"{there}/resourcequotas", {"metadata": {"name": "trap"}, "spec": hard})
+    add_nodes(plane, [make_node("bare", {}, **{"nvidia.com/gpu": 8})])
+    with pytest.raises(RefusedError, match="failed calling webhook"):
+        plane.api.create(GPU_POD, make_pod("held").namespace("default").gpus(1).build(), dryRun="All")
+    doctor = [sys.executable, "-m", "webhook.cli", "doctor", "-o", "json", f"--kubeconfig={plane.kubeconfig}"]
+    done = subprocess.run(doctor, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 1, done.stderr
+    found: list[Json] = json.loads(done.stdout)
+    return found
+
+
+@pytest.mark.parametrize(("state", "says"), TRAPS.values(), ids=TRAPS)
+def test_doctor_finds_it_among_all_else(trapped: list[Json], state: str, says: str) -> None:
+    found = [line for line in trapped if says in line["what"]]
+
+    assert {line["state"] for line in found} == {state}
+    assert all(line["advice"] for line in found)
 
 
 Right = tuple[str, str, str, str]

@@ -137,7 +137,9 @@ CASES = {
     "a quota with a scope counts no claims": Said(
         claiming("two"), quota({devices(A): "0"}, {devices(A): "0"}, scopes=["NotTerminating"]), TWO, words=""
     ),
-    "a quota that is not counted yet": Said(claiming("two"), quota({devices(A): "0"}, {}), TWO, words=""),
+    "a quota of a file, which nobody has counted": Said(
+        claiming("one"), quota({devices(A): "2"}, {}), ONE, TWO, claiming("two", name="x").build(), words=full(1, 2, 2)
+    ),
     "a template that nobody knows stops the rest": Said(
         claiming("nobody", "two"), quota({devices(A): "0"}, {devices(A): "0"}), TWO, words=""
     ),

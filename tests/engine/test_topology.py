@@ -128,6 +128,14 @@ def test_islands_say_how_many_there_are_at_most() -> None:
     assert "Ask for at most 4 GPUs." in str(decision.warnings[0])
 
 
+def test_more_gpus_than_any_machine_has_are_judged_like_any_other_number() -> None:
+    """Whoever may create a pod may write this number; and a node may lie about its own."""
+    liar = node("liar", 8, gpus=10**9)
+    decision = ask(make_pod().gpus(10**9), "mode: enforce\ntopology: {nvlink: required}", nodes=(JOINED, liar))
+    (found,) = [str(warning) for warning in decision.warnings if "[GPU-T301]" in str(warning)]
+    assert "Ask for at most 8 GPUs." in found
+
+
 SAYS: dict[str, tuple[PodMaker, str, str | None]] = {
     "required": (make_pod().gpus(4), "required", "nvlink=required"),
     "preferred": (make_pod().gpus(4), "preferred", "nvlink=preferred"),

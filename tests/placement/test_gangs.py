@@ -125,7 +125,7 @@ PODS = (
 )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.sampled_from(PODS), st.integers(0, 64), st.integers(0, 8), st.integers(0, 15))
 def test_as_many_pods_fit_as_come_one_after_the_other_until_something_is_in_the_way(
     pod: PodMaker, cores: int, gpus: int, free: int

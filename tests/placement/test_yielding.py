@@ -58,7 +58,7 @@ def test_its_gpus_are_linked_as_well_as_anybodys() -> None:
     assert names(on, make_pod().gpus(2), yielding=True) == ["empty", "torn"]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.sampled_from(PODS), st.lists(st.tuples(st.sampled_from("abcd"), st.integers(1, 4)), max_size=6))
 def test_it_may_go_to_the_same_nodes_as_anybody(pod: PodMaker, held: list[tuple[str, int]]) -> None:
     on = placing(*NODES, *(running(f"p{i}", name, count=count) for i, (name, count) in enumerate(held)))

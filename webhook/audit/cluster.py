@@ -7,7 +7,7 @@ page, and each page is let go before the next is asked for.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator, Mapping
 from http import HTTPStatus
 from typing import Any, NamedTuple, Self, TypeVar
 
@@ -25,7 +25,7 @@ from webhook.cache.following import (
     exceptions_of,
     policies_of_cluster,
 )
-from webhook.cache.gathering import namespace_of
+from webhook.cache.gathering import by_namespace
 from webhook.cache.holdings import Holdings, HoldingsWriter
 from webhook.cache.making import make
 from webhook.cache.objects import Kept
@@ -35,15 +35,14 @@ from webhook.errors import ApiError
 from webhook.kube.api import Api
 from webhook.kube.decoding import Decoder, Page
 from webhook.kube.watching import PAGE, Resource
-from webhook.model.claims import ResourceClaimTemplate, classes_of
+from webhook.model.claims import classes_of
 from webhook.model.cluster import ClusterView, Room
+from webhook.model.events import Event
 from webhook.model.fleet import Fleet
 from webhook.model.gpunodes import GPUNode
-from webhook.model.objects import LimitRange, ResourceQuota
 from webhook.model.pods import Pod
 
 T = TypeVar("T")
-Grouped = TypeVar("Grouped", LimitRange, ResourceQuota, ResourceClaimTemplate)
 
 RUNNING = {"fieldSelector": "status.phase!=Succeeded,status.phase!=Failed"}
 Look = Callable[[Fleet], Callable[[Pod], None]]
@@ -202,6 +201,21 @@ class Cluster:
         """
         return entry_of(self._run(self._api.get(f"/api/v1/namespaces/{namespace}/pods/{name}")))
 
+    def events(self, namespace: str, names: Iterable[str]) -> list[Event]:
+        """What was said in a namespace about objects of these names; some hundred of each at most.
+
+        Raises:
+            ApiError: see `view`.
+        """
+        return [each for name in names for each in self._run(self._events(namespace, name))]
+
+    async def _events(self, namespace: str, name: str) -> list[Event]:
+        path = f"/api/v1/namespaces/{namespace}/events"
+        decoder: Decoder[Event] = Decoder(f"GET {path}", Event)
+        return decoder.page(
+            await self._api.read(path, {"fieldSelector": f"involvedObject.name={name}", "limit": str(PAGE)})
+        ).items
+
     def _run(self, work: Coroutine[Any, Any, T]) -> T:
         return self._runner.run(work)
 
@@ -282,14 +296,6 @@ class Cluster:
     async def _page(self, resource: Resource[T], decoder: Decoder[T], more: str) -> Page[T]:
         ask = {"limit": str(PAGE), **({"continue": more} if more else {})}
         return decoder.page(await self._api.read(resource.path, {**resource.params, **ask}))
-
-
-def by_namespace(found: list[Grouped]) -> Mapping[str, list[Grouped]]:
-    """Objects by their namespace."""
-    groups: dict[str, list[Grouped]] = {}
-    for each in found:
-        groups.setdefault(namespace_of(each), []).append(each)
-    return groups
 
 
 def entry_of(item: dict[str, Any], kind: str = "Pod") -> Entry:

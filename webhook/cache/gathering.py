@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from typing import TypeVar
 
 from webhook.cache.stored import stored_limit_range, stored_quota
-from webhook.model.claims import DeviceClass, ResourceClaimTemplate, classes_of
+from webhook.model.claims import Claiming, DeviceClass, ResourceClaimTemplate, classes_of, templates_of
 from webhook.model.cluster import ClusterView, Room
 from webhook.model.effective import effective_requests
 from webhook.model.fleet import Fleet, FleetNode
@@ -14,6 +15,8 @@ from webhook.model.lines import Line, line_of
 from webhook.model.objects import LimitRange, Namespace, Node, ResourceQuota
 from webhook.model.pods import DEFAULT_NAMESPACE, Pod, name_of
 from webhook.model.quantity import NANO
+
+Namespaced = TypeVar("Namespaced", LimitRange, ResourceQuota, Pod, ResourceClaimTemplate)
 
 FINISHED = frozenset({"Succeeded", "Failed"})
 """Phases of pods that hold nothing any more."""
@@ -29,31 +32,31 @@ def view_of(
     device_classes: Iterable[DeviceClass] = (),
 ) -> ClusterView:
     """The view that these objects make. It may lack namespaces, for files often do."""
-    fleet = Fleet(nodes)
-    active: defaultdict[str, list[Pod]] = defaultdict(list)
-    for pod in pods:
-        if pod.status.phase not in FINISHED:
-            active[namespace_of(pod)].append(pod)
+    fleet, classes = Fleet(nodes), classes_of(device_classes)
+    active = by_namespace(pod for pod in pods if pod.status.phase not in FINISHED)
+    templates = by_namespace(claim_templates)
 
-    by_namespace: defaultdict[str, list[LimitRange]] = defaultdict(list)
-    for limit_range in limit_ranges:
-        by_namespace[namespace_of(limit_range)].append(stored_limit_range(limit_range))
-    counted: defaultdict[str, list[ResourceQuota]] = defaultdict(list)
-    for quota in quotas:
-        counted[namespace_of(quota)].append(stored_quota(quota, active[namespace_of(quota)]))
-    templates: defaultdict[str, list[ResourceClaimTemplate]] = defaultdict(list)
-    for template in claim_templates:
-        templates[namespace_of(template)].append(template)
+    def counted(space: str, quota: ResourceQuota) -> ResourceQuota:
+        return stored_quota(quota, active.get(space, ()), Claiming(templates_of(templates.get(space, ())), classes))
+
     return ClusterView(
         fleet,
         rooms=rooms(fleet.nodes, (pod for some in active.values() for pod in some)),
         namespaces={namespace.metadata.name: namespace for namespace in namespaces},
-        limit_ranges={name: tuple(found) for name, found in by_namespace.items()},
+        limit_ranges={name: tuple(map(stored_limit_range, some)) for name, some in by_namespace(limit_ranges).items()},
         claim_templates=templates,
-        device_classes=classes_of(device_classes),
+        device_classes=classes,
         lines={name: _lines(some) for name, some in active.items()},
-        quotas={name: tuple(found) for name, found in counted.items()},
+        quotas={name: tuple(counted(name, quota) for quota in some) for name, some in by_namespace(quotas).items()},
     )
+
+
+def by_namespace(found: Iterable[Namespaced]) -> Mapping[str, list[Namespaced]]:
+    """Objects by their namespace."""
+    groups: dict[str, list[Namespaced]] = {}
+    for each in found:
+        groups.setdefault(namespace_of(each), []).append(each)
+    return groups
 
 
 def _lines(pods: Iterable[Pod]) -> dict[str, Line]:

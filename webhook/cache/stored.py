@@ -9,12 +9,13 @@ from collections.abc import Sequence
 
 import msgspec
 
+from webhook.model.claims import NO_CLAIMS, Claiming, charge, is_filled
 from webhook.model.effective import effective
 from webhook.model.objects import LimitRange, LimitRangeItem, ResourceQuota, ResourceQuotaStatus
 from webhook.model.pods import Amount, Pod
-from webhook.model.quantity import written
-from webhook.model.quota_keys import Counted, counted
-from webhook.model.scopes import in_scope
+from webhook.model.quantity import NANO, written
+from webhook.model.quota_keys import counted
+from webhook.model.scopes import in_scope, is_scoped
 
 
 def stored_limit_range(limit_range: LimitRange) -> LimitRange:
@@ -36,23 +37,40 @@ def _with_defaults(item: LimitRangeItem) -> LimitRangeItem:
     )
 
 
-def stored_quota(quota: ResourceQuota, pods: Sequence[Pod]) -> ResourceQuota:
+def stored_quota(quota: ResourceQuota, pods: Sequence[Pod], claiming: Claiming = NO_CLAIMS) -> ResourceQuota:
     """The quota with a status: what is enforced, and what the namespace's pods use where nobody has counted.
 
     Args:
         quota: The quota, from a cluster or from a file.
         pods: The pods of its namespace that hold resources (neither succeeded nor failed).
+        claiming: What their claims are made from.
     """
     status = quota.status
     hard = status.hard or quota.spec.hard
     if status.used:
         return msgspec.structs.replace(quota, status=ResourceQuotaStatus(hard=hard, used=status.used))
     holding = [pod for pod in pods if in_scope(quota, pod)]
-    used = {key: _used(what, holding) for key in hard if (what := counted(key))}
+    claiming_pods = () if is_scoped(quota) else pods
+    used: dict[str, Amount] = {
+        key: written(_held(key, holding) + _claimed(key, claiming_pods, claiming))
+        for key in hard
+        if counted(key) or is_filled(key, claiming.classes)
+    }
     return msgspec.structs.replace(quota, status=ResourceQuotaStatus(hard=hard, used=used))
 
 
-def _used(what: Counted, pods: Sequence[Pod]) -> Amount:
+def _held(key: str, pods: Sequence[Pod]) -> int:
+    """Nano-units that pods fill of a key themselves."""
+    what = counted(key)
+    if what is None:
+        return 0
     if not what.resource:
-        return str(len(pods))
-    return written(max(0, sum(effective(pod, what.resource, limits=what.side == "limits") for pod in pods)))
+        return NANO * len(pods)
+    return max(0, sum(effective(pod, what.resource, limits=what.side == "limits") for pod in pods))
+
+
+def _claimed(key: str, pods: Sequence[Pod], claiming: Claiming) -> int:
+    """Nano-units that the claims of pods fill of a key."""
+    names = (claim.resource_claim_template_name for pod in pods for claim in pod.spec.resource_claims)
+    found = (claiming.templates[name] for name in names if name in claiming.templates)
+    return NANO * sum(charge(spec, claiming.classes).get(key, 0) for spec in found)

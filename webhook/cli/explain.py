@@ -27,6 +27,7 @@ from webhook.cli.inputs import (
 from webhook.errors import ApiError
 from webhook.model.codes import CODES
 from webhook.report.codes_page import code_list, code_page, codes_page, nearest
+from webhook.report.events import event_lines
 from webhook.report.explained import explained
 from webhook.report.words import shown
 
@@ -82,16 +83,18 @@ def explain(
     if names_pod:
         with live_cluster(reach) as live:
             entry = pod_of(live, namespace, str(code).removeprefix("pod/"))
+            events = events_of(live, entry)
             known = policies_in_force(live, policies, policy_namespace, verbose=verbose)
             world = World(known, live_view(live, labels, verbose=verbose), moment, seen, namespace)
         results = [audit_pod(entry, world, without_sizing(world.policies))]
     else:
+        events = []
         by = judged_by(cluster, policies, labels, reach, policy_namespace, verbose=verbose)
         world = World(by.policies, by.view, moment, seen, namespace)
         results = list(explain_all(objects_in(file or []), world))
     paint = paint_for(no_color=no_color)
     for i, result in enumerate(results):
-        say([*([""] if i else []), *explained(result, paint)])
+        say([*([""] if i else []), *explained(result, paint, events)])
     raise typer.Exit(exit_code(results, flags.FailOn.NEVER))
 
 
@@ -104,6 +107,18 @@ def pod_of(cluster: Cluster, namespace: str, name: str) -> Entry:
             raise
         where = f"in namespace {shown(namespace)!r} of this cluster"
         stop(f"no pod is called {shown(name)!r} {where}. Name another namespace with -n")
+
+
+def events_of(cluster: Cluster, pod: Entry) -> list[str]:
+    """What Events say about a pod and its controller; that they may not be read, where they may not."""
+    metadata = pod.data["metadata"]
+    owners = [each["name"] for each in metadata.get("ownerReferences") or () if each.get("controller")]
+    try:
+        return list(event_lines(cluster.events(metadata["namespace"], [metadata["name"], *owners])))
+    except ApiError as error:
+        if error.status != HTTPStatus.FORBIDDEN:
+            raise
+        return [f"{'Events':<10}not known: {shown(str(error))}"]
 
 
 def page_of(code: str | None) -> list[str]:

@@ -32,6 +32,9 @@ class Linked(NamedTuple):
 
 NOWHERE = Linked(0, ())
 
+MOST_JOINED = 256
+"""GPUs of one node; beyond what any machine joins, labels are taken to know of none. Pods may ask for any number."""
+
 
 def linked(count: int, nodes: int, fleet: Fleet) -> Linked:
     """The nodes of a mask on which NVLink joins so many whole GPUs pair by pair, as far as labels say.
@@ -42,6 +45,8 @@ def linked(count: int, nodes: int, fleet: Fleet) -> Linked:
     whole = [offer for offer in fleet.by_resource.get(WHOLE_GPU, ()) if offer.form is Form.WHOLE]
     wired = [offer for offer in whole if nvlinked(offer.product)]
     large = nodes & fleet.with_units(WHOLE_GPU, count)
+    if not large or count > MOST_JOINED:
+        return NOWHERE
     if count < 2 or not fleet.carrying_label(ISLAND):
         return _that_hold(wired, large, fleet)
     told = _that_hold(whole, large, fleet, Requirement(ISLAND, "Gt", (str(count - 1),)))

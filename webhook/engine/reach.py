@@ -54,9 +54,7 @@ class Reach:
         self.view = view
         self._pod = pod
         self._cpu_milli = self._memory = -1
-        affinity = spec.affinity.node_affinity if spec.affinity else None
-        terms = affinity.required.node_selector_terms if affinity and affinity.required else None
-        self.selected = fleet.select(spec.node_selector, terms)
+        self.selected = fleet.selected_by(spec)
         tolerations = spec.tolerations + added if added else spec.tolerations
         if markers:
             tolerations += _marker_tolerations(fleet)

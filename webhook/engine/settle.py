@@ -39,7 +39,7 @@ def take_back(
     findings: Sequence[Finding], exemptions: Sequence[Exemption], request: Request, pod: Pod, now: datetime
 ) -> tuple[tuple[Finding, ...], tuple[Exempted, ...]]:
     """Part findings into those that stand and those that an exemption holds for at `now`."""
-    holding = [exemption for exemption in exemptions if _holds(exemption, request, pod, now)]
+    holding = [exemption for exemption in exemptions if _holds(exemption, request, pod, now)] if exemptions else ()
     if not holding:
         return tuple(findings), ()
     standing: list[Finding] = []

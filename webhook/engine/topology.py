@@ -10,7 +10,7 @@ from __future__ import annotations
 from webhook.engine.asking import Ask
 from webhook.engine.case import Case
 from webhook.engine.hints import added_remark, required_already, workload_label, workload_selector
-from webhook.engine.links import Linked, linked
+from webhook.engine.links import MOST_JOINED, Linked, linked
 from webhook.engine.reach import Reach
 from webhook.engine.remarks import Remark
 from webhook.engine.shape import Json, Shape
@@ -60,6 +60,8 @@ def locality(section: Topology, shape: Shape, case: Case) -> list[Remark]:
 
 def misread(pod: Pod) -> tuple[Remark, ...]:
     """Where a pod says what its GPUs need, or how many pods belong together, in words that nobody understands."""
+    if not pod.metadata.annotations:
+        return ()
     said, size = pod.metadata.annotations.get(TOPOLOGY), misread_size(pod)
     found = []
     if said is not None and said not in SAID:
@@ -112,7 +114,7 @@ def _no_links(ask: Ask, reach: Reach) -> Remark:
 def _most_linked(count: int, reach: Reach) -> int:
     """The most GPUs below a count that some node links, as far as labels say."""
     fleet, nodes = reach.view.fleet, reach.selected & reach.tolerated
-    count = min(count - 1, fleet.most(WHOLE_GPU, nodes))
+    count = min(count - 1, fleet.most(WHOLE_GPU, nodes), MOST_JOINED)
     return next((fewer for fewer in range(count, 1, -1) if linked(fewer, nodes, fleet).nodes), 0)
 
 

@@ -20,7 +20,7 @@ from webhook.model.modes import Form, Isolation
 from webhook.model.nodelabels import PRODUCT, Labels
 from webhook.model.objects import Node, Taint
 from webhook.model.offers import Offer
-from webhook.model.pods import Amount, NodeSelectorTerm, Toleration
+from webhook.model.pods import Amount, NodeSelectorTerm, PodSpec, Toleration
 from webhook.model.quantity import NANO, readable
 from webhook.model.resources import ACCOUNTING, WHOLE_GPU
 from webhook.model.selecting import term_mask
@@ -41,6 +41,18 @@ class Offering(NamedTuple):
 
     offers: tuple[Offer, ...]
     nodes: int
+
+
+class Unit(NamedTuple):
+    """One unit of a resource, wherever on some nodes a pod may come to hold it.
+
+    Attributes:
+        products: The products it may be of, sorted; () where one of them is not known, or none is offered.
+        milli: The most that it weighs, thousandths of a whole GPU; None if none is offered.
+    """
+
+    products: tuple[str, ...]
+    milli: int | None
 
 
 class FleetNode(msgspec.Struct, frozen=True, gc=False):
@@ -112,6 +124,7 @@ class Fleet:
         self._tolerated: Bounded[tuple[Toleration, ...], int] = Bounded(REMEMBERED)
         self._selected: Bounded[Constraints, int] = Bounded(REMEMBERED)
         self._offering: Bounded[tuple[tuple[str, ...], int], Offering] = Bounded(REMEMBERED)
+        self._units: Bounded[tuple[str, int], Unit] = Bounded(REMEMBERED)
 
         names = sorted({name for node in self.nodes for name in node.gpus})
         self._levels = {
@@ -149,6 +162,12 @@ class Fleet:
         mask = self._selected.get(key)
         return self._selected.keep(key, self._select(*key)) if mask is None else mask
 
+    def selected_by(self, spec: PodSpec) -> int:
+        """Mask of the nodes that a pod's node selector and required affinity allow."""
+        affinity = spec.affinity.node_affinity if spec.affinity else None
+        terms = affinity.required.node_selector_terms if affinity and affinity.required else None
+        return self.select(spec.node_selector, terms)
+
     def _select(self, node_selector: tuple[tuple[str, str], ...], terms: tuple[NodeSelectorTerm, ...] | None) -> int:
         mask = self.everyone
         for key, value in node_selector:
@@ -173,6 +192,17 @@ class Fleet:
         if found is None:
             offers = tuple(o for name in key[0] for o in self.by_resource.get(name, ()) if o.nodes & nodes)
             found = self._offering.keep(key, Offering(offers, union(offer.nodes for offer in offers)))
+        return found
+
+    def unit(self, resource: str, nodes: int) -> Unit:
+        """What one unit of a resource may be on the nodes of a mask. Remembered."""
+        found = self._units.get((resource, nodes))
+        if found is None:
+            offers = [offer for offer in self.by_resource.get(resource, ()) if offer.nodes & nodes]
+            products = {offer.product for offer in offers}
+            known = () if "" in products else tuple(sorted(products))
+            most = max([offer.gpu_milli for offer in offers], default=None)
+            found = self._units.keep((resource, nodes), Unit(known, most))
         return found
 
     def sharing(self, forms: tuple[Form, ...], isolation: Isolation, most: int) -> tuple[Offer, ...]:

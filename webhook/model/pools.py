@@ -62,8 +62,8 @@ def unit_milli(name: str, fleet: Fleet) -> int:
 
 def most_milli(name: str, fleet: Fleet, nodes: int) -> int:
     """The most that one unit of a name weighs on the nodes of a mask; by its name alone where none offers it."""
-    offered = [offer.gpu_milli for offer in fleet.by_resource.get(name, ()) if offer.nodes & nodes]
-    return max(offered) if offered else unit_milli(name, fleet)
+    milli = fleet.unit(name, nodes).milli
+    return unit_milli(name, fleet) if milli is None else milli
 
 
 def weight_of(units: Iterable[tuple[str, int]], fleet: Fleet, nodes: int, product: str = "") -> Weight:
@@ -73,17 +73,12 @@ def weight_of(units: Iterable[tuple[str, int]], fleet: Fleet, nodes: int, produc
         units: Resource names and counts.
         product: The product that is meant where no node of the mask offers a name yet; "" for any.
     """
-    found: Counter[Products] = Counter()
+    found: dict[Products, int] = {}
     for name, count in units:
-        found[_products(name, fleet, nodes) or ((product,) if product else ())] += count * most_milli(
-            name, fleet, nodes
-        )
+        known, milli = fleet.unit(name, nodes)
+        products = known or ((product,) if product else ())
+        found[products] = found.get(products, 0) + count * (unit_milli(name, fleet) if milli is None else milli)
     return tuple(found.items())
-
-
-def _products(name: str, fleet: Fleet, nodes: int) -> Products:
-    products = {offer.product for offer in fleet.by_resource.get(name, ()) if offer.nodes & nodes}
-    return () if "" in products else tuple(sorted(products))
 
 
 def line_weight(line: Line, fleet: Fleet) -> Weight:

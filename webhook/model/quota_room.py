@@ -11,7 +11,7 @@ from webhook.model.objects import ResourceQuota
 from webhook.model.quantity import NANO
 from webhook.model.quota_keys import Counted, counted
 from webhook.model.ranges import amounts_in, plain_milli
-from webhook.model.scopes import counts
+from webhook.model.scopes import counts, is_scoped
 
 MUST_BE_NAMED = frozenset(
     {"cpu", "memory", "requests.cpu", "requests.memory", "limits.cpu", "limits.memory"},
@@ -53,8 +53,7 @@ def room_of(quota: ResourceQuota) -> QuotaRoom:
         left.append((what, most - taken))
         if key in MUST_BE_NAMED:
             named.append(what)
-    scoped = bool(quota.spec.scopes or quota.spec.scope_selector)
-    return QuotaRoom(quota, plain, scoped, tuple(left), tuple(named))
+    return QuotaRoom(quota, plain, is_scoped(quota), tuple(left), tuple(named))
 
 
 class Holding(NamedTuple):

@@ -50,9 +50,12 @@ def in_scope(quota: ResourceQuota, pod: Pod, *, best_effort: bool | None = None)
     Args:
         best_effort: Whether the pod is best effort, where that is known better than from its own amounts.
     """
-    if not quota.spec.scopes and quota.spec.scope_selector is None:
-        return True
-    return counts(quota, kind_of(pod, best_effort=best_effort))
+    return not is_scoped(quota) or counts(quota, kind_of(pod, best_effort=best_effort))
+
+
+def is_scoped(quota: ResourceQuota) -> bool:
+    """Does it count some pods only, and no claims?"""
+    return bool(quota.spec.scopes) or quota.spec.scope_selector is not None
 
 
 def counts(quota: ResourceQuota, kind: Kind) -> bool:

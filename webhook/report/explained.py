@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from webhook.model.decisions import NEEDS_NODES, Decision, Fit, Keep
@@ -19,8 +19,13 @@ INDENT = "  "
 NOT_KNOWN = ("Outcome   not known: no cluster is given. Give --cluster SNAPSHOT, or --cluster demo",)
 
 
-def explained(result: Checked, paint: Paint = plain) -> Iterator[str]:
+def explained(result: Checked, paint: Paint = plain, events: Sequence[str] = ()) -> Iterator[str]:
     """Write the way of one object through the engine.
+
+    Args:
+        result: What it came to.
+        paint: Colours.
+        events: What Events say about it, as lines.
 
     Yields:
         Lines without their ends.
@@ -30,7 +35,7 @@ def explained(result: Checked, paint: Paint = plain) -> Iterator[str]:
         yield f"{INDENT}Skipped   {shown(result.reason)}"
         return
     decision = result.decision
-    for line in history(result):
+    for line in history(result, events):
         yield f"{INDENT}{line}"
     yield f"{INDENT}Verdict   {result.verdict}"
     yield f"{INDENT}Asked     {in_gpus(decision.gpu_milli_before)}{asked(result.stored)}"
@@ -42,13 +47,14 @@ def explained(result: Checked, paint: Paint = plain) -> Iterator[str]:
     yield from _sections(result, paint)
 
 
-def history(result: Checked) -> Iterator[str]:
+def history(result: Checked, events: Sequence[str] = ()) -> Iterator[str]:
     """How a pod came to be what it is; nothing for what is in no cluster yet."""
     if result.node is None:
         return
     where = f"on node {shown(result.node)}" if result.node else "waits for a node"
     yield f"In place  {where}, and stays as it is"
     yield from recorded(_map(_map(result.stored.get("metadata")).get("annotations")))
+    yield from events
     yield "Anew      what would become of it if it were created again now:"
 
 

@@ -6,8 +6,9 @@ idle; what is free is usable or lost to fragmentation. What pods wait for is in 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -15,6 +16,23 @@ from webhook.model.prices import MICRO, NodePrices
 from webhook.report.capacities import Stock
 from webhook.report.words import count, gpus, in_gpus, shown
 from webhook.report.workloads import NOTHING, Spent, Workload, spent
+
+MOST_RATES = 12
+"""Prices that are listed for people."""
+
+
+class Rate(NamedTuple):
+    """What cards of one product and price come to.
+
+    Attributes:
+        product: As nodes say it; "" where they do not.
+        milli: Thousandths of a GPU that nodes give out at this price.
+        micro: Millionths of the currency for a card and hour.
+    """
+
+    product: str
+    milli: int
+    micro: int
 
 
 class Figures(msgspec.Struct, frozen=True):
@@ -33,6 +51,7 @@ class Figures(msgspec.Struct, frozen=True):
         beyond_milli: What pods ask of their nodes beyond what these give out: nobody holds it.
         seen: Workloads with GPUs whose use was seen, and how many there are.
         prices: Where the money comes from; None where no prices are given.
+        rates: The prices that it was reckoned with, most GPUs first.
     """
 
     physical: int
@@ -47,6 +66,7 @@ class Figures(msgspec.Struct, frozen=True):
     beyond_milli: int
     seen: tuple[int, int]
     prices: NodePrices | None = None
+    rates: tuple[Rate, ...] = ()
 
     @property
     def effective(self) -> Spent:
@@ -95,7 +115,17 @@ def figures_of(stocks: Sequence[Stock], rows: Sequence[Workload], prices: NodePr
         beyond_milli=sum(row.beyond_milli for row in rows),
         seen=(sum(any(use.samples for use in row.uses) for row in with_gpus), len(with_gpus)),
         prices=prices,
+        rates=rates_of(stocks, prices) if prices is not None else (),
     )
+
+
+def rates_of(stocks: Iterable[Stock], prices: NodePrices) -> tuple[Rate, ...]:
+    """GPUs by product and price; those without a price are in none."""
+    found: Counter[tuple[str, int]] = Counter()
+    for stock in stocks:
+        if stock.name in prices.by_node:
+            found[stock.product, prices.by_node[stock.name]] += stock.whole_milli
+    return tuple(Rate(product, milli, micro) for (product, micro), milli in found.most_common())
 
 
 def _sum(amounts: Iterable[Spent]) -> Spent:
@@ -131,8 +161,9 @@ def figures_lines(figures: Figures) -> Iterator[str]:
     yield f"Total GPUs             {figures.physical} built in, {gpus(total)} given out, {held} held"
     taken = f"held, less {gpus(figures.idle.milli)} idle and {gpus(figures.over_asked.milli)} over-asked"
     yield f"Effective GPUs         {gpus(figures.effective.milli)} ({taken})"
-    lost = f"idle {gpus(figures.idle.milli)} + over-asked {gpus(figures.over_asked.milli)}"
-    yield f"Wasted GPUs            {gpus(figures.wasted.milli)} ({lost} + split up {gpus(figures.lost.milli)})"
+    wasted = ("idle", figures.idle), ("over-asked", figures.over_asked), ("lost to fragmentation", figures.lost)
+    parts = " + ".join(f"{name} {gpus(some.milli)}" for name, some in wasted)
+    yield f"Wasted GPUs            {gpus(figures.wasted.milli)} ({parts})"
     yield f"Utilisation            {percent(figures.utilisation)} (effective of {gpus(total)})"
     yield f"Scheduling efficiency  {percent(figures.efficiency)} (held or still usable, of {gpus(total)})"
     yield from money_lines(figures)
@@ -144,11 +175,28 @@ def money_lines(figures: Figures) -> Iterator[str]:
     if figures.prices is None:
         return
     say = figures.prices.currency
-    kinds = (("idle", figures.idle), ("over-asked", figures.over_asked), ("split up", figures.lost))
+    kinds = (("idle", figures.idle), ("over-asked", figures.over_asked), ("lost to fragmentation", figures.lost))
     each = ", ".join(f"{name} {money(some.micro)}" for name, some in kinds)
     wasted = money(figures.wasted.micro, say)
     yield f"Cost an hour           {money(figures.total.micro, say)}; wasted {wasted} ({each})"
     yield f"Prices                 {shown(figures.prices.source)}"
+    for rate in figures.rates[:MOST_RATES]:
+        yield f"{'':<23}{rate_words(rate, say)}"
+    if len(figures.rates) > MOST_RATES:
+        yield f"{'':<23}and {len(figures.rates) - MOST_RATES} more; JSON has all"
+
+
+def rate_words(rate: Rate, currency: str) -> str:
+    """How many GPUs there are at a price; both unrounded, so that anybody can reckon it again."""
+    price = f"{_exact(rate.micro, MICRO)} {currency}"
+    return shown(f"{_exact(rate.milli, 1000)} x {price}: {rate.product or 'product not labelled'}")
+
+
+def _exact(amount: int, unit: int) -> str:
+    """An amount of thousandths or millionths with all its digits, and none that say nothing."""
+    whole, part = divmod(amount, unit)
+    digits = f"{part:0{len(str(unit)) - 1}}".rstrip("0")
+    return f"{whole}.{digits}" if digits else str(whole)
 
 
 def caveats(figures: Figures) -> Iterator[str]:
@@ -229,5 +277,6 @@ def _cost(figures: Figures, prices: NodePrices) -> dict[str, Any]:
         "overAskedMicroPerHour": figures.over_asked.micro,
         "lostToFragmentationMicroPerHour": figures.lost.micro,
         "unpricedMilli": figures.total.unpriced_milli,
+        "rates": [{"product": rate.product, "milli": rate.milli, "microPerHour": rate.micro} for rate in figures.rates],
         "notes": list(prices.notes),
     }

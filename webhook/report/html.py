@@ -24,7 +24,7 @@ from webhook.report.advice import used
 from webhook.report.audits import Share
 from webhook.report.capacities import Stock
 from webhook.report.charts import Group, Step, bars, stacked, waterfall
-from webhook.report.figures import Figures, caveats, money, parts_of, percent
+from webhook.report.figures import Figures, caveats, money, parts_of, percent, rate_words
 from webhook.report.page import Page
 from webhook.report.results import Missed, Use
 from webhook.report.table import sentence
@@ -93,7 +93,14 @@ def _environment() -> Environment:
         lstrip_blocks=True,
         finalize=lambda value: shown(value) if type(value) is str else value,
     )
-    environment.filters |= {"gpus": gpus, "money": money, "percent": percent, "count": count, "used": _used}
+    environment.filters |= {
+        "gpus": gpus,
+        "money": money,
+        "percent": percent,
+        "count": count,
+        "used": _used,
+        "rate": rate_words,
+    }
     return environment
 
 

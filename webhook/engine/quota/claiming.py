@@ -17,6 +17,7 @@ from webhook.model.objects import ResourceQuota
 from webhook.model.paths import Path
 from webhook.model.pods import Pod
 from webhook.model.ranges import amounts_in
+from webhook.model.scopes import is_scoped
 
 Charge = Mapping[str, int]
 NONE: Charge = {}
@@ -64,8 +65,7 @@ def claim_refusals(
     """
     for quota in quotas:
         hard = amounts_in(quota.status.hard or quota.spec.hard)
-        scoped = quota.spec.scopes or quota.spec.scope_selector
-        if scoped or not any(is_filled(key, classes) for key in hard):
+        if is_scoped(quota) or not any(is_filled(key, classes) for key in hard):
             continue
         asked = {key: Quantity(count) for key, count in charged.items() if key in hard}
         used = {key: add(taken, Quantity(made.get(key, 0))) for key, taken in amounts_in(quota.status.used).items()}

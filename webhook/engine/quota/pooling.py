@@ -14,7 +14,7 @@ from webhook.engine.shape import Shape
 from webhook.model.cluster import ClusterView
 from webhook.model.fleet import Fleet
 from webhook.model.holders import PoolHolders
-from webhook.model.lines import nodes_of, product_of, where_of
+from webhook.model.nodelabels import PRODUCT
 from webhook.model.pods import NodeSelectorTerm, Pod
 from webhook.model.pools import Weight, weight_of
 from webhook.model.quota_room import Holding
@@ -23,20 +23,18 @@ from webhook.policy.compiled import Quotas, SharedQuota
 
 def pod_weight(pod: Pod, asked: Asked, shape: Shape | None, fleet: Fleet) -> Weight:
     """What a pod that asks for GPUs will weigh: as it is once no webhook changes it any more, else in its shape."""
-    where = where_of(pod)
-    nodes = nodes_of(where, fleet)
-    totals = dict(asked.totals)
+    nodes, totals = fleet.selected_by(pod.spec), asked.totals
     if shape is not None and shape.fit is not None and not pod.metadata.uid:
         totals = {shape.fit.resource: sum(totals.values())}
         nodes &= fleet.select({}, (NodeSelectorTerm(match_expressions=tuple(shape.required)),))
-    return weight_of(totals.items(), fleet, nodes, product_of(where))
+    return weight_of(totals.items(), fleet, nodes, pod.spec.node_selector.get(PRODUCT, ""))
 
 
 def pool_remarks(quotas: Quotas, pod: Pod, namespace: str, weight: Weight, view: ClusterView) -> Iterator[Remark]:
     """Every quota of a section that a pod would exceed."""
     for quota in quotas.shared:
-        milli = quota.pool.milli(weight)
-        if not milli or not view.shares(quota.pool, namespace):
+        milli = quota.pool.milli(weight) if view.shares(quota.pool, namespace) else 0
+        if not milli:
             continue
         if not view.current:
             yield Remark("GPU-Q304", ("spec",), _unknown(quota), "Create the pod again later.")

@@ -51,10 +51,11 @@ def refusals(pod: Pod, holders: Holders, quotas: Sequence[ResourceQuota]) -> lis
         holders: Its amounts, all defaults in.
     """
     best_effort = is_best_effort(holders)
-    holding = [quota for quota in quotas if in_scope(quota, pod, best_effort=best_effort)]
+    holding = [(quota, enforced(quota)) for quota in quotas if in_scope(quota, pod, best_effort=best_effort)]
     overhead = amounts_in(pod.spec.overhead)
-    formal = [found for quota in holding if (found := _formal(holders, quota))]
-    return formal + [found for quota in holding if (found := _exceeded(holders, overhead, quota))]
+    formal = [found for quota, hard in holding if (found := _formal(holders, quota, hard))]
+    charged = [(quota, hard, charge(holders, overhead, hard)) for quota, hard in holding]
+    return formal + [found for one in charged if (found := _refusal(*one))]
 
 
 def refusals_on_update(
@@ -85,7 +86,7 @@ def _outgrown(before: Holders, after: Holders, overhead: Amounts, quota: Resourc
     hard = enforced(quota)
     had, asked = charge(before, overhead, hard), charge(after, overhead, hard)
     more = {key: add(amount, negated(had.get(key, NOTHING))) for key, amount in asked.items()}
-    return _refusal(quota, {key: amount for key, amount in more.items() if amount.unscaled > 0})
+    return _refusal(quota, hard, {key: amount for key, amount in more.items() if amount.unscaled > 0})
 
 
 def _ends(pod: Pod) -> bool:
@@ -98,8 +99,7 @@ def enforced(quota: ResourceQuota) -> Amounts:
     return {key: amount for key, amount in hard.items() if counted(key)}
 
 
-def _formal(holders: Holders, quota: ResourceQuota) -> QuotaRefusal | None:
-    hard = enforced(quota)
+def _formal(holders: Holders, quota: ResourceQuota, hard: Amounts) -> QuotaRefusal | None:
     missing = unnamed(holders, hard)
     if missing:
         each = "; ".join(f"{key} for: {','.join(names)}" for key, names in missing.items())
@@ -110,13 +110,9 @@ def _formal(holders: Holders, quota: ResourceQuota) -> QuotaRefusal | None:
     return None
 
 
-def _exceeded(holders: Holders, overhead: Amounts, quota: ResourceQuota) -> QuotaRefusal | None:
-    return _refusal(quota, charge(holders, overhead, enforced(quota)))
-
-
-def _refusal(quota: ResourceQuota, charged: Amounts) -> QuotaRefusal | None:
+def _refusal(quota: ResourceQuota, hard: Amounts, charged: Amounts) -> QuotaRefusal | None:
     """The refusal of a quota that has no room for what is charged."""
-    return exceeded(quota.metadata.name, charged, amounts_in(quota.status.used), enforced(quota))
+    return exceeded(quota.metadata.name, charged, amounts_in(quota.status.used), hard)
 
 
 def exceeded(name: str, charged: Amounts, used: Amounts, hard: Amounts) -> QuotaRefusal | None:
