@@ -13,13 +13,14 @@ from tests.placement.kube import BRIDGED, asks, gpu_node, placing, report, runni
 from tests.placement.test_ranking import NODES, PODS
 from tests.world import mig_node
 from webhook.cache.placing import Placing
+from webhook.placement.fragmentation.policies import Policy
 from webhook.placement.nodes.ranking import Ranking
 
 H100, MIG = "NVIDIA-H100-80GB-HBM3", "nvidia.com/mig-1g.10gb"
 
 
-def names(on: Placing, pod: PodMaker, **how: Any) -> list[str]:
-    order = Ranking(on.cluster, mix=on.mix, profiles=on.profiles).order(asks(pod, on.cluster), **how)
+def names(on: Placing, pod: PodMaker, policy: Policy = Policy.TAB, **how: Any) -> list[str]:
+    order = Ranking(on.cluster, policy, mix=on.mix, profiles=on.profiles).order(asks(pod, on.cluster), **how)
     return [on.cluster.fleet.nodes[node].name for node in order.nodes.tolist()]
 
 
@@ -27,12 +28,12 @@ def half_used(name: str, count: int, cpu: str) -> list[Json]:
     return [gpu_node(name, 8, H100), running(f"on-{name}", name, count=count, cpu=cpu)]
 
 
-def test_it_goes_where_the_fewest_are_free_though_others_would_keep_the_cores_together() -> None:
+def test_it_goes_where_the_fewest_are_free_though_others_would_spread() -> None:
     on = placing(gpu_node("empty", 8, H100), *half_used("used", 4, "56"))
     pod = make_pod().gpus(1).asks("cpu", "4")
 
-    assert names(on, pod) == ["empty", "used"]
-    assert names(on, pod, yielding=True) == ["used", "empty"]
+    assert names(on, pod, Policy.DEFAULT) == ["empty", "used"]
+    assert names(on, pod, Policy.DEFAULT, yielding=True) == ["used", "empty"]
 
 
 def test_instances_too() -> None:
