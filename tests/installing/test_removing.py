@@ -8,8 +8,10 @@ import pytest
 
 from tests.kube.scripted import Answer, playing, refused, said
 from tests.make import Json
-from webhook.installing import removing
-from webhook.installing.removing import UninstallError, uninstall
+from webhook.installing import leaving
+from webhook.installing.applying import install
+from webhook.installing.leaving import LeavingError
+from webhook.installing.removing import uninstall
 from webhook.manifests.gpunodes import gpunode_crd
 from webhook.manifests.objects import MADE_BY_OVERLAYS, MADE_IN_SERVICE
 
@@ -20,7 +22,7 @@ NOTHING_BESIDE_IT = (GONE,) * len(BESIDE_IT)
 
 @pytest.fixture(autouse=True)
 def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(removing, "AGAIN_SECONDS", 0.001)
+    monkeypatch.setattr(leaving, "AGAIN_SECONDS", 0.001)
 
 
 def terminating(reason: str) -> Json:
@@ -63,7 +65,7 @@ async def test_it_stays_until_the_kind_has_gone(tmp_path: Path, answers: tuple[A
 
 async def test_what_does_not_go_is_named(tmp_path: Path) -> None:
     async with playing(tmp_path, *NOTHING_BESIDE_IT, said({}), PENDING) as (_, api):
-        with pytest.raises(UninstallError) as told:
+        with pytest.raises(LeavingError) as told:
             await uninstall(api, [gpunode_crd()], lambda _line: None, with_policies=True, seconds=-1)
 
     assert str(told.value) == (
@@ -77,3 +79,12 @@ async def test_without_its_policies_nothing_is_waited_for(tmp_path: Path) -> Non
         await uninstall(api, [gpunode_crd()], lambda _line: None, with_policies=False, seconds=20)
 
     assert [request.method for request in server.asked] == ["DELETE"] * len(BESIDE_IT)
+
+
+async def test_what_is_still_going_is_waited_for_before_it_is_installed_again(tmp_path: Path) -> None:
+    """The API server takes what is applied to a kind on its way out, and lets it go with the kind."""
+    async with playing(tmp_path, PENDING) as (server, api):
+        with pytest.raises(LeavingError):
+            await install(api, [gpunode_crd()], lambda _line: None, seconds=-1)
+
+    assert [request.method for request in server.asked] == ["GET"]

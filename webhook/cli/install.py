@@ -14,7 +14,8 @@ from webhook.cli.live import with_api
 from webhook.documents.reading import read
 from webhook.installing.applying import InstallError, install
 from webhook.installing.chosen import Chosen, chosen, chosen_in
-from webhook.installing.removing import UninstallError, uninstall
+from webhook.installing.leaving import LeavingError
+from webhook.installing.removing import uninstall
 from webhook.kube.api import Api
 from webhook.manifests.hooks import NAMESPACE
 from webhook.manifests.objects import with_image
@@ -94,7 +95,7 @@ def install_command(
 
     try:
         installed = with_api(kubeconfig, context, do)
-    except InstallError as error:
+    except (InstallError, LeavingError) as error:
         stop(str(error), NO_ANSWER)
     say(["Nothing was stored."] if dry_run else NEXT[installed].splitlines())
 
@@ -140,7 +141,7 @@ def uninstall_command(
 
     try:
         with_api(kubeconfig, context, do)
-    except UninstallError as error:
+    except LeavingError as error:
         stop(str(error), NO_ANSWER)
     if not with_policies:
         say([f"Policies, exceptions and namespace {NAMESPACE} are still there: rightslice uninstall --with-policies"])

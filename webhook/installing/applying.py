@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 from webhook.errors import ApiError, ApiUnreachable, RightsliceError
+from webhook.installing.leaving import until_gone
 from webhook.installing.putting import put
 from webhook.kube.api import Api
 from webhook.manifests.hooks import NAME, NAMESPACE
@@ -33,9 +34,12 @@ async def install(api: Api, objects: Sequence[Json], say: Say, *, seconds: float
         dry_run: The API server checks what it can without storing anything, and stores nothing.
 
     Raises:
+        LeavingError: what an uninstall left on its way out, and would take this along, did not go in time.
         InstallError: something did not come up in time.
         ApiError: the API server refuses something, or does not answer.
     """
+    if not dry_run:
+        await until_gone(api, objects, seconds)
     hooks = [one for one in objects if one["kind"] in HOOKS]
     rest = [one for one in objects if one["kind"] not in HOOKS]
     for one in in_order(rest):

@@ -1,0 +1,77 @@
+"""Waits for the end of what takes its time to go: kinds and namespaces, which the API server empties first."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from contextlib import suppress
+from typing import Any
+
+from webhook.errors import ApiError, RightsliceError
+from webhook.kube.api import Api
+from webhook.manifests.objects import CRD, named, path_of
+
+Json = dict[str, Any]
+
+AGAIN_SECONDS = 0.5
+NOT_FOUND = 404
+
+TAKES_TIME = (CRD, "Namespace")
+"""Kinds that the API server empties before it lets them go."""
+
+ASKED_AGAIN = "rightslice.dev/removal-asked-again"
+"""The annotation that `_ask_again` writes: the resourceVersion it was asked at."""
+
+
+class LeavingError(RightsliceError):
+    """Something did not go in time; the message says what, and where to look."""
+
+
+async def until_gone(api: Api, objects: Iterable[Json], seconds: float) -> None:
+    """Wait until none of them is on its way out any more. What stays is not waited for.
+
+    Raises:
+        LeavingError: something was still going after so long.
+        ApiError: the API server refuses something, or does not answer.
+    """
+    leaving = [one for one in objects if one["kind"] in TAKES_TIME]
+    loop = asyncio.get_running_loop()
+    end = loop.time() + seconds
+    while leaving := [one for one in leaving if await _is_leaving(api, path_of(one))]:
+        if loop.time() > end:
+            names = ", ".join(map(named, leaving))
+            path = f"{leaving[0]['kind'].lower()} {leaving[0]['metadata']['name']}"
+            raise LeavingError(f"waited {seconds:.0f} s for the end of {names}. Look at: kubectl get {path} -o yaml")
+        await asyncio.sleep(AGAIN_SECONDS)
+
+
+async def _is_leaving(api: Api, path: str) -> bool:
+    """Is it still there? One that somebody made anew meanwhile is not the one that was removed."""
+    try:
+        found = await api.get(path)
+    except ApiError as error:
+        if error.status != NOT_FOUND:
+            raise
+        return False
+    if is_forgotten(found):
+        await _ask_again(api, path, found)
+    return "deletionTimestamp" in found["metadata"]
+
+
+def is_forgotten(found: Json) -> bool:
+    """Is this a CRD whose objects the API server could not list, as happens to a kind that nobody has read yet?
+
+    Its controller (crd_finalizer of Kubernetes) tries once more, at once. Where it reads its own last word too late
+    by then, it meets a conflict and waits for a change to come; its own words are no change to it, so that it comes
+    back only with the next resync, up to five minutes later.
+    """
+    conditions = (found.get("status") or {}).get("conditions") or ()
+    return any(one.get("type") == "Terminating" and one.get("reason") == "InstanceDeletionFailed" for one in conditions)
+
+
+async def _ask_again(api: Api, path: str, found: Json) -> None:
+    """Change the CRD, so that its controller looks. Who may not is left to wait; who came too late need not."""
+    version = found["metadata"]["resourceVersion"]
+    change = {"metadata": {"resourceVersion": version, "annotations": {ASKED_AGAIN: version}}}
+    with suppress(ApiError):
+        await api.patch(path, change, "merge")
