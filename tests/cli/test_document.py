@@ -80,8 +80,10 @@ COST: dict[str, type] = {
     "overAskedMicroPerHour": int,
     "lostToFragmentationMicroPerHour": int,
     "unpricedMilli": int,
+    "rates": list,
     "notes": list,
 }
+RATE: dict[str, type] = {"product": str, "milli": int, "microPerHour": int}
 FIGURES: dict[str, type] = {
     **dict.fromkeys(("physicalGpus", "totalMilli", "heldMilli", "effectiveMilli", "wastedMilli", "idleMilli"), int),
     **dict.fromkeys(("overAskedMilli", "lostToFragmentationMilli", "usableMilli", "utilisationMilli"), int),
@@ -147,9 +149,11 @@ def test_audit_adds_namespaces(rightslice: Run) -> None:
             assert_shape(each[part], SPENT)
     assert_shape(document["figures"], FIGURES)
     assert_shape(document["figures"]["cost"], COST)
+    for each in document["figures"]["cost"]["rates"]:
+        assert_shape(each, RATE)
 
 
-@pytest.mark.parametrize("field", [*OBJECT, *FINDING, *SUMMARY, *NAMESPACE, *WORKLOAD, *SPENT, *FIGURES, *COST])
+@pytest.mark.parametrize("field", [*OBJECT, *FINDING, *SUMMARY, *NAMESPACE, *WORKLOAD, *SPENT, *FIGURES, *COST, *RATE])
 def test_the_page_names_every_field(field: str) -> None:
     assert f"`{field}`" in PAGE
 
