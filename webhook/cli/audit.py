@@ -67,7 +67,8 @@ def audit(
     ON TRIAL is what right-sizing of mode audit or warn would save beside, were it enforced. docs/audit.md defines
     the figures at the head.
 
-    Exit code: 0 nothing to act on, 1 findings, 2 a file, flag or policy is wrong, 3 the cluster did not answer.
+    Exit code: 0 nothing to act on, 1 findings, 2 a file, flag or policy is wrong, 3 the cluster did not answer, or
+    --write left alone an object of another tool.
     """
     wanted, moment = targets(output, FORMATS), moment_of(now)
     refuse_writing(cluster, paths, since, to_write=to_write, dry_run=dry_run)
