@@ -6,7 +6,7 @@ what depends on them, exceptions above all, is taken from the status that the se
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any
 
 from webhook.cache.policies import policy_text
@@ -14,6 +14,7 @@ from webhook.documents.reading import read
 from webhook.errors import RightsliceError, shorten
 from webhook.installing.facts import Facts
 from webhook.installing.lines import Line, State, unread
+from webhook.model.conditions import READY, condition_in
 from webhook.policy.loading import Loaded, load
 from webhook.report.words import count
 
@@ -68,24 +69,13 @@ def _told_by_a_server(facts: Facts, wrong: set[str]) -> Iterator[Line]:
 
 
 def _told(name: str, one: Json) -> Line:
-    ready = _ready(one)
+    ready = condition_in(one, READY)
     if ready is None:
         return Line(State.SKIP, f"{name}: no server has said yet whether it is in use", "is one running?")
     if ready.get("status") == "True":
         return Line(State.OK, f"{name} is in use")
     state = State.WARN if ready.get("reason") == FILE_WINS else State.FAIL
     return Line(state, f"{name}: {ready.get('reason')}", shorten(str(ready.get("message", "")), 300))
-
-
-def _ready(one: Json) -> Mapping[str, Any] | None:
-    """The condition Ready, if it is about the spec as it is now."""
-    conditions = (one.get("status") or {}).get("conditions") or ()
-    generation = one["metadata"].get("generation")
-    return next((each for each in conditions if _is_ready(each, generation)), None)
-
-
-def _is_ready(condition: Mapping[str, Any], generation: int | None) -> bool:
-    return condition.get("type") == "Ready" and condition.get("observedGeneration") == generation
 
 
 def _named(kind: str, one: Json) -> str:
