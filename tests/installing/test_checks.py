@@ -167,6 +167,26 @@ CASES = {
     "nobody answers": Case(
         replace(WELL, answer="the pod was let in without a word of ours"), State.FAIL, "the hooks do not answer"
     ),
+    "a hook is not reached": Case(
+        replace(WELL, answer='Internal error occurred: failed calling webhook "validate.rightslice.dev": refused'),
+        State.FAIL,
+        "the hooks do not answer",
+    ),
+    "a LimitRange refuses the pod first": Case(
+        replace(WELL, answer="minimum cpu usage per Container is 1, but request is 100m"),
+        State.SKIP,
+        "whether the hooks answer could not be tried",
+    ),
+    "who looks may not create pods": Case(
+        replace(WELL, answer='pods is forbidden: User "eve" cannot create resource "pods" in the namespace "default"'),
+        State.SKIP,
+        "whether the hooks answer could not be tried",
+    ),
+    "a hook of others is not reached": Case(
+        replace(WELL, answer='Internal error occurred: failed calling webhook "mutate.other.example": refused'),
+        State.SKIP,
+        "whether the hooks answer could not be tried",
+    ),
     "only one hook answers": Case(
         replace(WELL, answer="rightslice answers: validate, but not mutate"), State.FAIL, "only the validating hook"
     ),

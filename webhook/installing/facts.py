@@ -9,7 +9,7 @@ from types import MappingProxyType
 from typing import Any
 
 from webhook.errors import ApiError
-from webhook.installing.applying import who_answers
+from webhook.installing.probe import who_answers
 from webhook.kube.api import Api
 from webhook.manifests.hooks import NAME, NAMESPACE
 from webhook.manifests.objects import DEPLOYMENT

@@ -12,6 +12,7 @@ from webhook.errors import shorten
 from webhook.installing.chosen import chosen
 from webhook.installing.facts import FAIL_OPEN, Facts
 from webhook.installing.lines import Line, State, unread
+from webhook.installing.probe import BOTH, is_of_others
 from webhook.installing.trust import trust
 from webhook.manifests.hooks import NAMESPACE, configurations
 from webhook.model.records import ANSWERED
@@ -89,12 +90,15 @@ def certificates(facts: Facts, now: datetime) -> Iterator[Line]:
 def answers(facts: Facts) -> Iterator[Line]:
     """Do the hooks truly answer?"""
     answer = facts.answer or ""
-    if f"{ANSWERED}: validate and mutate" in answer:
+    if BOTH in answer:
         yield Line(State.OK, "both hooks answer a pod that is only tried")
     elif ANSWERED in answer:
         yield Line(
             State.FAIL, "only the validating hook answers", "pods are not shaped: look at the mutating configuration"
         )
+    elif answer and is_of_others(answer):
+        what = "whether the hooks answer could not be tried, because a pod in default was refused by others"
+        yield Line(State.SKIP, what, shorten(answer, 300))
     else:
         yield Line(State.FAIL, "the hooks do not answer", shorten(answer or "the API server did not say why", 300))
 
