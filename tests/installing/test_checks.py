@@ -419,3 +419,32 @@ def test_with_cert_manager_it_is_cert_manager_that_is_looked_at() -> None:
     wrong = [line for line in lines if line.what.startswith(("caBundle", "serving certificate"))]
     assert len(wrong) == 2
     assert all("describe certificates,issuers" in line.advice for line in wrong)
+
+
+def by_url(configuration: Json) -> Json:
+    """A configuration as overlay out-of-cluster has it."""
+    hooks = [{**hook, "clientConfig": {"url": "https://10.0.0.1:8443"}} for hook in configuration["webhooks"]]
+    return {**configuration, "webhooks": hooks}
+
+
+IN, OUT = "rightslice install", "kubectl apply --server-side -k manifests/overlays/out-of-cluster"
+OUTSIDE = replace(without("deployment"), mutating=by_url(MUTATING), validating=by_url(VALIDATING))
+
+
+@pytest.mark.parametrize("part", ["mutating", "validating", "backstop", "policies"])
+@pytest.mark.parametrize(("facts", "command"), [(WELL, IN), (OUTSIDE, OUT)], ids=["inside", "outside"])
+def test_what_is_missing_is_put_back_where_the_rest_is(facts: Facts, command: str, part: str) -> None:
+    lacking: Json = {part: None, "refused": {**facts.refused, part: ABSENT}}
+    [line] = [line for line in diagnose(replace(facts, **lacking), NOW) if IN in line.advice or OUT in line.advice]
+
+    assert line.state is State.FAIL
+    assert line.advice.startswith(command)
+
+
+def test_where_nothing_is_either_way_may_be_taken() -> None:
+    nothing = dict.fromkeys(("mutating", "validating", "deployment"))
+    facts = replace(WELL, **nothing, refused=dict.fromkeys(nothing, ABSENT))
+    advice = {line.advice for line in diagnose(facts, NOW) if "configuration" in line.what}
+
+    assert len(advice) == 1
+    assert all(text.startswith(f"{IN}; ") and OUT in text for text in advice)

@@ -10,7 +10,7 @@ from typing import Any
 from webhook import __version__
 from webhook.errors import shorten
 from webhook.installing.chosen import chosen
-from webhook.installing.facts import FAIL_OPEN, Facts
+from webhook.installing.facts import FAIL_OPEN, Facts, is_outside, putting_right
 from webhook.installing.lines import Line, State, unread
 from webhook.installing.probe import BOTH, is_of_others
 from webhook.installing.trust import trust
@@ -50,12 +50,12 @@ def hooks(facts: Facts) -> Iterator[Line]:
     for wanted, name in zip(configurations(), ("mutating", "validating"), strict=True):
         found: Json | None = getattr(facts, name)
         if found is None:
-            yield unread(facts, name, f"no {name} webhook configuration", "rightslice install")
+            yield unread(facts, name, f"no {name} webhook configuration", putting_right(facts))
             continue
         there = {hook["name"] for hook in found.get("webhooks") or ()}
         missing = [hook["name"] for hook in wanted["webhooks"] if hook["name"] not in there]
         if missing:
-            yield Line(State.FAIL, f"{name} webhook configuration without {', '.join(missing)}", "rightslice install")
+            yield Line(State.FAIL, f"{name} webhook configuration without {', '.join(missing)}", putting_right(facts))
         else:
             yield Line(State.OK, f"{name} webhook configuration with {count(len(there), 'hook')}")
 
@@ -107,7 +107,7 @@ def replicas(facts: Facts) -> Iterator[Line]:
     """Are the replicas ready, and of this version?"""
     found = facts.deployment
     if found is None:
-        if facts.refused["deployment"].status == 404:
+        if is_outside(facts):
             yield Line(State.SKIP, "no Deployment", "the webhook runs outside the cluster, or is not installed")
         else:
             yield unread(facts, "deployment", "", "")
