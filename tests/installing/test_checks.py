@@ -442,8 +442,9 @@ def test_what_is_missing_is_put_back_where_the_rest_is(facts: Facts, command: st
 
 
 def test_where_nothing_is_either_way_may_be_taken() -> None:
-    nothing = dict.fromkeys(("mutating", "validating", "deployment"))
-    facts = replace(WELL, **nothing, refused=dict.fromkeys(nothing, ABSENT))
+    nothing = ("mutating", "validating", "deployment")
+    lacking: Json = {**dict.fromkeys(nothing), "refused": dict.fromkeys(nothing, ABSENT)}
+    facts = replace(WELL, **lacking)
     advice = {line.advice for line in diagnose(facts, NOW) if "configuration" in line.what}
 
     assert len(advice) == 1
