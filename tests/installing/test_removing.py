@@ -85,8 +85,9 @@ async def test_what_does_not_go_is_named(tmp_path: Path) -> None:
 
 async def test_without_its_policies_nothing_is_waited_for(tmp_path: Path) -> None:
     async with playing(tmp_path, *NOTHING_BESIDE_IT) as (server, api):
-        await uninstall(api, [gpunode_crd()], lambda _line: None, with_policies=False, seconds=20)
+        await uninstall(api, [gpunode_crd()], (told := list[str]()).append, with_policies=False, seconds=20)
 
+    assert told == ["there was nothing to remove"]
     assert [request.method for request in server.asked] == ["DELETE"] * len(BESIDE_IT)
 
 

@@ -29,22 +29,29 @@ async def uninstall(api: Api, objects: Sequence[Json], say: Say, *, with_policie
         ApiError: the API server refuses something, or does not answer.
     """
     leaving = to_remove(objects, with_policies=with_policies)
-    for one in leaving:
-        try:
-            left = await api.delete(path_of(one), {"propagationPolicy": "Background"})
-        except ApiError as error:
-            if error.status != NOT_FOUND:
-                raise
-        else:
-            say(_said(one, left.get("metadata") or {}))
+    found = [await _remove(api, one, say) for one in leaving]
+    if not any(found):
+        say("there was nothing to remove")
     await until_gone(api, leaving, seconds)
+
+
+async def _remove(api: Api, one: Json, say: Say) -> bool:
+    """Remove one object and say so; False: there is none."""
+    try:
+        left = await api.delete(path_of(one), {"propagationPolicy": "Background"})
+    except ApiError as error:
+        if error.status != NOT_FOUND:
+            raise
+        return False
+    say(_said(one, left.get("metadata") or {}))
+    return True
 
 
 def _said(one: Json, left: Json) -> str:
     """What became of an object, by the metadata of what the API server answered."""
     if "deletionTimestamp" not in left:
         return f"removed {named(one)}"
-    holding = ", ".join(left.get("finalizers") or ())
+    holding = "" if one["kind"] in TAKES_TIME else ", ".join(left.get("finalizers") or ())
     return f"asked {named(one)} to go{f', held by {holding}' if holding else ''}"
 
 
