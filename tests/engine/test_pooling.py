@@ -113,8 +113,8 @@ def test_the_message_says_what_is_used_what_fits_and_who_holds_it() -> None:
         ([], "used: 6000, limited: 7000 thousandths of a GPU; 1000 would fit; 6000 admitted just now"),
         (
             [running("p")],
-            "used: 7000, limited: 7000 thousandths of a GPU; 0 would fit; held in other (1000), most by other/p (1000); "
-            "6000 admitted just now",
+            "used: 7000, limited: 7000 thousandths of a GPU; 0 would fit; held in other (1000), most by other/p (1000)"
+            "; 6000 admitted just now",
         ),
     ],
     ids=["nothing is seen yet", "beside what is seen"],

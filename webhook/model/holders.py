@@ -31,7 +31,7 @@ class PoolHolders(NamedTuple):
         namespaces: The largest.
         among: How many hold anything.
         pods: The largest in these.
-        coming: Thousandths of GPUs of pods admitted a moment ago that are not seen yet; they are in nobody's name above.
+        coming: Thousandths of GPUs of pods admitted a moment ago and not seen yet, so in nobody's name.
     """
 
     namespaces: tuple[Holding, ...]
