@@ -280,6 +280,17 @@ def test_a_sum_over_a_part_of_the_gpus_says_so_beside_it() -> None:
     assert "1.71 GPUs, 3.43 USD/h for 0.86 of 1.71 GPUs" in "\n".join(advice_table(rows_of(pods), currency="USD"))
 
 
+def test_the_head_says_of_how_many_workloads_use_was_seen() -> None:
+    def said(*pods: Checked) -> list[str]:
+        return [line for line in figures_lines(figures_of(STOCKS, rows_of(pods))) if line.startswith("Use was seen")]
+
+    assert said(judged("a", compute=60)) == ["Use was seen of 1 of 1 workload with GPUs."]
+    assert said(judged("a", compute=60), judged("b")) == [
+        "Use was seen of 1 of 2 workloads with GPUs: none of the others counts as idle."
+    ]
+    assert said() == []
+
+
 def test_money_is_rounded_to_the_nearest_hundredth() -> None:
     assert [money(each) for each in (4_999, 5_000, 1_234_567_890, -10_000)] == ["0.00", "0.01", "1,234.57", "-0.01"]
 

@@ -169,8 +169,9 @@ def of_priced(figures: Figures) -> str:
 def caveats(figures: Figures) -> Iterator[str]:
     """What the figures leave out."""
     seen, workloads = figures.seen
-    if seen < workloads:
-        yield f"Use was seen of {seen} of {count(workloads, 'workload')} with GPUs: none of the others counts as idle."
+    if workloads:
+        others = ": none of the others counts as idle" if seen < workloads else ""
+        yield f"Use was seen of {seen} of {count(workloads, 'workload')} with GPUs{others}."
     if figures.prices is not None and figures.total.unpriced_milli:
         yield f"{gpus(figures.total.unpriced_milli)} GPUs have no price, and no money is counted for them."
     if figures.waiting:
