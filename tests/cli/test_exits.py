@@ -64,6 +64,7 @@ CODES = {
     "a file to explain that is not there": (("explain", "-f", "nowhere.yaml", *WORLD), 2),
     "traps": (("lint", "-f", "traps.yaml"), 1),
     "traps of nothing": (("lint",), 2),
+    "a LimitRange that no API server takes": (("lint", "-f", "refused.yaml"), 2),
     "traps of files and of a cluster": (("lint", "-f", "traps.yaml", "--cluster", "live"), 2),
     "traps of a cluster that is none": (("lint", "--cluster", "nowhere.yaml"), 2),
     "traps of a snapshot": (("lint", "--cluster", "traps.yaml"), 1),

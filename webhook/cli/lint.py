@@ -70,12 +70,13 @@ def lint_objects(
     passed = [one for one in found if isinstance(one, Passed)] + [one for each in entries for one in _misshapen(each)]
     faults = [one for one in passed if one.broken]
     linted = zip(entries, lint_all([entry.data for entry in entries]), strict=True)
-    trapped = [one for one in linted if one[1]]
+    trapped = [one for one in linted if one[1] and _taken(fixed(one[0].data))]
     say(REPORTS[output](trapped))
     for one in passed:
         tell(f"{shown(str(one.place))}: {shown(one.reason)}")
     traps = sum(len(findings) for _, findings in trapped)
-    tell(f"{count(len(entries), 'object')}: {count(traps, 'trap') if traps else 'no traps'}")
+    wrong = f", {count(len(faults), 'fault')}" if faults else ""
+    tell(f"{count(len(entries), 'object')}: {count(traps, 'trap') if traps else 'no traps'}{wrong}")
     raise typer.Exit(WRONG_INPUT if faults else FINDINGS if trapped else CLEAN)
 
 
@@ -119,6 +120,10 @@ def _misshapen(entry: Entry) -> list[Passed]:
         Passed(entry.place(one.path), f"{dotted(one.path)}: {one.sentence}", broken=one.refused)
         for one in misshapen(entry.data)
     ]
+
+
+def _taken(data: dict[str, Any]) -> bool:
+    return not any(one.refused for one in misshapen(data))
 
 
 def _text(trapped: list[Linted]) -> str:

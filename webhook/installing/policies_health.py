@@ -12,7 +12,7 @@ from typing import Any
 from webhook.cache.policies import policy_text
 from webhook.documents.reading import read
 from webhook.errors import RightsliceError, shorten
-from webhook.installing.facts import Facts
+from webhook.installing.facts import Facts, is_outside, putting_right
 from webhook.installing.lines import Line, State, unread
 from webhook.model.conditions import READY, condition_in
 from webhook.policy.loading import Loaded, load
@@ -20,7 +20,6 @@ from webhook.report.words import count
 
 Json = dict[str, Any]
 
-NOT_FOUND = 404
 FILE_WINS = "FileWins"
 """The reason of an object whose name a file has too: somebody chose that."""
 
@@ -30,7 +29,7 @@ def loaded_from(facts: Facts) -> Loaded:
     files = list(((facts.settings or {}).get("data") or {}).items())
     known = _names_in_files(facts)
     policies = [("GPUPolicy", one) for one in facts.policies or () if one["metadata"]["name"] not in known]
-    exceptions = () if _outside(facts) else [("GPUPolicyException", one) for one in facts.exceptions or ()]
+    exceptions = () if is_outside(facts) else [("GPUPolicyException", one) for one in facts.exceptions or ()]
     objects = [*policies, *exceptions]
     return load([*files, *((_named(kind, one), policy_text(kind, one)) for kind, one in objects)])
 
@@ -38,10 +37,10 @@ def loaded_from(facts: Facts) -> Loaded:
 def policies(facts: Facts, loaded: Loaded) -> Iterator[Line]:
     """Are the policies well, and is each name there once?"""
     if facts.policies is None:
-        yield unread(facts, "policies", "the API server does not know GPUPolicy", "rightslice install")
+        yield unread(facts, "policies", "the API server does not know GPUPolicy", putting_right(facts))
         return
     yield from (Line(State.FAIL, f"{error.place.file}: {error.code}", error.sentence) for error in loaded.errors)
-    if _outside(facts):
+    if is_outside(facts):
         yield from _told_by_a_server(facts, {error.place.file for error in loaded.errors})
         return
     files = _names_in_files(facts)
@@ -52,11 +51,6 @@ def policies(facts: Facts, loaded: Loaded) -> Iterator[Line]:
         yield Line(State.OK, f"{objects}, {len(files)} in the ConfigMap")
     for name in sorted(files & {one["metadata"]["name"] for one in facts.policies}):
         yield Line(State.WARN, f"policy {name} is in the ConfigMap and an object", "the one in the ConfigMap is in use")
-
-
-def _outside(facts: Facts) -> bool:
-    """Does the server, if there is one, run outside the cluster?"""
-    return facts.deployment is None and facts.refused["deployment"].status == NOT_FOUND
 
 
 def _told_by_a_server(facts: Facts, wrong: set[str]) -> Iterator[Line]:

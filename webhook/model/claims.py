@@ -122,6 +122,21 @@ def is_filled(key: str, classes: Classes) -> bool:
     return key.startswith(_REQUESTS) and key.removeprefix(_REQUESTS) in classes.values()
 
 
+def unit_of(key: str) -> str:
+    """What a key that claims fill counts, in short.
+
+    >>> unit_of(OBJECTS), unit_of("gpu.example.com.deviceclass.resource.k8s.io/devices")
+    ('claims', 'gpu.example.com devices')
+    """
+    if key == OBJECTS:
+        return "claims"
+    if key.endswith(OF_CLASS):
+        return f"{key.removesuffix(OF_CLASS)} devices"
+    if key.startswith(_IMPLICIT):
+        return f"{key.removeprefix(_IMPLICIT)} devices"
+    return key.removeprefix(_REQUESTS)
+
+
 def charge(spec: ClaimSpec, classes: Classes) -> Mapping[str, int]:
     """What a claim is charged, by key of a quota: of choices the worst for each class."""
     devices: Counter[str] = Counter()
