@@ -331,7 +331,7 @@ def test_lint_and_the_server_agree(files: dict[str, str], usable: bool, tmp_path
     ran = rightslice("policy", "lint", str(tmp_path))
     assert (ran.code == 0) is usable, ran.out + ran.err
     with nullcontext() if usable else pytest.raises(NoPoliciesError):
-        read_policies(PolicyFiles(tmp_path), load)
+        read_policies(PolicyFiles((tmp_path,)), load)
 
 
 ROLLED = POLICY.replace("spec: {cuda: {}}", "spec: {mode: enforce, rollout: {percent: 0, haltOn: {oom: 2}}, cuda: {}}")
