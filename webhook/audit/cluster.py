@@ -274,7 +274,8 @@ class Cluster:
         for each in await self._known(exceptions_of(namespace)):
             objects.exceptions.put(each)
         files, unread = await policy_files_of(self._api, namespace)
-        return PolicySources(files, tuple(objects.texts()), unread, tuple(objects.halted()))
+        texts, ready = tuple(objects.texts()), tuple(objects.ready())
+        return PolicySources(files, texts, unread, tuple(objects.halted()), ready)
 
     async def _known(self, resource: Resource[T]) -> list[T]:
         """All of a kind; none where the server does not have the kind."""
