@@ -169,6 +169,18 @@ class Cluster:
         for kind, plural in (("LimitRange", "limitranges"), ("ResourceQuota", "resourcequotas")):
             yield from self._entries(Resource(plural, f"/api/v1{space}/{plural}", dict[str, Any]), kind)
 
+    def device_classes(self) -> Iterator[Entry]:
+        """The DeviceClasses; none where the cluster has no such thing, or where we may not know.
+
+        Raises:
+            ApiError: see `view`.
+        """
+        try:
+            yield from self._entries(Resource("deviceclasses", DEVICE_CLASSES.path, dict[str, Any]), "DeviceClass")
+        except ApiError as error:
+            if error.status not in (HTTPStatus.NOT_FOUND, HTTPStatus.FORBIDDEN):
+                raise
+
     def _entries(self, resource: Resource[dict[str, Any]], kind: str) -> Iterator[Entry]:
         decoder: Decoder[dict[str, Any]] = Decoder(f"GET {resource.path}", resource.model)
         more = ""

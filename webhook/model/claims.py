@@ -122,6 +122,13 @@ def is_filled(key: str, classes: Classes) -> bool:
     return key.startswith(_REQUESTS) and key.removeprefix(_REQUESTS) in classes.values()
 
 
+def class_of(key: str) -> str:
+    """The class whose devices a key counts, "" where it counts none of one class."""
+    if key.endswith(OF_CLASS):
+        return key.removesuffix(OF_CLASS)
+    return key.removeprefix(_IMPLICIT) if key.startswith(_IMPLICIT) else ""
+
+
 def unit_of(key: str) -> str:
     """What a key that claims fill counts, in short.
 
@@ -130,11 +137,7 @@ def unit_of(key: str) -> str:
     """
     if key == OBJECTS:
         return "claims"
-    if key.endswith(OF_CLASS):
-        return f"{key.removesuffix(OF_CLASS)} devices"
-    if key.startswith(_IMPLICIT):
-        return f"{key.removeprefix(_IMPLICIT)} devices"
-    return key.removeprefix(_REQUESTS)
+    return f"{class_of(key)} devices" if class_of(key) else key.removeprefix(_REQUESTS)
 
 
 def charge(spec: ClaimSpec, classes: Classes) -> Mapping[str, int]:

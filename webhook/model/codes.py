@@ -293,8 +293,9 @@ CODES: dict[str, Code] = {
     ),
     "GPU-Q401": _trap(
         "a quota key that is never counted",
-        "GPUs count under requests. only; limits. and bare names are accepted, and bound nothing.",
-        "Write the key with requests. before it.",
+        "GPUs count under requests. only; limits. and bare names are accepted, and bound nothing. Devices of claims"
+        " count in quotas without scopes only, by the name of a DeviceClass that there is.",
+        "Write the key as the message says: with requests. before it, or in a quota without scopes.",
     ),
     "GPU-Q402": _trap(
         "a quota that other forms of GPU walk round",
