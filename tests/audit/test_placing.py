@@ -133,3 +133,106 @@ def test_it_is_said_why_it_is_not_known_which_gpus_are_free() -> None:
     why = "its agent's report cannot be used: it names 17 GPUs, and at most 16 are told apart"
     assert answer(bare) == "Goes to n (which GPUs are free is not known: no agent runs there)"
     assert answer(told) == f"Goes to n (which GPUs are free is not known: {why})"
+
+
+def domain(name: str, *free: int) -> list[Json]:
+    """Nodes of one NVLink domain with eight GPUs each, of which so many are free."""
+    named = [(f"{name}{i}", units) for i, units in enumerate(free)]
+    held = [running(f"on-{node}", node, count=8 - units) for node, units in named if units < 8]
+    return [*(gpu_node(node, 8, H100, **{"nvidia.com__gpu.clique": name}) for node, _ in named), *held]
+
+
+def job(replicas: int) -> Json:
+    """A Job whose pods say that they run together, eight GPUs each."""
+    made = deployment(replicas, make_pod().gpus(8).build(), "Job")
+    made["spec"]["template"]["metadata"]["annotations"] = {"rightslice.dev/gang-size": str(replicas)}
+    return made
+
+
+CLUSTER = (*domain("a", 8, 8, 8), *domain("b", 8, 8), *domain("c", 8, 4), gpu_node("alone", 8, H100))
+GANGS = {
+    "the smallest domain that takes all": (
+        2,
+        "b takes it and 1 other",
+        {
+            "a0": "a has room for 3: b is the smallest that takes all",
+            "b0": "",
+            "b1": "",
+            "c0": "c has room for 1 of the 2 that need a place",
+            "alone": "has no label nvidia.com/gpu.clique",
+        },
+    ),
+    "the only domain that takes all": (
+        3,
+        "a takes it and 2 others",
+        {"a0": "", "b0": "b has room for 2 of the 3 that need a place"},
+    ),
+    "no domain takes all": (
+        5,
+        "no domain takes it and 4 others. a comes nearest, with room for 3: 2 too few",
+        {"a2": "", "b0": "b has room for 2, a for 3", "c0": "c has room for 1, a for 3"},
+    ),
+}
+
+
+@pytest.mark.parametrize(("size", "said", "why"), GANGS.values(), ids=GANGS)
+def test_a_gang_is_told_its_domain_and_why_no_other(size: int, said: str, why: dict[str, str]) -> None:
+    found = placed(job(size), *CLUSTER)
+    lines = placed_lines(found)
+    rows = {line.split()[0]: line for line in lines[lines.index("") + 2 :] if line}
+
+    assert lines[2].strip() == f"Its workload of {size} pods, in one domain by nvidia.com/gpu.clique: {said}"
+    assert {name: rows[name].partition("NVLink")[2].strip() for name in why} == why
+
+
+def test_a_gang_is_data_too() -> None:
+    told = placed_document(placed(job(2), *CLUSTER))
+
+    assert told["gang"] == {
+        "name": "",
+        "size": 2,
+        "placed": 0,
+        "label": "nvidia.com/gpu.clique",
+        "domain": "b",
+        "rest": 2,
+        "room": 2,
+        "domains": {"a": 3, "b": 2, "c": 1},
+    }
+    assert {each["node"]: each["domain"] for each in told["nodes"]}["c0"] == "c"
+
+
+def member(name: str) -> Any:
+    """A pod of a gang of three, with a controller's label."""
+    return make_pod(name).gpus(8).label("jobset.sigs.k8s.io/jobset-name", "t").annotate("rightslice.dev/gang-size", "3")
+
+
+def test_those_of_a_gang_that_have_places_count_for_their_domain() -> None:
+    seated = member("first").spec(nodeName="a0").build()
+    found = placed(member("next").build(), *domain("a", 8, 8, 8), *domain("b", 8, 8, 8), seated)
+
+    assert placed_lines(found)[2].strip() == (
+        "Gang team/jobset.sigs.k8s.io/jobset-name=t of 3 pods, 1 of them placed, in one domain by"
+        " nvidia.com/gpu.clique: a takes it and 1 other"
+    )
+    assert "b has 0 of the gang, a 1" in "\n".join(placed_lines(found))
+
+
+def test_a_gang_of_unknown_size_goes_where_most_room_is() -> None:
+    pod = make_pod().gpus(8).label("jobset.sigs.k8s.io/jobset-name", "t").build()
+    found = placed(pod, *CLUSTER)
+
+    assert placed_lines(found)[2].endswith(
+        "of how many pods nobody says, in one domain by nvidia.com/gpu.clique: a takes 3 such pods"
+    )
+    assert "b has room for 2, a for 3" in "\n".join(placed_lines(found))
+
+
+def test_a_gang_where_no_node_names_a_domain_says_so() -> None:
+    assert placed_lines(placed(job(2), gpu_node("x", 8, H100)))[2].endswith("no node that takes it carries that label")
+
+
+def test_a_pod_on_its_own_has_no_gang() -> None:
+    found = placed(make_pod().gpus(8).build(), *CLUSTER)
+
+    assert placed_document(found)["gang"] is None
+    assert "domain" not in "\n".join(placed_lines(found))

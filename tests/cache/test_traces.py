@@ -61,3 +61,13 @@ def test_a_fault_has_its_place(tmp_path: Path, sentence: str, text: str | bytes,
 def test_a_file_that_is_not_there(tmp_path: Path) -> None:
     with pytest.raises(SnapshotError, match="No such file"):
         read_machines(tmp_path / "none.csv")
+
+
+def test_a_node_that_is_listed_twice_is_not_counted_twice(tmp_path: Path) -> None:
+    file = tmp_path / "nodes.csv"
+    file.write_text("sn,cpu_milli,memory_mib,gpu,model\nn0,1,2,8,T4\nn1,1,2,8,T4\nn0,1,2,8,T4\n")
+
+    with pytest.raises(
+        SnapshotError, match=r"nodes\.csv:4: sn: must be each node's own, found 'n0' here and in line 2"
+    ):
+        read_machines(file)

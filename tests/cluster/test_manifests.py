@@ -226,3 +226,19 @@ def plain(node: Json, index: int) -> Json:
         "metadata": {"name": name, "labels": labels},
         "status": {"allocatable": {"cpu": "4", "memory": "8Gi", "pods": "20"}},
     }
+
+
+@pytest.mark.parametrize("component", ["prometheus", "prometheus-secured"])
+def test_with_prometheus_nothing_is_built_where_there_is_no_webhook_to_tell(
+    plane: Plane, tmp_path: Path, component: str
+) -> None:
+    copy_of(MANIFESTS, tmp_path)
+    (tmp_path / "ours").mkdir()
+    text = f"resources: [../overlays/out-of-cluster]\ncomponents: [../components/{component}]\n"
+    (tmp_path / "ours" / "kustomization.yaml").write_text(text, encoding="utf-8")
+
+    done = plane.kubectl("kustomize", str(tmp_path / "ours"), check=False)
+
+    assert done.returncode != 0
+    assert "nothing selected by Deployment" in done.stderr
+    assert done.stdout == ""

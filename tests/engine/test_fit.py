@@ -263,6 +263,20 @@ def test_observed_use(usage: UsageView, want: str | Why) -> None:
     assert (outcome.resource if isinstance(outcome, Fit) else outcome.why) == want
 
 
+COMPUTE = {
+    "compute rules the smallest out": (small().needs("8Gi", "30%"), "8Gi declared, and 30% of a GPU's compute"),
+    "compute that the smallest has": (small().needs("8Gi", "10%"), "8Gi declared"),
+    "memory alone rules the smallest out": (small().needs("30Gi", "30%"), "30Gi declared"),
+    "compute that no slice has": (small().needs("8Gi", "90%"), "8Gi declared, and 90% of a GPU's compute"),
+}
+
+
+@pytest.mark.parametrize(("pod", "want"), COMPUTE.values(), ids=COMPUTE)
+def test_the_reason_names_compute_where_it_narrowed_the_choice(pod: PodMaker, want: str) -> None:
+    outcome = ask(pod, SIZING, nodes=NODES).outcome
+    assert (outcome.need.words if isinstance(outcome, Fit) else outcome.detail) == want
+
+
 def test_what_the_pod_declares_is_believed_before_what_was_seen() -> None:
     pod = make_pod().gpus(1).label("pod-template-hash", "abc").owned_by("ReplicaSet", "serve-abc").needs("30Gi")
     outcome = ask(pod, SIZING, nodes=NODES, usage=seen("Deployment/serve", main=observed(4000))).outcome

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from webhook.audit.checking import World, check, request_of
 from webhook.audit.manifests import Entry, Json
 from webhook.cache.placing import Placing
 from webhook.engine.templates import Template, templates
-from webhook.model.gangs import gang_of
+from webhook.model.gangs import gang_of, gang_size
+from webhook.model.nodelabels import CLIQUE
 from webhook.model.paths import Path
 from webhook.model.pods import Pod, pod_of
 from webhook.placement.fragmentation.policies import Policy
 from webhook.placement.nodes.asking import wanted_of
+from webhook.placement.nodes.cluster import Cluster
 from webhook.placement.nodes.filtering import obstacles
 from webhook.placement.nodes.freeing import freeing
 from webhook.placement.nodes.gangs import Company
@@ -22,8 +24,9 @@ from webhook.placement.nodes.ranking import Fill, Ranking
 from webhook.placement.nodes.scheduling import misfits, others_of, room_for
 from webhook.policy.compiled import PolicySet
 from webhook.report.diff import apply
-from webhook.report.placed import Placed
+from webhook.report.placed import Placed, domain_of
 from webhook.report.results import Checked, Verdict
+from webhook.report.together import Together
 
 
 def shaped_pods(entry: Entry, world: World) -> Iterator[tuple[Checked, Pod, int]]:
@@ -94,11 +97,33 @@ def _company(pod: Pod, replicas: int, domain: str, placing: Placing) -> Company 
     """Those that a pod belongs to: the others of its workload, of which those of the same gang may have places."""
     gang = gang_of(pod)
     if gang is None:
-        return Company(replicas, domain) if domain else None
+        return _workload(pod, replicas, domain)
     fellows = (one for one in placing.pods if (found := gang_of(one)) and found.name == gang.name)
     places = placing.cluster.fleet.by_name
     seated = Counter(places[one.spec.node_name] for one in fellows if one.spec.node_name in places)
     return Company(replicas if replicas > 1 else gang.size, domain or gang.domain, seated)
+
+
+def _workload(pod: Pod, replicas: int, domain: str) -> Company | None:
+    """The pods of one template, which no controller has named yet: a gang by a policy, or where it says their size."""
+    said = gang_size(pod)
+    return Company(replicas, domain or CLIQUE) if replicas > 1 and (domain or said) else None
+
+
+def _together(
+    pod: Pod, company: Company | None, cluster: Cluster, room: Mapping[int, int], best: int
+) -> Together | None:
+    if company is None:
+        return None
+    gang, label = gang_of(pod), company.domain
+    rooms: Counter[str] = Counter()
+    for node, pods in room.items():
+        rooms[domain_of(cluster, node, label)] += pods
+    seated: Counter[str] = Counter()
+    for node, pods in company.seated.items():
+        seated[domain_of(cluster, node, label)] += pods
+    name, chosen = gang.name if gang else "", domain_of(cluster, best, label)
+    return Together(name, company.size, company.rest, label, rooms, seated, chosen)
 
 
 def _placed(checked: Checked, pod: Pod, replicas: int, domain: str, placing: Placing, ranking: Ranking) -> Placed:
@@ -111,6 +136,7 @@ def _placed(checked: Checked, pod: Pod, replicas: int, domain: str, placing: Pla
     taking, slots = {each.node for each in ranked}, ranking.slots(wanted)
     others = [node for node in range(len(cluster.fleet.nodes)) if node not in taking]
     freed = None if ranked else freeing(cluster, wanted, placing.pods)
+    room = {each.node: room_for(asked, free[each.node], int(slots[each.node])) for each in ranked}
     return Placed(
         title=checked.title,
         denied=denials(checked),
@@ -120,6 +146,7 @@ def _placed(checked: Checked, pod: Pod, replicas: int, domain: str, placing: Pla
         reasons={node: (*obstacles(cluster, wanted, node), *unfit.get(node, ())) for node in others},
         freed=None if freed and freed.node in unfit else freed,
         replicas=replicas,
-        fits=sum(room_for(asked, free[each.node], int(slots[each.node])) for each in ranked),
+        fits=sum(room.values()),
         fixed=pod.spec.node_name,
+        together=_together(pod, company, cluster, room, ranked[0].node) if ranked else None,
     )

@@ -39,9 +39,10 @@ def read_machines(path: Path) -> list[Machine]:
     """Read a list of nodes.
 
     Raises:
-        SnapshotError: the file cannot be read, or a row is not a node; with file and line.
+        SnapshotError: the file cannot be read, a row is not a node, or one is named twice; with file and line.
     """
-    return _read(path, NODE_COLUMNS, _machine)
+    lines: dict[str, int] = {}
+    return _read(path, NODE_COLUMNS, lambda row, place: _machine_once(row, place, lines))
 
 
 def read_needs(path: Path) -> list[Need]:
@@ -85,6 +86,15 @@ def _text(path: Path) -> str:
     if len(content) > MOST_BYTES:
         raise SnapshotError(Place(str(path)), f"must be at most {MOST_BYTES >> 20} MiB. Cut it into parts")
     return content.decode()
+
+
+def _machine_once(row: Row, place: Place, lines: dict[str, int]) -> Machine:
+    """A node that no row before has named; `lines` has those that did, by name."""
+    first = lines.setdefault(row["sn"], place.line)
+    if first != place.line:
+        sentence = f"sn: must be each node's own, found {quoted(row['sn'])} here and in line {first}. Leave one out"
+        raise SnapshotError(place, sentence)
+    return _machine(row, place)
 
 
 def _machine(row: Row, place: Place) -> Machine:

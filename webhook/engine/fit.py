@@ -11,6 +11,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
 
+from msgspec.structs import replace
+
 from webhook.engine.asking import Asked
 from webhook.engine.case import Case
 from webhook.engine.demand import Sought, need_of
@@ -109,6 +111,7 @@ def _not_ours(pod: Pod) -> Keep | None:
 
 def _least(case: Case, need: Need, sizing: Sizing, reach: Reach) -> Fit | Keep:
     """Try every resource name whose offers cover the need, the best first."""
+    need = _with_compute(need, sizing.rule, reach)
     first: Keep | None = None
     for offers in _candidates(need, sizing.rule, reach):
         refused = _refused(case, offers, sizing, reach)
@@ -116,6 +119,16 @@ def _least(case: Case, need: Need, sizing: Sizing, reach: Reach) -> Fit | Keep:
             return Fit(offers[0].resource, offers, need, sizing.policy)
         first = first or refused
     return first or _none_covers(need, sizing.rule, reach)
+
+
+def _with_compute(need: Need, rule: RightSizing, reach: Reach) -> Need:
+    """The need in words that name its compute too, where that rules out what its memory would have been given."""
+    if need.compute_milli is None:
+        return need
+    roomy = next((offer for offer in _given(rule, reach) if _holds(offer, need)), None)
+    if roomy is None or _covers(roomy, need):
+        return need
+    return replace(need, words=f"{need.words}, and {need.compute_milli / 10:g}% of a GPU's compute")
 
 
 def _candidates(need: Need, rule: RightSizing, reach: Reach) -> Iterator[tuple[Offer, ...]]:
@@ -148,11 +161,11 @@ def _reached_by(offer: Offer) -> object:
 
 
 def _covers(offer: Offer, need: Need) -> bool:
-    return (
-        offer.memory_mib is not None
-        and offer.memory_mib >= need.memory_mib
-        and (need.compute_milli is None or offer.compute_milli >= need.compute_milli)
-    )
+    return _holds(offer, need) and (need.compute_milli is None or offer.compute_milli >= need.compute_milli)
+
+
+def _holds(offer: Offer, need: Need) -> bool:
+    return offer.memory_mib is not None and offer.memory_mib >= need.memory_mib
 
 
 def _none_covers(need: Need, rule: RightSizing, reach: Reach) -> Keep:

@@ -76,7 +76,7 @@ class _Near(Read, frozen=True):
 
 def gang_of(pod: Pod) -> Gang | None:
     """The gang of a pod; None for one on its own."""
-    near, size = _near_its_like(pod), _size(pod)
+    near, size = _near_its_like(pod), gang_size(pod)
     told = next(_told(pod, size), "") or (_written(near) if near is not None else "")
     if not told or size == 1:
         return None
@@ -100,7 +100,7 @@ def _told(pod: Pod, size: int) -> Iterator[str]:
         yield from (f"uid={owner.uid}" for owner in pod.metadata.owner_references if owner.controller and owner.uid)
 
 
-def _size(pod: Pod) -> int:
+def gang_size(pod: Pod) -> int:
     """How many pods the gang has: what its user says, its controller, or the program; 0 where nobody does."""
     said = {**pod.metadata.labels, **pod.metadata.annotations}
     keys = (GANG_SIZE, *(size for key, size in GROUPS.items() if size and key in said))

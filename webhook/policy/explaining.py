@@ -130,7 +130,7 @@ def _fault(detail: ErrorDetails, document: Document, model: type[Written]) -> Po
     if kind == FAULT and detail["loc"][-1:] == ("[key]",):
         return _bad_key(document, path, context)
     if kind == FAULT:
-        at = existing(document.data, (*path, context["at"])) if context["at"] else path
+        at = existing(document.data, (*path, *context["at"]))
         whole_map = isinstance(value_at(document.data, at), dict)
         return value_fault(document, at, context["must"], context["write"], found=not whole_map)
     if kind == "literal_error":

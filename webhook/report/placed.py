@@ -14,6 +14,7 @@ from webhook.placement.nodes.freeing import Freed
 from webhook.placement.nodes.linking import Links
 from webhook.placement.nodes.ranking import Ranked
 from webhook.placement.topology import Confidence
+from webhook.report.together import Together, together_data, together_line, why_not
 from webhook.report.words import Paint, Style, columns, count, plain, shown
 
 HEAD = ("NODE", "FREE", "GPUS", "LINKS", "WHY-NOT")
@@ -33,6 +34,7 @@ class Placed(msgspec.Struct, frozen=True):
         replicas: How many there are to be of it.
         fits: How many of it the nodes take as they are.
         fixed: The node that it names itself; "" where a scheduler chooses.
+        together: Those that it runs together with; None for a pod on its own.
     """
 
     title: str
@@ -45,6 +47,7 @@ class Placed(msgspec.Struct, frozen=True):
     replicas: int = 1
     fits: int = 1
     fixed: str = ""
+    together: Together | None = None
 
 
 def placed_lines(placed: Placed, paint: Paint = plain) -> list[str]:
@@ -53,6 +56,8 @@ def placed_lines(placed: Placed, paint: Paint = plain) -> list[str]:
     rows += [_refusing(placed, node, reasons) for node, reasons in placed.reasons.items()]
     head, *table = columns([HEAD, *rows])
     lines = [f"{shown(placed.title)}   wants {_said(placed.wanted)}", f"  {_answer(placed, paint)}"]
+    if placed.together and placed.ranked:
+        lines.append(f"  {together_line(placed.together)}")
     if placed.denied:
         lines.append(f"  The webhook would refuse it: {', '.join(placed.denied)}. See rightslice check.")
     return [*lines, "", paint(head, Style.STRONG), *table, *_way_out(placed)]
@@ -103,7 +108,25 @@ def _unsure(placed: Placed, best: Ranked) -> str:
 def _taking(placed: Placed, each: Ranked) -> tuple[str, ...]:
     links = each.links
     gpus = _list(links.gpus) if links and links.gpus else "-"
-    return (shown(_name(placed, each.node)), _free(placed, each.node), gpus, _links(placed.wanted, links), "")
+    return (
+        shown(_name(placed, each.node)),
+        _free(placed, each.node),
+        gpus,
+        _links(placed.wanted, links),
+        _later(placed, each),
+    )
+
+
+def _later(placed: Placed, each: Ranked) -> str:
+    """Why its domain comes after the chosen one."""
+    return (
+        why_not(placed.together, domain_of(placed.cluster, each.node, placed.together.label)) if placed.together else ""
+    )
+
+
+def domain_of(cluster: Cluster, node: int, label: str) -> str:
+    """The domain that a node's label names; "" where it has no such label."""
+    return cluster.fleet.nodes[node].labels.get(label, "")
 
 
 def _links(wanted: Wanted, links: Links | None) -> str:
@@ -154,6 +177,7 @@ def placed_document(placed: Placed) -> dict[str, Any]:
             _name(placed, node): [{"scheduler": each.scheduler, "detail": each.detail} for each in reasons]
             for node, reasons in placed.reasons.items()
         },
+        "gang": together_data(placed.together) if placed.together else None,
         "replicas": placed.replicas,
         "fits": min(placed.fits, placed.replicas) if placed.ranked else 0,
         "nearest": {"node": _name(placed, placed.freed.node), "pods": [_pod(pod) for pod in placed.freed.pods]}
@@ -166,4 +190,5 @@ def _ranked_data(placed: Placed, each: Ranked) -> dict[str, Any]:
     links = each.links
     told = {"gpus": links.gpus, "optimal": links.optimal, "joined": links.joined} if links else {}
     slowest = {"slowestMBs": links.quality.slowest} if links else {}
-    return {"node": _name(placed, each.node), "score": each.score, "links": each.sure, **told, **slowest}
+    domain = {"domain": domain_of(placed.cluster, each.node, placed.together.label)} if placed.together else {}
+    return {"node": _name(placed, each.node), "score": each.score, "links": each.sure, **told, **slowest, **domain}
