@@ -52,7 +52,8 @@ def _where(gang: Together) -> str:
         return f"{best} takes {gang.room} such pods"
     if gang.room >= gang.rest:
         return f"{best} takes {_all(gang.rest)}"
-    return f"no domain takes {_all(gang.rest)}. {best} comes nearest, with room for {gang.room}: {gang.rest - gang.room} too few"
+    nearest = f"{best} comes nearest, with room for {gang.room}: {gang.rest - gang.room} too few"
+    return f"no domain takes {_all(gang.rest)}. {nearest}"
 
 
 def _all(rest: int) -> str:
