@@ -114,7 +114,8 @@ class ApiError(RightsliceError):
         self.call, self.status, self.reason = call, status, reason
         self.message = shorten(message, 1000)
         self.retry_after = retry_after
-        super().__init__(f"{call}: {f'{status} {reason}'.strip()}: {self.message}")
+        answer = f"{status} {reason}".strip() if status else ""
+        super().__init__(": ".join(filter(None, (call, answer, self.message))))
 
 
 class ApiUnreachable(ApiError):  # noqa: N818 - it says what is so, like the words of the API itself

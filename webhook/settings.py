@@ -6,10 +6,10 @@ import os
 import re
 from ipaddress import ip_address
 from pathlib import Path
-from typing import Literal, Self, TypeVar
+from typing import Annotated, Literal, Self, TypeVar
 
 from pydantic import Field, ValidationError, field_validator, model_validator
-from pydantic_settings import BaseSettings, SettingsConfigDict
+from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 DRAIN_IN_A_CLUSTER = 10.0
 """Seconds for a cluster's endpoints to forget a replica that ends."""
@@ -143,7 +143,8 @@ class Settings(Serving):
     """The knobs of `rightslice serve webhook`.
 
     Attributes:
-        policies: A folder or a file of policies; None: only the objects of a live cluster.
+        policies: Folders and files of policies; in the variable parted by ":", as in PATH. Empty: only the objects of a
+            live cluster.
         namespace: Ours. GPUPolicyExceptions count here and nowhere else.
         managed_tls: Have the replicas make, renew and hand out certificates of their own instead.
         tls_secret: NAMESPACE/NAME of the Secret that they are kept in; to name one is to have them managed. None:
@@ -159,7 +160,7 @@ class Settings(Serving):
         usage_minutes: How often use is read.
     """
 
-    policies: Path | None = None
+    policies: Annotated[tuple[Path, ...], NoDecode] = ()
     namespace: str = "rightslice-system"
     mode: Literal["audit", "enforce"] = "enforce"
     managed_tls: bool = False
@@ -176,9 +177,14 @@ class Settings(Serving):
     usage: Path | None = None
     usage_minutes: float = Field(default=30, ge=0.1, le=1440)
 
+    @field_validator("policies", mode="before")
+    @classmethod
+    def _is_a_list(cls, value: object) -> object:
+        return [path for path in value.split(os.pathsep) if path] if isinstance(value, str) else value
+
     @model_validator(mode="after")
     def _has_what_it_judges_by(self) -> Self:
-        if not self.live and self.policies is None:
+        if not self.live and not self.policies:
             raise ValueError(NEEDED.format("policies", "POLICIES"))
         if not self.cluster:
             raise ValueError(NEEDED.format("cluster", "CLUSTER"))

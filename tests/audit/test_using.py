@@ -40,10 +40,22 @@ CASES: dict[str, tuple[Json, list[Use]]] = {
 
 @pytest.mark.parametrize(("pod", "want"), CASES.values(), ids=CASES)
 def test_use(pod: Json, want: list[Use]) -> None:
-    assert list(uses_of([pod], FLEET, "namespace")) == want
+    assert list(uses_of([pod], FLEET, "namespace", print)) == want
+
+
+def test_a_pod_that_cannot_be_read_is_named_and_no_other() -> None:
+    odd = on_node(startTime="soon")
+    odd["metadata"]["name"] = "odd"
+    said: list[str] = []
+    assert (
+        len(list(uses_of([odd, on_node(), on_node(0), on_node(startTime=None)], FLEET, "namespace", said.append))) == 1
+    )
+    [line] = said
+    assert line.startswith("pod team/odd is not counted: ")
+    assert line.endswith("`$.status.startTime`")
 
 
 def test_by_a_label_that_some_have() -> None:
     bare = on_node()
     bare["metadata"]["labels"] = {}
-    assert [use.group for use in uses_of([on_node(), bare], FLEET, "queue")] == ["training", ""]
+    assert [use.group for use in uses_of([on_node(), bare], FLEET, "queue", print)] == ["training", ""]

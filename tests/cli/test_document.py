@@ -153,6 +153,20 @@ def test_audit_adds_namespaces(rightslice: Run) -> None:
         assert_shape(each, RATE)
 
 
+PRICES: dict[str, type] = {"currency": str, "source": str, "rates": list, "notes": list}
+
+
+@pytest.mark.parametrize(("command", "rates"), [(("audit", "--since", "9999d"), 0), (("rightsize",), 1)])
+def test_money_without_head_figures_has_its_prices(rightslice: Run, command: tuple[str, ...], rates: int) -> None:
+    ran = rightslice(
+        command[0], "cluster.yaml", *WORLD[:2], *command[1:], "-o", "json", "--now", "2026-06-01T00:00:00Z"
+    )
+    prices = json.loads(ran.out)["prices"]
+    assert_shape(prices, PRICES)
+    assert prices["source"].startswith("example prices, not yours")
+    assert len(prices["rates"]) == rates
+
+
 @pytest.mark.parametrize("field", [*OBJECT, *FINDING, *SUMMARY, *NAMESPACE, *WORKLOAD, *SPENT, *FIGURES, *COST, *RATE])
 def test_the_page_names_every_field(field: str) -> None:
     assert f"`{field}`" in PAGE

@@ -41,6 +41,8 @@ COMMANDS = {
     "policy lint": ("policy", "lint", "faulty"),
     "lint": ("lint", "-f", "traps.yaml"),
     "lint, the objects instead": ("lint", "-f", "traps.yaml", "-o", "yaml"),
+    "lint, quotas that count no claim": ("lint", "--cluster", "claimquotas.yaml", "-n", "team"),
+    "lint, what no API server takes": ("lint", "-f", "refused.yaml"),
     "lint, JSON": ("lint", "-f", "traps.yaml", "-o", "json"),
     "accounting enable": ("accounting", "enable", "-n", "research", "--gpus", "16"),
     "capacity, for people": ("capacity", *ROOM),

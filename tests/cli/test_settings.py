@@ -36,3 +36,14 @@ def test_a_flag_that_cannot_be_used(flags: dict[str, str], sentence: str) -> Non
     with pytest.raises(SettingsError) as caught:
         settings_from(**{"policies": "policies", "cluster": "demo", **flags})
     assert str(caught.value) == sentence
+
+
+@pytest.mark.parametrize(
+    ("written", "want"), {"": [], "a": ["a"], "a:b/c.yaml": ["a", "b/c.yaml"], ":a:": ["a"]}.items()
+)
+def test_a_variable_names_policies_as_path_names_folders(
+    written: str, want: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RIGHTSLICE_POLICIES", written)
+    settings = settings_from(cluster="live", self_signed=True)
+    assert [str(path) for path in settings.policies] == want

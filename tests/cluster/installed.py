@@ -21,7 +21,7 @@ from tests.conftest import ROOT
 from tests.house.checkout import read
 from webhook.cli.install import InstallMode, manifests
 from webhook.errors import ApiError
-from webhook.installing.applying import hooks_answer
+from webhook.installing.probe import hooks_answer
 from webhook.installing.removing import uninstall
 from webhook.kube.api import Api
 from webhook.manifests.hooks import NAMESPACE

@@ -32,10 +32,11 @@ from webhook.certs.selfsigned import self_signed
 from webhook.cli.install import InstallMode, manifests
 from webhook.documents.reading import read
 from webhook.errors import ApiError
-from webhook.installing.applying import hooks_answer, install
+from webhook.installing.applying import install
 from webhook.installing.checks import diagnose
 from webhook.installing.facts import Facts, read_facts
 from webhook.installing.lines import Line, State
+from webhook.installing.probe import hooks_answer
 from webhook.installing.putting import SECRET
 from webhook.installing.removing import uninstall
 from webhook.kube.api import Api

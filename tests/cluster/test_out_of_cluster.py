@@ -15,6 +15,8 @@ from tests.cluster.plane import Plane
 from tests.cluster.waiting import eventually
 from tests.make import make_pod
 from tests.policy.written import exception_text
+from webhook.audit.cluster import Cluster
+from webhook.cli.inputs import policies_in_force
 from webhook.installing.checks import diagnose
 from webhook.installing.facts import Facts, read_facts
 from webhook.installing.lines import State
@@ -53,7 +55,9 @@ async def facts_of(plane: Plane) -> Facts:
         return await read_facts(api)
 
 
-def test_doctor_takes_the_servers_word_for_what_its_files_decide(plane: Plane, tmp_path: Path) -> None:
+def test_commands_take_the_servers_word_for_what_its_files_decide(
+    plane: Plane, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     exception = json.loads(exception_text("of-a-file", policyName="guard"))
     exception["metadata"]["namespace"] = NAMESPACE
 
@@ -63,10 +67,14 @@ def test_doctor_takes_the_servers_word_for_what_its_files_decide(plane: Plane, t
     with installed(plane, tmp_path):
         eventually(lambda: plane.api.create(exceptions_in(NAMESPACE), exception))
         lines = eventually(look, until=lambda found: "GPUPolicyException of-a-file is in use" in found)
+        with Cluster(str(plane.kubeconfig)) as cluster:
+            policies_in_force(cluster, None, NAMESPACE)
 
     assert lines["a server's policy files cannot be seen"] is State.SKIP
     assert lines["the backstop denies"] is State.OK
     assert not [what for what, state in lines.items() if state is State.FAIL]
+    assert "/of-a-file is in use, as its status says, and does not count here" in (said := capsys.readouterr().err)
+    assert "not in use" not in said
 
 
 def exceptions_in(namespace: str) -> str:

@@ -120,6 +120,22 @@ def test_a_namespace_that_is_gone_keeps_nobody_else_from_theirs(plane: Plane, na
 
 
 @pytest.mark.usefixtures("none_served")
+def test_a_report_of_our_name_that_another_tool_keeps_is_left_alone(plane: Plane, namespace: str) -> None:
+    serve(plane, "openreports")
+    path = REPORTS.format(namespace)
+    labels = {"app.kubernetes.io/managed-by": "scanner"}
+    theirs = {"apiVersion": "openreports.io/v1alpha1", "kind": "Report", "metadata": {"name": NAME, "labels": labels}}
+    plane.api.create(path, {**theirs, "source": "scanner", "results": [{"policy": "p", "source": "scanner"}]})
+    before = plane.api.get(f"{path}/{NAME}")
+
+    [said] = published(plane, [judged("p", namespace=namespace, findings=[REFUSED])], ReportApi.OPENREPORTS)
+    assert said.startswith(f"Report {namespace}/{NAME} is another tool's and is left alone: its label ")
+    assert "must be rightslice, found scanner. To have what was found there, delete it" in said
+    assert published(plane, [], ReportApi.OPENREPORTS) == []
+    assert plane.api.get(f"{path}/{NAME}") == before
+
+
+@pytest.mark.usefixtures("none_served")
 def test_a_cluster_with_both_kinds_has_the_newer_and_others_reports_stay(
     plane: Plane, namespace: str, tmp_path: Path
 ) -> None:

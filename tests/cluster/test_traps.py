@@ -8,6 +8,7 @@ from tests.cluster.client import Json, RefusedError
 from tests.cluster.plane import Plane
 from tests.cluster.waiting import eventually
 from tests.engine.test_linting import limit_range
+from tests.engine.test_linting_rules import REFUSED, TAKEN
 from webhook.engine.linting import fixed, lint
 
 GPU = "nvidia.com/gpu"
@@ -51,3 +52,19 @@ def test_a_pod_without_gpus_falls_into_it_and_not_into_what_is_offered(
     else:
         plane.api.delete(f"{path}/lr")
     eventually(lambda: pod_in(plane, namespace), until=lambda became: became in ("none", "0"))
+
+
+def answered(plane: Plane, namespace: str, data: Json) -> str:
+    """What an API server says of an object that it is only asked about; "" where it takes it."""
+    path = f"/api/v1/namespaces/{namespace}/{data['kind'].lower()}s"
+    try:
+        plane.api.create(path, data | {"metadata": {"name": "tried"}}, dryRun="All")
+    except RefusedError as refusal:
+        return refusal.message
+    return ""
+
+
+def test_what_is_called_a_fault_is_refused_in_the_same_words_and_nothing_else_is(plane: Plane, namespace: str) -> None:
+    said = {name: (answered(plane, namespace, data), words) for name, (data, _, words) in REFUSED.items()}
+    assert {name: answer for name, (answer, words) in said.items() if words not in answer} == {}
+    assert {name: answer for name, data in TAKEN.items() if (answer := answered(plane, namespace, data))} == {}

@@ -14,6 +14,7 @@ from webhook.model.claims import ClaimSpec, ResourceClaimTemplate, charge
 from webhook.model.cluster import ClusterView
 from webhook.model.lines import line_of
 from webhook.model.pods import pod_of
+from webhook.server.answering import warning_lines
 
 A, B = "a.example.com", "b.example.com"
 CLASSES = {A: "", B: "example.com/b"}
@@ -113,13 +114,13 @@ def full(asked: int, used: int, hard: int, key: str = devices(A)) -> str:
 CASES = {
     "it fits": Said(claiming("two"), quota({devices(A): "2"}, {devices(A): "0"}), TWO, words=""),
     "too many, some would fit": Said(
-        claiming("two"), quota({devices(A): "4"}, {devices(A): "3"}), TWO, words=f"{full(2, 3, 4)}; 1 would fit"
+        claiming("two"), quota({devices(A): "4"}, {devices(A): "3"}), TWO, words=f"1 would fit; {full(2, 3, 4)}"
     ),
     "the second claim is charged after the first": Said(
         claiming("one", "two"), quota({devices(A): "2"}, {devices(A): "0"}), ONE, TWO, words=full(2, 1, 2)
     ),
     "too many claims": Said(
-        claiming("one"), quota({OBJECTS: "1"}, {OBJECTS: "1"}), ONE, words=f"{full(1, 1, 1, OBJECTS)}; 0 would fit"
+        claiming("one"), quota({OBJECTS: "1"}, {OBJECTS: "1"}), ONE, words=f"0 would fit; {full(1, 1, 1, OBJECTS)}"
     ),
     "by the name of a class as an extended resource": Said(
         claiming("b"),
@@ -164,9 +165,19 @@ def test_it_says_where_who_holds_the_most_and_what_to_do() -> None:
     full_quota = quota({devices(A): "4"}, {devices(A): "4"})
     (finding,) = ask(claiming("one"), TOLD, nodes=[full_quota, ONE, TWO, *pods]).findings
     assert finding.path == ("spec", "resourceClaims", 0, "resourceClaimTemplateName")
-    assert finding.message.startswith("claim c0 cannot be made, and the pod waits for it: exceeded quota: devices,")
-    assert finding.message.endswith("; 0 would fit; held by y (3), x (1)")
+    assert finding.message == (
+        "claim c0 cannot be made, and the pod waits for it: quota devices: 1 a.example.com devices asked, 4 of 4 used, "
+        f"0 would fit, held by y (3), x (1); {full(1, 4, 4)}"
+    )
     assert finding.fix == "Wait until another pod of the namespace ends."
+
+
+def test_what_is_of_use_stands_in_the_warning_however_many_keys_are_exceeded() -> None:
+    hard = {devices(A): "4", implicit(A): "4", OBJECTS: "2"}
+    pods = [claiming("two", name=name).build() for name in ("x", "y")]
+    told = ask(claiming("big"), TOLD, nodes=[quota(hard, hard), template("big", exactly(A, count=32)), TWO, *pods])
+    (warning,) = warning_lines(told.findings)
+    assert "32 a.example.com devices asked, 4 of 4 used, 0 would fit, held by x (2), y (2); 1 claims asked" in warning
 
 
 def test_a_decision_that_is_remembered_follows_templates_classes_and_holders() -> None:
@@ -182,7 +193,9 @@ def test_a_decision_that_is_remembered_follows_templates_classes_and_holders() -
     view = view.with_objects({}, {}, {}, {"team": [more]})
     assert said(view) == []
     view = view.with_classes(CLASSES)
-    assert [message.rpartition("; ")[2] for message in said(view)] == ["1 would fit"]
+    assert [message.split("; ")[0].split(": ")[-1] for message in said(view)] == [
+        "2 example.com/b asked, 0 of 1 used, 1 would fit"
+    ]
     view = view.with_lines({"team": {"x": line_of(pod_of(claiming("one", name="x").build()))}})
-    assert [message.rpartition("; ")[2] for message in said(view)] == ["held by x (2)"]
+    assert [message.split("; ")[0].endswith(", held by x (2)") for message in said(view)] == [True]
     assert said(view.with_classes({})) == []

@@ -26,6 +26,12 @@ def quota(**hard: Any) -> Json:
     return {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": metadata, "spec": {"hard": keys}}
 
 
+def scoped(data: Json) -> Json:
+    """The same for pods without a deadline only."""
+    return data | {"spec": data["spec"] | {"scopes": ["NotTerminating"]}}
+
+
+DEVICES = "a.deviceclass.resource.k8s.io/devices"
 FREE = {"max": {GPU: 4}, "default": {GPU: "0"}}
 TRAPS: dict[str, tuple[Json, list[str], Json]] = {
     "a maximum alone": (limit_range({"max": {GPU: 4}}), ["GPU-L301"], {"limits": [{"type": "Container"} | FREE]}),
@@ -96,6 +102,21 @@ TRAPS: dict[str, tuple[Json, list[str], Json]] = {
         ["GPU-Q403", "GPU-Q402"],
         {"hard": {f"requests.{GPU}": "1", "requests.rightslice.dev/gpu-milli": "1000"}},
     ),
+    "a bare class of devices": (
+        quota(deviceclass_resource_kubernetes_io__a=1),
+        ["GPU-Q401"],
+        {"hard": {"requests.deviceclass.resource.kubernetes.io/a": 1}},
+    ),
+    "devices of a class as if they were requested": (
+        quota(requests_a_deviceclass_resource_k8s_io__devices=1),
+        ["GPU-Q401"],
+        {"hard": {DEVICES: 1}},
+    ),
+    "devices of a class in a quota with scopes": (
+        scoped(quota(a_deviceclass_resource_k8s_io__devices=1)),
+        ["GPU-Q401"],
+        {"hard": {DEVICES: 1}},
+    ),
     "half a core": (quota(requests_cpu="500m"), [], {}),
     "pods": (quota(pods=3), [], {}),
     "no quota at all": ({"apiVersion": "v1", "kind": "ResourceQuota", "spec": None}, [], {}),
@@ -133,3 +154,35 @@ def test_what_an_api_server_adds_is_left_out() -> None:
 def test_an_admin_who_applies_one_is_warned_and_not_refused() -> None:
     assert codes(ask(limit_range({"max": {GPU: 4}}))) == ["warn GPU-L301"]
     assert codes(ask(quota(requests_nvidia_com__gpu=2), operation="UPDATE")) == ["warn GPU-Q402"]
+
+
+def test_claims_get_a_quota_of_their_own_where_pods_stay_under_the_scopes() -> None:
+    data = scoped(quota(pods=3, count__resourceclaims_resource_k8s_io=1))
+    assert [finding.code for finding in lint(data)] == ["GPU-Q401"]
+    pods, claims = fixed(data)["items"]
+    assert (pods["spec"], pods["metadata"]) == ({"hard": {"pods": 3}, "scopes": ["NotTerminating"]}, data["metadata"])
+    assert claims["spec"] == {"hard": {"count/resourceclaims.resource.k8s.io": 1}}
+    assert claims["metadata"]["name"] == "quota-claims"
+
+
+@pytest.mark.parametrize(
+    "key",
+    ["gpu.exmaple.com.deviceclass.resource.k8s.io/devices", "deviceclass.resource.kubernetes.io/gpu.exmaple.com"],
+)
+def test_a_class_that_the_cluster_lacks_counts_nothing(key: str) -> None:
+    data, classes = quota(**{key: "1"}), ["gpu.example.com", "other"]
+    said = [finding.fix for finding in lint(data, (), classes) if "has no DeviceClass" in finding.message]
+    assert said == ["Write gpu.example.com."]
+    assert lint(fixed(data, classes), (), classes) == []
+    assert not any("has no DeviceClass" in finding.message for finding in lint(data)), "nobody knows the classes"
+
+
+def test_a_class_that_is_like_none_is_told_what_there_is() -> None:
+    (finding,) = lint(quota(**{DEVICES: "1"}), (), ["z4", "z1", "z3", "z2"])
+    assert finding.fix == "Name one of the cluster: z1, z2, z3 and 1 more."
+
+
+def test_an_admin_hears_of_a_class_that_the_cluster_lacks() -> None:
+    known = {"apiVersion": "resource.k8s.io/v1", "kind": "DeviceClass", "metadata": {"name": "b"}, "spec": {}}
+    assert codes(ask(quota(**{DEVICES: "1"}), nodes=[known])) == ["warn GPU-Q401"]
+    assert codes(ask(quota(**{DEVICES: "1"}))) == []

@@ -6,8 +6,8 @@ from typing import NamedTuple
 
 import pytest
 
-from tests.make import Json, PodMaker, make_node, make_pod
-from tests.world import A100, GPU_TAINT, ask, codes, mig_node, tainted, whole_node
+from tests.make import Json, PodMaker, make_namespace, make_node, make_pod
+from tests.world import A100, GPU_TAINT, ask, codes, mig_node, tainted, view_of, whole_node
 from webhook.model.paths import dotted
 
 GPU, SHARED = "nvidia.com/gpu", "nvidia.com/gpu.shared"
@@ -83,6 +83,14 @@ def test_placement(case: Case) -> None:
     decision = ask(case.pod, POLICY, nodes=case.nodes)
     assert codes(decision) == case.want
     assert all(case.words in str(finding) for finding in decision.findings)
+
+
+@pytest.mark.parametrize("nodes", [(make_node("plain"),), (tainted(whole_node(), GPU_TAINT),)])
+def test_nothing_is_said_of_a_name_that_claims_may_fill(nodes: tuple[Json, ...]) -> None:
+    view, pod = view_of(make_namespace("team"), *nodes), make_pod().gpus(1)
+    assert codes(ask(pod, POLICY, view=view)), "without the class something is said"
+    assert codes(ask(pod, POLICY, view=view.with_classes({"other.example.com": "example.com/other", "plain": ""})))
+    assert codes(ask(pod, POLICY, view=view.with_classes({"gpu.nvidia.com": GPU}))) == []
 
 
 def affinity(*terms: dict[str, str]) -> Json:

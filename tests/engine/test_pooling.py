@@ -69,6 +69,19 @@ COUNTED: dict[str, tuple[PodMaker, str, list[Json], list[str]]] = {
         [],
         [],
     ),
+    "on a node of another product than the one that is full": (
+        make_pod().gpus(1).spec(nodeName="a"),
+        shared(0, "NVIDIA-H100-*"),
+        [],
+        [],
+    ),
+    "on a node of the product that is full": (
+        make_pod().gpus(1).spec(nodeName="h"),
+        shared(0, "NVIDIA-H100-*"),
+        [],
+        OVER,
+    ),
+    "on a node that nobody knows": (make_pod().gpus(1).spec(nodeName="x"), shared(0, "NVIDIA-H100-*"), [], OVER),
     "it may come to the product that is full": (make_pod().gpus(1), shared(0, "NVIDIA-H100-*"), [], OVER),
     "a product that no node has yet, selected": (
         make_pod().gpus(1).spec(nodeSelector={"nvidia.com/gpu.product": "NVIDIA-L4"}),
@@ -92,6 +105,24 @@ def test_the_message_says_what_is_used_what_fits_and_who_holds_it() -> None:
         "held in other (4000), team (1000), most by other/large (3000), other/small (1000), team/mine (1000)"
     )
     assert found.fix == "Ask for at most what would fit, or wait until a holder ends."
+
+
+@pytest.mark.parametrize(
+    ("pods", "says"),
+    [
+        ([], "used: 6000, limited: 7000 thousandths of a GPU; 1000 would fit; 6000 admitted just now"),
+        (
+            [running("p")],
+            "used: 7000, limited: 7000 thousandths of a GPU; 0 would fit; held in other (1000), most by other/p (1000)"
+            "; 6000 admitted just now",
+        ),
+    ],
+    ids=["nothing is seen yet", "beside what is seen"],
+)
+def test_what_was_admitted_just_now_makes_the_figures_add_up(pods: list[Json], says: str) -> None:
+    view = view_of(*WORLD, *pods).reserve(Reservation("u1", "team", (((), 6000),), 0.0))
+    (found,) = ask(TWO, shared(7000), view=view).findings
+    assert found.message == f"exceeded quota: lab, requested: 2000, {says}"
 
 
 def test_the_holders_named_are_few_however_many_there_are() -> None:

@@ -24,6 +24,7 @@ GIVEN = make_pod("tried").gpus(1).asks(ACCOUNTING, "1000").build()
 PLAIN = make_pod("tried").gpus(1).build()
 GPUS = make_node("n1", {}, **{"nvidia.com/gpu": 8})
 COUNTING = make_node("n2", {}, **{"nvidia.com/gpu": 8, ACCOUNTING: 8_000_000})
+SPACES: list[Json] = [{"metadata": {"name": "ml", "labels": {"gpus": "yes"}}}, {"metadata": {"name": "team"}}]
 LACKING = f"0/2 nodes are available: 2 Insufficient {ACCOUNTING}."
 
 
@@ -36,7 +37,7 @@ def waiting() -> Json:
 def seen(running: list[Json] | None = None, tried: Json | str = GIVEN, **facts: Any) -> Accounted:
     """A cluster in which accounting works, but for what is given."""
     well = {"policies": [policy(**TOLD)], "quotas": [QUOTA], "nodes": [GPUS]}
-    return Accounted(replace(WELL, **{**well, **facts}), running or [], tried, "team")
+    return Accounted(replace(WELL, **{**well, **facts}), running or [], tried, "team", SPACES)
 
 
 class Case(NamedTuple):
@@ -72,6 +73,16 @@ CASES = {
     "nodes that have it": Case(seen(nodes=[COUNTING]), State.OK, "1 GPU node advertises it"),
     "a pod that is given it": Case(seen(), State.OK, "a pod with one GPU, only tried in team, is given"),
     "a pod that is not": Case(seen(tried=PLAIN), State.WARN, "a pod with one GPU, only tried in team, is not given it"),
+    "a pod that is not, because no policy asks there": Case(
+        seen(tried=PLAIN, policies=[policy(**TOLD, match={"namespaceSelector": {"matchLabels": {"gpus": "yes"}}})]),
+        State.SKIP,
+        "no policy asks for it in team",
+    ),
+    "a pod that is not, though a policy asks there": Case(
+        seen(tried=PLAIN, policies=[policy(**TOLD, match={"namespaces": ["team"]})]),
+        State.WARN,
+        "a pod with one GPU, only tried in team, is not given it",
+    ),
     "a pod that is refused": Case(seen(tried="full"), State.WARN, "a pod with one GPU, only tried in team, was"),
     "a pod that a full quota refuses": Case(
         seen(tried=f"pods is forbidden: exceeded quota: gpus, requested: {KEY}=1000, used: {KEY}=8000, limited: 8000"),
@@ -92,6 +103,19 @@ def test_lines(case: Case) -> None:
 
 def test_a_cluster_in_which_it_works_has_nothing_to_act_on() -> None:
     assert {line.state for line in accounting_lines(seen())} <= {State.OK, State.SKIP}
+
+
+def test_the_namespace_to_ask_about_is_named() -> None:
+    elsewhere = seen(tried=PLAIN, policies=[policy(**TOLD, match={"namespaces": ["ml*"]})])
+    [line] = [line for line in accounting_lines(elsewhere) if line.what.startswith("no policy asks for it in team")]
+
+    assert line.advice == "where one asks: rightslice accounting check -n ml"
+
+
+def test_what_is_not_known_of_namespaces_is_not_said() -> None:
+    elsewhere = seen(tried=PLAIN, policies=[policy(**TOLD, match={"namespaces": ["ml"]})])
+
+    assert "is not given it" in " ".join(line.what for line in accounting_lines(replace(elsewhere, namespaces=[])))
 
 
 def test_what_to_write_until_then_is_what_a_policy_takes() -> None:

@@ -167,6 +167,26 @@ CASES = {
     "nobody answers": Case(
         replace(WELL, answer="the pod was let in without a word of ours"), State.FAIL, "the hooks do not answer"
     ),
+    "a hook is not reached": Case(
+        replace(WELL, answer='Internal error occurred: failed calling webhook "validate.rightslice.dev": refused'),
+        State.FAIL,
+        "the hooks do not answer",
+    ),
+    "a LimitRange refuses the pod first": Case(
+        replace(WELL, answer="minimum cpu usage per Container is 1, but request is 100m"),
+        State.SKIP,
+        "whether the hooks answer could not be tried",
+    ),
+    "who looks may not create pods": Case(
+        replace(WELL, answer='pods is forbidden: User "eve" cannot create resource "pods" in the namespace "default"'),
+        State.SKIP,
+        "whether the hooks answer could not be tried",
+    ),
+    "a hook of others is not reached": Case(
+        replace(WELL, answer='Internal error occurred: failed calling webhook "mutate.other.example": refused'),
+        State.SKIP,
+        "whether the hooks answer could not be tried",
+    ),
     "only one hook answers": Case(
         replace(WELL, answer="rightslice answers: validate, but not mutate"), State.FAIL, "only the validating hook"
     ),
@@ -399,3 +419,33 @@ def test_with_cert_manager_it_is_cert_manager_that_is_looked_at() -> None:
     wrong = [line for line in lines if line.what.startswith(("caBundle", "serving certificate"))]
     assert len(wrong) == 2
     assert all("describe certificates,issuers" in line.advice for line in wrong)
+
+
+def by_url(configuration: Json) -> Json:
+    """A configuration as overlay out-of-cluster has it."""
+    hooks = [{**hook, "clientConfig": {"url": "https://10.0.0.1:8443"}} for hook in configuration["webhooks"]]
+    return {**configuration, "webhooks": hooks}
+
+
+IN, OUT = "rightslice install", "kubectl apply --server-side -k manifests/overlays/out-of-cluster"
+OUTSIDE = replace(without("deployment"), mutating=by_url(MUTATING), validating=by_url(VALIDATING))
+
+
+@pytest.mark.parametrize("part", ["mutating", "validating", "backstop", "policies"])
+@pytest.mark.parametrize(("facts", "command"), [(WELL, IN), (OUTSIDE, OUT)], ids=["inside", "outside"])
+def test_what_is_missing_is_put_back_where_the_rest_is(facts: Facts, command: str, part: str) -> None:
+    lacking: Json = {part: None, "refused": {**facts.refused, part: ABSENT}}
+    [line] = [line for line in diagnose(replace(facts, **lacking), NOW) if IN in line.advice or OUT in line.advice]
+
+    assert line.state is State.FAIL
+    assert line.advice.startswith(command)
+
+
+def test_where_nothing_is_either_way_may_be_taken() -> None:
+    nothing = ("mutating", "validating", "deployment")
+    lacking: Json = {**dict.fromkeys(nothing), "refused": dict.fromkeys(nothing, ABSENT)}
+    facts = replace(WELL, **lacking)
+    advice = {line.advice for line in diagnose(facts, NOW) if "configuration" in line.what}
+
+    assert len(advice) == 1
+    assert all(text.startswith(f"{IN}; ") and OUT in text for text in advice)

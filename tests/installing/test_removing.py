@@ -6,18 +6,27 @@ from pathlib import Path
 
 import pytest
 
+from tests.conftest import ROOT
 from tests.kube.scripted import Answer, playing, refused, said
 from tests.make import Json
+from webhook.documents.reading import read
 from webhook.installing import leaving
 from webhook.installing.applying import install
 from webhook.installing.leaving import LeavingError
-from webhook.installing.removing import uninstall
+from webhook.installing.removing import keeps_policies, uninstall
 from webhook.manifests.gpunodes import gpunode_crd
-from webhook.manifests.objects import MADE_BY_OVERLAYS, MADE_IN_SERVICE
+from webhook.manifests.objects import (
+    CLUSTER_WIDE_BESIDE,
+    MADE_BY_OVERLAYS,
+    MADE_IN_SERVICE,
+    path_of,
+    to_remove,
+)
 
 GONE = refused(404, "NotFound")
 BESIDE_IT = (*MADE_BY_OVERLAYS, *MADE_IN_SERVICE)
-NOTHING_BESIDE_IT = (GONE,) * len(BESIDE_IT)
+ALL_BESIDE_IT = (*BESIDE_IT, *CLUSTER_WIDE_BESIDE)
+NOTHING_BESIDE_IT = (GONE,) * len(ALL_BESIDE_IT)
 
 
 @pytest.fixture(autouse=True)
@@ -60,7 +69,7 @@ async def test_it_stays_until_the_kind_has_gone(tmp_path: Path, answers: tuple[A
         await uninstall(api, [gpunode_crd()], told.append, with_policies=True, seconds=20)
 
     assert told == ["removed CustomResourceDefinition gpunodes.rightslice.dev"]
-    assert [request.method for request in server.asked] == ["DELETE"] * (len(BESIDE_IT) + 1) + asked
+    assert [request.method for request in server.asked] == ["DELETE"] * (len(ALL_BESIDE_IT) + 1) + asked
 
 
 async def test_what_does_not_go_is_named(tmp_path: Path) -> None:
@@ -76,8 +85,9 @@ async def test_what_does_not_go_is_named(tmp_path: Path) -> None:
 
 async def test_without_its_policies_nothing_is_waited_for(tmp_path: Path) -> None:
     async with playing(tmp_path, *NOTHING_BESIDE_IT) as (server, api):
-        await uninstall(api, [gpunode_crd()], lambda _line: None, with_policies=False, seconds=20)
+        await uninstall(api, [gpunode_crd()], (told := list[str]()).append, with_policies=False, seconds=20)
 
+    assert told == ["there was nothing to remove"]
     assert [request.method for request in server.asked] == ["DELETE"] * len(BESIDE_IT)
 
 
@@ -88,3 +98,33 @@ async def test_what_is_still_going_is_waited_for_before_it_is_installed_again(tm
             await install(api, [gpunode_crd()], lambda _line: None, seconds=-1)
 
     assert [request.method for request in server.asked] == ["GET"]
+
+
+async def test_what_a_finalizer_holds_is_not_called_removed(tmp_path: Path) -> None:
+    held = said({"metadata": {"deletionTimestamp": "2026-06-01T00:00:00Z", "finalizers": ["example.com/a"]}})
+    gone = said({"kind": "Status", "metadata": {}, "status": "Success"})
+    told: list[str] = []
+    async with playing(tmp_path, held, gone, *NOTHING_BESIDE_IT[2:]) as (_, api):
+        await uninstall(api, [], told.append, with_policies=False, seconds=20)
+
+    assert told == [
+        "asked ConfigMap rightslice-system/rightslice-address to go, held by example.com/a",
+        "removed ServiceMonitor rightslice-system/rightslice",
+    ]
+
+
+@pytest.mark.parametrize(("answer", "kept"), [(GONE, False), (said({}), True)], ids=["nothing there", "a kind there"])
+async def test_what_stays_is_looked_for(tmp_path: Path, answer: Answer, *, kept: bool) -> None:
+    async with playing(tmp_path, answer) as (_, api):
+        assert await keeps_policies(api, [gpunode_crd()]) is kept
+
+
+@pytest.mark.parametrize("folder", ["agent", "scheduler/extender", "scheduler/second"])
+def test_nothing_cluster_wide_of_what_people_apply_beside_it_is_left(folder: str) -> None:
+    files = [file for file in (ROOT / "manifests" / folder).glob("*.yaml") if file.name != "kustomization.yaml"]
+    objects = [one.data for file in files for one in read(file.read_bytes(), file.name, aliases=True)]
+    wide = {path_of(one) for one in objects if one["kind"].startswith(("Cluster", "Validating"))}
+
+    assert wide
+    assert wide <= {path_of(one) for one in to_remove([], with_policies=True)}
+    assert not wide & {path_of(one) for one in to_remove([], with_policies=False)}

@@ -55,9 +55,20 @@ PARTS = ("NVIDIA-B300-MIG-1g.34gb", "NVIDIA-B300-SHARED", "NVIDIA-B300-MIG-1g.34
 
 @pytest.mark.parametrize("product", PARTS)
 def test_the_card_to_add_is_named_for_its_parts(product: str) -> None:
-    [note] = priced(node("n", product)).notes
+    [note] = priced(node("n", product), node("known")).notes
     assert note.startswith(f"no price for {product} (1 node)")
     assert note.endswith(" Add NVIDIA-B300 to the price table")
+
+
+def test_a_product_that_no_node_has_gets_a_word() -> None:
+    table = Prices("USD", {"l40s": 1, **{f"l40x-{i}": 1 for i in range(7)}}, "ours", "2026-06-01")
+    nodes = view_of(node("n")).fleet.nodes
+    assert node_prices(nodes, table).notes == (
+        "no node has the product l40x-0, l40x-1, l40x-2, l40x-3, l40x-4 and 2 more of the price table: its price is "
+        "not used. Write a product as the label nvidia.com/gpu.product of nodes has it",
+    )
+    example = Prices("USD", table.by_product, "ours", "2026-06-01", example=True)
+    assert node_prices(nodes, example).notes == ()
 
 
 def test_parts_never_cost_more_than_the_whole() -> None:

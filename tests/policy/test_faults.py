@@ -65,7 +65,8 @@ CASES = {
     "two quotas of one name": Case(
         "  quotas: {shared: [{name: q, gpuMilli: 1}, {name: q, gpuMilli: 2}]}",
         "GPU-P103",
-        "p.yaml:5:20: spec.quotas.shared: must have quotas with different names, found a list. Write another name",
+        "p.yaml:5:52: spec.quotas.shared[1].name: must be a name that no other of the quotas has, found 'q'. "
+        "Write another name",
     ),
     "a word where a quantity goes": Case(
         "  limits: {perPod: [{resource: cpu, max: eight}]}",
@@ -247,8 +248,8 @@ CASES = {
     "conditions of one name": Case(
         '  match: {matchConditions: [{name: c, expression: "true"}, {name: c, expression: "true"}]}',
         "GPU-P103",
-        "p.yaml:5:28: spec.match.matchConditions: must have match conditions with different names, found a list. "
-        "Write another name",
+        "p.yaml:5:67: spec.match.matchConditions[1].name: must be a name that no other of the conditions has, found "
+        "'c'. Write another name",
     ),
     "a condition of 5 000 characters": Case(
         f"  match: {{matchConditions: [{{name: c, expression: '{'true && ' * 625}true'}}]}}",

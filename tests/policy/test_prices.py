@@ -48,6 +48,10 @@ FAULTS = {
         "prices[1].product: must be priced once, found 'L40S-SHARED'",
     ),
     "a product without a name": (table("[{product: ' ', perHour: 1}]"), "must name a product"),
+    "no metadata": (
+        table(ONE, HEAD.replace("metadata: {name: ours}\n", "")),
+        "GPUPriceList: must have the field metadata, found none. Write metadata: {name: my-prices}",
+    ),
     "no prices": (table("[]"), "prices"),
     "a key that is misspelt": (table("[{product: A, perhour: 1}]"), "Did you mean perHour?"),
     "another kind": (table(ONE, HEAD.replace("GPUPriceList", "GPUPolicy")), "GPUPriceList"),

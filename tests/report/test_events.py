@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import msgspec
+
 from webhook.model.events import Event, EventSource, InvolvedObject
 from webhook.report.events import MOST, event_lines
 
@@ -43,3 +45,50 @@ def test_of_many_the_newest_are_told() -> None:
 
 def test_where_nothing_was_said_there_is_nothing_to_tell() -> None:
     assert list(event_lines([])) == []
+
+
+REFUSED = 'Error creating: admission webhook denied the request: Pod "serve-7d4-{}" asks for 3 GPUs'
+
+
+def refused(pod: str, minute: int, *, count: int = 1) -> Event:
+    """A controller was not let create a pod."""
+    event = said("FailedCreate", minute, by="replicaset-controller", message=REFUSED.format(pod), count=count)
+    return msgspec.structs.replace(event, involved_object=InvolvedObject("ReplicaSet", "serve-7d4", "r1"))
+
+
+def test_what_a_controller_says_alike_of_its_pods_is_told_once_with_the_newest() -> None:
+    events = [refused("aaaaa", 1), refused("ccccc", 3, count=4), refused("bbbbb", 2)]
+    other = msgspec.structs.replace(refused("ddddd", 4), message='Error creating: pods "serve-7d4-ddddd" is forbidden')
+    first, second = event_lines([*events, other])
+    assert 'pods "serve-7d4-ddddd" is forbidden' in first
+    assert "T00:03:00Z  FailedCreate on ReplicaSet/serve-7d4 (replicaset-controller, 6 times)" in second
+    assert "serve-7d4-ccccc" in second
+
+
+def test_what_was_said_about_an_earlier_pod_of_the_name_is_left_out() -> None:
+    known = {("Pod", "p"): {"new", "digest-of-a-file"}}
+    about = {"earlier": "old", "now": "new", "static": "digest-of-a-file", "unknown": ""}
+    events = [
+        msgspec.structs.replace(said(reason), involved_object=InvolvedObject("Pod", "p", uid))
+        for reason, uid in about.items()
+    ]
+    told = " ".join(event_lines(events, known))
+    assert [reason for reason in about if f" {reason} on Pod/p" in told] == ["now", "static", "unknown"]
+
+
+def test_a_series_says_how_often_and_when_last() -> None:
+    """As a writer of events.k8s.io leaves it, read through core/v1."""
+    series = {"count": 12, "lastObservedTime": "2026-06-01T00:09:00.000000Z"}
+    written = {
+        "involvedObject": {"kind": "Pod", "name": "p"},
+        "type": "Warning",
+        "reason": "FailedScheduling",
+        "message": "0/3 nodes are available",
+        "reportingComponent": "default-scheduler",
+        "eventTime": "2026-06-01T00:01:00.000000Z",
+    }
+    event = msgspec.convert({**written, "count": 0, "series": series}, Event)
+    [line] = event_lines([event])
+    assert "2026-06-01T00:09:00.000000Z  FailedScheduling on Pod/p (default-scheduler, 12 times)" in line
+    [once] = event_lines([msgspec.convert(written, Event)])
+    assert "2026-06-01T00:01:00.000000Z  FailedScheduling on Pod/p (default-scheduler): " in once

@@ -15,7 +15,8 @@ from tests.report.audited import FIT, NOTED, PRICES, REFUSED, SLICE, STOCKS, clu
 from webhook.model.prices import NodePrices
 from webhook.report.advice import advice_csv, advice_table
 from webhook.report.capacities import Stock
-from webhook.report.figures import figures_lines, figures_of, money, parts_of
+from webhook.report.costs import money
+from webhook.report.figures import figures_lines, figures_of, parts_of
 from webhook.report.results import Checked, Missed, Standing, Use
 from webhook.report.workload_tables import missed_lines, workload_csv, workload_findings, workload_table
 from webhook.report.workloads import Spent, Workload
@@ -103,10 +104,11 @@ def test_pods_that_no_hook_saw_are_listed_by_the_reason() -> None:
 
 def test_the_csv_has_every_workload_and_no_formula() -> None:
     rows = rows_of([*cluster(), judged("f", namespace="=cmd()", workload="@sum")])
-    read = list(csv.DictReader(StringIO(workload_csv(rows, "USD"))))
+    read = list(csv.DictReader(StringIO(workload_csv(rows, PRICES))))
     assert len(read) == len(rows)
     [odd] = [each for each in read if each["namespace"].endswith("=cmd()")]
     assert (odd["namespace"], odd["workload"]) == ("'=cmd()", "'@sum")
+    assert {each["price_source"] for each in read} == {PRICES.source}
     [serve] = [each for each in read if each["workload"] == "Deployment/serve"]
     assert (serve["gpu_milli_saved"], serve["over_asked_micro_per_hour"], serve["currency"]) == (
         "2571",
@@ -123,7 +125,8 @@ def test_the_head_tells_each_figure_from_its_parts() -> None:
         "Wasted GPUs            6.18 (idle 2 + over-asked 3.43 + lost to fragmentation 0.75)",
         "Utilisation            32.7% (effective of 14)",
         "Scheduling efficiency  94.6% (held or still usable, of 14)",
-        "Cost an hour           36.00 USD; wasted 17.96 USD (idle 2.00, over-asked 13.71, lost to fragmentation 2.25)",
+        "Cost an hour           36.00 USD for the 12 of 14 GPUs that have a price; wasted 17.96 USD "
+        "(idle 2.00, over-asked 13.71, lost to fragmentation 2.25)",
         "Prices                 a list of ours (2026-06-01, USD for a card and hour)",
         "                       8 x 4 USD: H100-80GB-HBM3",
         "                       4 x 1 USD: L40S",
@@ -247,12 +250,45 @@ def test_a_slice_that_is_called_a_gpu_is_named(offer: dict[str, Any], meant: str
 def test_the_csv_of_rightsize_has_a_line_for_each_container() -> None:
     uses = (Use("=a", "nvidia.com/gpu", 1, 8192, 60, 9, risk_ppm=5000), Use("b", "nvidia.com/gpu", 2))
     pod = msgspec.structs.replace(judged("a", after=143), standing=Standing("Pod/a", uses=uses))
-    one, other = csv.DictReader(StringIO(advice_csv([row(pod)], "USD")))
+    one, other = csv.DictReader(StringIO(advice_csv([row(pod)], PRICES)))
     assert (one["container"], one["risk_ppm"], one["gpu_milli_saved"], one["freed_micro_per_hour"]) == (
         *("'=a", "5000", "857"),
         "3428000",
     )
+    assert (one["currency"], one["price_source"], other["price_source"]) == ("USD", PRICES.source, "")
     assert (other["container"], other["asked"], other["risk_ppm"], other["gpu_milli_saved"]) == ("b", "2", "", "")
+
+
+def test_where_no_gpu_has_a_price_no_sum_is_told() -> None:
+    bare = NodePrices("USD", {}, "ours")
+    pods = [judged("a", after=143), judged("b")]
+    said = "\n".join(figures_lines(figures_of(STOCKS, rows_of(pods, bare), bare)))
+    assert "Cost an hour           not known: no GPU has a price" in said
+    assert "0.00" not in said
+    for line in csv.DictReader(StringIO(workload_csv(rows_of(pods, bare), bare))):
+        assert (line["held_micro_per_hour"], line["idle_micro_per_hour"], line["over_asked_micro_per_hour"]) == (
+            ("",) * 3
+        )
+    assert "0.86 GPUs, no price" in "\n".join(advice_table(rows_of(pods, bare), currency="USD"))
+
+
+def test_a_sum_over_a_part_of_the_gpus_says_so_beside_it() -> None:
+    found = figures_of(STOCKS, rows_of(cluster(), stocks=STOCKS), PRICES)
+    [line] = [line for line in figures_lines(found) if line.startswith("Cost an hour")]
+    assert "36.00 USD for the 12 of 14 GPUs that have a price; wasted" in line
+    pods = [judged(name, node=node, workload="Job/j", after=143) for name, node in (("a", "n1"), ("b", "n3"))]
+    assert "1.71 GPUs, 3.43 USD/h for 0.86 of 1.71 GPUs" in "\n".join(advice_table(rows_of(pods), currency="USD"))
+
+
+def test_the_head_says_of_how_many_workloads_use_was_seen() -> None:
+    def said(*pods: Checked) -> list[str]:
+        return [line for line in figures_lines(figures_of(STOCKS, rows_of(pods))) if line.startswith("Use was seen")]
+
+    assert said(judged("a", compute=60)) == ["Use was seen of 1 of 1 workload with GPUs."]
+    assert said(judged("a", compute=60), judged("b")) == [
+        "Use was seen of 1 of 2 workloads with GPUs: none of the others counts as idle."
+    ]
+    assert said() == []
 
 
 def test_money_is_rounded_to_the_nearest_hundredth() -> None:

@@ -96,7 +96,7 @@ def test_the_process_serves_on_while_the_cluster_does_not_answer(tmp_path: Path)
 def test_in_a_pod_the_cluster_is_the_one_that_the_pod_is_in(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
     with pytest.raises(SettingsError, match="--cluster: is needed"):
-        settings_from(self_signed=True, policies=Path("policies"))
+        settings_from(self_signed=True, policies=[Path("policies")])
     monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "10.0.0.1")
     assert settings_from(self_signed=True).live, "policies may be in the cluster"
-    assert not settings_from(self_signed=True, policies=Path("policies"), cluster="demo").live
+    assert not settings_from(self_signed=True, policies=[Path("policies")], cluster="demo").live

@@ -91,7 +91,7 @@ def test_what_loaded_is_what_one_falls_back_on() -> None:
     second = combine((FILE,), [("GPUPolicy/o", policy("o", "loud"))], first.good, load)
     third = combine((FILE,), [("GPUPolicy/o", policy("o", "loud"))], second.good, load)
     assert (names(second), names(third)) == (names(first), names(first))
-    assert third.faults == second.faults != ()
+    assert third.faults == second.faults != {}
 
 
 def test_files_that_never_loaded_are_no_set() -> None:

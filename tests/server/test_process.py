@@ -94,6 +94,13 @@ def listens(port: int) -> bool:
     return True
 
 
+def test_policies_may_be_named_more_than_once(tmp_path: Path) -> None:
+    more = tmp_path / "more.yaml"
+    more.write_text(POLICY.format(name="more"))
+    with running(tmp_path, "--policies", str(more)) as process:
+        assert process.wait_for("serving")["policies"] == 2
+
+
 def test_told_to_end_it_says_so_serves_on_finishes_and_leaves_with_0(tmp_path: Path) -> None:
     with running(tmp_path, "--drain-seconds", "1") as process:
         kept, late, slow = (Talk(process.port) for _ in range(3))

@@ -53,9 +53,9 @@ def ready_page(site: Site) -> str:
 
 
 @contextmanager
-def watching(path: Path) -> Iterator[Site]:
-    """A server over policies at a path."""
-    files = PolicyFiles(path)
+def watching(*paths: Path) -> Iterator[Site]:
+    """A server over policies at these paths."""
+    files = PolicyFiles(paths)
 
     def looks(world: World, telemetry: Telemetry) -> list[Look]:
         return [PolicyWatch(files, load, world, lambda: NOW, telemetry).look]
@@ -83,6 +83,22 @@ def test_a_changed_file_is_taken(folder: Path) -> None:
         assert answer.status == 200
         assert site.server.world.policies.digest != before
         assert site.server.world.policies.digest in ready_page(site)
+
+
+def test_each_of_several_paths_is_read_and_watched(folder: Path) -> None:
+    beside, alone = folder / "more", folder / "alone.txt"
+    beside.mkdir()
+    (beside / "second.yaml").write_text(POLICY.format(name="second"))
+    alone.write_text(POLICY.format(name="third"))
+    with watching(folder / "first.yaml", beside, alone) as site:
+        assert names(site) == ["first", "second", "third"]
+        (folder / "first.yaml").write_text(POLICY.format(name="changed"))
+        site.until(lambda: names(site) == ["changed", "second", "third"])
+        alone.write_text(POLICY.format(name="other"))
+        site.until(lambda: names(site) == ["changed", "other", "second"])
+        (beside / "second.yaml").unlink()
+        site.until(lambda: f"{beside}: must hold policy files" in ready_page(site))
+        assert names(site) == ["changed", "other", "second"], "the last good set is in use"
 
 
 def test_a_config_map_that_is_swapped_is_taken(tmp_path: Path) -> None:
@@ -170,7 +186,7 @@ class Objects:
 @contextmanager
 def following(path: Path | None, objects: Objects) -> Iterator[Site]:
     """A server over files and objects."""
-    files = PolicyFiles(path) if path is not None else None
+    files = PolicyFiles((path,)) if path is not None else None
 
     def looks(world: World, telemetry: Telemetry) -> list[Look]:
         return [PolicyWatch(files, load, world, lambda: NOW, telemetry, objects).look]
@@ -273,16 +289,16 @@ def test_tests_beside_policies_are_passed_over(folder: Path) -> None:
     (folder / "tests" / "first.yaml").write_text(
         "apiVersion: rightslice.dev/v1alpha1\nkind: GPUPolicyTest\nmetadata: {name: first}\npolicies: []\ncases: []\n"
     )
-    assert [policy.name for policy in read_policies(PolicyFiles(folder), load).policies] == ["first"]
+    assert [policy.name for policy in read_policies(PolicyFiles((folder,)), load).policies] == ["first"]
 
 
 def test_one_file_may_be_named(folder: Path) -> None:
-    assert len(read_policies(PolicyFiles(folder / "first.yaml"), load).policies) == 1
+    assert len(read_policies(PolicyFiles((folder / "first.yaml",)), load).policies) == 1
 
 
 def test_a_folder_that_is_not_there_says_so(tmp_path: Path) -> None:
     with pytest.raises(NoPoliciesError, match="must be a folder or file of policies"):
-        read_policies(PolicyFiles(tmp_path / "nowhere"), load)
+        read_policies(PolicyFiles((tmp_path / "nowhere",)), load)
 
 
 def test_a_fault_in_loading_is_told_and_does_not_end_the_watch(folder: Path) -> None:
@@ -293,7 +309,7 @@ def test_a_fault_in_loading_is_told_and_does_not_end_the_watch(folder: Path) -> 
         raise ZeroDivisionError
 
     def looks(world: World, telemetry: Telemetry) -> list[Look]:
-        return [PolicyWatch(PolicyFiles(folder), faulty, world, lambda: NOW, telemetry).look]  # type: ignore[arg-type] # it is faulty
+        return [PolicyWatch(PolicyFiles((folder,)), faulty, world, lambda: NOW, telemetry).look]  # type: ignore[arg-type] # it is faulty
 
     with serving(looks=looks) as site:
         for count in (1, 2):

@@ -169,6 +169,18 @@ class Cluster:
         for kind, plural in (("LimitRange", "limitranges"), ("ResourceQuota", "resourcequotas")):
             yield from self._entries(Resource(plural, f"/api/v1{space}/{plural}", dict[str, Any]), kind)
 
+    def device_classes(self) -> Iterator[Entry]:
+        """The DeviceClasses; none where the cluster has no such thing, or where we may not know.
+
+        Raises:
+            ApiError: see `view`.
+        """
+        try:
+            yield from self._entries(Resource("deviceclasses", DEVICE_CLASSES.path, dict[str, Any]), "DeviceClass")
+        except ApiError as error:
+            if error.status not in (HTTPStatus.NOT_FOUND, HTTPStatus.FORBIDDEN):
+                raise
+
     def _entries(self, resource: Resource[dict[str, Any]], kind: str) -> Iterator[Entry]:
         decoder: Decoder[dict[str, Any]] = Decoder(f"GET {resource.path}", resource.model)
         more = ""
@@ -262,7 +274,8 @@ class Cluster:
         for each in await self._known(exceptions_of(namespace)):
             objects.exceptions.put(each)
         files, unread = await policy_files_of(self._api, namespace)
-        return PolicySources(files, tuple(objects.texts()), unread, tuple(objects.halted()))
+        texts, ready = tuple(objects.texts()), tuple(objects.ready())
+        return PolicySources(files, texts, unread, tuple(objects.halted()), ready)
 
     async def _known(self, resource: Resource[T]) -> list[T]:
         """All of a kind; none where the server does not have the kind."""

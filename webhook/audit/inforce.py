@@ -25,12 +25,14 @@ class PolicySources(NamedTuple):
         objects: GPUPolicies, and the GPUPolicyExceptions of the admins' namespace.
         unread: Why the ConfigMap could not be read; "" where it was, or there is none.
         halted: What the objects are called whose rollout was halted.
+        ready: What those are called of which a server says that it uses them.
     """
 
     files: Texts
     objects: Texts
     unread: str = ""
     halted: tuple[str, ...] = ()
+    ready: tuple[str, ...] = ()
 
 
 async def policy_files_of(api: Api, namespace: str) -> tuple[Texts, str]:

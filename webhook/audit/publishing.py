@@ -1,7 +1,7 @@
 """Writes report objects into a cluster, and takes out those of ours that have nothing left to say.
 
 Server-side apply makes what is there what the audit found: results are one list, which is replaced as a whole. Running
-it twice changes nothing but the moment of each result.
+it twice changes nothing but the moment of each result. An object of that name which another tool keeps is left alone.
 """
 
 from __future__ import annotations
@@ -10,10 +10,11 @@ from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from http import HTTPStatus
 from typing import Any
 
-from webhook.errors import ApiError
+from webhook.errors import ApiError, RightsliceError
 from webhook.kube.api import Api
 from webhook.manifests.objects import named, path_of
 from webhook.report.policyreports import KINDS, NAME, OURS, ReportApi
+from webhook.report.words import shown
 
 Json = dict[str, Any]
 Say = Callable[[str], None]
@@ -22,41 +23,76 @@ MANAGER = "rightslice-audit"
 PAGE = 40
 """Report objects that are listed at once: each may be a megabyte."""
 
+INSTEAD = "To have what was found there, delete it or give it another name, and run this again"
+
 
 async def publish(
     api: Api, reports: Sequence[Json], served: Iterable[ReportApi], say: Say, *, dry_run: bool = False
-) -> None:
+) -> bool:
     """Make the report objects of ours in a cluster these, and no others.
 
     Args:
         reports: What `policy_reports` made of a whole cluster.
         served: The APIs for reports that the cluster has; in each of them what is stale is removed.
-        say: Is told each object that was written or removed.
+        say: Is told each object that was written, removed or left alone.
         dry_run: The API server checks everything, and stores nothing.
+
+    Returns:
+        False where an object of another tool is in the place of one of these.
 
     Raises:
         ApiError: the API server refuses something, or does not answer. Calling again goes on where it was.
     """
     params = {"dryRun": "All"} if dry_run else {}
     would = "would be " if dry_run else ""
+    there = {path_of(one): one for each in served async for one in _there(api, each)}
+    others = False
     for one in reports:
-        if await _written(api, one, params):
-            counts = one["summary"]
-            say(f"{named(one)} {would}written: {counts['fail']} fail, {counts['warn']} warn")
-        else:
-            say(f"{named(one)} is left out: its namespace is going")
+        try:
+            written = await _written(api, one, there.get(path_of(one)), params)
+        except _AnothersError as error:
+            others = True
+            say(f"{named(one)} is another tool's and is left alone: {error}. {INSTEAD}")
+            continue
+        counts = one["summary"]
+        says = f"{would}written: {counts['fail']} fail, {counts['warn']} warn"
+        say(f"{named(one)} {says if written else 'is left out: its namespace is going'}")
     current = {path_of(one) for one in reports}
-    stale = [one for each in served async for one in _ours(api, each) if path_of(one) not in current]
-    for one in stale:
-        await _removed(api, one, params)
-        say(f"{named(one)} {would}removed: out of date")
+    for path, one in there.items():
+        if path not in current and not _anothers(one):
+            await _removed(api, one, params)
+            say(f"{named(one)} {would}removed: out of date")
+    return not others
 
 
-async def _written(api: Api, one: Json, params: dict[str, str]) -> bool:
-    """Apply an object; False where its namespace is not there any more, or soon will not be."""
+class _AnothersError(RightsliceError):
+    """An object of our name is not ours; says by what that is seen."""
+
+
+def _anothers(found: Json) -> str:
+    """By what an object is seen to be another tool's; "" where it is ours."""
+    metadata = found["metadata"]
+    labels = metadata.get("labels") or {}
+    for key, value in OURS.items():
+        if labels.get(key) != value:
+            return f"its label {key} must be {value}, found {shown(str(labels.get(key, '(none)')))}"
+    managers = {each.get("manager") for each in metadata.get("managedFields") or ()}
+    return "" if MANAGER in managers else f"the field manager {MANAGER} has no part in it"
+
+
+async def _written(api: Api, one: Json, found: Json | None, params: dict[str, str]) -> bool:
+    """Apply an object; False where its namespace is not there any more, or soon will not be.
+
+    Only what is known to be ours is taken from whoever has changed it: another tool may just have made one.
+    """
+    if found is not None and (why := _anothers(found)):
+        raise _AnothersError(why)
+    force = {"force": "true"} if found is not None else {}
     try:
-        await api.patch(path_of(one), one, "apply", {**params, "fieldManager": MANAGER, "force": "true"})
+        await api.patch(path_of(one), one, "apply", {**params, "fieldManager": MANAGER, **force})
     except ApiError as error:
+        if error.status == HTTPStatus.CONFLICT and not force:
+            raise _AnothersError(error.message) from error
         if error.status == HTTPStatus.NOT_FOUND or "is being terminated" in error.message:
             return False
         raise
@@ -71,17 +107,15 @@ async def _removed(api: Api, one: Json, params: dict[str, str]) -> None:
             raise
 
 
-async def _ours(api: Api, report_api: ReportApi) -> AsyncIterator[Json]:
-    """What of an object is needed to name it, for each that we ever wrote."""
+async def _there(api: Api, report_api: ReportApi) -> AsyncIterator[Json]:
+    """Of each object of our name what names it and tells whose it is, without its results."""
     kind, plural = KINDS[report_api]
-    labels = ",".join(f"{key}={value}" for key, value in OURS.items())
-    chosen = {"labelSelector": labels, "fieldSelector": f"metadata.name={NAME}", "limit": str(PAGE)}
+    chosen = {"fieldSelector": f"metadata.name={NAME}", "limit": str(PAGE)}
     more: dict[str, str] = {}
     while True:
         page = await api.get(f"/apis/{report_api.value}/{plural}", {**chosen, **more})
         for item in page["items"]:
-            where = {"name": NAME, "namespace": item["metadata"]["namespace"]}
-            yield {"apiVersion": report_api.value, "kind": kind, "metadata": where}
+            yield {"apiVersion": report_api.value, "kind": kind, "metadata": item["metadata"]}
         token = page["metadata"].get("continue", "")
         if not token:
             return

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 import msgspec
 
@@ -31,21 +31,29 @@ class HeldPod(Read, frozen=True):
         return Pod(self.metadata, self.spec, PodStatus(self.status.phase))
 
 
-def uses_of(pods: Iterable[Json], fleet: Fleet, by: str) -> Iterator[Use]:
+def uses_of(pods: Iterable[Json], fleet: Fleet, by: str, skip: Callable[[str], None]) -> Iterator[Use]:
     """The use of each pod that has a node which is there, and says when it began. Others hold nothing that counts.
 
     Args:
         pods: Pods as the API has them, those that ended too.
         fleet: The nodes: what slices and shares weigh there.
         by: "namespace", or the label that names a group.
+        skip: Is told why a pod that cannot be read is not counted.
     """
     for data in pods:
         try:
             held = msgspec.convert(without_nulls(data), HeldPod)
-        except (msgspec.ValidationError, RecursionError):
+        except (msgspec.ValidationError, RecursionError) as error:
+            skip(f"pod {_name(data)} is not counted: {error}")
             continue
         if (use := use_of(held, fleet, by)) is not None:
             yield use
+
+
+def _name(data: Json) -> str:
+    metadata = data.get("metadata")
+    known = metadata if isinstance(metadata, dict) else {}
+    return f"{known.get('namespace', 'default')}/{known.get('name', '(no name)')}"
 
 
 def use_of(held: HeldPod, fleet: Fleet, by: str) -> Use | None:

@@ -9,7 +9,7 @@ from typing import Any
 import orjson
 
 from webhook.cache.store import Store, StoreWriter
-from webhook.model.halted import is_halted
+from webhook.model.conditions import is_halted, is_ready
 
 KEPT_METADATA = ("name", "namespace", "labels")
 
@@ -47,6 +47,10 @@ class PolicyObjects:
     def halted(self) -> list[str]:
         """What the policies are called whose rollout was halted."""
         return [f"GPUPolicy/{name}" for name, data in self._policies.items.items() if is_halted(data)]
+
+    def ready(self) -> list[str]:
+        """What the objects are called of which a server says that it uses them."""
+        return [name for name, data in self.objects().items() if is_ready(data)]
 
     def _changed(self, _key: str, before: Written | None, after: Written | None) -> None:
         if before is not None and after is not None and _used(before) == _used(after):

@@ -67,7 +67,8 @@ def audit(
     ON TRIAL is what right-sizing of mode audit or warn would save beside, were it enforced. docs/audit.md defines
     the figures at the head.
 
-    Exit code: 0 nothing to act on, 1 findings, 2 a file, flag or policy is wrong, 3 the cluster did not answer.
+    Exit code: 0 nothing to act on, 1 findings, 2 a file, flag or policy is wrong, 3 the cluster did not answer, or
+    --write left alone an object of another tool.
     """
     wanted, moment = targets(output, FORMATS), moment_of(now)
     refuse_writing(cluster, paths, since, to_write=to_write, dry_run=dry_run)
@@ -92,12 +93,11 @@ def audit(
     paint, results = paint_for(no_color=no_color), found.results
     rows = workloads_of(results, found.prices, found.stocks or None)
     figures = figures_of(found.stocks, rows, found.prices) if found.stocks and not since else None
-    currency = found.prices.currency if found.prices else ""
     reports = renders(results, paint, fail_on) | {
         "table": lambda: lines(list(people(found, rows, figures, paint, quiet=quiet, verbose=verbose))),
-        "json": lambda: json_pieces(audit_parts(results, rows, figures)),
-        "yaml": lambda: as_yaml(audit_document(results, rows, figures)),
-        "csv": lambda: workload_csv(rows, currency),
+        "json": lambda: json_pieces(audit_parts(results, rows, figures, found.prices)),
+        "yaml": lambda: as_yaml(audit_document(results, rows, figures, found.prices)),
+        "csv": lambda: workload_csv(rows, found.prices),
         "html": lambda: html_of(page_of(found, rows, figures, since, moment)),
         "policyreport": lambda: report_objects(found.report_apis, rows, moment),
     }

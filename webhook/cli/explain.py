@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Annotated
 
@@ -9,7 +10,7 @@ import typer
 
 from webhook.audit.auditing import audit_pod, explain_all, without_sizing
 from webhook.audit.checking import World
-from webhook.audit.manifests import Entry, objects_in
+from webhook.audit.manifests import Entry, Json, objects_in
 from webhook.cli import flags
 from webhook.cli.check import exit_code
 from webhook.cli.console import paint_for, say, stop
@@ -26,8 +27,9 @@ from webhook.cli.inputs import (
 )
 from webhook.errors import ApiError
 from webhook.model.codes import CODES
+from webhook.model.records import MIRROR
 from webhook.report.codes_page import code_list, code_page, codes_page, nearest
-from webhook.report.events import event_lines
+from webhook.report.events import Known, event_lines
 from webhook.report.explained import explained
 from webhook.report.words import shown
 
@@ -112,13 +114,20 @@ def pod_of(cluster: Cluster, namespace: str, name: str) -> Entry:
 def events_of(cluster: Cluster, pod: Entry) -> list[str]:
     """What Events say about a pod and its controller; that they may not be read, where they may not."""
     metadata = pod.data["metadata"]
-    owners = [each["name"] for each in metadata.get("ownerReferences") or () if each.get("controller")]
+    owners = [each for each in metadata.get("ownerReferences") or () if each.get("controller")]
+    names = [metadata["name"], *(each["name"] for each in owners)]
     try:
-        return list(event_lines(cluster.events(metadata["namespace"], [metadata["name"], *owners])))
+        return list(event_lines(cluster.events(metadata["namespace"], names), uids_of(metadata, owners)))
     except ApiError as error:
         if error.status != HTTPStatus.FORBIDDEN:
             raise
         return [f"{'Events':<10}not known: {shown(str(error))}"]
+
+
+def uids_of(metadata: Json, owners: Iterable[Json]) -> Known:
+    """What a pod and its controllers go by in Events. Of a static pod the kubelet speaks by the digest of its file."""
+    own = {str(metadata.get("uid", "")), str((metadata.get("annotations") or {}).get(MIRROR, ""))} - {""}
+    return {("Pod", str(metadata["name"])): own} | {(each["kind"], each["name"]): {each["uid"]} for each in owners}
 
 
 def page_of(code: str | None) -> list[str]:

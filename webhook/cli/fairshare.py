@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Annotated
 
 import typer
@@ -10,15 +11,19 @@ from webhook.audit.manifests import Entry, objects_in
 from webhook.audit.using import uses_of
 from webhook.cli import flags
 from webhook.cli.auditing import snapshot_of, sources
-from webhook.cli.console import paint_for, stop
+from webhook.cli.console import paint_for, stop, tell
 from webhook.cli.inputs import LIVE, Reach, live_cluster, live_view, moment_of, policies_in_force, policies_of
 from webhook.cli.output import lines, targets, write
 from webhook.cli.shares import rule_of
 from webhook.engine.fairness import standings
 from webhook.report.data import as_json, as_yaml
 from webhook.report.fairness import fairness_csv, fairness_document, fairness_lines
+from webhook.report.words import count, shown
 
 FORMATS = ("table", "json", "yaml", "csv")
+MOST_SKIPPED = 10
+"""Pods that are named where they are not counted."""
+
 ShareOutput = Annotated[list[str] | None, flags.output("table, json, yaml or csv")]
 Policy = Annotated[str, typer.Option("--policy", metavar="NAME", help="Whose fairShare, where several have one.")]
 
@@ -44,16 +49,18 @@ def fairshare(
     wanted, moment = targets(output, FORMATS), moment_of(now)
     if cluster is None:
         stop("which cluster? Name a snapshot: --cluster FILE, or --cluster live or demo")
+    skipped: list[str] = []
     if cluster == LIVE:
         with live_cluster(Reach(kubeconfig, context)) as live:
             rule = rule_of(policies_in_force(live, policies, policy_namespace), policy)
             fleet = live_view(live, {}).fleet
-            uses = list(uses_of((entry.data for entry in live.pods(ended=True)), fleet, rule.by))
+            uses = list(uses_of((entry.data for entry in live.pods(ended=True)), fleet, rule.by, skipped.append))
     else:
         rule = rule_of(policies_of(policies), policy)
         found = list(objects_in(sources(None, cluster)))
         pods = (each.data for each in found if isinstance(each, Entry) and each.data["kind"] == "Pod")
-        uses = list(uses_of(pods, snapshot_of(found, verbose=False).view.fleet, rule.by))
+        uses = list(uses_of(pods, snapshot_of(found, verbose=False).view.fleet, rule.by, skipped.append))
+    tell_skipped(skipped)
     standing = standings(uses, rule, moment.timestamp())
     paint = paint_for(no_color=no_color)
     write(
@@ -65,3 +72,11 @@ def fairshare(
             "csv": lambda: fairness_csv(standing),
         },
     )
+
+
+def tell_skipped(skipped: Sequence[str]) -> None:
+    """Say which pods are not counted, and why."""
+    for each in skipped[:MOST_SKIPPED]:
+        tell(f"note: {shown(each)}")
+    if len(skipped) > MOST_SKIPPED:
+        tell(f"note: and {count(len(skipped) - MOST_SKIPPED, 'more pod')} that cannot be read")

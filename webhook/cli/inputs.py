@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
@@ -97,19 +97,34 @@ def policies_in_force(
     if sources.unread:
         tell(f"note: the policy files of the cluster are not known: {shown(sources.unread)}")
     combined = combine(sources.files, sources.objects, Good(), load)
-    for fault in combined.faults:
-        tell(f"note: not in use as it is written: {shown(fault)}")
+    for note in left_out(combined.faults, sources.ready):
+        tell(f"note: {shown(note)}")
     stopped = {source.partition("/")[2] for source in sources.halted if source not in combined.unused}
     policies = halted(combined.policies or PolicySet(), stopped)
     for name in sorted(stopped):
         tell(f"note: the rollout of policy {shown(name)} was halted, so it is on trial for everybody")
-    if not policies.policies:
+    if not policies.policies and not sources.ready:
         others = f"Name others: --policies {nearby(shipped('policies'))}"
         tell(f"note: no policy is in force in this cluster, so nothing is refused or changed. {others}")
     if verbose:
         names = shown(", ".join(policy.name for policy in policies.policies))
         tell(f"policies: {names or 'none'} (in force in the cluster, digest {policies.digest})")
     return policies
+
+
+def left_out(faults: Mapping[str, str], ready: Collection[str]) -> Iterator[str]:
+    """What of the cluster's policies does not count here, one sentence each.
+
+    Args:
+        faults: Why some of it does not load, and what each is about.
+        ready: What a server says that it uses: with policies in files, which may be all that is missing here.
+    """
+    yield from (f"not in use as it is written: {fault}" for fault, source in faults.items() if source not in ready)
+    for source in sorted({source for source in faults.values() if source in ready}):
+        yield (
+            f"{source} is in use, as its status says, and does not count here: it needs a server's policy files, which "
+            "cannot be seen. To judge by all of them, write --policies for those files and for files of the objects"
+        )
 
 
 @contextmanager

@@ -15,7 +15,7 @@ from webhook.documents.reading import read
 from webhook.installing.applying import InstallError, install
 from webhook.installing.chosen import Chosen, chosen, chosen_in
 from webhook.installing.leaving import LeavingError
-from webhook.installing.removing import uninstall
+from webhook.installing.removing import keeps_policies, uninstall
 from webhook.kube.api import Api
 from webhook.manifests.hooks import NAMESPACE
 from webhook.manifests.objects import with_image
@@ -130,20 +130,21 @@ def uninstall_command(
 ) -> None:
     """Remove everything that `install` made, the hooks first of all.
 
-    With the policies, it ends once the CRDs and the namespace have gone.
+    With the policies, it ends once the CRDs and the namespace have gone: the agent and the extender go with them.
 
     Exit code: 0 removed, 2 wrong flags, 3 the cluster did not answer, or something did not go in time.
     """
     objects = manifests(InstallMode.ENFORCE)
 
-    async def do(api: Api) -> None:
+    async def do(api: Api) -> bool:
         await uninstall(api, objects, line, with_policies=with_policies, seconds=timeout)
+        return not with_policies and await keeps_policies(api, objects)
 
     try:
-        with_api(kubeconfig, context, do)
+        kept = with_api(kubeconfig, context, do)
     except LeavingError as error:
         stop(str(error), NO_ANSWER)
-    if not with_policies:
+    if kept:
         say([f"Policies, exceptions and namespace {NAMESPACE} are still there: rightslice uninstall --with-policies"])
 
 

@@ -19,7 +19,10 @@ from webhook.model.paths import dotted
 from webhook.report.data import as_json, as_yaml
 from webhook.report.words import count, shown
 
-Linted = tuple[Entry, list[Finding]]
+Linted = tuple[Entry, list[Finding], dict[str, Any]]
+"""An object, its traps, and what to write instead."""
+
+CLASS = "DeviceClass"
 
 Files = Annotated[
     list[str] | None,
@@ -69,14 +72,27 @@ def lint_objects(
     entries = [one for one in found if isinstance(one, Entry) and one.data["kind"] in LINTED]
     passed = [one for one in found if isinstance(one, Passed)] + [one for each in entries for one in _misshapen(each)]
     faults = [one for one in passed if one.broken]
-    linted = zip(entries, lint_all([entry.data for entry in entries]), strict=True)
-    trapped = [one for one in linted if one[1]]
+    trapped = _trapped(entries, _classes(found) if cluster else [])
     say(REPORTS[output](trapped))
     for one in passed:
         tell(f"{shown(str(one.place))}: {shown(one.reason)}")
-    traps = sum(len(findings) for _, findings in trapped)
-    tell(f"{count(len(entries), 'object')}: {count(traps, 'trap') if traps else 'no traps'}")
+    traps = sum(len(findings) for _, findings, _ in trapped)
+    wrong = f", {count(len(faults), 'fault')}" if faults else ""
+    tell(f"{count(len(entries), 'object')}: {count(traps, 'trap') if traps else 'no traps'}{wrong}")
     raise typer.Exit(WRONG_INPUT if faults else FINDINGS if trapped else CLEAN)
+
+
+def _classes(found: Sequence[Entry | Passed]) -> list[str]:
+    """The names of the DeviceClasses that were read."""
+    metadata = (one.data.get("metadata") for one in found if isinstance(one, Entry) and one.data["kind"] == CLASS)
+    return [str(each["name"]) for each in metadata if isinstance(each, dict) and each.get("name")]
+
+
+def _trapped(entries: Sequence[Entry], classes: Sequence[str]) -> list[Linted]:
+    """The objects with traps whose corrected form an API server takes."""
+    each = zip(entries, lint_all([entry.data for entry in entries], classes), strict=True)
+    linted = [(entry, findings, fixed(entry.data, classes)) for entry, findings in each if findings]
+    return [one for one in linted if not any(wrong.refused for wrong in misshapen(one[2]))]
 
 
 def _found(files: Sequence[str], cluster: str | None, reach: Reach, namespace: str | None) -> list[Entry | Passed]:
@@ -88,7 +104,7 @@ def _found(files: Sequence[str], cluster: str | None, reach: Reach, namespace: s
             found = list(live.limits(namespace))
             if namespace and not found and live.lacks(namespace):
                 stop(f"-n {namespace}: no such namespace in this cluster")
-            return list(found)
+            return [*found, *live.device_classes()]
     if reach != HERE:
         stop("--kubeconfig and --context say which live cluster: write --cluster live")
     if cluster:
@@ -104,7 +120,11 @@ def _of_snapshot(name: str, namespace: str | None) -> list[Entry | Passed]:
         return found
     if not any(isinstance(one, Entry) and namespace in _namespaces(one.data) for one in found):
         stop(f"-n {namespace}: no such namespace in {shown(name)}")
-    return [one for one in found if isinstance(one, Passed) or _namespaces(one.data)[0] == namespace]
+    return [one for one in found if isinstance(one, Passed) or _is_of(one.data, namespace)]
+
+
+def _is_of(data: dict[str, Any], namespace: str) -> bool:
+    return data["kind"] == CLASS or _namespaces(data)[0] == namespace
 
 
 def _namespaces(data: dict[str, Any]) -> tuple[str, str]:
@@ -123,25 +143,25 @@ def _misshapen(entry: Entry) -> list[Passed]:
 
 def _text(trapped: list[Linted]) -> str:
     lines = []
-    for entry, findings in trapped:
+    for entry, findings, instead in trapped:
         name = entry.data.get("metadata", {}).get("name", "(no name)")
         lines.append(f"{shown(str(entry.place()))}: {entry.data['kind']} {shown(str(name))}")
         lines += [f"  {one.code} {shown(dotted(one.path))}: {shown(one.message)}. {one.fix}" for one in findings]
-        lines += ["  Write instead:", *(f"    {line}" for line in as_yaml(fixed(entry.data)).splitlines()), ""]
+        lines += ["  Write instead:", *(f"    {line}" for line in as_yaml(instead).splitlines()), ""]
     return "\n".join(lines)
 
 
 def _yaml(trapped: list[Linted]) -> str:
-    return "---\n".join(as_yaml(fixed(entry.data)) for entry, _ in trapped)
+    return "---\n".join(as_yaml(instead) for _, _, instead in trapped)
 
 
 def _json(trapped: list[Linted]) -> str:
-    return as_json([_as_data(entry, findings) for entry, findings in trapped])
+    return as_json([_as_data(*one) for one in trapped])
 
 
-def _as_data(entry: Entry, findings: list[Finding]) -> Any:
+def _as_data(entry: Entry, findings: list[Finding], instead: dict[str, Any]) -> Any:
     said = [{"code": f.code, "path": dotted(f.path), "message": f.message, "fix": f.fix} for f in findings]
-    return {"place": str(entry.place()), "findings": said, "fixed": fixed(entry.data)}
+    return {"place": str(entry.place()), "findings": said, "fixed": instead}
 
 
 REPORTS: dict[str, Callable[[list[Linted]], str]] = {"text": _text, "yaml": _yaml, "json": _json}

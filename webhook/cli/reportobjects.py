@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from webhook.cli.console import stop, tell
+from webhook.cli.console import NO_ANSWER, stop, tell
 from webhook.cli.inputs import LIVE, Reach
 from webhook.report.data import as_yaml
 from webhook.report.policyreports import NO_KIND, ReportApi, policy_reports
@@ -50,9 +50,13 @@ def refuse_writing(
 def publish_reports(
     apis: Sequence[ReportApi], rows: Sequence[Workload], moment: datetime, reach: Reach, *, dry_run: bool
 ) -> None:
-    """Store report objects in the cluster that was judged, and say on stderr what became of each."""
+    """Store report objects in the cluster that was judged, and say on stderr what became of each.
+
+    Stops the program where another tool has one of their name: what could be stored then is.
+    """
     from webhook.audit.publishing import publish  # the HTTP client takes its time: only who needs it pays
     from webhook.cli.live import with_api
 
     reports = policy_reports(rows, moment, apis[0])
-    with_api(*reach, lambda api: publish(api, reports, apis, tell, dry_run=dry_run))
+    if not with_api(*reach, lambda api: publish(api, reports, apis, tell, dry_run=dry_run)):
+        raise typer.Exit(NO_ANSWER)

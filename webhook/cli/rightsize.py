@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from typing import Annotated
 
 import typer
@@ -11,10 +12,12 @@ from webhook.cli.auditing import AuditPaths, PriceFile, Wanted, run, say_if_node
 from webhook.cli.console import CLEAN, WRONG_INPUT, paint_for, tell
 from webhook.cli.inputs import Reach, labels_of, moment_of
 from webhook.cli.output import lines, targets, write
+from webhook.model.prices import NodePrices
 from webhook.report.advice import advice_csv, advice_document, advice_table
+from webhook.report.costs import Rate, price_lines, rates_of
 from webhook.report.data import as_json, as_yaml
-from webhook.report.words import shown
-from webhook.report.workloads import workloads_of
+from webhook.report.words import Paint, shown
+from webhook.report.workloads import Workload, workloads_of
 
 FORMATS = ("table", "json", "yaml", "csv")
 AdviceOutput = Annotated[list[str] | None, flags.output("table, json, yaml or csv")]
@@ -65,14 +68,21 @@ def rightsize(
     rows = [row for row in every if row.uses and namespace in ("", row.namespace)]
     if namespace and not rows:
         tell(f"note: no workload with GPUs in namespace {shown(namespace)}")
-    currency = found.prices.currency if found.prices else ""
-    if found.prices:
-        tell(f"prices: {shown(found.prices.source)}")
+    priced, paint = found.prices, paint_for(no_color=no_color)
+    rates = rates_of(found.stocks, priced) if priced else ()
     reports = {
-        "table": lambda: lines(list(advice_table(rows, paint_for(no_color=no_color), currency))),
-        "json": lambda: as_json(advice_document(rows, currency)),
-        "yaml": lambda: as_yaml(advice_document(rows, currency)),
-        "csv": lambda: advice_csv(rows, currency),
+        "table": lambda: lines(list(people(rows, paint, priced, rates))),
+        "json": lambda: as_json(advice_document(rows, priced, rates)),
+        "yaml": lambda: as_yaml(advice_document(rows, priced, rates)),
+        "csv": lambda: advice_csv(rows, priced),
     }
     write(wanted, reports)
     raise typer.Exit(WRONG_INPUT if any(each.broken for each in found.results) else CLEAN)
+
+
+def people(rows: Sequence[Workload], paint: Paint, prices: NodePrices | None, rates: Sequence[Rate]) -> Iterator[str]:
+    """The advice; below it, where money is shown, the prices of all GPUs of the cluster."""
+    yield from advice_table(rows, paint, prices.currency if prices else "")
+    if prices:
+        yield ""
+        yield from price_lines(prices, rates)

@@ -47,7 +47,12 @@ from webhook.web.listening import NoParserError
 
 def serve_webhook(
     policies: Annotated[
-        Path | None, typer.Option("--policies", metavar="DIR|FILE", help="Policies; read again when they change.")
+        list[Path] | None,
+        typer.Option(
+            "--policies",
+            metavar="FILE|DIR",
+            help="Policies, read again when they change; may be given more than once.",
+        ),
     ] = None,
     cluster: Annotated[
         str | None,
@@ -122,7 +127,7 @@ def serve_webhook(
     """Serve admission reviews over HTTPS: POST /mutate and /validate. Flags can be RIGHTSLICE_ variables too."""
     try:
         settings = settings_from(
-            policies=policies,
+            policies=policies or None,
             cluster=cluster,
             kubeconfig=kubeconfig,
             context=context,
@@ -206,7 +211,7 @@ def build(settings: Settings, log: Logger) -> Server:
     telemetry = Telemetry(log)
     load = _loader(settings)
     now = clock()
-    files = PolicyFiles(settings.policies) if settings.policies is not None else None
+    files = PolicyFiles(settings.policies) if settings.policies else None
     try:
         policies = read_policies(files, load) if files is not None else PolicySet()
     except NoPoliciesError as error:
@@ -233,7 +238,7 @@ def build(settings: Settings, log: Logger) -> Server:
 def follow(server: Server, api: Api, settings: Settings) -> Following:
     """Have the server follow a live cluster once it listens. It is not ready before it knows all of it."""
     world, telemetry = server.world, server.telemetry
-    files = PolicyFiles(settings.policies) if settings.policies is not None else None
+    files = PolicyFiles(settings.policies) if settings.policies else None
     following = Following(api, world, Random(), telemetry, settings.namespace)
     watch = PolicyWatch(files, _loader(settings), world, clock, telemetry, following.policies)
     world.followed = following

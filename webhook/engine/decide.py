@@ -65,7 +65,8 @@ def decide(request: Request, policies: PolicySet, view: ClusterView, usage: Usag
 def _linted(request: Request, view: ClusterView) -> Decision:
     """Traps in a LimitRange or a quota, for the admin who applies it: warnings only."""
     others = [quota for quota in view.quotas(request.namespace) if quota.metadata.name != request.name]
-    findings = lint(request.load(), [key for quota in others for key in quota.spec.hard])
+    keys = [key for quota in others for key in quota.spec.hard]
+    findings = lint(request.load(), keys, view.claiming(request.namespace).classes)
     return Decision(findings=tuple(findings), touches_gpus=bool(findings))
 
 

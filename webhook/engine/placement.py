@@ -1,7 +1,8 @@
 """Step 5, will it run: what would only fail later, in the scheduler or in the kubelet.
 
 Every remark names the nearest thing that exists. Nothing here is more than a warning where a new node could
-still make it good, because an autoscaler may bring one.
+still make it good, because an autoscaler may bring one. Nothing is said of a name that a DeviceClass has too: the
+scheduler may take devices by a claim, on nodes that advertise none.
 """
 
 from __future__ import annotations
@@ -32,9 +33,10 @@ def obstacles(case: Case, shape: Shape) -> list[Remark]:
     """Everything that stands between a pod and the GPUs it asks for."""
     if not case.view.fleet.nodes:
         return []
+    by_claim = case.view.claiming(case.request.namespace).classes.values()
     found: list[Remark] = []
     for ask in case.asked.asks:
-        if ask.count:
+        if ask.count and ask.resource.name not in by_claim:
             _of_ask(ask, case, shape, found)
     return found
 

@@ -7,19 +7,19 @@ resource, or one that runs on a node that has none of it.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from webhook.errors import ApiError, shorten
-from webhook.installing.facts import PAGE, Facts, read_facts
+from webhook.installing.facts import PAGE, Facts, everything, read_facts
 from webhook.installing.lines import Line, State
 from webhook.installing.policies_health import loaded_from
 from webhook.installing.scheduling_health import ignored, waiting_for_it
 from webhook.kube.api import Api
 from webhook.manifests.scheduling import SCHEDULER
 from webhook.model.resources import ACCOUNTING, gpu_resource
-from webhook.policy.compiled import Limits, PolicySet
+from webhook.policy.compiled import Limits, Policy, PolicySet
 from webhook.report.words import count
 
 Json = dict[str, Any]
@@ -53,12 +53,14 @@ class Accounted:
         running: Some pods that run.
         tried: What became of a pod with one GPU that was only tried: the pod, or why it was refused.
         namespace: Where it was tried.
+        namespaces: All there are; empty where they cannot be read.
     """
 
     facts: Facts
     running: list[Json]
     tried: Json | str
     namespace: str
+    namespaces: list[Json]
 
 
 async def read_accounted(api: Api, namespace: str) -> Accounted:
@@ -67,14 +69,23 @@ async def read_accounted(api: Api, namespace: str) -> Accounted:
     Raises:
         ApiError: it does not answer, or does not let us see pods.
     """
-    running, facts, tried = await asyncio.gather(_running(api), read_facts(api), _try(api, namespace))
-    return Accounted(facts, running, tried, namespace)
+    running, facts, tried, namespaces = await asyncio.gather(
+        _running(api), read_facts(api), _try(api, namespace), _namespaces(api)
+    )
+    return Accounted(facts, running, tried, namespace, namespaces)
 
 
 async def _running(api: Api) -> list[Json]:
     found = await api.get("/api/v1/pods", {"fieldSelector": "status.phase=Running", "limit": PAGE})
     pods: list[Json] = found["items"]
     return pods
+
+
+async def _namespaces(api: Api) -> list[Json]:
+    try:
+        return await everything(api, "/api/v1/namespaces")
+    except ApiError:
+        return []
 
 
 async def _try(api: Api, namespace: str) -> Json | str:
@@ -89,11 +100,12 @@ async def _try(api: Api, namespace: str) -> Json | str:
 def accounting_lines(seen: Accounted) -> Iterator[Line]:
     """Each thing that has to be so, and what to do about it."""
     policies = loaded_from(seen.facts).policies or PolicySet()
-    wanted = [policy.limits for policy in policies.policies if policy.limits and policy.limits.accounting]
+    asking = [policy for policy in policies.policies if policy.limits and policy.limits.accounting]
+    wanted = [policy.limits for policy in asking if policy.limits]
     yield _policy(wanted)
     yield _scheduler(seen, wanted)
     yield _nodes(seen)
-    yield _written(seen)
+    yield _written(seen, asking)
     yield _quota(seen.facts)
 
 
@@ -136,7 +148,7 @@ def _nodes(seen: Accounted) -> Line:
     )
 
 
-def _written(seen: Accounted) -> Line:
+def _written(seen: Accounted, asking: Sequence[Policy]) -> Line:
     who = f"a pod with one GPU, only tried in {seen.namespace},"
     if isinstance(seen.tried, str) and _is_full(seen.tried):
         return Line(State.OK, f"{who} was refused by a full quota on {KEY}: the quota works")
@@ -145,8 +157,23 @@ def _written(seen: Accounted) -> Line:
     amounts = [_asked(container) for container in _containers(seen.tried)]
     if any(amount not in ("", "0") for amount in amounts):
         return Line(State.OK, f"{who} is given {amounts[0]} of it")
+    return _not_given(seen, asking, who)
+
+
+def _not_given(seen: Accounted, asking: Sequence[Policy], who: str) -> Line:
+    """What to say of a pod that is given none of it: nobody asks for it there, or it is off."""
+    asked = [one["metadata"]["name"] for one in seen.namespaces if _asks(asking, one)]
+    if asking and seen.namespaces and seen.namespace not in asked:
+        what = f"no policy asks for it in {seen.namespace}: a pod with one GPU is not given it there"
+        return Line(State.SKIP, what, f"where one asks: rightslice accounting check -n {(asked or ['NAMESPACE'])[0]}")
     advice = f"{WORD} once the scheduler ignores it, or agents that advertise it; a policy must enforce it there"
     return Line(State.WARN, f"{who} is not given it: accounting is off (GPU-Q305)", advice)
+
+
+def _asks(asking: Sequence[Policy], namespace: Json) -> bool:
+    """Is a policy that asks for it about this namespace?"""
+    metadata = namespace["metadata"]
+    return any(policy.match.namespace(metadata["name"], metadata.get("labels") or {}) for policy in asking)
 
 
 def _is_full(message: str) -> bool:

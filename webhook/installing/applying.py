@@ -6,18 +6,21 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
-from webhook.errors import ApiError, ApiUnreachable, RightsliceError
+from webhook.errors import ApiError, RightsliceError
 from webhook.installing.leaving import until_gone
+from webhook.installing.probe import BOTH, is_of_others, trusted, who_answers
 from webhook.installing.putting import put
 from webhook.kube.api import Api
-from webhook.manifests.hooks import NAME, NAMESPACE
+from webhook.manifests.hooks import NAMESPACE
 from webhook.manifests.objects import DEPLOYMENT, HOOKS, in_order, named
-from webhook.model.records import ANSWERED, PROBE
 
 Json = dict[str, Any]
 Say = Callable[[str], None]
 
 AGAIN_SECONDS = 0.5
+OTHERS_SECONDS = 10.0
+"""How long others may refuse the pod that is only tried before it is left: a new namespace gets its account late."""
+
 NOT_FOUND = 404
 
 
@@ -27,6 +30,8 @@ class InstallError(RightsliceError):
 
 async def install(api: Api, objects: Sequence[Json], say: Say, *, seconds: float, dry_run: bool = False) -> None:
     """Apply everything, hooks last and only once replicas answer; then wait until the hooks answer a pod.
+
+    Where something else refuses that pod first, it says so, and what: nothing is known of the hooks then.
 
     Args:
         objects: The manifests.
@@ -50,8 +55,8 @@ async def install(api: Api, objects: Sequence[Json], say: Say, *, seconds: float
     for one in hooks:
         await _apply(api, one, say, dry_run=dry_run)
     if not dry_run:
-        await _until(lambda: hooks_answer(api), seconds, "the hooks to answer a pod that is only tried", _DOCTOR)
-        say("the hooks answer")
+        await _until(lambda: trusted(api), seconds, "the hooks to trust the certificate that is served", _DOCTOR)
+        say(await _tried(api, seconds))
 
 
 _LOOK = f"Look at: kubectl -n {NAMESPACE} get pods,events"
@@ -79,6 +84,22 @@ async def _until(is_so: Callable[[], Awaitable[bool]], seconds: float, what: str
         await asyncio.sleep(AGAIN_SECONDS)
 
 
+async def _tried(api: Api, seconds: float) -> str:
+    """Try a pod until both hooks answer it, or others will not let it come to them; what to say of it."""
+    loop = asyncio.get_running_loop()
+    end = others_end = loop.time() + seconds
+    while BOTH not in (answer := await who_answers(api)):
+        others = is_of_others(answer)
+        others_end = min(others_end, loop.time() + OTHERS_SECONDS) if others else end
+        if loop.time() > others_end and others:
+            return f"whether the hooks answer could not be tried: the API server refuses the pod: {answer}"
+        if loop.time() > end:
+            what = "the hooks to answer a pod that is only tried"
+            raise InstallError(f"waited {seconds:.0f} s for {what}, last: {answer}. {_DOCTOR}")
+        await asyncio.sleep(AGAIN_SECONDS)
+    return "the hooks answer"
+
+
 async def _replicas_ready(api: Api) -> bool:
     """Has the rollout of this very manifest come to a replica that is ready?"""
     found = await api.get(DEPLOYMENT)
@@ -87,49 +108,3 @@ async def _replicas_ready(api: Api) -> bool:
     wanted: int = min(1, found["spec"].get("replicas", 1))
     there: int = min(status.get("updatedReplicas", 0), status.get("readyReplicas", 0))
     return seen and there >= wanted
-
-
-_PROBE: Json = {
-    "apiVersion": "v1",
-    "kind": "Pod",
-    "metadata": {"name": "rightslice-probe", "namespace": "default", "annotations": {PROBE: "who answers?"}},
-    "spec": {
-        "securityContext": {"runAsNonRoot": True, "runAsUser": 65532, "seccompProfile": {"type": "RuntimeDefault"}},
-        "containers": [
-            {
-                "name": "probe",
-                "image": "rightslice/probe",
-                "securityContext": {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}},
-                "resources": {
-                    "requests": {"cpu": "1m", "memory": "1Mi"},
-                    "limits": {"cpu": "1m", "memory": "1Mi"},
-                },
-            }
-        ],
-    },
-}
-"""A pod that any namespace takes, restricted or not. It is only ever tried."""
-
-
-async def who_answers(api: Api) -> str:
-    """What came back for a pod that is only tried: our own sentence, or why it was not us.
-
-    Raises:
-        ApiUnreachable: the API server does not answer.
-    """
-    try:
-        await api.create("/api/v1/namespaces/default/pods", _PROBE, {"dryRun": "All"})
-    except ApiUnreachable:
-        raise
-    except ApiError as error:
-        return error.message
-    return "the pod was let in without a word of ours"
-
-
-async def hooks_answer(api: Api) -> bool:
-    """Do both hooks answer a pod that is only tried? One that trusts nobody yet is not tried: it would be passed by."""
-    for plural in ("mutatingwebhookconfigurations", "validatingwebhookconfigurations"):
-        found = await api.get(f"/apis/admissionregistration.k8s.io/v1/{plural}/{NAME}")
-        if not all(hook["clientConfig"].get("caBundle") for hook in found["webhooks"]):
-            return False
-    return f"{ANSWERED}: validate and mutate" in await who_answers(api)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from webhook.installing.chosen import chosen
-from webhook.installing.facts import Facts
+from webhook.installing.facts import Facts, putting_right
 from webhook.installing.lines import Line, State, unread
 
 DENIES = {"audit": False, "enforce": True}
@@ -14,7 +14,7 @@ DENIES = {"audit": False, "enforce": True}
 def backstop(facts: Facts) -> Iterator[Line]:
     """Does the backstop deny, and does that agree with the mode?"""
     if facts.backstop is None:
-        yield unread(facts, "backstop", "no binding of the backstop", "rightslice install")
+        yield unread(facts, "backstop", "no binding of the backstop", putting_right(facts))
         return
     denies = "Deny" in facts.backstop["spec"]["validationActions"]
     what = "the backstop denies" if denies else "the backstop denies nothing"

@@ -9,7 +9,7 @@ from types import MappingProxyType
 from typing import Any
 
 from webhook.errors import ApiError
-from webhook.installing.applying import who_answers
+from webhook.installing.probe import who_answers
 from webhook.kube.api import Api
 from webhook.manifests.hooks import NAME, NAMESPACE
 from webhook.manifests.objects import DEPLOYMENT
@@ -26,6 +26,10 @@ _IN_SPACE = f"/api/v1/namespaces/{NAMESPACE}"
 _SERVICE = f"{_IN_SPACE}/services/https:{NAME}:https/proxy"
 _EXTENDER = f"/apis/apps/v1/namespaces/{NAMESPACE}/deployments/{EXTENDER}"
 _SCHEDULER = f"/apis/apps/v1/namespaces/{NAMESPACE}/deployments/{SCHEDULER}"
+
+NOT_FOUND = 404
+INSIDE = "rightslice install"
+OUTSIDE = "kubectl apply --server-side -k manifests/overlays/out-of-cluster (docs/install.md#out-of-cluster)"
 
 NO_CHOICE: Mapping[str, str] = MappingProxyType({})
 
@@ -128,3 +132,19 @@ async def everything(api: Api, path: str, chosen: Mapping[str, str] = NO_CHOICE)
 
 async def _text(api: Api, path: str, params: dict[str, str] | None = None) -> str:
     return (await api.read(path, params or {})).decode(errors="replace")
+
+
+def is_outside(facts: Facts) -> bool:
+    """Does the server, if there is one, run outside the cluster?"""
+    return facts.deployment is None and facts.refused["deployment"].status == NOT_FOUND
+
+
+def putting_right(facts: Facts) -> str:
+    """The command that puts back what is missing: an installation in the cluster and one outside it have their own."""
+    if any("url" in hook["clientConfig"] for one in (facts.mutating, facts.validating) for hook in _hooks(one)):
+        return OUTSIDE
+    return f"{INSIDE}; for a server outside the cluster: {OUTSIDE}" if is_outside(facts) else INSIDE
+
+
+def _hooks(configuration: Json | None) -> list[Json]:
+    return (configuration or {}).get("webhooks") or []

@@ -10,8 +10,9 @@ from typing import Any
 from webhook import __version__
 from webhook.errors import shorten
 from webhook.installing.chosen import chosen
-from webhook.installing.facts import FAIL_OPEN, Facts
+from webhook.installing.facts import FAIL_OPEN, Facts, is_outside, putting_right
 from webhook.installing.lines import Line, State, unread
+from webhook.installing.probe import BOTH, is_of_others
 from webhook.installing.trust import trust
 from webhook.manifests.hooks import NAMESPACE, configurations
 from webhook.model.records import ANSWERED
@@ -49,12 +50,12 @@ def hooks(facts: Facts) -> Iterator[Line]:
     for wanted, name in zip(configurations(), ("mutating", "validating"), strict=True):
         found: Json | None = getattr(facts, name)
         if found is None:
-            yield unread(facts, name, f"no {name} webhook configuration", "rightslice install")
+            yield unread(facts, name, f"no {name} webhook configuration", putting_right(facts))
             continue
         there = {hook["name"] for hook in found.get("webhooks") or ()}
         missing = [hook["name"] for hook in wanted["webhooks"] if hook["name"] not in there]
         if missing:
-            yield Line(State.FAIL, f"{name} webhook configuration without {', '.join(missing)}", "rightslice install")
+            yield Line(State.FAIL, f"{name} webhook configuration without {', '.join(missing)}", putting_right(facts))
         else:
             yield Line(State.OK, f"{name} webhook configuration with {count(len(there), 'hook')}")
 
@@ -89,12 +90,15 @@ def certificates(facts: Facts, now: datetime) -> Iterator[Line]:
 def answers(facts: Facts) -> Iterator[Line]:
     """Do the hooks truly answer?"""
     answer = facts.answer or ""
-    if f"{ANSWERED}: validate and mutate" in answer:
+    if BOTH in answer:
         yield Line(State.OK, "both hooks answer a pod that is only tried")
     elif ANSWERED in answer:
         yield Line(
             State.FAIL, "only the validating hook answers", "pods are not shaped: look at the mutating configuration"
         )
+    elif answer and is_of_others(answer):
+        what = "whether the hooks answer could not be tried, because a pod in default was refused by others"
+        yield Line(State.SKIP, what, shorten(answer, 300))
     else:
         yield Line(State.FAIL, "the hooks do not answer", shorten(answer or "the API server did not say why", 300))
 
@@ -103,7 +107,7 @@ def replicas(facts: Facts) -> Iterator[Line]:
     """Are the replicas ready, and of this version?"""
     found = facts.deployment
     if found is None:
-        if facts.refused["deployment"].status == 404:
+        if is_outside(facts):
             yield Line(State.SKIP, "no Deployment", "the webhook runs outside the cluster, or is not installed")
         else:
             yield unread(facts, "deployment", "", "")

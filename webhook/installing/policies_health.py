@@ -6,20 +6,20 @@ what depends on them, exceptions above all, is taken from the status that the se
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any
 
 from webhook.cache.policies import policy_text
 from webhook.documents.reading import read
 from webhook.errors import RightsliceError, shorten
-from webhook.installing.facts import Facts
+from webhook.installing.facts import Facts, is_outside, putting_right
 from webhook.installing.lines import Line, State, unread
+from webhook.model.conditions import READY, condition_in
 from webhook.policy.loading import Loaded, load
 from webhook.report.words import count
 
 Json = dict[str, Any]
 
-NOT_FOUND = 404
 FILE_WINS = "FileWins"
 """The reason of an object whose name a file has too: somebody chose that."""
 
@@ -29,7 +29,7 @@ def loaded_from(facts: Facts) -> Loaded:
     files = list(((facts.settings or {}).get("data") or {}).items())
     known = _names_in_files(facts)
     policies = [("GPUPolicy", one) for one in facts.policies or () if one["metadata"]["name"] not in known]
-    exceptions = () if _outside(facts) else [("GPUPolicyException", one) for one in facts.exceptions or ()]
+    exceptions = () if is_outside(facts) else [("GPUPolicyException", one) for one in facts.exceptions or ()]
     objects = [*policies, *exceptions]
     return load([*files, *((_named(kind, one), policy_text(kind, one)) for kind, one in objects)])
 
@@ -37,10 +37,10 @@ def loaded_from(facts: Facts) -> Loaded:
 def policies(facts: Facts, loaded: Loaded) -> Iterator[Line]:
     """Are the policies well, and is each name there once?"""
     if facts.policies is None:
-        yield unread(facts, "policies", "the API server does not know GPUPolicy", "rightslice install")
+        yield unread(facts, "policies", "the API server does not know GPUPolicy", putting_right(facts))
         return
     yield from (Line(State.FAIL, f"{error.place.file}: {error.code}", error.sentence) for error in loaded.errors)
-    if _outside(facts):
+    if is_outside(facts):
         yield from _told_by_a_server(facts, {error.place.file for error in loaded.errors})
         return
     files = _names_in_files(facts)
@@ -53,11 +53,6 @@ def policies(facts: Facts, loaded: Loaded) -> Iterator[Line]:
         yield Line(State.WARN, f"policy {name} is in the ConfigMap and an object", "the one in the ConfigMap is in use")
 
 
-def _outside(facts: Facts) -> bool:
-    """Does the server, if there is one, run outside the cluster?"""
-    return facts.deployment is None and facts.refused["deployment"].status == NOT_FOUND
-
-
 def _told_by_a_server(facts: Facts, wrong: set[str]) -> Iterator[Line]:
     """What the objects' own status says, but for those that are wrong anyway."""
     advice = "`rightslice doctor` sees objects only; /readyz?verbose of the server counts all"
@@ -68,24 +63,13 @@ def _told_by_a_server(facts: Facts, wrong: set[str]) -> Iterator[Line]:
 
 
 def _told(name: str, one: Json) -> Line:
-    ready = _ready(one)
+    ready = condition_in(one, READY)
     if ready is None:
         return Line(State.SKIP, f"{name}: no server has said yet whether it is in use", "is one running?")
     if ready.get("status") == "True":
         return Line(State.OK, f"{name} is in use")
     state = State.WARN if ready.get("reason") == FILE_WINS else State.FAIL
     return Line(state, f"{name}: {ready.get('reason')}", shorten(str(ready.get("message", "")), 300))
-
-
-def _ready(one: Json) -> Mapping[str, Any] | None:
-    """The condition Ready, if it is about the spec as it is now."""
-    conditions = (one.get("status") or {}).get("conditions") or ()
-    generation = one["metadata"].get("generation")
-    return next((each for each in conditions if _is_ready(each, generation)), None)
-
-
-def _is_ready(condition: Mapping[str, Any], generation: int | None) -> bool:
-    return condition.get("type") == "Ready" and condition.get("observedGeneration") == generation
 
 
 def _named(kind: str, one: Json) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from webhook.errors import ApiError
-from webhook.installing.leaving import until_gone
+from webhook.installing.leaving import TAKES_TIME, until_gone
 from webhook.kube.api import Api
 from webhook.manifests.objects import named, path_of, to_remove
 
@@ -29,12 +29,49 @@ async def uninstall(api: Api, objects: Sequence[Json], say: Say, *, with_policie
         ApiError: the API server refuses something, or does not answer.
     """
     leaving = to_remove(objects, with_policies=with_policies)
-    for one in leaving:
-        try:
-            await api.delete(path_of(one), {"propagationPolicy": "Background"})
-        except ApiError as error:
-            if error.status != NOT_FOUND:
-                raise
-        else:
-            say(f"removed {named(one)}")
+    found = [await _remove(api, one, say) for one in leaving]
+    if not any(found):
+        say("there was nothing to remove")
     await until_gone(api, leaving, seconds)
+
+
+async def _remove(api: Api, one: Json, say: Say) -> bool:
+    """Remove one object and say so; False: there is none."""
+    try:
+        left = await api.delete(path_of(one), {"propagationPolicy": "Background"})
+    except ApiError as error:
+        if error.status != NOT_FOUND:
+            raise
+        return False
+    say(_said(one, left.get("metadata") or {}))
+    return True
+
+
+def _said(one: Json, left: Json) -> str:
+    """What became of an object, by the metadata of what the API server answered."""
+    if "deletionTimestamp" not in left:
+        return f"removed {named(one)}"
+    holding = "" if one["kind"] in TAKES_TIME else ", ".join(left.get("finalizers") or ())
+    return f"asked {named(one)} to go{f', held by {holding}' if holding else ''}"
+
+
+async def keeps_policies(api: Api, objects: Sequence[Json]) -> bool:
+    """Is anything there that only an uninstall with its policies takes out: a CRD, or the namespace?
+
+    Raises:
+        ApiError: the API server refuses to tell, or does not answer.
+    """
+    for one in objects:
+        if one["kind"] in TAKES_TIME and await _is_there(api, one):
+            return True
+    return False
+
+
+async def _is_there(api: Api, one: Json) -> bool:
+    try:
+        await api.get(path_of(one))
+    except ApiError as error:
+        if error.status != NOT_FOUND:
+            raise
+        return False
+    return True

@@ -152,13 +152,13 @@ class Api:
         """
         return _object("PATCH", path, await self._call("PATCH", path, params, body, PATCH_TYPES[kind]))
 
-    async def delete(self, path: str, params: Mapping[str, str] = NOTHING) -> None:
-        """DELETE an object.
+    async def delete(self, path: str, params: Mapping[str, str] = NOTHING) -> dict[str, Any]:
+        """DELETE an object; gives a Status, or the object: one with a `deletionTimestamp` is on its way out only.
 
         Raises:
             ApiError: see `get`; 404 where there is none.
         """
-        await self._call("DELETE", path, params)
+        return _object("DELETE", path, await self._call("DELETE", path, params))
 
     async def read(self, path: str, params: Mapping[str, str] = NOTHING) -> bytes:
         """GET as it comes, for who decodes it by a type of their own.

@@ -86,17 +86,37 @@ MADE_BY_OVERLAYS: tuple[Json, ...] = tuple(
 """What is in no manifest that `install` applies, but in those that people apply beside them or in their place."""
 
 
+_RBAC, _ADMISSION = "rbac.authorization.k8s.io/v1", "admissionregistration.k8s.io/v1"
+_CLUSTER_WIDE = (
+    (_RBAC, "ClusterRoleBinding", f"{NAME}-agent"),
+    (_RBAC, "ClusterRoleBinding", f"{NAME}-extender"),
+    (_RBAC, "ClusterRoleBinding", f"{NAME}-scheduler"),
+    (_RBAC, "ClusterRoleBinding", f"{NAME}-scheduler-volumes"),
+    (_RBAC, "ClusterRole", f"{NAME}-agent"),
+    (_RBAC, "ClusterRole", f"{NAME}-extender"),
+    (_ADMISSION, "ValidatingAdmissionPolicyBinding", f"{NAME}-agent"),
+    (_ADMISSION, "ValidatingAdmissionPolicy", f"{NAME}-agent"),
+)
+CLUSTER_WIDE_BESIDE: tuple[Json, ...] = tuple(
+    {"apiVersion": version, "kind": kind, "metadata": {"name": name}} for version, kind, name in _CLUSTER_WIDE
+)
+"""What the agent and the extender have outside the namespace: it goes when the namespace goes, with all that is theirs
+in it, so that no right and no rule is left for a service account that anybody may make again."""
+
+
 def to_remove(objects: Sequence[Json], *, with_policies: bool) -> list[Json]:
     """What an uninstall takes out, in order: hooks first, so that no request waits for what is going.
 
     Args:
         objects: Everything that was installed.
-        with_policies: True: the CRDs and the namespace too, and with them every policy and every exception.
+        with_policies: True: the CRDs and the namespace too, and with them every policy and every exception, the agent
+            and the extender.
     """
     installed = [one for one in reversed(in_order(objects)) if with_policies or one["kind"] not in (CRD, "Namespace")]
     holds_policies = [one for one in installed if one["kind"] in (CRD, "Namespace")]
     rest = [one for one in installed if one["kind"] not in (CRD, "Namespace")]
-    return [*rest, *MADE_BY_OVERLAYS, *MADE_IN_SERVICE, *holds_policies]
+    beside = CLUSTER_WIDE_BESIDE if with_policies else ()
+    return [*rest, *MADE_BY_OVERLAYS, *MADE_IN_SERVICE, *beside, *holds_policies]
 
 
 def with_image(objects: Iterable[Json], image: str) -> list[Json]:

@@ -122,6 +122,24 @@ def is_filled(key: str, classes: Classes) -> bool:
     return key.startswith(_REQUESTS) and key.removeprefix(_REQUESTS) in classes.values()
 
 
+def class_of(key: str) -> str:
+    """The class whose devices a key counts, "" where it counts none of one class."""
+    if key.endswith(OF_CLASS):
+        return key.removesuffix(OF_CLASS)
+    return key.removeprefix(_IMPLICIT) if key.startswith(_IMPLICIT) else ""
+
+
+def unit_of(key: str) -> str:
+    """What a key that claims fill counts, in short.
+
+    >>> unit_of(OBJECTS), unit_of("gpu.example.com.deviceclass.resource.k8s.io/devices")
+    ('claims', 'gpu.example.com devices')
+    """
+    if key == OBJECTS:
+        return "claims"
+    return f"{class_of(key)} devices" if class_of(key) else key.removeprefix(_REQUESTS)
+
+
 def charge(spec: ClaimSpec, classes: Classes) -> Mapping[str, int]:
     """What a claim is charged, by key of a quota: of choices the worst for each class."""
     devices: Counter[str] = Counter()

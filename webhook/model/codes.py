@@ -45,6 +45,11 @@ def _placement(title: str, why: str, fix: str) -> Code:
     return Code(title, "topology", False, why, fix)
 
 
+def _unmet(title: str, why: str, fix: str) -> Code:
+    """What the nodes that there are cannot do: see `webhook.engine.placement`."""
+    return _placement(title, f"{why} It is a warning at most, whatever the mode: an autoscaler may add a node.", fix)
+
+
 CODES: dict[str, Code] = {
     "GPU-S101": _security(
         "NVIDIA_VISIBLE_DEVICES is set by hand",
@@ -288,8 +293,9 @@ CODES: dict[str, Code] = {
     ),
     "GPU-Q401": _trap(
         "a quota key that is never counted",
-        "GPUs count under requests. only; limits. and bare names are accepted, and bound nothing.",
-        "Write the key with requests. before it.",
+        "GPUs count under requests. only; limits. and bare names are accepted, and bound nothing. Devices of claims"
+        " count in quotas without scopes only, by the name of a DeviceClass that there is.",
+        "Write the key as the message says: with requests. before it, or in a quota without scopes.",
     ),
     "GPU-Q402": _trap(
         "a quota that other forms of GPU walk round",
@@ -356,32 +362,32 @@ CODES: dict[str, Code] = {
         "The kubelet ends such a pod with UnexpectedAdmissionError, and the scheduler does not try again.",
         "Ask for one share in a container, or for a larger slice.",
     ),
-    "GPU-T201": _placement(
+    "GPU-T201": _unmet(
         "no node offers this resource",
         "The pod will stay Pending unless such a node joins.",
         "Ask for one of the resources named in the message.",
     ),
-    "GPU-T202": _placement(
+    "GPU-T202": _unmet(
         "more than any node has",
         "All GPUs of a pod come from one node: the pod will stay Pending.",
         "Ask for at most the number named in the message, or split the work over several pods.",
     ),
-    "GPU-T203": _placement(
+    "GPU-T203": _unmet(
         "no node has this GPU product",
         "The pod will stay Pending unless such a node joins.",
         "Write one of the products named in the message.",
     ),
-    "GPU-T204": _placement(
+    "GPU-T204": _unmet(
         "no node satisfies selector and affinity",
         "Every node that has the GPU is ruled out by nodeSelector or affinity: the pod will stay Pending.",
         "Loosen the constraint named in the message.",
     ),
-    "GPU-T205": _placement(
+    "GPU-T205": _unmet(
         "the taints of the GPU nodes are not tolerated",
         "Every node that has the GPU is tainted: the pod will stay Pending.",
         "Add the toleration named in the message, or switch on injection.tolerations: auto.",
     ),
-    "GPU-T301": _placement(
+    "GPU-T301": _unmet(
         "no node can link this many GPUs with NVLink",
         "The policy requires NVLink between the GPUs of this pod.",
         "Ask for the number of GPUs named in the message, or ask the admin for nvlink: preferred.",

@@ -17,10 +17,21 @@ class InvolvedObject(Read, frozen=True):
 
     kind: str = ""
     name: str = ""
+    uid: str = ""
+
+
+class EventSeries(Read, frozen=True):
+    """How often it was said, as writers of events.k8s.io count."""
+
+    count: int = 0
+    last_observed_time: str = ""
 
 
 class Event(Read, frozen=True):
-    """One Event of core/v1. Of its times only some are set: old writers have the last one, new ones `event_time`."""
+    """One Event of core/v1. Of its times only some are set: old writers have the last one, new ones `event_time`.
+
+    New writers leave `count` at 0, and count in `series` from the second time on.
+    """
 
     metadata: Metadata = Metadata()
     involved_object: InvolvedObject = InvolvedObject()
@@ -30,13 +41,20 @@ class Event(Read, frozen=True):
     source: EventSource = EventSource()
     reporting_component: str = ""
     count: int = 1
+    series: EventSeries | None = None
     last_timestamp: str = ""
     event_time: str = ""
 
     @property
     def moment(self) -> str:
         """When it was last said, RFC 3339; "" if unknown."""
-        return self.last_timestamp or self.event_time
+        last = self.series.last_observed_time if self.series else ""
+        return last or self.last_timestamp or self.event_time
+
+    @property
+    def times(self) -> int:
+        """How often it was said."""
+        return max(self.count, self.series.count if self.series else 0, 1)
 
     @property
     def speaker(self) -> str:

@@ -31,11 +31,13 @@ class PoolHolders(NamedTuple):
         namespaces: The largest.
         among: How many hold anything.
         pods: The largest in these.
+        coming: Thousandths of GPUs of pods admitted a moment ago and not seen yet, so in nobody's name.
     """
 
     namespaces: tuple[Holding, ...]
     among: int
     pods: tuple[Holding, ...]
+    coming: int = 0
 
 
 class Holders:
@@ -73,8 +75,11 @@ class Holders:
             but: The uid of a pod whose own reservation does not count.
         """
         seen, _ = self._seen(pool, labels)
+        return seen + self._coming(pool, labels, but)
+
+    def _coming(self, pool: Pool, labels: LabelsOf, but: str = "") -> int:
         coming = self._reserved.weights(but).items()
-        return seen + sum([pool.milli(weight) for name, weight in coming if self._shares(pool, name, labels)])
+        return sum([pool.milli(weight) for name, weight in coming if self._shares(pool, name, labels)])
 
     def of_pool(self, pool: Pool, labels: LabelsOf) -> PoolHolders:
         """The largest holders of a pool, as far as they are seen."""
@@ -84,7 +89,7 @@ class Holders:
             for space in spaces[:MOST]
             for name, line in self._lines[space.name].items()
         )
-        return PoolHolders(spaces[:MOST], len(spaces), pods[:MOST])
+        return PoolHolders(spaces[:MOST], len(spaces), pods[:MOST], self._coming(pool, labels))
 
     def _seen(self, pool: Pool, labels: LabelsOf) -> tuple[int, Mapping[str, int]]:
         """What is seen of a pool, together and by namespace; reckoned when it is first asked for."""

@@ -7,7 +7,7 @@ every product that it may come to hold: what is not known counts.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import msgspec
 
@@ -88,7 +88,12 @@ def line_weight(line: Line, fleet: Fleet) -> Weight:
         return ()
     if line.where is not None:
         return weight_of(units, fleet, nodes_of(line.where, fleet), product_of(line.where))
-    place = fleet.by_name.get(line.node, -1)
+    return weight_at(units, fleet, line.node)
+
+
+def weight_at(units: Sequence[tuple[str, int]], fleet: Fleet, node: str) -> Weight:
+    """What units of GPU resources weigh on a node; under every product where it is not known, or offers none."""
+    place = fleet.by_name.get(node, -1)
     if len(units) == 1:
         return _weight_on(*units[0], place, fleet)
     return total([_weight_on(name, count, place, fleet) for name, count in units])

@@ -6,7 +6,7 @@ A slice or a share costs its part of the card: thousandths of a GPU times the ca
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Set
 
 import msgspec
 
@@ -23,6 +23,9 @@ CURRENCY_LABEL = "rightslice.dev/gpu-price-currency"
 
 MOST = 1_000_000
 """Units of a currency an hour: more than any card costs in any currency."""
+
+MOST_NAMED = 5
+"""Products of a table that are named in one note."""
 
 _AMOUNT = re.compile(r"([0-9]{1,7})(?:\.([0-9]{1,6}))?\Z", re.ASCII)
 
@@ -52,7 +55,7 @@ class NodePrices(msgspec.Struct, frozen=True):
         currency: ISO 4217 code.
         by_node: Millionths of it for one whole card and hour, by node name; a node that is not in it has no price.
         source: Where the prices come from, in words for people.
-        notes: Each node or product that has no price, and why.
+        notes: Each node or product that has no price, and why; products with a price that no node has.
     """
 
     currency: str
@@ -81,7 +84,7 @@ def micro(text: str) -> int | None:
     return int(match[1]) * MICRO + int((match[2] or "").ljust(6, "0"))
 
 
-def node_prices(nodes: Iterable[FleetNode], prices: Prices) -> NodePrices:
+def node_prices(nodes: Collection[FleetNode], prices: Prices) -> NodePrices:
     """Price the nodes with GPUs: by what is written on the node, else by its product."""
     known: dict[str, int] = {}
     notes: list[str] = []
@@ -99,6 +102,8 @@ def node_prices(nodes: Iterable[FleetNode], prices: Prices) -> NodePrices:
         if price is not None:
             known[node.name] = price
     notes += _unpriced(strangers)
+    if not prices.example:
+        notes += _unused(prices, {normalised(node.labels.get(PRODUCT, "")) for node in nodes})
     return NodePrices(prices.currency, known, _words(prices), tuple(notes))
 
 
@@ -126,6 +131,15 @@ def _unpriced(strangers: Mapping[str, int]) -> Iterator[str]:
             yield f"{said}. Add {add} to the price table"
         else:
             yield f"{where} without the label {PRODUCT}: not priced. Label the node with {PRICE_LABEL}"
+
+
+def _unused(prices: Prices, products: Set[str]) -> Iterator[str]:
+    """The products of a table that no node has: one may be mistyped. An example prices many cards for many."""
+    unused = sorted(set(prices.by_product) - products)
+    if unused:
+        more = f" and {len(unused) - MOST_NAMED} more" if len(unused) > MOST_NAMED else ""
+        said = f"no node has the product {', '.join(unused[:MOST_NAMED])}{more} of the price table"
+        yield f"{said}: its price is not used. Write a product as the label {PRODUCT} of nodes has it"
 
 
 def _words(prices: Prices) -> str:

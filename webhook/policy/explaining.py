@@ -44,6 +44,12 @@ _EXAMPLES = {
     "pod": "pod: pods/one-gpu.yaml",
     "policies": "policies: [../my-policy.yaml]",
 }
+_NAMES = {
+    "GPUPriceList": "metadata: {name: my-prices}",
+    "GPUPolicyException": "metadata: {name: my-exception}",
+}
+"""What `metadata` may be where it is no policy's."""
+
 _SHAPES = {
     "model_type": ("a map of fields", "its fields on lines of their own, or remove it"),
     "model_attributes_type": ("a map of fields", "its fields on lines of their own, or remove it"),
@@ -124,7 +130,7 @@ def _fault(detail: ErrorDetails, document: Document, model: type[Written]) -> Po
     if kind == FAULT and detail["loc"][-1:] == ("[key]",):
         return _bad_key(document, path, context)
     if kind == FAULT:
-        at = existing(document.data, (*path, context["at"])) if context["at"] else path
+        at = existing(document.data, (*path, *context["at"]))
         whole_map = isinstance(value_at(document.data, at), dict)
         return value_fault(document, at, context["must"], context["write"], found=not whole_map)
     if kind == "literal_error":
@@ -179,7 +185,8 @@ def _not_a_choice(document: Document, path: Path, choices: list[str]) -> PolicyF
 
 def _missing(document: Document, path: Path, field: str) -> PolicyFileError:
     where = dotted(path) or document.data.get("kind", "the document")
-    example = _EXAMPLES.get(field, f"{field}: …")
+    kind = document.data.get("kind") if field == "metadata" else ""
+    example = _NAMES.get(str(kind)) or _EXAMPLES.get(field, f"{field}: …")
     sentence = f"{where}: must have the field {field}, found none. Write {example}"
     return PolicyFileError(document.place(path), sentence, BAD_VALUE)
 

@@ -7,8 +7,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from io import StringIO
 from typing import Any
 
+from webhook.model.prices import NodePrices
 from webhook.model.quantity import nano, written
-from webhook.report.figures import money
+from webhook.report.costs import Rate, cost, micro_cell, prices_document
 from webhook.report.results import Use
 from webhook.report.wide import named
 from webhook.report.words import Paint, Style, columns, gpus, plain, shown
@@ -19,7 +20,7 @@ HEAD = ("NAMESPACE", "WORKLOAD", "CONTAINER", "PODS", "ASKED", "USED", "ADVISED"
 CSV_HEAD = (
     *("namespace", "workload", "container", "pods", "asked", "resource", "used_memory_mib", "used_compute_milli"),
     *("samples", "preallocates", "advised", "meant", "risk_ppm", "gpu_milli_saved", "gpu_milli_on_trial", "currency"),
-    *("freed_micro_per_hour", "reason"),
+    *("freed_micro_per_hour", "reason", "unpriced_milli", "price_source"),
 )
 MIB = nano("1Mi")
 
@@ -75,8 +76,8 @@ def saves(row: Workload, currency: str) -> str:
     milli = row.saved + row.gpu_milli_on_trial
     if not milli:
         return "-"
-    cost = f", {money(row.freed.micro, currency)}/h" if currency and row.freed.micro else ""
-    return f"{gpus(milli)} GPUs{cost}"
+    each = f", {cost(row.freed, row.freed, f' {currency}/h')}" if currency and row.freed.milli else ""
+    return f"{gpus(milli)} GPUs{each}"
 
 
 def reason(row: Workload) -> str:
@@ -86,19 +87,22 @@ def reason(row: Workload) -> str:
     return "" if row.saved else "on trial"
 
 
-def advice_csv(rows: Iterable[Workload], currency: str = "") -> str:
+def advice_csv(rows: Iterable[Workload], prices: NodePrices | None = None) -> str:
     """One line for each container that asks for GPUs, RFC 4180; savings are the workload's, on its first line."""
     text = StringIO()
     writer = csv.writer(text)
     writer.writerow(CSV_HEAD)
     for row in rows:
         for i, use in enumerate(row.uses):
-            writer.writerow([cell(value) for value in _csv_row(row, use, currency, first=i == 0)])
+            writer.writerow([cell(value) for value in _csv_row(row, use, prices, first=i == 0)])
     return text.getvalue()
 
 
-def _csv_row(row: Workload, use: Use, currency: str, *, first: bool) -> tuple[object, ...]:
-    saved = (row.saved, row.gpu_milli_on_trial, currency, row.freed.micro, reason(row)) if first else ("",) * 5
+def _csv_row(row: Workload, use: Use, prices: NodePrices | None, *, first: bool) -> tuple[object, ...]:
+    currency, source = (prices.currency, prices.source) if prices else ("", "")
+    micro = micro_cell(row.freed, row.freed) if prices else ""
+    money = (currency, micro, reason(row), row.freed.unpriced_milli, source)
+    saved = (row.saved, row.gpu_milli_on_trial, *money) if first else ("",) * 7
     return (
         *(row.namespace, row.name, use.container, row.pods, use.count, use.resource, _known(use.memory_mib)),
         *(_known(use.compute_milli), use.samples, str(use.preallocates).lower(), advised(row), row.meant),
@@ -110,9 +114,15 @@ def _known(number: int | None) -> int | str:
     return "" if number is None else number
 
 
-def advice_document(rows: Sequence[Workload], currency: str = "") -> dict[str, Any]:
+def advice_document(
+    rows: Sequence[Workload], prices: NodePrices | None = None, rates: Sequence[Rate] = ()
+) -> dict[str, Any]:
     """The same as plain data."""
-    return {"currency": currency or None, "workloads": [_document(row) for row in rows]}
+    return {
+        "currency": prices.currency if prices else None,
+        "prices": prices_document(prices, rates) if prices else None,
+        "workloads": [_document(row) for row in rows],
+    }
 
 
 def _document(row: Workload) -> dict[str, Any]:

@@ -7,7 +7,9 @@ from typing import Any
 
 import msgspec
 
+from webhook.model.prices import NodePrices
 from webhook.report.checks import Json, check_parts
+from webhook.report.costs import prices_document
 from webhook.report.figures import Figures, figures_document
 from webhook.report.results import Checked, Verdict, summary_of
 from webhook.report.words import Paint, Style, columns, count, gpus, plain, shown
@@ -122,20 +124,32 @@ def trials_line(results: Iterable[Checked]) -> str:
     )
 
 
-def audit_document(results: Iterable[Checked], rows: Iterable[Workload] = (), figures: Figures | None = None) -> Json:
+def audit_document(
+    results: Iterable[Checked],
+    rows: Iterable[Workload] = (),
+    figures: Figures | None = None,
+    prices: NodePrices | None = None,
+) -> Json:
     """The same as plain data: what `check` writes, and the namespaces, the workloads, and the head figures."""
     return {
         name: list(part) if isinstance(part, Iterator) else part
-        for name, part in audit_parts(list(results), rows, figures).items()
+        for name, part in audit_parts(list(results), rows, figures, prices).items()
     }
 
 
-def audit_parts(results: Sequence[Checked], rows: Iterable[Workload], figures: Figures | None) -> Json:
-    """The same, with iterators of the objects and the workloads: there may be a hundred thousand."""
+def audit_parts(
+    results: Sequence[Checked], rows: Iterable[Workload], figures: Figures | None, prices: NodePrices | None = None
+) -> Json:
+    """The same, with iterators of the objects and the workloads: there may be a hundred thousand.
+
+    Where there are no head figures, the prices that the workloads' money comes from stand by themselves.
+    """
+    alone = {"prices": prices_document(prices, ())} if prices is not None and figures is None else {}
     return check_parts(results) | {
         "namespaces": [_document(share) for share in shares(results)],
         "workloads": (workload_document(row) for row in rows if row.touches_gpus),
         **({"figures": figures_document(figures)} if figures is not None else {}),
+        **alone,
     }
 
 

@@ -6,33 +6,16 @@ idle; what is free is usable or lost to fragmentation. What pods wait for is in 
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 
-from webhook.model.prices import MICRO, NodePrices
+from webhook.model.prices import NodePrices
 from webhook.report.capacities import Stock
-from webhook.report.words import count, gpus, in_gpus, shown
+from webhook.report.costs import Rate, is_unpriced, money, price_lines, prices_document, rates_of
+from webhook.report.words import count, gpus, in_gpus
 from webhook.report.workloads import NOTHING, Spent, Workload, spent
-
-MOST_RATES = 12
-"""Prices that are listed for people."""
-
-
-class Rate(NamedTuple):
-    """What cards of one product and price come to.
-
-    Attributes:
-        product: As nodes say it; "" where they do not.
-        milli: Thousandths of a GPU that nodes give out at this price.
-        micro: Millionths of the currency for a card and hour.
-    """
-
-    product: str
-    milli: int
-    micro: int
 
 
 class Figures(msgspec.Struct, frozen=True):
@@ -119,15 +102,6 @@ def figures_of(stocks: Sequence[Stock], rows: Sequence[Workload], prices: NodePr
     )
 
 
-def rates_of(stocks: Iterable[Stock], prices: NodePrices) -> tuple[Rate, ...]:
-    """GPUs by product and price; those without a price are in none."""
-    found: Counter[tuple[str, int]] = Counter()
-    for stock in stocks:
-        if stock.name in prices.by_node:
-            found[stock.product, prices.by_node[stock.name]] += stock.whole_milli
-    return tuple(Rate(product, milli, micro) for (product, micro), milli in found.most_common())
-
-
 def _sum(amounts: Iterable[Spent]) -> Spent:
     total = NOTHING
     for amount in amounts:
@@ -178,32 +152,26 @@ def money_lines(figures: Figures) -> Iterator[str]:
     kinds = (("idle", figures.idle), ("over-asked", figures.over_asked), ("lost to fragmentation", figures.lost))
     each = ", ".join(f"{name} {money(some.micro)}" for name, some in kinds)
     wasted = money(figures.wasted.micro, say)
-    yield f"Cost an hour           {money(figures.total.micro, say)}; wasted {wasted} ({each})"
-    yield f"Prices                 {shown(figures.prices.source)}"
-    for rate in figures.rates[:MOST_RATES]:
-        yield f"{'':<23}{rate_words(rate, say)}"
-    if len(figures.rates) > MOST_RATES:
-        yield f"{'':<23}and {len(figures.rates) - MOST_RATES} more; JSON has all"
+    if is_unpriced(figures.total):
+        yield "Cost an hour           not known: no GPU has a price"
+    else:
+        whole = f"{money(figures.total.micro, say)}{of_priced(figures)}"
+        yield f"Cost an hour           {whole}; wasted {wasted} ({each})"
+    yield from price_lines(figures.prices, figures.rates)
 
 
-def rate_words(rate: Rate, currency: str) -> str:
-    """How many GPUs there are at a price; both unrounded, so that anybody can reckon it again."""
-    price = f"{_exact(rate.micro, MICRO)} {currency}"
-    return shown(f"{_exact(rate.milli, 1000)} x {price}: {rate.product or 'product not labelled'}")
-
-
-def _exact(amount: int, unit: int) -> str:
-    """An amount of thousandths or millionths with all its digits, and none that say nothing."""
-    whole, part = divmod(amount, unit)
-    digits = f"{part:0{len(str(unit)) - 1}}".rstrip("0")
-    return f"{whole}.{digits}" if digits else str(whole)
+def of_priced(figures: Figures) -> str:
+    """Of how many GPUs the money is, where it is not of all; "" where it is."""
+    total, known = figures.total.milli, figures.total.milli - figures.total.unpriced_milli
+    return f" for the {gpus(known)} of {gpus(total)} GPUs that have a price" if known < total else ""
 
 
 def caveats(figures: Figures) -> Iterator[str]:
     """What the figures leave out."""
     seen, workloads = figures.seen
-    if seen < workloads:
-        yield f"Use was seen of {seen} of {count(workloads, 'workload')} with GPUs: none of the others counts as idle."
+    if workloads:
+        others = ": none of the others counts as idle" if seen < workloads else ""
+        yield f"Use was seen of {seen} of {count(workloads, 'workload')} with GPUs{others}."
     if figures.prices is not None and figures.total.unpriced_milli:
         yield f"{gpus(figures.total.unpriced_milli)} GPUs have no price, and no money is counted for them."
     if figures.waiting:
@@ -232,17 +200,6 @@ def percent(milli: int) -> str:
     return f"{'-' if milli < 0 else ''}{abs(milli) // 10}.{abs(milli) % 10}%"
 
 
-def money(micro: int, currency: str = "") -> str:
-    """Millionths of a currency to the nearest hundredth.
-
-    >>> money(1_844_000, "USD"), money(-5_000)
-    ('1.84 USD', '-0.01')
-    """
-    cents = (abs(micro) + 5_000) // (MICRO // 100)
-    sign = "-" if micro < 0 and cents else ""
-    return f"{sign}{cents // 100:,}.{cents % 100:02}{' ' if currency else ''}{currency}"
-
-
 def figures_document(figures: Figures) -> dict[str, Any]:
     """The same as plain data."""
     data: dict[str, Any] = {
@@ -267,9 +224,7 @@ def figures_document(figures: Figures) -> dict[str, Any]:
 
 
 def _cost(figures: Figures, prices: NodePrices) -> dict[str, Any]:
-    return {
-        "currency": prices.currency,
-        "source": prices.source,
+    return prices_document(prices, figures.rates) | {
         "microPerHour": figures.total.micro,
         "effectiveMicroPerHour": figures.effective.micro,
         "wastedMicroPerHour": figures.wasted.micro,
@@ -277,6 +232,4 @@ def _cost(figures: Figures, prices: NodePrices) -> dict[str, Any]:
         "overAskedMicroPerHour": figures.over_asked.micro,
         "lostToFragmentationMicroPerHour": figures.lost.micro,
         "unpricedMilli": figures.total.unpriced_milli,
-        "rates": [{"product": rate.product, "milli": rate.milli, "microPerHour": rate.micro} for rate in figures.rates],
-        "notes": list(prices.notes),
     }

@@ -24,12 +24,13 @@ from webhook.report.advice import used
 from webhook.report.audits import Share
 from webhook.report.capacities import Stock
 from webhook.report.charts import Group, Step, bars, stacked, waterfall
-from webhook.report.figures import Figures, caveats, money, parts_of, percent, rate_words
+from webhook.report.costs import cost, money, rate_words
+from webhook.report.figures import Figures, caveats, of_priced, parts_of, percent
 from webhook.report.page import Page
 from webhook.report.results import Missed, Use
 from webhook.report.table import sentence
 from webhook.report.words import count, gpus, shown
-from webhook.report.workloads import Workload
+from webhook.report.workloads import Spent, Workload
 
 MOST_NODES = 200
 MOST_FINDINGS = 1000
@@ -100,6 +101,8 @@ def _environment() -> Environment:
         "count": count,
         "used": _used,
         "rate": rate_words,
+        "cost": cost,
+        "of_priced": of_priced,
     }
     return environment
 
@@ -117,16 +120,20 @@ def _waterfall(figures: Figures) -> Markup:
     """From all GPUs down to the effective ones, each part taken off where the one before it ended."""
     kinds = ("free", "lost", "idle", "over", "effective")
     total = figures.total.milli
-    steps, left = [Step("all GPUs", "all", 0, total, f"{gpus(total)}{_cost(figures, figures.total.micro)}")], total
+    steps, left = [Step("all GPUs", "all", 0, total, f"{gpus(total)}{_cost(figures, figures.total)}")], total
     for kind, (name, part) in zip(kinds, parts_of(figures), strict=True):
         left -= part.milli
-        words = f"{gpus(part.milli)}{_cost(figures, part.micro)}"
+        words = f"{gpus(part.milli)}{_cost(figures, part)}"
         steps.append(Step(name, kind, max(0, left), part.milli, words))
     return waterfall("From all GPUs to the effective ones", steps)
 
 
-def _cost(figures: Figures, micro: int) -> str:
-    return f" ({money(micro, figures.prices.currency)}/h)" if figures.prices is not None else ""
+def _cost(figures: Figures, some: Spent) -> str:
+    """What a step costs, beside its GPUs; short, for there is no room for more."""
+    if figures.prices is None:
+        return ""
+    words = cost(some, figures.total, f" {figures.prices.currency}/h").partition(" of ")[0]
+    return f" ({words})"
 
 
 def _asked(page: Page) -> Markup:

@@ -52,8 +52,8 @@ def _where(gang: Together) -> str:
         return f"{best} takes {gang.room} such pods"
     if gang.room >= gang.rest:
         return f"{best} takes {_all(gang.rest)}"
-    nearest = f"{best} comes nearest, with room for {gang.room}: {gang.rest - gang.room} too few"
-    return f"no domain takes {_all(gang.rest)}. {nearest}"
+    missing = gang.rest - gang.room
+    return f"no domain takes {_all(gang.rest)}. {best} comes nearest, with room for {gang.room}: {missing} too few"
 
 
 def _all(rest: int) -> str:

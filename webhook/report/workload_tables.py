@@ -10,7 +10,9 @@ from operator import itemgetter
 from typing import Any
 
 from webhook.model.modes import Mode
+from webhook.model.prices import NodePrices
 from webhook.report.checks import finding_document
+from webhook.report.costs import micro_cell
 from webhook.report.table import block
 from webhook.report.words import Paint, Style, columns, count, gpus, plain, shown
 from webhook.report.workloads import Spent, Workload
@@ -20,7 +22,7 @@ CSV_HEAD = (
     *("namespace", "workload", "pods", "waiting", "gpu_milli_before", "gpu_milli_after", "gpu_milli_saved"),
     *("gpu_milli_on_trial", "held_milli", "idle_milli", "over_asked_milli", "currency", "held_micro_per_hour"),
     *("idle_micro_per_hour", "over_asked_micro_per_hour", "unpriced_milli", "denied", "warned", "missed", "codes"),
-    "outcome",
+    *("outcome", "price_source"),
 )
 FORMULA = ("=", "+", "-", "@", "\t", "\r")
 """What a spreadsheet takes a cell for a formula by."""
@@ -79,22 +81,27 @@ def missed_lines(rows: Iterable[Workload]) -> Iterator[str]:
         yield from map(shown, columns(cells))
 
 
-def workload_csv(rows: Iterable[Workload], currency: str = "") -> str:
-    """One line a workload, RFC 4180, all of them; what a spreadsheet would run as a formula has an apostrophe."""
+def workload_csv(rows: Iterable[Workload], prices: NodePrices | None = None) -> str:
+    """One line a workload, RFC 4180, all of them; what a spreadsheet would run as a formula has an apostrophe.
+
+    Each line says where its prices come from: lines are sorted, filtered and copied elsewhere.
+    """
     text = StringIO()
     writer = csv.writer(text)
     writer.writerow(CSV_HEAD)
     for row in rows:
-        writer.writerow([cell(value) for value in _csv_row(row, currency)])
+        writer.writerow([cell(value) for value in _csv_row(row, prices)])
     return text.getvalue()
 
 
-def _csv_row(row: Workload, currency: str) -> tuple[object, ...]:
+def _csv_row(row: Workload, prices: NodePrices | None) -> tuple[object, ...]:
+    spent = [micro_cell(some, row.held) if prices else "" for some in (row.held, row.idle, row.over_asked)]
+    currency, source = (prices.currency, prices.source) if prices else ("", "")
     return (
         *(row.namespace, row.name, row.pods, row.waiting, row.gpu_milli_before, row.gpu_milli_after, row.saved),
-        *(row.gpu_milli_on_trial, row.held.milli, row.idle.milli, row.over_asked.milli, currency, row.held.micro),
-        *(row.idle.micro, row.over_asked.micro, row.held.unpriced_milli, row.denied, row.warned),
-        *(sum(pods for *_, pods in row.missed), " ".join(row.codes), row.outcome),
+        *(row.gpu_milli_on_trial, row.held.milli, row.idle.milli, row.over_asked.milli, currency),
+        *(*spent, row.held.unpriced_milli, row.denied, row.warned),
+        *(sum(pods for *_, pods in row.missed), " ".join(row.codes), row.outcome, source),
     )
 
 

@@ -1,4 +1,4 @@
-"""Where policies stand on disk: a folder of YAML and JSON files, for example a mounted ConfigMap, or one file."""
+"""Where policies stand on disk: folders of YAML and JSON files, for example a mounted ConfigMap, and single files."""
 
 from __future__ import annotations
 
@@ -11,39 +11,49 @@ FILE_MOST = 10 * 1024 * 1024
 
 
 class PolicyFiles(NamedTuple):
-    """A folder or a file. A ConfigMap's folder is swapped by turning its `..data` link."""
+    """Folders and files. A ConfigMap's folder is swapped by turning its `..data` link."""
 
-    path: Path
+    paths: tuple[Path, ...]
 
     def fingerprint(self) -> Hashable:
         """Changes whenever something about the files does. Cheap; looks at no content.
 
         Raises:
-            OSError: the folder or a file in it is not there.
+            OSError: a folder, or a file in one, is not there.
         """
-        link = self.path / "..data"
-        target = str(link.readlink()) if link.is_symlink() else ""
-        stats = [(str(path), path.stat()) for path in self.files()]
-        return target, tuple((name, stat.st_mtime_ns, stat.st_size, stat.st_ino) for name, stat in stats)
+        return tuple(map(_fingerprint, self.paths))
 
-    def files(self) -> list[Path]:
-        """The files, by name, those of folders below too; hidden ones, where a ConfigMap keeps its versions, not."""
-        if not self.path.is_dir():
-            return [self.path]
-        return sorted(path for path in self.path.rglob("*") if self._is_policy(path))
-
-    def _is_policy(self, path: Path) -> bool:
-        parts = path.relative_to(self.path).parts
-        return path.suffix in SUFFIXES and not any(part.startswith(".") for part in parts) and path.is_file()
+    def empty(self) -> list[Path]:
+        """The folders that hold no files of policies."""
+        return [path for path in self.paths if not _files(path)]
 
     def read(self) -> list[tuple[str, str]]:
         """File names and texts.
 
         Raises:
-            OSError: the folder or a file cannot be read.
+            OSError: a folder or a file cannot be read.
             ValueError: a file is too large, or is not UTF-8.
         """
-        return [(str(path), _text(path)) for path in self.files()]
+        return [(str(file), _text(file)) for path in self.paths for file in _files(path)]
+
+
+def _fingerprint(path: Path) -> Hashable:
+    link = path / "..data"
+    target = str(link.readlink()) if link.is_symlink() else ""
+    stats = [(str(file), file.stat()) for file in _files(path)]
+    return target, tuple((name, stat.st_mtime_ns, stat.st_size, stat.st_ino) for name, stat in stats)
+
+
+def _files(path: Path) -> list[Path]:
+    """The files, by name, those of folders below too; hidden ones, where a ConfigMap keeps its versions, not."""
+    if not path.is_dir():
+        return [path]
+    return sorted(file for file in path.rglob("*") if _is_policy(file, path))
+
+
+def _is_policy(file: Path, folder: Path) -> bool:
+    parts = file.relative_to(folder).parts
+    return file.suffix in SUFFIXES and not any(part.startswith(".") for part in parts) and file.is_file()
 
 
 def _text(path: Path) -> str:

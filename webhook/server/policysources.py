@@ -54,13 +54,14 @@ class Combined(NamedTuple):
 
     Attributes:
         policies: The set; None where not even what was good before loads.
-        faults: Why some of what is there now is not in it, one sentence each.
+        faults: Why some of what is there now is not in it, one sentence each, and what it is about: what to call a
+            text, or "".
         good: What to fall back on next time.
         unused: The objects that are not in use as they are written now, and why.
     """
 
     policies: PolicySet | None
-    faults: tuple[str, ...]
+    faults: Mapping[str, str]
     good: Good
     unused: Mapping[str, Unused] = {}
 
@@ -75,12 +76,12 @@ def combine(files: Texts, objects: Texts, good: Good, load: Load) -> Combined:
         load: The policy loader.
     """
     named = dict(objects)
-    faults: dict[str, None] = {}
+    faults: dict[str, str] = {}
     unused: dict[str, Unused] = {}
     while True:
         loaded = load([*files, *named.items()])
         if loaded.policies is not None:
-            return Combined(loaded.policies, tuple(faults), Good(files, named), unused)
+            return Combined(loaded.policies, faults, Good(files, named), unused)
         before = (files, dict(named))
         for error in loaded.errors:
             source = error.place.file if isinstance(error, PlacedError) else ""
@@ -88,14 +89,14 @@ def combine(files: Texts, objects: Texts, good: Good, load: Load) -> Combined:
                 del named[source]
                 unused.setdefault(source, FILE_WINS)
                 continue
-            faults[str(error)] = None
+            faults[str(error)] = source
             if source in before[1]:
                 _step_back(named, source, before[1][source], good)
                 unused.setdefault(source, Unused("Invalid", str(error)))
             else:
                 files = good.files
         if (files, named) == before:
-            return Combined(None, tuple(faults), good, unused)
+            return Combined(None, faults, good, unused)
 
 
 def _step_back(named: dict[str, str], source: str, text: str, good: Good) -> None:

@@ -38,11 +38,11 @@ def read_policies(files: PolicyFiles, load: Load) -> PolicySet:
     try:
         texts = files.read()
     except OSError as error:
-        raise NoPoliciesError([f"{files.path}: must be a folder or file of policies ({error.strerror})"]) from error
+        raise NoPoliciesError([_unreadable(error)]) from error
     except ValueError as error:
         raise NoPoliciesError([str(error)]) from error
-    if not texts:
-        raise NoPoliciesError([f"{files.path}: must hold policy files ({', '.join(SUFFIXES)}), found none"])
+    if empty := files.empty():
+        raise NoPoliciesError([f"{path}: must hold policy files ({', '.join(SUFFIXES)}), found none" for path in empty])
     loaded = load(texts)
     if loaded.policies is None:
         raise NoPoliciesError([str(error) for error in loaded.errors])
@@ -141,7 +141,7 @@ class PolicyWatch:
         try:
             return self._files.read(), ()
         except OSError as error:
-            return self._good.files, (f"{self._files.path}: must be a folder or file of policies ({error.strerror})",)
+            return self._good.files, (_unreadable(error),)
         except ValueError as error:
             return self._good.files, (str(error),)
 
@@ -176,6 +176,10 @@ def _require_none_meant(objects: Texts, faults: Sequence[str], before: PolicySet
         raise NoPoliciesError(faults)
     if before.policies:
         raise NoPoliciesError((*faults, "the cluster must hold at least one GPUPolicy, found none any more"))
+
+
+def _unreadable(error: OSError) -> str:
+    return f"{error.filename}: must be a folder or file of policies ({error.strerror})"
 
 
 def _fingerprint(files: PolicyFiles) -> Hashable:

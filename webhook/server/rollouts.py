@@ -16,7 +16,7 @@ from typing import Any, Protocol
 
 from webhook.cache.outcomes import Outcomes
 from webhook.errors import ApiError
-from webhook.model.halted import CONDITION, condition_in, is_halted
+from webhook.model.conditions import HALTED, condition_in, is_halted
 from webhook.policy.compiled import Policy
 from webhook.policy.halting import Halt, halt_of
 from webhook.server.policystatus import status_path
@@ -145,7 +145,7 @@ class Rollouts:
     async def _write(self, data: Mapping[str, Any], halt: Halt | None, now: datetime) -> None:
         """Say in the status that the rollout is watched from now on, or halted. Others' conditions stay."""
         conditions = (data.get("status") or {}).get("conditions") or []
-        others = [one for one in conditions if one.get("type") != CONDITION]
+        others = [one for one in conditions if one.get("type") != HALTED]
         metadata = data["metadata"]
         body = {
             "metadata": {"resourceVersion": metadata["resourceVersion"]},
@@ -165,7 +165,7 @@ class Rollouts:
 
 def watched_since(data: Mapping[str, Any]) -> datetime | None:
     """Since when this spec of a policy is watched; None: it is not yet."""
-    condition = condition_in(data)
+    condition = condition_in(data, HALTED)
     return datetime.fromisoformat(condition["lastTransitionTime"]) if condition is not None else None
 
 
@@ -174,7 +174,7 @@ def condition_of(halt: Halt | None, generation: int, now: datetime) -> dict[str,
     status, reason, message = ("True", *halt) if halt else ("False", "Watched", "what becomes of its pods is watched")
     advice = "; it is on trial (audit) until its spec is changed" if halt else ""
     return {
-        "type": CONDITION,
+        "type": HALTED,
         "status": status,
         "reason": reason,
         "message": f"{message}{advice}"[:MESSAGE_MOST],
@@ -197,7 +197,7 @@ def event_of(data: Mapping[str, Any], halt: Halt, now: datetime) -> dict[str, An
             "uid": metadata.get("uid", ""),
         },
         "type": "Warning",
-        "reason": CONDITION,
+        "reason": HALTED,
         "message": f"{halt.reason}: {halt.message}"[:MESSAGE_MOST],
         "source": {"component": COMPONENT},
         "firstTimestamp": moment,

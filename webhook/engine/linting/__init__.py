@@ -6,13 +6,14 @@ All of them are accepted by the API server and do something else than their auth
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
 from webhook.engine.linting.objects import mapping
 from webhook.engine.linting.quotas import fixed_quota, quota_findings
 from webhook.engine.linting.ranges import fixed_range, range_findings
-from webhook.engine.linting.shapes import Misshapen, misshapen
+from webhook.engine.linting.shapes import misshapen
+from webhook.engine.linting.told import Misshapen
 from webhook.model.findings import Finding
 
 Json = dict[str, Any]
@@ -22,12 +23,12 @@ LINTED = (LIMIT_RANGE, QUOTA)
 __all__ = ["LIMIT_RANGE", "LINTED", "QUOTA", "Misshapen", "fixed", "lint", "lint_all", "misshapen"]
 
 
-def lint_all(objects: Sequence[Json]) -> list[list[Finding]]:
-    """Every trap in each of many objects, in their order. Quotas of one namespace are seen together."""
+def lint_all(objects: Sequence[Json], classes: Collection[str] = ()) -> list[list[Finding]]:
+    """Every trap in each of many objects, in their order. Quotas of one namespace are seen together. See `lint`."""
     counted: defaultdict[str, Counter[str]] = defaultdict(Counter)
     for one in objects:
         counted[_namespace(one)].update(_keys(one).keys())
-    return [lint(one, counted[_namespace(one)] - Counter(_keys(one).keys())) for one in objects]
+    return [lint(one, counted[_namespace(one)] - Counter(_keys(one).keys()), classes) for one in objects]
 
 
 def _namespace(data: Json) -> str:
@@ -38,22 +39,23 @@ def _keys(data: Json) -> Json:
     return mapping(mapping(data.get("spec")).get("hard"))
 
 
-def lint(data: Any, keys: Iterable[str] = ()) -> list[Finding]:
+def lint(data: Any, keys: Iterable[str] = (), classes: Collection[str] = ()) -> list[Finding]:
     """Every trap in an object, none for an object of another kind.
 
     Args:
         data: The object, as written or as stored.
         keys: Keys that other quotas of its namespace count.
+        classes: The DeviceClasses of the cluster; none where they are not known.
     """
     match mapping(data).get("kind"):
         case "LimitRange":
             return list(range_findings(data))
         case "ResourceQuota":
-            return list(quota_findings(data, frozenset(keys)))
+            return list(quota_findings(data, frozenset(keys), classes))
         case _:
             return []
 
 
-def fixed(data: Json) -> Json:
-    """The object without its traps, ready to be applied."""
-    return fixed_range(data) if data["kind"] == LIMIT_RANGE else fixed_quota(data)
+def fixed(data: Json, classes: Collection[str] = ()) -> Json:
+    """The object without its traps, ready to be applied. See `lint`."""
+    return fixed_range(data) if data["kind"] == LIMIT_RANGE else fixed_quota(data, classes)

@@ -9,6 +9,7 @@ from webhook.model.modes import Mode
 from webhook.model.paths import Path
 from webhook.model.pods import Amount
 from webhook.model.quantity import readable
+from webhook.model.ranges import Amounts, amounts_in
 
 Json = dict[str, Any]
 
@@ -16,6 +17,11 @@ Json = dict[str, Any]
 def mapping(value: Any) -> Json:
     """A map, empty where there is none."""
     return value if isinstance(value, dict) else {}
+
+
+def amounts(value: Any) -> Amounts:
+    """The amounts in a map, as an API server holds them."""
+    return amounts_in({name: one for name, one in mapping(value).items() if isinstance(one, Amount)})
 
 
 def more_than_none(value: Any) -> bool:

@@ -2,33 +2,56 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
+from difflib import get_close_matches
 from typing import Any
 
 from webhook.engine.linting.objects import applied_anew, found, mapping
-from webhook.model.claims import OF_CLASS
+from webhook.model.claims import OBJECTS, OF_CLASS, class_of
 from webhook.model.findings import Finding
 from webhook.model.paths import Path
 from webhook.model.pods import Amount
 from webhook.model.quantity import NANO, readable, whole
-from webhook.model.resources import ACCOUNTING, WHOLE_GPU, gpu_resource
+from webhook.model.resources import ACCOUNTING, DEVICE_CLASS_PREFIX, WHOLE_GPU, gpu_resource
 
 Json = dict[str, Any]
 REQUESTS, LIMITS = "requests.", "limits."
+FEW = 3
 ALL_GPUS = f"{REQUESTS}{ACCOUNTING}"
 
 
-def quota_findings(data: Json, others: frozenset[str]) -> Iterator[Finding]:
-    """Every trap in a quota; `others` are the keys that other quotas of its namespace count."""
+def quota_findings(data: Json, others: frozenset[str], classes: Collection[str] = ()) -> Iterator[Finding]:
+    """Every trap in a quota.
+
+    Args:
+        others: The keys that other quotas of its namespace count.
+        classes: The DeviceClasses of the cluster; none where they are not known.
+    """
     hard = _hard(data)
     path: Path = ("spec", "hard")
     for key in hard:
         if _is_ignored(key):
+            what = "devices of a class" if class_of(_counted(key)) else "GPUs"
             yield found(
                 "GPU-Q401",
                 (*path, key),
-                f"{key} is accepted and never counted: GPUs count under {_counted(key)} only",
+                f"{key} is accepted and never counted: {what} count under {_counted(key)} only",
                 f"Write {_counted(key)}.",
+            )
+        if _is_scoped(data) and _is_of_claims(key):
+            yield found(
+                "GPU-Q401",
+                (*path, key),
+                f"{key} is accepted and never counted: a quota with scopes counts no resource claims",
+                "Write it in a quota without scopes.",
+            )
+        if (name := _unknown(key, classes)) is not None:
+            near = _nearest(name, classes)
+            yield found(
+                "GPU-Q401",
+                (*path, key),
+                f"{key} counts nothing: the cluster has no DeviceClass {name}",
+                f"Write {near}." if near else f"Name one of the cluster: {_few(classes)}.",
             )
         if (part := _rounded(key, hard[key])) is not None:
             yield found(
@@ -59,7 +82,34 @@ def _is_ignored(key: str) -> bool:
 def _counted(key: str) -> str:
     """The key under which GPUs named by this one count; the key itself for anything else."""
     bare = key.removeprefix(LIMITS)
-    return f"{REQUESTS}{bare}" if _is_gpus(bare) else key
+    if bare.endswith(OF_CLASS):
+        return bare.removeprefix(REQUESTS)
+    return f"{REQUESTS}{bare}" if _is_gpus(bare) or bare.startswith(DEVICE_CLASS_PREFIX) else key
+
+
+def _is_of_claims(key: str) -> bool:
+    """Do claims alone fill it, and no pod by itself?"""
+    return key == OBJECTS or key.endswith(OF_CLASS)
+
+
+def _is_scoped(data: Json) -> bool:
+    spec = mapping(data.get("spec"))
+    return bool(spec.get("scopes")) or spec.get("scopeSelector") is not None
+
+
+def _unknown(key: str, classes: Collection[str]) -> str | None:
+    """The class that a key names and the cluster lacks."""
+    name = class_of(_counted(key))
+    return name if classes and name and name not in classes else None
+
+
+def _nearest(name: str, classes: Collection[str]) -> str | None:
+    return next(iter(get_close_matches(name, sorted(classes), 1)), None)
+
+
+def _few(classes: Collection[str]) -> str:
+    more = f" and {len(classes) - FEW} more" if len(classes) > FEW else ""
+    return f"{', '.join(sorted(classes)[:FEW])}{more}"
 
 
 def _is_gpus(name: str) -> bool:
@@ -74,20 +124,39 @@ def _rounded(key: str, amount: Any) -> int | None:
     return value // NANO
 
 
-def fixed_quota(data: Json) -> Json:
+def fixed_quota(data: Json, classes: Collection[str] = ()) -> Json:
     """The quota without its traps: keys that count, and one that counts every form of GPU.
 
-    Of amounts that come under one key, the smallest holds.
+    Of amounts that come under one key, the smallest holds. Keys that claims fill leave the scopes: for a quota of their
+    own where other keys stay, and then this is a List of the two.
     """
     hard: Json = {}
     for key, amount in _hard(data).items():
-        counted, rounded = _counted(key), _rounded(key, amount)
+        counted, rounded = _meant(key, classes), _rounded(key, amount)
         hard[counted] = _smaller(amount if rounded is None else str(rounded), hard.get(counted))
     gpus = hard.get(f"{REQUESTS}{WHOLE_GPU}")
     count = whole(gpus) if _is_amount(gpus) else None
     if count is not None and count >= 0:
         hard.setdefault(ALL_GPUS, str(1000 * count))
-    return applied_anew(data, {**mapping(data.get("spec")), "hard": hard})
+    spec = {**mapping(data.get("spec")), "hard": hard}
+    return _apart(data, spec) if _is_scoped(data) and any(map(_is_of_claims, hard)) else applied_anew(data, spec)
+
+
+def _meant(key: str, classes: Collection[str]) -> str:
+    """The key that counts, of the class that was meant."""
+    counted, name = _counted(key), _unknown(key, classes)
+    near = _nearest(name, classes) if name else None
+    return counted.replace(name, near, 1) if name and near else counted
+
+
+def _apart(data: Json, spec: Json) -> Json:
+    """What claims fill, in a quota without scopes, beside the rest."""
+    of_claims = applied_anew(data, {"hard": {key: one for key, one in spec["hard"].items() if _is_of_claims(key)}})
+    rest = {key: one for key, one in spec["hard"].items() if not _is_of_claims(key)}
+    if not rest:
+        return of_claims
+    of_claims["metadata"]["name"] = f"{of_claims['metadata'].get('name', 'quota')}-claims"
+    return {"apiVersion": "v1", "kind": "List", "items": [applied_anew(data, {**spec, "hard": rest}), of_claims]}
 
 
 def _smaller(one: Any, other: Any) -> Any:

@@ -3,30 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import Any, NamedTuple
+from typing import Any
 
 from webhook.engine.linting.objects import mapping
+from webhook.engine.linting.quotarules import broken_quota
+from webhook.engine.linting.rangerules import broken_range
 from webhook.engine.linting.ranges import SIDES
+from webhook.engine.linting.told import Misshapen
 from webhook.model.paths import Path
 from webhook.model.pods import Amount
 from webhook.model.quantity import readable
 
 Json = dict[str, Any]
 NAMES = {dict: "a map", list: "a list", type(None): "nothing", str: "a text", bool: "a boolean"}
-
-
-class Misshapen(NamedTuple):
-    """Where an object is not as it should be.
-
-    Attributes:
-        path: Of the field.
-        sentence: What must hold, and what was found.
-        refused: True where the API server refuses it, False where it is stored and holds nobody.
-    """
-
-    path: Path
-    sentence: str
-    refused: bool = True
 
 
 def misshapen(data: Json) -> Iterator[Misshapen]:
@@ -40,6 +29,7 @@ def misshapen(data: Json) -> Iterator[Misshapen]:
         yield from _range(spec)
     else:
         yield from _amounts(spec.get("hard"), ("spec", "hard"))
+        yield from broken_quota(spec)
 
 
 def _range(spec: Json) -> Iterator[Misshapen]:
@@ -51,6 +41,7 @@ def _range(spec: Json) -> Iterator[Misshapen]:
         yield _is_no("a list", path, items)
     else:
         yield from _items(items, path)
+        yield from broken_range([mapping(item) for item in items], path)
 
 
 def _items(items: list[Any], path: Path) -> Iterator[Misshapen]:

@@ -16,13 +16,15 @@ from webhook.model.fleet import Fleet
 from webhook.model.holders import PoolHolders
 from webhook.model.nodelabels import PRODUCT
 from webhook.model.pods import NodeSelectorTerm, Pod
-from webhook.model.pools import Weight, weight_of
+from webhook.model.pools import Weight, weight_at, weight_of
 from webhook.model.quota_room import Holding
 from webhook.policy.compiled import Quotas, SharedQuota
 
 
 def pod_weight(pod: Pod, asked: Asked, shape: Shape | None, fleet: Fleet) -> Weight:
     """What a pod that asks for GPUs will weigh: as it is once no webhook changes it any more, else in its shape."""
+    if pod.spec.node_name:
+        return weight_at(tuple(asked.totals.items()), fleet, pod.spec.node_name)
     nodes, totals = fleet.selected_by(pod.spec), asked.totals
     if shape is not None and shape.fit is not None and not pod.metadata.uid:
         totals = {shape.fit.resource: sum(totals.values())}
@@ -62,11 +64,12 @@ def _fix(left: int, product: str) -> str:
 
 
 def _held_by(holders: PoolHolders) -> str:
+    coming = f"; {holders.coming} admitted just now" if holders.coming else ""
     if not holders.namespaces:
-        return ""
+        return coming
     left = holders.among - len(holders.namespaces)
     more = f" and {left} more" if left else ""
-    return f"; held in {_named(holders.namespaces)}{more}, most by {_named(holders.pods)}"
+    return f"; held in {_named(holders.namespaces)}{more}, most by {_named(holders.pods)}{coming}"
 
 
 def _named(holdings: tuple[Holding, ...]) -> str:

@@ -10,7 +10,7 @@ from webhook.engine.quota.refusing import Excess, QuotaRefusal, refusals, refusa
 from webhook.engine.remarks import Remark
 from webhook.errors import QuantityError
 from webhook.model.apimachinery import Quantity, add, canonical, negated
-from webhook.model.claims import Claiming
+from webhook.model.claims import Claiming, unit_of
 from webhook.model.modes import Mode
 from webhook.model.objects import ResourceQuota
 from webhook.model.pods import Pod
@@ -66,8 +66,20 @@ def claim_remarks(pod: Pod, claiming: Claiming, quotas: Sequence[ResourceQuota],
     if refusal is None:
         return
     for found in refusal.quotas:
-        message = f"claim {refusal.claim} cannot be made, and the pod waits for it: {_in_full(found, claimed)}"
+        message = f"claim {refusal.claim} cannot be made, and the pod waits for it: {_in_short(found, claimed)}"
         yield Remark("GPU-Q306", refusal.path, message, _fix(found), at_most=Mode.WARN)
+
+
+def _in_short(refusal: QuotaRefusal, claimed: Claimed) -> str:
+    """What is asked for, used and left, each with its holders; then the API server's words, whose keys fill a line."""
+    said = dict.fromkeys(_figures(excess, claimed(excess.key)) for excess in refusal.excesses)
+    return f"quota {refusal.quota}: {'; '.join(said)}; {refusal.words}"
+
+
+def _figures(excess: Excess, holding: Sequence[Holding]) -> str:
+    asked, used, hard = map(canonical, (excess.asked, excess.used, excess.hard))
+    figures = f"{asked} {unit_of(excess.key)} asked, {used} of {hard} used, {_left(excess)} would fit"
+    return f"{figures}{_held_by(holding, ',')}"
 
 
 def _told(found: Sequence[QuotaRefusal], quotas: Sequence[ResourceQuota], held: Held) -> Iterator[Remark]:
@@ -91,7 +103,7 @@ def _remark(refusal: QuotaRefusal, quota: ResourceQuota, held: Held) -> Remark:
 
 def _in_full(refusal: QuotaRefusal, of_key: Claimed) -> str:
     """The API server's words, what would fit, and who holds the most of the first key."""
-    return f"{refusal.words}; {_fitting(refusal.excesses)} would fit{_held_by(of_key(refusal.excesses[0].key))}"
+    return f"{refusal.words}; {_fitting(refusal.excesses)} would fit{_held_by(of_key(refusal.excesses[0].key), ';')}"
 
 
 def _fix(refusal: QuotaRefusal) -> str:
@@ -115,10 +127,10 @@ def _left(excess: Excess) -> str:
     return canonical(room) if room.unscaled > 0 else "0"
 
 
-def _held_by(holding: Sequence[Holding]) -> str:
+def _held_by(holding: Sequence[Holding], after: str) -> str:
     """Who holds the most, the largest first."""
     if not holding:
         return ""
     named = ", ".join(f"{one.name} ({written(one.amount)})" for one in holding[:MOST_HOLDERS])
     more = f" and {len(holding) - MOST_HOLDERS} more" if len(holding) > MOST_HOLDERS else ""
-    return f"; held by {named}{more}"
+    return f"{after} held by {named}{more}"

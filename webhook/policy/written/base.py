@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
+
 from pydantic import BaseModel, ConfigDict
 from pydantic.alias_generators import to_camel
 from pydantic.config import JsonDict
 from pydantic_core import PydanticCustomError
+
+from webhook.model.paths import Path
 
 GROUP = "rightslice.dev"
 API_VERSION = f"{GROUP}/v1alpha1"
@@ -20,13 +24,39 @@ class Written(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", alias_generator=to_camel)
 
 
-def fault(must: str, write: str, *, at: str = "") -> PydanticCustomError:
+def fault(must: str, write: str, *, at: str | Path = ()) -> PydanticCustomError:
     """A fault in a value: what must hold and what to write, whole sentences without "must".
 
     Args:
-        at: A field below the value, where the fault is one of the whole map but shows there.
+        at: A field below the value, or the path to one, where the fault is one of the whole map but shows there.
     """
-    return PydanticCustomError(FAULT, "{must}", {"must": must, "write": write, "at": at})
+    below = (at,) if isinstance(at, str) else at
+    return PydanticCustomError(FAULT, "{must}", {"must": must, "write": write, "at": below})
+
+
+def require_own_names(names: Sequence[str], field: str, of: str) -> None:
+    """Let no two entries of a list have one name.
+
+    Args:
+        names: Of the entries, in their order.
+        field: Where the list is, in the value that is looked at.
+        of: What the entries are, in the plural.
+
+    Raises:
+        PydanticCustomError: a name is there again; the fault is at the first that is.
+    """
+    again = _first_again(names)
+    if again is not None:
+        raise fault(f"be a name that no other of the {of} has", "another name", at=(field, again, "name"))
+
+
+def _first_again(names: Iterable[str]) -> int | None:
+    seen: set[str] = set()
+    for index, name in enumerate(names):
+        if name in seen:
+            return index
+        seen.add(name)
+    return None
 
 
 def held(*rules: tuple[str, str]) -> JsonDict:

@@ -7,7 +7,7 @@ from typing import Annotated, Literal, Self
 from pydantic import AfterValidator, ConfigDict, Field, Strict, model_validator
 from pydantic.config import JsonDict
 
-from webhook.policy.written.base import Written, fault, held
+from webhook.policy.written.base import Written, fault, held, require_own_names
 from webhook.policy.written.values import MANY, Glob, LabelKey, Labels, LabelValue, Name, Text
 
 DEFAULT_EXCLUDED = ("kube-system", "gpu-operator", "rightslice-system")
@@ -105,9 +105,7 @@ class WrittenMatch(Written):
 
     @model_validator(mode="after")
     def _names_are_unique(self) -> Self:
-        names = [condition.name for condition in self.match_conditions]
-        if len(set(names)) < len(names):
-            raise fault("have match conditions with different names", "another name", at="matchConditions")
+        require_own_names([condition.name for condition in self.match_conditions], "matchConditions", "conditions")
         return self
 
 

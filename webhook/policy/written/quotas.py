@@ -6,7 +6,7 @@ from typing import Annotated, Self
 
 from pydantic import Field, Strict, model_validator
 
-from webhook.policy.written.base import Written, fault
+from webhook.policy.written.base import Written, require_own_names
 from webhook.policy.written.matching import EACH_ONCE, Selector
 from webhook.policy.written.sections import Section
 from webhook.policy.written.values import MANY, Glob, Name
@@ -33,7 +33,5 @@ class WrittenQuotas(Section):
 
     @model_validator(mode="after")
     def _names_are_unique(self) -> Self:
-        names = [quota.name for quota in self.shared]
-        if len(set(names)) < len(names):
-            raise fault("have quotas with different names", "another name", at="shared")
+        require_own_names([quota.name for quota in self.shared], "shared", "quotas")
         return self

@@ -1,0 +1,72 @@
+"""publish: whose an object of our name is, on an API server that plays a script."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.kube.scripted import Answer, playing, refused, said
+from tests.report.audited import NOW, REFUSED, judged, rows_of
+from webhook.audit.publishing import MANAGER, publish
+from webhook.report.policyreports import NAME, OURS, ReportApi, policy_reports
+
+API = ReportApi.OPENREPORTS
+
+
+def one(labels: dict[str, str] | None, manager: str = MANAGER) -> dict[str, Any]:
+    """A stored object of our name."""
+    fields = [{"manager": manager, "operation": "Apply"}]
+    return {"metadata": {"name": NAME, "namespace": "a", "labels": labels, "managedFields": fields}}
+
+
+def listed(*items: dict[str, Any]) -> Answer:
+    return said({"metadata": {}, "items": items})
+
+
+def published(folder: Path, *answers: Answer, empty: bool = False) -> tuple[bool, list[str], list[str]]:
+    """Whether all were written, what was said, and how the server was asked beyond its list."""
+    told: list[str] = []
+    found = [] if empty else [judged("p", namespace="a", findings=[REFUSED])]
+
+    async def run() -> tuple[bool, list[str]]:
+        async with playing(folder, *answers) as (server, api):
+            everything = await publish(api, policy_reports(rows_of(found), NOW, API), [API], told.append)
+            return everything, [f"{each.method} {each.query.get('force', '')}".strip() for each in server.asked[1:]]
+
+    everything, asked = asyncio.run(run())
+    return everything, told, asked
+
+
+ANOTHERS = {
+    "another manager": one({"app.kubernetes.io/managed-by": "scanner"}),
+    "no label": one(None),
+    "our label, and we wrote nothing in it": one(OURS, "scanner"),
+}
+
+
+@pytest.mark.parametrize("there", ANOTHERS.values(), ids=ANOTHERS)
+def test_an_object_that_is_not_ours_is_neither_written_nor_removed(tmp_path: Path, there: dict[str, Any]) -> None:
+    everything, [line], asked = published(tmp_path, listed(there))
+    assert (everything, asked) == (False, [])
+    assert line.startswith(f"Report a/{NAME} is another tool's and is left alone: ")
+    assert published(tmp_path, listed(there), empty=True) == (True, [], [])
+
+
+def test_an_object_that_another_tool_makes_meanwhile_is_left_alone(tmp_path: Path) -> None:
+    conflict = refused(409, "Conflict", 'conflict with "scanner": .results')
+    everything, [line], asked = published(tmp_path, listed(), conflict)
+    assert (everything, asked) == (False, ["PATCH"])
+    assert 'conflict with "scanner": .results. To have what was found there, ' in line
+
+
+def test_ours_is_written_over_what_others_changed_in_it_and_removed(tmp_path: Path) -> None:
+    assert published(tmp_path, listed(one(OURS)), said({})) == (
+        True,
+        [f"Report a/{NAME} written: 1 fail, 0 warn"],
+        ["PATCH true"],
+    )
+    everything, [line], asked = published(tmp_path, listed(one(OURS)), said({}), empty=True)
+    assert (everything, line, asked) == (True, f"Report a/{NAME} removed: out of date", ["DELETE"])

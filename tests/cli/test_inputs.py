@@ -1,0 +1,41 @@
+"""What a command says of policies that are in the cluster and do not count where it runs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from webhook.cache.policies import PolicyObjects
+from webhook.cli.inputs import left_out
+from webhook.policy.loading import load
+from webhook.server.policysources import Good, combine
+
+EXCEPTION: dict[str, Any] = {
+    "metadata": {"name": "e", "namespace": "ours", "generation": 2},
+    "spec": {
+        "policyName": "guard",
+        "codes": ["GPU-S201"],
+        "match": {"namespaces": ["team"]},
+        "reason": "INC-1",
+        "expirationTime": "2027-01-01T00:00:00Z",
+    },
+}
+IN_USE = ["GPUPolicyException/ours/e is in use, as its status says, and does not count here"]
+NOT_IN_USE = ["not in use as it is written"]
+READY: dict[str, tuple[dict[str, object] | None, list[str]]] = {
+    "a server uses it with a policy of a file": ({"status": "True", "observedGeneration": 2}, IN_USE),
+    "a server used it as it was before": ({"status": "True", "observedGeneration": 1}, NOT_IN_USE),
+    "a server does not use it": ({"status": "False", "observedGeneration": 2}, NOT_IN_USE),
+    "no server has said anything": (None, NOT_IN_USE),
+}
+
+
+@pytest.mark.parametrize(("ready", "want"), READY.values(), ids=READY)
+def test_an_exception_from_a_policy_that_is_not_here(ready: dict[str, object] | None, want: list[str]) -> None:
+    objects = PolicyObjects()
+    objects.exceptions.put({**EXCEPTION, "status": {"conditions": [{"type": "Ready", **ready}] if ready else []}})
+
+    combined = combine((), objects.texts(), Good(), load)
+
+    assert [note.partition(":")[0] for note in left_out(combined.faults, objects.ready())] == want

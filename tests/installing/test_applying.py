@@ -1,0 +1,61 @@
+"""install: what it says once everything is applied."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.kube.scripted import Answer, playing, refused, said
+from webhook.installing import applying
+from webhook.installing.applying import InstallError, install
+
+TRUSTED = said({"webhooks": [{"clientConfig": {"caBundle": "eA=="}}]})
+READY = said(
+    {
+        "metadata": {"generation": 1},
+        "spec": {},
+        "status": {"observedGeneration": 1, "updatedReplicas": 1, "readyReplicas": 1},
+    }
+)
+BOTH = refused(
+    403,
+    "Forbidden",
+    'admission webhook "validate.rightslice.dev" denied the request: rightslice answers: validate and mutate',
+)
+SILENT = refused(500, "InternalError", 'failed calling webhook "validate.rightslice.dev": connection refused')
+OTHERS = refused(403, "Forbidden", "minimum cpu usage per Container is 1, but request is 100m")
+
+
+@pytest.fixture(autouse=True)
+def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(applying, "AGAIN_SECONDS", 0.001)
+
+
+async def last_word(folder: Path, *tried: Answer, seconds: float = 60) -> str:
+    """What `install` says at its end, where the pod that is only tried meets these answers."""
+    told: list[str] = []
+    async with playing(folder, READY, TRUSTED, TRUSTED, *tried) as (_, api):
+        await install(api, [], told.append, seconds=seconds)
+    return told[-1]
+
+
+@pytest.mark.parametrize("before", [SILENT, OTHERS], ids=["silence", "a refusal by others"])
+async def test_what_goes_by_is_waited_for(tmp_path: Path, before: Answer) -> None:
+    assert await last_word(tmp_path, before, BOTH) == "the hooks answer"
+
+
+async def test_others_that_go_on_refusing_are_told_and_not_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(applying, "OTHERS_SECONDS", -1)
+
+    assert await last_word(tmp_path, OTHERS) == (
+        "whether the hooks answer could not be tried: the API server refuses the pod: "
+        "minimum cpu usage per Container is 1, but request is 100m"
+    )
+
+
+async def test_silence_ends_with_the_last_word(tmp_path: Path) -> None:
+    with pytest.raises(InstallError, match=r"last: failed calling webhook .validate.rightslice.dev.: connection"):
+        await last_word(tmp_path, SILENT, seconds=-1)
