@@ -32,10 +32,38 @@ def test_a_pod_that_was_shrunk_tells_why(shrunk: dict[str, Any], rightslice: Run
     lines = [line.strip() for line in ran.out.splitlines()]
     assert lines[1] == "In place  on node mig-1, and stays as it is"
     assert lines[2].startswith("Record    Rightslice changed resources")
-    assert lines[3] == f"By        research, sizing, trial (digest of all policies then: {digest})"
-    assert lines[4] == "Before    main: nvidia.com/gpu 1"
-    assert lines[5] == "Because   it needs 8Gi declared, and nvidia.com/mig-1g.10gb has that"
-    assert lines[6].startswith('Way out   rightslice.dev/keep: "true"')
+    assert lines[3] == f"By        sizing: resources, nodeAffinity (digest of all policies then: {digest})"
+    assert lines[4] == "Spoke     research, trial, and changed nothing"
+    assert lines[5] == "Before    main: nvidia.com/gpu 1"
+    assert lines[6] == "Now       0.14 GPUs in place of each whole GPU asked for, as nvidia.com/mig-1g.10gb"
+    assert lines[7] == "Because   it needs 8Gi declared, and nvidia.com/mig-1g.10gb has that"
+    assert lines[8].startswith('Way out   rightslice.dev/keep: "true"')
+
+
+def test_a_pod_whose_resource_kept_its_name_tells_what_it_got(shrunk: dict[str, Any], rightslice: Run) -> None:
+    notes = shrunk["metadata"]["annotations"]
+    record = json.loads(notes["rightslice.dev/decision"])
+    steered = {"changed": ["nodeAffinity", "tolerations"], "offer": "nvidia.com/gpu", "milli": 143}
+    by = {"sizing": ["nodeAffinity"], "trial": ["tolerations"]}
+    notes["rightslice.dev/decision"] = json.dumps(record | steered | {"by": by})
+    del notes["rightslice.dev/original-resources"]
+    told = rightslice("explain", "-f", "-", *WORLD, stdin=json.dumps(shrunk)).out
+
+    assert "By        sizing: nodeAffinity; trial: tolerations (digest" in told
+    assert "Before    it asked for nvidia.com/gpu, as it does now: the name stayed, node affinity says which" in told
+    assert "Now       0.14 GPUs in place of each whole GPU asked for, as nvidia.com/gpu" in told
+
+
+def test_an_older_record_tells_who_spoke(shrunk: dict[str, Any], rightslice: Run) -> None:
+    notes = shrunk["metadata"]["annotations"]
+    record = json.loads(notes["rightslice.dev/decision"])
+    older = {key: value for key, value in record.items() if key not in ("by", "milli")}
+    notes["rightslice.dev/decision"] = json.dumps(older)
+    told = rightslice("explain", "-f", "-", *WORLD, stdin=json.dumps(shrunk)).out
+
+    assert "By        research, sizing, trial (digest" in told
+    assert "Spoke" not in told
+    assert "Now " not in told
 
 
 def test_where_it_runs_is_no_fault_of_a_pod_that_is_stored(shrunk: dict[str, Any], rightslice: Run) -> None:

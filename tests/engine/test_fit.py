@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any, NamedTuple
 
 import pytest
@@ -315,6 +316,23 @@ def test_the_record_says_what_was_asked_for_and_why_it_changed() -> None:
     )
     assert '"need":"8Gi declared"' in notes["rightslice.dev/decision"]
     assert '"policies":["test-0"]' in notes["rightslice.dev/decision"]
+
+
+def test_the_record_says_which_policy_changed_what_and_what_is_given_in_gpus() -> None:
+    adding = "mode: enforce\ninjection: {tolerations: auto}"
+    accounting = "mode: enforce\nlimits: {accounting: native, accountingScheduler: configured}"
+    silent = "mode: warn\ninjection: {tolerations: auto}"
+    nodes = (whole_node(), tainted(mig_node(), GPU_TAINT))
+    decision = ask(small(), SIZING, adding, accounting, silent, nodes=nodes)
+    record = json.loads(shaped(small(), decision)["metadata"]["annotations"]["rightslice.dev/decision"])
+
+    assert record["policies"] == ["test-0", "test-1", "test-2", "test-3"]
+    assert record["by"] == {
+        "test-0": ["resources", "nodeAffinity"],
+        "test-1": ["tolerations"],
+        "test-2": ["accounting"],
+    }
+    assert record["milli"] == 143
 
 
 def test_mixed_labels_are_those_of_the_facts() -> None:

@@ -47,6 +47,7 @@ def create(
     shape = Shape(pod)
     injected = Injected(given) if given else NOBODY
     if given and rules.takes_out:
+        shape.speaker = rules.takes_out
         injected = take_out(pod, shape, given, view.ranges(request.namespace))
     left = _without(injected, asked, pod) if injected.out else asked
     if left.asks:
@@ -55,6 +56,7 @@ def create(
         judge(case, shape, findings)
         return shape, outcome
     if rules.accounting:
+        shape.speaker = rules.accounting
         clear_others(shape)
     judge_amounts(request, shape, rules, view, injected, findings)
     return shape, NOT_ASKED
@@ -70,7 +72,7 @@ def _is_bounded(request: Request, pod: Pod, rules: Rules, view: ClusterView) -> 
         return False
     if view.ranges(request.namespace) or view.quotas(request.namespace):
         return True
-    return rules.accounting and names_accounting(pod)
+    return bool(rules.accounting) and names_accounting(pod)
 
 
 def _without(injected: Injected, asked: Asked, pod: Pod) -> Asked:

@@ -180,9 +180,10 @@ def toleration_json(toleration: Toleration) -> Json:
 
 def _record(shape: Shape, policies: tuple[str, ...], digest: str) -> dict[str, str]:
     """The annotations that say what was done, by which policies, and on what evidence."""
-    record: Json = {"policies": list(policies), "digest": digest, "changed": shape.changed}
+    record: Json = {"policies": list(policies), "digest": digest, "changed": shape.changed, "by": shape.by}
     if shape.fit is not None:
-        record |= {"need": shape.fit.need.words, "evidence": shape.fit.need.evidence, "offer": shape.fit.resource}
+        fit = shape.fit
+        record |= {"need": fit.need.words, "evidence": fit.need.evidence, "offer": fit.resource, "milli": fit.gpu_milli}
     notes = {**shape.annotations, DECISION: _encode(record).decode()}
     if shape.original:
         notes[ORIGINAL] = _encode(shape.original).decode()

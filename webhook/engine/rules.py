@@ -51,10 +51,10 @@ class Rules(msgspec.Struct, frozen=True):
         tolerations: What enforced injections add to every pod.
         markers: True if an enforced injection tolerates the GPU taints of the nodes chosen.
         trial: The same two, as if every injection were enforced: what a right-sizing on trial reckons with.
-        defaults: Enforced limits that have defaults.
-        accounting: True if enforced limits ask for the accounting resource.
+        defaults: Enforced limits that have defaults, and whose they are.
+        accounting: The policies whose enforced limits ask for the accounting resource; "" where none does.
         ignored: True if any policy that asks for it says that schedulers ignore it.
-        takes_out: True if enforced limits take out GPUs that LimitRanges put in.
+        takes_out: The policies whose enforced limits take out GPUs that LimitRanges put in; "" where none does.
         general: Who says what holds for every GPU pod: the strictest topology section, else the strictest policy.
     """
 
@@ -71,10 +71,10 @@ class Rules(msgspec.Struct, frozen=True):
     tolerations: tuple[Toleration, ...]
     markers: bool
     trial: tuple[tuple[Toleration, ...], bool]
-    defaults: tuple[Limits, ...]
-    accounting: bool
+    defaults: tuple[tuple[str, Limits], ...]
+    accounting: str
     ignored: bool
-    takes_out: bool
+    takes_out: str
     general: Voice
 
 
@@ -94,14 +94,14 @@ def rules_of(policies: PolicySet, chosen: int, on_trial: int = 0) -> Rules:
 def _rules(policies: Sequence[Policy], outside: tuple[str, ...]) -> Rules:
     injections = tuple(_injections(policies))
     limits = tuple(((p.limits.mode, p.name), p.limits) for p in policies if p.limits)
-    enforced = tuple(section for (mode, _), section in limits if mode is Mode.ENFORCE)
+    enforced = tuple((name, section) for (mode, name), section in limits if mode is Mode.ENFORCE)
     ignored = any(section.accounting and section.ignored for _, section in limits)
     adding = [section for (mode, _), section in injections if mode is Mode.ENFORCE]
     return Rules(
         names=tuple(policy.name for policy in policies),
         outside=outside,
         security=tuple(((p.security.mode, p.name), p.security) for p in policies if p.security),
-        sizing=_sizing(policies, enforced, ignored=ignored),
+        sizing=_sizing(policies, tuple(section for _, section in enforced), ignored=ignored),
         injections=injections,
         topologies=tuple(((p.topology.mode, p.name), p.topology) for p in policies if p.topology),
         limits=limits,
@@ -114,10 +114,10 @@ def _rules(policies: Sequence[Policy], outside: tuple[str, ...]) -> Rules:
             _tolerations([section for _, section in injections]),
             any(section.tolerations_auto for _, section in injections),
         ),
-        defaults=tuple(section for section in enforced if _has_defaults(section)),
-        accounting=any(section.accounting for section in enforced),
+        defaults=tuple((name, section) for name, section in enforced if _has_defaults(section)),
+        accounting=", ".join(name for name, section in enforced if section.accounting),
         ignored=ignored,
-        takes_out=any(section.injected is Injected.REMOVE for section in enforced),
+        takes_out=", ".join(name for name, section in enforced if section.injected is Injected.REMOVE),
         general=_general(policies),
     )
 

@@ -27,10 +27,13 @@ class Shape:
         together: Required pod affinity terms to add.
         annotations: Annotations to add, the records of a decision aside.
         changed: Words for what was changed, in order; for the record and for people.
+        speaker: The policy that speaks now, or several that speak as one.
+        by: The words for what was changed, by who changed it.
     """
 
     __slots__ = (
         "annotations",
+        "by",
         "changed",
         "fit",
         "labels",
@@ -42,6 +45,7 @@ class Shape:
         "requests",
         "required",
         "runtime_class_name",
+        "speaker",
         "spread",
         "together",
         "tolerations",
@@ -63,11 +67,16 @@ class Shape:
         self.labels: dict[str, str] = {}
         self.annotations: dict[str, str] = {}
         self.changed: list[str] = []
+        self.speaker = ""
+        self.by: dict[str, list[str]] = {}
 
     def note(self, what: str) -> None:
         """Remember a change for the record."""
         if what not in self.changed:
             self.changed.append(what)
+        mine = self.by.setdefault(self.speaker, [])
+        if what not in mine:
+            mine.append(what)
 
     def resources_of(self, ask: Ask) -> tuple[Mapping[str, Amount], Mapping[str, Amount]]:
         """Limits and requests of a container as they stand by now."""

@@ -10,7 +10,7 @@ from webhook.engine.limits import defaults
 from webhook.engine.reach import Reach
 from webhook.engine.rightsize import carry_out, sized_remark
 from webhook.engine.rules import Sizing
-from webhook.engine.settle import hear
+from webhook.engine.settle import Voice, hear
 from webhook.engine.shape import Shape
 from webhook.engine.topology import locality
 from webhook.model.decisions import Fit, Keep, Why
@@ -26,16 +26,26 @@ def shape_pod(case: Case, shape: Shape, findings: list[Finding]) -> Fit | Keep:
     rules = case.rules
     outcome = _right_size(case, rules.sizing, shape, findings) if rules.sizing else NOT_ASKED
     for voice, injection in rules.injections:
-        target = shape if voice[0] is Mode.ENFORCE else Shape(case.pod)
+        target = _for(voice, shape)
         hear(findings, voice, hint(injection, target, case))
     for voice, topology in rules.topologies:
-        target = shape if voice[0] is Mode.ENFORCE else Shape(case.pod)
+        target = _for(voice, shape)
         hear(findings, voice, locality(topology, target, case))
-    for limits in rules.defaults:
+    for policy, limits in rules.defaults:
+        shape.speaker = policy
         _add_defaults(limits, case, shape)
     if rules.accounting:
+        shape.speaker = rules.accounting
         account(case, shape)
     return outcome
+
+
+def _for(voice: Voice, shape: Shape) -> Shape:
+    """What a section works on: the shape, in its policy's name, or one that is thrown away."""
+    if voice[0] is not Mode.ENFORCE:
+        return Shape(shape.pod)
+    shape.speaker = voice[1]
+    return shape
 
 
 def _right_size(case: Case, sizing: Sizing, shape: Shape, findings: list[Finding]) -> Fit | Keep:
@@ -43,6 +53,7 @@ def _right_size(case: Case, sizing: Sizing, shape: Shape, findings: list[Finding
     outcome = fit(case, sizing, reach)
     voice = (sizing.rule.mode, sizing.policy)
     if isinstance(outcome, Fit) and voice[0] is Mode.ENFORCE:
+        shape.speaker = outcome.policy
         carry_out(outcome, case.asked, shape, case.request.namespace, case.view)
     hear(findings, voice, case.declared.faults)
     said = sized_remark(outcome, voice[0], case.asked, declared=case.declared.memory_mib is not None)

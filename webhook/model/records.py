@@ -61,6 +61,8 @@ class DecisionRecord(msgspec.Struct, frozen=True):
         changed: What was changed: "resources", "tolerations" …
         need: The need that was planned with, for example "8Gi declared".
         offer: The resource that was given.
+        milli: Thousandths of a whole GPU that one unit of it takes; 0 where the record does not say.
+        by: What was changed, by the policy that changed it; several that spoke as one stand together.
     """
 
     policies: tuple[str, ...]
@@ -68,6 +70,8 @@ class DecisionRecord(msgspec.Struct, frozen=True):
     changed: tuple[str, ...]
     need: str = ""
     offer: str = ""
+    milli: int = 0
+    by: dict[str, tuple[str, ...]] = {}
 
 
 _decision = msgspec.json.Decoder(DecisionRecord)

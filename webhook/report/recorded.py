@@ -7,8 +7,8 @@ from typing import Any
 
 from webhook.model.pods import Resources
 from webhook.model.records import DECISION, KEEP, ORIGINAL, DecisionRecord, decision_record, original_resources
-from webhook.model.resources import gpu_resource
-from webhook.report.words import shown
+from webhook.model.resources import WHOLE_GPU, gpu_resource
+from webhook.report.words import in_gpus, shown
 
 
 def recorded(annotations: Mapping[str, Any]) -> Iterator[str]:
@@ -20,16 +20,34 @@ def recorded(annotations: Mapping[str, Any]) -> Iterator[str]:
     record = decision_record(str(annotations.get(DECISION, "")))
     if record is None:
         return
-    policies = ", ".join(record.policies) or "no policy named"
     yield f"Record    Rightslice changed {shown(', '.join(record.changed) or 'nothing')} when it was created"
-    yield f"{'By':<10}{shown(policies)} (digest of all policies then: {record.digest})"
+    yield f"{'By':<10}{shown(_who(record))} (digest of all policies then: {record.digest})"
+    yield from _silent(record)
     yield from _resized(record, original_resources(str(annotations.get(ORIGINAL, ""))))
+
+
+def _who(record: DecisionRecord) -> str:
+    """Which policy changed what; of a record that does not say, all that spoke."""
+    parts = [f"{policy}: {', '.join(changed)}" for policy, changed in record.by.items()]
+    return "; ".join(parts) or ", ".join(record.policies) or "no policy named"
+
+
+def _silent(record: DecisionRecord) -> Iterator[str]:
+    """Those that spoke and changed nothing."""
+    acting = {name for names in record.by for name in names.split(", ")}
+    others = [policy for policy in record.policies if policy not in acting]
+    if record.by and others:
+        yield f"{'Spoke':<10}{shown(', '.join(others))}, and changed nothing"
 
 
 def _resized(record: DecisionRecord, before: Mapping[str, Resources] | None) -> Iterator[str]:
     """Why it got another form of GPU; nothing where it did not."""
     if before:
         yield f"{'Before':<10}{shown(', '.join(_asked(before)))}"
+    if record.offer == WHOLE_GPU and not before:
+        yield f"{'Before':<10}it asked for {WHOLE_GPU}, as it does now: the name stayed, node affinity says which"
+    if record.offer and record.milli:
+        yield f"{'Now':<10}{in_gpus(record.milli)} in place of each whole GPU asked for, as {shown(record.offer)}"
     if record.offer:
         yield f"{'Because':<10}it needs {shown(record.need)}, and {shown(record.offer)} has that"
         yield f'{"Way out":<10}{KEEP}: "true" as an annotation, of the workload\'s template where it has one'
