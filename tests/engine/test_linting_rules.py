@@ -99,6 +99,7 @@ REFUSED: dict[str, tuple[Json, str, str]] = {
         f"spec.limits[0].max['requests.{GPU}']",
         f'Invalid value: "requests.{GPU}": doesn\'t follow extended resource name standard',
     ),
+    "a quota below zero": (scoped(pods="-1"), "spec.hard.pods", ""),
     "a quota of no resource": (
         scoped(gpu="4"),
         "spec.hard.gpu",
@@ -131,6 +132,7 @@ REFUSED: dict[str, tuple[Json, str, str]] = {
     ),
 }
 TAKEN = {
+    "an amount below zero in a LimitRange": limit_range({"min": {"cpu": "-1"}}),
     "bounds in order": limit_range(
         {"min": {"cpu": "1"}, "default": {"cpu": "2"}, "max": {"cpu": "4"}, RATIO: {"cpu": "4"}},
         {"type": "Pod", "min": {"cpu": "1"}, "max": {"cpu": "4"}},

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from math import inf
 from typing import Any
 
 from webhook.engine.linting.objects import mapping
@@ -28,7 +29,7 @@ def misshapen(data: Json) -> Iterator[Misshapen]:
     elif data["kind"] == "LimitRange":
         yield from _range(spec)
     else:
-        yield from _amounts(spec.get("hard"), ("spec", "hard"))
+        yield from _amounts(spec.get("hard"), ("spec", "hard"), least=0)
         yield from broken_quota(spec)
 
 
@@ -52,15 +53,16 @@ def _items(items: list[Any], path: Path) -> Iterator[Misshapen]:
             yield from _amounts(mapping(item).get(side), (*path, place, side))
 
 
-def _amounts(amounts: Any, path: Path) -> Iterable[Misshapen]:
+def _amounts(amounts: Any, path: Path, least: float = -inf) -> Iterable[Misshapen]:
     if amounts is not None and not isinstance(amounts, dict):
         return [_is_no("a map", path, amounts)]
-    return [_is_no("an amount", (*path, name), amount) for name, amount in mapping(amounts).items() if _wrong(amount)]
+    wrong = ((name, amount) for name, amount in mapping(amounts).items() if _wrong(amount, least))
+    return [_is_no("an amount", (*path, name), amount) for name, amount in wrong]
 
 
-def _wrong(amount: Any) -> bool:
+def _wrong(amount: Any, least: float) -> bool:
     value = readable(amount) if isinstance(amount, Amount) and not isinstance(amount, bool) else None
-    return value is None or value < 0
+    return value is None or value < least
 
 
 def _is_no(must: str, path: Path, found: Any) -> Misshapen:
