@@ -11,19 +11,25 @@ import msgspec
 
 from tests.cluster.dryrun import WITHIN, Answer, DryRuns
 from tests.cluster.ranging import quotas_of
+from tests.controlplane.build import wanted_version
+from tests.controlplane.toolchain import release
 from webhook.engine.quota import claim_refusals
 from webhook.model.claims import ClaimSpec, Classes, charge
 
 Json = dict[str, Any]
-CLASSES: Classes = {"claimed-a": "", "claimed-b": "example.com/claimed", "claimed-c": "nvidia.com/claimed"}
+BY_NAME = release(wanted_version()) >= (1, 36)
+"""Are devices also charged by what containers call them? (DRAExtendedResource; docs/limits.md has its limit.)"""
+
+NAMED = {"claimed-a": "", "claimed-b": "example.com/claimed", "claimed-c": "nvidia.com/claimed"}
+CLASSES: Classes = {name: extended if BY_NAME else "" for name, extended in NAMED.items()}
 NOWHERE = "claimed-nowhere"
 """A class that nobody made: claims may ask for it all the same."""
 
 NAMES = (*CLASSES, NOWHERE)
 KEYS = (
     *(f"{name}.deviceclass.resource.k8s.io/devices" for name in NAMES),
-    *(f"requests.deviceclass.resource.kubernetes.io/{name}" for name in NAMES),
-    *(f"requests.{name}" for name in ("example.com/claimed", "nvidia.com/claimed", "nvidia.com/gpu")),
+    *(f"requests.deviceclass.resource.kubernetes.io/{name}" for name in NAMES if BY_NAME),
+    *(f"requests.{name}" for name in ("example.com/claimed", "nvidia.com/claimed", "nvidia.com/gpu") if BY_NAME),
     "count/resourceclaims.resource.k8s.io", "pods", "requests.cpu", "count/configmaps",
 )  # fmt: skip
 API = "/apis/resource.k8s.io/v1"
@@ -35,7 +41,8 @@ async def add_classes(asking: DryRuns, namespace: str) -> None:
         spec = {"extendedResourceName": extended} if extended else {}
         await asking.ask("POST", f"{API}/deviceclasses", {"metadata": {"name": name}, "spec": spec})
     last = list(CLASSES)[-1]
-    quota = {"metadata": {"name": "known"}, "spec": {"hard": {f"requests.{CLASSES[last]}": "0"}}}
+    key = f"requests.{CLASSES[last]}" if BY_NAME else f"{last}.deviceclass.resource.k8s.io/devices"
+    quota = {"metadata": {"name": "known"}, "spec": {"hard": {key: "0"}}}
     await asking.made(f"/api/v1/namespaces/{namespace}/resourcequotas", quota)
     probe = [{"metadata": {"name": "probe"}, "spec": spec_of([{"exactly": {"deviceClassName": last}}])}]
     async with asyncio.timeout(WITHIN):
