@@ -21,7 +21,7 @@ from tests.conftest import ROOT
 from tests.house.checkout import read
 from webhook.cli.install import InstallMode, manifests
 from webhook.errors import ApiError
-from webhook.installing.probe import hooks_answer
+from webhook.installing.probe import BOTH, trusted, who_answers
 from webhook.installing.removing import uninstall
 from webhook.kube.api import Api
 from webhook.manifests.hooks import NAMESPACE
@@ -85,6 +85,11 @@ class Installed:
         """Take everything out again."""
         async with await Api.connect(str(self.plane.kubeconfig)) as api:
             await uninstall(api, EVERYTHING, lambda _line: None, with_policies=True, seconds=120)
+
+
+async def hooks_answer(api: Api) -> bool:
+    """Do both hooks answer a pod that is only tried?"""
+    return await trusted(api) and BOTH in await who_answers(api)
 
 
 def commands() -> list[list[str]]:

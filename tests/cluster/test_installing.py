@@ -17,7 +17,7 @@ import pytest
 
 from tests.cluster.client import Json, RefusedError
 from tests.cluster.credentials import kubeconfig
-from tests.cluster.installed import reachable
+from tests.cluster.installed import hooks_answer, reachable
 from tests.cluster.nodes import add_nodes, demo_nodes
 from tests.cluster.plane import Plane
 from tests.cluster.processes import Process, free_port
@@ -36,7 +36,6 @@ from webhook.installing.applying import install
 from webhook.installing.checks import diagnose
 from webhook.installing.facts import Facts, read_facts
 from webhook.installing.lines import Line, State
-from webhook.installing.probe import hooks_answer
 from webhook.installing.putting import SECRET
 from webhook.installing.removing import uninstall
 from webhook.kube.api import Api

@@ -35,7 +35,7 @@ def audit_all(found: Iterable[Entry | Passed], world: World) -> Iterator[Checked
         if isinstance(each, Passed):
             if each.broken:
                 yield skipped(each.place, each.reason, broken=True)
-        elif is_pod(each.data) and phase_of(each.data) not in FINISHED:
+        elif holds(each.data):
             yield audit_pod(each, world, unsized)
 
 
@@ -105,6 +105,11 @@ def without_sizing(policies: PolicySet) -> PolicySet:
 def is_pod(data: dict[str, Any]) -> bool:
     """Is this object a Pod?"""
     return (group_of(data["apiVersion"]), data["kind"]) == POD
+
+
+def holds(data: dict[str, Any]) -> bool:
+    """Is this object a Pod that has not ended?"""
+    return is_pod(data) and phase_of(data) not in FINISHED
 
 
 def is_stored(data: dict[str, Any]) -> bool:

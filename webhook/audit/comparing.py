@@ -6,10 +6,9 @@ from collections.abc import Iterable, Iterator
 
 import msgspec
 
-from webhook.audit.auditing import audit_pod, is_pod, phase_of, without_sizing
+from webhook.audit.auditing import audit_pod, holds, without_sizing
 from webhook.audit.checking import World
 from webhook.audit.manifests import Entry, Passed
-from webhook.cache.gathering import FINISHED
 from webhook.model.decisions import Decision, Operation
 from webhook.model.paths import pointer
 from webhook.model.records import DECISION
@@ -37,7 +36,7 @@ def compare_all(found: Iterable[Entry | Passed], world: World, changed: PolicySe
         if isinstance(each, Passed):
             if each.broken:
                 yield skipped(each.place, each.reason, broken=True)
-        elif is_pod(each.data) and phase_of(each.data) not in FINISHED:
+        elif holds(each.data):
             one, other = audit_pod(each, world, plain), audit_pod(each, after, plain_after)
             yield one if one.verdict is Verdict.SKIPPED else _compared(one, other)
 

@@ -13,14 +13,13 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 import msgspec
 import typer
 
-from webhook.audit.auditing import audit_all, is_pod, phase_of
+from webhook.audit.auditing import audit_all, holds
 from webhook.audit.checking import World, namespace_of
 from webhook.audit.files import content_of
 from webhook.audit.keeping import Keeping
 from webhook.audit.manifests import Entry, Passed, objects_in
 from webhook.audit.standing import created_since, is_undated
 from webhook.audit.views import with_labels
-from webhook.cache.gathering import FINISHED
 from webhook.cache.objects import Found
 from webhook.cache.shipped import shipped
 from webhook.cache.snapshot import DEMO, Snapshot, gather
@@ -190,12 +189,7 @@ def _judged(found: Iterable[Entry | Passed], world: World, wanted: Wanted, lengt
 def _noting_undated(found: Iterable[Entry | Passed], undated: list[str]) -> Iterator[Entry | Passed]:
     """The same; the namespaces of pods that do not say when they were created come into the list."""
     for each in found:
-        if (
-            isinstance(each, Entry)
-            and is_pod(each.data)
-            and phase_of(each.data) not in FINISHED
-            and is_undated(each.data)
-        ):
+        if isinstance(each, Entry) and holds(each.data) and is_undated(each.data):
             undated.append(namespace_of(each.data))
         yield each
 

@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from webhook.errors import ApiError
+from webhook.installing.finding import find
 from webhook.kube.api import Api
 from webhook.manifests.objects import DEPLOYMENT
 
 MODE = "RIGHTSLICE_MODE"
 CONTAINER = "webhook"
-NOT_FOUND = 404
 
 
 class Chosen(NamedTuple):
@@ -34,12 +33,8 @@ async def chosen_in(api: Api) -> Chosen:
     Raises:
         ApiError: the API server does not let us read it, or does not answer.
     """
-    try:
-        return chosen(await api.get(DEPLOYMENT))
-    except ApiError as error:
-        if error.status != NOT_FOUND:
-            raise
-        return Chosen()
+    deployment = await find(api, DEPLOYMENT)
+    return Chosen() if deployment is None else chosen(deployment)
 
 
 def chosen(deployment: Mapping[str, Any]) -> Chosen:

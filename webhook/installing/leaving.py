@@ -8,16 +8,13 @@ from contextlib import suppress
 from typing import Any
 
 from webhook.errors import ApiError, RightsliceError
+from webhook.installing.finding import find
 from webhook.kube.api import Api
-from webhook.manifests.objects import CRD, named, path_of
+from webhook.manifests.objects import TAKES_TIME, named, path_of
 
 Json = dict[str, Any]
 
 AGAIN_SECONDS = 0.5
-NOT_FOUND = 404
-
-TAKES_TIME = (CRD, "Namespace")
-"""Kinds that the API server empties before it lets them go."""
 
 ASKED_AGAIN = "rightslice.dev/removal-asked-again"
 """The annotation that `_ask_again` writes: the resourceVersion it was asked at."""
@@ -47,11 +44,8 @@ async def until_gone(api: Api, objects: Iterable[Json], seconds: float) -> None:
 
 async def _is_leaving(api: Api, path: str) -> bool:
     """Is it still there? One that somebody made anew meanwhile is not the one that was removed."""
-    try:
-        found = await api.get(path)
-    except ApiError as error:
-        if error.status != NOT_FOUND:
-            raise
+    found = await find(api, path)
+    if found is None:
         return False
     if is_forgotten(found):
         await _ask_again(api, path, found)

@@ -74,8 +74,3 @@ async def trusted(api: Api) -> bool:
         if not all(hook["clientConfig"].get("caBundle") for hook in found["webhooks"]):
             return False
     return True
-
-
-async def hooks_answer(api: Api) -> bool:
-    """Do both hooks answer a pod that is only tried?"""
-    return await trusted(api) and BOTH in await who_answers(api)

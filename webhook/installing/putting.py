@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 from webhook.errors import ApiError
+from webhook.installing.finding import NOT_THERE, find
 from webhook.kube.api import Api
 from webhook.manifests.hooks import NAME, NAMESPACE
 from webhook.manifests.objects import path_of
@@ -20,7 +21,7 @@ MANAGER = "rightslice-install"
 REPLACED = "admissionregistration.k8s.io/"
 SECRET = f"/api/v1/namespaces/{NAMESPACE}/secrets/{NAME}-tls"
 TRIES = 5
-NOT_FOUND, FORBIDDEN, CONFLICT = 404, 403, 409
+FORBIDDEN, CONFLICT = 403, 409
 
 
 async def put(api: Api, one: Json, *, dry_run: bool = False) -> None:
@@ -47,7 +48,7 @@ async def put(api: Api, one: Json, *, dry_run: bool = False) -> None:
 async def _replace(api: Api, one: Json, params: dict[str, str]) -> None:
     """Replace an object as it was just read, or make it."""
     path = path_of(one)
-    before = await _read(api, path)
+    before = await find(api, path)
     if before is None:
         await api.create(path.rpartition("/")[0], one, params)
         return
@@ -85,15 +86,5 @@ def replacement(one: Json, before: Json, bundle: str) -> Json:
 
 async def _own_bundle(api: Api) -> str:
     """The authorities in the Secret that replicas serve from, base64; "" where there is none to read."""
-    secret = await _read(api, SECRET, NOT_FOUND, FORBIDDEN)
+    secret = await find(api, SECRET, (*NOT_THERE, FORBIDDEN))
     return str(((secret or {}).get("data") or {}).get("ca.crt") or "")
-
-
-async def _read(api: Api, path: str, *absent: int) -> Json | None:
-    """An object; None where the API server answers with one of these statuses, by default: not found."""
-    try:
-        return await api.get(path)
-    except ApiError as error:
-        if error.status not in (absent or (NOT_FOUND,)):
-            raise
-        return None

@@ -6,9 +6,10 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from webhook.errors import ApiError
-from webhook.installing.leaving import TAKES_TIME, until_gone
+from webhook.installing.finding import find
+from webhook.installing.leaving import until_gone
 from webhook.kube.api import Api
-from webhook.manifests.objects import named, path_of, to_remove
+from webhook.manifests.objects import TAKES_TIME, named, path_of, to_remove
 
 Json = dict[str, Any]
 Say = Callable[[str], None]
@@ -62,16 +63,6 @@ async def keeps_policies(api: Api, objects: Sequence[Json]) -> bool:
         ApiError: the API server refuses to tell, or does not answer.
     """
     for one in objects:
-        if one["kind"] in TAKES_TIME and await _is_there(api, one):
+        if one["kind"] in TAKES_TIME and await find(api, path_of(one)) is not None:
             return True
     return False
-
-
-async def _is_there(api: Api, one: Json) -> bool:
-    try:
-        await api.get(path_of(one))
-    except ApiError as error:
-        if error.status != NOT_FOUND:
-            raise
-        return False
-    return True

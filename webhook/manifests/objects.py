@@ -63,6 +63,9 @@ def named(one: Json) -> str:
     return f"{one['kind']} {space}{metadata['name']}"
 
 
+TAKES_TIME = (CRD, "Namespace")
+"""Kinds that the API server empties before it lets them go, and policies with them."""
+
 MADE_IN_SERVICE: tuple[Json, ...] = (
     {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": f"{NAME}-tls", "namespace": NAMESPACE}},
     {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": {"name": NAME, "namespace": NAMESPACE}},
@@ -112,9 +115,9 @@ def to_remove(objects: Sequence[Json], *, with_policies: bool) -> list[Json]:
         with_policies: True: the CRDs and the namespace too, and with them every policy and every exception, the agent
             and the extender.
     """
-    installed = [one for one in reversed(in_order(objects)) if with_policies or one["kind"] not in (CRD, "Namespace")]
-    holds_policies = [one for one in installed if one["kind"] in (CRD, "Namespace")]
-    rest = [one for one in installed if one["kind"] not in (CRD, "Namespace")]
+    installed = [one for one in reversed(in_order(objects)) if with_policies or one["kind"] not in TAKES_TIME]
+    holds_policies = [one for one in installed if one["kind"] in TAKES_TIME]
+    rest = [one for one in installed if one["kind"] not in TAKES_TIME]
     beside = CLUSTER_WIDE_BESIDE if with_policies else ()
     return [*rest, *MADE_BY_OVERLAYS, *MADE_IN_SERVICE, *beside, *holds_policies]
 

@@ -113,9 +113,14 @@ def templates_of(found: Iterable[ResourceClaimTemplate]) -> Mapping[str, ClaimSp
     return {one.metadata.name: one.spec.spec for one in found}
 
 
+def is_of_claims(key: str) -> bool:
+    """Do claims alone fill a key of a quota, and no pod by itself?"""
+    return key == OBJECTS or key.endswith(OF_CLASS)
+
+
 def is_filled(key: str, classes: Classes) -> bool:
     """Do claims fill a key of a quota?"""
-    if key == OBJECTS or key.endswith(OF_CLASS):
+    if is_of_claims(key):
         return True
     if key.startswith(_IMPLICIT):
         return key.removeprefix(_IMPLICIT) in classes

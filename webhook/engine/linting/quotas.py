@@ -7,7 +7,7 @@ from difflib import get_close_matches
 from typing import Any
 
 from webhook.engine.linting.objects import applied_anew, found, mapping
-from webhook.model.claims import OBJECTS, OF_CLASS, class_of
+from webhook.model.claims import OF_CLASS, class_of, is_of_claims
 from webhook.model.findings import Finding
 from webhook.model.paths import Path
 from webhook.model.pods import Amount
@@ -30,29 +30,8 @@ def quota_findings(data: Json, others: frozenset[str], classes: Collection[str] 
     hard = _hard(data)
     path: Path = ("spec", "hard")
     for key in hard:
-        if _is_ignored(key):
-            what = "devices of a class" if class_of(_counted(key)) else "GPUs"
-            yield found(
-                "GPU-Q401",
-                (*path, key),
-                f"{key} is accepted and never counted: {what} count under {_counted(key)} only",
-                f"Write {_counted(key)}.",
-            )
-        if _is_scoped(data) and _is_of_claims(key):
-            yield found(
-                "GPU-Q401",
-                (*path, key),
-                f"{key} is accepted and never counted: a quota with scopes counts no resource claims",
-                "Write it in a quota without scopes.",
-            )
-        if (name := _unknown(key, classes)) is not None:
-            near = _nearest(name, classes)
-            yield found(
-                "GPU-Q401",
-                (*path, key),
-                f"{key} counts nothing: the cluster has no DeviceClass {name}",
-                f"Write {near}." if near else f"Name one of the cluster: {_few(classes)}.",
-            )
+        for message, fix in _uncounted(key, classes, scoped=_is_scoped(data)):
+            yield found("GPU-Q401", (*path, key), message, fix)
         if (part := _rounded(key, hard[key])) is not None:
             yield found(
                 "GPU-Q403",
@@ -79,17 +58,27 @@ def _is_ignored(key: str) -> bool:
     return _counted(key) != key
 
 
+def _uncounted(key: str, classes: Collection[str], *, scoped: bool) -> Iterator[tuple[str, str]]:
+    """Why a key counts nothing, and what to write instead."""
+    if _is_ignored(key):
+        what = "devices of a class" if class_of(_counted(key)) else "GPUs"
+        message = f"{key} is accepted and never counted: {what} count under {_counted(key)} only"
+        yield message, f"Write {_counted(key)}."
+    if scoped and is_of_claims(key):
+        message = f"{key} is accepted and never counted: a quota with scopes counts no resource claims"
+        yield message, "Write it in a quota without scopes."
+    if (name := _unknown(key, classes)) is not None:
+        near = _nearest(name, classes)
+        fix = f"Write {near}." if near else f"Name one of the cluster: {_few(classes)}."
+        yield f"{key} counts nothing: the cluster has no DeviceClass {name}", fix
+
+
 def _counted(key: str) -> str:
     """The key under which GPUs named by this one count; the key itself for anything else."""
     bare = key.removeprefix(LIMITS)
     if bare.endswith(OF_CLASS):
         return bare.removeprefix(REQUESTS)
     return f"{REQUESTS}{bare}" if _is_gpus(bare) or bare.startswith(DEVICE_CLASS_PREFIX) else key
-
-
-def _is_of_claims(key: str) -> bool:
-    """Do claims alone fill it, and no pod by itself?"""
-    return key == OBJECTS or key.endswith(OF_CLASS)
 
 
 def _is_scoped(data: Json) -> bool:
@@ -139,7 +128,7 @@ def fixed_quota(data: Json, classes: Collection[str] = ()) -> Json:
     if count is not None and count >= 0:
         hard.setdefault(ALL_GPUS, str(1000 * count))
     spec = {**mapping(data.get("spec")), "hard": hard}
-    return _apart(data, spec) if _is_scoped(data) and any(map(_is_of_claims, hard)) else applied_anew(data, spec)
+    return _apart(data, spec) if _is_scoped(data) and any(map(is_of_claims, hard)) else applied_anew(data, spec)
 
 
 def _meant(key: str, classes: Collection[str]) -> str:
@@ -151,8 +140,8 @@ def _meant(key: str, classes: Collection[str]) -> str:
 
 def _apart(data: Json, spec: Json) -> Json:
     """What claims fill, in a quota without scopes, beside the rest."""
-    of_claims = applied_anew(data, {"hard": {key: one for key, one in spec["hard"].items() if _is_of_claims(key)}})
-    rest = {key: one for key, one in spec["hard"].items() if not _is_of_claims(key)}
+    of_claims = applied_anew(data, {"hard": {key: one for key, one in spec["hard"].items() if is_of_claims(key)}})
+    rest = {key: one for key, one in spec["hard"].items() if not is_of_claims(key)}
     if not rest:
         return of_claims
     of_claims["metadata"]["name"] = f"{of_claims['metadata'].get('name', 'quota')}-claims"

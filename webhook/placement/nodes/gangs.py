@@ -12,6 +12,7 @@ from collections.abc import Mapping
 import msgspec
 import numpy as np
 
+from webhook.model.bounded import Bounded
 from webhook.model.fleet import Fleet
 from webhook.model.nodelabels import CLIQUE
 from webhook.placement.rooms import Floats, Ints
@@ -49,18 +50,16 @@ class Domains:
 
     def __init__(self, fleet: Fleet) -> None:
         self._fleet = fleet
-        self._by_label: dict[str, Ints] = {}
+        self._by_label: Bounded[str, Ints] = Bounded(LABELS_MOST)
 
     def by(self, label: str) -> Ints:
         """Of shape (nodes,)."""
         known = self._by_label.get(label)
         if known is None:
-            if len(self._by_label) >= LABELS_MOST:
-                self._by_label.clear()
             numbers: dict[str, int] = {"": 0}
             names = (node.labels.get(label, "") for node in self._fleet.nodes)
-            known = np.array([numbers.setdefault(name, len(numbers)) for name in names], np.int64)
-            self._by_label[label] = known
+            each = [numbers.setdefault(name, len(numbers)) for name in names]
+            known = self._by_label.keep(label, np.array(each, np.int64))
         return known
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from webhook.model.bounded import Bounded
 from webhook.model.masks import bits
 from webhook.placement.devices import Devices
 from webhook.placement.nodes.states import Judged, States
@@ -83,8 +84,8 @@ class Linking:
         self._states: States[State] = States(
             (kind, each.free, each.spare) for kind, each in zip(self._kind, devices, strict=True)
         )
-        self._figures: dict[int, Judged[State]] = {}
-        self._sets: dict[int, Judged[State]] = {}
+        self._figures: Bounded[int, Judged[State]] = Bounded(COUNTS_MOST)
+        self._sets: Bounded[int, Judged[State]] = Bounded(COUNTS_MOST)
 
     def set(self, node: int, devices: Devices) -> None:
         """A node has other devices now."""
@@ -97,20 +98,16 @@ class Linking:
         """What a pod for so many whole GPUs would get on each node."""
         judged = self._figures.get(count)
         if judged is None:
-            if len(self._figures) >= COUNTS_MOST:
-                self._figures.clear()
             judged = Judged(self._states, lambda state: self._judge(state, count), NONE, self._faults)
-            self._figures[count] = judged
+            self._figures.keep(count, judged)
         return Figures(*judged.by_node().T)
 
     def sets(self, count: int) -> Floats:
         """How many pods for so many whole GPUs each get joined ones on each node, one after the other, (nodes,)."""
         judged = self._sets.get(count)
         if judged is None:
-            if len(self._sets) >= COUNTS_MOST:
-                self._sets.clear()
             judged = Judged(self._states, lambda state: (self._joined_sets(state, count),), (0.0,), self._faults)
-            self._sets[count] = judged
+            self._sets.keep(count, judged)
         return judged.by_node()[:, 0]
 
     def _joined_sets(self, state: State, count: int) -> float:
