@@ -157,7 +157,7 @@ def test_the_namespace_flag_is_for_objects_that_name_none(rightslice: Run) -> No
 def test_namespace_labels_are_those_policies_select_by(rightslice: Run) -> None:
     plain = rightslice("check", "cluster.yaml", "--policies", "policies", "--cluster", "cluster.yaml", "-n", "x")
     labelled = rightslice(
-        "check", "-", *WORLD, "--namespace-labels", "sized=true",
+        "check", "-", *WORLD, "--namespace-labels", "sized=true", "--namespace-labels", "tier=a",
         stdin=(FILES / "deploy/sized.json").read_bytes().replace(b"team-vision", b"elsewhere"),
     )  # fmt: skip
     unlabelled = rightslice(

@@ -121,6 +121,14 @@ def test_the_holders_are_named_the_largest_first() -> None:
     assert message.endswith("; held by b (4), c (2), d (2) and 1 more")
 
 
+def test_where_several_keys_are_full_the_holders_of_each_are_named() -> None:
+    hard = {f"requests.{GPU}": "2", "requests.nvidia.com/mig-1g.10gb": "1"}
+    others = make_pod("a").gpus(2), make_pod("b").asks("nvidia.com/mig-1g.10gb", "1")
+    asking = make_pod().gpus(1).asks("nvidia.com/mig-1g.10gb", "1")
+    (message,) = remarks(quota(hard, hard), asking, *others)
+    assert message.endswith("; requests.nvidia.com/gpu held by a (2); requests.nvidia.com/mig-1g.10gb held by b (1)")
+
+
 UPDATES = {
     "nothing moves": (None, None, False),
     "a deadline moves it into a quota that is full": (None, 60, True),

@@ -104,6 +104,7 @@ WELL = Facts(
     exceptions=[],
     nodes=[gpu_node()],
     limit_ranges=[],
+    device_classes=[],
     quotas=[],
     extender={"spec": {"replicas": 2}, "status": {"readyReplicas": 2}},
     extender_ready="[+]cluster 8 nodes\nready\n",
@@ -289,6 +290,15 @@ CASES = {
     ),
     "a quota that bounds nothing": Case(
         replace(WELL, quotas=[{**QUOTA, "spec": {"hard": {"limits.nvidia.com/mig-1g.10gb": "4"}}}]),
+        State.WARN,
+        "ResourceQuota team/q",
+    ),
+    "a quota on devices of a class that is not there": Case(
+        replace(
+            WELL,
+            quotas=[{**QUOTA, "spec": {"hard": {"gpus.deviceclass.resource.k8s.io/devices": "4"}}}],
+            device_classes=[{"metadata": {"name": "gpu.nvidia.com"}}],
+        ),
         State.WARN,
         "ResourceQuota team/q",
     ),

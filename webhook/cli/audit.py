@@ -41,7 +41,7 @@ def audit(
     kubeconfig: flags.Kubeconfig = None,
     context: flags.Context = None,
     policy_namespace: flags.PolicyNamespace = flags.OUR_NAMESPACE,
-    namespace_labels: flags.NamespaceLabels = "",
+    namespace_labels: flags.NamespaceLabels = None,
     usage: flags.Usage = None,
     now: flags.Now = "",
     since: Since = "",

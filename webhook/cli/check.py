@@ -38,7 +38,7 @@ def check(
     context: flags.Context = None,
     policy_namespace: flags.PolicyNamespace = flags.OUR_NAMESPACE,
     namespace: flags.NamespaceFlag = "default",
-    namespace_labels: flags.NamespaceLabels = "",
+    namespace_labels: flags.NamespaceLabels = None,
     usage: flags.Usage = None,
     now: flags.Now = "",
     output: flags.Output = None,

@@ -61,7 +61,7 @@ def explain(
     context: flags.Context = None,
     policy_namespace: flags.PolicyNamespace = flags.OUR_NAMESPACE,
     namespace: flags.NamespaceFlag = "default",
-    namespace_labels: flags.NamespaceLabels = "",
+    namespace_labels: flags.NamespaceLabels = None,
     usage: flags.Usage = None,
     now: flags.Now = "",
     no_color: flags.NoColor = False,

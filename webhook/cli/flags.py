@@ -100,11 +100,11 @@ NamespaceFlag = Annotated[
     str, typer.Option("-n", "--namespace", metavar="NAME", help="The namespace of objects that name none.")
 ]
 NamespaceLabels = Annotated[
-    str,
+    list[str] | None,
     typer.Option(
         "--namespace-labels",
         metavar="KEY=VALUE,...",
-        help="Labels that the namespaces of the objects have, beside those that the cluster knows.",
+        help="Labels that namespaces of the objects have, beside those that the cluster knows; more than once: all.",
     ),
 ]
 Now = Annotated[

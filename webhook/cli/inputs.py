@@ -244,10 +244,10 @@ def tell_of(name: str, snapshot: Snapshot) -> None:
         tell(f"cluster: {shown(sentence)}")
 
 
-def labels_of(text: str) -> dict[str, str]:
+def labels_of(texts: Sequence[str] | None) -> dict[str, str]:
     """Read labels written as on kubectl's command line: team=vision,tier=research."""
     labels = {}
-    for part in filter(None, text.split(",")):
+    for part in filter(None, ",".join(texts or ()).split(",")):
         key, equals, value = part.partition("=")
         if not equals or not key:
             stop(f"--namespace-labels: must be KEY=VALUE, found {part!r}. Write team=vision,tier=research")

@@ -45,7 +45,7 @@ def diff(
     kubeconfig: flags.Kubeconfig = None,
     context: flags.Context = None,
     usage: flags.Usage = None,
-    namespace_labels: flags.NamespaceLabels = "",
+    namespace_labels: flags.NamespaceLabels = None,
     now: flags.Now = "",
     output: DiffOutput = None,
     verbose: flags.Verbose = False,

@@ -33,7 +33,7 @@ def rightsize(
     policy_namespace: flags.PolicyNamespace = flags.OUR_NAMESPACE,
     usage: flags.Usage = None,
     namespace: OnlyNamespace = "",
-    namespace_labels: flags.NamespaceLabels = "",
+    namespace_labels: flags.NamespaceLabels = None,
     now: flags.Now = "",
     prices: PriceFile = "",
     output: AdviceOutput = None,

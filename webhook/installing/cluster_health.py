@@ -84,11 +84,12 @@ def namespaces(facts: Facts) -> Iterator[Line]:
         return
     kinds = ((LIMIT_RANGE, facts.limit_ranges), (QUOTA, facts.quotas))
     objects = [{**one, "kind": kind} for kind, found in kinds for one in found]
-    traps = list(_traps(objects))
+    classes = [one["metadata"]["name"] for one in facts.device_classes or ()]
+    traps = list(_traps(objects, classes))
     yield from traps or [Line(State.OK, "no LimitRange and no quota sets a trap")]
 
 
-def _traps(objects: Sequence[Json]) -> Iterator[Line]:
-    for one, findings in zip(objects, lint_all(objects), strict=True):
+def _traps(objects: Sequence[Json], classes: Sequence[str]) -> Iterator[Line]:
+    for one, findings in zip(objects, lint_all(objects, classes), strict=True):
         for found in findings:
             yield Line(State.WARN, named(one), f"[{found.code}] {dotted(found.path)}: {found.message}. {found.fix}")

@@ -53,6 +53,7 @@ class Facts:
     nodes: list[Json] | None
     limit_ranges: list[Json] | None
     quotas: list[Json] | None
+    device_classes: list[Json] | None
     extender: Json | None
     extender_ready: str | None
     scheduler: str | None
@@ -93,6 +94,7 @@ async def read_facts(api: Api) -> Facts:
         "nodes": everything(api, "/api/v1/nodes"),
         "limit_ranges": everything(api, "/api/v1/limitranges"),
         "quotas": everything(api, "/api/v1/resourcequotas"),
+        "device_classes": everything(api, "/apis/resource.k8s.io/v1/deviceclasses"),
         "extender": api.get(_EXTENDER),
         "extender_ready": _text(api, f"{_IN_SPACE}/services/https:{EXTENDER}:https/proxy/readyz", {"verbose": ""}),
         "scheduler": _configuration(api),

@@ -102,8 +102,10 @@ def _remark(refusal: QuotaRefusal, quota: ResourceQuota, held: Held) -> Remark:
 
 
 def _in_full(refusal: QuotaRefusal, of_key: Claimed) -> str:
-    """The API server's words, what would fit, and who holds the most of the first key."""
-    return f"{refusal.words}; {_fitting(refusal.excesses)} would fit{_held_by(of_key(refusal.excesses[0].key), ';')}"
+    """The API server's words, what would fit, and who holds the most of each key."""
+    several = len(refusal.excesses) > 1
+    held = (_held_by(of_key(one.key), f"; {one.key}" if several else ";") for one in refusal.excesses)
+    return f"{refusal.words}; {_fitting(refusal.excesses)} would fit{''.join(held)}"
 
 
 def _fix(refusal: QuotaRefusal) -> str:
