@@ -151,7 +151,7 @@ def _observed(members: Sequence[History], foreseen: Foreseen | None, now: float)
 
 def _curve(foreseen: Foreseen) -> tuple[int, ...]:
     """The least size for each of `RISKS_PPM`, MiB."""
-    at = np.searchsorted(foreseen.below, _LEVELS)
+    at = foreseen.below.searchsorted(_LEVELS)
     return tuple(np.ceil(foreseen.grid.sizes[at]).astype(int).tolist())
 
 
