@@ -92,16 +92,20 @@ def test_every_peak_is_the_largest_reading_of_its_future(readings: list[int | No
             assert after == max(reading for reading in readings[begin : begin + length] if reading is not None)
 
 
-PODS = st.lists(st.tuples(st.lists(st.none() | st.integers(0, 9), max_size=12), st.integers(0, 9)), max_size=80)
+PODS = st.lists(st.tuples(st.lists(st.none() | st.integers(0, 9), max_size=12), st.integers(0, 9)), max_size=20)
 
 
-@given(PODS, st.integers(1, 2))
-def test_many_at_once_are_what_each_is_alone(pods: list[tuple[list[int | None], int]], hours: int) -> None:
+@given(PODS, st.integers(1, 2), st.integers(2, 5))
+def test_many_at_once_are_what_each_is_alone(
+    pods: list[tuple[list[int | None], int]], hours: int, at_once: int
+) -> None:
     histories = [
         record(readings, start=NOW - QUARTER * (len(readings) + back), ooms=(NOW - QUARTER * back,) * (back > 6))
         for readings, back in pods
     ]
-    together_found = beginnings(histories, hours * HOUR, NOW)
-    for history, found in zip(histories, together_found, strict=True):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("webhook.usage.windows.AT_ONCE", at_once)
+        many = beginnings(histories, hours * HOUR, NOW)
+    for history, found in zip(histories, many, strict=True):
         for column, want in zip(found, alone(history, hours * HOUR), strict=True):
             assert np.array_equal(column, want, equal_nan=True)
