@@ -56,6 +56,17 @@ def test_an_audit_adds_up_what_runs(plane: Plane, namespace: str) -> None:
     assert f"cluster: {plane.url} (" in ran.stderr
 
 
+@pytest.mark.usefixtures("pods")
+def test_who_holds_gpus_has_a_share_of_their_time(plane: Plane, namespace: str) -> None:
+    def held() -> int:
+        ran = rightslice(plane, "fairshare", "-o", "json")
+        assert ran.returncode == 0, ran.stderr
+        groups = {each["name"]: each for each in json.loads(ran.stdout)["groups"]}
+        return groups[namespace]["gpuMilliHeld"] if namespace in groups else 0
+
+    eventually(held, until=lambda milli: milli == 3000)
+
+
 def test_an_audit_goes_page_by_page(plane: Plane, namespace: str, pods: list[str], tmp_path: Path) -> None:
     code = (
         "import sys; import webhook.audit.cluster as c; c.PAGE = 2\n"

@@ -1,0 +1,106 @@
+"""fairshare: who has used more of the GPUs' time than its share, from a cluster and a policy to what is printed."""
+
+from __future__ import annotations
+
+import csv
+import json
+from io import StringIO
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.cli.conftest import Run
+from tests.make import Json, make_node, make_pod
+from tests.policy.written import policy_text
+
+NOW = "2026-06-08T00:00:00Z"
+HALF_A_DAY_AGO, ENDED = "2026-06-07T12:00:00Z", "2026-06-07T18:00:00Z"
+
+
+def running(namespace: str, gpus: int, **status: Any) -> Json:
+    pod = make_pod(f"p{gpus}").namespace(namespace).gpus(gpus).label("queue", "nightly").spec(nodeName="n").build()
+    return {**pod, "status": {"phase": "Running", "startTime": HALF_A_DAY_AGO, **status}}
+
+
+NODE = make_node("n", {"nvidia.com/gpu.product": "NVIDIA-H100-80GB-HBM3"}, **{"nvidia.com/gpu": 8})
+TERMINATED = [{"state": {"terminated": {"finishedAt": ENDED, "exitCode": 0}}}]
+PODS = [
+    running("vision", 2),
+    running("nlp", 1),
+    running("nlp", 4, phase="Succeeded", containerStatuses=TERMINATED),
+    running("odd", 1, startTime="yesterday"),
+]
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> str:
+    """A node with eight GPUs, held for twelve hours: two, one, and four for the first six of them."""
+    path = tmp_path / "cluster.json"
+    path.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": [NODE, *PODS]}))
+    return str(path)
+
+
+def shares(folder: Path, name: str = "teams", **rule: Any) -> str:
+    path = folder / f"{name}.yaml"
+    path.write_text(policy_text(name, fairShare={"halfLifeHours": 8760, **rule}))
+    return str(path)
+
+
+def test_use_is_held_against_the_weights_of_the_policy(rightslice: Run, cluster: str, tmp_path: Path) -> None:
+    policy = shares(tmp_path, shares=[{"name": "vision", "weight": 3}])
+    ran = rightslice("fairshare", "--cluster", cluster, "--policies", policy, "--now", NOW, "-o", "json")
+    told = json.loads(ran.out)
+
+    assert ran.code == 0
+    assert (told["policy"], told["by"], told["halfLifeHours"]) == ("teams", "namespace", 8760)
+    nlp, vision = told["groups"]
+    assert [nlp["name"], nlp["usedMilli"], nlp["entitledMilli"], nlp["overMilli"]] == ["nlp", 600, 250, 350]
+    assert [vision["name"], vision["usedMilli"], vision["entitledMilli"], vision["overMilli"]] == [
+        *("vision", 400, 750, -350)
+    ]
+    assert [nlp["gpuMilliHeld"], vision["gpuMilliHeld"]] == [1000, 2000]
+    assert 35_900 < nlp["gpuMilliHours"] <= 36_000
+
+
+def test_a_pod_that_cannot_be_read_is_named_and_not_counted(rightslice: Run, cluster: str) -> None:
+    ran = rightslice("fairshare", "--cluster", cluster, "--now", NOW)
+    assert "note: pod odd/p1 is not counted: " in ran.err
+    assert "odd" not in ran.out
+
+
+def test_people_read_whoever_is_over_its_share_first(rightslice: Run, cluster: str) -> None:
+    said, head, first, second = rightslice("fairshare", "--cluster", cluster, "--now", NOW).out.splitlines()
+    assert said == "no policy: equal shares; by namespace; an hour of use counts half after 168 h"
+    assert head.split() == ["NAMESPACE", "GPU-HOURS", "USED", "SHARE", "OVER", "HOLDS"]
+    assert (first.split()[0], first.split()[3:]) == ("nlp", ["50.0%", "+9.8%", "1"])
+    assert (second.split()[0], second.split()[3:]) == ("vision", ["50.0%", "-9.8%", "2"])
+
+
+def test_a_queue_is_a_label_of_pods(rightslice: Run, cluster: str, tmp_path: Path) -> None:
+    flags = ("--cluster", cluster, "--policies", shares(tmp_path, by="queue"), "--now", NOW)
+    assert rightslice("fairshare", *flags).out.splitlines()[1].startswith("QUEUE ")
+    (row,) = csv.DictReader(StringIO(rightslice("fairshare", *flags, "-o", "csv").out))
+    assert (row["name"], row["used_milli"], row["over_milli"], row["gpu_milli_held"]) == (
+        "nightly",
+        "1000",
+        "0",
+        "3000",
+    )
+
+
+def test_of_several_policies_one_is_chosen(rightslice: Run, cluster: str, tmp_path: Path) -> None:
+    both = ("--policies", shares(tmp_path, "teams"), "--policies", shares(tmp_path, "guests", others=2))
+    flags = ("fairshare", "--cluster", cluster, *both, "--now", NOW)
+    unclear, chosen, unknown = (rightslice(*flags, *more) for more in ((), ("--policy", "guests"), ("--policy", "x")))
+    assert (unclear.code, unclear.out) == (2, "")
+    assert "several policies have a fairShare: guests, teams. Choose one with --policy NAME" in unclear.err
+    assert chosen.out.startswith("policy guests; by namespace; ")
+    assert (unknown.code, unknown.out) == (2, "")
+    assert "no policy called 'x' has a fairShare. Those that have: guests, teams" in unknown.err
+
+
+def test_without_a_cluster_it_says_which_flag_to_write(rightslice: Run) -> None:
+    ran = rightslice("fairshare")
+    assert (ran.code, ran.out) == (2, "")
+    assert "Name a snapshot: --cluster FILE, or --cluster live or demo" in ran.err
