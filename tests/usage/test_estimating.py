@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from tests.usage.recording import CARD_MIB, NOW, QUARTER, record, steady
 from webhook.model.usage import CERTAIN_PPM, RISKS_PPM, Observed, UsageView
 from webhook.usage.blocking import BLOCK_SECONDS
-from webhook.usage.estimating import TARGETS_PPM, estimate
+from webhook.usage.estimating import PODS_AT_ONCE, TARGETS_PPM, estimate
 from webhook.usage.history import History
 from webhook.usage.pricing import PRICES
 
@@ -194,3 +194,16 @@ def test_a_reading_that_is_none_is_a_gap(readings: list[int | None], at: int) ->
     broken[at % len(readings)], gap[at % len(readings)] = float("nan"), None
     fields = {"mean_mib": 10_000}
     assert estimate([record(broken, **fields)], NOW) == estimate([record(gap, **fields)], NOW)
+
+
+def test_a_workload_is_what_it_is_whichever_others_are_looked_at_beside_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Workloads of one to three pods, of four lengths, more than are looked at together."""
+    pods = [
+        steady(1000.0 + 37 * i % 9000, hours=(3, 7, 40, 240)[i % 4], workload=f"Deployment/{i % 150}", pod=f"serve-{i}")
+        for i in range(3 * PODS_AT_ONCE // 2)
+    ]
+    many = estimate(pods, NOW)
+    monkeypatch.setattr("webhook.usage.estimating.PODS_AT_ONCE", 1)
+
+    assert estimate(pods, NOW) == many
+    assert {observed.pool for observed in many.observed.values()} == {"workload", "fleet"}

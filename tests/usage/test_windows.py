@@ -8,11 +8,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.usage.recording import NOW, QUARTER, record, steady
-from webhook.usage.history import GAP, MOST_MIB, peaks
-from webhook.usage.windows import UNKNOWN, beginnings, together, windows
+from webhook.usage.history import GAP, MOST_MIB, History, peaks
+from webhook.usage.windows import UNKNOWN, Windows, beginnings, together, windows
 
 HOUR = 3600
 BINS_OF_AN_HOUR = 4
+
+
+def alone(history: History, seconds: int) -> Windows:
+    """The windows of one that begins, with no other beside it."""
+    (found,) = beginnings([history], seconds, NOW)
+    return found
+
 
 READINGS = {
     "rounded up": (10.2, 11),
@@ -58,28 +65,47 @@ def test_where_memory_ran_out_nobody_saw_how_much_was_needed() -> None:
 
 def test_a_pod_that_ended_early_is_one_window_and_one_that_runs_is_none() -> None:
     short = record([3, 9, 4], start=NOW - 100 * QUARTER)
-    assert beginnings(short, 4 * HOUR, NOW).after.tolist() == [9]
-    assert beginnings(record([3, 9, 4]), 4 * HOUR, NOW).at.size == 0
+    assert alone(short, 4 * HOUR).after.tolist() == [9]
+    assert alone(record([3, 9, 4]), 4 * HOUR).at.size == 0
 
 
 def test_beginnings_are_seen_from_any_age_on() -> None:
-    assert beginnings(record([1, 2, 3, 4, 5]), HOUR, NOW).after.tolist() == [4, 5]
+    assert alone(record([1, 2, 3, 4, 5]), HOUR).after.tolist() == [4, 5]
 
 
 def test_no_windows_of_nothing() -> None:
-    assert windows(record([]), HOUR).at.size == beginnings(record([]), HOUR, NOW).at.size == together([]).at.size == 0
+    assert windows(record([]), HOUR).at.size == alone(record([]), HOUR).at.size == together([]).at.size == 0
 
 
 def test_windows_of_a_day_begin_every_two_hours() -> None:
-    found = beginnings(steady(100, hours=72), 24 * HOUR, NOW)
+    found = alone(steady(100, hours=72), 24 * HOUR)
     assert np.unique(np.diff(found.at)).tolist() == [2 * HOUR]
 
 
 @given(st.lists(st.none() | st.integers(0, 50_000), min_size=1, max_size=60), st.integers(1, 6))
 def test_every_peak_is_the_largest_reading_of_its_future(readings: list[int | None], hours: int) -> None:
     length = hours * BINS_OF_AN_HOUR
-    for found in (windows(record(readings), hours * HOUR), beginnings(record(readings), hours * HOUR, NOW)):
+    for found in (windows(record(readings), hours * HOUR), alone(record(readings), hours * HOUR)):
         first = NOW - QUARTER * len(readings)
         for at, after in zip(found.at, found.after, strict=True):
             begin = round((at - first) / QUARTER)
             assert after == max(reading for reading in readings[begin : begin + length] if reading is not None)
+
+
+PODS = st.lists(st.tuples(st.lists(st.none() | st.integers(0, 9), max_size=12), st.integers(0, 9)), max_size=20)
+
+
+@given(PODS, st.integers(1, 2), st.integers(2, 5))
+def test_many_at_once_are_what_each_is_alone(
+    pods: list[tuple[list[int | None], int]], hours: int, at_once: int
+) -> None:
+    histories = [
+        record(readings, start=NOW - QUARTER * (len(readings) + back), ooms=(NOW - QUARTER * back,) * (back > 6))
+        for readings, back in pods
+    ]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("webhook.usage.windows.AT_ONCE", at_once)
+        many = beginnings(histories, hours * HOUR, NOW)
+    for history, found in zip(histories, many, strict=True):
+        for column, want in zip(found, alone(history, hours * HOUR), strict=True):
+            assert np.array_equal(column, want, equal_nan=True)

@@ -9,6 +9,7 @@ two of them. The process is the first to be ended where memory is short, and the
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 import resource
 import sys
@@ -71,6 +72,7 @@ async def _reading(asked: Asked) -> Reading:
 def main() -> None:
     """Answer what standard input asks for."""
     _step_back()
+    gc.disable()  # what is read stays until the end: looking for cycles among millions of samples finds none
     asked = msgspec.json.decode(sys.stdin.buffer.read(), type=Asked)
     for frame in frames(asked):
         _send(frame, sys.stdout.buffer)

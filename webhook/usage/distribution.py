@@ -73,7 +73,7 @@ def nearness(pool: Windows, before: float, lately: float, unit: float) -> Floats
 
 def tail_of(peaks: Floats, grid: Grid, alike: int = 1) -> Floats:
     """Share of a fleet's peaks, sorted, at or below each size; so many of them count as one."""
-    return np.searchsorted(peaks, grid.sizes, side="right") / (peaks.size + FICTITIOUS * alike)
+    return peaks.searchsorted(grid.sizes, side="right") / (peaks.size + FICTITIOUS * alike)
 
 
 def distribution(after: Floats, weight: Floats, tail: Floats, grid: Grid) -> Floats:
@@ -84,8 +84,8 @@ def distribution(after: Floats, weight: Floats, tail: Floats, grid: Grid) -> Flo
         weight: How much each counts.
         tail: `tail_of` the fleet on the same grid.
     """
-    at = np.minimum(np.searchsorted(grid.sizes, after), grid.sizes.size - 1)
-    masses = np.bincount(at, weight, minlength=grid.sizes.size).astype(np.float64)
+    at = np.minimum(grid.sizes.searchsorted(after), grid.sizes.size - 1)
+    masses = np.bincount(at, weight, minlength=grid.sizes.size).astype(np.float64, copy=False)
     masses[0] += PRIOR * tail[0]
     masses[1:] += PRIOR * (tail[1:] - tail[:-1])
     below = _spread(masses / (weight.sum() + PRIOR))
@@ -102,5 +102,5 @@ def _spread(masses: Floats) -> Floats:
     """Cumulated masses, each spread by a Gaussian of one unit."""
     count = masses.size
     below = np.convolve(masses, _SPREAD)[_REACH : _REACH + count]
-    below[_REACH + 1 :] += np.cumsum(masses[: max(0, count - _REACH - 1)])
+    below[_REACH + 1 :] += masses[: max(0, count - _REACH - 1)].cumsum()
     return below

@@ -6,7 +6,7 @@ to, so windows weigh by how recent they are alone. docs/rightsizing.md has the r
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -29,10 +29,17 @@ TARGETS_PPM = (500, 1000, 2500, 5000, 10_000, 20_000, 40_000)
 PAST_LIMITS = 400
 """Limits of the past that are chosen anew to count how often they were overrun."""
 
+PODS_AT_ONCE = 128
+"""Pods whose windows are cut together."""
+
 ACCURACY = 1e-12
 """Differences of chances that are rounding."""
 
 _LEVELS = 1 - np.array(RISKS_PPM) / CERTAIN_PPM - ACCURACY
+
+
+Key = tuple[str, str, str]
+"""Namespace, workload and container."""
 
 
 class Foreseen(NamedTuple):
@@ -52,14 +59,13 @@ def estimate(histories: Iterable[History], now: float) -> UsageView:
     """
     every = list(histories)
     pools = Pools(every, now)
-    workloads: dict[tuple[str, str, str], list[History]] = {}
+    workloads: dict[Key, list[History]] = {}
     for history in every:
         workloads.setdefault(history.key, []).append(history)
     counted, observed = Counted(), {}
     often = max(1, len(workloads) // PAST_LIMITS)
-    for index, (key, members) in enumerate(workloads.items()):
-        foreseen = _foresee(members, pools, now)
-        observed[key] = _observed(members, foreseen, now)
+    for index, (key, foreseen) in enumerate(_each_foreseen(workloads, pools, now)):
+        observed[key] = _observed(workloads[key], foreseen, now)
         if foreseen is not None and index % often == 0:
             _count(foreseen, pools, counted, most=max(1, PAST_LIMITS // len(workloads)))
     return UsageView(
@@ -67,10 +73,29 @@ def estimate(histories: Iterable[History], now: float) -> UsageView:
     )
 
 
-def _foresee(members: Sequence[History], pools: Pools, now: float) -> Foreseen | None:
-    pool = pools.nearest(members)
-    if pool is None:
-        return None
+def _each_foreseen(
+    workloads: Mapping[Key, Sequence[History]], pools: Pools, now: float
+) -> Iterator[tuple[Key, Foreseen | None]]:
+    """Every workload in its order, and what is foreseen of it."""
+    for some in _parts(workloads):
+        for (key, members), pool in zip(some, pools.nearest([members for _, members in some]), strict=True):
+            yield key, _foresee(members, pool, pools, now) if pool else None
+
+
+def _parts(workloads: Mapping[Key, Sequence[History]]) -> Iterator[list[tuple[Key, Sequence[History]]]]:
+    """Workloads of some pods at once: what is held of their windows does not grow with the fleet."""
+    part: list[tuple[Key, Sequence[History]]] = []
+    pods = 0
+    for key, members in workloads.items():
+        part.append((key, members))
+        pods += len(members)
+        if pods >= PODS_AT_ONCE:
+            yield part
+            part, pods = [], 0
+    yield part
+
+
+def _foresee(members: Sequence[History], pool: Pool, pools: Pools, now: float) -> Foreseen:
     card = _card(members)
     grid = grid_of(min(_typical(members), card), card)
     return Foreseen(pool, grid, _below(pool, pools, grid, now))
@@ -126,7 +151,7 @@ def _observed(members: Sequence[History], foreseen: Foreseen | None, now: float)
 
 def _curve(foreseen: Foreseen) -> tuple[int, ...]:
     """The least size for each of `RISKS_PPM`, MiB."""
-    at = np.searchsorted(foreseen.below, _LEVELS)
+    at = foreseen.below.searchsorted(_LEVELS)
     return tuple(np.ceil(foreseen.grid.sizes[at]).astype(int).tolist())
 
 

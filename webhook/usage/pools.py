@@ -7,6 +7,7 @@ how long the workload's pods usually run, since what admission gives is held for
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from itertools import chain, islice
 from statistics import median
 from typing import NamedTuple
 
@@ -70,16 +71,22 @@ def horizon(members: Sequence[History]) -> int:
     return max((hours for hours in HORIZONS if hours * HOUR <= usual), default=HORIZONS[0])
 
 
-def pool_of(name: str, members: Sequence[History], hours: int, now: float) -> Pool:
-    """The windows of some pods over a horizon, and over an hour."""
-    run = _span(members, hours, now)
-    return Pool(name, run, run if hours == 1 else _span(members, 1, now))
+def pools_of(name: str, several: Sequence[Sequence[History]], hours: int, now: float) -> list[Pool]:
+    """For each of several groups of pods, their windows over a horizon, and over an hour."""
+    runs = _spans(several, hours, now)
+    hourly = runs if hours == 1 else _spans(several, 1, now)
+    return [Pool(name, run, hour) for run, hour in zip(runs, hourly, strict=True)]
 
 
-def _span(members: Sequence[History], hours: int, now: float) -> Span:
-    """Windows of some pods; of pods shorter than them, whole lives."""
-    found = together([beginnings(member, hours * HOUR, now) for member in members])
-    if len(members) > 1:
+def _spans(several: Sequence[Sequence[History]], hours: int, now: float) -> list[Span]:
+    """Windows of each group; of pods shorter than them, whole lives. All of them are cut together."""
+    found = iter(beginnings(list(chain.from_iterable(several)), hours * HOUR, now))
+    return [_span(list(islice(found, len(members))), hours) for members in several]
+
+
+def _span(several: list[Windows], hours: int) -> Span:
+    found = together(several)
+    if len(several) > 1:
         found = found.some(np.argsort(found.until, kind="stable"))
     length = float((found.until - found.at).sum()) / found.at.size / HOUR if found.at.size else float(hours)
     return Span(found, length)
@@ -89,6 +96,15 @@ def _chosen(members: Sequence[History], hours: int) -> Sequence[History]:
     """So many, evenly, that their windows are bounded."""
     each = max(1, STARTS * sum([member.end - member.start for member in members]) // (hours * HOUR))
     return members[:: -(-each // MOST_WINDOWS)]
+
+
+def _by_horizon(workloads: Sequence[Sequence[History]]) -> dict[int, list[int]]:
+    """Places of workloads that were seen for long enough, by their horizon."""
+    found: dict[int, list[int]] = {}
+    for place, members in enumerate(workloads):
+        if seen_seconds(members) >= LEAST_SECONDS:
+            found.setdefault(horizon(members), []).append(place)
+    return found
 
 
 class Pools:
@@ -104,15 +120,16 @@ class Pools:
             if history.image:
                 self._by_image.setdefault(history.image, []).append(history)
 
-    def nearest(self, members: Sequence[History]) -> Pool | None:
-        """The nearest pool with enough windows; None if there is none, or the workload itself was hardly seen."""
-        if seen_seconds(members) < LEAST_SECONDS:
-            return None
-        hours = horizon(members)
-        own = pool_of("workload", members, hours, self._now)
-        if own.size >= ENOUGH:
-            return own
-        image = members[0].image
+    def nearest(self, workloads: Sequence[Sequence[History]]) -> list[Pool | None]:
+        """For each workload the nearest pool with enough windows; None if there is none, or it was hardly seen."""
+        found: list[Pool | None] = [None] * len(workloads)
+        for hours, places in _by_horizon(workloads).items():
+            owned = pools_of("workload", [workloads[place] for place in places], hours, self._now)
+            for place, own in zip(places, owned, strict=True):
+                found[place] = own if own.size >= ENOUGH else self._wider(workloads[place][0].image, hours)
+        return found
+
+    def _wider(self, image: str, hours: int) -> Pool | None:
         wider = ([self._shared("image", image, hours)] if image else []) + [self._shared("fleet", "", hours)]
         return next((pool for pool in wider if pool.size >= ENOUGH), None)
 
@@ -129,5 +146,6 @@ class Pools:
         found = self._made.get((image, hours))
         if found is None:
             members = _chosen(self._by_image[image] if image else self._all, hours)
-            found = self._made[image, hours] = pool_of(name, members, hours, self._now)
+            (found,) = pools_of(name, [members], hours, self._now)
+            self._made[image, hours] = found
         return found

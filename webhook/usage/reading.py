@@ -61,6 +61,10 @@ class Reading(NamedTuple):
     now: float
     notes: tuple[str, ...] = ()
 
+    def __repr__(self) -> str:
+        """How much it is: `asyncio.run` asks for this text when it is done, and all of it is 15 MiB."""
+        return f"{type(self).__name__}({len(self.histories)} histories, now={self.now}, notes={self.notes})"
+
 
 async def read(prometheus: Prometheus, clock: Callable[[], float]) -> Reading:
     """Read everything. Takes the time it takes: a deadline is the caller's.

@@ -6,6 +6,7 @@ future peak is not known and counts as the whole card.
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -21,6 +22,9 @@ STARTS = 12
 
 SEEN = 3
 """One in so many bins of a future must hold a sample, or its peak says nothing."""
+
+AT_ONCE = 32
+"""Histories that are looked at together: enough that a step for all costs little for each, and few MiB."""
 
 UNKNOWN = float("inf")
 """The future peak of a window in which memory ran out: more than there was."""
@@ -80,17 +84,41 @@ def windows(history: History, seconds: int, starts: int = STARTS) -> Windows:
         return NONE
     ends = raster.first + raster.step * np.arange(raster.many)
     before, lately = (past_peaks(history.readings(), ends, each) for each in (length, max(1, length // 4)))
-    return _known(history, raster)._replace(before=before, lately=lately).of_known()
+    (found,) = _known([history], raster)
+    return found._replace(before=before, lately=lately).of_known()
 
 
-def beginnings(history: History, seconds: int, now: float) -> Windows:
-    """The same for pods that are yet to begin: from any age on, and the whole life of a shorter one that has ended."""
-    length = bins_of(seconds, history)
-    whole = len(history.peaks_mib)
+def beginnings(histories: Sequence[History], seconds: int, now: float) -> list[Windows]:
+    """The same for pods that are yet to begin, one for each history: from any age on, and the whole life of a shorter
+    one that has ended.
+    """
+    found = [NONE] * len(histories)
+    for places in _alike(histories):
+        for place, one in zip(places, _beginnings([histories[place] for place in places], seconds, now), strict=True):
+            found[place] = one
+    return found
+
+
+def _alike(histories: Sequence[History]) -> Iterator[list[int]]:
+    """Places of those with as many bins of one length, some at once."""
+    alike: dict[tuple[int, int], list[int]] = {}
+    for place, history in enumerate(histories):
+        alike.setdefault((len(history.peaks_mib), history.step_seconds), []).append(place)
+    for places in alike.values():
+        yield from (places[first : first + AT_ONCE] for first in range(0, len(places), AT_ONCE))
+
+
+def _beginnings(alike: Sequence[History], seconds: int, now: float) -> list[Windows]:
+    whole, length = len(alike[0].peaks_mib), bins_of(seconds, alike[0])
     if whole >= length:
-        return _known(history, _raster(history, 0, length)).of_known()
-    ended = history.end + 2 * history.step_seconds < now
-    return _known(history, Raster(0, whole, 1, whole)).of_known() if ended and whole else NONE
+        return [one.of_known() for one in _known(alike, _raster(alike[0], 0, length))]
+    if not whole:
+        return [NONE] * len(alike)
+    lives = _known(alike, Raster(0, whole, 1, whole))
+    return [
+        life.of_known() if history.end + 2 * history.step_seconds < now else NONE
+        for history, life in zip(alike, lives, strict=True)
+    ]
 
 
 def bins_of(seconds: int, history: History) -> int:
@@ -111,9 +139,14 @@ def _raster(history: History, first: int, length: int, starts: int = STARTS) -> 
     return Raster(first, step, max(0, (len(history.peaks_mib) - length - first) // step + 1), length)
 
 
-def _known(history: History, raster: Raster) -> Windows:
+def _known(alike: Sequence[History], raster: Raster) -> list[Windows]:
     """Windows without a past; `GAP` is the peak of those whose future too few samples were seen of."""
-    after = _futures(history.readings(), raster)
+    readings = np.frombuffer(b"".join([history.peaks_mib for history in alike]), dtype=np.int32)
+    futures = _futures(readings.reshape(len(alike), -1), raster)
+    return [_dated(history, after, raster) for history, after in zip(alike, futures, strict=True)]
+
+
+def _dated(history: History, after: Floats, raster: Raster) -> Windows:
     at, until, nothing = _moments(history.start, history.step_seconds, raster)
     for time in history.ooms:
         after[(at < time) & (time <= until)] = UNKNOWN
@@ -131,14 +164,15 @@ def _moments(start: int, step_seconds: int, raster: Raster) -> tuple[Floats, Flo
 
 
 def _futures(readings: NDArray[np.int32], raster: Raster) -> Floats:
-    """The peak of each window, from the peaks of the steps that it is made of."""
+    """The peak of each window, from the peaks of the steps that it is made of: a row a history, in and out."""
     each = raster.length // raster.step
-    steps = readings[raster.first :][: (raster.many - 1 + each) * raster.step].reshape(-1, raster.step)
+    covered = readings[:, raster.first :][:, : (raster.many - 1 + each) * raster.step]
+    steps = covered.reshape(len(readings), -1, raster.step)
     within = _within(raster.many, each)
-    found = steps.max(axis=1)[within].max(axis=0).astype(np.float64)
+    found = steps.max(axis=2)[:, within].max(axis=1).astype(np.float64)
     if steps.min() == GAP:
-        seen = np.count_nonzero(steps != GAP, axis=1)
-        found[SEEN * seen[within].sum(axis=0) < raster.length] = GAP
+        seen = (steps != GAP).sum(axis=2)
+        found[SEEN * seen[:, within].sum(axis=1) < raster.length] = GAP
     return np.asarray(found)
 
 
