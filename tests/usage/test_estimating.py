@@ -12,7 +12,9 @@ from webhook.model.usage import CERTAIN_PPM, RISKS_PPM, Observed, UsageView
 from webhook.usage.blocking import BLOCK_SECONDS
 from webhook.usage.estimating import PODS_AT_ONCE, TARGETS_PPM, estimate
 from webhook.usage.history import History
+from webhook.usage.pools import MOST_WINDOWS, Pool, Span, thinned
 from webhook.usage.pricing import PRICES
+from webhook.usage.windows import Windows
 
 HALF_PERCENT = 5000
 
@@ -35,6 +37,18 @@ def test_a_workload_that_never_moved_may_have_little_more_than_it_used() -> None
     assert 8000 < use.size_mib(HALF_PERCENT) < 9856
     assert use.risk_ppm(7000) > 500_000
     assert use.risk_ppm(CARD_MIB) == RISKS_PPM[-1]
+
+
+@given(size=st.integers(0, 4 * MOST_WINDOWS))
+def test_what_is_looked_back_on_is_evenly_chosen_and_bounded(size: int) -> None:
+    every = np.arange(size, dtype=np.float64)
+    span = Span(Windows(*[every] * len(Windows._fields)), 1.0)
+    pool = Pool("workload", span, span).by(thinned)
+
+    chosen = pool.run.windows.at
+    assert MOST_WINDOWS // 2 <= chosen.size <= MOST_WINDOWS or chosen.size == size <= MOST_WINDOWS
+    assert np.unique(np.diff(chosen)).size <= 1
+    assert pool.hour is pool.run
 
 
 def test_a_workload_of_spikes_may_not() -> None:

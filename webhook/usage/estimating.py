@@ -7,6 +7,7 @@ to, so windows weigh by how recent they are alone. docs/rightsizing.md has the r
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -16,7 +17,7 @@ from webhook.usage.blocking import blocked
 from webhook.usage.distribution import Grid, an_hour, distribution, grid_of, recency, tail_of
 from webhook.usage.flatness import is_flat
 from webhook.usage.history import History
-from webhook.usage.pools import HOUR, Pool, Pools, Span
+from webhook.usage.pools import HOUR, Pool, Pools, Span, thinned
 from webhook.usage.pricing import Counted, limits
 from webhook.usage.windows import Floats
 
@@ -115,10 +116,10 @@ def _by(span: Span, pools: Pools, grid: Grid, now: float) -> Floats:
 
 def _count(foreseen: Foreseen, pools: Pools, counted: Counted, most: int) -> None:
     """Choose limits anew at past moments, from what was known then, and count the hours that overran them."""
-    pool = foreseen.pool
+    pool = foreseen.pool.by(thinned)
     for index in range(pool.size - 1, pool.size // 2, -max(1, pool.size // 2 // most)):
         at, until = pool.run.windows.at[index], pool.run.windows.until[index]
-        known = pool._replace(run=_known(pool.run, at), hour=_known(pool.hour, at))
+        known = pool.by(partial(_known, at=at))
         peaks = pool.hour.windows.after[(pool.hour.windows.at >= at) & (pool.hour.windows.until <= until)]
         if known.size and peaks.size:
             below = _below(known, pools, foreseen.grid, at)

@@ -6,7 +6,7 @@ how long the workload's pods usually run, since what admission gives is held for
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import chain, islice
 from statistics import median
 from typing import NamedTuple
@@ -30,7 +30,7 @@ LEAST_SECONDS = 6 * HOUR
 """Time that a workload must have been seen for, all pods together."""
 
 MOST_WINDOWS = 15_000
-"""Windows that a pool of an image or of the fleet is made of: evenly chosen."""
+"""Windows that a pool of an image or of the fleet is made of, and that any is looked back on by: evenly chosen."""
 
 
 class Span(NamedTuple):
@@ -57,6 +57,11 @@ class Pool(NamedTuple):
     def size(self) -> int:
         """How many runs' windows there are."""
         return int(self.run.windows.at.size)
+
+    def by(self, change: Callable[[Span], Span]) -> Pool:
+        """The same with both spans changed; where they are one, they stay one."""
+        run = change(self.run)
+        return self._replace(run=run, hour=run if self.hour is self.run else change(self.hour))
 
 
 def seen_seconds(members: Iterable[History]) -> int:
@@ -90,6 +95,12 @@ def _span(several: list[Windows], hours: int) -> Span:
         found = found.some(np.argsort(found.until, kind="stable"))
     length = float((found.until - found.at).sum()) / found.at.size / HOUR if found.at.size else float(hours)
     return Span(found, length)
+
+
+def thinned(span: Span) -> Span:
+    """So many windows, evenly, that looking at them time and again is bounded."""
+    every = -(-span.windows.at.size // MOST_WINDOWS)
+    return span if every <= 1 else span._replace(windows=span.windows.some(slice(None, None, every)))
 
 
 def _chosen(members: Sequence[History], hours: int) -> Sequence[History]:
