@@ -69,7 +69,7 @@ manifests: $(VENV)/.dev ## Write the manifests that are made: CRDs, hooks, insta
 bench: $(VENV)/.dev ## Measure it on this machine
 	$(BIN)/python -m benchmarks
 
-# Rounds and creates of the race for the last GPUs of a quota: an hour on two cores.
+# Rounds and creates of the race for the last GPUs of a quota: two hours on two cores.
 RACE ?= 100x10000
 
 bench-cluster: plane ## Measure creates on a real control plane, with the webhook and without; then RACE for a quota
