@@ -145,7 +145,7 @@ def test_without_prices_no_money_is_told() -> None:
 amounts = st.integers(0, 9000)
 held_and_after = st.tuples(st.integers(1, 4000), amounts, st.booleans())
 on_nodes = st.lists(
-    st.tuples(st.lists(held_and_after, max_size=4), st.integers(0, 20_000), amounts, st.integers(0, 100)),
+    st.tuples(st.lists(held_and_after, max_size=4), st.integers(0, 20_000), amounts, st.integers(0, 100), amounts),
     min_size=1,
     max_size=4,
 )
@@ -153,16 +153,16 @@ on_nodes = st.lists(
 
 @given(on_nodes, st.dictionaries(st.sampled_from(["n0", "n1", "n2"]), st.integers(0, 10**7)))
 def test_the_parts_are_all_gpus_and_never_overlap(
-    nodes: list[tuple[list[tuple[int, int, bool]], int, int, int]], prices: dict[str, int]
+    nodes: list[tuple[list[tuple[int, int, bool]], int, int, int, int]], prices: dict[str, int]
 ) -> None:
-    """Each node has pods that ask for so much, and would again; what it gives them; some free, part of it lost.
+    """Each node has pods that ask for so much, and would again; what it gives them; what is free, lost and closed.
 
     The pods of the first are on a node that is not there.
     """
     stocks, pods = [], []
-    for i, (here, most, free, lost) in enumerate(nodes):
+    for i, (here, most, free, lost, closed) in enumerate(nodes):
         used = min(most, sum(held for held, _, _ in here))
-        stocks.append(Stock(f"n{i}", "X", 8, used, free, 0, (), free * lost // 100))
+        stocks.append(Stock(f"n{i}", "X", 8, used, free, 0, (), free * lost // 100, closed_milli=closed))
         pods += [
             judged(f"p{i}-{j}", node=f"n{i}" if i else "gone", milli=held, after=min(held, after), idle=idle)
             for j, (held, after, idle) in enumerate(here)
