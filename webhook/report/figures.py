@@ -185,8 +185,8 @@ def caveats(figures: Figures) -> Iterator[str]:
     if figures.prices is not None and figures.total.unpriced_milli:
         yield f"{gpus(figures.total.unpriced_milli)} GPUs have no price, and no money is counted for them."
     if figures.closed.milli:
-        verb = "is" if figures.closed.milli == 1000 else "are"
-        yield f"{in_gpus(figures.closed.milli)} {verb} free on closed nodes, which take no pods: neither held nor usable."
+        are = f"{in_gpus(figures.closed.milli)} {'is' if figures.closed.milli == 1000 else 'are'}"
+        yield f"{are} free on closed nodes, which take no pods: neither held nor usable."
     if figures.waiting:
         yield f"{count(figures.waiting, 'pod')} with GPUs {'waits' if figures.waiting == 1 else 'wait'} for a node."
     yield from _unheld(figures)

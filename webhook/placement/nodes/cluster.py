@@ -202,9 +202,8 @@ def _less(room: Room, wanted: Wanted) -> Room:
     gpus = dict(room.gpus)
     for resource, count in wanted.gpus:
         gpus[resource] = gpus.get(resource, 0) - count
-    return Room(
-        room.cpu_milli - wanted.cpu_milli, room.memory - wanted.memory_mib * MIB, gpus, room.full, room.stranded
-    )
+    cpu_milli, memory = room.cpu_milli - wanted.cpu_milli, room.memory - wanted.memory_mib * MIB
+    return msgspec.structs.replace(room, cpu_milli=cpu_milli, memory=memory, gpus=gpus)
 
 
 def _empty(node: FleetNode) -> Room:
