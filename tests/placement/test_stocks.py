@@ -31,6 +31,7 @@ def plain(count: int, where: str = "n") -> list[Json]:
 
 ONE = running("one", "n", cpu="100m")
 SLICES = [running(f"slice-{i}", "cut", SMALL, cpu="100m") for i in range(9)]
+NOT_READY = {"status": node()["status"] | {"conditions": [{"type": "Ready", "status": "False"}]}}
 
 FOUND: dict[str, tuple[list[Json], tuple[int, int, int, int]]] = {
     "one pod with a GPU, and nobody else": ([node(), ONE], (1000, 7000, 0, 0)),
@@ -55,6 +56,10 @@ FOUND: dict[str, tuple[list[Json], tuple[int, int, int, int]]] = {
     "a cordoned node that nobody uses": (
         [node(), node("shut", unschedulable=True), running("a", "n", count=8)],
         (8000, 0, 0, 8000),
+    ),
+    "a node that is not ready, with two GPUs held": (
+        [node() | NOT_READY, running("a", "n", count=2)],
+        (2000, 0, 0, 6000),
     ),
 }
 
