@@ -105,7 +105,8 @@ def policies_in_force(
         tell(f"note: the rollout of policy {shown(name)} was halted, so it is on trial for everybody")
     if not policies.policies and not sources.ready:
         others = f"Name others: --policies {nearby(shipped('policies'))}"
-        tell(f"note: no policy is in force in this cluster, so nothing is refused or changed. {others}")
+        unseen = "What a server outside the cluster reads from files is not seen"
+        tell(f"note: no policy is in force in this cluster, as an object or in our ConfigMap. {unseen}. {others}")
     if verbose:
         names = shown(", ".join(policy.name for policy in policies.policies))
         tell(f"policies: {names or 'none'} (in force in the cluster, digest {policies.digest})")
