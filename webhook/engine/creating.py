@@ -49,7 +49,7 @@ def create(
     if given and rules.takes_out:
         shape.speaker = rules.takes_out
         injected = take_out(pod, shape, given, view.ranges(request.namespace))
-    left = _without(injected, asked, pod) if injected.out else asked
+    left = _without(injected, asked) if injected.out else asked
     if left.asks:
         case = Case(request, pod, left, rules, view, usage, injected)
         outcome = shape_pod(case, shape, findings)
@@ -75,7 +75,7 @@ def _is_bounded(request: Request, pod: Pod, rules: Rules, view: ClusterView) -> 
     return bool(rules.accounting) and names_accounting(pod)
 
 
-def _without(injected: Injected, asked: Asked, pod: Pod) -> Asked:
+def _without(injected: Injected, asked: Asked) -> Asked:
     """What is left to ask for once GPUs that nobody asked for are taken out."""
     asks = tuple([ask for ask in asked.asks if not injected.holds(ask.path, ask.resource.name)])
-    return asked_in(pod, asks, asked.strangers, asked.faults)
+    return asked_in(asks, asked.strangers, asked.faults)

@@ -163,4 +163,4 @@ def _demanded(case: Case) -> Asked:
     if not case.injected.given:
         return case.asked
     asks = tuple(ask for ask in case.asked.asks if not case.injected.holds(ask.path, ask.resource.name))
-    return case.asked if len(asks) == len(case.asked.asks) else asked_in(case.pod, asks)
+    return case.asked if len(asks) == len(case.asked.asks) else asked_in(asks)
