@@ -59,7 +59,7 @@ def judge(case: Case, shape: Shape, findings: list[Finding]) -> None:
     """Everything a GPU pod may not ask for or will not get."""
     rules, amounts = case.rules, amounts_of(case.pod.spec)
     said = _amount_remarks(case.request, shape, amounts, rules, case.view)
-    resized = shape.fit is not None and not case.pod.metadata.uid  # a pod that has one is changed no more
+    resized = shape.fit is not None and not case.pod.final
     for voice, limits in rules.limits:
         sections = rules.binding[voice[0]]
         broken = breaches(limits, case.pod, _demanded(case), amounts, resized=resized, sections=sections)
