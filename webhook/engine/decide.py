@@ -81,10 +81,10 @@ def decide_pod(
     # 2 guard
     judge_security(request, pod, asked, rules, view, findings)
     # 3 demand, 4 fit, 5 judge, 6 hints: of a pod on its way in; one that is stored keeps its shape
-    left, shape, outcome = Created(asked)
     if request.operation == "CREATE":
         left, shape, outcome = create(request, pod, asked, given, rules, view, usage, findings)
     else:
+        left, shape, outcome = Created(asked)
         judge_update(request, pod, rules, view, findings)
     weight = _weighed(request, pod, left, shape, policies, view)
     if weight and rules.quotas:

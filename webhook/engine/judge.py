@@ -60,9 +60,10 @@ def judge(case: Case, shape: Shape, findings: list[Finding]) -> None:
     rules, amounts = case.rules, amounts_of(case.pod.spec)
     said = _amount_remarks(case.request, shape, amounts, rules, case.view)
     resized = shape.fit is not None and not case.pod.final
+    demanded, known = _demanded(case), None if case.injected.given else amounts
     for voice, limits in rules.limits:
         sections = rules.binding[voice[0]]
-        broken = breaches(limits, case.pod, _demanded(case), amounts, resized=resized, sections=sections)
+        broken = breaches(limits, case.pod, demanded, known, resized=resized, sections=sections)
         if broken:
             hear(findings, voice, broken)
         if said is not NOTHING_SAID or case.injected.given:

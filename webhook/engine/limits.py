@@ -24,7 +24,7 @@ def breaches(
     limits: Limits,
     pod: Pod,
     asked: Asked,
-    amounts: Amounts,
+    amounts: Amounts | None,
     *,
     resized: bool = False,
     sections: Sequence[Limits] = (),
@@ -33,12 +33,12 @@ def breaches(
 
     Args:
         asked: What is held against rules about GPUs; names under nvidia.com/ that are no GPUs are like any other.
-        amounts: Those of its containers.
+        amounts: Those of its containers, to remember what passes by; None where LimitRanges put some of them in.
         resized: True if the pod will ask for other GPUs, which `allows` has let pass: only the rest is judged.
         sections: Every section that speaks with no less force, this one among them: a fix satisfies them all.
     """
-    key = (amounts, tuple([(ask.path, ask.resource.name) for ask in asked.asks]), resized)
-    if key in limits.passed and _by_containers(pod):
+    key = (amounts, resized)
+    if amounts and key in limits.passed and _by_containers(pod):
         return []
     found: list[Remark] = []
     speaking = Speaking(sections or (limits,), sum(asked.totals.values()), len(asked.asks) == 1)
@@ -52,7 +52,7 @@ def breaches(
         _containers(limits.per_container, "containers", pod.spec.containers, judged, speaking, found)
     if limits.per_gpu.rules and speaking.devices:
         _pod_totals(limits.per_gpu, pod, speaking.devices, speaking, found)
-    if not found and _by_containers(pod) and is_short(amounts):
+    if not found and amounts and _by_containers(pod) and is_short(amounts):
         limits.passed.keep(key)
     return found
 
