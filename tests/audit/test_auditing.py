@@ -201,6 +201,26 @@ def test_a_trial_of_a_pod_that_would_be_denied_saves_nothing() -> None:
     assert share["gpuMilliTrialSaved"] == 0
 
 
+INJECTING = {
+    "apiVersion": "v1",
+    "kind": "LimitRange",
+    "metadata": {"name": "trap", "namespace": "team"},
+    "spec": {"limits": [{"type": "Container", "max": {"nvidia.com/gpu": "1"}}]},
+}
+NOTE = "LimitRanger plugin set: nvidia.com/gpu request for container side; nvidia.com/gpu limit for container side"
+
+
+@pytest.mark.parametrize(("mode", "after"), [("enforce", 1000), ("audit", 2000)])
+def test_gpus_that_a_policy_would_take_out_are_saved(mode: str, after: int) -> None:
+    gpu = {"nvidia.com/gpu": "1"}
+    pod = make_pod("a").gpus(1).container("side", resources={"limits": gpu, "requests": gpu}).spec(nodeName="n")
+    pod = pod.annotate("kubernetes.io/limit-ranger", NOTE)
+    taking = f"limits: {{mode: {mode}, limitRangeInjected: remove}}"
+    policy = POLICY.replace("limits: {resourceQuotas: evaluate}", taking)
+    [result] = audited(NODE, make_namespace("team"), INJECTING, pod.build(), policy=policy)
+    assert (result.decision.gpu_milli_before, result.decision.gpu_milli_after) == (2000, after)
+
+
 def test_a_pod_that_would_be_denied_saves_nothing() -> None:
     quarters = make_node("quarters", QUARTERS, **{"nvidia.com/gpu.shared": 8})
     pod = make_pod("a").gpus(1).spec(nodeName="whole", hostPID=True).build()

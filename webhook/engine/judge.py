@@ -59,10 +59,11 @@ def judge(case: Case, shape: Shape, findings: list[Finding]) -> None:
     """Everything a GPU pod may not ask for or will not get."""
     rules, amounts = case.rules, amounts_of(case.pod.spec)
     said = _amount_remarks(case.request, shape, amounts, rules, case.view)
-    resized = shape.fit is not None and not case.pod.metadata.uid  # a pod that has one is changed no more
+    resized = shape.fit is not None and not case.pod.final
+    demanded, known = _demanded(case), None if case.injected.given else amounts
     for voice, limits in rules.limits:
         sections = rules.binding[voice[0]]
-        broken = breaches(limits, case.pod, _demanded(case), amounts, resized=resized, sections=sections)
+        broken = breaches(limits, case.pod, demanded, known, resized=resized, sections=sections)
         if broken:
             hear(findings, voice, broken)
         if said is not NOTHING_SAID or case.injected.given:
@@ -163,4 +164,4 @@ def _demanded(case: Case) -> Asked:
     if not case.injected.given:
         return case.asked
     asks = tuple(ask for ask in case.asked.asks if not case.injected.holds(ask.path, ask.resource.name))
-    return case.asked if len(asks) == len(case.asked.asks) else asked_in(case.pod, asks)
+    return case.asked if len(asks) == len(case.asked.asks) else asked_in(asks)
