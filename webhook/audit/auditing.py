@@ -62,7 +62,7 @@ def audit_pod(entry: Entry, world: World, unsized: PolicySet) -> Checked:
         return check(again, world)
     assert request.pod is not None
     asked = asked_by(request.pod)
-    view = without_use(world.view, request.namespace, request.name, asked.totals)
+    view = without_use(world.view, request.namespace, request.pod)
     vacated = msgspec.structs.replace(world, view=view)
     held = held_milli(asked.totals, node_of(entry.data), world.view.fleet)
     result = check(again, vacated)

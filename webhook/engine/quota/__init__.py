@@ -9,6 +9,7 @@ from webhook.engine.quota.escaping import escapes
 from webhook.engine.quota.pooling import pod_weight, pool_remarks
 from webhook.engine.quota.refusing import QuotaRefusal, refusals, refusals_on_resize, refusals_on_update
 from webhook.engine.quota.telling import Held, claim_remarks, moved_remarks, quota_remarks, resized_remarks
+from webhook.engine.quota.vacating import vacated
 
 __all__ = [
     "Held",
@@ -24,4 +25,5 @@ __all__ = [
     "refusals_on_resize",
     "refusals_on_update",
     "resized_remarks",
+    "vacated",
 ]
