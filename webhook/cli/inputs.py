@@ -179,6 +179,7 @@ def usage_of(name: str | None, moment: datetime, *, verbose: bool = False) -> Us
     from webhook.usage import ages
     from webhook.usage.estimating import estimate  # numpy takes its time: only who needs it pays
     from webhook.usage.files import read as read_usage
+    from webhook.usage.history import pods_in
 
     try:
         recorded = read_usage(Path(name))
@@ -194,7 +195,7 @@ def usage_of(name: str | None, moment: datetime, *, verbose: bool = False) -> Us
     view = estimate(recorded.histories, recorded.now)
     if verbose:
         moment = datetime.fromtimestamp(recorded.now, UTC)
-        pods, seen = count(len(recorded.histories), "pod"), count(len(view.observed), "container")
+        pods, seen = count(pods_in(recorded.histories), "pod"), count(len(view.observed), "container")
         tell(f"usage: {seen} of {pods}, recorded {moment:%Y-%m-%dT%H:%M:%SZ}")
     return view
 
