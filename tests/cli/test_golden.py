@@ -52,6 +52,7 @@ COMMANDS = {
     "capacity of a node without an agent": ("capacity", "hgx-1", *ROOM),
     "capacity of cut cards": ("capacity", "mig-1", *ROOM, "-o", "wide"),
     "capacity of a node, drawn": ("capacity", "bridged-1", *ROOM, "-o", "svg"),
+    "capacity of a machine without a cluster": ("capacity", "--links", "room/dgx-1.txt"),
     "place, for people": ("place", "-f", "room/pods.yaml", *ROOM, *GUARDED),
     "place, JSON": ("place", "-f", "room/pods.yaml", *ROOM, *GUARDED, "-o", "json"),
     "simulate a trace": ("simulate", "--nodes", "room/nodes.csv", "--pods", "room/pods.csv"),

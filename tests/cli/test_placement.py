@@ -10,7 +10,7 @@ from xml.etree import ElementTree
 import orjson
 import pytest
 
-from tests.cli.conftest import JUNE, Run
+from tests.cli.conftest import FILES, JUNE, Run
 from tests.make import Json, make_node
 
 GPU = "nvidia.com/gpu"
@@ -24,6 +24,9 @@ WRONG = [
     ("a cluster without nodes", ["capacity", "--cluster", "room/pods.yaml"], "room/pods.yaml: no nodes here"),
     ("a node that is not there", ["capacity", "nope", *ROOM], "nope: no such node in this cluster. Some that are:"),
     ("all nodes, drawn", ["capacity", *ROOM, "-o", "svg"], "-o svg: draws one node. Name it"),
+    ("a machine in a cluster", ["capacity", *ROOM, "--links", "room/dgx-1.txt"], "it stands without a node and"),
+    ("a machine that is not there", ["capacity", "--links", "none.txt"], "none.txt: cannot be read: No such file"),
+    ("links of another kind", ["capacity", "--links", "room/pods.csv"], "must have a head that begins with GPU0"),
     ("no pods to place", ["place", "-f", "policies", *ROOM], "policies: no pods and no workloads here"),
     ("pods that cannot be read", ["place", "-f", "bad/broken.yaml", *ROOM], "bad/broken.yaml"),
     ("a trace and YAML", ["simulate", "--nodes", "room/nodes.csv", "--pods", "room"], "must both be traces"),
@@ -53,6 +56,21 @@ def test_place_ends_with_0_where_every_pod_finds_a_node(rightslice: Run) -> None
     pod = b"{apiVersion: v1, kind: Pod, metadata: {name: a}, spec: {containers: [{name: m, image: i}]}}"
 
     assert rightslice("place", "-f", "-", *ROOM, "--now", JUNE, stdin=pod).code == 0
+
+
+def test_of_a_machine_alone_it_says_what_pods_of_each_size_would_get(rightslice: Run) -> None:
+    text = (FILES / "room" / "dgx-1.txt").read_bytes()
+    told = orjson.loads(rightslice("capacity", "--links", "-", "-o", "json", stdin=text).out)
+
+    assert [gpu["numa"] for gpu in told["gpus"]] == [0, 0, 0, 0, 1, 1, 1, 1]
+    assert [(one["given"], one["joined"]) for one in told["sets"][1:5]] == [
+        ([0, 3], True),
+        ([0, 2, 3], True),
+        ([0, 1, 2, 3], True),
+        ([0, 1, 2, 3, 4], False),
+    ]
+    drawn = ElementTree.fromstring(rightslice("capacity", "--links", "-", "-o", "svg", stdin=text).out)
+    assert len(drawn.findall("{http://www.w3.org/2000/svg}circle")) == 8
 
 
 def test_place_takes_the_pods_of_workloads(rightslice: Run) -> None:

@@ -52,7 +52,7 @@ RankBy = Annotated[
 FillBy = Annotated[Fill, typer.Option("--fill", help="Among equal nodes, the fuller or the emptier ones first.")]
 
 
-CapacityOutput = Annotated[list[str] | None, flags.output("table, wide, json, yaml; with NODE also svg")]
+CapacityOutput = Annotated[list[str] | None, flags.output("table, wide, json, yaml; with NODE or --links also svg")]
 PlaceOutput = Annotated[list[str] | None, flags.output("table, json or yaml")]
 SimulateOutput = Annotated[list[str] | None, flags.output("table, json, yaml or svg")]
 

@@ -17,7 +17,7 @@ from webhook.model.resources import gpu_resource
 from webhook.placement.devices import COUNT
 from webhook.placement.fragmentation.fgd import Fgd
 from webhook.placement.fragmentation.mixes import Mix
-from webhook.placement.mig import geometry, starts, taken
+from webhook.placement.mig import capacity, geometry, taken
 from webhook.placement.nodes.cluster import Cluster
 from webhook.placement.nvlink import gpu_sets
 from webhook.report.words import Paint, Style, columns, gpus, plain, shown
@@ -141,10 +141,9 @@ def _fits(cluster: Cluster, node: int, offers: Iterable[Offer]) -> tuple[tuple[s
     room = cluster.free[node].gpus
     counts = {offer.profile: room.get(offer.resource, 0) for offer in offers if offer.form is Form.MIG}
     known = geometry(cluster.fleet.nodes[node].labels.get(PRODUCT, ""))
-    for card in cluster.devices[node].cards if known else ():
-        for profile in known.profiles if known else ():
-            more = len(starts(profile, taken(known, card.used | card.idle))) if known else 0
-            counts[profile.name] = counts.get(profile.name, 0) + more
+    for card in cluster.devices[node].cards:
+        more = capacity(known, taken(known, card.used | card.idle)) if known else {}
+        counts |= {name: counts.get(name, 0) + count for name, count in more.items()}
     free = [(profile, count) for profile, count in counts.items() if count]
     return tuple(sorted(free, key=lambda item: -_size(item[0])))
 

@@ -33,7 +33,7 @@ def node_picture(cluster: Cluster, node: int, held: Sequence[Held]) -> list[str]
     every = range(topology.gpus)
     head = ("", *(f"GPU{i}" for i in every), "NUMA", "STATE")
     rows = [
-        (f"GPU{i}", *(link(topology, i, j) for j in every), _numa(topology, i), state(cluster, node, i)) for i in every
+        (f"GPU{i}", *(link(topology, i, j) for j in every), numa(topology, i), state(cluster, node, i)) for i in every
     ]
     told = {Confidence.MEASURED: "", Confidence.ASSUMED: "Links as this product usually has them."}
     note = told.get(topology.confidence, "Labels do not tell how these GPUs are linked.")
@@ -56,7 +56,7 @@ def node_document(cluster: Cluster, node: int, stock: Stock | None, held: Sequen
         "gpus": [
             {
                 "index": i,
-                "numa": topology.numa[i] if topology.numa[i] >= 0 else None,
+                "numa": numa_node(topology, i),
                 "state": state(cluster, node, i),
                 "links": [link(topology, i, j) for j in every],
             }
@@ -95,8 +95,15 @@ def state(cluster: Cluster, node: int, gpu: int) -> str:
     return "free" if devices.free >> gpu & 1 else "in use"
 
 
-def _numa(topology: Topology, gpu: int) -> str:
-    return str(topology.numa[gpu]) if topology.numa[gpu] >= 0 else "-"
+def numa_node(topology: Topology, gpu: int) -> int | None:
+    """The NUMA node of a GPU; None where it is not known."""
+    return topology.numa[gpu] if topology.numa[gpu] >= 0 else None
+
+
+def numa(topology: Topology, gpu: int) -> str:
+    """The same for people."""
+    node = numa_node(topology, gpu)
+    return "-" if node is None else str(node)
 
 
 def _pieces(used: Iterable[Any], idle: Iterable[Any]) -> str:

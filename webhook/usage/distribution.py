@@ -1,7 +1,8 @@
 """How likely the next window's peak stays below each size: past windows of a pool, weighed, over the fleet's tail.
 
-A window weighs by how near its past is to the pod's, and by how recent it is. The fleet's own peaks, unweighted, and
-a few fictitious ones of a whole card stand behind them as much as one window, so that no pool is ever sure.
+A window weighs by how recent it is; for a pod that runs already also by how near its past is to the pod's. Admission
+knows no such pod: nearness is for the backtest, where limits move each hour. The fleet's own peaks, unweighted, and a
+few fictitious ones of a whole card stand behind them as much as one window, so that no pool is ever sure.
 """
 
 from __future__ import annotations
@@ -66,7 +67,7 @@ def recency(pool: Windows, now: float, half_life: float) -> Floats:
 
 
 def nearness(pool: Windows, before: float, lately: float, unit: float) -> Floats:
-    """How much each counts by how near its past is to a pod's last window and its last quarter, in MiB."""
+    """How much each counts for a pod that runs, by how near its past is to its last window and last quarter, in MiB."""
     off = ((pool.before - before) / (NEAR_BEFORE * unit)) ** 2 + ((pool.lately - lately) / (NEAR_LATELY * unit)) ** 2
     return np.nan_to_num(np.exp(-0.5 * off))
 

@@ -39,7 +39,7 @@ ACCURACY = 1e-12
 _LEVELS = 1 - np.array(RISKS_PPM) / CERTAIN_PPM - ACCURACY
 
 
-Key = tuple[str, str, str]
+WorkloadKey = tuple[str, str, str]
 """Namespace, workload and container."""
 
 
@@ -60,7 +60,7 @@ def estimate(histories: Iterable[History], now: float) -> UsageView:
     """
     every = list(histories)
     pools = Pools(every, now)
-    workloads: dict[Key, list[History]] = {}
+    workloads: dict[WorkloadKey, list[History]] = {}
     for history in every:
         workloads.setdefault(history.key, []).append(history)
     counted, observed = Counted(), {}
@@ -75,17 +75,17 @@ def estimate(histories: Iterable[History], now: float) -> UsageView:
 
 
 def _each_foreseen(
-    workloads: Mapping[Key, Sequence[History]], pools: Pools, now: float
-) -> Iterator[tuple[Key, Foreseen | None]]:
+    workloads: Mapping[WorkloadKey, Sequence[History]], pools: Pools, now: float
+) -> Iterator[tuple[WorkloadKey, Foreseen | None]]:
     """Every workload in its order, and what is foreseen of it."""
     for some in _parts(workloads):
         for (key, members), pool in zip(some, pools.nearest([members for _, members in some]), strict=True):
             yield key, _foresee(members, pool, pools, now) if pool else None
 
 
-def _parts(workloads: Mapping[Key, Sequence[History]]) -> Iterator[list[tuple[Key, Sequence[History]]]]:
+def _parts(workloads: Mapping[WorkloadKey, Sequence[History]]) -> Iterator[list[tuple[WorkloadKey, Sequence[History]]]]:
     """Workloads of some pods at once: what is held of their windows does not grow with the fleet."""
-    part: list[tuple[Key, Sequence[History]]] = []
+    part: list[tuple[WorkloadKey, Sequence[History]]] = []
     pods = 0
     for key, members in workloads.items():
         part.append((key, members))

@@ -18,7 +18,7 @@ from webhook.usage.owners import Owners, read_images, read_owners
 from webhook.usage.prometheus import NARROW, SERIES_MOST, Prometheus, Series, number
 from webhook.usage.queries import Device, Form
 from webhook.usage.seen import (
-    Key,
+    PodKey,
     Seen,
     Span,
     any_seen,
@@ -82,7 +82,7 @@ async def read(prometheus: Prometheus, clock: Callable[[], float]) -> Reading:
     back = now - source.days * DAY
     devices = await _devices(prometheus, back, now)
     span = await _span(prometheus, devices, now)
-    seen: dict[Key, Seen] = {}
+    seen: dict[PodKey, Seen] = {}
     for device in devices:
         await _read_device(prometheus, device, span, seen)
     form = await _form_of_owners(prometheus, back, now)
@@ -163,7 +163,7 @@ async def _most(prometheus: Prometheus, device: Device, now: float, length: int)
     return int(max((value for value in values if value is not None), default=0))
 
 
-async def _read_device(prometheus: Prometheus, device: Device, span: Span, seen: dict[Key, Seen]) -> None:
+async def _read_device(prometheus: Prometheus, device: Device, span: Span, seen: dict[PodKey, Seen]) -> None:
     await _read_peaks(prometheus, device, span, seen)
     window = span.window
 
@@ -185,7 +185,7 @@ async def _read_device(prometheus: Prometheus, device: Device, span: Span, seen:
     await _read_xids(prometheus, device, span, seen)
 
 
-async def _read_peaks(prometheus: Prometheus, device: Device, span: Span, seen: dict[Key, Seen]) -> None:
+async def _read_peaks(prometheus: Prometheus, device: Device, span: Span, seen: dict[PodKey, Seen]) -> None:
     """Memory, a part of the time at once."""
     length = span.at_once * span.step
     for start in range(span.start, span.end, length):
@@ -205,7 +205,7 @@ async def _read_peaks(prometheus: Prometheus, device: Device, span: Span, seen: 
             )
 
 
-async def _read_xids(prometheus: Prometheus, device: Device, span: Span, seen: dict[Key, Seen]) -> None:
+async def _read_xids(prometheus: Prometheus, device: Device, span: Span, seen: dict[PodKey, Seen]) -> None:
     """Faults of GPUs, by the hour."""
     if last := device.has(*queries.XID):
         for series in await prometheus.range(queries.xids(device, last), span.first_hour, span.now, HOUR):
@@ -226,7 +226,7 @@ async def _form_of_owners(prometheus: Prometheus, start: float, end: float) -> F
     return None
 
 
-async def _read_kills(prometheus: Prometheus, form: Form, span: Span, seen: dict[Key, Seen]) -> None:
+async def _read_kills(prometheus: Prometheus, form: Form, span: Span, seen: dict[PodKey, Seen]) -> None:
     """Containers that were killed for memory: each time they were started again, and the end of those that were not."""
     selector = prometheus.source.selector
     for series in await prometheus.range(queries.restarted_for_memory(form, selector), span.first_hour, span.now, HOUR):
@@ -237,7 +237,7 @@ async def _read_kills(prometheus: Prometheus, form: Form, span: Span, seen: dict
             one.ooms |= {moment for moment, _ in moments(series, span, one)[:1]}
 
 
-def _notes_on_faults(seen: Mapping[Key, Seen], devices: Sequence[Device]) -> list[str]:
+def _notes_on_faults(seen: Mapping[PodKey, Seen], devices: Sequence[Device]) -> list[str]:
     """What is missing that would have been of use."""
     notes = []
     blind = sum(not any_seen(one) for one in seen.values())

@@ -21,7 +21,7 @@ from webhook.usage.prometheus import Sample, Series, number
 from webhook.usage.queries import Form
 from webhook.usage.source import HOUR
 
-Key = tuple[str, str, str]
+PodKey = tuple[str, str, str]
 """Namespace, pod and container."""
 
 
@@ -104,7 +104,7 @@ def _reading(sample: Sample) -> float:
         return nan
 
 
-def key_of(series: Series, form: Form) -> Key:
+def key_of(series: Series, form: Form) -> PodKey:
     """Which container a series is of."""
     labels = series.metric
     return labels.get(form.namespace, ""), labels.get(form.pod, ""), labels.get(form.container, "")
@@ -173,7 +173,7 @@ def any_seen(one: Seen) -> bool:
     return max(one.peaks_mib, default=GAP) > GAP
 
 
-def history(key: Key, one: Seen, span: Span, owners: Owners, images: Mapping[Key, str]) -> History:
+def history(key: PodKey, one: Seen, span: Span, owners: Owners, images: Mapping[PodKey, str]) -> History:
     """As it is handed over; bins before the first reading and after the last are left off.
 
     The mean is of all the time until now and may be above the peaks, which are of whole bins: they bound it.

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
-from webhook.engine.containers import Amounts as Asked
+from webhook.engine.containers import Amounts as ContainerAmounts
 from webhook.engine.containers import Items, is_short
 from webhook.engine.limitrange.apirules import broken_rules
 from webhook.engine.limitrange.bounds import refusals
@@ -57,7 +57,7 @@ class Glance(NamedTuple):
         return self.limited if side == LIMITS else self.requested
 
 
-def passes(pod: Pod, asked: Asked, ranges: Ranges, rooms: Sequence[QuotaRoom] = ()) -> bool:
+def passes(pod: Pod, asked: ContainerAmounts, ranges: Ranges, rooms: Sequence[QuotaRoom] = ()) -> bool:
     """Will the API server surely take a pod that asks for this, as far as LimitRanges and quotas go?
 
     Args:
@@ -69,7 +69,7 @@ def passes(pod: Pod, asked: Asked, ranges: Ranges, rooms: Sequence[QuotaRoom] = 
     return glance is not None and _all_fit(pod, glance, rooms)
 
 
-def _glance(ranges: Ranges, asked: Asked) -> Glance | None:
+def _glance(ranges: Ranges, asked: ContainerAmounts) -> Glance | None:
     """What a pod comes to; None where a container or their total does not pass, or is not plain."""
     main, init = ([_taken(ranges, *container) for container in kind] for kind in asked)
     containers = [taken for taken in main if taken is not None]
