@@ -115,6 +115,27 @@ def test_overhead_is_use_too() -> None:
     assert result.verdict is Verdict.ALLOWED, result.findings
 
 
+DEVICES = "gpu.example.com.deviceclass.resource.k8s.io/devices"
+CLAIMS: tuple[dict[str, Any], ...] = (
+    {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "ResourceClaimTemplate",
+        "metadata": {"name": "two", "namespace": "team"},
+        "spec": {"spec": {"devices": {"requests": [{"exactly": {"deviceClassName": "gpu.example.com", "count": 2}}]}}},
+    },
+    {"apiVersion": "resource.k8s.io/v1", "kind": "DeviceClass", "metadata": {"name": "gpu.example.com"}, "spec": {}},
+)
+
+
+@pytest.mark.parametrize(("node", "told"), [("n", []), ("", ["GPU-Q306"])], ids=["it runs", "it waits for its claim"])
+def test_the_claims_of_a_pod_that_runs_are_its_own_use(node: str, told: list[str]) -> None:
+    amounts = {DEVICES: "2"}
+    full = {**QUOTA, "spec": {"hard": amounts}, "status": {"hard": amounts, "used": amounts}}
+    pod = make_pod("a").spec(resourceClaims=[{"name": "c", "resourceClaimTemplateName": "two"}], nodeName=node).build()
+    [result] = audited(NODE, *CLAIMS, full, pod)
+    assert [found.finding.code for found in result.findings] == told
+
+
 def test_a_pod_that_takes_more_than_its_quota_has_is_denied_whatever_it_uses() -> None:
     [result] = audited(NODE, quota(requests_cpu="3"), using("a"))
     assert [found.finding.code for found in result.findings] == ["GPU-Q301"]
@@ -286,7 +307,7 @@ def test_annotations_of_a_namespace_stay_when_it_gets_labels() -> None:
 
 
 def test_labels_stay_when_use_is_taken_out(view: ClusterView) -> None:
-    both = without_use(with_labels(view, {"x": "y"}), "team", pod_of(make_pod("pod").gpus(1).build()))
+    both = without_use(with_labels(view, {"x": "y"}), "team", pod_of(make_pod("pod").gpus(1).build()), runs=True)
     assert labels(both, "team")["x"] == "y"
     [quota] = both.quotas("team")
     assert quota.status.used == {"requests.nvidia.com/gpu": "3"}
@@ -311,10 +332,10 @@ def test_of_each_quota_what_the_pod_is_charged_is_taken_out(
     counting: dict[str, Any], deadline: dict[str, Any], left: dict[str, str]
 ) -> None:
     view = snapshot_of([(counting, Place("f"))])
-    [found] = without_use(view, "team", pod_of(using("a", **deadline))).quotas("team")
+    [found] = without_use(view, "team", pod_of(using("a", **deadline)), runs=True).quotas("team")
     assert found.status.used == left
 
 
 def test_a_pod_with_an_amount_that_is_none_has_nothing_taken_out(view: ClusterView) -> None:
     pod = pod_of(make_pod("a").gpus("many").build())
-    assert without_use(view, "team", pod).quotas("team") == view.quotas("team")
+    assert without_use(view, "team", pod, runs=True).quotas("team") == view.quotas("team")

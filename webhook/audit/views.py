@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import msgspec
 
-from webhook.engine.quota import vacated
+from webhook.engine.quota import claims_charge, vacated
 from webhook.model.cluster import NAMESPACE_NAME, ClusterView
 from webhook.model.objects import Namespace, ResourceQuota
 from webhook.model.pods import Metadata, Pod
@@ -17,7 +17,7 @@ class AdjustedView(ClusterView):
 
     _labels: Mapping[str, str] = {}
     _one: tuple[str, Mapping[str, str]] | None = None
-    _again: tuple[str, Pod] | None = None
+    _again: tuple[str, Pod, bool] | None = None
     _vacated: tuple[ResourceQuota, ...] | None = None
 
     def __init__(self, view: ClusterView) -> None:
@@ -41,7 +41,8 @@ class AdjustedView(ClusterView):
         if self._again is None or namespace != self._again[0] or not found:
             return found
         if self._vacated is None:
-            self._vacated = vacated(found, self._again[1])
+            _, pod, runs = self._again
+            self._vacated = vacated(found, pod, claims_charge(pod, self.claiming(namespace)) if runs else {})
         return self._vacated
 
 
@@ -61,14 +62,15 @@ def with_namespace(view: ClusterView, name: str, labels: Mapping[str, str]) -> C
     return adjusted
 
 
-def without_use(view: ClusterView, namespace: str, pod: Pod) -> ClusterView:
+def without_use(view: ClusterView, namespace: str, pod: Pod, *, runs: bool) -> ClusterView:
     """The view in which a pod's own use is taken out of the quotas: the pod is about to be created again.
 
     Args:
         namespace: The pod's namespace.
         pod: The pod as the API server has it stored.
+        runs: Does it have a node? Then the claims were made that it names templates for.
     """
     adjusted = AdjustedView(view)
     adjusted._holders = adjusted._holders.without_pod(namespace, pod.metadata.name)
-    adjusted._again, adjusted._vacated = (namespace, pod), None
+    adjusted._again, adjusted._vacated = (namespace, pod, runs), None
     return adjusted

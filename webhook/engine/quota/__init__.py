@@ -4,7 +4,7 @@ Advisory: the plugin runs last in the API server and is exact. This predicts its
 rewrite from moving a pod to a key that is not counted as strictly.
 """
 
-from webhook.engine.quota.claiming import claim_refusals
+from webhook.engine.quota.claiming import claim_refusals, claims_charge
 from webhook.engine.quota.escaping import escapes
 from webhook.engine.quota.pooling import pod_weight, pool_remarks
 from webhook.engine.quota.refusing import QuotaRefusal, refusals, refusals_on_resize, refusals_on_update
@@ -16,6 +16,7 @@ __all__ = [
     "QuotaRefusal",
     "claim_refusals",
     "claim_remarks",
+    "claims_charge",
     "escapes",
     "moved_remarks",
     "pod_weight",
