@@ -45,8 +45,9 @@ def vacated(quotas: Iterable[ResourceQuota], pod: Pod, claims: Charge = NONE) ->
 
 
 def _without(quota: ResourceQuota, used: Amounts, charged: Amounts, made: Charge) -> ResourceQuota:
-    each = {key: add(charged.get(key, NOTHING), Quantity(made.get(key, 0))) for key in used}
-    left = {key: canonical(_less(used[key], amount)) for key, amount in each.items() if amount.unscaled}
+    keys = [key for key in used if key in charged or key in made]
+    each = {key: add(charged.get(key, NOTHING), Quantity(made.get(key, 0))) for key in keys}
+    left = {key: canonical(_less(used[key], amount)) for key, amount in each.items()}
     status = msgspec.structs.replace(quota.status, used={**quota.status.used, **left})
     return msgspec.structs.replace(quota, status=status)
 
