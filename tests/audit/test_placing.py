@@ -10,7 +10,7 @@ import pytest
 
 from tests.make import Json, make_node, make_pod
 from tests.placement.kube import GPU, gpu_node, placing, report, running
-from tests.world import policies_of, policy, view_of
+from tests.world import mig_node, policies_of, policy, view_of, whole_node
 from webhook.audit.checking import World
 from webhook.audit.manifests import Entry, entries_of
 from webhook.audit.placing import place_all
@@ -97,6 +97,41 @@ def test_it_is_said_how_many_replicas_fit(count: int, replicas: int, said: str) 
 
     assert answer(found).endswith(said or "GPUs 0,1")
     assert placed_document(found)["fits"] == min(replicas, found.fits)
+
+
+def without_template(group: str, kind: str, spec: Json) -> Json:
+    """A workload that has no pod template, and one container with a GPU."""
+    return {"apiVersion": group, "kind": kind, "metadata": {"name": "a", "namespace": "team"}, "spec": spec}
+
+
+(CONTAINER,) = make_pod().gpus(1).build()["spec"]["containers"]
+WITHOUT_TEMPLATE = {
+    "a step of a workflow": without_template(
+        "argoproj.io/v1alpha1", "Workflow", {"templates": [{"name": "step", "container": CONTAINER}]}
+    ),
+    "a model to serve": without_template(
+        "serving.kserve.io/v1beta1", "InferenceService", {"predictor": {"model": CONTAINER}}
+    ),
+    "a predictor of its own": without_template(
+        "serving.kserve.io/v1beta1", "InferenceService", {"predictor": {"containers": [CONTAINER]}}
+    ),
+}
+
+
+@pytest.mark.parametrize("item", WITHOUT_TEMPLATE.values(), ids=WITHOUT_TEMPLATE)
+def test_the_gpus_of_every_workload_are_placed(item: Json) -> None:
+    found = placed(item, make_node("cpu"), gpu_node("gpu"))
+
+    assert (found.title, found.wanted.resource, found.wanted.count) == ("Pod team/a-*", GPU, 1)
+    assert nodes(found) == ["gpu"]
+
+
+@pytest.mark.parametrize(("kind", "wants"), [("Deployment", "nvidia.com/mig-1g.10gb"), ("DaemonSet", GPU)])
+def test_a_pod_that_is_placed_is_known_by_its_owner(kind: str, wants: str) -> None:
+    sizing = policy("mode: enforce\nrightSizing: {evidence: [default], default: {memory: 8Gi}}")
+    found = placed(deployment(1, make_pod().gpus(1).build(), kind), whole_node(), mig_node(), policies=sizing)
+
+    assert found.wanted.resource == wants
 
 
 def test_places_for_pods_bound_the_replicas() -> None:

@@ -9,7 +9,7 @@ import jsonpatch
 import pytest
 
 from tests.cli.conftest import FILES, JUNE, WORLD, Run
-from webhook.audit.stored import as_stored
+from webhook.model.stored import as_stored
 
 GUARD = ("--policies", "../../../policies/guard.yaml", "--cluster", "cluster.yaml", "--now", JUNE)
 

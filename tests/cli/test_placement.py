@@ -154,6 +154,16 @@ def test_no_more_is_allocated_than_there_is_however_many_pods_land_on_parts_of_g
     assert told["moments"][-1]["unplaced"] > 0
 
 
+def test_what_the_steps_of_a_workflow_ask_for_is_played(rightslice: Run) -> None:
+    container = "{image: x, resources: {limits: {nvidia.com/gpu: 1}}}"
+    step = f"container: {container}, tolerations: [{{operator: Exists}}]"
+    spec = f"{{templates: [{{name: a, {step}}}, {{name: b, {step}}}]}}"
+    workflow = f"{{apiVersion: argoproj.io/v1alpha1, kind: Workflow, metadata: {{name: many}}, spec: {spec}}}"
+    asked = [simulated(rightslice, each)["moments"][-1]["askedMilli"] for each in (workflow.encode(), deployment(2))]
+
+    assert asked[0] == asked[1]
+
+
 def test_a_hundred_thousand_replicas_of_which_few_fit_are_all_told(rightslice: Run) -> None:
     last, few = (simulated(rightslice, deployment(replicas))["moments"][-1] for replicas in (100_000, 100))
 

@@ -72,16 +72,41 @@ def test_a_namespace_that_a_live_cluster_does_not_have_has_its_name_still() -> N
 FAILING = "match: {matchConditions: [{name: a, expression: 'object.spec.nodeName == \"n\"'}]}\n"
 
 
-def test_a_condition_that_fails_silences_its_policy_with_a_warning() -> None:
+class Failed(NamedTuple):
+    policy: str
+    said: list[str]
+    then: str
+
+
+SILENT = "so the policy does not speak"
+ON_TRIAL = "so the policy would refuse it if it were enforced"
+REFUSED = "so the policy refuses it"
+SECTION = "security: {deny: [visibleDevicesEnv]"
+FAILURES = {
+    "an enforced policy is silent": Failed(ENV, ["warn GPU-P201"], SILENT),
+    "an enforced policy that fails refuses": Failed(f"failurePolicy: Fail\n{ENV}", ["enforce GPU-P201"], REFUSED),
+    "a warning one that fails warns": Failed(
+        f"failurePolicy: Fail\nmode: warn\n{SECTION}}}", ["warn GPU-P201"], ON_TRIAL
+    ),
+    "one on trial that fails notes": Failed(f"failurePolicy: Fail\n{SECTION}}}", ["audit GPU-P201"], ON_TRIAL),
+    "one on trial notes that it is silent": Failed(f"{SECTION}}}", ["audit GPU-P201"], SILENT),
+    "a section that is enforced makes it refuse": Failed(
+        f"failurePolicy: Fail\n{SECTION}, mode: enforce}}", ["enforce GPU-P201"], REFUSED
+    ),
+    "a policy without sections has its mode": Failed("failurePolicy: Fail\nmode: warn", ["warn GPU-P201"], ON_TRIAL),
+}
+
+
+@pytest.mark.parametrize("case", FAILURES.values(), ids=FAILURES)
+def test_of_the_policies_whose_condition_fails(case: Failed) -> None:
+    decision = ask(bad(), FAILING + case.policy)
+    assert codes(decision) == case.said
+    assert "policy test-0 failed on this object" in decision.findings[0].message
+    assert decision.findings[0].message.endswith(case.then)
+    assert decision.policies == ()
+
+
+def test_a_condition_that_fails_leaves_the_other_policies_their_say() -> None:
     decision = ask(bad(), FAILING + ENV, FOUR)
     assert codes(decision) == ["warn GPU-P201", "enforce GPU-L103"]
-    assert "policy test-0 failed" in decision.findings[0].message
-    assert "does not speak" in decision.findings[0].message
     assert decision.policies == ("test-1",)
-
-
-def test_a_condition_that_fails_under_failure_policy_fail_denies() -> None:
-    decision = ask(bad(), "failurePolicy: Fail\n" + FAILING + ENV)
-    assert codes(decision) == ["enforce GPU-P201"]
-    assert decision.denials[0].message.endswith("so the policy refuses it")
-    assert decision.policies == ()

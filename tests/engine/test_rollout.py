@@ -99,7 +99,7 @@ def test_copies_of_one_generated_name_are_remembered_as_they_are_decided(name: s
 def test_a_condition_that_fails_refuses_nobody_outside_the_share() -> None:
     match = "failurePolicy: Fail\nmatch: {matchConditions: [{name: c, expression: 'object.spec.nope == 1'}]}\n"
     assert codes(ask(bad(), match + rolled(100))) == ["enforce GPU-P201"]
-    assert codes(ask(bad(), match + rolled(0))) == ["warn GPU-P201"]
+    assert codes(ask(bad(), match + rolled(0))) == ["audit GPU-P201"]
 
 
 def test_a_template_is_told_what_its_pods_will_hear() -> None:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
 
 from tests.engine.deciding import ENV, FOUR, NODES, SIZING, bad, exempt
-from tests.make import Json, PodMaker, make_pod
-from tests.world import ask, codes
+from tests.make import Json, PodMaker, make_namespace, make_pod
+from tests.world import NO_USAGE, NOW, ask, codes, policies_of, request_of, view_of
+from webhook.cache.shipped import shipped
+from webhook.engine.decide import decide
 from webhook.model.decisions import Decision, Fit, Keep, Why
 from webhook.model.paths import dotted
 
@@ -117,7 +120,67 @@ def test_an_object_without_a_pod_in_it_comes_to_nothing(data: Json) -> None:
     assert decision == Decision()
 
 
-def test_a_match_condition_of_a_workload_sees_the_workload() -> None:
-    condition = "match: {matchConditions: [{name: a, expression: 'object.kind == \"Deployment\"'}]}\n"
-    assert codes(ask(workload("Deployment", bad()), condition + ENV)) == ["warn GPU-S101"]
-    assert codes(ask(bad(), condition + ENV)) == []
+def when(expression: str, fails: str = "Ignore") -> str:
+    """A policy that speaks where a match condition holds."""
+    condition = {"name": "a", "expression": expression}
+    return f"failurePolicy: {fails}\nmatch: {{matchConditions: [{json.dumps(condition)}]}}\n{ENV}"
+
+
+POD_HAS = {
+    "its kind": "object.kind == 'Pod' && object.apiVersion == 'v1' && request.kind == {'group': '', 'kind': 'Pod'}",
+    "its namespace": "object.metadata.namespace == 'team' && request.namespace == 'team'",
+    "the template's labels": "object.metadata.labels.app == 'a'",
+    "the workload as its owner": "object.metadata.ownerReferences.exists(o, o.controller && o.name == 'work')",
+    "its containers": "object.spec.containers.all(c, c.name == 'main')",
+    "the requests that limits set": "object.spec.containers.all(c, c.resources.requests['nvidia.com/gpu'] == '8')",
+    "no name yet": "!has(object.metadata.name) && !has(object.metadata.uid) && request.name == ''",
+    "nothing before it": "oldObject == null && request.operation == 'CREATE'",
+}
+
+
+@pytest.mark.parametrize("operation", ["CREATE", "UPDATE"])
+@pytest.mark.parametrize("expression", POD_HAS.values(), ids=POD_HAS)
+def test_a_match_condition_is_asked_of_the_pod_that_will_come(expression: str, operation: str) -> None:
+    data = workload("Deployment", bad())
+    for fails in ("Ignore", "Fail"):
+        told = ask(data, when(expression, fails), operation=operation, load_old=lambda: data)
+        assert codes(told) == ["warn GPU-S101"]
+
+
+FORMS: dict[str, tuple[str, str, Json]] = {
+    "a template without metadata": ("kubeflow.org/v1", "Notebook", {"template": {"spec": bad().build()["spec"]}}),
+    "a bare spec": ("serving.kserve.io/v1beta1", "InferenceService", {"predictor": bad().build()["spec"]}),
+    "a step of a workflow": (
+        "argoproj.io/v1alpha1",
+        "Workflow",
+        {"templates": [{"name": "step", "container": bad().build()["spec"]["containers"][0]}]},
+    ),
+    "a predictor": (
+        "serving.kserve.io/v1beta1",
+        "InferenceService",
+        {"predictor": {"model": bad().build()["spec"]["containers"][0]}},
+    ),
+}
+
+
+@pytest.mark.parametrize(("group", "kind", "spec"), FORMS.values(), ids=FORMS)
+def test_a_match_condition_sees_the_pod_of_every_form(group: str, kind: str, spec: Json) -> None:
+    data = {"apiVersion": group, "kind": kind, "metadata": {"name": "work"}, "spec": spec}
+    expression = "object.kind == 'Pod' && object.spec.containers.exists(c, c.env[0].value == 'all')"
+    assert codes(ask(data, when(expression, "Fail"))) == ["warn GPU-S101"]
+
+
+def test_a_match_condition_knows_that_no_step_of_a_workflow_is_started_again() -> None:
+    group, kind, spec = FORMS["a step of a workflow"]
+    data = {"apiVersion": group, "kind": kind, "metadata": {"name": "work"}, "spec": spec}
+    assert codes(ask(data, when("object.spec.restartPolicy == 'Never'", "Fail"))) == ["warn GPU-S101"]
+
+
+@pytest.mark.parametrize(("restart", "speaks"), [("Never", False), ("Always", True)])
+def test_the_shipped_policy_of_notebooks_tells_a_workload_what_it_tells_its_pods(restart: str, speaks: bool) -> None:
+    policies = policies_of((shipped("policies") / "notebooks-time-sliced.yaml").read_text())
+    view = view_of(make_namespace("team", **{"rightslice.dev/workload": "notebooks"}), *NODES)
+    pod = make_pod().gpus(1).needs("8Gi").spec(restartPolicy=restart)
+    for data in (pod.build(), workload("Job", pod, "batch/v1")):
+        told = decide(request_of(data), policies, view, NO_USAGE, NOW)
+        assert [line.endswith("GPU-R101") for line in codes(told)] == [True] * speaks

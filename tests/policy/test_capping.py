@@ -10,8 +10,8 @@ from tests.policy.written import load_texts, policy_text
 from tests.world import policies_of, view_of
 from webhook.model.findings import Finding
 from webhook.model.modes import Mode
-from webhook.policy.capping import SECTIONS, on_trial
-from webhook.policy.compiled import Policy
+from webhook.policy.capping import on_trial
+from webhook.policy.compiled import SECTIONS, Policy
 
 ENFORCED = policies_of(everything("enforce"))
 TRIED = on_trial(ENFORCED)
@@ -47,4 +47,4 @@ def test_a_condition_that_fails_denies_nothing() -> None:
         return {found.mode for found in findings if found.code == "GPU-P201"}
 
     assert modes(decision(pod, view_of(), strict).findings) == {Mode.ENFORCE}
-    assert modes(decision(pod, view_of(), on_trial(strict)).findings) == {Mode.WARN}
+    assert modes(decision(pod, view_of(), on_trial(strict)).findings) == {Mode.AUDIT}

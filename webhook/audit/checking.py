@@ -13,7 +13,6 @@ import msgspec
 
 from webhook.audit.manifests import Entry, Passed
 from webhook.audit.offline import without_guesses
-from webhook.audit.stored import as_stored
 from webhook.engine.decide import decide
 from webhook.errors import Place, ReviewError
 from webhook.model.cluster import ClusterView
@@ -22,6 +21,7 @@ from webhook.model.findings import Finding
 from webhook.model.paths import Path
 from webhook.model.pods import Pod, pod_of
 from webhook.model.requests import Request
+from webhook.model.stored import as_stored
 from webhook.model.usage import UsageView
 from webhook.policy.compiled import PolicySet
 from webhook.report.results import Checked, Located, Verdict, skipped, verdict_of

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from webhook.audit.stored import as_stored
 from webhook.model.modes import Mode
 from webhook.model.resources import gpu_resource
+from webhook.model.stored import as_stored
 from webhook.policy.cases import Expect
 from webhook.report.diff import apply, diff, without_records
 from webhook.report.results import Checked, Verdict

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
+
+import msgspec
 
 from webhook.audit.checking import World, check, request_of
-from webhook.audit.manifests import Entry, Json
+from webhook.audit.manifests import Entry
 from webhook.cache.placing import Placing
-from webhook.engine.templates import Template, templates
+from webhook.engine.workloads import pods_of
 from webhook.model.gangs import gang_of, gang_size
 from webhook.model.nodelabels import CLIQUE
-from webhook.model.paths import Path
 from webhook.model.pods import Pod, pod_of
 from webhook.placement.fragmentation.policies import Policy
 from webhook.placement.nodes.asking import wanted_of
@@ -41,36 +41,10 @@ def shaped_pods(entry: Entry, world: World) -> Iterator[tuple[Checked, Pod, int]
     if checked.kind == "Pod":
         yield checked, pod_of(apply(checked.stored, checked.decision.patch)), 1
         return
-    for template in _templates(entry, world):
-        data = _pod_data(entry, template)
-        said = check(Entry(data, entry.document, entry.prefix), world)
-        yield said, pod_of(apply(said.stored, said.decision.patch)), template.replicas
-
-
-def _templates(entry: Entry, world: World) -> list[Template]:
-    request = request_of(entry.data, world)
-    paths = world.policies.templates.get((request.group, request.kind), ())
-    return [template for template in templates(request, paths) if not template.error]
-
-
-def _pod_data(entry: Entry, template: Template) -> Json:
-    """A template as the pod that comes of it."""
-    at, spec = _at(entry.data, template.path), _at(entry.data, template.spec_path)
-    owner = entry.data.get("metadata") or {}
-    metadata = dict(at.get("metadata") or {}) if spec is not at else {}
-    metadata.setdefault("namespace", owner.get("namespace", ""))
-    return {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": {**metadata, "generateName": f"{owner.get('name', '')}-"},
-        "spec": spec,
-    }
-
-
-def _at(data: Any, path: Path) -> Json:
-    for step in path:
-        data = data[step]
-    return data if isinstance(data, dict) else {}
+    for template, coming, _ in pods_of(request_of(entry.data, world), world.policies):
+        said = check(Entry(coming.load(), entry.document, entry.prefix), world)
+        called = msgspec.structs.replace(said, name=f"{checked.name.removesuffix('-*')}-*")
+        yield called, pod_of(apply(said.stored, said.decision.patch)), template.replicas
 
 
 def denials(checked: Checked) -> tuple[str, ...]:

@@ -14,7 +14,7 @@ from webhook.cli.inputs import fault_lines, moment_of, policies_of, policy_files
 from webhook.cli.policydiff import diff
 from webhook.documents.reading import read
 from webhook.model.modes import Mode
-from webhook.policy.compiled import Policy
+from webhook.policy.compiled import SECTIONS, Policy
 from webhook.policy.loading import Loaded, load
 from webhook.policy.starting import starting_policy
 from webhook.policy.written.kinds import GPUPolicy
@@ -31,7 +31,6 @@ PolicyPaths = Annotated[
         metavar="[FILE|DIR]", help="Policy files or folders. Default: the library that comes with Rightslice."
     ),
 ]
-SECTIONS = ("right_sizing", "limits", "quotas", "injection", "topology", "cuda", "security")
 
 
 @policy.command("lint")

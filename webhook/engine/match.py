@@ -17,6 +17,7 @@ from webhook.model.modes import Mode
 from webhook.model.pods import Pod
 from webhook.model.requests import Request
 from webhook.model.workloads import rolled_out_as
+from webhook.policy.capping import tried
 from webhook.policy.compiled import ConditionError, Policy, PolicySet
 
 
@@ -82,8 +83,8 @@ def _ask_conditions(
         try:
             holds = all(condition.holds(facts) for condition in policy.match.conditions)
         except ConditionError as error:
-            fail = policy.match.fail and not on_trial >> index & 1
-            failures.append(((Mode.ENFORCE, policy.name), _failure(policy, error, fail=fail)))
+            speaking = tried(policy) if on_trial >> index & 1 else policy
+            failures.append(((speaking.strictest, policy.name), _failure(speaking, error)))
             holds = False
         if not holds:
             chosen &= ~(1 << index)
@@ -107,12 +108,18 @@ def _facts(request: Request, labels: Mapping[str, str]) -> dict[str, Any]:
     }
 
 
-def _failure(policy: Policy, error: ConditionError, *, fail: bool) -> Remark:
+def _failure(policy: Policy, error: ConditionError) -> Remark:
     return Remark(
         "GPU-P201",
         (),
         f"a match condition of policy {policy.name} failed on this object ({shorten(str(error), 120)}), "
-        f"so the policy {'refuses it' if fail else 'does not speak'}",
+        f"so the policy {_in_consequence(policy)}",
         "Ask the admin to guard optional fields with has().",
-        at_most=Mode.ENFORCE if fail else Mode.WARN,
+        at_most=Mode.ENFORCE if policy.match.fail else Mode.WARN,
     )
+
+
+def _in_consequence(policy: Policy) -> str:
+    if not policy.match.fail:
+        return "does not speak"
+    return "refuses it" if policy.strictest is Mode.ENFORCE else "would refuse it if it were enforced"

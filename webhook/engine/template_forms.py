@@ -1,7 +1,8 @@
 """The forms in which workloads hold a pod: a template, a bare spec or container, and what Argo and KServe write.
 
 Each form becomes the plain data of a pod, and the moves that lead from the pod's fields back to where they
-were written. Sources: the API types of Argo Workflows (`Template`) and KServe (`PredictorSpec`).
+were written. Sources: the API types of Argo Workflows (`Template`; `createWorkflowPod` for what all its pods have)
+and KServe (`PredictorSpec`).
 """
 
 from __future__ import annotations
@@ -126,7 +127,8 @@ def _workflow_step(value: Json, place: Path, workflow: tuple[Json, int]) -> Form
 
     inherited = {key: whole[key] for key in _ARGO_INHERITED if key in whole and key not in value}
     moves += [(("spec", key), (*root, key)) for key in inherited]
-    spec = {**value, **inherited, "containers": main + sidecars, "volumes": for_all + own}
+    pods = {"restartPolicy": "Never", "containers": main + sidecars, "volumes": for_all + own}
+    spec = {**value, **inherited, **pods}
     metadata, more = _argo_metadata(value, whole, root)
     moves += [*more, (("spec",), place)]
     return Form({"metadata": metadata, "spec": spec}, place, tuple(moves), replicas=1)

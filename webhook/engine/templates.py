@@ -7,7 +7,7 @@ to the field of the workload that it was read from.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import msgspec
@@ -33,6 +33,7 @@ class Template(msgspec.Struct, frozen=True):
         path: Where the template stands in the workload, for example ("spec", "template").
         spec_path: Where the pod's `spec` stands: path + ("spec",), or `path` itself for a bare pod spec.
         pod: The template read as a pod; an empty one where `error` says why it cannot be read.
+        data: What `pod` was read from: a `spec`, and `metadata` where there is any.
         replicas: How many pods come of it at one time, as far as the workload says; 1 where it does not.
         several: True if more than one pod comes of it.
         error: Why this is no pod template, without the path; "" if it is one.
@@ -42,6 +43,7 @@ class Template(msgspec.Struct, frozen=True):
     path: Path
     spec_path: Path
     pod: Pod
+    data: Mapping[str, Any] = {}
     replicas: int = 1
     several: bool = False
     error: str = ""
@@ -110,7 +112,7 @@ def _template(kind: str, place: Path, steps: tuple[Step, ...], form: Form) -> Te
         return Template(place, form.spec_path, _NO_POD, error=str(error).removeprefix("object: "))
     replicas = form.replicas if form.replicas is not None else _replicas(steps)
     several = replicas > 1 or kind == "DaemonSet"
-    return Template(place, form.spec_path, pod, replicas, several, moves=form.moves)
+    return Template(place, form.spec_path, pod, form.data, replicas, several, moves=form.moves)
 
 
 def _read(data: object) -> Pod:

@@ -7,6 +7,8 @@ happen to them.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import partial
+from typing import Any
 
 import msgspec
 
@@ -16,6 +18,7 @@ from webhook.model.findings import Exempted, Finding
 from webhook.model.modes import Mode
 from webhook.model.pods import OwnerReference, Pod
 from webhook.model.requests import Request
+from webhook.model.stored import as_stored
 from webhook.policy.compiled import PolicySet
 
 
@@ -27,7 +30,11 @@ class Judged(msgspec.Struct, frozen=True):
 
 
 def pods_of(request: Request, policies: PolicySet) -> Iterator[tuple[Template, Request, Pod]]:
-    """Each template of a workload as a pod on its way in, owned by the workload."""
+    """Each template of a workload, with the request that a pod of it would come in, and that pod.
+
+    The workload stands for whatever will own the pod. What a template cannot tell is absent: a name, a uid, labels
+    that controllers add.
+    """
     paths = policies.templates.get((request.group, request.kind))
     if not paths:
         return
@@ -37,7 +44,29 @@ def pods_of(request: Request, policies: PolicySet) -> Iterator[tuple[Template, R
             continue
         metadata = msgspec.structs.replace(template.pod.metadata, owner_references=(owner,))
         pod = msgspec.structs.replace(template.pod, metadata=metadata)
-        yield template, msgspec.structs.replace(request, operation="CREATE", kind="Pod", group="", pod=pod), pod
+        yield template, _coming(request, template, pod), pod
+
+
+def _coming(workload: Request, template: Template, pod: Pod) -> Request:
+    """The request that will bring a pod of a workload; its plain data is put together only if a policy asks for it."""
+    return msgspec.structs.replace(
+        workload,
+        operation="CREATE",
+        group="",
+        kind="Pod",
+        name="",
+        pod=pod,
+        load=partial(_data, workload, template),
+        load_old=lambda: None,
+    )
+
+
+def _data(workload: Request, template: Template) -> dict[str, Any]:
+    """A pod of a template as admission would see it."""
+    owner = {"kind": workload.kind, "name": workload.name, "controller": True}
+    metadata = {**(template.data.get("metadata") or {}), "ownerReferences": [owner]}
+    data = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": template.data["spec"]}
+    return as_stored(data, workload.namespace)
 
 
 def warned(judged: Sequence[Judged]) -> Decision:

@@ -7,9 +7,7 @@ from collections.abc import Collection, Iterable
 import msgspec
 
 from webhook.model.modes import Mode
-from webhook.policy.compiled import Policy, PolicySet
-
-SECTIONS = ("right_sizing", "limits", "quotas", "injection", "topology", "cuda", "security")
+from webhook.policy.compiled import SECTIONS, Policy, PolicySet
 
 
 def on_trial(policies: PolicySet) -> PolicySet:
@@ -36,5 +34,4 @@ def tried(policy: Policy) -> Policy:
         for name, section in written.items()
         if section is not None
     }
-    match = msgspec.structs.replace(policy.match, fail=False)
-    return msgspec.structs.replace(policy, mode=Mode.AUDIT, match=match, rollout=None, **sections)
+    return msgspec.structs.replace(policy, mode=Mode.AUDIT, rollout=None, **sections)

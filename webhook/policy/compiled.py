@@ -264,8 +264,8 @@ class Match(msgspec.Struct, frozen=True):
         namespace: True for (namespace name, namespace labels) that the policy is about.
         labels: True for object labels that the policy is about; None: any.
         conditions: CEL conditions, all of which must hold.
-        fail: True: a condition that fails at run time is a denial (`failurePolicy: Fail`); False: the
-            policy does not speak, with a warning.
+        fail: What a condition that fails at run time is. True: a fault, in the strictest mode of the policy
+            (`failurePolicy: Fail`); False: the policy does not speak, with a warning at most.
     """
 
     operations: frozenset[str]
@@ -274,6 +274,10 @@ class Match(msgspec.Struct, frozen=True):
     labels: Callable[[Mapping[str, str]], bool] | None
     conditions: tuple[Condition, ...]
     fail: bool
+
+
+SECTIONS = ("right_sizing", "limits", "quotas", "injection", "topology", "cuda", "security")
+"""The parts of a policy that have a mode of their own."""
 
 
 class Policy(msgspec.Struct, frozen=True):
@@ -301,6 +305,13 @@ class Policy(msgspec.Struct, frozen=True):
     rollout: Rollout | None = None
     fair_share: FairShare | None = None
     places: Mapping[str, Place] = {}
+
+    @property
+    def strictest(self) -> Mode:
+        """The strictest mode in which the policy, or any section of it, speaks."""
+        sections = [section for name in SECTIONS if (section := getattr(self, name)) is not None]
+        modes: list[Mode] = [self.mode, *(section.mode for section in sections)]
+        return max(modes)
 
 
 MAX_REMEMBERED = 4096

@@ -17,7 +17,7 @@ metadata:
 spec:
   description: What this policy is for, in one sentence.
   mode: audit                      # audit notes, warn tells the user, enforce denies and patches
-  failurePolicy: Ignore            # a match condition that fails at run time: Ignore warns, Fail denies
+  failurePolicy: Ignore            # a match condition that fails at run time: Fail is a fault, Ignore a warning at most
 
   # Which pods it is about. Everything given must hold; * stands for any text.
   match:
