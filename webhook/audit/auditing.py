@@ -66,9 +66,10 @@ def audit_pod(entry: Entry, world: World, unsized: PolicySet) -> Checked:
         return check(again, world)
     assert request.pod is not None
     asked = asked_by(request.pod)
-    view = without_use(world.view, request.namespace, request.name, asked.totals)
+    node = node_of(entry.data)
+    view = without_use(world.view, request.namespace, request.pod, runs=bool(node))
     vacated = msgspec.structs.replace(world, view=view)
-    price = partial(held_milli, node=node_of(entry.data), fleet=world.view.fleet)
+    price = partial(held_milli, node=node, fleet=world.view.fleet)
     result = check(again, vacated)
     if not _gains(result.decision, price):
         result = check(again, msgspec.structs.replace(vacated, policies=unsized))
@@ -77,7 +78,7 @@ def audit_pod(entry: Entry, world: World, unsized: PolicySet) -> Checked:
     becomes = becoming(priced.decision) if missed else ""
     uses = uses_of(asked, request.namespace, request.pod, world.usage, priced.decision.outcome)
     standing = Standing(workload_of(request.pod), missed, becomes, uses)
-    return msgspec.structs.replace(priced, node=node_of(entry.data), standing=standing)
+    return msgspec.structs.replace(priced, node=node, standing=standing)
 
 
 def _gains(decision: Decision, price: Price) -> bool:

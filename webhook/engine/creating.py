@@ -81,7 +81,7 @@ def _is_bounded(request: Request, pod: Pod, rules: Rules, view: ClusterView) -> 
     """
     if not rules.limits:
         return False
-    if view.ranges(request.namespace) or view.quotas(request.namespace):
+    if view.ranges(request.namespace) or view.quota_room(request.namespace):
         return True
     return bool(rules.accounting) and names_accounting(pod)
 

@@ -128,19 +128,20 @@ def _held_in(namespace: str, view: ClusterView) -> Held:
 
 def _amount_remarks(request: Request, shape: Shape, amounts: Amounts, rules: Rules, view: ClusterView) -> _Said:
     """What the API server will say of a shape; `amounts` are those of the pod as it came."""
-    ranges, quotas = view.ranges(request.namespace), view.quotas(request.namespace)
-    if not rules.limits or not (ranges or quotas):
+    space = request.namespace
+    ranges, room = view.ranges(space), view.quota_room(space)
+    if not rules.limits or not (ranges or room):
         return NOTHING_SAID
     if shape.limits or shape.requests:
         amounts = amounts_of(shape.pod.spec, shape.limits, shape.requests)
     claims = _claim_remarks(request, shape.pod, view) if shape.pod.spec.resource_claims else ()
-    passing = passes(shape.pod, amounts, ranges, view.quota_room(request.namespace))
+    passing = passes(shape.pod, amounts, ranges, room)
     holders = None if passing else final_amounts(shape, ranges)
     if holders is None:
         return _Said(quotas=claims) if claims else NOTHING_SAID
     return _Said(
         range_remarks(shape, holders, ranges) if ranges else (),
-        (*quota_remarks(shape.pod, holders, quotas, _held_in(request.namespace, view)), *claims),
+        (*quota_remarks(shape.pod, holders, view.quotas(space), _held_in(space, view)), *claims),
     )
 
 
