@@ -186,6 +186,74 @@ def test_a_policy_limit_on_slices_keeps_the_request() -> None:
     assert outcome.why is Why.LIMITS
 
 
+def about(resource: str, rest: str = "limits: {perPod: [{resource: memory, max: 16Gi}]}", mode: str = "enforce") -> str:
+    """A policy that speaks about pods that ask for one resource."""
+    return f'mode: {mode}\nmatch: {{resources: ["{resource}"]}}\n{rest}'
+
+
+def narrowed(field: str) -> str:
+    """A policy about slices that speaks of some pods only."""
+    return about("nvidia.com/mig-*").replace("match: {", f"match: {{{field}, ")
+
+
+LABELLED = narrowed("objectSelector: {matchLabels: {tier: slices}}")
+CONDITIONAL = narrowed("matchConditions: [{name: c, expression: 'request.dryRun'}]")
+
+NEWCOMERS = {
+    "one about slices speaks first of the smaller request": (small(), (about("nvidia.com/mig-*"),), Why.NEW_POLICY),
+    "one about the smallest slice alone: the next larger": (small(), (about(SMALL),), LARGE),
+    "one about shares: a slice": (small(), (about(SHARED),), SMALL),
+    "one about whole GPUs falls silent": (small(), (about(GPU),), SMALL),
+    "one about both spoke before": (
+        small(),
+        (about("nvidia.com/*"),),
+        SMALL,
+    ),
+    "one on trial denies nothing": (small(), (about("nvidia.com/mig-*", mode="warn"),), SMALL),
+    "one on trial, a section of it enforced": (
+        small(),
+        (about("nvidia.com/mig-*", "limits: {mode: enforce, perPod: [{resource: memory, max: 16Gi}]}", "audit"),),
+        Why.NEW_POLICY,
+    ),
+    "one about updates": (small(), (narrowed("operations: [UPDATE]"),), SMALL),
+    "one about pods with another label": (small(), (LABELLED,), SMALL),
+    "one about pods with its label": (small().label("tier", "slices"), (LABELLED,), Why.NEW_POLICY),
+    "one whose condition may hold then": (small(), (CONDITIONAL,), Why.NEW_POLICY),
+}
+
+
+@pytest.mark.parametrize(("pod", "policies", "want"), NEWCOMERS.values(), ids=NEWCOMERS)
+def test_a_smaller_request_brings_no_policy_to_speak(pod: PodMaker, policies: tuple[str, ...], want: str | Why) -> None:
+    outcome = ask(pod, SIZING, *policies, nodes=NODES).outcome
+    assert (outcome.resource if isinstance(outcome, Fit) else outcome.why) == want
+
+
+def test_a_pod_that_a_policy_about_slices_would_refuse_keeps_its_gpu_and_hears_of_the_policy() -> None:
+    pod = small().asks("memory", "32Gi")
+    first = ask(pod, SIZING, about("nvidia.com/mig-*"), nodes=NODES)
+    assert first.patch == ()
+    assert str(first.outcome).endswith(f"policy test-1 speaks about {SMALL} and not about {GPU}")
+
+
+TOGETHER = "mode: enforce\nsecurity: {deny: [sharedProcessNamespace]}"
+COMMON = {
+    "refused on a share": (TOGETHER, (SLICED,), Why.PROCESSES),
+    "refused on an MPS share": (TOGETHER, (MPS,), Why.PROCESSES),
+    "a slice has no neighbours": (TOGETHER, (SLICED, mig_node()), SMALL),
+    "nobody refuses it": (TOGETHER.replace("sharedProcessNamespace", "privileged"), (SLICED,), SHARED),
+    "refused on trial only": (TOGETHER.replace("enforce", "warn"), (SLICED,), SHARED),
+}
+
+
+@pytest.mark.parametrize(("guard", "nodes", "want"), COMMON.values(), ids=COMMON)
+def test_one_process_namespace_and_a_share(guard: str, nodes: tuple[Json, ...], want: str | Why) -> None:
+    pod = small().spec(shareProcessNamespace=True)
+    decision = ask(pod, sizing(isolation="none", forms="[timeSlicing, mps, mig]"), guard, nodes=nodes)
+    outcome = decision.outcome
+    assert (outcome.resource if isinstance(outcome, Fit) else outcome.why) == want
+    assert ask(shaped(pod, decision), guard, nodes=nodes).denials == ()
+
+
 def test_a_limit_on_whole_gpus_lets_a_pod_pass_only_while_it_can_still_become_a_slice() -> None:
     limits = 'mode: enforce\nlimits: {perPod: [{resource: "nvidia.com/gpu", max: 0}]}'
     final = small()
