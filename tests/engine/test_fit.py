@@ -98,6 +98,11 @@ CASES = {
     "a pod with a node": Case(small().spec(nodeName="whole"), Why.BOUND),
     "a pod with claims": Case(small().spec(resourceClaims=[{"name": "c"}]), Why.CLAIMS),
     "a queued pod": Case(small().label("kueue.x-k8s.io/queue-name", "q"), Why.QUEUED),
+    "a queued pod that may wait": Case(
+        small().label("kueue.x-k8s.io/queue-name", "q"), Why.QUEUED, policy=sizing(whenFull="wait")
+    ),
+    "a pod with a scheduling gate": Case(small().spec(schedulingGates=[{"name": "example.com/budget"}]), Why.GATED),
+    "a pod of the second scheduler": Case(small().spec(schedulerName="rightslice"), SMALL),
     "no such node": Case(small(), Why.NO_OFFER, (whole_node(),)),
     "all slices taken by allocatable": Case(small(), LARGE, (whole_node(), mig_node(small=0))),
     "the node's selector rules slices out": Case(
@@ -134,6 +139,35 @@ CASES = {
 def test_fit(case: Case) -> None:
     outcome = ask(case.pod, case.policy, nodes=case.nodes).outcome
     assert (outcome.resource if isinstance(outcome, Fit) else outcome.why) == case.want
+
+
+QUEUED = {
+    "Kueue": (small().label("kueue.x-k8s.io/queue-name", "q"), "label kueue.x-k8s.io/queue-name"),
+    "Volcano, a pod group": (
+        small().annotate("scheduling.k8s.io/group-name", "g"),
+        "annotation scheduling.k8s.io/group-name",
+    ),
+    "Volcano, a queue": (
+        small().annotate("scheduling.volcano.sh/queue-name", "q"),
+        "annotation scheduling.volcano.sh/queue-name",
+    ),
+    "Volcano, its scheduler": (small().spec(schedulerName="volcano"), "schedulerName volcano"),
+    "YuniKorn": (small().label("yunikorn.apache.org/app-id", "a"), "label yunikorn.apache.org/app-id"),
+    "YuniKorn, by annotation": (
+        small().annotate("yunikorn.apache.org/task-group-name", "g"),
+        "annotation yunikorn.apache.org/task-group-name",
+    ),
+    "YuniKorn, its scheduler": (small().spec(schedulerName="yunikorn"), "schedulerName yunikorn"),
+    "KAI": (small().label("kai.scheduler/queue", "q"), "label kai.scheduler/queue"),
+    "KAI, its older label": (small().label("runai/queue", "q"), "label runai/queue"),
+    "KAI, its scheduler": (small().spec(schedulerName="kai-scheduler"), "schedulerName kai-scheduler"),
+    "coscheduling": (small().label("scheduling.x-k8s.io/pod-group", "g"), "label scheduling.x-k8s.io/pod-group"),
+}
+
+
+@pytest.mark.parametrize(("pod", "sign"), QUEUED.values(), ids=QUEUED)
+def test_a_pod_that_another_system_queues_keeps_its_gpu_and_hears_by_what_it_was_told(pod: PodMaker, sign: str) -> None:
+    assert ask(pod, SIZING, nodes=NODES).outcome == Keep(Why.QUEUED, sign)
 
 
 LIMITED = {

@@ -5,10 +5,9 @@ from __future__ import annotations
 from webhook.engine.case import Case
 from webhook.model.decisions import Keep, Why
 from webhook.model.pods import Pod
+from webhook.model.queueing import queued_by
 from webhook.model.records import KEEP, MIRROR, TOPOLOGY
 from webhook.model.resources import WHOLE_GPU
-
-QUEUE_PREFIX = "kueue.x-k8s.io/"
 
 
 def stays(case: Case) -> Keep | None:
@@ -46,7 +45,9 @@ def _not_ours(pod: Pod) -> Keep | None:
         return Keep(Why.BOUND)
     if spec.resource_claims:
         return Keep(Why.CLAIMS)
-    for key in metadata.labels:
-        if key.startswith(QUEUE_PREFIX):
-            return Keep(Why.QUEUED)
+    sign = queued_by(pod)
+    if sign:
+        return Keep(Why.QUEUED, sign)
+    if spec.scheduling_gates:
+        return Keep(Why.GATED, spec.scheduling_gates[0].name)
     return None

@@ -35,6 +35,7 @@ class Why(StrEnum):
     BOUND = "the pod already has a node"
     CLAIMS = "the pod uses resource claims"
     QUEUED = "a queueing system budgets this pod by its template"
+    GATED = "a scheduling gate holds this pod back, so what is free now says nothing of when it starts"
     UNSURE_AMOUNT = "its GPU amount is not a plain whole number"
     INJECTED = "a LimitRange put these GPUs in, the pod did not ask for them"
     TIED = "what ties it to certain nodes is not all known here, so it might wait for a slice"
