@@ -51,7 +51,7 @@ class Why(StrEnum):
     LIMIT_RANGE = "a LimitRange would refuse the smaller request"
     QUOTA = "a quota covers the GPUs asked for, but not the smaller request as strictly"
     LIMITS = "a policy's limits would refuse the smaller request"
-    NEW_POLICY = "a policy that has no say over the pod as it is would speak about the smaller request"
+    NEW_POLICY = "the smaller request would bring in another policy"
     PROCESSES = "its containers share their processes, which a policy refuses on a share of a GPU"
     UNREACHABLE = "no node with such a slice or share would take this pod"
 
