@@ -65,6 +65,57 @@ def test_idle(pod: Checked, idle: Spent) -> None:
     assert row(pod).idle == idle
 
 
+def without_gpus(name: str, node: str = "n1") -> Checked:
+    """A launcher: a pod of the job that asks for no GPU."""
+    pod = judged(name, workload="MPIJob/train", node=node, milli=0)
+    decision = msgspec.structs.replace(pod.decision, touches_gpus=False)
+    return msgspec.structs.replace(pod, decision=decision, standing=Standing("MPIJob/train"))
+
+
+def worker(name: str, count: int = 8, node: str = "") -> Checked:
+    return judged(name, workload="MPIJob/train", node=node, milli=1000 * count, count=count)
+
+
+NO_EVIDENCE = row(judged("alone")).outcome
+OF_MANY_KINDS = {
+    "a launcher comes first, and its workers wait": (
+        [without_gpus("a"), worker("w0"), worker("w1")],
+        [(8, 2, 2)],
+        2,
+    ),
+    "a launcher comes first, and its workers run": (
+        [without_gpus("a"), worker("w0", node="n1"), worker("w1", node="n1")],
+        [(8, 2, 0)],
+        0,
+    ),
+    "the pod that waits asks for no GPU": ([worker("w0", node="n1"), without_gpus("x", "")], [(8, 1, 0)], 0),
+    "most of the pods ask for no GPU": (
+        [without_gpus("a"), without_gpus("b"), worker("w0", node="n1")],
+        [(8, 1, 0)],
+        0,
+    ),
+    "pods ask for different amounts": (
+        [worker("w0", 1, "n1"), worker("w1", 4, "n1"), worker("w2", 4)],
+        [(1, 1, 0), (4, 2, 1)],
+        1,
+    ),
+}
+
+
+@pytest.mark.parametrize(("pods", "asked", "waiting"), OF_MANY_KINDS.values(), ids=OF_MANY_KINDS)
+def test_a_workload_is_told_by_all_of_its_pods_that_ask_for_gpus(
+    pods: list[Checked], asked: list[tuple[int, int, int]], waiting: int
+) -> None:
+    found = row(*pods)
+    figures = figures_of(STOCKS, [found], PRICES)
+    table = [line.split() for line in advice_table([found])][1:]
+
+    assert [(use.count, use.pods, use.waiting) for use in found.uses] == asked
+    assert [(int(cells[4]), int(cells[3])) for cells in table] == [(count, pods) for count, pods, _ in asked]
+    assert (found.waiting, figures.waiting, figures.seen) == (waiting, waiting, (0, 1))
+    assert found.outcome == NO_EVIDENCE
+
+
 def test_what_is_idle_is_not_over_asked_too() -> None:
     found = row(judged("a", idle=True, after=143))
     assert (found.idle.milli, found.over_asked.milli, found.saved) == (1000, 0, 857)
