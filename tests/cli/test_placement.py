@@ -202,9 +202,7 @@ def test_place_ends_with_0_where_all_replicas_find_room(rightslice: Run, replica
     assert rightslice("place", "-f", "-", "--cluster", "demo", stdin=deployment(replicas)).code == code
 
 
-@pytest.mark.parametrize(
-    "command", [["place", "--cluster", "demo", "-f", "-"], ["simulate", "--nodes", "demo", "--pods", "-"]]
-)
+@pytest.mark.parametrize("command", ["place --cluster demo -f -", "simulate --nodes demo --pods -"])
 @pytest.mark.parametrize("replicas", ["-1", '"3"', "1.5", "true", "[]"])
 def test_replicas_that_no_api_server_takes_are_a_fault_of_their_object(
     rightslice: Run, command: str, replicas: str
