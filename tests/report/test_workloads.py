@@ -18,6 +18,7 @@ from webhook.report.advice import advice_csv, advice_table
 from webhook.report.capacities import Stock
 from webhook.report.costs import money
 from webhook.report.figures import figures_lines, figures_of, parts_of
+from webhook.report.html import used_milli
 from webhook.report.results import Checked, Missed, Standing, Use
 from webhook.report.words import gpus
 from webhook.report.workload_tables import missed_lines, workload_csv, workload_findings, workload_table
@@ -116,6 +117,14 @@ def test_a_workload_is_told_by_all_of_its_pods_that_ask_for_gpus(
     assert [(int(cells[4]), int(cells[3])) for cells in table] == [(count, pods) for count, pods, _ in asked]
     assert (found.waiting, figures.waiting, figures.seen) == (waiting, waiting, (0, 1))
     assert found.outcome == NO_EVIDENCE
+
+
+def test_what_was_used_is_that_of_the_pods_on_nodes_each_by_its_own_amount() -> None:
+    one, four, waits = (
+        judged(name, workload="StatefulSet/s", count=count, milli=1000 * count, compute=500, node=node)
+        for name, count, node in (("a", 1, "n1"), ("b", 4, "n1"), ("c", 4, ""))
+    )
+    assert used_milli(row(one, four, waits)) == 500 + 4 * 500
 
 
 def test_what_is_idle_is_not_over_asked_too() -> None:
