@@ -18,7 +18,7 @@ from tests.manifests.made import files
 from tests.world import policies_of, request_of, view_of
 from webhook.engine.decide import decide
 from webhook.engine.guarding.bypasses import BYPASSES
-from webhook.engine.guarding.host_paths import STARTS, TREES, reaches_gpus
+from webhook.engine.guarding.host_paths import LINKS, STARTS, TREES, reaches_gpus
 from webhook.manifests.backstop import PODS, backstop
 from webhook.manifests.hooks import LEFT_OUT, configurations
 from webhook.manifests.touching import DEVICE_PATHS, WIDE_PATHS, mounts_host, touches_gpus
@@ -32,7 +32,7 @@ TOUCHES = CEL.compile(touches_gpus("object"))
 ON_THE_HOST = CEL.compile(mounts_host("object.spec", (*DEVICE_PATHS, *WIDE_PATHS)))
 
 SEGMENTS = {segment for tree in (*TREES, *STARTS) for segment in tree.split("/")}
-ODD = {"..", ".", "x", "1", "root", "var", "nvidia0", "nvidia-caps"}
+ODD = {"..", ".", "x", "1", "self", "var", "nvidia0", "nvidia-caps", *LINKS}
 PATHS = st.lists(st.sampled_from(sorted(SEGMENTS | ODD)), min_size=1, max_size=6).map("/".join)
 
 

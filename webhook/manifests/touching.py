@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from webhook.engine.guarding.host_paths import LINKS
 from webhook.model.records import MIRROR
 from webhook.model.resources import ACCOUNTING, DEVICE_CLASS_PREFIX
 
@@ -37,7 +38,8 @@ one that is not absolute, or has detours. An expression cannot clean a path, and
 
 WIDE_PATHS = (
     "^/(dev|proc|proc/driver|etc|var|run|var/run|var/lib|var/lib/kubelet)?/?$",
-    "^/proc/[^/]+/root(/|$)",
+    "^/proc/([0-9]+|self|thread-self)/?$",
+    f"^/proc/[^/]+/({'|'.join(sorted(LINKS))})(/|$)",
     "^(/var)?/run/k3s/?$",
     "^(/var)?/run/(containerd|crio|docker|docker[.]sock|cri-dockerd[.]sock|podman|k3s/containerd)(/|$)",
 )
