@@ -85,7 +85,7 @@ def decide_pod(
     if request.operation == "CREATE":
         shape, outcome = create(request, pod, asked, given, rules, view, usage, findings)
     else:
-        judge_update(request, pod, rules, view, findings)
+        judge_update(request, pod, asked, rules, view, findings)
     weight = _weighed(request, pod, asked, shape, policies, view)
     if weight and rules.quotas:
         judge_pools(request, pod, weight, rules, view, findings)
