@@ -40,8 +40,8 @@ def holds(expression: Any, pod: Json) -> bool:
     """Does a condition hold for a new pod?"""
     value = expression.eval(data={"object": pod, "request": {"userInfo": {"username": "alice"}}}).plain_value()
     if str(value).startswith(("NOT_FOUND", "ALREADY_EXISTS")):
-        # A required field is missing, or two keys are one up to a NUL. No API server sends that; failed closed, it would
-        # be refused.
+        # A required field is missing, or two keys are one up to a NUL, which no API server sends.
+        # A condition that failed closed would refuse it.
         return True
     assert isinstance(value, bool), value
     return value
