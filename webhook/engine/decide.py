@@ -85,7 +85,7 @@ def decide_pod(
         left, shape, outcome = create(request, pod, asked, given, rules, view, usage, findings)
     else:
         left, shape, outcome = Created(asked)
-        judge_update(request, pod, rules, view, findings)
+        judge_update(request, pod, asked, rules, view, findings)
     weight = _weighed(request, pod, left, shape, policies, view)
     if weight and rules.quotas:
         judge_pools(request, pod, weight, rules, view, findings)
