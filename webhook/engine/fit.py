@@ -43,7 +43,7 @@ def fit(case: Case, sizing: Sizing, reach: Reach) -> Fit | Keep:
     """Choose what a pod's containers ask for instead of whole GPUs, or say why they do not.
 
     Args:
-        reach: The nodes it may run on, once the injections are made that are enforced with the right-sizing.
+        reach: The nodes it may run on, and the pod as it will be, once everything else is added to it.
     """
     stays = _stays(case)
     if stays is not None:
@@ -53,7 +53,7 @@ def fit(case: Case, sizing: Sizing, reach: Reach) -> Fit | Keep:
     need = need_of(_sought(case, sizing.rule), case.declared, case.usage)
     if isinstance(need, Keep):
         return need
-    tie = "" if sizing.rule.wait_when_full else tied_by(case.pod)
+    tie = "" if sizing.rule.wait_when_full else tied_by(reach.pod)
     if tie:
         return Keep(Why.TIED, tie)
     if not case.view.current:
