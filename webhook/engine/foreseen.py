@@ -61,5 +61,5 @@ def requests_given(case: Case, sections: Sequence[Limits]) -> dict[int, Mapping[
     given: dict[int, Mapping[str, Amount]] = {}
     for section in sections:
         for index, additions in defaults(section, case.pod, case.asked).items():
-            given[index] = {**additions, **given.get(index, {})}
+            given[index] = {**additions, **given[index]} if index in given else additions
     return given

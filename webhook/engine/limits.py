@@ -196,7 +196,7 @@ def defaults(limits: Limits, pod: Pod, asked: Asked) -> dict[int, dict[str, Amou
     for ask in asked.asks:
         if ask.path[1] != "containers" or not ask.count:
             continue
-        named = whole | _named(ask.container.resources)
+        named = (*whole, *_named(ask.container.resources))
         each = [(rule, 1) for rule in limits.per_container.rules]
         for rule, times in (*each, *[(rule, ask.count) for rule in limits.per_gpu.rules]):
             name = rule.resource
@@ -207,5 +207,5 @@ def defaults(limits: Limits, pod: Pod, asked: Asked) -> dict[int, dict[str, Amou
     return additions
 
 
-def _named(resources: Resources | None) -> set[str]:
-    return resources.limits.keys() | resources.requests.keys() if resources is not None else set()
+def _named(resources: Resources | None) -> tuple[str, ...]:
+    return (*resources.limits, *resources.requests) if resources is not None else ()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from webhook.engine.accounting import account
 from webhook.engine.case import Case
 from webhook.engine.fit import fit
-from webhook.engine.foreseen import foreseen, requests_given
+from webhook.engine.foreseen import requests_given
 from webhook.engine.hints import hint
 from webhook.engine.rightsize import carry_out, sized_remark
 from webhook.engine.rules import Sizing
@@ -48,7 +48,7 @@ def _for(voice: Voice, shape: Shape) -> Shape:
 
 
 def _right_size(case: Case, sizing: Sizing, shape: Shape, findings: list[Finding]) -> Fit | Keep:
-    outcome = fit(case, sizing, foreseen(case, sizing.rule.mode))
+    outcome = fit(case, sizing)
     voice = (sizing.rule.mode, sizing.policy)
     if isinstance(outcome, Fit) and voice[0] is Mode.ENFORCE:
         shape.speaker = outcome.policy
