@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import pytest
 
-from tests.make import PodMaker, make_namespace, make_pod
+from tests.make import Json, PodMaker, make_namespace, make_pod
 from tests.world import (
     NO_USAGE,
     NOW,
@@ -200,6 +200,20 @@ def test_a_default_never_replaces_what_the_user_wrote() -> None:
     pod = make_pod().gpus(1).asks("cpu", "2")
     after = shaped(pod, ask(pod, DEFAULTS))["spec"]["containers"][0]["resources"]["requests"]
     assert after["cpu"] == "2"
+
+
+AS_A_WHOLE = {
+    "a limit of the whole pod, below the default": ({"limits": {"cpu": "2"}}, {GPU: "1", "memory": "4Gi"}),
+    "a request of the whole pod": ({"requests": {"memory": "1Gi"}}, {GPU: "1", "cpu": "8"}),
+    "both of both": ({"limits": {"cpu": "2", "memory": "1Gi"}, "requests": {"cpu": "1", "memory": "1Gi"}}, {GPU: "1"}),
+    "another resource": ({"limits": {"hugepages-2Mi": "4Mi"}}, {GPU: "1", "cpu": "8", "memory": "4Gi"}),
+}
+
+
+@pytest.mark.parametrize(("whole", "want"), AS_A_WHOLE.values(), ids=AS_A_WHOLE)
+def test_no_default_beside_what_a_pod_says_as_a_whole(whole: Json, want: Json) -> None:
+    pod = make_pod().gpus(1).spec(resources=whole)
+    assert shaped(pod, ask(pod, DEFAULTS))["spec"]["containers"][0]["resources"]["requests"] == want
 
 
 def test_no_default_where_a_quota_could_refuse_it() -> None:

@@ -276,8 +276,31 @@ CASES = {
     "a default for many resources": Case(
         '  limits: {perContainer: [{resource: "*", default: 1}]}',
         "GPU-P103",
-        "p.yaml:5:38: spec.limits.perContainer[0].resource: must name one resource where it gives a default, "
-        "found '*'. Write the resource's whole name",
+        "p.yaml:5:38: spec.limits.perContainer[0].resource: must name cpu, memory or ephemeral-storage where it gives "
+        "a default: of all else a request needs an equal limit, found '*'. Write cpu, memory or ephemeral-storage, or "
+        "no default",
+    ),
+    "a default for an extended resource": Case(
+        "  limits: {perGPU: [{resource: rdma/hca, default: 1}]}",
+        "GPU-P103",
+        "p.yaml:5:32: spec.limits.perGPU[0].resource: must name cpu, memory or ephemeral-storage where it gives a "
+        "default: of all else a request needs an equal limit, found 'rdma/hca'. Write cpu, memory or "
+        "ephemeral-storage, or no default",
+    ),
+    "a default for huge pages": Case(
+        "  limits: {perContainer: [{resource: hugepages-2Mi, default: 4Mi}]}",
+        "GPU-P103",
+        "p.yaml:5:38: spec.limits.perContainer[0].resource: must name cpu, memory or ephemeral-storage",
+    ),
+    "a default of pods": Case(
+        "  limits: {perContainer: [{resource: pods, default: 1}]}",
+        "GPU-P103",
+        "p.yaml:5:38: spec.limits.perContainer[0].resource: must name cpu, memory or ephemeral-storage",
+    ),
+    "a default of a name that nobody knows": Case(
+        "  limits: {perContainer: [{resource: cpus, default: 1}]}",
+        "GPU-P103",
+        "p.yaml:5:38: spec.limits.perContainer[0].resource: must name cpu, memory or ephemeral-storage",
     ),
     "a default above the maximum": Case(
         "  limits: {perContainer: [{resource: cpu, default: 3, max: 2}]}",

@@ -23,7 +23,7 @@ class Case:
         injected: GPUs that LimitRanges put in. Those that are taken out again are not in `asked`.
         declared: What the pod's annotations say of its need.
         namespace_notes: Annotations of the pod's namespace.
-        reach: The nodes it may run on, once enforced injections are made.
+        reach: The nodes it may run on, enforced tolerations counted.
         offers: The offers of the names it asks for, on nodes that selector and affinity leave.
         offered: Mask of the nodes of these offers.
         whole_or_part: True if nodes that may take it offer whole cards and parts under the name it asks for.
@@ -65,7 +65,7 @@ class Case:
         self.declared = declared_by(pod)
         namespace = view.namespace(request.namespace)
         self.namespace_notes: Mapping[str, str] = namespace.metadata.annotations if namespace else {}
-        self.reach = Reach(view, pod, rules.tolerations, markers=rules.markers)
+        self.reach = Reach(view, pod, rules.adds.tolerations, markers=rules.adds.markers)
         self.offers, self.offered = view.fleet.offering(asked.totals, self.reach.selected)
         self.whole_or_part = WHOLE_GPU in asked.totals and self._whole_or_part()
 

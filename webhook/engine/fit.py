@@ -16,6 +16,7 @@ from msgspec.structs import replace
 from webhook.engine.asking import Asked
 from webhook.engine.case import Case
 from webhook.engine.demand import Sought, need_of
+from webhook.engine.foreseen import foreseen
 from webhook.engine.limitrange import obstacle
 from webhook.engine.limits import allows
 from webhook.engine.newcomers import newcomer
@@ -40,12 +41,8 @@ MOST_NAMES = 3
 """Products that a reason names before it counts."""
 
 
-def fit(case: Case, sizing: Sizing, reach: Reach) -> Fit | Keep:
-    """Choose what a pod's containers ask for instead of whole GPUs, or say why they do not.
-
-    Args:
-        reach: The nodes it may run on, once the injections are made that are enforced with the right-sizing.
-    """
+def fit(case: Case, sizing: Sizing) -> Fit | Keep:
+    """Choose what a pod's containers ask for instead of whole GPUs, or say why they do not."""
     kept = stays(case)
     if kept is not None:
         return kept
@@ -54,7 +51,8 @@ def fit(case: Case, sizing: Sizing, reach: Reach) -> Fit | Keep:
     need = need_of(_sought(case, sizing.rule), case.declared, case.usage)
     if isinstance(need, Keep):
         return need
-    tie = "" if sizing.rule.wait_when_full else tied_by(case.pod)
+    reach = foreseen(case, sizing.rule.mode)
+    tie = "" if sizing.rule.wait_when_full else tied_by(reach.pod)
     if tie:
         return Keep(Why.TIED, tie)
     if not case.view.current:

@@ -111,7 +111,7 @@ def _node_affinity(section: Injection, shape: Shape, case: Case) -> tuple[Remark
     missing = [rule for rule in rules if rule not in shape.required and not required_already(shape.pod, rule)]
     if not missing:
         return ()
-    nodes = chosen_nodes(shape, case)
+    nodes = chosen_nodes(shape, case) & case.reach.narrowed(shape.required)
     if nodes and not nodes & case.reach.narrowed(missing):
         keys = ", ".join(rule.key for rule in missing)
         return (_contradiction(("spec", "affinity"), f"node affinity on {keys} would leave no node for this pod"),)
@@ -202,19 +202,21 @@ def workload_selector(pod: Pod) -> Json | None:
 
 
 def _spread(section: Injection, shape: Shape) -> None:
-    selector = workload_selector(shape.pod)
-    if selector is None:
+    constraint = spread_over_hosts(shape.pod, required=section.spread is Spread.REQUIRED)
+    if constraint is None or shape.spread:
         return
-    have = [constraint.topology_key for constraint in shape.pod.spec.topology_spread_constraints]
-    if HOSTNAME in have or shape.spread:
-        return
-    unsatisfiable = "DoNotSchedule" if section.spread is Spread.REQUIRED else "ScheduleAnyway"
-    shape.spread.append(
-        {
-            "maxSkew": 1,
-            "topologyKey": HOSTNAME,
-            "whenUnsatisfiable": unsatisfiable,
-            "labelSelector": selector,
-        }
-    )
+    shape.spread.append(constraint)
     shape.note("topologySpreadConstraints")
+
+
+def spread_over_hosts(pod: Pod, *, required: bool) -> Json | None:
+    """What spreads the pods of one workload; None for a pod on its own, and where the user spreads them already."""
+    selector = workload_selector(pod)
+    if selector is None or any(have.topology_key == HOSTNAME for have in pod.spec.topology_spread_constraints):
+        return None
+    return {
+        "maxSkew": 1,
+        "topologyKey": HOSTNAME,
+        "whenUnsatisfiable": "DoNotSchedule" if required else "ScheduleAnyway",
+        "labelSelector": selector,
+    }

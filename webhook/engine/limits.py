@@ -14,7 +14,7 @@ from webhook.engine.remarks import Remark
 from webhook.engine.remedies import Bound, Speaking, nearest_fitting
 from webhook.model.effective import limit_or_request, may_take
 from webhook.model.paths import Path
-from webhook.model.pods import Amount, Container, Pod
+from webhook.model.pods import Amount, Container, Pod, Resources
 from webhook.model.quantity import NANO, written
 from webhook.model.resources import gpu_resource
 from webhook.policy.compiled import AmountRule, AmountRules, Limits
@@ -185,21 +185,27 @@ def _breach(bound: Bound, name: str, amount: int, path: Path, whose: str, togeth
     return Remark(code, path, message, nearest_fitting(together, amount))
 
 
-def defaults(limits: Limits, asked: Asked) -> dict[int, dict[str, Amount]]:
+def defaults(limits: Limits, pod: Pod, asked: Asked) -> dict[int, dict[str, Amount]]:
     """Requests to add, by container index: what `default` gives to containers that ask for GPUs.
 
-    Only a container that names the resource neither in limits nor in requests is given one.
+    Only a container that names the resource neither in limits nor in requests is given one, in a pod that does not
+    say what it takes of it as a whole: no container may ask for more than that.
     """
+    whole = _named(pod.spec.resources)
     additions: dict[int, dict[str, Amount]] = {}
     for ask in asked.asks:
         if ask.path[1] != "containers" or not ask.count:
             continue
-        resources = ask.container.resources
+        named = (*whole, *_named(ask.container.resources))
         each = [(rule, 1) for rule in limits.per_container.rules]
         for rule, times in (*each, *[(rule, ask.count) for rule in limits.per_gpu.rules]):
             name = rule.resource
-            if rule.default is not None and name not in resources.limits and name not in resources.requests:
+            if rule.default is not None and name not in named:
                 index = ask.path[2]
                 assert isinstance(index, int)
                 additions.setdefault(index, {})[name] = written(rule.default * times)
     return additions
+
+
+def _named(resources: Resources | None) -> tuple[str, ...]:
+    return (*resources.limits, *resources.requests) if resources is not None else ()

@@ -8,6 +8,7 @@ from functools import lru_cache
 from webhook.model.cluster import ClusterView
 from webhook.model.effective import effective
 from webhook.model.fleet import Fleet
+from webhook.model.masks import union
 from webhook.model.objects import Taint
 from webhook.model.pods import NodeSelectorTerm, Pod, Requirement, Toleration
 from webhook.model.quantity import NANO
@@ -40,26 +41,47 @@ class Reach:
     Args:
         added: Tolerations that a policy gives the pod.
         markers: True if a policy adds tolerations for the GPU taints of the nodes chosen.
+        required: Expressions that policies require of nodes, list by list. One that would leave no node with GPUs
+            is not going to be added, and does not count.
 
     Attributes:
-        selected: Mask of the nodes that node selector and required affinity allow.
+        pod: The pod that has to fit.
+        selected: Mask of the nodes that node selector and required affinity allow, additions counted.
         tolerated: Mask of the nodes whose taints the pod tolerates, additions counted.
         nodes: Mask of the nodes that may take the pod now, resources aside.
     """
 
-    __slots__ = ("_cpu_milli", "_memory", "_pod", "nodes", "selected", "tolerated", "view")
+    __slots__ = ("_cpu_milli", "_memory", "nodes", "pod", "selected", "tolerated", "view")
 
-    def __init__(self, view: ClusterView, pod: Pod, added: tuple[Toleration, ...], *, markers: bool) -> None:
+    def __init__(
+        self,
+        view: ClusterView,
+        pod: Pod,
+        added: tuple[Toleration, ...],
+        *,
+        markers: bool,
+        required: tuple[tuple[Requirement, ...], ...] = (),
+    ) -> None:
         fleet, spec = view.fleet, pod.spec
         self.view = view
-        self._pod = pod
+        self.pod = pod
         self._cpu_milli = self._memory = -1
         self.selected = fleet.selected_by(spec)
+        if required:
+            self._narrow(required)
         tolerations = spec.tolerations + added if added else spec.tolerations
         if markers:
             tolerations += _marker_tolerations(fleet)
         self.tolerated = fleet.tolerated(tolerations)
         self.nodes = self.selected & self.tolerated & fleet.usable
+
+    def _narrow(self, required: tuple[tuple[Requirement, ...], ...]) -> None:
+        fleet = self.view.fleet
+        offering = union(fleet.advertising(name) for name in fleet.resources())
+        for rules in required:
+            left = self.narrowed(rules)
+            if left & offering:
+                self.selected = left
 
     def narrowed(self, rules: Sequence[Requirement]) -> int:
         """Mask of the selected nodes for which further expressions hold too."""
@@ -70,6 +92,6 @@ class Reach:
     def has_room(self, resource: str, count: int, nodes: int) -> bool:
         """Is there a node in the mask with these units, and the pod's CPU and memory, free now?"""
         if self._cpu_milli < 0:
-            self._cpu_milli = -(-effective(self._pod, "cpu") // 1_000_000)
-            self._memory = -(-effective(self._pod, "memory") // NANO)
+            self._cpu_milli = -(-effective(self.pod, "cpu") // 1_000_000)
+            self._memory = -(-effective(self.pod, "memory") // NANO)
         return self.view.has_room(resource, count, nodes, cpu_milli=self._cpu_milli, memory=self._memory)

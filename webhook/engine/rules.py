@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from webhook.engine.settle import Voice
 from webhook.model.modes import Mode
-from webhook.model.pods import Toleration
+from webhook.model.pods import Requirement, Toleration
 from webhook.policy.capping import tried
 from webhook.policy.compiled import (
     Injected,
@@ -21,6 +21,7 @@ from webhook.policy.compiled import (
     Quotas,
     RightSizing,
     Security,
+    Spread,
     Topology,
 )
 
@@ -41,6 +42,29 @@ class Sizing(msgspec.Struct, frozen=True):
     ignored: bool = False
 
 
+class Additions(msgspec.Struct, frozen=True):
+    """What sections add to a pod that has a say in where it fits.
+
+    Attributes:
+        tolerations: Those that every pod is given.
+        markers: True if the GPU taints of the nodes chosen are tolerated.
+        required: The lists of expressions that are required of nodes.
+        spread: True if pods of one workload must not share a host.
+        defaults: Limits that have defaults.
+    """
+
+    tolerations: tuple[Toleration, ...]
+    markers: bool
+    required: tuple[tuple[Requirement, ...], ...]
+    spread: bool
+    defaults: tuple[Limits, ...]
+
+    @property
+    def narrowing(self) -> bool:
+        """Is there anything that leaves a pod fewer nodes?"""
+        return bool(self.required or self.spread or self.defaults)
+
+
 class Rules(msgspec.Struct, frozen=True):
     """What several policies say together. Sections stand in the order of their policies' names.
 
@@ -49,9 +73,8 @@ class Rules(msgspec.Struct, frozen=True):
         names: Names of the policies.
         outside: Those of them that are on trial because the workload is not in the share of their rollout.
         binding: By mode, the limits that speak with no less force.
-        tolerations: What enforced injections add to every pod.
-        markers: True if an enforced injection tolerates the GPU taints of the nodes chosen.
-        trial: The same two, as if every injection were enforced: what a right-sizing on trial reckons with.
+        adds: What enforced sections add to a pod.
+        trial: The same, as if every section were enforced: what a right-sizing on trial reckons with.
         defaults: Enforced limits that have defaults, and whose they are.
         accounting: The policies whose enforced limits ask for the accounting resource; "" where none does.
         ignored: True if any policy that asks for it says that schedulers ignore it.
@@ -70,9 +93,8 @@ class Rules(msgspec.Struct, frozen=True):
     binding: Mapping[Mode, tuple[Limits, ...]]
     quotas: tuple[tuple[Voice, Quotas], ...]
     cuda: tuple[Voice, ...]
-    tolerations: tuple[Toleration, ...]
-    markers: bool
-    trial: tuple[tuple[Toleration, ...], bool]
+    adds: Additions
+    trial: Additions
     defaults: tuple[tuple[str, Limits], ...]
     accounting: str
     ignored: bool
@@ -99,7 +121,10 @@ def _rules(among: PolicySet, policies: Sequence[Policy], outside: tuple[str, ...
     limits = tuple(((p.limits.mode, p.name), p.limits) for p in policies if p.limits)
     enforced = tuple((name, section) for (mode, name), section in limits if mode is Mode.ENFORCE)
     ignored = any(section.accounting and section.ignored for _, section in limits)
-    adding = [section for (mode, _), section in injections if mode is Mode.ENFORCE]
+    adds = _additions(
+        [section for (mode, _), section in injections if mode is Mode.ENFORCE], [section for _, section in enforced]
+    )
+    trial = _additions([section for _, section in injections], [section for _, section in limits])
     return Rules(
         among=among,
         names=tuple(policy.name for policy in policies),
@@ -112,12 +137,8 @@ def _rules(among: PolicySet, policies: Sequence[Policy], outside: tuple[str, ...
         binding={voice[0]: tuple(each for (mode, _), each in limits if mode >= voice[0]) for voice, _ in limits},
         quotas=tuple(((p.quotas.mode, p.name), p.quotas) for p in policies if p.quotas),
         cuda=tuple((p.cuda.mode, p.name) for p in policies if p.cuda and p.cuda.driver),
-        tolerations=_tolerations(adding),
-        markers=any(section.tolerations_auto for section in adding),
-        trial=(
-            _tolerations([section for _, section in injections]),
-            any(section.tolerations_auto for _, section in injections),
-        ),
+        adds=adds,
+        trial=adds if trial == adds else trial,
         defaults=tuple((name, section) for name, section in enforced if _has_defaults(section)),
         accounting=", ".join(name for name, section in enforced if section.accounting),
         ignored=ignored,
@@ -139,8 +160,14 @@ def _injections(policies: Sequence[Policy]) -> Iterator[tuple[Voice, Injection]]
         yield (section.mode, policy.name), replace(section, tolerations_auto=False) if again else section
 
 
-def _tolerations(sections: Sequence[Injection]) -> tuple[Toleration, ...]:
-    return tuple(toleration for section in sections for toleration in section.tolerations)
+def _additions(injections: Sequence[Injection], limits: Sequence[Limits]) -> Additions:
+    return Additions(
+        tolerations=tuple(toleration for section in injections for toleration in section.tolerations),
+        markers=any(section.tolerations_auto for section in injections),
+        required=tuple(section.node_affinity for section in injections if section.node_affinity),
+        spread=any(section.spread is Spread.REQUIRED for section in injections),
+        defaults=tuple(section for section in limits if _has_defaults(section)),
+    )
 
 
 def _has_defaults(section: Limits) -> bool:

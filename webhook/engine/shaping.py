@@ -5,9 +5,8 @@ from __future__ import annotations
 from webhook.engine.accounting import account
 from webhook.engine.case import Case
 from webhook.engine.fit import fit
+from webhook.engine.foreseen import requests_given
 from webhook.engine.hints import hint
-from webhook.engine.limits import defaults
-from webhook.engine.reach import Reach
 from webhook.engine.rightsize import carry_out, sized_remark
 from webhook.engine.rules import Sizing
 from webhook.engine.settle import Voice, hear
@@ -49,8 +48,7 @@ def _for(voice: Voice, shape: Shape) -> Shape:
 
 
 def _right_size(case: Case, sizing: Sizing, shape: Shape, findings: list[Finding]) -> Fit | Keep:
-    reach = case.reach if sizing.rule.mode is Mode.ENFORCE else _trial_reach(case)
-    outcome = fit(case, sizing, reach)
+    outcome = fit(case, sizing)
     voice = (sizing.rule.mode, sizing.policy)
     if isinstance(outcome, Fit) and voice[0] is Mode.ENFORCE:
         shape.speaker = outcome.policy
@@ -62,24 +60,10 @@ def _right_size(case: Case, sizing: Sizing, shape: Shape, findings: list[Finding
     return outcome
 
 
-def _trial_reach(case: Case) -> Reach:
-    """What the pod would reach if the injections on trial beside the right-sizing were enforced with it."""
-    tolerations, markers = case.rules.trial
-    if markers is case.rules.markers and tolerations == case.rules.tolerations:
-        return case.reach
-    return Reach(case.view, case.pod, tolerations, markers=markers)
-
-
 def _add_defaults(limits: Limits, case: Case, shape: Shape) -> None:
-    """Give requests that a policy has a default for, where no LimitRange or quota of the namespace has a say.
-
-    Those are checked after us: a request that nobody asked for must not be what gets a pod refused.
-    """
-    namespace = case.request.namespace
-    if case.view.limit_ranges(namespace) or case.view.quotas(namespace):
-        return
+    """Give requests that a policy has a default for."""
     by_path = {ask.path: ask for ask in case.asked.asks}
-    for index, additions in defaults(limits, case.asked).items():
+    for index, additions in requests_given(case, (limits,)).items():
         ask = by_path["spec", "containers", index]
         _, requests = shape.resources_of(ask)
         shape.requests[ask.path] = {**additions, **requests}

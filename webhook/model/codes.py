@@ -349,7 +349,7 @@ CODES: dict[str, Code] = {
         "something could not be added",
         "injection",
         True,
-        "What the user wrote stays; the policy's addition would contradict it.",
+        "What the user wrote, or another policy required, stays; this addition would contradict it.",
         "Remove the contradicting field, or ask the admin to change the policy.",
     ),
     "GPU-T101": _placement(

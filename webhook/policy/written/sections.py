@@ -34,6 +34,10 @@ FORMS_OF: dict[IsolationName, tuple[FormName, ...]] = {
     "none": ("mig", "mps", "timeSlicing"),
 }
 GPU_PREFIXES = ("nvidia.com/", ACCOUNTING, *FOREIGN_PREFIXES)
+WITH_DEFAULTS = ("cpu", "memory", "ephemeral-storage")
+"""What a container may request without an equal limit: a default is a request alone."""
+
+_NAME_ONE = "name cpu, memory or ephemeral-storage where it gives a default: of all else a request needs an equal limit"
 
 Bypass = Literal[
     "visibleDevicesEnv",
@@ -132,12 +136,8 @@ _AMOUNTS = held(
         "must have a min of at most max",
     ),
     (
-        f"!has(self.default) || !{_is_gpu('self.resource')}",
-        "must have no default for a GPU: sidecars would get one too",
-    ),
-    (
-        "!has(self.default) || !self.resource.matches('[*?]')",
-        "must name one resource where it gives a default",
+        f"!has(self.default) || self.resource in {list(WITH_DEFAULTS)}",
+        f"must {_NAME_ONE}",
     ),
     (
         "!has(self.default)"
@@ -194,8 +194,8 @@ class WrittenAmountRule(Written):
             return
         if self.resource.startswith(GPU_PREFIXES):
             raise fault("have no default for a GPU: sidecars would get one too", "no default here", at="default")
-        if "*" in self.resource or "?" in self.resource:
-            raise fault("name one resource where it gives a default", "the resource's whole name", at="resource")
+        if self.resource not in WITH_DEFAULTS:
+            raise fault(_NAME_ONE, "cpu, memory or ephemeral-storage, or no default", at="resource")
         above = self.max is not None and self.default > self.max
         below = self.min is not None and self.default < self.min
         if above or below or (self.allowed is not None and self.default not in self.allowed):

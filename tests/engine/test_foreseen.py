@@ -1,0 +1,162 @@
+"""A slice is given only where the pod fits once everything else that is enforced has been added to it."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import pytest
+
+from tests.engine.deciding import SIZING
+from tests.make import Json, PodMaker, make_namespace, make_node, make_pod
+from tests.world import A100, MIXED, ask, codes, shaped, view_of
+from webhook.model.decisions import Decision, Fit, Keep, Why
+
+SLICE = "nvidia.com/mig-1g.10gb"
+ZONE_B = "injection: {nodeAffinity: {required: [{key: zone, operator: In, values: [b]}]}}"
+ON_H1 = "injection: {nodeAffinity: {required: [{key: host, operator: In, values: [h1]}]}}"
+DEFAULTS = 'limits: {perGPU: [{resource: cpu, default: "12"}]}'
+SCRATCH = "limits: {perContainer: [{resource: ephemeral-storage, default: 1Gi}]}"
+SPREAD = "injection: {spread: required}"
+FULL = Keep(Why.FULL, SLICE)
+FAR = Keep(Why.UNREACHABLE, SLICE)
+
+
+def small() -> PodMaker:
+    """One GPU asked for, 8Gi needed."""
+    return make_pod().gpus(1).needs("8Gi")
+
+
+def of_workload() -> PodMaker:
+    """The same, in a Job."""
+    return small().label("batch.kubernetes.io/job-name", "train").owned_by("Job", "train")
+
+
+def slices(name: str, zone: str, free: int = 7, cpu: int = 64) -> Json:
+    """A node that offers slices and nothing else."""
+    return make_node(name, MIXED | {"zone": zone, "host": name}, cpu=cpu, **{SLICE: free})
+
+
+def cards(name: str, zone: str) -> Json:
+    """A node that offers whole cards."""
+    return make_node(name, A100 | {"zone": zone, "host": name}, cpu=64, **{"nvidia.com/gpu": 8})
+
+
+FREE_IN_A = (slices("s1", "a"), cards("h1", "a"), cards("h2", "b"))
+FREE_IN_B = (slices("s1", "a"), slices("s2", "b"), cards("h1", "a"))
+FEW_CORES = (slices("s1", "a", cpu=8), cards("h1", "a"))
+ROOMY = (slices("s1", "a"), cards("h1", "a"))
+
+
+class Case(NamedTuple):
+    """A pod, the cluster it comes to, the sections beside the right-sizing, and what comes of it."""
+
+    policies: tuple[str, ...]
+    nodes: tuple[Json, ...]
+    want: Keep | None = None
+    pod: PodMaker = small()
+
+
+def enforced(section: str) -> str:
+    return f"mode: enforce\n{section}"
+
+
+def tried(section: str) -> str:
+    return f"mode: warn\n{section}"
+
+
+CASES = {
+    "a required zone without slices": Case((f"{SIZING}\n{ZONE_B}",), FREE_IN_A, FAR),
+    "the same, required by another policy": Case((SIZING, enforced(ZONE_B)), FREE_IN_A, FAR),
+    "the same zone on trial": Case((SIZING, tried(ZONE_B)), FREE_IN_A),
+    "a required zone with a slice": Case((SIZING, enforced(ZONE_B)), FREE_IN_B),
+    "a required zone without nodes is not added, and counts for nothing": Case(
+        (SIZING, enforced(ZONE_B)), (slices("s1", "a"), cards("h1", "a"))
+    ),
+    "two requirements that leave no node: the second is not added, and counts for nothing": Case(
+        (SIZING, enforced(ZONE_B), enforced(ON_H1)), FREE_IN_B
+    ),
+    "a default of more CPU than the slices' node has": Case((SIZING, enforced(DEFAULTS)), FEW_CORES, FULL),
+    "the same default on trial": Case((SIZING, tried(DEFAULTS)), FEW_CORES),
+    "a default that the slices' node has": Case((SIZING, enforced(DEFAULTS)), ROOMY),
+    "a default that the user's own amount replaces": Case(
+        (SIZING, enforced(DEFAULTS)), FEW_CORES, pod=small().asks("cpu", "2")
+    ),
+    "a default of what no view holds": Case(
+        (SIZING, enforced(SCRATCH)), ROOMY, Keep(Why.TIED, "resource ephemeral-storage")
+    ),
+    "a spread that must hold": Case(
+        (SIZING, enforced(SPREAD)), ROOMY, Keep(Why.TIED, "spread over kubernetes.io/hostname"), of_workload()
+    ),
+    "the same, of a pod on its own": Case((SIZING, enforced(SPREAD)), ROOMY),
+    "the same spread on trial": Case((SIZING, tried(SPREAD)), ROOMY, pod=of_workload()),
+    "a spread that may fail": Case((SIZING, enforced("injection: {spread: preferred}")), ROOMY, pod=of_workload()),
+}
+
+
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
+def test_what_will_be_added_counts_before_a_slice_is_given(case: Case) -> None:
+    outcome = ask(case.pod, *case.policies, nodes=case.nodes).outcome
+    assert outcome == case.want if case.want else isinstance(outcome, Fit)
+
+
+TRIALS = {
+    "a required zone without slices": (ZONE_B, FREE_IN_A, FAR),
+    "a default of more CPU than the slices' node has": (DEFAULTS, FEW_CORES, FULL),
+    "a default that the slices' node has": (DEFAULTS, ROOMY, None),
+}
+
+
+@pytest.mark.parametrize(("section", "nodes", "want"), TRIALS.values(), ids=TRIALS)
+@pytest.mark.parametrize("mode", [enforced, tried])
+def test_a_size_on_trial_reckons_with_everything_beside_it(
+    section: str, nodes: tuple[Json, ...], want: Keep | None, mode: Any
+) -> None:
+    outcome = ask(small(), tried("rightSizing: {}"), mode(section), nodes=nodes).outcome
+    assert outcome == want if want else isinstance(outcome, Fit)
+
+
+def test_no_default_is_reckoned_with_where_a_quota_keeps_it_out() -> None:
+    quota = {
+        "apiVersion": "v1",
+        "kind": "ResourceQuota",
+        "metadata": {"name": "q", "namespace": "team"},
+        "spec": {"hard": {"requests.cpu": "1"}},
+    }
+    view = view_of(make_namespace("team"), quota, *FEW_CORES)
+    assert isinstance(ask(small(), SIZING, enforced(DEFAULTS), view=view).outcome, Fit)
+
+
+def required(pod: PodMaker, decision: Decision) -> list[str]:
+    """The keys of the required node affinity after the patch."""
+    spec = shaped(pod, decision)["spec"]
+    [term] = spec["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"]
+    return [rule["key"] for rule in term["matchExpressions"]]
+
+
+def number(operator: str) -> str:
+    return f'injection: {{nodeAffinity: {{required: [{{key: number, operator: {operator}, values: ["5"]}}]}}}}'
+
+
+NUMBERED = tuple(make_node(f"n{each}", A100 | {"number": each}, **{"nvidia.com/gpu": 8}) for each in ("3", "7"))
+JOINT = {
+    "a zone, and a host of another": ((ZONE_B, ON_H1), (cards("h1", "a"), cards("h2", "b")), ["zone"]),
+    "more than a number, and less": ((number("Gt"), number("Lt")), NUMBERED, ["number"]),
+    "a zone, and a host of it": ((ZONE_B, ON_H1), (cards("h1", "b"), cards("h2", "a")), ["zone", "host"]),
+}
+
+
+@pytest.mark.parametrize(("sections", "nodes", "want"), JOINT.values(), ids=JOINT)
+def test_what_several_policies_require_leaves_a_node(
+    sections: tuple[str, str], nodes: tuple[Json, ...], want: list[str]
+) -> None:
+    pod = make_pod().gpus(1)
+    decision = ask(pod, *map(enforced, sections), nodes=nodes)
+    assert required(pod, decision) == want
+    assert ("warn GPU-I102" in codes(decision)) is (len(want) == 1)
+
+
+def test_a_slice_and_what_is_required_beside_it_share_a_node() -> None:
+    decision = ask(small(), SIZING, enforced(ZONE_B), enforced(ON_H1), nodes=FREE_IN_B)
+    assert "zone" in required(small(), decision)
+    assert "host" not in required(small(), decision)
+    assert "warn GPU-I102" in codes(decision)

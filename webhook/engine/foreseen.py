@@ -1,0 +1,65 @@
+"""What a pod will be once everything but its size is added: a slice must fit that pod, not the one that came."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from msgspec.structs import replace
+
+from webhook.engine.case import Case
+from webhook.engine.hints import spread_over_hosts
+from webhook.engine.limits import defaults
+from webhook.engine.reach import Reach
+from webhook.engine.rules import Additions
+from webhook.model.modes import Mode
+from webhook.model.pods import Amount, Container, Pod, SpreadConstraint
+from webhook.policy.compiled import Limits
+
+
+def foreseen(case: Case, mode: Mode) -> Reach:
+    """The nodes for a right-sizing to choose from, and the pod that has to fit there.
+
+    Args:
+        mode: That of the right-sizing. An enforced one reckons with what is enforced beside it; one on trial with
+            everything, as if it were all enforced together.
+    """
+    rules = case.rules
+    adds = rules.adds if mode is Mode.ENFORCE else rules.trial
+    if adds is rules.adds and not adds.narrowing:
+        return case.reach
+    return Reach(case.view, _grown(case, adds), adds.tolerations, markers=adds.markers, required=adds.required)
+
+
+def _grown(case: Case, adds: Additions) -> Pod:
+    """The pod with the requests and the spread that it will be given."""
+    spec = case.pod.spec
+    given = requests_given(case, adds.defaults)
+    if given:
+        containers = [_asking(each, given.get(index, {})) for index, each in enumerate(spec.containers)]
+        spec = replace(spec, containers=tuple(containers))
+    constraint = spread_over_hosts(case.pod, required=True) if adds.spread else None
+    if constraint is not None:
+        tie = SpreadConstraint(constraint["topologyKey"], constraint["whenUnsatisfiable"])
+        spec = replace(spec, topology_spread_constraints=(*spec.topology_spread_constraints, tie))
+    return case.pod if spec is case.pod.spec else replace(case.pod, spec=spec)
+
+
+def _asking(container: Container, given: Mapping[str, Amount]) -> Container:
+    resources = container.resources
+    return replace(container, resources=replace(resources, requests={**given, **resources.requests}))
+
+
+def requests_given(case: Case, sections: Sequence[Limits]) -> dict[int, Mapping[str, Amount]]:
+    """Requests that policies have a default for, by container index, the first policy's first.
+
+    Nothing where a LimitRange or quota of the namespace has a say. Those are checked after us: a request that nobody
+    asked for must not be what gets a pod refused.
+    """
+    namespace = case.request.namespace
+    if case.view.limit_ranges(namespace) or case.view.quotas(namespace):
+        return {}
+    given: dict[int, Mapping[str, Amount]] = {}
+    for section in sections:
+        for index, additions in defaults(section, case.pod, case.asked).items():
+            given[index] = {**additions, **given[index]} if index in given else additions
+    return given
