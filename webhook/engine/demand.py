@@ -21,7 +21,7 @@ from webhook.model.modes import Evidence, Mode
 from webhook.model.pods import Container, Pod
 from webhook.model.preallocation import takes_all
 from webhook.model.quantity import mebibytes, nano, written
-from webhook.model.records import GPU_COMPUTE, GPU_MEMORY
+from webhook.model.records import GPU_COMPUTE, GPU_MEMORY, KEEP
 from webhook.model.usage import Observed, UsageView
 from webhook.policy.compiled import RightSizing
 
@@ -45,6 +45,18 @@ class Declared(msgspec.Struct, frozen=True, gc=False):
 
 
 NOTHING_DECLARED = Declared()
+
+
+KEPT = ("true", "false")
+
+
+def misread_keep(pod: Pod) -> tuple[Remark, ...]:
+    """A way out that is written in other words: it is taken, since the user plainly wanted something."""
+    said = pod.metadata.annotations.get(KEEP, "true")
+    if said in KEPT:
+        return ()
+    message = f'must be "true" or "false" (found {said[:60]!r}); the pod keeps what it asks for'
+    return (Remark("GPU-R104", ("metadata", "annotations", KEEP), message, f'Write {KEEP}: "true".', Mode.WARN),)
 
 
 def declared_by(pod: Pod) -> Declared:

@@ -66,7 +66,7 @@ def _stays(case: Case) -> Keep | None:
     asked, pod, total = case.asked, case.pod, case.asked.totals.get(WHOLE_GPU)
     if total is None:
         return Keep(Why.NO_GPU)
-    if pod.metadata.annotations.get(KEEP) == "true":
+    if pod.metadata.annotations.get(KEEP, "false") != "false":
         return Keep(Why.OPTED_OUT)
     if asked.faults:
         return Keep(Why.UNSURE_AMOUNT)

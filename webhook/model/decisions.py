@@ -38,6 +38,7 @@ class Why(StrEnum):
     UNSURE_AMOUNT = "its GPU amount is not a plain whole number"
     INJECTED = "a LimitRange put these GPUs in, the pod did not ask for them"
     TIED = "what ties it to certain nodes is not all known here, so it might wait for a slice"
+    NO_ROOM = "its annotations are so large that the record of a change would not fit beside them"
     NO_OFFER = "no slice or share in this cluster covers the need"
     TOO_LARGE = "no GPU in this cluster covers the need, whole cards included"
     SIZE_UNKNOWN = "nothing that could be given is known to cover the need, and the memory of some GPUs is not known"
