@@ -124,8 +124,8 @@ def _rounded(key: str, amount: Any) -> int | None:
 def fixed_quota(data: Json, classes: Collection[str] = ()) -> Json:
     """The quota without its traps: keys that count, and one that counts every form of GPU.
 
-    An amount that counts already stays; of others that come under one key, the smallest holds. Keys that claims fill leave the scopes: for a quota of their
-    own where other keys stay, and then this is a List of the two.
+    An amount that counts already stays; of others that come under one key, the smallest holds. Keys that claims fill
+    leave the scopes: for a quota of their own where other keys stay, and then this is a List of the two.
     """
     hard: Json = {}
     written = _hard(data)
