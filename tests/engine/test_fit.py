@@ -180,6 +180,19 @@ def test_limit_ranges_and_quotas_steer_the_rewrite(objects: tuple[Json, ...], wa
     assert resources["requests"] == want
 
 
+def test_a_quota_without_room_for_a_slice_is_named() -> None:
+    both = {f"requests.{GPU}": "8", f"requests.{SMALL}": "1", f"requests.{LARGE}": "0"}
+    decision = ask(small(), SIZING, nodes=(*NODES, quota(both, {f"requests.{SMALL}": "1"})))
+    assert decision.outcome == Keep(Why.QUOTA_FULL, f"{SMALL} in quota team")
+    assert codes(decision) == ["warn GPU-R103"]
+
+
+def test_a_request_without_a_limit_is_not_called_an_odd_number() -> None:
+    pod = small().spec(containers=[{"name": "a", "resources": {"requests": {GPU: "1"}}}])
+    outcome = ask(pod, SIZING, nodes=NODES).outcome
+    assert str(outcome) == "its GPU amount is not one whole number, alike in limits and requests"
+
+
 NONE_GIVEN = {
     "none unless it is asked for": (limit_range(max={SMALL: "4"}, default={SMALL: "0"}), {SMALL: "1"}),
     "none at all": (limit_range(max={SMALL: "0"}, default={SMALL: "0"}), {LARGE: "1", SMALL: "0"}),

@@ -68,7 +68,7 @@ def declared_by(pod: Pod) -> Declared:
     memory_mib, compute_milli = _memory(text), _percent(compute)
     faults: list[Remark] = []
     if GPU_MEMORY in annotations and memory_mib is None:
-        faults.append(_unreadable(GPU_MEMORY, text, "an amount of memory such as 8Gi", "8Gi"))
+        faults.append(_unreadable(GPU_MEMORY, text, "1Mi to 16Ti of GPU memory", "8Gi"))
     if GPU_COMPUTE in annotations and compute_milli is None:
         faults.append(_unreadable(GPU_COMPUTE, compute, "a percentage from 1% to 100%", "20%"))
     return Declared(text, memory_mib, compute_milli, tuple(faults))

@@ -35,7 +35,7 @@ class Why(StrEnum):
     BOUND = "the pod already has a node"
     CLAIMS = "the pod uses resource claims"
     QUEUED = "a queueing system budgets this pod by its template"
-    UNSURE_AMOUNT = "its GPU amount is not a plain whole number"
+    UNSURE_AMOUNT = "its GPU amount is not one whole number, alike in limits and requests"
     INJECTED = "a LimitRange put these GPUs in, the pod did not ask for them"
     TIED = "what ties it to certain nodes is not all known here, so it might wait for a slice"
     NO_ROOM = "its annotations are so large that the record of a change would not fit beside them"
@@ -49,6 +49,7 @@ class Why(StrEnum):
     NOT_CURRENT = "what is free in the cluster is not known well enough"
     LIMIT_RANGE = "a LimitRange would refuse the smaller request"
     QUOTA = "a quota covers the GPUs asked for, but not the smaller request as strictly"
+    QUOTA_FULL = "a quota has no room for the smaller request"
     LIMITS = "a policy's limits would refuse the smaller request"
     UNREACHABLE = "no node with such a slice or share would take this pod"
 
