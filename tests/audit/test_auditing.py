@@ -16,6 +16,7 @@ from webhook.audit.views import with_labels, with_namespace, without_use
 from webhook.cache.snapshot import snapshot_of
 from webhook.errors import Place
 from webhook.model.cluster import ClusterView
+from webhook.model.pods import pod_of
 from webhook.policy.loading import load
 from webhook.report.audits import audit_document
 from webhook.report.results import Checked, Verdict
@@ -36,6 +37,7 @@ QUOTA = {
     "spec": {"hard": {"requests.nvidia.com/gpu": "4"}},
     "status": {"hard": {"requests.nvidia.com/gpu": "4"}, "used": {"requests.nvidia.com/gpu": "4"}},
 }
+ACCOUNTED = {"requests.rightslice.dev/gpu-milli": "1k"}
 NODE = make_node("n", {"nvidia.com/gpu.product": "A"}, **{"nvidia.com/gpu": 8})
 
 
@@ -73,6 +75,70 @@ def test_the_node_that_the_scheduler_chose_is_no_finding() -> None:
 def test_a_pod_does_not_stand_in_its_own_way_in_a_quota() -> None:
     results = audited(NODE, QUOTA, running("a", 3), running("b", 1))
     assert [result.verdict for result in results] == [Verdict.ALLOWED, Verdict.ALLOWED]
+
+
+def quota(*, scopes: tuple[str, ...] = (), **full: str) -> dict[str, Any]:
+    """A quota of which everything is used; `_` of a key stands for its dot, `__` for its slash."""
+    amounts = {key.replace("__", "/").replace("_", "."): amount for key, amount in full.items()}
+    return {**QUOTA, "spec": {"hard": amounts, "scopes": scopes}, "status": {"hard": amounts, "used": amounts}}
+
+
+def using(name: str, **spec: Any) -> dict[str, Any]:
+    """A running pod with one GPU, four CPUs and 8 GiB."""
+    pod = running(name, 1)
+    (container,) = pod["spec"]["containers"]
+    whole = {**container["resources"]["limits"], "cpu": "4", "memory": "8Gi", "rightslice.dev/gpu-milli": "1000"}
+    container["resources"] = {"limits": whole, "requests": whole}
+    return {**pod, "spec": {**pod["spec"], **spec}}
+
+
+@pytest.mark.parametrize(
+    "full",
+    [
+        quota(requests_cpu="4"),
+        quota(cpu="4000m", limits_memory="8589934592"),
+        quota(limits_cpu="4", memory="8Gi"),
+        quota(pods="1"),
+        quota(count__pods="1"),
+        {**quota(), "status": {"hard": ACCOUNTED, "used": ACCOUNTED}},
+        quota(scopes=("NotBestEffort",), requests_cpu="4"),
+    ],
+    ids=["CPU", "CPU and memory", "limits of CPU", "pods", "count/pods", "the accounting resource", "in scope"],
+)
+def test_nothing_that_a_pod_uses_of_a_quota_stands_in_its_own_way(full: dict[str, Any]) -> None:
+    [result] = audited(NODE, full, using("a"))
+    assert result.verdict is Verdict.ALLOWED, result.findings
+
+
+def test_overhead_is_use_too() -> None:
+    [result] = audited(NODE, quota(requests_cpu="5"), using("a", overhead={"cpu": "1"}))
+    assert result.verdict is Verdict.ALLOWED, result.findings
+
+
+DEVICES = "gpu.example.com.deviceclass.resource.k8s.io/devices"
+CLAIMS: tuple[dict[str, Any], ...] = (
+    {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "ResourceClaimTemplate",
+        "metadata": {"name": "two", "namespace": "team"},
+        "spec": {"spec": {"devices": {"requests": [{"exactly": {"deviceClassName": "gpu.example.com", "count": 2}}]}}},
+    },
+    {"apiVersion": "resource.k8s.io/v1", "kind": "DeviceClass", "metadata": {"name": "gpu.example.com"}, "spec": {}},
+)
+
+
+@pytest.mark.parametrize(("node", "told"), [("n", []), ("", ["GPU-Q306"])], ids=["it runs", "it waits for its claim"])
+def test_the_claims_of_a_pod_that_runs_are_its_own_use(node: str, told: list[str]) -> None:
+    amounts = {DEVICES: "2"}
+    full = {**QUOTA, "spec": {"hard": amounts}, "status": {"hard": amounts, "used": amounts}}
+    pod = make_pod("a").spec(resourceClaims=[{"name": "c", "resourceClaimTemplateName": "two"}], nodeName=node).build()
+    [result] = audited(NODE, *CLAIMS, full, pod)
+    assert [found.finding.code for found in result.findings] == told
+
+
+def test_a_pod_that_takes_more_than_its_quota_has_is_denied_whatever_it_uses() -> None:
+    [result] = audited(NODE, quota(requests_cpu="3"), using("a"))
+    assert [found.finding.code for found in result.findings] == ["GPU-Q301"]
 
 
 def test_a_pod_that_never_fitted_its_quota_is_denied() -> None:
@@ -201,6 +267,26 @@ def test_a_trial_of_a_pod_that_would_be_denied_saves_nothing() -> None:
     assert share["gpuMilliTrialSaved"] == 0
 
 
+INJECTING = {
+    "apiVersion": "v1",
+    "kind": "LimitRange",
+    "metadata": {"name": "trap", "namespace": "team"},
+    "spec": {"limits": [{"type": "Container", "max": {"nvidia.com/gpu": "1"}}]},
+}
+NOTE = "LimitRanger plugin set: nvidia.com/gpu request for container side; nvidia.com/gpu limit for container side"
+
+
+@pytest.mark.parametrize(("mode", "after"), [("enforce", 1000), ("audit", 2000)])
+def test_gpus_that_a_policy_would_take_out_are_saved(mode: str, after: int) -> None:
+    gpu = {"nvidia.com/gpu": "1"}
+    pod = make_pod("a").gpus(1).container("side", resources={"limits": gpu, "requests": gpu}).spec(nodeName="n")
+    pod = pod.annotate("kubernetes.io/limit-ranger", NOTE)
+    taking = f"limits: {{mode: {mode}, limitRangeInjected: remove}}"
+    policy = POLICY.replace("limits: {resourceQuotas: evaluate}", taking)
+    [result] = audited(NODE, make_namespace("team"), INJECTING, pod.build(), policy=policy)
+    assert (result.decision.gpu_milli_before, result.decision.gpu_milli_after) == (2000, after)
+
+
 def test_a_pod_that_would_be_denied_saves_nothing() -> None:
     quarters = make_node("quarters", QUARTERS, **{"nvidia.com/gpu.shared": 8})
     pod = make_pod("a").gpus(1).spec(nodeName="whole", hostPID=True).build()
@@ -241,9 +327,35 @@ def test_annotations_of_a_namespace_stay_when_it_gets_labels() -> None:
 
 
 def test_labels_stay_when_use_is_taken_out(view: ClusterView) -> None:
-    both = without_use(with_labels(view, {"x": "y"}), "team", "pod", {"nvidia.com/gpu": 1})
+    both = without_use(with_labels(view, {"x": "y"}), "team", pod_of(make_pod("pod").gpus(1).build()), runs=True)
     assert labels(both, "team")["x"] == "y"
     [quota] = both.quotas("team")
     assert quota.status.used == {"requests.nvidia.com/gpu": "3"}
     assert both.quotas("other") == ()
     assert view.quotas("team")[0].status.used == {"requests.nvidia.com/gpu": "4"}, "the view itself stays"
+
+
+ENDING = quota(scopes=("Terminating",), pods="1", requests_cpu="4")
+NEARLY_EMPTY = {**quota(), "status": {"hard": {"requests.cpu": "9", "pods": "9"}, "used": {"requests.cpu": "3500m"}}}
+
+
+@pytest.mark.parametrize(
+    ("counting", "deadline", "left"),
+    [
+        (ENDING, {"activeDeadlineSeconds": 60}, {"pods": "0", "requests.cpu": "0"}),
+        (ENDING, {}, {"pods": "1", "requests.cpu": "4"}),
+        (NEARLY_EMPTY, {}, {"requests.cpu": "0"}),
+    ],
+    ids=["a quota that counts the pod", "one that does not", "never below zero, and no key that is not counted"],
+)
+def test_of_each_quota_what_the_pod_is_charged_is_taken_out(
+    counting: dict[str, Any], deadline: dict[str, Any], left: dict[str, str]
+) -> None:
+    view = snapshot_of([(counting, Place("f"))])
+    [found] = without_use(view, "team", pod_of(using("a", **deadline)), runs=True).quotas("team")
+    assert found.status.used == left
+
+
+def test_a_pod_with_an_amount_that_is_none_has_nothing_taken_out(view: ClusterView) -> None:
+    pod = pod_of(make_pod("a").gpus("many").build())
+    assert without_use(view, "team", pod, runs=True).quotas("team") == view.quotas("team")

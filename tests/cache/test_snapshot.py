@@ -85,6 +85,8 @@ def test_a_folder_is_all_its_files(tmp_path: Path) -> None:
     _file(tmp_path / "deep", _bound("p"), name="b.yml")
     (tmp_path / "c.json").write_text(json.dumps(_bound("q")))
     (tmp_path / "README.md").write_text("not: [a cluster")
+    (tmp_path / "..2026_06_01").mkdir()
+    _file(tmp_path / "..2026_06_01", NODE, name="a.yaml")
     assert _free(load_snapshot(str(tmp_path))) == 2
 
 

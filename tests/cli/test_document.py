@@ -80,6 +80,7 @@ COST: dict[str, type] = {
     "idleMicroPerHour": int,
     "overAskedMicroPerHour": int,
     "lostToFragmentationMicroPerHour": int,
+    "closedMicroPerHour": int,
     "unpricedMilli": int,
     "rates": list,
     "notes": list,
@@ -89,7 +90,7 @@ FIGURES: dict[str, type] = {
     **dict.fromkeys(("physicalGpus", "totalMilli", "heldMilli", "effectiveMilli", "wastedMilli", "idleMilli"), int),
     **dict.fromkeys(("overAskedMilli", "lostToFragmentationMilli", "usableMilli", "utilisationMilli"), int),
     **dict.fromkeys(("schedulingEfficiencyMilli", "waitingPods", "workloadsWithGpus", "workloadsSeen"), int),
-    **dict.fromkeys(("astrayPods", "beyondMilli"), int),
+    **dict.fromkeys(("astrayPods", "beyondMilli", "closedMilli"), int),
     "cost": dict,
 }
 NAMESPACE: dict[str, type] = {

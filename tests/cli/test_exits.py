@@ -388,10 +388,43 @@ def test_a_cluster_that_does_not_answer_is_exit_code_3(rightslice: Run, tmp_path
         assert re.search(r"(GET|POST) /\S*: no answer from http://127\.0\.0\.1:", ran.err)
 
 
-def test_a_kubeconfig_that_is_not_there_is_exit_code_2(rightslice: Run) -> None:
-    ran = rightslice("audit", "--policies", "policies", "--cluster", "live", "--kubeconfig", "nowhere")
+ASKING_A_CLUSTER = (
+    ("audit", "--policies", "policies", "--cluster", "live"),
+    ("lint", "--cluster", "live"),
+    ("undo", "pod"),
+    ("doctor",),
+    ("accounting", "check"),
+    ("install",),
+    ("uninstall",),
+)
+
+
+@pytest.mark.parametrize("command", ASKING_A_CLUSTER, ids=" ".join)
+def test_a_kubeconfig_that_cannot_be_used_is_exit_code_2(
+    command: tuple[str, ...], rightslice: Run, tmp_path: Path
+) -> None:
+    absent = rightslice(*command, "--kubeconfig", "nowhere")
+    assert (absent.code, absent.out) == (2, "")
+    assert "nowhere: must be a kubeconfig file" in absent.err
+    broken = tmp_path / "broken"
+    broken.write_text("clusters: [")
+    ran = rightslice(*command, "--kubeconfig", str(broken))
     assert (ran.code, ran.out) == (2, "")
-    assert "nowhere: must be a kubeconfig file" in ran.err
+    assert f"error: {broken}: " in ran.err
+
+
+@pytest.mark.parametrize("command", ASKING_A_CLUSTER[3:], ids=" ".join)
+def test_an_api_server_that_does_not_answer_is_exit_code_3(
+    command: tuple[str, ...], rightslice: Run, tmp_path: Path
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        file = kubeconfig(tmp_path, f"http://127.0.0.1:{taken.getsockname()[1]}", "t")
+    ran = rightslice(*command, "--kubeconfig", str(file))
+    assert ran.code == 3
+    assert "no answer from http://127.0.0.1:" in ran.err
+
+
+def test_a_context_for_a_snapshot_is_exit_code_2(rightslice: Run) -> None:
     ran = rightslice("audit", "--policies", "policies", "--cluster", "demo", "--context", "x")
     assert (ran.code, ran.out) == (2, "")
     assert "write --cluster live" in ran.err

@@ -100,6 +100,30 @@ def test_of_several_policies_one_is_chosen(rightslice: Run, cluster: str, tmp_pa
     assert "no policy called 'x' has a fairShare. Those that have: guests, teams" in unknown.err
 
 
+CLUSTERS = {
+    "a file that is not there": ({}, "none.yaml: cannot be read: No such file"),
+    "a file that is broken YAML": ({"c.yaml": "kind: [Pod\n"}, "c.yaml:"),
+    "a broken file beside a good one": ({"a.json": json.dumps(PODS[0]), "b.yaml": "{"}, "b.yaml:"),
+}
+
+
+@pytest.mark.parametrize(("files", "says"), CLUSTERS.values(), ids=CLUSTERS)
+def test_of_a_cluster_that_cannot_be_read_no_shares_are_told(
+    rightslice: Run, files: dict[str, str], says: str, tmp_path: Path
+) -> None:
+    for name, text in files.items():
+        (tmp_path / name).write_text(text)
+    ran = rightslice("fairshare", "--cluster", str(tmp_path if files else tmp_path / "none.yaml"), "--now", NOW)
+    assert (ran.code, ran.out) == (2, "")
+    assert says in ran.err
+
+
+def test_a_kubeconfig_for_a_snapshot_is_told(rightslice: Run, cluster: str) -> None:
+    ran = rightslice("fairshare", "--cluster", cluster, "--kubeconfig", "k")
+    assert (ran.code, ran.out) == (2, "")
+    assert "write --cluster live" in ran.err
+
+
 def test_without_a_cluster_it_says_which_flag_to_write(rightslice: Run) -> None:
     ran = rightslice("fairshare")
     assert (ran.code, ran.out) == (2, "")

@@ -19,7 +19,7 @@ TRACE = ["--nodes", "room/nodes.csv", "--pods", "room/pods.csv"]
 
 WRONG = [
     ("capacity without a cluster", ["capacity"], "which cluster? Name one: --cluster live, a snapshot"),
-    ("a kubeconfig for a snapshot", ["capacity", *ROOM, "--context", "a"], "say which live cluster: name it live"),
+    ("a kubeconfig for a snapshot", ["capacity", *ROOM, "--context", "a"], "which live cluster: write --cluster live"),
     ("a cluster that is not there", ["capacity", "--cluster", "none.yaml"], "none.yaml: must be a YAML or JSON file"),
     ("a cluster without nodes", ["capacity", "--cluster", "room/pods.yaml"], "room/pods.yaml: no nodes here"),
     ("a node that is not there", ["capacity", "nope", *ROOM], "nope: no such node in this cluster. Some that are:"),
@@ -34,6 +34,8 @@ WRONG = [
      "room/pods.csv:1:1: must have the columns sn,"),
     ("policies for a trace", ["simulate", *TRACE, "--policies", "policies"], "a trace is played without them"),
     ("a kubeconfig for a trace", ["simulate", *TRACE, "--kubeconfig", "k"], "a trace is played without them"),
+    ("a kubeconfig for nodes of a file", ["simulate", "--nodes", "room/cluster.yaml", "--pods", "room/pods.yaml",
+     "--context", "a"], "which live cluster: write --nodes live"),
     ("no pods to play", ["simulate", "--nodes", "room/cluster.yaml", "--pods", "policies"], "policies: no pods here"),
     ("pods to play that cannot be read", ["simulate", "--nodes", "room/cluster.yaml", "--pods", "bad"], "error: bad/"),
 ]  # fmt: skip

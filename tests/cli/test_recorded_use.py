@@ -11,6 +11,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+import msgspec
 import pytest
 
 import webhook
@@ -51,6 +52,16 @@ def test_what_is_old_is_told_and_what_is_too_old_is_not_used(
     error = capsys.readouterr().err
     assert said in error
     assert bool(error) is bool(said)
+
+
+def test_a_pod_of_two_containers_is_one_pod(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = Path(recorded(tmp_path, timedelta(hours=1)))
+    [one] = read(file).histories
+    write(file, Recorded([one, msgspec.structs.replace(one, container="side")], NOW.timestamp()))
+
+    usage_of(str(file), NOW, verbose=True)
+
+    assert "usage: 2 containers of 1 pod, recorded " in capsys.readouterr().err
 
 
 COMMANDS = [

@@ -5,10 +5,14 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from tests.make import PodMaker, make_pod
 from webhook.engine.asking import asked_by
+from webhook.model.effective import effective, may_take
 from webhook.model.pods import pod_of
+from webhook.model.quantity import nano
 
 GPU = "nvidia.com/gpu"
 SLICE = "nvidia.com/mig-1g.10gb"
@@ -56,6 +60,22 @@ TOTALS = {
 @pytest.mark.parametrize("case", TOTALS.values(), ids=TOTALS)
 def test_totals(case: Case) -> None:
     assert asked_by(pod_of(case.pod.build())).totals == case.totals
+
+
+COUNTS = st.lists(st.tuples(st.sampled_from(["main", "init", "sidecar"]), st.integers(0, 8)), max_size=8)
+
+
+@given(COUNTS)
+def test_where_limits_are_requests_all_sums_of_a_pod_are_one(containers: list[tuple[str, int]]) -> None:
+    pod = make_pod()
+    for index, (kind, count) in enumerate(containers):
+        if kind == "main":
+            pod = pod.container(f"c{index}", resources=limits(GPU, str(count)))
+        else:
+            pod = with_init(pod, f"c{index}", str(count), sidecar=kind == "sidecar")
+    read = pod_of(pod.build())
+    sums = {effective(read, GPU), effective(read, GPU, limits=True), may_take(read, GPU)}
+    assert sums == {nano(str(asked_by(read).totals.get(GPU, 0)))}
 
 
 FAULTS = {

@@ -65,6 +65,65 @@ def test_what_a_user_asked_for_stays() -> None:
     assert not ask(pod, REMOVE, view=TRAP).patch
 
 
+def one_given() -> PodMaker:
+    """One GPU that the user asks for, and one that LimitRanger put in."""
+    pod = make_pod().gpus(1).container("side", resources={"limits": {GPU: "1"}, "requests": {GPU: "1"}})
+    return pod.annotate("kubernetes.io/limit-ranger", NOTE.replace("main", "side"))
+
+
+GIVES_ONE = limited({"max": {GPU: "1"}}, nodes=(mig_node(),))
+COUNTED: dict[str, tuple[PodMaker, tuple[str, ...], tuple[int, int, int]]] = {
+    "beside one that is asked for": (one_given(), (REMOVE,), (2000, 1000, 1000)),
+    "kept": (one_given(), (KEEP,), (2000, 2000, 2000)),
+    "told": (one_given(), (LIMITS,), (2000, 2000, 2000)),
+    "the one that is asked for is right-sized": (one_given().needs("8Gi"), (REMOVE, RIGHT_SIZE), (2000, 143, 143)),
+    "nothing is asked for": (
+        make_pod().gpus(1).annotate("kubernetes.io/limit-ranger", NOTE),
+        (REMOVE,),
+        (1000, 0, 0),
+    ),
+    "not put in yet": (make_pod().gpus(1).container("side"), (REMOVE,), (1000, 1000, 1000)),
+    "on a node that it names": (one_given().spec(nodeName="whole"), (REMOVE,), (2000, 1000, 1000)),
+    "two of them beside an init container that asks": (
+        make_pod()
+        .gpus(1)
+        .container("side", resources={"limits": {GPU: "1"}, "requests": {GPU: "1"}})
+        .annotate("kubernetes.io/limit-ranger", NOTE + "; " + NOTE.split(": ")[1].replace("main", "side"))
+        .container("i", kind="initContainers", resources={"limits": {GPU: "1"}, "requests": {GPU: "1"}}),
+        (REMOVE,),
+        (2000, 1000, 1000),
+    ),
+    "beside a sidecar that asks": (
+        make_pod()
+        .gpus(1)
+        .annotate("kubernetes.io/limit-ranger", NOTE)
+        .container(
+            "s", kind="initContainers", restartPolicy="Always", resources={"limits": {GPU: "1"}, "requests": {GPU: "1"}}
+        ),
+        (REMOVE,),
+        (2000, 1000, 1000),
+    ),
+}
+
+
+@pytest.mark.parametrize(("pod", "policies", "want"), COUNTED.values(), ids=COUNTED)
+def test_what_is_taken_out_counts_no_more(pod: PodMaker, policies: tuple[str, ...], want: tuple[int, int, int]) -> None:
+    roomy = "mode: enforce\nquotas: {shared: [{name: lab, gpuMilli: 9000}]}"
+    decision = ask(pod, *policies, roomy, view=GIVES_ONE)
+    assert (decision.gpu_milli_before, decision.gpu_milli_after, sum(milli for _, milli in decision.weight)) == want
+
+
+def test_a_shared_quota_counts_what_is_left_and_of_a_final_pod_what_it_has() -> None:
+    pod = one_given().build()
+    full = "mode: enforce\nquotas: {shared: [{name: lab, gpuMilli: 1000}]}"
+    assert codes(ask(pod, REMOVE, full, view=GIVES_ONE)) == ["warn GPU-L202"]
+    pod["metadata"]["uid"] = "0a1b"
+    final = ask(pod, REMOVE, full, view=GIVES_ONE)
+    assert codes(final) == ["warn GPU-L202", "enforce GPU-Q303"]
+    assert (final.patch, final.gpu_milli_after) == ((), 2000), "no webhook takes anything out now"
+    assert final.findings[0].fix == 'Write nvidia.com/gpu: "0" in its limits.'
+
+
 REFUSING = {
     "at least one": {"default": {GPU: "1"}, "min": {GPU: "1"}},
     "a ratio": {"default": {GPU: "1"}, "maxLimitRequestRatio": {GPU: "1"}},

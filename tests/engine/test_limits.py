@@ -7,7 +7,20 @@ from typing import NamedTuple
 import pytest
 
 from tests.make import PodMaker, make_namespace, make_pod
-from tests.world import ask, codes, mig_node, shaped, view_of, whole_node
+from tests.world import (
+    NO_USAGE,
+    NOW,
+    ask,
+    codes,
+    mig_node,
+    policies_of,
+    policy,
+    request_of,
+    shaped,
+    view_of,
+    whole_node,
+)
+from webhook.engine.decide import decide
 from webhook.model.paths import dotted
 
 GPU = "nvidia.com/gpu"
@@ -15,6 +28,26 @@ CHOICES = f"mode: enforce\nlimits: {{perPod: [{{resource: {GPU}, allowed: [1, 2,
 PER_CONTAINER = "mode: enforce\nlimits: {perContainer: [{resource: memory, min: 1Gi, max: 64Gi}]}"
 PER_GPU = 'mode: enforce\nlimits: {perGPU: [{resource: cpu, max: "12"}]}'
 GLOB = 'mode: enforce\nlimits: {perPod: [{resource: "nvidia.com/mig-*", max: 2}]}'
+
+
+MEMORY = "mode: enforce\nlimits: {perPod: [{resource: memory, max: 64Gi}]}"
+FOREIGN = 'mode: enforce\nlimits: {perPod: [{resource: "example.com/*", max: 1}]}'
+EACH_FOREIGN = 'mode: enforce\nlimits: {perContainer: [{resource: "example.com/*", max: 1}]}'
+EACH_GPU = f"mode: enforce\nlimits: {{perContainer: [{{resource: {GPU}, max: 1}}]}}"
+
+
+def with_init(pod: PodMaker, name: str, resource: str, amount: str, *, sidecar: bool = False) -> PodMaker:
+    """Add an init container, or a sidecar."""
+    extra = {"restartPolicy": "Always"} if sidecar else {}
+    amounts = {resource: amount}
+    return pod.container(name, kind="initContainers", resources={"limits": amounts, "requests": amounts}, **extra)
+
+
+def with_sidecars(pod: PodMaker, count: int, resource: str, amount: str) -> PodMaker:
+    """Add so many sidecars."""
+    for index in range(count):
+        pod = with_init(pod, f"side-{index}", resource, amount, sidecar=True)
+    return pod
 
 
 class Case(NamedTuple):
@@ -54,6 +87,82 @@ CASES = {
     "a pod without GPUs has no ceiling for each": Case(PER_GPU, make_pod().asks("cpu", "99"), []),
     "a glob speaks about every profile": Case(
         GLOB, make_pod().asks("nvidia.com/mig-1g.10gb", "3"), ["enforce GPU-L103"]
+    ),
+    "sidecars run beside the main container": Case(
+        MEMORY,
+        with_sidecars(make_pod().gpus(1).asks("memory", "64Gi"), 3, "memory", "64Gi"),
+        ["enforce GPU-L103"],
+        "a pod's memory must be at most 64Gi (found 256Gi). Write 64Gi.",
+    ),
+    "with overhead too": Case(
+        MEMORY,
+        with_sidecars(make_pod().gpus(1).asks("memory", "64Gi"), 3, "memory", "64Gi").spec(overhead={"cpu": "1m"}),
+        ["enforce GPU-L103"],
+        "(found 256Gi)",
+    ),
+    "sidecars within the ceiling": Case(
+        MEMORY, with_sidecars(make_pod().gpus(1).asks("memory", "16Gi"), 3, "memory", "16Gi"), []
+    ),
+    "init containers run before the main container": Case(
+        MEMORY, with_init(make_pod().gpus(1).asks("memory", "64Gi"), "i", "memory", "64Gi"), []
+    ),
+    "an init container runs beside the sidecars before it": Case(
+        MEMORY,
+        with_init(with_sidecars(make_pod().gpus(1), 1, "memory", "32Gi"), "i", "memory", "33Gi"),
+        ["enforce GPU-L103"],
+        "(found 65Gi)",
+    ),
+    "one container's limit and another's request": Case(
+        MEMORY,
+        make_pod().gpus(1).asks("memory", "40Gi").container("b", resources={"requests": {"memory": "40Gi"}}),
+        ["enforce GPU-L103"],
+        "(found 80Gi)",
+    ),
+    "the same with overhead": Case(
+        MEMORY,
+        make_pod()
+        .gpus(1)
+        .container("a", resources={"limits": {"memory": "40Gi"}, "requests": {"memory": "1Gi"}})
+        .container("b", resources={"requests": {"memory": "40Gi"}})
+        .spec(overhead={"cpu": "1m"}),
+        ["enforce GPU-L103"],
+        "(found 80Gi)",
+    ),
+    "a glob holds what only an init container names": Case(
+        FOREIGN,
+        with_init(make_pod().gpus(1), "i", "example.com/fpga", "2"),
+        ["enforce GPU-L103"],
+        "spec.initContainers[0].resources.limits",
+    ),
+    "a glob holds what only sidecars name": Case(
+        FOREIGN, with_sidecars(make_pod().gpus(1), 2, "example.com/fpga", "1"), ["enforce GPU-L103"], "(found 2)"
+    ),
+    "each sidecar within its ceiling": Case(
+        EACH_FOREIGN, with_sidecars(make_pod().gpus(1), 2, "example.com/fpga", "1"), []
+    ),
+    "an init container over its ceiling": Case(
+        EACH_FOREIGN, with_init(make_pod().gpus(1), "i", "example.com/fpga", "2"), ["enforce GPU-L103"]
+    ),
+    "a sidecar over its ceiling": Case(
+        EACH_FOREIGN, with_sidecars(make_pod().gpus(1), 1, "example.com/fpga", "2"), ["enforce GPU-L103"]
+    ),
+    "a sidecar over its ceiling of GPUs": Case(
+        EACH_GPU, with_sidecars(make_pod().gpus(1), 1, GPU, "2"), ["enforce GPU-L103"], "spec.initContainers[0]"
+    ),
+    "a ceiling for each GPU holds sidecars": Case(
+        PER_GPU,
+        with_sidecars(make_pod().gpus(2).asks("cpu", "12"), 2, "cpu", "8"),
+        ["enforce GPU-L103"],
+        "a pod's cpu must be at most 24 (2 GPUs) (found 28). Write 24.",
+    ),
+    "the GPU of a sidecar raises that ceiling": Case(
+        PER_GPU, with_sidecars(make_pod().gpus(2).asks("cpu", "36"), 1, GPU, "1"), []
+    ),
+    "a name of NVIDIA's that is no GPU is held for the pod": Case(
+        'mode: enforce\nlimits: {perPod: [{resource: "nvidia.com/*", max: 1000}]}',
+        make_pod().gpus(1).asks("nvidia.com/gpumem", "5000"),
+        ["enforce GPU-L103"],
+        "a pod's nvidia.com/gpumem must be at most 1000 (found 5000). Write 1000.",
     ),
     "a trial says nothing to the user": Case(
         f"limits: {{perPod: [{{resource: {GPU}, max: 1}}]}}", make_pod().gpus(2), ["audit GPU-L103"]
@@ -147,6 +256,38 @@ def test_gpus_that_a_limit_range_put_in_break_no_limit_of_ours() -> None:
     }
     assert codes(ask(pod, CHOICES, nodes=(limit_range,))) == ["warn GPU-L202"]
     assert codes(ask(pod, CHOICES)) == ["enforce GPU-L102"], "a forged note alone changes nothing"
+
+
+HELD = view_of(
+    make_namespace("team"),
+    {
+        "apiVersion": "v1",
+        "kind": "LimitRange",
+        "metadata": {"name": "lr", "namespace": "team"},
+        "spec": {"limits": [{"type": "Container", "max": {GPU: "4"}}]},
+    },
+)
+NOTED = f"LimitRanger plugin set: {GPU} request for container main; {GPU} limit for container main"
+
+
+@pytest.mark.parametrize("rule", ["perPod", "perContainer"])
+def test_gpus_that_a_limit_range_put_in_beside_an_init_container_that_asks_break_none_either(rule: str) -> None:
+    pod = with_init(make_pod().gpus(4), "i", GPU, "1").annotate("kubernetes.io/limit-ranger", NOTED)
+    policy = limits(rule, f"resource: {GPU}, max: 1")
+    assert codes(ask(pod, policy, view=HELD)) == ["warn GPU-L202"]
+    assert codes(ask(pod, policy)) == ["enforce GPU-L103"], "nobody put them in where no LimitRange is"
+
+
+def test_what_broke_no_limit_with_injected_gpus_is_judged_again_where_the_user_asks_for_them() -> None:
+    policies = policies_of(policy(limits("perContainer", f"resource: {GPU}, max: 1")))
+    asking = with_init(make_pod().gpus(4), "i", GPU, "4")
+    noted = f"{NOTED}; {GPU} request for init container i; {GPU} limit for init container i"
+    found = [
+        codes(decide(request_of(pod.build()), policies, HELD, NO_USAGE, NOW))
+        for pod in (with_init(make_pod().gpus(4), "i", GPU, "4").annotate("kubernetes.io/limit-ranger", noted), asking)
+    ]
+    assert "enforce GPU-L103" not in found[0]
+    assert found[1] == ["enforce GPU-L103", "enforce GPU-L103"]
 
 
 def limits(scope: str, rule: str, mode: str = "enforce") -> str:

@@ -148,7 +148,8 @@ def when(expression: str, fails: str = "Ignore") -> str:
 
 
 POD_HAS = {
-    "its kind": "object.kind == 'Pod' && object.apiVersion == 'v1' && request.kind == {'group': '', 'kind': 'Pod'}",
+    "its kind": "object.kind == 'Pod' && object.apiVersion == 'v1' && "
+    "request.kind == {'group': '', 'version': 'v1', 'kind': 'Pod'}",
     "its namespace": "object.metadata.namespace == 'team' && request.namespace == 'team'",
     "the template's labels": "object.metadata.labels.app == 'a'",
     "the workload as its owner": "object.metadata.ownerReferences.exists(o, o.controller && o.name == 'work')",

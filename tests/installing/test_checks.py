@@ -229,6 +229,11 @@ CASES = {
         State.FAIL,
         "1 of 2 GPU nodes without nvidia.com/gpu.product",
     ),
+    "nodes that cannot be read": Case(
+        replace(WELL, policies=[policy(**MIG)], nodes=[{**gpu_node(), "spec": {"taints": "none"}}]),
+        State.SKIP,
+        "what nodes offer cannot be read",
+    ),
     "slices that no node has": Case(replace(WELL, policies=[policy(**MIG)]), State.WARN, "policy guard gives mig"),
     "accounting that no node knows": Case(COUNTED, State.WARN, "a policy has native accounting"),
     "a scheduler's configuration that is none": Case(
@@ -325,6 +330,11 @@ def test_where_all_is_well_there_is_nothing_to_act_on() -> None:
 
     assert {line.state for line in lines} == {State.OK}, lines
     assert len(lines) > 10
+
+
+def test_keys_of_the_config_map_that_no_server_reads_are_none_of_ours() -> None:
+    others = {"README.txt": "see: [the wiki", ".hidden.yaml": policy_text("guard"), "notes": "kind: GPUPolicy"}
+    assert diagnose(replace(WELL, settings={"data": others}), NOW) == diagnose(WELL, NOW)
 
 
 KNOWN = {

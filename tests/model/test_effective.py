@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.make import PodMaker, make_pod
-from webhook.model.effective import effective, effective_requests
+from webhook.model.effective import effective, effective_requests, may_take
 from webhook.model.pods import pod_of
 from webhook.model.quantity import nano
 
@@ -81,6 +81,25 @@ CPU = {
 def test_cpu(pod: PodMaker, requests: str, limits: str) -> None:
     read = pod_of(pod.build())
     assert (effective(read, "cpu"), effective(read, "cpu", limits=True)) == (nano(requests), nano(limits))
+
+
+TAKEN = {
+    "a limit": (_cpu("1", "2"), "2"),
+    "a request where there is no limit": (_cpu("1"), "1"),
+    "the pod's limit as a whole": (_cpu("1", "4", {"limits": {"cpu": "3"}}), "3"),
+    "the pod's request as a whole, above the containers": (_cpu("1", None, {"requests": {"cpu": "3"}}), "3"),
+    "a container's limit above the pod's request": (_cpu("1", "8", {"requests": {"cpu": "3"}}), "8"),
+    "overhead comes on top": (_cpu("1", "2", None, "250m"), "2250m"),
+    "a limit of one and a request of another": (
+        _cpu("1", "4").container("b", resources={"requests": {"cpu": "3"}}),
+        "7",
+    ),
+}
+
+
+@pytest.mark.parametrize(("pod", "want"), TAKEN.values(), ids=TAKEN)
+def test_the_most_that_a_pod_may_take(pod: PodMaker, want: str) -> None:
+    assert may_take(pod_of(pod.build()), "cpu") == nano(want)
 
 
 def test_huge_pages_of_the_pod_as_a_whole() -> None:

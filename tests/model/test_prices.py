@@ -82,6 +82,21 @@ def test_a_part_of_a_card_costs_its_part() -> None:
     assert found.of("elsewhere", 1000) is None
 
 
+DEAREST: dict[str, tuple[tuple[str, ...], int | None]] = {
+    "the dearest node of a product": (("NVIDIA-L40S",), 3_000_000),
+    "the dearer of two products": (("NVIDIA-L40S", "NVIDIA-L40S-SHARED"), 3_000_000),
+    "a product whose nodes have no price, and one that has": (("NVIDIA-L40S", "NVIDIA-B300"), None),
+    "a product that no node has": (("NVIDIA-B200",), None),
+    "no product": ((), None),
+}
+
+
+@pytest.mark.parametrize(("products", "price"), DEAREST.values(), ids=DEAREST)
+def test_of_several_products_the_dearest_is_reckoned_with(products: tuple[str, ...], price: int | None) -> None:
+    found = priced(node("a"), node("b", per_hour="3"), node("s", "NVIDIA-L40S-SHARED"), node("odd", "NVIDIA-B300"))
+    assert found.dearest(products) == price
+
+
 def test_an_example_says_that_it_is_one() -> None:
     example = Prices("USD", {}, "a list", "2024-12-01", example=True)
     assert node_prices((), example).source.startswith("example prices, not yours: a list (2024-12-01")

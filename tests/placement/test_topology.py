@@ -114,10 +114,6 @@ def test_more_gpus_than_the_board_has_is_another_machine() -> None:
     assert assumed("NVIDIA-B200", 16).confidence is Confidence.UNKNOWN
 
 
-def test_the_clique_is_kept() -> None:
-    assert assumed("NVIDIA-GB200", 4, "u.1").clique == "u.1"
-
-
 def test_a_near_path_decides_between_pairs_with_equal_links_and_no_more() -> None:
     board = switched(3, 1, 3)
     near = Topology(board.nvlinks, ((None, Bus.PIX, None), (Bus.PIX, None, None), (None,) * 3), (0, 0, 0), 25_000)

@@ -21,7 +21,12 @@ from webhook.report.results import Checked, Located, Missed, Standing, Use, verd
 from webhook.report.workloads import Workload, workloads_of
 
 NOW = datetime(2026, 6, 1, tzinfo=UTC)
-PRICES = NodePrices("USD", {"n1": 4_000_000, "n2": 1_000_000}, "a list of ours (2026-06-01, USD for a card and hour)")
+PRICES = NodePrices(
+    "USD",
+    {"n1": 4_000_000, "n2": 1_000_000},
+    "a list of ours (2026-06-01, USD for a card and hour)",
+    by_product={"H100": 4_000_000},
+)
 STOCKS = (
     Stock("n1", "H100-80GB-HBM3", 8, 6000, 2000, 2, (), 500),
     Stock("n2", "L40S", 4, 3000, 1000, 1, (), 250),

@@ -12,12 +12,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.report.audited import FIT, NOTED, PRICES, REFUSED, SLICE, STOCKS, cluster, judged, rows_of
+from webhook.model.offers import Offer
 from webhook.model.prices import NodePrices
 from webhook.report.advice import advice_csv, advice_table
 from webhook.report.capacities import Stock
 from webhook.report.costs import money
 from webhook.report.figures import figures_lines, figures_of, parts_of
 from webhook.report.results import Checked, Missed, Standing, Use
+from webhook.report.words import gpus
 from webhook.report.workload_tables import missed_lines, workload_csv, workload_findings, workload_table
 from webhook.report.workloads import Spent, Workload
 
@@ -145,7 +147,7 @@ def test_without_prices_no_money_is_told() -> None:
 amounts = st.integers(0, 9000)
 held_and_after = st.tuples(st.integers(1, 4000), amounts, st.booleans())
 on_nodes = st.lists(
-    st.tuples(st.lists(held_and_after, max_size=4), st.integers(0, 20_000), amounts, st.integers(0, 100)),
+    st.tuples(st.lists(held_and_after, max_size=4), st.integers(0, 20_000), amounts, st.integers(0, 100), amounts),
     min_size=1,
     max_size=4,
 )
@@ -153,16 +155,16 @@ on_nodes = st.lists(
 
 @given(on_nodes, st.dictionaries(st.sampled_from(["n0", "n1", "n2"]), st.integers(0, 10**7)))
 def test_the_parts_are_all_gpus_and_never_overlap(
-    nodes: list[tuple[list[tuple[int, int, bool]], int, int, int]], prices: dict[str, int]
+    nodes: list[tuple[list[tuple[int, int, bool]], int, int, int, int]], prices: dict[str, int]
 ) -> None:
-    """Each node has pods that ask for so much, and would again; what it gives them; some free, part of it lost.
+    """Each node has pods that ask for so much, and would again; what it gives them; what is free, lost and closed.
 
     The pods of the first are on a node that is not there.
     """
     stocks, pods = [], []
-    for i, (here, most, free, lost) in enumerate(nodes):
+    for i, (here, most, free, lost, closed) in enumerate(nodes):
         used = min(most, sum(held for held, _, _ in here))
-        stocks.append(Stock(f"n{i}", "X", 8, used, free, 0, (), free * lost // 100))
+        stocks.append(Stock(f"n{i}", "X", 8, used, free, 0, (), free * lost // 100, closed_milli=closed))
         pods += [
             judged(f"p{i}-{j}", node=f"n{i}" if i else "gone", milli=held, after=min(held, after), idle=idle)
             for j, (held, after, idle) in enumerate(here)
@@ -227,6 +229,40 @@ def test_rightsize_tells_the_risk_of_what_use_advises() -> None:
     use = Use("main", "nvidia.com/gpu", 1, 8192, 60, 4000, risk_ppm=5000)
     pod = msgspec.structs.replace(judged("a", after=143), standing=Standing("Pod/a", uses=(use,)))
     assert advised(pod)[0][2] == "0.5%/h"
+
+
+DEAR = msgspec.structs.replace(SLICE, product="B300")
+FREED: dict[str, tuple[Checked, tuple[Offer, ...], Spent, str]] = {
+    "a slice of the same card": (judged("a", after=143), (SLICE,), Spent(857, 3_428_000), "3.43 USD/h"),
+    "a slice of a dearer card, and it still saves": (
+        *(judged("a", node="n2", after=143), (SLICE,), Spent(857, 428_000)),
+        "0.43 USD/h",
+    ),
+    "a slice of a card so dear that it saves nothing": (
+        *(judged("a", node="n2", after=429), (SLICE,), Spent(571, -716_000)),
+        "costs 0.72 USD/h more",
+    ),
+    "the same on trial": (
+        *(judged("a", node="n2", trial=571), (SLICE,), Spent(571, -716_000)),
+        "costs 0.72 USD/h more",
+    ),
+    "a slice of a card without a price": (judged("a", after=143), (DEAR,), Spent(857, 0, 857), "no price"),
+    "a slice of one card or another, one without a price": (
+        *(judged("a", after=143), (SLICE, DEAR), Spent(857, 0, 857)),
+        "no price",
+    ),
+    "of a node without a price": (judged("a", node="n3", after=143), (SLICE,), Spent(857, 0, 857), "no price"),
+}
+
+
+@pytest.mark.parametrize(("pod", "offers", "freed", "words"), FREED.values(), ids=FREED)
+def test_what_advice_saves_is_less_what_it_costs(
+    pod: Checked, offers: tuple[Offer, ...], freed: Spent, words: str
+) -> None:
+    fit = msgspec.structs.replace(FIT, offers=offers)
+    pod = msgspec.structs.replace(pod, decision=msgspec.structs.replace(pod.decision, outcome=fit))
+    assert row(pod).freed == freed
+    assert advised(pod)[0][3] == f"{gpus(freed.milli)} GPUs, {words}"
 
 
 MEANT = {

@@ -51,6 +51,16 @@ def test_what_is_looked_back_on_is_evenly_chosen_and_bounded(size: int) -> None:
     assert pool.hour is pool.run
 
 
+def test_where_nobody_told_the_memory_of_the_gpu_it_is_no_reason_to_give_less() -> None:
+    readings = [8000.0 + 40 * (i % 50) for i in range(960)]
+    told, untold, zero = (
+        of(estimate([record(readings, capacity_mib=card), *fleet()], NOW)) for card in (CARD_MIB, None, 0)
+    )
+    for risk in RISKS_PPM[:4]:
+        assert (untold.size_mib(risk) or CARD_MIB) >= (told.size_mib(risk) or 0)
+    assert untold == zero
+
+
 def test_a_workload_of_spikes_may_not() -> None:
     calm = [8000.0] * 40
     use = of(estimate([record([*calm, 30_000] * 24), *fleet()], NOW))

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -17,9 +19,21 @@ from webhook.usage import loading
 from webhook.usage.child import frames
 from webhook.usage.estimating import estimate
 from webhook.usage.files import Recorded, write
-from webhook.usage.frames import Asked
+from webhook.usage.frames import LENGTH, Asked, Fault
 from webhook.usage.loading import Loaded, load
 from webhook.usage.source import Source
+
+DYING = """\
+import sys
+sys.stderr.write("not the last line\\n" + "a word too many " * 20_000 + "\\n")
+sys.exit(7)
+"""
+CRAMPED = """\
+import resource
+resource.setrlimit(resource.RLIMIT_DATA, (1 << 30, 1 << 30))
+from webhook.usage.child import main
+main()
+"""
 
 
 def loaded(asked: Asked) -> Loaded:
@@ -35,6 +49,13 @@ def test_it_is_what_would_be_estimated_here(tmp_path: Path) -> None:
     found = loaded(Asked(file=str(tmp_path / "use.json.gz")))
 
     assert found == Loaded(estimate(histories, NOW), NOW, 451, ())
+
+
+def test_a_pod_counts_once_however_many_containers_it_has(tmp_path: Path) -> None:
+    each = [history(container=name, pod=pod, namespace=space) for name in "abc" for pod in "xy" for space in ("m", "n")]
+    write(tmp_path / "use.json", Recorded(each, NOW))
+
+    assert loaded(Asked(file=str(tmp_path / "use.json"))).pods == 4
 
 
 def test_what_is_wrong_with_a_file_is_told(tmp_path: Path) -> None:
@@ -58,8 +79,41 @@ def test_all_of_it_has_a_deadline() -> None:
 def test_a_process_that_ends_early_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(loading, "CHILD", "webhook.usage.nowhere")
 
-    with pytest.raises(UsageError, match="ended before it had answered"):
+    with pytest.raises(UsageError, match=r"ended before it had answered \(exit code 1\): .*No module named webhook"):
         loaded(Asked(file="any"))
+
+
+def test_what_a_process_says_before_it_ends_is_cut(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "dying.py").write_text(DYING)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    monkeypatch.setattr(loading, "CHILD", "dying")
+
+    with pytest.raises(UsageError, match=r"\(exit code 7\): .*a word too many") as caught:
+        loaded(Asked(file="any"))
+
+    assert len(str(caught.value)) < 500
+    assert "not the last line" not in str(caught.value)
+
+
+def test_less_memory_than_a_process_may_have_is_enough_where_it_is(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """A hard limit below the bound that the process sets itself, as `ulimit -d` sets one."""
+    (tmp_path / "cramped.py").write_text(CRAMPED)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    monkeypatch.setattr(loading, "CHILD", "cramped")
+    write(tmp_path / "use.json", Recorded([FULL], NOW))
+
+    assert loaded(Asked(file=str(tmp_path / "use.json"))).pods == 1
+
+
+def test_a_process_that_cannot_read_what_it_is_asked_says_so() -> None:
+    ran = subprocess.run([sys.executable, "-m", loading.CHILD], input=b'{"file": 7}', capture_output=True, check=False)
+
+    fault = loading.DECODER.decode(ran.stdout[LENGTH.size :])
+    assert isinstance(fault, Fault)
+    assert fault.ours
+    assert "Expected `str`, got `int`" in fault.why
 
 
 def test_a_view_that_is_too_large_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -255,6 +255,7 @@ def test_compute_by_gpu_util_where_profiling_is_off_and_no_word_on_idleness(prom
 
     assert [(history.compute_milli, history.active_milli) for history in reading.histories] == [(300, None)]
     assert any("DCGM_FI_PROF_GR_ENGINE_ACTIVE has no series" in note for note in reading.notes)
+    assert any("DCGM_FI_DEV_FB_FREE has no series" in note for note in reading.notes)
 
 
 NOTHING = {

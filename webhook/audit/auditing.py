@@ -4,12 +4,13 @@ Each pod is taken by itself, in the cluster as it stands: its own use is taken o
 still count as in use. What all pods would come to together is less where slices are few.
 
 What a bound pod holds is priced by its own node. A pod that would get no less than it holds already stays as it
-is; a saving is only what is less, of a pod that would be let in.
+is; a saving is only what is less, of a pod that would be let in: GPUs that a policy takes out again among it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -22,10 +23,13 @@ from webhook.audit.views import without_use
 from webhook.cache.gathering import FINISHED
 from webhook.engine.asking import Asked, asked_by
 from webhook.errors import ReviewError
-from webhook.model.decisions import Fit
+from webhook.model.decisions import Decision, Fit
 from webhook.model.workloads import workload_of
 from webhook.policy.compiled import PolicySet
 from webhook.report.results import Checked, Standing, skipped
+
+Price = Callable[[Mapping[str, int]], int]
+"""Thousandths of a GPU that units of resources take on the pod's own node."""
 
 
 def audit_all(found: Iterable[Entry | Passed], world: World) -> Iterator[Checked]:
@@ -62,38 +66,40 @@ def audit_pod(entry: Entry, world: World, unsized: PolicySet) -> Checked:
         return check(again, world)
     assert request.pod is not None
     asked = asked_by(request.pod)
-    view = without_use(world.view, request.namespace, request.name, asked.totals)
+    node = node_of(entry.data)
+    view = without_use(world.view, request.namespace, request.pod, runs=bool(node))
     vacated = msgspec.structs.replace(world, view=view)
-    held = held_milli(asked.totals, node_of(entry.data), world.view.fleet)
+    price = partial(held_milli, node=node, fleet=world.view.fleet)
     result = check(again, vacated)
-    if not _gains(result, asked, held):
+    if not _gains(result.decision, price):
         result = check(again, msgspec.structs.replace(vacated, policies=unsized))
-    priced = _priced(result, asked, held)
+    priced = _priced(result, asked, price)
     missed = why_missed(entry.data, request.namespace, priced.decision)
     becomes = becoming(priced.decision) if missed else ""
     uses = uses_of(asked, request.namespace, request.pod, world.usage, priced.decision.outcome)
     standing = Standing(workload_of(request.pod), missed, becomes, uses)
-    return msgspec.structs.replace(priced, node=node_of(entry.data), standing=standing)
+    return msgspec.structs.replace(priced, node=node, standing=standing)
 
 
-def _gains(result: Checked, asked: Asked, held: int) -> bool:
-    """Is what right-sizing has for the pod less than it holds? True where it has nothing for it."""
-    fit = result.decision.outcome
-    return not isinstance(fit, Fit) or _fitted(fit, asked) < held
+def _gains(decision: Decision, price: Price) -> bool:
+    """Is what right-sizing has for the pod less than what is left of it? True where it has nothing for it."""
+    fit = decision.outcome
+    return not isinstance(fit, Fit) or _fitted(fit, decision) < price(decision.left)
 
 
-def _priced(result: Checked, asked: Asked, held: int) -> Checked:
+def _priced(result: Checked, asked: Asked, price: Price) -> Checked:
     decision = result.decision
     fit = decision.outcome if not decision.denials else None
-    becomes = _fitted(fit, asked) if isinstance(fit, Fit) else held
-    after, on_trial = (becomes, 0) if decision.applied else (held, held - becomes)
-    decision = msgspec.structs.replace(decision, gpu_milli_before=held, gpu_milli_after=after)
+    left = price(asked.totals if decision.denials else decision.left)
+    becomes = _fitted(fit, decision) if isinstance(fit, Fit) else left
+    after, on_trial = (becomes, 0) if decision.applied else (left, left - becomes)
+    decision = msgspec.structs.replace(decision, gpu_milli_before=price(asked.totals), gpu_milli_after=after)
     return msgspec.structs.replace(result, decision=decision, gpu_milli_on_trial=on_trial)
 
 
-def _fitted(fit: Fit, asked: Asked) -> int:
+def _fitted(fit: Fit, decision: Decision) -> int:
     """Thousandths of a GPU that the pod asks for with its fit."""
-    return fit.gpu_milli * sum(asked.totals.values())
+    return fit.gpu_milli * sum(decision.left.values())
 
 
 def without_sizing(policies: PolicySet) -> PolicySet:

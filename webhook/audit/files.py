@@ -7,8 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from stat import S_ISFIFO, S_ISREG
 
-SUFFIXES = frozenset({".yaml", ".yml", ".json"})
-"""The files of a folder that are read; a file that is named is read whatever its name."""
+from webhook.documents.names import SUFFIXES, is_document
 
 OURS = ("/dev/stdin", "/dev/fd/", "/proc/self/fd/")
 """What a shell hands over: standard input, and the pipes of `<(...)`. Somebody writes to them for sure."""
@@ -38,7 +37,8 @@ def files_under(path: str) -> list[str]:
     folder = Path(path)
     if not folder.is_dir():
         return [path]
-    return [str(file) for file in _under(folder) if file.suffix in SUFFIXES and file.is_file()]
+    found = sorted(folder.rglob("*"))
+    return [str(file) for file in found if is_document(file.relative_to(folder).parts) and file.is_file()]
 
 
 def left_out(path: str) -> Iterator[tuple[str, str]]:

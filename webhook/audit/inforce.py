@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from http import HTTPStatus
-from pathlib import PurePath
 from typing import Any, NamedTuple
 
-from webhook.audit.files import SUFFIXES
+from webhook.documents.names import is_document
 from webhook.errors import ApiError
 from webhook.kube.api import Api
 
@@ -54,6 +53,4 @@ async def policy_files_of(api: Api, namespace: str) -> tuple[Texts, str]:
 
 def _files(data: Mapping[str, Any], where: str) -> list[tuple[str, str]]:
     """The keys that a mounted folder would be read for."""
-    return [
-        (f"{where}/{key}", text) for key, text in data.items() if PurePath(key).suffix in SUFFIXES and key[0] != "."
-    ]
+    return [(f"{where}/{key}", text) for key, text in data.items() if is_document([key])]

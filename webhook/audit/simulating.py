@@ -160,7 +160,7 @@ class Arrivals:
 def play_pods(placing: Placing, pods: Sequence[Coming], policy: Policy, fill: Fill) -> Iterator[Simulation]:
     """Play Kubernetes pods into a cluster as it stands; yields after each pod."""
     cluster = placing.cluster
-    measure, arrivals = Fgd(cluster.site, placing.mix), Arrivals(placing, policy, fill)
+    measure, arrivals = Fgd(cluster.site, placing.mix.with_gpus()), Arrivals(placing, policy, fill)
     held = _held(cluster)
     simulation = Simulation(policy, len(cluster.fleet.nodes), _capacity(cluster), len(pods), held)
     for place, pod in enumerate(pods):
@@ -193,9 +193,9 @@ def _milli(cluster: Cluster, wanted: Wanted) -> int:
 def _held(cluster: Cluster) -> int:
     """Thousandths of GPUs that pods hold."""
     return sum(
-        (units - cluster.free[node].gpus.get(resource, 0)) * offer.gpu_milli
+        cluster.held(node, resource) * offer.gpu_milli
         for node, known in enumerate(cluster.fleet.nodes)
-        for resource, units in known.gpus.items()
+        for resource in known.gpus
         if (offer := cluster.offer(node, resource))
     )
 

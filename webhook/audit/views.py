@@ -6,11 +6,10 @@ from collections.abc import Mapping
 
 import msgspec
 
-from webhook.errors import QuantityError
+from webhook.engine.quota import claims_charge, vacated
 from webhook.model.cluster import NAMESPACE_NAME, ClusterView
 from webhook.model.objects import Namespace, ResourceQuota
-from webhook.model.pods import Metadata
-from webhook.model.quantity import nano, written
+from webhook.model.pods import Metadata, Pod
 
 
 class AdjustedView(ClusterView):
@@ -18,7 +17,8 @@ class AdjustedView(ClusterView):
 
     _labels: Mapping[str, str] = {}
     _one: tuple[str, Mapping[str, str]] | None = None
-    _vacated: tuple[str, Mapping[str, int]] = ("", {})
+    _again: tuple[str, Pod, bool] | None = None
+    _vacated: tuple[ResourceQuota, ...] | None = None
 
     def __init__(self, view: ClusterView) -> None:
         self.__dict__.update(view.__dict__)  # a view never changes, so two may share what they know
@@ -36,10 +36,14 @@ class AdjustedView(ClusterView):
         return Namespace(metadata=named)
 
     def quotas(self, namespace: str) -> tuple[ResourceQuota, ...]:
-        """The quotas, without what the vacated pod uses of them."""
+        """The quotas, without what the pod that is created again uses of them; reckoned once."""
         found = super().quotas(namespace)
-        vacated, totals = self._vacated
-        return tuple(_without(quota, totals) for quota in found) if totals and namespace == vacated else found
+        if self._again is None or namespace != self._again[0] or not found:
+            return found
+        if self._vacated is None:
+            _, pod, runs = self._again
+            self._vacated = vacated(found, pod, claims_charge(pod, self.claiming(namespace)) if runs else {})
+        return self._vacated
 
 
 def with_labels(view: ClusterView, labels: Mapping[str, str]) -> ClusterView:
@@ -58,26 +62,15 @@ def with_namespace(view: ClusterView, name: str, labels: Mapping[str, str]) -> C
     return adjusted
 
 
-def without_use(view: ClusterView, namespace: str, name: str, totals: Mapping[str, int]) -> ClusterView:
+def without_use(view: ClusterView, namespace: str, pod: Pod, *, runs: bool) -> ClusterView:
     """The view in which a pod's own use is taken out of the quotas: the pod is about to be created again.
 
     Args:
         namespace: The pod's namespace.
-        name: Its name.
-        totals: What it asks for, units by resource name.
+        pod: The pod as the API server has it stored.
+        runs: Does it have a node? Then the claims were made that it names templates for.
     """
     adjusted = AdjustedView(view)
-    adjusted._holders = adjusted._holders.without_pod(namespace, name)
-    adjusted._vacated = (namespace, totals)
+    adjusted._holders = adjusted._holders.without_pod(namespace, pod.metadata.name)
+    adjusted._again, adjusted._vacated = (namespace, pod, runs), None
     return adjusted
-
-
-def _without(quota: ResourceQuota, totals: Mapping[str, int]) -> ResourceQuota:
-    used = dict(quota.status.used)
-    for resource, count in totals.items():
-        key = f"requests.{resource}"
-        try:
-            used[key] = written(max(0, nano(used.get(key, 0)) - nano(count)))
-        except QuantityError:
-            continue
-    return msgspec.structs.replace(quota, status=msgspec.structs.replace(quota.status, used=used))

@@ -14,6 +14,7 @@ import msgspec
 from webhook.cache.gathering import namespace_of, view_of
 from webhook.cache.objects import Found, Kept, kind_of, members, read_object
 from webhook.cache.shipped import shipped
+from webhook.documents.names import is_document
 from webhook.documents.reading import read
 from webhook.errors import DocumentError, Place, SnapshotError
 from webhook.model.claims import DeviceClass, ResourceClaimTemplate
@@ -24,8 +25,6 @@ from webhook.model.pods import Pod
 
 DEMO = "demo"
 """The name of the snapshot that comes with the program."""
-
-SUFFIXES = frozenset({".yaml", ".yml", ".json"})
 
 
 class Snapshot(msgspec.Struct, frozen=True):
@@ -112,12 +111,16 @@ def _view(kept: tuple[Kept, ...]) -> ClusterView:
 
 def _files(source: str) -> list[FilePath]:
     path = shipped("examples") / "cluster" if source == DEMO else FilePath(source)
-    files = sorted(file for file in path.rglob("*") if file.suffix in SUFFIXES) if path.is_dir() else [path]
+    files = _under(path) if path.is_dir() else [path]
     if not files or not path.exists():
         found = "no such file" if not path.exists() else "a folder without any of these"
         must = "must be a YAML or JSON file, a folder of them, or demo"
         raise SnapshotError(Place(str(path)), f"{must}, found {found}. Write what kubectl get -o yaml prints to it")
     return files
+
+
+def _under(folder: FilePath) -> list[FilePath]:
+    return sorted(file for file in folder.rglob("*") if is_document(file.relative_to(folder).parts))
 
 
 def _documents(file: FilePath) -> Iterator[Found]:

@@ -50,7 +50,7 @@ def check(
 ) -> None:
     """Look whether accounting works in a cluster: policies, scheduler, nodes, quotas. A pod is tried, never stored.
 
-    Exit code: 0 nothing to act on, 1 something is, 2 wrong flags, 3 the cluster did not answer.
+    Exit code: 0 nothing to act on, 1 something is, 2 a flag or the kubeconfig is wrong, 3 the cluster did not answer.
     """
     lines = list(accounting_lines(with_api(kubeconfig, context, lambda api: read_accounted(api, namespace))))
     say(table(lines, paint_for(no_color=no_color)))

@@ -26,7 +26,7 @@ def doctor(
 ) -> None:
     """Look at an installation: hooks, certificates, replicas, policies, nodes, quotas. Each line says what to do.
 
-    Exit code: 0 nothing to act on, 1 something is, 2 wrong flags, 3 the cluster did not answer.
+    Exit code: 0 nothing to act on, 1 something is, 2 a flag or the kubeconfig is wrong, 3 the cluster did not answer.
     """
     if output not in ("table", "json"):
         stop(f"-o: must be table or json, found {output!r}. Write -o table")

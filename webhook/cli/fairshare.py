@@ -12,7 +12,17 @@ from webhook.audit.using import uses_of
 from webhook.cli import flags
 from webhook.cli.auditing import snapshot_of, sources
 from webhook.cli.console import paint_for, stop, tell
-from webhook.cli.inputs import LIVE, Reach, live_cluster, live_view, moment_of, policies_in_force, policies_of
+from webhook.cli.faults import refuse_faults
+from webhook.cli.inputs import (
+    LIVE,
+    Reach,
+    live_cluster,
+    live_view,
+    moment_of,
+    policies_in_force,
+    policies_of,
+    refuse_reach,
+)
 from webhook.cli.output import lines, targets, write
 from webhook.cli.shares import rule_of
 from webhook.engine.fairness import standings
@@ -46,18 +56,20 @@ def fairshare(
 
     Exit code: 0, 2 where a file, flag or policy is wrong, 3 where the cluster did not answer.
     """
-    wanted, moment = targets(output, FORMATS), moment_of(now)
+    wanted, moment, reach = targets(output, FORMATS), moment_of(now), Reach(kubeconfig, context)
     if cluster is None:
         stop("which cluster? Name a snapshot: --cluster FILE, or --cluster live or demo")
     skipped: list[str] = []
     if cluster == LIVE:
-        with live_cluster(Reach(kubeconfig, context)) as live:
+        with live_cluster(reach) as live:
             rule = rule_of(policies_in_force(live, policies, policy_namespace), policy)
             fleet = live_view(live, {}).fleet
             uses = list(uses_of((entry.data for entry in live.pods(ended=True)), fleet, rule.by, skipped.append))
     else:
+        refuse_reach(reach)
         rule = rule_of(policies_of(policies), policy)
         found = list(objects_in(sources(None, cluster)))
+        refuse_faults(found)
         pods = (each.data for each in found if isinstance(each, Entry) and each.data["kind"] == "Pod")
         uses = list(uses_of(pods, snapshot_of(found, verbose=False).view.fleet, rule.by, skipped.append))
     tell_skipped(skipped)

@@ -13,9 +13,10 @@ from webhook.audit.files import content_of, files_under
 from webhook.audit.views import with_labels
 from webhook.cache.shipped import shipped
 from webhook.cache.snapshot import Snapshot, gather, read_snapshot
-from webhook.cli.console import NO_ANSWER, stop, tell
+from webhook.cli.console import stop, tell
+from webhook.cli.reaching import reached
 from webhook.documents.bounds import POLICY
-from webhook.errors import ApiError, RightsliceError
+from webhook.errors import RightsliceError
 from webhook.model.cluster import ClusterView
 from webhook.model.usage import UsageView
 from webhook.policy.capping import halted
@@ -105,7 +106,8 @@ def policies_in_force(
         tell(f"note: the rollout of policy {shown(name)} was halted, so it is on trial for everybody")
     if not policies.policies and not sources.ready:
         others = f"Name others: --policies {nearby(shipped('policies'))}"
-        tell(f"note: no policy is in force in this cluster, so nothing is refused or changed. {others}")
+        unseen = "What a server outside the cluster reads from files is not seen"
+        tell(f"note: no policy is in force in this cluster, as an object or in our ConfigMap. {unseen}. {others}")
     if verbose:
         names = shown(", ".join(policy.name for policy in policies.policies))
         tell(f"policies: {names or 'none'} (in force in the cluster, digest {policies.digest})")
@@ -129,14 +131,12 @@ def left_out(faults: Mapping[str, str], ready: Collection[str]) -> Iterator[str]
 
 @contextmanager
 def live_cluster(reach: Reach) -> Iterator[Cluster]:
-    """A live cluster. Stops the program where it cannot be found, and where it does not answer."""
+    """A live cluster. Stops the program where it cannot be reached, or holds what cannot be read."""
     from webhook.audit.cluster import Cluster  # the HTTP client takes its time: only who needs it pays
 
     try:
-        with Cluster(reach.kubeconfig, reach.context) as cluster:
+        with reached(), Cluster(reach.kubeconfig, reach.context) as cluster:
             yield cluster
-    except ApiError as error:
-        stop(str(error), NO_ANSWER)
     except RightsliceError as error:
         stop(str(error))
 
@@ -180,6 +180,7 @@ def usage_of(name: str | None, moment: datetime, *, verbose: bool = False) -> Us
     from webhook.usage import ages
     from webhook.usage.estimating import estimate  # numpy takes its time: only who needs it pays
     from webhook.usage.files import read as read_usage
+    from webhook.usage.history import pods_in
 
     try:
         recorded = read_usage(Path(name))
@@ -195,15 +196,15 @@ def usage_of(name: str | None, moment: datetime, *, verbose: bool = False) -> Us
     view = estimate(recorded.histories, recorded.now)
     if verbose:
         moment = datetime.fromtimestamp(recorded.now, UTC)
-        pods, seen = count(len(recorded.histories), "pod"), count(len(view.observed), "container")
+        pods, seen = count(pods_in(recorded.histories), "pod"), count(len(view.observed), "container")
         tell(f"usage: {seen} of {pods}, recorded {moment:%Y-%m-%dT%H:%M:%SZ}")
     return view
 
 
-def refuse_reach(reach: Reach) -> None:
-    """Stops the program where flags say which live cluster, and none is meant."""
+def refuse_reach(reach: Reach, flag: str = "--cluster") -> None:
+    """Stops the program where flags say which live cluster, and `flag` means none."""
     if reach != HERE:
-        stop("--kubeconfig and --context say which live cluster: write --cluster live")
+        stop(f"--kubeconfig and --context say which live cluster: write {flag} live")
 
 
 class Judged(NamedTuple):

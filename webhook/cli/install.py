@@ -80,7 +80,8 @@ def install_command(
 
     What is installed already is brought up to date, and keeps the mode and the image that are not given.
 
-    Exit code: 0 installed, 2 wrong flags, 3 the cluster did not answer, or what was installed did not come up.
+    Exit code: 0 installed, 2 a flag or the kubeconfig is wrong, 3 the cluster did not answer, or what was installed
+    did not come up.
     """
     if output not in ("", "yaml"):
         stop(f"-o: must be yaml, found {output!r}. Write -o yaml, or leave it out")
@@ -132,7 +133,8 @@ def uninstall_command(
 
     With the policies, it ends once the CRDs and the namespace have gone: the agent and the extender go with them.
 
-    Exit code: 0 removed, 2 wrong flags, 3 the cluster did not answer, or something did not go in time.
+    Exit code: 0 removed, 2 a flag or the kubeconfig is wrong, 3 the cluster did not answer, or something did not go in
+    time.
     """
     objects = manifests(InstallMode.ENFORCE)
 

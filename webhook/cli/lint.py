@@ -12,7 +12,7 @@ from webhook.cache.shipped import shipped
 from webhook.cache.snapshot import DEMO
 from webhook.cli import flags
 from webhook.cli.console import CLEAN, FINDINGS, WRONG_INPUT, say, stop, tell
-from webhook.cli.inputs import HERE, LIVE, Reach, live_cluster
+from webhook.cli.inputs import LIVE, Reach, live_cluster, refuse_reach
 from webhook.engine.linting import LINTED, fixed, lint_all, misshapen
 from webhook.model.findings import Finding
 from webhook.model.paths import dotted
@@ -105,8 +105,7 @@ def _found(files: Sequence[str], cluster: str | None, reach: Reach, namespace: s
             if namespace and not found and live.lacks(namespace):
                 stop(f"-n {namespace}: no such namespace in this cluster")
             return [*found, *live.device_classes()]
-    if reach != HERE:
-        stop("--kubeconfig and --context say which live cluster: write --cluster live")
+    refuse_reach(reach)
     if cluster:
         return _of_snapshot(cluster, namespace)
     if namespace:

@@ -1,4 +1,4 @@
-"""What commands share that ask a live cluster: the connection, and how they end where it does not answer."""
+"""What commands share that ask the API server of a live cluster: the connection."""
 
 from __future__ import annotations
 
@@ -6,21 +6,18 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
-from webhook.cli.console import NO_ANSWER, stop
-from webhook.errors import AccessError, ApiError
+from webhook.cli.reaching import reached
 from webhook.kube.api import Api
 
 T = TypeVar("T")
 
 
 def with_api(kubeconfig: str | None, context: str | None, do: Callable[[Api], Awaitable[T]]) -> T:
-    """Do something with an API server. Stops the program where it does not answer, or refuses."""
+    """Do something with an API server. Stops the program where it cannot be reached, or refuses."""
 
     async def run() -> T:
         async with await Api.connect(kubeconfig, context) as api:
             return await do(api)
 
-    try:
+    with reached():
         return asyncio.run(run())
-    except (AccessError, ApiError) as error:
-        stop(str(error), NO_ANSWER)

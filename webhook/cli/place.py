@@ -6,10 +6,11 @@ from typing import Annotated
 
 import typer
 
-from webhook.audit.manifests import Entry, Passed, objects_in
+from webhook.audit.manifests import Entry, objects_in
 from webhook.audit.placing import place_all
 from webhook.cli import flags
-from webhook.cli.console import CLEAN, FINDINGS, WRONG_INPUT, paint_for, stop, tell
+from webhook.cli.console import CLEAN, FINDINGS, WRONG_INPUT, paint_for, stop
+from webhook.cli.faults import tell_faults
 from webhook.cli.inputs import Reach
 from webhook.cli.output import lines, targets, write
 from webhook.cli.placing import By, ClusterName, FillBy, PlaceOutput, RankBy, placing_and_world
@@ -17,7 +18,6 @@ from webhook.placement.fragmentation.policies import Policy
 from webhook.placement.nodes.ranking import Fill
 from webhook.report.data import as_json, as_yaml
 from webhook.report.placed import Placed, placed_document, placed_lines
-from webhook.report.words import shown
 
 FORMATS = ("table", "json", "yaml")
 File = Annotated[
@@ -50,9 +50,7 @@ def place(
     reach, by = Reach(kubeconfig, context), By(policies, policy_namespace, now)
     placing, world = placing_and_world(cluster, reach, by, verbose=verbose)
     found = list(objects_in(file))
-    broken = [each for each in found if isinstance(each, Passed) and each.broken]
-    for each in broken:
-        tell(f"{each.place}: {shown(each.reason)}")
+    broken = tell_faults(found)
     entries = [each for each in found if isinstance(each, Entry)]
     placed = list(place_all(entries, world, placing, policy, fill))
     if not placed and not broken:

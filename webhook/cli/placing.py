@@ -15,7 +15,16 @@ from webhook.cache.placing import Placing, placing_of
 from webhook.cache.snapshot import Snapshot, read_snapshot
 from webhook.cli import flags
 from webhook.cli.console import FINDINGS, stop, tell
-from webhook.cli.inputs import HERE, LIVE, Reach, live_cluster, moment_of, policies_in_force, policies_of, tell_of
+from webhook.cli.inputs import (
+    LIVE,
+    Reach,
+    live_cluster,
+    moment_of,
+    policies_in_force,
+    policies_of,
+    refuse_reach,
+    tell_of,
+)
 from webhook.errors import RightsliceError
 from webhook.placement.fragmentation.policies import Policy
 from webhook.placement.nodes.ranking import Fill
@@ -100,8 +109,7 @@ def _live_placing(cluster: Cluster, *, verbose: bool) -> Placing:
 def _snapshot(name: str, reach: Reach, *, verbose: bool) -> Snapshot:
     if not name:
         stop("which cluster? Name one: --cluster live, a snapshot (--cluster FILE), or --cluster demo")
-    if reach != HERE:
-        stop("--kubeconfig and --context say which live cluster: name it live")
+    refuse_reach(reach)
     try:
         snapshot = read_snapshot(name)
     except RightsliceError as error:

@@ -1,10 +1,15 @@
-"""The flags that say which live cluster is meant, with kubectl's names and meaning."""
+"""Which live cluster: the flags, with kubectl's names and meaning; and how a command ends that reaches none."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Annotated
 
 import typer
+
+from webhook.cli.console import NO_ANSWER, stop
+from webhook.errors import AccessError, ApiError
 
 Kubeconfig = Annotated[
     str | None,
@@ -15,3 +20,14 @@ Kubeconfig = Annotated[
     ),
 ]
 Context = Annotated[str | None, typer.Option("--context", metavar="NAME", help="A context of the kubeconfig.")]
+
+
+@contextmanager
+def reached() -> Iterator[None]:
+    """Stops the program: wrong input where a kubeconfig cannot be used, no answer where the API server gives none."""
+    try:
+        yield
+    except AccessError as error:
+        stop(str(error))
+    except ApiError as error:
+        stop(str(error), NO_ANSWER)

@@ -12,13 +12,14 @@ import numpy as np
 import typer
 
 from webhook.audit.checking import World
-from webhook.audit.manifests import Entry, Passed, objects_in
+from webhook.audit.manifests import Entry, objects_in
 from webhook.audit.placing import denials, shaped_pods
 from webhook.audit.simulating import Coming, Simulation, play_pods, play_trace
 from webhook.cache.traces import read_machines, read_needs
 from webhook.cli import flags
 from webhook.cli.console import paint_for, stop
-from webhook.cli.inputs import HERE, Reach
+from webhook.cli.faults import refuse_faults
+from webhook.cli.inputs import HERE, LIVE, Reach, refuse_reach
 from webhook.cli.output import lines, targets, write
 from webhook.cli.placing import By, FillBy, RankBy, SimulateOutput, placing_and_world
 from webhook.errors import RightsliceError
@@ -106,6 +107,8 @@ def simulate(
         steps: Iterator[Simulation] = play_trace(site, order, policy, rng, learnt=learn)
         count = len(needs)
     else:
+        if nodes != LIVE:
+            refuse_reach(reach, "--nodes")
         by = By(policies, policy_namespace, now)
         placing, world = placing_and_world(nodes, reach, by, verbose=verbose)
         asked = _asked(pods, world)
@@ -138,9 +141,7 @@ def _trace(nodes: str, pods: str) -> tuple[Site, list[Need]]:
 def _asked(path: str, world: World) -> list[Coming]:
     """What the pods of some files ask for, each as often as it is replicated. Stops where a file is broken."""
     found = list(objects_in([path]))
-    for each in found:
-        if isinstance(each, Passed) and each.broken:
-            stop(f"{each.place}: {shown(each.reason)}")
+    refuse_faults(found)
     shaped = ((each, pod) for each in found if isinstance(each, Entry) for pod in shaped_pods(each, world))
     coming: list[Coming] = []
     for entry, (checked, pod, replicas) in shaped:

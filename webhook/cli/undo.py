@@ -10,9 +10,9 @@ from webhook.audit.manifests import Entry, objects_in
 from webhook.cli import flags
 from webhook.cli.console import CLEAN, FINDINGS, WRONG_INPUT, say, stop, tell
 from webhook.cli.explain import pod_of
+from webhook.cli.faults import tell_faults
 from webhook.cli.inputs import Reach, live_cluster
 from webhook.report.undone import undone
-from webhook.report.words import shown
 
 HOW = (
     "Resources of a pod that exists cannot be put back. Write these into its manifest, or into the template of its "
@@ -42,13 +42,11 @@ def undo(
     if pod is not None:
         with live_cluster(Reach(kubeconfig, context)) as cluster:
             entries = [pod_of(cluster, namespace, pod.removeprefix("pod/"))]
-        broken = []
+        broken = False
     else:
         found = list(objects_in(file or []))
         entries = [each for each in found if isinstance(each, Entry) and each.data["kind"] == "Pod"]
-        broken = [each for each in found if not isinstance(each, Entry) and each.broken]
-    for each in broken:
-        tell(f"{each.place}: {shown(each.reason)}")
+        broken = tell_faults(found)
     texts = [text for entry in entries if (text := undone(entry.data))]
     say("---\n".join(texts))
     tell(HOW if texts else "Rightslice changed the GPUs of none of these pods, or they carry no record of it.")

@@ -56,17 +56,12 @@ def weights(case: Case, shape: Shape) -> dict[Path, int]:
 
 
 def _nodes(case: Case, shape: Shape) -> int:
-    return case.reach.selected if _is_final(case.pod) else case.reach.narrowed(shape.required)
+    return case.reach.selected if case.pod.final else case.reach.narrowed(shape.required)
 
 
 def _name(case: Case, shape: Shape, ask: Ask) -> str:
-    sized = shape.fit is not None and not _is_final(case.pod)
+    sized = shape.fit is not None and not case.pod.final
     return shape.fit.resource if sized and shape.fit is not None else ask.resource.name
-
-
-def _is_final(pod: Pod) -> bool:
-    """Is the pod as it will be stored? It has its uid, which the API server gives after every mutating webhook."""
-    return bool(pod.metadata.uid)
 
 
 def _added(each: Iterable[tuple[Path, int]]) -> dict[Path, int]:
@@ -123,7 +118,7 @@ def wrong_values(case: Case, shape: Shape) -> list[Remark]:
     Nodes may have changed since the pod was priced, here or on a replica that saw it earlier. So what its GPUs weighed
     on the nodes of a moment ago is right too, and more than they weigh escapes no quota.
     """
-    if not _is_final(case.pod) or not takes_accounting(case, shape):
+    if not case.pod.final or not takes_accounting(case, shape):
         return []
     now, before = weights(case, shape), _weights_before(case)
     found: list[Remark] = []

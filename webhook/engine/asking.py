@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import lru_cache
 
 import msgspec
 
 from webhook.engine.remarks import Remark
-from webhook.model.effective import effective
+from webhook.model.effective import beside_init, is_sidecar
 from webhook.model.paths import Path
 from webhook.model.pods import Container, Pod
-from webhook.model.quantity import NANO, whole
+from webhook.model.quantity import whole
 from webhook.model.resources import GpuResource, gpu_resource
 
 
@@ -45,6 +46,10 @@ class Asked(msgspec.Struct, frozen=True, gc=False):
     faults: tuple[Remark, ...] = ()
     largest: int = 0
 
+    def holds(self, path: Path, resource: str) -> bool:
+        """Is a container's amount of a resource among the asks?"""
+        return any(ask.path == path and ask.resource.name == resource for ask in self.asks)
+
 
 NOTHING = Asked()
 
@@ -63,7 +68,7 @@ def asked_by(pod: Pod) -> Asked:
                 strangers += unknown
     if not asks and not strangers:
         return NOTHING
-    return asked_in(pod, tuple(asks), tuple(dict.fromkeys(strangers)) if strangers else (), tuple(faults))
+    return asked_in(tuple(asks), tuple(dict.fromkeys(strangers)) if strangers else (), tuple(faults))
 
 
 @lru_cache(maxsize=1024)
@@ -86,18 +91,22 @@ def _read(
             asks.append(Ask(path, container, resource, count))
 
 
-def asked_in(
-    pod: Pod, asks: tuple[Ask, ...], strangers: tuple[str, ...] = (), faults: tuple[Remark, ...] = ()
-) -> Asked:
-    """Some asks of a pod, with their totals. If an init container asks, the totals are those of the whole pod."""
+def asked_in(asks: tuple[Ask, ...], strangers: tuple[str, ...] = (), faults: tuple[Remark, ...] = ()) -> Asked:
+    """Some asks of a pod, init containers first, with what they come to together."""
     totals: dict[str, int] = {}
     largest = 0
     for ask in asks:
         totals[ask.resource.name] = totals.get(ask.resource.name, 0) + ask.count
         largest = max(largest, ask.count)
     if asks and asks[0].path[1] == "initContainers":
-        totals = {name: max(0, effective(pod, name) // NANO) for name in totals}
+        totals = {name: _at_one_time([ask for ask in asks if ask.resource.name == name]) for name in totals}
     return Asked(asks, totals, strangers, faults, largest)
+
+
+def _at_one_time(asks: Sequence[Ask]) -> int:
+    """The most units that asks for one resource hold at one time."""
+    init = [(ask.count, is_sidecar(ask.container)) for ask in asks if ask.path[1] == "initContainers"]
+    return beside_init(sum(ask.count for ask in asks[len(init) :]), init)
 
 
 def _checked(container: Container, path: Path, name: str) -> tuple[Remark | None, int]:

@@ -5,6 +5,8 @@ A pod that is stored already keeps its shape; nothing here is asked about it.
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from msgspec.structs import replace
 
 from webhook.engine.accounting import clear_others, names_accounting
@@ -25,11 +27,21 @@ from webhook.model.pods import Pod
 from webhook.model.requests import Request
 from webhook.model.usage import UsageView
 
-Created = tuple[Shape | None, Fit | Keep]
-"""A pod's shape, None where nothing is said of its amounts and so nothing is changed; and what became of its size."""
-
-UNTOUCHED: Created = (None, NOT_ASKED)
 NO_ROOM = Keep(Why.NO_ROOM)
+
+
+class Created(NamedTuple):
+    """What becomes of a pod.
+
+    Attributes:
+        left: What it asks for, without GPUs that are taken out again.
+        shape: None where nothing is said of its amounts and so nothing is changed.
+        outcome: What became of its size.
+    """
+
+    left: Asked
+    shape: Shape | None = None
+    outcome: Fit | Keep = NOT_ASKED
 
 
 def create(
@@ -49,23 +61,23 @@ def create(
         findings: What is found is added to these.
     """
     if not rules.names or not (asked.asks or given or _is_bounded(request, pod, rules, view)):
-        return UNTOUCHED
+        return Created(asked)
     shape = Shape(pod)
     injected = Injected(given) if given else NOBODY
-    if given and rules.takes_out:
+    if given and rules.takes_out and not pod.final:
         shape.speaker = rules.takes_out
         injected = take_out(pod, shape, given, view.ranges(request.namespace))
-    left = _without(injected, asked, pod) if injected.out else asked
+    left = _without(injected, asked) if injected.out else asked
     if left.asks:
         case = Case(request, pod, left, rules, view, usage, injected)
         outcome = shape_pod(case, shape, findings)
         judge(case, shape, findings)
-        return shape, outcome
+        return Created(left, shape, outcome)
     if rules.accounting:
         shape.speaker = rules.accounting
         clear_others(shape)
     judge_amounts(request, shape, rules, view, injected, findings)
-    return shape, NOT_ASKED
+    return Created(left, shape)
 
 
 def leave(
@@ -93,7 +105,7 @@ def leave(
         judge(Case(request, pod, asked, without, view, usage, injected), shape, findings)
     else:
         judge_amounts(request, shape, rules, view, injected, findings)
-    return shape, NO_ROOM
+    return Created(asked, shape, NO_ROOM)
 
 
 def _is_bounded(request: Request, pod: Pod, rules: Rules, view: ClusterView) -> bool:
@@ -104,12 +116,12 @@ def _is_bounded(request: Request, pod: Pod, rules: Rules, view: ClusterView) -> 
     """
     if not rules.limits:
         return False
-    if view.ranges(request.namespace) or view.quotas(request.namespace):
+    if view.ranges(request.namespace) or view.quota_room(request.namespace):
         return True
     return bool(rules.accounting) and names_accounting(pod)
 
 
-def _without(injected: Injected, asked: Asked, pod: Pod) -> Asked:
+def _without(injected: Injected, asked: Asked) -> Asked:
     """What is left to ask for once GPUs that nobody asked for are taken out."""
     asks = tuple([ask for ask in asked.asks if not injected.holds(ask.path, ask.resource.name)])
-    return asked_in(pod, asks, asked.strangers, asked.faults)
+    return asked_in(asks, asked.strangers, asked.faults)

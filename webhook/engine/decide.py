@@ -15,7 +15,7 @@ from __future__ import annotations
 from datetime import datetime
 
 from webhook.engine.asking import Asked, asked_by
-from webhook.engine.creating import UNTOUCHED, Created, create, leave
+from webhook.engine.creating import Created, create, leave
 from webhook.engine.judge import judge_pools, judge_security, judge_update
 from webhook.engine.limitrange import Given, given_in
 from webhook.engine.linting import LINTED, lint
@@ -83,17 +83,19 @@ def decide_pod(
     # 2 guard
     judge_security(request, pod, asked, rules, view, findings)
     # 3 demand, 4 fit, 5 judge, 6 hints, 8 patch: of a pod on its way in; one that is stored keeps its shape
-    (shape, outcome), patch = UNTOUCHED, NO_PATCH
     if request.operation == "CREATE":
-        (shape, outcome), patch = _created(request, pod, asked, given, rules, view, usage, findings, policies.digest)
+        created, patch = _created(request, pod, asked, given, rules, view, usage, findings, policies.digest)
     else:
+        created, patch = Created(asked), NO_PATCH
         judge_update(request, pod, rules, view, findings)
-    weight = _weighed(request, pod, asked, shape, policies, view)
+    left, shape, outcome = created
+    weight = _weighed(request, pod, left, shape, policies, view)
     if weight and rules.quotas:
         judge_pools(request, pod, weight, rules, view, findings)
     # 7 settle
     standing, exempted = _settled(findings, policies, request, pod, now)
     before = total_milli(asked.totals, view.fleet)
+    unsized = before if left is asked else total_milli(left.totals, view.fleet)
     return Decision(
         findings=standing,
         exempted=exempted,
@@ -101,7 +103,8 @@ def decide_pod(
         outcome=outcome,
         applied=shape is not None and shape.fit is not None,
         gpu_milli_before=before,
-        gpu_milli_after=_milli_after(shape, asked, before),
+        gpu_milli_after=_milli_after(shape, left, unsized),
+        left=left.totals,
         policies=rules.names,
         outside=rules.outside,
         weight=weight,
@@ -122,10 +125,13 @@ def _created(
 ) -> tuple[Created, tuple[Operation, ...]]:
     """A new pod's shape with its patch; the pod as it came where what would be written finds no room in it."""
     known = len(findings)
-    shape, outcome = create(request, pod, asked, given, rules, view, usage, findings)
-    patch = operations(shape, rules.names, digest) if shape else NO_PATCH
-    if shape is None or patch is not None:
-        return (shape, outcome), patch or NO_PATCH
+    created = create(request, pod, asked, given, rules, view, usage, findings)
+    shape = created.shape
+    if shape is None:
+        return created, NO_PATCH
+    patch = operations(shape, rules.names, digest)
+    if patch is not None:
+        return created, patch
     del findings[known:]
     speaker = ", ".join(shape.by)
     return leave(request, pod, asked, given, rules, view, usage, findings, speaker), NO_PATCH
@@ -137,12 +143,12 @@ def _given(request: Request, pod: Pod, view: ClusterView) -> tuple[Given, ...]:
 
 
 def _weighed(
-    request: Request, pod: Pod, asked: Asked, shape: Shape | None, policies: PolicySet, view: ClusterView
+    request: Request, pod: Pod, left: Asked, shape: Shape | None, policies: PolicySet, view: ClusterView
 ) -> Weight:
     """What a new pod weighs, also where no policy speaks about it: its namespace may share a quota all the same."""
-    if not policies.pooled or not asked.totals or request.operation != "CREATE" or request.sub_resource:
+    if not policies.pooled or not left.totals or request.operation != "CREATE" or request.sub_resource:
         return ()
-    return pod_weight(pod, asked, shape, view.fleet)
+    return pod_weight(pod, left, shape, view.fleet)
 
 
 def _failures(speaking: Speaking) -> list[Finding]:
@@ -162,7 +168,7 @@ def _settled(
     return (strictest(standing) if len(standing) > 1 else standing), exempted
 
 
-def _milli_after(shape: Shape | None, asked: Asked, before: int) -> int:
+def _milli_after(shape: Shape | None, left: Asked, unsized: int) -> int:
     if shape is None or shape.fit is None:
-        return before
-    return shape.fit.gpu_milli * sum(asked.totals.values())
+        return unsized
+    return shape.fit.gpu_milli * sum(left.totals.values())

@@ -59,10 +59,11 @@ def judge(case: Case, shape: Shape, findings: list[Finding]) -> None:
     """Everything a GPU pod may not ask for or will not get."""
     rules, amounts = case.rules, amounts_of(case.pod.spec)
     said = _amount_remarks(case.request, shape, amounts, rules, case.view)
-    resized = shape.fit is not None and not case.pod.metadata.uid  # a pod that has one is changed no more
+    resized = shape.fit is not None and not case.pod.final
+    demanded, known = _demanded(case), None if case.injected.given else amounts
     for voice, limits in rules.limits:
         sections = rules.binding[voice[0]]
-        broken = breaches(limits, case.pod, _demanded(case), amounts, resized=resized, sections=sections)
+        broken = breaches(limits, case.pod, demanded, known, resized=resized, sections=sections)
         if broken:
             hear(findings, voice, broken)
         if said is not NOTHING_SAID or case.injected.given:
@@ -127,19 +128,20 @@ def _held_in(namespace: str, view: ClusterView) -> Held:
 
 def _amount_remarks(request: Request, shape: Shape, amounts: Amounts, rules: Rules, view: ClusterView) -> _Said:
     """What the API server will say of a shape; `amounts` are those of the pod as it came."""
-    ranges, quotas = view.ranges(request.namespace), view.quotas(request.namespace)
-    if not rules.limits or not (ranges or quotas):
+    space = request.namespace
+    ranges, room = view.ranges(space), view.quota_room(space)
+    if not rules.limits or not (ranges or room):
         return NOTHING_SAID
     if shape.limits or shape.requests:
         amounts = amounts_of(shape.pod.spec, shape.limits, shape.requests)
     claims = _claim_remarks(request, shape.pod, view) if shape.pod.spec.resource_claims else ()
-    passing = passes(shape.pod, amounts, ranges, view.quota_room(request.namespace))
+    passing = passes(shape.pod, amounts, ranges, room)
     holders = None if passing else final_amounts(shape, ranges)
     if holders is None:
         return _Said(quotas=claims) if claims else NOTHING_SAID
     return _Said(
         range_remarks(shape, holders, ranges) if ranges else (),
-        (*quota_remarks(shape.pod, holders, quotas, _held_in(request.namespace, view)), *claims),
+        (*quota_remarks(shape.pod, holders, view.quotas(space), _held_in(space, view)), *claims),
     )
 
 
@@ -163,4 +165,4 @@ def _demanded(case: Case) -> Asked:
     if not case.injected.given:
         return case.asked
     asks = tuple(ask for ask in case.asked.asks if not case.injected.holds(ask.path, ask.resource.name))
-    return case.asked if len(asks) == len(case.asked.asks) else asked_in(case.pod, asks)
+    return case.asked if len(asks) == len(case.asked.asks) else asked_in(asks)

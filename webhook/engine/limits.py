@@ -1,17 +1,22 @@
-"""Step 5, the policy's own limits: floors, ceilings and choices for a pod, a container, and each GPU."""
+"""Step 5, the policy's own limits: floors, ceilings and choices for a pod, a container, and each GPU.
+
+What a pod takes is what it may take at one time (`model.effective.may_take`): sidecars run beside the main containers,
+other init containers before them. Of GPUs only those count that are asked for: what a LimitRange put in breaks nothing.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from webhook.engine.asking import Asked
+from webhook.engine.asking import NOTHING, Asked
 from webhook.engine.containers import Amounts, is_short
 from webhook.engine.remarks import Remark
-from webhook.engine.remedies import GPU_PREFIX, Bound, Speaking, nearest_fitting
-from webhook.model.effective import effective
+from webhook.engine.remedies import Bound, Speaking, nearest_fitting
+from webhook.model.effective import limit_or_request, may_take
 from webhook.model.paths import Path
 from webhook.model.pods import Amount, Container, Pod
-from webhook.model.quantity import NANO, readable, written
+from webhook.model.quantity import NANO, written
+from webhook.model.resources import gpu_resource
 from webhook.policy.compiled import AmountRule, AmountRules, Limits
 
 
@@ -19,7 +24,7 @@ def breaches(
     limits: Limits,
     pod: Pod,
     asked: Asked,
-    amounts: Amounts,
+    amounts: Amounts | None,
     *,
     resized: bool = False,
     sections: Sequence[Limits] = (),
@@ -27,12 +32,13 @@ def breaches(
     """Everything a pod asks for that the section does not allow.
 
     Args:
-        amounts: Those of its containers.
+        asked: What is held against rules about GPUs; names under nvidia.com/ that are no GPUs are like any other.
+        amounts: Those of its containers, to remember what passes by; None where LimitRanges put some of them in.
         resized: True if the pod will ask for other GPUs, which `allows` has let pass: only the rest is judged.
         sections: Every section that speaks with no less force, this one among them: a fix satisfies them all.
     """
-    key = (amounts, tuple(asked.totals.items()), resized)
-    if key in limits.passed and _by_containers(pod):
+    key = (amounts, resized)
+    if amounts and key in limits.passed and _by_containers(pod):
         return []
     found: list[Remark] = []
     speaking = Speaking(sections or (limits,), sum(asked.totals.values()), len(asked.asks) == 1)
@@ -41,11 +47,12 @@ def breaches(
             _pod_gpus(limits.per_pod, asked, speaking, found)
         _pod_totals(limits.per_pod, pod, 1, speaking, found)
     if limits.per_container.rules:
-        _containers(limits.per_container, "initContainers", pod.spec.init_containers, speaking, found, resized=resized)
-        _containers(limits.per_container, "containers", pod.spec.containers, speaking, found, resized=resized)
+        judged = NOTHING if resized else asked
+        _containers(limits.per_container, "initContainers", pod.spec.init_containers, judged, speaking, found)
+        _containers(limits.per_container, "containers", pod.spec.containers, judged, speaking, found)
     if limits.per_gpu.rules and speaking.devices:
         _pod_totals(limits.per_gpu, pod, speaking.devices, speaking, found)
-    if not found and _by_containers(pod) and is_short(amounts):
+    if not found and amounts and _by_containers(pod) and is_short(amounts):
         limits.passed.keep(key)
     return found
 
@@ -76,8 +83,8 @@ def _pod_totals(rules: AmountRules, pod: Pod, times: int, speaking: Speaking, fo
     """Hold what a pod takes of everything but GPUs (those are in the totals of what it asks for)."""
     for name in rules.names or _names(pod):
         about = rules.of(name)
-        if about and not name.startswith(GPU_PREFIX):
-            amount = _pod_amount(pod, name)
+        if about and gpu_resource(name) is None:
+            amount = may_take(pod, name)
             for rule in about:
                 if _fault(rule, amount, times):
                     field = _first_field(pod, name)
@@ -97,9 +104,9 @@ def _first_field(pod: Pod, name: str) -> Path:
 
 
 def _names(pod: Pod) -> dict[str, None]:
-    """Every resource that a main container names, in the order of the pod."""
+    """Every resource that a pod names somewhere, main containers first."""
     names: dict[str, None] = {}
-    for container in pod.spec.containers:
+    for container in (*pod.spec.containers, *pod.spec.init_containers):
         names.update(dict.fromkeys(container.resources.limits))
         names.update(dict.fromkeys(container.resources.requests))
     if pod.spec.resources is not None:
@@ -113,18 +120,17 @@ def _containers(
     rules: AmountRules,
     kind: str,
     containers: tuple[Container, ...],
+    asked: Asked,
     speaking: Speaking,
     found: list[Remark],
-    *,
-    resized: bool,
 ) -> None:
     for index, container in enumerate(containers):
         resources = container.resources
         for name in resources.limits:
-            _container(rules, container, ("spec", kind, index), name, speaking, found, resized=resized)
+            _container(rules, container, ("spec", kind, index), name, asked, speaking, found)
         for name in resources.requests:
             if name not in resources.limits:
-                _container(rules, container, ("spec", kind, index), name, speaking, found, resized=resized)
+                _container(rules, container, ("spec", kind, index), name, asked, speaking, found)
 
 
 def _container(
@@ -132,37 +138,18 @@ def _container(
     container: Container,
     path: Path,
     name: str,
+    asked: Asked,
     speaking: Speaking,
     found: list[Remark],
-    *,
-    resized: bool,
 ) -> None:
     about = rules.of(name)
-    if not about or (resized and name.startswith(GPU_PREFIX)):
+    if not about or (gpu_resource(name) is not None and not asked.holds(path, name)):
         return
-    amount = _amount(container, name)
+    amount = limit_or_request(container.resources, name)
     for rule in about:
         if _fault(rule, amount, 1):
             field = _field(path, container, name)
             found.append(_breach((rule, 1), name, amount, field, "", speaking.about_container(name)))
-
-
-def _pod_amount(pod: Pod, name: str) -> int:
-    """What the pod may take: the sum of its containers, or its largest init container."""
-    if pod.spec.resources is not None or pod.spec.overhead:
-        return max(effective(pod, name), effective(pod, name, limits=True))
-    running = 0
-    for container in pod.spec.containers:
-        running += _amount(container, name)
-    if not pod.spec.init_containers:
-        return running
-    return max(running, *[_amount(container, name) for container in pod.spec.init_containers])
-
-
-def _amount(container: Container, name: str) -> int:
-    """What the container may take: its limit, or its request where it has none."""
-    limits = container.resources.limits
-    return readable(limits[name] if name in limits else container.resources.requests.get(name)) or 0
 
 
 def _field(path: Path, container: Container, name: str) -> Path:

@@ -6,9 +6,8 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from webhook.model.quantity import written
+from webhook.model.resources import gpu_resource
 from webhook.policy.compiled import AmountRule, Limits
-
-GPU_PREFIX = "nvidia.com/"
 
 Bound = tuple[AmountRule, int]
 """A rule, and what its amounts are multiplied by."""
@@ -28,14 +27,14 @@ class Speaking(NamedTuple):
     def about_pod(self, name: str) -> list[Bound]:
         """The rules over a pod's total of a resource, with what their amounts are multiplied by."""
         found = [(rule, 1) for section in self.sections for rule in section.per_pod.of(name)]
-        if name.startswith(GPU_PREFIX):
+        if gpu_resource(name) is not None:
             return found + self._about_each(name) if self.alone else found
         per_gpu = [rule for section in self.sections for rule in section.per_gpu.of(name)] if self.devices else []
         return found + [(rule, self.devices) for rule in per_gpu]
 
     def about_container(self, name: str) -> list[Bound]:
         """The same over what one container asks for."""
-        if name.startswith(GPU_PREFIX) and self.alone:
+        if self.alone and gpu_resource(name) is not None:
             return self.about_pod(name)
         return self._about_each(name)
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from webhook.cache.snapshot import snapshot_of
 from webhook.engine.linting import LIMIT_RANGE, QUOTA, lint_all
-from webhook.errors import Place, RightsliceError
+from webhook.errors import Place, RightsliceError, shorten
 from webhook.installing.facts import Facts
 from webhook.installing.lines import Line, State, unread
 from webhook.manifests.objects import named
@@ -54,7 +54,11 @@ def forms(facts: Facts, policies: Sequence[Policy]) -> Iterator[Line]:
     sizing = [policy for policy in policies if policy.right_sizing is not None]
     if not sizing or not facts.nodes:
         return
-    offered = _offered(facts.nodes)
+    try:
+        offered = _offered(facts.nodes)
+    except RightsliceError as error:
+        yield Line(State.SKIP, "what nodes offer cannot be read", shorten(str(error), 160))
+        return
     for policy in sizing:
         assert policy.right_sizing is not None
         wanted = set(policy.right_sizing.forms)
@@ -67,10 +71,7 @@ def forms(facts: Facts, policies: Sequence[Policy]) -> Iterator[Line]:
 
 def _offered(nodes: Sequence[Json]) -> set[Form]:
     placed = (({"apiVersion": "v1", "kind": "Node", **node}, Place(node["metadata"]["name"])) for node in nodes)
-    try:
-        return {offer.form for offer in snapshot_of(placed).fleet.offers}
-    except RightsliceError:
-        return set()
+    return {offer.form for offer in snapshot_of(placed).fleet.offers}
 
 
 def _forms_named(forms: set[Form]) -> str:

@@ -6,10 +6,11 @@ what depends on them, exceptions above all, is taken from the status that the se
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from webhook.cache.policies import policy_text
+from webhook.documents.names import is_document
 from webhook.documents.reading import read
 from webhook.errors import RightsliceError, shorten
 from webhook.installing.facts import Facts, is_outside, putting_right
@@ -26,12 +27,11 @@ FILE_WINS = "FileWins"
 
 def loaded_from(facts: Facts) -> Loaded:
     """The policies of the ConfigMap, and those that are objects and have a name of their own."""
-    files = list(((facts.settings or {}).get("data") or {}).items())
     known = _names_in_files(facts)
     policies = [("GPUPolicy", one) for one in facts.policies or () if one["metadata"]["name"] not in known]
     exceptions = () if is_outside(facts) else [("GPUPolicyException", one) for one in facts.exceptions or ()]
     objects = [*policies, *exceptions]
-    return load([*files, *((_named(kind, one), policy_text(kind, one)) for kind, one in objects)])
+    return load([*_files(facts), *((_named(kind, one), policy_text(kind, one)) for kind, one in objects)])
 
 
 def policies(facts: Facts, loaded: Loaded) -> Iterator[Line]:
@@ -77,11 +77,16 @@ def _named(kind: str, one: Json) -> str:
 
 
 def _names_in_files(facts: Facts) -> set[str]:
-    texts = ((facts.settings or {}).get("data") or {}).items()
     names: set[str] = set()
-    for file, text in texts:
+    for file, text in _files(facts):
         try:
             names |= {one.data["metadata"]["name"] for one in read(text, file) if one.data.get("kind") == "GPUPolicy"}
         except (RightsliceError, KeyError, TypeError, AttributeError):
             continue
     return names
+
+
+def _files(facts: Facts) -> list[tuple[str, str]]:
+    """The keys of the ConfigMap that a server reads as files, and their texts."""
+    data: Mapping[str, str] = (facts.settings or {}).get("data") or {}
+    return [(key, text) for key, text in data.items() if is_document([key])]

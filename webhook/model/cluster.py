@@ -37,12 +37,14 @@ class Room(msgspec.Struct, frozen=True, gc=False):
 
     Attributes:
         full: True where the node takes no more pods, whatever else is free.
+        stranded: GPU units of a full node that nobody holds, by resource: none of them is in `gpus`.
     """
 
     cpu_milli: int
     memory: int
     gpus: Mapping[str, int]
     full: bool = False
+    stranded: Mapping[str, int] = {}
 
 
 class ClusterView:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from enum import StrEnum
 from typing import Any
 
@@ -125,8 +126,10 @@ class Decision(msgspec.Struct, frozen=True, gc=False):
         patch: JSON Patch operations from the object to its shape; empty where nothing changes.
         outcome: The fit that was carried out (or would be, on trial), or why the request stays.
         applied: True if `outcome` is a `Fit` and the patch carries it out.
-        gpu_milli_before: Thousandths of a GPU that the object asks for (one replica of a template).
-        gpu_milli_after: The same for the shape.
+        gpu_milli_before: Thousandths of a GPU that the object would hold without us, those among them that a LimitRange
+            has put in (one replica of a template).
+        gpu_milli_after: The same for the shape: right-sized, and without those that are taken out again.
+        left: Units that a pod asks for without those that are taken out, by resource name; not right-sized.
         policies: Names of the policies that spoke.
         outside: Those of them that are on trial, because the workload is not in the share of their rollout.
         weight: What a new pod weighs against quotas that namespaces share; () where no policy has one.
@@ -140,6 +143,7 @@ class Decision(msgspec.Struct, frozen=True, gc=False):
     applied: bool = False
     gpu_milli_before: int = 0
     gpu_milli_after: int = 0
+    left: Mapping[str, int] = {}
     policies: tuple[str, ...] = ()
     outside: tuple[str, ...] = ()
     weight: Weight = ()

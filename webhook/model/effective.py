@@ -4,12 +4,12 @@ For each resource on its own: what runs side by side (containers and sidecars) o
 container asks for together with the sidecars before it, whichever is more; then what the pod says as a whole,
 then its overhead.
 
-Source: `k8s.io/component-helpers/resource`, PodRequests and PodLimits.
+Source: `k8s.io/component-helpers/resource`, PodRequests and PodLimits. `may_take` is ours, reckoned in the same way.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from webhook.model.pods import Amount, Container, Pod, Resources
 from webhook.model.quantity import readable
@@ -39,12 +39,57 @@ def effective(pod: Pod, resource: str, *, limits: bool = False) -> int:
         if written is not None:
             amount += readable(written) or 0
     if spec.init_containers:
-        amount = _with_init(spec.init_containers, amount, resource, limits=limits)
-    if spec.resources is not None and (resource in _POD_LEVEL or resource.startswith(_HUGE_PAGES)):
+        init = [(_asked(one.resources, resource, limits=limits), is_sidecar(one)) for one in spec.init_containers]
+        amount = beside_init(amount, init)
+    if spec.resources is not None and _is_pod_level(resource):
         amount = _pod_level(spec.resources, amount, resource, limits=limits)
     if resource in spec.overhead and (amount or not limits):
         amount += readable(spec.overhead[resource]) or 0
     return amount
+
+
+def may_take(pod: Pod, resource: str) -> int:
+    """The most that a pod may take of one resource, in nano-units: of each container its limit, or else its request.
+
+    A pod with a limit on one container and a request alone on another may take more than both its effective requests
+    and its effective limits say.
+    """
+    spec = pod.spec
+    amount = 0
+    for container in spec.containers:
+        amount += limit_or_request(container.resources, resource)
+    if spec.init_containers:
+        init = [(limit_or_request(one.resources, resource), is_sidecar(one)) for one in spec.init_containers]
+        amount = beside_init(amount, init)
+    if spec.resources is not None and _is_pod_level(resource):
+        whole = limit_or_request(spec.resources, resource)
+        amount = whole if resource in spec.resources.limits else max(amount, whole)
+    return amount + _read(spec.overhead.get(resource, 0))
+
+
+def limit_or_request(resources: Resources, resource: str) -> int:
+    """What a container, or a pod as a whole, may take: its limit, or its request where it has none. Nano-units."""
+    limits = resources.limits
+    return _read(limits[resource] if resource in limits else resources.requests.get(resource, 0))
+
+
+def beside_init(running: int, init: Iterable[tuple[int, bool]]) -> int:
+    """The most that is taken at one time.
+
+    Args:
+        running: What the main containers take together.
+        init: What each init container takes, and whether it is a sidecar, in the order of the pod.
+    """
+    sidecars = highest = 0
+    for amount, sidecar in init:
+        highest = max(highest, sidecars + amount)
+        sidecars += amount if sidecar else 0
+    return max(running + sidecars, highest)
+
+
+def is_sidecar(container: Container) -> bool:
+    """Does this init container run on beside the main containers?"""
+    return container.restart_policy == "Always"
 
 
 def effective_requests(pod: Pod) -> dict[str, int]:
@@ -58,16 +103,9 @@ def below_zero(pod: Pod) -> list[str]:
     return sorted({name for some in _written(pod) for name, amount in some.items() if (readable(amount) or 0) < 0})
 
 
-def _with_init(containers: tuple[Container, ...], running: int, resource: str, *, limits: bool) -> int:
-    sidecars = highest = 0
-    for container in containers:
-        asked = _asked(container.resources, resource, limits=limits)
-        if container.restart_policy == "Always":
-            sidecars += asked
-            highest = max(highest, sidecars)
-        else:
-            highest = max(highest, sidecars + asked)
-    return max(running + sidecars, highest)
+def _is_pod_level(resource: str) -> bool:
+    """May a pod say what it asks for of this as a whole?"""
+    return resource in _POD_LEVEL or resource.startswith(_HUGE_PAGES)
 
 
 def _pod_level(resources: Resources, containers: int, resource: str, *, limits: bool) -> int:

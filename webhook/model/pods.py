@@ -234,6 +234,11 @@ class Pod(Read, frozen=True):
     spec: PodSpec
     status: PodStatus = PodStatus()
 
+    @property
+    def final(self) -> bool:
+        """Is it as it will be stored? It has its uid, which the API server gives after every mutating webhook."""
+        return bool(self.metadata.uid)
+
 
 def pod_of(data: object) -> Pod:
     """Read a Pod from plain data, nulls taken as absent.

@@ -6,7 +6,7 @@ A slice or a share costs its part of the card: thousandths of a GPU times the ca
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator, Mapping, Set
+from collections.abc import Collection, Iterable, Iterator, Mapping, Set
 
 import msgspec
 
@@ -56,12 +56,14 @@ class NodePrices(msgspec.Struct, frozen=True):
         by_node: Millionths of it for one whole card and hour, by node name; a node that is not in it has no price.
         source: Where the prices come from, in words for people.
         notes: Each node or product that has no price, and why; products with a price that no node has.
+        by_product: The same for the dearest node of each product, as `nvidia.com/gpu.product` stands on nodes.
     """
 
     currency: str
     by_node: Mapping[str, int]
     source: str
     notes: tuple[str, ...] = ()
+    by_product: Mapping[str, int] = {}
 
     def of(self, node: str, gpu_milli: int) -> int | None:
         """Millionths of the currency an hour for thousandths of a card on a node; None where there is no price.
@@ -70,6 +72,12 @@ class NodePrices(msgspec.Struct, frozen=True):
         """
         price = self.by_node.get(node)
         return None if price is None else gpu_milli * price // 1000
+
+    def dearest(self, products: Iterable[str]) -> int | None:
+        """Millionths for one whole card and hour of the dearest of some products; None where one has no price."""
+        found = [self.by_product.get(product) for product in products]
+        priced = [price for price in found if price is not None]
+        return max(priced) if priced and len(priced) == len(found) else None
 
 
 def micro(text: str) -> int | None:
@@ -104,7 +112,16 @@ def node_prices(nodes: Collection[FleetNode], prices: Prices) -> NodePrices:
     notes += _unpriced(strangers)
     if not prices.example:
         notes += _unused(prices, {normalised(node.labels.get(PRODUCT, "")) for node in nodes})
-    return NodePrices(prices.currency, known, _words(prices), tuple(notes))
+    return NodePrices(prices.currency, known, _words(prices), tuple(notes), _dearest(nodes, known))
+
+
+def _dearest(nodes: Iterable[FleetNode], known: Mapping[str, int]) -> dict[str, int]:
+    found: dict[str, int] = {}
+    for node in nodes:
+        if node.name in known:
+            product = node.labels.get(PRODUCT, "")
+            found[product] = max(found.get(product, 0), known[node.name])
+    return found
 
 
 def _on_node(node: FleetNode, currency: str) -> tuple[list[str], int | None]:

@@ -19,7 +19,6 @@ from webhook.placement.reports import unusable
 from webhook.placement.topology import BRIDGE_RATE, MOST_GPUS, RATES, Bus, Topology, assumed
 
 COUNT = "nvidia.com/gpu.count"
-CLIQUE = "nvidia.com/gpu.clique"
 
 
 class Devices(msgspec.Struct, frozen=True):
@@ -87,8 +86,7 @@ def expected(node: FleetNode, whole: int, free: int) -> Devices:
         free: How many of them are free.
     """
     gpus = min(MOST_GPUS, max(whole, number(node.labels.get(COUNT)) or 0))
-    topology = assumed(node.labels.get(PRODUCT, ""), gpus, node.labels.get(CLIQUE, ""))
-    return counted(Devices(topology), free)
+    return counted(Devices(assumed(node.labels.get(PRODUCT, ""), gpus)), free)
 
 
 def counted(devices: Devices, free: int) -> Devices:
@@ -116,7 +114,6 @@ def _topology(node: GPUNode, gpus: list[GpuDevice]) -> Topology:
         numa=tuple(gpu.numa for gpu in gpus),
         rate=status.nvlink_rate or (_rate(status.nvlink_generation) if linked else 0),
         nvswitch=status.nvswitch,
-        clique=status.clique,
     )
 
 

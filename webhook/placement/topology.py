@@ -1,7 +1,9 @@
 """A node's GPUs and the links between them, as one value.
 
-NVLink (direct, bridged or through NVSwitch), PCIe levels, NUMA and the multi-node domain are one matrix of links
-and a few facts beside it. Bandwidth is in MB/s and one direction; only its order inside one node matters.
+NVLink (direct, bridged or through NVSwitch), PCIe levels and NUMA are one matrix of links and a few facts beside it.
+Bandwidth is in MB/s and one direction; only its order inside one node matters. The multi-node domain of a node
+(`nvidia.com/gpu.clique`) is a fact about many nodes, and stands in `nodes.gangs`: here it would make each domain a kind
+of node of its own.
 
 Source: `nvidia-smi topo -m`, NVML's topology levels, NVIDIA's link rates per generation.
 """
@@ -62,7 +64,6 @@ class Topology(msgspec.Struct, frozen=True):
         numa: NUMA node of each GPU, -1 where it is not known.
         rate: MB/s of one NVLink; 0 where there is none.
         nvswitch: True where the links end at switches, which NVIDIA's device plugin does not see.
-        clique: The multi-node NVLink domain (`nvidia.com/gpu.clique`); "" for none.
         confidence: Where this comes from.
     """
 
@@ -71,7 +72,6 @@ class Topology(msgspec.Struct, frozen=True):
     numa: tuple[int, ...]
     rate: int = 0
     nvswitch: bool = False
-    clique: str = ""
     confidence: Confidence = Confidence.MEASURED
 
     @property
@@ -150,13 +150,12 @@ _DIRECT = {"h100-80gb-hbm3": (6, 4), "h200": (6, 4), "gh200-480gb": (6, 4), "gh2
 
 
 @lru_cache(maxsize=4096)
-def assumed(product: str, gpus: int, clique: str = "") -> Topology:
+def assumed(product: str, gpus: int) -> Topology:
     """The topology that labels alone let one expect.
 
     Args:
         product: `nvidia.com/gpu.product`; shares and MIG instances have no links at all.
         gpus: Physical GPUs of the node.
-        clique: `nvidia.com/gpu.clique`.
 
     Returns:
         The product's usual board, with confidence ASSUMED; without links, UNKNOWN, where bridges decide.
@@ -167,7 +166,7 @@ def assumed(product: str, gpus: int, clique: str = "") -> Topology:
     name = normalised(product)
     if nvlinked(product) is None:
         return unlinked(gpus, Confidence.UNKNOWN)
-    return msgspec.structs.replace(_board(name, gpus), clique=clique)
+    return _board(name, gpus)
 
 
 def _board(name: str, gpus: int) -> Topology:

@@ -7,6 +7,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from io import StringIO
 from typing import Any
 
+from msgspec.structs import replace
+
 from webhook.model.prices import NodePrices
 from webhook.model.quantity import nano, written
 from webhook.report.costs import Rate, cost, micro_cell, prices_document
@@ -14,7 +16,7 @@ from webhook.report.results import Use
 from webhook.report.wide import named
 from webhook.report.words import Paint, Style, columns, gpus, plain, shown
 from webhook.report.workload_tables import cell, spent_document, workload_document
-from webhook.report.workloads import Workload
+from webhook.report.workloads import Spent, Workload
 
 HEAD = ("NAMESPACE", "WORKLOAD", "CONTAINER", "PODS", "ASKED", "USED", "ADVISED", "RISK", "SAVES")
 CSV_HEAD = (
@@ -72,12 +74,18 @@ def risk(use: Use) -> str:
 
 
 def saves(row: Workload, currency: str) -> str:
-    """GPUs that would be free, and their money where it has a price; "-" for none."""
+    """GPUs that would be free, and the money that it saves or costs where it has a price; "-" for none."""
     milli = row.saved + row.gpu_milli_on_trial
     if not milli:
         return "-"
-    each = f", {cost(row.freed, row.freed, f' {currency}/h')}" if currency and row.freed.milli else ""
-    return f"{gpus(milli)} GPUs{each}"
+    return f"{gpus(milli)} GPUs{_money(row.freed, currency) if currency and row.freed.milli else ''}"
+
+
+def _money(freed: Spent, currency: str) -> str:
+    if freed.micro >= 0:
+        return f", {cost(freed, freed, f' {currency}/h')}"
+    more = replace(freed, micro=-freed.micro)
+    return f", costs {cost(more, more, f' {currency}/h more')}"
 
 
 def reason(row: Workload) -> str:

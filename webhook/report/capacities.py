@@ -34,11 +34,12 @@ class Stock(msgspec.Struct, frozen=True):
         gpus: Physical GPUs.
         used_milli: Thousandths of GPUs that pods hold.
         free_milli: Thousandths that are free, on nodes that take pods.
-        closed_milli: Thousandths that nobody holds, on nodes that take no pods: cordoned, not ready, or being changed.
+        closed_milli: Thousandths that nobody holds, on nodes that take no pods: cordoned, not ready, being changed, or
+            with as many pods as they take.
         usable: False of a node that takes no pods.
         island: Most free GPUs that NVLink joins pair by pair; None where it is not known which are free.
         fits: Free instances by MIG profile, the largest profile first.
-        split_milli: Free thousandths that a pod of the mix cannot use, on average.
+        split_milli: Free thousandths that a pod of the mix with whole GPUs or shares cannot use, on average.
         remark: What the node, or its agent, says that cannot be; "" for nothing.
     """
 
@@ -63,16 +64,19 @@ class Stock(msgspec.Struct, frozen=True):
 def stocks(cluster: Cluster, mix: Mix) -> list[Stock]:
     """The nodes with GPUs, in the cluster's order."""
     rooms = cluster.rooms()
-    split = -Fgd(cluster.site, mix).value(rooms.rows(np.arange(len(cluster.fleet.nodes))))
+    split = -Fgd(cluster.site, mix.with_gpus()).value(rooms.rows(np.arange(len(cluster.fleet.nodes))))
     found = [i for i, node in enumerate(cluster.fleet.nodes) if node.gpus or node.beyond]
     every = [(i, _stock(cluster, i, round(float(split[i])))) for i in found]
-    return [stock if cluster.fleet.nodes[i].usable else _closed(stock) for i, stock in every]
+    return [_closed(stock) if _takes_none(cluster, i) else stock for i, stock in every]
+
+
+def _takes_none(cluster: Cluster, node: int) -> bool:
+    return cluster.free[node].full or not cluster.fleet.nodes[node].usable
 
 
 def _closed(stock: Stock) -> Stock:
-    return structs.replace(
-        stock, free_milli=0, closed_milli=stock.free_milli, island=0, fits=(), split_milli=0, usable=False
-    )
+    closed = stock.closed_milli + stock.free_milli
+    return structs.replace(stock, free_milli=0, closed_milli=closed, island=0, fits=(), split_milli=0, usable=False)
 
 
 def total(every: Sequence[Stock]) -> Stock:
@@ -98,17 +102,19 @@ def _stock(cluster: Cluster, node: int, split: int) -> Stock:
     known, room = cluster.fleet.nodes[node], cluster.free[node]
     offers = [offer for resource in known.gpus if (offer := cluster.offer(node, resource))]
     free = sum(room.gpus.get(offer.resource, 0) * offer.gpu_milli for offer in offers)
+    stranded = sum(room.stranded.get(offer.resource, 0) * offer.gpu_milli for offer in offers)
     whole = sum(known.gpus[offer.resource] * offer.gpu_milli for offer in offers)
     return Stock(
         name=known.name,
         product=known.labels.get(PRODUCT, "").removeprefix("NVIDIA-"),
         gpus=_physical(known.labels, whole),
-        used_milli=whole - free,
+        used_milli=sum(cluster.held(node, offer.resource) * offer.gpu_milli for offer in offers),
         free_milli=free,
         island=_island(cluster, node),
         fits=_fits(cluster, node, offers),
         split_milli=min(split, free),
         remark="; ".join(_remarks(cluster, known)),
+        closed_milli=stranded,
     )
 
 

@@ -1,7 +1,8 @@
 """The head figures of a cluster: where its GPUs go, in GPUs and in money. `docs/audit.md` defines each.
 
 All GPUs fall into six parts that do not overlap and leave nothing over: what is held is effective, over-asked or
-idle; what is free is usable or lost to fragmentation. What pods wait for is in none of them.
+idle; what is free is usable, lost to fragmentation, or on nodes that take no pods. What pods wait for is in none of
+them.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ class Figures(msgspec.Struct, frozen=True):
         idle: Held by workloads that do nothing with it.
         over_asked: Held by the others, and not needed by them.
         lost: Free, and of no use to a pod like those that run here, on average.
+        closed: Free, on nodes that take no pods.
         on_trial_milli: The part of `over_asked` that right-sizings on trial would free.
         waiting: Pods with GPUs that have no node.
         astray: Pods with GPUs whose node is not there, or gives out none: they hold nothing.
@@ -43,6 +45,7 @@ class Figures(msgspec.Struct, frozen=True):
     idle: Spent
     over_asked: Spent
     lost: Spent
+    closed: Spent
     on_trial_milli: int
     waiting: int
     astray: int
@@ -64,7 +67,12 @@ class Figures(msgspec.Struct, frozen=True):
     @property
     def usable(self) -> Spent:
         """Free, and of use to a pod like those that run here."""
-        return _less(self.total, self.held, self.lost)
+        return _less(self.total, self.held, self.lost, self.closed)
+
+    @property
+    def reachable(self) -> Spent:
+        """Held or still usable: what is neither lost to fragmentation nor on nodes that take no pods."""
+        return self.held + self.usable
 
     @property
     def utilisation(self) -> int:
@@ -74,7 +82,7 @@ class Figures(msgspec.Struct, frozen=True):
     @property
     def efficiency(self) -> int:
         """Scheduling efficiency: GPUs held or still usable, thousandths of all."""
-        return _part(self.total.milli - self.lost.milli, self.total.milli)
+        return _part(self.reachable.milli, self.total.milli)
 
 
 def figures_of(stocks: Sequence[Stock], rows: Sequence[Workload], prices: NodePrices | None = None) -> Figures:
@@ -92,6 +100,7 @@ def figures_of(stocks: Sequence[Stock], rows: Sequence[Workload], prices: NodePr
         idle=_sum(row.idle for row in rows),
         over_asked=_sum(row.over_asked for row in rows),
         lost=_sum(spent(stock.name, stock.split_milli, prices) for stock in stocks),
+        closed=_sum(spent(stock.name, stock.closed_milli, prices) for stock in stocks),
         on_trial_milli=sum(row.gpu_milli_on_trial for row in rows),
         waiting=sum(row.waiting for row in with_gpus),
         astray=sum(row.astray for row in rows),
@@ -123,6 +132,7 @@ def parts_of(figures: Figures) -> tuple[tuple[str, Spent], ...]:
     return (
         ("free and usable", figures.usable),
         ("lost to fragmentation", figures.lost),
+        ("on closed nodes", figures.closed),
         ("idle", figures.idle),
         ("over-asked", figures.over_asked),
         ("effective", figures.effective),
@@ -174,6 +184,9 @@ def caveats(figures: Figures) -> Iterator[str]:
         yield f"Use was seen of {seen} of {count(workloads, 'workload')} with GPUs{others}."
     if figures.prices is not None and figures.total.unpriced_milli:
         yield f"{gpus(figures.total.unpriced_milli)} GPUs have no price, and no money is counted for them."
+    if figures.closed.milli:
+        are = f"{in_gpus(figures.closed.milli)} {'is' if figures.closed.milli == 1000 else 'are'}"
+        yield f"{are} free on closed nodes, which take no pods: neither held nor usable."
     if figures.waiting:
         yield f"{count(figures.waiting, 'pod')} with GPUs {'waits' if figures.waiting == 1 else 'wait'} for a node."
     yield from _unheld(figures)
@@ -211,6 +224,7 @@ def figures_document(figures: Figures) -> dict[str, Any]:
         "idleMilli": figures.idle.milli,
         "overAskedMilli": figures.over_asked.milli,
         "lostToFragmentationMilli": figures.lost.milli,
+        "closedMilli": figures.closed.milli,
         "usableMilli": figures.usable.milli,
         "utilisationMilli": figures.utilisation,
         "schedulingEfficiencyMilli": figures.efficiency,
@@ -231,5 +245,6 @@ def _cost(figures: Figures, prices: NodePrices) -> dict[str, Any]:
         "idleMicroPerHour": figures.idle.micro,
         "overAskedMicroPerHour": figures.over_asked.micro,
         "lostToFragmentationMicroPerHour": figures.lost.micro,
+        "closedMicroPerHour": figures.closed.micro,
         "unpricedMilli": figures.total.unpriced_milli,
     }

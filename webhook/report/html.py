@@ -118,7 +118,7 @@ def _used(use: Use) -> str:
 
 def _waterfall(figures: Figures) -> Markup:
     """From all GPUs down to the effective ones, each part taken off where the one before it ended."""
-    kinds = ("free", "lost", "idle", "over", "effective")
+    kinds = ("free", "lost", "closed", "idle", "over", "effective")
     total = figures.total.milli
     steps, left = [Step("all GPUs", "all", 0, total, f"{gpus(total)}{_cost(figures, figures.total)}")], total
     for kind, (name, part) in zip(kinds, parts_of(figures), strict=True):
@@ -164,25 +164,27 @@ def used_milli(row: Workload) -> int:
 
 
 def _fragmentation(stocks: Iterable[Stock]) -> Markup:
-    """By product: held, free and usable, lost."""
+    """By product: held, free and usable, lost, on closed nodes."""
     products: defaultdict[str, list[Stock]] = defaultdict(list)
     for stock in stocks:
         products[stock.product or "product not labelled"].append(stock)
     rows = [_product(name, members) for name, members in sorted(products.items())]
     most = max((sum(amount for _, amount, _ in row.bars) for row in rows), default=0)
-    return stacked("Held, usable and lost GPUs by product", rows, most)
+    return stacked("Held, usable, lost and closed GPUs by product", rows, most)
 
 
 def _product(name: str, members: Sequence[Stock]) -> Group:
     held = sum(stock.used_milli for stock in members)
     lost = sum(stock.split_milli for stock in members)
     usable = sum(stock.free_milli for stock in members) - lost
+    closed = sum(stock.closed_milli for stock in members)
     return Group(
         name,
         (
             ("asked", held, f"{gpus(held)} held"),
             ("free", usable, f"{gpus(usable)} free and usable"),
             ("lost", lost, f"{gpus(lost)} lost to fragmentation"),
+            ("closed", closed, f"{gpus(closed)} on closed nodes"),
         ),
     )
 

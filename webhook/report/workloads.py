@@ -50,7 +50,8 @@ class Workload(msgspec.Struct, frozen=True):
         held: What pods on nodes hold.
         idle: The part of it that belongs to pods which do nothing with it.
         over_asked: The part of it that the others would not get again, trials included.
-        freed: The part of it that right-sizing would free, of idle pods too, trials included.
+        freed: The part of it that right-sizing would free, of idle pods too, trials included. Its money is what that
+            saves: below zero where what is advised costs more.
         denied, warned: Pods that would be.
         missed: Pods that no hook saw, by the reason and what they would have become.
         uses: What one pod's containers ask for and were seen to use.
@@ -136,7 +137,7 @@ def _workload(namespace: str, name: str, group: list[Holding], prices: NodePrice
         held=_spent(((each, each.milli) for each in group), prices),
         idle=_spent(((each, each.milli) for each in group if is_idle(each.pod)), prices),
         over_asked=_spent(((each, _over_asked(each)) for each in group if not is_idle(each.pod)), prices),
-        freed=_spent(((each, _over_asked(each)) for each in group), prices),
+        freed=sum((_freed(each, prices) for each in group), NOTHING),
         denied=sum(each.verdict is Verdict.DENIED for each in members),
         warned=sum(each.verdict is Verdict.WARNED for each in members),
         missed=tuple((reason, becomes, pods) for (reason, becomes), pods in sorted(missed.items())),
@@ -164,6 +165,27 @@ def _over_asked(holding: Holding) -> int:
     decision = holding.pod.decision
     less = decision.gpu_milli_before - decision.gpu_milli_after + holding.pod.gpu_milli_on_trial
     return min(less, holding.milli)
+
+
+def _freed(holding: Holding, prices: NodePrices | None) -> Spent:
+    """What right-sizing would free of a pod, at what it costs where it is less what the rest costs where it would be.
+
+    That is the dearest of the products that its new request may land on; it has no price where one of these has none.
+    """
+    less, fit, node = _over_asked(holding), holding.pod.decision.outcome, holding.pod.node or ""
+    here = spent(node, less, prices)
+    if not less or prices is None or here.unpriced_milli or not isinstance(fit, Fit):
+        return here
+    there = prices.dearest(offer.product for offer in fit.offers)
+    if there is None:
+        return Spent(less, 0, less)
+    if there == prices.by_node[node]:
+        return here
+    return Spent(less, (prices.of(node, holding.milli) or 0) - _up((holding.milli - less) * there, 1000))
+
+
+def _up(amount: int, unit: int) -> int:
+    return -(-amount // unit)
 
 
 def _spent(amounts: Iterable[tuple[Holding, int]], prices: NodePrices | None) -> Spent:

@@ -6,7 +6,8 @@ from collections.abc import Hashable
 from pathlib import Path
 from typing import NamedTuple
 
-SUFFIXES = (".yaml", ".yml", ".json")
+from webhook.documents.names import is_document
+
 FILE_MOST = 10 * 1024 * 1024
 
 
@@ -45,15 +46,10 @@ def _fingerprint(path: Path) -> Hashable:
 
 
 def _files(path: Path) -> list[Path]:
-    """The files, by name, those of folders below too; hidden ones, where a ConfigMap keeps its versions, not."""
+    """The files, by name, those of folders below too."""
     if not path.is_dir():
         return [path]
-    return sorted(file for file in path.rglob("*") if _is_policy(file, path))
-
-
-def _is_policy(file: Path, folder: Path) -> bool:
-    parts = file.relative_to(folder).parts
-    return file.suffix in SUFFIXES and not any(part.startswith(".") for part in parts) and file.is_file()
+    return sorted(file for file in path.rglob("*") if is_document(file.relative_to(path).parts) and file.is_file())
 
 
 def _text(path: Path) -> str:

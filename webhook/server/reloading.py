@@ -10,9 +10,10 @@ import asyncio
 from collections.abc import Collection, Hashable, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
+from webhook.documents.names import SUFFIXES
 from webhook.policy.capping import halted
 from webhook.policy.compiled import PolicySet
-from webhook.server.policyfiles import SUFFIXES, PolicyFiles
+from webhook.server.policyfiles import PolicyFiles
 from webhook.server.policysources import Good, Load, Texts, Unused, combine
 from webhook.server.world import Clock, PolicyLoad, World
 from webhook.telemetry.telemetry import Telemetry

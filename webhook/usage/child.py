@@ -28,6 +28,7 @@ from webhook.model.usage import Observed
 from webhook.usage.estimating import estimate
 from webhook.usage.files import read as read_file
 from webhook.usage.frames import LENGTH, Asked, End, Fault, Frame, Head, Part
+from webhook.usage.history import pods_in
 from webhook.usage.prometheus import Prometheus
 from webhook.usage.reading import Reading, read
 
@@ -38,21 +39,23 @@ CONTAINERS_A_FRAME = 200
 
 def frames(asked: Asked) -> Iterator[Frame]:
     """All there is to say. Reads and estimates first."""
-    try:
-        reading = asyncio.run(_reading(asked))
-        view = estimate(reading.histories, reading.now)
-    except UsageError as error:
-        yield Fault(str(error))
-        return
-    except MemoryError:
-        yield Fault(f"must take at most {MEMORY_MOST >> 20} MiB to read and estimate, took more")
-        return
-    except Exception:
-        yield Fault(traceback.format_exc()[-4000:], ours=True)
-        return
-    yield Head(reading.now, len(reading.histories), view.prices, reading.notes)
+    reading = asyncio.run(_reading(asked))
+    view = estimate(reading.histories, reading.now)
+    yield Head(reading.now, pods_in(reading.histories), view.prices, reading.notes)
     yield from _parts(view.observed)
     yield End()
+
+
+def _told(made: Iterator[Frame]) -> Iterator[Frame]:
+    """The same frames; where making them fails, the last one says why."""
+    try:
+        yield from made
+    except UsageError as error:
+        yield Fault(str(error))
+    except MemoryError:
+        yield Fault(f"must take at most {_memory_most() >> 20} MiB to read and estimate, took more")
+    except Exception:
+        yield Fault(traceback.format_exc()[-4000:], ours=True)
 
 
 def _parts(observed: Mapping[tuple[str, str, str], Observed]) -> Iterator[Part]:
@@ -71,11 +74,14 @@ async def _reading(asked: Asked) -> Reading:
 
 def main() -> None:
     """Answer what standard input asks for."""
+    for frame in _told(_answer(sys.stdin.buffer)):
+        _send(frame, sys.stdout.buffer)
+
+
+def _answer(stream: BinaryIO) -> Iterator[Frame]:
     _step_back()
     gc.disable()  # what is read stays until the end: looking for cycles among millions of samples finds none
-    asked = msgspec.json.decode(sys.stdin.buffer.read(), type=Asked)
-    for frame in frames(asked):
-        _send(frame, sys.stdout.buffer)
+    yield from frames(msgspec.json.decode(stream.read(), type=Asked))
 
 
 def _send(frame: Frame, to: BinaryIO) -> None:
@@ -87,9 +93,16 @@ def _send(frame: Frame, to: BinaryIO) -> None:
 def _step_back() -> None:
     """Let everybody else go first."""
     os.nice(NICENESS)
-    resource.setrlimit(resource.RLIMIT_DATA, (MEMORY_MOST, MEMORY_MOST))
+    most = _memory_most()
+    resource.setrlimit(resource.RLIMIT_DATA, (most, most))
     with suppress(OSError):  # not on Linux
         Path("/proc/self/oom_score_adj").write_text("1000", encoding="ascii")
+
+
+def _memory_most() -> int:
+    """Bytes: our bound, or what whoever started us allows where that is less."""
+    _, hard = resource.getrlimit(resource.RLIMIT_DATA)
+    return MEMORY_MOST if hard == resource.RLIM_INFINITY else min(MEMORY_MOST, hard)
 
 
 if __name__ == "__main__":

@@ -30,6 +30,9 @@ TARGETS_PPM = (500, 1000, 2500, 5000, 10_000, 20_000, 40_000)
 PAST_LIMITS = 400
 """Limits of the past that are chosen anew to count how often they were overrun."""
 
+LARGEST_CARD_MIB = 192 << 10
+"""What a GPU has whose memory nobody told."""
+
 PODS_AT_ONCE = 128
 """Pods whose windows are cut together."""
 
@@ -161,8 +164,9 @@ def _peak(members: Sequence[History]) -> int:
 
 
 def _card(members: Sequence[History]) -> int:
-    """Memory of the GPU that they ran on; where nobody said, no more than they used."""
-    return max(member.capacity_mib or member.peak_mib for member in members) or 1
+    """Memory of the GPU that they ran on; where nobody said, that of the largest: no peak is ruled out."""
+    known = max(member.capacity_mib or 0 for member in members) or LARGEST_CARD_MIB
+    return max(known, _peak(members))
 
 
 def _typical(members: Sequence[History]) -> float:

@@ -91,3 +91,8 @@ def _mib(reading: float | None) -> int:
     if reading is None or not 0 <= reading <= MOST_MIB:  # false for NaN too
         return GAP
     return ceil(reading)
+
+
+def pods_in(histories: Iterable[History]) -> int:
+    """How many pods these are of: each has a history for each of its containers."""
+    return len({(history.namespace, history.workload, history.pod) for history in histories})

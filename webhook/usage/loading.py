@@ -5,14 +5,15 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
-from asyncio.subprocess import DEVNULL, PIPE, Process
+from asyncio.subprocess import PIPE, Process
+from collections.abc import Awaitable
 from pathlib import Path
 from typing import NamedTuple
 
 import msgspec
 
 import webhook
-from webhook.errors import UsageError, shorten
+from webhook.errors import UsageError
 from webhook.model.usage import Observed, UsageView
 from webhook.usage.frames import LENGTH, Asked, End, Fault, Frame, Head
 
@@ -21,6 +22,10 @@ CHILD = "webhook.usage.child"
 
 VIEW_MOST = 128 * 1024 * 1024
 """Bytes of all frames together."""
+
+READ_BYTES = 64 * 1024
+SAID_MOST = 300
+"""Bytes of the last line on stderr that are told of a process that ended early."""
 
 FILE_SECONDS = 300.0
 """The most that a file may take."""
@@ -46,15 +51,17 @@ async def load(asked: Asked) -> Loaded:
     """
     seconds = asked.prometheus.seconds if asked.prometheus is not None else FILE_SECONDS
     process = await _start()
+    last_words = asyncio.create_task(_last_words(process))
     try:
         async with asyncio.timeout(seconds):
-            return await _answer(process, asked)
+            return await _answer(process, asked, last_words)
     except TimeoutError as error:
         raise UsageError(f"use must be read and estimated within {seconds:g} s, was not") from error
     finally:
         if process.returncode is None:
             process.kill()
         await process.wait()
+        last_words.cancel()
 
 
 async def _start() -> Process:
@@ -64,11 +71,21 @@ async def _start() -> Process:
     few = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
     command = [sys.executable, "-m", CHILD]
     return await asyncio.create_subprocess_exec(
-        *command, cwd=home, env=environment | few, stdin=PIPE, stdout=PIPE, stderr=DEVNULL
+        *command, cwd=home, env=environment | few, stdin=PIPE, stdout=PIPE, stderr=PIPE
     )
 
 
-async def _answer(process: Process, asked: Asked) -> Loaded:
+async def _last_words(process: Process) -> str:
+    """The end of what it says on stderr, read all along so that it is never held up by nobody listening."""
+    assert process.stderr is not None
+    said = b""
+    while more := await process.stderr.read(READ_BYTES):
+        said = (said + more)[-SAID_MOST:]
+    lines = said.decode(errors="replace").splitlines()
+    return lines[-1] if lines else ""
+
+
+async def _answer(process: Process, asked: Asked, last_words: Awaitable[str]) -> Loaded:
     assert process.stdin is not None
     process.stdin.write(msgspec.json.encode(asked))
     process.stdin.close()
@@ -76,7 +93,7 @@ async def _answer(process: Process, asked: Asked) -> Loaded:
     left = VIEW_MOST
     observed: dict[tuple[str, str, str], Observed] = {}
     while True:
-        packed = await _frame(process, left)
+        packed = await _frame(process, left, last_words)
         left -= len(packed)
         match DECODER.decode(packed):
             case Head() as frame:
@@ -92,7 +109,7 @@ async def _answer(process: Process, asked: Asked) -> Loaded:
     return Loaded(UsageView(observed, head.prices), head.now, head.pods, head.notes)
 
 
-async def _frame(process: Process, most: int) -> bytes:
+async def _frame(process: Process, most: int, last_words: Awaitable[str]) -> bytes:
     assert process.stdout is not None
     try:
         (length,) = LENGTH.unpack(await process.stdout.readexactly(LENGTH.size))
@@ -100,6 +117,7 @@ async def _frame(process: Process, most: int) -> bytes:
             raise UsageError(f"the view of use must have at most {VIEW_MOST >> 20} MiB, has more")
         return await process.stdout.readexactly(length)
     except asyncio.IncompleteReadError as error:
-        code = await process.wait()
-        why = "memory may be short" if code < 0 else shorten(f"exit code {code}")
-        raise UsageError(f"the process that reads use ended before it had answered ({why})") from error
+        code, said = await process.wait(), await last_words
+        why = "memory may be short" if code < 0 else f"exit code {code}"
+        more = f": {said}" if said else ""
+        raise UsageError(f"the process that reads use ended before it had answered ({why}){more}") from error

@@ -249,6 +249,8 @@ def _notes_on_faults(seen: Mapping[PodKey, Seen], devices: Sequence[Device]) -> 
     if astray := sum(one.astray for one in seen.values()):
         what = count(astray, "kill or fault", "kills and faults")
         notes.append(f"{what} at moments that were not asked about: left out")
+    if devices and not all(device.has(queries.FB_FREE) for device in devices):
+        notes.append(f"{queries.FB_FREE} has no series: a GPU whose memory is not known counts as the largest there is")
     if not any(device.has(*queries.ENGINE) for device in devices):
         notes.append(f"{queries.ENGINE[0]} has no series: idle GPUs are not found. The exporter needs SYS_ADMIN for it")
     return notes

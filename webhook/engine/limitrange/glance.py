@@ -17,6 +17,7 @@ from webhook.engine.limitrange.bounds import refusals
 from webhook.engine.limitrange.defaulting import ranged, stored
 from webhook.engine.limitrange.holding import LIMITS, REQUESTS, Holder, Holders
 from webhook.errors import QuantityError
+from webhook.model.effective import beside_init
 from webhook.model.pods import Pod
 from webhook.model.quota_room import QuotaRoom
 from webhook.model.ranges import CONTAINER, Amounts, Bound, Ranges, held, plain_milli
@@ -94,12 +95,8 @@ def _totals(containers: Sequence[Taken], init_containers: Sequence[Taken], side:
     """What a pod takes of each resource. See `holding.in_containers`."""
     for resource in dict.fromkeys(name for taken in (*containers, *init_containers) for name in taken.side(side)):
         running = sum(taken.side(side).get(resource, 0) for taken in containers)
-        sidecars = highest = 0
-        for taken in init_containers:
-            amount = taken.side(side).get(resource, 0)
-            highest = max(highest, sidecars + amount)
-            sidecars += amount if taken.sidecar else 0
-        yield resource, max(running + sidecars, highest)
+        init = [(taken.side(side).get(resource, 0), taken.sidecar) for taken in init_containers]
+        yield resource, beside_init(running, init)
 
 
 @lru_cache(maxsize=2048)

@@ -4,17 +4,19 @@ Advisory: the plugin runs last in the API server and is exact. This predicts its
 rewrite from moving a pod to a key that is not counted as strictly.
 """
 
-from webhook.engine.quota.claiming import claim_refusals
+from webhook.engine.quota.claiming import claim_refusals, claims_charge
 from webhook.engine.quota.escaping import escapes, full
 from webhook.engine.quota.pooling import pod_weight, pool_remarks
 from webhook.engine.quota.refusing import QuotaRefusal, refusals, refusals_on_resize, refusals_on_update
 from webhook.engine.quota.telling import Held, claim_remarks, moved_remarks, quota_remarks, resized_remarks
+from webhook.engine.quota.vacating import vacated
 
 __all__ = [
     "Held",
     "QuotaRefusal",
     "claim_refusals",
     "claim_remarks",
+    "claims_charge",
     "escapes",
     "full",
     "moved_remarks",
@@ -25,4 +27,5 @@ __all__ = [
     "refusals_on_resize",
     "refusals_on_update",
     "resized_remarks",
+    "vacated",
 ]

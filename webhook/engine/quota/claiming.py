@@ -53,6 +53,15 @@ def refused_claim(pod: Pod, claiming: Claiming, quotas: Sequence[ResourceQuota])
     return None
 
 
+def claims_charge(pod: Pod, claiming: Claiming) -> Charge:
+    """What the claims are charged that were made for a pod, as far as their templates are known."""
+    charged: Counter[str] = Counter()
+    for claim in pod.spec.resource_claims:
+        if template := claiming.templates.get(claim.resource_claim_template_name):
+            charged.update(charge(template, claiming.classes))
+    return charged
+
+
 def claim_refusals(
     charged: Charge, quotas: Sequence[ResourceQuota], classes: Classes, made: Charge = NONE
 ) -> Iterator[QuotaRefusal]:

@@ -21,12 +21,16 @@ from webhook.model.quota_room import Holding
 from webhook.policy.compiled import Quotas, SharedQuota
 
 
-def pod_weight(pod: Pod, asked: Asked, shape: Shape | None, fleet: Fleet) -> Weight:
-    """What a pod that asks for GPUs will weigh: as it is once no webhook changes it any more, else in its shape."""
+def pod_weight(pod: Pod, left: Asked, shape: Shape | None, fleet: Fleet) -> Weight:
+    """What a pod that asks for GPUs will weigh: as it is once no webhook changes it any more, else in its shape.
+
+    Args:
+        left: What it asks for, without GPUs that are taken out again.
+    """
     if pod.spec.node_name:
-        return weight_at(tuple(asked.totals.items()), fleet, pod.spec.node_name)
-    nodes, totals = fleet.selected_by(pod.spec), asked.totals
-    if shape is not None and shape.fit is not None and not pod.metadata.uid:
+        return weight_at(tuple(left.totals.items()), fleet, pod.spec.node_name)
+    nodes, totals = fleet.selected_by(pod.spec), left.totals
+    if shape is not None and shape.fit is not None and not pod.final:
         totals = {shape.fit.resource: sum(totals.values())}
         nodes &= fleet.select({}, (NodeSelectorTerm(match_expressions=tuple(shape.required)),))
     return weight_of(totals.items(), fleet, nodes, pod.spec.node_selector.get(PRODUCT, ""))

@@ -33,6 +33,11 @@ class Mix(msgspec.Struct, frozen=True):
         whole = sum(count for need, count in self.counts.items() if need.gpus)
         return {need: count / whole for need, count in self.counts.items() if need.gpus}
 
+    def with_gpus(self) -> Mix:
+        """The part that asks for whole GPUs or shares of them; `FLAT` where nobody does."""
+        counts = {need: count for need, count in self.counts.items() if need.gpus}
+        return Mix(counts) if counts else FLAT
+
 
 def mix_of(needs: Iterable[Need]) -> Mix:
     """The mix of a list of pods."""

@@ -89,6 +89,12 @@ class Cluster:
         """What a resource name stands for on a node."""
         return self._offers[node].get(resource)
 
+    def held(self, node: int, resource: str) -> int:
+        """Units of a GPU resource that the pods of a node hold."""
+        room = self.free[node]
+        units = self.fleet.nodes[node].gpus.get(resource, 0)
+        return units - room.gpus.get(resource, 0) - room.stranded.get(resource, 0)
+
     def whole(self, node: int) -> tuple[int, int]:
         """Whole GPUs of a node, and how many of them are free."""
         offer = self.offer(node, WHOLE_GPU)
@@ -196,7 +202,8 @@ def _less(room: Room, wanted: Wanted) -> Room:
     gpus = dict(room.gpus)
     for resource, count in wanted.gpus:
         gpus[resource] = gpus.get(resource, 0) - count
-    return Room(room.cpu_milli - wanted.cpu_milli, room.memory - wanted.memory_mib * MIB, gpus, room.full)
+    cpu_milli, memory = room.cpu_milli - wanted.cpu_milli, room.memory - wanted.memory_mib * MIB
+    return msgspec.structs.replace(room, cpu_milli=cpu_milli, memory=memory, gpus=gpus)
 
 
 def _empty(node: FleetNode) -> Room:

@@ -21,6 +21,9 @@ from webhook.placement.topology import Topology
 COUNTS_MOST = 64
 """Sizes of sets whose figures are remembered."""
 
+KINDS_MOST = 256
+"""Topologies that are remembered; beyond that those that no node has any more are forgotten."""
+
 State = tuple[int, int | None, int]
 """Number of the topology, the mask of the free GPUs (None where it is not known), and how many are free then."""
 
@@ -77,21 +80,16 @@ class Linking:
             faults: Gets what goes wrong while nodes are judged; such nodes count as those without GPUs.
         """
         self._faults = faults
-        self._kinds: dict[Topology, int] = {}
-        self._topologies: list[Topology] = []
         self._of = [each.topology for each in devices]
-        self._kind = [self._kind_of(topology) for topology in self._of]
-        self._states: States[State] = States(
-            (kind, each.free, each.spare) for kind, each in zip(self._kind, devices, strict=True)
-        )
-        self._figures: Bounded[int, Judged[State]] = Bounded(COUNTS_MOST)
-        self._sets: Bounded[int, Judged[State]] = Bounded(COUNTS_MOST)
+        self._begin([(each.free, each.spare) for each in devices])
 
     def set(self, node: int, devices: Devices) -> None:
         """A node has other devices now."""
         if devices.topology is not self._of[node]:
             self._of[node] = devices.topology
             self._kind[node] = self._kind_of(devices.topology)
+            if len(self._topologies) > max(KINDS_MOST, 2 * len(self._of)):
+                self._begin([self._states.keys[number][1:] for number in self._states.of.tolist()])
         self._states.set(node, (self._kind[node], devices.free, devices.spare))
 
     def figures(self, count: int) -> Figures:
@@ -113,6 +111,19 @@ class Linking:
     def _joined_sets(self, state: State, count: int) -> float:
         kind, free, spare = state
         return float(joined_sets(self._topologies[kind], free, count, spare))
+
+    def _begin(self, free: Sequence[tuple[int | None, int]]) -> None:
+        """Number the topologies that nodes have; what was worked out under other numbers is forgotten.
+
+        Args:
+            free: By node, the mask of the free GPUs, and how many are free where that is not known.
+        """
+        self._kinds: dict[Topology, int] = {}
+        self._topologies: list[Topology] = []
+        self._kind = [self._kind_of(topology) for topology in self._of]
+        self._states: States[State] = States((kind, *each) for kind, each in zip(self._kind, free, strict=True))
+        self._figures: Bounded[int, Judged[State]] = Bounded(COUNTS_MOST)
+        self._sets: Bounded[int, Judged[State]] = Bounded(COUNTS_MOST)
 
     def _kind_of(self, topology: Topology) -> int:
         kind = self._kinds.setdefault(topology, len(self._topologies))
