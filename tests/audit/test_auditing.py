@@ -9,7 +9,7 @@ import orjson
 import pytest
 
 from tests.make import make_namespace, make_node, make_pod
-from webhook.audit.auditing import audit_all
+from webhook.audit.auditing import audit_all, given_once
 from webhook.audit.checking import World
 from webhook.audit.manifests import Entry, Passed, entries_of
 from webhook.audit.views import with_labels, with_namespace, without_use
@@ -65,6 +65,23 @@ def test_only_pods_that_hold_something_are_judged() -> None:
         NODE, make_namespace("team"), running("a", 1), running("b", 1, "Succeeded"), running("c", 1, "Failed")
     )
     assert [result.name for result in results] == ["a"]
+
+
+SAME = {
+    "its phase has changed since": ([running("a", 1), running("a", 1, "Succeeded")], ["Succeeded"]),
+    "another namespace": ([running("a", 1), make_pod("a").namespace("other").build()], ["Running", ""]),
+    "no name yet": ([make_pod("").build(), make_pod("").build()], ["", ""]),
+}
+
+
+@pytest.mark.parametrize(("pods", "phases"), SAME.values(), ids=SAME)
+def test_of_a_pod_that_is_given_twice_the_later_counts(pods: list[dict[str, Any]], phases: list[str]) -> None:
+    listed = orjson.dumps({"apiVersion": "v1", "kind": "List", "items": [NODE, *pods, NODE]})
+    once = given_once(list(entries_of("f.json", listed)))
+
+    found = [each.data for each in once if isinstance(each, Entry)]
+    assert [data["kind"] for data in found] == ["Node", *["Pod"] * len(phases), "Node"]
+    assert [data.get("status", {}).get("phase", "") for data in found[1:-1]] == phases
 
 
 def test_the_node_that_the_scheduler_chose_is_no_finding() -> None:

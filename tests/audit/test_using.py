@@ -38,6 +38,58 @@ CASES: dict[str, tuple[Json, list[Use]]] = {
 }
 
 
+def condition(kind: str, status: str, since: str = END) -> Json:
+    return {"type": kind, "status": status, "lastTransitionTime": since}
+
+
+UNKNOWN = [{"state": {"terminated": {"reason": "ContainerStatusUnknown", "exitCode": 137, "finishedAt": None}}}]
+LATER = "2026-06-01T03:00:00Z"
+BEFORE = "2026-06-01T01:00:00Z"
+EVICTED = [condition("DisruptionTarget", "True"), condition("Ready", "False", LATER)]
+WITHOUT_AN_END: dict[str, tuple[list[Json], Json, float | None]] = {
+    "it was evicted": (EVICTED, {}, TILL),
+    "it was evicted, and had not been ready for a while": (
+        [condition("DisruptionTarget", "True"), condition("Ready", "False", BEFORE)],
+        {},
+        TILL,
+    ),
+    "its sandbox was taken down": ([condition("PodReadyToStartContainers", "False")], {}, TILL),
+    "it is ready no more": ([condition("Ready", "False"), condition("ContainersReady", "False", LATER)], {}, TILL),
+    "it was deleted": ([], {"deletionTimestamp": END}, TILL),
+    "it was deleted after it was ready no more": ([condition("Ready", "False")], {"deletionTimestamp": LATER}, TILL),
+    "it was deleted, and never ready": ([condition("Ready", "False", START)], {"deletionTimestamp": END}, TILL),
+    "never ready, as when it was set up": (
+        [condition("Initialized", "True", BEFORE), condition("Ready", "False", BEFORE)],
+        {},
+        None,
+    ),
+    "a condition without a moment": ([{"type": "DisruptionTarget", "status": "True"}], {}, None),
+    "nothing says when": ([], {}, None),
+}
+
+
+@pytest.mark.parametrize(("conditions", "metadata", "end"), WITHOUT_AN_END.values(), ids=WITHOUT_AN_END)
+def test_a_pod_whose_containers_do_not_say_when_they_ended(
+    conditions: list[Json], metadata: Json, end: float | None
+) -> None:
+    pod = on_node(phase="Failed", containerStatuses=UNKNOWN, conditions=conditions)
+    pod["metadata"] |= metadata
+    said: list[str] = []
+
+    [use] = uses_of([pod], FLEET, "namespace", said.append)
+
+    assert (use.start, use.end) == (AT, AT if end is None else end)
+    assert [line.partition(":")[2] for line in said] == [" it ended, and nothing in it says when"] * (end is None)
+
+
+def test_of_containers_of_which_one_says_when_it_ended_the_other_may_have_run_on() -> None:
+    one = {"state": {"terminated": {"finishedAt": BEFORE, "exitCode": 0}}}
+    evicted = on_node(phase="Failed", containerStatuses=[one, *UNKNOWN], conditions=EVICTED)
+    bare = on_node(phase="Failed", containerStatuses=[one, *UNKNOWN])
+
+    assert [use.end - AT for use in uses_of([evicted, bare], FLEET, "namespace", print)] == [7200, 3600]
+
+
 @pytest.mark.parametrize(("pod", "want"), CASES.values(), ids=CASES)
 def test_use(pod: Json, want: list[Use]) -> None:
     assert list(uses_of([pod], FLEET, "namespace", print)) == want

@@ -33,6 +33,13 @@ def test_a_list_without_models_or_further_columns_is_a_list(tmp_path: Path) -> N
     assert read_needs(file) == [Need(1, 8, 1000, memory_mib=2)]
 
 
+def test_the_byte_order_mark_of_a_spreadsheet_is_no_part_of_a_name(tmp_path: Path) -> None:
+    file = tmp_path / "pods.csv"
+    file.write_text(PODS, encoding="utf-8-sig")
+
+    assert len(read_needs(file)) == 2
+
+
 NO_CSV = "pods.csv: must be a CSV file, plain or gzipped"
 FAULTS = [
     ("above one", PODS.replace("460", "1460"), "pods.csv:2: gpu_milli: must be a whole number from 0 to 1000"),

@@ -98,6 +98,39 @@ def test_rightsize_says_that_a_namespace_has_no_workloads(rightslice: Run) -> No
     assert "note: no workload with GPUs in namespace nosuch\n" in ran.err
 
 
+TWICE = {
+    "two dumps that overlap in a folder": ("both",),
+    "a file that is named twice": ("one.json", "one.json"),
+    "a list that holds all of it twice": ("twice.json",),
+}
+
+
+@pytest.mark.parametrize("paths", TWICE.values(), ids=TWICE)
+@pytest.mark.parametrize("command", ["audit", "rightsize"])
+def test_a_pod_that_is_given_twice_counts_once(
+    rightslice: Run, tmp_path: Path, paths: tuple[str, ...], command: str
+) -> None:
+    node = make_node("n", {"nvidia.com/gpu.product": "NVIDIA-H100-80GB-HBM3"}, **{"nvidia.com/gpu": 8})
+    fields = {"nodeName": "n", "tolerations": [{"operator": "Exists"}]}
+    some = [node, *(make_pod(name).gpus(2).spec(**fields).build() for name in ("a", "b"))]
+    files = {"one.json": some, "twice.json": some * 2, "both/1.json": some, "both/2.json": some[:2]}
+    (tmp_path / "both").mkdir()
+    for name, items in files.items():
+        (tmp_path / name).write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": items}))
+    args = ("--policies", "policies", "-o", "json")
+
+    once = rightslice(command, str(tmp_path / "one.json"), *args)
+    ran = rightslice(command, *(str(tmp_path / path) for path in paths), *args)
+    told, alone = json.loads(ran.out), json.loads(once.out)
+
+    assert sorted(each["name"] for each in told.pop("objects", ())) == [
+        each["name"] for each in alone.pop("objects", ())
+    ]
+    assert (ran.code, told) == (once.code, alone)
+    assert "given again: of each pod the last one counts" in ran.err
+    assert "given again" not in once.err
+
+
 @pytest.mark.parametrize("command", ["audit", "rightsize", "fairshare", "policy diff"])
 def test_what_needs_a_cluster_says_so_and_not_that_it_does_without(rightslice: Run, command: str) -> None:
     said = " ".join(rightslice(*command.split(), "--help").out.split())

@@ -69,6 +69,15 @@ def test_a_pod_that_cannot_be_read_is_named_and_not_counted(rightslice: Run, clu
     assert "odd" not in ran.out
 
 
+def test_a_pod_that_is_given_twice_counts_once(rightslice: Run, cluster: str, tmp_path: Path) -> None:
+    twice = tmp_path / "twice.json"
+    twice.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": [NODE, *PODS, PODS[0]]}))
+    once, ran = (rightslice("fairshare", "--cluster", name, "--now", NOW) for name in (cluster, str(twice)))
+
+    assert ran.out == once.out
+    assert "note: 1 pod given again: of each pod the last one counts" in ran.err
+
+
 def test_people_read_whoever_is_over_its_share_first(rightslice: Run, cluster: str) -> None:
     said, head, first, second = rightslice("fairshare", "--cluster", cluster, "--now", NOW).out.splitlines()
     assert said == "no policy: equal shares; by namespace; an hour of use counts half after 168 h"

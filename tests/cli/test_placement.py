@@ -125,7 +125,7 @@ def test_what_was_read_is_told_when_asked(rightslice: Run) -> None:
     assert "cluster: room/cluster.yaml (3 nodes" in rightslice("capacity", *ROOM, "-v").err
 
 
-def deployment(replicas: int, amount: str = '{nvidia.com/gpu: "1"}') -> bytes:
+def deployment(replicas: object, amount: str = '{nvidia.com/gpu: "1"}') -> bytes:
     """A Deployment whose pods go anywhere."""
     containers = f"[{{name: a, image: x, resources: {{limits: {amount}}}}}]"
     template = (
@@ -193,6 +193,34 @@ def test_what_is_played_is_bounded(rightslice: Run, pods: bytes, message: str) -
 
     assert ran.code == 2
     assert message in ran.err
+
+
+@pytest.mark.parametrize(
+    ("replicas", "code"),
+    [(0, 0), (2, 0), (500, 1)],
+    ids=["none are to be", "there is room for all", "some find no room"],
+)
+def test_place_ends_with_0_where_all_replicas_find_room(rightslice: Run, replicas: int, code: int) -> None:
+    assert rightslice("place", "-f", "-", "--cluster", "demo", stdin=deployment(replicas)).code == code
+
+
+@pytest.mark.parametrize("command", ["place --cluster demo -f -", "simulate --nodes demo --pods -"])
+@pytest.mark.parametrize("replicas", ["-1", '"3"', "1.5", "true", "[]"])
+def test_replicas_that_no_api_server_takes_are_a_fault_of_their_object(
+    rightslice: Run, command: str, replicas: str
+) -> None:
+    ran = rightslice(*command.split(), stdin=deployment(replicas))
+
+    assert ran.code == 2
+    assert "stdin:1:" in ran.err
+    assert "spec.replicas: must be a whole number, 0 or more, found " in ran.err
+
+
+def test_no_replicas_are_no_pods(rightslice: Run) -> None:
+    pods = deployment(0) + b"\n---\n" + deployment(2)
+    last = simulated(rightslice, pods)["moments"][-1]
+
+    assert last["placed"] + last["unplaced"] == 2
 
 
 def test_a_trace_without_nodes_is_refused(rightslice: Run, tmp_path: Path) -> None:

@@ -121,6 +121,17 @@ STRICT = policies_of(everything())
 SHRINKING = policies_of(
     policy("mode: enforce\nrightSizing: {isolation: none}\ninjection: {tolerations: auto}", "shrink")
 )
+ABOUT_PARTS = policies_of(
+    policy("mode: enforce\nrightSizing: {isolation: none, default: {memory: 8Gi}, minSavingPercent: 1}", "shrink"),
+    policy("mode: enforce\nsecurity: {deny: [sharedProcessNamespace]}", "guard"),
+    policy(
+        f'mode: enforce\nmatch: {{resources: ["{SMALL}"]}}\n'
+        "limits: {perPod: [{resource: memory, max: 1Mi}]}\ninjection: {tolerations: auto}",
+        "about-small-slices",
+    ),
+)
+"""A right-sizing beside policies that have more to say about what it gives."""
+
 POLICIES = {"the library": LIBRARY, "everything": STRICT, "shrinking": SHRINKING}
 
 
@@ -201,6 +212,8 @@ def gpu_metadata(draw: st.DrawFn) -> Json:
 def gpu_pods(draw: st.DrawFn) -> Json:
     """Pods that are valid and mostly get a new shape."""
     spec: Json = {"containers": draw(plain_containers("main-"))}
+    if draw(st.booleans()):
+        spec["shareProcessNamespace"] = True
     if draw(st.booleans()):
         terms = draw(st.lists(st.sampled_from(TERMS), min_size=1, max_size=2))
         required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}

@@ -100,6 +100,11 @@ CASES = {
     "a pod with a node": Case(small().spec(nodeName="whole"), Why.BOUND),
     "a pod with claims": Case(small().spec(resourceClaims=[{"name": "c"}]), Why.CLAIMS),
     "a queued pod": Case(small().label("kueue.x-k8s.io/queue-name", "q"), Why.QUEUED),
+    "a queued pod that may wait": Case(
+        small().label("kueue.x-k8s.io/queue-name", "q"), Why.QUEUED, policy=sizing(whenFull="wait")
+    ),
+    "a pod with a scheduling gate": Case(small().spec(schedulingGates=[{"name": "example.com/budget"}]), Why.GATED),
+    "a pod of the second scheduler": Case(small().spec(schedulerName="rightslice"), SMALL),
     "no such node": Case(small(), Why.NO_OFFER, (whole_node(),)),
     "all slices taken by allocatable": Case(small(), LARGE, (whole_node(), mig_node(small=0))),
     "the node's selector rules slices out": Case(
@@ -151,6 +156,35 @@ KEEPS = {
 def test_a_way_out_in_other_words_is_taken_and_told(said: str, want: list[str]) -> None:
     decision = ask(small().annotate("rightslice.dev/keep", said), SIZING, nodes=NODES)
     assert [code for code in codes(decision) if "GPU-R" in code] == want
+
+
+QUEUED = {
+    "Kueue": (small().label("kueue.x-k8s.io/queue-name", "q"), "label kueue.x-k8s.io/queue-name"),
+    "Volcano, a pod group": (
+        small().annotate("scheduling.k8s.io/group-name", "g"),
+        "annotation scheduling.k8s.io/group-name",
+    ),
+    "Volcano, a queue": (
+        small().annotate("scheduling.volcano.sh/queue-name", "q"),
+        "annotation scheduling.volcano.sh/queue-name",
+    ),
+    "Volcano, its scheduler": (small().spec(schedulerName="volcano"), "schedulerName volcano"),
+    "YuniKorn": (small().label("yunikorn.apache.org/app-id", "a"), "label yunikorn.apache.org/app-id"),
+    "YuniKorn, by annotation": (
+        small().annotate("yunikorn.apache.org/task-group-name", "g"),
+        "annotation yunikorn.apache.org/task-group-name",
+    ),
+    "YuniKorn, its scheduler": (small().spec(schedulerName="yunikorn"), "schedulerName yunikorn"),
+    "KAI": (small().label("kai.scheduler/queue", "q"), "label kai.scheduler/queue"),
+    "KAI, its older label": (small().label("runai/queue", "q"), "label runai/queue"),
+    "KAI, its scheduler": (small().spec(schedulerName="kai-scheduler"), "schedulerName kai-scheduler"),
+    "coscheduling": (small().label("scheduling.x-k8s.io/pod-group", "g"), "label scheduling.x-k8s.io/pod-group"),
+}
+
+
+@pytest.mark.parametrize(("pod", "sign"), QUEUED.values(), ids=QUEUED)
+def test_a_pod_that_another_system_queues_keeps_its_gpu_and_hears_by_what_it_was_told(pod: PodMaker, sign: str) -> None:
+    assert ask(pod, SIZING, nodes=NODES).outcome == Keep(Why.QUEUED, sign)
 
 
 LIMITED = {
@@ -214,6 +248,74 @@ def test_a_policy_limit_on_slices_keeps_the_request() -> None:
     outcome = ask(small(), SIZING, limits, nodes=NODES).outcome
     assert isinstance(outcome, Keep)
     assert outcome.why is Why.LIMITS
+
+
+def about(resource: str, rest: str = "limits: {perPod: [{resource: memory, max: 16Gi}]}", mode: str = "enforce") -> str:
+    """A policy that speaks about pods that ask for one resource."""
+    return f'mode: {mode}\nmatch: {{resources: ["{resource}"]}}\n{rest}'
+
+
+def narrowed(field: str) -> str:
+    """A policy about slices that speaks of some pods only."""
+    return about("nvidia.com/mig-*").replace("match: {", f"match: {{{field}, ")
+
+
+LABELLED = narrowed("objectSelector: {matchLabels: {tier: slices}}")
+CONDITIONAL = narrowed("matchConditions: [{name: c, expression: 'request.dryRun'}]")
+
+NEWCOMERS = {
+    "one about slices speaks first of the smaller request": (small(), (about("nvidia.com/mig-*"),), Why.NEW_POLICY),
+    "one about the smallest slice alone: the next larger": (small(), (about(SMALL),), LARGE),
+    "one about shares: a slice": (small(), (about(SHARED),), SMALL),
+    "one about whole GPUs falls silent": (small(), (about(GPU),), SMALL),
+    "one about both spoke before": (
+        small(),
+        (about("nvidia.com/*"),),
+        SMALL,
+    ),
+    "one on trial denies nothing": (small(), (about("nvidia.com/mig-*", mode="warn"),), SMALL),
+    "one on trial, a section of it enforced": (
+        small(),
+        (about("nvidia.com/mig-*", "limits: {mode: enforce, perPod: [{resource: memory, max: 16Gi}]}", "audit"),),
+        Why.NEW_POLICY,
+    ),
+    "one about updates": (small(), (narrowed("operations: [UPDATE]"),), SMALL),
+    "one about pods with another label": (small(), (LABELLED,), SMALL),
+    "one about pods with its label": (small().label("tier", "slices"), (LABELLED,), Why.NEW_POLICY),
+    "one whose condition may hold then": (small(), (CONDITIONAL,), Why.NEW_POLICY),
+}
+
+
+@pytest.mark.parametrize(("pod", "policies", "want"), NEWCOMERS.values(), ids=NEWCOMERS)
+def test_a_smaller_request_brings_no_policy_to_speak(pod: PodMaker, policies: tuple[str, ...], want: str | Why) -> None:
+    outcome = ask(pod, SIZING, *policies, nodes=NODES).outcome
+    assert (outcome.resource if isinstance(outcome, Fit) else outcome.why) == want
+
+
+def test_a_pod_that_a_policy_about_slices_would_refuse_keeps_its_gpu_and_hears_of_the_policy() -> None:
+    pod = small().asks("memory", "32Gi")
+    first = ask(pod, SIZING, about("nvidia.com/mig-*"), nodes=NODES)
+    assert first.patch == ()
+    assert str(first.outcome).endswith(f"policy test-1 speaks about {SMALL} and not about {GPU}")
+
+
+TOGETHER = "mode: enforce\nsecurity: {deny: [sharedProcessNamespace]}"
+COMMON = {
+    "refused on a share": (TOGETHER, (SLICED,), Why.PROCESSES),
+    "refused on an MPS share": (TOGETHER, (MPS,), Why.PROCESSES),
+    "a slice has no neighbours": (TOGETHER, (SLICED, mig_node()), SMALL),
+    "nobody refuses it": (TOGETHER.replace("sharedProcessNamespace", "privileged"), (SLICED,), SHARED),
+    "refused on trial only": (TOGETHER.replace("enforce", "warn"), (SLICED,), SHARED),
+}
+
+
+@pytest.mark.parametrize(("guard", "nodes", "want"), COMMON.values(), ids=COMMON)
+def test_one_process_namespace_and_a_share(guard: str, nodes: tuple[Json, ...], want: str | Why) -> None:
+    pod = small().spec(shareProcessNamespace=True)
+    decision = ask(pod, sizing(isolation="none", forms="[timeSlicing, mps, mig]"), guard, nodes=nodes)
+    outcome = decision.outcome
+    assert (outcome.resource if isinstance(outcome, Fit) else outcome.why) == want
+    assert ask(shaped(pod, decision), guard, nodes=nodes).denials == ()
 
 
 def test_a_limit_on_whole_gpus_lets_a_pod_pass_only_while_it_can_still_become_a_slice() -> None:

@@ -109,3 +109,23 @@ def test_a_gpu_that_a_limit_range_put_in_is_not_right_sized() -> None:
         decision = ask(pod, "mode: enforce\nrightSizing: {}", view=view)
         assert decision.applied is (why is None)
         assert why is None or decision.outcome == Keep(why)
+
+
+TWO = {
+    "of the same kind": {GPU: "1"},
+    "of another kind": {SMALL: "1"},
+}
+
+
+@pytest.mark.parametrize("given", TWO.values(), ids=TWO)
+def test_a_second_gpu_that_a_limit_range_put_in_is_the_reason_that_is_said(given: Json) -> None:
+    """Not that several GPUs stay whole: the user asked for one."""
+    (name,) = given
+    note = NOTE.replace("main", "side").replace(GPU, name)
+    pod = make_pod().gpus(1).needs("8Gi").annotate("kubernetes.io/limit-ranger", note)
+    pod.annotate("rightslice.dev/topology", "nvlink=preferred")
+    pod.container("side", resources={"limits": given, "requests": given})
+    spec = {"limits": [{"type": "Container", "default": given, "defaultRequest": given}]}
+    view = view_of(make_namespace("team"), RANGE | {"spec": spec}, mig_node())
+
+    assert ask(pod, "mode: enforce\nrightSizing: {}", view=view).outcome == Keep(Why.INJECTED)

@@ -10,6 +10,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from tests.engine.lawful import (
+    ABOUT_PARTS,
     GPU,
     POLICIES,
     VIEWS,
@@ -146,6 +147,17 @@ def test_shaping_never_makes_an_admissible_pod_inadmissible(pod: Json, world: Wo
     assume(not first.denials and len(set(names)) == len(names))
     again = world.decide(apply(pod, first.patch))
     assert [str(finding) for finding in again.denials] == []
+
+
+@law
+@given(gpu_pods(), st.sampled_from(["free", "counted"]))
+def test_what_is_given_brings_no_policy_and_no_refusal_to_speak(pod: Json, view: str) -> None:
+    first = decision(pod, VIEWS[view], ABOUT_PARTS)
+    assume(not first.denials)
+    again = decision(apply(pod, first.patch), VIEWS[view], ABOUT_PARTS)
+    assert [str(finding) for finding in again.denials] == []
+    assert again.patch == ()
+    assert set(again.policies) <= set(first.policies)
 
 
 @law

@@ -168,6 +168,29 @@ async def test_a_token_about_to_end_is_asked_for_anew(tmp_path: Path) -> None:
     assert asked(tmp_path) == 2
 
 
+MUST = "must be a kubeconfig: one YAML map with clusters, contexts and users"
+NO_KUBECONFIG = {
+    "a word": ("hello", f"odd: {MUST}. Write --kubeconfig FILE"),
+    "a list": ("- a", f"odd: {MUST}. Write"),
+    "nothing": ("", f"odd: {MUST}. Write"),
+    "a list that does not end": ("[1", f"odd: {MUST}, found: while parsing a flow sequence in"),
+    "indented as no YAML is": ("a\n b: c\n", f"odd: {MUST}, found: mapping values are not allowed here in"),
+    "another encoding": ("\udcff", f"odd: {MUST}, found: 'utf-8' codec can't decode"),
+    "users that are no list": ("{clusters: [], contexts: [], users: 3}", f"odd: {MUST}. Write"),
+    "a map of something else": ("{}", "odd: Invalid kube-config file"),
+}
+
+
+@pytest.mark.parametrize(("text", "said"), NO_KUBECONFIG.values(), ids=NO_KUBECONFIG)
+async def test_a_file_that_is_no_kubeconfig_is_named_with_what_it_must_be(tmp_path: Path, text: str, said: str) -> None:
+    (tmp_path / "odd").write_text(text, encoding="utf-8", errors="surrogateescape")
+
+    with pytest.raises(AccessError) as caught:
+        await Access(str(tmp_path / "odd")).read()
+
+    assert said in str(caught.value)
+
+
 async def test_a_plug_in_that_fails_is_told_with_its_own_words(tmp_path: Path) -> None:
     file = kubeconfig(tmp_path, "http://x", "", plugin(tmp_path, {}, code=3))
     with pytest.raises(AccessError, match=r"exec: process returned 3.*oops"):

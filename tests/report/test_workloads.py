@@ -18,6 +18,7 @@ from webhook.report.advice import advice_csv, advice_table
 from webhook.report.capacities import Stock
 from webhook.report.costs import money
 from webhook.report.figures import figures_lines, figures_of, parts_of
+from webhook.report.html import used_milli
 from webhook.report.results import Checked, Missed, Standing, Use
 from webhook.report.words import gpus
 from webhook.report.workload_tables import missed_lines, workload_csv, workload_findings, workload_table
@@ -65,6 +66,65 @@ IDLE = {
 @pytest.mark.parametrize(("pod", "idle"), IDLE.values(), ids=IDLE)
 def test_idle(pod: Checked, idle: Spent) -> None:
     assert row(pod).idle == idle
+
+
+def without_gpus(name: str, node: str = "n1") -> Checked:
+    """A launcher: a pod of the job that asks for no GPU."""
+    pod = judged(name, workload="MPIJob/train", node=node, milli=0)
+    decision = msgspec.structs.replace(pod.decision, touches_gpus=False)
+    return msgspec.structs.replace(pod, decision=decision, standing=Standing("MPIJob/train"))
+
+
+def worker(name: str, count: int = 8, node: str = "") -> Checked:
+    return judged(name, workload="MPIJob/train", node=node, milli=1000 * count, count=count)
+
+
+NO_EVIDENCE = row(judged("alone")).outcome
+OF_MANY_KINDS = {
+    "a launcher comes first, and its workers wait": (
+        [without_gpus("a"), worker("w0"), worker("w1")],
+        [(8, 2, 2)],
+        2,
+    ),
+    "a launcher comes first, and its workers run": (
+        [without_gpus("a"), worker("w0", node="n1"), worker("w1", node="n1")],
+        [(8, 2, 0)],
+        0,
+    ),
+    "the pod that waits asks for no GPU": ([worker("w0", node="n1"), without_gpus("x", "")], [(8, 1, 0)], 0),
+    "most of the pods ask for no GPU": (
+        [without_gpus("a"), without_gpus("b"), worker("w0", node="n1")],
+        [(8, 1, 0)],
+        0,
+    ),
+    "pods ask for different amounts": (
+        [worker("w0", 1, "n1"), worker("w1", 4, "n1"), worker("w2", 4)],
+        [(1, 1, 0), (4, 2, 1)],
+        1,
+    ),
+}
+
+
+@pytest.mark.parametrize(("pods", "asked", "waiting"), OF_MANY_KINDS.values(), ids=OF_MANY_KINDS)
+def test_a_workload_is_told_by_all_of_its_pods_that_ask_for_gpus(
+    pods: list[Checked], asked: list[tuple[int, int, int]], waiting: int
+) -> None:
+    found = row(*pods)
+    figures = figures_of(STOCKS, [found], PRICES)
+    table = [line.split() for line in advice_table([found])][1:]
+
+    assert [(use.count, use.pods, use.waiting) for use in found.uses] == asked
+    assert [(int(cells[4]), int(cells[3])) for cells in table] == [(count, pods) for count, pods, _ in asked]
+    assert (found.waiting, figures.waiting, figures.seen) == (waiting, waiting, (0, 1))
+    assert found.outcome == NO_EVIDENCE
+
+
+def test_what_was_used_is_that_of_the_pods_on_nodes_each_by_its_own_amount() -> None:
+    one, four, waits = (
+        judged(name, workload="StatefulSet/s", count=count, milli=1000 * count, compute=500, node=node)
+        for name, count, node in (("a", 1, "n1"), ("b", 4, "n1"), ("c", 4, ""))
+    )
+    assert used_milli(row(one, four, waits)) == 500 + 4 * 500
 
 
 def test_what_is_idle_is_not_over_asked_too() -> None:

@@ -9,14 +9,14 @@ is; a saving is only what is less, of a pod that would be let in: GPUs that a po
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
 import msgspec
 
 from webhook.audit.bound import held_milli, node_of
-from webhook.audit.checking import POD, World, check, check_all, group_of, request_of
+from webhook.audit.checking import DEFAULT_NAMESPACE, POD, World, check, check_all, group_of, namespace_of, request_of
 from webhook.audit.manifests import Entry, Passed
 from webhook.audit.standing import becoming, uses_of, why_missed, without_kubelet_marks
 from webhook.audit.views import without_use
@@ -116,6 +116,21 @@ def is_pod(data: dict[str, Any]) -> bool:
 def holds(data: dict[str, Any]) -> bool:
     """Is this object a Pod that has not ended?"""
     return is_pod(data) and phase_of(data) not in FINISHED
+
+
+def given_once(found: Sequence[Entry | Passed]) -> list[Entry | Passed]:
+    """The same with each pod once, as dumps that overlap hold one twice: the later one counts, as in a snapshot."""
+    last = {key: place for place, each in enumerate(found) if (key := _identity(each))}
+    return [each for place, each in enumerate(found) if last.get(_identity(each), place) == place]
+
+
+def _identity(found: Entry | Passed) -> tuple[str, ...]:
+    """Namespace and name of a pod; () for one that has no name yet, and for everything else."""
+    if not isinstance(found, Entry) or not is_pod(found.data):
+        return ()
+    metadata = found.data.get("metadata")
+    name = metadata.get("name") if isinstance(metadata, dict) else None
+    return (namespace_of(found.data) or DEFAULT_NAMESPACE, name) if isinstance(name, str) and name else ()
 
 
 def is_stored(data: dict[str, Any]) -> bool:

@@ -8,11 +8,14 @@ from collections.abc import Iterable, Iterator, Mapping
 import msgspec
 
 from webhook.audit.checking import World, check, request_of
-from webhook.audit.manifests import Entry
+from webhook.audit.manifests import Entry, Passed
 from webhook.cache.placing import Placing
+from webhook.engine.templates import miscounts
 from webhook.engine.workloads import pods_of
+from webhook.errors import ReviewError, shorten
 from webhook.model.gangs import gang_of, gang_size
 from webhook.model.nodelabels import CLIQUE
+from webhook.model.paths import dotted
 from webhook.model.pods import Pod, pod_of
 from webhook.placement.fragmentation.policies import Policy
 from webhook.placement.nodes.asking import wanted_of
@@ -27,6 +30,24 @@ from webhook.report.diff import apply
 from webhook.report.placed import Placed, domain_of
 from webhook.report.results import Checked, Verdict
 from webhook.report.together import Together
+
+
+def countable(found: Iterable[Entry | Passed], world: World) -> Iterator[Entry | Passed]:
+    """The same; an object that says of its replicas what no API server takes comes out as a fault."""
+    for each in found:
+        yield _miscounted(each, world) or each if isinstance(each, Entry) else each
+
+
+def _miscounted(entry: Entry, world: World) -> Passed | None:
+    try:
+        request = request_of(entry.data, world)
+    except ReviewError:
+        return None
+    faults = (fault for one, _, _ in pods_of(request, world.policies) for fault in miscounts(entry.data, one.path))
+    for path, value in faults:
+        must = f"must be a whole number, 0 or more, found {shorten(repr(value))}"
+        return Passed(entry.place(path), f"{dotted(path)}: {must}. Write how many there are to be", broken=True)
+    return None
 
 
 def shaped_pods(entry: Entry, world: World) -> Iterator[tuple[Checked, Pod, int]]:

@@ -15,7 +15,7 @@ from webhook.placement.fragmentation.mixes import mix_of
 from webhook.placement.fragmentation.policies import Policy
 from webhook.placement.needs import Need
 from webhook.placement.nodes.cluster import Cluster, Wanted
-from webhook.placement.nodes.filtering import obstacles
+from webhook.placement.nodes.filtering import obstacles, ruled_out
 from webhook.placement.nodes.playing import Player
 from webhook.placement.nodes.ranking import Fill, Ranked, Ranking
 from webhook.placement.nodes.shortage import shortage
@@ -175,13 +175,21 @@ def _split(measure: Fgd, rooms: Rooms) -> float:
 
 
 def _most_said(cluster: Cluster, wanted: Wanted) -> str:
-    """What keeps a pod off the most nodes, in the scheduler's words; of those that offer what it asks for, if any."""
+    """What keeps a pod off the most of the nodes that come nearest, in the scheduler's words.
+
+    Nearest are those that let it in and only have too little free, or, where none does, those with the fewest reasons;
+    of those that offer what it asks for, if any.
+    """
     everyone = range(len(cluster.fleet.nodes))
     offering = [node for node in everyone if cluster.offer(node, wanted.resource)] or list(everyone)
-    said: Counter[str] = Counter()
-    for node in offering:
-        said.update({reason.scheduler for reason in obstacles(cluster, wanted, node)})
-    return said.most_common(1)[0][0]
+    letting = [node for node in offering if not any(ruled_out(cluster, wanted, node))]
+    reasons = [_words(cluster, wanted, node) for node in letting or offering]
+    fewest = min(map(len, reasons))
+    return Counter(word for some in reasons if len(some) == fewest for word in some).most_common(1)[0][0]
+
+
+def _words(cluster: Cluster, wanted: Wanted, node: int) -> list[str]:
+    return list(dict.fromkeys(reason.scheduler for reason in obstacles(cluster, wanted, node)))
 
 
 def _milli(cluster: Cluster, wanted: Wanted) -> int:

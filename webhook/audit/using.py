@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from datetime import datetime
 
 import msgspec
 
@@ -17,11 +18,20 @@ from webhook.model.podstatus import FullStatus
 from webhook.model.read import Read
 from webhook.policy.fairness import NAMESPACE
 
+BEGUN = ("Initialized", "PodReadyToStartContainers")
+"""Conditions that turn true before the first container of a pod starts."""
+
+
+class HeldMetadata(Metadata, frozen=True):
+    """Metadata with what says that a pod is to go."""
+
+    deletion_timestamp: datetime | None = None
+
 
 class HeldPod(Read, frozen=True):
     """A pod with what became of it."""
 
-    metadata: Metadata
+    metadata: HeldMetadata
     spec: PodSpec
     status: FullStatus = FullStatus()
 
@@ -38,7 +48,7 @@ def uses_of(pods: Iterable[Json], fleet: Fleet, by: str, skip: Callable[[str], N
         pods: Pods as the API has them, those that ended too.
         fleet: The nodes: what slices and shares weigh there.
         by: "namespace", or the label that names a group.
-        skip: Is told why a pod that cannot be read is not counted.
+        skip: Is told why a pod is not counted: it cannot be read, or does not say when it ended.
     """
     for data in pods:
         try:
@@ -47,6 +57,8 @@ def uses_of(pods: Iterable[Json], fleet: Fleet, by: str, skip: Callable[[str], N
             skip(f"pod {_name(data)} is not counted: {error}")
             continue
         if (use := use_of(held, fleet, by)) is not None:
+            if _end(held) is None:
+                skip(f"pod {_name(data)} counts as having held nothing: it ended, and nothing in it says when")
             yield use
 
 
@@ -57,12 +69,17 @@ def _name(data: Json) -> str:
 
 
 def use_of(held: HeldPod, fleet: Fleet, by: str) -> Use | None:
-    """The same of one pod; None for one that holds nothing that counts."""
+    """The same of one pod; None for one that holds nothing that counts.
+
+    One that ended and says in no way when held nothing for long: its start counts.
+    """
     start, node = held.status.start_time, held.spec.node_name
     if start is None or node not in fleet.by_name:
         return None
     milli = held_milli(asked_by(held.pod).totals, node, fleet)
-    return Use(group_of(held.pod, by), milli, start.timestamp(), _end(held.status)) if milli else None
+    end = _end(held)
+    begin = start.timestamp()
+    return Use(group_of(held.pod, by), milli, begin, begin if end is None else end) if milli else None
 
 
 def group_of(pod: Pod, by: str) -> str:
@@ -70,10 +87,36 @@ def group_of(pod: Pod, by: str) -> str:
     return namespace_of(pod) if by == NAMESPACE else pod.metadata.labels.get(by, "")
 
 
-def _end(status: FullStatus) -> float:
-    """When it ended; 0: it has not. One that ended and says not when held nothing for long: its start counts."""
+def _end(held: HeldPod) -> float | None:
+    """When it ended; 0: it has not. None where nothing tells.
+
+    Where containers do not all say when they ended, as those of an evicted pod or of a lost node, other signs count
+    that are later than all that says it ran.
+    """
+    status = held.status
     if status.phase not in FINISHED:
         return 0
-    ends = [one.state.terminated.finished_at for one in status.container_statuses if one.state.terminated]
-    known = [end.timestamp() for end in ends if end is not None]
-    return max(known, default=status.start_time.timestamp() if status.start_time else 0)
+    ended = [one.state.terminated for one in status.container_statuses if one.state.terminated]
+    known = [one.finished_at.timestamp() for one in ended if one.finished_at is not None]
+    if known and len(known) == len(ended):
+        return max(known)
+    ran = max(known, default=None)
+    begun = max([*known, *_stamps(status.start_time), *_since(status, "True", BEGUN)], default=0.0)
+    return next((min(some) for signs in _signs(held) if (some := [sign for sign in signs if sign > begun])), ran)
+
+
+def _signs(held: HeldPod) -> Iterator[list[float]]:
+    """What tells that a pod ended, the surest first. One that was never ready, or not for a while, may have run on."""
+    status = held.status
+    yield [*_since(status, "True", ("DisruptionTarget",)), *_since(status, "False", ("PodReadyToStartContainers",))]
+    yield [*_since(status, "False", ("Ready", "ContainersReady")), *_stamps(held.metadata.deletion_timestamp)]
+
+
+def _since(status: FullStatus, value: str, kinds: Iterable[str]) -> list[float]:
+    """Since when conditions have this value."""
+    found = (one.last_transition_time for one in status.conditions if one.type in kinds and one.status == value)
+    return _stamps(*found)
+
+
+def _stamps(*moments: datetime | None) -> list[float]:
+    return [moment.timestamp() for moment in moments if moment is not None]

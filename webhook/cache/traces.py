@@ -77,7 +77,7 @@ def _no_trace(path: Path, must: str) -> SnapshotError:
 
 
 def _text(path: Path) -> str:
-    """The file's text, unpacked where it is gzipped."""
+    """The file's text, unpacked where it is gzipped, without the mark that spreadsheets begin a file with."""
     with path.open("rb") as raw:
         packed = raw.read(2) == b"\x1f\x8b"
         raw.seek(0)
@@ -85,7 +85,7 @@ def _text(path: Path) -> str:
             content = file.read(MOST_BYTES + 1)
     if len(content) > MOST_BYTES:
         raise SnapshotError(Place(str(path)), f"must be at most {MOST_BYTES >> 20} MiB. Cut it into parts")
-    return content.decode()
+    return content.decode("utf-8-sig")
 
 
 def _machine_once(row: Row, place: Place, lines: dict[str, int]) -> Machine:

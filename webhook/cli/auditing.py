@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 import msgspec
 import typer
 
-from webhook.audit.auditing import audit_all, holds
+from webhook.audit.auditing import audit_all, given_once, holds
 from webhook.audit.checking import World, namespace_of
 from webhook.audit.files import content_of
 from webhook.audit.keeping import Keeping
@@ -170,10 +170,19 @@ def _of_files(wanted: Wanted) -> Run:
         world = World(policies, with_labels(snapshot.view, wanted.labels), wanted.moment, usage)
         placing = placing_of(snapshot.view.fleet, snapshot.kept)
         stocks = _stocks(placing.cluster, placing.mix)
-    results = _judged(found, world, wanted, len(found))
+    pods = pods_once(found)
+    results = _judged(pods, world, wanted, len(pods))
     return Run(
         ", ".join(wanted.paths or [wanted.cluster or ""]), results, world, stocks, _prices(wanted.prices, world.view)
     )
+
+
+def pods_once(found: Sequence[Entry | Passed]) -> list[Entry | Passed]:
+    """The same with each pod once, and a word where one is given more than once."""
+    once = given_once(found)
+    if len(once) < len(found):
+        tell(f"note: {count(len(found) - len(once), 'pod')} given again: of each pod the last one counts")
+    return once
 
 
 def _judged(found: Iterable[Entry | Passed], world: World, wanted: Wanted, length: int) -> list[Checked]:

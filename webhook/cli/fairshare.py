@@ -7,10 +7,11 @@ from typing import Annotated
 
 import typer
 
+from webhook.audit.auditing import is_pod
 from webhook.audit.manifests import Entry, objects_in
 from webhook.audit.using import uses_of
 from webhook.cli import flags
-from webhook.cli.auditing import snapshot_of, sources
+from webhook.cli.auditing import pods_once, snapshot_of, sources
 from webhook.cli.console import paint_for, stop, tell
 from webhook.cli.faults import refuse_faults
 from webhook.cli.inputs import (
@@ -32,7 +33,7 @@ from webhook.report.words import count, shown
 
 FORMATS = ("table", "json", "yaml", "csv")
 MOST_SKIPPED = 10
-"""Pods that are named where they are not counted."""
+"""Pods that are named where they are not counted, or not for their time."""
 
 ShareOutput = Annotated[list[str] | None, flags.output("table, json, yaml or csv")]
 Policy = Annotated[str, typer.Option("--policy", metavar="NAME", help="Whose fairShare, where several have one.")]
@@ -70,7 +71,7 @@ def fairshare(
         rule = rule_of(policies_of(policies), policy)
         found = list(objects_in(sources(None, cluster)))
         refuse_faults(found)
-        pods = (each.data for each in found if isinstance(each, Entry) and each.data["kind"] == "Pod")
+        pods = (each.data for each in pods_once(found) if isinstance(each, Entry) and is_pod(each.data))
         uses = list(uses_of(pods, snapshot_of(found, verbose=False).view.fleet, rule.by, skipped.append))
     tell_skipped(skipped)
     standing = standings(uses, rule, moment.timestamp())
@@ -87,8 +88,9 @@ def fairshare(
 
 
 def tell_skipped(skipped: Sequence[str]) -> None:
-    """Say which pods are not counted, and why."""
+    """Say which pods are not counted, or not for their time, and why."""
     for each in skipped[:MOST_SKIPPED]:
         tell(f"note: {shown(each)}")
     if len(skipped) > MOST_SKIPPED:
-        tell(f"note: and {count(len(skipped) - MOST_SKIPPED, 'more pod')} that cannot be read")
+        more = count(len(skipped) - MOST_SKIPPED, "more pod")
+        tell(f"note: and {more} that cannot be read, or does not say when it ended")

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from webhook.audit.manifests import Entry, objects_in
-from webhook.audit.placing import place_all
+from webhook.audit.placing import countable, place_all
 from webhook.cli import flags
 from webhook.cli.console import CLEAN, FINDINGS, WRONG_INPUT, paint_for, stop
 from webhook.cli.faults import tell_faults
@@ -43,13 +43,13 @@ def place(
 
     With --cluster live the cluster is listed, and nothing in it is changed.
 
-    Exit code: 0 every pod is let in and finds a node, 1 one does not, 2 a file, flag or policy is wrong, 3 the
-    cluster did not answer.
+    Exit code: 0 every pod is let in and finds a node, all its replicas at once too, 1 one does not, 2 a file, flag
+    or policy is wrong, 3 the cluster did not answer.
     """
     wanted = targets(output, FORMATS)
     reach, by = Reach(kubeconfig, context), By(policies, policy_namespace, now)
     placing, world = placing_and_world(cluster, reach, by, verbose=verbose)
-    found = list(objects_in(file))
+    found = list(countable(objects_in(file), world))
     broken = tell_faults(found)
     entries = [each for each in found if isinstance(each, Entry)]
     placed = list(place_all(entries, world, placing, policy, fill))
@@ -68,5 +68,5 @@ def place(
 
 
 def exit_code(placed: list[Placed]) -> int:
-    """0 where every pod is let in and finds a node."""
-    return CLEAN if all(each.ranked and not each.denied for each in placed) else FINDINGS
+    """0 where every pod is let in and finds a node, and there is room for all of its replicas at once."""
+    return CLEAN if all(each.fits >= each.replicas and not each.denied for each in placed) else FINDINGS

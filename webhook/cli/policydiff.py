@@ -12,7 +12,7 @@ from webhook.audit.comparing import compare_all
 from webhook.audit.manifests import Entry, Passed, objects_in
 from webhook.audit.views import with_labels
 from webhook.cli import flags
-from webhook.cli.auditing import progress, snapshot_of, sources
+from webhook.cli.auditing import pods_once, progress, snapshot_of, sources
 from webhook.cli.console import CLEAN, FINDINGS, WRONG_INPUT, tell
 from webhook.cli.inputs import (
     LIVE,
@@ -68,7 +68,8 @@ def diff(
         refuse_reach(reach)
         objects = list(objects_in(sources(None, cluster)))
         world = World(before, with_labels(snapshot_of(objects, verbose=verbose).view, labels), moment, seen)
-        found = _compared(objects, world, after, len(objects))
+        pods = pods_once(objects)
+        found = _compared(pods, world, after, len(pods))
     broken = [each for each in found if isinstance(each, Checked)]
     for each in broken:
         tell(shown(f"{each.place}: {each.reason}"))

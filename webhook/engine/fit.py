@@ -2,8 +2,8 @@
 
 The rules are those of a rewrite that can do no harm: only a request for one whole GPU in each container
 shrinks; all containers that ask get the same form; the target must exist, must be free now, must be reachable
-by the pod as it stands, must pass every LimitRange and quota that the original passes, and must be counted as
-strictly. Where this cannot be known, nothing changes.
+by the pod as it stands, must pass every LimitRange and quota that the original passes, must be counted as strictly,
+and must bring no policy and no refusal to speak that did not. Where this cannot be known, nothing changes.
 """
 
 from __future__ import annotations
@@ -18,23 +18,24 @@ from webhook.engine.case import Case
 from webhook.engine.demand import Sought, need_of
 from webhook.engine.limitrange import obstacle
 from webhook.engine.limits import allows
+from webhook.engine.newcomers import newcomer
 from webhook.engine.quota import escapes, full
 from webhook.engine.reach import Reach
 from webhook.engine.rules import Sizing
+from webhook.engine.shares import asks_share
+from webhook.engine.staying import stays
 from webhook.engine.ties import tied_by
 from webhook.model.decisions import Fit, Keep, Need, Why
 from webhook.model.masks import union
-from webhook.model.modes import Form, Isolation
+from webhook.model.modes import Form, Isolation, Mode
 from webhook.model.offers import Offer
 from webhook.model.paths import Path
-from webhook.model.pods import Amount, Pod, Requirement
-from webhook.model.records import KEEP, MIRROR, TOPOLOGY
+from webhook.model.pods import Amount, Requirement
 from webhook.model.resources import ACCOUNTING, WHOLE_GPU
 from webhook.model.workloads import workload_of
 from webhook.policy.compiled import RightSizing
 
 UNREADABLE = Keep(Why.NO_EVIDENCE, "what it declares cannot be read")
-QUEUE_PREFIX = "kueue.x-k8s.io/"
 MOST_NAMES = 3
 """Products that a reason names before it counts."""
 
@@ -45,9 +46,9 @@ def fit(case: Case, sizing: Sizing, reach: Reach) -> Fit | Keep:
     Args:
         reach: The nodes it may run on, once the injections are made that are enforced with the right-sizing.
     """
-    stays = _stays(case)
-    if stays is not None:
-        return stays
+    kept = stays(case)
+    if kept is not None:
+        return kept
     if case.declared.faults:
         return UNREADABLE
     need = need_of(_sought(case, sizing.rule), case.declared, case.usage)
@@ -61,52 +62,11 @@ def fit(case: Case, sizing: Sizing, reach: Reach) -> Fit | Keep:
     return _least(case, need, sizing, reach)
 
 
-def _stays(case: Case) -> Keep | None:
-    """What rules a rewrite out before any need is looked at."""
-    asked, pod, total = case.asked, case.pod, case.asked.totals.get(WHOLE_GPU)
-    if total is None:
-        return Keep(Why.NO_GPU)
-    if pod.metadata.annotations.get(KEEP, "false") != "false":
-        return Keep(Why.OPTED_OUT)
-    if asked.faults:
-        return Keep(Why.UNSURE_AMOUNT)
-    if len(asked.totals) > 1 or asked.strangers:
-        return Keep(Why.MIXED, ", ".join((*asked.totals, *asked.strangers)))
-    if asked.largest > 1 or (total > 1 and _talk(pod)):
-        return Keep(Why.SEVERAL_GPUS)
-    if case.injected.given and any(case.injected.holds(ask.path, ask.resource.name) for ask in asked.asks):
-        return Keep(Why.INJECTED)
-    return _not_ours(pod)
-
-
 def _sought(case: Case, rule: RightSizing) -> Sought:
     fleet = case.view.fleet
     return Sought(
         case.asked.asks, case.request.namespace, workload_of(case.pod), rule, lambda: fleet.sizes(*_what(rule))
     )
-
-
-def _talk(pod: Pod) -> bool:
-    """Does the user say that the GPUs of all containers work together?"""
-    return pod.metadata.annotations.get(TOPOLOGY) in ("nvlink=required", "nvlink=preferred")
-
-
-def _not_ours(pod: Pod) -> Keep | None:
-    """Pods that another component made, placed or budgeted."""
-    metadata, spec = pod.metadata, pod.spec
-    for owner in metadata.owner_references:
-        if owner.kind == "DaemonSet":
-            return Keep(Why.DAEMON_SET)
-    if MIRROR in metadata.annotations:
-        return Keep(Why.MIRROR)
-    if spec.node_name:
-        return Keep(Why.BOUND)
-    if spec.resource_claims:
-        return Keep(Why.CLAIMS)
-    for key in metadata.labels:
-        if key.startswith(QUEUE_PREFIX):
-            return Keep(Why.QUEUED)
-    return None
 
 
 def _least(case: Case, need: Need, sizing: Sizing, reach: Reach) -> Fit | Keep:
@@ -251,7 +211,27 @@ def _against_the_rules(case: Case, resource: str, count: int, sizing: Sizing) ->
         return Keep(Why.QUOTA_FULL, f"{resource} in quota {full_one}")
     if not all(allows(limits, resource, count) for limits in sizing.limits):
         return Keep(Why.LIMITS, resource)
-    return None
+    return _against_policies(case, resource)
+
+
+def _against_policies(case: Case, resource: str) -> Keep | None:
+    """What policies would come to say of the smaller request, and do not say of the request as it is."""
+    refusing = _refusing_processes(case)
+    if refusing and asks_share({resource: 1}, case.view.fleet):
+        return Keep(Why.PROCESSES, f"policy {refusing}")
+    new = newcomer(case, resource)
+    if new is None:
+        return None
+    speaks = "may speak" if new.match.conditions else "speaks"
+    return Keep(Why.NEW_POLICY, f"policy {new.name} {speaks} about {resource} and not about {WHOLE_GPU}")
+
+
+def _refusing_processes(case: Case) -> str:
+    """The policy that refuses this pod on a share because its containers share their processes; "" where none does."""
+    if not case.pod.spec.share_process_namespace:
+        return ""
+    voices = (voice for voice, section in case.rules.security if "sharedProcessNamespace" in section.deny)
+    return next((name for mode, name in voices if mode is Mode.ENFORCE), "")
 
 
 Side = dict[Path, dict[str, Amount]]

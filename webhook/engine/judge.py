@@ -19,6 +19,7 @@ from webhook.engine.remarks import Remark
 from webhook.engine.rules import Rules
 from webhook.engine.settle import Voice, hear
 from webhook.engine.shape import Shape
+from webhook.engine.shares import asks_share
 from webhook.engine.topology import misread
 from webhook.model.cluster import ClusterView
 from webhook.model.findings import Finding
@@ -34,7 +35,7 @@ def judge_security(
 ) -> None:
     """Every way round GPU accounting that a policy denies."""
     asks_gpus = bool(asked.asks or asked.strangers)
-    shares = asks_gpus and pod.spec.share_process_namespace and _asks_share(asked, view)
+    shares = asks_gpus and pod.spec.share_process_namespace and asks_share(asked.totals, view.fleet)
     for voice, section in rules.security:
         bypasses = guard(
             request,
@@ -46,13 +47,6 @@ def judge_security(
         )
         if bypasses:
             hear(findings, voice, [remark for bypass, remark in bypasses if bypass in section.deny])
-
-
-def _asks_share(asked: Asked, view: ClusterView) -> bool:
-    """Does the pod ask for a share of a card, by name or by what nodes offer under it?"""
-    fleet = view.fleet
-    offers = fleet.offering(asked.totals, fleet.everyone).offers
-    return any(ask.resource.shared for ask in asked.asks) or any(offer.replicas > 1 for offer in offers)
 
 
 def judge(case: Case, shape: Shape, findings: list[Finding]) -> None:

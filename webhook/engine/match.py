@@ -43,9 +43,7 @@ def match(
     """
     namespace = view.namespace(request.namespace)
     labels = _labels_of(request.namespace, namespace)
-    names = tuple(asked.totals)
-    if asked.strangers or given:
-        names = tuple(dict.fromkeys((*names, *asked.strangers, *given)))
+    names = names_of(asked, given)
     chosen, asking = policies.for_request(request.namespace, labels, request.operation, names)
     conditional = 0
     for index, policy in asking:
@@ -59,6 +57,13 @@ def match(
         return Speaking(rules_of(policies, chosen, on_trial))
     chosen, failures = _ask_conditions(chosen, conditional, on_trial, request, namespace, policies)
     return Speaking(rules_of(policies, chosen, on_trial & chosen), failures)
+
+
+def names_of(asked: Asked, given: Sequence[str]) -> tuple[str, ...]:
+    """The resources by which policies are chosen: those asked for, and those that LimitRanges put in."""
+    if not asked.strangers and not given:
+        return tuple(asked.totals)
+    return tuple(dict.fromkeys((*asked.totals, *asked.strangers, *given)))
 
 
 def _on_trial(policies: PolicySet, namespace: str, pod: Pod) -> int:

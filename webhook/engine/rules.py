@@ -45,6 +45,7 @@ class Rules(msgspec.Struct, frozen=True):
     """What several policies say together. Sections stand in the order of their policies' names.
 
     Attributes:
+        among: All policies there are, those that do not speak too.
         names: Names of the policies.
         outside: Those of them that are on trial because the workload is not in the share of their rollout.
         binding: By mode, the limits that speak with no less force.
@@ -58,6 +59,7 @@ class Rules(msgspec.Struct, frozen=True):
         general: Who says what holds for every GPU pod: the strictest topology section, else the strictest policy.
     """
 
+    among: PolicySet
     names: tuple[str, ...]
     outside: tuple[str, ...]
     security: tuple[tuple[Voice, Security], ...]
@@ -88,16 +90,18 @@ def rules_of(policies: PolicySet, chosen: int, on_trial: int = 0) -> Rules:
     """
     speaking = [(index, policy) for index, policy in enumerate(policies.policies) if chosen >> index & 1]
     outside = tuple(policy.name for index, policy in speaking if on_trial >> index & 1)
-    return _rules([tried(policy) if policy.name in outside else policy for _, policy in speaking], outside)
+    heard = [tried(policy) if policy.name in outside else policy for _, policy in speaking]
+    return _rules(policies, heard, outside)
 
 
-def _rules(policies: Sequence[Policy], outside: tuple[str, ...]) -> Rules:
+def _rules(among: PolicySet, policies: Sequence[Policy], outside: tuple[str, ...]) -> Rules:
     injections = tuple(_injections(policies))
     limits = tuple(((p.limits.mode, p.name), p.limits) for p in policies if p.limits)
     enforced = tuple((name, section) for (mode, name), section in limits if mode is Mode.ENFORCE)
     ignored = any(section.accounting and section.ignored for _, section in limits)
     adding = [section for (mode, _), section in injections if mode is Mode.ENFORCE]
     return Rules(
+        among=among,
         names=tuple(policy.name for policy in policies),
         outside=outside,
         security=tuple(((p.security.mode, p.name), p.security) for p in policies if p.security),

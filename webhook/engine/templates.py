@@ -24,6 +24,9 @@ Step = tuple[dict[str, Any], str]
 
 _NO_POD = Pod(Metadata(), PodSpec())
 _NO_METADATA: dict[str, Any] = {"metadata": {}}
+_TIMES = ("replicas", "numOfHosts")
+_COUNTS = (*_TIMES, "parallelism", "completions")
+"""Keys on the way to a template that say how many there are to be."""
 
 
 class Template(msgspec.Struct, frozen=True):
@@ -128,13 +131,28 @@ def _replicas(steps: tuple[Step, ...]) -> int:
     """Replicas of replicas: a JobSet's jobs times their parallelism, a RayCluster's groups times their hosts."""
     total = 1
     for members, key in steps:
-        for name in ("replicas", "numOfHosts"):
+        for name in _TIMES:
             total *= _count(members.get(name), 1)
         parallel = _count(members.get("parallelism"), 1)
         total *= min(parallel, _count(members.get("completions"), parallel))
         if key == "workerTemplate":
             total *= max(1, _count(members.get("size"), 1) - ("leaderTemplate" in members))
     return total
+
+
+def miscounts(data: Any, place: Path) -> Iterator[tuple[Path, object]]:
+    """What an object says of how many pods there are to be and no API server takes, on the way to a template.
+
+    Args:
+        data: The object.
+        place: Where the template stands in it.
+    """
+    for depth, key in enumerate(place):
+        if isinstance(data, dict):
+            names = (*_COUNTS, "size") if key == "workerTemplate" else _COUNTS
+            said = [(name, data[name]) for name in names if name != key and data.get(name) is not None]
+            yield from (((*place[:depth], name), value) for name, value in said if _count(value, -1) < 0)
+        data = data[key]
 
 
 def _count(value: object, default: int) -> int:

@@ -30,6 +30,7 @@ READ_SECONDS = 30.0
 EARLY = timedelta(minutes=5)
 """How long before its end an exec plug-in's token is asked for anew."""
 
+KUBECONFIG = "must be a kubeconfig: one YAML map with clusters, contexts and users"
 HOME = "~/.kube/config"
 WAYS = f"Write --kubeconfig FILE, set KUBECONFIG, put one at {HOME}, or run in a pod with a service account"
 
@@ -80,7 +81,7 @@ class Access:
         except TimeoutError as error:
             raise AccessError(f"{source}: must be read within {READ_SECONDS:g} s; an exec plug-in hangs") from error
         except Exception as error:  # whatever a file that a stranger wrote makes of its reader
-            raise AccessError(f"{source}: {shorten(str(error), 500)}. {WAYS}") from error
+            raise AccessError(f"{source}: {_in_words(error)}. {WAYS}") from error
         if said:
             raise AccessError(f"{source}: {said[0]}")
         self.server, self.tls = configuration.host.rstrip("/"), tls
@@ -141,6 +142,15 @@ def _files(kubeconfig: str | None, context: str | None) -> str:
     if not Path(HOME).expanduser().is_file():
         raise AccessError(f"a live cluster: must be told where it is, found nothing. {WAYS}")
     return HOME
+
+
+def _in_words(error: Exception) -> str:
+    """What the loader found, where its own words are those of Python or of a parser."""
+    if isinstance(error, TypeError | AttributeError):
+        return KUBECONFIG
+    said = " ".join(str(error).split())
+    parsing = isinstance(error, UnicodeDecodeError) or type(error).__module__.startswith("yaml.")
+    return shorten(f"{KUBECONFIG}, found: {said}" if parsing else str(error), 500)
 
 
 def tls_of(configuration: Configuration | ServiceAccount) -> ssl.SSLContext | None:

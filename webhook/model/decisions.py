@@ -36,6 +36,7 @@ class Why(StrEnum):
     BOUND = "the pod already has a node"
     CLAIMS = "the pod uses resource claims"
     QUEUED = "a queueing system budgets this pod by its template"
+    GATED = "a scheduling gate holds this pod back, so what is free now says nothing of when it starts"
     UNSURE_AMOUNT = "its GPU amount is not one whole number, alike in limits and requests"
     INJECTED = "a LimitRange put these GPUs in, the pod did not ask for them"
     TIED = "what ties it to certain nodes is not all known here, so it might wait for a slice"
@@ -52,6 +53,8 @@ class Why(StrEnum):
     QUOTA = "a quota covers the GPUs asked for, but not the smaller request as strictly"
     QUOTA_FULL = "a quota has no room for the smaller request"
     LIMITS = "a policy's limits would refuse the smaller request"
+    NEW_POLICY = "the smaller request would bring in another policy"
+    PROCESSES = "its containers share their processes, which a policy refuses on a share of a GPU"
     UNREACHABLE = "no node with such a slice or share would take this pod"
 
 

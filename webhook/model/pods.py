@@ -196,6 +196,12 @@ class PodClaim(Read, frozen=True):
     resource_claim_template_name: str = ""
 
 
+class SchedulingGate(Read, frozen=True):
+    """What keeps a pod from being scheduled until somebody takes it away."""
+
+    name: str = ""
+
+
 class PodSpec(Read, frozen=True):
     """A pod's specification."""
 
@@ -219,6 +225,8 @@ class PodSpec(Read, frozen=True):
     priority_class_name: str = ""
     active_deadline_seconds: int | None = None
     service_account_name: str = ""
+    scheduler_name: str = ""
+    scheduling_gates: tuple[SchedulingGate, ...] = ()
 
 
 class PodStatus(Read, frozen=True):

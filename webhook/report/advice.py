@@ -16,7 +16,7 @@ from webhook.report.results import Use
 from webhook.report.wide import named
 from webhook.report.words import Paint, Style, columns, gpus, plain, shown
 from webhook.report.workload_tables import cell, spent_document, workload_document
-from webhook.report.workloads import Spent, Workload
+from webhook.report.workloads import Spent, UseOfPods, Workload
 
 HEAD = ("NAMESPACE", "WORKLOAD", "CONTAINER", "PODS", "ASKED", "USED", "ADVISED", "RISK", "SAVES")
 CSV_HEAD = (
@@ -28,7 +28,7 @@ MIB = nano("1Mi")
 
 
 def advice_table(rows: Iterable[Workload], paint: Paint = plain, currency: str = "") -> Iterator[str]:
-    """A row for each container that asks for GPUs; its last cell says why where there is no advice."""
+    """A row for each container and amount of GPUs; the last cell of the first says why where there is no advice."""
     lines = [line for row in rows for line in _rows(row, currency)]
     head, *rest = columns([(*HEAD, ""), *lines])
     yield paint(head, Style.STRONG)
@@ -39,7 +39,7 @@ def _rows(row: Workload, currency: str) -> Iterator[tuple[str, ...]]:
     for i, use in enumerate(row.uses):
         first = i == 0
         cells = (
-            *(row.namespace, row.name, use.container, str(row.pods), f"{use.count} {use.resource}", used(use)),
+            *(row.namespace, row.name, use.container, str(use.pods), f"{use.count} {use.resource}", used(use)),
             *(named(advised(row), row.meant), risk(use)),
             *((saves(row, currency), reason(row)) if first else ("", "")),
         )
@@ -96,7 +96,7 @@ def reason(row: Workload) -> str:
 
 
 def advice_csv(rows: Iterable[Workload], prices: NodePrices | None = None) -> str:
-    """One line for each container that asks for GPUs, RFC 4180; savings are the workload's, on its first line."""
+    """One line for each container and amount of GPUs, RFC 4180; savings are the workload's, on its first line."""
     text = StringIO()
     writer = csv.writer(text)
     writer.writerow(CSV_HEAD)
@@ -106,13 +106,13 @@ def advice_csv(rows: Iterable[Workload], prices: NodePrices | None = None) -> st
     return text.getvalue()
 
 
-def _csv_row(row: Workload, use: Use, prices: NodePrices | None, *, first: bool) -> tuple[object, ...]:
+def _csv_row(row: Workload, use: UseOfPods, prices: NodePrices | None, *, first: bool) -> tuple[object, ...]:
     currency, source = (prices.currency, prices.source) if prices else ("", "")
     micro = micro_cell(row.freed, row.freed) if prices else ""
     money = (currency, micro, reason(row), row.freed.unpriced_milli, source)
     saved = (row.saved, row.gpu_milli_on_trial, *money) if first else ("",) * 7
     return (
-        *(row.namespace, row.name, use.container, row.pods, use.count, use.resource, _known(use.memory_mib)),
+        *(row.namespace, row.name, use.container, use.pods, use.count, use.resource, _known(use.memory_mib)),
         *(_known(use.compute_milli), use.samples, str(use.preallocates).lower(), advised(row), row.meant),
         *(_known(use.risk_ppm), *saved),
     )
@@ -138,9 +138,10 @@ def _document(row: Workload) -> dict[str, Any]:
     return workload_document(row) | advice | {"containers": [_container(use) for use in row.uses]}
 
 
-def _container(use: Use) -> dict[str, Any]:
+def _container(use: UseOfPods) -> dict[str, Any]:
     return {
         "name": use.container,
+        "pods": use.pods,
         "resource": use.resource,
         "asked": use.count,
         "usedMemoryMiB": use.memory_mib,

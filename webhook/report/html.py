@@ -159,8 +159,8 @@ def _group(share: Share, seen: int) -> Group:
 
 def used_milli(row: Workload) -> int:
     """Thousandths of a GPU that the pods on nodes were seen to use, by compute; 0 where nothing was seen."""
-    each = sum(use.count * use.compute_milli for use in row.uses if use.compute_milli is not None)
-    return min(row.held.milli, each * (row.pods - row.waiting))
+    seen = [use for use in row.uses if use.compute_milli is not None]
+    return min(row.held.milli, sum(use.count * (use.compute_milli or 0) * (use.pods - use.waiting) for use in seen))
 
 
 def _fragmentation(stocks: Iterable[Stock]) -> Markup:

@@ -84,6 +84,8 @@ def _answer(placed: Placed, paint: Paint) -> str:
 
 
 def _replicas(placed: Placed) -> str:
+    if not placed.replicas:
+        return "; it has no replicas"
     few = placed.fits < placed.replicas
     return f"; {placed.fits} of {placed.replicas} replicas fit now" if few else ""
 

@@ -35,13 +35,25 @@ class Spent(msgspec.Struct, frozen=True):
 NOTHING = Spent()
 
 
+class UseOfPods(Use, frozen=True):
+    """A use that pods of one workload have in common.
+
+    Attributes:
+        pods: How many have a container of this name that asks for this.
+        waiting: Those of them that have no node yet.
+    """
+
+    pods: int = 1
+    waiting: int = 0
+
+
 class Workload(msgspec.Struct, frozen=True):
     """All pods of one workload.
 
     Attributes:
         name: For example "Deployment/serve".
         pods: How many there are.
-        waiting: Those of them that have no node yet.
+        waiting: Those of them that ask for GPUs and have no node yet.
         astray: Those of them with GPUs on a node that is not there, or gives out none.
         beyond_milli: Thousandths of a GPU that they ask of nodes that are there, beyond what these give out.
         gpu_milli_before: Thousandths of a GPU that they hold, or wait for.
@@ -54,10 +66,11 @@ class Workload(msgspec.Struct, frozen=True):
             saves: below zero where what is advised costs more.
         denied, warned: Pods that would be.
         missed: Pods that no hook saw, by the reason and what they would have become.
-        uses: What one pod's containers ask for and were seen to use.
-        fit: The resource that most of the pods would ask for instead, trials included; "" where they keep theirs.
+        uses: What containers ask for and were seen to use: each container and amount once, whatever pods it is in.
+        fit: The resource that most of the pods with GPUs would ask for instead, trials included; "" where they keep
+            theirs.
         meant: What is meant by it where its name does not tell: a slice can be called nvidia.com/gpu.
-        outcome: What would become of the GPUs, or why they stay, of most of the pods.
+        outcome: What would become of the GPUs, or why they stay, of most of these pods.
         findings: Each finding once, with the number of pods that have it.
         exempted: Exemptions in use.
     """
@@ -78,7 +91,7 @@ class Workload(msgspec.Struct, frozen=True):
     denied: int
     warned: int
     missed: tuple[tuple[Missed, str, int], ...]
-    uses: tuple[Use, ...]
+    uses: tuple[UseOfPods, ...]
     fit: str
     meant: str
     outcome: str
@@ -122,13 +135,14 @@ def _workload(namespace: str, name: str, group: list[Holding], prices: NodePrice
     members = [each.pod for each in group]
     standings = [each.standing for each in members if each.standing is not None]
     missed = Counter((one.missed, one.becomes) for one in standings if one.missed is not None)
-    outcomes = Counter((*_fit(each), why(each)) for each in members)
+    asking = [each for each in members if _uses(each)]
+    outcomes = Counter((*_fit(each), why(each)) for each in asking or members)
     fit, meant, outcome = max(outcomes, key=lambda each: (outcomes[each], each))
     return Workload(
         namespace=namespace,
         name=name,
         pods=len(members),
-        waiting=sum(not each.node for each in members),
+        waiting=sum(not each.node for each in asking),
         astray=sum(each.astray for each in group),
         beyond_milli=sum(each.beyond_milli for each in group),
         gpu_milli_before=sum(each.decision.gpu_milli_before for each in members),
@@ -141,12 +155,32 @@ def _workload(namespace: str, name: str, group: list[Holding], prices: NodePrice
         denied=sum(each.verdict is Verdict.DENIED for each in members),
         warned=sum(each.verdict is Verdict.WARNED for each in members),
         missed=tuple((reason, becomes, pods) for (reason, becomes), pods in sorted(missed.items())),
-        uses=standings[0].uses,
+        uses=_uses_of(asking),
         fit=fit,
         meant=meant,
         outcome=outcome,
         findings=_findings(members),
         exempted=tuple(sorted({taken.exemption for each in members for taken in each.decision.exempted})),
+    )
+
+
+def _uses(result: Checked) -> tuple[Use, ...]:
+    return result.standing.uses if result.standing is not None else ()
+
+
+def _uses_of(asking: Iterable[Checked]) -> tuple[UseOfPods, ...]:
+    """What containers ask for, in the order of the pods; a launcher has other containers than its workers."""
+    first: dict[tuple[str, str, int], Use] = {}
+    pods: Counter[tuple[str, str, int]] = Counter()
+    waiting: Counter[tuple[str, str, int]] = Counter()
+    for each in asking:
+        for use in _uses(each):
+            key = (use.container, use.resource, use.count)
+            first.setdefault(key, use)
+            pods[key] += 1
+            waiting[key] += not each.node
+    return tuple(
+        UseOfPods(**msgspec.structs.asdict(use), pods=pods[key], waiting=waiting[key]) for key, use in first.items()
     )
 
 
@@ -157,7 +191,7 @@ def _fit(result: Checked) -> tuple[str, str]:
 
 def is_idle(result: Checked) -> bool:
     """Was no engine active for any GPU container of the pod's workload? False where one of them was not seen."""
-    uses = result.standing.uses if result.standing is not None else ()
+    uses = _uses(result)
     return bool(uses) and all(use.idle for use in uses)
 
 

@@ -35,10 +35,19 @@ class Reason(msgspec.Struct, frozen=True):
 
 def obstacles(cluster: Cluster, wanted: Wanted, node: int) -> list[Reason]:
     """Everything that keeps a pod off a node; none where it fits."""
-    return [*_kept_out(cluster, wanted, node), *_short(cluster, wanted, node), *_gpus(cluster, wanted, node)]
+    return [*ruled_out(cluster, wanted, node), *lacking(cluster, wanted, node)]
 
 
-def _kept_out(cluster: Cluster, wanted: Wanted, node: int) -> Iterator[Reason]:
+def lacking(cluster: Cluster, wanted: Wanted, node: int) -> Iterator[Reason]:
+    """What a node has too little of for a pod, whether it would be let in or not."""
+    if cluster.free[node].full:
+        yield Reason("Too many pods", f"it takes {cluster.fleet.nodes[node].pods} pods, and has them")
+    yield from _short(cluster, wanted, node)
+    yield from _gpus(cluster, wanted, node)
+
+
+def ruled_out(cluster: Cluster, wanted: Wanted, node: int) -> Iterator[Reason]:
+    """Why a node does not let a pod in, however much it has free."""
     bit, known = 1 << node, cluster.fleet.nodes[node]
     if not cluster.fleet.usable & bit:
         yield Reason("node(s) were unschedulable", "cordoned, not ready, or its GPUs are being changed")
@@ -48,8 +57,6 @@ def _kept_out(cluster: Cluster, wanted: Wanted, node: int) -> Iterator[Reason]:
         if not all_tolerated(wanted.tolerations, (taint,)):
             said = f"{taint.key}{'=' + taint.value if taint.value else ''}:{taint.effect}"
             yield Reason(f"node(s) had untolerated taint {{{taint.key}: {taint.value}}}", f"taint {said}")
-    if cluster.free[node].full:
-        yield Reason("Too many pods", f"it takes {known.pods} pods, and has them")
 
 
 def _short(cluster: Cluster, wanted: Wanted, node: int) -> Iterator[Reason]:

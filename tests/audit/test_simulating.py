@@ -1,0 +1,57 @@
+"""What a simulation says of pods that find no place."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.make import Json, PodMaker, make_pod
+from tests.placement.kube import asks, gpu_node, placing
+from webhook.audit.simulating import Coming, play_pods
+from webhook.placement.fragmentation.policies import Policy
+from webhook.placement.nodes.ranking import Fill
+
+H100, L4 = "NVIDIA-H100-80GB-HBM3", "NVIDIA-L4"
+SELECTOR = "node(s) didn't match Pod's node affinity/selector"
+FULL = "Insufficient nvidia.com/gpu"
+
+
+def tainted(node: Json) -> Json:
+    return {**node, "spec": {"taints": [{"key": "team", "value": "x", "effect": "NoSchedule"}]}}
+
+
+def wanting(gpus: int = 4) -> PodMaker:
+    """A pod that only an H100 suits."""
+    return make_pod().gpus(gpus).spec(nodeSelector={"nvidia.com/gpu.product": H100})
+
+
+OTHERS = [gpu_node(f"l4-{i}", product=L4) for i in range(5)]
+CASES = {
+    "the nodes that suit it are full, and the selector rules out most others": (
+        [*OTHERS, gpu_node("h100", product=H100)],
+        wanting(),
+        FULL,
+    ),
+    "the selector rules out every node": (OTHERS, wanting(), SELECTOR),
+    "no node lets it in, and a taint alone keeps it off one": (
+        [*OTHERS, tainted(gpu_node("h100", 8, product=H100))],
+        wanting(5),
+        "node(s) had untolerated taint {team: x}",
+    ),
+    "the one node that lets it in is full, and all others are tainted": (
+        [*(tainted(node) for node in OTHERS), gpu_node("free", product=L4)],
+        make_pod().gpus(4),
+        FULL,
+    ),
+}
+
+
+@pytest.mark.parametrize(("nodes", "pod", "reason"), CASES.values(), ids=CASES)
+def test_a_pod_without_a_place_is_told_what_the_nearest_nodes_lack(
+    nodes: list[Json], pod: PodMaker, reason: str
+) -> None:
+    cluster = placing(*nodes)
+    coming = [Coming(asks(pod, cluster.cluster))] * 3
+
+    *_, last = play_pods(cluster, coming, Policy.TAB, Fill.PACK)
+
+    assert set(last.result().reasons) == {reason}

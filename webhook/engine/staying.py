@@ -1,0 +1,53 @@
+"""Step 4 before any need is looked at: pods whose request stays as it is."""
+
+from __future__ import annotations
+
+from webhook.engine.case import Case
+from webhook.model.decisions import Keep, Why
+from webhook.model.pods import Pod
+from webhook.model.queueing import queued_by
+from webhook.model.records import KEEP, MIRROR, TOPOLOGY
+from webhook.model.resources import WHOLE_GPU
+
+
+def stays(case: Case) -> Keep | None:
+    """Why a pod keeps what it asks for, whatever it needs; None where its need decides."""
+    asked, pod, total = case.asked, case.pod, case.asked.totals.get(WHOLE_GPU)
+    if total is None:
+        return Keep(Why.NO_GPU)
+    if pod.metadata.annotations.get(KEEP, "false") != "false":
+        return Keep(Why.OPTED_OUT)
+    if asked.faults:
+        return Keep(Why.UNSURE_AMOUNT)
+    if case.injected.given and any(case.injected.holds(ask.path, ask.resource.name) for ask in asked.asks):
+        return Keep(Why.INJECTED)
+    if len(asked.totals) > 1 or asked.strangers:
+        return Keep(Why.MIXED, ", ".join((*asked.totals, *asked.strangers)))
+    if asked.largest > 1 or (total > 1 and _talk(pod)):
+        return Keep(Why.SEVERAL_GPUS)
+    return _not_ours(pod)
+
+
+def _talk(pod: Pod) -> bool:
+    """Does the user say that the GPUs of all containers work together?"""
+    return pod.metadata.annotations.get(TOPOLOGY) in ("nvlink=required", "nvlink=preferred")
+
+
+def _not_ours(pod: Pod) -> Keep | None:
+    """Pods that another component made, placed or budgeted."""
+    metadata, spec = pod.metadata, pod.spec
+    for owner in metadata.owner_references:
+        if owner.kind == "DaemonSet":
+            return Keep(Why.DAEMON_SET)
+    if MIRROR in metadata.annotations:
+        return Keep(Why.MIRROR)
+    if spec.node_name:
+        return Keep(Why.BOUND)
+    if spec.resource_claims:
+        return Keep(Why.CLAIMS)
+    sign = queued_by(pod)
+    if sign:
+        return Keep(Why.QUEUED, sign)
+    if spec.scheduling_gates:
+        return Keep(Why.GATED, spec.scheduling_gates[0].name)
+    return None

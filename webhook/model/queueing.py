@@ -1,0 +1,47 @@
+"""Queueing systems: who budgets and places a pod beside, or in place of, the scheduler of the cluster.
+
+They reckon with what a pod's template or pod group asks for, and start it when they see fit.
+
+Sources: Kueue, Volcano, YuniKorn (labels and annotations), KAI-Scheduler (also by its older name), scheduler-plugins
+(coscheduling).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from webhook.model.pods import Pod
+
+SCHEDULERS = frozenset({"volcano", "yunikorn", "kai-scheduler", "runai-scheduler"})
+"""Names that pods write in spec.schedulerName for the schedulers that keep queues."""
+
+PREFIXES = (
+    "kueue.x-k8s.io/",
+    "scheduling.k8s.io/group-name",
+    "scheduling.volcano.sh/",
+    "yunikorn.apache.org/",
+    "kai.scheduler/",
+    "runai/queue",
+    "scheduling.x-k8s.io/pod-group",
+    "pod-group.scheduling.sigs.k8s.io/",
+)
+"""How the labels and annotations begin that such a system puts on its pods, or is told by."""
+
+
+def queued_by(pod: Pod) -> str:
+    """The sign that a queueing system budgets a pod, for example "label kueue.x-k8s.io/queue-name"; "" where none."""
+    metadata, scheduler = pod.metadata, pod.spec.scheduler_name
+    if scheduler in SCHEDULERS:
+        return f"schedulerName {scheduler}"
+    label = _sign(metadata.labels)
+    if label:
+        return f"label {label}"
+    annotation = _sign(metadata.annotations)
+    return f"annotation {annotation}" if annotation else ""
+
+
+def _sign(notes: Iterable[str]) -> str:
+    for key in notes:
+        if key.startswith(PREFIXES):
+            return key
+    return ""
