@@ -36,6 +36,7 @@ FINDING: dict[str, type] = {
     "message": str,
     "fix": str,
     "policy": str,
+    "refusesPods": bool,
 }
 SUMMARY: dict[str, type] = {
     "objects": int,

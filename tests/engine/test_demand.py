@@ -34,6 +34,7 @@ MEMORY = {
     "decimal, rounded up": ("8G", 7630),
     "one MiB": ("1Mi", 1),
     "bytes, where the unit was forgotten": ("8", None),
+    "bytes that are enough": ("8589934592", 8192),
     "more than any card has": ("17Ti", None),
     "no number": ("eight", None),
     "nothing": ("0", None),
@@ -47,6 +48,10 @@ def test_declared_memory(text: str, want: int | None) -> None:
     found = declared(memory=text)
     assert found.memory_mib == want
     assert [fault.path[-1] for fault in found.faults] == ([] if want else ["rightslice.dev/gpu-memory"])
+
+
+def test_bytes_without_a_unit_are_told_what_is_enough() -> None:
+    assert [fault.message for fault in declared(memory="8").faults] == ["must be 1Mi to 16Ti of GPU memory (found '8')"]
 
 
 COMPUTE = {

@@ -9,7 +9,7 @@ import pytest
 
 from tests.make import Json, PodMaker, make_namespace, make_node, make_pod
 from tests.using import observed, seen
-from tests.world import A100, GPU_TAINT, MIXED, ask, mig_node, shaped, tainted, view_of, whole_node
+from tests.world import A100, GPU_TAINT, MIXED, ask, codes, mig_node, shaped, tainted, view_of, whole_node
 from webhook.model.cluster import Assumed, ClusterView
 from webhook.model.decisions import Fit, Keep, Why
 from webhook.model.usage import UsageView
@@ -78,6 +78,8 @@ CASES = {
     ),
     "too small a saving": Case(make_pod().gpus(1).needs("30Gi"), Why.SMALL_SAVING, policy=sizing(minSavingPercent=60)),
     "the user opts out": Case(small().annotate("rightslice.dev/keep", "true"), Why.OPTED_OUT),
+    "the user opts out in other words": Case(small().annotate("rightslice.dev/keep", "True"), Why.OPTED_OUT),
+    "the user opts out of opting out": Case(small().annotate("rightslice.dev/keep", "false"), SMALL),
     "two GPUs stay whole": Case(make_pod().gpus(2).needs("8Gi"), Why.SEVERAL_GPUS),
     "two containers whose GPUs talk stay whole": Case(
         small()
@@ -141,6 +143,21 @@ def test_fit(case: Case) -> None:
     assert (outcome.resource if isinstance(outcome, Fit) else outcome.why) == case.want
 
 
+KEEPS = {
+    "true": ["audit GPU-R103"],
+    "false": ["warn GPU-R101"],
+    "True": ["warn GPU-R104", "audit GPU-R103"],
+    "yes": ["warn GPU-R104", "audit GPU-R103"],
+    "": ["warn GPU-R104", "audit GPU-R103"],
+}
+
+
+@pytest.mark.parametrize(("said", "want"), KEEPS.items(), ids=KEEPS)
+def test_a_way_out_in_other_words_is_taken_and_told(said: str, want: list[str]) -> None:
+    decision = ask(small().annotate("rightslice.dev/keep", said), SIZING, nodes=NODES)
+    assert [code for code in codes(decision) if "GPU-R" in code] == want
+
+
 QUEUED = {
     "Kueue": (small().label("kueue.x-k8s.io/queue-name", "q"), "label kueue.x-k8s.io/queue-name"),
     "Volcano, a pod group": (
@@ -195,6 +212,19 @@ def test_limit_ranges_and_quotas_steer_the_rewrite(objects: tuple[Json, ...], wa
     resources = shaped(small(), decision)["spec"]["containers"][0]["resources"]
     assert resources["limits"] == want
     assert resources["requests"] == want
+
+
+def test_a_quota_without_room_for_a_slice_is_named() -> None:
+    both = {f"requests.{GPU}": "8", f"requests.{SMALL}": "1", f"requests.{LARGE}": "0"}
+    decision = ask(small(), SIZING, nodes=(*NODES, quota(both, {f"requests.{SMALL}": "1"})))
+    assert decision.outcome == Keep(Why.QUOTA_FULL, f"{SMALL} in quota team")
+    assert codes(decision) == ["warn GPU-R103"]
+
+
+def test_a_request_without_a_limit_is_not_called_an_odd_number() -> None:
+    pod = small().spec(containers=[{"name": "a", "resources": {"requests": {GPU: "1"}}}])
+    outcome = ask(pod, SIZING, nodes=NODES).outcome
+    assert str(outcome) == "its GPU amount is not one whole number, alike in limits and requests"
 
 
 NONE_GIVEN = {

@@ -82,8 +82,13 @@ TRAPS: dict[str, tuple[Json, list[str], Json]] = {
         ["GPU-Q401", "GPU-Q401"],
         {"hard": {"requests.rightslice.dev/gpu-milli": 3000}},
     ),
-    "one amount of GPUs under two keys": (
+    "an amount that counts stays beside smaller ones that do not": (
         quota(limits_nvidia_com__gpu=4, nvidia_com__gpu="3", requests_nvidia_com__gpu=5),
+        ["GPU-Q401", "GPU-Q401", "GPU-Q402"],
+        {"hard": {f"requests.{GPU}": 5, "requests.rightslice.dev/gpu-milli": "5000"}},
+    ),
+    "one amount of GPUs under two keys that do not count": (
+        quota(limits_nvidia_com__gpu=4, nvidia_com__gpu="3"),
         ["GPU-Q401", "GPU-Q401", "GPU-Q402"],
         {"hard": {f"requests.{GPU}": "3", "requests.rightslice.dev/gpu-milli": "3000"}},
     ),
@@ -123,6 +128,24 @@ TRAPS: dict[str, tuple[Json, list[str], Json]] = {
     "no LimitRange at all": ({"apiVersion": "v1", "kind": "LimitRange", "spec": {"limits": [3, {"max": []}]}}, [], {}),
     "another object": ({"apiVersion": "v1", "kind": "ConfigMap"}, [], {}),
 }
+
+
+REMEDIES = {
+    "alone": (quota(limits_nvidia_com__gpu=1), f"Write requests.{GPU}."),
+    "beside one that counts": (
+        quota(limits_nvidia_com__gpu=1, requests_nvidia_com__gpu=4),
+        f"Remove it: requests.{GPU}: 4 stands beside it, and is what holds.",
+    ),
+    "beside one that no API server takes": (
+        quota(limits_nvidia_com__gpu=1, requests_nvidia_com__gpu="-4"),
+        f"Write requests.{GPU}.",
+    ),
+}
+
+
+@pytest.mark.parametrize(("data", "want"), REMEDIES.values(), ids=REMEDIES)
+def test_the_remedy_for_a_key_that_is_never_counted(data: Json, want: str) -> None:
+    assert lint(data)[0].fix == want
 
 
 @pytest.mark.parametrize(("data", "want", "instead"), TRAPS.values(), ids=TRAPS)

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+import json
+from typing import Any, NamedTuple
 
 import pytest
 
 from tests.engine.deciding import ENV, FOUR, bad
 from tests.make import PodMaker, make_namespace
-from tests.world import ask, codes, view_of
+from tests.world import ask, codes, request_of, view_of
+from webhook.engine.match import facts_of
 from webhook.model.cluster import ClusterView
+from webhook.policy.conditions import FIELDS
 
 LABELLED = make_namespace("team", tier="research")
 
@@ -54,6 +57,38 @@ MATCHES = {
         "{matchConditions: [{name: a, expression: 'namespaceObject.metadata.labels.tier == \"research\"'}]}", True
     ),
 }
+
+
+FACTS = {
+    "the version of the kind": "request.kind.version == 'v1' && request.kind.group == '' && request.kind.kind == 'Pod'",
+    "the resource": "request.resource.resource == 'pods' && request.resource.version == 'v1'",
+    "the kind and resource that were asked for": "request.requestKind == request.kind && "
+    "request.requestResource == request.resource && request.requestSubResource == request.subResource",
+    "the requester": "request.userInfo.uid == 'u-1' && request.userInfo.username == 'ann' && "
+    "request.userInfo.groups == ['g']",
+    "the review": "request.uid == 'r-1' && request.operation == 'CREATE' && !request.dryRun",
+    "the namespace's annotations": "namespaceObject.metadata.annotations['team/cost'] == '7'",
+    "the namespace's name": "namespaceObject.metadata.name == request.namespace && request.name == 'pod'",
+}
+
+
+@pytest.mark.parametrize("expression", FACTS.values(), ids=FACTS)
+def test_a_condition_may_ask_for(expression: str) -> None:
+    noted = LABELLED | {"metadata": LABELLED["metadata"] | {"annotations": {"team/cost": "7"}}}
+    match = f"match: {{matchConditions: [{{name: a, expression: {json.dumps(expression)}}}]}}\n"
+    decision = ask(bad(), match + ENV, view=view_of(noted), user="ann", user_uid="u-1", groups=("g",), uid="r-1")
+    assert codes(decision) == ["enforce GPU-S101"]
+
+
+def test_every_field_that_a_condition_may_ask_for_is_there() -> None:
+    data = bad().build()
+    facts = facts_of(request_of(data), view_of(LABELLED).namespace("team"))
+    assert {name: shape_of(facts[name], tree) for name, tree in FIELDS.items()} == FIELDS
+
+
+def shape_of(value: Any, tree: Any) -> Any:
+    """The names of the fields of a map, as deep as a tree goes."""
+    return {key: shape_of(below, tree.get(key)) for key, below in value.items()} if tree is not None else None
 
 
 @pytest.mark.parametrize("case", MATCHES.values(), ids=MATCHES)

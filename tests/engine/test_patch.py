@@ -30,7 +30,9 @@ def patched(data: Json, **changes: Any) -> Json:
     for name, value in changes.items():
         setattr(shape, name, value)
     shape.note("something")
-    patch: Any = list(operations(shape, ("p",), "0" * 12))
+    done = operations(shape, ("p",), "0" * 12)
+    assert done is not None
+    patch: Any = list(done)
     after: Json = jsonpatch.apply_patch(data, patch)
     assert after == apply(data, patch)
     return after

@@ -10,7 +10,7 @@ import pytest
 
 from tests.make import PodMaker, make_pod
 from webhook.engine.limitrange import arrived
-from webhook.engine.quota import escapes, quota_remarks, refusals_on_resize, refusals_on_update
+from webhook.engine.quota import escapes, full, quota_remarks, refusals_on_resize, refusals_on_update
 from webhook.model.lines import line_of
 from webhook.model.objects import ResourceQuota
 from webhook.model.pods import pod_of
@@ -166,11 +166,10 @@ ESCAPES = {
     "nothing counted: nothing to escape": ([], False),
     "source counted, target not": ([quota({f"requests.{GPU}": "8"})], True),
     "both counted, with room": ([quota({f"requests.{GPU}": "8", f"requests.{SLICE}": "1"})], False),
-    "target full": (
+    "both counted, without room": (
         [quota({f"requests.{GPU}": "8", f"requests.{SLICE}": "1"}, {f"requests.{SLICE}": "1"})],
-        True,
+        False,
     ),
-    "only the target counted, full": ([quota({f"requests.{SLICE}": "0"})], True),
     "counted in two quotas of different scope": (
         [quota({f"requests.{GPU}": "8"}), quota({f"requests.{SLICE}": "8"})],
         True,
@@ -185,11 +184,25 @@ ESCAPES = {
 
 @pytest.mark.parametrize(("quotas", "want"), ESCAPES.values(), ids=ESCAPES)
 def test_escapes(quotas: list[ResourceQuota], want: bool) -> None:
-    assert escapes(quotas, pod_of(make_pod().build()), GPU, SLICE, 1) is want
+    assert escapes(quotas, pod_of(make_pod().build()), GPU, SLICE) is want
+
+
+WITHOUT_ROOM = {
+    "nothing counted": ([], ""),
+    "room": ([quota({f"requests.{SLICE}": "1"})], ""),
+    "no room left": ([quota({f"requests.{SLICE}": "1"}, {f"requests.{SLICE}": "1"})], "team"),
+    "no room at all": ([quota({f"requests.{SLICE}": "0"})], "team"),
+    "no room in one that does not hold": ([quota({f"requests.{SLICE}": "0"}, scopes=["Terminating"])], ""),
+}
+
+
+@pytest.mark.parametrize(("quotas", "want"), WITHOUT_ROOM.values(), ids=WITHOUT_ROOM)
+def test_the_quota_without_room(quotas: list[ResourceQuota], want: str) -> None:
+    assert full(quotas, pod_of(make_pod().build()), SLICE, 1) == want
 
 
 def test_a_quota_on_the_accounting_resource_covers_both_forms() -> None:
     both = quota({f"requests.{GPU}": "8", "requests.rightslice.dev/gpu-milli": "8000"})
     pod = pod_of(make_pod().build())
-    assert escapes([both], pod, GPU, SLICE, 1)
-    assert not escapes([both], pod, GPU, SLICE, 1, accounted="rightslice.dev/gpu-milli")
+    assert escapes([both], pod, GPU, SLICE)
+    assert not escapes([both], pod, GPU, SLICE, accounted="rightslice.dev/gpu-milli")

@@ -13,6 +13,7 @@ from tests.world import NO_USAGE, NOW, ask, codes, policies_of, request_of, view
 from webhook.cache.shipped import shipped
 from webhook.engine.decide import decide
 from webhook.model.decisions import Decision, Fit, Keep, Why
+from webhook.model.modes import Mode
 from webhook.model.paths import dotted
 
 
@@ -65,6 +66,26 @@ def test_a_workload_is_told_what_its_pods_will_become_and_is_not_changed() -> No
     assert not decision.applied
     assert isinstance(decision.outcome, Fit)
     assert decision.outcome.resource == "nvidia.com/mig-1g.10gb"
+
+
+REFUSED_PODS = {
+    "refused by a policy that is enforced": (ENV, [True]),
+    "only noted by one on trial": (ENV.replace("enforce", "audit"), [False]),
+    "only warned by one that warns": (ENV.replace("enforce", "warn"), [False]),
+}
+
+
+@pytest.mark.parametrize(("policy", "want"), REFUSED_PODS.values(), ids=REFUSED_PODS)
+def test_a_finding_of_a_workload_says_that_its_pods_will_be(policy: str, want: list[bool]) -> None:
+    findings = ask(workload("Deployment", bad()), policy).findings
+    assert [found.refuses_pods for found in findings] == want
+    assert all(found.mode is not Mode.ENFORCE for found in findings)
+
+
+def test_pods_that_will_be_refused_save_nothing() -> None:
+    pod = make_pod().gpus(1).needs("8Gi").env("NVIDIA_VISIBLE_DEVICES", "all")
+    decision = ask(workload("Deployment", pod, replicas=3), SIZING, ENV, nodes=NODES)
+    assert decision.gpu_milli_after == decision.gpu_milli_before == 3000
 
 
 @pytest.mark.parametrize(("replicas", "before"), [(0, 0), (1, 1000), (3, 3000)])
@@ -127,7 +148,8 @@ def when(expression: str, fails: str = "Ignore") -> str:
 
 
 POD_HAS = {
-    "its kind": "object.kind == 'Pod' && object.apiVersion == 'v1' && request.kind == {'group': '', 'kind': 'Pod'}",
+    "its kind": "object.kind == 'Pod' && object.apiVersion == 'v1' && "
+    "request.kind == {'group': '', 'version': 'v1', 'kind': 'Pod'}",
     "its namespace": "object.metadata.namespace == 'team' && request.namespace == 'team'",
     "the template's labels": "object.metadata.labels.app == 'a'",
     "the workload as its owner": "object.metadata.ownerReferences.exists(o, o.controller && o.name == 'work')",

@@ -28,6 +28,8 @@ HOLDS = {
     "the namespace": ("namespaceObject.metadata.labels.tier == 'research'", True),
     "no old object": ("oldObject == null", True),
     "an index instead of a member": ("object['metadata']['name'] == 'a'", True),
+    "a loop variable that hides the request": ("object.spec.containers.all(request, request.image != 'x')", True),
+    "a key of a map is no field": ("!('x' in namespaceObject.metadata.labels)", True),
     "a loop variable that hides the object": ("object.spec.containers.all(object, object.name == 'main')", True),
     "a pattern that would backtrack elsewhere": ("'aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa!'.matches('(a+)+$')", False),
     "a choice": ("has(object.spec.nodeName) ? object.spec.nodeName == 'n' : true", True),
@@ -118,6 +120,11 @@ REFUSED = {
     "a control character": "object.x == \x1b[0m",
     "a hundred brackets": "(" * 100 + "true" + ")" * 100,
     "nothing": " ",
+    "a field that no request has": "request.options.kind == 'x'",
+    "a field that no request has, asked for": "has(request.object)",
+    "a field below one that there is": "request.userInfo.extra.a == 'x'",
+    "a field that is not kept of a namespace": "namespaceObject.status.phase == 'Active'",
+    "a field in a loop": "object.spec.containers.all(c, c.name == request.nme)",
 }
 
 
@@ -129,6 +136,13 @@ def test_what_is_refused_at_load(text: str) -> None:
     assert raised.value.write
     assert "INVALID_ARGUMENT" not in raised.value.must
     assert raised.value.must.isprintable()
+
+
+def test_a_field_that_never_is_there_is_told_with_those_that_are() -> None:
+    with pytest.raises(ExpressionError) as raised:
+        compile_condition("c", "request.kind.versoin == 'v1'")
+    assert raised.value.must == "read fields that there are, found 'versoin' of request.kind"
+    assert raised.value.write == "one of group, kind, version"
 
 
 def test_the_place_inside_a_long_expression_is_told() -> None:

@@ -68,6 +68,19 @@ CASES = {
         "p.yaml:5:52: spec.quotas.shared[1].name: must be a name that no other of the quotas has, found 'q'. "
         "Write another name",
     ),
+    "operations of which nothing is ever said": Case(
+        "  match: {operations: [DELETE, CONNECT]}",
+        "GPU-P103",
+        "p.yaml:5:23: spec.match.operations: must have CREATE or UPDATE among its entries: of others nothing is said, "
+        "found [DELETE, CONNECT]. Write operations: [CREATE, UPDATE]",
+    ),
+    "evidence that is not there": Case(
+        "  rightSizing: {evidence: [default]}",
+        "GPU-P103",
+        "p.yaml:5:27: spec.rightSizing.evidence: must name evidence that there is: of default alone there is none "
+        "without the field default, found [default]. Write evidence: [declared, observed], or default: {memory: 8Gi} "
+        "beside it",
+    ),
     "a word where a quantity goes": Case(
         "  limits: {perPod: [{resource: cpu, max: eight}]}",
         "GPU-P103",

@@ -70,6 +70,8 @@ def check(entry: Entry, world: World, *, operation: str = "CREATE") -> Checked:
     nodeless = not world.view.fleet.nodes
     if nodeless:
         decision = without_guesses(decision)
+    if decision.denials:
+        decision = msgspec.structs.replace(decision, gpu_milli_after=decision.gpu_milli_before)
     return msgspec.structs.replace(
         _head(entry),
         namespace=request.namespace,

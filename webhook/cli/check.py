@@ -92,5 +92,5 @@ def exit_code(results: Sequence[Checked], fail_on: flags.FailOn) -> int:
     if any(result.broken for result in results):
         return WRONG_INPUT
     least = LEAST.get(fail_on)
-    found = [found.finding.mode for result in results for found in result.findings]
+    found = [found.finding.effect for result in results for found in result.findings]
     return FINDINGS if least is not None and any(mode >= least for mode in found) else CLEAN

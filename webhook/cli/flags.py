@@ -112,7 +112,9 @@ Now = Annotated[
     typer.Option("--now", metavar="RFC3339", help="The moment to judge at, for exemptions that end. Default: now."),
 ]
 Output = Annotated[list[str] | None, output("table, wide, json, yaml, name, junit, sarif or github")]
-FailOnFlag = Annotated[FailOn, typer.Option("--fail-on", help="Exit with 1 on denials, on warnings too, or never.")]
+FailOnFlag = Annotated[
+    FailOn, typer.Option("--fail-on", help="Exit with 1 on denials (of a workload's pods too), on warnings, or never.")
+]
 NoColor = Annotated[bool, typer.Option("--no-color", help="No colour. NO_COLOR and TERM=dumb do the same.")]
 Quiet = Annotated[bool, typer.Option("-q", "--quiet", help="Only denials, warnings and faults; no totals.")]
 Verbose = Annotated[

@@ -7,20 +7,27 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from msgspec.structs import replace
+
 from webhook.engine.accounting import clear_others, names_accounting
 from webhook.engine.asking import Asked, asked_in
 from webhook.engine.case import Case
 from webhook.engine.judge import judge, judge_amounts
 from webhook.engine.limitrange import NOBODY, Given, Injected, take_out
+from webhook.engine.remarks import Remark
 from webhook.engine.rules import Rules
+from webhook.engine.settle import hear
 from webhook.engine.shape import Shape
 from webhook.engine.shaping import NOT_ASKED, shape_pod
 from webhook.model.cluster import ClusterView
-from webhook.model.decisions import Fit, Keep
+from webhook.model.decisions import Fit, Keep, Why
 from webhook.model.findings import Finding
+from webhook.model.modes import Mode
 from webhook.model.pods import Pod
 from webhook.model.requests import Request
 from webhook.model.usage import UsageView
+
+NO_ROOM = Keep(Why.NO_ROOM)
 
 
 class Created(NamedTuple):
@@ -71,6 +78,34 @@ def create(
         clear_others(shape)
     judge_amounts(request, shape, rules, view, injected, findings)
     return Created(left, shape)
+
+
+def leave(
+    request: Request,
+    pod: Pod,
+    asked: Asked,
+    given: tuple[Given, ...],
+    rules: Rules,
+    view: ClusterView,
+    usage: UsageView,
+    findings: list[Finding],
+    speaker: str,
+) -> Created:
+    """Judge a pod as it came: what would be written into it finds no room.
+
+    Args:
+        findings: What is found is added to these.
+        speaker: The policies that would have changed it.
+    """
+    shape, injected = Shape(pod), Injected(given) if given else NOBODY
+    path, fix = ("metadata", "annotations"), "Shorten its annotations; all of them may have 256 KiB together."
+    hear(findings, (Mode.WARN, speaker), (Remark("GPU-R103", path, f"stays as it is: {NO_ROOM}", fix),))
+    if asked.asks:
+        without = replace(rules, tolerations=(), markers=False)
+        judge(Case(request, pod, asked, without, view, usage, injected), shape, findings)
+    else:
+        judge_amounts(request, shape, rules, view, injected, findings)
+    return Created(asked, shape, NO_ROOM)
 
 
 def _is_bounded(request: Request, pod: Pod, rules: Rules, view: ClusterView) -> bool:

@@ -15,7 +15,7 @@ from __future__ import annotations
 from datetime import datetime
 
 from webhook.engine.asking import Asked, asked_by
-from webhook.engine.creating import Created, create
+from webhook.engine.creating import Created, create, leave
 from webhook.engine.judge import judge_pools, judge_security, judge_update
 from webhook.engine.limitrange import Given, given_in
 from webhook.engine.linting import LINTED, lint
@@ -23,11 +23,12 @@ from webhook.engine.match import Speaking, match
 from webhook.engine.patch import operations
 from webhook.engine.pricing import total_milli
 from webhook.engine.quota import pod_weight
+from webhook.engine.rules import Rules
 from webhook.engine.settle import hear, strictest, take_back
 from webhook.engine.shape import Shape
 from webhook.engine.workloads import Judged, pods_of, warned
 from webhook.model.cluster import ClusterView
-from webhook.model.decisions import Decision
+from webhook.model.decisions import Decision, Operation
 from webhook.model.findings import Exempted, Finding
 from webhook.model.pods import Pod
 from webhook.model.pools import Weight
@@ -37,6 +38,7 @@ from webhook.policy.compiled import PolicySet
 
 JUDGED_OPERATIONS = ("CREATE", "UPDATE")
 NOTHING = Decision()
+NO_PATCH: tuple[Operation, ...] = ()
 
 
 def decide(request: Request, policies: PolicySet, view: ClusterView, usage: UsageView, now: datetime) -> Decision:
@@ -80,19 +82,18 @@ def decide_pod(
     rules, findings = speaking.rules, _failures(speaking)
     # 2 guard
     judge_security(request, pod, asked, rules, view, findings)
-    # 3 demand, 4 fit, 5 judge, 6 hints: of a pod on its way in; one that is stored keeps its shape
+    # 3 demand, 4 fit, 5 judge, 6 hints, 8 patch: of a pod on its way in; one that is stored keeps its shape
     if request.operation == "CREATE":
-        left, shape, outcome = create(request, pod, asked, given, rules, view, usage, findings)
+        created, patch = _created(request, pod, asked, given, rules, view, usage, findings, policies.digest)
     else:
-        left, shape, outcome = Created(asked)
+        created, patch = Created(asked), NO_PATCH
         judge_update(request, pod, asked, rules, view, findings)
+    left, shape, outcome = created
     weight = _weighed(request, pod, left, shape, policies, view)
     if weight and rules.quotas:
         judge_pools(request, pod, weight, rules, view, findings)
     # 7 settle
     standing, exempted = _settled(findings, policies, request, pod, now)
-    # 8 patch
-    patch = operations(shape, rules.names, policies.digest) if shape else ()
     before = total_milli(asked.totals, view.fleet)
     unsized = before if left is asked else total_milli(left.totals, view.fleet)
     return Decision(
@@ -109,6 +110,31 @@ def decide_pod(
         weight=weight,
         touches_gpus=bool(asked.asks or asked.strangers or standing or exempted),
     )
+
+
+def _created(
+    request: Request,
+    pod: Pod,
+    asked: Asked,
+    given: tuple[Given, ...],
+    rules: Rules,
+    view: ClusterView,
+    usage: UsageView,
+    findings: list[Finding],
+    digest: str,
+) -> tuple[Created, tuple[Operation, ...]]:
+    """A new pod's shape with its patch; the pod as it came where what would be written finds no room in it."""
+    known = len(findings)
+    created = create(request, pod, asked, given, rules, view, usage, findings)
+    shape = created.shape
+    if shape is None:
+        return created, NO_PATCH
+    patch = operations(shape, rules.names, digest)
+    if patch is not None:
+        return created, patch
+    del findings[known:]
+    speaker = ", ".join(shape.by)
+    return leave(request, pod, asked, given, rules, view, usage, findings, speaker), NO_PATCH
 
 
 def _given(request: Request, pod: Pod, view: ClusterView) -> tuple[Given, ...]:

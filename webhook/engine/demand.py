@@ -21,7 +21,7 @@ from webhook.model.modes import Evidence, Mode
 from webhook.model.pods import Container, Pod
 from webhook.model.preallocation import takes_all
 from webhook.model.quantity import mebibytes, nano, written
-from webhook.model.records import GPU_COMPUTE, GPU_MEMORY
+from webhook.model.records import GPU_COMPUTE, GPU_MEMORY, KEEP
 from webhook.model.usage import Observed, UsageView
 from webhook.policy.compiled import RightSizing
 
@@ -47,6 +47,18 @@ class Declared(msgspec.Struct, frozen=True, gc=False):
 NOTHING_DECLARED = Declared()
 
 
+KEPT = ("true", "false")
+
+
+def misread_keep(pod: Pod) -> tuple[Remark, ...]:
+    """A way out that is written in other words: it is taken, since the user plainly wanted something."""
+    said = pod.metadata.annotations.get(KEEP, "true")
+    if said in KEPT:
+        return ()
+    message = f'must be "true" or "false" (found {said[:60]!r}); the pod keeps what it asks for'
+    return (Remark("GPU-R104", ("metadata", "annotations", KEEP), message, f'Write {KEEP}: "true".', Mode.WARN),)
+
+
 def declared_by(pod: Pod) -> Declared:
     """Read what a pod declares."""
     annotations = pod.metadata.annotations
@@ -56,7 +68,7 @@ def declared_by(pod: Pod) -> Declared:
     memory_mib, compute_milli = _memory(text), _percent(compute)
     faults: list[Remark] = []
     if GPU_MEMORY in annotations and memory_mib is None:
-        faults.append(_unreadable(GPU_MEMORY, text, "an amount of memory such as 8Gi", "8Gi"))
+        faults.append(_unreadable(GPU_MEMORY, text, "1Mi to 16Ti of GPU memory", "8Gi"))
     if GPU_COMPUTE in annotations and compute_milli is None:
         faults.append(_unreadable(GPU_COMPUTE, compute, "a percentage from 1% to 100%", "20%"))
     return Declared(text, memory_mib, compute_milli, tuple(faults))

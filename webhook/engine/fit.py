@@ -20,7 +20,7 @@ from webhook.engine.foreseen import foreseen
 from webhook.engine.limitrange import obstacle
 from webhook.engine.limits import allows
 from webhook.engine.newcomers import newcomer
-from webhook.engine.quota import escapes
+from webhook.engine.quota import escapes, full
 from webhook.engine.reach import Reach
 from webhook.engine.rules import Sizing
 from webhook.engine.shares import asks_share
@@ -202,8 +202,11 @@ def _against_the_rules(case: Case, resource: str, count: int, sizing: Sizing) ->
             return Keep(Why.LIMIT_RANGE, reason)
     quotas = view.quotas(namespace)
     accounted = ACCOUNTING if sizing.accounting and (sizing.ignored or view.fleet.all_take(resource)) else ""
-    if quotas and escapes(quotas, case.pod, WHOLE_GPU, resource, count, accounted=accounted):
+    if quotas and escapes(quotas, case.pod, WHOLE_GPU, resource, accounted=accounted):
         return Keep(Why.QUOTA, resource)
+    full_one = full(quotas, case.pod, resource, count) if quotas else ""
+    if full_one:
+        return Keep(Why.QUOTA_FULL, f"{resource} in quota {full_one}")
     if not all(allows(limits, resource, count) for limits in sizing.limits):
         return Keep(Why.LIMITS, resource)
     return _against_policies(case, resource)

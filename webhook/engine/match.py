@@ -14,6 +14,7 @@ from webhook.engine.settle import Voice
 from webhook.errors import shorten
 from webhook.model.cluster import NAMESPACE_NAME, ClusterView
 from webhook.model.modes import Mode
+from webhook.model.objects import Namespace
 from webhook.model.pods import Pod
 from webhook.model.requests import Request
 from webhook.model.workloads import rolled_out_as
@@ -40,7 +41,8 @@ def match(
     Args:
         given: GPU resources that LimitRanges put in beside those asked for.
     """
-    labels = namespace_labels(request.namespace, view)
+    namespace = view.namespace(request.namespace)
+    labels = _labels_of(request.namespace, namespace)
     names = names_of(asked, given)
     chosen, asking = policies.for_request(request.namespace, labels, request.operation, names)
     conditional = 0
@@ -53,7 +55,7 @@ def match(
     on_trial = _on_trial(policies, request.namespace, pod) & chosen if policies.rollouts else 0
     if not conditional:
         return Speaking(rules_of(policies, chosen, on_trial))
-    chosen, failures = _ask_conditions(chosen, conditional, on_trial, request, labels, policies)
+    chosen, failures = _ask_conditions(chosen, conditional, on_trial, request, namespace, policies)
     return Speaking(rules_of(policies, chosen, on_trial & chosen), failures)
 
 
@@ -72,15 +74,18 @@ def _on_trial(policies: PolicySet, namespace: str, pod: Pod) -> int:
 
 def namespace_labels(name: str, view: ClusterView) -> Mapping[str, str]:
     """The namespace's labels; of one that the view does not know, only its name."""
-    namespace = view.namespace(name)
+    return _labels_of(name, view.namespace(name))
+
+
+def _labels_of(name: str, namespace: Namespace | None) -> Mapping[str, str]:
     return namespace.metadata.labels if namespace else {NAMESPACE_NAME: name}
 
 
 def _ask_conditions(
-    chosen: int, conditional: int, on_trial: int, request: Request, labels: Mapping[str, str], policies: PolicySet
+    chosen: int, conditional: int, on_trial: int, request: Request, namespace: Namespace | None, policies: PolicySet
 ) -> tuple[int, tuple[tuple[Voice, Remark], ...]]:
     """Those of the chosen policies whose conditions hold, and the conditions that failed."""
-    facts = _facts(request, labels)
+    facts = facts_of(request, namespace)
     failures: list[tuple[Voice, Remark]] = []
     for index, policy in enumerate(policies.policies):
         if not conditional >> index & 1:
@@ -96,20 +101,37 @@ def _ask_conditions(
     return chosen, tuple(failures)
 
 
-def _facts(request: Request, labels: Mapping[str, str]) -> dict[str, Any]:
+KIND = {"group": "", "version": "v1", "kind": "Pod"}
+RESOURCE = {"group": "", "version": "v1", "resource": "pods"}
+"""What is asked about is always a pod, and pods are served in one way."""
+
+
+def facts_of(request: Request, namespace: Namespace | None) -> dict[str, Any]:
+    """The variables of a match condition; `webhook.policy.conditions.FIELDS` lists their fields."""
     return {
         "object": request.load(),
         "oldObject": request.load_old(),
         "request": {
+            "uid": request.uid,
             "operation": request.operation,
             "namespace": request.namespace,
             "name": request.name,
+            "kind": KIND,
+            "resource": RESOURCE,
             "subResource": request.sub_resource,
+            "requestKind": KIND,
+            "requestResource": RESOURCE,
+            "requestSubResource": request.sub_resource,
             "dryRun": request.dry_run,
-            "kind": {"group": request.group, "kind": request.kind},
-            "userInfo": {"username": request.user, "groups": list(request.groups)},
+            "userInfo": {"username": request.user, "uid": request.user_uid, "groups": list(request.groups)},
         },
-        "namespaceObject": {"metadata": {"name": request.namespace, "labels": dict(labels)}},
+        "namespaceObject": {
+            "metadata": {
+                "name": request.namespace,
+                "labels": dict(_labels_of(request.namespace, namespace)),
+                "annotations": dict(namespace.metadata.annotations) if namespace else {},
+            }
+        },
     }
 
 

@@ -20,12 +20,19 @@ REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 NO_RESOURCES = Resources()
 """What a container has that names none: a file may leave `resources` out, so it is then added whole."""
 PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
+ANNOTATIONS_MOST = 256 * 1024
+"""Bytes that the keys and values of all annotations may have together.
+
+Source: `TotalAnnotationSizeLimitB` of k8s.io/apimachinery; the API server refuses a pod with more (422).
+"""
+LETTER_MOST = 4
+"""Bytes of the longest letter in UTF-8."""
 
 _encode = msgspec.json.Encoder(order="deterministic").encode
 
 
-def operations(shape: Shape, policies: tuple[str, ...], digest: str) -> tuple[Operation, ...]:
-    """The patch from a pod to its shape; empty where nothing changes.
+def operations(shape: Shape, policies: tuple[str, ...], digest: str) -> tuple[Operation, ...] | None:
+    """The patch from a pod to its shape; empty where nothing changes, None where the record finds no room in the pod.
 
     Args:
         policies: Names of the policies that spoke, for the record.
@@ -33,6 +40,9 @@ def operations(shape: Shape, policies: tuple[str, ...], digest: str) -> tuple[Op
     """
     if not shape.changed:
         return ()
+    notes = _record(shape, policies, digest)
+    if not _have_room(shape.pod.metadata.annotations | notes):
+        return None
     return (
         *_resources(shape),
         *_affinity(shape),
@@ -40,8 +50,18 @@ def operations(shape: Shape, policies: tuple[str, ...], digest: str) -> tuple[Op
         *_list(("spec", "topologySpreadConstraints"), shape.pod.spec.topology_spread_constraints, shape.spread),
         *_runtime_class(shape),
         *_map(("metadata", "labels"), shape.pod.metadata.labels, shape.labels),
-        *_map(("metadata", "annotations"), shape.pod.metadata.annotations, _record(shape, policies, digest)),
+        *_map(("metadata", "annotations"), shape.pod.metadata.annotations, notes),
     )
+
+
+def _have_room(annotations: dict[str, str]) -> bool:
+    """Would the API server take so many annotations? Their bytes are counted only where their letters are many."""
+    letters = sum([len(key) + len(value) for key, value in annotations.items()])
+    return letters * LETTER_MOST <= ANNOTATIONS_MOST or _size(annotations) <= ANNOTATIONS_MOST
+
+
+def _size(annotations: dict[str, str]) -> int:
+    return sum(len((key + value).encode(errors="surrogatepass")) for key, value in annotations.items())
 
 
 def _resources(shape: Shape) -> list[Operation]:

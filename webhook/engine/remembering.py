@@ -188,6 +188,8 @@ class Memory:
         self._turn_to(policies, view.fleet)
         told = _told(request, request.pod, policies, now, labels_matter=self._labels_matter)
         key = _written(told)
+        if not 0 < len(key) <= LARGEST:
+            return decide(request, policies, view, usage, now)
         kept = self._kept.get(key)
         if kept is not None and _still_holds(kept, view, usage, request.namespace):
             return kept.decision
@@ -208,7 +210,7 @@ class Memory:
         self._kept.clear()
 
     def _keep(self, key: bytes, kept: Kept) -> None:
-        if not 0 < len(key) <= LARGEST or len(kept.decision.findings) > FINDINGS:
+        if len(kept.decision.findings) > FINDINGS:
             return
         self._kept.pop(key, None)
         if len(self._kept) >= MOST:

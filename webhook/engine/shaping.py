@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from webhook.engine.accounting import account
 from webhook.engine.case import Case
+from webhook.engine.demand import misread_keep
 from webhook.engine.fit import fit
 from webhook.engine.foreseen import requests_given
 from webhook.engine.hints import hint
@@ -53,7 +54,7 @@ def _right_size(case: Case, sizing: Sizing, shape: Shape, findings: list[Finding
     if isinstance(outcome, Fit) and voice[0] is Mode.ENFORCE:
         shape.speaker = outcome.policy
         carry_out(outcome, case.asked, shape, case.request.namespace, case.view)
-    hear(findings, voice, case.declared.faults)
+    hear(findings, voice, (*case.declared.faults, *misread_keep(case.pod)))
     said = sized_remark(outcome, voice[0], case.asked, declared=case.declared.memory_mib is not None)
     if said is not None:
         hear(findings, voice, (said,))

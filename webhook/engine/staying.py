@@ -15,7 +15,7 @@ def stays(case: Case) -> Keep | None:
     asked, pod, total = case.asked, case.pod, case.asked.totals.get(WHOLE_GPU)
     if total is None:
         return Keep(Why.NO_GPU)
-    if pod.metadata.annotations.get(KEEP) == "true":
+    if pod.metadata.annotations.get(KEEP, "false") != "false":
         return Keep(Why.OPTED_OUT)
     if asked.faults:
         return Keep(Why.UNSURE_AMOUNT)

@@ -84,15 +84,21 @@ def warned(judged: Sequence[Judged]) -> Decision:
         exempted=tuple(exempted),
         outcome=judged[0].decision.outcome,
         gpu_milli_before=sum(one.decision.gpu_milli_before * one.template.replicas for one in judged),
-        gpu_milli_after=sum(one.decision.gpu_milli_after * one.template.replicas for one in judged),
+        gpu_milli_after=sum(_milli_after(one.decision) * one.template.replicas for one in judged),
         policies=tuple(policies),
         touches_gpus=any(one.decision.touches_gpus for one in judged),
     )
 
 
+def _milli_after(decision: Decision) -> int:
+    """Pods that are refused save nothing."""
+    return decision.gpu_milli_before if decision.denials else decision.gpu_milli_after
+
+
 def _moved(finding: Finding, template: Template) -> Finding:
     path, mode = template.at(finding.path), min(finding.mode, Mode.WARN)
-    return msgspec.structs.replace(finding, path=path, mode=mode, message=_of_its_pods(finding))
+    refuses = finding.mode is Mode.ENFORCE
+    return msgspec.structs.replace(finding, path=path, mode=mode, message=_of_its_pods(finding), refuses_pods=refuses)
 
 
 def _of_its_pods(finding: Finding) -> str:

@@ -333,10 +333,10 @@ CODES: dict[str, Code] = {
         "a declared need cannot be read",
         "rightSizing",
         True,
-        "rightslice.dev/gpu-memory, rightslice.dev/gpu-compute, rightslice.dev/topology or rightslice.dev/gang-size "
-        "says nothing that is known.",
+        "rightslice.dev/gpu-memory, rightslice.dev/gpu-compute, rightslice.dev/topology, rightslice.dev/gang-size or "
+        "rightslice.dev/keep says nothing that is known. A pod with any other keep than false is kept.",
         'Write rightslice.dev/gpu-memory: 8Gi, rightslice.dev/gpu-compute: "20%", rightslice.dev/topology: '
-        'nvlink=required (preferred, ignored) or rightslice.dev/gang-size: "4".',
+        'nvlink=required (preferred, ignored), rightslice.dev/gang-size: "4" or rightslice.dev/keep: "true".',
     ),
     "GPU-I101": Code(
         "something was added to the pod",

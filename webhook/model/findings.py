@@ -18,6 +18,7 @@ class Finding(msgspec.Struct, frozen=True, gc=False):
         message: What must hold and what was found, one sentence without the path.
         fix: What to write instead, one sentence; empty where nothing has to be done.
         policy: Name of the policy that speaks.
+        refuses_pods: True if the object is a workload that is let in, and its pods will be refused for this.
     """
 
     code: str
@@ -26,6 +27,12 @@ class Finding(msgspec.Struct, frozen=True, gc=False):
     message: str
     fix: str = ""
     policy: str = ""
+    refuses_pods: bool = False
+
+    @property
+    def effect(self) -> Mode:
+        """The mode in the end: what its pods will meet counts, where a workload itself is only warned."""
+        return Mode.ENFORCE if self.refuses_pods else self.mode
 
     def __str__(self) -> str:
         place = f"{dotted(self.path)}: " if self.path else ""

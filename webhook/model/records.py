@@ -13,7 +13,7 @@ import msgspec
 from webhook.model.pods import Resources
 
 KEEP = "rightslice.dev/keep"
-"""The user's way out: "true" keeps the request as it is."""
+"""The user's way out: "true" keeps the request as it is; whatever else is not "false" does too, with a warning."""
 
 GPU_MEMORY = "rightslice.dev/gpu-memory"
 """The user's declared need of GPU memory, for example 8Gi."""

@@ -26,6 +26,7 @@ class Request(msgspec.Struct, frozen=True):
         sub_resource: "" for the object itself, for example "ephemeralcontainers" or "resize".
         user: Username of the requester.
         groups: Groups of the requester.
+        user_uid: Uid of the requester; "" where the API server knows none.
         uid: The request's uid; "" offline.
         dry_run: True if nothing will be stored.
     """
@@ -42,5 +43,6 @@ class Request(msgspec.Struct, frozen=True):
     sub_resource: str = ""
     user: str = ""
     groups: tuple[str, ...] = ()
+    user_uid: str = ""
     uid: str = ""
     dry_run: bool = False

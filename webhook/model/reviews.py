@@ -28,6 +28,7 @@ class UserInfo(Read, frozen=True):
     """Who asks. `extra` is left out: nothing is decided by it."""
 
     username: str = ""
+    uid: str = ""
     groups: tuple[str, ...] = ()
 
 

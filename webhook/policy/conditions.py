@@ -21,6 +21,19 @@ Tree = dict[str, "Tree"] | None
 """Members to keep, level by level; None: everything below."""
 
 VARIABLES: Final = ("object", "oldObject", "request", "namespaceObject")
+_KIND: Tree = dict.fromkeys(("group", "version", "kind"))
+_RESOURCE: Tree = dict.fromkeys(("group", "version", "resource"))
+FIELDS: Final[dict[str, Tree]] = {
+    "request": {
+        **dict.fromkeys(("uid", "operation", "namespace", "name", "subResource", "requestSubResource", "dryRun")),
+        **dict.fromkeys(("kind", "requestKind"), _KIND),
+        **dict.fromkeys(("resource", "requestResource"), _RESOURCE),
+        "userInfo": dict.fromkeys(("username", "uid", "groups")),
+    },
+    "namespaceObject": {"metadata": dict.fromkeys(("name", "labels", "annotations"))},
+}
+"""The fields of the variables that have the same ones for every pod."""
+
 MAX_LOOPS = 2
 """Loops inside one another: two over 300 containers are 90 000 steps, three would be 27 million."""
 
@@ -59,6 +72,7 @@ def compile_condition(name: str, text: str) -> Condition:
     read = reading(serialized)
     if read.loops > MAX_LOOPS:
         raise ExpressionError(f"nest at most {MAX_LOOPS} loops, found {read.loops}", "fewer of all(), exists(), map()")
+    _check_fields(member for member in read.members if member[0] not in read.made)
     needed = _needed(read.members)
 
     def holds(variables: Mapping[str, Any]) -> bool:
@@ -77,6 +91,23 @@ def _check_patterns(text: str, serialized: bytes) -> None:
             why = shorten(_NOT_PRINTABLE.sub(" ", _PATTERN_STATUS.sub("", fault)), 120)
             must = f"match with patterns of RE2's syntax, found {quoted(pattern)} at {place} of it ({why})"
             raise ExpressionError(must, _PATTERN_FIX)
+
+
+def _check_fields(members: Iterable[Member]) -> None:
+    """A field that never is there would fail on every pod.
+
+    Raises:
+        ExpressionError: one of the members is such a field.
+    """
+    for member in sorted(members):
+        tree = FIELDS.get(member[0])
+        for index, name in enumerate(member[1:], 1):
+            if tree is None:
+                break
+            if name not in tree:
+                about, known = ".".join(member[:index]), ", ".join(sorted(tree))
+                raise ExpressionError(f"read fields that there are, found {name!r} of {about}", f"one of {known}")
+            tree = tree[name]
 
 
 def _complaint(message: str) -> tuple[str, str]:

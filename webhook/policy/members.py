@@ -16,10 +16,11 @@ Member = tuple[str, ...]
 
 
 class Reading(NamedTuple):
-    """What an expression reads, and how deep its loops nest."""
+    """What an expression reads, how deep its loops nest, and the variables that they make."""
 
     members: frozenset[Member]
     loops: int
+    made: frozenset[str]
 
 
 def reading(serialized: bytes) -> Reading:
@@ -29,17 +30,19 @@ def reading(serialized: bytes) -> Reading:
         serialized: `cel.Expression.serialize()`.
     """
     found: set[Member] = set()
-    loops = _walk(syntax.root_of(serialized), found)
-    return Reading(frozenset(found), loops)
+    made: set[str] = set()
+    loops = _walk(syntax.root_of(serialized), found, made)
+    return Reading(frozenset(found), loops, frozenset(made))
 
 
-def _walk(expression: bytes, found: set[Member]) -> int:
+def _walk(expression: bytes, found: set[Member], made: set[str]) -> int:
     """Collect members below one expression; the answer is how deep loops nest."""
     chain = _chain(expression)
     if chain is not None:
         found.add(chain)
         return 0
-    return max((_walk(child, found) + repeats for child, repeats in syntax.children(expression)), default=0)
+    made |= syntax.loop_variables(expression)
+    return max((_walk(child, found, made) + repeats for child, repeats in syntax.children(expression)), default=0)
 
 
 def _chain(expression: bytes) -> Member | None:

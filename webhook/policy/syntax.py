@@ -17,7 +17,7 @@ CALL_TARGET, CALL_FUNCTION, CALL_ARGUMENTS = 1, 2, 3
 _EXPRESSIONS = {SELECT: (1,), CALL: (CALL_TARGET, CALL_ARGUMENTS), LIST: (1,), COMPREHENSION: (2, 4, 5, 6, 7)}
 """The fields of each kind of expression that hold expressions."""
 
-_LOOP_BODY = (5, 6)
+_LOOP_BODY, _LOOP_VARIABLES = (5, 6), (1, 8)
 _ENTRIES, _ENTRY_EXPRESSIONS = 2, (3, 4)
 _ANY_VALUE, _CHECKED_EXPR, _SOURCE_INFO = 2, 4, 5
 _POSITIONS, _ID = 4, 2
@@ -48,6 +48,12 @@ def children(expression: bytes) -> Iterator[tuple[bytes, bool]]:
                 yield from ((entry, False) for key, entry in fields(inner) if key in _ENTRY_EXPRESSIONS)
             elif number in _EXPRESSIONS.get(kind, ()):
                 yield inner, kind == COMPREHENSION and number in _LOOP_BODY
+
+
+def loop_variables(expression: bytes) -> set[str]:
+    """The names that a loop gives to what it goes through; none for any other expression."""
+    loop = only(expression, COMPREHENSION)
+    return {content.decode() for number, content in fields(loop) if number in _LOOP_VARIABLES}
 
 
 def only(message: bytes, wanted: int) -> bytes:

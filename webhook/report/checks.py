@@ -50,6 +50,7 @@ def finding_document(found: Located) -> Json:
         "message": found.finding.message,
         "fix": found.finding.fix,
         "policy": found.finding.policy,
+        "refusesPods": found.finding.refuses_pods,
     }
 
 

@@ -53,9 +53,9 @@ def _case(result: Checked, least: Mode) -> Case:
         suite,
         name,
         failures=tuple(
-            (f"{finding.code} {finding.message}", text) for finding, text in blocks if finding.mode >= least
+            (f"{finding.code} {finding.message}", text) for finding, text in blocks if finding.effect >= least
         ),
-        said="\n".join(text for finding, text in blocks if finding.mode < least),
+        said="\n".join(text for finding, text in blocks if finding.effect < least),
     )
 
 

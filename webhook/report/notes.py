@@ -47,4 +47,4 @@ def notes_of(results: Iterable[Checked]) -> Iterator[Note]:
 def _note(found: Located, title: str) -> Note:
     finding = found.finding
     message = f"{title}: {sentence(finding)}. {finding.fix}".strip()
-    return Note(found.place, LEVELS[finding.mode], finding.code, message)
+    return Note(found.place, LEVELS[finding.effect], finding.code, message)

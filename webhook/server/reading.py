@@ -194,6 +194,7 @@ def _request(
         sub_resource=asked.sub_resource,
         user=asked.user_info.username,
         groups=asked.user_info.groups,
+        user_uid=asked.user_info.uid,
         uid=asked.uid,
         dry_run=asked.dry_run,
     )

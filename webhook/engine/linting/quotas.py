@@ -30,7 +30,7 @@ def quota_findings(data: Json, others: frozenset[str], classes: Collection[str] 
     hard = _hard(data)
     path: Path = ("spec", "hard")
     for key in hard:
-        for message, fix in _uncounted(key, classes, scoped=_is_scoped(data)):
+        for message, fix in _uncounted(key, hard, classes, scoped=_is_scoped(data)):
             yield found("GPU-Q401", (*path, key), message, fix)
         if (part := _rounded(key, hard[key])) is not None:
             yield found(
@@ -58,12 +58,12 @@ def _is_ignored(key: str) -> bool:
     return _counted(key) != key
 
 
-def _uncounted(key: str, classes: Collection[str], *, scoped: bool) -> Iterator[tuple[str, str]]:
+def _uncounted(key: str, hard: Json, classes: Collection[str], *, scoped: bool) -> Iterator[tuple[str, str]]:
     """Why a key counts nothing, and what to write instead."""
     if _is_ignored(key):
         what = "devices of a class" if class_of(_counted(key)) else "GPUs"
         message = f"{key} is accepted and never counted: {what} count under {_counted(key)} only"
-        yield message, f"Write {_counted(key)}."
+        yield message, _in_place_of(key, hard)
     if scoped and is_of_claims(key):
         message = f"{key} is accepted and never counted: a quota with scopes counts no resource claims"
         yield message, "Write it in a quota without scopes."
@@ -71,6 +71,14 @@ def _uncounted(key: str, classes: Collection[str], *, scoped: bool) -> Iterator[
         near = _nearest(name, classes)
         fix = f"Write {near}." if near else f"Name one of the cluster: {_few(classes)}."
         yield f"{key} counts nothing: the cluster has no DeviceClass {name}", fix
+
+
+def _in_place_of(key: str, hard: Json) -> str:
+    """What to write for a key that is ignored: nothing, where the one that counts is there already."""
+    counted = _counted(key)
+    if _accepted(hard.get(counted)) is None:
+        return f"Write {counted}."
+    return f"Remove it: {counted}: {str(hard[counted])[:60]} stands beside it, and is what holds."
 
 
 def _counted(key: str) -> str:
@@ -116,12 +124,15 @@ def _rounded(key: str, amount: Any) -> int | None:
 def fixed_quota(data: Json, classes: Collection[str] = ()) -> Json:
     """The quota without its traps: keys that count, and one that counts every form of GPU.
 
-    Of amounts that come under one key, the smallest holds. Keys that claims fill leave the scopes: for a quota of their
-    own where other keys stay, and then this is a List of the two.
+    An amount that counts already stays; of others that come under one key, the smallest holds. Keys that claims fill
+    leave the scopes: for a quota of their own where other keys stay, and then this is a List of the two.
     """
     hard: Json = {}
-    for key, amount in _hard(data).items():
+    written = _hard(data)
+    for key, amount in written.items():
         counted, rounded = _meant(key, classes), _rounded(key, amount)
+        if counted != key and _accepted(written.get(counted)) is not None:
+            continue
         hard[counted] = _smaller(amount if rounded is None else str(rounded), hard.get(counted))
     gpus = hard.get(f"{REQUESTS}{WHOLE_GPU}")
     count = whole(gpus) if _is_amount(gpus) else None

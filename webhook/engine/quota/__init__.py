@@ -5,7 +5,7 @@ rewrite from moving a pod to a key that is not counted as strictly.
 """
 
 from webhook.engine.quota.claiming import claim_refusals, claims_charge
-from webhook.engine.quota.escaping import escapes
+from webhook.engine.quota.escaping import escapes, full
 from webhook.engine.quota.pooling import pod_weight, pool_remarks
 from webhook.engine.quota.refusing import QuotaRefusal, refusals, refusals_on_resize, refusals_on_update
 from webhook.engine.quota.telling import Held, claim_remarks, moved_remarks, quota_remarks, resized_remarks
@@ -18,6 +18,7 @@ __all__ = [
     "claim_remarks",
     "claims_charge",
     "escapes",
+    "full",
     "moved_remarks",
     "pod_weight",
     "pool_remarks",

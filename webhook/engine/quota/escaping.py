@@ -1,4 +1,4 @@
-"""Would a rewrite leave a quota behind?"""
+"""Would a rewrite leave a quota behind, or run into one?"""
 
 from __future__ import annotations
 
@@ -28,10 +28,17 @@ def _left(quota: ResourceQuota, name: str) -> int | None:
         return None
 
 
-def escapes(
-    quotas: Sequence[ResourceQuota], pod: Pod, source: str, target: str, count: int, *, accounted: str = ""
-) -> bool:
-    """Would asking for `target` instead of `source` leave a quota behind, or run into one?
+def full(quotas: Sequence[ResourceQuota], pod: Pod, target: str, count: int) -> str:
+    """The name of the first quota without room for so many units of `target`; "" where all have room."""
+    for quota in quotas:
+        left = _left(quota, target) if in_scope(quota, pod) else None
+        if left is not None and left < count:
+            return quota.metadata.name or "without a name"
+    return ""
+
+
+def escapes(quotas: Sequence[ResourceQuota], pod: Pod, source: str, target: str, *, accounted: str = "") -> bool:
+    """Would asking for `target` instead of `source` leave a quota behind?
 
     Args:
         accounted: Name of the accounting resource if the pod carries it too: a quota on it covers both forms.
@@ -41,9 +48,6 @@ def escapes(
             continue
         hard = _hard(quota)
         source_key, target_key = f"requests.{source}", f"requests.{target}"
-        left = _left(quota, target)
-        if left is not None and left < count:
-            return True
         if source_key in hard and target_key not in hard and not (accounted and f"requests.{accounted}" in hard):
             return True
     return False

@@ -92,6 +92,15 @@ class TemplateKind(Written):
 class WrittenMatch(Written):
     """Which objects a policy speaks about. Everything given must hold."""
 
+    model_config = ConfigDict(
+        json_schema_extra=held(
+            (
+                "!has(self.operations) || self.operations.exists(one, one in ['CREATE', 'UPDATE'])",
+                "must have CREATE or UPDATE among its operations: of others nothing is said",
+            )
+        )
+    )
+
     operations: tuple[OperationName, ...] = Field(default=("CREATE", "UPDATE"), min_length=1, max_length=MANY)
     resources: tuple[Glob, ...] | None = Field(default=None, min_length=1, max_length=MANY)
     namespaces: tuple[Glob, ...] | None = Field(default=None, min_length=1, max_length=MANY)
@@ -102,6 +111,16 @@ class WrittenMatch(Written):
         default=(), max_length=MAX_CONDITIONS, json_schema_extra=EACH_ONCE
     )
     templates: tuple[TemplateKind, ...] = Field(default=(), max_length=MANY)
+
+    @model_validator(mode="after")
+    def _operations_are_judged(self) -> Self:
+        if not set(self.operations) & {"CREATE", "UPDATE"}:
+            raise fault(
+                "have CREATE or UPDATE among its entries: of others nothing is said",
+                "operations: [CREATE, UPDATE]",
+                at="operations",
+            )
+        return self
 
     @model_validator(mode="after")
     def _names_are_unique(self) -> Self:

@@ -89,7 +89,11 @@ class WrittenRightSizing(Section):
                 "!has(self.forms) || (!has(self.isolation) || self.isolation == 'hardware' ? 'mig' in self.forms"
                 " : self.isolation == 'none' || self.forms.exists(form, form != 'timeSlicing'))",
                 "must name a form that the isolation allows: hardware allows mig, memory also mps, none all",
-            )
+            ),
+            (
+                "!has(self.evidence) || has(self.default) || self.evidence.exists(kind, kind != 'default')",
+                "must name evidence that there is: of default alone there is none without the field default",
+            ),
         )
     )
 
@@ -112,6 +116,16 @@ class WrittenRightSizing(Section):
                 f"name a form that isolation: {self.isolation} allows",
                 f"forms: [mig], or isolation: {needed}",
                 at="forms",
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _evidence_is_there(self) -> Self:
+        if self.default is None and set(self.evidence) == {"default"}:
+            raise fault(
+                "name evidence that there is: of default alone there is none without the field default",
+                "evidence: [declared, observed], or default: {memory: 8Gi} beside it",
+                at="evidence",
             )
         return self
 

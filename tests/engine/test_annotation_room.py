@@ -1,0 +1,73 @@
+"""A pod whose annotations leave no room for our records is left as it is: patched, it would be refused."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.engine.deciding import FOUR, NODES, SIZING
+from tests.make import Json, PodMaker, make_pod
+from tests.world import ask, codes, shaped
+from webhook.model.decisions import Keep, Why
+
+MOST = 256 * 1024
+NOTE = "example.com/note"
+INJECTING = "mode: enforce\ninjection: {labels: {team: a}}"
+FILLERS = {"of one byte": "a", "of two bytes": "ö", "of four bytes": "𝄞"}
+
+
+def noted(text: str, gpus: int = 1) -> PodMaker:
+    """A pod of a small need, with a long note."""
+    return make_pod().gpus(gpus).needs("8Gi").annotate(NOTE, text)
+
+
+def size(pod: Json) -> int:
+    """The bytes of its annotations, as the API server counts them."""
+    return sum(len(key.encode()) + len(value.encode()) for key, value in pod["metadata"]["annotations"].items())
+
+
+def room() -> int:
+    """The bytes of the longest note beside which our records still fit."""
+    pod = noted("")
+    return MOST - size(shaped(pod, ask(pod, SIZING, nodes=NODES)))
+
+
+@pytest.mark.parametrize("letter", FILLERS.values(), ids=FILLERS)
+def test_a_note_of_letters_that_just_fits_leaves_the_patch(letter: str) -> None:
+    width = len(letter.encode())
+    text = letter * (room() // width) + "a" * (room() % width)
+    pod = noted(text)
+    assert size(shaped(pod, ask(pod, SIZING, nodes=NODES))) == MOST
+
+
+@pytest.mark.parametrize("letter", FILLERS.values(), ids=FILLERS)
+def test_a_note_of_letters_one_byte_longer_leaves_the_pod_as_it_is(letter: str) -> None:
+    width = len(letter.encode())
+    text = letter * (room() // width) + "a" * (room() % width + 1)
+    decision = ask(noted(text), SIZING, nodes=NODES)
+    assert decision.patch == ()
+    assert decision.outcome == Keep(Why.NO_ROOM)
+    assert not decision.applied
+    assert decision.gpu_milli_after == decision.gpu_milli_before == 1000
+    assert codes(decision) == ["warn GPU-R103"]
+    assert "so large" in decision.findings[0].message
+
+
+LEFT = {
+    "a change that is no right-sizing": (noted("a" * MOST), (INJECTING,), ["warn GPU-R103"]),
+    "what it may not ask for is refused all the same": (
+        noted("a" * MOST, gpus=8),
+        (INJECTING, FOUR),
+        ["warn GPU-R103", "enforce GPU-L103"],
+    ),
+}
+
+
+@pytest.mark.parametrize(("pod", "policies", "want"), LEFT.values(), ids=LEFT)
+def test_a_pod_without_room_is_judged_as_it_came(pod: PodMaker, policies: tuple[str, ...], want: list[str]) -> None:
+    decision = ask(pod, *policies, nodes=NODES)
+    assert decision.patch == ()
+    assert codes(decision) == want
+
+
+def test_a_pod_without_room_that_nothing_would_be_written_into_hears_nothing() -> None:
+    assert codes(ask(make_pod().gpus(1).annotate(NOTE, "a" * MOST), SIZING, nodes=NODES)) == []
