@@ -15,7 +15,7 @@ from webhook.engine.case import Case
 from webhook.engine.judge import judge, judge_amounts
 from webhook.engine.limitrange import NOBODY, Given, Injected, take_out
 from webhook.engine.remarks import Remark
-from webhook.engine.rules import Rules
+from webhook.engine.rules import NOTHING_ADDED, Rules
 from webhook.engine.settle import hear
 from webhook.engine.shape import Shape
 from webhook.engine.shaping import NOT_ASKED, shape_pod
@@ -101,7 +101,7 @@ def leave(
     path, fix = ("metadata", "annotations"), "Shorten its annotations; all of them may have 256 KiB together."
     hear(findings, (Mode.WARN, speaker), (Remark("GPU-R103", path, f"stays as it is: {NO_ROOM}", fix),))
     if asked.asks:
-        without = replace(rules, tolerations=(), markers=False)
+        without = replace(rules, adds=NOTHING_ADDED)
         judge(Case(request, pod, asked, without, view, usage, injected), shape, findings)
     else:
         judge_amounts(request, shape, rules, view, injected, findings)

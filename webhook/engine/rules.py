@@ -65,6 +65,9 @@ class Additions(msgspec.Struct, frozen=True):
         return bool(self.required or self.spread or self.defaults)
 
 
+NOTHING_ADDED = Additions((), False, (), False, ())
+
+
 class Rules(msgspec.Struct, frozen=True):
     """What several policies say together. Sections stand in the order of their policies' names.
 
