@@ -19,6 +19,7 @@ WRITTEN = {
     "offer": "nvidia.com/mig-1g.10gb",
     "at": "2026-06-01T00:00:00Z",
 }
+INJECTED = {"policies": ["research-baseline"], "digest": "0123456789ab", "changed": ["tolerations"]}
 BEFORE = {"main": {"limits": {"nvidia.com/gpu": "1"}, "requests": {"nvidia.com/gpu": "1"}}}
 
 
@@ -43,11 +44,26 @@ class Case(NamedTuple):
 
 CASES = {
     "both records of a right-sized pod": Case(recorded(shaped()), ""),
-    "a decision that only injected": Case(recorded(make_pod().gpus(1), original=None), ""),
+    "a decision that only injected": Case(recorded(make_pod().gpus(1), INJECTED, None), ""),
+    "a decision that gave a slice to an init container": Case(
+        recorded(
+            make_pod().container("warm", kind="initContainers", resources={"limits": {"nvidia.com/mig-1g.10gb": 1}}),
+            original=None,
+        ),
+        "",
+    ),
+    "a decision that was copied from a pod with a slice": Case(
+        recorded(make_pod().gpus(1), original=None), "'nvidia.com/mig-1g.10gb', which no container asks for"
+    ),
+    "a decision that was copied to a pod whose slice is 0": Case(
+        recorded(make_pod().asks("nvidia.com/mig-1g.10gb", "0"), original=None), "which no container asks for"
+    ),
     "a decision without the keys that may be left out": Case(
         recorded(make_pod(), {"policies": [], "digest": "0123456789ab", "changed": []}, None), ""
     ),
-    "the original of a container that kept its whole GPU": Case(recorded(make_pod().gpus(1)), ""),
+    "the original of a container that kept its whole GPU": Case(
+        recorded(make_pod().gpus(1), WRITTEN | {"offer": "nvidia.com/gpu"}), ""
+    ),
     "the original of an init container": Case(
         recorded(
             make_pod().container("warm", kind="initContainers", resources={"limits": {"nvidia.com/mig-1g.10gb": 1}}),
@@ -75,9 +91,9 @@ CASES = {
     "an original of half a GPU": Case(
         recorded(shaped(), original={"main": {"limits": {"nvidia.com/gpu": "0.5"}}}), "no whole GPU"
     ),
-    "an original of a pod that asks for no GPU": Case(recorded(make_pod()), "no GPU request left"),
+    "an original of a pod that asks for no GPU": Case(recorded(make_pod(), INJECTED), "no GPU request left"),
     "an original of a pod whose only GPU is 0": Case(
-        recorded(make_pod().asks("nvidia.com/gpu", "0")), "no GPU request left"
+        recorded(make_pod().asks("nvidia.com/gpu", "0"), INJECTED), "no GPU request left"
     ),
 }
 

@@ -112,3 +112,24 @@ CAPABILITIES = {
 def test_driver_capabilities_that_the_policy_allows(value: str, allowed: set[str], want: list[str]) -> None:
     pod = make_pod().gpus(1).env("NVIDIA_DRIVER_CAPABILITIES", value).build()
     assert names(look(pod, allowed_capabilities=frozenset(allowed))) == want
+
+
+SOURCES = {
+    "a prefix that begins the name of a variable of GPUs": ("NVIDIA_VISIBLE_DEV", True),
+    "a prefix of all of NVIDIA's variables": ("NVIDIA_", True),
+    "a prefix of one letter": ("N", True),
+    "a prefix of CUDA's": ("CUDA_", True),
+    "a prefix that goes on after CUDA_MPS_": ("CUDA_MPS_PIPE_", True),
+    "a prefix of NVIDIA's that no such name has": ("NVIDIA_API_", False),
+    "a prefix that begins the loader's variables": ("LD_", False),
+    "a prefix of its own": ("APP_", False),
+    "no prefix": ("", False),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(("prefix", "bad"), SOURCES.values(), ids=SOURCES)
+def test_a_source_of_variables_in_a_pod_without_gpus(prefix: str, bad: bool, kind: str) -> None:
+    source = {"prefix": prefix, "configMapRef": {"name": "c"}}
+    pod = make_pod().container("beside", kind=kind, envFrom=[source]).build()
+    assert names(look(pod)) == (["unreadableEnv"] if bad else [])

@@ -87,7 +87,7 @@ def decide_pod(
         created, patch = _created(request, pod, asked, given, rules, view, usage, findings, policies.digest)
     else:
         created, patch = Created(asked), NO_PATCH
-        judge_update(request, pod, rules, view, findings)
+        judge_update(request, pod, asked, rules, view, findings)
     left, shape, outcome = created
     weight = _weighed(request, pod, left, shape, policies, view)
     if weight and rules.quotas:

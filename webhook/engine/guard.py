@@ -19,7 +19,14 @@ from webhook.engine.guarding.bypasses import GPU_PODS_ONLY, Found
 from webhook.engine.guarding.host import device_mounts, host_access, host_paths, shared_processes
 from webhook.engine.guarding.marks import changed_records, device_annotations, forged_records, is_node, mirror_mark
 from webhook.engine.guarding.requests import GPU_CLASS_START, odd_requests, preset_node, runtime_class
-from webhook.engine.guarding.variables import Suspect, guarded_variables, names_a_gpu, suspects, unreadable_sources
+from webhook.engine.guarding.variables import (
+    Suspect,
+    aims_at_gpus,
+    guarded_variables,
+    names_a_gpu,
+    suspects,
+    unreadable_sources,
+)
 from webhook.engine.remarks import Remark
 from webhook.model.modes import Mode
 from webhook.model.pods import Pod
@@ -98,6 +105,8 @@ def _look(
 def _shows_gpus(pod: Pod, named: Sequence[Suspect], results: Sequence[Found]) -> bool:
     """Is this pod after a GPU, though it requests none?"""
     if pod.spec.runtime_class_name.startswith(GPU_CLASS_START):
+        return True
+    if aims_at_gpus(every_container(pod.spec)):
         return True
     signs = ("cdiAnnotations", "containerDevicesMount", "resourceClaims")
     if not results and not named:

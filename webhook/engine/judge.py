@@ -16,6 +16,7 @@ from webhook.engine.limits import breaches
 from webhook.engine.placement import obstacles
 from webhook.engine.quota import Held, claim_remarks, moved_remarks, pool_remarks, quota_remarks, resized_remarks
 from webhook.engine.remarks import Remark
+from webhook.engine.resizing import Resize, judge_resize
 from webhook.engine.rules import Rules
 from webhook.engine.settle import Voice, hear
 from webhook.engine.shape import Shape
@@ -95,8 +96,16 @@ UPDATES = {"": moved_remarks, "resize": resized_remarks}
 """What quotas say of an update, by its subresource; of others nothing."""
 
 
-def judge_update(request: Request, pod: Pod, rules: Rules, view: ClusterView, findings: list[Finding]) -> None:
-    """What quotas will say of a pod that moves under another one by its deadline, or that is resized while it runs."""
+def judge_update(
+    request: Request, pod: Pod, asked: Asked, rules: Rules, view: ClusterView, findings: list[Finding]
+) -> None:
+    """What limits say of a pod that is resized while it runs, and quotas of that and of a new deadline."""
+    if request.sub_resource == "resize" and request.old_pod is not None and asked.asks:
+        judge_resize(Resize(request.old_pod, pod, asked), rules, findings)
+    _judge_quotas(request, pod, rules, view, findings)
+
+
+def _judge_quotas(request: Request, pod: Pod, rules: Rules, view: ClusterView, findings: list[Finding]) -> None:
     quotas, old = view.quotas(request.namespace), request.old_pod
     remarks = UPDATES.get(request.sub_resource)
     if not quotas or not rules.limits or old is None or remarks is None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from webhook.engine.guarding.host_paths import LINKS
 from webhook.model.records import MIRROR
 from webhook.model.resources import ACCOUNTING, DEVICE_CLASS_PREFIX
 
@@ -37,7 +38,8 @@ one that is not absolute, or has detours. An expression cannot clean a path, and
 
 WIDE_PATHS = (
     "^/(dev|proc|proc/driver|etc|var|run|var/run|var/lib|var/lib/kubelet)?/?$",
-    "^/proc/[^/]+/root(/|$)",
+    "^/proc/([0-9]+|self|thread-self)/?$",
+    f"^/proc/[^/]+/({'|'.join(sorted(LINKS))})(/|$)",
     "^(/var)?/run/k3s/?$",
     "^(/var)?/run/(containerd|crio|docker|docker[.]sock|cri-dockerd[.]sock|podman|k3s/containerd)(/|$)",
 )
@@ -83,7 +85,8 @@ def touches_gpus(of: str) -> str:
     Args:
         of: What stands for it: "object", or the way to a template.
     """
-    asking = (asks_for_gpus("c"), f"has(c.env) && c.env.exists(e, {begins('e.name', VARIABLES)})", _LISTS_DEVICES)
+    named = f"has(c.env) && c.env.exists(e, {begins('e.name', VARIABLES)})"
+    asking = (asks_for_gpus("c"), named, _SOURCES, _LISTS_DEVICES)
     claims = "has(pod.spec.resourceClaims) && size(pod.spec.resourceClaims) > 0"
     return _of_pod(of, asking, f"key.startsWith('{OURS}') || {_FORGED}", claims)
 
@@ -110,6 +113,13 @@ def _of_pod(of: str, by_container: Iterable[str], by_annotation: str, *more: str
     )
     return f"[{of}].exists(pod,\n{joined(thoughts)})"
 
+
+_BEGUN = " || ".join(f"'{start}'.startsWith(f.prefix)" for start in VARIABLES)
+_SOURCES = (
+    "has(c.envFrom) && c.envFrom.exists(f, has(f.prefix) && f.prefix != ''"
+    f" && ({begins('f.prefix', VARIABLES)} || {_BEGUN}))"
+)
+"""Sources of variables whose prefix begins the names of GPU variables."""
 
 _LISTS_DEVICES = "has(c.volumeMounts) && c.volumeMounts.exists(m, m.mountPath.contains('nvidia-container-devices'))"
 

@@ -223,6 +223,10 @@ class ClusterView:
         held = self._ledger.held(resource, fitting)
         return not held or levels.total(fitting, beyond=count - 1) > held
 
+    def with_room(self, resource: str, count: int, nodes: int) -> int:
+        """Mask of the nodes among these with `count` units of `resource` free now, pods assumed left aside."""
+        return nodes & self._gpus.get(resource, NO_LEVELS).at_least(max(1, count))
+
     def assume(self, pod: Assumed, now: float) -> ClusterView:
         """The view with one more pod assumed and those past their time forgotten; a known uid adds nothing."""
         return self._with_ledger(self._ledger.after(now).with_pod(pod))

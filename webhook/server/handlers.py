@@ -102,6 +102,7 @@ class Admission:
             world.assume(request, decision, now)
         else:
             world.reserve(request, decision, monotonic())
+            world.assume_asked(request, decision, now)
         return reply
 
     def _reply(self, request: Request, decision: Decision, policies: PolicySet, start: float) -> Reply:

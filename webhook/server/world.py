@@ -8,11 +8,12 @@ from typing import Protocol
 
 import msgspec
 
+from webhook.engine.taking import takes
 from webhook.model.cluster import Assumed, ClusterView
 from webhook.model.codes import SHAPING
 from webhook.model.decisions import Decision, Fit
 from webhook.model.masks import union
-from webhook.model.pods import name_of
+from webhook.model.pods import Pod, name_of
 from webhook.model.requests import Request
 from webhook.model.reservations import Reservation
 from webhook.model.usage import UsageView
@@ -105,6 +106,22 @@ class World:
         reservation = Reservation(pod.metadata.uid, request.namespace, decision.weight, moment)
         self.view = self.view.reserve(reservation).reserved_since(moment - RESERVED_MOST)
 
+    def assume_asked(self, request: Request, decision: Decision, now: datetime) -> None:
+        """Take what a pod asks for that may be stored now as gone, until a view shows it.
+
+        It is asked where the pod is final and known to pass. What was given to it before is assumed already.
+        """
+        pod = request.pod
+        if pod is None or request.sub_resource or not decision.touches_gpus or not admits(decision):
+            return
+        if request.dry_run or request.operation != "CREATE":
+            return
+        moment = now.timestamp()
+        uid, called = pod.metadata.uid or request.uid, (request.namespace, made_from(pod))
+        for resource, nodes, units in takes(pod, self.view):
+            one = Assumed(uid and f"{uid} {resource}", resource, nodes, units, moment + ASSUMED_SECONDS, called)
+            self.view = self.view.assume(one, moment)
+
     def assume(self, request: Request, decision: Decision, now: datetime) -> None:
         """Take what was just given to a pod as gone, until a view shows it."""
         fit = decision.outcome
@@ -116,6 +133,12 @@ class World:
         called = (request.namespace, name_of(request.pod)) if request.pod is not None else ("", "")
         pod = Assumed(request.uid, fit.resource, nodes, count, moment + ASSUMED_SECONDS, called)
         self.view = self.view.assume(pod, moment)
+
+
+def made_from(pod: Pod) -> str:
+    """What a pod was called when it came: its name, or the beginning of a name that was made meanwhile."""
+    start = pod.metadata.generate_name
+    return f"{start}*" if start and pod.metadata.name.startswith(start) else name_of(pod)
 
 
 def admits(decision: Decision) -> bool:

@@ -1,7 +1,8 @@
 """Which paths of a host reach GPU devices, the driver, or what hands devices out.
 
 A path counts if it is one of the guarded trees, lies under one, or holds one: who mounts /run has the
-container runtime's socket too.
+container runtime's socket too. So does every path through a process's links, which lead anywhere. /tmp itself is
+left: it is mounted for much else, though the sockets of MPS may stand there.
 """
 
 from __future__ import annotations
@@ -31,16 +32,26 @@ TREES = (
 STARTS = ("/dev/nvidia", "/run/nvidia", "/tmp/nvidia-mps")  # noqa: S108 -- a path to refuse, not one to write
 """Device nodes, and the sockets of driver, MPS, fabric manager and persistence daemon."""
 
+PROCESSES = frozenset({"self", "thread-self"})
+"""Names of processes under /proc, beside their numbers."""
+
+LINKS = frozenset({"root", "cwd", "exe", "fd", "map_files", "ns", "task"})
+"""What stands in a process's folder and leads out of it, by itself or by what it holds."""
+
 DEVICE_LIST_NAME = "nvidia-container-devices"
 DEVICE_LIST = f"/run/{DEVICE_LIST_NAME}"
 """The toolkit takes the names of mounts under this folder (as /var/run/…) for a list of GPUs."""
 
 
 def plain(path: str) -> str:
-    """Resolve what can be resolved without a file system: "//", ".", "..", /var/run and /proc/1/root.
+    """Resolve what can be resolved without a file system: "//", ".", ".." and /var/run.
+
+    A path through a process's links is taken as all of the host.
 
     >>> plain("//var/./run/../run/nvidia/")
     '/run/nvidia'
+    >>> plain("/proc/1/cwd/data")
+    '/'
     """
     steps: list[str] = []
     for step in path.split("/"):
@@ -48,18 +59,24 @@ def plain(path: str) -> str:
             del steps[-1:]
         elif step not in ("", "."):
             steps.append(step)
-            if len(steps) == 3 and steps[0] == "proc" and step == "root":
-                steps.clear()
-            elif steps == ["var", "run"]:
+            if len(steps) == 3 and steps[0] == "proc" and step in LINKS:
+                return "/"
+            if steps == ["var", "run"]:
                 steps[:] = ["run"]
     return "/" + "/".join(steps)
+
+
+def _is_process(path: str) -> bool:
+    """Is this the folder of a process, which holds its links?"""
+    proc, _, name = path.rpartition("/")
+    return proc == "/proc" and (name.isdecimal() or name in PROCESSES)
 
 
 @lru_cache(maxsize=1024)
 def reaches_gpus(host_path: str) -> bool:
     """Does a host path reach GPU devices or their managers?"""
     path = plain(host_path)
-    if path == "/" or path.startswith(STARTS):
+    if path == "/" or path.startswith(STARTS) or _is_process(path):
         return True
     inside = path + "/"
     return any(inside.startswith(tree + "/") or tree.startswith(inside) for tree in TREES)

@@ -73,20 +73,30 @@ def forged_records(pod: Pod) -> list[Found]:
     """Our records on CREATE: accepted only if Rightslice itself could have written them."""
     annotations = pod.metadata.annotations
     decision, original = annotations.get(DECISION), annotations.get(ORIGINAL)
-    results: list[Found] = []
-    if decision is not None and decision_record(decision) is None:
-        message = f"{DECISION} must be a record that Rightslice wrote, found {quoted(decision)}"
-        results.append(found("forgedAnnotations", (*_ROOT, DECISION), message))
+    faults: dict[str, str] = {}
+    if decision is not None:
+        faults[DECISION] = _fault_of_decision(decision, pod)
     if original is not None:
-        fault = _fault(original, pod) if decision is not None else f"it without {DECISION}"
-        if fault:
-            message = f"{ORIGINAL} must be a record that Rightslice wrote, found {fault}"
-            results.append(found("forgedAnnotations", (*_ROOT, ORIGINAL), message))
-    return results
+        faults[ORIGINAL] = _fault_of_original(original, pod) if decision is not None else f"it without {DECISION}"
+    return [
+        found("forgedAnnotations", (*_ROOT, key), f"{key} must be a record that Rightslice wrote, found {fault}")
+        for key, fault in faults.items()
+        if fault
+    ]
 
 
-def _fault(text: str, pod: Pod) -> str:
-    """Why Rightslice cannot have written this record of a pod; "" if it can."""
+def _fault_of_decision(text: str, pod: Pod) -> str:
+    """Why Rightslice cannot have written this decision about a pod; "" if it can."""
+    record = decision_record(text)
+    if record is None:
+        return quoted(text)
+    if record.offer and not any(_asks_for(record.offer, one.resources) for _, one in every_container(pod.spec)):
+        return f"one that gives {quoted(record.offer)}, which no container asks for"
+    return ""
+
+
+def _fault_of_original(text: str, pod: Pod) -> str:
+    """Why Rightslice cannot have written this record of what a pod asked for; "" if it can."""
     record = original_resources(text)
     if record is None:
         return quoted(text)
@@ -103,6 +113,10 @@ def _container_fault(name: str, before: Resources, containers: Mapping[str, Cont
     if not _asks_for_gpus(containers[name].resources):
         return f"no GPU request left in container {quoted(name)}"
     return ""
+
+
+def _asks_for(name: str, resources: Resources) -> bool:
+    return any(whole(amounts.get(name, 0)) != 0 for amounts in (resources.limits, resources.requests))
 
 
 def _asks_for_gpus(resources: Resources) -> bool:

@@ -7,7 +7,7 @@ also beside a request.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from webhook.engine.guarding.bypasses import Found, found
 from webhook.errors import quoted
@@ -121,6 +121,16 @@ def _of_the_system(folder: str) -> bool:
     return f"{folder}/".startswith(_SYSTEM_FOLDERS) and ".." not in folder.split("/") and "$" not in folder
 
 
+def aims_at_gpus(containers: Sequence[tuple[Path, Container]]) -> bool:
+    """Does a source of variables have a prefix that makes sense only for those of GPUs?"""
+    return any(
+        source.prefix and _may_begin(source.prefix, _SIGNS)
+        for _, container in containers
+        if container.env_from
+        for source in container.env_from
+    )
+
+
 def unreadable_sources(containers: Sequence[tuple[Path, Container]]) -> list[Found]:
     """Sources of whole sets of variables that may hold a guarded one."""
     return [
@@ -128,12 +138,13 @@ def unreadable_sources(containers: Sequence[tuple[Path, Container]]) -> list[Fou
         for path, container in containers
         if container.env_from
         for i, source in enumerate(container.env_from)
-        if _may_hold_guarded(source.prefix)
+        if _may_begin(source.prefix, _PREFIXED)
     ]
 
 
-def _may_hold_guarded(prefix: str) -> bool:
-    return any(name.startswith(prefix) for name in _PREFIXED) or MPS_START.startswith(prefix[: len(MPS_START)])
+def _may_begin(prefix: str, names: Collection[str]) -> bool:
+    """Is a prefix the beginning of one of these names, or of one of MPS?"""
+    return any(name.startswith(prefix) for name in names) or MPS_START.startswith(prefix[: len(MPS_START)])
 
 
 def _unreadable(prefix: str) -> str:

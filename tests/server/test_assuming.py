@@ -1,0 +1,117 @@
+"""What a pod asks for itself is counted from the moment it is admitted, as what it was given is."""
+
+from __future__ import annotations
+
+import json
+from typing import Any, NamedTuple
+
+import pytest
+
+from tests.make import Json, PodMaker, make_namespace, make_pod
+from tests.server.site import NOW, review, serving
+from tests.world import mig_node, policies_of, policy, view_of
+from webhook.cache.landings import landings
+from webhook.engine.decide import decide
+from webhook.engine.remembering import Memory
+from webhook.model.pods import pod_of
+from webhook.model.records import DECISION
+from webhook.model.usage import UsageView
+from webhook.server.world import PolicyLoad, World
+
+SMALL = "nvidia.com/mig-1g.10gb"
+POLICY = policies_of(policy("mode: enforce\nsecurity: {deny: [visibleDevicesEnv]}\nrightSizing: {}", "sizes"))
+RECORD = {"policies": ["sizes"], "digest": "0123456789ab", "changed": ["resources"], "offer": SMALL}
+
+
+def world_with(slices: int) -> World:
+    """A cluster with so many free slices."""
+    view = view_of(make_namespace("team"), mig_node(small=slices, large=0))
+    return World(POLICY, view, UsageView(), PolicyLoad(NOW))
+
+
+def free(world: World) -> int:
+    [offer] = world.view.fleet.by_resource[SMALL]
+    return world.view.free(offer, offer.nodes)
+
+
+def asking(name: str = "a", count: int = 1) -> PodMaker:
+    """A final pod that asks for slices."""
+    pod = make_pod(name).asks(SMALL, str(count))
+    pod.data["metadata"]["uid"] = f"uid-{name}"
+    return pod
+
+
+class Case(NamedTuple):
+    pod: PodMaker
+    want: int
+    request: dict[str, Any] | None = None
+
+
+CASES = {
+    "a slice": Case(asking(), 1),
+    "two slices in one container": Case(asking(count=2), 2),
+    "slices of two containers": Case(asking().container("side", resources={"limits": {SMALL: "1"}}), 2),
+    "a slice of an init container": Case(
+        make_pod().container("warm", kind="initContainers", resources={"limits": {SMALL: "1"}}), 1
+    ),
+    "no GPU": Case(make_pod(), 0),
+    "a whole card": Case(make_pod().gpus(1), 0),
+    "a dry run": Case(asking(), 0, {"dryRun": True}),
+    "an update": Case(asking(), 0, {"operation": "UPDATE", "oldObject": asking().build()}),
+    "a pod that is refused": Case(asking().env("NVIDIA_VISIBLE_DEVICES", "all"), 0),
+    "what was given by /mutate, and is assumed since": Case(asking().annotate(DECISION, json.dumps(RECORD)), 0),
+    "more than any node has": Case(asking(count=8), 0),
+    "a pod that no node with slices takes": Case(asking().spec(nodeSelector={"zone": "b"}), 0),
+}
+
+
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
+def test_what_an_admitted_pod_asks_for_is_taken(case: Case) -> None:
+    world = world_with(7)
+    with serving(decide, world=world) as site:
+        site.judge(review(case.pod.build(), **(case.request or {})))
+    assert 7 - free(world) == case.want
+
+
+def test_before_it_is_admitted_it_takes_nothing() -> None:
+    world = world_with(7)
+    with serving(decide, world=world) as site:
+        site.judge(review(asking().build()), "/mutate")
+    assert free(world) == 7
+
+
+@pytest.mark.parametrize("first", [True, False])
+def test_the_last_slice_is_given_to_nobody_once_a_pod_that_asks_for_it_is_admitted(first: bool) -> None:
+    with serving(decide, world=world_with(1)) as site:
+        if first:
+            site.judge(review(asking().build()))
+        answer = site.judge(review(make_pod("b").gpus(1).needs("8Gi").build(), uid="u-2"), "/mutate").response
+    assert ("patch" in answer) is not first
+
+
+def test_each_copy_counts_and_the_same_pod_once() -> None:
+    world = world_with(7)
+    with serving(Memory().decide, world=world) as site:
+        for number, name in enumerate(["a", "b", "c", "c"]):
+            site.judge(review(asking(name).owned_by("ReplicaSet", "r").build(), uid=f"u-{number}"))
+    assert free(world) == 4
+
+
+def generated(name: str) -> Json:
+    pod = asking(name).build()
+    pod["metadata"] |= {"generateName": "train-", "namespace": "team"}
+    return pod
+
+
+@pytest.mark.parametrize("name", ["train-x1", "by-hand"])
+def test_what_was_taken_counts_where_it_runs_once_it_is_seen(name: str) -> None:
+    world, pod = world_with(7), generated(name)
+    with serving(decide, world=world) as site:
+        site.judge(review(pod))
+    assert free(world) == 6
+    assert free_after(world, landings(pod_of(pod))) == 7
+
+
+def free_after(world: World, seen: list[Any]) -> int:
+    world.view = world.view.landed(seen)
+    return free(world)
