@@ -13,6 +13,7 @@ from tests.world import mig_node, policies_of, policy, view_of
 from webhook.cache.landings import landings
 from webhook.engine.decide import decide
 from webhook.engine.remembering import Memory
+from webhook.model.ledger import Assumed
 from webhook.model.pods import pod_of
 from webhook.model.records import DECISION
 from webhook.model.usage import UsageView
@@ -87,6 +88,18 @@ def test_the_last_slice_is_given_to_nobody_once_a_pod_that_asks_for_it_is_admitt
             site.judge(review(asking().build()))
         answer = site.judge(review(make_pod("b").gpus(1).needs("8Gi").build(), uid="u-2"), "/mutate").response
     assert ("patch" in answer) is not first
+
+
+@pytest.mark.parametrize(("left", "given"), [(0, True), (1, False)])
+def test_a_slice_of_a_pod_that_did_not_come_in_time_is_given_to_the_next(left: float, given: bool) -> None:
+    """Also where everything was full meanwhile, so that nothing else was taken."""
+    world = world_with(1)
+    [offer] = world.view.fleet.by_resource[SMALL]
+    moment = NOW.timestamp()
+    world.view = world.view.assume(Assumed("gone", SMALL, offer.nodes, 1, moment + left), moment - 30)
+    with serving(decide, world=world) as site:
+        answer = site.judge(review(make_pod().gpus(1).needs("8Gi").build()), "/mutate").response
+    assert ("patch" in answer) is given
 
 
 def test_each_copy_counts_and_the_same_pod_once() -> None:

@@ -231,6 +231,10 @@ class ClusterView:
         """The view with one more pod assumed and those past their time forgotten; a known uid adds nothing."""
         return self._with_ledger(self._ledger.after(now).with_pod(pod))
 
+    def due(self, now: float) -> ClusterView:
+        """The view without pods assumed past their time: they did not come; itself if there are none."""
+        return self._with_ledger(self._ledger.after(now))
+
     def landed(self, seen: Collection[tuple[tuple[str, str], str]]) -> ClusterView:
         """The view in which pods assumed that are seen now are assumed no more. See `Ledger.without`."""
         return self._with_ledger(self._ledger.without(seen))

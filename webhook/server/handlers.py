@@ -96,6 +96,7 @@ class Admission:
         world = self._world
         policies = world.policies
         now = self._clock()
+        world.forget(now)
         decision = self._decide(request, policies, world.view, world.usage, now)
         reply = self._reply(request, decision, policies, start)
         if self._face is mutation:

@@ -106,6 +106,10 @@ class World:
         reservation = Reservation(pod.metadata.uid, request.namespace, decision.weight, moment)
         self.view = self.view.reserve(reservation).reserved_since(moment - RESERVED_MOST)
 
+    def forget(self, now: datetime) -> None:
+        """Let go of what was taken for pods that have not come by now."""
+        self.view = self.view.due(now.timestamp())
+
     def assume_asked(self, request: Request, decision: Decision, now: datetime) -> None:
         """Take what a pod asks for that may be stored now as gone, until a view shows it.
 
