@@ -90,7 +90,8 @@ def test_killed_in_the_midst_of_creates_it_fails_as_its_policy_says_and_an_audit
     assert audit(site.plane, team) == unseen | {answer.name for answer in hosts if answer.created}
 
     path = f"/api/v1/namespaces/{team}/pods"
-    eventually(lambda: asked(site.plane.api.create(path, notebook("after", team), dryRun="All")) == {SLICE: "1"})
+    again = notebook("after", team)
+    eventually(lambda: asked(site.plane.api.create(path, again, dryRun="All")) == {SLICE: "1"}, within=90)
 
 
 def works(site: Installed, team: str) -> bool:
