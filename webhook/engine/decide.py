@@ -15,20 +15,18 @@ from __future__ import annotations
 from datetime import datetime
 
 from webhook.engine.asking import Asked, asked_by
-from webhook.engine.creating import Created, create, leave
+from webhook.engine.creating import Coming, Created, create
 from webhook.engine.judge import judge_pools, judge_security, judge_update
 from webhook.engine.limitrange import Given, given_in
 from webhook.engine.linting import LINTED, lint
 from webhook.engine.match import Speaking, match
-from webhook.engine.patch import operations
 from webhook.engine.pricing import total_milli
 from webhook.engine.quota import pod_weight
-from webhook.engine.rules import Rules
 from webhook.engine.settle import hear, strictest, take_back
 from webhook.engine.shape import Shape
 from webhook.engine.workloads import Judged, pods_of, warned
 from webhook.model.cluster import ClusterView
-from webhook.model.decisions import Decision, Operation
+from webhook.model.decisions import Decision
 from webhook.model.findings import Exempted, Finding
 from webhook.model.pods import Pod
 from webhook.model.pools import Weight
@@ -38,7 +36,6 @@ from webhook.policy.compiled import PolicySet
 
 JUDGED_OPERATIONS = ("CREATE", "UPDATE")
 NOTHING = Decision()
-NO_PATCH: tuple[Operation, ...] = ()
 
 
 def decide(request: Request, policies: PolicySet, view: ClusterView, usage: UsageView, now: datetime) -> Decision:
@@ -84,11 +81,11 @@ def decide_pod(
     judge_security(request, pod, asked, rules, view, findings)
     # 3 demand, 4 fit, 5 judge, 6 hints, 8 patch: of a pod on its way in; one that is stored keeps its shape
     if request.operation == "CREATE":
-        created, patch = _created(request, pod, asked, given, rules, view, usage, findings, policies.digest)
+        created = create(Coming(request, pod, asked, given, rules, view, usage), findings, policies.digest)
     else:
-        created, patch = Created(asked), NO_PATCH
+        created = Created(asked)
         judge_update(request, pod, asked, rules, view, findings)
-    left, shape, outcome = created
+    left, shape = created.left, created.shape
     weight = _weighed(request, pod, left, shape, policies, view)
     if weight and rules.quotas:
         judge_pools(request, pod, weight, rules, view, findings)
@@ -99,8 +96,8 @@ def decide_pod(
     return Decision(
         findings=standing,
         exempted=exempted,
-        patch=patch,
-        outcome=outcome,
+        patch=created.patch,
+        outcome=created.outcome,
         applied=shape is not None and shape.fit is not None,
         gpu_milli_before=before,
         gpu_milli_after=_milli_after(shape, left, unsized),
@@ -110,31 +107,6 @@ def decide_pod(
         weight=weight,
         touches_gpus=bool(asked.asks or asked.strangers or standing or exempted),
     )
-
-
-def _created(
-    request: Request,
-    pod: Pod,
-    asked: Asked,
-    given: tuple[Given, ...],
-    rules: Rules,
-    view: ClusterView,
-    usage: UsageView,
-    findings: list[Finding],
-    digest: str,
-) -> tuple[Created, tuple[Operation, ...]]:
-    """A new pod's shape with its patch; the pod as it came where what would be written finds no room in it."""
-    known = len(findings)
-    created = create(request, pod, asked, given, rules, view, usage, findings)
-    shape = created.shape
-    if shape is None:
-        return created, NO_PATCH
-    patch = operations(shape, rules.names, digest)
-    if patch is not None:
-        return created, patch
-    del findings[known:]
-    speaker = ", ".join(shape.by)
-    return leave(request, pod, asked, given, rules, view, usage, findings, speaker), NO_PATCH
 
 
 def _given(request: Request, pod: Pod, view: ClusterView) -> tuple[Given, ...]:

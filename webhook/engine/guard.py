@@ -29,7 +29,8 @@ from webhook.engine.guarding.variables import (
 )
 from webhook.engine.remarks import Remark
 from webhook.model.modes import Mode
-from webhook.model.pods import Pod
+from webhook.model.paths import Path
+from webhook.model.pods import Container, Pod, PodSpec
 from webhook.model.records import MIRROR
 from webhook.model.requests import Request
 
@@ -92,7 +93,7 @@ def _look(
         results += mirror_mark(request, pod)
     if spec.runtime_class_name and not asks_gpus:
         results += runtime_class(spec, classes)
-    if not asks_gpus and not _shows_gpus(pod, named, results):
+    if not asks_gpus and not _shows_gpus(spec, containers, named, results):
         return [one for one in results if one[0] not in GPU_PODS_ONLY]
 
     results += unreadable_sources(containers)
@@ -102,11 +103,11 @@ def _look(
     return results + shared_processes(spec) if asks_share else results
 
 
-def _shows_gpus(pod: Pod, named: Sequence[Suspect], results: Sequence[Found]) -> bool:
+def _shows_gpus(
+    spec: PodSpec, containers: Sequence[tuple[Path, Container]], named: Sequence[Suspect], results: Sequence[Found]
+) -> bool:
     """Is this pod after a GPU, though it requests none?"""
-    if pod.spec.runtime_class_name.startswith(GPU_CLASS_START):
-        return True
-    if aims_at_gpus(every_container(pod.spec)):
+    if spec.runtime_class_name.startswith(GPU_CLASS_START) or aims_at_gpus(containers):
         return True
     signs = ("cdiAnnotations", "containerDevicesMount", "resourceClaims")
     if not results and not named:

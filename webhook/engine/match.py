@@ -43,7 +43,23 @@ def match(
     """
     namespace = view.namespace(request.namespace)
     labels = _labels_of(request.namespace, namespace)
-    names = names_of(asked, given)
+    chosen, conditional = let_in(request, pod, names_of(asked, given), policies, labels)
+    on_trial = _on_trial(policies, request.namespace, pod) & chosen if policies.rollouts else 0
+    if not conditional:
+        return Speaking(rules_of(policies, chosen, on_trial))
+    chosen, failures = _ask_conditions(chosen, conditional, on_trial, request, namespace, policies)
+    return Speaking(rules_of(policies, chosen, on_trial & chosen), failures)
+
+
+def let_in(
+    request: Request, pod: Pod, names: tuple[str, ...], policies: PolicySet, labels: Mapping[str, str]
+) -> tuple[int, int]:
+    """The policies that speak about such resources of a pod, match conditions aside; and those of them that have some.
+
+    Args:
+        names: The resources.
+        labels: Those of its namespace.
+    """
     chosen, asking = policies.for_request(request.namespace, labels, request.operation, names)
     conditional = 0
     for index, policy in asking:
@@ -52,11 +68,7 @@ def match(
             chosen |= 1 << index
             if rule.conditions:
                 conditional |= 1 << index
-    on_trial = _on_trial(policies, request.namespace, pod) & chosen if policies.rollouts else 0
-    if not conditional:
-        return Speaking(rules_of(policies, chosen, on_trial))
-    chosen, failures = _ask_conditions(chosen, conditional, on_trial, request, namespace, policies)
-    return Speaking(rules_of(policies, chosen, on_trial & chosen), failures)
+    return chosen, conditional
 
 
 def names_of(asked: Asked, given: Sequence[str]) -> tuple[str, ...]:

@@ -13,11 +13,10 @@ from webhook.engine.limits import breaches
 from webhook.engine.remarks import Remark
 from webhook.engine.rules import Rules
 from webhook.engine.settle import hear
-from webhook.model.effective import effective
+from webhook.model.effective import effective, limit_or_request
 from webhook.model.findings import Finding
 from webhook.model.paths import Path
 from webhook.model.pods import Pod
-from webhook.model.quantity import readable
 from webhook.policy.compiled import AmountRules, Limits, Remembered
 
 _NONE = AmountRules()
@@ -75,12 +74,8 @@ def _of_all(pod: Pod, name: str) -> tuple[int, int]:
 
 def _of_one(pod: Pod, path: Path) -> int:
     """The limit, or else the request, of the container that a field stands in, nano-units; 0 where there is none."""
-    name = str(path[-1])
-    for place, container in every_container(pod.spec):
-        if place == path[:3]:
-            amounts = container.resources.requests | container.resources.limits
-            return readable(amounts.get(name)) or 0
-    return 0
+    found = (container for place, container in every_container(pod.spec) if place == path[:3])
+    return next((limit_or_request(container.resources, str(path[-1])) for container in found), 0)
 
 
 def _moves_away(code: str, before: int, after: int) -> bool:
