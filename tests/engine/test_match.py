@@ -82,7 +82,7 @@ def test_a_condition_may_ask_for(expression: str) -> None:
 
 def test_every_field_that_a_condition_may_ask_for_is_there() -> None:
     data = bad().build()
-    facts = facts_of(request_of(data), view_of(LABELLED).namespace("team"))
+    facts = facts_of(request_of(data), view_of(LABELLED))
     assert {name: shape_of(facts[name], tree) for name, tree in FIELDS.items()} == FIELDS
 
 

@@ -65,7 +65,7 @@ def _linted(request: Request, view: ClusterView) -> Decision:
     """Traps in a LimitRange or a quota, for the admin who applies it: warnings only."""
     others = [quota for quota in view.quotas(request.namespace) if quota.metadata.name != request.name]
     keys = [key for quota in others for key in quota.spec.hard]
-    findings = lint(request.load(), keys, view.claiming(request.namespace).classes)
+    findings = lint(request.load(), keys, view.classes)
     return Decision(findings=tuple(findings), touches_gpus=bool(findings))
 
 
@@ -76,7 +76,7 @@ def decide_pod(
     asked, given = asked_by(pod), _given(request, pod, view)
     # 1 match
     speaking = match(request, pod, asked, policies, view, [one.resource for one in given] if given else ())
-    rules, findings = speaking.rules, _failures(speaking)
+    rules, findings = speaking.rules, _failures(speaking) if speaking.failures else []
     # 2 guard
     judge_security(request, pod, asked, rules, view, findings)
     # 3 demand, 4 fit, 5 judge, 6 hints, 8 patch: of a pod on its way in; one that is stored keeps its shape

@@ -124,6 +124,11 @@ class Sought(msgspec.Struct, frozen=True, gc=False):
     sizes: Callable[[], tuple[int, ...]]
 
 
+def has_evidence(declared: Declared, usage: UsageView, rule: RightSizing) -> bool:
+    """May anything say what a pod needs?"""
+    return declared.memory_mib is not None or bool(usage.observed) or rule.default_memory_mib is not None
+
+
 def need_of(sought: Sought, declared: Declared, usage: UsageView) -> Need | Keep:
     """The largest need among the containers that ask, or why none of the evidence says one."""
     seen = [usage.of(sought.namespace, sought.workload, ask.container.name) for ask in sought.asks]

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from webhook.engine.asking import Asked
 from webhook.engine.case import Case
-from webhook.engine.demand import Sought, need_of
+from webhook.engine.demand import NO_EVIDENCE, Sought, has_evidence, need_of
 from webhook.engine.foreseen import foreseen
 from webhook.engine.limitrange import obstacle
 from webhook.engine.limits import allows
@@ -48,6 +48,8 @@ def fit(case: Case, sizing: Sizing) -> Fit | Keep:
         return kept
     if case.declared.faults:
         return UNREADABLE
+    if not has_evidence(case.declared, case.usage, sizing.rule):
+        return NO_EVIDENCE
     need = need_of(_sought(case, sizing.rule), case.declared, case.usage)
     if isinstance(need, Keep):
         return need

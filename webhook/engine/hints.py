@@ -108,6 +108,8 @@ def _tolerating(taint: Taint) -> Toleration:
 
 def _node_affinity(section: Injection, shape: Shape, case: Case) -> tuple[Remark, ...]:
     rules = section.node_affinity + (_whole_cards(shape, case) if section.node_affinity_auto else ())
+    if not rules:
+        return ()
     missing = [rule for rule in rules if rule not in shape.required and not required_already(shape.pod, rule)]
     if not missing:
         return ()

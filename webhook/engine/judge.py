@@ -68,9 +68,12 @@ def judge(case: Case, shape: Shape, findings: list[Finding]) -> None:
             hear(findings, voice, left_out(case, shape))
     for voice in rules.cuda:
         asking = {ask.path: ask.container for ask in case.asked.asks}
-        hear(findings, voice, driver_remarks(case.pod, shape.fit.offers if shape.fit else case.offers, asking))
-    in_the_way = obstacles(case, shape) if shape.fit is None else ()
-    hear(findings, rules.general, (*case.asked.faults, *misread(case.pod), *in_the_way))
+        unfit = driver_remarks(case.pod, shape.fit.offers if shape.fit else case.offers, asking)
+        if unfit:
+            hear(findings, voice, unfit)
+    in_the_way = obstacles(case, shape) if shape.fit is None else []
+    if in_the_way or case.asked.faults or case.pod.metadata.annotations:
+        hear(findings, rules.general, (*case.asked.faults, *misread(case.pod), *in_the_way))
 
 
 class _Said(NamedTuple):

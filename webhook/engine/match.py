@@ -12,9 +12,8 @@ from webhook.engine.remarks import Remark
 from webhook.engine.rules import Rules, rules_of
 from webhook.engine.settle import Voice
 from webhook.errors import shorten
-from webhook.model.cluster import NAMESPACE_NAME, ClusterView
+from webhook.model.cluster import ClusterView
 from webhook.model.modes import Mode
-from webhook.model.objects import Namespace
 from webhook.model.pods import Pod
 from webhook.model.requests import Request
 from webhook.model.workloads import rolled_out_as
@@ -41,13 +40,12 @@ def match(
     Args:
         given: GPU resources that LimitRanges put in beside those asked for.
     """
-    namespace = view.namespace(request.namespace)
-    labels = _labels_of(request.namespace, namespace)
+    labels = view.labels_of(request.namespace)
     chosen, conditional = let_in(request, pod, names_of(asked, given), policies, labels)
     on_trial = _on_trial(policies, request.namespace, pod) & chosen if policies.rollouts else 0
     if not conditional:
         return Speaking(rules_of(policies, chosen, on_trial))
-    chosen, failures = _ask_conditions(chosen, conditional, on_trial, request, namespace, policies)
+    chosen, failures = _ask_conditions(chosen, conditional, on_trial, request, view, policies)
     return Speaking(rules_of(policies, chosen, on_trial & chosen), failures)
 
 
@@ -84,20 +82,11 @@ def _on_trial(policies: PolicySet, namespace: str, pod: Pod) -> int:
     return sum([1 << index for index, rollout in policies.rollouts if not rollout.takes(namespace, workload)])
 
 
-def namespace_labels(name: str, view: ClusterView) -> Mapping[str, str]:
-    """The namespace's labels; of one that the view does not know, only its name."""
-    return _labels_of(name, view.namespace(name))
-
-
-def _labels_of(name: str, namespace: Namespace | None) -> Mapping[str, str]:
-    return namespace.metadata.labels if namespace else {NAMESPACE_NAME: name}
-
-
 def _ask_conditions(
-    chosen: int, conditional: int, on_trial: int, request: Request, namespace: Namespace | None, policies: PolicySet
+    chosen: int, conditional: int, on_trial: int, request: Request, view: ClusterView, policies: PolicySet
 ) -> tuple[int, tuple[tuple[Voice, Remark], ...]]:
     """Those of the chosen policies whose conditions hold, and the conditions that failed."""
-    facts = facts_of(request, namespace)
+    facts = facts_of(request, view)
     failures: list[tuple[Voice, Remark]] = []
     for index, policy in enumerate(policies.policies):
         if not conditional >> index & 1:
@@ -118,8 +107,9 @@ RESOURCE = {"group": "", "version": "v1", "resource": "pods"}
 """What is asked about is always a pod, and pods are served in one way."""
 
 
-def facts_of(request: Request, namespace: Namespace | None) -> dict[str, Any]:
+def facts_of(request: Request, view: ClusterView) -> dict[str, Any]:
     """The variables of a match condition; `webhook.policy.conditions.FIELDS` lists their fields."""
+    namespace = view.namespace(request.namespace)
     return {
         "object": request.load(),
         "oldObject": request.load_old(),
@@ -140,7 +130,7 @@ def facts_of(request: Request, namespace: Namespace | None) -> dict[str, Any]:
         "namespaceObject": {
             "metadata": {
                 "name": request.namespace,
-                "labels": dict(_labels_of(request.namespace, namespace)),
+                "labels": dict(view.labels_of(request.namespace)),
                 "annotations": dict(namespace.metadata.annotations) if namespace else {},
             }
         },

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from webhook.engine.case import Case
-from webhook.engine.match import let_in, names_of, namespace_labels
+from webhook.engine.match import let_in, names_of
 from webhook.model.modes import Mode
 from webhook.policy.compiled import Policy
 
@@ -14,7 +14,7 @@ def newcomer(case: Case, resource: str) -> Policy | None:
     Its match conditions may hold then: they are not asked, because that pod is not there yet.
     """
     given = [one.resource for one in case.injected.given]
-    policies, labels = case.rules.among, namespace_labels(case.request.namespace, case.view)
+    policies, labels = case.rules.among, case.view.labels_of(case.request.namespace)
     later, _ = let_in(case.request, case.pod, (resource,), policies, labels)
     now, _ = let_in(case.request, case.pod, names_of(case.asked, given), policies, labels)
     coming = (policy for index, policy in enumerate(policies.policies) if (later & ~now) >> index & 1)

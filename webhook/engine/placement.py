@@ -33,7 +33,7 @@ def obstacles(case: Case, shape: Shape) -> list[Remark]:
     """Everything that stands between a pod and the GPUs it asks for."""
     if not case.view.fleet.nodes:
         return []
-    by_claim = case.view.claiming(case.request.namespace).classes.values()
+    by_claim = case.view.classes.values()
     found: list[Remark] = []
     for ask in case.asked.asks:
         if ask.count and ask.resource.name not in by_claim:

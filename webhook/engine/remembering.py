@@ -7,7 +7,7 @@ a remembered decision the one that `decide` would make:
   nothing else, so nothing outside the key can have had a part in the decision.
 * What moves between two copies is the room that is left, and what workloads were seen to use. What a decision asked
   about them is kept with the answers; the decision is given again only where every question is answered the same now.
-* With new policies or nodes, everything is forgotten.
+* With new policies or nodes, and where use comes to be known at all, everything is forgotten.
 
 What is remembered is bounded, and keys are compared whole: a strange pod can cost others a repeated decision, and
 never another's decision.
@@ -132,10 +132,6 @@ class Overheard(ClusterView):
         """As the view itself says."""
         return self._noted(ClusterView.claimed, namespace, key)
 
-    def shares(self, pool: Pool, namespace: str) -> bool:
-        """As the view itself says."""
-        return self._noted(ClusterView.shares, pool, namespace)
-
     def fits(self, pool: Pool, milli: int, most: int, uid: str) -> bool:
         """As the view itself says."""
         return self._noted(ClusterView.fits, pool, milli, most, uid)
@@ -176,7 +172,7 @@ class Memory:
 
     def __init__(self) -> None:
         self._kept: dict[bytes, Kept] = {}
-        self._of: tuple[PolicySet, Fleet] | None = None
+        self._of: tuple[PolicySet, Fleet, bool] | None = None
         self._labels_matter = True
 
     def decide(
@@ -185,7 +181,7 @@ class Memory:
         """What `webhook.engine.decide.decide` says, with less work where a copy of the pod was judged before."""
         if request.operation != "CREATE" or request.pod is None or view.has_reserved(request.pod.metadata.uid):
             return decide(request, policies, view, usage, now)
-        self._turn_to(policies, view.fleet)
+        self._turn_to(policies, view.fleet, bool(usage.observed))
         told = _told(request, request.pod, policies, now, labels_matter=self._labels_matter)
         key = _written(told)
         if not 0 < len(key) <= LARGEST:
@@ -200,9 +196,9 @@ class Memory:
         self._keep(key, anew)
         return anew.decision
 
-    def _turn_to(self, policies: PolicySet, fleet: Fleet) -> None:
-        """Forget what was decided under others."""
-        of = (policies, fleet)
+    def _turn_to(self, policies: PolicySet, fleet: Fleet, used: bool) -> None:
+        """Forget what was decided under others, or while no use was known."""
+        of = (policies, fleet, used)
         if self._of == of:
             return
         self._of = of

@@ -27,10 +27,12 @@ def shape_pod(case: Case, shape: Shape, findings: list[Finding]) -> Fit | Keep:
     outcome = _right_size(case, rules.sizing, shape, findings) if rules.sizing else NOT_ASKED
     for voice, injection in rules.injections:
         target = _for(voice, shape)
-        hear(findings, voice, hint(injection, target, case))
+        if said := hint(injection, target, case):
+            hear(findings, voice, said)
     for voice, topology in rules.topologies:
         target = _for(voice, shape)
-        hear(findings, voice, locality(topology, target, case))
+        if said := locality(topology, target, case):
+            hear(findings, voice, said)
     for policy, limits in rules.defaults:
         shape.speaker = policy
         _add_defaults(limits, case, shape)
@@ -54,7 +56,8 @@ def _right_size(case: Case, sizing: Sizing, shape: Shape, findings: list[Finding
     if isinstance(outcome, Fit) and voice[0] is Mode.ENFORCE:
         shape.speaker = outcome.policy
         carry_out(outcome, case.asked, shape, case.request.namespace, case.view)
-    hear(findings, voice, (*case.declared.faults, *misread_keep(case.pod)))
+    if case.pod.metadata.annotations:
+        hear(findings, voice, (*case.declared.faults, *misread_keep(case.pod)))
     said = sized_remark(outcome, voice[0], case.asked, declared=case.declared.memory_mib is not None)
     if said is not None:
         hear(findings, voice, (said,))

@@ -56,8 +56,10 @@ class ClusterView:
             lack namespaces; they are then taken as having no labels but their name.
         current: False where the view is too old to be sure of what is free: nothing is shrunk.
         before: The nodes as they were before they changed last; None where they did not.
+        classes: The DeviceClasses.
     """
 
+    classes: Classes
     fleet: Fleet
     before: Fleet | None
     complete: bool
@@ -101,7 +103,7 @@ class ClusterView:
         self._room: dict[str, tuple[QuotaRoom, ...]] = {}
         self._quotas = {name: _by_name(found) for name, found in (quotas or {}).items()}
         self._templates = {name: templates_of(found) for name, found in (claim_templates or {}).items()}
-        self._classes: Classes = device_classes or {}
+        self.classes = device_classes or {}
         self._holders = Holders(fleet, lines or {})
         self._ledger = Ledger(assumed)
         self._index_rooms(rooms or {})
@@ -164,33 +166,30 @@ class ClusterView:
 
     def claiming(self, namespace: str) -> Claiming:
         """What is known of the claims that pods of the namespace will have."""
-        return Claiming(self._templates.get(namespace, {}), self._classes)
+        return Claiming(self._templates.get(namespace, {}), self.classes)
 
     def claimed(self, namespace: str, key: str) -> Sequence[Holding]:
         """Whose claims fill a key of the namespace's quotas, the largest first."""
         return self._holders.claimed(namespace, key, self.claiming(namespace))
 
-    def shares(self, pool: Pool, namespace: str) -> bool:
-        """Is a namespace in a pool?"""
-        return pool.holds(namespace, self._labels_of(namespace))
-
     def fits(self, pool: Pool, milli: int, most: int, uid: str) -> bool:
         """Do so many thousandths of GPUs fit beside what a pool holds? A pod's own reservation is not in its way."""
-        return self._holders.pooled(pool, self._labels_of, but=uid) + milli <= most
+        return self._holders.pooled(pool, self.labels_of, but=uid) + milli <= most
 
     def pooled(self, pool: Pool) -> int:
         """Thousandths of GPUs that pods of a pool hold, wait for, or were admitted for a moment ago."""
-        return self._holders.pooled(pool, self._labels_of)
+        return self._holders.pooled(pool, self.labels_of)
 
     def pool_holders(self, pool: Pool) -> PoolHolders:
         """Who holds the most of a pool."""
-        return self._holders.of_pool(pool, self._labels_of)
+        return self._holders.of_pool(pool, self.labels_of)
 
     def has_reserved(self, uid: str) -> bool:
         """Was this pod admitted a moment ago, and not seen since?"""
         return self._holders.has_reserved(uid)
 
-    def _labels_of(self, namespace: str) -> Mapping[str, str]:
+    def labels_of(self, namespace: str) -> Mapping[str, str]:
+        """The namespace's labels; of one that is not known, only its name."""
         found = self.namespace(namespace)
         return found.metadata.labels if found else {NAMESPACE_NAME: namespace}
 
@@ -337,7 +336,7 @@ class ClusterView:
 
     def with_classes(self, classes: Classes) -> ClusterView:
         """The view after DeviceClasses changed."""
-        return self._but(_classes=classes)
+        return self._but(classes=classes)
 
     def _but(self, **parts: object) -> ClusterView:
         view = object.__new__(ClusterView)

@@ -8,8 +8,6 @@ Sources: Kueue, Volcano, YuniKorn (labels and annotations), KAI-Scheduler (also 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 from webhook.model.pods import Pod
 
 SCHEDULERS = frozenset({"volcano", "yunikorn", "kai-scheduler", "runai-scheduler"})
@@ -33,15 +31,10 @@ def queued_by(pod: Pod) -> str:
     metadata, scheduler = pod.metadata, pod.spec.scheduler_name
     if scheduler in SCHEDULERS:
         return f"schedulerName {scheduler}"
-    label = _sign(metadata.labels)
-    if label:
-        return f"label {label}"
-    annotation = _sign(metadata.annotations)
-    return f"annotation {annotation}" if annotation else ""
-
-
-def _sign(notes: Iterable[str]) -> str:
-    for key in notes:
-        if key.startswith(PREFIXES):
-            return key
+    for label in metadata.labels:
+        if label.startswith(PREFIXES):
+            return f"label {label}"
+    for annotation in metadata.annotations:
+        if annotation.startswith(PREFIXES):
+            return f"annotation {annotation}"
     return ""

@@ -85,10 +85,8 @@ def namespaces(included: Sequence[str] | None, excluded: Sequence[str], selector
     def test(name: str, found: Mapping[str, str]) -> bool:
         if (is_included is not None and not is_included(name)) or is_excluded(name):
             return False
-        return selector is None or selector(_with_name(found, name))
+        if selector is None:
+            return True
+        return selector(found if NAMESPACE_NAME in found or not name else {**found, NAMESPACE_NAME: name})
 
     return test
-
-
-def _with_name(found: Mapping[str, str], name: str) -> Mapping[str, str]:
-    return found if NAMESPACE_NAME in found or not name else {**found, NAMESPACE_NAME: name}

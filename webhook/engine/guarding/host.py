@@ -31,17 +31,14 @@ def host_paths(spec: PodSpec) -> list[Found]:
 
 def device_mounts(containers: Sequence[tuple[Path, Container]]) -> list[Found]:
     """Mounts that the container toolkit reads as a list of GPUs."""
-    return [
-        found(
-            "containerDevicesMount",
-            (*path, "volumeMounts", i, "mountPath"),
-            f"a mount must not be at or under /var/run/nvidia-container-devices, found {quoted(mount.mount_path)}",
-        )
-        for path, container in containers
-        if container.volume_mounts
-        for i, mount in enumerate(container.volume_mounts)
-        if DEVICE_LIST_NAME in mount.mount_path and is_device_list(mount.mount_path)
-    ]
+    results: list[Found] = []
+    must = "a mount must not be at or under /var/run/nvidia-container-devices"
+    for path, container in containers:
+        for i, mount in enumerate(container.volume_mounts):
+            if DEVICE_LIST_NAME in mount.mount_path and is_device_list(mount.mount_path):
+                field = (*path, "volumeMounts", i, "mountPath")
+                results.append(found("containerDevicesMount", field, f"{must}, found {quoted(mount.mount_path)}"))
+    return results
 
 
 def host_access(spec: PodSpec, containers: Sequence[tuple[Path, Container]]) -> list[Found]:

@@ -51,13 +51,12 @@ Suspect = tuple[Path, EnvVar]
 
 def suspects(containers: Sequence[tuple[Path, Container]]) -> list[Suspect]:
     """The variables that are guarded, or are a sign of GPUs, with their paths."""
-    return [
-        ((*path, "env", i), variable)
-        for path, container in containers
-        if container.env
-        for i, variable in enumerate(container.env)
-        if (name := variable.name)[:1] in FIRST_LETTERS and (name in _WATCHED or name.startswith(MPS_START))
-    ]
+    results: list[Suspect] = []
+    for path, container in containers:
+        for i, variable in enumerate(container.env):
+            if (name := variable.name)[:1] in FIRST_LETTERS and (name in _WATCHED or name.startswith(MPS_START)):
+                results.append(((*path, "env", i), variable))
+    return results
 
 
 def names_a_gpu(variable: EnvVar) -> bool:
@@ -133,13 +132,12 @@ def aims_at_gpus(containers: Sequence[tuple[Path, Container]]) -> bool:
 
 def unreadable_sources(containers: Sequence[tuple[Path, Container]]) -> list[Found]:
     """Sources of whole sets of variables that may hold a guarded one."""
-    return [
-        found("unreadableEnv", (*path, "envFrom", i), _unreadable(source.prefix))
-        for path, container in containers
-        if container.env_from
-        for i, source in enumerate(container.env_from)
-        if _may_begin(source.prefix, _PREFIXED)
-    ]
+    results: list[Found] = []
+    for path, container in containers:
+        for i, source in enumerate(container.env_from):
+            if _may_begin(source.prefix, _PREFIXED):
+                results.append(found("unreadableEnv", (*path, "envFrom", i), _unreadable(source.prefix)))
+    return results
 
 
 def _may_begin(prefix: str, names: Collection[str]) -> bool:

@@ -38,8 +38,9 @@ def pod_weight(pod: Pod, left: Asked, shape: Shape | None, fleet: Fleet) -> Weig
 
 def pool_remarks(quotas: Quotas, pod: Pod, namespace: str, weight: Weight, view: ClusterView) -> Iterator[Remark]:
     """Every quota of a section that a pod would exceed."""
+    labels = view.labels_of(namespace)
     for quota in quotas.shared:
-        milli = quota.pool.milli(weight) if view.shares(quota.pool, namespace) else 0
+        milli = quota.pool.milli(weight) if quota.pool.holds(namespace, labels) else 0
         if not milli:
             continue
         if not view.current:
