@@ -50,6 +50,7 @@ class Builder:
     def __init__(self, file: str, bounds: Bounds, *, aliases: bool) -> None:
         self._finished: list[Document] = []
         self._file = file
+        self._first_line = 1
         self._bounds = bounds
         self._aliases = aliases
         self._frames: list[Frame] = []
@@ -74,7 +75,12 @@ class Builder:
         """
         step = self._steps.get(type(event))
         if step is not None:
-            step(event, (event.start_mark.line + 1, event.start_mark.column + 1))
+            step(event, (event.start_mark.line + self._first_line, event.start_mark.column + 1))
+
+    def restart(self, above: int) -> None:
+        """Forget what is open: the events to come are those of a text with so many lines above it."""
+        self._first_line = above + 1
+        self._frames = []
 
     def finished(self) -> list[Document]:
         """The documents finished since this was last asked. Empty ones are left out, as kubectl does."""
