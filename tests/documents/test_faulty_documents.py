@@ -66,6 +66,10 @@ def test_a_text_that_begins_as_json_does_may_be_a_template() -> None:
     assert found("{{ x }}\n---\nb: 1\n") == [(TemplateError, "f:1:2"), ({"b": 1}, "f:3:4")]
 
 
+def test_a_fault_takes_nothing_from_the_json_before_it() -> None:
+    assert found('{"b": 1} {"b": 2}\n{"b": }') == [({"b": 1}, "f:1:7"), ({"b": 2}, "f:1:16"), (DocumentError, "f:2:7")]
+
+
 def test_a_file_of_faults_is_read_to_a_bound_and_says_so() -> None:
     *faults, last = found("---\n@\n" * (FAULTS + 5))
 

@@ -50,7 +50,7 @@ class Builder:
     def __init__(self, file: str, bounds: Bounds, *, aliases: bool) -> None:
         self._finished: list[Document] = []
         self._file = file
-        self._first_line = 1
+        self._above = self._left = 0
         self._bounds = bounds
         self._aliases = aliases
         self._frames: list[Frame] = []
@@ -75,11 +75,13 @@ class Builder:
         """
         step = self._steps.get(type(event))
         if step is not None:
-            step(event, (event.start_mark.line + self._first_line, event.start_mark.column + 1))
+            mark = event.start_mark
+            left = 0 if mark.line else self._left
+            step(event, (mark.line + self._above + 1, mark.column + left + 1))
 
-    def restart(self, above: int) -> None:
-        """Forget what is open: the events to come are those of a text with so many lines above it."""
-        self._first_line = above + 1
+    def restart(self, above: int, left: int = 0) -> None:
+        """Forget what is open: events come of a text with so many lines above, and characters left of it."""
+        self._above, self._left = above, left
         self._frames = []
 
     def finished(self) -> list[Document]:

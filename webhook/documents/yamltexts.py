@@ -12,7 +12,7 @@ from yaml.cyaml import CParser
 from webhook.documents.bounds import Bounds
 from webhook.documents.building import Builder
 from webhook.documents.faults import fault, template_fault
-from webhook.documents.places import Document
+from webhook.documents.places import Document, Mark, Spot
 from webhook.errors import DocumentError, Place
 
 FAULTS = 100
@@ -53,6 +53,20 @@ def read_yaml(text: str, file: str, bounds: Bounds, *, aliases: bool) -> Iterato
         builder.restart(above)
     sentence = f"must have at most {FAULTS} documents with a fault; from here on it is not read. Correct those above"
     yield DocumentError(Place(file, above + 1, 1), sentence)
+
+
+def spot_of(text: str, file: str, bounds: Bounds, mark: Mark) -> Spot:
+    """Where everything in a value stands that begins at a mark; the mark alone where YAML cannot read it."""
+    builder = Builder(file, bounds, aliases=True)
+    builder.restart(mark[0] - 1, mark[1] - 1)
+    document = next(_until_fault(text, file, builder, 0), None)
+    return document.spot if document else mark
+
+
+def moved(mark: Mark, text: str, start: int, end: int) -> Mark:
+    """The mark of one offset in a text, by that of another before it."""
+    ends = [line.end() for line in _BREAK.finditer(text, start, end)]
+    return (mark[0] + len(ends), end - ends[-1] + 1) if ends else (mark[0], mark[1] + end - start)
 
 
 def _until_fault(text: str, file: str, builder: Builder, above: int) -> Generator[Document, None, _Stop | None]:
