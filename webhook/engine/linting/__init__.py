@@ -11,7 +11,8 @@ from typing import Any
 
 from webhook.engine.linting.objects import mapping
 from webhook.engine.linting.quotas import fixed_quota, quota_findings
-from webhook.engine.linting.ranges import fixed_range, given_limits, range_findings
+from webhook.engine.linting.rangefixes import fixed_range
+from webhook.engine.linting.ranges import given_limits, range_findings
 from webhook.engine.linting.shapes import misshapen
 from webhook.engine.linting.told import Misshapen
 from webhook.model.findings import Finding

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from webhook.engine.linting.objects import amounts, applied_anew, found, is_gpus, mapping, more_than_none
+from webhook.engine.linting.objects import amounts, found, is_gpus, mapping, more_than_none
 from webhook.model.apimachinery import compare
 from webhook.model.findings import Finding
 from webhook.model.paths import Path
@@ -30,9 +30,9 @@ def range_findings(data: Json, others: Amounts) -> Iterator[Finding]:
         others: The limits that other LimitRanges of its namespace give. See `given_limits`.
     """
     given = others | given_limits(data)
-    for place, item in enumerate(_items(data)):
+    for place, item in enumerate(items_of(data)):
         path: Path = ("spec", "limits", place)
-        for name in _gpus(item):
+        for name in gpus_in(item):
             if item.get("type") == CONTAINER:
                 yield from _container(item, name, path)
             elif item.get("type") == POD:
@@ -44,18 +44,20 @@ def range_findings(data: Json, others: Amounts) -> Iterator[Finding]:
 def given_limits(data: Json) -> Amounts:
     """The limits that a LimitRange gives to containers that name none."""
     given = Amounts()
-    for item in _items(data):
+    for item in items_of(data):
         if item.get("type") == CONTAINER:
             given |= amounts(item.get("max")) | amounts(item.get("default"))
     return given
 
 
-def _items(data: Json) -> list[Json]:
+def items_of(data: Json) -> list[Json]:
+    """What a LimitRange says, by type."""
     items = mapping(data.get("spec")).get("limits")
     return [mapping(item) for item in items] if isinstance(items, list) else []
 
 
-def _gpus(item: Json) -> list[str]:
+def gpus_in(item: Json) -> list[str]:
+    """The resources by which an item holds or gives GPUs, in any form."""
     names = dict.fromkeys(name for side in SIDES for name in mapping(item.get(side)))
     return [name for name in names if is_gpus(name) or name.startswith(DEVICE_CLASS_PREFIX)]
 
@@ -146,56 +148,3 @@ def _ratio(name: str, path: Path) -> Finding:
         f"a ratio refuses whoever asks for none of {name}, pods without GPUs included",
         "Remove it.",
     )
-
-
-def fixed_range(data: Json) -> Json:
-    """The LimitRange without its traps: bounds hold those who ask, and nobody is given a GPU."""
-    items = [_read(item) for item in _items(data)]
-    for item in list(items):
-        for name in _gpus(item):
-            if item.get("type") == CONTAINER:
-                _free(item, name)
-            elif item.get("type") == POD:
-                _hold_those_who_ask(item, name, items)
-    return applied_anew(data, {"limits": [left for item in items if len(left := _filled(item)) > 1]})
-
-
-def _read(item: Json) -> Json:
-    """A copy that may be changed; amounts that stand in no map are left out."""
-    kept = {side: value for side, value in item.items() if side not in SIDES}
-    return kept | {side: dict(item[side]) for side in SIDES if isinstance(item.get(side), dict)}
-
-
-def _free(item: Json, name: str) -> None:
-    """Keep the maximum, and give nothing to whoever names none. A minimum cannot stay beside a default of zero."""
-    for side in ("min", "defaultRequest", RATIO):
-        mapping(item.get(side)).pop(name, None)
-    if name in mapping(item.get("max")) or name in mapping(item.get("default")):
-        _give_none(item, name)
-
-
-def _give_none(item: Json, name: str) -> None:
-    item.setdefault("default", {})[name] = "0"
-
-
-def _hold_those_who_ask(item: Json, name: str, items: list[Json]) -> None:
-    """Keep the maximum of a pod: whoever names none is given zero, and passes. A minimum would refuse that."""
-    for side in ("min", RATIO):
-        mapping(item.get(side)).pop(name, None)
-    if name in mapping(item.get("max")):
-        container = _container_in(items)
-        _free(container, name)
-        _give_none(container, name)
-
-
-def _container_in(items: list[Json]) -> Json:
-    """The item about containers; there may be one only."""
-    for item in items:
-        if item.get("type") == CONTAINER:
-            return item
-    items.append({"type": CONTAINER})
-    return items[-1]
-
-
-def _filled(item: Json) -> Json:
-    return {side: value for side, value in item.items() if value not in ({}, None)}
