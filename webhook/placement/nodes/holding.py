@@ -34,7 +34,7 @@ def taken_by(devices: Devices, pods: Iterable[Units]) -> Devices:
 
 def _taken(devices: Devices, resource: str, count: int) -> Devices:
     known = gpu_resource(resource)
-    if resource == WHOLE_GPU and devices.free is not None and not devices.cards:
+    if resource == WHOLE_GPU and devices.free is not None:
         return replace(devices, free=devices.free & ~_whole(devices, devices.free, count))
     if known is not None and known.mig:
         return replace(devices, cards=_instances(devices.cards, known.profile, count))
