@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from tests.make import Json, PodMaker, make_node, make_pod
 from tests.placement.kube import BRIDGED, DGX1, GPU, asks, gpu_node, order, placing, ranked, report, running
 from tests.world import GPU_TAINT, mig_node, tainted
-from webhook.model.pods import pod_of
+from webhook.cache.inventory import stocked
+from webhook.model.fleet import fleet_node
+from webhook.model.gpunodes import GPUNode
+from webhook.model.objects import Node
+from webhook.model.pods import Pod, pod_of
 from webhook.model.records import TOPOLOGY
 from webhook.placement.fragmentation.mixes import FLAT
 from webhook.placement.fragmentation.policies import Policy
@@ -22,6 +27,7 @@ from webhook.placement.nodes.shortage import Shortage, shortage
 from webhook.placement.rooms import Machine, Rooms, Site
 from webhook.placement.topology import Confidence
 
+KINDS = {"Node": Node, "GPUNode": GPUNode, "Pod": Pod}
 H100 = "NVIDIA-H100-80GB-HBM3"
 PAIR = make_pod().gpus(2)
 SINGLES = {(i, j): 0 for i in range(8) for j in range(i)}
@@ -42,13 +48,13 @@ def test_a_pod_of_two_goes_where_a_bonded_pair_is_free_and_not_where_eight_singl
 
 
 def test_a_pod_of_four_lands_in_one_island() -> None:
-    torn = dict.fromkeys((1, 2, 6, 7), "team/x")
-    whole = dict.fromkeys((4, 5, 6, 7), "team/x")
+    torn = dict.fromkeys((1, 2, 6, 7), "team/on-torn")
+    whole = dict.fromkeys((4, 5, 6, 7), "team/on-whole")
     on = placing(
         *(item for name, held in (("torn", torn), ("whole", whole)) for item in (
             gpu_node(name, 8, "Tesla-V100-SXM2-32GB"),
             report(name, 8, DGX1, held),
-            running("x", name, count=4),
+            running(f"on-{name}", name, count=4),
         ))
     )  # fmt: skip
 
@@ -317,7 +323,7 @@ def test_what_an_agent_reports_oddly_is_left_to_the_labels() -> None:
 def test_a_gpu_that_is_not_healthy_is_not_free_and_holders_are_told() -> None:
     sick = report("n", 4, BRIDGED, {1: "team/a"})
     sick["status"]["gpus"][0]["healthy"] = False
-    on = placing(gpu_node("n"), sick)
+    on = placing(gpu_node("n"), sick, running("a", "n"))
 
     assert on.cluster.devices[0].free == 0b1100
     assert on.cluster.devices[0].holders == {1: ("team/a",)}
@@ -357,7 +363,10 @@ def test_what_is_short(why: Shortage, need: Need, gpus: list[int], cores: int, m
 
 
 def test_where_a_report_knows_fewer_free_gpus_than_are_offered_the_least_counts() -> None:
-    on = placing(gpu_node("n"), report("n", 4, BRIDGED, {1: "team/a", 2: "team/b", 3: "team/c"}))
+    sick = report("n", 4, BRIDGED)
+    for gpu in sick["status"]["gpus"][1:]:
+        gpu["healthy"] = False
+    on = placing(gpu_node("n"), sick)
 
     links = ranked(on, PAIR)[0].links
 
@@ -378,9 +387,39 @@ def test_one_ranking_answers_pods_of_several_kinds() -> None:
 def test_where_no_instance_is_idle_a_free_start_is_weighed() -> None:
     small = make_pod().asks("nvidia.com/mig-1g.10gb", "1")
     torn = [mig_node("torn"), report("torn", 1, {}, cut={0: [("1g.10gb", 4, "team/a")]})]
+    torn += [running("a", "torn", "nvidia.com/mig-1g.10gb")]
     on = placing(*torn, mig_node("new"), report("new", 1, {}, cut={0: []}))
 
     assert order(on, small) == ["torn", "new"]
+
+
+OUTDATED: dict[str, tuple[dict[int, str], dict[str, int], int]] = {
+    "who held the pair has ended": ({0: "team/done", 1: "team/done", 2: "team/run"}, {"run": 1}, 0b1011),
+    "two came that it does not tell": ({}, {"run": 1, "more": 1}, 0b1100),
+    "one came that did not fit beside those that have ended": ({0: "team/done"}, {"run": 4}, 0),
+}
+
+
+@pytest.mark.parametrize(("held", "there", "free"), OUTDATED.values(), ids=OUTDATED)
+def test_a_report_is_brought_up_to_date_by_the_pods_as_the_extender_does(
+    held: dict[int, str], there: dict[str, int], free: int
+) -> None:
+    objects = [gpu_node("n"), report("n", 4, BRIDGED, held)]
+    objects += [running(name, "n", count=count) for name, count in there.items()]
+    on, node = placing(*objects), msgspec.convert(objects[0], Node)
+
+    _, live = stocked([msgspec.convert(item, KINDS[item["kind"]]) for item in objects]).on(fleet_node(node))
+
+    assert on.cluster.devices == [live]
+    assert on.cluster.devices[0].free == free
+
+
+def test_nobody_has_to_end_for_a_pair_that_only_an_old_report_says_is_held() -> None:
+    strict = make_pod().gpus(2).annotate(TOPOLOGY, "nvlink=required")
+    held = {0: "team/done", 1: "team/done", 2: "team/run"}
+    on = placing(gpu_node("n"), report("n", 4, BRIDGED, held), running("run", "n"))
+
+    assert order(on, strict) == ["n"]
 
 
 @pytest.mark.parametrize(("held", "fits"), [(0, True), (4, True), (5, True), (6, False)])
