@@ -271,6 +271,49 @@ def test_who_stands_in_the_way_of_a_pair_is_who_holds_its_half() -> None:
     assert [pod.metadata.name for pod in freed.pods] == ["half"]
 
 
+def test_one_large_pod_is_fewer_than_two_small_ones() -> None:
+    pods = [running("big", "n", count=4), running("mid", "n", count=2), running("low", "n", count=1)]
+    pods += [running(f"tiny{i}", "n", "cpu", 1) for i in range(10)]
+    on = placing(gpu_node("n", 7, H100), *pods)
+
+    freed = freeing(on.cluster, asks(make_pod().gpus(3), on.cluster), on.pods)
+
+    assert freed is not None
+    assert [pod.metadata.name for pod in freed.pods] == ["big"]
+
+
+def test_where_many_would_have_to_end_no_more_do_than_must() -> None:
+    on = placing(gpu_node("n", 8, H100), *(running(f"p{i}", "n") for i in range(8)))
+
+    freed = freeing(on.cluster, asks(make_pod().gpus(5), on.cluster), on.pods)
+
+    assert freed is not None
+    assert len(freed.pods) == 5
+
+
+STRICT = make_pod().gpus(2).annotate(TOPOLOGY, "nvlink=required")
+ENDING: dict[str, tuple[dict[int, str], dict[str, int], set[int], list[str]]] = {
+    "one alone is enough, whatever its name is": ({0: "x", 1: "yy", 2: "z"}, {"x": 1, "yy": 1, "z": 1}, set(), ["z"]),
+    "one that the report does not tell of yet": ({2: "x", 3: "z"}, {"x": 1, "z": 1, "new": 2}, set(), ["new"]),
+    "no pair is made of a card that is ill": ({0: "x", 1: "yy", 2: "z"}, {"x": 1, "yy": 1, "z": 1}, {0}, ["z"]),
+    "nobody where all that is left is ill": ({0: "x", 1: "yy", 2: "z"}, {"x": 1, "yy": 1, "z": 1}, {0, 3}, []),
+}
+
+
+@pytest.mark.parametrize(("held", "there", "ill", "ending"), ENDING.values(), ids=ENDING)
+def test_who_would_have_to_end_for_a_pair(
+    held: dict[int, str], there: dict[str, int], ill: set[int], ending: list[str]
+) -> None:
+    told = report("n", 4, BRIDGED, {gpu: f"team/{pod}" for gpu, pod in held.items()})
+    for gpu in ill:
+        told["status"]["gpus"][gpu]["healthy"] = False
+    on = placing(gpu_node("n"), told, *(running(name, "n", count=count) for name, count in there.items()))
+
+    freed = freeing(on.cluster, asks(STRICT, on.cluster), on.pods)
+
+    assert [pod.metadata.name for pod in (freed.pods if freed else ())] == ending
+
+
 def test_shares_of_a_card_are_spread_as_the_plugin_does() -> None:
     labels = {
         "nvidia.com/gpu.product": "NVIDIA-L40S-SHARED",
