@@ -188,9 +188,13 @@ def test_a_node_that_has_its_pods_takes_no_more() -> None:
     node["status"]["allocatable"]["pods"] = "1"
     on = placing(node, running("a", "n"))
 
-    found = obstacles(on.cluster, asks(make_pod().gpus(1), on.cluster), 0)
+    (found,) = obstacles(on.cluster, asks(make_pod().gpus(3).asks("cpu", "4"), on.cluster), 0)
+    freed = freeing(on.cluster, asks(make_pod().gpus(4).asks("cpu", "4"), on.cluster), on.pods)
 
-    assert "Too many pods" in {reason.scheduler for reason in found}
+    assert not order(on, make_pod().gpus(1))
+    assert (found.scheduler, found.detail) == ("Too many pods", "it takes 1 pods, and has them")
+    assert freed is not None
+    assert [pod.metadata.name for pod in freed.pods] == ["a"]
 
 
 def test_every_reason_is_told_at_once() -> None:

@@ -88,7 +88,7 @@ def _least(gone: Sequence[Pod], fits: Callable[[Sequence[Pod]], bool]) -> tuple[
 def _without(cluster: Cluster, node: int, pods: Iterable[Pod]) -> Cluster:
     """The cluster with pods gone from a node, and the GPUs that nobody else holds free."""
     room = cluster.free[node]
-    cpu, memory, gpus = room.cpu_milli, room.memory, dict(room.gpus)
+    cpu, memory, gpus = room.cpu_milli, room.memory, {name: room.units(name) for name in room.gpus}
     for pod in pods:
         held = effective_requests(pod)
         cpu += held.get("cpu", 0) * 1000 // NANO
@@ -110,7 +110,7 @@ def _freed(devices: Devices, pods: Iterable[Pod]) -> Devices:
 def _short(cluster: Cluster, wanted: Wanted, node: int) -> int:
     """How much too little of what is wanted is free, in the units of `_held`."""
     room = cluster.free[node]
-    return wanted.count - room.gpus.get(wanted.resource, 0) if wanted.resource else wanted.cpu_milli - room.cpu_milli
+    return wanted.count - room.units(wanted.resource) if wanted.resource else wanted.cpu_milli - room.cpu_milli
 
 
 def _held(pod: Pod, wanted: Wanted) -> int:
