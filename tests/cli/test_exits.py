@@ -347,6 +347,35 @@ def test_a_rollout_is_seen_where_policies_are_looked_at(rightslice: Run, tmp_pat
     assert "On trial  p: the workload is not in the share of the rollout" in explained
 
 
+HALTED = "puts its {} on trial too"
+WATCHED = "{percent: 5, haltOn: {oom: 2}}"
+SHARED = "{mode: enforce, shared: [{name: a, gpuMilli: 8000, namespaceSelector: {matchLabels: {a: b}}}]}"
+SWITCHED_OFF = {
+    "security": ("enforce", WATCHED, "security: {}", HALTED.format("security")),
+    "quotas": (
+        "audit",
+        WATCHED,
+        f"security: {{mode: enforce}}, quotas: {SHARED}",
+        HALTED.format("quotas and security"),
+    ),
+    "nobody halts it": ("enforce", "{percent: 5}", "security: {}", ""),
+    "it is on trial already": ("enforce", WATCHED, "security: {mode: audit}", ""),
+    "it shapes pods": ("enforce", WATCHED, "rightSizing: {}", ""),
+}
+
+
+@pytest.mark.parametrize(("mode", "rollout", "sections", "said"), SWITCHED_OFF.values(), ids=SWITCHED_OFF)
+def test_lint_names_the_guards_that_a_halt_would_put_on_trial(
+    mode: str, rollout: str, sections: str, said: str, rightslice: Run, tmp_path: Path
+) -> None:
+    spec = f"spec: {{mode: {mode}, rollout: {rollout}, {sections}}}"
+    (tmp_path / "p.yaml").write_text(POLICY.replace("spec: {cuda: {}}", spec))
+    ran = rightslice("policy", "lint", str(tmp_path))
+    assert ran.code == 0, ran.out
+    assert said in ran.err
+    assert bool(said) == ("on trial" in ran.err)
+
+
 DAYS = {
     "none are named": ((), 3, "did not answer"),
     "nothing": (("--prometheus-days", "0"), 2, "--prometheus-days: must be 1 to 90, found 0"),

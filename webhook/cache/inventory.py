@@ -23,8 +23,8 @@ from webhook.model.objects import Node
 from webhook.model.pods import Pod
 from webhook.model.quantity import NANO
 from webhook.model.resources import gpu_resource
-from webhook.placement.devices import Devices, reported, still_held
-from webhook.placement.nodes.holding import taken_by
+from webhook.placement.devices import Devices, reported
+from webhook.placement.nodes.holding import as_held
 from webhook.placement.nodes.reserving import Reserved
 from webhook.placement.reports import unusable
 
@@ -110,9 +110,7 @@ class Inventory:
         if found is None:
             return None
         report, devices = found
-        known = {pod for who in devices.holders.values() for pod in who}
-        newcomers = [units for pod, units in held.items() if pod not in known]
-        return taken_by(still_held(devices, report, held), newcomers)
+        return as_held(devices, report, held)
 
     # What the writers tell.
 

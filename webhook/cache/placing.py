@@ -10,18 +10,20 @@ import msgspec
 from webhook.cache.gathering import FINISHED, rooms
 from webhook.cache.objects import Kept
 from webhook.model.cluster import Room
+from webhook.model.effective import effective_requests
 from webhook.model.fleet import Fleet
 from webhook.model.gpunodes import GPUNode
 from webhook.model.masks import bits
 from webhook.model.objects import Node
-from webhook.model.pods import Pod
+from webhook.model.pods import Pod, key_of
 from webhook.model.quantity import NANO, readable
 from webhook.model.resources import gpu_resource
-from webhook.placement.devices import reported
+from webhook.placement.devices import Devices, reported
 from webhook.placement.fragmentation.mixes import FLAT, Mix, mix_of
 from webhook.placement.needs import Need
 from webhook.placement.nodes.asking import wanted_of
 from webhook.placement.nodes.cluster import Cluster
+from webhook.placement.nodes.holding import Units, as_held
 from webhook.placement.nodes.scheduling import PODS, others_of
 from webhook.placement.reports import unusable
 
@@ -49,7 +51,7 @@ def placing_of(fleet: Fleet, kept: Iterable[Kept]) -> Placing:
     objects = tuple(kept)
     pods = tuple(item for item in objects if isinstance(item, Pod) and item.status.phase not in FINISHED)
     agents = [item for item in objects if isinstance(item, GPUNode)]
-    devices = {node.metadata.name: found for node in agents if (found := reported(node))}
+    devices = _devices(agents, pods)
     free: dict[str, Room] = rooms(fleet.nodes, pods)
     cluster = Cluster(fleet, free, devices, {node.metadata.name: why for node in agents if (why := unusable(node))})
     learning = Learning(cluster)
@@ -57,6 +59,22 @@ def placing_of(fleet: Fleet, kept: Iterable[Kept]) -> Placing:
         learning.see(pod)
     others = _others([item for item in objects if isinstance(item, Node)], pods)
     return Placing(cluster, learning.mix(), _profiles(cluster, pods), pods, others)
+
+
+def _devices(agents: Iterable[GPUNode], pods: Iterable[Pod]) -> dict[str, Devices]:
+    """The GPUs of each node with a report that can be used, as the pods that are there hold them."""
+    reports = {node.metadata.name: (found, node) for node in agents if (found := reported(node))}
+    held: dict[str, dict[str, Units]] = {name: {} for name in reports}
+    for pod in pods:
+        there = held.get(pod.spec.node_name)
+        if there is not None and (units := _units(pod)):
+            there[key_of(pod)] = units
+    return {name: as_held(devices, node, held[name]) for name, (devices, node) in reports.items()}
+
+
+def _units(pod: Pod) -> Units:
+    amounts = effective_requests(pod).items()
+    return {name: -(-amount // NANO) for name, amount in amounts if gpu_resource(name)}
 
 
 def _others(nodes: Iterable[Node], pods: Iterable[Pod]) -> dict[str, dict[str, int]]:

@@ -93,7 +93,7 @@ class Cluster:
         """Units of a GPU resource that the pods of a node hold."""
         room = self.free[node]
         units = self.fleet.nodes[node].gpus.get(resource, 0)
-        return units - room.gpus.get(resource, 0) - room.stranded.get(resource, 0)
+        return units - room.units(resource)
 
     def whole(self, node: int) -> tuple[int, int]:
         """Whole GPUs of a node, and how many of them are free."""

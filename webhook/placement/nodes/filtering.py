@@ -73,20 +73,20 @@ def _cores(milli: int) -> str:
 
 
 def _gpus(cluster: Cluster, wanted: Wanted, node: int) -> Iterator[Reason]:
-    free = cluster.free[node].gpus
-    short = [(resource, count) for resource, count in wanted.gpus if free.get(resource, 0) < count]
+    room = cluster.free[node]
+    short = [(resource, count) for resource, count in wanted.gpus if room.units(resource) < count]
     for resource, count in short:
         yield Reason(f"Insufficient {resource}", _why_short(cluster, resource, count, node))
     devices = cluster.devices[node]
     if not short and wanted.joined and not joinable(devices.topology, devices.free, wanted.count, devices.spare):
         yield Reason(
             NOT_JOINED,
-            f"{free.get(wanted.resource, 0)} free, no {wanted.count} of them joined by NVLink{_which(cluster, node)}",
+            f"{room.units(wanted.resource)} free, no {wanted.count} of them joined by NVLink{_which(cluster, node)}",
         )
 
 
 def _why_short(cluster: Cluster, resource: str, count: int, node: int) -> str:
-    there, free = cluster.fleet.nodes[node].gpus.get(resource, 0), cluster.free[node].gpus.get(resource, 0)
+    there, free = cluster.fleet.nodes[node].gpus.get(resource, 0), cluster.free[node].units(resource)
     beyond = cluster.fleet.nodes[node].beyond.get(resource, 0)
     if beyond:
         return f"says it has {beyond} {resource}, more than any node can have: counts as none"
