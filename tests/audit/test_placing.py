@@ -271,3 +271,35 @@ def test_a_pod_on_its_own_has_no_gang() -> None:
 
     assert placed_document(found)["gang"] is None
     assert "domain" not in "\n".join(placed_lines(found))
+
+
+BY_HOST = [{"topologyKey": "kubernetes.io/hostname", "labelSelector": {"matchLabels": {"app": "a"}}}]
+REQUIRED = {"requiredDuringSchedulingIgnoredDuringExecution": BY_HOST}
+SPREAD = {"topologyKey": "zone", "maxSkew": 1, "whenUnsatisfiable": "DoNotSchedule"}
+UNSEEN: dict[str, tuple[Json, list[str]]] = {
+    "nothing": ({}, []),
+    "a place apart from others of its kind": (
+        {"affinity": {"podAntiAffinity": REQUIRED}},
+        ["required pod anti-affinity"],
+    ),
+    "a place beside others": ({"affinity": {"podAffinity": REQUIRED}}, ["required pod affinity"]),
+    "zones in balance": ({"topologySpreadConstraints": [SPREAD]}, ["required topology spread"]),
+    "zones in balance, if it can be": (
+        {"topologySpreadConstraints": [SPREAD | {"whenUnsatisfiable": "ScheduleAnyway"}]},
+        [],
+    ),
+    "devices by a claim": ({"resourceClaims": [{"name": "g", "resourceClaimTemplateName": "t"}]}, ["resource claims"]),
+    "a volume that is there": (
+        {"volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": "v"}}]},
+        ["which nodes its volumes reach"],
+    ),
+}
+
+
+@pytest.mark.parametrize(("spec", "said"), UNSEEN.values(), ids=UNSEEN)
+def test_it_is_said_what_of_a_pod_is_not_looked_at(spec: Json, said: list[str]) -> None:
+    found = placed(make_pod().gpus(1).spec(**spec).build(), gpu_node("a"))
+
+    assert list(placed_document(found)["notLookedAt"]) == said
+    assert any("Not looked at" in line for line in placed_lines(found)) is bool(said)
+    assert nodes(found) == ["a"]

@@ -265,3 +265,30 @@ def test_one_node_as_data_is_that_node_its_links_and_who_holds_it(rightslice: Ru
     assert told["node"]["name"] == "h100-1"
     assert [gpu["links"][:2] for gpu in told["gpus"][:2]] == [["X", "NV18"], ["NV18", "X"]]
     assert told["pods"] == [{"namespace": "team-nlp", "name": "llm-train-0", "gpus": {GPU: 8}}]
+
+
+UNPLAYED = {
+    "host ports": {"containers": [{"name": "a", "ports": [{"hostPort": 80}]}]},
+    "resource ephemeral-storage": {
+        "containers": [{"name": "a", "resources": {"requests": {"ephemeral-storage": "1Gi", "cpu": "1"}}}]
+    },
+    "spec.nodeName": {"nodeName": "n", "containers": [{"name": "a"}]},
+    "resource claims": {"resourceClaims": [{"name": "g"}], "containers": [{"name": "a"}]},
+    "": {"containers": [{"name": "a"}]},
+}
+
+
+@pytest.mark.parametrize(("what", "spec"), UNPLAYED.items())
+def test_simulate_says_what_it_does_not_play(rightslice: Run, what: str, spec: object) -> None:
+    template = {"metadata": {"labels": {"a": "b"}}, "spec": spec}
+    workload = {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {"name": "d"},
+        "spec": {"replicas": 6, "selector": {"matchLabels": {"a": "b"}}, "template": template},
+    }
+
+    ran = rightslice("simulate", "--nodes", "demo", "--pods", "-", stdin=orjson.dumps(workload))
+
+    assert ran.code == 0
+    assert ran.err == (f"note: not looked at: {what} (6 pods). A scheduler may place fewer of them\n" if what else "")

@@ -25,6 +25,7 @@ from webhook.placement.nodes.freeing import freeing
 from webhook.placement.nodes.gangs import Company
 from webhook.placement.nodes.ranking import Fill, Ranking
 from webhook.placement.nodes.scheduling import misfits, others_of, room_for
+from webhook.placement.nodes.unseen import unseen
 from webhook.policy.compiled import PolicySet
 from webhook.report.diff import apply
 from webhook.report.placed import Placed, domain_of
@@ -144,4 +145,5 @@ def _placed(checked: Checked, pod: Pod, replicas: int, domain: str, placing: Pla
         fits=sum(room.values()),
         fixed=pod.spec.node_name,
         together=_together(pod, company, cluster, room, ranked[0].node) if ranked else None,
+        unseen=unseen(pod),
     )

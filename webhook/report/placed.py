@@ -35,6 +35,7 @@ class Placed(msgspec.Struct, frozen=True):
         fits: How many of it the nodes take as they are.
         fixed: The node that it names itself; "" where a scheduler chooses.
         together: Those that it runs together with; None for a pod on its own.
+        unseen: What a scheduler asks for it, and was not looked at.
     """
 
     title: str
@@ -48,6 +49,7 @@ class Placed(msgspec.Struct, frozen=True):
     fits: int = 1
     fixed: str = ""
     together: Together | None = None
+    unseen: tuple[str, ...] = ()
 
 
 def placed_lines(placed: Placed, paint: Paint = plain) -> list[str]:
@@ -58,6 +60,8 @@ def placed_lines(placed: Placed, paint: Paint = plain) -> list[str]:
     lines = [f"{shown(placed.title)}   wants {_said(placed.wanted)}", f"  {_answer(placed, paint)}"]
     if placed.together and placed.ranked:
         lines.append(f"  {together_line(placed.together)}")
+    if placed.unseen and placed.ranked:
+        lines.append(f"  Not looked at: {shown(', '.join(placed.unseen))}. A scheduler may refuse what fits here.")
     if placed.denied:
         lines.append(f"  The webhook would refuse it: {', '.join(placed.denied)}. See rightslice check.")
     return [*lines, "", paint(head, Style.STRONG), *table, *_way_out(placed)]
@@ -180,6 +184,7 @@ def placed_document(placed: Placed) -> dict[str, Any]:
             for node, reasons in placed.reasons.items()
         },
         "gang": together_data(placed.together) if placed.together else None,
+        "notLookedAt": placed.unseen,
         "replicas": placed.replicas,
         "fits": min(placed.fits, placed.replicas) if placed.ranked else 0,
         "nearest": {"node": _name(placed, placed.freed.node), "pods": [_pod(pod) for pod in placed.freed.pods]}
