@@ -8,7 +8,7 @@ from typing import Any
 import orjson
 import pytest
 
-from tests.make import Json, make_node, make_pod
+from tests.make import Json, PodMaker, make_node, make_pod
 from tests.placement.kube import GPU, gpu_node, placing, report, running
 from tests.world import mig_node, policies_of, policy, view_of, whole_node
 from webhook.audit.checking import World
@@ -303,3 +303,50 @@ def test_it_is_said_what_of_a_pod_is_not_looked_at(spec: Json, said: list[str]) 
     assert list(placed_document(found)["notLookedAt"]) == said
     assert any("Not looked at" in line for line in placed_lines(found)) is bool(said)
     assert nodes(found) == ["a"]
+
+
+def with_port(number: int, *, init: bool = False, sidecar: bool = False, **port: str) -> PodMaker:
+    """A pod with a GPU that takes a port of its host."""
+    ports = [{"containerPort": 80, "hostPort": number, **port}]
+    if not init:
+        pod = make_pod("asking").gpus(1)
+        pod.main["ports"] = ports
+        return pod
+    restart = {"restartPolicy": "Always"} if sidecar else {}
+    return make_pod("asking").gpus(1).container("first", kind="initContainers", ports=ports, **restart)
+
+
+PORTS: dict[str, tuple[PodMaker, bool]] = {
+    "the same": (with_port(8080), False),
+    "the same, its protocol written out": (with_port(8080, protocol="TCP"), False),
+    "the same of one interface": (with_port(8080, hostIP="10.0.0.1"), False),
+    "the same in a sidecar": (with_port(8080, init=True, sidecar=True), False),
+    "the same in a container that ends before": (with_port(8080, init=True), True),
+    "another": (with_port(8081), True),
+    "the same for another protocol": (with_port(8080, protocol="UDP"), True),
+    "none of the host's": (with_port(0), True),
+}
+
+
+@pytest.mark.parametrize(("pod", "fits"), PORTS.values(), ids=PORTS)
+def test_a_port_of_the_host_is_taken_once(pod: PodMaker, fits: bool) -> None:
+    holder = with_port(8080).spec(nodeName="a").build()
+    found = placed(pod.build(), gpu_node("a"), gpu_node("b"), holder)
+
+    assert nodes(found) == (["a", "b"] if fits else ["b"])
+    said = [each for some in found.reasons.values() for each in some]
+    assert {each.scheduler for each in said} <= {"node(s) didn't have free ports for the requested pod ports"}
+    assert {each.detail for each in said} <= {"host port 8080/TCP is taken"}
+
+
+def test_ports_of_two_interfaces_do_not_clash() -> None:
+    holder = with_port(8080, hostIP="10.0.0.1").spec(nodeName="a").build()
+
+    assert nodes(placed(with_port(8080, hostIP="10.0.0.2").build(), gpu_node("a"), holder)) == ["a"]
+    assert nodes(placed(with_port(8080, hostIP="10.0.0.1").build(), gpu_node("a"), holder)) == []
+
+
+def test_a_workload_with_a_port_of_its_host_fits_once_on_a_node() -> None:
+    found = placed(deployment(3, with_port(8080).build()), gpu_node("a"), gpu_node("b"))
+
+    assert (found.fits, answer(found).split("; ")[-1]) == (2, "2 of 3 replicas fit now")

@@ -23,7 +23,8 @@ from webhook.placement.nodes.cluster import Cluster
 from webhook.placement.nodes.filtering import obstacles
 from webhook.placement.nodes.freeing import freeing
 from webhook.placement.nodes.gangs import Company
-from webhook.placement.nodes.ranking import Fill, Ranking
+from webhook.placement.nodes.hostports import host_ports
+from webhook.placement.nodes.ranking import MOST_SLOTS, Fill, Ranking
 from webhook.placement.nodes.scheduling import misfits, others_of, room_for
 from webhook.placement.nodes.unseen import unseen
 from webhook.policy.compiled import PolicySet
@@ -126,13 +127,14 @@ def _placed(checked: Checked, pod: Pod, replicas: int, domain: str, placing: Pla
     cluster = placing.cluster
     wanted = wanted_of(pod, cluster.fleet)
     free = [placing.others.get(node.name, {}) for node in cluster.fleet.nodes]
-    asked, unfit = others_of(pod), misfits(pod, cluster.fleet.nodes, free)
+    asked, unfit = others_of(pod), misfits(pod, cluster.fleet.nodes, free, placing.ports)
     company = _company(pod, replicas, domain, placing)
     ranked = [each for each in ranking.rank(wanted, company) if each.node not in unfit]
     taking, slots = {each.node for each in ranked}, ranking.slots(wanted)
+    most = 1 if host_ports(pod) else MOST_SLOTS
     others = [node for node in range(len(cluster.fleet.nodes)) if node not in taking]
     freed = None if ranked else freeing(cluster, wanted, placing.pods)
-    room = {each.node: room_for(asked, free[each.node], int(slots[each.node])) for each in ranked}
+    room = {each.node: room_for(asked, free[each.node], min(most, int(slots[each.node]))) for each in ranked}
     return Placed(
         title=checked.title,
         denied=denials(checked),
