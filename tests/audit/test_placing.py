@@ -350,3 +350,32 @@ def test_a_workload_with_a_port_of_its_host_fits_once_on_a_node() -> None:
     found = placed(deployment(3, with_port(8080).build()), gpu_node("a"), gpu_node("b"))
 
     assert (found.fits, answer(found).split("; ")[-1]) == (2, "2 of 3 replicas fit now")
+
+
+HOMES: dict[str, tuple[Json, list[str], int]] = {
+    "three nodes, one of them cordoned": ({}, ["a", "b", "shut"], 3),
+    "the nodes of a pool": ({"nodeSelector": {"kubernetes.io/hostname": "b"}}, ["b"], 1),
+    "the tainted one too": ({"tolerations": [{"operator": "Exists"}]}, ["a", "b", "shut", "taken"], 4),
+    "none": ({"nodeSelector": {"kubernetes.io/hostname": "nowhere"}}, [], 1),
+}
+
+
+@pytest.mark.parametrize(("spec", "names", "wanted"), HOMES.values(), ids=HOMES)
+def test_a_daemon_set_has_a_pod_on_each_node_that_lets_it_in(spec: Json, names: list[str], wanted: int) -> None:
+    shut, taken = gpu_node("shut"), gpu_node("taken")
+    shut["spec"], taken["spec"] = {"unschedulable": True}, {"taints": [{"key": "team", "effect": "NoSchedule"}]}
+    found = placed(
+        deployment(1, make_pod().gpus(1).spec(**spec).build(), "DaemonSet"), gpu_node("a"), gpu_node("b"), shut, taken
+    )
+
+    assert sorted(nodes(found)) == names
+    assert (found.replicas, found.fits) == (wanted, len(names))
+    assert placed_document(found)["eachNode"]
+
+
+def test_it_is_said_on_how_many_of_its_nodes_a_daemon_set_fits() -> None:
+    item = deployment(1, make_pod().gpus(1).build(), "DaemonSet")
+    full = running("x", "b", GPU, 4)
+
+    assert answer(placed(item, gpu_node("a"), gpu_node("b"))).startswith("Goes to each of the 2 nodes")
+    assert answer(placed(item, gpu_node("a"), gpu_node("b"), full)).startswith("Goes to 1 of the 2 nodes")

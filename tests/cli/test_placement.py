@@ -12,6 +12,7 @@ import pytest
 
 from tests.cli.conftest import FILES, JUNE, Run
 from tests.make import Json, make_node
+from tests.placement.kube import gpu_node
 
 GPU = "nvidia.com/gpu"
 ROOM = ["--cluster", "room/cluster.yaml"]
@@ -292,3 +293,17 @@ def test_simulate_says_what_it_does_not_play(rightslice: Run, what: str, spec: o
 
     assert ran.code == 0
     assert ran.err == (f"note: not looked at: {what} (6 pods). A scheduler may place fewer of them\n" if what else "")
+
+
+@pytest.mark.parametrize(("gpus", "placed"), [(1, 3), (5, 0)])
+def test_a_daemon_set_plays_a_pod_for_each_node(rightslice: Run, tmp_path: Path, gpus: int, placed: int) -> None:
+    file = tmp_path / "nodes.json"
+    file.write_bytes(orjson.dumps({"apiVersion": "v1", "kind": "List", "items": [gpu_node(name) for name in "abc"]}))
+    daemons = deployment(1, f'{{nvidia.com/gpu: "{gpus}"}}').replace(b"kind: Deployment", b"kind: DaemonSet")
+    daemons = daemons.replace(b"replicas: 1, ", b"")
+
+    ran = rightslice("simulate", "--nodes", str(file), "--pods", "-", "-o", "json", stdin=daemons)
+    told = orjson.loads(ran.out)
+
+    assert told["moments"][-1]["placed"] == placed
+    assert sum(told["unplaced"].values()) == 3 - placed

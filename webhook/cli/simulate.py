@@ -13,7 +13,7 @@ import typer
 
 from webhook.audit.checking import World
 from webhook.audit.manifests import Entry, objects_in
-from webhook.audit.placing import countable, denials, shaped_pods
+from webhook.audit.placing import coming_of, countable, shaped_pods
 from webhook.audit.simulating import Coming, Simulation, play_pods, play_trace
 from webhook.cache.traces import read_machines, read_needs
 from webhook.cli import flags
@@ -23,6 +23,7 @@ from webhook.cli.inputs import HERE, LIVE, Reach, refuse_reach
 from webhook.cli.output import lines, targets, write
 from webhook.cli.placing import By, FillBy, RankBy, SimulateOutput, placing_and_world
 from webhook.errors import RightsliceError
+from webhook.model.fleet import Fleet
 from webhook.placement.fragmentation.policies import Policy
 from webhook.placement.needs import Need
 from webhook.placement.nodes.asking import wanted_of
@@ -112,7 +113,7 @@ def simulate(
             refuse_reach(reach, "--nodes")
         by = By(policies, policy_namespace, now)
         placing, world = placing_and_world(nodes, reach, by, verbose=verbose)
-        asked = _asked(pods, world)
+        asked = _asked(pods, world, placing.cluster.fleet)
         steps = play_pods(placing, asked, policy, fill)
         expected = len(asked)
     result = _last(_watched(steps, expected), pods)
@@ -139,22 +140,22 @@ def _trace(nodes: str, pods: str) -> tuple[Site, list[Need]]:
         stop(str(error))
 
 
-def _asked(path: str, world: World) -> list[Coming]:
+def _asked(path: str, world: World, fleet: Fleet) -> list[Coming]:
     """What the pods of some files ask for, each as often as it is replicated. Stops where a file is broken."""
     found = list(countable(objects_in([path]), world))
     refuse_faults(found)
     shaped = ((each, pod) for each in found if isinstance(each, Entry) for pod in shaped_pods(each, world))
     coming: list[Coming] = []
     left_out: Counter[str] = Counter()
-    for entry, (checked, pod, replicas) in shaped:
-        wanted, codes = wanted_of(pod, world.view.fleet), denials(checked)
+    for entry, each in shaped:
+        wanted = wanted_of(each.pod, fleet)
         if wanted.count > MOST_UNITS:
-            asked = f"{checked.title} asks for {wanted.count} of {wanted.resource}"
+            asked = f"{each.checked.title} asks for {wanted.count} of {wanted.resource}"
             stop(f"{shown(str(entry.place()))}: {asked}, which no node has: must be at most {MOST_UNITS}. Write fewer")
-        if len(coming) + replicas > MOST_PODS:
+        if len(coming) + each.replicas > MOST_PODS:
             stop(f"{shown(path)}: must come to at most {MOST_PODS} pods, found more. Write fewer replicas")
-        coming += [Coming(wanted, f"refused by the webhook: {', '.join(codes)}" if codes else "")] * replicas
-        left_out.update(dict.fromkeys(unplayed(pod), replicas))
+        coming += coming_of(each, wanted, fleet)
+        left_out.update(dict.fromkeys(unplayed(each.pod), each.replicas))
     for what, many in (+left_out).items():
         tell(f"note: not looked at: {shown(what)} ({count(many, 'pod')}). A scheduler may place fewer of them")
     return coming
