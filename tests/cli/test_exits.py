@@ -61,6 +61,9 @@ CODES = {
     "every code": (("explain",), 0),
     "a code that does not exist": (("explain", "GPU-L999"), 2),
     "a code and a file to explain": (("explain", "GPU-S101", "-f", "deploy/train.yaml", *WORLD), 2),
+    "a pod of the shipped cluster": (("explain", "embed-0", "-n", "team-vision", "--cluster", "demo"), 0),
+    "a pod of a cluster, by its kind too": (("explain", "pod/embed-0", "-n", "team-vision", "--cluster", "demo"), 0),
+    "a pod that the cluster has elsewhere": (("explain", "embed-0", "--cluster", "demo"), 2),
     "nothing on standard input": (("check", "-", *WORLD), 2),
     "a file to explain": (("explain", "-f", "deploy/train.yaml", *WORLD), 0),
     "a file to explain that is not there": (("explain", "-f", "nowhere.yaml", *WORLD), 2),
@@ -104,6 +107,9 @@ def test_wrong_input_is_told_in_a_sentence(arguments: tuple[str, ...], rightslic
 
 
 SENTENCES = {
+    "a pod of no cluster": (("explain", "embed-0"), "a pod of a cluster with --cluster live or a snapshot"),
+    "a pod that a snapshot lacks": (("explain", "nix", "--cluster", "demo"), "'nix' in namespace 'default' of demo"),
+    "a pod of a snapshot": (("explain", "embed-0", "-n", "team-vision", "--cluster", "demo"), "on node a100-mixed-1"),
     "misspelt code": (("explain", "GPU-L10"), "Did you mean GPU-L10"),
     "a code without its first letters": (("explain", "l102"), "Did you mean GPU-L102?"),
     "a report that cannot be written": (("check", "deploy", *WORLD, "-o", "sarif=/nonexistent/x"), "/nonexistent/x"),

@@ -183,6 +183,35 @@ def test_why_a_node_does_not_take_a_pod(sentence: str, spec: Json, pod: PodMaker
     assert detail in found.detail
 
 
+CORDON = {"key": "node.kubernetes.io/unschedulable", "operator": "Exists", "effect": "NoSchedule"}
+CORDONED = {
+    "one that tolerates the cordon": ([CORDON], {}, "True", True),
+    "one that tolerates everything": ([{"operator": "Exists"}], {}, "True", True),
+    "one that tolerates another effect": ([CORDON | {"effect": "NoExecute"}], {}, "True", False),
+    "one that tolerates all, where the node is not ready too": ([{"operator": "Exists"}], {}, "False", False),
+    "one that tolerates all, where its GPUs are being changed too": (
+        [{"operator": "Exists"}],
+        {"nvidia.com/mig.config.state": "pending"},
+        "True",
+        False,
+    ),
+}
+
+
+@pytest.mark.parametrize(("tolerations", "labels", "ready", "fits"), CORDONED.values(), ids=CORDONED)
+def test_a_cordoned_node_takes_who_tolerates_that(
+    tolerations: list[Json], labels: dict[str, str], ready: str, fits: bool
+) -> None:
+    node = gpu_node("n")
+    node["metadata"]["labels"] |= labels
+    node["spec"] = {"unschedulable": True, "taints": [{"key": CORDON["key"], "effect": "NoSchedule"}]}
+    node["status"]["conditions"] = [{"type": "Ready", "status": ready}]
+    on, pod = placing(node), make_pod().gpus(1).spec(tolerations=tolerations)
+
+    assert order(on, pod) == (["n"] if fits else [])
+    assert (not obstacles(on.cluster, asks(pod, on.cluster), 0)) is fits
+
+
 def test_a_node_that_has_its_pods_takes_no_more() -> None:
     node = gpu_node("n")
     node["status"]["allocatable"]["pods"] = "1"

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Set
 
 import msgspec
 
@@ -24,6 +24,7 @@ from webhook.placement.needs import Need
 from webhook.placement.nodes.asking import wanted_of
 from webhook.placement.nodes.cluster import Cluster
 from webhook.placement.nodes.holding import Units, as_held
+from webhook.placement.nodes.hostports import HostPort, host_ports
 from webhook.placement.nodes.scheduling import PODS, others_of
 from webhook.placement.reports import unusable
 
@@ -37,6 +38,7 @@ class Placing(msgspec.Struct, frozen=True):
         profiles: What they ask for of MIG profiles, with counts.
         pods: The pods that hold something, or wait for it.
         others: What is free of resources that are neither CPU, memory nor GPUs, nano-units, by node.
+        ports: Ports of hosts that pods have taken, by node.
     """
 
     cluster: Cluster
@@ -44,6 +46,7 @@ class Placing(msgspec.Struct, frozen=True):
     profiles: tuple[tuple[str, float], ...]
     pods: tuple[Pod, ...]
     others: Mapping[str, Mapping[str, int]] = {}
+    ports: Mapping[str, Set[HostPort]] = {}
 
 
 def placing_of(fleet: Fleet, kept: Iterable[Kept]) -> Placing:
@@ -58,7 +61,15 @@ def placing_of(fleet: Fleet, kept: Iterable[Kept]) -> Placing:
     for pod in pods:
         learning.see(pod)
     others = _others([item for item in objects if isinstance(item, Node)], pods)
-    return Placing(cluster, learning.mix(), _profiles(cluster, pods), pods, others)
+    return Placing(cluster, learning.mix(), _profiles(cluster, pods), pods, others, _ports(pods))
+
+
+def _ports(pods: Iterable[Pod]) -> dict[str, set[HostPort]]:
+    taken: defaultdict[str, set[HostPort]] = defaultdict(set)
+    for pod in pods:
+        if ports := host_ports(pod):
+            taken[pod.spec.node_name] |= ports
+    return dict(taken)
 
 
 def _devices(agents: Iterable[GPUNode], pods: Iterable[Pod]) -> dict[str, Devices]:

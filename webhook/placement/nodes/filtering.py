@@ -49,7 +49,7 @@ def lacking(cluster: Cluster, wanted: Wanted, node: int) -> Iterator[Reason]:
 def ruled_out(cluster: Cluster, wanted: Wanted, node: int) -> Iterator[Reason]:
     """Why a node does not let a pod in, however much it has free."""
     bit, known = 1 << node, cluster.fleet.nodes[node]
-    if not cluster.fleet.usable & bit:
+    if not cluster.fleet.open_to(wanted.tolerations) & bit:
         yield Reason("node(s) were unschedulable", "cordoned, not ready, or its GPUs are being changed")
     if not wanted.selected & bit:
         yield Reason("node(s) didn't match Pod's node affinity/selector", "ruled out by node selector or affinity")

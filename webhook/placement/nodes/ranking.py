@@ -199,7 +199,7 @@ class Ranking:
 
     def _allowed(self, wanted: Wanted) -> Bools:
         fleet = self.cluster.fleet
-        allowed = fleet.usable & wanted.selected & fleet.tolerated(wanted.tolerations)
+        allowed = fleet.open_to(wanted.tolerations) & wanted.selected & fleet.tolerated(wanted.tolerations)
         return of_mask(allowed, len(self._full))
 
     def _parts(self, wanted: Wanted, allowed: Bools) -> Iterator[Order]:
