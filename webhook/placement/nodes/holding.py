@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from webhook.model.resources import WHOLE_GPU, gpu_resource
 from webhook.placement.devices import Devices
 from webhook.placement.mig import Card, Instance
-from webhook.placement.nodes.linking import given
+from webhook.placement.nodes.allotting import given
 
 Units = Mapping[str, int]
 """Units by GPU resource."""
