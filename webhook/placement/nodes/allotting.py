@@ -17,6 +17,7 @@ from webhook.model.effective import is_sidecar, limit_or_request
 from webhook.model.masks import bits, union
 from webhook.model.pods import Pod
 from webhook.model.quantity import NANO
+from webhook.model.resources import WHOLE_GPU
 from webhook.placement.nvlink import ALL_AT_ONCE, gpu_sets, mask_of
 from webhook.placement.plugin import plugin
 from webhook.placement.topology import Topology
@@ -56,6 +57,12 @@ def turns_of(pod: Pod, resource: str) -> Turns:
             turns.append(Turn(gpus, passed_on))
             held = gpus if passed_on else max(0, held - gpus)
     return tuple(turns)
+
+
+def several_turns(pod: Pod) -> Turns:
+    """The same of whole GPUs, where several containers ask for some; () elsewhere: then the pod's sum says it all."""
+    turns = turns_of(pod, WHOLE_GPU)
+    return turns if len(turns) > 1 else ()
 
 
 def widest(turns: Turns) -> int:
