@@ -116,10 +116,12 @@ def test_labels_by_which_nodes_are_told_apart_are_bounded() -> None:
     assert len(ranking._domains._by_label) <= LABELS_MOST
 
 
+TWO = {"nvidia.com/gpu": "2"}
 PODS = (
     make_pod().gpus(1),
     make_pod().gpus(2).asks("cpu", "8").asks("memory", "64Gi"),
     make_pod().gpus(2).annotate("rightslice.dev/topology", "nvlink=required"),
+    make_pod().gpus(1).annotate("rightslice.dev/topology", "nvlink=required").container("b", resources={"limits": TWO}),
     make_pod().asks("nvidia.com/mig-1g.10gb", "2").asks("nvidia.com/mig-3g.40gb", "1"),
     make_pod().asks("cpu", "4"),
 )
