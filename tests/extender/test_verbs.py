@@ -179,6 +179,17 @@ def test_gpus_of_a_pod_that_has_come_are_taken_before_its_agent_says_so() -> Non
     assert filter_(standing, strict(), "n")["FailedNodes"] == {"n": NOT_JOINED}
 
 
+@pytest.mark.parametrize("seen", [True, False])
+def test_a_pod_that_is_not_reported_yet_holds_what_each_container_got(seen: bool) -> None:
+    crossed = report("n", 4, {(0, 2): 12, (1, 3): 12})
+    ones = make_pod("ones").gpus(1).container("beside", resources={"limits": {"nvidia.com/gpu": "1"}})
+    standing = stand(gpu_node("n"), crossed, *([ones.spec(nodeName="n").build()] if seen else []))
+    if not seen:
+        scores(standing, ones, "n")
+
+    assert filter_(standing, strict(), "n")["FailedNodes"] == {"n": NOT_JOINED}
+
+
 def test_a_report_that_comes_counts() -> None:
     standing = stand(*bridged("n"))
 

@@ -21,9 +21,10 @@ from webhook.model.resources import gpu_resource
 from webhook.placement.devices import Devices, reported
 from webhook.placement.fragmentation.mixes import FLAT, Mix, mix_of
 from webhook.placement.needs import Need
+from webhook.placement.nodes.allotting import several_turns
 from webhook.placement.nodes.asking import wanted_of
 from webhook.placement.nodes.cluster import Cluster
-from webhook.placement.nodes.holding import Units, as_held
+from webhook.placement.nodes.holding import Held, as_held
 from webhook.placement.nodes.hostports import HostPort, host_ports
 from webhook.placement.nodes.scheduling import PODS, others_of
 from webhook.placement.reports import unusable
@@ -75,15 +76,15 @@ def _ports(pods: Iterable[Pod]) -> dict[str, set[HostPort]]:
 def _devices(agents: Iterable[GPUNode], pods: Iterable[Pod]) -> dict[str, Devices]:
     """The GPUs of each node with a report that can be used, as the pods that are there hold them."""
     reports = {node.metadata.name: (found, node) for node in agents if (found := reported(node))}
-    held: dict[str, dict[str, Units]] = {name: {} for name in reports}
+    held: dict[str, dict[str, Held]] = {name: {} for name in reports}
     for pod in pods:
         there = held.get(pod.spec.node_name)
         if there is not None and (units := _units(pod)):
-            there[key_of(pod)] = units
+            there[key_of(pod)] = Held(units, several_turns(pod))
     return {name: as_held(devices, node, held[name]) for name, (devices, node) in reports.items()}
 
 
-def _units(pod: Pod) -> Units:
+def _units(pod: Pod) -> dict[str, int]:
     amounts = effective_requests(pod).items()
     return {name: -(-amount // NANO) for name, amount in amounts if gpu_resource(name)}
 

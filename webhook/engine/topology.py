@@ -1,4 +1,4 @@
-"""Step 6, topology: GPUs of one pod that NVLink joins, and pods of one workload in one NVLink domain.
+"""Step 6, topology: GPUs of one container that NVLink joins, and pods of one workload in one NVLink domain.
 
 Affinity says it to every scheduler, as far as labels go; the annotation `rightslice.dev/topology` says it to the
 extender, which knows each link. Several nodes that form one NVLink domain share a label value, by default

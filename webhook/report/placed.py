@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 
 from webhook.model.pods import Pod, name_of
+from webhook.placement.nodes.allotting import widest
 from webhook.placement.nodes.cluster import Cluster, Wanted
 from webhook.placement.nodes.filtering import Reason
 from webhook.placement.nodes.freeing import Freed
@@ -73,7 +74,8 @@ def _said(wanted: Wanted) -> str:
     parts = [f"{units} {resource}" for resource, units in wanted.gpus]
     parts += [f"{wanted.cpu_milli / 1000:g} cores", f"{wanted.memory_mib / 1024:.4g} GiB"]
     joined = ", joined by NVLink" if wanted.joined else ""
-    return ", ".join(parts) + joined
+    each = " in each container" if joined and len(wanted.turns) > 1 else ""
+    return ", ".join(parts) + joined + each
 
 
 def _answer(placed: Placed, paint: Paint) -> str:
@@ -146,7 +148,7 @@ def domain_of(cluster: Cluster, node: int, label: str) -> str:
 
 
 def _links(wanted: Wanted, links: Links | None) -> str:
-    if links is None or wanted.count < 2:
+    if links is None or widest(wanted.turns) < 2:
         return "-"
     least = "" if links.gpus else "at least "
     kind = "NVLink" if links.joined else "PCIe"

@@ -14,8 +14,9 @@ from webhook.model.masks import bits
 from webhook.model.modes import Form
 from webhook.model.taints import all_tolerated
 from webhook.placement.mig import geometry, repartition, worth_of
+from webhook.placement.nodes.allotting import given, joinable, widest
 from webhook.placement.nodes.cluster import MIB, Cluster, Wanted
-from webhook.placement.nodes.linking import joinable
+from webhook.placement.nvlink import gpu_sets
 
 NOT_JOINED = "node(s) had no free GPUs joined by NVLink"
 NEVER_JOINED = "node(s) could not join so many GPUs by NVLink"
@@ -77,12 +78,27 @@ def _gpus(cluster: Cluster, wanted: Wanted, node: int) -> Iterator[Reason]:
     short = [(resource, count) for resource, count in wanted.gpus if room.units(resource) < count]
     for resource, count in short:
         yield Reason(f"Insufficient {resource}", _why_short(cluster, resource, count, node))
-    devices = cluster.devices[node]
-    if not short and wanted.joined and not joinable(devices.topology, devices.free, wanted.count, devices.spare):
-        yield Reason(
-            NOT_JOINED,
-            f"{room.units(wanted.resource)} free, no {wanted.count} of them joined by NVLink{_which(cluster, node)}",
-        )
+    if not short and wanted.joined and not joined_on(cluster, wanted, node):
+        yield Reason(NOT_JOINED, _why_not_joined(cluster, wanted, node))
+
+
+def joined_on(cluster: Cluster, wanted: Wanted, node: int) -> bool:
+    """Does NVLink join what each container would get on a node?"""
+    devices, offer = cluster.devices[node], cluster.offer(node, wanted.resource)
+    whole = offer is not None and offer.form is Form.WHOLE
+    return whole and joinable(devices.topology, devices.free, wanted.turns, devices.spare)
+
+
+def _why_not_joined(cluster: Cluster, wanted: Wanted, node: int) -> str:
+    offer, devices = cluster.offer(node, wanted.resource), cluster.devices[node]
+    free, most = cluster.free[node].units(wanted.resource), widest(wanted.turns)
+    if offer is None or offer.form is not Form.WHOLE:
+        return f"{free} free, which are no whole cards: NVLink joins none of them"
+    each = " in each container" if len(wanted.turns) > 1 else ""
+    if devices.free is not None and not each and gpu_sets(devices.topology).island(devices.free) >= most:
+        got = given(devices.topology, devices.free, most)
+        return f"{free} free, and the device plugin gives {_list(got)}, which NVLink does not join"
+    return f"{free} free, no {most} of them joined by NVLink{each}{_which(cluster, node)}"
 
 
 def _why_short(cluster: Cluster, resource: str, count: int, node: int) -> str:
@@ -112,4 +128,8 @@ def _new_cut(cluster: Cluster, resource: str, node: int) -> str:
 
 def _which(cluster: Cluster, node: int) -> str:
     free = cluster.devices[node].free
-    return f" (GPUs {', '.join(map(str, bits(free)))})" if free else ""
+    return f" (GPUs {_list(free)})" if free else ""
+
+
+def _list(gpus: int) -> str:
+    return ", ".join(map(str, bits(gpus)))
