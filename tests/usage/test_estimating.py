@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -26,9 +28,12 @@ def of(view: UsageView, workload: str = "Deployment/serve") -> Observed:
     return found
 
 
-def fleet(count: int = 20, mib: int = 60_000) -> list[History]:
-    """Other workloads that use much more."""
-    return [steady(mib, workload=f"Deployment/other-{i}", pod=f"other-{i}", image="other") for i in range(count)]
+def fleet(count: int = 20, mib: int = 60_000, hours: int = 240) -> list[History]:
+    """Other workloads, that use much more."""
+    return [
+        steady(mib, hours=hours, workload=f"Deployment/other-{i}", pod=f"other-{i}", image="other")
+        for i in range(count)
+    ]
 
 
 def test_a_workload_that_never_moved_may_have_little_more_than_it_used() -> None:
@@ -91,6 +96,60 @@ def test_what_nothing_near_speaks_for_is_judged_with_the_fleet() -> None:
     use = of(estimate([steady(8000, hours=8), *fleet()], NOW))
     assert use.pool == "fleet"
     assert use.size_mib(HALF_PERCENT) > 60_000
+
+
+def nightly(mib: float, runs: int = 7, **fields: Any) -> list[History]:
+    """A job of an hour each night."""
+    return [
+        record([mib] * 4, pod=f"run-{i}", start=NOW - 7200 - 86_400 * i, workload="CronJob/nightly", **fields)
+        for i in range(runs)
+    ]
+
+
+OTHERS_SPEAK = {
+    "too few nights, beside a fleet that uses less": nightly(11_500),
+    "seven hours, beside a fleet that uses less": [steady(11_500, hours=7, workload="CronJob/nightly")],
+    "too few nights, beside an image that uses less": nightly(11_500, image="other"),
+    "nights enough, so long ago that none of them counts": [
+        record([11_500] * 4, pod=f"run-{i}", start=NOW - 86_400 * (30 + i), workload="CronJob/nightly")
+        for i in range(40)
+    ],
+}
+
+
+@pytest.mark.parametrize("own", OTHERS_SPEAK.values(), ids=OTHERS_SPEAK)
+def test_what_others_need_is_no_reason_to_give_less_than_was_used(own: list[History]) -> None:
+    use = of(estimate([*own, *fleet(mib=6000, hours=48)], NOW), "CronJob/nightly")
+    assert use.sizes_mib[0] >= 11_500
+    assert use.size_mib(HALF_PERCENT) > 12_000, "an hour of its own may need a little more than any that was seen"
+
+
+@settings(max_examples=20)
+@given(
+    own=st.lists(st.lists(st.none() | st.integers(100, 60_000), min_size=1, max_size=40), min_size=1, max_size=8),
+    others=st.integers(100, 80_000),
+    days=st.integers(0, 60),
+    image=st.sampled_from(("", "other")),
+)
+def test_nothing_is_below_what_it_was_itself_seen_to_use_when_the_evidence_is_of_others(
+    own: list[list[int | None]], others: int, days: int, image: str
+) -> None:
+    ago = 86_400 * days
+    pods = [
+        record(readings, pod=f"p-{i}", start=NOW - ago - QUARTER * len(readings), image=image)
+        for i, readings in enumerate(own)
+    ]
+    use = of(estimate([*pods, *fleet(2, others, hours=24)], NOW))
+    if use.sizes_mib and use.pool != "workload":
+        assert use.sizes_mib[0] >= use.memory_mib
+
+
+def test_what_is_known_of_its_own_only_adds_care() -> None:
+    """The image uses more than the workload itself: the image's need counts."""
+    twins = [steady(40_000, workload=f"Deployment/twin-{i}", pod=f"twin-{i}", image="app") for i in range(4)]
+    use = of(estimate([*nightly(8000, image="app"), *twins], NOW), "CronJob/nightly")
+    assert use.pool == "image"
+    assert use.size_mib(HALF_PERCENT) > 40_000
 
 
 def test_jobs_are_judged_by_their_whole_lives() -> None:

@@ -14,10 +14,10 @@ import numpy as np
 
 from webhook.model.usage import CERTAIN_PPM, IDLE_BELOW, RISKS_PPM, Observed, UsageView
 from webhook.usage.blocking import blocked
-from webhook.usage.distribution import Grid, an_hour, distribution, grid_of, recency, tail_of
+from webhook.usage.distribution import PRIOR, Grid, an_hour, distribution, grid_of, recency, tail_of
 from webhook.usage.flatness import is_flat
 from webhook.usage.history import History
-from webhook.usage.pools import HOUR, Pool, Pools, Span, thinned
+from webhook.usage.pools import HOUR, Pool, Pools, Span, Speaking, thinned
 from webhook.usage.pricing import Counted, limits
 from webhook.usage.windows import Floats
 
@@ -82,8 +82,8 @@ def _each_foreseen(
 ) -> Iterator[tuple[WorkloadKey, Foreseen | None]]:
     """Every workload in its order, and what is foreseen of it."""
     for some in _parts(workloads):
-        for (key, members), pool in zip(some, pools.nearest([members for _, members in some]), strict=True):
-            yield key, _foresee(members, pool, pools, now) if pool else None
+        for (key, members), speaking in zip(some, pools.speaking([members for _, members in some]), strict=True):
+            yield key, _foresee(members, speaking, pools, now) if speaking else None
 
 
 def _parts(workloads: Mapping[WorkloadKey, Sequence[History]]) -> Iterator[list[tuple[WorkloadKey, Sequence[History]]]]:
@@ -99,10 +99,33 @@ def _parts(workloads: Mapping[WorkloadKey, Sequence[History]]) -> Iterator[list[
     yield part
 
 
-def _foresee(members: Sequence[History], pool: Pool, pools: Pools, now: float) -> Foreseen:
+def _foresee(members: Sequence[History], speaking: Speaking, pools: Pools, now: float) -> Foreseen:
     card = _card(members)
     grid = grid_of(min(_typical(members), card), card)
-    return Foreseen(pool, grid, _below(pool, pools, grid, now))
+    below = _below(speaking.nearest, pools, grid, now)
+    if _others_speak(speaking, now):
+        below = np.minimum(below, _below_own(speaking.own, below, grid))
+        below[grid.sizes < _peak(members)] = 0
+    return Foreseen(speaking.nearest, grid, below)
+
+
+def _others_speak(speaking: Speaking, now: float) -> bool:
+    """Do others say more than the workload's own windows: has it too few, or are they so old that the tail has more?"""
+    own = speaking.own
+    return speaking.nearest is not own or _recency(own.run, now).sum() < PRIOR
+
+
+def _below_own(own: Pool, others: Floats, grid: Grid) -> Floats:
+    """The chance by the workload's own windows, with that of the others as their tail."""
+    return np.minimum(_by_newest(own.run, others, grid), _by_newest(own.hour, others, grid))
+
+
+def _by_newest(span: Span, tail: Floats, grid: Grid) -> Floats:
+    """The newest window counts in full, however old it is: nothing newer is known of the workload."""
+    windows = span.windows
+    if not windows.at.size:
+        return tail
+    return an_hour(distribution(windows.after, _recency(span, windows.at.max()), tail, grid), span.hours)
 
 
 def _below(pool: Pool, pools: Pools, grid: Grid, now: float) -> Floats:
@@ -112,9 +135,12 @@ def _below(pool: Pool, pools: Pools, grid: Grid, now: float) -> Floats:
 
 
 def _by(span: Span, pools: Pools, grid: Grid, now: float) -> Floats:
-    weight = recency(span.windows, now, max(HALF_LIFE, span.hours * HOUR))
     tail = tail_of(pools.tail(span.hours, now), grid)
-    return an_hour(distribution(span.windows.after, weight, tail, grid), span.hours)
+    return an_hour(distribution(span.windows.after, _recency(span, now), tail, grid), span.hours)
+
+
+def _recency(span: Span, now: float) -> Floats:
+    return recency(span.windows, now, max(HALF_LIFE, span.hours * HOUR))
 
 
 def _count(foreseen: Foreseen, pools: Pools, counted: Counted, most: int) -> None:
