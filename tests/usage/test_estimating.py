@@ -66,6 +66,12 @@ def test_where_nobody_told_the_memory_of_the_gpu_it_is_no_reason_to_give_less() 
     assert untold == zero
 
 
+def test_a_gpu_that_holds_less_than_was_seen_in_use_is_no_reason_to_give_less() -> None:
+    readings = [8000.0 + 40 * (i % 50) for i in range(960)]
+    belied, untold = (of(estimate([record(readings, capacity_mib=card), *fleet()], NOW)) for card in (100, None))
+    assert belied == untold
+
+
 def test_a_workload_of_spikes_may_not() -> None:
     calm = [8000.0] * 40
     use = of(estimate([record([*calm, 30_000] * 24), *fleet()], NOW))
@@ -200,6 +206,40 @@ ACTIVITY = {"none": ((0, 0), True), "noise": ((0, 15), True), "of one pod": ((0,
 def test_idle_is_what_no_engine_was_active_for(active: tuple[int, ...], idle: bool) -> None:
     pods = [steady(8000, pod=f"serve-{i}", active_milli=each) for i, each in enumerate(active)] or [steady(8000)]
     assert of(estimate(pods, NOW)).idle is idle
+
+
+SEEN_TO_DO_NOTHING = {
+    "all the time": ([steady(8000, active_milli=0)], True),
+    "as long as any evidence takes, and no longer": ([steady(8000, hours=10, active_milli=0)], True),
+    "for a quarter of an hour": ([record([8000], active_milli=0)], False),
+    "for a quarter of an hour, and for long by who could not tell": (
+        [record([8000], active_milli=0), steady(8000, pod="untold")],
+        False,
+    ),
+    "by a pod that ended six days ago": ([record([8000] * 96, start=NOW - 7 * 86_400, active_milli=0)], False),
+    "by pods of before and of now": (
+        [record([8000] * 96, start=NOW - 7 * 86_400, active_milli=0), record([8000], pod="now", active_milli=0)],
+        True,
+    ),
+}
+
+
+@pytest.mark.parametrize(("pods", "idle"), SEEN_TO_DO_NOTHING.values(), ids=SEEN_TO_DO_NOTHING)
+def test_idle_is_what_was_seen_long_enough_and_lately(pods: list[History], idle: bool) -> None:
+    use = of(estimate(pods, NOW))
+    assert use.idle is idle
+    assert use.samples or not use.idle, "who is idle was seen"
+
+
+@settings(max_examples=20)
+@given(st.lists(st.integers(1, 60), min_size=1, max_size=4), st.integers(0, 10))
+def test_whoever_is_idle_was_seen(bins: list[int], days: int) -> None:
+    pods = [
+        record([8000] * many, pod=f"p-{i}", start=NOW - 86_400 * days - QUARTER * many, active_milli=0)
+        for i, many in enumerate(bins)
+    ]
+    use = of(estimate(pods, NOW))
+    assert use.samples or not use.idle
 
 
 def test_compute_is_the_largest_of_the_pods() -> None:

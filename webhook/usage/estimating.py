@@ -12,11 +12,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-from webhook.model.usage import CERTAIN_PPM, IDLE_BELOW, RISKS_PPM, Observed, UsageView
+from webhook.model.usage import CERTAIN_PPM, RISKS_PPM, Observed, UsageView
 from webhook.usage.blocking import blocked
 from webhook.usage.distribution import PRIOR, Grid, an_hour, distribution, grid_of, recency, tail_of
 from webhook.usage.flatness import is_flat
 from webhook.usage.history import History
+from webhook.usage.idleness import is_idle
 from webhook.usage.pools import HOUR, Pool, Pools, Span, Speaking, thinned
 from webhook.usage.pricing import Counted, limits
 from webhook.usage.windows import Floats
@@ -31,7 +32,7 @@ PAST_LIMITS = 400
 """Limits of the past that are chosen anew to count how often they were overrun."""
 
 LARGEST_CARD_MIB = 192 << 10
-"""What a GPU has whose memory nobody told."""
+"""What a GPU has whose memory is not known."""
 
 PODS_AT_ONCE = 128
 """Pods whose windows are cut together."""
@@ -163,7 +164,6 @@ def _known(span: Span, at: float) -> Span:
 
 def _observed(members: Sequence[History], foreseen: Foreseen | None, now: float) -> Observed:
     compute = [member.compute_milli for member in members if member.compute_milli is not None]
-    active = [member.active_milli for member in members if member.active_milli is not None]
     return Observed(
         memory_mib=_peak(members),
         compute_milli=max(compute, default=None),
@@ -174,7 +174,7 @@ def _observed(members: Sequence[History], foreseen: Foreseen | None, now: float)
         card_mib=_card(members),
         horizon_hours=max(1, round(foreseen.pool.run.hours)) if foreseen else 1,
         pool=foreseen.pool.name if foreseen else "workload",
-        idle=bool(active) and max(active) < IDLE_BELOW,
+        idle=foreseen is not None and is_idle(members, now),
         blocked=blocked(members, now),
     )
 
@@ -190,9 +190,9 @@ def _peak(members: Sequence[History]) -> int:
 
 
 def _card(members: Sequence[History]) -> int:
-    """Memory of the GPU that they ran on; where nobody said, that of the largest: no peak is ruled out."""
-    known = max(member.capacity_mib or 0 for member in members) or LARGEST_CARD_MIB
-    return max(known, _peak(members))
+    """Memory of the GPU that they ran on; where nobody said, or peaks belie it, of the largest: none is ruled out."""
+    known, peak = max(member.capacity_mib or 0 for member in members), _peak(members)
+    return known if known and known >= peak else max(LARGEST_CARD_MIB, peak)
 
 
 def _typical(members: Sequence[History]) -> float:
