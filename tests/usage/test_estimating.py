@@ -246,6 +246,18 @@ def test_compute_is_the_largest_of_the_pods() -> None:
     assert of(estimate([steady(8, compute_milli=100), steady(8, pod="b", compute_milli=300)], NOW)).compute_milli == 300
 
 
+COMPUTE = {
+    "both are known": ({"compute_milli": 100, "active_milli": 900}, 100),
+    "only how active it was at most": ({"active_milli": 900}, 900),
+    "neither": ({}, None),
+}
+
+
+@pytest.mark.parametrize(("fields", "want"), COMPUTE.values(), ids=COMPUTE)
+def test_compute_is_what_is_known_of_it(fields: dict[str, int], want: int | None) -> None:
+    assert of(estimate([steady(8, **fields)], NOW)).compute_milli == want
+
+
 def test_prices_are_there_for_every_target_and_fall_with_it() -> None:
     rng = np.random.default_rng(1)
     pods = [

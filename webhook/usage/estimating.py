@@ -163,7 +163,7 @@ def _known(span: Span, at: float) -> Span:
 
 
 def _observed(members: Sequence[History], foreseen: Foreseen | None, now: float) -> Observed:
-    compute = [member.compute_milli for member in members if member.compute_milli is not None]
+    compute = [known for member in members if (known := _compute(member)) is not None]
     return Observed(
         memory_mib=_peak(members),
         compute_milli=max(compute, default=None),
@@ -187,6 +187,11 @@ def _curve(foreseen: Foreseen) -> tuple[int, ...]:
 
 def _peak(members: Sequence[History]) -> int:
     return max(member.peak_mib for member in members)
+
+
+def _compute(member: History) -> int | None:
+    """Where only its largest engine activity is known, that: it was never busier."""
+    return member.active_milli if member.compute_milli is None else member.compute_milli
 
 
 def _card(members: Sequence[History]) -> int:
