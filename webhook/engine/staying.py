@@ -35,6 +35,16 @@ def set_apart(case: Case) -> Keep | None:
     return _not_ours(pod)
 
 
+def is_placed(pod: Pod) -> bool:
+    """Does a pod come with its node, past every scheduler?"""
+    return bool(pod.spec.node_name) or is_mirror(pod)
+
+
+def is_mirror(pod: Pod) -> bool:
+    """Does a pod only show what a node runs by a file of its own? No kubelet runs a mirror that somebody else made."""
+    return MIRROR in pod.metadata.annotations
+
+
 def _talk(pod: Pod) -> bool:
     """Does the user say that the GPUs of all containers work together?"""
     return pod.metadata.annotations.get(TOPOLOGY) in ("nvlink=required", "nvlink=preferred")
@@ -46,7 +56,7 @@ def _not_ours(pod: Pod) -> Keep | None:
     for owner in metadata.owner_references:
         if owner.kind == "DaemonSet":
             return Keep(Why.DAEMON_SET)
-    if MIRROR in metadata.annotations:
+    if is_mirror(pod):
         return Keep(Why.MIRROR)
     if spec.node_name:
         return Keep(Why.BOUND)
