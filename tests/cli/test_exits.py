@@ -218,6 +218,14 @@ def test_lint_names_exemptions_that_are_over(now: str, told: bool, rightslice: R
     assert ("exemption old from p is over since 2026-06-01T00:00:00Z" in ran.err) is told
 
 
+def test_lint_names_policies_that_speak_about_no_pod(rightslice: Run) -> None:
+    ran = rightslice(
+        "policy", "lint", "-", stdin=POLICY.replace("spec: {", "spec: {match: {resources: [amd.com/gpu]}, ")
+    )
+    assert ran.code == 0
+    assert "speaks about no pod: match.resources must match some name of nvidia.com/*, found amd.com/gpu" in ran.err
+
+
 def test_what_is_read_is_told_on_stderr_only(rightslice: Run) -> None:
     ran = rightslice("check", "deploy/sized.json", *WORLD, "-o", "json", "-v")
     assert json.loads(ran.out)

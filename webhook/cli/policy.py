@@ -17,6 +17,7 @@ from webhook.model.modes import Mode
 from webhook.policy.compiled import SECTIONS, Policy
 from webhook.policy.loading import Loaded, load
 from webhook.policy.starting import starting_policy
+from webhook.policy.unheard import unheard
 from webhook.policy.written.kinds import GPUPolicy
 from webhook.report.codes_page import closest
 from webhook.report.data import as_yaml
@@ -45,7 +46,8 @@ def lint(paths: PolicyPaths = None, now: flags.Now = "") -> None:
     files = policy_files(paths)
     loaded = load(files)
     say(list(map(shown, fault_lines(loaded))))
-    for line in (*_over(loaded, moment_of(now)), *_unwatched(loaded), *_switched_off(loaded)):
+    notes = (*_over(loaded, moment_of(now)), *_unwatched(loaded), *_switched_off(loaded), *_unheard(loaded))
+    for line in notes:
         tell(shown(line))
     tell(f"{count(len(files), 'file')}: {count(len(loaded.errors), 'fault') if loaded.errors else 'no faults'}")
     raise typer.Exit(FINDINGS if loaded.errors else CLEAN)
@@ -88,6 +90,12 @@ def _switched_off(loaded: Loaded) -> list[str]:
 def _enforces(one: Policy, name: str) -> bool:
     section = getattr(one, name)
     return section is not None and section.mode is Mode.ENFORCE
+
+
+def _unheard(loaded: Loaded) -> list[str]:
+    """What policies say of resources that nobody judges."""
+    found = loaded.policies.written if loaded.policies is not None else ()
+    return [f"note: {said}" for one in found if isinstance(one.written, GPUPolicy) for said in unheard(one.written)]
 
 
 @policy.command("list")
