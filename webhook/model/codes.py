@@ -54,7 +54,7 @@ CODES: dict[str, Code] = {
     "GPU-S101": _security(
         "NVIDIA_VISIBLE_DEVICES is set by hand",
         "The container runtime gives a container every GPU that this variable names, whatever it asked for: "
-        "scheduler and quota never see them.",
+        "scheduler and quota never see them. CUDA_VERSION without NVIDIA_REQUIRE_CUDA stands for all of them.",
         "Remove the variable and ask for GPUs in resources.limits. The values void and none are fine.",
     ),
     "GPU-S102": _security(
