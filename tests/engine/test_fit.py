@@ -333,6 +333,22 @@ def test_a_smaller_gpu_fits_the_image_no_less(image: str, want: str | Why) -> No
     assert (outcome.resource if isinstance(outcome, Fit) else outcome.why) == want
 
 
+CAPABILITIES = {
+    "it draws": ("compute,utility, graphics", (mig_node(),), Why.GRAPHICS),
+    "it decodes": ("video", (mig_node(),), Why.GRAPHICS),
+    "it computes": ("compute,utility", (mig_node(),), SMALL),
+    "all is a habit": ("all", (mig_node(),), SMALL),
+    "a share can draw": ("graphics", (mig_node(), SLICED), SHARED),
+}
+
+
+@pytest.mark.parametrize(("value", "nodes", "want"), CAPABILITIES.values(), ids=CAPABILITIES)
+def test_a_pod_with_driver_capabilities(value: str, nodes: tuple[Json, ...], want: str | Why) -> None:
+    pod = small().env("NVIDIA_DRIVER_CAPABILITIES", value)
+    outcome = ask(pod, sizing(isolation="none", forms="[mig, timeSlicing]"), nodes=nodes).outcome
+    assert (outcome.resource if isinstance(outcome, Fit) else outcome.why) == want
+
+
 def test_a_limit_on_whole_gpus_lets_a_pod_pass_only_while_it_can_still_become_a_slice() -> None:
     limits = 'mode: enforce\nlimits: {perPod: [{resource: "nvidia.com/gpu", max: 0}]}'
     final = small()

@@ -18,6 +18,7 @@ from webhook.engine.case import Case
 from webhook.engine.cuda import driver_remarks
 from webhook.engine.demand import NO_EVIDENCE, Sought, has_evidence, need_of
 from webhook.engine.foreseen import foreseen
+from webhook.engine.graphics import asks_graphics
 from webhook.engine.limitrange import obstacle
 from webhook.engine.limits import allows
 from webhook.engine.newcomers import newcomer
@@ -166,6 +167,8 @@ def _refused(case: Case, offers: tuple[Offer, ...], sizing: Sizing, reach: Reach
         return Keep(Why.FULL, resource)
     if _is_ambiguous(offers, nodes, reach):
         return Keep(Why.AMBIGUOUS, resource)
+    if offers[0].form is Form.MIG and asks_graphics(case.asked.asks):
+        return Keep(Why.GRAPHICS, resource)
     if _unfit(case, offers):
         return Keep(Why.DRIVER, resource)
     if resource == WHOLE_GPU:

@@ -20,6 +20,7 @@ TELLING = NEEDS_NODES | {
     Why.NEW_POLICY,
     Why.PROCESSES,
     Why.DRIVER,
+    Why.GRAPHICS,
 }
 """Reasons worth a word even to a user who declared nothing: there is evidence, and something in its way."""
 
