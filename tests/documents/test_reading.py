@@ -146,6 +146,29 @@ def test_json_is_read_with_places() -> None:
     assert str(document.place(("spec", "x", 1))) == "pod.json:3:20"
 
 
+COLONS = {
+    "an image": ("{image: nginx:1.25, name: c}", {"image": "nginx:1.25", "name": "c"}),
+    "an address": ("[http://x, b]", ["http://x", "b"]),
+    "an argument": ("[--a=b:c]", ["--a=b:c"]),
+    "a question mark": ("[a?b]", ["a?b"]),
+    "a JSON key without a space": ('{"limits":{"cpu":1}}', {"limits": {"cpu": 1}}),
+}
+
+
+@pytest.mark.parametrize("aliases", [True, False], ids=["manifest", "policy"])
+@pytest.mark.parametrize(("text", "value"), COLONS.values(), ids=COLONS)
+def test_text_with_a_colon_needs_no_quotes_in_braces(text: str, value: Any, aliases: bool) -> None:
+    """So says YAML 1.2, and kubectl reads it."""
+    (document,) = read(f"a: {text}", "f.yaml", aliases=aliases)
+    assert document.data == {"a": value}
+    assert str(document.place(("a",))) == "f.yaml:1:4"
+
+
+def test_what_follows_a_colon_in_braces_has_its_place() -> None:
+    (document,) = read("- {image: nginx:1.25, name: c}", "f.yaml", aliases=True)
+    assert str(document.key_place((0, "name"))) == "f.yaml:1:23"
+
+
 JSON_ONLY = {
     "an emoji in escapes": ('{"a": "\\ud83d\\ude00"}', [{"a": "😀"}]),
     "values in a row": ('{"a": 1}\n{"b": 2}\n', [{"a": 1}, {"b": 2}]),

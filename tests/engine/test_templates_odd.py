@@ -7,9 +7,9 @@ from pathlib import Path as File
 from typing import Any
 
 import pytest
+import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from ruamel.yaml import YAML
 
 from tests.engine.test_templates import GPU, POD, SPEC, asking, at, read
 from tests.make import Json
@@ -111,9 +111,8 @@ def standing(value: Any, path: tuple[str, ...]) -> Any:
 
 
 def manifests(folder: File) -> Iterator[tuple[str, Json]]:
-    reader = YAML(typ="safe")
     for file in sorted(folder.glob("*.yaml")):
-        yield from ((file.name, one) for one in reader.load_all(file.read_bytes()) if isinstance(one, dict))
+        yield from ((file.name, one) for one in yaml.safe_load_all(file.read_bytes()) if isinstance(one, dict))
 
 
 def test_every_real_workload_has_a_template(shared: File) -> None:

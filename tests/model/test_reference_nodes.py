@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ruamel.yaml import YAML
+import yaml
 
 from tests.model.nodes import GPU, SHARED, block, node, only
 from webhook.model.fleet import Fleet
@@ -17,7 +17,7 @@ from webhook.model.nodelabels import compute_capability, cuda, driver
 @pytest.fixture(scope="module")
 def facts(shared: Path) -> dict[str, Any]:
     """The reference labels as data."""
-    data: dict[str, Any] = YAML(typ="safe").load((shared / "reference" / "gpu-node-labels.yaml").read_text())
+    data: dict[str, Any] = yaml.safe_load((shared / "reference" / "gpu-node-labels.yaml").read_text())
     return data
 
 

@@ -6,7 +6,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from ruamel.yaml import YAML
+import yaml
 
 from webhook.placement.matrices import cell, topology_of
 from webhook.placement.topology import RATES, Bus, Topology
@@ -15,7 +15,7 @@ from webhook.placement.topology import RATES, Bus, Topology
 @cache
 def facts(shared: Path) -> dict[str, Any]:
     """The reference topologies as data."""
-    data: dict[str, Any] = YAML(typ="safe").load((shared / "reference" / "nvlink-topologies.yaml").read_text())
+    data: dict[str, Any] = yaml.safe_load((shared / "reference" / "nvlink-topologies.yaml").read_text())
     return data
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from ruamel.yaml import YAML
+import yaml
 
 from tests.engine.deciding import NODES, SIZING
 from tests.make import Json, make_node, make_pod
@@ -16,7 +16,7 @@ ACCOUNTED = SIZING + "\nlimits: {accounting: native, accountingScheduler: config
 
 
 def back(pod: Json) -> Any:
-    return YAML(typ="safe").load(undone(pod))
+    return yaml.safe_load(undone(pod))
 
 
 def resources(pod: Json, name: str) -> Any:

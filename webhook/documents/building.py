@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple, NoReturn
 
-from ruamel.yaml import events
+from yaml import events
 
 from webhook.documents.bounds import Bounds
 from webhook.documents.places import Branch, Document, Mark, Spot, mark_of

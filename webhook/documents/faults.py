@@ -17,7 +17,7 @@ _SENTENCES = {
         "must have keys of one map in one column, found another indentation or text left over. "
         "Line the keys up, and put text with special characters in quotes"
     ),
-    "found unexpected ':'": "must have text with a colon in quotes inside { } and [ ]. Put the text in quotes",
+    "found unexpected ':'": "must not end text with a colon inside { } and [ ]. Put the text in quotes",
     "could not find expected ':'": "must be `key: value`, found a key without a colon. Write key: value",
     "did not find expected '-' indicator": "must have list items in one column. Line the dashes up",
     "did not find expected ',' or ']'": "must have a comma or ] here. Close the list",

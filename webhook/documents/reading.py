@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ruamel.yaml.cyaml import CParser  # type: ignore[attr-defined]  # imported there from the untyped C module
-from ruamel.yaml.error import YAMLError
+from yaml import YAMLError
+from yaml.cyaml import CParser
 
 from webhook.documents.bounds import MANIFEST, MIB, POLICY, Bounds
 from webhook.documents.building import Builder

@@ -239,8 +239,8 @@ CODES: dict[str, Code] = {
     ),
     "GPU-L304": _trap(
         "a bound on pods that refuses pods without GPUs",
-        "A bound of type Pod refuses every pod that does not name the resource.",
-        'Hold containers instead, with default: "0"; limits.perPod of a policy holds the total.',
+        "A bound of type Pod refuses every pod that does not name the resource, where no LimitRange gives it zero.",
+        'Write default: "0" of type Container beside a maximum; remove a minimum.',
     ),
     "GPU-L305": _trap(
         "a ratio on GPUs",

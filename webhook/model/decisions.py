@@ -55,6 +55,7 @@ class Why(StrEnum):
     LIMITS = "a policy's limits would refuse the smaller request"
     NEW_POLICY = "the smaller request would bring in another policy"
     PROCESSES = "its containers share their processes, which a policy refuses on a share of a GPU"
+    DRIVER = "its image needs another CUDA driver or GPU than the nodes with such a slice or share have"
     UNREACHABLE = "no node with such a slice or share would take this pod"
 
 
