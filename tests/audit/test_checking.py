@@ -58,8 +58,8 @@ def library() -> World:
 def judged(data: Any, world: World) -> Checked:
     """Judge one object as a JSON file would hold it."""
     [entry] = entries_of("f.json", orjson.dumps(data))
-    assert isinstance(entry, Entry)
-    return check(entry, world)
+    [result] = check_all([entry], world)
+    return result
 
 
 def yaml(text: str, world: World) -> list[Checked]:
@@ -113,11 +113,14 @@ def test_requests_unlike_limits_are_denied(world: World) -> None:
 
 
 ODD_PODS: dict[str, dict[str, Any]] = {
-    "no containers": {"containers": []},
-    "no list of containers": {},
     "300 containers": {"containers": [{"name": f"c{i}", "resources": {"limits": {}}} for i in range(300)]},
     "fields that nobody knows": {"containers": [{"name": "a", "wings": 2}], "colour": "red"},
-    "nulls where lists go": {"containers": None, "initContainers": None, "tolerations": None, "volumes": None},
+    "nulls where lists go": {
+        "containers": [{"name": "a"}],
+        "initContainers": None,
+        "tolerations": None,
+        "volumes": None,
+    },
     "nulls in lists": {"containers": [None, {"name": "a", "env": [None], "resources": None}]},
 }
 
@@ -128,6 +131,7 @@ def test_an_odd_pod_has_a_verdict(spec: dict[str, Any], library: World) -> None:
     assert result.verdict is Verdict.NO_GPU
 
 
+NO_CONTAINERS = "spec.containers: must have at least one container, found none"
 NOT_PODS: dict[str, tuple[dict[str, Any], str]] = {
     "containers that are text": ({"spec": {"containers": "main"}}, "spec.containers: must be a list, found text"),
     "a container that is a number": ({"spec": {"containers": [1]}}, "spec.containers[0]: must be a map"),
@@ -135,10 +139,17 @@ NOT_PODS: dict[str, tuple[dict[str, Any], str]] = {
         {"spec": {"containers": [{"resources": {"limits": [1]}}]}},
         "spec.containers[0].resources.limits: must be a map, found a list",
     ),
+    "no containers": ({"spec": {"containers": []}}, NO_CONTAINERS),
+    "a null for a container": ({"spec": {"containers": [None]}}, NO_CONTAINERS),
+    "a null for the list of containers": ({"spec": {"containers": None}}, NO_CONTAINERS),
+    "no list of containers": ({"spec": {"initContainers": [{"name": "a"}]}}, NO_CONTAINERS),
     "no spec": ({}, "spec: must be a map"),
     "a spec that is text": ({"spec": "x"}, "spec: must be a map"),
-    "metadata that is a list": ({"metadata": [], "spec": {}}, "metadata must be a map"),
-    "labels that are numbers": ({"metadata": {"labels": {"a": 1}}, "spec": {}}, "metadata.labels"),
+    "metadata that is a list": ({"metadata": [], "spec": {"containers": [{"name": "a"}]}}, "metadata must be a map"),
+    "labels that are numbers": (
+        {"metadata": {"labels": {"a": 1}}, "spec": {"containers": [{"name": "a"}]}},
+        "metadata.labels",
+    ),
 }
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import orjson
 import pytest
 
-from tests.make import Json, make_node, make_pod
+from tests.make import Json, PodMaker, make_node, make_pod
 from tests.placement.kube import GPU, gpu_node, placing, report, running
 from tests.world import mig_node, policies_of, policy, view_of, whole_node
 from webhook.audit.checking import World
@@ -271,3 +271,111 @@ def test_a_pod_on_its_own_has_no_gang() -> None:
 
     assert placed_document(found)["gang"] is None
     assert "domain" not in "\n".join(placed_lines(found))
+
+
+BY_HOST = [{"topologyKey": "kubernetes.io/hostname", "labelSelector": {"matchLabels": {"app": "a"}}}]
+REQUIRED = {"requiredDuringSchedulingIgnoredDuringExecution": BY_HOST}
+SPREAD = {"topologyKey": "zone", "maxSkew": 1, "whenUnsatisfiable": "DoNotSchedule"}
+UNSEEN: dict[str, tuple[Json, list[str]]] = {
+    "nothing": ({}, []),
+    "a place apart from others of its kind": (
+        {"affinity": {"podAntiAffinity": REQUIRED}},
+        ["required pod anti-affinity"],
+    ),
+    "a place beside others": ({"affinity": {"podAffinity": REQUIRED}}, ["required pod affinity"]),
+    "zones in balance": ({"topologySpreadConstraints": [SPREAD]}, ["required topology spread"]),
+    "zones in balance, if it can be": (
+        {"topologySpreadConstraints": [SPREAD | {"whenUnsatisfiable": "ScheduleAnyway"}]},
+        [],
+    ),
+    "devices by a claim": ({"resourceClaims": [{"name": "g", "resourceClaimTemplateName": "t"}]}, ["resource claims"]),
+    "a volume that is there": (
+        {"volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": "v"}}]},
+        ["which nodes its volumes reach"],
+    ),
+}
+
+
+@pytest.mark.parametrize(("spec", "said"), UNSEEN.values(), ids=UNSEEN)
+def test_it_is_said_what_of_a_pod_is_not_looked_at(spec: Json, said: list[str]) -> None:
+    found = placed(make_pod().gpus(1).spec(**spec).build(), gpu_node("a"))
+
+    assert list(placed_document(found)["notLookedAt"]) == said
+    assert any("Not looked at" in line for line in placed_lines(found)) is bool(said)
+    assert nodes(found) == ["a"]
+
+
+def with_port(number: int, *, init: bool = False, sidecar: bool = False, **port: str) -> PodMaker:
+    """A pod with a GPU that takes a port of its host."""
+    ports = [{"containerPort": 80, "hostPort": number, **port}]
+    if not init:
+        pod = make_pod("asking").gpus(1)
+        pod.main["ports"] = ports
+        return pod
+    restart = {"restartPolicy": "Always"} if sidecar else {}
+    return make_pod("asking").gpus(1).container("first", kind="initContainers", ports=ports, **restart)
+
+
+PORTS: dict[str, tuple[PodMaker, bool]] = {
+    "the same": (with_port(8080), False),
+    "the same, its protocol written out": (with_port(8080, protocol="TCP"), False),
+    "the same of one interface": (with_port(8080, hostIP="10.0.0.1"), False),
+    "the same in a sidecar": (with_port(8080, init=True, sidecar=True), False),
+    "the same in a container that ends before": (with_port(8080, init=True), True),
+    "another": (with_port(8081), True),
+    "the same for another protocol": (with_port(8080, protocol="UDP"), True),
+    "none of the host's": (with_port(0), True),
+}
+
+
+@pytest.mark.parametrize(("pod", "fits"), PORTS.values(), ids=PORTS)
+def test_a_port_of_the_host_is_taken_once(pod: PodMaker, fits: bool) -> None:
+    holder = with_port(8080).spec(nodeName="a").build()
+    found = placed(pod.build(), gpu_node("a"), gpu_node("b"), holder)
+
+    assert nodes(found) == (["a", "b"] if fits else ["b"])
+    said = [each for some in found.reasons.values() for each in some]
+    assert {each.scheduler for each in said} <= {"node(s) didn't have free ports for the requested pod ports"}
+    assert {each.detail for each in said} <= {"host port 8080/TCP is taken"}
+
+
+def test_ports_of_two_interfaces_do_not_clash() -> None:
+    holder = with_port(8080, hostIP="10.0.0.1").spec(nodeName="a").build()
+
+    assert nodes(placed(with_port(8080, hostIP="10.0.0.2").build(), gpu_node("a"), holder)) == ["a"]
+    assert nodes(placed(with_port(8080, hostIP="10.0.0.1").build(), gpu_node("a"), holder)) == []
+
+
+def test_a_workload_with_a_port_of_its_host_fits_once_on_a_node() -> None:
+    found = placed(deployment(3, with_port(8080).build()), gpu_node("a"), gpu_node("b"))
+
+    assert (found.fits, answer(found).split("; ")[-1]) == (2, "2 of 3 replicas fit now")
+
+
+HOMES: dict[str, tuple[Json, list[str], int]] = {
+    "three nodes, one of them cordoned": ({}, ["a", "b", "shut"], 3),
+    "the nodes of a pool": ({"nodeSelector": {"kubernetes.io/hostname": "b"}}, ["b"], 1),
+    "the tainted one too": ({"tolerations": [{"operator": "Exists"}]}, ["a", "b", "shut", "taken"], 4),
+    "none": ({"nodeSelector": {"kubernetes.io/hostname": "nowhere"}}, [], 1),
+}
+
+
+@pytest.mark.parametrize(("spec", "names", "wanted"), HOMES.values(), ids=HOMES)
+def test_a_daemon_set_has_a_pod_on_each_node_that_lets_it_in(spec: Json, names: list[str], wanted: int) -> None:
+    shut, taken = gpu_node("shut"), gpu_node("taken")
+    shut["spec"], taken["spec"] = {"unschedulable": True}, {"taints": [{"key": "team", "effect": "NoSchedule"}]}
+    found = placed(
+        deployment(1, make_pod().gpus(1).spec(**spec).build(), "DaemonSet"), gpu_node("a"), gpu_node("b"), shut, taken
+    )
+
+    assert sorted(nodes(found)) == names
+    assert (found.replicas, found.fits) == (wanted, len(names))
+    assert placed_document(found)["eachNode"]
+
+
+def test_it_is_said_on_how_many_of_its_nodes_a_daemon_set_fits() -> None:
+    item = deployment(1, make_pod().gpus(1).build(), "DaemonSet")
+    full = running("x", "b", GPU, 4)
+
+    assert answer(placed(item, gpu_node("a"), gpu_node("b"))).startswith("Goes to each of the 2 nodes")
+    assert answer(placed(item, gpu_node("a"), gpu_node("b"), full)).startswith("Goes to 1 of the 2 nodes")

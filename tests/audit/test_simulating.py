@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.make import Json, PodMaker, make_pod
+from tests.make import Json, PodMaker, make_node, make_pod
 from tests.placement.kube import asks, gpu_node, placing
 from webhook.audit.simulating import Coming, play_pods
 from webhook.placement.fragmentation.policies import Policy
@@ -32,6 +32,11 @@ CASES = {
         FULL,
     ),
     "the selector rules out every node": (OTHERS, wanting(), SELECTOR),
+    "the one node that its selectors allow has no GPUs": (
+        [*OTHERS, make_node("cpu")],
+        make_pod().gpus(1).spec(nodeSelector={"kubernetes.io/hostname": "cpu"}),
+        FULL,
+    ),
     "no node lets it in, and a taint alone keeps it off one": (
         [*OTHERS, tainted(gpu_node("h100", 8, product=H100))],
         wanting(5),

@@ -12,12 +12,14 @@ import pytest
 from tests.make import Json, make_pod
 from webhook.cache.outcomes import LOOK_BACK_SECONDS, MOST_GONE, Outcomes, Pod, outcome_of
 from webhook.model.outcomes import Outcome
+from webhook.policy.halting import halt_of
+from webhook.policy.rollout import HaltOn, Rollout
 
 MOMENT = "2026-06-01T12:00:00Z"
 AT = datetime(2026, 6, 1, 12, tzinfo=UTC).timestamp()
 KILLED = {"terminated": {"reason": "OOMKilled", "exitCode": 137, "finishedAt": MOMENT}}
 FAILED = {"terminated": {"reason": "Error", "exitCode": 1, "finishedAt": MOMENT}}
-DECISION = {"policies": ["sizing"], "digest": "0123456789ab", "changed": ["resources"]}
+DECISION = {"policies": ["sizing", "labels"], "digest": "0123456789ab", "changed": ["resources"]}
 
 
 def watched(name: str = "a", **status: Any) -> Pod:
@@ -29,8 +31,8 @@ def watched(name: str = "a", **status: Any) -> Pod:
     return msgspec.convert(data, Pod)
 
 
-def unscheduled(status: str) -> list[Json]:
-    return [{"type": "PodScheduled", "status": status, "reason": "Unschedulable", "lastTransitionTime": MOMENT}]
+def unscheduled(status: str, reason: str = "Unschedulable") -> list[Json]:
+    return [{"type": "PodScheduled", "status": status, "reason": reason, "lastTransitionTime": MOMENT}]
 
 
 HARM: dict[str, tuple[Json, str]] = {
@@ -49,6 +51,10 @@ HARM: dict[str, tuple[Json, str]] = {
         "evicted",
     ),
     "no node takes it": ({"phase": "Pending", "conditions": unscheduled("False")}, "pending"),
+    "a gate keeps it from the scheduler": (
+        {"phase": "Pending", "conditions": unscheduled("False", "SchedulingGated")},
+        "",
+    ),
     "it has a node and starts": ({"phase": "Pending", "conditions": unscheduled("True")}, ""),
 }
 
@@ -59,11 +65,31 @@ def test_what_became_of_a_pod(status: Json, harm: str) -> None:
     assert outcome_of(watched(**status)) == want
 
 
-def test_a_pod_that_we_changed_has_the_names_of_the_policies() -> None:
-    data = make_pod().gpus(1).annotate("rightslice.dev/decision", json.dumps(DECISION)).build()
+CHANGED_BY: dict[str, tuple[Json, set[str]]] = {
+    "one changed it": ({"by": {"sizing": ["resources"]}}, {"sizing"}),
+    "another changed it, and one that spoke did not": ({"by": {"labels": ["labels"]}}, {"labels"}),
+    "several changed it as one": ({"by": {"a, b": ["resources"], "c": ["labels"]}}, {"a", "b", "c"}),
+    "the record does not say which of those that spoke": ({}, {"sizing", "labels"}),
+}
+
+
+@pytest.mark.parametrize(("said", "policies"), CHANGED_BY.values(), ids=CHANGED_BY)
+def test_a_pod_has_the_names_of_the_policies_that_changed_it(said: Json, policies: set[str]) -> None:
+    data = make_pod().gpus(1).annotate("rightslice.dev/decision", json.dumps(DECISION | said)).build()
     outcome = outcome_of(msgspec.convert(data, Pod))
     assert outcome is not None
-    assert outcome.policies == ("sizing",)
+    assert set(outcome.policies) == policies
+
+
+def test_a_pod_that_a_policy_spoke_about_and_did_not_change_counts_for_the_rest() -> None:
+    note = json.dumps(DECISION | {"by": {"labels": ["labels"]}})
+    data = make_pod("k").gpus(1).annotate("rightslice.dev/decision", note).build()
+    killed = data | {"status": {"containerStatuses": [{"name": "main", "state": KILLED}]}}
+    found = [outcome for pod in (data, killed) if (outcome := outcome_of(msgspec.convert(pod, Pod)))]
+    rollout = Rollout(100, "seed", HaltOn(oom=1, evictions=None, pending=None, window_minutes=60))
+
+    assert halt_of("sizing", rollout, found, since=0, now=AT + 1) is None
+    assert halt_of("labels", rollout, found[1:], since=0, now=AT + 1) is not None
 
 
 def test_a_pod_whose_gpu_is_in_an_init_container_counts() -> None:
@@ -103,6 +129,24 @@ def test_pods_that_are_gone_are_remembered_for_a_day() -> None:
     clock.seconds += LOOK_BACK_SECONDS + 1
     outcomes.remove(watched("c"))
     assert [one.gone for one in outcomes.all()] == [clock.seconds]
+
+
+def test_a_pod_waits_from_when_its_last_gate_opened() -> None:
+    """The condition keeps the time at which the gate closed: it was `False` all along."""
+    clock = Clock()
+    outcomes = Outcomes(clock)
+    outcomes.begin()
+    outcomes.swap()
+    gated, waiting = (
+        watched(phase="Pending", conditions=unscheduled("False", reason))
+        for reason in ("SchedulingGated", "Unschedulable")
+    )
+    outcomes.put(gated)
+    clock.seconds += 3600
+    outcomes.put(waiting)
+    clock.seconds += 60
+    listed(outcomes, waiting)
+    assert [one.pending for one in outcomes.all()] == [AT + 3600]
 
 
 def test_a_list_that_is_not_whole_changes_nothing() -> None:

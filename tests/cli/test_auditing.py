@@ -92,6 +92,27 @@ def test_a_tighter_policy_is_exit_code_1(rightslice: Run) -> None:
     assert rightslice(*diff[:4]).code == 2
 
 
+def test_an_empty_folder_is_no_policies_to_a_diff(rightslice: Run, tmp_path: Path) -> None:
+    def diff(old: object, new: object) -> tuple[int, str]:
+        ran = rightslice("policy", "diff", str(old), str(new), "--cluster", "cluster.yaml")
+        return ran.code, ran.out + ran.err
+
+    empty, notes = tmp_path / "empty", tmp_path / "notes"
+    empty.mkdir()
+    (empty / ".gitkeep").touch()
+    notes.mkdir()
+    (notes / "README.md").write_text("no policy")
+
+    gone, new = diff("policies", empty), diff(empty, "policies")
+    assert (gone[0], new[0]) == (0, 1)
+    assert "research: gone" in gone[1]
+    assert "newly allow" in gone[1]
+    assert "research: new" in new[1]
+    assert "the policies say the same" in diff(empty, empty)[1]
+    for wrong in (notes, tmp_path / "nowhere"):
+        assert diff("policies", wrong)[0] == 2
+
+
 def test_rightsize_says_that_a_namespace_has_no_workloads(rightslice: Run) -> None:
     ran = rightslice("rightsize", "cluster.yaml", "--policies", "policies", "-n", "nosuch")
     assert ran.code == 0

@@ -61,6 +61,9 @@ CODES = {
     "every code": (("explain",), 0),
     "a code that does not exist": (("explain", "GPU-L999"), 2),
     "a code and a file to explain": (("explain", "GPU-S101", "-f", "deploy/train.yaml", *WORLD), 2),
+    "a pod of the shipped cluster": (("explain", "embed-0", "-n", "team-vision", "--cluster", "demo"), 0),
+    "a pod of a cluster, by its kind too": (("explain", "pod/embed-0", "-n", "team-vision", "--cluster", "demo"), 0),
+    "a pod that the cluster has elsewhere": (("explain", "embed-0", "--cluster", "demo"), 2),
     "nothing on standard input": (("check", "-", *WORLD), 2),
     "a file to explain": (("explain", "-f", "deploy/train.yaml", *WORLD), 0),
     "a file to explain that is not there": (("explain", "-f", "nowhere.yaml", *WORLD), 2),
@@ -104,6 +107,9 @@ def test_wrong_input_is_told_in_a_sentence(arguments: tuple[str, ...], rightslic
 
 
 SENTENCES = {
+    "a pod of no cluster": (("explain", "embed-0"), "a pod of a cluster with --cluster live or a snapshot"),
+    "a pod that a snapshot lacks": (("explain", "nix", "--cluster", "demo"), "'nix' in namespace 'default' of demo"),
+    "a pod of a snapshot": (("explain", "embed-0", "-n", "team-vision", "--cluster", "demo"), "on node a100-mixed-1"),
     "misspelt code": (("explain", "GPU-L10"), "Did you mean GPU-L10"),
     "a code without its first letters": (("explain", "l102"), "Did you mean GPU-L102?"),
     "a report that cannot be written": (("check", "deploy", *WORLD, "-o", "sarif=/nonexistent/x"), "/nonexistent/x"),
@@ -210,6 +216,14 @@ def test_lint_names_exemptions_that_are_over(now: str, told: bool, rightslice: R
     ran = rightslice("policy", "lint", "-", "--now", now, stdin=EXEMPTED)
     assert ran.code == 0
     assert ("exemption old from p is over since 2026-06-01T00:00:00Z" in ran.err) is told
+
+
+def test_lint_names_policies_that_speak_about_no_pod(rightslice: Run) -> None:
+    ran = rightslice(
+        "policy", "lint", "-", stdin=POLICY.replace("spec: {", "spec: {match: {resources: [amd.com/gpu]}, ")
+    )
+    assert ran.code == 0
+    assert "speaks about no pod: match.resources must match some name of nvidia.com/*, found amd.com/gpu" in ran.err
 
 
 def test_what_is_read_is_told_on_stderr_only(rightslice: Run) -> None:
@@ -345,6 +359,35 @@ def test_a_rollout_is_seen_where_policies_are_looked_at(rightslice: Run, tmp_pat
     assert "of a file nobody watches it" in rightslice("policy", "lint", str(tmp_path)).err
     explained = rightslice("explain", "-f", "deploy/train.yaml", "--policies", str(tmp_path)).out
     assert "On trial  p: the workload is not in the share of the rollout" in explained
+
+
+HALTED = "puts its {} on trial too"
+WATCHED = "{percent: 5, haltOn: {oom: 2}}"
+SHARED = "{mode: enforce, shared: [{name: a, gpuMilli: 8000, namespaceSelector: {matchLabels: {a: b}}}]}"
+SWITCHED_OFF = {
+    "security": ("enforce", WATCHED, "security: {}", HALTED.format("security")),
+    "quotas": (
+        "audit",
+        WATCHED,
+        f"security: {{mode: enforce}}, quotas: {SHARED}",
+        HALTED.format("quotas and security"),
+    ),
+    "nobody halts it": ("enforce", "{percent: 5}", "security: {}", ""),
+    "it is on trial already": ("enforce", WATCHED, "security: {mode: audit}", ""),
+    "it shapes pods": ("enforce", WATCHED, "rightSizing: {}", ""),
+}
+
+
+@pytest.mark.parametrize(("mode", "rollout", "sections", "said"), SWITCHED_OFF.values(), ids=SWITCHED_OFF)
+def test_lint_names_the_guards_that_a_halt_would_put_on_trial(
+    mode: str, rollout: str, sections: str, said: str, rightslice: Run, tmp_path: Path
+) -> None:
+    spec = f"spec: {{mode: {mode}, rollout: {rollout}, {sections}}}"
+    (tmp_path / "p.yaml").write_text(POLICY.replace("spec: {cuda: {}}", spec))
+    ran = rightslice("policy", "lint", str(tmp_path))
+    assert ran.code == 0, ran.out
+    assert said in ran.err
+    assert bool(said) == ("on trial" in ran.err)
 
 
 DAYS = {

@@ -12,6 +12,7 @@ import pytest
 
 from tests.cli.conftest import FILES, JUNE, Run
 from tests.make import Json, make_node
+from tests.placement.kube import gpu_node
 
 GPU = "nvidia.com/gpu"
 ROOM = ["--cluster", "room/cluster.yaml"]
@@ -265,3 +266,44 @@ def test_one_node_as_data_is_that_node_its_links_and_who_holds_it(rightslice: Ru
     assert told["node"]["name"] == "h100-1"
     assert [gpu["links"][:2] for gpu in told["gpus"][:2]] == [["X", "NV18"], ["NV18", "X"]]
     assert told["pods"] == [{"namespace": "team-nlp", "name": "llm-train-0", "gpus": {GPU: 8}}]
+
+
+UNPLAYED = {
+    "host ports": {"containers": [{"name": "a", "ports": [{"hostPort": 80}]}]},
+    "resource ephemeral-storage": {
+        "containers": [{"name": "a", "resources": {"requests": {"ephemeral-storage": "1Gi", "cpu": "1"}}}]
+    },
+    "spec.nodeName": {"nodeName": "n", "containers": [{"name": "a"}]},
+    "resource claims": {"resourceClaims": [{"name": "g"}], "containers": [{"name": "a"}]},
+    "": {"containers": [{"name": "a"}]},
+}
+
+
+@pytest.mark.parametrize(("what", "spec"), UNPLAYED.items())
+def test_simulate_says_what_it_does_not_play(rightslice: Run, what: str, spec: object) -> None:
+    template = {"metadata": {"labels": {"a": "b"}}, "spec": spec}
+    workload = {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {"name": "d"},
+        "spec": {"replicas": 6, "selector": {"matchLabels": {"a": "b"}}, "template": template},
+    }
+
+    ran = rightslice("simulate", "--nodes", "demo", "--pods", "-", stdin=orjson.dumps(workload))
+
+    assert ran.code == 0
+    assert ran.err == (f"note: not looked at: {what} (6 pods). A scheduler may place fewer of them\n" if what else "")
+
+
+@pytest.mark.parametrize(("gpus", "placed"), [(1, 3), (5, 0)])
+def test_a_daemon_set_plays_a_pod_for_each_node(rightslice: Run, tmp_path: Path, gpus: int, placed: int) -> None:
+    file = tmp_path / "nodes.json"
+    file.write_bytes(orjson.dumps({"apiVersion": "v1", "kind": "List", "items": [gpu_node(name) for name in "abc"]}))
+    daemons = deployment(1, f'{{nvidia.com/gpu: "{gpus}"}}').replace(b"kind: Deployment", b"kind: DaemonSet")
+    daemons = daemons.replace(b"replicas: 1, ", b"")
+
+    ran = rightslice("simulate", "--nodes", str(file), "--pods", "-", "-o", "json", stdin=daemons)
+    told = orjson.loads(ran.out)
+
+    assert told["moments"][-1]["placed"] == placed
+    assert sum(told["unplaced"].values()) == 3 - placed

@@ -1,8 +1,6 @@
-"""What a quota says of a pod that is resized while it runs: our words are the API server's."""
+"""What a quota says of a pod that is resized or given a deadline while it runs: our words are the API server's."""
 
 from __future__ import annotations
-
-from typing import Any
 
 from tests.cluster.client import RefusedError
 from tests.cluster.plane import Plane
@@ -10,7 +8,7 @@ from tests.cluster.ranging import quotas_of
 from tests.cluster.waiting import eventually
 from tests.make import Json, make_pod
 from webhook.engine.limitrange import arrived
-from webhook.engine.quota import refusals_on_resize
+from webhook.engine.quota import refusals_on_resize, refusals_on_update
 from webhook.model.pods import Pod, pod_of
 
 HARD = {"requests.cpu": "2", "limits.cpu": "4", "requests.memory": "2Gi", "pods": "1"}
@@ -32,8 +30,8 @@ def amounts(cpu: str, most: str, memory: str) -> Json:
 
 def resized(pod: Json, resources: Json) -> Pod:
     """The pod with other amounts."""
-    container = pod["spec"]["containers"][0] | {"resources": resources}
-    return pod_of(pod | {"spec": pod["spec"] | {"containers": [container]}})
+    main, *others = pod["spec"]["containers"]
+    return pod_of(pod | {"spec": pod["spec"] | {"containers": [main | {"resources": resources}, *others]}})
 
 
 def test_a_resize_is_charged_for_what_it_adds(plane: Plane, namespace: str) -> None:
@@ -54,18 +52,51 @@ def test_a_resize_is_charged_for_what_it_adds(plane: Plane, namespace: str) -> N
     assert [name for name, reason in said.items() if not reason] == ["it fits", "less", "the same"]
 
 
+LATE = {"requests.cpu": "2", "limits.memory": "4Gi", "pods": "9"}
+
+
+def test_a_quota_that_came_after_the_pod_objects_to_its_form(plane: Plane, namespace: str) -> None:
+    path = f"/api/v1/namespaces/{namespace}"
+    pod = make_pod("p").namespace(namespace).container("side", resources={"requests": {"memory": "64Mi"}})
+    pod.main["resources"] = amounts("1", "2", "512Mi")
+    stored = plane.api.create(f"{path}/pods", pod.build())
+    plane.api.create(f"{path}/resourcequotas", {"metadata": {"name": "q"}, "spec": {"hard": LATE}})
+    eventually(lambda: answer(plane, path, "2500m", "3", "512Mi"))
+    quota = plane.api.get(f"{path}/resourcequotas/q")
+    more, ending = amounts("1500m", "2", "512Mi"), {"spec": {"activeDeadlineSeconds": 60}}
+
+    resize = answer(plane, path, "1500m", "2", "512Mi")
+    deadline = tried(plane, f"{path}/pods/p", ending)
+
+    assert resize == words(quota, stored, resized(stored, more))
+    assert deadline == moved(quota, stored, pod_of(stored | {"spec": stored["spec"] | ending["spec"]}))
+    assert resize == deadline == "failed quota: q: must specify limits.memory for: side; requests.cpu for: side"
+
+
 def answer(plane: Plane, path: str, cpu: str, most: str, memory: str) -> str:
-    """What the API server says; "" where it lets it pass."""
-    body: Any = {"spec": {"containers": [{"name": "main", "resources": amounts(cpu, most, memory)}]}}
+    """What the API server says of a resize; "" where it lets it pass."""
+    body = {"spec": {"containers": [{"name": "main", "resources": amounts(cpu, most, memory)}]}}
+    return tried(plane, f"{path}/pods/p/resize", body)
+
+
+def tried(plane: Plane, path: str, body: Json) -> str:
+    """What the API server says of a change; "" where it lets it pass."""
     try:
-        plane.api.patch(f"{path}/pods/p/resize?dryRun=All", body, "strategic")
+        plane.api.patch(f"{path}?dryRun=All", body, "strategic")
     except RefusedError as error:
         return error.message.removeprefix('pods "p" is forbidden: ')
     return ""
 
 
 def words(quota: Json, old: Json, new: Pod) -> str:
-    """What we say."""
+    """What we say of a resize."""
     before = pod_of(old)
     found = refusals_on_resize(before, arrived(before, ()), arrived(new, ()), quotas_of([quota]))
+    return found[0].words if found else ""
+
+
+def moved(quota: Json, old: Json, new: Pod) -> str:
+    """What we say of a new deadline."""
+    before = pod_of(old)
+    found = refusals_on_update(before, new, arrived(before, ()), arrived(new, ()), quotas_of([quota]))
     return found[0].words if found else ""

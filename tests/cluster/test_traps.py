@@ -7,9 +7,9 @@ import pytest
 from tests.cluster.client import Json, RefusedError
 from tests.cluster.plane import Plane
 from tests.cluster.waiting import eventually
-from tests.engine.test_linting import limit_range
+from tests.engine.test_linting import CLASS, MILLI, limit_range
 from tests.engine.test_linting_rules import REFUSED, TAKEN
-from webhook.engine.linting import fixed, lint
+from webhook.engine.linting import fixed, lint, lint_all
 
 GPU = "nvidia.com/gpu"
 TRAPS = {
@@ -17,6 +17,10 @@ TRAPS = {
     "a minimum alone": limit_range({"min": {GPU: "1"}}),
     "a default": limit_range({"default": {GPU: "1"}}),
     "a bound on pods": limit_range({"type": "Pod", "max": {GPU: "4"}}),
+    "a bound on pods beside a minimum": limit_range({"type": "Pod", "max": {GPU: "4"}}, {"min": {GPU: "1"}}),
+    "thousandths and devices": limit_range({"max": {MILLI: "4000", CLASS: "2"}}),
+    "a minimum of devices": limit_range({"min": {CLASS: "1"}}),
+    "a ratio of devices": limit_range({"maxLimitRequestRatio": {CLASS: "1"}}),
     "a ratio": limit_range({"maxLimitRequestRatio": {GPU: "1"}}),
     "all of them": limit_range(
         {"max": {GPU: "4"}, "min": {GPU: "1"}, "default": {GPU: "2"}, "maxLimitRequestRatio": {GPU: "1"}},
@@ -26,13 +30,14 @@ TRAPS = {
 
 
 def pod_in(plane: Plane, namespace: str) -> str:
-    """What becomes of a pod without GPUs: "refused", or the GPUs that it is given."""
+    """What becomes of a pod without GPUs: "refused", or the amounts that it is given."""
     body = {"metadata": {"name": "plain"}, "spec": {"containers": [{"name": "main", "image": "example/app:1"}]}}
     try:
         made = plane.api.create(f"/api/v1/namespaces/{namespace}/pods", body, dryRun="All")
     except RefusedError as refusal:
         return f"refused: {refusal.message}"
-    return str(made["spec"]["containers"][0]["resources"].get("limits", {}).get(GPU, "none"))
+    sides = made["spec"]["containers"][0]["resources"].values()
+    return ", ".join(sorted({amount for side in sides for amount in side.values()})) or "none"
 
 
 @pytest.mark.parametrize("trap", TRAPS.values(), ids=TRAPS)
@@ -52,6 +57,15 @@ def test_a_pod_without_gpus_falls_into_it_and_not_into_what_is_offered(
     else:
         plane.api.delete(f"{path}/lr")
     eventually(lambda: pod_in(plane, namespace), until=lambda became: became in ("none", "0"))
+
+
+def test_a_bound_on_pods_beside_a_default_of_zero_is_no_trap(plane: Plane, namespace: str) -> None:
+    apart = [limit_range({"type": "Pod", "max": {GPU: "4"}}), limit_range({"default": {GPU: "0"}})]
+    path = f"/api/v1/namespaces/{namespace}/limitranges"
+    assert lint_all(apart) == [[], []]
+    for number, data in enumerate(apart):
+        plane.api.create(path, data | {"metadata": {"name": f"lr-{number}"}})
+    eventually(lambda: pod_in(plane, namespace), until=lambda became: became == "0")
 
 
 def answered(plane: Plane, namespace: str, data: Json) -> str:

@@ -122,7 +122,8 @@ def words(size: str, risk: str = "0.0007%") -> str:
 
 def by_use(memory: int, compute: int | None, size: str, **fields: str) -> Need:
     """A need by observed use."""
-    return Need(memory, compute, Evidence.OBSERVED, words(size, **fields))
+    blind = "" if compute else "; what it needs of compute was not seen"
+    return Need(memory, compute, Evidence.OBSERVED, words(size, **fields) + blind)
 
 
 ONE, TWO = make_pod().gpus(1), make_pod().gpus(1).container("side", resources={"limits": {"nvidia.com/gpu": "1"}})

@@ -318,6 +318,37 @@ def test_one_process_namespace_and_a_share(guard: str, nodes: tuple[Json, ...], 
     assert ask(shaped(pod, decision), guard, nodes=nodes).denials == ()
 
 
+OLD = {"nvidia.com/cuda.driver-version.full": "535.183.01", "nvidia.com/cuda.driver-version.major": "535"}
+OLD_SLICES = make_node("old", MIXED | OLD, **{"nvidia.com/mig-1g.10gb": 7})
+IMAGES = {
+    "the slice's driver fits": ("nvidia/cuda:12.2.2-base-ubuntu22.04", SMALL),
+    "only whole cards have a driver for it": ("nvidia/cuda:12.4.1-base-ubuntu22.04", Why.DRIVER),
+    "no GPU has one: the slice is no worse": ("nvidia/cuda:12.9.1-base-ubuntu22.04", SMALL),
+}
+
+
+@pytest.mark.parametrize(("image", "want"), IMAGES.values(), ids=IMAGES)
+def test_a_smaller_gpu_fits_the_image_no_less(image: str, want: str | Why) -> None:
+    outcome = ask(small().image(image), SIZING, nodes=(whole_node(), OLD_SLICES)).outcome
+    assert (outcome.resource if isinstance(outcome, Fit) else outcome.why) == want
+
+
+CAPABILITIES = {
+    "it draws": ("compute,utility, graphics", (mig_node(),), Why.GRAPHICS),
+    "it decodes": ("video", (mig_node(),), Why.GRAPHICS),
+    "it computes": ("compute,utility", (mig_node(),), SMALL),
+    "all is a habit": ("all", (mig_node(),), SMALL),
+    "a share can draw": ("graphics", (mig_node(), SLICED), SHARED),
+}
+
+
+@pytest.mark.parametrize(("value", "nodes", "want"), CAPABILITIES.values(), ids=CAPABILITIES)
+def test_a_pod_with_driver_capabilities(value: str, nodes: tuple[Json, ...], want: str | Why) -> None:
+    pod = small().env("NVIDIA_DRIVER_CAPABILITIES", value)
+    outcome = ask(pod, sizing(isolation="none", forms="[mig, timeSlicing]"), nodes=nodes).outcome
+    assert (outcome.resource if isinstance(outcome, Fit) else outcome.why) == want
+
+
 def test_a_limit_on_whole_gpus_lets_a_pod_pass_only_while_it_can_still_become_a_slice() -> None:
     limits = 'mode: enforce\nlimits: {perPod: [{resource: "nvidia.com/gpu", max: 0}]}'
     final = small()

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import pytest
 
 from tests.engine.guarding import KINDS, look, names, places
-from tests.make import make_pod
+from tests.make import Json, make_pod
 
 
 class Variable(NamedTuple):
@@ -86,6 +86,65 @@ def test_the_bad_one_of_two_equal_names_is_reported_whichever_comes_last() -> No
         assert [remark.path[-1] for _, remark in found] == [values.index("all")]
 
 
+FROM_ELSEWHERE = {"configMapKeyRef": {"name": "c", "key": "k", "optional": True}}
+VERSION = {"name": "CUDA_VERSION", "value": "12.4.1"}
+LEGACY = {
+    "alone": ([VERSION], True),
+    "from elsewhere": ([{"name": "CUDA_VERSION", "valueFrom": FROM_ELSEWHERE}], True),
+    "made by another variable": ([{"name": "CUDA_VERSION", "value": "$(V)"}], True),
+    "beside requirements of another kind": ([VERSION, {"name": "NVIDIA_REQUIRE_DRIVER", "value": "driver>=535"}], True),
+    "beside empty requirements": ([VERSION, {"name": "NVIDIA_REQUIRE_CUDA", "value": ""}], True),
+    "beside requirements that may be absent": (
+        [VERSION, {"name": "NVIDIA_REQUIRE_CUDA", "valueFrom": FROM_ELSEWHERE}],
+        True,
+    ),
+    "beside requirements that may be empty": ([VERSION, {"name": "NVIDIA_REQUIRE_CUDA", "value": "$(R)"}], True),
+    "beside requirements that are emptied again": (
+        [VERSION, {"name": "NVIDIA_REQUIRE_CUDA", "value": "cuda>=12"}, {"name": "NVIDIA_REQUIRE_CUDA", "value": ""}],
+        True,
+    ),
+    "beside requirements": ([VERSION, {"name": "NVIDIA_REQUIRE_CUDA", "value": "cuda>=12"}], False),
+    "beside void": ([VERSION, {"name": "NVIDIA_VISIBLE_DEVICES", "value": "void"}], False),
+    "beside none, which comes first": ([{"name": "NVIDIA_VISIBLE_DEVICES", "value": "none"}, VERSION], False),
+    "beside devices that are named but empty": ([VERSION, {"name": "NVIDIA_VISIBLE_DEVICES", "value": ""}], False),
+    "empty": ([{"name": "CUDA_VERSION", "value": ""}], False),
+    "emptied again": ([VERSION, {"name": "CUDA_VERSION", "value": ""}], False),
+}
+"""CUDA_VERSION in a container without a GPU, and whether the container toolkit gives that container every GPU."""
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(("env", "bad"), LEGACY.values(), ids=LEGACY)
+def test_a_cuda_version_that_opens_every_gpu(env: list[Json], bad: bool, kind: str) -> None:
+    found = look(make_pod().container("beside", kind=kind, env=env).build())
+    place = 1 if kind == "containers" else 0
+    at = next(i for i, variable in enumerate(env) if variable["name"] == "CUDA_VERSION")
+    assert places(found) == ([("visibleDevicesEnv", f"spec.{kind}[{place}].env[{at}]")] if bad else [])
+
+
+def test_devices_named_in_one_container_say_nothing_of_another() -> None:
+    void = {"name": "NVIDIA_VISIBLE_DEVICES", "value": "void"}
+    pod = make_pod().container("first", env=[void]).container("second", env=[VERSION]).build()
+    assert places(look(pod)) == [("visibleDevicesEnv", "spec.containers[2].env[0]")]
+
+
+def test_devices_named_wrongly_are_told_once() -> None:
+    devices = {"name": "NVIDIA_VISIBLE_DEVICES", "value": "all"}
+    pod = make_pod().container("beside", env=[VERSION, devices]).build()
+    assert places(look(pod)) == [("visibleDevicesEnv", "spec.containers[1].env[1]")]
+
+
+def test_a_pod_that_asks_for_a_gpu_may_name_its_cuda_version() -> None:
+    assert look(make_pod().gpus(1).env("CUDA_VERSION", "12.4.1").build()) == []
+
+
+def test_an_ephemeral_container_that_brings_a_cuda_version() -> None:
+    old = make_pod().build()
+    new = make_pod().container("debug", kind="ephemeralContainers", env=[VERSION]).build()
+    assert places(look(new, old=old)) == [("visibleDevicesEnv", "spec.ephemeralContainers[0].env[0]")]
+    assert look(new, old=new) == []
+
+
 ORDINARY_VARIABLES = {
     "an API key of NVIDIA's cloud": ("NVIDIA_API_KEY", "x"),
     "lower case is another variable": ("nvidia_visible_devices", "all"),
@@ -119,6 +178,7 @@ SOURCES = {
     "a prefix of all of NVIDIA's variables": ("NVIDIA_", True),
     "a prefix of one letter": ("N", True),
     "a prefix of CUDA's": ("CUDA_", True),
+    "a prefix that begins CUDA_VERSION": ("CUDA_VERS", True),
     "a prefix that goes on after CUDA_MPS_": ("CUDA_MPS_PIPE_", True),
     "a prefix of NVIDIA's that no such name has": ("NVIDIA_API_", False),
     "a prefix that begins the loader's variables": ("LD_", False),

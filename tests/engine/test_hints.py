@@ -170,39 +170,6 @@ def test_a_trial_adds_nothing_and_says_what_it_would_add() -> None:
     ]
 
 
-SINGLE = make_node(
-    "single",
-    A100
-    | {"nvidia.com/gpu.product": "NVIDIA-A100-SXM4-80GB-MIG-1g.10gb", "nvidia.com/mig.strategy": "single"}
-    | {"nvidia.com/gpu.memory": "9728", "nvidia.com/gpu.count": "56"},
-    **{"nvidia.com/gpu": 56},
-)
-NOT_A_SLICE = {
-    "key": "nvidia.com/gpu.product",
-    "operator": "NotIn",
-    "values": ["NVIDIA-A100-SXM4-80GB-MIG-1g.10gb"],
-}
-
-
-@pytest.mark.parametrize(
-    ("pod", "want"),
-    [
-        pytest.param(make_pod().gpus(4), True, id="several GPUs that work together"),
-        pytest.param(make_pod().gpus(1).needs("30Gi"), True, id="a need that a slice would not cover"),
-        pytest.param(make_pod().gpus(1).needs("8Gi"), False, id="a need that a slice covers"),
-        pytest.param(make_pod().gpus(1), False, id="nothing known of the need"),
-    ],
-)
-def test_whole_cards_are_kept_apart_from_slices_where_it_matters(pod: PodMaker, want: bool) -> None:
-    spec = injected(pod, "{nodeAffinity: auto}", (whole_node(), SINGLE))
-    assert ("affinity" in spec) is want
-    assert not want or terms(spec) == [{"matchExpressions": [NOT_A_SLICE]}]
-
-
-def test_slices_are_not_ruled_out_where_no_whole_card_would_take_the_pod() -> None:
-    assert "affinity" not in injected(make_pod().gpus(4), "{nodeAffinity: auto}", (whole_node(count=2), SINGLE))
-
-
 @pytest.mark.parametrize("required", [{}, {"nodeSelectorTerms": []}, {"nodeSelectorTerms": None}])
 def test_a_required_affinity_without_terms_is_not_made_one_that_matches(required: Json) -> None:
     wrong = {"nodeAffinity": {REQUIRED: required}}

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from tests.make import Json
+from tests.strategies import anything
 from tests.world import ask, codes
-from webhook.engine.linting import fixed, lint
+from webhook.engine.linting import fixed, lint, lint_all, misshapen
+from webhook.model.findings import Finding
 
 GPU, SLICE = "nvidia.com/gpu", "nvidia.com/mig-1g.10gb"
+MILLI, CLASS = "rightslice.dev/gpu-milli", "deviceclass.resource.kubernetes.io/a"
 
 
 def limit_range(*items: Json) -> Json:
@@ -33,6 +39,7 @@ def scoped(data: Json) -> Json:
 
 DEVICES = "a.deviceclass.resource.k8s.io/devices"
 FREE = {"max": {GPU: 4}, "default": {GPU: "0"}}
+NONE = {"type": "Container", "default": {GPU: "0"}}
 TRAPS: dict[str, tuple[Json, list[str], Json]] = {
     "a maximum alone": (limit_range({"max": {GPU: 4}}), ["GPU-L301"], {"limits": [{"type": "Container"} | FREE]}),
     "a maximum as it is stored": (
@@ -48,7 +55,11 @@ TRAPS: dict[str, tuple[Json, list[str], Json]] = {
         {"limits": [{"type": "Container", "max": {"cpu": 4}}]},
     ),
     "a default request alone": (limit_range({"defaultRequest": {GPU: 1}}), ["GPU-L302"], {"limits": []}),
-    "a default": (limit_range({"default": {SLICE: 1}}), ["GPU-L303"], {"limits": []}),
+    "a default": (
+        limit_range({"default": {SLICE: 1}}),
+        ["GPU-L303"],
+        {"limits": [{"type": "Container", "default": {SLICE: "0"}}]},
+    ),
     "a default below the maximum": (
         limit_range({"max": {GPU: 4}, "default": {GPU: 1}}),
         ["GPU-L303"],
@@ -57,8 +68,53 @@ TRAPS: dict[str, tuple[Json, list[str], Json]] = {
     "a bound on pods": (
         limit_range({"type": "Pod", "max": {GPU: 4, "cpu": 8}, "min": {GPU: 1}}),
         ["GPU-L304", "GPU-L304"],
-        {"limits": [{"type": "Pod", "max": {"cpu": 8}}, {"type": "Container"} | FREE]},
+        {"limits": [{"type": "Pod", "max": {GPU: 4, "cpu": 8}}, NONE]},
     ),
+    "a bound on pods, and a default of zero": (
+        limit_range({"type": "Pod", "max": {GPU: 4}}, {"default": {GPU: "0"}, "defaultRequest": {GPU: "0"}}),
+        [],
+        {},
+    ),
+    "a minimum of pods, and a default of zero": (
+        limit_range(NONE, {"type": "Pod", "max": {GPU: 4}, "min": {GPU: 1}}),
+        ["GPU-L304"],
+        {"limits": [NONE, {"type": "Pod", "max": {GPU: 4}}]},
+    ),
+    "a bound on pods, and a maximum within it that is the default": (
+        limit_range({"max": {GPU: 4}}, {"type": "Pod", "max": {GPU: 8}}),
+        ["GPU-L301"],
+        {"limits": [{"type": "Container"} | FREE, {"type": "Pod", "max": {GPU: 8}}]},
+    ),
+    "a bound on pods, and a minimum of containers": (
+        limit_range({"type": "Pod", "max": {GPU: 8}}, {"min": {GPU: 1}}),
+        ["GPU-L304", "GPU-L302"],
+        {"limits": [{"type": "Pod", "max": {GPU: 8}}, NONE]},
+    ),
+    "a bound on pods, and a default above it": (
+        limit_range({"type": "Pod", "max": {GPU: 8}}, {"default": {GPU: 9}}),
+        ["GPU-L304", "GPU-L303"],
+        {"limits": [{"type": "Pod", "max": {GPU: 8}}, NONE]},
+    ),
+    "a bound on pods beside containers without a default": (
+        limit_range({"type": "Pod", "max": {GPU: 8}}, {"max": {"memory": "1Gi"}, "default": None}),
+        ["GPU-L304"],
+        {"limits": [{"type": "Pod", "max": {GPU: 8}}, NONE | {"max": {"memory": "1Gi"}}]},
+    ),
+    "a maximum of thousandths and of devices": (
+        limit_range({"max": {MILLI: "4000", CLASS: "2"}}),
+        ["GPU-L301", "GPU-L301"],
+        {
+            "limits": [
+                {"type": "Container", "max": {MILLI: "4000", CLASS: "2"}, "default": {MILLI: "0", CLASS: "0"}},
+            ]
+        },
+    ),
+    "a minimum of thousandths and of devices, which need no limit": (
+        limit_range({"min": {MILLI: "1", CLASS: "1"}}),
+        ["GPU-L302", "GPU-L303"],
+        {"limits": []},
+    ),
+    "a minimum of no devices": (limit_range({"min": {CLASS: "0"}}), [], {}),
     "a ratio": (limit_range({"maxLimitRequestRatio": {GPU: 1}}), ["GPU-L305"], {"limits": []}),
     "CPU and memory": (limit_range({"max": {"cpu": 4}, "min": {"memory": "1Mi"}}), [], {}),
     "limits. of a GPU": (
@@ -164,8 +220,59 @@ def test_that_a_minimum_has_to_go_is_said(default: Json | None) -> None:
     assert "min" not in fixed(given)["spec"]["limits"][0]
 
 
+SIDES = {side: {GPU: 1, CLASS: 1} for side in ("max", "min", "default", "defaultRequest", "maxLimitRequestRatio")}
+TRAPPED = [
+    limit_range(SIDES, SIDES | {"type": "Pod"}),
+    scoped(quota(**{key: 1 for name in (GPU, MILLI, CLASS) for key in (name, f"requests.{name}")}, **{DEVICES: 1})),
+]
+
+
+def places(value: Any, *at: Any) -> Iterator[tuple[Any, ...]]:
+    """The way to every part."""
+    yield at
+    items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for key, each in items:
+        yield from places(each, *at, key)
+
+
+PLACES = [
+    (data, place) for data in TRAPPED for place in places(data) if place and place[0] not in ("apiVersion", "kind")
+]
+
+
+def put(data: Any, place: tuple[Any, ...], value: Any) -> Any:
+    """The same with another value in one place."""
+    if not place:
+        return value
+    whole = dict(data) if isinstance(data, dict) else list(data)
+    whole[place[0]] = put(data[place[0]], place[1:], value)
+    return whole
+
+
+@settings(max_examples=300)
+@given(st.sampled_from(PLACES), st.none() | anything())
+def test_it_has_an_answer_for_anything_that_stands_in_them(spoilt: tuple[Json, tuple[Any, ...]], value: Any) -> None:
+    data = put(*spoilt, value)
+    (findings,) = lint_all([data], ["a"])
+    assert all(isinstance(finding, Finding) for finding in findings)
+    list(misshapen(data))
+    list(misshapen(fixed(data, ["a"])))
+
+
 def test_another_quota_of_the_namespace_may_count_every_form() -> None:
     assert lint(quota(requests_nvidia_com__gpu=2), ["requests.rightslice.dev/gpu-milli"]) == []
+
+
+def test_another_limit_range_of_the_namespace_may_give_zero() -> None:
+    bound, none = limit_range({"type": "Pod", "max": {GPU: 4}}), limit_range(NONE)
+    none["metadata"] = none["metadata"] | {"name": "none"}
+    elsewhere = none | {"metadata": none["metadata"] | {"namespace": "other"}}
+
+    assert lint_all([none, bound]) == [[], []]
+    assert [finding.code for found in lint_all([elsewhere, bound]) for finding in found] == ["GPU-L304"]
+    assert codes(ask(bound, nodes=[none])) == []
+    assert codes(ask(bound, nodes=[elsewhere])) == ["warn GPU-L304"]
+    assert codes(ask(bound, nodes=[none | {"metadata": bound["metadata"]}], operation="UPDATE")) == ["warn GPU-L304"]
 
 
 def test_what_an_api_server_adds_is_left_out() -> None:

@@ -125,6 +125,16 @@ REFUSED: dict[str, tuple[Json, str, str]] = {
         "spec.scopes",
         'Invalid value: ["BestEffort"]: unsupported scope applied to resource',
     ),
+    "huge pages in a quota with a scope": (
+        scoped("PriorityClass", requests_nvidia_com__gpu="4", **{"hugepages-2Mi": "1Gi"}),
+        "spec.scopes",
+        'Invalid value: ["PriorityClass"]: unsupported scope applied to resource',
+    ),
+    "requests of huge pages in a quota with a scope": (
+        scoped("NotTerminating", **{"requests_hugepages-2Mi": "1Gi"}),
+        "spec.scopes",
+        'Invalid value: ["NotTerminating"]: unsupported scope applied to resource',
+    ),
     "an operator without values": (
         scoped(selector=[{"scopeName": "PriorityClass", "operator": "In"}], pods="4"),
         "spec.scopeSelector.matchExpressions[0].values",

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from tests.make import PodMaker, make_pod
+from tests.make import Json, PodMaker, make_pod
 from webhook.engine.limitrange import arrived
 from webhook.engine.quota import escapes, full, quota_remarks, refusals_on_resize, refusals_on_update
 from webhook.model.lines import line_of
@@ -160,6 +160,26 @@ def test_a_resize_is_charged_for_what_it_adds(before: str, after: str, want: lis
     old, new = (arrived(pod_of(make_pod().asks("cpu", amount).build()), ()) for amount in (before, after))
     found = refusals_on_resize(pod_of(make_pod().build()), old, new, [full])
     assert [one.words.removeprefix("exceeded quota: team, ") for one in found] == want
+
+
+NAMELESS = make_pod().gpus(1).build()
+NAMED = make_pod().gpus(1).asks("cpu", "1").build()
+LATE = {
+    "a container names no CPU": (NAMELESS, {}, ["failed quota: team: must specify requests.cpu for: main"]),
+    "every container names CPU": (NAMED, {}, []),
+    "the quota does not hold it": (NAMELESS, {"scopes": ["Terminating"]}, []),
+}
+
+
+@pytest.mark.parametrize(("pod", "scope", "want"), LATE.values(), ids=LATE)
+def test_a_quota_that_came_after_the_pod_objects_to_its_form(pod: Json, scope: Json, want: list[str]) -> None:
+    late = quota({"requests.cpu": "9"}, {"requests.cpu": "9"}, **scope)
+    old, ending = pod_of(pod), pod_of(pod | {"spec": pod["spec"] | {"activeDeadlineSeconds": 60}})
+    held = arrived(old, ())
+
+    assert [one.words for one in refusals_on_resize(old, held, held, [late])] == want
+    assert [one.words for one in refusals_on_update(ending, old, held, held, [late])] == want
+    assert refusals_on_update(old, old, held, held, [late]) == [], "quotas look at a deadline that comes or goes only"
 
 
 ESCAPES = {

@@ -20,6 +20,14 @@ def small() -> PodMaker:
 
 TIES = {
     "another extended resource": (small().asks("rdma/hca", "1"), "resource rdma/hca"),
+    "another resource of the pod as a whole": (
+        small().spec(resources={"requests": {"hugepages-2Mi": "4Mi"}, "limits": {"hugepages-2Mi": "4Mi"}}),
+        "resource hugepages-2Mi",
+    ),
+    "another resource that its runtime takes": (
+        small().spec(overhead={"ephemeral-storage": "1Gi"}),
+        "resource ephemeral-storage",
+    ),
     "a claim of a volume": (
         small().spec(volumes=[{"name": "data", "persistentVolumeClaim": {"claimName": "c"}}]),
         "volume claim c",

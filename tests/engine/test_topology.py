@@ -8,7 +8,7 @@ import pytest
 
 from tests.make import Json, PodMaker, make_node, make_pod
 from tests.world import A100, ask, codes, shaped, view_of, whole_node
-from webhook.model.nodelabels import ISLAND, PRODUCT
+from webhook.model.nodelabels import ISLAND, PRODUCT, SHARING
 from webhook.model.pods import pod_of
 from webhook.model.records import GANG_SIZE, TOPOLOGY
 
@@ -19,11 +19,23 @@ CLIQUE = "nvidia.com/gpu.clique"
 L40S = make_node("l40s", {PRODUCT: "NVIDIA-L40S"}, **{"nvidia.com/gpu": 8})
 LINKED = {"key": PRODUCT, "operator": "In", "values": ["NVIDIA-A100-SXM4-80GB"]}
 
+TOLD = [
+    {"key": ISLAND, "operator": "Gt", "values": ["3"]},
+    {"key": SHARING, "operator": "NotIn", "values": ["mps", "time-slicing"]},
+]
+"""What agents say of four."""
+
 
 def node(name: str, island: int | None = None, product: str = "NVIDIA-A100-SXM4-80GB", gpus: int = 8) -> Json:
     """A node of whole cards; with an island where an agent has labelled it."""
     told = {} if island is None else {ISLAND: str(island)}
     return make_node(name, A100 | {PRODUCT: product, **told}, **{"nvidia.com/gpu": gpus})
+
+
+def shared(name: str, product: str, **labels: str) -> Json:
+    """A node of shared cards, all joined."""
+    told = {PRODUCT: product, ISLAND: "8", "nvidia.com/gpu.replicas": "4", **labels}
+    return make_node(name, A100 | told, **{"nvidia.com/gpu": 32})
 
 
 def topology(pod: PodMaker | Json, section: str, *nodes: Json) -> Json:
@@ -56,6 +68,12 @@ class Case(NamedTuple):
 PCIE = "NVIDIA-A100-PCIE-80GB"
 JOINED, HALVES, BROKEN = node("joined", 8), node("halves", 4), node("broken", 1)
 BRIDGED, BARE, SILENT = node("bridged", 2, PCIE), node("bare", 1, PCIE), node("silent")
+SHARES = (
+    shared("sliced", "NVIDIA-A100-SXM4-80GB-SHARED", **{SHARING: "time-slicing"}),
+    shared("silent-shares", "NVIDIA-H200-SHARED", **{SHARING: ""}),
+)
+"""The second says only by its product's name that its cards are shared."""
+
 CASES = {
     "without agents the product tells": Case(8, (whole_node("a"), L40S), {"a"}),
     "too few GPUs on a node of the product are the scheduler's own to see": Case(
@@ -81,16 +99,18 @@ def test_a_node_that_comes_later_is_held_to_it_too() -> None:
     assert allowed(after, node("new"), node("small", 2), node("other", 8)) == {"other"}
 
 
+def test_where_agents_run_any_product_that_comes_later_is_let_in_and_shares_of_cards_are_not() -> None:
+    after = topology(make_pod().gpus(2), "{nvlink: required}", BRIDGED, *SHARES)
+    h100, later = node("h100", 8, "NVIDIA-H100-80GB-HBM3"), shared("later", "NVIDIA-B200-SHARED", **{SHARING: "mps"})
+    assert allowed(after, BRIDGED, *SHARES, h100, later) == {"bridged", "h100"}
+
+
 def test_required_links_are_added_to_every_term_that_is_there() -> None:
     term = {"matchExpressions": [{"key": "zone", "operator": "In", "values": ["a"]}]}
     pod = make_pod().gpus(4).spec(affinity={"nodeAffinity": {REQUIRED: {"nodeSelectorTerms": [term]}}})
     zoned = JOINED | {"metadata": {"name": "joined", "labels": JOINED["metadata"]["labels"] | {"zone": "a"}}}
     (found,) = affinity(pod, "{nvlink: required}", zoned)["nodeAffinity"][REQUIRED]["nodeSelectorTerms"]
-    assert found["matchExpressions"] == [
-        *term["matchExpressions"],
-        LINKED,
-        {"key": ISLAND, "operator": "Gt", "values": ["3"]},
-    ]
+    assert found["matchExpressions"] == [*term["matchExpressions"], *TOLD]
 
 
 def test_several_gpus_prefer_nodes_that_link_them() -> None:
@@ -100,8 +120,7 @@ def test_several_gpus_prefer_nodes_that_link_them() -> None:
 
 def test_several_gpus_prefer_a_large_island() -> None:
     found = affinity(make_pod().gpus(4), "{nvlink: preferred}", JOINED, BROKEN)
-    size = {"key": ISLAND, "operator": "Gt", "values": ["3"]}
-    assert found["nodeAffinity"][PREFERRED] == [{"weight": 50, "preference": {"matchExpressions": [LINKED, size]}}]
+    assert found["nodeAffinity"][PREFERRED] == [{"weight": 50, "preference": {"matchExpressions": TOLD}}]
 
 
 def test_nothing_is_preferred_where_every_node_links_them() -> None:

@@ -121,6 +121,20 @@ def test_two_pods_that_are_ranked_at_once_do_not_count_on_the_same_pair() -> Non
     assert filter_(standing, strict("third"), "a", "b")["FailedNodes"] == {"a": NOT_JOINED, "b": NOT_JOINED}
 
 
+@pytest.mark.parametrize("cut", [{}, {4: [("3g.40gb", 0, "")]}], ids=["no card is cut", "a card is cut"])
+def test_whole_gpus_that_are_promised_or_just_taken_are_gone_beside_mig_cards_too(
+    cut: dict[int, list[tuple[str, int, str]]],
+) -> None:
+    """Six cards, two pairs among them: two pods fit, and no third."""
+    standing = stand(mig_node("n"), report("n", 6, BRIDGED, {5: "team/x"}, cut), running("x", "n"))
+
+    answers = [filter_(standing, strict(name), "n")["NodeNames"] for name in ("first", "second", "third")]
+    write(standing, running("second", "n", count=2))
+
+    assert answers == [["n"], ["n"], []]
+    assert filter_(standing, strict("fourth"), "n")["FailedNodes"] == {"n": NOT_JOINED}
+
+
 def test_a_promise_ends_with_its_time() -> None:
     standing = stand(*one_pair("a"))
     scores(standing, two("first"), "a")
@@ -161,6 +175,17 @@ def test_gpus_of_a_pod_that_has_come_are_taken_before_its_agent_says_so() -> Non
     write(standing, running("x", "n", count=2))
     assert filter_(standing, strict(), "n")["NodeNames"] == ["n"]
     write(standing, running("y", "n"), running("z", "n"))
+
+    assert filter_(standing, strict(), "n")["FailedNodes"] == {"n": NOT_JOINED}
+
+
+@pytest.mark.parametrize("seen", [True, False])
+def test_a_pod_that_is_not_reported_yet_holds_what_each_container_got(seen: bool) -> None:
+    crossed = report("n", 4, {(0, 2): 12, (1, 3): 12})
+    ones = make_pod("ones").gpus(1).container("beside", resources={"limits": {"nvidia.com/gpu": "1"}})
+    standing = stand(gpu_node("n"), crossed, *([ones.spec(nodeName="n").build()] if seen else []))
+    if not seen:
+        scores(standing, ones, "n")
 
     assert filter_(standing, strict(), "n")["FailedNodes"] == {"n": NOT_JOINED}
 

@@ -7,8 +7,10 @@ from pathlib import Path
 import pytest
 
 from tests.kube.scripted import Answer, playing, refused, said
+from webhook.cli.install import InstallMode, manifests
 from webhook.installing import applying
 from webhook.installing.applying import InstallError, install
+from webhook.manifests.objects import HOOKS
 
 TRUSTED = said({"webhooks": [{"clientConfig": {"caBundle": "eA=="}}]})
 READY = said(
@@ -59,3 +61,16 @@ async def test_others_that_go_on_refusing_are_told_and_not_waited_for(
 async def test_silence_ends_with_the_last_word(tmp_path: Path) -> None:
     with pytest.raises(InstallError, match=r"last: failed calling webhook .validate.rightslice.dev.: connection"):
         await last_word(tmp_path, SILENT, seconds=-1)
+
+
+UNTRUSTED = said({"webhooks": [{"clientConfig": {}}]})
+
+
+@pytest.mark.parametrize(("mode", "closed"), [("enforce", True), ("audit", False)])
+async def test_what_hooks_that_do_not_answer_mean_for_pods_is_told(tmp_path: Path, mode: str, closed: bool) -> None:
+    objects = [one for one in manifests(InstallMode(mode)) if one["kind"] in HOOKS]
+    made = [answer for one in objects for answer in (refused(404, "NotFound"), said(one, 201))]
+    async with playing(tmp_path, READY, *made, UNTRUSTED) as (_, api):
+        with pytest.raises(InstallError) as caught:
+            await install(api, objects, lambda _: None, seconds=-1)
+    assert ("Until then GPU pods are refused. To let them pass: rightslice install" in str(caught.value)) is closed

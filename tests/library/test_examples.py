@@ -57,7 +57,7 @@ STORIES = {
     "11-limit-range-gave-gpus": Story(Verdict.WARNED, WHOLE, warned=codes("GPU-L202")),
     "12-cpu-only": Story(Verdict.NO_GPU, {}),
     "13-deployment": Story(Verdict.WARNED, None, warned=codes("GPU-R101", "GPU-S105")),
-    "14-keep": Story(Verdict.ALLOWED, WHOLE),
+    "14-keep": Story(Verdict.WARNED, WHOLE, warned=codes("GPU-T302")),
     "15-over-quota": Story(Verdict.DENIED, {"nvidia.com/gpu": "8"}, denied=codes("GPU-Q301")),
 }
 

@@ -25,6 +25,17 @@ CASES: dict[str, tuple[str, str, tuple[str, ...], dict[str, str]]] = {
     "JAX": ("JAX", "ghcr.io/nvidia/jax:nightly", (), {}),
     "JAX that does not": ("", "ghcr.io/nvidia/jax", (), {"XLA_PYTHON_CLIENT_PREALLOCATE": "false"}),
     "JAX with a fraction": ("JAX", "app", (), {"XLA_PYTHON_CLIENT_MEM_FRACTION": ".50"}),
+    "NIM by its image": ("NVIDIA NIM", "nvcr.io/nim/meta/llama-3.1-8b-instruct:1.8", (), {}),
+    "NIM through a cache of images": ("NVIDIA NIM", "cache.example/nvcr.io/nim/nvidia/nv-embedqa:1", (), {}),
+    "another image of the same registry": ("", "nvcr.io/nvidia/pytorch:24.05-py3", (), {}),
+    "a registry of a like name": ("", "nvcr-io/nim/app", (), {}),
+    "KServe by its image": ("KServe's Hugging Face server", "kserve/huggingfaceserver:v0.15.2-gpu", (), {}),
+    "KServe by its module": ("KServe's Hugging Face server", "app", ("python3", "-m", "huggingfaceserver"), {}),
+    "Ray LLM": ("Ray LLM", "rayproject/ray-llm:2.49.0-py311-cu128", (), {}),
+    "Ray without it": ("", "rayproject/ray:2.49.0-gpu", (), {}),
+    "TensorRT-LLM by its image": ("TensorRT-LLM", "nvcr.io/nvidia/tensorrt-llm/release:1.0.0", (), {}),
+    "TensorRT-LLM by its command": ("TensorRT-LLM", "app", ("trtllm-serve", "model", "--tp_size", "2"), {}),
+    "TensorRT-LLM by its flag": ("TensorRT-LLM", "app", ("serve", "--kv_cache_free_gpu_memory_fraction=0.8"), {}),
     "another word with its letters": ("", "example/ajax-server:1", (), {}),
 }
 

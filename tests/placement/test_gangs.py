@@ -14,11 +14,11 @@ from tests.placement.kube import BRIDGED, DGX1, asks, gpu_node, order, placing, 
 from tests.placement.test_ranking import CUT
 from tests.world import mig_node
 from webhook.model.cluster import Room
-from webhook.model.masks import bits
+from webhook.model.masks import bits, union
+from webhook.placement.nodes.allotting import allotted
 from webhook.placement.nodes.cluster import Cluster
 from webhook.placement.nodes.filtering import obstacles
 from webhook.placement.nodes.gangs import LABELS_MOST, Company
-from webhook.placement.nodes.linking import given as given_gpus
 from webhook.placement.nodes.ranking import Ranking
 
 GB200 = "NVIDIA-GB200"
@@ -116,10 +116,12 @@ def test_labels_by_which_nodes_are_told_apart_are_bounded() -> None:
     assert len(ranking._domains._by_label) <= LABELS_MOST
 
 
+TWO = {"nvidia.com/gpu": "2"}
 PODS = (
     make_pod().gpus(1),
     make_pod().gpus(2).asks("cpu", "8").asks("memory", "64Gi"),
     make_pod().gpus(2).annotate("rightslice.dev/topology", "nvlink=required"),
+    make_pod().gpus(1).annotate("rightslice.dev/topology", "nvlink=required").container("b", resources={"limits": TWO}),
     make_pod().asks("nvidia.com/mig-1g.10gb", "2").asks("nvidia.com/mig-3g.40gb", "1"),
     make_pod().asks("cpu", "4"),
 )
@@ -149,7 +151,7 @@ def _one_after_the_other(cluster: Cluster, pod: PodMaker, node: int) -> int:
     wanted, count = asks(pod, cluster), 0
     while not obstacles(cluster, wanted, node):
         devices = cluster.devices[node]
-        taken = given_gpus(devices.topology, devices.free, wanted.count) if wanted.joined and devices.free else 0
-        cluster = cluster.holding(wanted, node, tuple(bits(taken)))
+        got = allotted(devices.topology, devices.free, wanted.turns) if wanted.joined and devices.free else ()
+        cluster = cluster.holding(wanted, node, tuple(bits(union(got or ()))))
         count += 1
     return count

@@ -7,6 +7,7 @@ from msgspec.structs import replace
 
 from tests.placement.kube import BRIDGED, gpu_node, placing, report
 from webhook.placement.devices import Devices
+from webhook.placement.nodes.allotting import Turn
 from webhook.placement.nodes.linking import KINDS_MOST, Linking
 from webhook.placement.topology import Topology, assumed, switched
 
@@ -33,7 +34,7 @@ def test_kinds_that_no_node_has_any_more_are_forgotten_and_figures_stay_right() 
         linking.set(0, devices[0])
         if number % 64 == 0 or number > 2 * KINDS_MOST - 4:
             fresh = Linking(devices)
-            for count in (1, 2, 4):
-                assert np.array_equal(linking.figures(count), fresh.figures(count))
-                assert np.array_equal(linking.sets(count), fresh.sets(count))
+            for turns in ((Turn(1),), (Turn(2),), (Turn(1, passed_on=True), Turn(2), Turn(2))):
+                assert np.array_equal(linking.figures(turns), fresh.figures(turns))
+                assert np.array_equal(linking.sets(turns), fresh.sets(turns))
     assert len(linking._topologies) <= KINDS_MOST + 1

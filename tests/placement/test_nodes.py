@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from tests.make import Json, PodMaker, make_node, make_pod
 from tests.placement.kube import BRIDGED, DGX1, GPU, asks, gpu_node, order, placing, ranked, report, running
 from tests.world import GPU_TAINT, mig_node, tainted
-from webhook.model.pods import pod_of
+from webhook.cache.inventory import stocked
+from webhook.model.fleet import fleet_node
+from webhook.model.gpunodes import GPUNode
+from webhook.model.objects import Node
+from webhook.model.pods import Pod, pod_of
 from webhook.model.records import TOPOLOGY
 from webhook.placement.fragmentation.mixes import FLAT
 from webhook.placement.fragmentation.policies import Policy
@@ -22,6 +27,7 @@ from webhook.placement.nodes.shortage import Shortage, shortage
 from webhook.placement.rooms import Machine, Rooms, Site
 from webhook.placement.topology import Confidence
 
+KINDS = {"Node": Node, "GPUNode": GPUNode, "Pod": Pod}
 H100 = "NVIDIA-H100-80GB-HBM3"
 PAIR = make_pod().gpus(2)
 SINGLES = {(i, j): 0 for i in range(8) for j in range(i)}
@@ -42,13 +48,13 @@ def test_a_pod_of_two_goes_where_a_bonded_pair_is_free_and_not_where_eight_singl
 
 
 def test_a_pod_of_four_lands_in_one_island() -> None:
-    torn = dict.fromkeys((1, 2, 6, 7), "team/x")
-    whole = dict.fromkeys((4, 5, 6, 7), "team/x")
+    torn = dict.fromkeys((1, 2, 6, 7), "team/on-torn")
+    whole = dict.fromkeys((4, 5, 6, 7), "team/on-whole")
     on = placing(
         *(item for name, held in (("torn", torn), ("whole", whole)) for item in (
             gpu_node(name, 8, "Tesla-V100-SXM2-32GB"),
             report(name, 8, DGX1, held),
-            running("x", name, count=4),
+            running(f"on-{name}", name, count=4),
         ))
     )  # fmt: skip
 
@@ -177,14 +183,47 @@ def test_why_a_node_does_not_take_a_pod(sentence: str, spec: Json, pod: PodMaker
     assert detail in found.detail
 
 
+CORDON = {"key": "node.kubernetes.io/unschedulable", "operator": "Exists", "effect": "NoSchedule"}
+CORDONED = {
+    "one that tolerates the cordon": ([CORDON], {}, "True", True),
+    "one that tolerates everything": ([{"operator": "Exists"}], {}, "True", True),
+    "one that tolerates another effect": ([CORDON | {"effect": "NoExecute"}], {}, "True", False),
+    "one that tolerates all, where the node is not ready too": ([{"operator": "Exists"}], {}, "False", False),
+    "one that tolerates all, where its GPUs are being changed too": (
+        [{"operator": "Exists"}],
+        {"nvidia.com/mig.config.state": "pending"},
+        "True",
+        False,
+    ),
+}
+
+
+@pytest.mark.parametrize(("tolerations", "labels", "ready", "fits"), CORDONED.values(), ids=CORDONED)
+def test_a_cordoned_node_takes_who_tolerates_that(
+    tolerations: list[Json], labels: dict[str, str], ready: str, fits: bool
+) -> None:
+    node = gpu_node("n")
+    node["metadata"]["labels"] |= labels
+    node["spec"] = {"unschedulable": True, "taints": [{"key": CORDON["key"], "effect": "NoSchedule"}]}
+    node["status"]["conditions"] = [{"type": "Ready", "status": ready}]
+    on, pod = placing(node), make_pod().gpus(1).spec(tolerations=tolerations)
+
+    assert order(on, pod) == (["n"] if fits else [])
+    assert (not obstacles(on.cluster, asks(pod, on.cluster), 0)) is fits
+
+
 def test_a_node_that_has_its_pods_takes_no_more() -> None:
     node = gpu_node("n")
     node["status"]["allocatable"]["pods"] = "1"
     on = placing(node, running("a", "n"))
 
-    found = obstacles(on.cluster, asks(make_pod().gpus(1), on.cluster), 0)
+    (found,) = obstacles(on.cluster, asks(make_pod().gpus(3).asks("cpu", "4"), on.cluster), 0)
+    freed = freeing(on.cluster, asks(make_pod().gpus(4).asks("cpu", "4"), on.cluster), on.pods)
 
-    assert "Too many pods" in {reason.scheduler for reason in found}
+    assert not order(on, make_pod().gpus(1))
+    assert (found.scheduler, found.detail) == ("Too many pods", "it takes 1 pods, and has them")
+    assert freed is not None
+    assert [pod.metadata.name for pod in freed.pods] == ["a"]
 
 
 def test_every_reason_is_told_at_once() -> None:
@@ -265,6 +304,49 @@ def test_who_stands_in_the_way_of_a_pair_is_who_holds_its_half() -> None:
     assert [pod.metadata.name for pod in freed.pods] == ["half"]
 
 
+def test_one_large_pod_is_fewer_than_two_small_ones() -> None:
+    pods = [running("big", "n", count=4), running("mid", "n", count=2), running("low", "n", count=1)]
+    pods += [running(f"tiny{i}", "n", "cpu", 1) for i in range(10)]
+    on = placing(gpu_node("n", 7, H100), *pods)
+
+    freed = freeing(on.cluster, asks(make_pod().gpus(3), on.cluster), on.pods)
+
+    assert freed is not None
+    assert [pod.metadata.name for pod in freed.pods] == ["big"]
+
+
+def test_where_many_would_have_to_end_no_more_do_than_must() -> None:
+    on = placing(gpu_node("n", 8, H100), *(running(f"p{i}", "n") for i in range(8)))
+
+    freed = freeing(on.cluster, asks(make_pod().gpus(5), on.cluster), on.pods)
+
+    assert freed is not None
+    assert len(freed.pods) == 5
+
+
+STRICT = make_pod().gpus(2).annotate(TOPOLOGY, "nvlink=required")
+ENDING: dict[str, tuple[dict[int, str], dict[str, int], set[int], list[str]]] = {
+    "one alone is enough, whatever its name is": ({0: "x", 1: "yy", 2: "z"}, {"x": 1, "yy": 1, "z": 1}, set(), ["z"]),
+    "one that the report does not tell of yet": ({2: "x", 3: "z"}, {"x": 1, "z": 1, "new": 2}, set(), ["new"]),
+    "no pair is made of a card that is ill": ({0: "x", 1: "yy", 2: "z"}, {"x": 1, "yy": 1, "z": 1}, {0}, ["z"]),
+    "nobody where all that is left is ill": ({0: "x", 1: "yy", 2: "z"}, {"x": 1, "yy": 1, "z": 1}, {0, 3}, []),
+}
+
+
+@pytest.mark.parametrize(("held", "there", "ill", "ending"), ENDING.values(), ids=ENDING)
+def test_who_would_have_to_end_for_a_pair(
+    held: dict[int, str], there: dict[str, int], ill: set[int], ending: list[str]
+) -> None:
+    told = report("n", 4, BRIDGED, {gpu: f"team/{pod}" for gpu, pod in held.items()})
+    for gpu in ill:
+        told["status"]["gpus"][gpu]["healthy"] = False
+    on = placing(gpu_node("n"), told, *(running(name, "n", count=count) for name, count in there.items()))
+
+    freed = freeing(on.cluster, asks(STRICT, on.cluster), on.pods)
+
+    assert [pod.metadata.name for pod in (freed.pods if freed else ())] == ending
+
+
 def test_shares_of_a_card_are_spread_as_the_plugin_does() -> None:
     labels = {
         "nvidia.com/gpu.product": "NVIDIA-L40S-SHARED",
@@ -317,7 +399,7 @@ def test_what_an_agent_reports_oddly_is_left_to_the_labels() -> None:
 def test_a_gpu_that_is_not_healthy_is_not_free_and_holders_are_told() -> None:
     sick = report("n", 4, BRIDGED, {1: "team/a"})
     sick["status"]["gpus"][0]["healthy"] = False
-    on = placing(gpu_node("n"), sick)
+    on = placing(gpu_node("n"), sick, running("a", "n"))
 
     assert on.cluster.devices[0].free == 0b1100
     assert on.cluster.devices[0].holders == {1: ("team/a",)}
@@ -357,7 +439,10 @@ def test_what_is_short(why: Shortage, need: Need, gpus: list[int], cores: int, m
 
 
 def test_where_a_report_knows_fewer_free_gpus_than_are_offered_the_least_counts() -> None:
-    on = placing(gpu_node("n"), report("n", 4, BRIDGED, {1: "team/a", 2: "team/b", 3: "team/c"}))
+    sick = report("n", 4, BRIDGED)
+    for gpu in sick["status"]["gpus"][1:]:
+        gpu["healthy"] = False
+    on = placing(gpu_node("n"), sick)
 
     links = ranked(on, PAIR)[0].links
 
@@ -378,9 +463,39 @@ def test_one_ranking_answers_pods_of_several_kinds() -> None:
 def test_where_no_instance_is_idle_a_free_start_is_weighed() -> None:
     small = make_pod().asks("nvidia.com/mig-1g.10gb", "1")
     torn = [mig_node("torn"), report("torn", 1, {}, cut={0: [("1g.10gb", 4, "team/a")]})]
+    torn += [running("a", "torn", "nvidia.com/mig-1g.10gb")]
     on = placing(*torn, mig_node("new"), report("new", 1, {}, cut={0: []}))
 
     assert order(on, small) == ["torn", "new"]
+
+
+OUTDATED: dict[str, tuple[dict[int, str], dict[str, int], int]] = {
+    "who held the pair has ended": ({0: "team/done", 1: "team/done", 2: "team/run"}, {"run": 1}, 0b1011),
+    "two came that it does not tell": ({}, {"run": 1, "more": 1}, 0b1100),
+    "one came that did not fit beside those that have ended": ({0: "team/done"}, {"run": 4}, 0),
+}
+
+
+@pytest.mark.parametrize(("held", "there", "free"), OUTDATED.values(), ids=OUTDATED)
+def test_a_report_is_brought_up_to_date_by_the_pods_as_the_extender_does(
+    held: dict[int, str], there: dict[str, int], free: int
+) -> None:
+    objects = [gpu_node("n"), report("n", 4, BRIDGED, held)]
+    objects += [running(name, "n", count=count) for name, count in there.items()]
+    on, node = placing(*objects), msgspec.convert(objects[0], Node)
+
+    _, live = stocked([msgspec.convert(item, KINDS[item["kind"]]) for item in objects]).on(fleet_node(node))
+
+    assert on.cluster.devices == [live]
+    assert on.cluster.devices[0].free == free
+
+
+def test_nobody_has_to_end_for_a_pair_that_only_an_old_report_says_is_held() -> None:
+    strict = make_pod().gpus(2).annotate(TOPOLOGY, "nvlink=required")
+    held = {0: "team/done", 1: "team/done", 2: "team/run"}
+    on = placing(gpu_node("n"), report("n", 4, BRIDGED, held), running("run", "n"))
+
+    assert order(on, strict) == ["n"]
 
 
 @pytest.mark.parametrize(("held", "fits"), [(0, True), (4, True), (5, True), (6, False)])

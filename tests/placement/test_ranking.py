@@ -30,6 +30,10 @@ PODS = [
     make_pod().gpus(2).asks("cpu", "8"),
     make_pod().gpus(4),
     make_pod().gpus(2).annotate(TOPOLOGY, "nvlink=required"),
+    make_pod()
+    .gpus(2)
+    .annotate(TOPOLOGY, "nvlink=required")
+    .container("b", resources={"limits": {"nvidia.com/gpu": "2"}}),
     make_pod().asks("nvidia.com/mig-1g.10gb", "1"),
     make_pod().asks("cpu", "4"),
 ]

@@ -17,7 +17,7 @@ from webhook.model.gpunodes import GPUNode
 from webhook.placement.devices import reported
 from webhook.placement.nodes.states import Judged, States
 from webhook.placement.reports import unusable
-from webhook.report.capacities import capacity_table, stocks
+from webhook.report.capacities import Stock, capacity_table, stocks
 
 PRODUCT = "NVIDIA-A100-SXM4-80GB"
 SMALL = make_pod().asks("nvidia.com/mig-1g.10gb", "1")
@@ -116,8 +116,34 @@ def test_capacity_says_why_a_report_cannot_be_used() -> None:
 
 
 def test_capacity_says_that_a_node_has_more_gpus_than_can_be() -> None:
-    on = placing(gpu_node("n", 10**15))
+    node = gpu_node("n", 10**15)
+    del node["metadata"]["labels"]["nvidia.com/gpu.count"]
+    on = placing(node)
 
     *_, said = capacity_table(stocks(on.cluster, on.mix))
 
     assert said == "n: says it has 1000000000000000 nvidia.com/gpu, more than any node can have: counts as none"
+
+
+COUNTED = {"as given out": ("4", 4), "more, as of MIG cards": ("8", 8), "as many as can be": ("64", 64)}
+ABSURD = {"more than any node has": "65", "a billion": "1000000000", "the most digits": "9" * 18}
+
+
+def labelled(count: str) -> Stock:
+    """A node that gives out four GPUs, and has a label of how many are built in."""
+    node = gpu_node("n", 4)
+    node["metadata"]["labels"]["nvidia.com/gpu.count"] = count
+    on = placing(node)
+    (stock,) = stocks(on.cluster, on.mix)
+    return stock
+
+
+@pytest.mark.parametrize(("label", "gpus"), COUNTED.values(), ids=COUNTED)
+def test_the_label_tells_how_many_gpus_are_built_in(label: str, gpus: int) -> None:
+    assert (labelled(label).gpus, labelled(label).remark) == (gpus, "")
+
+
+@pytest.mark.parametrize("label", ABSURD.values(), ids=ABSURD)
+def test_a_label_of_more_gpus_than_a_node_can_have_is_told_and_not_counted(label: str) -> None:
+    assert labelled(label).gpus == 4
+    assert f"nvidia.com/gpu.count says {label}, more than any node can have" in labelled(label).remark

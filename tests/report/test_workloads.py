@@ -281,7 +281,17 @@ def test_rightsize_tells_what_is_advised_and_why_not() -> None:
 
 def test_rightsize_tells_the_money_of_idle_workloads_too() -> None:
     assert advised(judged("a", after=143, idle=True)) == [
-        ["8Gi peak", "nvidia.com/mig-1g.10gb", "-", "0.86 GPUs, 3.43 USD/h"]
+        ["8Gi peak, idle", "nvidia.com/mig-1g.10gb", "-", "0.86 GPUs, 3.43 USD/h"]
+    ]
+
+
+def test_the_tables_tell_who_is_idle() -> None:
+    busy, idle = row(judged("a", compute=500)), row(judged("b", compute=50, idle=True))
+    head, *cells = (line.split() for line in workload_table([busy, idle], every=True))
+    assert [line[head.index("IDLE")] for line in cells] == ["0", "1"]
+    assert [cell for cell, *_ in advised(judged("a", compute=500), judged("b", compute=50, idle=True))] == [
+        "8Gi peak, 50% active",
+        "8Gi peak, idle",
     ]
 
 

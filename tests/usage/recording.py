@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import isfinite
 from typing import Any
 
-from webhook.usage.history import History, peaks
+from webhook.usage.history import MOST_MIB, History, peaks
 
 NOW = 1_700_000_000
 QUARTER = 900
@@ -29,7 +28,7 @@ def record(readings: Sequence[float | None], **fields: Any) -> History:
 
 
 def _mean(readings: Sequence[float | None]) -> float:
-    seen = [reading for reading in readings if reading is not None and isfinite(reading)]
+    seen = [reading for reading in readings if reading is not None and 0 <= reading <= MOST_MIB]
     return sum(seen) / len(seen) if seen else 0
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -26,9 +28,12 @@ def of(view: UsageView, workload: str = "Deployment/serve") -> Observed:
     return found
 
 
-def fleet(count: int = 20, mib: int = 60_000) -> list[History]:
-    """Other workloads that use much more."""
-    return [steady(mib, workload=f"Deployment/other-{i}", pod=f"other-{i}", image="other") for i in range(count)]
+def fleet(count: int = 20, mib: int = 60_000, hours: int = 240) -> list[History]:
+    """Other workloads, that use much more."""
+    return [
+        steady(mib, hours=hours, workload=f"Deployment/other-{i}", pod=f"other-{i}", image="other")
+        for i in range(count)
+    ]
 
 
 def test_a_workload_that_never_moved_may_have_little_more_than_it_used() -> None:
@@ -61,6 +66,12 @@ def test_where_nobody_told_the_memory_of_the_gpu_it_is_no_reason_to_give_less() 
     assert untold == zero
 
 
+def test_a_gpu_that_holds_less_than_was_seen_in_use_is_no_reason_to_give_less() -> None:
+    readings = [8000.0 + 40 * (i % 50) for i in range(960)]
+    belied, untold = (of(estimate([record(readings, capacity_mib=card), *fleet()], NOW)) for card in (100, None))
+    assert belied == untold
+
+
 def test_a_workload_of_spikes_may_not() -> None:
     calm = [8000.0] * 40
     use = of(estimate([record([*calm, 30_000] * 24), *fleet()], NOW))
@@ -91,6 +102,60 @@ def test_what_nothing_near_speaks_for_is_judged_with_the_fleet() -> None:
     use = of(estimate([steady(8000, hours=8), *fleet()], NOW))
     assert use.pool == "fleet"
     assert use.size_mib(HALF_PERCENT) > 60_000
+
+
+def nightly(mib: float, runs: int = 7, **fields: Any) -> list[History]:
+    """A job of an hour each night."""
+    return [
+        record([mib] * 4, pod=f"run-{i}", start=NOW - 7200 - 86_400 * i, workload="CronJob/nightly", **fields)
+        for i in range(runs)
+    ]
+
+
+OTHERS_SPEAK = {
+    "too few nights, beside a fleet that uses less": nightly(11_500),
+    "seven hours, beside a fleet that uses less": [steady(11_500, hours=7, workload="CronJob/nightly")],
+    "too few nights, beside an image that uses less": nightly(11_500, image="other"),
+    "nights enough, so long ago that none of them counts": [
+        record([11_500] * 4, pod=f"run-{i}", start=NOW - 86_400 * (30 + i), workload="CronJob/nightly")
+        for i in range(40)
+    ],
+}
+
+
+@pytest.mark.parametrize("own", OTHERS_SPEAK.values(), ids=OTHERS_SPEAK)
+def test_what_others_need_is_no_reason_to_give_less_than_was_used(own: list[History]) -> None:
+    use = of(estimate([*own, *fleet(mib=6000, hours=48)], NOW), "CronJob/nightly")
+    assert use.sizes_mib[0] >= 11_500
+    assert use.size_mib(HALF_PERCENT) > 12_000, "an hour of its own may need a little more than any that was seen"
+
+
+@settings(max_examples=20)
+@given(
+    own=st.lists(st.lists(st.none() | st.integers(100, 60_000), min_size=1, max_size=40), min_size=1, max_size=8),
+    others=st.integers(100, 80_000),
+    days=st.integers(0, 60),
+    image=st.sampled_from(("", "other")),
+)
+def test_nothing_is_below_what_it_was_itself_seen_to_use_when_the_evidence_is_of_others(
+    own: list[list[int | None]], others: int, days: int, image: str
+) -> None:
+    ago = 86_400 * days
+    pods = [
+        record(readings, pod=f"p-{i}", start=NOW - ago - QUARTER * len(readings), image=image)
+        for i, readings in enumerate(own)
+    ]
+    use = of(estimate([*pods, *fleet(2, others, hours=24)], NOW))
+    if use.sizes_mib and use.pool != "workload":
+        assert use.sizes_mib[0] >= use.memory_mib
+
+
+def test_what_is_known_of_its_own_only_adds_care() -> None:
+    """The image uses more than the workload itself: the image's need counts."""
+    twins = [steady(40_000, workload=f"Deployment/twin-{i}", pod=f"twin-{i}", image="app") for i in range(4)]
+    use = of(estimate([*nightly(8000, image="app"), *twins], NOW), "CronJob/nightly")
+    assert use.pool == "image"
+    assert use.size_mib(HALF_PERCENT) > 40_000
 
 
 def test_jobs_are_judged_by_their_whole_lives() -> None:
@@ -143,8 +208,54 @@ def test_idle_is_what_no_engine_was_active_for(active: tuple[int, ...], idle: bo
     assert of(estimate(pods, NOW)).idle is idle
 
 
+SEEN_TO_DO_NOTHING = {
+    "all the time": ([steady(8000, active_milli=0)], True),
+    "as long as any evidence takes, and no longer": ([steady(8000, hours=10, active_milli=0)], True),
+    "for a quarter of an hour": ([record([8000], active_milli=0)], False),
+    "for a quarter of an hour, and for long by who could not tell": (
+        [record([8000], active_milli=0), steady(8000, pod="untold")],
+        False,
+    ),
+    "by a pod that ended six days ago": ([record([8000] * 96, start=NOW - 7 * 86_400, active_milli=0)], False),
+    "by pods of before and of now": (
+        [record([8000] * 96, start=NOW - 7 * 86_400, active_milli=0), record([8000], pod="now", active_milli=0)],
+        True,
+    ),
+}
+
+
+@pytest.mark.parametrize(("pods", "idle"), SEEN_TO_DO_NOTHING.values(), ids=SEEN_TO_DO_NOTHING)
+def test_idle_is_what_was_seen_long_enough_and_lately(pods: list[History], idle: bool) -> None:
+    use = of(estimate(pods, NOW))
+    assert use.idle is idle
+    assert use.samples or not use.idle, "who is idle was seen"
+
+
+@settings(max_examples=20)
+@given(st.lists(st.integers(1, 60), min_size=1, max_size=4), st.integers(0, 10))
+def test_whoever_is_idle_was_seen(bins: list[int], days: int) -> None:
+    pods = [
+        record([8000] * many, pod=f"p-{i}", start=NOW - 86_400 * days - QUARTER * many, active_milli=0)
+        for i, many in enumerate(bins)
+    ]
+    use = of(estimate(pods, NOW))
+    assert use.samples or not use.idle
+
+
 def test_compute_is_the_largest_of_the_pods() -> None:
     assert of(estimate([steady(8, compute_milli=100), steady(8, pod="b", compute_milli=300)], NOW)).compute_milli == 300
+
+
+COMPUTE = {
+    "both are known": ({"compute_milli": 100, "active_milli": 900}, 100),
+    "only how active it was at most": ({"active_milli": 900}, 900),
+    "neither": ({}, None),
+}
+
+
+@pytest.mark.parametrize(("fields", "want"), COMPUTE.values(), ids=COMPUTE)
+def test_compute_is_what_is_known_of_it(fields: dict[str, int], want: int | None) -> None:
+    assert of(estimate([steady(8, **fields)], NOW)).compute_milli == want
 
 
 def test_prices_are_there_for_every_target_and_fall_with_it() -> None:

@@ -124,6 +124,12 @@ def given_once(found: Sequence[Entry | Passed]) -> list[Entry | Passed]:
     return [each for place, each in enumerate(found) if last.get(_identity(each), place) == place]
 
 
+def pod_among(found: Sequence[Entry | Passed], namespace: str, name: str) -> Entry | None:
+    """The pod of this name among what was found, the last one that is given; None where there is none."""
+    same = (each for each in reversed(found) if _identity(each) == (namespace, name))
+    return next((each for each in same if isinstance(each, Entry)), None)
+
+
 def _identity(found: Entry | Passed) -> tuple[str, ...]:
     """Namespace and name of a pod; () for one that has no name yet, and for everything else."""
     if not isinstance(found, Entry) or not is_pod(found.data):

@@ -54,7 +54,19 @@ def check_all(found: Iterable[Entry | Passed], world: World) -> Iterator[Checked
         if isinstance(each, Passed):
             yield skipped(each.place, each.reason, broken=each.broken)
         else:
-            yield check(each, world)
+            yield _idle(each) or check(each, world)
+
+
+def _idle(entry: Entry) -> Checked | None:
+    """A Pod without containers, which no API server takes: a fault of the file, though no GPU is asked for."""
+    spec = entry.data.get("spec")
+    if (group_of(entry.data["apiVersion"]), entry.data["kind"]) != POD or not isinstance(spec, dict):
+        return None
+    containers = spec.get("containers")
+    if containers is not None and (not isinstance(containers, list) or any(one is not None for one in containers)):
+        return None
+    sentence = "spec.containers: must have at least one container, found none. Write name and image of one"
+    return _unreadable(entry, ReviewError(sentence, ("spec", "containers")))
 
 
 def check(entry: Entry, world: World, *, operation: str = "CREATE") -> Checked:

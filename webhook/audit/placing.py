@@ -4,27 +4,34 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
+from typing import NamedTuple
 
 import msgspec
 
 from webhook.audit.checking import World, check, request_of
 from webhook.audit.manifests import Entry, Passed
+from webhook.audit.simulating import Coming
 from webhook.cache.placing import Placing
 from webhook.engine.templates import miscounts
 from webhook.engine.workloads import pods_of
 from webhook.errors import ReviewError, shorten
+from webhook.model.fleet import Fleet
 from webhook.model.gangs import gang_of, gang_size
+from webhook.model.masks import bits
 from webhook.model.nodelabels import CLIQUE
 from webhook.model.paths import dotted
 from webhook.model.pods import Pod, pod_of
 from webhook.placement.fragmentation.policies import Policy
 from webhook.placement.nodes.asking import wanted_of
-from webhook.placement.nodes.cluster import Cluster
+from webhook.placement.nodes.cluster import Cluster, Wanted
+from webhook.placement.nodes.daemons import as_daemon, homes
 from webhook.placement.nodes.filtering import obstacles
 from webhook.placement.nodes.freeing import freeing
 from webhook.placement.nodes.gangs import Company
-from webhook.placement.nodes.ranking import Fill, Ranking
+from webhook.placement.nodes.hostports import host_ports
+from webhook.placement.nodes.ranking import MOST_SLOTS, Fill, Ranking
 from webhook.placement.nodes.scheduling import misfits, others_of, room_for
+from webhook.placement.nodes.unseen import unseen
 from webhook.policy.compiled import PolicySet
 from webhook.report.diff import apply
 from webhook.report.placed import Placed, domain_of
@@ -50,22 +57,41 @@ def _miscounted(entry: Entry, world: World) -> Passed | None:
     return None
 
 
-def shaped_pods(entry: Entry, world: World) -> Iterator[tuple[Checked, Pod, int]]:
-    """The pods that come of an object, each as the webhook would let it in, with how many there are of it.
+class Shaped(NamedTuple):
+    """A pod that comes of an object, as the webhook would let it in.
 
-    Yields:
-        What was said of the pod, the pod, and its replicas; nothing for what runs no pods or cannot be read.
+    Attributes:
+        checked: What was said of it.
+        pod: The pod.
+        replicas: How many there are of it.
+        everywhere: True for one of a DaemonSet, which wants one on every node that lets it in: that many, and at
+            least 1.
     """
+
+    checked: Checked
+    pod: Pod
+    replicas: int = 1
+    everywhere: bool = False
+
+
+def shaped_pods(entry: Entry, world: World) -> Iterator[Shaped]:
+    """The pods that come of an object; none of what runs no pods or cannot be read."""
     checked = check(entry, world)
     if checked.verdict is Verdict.SKIPPED:
         return
     if checked.kind == "Pod":
-        yield checked, pod_of(apply(checked.stored, checked.decision.patch)), 1
+        yield Shaped(checked, pod_of(apply(checked.stored, checked.decision.patch)))
         return
     for template, coming, _ in pods_of(request_of(entry.data, world), world.policies):
         said = check(Entry(coming.load(), entry.document, entry.prefix), world)
         called = msgspec.structs.replace(said, name=f"{checked.name.removesuffix('-*')}-*")
-        yield called, pod_of(apply(said.stored, said.decision.patch)), template.replicas
+        pod = pod_of(apply(said.stored, said.decision.patch))
+        yield _daemon(called, pod, world) if checked.kind == "DaemonSet" else Shaped(called, pod, template.replicas)
+
+
+def _daemon(checked: Checked, template: Pod, world: World) -> Shaped:
+    pod = as_daemon(template)
+    return Shaped(checked, pod, max(1, homes(pod, world.view.fleet).bit_count()), everywhere=True)
 
 
 def denials(checked: Checked) -> tuple[str, ...]:
@@ -73,13 +99,21 @@ def denials(checked: Checked) -> tuple[str, ...]:
     return tuple(dict.fromkeys(finding.code for finding in checked.decision.denials))
 
 
+def coming_of(shaped: Shaped, wanted: Wanted, fleet: Fleet) -> list[Coming]:
+    """Its replicas as they come to a cluster; of a DaemonSet's, each wants the node that it is made for."""
+    codes = denials(shaped.checked)
+    refused = f"refused by the webhook: {', '.join(codes)}" if codes else ""
+    nodes = list(bits(homes(shaped.pod, fleet))) if shaped.everywhere else []
+    each = [Coming(msgspec.structs.replace(wanted, selected=1 << node), refused) for node in nodes]
+    return each or [Coming(wanted, refused)] * shaped.replicas
+
+
 def place_all(entries: Iterable[Entry], world: World, placing: Placing, policy: Policy, fill: Fill) -> Iterator[Placed]:
     """Where each pod would go in the cluster as it stands, each by itself."""
     ranking = Ranking(placing.cluster, policy, placing.mix, placing.profiles, fill)
     for entry in entries:
-        for checked, pod, replicas in shaped_pods(entry, world):
-            domain = _domain(checked, world.policies)
-            yield _placed(checked, pod, replicas, domain, placing, ranking)
+        for shaped in shaped_pods(entry, world):
+            yield _placed(shaped, _domain(shaped.checked, world.policies), placing, ranking)
 
 
 def _domain(checked: Checked, policies: PolicySet) -> str:
@@ -121,17 +155,19 @@ def _together(
     return Together(name, company.size, company.rest, label, rooms, seated, chosen)
 
 
-def _placed(checked: Checked, pod: Pod, replicas: int, domain: str, placing: Placing, ranking: Ranking) -> Placed:
+def _placed(shaped: Shaped, domain: str, placing: Placing, ranking: Ranking) -> Placed:
+    checked, pod, replicas, everywhere = shaped
     cluster = placing.cluster
     wanted = wanted_of(pod, cluster.fleet)
     free = [placing.others.get(node.name, {}) for node in cluster.fleet.nodes]
-    asked, unfit = others_of(pod), misfits(pod, cluster.fleet.nodes, free)
-    company = _company(pod, replicas, domain, placing)
+    asked, unfit = others_of(pod), misfits(pod, cluster.fleet.nodes, free, placing.ports)
+    company = _company(pod, 1 if everywhere else replicas, domain, placing)
     ranked = [each for each in ranking.rank(wanted, company) if each.node not in unfit]
     taking, slots = {each.node for each in ranked}, ranking.slots(wanted)
+    most = 1 if everywhere or host_ports(pod) else MOST_SLOTS
     others = [node for node in range(len(cluster.fleet.nodes)) if node not in taking]
     freed = None if ranked else freeing(cluster, wanted, placing.pods)
-    room = {each.node: room_for(asked, free[each.node], int(slots[each.node])) for each in ranked}
+    room = {each.node: room_for(asked, free[each.node], min(most, int(slots[each.node]))) for each in ranked}
     return Placed(
         title=checked.title,
         denied=denials(checked),
@@ -141,7 +177,9 @@ def _placed(checked: Checked, pod: Pod, replicas: int, domain: str, placing: Pla
         reasons={node: (*obstacles(cluster, wanted, node), *unfit.get(node, ())) for node in others},
         freed=None if freed and freed.node in unfit else freed,
         replicas=replicas,
+        everywhere=everywhere,
         fits=sum(room.values()),
         fixed=pod.spec.node_name,
         together=_together(pod, company, cluster, room, ranked[0].node) if ranked else None,
+        unseen=unseen(pod),
     )

@@ -10,6 +10,7 @@ import numpy as np
 from msgspec import structs
 
 from webhook.cache.placing import Placing
+from webhook.model.masks import bits
 from webhook.placement.fragmentation.fgd import Fgd
 from webhook.placement.fragmentation.mixes import mix_of
 from webhook.placement.fragmentation.policies import Policy
@@ -178,10 +179,10 @@ def _most_said(cluster: Cluster, wanted: Wanted) -> str:
     """What keeps a pod off the most of the nodes that come nearest, in the scheduler's words.
 
     Nearest are those that let it in and only have too little free, or, where none does, those with the fewest reasons;
-    of those that offer what it asks for, if any.
+    of those that its selectors allow, if any, and that offer what it asks for, if any.
     """
-    everyone = range(len(cluster.fleet.nodes))
-    offering = [node for node in everyone if cluster.offer(node, wanted.resource)] or list(everyone)
+    selected = list(bits(wanted.selected)) or list(range(len(cluster.fleet.nodes)))
+    offering = [node for node in selected if cluster.offer(node, wanted.resource)] or selected
     letting = [node for node in offering if not any(ruled_out(cluster, wanted, node))]
     reasons = [_words(cluster, wanted, node) for node in letting or offering]
     fewest = min(map(len, reasons))

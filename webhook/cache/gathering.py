@@ -6,6 +6,8 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TypeVar
 
+from msgspec.structs import replace
+
 from webhook.cache.stored import stored_limit_range, stored_quota
 from webhook.model.claims import Claiming, DeviceClass, ResourceClaimTemplate, classes_of, templates_of
 from webhook.model.cluster import ClusterView, Room
@@ -90,13 +92,14 @@ def rooms(nodes: Iterable[FleetNode], pods: Iterable[Pod]) -> dict[str, Room]:
 def room_of(node: FleetNode, held: Mapping[str, int], pods: int) -> Room:
     """What is left of a node; one that takes no more pods has no GPU to give."""
     gpus = {name: max(0, units - _up(held.get(name, 0), NANO)) for name, units in node.gpus.items()}
-    if node.pods and pods >= node.pods:
-        return Room(cpu_milli=0, memory=0, gpus=dict.fromkeys(gpus, 0), full=True, stranded=gpus)
-    return Room(
+    room = Room(
         cpu_milli=node.cpu_milli - _up(held.get("cpu", 0), NANO // 1000),
         memory=node.memory - _up(held.get("memory", 0), NANO),
         gpus=gpus,
     )
+    if node.pods and pods >= node.pods:
+        return replace(room, gpus=dict.fromkeys(gpus, 0), full=True, stranded=gpus)
+    return room
 
 
 def _up(amount: int, unit: int) -> int:

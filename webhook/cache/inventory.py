@@ -23,8 +23,8 @@ from webhook.model.objects import Node
 from webhook.model.pods import Pod
 from webhook.model.quantity import NANO
 from webhook.model.resources import gpu_resource
-from webhook.placement.devices import Devices, reported, still_held
-from webhook.placement.nodes.holding import taken_by
+from webhook.placement.devices import Devices, reported
+from webhook.placement.nodes.holding import Held, as_held
 from webhook.placement.nodes.reserving import Reserved
 from webhook.placement.reports import unusable
 
@@ -90,29 +90,27 @@ class Inventory:
             for resource, amount in place.amounts.items():
                 held[resource] = held.get(resource, 0) + amount
         room = room_of(node, held, held[PODS])
-        units = {name: each.units for name, each in there.items()} | {
-            each.pod or each.uid: _units(each) for each in coming
-        }
-        return room, self._devices(node.name, units)
+        who = {name: Held(each.units, each.turns) for name, each in there.items()}
+        who |= {each.pod or each.uid: Held(_units(each), each.turns) for each in coming}
+        return room, self._devices(node.name, who)
 
     def devices_without(self, node: FleetNode, uids: Container[str]) -> Devices | None:
         """The GPUs if pods with these uids were gone; None where nothing is reported."""
         there = self.pods.tenants.on(node.name)
-        return self._devices(node.name, {name: each.units for name, each in there.items() if each.uid not in uids})
+        left = {name: Held(each.units, each.turns) for name, each in there.items() if each.uid not in uids}
+        return self._devices(node.name, left)
 
     def knows(self, pod: str) -> bool:
         """Is a pod with GPUs, "namespace/name", on a node?"""
         return self.pods.tenants.knows(pod)
 
-    def _devices(self, node: str, held: Mapping[str, Mapping[str, int]]) -> Devices | None:
+    def _devices(self, node: str, held: Mapping[str, Held]) -> Devices | None:
         """The GPUs as these pods hold them: the report, brought up to date."""
         found = self._reports.get(node)
         if found is None:
             return None
         report, devices = found
-        known = {pod for who in devices.holders.values() for pod in who}
-        newcomers = [units for pod, units in held.items() if pod not in known]
-        return taken_by(still_held(devices, report, held), newcomers)
+        return as_held(devices, report, held)
 
     # What the writers tell.
 

@@ -24,6 +24,7 @@ from webhook.model.workloads import rolled_out_as
 LOOK_BACK_SECONDS = 24 * 3600
 MOST_GONE = 50_000
 OUT_OF_MEMORY = "OOMKilled"
+GATED = "SchedulingGated"
 
 
 class SlimContainer(Read, frozen=True):
@@ -79,10 +80,10 @@ class Outcomes:
 
     def put(self, pod: Pod) -> None:
         """A pod is there."""
-        outcome = outcome_of(pod)
+        outcome, key = outcome_of(pod), _key(pod)
         if outcome is not None:
             items = self._here if self._coming is None else self._coming
-            items[_key(pod)] = outcome
+            items[key] = self._waiting(outcome, self._here.get(key))
 
     def remove(self, pod: Pod) -> None:
         """A pod is gone. What its last words say of it counts."""
@@ -100,6 +101,13 @@ class Outcomes:
         for key, outcome in before.items():
             if key not in self._here:
                 self._bury(key, outcome)
+
+    def _waiting(self, outcome: Outcome, before: Outcome | None) -> Outcome:
+        """It waits from when it was seen to: the condition of one that was gated keeps an older time."""
+        if before is None or not outcome.pending:
+            return outcome
+        since = before.pending or self._clock().timestamp()
+        return msgspec.structs.replace(outcome, pending=max(since, outcome.pending))
 
     def _bury(self, key: str, outcome: Outcome) -> None:
         now = self._clock().timestamp()
@@ -120,7 +128,7 @@ def outcome_of(pod: Pod) -> Outcome | None:
     return Outcome(
         namespace=pod.metadata.namespace,
         workload=rolled_out_as(WholePod(pod.metadata, PodSpec())),
-        policies=record.policies if record else (),
+        policies=record.acting if record else (),
         oom=max((_out_of_memory(status) for status in statuses if status.name in asking), default=0),
         evicted=_evicted(pod),
         pending=_pending(pod.status),
@@ -148,9 +156,11 @@ def _evicted(pod: Pod) -> float:
 
 
 def _pending(status: FullStatus) -> float:
+    """Since when no node takes it; one behind a gate is not even looked at."""
     if status.phase != "Pending":
         return 0
-    waits = (one for one in status.conditions if one.type == "PodScheduled" and one.status == "False")
+    unscheduled = (one for one in status.conditions if one.type == "PodScheduled" and one.status == "False")
+    waits = (one for one in unscheduled if one.reason != GATED)
     return max((_seconds(one.last_transition_time) for one in waits), default=0)
 
 

@@ -2,26 +2,30 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Set
 
 import msgspec
 
 from webhook.cache.gathering import FINISHED, rooms
 from webhook.cache.objects import Kept
 from webhook.model.cluster import Room
+from webhook.model.effective import effective_requests
 from webhook.model.fleet import Fleet
 from webhook.model.gpunodes import GPUNode
 from webhook.model.masks import bits
 from webhook.model.objects import Node
-from webhook.model.pods import Pod
+from webhook.model.pods import Pod, key_of
 from webhook.model.quantity import NANO, readable
 from webhook.model.resources import gpu_resource
-from webhook.placement.devices import reported
+from webhook.placement.devices import Devices, reported
 from webhook.placement.fragmentation.mixes import FLAT, Mix, mix_of
 from webhook.placement.needs import Need
+from webhook.placement.nodes.allotting import several_turns
 from webhook.placement.nodes.asking import wanted_of
 from webhook.placement.nodes.cluster import Cluster
+from webhook.placement.nodes.holding import Held, as_held
+from webhook.placement.nodes.hostports import HostPort, host_ports
 from webhook.placement.nodes.scheduling import PODS, others_of
 from webhook.placement.reports import unusable
 
@@ -35,6 +39,7 @@ class Placing(msgspec.Struct, frozen=True):
         profiles: What they ask for of MIG profiles, with counts.
         pods: The pods that hold something, or wait for it.
         others: What is free of resources that are neither CPU, memory nor GPUs, nano-units, by node.
+        ports: Ports of hosts that pods have taken, by node.
     """
 
     cluster: Cluster
@@ -42,6 +47,7 @@ class Placing(msgspec.Struct, frozen=True):
     profiles: tuple[tuple[str, float], ...]
     pods: tuple[Pod, ...]
     others: Mapping[str, Mapping[str, int]] = {}
+    ports: Mapping[str, Set[HostPort]] = {}
 
 
 def placing_of(fleet: Fleet, kept: Iterable[Kept]) -> Placing:
@@ -49,14 +55,38 @@ def placing_of(fleet: Fleet, kept: Iterable[Kept]) -> Placing:
     objects = tuple(kept)
     pods = tuple(item for item in objects if isinstance(item, Pod) and item.status.phase not in FINISHED)
     agents = [item for item in objects if isinstance(item, GPUNode)]
-    devices = {node.metadata.name: found for node in agents if (found := reported(node))}
+    devices = _devices(agents, pods)
     free: dict[str, Room] = rooms(fleet.nodes, pods)
     cluster = Cluster(fleet, free, devices, {node.metadata.name: why for node in agents if (why := unusable(node))})
     learning = Learning(cluster)
     for pod in pods:
         learning.see(pod)
     others = _others([item for item in objects if isinstance(item, Node)], pods)
-    return Placing(cluster, learning.mix(), _profiles(cluster, pods), pods, others)
+    return Placing(cluster, learning.mix(), _profiles(cluster, pods), pods, others, _ports(pods))
+
+
+def _ports(pods: Iterable[Pod]) -> dict[str, set[HostPort]]:
+    taken: defaultdict[str, set[HostPort]] = defaultdict(set)
+    for pod in pods:
+        if ports := host_ports(pod):
+            taken[pod.spec.node_name] |= ports
+    return dict(taken)
+
+
+def _devices(agents: Iterable[GPUNode], pods: Iterable[Pod]) -> dict[str, Devices]:
+    """The GPUs of each node with a report that can be used, as the pods that are there hold them."""
+    reports = {node.metadata.name: (found, node) for node in agents if (found := reported(node))}
+    held: dict[str, dict[str, Held]] = {name: {} for name in reports}
+    for pod in pods:
+        there = held.get(pod.spec.node_name)
+        if there is not None and (units := _units(pod)):
+            there[key_of(pod)] = Held(units, several_turns(pod))
+    return {name: as_held(devices, node, held[name]) for name, (devices, node) in reports.items()}
+
+
+def _units(pod: Pod) -> dict[str, int]:
+    amounts = effective_requests(pod).items()
+    return {name: -(-amount // NANO) for name, amount in amounts if gpu_resource(name)}
 
 
 def _others(nodes: Iterable[Node], pods: Iterable[Pod]) -> dict[str, dict[str, int]]:

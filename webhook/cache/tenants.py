@@ -16,6 +16,7 @@ from webhook.model.lines import Line
 from webhook.model.pods import Pod, key_of
 from webhook.model.quantity import NANO
 from webhook.model.resources import gpu_resource
+from webhook.placement.nodes.allotting import Turns, several_turns
 
 
 class Tenant(msgspec.Struct, frozen=True, gc=False):
@@ -24,10 +25,12 @@ class Tenant(msgspec.Struct, frozen=True, gc=False):
     Attributes:
         uid: Its uid.
         units: Units by GPU resource.
+        turns: The containers that ask for whole GPUs; () where no two of them do.
     """
 
     uid: str
     units: Mapping[str, int]
+    turns: Turns = ()
 
 
 NOBODY: Mapping[str, Tenant] = MappingProxyType({})
@@ -136,4 +139,4 @@ def _tenant(pod: Pod, line: Line | None) -> Tenant | None:
     """The pod as one that holds GPUs; None where it holds none."""
     amounts = line.requests if line and line.node else ()
     units = {name: -(-amount // NANO) for name, amount in amounts if gpu_resource(name)}
-    return Tenant(pod.metadata.uid, units) if units else None
+    return Tenant(pod.metadata.uid, units, several_turns(pod)) if units else None

@@ -63,9 +63,9 @@ def audit(
 
     GPUS is what a pod holds now, or waits for: under the name nvidia.com/gpu a node may give whole cards, MIG
     instances or shares, so its own node says what it is worth. What waits for a node is held by nobody, and in none
-    of the figures at the head. SAVED counts only pods that would be let in, and get less than they hold.
-    ON TRIAL is what right-sizing of mode audit or warn would save beside, were it enforced. docs/audit.md defines
-    the figures at the head.
+    of the figures at the head. IDLE is what no engine was seen active on. SAVED counts only pods that would be let
+    in, and get less than they hold. ON TRIAL is what right-sizing of mode audit or warn would save beside, were it
+    enforced. docs/audit.md defines the figures at the head.
 
     Exit code: 0 nothing to act on, 1 findings, 2 a file, flag or policy is wrong, 3 the cluster did not answer, or
     --write left alone an object of another tool.

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from webhook.audit.auditing import audit_pod, explain_all, without_sizing
+from webhook.audit.auditing import audit_pod, explain_all, pod_among, without_sizing
 from webhook.audit.checking import World
 from webhook.audit.manifests import Entry, Json, objects_in
 from webhook.cli import flags
@@ -40,7 +40,7 @@ CodeArgument = Annotated[
     str | None,
     typer.Argument(
         metavar="CODE|POD",
-        help="A finding code, for example GPU-L102; with --cluster live the name of a pod.",
+        help="A finding code, for example GPU-L102; with --cluster the name of a pod there.",
         show_default=False,
     ),
 ]
@@ -67,14 +67,14 @@ def explain(
     no_color: flags.NoColor = False,
     verbose: flags.Verbose = False,
 ) -> None:
-    """Explain a finding code, or with -f what would become of objects, and why; or so a pod of a live cluster.
+    """Explain a finding code, or with -f what would become of objects, and why; or so a pod of a cluster.
 
     Exit code: 0, 2 where the code is not known or a file cannot be judged, 3 where the cluster did not answer.
     """
     if every:
         say(codes_page())
         return
-    names_pod = cluster == LIVE and code is not None and code.upper() not in CODES
+    names_pod = cluster is not None and code is not None and code.upper() not in CODES
     if not file and not names_pod:
         say(page_of(code))
         return
@@ -82,7 +82,8 @@ def explain(
         stop(f"explain takes a code or -f FILE, found both. For the file: rightslice explain -f {shown(file[0])}")
     reach, labels, moment = Reach(kubeconfig, context), labels_of(namespace_labels), moment_of(now)
     seen = usage_of(usage, moment, verbose=verbose)
-    if names_pod:
+    events: list[str] = []
+    if names_pod and cluster == LIVE:
         with live_cluster(reach) as live:
             entry = pod_of(live, namespace, str(code).removeprefix("pod/"))
             events = events_of(live, entry)
@@ -90,10 +91,13 @@ def explain(
             world = World(known, live_view(live, labels, verbose=verbose), moment, seen, namespace)
         results = [audit_pod(entry, world, without_sizing(world.policies))]
     else:
-        events = []
         by = judged_by(cluster, policies, labels, reach, policy_namespace, verbose=verbose)
         world = World(by.policies, by.view, moment, seen, namespace)
-        results = list(explain_all(objects_in(file or []), world))
+        if names_pod:
+            entry = pod_in(str(cluster), namespace, str(code).removeprefix("pod/"))
+            results = [audit_pod(entry, world, without_sizing(world.policies))]
+        else:
+            results = list(explain_all(objects_in(file or []), world))
     paint = paint_for(no_color=no_color)
     for i, result in enumerate(results):
         say([*([""] if i else []), *explained(result, paint, events)])
@@ -109,6 +113,18 @@ def pod_of(cluster: Cluster, namespace: str, name: str) -> Entry:
             raise
         where = f"in namespace {shown(namespace)!r} of this cluster"
         stop(f"no pod is called {shown(name)!r} {where}. Name another namespace with -n")
+
+
+def pod_in(cluster: str, namespace: str, name: str) -> Entry:
+    """A pod of a snapshot. Stops the program where there is none of this name."""
+    from webhook.cli.auditing import sources  # reports take their time: only who needs them pays
+
+    entry = pod_among(list(objects_in(sources(None, cluster))), namespace, name)
+    if entry is None:
+        where = f"in namespace {shown(namespace)!r} of {shown(cluster)}"
+        also = "; nor is it a finding code, which rightslice explain lists"
+        stop(f"no pod is called {shown(name)!r} {where}{also}. Name another namespace with -n")
+    return entry
 
 
 def events_of(cluster: Cluster, pod: Entry) -> list[str]:
@@ -137,5 +153,6 @@ def page_of(code: str | None) -> list[str]:
     if code.upper() not in CODES:
         meant = nearest(code)
         hint = f"Did you mean {meant}?" if meant else "rightslice explain lists them."
-        stop(f"{shown(code)!r} is not a finding code. {hint} A file is explained with -f FILE.")
+        ways = "A file is explained with -f FILE, a pod of a cluster with --cluster live or a snapshot."
+        stop(f"{shown(code)!r} is not a finding code. {hint} {ways}")
     return code_page(code.upper())

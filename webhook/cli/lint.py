@@ -84,8 +84,8 @@ def lint_objects(
 
 def _classes(found: Sequence[Entry | Passed]) -> list[str]:
     """The names of the DeviceClasses that were read."""
-    metadata = (one.data.get("metadata") for one in found if isinstance(one, Entry) and one.data["kind"] == CLASS)
-    return [str(each["name"]) for each in metadata if isinstance(each, dict) and each.get("name")]
+    metadata = (_metadata(one.data) for one in found if isinstance(one, Entry) and one.data["kind"] == CLASS)
+    return [str(each["name"]) for each in metadata if each.get("name")]
 
 
 def _trapped(entries: Sequence[Entry], classes: Sequence[str]) -> list[Linted]:
@@ -128,9 +128,13 @@ def _is_of(data: dict[str, Any], namespace: str) -> bool:
 
 def _namespaces(data: dict[str, Any]) -> tuple[str, str]:
     """The namespace that an object is in, and the one that it is."""
-    metadata = data.get("metadata")
-    known = metadata if isinstance(metadata, dict) else {}
+    known = _metadata(data)
     return str(known.get("namespace", "default")), str(known.get("name")) if data["kind"] == "Namespace" else ""
+
+
+def _metadata(data: dict[str, Any]) -> dict[str, Any]:
+    metadata = data.get("metadata")
+    return metadata if isinstance(metadata, dict) else {}
 
 
 def _misshapen(entry: Entry) -> list[Passed]:
@@ -143,7 +147,7 @@ def _misshapen(entry: Entry) -> list[Passed]:
 def _text(trapped: list[Linted]) -> str:
     lines = []
     for entry, findings, instead in trapped:
-        name = entry.data.get("metadata", {}).get("name", "(no name)")
+        name = _metadata(entry.data).get("name", "(no name)")
         lines.append(f"{shown(str(entry.place()))}: {entry.data['kind']} {shown(str(name))}")
         lines += [f"  {one.code} {shown(dotted(one.path))}: {shown(one.message)}. {one.fix}" for one in findings]
         lines += ["  Write instead:", *(f"    {line}" for line in as_yaml(instead).splitlines()), ""]

@@ -41,7 +41,8 @@ def place(
 ) -> None:
     """Say where a pod would go now, as the webhook shapes it: the node, the GPUs, and why not the others.
 
-    With --cluster live the cluster is listed, and nothing in it is changed.
+    With --cluster live the cluster is listed, and nothing in it is changed. What a scheduler asks of a pod and is not
+    looked at here (affinity between pods, claims, volumes) is named, and changes no exit code.
 
     Exit code: 0 every pod is let in and finds a node, all its replicas at once too, 1 one does not, 2 a file, flag
     or policy is wrong, 3 the cluster did not answer.

@@ -17,6 +17,7 @@ from webhook.model.modes import Mode
 from webhook.policy.compiled import SECTIONS, Policy
 from webhook.policy.loading import Loaded, load
 from webhook.policy.starting import starting_policy
+from webhook.policy.unheard import unheard
 from webhook.policy.written.kinds import GPUPolicy
 from webhook.report.codes_page import closest
 from webhook.report.data import as_yaml
@@ -24,6 +25,9 @@ from webhook.report.words import columns, count, shown
 
 policy = typer.Typer(help="Check, list, show, compare and start policies.", no_args_is_help=True)
 policy.command("diff")(diff)
+
+REFUSING = ("quotas", "security")
+"""Sections that tenants are held by, and that change no pod."""
 
 PolicyPaths = Annotated[
     list[str] | None,
@@ -42,7 +46,8 @@ def lint(paths: PolicyPaths = None, now: flags.Now = "") -> None:
     files = policy_files(paths)
     loaded = load(files)
     say(list(map(shown, fault_lines(loaded))))
-    for line in (*_over(loaded, moment_of(now)), *_unwatched(loaded)):
+    notes = (*_over(loaded, moment_of(now)), *_unwatched(loaded), *_switched_off(loaded), *_unheard(loaded))
+    for line in notes:
         tell(shown(line))
     tell(f"{count(len(files), 'file')}: {count(len(loaded.errors), 'fault') if loaded.errors else 'no faults'}")
     raise typer.Exit(FINDINGS if loaded.errors else CLEAN)
@@ -67,6 +72,30 @@ def _unwatched(loaded: Loaded) -> list[str]:
         for one in policies
         if one.rollout is not None and one.rollout.halt_on is not None
     ]
+
+
+def _switched_off(loaded: Loaded) -> list[str]:
+    """The sections that only refuse, and that a halted rollout puts on trial with the rest of its policy."""
+    policies = loaded.policies.policies if loaded.policies is not None else ()
+    watched = [one for one in policies if one.rollout is not None and one.rollout.halt_on is not None]
+    found = ((one, [name for name in REFUSING if _enforces(one, name)]) for one in watched)
+    return [
+        f"note: a halt of policy {one.name} puts its {' and '.join(sections)} on trial too, and pods that die bring it "
+        f"about. Put {' and '.join(sections)} in a policy without haltOn"
+        for one, sections in found
+        if sections
+    ]
+
+
+def _enforces(one: Policy, name: str) -> bool:
+    section = getattr(one, name)
+    return section is not None and section.mode is Mode.ENFORCE
+
+
+def _unheard(loaded: Loaded) -> list[str]:
+    """What policies say of resources that nobody judges."""
+    found = loaded.policies.written if loaded.policies is not None else ()
+    return [f"note: {said}" for one in found if isinstance(one.written, GPUPolicy) for said in unheard(one.written)]
 
 
 @policy.command("list")

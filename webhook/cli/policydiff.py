@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -13,7 +14,7 @@ from webhook.audit.manifests import Entry, Passed, objects_in
 from webhook.audit.views import with_labels
 from webhook.cli import flags
 from webhook.cli.auditing import pods_once, progress, snapshot_of, sources
-from webhook.cli.console import CLEAN, FINDINGS, WRONG_INPUT, tell
+from webhook.cli.console import CLEAN, FINDINGS, WRONG_INPUT, stop, tell
 from webhook.cli.inputs import (
     LIVE,
     Reach,
@@ -33,7 +34,7 @@ from webhook.report.results import Checked
 from webhook.report.words import shown
 
 FORMATS = ("table", "json", "yaml")
-Old = Annotated[str, typer.Argument(metavar="OLD", help="A policy file, or a folder of them.")]
+Old = Annotated[str, typer.Argument(metavar="OLD", help="A policy file, or a folder of them; an empty one is none.")]
 New = Annotated[str, typer.Argument(metavar="NEW", help="The same after the change.")]
 DiffOutput = Annotated[list[str] | None, flags.output("table, json or yaml")]
 
@@ -57,7 +58,7 @@ def diff(
     Exit code: 0 nobody is newly denied, 1 somebody is, 2 a file, flag or policy is wrong, 3 the cluster did not answer.
     """
     wanted = targets(output, FORMATS)
-    before, after = policies_of([old], verbose=verbose), policies_of([new], verbose=verbose)
+    before, after = (policies_or_none(path, verbose=verbose) for path in (old, new))
     labels, reach, moment = labels_of(namespace_labels), Reach(kubeconfig, context), moment_of(now)
     seen = usage_of(usage, moment, verbose=verbose)
     if cluster == LIVE:
@@ -84,6 +85,18 @@ def diff(
     )
     newly_denied = any(change.kind == "denied" for change in changes)
     raise typer.Exit(WRONG_INPUT if broken else FINDINGS if newly_denied else CLEAN)
+
+
+def policies_or_none(path: str, *, verbose: bool) -> PolicySet:
+    """Load policies; none of a folder with nothing in it but hidden files, where others say what is missing."""
+    return PolicySet() if _is_empty(Path(path)) else policies_of([path], verbose=verbose)
+
+
+def _is_empty(folder: Path) -> bool:
+    try:
+        return folder.is_dir() and all(each.name.startswith(".") for each in folder.iterdir())
+    except OSError as error:
+        stop(f"{shown(str(folder))}: cannot be read: {error.strerror or error}")
 
 
 def _compared(

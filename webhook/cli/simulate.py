@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Annotated
@@ -13,24 +13,26 @@ import typer
 
 from webhook.audit.checking import World
 from webhook.audit.manifests import Entry, objects_in
-from webhook.audit.placing import countable, denials, shaped_pods
+from webhook.audit.placing import coming_of, countable, shaped_pods
 from webhook.audit.simulating import Coming, Simulation, play_pods, play_trace
 from webhook.cache.traces import read_machines, read_needs
 from webhook.cli import flags
-from webhook.cli.console import paint_for, stop
+from webhook.cli.console import paint_for, stop, tell
 from webhook.cli.faults import refuse_faults
 from webhook.cli.inputs import HERE, LIVE, Reach, refuse_reach
 from webhook.cli.output import lines, targets, write
 from webhook.cli.placing import By, FillBy, RankBy, SimulateOutput, placing_and_world
 from webhook.errors import RightsliceError
+from webhook.model.fleet import Fleet
 from webhook.placement.fragmentation.policies import Policy
 from webhook.placement.needs import Need
 from webhook.placement.nodes.asking import wanted_of
 from webhook.placement.nodes.ranking import Fill
+from webhook.placement.nodes.unseen import unplayed
 from webhook.placement.rooms import Site
 from webhook.report.data import as_json, as_yaml
 from webhook.report.simulated import Simulated, simulated_document, simulated_svg, simulated_table
-from webhook.report.words import shown
+from webhook.report.words import count, shown
 
 FORMATS = ("table", "json", "yaml", "svg")
 Nodes = Annotated[
@@ -105,16 +107,16 @@ def simulate(
         rng = np.random.default_rng(seed)
         order = needs if in_order else [needs[i] for i in rng.permutation(len(needs))]
         steps: Iterator[Simulation] = play_trace(site, order, policy, rng, learnt=learn)
-        count = len(needs)
+        expected = len(needs)
     else:
         if nodes != LIVE:
             refuse_reach(reach, "--nodes")
         by = By(policies, policy_namespace, now)
         placing, world = placing_and_world(nodes, reach, by, verbose=verbose)
-        asked = _asked(pods, world)
+        asked = _asked(pods, world, placing.cluster.fleet)
         steps = play_pods(placing, asked, policy, fill)
-        count = len(asked)
-    result = _last(_watched(steps, count), pods)
+        expected = len(asked)
+    result = _last(_watched(steps, expected), pods)
     paint = paint_for(no_color=no_color)
     write(
         wanted,
@@ -138,24 +140,28 @@ def _trace(nodes: str, pods: str) -> tuple[Site, list[Need]]:
         stop(str(error))
 
 
-def _asked(path: str, world: World) -> list[Coming]:
+def _asked(path: str, world: World, fleet: Fleet) -> list[Coming]:
     """What the pods of some files ask for, each as often as it is replicated. Stops where a file is broken."""
     found = list(countable(objects_in([path]), world))
     refuse_faults(found)
     shaped = ((each, pod) for each in found if isinstance(each, Entry) for pod in shaped_pods(each, world))
     coming: list[Coming] = []
-    for entry, (checked, pod, replicas) in shaped:
-        wanted, codes = wanted_of(pod, world.view.fleet), denials(checked)
+    left_out: Counter[str] = Counter()
+    for entry, each in shaped:
+        wanted = wanted_of(each.pod, fleet)
         if wanted.count > MOST_UNITS:
-            asked = f"{checked.title} asks for {wanted.count} of {wanted.resource}"
+            asked = f"{each.checked.title} asks for {wanted.count} of {wanted.resource}"
             stop(f"{shown(str(entry.place()))}: {asked}, which no node has: must be at most {MOST_UNITS}. Write fewer")
-        if len(coming) + replicas > MOST_PODS:
+        if len(coming) + each.replicas > MOST_PODS:
             stop(f"{shown(path)}: must come to at most {MOST_PODS} pods, found more. Write fewer replicas")
-        coming += [Coming(wanted, f"refused by the webhook: {', '.join(codes)}" if codes else "")] * replicas
+        coming += coming_of(each, wanted, fleet)
+        left_out.update(dict.fromkeys(unplayed(each.pod), each.replicas))
+    for what, many in (+left_out).items():
+        tell(f"note: not looked at: {shown(what)} ({count(many, 'pod')}). A scheduler may place fewer of them")
     return coming
 
 
-def _watched(steps: Iterable[Simulation], count: int) -> Iterator[Simulation]:
+def _watched(steps: Iterable[Simulation], expected: int) -> Iterator[Simulation]:
     """The same steps, with a progress bar where somebody watches."""
     if not sys.stderr.isatty():
         yield from steps
@@ -163,7 +169,7 @@ def _watched(steps: Iterable[Simulation], count: int) -> Iterator[Simulation]:
     from rich.console import Console
     from rich.progress import track
 
-    yield from track(steps, description="placing", total=count, console=Console(stderr=True), transient=True)
+    yield from track(steps, description="placing", total=expected, console=Console(stderr=True), transient=True)
 
 
 def _last(steps: Iterable[Simulation], pods: str) -> Simulated:

@@ -15,10 +15,11 @@ from webhook.engine.judge import judge, judge_amounts
 from webhook.engine.limitrange import NOBODY, Given, Injected, take_out
 from webhook.engine.patch import operations
 from webhook.engine.remarks import Remark
-from webhook.engine.rules import NOTHING_ADDED, Rules
+from webhook.engine.rules import NOTHING_ADDED, Rules, adding_nothing
 from webhook.engine.settle import hear
 from webhook.engine.shape import Shape
 from webhook.engine.shaping import NOT_ASKED, shape_pod
+from webhook.engine.staying import is_mirror, is_placed
 from webhook.model.cluster import ClusterView
 from webhook.model.decisions import Fit, Keep, Operation, Why
 from webhook.model.findings import Finding
@@ -70,6 +71,7 @@ def create(coming: Coming, findings: list[Finding], digest: str) -> Created:
         findings: What is found is added to these.
         digest: Digest of the policy set, for the record.
     """
+    coming = _let_be(coming) if is_placed(coming.pod) else coming
     rules = coming.rules
     if not rules.names or not (coming.asked.asks or coming.given or _is_bounded(coming)):
         return Created(coming.asked)
@@ -80,6 +82,16 @@ def create(coming: Coming, findings: list[Finding], digest: str) -> Created:
         return Created(left, shape, outcome, patch)
     del findings[known:]
     return _left_alone(coming, findings, speaker=", ".join(shape.by))
+
+
+def _let_be(coming: Coming) -> Coming:
+    """A pod that comes with its node: nothing may come between the two.
+
+    Only what counts GPUs is written, which no kubelet minds: no quota is escaped by naming a node. A mirror is left as
+    its node wrote it.
+    """
+    rules = adding_nothing(coming.rules)
+    return replace(coming, rules=replace(rules, accounting="", takes_out="") if is_mirror(coming.pod) else rules)
 
 
 def _shaped(coming: Coming, shape: Shape, findings: list[Finding]) -> tuple[Asked, Fit | Keep]:

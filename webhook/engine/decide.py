@@ -65,7 +65,9 @@ def _linted(request: Request, view: ClusterView) -> Decision:
     """Traps in a LimitRange or a quota, for the admin who applies it: warnings only."""
     others = [quota for quota in view.quotas(request.namespace) if quota.metadata.name != request.name]
     keys = [key for quota in others for key in quota.spec.hard]
-    findings = lint(request.load(), keys, view.classes)
+    ranges = [each for each in view.ranges(request.namespace) if each.name != request.name]
+    given = {name: amount for each in ranges for name, amount in each.limits.items()}
+    findings = lint(request.load(), keys, view.classes, given)
     return Decision(findings=tuple(findings), touches_gpus=bool(findings))
 
 

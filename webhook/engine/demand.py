@@ -176,7 +176,8 @@ def _observed(sought: Sought, seen: list[Observed | None], usage: UsageView) -> 
     largest, of = max(sizes, key=itemgetter(0))
     known = [use.compute_milli for use in seen if use is not None and use.compute_milli is not None]
     compute = min(1000, _with_margin(max(known), rule.margin_percent)) if known else None
-    return Need(largest, compute, Evidence.OBSERVED, said(of, largest))
+    words = said(of, largest) if known else f"{said(of, largest)}; what it needs of compute was not seen"
+    return Need(largest, compute, Evidence.OBSERVED, words)
 
 
 def _takes_all(container: Container) -> str:

@@ -15,8 +15,10 @@ from msgspec.structs import replace
 
 from webhook.engine.asking import Asked
 from webhook.engine.case import Case
+from webhook.engine.cuda import driver_remarks
 from webhook.engine.demand import NO_EVIDENCE, Sought, has_evidence, need_of
 from webhook.engine.foreseen import foreseen
+from webhook.engine.graphics import asks_graphics
 from webhook.engine.limitrange import obstacle
 from webhook.engine.limits import allows
 from webhook.engine.newcomers import newcomer
@@ -165,9 +167,23 @@ def _refused(case: Case, offers: tuple[Offer, ...], sizing: Sizing, reach: Reach
         return Keep(Why.FULL, resource)
     if _is_ambiguous(offers, nodes, reach):
         return Keep(Why.AMBIGUOUS, resource)
+    if offers[0].form is Form.MIG and asks_graphics(case.asked.asks):
+        return Keep(Why.GRAPHICS, resource)
+    if _unfit(case, offers):
+        return Keep(Why.DRIVER, resource)
     if resource == WHOLE_GPU:
         return None
     return _against_the_rules(case, resource, count, sizing)
+
+
+def _unfit(case: Case, offers: tuple[Offer, ...]) -> bool:
+    """Would something speak against the images' CUDA on these offers that does not on those it may get as it is?"""
+    asking = {ask.path: ask.container for ask in case.asked.asks}
+    as_it_is, then = (
+        {(remark.code, remark.at_most) for remark in driver_remarks(case.pod, those, asking)}
+        for those in (case.offers, offers)
+    )
+    return bool(then - as_it_is)
 
 
 def _is_ambiguous(offers: tuple[Offer, ...], nodes: int, reach: Reach) -> bool:

@@ -7,10 +7,10 @@ from collections.abc import Mapping, Sequence
 from msgspec.structs import replace
 
 from webhook.engine.case import Case
-from webhook.engine.hints import spread_over_hosts
 from webhook.engine.limits import defaults
 from webhook.engine.reach import Reach
 from webhook.engine.rules import Additions
+from webhook.engine.siblings import spread_over_hosts
 from webhook.model.modes import Mode
 from webhook.model.pods import Amount, Container, Pod, SpreadConstraint
 from webhook.policy.compiled import Limits

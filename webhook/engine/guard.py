@@ -23,6 +23,7 @@ from webhook.engine.guarding.variables import (
     Suspect,
     aims_at_gpus,
     guarded_variables,
+    legacy_images,
     names_a_gpu,
     suspects,
     unreadable_sources,
@@ -84,6 +85,8 @@ def _look(
     containers = every_container(spec)
     named = suspects(containers)
     results = guarded_variables(named, capabilities) if named else []
+    if named and not asks_gpus:
+        results += legacy_images(named)
     results += device_mounts(containers)
     results += odd_requests(spec, containers)
     if spec.volumes:
@@ -109,7 +112,7 @@ def _shows_gpus(
     """Is this pod after a GPU, though it requests none?"""
     if spec.runtime_class_name.startswith(GPU_CLASS_START) or aims_at_gpus(containers):
         return True
-    signs = ("cdiAnnotations", "containerDevicesMount", "resourceClaims")
+    signs = ("visibleDevicesEnv", "cdiAnnotations", "containerDevicesMount", "resourceClaims")
     if not results and not named:
         return False
     return any(name in signs for name, _ in results) or any(names_a_gpu(variable) for _, variable in named)

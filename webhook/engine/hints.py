@@ -7,34 +7,20 @@ from collections.abc import Iterator
 from webhook.engine.case import Case
 from webhook.engine.reach import markers
 from webhook.engine.remarks import Remark
-from webhook.engine.shape import Json, Shape
+from webhook.engine.shape import Shape
+from webhook.engine.siblings import spread_over_hosts
+from webhook.engine.wholecards import off_unfit_parts
 from webhook.model.masks import union
-from webhook.model.modes import Form, Mode
-from webhook.model.nodelabels import PRODUCT
+from webhook.model.modes import Mode
 from webhook.model.objects import Taint
 from webhook.model.paths import Path
 from webhook.model.pods import Pod, Requirement, Toleration
 from webhook.model.records import TOPOLOGY
-from webhook.model.resources import WHOLE_GPU
 from webhook.model.taints import all_tolerated
 from webhook.policy.compiled import Injection, Spread
 
 WHITELIST = "scheduler.alpha.kubernetes.io/tolerationsWhitelist"
 """Namespace annotation of PodTolerationRestriction: an added toleration could get the pod refused."""
-
-HOSTNAME = "kubernetes.io/hostname"
-
-WORKLOAD_LABELS = (
-    "jobset.sigs.k8s.io/jobset-name",
-    "leaderworkerset.sigs.k8s.io/name",
-    "training.kubeflow.org/job-name",
-    "ray.io/cluster",
-    "batch.kubernetes.io/job-name",
-    "job-name",
-    "pod-template-hash",
-    "controller-revision-hash",
-)
-"""Labels that controllers give to all pods of one workload, the widest first."""
 
 _FIELDS: dict[str, Path] = {
     "tolerations": ("spec", "tolerations"),
@@ -107,7 +93,9 @@ def _tolerating(taint: Taint) -> Toleration:
 
 
 def _node_affinity(section: Injection, shape: Shape, case: Case) -> tuple[Remark, ...]:
-    rules = section.node_affinity + (_whole_cards(shape, case) if section.node_affinity_auto else ())
+    rules = section.node_affinity
+    if section.node_affinity_auto and shape.fit is None:
+        rules += off_unfit_parts(case, section.mode)
     if not rules:
         return ()
     missing = [rule for rule in rules if rule not in shape.required and not required_already(shape.pod, rule)]
@@ -120,31 +108,6 @@ def _node_affinity(section: Injection, shape: Shape, case: Case) -> tuple[Remark
     shape.required += missing
     shape.note("nodeAffinity")
     return ()
-
-
-def _whole_cards(shape: Shape, case: Case) -> tuple[Requirement, ...]:
-    """What keeps a request for whole cards off nodes where the same name is a slice or a share.
-
-    Only where it matters: several GPUs that are to work together, or a need that a part would not cover. And only
-    where a node with whole cards would still take the pod.
-    """
-    if shape.fit is not None or not case.whole_or_part:
-        return ()
-    fleet, count = case.view.fleet, case.asked.totals[WHOLE_GPU]
-    if (count == 1 and not part_is_too_small(case)) or not fleet.part_products:
-        return ()
-    if fleet.most(WHOLE_GPU, case.reach.nodes & ~fleet.parts) < count:
-        return ()
-    return (Requirement(PRODUCT, "NotIn", fleet.part_products),)
-
-
-def part_is_too_small(case: Case) -> bool:
-    """Does the pod declare a need that some part it may get would not cover?"""
-    need = case.declared.memory_mib
-    if need is None:
-        return False
-    parts = [offer for offer in case.offers if offer.form is not Form.WHOLE]
-    return any(offer.memory_mib is None or offer.memory_mib < need for offer in parts)
 
 
 def required_already(pod: Pod, rule: Requirement) -> bool:
@@ -189,36 +152,9 @@ def _contradiction(path: tuple[str, ...], what: str) -> Remark:
     return Remark("GPU-I102", path, f"not added: {what}", at_most=Mode.WARN)
 
 
-def workload_label(pod: Pod) -> str:
-    """The label that all pods of the workload carry that a pod belongs to; "" for a pod on its own."""
-    owners = pod.metadata.owner_references
-    if not owners or not any(owner.controller for owner in owners):
-        return ""
-    return next((key for key in WORKLOAD_LABELS if key in pod.metadata.labels), "")
-
-
-def workload_selector(pod: Pod) -> Json | None:
-    """A label selector for all pods of the workload that a pod belongs to; None for a pod on its own."""
-    key = workload_label(pod)
-    return {"matchLabels": {key: pod.metadata.labels[key]}} if key else None
-
-
 def _spread(section: Injection, shape: Shape) -> None:
     constraint = spread_over_hosts(shape.pod, required=section.spread is Spread.REQUIRED)
     if constraint is None or shape.spread:
         return
     shape.spread.append(constraint)
     shape.note("topologySpreadConstraints")
-
-
-def spread_over_hosts(pod: Pod, *, required: bool) -> Json | None:
-    """What spreads the pods of one workload; None for a pod on its own, and where the user spreads them already."""
-    selector = workload_selector(pod)
-    if selector is None or any(have.topology_key == HOSTNAME for have in pod.spec.topology_spread_constraints):
-        return None
-    return {
-        "maxSkew": 1,
-        "topologyKey": HOSTNAME,
-        "whenUnsatisfiable": "DoNotSchedule" if required else "ScheduleAnyway",
-        "labelSelector": selector,
-    }

@@ -21,6 +21,7 @@ from webhook.engine.rules import Rules
 from webhook.engine.settle import Voice, hear
 from webhook.engine.shape import Shape
 from webhook.engine.shares import asks_share
+from webhook.engine.staying import is_mirror
 from webhook.engine.topology import misread
 from webhook.model.cluster import ClusterView
 from webhook.model.findings import Finding
@@ -63,7 +64,7 @@ def judge(case: Case, shape: Shape, findings: list[Finding]) -> None:
             hear(findings, voice, broken)
         if said is not NOTHING_SAID or case.injected.given:
             _hear_amounts(limits, voice, said, case.injected, findings)
-        if limits.accounting:
+        if limits.accounting and not is_mirror(case.pod):
             hear(findings, voice, wrong_values(case, shape))
             hear(findings, voice, left_out(case, shape))
     for voice in rules.cuda:

@@ -13,9 +13,9 @@ from functools import lru_cache
 
 from webhook.engine.asking import Ask
 from webhook.engine.case import Case
-from webhook.engine.hints import part_is_too_small
 from webhook.engine.remarks import Remark
 from webhook.engine.shape import Shape
+from webhook.engine.wholecards import part_is_too_small
 from webhook.model.fleet import Fleet
 from webhook.model.modes import Form, Mode
 from webhook.model.nodelabels import PRODUCT

@@ -12,7 +12,16 @@ from webhook.model.decisions import NEEDS_NODES, Fit, Keep, Why
 from webhook.model.modes import Isolation, Mode
 from webhook.model.resources import WHOLE_GPU
 
-TELLING = NEEDS_NODES | {Why.LIMIT_RANGE, Why.QUOTA, Why.QUOTA_FULL, Why.LIMITS, Why.NEW_POLICY, Why.PROCESSES}
+TELLING = NEEDS_NODES | {
+    Why.LIMIT_RANGE,
+    Why.QUOTA,
+    Why.QUOTA_FULL,
+    Why.LIMITS,
+    Why.NEW_POLICY,
+    Why.PROCESSES,
+    Why.DRIVER,
+    Why.GRAPHICS,
+}
 """Reasons worth a word even to a user who declared nothing: there is evidence, and something in its way."""
 
 

@@ -119,6 +119,11 @@ def rules_of(policies: PolicySet, chosen: int, on_trial: int = 0) -> Rules:
     return _rules(policies, heard, outside)
 
 
+def adding_nothing(rules: Rules) -> Rules:
+    """The same judges, who add nothing to a pod that has a say in where it fits or how it runs."""
+    return replace(rules, injections=(), topologies=(), defaults=())
+
+
 def _rules(among: PolicySet, policies: Sequence[Policy], outside: tuple[str, ...]) -> Rules:
     injections = tuple(_injections(policies))
     limits = tuple(((p.limits.mode, p.name), p.limits) for p in policies if p.limits)

@@ -12,9 +12,18 @@ from webhook.model.resources import WHOLE_GPU
 
 def stays(case: Case) -> Keep | None:
     """Why a pod keeps what it asks for, whatever it needs; None where its need decides."""
-    asked, pod, total = case.asked, case.pod, case.asked.totals.get(WHOLE_GPU)
+    asked, total = case.asked, case.asked.totals.get(WHOLE_GPU)
     if total is None:
         return Keep(Why.NO_GPU)
+    kept = set_apart(case)
+    if kept is None and (asked.largest > 1 or (total > 1 and _talk(case.pod))):
+        return Keep(Why.SEVERAL_GPUS)
+    return kept
+
+
+def set_apart(case: Case) -> Keep | None:
+    """Why nothing follows for a pod from what is free now, however many whole GPUs it asks for; None where it does."""
+    asked, pod = case.asked, case.pod
     if pod.metadata.annotations.get(KEEP, "false") != "false":
         return Keep(Why.OPTED_OUT)
     if asked.faults:
@@ -23,9 +32,17 @@ def stays(case: Case) -> Keep | None:
         return Keep(Why.INJECTED)
     if len(asked.totals) > 1 or asked.strangers:
         return Keep(Why.MIXED, ", ".join((*asked.totals, *asked.strangers)))
-    if asked.largest > 1 or (total > 1 and _talk(pod)):
-        return Keep(Why.SEVERAL_GPUS)
     return _not_ours(pod)
+
+
+def is_placed(pod: Pod) -> bool:
+    """Does a pod come with its node, past every scheduler?"""
+    return bool(pod.spec.node_name) or is_mirror(pod)
+
+
+def is_mirror(pod: Pod) -> bool:
+    """Does a pod only show what a node runs by a file of its own? No kubelet runs a mirror that somebody else made."""
+    return MIRROR in pod.metadata.annotations
 
 
 def _talk(pod: Pod) -> bool:
@@ -39,7 +56,7 @@ def _not_ours(pod: Pod) -> Keep | None:
     for owner in metadata.owner_references:
         if owner.kind == "DaemonSet":
             return Keep(Why.DAEMON_SET)
-    if MIRROR in metadata.annotations:
+    if is_mirror(pod):
         return Keep(Why.MIRROR)
     if spec.node_name:
         return Keep(Why.BOUND)

@@ -36,8 +36,10 @@ def _of_containers(spec: PodSpec) -> str:
         for port in container.ports:
             if port.host_port:
                 return f"host port {port.host_port}"
-        resources = container.resources
-        for name in (*resources.requests, *resources.limits):
-            if name not in _KNOWN and not name.startswith("nvidia.com/"):
-                return f"resource {name}"
+    asked = [container.resources for container in (*spec.containers, *spec.init_containers)]
+    whole = [spec.resources] if spec.resources is not None else []
+    named = (name for one in (*asked, *whole) for name in (*one.requests, *one.limits))
+    for name in (*named, *spec.overhead):
+        if name not in _KNOWN and not name.startswith("nvidia.com/"):
+            return f"resource {name}"
     return ""

@@ -1,4 +1,4 @@
-"""Step 6, topology: GPUs of one pod that NVLink joins, and pods of one workload in one NVLink domain.
+"""Step 6, topology: GPUs of one container that NVLink joins, and pods of one workload in one NVLink domain.
 
 Affinity says it to every scheduler, as far as labels go; the annotation `rightslice.dev/topology` says it to the
 extender, which knows each link. Several nodes that form one NVLink domain share a label value, by default
@@ -9,11 +9,12 @@ from __future__ import annotations
 
 from webhook.engine.asking import Ask
 from webhook.engine.case import Case
-from webhook.engine.hints import added_remark, required_already, workload_label, workload_selector
+from webhook.engine.hints import added_remark, required_already
 from webhook.engine.links import MOST_JOINED, Linked, linked
 from webhook.engine.reach import Reach
 from webhook.engine.remarks import Remark
 from webhook.engine.shape import Json, Shape
+from webhook.engine.siblings import workload_label, workload_selector
 from webhook.model.gangs import MOST, misread_size
 from webhook.model.masks import union
 from webhook.model.modes import Form, Mode

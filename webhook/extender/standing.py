@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Sequence
 from itertools import islice
 
 import numpy as np
+from msgspec.structs import replace
 
 from webhook.cache.inventory import Inventory
 from webhook.extender.learning import Learning
@@ -22,6 +23,7 @@ from webhook.model.lines import Line
 from webhook.model.objects import Node
 from webhook.model.pods import Pod, key_of
 from webhook.placement.fragmentation.policies import Policy
+from webhook.placement.nodes.allotting import several_turns
 from webhook.placement.nodes.cluster import Cluster, Wanted
 from webhook.placement.nodes.gangs import Company
 from webhook.placement.nodes.linking import warm
@@ -110,9 +112,10 @@ class Standing:
             others: Nodes of which to keep a place for one more of its gang each, until they are asked about.
         """
         amounts, until, gang = effective_requests(pod), now + HOLD_SECONDS, gang_name(pod)
-        touched = self.reservations.hold(Reserved(uid_of(pod), key_of(pod), node, amounts, until, gang))
+        place = Reserved(uid_of(pod), key_of(pod), node, amounts, until, gang, several_turns(pod))
+        touched = self.reservations.hold(place)
         for number, other in enumerate(islice(others, MOST_TO_COME)):
-            touched |= self.reservations.hold(Reserved(f"{gang}#{number}", "", other, amounts, until, gang))
+            touched |= self.reservations.hold(replace(place, uid=f"{gang}#{number}", pod="", node=other))
         self._write(touched)
 
     def release(self, pod: Pod) -> None:

@@ -24,10 +24,10 @@ from webhook.extender.wire import (
 from webhook.model.pods import Pod
 from webhook.model.resources import WHOLE_GPU
 from webhook.placement.devices import Devices, expected
+from webhook.placement.nodes.allotting import joinable
 from webhook.placement.nodes.asking import wanted_of
 from webhook.placement.nodes.cluster import Cluster, Wanted
 from webhook.placement.nodes.filtering import NEVER_JOINED, NOT_JOINED
-from webhook.placement.nodes.linking import joinable
 from webhook.placement.nodes.ranking import Order, Ranking
 from webhook.placement.rooms import Ints
 
@@ -98,7 +98,7 @@ def preempted(standing: Standing, body: bytes, now: float) -> Answer:
     ranking, wanted = _known(standing, asked.pod, now)
     if ranking is None or not wanted.joined:
         return Answer(preempt_answer(victims), "passed")
-    helped = {name: some for name, some in victims.items() if _helps(standing, ranking, wanted.count, name, some)}
+    helped = {name: some for name, some in victims.items() if _helps(standing, ranking, wanted, name, some)}
     return Answer(preempt_answer(helped), "narrowed" if helped else "none")
 
 
@@ -133,7 +133,7 @@ def _refused(
     A node that we do not know yet may turn out well in a moment.
     """
     failed, hopeless = {}, {}
-    fits, ever = ranking.joinable(wanted.count)
+    fits, ever = ranking.joinable(wanted)
     positions = standing.positions(names)
     for name, node in zip(names, positions.tolist(), strict=True):
         if node < 0:
@@ -155,15 +155,15 @@ def _scores(order: Order, nodes: int) -> Ints:
     return scores
 
 
-def _helps(standing: Standing, ranking: Ranking, count: int, name: str, victims: Victims) -> bool:
-    """Are so many GPUs of a node joined and free once these pods are gone?"""
+def _helps(standing: Standing, ranking: Ranking, wanted: Wanted, name: str, victims: Victims) -> bool:
+    """Does NVLink join what each container gets of a node once these pods are gone?"""
     node = standing.fleet.by_name.get(name, -1)
-    if node < 0:
+    if node < 0 or not ranking.cluster.whole_nodes() >> node & 1:
         return False
     gone = {victim.uid for victim in victims.pods}
     devices = standing.inventory.devices_without(standing.fleet.nodes[node], gone)
     known = devices or _expected_without(standing, ranking.cluster, node, gone)
-    return joinable(known.topology, known.free, count, known.spare)
+    return joinable(known.topology, known.free, wanted.turns, known.spare)
 
 
 def _expected_without(standing: Standing, cluster: Cluster, node: int, gone: Container[str]) -> Devices:

@@ -55,12 +55,27 @@ async def install(api: Api, objects: Sequence[Json], say: Say, *, seconds: float
     for one in hooks:
         await _apply(api, one, say, dry_run=dry_run)
     if not dry_run:
-        await _until(lambda: trusted(api), seconds, "the hooks to trust the certificate that is served", _DOCTOR)
-        say(await _tried(api, seconds))
+        say(await _answering(api, hooks, seconds))
 
 
 _LOOK = f"Look at: kubectl -n {NAMESPACE} get pods,events"
 _DOCTOR = "Look at: rightslice doctor"
+_REFUSED = "Until then GPU pods are refused. To let them pass: rightslice install --mode audit, or rightslice uninstall"
+
+
+async def _answering(api: Api, hooks: Sequence[Json], seconds: float) -> str:
+    """Wait until the hooks answer; what to say of it. Where they do not, what that means for pods is said."""
+    try:
+        await _until(lambda: trusted(api), seconds, "the hooks to trust the certificate that is served", _DOCTOR)
+        return await _tried(api, seconds)
+    except InstallError as error:
+        raise InstallError(f"{error}. {_REFUSED}" if _closed(hooks) else str(error)) from None
+
+
+def _closed(hooks: Sequence[Json]) -> bool:
+    """Does the API server refuse pods while a hook does not answer?"""
+    webhooks = [each for one in hooks for each in one.get("webhooks", ()) if each["failurePolicy"] == "Fail"]
+    return any("pods" in rule["resources"] for each in webhooks for rule in each["rules"])
 
 
 async def _apply(api: Api, one: Json, say: Say, *, dry_run: bool) -> None:

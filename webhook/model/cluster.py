@@ -46,6 +46,10 @@ class Room(msgspec.Struct, frozen=True, gc=False):
     full: bool = False
     stranded: Mapping[str, int] = {}
 
+    def units(self, resource: str) -> int:
+        """GPU units that nobody holds, whether the node takes another pod or not."""
+        return self.gpus.get(resource, 0) + self.stranded.get(resource, 0)
+
 
 class ClusterView:
     """Immutable once made.

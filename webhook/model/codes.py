@@ -54,7 +54,7 @@ CODES: dict[str, Code] = {
     "GPU-S101": _security(
         "NVIDIA_VISIBLE_DEVICES is set by hand",
         "The container runtime gives a container every GPU that this variable names, whatever it asked for: "
-        "scheduler and quota never see them.",
+        "scheduler and quota never see them. CUDA_VERSION without NVIDIA_REQUIRE_CUDA stands for all of them.",
         "Remove the variable and ask for GPUs in resources.limits. The values void and none are fine.",
     ),
     "GPU-S102": _security(
@@ -239,8 +239,8 @@ CODES: dict[str, Code] = {
     ),
     "GPU-L304": _trap(
         "a bound on pods that refuses pods without GPUs",
-        "A bound of type Pod refuses every pod that does not name the resource.",
-        'Hold containers instead, with default: "0"; limits.perPod of a policy holds the total.',
+        "A bound of type Pod refuses every pod that does not name the resource, where no LimitRange gives it zero.",
+        'Write default: "0" of type Container beside a maximum; remove a minimum.',
     ),
     "GPU-L305": _trap(
         "a ratio on GPUs",

@@ -55,6 +55,8 @@ class Why(StrEnum):
     LIMITS = "a policy's limits would refuse the smaller request"
     NEW_POLICY = "the smaller request would bring in another policy"
     PROCESSES = "its containers share their processes, which a policy refuses on a share of a GPU"
+    DRIVER = "its image needs another CUDA driver or GPU than the nodes with such a slice or share have"
+    GRAPHICS = "a MIG instance may lack the graphics or video that it asks for (NVIDIA_DRIVER_CAPABILITIES)"
     UNREACHABLE = "no node with such a slice or share would take this pod"
 
 

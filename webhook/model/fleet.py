@@ -24,7 +24,7 @@ from webhook.model.pods import Amount, NodeSelectorTerm, PodSpec, Toleration
 from webhook.model.quantity import NANO, readable
 from webhook.model.resources import ACCOUNTING, WHOLE_GPU
 from webhook.model.selecting import term_mask
-from webhook.model.taints import all_tolerated, hard
+from webhook.model.taints import CORDON, all_tolerated, hard
 
 REMEMBERED = 1024
 """Distinct selectors, lists of tolerations and names asked for to remember: workloads share a few."""
@@ -67,6 +67,7 @@ class FleetNode(msgspec.Struct, frozen=True, gc=False):
         usable: False while it is cordoned, not ready, or its GPUs are being reconfigured.
         pods: The most pods it takes; 0 if it does not say.
         beyond: GPU resources of which it says that it has more than any node can have: none of them count.
+        cordoned: True where a cordon is all that keeps it from being usable.
     """
 
     name: str
@@ -78,6 +79,7 @@ class FleetNode(msgspec.Struct, frozen=True, gc=False):
     usable: bool = True
     pods: int = 0
     beyond: Mapping[str, int] = {}
+    cordoned: bool = False
 
 
 class Fleet:
@@ -89,6 +91,7 @@ class Fleet:
         by_resource: The same by resource name.
         everyone: Mask of all nodes.
         usable: Mask of the nodes that take new pods.
+        cordoned: Mask of those that would, but for a cordon.
         by_name: Index of a node by its name.
         parts: Mask of the nodes on which `nvidia.com/gpu` is a slice or a share.
         part_products: Their product labels; () if one of them has none of its own.
@@ -101,6 +104,7 @@ class Fleet:
     by_resource: Mapping[str, tuple[Offer, ...]]
     everyone: int
     usable: int
+    cordoned: int
     by_name: Mapping[str, int]
     parts: int
     part_products: tuple[str, ...]
@@ -111,6 +115,7 @@ class Fleet:
         self.nodes = tuple(map(fleet_node, nodes))
         self.everyone = (1 << len(self.nodes)) - 1
         self.usable = union(1 << i for i, node in enumerate(self.nodes) if node.usable)
+        self.cordoned = union(1 << i for i, node in enumerate(self.nodes) if node.cordoned)
         self.accounting = union(1 << i for i, node in enumerate(nodes) if _takes_accounting(node))
         self._offer_on: dict[tuple[str, int], Offer] | None = None
         self.by_name = {node.name: i for i, node in enumerate(self.nodes)}
@@ -184,6 +189,10 @@ class Fleet:
             mask = union(nodes for taints, nodes in self._by_taints.items() if all_tolerated(key, taints))
             self._tolerated.keep(key, mask)
         return mask
+
+    def open_to(self, tolerations: Sequence[Toleration]) -> int:
+        """Mask of the nodes whose state lets in a new pod with these tolerations; other taints are not asked."""
+        return self.usable | self.cordoned if all_tolerated(tolerations, (CORDON,)) else self.usable
 
     def offering(self, names: Iterable[str], nodes: int) -> Offering:
         """The offers of some resource names that stand on some node of a mask. Remembered."""
@@ -282,6 +291,7 @@ def fleet_node(node: Node) -> FleetNode:
     """A node as scheduling sees it. Amounts that cannot be read, or are below zero, count as nothing."""
     allocatable, labels = node.status.allocatable, node.metadata.labels
     gpus = gpu_units(allocatable)
+    works = _ready(node) and (not gpus or settled(labels))
     return FleetNode(
         name=node.metadata.name,
         labels=labels,
@@ -290,8 +300,9 @@ def fleet_node(node: Node) -> FleetNode:
         memory=min(MOST_MEMORY, _floor(allocatable.get("memory", 0)) // NANO),
         gpus=gpus,
         pods=_floor(allocatable.get("pods", 0)) // NANO,
-        usable=_takes_pods(node) and (not gpus or settled(labels)),
+        usable=works and not node.spec.unschedulable,
         beyond=beyond_sense(allocatable),
+        cordoned=works and node.spec.unschedulable,
     )
 
 
@@ -310,9 +321,9 @@ def _takes_accounting(node: Node) -> bool:
     return _floor(node.status.allocatable.get(ACCOUNTING, 0)) > 0
 
 
-def _takes_pods(node: Node) -> bool:
+def _ready(node: Node) -> bool:
     ready = [condition.status for condition in node.status.conditions if condition.type == "Ready"]
-    return not node.spec.unschedulable and all(status == "True" for status in ready)
+    return all(status == "True" for status in ready)
 
 
 def _floor(amount: Amount) -> int:

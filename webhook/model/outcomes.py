@@ -10,7 +10,7 @@ class Outcome(msgspec.Struct, frozen=True, gc=False):
 
     Attributes:
         workload: The workload that a rollout counts it for.
-        policies: Names of the policies that spoke when it was changed; () where it was not.
+        policies: Names of the policies that changed it; () where none did.
         oom: When the kernel last ended one of its containers for its memory.
         evicted: When it was evicted.
         pending: Since when no node takes it.

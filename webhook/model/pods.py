@@ -90,6 +90,8 @@ class Port(Read, frozen=True):
     """A port of a container; one of its host can be taken once on a node."""
 
     host_port: int = 0
+    protocol: str = ""
+    host_ip: str = field(default="", name="hostIP")
 
 
 class Container(Read, frozen=True):

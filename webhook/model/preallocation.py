@@ -1,7 +1,8 @@
 """Frameworks that take GPU memory whether they need it or not, recognised by how a container is started.
 
 What they hold is a setting, so what was seen of it is no need. Where the container itself says that memory grows on
-demand, it is one. Defaults: vLLM 0.9 of what it sees, JAX 0.75, TensorFlow all; SGLang, TGI and Triton keep pools.
+demand, it is one. Defaults: vLLM 0.9 of what it sees, JAX 0.75, TensorFlow all; SGLang, TGI and Triton keep pools, and
+TensorRT-LLM 0.9 of what its model leaves; NIM, KServe's Hugging Face server and Ray LLM start one of these.
 """
 
 from __future__ import annotations
@@ -17,8 +18,12 @@ _IMAGES = {
     "tritonserver": "Triton",
     "tensorflow": "TensorFlow",
     "jax": "JAX",
+    "nvcr.io/nim": "NVIDIA NIM",
+    "huggingfaceserver": "KServe's Hugging Face server",
+    "ray-llm": "Ray LLM",
+    "tensorrt-llm": "TensorRT-LLM",
 }
-_IN_IMAGE = re.compile(f"(?<![a-z])({'|'.join(_IMAGES)})(?![a-z])")
+_IN_IMAGE = re.compile(f"(?<![a-z])({'|'.join(map(re.escape, _IMAGES))})(?![a-z])")
 """Parts of an image's name."""
 
 _WORDS = {
@@ -30,8 +35,11 @@ _WORDS = {
     "--cuda-memory-fraction": "Text Generation Inference",
     "tritonserver": "Triton",
     "--cuda-memory-pool-byte-size": "Triton",
+    "huggingfaceserver": "KServe's Hugging Face server",
+    "trtllm-serve": "TensorRT-LLM",
+    "--kv-cache-free-gpu-memory-fraction": "TensorRT-LLM",
 }
-_IN_TEXT = ("vllm", "utilization", "sglang", "fraction", "text-generation", "triton", "pool")
+_IN_TEXT = ("vllm", "utilization", "sglang", "fraction", "text-generation", "triton", "pool", "trtllm", "huggingface")
 """Words of a command line: programs, modules and flags; and what a text holds that is worth taking apart."""
 
 _MOST_TEXTS = 1000

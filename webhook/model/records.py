@@ -73,6 +73,11 @@ class DecisionRecord(msgspec.Struct, frozen=True):
     milli: int = 0
     by: dict[str, tuple[str, ...]] = {}
 
+    @property
+    def acting(self) -> tuple[str, ...]:
+        """The policies that changed something; of a record that does not say, all that spoke."""
+        return tuple(name for names in self.by for name in names.split(", ")) or self.policies
+
 
 _decision = msgspec.json.Decoder(DecisionRecord)
 _original = msgspec.json.Decoder(dict[str, Resources])

@@ -14,6 +14,10 @@ HARD_EFFECTS = frozenset({"NoSchedule", "NoExecute"})
 """Effects that keep pods out; PreferNoSchedule only ranks nodes."""
 
 
+CORDON = Taint(key="node.kubernetes.io/unschedulable", effect="NoSchedule")
+"""What a cordoned node counts as having, whether it carries it yet or not (plugin NodeUnschedulable)."""
+
+
 def tolerates(toleration: Toleration, taint: Taint) -> bool:
     """Does one toleration cover one taint?"""
     if toleration.effect and toleration.effect != taint.effect:

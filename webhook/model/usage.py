@@ -23,7 +23,8 @@ class Observed(msgspec.Struct, frozen=True, gc=False):
 
     Attributes:
         memory_mib: Peak GPU memory in MiB, the worst GPU of the worst pod.
-        compute_milli: 95th percentile of compute use, thousandths of the card it ran on; None if unknown.
+        compute_milli: 95th percentile of compute use, or the largest engine activity where only that is known,
+            thousandths of the card it ran on; None if neither is.
         samples: How many past windows stand behind it.
         preallocates: True if the framework takes what it sees (vLLM, JAX, TensorFlow), so that
             `memory_mib` is a setting and not a need.

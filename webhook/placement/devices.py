@@ -30,6 +30,7 @@ class Devices(msgspec.Struct, frozen=True):
         cards: MIG cards.
         holders: Who holds a GPU or an instance of it, by index.
         spare: How many whole GPUs are free where it is not known which; 0 elsewhere.
+        unhealthy: Mask of the GPUs that are free for nobody, whoever ends.
     """
 
     topology: Topology
@@ -37,6 +38,7 @@ class Devices(msgspec.Struct, frozen=True):
     cards: tuple[Card, ...] = ()
     holders: Mapping[int, tuple[str, ...]] = {}
     spare: int = 0
+    unhealthy: int = 0
 
 
 def reported(node: GPUNode) -> Devices | None:
@@ -67,6 +69,7 @@ def _held(devices: Devices, gpus: Sequence[GpuDevice]) -> Devices:
         free=mask_of([gpu.index for gpu in gpus if gpu.healthy and not gpu.mig and not gpu.pods]),
         cards=tuple(_card(gpu) for gpu in gpus if gpu.mig and gpu.healthy),
         holders={gpu.index: _holders(gpu) for gpu in gpus if _holders(gpu)},
+        unhealthy=mask_of([gpu.index for gpu in gpus if not gpu.healthy]),
     )
 
 

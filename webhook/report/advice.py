@@ -51,12 +51,15 @@ def used(use: Use) -> str:
 
     >>> used(Use("main", "nvidia.com/gpu", 1, memory_mib=9318, compute_milli=60, samples=4000))
     '9318Mi peak, 6% active'
+    >>> used(Use("main", "nvidia.com/gpu", 1, memory_mib=9318, compute_milli=60, samples=4000, idle=True))
+    '9318Mi peak, idle'
     """
     if not use.samples:
         return "-"
     memory = f"{written((use.memory_mib or 0) * MIB)} {'preallocated' if use.preallocates else 'peak'}"
-    active = "" if use.compute_milli is None else f", {use.compute_milli / 10:g}% active"
-    return f"{memory}{active}"
+    if use.idle:
+        return f"{memory}, idle"
+    return memory if use.compute_milli is None else f"{memory}, {use.compute_milli / 10:g}% active"
 
 
 def advised(row: Workload) -> str:

@@ -17,6 +17,7 @@ from webhook.model.resources import gpu_resource
 from webhook.placement.devices import COUNT
 from webhook.placement.fragmentation.fgd import Fgd
 from webhook.placement.fragmentation.mixes import Mix
+from webhook.placement.islands import MOST_GPUS
 from webhook.placement.mig import capacity, geometry, taken
 from webhook.placement.nodes.cluster import Cluster
 from webhook.placement.nvlink import gpu_sets
@@ -121,14 +122,21 @@ def _stock(cluster: Cluster, node: int, split: int) -> Stock:
 def _remarks(cluster: Cluster, node: FleetNode) -> Iterator[str]:
     for resource, units in node.beyond.items():
         yield f"says it has {units} {resource}, more than any node can have: counts as none"
+    if _counted(node.labels) > MOST_GPUS:
+        yield f"its label {COUNT} says {node.labels[COUNT]}, more than any node can have: what it gives out is counted"
     if node.name in cluster.unusable:
         yield f"its agent's report cannot be used: {cluster.unusable[node.name]}"
 
 
 def _physical(labels: Mapping[str, str], whole: int) -> int:
     """GPUs that are built in. With MIG strategy single the label counts slices, so what is offered is added up."""
-    counted = number(labels.get(COUNT)) if labels.get(STRATEGY) != "single" else None
-    return counted or round(whole / 1000)
+    counted = _counted(labels)
+    return counted if 0 < counted <= MOST_GPUS else round(whole / 1000)
+
+
+def _counted(labels: Mapping[str, str]) -> int:
+    """GPUs as a label counts them; 0 where none does."""
+    return (number(labels.get(COUNT)) or 0) if labels.get(STRATEGY) != "single" else 0
 
 
 def _island(cluster: Cluster, node: int) -> int | None:

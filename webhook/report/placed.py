@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 
 from webhook.model.pods import Pod, name_of
+from webhook.placement.nodes.allotting import widest
 from webhook.placement.nodes.cluster import Cluster, Wanted
 from webhook.placement.nodes.filtering import Reason
 from webhook.placement.nodes.freeing import Freed
@@ -35,6 +36,8 @@ class Placed(msgspec.Struct, frozen=True):
         fits: How many of it the nodes take as they are.
         fixed: The node that it names itself; "" where a scheduler chooses.
         together: Those that it runs together with; None for a pod on its own.
+        everywhere: True where each node that lets it in is to have one: as many replicas are wanted.
+        unseen: What a scheduler asks for it, and was not looked at.
     """
 
     title: str
@@ -48,6 +51,8 @@ class Placed(msgspec.Struct, frozen=True):
     fits: int = 1
     fixed: str = ""
     together: Together | None = None
+    everywhere: bool = False
+    unseen: tuple[str, ...] = ()
 
 
 def placed_lines(placed: Placed, paint: Paint = plain) -> list[str]:
@@ -58,6 +63,8 @@ def placed_lines(placed: Placed, paint: Paint = plain) -> list[str]:
     lines = [f"{shown(placed.title)}   wants {_said(placed.wanted)}", f"  {_answer(placed, paint)}"]
     if placed.together and placed.ranked:
         lines.append(f"  {together_line(placed.together)}")
+    if placed.unseen and placed.ranked:
+        lines.append(f"  Not looked at: {shown(', '.join(placed.unseen))}. A scheduler may refuse what fits here.")
     if placed.denied:
         lines.append(f"  The webhook would refuse it: {', '.join(placed.denied)}. See rightslice check.")
     return [*lines, "", paint(head, Style.STRONG), *table, *_way_out(placed)]
@@ -67,7 +74,8 @@ def _said(wanted: Wanted) -> str:
     parts = [f"{units} {resource}" for resource, units in wanted.gpus]
     parts += [f"{wanted.cpu_milli / 1000:g} cores", f"{wanted.memory_mib / 1024:.4g} GiB"]
     joined = ", joined by NVLink" if wanted.joined else ""
-    return ", ".join(parts) + joined
+    each = " in each container" if joined and len(wanted.turns) > 1 else ""
+    return ", ".join(parts) + joined + each
 
 
 def _answer(placed: Placed, paint: Paint) -> str:
@@ -75,12 +83,20 @@ def _answer(placed: Placed, paint: Paint) -> str:
         return paint(f"spec.nodeName says {shown(placed.fixed)}, and there is no such node.", Style.BAD)
     if not placed.ranked:
         return paint("No node takes it now.", Style.BAD)
+    if placed.everywhere:
+        return _each_node(placed)
     best = placed.ranked[0]
     equal = sum(each.key == best.key for each in placed.ranked) - 1
     also = f" ({count(equal, 'other node')} as good)" if equal else ""
     name = paint(shown(_name(placed, best.node)), Style.GOOD)
     fixed = " (fixed by spec.nodeName: no scheduler is asked)" if placed.fixed else ""
     return f"Goes to {name}{also}{fixed}{_set(best.links)}{_unsure(placed, best)}{_replicas(placed)}"
+
+
+def _each_node(placed: Placed) -> str:
+    all_ = "each of the" if placed.replicas > 1 else "the"
+    few = f"{placed.fits} of the" if placed.fits < placed.replicas else all_
+    return f"Goes to {few} {count(placed.replicas, 'node')} that its DaemonSet wants it on"
 
 
 def _replicas(placed: Placed) -> str:
@@ -132,7 +148,7 @@ def domain_of(cluster: Cluster, node: int, label: str) -> str:
 
 
 def _links(wanted: Wanted, links: Links | None) -> str:
-    if links is None or wanted.count < 2:
+    if links is None or widest(wanted.turns) < 2:
         return "-"
     least = "" if links.gpus else "at least "
     kind = "NVLink" if links.joined else "PCIe"
@@ -180,6 +196,8 @@ def placed_document(placed: Placed) -> dict[str, Any]:
             for node, reasons in placed.reasons.items()
         },
         "gang": together_data(placed.together) if placed.together else None,
+        "notLookedAt": placed.unseen,
+        "eachNode": placed.everywhere,
         "replicas": placed.replicas,
         "fits": min(placed.fits, placed.replicas) if placed.ranked else 0,
         "nearest": {"node": _name(placed, placed.freed.node), "pods": [_pod(pod) for pod in placed.freed.pods]}

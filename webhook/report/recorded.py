@@ -34,9 +34,8 @@ def _who(record: DecisionRecord) -> str:
 
 def _silent(record: DecisionRecord) -> Iterator[str]:
     """Those that spoke and changed nothing."""
-    acting = {name for names in record.by for name in names.split(", ")}
-    others = [policy for policy in record.policies if policy not in acting]
-    if record.by and others:
+    others = [policy for policy in record.policies if policy not in record.acting]
+    if others:
         yield f"{'Spoke':<10}{shown(', '.join(others))}, and changed nothing"
 
 

@@ -17,7 +17,7 @@ from webhook.report.table import block
 from webhook.report.words import Paint, Style, columns, count, gpus, plain, shown
 from webhook.report.workloads import Spent, Workload
 
-HEAD = ("NAMESPACE", "WORKLOAD", "PODS", "GPUS", "AFTER", "SAVED", "ON TRIAL", "DENIED", "WARNED", "CODES")
+HEAD = ("NAMESPACE", "WORKLOAD", "PODS", "GPUS", "IDLE", "AFTER", "SAVED", "ON TRIAL", "DENIED", "WARNED", "CODES")
 CSV_HEAD = (
     *("namespace", "workload", "pods", "waiting", "gpu_milli_before", "gpu_milli_after", "gpu_milli_saved"),
     *("gpu_milli_on_trial", "held_milli", "idle_milli", "over_asked_milli", "currency", "held_micro_per_hour"),
@@ -47,7 +47,7 @@ def _matters(row: Workload) -> bool:
 
 
 def _row(row: Workload) -> tuple[str, ...]:
-    amounts = (row.gpu_milli_before, row.gpu_milli_after, row.saved, row.gpu_milli_on_trial)
+    amounts = (row.gpu_milli_before, row.idle.milli, row.gpu_milli_after, row.saved, row.gpu_milli_on_trial)
     cells = (row.namespace, row.name, str(row.pods), *map(gpus, amounts), str(row.denied), str(row.warned))
     return tuple(shown(cell) for cell in (*cells, ",".join(row.codes) or "-"))
 

@@ -12,12 +12,13 @@ from typing import NamedTuple
 
 import numpy as np
 
-from webhook.model.usage import CERTAIN_PPM, IDLE_BELOW, RISKS_PPM, Observed, UsageView
+from webhook.model.usage import CERTAIN_PPM, RISKS_PPM, Observed, UsageView
 from webhook.usage.blocking import blocked
-from webhook.usage.distribution import Grid, an_hour, distribution, grid_of, recency, tail_of
+from webhook.usage.distribution import PRIOR, Grid, an_hour, distribution, grid_of, recency, tail_of
 from webhook.usage.flatness import is_flat
 from webhook.usage.history import History
-from webhook.usage.pools import HOUR, Pool, Pools, Span, thinned
+from webhook.usage.idleness import is_idle
+from webhook.usage.pools import HOUR, Pool, Pools, Span, Speaking, thinned
 from webhook.usage.pricing import Counted, limits
 from webhook.usage.windows import Floats
 
@@ -31,7 +32,7 @@ PAST_LIMITS = 400
 """Limits of the past that are chosen anew to count how often they were overrun."""
 
 LARGEST_CARD_MIB = 192 << 10
-"""What a GPU has whose memory nobody told."""
+"""What a GPU has whose memory is not known."""
 
 PODS_AT_ONCE = 128
 """Pods whose windows are cut together."""
@@ -82,8 +83,8 @@ def _each_foreseen(
 ) -> Iterator[tuple[WorkloadKey, Foreseen | None]]:
     """Every workload in its order, and what is foreseen of it."""
     for some in _parts(workloads):
-        for (key, members), pool in zip(some, pools.nearest([members for _, members in some]), strict=True):
-            yield key, _foresee(members, pool, pools, now) if pool else None
+        for (key, members), speaking in zip(some, pools.speaking([members for _, members in some]), strict=True):
+            yield key, _foresee(members, speaking, pools, now) if speaking else None
 
 
 def _parts(workloads: Mapping[WorkloadKey, Sequence[History]]) -> Iterator[list[tuple[WorkloadKey, Sequence[History]]]]:
@@ -99,10 +100,33 @@ def _parts(workloads: Mapping[WorkloadKey, Sequence[History]]) -> Iterator[list[
     yield part
 
 
-def _foresee(members: Sequence[History], pool: Pool, pools: Pools, now: float) -> Foreseen:
+def _foresee(members: Sequence[History], speaking: Speaking, pools: Pools, now: float) -> Foreseen:
     card = _card(members)
     grid = grid_of(min(_typical(members), card), card)
-    return Foreseen(pool, grid, _below(pool, pools, grid, now))
+    below = _below(speaking.nearest, pools, grid, now)
+    if _others_speak(speaking, now):
+        below = np.minimum(below, _below_own(speaking.own, below, grid))
+        below[grid.sizes < _peak(members)] = 0
+    return Foreseen(speaking.nearest, grid, below)
+
+
+def _others_speak(speaking: Speaking, now: float) -> bool:
+    """Do others say more than the workload's own windows: has it too few, or are they so old that the tail has more?"""
+    own = speaking.own
+    return speaking.nearest is not own or _recency(own.run, now).sum() < PRIOR
+
+
+def _below_own(own: Pool, others: Floats, grid: Grid) -> Floats:
+    """The chance by the workload's own windows, with that of the others as their tail."""
+    return np.minimum(_by_newest(own.run, others, grid), _by_newest(own.hour, others, grid))
+
+
+def _by_newest(span: Span, tail: Floats, grid: Grid) -> Floats:
+    """The newest window counts in full, however old it is: nothing newer is known of the workload."""
+    windows = span.windows
+    if not windows.at.size:
+        return tail
+    return an_hour(distribution(windows.after, _recency(span, windows.at.max()), tail, grid), span.hours)
 
 
 def _below(pool: Pool, pools: Pools, grid: Grid, now: float) -> Floats:
@@ -112,9 +136,12 @@ def _below(pool: Pool, pools: Pools, grid: Grid, now: float) -> Floats:
 
 
 def _by(span: Span, pools: Pools, grid: Grid, now: float) -> Floats:
-    weight = recency(span.windows, now, max(HALF_LIFE, span.hours * HOUR))
     tail = tail_of(pools.tail(span.hours, now), grid)
-    return an_hour(distribution(span.windows.after, weight, tail, grid), span.hours)
+    return an_hour(distribution(span.windows.after, _recency(span, now), tail, grid), span.hours)
+
+
+def _recency(span: Span, now: float) -> Floats:
+    return recency(span.windows, now, max(HALF_LIFE, span.hours * HOUR))
 
 
 def _count(foreseen: Foreseen, pools: Pools, counted: Counted, most: int) -> None:
@@ -136,8 +163,7 @@ def _known(span: Span, at: float) -> Span:
 
 
 def _observed(members: Sequence[History], foreseen: Foreseen | None, now: float) -> Observed:
-    compute = [member.compute_milli for member in members if member.compute_milli is not None]
-    active = [member.active_milli for member in members if member.active_milli is not None]
+    compute = [known for member in members if (known := _compute(member)) is not None]
     return Observed(
         memory_mib=_peak(members),
         compute_milli=max(compute, default=None),
@@ -148,7 +174,7 @@ def _observed(members: Sequence[History], foreseen: Foreseen | None, now: float)
         card_mib=_card(members),
         horizon_hours=max(1, round(foreseen.pool.run.hours)) if foreseen else 1,
         pool=foreseen.pool.name if foreseen else "workload",
-        idle=bool(active) and max(active) < IDLE_BELOW,
+        idle=foreseen is not None and is_idle(members, now),
         blocked=blocked(members, now),
     )
 
@@ -163,10 +189,15 @@ def _peak(members: Sequence[History]) -> int:
     return max(member.peak_mib for member in members)
 
 
+def _compute(member: History) -> int | None:
+    """Where only its largest engine activity is known, that: it was never busier."""
+    return member.active_milli if member.compute_milli is None else member.compute_milli
+
+
 def _card(members: Sequence[History]) -> int:
-    """Memory of the GPU that they ran on; where nobody said, that of the largest: no peak is ruled out."""
-    known = max(member.capacity_mib or 0 for member in members) or LARGEST_CARD_MIB
-    return max(known, _peak(members))
+    """Memory of the GPU that they ran on; where nobody said, or peaks belie it, of the largest: none is ruled out."""
+    known, peak = max(member.capacity_mib or 0 for member in members), _peak(members)
+    return known if known and known >= peak else max(LARGEST_CARD_MIB, peak)
 
 
 def _typical(members: Sequence[History]) -> float:

@@ -1,7 +1,8 @@
 """Whose past speaks for a container: its workload's, else that of its image, else the fleet's.
 
-The nearest pool with enough windows is taken. A pool holds what its pods came to use from any age on over one horizon:
-how long the workload's pods usually run, since what admission gives is held for life.
+The nearest pool with enough windows is taken; what the workload itself showed is kept beside it. A pool holds what its
+pods came to use from any age on over one horizon: how long the workload's pods usually run, since what admission gives
+is held for life.
 """
 
 from __future__ import annotations
@@ -62,6 +63,13 @@ class Pool(NamedTuple):
         """The same with both spans changed; where they are one, they stay one."""
         run = change(self.run)
         return self._replace(run=run, hour=run if self.hour is self.run else change(self.hour))
+
+
+class Speaking(NamedTuple):
+    """The nearest pool with enough windows, and the workload's own, which is the same one or has too few."""
+
+    nearest: Pool
+    own: Pool
 
 
 def seen_seconds(members: Iterable[History]) -> int:
@@ -131,13 +139,14 @@ class Pools:
             if history.image:
                 self._by_image.setdefault(history.image, []).append(history)
 
-    def nearest(self, workloads: Sequence[Sequence[History]]) -> list[Pool | None]:
-        """For each workload the nearest pool with enough windows; None if there is none, or it was hardly seen."""
-        found: list[Pool | None] = [None] * len(workloads)
+    def speaking(self, workloads: Sequence[Sequence[History]]) -> list[Speaking | None]:
+        """For each workload who speaks for it; None if no pool has enough windows, or it was hardly seen."""
+        found: list[Speaking | None] = [None] * len(workloads)
         for hours, places in _by_horizon(workloads).items():
             owned = pools_of("workload", [workloads[place] for place in places], hours, self._now)
             for place, own in zip(places, owned, strict=True):
-                found[place] = own if own.size >= ENOUGH else self._wider(workloads[place][0].image, hours)
+                nearest = own if own.size >= ENOUGH else self._wider(workloads[place][0].image, hours)
+                found[place] = Speaking(nearest, own) if nearest else None
         return found
 
     def _wider(self, image: str, hours: int) -> Pool | None:

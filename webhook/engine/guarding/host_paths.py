@@ -9,9 +9,13 @@ from __future__ import annotations
 
 from functools import lru_cache
 
+_KUBELETS = ("/var/lib/kubelet", "/var/lib/k0s/kubelet", "/var/snap/microk8s/common/var/lib/kubelet")
+"""Where kubelets keep their files: the usual place (also of K3s and RKE2), that of k0s and that of MicroK8s."""
+
 TREES = (
     "/dev/dri",
     "/dev/char",
+    "/dev/mem",
     "/proc/driver/nvidia",
     "/etc/cdi",
     "/etc/nri",
@@ -22,15 +26,20 @@ TREES = (
     "/run/docker",
     "/run/docker.sock",
     "/run/cri-dockerd.sock",
-    "/run/k3s/containerd",
+    "/run/k0s",
+    "/run/k3s",
     "/run/podman",
-    "/var/lib/kubelet/device-plugins",
-    "/var/lib/kubelet/pod-resources",
+    "/var/lib/k0s/run",
+    "/var/snap/microk8s/common/run",
+    *(f"{kubelet}/{sockets}" for kubelet in _KUBELETS for sockets in ("device-plugins", "pod-resources")),
 )
-"""Device files, the driver's own files, CDI and NRI, the runtimes' sockets, the kubelet's device sockets."""
+"""Device files, memory, the driver's own files, CDI and NRI, the runtimes' sockets, the kubelet's device sockets."""
 
-STARTS = ("/dev/nvidia", "/run/nvidia", "/tmp/nvidia-mps")  # noqa: S108 -- a path to refuse, not one to write
-"""Device nodes, and the sockets of driver, MPS, fabric manager and persistence daemon."""
+STARTS = ("/dev/nvidia", "/run/nvidia", "/usr/local/nvidia", "/tmp/nvidia-mps")  # noqa: S108 -- a path to refuse, not one to write
+"""Device nodes, the sockets of driver, MPS, fabric manager and persistence daemon, and the container toolkit.
+
+What holds /usr/local/nvidia does not count: agents that watch a node mount /usr.
+"""
 
 PROCESSES = frozenset({"self", "thread-self"})
 """Names of processes under /proc, beside their numbers."""

@@ -21,6 +21,8 @@ MPS_START = "CUDA_MPS_"
 VISIBLE_DEVICES = "NVIDIA_VISIBLE_DEVICES"
 DRIVER_CAPABILITIES = "NVIDIA_DRIVER_CAPABILITIES"
 LIBRARY_PATH = "LD_LIBRARY_PATH"
+CUDA_VERSION = "CUDA_VERSION"
+REQUIRE_CUDA = "NVIDIA_REQUIRE_CUDA"
 
 _NO_DEVICES = frozenset({"", "void", "none"})
 _HIDES_ALL = frozenset({"", "-1", "NoDevFiles"})
@@ -39,10 +41,14 @@ _SAFE: dict[str, tuple[str, frozenset[str], str]] = {
 }
 """Bypass name, values that give nothing away, and what must hold, by variable."""
 
+_LEGACY_MUST = f"{CUDA_VERSION} must stand beside {VISIBLE_DEVICES} (void or none) in a pod without a GPU request"
+_LEGACY_FIX = f"Set {VISIBLE_DEVICES} to void in this container, or remove {CUDA_VERSION}; for a GPU, ask in limits."
+
 _FREE_CAPABILITIES = frozenset({"", "compute", "utility"})
 _SYSTEM_FOLDERS = ("/usr/", "/lib/", "/lib32/", "/lib64/", "/opt/")
-_SIGNS = frozenset({*_SAFE, DRIVER_CAPABILITIES, "NVIDIA_REQUIRE_CUDA"} - {"LD_PRELOAD", "LD_AUDIT"})
-_PREFIXED = (*_SAFE, DRIVER_CAPABILITIES, LIBRARY_PATH)
+_SIGNS = frozenset({*_SAFE, DRIVER_CAPABILITIES, REQUIRE_CUDA} - {"LD_PRELOAD", "LD_AUDIT"})
+_PREFIXED = (*_SAFE, DRIVER_CAPABILITIES, LIBRARY_PATH, CUDA_VERSION)
+_AIMED = (*_SIGNS, CUDA_VERSION)
 
 _WATCHED = frozenset({*_SIGNS, *_PREFIXED})
 
@@ -92,6 +98,28 @@ def _value(variable: EnvVar) -> str:
     return quoted(variable.value) if variable.value_from is None else "a value that admission cannot read (valueFrom)"
 
 
+def legacy_images(variables: Sequence[Suspect]) -> list[Found]:
+    """CUDA_VERSION alone, which the container toolkit takes for every GPU; for pods without a GPU request.
+
+    The toolkit calls an image legacy if CUDA_VERSION is set and NVIDIA_REQUIRE_CUDA is not, an empty value being
+    as good as none; a legacy image whose NVIDIA_VISIBLE_DEVICES is absent sees all. Of equal names the last holds.
+    """
+    last = {(path[:-2], variable.name): (path, variable) for path, variable in variables}
+    return [
+        found("visibleDevicesEnv", path, f"{_LEGACY_MUST}, found {_value(variable)} without it", _LEGACY_FIX)
+        for (container, name), (path, variable) in last.items()
+        if name == CUDA_VERSION
+        and (variable.value or variable.value_from is not None)
+        and (container, VISIBLE_DEVICES) not in last
+        and not _is_surely_set(last.get((container, REQUIRE_CUDA)))
+    ]
+
+
+def _is_surely_set(suspect: Suspect | None) -> bool:
+    """Not by a source, which may lack the key, nor by $(NAME), which may be empty."""
+    return suspect is not None and suspect[1].value_from is None and bool(suspect[1].value.partition("$(")[0])
+
+
 def _capabilities(path: Path, variable: EnvVar, allowed: frozenset[str]) -> Found | None:
     if variable.value_from is None:
         asked = {capability.strip() for capability in variable.value.split(",")}
@@ -123,7 +151,7 @@ def _of_the_system(folder: str) -> bool:
 def aims_at_gpus(containers: Sequence[tuple[Path, Container]]) -> bool:
     """Does a source of variables have a prefix that makes sense only for those of GPUs?"""
     return any(
-        source.prefix and _may_begin(source.prefix, _SIGNS)
+        source.prefix and _may_begin(source.prefix, _AIMED)
         for _, container in containers
         if container.env_from
         for source in container.env_from

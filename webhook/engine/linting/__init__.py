@@ -11,24 +11,32 @@ from typing import Any
 
 from webhook.engine.linting.objects import mapping
 from webhook.engine.linting.quotas import fixed_quota, quota_findings
-from webhook.engine.linting.ranges import fixed_range, range_findings
+from webhook.engine.linting.rangefixes import fixed_range
+from webhook.engine.linting.ranges import given_limits, range_findings
 from webhook.engine.linting.shapes import misshapen
 from webhook.engine.linting.told import Misshapen
 from webhook.model.findings import Finding
+from webhook.model.ranges import Amounts
 
 Json = dict[str, Any]
 LIMIT_RANGE, QUOTA = "LimitRange", "ResourceQuota"
 LINTED = (LIMIT_RANGE, QUOTA)
+NOTHING = Amounts()
 
 __all__ = ["LIMIT_RANGE", "LINTED", "QUOTA", "Misshapen", "fixed", "lint", "lint_all", "misshapen"]
 
 
 def lint_all(objects: Sequence[Json], classes: Collection[str] = ()) -> list[list[Finding]]:
-    """Every trap in each of many objects, in their order. Quotas of one namespace are seen together. See `lint`."""
+    """Every trap in each of many objects, in their order. Those of one namespace are seen together. See `lint`."""
     counted: defaultdict[str, Counter[str]] = defaultdict(Counter)
+    given: defaultdict[str, Amounts] = defaultdict(Amounts)
     for one in objects:
         counted[_namespace(one)].update(_keys(one).keys())
-    return [lint(one, counted[_namespace(one)] - Counter(_keys(one).keys()), classes) for one in objects]
+        given[_namespace(one)] |= given_limits(one)
+    return [
+        lint(one, counted[space] - Counter(_keys(one).keys()), classes, given[space])
+        for one, space in zip(objects, map(_namespace, objects), strict=True)
+    ]
 
 
 def _namespace(data: Json) -> str:
@@ -39,17 +47,18 @@ def _keys(data: Json) -> Json:
     return mapping(mapping(data.get("spec")).get("hard"))
 
 
-def lint(data: Any, keys: Iterable[str] = (), classes: Collection[str] = ()) -> list[Finding]:
+def lint(data: Any, keys: Iterable[str] = (), classes: Collection[str] = (), given: Amounts = NOTHING) -> list[Finding]:
     """Every trap in an object, none for an object of another kind.
 
     Args:
         data: The object, as written or as stored.
         keys: Keys that other quotas of its namespace count.
         classes: The DeviceClasses of the cluster; none where they are not known.
+        given: The limits that LimitRanges of its namespace give to containers that name none; its own come first.
     """
     match mapping(data).get("kind"):
         case "LimitRange":
-            return list(range_findings(data))
+            return list(range_findings(data, given))
         case "ResourceQuota":
             return list(quota_findings(data, frozenset(keys), classes))
         case _:

@@ -10,6 +10,7 @@ from webhook.model.paths import Path
 from webhook.model.pods import Amount
 from webhook.model.quantity import readable
 from webhook.model.ranges import Amounts, amounts_in
+from webhook.model.resources import ACCOUNTING, gpu_resource
 
 Json = dict[str, Any]
 
@@ -22,6 +23,11 @@ def mapping(value: Any) -> Json:
 def amounts(value: Any) -> Amounts:
     """The amounts in a map, as an API server holds them."""
     return amounts_in({name: one for name, one in mapping(value).items() if isinstance(one, Amount)})
+
+
+def is_gpus(name: str) -> bool:
+    """Does it count GPUs: whole ones, parts, or thousandths?"""
+    return name == ACCOUNTING or gpu_resource(name) is not None
 
 
 def more_than_none(value: Any) -> bool:

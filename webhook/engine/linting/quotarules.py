@@ -67,16 +67,20 @@ def broken_quota(spec: Json) -> Iterator[Misshapen]:
 
 def _key(key: str, path: Path) -> Iterator[Misshapen]:
     if "/" not in key:
-        if key not in STANDARD and not is_huge_pages(key.removeprefix(REQUESTS)):
+        if not _is_standard(key):
             yield invalid(path, key, "must be a standard resource for quota")
     elif not is_qualified(key):
         yield invalid(path, key, "must be a name with a DNS name before its slash")
 
 
+def _is_standard(key: str) -> bool:
+    return key in STANDARD or is_huge_pages(key.removeprefix(REQUESTS))
+
+
 def _scopes(scopes: list[str], hard: Iterable[str]) -> Iterator[str]:
     if not SCOPES.keys() >= set(scopes):
         yield "unsupported scope"
-    standard = STANDARD.intersection(hard)
+    standard = set(filter(_is_standard, hard))
     if any(scope in SCOPES and not standard <= SCOPES[scope] for scope in scopes):
         yield "unsupported scope applied to resource"
     if any(pair <= set(scopes) for pair in APART):

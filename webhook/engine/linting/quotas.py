@@ -6,13 +6,13 @@ from collections.abc import Collection, Iterator
 from difflib import get_close_matches
 from typing import Any
 
-from webhook.engine.linting.objects import applied_anew, found, mapping
+from webhook.engine.linting.objects import applied_anew, found, is_gpus, mapping
 from webhook.model.claims import OF_CLASS, class_of, is_of_claims
 from webhook.model.findings import Finding
 from webhook.model.paths import Path
 from webhook.model.pods import Amount
 from webhook.model.quantity import NANO, readable, whole
-from webhook.model.resources import ACCOUNTING, DEVICE_CLASS_PREFIX, WHOLE_GPU, gpu_resource
+from webhook.model.resources import ACCOUNTING, DEVICE_CLASS_PREFIX, WHOLE_GPU
 
 Json = dict[str, Any]
 REQUESTS, LIMITS = "requests.", "limits."
@@ -86,7 +86,7 @@ def _counted(key: str) -> str:
     bare = key.removeprefix(LIMITS)
     if bare.endswith(OF_CLASS):
         return bare.removeprefix(REQUESTS)
-    return f"{REQUESTS}{bare}" if _is_gpus(bare) or bare.startswith(DEVICE_CLASS_PREFIX) else key
+    return f"{REQUESTS}{bare}" if is_gpus(bare) or bare.startswith(DEVICE_CLASS_PREFIX) else key
 
 
 def _is_scoped(data: Json) -> bool:
@@ -109,14 +109,10 @@ def _few(classes: Collection[str]) -> str:
     return f"{', '.join(sorted(classes)[:FEW])}{more}"
 
 
-def _is_gpus(name: str) -> bool:
-    return name == ACCOUNTING or gpu_resource(name) is not None
-
-
 def _rounded(key: str, amount: Any) -> int | None:
     """The whole number below an amount of GPUs with a fraction; None for any other amount."""
     value = readable(amount) if _is_amount(amount) else None
-    if value is None or value <= 0 or value % NANO == 0 or not _is_gpus(_counted(key).removeprefix(REQUESTS)):
+    if value is None or value <= 0 or value % NANO == 0 or not is_gpus(_counted(key).removeprefix(REQUESTS)):
         return None
     return value // NANO
 

@@ -1,7 +1,8 @@
 """Traps in LimitRanges.
 
 A LimitRange is stored with more than was written: `max` becomes the default, the default the default request, `min` the
-default request where there is no default. And a bound of type Pod refuses whoever does not name the resource at all.
+default request where there is no default. And a bound of type Pod refuses whoever does not name the resource at all,
+unless a LimitRange of the namespace gives containers an amount that is within it, as a default of zero is.
 """
 
 from __future__ import annotations
@@ -9,45 +10,63 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from webhook.engine.linting.objects import applied_anew, found, mapping, more_than_none
+from webhook.engine.linting.objects import amounts, found, is_gpus, mapping, more_than_none
+from webhook.model.apimachinery import compare
 from webhook.model.findings import Finding
 from webhook.model.paths import Path
-from webhook.model.resources import gpu_resource
+from webhook.model.ranges import CONTAINER, POD, Amounts
+from webhook.model.resource_names import may_be_overcommitted
+from webhook.model.resources import DEVICE_CLASS_PREFIX
 
 Json = dict[str, Any]
 RATIO = "maxLimitRequestRatio"
 SIDES = ("max", "min", "default", "defaultRequest", RATIO)
 
 
-def range_findings(data: Json) -> Iterator[Finding]:
-    """Every trap in a LimitRange."""
-    for place, item in enumerate(_items(data)):
+def range_findings(data: Json, others: Amounts) -> Iterator[Finding]:
+    """Every trap in a LimitRange.
+
+    Args:
+        others: The limits that other LimitRanges of its namespace give. See `given_limits`.
+    """
+    given = others | given_limits(data)
+    for place, item in enumerate(items_of(data)):
         path: Path = ("spec", "limits", place)
-        for name in _gpus(item):
-            if item.get("type") == "Container":
+        for name in gpus_in(item):
+            if item.get("type") == CONTAINER:
                 yield from _container(item, name, path)
-            elif item.get("type") == "Pod":
-                yield from _pod(item, name, path)
+            elif item.get("type") == POD:
+                yield from _pod(item, name, path, given)
             if name in mapping(item.get(RATIO)):
                 yield _ratio(name, path)
 
 
-def _items(data: Json) -> list[Json]:
+def given_limits(data: Json) -> Amounts:
+    """The limits that a LimitRange gives to containers that name none."""
+    given = Amounts()
+    for item in items_of(data):
+        if item.get("type") == CONTAINER:
+            given |= amounts(item.get("max")) | amounts(item.get("default"))
+    return given
+
+
+def items_of(data: Json) -> list[Json]:
+    """What a LimitRange says, by type."""
     items = mapping(data.get("spec")).get("limits")
     return [mapping(item) for item in items] if isinstance(items, list) else []
 
 
-def _gpus(item: Json) -> list[str]:
+def gpus_in(item: Json) -> list[str]:
+    """The resources by which an item holds or gives GPUs, in any form."""
     names = dict.fromkeys(name for side in SIDES for name in mapping(item.get(side)))
-    return [name for name in names if gpu_resource(name) is not None]
+    return [name for name in names if is_gpus(name) or name.startswith(DEVICE_CLASS_PREFIX)]
 
 
 def _container(item: Json, name: str, path: Path) -> Iterator[Finding]:
     most, least = mapping(item.get("max")).get(name), mapping(item.get("min")).get(name)
     given = mapping(item.get("default")).get(name, most)
     if given is None:
-        if least is not None or name in mapping(item.get("defaultRequest")):
-            yield _no_limit(name, (*path, "min" if least is not None else "defaultRequest", name))
+        yield from _request_alone(item, name, path)
         return
     if not more_than_none(given):
         return
@@ -70,6 +89,25 @@ def _container(item: Json, name: str, path: Path) -> Iterator[Finding]:
         )
 
 
+def _request_alone(item: Json, name: str, path: Path) -> Iterator[Finding]:
+    """What comes of a default request, written or from the minimum, where there is no default."""
+    for side in ("min", "defaultRequest"):
+        asked = mapping(item.get(side)).get(name)
+        if asked is None:
+            continue
+        if not may_be_overcommitted(name):
+            yield _no_limit(name, (*path, side, name))
+        elif more_than_none(asked):
+            yield found(
+                "GPU-L303",
+                (*path, side, name),
+                f"it is the default request: every container that does not name {name} asks for {asked}, "
+                "those of pods without GPUs included",
+                "Remove it.",
+            )
+        return
+
+
 def _no_limit(name: str, path: Path) -> Finding:
     return found(
         "GPU-L302",
@@ -80,67 +118,33 @@ def _no_limit(name: str, path: Path) -> Finding:
     )
 
 
-def _pod(item: Json, name: str, path: Path) -> Iterator[Finding]:
-    for side in ("max", "min"):
-        if name in mapping(item.get(side)):
+def _pod(item: Json, name: str, path: Path, given: Amounts) -> Iterator[Finding]:
+    fixes = {
+        "max": f'Write default: {{{name}: "0"}} in an item of type Container beside it: then it holds those who ask.',
+        "min": "Remove it; limits.perPod of a policy holds only pods that ask.",
+    }
+    for side, fix in fixes.items():
+        if _is_outside(side, amounts(item.get(side)), name, given):
             yield found(
                 "GPU-L304",
                 (*path, side, name),
                 f"a bound of type Pod refuses every pod that does not name {name}, pods without GPUs included",
-                'Hold containers instead, with default: "0"; limits.perPod of a policy holds the total.',
+                fix,
             )
+
+
+def _is_outside(side: str, bounds: Amounts, name: str, given: Amounts) -> bool:
+    """Does a bound on pods refuse one that is given what containers are given, or nothing?"""
+    if name not in bounds or name not in given:
+        return name in bounds
+    beyond = compare(given[name], bounds[name])
+    return beyond > 0 if side == "max" else beyond < 0
 
 
 def _ratio(name: str, path: Path) -> Finding:
     return found(
         "GPU-L305",
         (*path, RATIO, name),
-        f"limit and request of {name} are always equal, so a ratio only refuses whoever asks for none",
+        f"a ratio refuses whoever asks for none of {name}, pods without GPUs included",
         "Remove it.",
     )
-
-
-def fixed_range(data: Json) -> Json:
-    """The LimitRange without its traps: bounds hold those who ask, and nobody is given a GPU."""
-    items = [
-        {side: dict(value) if isinstance(value, dict) else value for side, value in i.items()} for i in _items(data)
-    ]
-    for item in items:
-        for name in _gpus(item):
-            if item.get("type") == "Container":
-                _free(item, name)
-            elif item.get("type") == "Pod":
-                _move(item, name, _container_in(items))
-    return applied_anew(data, {"limits": [left for item in items if len(left := _filled(item)) > 1]})
-
-
-def _free(item: Json, name: str) -> None:
-    """Keep the maximum, and give nothing to whoever names none. A minimum cannot stay beside a default of zero."""
-    for side in ("min", "defaultRequest", RATIO):
-        mapping(item.get(side)).pop(name, None)
-    if name in mapping(item.get("max")):
-        item.setdefault("default", {})[name] = "0"
-    else:
-        mapping(item.get("default")).pop(name, None)
-
-
-def _move(item: Json, name: str, container: Json) -> None:
-    most = mapping(item.get("max")).pop(name, None)
-    for side in ("min", RATIO):
-        mapping(item.get(side)).pop(name, None)
-    if most is not None:
-        container.setdefault("max", {}).setdefault(name, most)
-        container.setdefault("default", {})[name] = "0"
-
-
-def _container_in(items: list[Json]) -> Json:
-    """The item about containers; there may be one only."""
-    for item in items:
-        if item.get("type") == "Container":
-            return item
-    items.append({"type": "Container"})
-    return items[-1]
-
-
-def _filled(item: Json) -> Json:
-    return {side: value for side, value in item.items() if value not in ({}, None)}

@@ -19,6 +19,8 @@ from webhook.model.ranges import Amounts, amounts_in
 from webhook.model.scopes import in_scope
 
 NOTHING = Quantity(0)
+Enforced = tuple[ResourceQuota, Amounts]
+"""A quota that holds a pod, with its ceilings."""
 
 
 class Excess(NamedTuple):
@@ -50,12 +52,8 @@ def refusals(pod: Pod, holders: Holders, quotas: Sequence[ResourceQuota]) -> lis
         pod: What scopes look at besides amounts.
         holders: Its amounts, all defaults in.
     """
-    best_effort = is_best_effort(holders)
-    holding = [(quota, enforced(quota)) for quota in quotas if in_scope(quota, pod, best_effort=best_effort)]
-    overhead = amounts_in(pod.spec.overhead)
-    formal = [found for quota, hard in holding if (found := _formal(holders, quota, hard))]
-    charged = [(quota, hard, charge(holders, overhead, hard)) for quota, hard in holding]
-    return formal + [found for one in charged if (found := _refusal(*one))]
+    holding = _holding(pod, quotas, best_effort=is_best_effort(holders))
+    return _objecting(holders, holding) + _without_room(holders, amounts_in(pod.spec.overhead), holding)
 
 
 def refusals_on_update(
@@ -63,27 +61,47 @@ def refusals_on_update(
 ) -> list[QuotaRefusal]:
     """Every quota that refuses a changed pod: only where it gets or loses a deadline, and so moves between quotas.
 
-    A quota that counted it before charges nothing, since a pod's amounts do not change; resizes apart.
+    Each that holds it now may object to its form, also one that came after it. A quota that counted it before charges
+    nothing, since a pod's amounts do not change; resizes apart.
     """
     if _ends(old) == _ends(pod):
         return []
     best_effort = is_best_effort(before)
-    new = [quota for quota in quotas if not in_scope(quota, old, best_effort=best_effort)]
-    return refusals(pod, holders, new)
+    holding = _holding(pod, quotas, best_effort=best_effort)
+    new = [one for one in holding if not in_scope(one[0], old, best_effort=best_effort)]
+    return _objecting(holders, holding) + _without_room(holders, amounts_in(pod.spec.overhead), new)
 
 
 def refusals_on_resize(
     pod: Pod, before: Holders, after: Holders, quotas: Sequence[ResourceQuota]
 ) -> list[QuotaRefusal]:
-    """Every quota that refuses a running pod its new amounts: it is charged for what is more than before."""
-    best_effort = is_best_effort(before)
-    holding = [quota for quota in quotas if in_scope(quota, pod, best_effort=best_effort)]
+    """Every quota that refuses a running pod its new amounts: it is charged for what is more than before.
+
+    Each may object to its form as well, also one that came after the pod.
+    """
+    holding = _holding(pod, quotas, best_effort=is_best_effort(before))
     overhead = amounts_in(pod.spec.overhead)
-    return [found for quota in holding if (found := _outgrown(before, after, overhead, quota))]
+    outgrown = [found for one in holding if (found := _outgrown(before, after, overhead, *one))]
+    return _objecting(after, holding) + outgrown
 
 
-def _outgrown(before: Holders, after: Holders, overhead: Amounts, quota: ResourceQuota) -> QuotaRefusal | None:
-    hard = enforced(quota)
+def _holding(pod: Pod, quotas: Sequence[ResourceQuota], *, best_effort: bool) -> list[Enforced]:
+    """The quotas that hold a pod, in their order."""
+    return [(quota, enforced(quota)) for quota in quotas if in_scope(quota, pod, best_effort=best_effort)]
+
+
+def _objecting(holders: Holders, holding: Sequence[Enforced]) -> list[QuotaRefusal]:
+    return [found for one in holding if (found := _formal(holders, *one))]
+
+
+def _without_room(holders: Holders, overhead: Amounts, holding: Sequence[Enforced]) -> list[QuotaRefusal]:
+    charged = [(quota, hard, charge(holders, overhead, hard)) for quota, hard in holding]
+    return [found for one in charged if (found := _refusal(*one))]
+
+
+def _outgrown(
+    before: Holders, after: Holders, overhead: Amounts, quota: ResourceQuota, hard: Amounts
+) -> QuotaRefusal | None:
     had, asked = charge(before, overhead, hard), charge(after, overhead, hard)
     more = {key: add(amount, negated(had.get(key, NOTHING))) for key, amount in asked.items()}
     return _refusal(quota, hard, {key: amount for key, amount in more.items() if amount.unscaled > 0})

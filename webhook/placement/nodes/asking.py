@@ -12,6 +12,7 @@ from webhook.model.pods import Pod
 from webhook.model.quantity import NANO
 from webhook.model.records import TOPOLOGY
 from webhook.model.resources import WHOLE_GPU, gpu_resource
+from webhook.placement.nodes.allotting import Turn, turns_of, widest
 from webhook.placement.nodes.cluster import MIB, Wanted
 
 REQUIRED, IGNORED = "nvlink=required", "nvlink=ignored"
@@ -20,25 +21,27 @@ REQUIRED, IGNORED = "nvlink=required", "nvlink=ignored"
 def wanted_of(pod: Pod, fleet: Fleet) -> Wanted:
     """What a pod wants. Of several GPU resources, the one with the most units ranks.
 
-    The GPUs of a pod with several whole ones are taken to talk to each other unless its annotation says they
-    do not.
+    The GPUs of a container with several whole ones are taken to talk to each other unless the pod's annotation says
+    they do not.
     """
     wanted = wants(effective_requests(pod), fleet.everyone)
     said = pod.metadata.annotations.get(TOPOLOGY, "")
-    several = wanted.resource == WHOLE_GPU and wanted.count > 1
+    turns = turns_of(pod, WHOLE_GPU) if wanted.resource == WHOLE_GPU else ()
+    several = widest(turns) > 1
     affinity = pod.spec.affinity.node_affinity if pod.spec.affinity else None
     terms = affinity.required.node_selector_terms if affinity and affinity.required else None
     return replace(
         wanted,
         selected=fleet.select(pod.spec.node_selector, terms),
         tolerations=pod.spec.tolerations,
+        turns=turns,
         communicates=several and said != IGNORED,
         joined=several and said == REQUIRED,
     )
 
 
 def wants(amounts: Mapping[str, int], selected: int) -> Wanted:
-    """What a pod wants that asks for so much; an amount below zero is asked for by none, and counts as nothing.
+    """What a pod of one container wants that asks for so much; an amount below zero counts as nothing.
 
     Args:
         amounts: Nano-units by resource.
@@ -52,5 +55,6 @@ def wants(amounts: Mapping[str, int], selected: int) -> Wanted:
         cpu_milli=max(0, -(-amounts.get("cpu", 0) // (NANO // 1000))),
         memory_mib=max(0, -(-amounts.get("memory", 0) // (NANO * MIB))),
         selected=selected,
+        turns=(Turn(gpus[resource]),) if resource == WHOLE_GPU else (),
         also=tuple((name, count) for name, count in gpus.items() if name != resource),
     )

@@ -9,7 +9,7 @@ import numpy as np
 
 from webhook.model.cluster import Room
 from webhook.model.fleet import Fleet, FleetNode
-from webhook.model.masks import bits
+from webhook.model.masks import bits, union
 from webhook.model.modes import Form
 from webhook.model.nodelabels import PRODUCT
 from webhook.model.offers import Offer
@@ -18,6 +18,7 @@ from webhook.model.products import normalised
 from webhook.model.resources import WHOLE_GPU
 from webhook.placement.devices import Devices, counted, expected
 from webhook.placement.needs import WHOLE, Need
+from webhook.placement.nodes.allotting import Turns
 from webhook.placement.nvlink import mask_of
 from webhook.placement.rooms import Machine, Rooms, Site
 
@@ -34,8 +35,9 @@ class Wanted(msgspec.Struct, frozen=True):
         memory_mib: Memory in MiB.
         selected: Mask of the nodes that its selectors and required affinity allow.
         tolerations: What it tolerates.
-        communicates: True where its GPUs talk to each other.
-        joined: True where it must not run unless NVLink joins all its GPUs.
+        turns: The containers that ask for whole GPUs, where nodes are ranked by these; () elsewhere.
+        communicates: True where the GPUs of a container talk to each other.
+        joined: True where it must not run unless NVLink joins the GPUs of each container.
         also: The other GPU resources that it asks for, with units: a node must have room for them too.
     """
 
@@ -45,6 +47,7 @@ class Wanted(msgspec.Struct, frozen=True):
     memory_mib: int
     selected: int
     tolerations: tuple[Toleration, ...] = ()
+    turns: Turns = ()
     communicates: bool = False
     joined: bool = False
     also: tuple[tuple[str, int], ...] = ()
@@ -93,7 +96,12 @@ class Cluster:
         """Units of a GPU resource that the pods of a node hold."""
         room = self.free[node]
         units = self.fleet.nodes[node].gpus.get(resource, 0)
-        return units - room.gpus.get(resource, 0) - room.stranded.get(resource, 0)
+        return units - room.units(resource)
+
+    def whole_nodes(self) -> int:
+        """Mask of the nodes on which `nvidia.com/gpu` is a whole card."""
+        offers = self.fleet.by_resource.get(WHOLE_GPU, ())
+        return union(offer.nodes for offer in offers if offer.form is Form.WHOLE)
 
     def whole(self, node: int) -> tuple[int, int]:
         """Whole GPUs of a node, and how many of them are free."""

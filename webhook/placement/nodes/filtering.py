@@ -14,8 +14,9 @@ from webhook.model.masks import bits
 from webhook.model.modes import Form
 from webhook.model.taints import all_tolerated
 from webhook.placement.mig import geometry, repartition, worth_of
+from webhook.placement.nodes.allotting import given, joinable, widest
 from webhook.placement.nodes.cluster import MIB, Cluster, Wanted
-from webhook.placement.nodes.linking import joinable
+from webhook.placement.nvlink import gpu_sets
 
 NOT_JOINED = "node(s) had no free GPUs joined by NVLink"
 NEVER_JOINED = "node(s) could not join so many GPUs by NVLink"
@@ -49,7 +50,7 @@ def lacking(cluster: Cluster, wanted: Wanted, node: int) -> Iterator[Reason]:
 def ruled_out(cluster: Cluster, wanted: Wanted, node: int) -> Iterator[Reason]:
     """Why a node does not let a pod in, however much it has free."""
     bit, known = 1 << node, cluster.fleet.nodes[node]
-    if not cluster.fleet.usable & bit:
+    if not cluster.fleet.open_to(wanted.tolerations) & bit:
         yield Reason("node(s) were unschedulable", "cordoned, not ready, or its GPUs are being changed")
     if not wanted.selected & bit:
         yield Reason("node(s) didn't match Pod's node affinity/selector", "ruled out by node selector or affinity")
@@ -73,20 +74,35 @@ def _cores(milli: int) -> str:
 
 
 def _gpus(cluster: Cluster, wanted: Wanted, node: int) -> Iterator[Reason]:
-    free = cluster.free[node].gpus
-    short = [(resource, count) for resource, count in wanted.gpus if free.get(resource, 0) < count]
+    room = cluster.free[node]
+    short = [(resource, count) for resource, count in wanted.gpus if room.units(resource) < count]
     for resource, count in short:
         yield Reason(f"Insufficient {resource}", _why_short(cluster, resource, count, node))
-    devices = cluster.devices[node]
-    if not short and wanted.joined and not joinable(devices.topology, devices.free, wanted.count, devices.spare):
-        yield Reason(
-            NOT_JOINED,
-            f"{free.get(wanted.resource, 0)} free, no {wanted.count} of them joined by NVLink{_which(cluster, node)}",
-        )
+    if not short and wanted.joined and not joined_on(cluster, wanted, node):
+        yield Reason(NOT_JOINED, _why_not_joined(cluster, wanted, node))
+
+
+def joined_on(cluster: Cluster, wanted: Wanted, node: int) -> bool:
+    """Does NVLink join what each container would get on a node?"""
+    devices, offer = cluster.devices[node], cluster.offer(node, wanted.resource)
+    whole = offer is not None and offer.form is Form.WHOLE
+    return whole and joinable(devices.topology, devices.free, wanted.turns, devices.spare)
+
+
+def _why_not_joined(cluster: Cluster, wanted: Wanted, node: int) -> str:
+    offer, devices = cluster.offer(node, wanted.resource), cluster.devices[node]
+    free, most = cluster.free[node].units(wanted.resource), widest(wanted.turns)
+    if offer is None or offer.form is not Form.WHOLE:
+        return f"{free} free, which are no whole cards: NVLink joins none of them"
+    each = " in each container" if len(wanted.turns) > 1 else ""
+    if devices.free is not None and not each and gpu_sets(devices.topology).island(devices.free) >= most:
+        got = given(devices.topology, devices.free, most)
+        return f"{free} free, and the device plugin gives {_list(got)}, which NVLink does not join"
+    return f"{free} free, no {most} of them joined by NVLink{each}{_which(cluster, node)}"
 
 
 def _why_short(cluster: Cluster, resource: str, count: int, node: int) -> str:
-    there, free = cluster.fleet.nodes[node].gpus.get(resource, 0), cluster.free[node].gpus.get(resource, 0)
+    there, free = cluster.fleet.nodes[node].gpus.get(resource, 0), cluster.free[node].units(resource)
     beyond = cluster.fleet.nodes[node].beyond.get(resource, 0)
     if beyond:
         return f"says it has {beyond} {resource}, more than any node can have: counts as none"
@@ -112,4 +128,8 @@ def _new_cut(cluster: Cluster, resource: str, node: int) -> str:
 
 def _which(cluster: Cluster, node: int) -> str:
     free = cluster.devices[node].free
-    return f" (GPUs {', '.join(map(str, bits(free)))})" if free else ""
+    return f" (GPUs {_list(free)})" if free else ""
+
+
+def _list(gpus: int) -> str:
+    return ", ".join(map(str, bits(gpus)))

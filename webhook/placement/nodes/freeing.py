@@ -1,9 +1,10 @@
-"""What would have to end so that a pod fits: the fewest and smallest pods of one node."""
+"""What would have to end so that a pod fits: the fewest and smallest pods of one node, or few where it takes many."""
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import combinations
 
 import msgspec
 
@@ -18,6 +19,9 @@ from webhook.placement.nvlink import mask_of
 
 MOST_PODS = 8
 """Pods of one node that are thought away, at most."""
+
+TRIED_THROUGH = (1, 2)
+"""Numbers of pods of which every choice is tried; of more, those that a shortcut finds."""
 
 
 class Freed(msgspec.Struct, frozen=True):
@@ -51,28 +55,40 @@ def _holding(pods: Iterable[Pod], wanted: Wanted) -> Mapping[str, Sequence[Pod]]
 
 
 def _on(cluster: Cluster, wanted: Wanted, node: int, pods: Sequence[Pod]) -> Freed | None:
-    gone: list[Pod] = []
-    for pod in sorted(pods, key=lambda pod: _held(pod, wanted))[:MOST_PODS]:
-        gone.append(pod)
-        if not obstacles(_without(cluster, node, gone), wanted, node):
-            return _least(cluster, wanted, node, gone)
-    return None
+    def fits(gone: Sequence[Pod]) -> bool:
+        return not obstacles(_without(cluster, node, gone), wanted, node)
+
+    def units(gone: Iterable[Pod]) -> int:
+        return sum(_held(pod, wanted) for pod in gone)
+
+    some = _some(sorted(pods, key=lambda pod: _held(pod, wanted)))
+    if not fits(some):
+        return None
+    short = _short(cluster, wanted, node)
+    few = (gone for size in TRIED_THROUGH for gone in sorted(combinations(some, size), key=units))
+    found = next((gone for gone in few if units(gone) >= short and fits(gone)), None)
+    return Freed(node, found or _least(some, fits))
 
 
-def _least(cluster: Cluster, wanted: Wanted, node: int, gone: list[Pod]) -> Freed:
-    """Without those that need not end after all."""
-    needed = list(gone)
+def _some(pods: Sequence[Pod]) -> Sequence[Pod]:
+    """Of many pods, the smallest first, the smallest and the largest."""
+    half = MOST_PODS // 2
+    return pods if len(pods) <= MOST_PODS else (*pods[:half], *pods[-half:])
+
+
+def _least(gone: Sequence[Pod], fits: Callable[[Sequence[Pod]], bool]) -> tuple[Pod, ...]:
+    """Without those that need not end after all, the smallest of them first."""
+    needed = tuple(gone)
     for pod in gone:
-        rest = [each for each in needed if each is not pod]
-        if not obstacles(_without(cluster, node, rest), wanted, node):
-            needed = rest
-    return Freed(node, tuple(needed))
+        rest = tuple(each for each in needed if each is not pod)
+        needed = rest if fits(rest) else needed
+    return needed
 
 
 def _without(cluster: Cluster, node: int, pods: Iterable[Pod]) -> Cluster:
     """The cluster with pods gone from a node, and the GPUs that nobody else holds free."""
     room = cluster.free[node]
-    cpu, memory, gpus = room.cpu_milli, room.memory, dict(room.gpus)
+    cpu, memory, gpus = room.cpu_milli, room.memory, {name: room.units(name) for name in room.gpus}
     for pod in pods:
         held = effective_requests(pod)
         cpu += held.get("cpu", 0) * 1000 // NANO
@@ -88,7 +104,13 @@ def _freed(devices: Devices, pods: Iterable[Pod]) -> Devices:
     gone = {key_of(pod) for pod in pods}
     cut = {card.index for card in devices.cards}
     free = mask_of([gpu for gpu, who in devices.holders.items() if gpu not in cut and gone.issuperset(who)])
-    return msgspec.structs.replace(devices, free=devices.free | free)
+    return msgspec.structs.replace(devices, free=devices.free | free & ~devices.unhealthy)
+
+
+def _short(cluster: Cluster, wanted: Wanted, node: int) -> int:
+    """How much too little of what is wanted is free, in the units of `_held`."""
+    room = cluster.free[node]
+    return wanted.count - room.units(wanted.resource) if wanted.resource else wanted.cpu_milli - room.cpu_milli
 
 
 def _held(pod: Pod, wanted: Wanted) -> int:

@@ -7,52 +7,81 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from itertools import islice
+from typing import NamedTuple
 
 from msgspec.structs import replace
 
+from webhook.model.gpunodes import GPUNode
+from webhook.model.masks import bits, union
 from webhook.model.resources import WHOLE_GPU, gpu_resource
-from webhook.placement.devices import Devices
+from webhook.placement.devices import Devices, still_held
 from webhook.placement.mig import Card, Instance
-from webhook.placement.nodes.linking import given
-
-Units = Mapping[str, int]
-"""Units by GPU resource."""
+from webhook.placement.nodes.allotting import Turn, Turns, allotted
 
 
-def taken_by(devices: Devices, pods: Iterable[Units]) -> Devices:
-    """The devices after some pods have come that the report does not know.
+class Held(NamedTuple):
+    """What one pod asks for.
+
+    Attributes:
+        units: Units by GPU resource.
+        turns: The containers that ask for whole GPUs; () where it is one that asks for all.
+    """
+
+    units: Mapping[str, int]
+    turns: Turns = ()
+
+
+def as_held(devices: Devices, report: GPUNode, held: Mapping[str, Held]) -> Devices:
+    """The GPUs of a node as its pods hold them: the report, brought up to date.
 
     Args:
-        devices: As they are without these pods.
-        pods: What each of them asks for, the first to come first.
+        devices: As they were reported.
+        report: The report.
+        held: What each pod of the node holds, by "namespace/name", the first to come first.
     """
-    for units in pods:
+    known = {pod for who in devices.holders.values() for pod in who}
+    newcomers = {pod: asked for pod, asked in held.items() if pod not in known}
+    return _taken_by(still_held(devices, report, held), newcomers)
+
+
+def _taken_by(devices: Devices, pods: Mapping[str, Held]) -> Devices:
+    """The devices after some pods have come that the report does not know."""
+    for pod, (units, turns) in pods.items():
         for resource, count in units.items():
-            devices = _taken(devices, resource, count)
+            devices = _taken(devices, pod, resource, count, turns)
     return devices
 
 
-def _taken(devices: Devices, resource: str, count: int) -> Devices:
+def _taken(devices: Devices, pod: str, resource: str, count: int, turns: Turns) -> Devices:
     known = gpu_resource(resource)
-    if resource == WHOLE_GPU and devices.free is not None and not devices.cards:
-        return replace(devices, free=devices.free & ~_whole(devices, devices.free, count))
+    if resource == WHOLE_GPU and devices.free is not None:
+        gpus = _whole(devices, devices.free, turns or (Turn(count),))
+        return replace(devices, free=devices.free & ~gpus, holders=_also(devices, pod, bits(gpus)))
     if known is not None and known.mig:
-        return replace(devices, cards=_instances(devices.cards, known.profile, count))
+        taken = _instances(devices.cards, known.profile, count)
+        cards = tuple(_cut(card, taken.get(card.index, frozenset())) for card in devices.cards)
+        return replace(devices, cards=cards, holders=_also(devices, pod, taken))
     return devices
 
 
-def _whole(devices: Devices, free: int, count: int) -> int:
+def _also(devices: Devices, pod: str, gpus: Iterable[int]) -> Mapping[int, tuple[str, ...]]:
+    """Who holds what, with a pod that holds some of these GPUs."""
+    return {**devices.holders, **{gpu: (*devices.holders.get(gpu, ()), pod) for gpu in gpus}}
+
+
+def _whole(devices: Devices, free: int, turns: Turns) -> int:
     """The GPUs that a pod gets; all that are free where it asks for more than are reported."""
-    return given(devices.topology, free, count) if count <= free.bit_count() else free
+    sets = allotted(devices.topology, free, turns)
+    return free if sets is None else union(sets)
 
 
-def _instances(cards: tuple[Card, ...], profile: str, count: int) -> tuple[Card, ...]:
-    """The cards after some idle instances of a profile are taken, from the first card on."""
+def _instances(cards: tuple[Card, ...], profile: str, count: int) -> Mapping[int, frozenset[Instance]]:
+    """Some idle instances of a profile by their card, from the first card on."""
     idle = ((card.index, one) for card in cards for one in sorted(card.idle) if one.profile == profile)
     taken: dict[int, frozenset[Instance]] = {}
     for index, one in islice(idle, count):
         taken[index] = taken.get(index, frozenset()) | {one}
-    return tuple(_cut(card, taken.get(card.index, frozenset())) for card in cards)
+    return taken
 
 
 def _cut(card: Card, taken: frozenset[Instance]) -> Card:

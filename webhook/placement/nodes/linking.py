@@ -10,16 +10,16 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from webhook.model.bounded import Bounded
-from webhook.model.masks import bits
+from webhook.model.masks import bits, union
 from webhook.placement.devices import Devices
+from webhook.placement.nodes.allotting import Turn, Turns, allotted, best_set, ever_joinable, joinable, joined_sets
 from webhook.placement.nodes.states import Judged, States
 from webhook.placement.nvlink import SETS, GpuSets, Quality, gpu_sets
-from webhook.placement.plugin import plugin
 from webhook.placement.rooms import Floats
 from webhook.placement.topology import Topology
 
 COUNTS_MOST = 64
-"""Sizes of sets whose figures are remembered."""
+"""What pods ask for, container by container, of which the figures are remembered."""
 
 KINDS_MOST = 256
 """Topologies that are remembered; beyond that those that no node has any more are forgotten."""
@@ -37,8 +37,8 @@ class Links(NamedTuple):
         gpus: What the device plugin will allocate; () where that is not known.
         optimal: The best set; () where it is not known which GPUs are free.
         quality: Of what it gets; where that is not known, the least it may get.
-        joined: True where NVLink joins each pair of it.
-        ratio: Its slowest pair against the best on this kind of node, in hundredths.
+        joined: True where NVLink joins each pair of every container.
+        ratio: Its slowest pair against the best on this kind of node, in hundredths; of the container worst off.
         broken: How many sizes of joined sets (two, four, eight) the node can no longer give afterwards. Counted
             where not every pair is joined alike; elsewhere the number of idle GPUs says it all.
     """
@@ -55,11 +55,11 @@ class Figures(NamedTuple):
     """What counts of the links of every node, each of shape (nodes,); 0 where a pod gets no GPUs there.
 
     Attributes:
-        joined: 1 where NVLink joins all that a pod would get.
+        joined: 1 where NVLink joins all that each container would get.
         ratio: As in `Links`.
         broken: As in `Links`.
-        joinable: 1 where so many free GPUs can be had with NVLink between each two.
-        ever: 1 where they could be if all were free.
+        joinable: The same, and 1 too where it is so whichever GPUs are free.
+        ever: 1 where it may be so once other GPUs are free.
     """
 
     joined: Floats
@@ -92,25 +92,25 @@ class Linking:
                 self._begin([self._states.keys[number][1:] for number in self._states.of.tolist()])
         self._states.set(node, (self._kind[node], devices.free, devices.spare))
 
-    def figures(self, count: int) -> Figures:
-        """What a pod for so many whole GPUs would get on each node."""
-        judged = self._figures.get(count)
+    def figures(self, turns: Turns) -> Figures:
+        """What a pod whose containers ask for so many whole GPUs would get on each node."""
+        judged = self._figures.get(turns)
         if judged is None:
-            judged = Judged(self._states, lambda state: self._judge(state, count), NONE, self._faults)
-            self._figures.keep(count, judged)
+            judged = Judged(self._states, lambda state: self._judge(state, turns), NONE, self._faults)
+            self._figures.keep(turns, judged)
         return Figures(*judged.by_node().T)
 
-    def sets(self, count: int) -> Floats:
-        """How many pods for so many whole GPUs each get joined ones on each node, one after the other, (nodes,)."""
-        judged = self._sets.get(count)
+    def sets(self, turns: Turns) -> Floats:
+        """How many such pods get joined GPUs on each node, one after the other, (nodes,)."""
+        judged = self._sets.get(turns)
         if judged is None:
-            judged = Judged(self._states, lambda state: (self._joined_sets(state, count),), (0.0,), self._faults)
-            self._sets.keep(count, judged)
+            judged = Judged(self._states, lambda state: (self._joined_sets(state, turns),), (0.0,), self._faults)
+            self._sets.keep(turns, judged)
         return judged.by_node()[:, 0]
 
-    def _joined_sets(self, state: State, count: int) -> float:
+    def _joined_sets(self, state: State, turns: Turns) -> float:
         kind, free, spare = state
-        return float(joined_sets(self._topologies[kind], free, count, spare))
+        return float(joined_sets(self._topologies[kind], free, turns, spare))
 
     def _begin(self, free: Sequence[tuple[int | None, int]]) -> None:
         """Number the topologies that nodes have; what was worked out under other numbers is forgotten.
@@ -122,8 +122,8 @@ class Linking:
         self._topologies: list[Topology] = []
         self._kind = [self._kind_of(topology) for topology in self._of]
         self._states: States[State] = States((kind, *each) for kind, each in zip(self._kind, free, strict=True))
-        self._figures: Bounded[int, Judged[State]] = Bounded(COUNTS_MOST)
-        self._sets: Bounded[int, Judged[State]] = Bounded(COUNTS_MOST)
+        self._figures: Bounded[Turns, Judged[State]] = Bounded(COUNTS_MOST)
+        self._sets: Bounded[Turns, Judged[State]] = Bounded(COUNTS_MOST)
 
     def _kind_of(self, topology: Topology) -> int:
         kind = self._kinds.setdefault(topology, len(self._topologies))
@@ -131,73 +131,64 @@ class Linking:
             self._topologies.append(topology)
         return kind
 
-    def _judge(self, state: State, count: int) -> tuple[float, ...]:
+    def _judge(self, state: State, turns: Turns) -> tuple[float, ...]:
         kind, free, spare = state
         topology = self._topologies[kind]
-        links = links_of(topology, free, count)
+        links = links_of(topology, free, turns)
         if links is None:
             return NONE
-        everyone = (1 << topology.gpus) - 1
-        now, ever = joinable(topology, free, count, spare), joinable(topology, everyone, count)
+        now, ever = joinable(topology, free, turns, spare), ever_joinable(topology, turns)
         return tuple(map(float, (links.joined, links.ratio, links.broken, now, ever)))
 
 
-def links_of(topology: Topology, free: int | None, count: int) -> Links | None:
-    """The GPUs that a pod for so many would get; None for none, and where the node has too few.
+def links_of(topology: Topology, free: int | None, turns: Turns) -> Links | None:
+    """The GPUs that a pod would get; None for none, and where the node has too few.
 
     Args:
         topology: The node's GPUs.
         free: Mask of those that are free; None where it is not known which.
-        count: How many.
+        turns: The containers that ask for some.
     """
-    if not 0 < count <= topology.gpus:
+    if not turns or allotted(topology, (1 << topology.gpus) - 1, turns) is None:
         return None
+    got = None if free is None else allotted(topology, free, turns)
+    return _least(topology, turns) if free is None or got is None else _got(topology, free, turns, got)
+
+
+def _least(topology: Topology, turns: Turns) -> Links:
+    """Where it is not known which GPUs are free."""
     sets = gpu_sets(topology)
-    best = sets.best(count)
-    if free is None or free.bit_count() < count:
-        worst = sets.worst(count)
-        return Links((), (), worst, count == 1 or sets.always_joined(count), _ratio(worst, best))
-    predicted, got = plugin(topology).predicted(free, count), given(topology, free, count)
-    quality = sets.quality(got)
-    told = () if predicted is None else tuple(bits(predicted))
-    optimal = tuple(bits(sets.optimal(free, count) or 0))
-    return Links(told, optimal, quality, sets.joined(got), _ratio(quality, best), _broken(sets, free, free & ~got))
+    worst = [sets.worst(count) for count, _ in turns]
+    joined = all(count == 1 or sets.always_joined(count) for count, _ in turns)
+    return Links((), (), _quality(turns, worst), joined, _worst_ratio(sets, turns, worst))
 
 
-def given(topology: Topology, free: int, count: int) -> int:
-    """The set that a pod gets of the free GPUs: the plugin's; where it cannot cope, the best. 0 for none."""
-    predicted = plugin(topology).predicted(free, count)
-    return predicted if predicted is not None else gpu_sets(topology).optimal(free, count) or 0
+def _got(topology: Topology, free: int, turns: Turns, got: tuple[int, ...]) -> Links:
+    """Where it is known which ones each container gets."""
+    sets, taken = gpu_sets(topology), union(got)
+    qualities = [sets.quality(each) for each in got]
+    told = tuple(bits(taken)) if topology.symmetric else ()
+    joined = all(sets.joined(each) for each in got)
+    best = tuple(bits(union(allotted(topology, free, turns, best_set) or ())))
+    ratio, broken = _worst_ratio(sets, turns, qualities), _broken(sets, free, free & ~taken)
+    return Links(told, best, _quality(turns, qualities), joined, ratio, broken)
 
 
-def joinable(topology: Topology, free: int | None, count: int, spare: int = 0) -> bool:
-    """Can so many free GPUs be had with NVLink between each two?
-
-    Args:
-        topology: The node's GPUs.
-        free: Mask of those that are free; None where it is not known which.
-        count: How many the pod wants.
-        spare: How many are free where it is not known which: yes only if each choice of so many has a joined set.
-    """
-    sets = gpu_sets(topology)
-    return (sets.island(free) if free is not None else sets.sure_island(spare)) >= count
+def _quality(turns: Turns, qualities: Sequence[Quality]) -> Quality:
+    """Of all containers together; one with a single GPU has no pairs."""
+    pairs = [one.slowest for (count, _), one in zip(turns, qualities, strict=True) if count > 1]
+    return Quality(min(pairs, default=0), sum(one.total for one in qualities))
 
 
-def joined_sets(topology: Topology, free: int | None, count: int, spare: int = 0) -> int:
-    """How many pods for so many GPUs each, one after the other, get ones that NVLink joins. Arguments: `joinable`."""
-    for pods in range(topology.gpus):
-        if not joinable(topology, free, count, spare):
-            return pods
-        free = None if free is None else free & ~given(topology, free, count)
-        spare = max(0, spare - count)
-    return topology.gpus
+def _worst_ratio(sets: GpuSets, turns: Turns, qualities: Sequence[Quality]) -> int:
+    return min(_ratio(one, sets.best(count)) for (count, _), one in zip(turns, qualities, strict=True))
 
 
 def warm(topologies: Sequence[Topology]) -> None:
     """Work out ahead what takes longest when it is first asked for: the sets of each kind of node."""
     for topology in topologies:
         for count in (1, *SETS):
-            links_of(topology, (1 << topology.gpus) - 1, count)
+            links_of(topology, (1 << topology.gpus) - 1, (Turn(count),))
 
 
 def _broken(sets: GpuSets, before: int, after: int) -> int:

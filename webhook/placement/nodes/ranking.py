@@ -116,6 +116,7 @@ class Ranking:
         self._units: dict[str, Ints] = {name: np.zeros(len(nodes), np.int64) for name in cluster.fleet.resources()}
         self.faults: list[Exception] = []
         self._linking = Linking(cluster.devices, self.faults)
+        self._whole = of_mask(cluster.whole_nodes(), len(nodes))
         self._cards: States[tuple[Card, ...]] = States(each.cards for each in cluster.devices)
         self._worths: dict[tuple[str, str], Judged[tuple[Card, ...]]] = {}
         self._domains = Domains(cluster.fleet)
@@ -156,10 +157,13 @@ class Ranking:
         best = np.lexsort((nodes, *(-telling).T[::-1]))
         return Order(nodes[best], keys[best])
 
-    def joinable(self, count: int) -> tuple[Bools, Bools]:
-        """Where NVLink joins each two of so many GPUs: of those free now, and of all; each of shape (nodes,)."""
-        figures = self._linking.figures(count)
-        return figures.joinable > 0, figures.ever > 0
+    def joinable(self, wanted: Wanted) -> tuple[Bools, Bools]:
+        """Where NVLink joins what each container would get: now, and where it may do so later; of shape (nodes,).
+
+        Units of a shared card are joined nowhere: two of them may be one card.
+        """
+        figures, whole = self._linking.figures(wanted.turns), self._whole
+        return whole & (figures.joinable > 0), whole & (figures.ever > 0)
 
     def change(self, changes: Mapping[int, tuple[Room, Devices | None]]) -> None:
         """Another amount is free on some nodes, or other GPUs are; costs by the changes, not by the nodes.
@@ -199,7 +203,7 @@ class Ranking:
 
     def _allowed(self, wanted: Wanted) -> Bools:
         fleet = self.cluster.fleet
-        allowed = fleet.usable & wanted.selected & fleet.tolerated(wanted.tolerations)
+        allowed = fleet.open_to(wanted.tolerations) & wanted.selected & fleet.tolerated(wanted.tolerations)
         return of_mask(allowed, len(self._full))
 
     def _parts(self, wanted: Wanted, allowed: Bools) -> Iterator[Order]:
@@ -218,7 +222,7 @@ class Ranking:
         takes = ~self._full
         for resource, count in wanted.gpus:
             takes &= self._units.get(resource, np.zeros_like(self._full, np.int64)) >= count
-        return takes & self.joinable(wanted.count)[0] if wanted.joined else takes
+        return takes & self.joinable(wanted)[0] if wanted.joined else takes
 
     def _part(self, wanted: Wanted, offer: Offer | None, nodes: Ints) -> Order:
         keys = np.zeros((len(nodes), PARTS))
@@ -226,7 +230,7 @@ class Ranking:
         scores = self._board.scores(need)
         keys[:, SCORE], keys[:, FULLNESS] = scores[nodes], self._fullness[nodes]
         if offer is not None and offer.form is Form.WHOLE:
-            figures = self._linking.figures(wanted.count)
+            figures = self._linking.figures(wanted.turns)
             keys[:, HARM] = -figures.broken[nodes]
             if wanted.communicates:
                 keys[:, NEAR] = np.column_stack([figures.joined, figures.ratio])[nodes]
@@ -238,7 +242,7 @@ class Ranking:
     def _ranked(self, wanted: Wanted, node: int, key: tuple[float, ...]) -> Ranked:
         devices, offer = self.cluster.devices[node], self.cluster.offer(node, wanted.resource)
         whole = offer is not None and offer.form is Form.WHOLE
-        links = links_of(devices.topology, devices.free, wanted.count) if whole else None
+        links = links_of(devices.topology, devices.free, wanted.turns) if whole else None
         return Ranked(node, key[SCORE], links, devices.topology.confidence, key)
 
     def _worth(self, product: str, profile: str) -> Floats:
@@ -278,7 +282,8 @@ class Ranking:
         for free, asked in ((rooms.cpu, wanted.cpu_milli), (rooms.memory, wanted.memory_mib)):
             slots = np.minimum(slots, free // asked) if asked else slots
         if wanted.joined:
-            slots = np.minimum(slots, self._linking.sets(wanted.count).astype(np.int64))
+            sets = self._linking.sets(wanted.turns).astype(np.int64)
+            slots = np.minimum(slots, np.where(self._whole, sets, 0))
         return np.maximum(slots, 0)
 
     def others(self, wanted: Wanted, company: Company, order: Order) -> list[int]:

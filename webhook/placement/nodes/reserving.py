@@ -10,6 +10,8 @@ from collections.abc import Callable, Iterable, Mapping
 
 import msgspec
 
+from webhook.placement.nodes.allotting import Turns
+
 MOST = 4096
 """Places that are promised at one time; of more, the oldest is forgotten."""
 
@@ -24,6 +26,7 @@ class Reserved(msgspec.Struct, frozen=True):
         amounts: What it will hold there, nano-units by resource.
         until: When to forget it, seconds of the caller's clock.
         gang: The gang it belongs to; "" for none.
+        turns: Its containers that ask for whole GPUs; () where no two of them do.
     """
 
     uid: str
@@ -32,6 +35,7 @@ class Reserved(msgspec.Struct, frozen=True):
     amounts: Mapping[str, int]
     until: float
     gang: str = ""
+    turns: Turns = ()
 
 
 class Reservations:

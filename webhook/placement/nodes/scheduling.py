@@ -1,11 +1,12 @@
-"""What a scheduler asks of a node beside CPU, memory and GPUs: its name, and every other resource.
+"""What a scheduler asks of a node beside CPU, memory and GPUs: its name, its ports, and every other resource.
 
-Source of the words: the scheduler's plugins NodeName and NodeResourcesFit, and the API server for amounts below zero.
+Source of the words: the scheduler's plugins NodeName, NodePorts and NodeResourcesFit, and the API server for amounts
+below zero.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from webhook.model.effective import below_zero, effective_requests
 from webhook.model.fleet import FleetNode
@@ -13,6 +14,7 @@ from webhook.model.pods import Pod
 from webhook.model.quantity import NANO, written
 from webhook.model.resources import DEVICE_CLASS_PREFIX, gpu_resource
 from webhook.placement.nodes.filtering import Reason
+from webhook.placement.nodes.hostports import HostPort, clashing, host_ports
 
 PODS = "pods"
 
@@ -29,16 +31,22 @@ def others_of(pod: Pod) -> dict[str, int]:
     }
 
 
-def misfits(pod: Pod, nodes: Sequence[FleetNode], free: Sequence[Amounts]) -> dict[int, tuple[Reason, ...]]:
+def misfits(
+    pod: Pod, nodes: Sequence[FleetNode], free: Sequence[Amounts], ports: Mapping[str, Collection[HostPort]]
+) -> dict[int, tuple[Reason, ...]]:
     """Why a scheduler, or the API server, refuses a pod for what is no matter of GPUs, by position of the node.
 
     Args:
         pod: The pod.
         nodes: The nodes.
         free: What is free on each of resources that are neither CPU, memory nor GPUs.
+        ports: Ports of hosts that are taken, by node.
     """
-    asked, everywhere = others_of(pod), tuple(map(_debt, below_zero(pod)))
-    found = {i: (*everywhere, *_misfits(pod, asked, node, free[i])) for i, node in enumerate(nodes)}
+    asked, taking, everywhere = others_of(pod), host_ports(pod), tuple(map(_debt, below_zero(pod)))
+    found = {
+        i: (*everywhere, *_misfits(pod, asked, node, free[i]), *_ports(taking, ports.get(node.name, ())))
+        for i, node in enumerate(nodes)
+    }
     return {node: reasons for node, reasons in found.items() if reasons}
 
 
@@ -53,6 +61,13 @@ def _misfits(pod: Pod, asked: Amounts, node: FleetNode, free: Amounts) -> Iterat
         if amount > max(0, free.get(name, 0)):
             there = f"{written(max(0, free[name]))} free of {written(amount)} {name}" if name in free else ""
             yield Reason(f"Insufficient {name}", there or f"offers no {name}")
+
+
+def _ports(asked: Collection[HostPort], taken: Collection[HostPort]) -> Iterator[Reason]:
+    clashes = clashing(asked, taken)
+    if clashes:
+        said = ", ".join(f"{one.number}/{one.protocol}" for one in clashes)
+        yield Reason("node(s) didn't have free ports for the requested pod ports", f"host port {said} is taken")
 
 
 def room_for(asked: Amounts, free: Amounts, most: int) -> int:

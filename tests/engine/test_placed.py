@@ -1,0 +1,95 @@
+"""Pods that come with their node: nothing may come between the two, and no quota is escaped so."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.make import Json, PodMaker, make_node, make_pod
+from tests.world import A100, GPU_TAINT, ask, codes, shaped, tainted
+from webhook.model.decisions import Keep, Why
+from webhook.model.resources import ACCOUNTING, WHOLE_GPU
+
+NATIVE = "mode: enforce\nlimits: {accounting: native, accountingScheduler: configured}"
+SECTIONS = {
+    "tolerations": "injection: {tolerations: auto}",
+    "node affinity": "injection: {nodeAffinity: {required: [{key: zone, operator: In, values: [a]}]}}",
+    "a runtime class": "injection: {runtimeClassName: nvidia}",
+    "spread": "injection: {spread: required}",
+    "labels": "injection: {labels: {example.com/a: b}}",
+    "NVLink": "topology: {nvlink: preferred, multiNodeDomain: nvidia.com/gpu.clique}",
+    "requests by default": "limits: {perGPU: [{resource: cpu, default: 4}]}",
+}
+LABELS = A100 | {"zone": "a", "nvidia.com/gpu.clique": "a.1"}
+NODES = tuple(tainted(make_node(name, LABELS, **{WHOLE_GPU: 8}), GPU_TAINT) for name in ("mine", "other"))
+GIVEN: Json = {
+    "apiVersion": "v1",
+    "kind": "LimitRange",
+    "metadata": {"name": "gives", "namespace": "team"},
+    "spec": {"limits": [{"type": "Container", "default": {WHOLE_GPU: "2"}, "defaultRequest": {WHOLE_GPU: "2"}}]},
+}
+
+
+def training() -> PodMaker:
+    """One of the pods of a job, for whole cards."""
+    return make_pod().gpus(2).label("job-name", "train").owned_by("Job", "train")
+
+
+def mirror() -> PodMaker:
+    """What a kubelet shows of a pod that it runs by a file."""
+    return training().annotate("kubernetes.io/config.mirror", "0a1b").spec(nodeName="mine")
+
+
+def given() -> PodMaker:
+    """A pod into which a LimitRange put GPUs."""
+    said = "LimitRanger plugin set: nvidia.com/gpu request for container main; nvidia.com/gpu limit for container main"
+    return make_pod().gpus(2).annotate("kubernetes.io/limit-ranger", said)
+
+
+@pytest.mark.parametrize("section", SECTIONS.values(), ids=SECTIONS)
+@pytest.mark.parametrize("pod", [mirror(), training().spec(nodeName="mine")], ids=["mirror", "named"])
+def test_a_pod_that_comes_with_its_node_stays_as_it_came(pod: PodMaker, section: str) -> None:
+    decision = ask(pod, f"mode: enforce\n{section}", nodes=NODES)
+    assert decision.patch == ()
+    assert not any("GPU-I101" in code for code in codes(decision))
+
+
+@pytest.mark.parametrize("section", SECTIONS.values(), ids=SECTIONS)
+def test_the_same_pod_is_changed_where_a_scheduler_places_it(section: str) -> None:
+    assert ask(training(), f"mode: enforce\n{section}", nodes=NODES).patch
+
+
+def test_gpus_that_a_limit_range_gave_are_not_counted_where_a_pod_names_its_node_and_stay_in_a_mirror() -> None:
+    remove, pod = "mode: enforce\nlimits: {limitRangeInjected: remove}", given().spec(nodeName="mine")
+    assert ask(pod, remove, nodes=(*NODES, GIVEN)).left == {}
+    assert ask(pod.annotate("kubernetes.io/config.mirror", "0a1b"), remove, nodes=(*NODES, GIVEN)).patch == ()
+
+
+def test_why_it_stays_is_told_all_the_same() -> None:
+    pod = make_pod().gpus(1).needs("8Gi").spec(nodeName="mine")
+    assert ask(pod, "mode: enforce\nrightSizing: {}", nodes=NODES).outcome == Keep(Why.BOUND)
+
+
+def test_what_its_gpus_weigh_is_written_where_a_pod_names_its_node() -> None:
+    pod = training().spec(nodeName="mine")
+    after = shaped(pod, ask(pod, NATIVE, "mode: enforce\ninjection: {tolerations: auto}", nodes=NODES))
+    assert after["spec"]["containers"][0]["resources"]["limits"] == {WHOLE_GPU: "2", ACCOUNTING: "2000"}
+    assert "tolerations" not in after["spec"]
+
+
+def test_a_queued_pod_is_counted_and_reaches_its_nodes() -> None:
+    pod = (
+        training().label("kueue.x-k8s.io/queue-name", "q").spec(schedulingGates=[{"name": "kueue.x-k8s.io/admission"}])
+    )
+    after = shaped(pod, ask(pod, NATIVE, "mode: enforce\ninjection: {tolerations: auto}", nodes=NODES))
+    assert after["spec"]["containers"][0]["resources"]["limits"] == {WHOLE_GPU: "2", ACCOUNTING: "2000"}
+    assert after["spec"]["tolerations"]
+
+
+def test_a_mirror_is_neither_counted_nor_refused_for_it() -> None:
+    assert ask(mirror(), NATIVE, nodes=NODES).patch == ()
+    stored = mirror()
+    stored.data["metadata"]["uid"] = "0a1b"
+    assert "enforce GPU-Q302" not in codes(ask(stored, NATIVE, nodes=NODES))
+    named = training().spec(nodeName="mine")
+    named.data["metadata"]["uid"] = "0a1b"
+    assert "enforce GPU-Q302" in codes(ask(named, NATIVE, nodes=NODES))

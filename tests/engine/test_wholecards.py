@@ -1,0 +1,116 @@
+"""A plain nvidia.com/gpu may come as a slice or a share: who is kept on whole cards, and who must not wait for one."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import pytest
+
+from tests.make import Json, PodMaker, make_namespace, make_node, make_pod
+from tests.world import A100, ask, codes, shaped, tainted, view_of, whole_node
+
+GPU = "nvidia.com/gpu"
+SLICE, SHARE = "NVIDIA-A100-SXM4-80GB-MIG-1g.10gb", "NVIDIA-L4-SHARED"
+CUT = {"nvidia.com/gpu.product": SLICE, "nvidia.com/mig.strategy": "single"}
+SINGLE = make_node("single", A100 | CUT | {"nvidia.com/gpu.memory": "9728", "nvidia.com/gpu.count": "56"}, **{GPU: 56})
+L4 = {"nvidia.com/gpu.memory": "23034", "nvidia.com/gpu.replicas": "4", "nvidia.com/gpu.sharing-strategy": "mps"}
+SHARED = make_node("shared", L4 | {"nvidia.com/gpu.product": SHARE}, **{GPU: 4})
+NAMELESS = {"nvidia.com/gpu.product": "NVIDIA-B7-SHARED", "nvidia.com/gpu.replicas": "4"}
+UNSIZED = make_node("unsized", NAMELESS, **{GPU: 4})
+AUTO = "mode: enforce\ninjection: {tolerations: auto, nodeAffinity: auto}"
+KUEUE = ("kueue.x-k8s.io/queue-name", "q")
+KEEP = ("rightslice.dev/keep", "true")
+REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
+
+
+def holding(count: int, node: str = "whole") -> Json:
+    """A pod that runs on a node and holds its GPUs."""
+    return make_pod(f"on-{node}-{count}").gpus(count).spec(nodeName=node).build()
+
+
+CLUSTER = (whole_node(), SINGLE, SHARED)
+FULL = (*CLUSTER, holding(8))
+
+
+class Case(NamedTuple):
+    pod: PodMaker
+    want: tuple[str, ...]
+    """Products that it is kept off."""
+    cluster: tuple[Json, ...] = CLUSTER
+
+
+def needing(memory: str) -> PodMaker:
+    """A pod for one GPU that declares its need."""
+    return make_pod().gpus(1).needs(memory)
+
+
+CLAIM = {"name": "data", "persistentVolumeClaim": {"claimName": "data"}}
+CASES = {
+    "several GPUs that work together": Case(make_pod().gpus(4), (SLICE, SHARE)),
+    "a need that no part covers": Case(needing("30Gi"), (SLICE, SHARE)),
+    "a need that one kind of part covers is kept off the other": Case(needing("8Gi"), (SHARE,)),
+    "a need that every part covers": Case(needing("5Gi"), ()),
+    "nothing known of the need": Case(make_pod().gpus(1), ()),
+    "a part of a size that nobody knows": Case(needing("30Gi"), (), (whole_node(), UNSIZED)),
+    "a need that a part covers which has room, while whole cards have none": Case(needing("8Gi"), (SHARE,), FULL),
+    "whole cards are all taken, and no part covers the need": Case(needing("60Gi"), (), FULL),
+    "whole cards are all taken, several GPUs": Case(make_pod().gpus(2), (), FULL),
+    "too few whole cards are free on one node": Case(make_pod().gpus(4), (), (*CLUSTER, holding(5))),
+    "enough whole cards are free on one node": Case(make_pod().gpus(3), (SLICE, SHARE), (*CLUSTER, holding(5))),
+    "no node has so many whole cards": Case(make_pod().gpus(4), (), (whole_node(count=2), SINGLE)),
+    "the CPU beside whole cards is taken": Case(make_pod().gpus(2).asks("cpu", "1000"), ()),
+    "whole cards stand on nodes whose taint is not tolerated": Case(
+        make_pod().gpus(2), (), (tainted(whole_node(), {"key": "team", "value": "b", "effect": "NoSchedule"}), SINGLE)
+    ),
+    "its user keeps what he asks for": Case(needing("30Gi").annotate(*KEEP), ()),
+    "its user keeps several GPUs": Case(make_pod().gpus(4).annotate(*KEEP), ()),
+    "a queue starts it some other time": Case(make_pod().gpus(4).label(*KUEUE), ()),
+    "it is gated": Case(make_pod().gpus(4).spec(schedulingGates=[{"name": "g"}]), ()),
+    "it is a DaemonSet's": Case(make_pod().gpus(4).owned_by("DaemonSet", "d"), ()),
+    "it names its node": Case(make_pod().gpus(4).spec(nodeName="single"), ()),
+    "a claim ties it to nodes that nobody knows here": Case(make_pod().gpus(4).spec(volumes=[CLAIM]), ()),
+    "it asks for slices beside": Case(make_pod().gpus(2).asks("nvidia.com/mig-1g.10gb", "1"), ()),
+}
+
+
+def kept_off(spec: Json) -> tuple[str, ...]:
+    """The products that a pod's required node affinity rules out."""
+    terms = spec.get("affinity", {}).get("nodeAffinity", {}).get(REQUIRED, {}).get("nodeSelectorTerms", [])
+    rules = [rule for term in terms for rule in term["matchExpressions"]]
+    assert all((rule["key"], rule["operator"]) == ("nvidia.com/gpu.product", "NotIn") for rule in rules)
+    return tuple(value for rule in rules for value in rule["values"])
+
+
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
+def test_a_pod_is_kept_off_parts_that_do_not_do_and_never_waits_for_it(case: Case) -> None:
+    decision = ask(case.pod, AUTO, view=view_of(make_namespace("team"), *case.cluster))
+    assert kept_off(shaped(case.pod, decision)["spec"]) == case.want
+
+
+def test_a_second_look_adds_nothing() -> None:
+    for pod in (make_pod().gpus(4), needing("8Gi")):
+        once = shaped(pod, ask(pod, AUTO, nodes=CLUSTER))
+        assert kept_off(once["spec"])
+        assert ask(once, AUTO, nodes=CLUSTER).patch == ()
+
+
+def test_what_another_policy_requires_counts_before_it_is_added() -> None:
+    zoned = make_node("zoned", A100 | {"zone": "a"}, **{GPU: 4})
+    elsewhere = "mode: enforce\ninjection: {nodeAffinity: {offer: ignore, required: [RULE]}}".replace(
+        "RULE", "{key: zone, operator: NotIn, values: [a]}"
+    )
+    pod, cluster = make_pod().gpus(2), view_of(make_namespace("team"), *FULL, zoned)
+    assert "NotIn" in str(ask(pod, AUTO, view=cluster).patch)
+    terms = shaped(pod, ask(pod, AUTO, elsewhere, view=cluster))["spec"]["affinity"]["nodeAffinity"][REQUIRED]
+    assert [rule["key"] for rule in terms["nodeSelectorTerms"][0]["matchExpressions"]] == ["zone"]
+
+
+def test_nothing_is_required_by_a_view_that_is_too_old() -> None:
+    view = view_of(make_namespace("team"), *CLUSTER).dated(current=False)
+    assert ask(make_pod().gpus(4), AUTO, view=view).patch == ()
+
+
+def test_that_a_part_may_come_is_said_where_it_is_not_ruled_out() -> None:
+    view = view_of(make_namespace("team"), *FULL)
+    assert codes(ask(needing("60Gi"), AUTO, view=view)) == ["warn GPU-T302"]
+    assert codes(ask(needing("60Gi"), AUTO, nodes=CLUSTER)) == ["audit GPU-I101"]

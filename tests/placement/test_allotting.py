@@ -1,0 +1,151 @@
+"""What `nvlink=required` means: NVLink joins what the device plugin gives, in each container by itself."""
+
+from __future__ import annotations
+
+from itertools import combinations
+from typing import NamedTuple
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.extender.standing import filter_, stand
+from tests.make import Json, PodMaker, make_pod
+from tests.placement.kube import BRIDGED, DGX1, asks, gpu_node, placing, ranked, report, running
+from webhook.model.records import TOPOLOGY
+from webhook.placement.nodes.allotting import Turn, allotted, ever_joinable, held_by, joinable
+from webhook.placement.nodes.filtering import obstacles
+from webhook.placement.nodes.ranking import Ranking
+from webhook.placement.nvlink import gpu_sets, mask_of
+from webhook.placement.topology import assumed
+
+V100 = "Tesla-V100-SXM2-32GB"
+SHARED = {"nvidia.com/gpu.product": "NVIDIA-A100-SXM4-80GB-SHARED", "nvidia.com/gpu.replicas": "4"}
+
+
+def containers(*gpus: int, init: int = 0, sidecar: int = 0) -> PodMaker:
+    """A pod that requires NVLink and whose containers ask for so many GPUs."""
+    pod = make_pod("strict").annotate(TOPOLOGY, "nvlink=required").gpus(gpus[0])
+    for number, count in enumerate(gpus[1:]):
+        pod.container(f"c{number}", resources=limits(count))
+    if init:
+        pod.container("init", kind="initContainers", resources=limits(init))
+    if sidecar:
+        pod.container("sidecar", kind="initContainers", restartPolicy="Always", resources=limits(sidecar))
+    return pod
+
+
+def limits(count: int) -> Json:
+    return {"limits": {"nvidia.com/gpu": str(count)}}
+
+
+def pairs(*held: int) -> tuple[Json, ...]:
+    """A node with two bridged pairs, of which others hold some."""
+    told = {gpu: f"team/x{gpu}" for gpu in held}
+    return gpu_node("n"), report("n", 4, BRIDGED, told), *(running(f"x{gpu}", "n") for gpu in held)
+
+
+def dgx(*free: int) -> tuple[Json, ...]:
+    held = [gpu for gpu in range(8) if gpu not in free]
+    told = {gpu: f"team/x{gpu}" for gpu in held}
+    return gpu_node("n", 8, V100), report("n", 8, DGX1, told), *(running(f"x{gpu}", "n") for gpu in held)
+
+
+class Case(NamedTuple):
+    """A pod, the one node, and how many such pods it takes."""
+
+    pod: PodMaker
+    node: tuple[Json, ...]
+    want: int
+
+
+CASES = {
+    "two containers get a pair each": Case(containers(2, 2), pairs(), 1),
+    "two containers of which one would get no pair": Case(containers(2, 2), dgx(0, 1, 2, 7), 0),
+    "one container with two pairs": Case(containers(4), pairs(), 0),
+    "one pair is free for two containers": Case(containers(2, 2), pairs(0), 0),
+    "one GPU in each container has nothing to be joined to": Case(containers(1, 1), pairs(0, 2), 1),
+    "a pair, and one GPU beside it": Case(containers(2, 1), pairs(1), 1),
+    "an init container's pair goes to the next": Case(containers(2, init=2), pairs(0), 1),
+    "an init container's one GPU whose fellow is taken": Case(containers(2, init=1), pairs(1), 0),
+    "a sidecar keeps its pair": Case(containers(2, sidecar=2), pairs(), 1),
+    "a sidecar keeps the only pair": Case(containers(2, sidecar=2), pairs(0), 0),
+    "three are joined, but the plugin gives others": Case(containers(3), dgx(0, 1, 2, 4, 5), 0),
+    "three that the plugin gives": Case(containers(3), dgx(0, 1, 2, 4), 1),
+    "shares of cards": Case(containers(2), (gpu_node("n", 4, **SHARED), report("n", 4, BRIDGED)), 0),
+    "no agent, and any choice is joined": Case(containers(4, 2), (gpu_node("n", 8, "NVIDIA-H100-80GB-HBM3"),), 1),
+    "no agent, all are free": Case(containers(4, 4), (gpu_node("n", 8, V100),), 1),
+    "no agent, and not every choice has two pairs": Case(
+        containers(2, 2), (gpu_node("n", 8, V100), running("x", "n", count=4)), 0
+    ),
+}
+
+
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
+def test_a_pod_fits_where_each_container_gets_joined_gpus(case: Case) -> None:
+    on = placing(*case.node)
+    wanted = asks(case.pod, on.cluster)
+
+    assert len(ranked(on, case.pod)) == case.want
+    assert bool(obstacles(on.cluster, wanted, 0)) is not bool(case.want)
+    assert Ranking(on.cluster).slots(wanted).tolist() == [case.want]
+    assert len(filter_(stand(*case.node), case.pod, "n")["NodeNames"] or ()) == case.want
+
+
+def test_of_many_init_containers_the_one_that_asks_for_more_counts() -> None:
+    pod = make_pod().gpus(2)
+    for number in range(500):
+        pod.container(f"i{number}", kind="initContainers", resources=limits(1 + number % 2))
+
+    assert asks(pod, placing(*pairs()).cluster).turns == (Turn(1, passed_on=True), Turn(2, passed_on=True), Turn(2))
+
+
+def test_what_each_container_gets_is_told_together() -> None:
+    (best,) = ranked(placing(*pairs(0)), containers(1, 2))
+
+    assert best.links is not None
+    assert (best.links.gpus, best.links.joined) == ((1, 2, 3), True)
+
+
+def test_why_the_plugins_choice_is_not_taken() -> None:
+    on = placing(*dgx(0, 1, 2, 4, 5))
+
+    (reason,) = obstacles(on.cluster, asks(containers(3), on.cluster), 0)
+
+    assert reason.detail == "5 free, and the device plugin gives 1, 2, 5, which NVLink does not join"
+
+
+def test_evicting_helps_where_only_the_plugins_choice_is_in_the_way() -> None:
+    """And not on shares, whoever goes."""
+    shares = (gpu_node("shares", 4, **SHARED), report("shares", 4, BRIDGED))
+    answer = filter_(stand(*dgx(0, 1, 2, 4, 5), *shares), containers(3), "n", "shares")
+
+    assert list(answer["FailedNodes"]) == ["n"]
+    assert list(answer["FailedAndUnresolvableNodes"]) == ["shares"]
+
+
+turns = st.lists(st.builds(Turn, st.integers(1, 4), st.booleans()), min_size=1, max_size=4).map(tuple)
+
+
+@settings(max_examples=60)
+@given(st.integers(0, 255), turns)
+def test_a_pod_holds_as_many_as_its_containers_leave_it(free: int, some: tuple[Turn, ...]) -> None:
+    topology = assumed(V100, 8)
+    sets = allotted(topology, free, some)
+
+    assert (sets is not None) == (held_by(some) <= free.bit_count())
+    for turn, got in zip(some, sets or (), strict=False):
+        assert got.bit_count() == turn.gpus
+        assert got & ~free == 0
+    if joinable(topology, free, some):
+        assert ever_joinable(topology, some)
+        assert all(gpu_sets(topology).joined(each) for each in sets or ())
+
+
+@settings(max_examples=20)
+@given(st.integers(0, 8), turns)
+def test_what_is_sure_holds_whichever_are_free(spare: int, some: tuple[Turn, ...]) -> None:
+    topology = assumed(V100, 8)
+    every = [mask_of(chosen) for chosen in combinations(range(8), spare)]
+
+    assert joinable(topology, None, some, spare) == all(joinable(topology, free, some) for free in every)

@@ -1,0 +1,46 @@
+"""Policies about resources that nobody judges are told so; all others are not."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.world import policies_of, policy
+from webhook.cache.shipped import shipped
+from webhook.policy.unheard import unheard
+from webhook.policy.written.kinds import GPUPolicy
+
+AMD = "limits: {perPod: [{resource: amd.com/gpu, max: 2}]}"
+SAID = {
+    "another vendor's": ('match: {resources: ["amd.com/*", "gpu.intel.com/*"]}\ncuda: {}', "speaks about no pod"),
+    "devices by claim": (
+        'match: {resources: ["deviceclass.resource.kubernetes.io/*"]}\ncuda: {}',
+        "speaks about no pod",
+    ),
+    "CPU": ("match: {resources: [cpu]}\ncuda: {}", "speaks about no pod"),
+    "limits of another vendor's": (AMD, "hold only in pods that ask for nvidia.com/* as well"),
+    "ours beside theirs": ('match: {resources: ["amd.com/*", "nvidia.com/gpu"]}\ncuda: {}', ""),
+    "any": ('match: {resources: ["*"]}\ncuda: {}', ""),
+    "slices": ('match: {resources: ["nvidia.com/mig-?g*"]}\ncuda: {}', ""),
+    "every object": ("cuda: {}", ""),
+    "limits of ours and of memory": (
+        "limits: {perPod: [{resource: nvidia.com/gpu, max: 2}, {resource: memory, max: 1Gi}]}",
+        "",
+    ),
+}
+
+
+def said(*texts: str) -> list[str]:
+    """All that is told of some policies."""
+    written = (one.written for one in policies_of(*texts).written)
+    return [sentence for one in written if isinstance(one, GPUPolicy) for sentence in unheard(one)]
+
+
+@pytest.mark.parametrize(("spec", "want"), SAID.values(), ids=SAID)
+def test_what_is_said_in_vain_is_told(spec: str, want: str) -> None:
+    found = said(policy(spec))
+    assert len(found) == bool(want)
+    assert all(want in sentence for sentence in found)
+
+
+def test_nothing_of_the_library_is_said_in_vain() -> None:
+    assert said(*(file.read_text() for file in sorted(shipped("policies").glob("*.yaml")))) == []

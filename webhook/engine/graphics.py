@@ -1,0 +1,27 @@
+"""Pods that draw, show or decode: a MIG instance has no graphics, and the smallest of some cards no video engine.
+
+Sources: NVIDIA's MIG user guide (graphics APIs, media engines by profile) and the container toolkit's driver
+capabilities.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from webhook.engine.asking import Ask
+from webhook.engine.guarding.variables import DRIVER_CAPABILITIES
+
+_OF_GRAPHICS = frozenset({"display", "graphics", "video"})
+
+
+def asks_graphics(asks: Iterable[Ask]) -> bool:
+    """Does a container that asks for a GPU name graphics, display or video among its driver capabilities?
+
+    "all" says nothing: images write it by habit.
+    """
+    return any(
+        not _OF_GRAPHICS.isdisjoint(capability.strip() for capability in variable.value.split(","))
+        for ask in asks
+        for variable in ask.container.env
+        if variable.name == DRIVER_CAPABILITIES
+    )

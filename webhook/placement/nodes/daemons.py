@@ -1,0 +1,35 @@
+"""The pods of a DaemonSet: one for each node that lets it in, whether there is room or not.
+
+Source: the daemon controller's NodeShouldRunDaemonPod and AddOrUpdateDaemonPodTolerations.
+"""
+
+from __future__ import annotations
+
+from msgspec.structs import replace
+
+from webhook.model.fleet import Fleet
+from webhook.model.pods import Pod, Toleration
+
+TOLERATED = tuple(
+    Toleration(key=f"node.kubernetes.io/{key}", operator="Exists", effect=effect)
+    for key, effect in (
+        ("not-ready", "NoExecute"),
+        ("unreachable", "NoExecute"),
+        ("disk-pressure", "NoSchedule"),
+        ("memory-pressure", "NoSchedule"),
+        ("pid-pressure", "NoSchedule"),
+        ("unschedulable", "NoSchedule"),
+    )
+)
+"""What the controller adds to every pod of a DaemonSet."""
+
+
+def as_daemon(pod: Pod) -> Pod:
+    """The pod as the controller makes it of a DaemonSet's template."""
+    return replace(pod, spec=replace(pod.spec, tolerations=(*pod.spec.tolerations, *TOLERATED)))
+
+
+def homes(pod: Pod, fleet: Fleet) -> int:
+    """Mask of the nodes that get one: state, selectors and taints let it in. What is free is not asked."""
+    tolerations = pod.spec.tolerations
+    return fleet.selected_by(pod.spec) & fleet.tolerated(tolerations) & fleet.open_to(tolerations)

@@ -1,0 +1,48 @@
+"""Ports of a node's host: a pod takes each for itself.
+
+Source: the scheduler's plugin NodePorts and its HostPortInfo: an address of all interfaces clashes with every other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+from webhook.model.pods import Container, Pod
+
+ALL = "0.0.0.0"  # noqa: S104 - nothing is bound here
+"""All interfaces of a host."""
+
+
+class HostPort(NamedTuple):
+    """A port of a host, as a pod takes it."""
+
+    number: int
+    protocol: str
+    address: str
+
+
+def host_ports(pod: Pod) -> frozenset[HostPort]:
+    """The ports of its host that a pod takes while it runs: those of main containers and of sidecars."""
+    return frozenset(
+        HostPort(port.host_port, port.protocol or "TCP", port.host_ip or ALL)
+        for container in _running(pod)
+        for port in container.ports
+        if port.host_port > 0
+    )
+
+
+def _running(pod: Pod) -> Iterator[Container]:
+    yield from pod.spec.containers
+    yield from (each for each in pod.spec.init_containers if each.restart_policy == "Always")
+
+
+def clashing(asked: Iterable[HostPort], taken: Iterable[HostPort]) -> list[HostPort]:
+    """Those that others have taken, ascending."""
+    held = list(taken)
+    return sorted(one for one in asked if any(_clash(one, other) for other in held))
+
+
+def _clash(one: HostPort, other: HostPort) -> bool:
+    alike = one[:2] == other[:2]
+    return alike and (one.address == other.address or ALL in (one.address, other.address))
