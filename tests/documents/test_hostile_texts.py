@@ -25,6 +25,7 @@ HOSTILE = {
     "a list 20 000 deep in dashes": ("- " * 20_000, 50),
     "a map 20 000 deep": ("{a: " * 20_000, 50),
     "a file of 65 MiB": ("a" * (65 << 20), 50),
+    "900 KiB of braces that open": ("@\n" + "{{ " * 300_000, 50),
 }
 HOSTILE_POLICIES = {
     "100 000 keys": ("".join(f"key{number}: {number}\n" for number in range(100_000)), 50),

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from webhook.documents.reading import LARGE_JSON, read
+from webhook.documents.reading import LARGE_JSON, PLACED, read
 from webhook.errors import DocumentError, TemplateError
 
 TEXT = """\
@@ -170,17 +170,24 @@ def test_what_follows_a_colon_in_braces_has_its_place() -> None:
 
 
 JSON_ONLY = {
-    "an emoji in escapes": ('{"a": "\\ud83d\\ude00"}', [{"a": "😀"}]),
-    "values in a row": ('{"a": 1}\n{"b": 2}\n', [{"a": 1}, {"b": 2}]),
-    "a key longer than YAML lets it be": (f'{{"{"k" * 2000}": 1}}', [{"k" * 2000: 1}]),
+    "an emoji in escapes": ('\n {"a": "\\ud83d\\ude00"}', [{"a": "😀"}], "f.json:2:2"),
+    "values in a row": ('{"b": 1}\n{"b": 2,\n "a": 3}\n', [{"b": 1}, {"b": 2, "a": 3}], "f.json:3:7"),
+    "values on a line": ('{"b": "é"} {"a": 3}', [{"b": "é"}, {"a": 3}], "f.json:1:18"),
+    "values on a line of Windows": ('{"b":\r\n1}{"a": 3}', [{"b": 1}, {"a": 3}], "f.json:2:9"),
+    "a key longer than YAML lets it be": (f'{{"{"k" * 2000}": 1}}', [{"k" * 2000: 1}], "f.json:1:1"),
 }
 
 
-@pytest.mark.parametrize(("text", "data"), JSON_ONLY.values(), ids=JSON_ONLY)
-def test_json_that_is_not_yaml_is_read_without_places(text: str, data: list[Any]) -> None:
+@pytest.mark.parametrize(("text", "data", "place"), JSON_ONLY.values(), ids=JSON_ONLY)
+def test_json_that_is_not_yaml_is_read_with_its_places(text: str, data: list[Any], place: str) -> None:
     found = read(text, "f.json", aliases=True)
     assert [document.data for document in found] == data
-    assert str(found[0].place(("a",))) in ("f.json", "f.json:1:2", "f.json:1:7")
+    assert str(found[-1].place(("a",))) == place
+
+
+def test_of_very_many_values_in_a_row_each_has_its_beginning() -> None:
+    found = read('{"a": 1}\n' * (PLACED + 1), "f.json", aliases=True)
+    assert [str(each.place(("a",))) for each in found[-2:]] == [f"f.json:{PLACED}:7", f"f.json:{PLACED + 1}:1"]
 
 
 def test_large_json_is_read_without_places() -> None:

@@ -96,19 +96,16 @@ def _entries_of_file(file: str) -> Iterator[Entry | Passed]:
 
 
 def entries_of(file: str, text: bytes) -> Iterator[Entry | Passed]:
-    """Read the objects of one file. Those before a fault are as good as if it were not there."""
+    """Read the objects of one file. Those around a fault are as good as if it were not there."""
     empty = True
-    try:
-        for document in read_each(text, file, aliases=True):
-            empty = False
-            yield from _entries_of_document(document)
-    except TemplateError as error:
-        yield Passed(error.place, error.sentence)
-    except DocumentError as error:
-        yield Passed(error.place, error.sentence, broken=True)
-    else:
-        if empty:
-            yield Passed(Place(file), "an empty file")
+    for found in read_each(text, file, aliases=True):
+        empty = False
+        if isinstance(found, DocumentError):
+            yield Passed(found.place, found.sentence, broken=not isinstance(found, TemplateError))
+        else:
+            yield from _entries_of_document(found)
+    if empty:
+        yield Passed(Place(file), "an empty file")
 
 
 def _entries_of_document(document: Document) -> Iterator[Entry | Passed]:

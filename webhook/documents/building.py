@@ -50,6 +50,7 @@ class Builder:
     def __init__(self, file: str, bounds: Bounds, *, aliases: bool) -> None:
         self._finished: list[Document] = []
         self._file = file
+        self._above = self._left = 0
         self._bounds = bounds
         self._aliases = aliases
         self._frames: list[Frame] = []
@@ -74,7 +75,14 @@ class Builder:
         """
         step = self._steps.get(type(event))
         if step is not None:
-            step(event, (event.start_mark.line + 1, event.start_mark.column + 1))
+            mark = event.start_mark
+            left = 0 if mark.line else self._left
+            step(event, (mark.line + self._above + 1, mark.column + left + 1))
+
+    def restart(self, above: int, left: int = 0) -> None:
+        """Forget what is open: events come of a text with so many lines above, and characters left of it."""
+        self._above, self._left = above, left
+        self._frames = []
 
     def finished(self) -> list[Document]:
         """The documents finished since this was last asked. Empty ones are left out, as kubectl does."""

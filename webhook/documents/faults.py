@@ -7,7 +7,8 @@ from typing import Any
 
 from webhook.errors import DocumentError, Place, TemplateError, shorten
 
-_TEMPLATE = re.compile(r"\{\{.{0,400}?\}\}", re.DOTALL)
+_TEMPLATE = re.compile(r"\{\{(?:(?!\{\{|\}\}).){0,400}\}\}", re.DOTALL)
+"""The innermost braces: a search ends at each that opens, so that no text costs more than reading it once."""
 _SENTENCES = {
     "mapping values are not allowed in this context": (
         "must have one `key: value` on a line, found a second colon or a wrong indentation. "
@@ -31,11 +32,10 @@ _SENTENCES = {
 }
 
 
-def fault(error: Any, text: str, file: str) -> DocumentError:
-    """Turn a parser's exception into ours, with the place."""
-    mark = getattr(error, "problem_mark", None) or getattr(error, "context_mark", None)
-    place = Place(file) if mark is None else Place(file, mark.line + 1, mark.column + 1)
-    return template_fault(text, place) or DocumentError(place, _sentence(error, text, place))
+def fault(error: Any, text: str, file: str, above: int = 0) -> DocumentError:
+    """Turn a parser's exception into ours, with the place; `above` counts the lines above the text in its file."""
+    mark = error.problem_mark
+    return DocumentError(Place(file, above + mark.line + 1, mark.column + 1), _sentence(error, text))
 
 
 def template_fault(text: str, place: Place) -> TemplateError | None:
@@ -48,18 +48,17 @@ def template_fault(text: str, place: Place) -> TemplateError | None:
     )
 
 
-def _sentence(error: Any, text: str, place: Place) -> str:
-    problem = str(getattr(error, "problem", None) or error)
+def _sentence(error: Any, text: str) -> str:
+    problem = str(error.problem)
     if problem == "found character that cannot start any token" or "tab character" in problem:
-        return _odd_start(text, place)
+        return _odd_start(text, error.problem_mark.index)
     known = _SENTENCES.get(problem)
     return known or f"must be YAML, found a fault: {shorten(problem, 120)}. Correct the text there"
 
 
-def _odd_start(text: str, place: Place) -> str:
-    line = text.split("\n", place.line)[place.line - 1] if place.line else ""
-    character = line[place.column - 1 : place.column]
-    indentation = line[: len(line) - len(line.lstrip())]
-    if character == "\t" or "\t" in indentation:
+def _odd_start(text: str, offset: int) -> str:
+    before = text[text.rfind("\n", 0, offset) + 1 : offset]
+    character = text[offset : offset + 1]
+    if character == "\t" or ("\t" in before and not before.strip()):
         return "must be indented with spaces, found a tab. Write spaces"
     return f"must not begin with {character!r} unquoted. Put the text in quotes"

@@ -1,6 +1,6 @@
 """JSON text to plain data where the YAML reader cannot serve: large snapshots, and escapes that YAML lacks.
 
-Places are not known then, the data is the same. Several values in a row are several documents, as for kubectl.
+The data is the same. Several values in a row are several documents, as for kubectl.
 """
 
 from __future__ import annotations
@@ -8,7 +8,8 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from typing import Any
+from collections.abc import Iterator
+from typing import Any, NamedTuple
 
 from webhook.documents.bounds import Bounds
 from webhook.documents.places import UNKNOWN, Document
@@ -25,24 +26,39 @@ class _RefusedError(ValueError):
     """A value that JSON has but we do not take; the argument is the sentence."""
 
 
+class Row(NamedTuple):
+    """One of the values of a text, and its offsets."""
+
+    data: Any
+    start: int
+    end: int
+
+
 def read_json(text: str, file: str, bounds: Bounds) -> tuple[Document, ...]:
-    """Read every JSON value of a text.
+    """Read every JSON value of a text, without places.
 
     Raises:
         DocumentError: not JSON, or beyond the bounds.
     """
-    documents = []
-    position = _skip(text, 0)
-    while position < len(text):
-        start = position
-        data, position = _value(text, position, file)
+    return tuple(Document(row.data, file, UNKNOWN) for row in rows(text, file, bounds))
+
+
+def rows(text: str, file: str, bounds: Bounds) -> Iterator[Row]:
+    """Every JSON value of a text, null left out.
+
+    Raises:
+        DocumentError: not JSON, or beyond the bounds.
+    """
+    end = _skip(text, 0)
+    while end < len(text):
+        start = end
+        data, end = _value(text, start, file)
         _measure(data, file, bounds)
-        if _HALF_ESCAPE.search(text, start, position) is not None:
+        if _HALF_ESCAPE.search(text, start, end) is not None:
             _check_text(data, file)
         if data is not None:
-            documents.append(Document(data, file, UNKNOWN))
-        position = _skip(text, position)
-    return tuple(documents)
+            yield Row(data, start, end)
+        end = _skip(text, end)
 
 
 def _skip(text: str, position: int) -> int:

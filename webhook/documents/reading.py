@@ -7,21 +7,20 @@ them, so aliases and merge keys work there, within a bound.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
-from yaml import YAMLError
-from yaml.cyaml import CParser
+from collections.abc import Iterable, Iterator
 
 from webhook.documents.bounds import MANIFEST, MIB, POLICY, Bounds
-from webhook.documents.building import Builder
-from webhook.documents.faults import fault, template_fault
-from webhook.documents.jsontexts import read_json
+from webhook.documents.jsontexts import read_json, rows
 from webhook.documents.places import Document
 from webhook.documents.texts import as_text
+from webhook.documents.yamltexts import moved, read_yaml, spot_of
 from webhook.errors import DocumentError
 
 LARGE_JSON = 2 * MIB
 """JSON beyond this is read by the JSON parser, ten times faster, without places: no person wrote it."""
+
+PLACED = 10_000
+"""Values in a row whose every field has its place: each costs a parser."""
 
 
 def read(content: str | bytes, file: str, *, aliases: bool = False) -> tuple[Document, ...]:
@@ -37,48 +36,52 @@ def read(content: str | bytes, file: str, *, aliases: bool = False) -> tuple[Doc
         DocumentError: it is not YAML or JSON that we accept; a `TemplateError` where it looks like a
             template that was not rendered.
     """
-    return tuple(read_each(content, file, aliases=aliases))
+    return tuple(_good(read_each(content, file, aliases=aliases)))
 
 
-def read_each(content: str | bytes, file: str, *, aliases: bool = False) -> Iterator[Document]:
-    """The same, one by one: the documents before a fault come out before it is raised."""
+def _good(found: Iterable[Document | DocumentError]) -> Iterator[Document]:
+    for each in found:
+        if isinstance(each, DocumentError):
+            raise each
+        yield each
+
+
+def read_each(content: str | bytes, file: str, *, aliases: bool = False) -> Iterator[Document | DocumentError]:
+    """The same, one by one: a document with a fault comes out as its error, and those around it as they are."""
     bounds = MANIFEST if aliases else POLICY
-    text = as_text(content, file, bounds)
-    if text.lstrip()[:1] in ("{", "["):
-        yield from _read_json_like(text, file, bounds, aliases=aliases)
-        return
     try:
-        yield from _read_yaml(text, file, bounds, aliases=aliases)
-    except YAMLError as error:
-        raise fault(error, text, file) from None
+        text = as_text(content, file, bounds)
+        yield from _read(text, file, bounds, aliases=aliases)
+    except DocumentError as error:
+        yield error
 
 
-def _read_json_like(text: str, file: str, bounds: Bounds, *, aliases: bool) -> tuple[Document, ...]:
-    """A text that begins as JSON does: all of it or nothing, since it is known at its end which of the two it is."""
+def _read(text: str, file: str, bounds: Bounds, *, aliases: bool) -> Iterable[Document | DocumentError]:
+    if text.lstrip()[:1] not in ("{", "["):
+        return read_yaml(text, file, bounds, aliases=aliases)
     if len(text) > LARGE_JSON:
         return read_json(text, file, bounds)
-    try:
-        return tuple(_read_yaml(text, file, bounds, aliases=aliases))
-    except YAMLError as error:
-        return _read_json_or(fault(error, text, file), text, bounds)
+    return _read_json_like(text, file, bounds, aliases=aliases)
 
 
-def _read_yaml(text: str, file: str, bounds: Bounds, *, aliases: bool) -> Iterator[Document]:
-    builder = Builder(file, bounds, aliases=aliases)
-    parser = CParser(text)
+def _read_json_like(text: str, file: str, bounds: Bounds, *, aliases: bool) -> list[Document | DocumentError]:
+    """A text that begins as JSON does is YAML or, as escapes and values in a row make it, JSON alone."""
+    as_yaml = list(read_yaml(text, file, bounds, aliases=aliases))
+    good = sum(isinstance(each, Document) for each in as_yaml)
+    if good == len(as_yaml):
+        return as_yaml
+    as_json: list[Document | DocumentError] = []
     try:
-        while (event := parser.get_event()) is not None:
-            builder.feed(event)
-            yield from builder.finished()
+        as_json.extend(_in_a_row(text, file, bounds))
     except DocumentError as error:
-        raise template_fault(text, error.place) or error from None
-    finally:
-        parser.dispose()
+        return [*as_json, error] if len(as_json) > good else as_yaml
+    return as_json
 
 
-def _read_json_or(problem: DocumentError, text: str, bounds: Bounds) -> tuple[Document, ...]:
-    """JSON that is not YAML (surrogate escapes, values in a row); else the YAML reader's complaint."""
-    try:
-        return read_json(text, problem.place.file, bounds)
-    except DocumentError:
-        raise problem from None
+def _in_a_row(text: str, file: str, bounds: Bounds) -> Iterator[Document]:
+    """Values of JSON, each with the places that YAML finds in it; beyond `PLACED` of them, where each begins."""
+    mark, start = (1, 1), 0
+    for count, row in enumerate(rows(text, file, bounds)):
+        mark, start = moved(mark, text, start, row.start), row.start
+        spot = spot_of(text[row.start : row.end], file, bounds, mark) if count < PLACED else mark
+        yield Document(row.data, file, spot)

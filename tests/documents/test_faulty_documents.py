@@ -1,0 +1,103 @@
+"""read_each: a document with a fault is named with its place, and takes nothing from those around it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from webhook.documents.places import Document
+from webhook.documents.reading import read_each
+from webhook.documents.yamltexts import FAULTS
+from webhook.errors import DocumentError, TemplateError
+
+Found = list[tuple[Any, str]]
+"""What came out, in order: data or an error's type, and its place."""
+
+
+def found(text: str) -> Found:
+    return [
+        (each.data, str(each.place(("b",)))) if isinstance(each, Document) else (type(each), str(each.place))
+        for each in read_each(text, "f", aliases=True)
+    ]
+
+
+BEFORE, AFTER = "a: 1\nb: 2\n", "---\nc: 3\nb: 4\n"
+FAULTY = {
+    "a template": ("{{ x }}\n", (TemplateError, "f:4:2")),
+    "a template in a value": ("b:\n  c: {{ .x }}\n", (TemplateError, "f:5:7")),
+    "a tab": ("b:\n\tc: 1\n", (DocumentError, "f:5:1")),
+    "a key twice": ("b: 1\nb: 2\n", (DocumentError, "f:5:1")),
+    "a key twice beside braces in quotes": ("c: '{{ x }}'\nb: 1\nb: 2\n", (DocumentError, "f:6:1")),
+    "an open brace, seen at the next marker": ("b: {c\n", (DocumentError, "f:5:1")),
+    "an open quote, seen at the next marker": ("b: 'c\n\n", (DocumentError, "f:6:1")),
+    "a block of text above the fault": ("a: |\n  ---\n  {{ x\nb: c: d\n", (DocumentError, "f:7:5")),
+    "no end of nesting": ("[" * 200 + "\n", (DocumentError, "f:4:101")),
+    "an alias of the document before": ("a: *x\n", (DocumentError, "f:4:4")),
+}
+
+
+@pytest.mark.parametrize(("text", "fault"), FAULTY.values(), ids=FAULTY)
+def test_a_fault_takes_nothing_from_the_documents_around_it(text: str, fault: tuple[Any, str]) -> None:
+    lines = 4 + text.count("\n")
+
+    assert found(f"{BEFORE}---\n{text}{AFTER}") == [
+        ({"a": 1, "b": 2}, "f:2:4"),
+        fault,
+        ({"c": 3, "b": 4}, f"f:{lines + 2}:4"),
+    ]
+
+
+BREAKS = {"Windows": "\r\n", "an old Mac": "\r", "a line separator": "\u2028"}
+
+
+@pytest.mark.parametrize("end", BREAKS.values(), ids=BREAKS)
+def test_lines_end_as_the_parser_counts_them(end: str) -> None:
+    assert found(f"b: @{end}---{end}b: 1{end}---{end}b: 2{end}") == [
+        (DocumentError, "f:1:4"),
+        ({"b": 1}, "f:3:4"),
+        ({"b": 2}, "f:5:4"),
+    ]
+
+
+def test_a_text_that_begins_as_json_does_may_be_a_template() -> None:
+    assert found("{{ x }}\n---\nb: 1\n") == [(TemplateError, "f:1:2"), ({"b": 1}, "f:3:4")]
+
+
+def test_a_fault_takes_nothing_from_the_json_before_it() -> None:
+    assert found('{"b": 1} {"b": 2}\n{"b": }') == [({"b": 1}, "f:1:7"), ({"b": 2}, "f:1:16"), (DocumentError, "f:2:7")]
+
+
+def test_a_file_of_faults_is_read_to_a_bound_and_says_so() -> None:
+    *faults, last = found("---\n@\n" * (FAULTS + 5))
+
+    assert faults == [(DocumentError, f"f:{2 * n}:1") for n in range(1, FAULTS + 1)]
+    assert last == (DocumentError, f"f:{2 * FAULTS + 1}:1")
+
+
+def test_exactly_as_many_faults_as_are_read() -> None:
+    assert len(found("---\n@\n" * FAULTS)) == FAULTS
+
+
+GOOD = ["b: 1\n", "b: [x:y]\n", "b: |\n  {{ x\n", "b: '---'\n", "b: --- c\n", "b: 'é\n  😀'\n"]
+WRONG = ["{{ x }}\n", "b: 1\nb: 2\n", "@\n", "b: {\n", "b: 'c\n", "a: b: c\n", "b: *x\n", "b: !t 1\n"]
+
+
+@given(st.lists(st.sampled_from(GOOD + WRONG), max_size=12))
+def test_every_document_comes_out_in_its_turn_at_its_line(documents: list[str]) -> None:
+    """What a document is found to be does not depend on those around it."""
+    text, expected = "", []
+    for document in documents:
+        text += "---\n"
+        above = text.count("\n")
+        alone = found(f"---\n{document}---\n")
+        expected += [(what, moved(place, above - 1)) for what, place in alone]
+        text += document
+    assert found(f"{text}---\n") == expected
+
+
+def moved(place: str, lines: int) -> str:
+    file, line, column = place.split(":")
+    return f"{file}:{int(line) + lines}:{column}"
