@@ -21,7 +21,7 @@ from webhook.model.pods import Pod, pod_of
 
 def remarks(pod: Pod, offers: Sequence[Offer]) -> list[Remark]:
     """What is said about a pod, its GPU containers found as the engine finds them."""
-    return driver_remarks(pod, offers, {ask.path: ask.container for ask in asked_by(pod).asks})
+    return driver_remarks(pod, offers, asked_by(pod).containers())
 
 
 def offer(product: str, driver: tuple[int, ...], cuda: tuple[int, ...] = (), arch: tuple[int, int] = (8, 0)) -> Offer:

@@ -50,6 +50,10 @@ class Asked(msgspec.Struct, frozen=True, gc=False):
         """Is a container's amount of a resource among the asks?"""
         return any(ask.path == path and ask.resource.name == resource for ask in self.asks)
 
+    def containers(self) -> dict[Path, Container]:
+        """The containers that ask, by path."""
+        return {ask.path: ask.container for ask in self.asks}
+
 
 NOTHING = Asked()
 

@@ -178,12 +178,13 @@ def _refused(case: Case, offers: tuple[Offer, ...], sizing: Sizing, reach: Reach
 
 def _unfit(case: Case, offers: tuple[Offer, ...]) -> bool:
     """Would something speak against the images' CUDA on these offers that does not on those it may get as it is?"""
-    asking = {ask.path: ask.container for ask in case.asked.asks}
-    as_it_is, then = (
-        {(remark.code, remark.at_most) for remark in driver_remarks(case.pod, those, asking)}
-        for those in (case.offers, offers)
-    )
-    return bool(then - as_it_is)
+    then = _against_images(case, offers)
+    return bool(then) and bool(then - _against_images(case, case.offers))
+
+
+def _against_images(case: Case, offers: tuple[Offer, ...]) -> set[tuple[str, Mode]]:
+    remarks = driver_remarks(case.pod, offers, case.asked.containers())
+    return {(remark.code, remark.at_most) for remark in remarks}
 
 
 def _is_ambiguous(offers: tuple[Offer, ...], nodes: int, reach: Reach) -> bool:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from webhook.engine.asking import Ask
-from webhook.engine.guarding.variables import DRIVER_CAPABILITIES
+from webhook.engine.guarding.variables import DRIVER_CAPABILITIES, capabilities_in
 
 _OF_GRAPHICS = frozenset({"display", "graphics", "video"})
 
@@ -20,7 +20,7 @@ def asks_graphics(asks: Iterable[Ask]) -> bool:
     "all" says nothing: images write it by habit.
     """
     return any(
-        not _OF_GRAPHICS.isdisjoint(capability.strip() for capability in variable.value.split(","))
+        not _OF_GRAPHICS.isdisjoint(capabilities_in(variable.value))
         for ask in asks
         for variable in ask.container.env
         if variable.name == DRIVER_CAPABILITIES

@@ -68,8 +68,7 @@ def judge(case: Case, shape: Shape, findings: list[Finding]) -> None:
             hear(findings, voice, wrong_values(case, shape))
             hear(findings, voice, left_out(case, shape))
     for voice in rules.cuda:
-        asking = {ask.path: ask.container for ask in case.asked.asks}
-        unfit = driver_remarks(case.pod, shape.fit.offers if shape.fit else case.offers, asking)
+        unfit = driver_remarks(case.pod, shape.fit.offers if shape.fit else case.offers, case.asked.containers())
         if unfit:
             hear(findings, voice, unfit)
     in_the_way = obstacles(case, shape) if shape.fit is None else []

@@ -120,10 +120,14 @@ def _is_surely_set(suspect: Suspect | None) -> bool:
     return suspect is not None and suspect[1].value_from is None and bool(suspect[1].value.partition("$(")[0])
 
 
+def capabilities_in(value: str) -> set[str]:
+    """The driver capabilities that a value of NVIDIA_DRIVER_CAPABILITIES names."""
+    return {capability.strip() for capability in value.split(",")}
+
+
 def _capabilities(path: Path, variable: EnvVar, allowed: frozenset[str]) -> Found | None:
     if variable.value_from is None:
-        asked = {capability.strip() for capability in variable.value.split(",")}
-        extra = asked - _FREE_CAPABILITIES - allowed
+        extra = capabilities_in(variable.value) - _FREE_CAPABILITIES - allowed
         if not extra or "all" in allowed:
             return None
         listed = f"{quoted(', '.join(sorted(extra)))} beside them"

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
+from webhook.model.effective import is_sidecar
 from webhook.model.pods import Container, Pod
 
 ALL = "0.0.0.0"  # noqa: S104 - nothing is bound here
@@ -34,7 +35,7 @@ def host_ports(pod: Pod) -> frozenset[HostPort]:
 
 def _running(pod: Pod) -> Iterator[Container]:
     yield from pod.spec.containers
-    yield from (each for each in pod.spec.init_containers if each.restart_policy == "Always")
+    yield from (each for each in pod.spec.init_containers if is_sidecar(each))
 
 
 def clashing(asked: Iterable[HostPort], taken: Iterable[HostPort]) -> list[HostPort]:
