@@ -15,6 +15,7 @@ from webhook.model.decisions import Fit, Keep, Why
 from webhook.model.usage import UsageView
 
 GPU, SMALL, LARGE = "nvidia.com/gpu", "nvidia.com/mig-1g.10gb", "nvidia.com/mig-3g.40gb"
+ONE = {"limits": {GPU: "1"}, "requests": {GPU: "1"}}
 SHARED = "nvidia.com/gpu.shared"
 SIZING = "mode: enforce\nrightSizing: {}"
 NODES = (whole_node(), mig_node())
@@ -81,12 +82,14 @@ CASES = {
     "the user opts out in other words": Case(small().annotate("rightslice.dev/keep", "True"), Why.OPTED_OUT),
     "the user opts out of opting out": Case(small().annotate("rightslice.dev/keep", "false"), SMALL),
     "two GPUs stay whole": Case(make_pod().gpus(2).needs("8Gi"), Why.SEVERAL_GPUS),
-    "two containers whose GPUs talk stay whole": Case(
-        small()
-        .annotate("rightslice.dev/topology", "nvlink=preferred")
-        .spec(containers=[{"name": name, "resources": {"limits": {GPU: "1"}}} for name in "ab"]),
-        Why.SEVERAL_GPUS,
+    "two containers with a GPU each stay whole": Case(small().container("second", resources=ONE), Why.SEVERAL_GPUS),
+    "a sidecar with a GPU beside another stays whole": Case(
+        small().container("side", kind="initContainers", restartPolicy="Always", resources=ONE), Why.SEVERAL_GPUS
     ),
+    "an init container with two GPUs keeps them": Case(
+        small().container("warm", kind="initContainers", resources={"limits": {GPU: "2"}}), Why.SEVERAL_GPUS
+    ),
+    "one GPU after the other is one": Case(small().container("warm", kind="initContainers", resources=ONE), SMALL),
     "a slice asked for is left alone": Case(make_pod().asks(SMALL, "1").needs("4Gi"), Why.NO_GPU),
     "two kinds stay": Case(small().asks(SMALL, "1"), Why.MIXED),
     "a name nobody knows stays": Case(small().asks("nvidia.com/gpumem", "1"), Why.MIXED),
@@ -359,8 +362,9 @@ def test_a_limit_on_whole_gpus_lets_a_pod_pass_only_while_it_can_still_become_a_
 
 
 def test_every_container_that_asks_gets_the_same_form() -> None:
-    resources = {"limits": {GPU: "1"}, "requests": {GPU: "1"}}
-    pod = small().container("second", resources=resources).container("warm", kind="initContainers", resources=resources)
+    pod = small()
+    for name in ("fetch", "warm"):
+        pod.container(name, kind="initContainers", resources=ONE)
     after = shaped(pod, ask(pod, SIZING, nodes=NODES))["spec"]
     asked = [c["resources"]["limits"] for c in (*after["containers"], *after["initContainers"])]
     assert asked == [{SMALL: "1"}] * 3

@@ -123,7 +123,6 @@ def test_a_second_gpu_that_a_limit_range_put_in_is_the_reason_that_is_said(given
     (name,) = given
     note = NOTE.replace("main", "side").replace(GPU, name)
     pod = make_pod().gpus(1).needs("8Gi").annotate("kubernetes.io/limit-ranger", note)
-    pod.annotate("rightslice.dev/topology", "nvlink=preferred")
     pod.container("side", resources={"limits": given, "requests": given})
     spec = {"limits": [{"type": "Container", "default": given, "defaultRequest": given}]}
     view = view_of(make_namespace("team"), RANGE | {"spec": spec}, mig_node())

@@ -218,7 +218,7 @@ WITHOUT_ROOM = {
 
 @pytest.mark.parametrize(("quotas", "want"), WITHOUT_ROOM.values(), ids=WITHOUT_ROOM)
 def test_the_quota_without_room(quotas: list[ResourceQuota], want: str) -> None:
-    assert full(quotas, pod_of(make_pod().build()), SLICE, 1) == want
+    assert full(quotas, pod_of(make_pod().build()), SLICE) == want
 
 
 def test_a_quota_on_the_accounting_resource_covers_both_forms() -> None:

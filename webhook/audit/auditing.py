@@ -84,22 +84,17 @@ def audit_pod(entry: Entry, world: World, unsized: PolicySet) -> Checked:
 def _gains(decision: Decision, price: Price) -> bool:
     """Is what right-sizing has for the pod less than what is left of it? True where it has nothing for it."""
     fit = decision.outcome
-    return not isinstance(fit, Fit) or _fitted(fit, decision) < price(decision.left)
+    return not isinstance(fit, Fit) or fit.gpu_milli < price(decision.left)
 
 
 def _priced(result: Checked, asked: Asked, price: Price) -> Checked:
     decision = result.decision
     fit = decision.outcome if not decision.denials else None
     left = price(asked.totals if decision.denials else decision.left)
-    becomes = _fitted(fit, decision) if isinstance(fit, Fit) else left
+    becomes = fit.gpu_milli if isinstance(fit, Fit) else left
     after, on_trial = (becomes, 0) if decision.applied else (left, left - becomes)
     decision = msgspec.structs.replace(decision, gpu_milli_before=price(asked.totals), gpu_milli_after=after)
     return msgspec.structs.replace(result, decision=decision, gpu_milli_on_trial=on_trial)
-
-
-def _fitted(fit: Fit, decision: Decision) -> int:
-    """Thousandths of a GPU that the pod asks for with its fit."""
-    return fit.gpu_milli * sum(decision.left.values())
 
 
 def without_sizing(policies: PolicySet) -> PolicySet:

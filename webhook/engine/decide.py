@@ -102,7 +102,7 @@ def decide_pod(
         outcome=created.outcome,
         applied=shape is not None and shape.fit is not None,
         gpu_milli_before=before,
-        gpu_milli_after=_milli_after(shape, left, unsized),
+        gpu_milli_after=_milli_after(shape, unsized),
         left=left.totals,
         policies=rules.names,
         outside=rules.outside,
@@ -142,7 +142,5 @@ def _settled(
     return (strictest(standing) if len(standing) > 1 else standing), exempted
 
 
-def _milli_after(shape: Shape | None, left: Asked, unsized: int) -> int:
-    if shape is None or shape.fit is None:
-        return unsized
-    return shape.fit.gpu_milli * sum(left.totals.values())
+def _milli_after(shape: Shape | None, unsized: int) -> int:
+    return unsized if shape is None or shape.fit is None else shape.fit.gpu_milli

@@ -1,7 +1,7 @@
 """Step 4: the least offer that covers a pod's need, or why the request stays as it is.
 
-The rules are those of a rewrite that can do no harm: only a request for one whole GPU in each container
-shrinks; all containers that ask get the same form; the target must exist, must be free now, must be reachable
+The rules are those of a rewrite that can do no harm: only a pod that needs one whole GPU at any time
+shrinks; all containers that ask for it get the same form; the target must exist, must be free now, must be reachable
 by the pod as it stands, must pass every LimitRange and quota that the original passes, must be counted as strictly,
 and must bring no policy and no refusal to speak that did not. Where this cannot be known, nothing changes.
 """
@@ -162,8 +162,7 @@ def _refused(case: Case, offers: tuple[Offer, ...], sizing: Sizing, reach: Reach
     within = nodes & reach.nodes
     if not within:
         return Keep(Why.UNREACHABLE, resource)
-    count = case.asked.totals[WHOLE_GPU]
-    if not sizing.rule.wait_when_full and not reach.has_room(resource, count, within):
+    if not sizing.rule.wait_when_full and not reach.has_room(resource, 1, within):
         return Keep(Why.FULL, resource)
     if _is_ambiguous(offers, nodes, reach):
         return Keep(Why.AMBIGUOUS, resource)
@@ -173,7 +172,7 @@ def _refused(case: Case, offers: tuple[Offer, ...], sizing: Sizing, reach: Reach
         return Keep(Why.DRIVER, resource)
     if resource == WHOLE_GPU:
         return None
-    return _against_the_rules(case, resource, count, sizing)
+    return _against_the_rules(case, resource, sizing)
 
 
 def _unfit(case: Case, offers: tuple[Offer, ...]) -> bool:
@@ -211,7 +210,7 @@ def _reaching(selectors: tuple[tuple[tuple[str, str], ...], ...]) -> tuple[Requi
     return tuple(Requirement(key, "In", tuple(found)) for key, found in values.items())
 
 
-def _against_the_rules(case: Case, resource: str, count: int, sizing: Sizing) -> Keep | None:
+def _against_the_rules(case: Case, resource: str, sizing: Sizing) -> Keep | None:
     view, namespace = case.view, case.request.namespace
     ranges = view.ranges(namespace)
     if ranges:
@@ -223,10 +222,10 @@ def _against_the_rules(case: Case, resource: str, count: int, sizing: Sizing) ->
     accounted = ACCOUNTING if sizing.accounting and (sizing.ignored or view.fleet.all_take(resource)) else ""
     if quotas and escapes(quotas, case.pod, WHOLE_GPU, resource, accounted=accounted):
         return Keep(Why.QUOTA, resource)
-    full_one = full(quotas, case.pod, resource, count) if quotas else ""
+    full_one = full(quotas, case.pod, resource) if quotas else ""
     if full_one:
         return Keep(Why.QUOTA_FULL, f"{resource} in quota {full_one}")
-    if not all(allows(limits, resource, count) for limits in sizing.limits):
+    if not all(allows(limits, resource) for limits in sizing.limits):
         return Keep(Why.LIMITS, resource)
     return _against_policies(case, resource)
 

@@ -62,12 +62,10 @@ def _by_containers(pod: Pod) -> bool:
     return pod.spec.resources is None and not pod.spec.overhead
 
 
-def allows(limits: Limits, resource: str, total: int) -> bool:
-    """May a pod ask for so many units of a GPU resource, one in each container? Asked before a rewrite."""
-    return not (
-        any(_fault(rule, total * NANO, 1) for rule in limits.per_pod.of(resource))
-        or any(_fault(rule, NANO, 1) for rule in limits.per_container.of(resource))
-    )
+def allows(limits: Limits, resource: str) -> bool:
+    """May a pod ask for one unit of a GPU resource? Asked before a rewrite."""
+    about = (*limits.per_pod.of(resource), *limits.per_container.of(resource))
+    return not any(_fault(rule, NANO, 1) for rule in about)
 
 
 def _pod_gpus(rules: AmountRules, asked: Asked, speaking: Speaking, found: list[Remark]) -> None:

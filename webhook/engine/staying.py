@@ -6,19 +6,17 @@ from webhook.engine.case import Case
 from webhook.model.decisions import Keep, Why
 from webhook.model.pods import Pod
 from webhook.model.queueing import queued_by
-from webhook.model.records import KEEP, MIRROR, TOPOLOGY
+from webhook.model.records import KEEP, MIRROR
 from webhook.model.resources import WHOLE_GPU
 
 
 def stays(case: Case) -> Keep | None:
     """Why a pod keeps what it asks for, whatever it needs; None where its need decides."""
-    asked, total = case.asked, case.asked.totals.get(WHOLE_GPU)
+    total = case.asked.totals.get(WHOLE_GPU)
     if total is None:
         return Keep(Why.NO_GPU)
     kept = set_apart(case)
-    if kept is None and (asked.largest > 1 or (total > 1 and _talk(case.pod))):
-        return Keep(Why.SEVERAL_GPUS)
-    return kept
+    return Keep(Why.SEVERAL_GPUS) if kept is None and total > 1 else kept
 
 
 def set_apart(case: Case) -> Keep | None:
@@ -43,11 +41,6 @@ def is_placed(pod: Pod) -> bool:
 def is_mirror(pod: Pod) -> bool:
     """Does a pod only show what a node runs by a file of its own? No kubelet runs a mirror that somebody else made."""
     return MIRROR in pod.metadata.annotations
-
-
-def _talk(pod: Pod) -> bool:
-    """Does the user say that the GPUs of all containers work together?"""
-    return pod.metadata.annotations.get(TOPOLOGY) in ("nvlink=required", "nvlink=preferred")
 
 
 def _not_ours(pod: Pod) -> Keep | None:

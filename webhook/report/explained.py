@@ -90,7 +90,7 @@ def outcome(decision: Decision) -> Iterator[str]:
     yield f"Needs     {shown(fit.need.words)}"
     verb = "becomes" if decision.applied else "would become"
     saved = decision.gpu_milli_before - decision.gpu_milli_after
-    said = f", saves {in_gpus(saved)}" if decision.applied else f" of {in_gpus(fit.gpu_milli)} each"
+    said = f", saves {in_gpus(saved)}" if decision.applied else f" of {in_gpus(fit.gpu_milli)}"
     yield f"Outcome   {verb} {shown(fit.resource)}{said} ({shown(fit.policy)})"
     yield from (f"{'Offer':<10}{offer_words(offer)}" for offer in fit.offers)
 

@@ -132,10 +132,9 @@ class World:
         if not (decision.applied and isinstance(fit, Fit)) or request.dry_run or request.operation != "CREATE":
             return
         nodes = union(offer.nodes for offer in fit.offers)
-        count = decision.gpu_milli_after // fit.gpu_milli
         moment = now.timestamp()
         called = (request.namespace, name_of(request.pod)) if request.pod is not None else ("", "")
-        pod = Assumed(request.uid, fit.resource, nodes, count, moment + ASSUMED_SECONDS, called)
+        pod = Assumed(request.uid, fit.resource, nodes, 1, moment + ASSUMED_SECONDS, called)
         self.view = self.view.assume(pod, moment)
 
 

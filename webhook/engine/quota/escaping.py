@@ -28,11 +28,11 @@ def _left(quota: ResourceQuota, name: str) -> int | None:
         return None
 
 
-def full(quotas: Sequence[ResourceQuota], pod: Pod, target: str, count: int) -> str:
-    """The name of the first quota without room for so many units of `target`; "" where all have room."""
+def full(quotas: Sequence[ResourceQuota], pod: Pod, target: str) -> str:
+    """The name of the first quota without room for one more unit of `target`; "" where all have room."""
     for quota in quotas:
         left = _left(quota, target) if in_scope(quota, pod) else None
-        if left is not None and left < count:
+        if left is not None and left < 1:
             return quota.metadata.name or "without a name"
     return ""
 
