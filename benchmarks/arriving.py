@@ -5,29 +5,24 @@ Manifests are terse; what arrives at a webhook is not. A measure against `json.l
 
 from __future__ import annotations
 
-import copy
 import json
+from collections.abc import Iterable, Sequence
 from typing import Any
+
+from benchmarks.defaulting import containers, defaulted, spec_defaulted
+from benchmarks.managed import managed_fields
 
 Json = dict[str, Any]
 
-POD_DEFAULTS: Json = {
-    "restartPolicy": "Always",
-    "terminationGracePeriodSeconds": 30,
-    "dnsPolicy": "ClusterFirst",
+ADMITTED: Json = {
     "serviceAccountName": "default",
     "serviceAccount": "default",
-    "securityContext": {},
-    "schedulerName": "default-scheduler",
     "priority": 0,
-    "enableServiceLinks": True,
     "preemptionPolicy": "PreemptLowerPriority",
 }
-CONTAINER_DEFAULTS: Json = {
-    "terminationMessagePath": "/dev/termination-log",
-    "terminationMessagePolicy": "File",
-    "imagePullPolicy": "IfNotPresent",
-}
+"""What the API server's own plug-ins add to every pod, before webhooks."""
+
+LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
 TOKEN_PATH = "/var/run/secrets/kubernetes.io/serviceaccount"  # a path, no password
 TOKEN: Json = {
     "sources": [
@@ -56,51 +51,41 @@ def as_stored(pod: Json, namespace: str, *, suffix: str = "x7k2p") -> Json:
     """A pod as the API server hands it to a mutating webhook.
 
     Args:
+        pod: Its `metadata` and `spec`.
         suffix: What the name of the pod's token volume ends in; every pod has its own.
     """
     token = f"kube-api-access-{suffix}"
-    stored: Json = copy.deepcopy(pod)
-    metadata, spec = stored.setdefault("metadata", {}), stored.setdefault("spec", {})
-    metadata["namespace"] = namespace
-    metadata["managedFields"] = [_managed(pod)]
-    stored |= {"apiVersion": "v1", "kind": "Pod", "status": {}}
-    for kind in ("containers", "initContainers"):
-        for container in spec.get(kind) or []:
-            _fill(container, token)
-    stored["spec"] = POD_DEFAULTS | spec
-    stored["spec"]["volumes"] = [*(spec.get("volumes") or []), {"name": token, "projected": TOKEN}]
-    stored["spec"]["tolerations"] = [*(spec.get("tolerations") or []), *WAITS]
-    return stored
+    stored = defaulted(pod)
+    managed = managed_fields(stored, "kube-controller-manager")
+    spec = ADMITTED | stored["spec"]
+    for container in containers(spec):
+        mount = {"name": token, "readOnly": True, "mountPath": TOKEN_PATH}
+        container["volumeMounts"] = [*(container.get("volumeMounts") or []), mount]
+    spec["volumes"] = [*(spec.get("volumes") or []), {"name": token, "projected": TOKEN}]
+    spec["tolerations"] = [*(spec.get("tolerations") or []), *WAITS]
+    metadata = stored["metadata"] | {"namespace": namespace, "managedFields": [managed]}
+    return {"kind": "Pod", "apiVersion": "v1", "metadata": metadata, "spec": spec, "status": {}}
 
 
-def _fill(container: Json, token: str) -> None:
-    resources = container.setdefault("resources", {})
-    if resources.get("limits"):
-        resources["requests"] = {**resources["limits"], **(resources.get("requests") or {})}
-    for key, value in CONTAINER_DEFAULTS.items():
-        container.setdefault(key, value)
-    mount = {"name": token, "readOnly": True, "mountPath": TOKEN_PATH}
-    container["volumeMounts"] = [*(container.get("volumeMounts") or []), mount]
+def as_applied(workload: Json, places: Iterable[Sequence[str | int]]) -> Json:
+    """A workload as a webhook sees it after `kubectl apply`.
 
-
-def _managed(pod: Json) -> Json:
-    return {
-        "manager": "kube-controller-manager",
-        "operation": "Update",
-        "apiVersion": "v1",
-        "time": "2026-06-01T09:12:43Z",
-        "fieldsType": "FieldsV1",
-        "fieldsV1": {"f:metadata": _fields(pod.get("metadata")), "f:spec": _fields(pod.get("spec"))},
-    }
-
-
-def _fields(value: Any) -> Json:
-    """The field set of a value, as server-side apply writes it."""
-    if isinstance(value, dict):
-        return {f"f:{key}": _fields(inner) for key, inner in value.items()}
-    if isinstance(value, list) and all(isinstance(item, dict) and "name" in item for item in value):
-        return {f'k:{{"name":"{item["name"]}"}}': {".": {}} | _fields(item) for item in value}
-    return {}
+    Args:
+        workload: As it is written.
+        places: Where specs of pods stand that the API server fills in.
+    """
+    written = workload | {"metadata": {"annotations": {}} | workload["metadata"]}
+    text = json.dumps(written, separators=(",", ":"), sort_keys=True)
+    applied: Json = json.loads(text)
+    for place in places:
+        parent: Any = applied
+        for key in place[:-1]:
+            parent = parent[key]
+        parent[place[-1]] = spec_defaulted(parent[place[-1]])
+    metadata = applied["metadata"]
+    metadata["annotations"] |= {LAST_APPLIED: f"{text}\n"}
+    metadata["managedFields"] = [managed_fields(applied, "kubectl-client-side-apply")]
+    return applied
 
 
 def review_bytes(data: Json, uid: str = "705ab4f5-6393-11e8-b7cc-42010a800002") -> bytes:

@@ -1,12 +1,12 @@
 """`decide` over real manifests: microseconds a review, beside `json.loads` of the same review in the same run.
 
 The cluster is the demo's, grown to 100 nodes; the policies are the whole shipped library. Each pod of the corpus,
-and each pod that comes of its workloads, arrives as an API server sends it, in a namespace that right-sizes.
-Workloads are judged as well, template by template; they are printed apart, because they come once where their
-pods come again and again.
+and each pod that comes of its workloads, arrives as an API server sends it, in a namespace that right-sizes
+(`tests/cluster/test_arriving.py` holds the form against a real one). Workloads are judged as well, template by
+template; they are printed apart, because they come once where their pods come again and again.
 
-Bounds: p50 at most 60 µs and at most twice `json.loads`, p99 at most 300 µs. The garbage collector is set as the
-server sets it. Usage: python -m benchmarks.decide
+Bounds: p50 at most 60 µs and at most twice `json.loads`, p99 at most 300 µs; of pods, and of all reviews together. The
+garbage collector is set as the server sets it. Usage: python -m benchmarks.decide
 """
 
 from __future__ import annotations
@@ -21,12 +21,13 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import NamedTuple
 
-from benchmarks.arriving import Json, as_stored, review_bytes
+from benchmarks.arriving import Json, as_applied, as_stored, review_bytes
 from benchmarks.fleet import grown_view
+from benchmarks.owned import owned
 from webhook.cache.shipped import shipped
 from webhook.documents.reading import read
 from webhook.engine.decide import decide
-from webhook.engine.templates import templates
+from webhook.engine.templates import Template, templates
 from webhook.errors import DocumentError
 from webhook.model.cluster import ClusterView
 from webhook.model.pods import pod_of
@@ -74,10 +75,20 @@ def pods_of(data: Json, policies: PolicySet) -> list[Json]:
     """The pods that come of an object: itself, or one of each of its templates."""
     if data.get("kind") == "Pod":
         return [as_stored(data, NAMESPACE)]
+    return [as_stored(owned(dict(one.data), data), NAMESPACE) for one in templates_of(data, policies)]
+
+
+def templates_of(data: Json, policies: PolicySet) -> list[Template]:
+    """The pod templates of a workload that can be read."""
     request = request_of(data)
     paths = policies.templates.get((request.group, request.kind), ())
-    found = [one for one in templates(request, paths) if not one.error]
-    return [as_stored({"metadata": {}, "spec": one.data["spec"]}, NAMESPACE) for one in found]
+    return [one for one in templates(request, paths) if not one.error]
+
+
+def applied(data: Json, policies: PolicySet) -> Json:
+    """A workload as it arrives; nothing is filled in where Kubernetes does not know the kind itself."""
+    known = request_of(data).group in ("apps", "batch")
+    return as_applied(data, [one.spec_path for one in templates_of(data, policies)] if known else ())
 
 
 def microseconds(work: Callable[[], object]) -> list[float]:
@@ -92,11 +103,30 @@ def microseconds(work: Callable[[], object]) -> list[float]:
 
 
 class Measure(NamedTuple):
-    """Microseconds."""
+    """Microseconds of each call: `decide`, and `json.loads` of the same review."""
 
-    p50: float
-    p99: float
-    baseline: float
+    ours: list[float]
+    theirs: list[float]
+
+    @property
+    def p50(self) -> float:
+        """The median of `decide`."""
+        return statistics.median(self.ours)
+
+    @property
+    def p99(self) -> float:
+        """What one `decide` in a hundred exceeds."""
+        return statistics.quantiles(self.ours, n=100)[98]
+
+    @property
+    def baseline(self) -> float:
+        """The median of `json.loads`."""
+        return statistics.median(self.theirs)
+
+    @property
+    def held(self) -> bool:
+        """Is it within the bounds?"""
+        return self.p50 <= MAX_P50 and self.p99 <= MAX_P99 and self.p50 <= MAX_RATIO * self.baseline
 
 
 def measure(objects: list[Json], policies: PolicySet, view: ClusterView) -> Measure:
@@ -115,7 +145,7 @@ def measure(objects: list[Json], policies: PolicySet, view: ClusterView) -> Meas
 
         ours += microseconds(judge)
         theirs += microseconds(parse)
-    return Measure(statistics.median(ours), statistics.quantiles(ours, n=100)[98], statistics.median(theirs))
+    return Measure(ours, theirs)
 
 
 def main() -> int:
@@ -130,12 +160,14 @@ def main() -> int:
     settle_collector()
 
     print(f"{len(files)} policies, {len(view.fleet.nodes)} nodes, {ROUNDS} rounds of each object")
-    found = measure(pods, policies, view)
-    _print(f"{len(pods)} pods", found)
-    workloads = [data for data in objects if data.get("kind") != "Pod"]
-    _print(f"{len(workloads)} workloads", measure(workloads, policies, view))
-    held = found.p50 <= MAX_P50 and found.p99 <= MAX_P99 and found.p50 <= MAX_RATIO * found.baseline
-    return 0 if held else 1
+    of_pods = measure(pods, policies, view)
+    _print(f"{len(pods)} pods", of_pods)
+    workloads = [applied(data, policies) for data in objects if data.get("kind") != "Pod"]
+    of_workloads = measure(workloads, policies, view)
+    _print(f"{len(workloads)} workloads", of_workloads)
+    together = Measure(of_pods.ours + of_workloads.ours, of_pods.theirs + of_workloads.theirs)
+    _print("together", together)
+    return 0 if of_pods.held and together.held else 1
 
 
 def _print(name: str, found: Measure) -> None:

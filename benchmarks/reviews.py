@@ -7,9 +7,9 @@ uid, a number and a token volume of its own. `strangers` gives pods of which no 
 from __future__ import annotations
 
 import random
-from uuid import UUID
 
 from benchmarks.arriving import Json, as_stored, review_bytes
+from benchmarks.owned import indexed, owned, uid_by
 
 NAMESPACE = "team-vision"
 """A namespace of the demo cluster that has opted in to right-sizing."""
@@ -41,60 +41,30 @@ def review(workload: int = 0, number: int = 0) -> bytes:
     """The review of one pod of a workload."""
     chance = random.Random(f"{workload}/{number}")
     suffix = "".join(chance.choices("bcdfghjklmnpqrstvwxz2456789", k=5))
-    pod = _of_job(workload, number, suffix) if workload % 2 else _of_deployment(workload, suffix)
-    pod["metadata"] |= {"uid": _uuid(chance), "creationTimestamp": "2026-06-01T09:12:43Z"}
-    return review_bytes(as_stored(pod, NAMESPACE, suffix=suffix), _uuid(chance))
+    pod = _of_job(workload, number) if workload % 2 else _of_deployment(workload)
+    return review_bytes(as_stored(pod, NAMESPACE, suffix=suffix), uid_by(chance))
 
 
-def _uuid(chance: random.Random) -> str:
-    return str(UUID(int=chance.getrandbits(128), version=4))
-
-
-def _of_job(workload: int, number: int, suffix: str) -> Json:
+def _of_job(workload: int, number: int) -> Json:
     """A pod of an indexed Job."""
-    name, owner = f"train-{workload}", _uuid(random.Random(workload))
-    number_key = "batch.kubernetes.io/job-completion-index"
-    labels = {
-        "team": "vision",
-        "batch.kubernetes.io/controller-uid": owner,
-        "batch.kubernetes.io/job-name": name,
-        "controller-uid": owner,
-        "job-name": name,
-        number_key: str(number),
-    }
-    metadata = {
-        "name": f"{name}-{number}-{suffix}",
-        "generateName": f"{name}-{number}-",
-        "labels": labels,
-        "annotations": {number_key: str(number)} | _declared(workload),
-        "ownerReferences": [_owner("batch/v1", "Job", name, owner)],
-        "finalizers": ["batch.kubernetes.io/job-tracking"],
-    }
-    return {"metadata": metadata, "spec": _spec(workload) | {"restartPolicy": "Never"}}
+    job = {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": f"train-{workload}"}}
+    template = {"metadata": _metadata(workload), "spec": _spec(workload) | {"restartPolicy": "Never"}}
+    return indexed(owned(template, job), number)
 
 
-def _of_deployment(workload: int, suffix: str) -> Json:
+def _of_deployment(workload: int) -> Json:
     """A pod of a Deployment's ReplicaSet."""
-    template_hash = f"{workload:08x}"
-    name = f"serve-{workload}-{template_hash}"
-    metadata = {
-        "name": f"{name}-{suffix}",
-        "generateName": f"{name}-",
-        "labels": {"app": f"serve-{workload}", "team": "vision", "pod-template-hash": template_hash},
-        "annotations": _declared(workload),
-        "ownerReferences": [_owner("apps/v1", "ReplicaSet", name, _uuid(random.Random(workload)))],
-    }
-    return {"metadata": metadata, "spec": _spec(workload)}
+    deployment = {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": f"serve-{workload}"}}
+    return owned({"metadata": _metadata(workload), "spec": _spec(workload)}, deployment)
+
+
+def _metadata(workload: int) -> Json:
+    return {"labels": {"app": f"app-{workload}", "team": "vision"}, "annotations": _declared(workload)}
 
 
 def _declared(workload: int) -> Json:
     need = _NEEDS[workload % len(_NEEDS)]
     return {"rightslice.dev/gpu-memory": need} if need else {"example.com/owner": "vision"}
-
-
-def _owner(api_version: str, kind: str, name: str, uid: str) -> Json:
-    controls = {"controller": True, "blockOwnerDeletion": True}
-    return {"apiVersion": api_version, "kind": kind, "name": name, "uid": uid} | controls
 
 
 def _spec(workload: int) -> Json:
@@ -118,5 +88,4 @@ def _container(name: str, image: str, amounts: Json) -> Json:
         "image": image,
         "resources": {"limits": amounts, "requests": amounts},
         "volumeMounts": [{"name": "shm", "mountPath": "/dev/shm"}],
-        "securityContext": {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}},
     }

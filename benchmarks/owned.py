@@ -1,0 +1,81 @@
+"""Pods as controllers make them of a template: a name to be generated, labels of the controller's, and an owner.
+
+So do Deployments and Jobs. What DaemonSets and StatefulSets add beyond it is left out.
+"""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+from uuid import UUID
+
+Json = dict[str, Any]
+
+MAKES = {"Deployment": ("apps/v1", "ReplicaSet"), "CronJob": ("batch/v1", "Job"), "JobSet": ("batch/v1", "Job")}
+"""Kinds that make another which makes the pods."""
+ORDINAL = "batch.kubernetes.io/job-completion-index"
+
+
+def owned(template: Json, workload: Json) -> Json:
+    """The metadata and spec of a pod of a workload.
+
+    Args:
+        template: Its `metadata`, where it has any, and its `spec`.
+        workload: Whose `apiVersion`, `kind` and name say how its pods are made.
+    """
+    metadata = {key: value for key, value in (template.get("metadata") or {}).items() if value}
+    called = workload["metadata"].get("name") or workload["metadata"].get("generateName", "")
+    version, kind = MAKES.get(workload["kind"], (workload["apiVersion"], workload["kind"]))
+    name = called if kind == workload["kind"] else f"{called}-5d8c7b9f64"
+    uid = uid_of(called)
+    return {
+        "metadata": {
+            "generateName": f"{name}-",
+            **metadata,
+            "labels": (metadata.get("labels") or {}) | _labels(kind, name, uid),
+            "ownerReferences": [owner(version, kind, name, uid)],
+            **({"finalizers": ["batch.kubernetes.io/job-tracking"]} if kind == "Job" else {}),
+        },
+        "spec": dict(template["spec"]),
+    }
+
+
+def indexed(pod: Json, number: int) -> Json:
+    """A pod of a Job as its number, where the Job's pods are numbered."""
+    metadata = pod["metadata"]
+    noted = {ORDINAL: str(number)}
+    metadata |= {key: (metadata.get(key) or {}) | noted for key in ("labels", "annotations")}
+    spec = pod["spec"]
+    field = {"fieldRef": {"apiVersion": "v1", "fieldPath": f"metadata.labels['{ORDINAL}']"}}
+    variable = {"name": "JOB_COMPLETION_INDEX", "valueFrom": field}
+    for kind in ("containers", "initContainers"):
+        if spec.get(kind):
+            spec[kind] = [one | {"env": [*(one.get("env") or []), variable]} for one in spec[kind]]
+    spec["hostname"] = metadata["generateName"] + str(number)
+    metadata["generateName"] += f"{number}-"
+    return pod
+
+
+def owner(version: str, kind: str, name: str, uid: str) -> Json:
+    """The reference by which a controller knows its pods."""
+    controls = {"controller": True, "blockOwnerDeletion": True}
+    return {"apiVersion": version, "kind": kind, "name": name, "uid": uid} | controls
+
+
+def uid_of(name: object) -> str:
+    """A uid that is the same for the same name."""
+    return uid_by(random.Random(str(name)))
+
+
+def uid_by(chance: random.Random) -> str:
+    """A uid by chance."""
+    return str(UUID(int=chance.getrandbits(128), version=4))
+
+
+def _labels(kind: str, name: str, uid: str) -> dict[str, str]:
+    if kind == "ReplicaSet":
+        return {"pod-template-hash": name.rpartition("-")[2]}
+    if kind != "Job":
+        return {}
+    called = {"controller-uid": uid, "job-name": name}
+    return called | {f"batch.kubernetes.io/{key}": value for key, value in called.items()}
