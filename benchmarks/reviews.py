@@ -1,7 +1,7 @@
 """The reviews that the server benchmark posts: training and serving pods of about 6 KB, as an API server sends them.
 
-Pods come in copies. `copies` gives those of several workloads, each pod as its controller makes it: with a name, a
-uid, a number and a token volume of its own. `strangers` gives pods of which no two have a workload in common.
+Pods come in copies. `copies` gives those of several workloads, each pod as its controller makes it: with a token volume
+and, in a Job, a number of its own. `strangers` gives pods of which no two have a workload in common.
 """
 
 from __future__ import annotations
