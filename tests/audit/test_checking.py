@@ -9,7 +9,8 @@ from typing import Any
 import orjson
 import pytest
 
-from tests.make import make_pod
+from tests.make import Json, make_namespace, make_pod
+from tests.world import mig_node, view_of, whole_node
 from webhook.audit.checking import World, check, check_all
 from webhook.audit.manifests import Entry, entries_of, objects_in
 from webhook.cache.shipped import shipped
@@ -207,3 +208,53 @@ def test_the_whole_corpus_has_verdicts(shared: Path, library: World) -> None:
     judged_ones = [result for result in results if result.verdict is not Verdict.SKIPPED]
     assert len(judged_ones) > 100
     assert all(found.place.line > 0 for result in judged_ones for found in result.findings)
+
+
+RANGE = {
+    "apiVersion": "v1",
+    "kind": "LimitRange",
+    "metadata": {"name": "trap", "namespace": "team"},
+    "spec": {"limits": [{"type": "Container", "max": {"nvidia.com/gpu": "2"}, "default": {"cpu": "500m"}}]},
+}
+
+
+@pytest.fixture(scope="module")
+def bounded() -> World:
+    """A namespace whose LimitRange gives two GPUs to whoever names none, and a policy that right-sizes."""
+    text = POLICY.replace("limitRanges: ignore", "limitRanges: evaluate") + "  rightSizing: {}\n"
+    view = view_of(make_namespace("team"), RANGE, mig_node(), whole_node())
+    return World(policies=policies(text), view=view, now=NOW, namespace="team")
+
+
+def with_helper() -> Json:
+    """A pod that asks for one GPU, with a helper that asks for nothing."""
+    return make_pod("a").gpus(1).needs("8Gi").container("helper", image="i").namespace("team").build()
+
+
+def test_a_pod_of_a_file_is_judged_as_limit_ranger_leaves_it(bounded: World) -> None:
+    result = judged(with_helper(), bounded)
+
+    assert "GPU-L202" in {found.finding.code for found in result.findings}
+    assert result.decision.gpu_milli_before == 3000
+    given = result.stored["spec"]["containers"][1]["resources"]
+    assert given == {
+        "limits": {"cpu": "500m", "nvidia.com/gpu": "2"},
+        "requests": {"cpu": "500m", "nvidia.com/gpu": "2"},
+    }
+
+
+def test_pods_of_a_template_are_judged_as_limit_ranger_leaves_them(bounded: World) -> None:
+    pod = with_helper()
+    spec = {"template": {"metadata": pod["metadata"], "spec": pod["spec"]}}
+    job = {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "j", "namespace": "team"}, "spec": spec}
+
+    result = judged(job, bounded)
+
+    [said] = [found for found in result.findings if found.finding.code == "GPU-L202"]
+    assert said.finding.path[:6] == ("spec", "template", "spec", "containers", 1, "resources")
+    assert result.decision.gpu_milli_before == 3000
+
+
+def test_a_pod_that_names_everything_is_left_as_it_is_written(bounded: World) -> None:
+    pod = make_pod("a").asks("cpu", "1000m").gpus(1).namespace("team").build()
+    assert judged(pod, bounded).stored["spec"] == pod["spec"]

@@ -9,18 +9,17 @@ from typing import Any, NamedTuple
 import msgspec
 
 from tests.cluster.dryrun import Answer
-from webhook.engine.limitrange import Holders, note_of, said_by, verdict
+from webhook.engine.limitrange import LIMIT_RANGER_NOTE, Holders, limited, said_by, verdict
 from webhook.engine.limitrange.defaulting import stored
 from webhook.engine.limitrange.holding import holders_of
 from webhook.engine.quota import refusals
 from webhook.errors import QuantityError
 from webhook.model.apimachinery import canonical
 from webhook.model.objects import LimitRange, ResourceQuota
-from webhook.model.pods import Pod, pod_of
-from webhook.model.ranges import Range, range_of
+from webhook.model.pods import pod_of
+from webhook.model.ranges import Range, Ranges, range_of
 
 Json = dict[str, Any]
-NOTE = "kubernetes.io/limit-ranger"
 
 
 class Outcome(NamedTuple):
@@ -30,11 +29,14 @@ class Outcome(NamedTuple):
         status: 201 taken, 400 cannot be read, 403 LimitRanger or a quota refuses it, 422 the API's rules do.
         words: What may be said: one message for each LimitRange or quota that refuses it, as its sentences.
         resources: Limits and requests of every container, in order.
+        seen: The same of the pod that a webhook is shown.
+        note: What LimitRanger leaves on it.
     """
 
     status: int
     words: tuple[tuple[str, ...], ...] = ()
     resources: tuple[Any, ...] = ()
+    seen: tuple[Any, ...] = ()
     note: str | None = None
 
 
@@ -50,15 +52,15 @@ def quotas_of(objects: Sequence[Json]) -> tuple[ResourceQuota, ...]:
 
 def outcomes(data: Json, ranges: Sequence[Range], quotas: Sequence[ResourceQuota]) -> Iterator[Outcome]:
     """Everything that may become of a pod: LimitRanger takes LimitRanges in an order that it does not tell."""
-    pod = pod_of(data)
     for order in permutations(ranges):
         try:
-            yield _outcome(pod, order, quotas)
+            yield _outcome(data, order, quotas)
         except QuantityError:
             yield Outcome(400)
 
 
-def _outcome(pod: Pod, order: Sequence[Range], quotas: Sequence[ResourceQuota]) -> Outcome:
+def _outcome(data: Json, order: Sequence[Range], quotas: Sequence[ResourceQuota]) -> Outcome:
+    pod = pod_of(data)
     judged = verdict(pod, order)
     if judged.broken:
         return Outcome(422)
@@ -70,9 +72,14 @@ def _outcome(pod: Pod, order: Sequence[Range], quotas: Sequence[ResourceQuota]) 
         # A form that a quota does not take is told before any ceiling is looked at.
         formal = [refusal for refusal in refused if not refusal.excesses]
         return Outcome(403, tuple((refusal.words,) for refusal in formal or refused))
-    note = note_of(stored(holders_of(pod, {}, {})), order)
+    seen = limited(data, Ranges(order))
+    note = seen["metadata"].get("annotations", {}).get(LIMIT_RANGER_NOTE)
     # What is read back has the API's own defaults put in once more.
-    return Outcome(201, (), texts_of(stored(judged.holders)), note)
+    return Outcome(201, (), texts_of(stored(judged.holders)), texts_of(_stored(seen)), note)
+
+
+def _stored(data: Json) -> Holders:
+    return stored(holders_of(pod_of(data), {}, {}))
 
 
 def texts_of(holders: Holders) -> tuple[Any, ...]:
@@ -105,7 +112,7 @@ def explains(outcome: Outcome, answer: Answer) -> bool:
     if answer.status != 201:
         return True
     notes = answer.body["metadata"].get("annotations", {})
-    return outcome.resources == resources_in(answer) and outcome.note == notes.get(NOTE)
+    return outcome.resources == outcome.seen == resources_in(answer) and outcome.note == notes.get(LIMIT_RANGER_NOTE)
 
 
 def _same_message(parts: tuple[str, ...], said: str) -> bool:

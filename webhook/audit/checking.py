@@ -14,6 +14,7 @@ import msgspec
 from webhook.audit.manifests import Entry, Passed
 from webhook.audit.offline import without_guesses
 from webhook.engine.decide import decide
+from webhook.engine.limitrange import limited
 from webhook.errors import Place, ReviewError
 from webhook.model.cluster import ClusterView
 from webhook.model.codes import CODES
@@ -54,7 +55,15 @@ def check_all(found: Iterable[Entry | Passed], world: World) -> Iterator[Checked
         if isinstance(each, Passed):
             yield skipped(each.place, each.reason, broken=each.broken)
         else:
-            yield _idle(each) or check(each, world)
+            yield _idle(each) or check(arriving(each, world), world)
+
+
+def arriving(entry: Entry, world: World) -> Entry:
+    """An object of a file as it comes to the webhook: a pod has been through LimitRanger once."""
+    if (group_of(entry.data["apiVersion"]), entry.data["kind"]) != POD:
+        return entry
+    ranges = world.view.ranges(namespace_of(entry.data) or world.namespace)
+    return msgspec.structs.replace(entry, data=limited(entry.data, ranges)) if ranges else entry
 
 
 def _idle(entry: Entry) -> Checked | None:

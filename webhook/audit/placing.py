@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from webhook.audit.checking import World, check, request_of
+from webhook.audit.checking import World, arriving, check, request_of
 from webhook.audit.manifests import Entry, Passed
 from webhook.audit.simulating import Coming
 from webhook.cache.placing import Placing
@@ -50,7 +50,9 @@ def _miscounted(entry: Entry, world: World) -> Passed | None:
         request = request_of(entry.data, world)
     except ReviewError:
         return None
-    faults = (fault for one, _, _ in pods_of(request, world.policies) for fault in miscounts(entry.data, one.path))
+    faults = (
+        fault for one, _, _ in pods_of(request, world.policies, world.view) for fault in miscounts(entry.data, one.path)
+    )
     for path, value in faults:
         must = f"must be a whole number, 0 or more, found {shorten(repr(value))}"
         return Passed(entry.place(path), f"{dotted(path)}: {must}. Write how many there are to be", broken=True)
@@ -76,13 +78,13 @@ class Shaped(NamedTuple):
 
 def shaped_pods(entry: Entry, world: World) -> Iterator[Shaped]:
     """The pods that come of an object; none of what runs no pods or cannot be read."""
-    checked = check(entry, world)
+    checked = check(arriving(entry, world), world)
     if checked.verdict is Verdict.SKIPPED:
         return
     if checked.kind == "Pod":
         yield Shaped(checked, pod_of(apply(checked.stored, checked.decision.patch)))
         return
-    for template, coming, _ in pods_of(request_of(entry.data, world), world.policies):
+    for template, coming, _ in pods_of(request_of(entry.data, world), world.policies, world.view):
         said = check(Entry(coming.load(), entry.document, entry.prefix), world)
         called = msgspec.structs.replace(said, name=f"{checked.name.removesuffix('-*')}-*")
         pod = pod_of(apply(said.stored, said.decision.patch))

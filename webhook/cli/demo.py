@@ -8,7 +8,7 @@ from pathlib import Path
 
 import typer
 
-from webhook.audit.checking import World, check
+from webhook.audit.checking import World, arriving, check
 from webhook.audit.manifests import Entry, objects_in
 from webhook.cache.shipped import shipped
 from webhook.cli import flags
@@ -47,7 +47,7 @@ def through(client: Client, paths: list[str], world: World) -> Iterator[Shown]:
     for entry in objects_in(paths):
         if not isinstance(entry, Entry):
             continue
-        result = check(entry, world)
+        result = check(arriving(entry, world), world)
         if result.verdict is not Verdict.SKIPPED:
             yield _through(client, entry, result, world)
 

@@ -15,7 +15,7 @@ from tempfile import TemporaryDirectory
 from webhook.certs.selfsigned import self_signed
 from webhook.cli.calling import Client
 
-START_SECONDS = 20.0
+START_SECONDS = 60.0
 STOP_SECONDS = 10.0
 HOST = "127.0.0.1"
 

@@ -56,7 +56,7 @@ def decide(request: Request, policies: PolicySet, view: ClusterView, usage: Usag
         return _linted(request, view)
     judged = [
         Judged(template, decide_pod(of_template, pod, policies, view, usage, now))
-        for template, of_template, pod in pods_of(request, policies)
+        for template, of_template, pod in pods_of(request, policies, view)
     ]
     return warned(judged)
 

@@ -6,17 +6,20 @@ happen to them.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any
 
 import msgspec
 
+from webhook.engine.limitrange import limited
 from webhook.engine.templates import Template, templates
+from webhook.model.cluster import ClusterView
 from webhook.model.decisions import Decision
 from webhook.model.findings import Exempted, Finding
 from webhook.model.modes import Mode
-from webhook.model.pods import OwnerReference, Pod
+from webhook.model.pods import OwnerReference, Pod, pod_of
+from webhook.model.ranges import Ranges
 from webhook.model.requests import Request
 from webhook.model.stored import as_stored
 from webhook.policy.compiled import PolicySet
@@ -29,7 +32,7 @@ class Judged(msgspec.Struct, frozen=True):
     decision: Decision
 
 
-def pods_of(request: Request, policies: PolicySet) -> Iterator[tuple[Template, Request, Pod]]:
+def pods_of(request: Request, policies: PolicySet, view: ClusterView) -> Iterator[tuple[Template, Request, Pod]]:
     """Each template of a workload, with the request that a pod of it would come in, and that pod.
 
     The workload stands for whatever will own the pod. What a template cannot tell is absent: a name, a uid, labels
@@ -38,16 +41,23 @@ def pods_of(request: Request, policies: PolicySet) -> Iterator[tuple[Template, R
     paths = policies.templates.get((request.group, request.kind))
     if not paths:
         return
-    owner = OwnerReference(kind=request.kind, name=request.name, controller=True)
+    ranges = view.ranges(request.namespace)
     for template in templates(request, paths):
         if template.error:
             continue
-        metadata = msgspec.structs.replace(template.pod.metadata, owner_references=(owner,))
-        pod = msgspec.structs.replace(template.pod, metadata=metadata)
-        yield template, _coming(request, template, pod), pod
+        load = partial(_data, request, template, ranges)
+        pod = pod_of(load()) if ranges else _owned(request, template.pod)
+        yield template, _coming(request, pod, load), pod
 
 
-def _coming(workload: Request, template: Template, pod: Pod) -> Request:
+def _owned(workload: Request, pod: Pod) -> Pod:
+    """A pod of a template, which its workload owns."""
+    owner = OwnerReference(kind=workload.kind, name=workload.name, controller=True)
+    metadata = msgspec.structs.replace(pod.metadata, owner_references=(owner,))
+    return msgspec.structs.replace(pod, metadata=metadata)
+
+
+def _coming(workload: Request, pod: Pod, load: Callable[[], dict[str, Any]]) -> Request:
     """The request that will bring a pod of a workload; its plain data is put together only if a policy asks for it."""
     return msgspec.structs.replace(
         workload,
@@ -56,17 +66,17 @@ def _coming(workload: Request, template: Template, pod: Pod) -> Request:
         kind="Pod",
         name="",
         pod=pod,
-        load=partial(_data, workload, template),
+        load=load,
         load_old=lambda: None,
     )
 
 
-def _data(workload: Request, template: Template) -> dict[str, Any]:
+def _data(workload: Request, template: Template, ranges: Ranges) -> dict[str, Any]:
     """A pod of a template as admission would see it."""
     owner = {"kind": workload.kind, "name": workload.name, "controller": True}
     metadata = {**(template.data.get("metadata") or {}), "ownerReferences": [owner]}
     data = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": template.data["spec"]}
-    return as_stored(data, workload.namespace)
+    return limited(as_stored(data, workload.namespace), ranges)
 
 
 def warned(judged: Sequence[Judged]) -> Decision:

@@ -270,7 +270,7 @@ def _converted(data: object) -> Pod:
         raise ReviewError(shorten(sentence, 220), path, about=NO_POD) from error
 
 
-def without_nulls(data: object) -> object:
+def without_nulls(data: Any) -> Any:
     """Take out what is null: Kubernetes reads it as absent."""
     if isinstance(data, dict):
         return {key: without_nulls(value) for key, value in data.items() if value is not None}
