@@ -55,7 +55,7 @@ def as_stored(pod: Json, namespace: str, *, suffix: str = "x7k2p") -> Json:
         suffix: What the name of the pod's token volume ends in; every pod has its own.
     """
     token = f"kube-api-access-{suffix}"
-    stored = defaulted(pod)
+    stored = {"kind": "Pod", "apiVersion": "v1", **defaulted(pod)}
     managed = managed_fields(stored, "kube-controller-manager")
     spec = ADMITTED | stored["spec"]
     for container in containers(spec):
@@ -64,7 +64,7 @@ def as_stored(pod: Json, namespace: str, *, suffix: str = "x7k2p") -> Json:
     spec["volumes"] = [*(spec.get("volumes") or []), {"name": token, "projected": TOKEN}]
     spec["tolerations"] = [*(spec.get("tolerations") or []), *WAITS]
     metadata = stored["metadata"] | {"namespace": namespace, "managedFields": [managed]}
-    return {"kind": "Pod", "apiVersion": "v1", "metadata": metadata, "spec": spec, "status": {}}
+    return {**stored, "metadata": metadata, "spec": spec, "status": {}}
 
 
 def as_applied(workload: Json, places: Iterable[Sequence[str | int]]) -> Json:

@@ -36,6 +36,8 @@ def defaulted(pod: Json) -> Json:
         resources = container["resources"]
         if resources.get("limits"):
             resources["requests"] = {**resources["limits"], **(resources.get("requests") or {})}
+        for port in (container.get("ports") or []) if spec.get("hostNetwork") else []:
+            port.setdefault("hostPort", port["containerPort"])
     return copy.deepcopy(pod) | {"spec": spec}
 
 
@@ -46,6 +48,8 @@ def spec_defaulted(given: Json) -> Json:
         _fill(container)
     for volume in spec.get("volumes") or []:
         _fill_volume(volume)
+    if spec.get("serviceAccountName"):
+        spec["serviceAccount"] = spec["serviceAccountName"]
     return spec
 
 

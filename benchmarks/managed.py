@@ -49,7 +49,7 @@ def managed_fields(data: Json, manager: str) -> Json:
     return {
         "manager": manager,
         "operation": "Update",
-        "apiVersion": "v1",
+        "apiVersion": data["apiVersion"],
         "time": "2026-06-01T09:12:43Z",
         "fieldsType": "FieldsV1",
         "fieldsV1": {name: inside for name, inside in fields.items() if inside},

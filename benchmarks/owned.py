@@ -11,7 +11,8 @@ from uuid import UUID
 
 Json = dict[str, Any]
 
-MAKES = {"Deployment": ("apps/v1", "ReplicaSet"), "CronJob": ("batch/v1", "Job"), "JobSet": ("batch/v1", "Job")}
+JOB = "batch/v1", "Job"
+MAKES = {"Deployment": ("apps/v1", "ReplicaSet"), "CronJob": JOB, "JobSet": JOB}
 """Kinds that make another which makes the pods."""
 ORDINAL = "batch.kubernetes.io/job-completion-index"
 
@@ -27,14 +28,14 @@ def owned(template: Json, workload: Json) -> Json:
     called = workload["metadata"].get("name") or workload["metadata"].get("generateName", "")
     version, kind = MAKES.get(workload["kind"], (workload["apiVersion"], workload["kind"]))
     name = called if kind == workload["kind"] else f"{called}-5d8c7b9f64"
-    uid = uid_of(called)
+    uid, of_job = uid_of(called), (version, kind) == JOB
     return {
         "metadata": {
             "generateName": f"{name}-",
             **metadata,
-            "labels": (metadata.get("labels") or {}) | _labels(kind, name, uid),
+            "labels": (metadata.get("labels") or {}) | (_of_job(name, uid) if of_job else _of_replicas(kind, name)),
             "ownerReferences": [owner(version, kind, name, uid)],
-            **({"finalizers": ["batch.kubernetes.io/job-tracking"]} if kind == "Job" else {}),
+            **({"finalizers": ["batch.kubernetes.io/job-tracking"]} if of_job else {}),
         },
         "spec": dict(template["spec"]),
     }
@@ -72,10 +73,10 @@ def uid_by(chance: random.Random) -> str:
     return str(UUID(int=chance.getrandbits(128), version=4))
 
 
-def _labels(kind: str, name: str, uid: str) -> dict[str, str]:
-    if kind == "ReplicaSet":
-        return {"pod-template-hash": name.rpartition("-")[2]}
-    if kind != "Job":
-        return {}
+def _of_replicas(kind: str, name: str) -> dict[str, str]:
+    return {"pod-template-hash": name.rpartition("-")[2]} if kind == "ReplicaSet" else {}
+
+
+def _of_job(name: str, uid: str) -> dict[str, str]:
     called = {"controller-uid": uid, "job-name": name}
     return called | {f"batch.kubernetes.io/{key}": value for key, value in called.items()}

@@ -379,3 +379,46 @@ def test_it_is_said_on_how_many_of_its_nodes_a_daemon_set_fits() -> None:
 
     assert answer(placed(item, gpu_node("a"), gpu_node("b"))).startswith("Goes to each of the 2 nodes")
     assert answer(placed(item, gpu_node("a"), gpu_node("b"), full)).startswith("Goes to 1 of the 2 nodes")
+
+
+def with_adapter(node: Json, count: int = 4) -> Json:
+    """The node with network adapters that pods can ask for."""
+    for amounts in (node["status"]["allocatable"], node["status"]["capacity"]):
+        amounts["rdma/hca"] = str(count)
+    return node
+
+
+def test_a_gang_is_sent_to_the_domain_whose_nodes_fit_in_everything() -> None:
+    clique = "nvidia.com/gpu.clique"
+    short = [gpu_node("a1", 1), gpu_node("a2", 1)]
+    for node in short:
+        node["metadata"]["labels"][clique] = "a"
+    fitting = [with_adapter(gpu_node(name, 1)) for name in ("b1", "b2", "b3")]
+    for node in fitting:
+        node["metadata"]["labels"][clique] = "b"
+    with_adapter(short[0])
+    job = deployment(2, make_pod().gpus(1).asks("rdma/hca", "1").build(), "Job")
+    job["spec"]["template"]["metadata"]["annotations"] = {"rightslice.dev/gang-size": "2"}
+
+    found = placed(job, *short, *fitting)
+
+    assert nodes(found)[0].startswith("b")
+
+
+def test_what_must_end_is_sought_where_the_pod_fits_otherwise() -> None:
+    objects = [gpu_node("a", 2), with_adapter(gpu_node("b", 2))]
+    pods = [running("a1", "a"), running("a2", "a"), running("b12", "b", count=2)]
+
+    found = placed(make_pod().gpus(1).asks("rdma/hca", "1").build(), *objects, *pods)
+
+    assert found.freed is not None
+    assert [pod.metadata.name for pod in found.freed.pods] == ["b12"]
+
+
+def test_ports_of_pods_on_the_hosts_network_are_ports_of_the_host() -> None:
+    pod = make_pod().gpus(1).spec(hostNetwork=True)
+    pod.data["spec"]["containers"][0]["ports"] = [{"containerPort": 8080}]
+
+    found = placed(pod.build(), gpu_node("a"))
+
+    assert found.fits == 1

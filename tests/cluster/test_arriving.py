@@ -1,4 +1,4 @@
-"""The reviews that benchmarks post are those that a real API server sends."""
+"""What benchmarks post is what a real API server sends: the objects, and what their reviews name."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from benchmarks.arriving import LAST_APPLIED, as_applied, as_stored
+from benchmarks.arriving import LAST_APPLIED, as_applied, as_stored, review_bytes
 from benchmarks.owned import indexed, owned
 from tests.cluster.client import Json
 from tests.cluster.plane import Plane
@@ -44,6 +44,8 @@ SPEC: Json = {
     },
     "tolerations": [{"key": "nvidia.com/gpu", "operator": "Exists"}],
     "nodeSelector": {"disk": "fast"},
+    "serviceAccountName": "default",
+    "hostNetwork": True,
     "imagePullSecrets": [{"name": "registry"}],
     "volumes": [
         {"name": "shm", "emptyDir": {"medium": "Memory"}},
@@ -97,6 +99,17 @@ def arrived(recorder: Recorder, kind: str, start: str) -> Json:
         return [one for one in objects if called(one).startswith(start)]
 
     return eventually(found)[0]
+
+
+def test_a_review_names_what_a_real_one_names(plane: Plane, recorder: Recorder) -> None:
+    eventually(lambda: is_called(plane, recorder))
+    real = next(one for _, one in recorder.reviews if one["kind"]["kind"] == "Pod")
+
+    ours = json.loads(review_bytes(as_stored({"metadata": {"name": "probe"}, "spec": SPEC}, SPACE)))["request"]
+
+    assert ours.keys() == real.keys()
+    same = ("kind", "resource", "requestKind", "requestResource", "name", "namespace", "operation", "oldObject")
+    assert {key: ours[key] for key in same} == {key: real[key] for key in same}
 
 
 def called(data: Json) -> str:
@@ -154,9 +167,16 @@ def test_a_workload_arrives_with_what_benchmarks_have_of_it(plane: Plane, record
     real = arrived(recorder, "Deployment", "applied")
 
     ours = as_applied(workload, [("spec", "template", "spec")])
+    assert managed_head(real) == managed_head(ours)
     assert real["spec"]["template"] == ours["spec"]["template"]
     assert real["metadata"]["annotations"][LAST_APPLIED] == ours["metadata"]["annotations"][LAST_APPLIED]
     assert template_fields(real) == template_fields(ours)
+
+
+def managed_head(data: Json) -> Json:
+    """Who is noted as having applied a workload, the moment and the fields apart."""
+    [managed] = data["metadata"]["managedFields"]
+    return {key: value for key, value in managed.items() if key not in ("time", "fieldsV1")}
 
 
 def template_fields(data: Json) -> Any:

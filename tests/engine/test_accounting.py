@@ -195,3 +195,9 @@ def test_a_slice_that_came_free_meanwhile_does_not_change_what_a_stored_pod_weig
     pod = stored(make_pod().gpus(1).needs("8Gi").asks(ACCOUNTING, "1000"))
     found = codes(ask(pod, NATIVE, "mode: enforce\nrightSizing: {}", nodes=(mig_node(),)))
     assert "enforce GPU-Q302" not in found
+
+
+def test_a_policy_on_trial_does_not_switch_accounting_on_for_one_that_is_enforced() -> None:
+    enforced = "mode: enforce\nlimits: {accounting: native}"
+    decision = ask(make_pod().gpus(1), enforced, NATIVE.replace("enforce", "audit"), nodes=(whole_node(),))
+    assert decision.patch == ()

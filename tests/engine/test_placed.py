@@ -93,3 +93,9 @@ def test_a_mirror_is_neither_counted_nor_refused_for_it() -> None:
     named = training().spec(nodeName="mine")
     named.data["metadata"]["uid"] = "0a1b"
     assert "enforce GPU-Q302" in codes(ask(named, NATIVE, nodes=NODES))
+
+
+@pytest.mark.parametrize("section", ["injection: {tolerations: auto}", "injection: {labels: {a: b}}"])
+def test_a_taint_that_a_pod_with_its_node_does_not_tolerate_is_told_whatever_policies_would_add(section: str) -> None:
+    pod = training().spec(nodeName="mine")
+    assert "warn GPU-T205" in codes(ask(pod, f"mode: enforce\n{section}", nodes=NODES))

@@ -61,3 +61,17 @@ def test_nothing_makes_it_fail_and_what_was_given_stays(container: Any, spec: An
         first = as_stored(data, "x")
         assert data == before
         assert as_stored(first, "x") == first
+
+
+PORTS: dict[str, tuple[Any, bool, Any]] = {
+    "a port on the host's network": ([{"containerPort": 80}], True, [{"containerPort": 80, "hostPort": 80}]),
+    "one that says its own": ([{"containerPort": 80, "hostPort": 81}], True, [{"containerPort": 80, "hostPort": 81}]),
+    "a port on the pod's network": ([{"containerPort": 80}], False, [{"containerPort": 80}]),
+    "what is no port": ([7, {}], True, [7, {}]),
+}
+
+
+@pytest.mark.parametrize(("ports", "on_host", "want"), PORTS.values(), ids=PORTS)
+def test_ports(ports: Any, on_host: bool, want: Any) -> None:
+    pod = make_pod().spec(hostNetwork=on_host, containers=[{"name": "a", "ports": ports}]).build()
+    assert as_stored(pod, "team")["spec"]["containers"][0]["ports"] == want

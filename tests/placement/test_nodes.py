@@ -167,6 +167,8 @@ WHY_NOT = [
     ("without the CPU", {}, make_pod().gpus(1).asks("cpu", "65"), "Insufficient cpu", "64 cores free of 65"),
     ("without the memory", {}, make_pod().gpus(1).asks("memory", "600Gi"),
      "Insufficient memory", "512 GiB of memory free of 600"),
+    ("a MiB short", {}, make_pod().gpus(1).asks("memory", f"{512 * 1024 + 1}Mi"),
+     "Insufficient memory", "512 GiB of memory free of 512.001"),
     ("smaller", {}, make_pod().gpus(8), "Insufficient nvidia.com/gpu", "has 4 of 8"),
     ("without that kind", {}, make_pod().asks("nvidia.com/mig-1g.10gb", "1"),
      "Insufficient nvidia.com/mig-1g.10gb", "offers no nvidia.com/mig-1g.10gb"),
@@ -386,6 +388,12 @@ def test_a_pod_that_has_come_holds_its_room_and_its_gpus() -> None:
     assert on.cluster.free[0].gpus[GPU] == 4
     unknown: Cluster = on.cluster.holding(asks(PAIR, on.cluster), 0)
     assert unknown.devices[0].free is None
+
+
+def test_a_slice_leaves_whole_gpus_as_they_are_known() -> None:
+    on = placing(gpu_node("n"), report("n", 4, BRIDGED, {0: "team/x"}), running("x", "n"))
+    after = on.cluster.holding(asks(make_pod().asks("nvidia.com/mig-1g.10gb", "1"), on.cluster), 0)
+    assert after.devices[0].free == 0b1110
 
 
 def test_what_an_agent_reports_oddly_is_left_to_the_labels() -> None:

@@ -32,6 +32,7 @@ from webhook.placement.nodes.hostports import host_ports
 from webhook.placement.nodes.ranking import MOST_SLOTS, Fill, Ranking
 from webhook.placement.nodes.scheduling import misfits, others_of, room_for
 from webhook.placement.nodes.unseen import unseen
+from webhook.placement.nvlink import mask_of
 from webhook.policy.compiled import PolicySet
 from webhook.report.diff import apply
 from webhook.report.placed import Placed, domain_of
@@ -164,11 +165,11 @@ def _placed(shaped: Shaped, domain: str, placing: Placing, ranking: Ranking) -> 
     free = [placing.others.get(node.name, {}) for node in cluster.fleet.nodes]
     asked, unfit = others_of(pod), misfits(pod, cluster.fleet.nodes, free, placing.ports)
     company = _company(pod, 1 if everywhere else replicas, domain, placing)
-    ranked = [each for each in ranking.rank(wanted, company) if each.node not in unfit]
-    taking, slots = {each.node for each in ranked}, ranking.slots(wanted)
+    among = msgspec.structs.replace(wanted, selected=wanted.selected & ~mask_of(tuple(unfit)))
+    ranked = ranking.rank(among, company)
+    taking, slots = {each.node for each in ranked}, ranking.slots(among)
     most = 1 if everywhere or host_ports(pod) else MOST_SLOTS
     others = [node for node in range(len(cluster.fleet.nodes)) if node not in taking]
-    freed = None if ranked else freeing(cluster, wanted, placing.pods)
     room = {each.node: room_for(asked, free[each.node], min(most, int(slots[each.node]))) for each in ranked}
     return Placed(
         title=checked.title,
@@ -177,7 +178,7 @@ def _placed(shaped: Shaped, domain: str, placing: Placing, ranking: Ranking) -> 
         cluster=cluster,
         ranked=tuple(ranked),
         reasons={node: (*obstacles(cluster, wanted, node), *unfit.get(node, ())) for node in others},
-        freed=None if freed and freed.node in unfit else freed,
+        freed=None if ranked else freeing(cluster, among, placing.pods),
         replicas=replicas,
         everywhere=everywhere,
         fits=sum(room.values()),

@@ -66,7 +66,11 @@ def serve_webhook(
     ] = None,
     tls_secret: Annotated[
         str | None,
-        typer.Option("--tls-secret", metavar="NAMESPACE/NAME", help="Where they are kept. Default: rightslice-tls."),
+        typer.Option(
+            "--tls-secret",
+            metavar="NAMESPACE/NAME",
+            help="Where. Default: rightslice-tls in our namespace.",
+        ),
     ] = None,
     tls_names: Annotated[
         str | None,

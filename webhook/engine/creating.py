@@ -15,7 +15,7 @@ from webhook.engine.judge import judge, judge_amounts
 from webhook.engine.limitrange import NOBODY, Given, Injected, take_out
 from webhook.engine.patch import operations
 from webhook.engine.remarks import Remark
-from webhook.engine.rules import NOTHING_ADDED, Rules, adding_nothing
+from webhook.engine.rules import Rules, adding_nothing
 from webhook.engine.settle import hear
 from webhook.engine.shape import Shape
 from webhook.engine.shaping import NOT_ASKED, shape_pod
@@ -87,8 +87,8 @@ def create(coming: Coming, findings: list[Finding], digest: str) -> Created:
 def _let_be(coming: Coming) -> Coming:
     """A pod that comes with its node: nothing may come between the two.
 
-    Only what counts GPUs is written, which no kubelet minds: no quota is escaped by naming a node. A mirror is left as
-    its node wrote it.
+    Only what it asks for is written, which no kubelet minds: GPUs that a LimitRange put in are taken out, and the rest
+    is counted, for no quota is escaped by naming a node. A mirror is left as its node wrote it.
     """
     rules = adding_nothing(coming.rules)
     return replace(coming, rules=replace(rules, accounting="", takes_out="") if is_mirror(coming.pod) else rules)
@@ -121,8 +121,7 @@ def _left_alone(coming: Coming, findings: list[Finding], speaker: str) -> Create
     path, fix = ("metadata", "annotations"), "Shorten its annotations; all of them may have 256 KiB together."
     hear(findings, (Mode.WARN, speaker), (Remark("GPU-R103", path, f"stays as it is: {NO_ROOM}", fix),))
     if asked.asks:
-        without = replace(rules, adds=NOTHING_ADDED)
-        judge(Case(request, coming.pod, asked, without, view, coming.usage, injected), shape, findings)
+        judge(Case(request, coming.pod, asked, adding_nothing(rules), view, coming.usage, injected), shape, findings)
     else:
         judge_amounts(request, shape, rules, view, injected, findings)
     return Created(asked, shape, NO_ROOM)

@@ -9,11 +9,9 @@ and must bring no policy and no refusal to speak that did not. Where this cannot
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from functools import lru_cache
 
 from msgspec.structs import replace
 
-from webhook.engine.asking import Asked
 from webhook.engine.case import Case
 from webhook.engine.cuda import driver_remarks
 from webhook.engine.demand import NO_EVIDENCE, Sought, has_evidence, need_of
@@ -24,6 +22,7 @@ from webhook.engine.limits import allows
 from webhook.engine.newcomers import newcomer
 from webhook.engine.quota import escapes, full
 from webhook.engine.reach import Reach
+from webhook.engine.rewriting import affinity_of, replaced
 from webhook.engine.rules import Sizing
 from webhook.engine.shares import asks_share
 from webhook.engine.staying import stays
@@ -32,8 +31,6 @@ from webhook.model.decisions import Fit, Keep, Need, Why
 from webhook.model.masks import union
 from webhook.model.modes import Form, Isolation, Mode
 from webhook.model.offers import Offer
-from webhook.model.paths import Path
-from webhook.model.pods import Amount, Requirement
 from webhook.model.resources import ACCOUNTING, WHOLE_GPU
 from webhook.model.workloads import workload_of
 from webhook.policy.compiled import RightSizing
@@ -192,24 +189,6 @@ def _is_ambiguous(offers: tuple[Offer, ...], nodes: int, reach: Reach) -> bool:
     return bool(others) and bool(others & reach.narrowed(affinity_of(offers)))
 
 
-def affinity_of(offers: tuple[Offer, ...]) -> tuple[Requirement, ...]:
-    """Expressions that reach these offers and no other shape of the same resource name.
-
-    A resource name alone can stand for several shapes: `mig-1g.10gb` is a quarter of an A100-40GB's memory
-    and an eighth of an A100-80GB's.
-    """
-    return _reaching(tuple([offer.selector for offer in offers]))
-
-
-@lru_cache(maxsize=1024)
-def _reaching(selectors: tuple[tuple[tuple[str, str], ...], ...]) -> tuple[Requirement, ...]:
-    values: dict[str, dict[str, None]] = {}
-    for selector in selectors:
-        for key, value in selector:
-            values.setdefault(key, {})[value] = None
-    return tuple(Requirement(key, "In", tuple(found)) for key, found in values.items())
-
-
 def _against_the_rules(case: Case, resource: str, sizing: Sizing) -> Keep | None:
     view, namespace = case.view, case.request.namespace
     ranges = view.ranges(namespace)
@@ -248,37 +227,3 @@ def _refusing_processes(case: Case) -> str:
         return ""
     voices = (voice for voice, section in case.rules.security if "sharedProcessNamespace" in section.deny)
     return next((name for mode, name in voices if mode is Mode.ENFORCE), "")
-
-
-Side = dict[Path, dict[str, Amount]]
-
-
-def replaced(asked: Asked, resource: str, *, zero: bool) -> tuple[Side, Side]:
-    """Limits and requests of every container that asks, once it asks for `resource` instead."""
-    limits: Side = {}
-    requests: Side = {}
-    for ask in asked.asks:
-        resources = ask.container.resources
-        limits[ask.path] = rewritten(resources.limits, resource, zero=zero)
-        if WHOLE_GPU in resources.requests or resource in resources.requests:
-            requests[ask.path] = rewritten(resources.requests, resource, zero=zero)
-    return limits, requests
-
-
-def rewritten(side: dict[str, Amount], resource: str, *, zero: bool) -> dict[str, Amount]:
-    """Limits or requests of a container after the rewrite.
-
-    The source key becomes "0" where a LimitRange names it: without the key, its default would come back. A "0" that
-    stands at the new key already, as a LimitRange gives it, gives way.
-    """
-    after: dict[str, Amount] = {}
-    for name, amount in side.items():
-        if name == resource:
-            continue
-        if name != WHOLE_GPU:
-            after[name] = amount
-            continue
-        if zero:
-            after[WHOLE_GPU] = "0"
-        after[resource] = "1"
-    return after

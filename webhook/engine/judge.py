@@ -55,11 +55,11 @@ def judge(case: Case, shape: Shape, findings: list[Finding]) -> None:
     """Everything a GPU pod may not ask for or will not get."""
     rules, amounts = case.rules, amounts_of(case.pod.spec)
     said = _amount_remarks(case.request, shape, amounts, rules, case.view)
-    resized = shape.fit is not None and not case.pod.final
+    gpus_aside = shape.fit is not None and not case.pod.final
     demanded, known = _demanded(case), None if case.injected.given else amounts
     for voice, limits in rules.limits:
         sections = rules.binding[voice[0]]
-        broken = breaches(limits, case.pod, demanded, known, resized=resized, sections=sections)
+        broken = breaches(limits, case.pod, demanded, known, gpus_aside=gpus_aside, sections=sections)
         if broken:
             hear(findings, voice, broken)
         if said is not NOTHING_SAID or case.injected.given:

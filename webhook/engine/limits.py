@@ -26,7 +26,7 @@ def breaches(
     asked: Asked,
     amounts: Amounts | None,
     *,
-    resized: bool = False,
+    gpus_aside: bool = False,
     sections: Sequence[Limits] = (),
 ) -> list[Remark]:
     """Everything a pod asks for that the section does not allow.
@@ -34,20 +34,20 @@ def breaches(
     Args:
         asked: What is held against rules about GPUs; names under nvidia.com/ that are no GPUs are like any other.
         amounts: Those of its containers, to remember what passes by; None where LimitRanges put some of them in.
-        resized: True if the pod will ask for other GPUs, which `allows` has let pass: only the rest is judged.
+        gpus_aside: True if the pod will ask for other GPUs, which `allows` has let pass: only the rest is judged.
         sections: Every section that speaks with no less force, this one among them: a fix satisfies them all.
     """
-    key = (amounts, resized)
+    key = (amounts, gpus_aside)
     if amounts and key in limits.passed and _by_containers(pod):
         return []
     found: list[Remark] = []
     speaking = Speaking(sections or (limits,), sum(asked.totals.values()), len(asked.asks) == 1)
     if limits.per_pod.rules:
-        if not resized:
+        if not gpus_aside:
             _pod_gpus(limits.per_pod, asked, speaking, found)
         _pod_totals(limits.per_pod, pod, 1, speaking, found)
     if limits.per_container.rules:
-        judged = NOTHING if resized else asked
+        judged = NOTHING if gpus_aside else asked
         _containers(limits.per_container, "initContainers", pod.spec.init_containers, judged, speaking, found)
         _containers(limits.per_container, "containers", pod.spec.containers, judged, speaking, found)
     if limits.per_gpu.rules and speaking.devices:

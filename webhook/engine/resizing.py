@@ -45,7 +45,7 @@ def judge_resize(resize: Resize, rules: Rules, findings: list[Finding]) -> None:
 def _breaches(limits: Limits, resize: Resize, sections: tuple[Limits, ...] = ()) -> list[Remark]:
     """What of the new amounts the section does not allow, GPUs aside."""
     pod = resize.new
-    return breaches(limits, pod, resize.asked, amounts_of(pod.spec), resized=True, sections=sections)
+    return breaches(limits, pod, resize.asked, amounts_of(pod.spec), gpus_aside=True, sections=sections)
 
 
 def _of_pod(limits: Limits, resize: Resize, sections: tuple[Limits, ...]) -> Iterator[Remark]:

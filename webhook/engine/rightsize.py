@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from webhook.engine.asking import Asked
-from webhook.engine.fit import affinity_of, replaced
 from webhook.engine.hints import required_already
 from webhook.engine.remarks import Remark
+from webhook.engine.rewriting import affinity_of, replaced
 from webhook.engine.shape import Shape
 from webhook.model.cluster import ClusterView
 from webhook.model.decisions import NEEDS_NODES, Fit, Keep, Why

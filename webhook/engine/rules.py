@@ -121,14 +121,14 @@ def rules_of(policies: PolicySet, chosen: int, on_trial: int = 0) -> Rules:
 
 def adding_nothing(rules: Rules) -> Rules:
     """The same judges, who add nothing to a pod that has a say in where it fits or how it runs."""
-    return replace(rules, injections=(), topologies=(), defaults=())
+    return replace(rules, injections=(), topologies=(), defaults=(), adds=NOTHING_ADDED)
 
 
 def _rules(among: PolicySet, policies: Sequence[Policy], outside: tuple[str, ...]) -> Rules:
     injections = tuple(_injections(policies))
     limits = tuple(((p.limits.mode, p.name), p.limits) for p in policies if p.limits)
     enforced = tuple((name, section) for (mode, name), section in limits if mode is Mode.ENFORCE)
-    ignored = any(section.accounting and section.ignored for _, section in limits)
+    ignored = any(section.accounting and section.ignored for _, section in enforced)
     adds = _additions(
         [section for (mode, _), section in injections if mode is Mode.ENFORCE], [section for _, section in enforced]
     )

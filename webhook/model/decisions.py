@@ -89,7 +89,7 @@ class Need(msgspec.Struct, frozen=True, gc=False):
     """What one container needs of a GPU, and on what evidence.
 
     Attributes:
-        memory_mib: MiB of GPU memory for each GPU asked for.
+        memory_mib: MiB of GPU memory.
         compute_milli: Thousandths of one card's compute, or None where nothing is known.
         evidence: Where `memory_mib` comes from.
         words: The same for people, for example "8Gi declared".

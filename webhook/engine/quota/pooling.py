@@ -31,7 +31,7 @@ def pod_weight(pod: Pod, left: Asked, shape: Shape | None, fleet: Fleet) -> Weig
         return weight_at(tuple(left.totals.items()), fleet, pod.spec.node_name)
     nodes, totals = fleet.selected_by(pod.spec), left.totals
     if shape is not None and shape.fit is not None and not pod.final:
-        totals = {shape.fit.resource: sum(totals.values())}
+        totals = {shape.fit.resource: 1}
         nodes &= fleet.select({}, (NodeSelectorTerm(match_expressions=tuple(shape.required)),))
     return weight_of(totals.items(), fleet, nodes, pod.spec.node_selector.get(PRODUCT, ""))
 

@@ -154,7 +154,7 @@ class Cluster:
         """
         known = self.devices[node]
         free = known.free
-        if wanted.count:
+        if dict(wanted.gpus).get(WHOLE_GPU):
             free = free & ~mask_of(gpus) if free is not None and gpus else None
         return self.with_room(node, _less(self.free[node], wanted), msgspec.structs.replace(known, free=free))
 

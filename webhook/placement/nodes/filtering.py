@@ -66,7 +66,12 @@ def _short(cluster: Cluster, wanted: Wanted, node: int) -> Iterator[Reason]:
         yield Reason("Insufficient cpu", f"{_cores(room.cpu_milli)} cores free of {_cores(wanted.cpu_milli)}")
     if wanted.memory_mib > max(0, room.memory) // MIB:
         free, asked = max(0, room.memory) // MIB, wanted.memory_mib
-        yield Reason("Insufficient memory", f"{free / 1024:.0f} GiB of memory free of {asked / 1024:.0f}")
+        yield Reason("Insufficient memory", f"{_gib(free)} GiB of memory free of {_gib(asked)}")
+
+
+def _gib(mib: int) -> str:
+    """Exact to the MiB: a node may lack no more than that."""
+    return f"{mib / 1024:.3f}".rstrip("0").rstrip(".")
 
 
 def _cores(milli: int) -> str:
