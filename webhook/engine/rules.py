@@ -80,7 +80,7 @@ class Rules(msgspec.Struct, frozen=True):
         trial: The same, as if every section were enforced: what a right-sizing on trial reckons with.
         defaults: Enforced limits that have defaults, and whose they are.
         accounting: The policies whose enforced limits ask for the accounting resource; "" where none does.
-        ignored: True if any policy that asks for it says that schedulers ignore it.
+        ignored: True if any policy that asks for it says that schedulers ignore it; of those that enforce it, if any.
         takes_out: The policies whose enforced limits take out GPUs that LimitRanges put in; "" where none does.
         general: Who says what holds for every GPU pod: the strictest topology section, else the strictest policy.
     """
@@ -128,7 +128,8 @@ def _rules(among: PolicySet, policies: Sequence[Policy], outside: tuple[str, ...
     injections = tuple(_injections(policies))
     limits = tuple(((p.limits.mode, p.name), p.limits) for p in policies if p.limits)
     enforced = tuple((name, section) for (mode, name), section in limits if mode is Mode.ENFORCE)
-    ignored = any(section.accounting and section.ignored for _, section in enforced)
+    counting = [each for _, each in enforced if each.accounting] or [each for _, each in limits if each.accounting]
+    ignored = any(section.ignored for section in counting)
     adds = _additions(
         [section for (mode, _), section in injections if mode is Mode.ENFORCE], [section for _, section in enforced]
     )
