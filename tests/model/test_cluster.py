@@ -5,6 +5,7 @@ from __future__ import annotations
 from itertools import product
 
 import msgspec
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -114,30 +115,59 @@ def test_a_long_day_of_admissions_keeps_only_those_in_force() -> None:
     assert view.assume(_pod("", until=9999.0), 6000.0).free(offer, BOTH) == 11
 
 
-@settings(max_examples=100)
+Amounts = tuple[int, int, int, int]
+"""Units of a GPU resource, units of another, CPU, memory."""
+
+
+@st.composite
+def holding(draw: st.DrawFn) -> tuple[int, Amounts]:
+    """A pod that was admitted: the nodes that it may land on, and what it takes of one of the two and beside."""
+    units, other = draw(st.integers(1, 2)), draw(st.booleans())
+    taken = (0, units) if other else (units, 0)
+    return draw(st.integers(1, 7)), (*taken, draw(st.integers(0, 3)), draw(st.integers(0, 2)))
+
+
+@settings(max_examples=300)
 @given(
-    st.lists(st.integers(0, 3), min_size=1, max_size=3),
-    st.lists(st.tuples(st.integers(1, 7), st.integers(1, 2)), max_size=3),
-    st.integers(1, 3),
+    st.lists(st.tuples(*[st.integers(0, 3)] * 2, *[st.integers(0, 6)] * 2), min_size=1, max_size=3),
+    st.lists(holding(), max_size=3),
+    st.tuples(st.integers(1, 3), st.just(0), st.integers(0, 3), st.integers(0, 2)),
     st.integers(1, 7),
 )
 def test_room_is_never_promised_where_the_pods_assumed_could_have_taken_it(
-    free: list[int], pods: list[tuple[int, int]], count: int, nodes: int
+    free: list[Amounts], pods: list[tuple[int, Amounts]], wanted: Amounts, nodes: int
 ) -> None:
     """Against every way in which the pods assumed can land."""
-    fleet = Fleet([node(f"n{i}", CARD, **{GPU: "3"}) for i in range(len(free))])
-    view = ClusterView(fleet, rooms={f"n{i}": Room(1000, GIB, {GPU: units}) for i, units in enumerate(free)})
-    for number, (mask, units) in enumerate(pods):
-        view = view.assume(_pod(str(number), mask, units), 0.0)
-    if not view.has_room(GPU, count, nodes & fleet.everyone, cpu_milli=0, memory=0):
+    fleet = Fleet([node(f"n{i}", CARD, **{GPU: "3", SHARED: "3"}) for i in range(len(free))])
+    rooms = {f"n{i}": Room(cpu, memory, {GPU: a, SHARED: b}) for i, (a, b, cpu, memory) in enumerate(free)}
+    view = ClusterView(fleet, rooms=rooms)
+    for number, (mask, (units, others, cpu, memory)) in enumerate(pods):
+        count = units or others
+        each = (-(-cpu // count), -(-memory // count))
+        one = Assumed(str(number), GPU if units else SHARED, mask, count, 10.0, ("", ""), *each)
+        view = view.assume(one, 0.0)
+    if not view.has_room(GPU, wanted[0], nodes & fleet.everyone, cpu_milli=wanted[2], memory=wanted[3]):
         return
     for places in product(range(len(free)), repeat=len(pods)):
-        left = list(free)
-        for place, (_, units) in zip(places, pods, strict=True):
-            left[place] -= units
+        left = [list(amounts) for amounts in free]
+        for place, (_, amounts) in zip(places, pods, strict=True):
+            left[place] = [have - gone for have, gone in zip(left[place], amounts, strict=True)]
         allowed = all(mask >> place & 1 for place, (mask, _) in zip(places, pods, strict=True))
-        if allowed and min(left) >= 0:
-            assert any(units >= count for place, units in enumerate(left) if nodes >> place & 1)
+        if allowed and min(map(min, left)) >= 0:
+            fits = [all(have >= need for have, need in zip(each, wanted, strict=True)) for each in left]
+            assert any(fit for place, fit in enumerate(fits) if nodes >> place & 1)
+
+
+BURST = [(4000, 3000, 1), (6000, 3000, 2), (6000, 2000, 3), (9000, 3000, 3), (4000, 0, 5)]
+
+
+@pytest.mark.parametrize(("cpu", "each", "fit"), BURST)
+def test_as_many_copies_as_fit_find_room_one_after_the_other(cpu: int, each: int, fit: int) -> None:
+    view, found = ClusterView(Fleet([node("n", CARD, **{GPU: "5"})]), rooms={"n": Room(cpu, GIB, {GPU: 5})}), 0
+    while found < 9 and view.has_room(GPU, 1, 1, cpu_milli=each, memory=0):
+        view = view.assume(Assumed(str(found), GPU, 1, 1, 10.0, ("", ""), each), 0.0)
+        found += 1
+    assert found == fit
 
 
 def test_a_snapshot_may_lack_a_namespace_and_a_live_view_may_not() -> None:

@@ -90,6 +90,13 @@ def test_the_last_slice_is_given_to_nobody_once_a_pod_that_asks_for_it_is_admitt
     assert ("patch" in answer) is not first
 
 
+def test_the_cpu_of_a_pod_that_was_given_a_slice_is_taken_too() -> None:
+    with serving(decide, world=world_with(7)) as site:
+        pods = [make_pod(name).gpus(1).asks("cpu", "40").needs("8Gi").build() for name in ("a", "b")]
+        answers = [site.judge(review(pod, uid=pod["metadata"]["name"]), "/mutate").response for pod in pods]
+    assert ["patch" in answer for answer in answers] == [True, False]
+
+
 @pytest.mark.parametrize(("left", "given"), [(0, True), (1, False)])
 def test_a_slice_of_a_pod_that_did_not_come_in_time_is_given_to_the_next(left: float, given: bool) -> None:
     """Also where everything was full meanwhile, so that nothing else was taken."""

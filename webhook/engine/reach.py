@@ -6,12 +6,11 @@ from collections.abc import Sequence
 from functools import lru_cache
 
 from webhook.model.cluster import ClusterView
-from webhook.model.effective import effective
+from webhook.model.effective import cpu_and_memory
 from webhook.model.fleet import Fleet
 from webhook.model.masks import union
 from webhook.model.objects import Taint
 from webhook.model.pods import NodeSelectorTerm, Pod, Requirement, Toleration
-from webhook.model.quantity import NANO
 
 
 def is_marker(key: str, value: str) -> bool:
@@ -92,6 +91,5 @@ class Reach:
     def has_room(self, resource: str, count: int, nodes: int) -> bool:
         """Is there a node in the mask with these units, and the pod's CPU and memory, free now?"""
         if self._cpu_milli < 0:
-            self._cpu_milli = -(-effective(self.pod, "cpu") // 1_000_000)
-            self._memory = -(-effective(self.pod, "memory") // NANO)
+            self._cpu_milli, self._memory = cpu_and_memory(self.pod)
         return self.view.has_room(resource, count, nodes, cpu_milli=self._cpu_milli, memory=self._memory)

@@ -211,20 +211,27 @@ class ClusterView:
     def has_room(self, resource: str, count: int, nodes: int, cpu_milli: int, memory: int) -> bool:
         """Is there one node in the mask with `count` units of `resource`, this CPU and this memory free now?
 
-        Pods assumed count as if each took the place this pod would get: it is taken as full when they
-        could between them leave no node with `count` units.
+        Pods assumed count as if each took the place this pod would get: it is taken as full when they could between
+        them leave no node with `count` units, and CPU and memory for them.
         """
-        levels = self._gpus.get(resource, NO_LEVELS)
         count = max(1, count)
-        fitting = nodes & levels.at_least(count)
-        if cpu_milli > 0:
-            fitting &= self._cpu.at_least(cpu_milli)
-        if memory > 0:
-            fitting &= self._memory.at_least(memory)
+        fitting = nodes & self._fitting(resource, count, cpu_milli, memory)
         if not fitting:
             return False
-        held = self._ledger.held(resource, fitting)
-        return not held or levels.total(fitting, beyond=count - 1) > held
+        taken, (cpu, size) = self._ledger.taken(resource, fitting), self._ledger.beside(resource, fitting)
+        places, times = 0, 0
+        while fitting and places <= taken.units:
+            more = times * taken.cpu_milli + cpu, times * taken.memory + size
+            fitting &= self._fitting(resource, count + times, cpu_milli + more[0], memory + more[1])
+            places, times = places + fitting.bit_count(), times + 1
+        return places > taken.units
+
+    def _fitting(self, resource: str, count: int, cpu_milli: int, memory: int) -> int:
+        """Mask of the nodes with so many units, so much CPU and so much memory free, pods assumed left aside."""
+        nodes = self._gpus.get(resource, NO_LEVELS).at_least(count)
+        if cpu_milli > 0:
+            nodes &= self._cpu.at_least(cpu_milli)
+        return nodes & self._memory.at_least(memory) if memory > 0 else nodes
 
     def with_room(self, resource: str, count: int, nodes: int) -> int:
         """Mask of the nodes among these with `count` units of `resource` free now, pods assumed left aside."""

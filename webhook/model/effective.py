@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from webhook.model.pods import Amount, Container, Pod, Resources
-from webhook.model.quantity import readable
+from webhook.model.quantity import NANO, readable
 
 _POD_LEVEL = ("cpu", "memory")
 _HUGE_PAGES = "hugepages-"
@@ -46,6 +46,11 @@ def effective(pod: Pod, resource: str, *, limits: bool = False) -> int:
     if resource in spec.overhead and (amount or not limits):
         amount += readable(spec.overhead[resource]) or 0
     return amount
+
+
+def cpu_and_memory(pod: Pod) -> tuple[int, int]:
+    """Millicores and bytes of memory that a pod asks for, rounded up."""
+    return -(-effective(pod, "cpu") // (NANO // 1000)), -(-effective(pod, "memory") // NANO)
 
 
 def may_take(pod: Pod, resource: str) -> int:

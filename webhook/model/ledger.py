@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping
+from typing import NamedTuple
 
 import msgspec
 
@@ -16,7 +17,7 @@ COMPACT_AT = 1024
 
 
 class Assumed(msgspec.Struct, frozen=True, gc=False):
-    """A pod that was admitted a moment ago and is not seen yet: it holds units of one offer.
+    """A pod that was admitted a moment ago and is not seen yet: it holds units of one offer, and CPU and memory.
 
     Attributes:
         uid: The request's uid, so that one admission counts once; "" is known to nobody and always counts.
@@ -25,6 +26,8 @@ class Assumed(msgspec.Struct, frozen=True, gc=False):
         count: Units.
         until: When to forget it, seconds of the caller's clock.
         called: What the pod will be called: namespace and name, or the beginning of a name that is to be made.
+        cpu_milli: Millicores that it needs for each unit.
+        memory: Bytes of memory that it needs for each unit.
     """
 
     uid: str
@@ -33,6 +36,23 @@ class Assumed(msgspec.Struct, frozen=True, gc=False):
     count: int
     until: float
     called: tuple[str, str] = ("", "")
+    cpu_milli: int = 0
+    memory: int = 0
+
+
+Kind = tuple[int, int, int]
+"""Units that are alike: the nodes that they may land on, and millicores and bytes that come with each."""
+
+
+class Taken(NamedTuple):
+    """Units taken on some nodes, with the most millicores and bytes of memory that come with one of them."""
+
+    units: int
+    cpu_milli: int
+    memory: int
+
+
+NOTHING_TAKEN = Taken(0, 0, 0)
 
 
 class Ledger:
@@ -43,7 +63,7 @@ class Ledger:
     def __init__(self, pods: Iterable[Assumed] = ()) -> None:
         self._log: list[Assumed] = []
         self._known: dict[str, int] = {}
-        self._held: Mapping[str, Mapping[int, int]] = {}
+        self._held: Mapping[str, Mapping[Kind, int]] = {}
         self._start = self._end = 0
         for pod in sorted(pods, key=lambda pod: pod.until):
             if not self._has(pod.uid):
@@ -56,7 +76,25 @@ class Ledger:
     def held(self, resource: str, nodes: int) -> int:
         """Units of a resource that pods hold which may land on one of these nodes."""
         held = self._held.get(resource)
-        return sum(units for mask, units in held.items() if mask & nodes) if held else 0
+        return sum(units for kind, units in held.items() if kind[0] & nodes) if held else 0
+
+    def taken(self, resource: str, nodes: int) -> Taken:
+        """The same, with what else comes with each unit."""
+        held = self._held.get(resource)
+        near = [(kind, units) for kind, units in held.items() if kind[0] & nodes] if held else []
+        if not near:
+            return NOTHING_TAKEN
+        return Taken(sum([units for _, units in near]), max([k[1] for k, _ in near]), max([k[2] for k, _ in near]))
+
+    def beside(self, resource: str, nodes: int) -> tuple[int, int]:
+        """Millicores and bytes of memory that pods take on these nodes which hold other resources."""
+        cpu_milli = memory = 0
+        for name, held in self._held.items():
+            if name != resource:
+                for (mask, cpu, size), units in held.items():
+                    if mask & nodes:
+                        cpu_milli, memory = cpu_milli + units * cpu, memory + units * size
+        return cpu_milli, memory
 
     def after(self, now: float) -> Ledger:
         """The ledger without the pods past their time; itself if there are none."""
@@ -110,7 +148,7 @@ class Ledger:
         place = self._known.get(uid, -1) if uid else -1
         return self._start <= place < self._end
 
-    def _next(self, start: int, end: int, held: Mapping[str, Mapping[int, int]]) -> Ledger:
+    def _next(self, start: int, end: int, held: Mapping[str, Mapping[Kind, int]]) -> Ledger:
         ledger = Ledger.__new__(Ledger)
         ledger._log, ledger._known, ledger._held = self._log, self._known, held
         ledger._start, ledger._end = start, end
@@ -123,10 +161,10 @@ class Ledger:
         self._held = _changed(self._held, pod, pod.count)
 
 
-def _changed(held: Mapping[str, Mapping[int, int]], pod: Assumed, units: int) -> dict[str, Mapping[int, int]]:
-    """A copy with more or fewer units held under one resource and mask."""
-    masks = dict(held.get(pod.resource, {}))
-    masks[pod.nodes] = masks.get(pod.nodes, 0) + units
-    if not masks[pod.nodes]:
-        del masks[pod.nodes]
-    return {**held, pod.resource: masks}
+def _changed(held: Mapping[str, Mapping[Kind, int]], pod: Assumed, units: int) -> dict[str, Mapping[Kind, int]]:
+    """A copy with more or fewer units held under one resource and kind."""
+    kind, kinds = (pod.nodes, pod.cpu_milli, pod.memory), dict(held.get(pod.resource, {}))
+    kinds[kind] = kinds.get(kind, 0) + units
+    if not kinds[kind]:
+        del kinds[kind]
+    return {**held, pod.resource: kinds}

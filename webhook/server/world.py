@@ -12,6 +12,7 @@ from webhook.engine.taking import takes
 from webhook.model.cluster import Assumed, ClusterView
 from webhook.model.codes import SHAPING
 from webhook.model.decisions import Decision, Fit
+from webhook.model.effective import cpu_and_memory
 from webhook.model.masks import union
 from webhook.model.pods import Pod, name_of
 from webhook.model.requests import Request
@@ -123,8 +124,10 @@ class World:
         moment = now.timestamp()
         uid, called = pod.metadata.uid or request.uid, (request.namespace, made_from(pod))
         for resource, nodes, units in takes(pod, self.view):
-            one = Assumed(uid and f"{uid} {resource}", resource, nodes, units, moment + ASSUMED_SECONDS, called)
-            self.view = self.view.assume(one, moment)
+            known, until = uid and f"{uid} {resource}", moment + ASSUMED_SECONDS
+            self.view = self.view.assume(
+                Assumed(known, resource, nodes, units, until, called, *_each(pod, units)), moment
+            )
 
     def assume(self, request: Request, decision: Decision, now: datetime) -> None:
         """Take what was just given to a pod as gone, until a view shows it."""
@@ -134,8 +137,15 @@ class World:
         nodes = union(offer.nodes for offer in fit.offers)
         moment = now.timestamp()
         called = (request.namespace, name_of(request.pod)) if request.pod is not None else ("", "")
-        pod = Assumed(request.uid, fit.resource, nodes, 1, moment + ASSUMED_SECONDS, called)
+        amounts = _each(request.pod, 1) if request.pod is not None else (0, 0)
+        pod = Assumed(request.uid, fit.resource, nodes, 1, moment + ASSUMED_SECONDS, called, *amounts)
         self.view = self.view.assume(pod, moment)
+
+
+def _each(pod: Pod, units: int) -> tuple[int, int]:
+    """CPU and memory that a pod needs for each of its units; see `Assumed`."""
+    cpu_milli, memory = cpu_and_memory(pod)
+    return -(-cpu_milli // units), -(-memory // units)
 
 
 def made_from(pod: Pod) -> str:
