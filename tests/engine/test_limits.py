@@ -6,8 +6,9 @@ from typing import NamedTuple
 
 import pytest
 
-from tests.make import Json, PodMaker, make_namespace, make_pod
+from tests.make import Json, PodMaker, make_namespace, make_node, make_pod
 from tests.world import (
+    A100,
     NO_USAGE,
     NOW,
     ask,
@@ -21,6 +22,7 @@ from tests.world import (
     whole_node,
 )
 from webhook.engine.decide import decide
+from webhook.model.cluster import ClusterView
 from webhook.model.paths import dotted
 
 GPU = "nvidia.com/gpu"
@@ -200,6 +202,25 @@ def test_a_default_never_replaces_what_the_user_wrote() -> None:
     pod = make_pod().gpus(1).asks("cpu", "2")
     after = shaped(pod, ask(pod, DEFAULTS))["spec"]["containers"][0]["resources"]["requests"]
     assert after["cpu"] == "2"
+
+
+LARGEST, SMALLER = whole_node(), make_node("small", A100, **{GPU: 8, "cpu": 12})
+BEARABLE: dict[str, tuple[int, ClusterView, bool]] = {
+    "room for it": (8, view_of(make_namespace("team"), LARGEST), True),
+    "more than any node has": (8, view_of(make_namespace("team"), SMALLER), False),
+    "no room for it now, and room without": (2, view_of(make_namespace("team"), SMALLER), False),
+    "no room now either way": (
+        2,
+        view_of(make_namespace("team"), LARGEST, make_pod("x").gpus(8).spec(nodeName="whole").build()),
+        True,
+    ),
+    "no node is known": (8, view_of(make_namespace("team")), True),
+}
+
+
+@pytest.mark.parametrize(("gpus", "view", "given"), BEARABLE.values(), ids=BEARABLE)
+def test_a_default_is_given_where_the_pod_still_fits_with_it(gpus: int, view: ClusterView, given: bool) -> None:
+    assert bool(ask(make_pod().gpus(gpus), DEFAULTS, view=view).patch) is given
 
 
 AS_A_WHOLE = {

@@ -11,6 +11,8 @@ from webhook.engine.limits import defaults
 from webhook.engine.reach import Reach
 from webhook.engine.rules import Additions
 from webhook.engine.siblings import spread_over_hosts
+from webhook.model.effective import cpu_and_memory
+from webhook.model.masks import bits
 from webhook.model.modes import Mode
 from webhook.model.pods import Amount, Container, Pod, SpreadConstraint
 from webhook.policy.compiled import Limits
@@ -32,16 +34,45 @@ def foreseen(case: Case, mode: Mode) -> Reach:
 
 def _grown(case: Case, adds: Additions) -> Pod:
     """The pod with the requests and the spread that it will be given."""
-    spec = case.pod.spec
-    given = requests_given(case, adds.defaults)
-    if given:
-        containers = [_asking(each, given.get(index, {})) for index, each in enumerate(spec.containers)]
-        spec = replace(spec, containers=tuple(containers))
+    spec = _with_requests(case, adds.defaults).spec
     constraint = spread_over_hosts(case.pod, required=True) if adds.spread else None
     if constraint is not None:
         tie = SpreadConstraint(constraint["topologyKey"], constraint["whenUnsatisfiable"])
         spec = replace(spec, topology_spread_constraints=(*spec.topology_spread_constraints, tie))
     return case.pod if spec is case.pod.spec else replace(case.pod, spec=spec)
+
+
+def _with_requests(case: Case, sections: Sequence[Limits]) -> Pod:
+    given, spec = requests_given(case, sections), case.pod.spec
+    if not given:
+        return case.pod
+    containers = [_asking(each, given.get(index, {})) for index, each in enumerate(spec.containers)]
+    return replace(case.pod, spec=replace(spec, containers=tuple(containers)))
+
+
+def bears_defaults(case: Case) -> bool:
+    """Does a pod that keeps its size still fit on a node once it has the requests that policies have a default for?
+
+    What could run now must be able to run now with them. What cannot must fit on a node once that is empty. Where no
+    node is known for it, nothing is.
+    """
+    nodes, pod = case.offered & case.reach.nodes, _with_requests(case, case.rules.adds.defaults)
+    if not nodes or pod is case.pod:
+        return True
+    grown = Reach(case.view, pod, case.rules.adds.tolerations, markers=case.rules.adds.markers)
+    if _has_room(grown, case, nodes):
+        return True
+    return not _has_room(case.reach, case, nodes) and _holds(case, pod, nodes)
+
+
+def _has_room(reach: Reach, case: Case, nodes: int) -> bool:
+    return all(reach.has_room(name, count, nodes) for name, count in case.asked.totals.items())
+
+
+def _holds(case: Case, pod: Pod, nodes: int) -> bool:
+    """Is one of these nodes large enough?"""
+    known, (cpu_milli, memory) = case.view.fleet.nodes, cpu_and_memory(pod)
+    return any(known[node].cpu_milli >= cpu_milli and known[node].memory >= memory for node in bits(nodes))
 
 
 def _asking(container: Container, given: Mapping[str, Amount]) -> Container:

@@ -6,7 +6,7 @@ from webhook.engine.accounting import account
 from webhook.engine.case import Case
 from webhook.engine.demand import misread_keep
 from webhook.engine.fit import fit
-from webhook.engine.foreseen import requests_given
+from webhook.engine.foreseen import bears_defaults, requests_given
 from webhook.engine.hints import hint
 from webhook.engine.rightsize import carry_out, sized_remark
 from webhook.engine.rules import Sizing
@@ -33,9 +33,10 @@ def shape_pod(case: Case, shape: Shape, findings: list[Finding]) -> Fit | Keep:
         target = _for(voice, shape)
         if said := locality(topology, target, case):
             hear(findings, voice, said)
-    for policy, limits in rules.defaults:
-        shape.speaker = policy
-        _add_defaults(limits, case, shape)
+    if rules.defaults and (shape.fit is not None or bears_defaults(case)):
+        for policy, limits in rules.defaults:
+            shape.speaker = policy
+            _add_defaults(limits, case, shape)
     if rules.accounting:
         shape.speaker = rules.accounting
         account(case, shape)
