@@ -35,6 +35,8 @@ FAULTY = {
     "an open quote, seen at the next marker": ("b: 'c\n\n", (DocumentError, "f:6:1")),
     "a block of text above the fault": ("a: |\n  ---\n  {{ x\nb: c: d\n", (DocumentError, "f:7:5")),
     "no end of nesting": ("[" * 200 + "\n", (DocumentError, "f:4:101")),
+    "braces in a comment beside a fault": ("# {{ x }}\nb: c: d\n", (DocumentError, "f:5:5")),
+    "braces in quotes beside a fault": ('c: "{{ x }}"\nb: c: d\n', (DocumentError, "f:5:5")),
     "an alias of the document before": ("a: *x\n", (DocumentError, "f:4:4")),
 }
 
@@ -48,6 +50,26 @@ def test_a_fault_takes_nothing_from_the_documents_around_it(text: str, fault: tu
         fault,
         ({"c": 3, "b": 4}, f"f:{lines + 2}:4"),
     ]
+
+
+def test_a_character_that_no_text_has_costs_its_document_only() -> None:
+    assert found(f"{BEFORE}---\nb: '\x0b'\n---\nb: 1\n---\nb: \x07\n{AFTER}") == [
+        (DocumentError, "f:4:5"),
+        (DocumentError, "f:8:4"),
+        ({"a": 1, "b": 2}, "f:2:4"),
+        ({"b": 1}, "f:6:4"),
+        ({"c": 3, "b": 4}, "f:11:4"),
+    ]
+
+
+def test_after_a_hundred_documents_with_such_characters_the_rest_is_not_read() -> None:
+    each = found("b: \x07\n---\n" * 150)
+    assert len(each) == 101
+    assert each[-1] == (DocumentError, "f:201:4")
+
+
+def test_a_byte_order_mark_before_a_document_is_no_part_of_it() -> None:
+    assert found("\ufeffb: 1\n---\n\ufeffb: 2\n") == [({"b": 1}, "f:1:4"), ({"b": 2}, "f:3:4")]
 
 
 BREAKS = {"Windows": "\r\n", "an old Mac": "\r", "a line separator": "\u2028"}

@@ -126,6 +126,24 @@ def test_labels_are_added_and_never_changed() -> None:
     assert "warn GPU-I102" in codes(decision)
 
 
+def test_what_another_policy_says_otherwise_is_told() -> None:
+    """Two policies about resources of which this pod asks for both."""
+    kinds = {"nvidia.com/gpu": "nvidia", "nvidia.com/mig-*": "nvidia-cdi"}
+    texts = [
+        f'mode: enforce\nmatch: {{resources: ["{name}"]}}\n'
+        f"injection: {{runtimeClassName: {kind}, labels: {{tier: {kind}}}}}"
+        for name, kind in kinds.items()
+    ]
+    pod = make_pod().gpus(1).asks("nvidia.com/mig-1g.10gb", "1")
+
+    said = [found.message for found in ask(pod, *texts).findings if found.code == "GPU-I102"]
+
+    assert said == [
+        "not added: runtimeClassName nvidia-cdi (another policy names nvidia)",
+        "not added: label tier: nvidia-cdi (another policy has another value)",
+    ]
+
+
 WORKER = make_pod().gpus(1).label("batch.kubernetes.io/job-name", "train").owned_by("Job", "train")
 
 

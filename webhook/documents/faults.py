@@ -9,6 +9,10 @@ from webhook.errors import DocumentError, Place, TemplateError, shorten
 
 _TEMPLATE = re.compile(r"\{\{(?:(?!\{\{|\}\}).){0,400}\}\}", re.DOTALL)
 """The innermost braces: a search ends at each that opens, so that no text costs more than reading it once."""
+
+_ASIDE = re.compile(r"""(?m)"(?:[^"\\\n]|\\.)*(?:"|$)|'[^'\n]*'|(?:^|(?<=[ \t]))#.*$""")
+"""What stands in quotes on one line, and comments."""
+
 _SENTENCES = {
     "mapping values are not allowed in this context": (
         "must have one `key: value` on a line, found a second colon or a wrong indentation. "
@@ -39,8 +43,11 @@ def fault(error: Any, text: str, file: str, above: int = 0) -> DocumentError:
 
 
 def template_fault(text: str, place: Place) -> TemplateError | None:
-    """The error for a text with `{{ … }}` in it that is not YAML; None for any other."""
-    if _TEMPLATE.search(text) is None:
+    """The error for a text with `{{ … }}` in it that is not YAML; None for any other.
+
+    In comments and in quotes braces are YAML: they are not what is wrong with it.
+    """
+    if _TEMPLATE.search(text) is None or _TEMPLATE.search(_ASIDE.sub("", text)) is None:
         return None
     return TemplateError(
         place,

@@ -12,8 +12,8 @@ from collections.abc import Iterable, Iterator
 from webhook.documents.bounds import MANIFEST, MIB, POLICY, Bounds
 from webhook.documents.jsontexts import read_json, rows
 from webhook.documents.places import Document
-from webhook.documents.texts import as_text
-from webhook.documents.yamltexts import moved, read_yaml, spot_of
+from webhook.documents.texts import as_text, odd_in
+from webhook.documents.yamltexts import moved, read_yaml, set_aside, spot_of
 from webhook.errors import DocumentError
 
 LARGE_JSON = 2 * MIB
@@ -51,17 +51,27 @@ def read_each(content: str | bytes, file: str, *, aliases: bool = False) -> Iter
     bounds = MANIFEST if aliases else POLICY
     try:
         text = as_text(content, file, bounds)
+        odd = odd_in(text, file)
+        if odd is not None and _is_json_like(text):
+            raise odd
+        if odd is not None:
+            text, errors = set_aside(text, file)
+            yield from errors
         yield from _read(text, file, bounds, aliases=aliases)
     except DocumentError as error:
         yield error
 
 
 def _read(text: str, file: str, bounds: Bounds, *, aliases: bool) -> Iterable[Document | DocumentError]:
-    if text.lstrip()[:1] not in ("{", "["):
+    if not _is_json_like(text):
         return read_yaml(text, file, bounds, aliases=aliases)
     if len(text) > LARGE_JSON:
         return read_json(text, file, bounds)
     return _read_json_like(text, file, bounds, aliases=aliases)
+
+
+def _is_json_like(text: str) -> bool:
+    return text.lstrip()[:1] in ("{", "[")
 
 
 def _read_json_like(text: str, file: str, bounds: Bounds, *, aliases: bool) -> list[Document | DocumentError]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Generator, Iterator
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 from yaml import MarkedYAMLError
@@ -13,6 +14,7 @@ from webhook.documents.bounds import Bounds
 from webhook.documents.building import Builder
 from webhook.documents.faults import fault, template_fault
 from webhook.documents.places import Document, Mark, Spot
+from webhook.documents.texts import odd_in
 from webhook.errors import DocumentError, Place
 
 FAULTS = 100
@@ -51,8 +53,27 @@ def read_yaml(text: str, file: str, bounds: Bounds, *, aliases: bool) -> Iterato
         above += stop.line + sum(1 for _ in _BREAK.finditer(text, stop.offset, marker.start()))
         text = text[marker.start() :]
         builder.restart(above)
+    yield _too_many(Place(file, above + 1, 1))
+
+
+def _too_many(place: Place) -> DocumentError:
     sentence = f"must have at most {FAULTS} documents with a fault; from here on it is not read. Correct those above"
-    yield DocumentError(Place(file, above + 1, 1), sentence)
+    return DocumentError(place, sentence)
+
+
+def set_aside(text: str, file: str) -> tuple[str, list[DocumentError]]:
+    """A text without the documents that hold characters which no text has, each line where it was; and their errors."""
+    ends = [0, *(marker.start() for marker in _MARKER.finditer(text)), len(text)]
+    kept: list[str] = []
+    errors: list[DocumentError] = []
+    for start, end in pairwise(ends):
+        error = odd_in(text, file, start, end)
+        if error is not None:
+            errors.append(error)
+        if len(errors) > FAULTS:
+            return "".join(kept), [*errors[:-1], _too_many(errors[-1].place)]
+        kept.append(text[start:end] if error is None else "".join(_BREAK.findall(text, start, end)))
+    return "".join(kept), errors
 
 
 def spot_of(text: str, file: str, bounds: Bounds, mark: Mark) -> Spot:

@@ -132,7 +132,8 @@ def _runtime_class(section: Injection, shape: Shape) -> Iterator[Remark]:
     if wanted == have:
         return
     if have:
-        yield _contradiction(("spec", "runtimeClassName"), f"runtimeClassName {wanted} (the pod names {have})")
+        who = "the pod" if shape.pod.spec.runtime_class_name else "another policy"
+        yield _contradiction(("spec", "runtimeClassName"), f"runtimeClassName {wanted} ({who} names {have})")
         return
     shape.runtime_class_name = wanted
     shape.note("runtimeClassName")
@@ -144,8 +145,9 @@ def _labels(section: Injection, shape: Shape) -> Iterator[Remark]:
         if key not in have and key not in shape.labels:
             shape.labels[key] = value
             shape.note("labels")
-        elif have.get(key, value) != value:
-            yield _contradiction(("metadata", "labels", key), f"label {key}: {value} (the pod has another value)")
+        elif have.get(key, shape.labels.get(key)) != value:
+            who = "the pod" if key in have else "another policy"
+            yield _contradiction(("metadata", "labels", key), f"label {key}: {value} ({who} has another value)")
 
 
 def _contradiction(path: tuple[str, ...], what: str) -> Remark:
