@@ -20,6 +20,11 @@ UNRENAMED = make_node(
     L4 | {"nvidia.com/gpu.product": "NVIDIA-L4-SHARED", "nvidia.com/gpu.sharing-strategy": "time-slicing"},
     **{GPU: 16},
 )
+PLAIN_MPS = make_node(
+    "plain-mps",
+    L4 | {"nvidia.com/gpu.product": "NVIDIA-L4-SHARED", "nvidia.com/gpu.sharing-strategy": "mps"},
+    **{GPU: 16},
+)
 PINNED: Json = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [{}]}}
 
 
@@ -63,6 +68,15 @@ CASES = {
         (MPS,),
         ["enforce GPU-T102"],
         "at most 1 in a container, because",
+    ),
+    "two MPS shares beside whole cards that are too few": Case(
+        make_pod().gpus(2), (make_node("whole", A100, **{GPU: 1}), PLAIN_MPS), ["enforce GPU-T102", "audit GPU-T302"]
+    ),
+    "two MPS shares beside whole cards that are not tolerated": Case(
+        make_pod().gpus(2), (tainted(whole_node(), GPU_TAINT), PLAIN_MPS), ["enforce GPU-T102"]
+    ),
+    "two MPS shares beside whole cards that would do": Case(
+        make_pod().gpus(2), (whole_node(), PLAIN_MPS), ["audit GPU-T302"]
     ),
     "one MPS share is fine": Case(make_pod().asks(SHARED, "1"), (MPS,), []),
     "two turns on one card": Case(make_pod().asks(SHARED, "2"), (SLICED,), ["warn GPU-T101"]),

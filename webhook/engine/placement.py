@@ -58,7 +58,10 @@ def _of_ask(ask: Ask, case: Case, shape: Shape, found: list[Remark]) -> None:
     if not advertising & reach.selected & reach.tolerated:
         found.append(_not_tolerated(name, case.offers, case.pod))
     if ask.count > 1:
-        found += _several_shares(ask, [offer for offer in case.offers if offer.resource == name], field)
+        able = (fleet.with_units(name, total) & reach.selected & reach.tolerated) or reach.selected
+        found += _several_shares(
+            ask, [each for each in case.offers if each.resource == name and each.nodes & able], field
+        )
     if name == WHOLE_GPU and case.whole_or_part:
         found += _parts(case, shape, field)
 
