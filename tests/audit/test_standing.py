@@ -18,6 +18,7 @@ from webhook.model.modes import Evidence
 from webhook.model.pods import pod_of
 from webhook.model.usage import Observed, UsageView
 from webhook.report.results import Missed, Standing
+from webhook.report.workloads import NOTHING, workloads_of
 
 GUARD = """\
 apiVersion: rightslice.dev/v1alpha1
@@ -83,11 +84,20 @@ def test_one_that_would_be_made_smaller_says_what_it_would_be_given() -> None:
     assert "resources" in result.standing.becomes
 
 
-def test_a_static_pod_is_sized_as_if_a_manifest_were_applied() -> None:
-    [result] = audited(WHOLE, SHARES, here(static(make_pod().gpus(1))), policy=SIZING)
-    assert result.decision.gpu_milli_after == 250
+@pytest.mark.parametrize(("mode", "becomes"), {"enforce": "given resources", "audit": "let in as they are"}.items())
+def test_a_static_pod_says_what_it_would_be_given_and_saves_nothing(mode: str, becomes: str) -> None:
+    """Its node runs it by a manifest: nothing that a policy says would free a GPU."""
+    policy = SIZING.replace("mode: enforce", f"mode: {mode}")
+    [result] = audited(WHOLE, SHARES, here(static(make_pod().gpus(1))), policy=policy)
+    decision = result.decision
+    assert (decision.gpu_milli_before, decision.gpu_milli_after, result.gpu_milli_on_trial) == (1000, 1000, 0)
+    assert (decision.outcome, decision.patch, result.findings) == (Keep(Why.MIRROR), (), ())
     assert result.standing is not None
     assert result.standing.missed is Missed.STATIC
+    assert result.standing.becomes.startswith(becomes)
+    assert "change them there" in Missed.STATIC
+    [workload] = workloads_of([result])
+    assert (workload.over_asked, workload.freed, workload.fit) == (NOTHING, NOTHING, "")
 
 
 def entry(name: str, created: Any) -> Entry:

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from tests.make import Json, make_pod
+from tests.make import Json, PodMaker, make_pod
 from webhook.cache.outcomes import LOOK_BACK_SECONDS, MOST_GONE, Outcomes, Pod, outcome_of
 from webhook.model.outcomes import Outcome
 from webhook.policy.halting import halt_of
@@ -19,6 +19,9 @@ MOMENT = "2026-06-01T12:00:00Z"
 AT = datetime(2026, 6, 1, 12, tzinfo=UTC).timestamp()
 KILLED = {"terminated": {"reason": "OOMKilled", "exitCode": 137, "finishedAt": MOMENT}}
 FAILED = {"terminated": {"reason": "Error", "exitCode": 1, "finishedAt": MOMENT}}
+DONE = {"terminated": {"reason": "Completed", "exitCode": 0, "finishedAt": MOMENT}}
+ENDED = {"containerStatuses": [{"name": "main", "state": DONE}]}
+LATER = "2026-06-01T12:00:05Z"
 DECISION = {"policies": ["sizing", "labels"], "digest": "0123456789ab", "changed": ["resources"]}
 
 
@@ -35,6 +38,10 @@ def unscheduled(status: str, reason: str = "Unschedulable") -> list[Json]:
     return [{"type": "PodScheduled", "status": status, "reason": reason, "lastTransitionTime": MOMENT}]
 
 
+def disrupted(moment: str) -> list[Json]:
+    return [{"type": "DisruptionTarget", "status": "True", "lastTransitionTime": moment}]
+
+
 HARM: dict[str, tuple[Json, str]] = {
     "it runs": ({"phase": "Running", "containerStatuses": [{"state": {"running": {}}}]}, ""),
     "a container was ended for its memory": ({"containerStatuses": [{"name": "main", "state": KILLED}]}, "oom"),
@@ -45,11 +52,22 @@ HARM: dict[str, tuple[Json, str]] = {
     ),
     "a sidecar with a GPU was": ({"initContainerStatuses": [{"name": "sidecar", "state": KILLED}]}, "oom"),
     "it failed by itself": ({"containerStatuses": [{"name": "main", "state": FAILED}]}, ""),
-    "its kubelet evicted it": ({"phase": "Failed", "reason": "Evicted"}, "evicted"),
-    "it was evicted through the API": (
-        {"conditions": [{"type": "DisruptionTarget", "status": "True", "lastTransitionTime": MOMENT}]},
-        "evicted",
+    "its kubelet evicted it": ({"phase": "Failed", "reason": "Evicted"}, "evicted ended"),
+    "it was evicted through the API": ({"conditions": disrupted(MOMENT)}, "evicted"),
+    "it was evicted, and ended as it was asked to": (
+        {"phase": "Succeeded", "conditions": disrupted(MOMENT), **ENDED},
+        "evicted ended",
     ),
+    "a drain cleared it away when it had ended": (
+        {"phase": "Succeeded", "conditions": disrupted(LATER), **ENDED},
+        "ended",
+    ),
+    "it ended": ({"phase": "Succeeded", **ENDED}, "ended"),
+    "it ended before it had containers": (
+        {"phase": "Failed", "reason": "DeadlineExceeded", "conditions": unscheduled("False")},
+        "ended",
+    ),
+    "one of its containers ended": ({"phase": "Running", **ENDED}, ""),
     "no node takes it": ({"phase": "Pending", "conditions": unscheduled("False")}, "pending"),
     "a gate keeps it from the scheduler": (
         {"phase": "Pending", "conditions": unscheduled("False", "SchedulingGated")},
@@ -59,9 +77,9 @@ HARM: dict[str, tuple[Json, str]] = {
 }
 
 
-@pytest.mark.parametrize(("status", "harm"), HARM.values(), ids=HARM)
-def test_what_became_of_a_pod(status: Json, harm: str) -> None:
-    want = Outcome("team", "StatefulSet/train", (), **({harm: AT} if harm else {}))
+@pytest.mark.parametrize(("status", "became"), HARM.values(), ids=HARM)
+def test_what_became_of_a_pod(status: Json, became: str) -> None:
+    want = Outcome("team", "StatefulSet/train", (), **dict.fromkeys(became.split(), AT))
     assert outcome_of(watched(**status)) == want
 
 
@@ -98,8 +116,34 @@ def test_a_pod_whose_gpu_is_in_an_init_container_counts() -> None:
     assert outcome_of(msgspec.convert(pod, Pod)) is not None
 
 
-def test_a_pod_without_gpus_is_nothing_to_us() -> None:
-    assert outcome_of(msgspec.convert(make_pod().build(), Pod)) is None
+NO_GPUS = {
+    "it names none": make_pod(),
+    "it asks for none of them": make_pod().gpus(0),
+    "a count of what is no number": make_pod().gpus("some"),
+}
+
+
+@pytest.mark.parametrize("pod", NO_GPUS.values(), ids=NO_GPUS)
+def test_a_pod_without_gpus_is_nothing_to_us(pod: PodMaker) -> None:
+    assert outcome_of(msgspec.convert(pod.build(), Pod)) is None
+
+
+def test_a_container_that_asks_for_no_gpu_may_be_ended_for_its_memory() -> None:
+    none = {"limits": {"nvidia.com/gpu": "0"}}
+    data = make_pod().gpus(1).container("logs", resources=none).build()
+    data["status"] = {"containerStatuses": [{"name": "logs", "state": KILLED}]}
+    outcome = outcome_of(msgspec.convert(data, Pod))
+    assert outcome is not None
+    assert outcome.oom == 0
+
+
+def test_a_pod_that_is_being_deleted_waits_for_no_node() -> None:
+    data = make_pod().gpus(1).build()
+    data["metadata"]["deletionTimestamp"] = MOMENT
+    data["status"] = {"phase": "Pending", "conditions": unscheduled("False")}
+    outcome = outcome_of(msgspec.convert(data, Pod))
+    assert outcome is not None
+    assert outcome.pending == 0
 
 
 class Clock:
@@ -147,6 +191,16 @@ def test_a_pod_waits_from_when_its_last_gate_opened() -> None:
     clock.seconds += 60
     listed(outcomes, waiting)
     assert [one.pending for one in outcomes.all()] == [AT + 3600]
+
+
+def test_an_end_for_its_memory_is_not_forgotten_when_the_next_one_is_another() -> None:
+    """The status has the last two ends of a container."""
+    outcomes = Outcomes(Clock())
+    listed(outcomes, watched(containerStatuses=[{"name": "main", "lastState": KILLED}]))
+    failed = watched(containerStatuses=[{"name": "main", "lastState": FAILED, "state": FAILED}])
+    outcomes.put(failed)
+    listed(outcomes, failed)
+    assert [one.oom for one in outcomes.all()] == [AT]
 
 
 def test_a_list_that_is_not_whole_changes_nothing() -> None:

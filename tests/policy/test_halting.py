@@ -36,6 +36,20 @@ CASES: dict[str, tuple[list[Outcome], str]] = {
     "gone, and it counts": (SHARE[1:] + pods(2, "sizing", oom=JUST_NOW, gone=JUST_NOW) + REST, "OutOfMemory"),
     "waits for a node": (SHARE[1:] + pods(2, "sizing", pending=NOW - PENDING_SECONDS) + REST, "Pending"),
     "does not wait for long": (SHARE[1:] + pods(2, "sizing", pending=NOW - PENDING_SECONDS + 1) + REST, ""),
+    "waited for a node, and is gone": (
+        SHARE[1:] + pods(2, "sizing", pending=NOW - 3000, gone=NOW - 3000 + PENDING_SECONDS) + REST,
+        "",
+    ),
+    "went before it had waited for long": (SHARE[1:] + pods(2, "sizing", pending=NOW - 600, gone=NOW - 592) + REST, ""),
+    "well, and ended long ago": (pods(90, "sizing", ended=LONG_AGO) + pods(1, "sizing", oom=JUST_NOW), "OutOfMemory"),
+    "well, ended long ago, and gone a moment ago": (
+        pods(90, "sizing", ended=LONG_AGO, gone=JUST_NOW) + pods(1, "sizing", oom=JUST_NOW),
+        "OutOfMemory",
+    ),
+    "ended for its memory a moment ago": (
+        SHARE[1:] + pods(2, "sizing", oom=JUST_NOW, ended=JUST_NOW) + REST,
+        "OutOfMemory",
+    ),
     "changed by another policy": (pods(5, "other", oom=JUST_NOW) + SHARE, ""),
 }
 
@@ -52,9 +66,12 @@ def test_it_says_how_many_of_how_many() -> None:
     assert halt.message.startswith("2 of 10 pods in the share were ended for their memory within 60 min, 0 of 10 of")
 
 
-def test_what_happened_before_it_began_is_not_counted() -> None:
-    outcomes = SHARE[1:] + pods(2, "sizing", oom=JUST_NOW) + REST
-    assert halt_of("sizing", EVERYBODY, outcomes, since=JUST_NOW + 1, now=NOW) is None
+@pytest.mark.parametrize("harm", ["oom", "evicted", "pending"])
+def test_what_happened_before_it_began_is_not_counted(harm: str) -> None:
+    before = NOW - PENDING_SECONDS
+    outcomes = SHARE[1:] + pods(2, "sizing", **{harm: before}) + REST
+    assert halt_of("sizing", EVERYBODY, outcomes, since=before, now=NOW) is not None
+    assert halt_of("sizing", EVERYBODY, outcomes, since=before + 1, now=NOW) is None
 
 
 def test_a_rollout_that_nobody_asked_to_be_watched_goes_on() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import shutil
 import socket
 import ssl
@@ -34,6 +35,7 @@ from webhook.server.app import Server
 from webhook.server.policyfiles import PolicyFiles
 from webhook.server.reloading import NoPoliciesError, PolicyWatch, read_policies
 from webhook.server.world import PolicyLoad, World
+from webhook.telemetry.logs import make_logger
 from webhook.telemetry.telemetry import Telemetry
 from webhook.web.listening import Look
 from webhook.web.renewing import CertificateWatch
@@ -260,6 +262,28 @@ def test_a_policy_whose_rollout_was_halted_is_on_trial() -> None:
 
 
 BAD = "kind: GPUPolicy\n"
+
+
+async def test_a_change_that_does_not_load_sets_no_halted_rollout_going_and_keeps_none_from_being_halted() -> None:
+    """The policy stays as it was when it last loaded."""
+    objects, world = Objects(), World(PolicySet(), snapshot_of(()), UsageView(), PolicyLoad(None))
+    watch = PolicyWatch(None, load, world, lambda: NOW, Telemetry(make_logger("info", io.StringIO())), objects)
+
+    async def mode(text: str, *, halted: bool) -> str:
+        objects.stopped = {"GPUPolicy/o"} if halted else set()
+        objects.set("GPUPolicy/o", text)
+        await watch.look()
+        [policy] = world.policies.policies
+        return str(policy.mode)
+
+    assert await mode(ROLLED, halted=True) == "audit"
+    assert await mode(BAD, halted=False) == "audit"
+    assert await mode(BAD * 2, halted=False) == "audit"
+    assert await mode(ROLLED, halted=False) == "enforce"
+    assert await mode(BAD, halted=False) == "enforce"
+    assert await mode(BAD, halted=True) == "audit"
+
+
 FIRST: dict[str, tuple[dict[str, str], int]] = {
     "no policy was ever written": ({}, 200),
     "no policy, and an exception that does not load": ({"GPUPolicyException/ours/e": BAD}, 200),

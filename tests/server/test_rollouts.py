@@ -20,7 +20,7 @@ from webhook.errors import ApiError
 from webhook.model.outcomes import Outcome
 from webhook.policy.halting import Halt
 from webhook.server import rollouts as room
-from webhook.server.policysources import FILE_WINS
+from webhook.server.policysources import FILE_WINS, Unused
 from webhook.server.rollouts import Rollouts, condition_of, watched_since
 from webhook.server.world import PolicyLoad
 from webhook.telemetry.logs import make_logger
@@ -165,6 +165,17 @@ async def test_a_policy_of_a_file_is_not_watched() -> None:
     leader.world.policy_load = PolicyLoad(NOW, unused={"GPUPolicy/sizing": FILE_WINS})
     await leader.rollouts.look(leader.outcomes)
     assert "status" not in shared.stored
+
+
+async def test_a_policy_is_watched_while_a_change_of_it_does_not_load() -> None:
+    """It is in force as it was when it last loaded."""
+    shared = Shared()
+    leader = Leader(shared, killed())
+    leader.world.policy_load = PolicyLoad(NOW, unused={"GPUPolicy/sizing": Unused("Invalid", "spec.rollout")})
+    await leader.rollouts.look(leader.outcomes)
+    leader.now += timedelta(minutes=2)
+    await leader.rollouts.look(leader.outcomes)
+    assert shared.condition["status"] == "True"
 
 
 @pytest.mark.parametrize("leads", [True, False])

@@ -4,7 +4,8 @@ Each pod is taken by itself, in the cluster as it stands: its own use is taken o
 still count as in use. What all pods would come to together is less where slices are few.
 
 What a bound pod holds is priced by its own node. A pod that would get no less than it holds already stays as it
-is; a saving is only what is less, of a pod that would be let in: GPUs that a policy takes out again among it.
+is; a saving is only what is less, of a pod that would be let in: GPUs that a policy takes out again among it. A
+static pod saves nothing: its node runs it by a file of its own, which no webhook changes.
 """
 
 from __future__ import annotations
@@ -23,10 +24,10 @@ from webhook.audit.views import without_use
 from webhook.cache.gathering import FINISHED
 from webhook.engine.asking import Asked, asked_by
 from webhook.errors import ReviewError
-from webhook.model.decisions import Decision, Fit
+from webhook.model.decisions import Decision, Fit, Keep, Why
 from webhook.model.workloads import workload_of
 from webhook.policy.compiled import PolicySet
-from webhook.report.results import Checked, Standing, skipped
+from webhook.report.results import Checked, Missed, Standing, skipped
 
 Price = Callable[[Mapping[str, int]], int]
 """Thousandths of a GPU that units of resources take on the pod's own node."""
@@ -57,7 +58,7 @@ def audit_pod(entry: Entry, world: World, unsized: PolicySet) -> Checked:
     """Judge one pod.
 
     Args:
-        unsized: The world's policies without right-sizing, for a pod that would gain nothing by it.
+        unsized: The world's policies without right-sizing, for a pod that would gain nothing by it, or cannot.
     """
     again = msgspec.structs.replace(entry, data=as_created_again(entry.data))
     try:
@@ -76,6 +77,8 @@ def audit_pod(entry: Entry, world: World, unsized: PolicySet) -> Checked:
     priced = _priced(result, asked, price)
     missed = why_missed(entry.data, request.namespace, priced.decision)
     becomes = becoming(priced.decision) if missed else ""
+    if missed is Missed.STATIC:
+        priced = _as_it_is(check(again, msgspec.structs.replace(vacated, policies=unsized)), price(asked.totals))
     uses = uses_of(asked, request.namespace, request.pod, world.usage, priced.decision.outcome)
     standing = Standing(workload_of(request.pod), missed, becomes, uses)
     return msgspec.structs.replace(priced, node=node, standing=standing)
@@ -95,6 +98,13 @@ def _priced(result: Checked, asked: Asked, price: Price) -> Checked:
     after, on_trial = (becomes, 0) if decision.applied else (left, left - becomes)
     decision = msgspec.structs.replace(decision, gpu_milli_before=price(asked.totals), gpu_milli_after=after)
     return msgspec.structs.replace(result, decision=decision, gpu_milli_on_trial=on_trial)
+
+
+def _as_it_is(static: Checked, held: int) -> Checked:
+    """A static pod keeps what it holds, in thousandths of a GPU, whatever is found in it."""
+    changes = {"outcome": Keep(Why.MIRROR), "applied": False, "patch": ()}
+    decision = msgspec.structs.replace(static.decision, **changes, gpu_milli_before=held, gpu_milli_after=held)
+    return msgspec.structs.replace(static, decision=decision)
 
 
 def without_sizing(policies: PolicySet) -> PolicySet:

@@ -11,11 +11,13 @@ from datetime import datetime
 
 import msgspec
 
+from webhook.cache.gathering import FINISHED
 from webhook.kube.watching import Resource
 from webhook.model.outcomes import Outcome
 from webhook.model.pods import Metadata, PodSpec, Resources
 from webhook.model.pods import Pod as WholePod
 from webhook.model.podstatus import ContainerStatus, FullStatus
+from webhook.model.quantity import whole
 from webhook.model.read import Read
 from webhook.model.records import DECISION, decision_record
 from webhook.model.resources import gpu_resource
@@ -42,9 +44,10 @@ class SlimSpec(Read, frozen=True):
 
 
 class DatedMetadata(Metadata, frozen=True):
-    """Metadata with the moment at which the pod was created."""
+    """Metadata with the moments at which the pod was created and is to be gone."""
 
     creation_timestamp: datetime | None = None
+    deletion_timestamp: datetime | None = None
 
 
 class Pod(Read, frozen=True):
@@ -83,7 +86,7 @@ class Outcomes:
         outcome, key = outcome_of(pod), _key(pod)
         if outcome is not None:
             items = self._here if self._coming is None else self._coming
-            items[key] = self._waiting(outcome, self._here.get(key))
+            items[key] = self._after(self._here.get(key), outcome)
 
     def remove(self, pod: Pod) -> None:
         """A pod is gone. What its last words say of it counts."""
@@ -102,12 +105,18 @@ class Outcomes:
             if key not in self._here:
                 self._bury(key, outcome)
 
-    def _waiting(self, outcome: Outcome, before: Outcome | None) -> Outcome:
-        """It waits from when it was seen to: the condition of one that was gated keeps an older time."""
-        if before is None or not outcome.pending:
+    def _after(self, before: Outcome | None, outcome: Outcome) -> Outcome:
+        """With what its status no longer tells: it has the last two ends of a container alone."""
+        if before is None:
             return outcome
-        since = before.pending or self._clock().timestamp()
-        return msgspec.structs.replace(outcome, pending=max(since, outcome.pending))
+        oom, pending = max(before.oom, outcome.oom), self._waiting(before, outcome)
+        return msgspec.structs.replace(outcome, oom=oom, pending=pending)
+
+    def _waiting(self, before: Outcome, outcome: Outcome) -> float:
+        """It waits from when it was seen to: the condition of one that was gated keeps an older time."""
+        if not outcome.pending:
+            return 0
+        return max(before.pending or self._clock().timestamp(), outcome.pending)
 
     def _bury(self, key: str, outcome: Outcome) -> None:
         now = self._clock().timestamp()
@@ -124,19 +133,20 @@ def outcome_of(pod: Pod) -> Outcome | None:
     if not asking:
         return None
     statuses = (*pod.status.container_statuses, *pod.status.init_container_statuses)
-    record = decision_record(pod.metadata.annotations.get(DECISION, ""))
+    record, ended = decision_record(pod.metadata.annotations.get(DECISION, "")), _ended(pod)
     return Outcome(
         namespace=pod.metadata.namespace,
         workload=rolled_out_as(WholePod(pod.metadata, PodSpec())),
         policies=record.acting if record else (),
         oom=max((_out_of_memory(status) for status in statuses if status.name in asking), default=0),
-        evicted=_evicted(pod),
-        pending=_pending(pod.status),
+        evicted=_evicted(pod, ended),
+        pending=_pending(pod),
+        ended=ended,
     )
 
 
 def _asks(container: SlimContainer) -> bool:
-    return any(gpu_resource(name) is not None for name in container.resources.limits)
+    return any(whole(amount) and gpu_resource(name) for name, amount in container.resources.limits.items())
 
 
 def _out_of_memory(status: ContainerStatus) -> float:
@@ -145,23 +155,39 @@ def _out_of_memory(status: ContainerStatus) -> float:
     return max((_seconds(end.finished_at) for end in ends if end.reason == OUT_OF_MEMORY), default=0)
 
 
-def _evicted(pod: Pod) -> float:
-    """When it was: by its kubelet, or through the API's eviction or the scheduler (DisruptionTarget)."""
+def _ended(pod: Pod) -> float:
+    """When it ended for good, as far as its status tells."""
+    if pod.status.phase not in FINISHED:
+        return 0
+    statuses = (*pod.status.container_statuses, *pod.status.init_container_statuses)
+    ends = [status.state.terminated for status in statuses if status.state.terminated is not None]
+    return max((_seconds(end.finished_at) for end in ends), default=0) or _changed(pod)
+
+
+def _evicted(pod: Pod, ended: float) -> float:
+    """When it was: by its kubelet, or through the API's eviction or the scheduler (DisruptionTarget).
+
+    One that had ended by then lost nothing: a drain clears it away with the others.
+    """
     targets = [one for one in pod.status.conditions if one.type == "DisruptionTarget" and one.status == "True"]
     if targets:
-        return _seconds(targets[0].last_transition_time)
-    if pod.status.reason != "Evicted":
-        return 0
-    return max((_seconds(one.last_transition_time) for one in pod.status.conditions), default=_created(pod))
+        moment = _seconds(targets[0].last_transition_time)
+        return moment if not ended or moment <= ended else 0
+    return _changed(pod) if pod.status.reason == "Evicted" else 0
 
 
-def _pending(status: FullStatus) -> float:
-    """Since when no node takes it; one behind a gate is not even looked at."""
-    if status.phase != "Pending":
+def _pending(pod: Pod) -> float:
+    """Since when no node takes it; one behind a gate, or that is being deleted, is not even looked at."""
+    if pod.status.phase != "Pending" or pod.metadata.deletion_timestamp is not None:
         return 0
-    unscheduled = (one for one in status.conditions if one.type == "PodScheduled" and one.status == "False")
+    unscheduled = (one for one in pod.status.conditions if one.type == "PodScheduled" and one.status == "False")
     waits = (one for one in unscheduled if one.reason != GATED)
     return max((_seconds(one.last_transition_time) for one in waits), default=0)
+
+
+def _changed(pod: Pod) -> float:
+    """When its conditions last changed."""
+    return max((_seconds(one.last_transition_time) for one in pod.status.conditions), default=_created(pod))
 
 
 def _created(pod: Pod) -> float:

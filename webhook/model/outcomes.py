@@ -14,6 +14,7 @@ class Outcome(msgspec.Struct, frozen=True, gc=False):
         oom: When the kernel last ended one of its containers for its memory.
         evicted: When it was evicted.
         pending: Since when no node takes it.
+        ended: When its last container ended for good.
         gone: When it was deleted.
     """
 
@@ -23,4 +24,5 @@ class Outcome(msgspec.Struct, frozen=True, gc=False):
     oom: float = 0
     evicted: float = 0
     pending: float = 0
+    ended: float = 0
     gone: float = 0

@@ -50,12 +50,13 @@ def halt_of(policy: str, rollout: Rollout, outcomes: Iterable[Outcome], since: f
     share: list[Outcome] = []
     rest: list[Outcome] = []
     for one in outcomes:
-        if not one.gone or one.gone >= start:
+        over = one.ended or one.gone
+        if not over or over >= start:
             (share if policy in one.policies and rollout.takes(one.namespace, one.workload) else rest).append(one)
     looked_at = (
         ("OutOfMemory", "were ended for their memory", on.oom, lambda one: one.oom >= start),
         ("Evictions", "were evicted", on.evictions, lambda one: one.evicted >= start),
-        ("Pending", "wait for a node", on.pending, lambda one: 0 < one.pending <= now - PENDING_SECONDS),
+        ("Pending", "wait for a node", on.pending, lambda one: _waits(one, since, now)),
     )
     for reason, what, points, harmed in looked_at:
         ours, others = (_Group(sum(map(harmed, group)), len(group)) for group in (share, rest))
@@ -63,6 +64,11 @@ def halt_of(policy: str, rollout: Rollout, outcomes: Iterable[Outcome], since: f
             compared = f"{ours} pods in the share {what} within {on.window_minutes} min, {others} of the rest"
             return Halt(reason, f"{compared}; {points} percentage points more are allowed")
     return None
+
+
+def _waits(one: Outcome, since: float, now: float) -> bool:
+    """Does a pod wait for a node, for long, and since this rollout began?"""
+    return bool(one.pending) and not one.gone and since <= one.pending <= now - PENDING_SECONDS
 
 
 def _is_worse(ours: _Group, others: _Group, points: int) -> bool:

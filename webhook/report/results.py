@@ -38,7 +38,7 @@ class Located(msgspec.Struct, frozen=True):
 class Missed(StrEnum):
     """Why no hook saw a pod. The value is the words of the report."""
 
-    STATIC = "static pods: the kubelet runs them, and asks no webhook"
+    STATIC = "static pods: the kubelet runs them by manifests on their nodes, and asks no webhook: change them there"
     LEFT_OUT = "in namespaces that the hooks leave out"
     UNMARKED = "without a record of Rightslice: created while no hook answered, or before the policy was there"
 

@@ -14,7 +14,7 @@ from webhook.documents.names import SUFFIXES
 from webhook.policy.capping import halted
 from webhook.policy.compiled import PolicySet
 from webhook.server.policyfiles import PolicyFiles
-from webhook.server.policysources import Good, Load, Texts, Unused, combine
+from webhook.server.policysources import FILE_WINS, Good, Load, Texts, Unused, combine
 from webhook.server.world import Clock, PolicyLoad, World
 from webhook.telemetry.telemetry import Telemetry
 
@@ -89,6 +89,7 @@ class PolicyWatch:
         self._telemetry = telemetry
         self._objects = objects
         self._good = Good()
+        self._stopped: set[str] = set()
         if objects is not None:
             self._good = Good(self._texts()[0])  # what the world's policies came of
         self._looking = asyncio.Lock()
@@ -148,7 +149,7 @@ class PolicyWatch:
 
     def _take(self, read: ReadPolicies) -> None:
         now = self._clock()
-        stopped = self._halted(read)
+        stopped = self._stopped = self._halted(read)
         self._world.policies = halted(read.policies, stopped)
         self._telemetry.rollouts({one.name: one.name in stopped for one in read.policies.policies if one.rollout})
         self._world.policy_load = PolicyLoad(now, read.faults, read.unused)
@@ -157,14 +158,20 @@ class PolicyWatch:
             self._telemetry.policies_refused(read.faults)
 
     def _halted(self, read: ReadPolicies) -> set[str]:
-        """Names of the policies in use whose rollout was halted."""
+        """Names of the policies in use whose rollout was halted; one whose change does not load is as it was before."""
         sources = self._objects.halted() if self._objects is not None else ()
-        return {source.removeprefix(POLICY_OBJECT) for source in sources if source not in read.unused}
+        said = {_policy_of(source) for source in sources if read.unused.get(source) != FILE_WINS}
+        former = {_policy_of(source) for source, why in read.unused.items() if why != FILE_WINS}
+        return said | (self._stopped & former)
 
     def _keep(self, faults: tuple[str, ...]) -> None:
         before = self._world.policy_load
         self._world.policy_load = PolicyLoad(before.loaded, faults, before.unused)
         self._telemetry.policies_refused(faults)
+
+
+def _policy_of(source: str) -> str:
+    return source.removeprefix(POLICY_OBJECT)
 
 
 def _require_none_meant(objects: Texts, faults: Sequence[str], before: PolicySet) -> None:

@@ -19,6 +19,7 @@ from webhook.errors import ApiError
 from webhook.model.conditions import HALTED, condition_in, is_halted
 from webhook.policy.compiled import Policy
 from webhook.policy.halting import Halt, halt_of
+from webhook.server.policysources import FILE_WINS
 from webhook.server.policystatus import status_path
 from webhook.server.world import Clock, World
 from webhook.telemetry.telemetry import Telemetry
@@ -139,7 +140,7 @@ class Rollouts:
         return [
             (policy, objects[source])
             for policy, source in found
-            if source in objects and source not in unused and not is_halted(objects[source])
+            if source in objects and unused.get(source) != FILE_WINS and not is_halted(objects[source])
         ]
 
     async def _write(self, data: Mapping[str, Any], halt: Halt | None, now: datetime) -> None:
