@@ -76,7 +76,7 @@ def audit_pod(entry: Entry, world: World, unsized: PolicySet) -> Checked:
     priced = _priced(result, asked, price)
     missed = why_missed(entry.data, request.namespace, priced.decision)
     becomes = becoming(priced.decision) if missed else ""
-    uses = uses_of(asked, request.namespace, request.pod, world.usage, priced.decision.outcome)
+    uses = uses_of(asked, request.namespace, request.pod, world, priced.decision.outcome)
     standing = Standing(workload_of(request.pod), missed, becomes, uses)
     return msgspec.structs.replace(priced, node=node, standing=standing)
 
