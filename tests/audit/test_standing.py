@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
+import msgspec
 import pytest
 
 from tests.audit.test_auditing import NODE, SIZING, audited, labelled
 from tests.make import Json, PodMaker, make_node, make_pod
+from webhook.audit.checking import World
 from webhook.audit.manifests import Entry
 from webhook.audit.standing import created_since, uses_of
+from webhook.cache.following import nothing_known
 from webhook.documents.places import Document
 from webhook.engine.asking import asked_by
 from webhook.model.decisions import Fit, Keep, Need, Why
 from webhook.model.modes import Evidence
 from webhook.model.pods import pod_of
 from webhook.model.usage import Observed, UsageView
+from webhook.policy.compiled import PolicySet
 from webhook.report.results import Missed, Standing
 from webhook.report.workloads import NOTHING, workloads_of
 
@@ -121,7 +125,13 @@ def test_since() -> None:
     assert len(list(created_since(found, None))) == len(found)
 
 
+NOW = datetime(2026, 6, 1, tzinfo=UTC)
 SEEN = Observed(6000, 100, 99, sizes_mib=tuple(range(1000, 31_000, 1000)), card_mib=40_000)
+
+
+def seen(use: Observed, now: datetime) -> World:
+    """A world at a moment, in which the container of the pod "a" was seen."""
+    return World(PolicySet(), nothing_known(), now, UsageView({("team", "Pod/a", "main"): use}))
 
 
 def fit_by(evidence: Evidence) -> Fit:
@@ -138,6 +148,14 @@ RISKS = {
 @pytest.mark.parametrize(("outcome", "risk"), RISKS.values(), ids=RISKS)
 def test_the_risk_is_that_of_what_use_advises(outcome: Fit | Keep, risk: int | None) -> None:
     pod = pod_of(make_pod("a").gpus(1).build())
-    [use] = uses_of(asked_by(pod), "team", pod, UsageView({("team", "Pod/a", "main"): SEEN}), outcome)
+    [use] = uses_of(asked_by(pod), "team", pod, seen(SEEN, NOW), outcome)
     assert use.memory_mib == 6000
     assert use.risk_ppm == risk
+
+
+def test_idle_is_judged_by_the_moment_of_the_audit() -> None:
+    """Recorded use may be weeks old."""
+    pod, then = pod_of(make_pod("a").gpus(1).build()), msgspec.structs.replace(SEEN, idle_until=int(NOW.timestamp()))
+    moments = (NOW, NOW + timedelta(days=1), NOW + timedelta(days=28))
+    found = [uses_of(asked_by(pod), "team", pod, seen(then, now), Keep(Why.RISK)) for now in moments]
+    assert [use.idle for (use,) in found] == [True, True, False]

@@ -188,6 +188,51 @@ NEEDS = {
         need(TWO, used(main=SMALL), default_memory_mib=8192, default_compute_milli=200),
         Need(8192, 200, Evidence.DEFAULT, "8Gi by the policy's default"),
     ),
+    "too little was seen, and the policy's default covers it": (
+        need(ONE, used(main=observed(6000, sizes_mib=())), default_memory_mib=8192),
+        Need(8192, None, Evidence.DEFAULT, "8Gi by the policy's default"),
+    ),
+    "the default is less than the little that was seen": (
+        need(ONE, used(main=observed(60_000, sizes_mib=())), default_memory_mib=8192),
+        Keep(Why.DEFAULT_TOO_SMALL, "8Gi, and 60000Mi seen"),
+    ),
+    "the default covers the memory that was seen, and what it needs of compute is known": (
+        need(ONE, used(main=observed(6000, sizes_mib=(), compute_milli=600)), default_memory_mib=8192),
+        Need(8192, 690, Evidence.DEFAULT, "8Gi by the policy's default"),
+    ),
+    "the default is too risky for a container that was seen, and another was not": (
+        need(TWO, used(main=RISKY), default_memory_mib=9001, risk_ppm=1000),
+        Keep(Why.DEFAULT_TOO_SMALL, "9001Mi, at 0.3% risk an hour"),
+    ),
+    "the default is less than what was seen, where the policy believes nothing else": (
+        need(ONE, used(main=BIG), evidence=(Evidence.DEFAULT,), default_memory_mib=8192),
+        Keep(Why.DEFAULT_TOO_SMALL, "8Gi, and 9000Mi seen"),
+    ),
+    "no default speaks where no slice is worth its risk": (
+        need(
+            ONE,
+            msgspec.structs.replace(used(main=observed(9000, typical_mib=1)), prices=((1, 100_000_000),)),
+            default_memory_mib=16_384,
+        ),
+        Keep(Why.RISK, words("9856Mi")),
+    ),
+    "no default speaks for a framework that takes what it sees": (
+        need(make_pod().gpus(1).image("vllm/vllm-openai:v0.11.0"), default_memory_mib=8192),
+        Keep(Why.PREALLOCATES, "vLLM"),
+    ),
+    "nor for use that never moves, near the card": (
+        need(ONE, used(main=observed(9000, preallocates=True)), default_memory_mib=9216),
+        Keep(Why.PREALLOCATES, "nearly all of its GPU, and never less"),
+    ),
+    "what such a framework declares rules, after the default too": (
+        need(
+            make_pod().gpus(1).image("vllm/vllm-openai:v0.11.0").needs("8Gi"),
+            used(main=BIG),
+            evidence=ALL[::-1],
+            default_memory_mib=4096,
+        ),
+        Need(8192, None, Evidence.DECLARED, "8Gi declared"),
+    ),
     "observed use before what is declared, where the policy says so": (
         need(make_pod().gpus(1).needs("8Gi"), used(main=BIG), evidence=ALL[1::-1], margin_percent=0),
         by_use(9856, 300, "9856Mi"),

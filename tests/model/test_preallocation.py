@@ -6,6 +6,7 @@ import pytest
 
 from webhook.model.preallocation import takes_all
 
+OPTED_OUT = {"XLA_PYTHON_CLIENT_MEM_FRACTION": ".5", "XLA_PYTHON_CLIENT_PREALLOCATE": "false"}
 CASES: dict[str, tuple[str, str, tuple[str, ...], dict[str, str]]] = {
     "an image of its own making": ("", "registry.example/team/train:1", ("python", "train.py"), {}),
     "vLLM by its image": ("vLLM", "vllm/vllm-openai:v0.11.0", (), {}),
@@ -36,6 +37,23 @@ CASES: dict[str, tuple[str, str, tuple[str, ...], dict[str, str]]] = {
     "TensorRT-LLM by its image": ("TensorRT-LLM", "nvcr.io/nvidia/tensorrt-llm/release:1.0.0", (), {}),
     "TensorRT-LLM by its command": ("TensorRT-LLM", "app", ("trtllm-serve", "model", "--tp_size", "2"), {}),
     "TensorRT-LLM by its flag": ("TensorRT-LLM", "app", ("serve", "--kv_cache_free_gpu_memory_fraction=0.8"), {}),
+    "TensorRT-LLM by its module": ("TensorRT-LLM", "app", ("python", "-m", "tensorrt_llm.commands.serve", "m"), {}),
+    "vLLM in a subshell": ("vLLM", "app", ("bash", "-c", "(vllm serve m)"), {}),
+    "vLLM behind other commands": ("vLLM", "app", ("bash", "-c", "cd /srv&&vllm serve m;wait"), {}),
+    "vLLM in a program's text": ("vLLM", "app", ("python", "-c", "import vllm; vllm.LLM('m')"), {}),
+    "a server of vLLM, to which it talks": ("", "app", ("python", "run.py", "--url", "http://vllm:8000/v1"), {}),
+    "Dynamo with vLLM": ("vLLM", "app", ("python", "-m", "dynamo.vllm"), {}),
+    "Dynamo with TensorRT-LLM": ("TensorRT-LLM", "app", ("python3", "-m", "dynamo.trtllm"), {}),
+    "Ray LLM by its command": ("Ray LLM", "app", ("serve", "run", "ray.serve.llm:build_openai_app"), {}),
+    "Ray with something else": ("", "app", ("serve", "run", "ray.serve.drivers:app"), {}),
+    "NIM by its variables": ("NVIDIA NIM", "harbor.local/nim/meta/llama3-8b:1.0", (), {"NIM_CACHE_PATH": "/x"}),
+    "JAX that says so": ("JAX", "app", (), {"XLA_PYTHON_CLIENT_PREALLOCATE": "true"}),
+    "JAX that does not, and its fraction": ("", "app", (), OPTED_OUT),
+    "TensorFlow that says so": ("TensorFlow", "app", (), {"TF_FORCE_GPU_ALLOW_GROWTH": "false"}),
+    "Triton, and JAX that does not": ("Triton", "nvcr.io/nvidia/tritonserver:24.01-py3", (), OPTED_OUT),
+    "vLLM, and TensorFlow that grows": ("vLLM", "vllm/vllm-openai", (), {"TF_FORCE_GPU_ALLOW_GROWTH": "true"}),
+    "two in an image, and the first does not": ("TensorFlow", "example/jax-tensorflow:1", (), OPTED_OUT),
+    "two, and both do not": ("", "example/jax-tensorflow:1", (), OPTED_OUT | {"TF_FORCE_GPU_ALLOW_GROWTH": "1"}),
     "another word with its letters": ("", "example/ajax-server:1", (), {}),
 }
 

@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from tests.house.checkout import read
 from tests.report.audited import audited_page, judged, rows_of
 from tests.report.browser import look
 from webhook.report.html import MOST_MISSED, html
@@ -213,6 +214,12 @@ def test_without_nodes_there_are_no_head_figures(page: Page) -> None:
         0,
         1,
     ]
+
+
+def test_its_foot_says_what_idle_is_in_the_words_of_the_docs() -> None:
+    table = read("docs/audit.md")
+    words = next(line for line in table.splitlines() if line.startswith("| idle |")).split(" | ")[1].rstrip(" |")
+    assert f"Idle is what is {words}" in re.sub("</?code>", "`", html(audited_page()))
 
 
 def test_of_very_many_pods_that_no_hook_saw_the_first_are_listed() -> None:

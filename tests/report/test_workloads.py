@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from tests.report.audited import FIT, NOTED, PRICES, REFUSED, SLICE, STOCKS, cluster, judged, rows_of
 from webhook.model.offers import Offer
 from webhook.model.prices import NodePrices
-from webhook.report.advice import advice_csv, advice_table
+from webhook.report.advice import advice_csv, advice_table, risk
 from webhook.report.capacities import Stock
 from webhook.report.costs import money
 from webhook.report.figures import figures_lines, figures_of, parts_of
@@ -299,6 +299,27 @@ def test_rightsize_tells_the_risk_of_what_use_advises() -> None:
     use = Use("main", "nvidia.com/gpu", 1, 8192, 60, 4000, risk_ppm=5000)
     pod = msgspec.structs.replace(judged("a", after=143), standing=Standing("Pod/a", uses=(use,)))
     assert advised(pod)[0][2] == "0.5%/h"
+
+
+def at_risk(name: str, risk_ppm: int | None, after: int | None) -> Checked:
+    """A pod of a workload that was seen; without a risk, one that keeps its GPU."""
+    use = Use("main", "nvidia.com/gpu", 1, 8192, 60, 4000, risk_ppm=risk_ppm)
+    pod = judged(name, workload="StatefulSet/s", after=after)
+    return msgspec.structs.replace(pod, standing=Standing("StatefulSet/s", uses=(use,)))
+
+
+KEEPS, SHRINKS = at_risk("keeps", None, None), at_risk("shrinks", 5000, 143)
+RISKS = {
+    "the first pod keeps its GPU, most do not": ([KEEPS, SHRINKS, SHRINKS], ["nvidia.com/mig-1g.10gb", "0.5%/h"]),
+    "the last pod keeps its GPU": ([SHRINKS, SHRINKS, KEEPS], ["nvidia.com/mig-1g.10gb", "0.5%/h"]),
+    "most keep theirs": ([SHRINKS, KEEPS, KEEPS], ["", "-"]),
+}
+
+
+@pytest.mark.parametrize(("pods", "want"), RISKS.values(), ids=RISKS)
+def test_the_risk_is_that_of_the_advice_beside_it(pods: list[Checked], want: list[str]) -> None:
+    found = row(*pods)
+    assert [found.fit, *map(risk, found.uses)] == want
 
 
 DEAR = msgspec.structs.replace(SLICE, product="B300")

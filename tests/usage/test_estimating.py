@@ -205,7 +205,7 @@ ACTIVITY = {"none": ((0, 0), True), "noise": ((0, 15), True), "of one pod": ((0,
 @pytest.mark.parametrize(("active", "idle"), ACTIVITY.values(), ids=ACTIVITY)
 def test_idle_is_what_no_engine_was_active_for(active: tuple[int, ...], idle: bool) -> None:
     pods = [steady(8000, pod=f"serve-{i}", active_milli=each) for i, each in enumerate(active)] or [steady(8000)]
-    assert of(estimate(pods, NOW)).idle is idle
+    assert of(estimate(pods, NOW)).is_idle(NOW) is idle
 
 
 SEEN_TO_DO_NOTHING = {
@@ -216,6 +216,16 @@ SEEN_TO_DO_NOTHING = {
         [record([8000], active_milli=0), steady(8000, pod="untold")],
         False,
     ),
+    "for long, and for a quarter of an hour by who could not tell": (
+        [steady(8000, active_milli=0), record([8000], pod="untold")],
+        False,
+    ),
+    "in two quarters of an hour, with a gap of hours between": (
+        [record([8000, *[None] * 26, 8000], active_milli=0)],
+        False,
+    ),
+    "never": ([record([None] * 40, active_milli=0)], False),
+    "two days ago, with a gap since": ([record([8000] * 96 + [None] * 192, active_milli=0)], False),
     "by a pod that ended six days ago": ([record([8000] * 96, start=NOW - 7 * 86_400, active_milli=0)], False),
     "by pods of before and of now": (
         [record([8000] * 96, start=NOW - 7 * 86_400, active_milli=0), record([8000], pod="now", active_milli=0)],
@@ -227,8 +237,29 @@ SEEN_TO_DO_NOTHING = {
 @pytest.mark.parametrize(("pods", "idle"), SEEN_TO_DO_NOTHING.values(), ids=SEEN_TO_DO_NOTHING)
 def test_idle_is_what_was_seen_long_enough_and_lately(pods: list[History], idle: bool) -> None:
     use = of(estimate(pods, NOW))
-    assert use.idle is idle
-    assert use.samples or not use.idle, "who is idle was seen"
+    assert use.is_idle(NOW) is idle
+    assert use.samples or not use.is_idle(NOW), "who is idle was seen"
+
+
+@pytest.mark.parametrize(("hours", "idle"), [(0, True), (24, True), (25, False), (28 * 24, False)])
+def test_what_was_idle_is_no_longer_once_a_day_has_passed(hours: int, idle: bool) -> None:
+    """A view is made once and asked for long: a file of recorded use may be weeks old."""
+    use = of(estimate([steady(8000, active_milli=0)], NOW))
+    assert use.is_idle(NOW + 3600 * hours) is idle
+
+
+GAPS = {
+    "six hours": ([8000.0] * 24, True),
+    "six hours, with gaps between": ([8000.0, None] * 24, True),
+    "two quarters of an hour in seven hours": ([8000.0, *[None] * 26, 8000.0], False),
+    "nothing in ten hours": ([None] * 40, False),
+}
+
+
+@pytest.mark.parametrize(("readings", "believed"), GAPS.values(), ids=GAPS)
+def test_gaps_are_no_evidence(readings: list[float | None], believed: bool) -> None:
+    """Others were seen for long enough to speak for it; whether they may is told by its own."""
+    assert bool(of(estimate([record(readings), *fleet()], NOW)).samples) is believed
 
 
 @settings(max_examples=20)
@@ -239,7 +270,7 @@ def test_whoever_is_idle_was_seen(bins: list[int], days: int) -> None:
         for i, many in enumerate(bins)
     ]
     use = of(estimate(pods, NOW))
-    assert use.samples or not use.idle
+    assert use.samples or not use.is_idle(NOW)
 
 
 def test_compute_is_the_largest_of_the_pods() -> None:

@@ -93,6 +93,12 @@ def test_a_write_that_fails_leaves_what_was_there(tmp_path: Path, monkeypatch: p
     assert [left.name for left in tmp_path.iterdir()] == ["use.json"]
 
 
+def test_what_was_recorded_of_nothing_but_gaps_is_left_out(tmp_path: Path) -> None:
+    write(tmp_path / "use.json", Recorded([FULL, history(pod="blind", peaks_mib=array(MIB_ARRAY, [GAP] * 4))], NOW))
+
+    assert read(tmp_path / "use.json").histories == [FULL]
+
+
 def document(**fields: Any) -> dict[str, Any]:
     """A file as JSON, with some fields otherwise."""
     one = {

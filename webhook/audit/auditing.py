@@ -79,7 +79,7 @@ def audit_pod(entry: Entry, world: World, unsized: PolicySet) -> Checked:
     becomes = becoming(priced.decision) if missed else ""
     if missed is Missed.STATIC:
         priced = _as_it_is(check(again, msgspec.structs.replace(vacated, policies=unsized)), price(asked.totals))
-    uses = uses_of(asked, request.namespace, request.pod, world.usage, priced.decision.outcome)
+    uses = uses_of(asked, request.namespace, request.pod, world, priced.decision.outcome)
     standing = Standing(workload_of(request.pod), missed, becomes, uses)
     return msgspec.structs.replace(priced, node=node, standing=standing)
 

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
+from webhook.audit.checking import World
 from webhook.audit.manifests import Entry, Passed
 from webhook.engine.asking import Ask, Asked
 from webhook.manifests.hooks import LEFT_OUT
@@ -18,7 +19,7 @@ from webhook.model.decisions import Decision, Fit, Keep
 from webhook.model.modes import Evidence
 from webhook.model.pods import Pod
 from webhook.model.records import DECISION, MIRROR
-from webhook.model.usage import Observed, UsageView
+from webhook.model.usage import Observed
 from webhook.model.workloads import workload_of
 from webhook.report.results import Missed, Use
 
@@ -26,14 +27,15 @@ CONFIG = "kubernetes.io/config."
 """What the kubelet's annotations on static pods begin with."""
 
 
-def uses_of(asked: Asked, namespace: str, pod: Pod, usage: UsageView, outcome: Fit | Keep) -> tuple[Use, ...]:
+def uses_of(asked: Asked, namespace: str, pod: Pod, world: World, outcome: Fit | Keep) -> tuple[Use, ...]:
     """What each container asks for of GPUs, and what was seen of it.
 
     Args:
         outcome: What it would get instead, or why it keeps what it has.
     """
-    workload, advised_mib = workload_of(pod), _advised_by_use(outcome)
-    return tuple(_use(ask, usage.of(namespace, workload, ask.container.name), advised_mib) for ask in asked.asks)
+    workload, advised_mib, now = workload_of(pod), _advised_by_use(outcome), world.now.timestamp()
+    seen = [world.usage.of(namespace, workload, ask.container.name) for ask in asked.asks]
+    return tuple(_use(ask, use, advised_mib, now) for ask, use in zip(asked.asks, seen, strict=True))
 
 
 def _advised_by_use(outcome: Fit | Keep) -> int | None:
@@ -43,7 +45,7 @@ def _advised_by_use(outcome: Fit | Keep) -> int | None:
     return outcome.need.memory_mib
 
 
-def _use(ask: Ask, seen: Observed | None, advised_mib: int | None) -> Use:
+def _use(ask: Ask, seen: Observed | None, advised_mib: int | None, now: float) -> Use:
     if seen is None:
         return Use(ask.container.name, ask.resource.name, ask.count)
     return Use(
@@ -54,7 +56,7 @@ def _use(ask: Ask, seen: Observed | None, advised_mib: int | None) -> Use:
         compute_milli=seen.compute_milli,
         samples=seen.samples,
         preallocates=seen.preallocates,
-        idle=seen.idle,
+        idle=seen.is_idle(now),
         risk_ppm=seen.risk_ppm(advised_mib) if advised_mib and seen.sizes_mib else None,
     )
 

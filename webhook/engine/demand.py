@@ -1,7 +1,8 @@
 """Step 3: what each container needs of a GPU, and on what evidence.
 
 Three kinds of evidence are believed, in the order of the policy: what the pod declares, what its workload
-was seen to use, and the policy's default. Without any there is no need, and nothing shrinks.
+was seen to use, and the policy's default, which never speaks against what was seen. Without any there is no need, and
+nothing shrinks.
 """
 
 from __future__ import annotations
@@ -137,6 +138,8 @@ def need_of(sought: Sought, declared: Declared, usage: UsageView) -> Need | Keep
             return Keep(Why.BLOCKED, use.blocked)
     why = NO_EVIDENCE
     for evidence in sought.rule.evidence:
+        if evidence is Evidence.DEFAULT and why.why is Why.RISK:
+            continue  # enough was seen to say that nothing smaller will do
         found = _by(evidence, sought, declared, seen, usage)
         if isinstance(found, Need):
             return found
@@ -154,8 +157,7 @@ def _by(
     if evidence is Evidence.OBSERVED:
         return _observed(sought, seen, usage) if any(seen) else None
     if evidence is Evidence.DEFAULT and rule.default_memory_mib is not None:
-        size = rule.default_memory_mib
-        return Need(size, rule.default_compute_milli, evidence, f"{_binary(size)} by the policy's default")
+        return _default(sought, seen, rule.default_memory_mib)
     return None
 
 
@@ -166,23 +168,54 @@ def _observed(sought: Sought, seen: list[Observed | None], usage: UsageView) -> 
     for ask, use in zip(sought.asks, seen, strict=True):
         if use is None:
             return Keep(Why.NO_EVIDENCE, f"its container {ask.container.name[:63]} was never seen")
-        framework = _takes_all(ask.container)
-        if framework:
-            return Keep(Why.PREALLOCATES, framework)
+        habit = _habit(ask.container, use)
+        if habit:
+            return Keep(Why.PREALLOCATES, habit)
         size = rung(use, sought.sizes(), price_milli, rule.risk_ppm)
         if isinstance(size, Keep):
             return size
         sizes.append((size, use))
     largest, of = max(sizes, key=itemgetter(0))
-    known = [use.compute_milli for use in seen if use is not None and use.compute_milli is not None]
-    compute = min(1000, _with_margin(max(known), rule.margin_percent)) if known else None
-    words = said(of, largest) if known else f"{said(of, largest)}; what it needs of compute was not seen"
+    compute = _compute(seen, rule)
+    words = said(of, largest)
+    if compute is None:
+        words += "; what it needs of compute was not seen"
     return Need(largest, compute, Evidence.OBSERVED, words)
 
 
-def _takes_all(container: Container) -> str:
+def _default(sought: Sought, seen: list[Observed | None], size: int) -> Need | Keep:
+    """The policy's default, which speaks for what was never seen: not against what was, nor for a habit."""
+    rule = sought.rule
+    for ask, use in zip(sought.asks, seen, strict=True):
+        habit = _habit(ask.container, use)
+        if habit:
+            return Keep(Why.PREALLOCATES, habit)
+        against = _against(size, use, rule.risk_ppm) if use is not None else ""
+        if against:
+            return Keep(Why.DEFAULT_TOO_SMALL, f"{_binary(size)}, {against}")
+    compute = max(rule.default_compute_milli or 0, _compute(seen, rule) or 0) or None
+    return Need(size, compute, Evidence.DEFAULT, f"{_binary(size)} by the policy's default")
+
+
+def _against(size: int, use: Observed, most_ppm: int) -> str:
+    """What was seen that speaks against a size, in words; "" where nothing does."""
+    if use.memory_mib > size:
+        return f"and {_binary(use.memory_mib)} seen"
+    risk_ppm = use.risk_ppm(size) if use.sizes_mib else 0
+    return f"at {risk_ppm / 10_000:g}% risk an hour" if risk_ppm > most_ppm else ""
+
+
+def _compute(seen: list[Observed | None], rule: RightSizing) -> int | None:
+    """What was seen of compute, with the margin."""
+    known = [use.compute_milli for use in seen if use is not None and use.compute_milli is not None]
+    return min(1000, _with_margin(max(known), rule.margin_percent)) if known else None
+
+
+def _habit(container: Container, use: Observed | None) -> str:
+    """What a container takes of memory whether it needs it or not, by its framework or by its use; "" if nothing."""
     variables = [(variable.name, variable.value) for variable in container.env] if container.env else ()
-    return takes_all(container.image, container.command + container.args, variables)
+    framework = takes_all(container.image, container.command + container.args, variables)
+    return framework or ("nearly all of its GPU, and never less" if use is not None and use.preallocates else "")
 
 
 def _with_margin(amount: int, percent: int) -> int:

@@ -28,8 +28,6 @@ def rung(use: Observed, sizes: tuple[int, ...], price_milli: int, most_ppm: int)
         price_milli: Price of running out once, thousandths of an hour of an unused card.
         most_ppm: Pod-hours in a million that may need more.
     """
-    if use.preallocates:
-        return Keep(Why.PREALLOCATES, "nearly all of its GPU, and never less")
     if not use.sizes_mib:
         return Keep(Why.SHORT_HISTORY)
     costs = [(_cost(use, size, risk, price_milli), size) for size in sizes if (risk := use.risk_ppm(size)) <= most_ppm]

@@ -27,6 +27,7 @@ class Why(StrEnum):
     NO_EVIDENCE = "nothing says how much GPU memory it needs"
     PREALLOCATES = "its framework takes what it sees, so its use says nothing of its need"
     SHORT_HISTORY = "its history is too short to size it by"
+    DEFAULT_TOO_SMALL = "the policy's default is too little by what was seen of it"
     RISK = "no smaller GPU would be safe enough by what was seen of it"
     BLOCKED = "it was in trouble a short while ago"
     SEVERAL_GPUS = "MIG instances and shares have no peer-to-peer access, so several GPUs stay whole"

@@ -1,15 +1,17 @@
 """Frameworks that take GPU memory whether they need it or not, recognised by how a container is started.
 
-What they hold is a setting, so what was seen of it is no need. Where the container itself says that memory grows on
-demand, it is one. Defaults: vLLM 0.9 of what it sees, JAX 0.75, TensorFlow all; SGLang, TGI and Triton keep pools, and
-TensorRT-LLM 0.9 of what its model leaves; NIM, KServe's Hugging Face server and Ray LLM start one of these.
+What they hold is a setting, so what was seen of it is no need. A framework that the container itself tells to take
+memory on demand is none of them. Defaults: vLLM 0.9 of what it sees, JAX 0.75, TensorFlow all; SGLang, TGI and Triton
+keep pools, and TensorRT-LLM 0.9 of what its model leaves; NIM, KServe's Hugging Face server and Ray LLM start one of
+these.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
+from itertools import chain
 
 _IMAGES = {
     "vllm": "vLLM",
@@ -37,10 +39,16 @@ _WORDS = {
     "--cuda-memory-pool-byte-size": "Triton",
     "huggingfaceserver": "KServe's Hugging Face server",
     "trtllm-serve": "TensorRT-LLM",
+    "trtllm": "TensorRT-LLM",
+    "tensorrt_llm": "TensorRT-LLM",
     "--kv-cache-free-gpu-memory-fraction": "TensorRT-LLM",
 }
-_IN_TEXT = ("vllm", "utilization", "sglang", "fraction", "text-generation", "triton", "pool", "trtllm", "huggingface")
-"""Words of a command line: programs, modules and flags; and what a text holds that is worth taking apart."""
+_RAY_LLM = "ray.serve.llm"
+_IN_TEXT = ("llm", "utilization", "sglang", "fraction", "text-generation", "triton", "pool", "huggingface")
+"""Words of a command line: programs, parts of modules and flags; and what a text holds that is worth taking apart."""
+
+_IN_SHELL = re.compile(r"[^\s()\[\]{}<>;&|,`'\"$]+")
+"""A word of a shell's line, which is one argument."""
 
 _MOST_TEXTS = 1000
 _LONGEST_IMAGE = 512
@@ -51,15 +59,17 @@ _VARIABLES = {
     "CUDA_MEMORY_FRACTION": "Text Generation Inference",
     "XLA_PYTHON_CLIENT_MEM_FRACTION": "JAX",
     "XLA_CLIENT_MEM_FRACTION": "JAX",
+    "XLA_PYTHON_CLIENT_PREALLOCATE": "JAX",
+    "TF_FORCE_GPU_ALLOW_GROWTH": "TensorFlow",
 }
+_OF_NIM = "NIM_"
+"""Variables by which a container is told, whatever they say; and what the names of NIM's begin with."""
 
 _NOT_TAKEN = {
     "JAX": ("XLA_PYTHON_CLIENT_PREALLOCATE", ("false", "0")),
     "TensorFlow": ("TF_FORCE_GPU_ALLOW_GROWTH", ("true", "1")),
 }
 """The variable by which a framework takes memory only as it needs it."""
-
-_TOLD = frozenset({*_VARIABLES, *(name for name, _ in _NOT_TAKEN.values())})
 
 
 def takes_all(image: str, command: Sequence[str] = (), variables: Sequence[tuple[str, str]] = ()) -> str:
@@ -70,35 +80,36 @@ def takes_all(image: str, command: Sequence[str] = (), variables: Sequence[tuple
         command: The container's command and arguments.
         variables: Names and values of its environment, as far as it can be read.
     """
-    given = {name: value for name, value in variables if name in _TOLD} if variables else {}
-    found = (
-        (_of_command(command) if command else "")
-        or (_of_variables(given) if given else "")
-        or _of_image(image[:_LONGEST_IMAGE])
-    )
-    if found not in _NOT_TAKEN:
-        return found
-    name, values = _NOT_TAKEN[found]
-    return "" if given.get(name, "").lower() in values else found
+    told = {name: value for name, value in variables if _of_variable(name)} if variables else {}
+    signs = chain(_of_command(command), map(_of_variable, told), _of_image(image[:_LONGEST_IMAGE]))
+    return next((sign for sign in signs if not _grows(sign, told)), "")
 
 
-def _of_command(command: Sequence[str]) -> str:
+def _grows(framework: str, told: Mapping[str, str]) -> bool:
+    """Does the container say that this framework takes memory only as it needs it?"""
+    if framework not in _NOT_TAKEN:
+        return False
+    name, values = _NOT_TAKEN[framework]
+    return told.get(name, "").lower() in values
+
+
+def _of_command(command: Sequence[str]) -> Iterator[str]:
     texts = (text for text in command[:_MOST_TEXTS] if any(part in text for part in _IN_TEXT))
-    words = (word for text in texts for word in text.split())  # a shell is given its whole line as one argument
-    return next((found for word in words if (found := _of_word(word))), "")
+    return (found for text in texts for word in _IN_SHELL.findall(text) if (found := _of_word(word)))
 
 
 def _of_word(word: str) -> str:
-    flag = word.partition("=")[0].replace("_", "-") if word.startswith("--") else word
-    program = flag.rpartition("/")[2].partition(".")[0]
-    return _WORDS.get(flag) or _WORDS.get(program) or ""
+    if word.startswith("--"):
+        return _WORDS.get(word.partition("=")[0].replace("_", "-"), "")
+    if word.startswith(_RAY_LLM):
+        return "Ray LLM"
+    return next((_WORDS[part] for part in word.rpartition("/")[2].split(".") if part in _WORDS), "")
 
 
-def _of_variables(given: Mapping[str, str]) -> str:
-    return next((name for variable, name in _VARIABLES.items() if variable in given), "")
+def _of_variable(name: str) -> str:
+    return _VARIABLES.get(name) or ("NVIDIA NIM" if name.startswith(_OF_NIM) else "")
 
 
 @lru_cache(maxsize=1024)
-def _of_image(image: str) -> str:
-    found = _IN_IMAGE.search(image.partition("@")[0].lower())
-    return _IMAGES[found[1]] if found else ""
+def _of_image(image: str) -> tuple[str, ...]:
+    return tuple([_IMAGES[found[1]] for found in _IN_IMAGE.finditer(image.partition("@")[0].lower())])

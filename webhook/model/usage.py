@@ -18,6 +18,10 @@ IDLE_BELOW = 20
 """Thousandths of a card: engine activity, or compute in 95 of 100 samples, below this is no work."""
 
 
+LATELY_SECONDS = 86_400
+"""What was seen before that says nothing about pods of now."""
+
+
 class Observed(msgspec.Struct, frozen=True, gc=False):
     """Use of a GPU by one container of a workload over the look-back window.
 
@@ -34,7 +38,8 @@ class Observed(msgspec.Struct, frozen=True, gc=False):
         card_mib: Memory of the GPU it ran on.
         horizon_hours: The usual length of its runs, for which the risk was learnt.
         pool: Whose windows these are: "workload", "image" or "fleet".
-        idle: True if no engine of its GPU was active.
+        idle_until: Unix seconds until which no engine of its GPUs was active, for as long as any evidence takes; 0 if
+            one was, or that is not known of every pod.
         blocked: Why its request may not shrink for now, and until when; "" where nothing is in the way.
     """
 
@@ -47,13 +52,17 @@ class Observed(msgspec.Struct, frozen=True, gc=False):
     card_mib: int = 0
     horizon_hours: int = 1
     pool: str = "workload"
-    idle: bool = False
+    idle_until: int = 0
     blocked: str = ""
 
     def risk_ppm(self, memory_mib: int) -> int:
         """Pod-hours in a million that would need more than a size; never stated too low for want of precision."""
         below = bisect_right(self.sizes_mib, memory_mib)
         return RISKS_PPM[below - 1] if below else CERTAIN_PPM
+
+    def is_idle(self, now: float) -> bool:
+        """Was no engine active until lately, by this moment in Unix seconds?"""
+        return bool(self.idle_until) and now - self.idle_until <= LATELY_SECONDS
 
     def size_mib(self, risk_ppm: int) -> int:
         """The least memory whose stated risk is no larger; the card's where the curve does not say."""

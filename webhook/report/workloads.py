@@ -136,8 +136,7 @@ def _workload(namespace: str, name: str, group: list[Holding], prices: NodePrice
     standings = [each.standing for each in members if each.standing is not None]
     missed = Counter((one.missed, one.becomes) for one in standings if one.missed is not None)
     asking = [each for each in members if _uses(each)]
-    outcomes = Counter((*_fit(each), why(each)) for each in asking or members)
-    fit, meant, outcome = max(outcomes, key=lambda each: (outcomes[each], each))
+    (fit, meant, outcome), alike = _most(asking or members)
     return Workload(
         namespace=namespace,
         name=name,
@@ -155,7 +154,7 @@ def _workload(namespace: str, name: str, group: list[Holding], prices: NodePrice
         denied=sum(each.verdict is Verdict.DENIED for each in members),
         warned=sum(each.verdict is Verdict.WARNED for each in members),
         missed=tuple((reason, becomes, pods) for (reason, becomes), pods in sorted(missed.items())),
-        uses=_uses_of(asking),
+        uses=_uses_of(asking, alike),
         fit=fit,
         meant=meant,
         outcome=outcome,
@@ -164,19 +163,32 @@ def _workload(namespace: str, name: str, group: list[Holding], prices: NodePrice
     )
 
 
+def _most(pods: Iterable[Checked]) -> tuple[tuple[str, str, str], list[Checked]]:
+    """What would become of most pods: the fit, what is meant by it, and in words; and which pods these are."""
+    alike: dict[tuple[str, str, str], list[Checked]] = {}
+    for each in pods:
+        alike.setdefault((*_fit(each), why(each)), []).append(each)
+    return max(alike.items(), key=lambda each: (len(each[1]), each[0]))
+
+
 def _uses(result: Checked) -> tuple[Use, ...]:
     return result.standing.uses if result.standing is not None else ()
 
 
-def _uses_of(asking: Iterable[Checked]) -> tuple[UseOfPods, ...]:
-    """What containers ask for, in the order of the pods; a launcher has other containers than its workers."""
+def _uses_of(asking: Iterable[Checked], alike: Iterable[Checked]) -> tuple[UseOfPods, ...]:
+    """What containers ask for, in the order of the pods; a launcher has other containers than its workers.
+
+    Args:
+        alike: Those that get what the workload is said to get, with its risk; others may not, as those with `keep`.
+    """
+    said = {(use.container, use.resource, use.count): use for each in alike for use in _uses(each)}
     first: dict[tuple[str, str, int], Use] = {}
     pods: Counter[tuple[str, str, int]] = Counter()
     waiting: Counter[tuple[str, str, int]] = Counter()
     for each in asking:
         for use in _uses(each):
             key = (use.container, use.resource, use.count)
-            first.setdefault(key, use)
+            first.setdefault(key, said.get(key, use))
             pods[key] += 1
             waiting[key] += not each.node
     return tuple(

@@ -17,7 +17,7 @@ from webhook.usage.blocking import blocked
 from webhook.usage.distribution import PRIOR, Grid, an_hour, distribution, grid_of, recency, tail_of
 from webhook.usage.flatness import is_flat
 from webhook.usage.history import History
-from webhook.usage.idleness import is_idle
+from webhook.usage.idleness import idle_until
 from webhook.usage.pools import HOUR, Pool, Pools, Span, Speaking, thinned
 from webhook.usage.pricing import Counted, limits
 from webhook.usage.windows import Floats
@@ -174,7 +174,7 @@ def _observed(members: Sequence[History], foreseen: Foreseen | None, now: float)
         card_mib=_card(members),
         horizon_hours=max(1, round(foreseen.pool.run.hours)) if foreseen else 1,
         pool=foreseen.pool.name if foreseen else "workload",
-        idle=foreseen is not None and is_idle(members, now),
+        idle_until=idle_until(members) if foreseen else 0,
         blocked=blocked(members, now),
     )
 

@@ -117,7 +117,7 @@ _SAME = [name for name in _Container.__struct_fields__ if name not in ("peaks_mi
 
 
 def read(path: Path) -> Recorded:
-    """Read a file.
+    """Read a file. A container of which nothing but gaps is recorded is left out: it was not seen.
 
     Raises:
         UsageError: it cannot be read or used; says where, what must hold and what to write.
@@ -130,7 +130,8 @@ def read(path: Path) -> Recorded:
     file = _decoded(path, text, _File)
     if fault := _fault(file):
         raise UsageError(f"{path}: {fault}. {WRITE}")
-    return Recorded([_history(one, file.step_seconds) for one in file.containers], file.now)
+    seen = [one for one in file.containers if max(one.peaks_mib) > GAP]
+    return Recorded([_history(one, file.step_seconds) for one in seen], file.now)
 
 
 def _text(path: Path) -> bytes:

@@ -77,6 +77,17 @@ class History(msgspec.Struct, frozen=True, gc=False):
         """Unix seconds of the end of the last bin."""
         return self.start + self.step_seconds * len(self.peaks_mib)
 
+    @property
+    def seen_seconds(self) -> int:
+        """Time that it was seen: a gap is none."""
+        return self.step_seconds * int(np.count_nonzero(self.readings() > GAP))
+
+    @property
+    def seen_until(self) -> int:
+        """Unix seconds of the end of the last bin that something was seen in; of its start where nothing was."""
+        there = np.flatnonzero(self.readings() > GAP)
+        return self.start + self.step_seconds * (int(there[-1]) + 1 if there.size else 0)
+
     def readings(self) -> NDArray[np.int32]:
         """`peaks_mib` as an array of numpy's, without a copy."""
         return np.frombuffer(self.peaks_mib, dtype=np.int32)

@@ -73,8 +73,8 @@ class Speaking(NamedTuple):
 
 
 def seen_seconds(members: Iterable[History]) -> int:
-    """Time that was looked at, all pods together."""
-    return sum([len(member.peaks_mib) * member.step_seconds for member in members])
+    """Time that something was seen, all pods together."""
+    return sum([member.seen_seconds for member in members])
 
 
 def horizon(members: Sequence[History]) -> int:
