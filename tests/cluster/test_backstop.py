@@ -61,6 +61,10 @@ def mounted_at(path: str) -> PodMaker:
     return make_pod().spec(volumes=[volume]).container("more", volumeMounts=[{"name": "v", "mountPath": path}])
 
 
+def with_class() -> PodMaker:
+    return make_pod().spec(runtimeClassName="nvidia")
+
+
 def reading(source: Json) -> PodMaker:
     return make_pod().container("more", env=[{"name": "NVIDIA_VISIBLE_DEVICES", "valueFrom": source}])
 
@@ -80,12 +84,19 @@ REFUSED = {
         make_pod().annotate("nvidia.cdi.k8s.io/container.main", "nvidia.com/gpu=0"),
         "they inject devices",
     ),
-    "a GPU runtime class without a GPU": (make_pod().spec(runtimeClassName="nvidia"), "must request a GPU"),
+    "a GPU runtime class without a GPU": (with_class(), "must request a GPU"),
+    "the same beside none of a GPU": (with_class().gpus("0"), "must request a GPU"),
+    "the same beside none of a slice": (with_class().asks("nvidia.com/mig-1g.10gb", "0"), "must request a GPU"),
+    "the same beside a name that nobody knows": (with_class().asks("nvidia.com/anything", "1"), "must request a GPU"),
+    "the same beside another device of NVIDIA's": (with_class().asks("nvidia.com/hostdev", "1"), "must request a GPU"),
+    "the same beside what only counts": (with_class().asks("rightslice.dev/gpu-milli", "1"), "must request a GPU"),
     "a device of the host": (mounting("/dev/nvidia0"), "must not mount host paths"),
     "the same with a detour": (mounting("/dev//nvidia0"), "must not mount host paths"),
     "the same with a step that goes nowhere": (mounting("/dev/./nvidia0"), "must not mount host paths"),
     "the same from nowhere": (mounting("dev/nvidia0"), "must not mount host paths"),
     "the device plugin's sockets": (mounting("/var/lib/kubelet/device-plugins"), "must not mount host paths"),
+    "those of k0s": (mounting("/var/lib/k0s/kubelet/device-plugins/kubelet.sock"), "must not mount host paths"),
+    "the container toolkit": (mounting("/usr/local/nvidia/toolkit"), "must not mount host paths"),
     "the mark of a static pod": (
         make_pod().annotate("kubernetes.io/config.mirror", "x").spec(nodeName="n1"),
         "only nodes write it",
@@ -94,7 +105,11 @@ REFUSED = {
 ACCEPTED = {
     "nothing": make_pod(),
     "a GPU": make_pod().gpus(1),
-    "a GPU with its class": make_pod().gpus(1).spec(runtimeClassName="nvidia"),
+    "a GPU with its class": with_class().gpus(1),
+    "a slice with it": with_class().asks("nvidia.com/mig-1g.10gb.me", "1"),
+    "a share with it": with_class().asks("nvidia.com/gpu.shared", "1"),
+    "a claim by an extended resource with it": with_class().asks("deviceclass.resource.kubernetes.io/gpu", "1"),
+    "a GPU in another container with it": with_class().container("more", resources={"limits": {"nvidia.com/gpu": "1"}}),
     "another class": make_pod().spec(runtimeClassName="kata"),
     "no devices, by a variable": make_pod().env("NVIDIA_VISIBLE_DEVICES", "void").env("NVIDIA_IMEX_CHANNELS", ""),
     "a variable without a value": make_pod().container("more", env=[{"name": "NVIDIA_VISIBLE_DEVICES"}]),
@@ -108,6 +123,11 @@ ACCEPTED = {
 @pytest.mark.parametrize(("maker", "why"), REFUSED.values(), ids=REFUSED)
 def test_the_worst_is_refused(held: Plane, maker: PodMaker, why: str) -> None:
     assert why in refusal(held, maker)
+
+
+@pytest.mark.parametrize("amount", ["0e3", "0Gi", "0.0", "-0", 0])
+def test_no_spelling_of_none_passes_for_a_request(held: Plane, amount: object) -> None:
+    assert "must request a GPU" in refusal(held, with_class().gpus(amount))
 
 
 @pytest.mark.parametrize("maker", ACCEPTED.values(), ids=ACCEPTED)

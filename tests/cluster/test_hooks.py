@@ -78,6 +78,8 @@ ASKS = {
     "the same with a detour": make_pod().spec(volumes=[volume("/dev/./nvidia0")]),
     "the same from nowhere": make_pod().spec(volumes=[volume("dev/nvidia0")]),
     "the kubelet's device sockets": make_pod().spec(volumes=[volume("/var/lib/kubelet/device-plugins")]),
+    "the device sockets of k0s": make_pod().spec(volumes=[volume("/var/lib/k0s/kubelet/device-plugins")]),
+    "the container toolkit": make_pod().spec(volumes=[volume("/usr/local/nvidia")]),
     "a mount that is read as a list of GPUs": make_pod()
     .spec(volumes=[{"name": "list", "emptyDir": {}}])
     .container(
@@ -96,6 +98,10 @@ ON_THE_HOST = {
     "all of the host": make_pod().spec(volumes=[volume("/")]),
     "all devices": make_pod().spec(volumes=[volume("/dev")]),
     "the container runtime": make_pod().spec(volumes=[volume("/run/containerd/containerd.sock")]),
+    "the container runtime of k0s": make_pod().spec(volumes=[volume("/run/k0s/containerd.sock")]),
+    "what K3s has beside its container runtime": make_pod().spec(volumes=[volume("/run/k3s/agent")]),
+    "what holds the files of MicroK8s": make_pod().spec(volumes=[volume("/var/snap/microk8s/common")]),
+    "all memory": make_pod().spec(volumes=[volume("/dev/mem")]),
     "what every process has open": make_pod().spec(volumes=[volume("/proc")]),
 }
 PLAIN = {

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from tests.make import Json
+from webhook.engine.asking import asked_by
 from webhook.engine.guard import guard
 from webhook.engine.remarks import Remark
 from webhook.model.paths import dotted
@@ -18,8 +19,7 @@ def look(pod: Json, *, old: Json | None = None, share: bool = False, **request: 
     """Judge a pod; whether it asks for GPUs is read from it."""
     read = pod_of(pod)
     before = pod_of(old) if old is not None else None
-    asks = any("nvidia.com/" in name for one in pod["spec"]["containers"] for name in limits_of(one))
-    asked = Request(
+    coming = Request(
         operation=request.pop("operation", "CREATE" if old is None else "UPDATE"),
         group="",
         kind="Pod",
@@ -31,12 +31,7 @@ def look(pod: Json, *, old: Json | None = None, share: bool = False, **request: 
         **{key: value for key, value in request.items() if not key.startswith("allowed")},
     )
     allowed = {key: value for key, value in request.items() if key.startswith("allowed")}
-    return guard(asked, read, asks_gpus=asks, asks_share=share, **allowed)
-
-
-def limits_of(container: Json) -> Json:
-    limits: Json = container.get("resources", {}).get("limits", {})
-    return limits
+    return guard(coming, read, asked_by(read), asks_share=share, **allowed)
 
 
 def names(found: list[tuple[str, Remark]]) -> list[str]:

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from tests.engine.guarding import KINDS, look, names
 from tests.make import Json, make_pod
 from tests.strategies import pods
+from webhook.engine.asking import asked_by
 from webhook.engine.guard import guard
 from webhook.engine.guarding.bypasses import BYPASSES, GPU_PODS_ONLY
 from webhook.model.codes import CODES
@@ -46,6 +47,7 @@ SIGNS = {
     "a GPU runtime class": make_pod().spec(runtimeClassName="nvidia"),
     "a device annotation": make_pod().annotate("cdi.k8s.io/x", "nvidia.com/gpu=0"),
     "a claim": make_pod().spec(resourceClaims=[{"name": "x"}]),
+    "a name of NVIDIA's that is no GPU of ours": make_pod().asks("nvidia.com/vgpu-x", "1"),
     "a list of devices": make_pod().container(
         "y", volumeMounts=[{"name": "v", "mountPath": "/var/run/nvidia-container-devices/0"}]
     ),
@@ -141,12 +143,12 @@ def test_every_name_has_its_code() -> None:
 
 
 @settings(max_examples=200)
-@given(pods(), st.none() | pods(), st.booleans(), st.booleans())
-def test_it_has_an_answer_for_any_pod(pod: Json, old: Json | None, asks: bool, share: bool) -> None:
+@given(pods(), st.none() | pods(), st.booleans())
+def test_it_has_an_answer_for_any_pod(pod: Json, old: Json | None, share: bool) -> None:
     operation = "CREATE" if old is None else "UPDATE"
     read, before = pod_of(pod), pod_of(old) if old is not None else None
-    asked = Request(operation, "", "Pod", "team", "pod", read, lambda: pod, before)
-    for name, remark in guard(asked, read, asks_gpus=asks, asks_share=share):
+    coming = Request(operation, "", "Pod", "team", "pod", read, lambda: pod, before)
+    for name, remark in guard(coming, read, asked_by(read), asks_share=share):
         assert remark.code == BYPASSES[name]
         assert remark.fix.endswith(".")
         assert not remark.message.endswith(".")

@@ -184,6 +184,7 @@ HOST_PATHS = {
     "a process, with all its links": ("/proc/1/", True),
     "whoever looks, with all its links": ("/proc/self", True),
     "the thread that looks": ("/proc/thread-self", True),
+    "a name in other figures than a process's": ("/proc/\u0661", False),
     "kernel settings": ("/proc/sys/net", False),
     "the MPS server's sockets": ("/tmp/nvidia-mps", True),
     "what may hold them, among much else": ("/tmp", False),

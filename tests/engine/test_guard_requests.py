@@ -26,6 +26,26 @@ def test_a_runtime_class_without_a_gpu_request(name: str, bad: bool) -> None:
     assert look(pod.gpus(1).build()) == []
 
 
+NO_GPU = {
+    "none of a GPU": ("nvidia.com/gpu", "0"),
+    "none of a GPU, as a number": ("nvidia.com/gpu", 0),
+    "none of a slice": ("nvidia.com/mig-1g.10gb", "0"),
+    "none of a name that nobody knows": ("nvidia.com/anything", "0"),
+    "a name that nobody knows": ("nvidia.com/anything", "1"),
+    "something else of NVIDIA's": ("nvidia.com/hostdev", "1"),
+    "a profile that is none": ("nvidia.com/mig-", "1"),
+    "the accounting resource": ("rightslice.dev/gpu-milli", "1000"),
+    "another vendor's": ("amd.com/gpu", "1"),
+}
+"""Requests by which a pod gets no GPU, so that they excuse nothing."""
+
+
+@pytest.mark.parametrize(("resource", "amount"), NO_GPU.values(), ids=NO_GPU)
+def test_a_request_for_no_gpu_excuses_nothing(resource: str, amount: object) -> None:
+    pod = make_pod().asks(resource, amount).env("CUDA_VERSION", "12.4").spec(runtimeClassName="nvidia")
+    assert names(look(pod.build())) == ["visibleDevicesEnv", "runtimeClass"]
+
+
 def test_a_runtime_class_that_the_policy_allows() -> None:
     pod = make_pod().spec(runtimeClassName="nvidia").build()
     assert look(pod, allowed_runtime_classes=frozenset({"nvidia"})) == []

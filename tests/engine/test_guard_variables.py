@@ -134,8 +134,24 @@ def test_devices_named_wrongly_are_told_once() -> None:
     assert places(look(pod)) == [("visibleDevicesEnv", "spec.containers[1].env[1]")]
 
 
-def test_a_pod_that_asks_for_a_gpu_may_name_its_cuda_version() -> None:
-    assert look(make_pod().gpus(1).env("CUDA_VERSION", "12.4.1").build()) == []
+ASKING = {
+    "for a GPU": {"limits": {"nvidia.com/gpu": "1"}},
+    "for a slice": {"limits": {"nvidia.com/mig-1g.10gb": "1"}},
+    "for a share": {"limits": {"nvidia.com/gpu.shared": "1"}},
+}
+
+
+@pytest.mark.parametrize("kind", ["containers", "initContainers"])
+@pytest.mark.parametrize("resources", ASKING.values(), ids=ASKING)
+def test_a_container_that_asks_for_a_gpu_may_name_its_cuda_version(resources: Json, kind: str) -> None:
+    assert look(make_pod().container("asks", kind=kind, resources=resources, env=[VERSION]).build()) == []
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(("env", "bad"), LEGACY.values(), ids=LEGACY)
+def test_the_request_of_one_container_is_no_excuse_for_another(env: list[Json], bad: bool, kind: str) -> None:
+    found = look(make_pod().gpus(1).container("beside", kind=kind, env=env).build())
+    assert names(found) == (["visibleDevicesEnv"] if bad else [])
 
 
 def test_an_ephemeral_container_that_brings_a_cuda_version() -> None:
@@ -143,6 +159,13 @@ def test_an_ephemeral_container_that_brings_a_cuda_version() -> None:
     new = make_pod().container("debug", kind="ephemeralContainers", env=[VERSION]).build()
     assert places(look(new, old=old)) == [("visibleDevicesEnv", "spec.ephemeralContainers[0].env[0]")]
     assert look(new, old=new) == []
+
+
+def test_an_ephemeral_container_that_brings_one_to_a_pod_with_a_gpu() -> None:
+    old = make_pod().gpus(1).env("CUDA_VERSION", "12.4.1").build()
+    new = make_pod().gpus(1).env("CUDA_VERSION", "12.4.1")
+    new.container("debug", kind="ephemeralContainers", env=[VERSION])
+    assert places(look(new.build(), old=old)) == [("visibleDevicesEnv", "spec.ephemeralContainers[0].env[0]")]
 
 
 ORDINARY_VARIABLES = {

@@ -13,15 +13,18 @@ from hypothesis import strategies as st
 from tests.cluster.test_backstop import REFUSED
 from tests.conftest import ROOT
 from tests.engine.lawful import any_pods
+from tests.engine.test_guard_host import HOST_PATHS
 from tests.make import Json, PodMaker, make_pod
 from tests.manifests.made import files
+from tests.strategies import RESOURCE_NAMES
 from tests.world import policies_of, request_of, view_of
 from webhook.engine.decide import decide
 from webhook.engine.guarding.bypasses import BYPASSES
-from webhook.engine.guarding.host_paths import LINKS, STARTS, TREES, reaches_gpus
+from webhook.engine.guarding.host_paths import DEVICES, LINKS, STARTS, TREES, reaches_gpus
 from webhook.manifests.backstop import PODS, backstop
 from webhook.manifests.hooks import LEFT_OUT, configurations
-from webhook.manifests.touching import DEVICE_PATHS, WIDE_PATHS, mounts_host, touches_gpus
+from webhook.manifests.touching import DEVICE_PATHS, WIDE_PATHS, asks_for_gpus, mounts_host, touches_gpus
+from webhook.model.resources import DEVICE_CLASS_PREFIX, gpu_resource
 from webhook.model.usage import UsageView
 from webhook.policy.workloads import WORKLOADS
 from webhook.policy.written.matching import DEFAULT_EXCLUDED
@@ -33,7 +36,19 @@ ON_THE_HOST = CEL.compile(mounts_host("object.spec", (*DEVICE_PATHS, *WIDE_PATHS
 
 SEGMENTS = {segment for tree in (*TREES, *STARTS) for segment in tree.split("/")}
 ODD = {"..", ".", "x", "1", "self", "var", "nvidia0", "nvidia-caps", *LINKS}
-PATHS = st.lists(st.sampled_from(sorted(SEGMENTS | ODD)), min_size=1, max_size=6).map("/".join)
+STEPS = st.sampled_from(sorted(SEGMENTS | ODD))
+PATHS = st.lists(STEPS, min_size=1, max_size=6).map("/".join)
+DETOURS = st.sampled_from([[], [], ["."], [""], ["x", ".."], ["..", "var"]])
+
+
+@st.composite
+def guarded_paths(draw: st.DrawFn) -> str:
+    """What the guard names, what holds it, or what it holds; often the long way."""
+    steps = draw(st.sampled_from([*TREES, *STARTS])).split("/")[1:]
+    steps = steps[: draw(st.integers(1, len(steps)))] + draw(st.lists(STEPS, max_size=2))
+    at = draw(st.integers(0, len(steps)))
+    steps[at:at] = draw(DETOURS)
+    return draw(st.sampled_from(["/", "/", "/var/", "//", ""])) + "/".join(steps) + draw(st.sampled_from(["", "", "/"]))
 
 
 def holds(expression: Any, pod: Json) -> bool:
@@ -47,27 +62,39 @@ def holds(expression: Any, pod: Json) -> bool:
     return value
 
 
-@settings(max_examples=300)
-@given(PATHS, st.sampled_from(["", "/", "//"]))
-def test_every_host_path_that_reaches_gpus_is_seen(path: str, start: str) -> None:
-    pod = {"spec": {"containers": [], "volumes": [{"name": "v", "hostPath": {"path": start + path}}]}}
+def mounting(path: str) -> Json:
+    return make_pod().spec(volumes=[{"name": "v", "hostPath": {"path": path}}]).build()
 
-    assert holds(ON_THE_HOST, pod) or not reaches_gpus(start + path)
+
+@settings(max_examples=500)
+@given(guarded_paths() | st.builds(str.__add__, st.sampled_from(["", "/", "//"]), PATHS))
+def test_every_host_path_that_reaches_gpus_is_seen(path: str) -> None:
+    assert holds(ON_THE_HOST, mounting(path)) or not reaches_gpus(path)
+
+
+@pytest.mark.parametrize("path", [path for path, bad in HOST_PATHS.values() if bad])
+def test_every_host_path_that_the_guard_is_known_to_refuse_is_seen(path: str) -> None:
+    assert holds(ON_THE_HOST, mounting(path))
+
+
+@pytest.mark.parametrize("path", [*DEVICES, *STARTS])
+def test_what_is_there_for_devices_is_never_let_in_unjudged(path: str) -> None:
+    for below in (path, f"{path}/x", f"/var{path}"):
+        assert holds(TOUCHES, mounting(below)) or not reaches_gpus(below)
 
 
 @pytest.mark.parametrize("path", ["/var/log", "/etc/cni/net.d", "/sys", "/lib/modules", "/opt/cni/bin", "/etc/hosts"])
 def test_what_network_plug_ins_mount_is_not(path: str) -> None:
-    pod = {"spec": {"containers": [], "volumes": [{"name": "v", "hostPath": {"path": path}}]}}
+    assert not holds(ON_THE_HOST, mounting(path))
 
-    assert not holds(ON_THE_HOST, pod)
+
+@pytest.mark.parametrize("path", [path for path, bad in HOST_PATHS.values() if not bad and ".." not in path])
+def test_what_the_guard_is_known_to_leave_is_not(path: str) -> None:
+    assert not holds(ON_THE_HOST, mounting(path))
 
 
 SPELLINGS = ["/dev//nvidia0", "/dev/./nvidia0", "//dev/nvidia0", "dev/nvidia0", "/./dev/nvidia0", "/opt/../dev/nvidia0"]
 MOUNTS_DEVICES = CEL.compile(next(rule for rule, says in PODS if "host paths" in says))
-
-
-def mounting(path: str) -> Json:
-    return make_pod().spec(volumes=[{"name": "v", "hostPath": {"path": path}}]).build()
 
 
 @pytest.mark.parametrize("path", SPELLINGS)
@@ -110,6 +137,22 @@ def test_every_pod_that_is_refused_is_sent(pod: Json) -> None:
     if not holds(TOUCHES, pod):  # then nobody is held up while we do not answer: right for wide mounts, and only there
         assert holds(ON_THE_HOST, pod)
         assert {found.code for found in decision.findings} == {BYPASSES["hostPathDevices"]}
+
+
+ASKS = CEL.compile(f"object.containers.exists(c, {asks_for_gpus('c')})")
+PARTS = ["nvidia.com/", "gpu", "mig-", "1g.10gb", "7g.80", "g.", "gb", ".me", "-me", ".me.all", ".gfx", ".shared", "x"]
+NAMES = st.builds(
+    "nvidia.com/{}".format, st.lists(st.sampled_from(PARTS), max_size=5).map("".join) | st.text(max_size=5)
+)
+
+
+@settings(max_examples=500)
+@given(NAMES | RESOURCE_NAMES, st.sampled_from(["0", "1", 0, 1]), st.sampled_from(["limits", "requests"]))
+def test_an_expression_and_the_engine_agree_on_who_asks(name: str, amount: object, side: str) -> None:
+    asks = gpu_resource(name) is not None or name.startswith(DEVICE_CLASS_PREFIX)
+    container = {"name": "main", "resources": {side: {name: amount}}}
+
+    assert holds(ASKS, {"containers": [container]}) == (asks and amount not in ("0", 0))
 
 
 BACKSTOP = next(one["spec"] for one in backstop() if one["metadata"]["name"] == "rightslice-pods")

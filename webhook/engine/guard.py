@@ -14,6 +14,7 @@ from collections.abc import Sequence
 
 import msgspec
 
+from webhook.engine.asking import Asked
 from webhook.engine.containers import every_container
 from webhook.engine.guarding.bypasses import GPU_PODS_ONLY, Found
 from webhook.engine.guarding.host import device_mounts, host_access, host_paths, shared_processes
@@ -41,8 +42,8 @@ _NOTHING: frozenset[str] = frozenset()
 def guard(
     request: Request,
     pod: Pod,
+    asked: Asked,
     *,
-    asks_gpus: bool,
     asks_share: bool,
     allowed_capabilities: frozenset[str] = _NOTHING,
     allowed_runtime_classes: frozenset[str] = _NOTHING,
@@ -52,7 +53,8 @@ def guard(
     Args:
         request: Who asks, for which operation, and the pod as it was.
         pod: The pod to judge, or a workload's template read as one.
-        asks_gpus: True if the pod requests any GPU resource.
+        asked: What it asks for. Names of NVIDIA's that are no GPU resource show that it is after GPUs; only an ask
+            for one excuses a GPU runtime class, and what is refused in a container that gets none.
         asks_share: True if it requests a time-sliced or MPS share.
         allowed_capabilities: Driver capabilities that are fine beside compute and utility; "all" allows any.
         allowed_runtime_classes: GPU runtime classes that are fine without a GPU request.
@@ -60,7 +62,7 @@ def guard(
     Returns:
         Pairs of bypass name (see `guarding.bypasses`) and remark. Never raises on a Pod.
     """
-    rules = asks_gpus, asks_share, allowed_capabilities, allowed_runtime_classes
+    rules = asked, asks_share, allowed_capabilities, allowed_runtime_classes
     old = request.old_pod if request.operation == "UPDATE" else None
     results = _look(request, pod, *rules)
     if old is not None:
@@ -76,7 +78,7 @@ def guard(
 def _look(
     request: Request,
     pod: Pod,
-    asks_gpus: bool,
+    asked: Asked,
     asks_share: bool,
     capabilities: frozenset[str],
     classes: frozenset[str],
@@ -85,8 +87,8 @@ def _look(
     containers = every_container(spec)
     named = suspects(containers)
     results = guarded_variables(named, capabilities) if named else []
-    if named and not asks_gpus:
-        results += legacy_images(named)
+    if named:
+        results += legacy_images(named, asked.containers())
     results += device_mounts(containers)
     results += odd_requests(spec, containers)
     if spec.volumes:
@@ -94,9 +96,9 @@ def _look(
     if pod.metadata.annotations:
         results += device_annotations(pod)
         results += mirror_mark(request, pod)
-    if spec.runtime_class_name and not asks_gpus:
+    if spec.runtime_class_name and not asked.asks:
         results += runtime_class(spec, classes)
-    if not asks_gpus and not _shows_gpus(spec, containers, named, results):
+    if not asked.asks and not asked.strangers and not _shows_gpus(spec, containers, named, results):
         return [one for one in results if one[0] not in GPU_PODS_ONLY]
 
     results += unreadable_sources(containers)

@@ -36,13 +36,12 @@ def judge_security(
     request: Request, pod: Pod, asked: Asked, rules: Rules, view: ClusterView, findings: list[Finding]
 ) -> None:
     """Every way round GPU accounting that a policy denies."""
-    asks_gpus = bool(asked.asks or asked.strangers)
-    shares = asks_gpus and pod.spec.share_process_namespace and asks_share(asked.totals, view.fleet)
+    shares = bool(asked.asks) and pod.spec.share_process_namespace and asks_share(asked.totals, view.fleet)
     for voice, section in rules.security:
         bypasses = guard(
             request,
             pod,
-            asks_gpus=asks_gpus,
+            asked,
             asks_share=shares,
             allowed_capabilities=section.allowed_capabilities,
             allowed_runtime_classes=section.allowed_runtime_classes,

@@ -7,10 +7,11 @@ that ask for no GPU is recognised here too; a test compares the two over generat
 from __future__ import annotations
 
 from collections.abc import Iterable
+from itertools import accumulate
 
-from webhook.engine.guarding.host_paths import LINKS
+from webhook.engine.guarding.host_paths import DEVICES, LINKS, PROCESSES, STARTS, TREES
 from webhook.model.records import MIRROR
-from webhook.model.resources import ACCOUNTING, DEVICE_CLASS_PREFIX
+from webhook.model.resources import ACCOUNTING, DEVICE_CLASS_PREFIX, GPU_PATTERN
 
 OURS = "rightslice.dev/"
 assert ACCOUNTING.startswith(OURS)
@@ -20,30 +21,26 @@ RESOURCES = ("nvidia.com/", DEVICE_CLASS_PREFIX, OURS)
 
 VARIABLES = ("NVIDIA_", "CUDA_")
 
-DEVICE_PATHS = (
-    "^([^/]|$)",
-    "//",
-    "/[.][.]?(/|$)",
-    "^/dev/(dri|char)(/|$)",
-    "^/dev/nvidia",
-    "^/proc/driver/nvidia(/|$)",
-    "^/etc/(cdi|nri)(/|$)",
-    "^(/var)?/run/(cdi|nri)(/|$)",
-    "^(/var)?/run/nvidia",
-    "^/var/lib/kubelet/(device-plugins|pod-resources)(/|$)",
-    "^/tmp/nvidia-mps",
-)
+
+def _either(paths: Iterable[str]) -> str:
+    """A pattern of paths; those under /run have two spellings."""
+    spelled = [path.replace(".", "[.]") for path in sorted(paths)]
+    return "|".join(f"(/var)?{path}" if f"{path}/".startswith("/run/") else path for path in spelled)
+
+
+DEVICE_PATHS = ("^([^/]|$)", "//", "/[.][.]?(/|$)", f"^({_either(DEVICES)})(/|$)", f"^({_either(STARTS)})")
 """Host paths that are there for GPUs, or for handing out devices, and for little else; and spellings that hide a path:
 one that is not absolute, or has detours. An expression cannot clean a path, and few need to write it otherwise."""
 
+_HOLDERS = {folder for tree in TREES for folder in accumulate(tree.split("/")[:-1], "{}/{}".format)} - {""}
+
 WIDE_PATHS = (
-    "^/(dev|proc|proc/driver|etc|var|run|var/run|var/lib|var/lib/kubelet)?/?$",
-    "^/proc/([0-9]+|self|thread-self)/?$",
+    f"^({_either(_HOLDERS)})?/?$",
+    f"^/proc/([0-9]+|{'|'.join(sorted(PROCESSES))})/?$",
     f"^/proc/[^/]+/({'|'.join(sorted(LINKS))})(/|$)",
-    "^(/var)?/run/k3s/?$",
-    "^(/var)?/run/(containerd|crio|docker|docker[.]sock|cri-dockerd[.]sock|podman|k3s/containerd)(/|$)",
+    f"^({_either(set(TREES) - set(DEVICES))})(/|$)",
 )
-"""Host paths that hold those among much else, or lead to the container runtime."""
+"""Host paths that hold those among much else, lead to the container runtime, or are all memory."""
 
 
 def joined(thoughts: Iterable[str], word: str = "||") -> str:
@@ -57,12 +54,24 @@ def containers_of(pod: str) -> str:
     return f"({pod}.containers + {' + '.join(kinds)})"
 
 
+def names_gpus(container: str) -> str:
+    """In CEL: does a container name what may be a GPU resource, in limits or requests?"""
+    return _of_amounts(container, begins("name", RESOURCES))
+
+
 def asks_for_gpus(container: str) -> str:
-    """In CEL: does a container name a GPU resource, in limits or requests?"""
+    """In CEL: does a container ask for more than none of a GPU, by a name that the engine knows, or of a device class?
+
+    An API server writes every amount of none as "0", however it came.
+    """
+    known = f"{begins('name', [DEVICE_CLASS_PREFIX])} || name.matches('{GPU_PATTERN}')"
+    return _of_amounts(container, f"string(amounts[name]) != '0' && ({known})")
+
+
+def _of_amounts(container: str, holds: str) -> str:
+    """In CEL: does this hold for a name among a container's amounts?"""
     amounts = ", ".join(f"has({container}.resources.{side}) ? {container}.resources.{side} : {{}}" for side in SIDES)
-    return (
-        f"has({container}.resources) && [{amounts}].exists(amounts, amounts.exists(name, {begins('name', RESOURCES)}))"
-    )
+    return f"has({container}.resources) && [{amounts}].exists(amounts, amounts.exists(name, {holds}))"
 
 
 SIDES = ("limits", "requests")
@@ -86,7 +95,7 @@ def touches_gpus(of: str) -> str:
         of: What stands for it: "object", or the way to a template.
     """
     named = f"has(c.env) && c.env.exists(e, {begins('e.name', VARIABLES)})"
-    asking = (asks_for_gpus("c"), named, _SOURCES, _LISTS_DEVICES)
+    asking = (names_gpus("c"), named, _SOURCES, _LISTS_DEVICES)
     claims = "has(pod.spec.resourceClaims) && size(pod.spec.resourceClaims) > 0"
     return _of_pod(of, asking, f"key.startsWith('{OURS}') || {_FORGED}", claims)
 

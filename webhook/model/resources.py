@@ -17,7 +17,11 @@ DEVICE_CLASS_PREFIX = "deviceclass.resource.kubernetes.io/"
 FOREIGN_PREFIXES = ("amd.com/", "gpu.intel.com/", "habana.ai/", "aws.amazon.com/neuron", "google.com/tpu")
 """Accelerators of other vendors: left alone."""
 
-_PROFILE = re.compile(r"(\d+)g\.(\d+)gb(?:\.(me\.all|me|gfx)|(-me))?\Z", re.ASCII)
+_PROFILE_PATTERN = "([0-9]+)g[.]([0-9]+)gb(?:[.](me[.]all|me|gfx)|(-me))?"
+_PROFILE = re.compile(rf"{_PROFILE_PATTERN}\Z")
+
+GPU_PATTERN = f"^nvidia[.]com/(gpu|mig-{_PROFILE_PATTERN})([.]shared)?$"
+"""The names that `gpu_resource` knows, for those who cannot call it: an API server's own rules."""
 
 
 class GpuResource(msgspec.Struct, frozen=True, gc=False):

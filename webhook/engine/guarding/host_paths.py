@@ -12,15 +12,21 @@ from functools import lru_cache
 _KUBELETS = ("/var/lib/kubelet", "/var/lib/k0s/kubelet", "/var/snap/microk8s/common/var/lib/kubelet")
 """Where kubelets keep their files: the usual place (also of K3s and RKE2), that of k0s and that of MicroK8s."""
 
-TREES = (
+DEVICES = (
     "/dev/dri",
     "/dev/char",
-    "/dev/mem",
     "/proc/driver/nvidia",
     "/etc/cdi",
     "/etc/nri",
     "/run/cdi",
     "/run/nri",
+    *(f"{kubelet}/{sockets}" for kubelet in _KUBELETS for sockets in ("device-plugins", "pod-resources")),
+)
+"""Device files, the driver's own files, CDI and NRI, and the kubelet's device sockets: there for devices alone."""
+
+TREES = (
+    *DEVICES,
+    "/dev/mem",
     "/run/containerd",
     "/run/crio",
     "/run/docker",
@@ -31,9 +37,8 @@ TREES = (
     "/run/podman",
     "/var/lib/k0s/run",
     "/var/snap/microk8s/common/run",
-    *(f"{kubelet}/{sockets}" for kubelet in _KUBELETS for sockets in ("device-plugins", "pod-resources")),
 )
-"""Device files, memory, the driver's own files, CDI and NRI, the runtimes' sockets, the kubelet's device sockets."""
+"""Those, memory, and the runtimes' sockets."""
 
 STARTS = ("/dev/nvidia", "/run/nvidia", "/usr/local/nvidia", "/tmp/nvidia-mps")  # noqa: S108 -- a path to refuse, not one to write
 """Device nodes, the sockets of driver, MPS, fabric manager and persistence daemon, and the container toolkit.
@@ -78,7 +83,7 @@ def plain(path: str) -> str:
 def _is_process(path: str) -> bool:
     """Is this the folder of a process, which holds its links?"""
     proc, _, name = path.rpartition("/")
-    return proc == "/proc" and (name.isdecimal() or name in PROCESSES)
+    return proc == "/proc" and ((name.isascii() and name.isdecimal()) or name in PROCESSES)
 
 
 @lru_cache(maxsize=1024)

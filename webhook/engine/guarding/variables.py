@@ -41,7 +41,7 @@ _SAFE: dict[str, tuple[str, frozenset[str], str]] = {
 }
 """Bypass name, values that give nothing away, and what must hold, by variable."""
 
-_LEGACY_MUST = f"{CUDA_VERSION} must stand beside {VISIBLE_DEVICES} (void or none) in a pod without a GPU request"
+_LEGACY_MUST = f"{CUDA_VERSION} must stand beside {VISIBLE_DEVICES} (void or none) in a container without a GPU request"
 _LEGACY_FIX = f"Set {VISIBLE_DEVICES} to void in this container, or remove {CUDA_VERSION}; for a GPU, ask in limits."
 
 _FREE_CAPABILITIES = frozenset({"", "compute", "utility"})
@@ -98,8 +98,10 @@ def _value(variable: EnvVar) -> str:
     return quoted(variable.value) if variable.value_from is None else "a value that admission cannot read (valueFrom)"
 
 
-def legacy_images(variables: Sequence[Suspect]) -> list[Found]:
-    """CUDA_VERSION alone, which the container toolkit takes for every GPU; for pods without a GPU request.
+def legacy_images(variables: Sequence[Suspect], asking: Collection[Path]) -> list[Found]:
+    """CUDA_VERSION alone, which the container toolkit takes for every GPU, in containers that do not ask for one.
+
+    A container that asks has its devices named by the device plugin, and one beside it has not.
 
     The toolkit calls an image legacy if CUDA_VERSION is set and NVIDIA_REQUIRE_CUDA is not, an empty value being
     as good as none; a legacy image whose NVIDIA_VISIBLE_DEVICES is absent sees all. Of equal names the last holds.
@@ -109,6 +111,7 @@ def legacy_images(variables: Sequence[Suspect]) -> list[Found]:
         found("visibleDevicesEnv", path, f"{_LEGACY_MUST}, found {_value(variable)} without it", _LEGACY_FIX)
         for (container, name), (path, variable) in last.items()
         if name == CUDA_VERSION
+        and container not in asking
         and (variable.value or variable.value_from is not None)
         and (container, VISIBLE_DEVICES) not in last
         and not _is_surely_set(last.get((container, REQUIRE_CUDA)))
