@@ -280,7 +280,7 @@ CODES: dict[str, Code] = {
         "limits",
         False,
         "A pod that asks for rightslice.dev/gpu-milli is Pending for ever where neither the scheduler ignores the"
-        " resource nor a node has it. So it is not written, and no quota on it counts this pod.",
+        " resource nor every node that it may come to has it. So it is not written, and no quota on it counts the pod.",
         "For admins: rightslice accounting check says what is missing.",
     ),
     "GPU-Q306": Code(
