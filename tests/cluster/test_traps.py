@@ -50,7 +50,7 @@ def test_a_pod_without_gpus_falls_into_it_and_not_into_what_is_offered(
     plane.api.create(path, here)
     eventually(lambda: pod_in(plane, namespace), until=lambda became: became != "none")
 
-    instead = fixed(here)
+    instead = fixed(here, lint(here))
     assert lint(instead) == []
     if instead["spec"]["limits"]:
         plane.api.replace(f"{path}/lr", instead)

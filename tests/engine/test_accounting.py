@@ -124,15 +124,53 @@ def test_what_one_call_writes_the_other_takes() -> None:
 
 
 PLAIN = "mode: enforce\nlimits: {accounting: native}"
-COUNTING = whole_node("counting", 8)
-COUNTING["status"]["allocatable"][ACCOUNTING] = "8000000"
+
+
+def counting(node: Json, milli: str = "8000000") -> Json:
+    """The node, with the accounting resource."""
+    allocatable = node["status"]["allocatable"] | {ACCOUNTING: milli}
+    return node | {"status": node["status"] | {"allocatable": allocatable}}
+
+
+COUNTING = counting(whole_node("counting", 8))
 PINNED = make_pod().gpus(1).spec(nodeSelector={"kubernetes.io/hostname": "whole"})
 
 TAKEN: dict[str, tuple[str, PodMaker, tuple[Json, ...], str | None]] = {
     "an admin says that schedulers ignore it": (NATIVE, make_pod().gpus(1), (whole_node(),), "1000"),
     "nobody says anything": (PLAIN, make_pod().gpus(1), (whole_node(),), None),
     "a node advertises it": (PLAIN, make_pod().gpus(1), (COUNTING,), "1000"),
-    "one of two nodes does": (PLAIN, make_pod().gpus(1), (COUNTING, whole_node()), "1000"),
+    "one of two nodes does": (PLAIN, make_pod().gpus(1), (COUNTING, whole_node()), None),
+    "both do": (PLAIN, make_pod().gpus(1), (COUNTING, counting(make_node("turns", A100, **{GPU: 8}))), "1000"),
+    "a cordoned one does, and one that takes pods does not": (
+        PLAIN,
+        make_pod().gpus(1),
+        (COUNTING | {"spec": {"unschedulable": True}}, whole_node()),
+        None,
+    ),
+    "one that takes pods does, and a tainted one does not": (
+        PLAIN,
+        make_pod().gpus(1),
+        (COUNTING, whole_node() | {"spec": {"taints": [{"key": "kept", "value": "", "effect": "NoSchedule"}]}}),
+        None,
+    ),
+    "one with too few GPUs does, and one with enough does not": (
+        PLAIN,
+        make_pod().gpus(4),
+        (counting(whole_node("few", 2)), whole_node()),
+        None,
+    ),
+    "all that the pod can come to do": (
+        PLAIN,
+        make_pod().gpus(1).spec(nodeSelector={"kubernetes.io/hostname": "counting"}),
+        (COUNTING, whole_node()),
+        "1000",
+    ),
+    "the node has less of it than its GPUs can weigh": (
+        PLAIN,
+        make_pod().gpus(1),
+        (counting(whole_node("counting", 8), "7999"),),
+        None,
+    ),
     "one does that the pod cannot come to": (PLAIN, PINNED, (COUNTING, whole_node()), None),
     "one does that has no such GPU": (PLAIN, make_pod().asks(SMALL, "1"), (COUNTING, mig_node()), None),
     "a user wrote it where nobody takes it": (PLAIN, make_pod().gpus(1).asks(ACCOUNTING, "1"), (whole_node(),), "0"),
@@ -189,6 +227,25 @@ def test_the_change_before_the_last_counts_no_more() -> None:
     pod, later = stored(make_pod().gpus(1).asks(ACCOUNTING, "250")), turned((FOUR,), (whole_node(),))
     latest = view_of(make_namespace("team"), whole_node()).succeeding(later)
     assert [codes(ask(pod, NATIVE, view=view)) for view in (later, latest)] == [[], ["enforce GPU-Q302"]]
+
+
+LEFT_OUT: dict[str, tuple[ClusterView, list[str]]] = {
+    "the node without it goes": (turned((COUNTING, whole_node()), (COUNTING,)), []),
+    "it comes to the last node": (turned((whole_node(),), (counting(whole_node()),)), []),
+    "it was written before the change too": (
+        turned((COUNTING,), (COUNTING, counting(whole_node()))),
+        ["enforce GPU-Q302"],
+    ),
+    "it is written no more": (turned((COUNTING,), (COUNTING, whole_node())), ["warn GPU-Q305"]),
+}
+
+
+@pytest.mark.parametrize(("view", "want"), LEFT_OUT.values(), ids=LEFT_OUT)
+def test_a_pod_of_which_it_was_left_out_passes_when_nodes_change_between_two_calls(
+    view: ClusterView, want: list[str]
+) -> None:
+    found = codes(ask(stored(make_pod().gpus(1)), PLAIN, view=view))
+    assert [code for code in found if "GPU-Q" in code] == want
 
 
 def test_a_slice_that_came_free_meanwhile_does_not_change_what_a_stored_pod_weighs() -> None:

@@ -172,6 +172,14 @@ def test_it_says_where_who_holds_the_most_and_what_to_do() -> None:
     assert finding.fix == "Wait until another pod of the namespace ends."
 
 
+def test_a_claim_waits_for_nobody_where_the_pods_own_claims_fill_the_quota() -> None:
+    limit = quota({devices(A): "2"}, {devices(A): "0"})
+    (finding,) = ask(claiming("two", "one"), TOLD, nodes=[limit, ONE, TWO]).findings
+    assert finding.fix == (
+        "No pod that ends makes room for it: ask for the quota to be raised, or use another namespace."
+    )
+
+
 def test_what_is_of_use_stands_in_the_warning_however_many_keys_are_exceeded() -> None:
     hard = {devices(A): "4", implicit(A): "4", OBJECTS: "2"}
     pods = [claiming("two", name=name).build() for name in ("x", "y")]

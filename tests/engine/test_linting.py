@@ -32,6 +32,11 @@ def quota(**hard: Any) -> Json:
     return {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": metadata, "spec": {"hard": keys}}
 
 
+def mended(data: Json) -> Json:
+    """The object without the traps that are found in it alone."""
+    return fixed(data, lint(data))
+
+
 def scoped(data: Json) -> Json:
     """The same for pods without a deadline only."""
     return data | {"spec": data["spec"] | {"scopes": ["NotTerminating"]}}
@@ -80,6 +85,12 @@ TRAPS: dict[str, tuple[Json, list[str], Json]] = {
         ["GPU-L304"],
         {"limits": [NONE, {"type": "Pod", "max": {GPU: 4}}]},
     ),
+    "a minimum of pods that only a default keeps from refusing": (
+        limit_range({"type": "Pod", "min": {GPU: 1}}, {"default": {GPU: 1}}),
+        ["GPU-L304", "GPU-L303"],
+        {"limits": [NONE]},
+    ),
+    "a minimum of pods, of none": (limit_range(NONE, {"type": "Pod", "min": {GPU: 0}}), [], {}),
     "a bound on pods, and a maximum within it that is the default": (
         limit_range({"max": {GPU: 4}}, {"type": "Pod", "max": {GPU: 8}}),
         ["GPU-L301"],
@@ -128,6 +139,35 @@ TRAPS: dict[str, tuple[Json, list[str], Json]] = {
         ["GPU-Q402"],
         {"hard": {f"requests.{GPU}": "2k", "requests.rightslice.dev/gpu-milli": "2000000"}},
     ),
+    "GPUs and slices, which weigh the most on a card of 40 GB": (
+        quota(**{"requests_nvidia_com__gpu": 4, "requests_nvidia_com__mig-1g_10gb": 8}),
+        ["GPU-Q402"],
+        {"hard": {f"requests.{GPU}": 4, f"requests.{SLICE}": 8, "requests.rightslice.dev/gpu-milli": "6000"}},
+    ),
+    "GPUs, shares, slices that no known card has, and no GPUs": (
+        quota(
+            requests_nvidia_com__gpu=1,
+            requests_nvidia_com__gpu_shared=2,
+            **{"limits_nvidia_com__mig-1g_99gb": "3", "pods": 7, "requests_cpu": "7"},
+        ),
+        ["GPU-Q401", "GPU-Q402"],
+        {
+            "hard": {
+                f"requests.{GPU}": 1,
+                f"requests.{GPU}.shared": 2,
+                "requests.nvidia.com/mig-1g.99gb": "3",
+                "pods": 7,
+                "requests.cpu": "7",
+                "requests.rightslice.dev/gpu-milli": "6000",
+            }
+        },
+    ),
+    "nothing written for an amount, which is zero": (
+        quota(nvidia_com__gpu=4, requests_nvidia_com__gpu=None),
+        ["GPU-Q401", "GPU-Q402"],
+        {"hard": {f"requests.{GPU}": "0", "requests.rightslice.dev/gpu-milli": "0"}},
+    ),
+    "a maximum for which nothing is written, which is zero": (limit_range({"max": {GPU: None}}), [], {}),
     "GPUs and thousandths": (
         quota(**{"requests_nvidia_com__gpu": 2, "requests_rightslice_dev__gpu-milli": 2000}),
         [],
@@ -192,6 +232,10 @@ REMEDIES = {
         quota(limits_nvidia_com__gpu=1, requests_nvidia_com__gpu=4),
         f"Remove it: requests.{GPU}: 4 stands beside it, and is what holds.",
     ),
+    "beside one for which nothing is written": (
+        quota(limits_nvidia_com__gpu=1, requests_nvidia_com__gpu=None),
+        f"Remove it: requests.{GPU}: 0 stands beside it, and is what holds.",
+    ),
     "beside one that no API server takes": (
         quota(limits_nvidia_com__gpu=1, requests_nvidia_com__gpu="-4"),
         f"Write requests.{GPU}.",
@@ -208,8 +252,8 @@ def test_the_remedy_for_a_key_that_is_never_counted(data: Json, want: str) -> No
 def test_traps(data: Json, want: list[str], instead: Json) -> None:
     assert [finding.code for finding in lint(data)] == want
     if want:
-        assert fixed(data)["spec"] == instead
-        assert lint(fixed(data)) == []
+        assert mended(data)["spec"] == instead
+        assert lint(mended(data)) == []
 
 
 @pytest.mark.parametrize("default", [None, {GPU: 1}], ids=["the maximum", "a default"])
@@ -217,7 +261,7 @@ def test_that_a_minimum_has_to_go_is_said(default: Json | None) -> None:
     given = limit_range({"max": {GPU: 2}, "min": {GPU: 1}} | ({"default": default} if default else {}))
 
     assert "Remove min: a default of zero is below 1." in lint(given)[0].fix
-    assert "min" not in fixed(given)["spec"]["limits"][0]
+    assert "min" not in mended(given)["spec"]["limits"][0]
 
 
 SIDES = {side: {GPU: 1, CLASS: 1} for side in ("max", "min", "default", "defaultRequest", "maxLimitRequestRatio")}
@@ -256,11 +300,96 @@ def test_it_has_an_answer_for_anything_that_stands_in_them(spoilt: tuple[Json, t
     (findings,) = lint_all([data], ["a"])
     assert all(isinstance(finding, Finding) for finding in findings)
     list(misshapen(data))
-    list(misshapen(fixed(data, ["a"])))
+    list(misshapen(fixed(data, findings, ["a"])))
 
 
 def test_another_quota_of_the_namespace_may_count_every_form() -> None:
-    assert lint(quota(requests_nvidia_com__gpu=2), ["requests.rightslice.dev/gpu-milli"]) == []
+    gpus, all_forms = quota(requests_nvidia_com__gpu=2), quota(**{"requests_rightslice_dev__gpu-milli": 2000})
+    assert lint_all([gpus, all_forms]) == [[], []]
+    assert codes(ask(gpus, nodes=[all_forms | {"metadata": {"name": "all", "namespace": "team"}}])) == []
+
+
+def in_scope(data: Json, *scopes: str, **selector: Any) -> Json:
+    """The quota for some pods only."""
+    expressions = [{"scopeName": "PriorityClass", "operator": "In", **selector}] if selector else []
+    some = {"scopes": list(scopes), "scopeSelector": {"matchExpressions": expressions}}
+    return data | {"spec": data["spec"] | (some if scopes or selector else {})}
+
+
+GPUS, THOUSANDTHS = quota(requests_nvidia_com__gpu=4), quota(**{"requests_rightslice_dev__gpu-milli": 4000})
+COUNTED: dict[str, tuple[Json, Json, bool]] = {
+    "by one that counts all pods": (GPUS, THOUSANDTHS, True),
+    "by one of some pods": (GPUS, in_scope(THOUSANDTHS, values=["low"]), False),
+    "by one of pods without a deadline": (GPUS, in_scope(THOUSANDTHS, "NotTerminating"), False),
+    "both of the same pods": (in_scope(GPUS, values=["a", "b"]), in_scope(THOUSANDTHS, values=["b", "a"]), True),
+    "of some pods by one of other pods": (in_scope(GPUS, values=["a"]), in_scope(THOUSANDTHS, values=["b"]), False),
+    "of some pods by one of all": (in_scope(GPUS, "Terminating"), THOUSANDTHS, True),
+}
+
+
+@pytest.mark.parametrize(("gpus", "thousandths", "counted"), COUNTED.values(), ids=COUNTED)
+def test_another_quota_makes_up_for_one_of_gpus_where_it_counts_the_same_pods(
+    gpus: Json, thousandths: Json, *, counted: bool
+) -> None:
+    other = thousandths | {"metadata": {"name": "other", "namespace": "team"}}
+    want = [] if counted else ["GPU-Q402"]
+    assert [found.code for found in lint_all([gpus, other])[0]] == want
+    assert codes(ask(gpus, nodes=[other])) == [f"warn {code}" for code in want]
+
+
+def test_a_fix_adds_nothing_that_no_finding_speaks_of() -> None:
+    mistyped = quota(requests_nvidia_com__gpu=4, **{"limits_nvidia_com__mig-1g_10gb": 8})
+    findings, _ = lint_all([mistyped, THOUSANDTHS])
+    assert [finding.code for finding in findings] == ["GPU-Q401"]
+    assert fixed(mistyped, findings)["spec"] == {"hard": {f"requests.{GPU}": 4, f"requests.{SLICE}": 8}}
+
+
+def test_a_minimum_of_pods_and_the_default_that_hides_it_are_both_told() -> None:
+    bound, gives = limit_range({"type": "Pod", "min": {GPU: "1"}}), limit_range({"default": {GPU: "1"}})
+    told = lint_all([bound, gives])
+    assert [[finding.code for finding in found] for found in told] == [["GPU-L304"], ["GPU-L303"]]
+    assert told[0][0].message.startswith("once no container is given 1 any more, a bound of type Pod refuses every pod")
+
+
+AMOUNTS = st.dictionaries(st.sampled_from([GPU, SLICE, MILLI, CLASS, "cpu"]), st.sampled_from([0, 1, 2, None]))
+BOUNDS = st.fixed_dictionaries({}, optional=dict.fromkeys(SIDES, AMOUNTS))
+RANGES = st.builds(
+    limit_range, BOUNDS, st.fixed_dictionaries({"type": st.just("Pod")}, optional={"max": AMOUNTS, "min": AMOUNTS})
+)
+KEYS = [
+    "pods",
+    DEVICES,
+    *(f"{side}{name}" for name in (GPU, SLICE, MILLI, CLASS) for side in ("", "requests.", "limits.")),
+]
+HARD = st.dictionaries(st.sampled_from(["pods", DEVICES, *KEYS]), st.sampled_from([0, 2, 4, "1500m", None]))
+QUOTAS = st.builds(
+    lambda hard, scopes: in_scope(quota() | {"spec": {"hard": hard}}, *scopes),
+    HARD,
+    st.sampled_from([(), ("NotTerminating",), ("BestEffort",), ("NotTerminating", "BestEffort")]),
+)
+
+
+@settings(max_examples=300)
+@given(st.lists(RANGES | QUOTAS, max_size=4))
+def test_where_all_that_is_found_is_mended_at_once_nothing_is_found_any_more(objects: list[Json]) -> None:
+    objects = [one for one in objects if not any(wrong.refused for wrong in misshapen(one))]
+    each = zip(objects, lint_all(objects), strict=True)
+    after = [fixed(one, findings) if findings else one for one, findings in each]
+    lists = [one["items"] if one["kind"] == "List" else [one] for one in after]
+    assert [finding for found in lint_all([one for items in lists for one in items]) for finding in found] == []
+
+
+NOT_WRITTEN = {
+    "in a quota": (quota(requests_nvidia_com__gpu=None), ("spec", "hard", f"requests.{GPU}")),
+    "in a LimitRange": (limit_range({"max": {GPU: None}}), ("spec", "limits", 0, "max", GPU)),
+}
+
+
+@pytest.mark.parametrize(("data", "path"), NOT_WRITTEN.values(), ids=NOT_WRITTEN)
+def test_where_nothing_is_written_for_an_amount_the_api_server_takes_zero(data: Json, path: tuple[Any, ...]) -> None:
+    (told,) = misshapen(data)
+    assert (told.path, told.refused) == (path, False)
+    assert told.sentence == "nothing is written for it, which the API server takes for 0"
 
 
 def test_another_limit_range_of_the_namespace_may_give_zero() -> None:
@@ -278,7 +407,7 @@ def test_another_limit_range_of_the_namespace_may_give_zero() -> None:
 def test_what_an_api_server_adds_is_left_out() -> None:
     stored = limit_range({"max": {GPU: "4"}})
     stored["metadata"] |= {"uid": "1", "resourceVersion": "7", "labels": {"a": "b"}}
-    assert fixed(stored)["metadata"] == {"name": "lr", "namespace": "team", "labels": {"a": "b"}}
+    assert mended(stored)["metadata"] == {"name": "lr", "namespace": "team", "labels": {"a": "b"}}
 
 
 def test_an_admin_who_applies_one_is_warned_and_not_refused() -> None:
@@ -289,7 +418,7 @@ def test_an_admin_who_applies_one_is_warned_and_not_refused() -> None:
 def test_claims_get_a_quota_of_their_own_where_pods_stay_under_the_scopes() -> None:
     data = scoped(quota(pods=3, count__resourceclaims_resource_k8s_io=1))
     assert [finding.code for finding in lint(data)] == ["GPU-Q401"]
-    pods, claims = fixed(data)["items"]
+    pods, claims = mended(data)["items"]
     assert (pods["spec"], pods["metadata"]) == ({"hard": {"pods": 3}, "scopes": ["NotTerminating"]}, data["metadata"])
     assert claims["spec"] == {"hard": {"count/resourceclaims.resource.k8s.io": 1}}
     assert claims["metadata"]["name"] == "quota-claims"
@@ -303,7 +432,7 @@ def test_a_class_that_the_cluster_lacks_counts_nothing(key: str) -> None:
     data, classes = quota(**{key: "1"}), ["gpu.example.com", "other"]
     said = [finding.fix for finding in lint(data, (), classes) if "has no DeviceClass" in finding.message]
     assert said == ["Write gpu.example.com."]
-    assert lint(fixed(data, classes), (), classes) == []
+    assert lint(fixed(data, lint(data, (), classes), classes), (), classes) == []
     assert not any("has no DeviceClass" in finding.message for finding in lint(data)), "nobody knows the classes"
 
 

@@ -107,6 +107,22 @@ def test_the_message_says_what_is_used_what_fits_and_who_holds_it() -> None:
     assert found.fix == "Ask for at most what would fit, or wait until a holder ends."
 
 
+ADVICE = {
+    "some would fit": (shared(2500), 2, [running("p")], "Ask for at most what would fit, or wait until a holder ends."),
+    "none would fit": (shared(2000), 1, [running("p"), running("q")], "Wait until a holder ends."),
+    "more than all": (shared(2000), 3, [], "Ask for at most what would fit, or ask for the quota to be raised."),
+    "nobody may have any": (shared(0), 1, [], "No pod that ends makes room for it: ask for the quota to be raised."),
+}
+
+
+@pytest.mark.parametrize(("text", "gpus", "pods", "want"), ADVICE.values(), ids=ADVICE)
+def test_nobody_is_told_to_wait_where_no_pod_that_ends_would_help(
+    text: str, gpus: int, pods: list[Json], want: str
+) -> None:
+    (found,) = ask(make_pod().gpus(gpus), text, view=view_of(*WORLD, *pods)).findings
+    assert found.fix == want
+
+
 @pytest.mark.parametrize(
     ("pods", "says"),
     [

@@ -10,7 +10,7 @@ import pytest
 
 from tests.make import Json, PodMaker, make_pod
 from webhook.engine.limitrange import arrived
-from webhook.engine.quota import escapes, full, quota_remarks, refusals_on_resize, refusals_on_update
+from webhook.engine.quota import escapes, full, quota_remarks, refusals_on_resize, refusals_on_update, resized_remarks
 from webhook.model.lines import line_of
 from webhook.model.objects import ResourceQuota
 from webhook.model.pods import pod_of
@@ -112,6 +112,57 @@ def test_remarks(limit: ResourceQuota, pod: PodMaker, words: str) -> None:
     read = dict(limit.status.used) or dict.fromkeys(limit.spec.hard, "0")
     counted = msgspec.structs.replace(limit, status=msgspec.structs.replace(limit.status, used=read))
     assert remarks(counted, pod) == ([words] if words else [])
+
+
+FITS = "Ask for at most what would fit, or wait until a holder ends."
+RAISED = "ask for the quota to be raised, or use another namespace."
+ADVICE = {
+    "some would fit": (quota({"pods": "9", "requests.cpu": "4"}, {"pods": "0", "requests.cpu": "1"}), "4", FITS),
+    "none would fit": (
+        quota({"requests.cpu": "4"}, {"requests.cpu": "4"}),
+        "4",
+        "Wait until another pod of the namespace ends.",
+    ),
+    "nobody may have any": (
+        quota({"requests.cpu": "0"}, {"requests.cpu": "0"}),
+        "4",
+        f"No pod that ends makes room for it: {RAISED}",
+    ),
+    "more than all": (
+        quota({"requests.cpu": "2"}, {"requests.cpu": "0"}),
+        "4",
+        f"Ask for at most what would fit, {RAISED}",
+    ),
+    "more than all, and none is left": (
+        quota({"requests.cpu": "2"}, {"requests.cpu": "2"}),
+        "4",
+        f"No pod that ends makes room for it: {RAISED}",
+    ),
+    "more than all of one key": (
+        quota({"pods": "0", "requests.cpu": "9"}, {"pods": "0", "requests.cpu": "8"}),
+        "4",
+        f"Ask for at most what would fit, {RAISED}",
+    ),
+}
+
+
+@pytest.mark.parametrize(("limit", "cpu", "want"), ADVICE.values(), ids=ADVICE)
+def test_nobody_is_told_to_wait_where_no_pod_that_ends_would_help(limit: ResourceQuota, cpu: str, want: str) -> None:
+    read = pod_of(make_pod().asks("cpu", cpu).build())
+    (remark,) = quota_remarks(read, arrived(read, ()), [limit], lambda *_: ())
+    assert remark.fix == want
+
+
+@pytest.mark.parametrize(
+    ("before", "want"),
+    [("1", "Wait until another pod of the namespace ends."), ("3", f"No pod that ends makes room for it: {RAISED}")],
+    ids=["others hold the rest", "it holds all itself"],
+)
+def test_what_a_pod_holds_itself_does_not_come_free_for_its_resize(before: str, want: str) -> None:
+    old, new = (pod_of(make_pod().asks("cpu", cpu).build()) for cpu in (before, str(int(before) + 1)))
+    limit = quota({"requests.cpu": "3"}, {"requests.cpu": "3"})
+    (remark,) = resized_remarks(old, new, [limit], lambda *_: ())
+    assert remark.fix == want
 
 
 def test_the_holders_are_named_the_largest_first() -> None:

@@ -131,6 +131,7 @@ MIG: Json = {"rightSizing": {"forms": ["mig"]}}
 LIMIT_RANGE = {"metadata": {"name": "lr", "namespace": "team"}}
 QUOTA = {"metadata": {"name": "q", "namespace": "team"}}
 COUNTED = replace(WELL, policies=[policy(limits={"accounting": "native"})])
+COUNTING = {**gpu_node(), "status": {"allocatable": {"nvidia.com/gpu": "8", ACCOUNTING: "8000"}}}
 WAITING = {
     "metadata": {"name": "p"},
     "status": {
@@ -236,6 +237,9 @@ CASES = {
     ),
     "slices that no node has": Case(replace(WELL, policies=[policy(**MIG)]), State.WARN, "policy guard gives mig"),
     "accounting that no node knows": Case(COUNTED, State.WARN, "a policy has native accounting"),
+    "accounting that one of two nodes knows": Case(
+        replace(COUNTED, nodes=[COUNTING, gpu_node()]), State.WARN, "1 of 2 GPU nodes do not advertise its resource"
+    ),
     "a scheduler's configuration that is none": Case(
         replace(COUNTED, scheduler="extenders: ["), State.WARN, "a policy has native accounting"
     ),
@@ -338,9 +342,7 @@ def test_keys_of_the_config_map_that_no_server_reads_are_none_of_ours() -> None:
 
 
 KNOWN = {
-    "a node advertises it": replace(
-        COUNTED, nodes=[{**gpu_node(), "status": {"allocatable": {"nvidia.com/gpu": "8", ACCOUNTING: "8000"}}}]
-    ),
+    "all nodes advertise it": replace(COUNTED, nodes=[COUNTING]),
     "the second scheduler ignores it": replace(COUNTED, scheduler=as_yaml(second())),
 }
 

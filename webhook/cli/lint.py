@@ -91,7 +91,7 @@ def _classes(found: Sequence[Entry | Passed]) -> list[str]:
 def _trapped(entries: Sequence[Entry], classes: Sequence[str]) -> list[Linted]:
     """The objects with traps whose corrected form an API server takes."""
     each = zip(entries, lint_all([entry.data for entry in entries], classes), strict=True)
-    linted = [(entry, findings, fixed(entry.data, classes)) for entry, findings in each if findings]
+    linted = [(entry, findings, fixed(entry.data, findings, classes)) for entry, findings in each if findings]
     return [one for one in linted if not any(wrong.refused for wrong in misshapen(one[2]))]
 
 

@@ -7,13 +7,14 @@ Where one name weighs differently on the nodes that the pod may come to, the mos
 
 What is more than an API server takes for a whole number weighs as much as that: no quota leaves so much.
 
-A pod must never wait for it. So it is written only where an admin says that every scheduler ignores it, or where some
-node that has what the pod asks for advertises it.
+A pod must never wait for it. So it is written only where an admin says that every scheduler ignores it, or where every
+node that has what the pod asks for, and that its selectors allow, advertises enough of it. State, taints and room of
+such a node are not asked: each of these may change while the pod waits.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 from webhook.engine.asking import Ask
 from webhook.engine.case import Case
@@ -28,6 +29,7 @@ from webhook.model.pods import Amount, Container, Pod
 from webhook.model.pools import most_milli
 from webhook.model.quantity import NANO, readable
 from webhook.model.resources import ACCOUNTING
+from webhook.policy.compiled import Limits
 
 
 def account(case: Case, shape: Shape) -> None:
@@ -44,9 +46,9 @@ def takes_accounting(case: Case, shape: Shape) -> bool:
     """Will a pod that asks for the accounting resource find a node?"""
     if case.rules.ignored:
         return True
-    fleet, nodes = case.view.fleet, _nodes(case, shape)
+    fleet = case.view.fleet
     having = union(fleet.advertising(_name(case, shape, ask)) for ask in case.asked.asks)
-    return bool(fleet.accounting & having & nodes)
+    return fleet.all_take(having & _nodes(case, shape))
 
 
 def weights(case: Case, shape: Shape) -> dict[Path, int]:
@@ -116,9 +118,10 @@ def wrong_values(case: Case, shape: Shape) -> list[Remark]:
     """What stands in a pod that can no longer be changed, and is less than its GPUs weigh.
 
     Nodes may have changed since the pod was priced, here or on a replica that saw it earlier. So what its GPUs weighed
-    on the nodes of a moment ago is right too, and more than they weigh escapes no quota.
+    on the nodes of a moment ago is right too, and nothing where it was left out then; more than they weigh escapes no
+    quota.
     """
-    if not case.pod.final or not takes_accounting(case, shape):
+    if not case.pod.final or not takes_accounting(case, shape) or not _took_accounting(case):
         return []
     now, before = weights(case, shape), _weights_before(case)
     found: list[Remark] = []
@@ -130,6 +133,15 @@ def wrong_values(case: Case, shape: Shape) -> list[Remark]:
             field = (*path, "resources", "limits", ACCOUNTING)
             found.append(Remark("GPU-Q302", field, message, "Leave it out: it is written when the pod is created."))
     return found
+
+
+def _took_accounting(case: Case) -> bool:
+    """The same question as `takes_accounting`, before the nodes changed last."""
+    fleet = case.view.before
+    if fleet is None or case.rules.ignored:
+        return True
+    having = union(fleet.advertising(ask.resource.name) for ask in case.asked.asks)
+    return fleet.all_take(having & nodes_of(where_of(case.pod), fleet))
 
 
 def _weights_before(case: Case) -> dict[Path, int]:
@@ -146,10 +158,19 @@ def _is_least(found: Amount | None, milli: int) -> bool:
     return amount is not None and amount >= milli * NANO
 
 
-def left_out(case: Case, shape: Shape) -> list[Remark]:
-    """That the accounting resource is wanted and is not written."""
+def left_out(case: Case, shape: Shape, sections: Sequence[Limits]) -> list[Remark]:
+    """That the accounting resource is wanted and is not written.
+
+    Args:
+        sections: Those that bind together with the one that wants it: of one on trial, others on trial too.
+    """
     if takes_accounting(case, shape) or not case.view.fleet.nodes:
         return []
-    message = f"{ACCOUNTING} is left out: no node with these GPUs advertises it, or no scheduler is known to ignore it"
+    if any(section.accounting and section.ignored for section in sections):
+        return []
+    message = (
+        f"{ACCOUNTING} is left out: not every node with these GPUs that the pod may come to advertises enough of it, "
+        "and no scheduler is known to ignore it"
+    )
     fix = "For admins: rightslice accounting check says what is missing."
     return [Remark("GPU-Q305", ("spec",), message, fix, at_most=Mode.WARN)]

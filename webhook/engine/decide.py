@@ -14,11 +14,13 @@ from __future__ import annotations
 
 from datetime import datetime
 
+import msgspec
+
 from webhook.engine.asking import Asked, asked_by
 from webhook.engine.creating import Coming, Created, create
 from webhook.engine.judge import judge_pools, judge_security, judge_update
 from webhook.engine.limitrange import Given, given_in
-from webhook.engine.linting import LINTED, lint
+from webhook.engine.linting import LINTED, lint, of_every_form
 from webhook.engine.match import Speaking, match
 from webhook.engine.pricing import total_milli
 from webhook.engine.quota import pod_weight
@@ -64,10 +66,10 @@ def decide(request: Request, policies: PolicySet, view: ClusterView, usage: Usag
 def _linted(request: Request, view: ClusterView) -> Decision:
     """Traps in a LimitRange or a quota, for the admin who applies it: warnings only."""
     others = [quota for quota in view.quotas(request.namespace) if quota.metadata.name != request.name]
-    keys = [key for quota in others for key in quota.spec.hard]
+    counting = [scopes for quota in others for scopes in of_every_form({"spec": msgspec.to_builtins(quota.spec)})]
     ranges = [each for each in view.ranges(request.namespace) if each.name != request.name]
     given = {name: amount for each in ranges for name, amount in each.limits.items()}
-    findings = lint(request.load(), keys, view.classes, given)
+    findings = lint(request.load(), counting, view.classes, given)
     return Decision(findings=tuple(findings), touches_gpus=bool(findings))
 
 

@@ -28,6 +28,7 @@ from webhook.engine.shares import asks_share
 from webhook.engine.staying import stays
 from webhook.engine.ties import tied_by
 from webhook.model.decisions import Fit, Keep, Need, Why
+from webhook.model.fleet import Fleet
 from webhook.model.masks import union
 from webhook.model.modes import Form, Isolation, Mode
 from webhook.model.offers import Offer
@@ -198,7 +199,7 @@ def _against_the_rules(case: Case, resource: str, sizing: Sizing) -> Keep | None
         if reason:
             return Keep(Why.LIMIT_RANGE, reason)
     quotas = view.quotas(namespace)
-    accounted = ACCOUNTING if sizing.accounting and (sizing.ignored or view.fleet.all_take(resource)) else ""
+    accounted = ACCOUNTING if quotas and _is_accounted(resource, sizing, view.fleet) else ""
     if quotas and escapes(quotas, case.pod, WHOLE_GPU, resource, accounted=accounted):
         return Keep(Why.QUOTA, resource)
     full_one = full(quotas, case.pod, resource) if quotas else ""
@@ -207,6 +208,11 @@ def _against_the_rules(case: Case, resource: str, sizing: Sizing) -> Keep | None
     if not all(allows(limits, resource) for limits in sizing.limits):
         return Keep(Why.LIMITS, resource)
     return _against_policies(case, resource)
+
+
+def _is_accounted(resource: str, sizing: Sizing, fleet: Fleet) -> bool:
+    """Will a pod that is given a resource carry the accounting resource too, wherever it may come to?"""
+    return sizing.accounting and (sizing.ignored or fleet.all_take(fleet.advertising(resource)))
 
 
 def _against_policies(case: Case, resource: str) -> Keep | None:

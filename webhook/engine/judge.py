@@ -65,7 +65,7 @@ def judge(case: Case, shape: Shape, findings: list[Finding]) -> None:
             _hear_amounts(limits, voice, said, case.injected, findings)
         if limits.accounting and not is_mirror(case.pod):
             hear(findings, voice, wrong_values(case, shape))
-            hear(findings, voice, left_out(case, shape))
+            hear(findings, voice, left_out(case, shape, sections))
     for voice in rules.cuda:
         unfit = driver_remarks(case.pod, shape.fit.offers if shape.fit else case.offers, case.asked.containers())
         if unfit:

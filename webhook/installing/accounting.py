@@ -166,7 +166,9 @@ def _not_given(seen: Accounted, asking: Sequence[Policy], who: str) -> Line:
     if asking and seen.namespaces and seen.namespace not in asked:
         what = f"no policy asks for it in {seen.namespace}: a pod with one GPU is not given it there"
         return Line(State.SKIP, what, f"where one asks: rightslice accounting check -n {(asked or ['NAMESPACE'])[0]}")
-    advice = f"{WORD} once the scheduler ignores it, or agents that advertise it; a policy must enforce it there"
+    advice = (
+        f"{WORD} once the scheduler ignores it, or agents on all GPU nodes advertise it; a policy must enforce it there"
+    )
     return Line(State.WARN, f"{who} is not given it: accounting is off (GPU-Q305)", advice)
 
 

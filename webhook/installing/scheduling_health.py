@@ -22,7 +22,10 @@ Json = dict[str, Any]
 SILENT = timedelta(minutes=6)
 """An agent renews its Lease every two minutes: it has missed three."""
 
-TELL = "tell the scheduler to ignore it (an extender's managedResources), or have agents advertise it (--gpu-milli)"
+TELL = (
+    "tell the scheduler to ignore it (an extender's managedResources), "
+    "or have the agents of all GPU nodes advertise it (--gpu-milli)"
+)
 LOOK = f"kubectl -n {NAMESPACE} get pods -o wide -l app.kubernetes.io/component"
 
 
@@ -35,18 +38,20 @@ def accounting(facts: Facts, policies: Sequence[Policy]) -> Iterator[Line]:
     if not wanted:
         return
     waiting = waiting_for_it(facts)
-    advertised = [node for node in facts.nodes or () if ACCOUNTING in (node.get("status", {}).get("allocatable") or ())]
+    nodes = gpu_nodes(facts)
+    bare = [node for node in nodes if ACCOUNTING not in node["status"]["allocatable"]]
     if waiting:
         yield Line(State.FAIL, f"{count(len(waiting), 'pod waits', 'pods wait')} for {ACCOUNTING}", TELL)
-    elif advertised:
-        yield Line(State.OK, f"{count(len(advertised), 'node advertises', 'nodes advertise')} {ACCOUNTING}")
+    elif nodes and not bare:
+        yield Line(State.OK, f"{count(len(nodes), 'GPU node advertises', 'GPU nodes advertise')} {ACCOUNTING}")
     elif any(limits.ignored for limits in wanted):
         yield Line(State.OK, f"a policy says that schedulers ignore {ACCOUNTING}")
     elif ignored(facts.scheduler or ""):
         yield Line(State.OK, f"{SCHEDULER} ignores {ACCOUNTING}", "of other schedulers it cannot be seen here")
     else:
         advice = f"it is left out, so that no pod waits for it: {TELL}; rightslice accounting check says more"
-        yield Line(State.WARN, "a policy has native accounting, and no node advertises its resource", advice)
+        who = f"{len(bare)} of {count(len(nodes), 'GPU node')} do not advertise" if nodes else "no node advertises"
+        yield Line(State.WARN, f"a policy has native accounting, and {who} its resource", advice)
 
 
 def waiting_for_it(facts: Facts) -> list[Json]:

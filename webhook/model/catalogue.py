@@ -255,6 +255,21 @@ def card(product: str) -> Card | None:
     return _CARDS.get(normalised(product))
 
 
+def heaviest(profile: str) -> int:
+    """The most that an instance of a profile takes of any card, in thousandths; the whole of one where none has it.
+
+    >>> heaviest("1g.10gb")
+    250
+    """
+    name = _without_media(profile)
+    return max((_milli(each, name) for each in _CARDS.values() if name in each.shapes), default=1000)
+
+
+def _milli(known: Card, profile: str) -> int:
+    compute, memory = int(profile.partition("g")[0]), known.shapes[profile].memory_units
+    return max(-(-1000 * compute // known.compute_slices), -(-1000 * memory // known.memory_units))
+
+
 def profiles() -> tuple[str, ...]:
     """The MIG profiles of all products, without what media extensions add to their names; the smallest first."""
     names = {name for each in _CARDS.values() for name in each.shapes}
@@ -268,4 +283,8 @@ def shape(product: str, profile: str) -> Shape | None:
     Shape(memory_units=2, memory_mib=9856, sms=14)
     """
     known = card(product)
-    return known.shapes.get(profile.partition("+")[0].removesuffix("-me")) if known else None
+    return known.shapes.get(_without_media(profile)) if known else None
+
+
+def _without_media(profile: str) -> str:
+    return profile.partition("+")[0].removesuffix("-me")

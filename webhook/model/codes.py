@@ -252,7 +252,7 @@ CODES: dict[str, Code] = {
         "limits",
         False,
         "The namespace's ResourceQuota is checked last, and its answer is final.",
-        "Ask for what would fit, or wait until a holder named in the message ends.",
+        "Ask for what would fit, wait until a holder named in the message ends, or ask for the quota to be raised.",
     ),
     "GPU-Q302": Code(
         "a wrong amount of the accounting resource",
@@ -266,7 +266,7 @@ CODES: dict[str, Code] = {
         "quotas",
         False,
         "The namespaces named by the policy share these GPUs, counted in thousandths whatever their form.",
-        "Ask for what would fit, or wait until a holder named in the message ends.",
+        "Ask for what would fit, wait until a holder named in the message ends, or ask for the quota to be raised.",
     ),
     "GPU-Q304": Code(
         "a quota of several namespaces cannot be checked",
@@ -280,7 +280,7 @@ CODES: dict[str, Code] = {
         "limits",
         False,
         "A pod that asks for rightslice.dev/gpu-milli is Pending for ever where neither the scheduler ignores the"
-        " resource nor a node has it. So it is not written, and no quota on it counts this pod.",
+        " resource nor every node that it may come to has it. So it is not written, and no quota on it counts the pod.",
         "For admins: rightslice accounting check says what is missing.",
     ),
     "GPU-Q306": Code(
@@ -289,7 +289,8 @@ CODES: dict[str, Code] = {
         False,
         "Claims are made from their templates once the pod is stored, and charged to quotas then: the pod is taken, and"
         " stays Pending without its claim.",
-        "Use a template that asks for what would fit, or wait until a holder named in the message ends.",
+        "Use a template that asks for what would fit, wait until a holder named in the message ends, or ask for the"
+        " quota to be raised.",
     ),
     "GPU-Q401": _trap(
         "a quota key that is never counted",

@@ -96,7 +96,7 @@ class Fleet:
         parts: Mask of the nodes on which `nvidia.com/gpu` is a slice or a share.
         part_products: Their product labels; () if one of them has none of its own.
         carrying: Every hard taint of the fleet, with the mask of the nodes that carry it.
-        accounting: Mask of the nodes that advertise the accounting resource.
+        accounting: Mask of the nodes that advertise enough of the accounting resource for all their GPUs.
     """
 
     nodes: tuple[FleetNode, ...]
@@ -252,9 +252,9 @@ class Fleet:
         """Mask of the nodes with at least one unit of a GPU resource."""
         return self._advertising.get(resource, 0)
 
-    def all_take(self, resource: str) -> bool:
-        """Does every node that advertises a GPU resource advertise the accounting resource too?"""
-        return not self.advertising(resource) & ~self.accounting
+    def all_take(self, nodes: int) -> bool:
+        """Is there a node in the mask, and does each advertise enough of the accounting resource?"""
+        return bool(nodes) and not nodes & ~self.accounting
 
     def offer_on(self, resource: str, node: int) -> Offer | None:
         """What a node of this index offers under a name. All are looked up together, when one is first asked for."""
@@ -318,7 +318,10 @@ def settled(labels: Labels) -> bool:
 
 
 def _takes_accounting(node: Node) -> bool:
-    return _floor(node.status.allocatable.get(ACCOUNTING, 0)) > 0
+    """Does it advertise 1000 for each unit of its GPU resources? None ever weighs more, whatever it is priced as."""
+    allocatable = node.status.allocatable
+    enough = max(1, 1000 * sum(gpu_units(allocatable).values()))
+    return _floor(allocatable.get(ACCOUNTING, 0)) >= enough * NANO
 
 
 def _ready(node: Node) -> bool:

@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
 from webhook.engine.linting.objects import mapping
-from webhook.engine.linting.quotas import fixed_quota, quota_findings
+from webhook.engine.linting.quotas import Scopes, fixed_quota, of_every_form, quota_findings
 from webhook.engine.linting.rangefixes import fixed_range
 from webhook.engine.linting.ranges import given_limits, range_findings
 from webhook.engine.linting.shapes import misshapen
@@ -23,18 +23,18 @@ LIMIT_RANGE, QUOTA = "LimitRange", "ResourceQuota"
 LINTED = (LIMIT_RANGE, QUOTA)
 NOTHING = Amounts()
 
-__all__ = ["LIMIT_RANGE", "LINTED", "QUOTA", "Misshapen", "fixed", "lint", "lint_all", "misshapen"]
+__all__ = ["LIMIT_RANGE", "LINTED", "QUOTA", "Misshapen", "fixed", "lint", "lint_all", "misshapen", "of_every_form"]
 
 
 def lint_all(objects: Sequence[Json], classes: Collection[str] = ()) -> list[list[Finding]]:
     """Every trap in each of many objects, in their order. Those of one namespace are seen together. See `lint`."""
-    counted: defaultdict[str, Counter[str]] = defaultdict(Counter)
+    counting: defaultdict[str, Counter[Scopes]] = defaultdict(Counter)
     given: defaultdict[str, Amounts] = defaultdict(Amounts)
     for one in objects:
-        counted[_namespace(one)].update(_keys(one).keys())
+        counting[_namespace(one)].update(of_every_form(one))
         given[_namespace(one)] |= given_limits(one)
     return [
-        lint(one, counted[space] - Counter(_keys(one).keys()), classes, given[space])
+        lint(one, counting[space] - Counter(of_every_form(one)), classes, given[space])
         for one, space in zip(objects, map(_namespace, objects), strict=True)
     ]
 
@@ -43,16 +43,14 @@ def _namespace(data: Json) -> str:
     return str(mapping(data.get("metadata")).get("namespace", "default"))
 
 
-def _keys(data: Json) -> Json:
-    return mapping(mapping(data.get("spec")).get("hard"))
-
-
-def lint(data: Any, keys: Iterable[str] = (), classes: Collection[str] = (), given: Amounts = NOTHING) -> list[Finding]:
+def lint(
+    data: Any, counting: Collection[Scopes] = (), classes: Collection[str] = (), given: Amounts = NOTHING
+) -> list[Finding]:
     """Every trap in an object, none for an object of another kind.
 
     Args:
         data: The object, as written or as stored.
-        keys: Keys that other quotas of its namespace count.
+        counting: The scopes of other quotas of its namespace that count every form of GPU. See `of_every_form`.
         classes: The DeviceClasses of the cluster; none where they are not known.
         given: The limits that LimitRanges of its namespace give to containers that name none; its own come first.
     """
@@ -60,11 +58,11 @@ def lint(data: Any, keys: Iterable[str] = (), classes: Collection[str] = (), giv
         case "LimitRange":
             return list(range_findings(data, given))
         case "ResourceQuota":
-            return list(quota_findings(data, frozenset(keys), classes))
+            return list(quota_findings(data, counting, classes))
         case _:
             return []
 
 
-def fixed(data: Json, classes: Collection[str] = ()) -> Json:
-    """The object without its traps, ready to be applied. See `lint`."""
-    return fixed_range(data) if data["kind"] == LIMIT_RANGE else fixed_quota(data, classes)
+def fixed(data: Json, findings: Iterable[Finding], classes: Collection[str] = ()) -> Json:
+    """The object without the traps that were found in it, ready to be applied. See `lint`."""
+    return fixed_range(data) if data["kind"] == LIMIT_RANGE else fixed_quota(data, findings, classes)

@@ -20,9 +20,19 @@ def mapping(value: Any) -> Json:
     return value if isinstance(value, dict) else {}
 
 
+def sequence(value: Any) -> list[Any]:
+    """What is in a list; nothing where there is none."""
+    return list(value) if isinstance(value, (list, tuple)) else []
+
+
+def stored(value: Any) -> Json:
+    """A map of amounts as an API server reads it: where nothing is written for one, it is zero."""
+    return {name: "0" if one is None else one for name, one in mapping(value).items()}
+
+
 def amounts(value: Any) -> Amounts:
     """The amounts in a map, as an API server holds them."""
-    return amounts_in({name: one for name, one in mapping(value).items() if isinstance(one, Amount)})
+    return amounts_in({name: one for name, one in stored(value).items() if isinstance(one, Amount)})
 
 
 def is_gpus(name: str) -> bool:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from webhook.engine.linting.objects import amounts, mapping
+from webhook.engine.linting.objects import amounts, mapping, sequence
 from webhook.engine.linting.told import Misshapen, invalid
 from webhook.model.apimachinery import canonical, milli_value_of
 from webhook.model.paths import Path
@@ -55,9 +55,9 @@ def broken_quota(spec: Json) -> Iterator[Misshapen]:
     for key, amount in amounts(hard).items():
         if (key in OBJECTS or is_extended(key)) and milli_value_of(amount) % 1000:
             yield invalid(("spec", "hard", key), canonical(amount), "must be an integer")
-    scopes = [one for one in _list(spec.get("scopes")) if isinstance(one, str)]
+    scopes = [one for one in sequence(spec.get("scopes")) if isinstance(one, str)]
     yield from (invalid(("spec", "scopes"), scopes, words) for words in _scopes(scopes, hard))
-    asked = [mapping(one) for one in _list(mapping(spec.get("scopeSelector")).get("matchExpressions"))]
+    asked = [mapping(one) for one in sequence(mapping(spec.get("scopeSelector")).get("matchExpressions"))]
     path: Path = ("spec", "scopeSelector", "matchExpressions")
     names = [str(one.get("scopeName", "")) for one in asked]
     yield from (invalid(path, names, words) for words in _scopes(names, hard))
@@ -99,7 +99,3 @@ def _operator(asked: Json, path: Path) -> Iterator[Misshapen]:
     if operator in WITHOUT and values:
         words = "must be no value when `operator` is 'Exist' or 'DoesNotExist' for scope selector"
         yield invalid((*path, "values"), values, words)
-
-
-def _list(value: Any) -> list[Any]:
-    return value if isinstance(value, list) else []

@@ -2,29 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from difflib import get_close_matches
 from typing import Any
 
-from webhook.engine.linting.objects import applied_anew, found, is_gpus, mapping
+from webhook.engine.linting.objects import applied_anew, found, is_gpus, mapping, sequence, stored
+from webhook.model.catalogue import heaviest
 from webhook.model.claims import OF_CLASS, class_of, is_of_claims
 from webhook.model.findings import Finding
 from webhook.model.paths import Path
 from webhook.model.pods import Amount
 from webhook.model.quantity import NANO, readable, whole
-from webhook.model.resources import ACCOUNTING, DEVICE_CLASS_PREFIX, WHOLE_GPU
+from webhook.model.resources import ACCOUNTING, DEVICE_CLASS_PREFIX, WHOLE_GPU, gpu_resource
 
 Json = dict[str, Any]
 REQUESTS, LIMITS = "requests.", "limits."
 FEW = 3
-ALL_GPUS = f"{REQUESTS}{ACCOUNTING}"
+WHOLE_GPUS, ALL_GPUS = f"{REQUESTS}{WHOLE_GPU}", f"{REQUESTS}{ACCOUNTING}"
+WALKED_ROUND = "GPU-Q402"
 
 
-def quota_findings(data: Json, others: frozenset[str], classes: Collection[str] = ()) -> Iterator[Finding]:
+Scopes = frozenset[tuple[str, str, tuple[str, ...]]]
+"""The scopes of a quota: name, operator and values of each. It counts every pod that one with these and more counts."""
+
+
+def quota_findings(data: Json, others: Collection[Scopes], classes: Collection[str] = ()) -> Iterator[Finding]:
     """Every trap in a quota.
 
     Args:
-        others: The keys that other quotas of its namespace count.
+        others: The scopes of other quotas of its namespace that count every form of GPU. See `of_every_form`.
         classes: The DeviceClasses of the cluster; none where they are not known.
     """
     hard = _hard(data)
@@ -39,19 +45,50 @@ def quota_findings(data: Json, others: frozenset[str], classes: Collection[str] 
                 f"{hard[key]} of {key} holds like {part}: what pods ask for is whole",
                 f"Write {part}.",
             )
-    whole_gpus = f"{REQUESTS}{WHOLE_GPU}"
-    if any(_counted(key) == whole_gpus for key in hard) and ALL_GPUS not in others | set(map(_counted, hard)):
-        yield found(
-            "GPU-Q402",
-            (*path, next(key for key in hard if _counted(key) == whole_gpus)),
-            "MIG slices, shares and resource claims are not counted here, so they walk round this quota",
-            f"Add {ALL_GPUS}, 1000 for each GPU, and switch on limits.accounting: native in a policy. Where there are "
-            f"claims, add CLASS{OF_CLASS} for each DeviceClass that gives out GPUs.",
-        )
+    whole_gpus = next((key for key in hard if _counted(key) == WHOLE_GPUS), None)
+    if whole_gpus is not None and not _bounds_every_form(data, others):
+        yield _walked_round((*path, whole_gpus), _holding(data, classes))
+
+
+def _walked_round(path: Path, hard: Json) -> Finding:
+    parts = [key for key in hard if _weight(key) and key != WHOLE_GPUS]
+    amount = "1000 for each GPU"
+    if parts:
+        amount += f" and the most that the others named here weigh on any card, {_milli(hard)} together"
+    return found(
+        WALKED_ROUND,
+        path,
+        f"{'other ' if parts else ''}MIG slices, shares and resource claims are not counted here, "
+        "so they walk round this quota",
+        f"Add {ALL_GPUS}, {amount}, and switch on limits.accounting: native in a policy. Where there are "
+        f"claims, add CLASS{OF_CLASS} for each DeviceClass that gives out GPUs.",
+    )
+
+
+def of_every_form(data: Json) -> list[Scopes]:
+    """The scopes of a quota that counts every form of GPU; none for another."""
+    return [_scopes(mapping(data.get("spec")))] if ALL_GPUS in _hard(data) else []
+
+
+def _bounds_every_form(data: Json, others: Collection[Scopes]) -> bool:
+    """Does it count every form of GPU itself, or does another quota that counts every pod that it counts?"""
+    scopes = _scopes(mapping(data.get("spec")))
+    return ALL_GPUS in map(_counted, _hard(data)) or any(other <= scopes for other in others)
+
+
+def _scopes(spec: Json) -> Scopes:
+    plain = ((str(scope), "Exists", ()) for scope in sequence(spec.get("scopes")))
+    asked = map(mapping, sequence(mapping(spec.get("scopeSelector")).get("matchExpressions")))
+    return frozenset((*plain, *map(_scope, asked)))
+
+
+def _scope(asked: Json) -> tuple[str, str, tuple[str, ...]]:
+    values = sorted(map(str, sequence(asked.get("values"))))
+    return str(asked.get("scopeName")), str(asked.get("operator")), tuple(values)
 
 
 def _hard(data: Json) -> Json:
-    return mapping(mapping(data.get("spec")).get("hard"))
+    return stored(mapping(data.get("spec")).get("hard"))
 
 
 def _is_ignored(key: str) -> bool:
@@ -117,12 +154,21 @@ def _rounded(key: str, amount: Any) -> int | None:
     return value // NANO
 
 
-def fixed_quota(data: Json, classes: Collection[str] = ()) -> Json:
-    """The quota without its traps: keys that count, and one that counts every form of GPU.
+def fixed_quota(data: Json, findings: Iterable[Finding], classes: Collection[str] = ()) -> Json:
+    """The quota without its traps: keys that count, and one that counts every form of GPU where nothing does.
 
     An amount that counts already stays; of others that come under one key, the smallest holds. Keys that claims fill
     leave the scopes: for a quota of their own where other keys stay, and then this is a List of the two.
     """
+    hard = _holding(data, classes)
+    if any(finding.code == WALKED_ROUND for finding in findings) and _count(hard, WHOLE_GPUS) is not None:
+        hard[ALL_GPUS] = str(_milli(hard))
+    spec = {**mapping(data.get("spec")), "hard": hard}
+    return _apart(data, spec) if _is_scoped(data) and any(map(is_of_claims, hard)) else applied_anew(data, spec)
+
+
+def _holding(data: Json, classes: Collection[str]) -> Json:
+    """What a quota allows, under keys that count."""
     hard: Json = {}
     written = _hard(data)
     for key, amount in written.items():
@@ -130,12 +176,26 @@ def fixed_quota(data: Json, classes: Collection[str] = ()) -> Json:
         if counted != key and _accepted(written.get(counted)) is not None:
             continue
         hard[counted] = _smaller(amount if rounded is None else str(rounded), hard.get(counted))
-    gpus = hard.get(f"{REQUESTS}{WHOLE_GPU}")
-    count = whole(gpus) if _is_amount(gpus) else None
-    if count is not None and count >= 0:
-        hard.setdefault(ALL_GPUS, str(1000 * count))
-    spec = {**mapping(data.get("spec")), "hard": hard}
-    return _apart(data, spec) if _is_scoped(data) and any(map(is_of_claims, hard)) else applied_anew(data, spec)
+    return hard
+
+
+def _milli(hard: Json) -> int:
+    """The most that all GPUs of the counted keys weigh together, in thousandths of a GPU."""
+    return sum(_weight(key) * (_count(hard, key) or 0) for key in hard)
+
+
+def _count(hard: Json, key: str) -> int | None:
+    """The whole number that a key allows; None where an API server would not take it."""
+    count = whole(hard.get(key)) if _is_amount(hard.get(key)) else None
+    return count if count is not None and count >= 0 else None
+
+
+def _weight(key: str) -> int:
+    """The most that one unit of a counted key weighs on any node, in thousandths of a GPU; 0 if it counts no GPUs."""
+    resource = gpu_resource(key.removeprefix(REQUESTS)) if key.startswith(REQUESTS) else None
+    if resource is None:
+        return 0
+    return heaviest(resource.profile) if resource.mig else 1000
 
 
 def _meant(key: str, classes: Collection[str]) -> str:

@@ -2,7 +2,8 @@
 
 A LimitRange is stored with more than was written: `max` becomes the default, the default the default request, `min` the
 default request where there is no default. And a bound of type Pod refuses whoever does not name the resource at all,
-unless a LimitRange of the namespace gives containers an amount that is within it, as a default of zero is.
+unless a LimitRange of the namespace gives containers an amount that is within it, as a default of zero is. A default
+of more than zero is a trap itself: what would refuse pods once it is gone is told beside it.
 """
 
 from __future__ import annotations
@@ -10,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from webhook.engine.linting.objects import amounts, found, is_gpus, mapping, more_than_none
-from webhook.model.apimachinery import compare
+from webhook.engine.linting.objects import amounts, found, is_gpus, mapping, more_than_none, stored
+from webhook.model.apimachinery import ZERO, Quantity, canonical, compare
 from webhook.model.findings import Finding
 from webhook.model.paths import Path
 from webhook.model.ranges import CONTAINER, POD, Amounts
@@ -53,7 +54,11 @@ def given_limits(data: Json) -> Amounts:
 def items_of(data: Json) -> list[Json]:
     """What a LimitRange says, by type."""
     items = mapping(data.get("spec")).get("limits")
-    return [mapping(item) for item in items] if isinstance(items, list) else []
+    return [_stored(mapping(item)) for item in items] if isinstance(items, list) else []
+
+
+def _stored(item: Json) -> Json:
+    return item | {side: stored(item[side]) for side in SIDES if isinstance(item.get(side), dict)}
 
 
 def gpus_in(item: Json) -> list[str]:
@@ -124,21 +129,28 @@ def _pod(item: Json, name: str, path: Path, given: Amounts) -> Iterator[Finding]
         "min": "Remove it; limits.perPod of a policy holds only pods that ask.",
     }
     for side, fix in fixes.items():
-        if _is_outside(side, amounts(item.get(side)), name, given):
+        bound = amounts(item.get(side)).get(name)
+        when = None if bound is None else _when(side, bound, given.get(name))
+        if when is not None:
             yield found(
                 "GPU-L304",
                 (*path, side, name),
-                f"a bound of type Pod refuses every pod that does not name {name}, pods without GPUs included",
+                f"{when}a bound of type Pod refuses every pod that does not name {name}, pods without GPUs included",
                 fix,
             )
 
 
-def _is_outside(side: str, bounds: Amounts, name: str, given: Amounts) -> bool:
-    """Does a bound on pods refuse one that is given what containers are given, or nothing?"""
-    if name not in bounds or name not in given:
-        return name in bounds
-    beyond = compare(given[name], bounds[name])
-    return beyond > 0 if side == "max" else beyond < 0
+def _when(side: str, bound: Quantity, given: Quantity | None) -> str | None:
+    """When a bound on pods refuses those that name nothing: "" for now, None for never."""
+    if given is None or _is_outside(side, bound, given):
+        return ""
+    if _is_outside(side, bound, ZERO):
+        return f"once no container is given {canonical(given)} any more, "
+    return None
+
+
+def _is_outside(side: str, bound: Quantity, given: Quantity) -> bool:
+    return compare(given, bound) > 0 if side == "max" else compare(given, bound) < 0
 
 
 def _ratio(name: str, path: Path) -> Finding:

@@ -56,13 +56,15 @@ def _items(items: list[Any], path: Path) -> Iterator[Misshapen]:
 def _amounts(amounts: Any, path: Path, least: float = -inf) -> Iterable[Misshapen]:
     if amounts is not None and not isinstance(amounts, dict):
         return [_is_no("a map", path, amounts)]
-    wrong = ((name, amount) for name, amount in mapping(amounts).items() if _wrong(amount, least))
-    return [_is_no("an amount", (*path, name), amount) for name, amount in wrong]
+    told = (_amount(amount, (*path, name), least) for name, amount in mapping(amounts).items())
+    return [one for one in told if one is not None]
 
 
-def _wrong(amount: Any, least: float) -> bool:
+def _amount(amount: Any, path: Path, least: float) -> Misshapen | None:
+    if amount is None:
+        return Misshapen(path, "nothing is written for it, which the API server takes for 0", refused=False)
     value = readable(amount) if isinstance(amount, Amount) and not isinstance(amount, bool) else None
-    return value is None or value < least
+    return _is_no("an amount", path, amount) if value is None or value < least else None
 
 
 def _is_no(must: str, path: Path, found: Any) -> Misshapen:

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from webhook.engine.quota.refusing import QuotaRefusal, exceeded
+from webhook.engine.quota.refusing import NOTHING, QuotaRefusal, exceeded
 from webhook.model.apimachinery import Quantity, add
 from webhook.model.claims import Claiming, Classes, charge, is_filled
 from webhook.model.objects import ResourceQuota
@@ -77,6 +77,7 @@ def claim_refusals(
         if is_scoped(quota) or not any(is_filled(key, classes) for key in hard):
             continue
         asked = {key: Quantity(count) for key, count in charged.items() if key in hard}
-        used = {key: add(taken, Quantity(made.get(key, 0))) for key, taken in amounts_in(quota.status.used).items()}
-        if found := exceeded(quota.metadata.name, asked, used, hard):
+        own = {key: Quantity(count) for key, count in made.items()}
+        used = {key: add(taken, own.get(key, NOTHING)) for key, taken in amounts_in(quota.status.used).items()}
+        if found := exceeded(quota.metadata.name, asked, used, hard, own):
             yield found

@@ -60,12 +60,15 @@ def _exceeded(quota: SharedQuota, asked: int, used: int, holders: PoolHolders) -
         f"exceeded quota: {quota.name}, requested: {asked}, used: {used}, limited: {quota.milli} thousandths of a"
         f" GPU{of_product}; {left} would fit{_held_by(holders)}"
     )
-    return Remark("GPU-Q303", ("spec",), message, _fix(left, quota.product))
+    return Remark("GPU-Q303", ("spec",), message, _fix(quota, asked, left))
 
 
-def _fix(left: int, product: str) -> str:
-    other = ", or select another nvidia.com/gpu.product" if product else ""
-    return f"{'Ask for at most what would fit, or wait' if left else 'Wait'} until a holder ends{other}."
+def _fix(quota: SharedQuota, asked: int, left: int) -> str:
+    other = ", or select another nvidia.com/gpu.product" if quota.product else ""
+    if asked <= quota.milli:
+        return f"{'Ask for at most what would fit, or wait' if left else 'Wait'} until a holder ends{other}."
+    raised = f"ask for the quota to be raised{other}."
+    return f"Ask for at most what would fit, or {raised}" if left else f"No pod that ends makes room for it: {raised}"
 
 
 def _held_by(holders: PoolHolders) -> str:

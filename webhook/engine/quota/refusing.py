@@ -6,7 +6,7 @@ Source: `k8s.io/apiserver/pkg/admission/plugin/resourcequota`, CheckRequest.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from webhook.engine.limitrange import Holders
@@ -19,17 +19,28 @@ from webhook.model.ranges import Amounts, amounts_in
 from webhook.model.scopes import in_scope
 
 NOTHING = Quantity(0)
+NONE: Mapping[str, Quantity] = {}
 Enforced = tuple[ResourceQuota, Amounts]
 """A quota that holds a pod, with its ceilings."""
 
 
 class Excess(NamedTuple):
-    """One key of a quota that a pod would take too much of."""
+    """One key of a quota that a pod would take too much of.
+
+    Attributes:
+        own: What the pod holds already of what is used.
+    """
 
     key: str
     asked: Quantity
     used: Quantity
     hard: Quantity
+    own: Quantity = NOTHING
+
+    @property
+    def fits_alone(self) -> bool:
+        """Would there be room if nobody else held anything?"""
+        return compare(add(self.own, self.asked), self.hard) <= 0
 
 
 class QuotaRefusal(NamedTuple):
@@ -104,7 +115,7 @@ def _outgrown(
 ) -> QuotaRefusal | None:
     had, asked = charge(before, overhead, hard), charge(after, overhead, hard)
     more = {key: add(amount, negated(had.get(key, NOTHING))) for key, amount in asked.items()}
-    return _refusal(quota, hard, {key: amount for key, amount in more.items() if amount.unscaled > 0})
+    return _refusal(quota, hard, {key: amount for key, amount in more.items() if amount.unscaled > 0}, had)
 
 
 def _ends(pod: Pod) -> bool:
@@ -128,15 +139,19 @@ def _formal(holders: Holders, quota: ResourceQuota, hard: Amounts) -> QuotaRefus
     return None
 
 
-def _refusal(quota: ResourceQuota, hard: Amounts, charged: Amounts) -> QuotaRefusal | None:
+def _refusal(
+    quota: ResourceQuota, hard: Amounts, charged: Amounts, own: Mapping[str, Quantity] = NONE
+) -> QuotaRefusal | None:
     """The refusal of a quota that has no room for what is charged."""
-    return exceeded(quota.metadata.name, charged, amounts_in(quota.status.used), hard)
+    return exceeded(quota.metadata.name, charged, amounts_in(quota.status.used), hard, own)
 
 
-def exceeded(name: str, charged: Amounts, used: Amounts, hard: Amounts) -> QuotaRefusal | None:
-    """The refusal of a quota that has no room for what is charged under its keys."""
+def exceeded(
+    name: str, charged: Amounts, used: Amounts, hard: Amounts, own: Mapping[str, Quantity] = NONE
+) -> QuotaRefusal | None:
+    """The refusal of a quota that has no room for what is charged under its keys; `own` as of `Excess`."""
     found = [
-        Excess(key, asked, used[key], hard[key])
+        Excess(key, asked, used[key], hard[key], own.get(key, NOTHING))
         for key, asked in charged.items()
         if key in used and compare(add(used[key], asked), hard[key]) > 0
     ]

@@ -19,6 +19,7 @@ from webhook.model.quota_keys import Counted, counted
 from webhook.model.quota_room import Holding
 
 MOST_HOLDERS = 3
+ASK = "Ask for at most what would fit"
 
 Held = Callable[[ResourceQuota, Counted], Sequence[Holding]]
 Claimed = Callable[[str], Sequence[Holding]]
@@ -109,9 +110,11 @@ def _in_full(refusal: QuotaRefusal, of_key: Claimed) -> str:
 
 
 def _fix(refusal: QuotaRefusal) -> str:
-    if any(_room(excess).unscaled > 0 for excess in refusal.excesses):
-        return "Ask for at most what would fit, or wait until a holder ends."
-    return "Wait until another pod of the namespace ends."
+    room = any(_room(excess).unscaled > 0 for excess in refusal.excesses)
+    if all(excess.fits_alone for excess in refusal.excesses):
+        return f"{ASK}, or wait until a holder ends." if room else "Wait until another pod of the namespace ends."
+    instead = "ask for the quota to be raised, or use another namespace."
+    return f"{ASK}, {instead}" if room else f"No pod that ends makes room for it: {instead}"
 
 
 def _fitting(excesses: Sequence[Excess]) -> str:
