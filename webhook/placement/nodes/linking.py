@@ -187,7 +187,7 @@ def _worst_ratio(sets: GpuSets, turns: Turns, qualities: Sequence[Quality]) -> i
 def warm(topologies: Sequence[Topology]) -> None:
     """Work out ahead what takes longest when it is first asked for: the sets of each kind of node."""
     for topology in topologies:
-        for count in (1, *SETS):
+        for count in range(1, topology.gpus + 1):
             links_of(topology, (1 << topology.gpus) - 1, (Turn(count),))
 
 
