@@ -297,7 +297,18 @@ def test_the_plugin_does_not_see_links_to_a_switch(shared: Path) -> None:
 
 
 def test_the_plugin_cannot_cope_with_one_sided_links() -> None:
-    assert plugin(uneven(6, Random(1))).predicted(0b111, 2) is None
+    rule = plugin(uneven(6, Random(1)))
+
+    assert rule.predicted(0b111, 2) is None
+    assert rule.predicted(0b110, 1) == 0b10
+
+
+def test_the_plugin_counts_the_links_of_the_lower_index() -> None:
+    links = ((0, 1, 4), (3, 0, 2), (2, 2, 0))
+    rule = plugin(Topology(links, unlinked(3).buses, (0, 0, 0), rate=25_000))
+
+    assert [rule.score(0b011), rule.score(0b101), rule.score(0b110)] == [100, 400, 200]
+    assert rule.predicted(0b111, 2) == 0b101
 
 
 @pytest.mark.parametrize("free", range(9))

@@ -4,7 +4,7 @@ The plugin's best-effort rule splits all free GPUs into sets of the size asked f
 not come out even, takes the split with the highest sum of scores, and of that split the full set with the highest
 score; equal ones in the order of indexes. GPUs that must be in it are in one full set of each split. For one GPU it
 takes the first. It counts 100 for each NVLink and 10 to 60 for the PCIe path; links that end at an NVSwitch it does
-not see. It is used only where no GPU is shared or cut.
+not see, and where only one of two GPUs has links to the other it fails. It is used only where no GPU is shared or cut.
 
 The original goes through all splits, millions of them for sixteen GPUs. Here the best split of each set of GPUs is
 worked out once, from those of the smaller sets, and all sets of one size in one step.
@@ -43,7 +43,7 @@ class Plugin:
     """The rule on one kind of node."""
 
     def __init__(self, topology: Topology) -> None:
-        self._symmetric = topology.symmetric
+        self._two_sided = topology.two_sided
         self._scores = _scores(topology)
         self._splits: dict[int, Splits] = {}
         self._answers: dict[tuple[int, int, int], int | None] = {}
@@ -56,7 +56,9 @@ class Plugin:
             count: One or more.
             required: Mask of GPUs that must be in it, as the kubelet asks for a container that holds some.
         """
-        if not self._symmetric or required & ~free or not required.bit_count() <= count <= free.bit_count():
+        if required & ~free or not required.bit_count() <= count <= free.bit_count():
+            return None
+        if count > 1 and not self._two_sided:
             return None
         key = (free, count, required)
         if key not in self._answers:
@@ -179,12 +181,15 @@ def _scores(topology: Topology) -> Sets:
     for gpu in range(topology.gpus):
         added = np.zeros(1, np.int32)
         for other in range(gpu):
-            added = np.concatenate([added, added + _points(topology, gpu, other)])
+            added = np.concatenate([added, added + _points(topology, other, gpu)])
         scores = np.concatenate([scores, scores + added])
     return scores
 
 
 def _points(topology: Topology, one: int, other: int) -> int:
-    """Points of a pair; a path that is not known counts nothing, as with the original's own test nodes."""
+    """Points of a pair, of which the first has the lower index: what it sees counts.
+
+    A path that is not known counts nothing, as with the original's own test nodes.
+    """
     links = 0 if topology.nvswitch else topology.nvlinks[one][other]
     return PER_LINK * links + PER_BUS * (topology.buses[one][other] or 0)

@@ -167,7 +167,7 @@ def _got(topology: Topology, free: int, turns: Turns, got: tuple[int, ...]) -> L
     """Where it is known which ones each container gets."""
     sets, taken = gpu_sets(topology), union(got)
     qualities = [sets.quality(each) for each in got]
-    told = tuple(bits(taken)) if topology.symmetric else ()
+    told = tuple(bits(taken)) if topology.two_sided else ()
     joined = all(sets.joined(each) for each in got)
     best = tuple(bits(union(allotted(topology, free, turns, best_set) or ())))
     ratio, broken = _worst_ratio(sets, turns, qualities), _broken(sets, free, free & ~taken)
