@@ -74,6 +74,22 @@ def test_of_a_machine_alone_it_says_what_pods_of_each_size_would_get(rightslice:
     assert len(drawn.findall("{http://www.w3.org/2000/svg}circle")) == 8
 
 
+def test_where_the_plugin_fails_no_gpus_are_given_and_none_are_joined(rightslice: Run) -> None:
+    text = b"GPU0 GPU1\nGPU0 X NV4\nGPU1 SYS X\n"
+    *_, one, two = rightslice("capacity", "--links", "-", stdin=text).out.splitlines()
+    told = orjson.loads(rightslice("capacity", "--links", "-", "-o", "json", stdin=text).out)
+
+    assert [one.split(), two.split()] == [["1", "0", "-", "the", "same"], ["2", "it", "fails", "-", "0,1"]]
+    assert [(each["given"], each["joined"]) for each in told["sets"]] == [([0], True), ([], False)]
+
+
+def test_fewer_links_up_at_one_end_are_links(rightslice: Run) -> None:
+    text = b"GPU0 GPU1\nGPU0 X NV4\nGPU1 NV2 X\n"
+    *_, two = rightslice("capacity", "--links", "-", stdin=text).out.splitlines()
+
+    assert two.split() == ["2", "0,1", "yes", "the", "same"]
+
+
 def test_place_takes_the_pods_of_workloads(rightslice: Run) -> None:
     ran = rightslice("place", "-f", "room/pods.yaml", *ROOM, "--policies", "room/policy.yaml", "-o", "json")
     wanted = {each["object"]: (each["resource"], each["count"]) for each in orjson.loads(ran.out)["pods"]}

@@ -57,6 +57,21 @@ def allowed(pod: Json, *nodes: Json) -> set[str]:
     return {found.name for i, found in enumerate(view.fleet.nodes) if mask >> i & 1}
 
 
+def several(*gpus: int) -> PodMaker:
+    """A pod of containers that ask for so many GPUs."""
+    pod = make_pod().gpus(gpus[0])
+    for number, count in enumerate(gpus[1:]):
+        pod.container(f"c{number}", resources=limits(count))
+    return pod
+
+
+def limits(count: int) -> Json:
+    return {"limits": {"nvidia.com/gpu": str(count)}}
+
+
+SIDECAR: dict[str, Any] = {"kind": "initContainers", "restartPolicy": "Always", "resources": limits(1)}
+
+
 class Case(NamedTuple):
     """A pod that requires NVLink between some GPUs, and the nodes it may use then."""
 
@@ -139,6 +154,27 @@ def test_a_cluster_without_enough_links_says_how_many_there_are() -> None:
     field = "spec.containers[0].resources.limits['nvidia.com/gpu']"
     assert f"[GPU-T301] {field}: 8 GPUs must be linked by NVLink" in str(decision.warnings[0])
     assert "Ask for at most 4 GPUs." in str(decision.warnings[0])
+
+
+TOO_FEW_TOGETHER: dict[str, tuple[PodMaker, tuple[Json, ...]]] = {
+    "those that link them are too small": (several(4, 2), (node("small", 4, gpus=4), node("large", 2))),
+    "beside a sidecar": (several(4).container("s", **SIDECAR), (node("small", 4, gpus=4), node("large", 2))),
+    "without agents": (several(4, 2), (whole_node(count=4), L40S)),
+}
+
+
+@pytest.mark.parametrize(("pod", "nodes"), TOO_FEW_TOGETHER.values(), ids=TOO_FEW_TOGETHER)
+def test_nodes_that_link_one_container_must_have_room_for_all(pod: PodMaker, nodes: tuple[Json, ...]) -> None:
+    decision = ask(pod, "mode: enforce\ntopology: {nvlink: required}", nodes=nodes)
+    assert decision.patch == ()
+    (found,) = [str(warning) for warning in decision.warnings if "[GPU-T301]" in str(warning)]
+    assert "4 must be linked by NVLink, and no node that links so many has" in found
+
+
+def test_an_init_container_takes_no_room_from_those_after_it() -> None:
+    init = make_pod().gpus(4).container("i", kind="initContainers", resources=limits(4))
+    found = affinity(init, "{nvlink: required}", node("small", 4, gpus=4), node("large", 2))
+    assert found["nodeAffinity"][REQUIRED]["nodeSelectorTerms"] == [{"matchExpressions": TOLD}]
 
 
 def test_islands_say_how_many_there_are_at_most() -> None:

@@ -23,6 +23,12 @@ V100 = "Tesla-V100-SXM2-32GB"
 SHARED = {"nvidia.com/gpu.product": "NVIDIA-A100-SXM4-80GB-SHARED", "nvidia.com/gpu.replicas": "4"}
 
 
+CROSSED = {(0, 3): 2, (1, 2): 2}
+"""Two bridges across the sockets, as four Quadro RTX 8000 have them."""
+
+Pair = tuple[int, int]
+
+
 def containers(*gpus: int, init: int = 0, sidecar: int = 0) -> PodMaker:
     """A pod that requires NVLink and whose containers ask for so many GPUs."""
     pod = make_pod("strict").annotate(TOPOLOGY, "nvlink=required").gpus(gpus[0])
@@ -43,6 +49,13 @@ def pairs(*held: int) -> tuple[Json, ...]:
     """A node with two bridged pairs, of which others hold some."""
     told = {gpu: f"team/x{gpu}" for gpu in held}
     return gpu_node("n"), report("n", 4, BRIDGED, told), *(running(f"x{gpu}", "n") for gpu in held)
+
+
+def ill(gpu: int) -> Json:
+    """What the agent of such a node says where a GPU is not healthy."""
+    said = report("n", 4, BRIDGED)
+    said["status"]["gpus"][gpu]["healthy"] = False
+    return said
 
 
 def dgx(*free: int) -> tuple[Json, ...]:
@@ -107,12 +120,48 @@ def test_what_each_container_gets_is_told_together() -> None:
     assert (best.links.gpus, best.links.joined) == ((1, 2, 3), True)
 
 
-def test_why_the_plugins_choice_is_not_taken() -> None:
-    on = placing(*dgx(0, 1, 2, 4, 5))
+WHY = {
+    "the plugin gives others": (
+        containers(3),
+        dgx(0, 1, 2, 4, 5),
+        "5 free, and the device plugin gives 1, 2, 5, which NVLink does not join",
+    ),
+    "so many are not joined": (containers(3), pairs(), "4 free, no 3 of them joined by NVLink (GPUs 0, 1, 2, 3)"),
+    "so many are not joined for one of two containers": (
+        containers(3, 1),
+        pairs(),
+        "4 free, no 3 of them joined by NVLink (GPUs 0, 1, 2, 3)",
+    ),
+    "a pair is joined, but another is given to the second container": (
+        containers(1, 2, init=2),
+        pairs(),
+        "4 free, and the device plugin gives 1, 2 to the container of 2, which NVLink does not join",
+    ),
+    "one is ill, and counted nevertheless": (
+        containers(2, 2),
+        (gpu_node("n"), ill(3)),
+        "4 free by their number, and 3 by the agent's report (GPUs 0, 1, 2)",
+    ),
+    "nobody says which are free": (
+        containers(2),
+        (gpu_node("n", 8, V100), running("x", "n", count=6)),
+        "2 free, it is not known which, and NVLink does not join every choice",
+    ),
+    "nobody says which are free, and none would do": (
+        containers(6),
+        (gpu_node("n", 8, V100), running("x", "n", count=1)),
+        "7 free, no 6 of them joined by NVLink",
+    ),
+}
 
-    (reason,) = obstacles(on.cluster, asks(containers(3), on.cluster), 0)
 
-    assert reason.detail == "5 free, and the device plugin gives 1, 2, 5, which NVLink does not join"
+@pytest.mark.parametrize(("pod", "node", "want"), WHY.values(), ids=WHY)
+def test_why_a_node_is_not_taken(pod: PodMaker, node: tuple[Json, ...], want: str) -> None:
+    on = placing(*node)
+
+    (reason,) = obstacles(on.cluster, asks(pod, on.cluster), 0)
+
+    assert reason.detail == want
 
 
 def test_evicting_helps_where_only_the_plugins_choice_is_in_the_way() -> None:
@@ -122,6 +171,36 @@ def test_evicting_helps_where_only_the_plugins_choice_is_in_the_way() -> None:
 
     assert list(answer["FailedNodes"]) == ["n"]
     assert list(answer["FailedAndUnresolvableNodes"]) == ["shares"]
+
+
+NEVER = {
+    "the plugin breaks both pairs for one each": (containers(1, 1, 2), CROSSED),
+    "what the first leaves of the init container's pair is no pair": (containers(1, 2, init=2), BRIDGED),
+    "more than there are": (containers(2, 2, 2), BRIDGED),
+}
+
+
+@pytest.mark.parametrize(("pod", "links"), NEVER.values(), ids=NEVER)
+def test_evicting_does_not_help_where_no_choice_of_free_gpus_does(pod: PodMaker, links: dict[Pair, int]) -> None:
+    answer = filter_(stand(gpu_node("n"), report("n", 4, links)), pod, "n")
+
+    assert (list(answer["FailedNodes"]), list(answer["FailedAndUnresolvableNodes"])) == ([], ["n"])
+
+
+def test_evicting_helps_where_some_choice_of_free_gpus_does() -> None:
+    """Not all: with the link of 0 and 1 down the plugin gives just these two of an idle board."""
+    board = {pair: 18 for pair in combinations(range(8), 2) if pair != (0, 1)}
+    answer = filter_(stand(gpu_node("n", 8), report("n", 8, board, nvswitch=True)), containers(2), "n")
+
+    assert (list(answer["FailedNodes"]), list(answer["FailedAndUnresolvableNodes"])) == (["n"], [])
+
+
+def test_of_sixteen_gpus_too_many_choices_count_as_one_that_may_help() -> None:
+    crossed = {(gpu, 15 - gpu): 1 for gpu in range(8)}
+    topology = placing(gpu_node("n", 16), report("n", 16, crossed)).cluster.devices[0].topology
+
+    assert ever_joinable(topology, (*[Turn(1)] * 8, Turn(2)))
+    assert not ever_joinable(topology, (*[Turn(1)] * 13, Turn(2)))
 
 
 turns = st.lists(st.builds(Turn, st.integers(1, 4), st.booleans()), min_size=1, max_size=4).map(tuple)

@@ -64,7 +64,8 @@ def test_a_link_that_is_up_at_one_end_only_counts_what_both_ends_have() -> None:
     topology = Topology(((0, 4), (3, 0)), unlinked(2).buses, (0, 0), rate=25_000)
 
     assert topology.bandwidth(0, 1) == 75_000
-    assert not topology.symmetric
+    assert topology.two_sided
+    assert not Topology(((0, 4), (0, 0)), unlinked(2).buses, (0, 0), rate=25_000).two_sided
 
 
 LABELS = [

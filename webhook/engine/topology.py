@@ -45,9 +45,10 @@ def locality(section: Topology, shape: Shape, case: Case) -> list[Remark]:
     if wanted is NVLink.IGNORED:
         return []
     nodes = case.reach.narrowed(shape.required) & case.reach.tolerated
-    found = linked(largest.count, nodes, case.view.fleet)
+    total = case.asked.totals[WHOLE_GPU]
+    found = linked(largest.count, nodes & case.view.fleet.with_units(WHOLE_GPU, total), case.view.fleet)
     if wanted is NVLink.REQUIRED and not found.nodes:
-        return [_no_links(largest, case.reach)] if _whole_cards(case.reach) else []
+        return [_no_links(largest, total, case.reach)] if _whole_cards(case.reach) else []
     before = len(shape.changed)
     if wanted is NVLink.REQUIRED:
         _require(found, shape)
@@ -104,11 +105,15 @@ def _prefer(found: Linked, shape: Shape) -> None:
         shape.note("nodeAffinity")
 
 
-def _no_links(ask: Ask, reach: Reach) -> Remark:
+def _no_links(ask: Ask, total: int, reach: Reach) -> Remark:
+    field, nodes = (*ask.path, "resources", "limits", WHOLE_GPU), reach.selected & reach.tolerated
+    if ask.count < total and linked(ask.count, nodes, reach.view.fleet).nodes:
+        message = f"of {total} GPUs {ask.count} must be linked by NVLink, and no node that links so many has {total}"
+        fix = "Ask for fewer GPUs in all containers together, or ask the admin for nvlink: preferred."
+        return Remark("GPU-T301", field, message, fix, at_most=Mode.WARN)
     most = _most_linked(ask.count, reach)
     fix = f"Ask for at most {most} GPUs." if most > 1 else "Ask the admin for nvlink: preferred."
     message = f"{ask.count} GPUs must be linked by NVLink, and no node that this pod may use links so many"
-    field = (*ask.path, "resources", "limits", WHOLE_GPU)
     return Remark("GPU-T301", field, message, fix, at_most=Mode.WARN)
 
 

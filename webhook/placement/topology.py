@@ -80,9 +80,9 @@ class Topology(msgspec.Struct, frozen=True):
         return len(self.numa)
 
     @property
-    def symmetric(self) -> bool:
-        """Does every pair see the same links from both ends?"""
-        return all(self.nvlinks[i][j] == self.nvlinks[j][i] for i in range(self.gpus) for j in range(i))
+    def two_sided(self) -> bool:
+        """Has each end of every pair links up where the other has some?"""
+        return all(bool(self.nvlinks[i][j]) == bool(self.nvlinks[j][i]) for i in range(self.gpus) for j in range(i))
 
     def links(self, one: int, other: int) -> int:
         """NVLinks between two GPUs: what both ends have up."""

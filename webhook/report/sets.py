@@ -19,8 +19,8 @@ class GpuSet(msgspec.Struct, frozen=True):
 
     Attributes:
         best: The set that serves this pod and the next ones best.
-        given: The set that NVIDIA's device plugin gives.
-        joined: Does NVLink join the GPUs that are given pair by pair?
+        given: The set that NVIDIA's device plugin gives; () where it fails.
+        joined: Does NVLink join the GPUs that are given pair by pair? No where none are.
     """
 
     best: tuple[int, ...]
@@ -35,7 +35,7 @@ def sets_of(topology: Topology) -> list[GpuSet]:
     found = []
     for count in range(1, topology.gpus + 1):
         best, given = sets.optimal(every, count) or 0, ours.predicted(every, count) or 0
-        found.append(GpuSet(tuple(bits(best)), tuple(bits(given)), sets.joined(given)))
+        found.append(GpuSet(tuple(bits(best)), tuple(bits(given)), given > 0 and sets.joined(given)))
     return found
 
 
@@ -49,9 +49,9 @@ def machine_lines(topology: Topology) -> list[str]:
 
 
 def _row(one: GpuSet) -> tuple[str, ...]:
-    count, best = len(one.given), "the same" if one.best == one.given else _list(one.best)
-    joined = "-" if count == 1 else "yes" if one.joined else "no"
-    return str(count), _list(one.given), joined, best
+    count, best = len(one.best), "the same" if one.best == one.given else _list(one.best)
+    joined = "-" if count == 1 or not one.given else "yes" if one.joined else "no"
+    return str(count), _list(one.given) or "it fails", joined, best
 
 
 def _list(gpus: tuple[int, ...]) -> str:

@@ -10,7 +10,9 @@ Source: kubelet, `devicesToAllocate` and `devicesToReuse` of its device manager.
 from __future__ import annotations
 
 from collections.abc import Callable
-from itertools import combinations, islice
+from functools import lru_cache
+from itertools import chain, combinations, islice
+from math import comb
 from typing import NamedTuple
 
 from webhook.model.effective import is_sidecar, limit_or_request
@@ -21,6 +23,12 @@ from webhook.model.resources import WHOLE_GPU
 from webhook.placement.nvlink import ALL_AT_ONCE, gpu_sets, mask_of
 from webhook.placement.plugin import plugin
 from webhook.placement.topology import Topology
+
+ASKED_MOST = 1024
+"""What pods ask for, by kind of node, of which it is remembered whether it can be."""
+
+TRIED_MOST = 1 << ALL_AT_ONCE
+"""Choices of free GPUs that are tried: all of eight, the largest of sixteen."""
 
 
 class Turn(NamedTuple):
@@ -130,10 +138,17 @@ def joinable(topology: Topology, free: int | None, turns: Turns, spare: int = 0)
     return all(_joined(topology, mask_of(some), turns) for some in combinations(range(topology.gpus), spare))
 
 
+@lru_cache(maxsize=ASKED_MOST)
 def ever_joinable(topology: Topology, turns: Turns) -> bool:
-    """Might it be so with other GPUs free? No only where it is sure."""
-    everyone = (1 << topology.gpus) - 1
-    return held_by(turns) <= topology.gpus and gpu_sets(topology).island(everyone) >= widest(turns)
+    """Might it be so with other GPUs free? No only where it is sure: more choices than can be tried may hold one."""
+    held, gpus = held_by(turns), topology.gpus
+    everyone = (1 << gpus) - 1
+    if held > gpus or gpu_sets(topology).island(everyone) < widest(turns):
+        return False
+    if _joined(topology, everyone, turns) or sum(comb(gpus, free) for free in range(held, gpus + 1)) > TRIED_MOST:
+        return True
+    choices = chain.from_iterable(combinations(range(gpus), free) for free in range(held, gpus + 1))
+    return any(_joined(topology, mask_of(free), turns) for free in choices)
 
 
 def held_by(turns: Turns) -> int:

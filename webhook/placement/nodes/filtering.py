@@ -14,9 +14,10 @@ from webhook.model.masks import bits
 from webhook.model.modes import Form
 from webhook.model.taints import all_tolerated
 from webhook.placement.mig import geometry, repartition, worth_of
-from webhook.placement.nodes.allotting import given, joinable, widest
+from webhook.placement.nodes.allotting import Turns, allotted, joinable, widest
 from webhook.placement.nodes.cluster import MIB, Cluster, Wanted
 from webhook.placement.nvlink import gpu_sets
+from webhook.placement.topology import Topology
 
 NOT_JOINED = "node(s) had no free GPUs joined by NVLink"
 NEVER_JOINED = "node(s) could not join so many GPUs by NVLink"
@@ -99,11 +100,22 @@ def _why_not_joined(cluster: Cluster, wanted: Wanted, node: int) -> str:
     free, most = cluster.free[node].units(wanted.resource), widest(wanted.turns)
     if offer is None or offer.form is not Form.WHOLE:
         return f"{free} free, which are no whole cards: NVLink joins none of them"
-    each = " in each container" if len(wanted.turns) > 1 else ""
-    if devices.free is not None and not each and gpu_sets(devices.topology).island(devices.free) >= most:
-        got = given(devices.topology, devices.free, most)
-        return f"{free} free, and the device plugin gives {_list(got)}, which NVLink does not join"
-    return f"{free} free, no {most} of them joined by NVLink{each}{_which(cluster, node)}"
+    topology, known = devices.topology, devices.free
+    if gpu_sets(topology).island((1 << topology.gpus) - 1 if known is None else known) < most:
+        return f"{free} free, no {most} of them joined by NVLink{_which(cluster, node)}"
+    if known is None:
+        return f"{free} free, it is not known which, and NVLink does not join every choice"
+    got = _unjoined(topology, known, wanted.turns)
+    if not got:
+        return f"{free} free by their number, and {known.bit_count()} by the agent's report{_which(cluster, node)}"
+    whose = f" to the container of {got.bit_count()}" if len(wanted.turns) > 1 else ""
+    return f"{free} free, and the device plugin gives {_list(got)}{whose}, which NVLink does not join"
+
+
+def _unjoined(topology: Topology, free: int, turns: Turns) -> int:
+    """The first set that a container would get and NVLink does not join; 0 where there are too few."""
+    sets = allotted(topology, free, turns) or ()
+    return next((each for each in sets if not gpu_sets(topology).joined(each)), 0)
 
 
 def _why_short(cluster: Cluster, resource: str, count: int, node: int) -> str:

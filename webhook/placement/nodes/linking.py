@@ -167,7 +167,7 @@ def _got(topology: Topology, free: int, turns: Turns, got: tuple[int, ...]) -> L
     """Where it is known which ones each container gets."""
     sets, taken = gpu_sets(topology), union(got)
     qualities = [sets.quality(each) for each in got]
-    told = tuple(bits(taken)) if topology.symmetric else ()
+    told = tuple(bits(taken)) if topology.two_sided else ()
     joined = all(sets.joined(each) for each in got)
     best = tuple(bits(union(allotted(topology, free, turns, best_set) or ())))
     ratio, broken = _worst_ratio(sets, turns, qualities), _broken(sets, free, free & ~taken)
@@ -187,7 +187,7 @@ def _worst_ratio(sets: GpuSets, turns: Turns, qualities: Sequence[Quality]) -> i
 def warm(topologies: Sequence[Topology]) -> None:
     """Work out ahead what takes longest when it is first asked for: the sets of each kind of node."""
     for topology in topologies:
-        for count in (1, *SETS):
+        for count in range(1, topology.gpus + 1):
             links_of(topology, (1 << topology.gpus) - 1, (Turn(count),))
 
 
