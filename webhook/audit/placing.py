@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from webhook.audit.checking import World, arriving, check, request_of
+from webhook.audit.checking import World, arriving, check, request_of, unread
 from webhook.audit.manifests import Entry, Passed
 from webhook.audit.simulating import Coming
 from webhook.cache.placing import Placing
@@ -40,10 +40,15 @@ from webhook.report.results import Checked, Verdict
 from webhook.report.together import Together
 
 
-def countable(found: Iterable[Entry | Passed], world: World) -> Iterator[Entry | Passed]:
-    """The same; an object that says of its replicas what no API server takes comes out as a fault."""
+def placeable(found: Iterable[Entry | Passed], world: World) -> Iterator[Entry | Passed]:
+    """The same; an object whose pods cannot be read, or that no API server takes so many of, comes out as a fault."""
     for each in found:
-        yield _miscounted(each, world) or each if isinstance(each, Entry) else each
+        yield _fault(each, world) or each if isinstance(each, Entry) else each
+
+
+def _fault(entry: Entry, world: World) -> Passed | None:
+    said = unread(entry, world)
+    return Passed(said.place, f"{said.title}: {said.reason}", broken=True) if said else _miscounted(entry, world)
 
 
 def _miscounted(entry: Entry, world: World) -> Passed | None:
@@ -78,7 +83,7 @@ class Shaped(NamedTuple):
 
 
 def shaped_pods(entry: Entry, world: World) -> Iterator[Shaped]:
-    """The pods that come of an object; none of what runs no pods or cannot be read."""
+    """The pods that come of an object that can be read; none of what runs no pods."""
     checked = check(arriving(entry, world), world)
     if checked.verdict is Verdict.SKIPPED:
         return
