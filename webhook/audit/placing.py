@@ -183,7 +183,7 @@ def _placed(shaped: Shaped, domain: str, placing: Placing, ranking: Ranking) -> 
         cluster=cluster,
         ranked=tuple(ranked),
         reasons={node: (*obstacles(cluster, wanted, node), *unfit.get(node, ())) for node in others},
-        freed=None if ranked else freeing(cluster, among, placing.pods),
+        freed=None if ranked else freeing(cluster, wanted, placing.pods, pod, free),
         replicas=replicas,
         everywhere=everywhere,
         fits=sum(room.values()),
