@@ -293,6 +293,10 @@ UNSEEN: dict[str, tuple[Json, list[str]]] = {
         {"volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": "v"}}]},
         ["which nodes its volumes reach"],
     ),
+    "gates before it": (
+        {"schedulingGates": [{"name": "kueue.x-k8s.io/admission"}]},
+        ["scheduling gates, which keep it from every node until they are gone"],
+    ),
 }
 
 
@@ -303,6 +307,16 @@ def test_it_is_said_what_of_a_pod_is_not_looked_at(spec: Json, said: list[str]) 
     assert list(placed_document(found)["notLookedAt"]) == said
     assert any("Not looked at" in line for line in placed_lines(found)) is bool(said)
     assert nodes(found) == ["a"]
+
+
+@pytest.mark.parametrize("claims", [[{"metadata": {"name": "data"}}], [], None, 5])
+def test_volumes_that_a_controller_adds_are_named_too(claims: object) -> None:
+    workload = deployment(2, make_pod().gpus(1).build(), "StatefulSet")
+    workload["spec"]["volumeClaimTemplates"] = claims
+
+    said = placed_document(placed(workload, gpu_node("a")))["notLookedAt"]
+
+    assert list(said) == (["which nodes its volumes reach"] if isinstance(claims, list) and claims else [])
 
 
 def with_port(number: int, *, init: bool = False, sidecar: bool = False, **port: str) -> PodMaker:
@@ -371,6 +385,15 @@ def test_a_daemon_set_has_a_pod_on_each_node_that_lets_it_in(spec: Json, names: 
     assert sorted(nodes(found)) == names
     assert (found.replicas, found.fits) == (wanted, len(names))
     assert placed_document(found)["eachNode"]
+
+
+@pytest.mark.parametrize(("on_host", "homes"), [(True, ["a", "offline"]), (False, ["a"])])
+def test_a_daemon_on_its_hosts_network_needs_no_other(on_host: bool, homes: list[str]) -> None:
+    offline = gpu_node("offline")
+    offline["spec"] = {"taints": [{"key": "node.kubernetes.io/network-unavailable", "effect": "NoSchedule"}]}
+    item = deployment(1, make_pod().gpus(1).spec(hostNetwork=on_host).build(), "DaemonSet")
+
+    assert sorted(nodes(placed(item, gpu_node("a"), offline))) == homes
 
 
 def test_it_is_said_on_how_many_of_its_nodes_a_daemon_set_fits() -> None:
