@@ -9,7 +9,7 @@ import orjson
 import pytest
 
 from tests.make import Json, PodMaker, make_node, make_pod
-from tests.placement.kube import GPU, gpu_node, placing, report, running
+from tests.placement.kube import DGX1, GPU, gpu_node, placing, report, running
 from tests.world import mig_node, policies_of, policy, view_of, whole_node
 from webhook.audit.checking import World
 from webhook.audit.manifests import Entry, entries_of
@@ -364,6 +364,31 @@ def test_a_workload_with_a_port_of_its_host_fits_once_on_a_node() -> None:
     found = placed(deployment(3, with_port(8080).build()), gpu_node("a"), gpu_node("b"))
 
     assert (found.fits, answer(found).split("; ")[-1]) == (2, "2 of 3 replicas fit now")
+
+
+def created(pod: Json, moment: object) -> Json:
+    """The pod as it was created then."""
+    return pod | {"metadata": pod["metadata"] | {"creationTimestamp": moment}}
+
+
+NEWCOMERS: dict[str, tuple[object, object, list[int]]] = {
+    "the single came first": ("2026-06-01T08:00:00Z", "2026-06-01T08:00:05Z", [3, 4, 5, 6, 7]),
+    "the pair came first": ("2026-06-01T08:00:05Z", "2026-06-01T08:00:00Z", [2, 4, 5, 6, 7]),
+    "both at once": ("2026-06-01T08:00:00Z", "2026-06-01T08:00:00Z", [2, 4, 5, 6, 7]),
+    "nobody says when": (None, 5, [2, 4, 5, 6, 7]),
+}
+
+
+@pytest.mark.parametrize(("single", "pair", "gpus"), NEWCOMERS.values(), ids=NEWCOMERS)
+def test_who_came_first_was_given_gpus_first_in_whatever_order_they_are_told(
+    single: object, pair: object, gpus: list[int]
+) -> None:
+    node = [gpu_node("v", 8, "Tesla-V100-SXM2-32GB"), report("v", 8, DGX1)]
+    pods = [created(running("zz", "v"), single), created(running("aa", "v", count=2), pair)]
+
+    answers = [placed(make_pod().gpus(5).build(), *node, *order).ranked[0].links for order in (pods, pods[::-1])]
+
+    assert [list(links.gpus) for links in answers if links] == [gpus, gpus]
 
 
 HOMES: dict[str, tuple[Json, list[str], int]] = {
