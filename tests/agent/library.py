@@ -44,7 +44,10 @@ class Cut:
 
 @dataclass
 class Card:
-    """One GPU. `links`: (up, where the other end is: a bus id, SWITCH, or another word)."""
+    """One GPU. `links`: (up, where the other end is: a bus id, SWITCH, or another word).
+
+    One that is lost has no handle; one that is silent has, and does not answer.
+    """
 
     pci: str
     name: str = "NVIDIA A100-SXM4-80GB"
@@ -60,6 +63,7 @@ class Card:
     remap_failed: bool = False
     fabric: tuple[int, bytes, int] | None = None
     lost: bool = False
+    silent: bool = False
     root: bool = True
 
     @property
@@ -128,7 +132,7 @@ class Library:
     def _nvmlDeviceGetMemoryInfo(self, handle: Any, info: Any) -> int:
         card = self._card(handle)
         info._obj.total = card.mib * MIB
-        return int(pynvml.NVML_ERROR_GPU_IS_LOST) if card.lost else 0
+        return int(pynvml.NVML_ERROR_GPU_IS_LOST) if card.lost or card.silent else 0
 
     def _nvmlDeviceGetUUID(self, handle: Any, text: Any, _size: Any) -> None:
         address = _address(handle)

@@ -160,13 +160,55 @@ def test_a_gpu_that_the_driver_counts_no_more_keeps_its_number(seen: Machine, li
     ]  # fmt: skip
 
 
-def test_a_gpu_that_was_never_seen_is_missed(seen: Machine, library: Library) -> None:
-    library.cards[3].lost = True
+@pytest.mark.parametrize("trouble", ["lost", "silent"])
+@pytest.mark.parametrize("place", [0, 1, 3])
+def test_a_gpu_in_trouble_at_the_first_look_is_told_at_its_own_number(
+    trouble: str, place: int, seen: Machine, library: Library
+) -> None:
+    setattr(library.cards[place], trouble, True)
+    first = seen.look()
+    setattr(library.cards[place], trouble, False)
+    after = seen.look()
 
-    status = seen.look()
+    assert [gpu.index for gpu in first.gpus if not gpu.healthy] == [place]
+    assert first.gpus[place].ailments == ("lost: fallen off the bus, or waiting for a reset",)
+    assert first.message.startswith("1 of 4 GPUs are lost")
+    assert reported(GPUNode(status=first)) is not None
+    assert [(gpu.index, gpu.pci, gpu.healthy) for gpu in after.gpus] == [(n, pci(n), True) for n in range(4)]
+    assert [link.nvlinks for link in after.gpus[0].links] == [12, 0, 0]
+    assert after.message == ""
 
-    assert len(status.gpus) == 3
-    assert status.message.startswith("1 of 4 GPUs are lost")
+
+def test_a_gpu_that_never_answered_is_told_while_the_driver_counts_it_no_more(seen: Machine, library: Library) -> None:
+    library.cards[1].lost = True
+    seen.look()
+    gone = library.cards.pop(1)
+    without = seen.look()
+    gone.lost = False
+    library.cards.insert(1, gone)
+
+    assert [(gpu.index, gpu.healthy) for gpu in without.gpus] == [(0, True), (1, False), (2, True), (3, True)]
+    assert [(gpu.index, gpu.pci) for gpu in seen.look().gpus] == [(n, pci(n)) for n in range(4)]
+
+
+def test_a_new_gpu_takes_no_number_of_one_that_is_to_come_back(seen: Machine, library: Library) -> None:
+    library.cards[1].lost = True
+    seen.look()
+    library.cards.insert(0, Card("0000:01:00.0"))
+    seen.look()
+    library.cards[2].lost = False
+
+    assert {gpu.pci: gpu.index for gpu in seen.look().gpus} == {
+        pci(0): 0, pci(1): 1, pci(2): 2, pci(3): 3, "0000:01:00.0": 4,
+    }  # fmt: skip
+
+
+def test_a_driver_that_goes_takes_a_gpu_that_never_answered_with_it(seen: Machine, library: Library) -> None:
+    library.cards[1].lost = True
+    seen.look()
+    library.loaded = library.begun = False
+
+    assert [(gpu.index, gpu.healthy) for gpu in seen.look().gpus] == [(n, False) for n in range(4)]
 
 
 def test_a_driver_that_goes_and_comes_back(seen: Machine, library: Library) -> None:

@@ -9,7 +9,7 @@ import orjson
 import pytest
 
 from tests.make import Json, PodMaker, make_node, make_pod
-from tests.placement.kube import GPU, gpu_node, placing, report, running
+from tests.placement.kube import DGX1, GPU, gpu_node, placing, report, running
 from tests.world import mig_node, policies_of, policy, view_of, whole_node
 from webhook.audit.checking import World
 from webhook.audit.manifests import Entry, entries_of
@@ -293,6 +293,10 @@ UNSEEN: dict[str, tuple[Json, list[str]]] = {
         {"volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": "v"}}]},
         ["which nodes its volumes reach"],
     ),
+    "gates before it": (
+        {"schedulingGates": [{"name": "kueue.x-k8s.io/admission"}]},
+        ["scheduling gates, which keep it from every node until they are gone"],
+    ),
 }
 
 
@@ -303,6 +307,16 @@ def test_it_is_said_what_of_a_pod_is_not_looked_at(spec: Json, said: list[str]) 
     assert list(placed_document(found)["notLookedAt"]) == said
     assert any("Not looked at" in line for line in placed_lines(found)) is bool(said)
     assert nodes(found) == ["a"]
+
+
+@pytest.mark.parametrize("claims", [[{"metadata": {"name": "data"}}], [], None, 5])
+def test_volumes_that_a_controller_adds_are_named_too(claims: object) -> None:
+    workload = deployment(2, make_pod().gpus(1).build(), "StatefulSet")
+    workload["spec"]["volumeClaimTemplates"] = claims
+
+    said = placed_document(placed(workload, gpu_node("a")))["notLookedAt"]
+
+    assert list(said) == (["which nodes its volumes reach"] if isinstance(claims, list) and claims else [])
 
 
 def with_port(number: int, *, init: bool = False, sidecar: bool = False, **port: str) -> PodMaker:
@@ -352,6 +366,31 @@ def test_a_workload_with_a_port_of_its_host_fits_once_on_a_node() -> None:
     assert (found.fits, answer(found).split("; ")[-1]) == (2, "2 of 3 replicas fit now")
 
 
+def created(pod: Json, moment: object) -> Json:
+    """The pod as it was created then."""
+    return pod | {"metadata": pod["metadata"] | {"creationTimestamp": moment}}
+
+
+NEWCOMERS: dict[str, tuple[object, object, list[int]]] = {
+    "the single came first": ("2026-06-01T08:00:00Z", "2026-06-01T08:00:05Z", [3, 4, 5, 6, 7]),
+    "the pair came first": ("2026-06-01T08:00:05Z", "2026-06-01T08:00:00Z", [2, 4, 5, 6, 7]),
+    "both at once": ("2026-06-01T08:00:00Z", "2026-06-01T08:00:00Z", [2, 4, 5, 6, 7]),
+    "nobody says when": (None, 5, [2, 4, 5, 6, 7]),
+}
+
+
+@pytest.mark.parametrize(("single", "pair", "gpus"), NEWCOMERS.values(), ids=NEWCOMERS)
+def test_who_came_first_was_given_gpus_first_in_whatever_order_they_are_told(
+    single: object, pair: object, gpus: list[int]
+) -> None:
+    node = [gpu_node("v", 8, "Tesla-V100-SXM2-32GB"), report("v", 8, DGX1)]
+    pods = [created(running("zz", "v"), single), created(running("aa", "v", count=2), pair)]
+
+    answers = [placed(make_pod().gpus(5).build(), *node, *order).ranked[0].links for order in (pods, pods[::-1])]
+
+    assert [list(links.gpus) for links in answers if links] == [gpus, gpus]
+
+
 HOMES: dict[str, tuple[Json, list[str], int]] = {
     "three nodes, one of them cordoned": ({}, ["a", "b", "shut"], 3),
     "the nodes of a pool": ({"nodeSelector": {"kubernetes.io/hostname": "b"}}, ["b"], 1),
@@ -371,6 +410,15 @@ def test_a_daemon_set_has_a_pod_on_each_node_that_lets_it_in(spec: Json, names: 
     assert sorted(nodes(found)) == names
     assert (found.replicas, found.fits) == (wanted, len(names))
     assert placed_document(found)["eachNode"]
+
+
+@pytest.mark.parametrize(("on_host", "homes"), [(True, ["a", "offline"]), (False, ["a"])])
+def test_a_daemon_on_its_hosts_network_needs_no_other(on_host: bool, homes: list[str]) -> None:
+    offline = gpu_node("offline")
+    offline["spec"] = {"taints": [{"key": "node.kubernetes.io/network-unavailable", "effect": "NoSchedule"}]}
+    item = deployment(1, make_pod().gpus(1).spec(hostNetwork=on_host).build(), "DaemonSet")
+
+    assert sorted(nodes(placed(item, gpu_node("a"), offline))) == homes
 
 
 def test_it_is_said_on_how_many_of_its_nodes_a_daemon_set_fits() -> None:

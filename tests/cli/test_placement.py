@@ -233,6 +233,38 @@ def test_replicas_that_no_api_server_takes_are_a_fault_of_their_object(
     assert "spec.replicas: must be a whole number, 0 or more, found " in ran.err
 
 
+UNREAD = {
+    "a pod": (b"apiVersion: v1\nkind: Pod\nmetadata: {name: bad}\nspec: {tolerations: [{value: y}]}", (4, 30),
+              "Pod bad: spec.tolerations[0].value: must be text, found true or false"),
+    "a pod without containers": (b"apiVersion: v1\nkind: Pod\nmetadata: {name: bad}\nspec: {containers: []}", (4, 20),
+                                 "Pod bad: spec.containers: must have at least one container"),
+    "a template": (deployment(2).replace(b"[{operator: Exists}]", b"[{\nvalue: y}]"), (2, 8),
+                   "Deployment many: spec.template: is not a Pod: spec.tolerations[0].value: must be text"),
+    "no template": (b"{apiVersion: apps/v1, kind: Deployment, metadata: {name: d},\nspec: {template: {spec: 5}}}",
+                    (2, 18), "Deployment d: spec.template: must have a map under spec, found '5'"),
+    "no metadata": (b"{apiVersion: apps/v1, kind: Deployment,\nmetadata: [], spec: {template: {spec: {}}}}", (2, 11),
+                    "Deployment (no name): metadata must be a map"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("pods", UNREAD.values(), ids=UNREAD)
+def test_pods_that_cannot_be_read_are_told_with_their_place_and_the_rest_is_placed(
+    rightslice: Run, pods: tuple[bytes, tuple[int, int], str]
+) -> None:
+    bad, (line, column), sentence = pods
+    good = b"\n---\n{apiVersion: v1, kind: Pod, metadata: {name: good}, spec: {containers: [{name: m, image: i}]}}"
+    alone = rightslice("place", "-f", "-", *ROOM, stdin=bad)
+    beside = rightslice("place", "-f", "-", *ROOM, stdin=bad + good)
+    played = rightslice("simulate", "--nodes", "demo", "--pods", "-", stdin=bad + good)
+
+    assert (alone.code, beside.code, played.code) == (2, 2, 2)
+    for ran in (alone, beside, played):
+        assert ran.err.startswith(f"error: stdin:{line}:{column}: {sentence}")
+    assert "Pod default/good" in beside.out
+    assert "bad" not in beside.out
+    assert played.out == ""
+
+
 def test_no_replicas_are_no_pods(rightslice: Run) -> None:
     pods = deployment(0) + b"\n---\n" + deployment(2)
     last = simulated(rightslice, pods)["moments"][-1]

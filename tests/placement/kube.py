@@ -13,6 +13,7 @@ from webhook.errors import Place
 from webhook.model.pods import pod_of
 from webhook.placement.nodes.asking import wanted_of
 from webhook.placement.nodes.cluster import Cluster, Wanted
+from webhook.placement.nodes.freeing import Freed, freeing
 from webhook.placement.nodes.ranking import Ranked, Ranking
 
 GPU = "nvidia.com/gpu"
@@ -78,6 +79,13 @@ def placing(*objects: Json) -> Placing:
 def asks(pod: PodMaker, cluster: Cluster) -> Wanted:
     """What a pod wants."""
     return wanted_of(pod_of(pod.build()), cluster.fleet)
+
+
+def nearest(on: Placing, pod: PodMaker) -> Freed | None:
+    """Who would have to end for a pod that no node takes."""
+    asking, nodes = pod_of(pod.build()), on.cluster.fleet.nodes
+    free = [on.others.get(node.name, {}) for node in nodes]
+    return freeing(on.cluster, wanted_of(asking, on.cluster.fleet), iter(on.pods), asking, free)
 
 
 def ranked(on: Placing, pod: PodMaker, **how: Any) -> list[Ranked]:

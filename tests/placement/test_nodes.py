@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from tests.make import Json, PodMaker, make_node, make_pod
-from tests.placement.kube import BRIDGED, DGX1, GPU, asks, gpu_node, order, placing, ranked, report, running
+from tests.placement.kube import BRIDGED, DGX1, GPU, asks, gpu_node, nearest, order, placing, ranked, report, running
 from tests.world import GPU_TAINT, mig_node, tainted
 from webhook.cache.inventory import stocked
 from webhook.model.fleet import fleet_node
@@ -20,7 +20,6 @@ from webhook.placement.needs import Need
 from webhook.placement.nodes.asking import wanted_of
 from webhook.placement.nodes.cluster import Cluster
 from webhook.placement.nodes.filtering import NOT_JOINED, obstacles
-from webhook.placement.nodes.freeing import freeing
 from webhook.placement.nodes.gangs import Company
 from webhook.placement.nodes.ranking import Fill, Ranking
 from webhook.placement.nodes.shortage import Shortage, shortage
@@ -220,7 +219,7 @@ def test_a_node_that_has_its_pods_takes_no_more() -> None:
     on = placing(node, running("a", "n"))
 
     (found,) = obstacles(on.cluster, asks(make_pod().gpus(3).asks("cpu", "4"), on.cluster), 0)
-    freed = freeing(on.cluster, asks(make_pod().gpus(4).asks("cpu", "4"), on.cluster), on.pods)
+    freed = nearest(on, make_pod().gpus(4).asks("cpu", "4"))
 
     assert not order(on, make_pod().gpus(1))
     assert (found.scheduler, found.detail) == ("Too many pods", "it takes 1 pods, and has them")
@@ -267,86 +266,6 @@ def test_a_new_cut_is_advised_where_it_would_help() -> None:
 
     advice = "GPU 0 could be cut anew: remove 1g.10gb at 0, 1g.10gb at 1, make 3g.40gb at 0"
     assert reason.detail == f"full; {advice}"
-
-
-def test_who_would_have_to_end_is_the_fewest_and_smallest() -> None:
-    on = placing(
-        gpu_node("n", 8, H100),
-        running("big", "n", count=4),
-        running("mid", "n", count=2),
-        running("low", "n", count=1),
-    )
-    freed = freeing(on.cluster, asks(make_pod().gpus(3), on.cluster), on.pods)
-
-    assert freed is not None
-    assert [pod.metadata.name for pod in freed.pods] == ["mid"]
-    assert freeing(on.cluster, asks(make_pod().gpus(9), on.cluster), on.pods) is None
-
-
-def test_pods_that_are_told_once_are_seen_on_every_node() -> None:
-    nodes = [gpu_node("a", 8, H100), gpu_node("b", 8, H100)]
-    on = placing(*nodes, running("large", "a", count=8), running("small", "b", count=1), running("rest", "b", count=7))
-
-    freed = freeing(on.cluster, asks(make_pod().gpus(1), on.cluster), iter(on.pods))
-
-    assert freed is not None
-    assert [pod.metadata.name for pod in freed.pods] == ["small"]
-
-
-def test_who_stands_in_the_way_of_a_pair_is_who_holds_its_half() -> None:
-    strict = make_pod().gpus(2).annotate(TOPOLOGY, "nvlink=required")
-    held = {1: "team/half", 2: "team/both", 3: "team/both"}
-    on = placing(
-        gpu_node("n"), report("n", 4, BRIDGED, held), running("both", "n", count=2), running("half", "n", count=1)
-    )
-
-    freed = freeing(on.cluster, asks(strict, on.cluster), on.pods)
-
-    assert freed is not None
-    assert [pod.metadata.name for pod in freed.pods] == ["half"]
-
-
-def test_one_large_pod_is_fewer_than_two_small_ones() -> None:
-    pods = [running("big", "n", count=4), running("mid", "n", count=2), running("low", "n", count=1)]
-    pods += [running(f"tiny{i}", "n", "cpu", 1) for i in range(10)]
-    on = placing(gpu_node("n", 7, H100), *pods)
-
-    freed = freeing(on.cluster, asks(make_pod().gpus(3), on.cluster), on.pods)
-
-    assert freed is not None
-    assert [pod.metadata.name for pod in freed.pods] == ["big"]
-
-
-def test_where_many_would_have_to_end_no_more_do_than_must() -> None:
-    on = placing(gpu_node("n", 8, H100), *(running(f"p{i}", "n") for i in range(8)))
-
-    freed = freeing(on.cluster, asks(make_pod().gpus(5), on.cluster), on.pods)
-
-    assert freed is not None
-    assert len(freed.pods) == 5
-
-
-STRICT = make_pod().gpus(2).annotate(TOPOLOGY, "nvlink=required")
-ENDING: dict[str, tuple[dict[int, str], dict[str, int], set[int], list[str]]] = {
-    "one alone is enough, whatever its name is": ({0: "x", 1: "yy", 2: "z"}, {"x": 1, "yy": 1, "z": 1}, set(), ["z"]),
-    "one that the report does not tell of yet": ({2: "x", 3: "z"}, {"x": 1, "z": 1, "new": 2}, set(), ["new"]),
-    "no pair is made of a card that is ill": ({0: "x", 1: "yy", 2: "z"}, {"x": 1, "yy": 1, "z": 1}, {0}, ["z"]),
-    "nobody where all that is left is ill": ({0: "x", 1: "yy", 2: "z"}, {"x": 1, "yy": 1, "z": 1}, {0, 3}, []),
-}
-
-
-@pytest.mark.parametrize(("held", "there", "ill", "ending"), ENDING.values(), ids=ENDING)
-def test_who_would_have_to_end_for_a_pair(
-    held: dict[int, str], there: dict[str, int], ill: set[int], ending: list[str]
-) -> None:
-    told = report("n", 4, BRIDGED, {gpu: f"team/{pod}" for gpu, pod in held.items()})
-    for gpu in ill:
-        told["status"]["gpus"][gpu]["healthy"] = False
-    on = placing(gpu_node("n"), told, *(running(name, "n", count=count) for name, count in there.items()))
-
-    freed = freeing(on.cluster, asks(STRICT, on.cluster), on.pods)
-
-    assert [pod.metadata.name for pod in (freed.pods if freed else ())] == ending
 
 
 def test_shares_of_a_card_are_spread_as_the_plugin_does() -> None:
@@ -516,16 +435,6 @@ def test_a_joined_pair_is_sure_where_any_three_of_eight_are_free(held: int, fits
     assert [each.scheduler for each in obstacles(on.cluster, asks(strict, on.cluster), 0)] == (
         [] if fits else [NOT_JOINED]
     )
-
-
-def test_who_would_have_to_end_counts_where_no_agent_runs() -> None:
-    strict = make_pod().gpus(2).annotate(TOPOLOGY, "nvlink=required")
-    on = placing(gpu_node("dgx", 8, "Tesla-V100-SXM2-32GB"), *(running(f"x{i}", "dgx", count=3) for i in range(2)))
-
-    freed = freeing(on.cluster, asks(strict, on.cluster), on.pods)
-
-    assert freed is not None
-    assert len(freed.pods) == 1
 
 
 def test_all_gpu_resources_of_a_pod_must_be_free_on_one_node() -> None:

@@ -55,7 +55,7 @@ class Machine:
         self._ends: dict[str, Ends] = {}
         self._levels: dict[tuple[str, str], str] = {}
         self._rate = 0
-        self._counted = 0
+        self._most = 0
         self._links_end = float("-inf")
 
     def look(self) -> GPUNodeStatus:
@@ -74,7 +74,7 @@ class Machine:
             if isinstance(error, nvml.DriverReplacedError):
                 raise
             sick = Health(False, False, ("the driver is not loaded",))
-            gone = tuple(_judged(gpu, sick) for gpu in self._known.values())
+            gone = tuple(_judged(gpu, sick) for gpu in (*self._known.values(), *self._unnamed()))
             return GPUNodeStatus(gpus=_sorted(gone), message=f"no NVIDIA driver: {error}")
 
     def _end(self) -> None:
@@ -92,51 +92,60 @@ class Machine:
             self._listed = tuple(handles)
             self._xids.listen(handles.items())
             self._links_end = float("-inf")
-        seen = {pci: self._gpu(pci, handle) for pci, handle in handles.items()}
+        seen = {pci: self._gpu(self._known[pci], handle) for pci, handle in handles.items()}
         self._known |= {pci: gpu for pci, gpu in seen.items() if gpu is not None}
         there = {pci: handles[pci] for pci, gpu in seen.items() if gpu is not None}
         lost = [pci for pci in self._known if pci not in there]
         self._read_links({pci: handle for pci, handle in there.items() if not self._known[pci].mig})
-        gpus = [*self._linked(there), *(self._lost(pci) for pci in lost)]
+        gpus = [*self._linked(there), *(self._lost(self._known[pci]) for pci in lost)]
+        gpus += map(self._lost, self._unnamed())
         first = next(iter(there.values()), None)
         return self._status(first, _sorted(gpus), _one(map(_clique, there.values())))
 
     def _handles(self) -> dict[str, Any]:
-        """Handles of the GPUs that answer at all, by bus id."""
+        """Handles of the GPUs that answer at all, by bus id. From here on each of them is known by its number."""
         found = {}
-        self._counted = asked(pynvml.nvmlDeviceGetCount) or 0
-        for index in range(self._counted):
+        counted = asked(pynvml.nvmlDeviceGetCount) or 0
+        self._most = max(self._most, counted)
+        for index in range(counted):
             with suppress(GpuTroubleError):
                 handle = asked(pynvml.nvmlDeviceGetHandleByIndex, index)
                 pci = asked(pynvml.nvmlDeviceGetPciInfo, handle) if handle is not None else None
                 if pci is not None:
                     found[bus_id(pci.busId)] = handle
+                    self._meet(bus_id(pci.busId), index)
         return found
 
-    def _gpu(self, pci: str, handle: Any) -> GpuDevice | None:
+    def _meet(self, pci: str, index: int) -> None:
+        """Number a GPU for good: as NVML does, or where another has that number, with the last that is left."""
+        if pci in self._known:
+            return
+        left = [gpu.index for gpu in self._unnamed()]
+        number = index if index in left else max(left, default=len(self._known))
+        self._known[pci] = GpuDevice(index=number, numa=self._numa(pci), pci=pci)
+
+    def _unnamed(self) -> list[GpuDevice]:
+        """GPUs that NVML has counted, and that have never told who they are."""
+        named = {gpu.index for gpu in self._known.values()}
+        return [GpuDevice(index=number) for number in range(self._most) if number not in named]
+
+    def _gpu(self, known: GpuDevice, handle: Any) -> GpuDevice | None:
         """One GPU without its links; None where it does not answer."""
         try:
             memory = asked(pynvml.nvmlDeviceGetMemoryInfo, handle)
             mib = memory.total // MIB if memory is not None else 0
             gpu = GpuDevice(
-                index=self._index(pci),
+                index=known.index,
                 uuid=words(asked(pynvml.nvmlDeviceGetUUID, handle)),
-                numa=self._numa(pci),
+                numa=self._numa(known.pci),
                 memory=mib,
-                pci=pci,
+                pci=known.pci,
                 mig=in_mig_mode(handle),
                 ecc_errors=_ecc_errors(handle),
             )
-            return _cut(_judged(gpu, self._health(pci, handle)), handle)
+            return _cut(_judged(gpu, self._health(known.pci, handle)), handle)
         except GpuTroubleError:
             return None
-
-    def _index(self, pci: str) -> int:
-        """Its number: NVML's order, which is that of bus ids, and for good. One that comes later gets the next."""
-        known = self._known.get(pci)
-        if known is not None:
-            return known.index
-        return len(self._known) + [name for name in self._listed if name not in self._known].index(pci)
 
     def _numa(self, pci: str) -> int:
         try:
@@ -150,10 +159,10 @@ class Machine:
         failed = rows is not None and bool(rows[3])
         return judge(self._xids.of(pci), action=_action(handle), remap_failed=failed, fabric=fabric)
 
-    def _lost(self, pci: str) -> GpuDevice:
-        """A GPU that was there: what was known of it, and that it is lost."""
-        verdict = judge(self._xids.of(pci))
-        gpu = _judged(self._known[pci], Health(False, False, (*verdict.ailments, LOST)))
+    def _lost(self, known: GpuDevice) -> GpuDevice:
+        """A GPU that does not answer: what was known of it, and that it is lost."""
+        verdict = judge(self._xids.of(known.pci))
+        gpu = _judged(known, Health(False, False, (*verdict.ailments, LOST)))
         return msgspec.structs.replace(gpu, links=())
 
     def _read_links(self, handles: Mapping[str, Any]) -> None:
@@ -203,7 +212,7 @@ class Machine:
         generation = GENERATIONS.get(version, 0)
         usual = RATES.get(generation, 0)
         cuda = asked(pynvml.nvmlSystemGetCudaDriverVersion) or 0
-        silent = self._counted - len(gpus)
+        silent = sum(not gpu.uuid for gpu in gpus)
         return GPUNodeStatus(
             product=words(asked(pynvml.nvmlDeviceGetName, first)).replace(" ", "-") if first is not None else "",
             gpus=gpus,
@@ -213,7 +222,7 @@ class Machine:
             clique=clique,
             driver=words(asked(pynvml.nvmlSystemGetDriverVersion)),
             cuda=f"{cuda // 1000}.{cuda % 1000 // 10}" if cuda else "",
-            message=f"{silent} of {self._counted} GPUs are {LOST}" if silent > 0 else "",
+            message=f"{silent} of {len(gpus)} GPUs are {LOST}" if silent else "",
         )
 
 

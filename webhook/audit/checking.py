@@ -15,11 +15,12 @@ from webhook.audit.manifests import Entry, Passed
 from webhook.audit.offline import without_guesses
 from webhook.engine.decide import decide
 from webhook.engine.limitrange import limited
+from webhook.engine.templates import templates
 from webhook.errors import Place, ReviewError
 from webhook.model.cluster import ClusterView
 from webhook.model.codes import CODES
 from webhook.model.findings import Finding
-from webhook.model.paths import Path
+from webhook.model.paths import Path, dotted
 from webhook.model.pods import Pod, pod_of
 from webhook.model.requests import Request
 from webhook.model.stored import as_stored
@@ -64,6 +65,21 @@ def arriving(entry: Entry, world: World) -> Entry:
         return entry
     ranges = world.view.ranges(namespace_of(entry.data) or world.namespace)
     return msgspec.structs.replace(entry, data=limited(entry.data, ranges)) if ranges else entry
+
+
+def unread(entry: Entry, world: World) -> Checked | None:
+    """What is said of an object whose pods cannot be read; None where they can, or where it runs none."""
+    kind = (group_of(entry.data["apiVersion"]), entry.data["kind"])
+    if kind != POD and kind not in world.policies.templates:
+        return None
+    try:
+        request = request_of(entry.data, world)
+    except ReviewError as error:
+        return _unreadable(entry, error)
+    for each in templates(request, world.policies.templates.get(kind, ())):
+        if each.error:
+            return _unreadable(entry, ReviewError(f"{dotted(each.path)}: {each.error}", each.error_path))
+    return _idle(entry)
 
 
 def _idle(entry: Entry) -> Checked | None:

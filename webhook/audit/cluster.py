@@ -28,7 +28,7 @@ from webhook.cache.following import (
 from webhook.cache.gathering import by_namespace
 from webhook.cache.holdings import Holdings, HoldingsWriter
 from webhook.cache.making import make
-from webhook.cache.objects import Kept
+from webhook.cache.objects import Kept, StoredPod
 from webhook.cache.policies import PolicyObjects
 from webhook.documents.places import Document
 from webhook.errors import ApiError
@@ -257,7 +257,7 @@ class Cluster:
 
     async def _stock(self) -> Stock:
         nodes = [node async for node in self._all(NODES)]
-        pods = [pod async for pod in self._all(Resource("pods", PODS.path, Pod, RUNNING))]
+        pods = [pod async for pod in self._all(Resource("pods", PODS.path, StoredPod, RUNNING))]
         try:
             agents, unread = await self._known(GPU_NODES), ""
         except ApiError as error:

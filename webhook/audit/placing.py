@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 
-from webhook.audit.checking import World, arriving, check, request_of
+from webhook.audit.checking import World, arriving, check, request_of, unread
 from webhook.audit.manifests import Entry, Passed
 from webhook.audit.simulating import Coming
 from webhook.cache.placing import Placing
@@ -19,8 +19,8 @@ from webhook.model.fleet import Fleet
 from webhook.model.gangs import gang_of, gang_size
 from webhook.model.masks import bits
 from webhook.model.nodelabels import CLIQUE
-from webhook.model.paths import dotted
-from webhook.model.pods import Pod, pod_of
+from webhook.model.paths import Path, dotted
+from webhook.model.pods import Pod, Volume, pod_of
 from webhook.placement.fragmentation.policies import Policy
 from webhook.placement.nodes.asking import wanted_of
 from webhook.placement.nodes.cluster import Cluster, Wanted
@@ -40,10 +40,15 @@ from webhook.report.results import Checked, Verdict
 from webhook.report.together import Together
 
 
-def countable(found: Iterable[Entry | Passed], world: World) -> Iterator[Entry | Passed]:
-    """The same; an object that says of its replicas what no API server takes comes out as a fault."""
+def placeable(found: Iterable[Entry | Passed], world: World) -> Iterator[Entry | Passed]:
+    """The same; an object whose pods cannot be read, or that no API server takes so many of, comes out as a fault."""
     for each in found:
-        yield _miscounted(each, world) or each if isinstance(each, Entry) else each
+        yield _fault(each, world) or each if isinstance(each, Entry) else each
+
+
+def _fault(entry: Entry, world: World) -> Passed | None:
+    said = unread(entry, world)
+    return Passed(said.place, f"{said.title}: {said.reason}", broken=True) if said else _miscounted(entry, world)
 
 
 def _miscounted(entry: Entry, world: World) -> Passed | None:
@@ -78,7 +83,7 @@ class Shaped(NamedTuple):
 
 
 def shaped_pods(entry: Entry, world: World) -> Iterator[Shaped]:
-    """The pods that come of an object; none of what runs no pods or cannot be read."""
+    """The pods that come of an object that can be read; none of what runs no pods."""
     checked = check(arriving(entry, world), world)
     if checked.verdict is Verdict.SKIPPED:
         return
@@ -88,12 +93,24 @@ def shaped_pods(entry: Entry, world: World) -> Iterator[Shaped]:
     for template, coming, _ in pods_of(request_of(entry.data, world), world.policies, world.view):
         said = check(Entry(coming.load(), entry.document, entry.prefix), world)
         called = msgspec.structs.replace(said, name=f"{checked.name.removesuffix('-*')}-*")
-        pod = pod_of(apply(said.stored, said.decision.patch))
+        pod = _claiming(pod_of(apply(said.stored, said.decision.patch)), entry.data, template.path)
         yield _daemon(called, pod, world) if checked.kind == "DaemonSet" else Shaped(called, pod, template.replicas)
 
 
+def _claiming(pod: Pod, workload: Mapping[str, Any], template: Path) -> Pod:
+    """A pod of a template with the volumes that its controller adds, of the claims that it makes for each pod."""
+    beside: Any = workload
+    for step in template[:-1]:
+        beside = beside[step]
+    claims = beside.get("volumeClaimTemplates") if isinstance(beside, dict) else None
+    if not isinstance(claims, list) or not claims:
+        return pod
+    volumes = (*pod.spec.volumes, *(Volume(persistent_volume_claim={"claimName": ""}) for _ in claims))
+    return msgspec.structs.replace(pod, spec=msgspec.structs.replace(pod.spec, volumes=volumes))
+
+
 def _daemon(checked: Checked, template: Pod, world: World) -> Shaped:
-    pod = as_daemon(template)
+    pod = as_daemon(template, on_host=checked.stored["spec"].get("hostNetwork") is True)
     return Shaped(checked, pod, max(1, homes(pod, world.view.fleet).bit_count()), everywhere=True)
 
 
@@ -178,7 +195,7 @@ def _placed(shaped: Shaped, domain: str, placing: Placing, ranking: Ranking) -> 
         cluster=cluster,
         ranked=tuple(ranked),
         reasons={node: (*obstacles(cluster, wanted, node), *unfit.get(node, ())) for node in others},
-        freed=None if ranked else freeing(cluster, among, placing.pods),
+        freed=None if ranked else freeing(cluster, wanted, placing.pods, pod, free),
         replicas=replicas,
         everywhere=everywhere,
         fits=sum(room.values()),

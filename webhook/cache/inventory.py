@@ -12,6 +12,7 @@ from typing import TypeVar
 
 from webhook.cache.gathering import room_of
 from webhook.cache.holdings import PODS, Holdings
+from webhook.cache.objects import came
 from webhook.cache.store import Store, StoreWriter
 from webhook.cache.tenants import TenantsWriter
 from webhook.kube.watching import Writer
@@ -153,7 +154,7 @@ def stocked(objects: Sequence[object]) -> Inventory:
     inventory = Inventory()
     _list(inventory.nodes, [item for item in objects if isinstance(item, Node)])
     _list(inventory.gpunodes, [item for item in objects if isinstance(item, GPUNode)])
-    _list(inventory.pods, [item for item in objects if isinstance(item, Pod)])
+    _list(inventory.pods, sorted((item for item in objects if isinstance(item, Pod)), key=came))
     return inventory
 
 

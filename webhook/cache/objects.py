@@ -17,9 +17,29 @@ from webhook.model.claims import DeviceClass, ResourceClaimTemplate
 from webhook.model.gpunodes import GPUNode
 from webhook.model.objects import LimitRange, Namespace, Node, ResourceQuota
 from webhook.model.paths import Path, dotted
-from webhook.model.pods import Amount, Pod, without_nulls
+from webhook.model.pods import DEFAULT_NAMESPACE, Amount, Metadata, Pod, without_nulls
 from webhook.model.quantity import nano, whole
 from webhook.model.resources import gpu_resource
+
+
+class DatedMetadata(Metadata, frozen=True):
+    """Metadata with the moment of creation as it is written; what is no text says nothing."""
+
+    creation_timestamp: Any = None
+
+
+class StoredPod(Pod, frozen=True):
+    """A pod of a cluster. Admission asks of none when it was created: pods that are alike are answered alike."""
+
+    metadata: DatedMetadata
+
+
+def came(pod: Pod) -> tuple[str, str, str]:
+    """What pods are ordered by where it counts who came first: their creation, and their names where that is equal."""
+    metadata = pod.metadata
+    moment = metadata.creation_timestamp if isinstance(metadata, DatedMetadata) else None
+    return moment if isinstance(moment, str) else "", metadata.namespace or DEFAULT_NAMESPACE, metadata.name
+
 
 Kept = Node | Namespace | LimitRange | ResourceQuota | Pod | GPUNode | ResourceClaimTemplate | DeviceClass
 """What a snapshot is made of."""
@@ -27,7 +47,7 @@ Kept = Node | Namespace | LimitRange | ResourceQuota | Pod | GPUNode | ResourceC
 _KEPT: tuple[type[Kept], ...] = (
     Node, Namespace, LimitRange, ResourceQuota, Pod, GPUNode, ResourceClaimTemplate, DeviceClass,
 )  # fmt: skip
-_TYPES: dict[str, type[Kept]] = {kept.__name__: kept for kept in _KEPT}
+_TYPES: dict[str, type[Kept]] = {kept.__name__: kept for kept in _KEPT} | {"Pod": StoredPod}
 _VERSIONS = {
     "GPUNode": "rightslice.dev/v1alpha1",
     "ResourceClaimTemplate": "resource.k8s.io/v1",

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Set
 import msgspec
 
 from webhook.cache.gathering import FINISHED, rooms
-from webhook.cache.objects import Kept
+from webhook.cache.objects import Kept, came
 from webhook.model.cluster import Room
 from webhook.model.effective import effective_requests
 from webhook.model.fleet import Fleet
@@ -37,7 +37,7 @@ class Placing(msgspec.Struct, frozen=True):
         cluster: The nodes.
         mix: What the pods that are there ask for of GPUs and shares; flat where they ask for none.
         profiles: What they ask for of MIG profiles, with counts.
-        pods: The pods that hold something, or wait for it.
+        pods: The pods that hold something, or wait for it, the first to come first.
         others: What is free of resources that are neither CPU, memory nor GPUs, nano-units, by node.
         ports: Ports of hosts that pods have taken, by node.
     """
@@ -53,7 +53,8 @@ class Placing(msgspec.Struct, frozen=True):
 def placing_of(fleet: Fleet, kept: Iterable[Kept]) -> Placing:
     """What the objects of a snapshot come to. Its pods are the arrivals that the mix is learnt from."""
     objects = tuple(kept)
-    pods = tuple(item for item in objects if isinstance(item, Pod) and item.status.phase not in FINISHED)
+    there = (item for item in objects if isinstance(item, Pod) and item.status.phase not in FINISHED)
+    pods = tuple(sorted(there, key=came))
     agents = [item for item in objects if isinstance(item, GPUNode)]
     devices = _devices(agents, pods)
     free: dict[str, Room] = rooms(fleet.nodes, pods)

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from webhook.audit.manifests import Entry, objects_in
-from webhook.audit.placing import countable, place_all
+from webhook.audit.placing import place_all, placeable
 from webhook.cli import flags
 from webhook.cli.console import CLEAN, FINDINGS, WRONG_INPUT, paint_for, stop
 from webhook.cli.faults import tell_faults
@@ -50,7 +50,7 @@ def place(
     wanted = targets(output, FORMATS)
     reach, by = Reach(kubeconfig, context), By(policies, policy_namespace, now)
     placing, world = placing_and_world(cluster, reach, by, verbose=verbose)
-    found = list(countable(objects_in(file), world))
+    found = list(placeable(objects_in(file), world))
     broken = tell_faults(found)
     entries = [each for each in found if isinstance(each, Entry)]
     placed = list(place_all(entries, world, placing, policy, fill))

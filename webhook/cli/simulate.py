@@ -13,7 +13,7 @@ import typer
 
 from webhook.audit.checking import World
 from webhook.audit.manifests import Entry, objects_in
-from webhook.audit.placing import coming_of, countable, shaped_pods
+from webhook.audit.placing import coming_of, placeable, shaped_pods
 from webhook.audit.simulating import Coming, Simulation, play_pods, play_trace
 from webhook.cache.traces import read_machines, read_needs
 from webhook.cli import flags
@@ -142,7 +142,7 @@ def _trace(nodes: str, pods: str) -> tuple[Site, list[Need]]:
 
 def _asked(path: str, world: World, fleet: Fleet) -> list[Coming]:
     """What the pods of some files ask for, each as often as it is replicated. Stops where a file is broken."""
-    found = list(countable(objects_in([path]), world))
+    found = list(placeable(objects_in([path]), world))
     refuse_faults(found)
     shaped = ((each, pod) for each in found if isinstance(each, Entry) for pod in shaped_pods(each, world))
     coming: list[Coming] = []

@@ -40,6 +40,7 @@ class Template(msgspec.Struct, frozen=True):
         replicas: How many pods come of it at one time, as far as the workload says; 1 where it does not.
         several: True if more than one pod comes of it.
         error: Why this is no pod template, without the path; "" if it is one.
+        error_path: Where in the workload that is so.
         moves: From the beginning of a pod's path to where it stands in the workload, the longest first.
     """
 
@@ -50,6 +51,7 @@ class Template(msgspec.Struct, frozen=True):
     replicas: int = 1
     several: bool = False
     error: str = ""
+    error_path: Path = ()
     moves: tuple[tuple[Path, Path], ...] = ()
 
     def at(self, path: Path) -> Path:
@@ -108,11 +110,13 @@ def _next(place: Path, steps: tuple[Step, ...], value: Any, key: str) -> Iterato
 
 def _template(kind: str, place: Path, steps: tuple[Step, ...], form: Form) -> Template:
     if form.error:
-        return Template(place, form.spec_path, _NO_POD, error=form.error)
+        return Template(place, form.spec_path, _NO_POD, error=form.error, error_path=place)
     try:
         pod = _read(form.data)
     except ReviewError as error:
-        return Template(place, form.spec_path, _NO_POD, error=str(error).removeprefix("object: "))
+        sentence = str(error).removeprefix("object: ")
+        unread = Template(place, form.spec_path, _NO_POD, error=sentence, moves=form.moves)
+        return msgspec.structs.replace(unread, error_path=unread.at(error.path))
     replicas = form.replicas if form.replicas is not None else _replicas(steps)
     several = replicas > 1 or kind == "DaemonSet"
     return Template(place, form.spec_path, pod, form.data, replicas, several, moves=form.moves)

@@ -23,10 +23,14 @@ TOLERATED = tuple(
 )
 """What the controller adds to every pod of a DaemonSet."""
 
+TOLERATED_ON_HOST = Toleration(key="node.kubernetes.io/network-unavailable", operator="Exists", effect="NoSchedule")
+"""And to those on the network of their host."""
 
-def as_daemon(pod: Pod) -> Pod:
-    """The pod as the controller makes it of a DaemonSet's template."""
-    return replace(pod, spec=replace(pod.spec, tolerations=(*pod.spec.tolerations, *TOLERATED)))
+
+def as_daemon(pod: Pod, *, on_host: bool) -> Pod:
+    """The pod as the controller makes it of a DaemonSet's template; `on_host`: on the network of its host."""
+    added = (*TOLERATED, TOLERATED_ON_HOST) if on_host else TOLERATED
+    return replace(pod, spec=replace(pod.spec, tolerations=(*pod.spec.tolerations, *added)))
 
 
 def homes(pod: Pod, fleet: Fleet) -> int:

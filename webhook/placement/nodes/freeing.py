@@ -1,10 +1,15 @@
-"""What would have to end so that a pod fits: the fewest and smallest pods of one node, or few where it takes many."""
+"""What would have to end so that a pod fits: the fewest pods of one node, and of as many the smallest.
+
+What is too little there narrows the choice, and each choice is tried. NVLink may join less where more has ended, since
+the device plugin then chooses others: so it is the choices that are tried, and not what all of them come to.
+"""
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from itertools import combinations
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from heapq import nlargest
+from typing import NamedTuple
 
 import msgspec
 
@@ -12,73 +17,249 @@ from webhook.model.cluster import Room
 from webhook.model.effective import effective_requests
 from webhook.model.pods import Pod, key_of
 from webhook.model.quantity import NANO
+from webhook.model.resources import WHOLE_GPU, gpu_resource
 from webhook.placement.devices import Devices
-from webhook.placement.nodes.cluster import Cluster, Wanted
-from webhook.placement.nodes.filtering import obstacles
-from webhook.placement.nvlink import mask_of
+from webhook.placement.nodes.allotting import widest
+from webhook.placement.nodes.cluster import MIB, Cluster, Wanted
+from webhook.placement.nodes.filtering import obstacles, ruled_out
+from webhook.placement.nodes.hostports import clashing, host_ports
+from webhook.placement.nodes.scheduling import PODS, Amounts, misfits, others_of
+from webhook.placement.nvlink import gpu_sets, mask_of
 
-MOST_PODS = 8
-"""Pods of one node that are thought away, at most."""
+MOST_STEPS = 20_000
+"""Choices that are looked at, of all nodes together; after that, what a shortcut finds."""
 
-TRIED_THROUGH = (1, 2)
-"""Numbers of pods of which every choice is tried; of more, those that a shortcut finds."""
+SHORTCUTS = 16
+"""Nodes of which the shortcut is taken, those first of which fewer pods may do."""
+
+Gone = tuple[Pod, ...]
 
 
 class Freed(msgspec.Struct, frozen=True):
     """Pods of one node without which the pod would fit there."""
 
     node: int
-    pods: tuple[Pod, ...]
+    pods: Gone
 
 
-def freeing(cluster: Cluster, wanted: Wanted, pods: Iterable[Pod]) -> Freed | None:
-    """The node where the fewest pods would have to end, and of equal ones those that hold fewest units.
+class Holder(NamedTuple):
+    """A pod that may end.
+
+    Attributes:
+        size: Units of the GPU resource that is wanted, and millicores.
+        kind: What two pods share either of which may stand for the other.
+        pod: The pod.
+        gives: What of all that is too little would be free again.
+    """
+
+    size: tuple[int, int]
+    kind: str
+    pod: Pod
+    gives: Amounts
+
+
+class Place(NamedTuple):
+    """A node that would let the pod in.
+
+    Attributes:
+        node: Its position.
+        fits: Does the pod fit there once some have ended?
+        needed: Pods that must end in any case: they have a port of the host that is asked for.
+        short: How much too little is free there besides; of what is enough, nothing.
+        holders: The others that may have to end, the smallest first.
+    """
+
+    node: int
+    fits: Callable[[Gone], bool]
+    needed: Gone
+    short: Amounts
+    holders: Sequence[Holder]
+
+    @property
+    def least(self) -> int:
+        """No fewer pods than this will do; one more than there are where none will."""
+        sizes = range(len(self.holders) + 1)
+        enough = (size for size in sizes if _enough(self.holders, self.short, size))
+        return len(self.needed) + next(enough, len(self.holders) + 1)
+
+    @property
+    def most(self) -> int:
+        """How many may end."""
+        return len(self.needed) + len(self.holders)
+
+    def choices(self, size: int, steps: Iterator[int]) -> Iterator[Gone]:
+        """So many pods that hold enough of all that is short."""
+        for more in _choices(self.holders, self.short, size - len(self.needed), steps):
+            yield (*self.needed, *more)
+
+
+def freeing(cluster: Cluster, wanted: Wanted, pods: Iterable[Pod], pod: Pod, free: Sequence[Amounts]) -> Freed | None:
+    """The node where the fewest pods would have to end, and of equal ones those that hold least.
+
+    Pods of DaemonSets and static pods are not thought away: they would come back.
 
     Args:
         cluster: The nodes, none of which takes the pod.
-        wanted: The pod.
+        wanted: What the pod wants of GPUs, CPU and memory.
         pods: Who runs where.
+        pod: The pod.
+        free: What is free on each node of resources that are neither CPU, memory nor GPUs.
     """
-    there = _holding(pods, wanted)
-    places = ((node, there[known.name]) for node, known in enumerate(cluster.fleet.nodes) if known.name in there)
-    found = [freed for node, some in places if (freed := _on(cluster, wanted, node, some))]
-    return min(found, key=lambda freed: (len(freed.pods), sum(_held(pod, wanted) for pod in freed.pods)), default=None)
+    places = [place for place in _places(cluster, wanted, pods, pod, free) if place.least <= place.most]
+    steps = iter(range(MOST_STEPS))
+    least = [place.least for place in places]
+    for size in range(max(1, min(least, default=1)), max((place.most for place in places), default=0) + 1):
+        near = (place for place, at_least in zip(places, least, strict=True) if at_least <= size)
+        found = [(_size(gone, wanted), place, gone) for place in near for gone in place.choices(size, steps)]
+        found.sort(key=lambda each: each[0])
+        fitting = next((Freed(place.node, gone) for _, place, gone in found if place.fits(gone)), None)
+        if fitting:
+            return fitting
+    return _shortcut(places, wanted)
 
 
-def _holding(pods: Iterable[Pod], wanted: Wanted) -> Mapping[str, Sequence[Pod]]:
-    """The pods that hold some of what is wanted, by node."""
+def _places(
+    cluster: Cluster, wanted: Wanted, pods: Iterable[Pod], pod: Pod, free: Sequence[Amounts]
+) -> Iterator[Place]:
+    there = _by_node(pods)
+    for node, known in enumerate(cluster.fleet.nodes):
+        some = there.get(known.name, ())
+        if some and not any(ruled_out(cluster, wanted, node)) and _may_join(cluster, wanted, node):
+            yield from _place(cluster, wanted, node, some, pod, free[node])
+
+
+def _by_node(pods: Iterable[Pod]) -> Mapping[str, Sequence[Pod]]:
     found: defaultdict[str, list[Pod]] = defaultdict(list)
     for pod in pods:
-        if _held(pod, wanted):
-            found[pod.spec.node_name].append(pod)
+        found[pod.spec.node_name].append(pod)
     return found
 
 
-def _on(cluster: Cluster, wanted: Wanted, node: int, pods: Sequence[Pod]) -> Freed | None:
-    def fits(gone: Sequence[Pod]) -> bool:
-        return not obstacles(_without(cluster, node, gone), wanted, node)
-
-    def units(gone: Iterable[Pod]) -> int:
-        return sum(_held(pod, wanted) for pod in gone)
-
-    some = _some(sorted(pods, key=lambda pod: _held(pod, wanted)))
-    if not fits(some):
-        return None
-    short = _short(cluster, wanted, node)
-    few = (gone for size in TRIED_THROUGH for gone in sorted(combinations(some, size), key=units))
-    found = next((gone for gone in few if units(gone) >= short and fits(gone)), None)
-    return Freed(node, found or _least(some, fits))
+def _may_join(cluster: Cluster, wanted: Wanted, node: int) -> bool:
+    """Could NVLink join as many GPUs as are wanted, were all of them free?"""
+    devices = cluster.devices[node]
+    if not wanted.joined or devices.free is None:
+        return True
+    well = ((1 << devices.topology.gpus) - 1) & ~devices.unhealthy
+    return gpu_sets(devices.topology).island(well) >= widest(wanted.turns)
 
 
-def _some(pods: Sequence[Pod]) -> Sequence[Pod]:
-    """Of many pods, the smallest first, the smallest and the largest."""
-    half = MOST_PODS // 2
-    return pods if len(pods) <= MOST_PODS else (*pods[:half], *pods[-half:])
+def _place(
+    cluster: Cluster, wanted: Wanted, node: int, there: Sequence[Pod], pod: Pod, free: Amounts
+) -> Iterator[Place]:
+    """The node; nothing where it refuses the pod whoever ends."""
+    known, asked = cluster.fleet.nodes[node], host_ports(pod)
+    needed = tuple(each for each in there if asked and clashing(asked, host_ports(each)))
+    if pod.spec.node_name not in ("", known.name) or any(map(_comes_back, needed)):
+        return
+
+    def fits(gone: Gone) -> bool:
+        left = [each for each in there if each not in gone]
+        ports = {known.name: {port for each in left for port in host_ports(each)}} if asked else {}
+        room_for_one = not known.pods or len(left) < known.pods
+        others = misfits(pod, (known,), (_more(free, gone),), ports)
+        return room_for_one and not others and not obstacles(_without(cluster, node, gone), wanted, node)
+
+    short = _short(cluster, wanted, node, len(there), pod, free)
+    for each in needed:
+        short = _less(short, each)
+    holders = (_holder(each, wanted, short) for each in there if each not in needed and not _comes_back(each))
+    yield Place(node, fits, needed, short, sorted((each for each in holders if each), key=lambda each: each[:2]))
 
 
-def _least(gone: Sequence[Pod], fits: Callable[[Sequence[Pod]], bool]) -> tuple[Pod, ...]:
+def _comes_back(pod: Pod) -> bool:
+    """A pod of a DaemonSet, or of the node itself."""
+    return any(owner.kind in ("DaemonSet", "Node") for owner in pod.metadata.owner_references)
+
+
+def _more(free: Amounts, gone: Gone) -> Amounts:
+    """What is free once some have ended, of what the node has at all."""
+    held = [effective_requests(each) for each in gone]
+    return {name: amount + sum(each.get(name, 0) for each in held) for name, amount in free.items()}
+
+
+def _short(cluster: Cluster, wanted: Wanted, node: int, pods: int, pod: Pod, free: Amounts) -> Amounts:
+    """What a node has too little of, by resource, and by how much, as `_units` counts."""
+    room, most = cluster.free[node], cluster.fleet.nodes[node].pods
+    short = {
+        "cpu": wanted.cpu_milli - room.cpu_milli if wanted.cpu_milli else 0,
+        "memory": wanted.memory_mib * MIB - room.memory if wanted.memory_mib else 0,
+        PODS: pods + 1 - most if most else 0,
+        **{name: units - room.units(name) for name, units in wanted.gpus},
+        **{name: amount - free.get(name, 0) for name, amount in others_of(pod).items() if amount > 0},
+    }
+    return {name: amount for name, amount in short.items() if amount > 0}
+
+
+def _less(short: Amounts, pod: Pod) -> Amounts:
+    """What is still too little once a pod has ended."""
+    held = effective_requests(pod)
+    left = {name: amount - _units(name, held) for name, amount in short.items()}
+    return {name: amount for name, amount in left.items() if amount > 0}
+
+
+def _units(name: str, held: Amounts) -> int:
+    """What a pod holds of a resource: CPU in millicores, memory in bytes, GPUs in units, others in nano-units."""
+    if name == PODS:
+        return 1
+    if name == "cpu":
+        return held.get(name, 0) * 1000 // NANO
+    return held.get(name, 0) // (NANO if name == "memory" or gpu_resource(name) else 1)
+
+
+def _holder(pod: Pod, wanted: Wanted, short: Amounts) -> Holder | None:
+    """A pod that may end; None where that is of no use.
+
+    Where GPUs are to be joined it counts which ones a pod holds, so none that holds any stands for another.
+    """
+    held = effective_requests(pod)
+    gives = {name: units for name in short if (units := _units(name, held)) > 0}
+    own = key_of(pod) if wanted.joined and held.get(WHOLE_GPU) else ""
+    return Holder(_size((pod,), wanted), f"{gives} {own}", pod, gives) if gives or own else None
+
+
+def _size(gone: Gone, wanted: Wanted) -> tuple[int, int]:
+    """Units of the GPU resource that is wanted, and millicores, that pods hold."""
+    held = [effective_requests(pod) for pod in gone]
+    units = sum(each.get(wanted.resource, 0) // NANO for each in held) if wanted.resource else 0
+    return units, sum(_units("cpu", each) for each in held)
+
+
+def _choices(holders: Sequence[Holder], short: Amounts, size: int, steps: Iterator[int]) -> Iterator[Gone]:
+    """Every choice of so many that gives enough, but one of those alike; fewer once the steps have been used up."""
+    if size <= 0:
+        yield from [()] if size == 0 and not any(amount > 0 for amount in short.values()) else []
+        return
+    tried = None
+    for place, one in enumerate(holders):
+        if one[:2] == tried or not _enough(holders[place:], short, size):
+            continue
+        if next(steps, None) is None:
+            return
+        tried = one[:2]
+        left = {name: amount - one.gives.get(name, 0) for name, amount in short.items()}
+        for more in _choices(holders[place + 1 :], left, size - 1, steps):
+            yield (one.pod, *more)
+
+
+def _enough(holders: Sequence[Holder], short: Amounts, size: int) -> bool:
+    """Could so many of them give enough? Each resource by itself."""
+    most = {name: nlargest(size, (each.gives.get(name, 0) for each in holders)) for name in short}
+    return len(holders) >= size and all(sum(most[name]) >= amount for name, amount in short.items())
+
+
+def _shortcut(places: Sequence[Place], wanted: Wanted) -> Freed | None:
+    """All that may end but those that need not, the smallest first: enough, and perhaps more than that."""
+    ended = ((place, (*place.needed, *(each.pod for each in place.holders))) for place in places)
+    fitting = [(place, gone) for place, gone in ended if place.fits(gone)]
+    near = sorted(fitting, key=lambda each: each[0].least)[:SHORTCUTS]
+    found = [Freed(place.node, _least(gone, place.fits)) for place, gone in near]
+    return min(found, key=lambda freed: (len(freed.pods), _size(freed.pods, wanted)), default=None)
+
+
+def _least(gone: Gone, fits: Callable[[Gone], bool]) -> Gone:
     """Without those that need not end after all, the smallest of them first."""
-    needed = tuple(gone)
+    needed = gone
     for pod in gone:
         rest = tuple(each for each in needed if each is not pod)
         needed = rest if fits(rest) else needed
@@ -105,15 +286,3 @@ def _freed(devices: Devices, pods: Iterable[Pod]) -> Devices:
     cut = {card.index for card in devices.cards}
     free = mask_of([gpu for gpu, who in devices.holders.items() if gpu not in cut and gone.issuperset(who)])
     return msgspec.structs.replace(devices, free=devices.free | free & ~devices.unhealthy)
-
-
-def _short(cluster: Cluster, wanted: Wanted, node: int) -> int:
-    """How much too little of what is wanted is free, in the units of `_held`."""
-    room = cluster.free[node]
-    return wanted.count - room.units(wanted.resource) if wanted.resource else wanted.cpu_milli - room.cpu_milli
-
-
-def _held(pod: Pod, wanted: Wanted) -> int:
-    """What it holds of what is wanted: units of the GPU resource, or millicores for a pod without GPUs."""
-    held = effective_requests(pod)
-    return held.get(wanted.resource, 0) // NANO if wanted.resource else held.get("cpu", 0) * 1000 // NANO

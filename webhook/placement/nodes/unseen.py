@@ -37,6 +37,8 @@ def _unseen(pod: Pod) -> Iterator[str]:
         yield "resource claims"
     if any(each.persistent_volume_claim or each.ephemeral for each in pod.spec.volumes):
         yield "which nodes its volumes reach"
+    if pod.spec.scheduling_gates:
+        yield "scheduling gates, which keep it from every node until they are gone"
 
 
 def _between_pods(spec: PodSpec) -> Iterator[str]:

@@ -1,0 +1,255 @@
+"""Who would have to end so that a pod fits: the fewest, whatever it is that they hold."""
+
+from __future__ import annotations
+
+from itertools import combinations
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.make import Json, PodMaker, make_pod
+from tests.placement.kube import BRIDGED, DGX1, GPU, gpu_node, nearest, order, placing, report, running
+from webhook.model.records import TOPOLOGY
+
+H100 = "NVIDIA-H100-80GB-HBM3"
+ADAPTER = "rdma/hca"
+
+
+def test_who_would_have_to_end_is_the_fewest_and_smallest() -> None:
+    on = placing(
+        gpu_node("n", 8, H100),
+        running("big", "n", count=4),
+        running("mid", "n", count=2),
+        running("low", "n", count=1),
+    )
+    freed = nearest(on, make_pod().gpus(3))
+
+    assert freed is not None
+    assert [pod.metadata.name for pod in freed.pods] == ["mid"]
+    assert nearest(on, make_pod().gpus(9)) is None
+
+
+def test_pods_that_are_told_once_are_seen_on_every_node() -> None:
+    nodes = [gpu_node("a", 8, H100), gpu_node("b", 8, H100)]
+    on = placing(*nodes, running("large", "a", count=8), running("small", "b", count=1), running("rest", "b", count=7))
+
+    freed = nearest(on, make_pod().gpus(1))
+
+    assert freed is not None
+    assert [pod.metadata.name for pod in freed.pods] == ["small"]
+
+
+def test_who_stands_in_the_way_of_a_pair_is_who_holds_its_half() -> None:
+    strict = make_pod().gpus(2).annotate(TOPOLOGY, "nvlink=required")
+    held = {1: "team/half", 2: "team/both", 3: "team/both"}
+    on = placing(
+        gpu_node("n"), report("n", 4, BRIDGED, held), running("both", "n", count=2), running("half", "n", count=1)
+    )
+
+    freed = nearest(on, strict)
+
+    assert freed is not None
+    assert [pod.metadata.name for pod in freed.pods] == ["half"]
+
+
+def test_one_large_pod_is_fewer_than_two_small_ones() -> None:
+    pods = [running("big", "n", count=4), running("mid", "n", count=2), running("low", "n", count=1)]
+    pods += [running(f"tiny{i}", "n", "cpu", 1) for i in range(10)]
+    on = placing(gpu_node("n", 7, H100), *pods)
+
+    freed = nearest(on, make_pod().gpus(3))
+
+    assert freed is not None
+    assert [pod.metadata.name for pod in freed.pods] == ["big"]
+
+
+def test_where_many_would_have_to_end_no_more_do_than_must() -> None:
+    on = placing(gpu_node("n", 8, H100), *(running(f"p{i}", "n") for i in range(8)))
+
+    freed = nearest(on, make_pod().gpus(5))
+
+    assert freed is not None
+    assert len(freed.pods) == 5
+
+
+STRICT = make_pod().gpus(2).annotate(TOPOLOGY, "nvlink=required")
+ENDING: dict[str, tuple[dict[int, str], dict[str, int], set[int], list[str]]] = {
+    "one alone is enough, whatever its name is": ({0: "x", 1: "yy", 2: "z"}, {"x": 1, "yy": 1, "z": 1}, set(), ["z"]),
+    "one that the report does not tell of yet": ({2: "x", 3: "z"}, {"x": 1, "z": 1, "new": 2}, set(), ["new"]),
+    "no pair is made of a card that is ill": ({0: "x", 1: "yy", 2: "z"}, {"x": 1, "yy": 1, "z": 1}, {0}, ["z"]),
+    "nobody where all that is left is ill": ({0: "x", 1: "yy", 2: "z"}, {"x": 1, "yy": 1, "z": 1}, {0, 3}, []),
+}
+
+
+@pytest.mark.parametrize(("held", "there", "ill", "ending"), ENDING.values(), ids=ENDING)
+def test_who_would_have_to_end_for_a_pair(
+    held: dict[int, str], there: dict[str, int], ill: set[int], ending: list[str]
+) -> None:
+    told = report("n", 4, BRIDGED, {gpu: f"team/{pod}" for gpu, pod in held.items()})
+    for gpu in ill:
+        told["status"]["gpus"][gpu]["healthy"] = False
+    on = placing(gpu_node("n"), told, *(running(name, "n", count=count) for name, count in there.items()))
+
+    freed = nearest(on, STRICT)
+
+    assert [pod.metadata.name for pod in (freed.pods if freed else ())] == ending
+
+
+def test_who_would_have_to_end_counts_where_no_agent_runs() -> None:
+    strict = make_pod().gpus(2).annotate(TOPOLOGY, "nvlink=required")
+    on = placing(gpu_node("dgx", 8, "Tesla-V100-SXM2-32GB"), *(running(f"x{i}", "dgx", count=3) for i in range(2)))
+
+    freed = nearest(on, strict)
+
+    assert freed is not None
+    assert len(freed.pods) == 1
+
+
+def holding(name: str, *, port: int = 0, daemon: bool = False, on: str = "n", **amounts: object) -> Json:
+    """A pod of a node that holds CPU, GPUs or adapters, and perhaps a port of the host."""
+    names = {"gpus": GPU, "adapters": ADAPTER}
+    pod = make_pod(name).spec(nodeName=on)
+    for key, amount in amounts.items():
+        pod.asks(names.get(key, key), str(amount))
+    if port:
+        pod.main["ports"] = [{"containerPort": port, "hostPort": port}]
+    return (pod.owned_by("DaemonSet", "d") if daemon else pod).build()
+
+
+def sized(gpus: int = 4, **amounts: int) -> Json:
+    """The node, with other amounts of what is no GPU."""
+    node = gpu_node("n", gpus, H100)
+    for each in (node["status"]["allocatable"], node["status"]["capacity"]):
+        each.update({{"adapters": ADAPTER}.get(key, key): str(amount) for key, amount in amounts.items()})
+    return node
+
+
+def port_of(pod: Any) -> int:
+    """The port of the host that a pod takes; 0 for none."""
+    return sum(port["hostPort"] for port in pod["spec"]["containers"][0].get("ports", ()))
+
+
+def with_port(pod: PodMaker, port: int) -> PodMaker:
+    pod.main["ports"] = [{"containerPort": port, "hostPort": port}]
+    return pod
+
+
+SINGLES = [holding(f"s{i:02}", gpus=1) for i in range(16)]
+HELD: dict[str, tuple[list[Json], PodMaker, list[str]]] = {
+    "a pod without GPUs has the CPU": (
+        [sized(cpu=16), holding("hog", cpu="15500m"), holding("one", gpus=1, cpu=0)],
+        make_pod().gpus(1).asks("cpu", "4"),
+        ["hog"],
+    ),
+    "the smallest of those that have enough CPU": (
+        [sized(cpu=16), holding("a", cpu=9), holding("b", cpu=6), holding("c", cpu=1)],
+        make_pod().gpus(1).asks("cpu", "6"),
+        ["b"],
+    ),
+    "one has the CPU, another the GPU": (
+        [sized(1, cpu=4), holding("cpu", cpu=3), holding("idle"), holding("gpu", gpus=1, cpu=1)],
+        make_pod().gpus(1).asks("cpu", "4"),
+        ["cpu", "gpu"],
+    ),
+    "pods without GPUs have the places": (
+        [sized(pods=3), *(holding(f"c{i}", cpu=3 - i) for i in range(3))],
+        make_pod().gpus(1),
+        ["c2"],
+    ),
+    "more pods than there are places": (
+        [sized(pods=2), *(holding(f"c{i}", cpu=1) for i in range(3))],
+        make_pod().gpus(1),
+        ["c0", "c1"],
+    ),
+    "many singles": ([sized(16), *SINGLES], make_pod().gpus(12), [f"s{i:02}" for i in range(12)]),
+    "it has the port, and the GPUs": (
+        [sized(), holding("srv", gpus=4, port=80), gpu_node("m"), *(holding(x, gpus=2, on="m") for x in "ab")],
+        with_port(make_pod().gpus(4), 80),
+        ["srv"],
+    ),
+    "it has the port, and all else is free": (
+        [sized(), holding("srv", port=80)],
+        with_port(make_pod().gpus(1), 80),
+        ["srv"],
+    ),
+    "one has the port, another the GPUs": (
+        [sized(), holding("gpu", gpus=4), holding("web", port=80)],
+        with_port(make_pod().gpus(2), 80),
+        ["gpu", "web"],
+    ),
+    "it has the network adapter": (
+        [sized(adapters=1), holding("net", adapters=1), holding("gpu", gpus=1)],
+        make_pod().gpus(1).asks(ADAPTER, "1"),
+        ["net"],
+    ),
+    "a pod of a DaemonSet would come back": (
+        [sized(cpu=8), holding("agent", cpu=7, daemon=True), holding("job", cpu=1)],
+        make_pod().gpus(1).asks("cpu", "2"),
+        [],
+    ),
+    "so would its port": ([sized(), holding("agent", port=80, daemon=True)], with_port(make_pod().gpus(1), 80), []),
+    "nobody helps where the node is too small": ([sized(), holding("a", gpus=4)], make_pod().gpus(5), []),
+    "nobody helps where it is another node that is named": (
+        [sized(), holding("a", gpus=4)],
+        make_pod().gpus(4).spec(nodeName="other"),
+        [],
+    ),
+}
+
+
+@pytest.mark.parametrize(("objects", "pod", "ending"), HELD.values(), ids=HELD)
+def test_whatever_it_is_that_they_hold(objects: list[Json], pod: PodMaker, ending: list[str]) -> None:
+    freed = nearest(placing(*objects), pod)
+
+    assert sorted(each.metadata.name for each in (freed.pods if freed else ())) == ending
+
+
+def test_where_there_are_too_many_choices_some_are_named_that_are_enough() -> None:
+    joined = {pair: 12 * (pair[0] >= 8) for pair in combinations(range(16), 2)}
+    on = placing(gpu_node("n", 16), report("n", 16, joined, {i: f"team/s{i:02}" for i in range(16)}), *SINGLES)
+
+    freed = nearest(on, make_pod().gpus(8).annotate(TOPOLOGY, "nvlink=required"))
+
+    assert freed is not None
+    assert {f"s{i:02}" for i in range(8, 16)} <= {pod.metadata.name for pod in freed.pods}
+
+
+@st.composite
+def clusters(draw: st.DrawFn) -> tuple[list[Json], PodMaker]:
+    """A node with some pods, of whose GPUs an agent tells, and a pod that comes."""
+    links, gpus = draw(st.sampled_from([(BRIDGED, 4), (DGX1, 8)]))
+    left, pods = draw(st.permutations(range(gpus))), []
+    held: dict[int, str] = {}
+    for name in map("p{}".format, range(draw(st.integers(1, 5)))):
+        mine, left = left[: (size := draw(st.integers(0, 2)))], left[size:]
+        held |= dict.fromkeys(mine, f"team/{name}")
+        pods.append(holding(name, gpus=len(mine), cpu=draw(st.integers(0, 4)), port=draw(st.sampled_from([0, 80]))))
+    coming = make_pod("coming").asks("cpu", str(draw(st.integers(0, 8))))
+    for place, number in enumerate(draw(st.sampled_from([(1,), (2,), (3,), (4,), (1, 2), (2, 2)]))):
+        main = coming.main if not place else coming.container("other").data["spec"]["containers"][-1]
+        coming.asks(GPU, str(number), container=main)
+    if draw(st.booleans()):
+        coming.annotate(TOPOLOGY, "nvlink=required")
+    node = gpu_node("n", gpus)
+    node["status"]["allocatable"] |= {"cpu": "10", "pods": str(draw(st.integers(3, 9)))}
+    return [node, report("n", gpus, links, held), *pods], with_port(coming, draw(st.sampled_from([0, 80])))
+
+
+@given(clusters())
+def test_they_are_as_few_as_trying_every_choice_finds(drawn: tuple[list[Json], PodMaker]) -> None:
+    objects, coming = drawn
+    node, told, *pods = objects
+
+    def fits(gone: tuple[Json, ...]) -> bool:
+        left = [pod for pod in pods if pod not in gone]
+        clash = any(port_of(coming.data) == port_of(pod) != 0 for pod in left)
+        return not clash and bool(order(placing(node, told, *left), coming))
+
+    if fits(()):
+        return
+    fewest = next((size for size in range(1, len(pods) + 1) if any(map(fits, combinations(pods, size)))), None)
+    freed = nearest(placing(*objects), coming)
+
+    assert (len(freed.pods) if freed else None) == fewest
