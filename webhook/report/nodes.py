@@ -86,8 +86,12 @@ def state(cluster: Cluster, node: int, gpu: int) -> str:
     """What a GPU is doing, as far as it is known."""
     devices = cluster.devices[node]
     holders = ", ".join(map(shown, devices.holders.get(gpu, ())))
+    if devices.unhealthy >> gpu & 1:
+        return f"{holders} (ill)" if holders else "ill"
     if holders:
         return holders
+    if devices.lost >> gpu & 1:
+        return "not given out"
     if any(card.index == gpu for card in devices.cards):
         return "cut, nobody holds an instance"
     if devices.free is None:
