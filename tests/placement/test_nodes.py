@@ -503,12 +503,13 @@ def test_where_it_is_not_known_which_are_free_that_is_the_reason() -> None:
 def test_where_a_pod_may_get_an_ill_gpu_is_the_last_choice() -> None:
     held = {gpu: f"team/{gpu}" for gpu in (1, 2, 3)}
     full = [ailing(report("full", 4, BRIDGED, held), 0), *(running(str(gpu), "full") for gpu in held)]
-    unsure = ailing(report("unsure", 4, BRIDGED, {1: "team/b"}), 0)
-    on = placing(gpu_node("full"), *full, gpu_node("unsure"), unsure, running("b", "unsure", count=2), gpu_node("well"))
+    unsure = [ailing(report("unsure", 4, BRIDGED, {1: "team/b"}), 0), running("b", "unsure", count=2)]
+    lacking = [gpu_node("lacking", 2), ailing(report("lacking", 4, BRIDGED), 0)]
+    on = placing(gpu_node("full"), *full, gpu_node("unsure"), *unsure, *lacking, gpu_node("well"))
     found = ranked(on, make_pod().gpus(1))
 
     assert on.cluster.fleet.nodes[found[0].node].name == "well"
-    assert [each.links.ill for each in found if each.links] == [(), (0,), (0,)]
+    assert [each.links.ill for each in found if each.links] == [(), (0,), (0,), (0,)]
 
 
 def test_a_pod_that_the_plugin_gives_none_that_is_ill_does_not_mind_them() -> None:

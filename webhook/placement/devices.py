@@ -49,11 +49,11 @@ class Devices(msgspec.Struct, frozen=True):
 
     @property
     def ill(self) -> int:
-        """Mask of the whole GPUs that are ill, and that a pod may get all the same."""
+        """Mask of the whole GPUs that are ill, and that a pod may get all the same, as far as it is known."""
         if not self.unhealthy:
             return 0
         held = mask_of(list(self.holders))
-        return self.unhealthy & (self.whole & ~self.lost & ~held if self.free is None else self.free)
+        return self.unhealthy & (self.whole & ~held if self.free is None else self.free)
 
 
 def reported(node: GPUNode) -> Devices | None:

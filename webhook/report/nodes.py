@@ -90,12 +90,12 @@ def state(cluster: Cluster, node: int, gpu: int) -> str:
         return f"{holders} (ill)" if holders else "ill"
     if holders:
         return holders
-    if devices.lost >> gpu & 1:
-        return "not given out"
     if any(card.index == gpu for card in devices.cards):
         return "cut, nobody holds an instance"
     if devices.free is None:
         return UNSURE
+    if devices.lost >> gpu & 1:
+        return "not given out"
     return "free" if devices.free >> gpu & 1 else "in use"
 
 
