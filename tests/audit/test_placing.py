@@ -9,7 +9,7 @@ import orjson
 import pytest
 
 from tests.make import Json, PodMaker, make_node, make_pod
-from tests.placement.kube import DGX1, GPU, gpu_node, placing, report, running
+from tests.placement.kube import BRIDGED, DGX1, GPU, ailing, gpu_node, placing, report, running
 from tests.world import mig_node, policies_of, policy, view_of, whole_node
 from webhook.audit.checking import World
 from webhook.audit.manifests import Entry, entries_of
@@ -168,6 +168,17 @@ def test_it_is_said_why_it_is_not_known_which_gpus_are_free() -> None:
     why = "its agent's report cannot be used: it names 17 GPUs, and at most 16 are told apart"
     assert answer(bare) == "Goes to n (which GPUs are free is not known: no agent runs there)"
     assert answer(told) == f"Goes to n (which GPUs are free is not known: {why})"
+
+
+def test_it_is_said_which_gpus_are_ill_that_a_pod_gets() -> None:
+    sick = [gpu_node("n"), ailing(report("n", 4, BRIDGED), 0, 2)]
+    unsure = [gpu_node("n"), ailing(report("n", 4, BRIDGED, {3: "team/x"}), 0, 2), running("x", "n", count=2)]
+    pod = make_pod().gpus(1).build()
+
+    assert answer(placed(pod, *sick)) == "Goes to n, GPUs 0; gets what is ill: GPUs 0"
+    assert placed_document(placed(pod, *sick))["nodes"][0]["ill"] == (0,)
+    why = "which GPUs are free is not known: its agent reports more free GPUs than its Node has"
+    assert answer(placed(pod, *unsure)) == f"Goes to n ({why}); may get what is ill: GPUs 0,2"
 
 
 def domain(name: str, *free: int) -> list[Json]:

@@ -6,7 +6,7 @@ import pytest
 
 from tests.extender.standing import body, filter_, preempt, scores, stand, write
 from tests.make import Json, PodMaker, make_pod
-from tests.placement.kube import BRIDGED, gpu_node, report, running
+from tests.placement.kube import BRIDGED, ailing, gpu_node, report, running
 from tests.world import mig_node
 from webhook.errors import ReviewError
 from webhook.extender.standing import HOLD_SECONDS, Standing
@@ -188,6 +188,26 @@ def test_a_pod_that_is_not_reported_yet_holds_what_each_container_got(seen: bool
         scores(standing, ones, "n")
 
     assert filter_(standing, strict(), "n")["FailedNodes"] == {"n": NOT_JOINED}
+
+
+def test_gpus_that_the_node_gives_out_no_more_are_not_counted_on() -> None:
+    torn = ailing(report("torn", 4, BRIDGED, {2: "team/a"}), 0, ailments=["XID 94: contained error of memory"])
+    joined = {(i, j): 18 for j in range(8) for i in range(j)}
+    alone = ailing(report("alone", 8, joined, nvswitch=True), 0, alone=True)
+    standing = stand(gpu_node("torn", 3), torn, gpu_node("alone", 7, H100), alone)
+    write(standing, running("a", "torn") | {"metadata": {"name": "a", "namespace": "team", "uid": "u-a"}})
+
+    assert filter_(standing, strict(), "torn", "alone")["NodeNames"] == ["alone"]
+    assert preempt(standing, strict(), {"torn": ["u-a"]}) == ["torn"]
+    assert preempt(standing, strict(), {"torn": []}) == []
+
+
+def test_pods_go_to_ill_gpus_last() -> None:
+    held = {gpu: f"team/{gpu}" for gpu in (1, 2, 3)}
+    sick = [ailing(report("sick", 4, BRIDGED, held), 0), *(running(str(gpu), "sick") for gpu in held)]
+    standing = stand(gpu_node("sick"), *sick, gpu_node("well"), report("well", 4, BRIDGED))
+
+    assert scores(standing, make_pod().gpus(1), "sick", "well")["well"] == 10
 
 
 def test_a_report_that_comes_counts() -> None:

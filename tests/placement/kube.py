@@ -61,6 +61,13 @@ def report(
     }
 
 
+def ailing(told: Json, *gpus: int, **said: Any) -> Json:
+    """A report that says something against some GPUs: that they are ill, if nothing else."""
+    for gpu in gpus:
+        told["status"]["gpus"][gpu] |= said or {"healthy": False}
+    return told
+
+
 def _of(links: Mapping[tuple[int, int], int], one: int, other: int) -> int:
     return links.get((min(one, other), max(one, other)), 0)
 

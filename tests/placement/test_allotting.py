@@ -51,13 +51,6 @@ def pairs(*held: int) -> tuple[Json, ...]:
     return gpu_node("n"), report("n", 4, BRIDGED, told), *(running(f"x{gpu}", "n") for gpu in held)
 
 
-def ill(gpu: int) -> Json:
-    """What the agent of such a node says where a GPU is not healthy."""
-    said = report("n", 4, BRIDGED)
-    said["status"]["gpus"][gpu]["healthy"] = False
-    return said
-
-
 def dgx(*free: int) -> tuple[Json, ...]:
     held = [gpu for gpu in range(8) if gpu not in free]
     told = {gpu: f"team/x{gpu}" for gpu in held}
@@ -137,10 +130,10 @@ WHY = {
         pairs(),
         "4 free, and the device plugin gives 1, 2 to the container of 2, which NVLink does not join",
     ),
-    "one is ill, and counted nevertheless": (
-        containers(2, 2),
-        (gpu_node("n"), ill(3)),
-        "4 free by their number, and 3 by the agent's report (GPUs 0, 1, 2)",
+    "a pod holds more than it asks for": (
+        containers(2, 1),
+        (gpu_node("n"), report("n", 4, BRIDGED, {2: "team/x", 3: "team/x"}), running("x", "n")),
+        "3 free by their number, and 2 by the agent's report (GPUs 0, 1)",
     ),
     "nobody says which are free": (
         containers(2),

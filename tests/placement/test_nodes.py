@@ -2,11 +2,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import NamedTuple
+
 import msgspec
 import pytest
 
 from tests.make import Json, PodMaker, make_node, make_pod
-from tests.placement.kube import BRIDGED, DGX1, GPU, asks, gpu_node, nearest, order, placing, ranked, report, running
+from tests.placement.kube import (
+    BRIDGED,
+    DGX1,
+    GPU,
+    ailing,
+    asks,
+    gpu_node,
+    nearest,
+    order,
+    placing,
+    ranked,
+    report,
+    running,
+)
 from tests.world import GPU_TAINT, mig_node, tainted
 from webhook.cache.inventory import stocked
 from webhook.model.fleet import fleet_node
@@ -28,7 +45,10 @@ from webhook.placement.topology import Confidence
 
 KINDS = {"Node": Node, "GPUNode": GPUNode, "Pod": Pod}
 H100 = "NVIDIA-H100-80GB-HBM3"
+STRICT = make_pod().gpus(2).annotate(TOPOLOGY, "nvlink=required")
 PAIR = make_pod().gpus(2)
+COUNT = "nvidia.com/gpu.count"
+SINGLE = {"nvidia.com/gpu.product": "NVIDIA-A100-SXM4-80GB-MIG-1g.10gb", "nvidia.com/mig.strategy": "single"}
 SINGLES = {(i, j): 0 for i in range(8) for j in range(i)}
 """Eight cards without any bridge."""
 
@@ -268,6 +288,37 @@ def test_a_new_cut_is_advised_where_it_would_help() -> None:
     assert reason.detail == f"full; {advice}"
 
 
+SLICES = [("1g.10gb", start, "") for start in range(7)]
+ANEW: dict[str, tuple[Json, Json, str]] = {
+    "idle instances of another profile are in the way": (
+        mig_node("n", small=7, large=0), report("n", 1, {}, cut={0: SLICES}),
+        "offers no nvidia.com/mig-3g.40gb; GPU 0 could be cut anew: remove 1g.10gb at 4, 1g.10gb at 5, 1g.10gb at 6,"
+        " make 3g.40gb at 4",
+    ),
+    "nothing is cut yet": (
+        mig_node("n", small=0, large=0), report("n", 1, {}, cut={0: []}),
+        "offers no nvidia.com/mig-3g.40gb; GPU 0 could be cut anew: remove nothing, make 3g.40gb at 4",
+    ),
+    "all is held": (
+        mig_node("n", small=7, large=0), report("n", 1, {}, cut={0: [(*one[:2], "team/a") for one in SLICES]}),
+        "offers no nvidia.com/mig-3g.40gb",
+    ),
+    "its cards are all cut alike": (
+        make_node("n", SINGLE, **{GPU: 7}), report("n", 1, {}, cut={0: SLICES}), "offers no nvidia.com/mig-3g.40gb",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("node", "told", "said"), ANEW.values(), ids=ANEW)
+def test_a_new_cut_is_advised_where_no_instance_of_the_profile_is_there(node: Json, told: Json, said: str) -> None:
+    there = running("a", "n", "nvidia.com/mig-1g.10gb", 7)
+    on = placing(node, told, *([there] if "team/a" in str(told) else []))
+
+    (reason,) = obstacles(on.cluster, asks(make_pod().asks("nvidia.com/mig-3g.40gb", "1"), on.cluster), 0)
+
+    assert reason.detail == said
+
+
 def test_shares_of_a_card_are_spread_as_the_plugin_does() -> None:
     labels = {
         "nvidia.com/gpu.product": "NVIDIA-L40S-SHARED",
@@ -323,12 +374,101 @@ def test_what_an_agent_reports_oddly_is_left_to_the_labels() -> None:
     assert on.cluster.devices[0].topology.confidence is Confidence.UNKNOWN
 
 
-def test_a_gpu_that_is_not_healthy_is_not_free_and_holders_are_told() -> None:
-    sick = report("n", 4, BRIDGED, {1: "team/a"})
-    sick["status"]["gpus"][0]["healthy"] = False
-    on = placing(gpu_node("n"), sick, running("a", "n"))
+class Lacking(NamedTuple):
+    """A node of four cards: how many it gives out, what its agent says, who is there, and what is free then."""
 
-    assert on.cluster.devices[0].free == 0b1100
+    units: int
+    told: Json
+    free: int | None
+    pods: Mapping[str, int] = MappingProxyType({})
+    spare: int = 0
+
+
+HELD_FIRST, HELD_THIRD = (report("n", 4, BRIDGED, {gpu: "team/a"}) for gpu in (0, 2))
+CONTAINED = {"ailments": ["XID 94: contained error of memory"]}
+LACKING = {
+    "all are given out, and one is ill: it may be given": Lacking(4, ailing(report("n", 4, BRIDGED), 0), 0b1111),
+    "one is lacking, and one is ill": Lacking(3, ailing(report("n", 4, BRIDGED), 0), 0b1110),
+    "one is lacking, and of one there is something to watch": Lacking(
+        3, ailing(HELD_THIRD, 0, **CONTAINED), 0b1010, {"a": 1}
+    ),
+    "one is lacking, and one is to be alone": Lacking(3, ailing(report("n", 4, BRIDGED), 0, alone=True), 0b1110),
+    "one is lacking, and two are ill": Lacking(3, ailing(report("n", 4, BRIDGED), 0, 1), None, spare=3),
+    "two are lacking, and one is ill": Lacking(2, ailing(report("n", 4, BRIDGED), 0), None, spare=2),
+    "one is lacking, and all are well": Lacking(3, report("n", 4, BRIDGED), None, spare=3),
+    "a pod holds the one that is lacking": Lacking(3, ailing(HELD_FIRST, 0), 0b1110, {"a": 1}),
+    "a pod came that is not reported: it got none that is lacking": Lacking(
+        3, ailing(report("n", 4, BRIDGED), 0), 0b1100, {"new": 1}
+    ),
+    "a pod holds more than is reported": Lacking(4, report("n", 4, BRIDGED, {0: "team/b"}), None, {"b": 2}, 2),
+}
+
+
+@pytest.mark.parametrize("case", LACKING.values(), ids=LACKING)
+def test_what_a_report_says_is_free_is_held_against_what_the_node_gives_out(case: Lacking) -> None:
+    node = make_node("n", {"nvidia.com/gpu.product": "NVIDIA-A100-80GB-PCIe", COUNT: "4"}, **{GPU: case.units})
+    on = placing(node, case.told, *(running(name, "n", count=count) for name, count in case.pods.items()))
+
+    assert (on.cluster.devices[0].free, on.cluster.devices[0].spare) == (case.free, case.spare)
+
+
+def test_a_pair_is_joined_among_the_gpus_that_the_node_gives_out() -> None:
+    torn = ailing(report("torn", 4, BRIDGED, {2: "team/a"}), 0, **CONTAINED)
+    alone = ailing(report("alone", 8, {(i, j): 18 for j in range(8) for i in range(j)}, nvswitch=True), 0, alone=True)
+    on = placing(gpu_node("torn", 3), torn, running("a", "torn"), gpu_node("alone", 7, H100), alone)
+
+    (best,) = ranked(on, STRICT)
+
+    assert on.cluster.fleet.nodes[best.node].name == "alone"
+    assert best.links is not None
+    assert best.links.gpus == (1, 2)
+    assert [each.detail for each in obstacles(on.cluster, asks(STRICT, on.cluster), 0)] == [
+        "2 free, no 2 of them joined by NVLink (GPUs 1, 3)"
+    ]
+
+
+def test_where_it_is_not_known_which_are_free_that_is_the_reason() -> None:
+    on = placing(gpu_node("n", 2), report("n", 4, BRIDGED))
+
+    assert [each.detail for each in obstacles(on.cluster, asks(STRICT, on.cluster), 0)] == [
+        "2 free, it is not known which, and NVLink does not join every choice"
+    ]
+
+
+def test_where_a_pod_may_get_an_ill_gpu_is_the_last_choice() -> None:
+    held = {gpu: f"team/{gpu}" for gpu in (1, 2, 3)}
+    full = [ailing(report("full", 4, BRIDGED, held), 0), *(running(str(gpu), "full") for gpu in held)]
+    unsure = [ailing(report("unsure", 4, BRIDGED, {1: "team/b"}), 0), running("b", "unsure", count=2)]
+    lacking = [gpu_node("lacking", 2), ailing(report("lacking", 4, BRIDGED), 0)]
+    on = placing(gpu_node("full"), *full, gpu_node("unsure"), *unsure, *lacking, gpu_node("well"))
+    found = ranked(on, make_pod().gpus(1))
+
+    assert on.cluster.fleet.nodes[found[0].node].name == "well"
+    assert [each.links.ill for each in found if each.links] == [(), (0,), (0,), (0,)]
+
+
+def test_a_pod_that_the_plugin_gives_none_that_is_ill_does_not_mind_them() -> None:
+    held = {gpu: f"team/{gpu}" for gpu in (0, 1)}
+    on = placing(
+        gpu_node("sick"), ailing(report("sick", 4, {}, held), 3), *(running(str(gpu), "sick") for gpu in held),
+        gpu_node("well", 8), report("well", 8, SINGLES),
+    )  # fmt: skip
+
+    assert order(on, make_pod().gpus(1)) == ["sick", "well"]
+    assert order(on, PAIR) == ["well", "sick"]
+
+
+def test_an_idle_instance_of_an_ill_card_is_the_last_choice() -> None:
+    cut = {0: [("1g.10gb", 0, ""), ("1g.10gb", 1, "")]}
+    sick, well = ailing(report("sick", 1, {}, cut=cut), 0), report("well", 1, {}, cut=cut)
+    on = placing(mig_node("sick"), sick, mig_node("well"), well)
+
+    assert order(on, make_pod().asks("nvidia.com/mig-1g.10gb", "1")) == ["well", "sick"]
+
+
+def test_holders_are_told() -> None:
+    on = placing(gpu_node("n"), report("n", 4, BRIDGED, {1: "team/a"}), running("a", "n"))
+
     assert on.cluster.devices[0].holders == {1: ("team/a",)}
 
 
@@ -366,10 +506,7 @@ def test_what_is_short(why: Shortage, need: Need, gpus: list[int], cores: int, m
 
 
 def test_where_a_report_knows_fewer_free_gpus_than_are_offered_the_least_counts() -> None:
-    sick = report("n", 4, BRIDGED)
-    for gpu in sick["status"]["gpus"][1:]:
-        gpu["healthy"] = False
-    on = placing(gpu_node("n"), sick)
+    on = placing(gpu_node("n"), report("n", 4, BRIDGED, dict.fromkeys((1, 2, 3), "team/a")), running("a", "n"))
 
     links = ranked(on, PAIR)[0].links
 

@@ -6,13 +6,14 @@ from typing import Any
 
 import pytest
 
-from tests.make import Json, make_pod
-from tests.placement.kube import gpu_node, placing, running
+from tests.make import Json, make_node, make_pod
+from tests.placement.kube import BRIDGED, GPU, ailing, gpu_node, placing, report, running
 from tests.world import mig_node
 from webhook.placement.fragmentation.mixes import FLAT, Mix
 from webhook.placement.needs import Need
-from webhook.report.capacities import Stock, stocks, total
+from webhook.report.capacities import Stock, capacity_table, stocks, total
 from webhook.report.figures import Figures, figures_of
+from webhook.report.nodes import node_document
 
 H100 = "NVIDIA-H100-80GB-HBM3"
 SMALL = "nvidia.com/mig-1g.10gb"
@@ -31,6 +32,15 @@ def plain(count: int, where: str = "n") -> list[Json]:
 
 ONE = running("one", "n", cpu="100m")
 SLICES = [running(f"slice-{i}", "cut", SMALL, cpu="100m") for i in range(9)]
+CARD = {"nvidia.com/gpu.product": "NVIDIA-A100-SXM4-80GB", "nvidia.com/mig.strategy": "mixed"}
+LARGE = "nvidia.com/mig-3g.40gb"
+
+
+def card(*cut: tuple[str, int, str], **units: int) -> list[Json]:
+    """A node with one card in MIG mode, cut so, and what its agent says of it."""
+    return [make_node("cut", CARD | {"nvidia.com/gpu.count": "1"}, **units), report("cut", 1, {}, cut={0: cut})]
+
+
 NOT_READY = {"status": node()["status"] | {"conditions": [{"type": "Ready", "status": "False"}]}}
 
 FOUND: dict[str, tuple[list[Json], tuple[int, int, int, int]]] = {
@@ -56,6 +66,15 @@ FOUND: dict[str, tuple[list[Json], tuple[int, int, int, int]]] = {
     "a cordoned node that nobody uses": (
         [node(), node("shut", unschedulable=True), running("a", "n", count=8)],
         (8000, 0, 0, 8000),
+    ),
+    "a card in MIG mode that is not cut yet": (card(**{GPU: 0}), (0, 1000, 0, 0)),
+    "half a card is held, and a part of the rest is cut": (
+        [*card(("3g.40gb", 0, "team/a"), ("1g.10gb", 4, ""), **{LARGE: 1, SMALL: 1}), running("a", "cut", LARGE)],
+        (500, 500, 0, 0),
+    ),
+    "a card that takes no more cuts": (
+        card(("3g.40gb", 0, ""), *(("1g.10gb", start, "") for start in (4, 5, 6)), **{LARGE: 1, SMALL: 3}),
+        (0, 500 + 3 * 143, 0, 0),
     ),
     "a node that is not ready, with two GPUs held": (
         [node() | NOT_READY, running("a", "n", count=2)],
@@ -99,3 +118,61 @@ def test_a_node_that_is_full_of_pods_takes_none() -> None:
 def test_the_mix_that_ranks_nodes_is_still_of_all_pods() -> None:
     assert placing(node(), ONE, *plain(3)).mix == Mix({Need(100, 1, 1000): 1.0, Need(100): 3.0})
     assert placing(node(), *plain(3)).mix == FLAT
+
+
+def test_where_no_node_has_gpus_none_are_unknown() -> None:
+    assert total(()).island == 0
+
+
+NOTES: dict[str, tuple[list[Json], int | None, list[str]]] = {
+    "an ill GPU that is counted as free": (
+        [gpu_node("n"), ailing(report("n", 4, BRIDGED), 0, 3)],
+        1,
+        ["n: GPUs that are ill and counted as free: 0, 3"],
+    ),
+    "an ill GPU that is counted no more": ([gpu_node("n", 3), ailing(report("n", 4, BRIDGED), 0)], 2, []),
+    "more are reported than the Node has": (
+        [gpu_node("n", 3), report("n", 4, BRIDGED)],
+        None,
+        ["n: which of its GPUs are free is not known: its agent reports more free GPUs than its Node has"],
+    ),
+}
+
+
+@pytest.mark.parametrize(("objects", "island", "notes"), NOTES.values(), ids=NOTES)
+def test_islands_are_of_gpus_that_are_well(objects: list[Json], island: int | None, notes: list[str]) -> None:
+    (stock,) = found = of(*objects)
+
+    assert stock.island == island
+    assert capacity_table(found)[3:] == notes
+
+
+STATES: dict[str, tuple[list[Json], list[str]]] = {
+    "an ill GPU that nobody holds, and one that somebody does": (
+        [gpu_node("n"), ailing(report("n", 4, BRIDGED, {1: "team/a"}), 0, 1), running("a", "n")],
+        ["ill", "team/a (ill)", "free", "free"],
+    ),
+    "one that the Node counts no more": (
+        [gpu_node("n", 3), ailing(report("n", 4, BRIDGED), 0, ailments=["XID 94"])],
+        ["not given out", "free", "free", "free"],
+    ),
+    "more are reported than the Node has": (
+        [gpu_node("n", 3), report("n", 4, BRIDGED, {2: "team/a"}), running("a", "n")],
+        ["?", "?", "team/a", "?"],
+    ),
+    "a pod that came holds an instance where every card is cut alike": (
+        [
+            make_node("n", CARD | {"nvidia.com/mig.strategy": "single"}, **{GPU: 2}),
+            report("n", 1, {}, cut={0: [("3g.40gb", 0, ""), ("3g.40gb", 4, "")]}),
+            running("a", "n"),
+        ],
+        ["team/a"],
+    ),
+}
+
+
+@pytest.mark.parametrize(("objects", "states"), STATES.values(), ids=STATES)
+def test_the_picture_of_a_node(objects: list[Json], states: list[str]) -> None:
+    on = placing(*objects)
+
+    assert [gpu["state"] for gpu in node_document(on.cluster, 0, None, [])["gpus"]] == states

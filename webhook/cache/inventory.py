@@ -23,7 +23,7 @@ from webhook.model.lines import Amounts, Line
 from webhook.model.objects import Node
 from webhook.model.pods import Pod
 from webhook.model.quantity import NANO
-from webhook.model.resources import gpu_resource
+from webhook.model.resources import WHOLE_GPU, gpu_resource
 from webhook.placement.devices import Devices, reported
 from webhook.placement.nodes.holding import Held, as_held
 from webhook.placement.nodes.reserving import Reserved
@@ -93,25 +93,25 @@ class Inventory:
         room = room_of(node, held, held[PODS])
         who = {name: Held(each.units, each.turns) for name, each in there.items()}
         who |= {each.pod or each.uid: Held(_units(each), each.turns) for each in coming}
-        return room, self._devices(node.name, who)
+        return room, self._devices(node, who)
 
     def devices_without(self, node: FleetNode, uids: Container[str]) -> Devices | None:
         """The GPUs if pods with these uids were gone; None where nothing is reported."""
         there = self.pods.tenants.on(node.name)
         left = {name: Held(each.units, each.turns) for name, each in there.items() if each.uid not in uids}
-        return self._devices(node.name, left)
+        return self._devices(node, left)
 
     def knows(self, pod: str) -> bool:
         """Is a pod with GPUs, "namespace/name", on a node?"""
         return self.pods.tenants.knows(pod)
 
-    def _devices(self, node: str, held: Mapping[str, Held]) -> Devices | None:
+    def _devices(self, node: FleetNode, held: Mapping[str, Held]) -> Devices | None:
         """The GPUs as these pods hold them: the report, brought up to date."""
-        found = self._reports.get(node)
+        found = self._reports.get(node.name)
         if found is None:
             return None
         report, devices = found
-        return as_held(devices, report, held)
+        return as_held(devices, report, held, node.gpus.get(WHOLE_GPU, 0))
 
     # What the writers tell.
 

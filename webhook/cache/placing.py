@@ -17,7 +17,7 @@ from webhook.model.masks import bits
 from webhook.model.objects import Node
 from webhook.model.pods import Pod, key_of
 from webhook.model.quantity import NANO, readable
-from webhook.model.resources import gpu_resource
+from webhook.model.resources import WHOLE_GPU, gpu_resource
 from webhook.placement.devices import Devices, reported
 from webhook.placement.fragmentation.mixes import FLAT, Mix, mix_of
 from webhook.placement.needs import Need
@@ -56,7 +56,8 @@ def placing_of(fleet: Fleet, kept: Iterable[Kept]) -> Placing:
     there = (item for item in objects if isinstance(item, Pod) and item.status.phase not in FINISHED)
     pods = tuple(sorted(there, key=came))
     agents = [item for item in objects if isinstance(item, GPUNode)]
-    devices = _devices(agents, pods)
+    units = {node.name: node.gpus.get(WHOLE_GPU, 0) for node in fleet.nodes}
+    devices = _devices(agents, pods, units)
     free: dict[str, Room] = rooms(fleet.nodes, pods)
     cluster = Cluster(fleet, free, devices, {node.metadata.name: why for node in agents if (why := unusable(node))})
     learning = Learning(cluster)
@@ -74,15 +75,15 @@ def _ports(pods: Iterable[Pod]) -> dict[str, set[HostPort]]:
     return dict(taken)
 
 
-def _devices(agents: Iterable[GPUNode], pods: Iterable[Pod]) -> dict[str, Devices]:
+def _devices(agents: Iterable[GPUNode], pods: Iterable[Pod], units: Mapping[str, int]) -> dict[str, Devices]:
     """The GPUs of each node with a report that can be used, as the pods that are there hold them."""
     reports = {node.metadata.name: (found, node) for node in agents if (found := reported(node))}
     held: dict[str, dict[str, Held]] = {name: {} for name in reports}
     for pod in pods:
         there = held.get(pod.spec.node_name)
-        if there is not None and (units := _units(pod)):
-            there[key_of(pod)] = Held(units, several_turns(pod))
-    return {name: as_held(devices, node, held[name]) for name, (devices, node) in reports.items()}
+        if there is not None and (asked := _units(pod)):
+            there[key_of(pod)] = Held(asked, several_turns(pod))
+    return {name: as_held(devices, node, held[name], units.get(name, 0)) for name, (devices, node) in reports.items()}
 
 
 def _units(pod: Pod) -> dict[str, int]:

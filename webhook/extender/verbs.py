@@ -23,7 +23,7 @@ from webhook.extender.wire import (
 )
 from webhook.model.pods import Pod
 from webhook.model.resources import WHOLE_GPU
-from webhook.placement.devices import Devices, expected
+from webhook.placement.devices import Devices, counted, expected
 from webhook.placement.nodes.allotting import joinable
 from webhook.placement.nodes.asking import wanted_of
 from webhook.placement.nodes.cluster import Cluster, Wanted
@@ -161,15 +161,17 @@ def _helps(standing: Standing, ranking: Ranking, wanted: Wanted, name: str, vict
     if node < 0 or not ranking.cluster.whole_nodes() >> node & 1:
         return False
     gone = {victim.uid for victim in victims.pods}
-    devices = standing.inventory.devices_without(standing.fleet.nodes[node], gone)
-    known = devices or _expected_without(standing, ranking.cluster, node, gone)
+    known = _without(standing, ranking.cluster, node, gone)
     return joinable(known.topology, known.free, wanted.turns, known.spare)
 
 
-def _expected_without(standing: Standing, cluster: Cluster, node: int, gone: Container[str]) -> Devices:
-    """The GPUs of a node without a report if pods with these uids were gone."""
+def _without(standing: Standing, cluster: Cluster, node: int, gone: Container[str]) -> Devices:
+    """The GPUs of a node if pods with these uids were gone."""
     known = cluster.fleet.nodes[node]
-    whole, free = cluster.whole(node)
     there = standing.inventory.pods.tenants.on(known.name).values()
     freed = sum(each.units.get(WHOLE_GPU, 0) for each in there if each.uid in gone)
+    devices = standing.inventory.devices_without(known, gone)
+    if devices is not None:
+        return counted(devices, cluster.free[node].units(WHOLE_GPU) + freed)
+    whole, free = cluster.whole(node)
     return expected(known, whole, free + freed)

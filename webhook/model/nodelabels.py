@@ -16,6 +16,7 @@ MEMORY = "nvidia.com/gpu.memory"
 SHARING = "nvidia.com/gpu.sharing-strategy"
 REPLICAS = "nvidia.com/gpu.replicas"
 MPS_CAPABLE = "nvidia.com/mps.capable"
+STRATEGY = "nvidia.com/mig.strategy"
 
 CLIQUE = "nvidia.com/gpu.clique"
 """Nodes with the same value are joined by NVLink."""

@@ -26,11 +26,15 @@ class Devices(msgspec.Struct, frozen=True):
 
     Attributes:
         topology: The links.
-        free: Mask of the whole GPUs that are free; None where only their count is known.
+        free: Mask of the whole GPUs that nobody holds and the device plugin may give, ill ones too; None where only
+            their count is known.
         cards: MIG cards.
         holders: Who holds a GPU or an instance of it, by index.
         spare: How many whole GPUs are free where it is not known which; 0 elsewhere.
-        unhealthy: Mask of the GPUs that are free for nobody, whoever ends.
+        unhealthy: Mask of the GPUs that are ill.
+        whole: Mask of the GPUs that are reported and not in MIG mode.
+        ailing: Mask of those of them that the report says anything against.
+        lost: Mask of those that the device plugin gives no more.
     """
 
     topology: Topology
@@ -39,6 +43,17 @@ class Devices(msgspec.Struct, frozen=True):
     holders: Mapping[int, tuple[str, ...]] = {}
     spare: int = 0
     unhealthy: int = 0
+    whole: int = 0
+    ailing: int = 0
+    lost: int = 0
+
+    @property
+    def ill(self) -> int:
+        """Mask of the whole GPUs that are ill, and that a pod may get all the same, as far as it is known."""
+        if not self.unhealthy:
+            return 0
+        held = mask_of(list(self.holders))
+        return self.unhealthy & (self.whole & ~held if self.free is None else self.free)
 
 
 def reported(node: GPUNode) -> Devices | None:
@@ -66,11 +81,33 @@ def _held(devices: Devices, gpus: Sequence[GpuDevice]) -> Devices:
     """The devices with what is free of them, and who holds the rest."""
     return Devices(
         topology=devices.topology,
-        free=mask_of([gpu.index for gpu in gpus if gpu.healthy and not gpu.mig and not gpu.pods]),
+        free=mask_of([gpu.index for gpu in gpus if not gpu.mig and not gpu.pods]),
         cards=tuple(_card(gpu) for gpu in gpus if gpu.mig and gpu.healthy),
         holders={gpu.index: _holders(gpu) for gpu in gpus if _holders(gpu)},
         unhealthy=mask_of([gpu.index for gpu in gpus if not gpu.healthy]),
+        whole=mask_of([gpu.index for gpu in gpus if not gpu.mig]),
+        ailing=mask_of([gpu.index for gpu in gpus if not gpu.mig and _ails(gpu)]),
     )
+
+
+def _ails(gpu: GpuDevice) -> bool:
+    return not gpu.healthy or gpu.alone or bool(gpu.ailments)
+
+
+def given_out(devices: Devices, units: int) -> Devices:
+    """Reported devices without the GPUs that the device plugin gives no more.
+
+    It takes GPUs away for other errors than the agent calls ill. So these are the ailing ones, where the Node lacks at
+    least as many; where it lacks fewer, it is not known which. A Node without any gives them out under another name.
+
+    Args:
+        devices: As they were reported.
+        units: Units of `nvidia.com/gpu` that the Node gives out.
+    """
+    lacking = devices.whole.bit_count() - units if units else 0
+    if devices.free is None or not 0 < devices.ailing.bit_count() <= lacking:
+        return devices
+    return replace(devices, free=devices.free & ~devices.ailing, lost=devices.ailing)
 
 
 def _without(gpu: GpuDevice, there: Container[str]) -> GpuDevice:
@@ -93,9 +130,13 @@ def expected(node: FleetNode, whole: int, free: int) -> Devices:
 
 
 def counted(devices: Devices, free: int) -> Devices:
-    """Devices of which it is not known which are free, with how many are; where all are, it is known."""
+    """Devices with how many are free, where it is not known which: so it is too where more seem free than are.
+
+    A pod that holds a GPU which is lost takes no other one from those that are free.
+    """
     if devices.free is not None:
-        return devices
+        beyond = sum(devices.lost >> gpu & 1 for gpu in devices.holders)
+        return devices if devices.free.bit_count() <= free + beyond else counted(replace(devices, free=None), free)
     gpus = devices.topology.gpus
     return replace(devices, free=(1 << gpus) - 1) if free == gpus else replace(devices, spare=max(0, min(free, gpus)))
 

@@ -9,23 +9,23 @@ import msgspec
 import numpy as np
 from msgspec import structs
 
-from webhook.model.fleet import FleetNode
+from webhook.model.masks import bits
 from webhook.model.modes import Form
-from webhook.model.nodelabels import PRODUCT, number
+from webhook.model.nodelabels import PRODUCT, STRATEGY, number
 from webhook.model.offers import Offer
 from webhook.model.resources import gpu_resource
 from webhook.placement.devices import COUNT
 from webhook.placement.fragmentation.fgd import Fgd
 from webhook.placement.fragmentation.mixes import Mix
 from webhook.placement.islands import MOST_GPUS
-from webhook.placement.mig import capacity, geometry, taken
+from webhook.placement.mig import WHOLE, Card, Geometry, capacity, geometry, taken
 from webhook.placement.nodes.cluster import Cluster
 from webhook.placement.nvlink import gpu_sets
 from webhook.report.words import Paint, Style, columns, gpus, plain, shown
 
 HEAD = ("NODE", "PRODUCT", "GPUS", "USED", "FREE", "ISLAND", "MIG-FITS", "SPLIT-UP", "STATE")
 UNSURE = "?"
-STRATEGY = "nvidia.com/mig.strategy"
+DISAGREES = "its agent reports more free GPUs than its Node has"
 
 
 class Stock(msgspec.Struct, frozen=True):
@@ -66,7 +66,7 @@ def stocks(cluster: Cluster, mix: Mix) -> list[Stock]:
     """The nodes with GPUs, in the cluster's order."""
     rooms = cluster.rooms()
     split = -Fgd(cluster.site, mix.with_gpus()).value(rooms.rows(np.arange(len(cluster.fleet.nodes))))
-    found = [i for i, node in enumerate(cluster.fleet.nodes) if node.gpus or node.beyond]
+    found = [i for i, node in enumerate(cluster.fleet.nodes) if node.gpus or node.beyond or cluster.devices[i].cards]
     every = [(i, _stock(cluster, i, round(float(split[i])))) for i in found]
     return [_closed(stock) if _takes_none(cluster, i) else stock for i, stock in every]
 
@@ -92,7 +92,7 @@ def total(every: Sequence[Stock]) -> Stock:
         gpus=sum(stock.gpus for stock in every),
         used_milli=sum(stock.used_milli for stock in every),
         free_milli=sum(stock.free_milli for stock in every),
-        island=max((stock.island for stock in every if stock.island is not None), default=None),
+        island=max((stock.island for stock in every if stock.island is not None), default=None if every else 0),
         fits=tuple(sorted(fits.items(), key=lambda item: -_size(item[0]))),
         split_milli=sum(stock.split_milli for stock in every),
         closed_milli=sum(stock.closed_milli for stock in every),
@@ -102,9 +102,10 @@ def total(every: Sequence[Stock]) -> Stock:
 def _stock(cluster: Cluster, node: int, split: int) -> Stock:
     known, room = cluster.fleet.nodes[node], cluster.free[node]
     offers = [offer for resource in known.gpus if (offer := cluster.offer(node, resource))]
-    free = sum(room.gpus.get(offer.resource, 0) * offer.gpu_milli for offer in offers)
+    uncut = _uncut(cluster, node)
+    free = uncut + sum(room.gpus.get(offer.resource, 0) * offer.gpu_milli for offer in offers)
     stranded = sum(room.stranded.get(offer.resource, 0) * offer.gpu_milli for offer in offers)
-    whole = sum(known.gpus[offer.resource] * offer.gpu_milli for offer in offers)
+    whole = uncut + sum(known.gpus[offer.resource] * offer.gpu_milli for offer in offers)
     return Stock(
         name=known.name,
         product=known.labels.get(PRODUCT, "").removeprefix("NVIDIA-"),
@@ -114,18 +115,38 @@ def _stock(cluster: Cluster, node: int, split: int) -> Stock:
         island=_island(cluster, node),
         fits=_fits(cluster, node, offers),
         split_milli=min(split, free),
-        remark="; ".join(_remarks(cluster, known)),
+        remark="; ".join(_remarks(cluster, node)),
         closed_milli=stranded,
     )
 
 
-def _remarks(cluster: Cluster, node: FleetNode) -> Iterator[str]:
+def _uncut(cluster: Cluster, node: int) -> int:
+    """Thousandths of MIG cards of which another instance can be cut."""
+    known = geometry(cluster.fleet.nodes[node].labels.get(PRODUCT, ""))
+    return sum(_left(known, card) for card in cluster.devices[node].cards) if known else 0
+
+
+def _left(known: Geometry, card: Card) -> int:
+    """The same of one card: what no instance takes."""
+    cut = card.used | card.idle
+    if not any(capacity(known, taken(known, cut)).values()):
+        return 0
+    profiles = [known.profile(one.profile) for one in cut]
+    return max(0, WHOLE - sum(profile.milli for profile in profiles if profile))
+
+
+def _remarks(cluster: Cluster, number: int) -> Iterator[str]:
+    node, devices = cluster.fleet.nodes[number], cluster.devices[number]
     for resource, units in node.beyond.items():
         yield f"says it has {units} {resource}, more than any node can have: counts as none"
     if _counted(node.labels) > MOST_GPUS:
         yield f"its label {COUNT} says {node.labels[COUNT]}, more than any node can have: what it gives out is counted"
     if node.name in cluster.unusable:
         yield f"its agent's report cannot be used: {cluster.unusable[node.name]}"
+    if devices.ill and cluster.whole(number)[1]:
+        yield f"GPUs that are ill and counted as free: {', '.join(map(str, bits(devices.ill)))}"
+    if devices.whole and devices.free is None:
+        yield f"which of its GPUs are free is not known: {DISAGREES}"
 
 
 def _physical(labels: Mapping[str, str], whole: int) -> int:
@@ -146,7 +167,7 @@ def _island(cluster: Cluster, node: int) -> int | None:
         return 0
     sets = gpu_sets(devices.topology)
     if devices.free is not None:
-        return sets.island(devices.free)
+        return sets.island(devices.free & ~devices.unhealthy)
     return free if free <= devices.topology.gpus and sets.always_joined(free) else None
 
 

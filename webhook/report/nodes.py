@@ -86,12 +86,16 @@ def state(cluster: Cluster, node: int, gpu: int) -> str:
     """What a GPU is doing, as far as it is known."""
     devices = cluster.devices[node]
     holders = ", ".join(map(shown, devices.holders.get(gpu, ())))
+    if devices.unhealthy >> gpu & 1:
+        return f"{holders} (ill)" if holders else "ill"
     if holders:
         return holders
     if any(card.index == gpu for card in devices.cards):
         return "cut, nobody holds an instance"
     if devices.free is None:
         return UNSURE
+    if devices.lost >> gpu & 1:
+        return "not given out"
     return "free" if devices.free >> gpu & 1 else "in use"
 
 

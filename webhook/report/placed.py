@@ -15,6 +15,7 @@ from webhook.placement.nodes.freeing import Freed
 from webhook.placement.nodes.linking import Links
 from webhook.placement.nodes.ranking import Ranked
 from webhook.placement.topology import Confidence
+from webhook.report.capacities import DISAGREES
 from webhook.report.together import Together, together_data, together_line, why_not
 from webhook.report.words import Paint, Style, columns, count, plain, shown
 
@@ -90,7 +91,8 @@ def _answer(placed: Placed, paint: Paint) -> str:
     also = f" ({count(equal, 'other node')} as good)" if equal else ""
     name = paint(shown(_name(placed, best.node)), Style.GOOD)
     fixed = " (fixed by spec.nodeName: no scheduler is asked)" if placed.fixed else ""
-    return f"Goes to {name}{also}{fixed}{_set(best.links)}{_unsure(placed, best)}{_replicas(placed)}"
+    which = f"{_set(best.links)}{_unsure(placed, best)}{_sick(best.links, '; ')}"
+    return f"Goes to {name}{also}{fixed}{which}{_replicas(placed)}"
 
 
 def _each_node(placed: Placed) -> str:
@@ -116,11 +118,21 @@ def _set(links: Links | None) -> str:
 
 
 def _unsure(placed: Placed, best: Ranked) -> str:
-    if best.links is None or best.sure is Confidence.MEASURED or best.links.gpus:
+    if best.links is None or best.links.gpus:
         return ""
+    if best.sure is Confidence.MEASURED:
+        unknown = placed.cluster.devices[best.node].free is None
+        return f" (which GPUs are free is not known: {DISAGREES})" if unknown else ""
     unusable = placed.cluster.unusable.get(_name(placed, best.node), "")
     why = f"its agent's report cannot be used: {shown(unusable)}" if unusable else "no agent runs there"
     return f" (which GPUs are free is not known: {why})"
+
+
+def _sick(links: Links | None, before: str = "") -> str:
+    """Which ill GPUs a pod gets, or may get."""
+    if links is None or not links.ill:
+        return ""
+    return f"{before}{'gets' if links.gpus else 'may get'} what is ill: GPUs {_list(links.ill)}"
 
 
 def _taking(placed: Placed, each: Ranked) -> tuple[str, ...]:
@@ -131,7 +143,7 @@ def _taking(placed: Placed, each: Ranked) -> tuple[str, ...]:
         _free(placed, each.node),
         gpus,
         _links(placed.wanted, links),
-        _later(placed, each),
+        "; ".join(filter(None, (_sick(links), _later(placed, each)))),
     )
 
 
@@ -208,7 +220,7 @@ def placed_document(placed: Placed) -> dict[str, Any]:
 
 def _ranked_data(placed: Placed, each: Ranked) -> dict[str, Any]:
     links = each.links
-    told = {"gpus": links.gpus, "optimal": links.optimal, "joined": links.joined} if links else {}
+    told = {"gpus": links.gpus, "optimal": links.optimal, "joined": links.joined, "ill": links.ill} if links else {}
     slowest = {"slowestMBs": links.quality.slowest} if links else {}
     domain = {"domain": domain_of(placed.cluster, each.node, placed.together.label)} if placed.together else {}
     return {"node": _name(placed, each.node), "score": each.score, "links": each.sure, **told, **slowest, **domain}

@@ -81,7 +81,7 @@ class Cluster:
         self.fleet = fleet
         self.free = [free.get(node.name) or _empty(node) for node in fleet.nodes]
         self._offers = _offers_by_node(fleet)
-        self.devices = [known.get(node.name) or expected(node, *self.whole(i)) for i, node in enumerate(fleet.nodes)]
+        self.devices = [self._standing(i, known.get(node.name)) for i, node in enumerate(fleet.nodes)]
         self.site = Site([self._machine(i) for i in range(len(fleet.nodes))])
         self._of_model: dict[str, int] = {}
         for i, machine in enumerate(self.site.machines):
@@ -141,8 +141,7 @@ class Cluster:
             devices: Its GPUs; None for what its labels let one expect.
         """
         self.free[node] = room
-        whole, free = self.whole(node)
-        self.devices[node] = counted(devices, free) if devices else expected(self.fleet.nodes[node], whole, free)
+        self.devices[node] = self._standing(node, devices)
 
     def holding(self, wanted: Wanted, node: int, gpus: tuple[int, ...] = ()) -> Cluster:
         """The cluster after a pod has come to a node.
@@ -165,6 +164,13 @@ class Cluster:
         after.free, after.devices = self.free.copy(), self.devices.copy()
         after.change(node, room, devices or self.devices[node])
         return after
+
+    def _standing(self, node: int, devices: Devices | None) -> Devices:
+        """The GPUs of a node, held against what is free there; None for what its labels let one expect."""
+        whole, free = self.whole(node)
+        if devices is None:
+            return expected(self.fleet.nodes[node], whole, free)
+        return counted(devices, self.free[node].units(WHOLE_GPU)) if whole else devices
 
     def _models(self, wanted: Wanted) -> tuple[str, ...]:
         """The models that selectors leave, where they rule out some."""

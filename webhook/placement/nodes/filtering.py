@@ -12,6 +12,8 @@ import msgspec
 
 from webhook.model.masks import bits
 from webhook.model.modes import Form
+from webhook.model.nodelabels import PRODUCT, STRATEGY
+from webhook.model.resources import gpu_resource
 from webhook.model.taints import all_tolerated
 from webhook.placement.mig import geometry, repartition, worth_of
 from webhook.placement.nodes.allotting import Turns, allotted, joinable, widest
@@ -124,23 +126,33 @@ def _why_short(cluster: Cluster, resource: str, count: int, node: int) -> str:
     if beyond:
         return f"says it has {beyond} {resource}, more than any node can have: counts as none"
     if not there:
-        return f"offers no {resource}"
-    if there < count:
-        return f"has {there} of {count}"
-    said = "full" if not free else f"{free} free of {count}"
+        said = f"offers no {resource}"
+    elif there < count:
+        said = f"has {there} of {count}"
+    else:
+        said = "full" if not free else f"{free} free of {count}"
     cut = _new_cut(cluster, resource, node)
     return f"{said}; {cut}" if cut else said
 
 
 def _new_cut(cluster: Cluster, resource: str, node: int) -> str:
     """How a MIG card could be cut anew to make room; "" where that does not help."""
-    offer = cluster.offer(node, resource)
-    known = geometry(offer.product) if offer and offer.form is Form.MIG else None
-    cut = repartition(worth_of(known), cluster.devices[node].cards, offer.profile) if known and offer else None
+    cards, profile = cluster.devices[node].cards, _profile(cluster, resource, node)
+    known = geometry(cluster.fleet.nodes[node].labels.get(PRODUCT, "")) if cards and profile else None
+    cut = repartition(worth_of(known), cards, profile) if known else None
     if cut is None:
         return ""
     removed = ", ".join(sorted(f"{one.profile} at {one.start}" for one in cut.remove)) or "nothing"
     return f"GPU {cut.index} could be cut anew: remove {removed}, make {cut.create.profile} at {cut.create.start}"
+
+
+def _profile(cluster: Cluster, resource: str, node: int) -> str:
+    """The MIG profile that a name stands for on a node, or would once a card is cut so; "" for none."""
+    offer, named = cluster.offer(node, resource), gpu_resource(resource)
+    if offer is not None:
+        return offer.profile if offer.form is Form.MIG else ""
+    alike = cluster.fleet.nodes[node].labels.get(STRATEGY) == "single"
+    return "" if named is None or alike else named.profile
 
 
 def _which(cluster: Cluster, node: int) -> str:

@@ -279,10 +279,10 @@ def _without(cluster: Cluster, node: int, pods: Iterable[Pod]) -> Cluster:
 
 
 def _freed(devices: Devices, pods: Iterable[Pod]) -> Devices:
-    """The devices of a node after pods have ended."""
+    """The devices of a node after pods have ended, without those that are ill."""
     if devices.free is None:
         return devices
     gone = {key_of(pod) for pod in pods}
-    cut = {card.index for card in devices.cards}
-    free = mask_of([gpu for gpu, who in devices.holders.items() if gpu not in cut and gone.issuperset(who)])
-    return msgspec.structs.replace(devices, free=devices.free | free & ~devices.unhealthy)
+    left = mask_of([gpu for gpu, who in devices.holders.items() if gone.issuperset(who)])
+    free = devices.free | left & devices.whole & ~devices.lost
+    return msgspec.structs.replace(devices, free=free & ~devices.unhealthy)

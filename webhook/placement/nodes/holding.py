@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from webhook.model.gpunodes import GPUNode
 from webhook.model.masks import bits, union
 from webhook.model.resources import WHOLE_GPU, gpu_resource
-from webhook.placement.devices import Devices, still_held
+from webhook.placement.devices import Devices, given_out, still_held
 from webhook.placement.mig import Card, Instance
 from webhook.placement.nodes.allotting import Turn, Turns, allotted
 
@@ -31,17 +31,18 @@ class Held(NamedTuple):
     turns: Turns = ()
 
 
-def as_held(devices: Devices, report: GPUNode, held: Mapping[str, Held]) -> Devices:
+def as_held(devices: Devices, report: GPUNode, held: Mapping[str, Held], units: int) -> Devices:
     """The GPUs of a node as its pods hold them: the report, brought up to date.
 
     Args:
         devices: As they were reported.
         report: The report.
         held: What each pod of the node holds, by "namespace/name", the first to come first.
+        units: Units of `nvidia.com/gpu` that the node gives out.
     """
     known = {pod for who in devices.holders.values() for pod in who}
     newcomers = {pod: asked for pod, asked in held.items() if pod not in known}
-    return _taken_by(still_held(devices, report, held), newcomers)
+    return _taken_by(given_out(still_held(devices, report, held), units), newcomers)
 
 
 def _taken_by(devices: Devices, pods: Mapping[str, Held]) -> Devices:
@@ -54,10 +55,10 @@ def _taken_by(devices: Devices, pods: Mapping[str, Held]) -> Devices:
 
 def _taken(devices: Devices, pod: str, resource: str, count: int, turns: Turns) -> Devices:
     known = gpu_resource(resource)
-    if resource == WHOLE_GPU and devices.free is not None:
+    if resource == WHOLE_GPU and devices.whole and devices.free is not None:
         gpus = _whole(devices, devices.free, turns or (Turn(count),))
         return replace(devices, free=devices.free & ~gpus, holders=_also(devices, pod, bits(gpus)))
-    if known is not None and known.mig:
+    if known is not None and (known.mig or resource == WHOLE_GPU):
         taken = _instances(devices.cards, known.profile, count)
         cards = tuple(_cut(card, taken.get(card.index, frozenset())) for card in devices.cards)
         return replace(devices, cards=cards, holders=_also(devices, pod, taken))
@@ -76,8 +77,11 @@ def _whole(devices: Devices, free: int, turns: Turns) -> int:
 
 
 def _instances(cards: tuple[Card, ...], profile: str, count: int) -> Mapping[int, frozenset[Instance]]:
-    """Some idle instances of a profile by their card, from the first card on."""
-    idle = ((card.index, one) for card in cards for one in sorted(card.idle) if one.profile == profile)
+    """Some idle instances of a profile by their card, from the first card on.
+
+    Without a profile it is any: where every card is cut, `nvidia.com/gpu` is an instance, and all are alike.
+    """
+    idle = ((card.index, one) for card in cards for one in sorted(card.idle) if profile in ("", one.profile))
     taken: dict[int, frozenset[Instance]] = {}
     for index, one in islice(idle, count):
         taken[index] = taken.get(index, frozenset()) | {one}

@@ -12,7 +12,16 @@ from typing import NamedTuple
 from webhook.model.bounded import Bounded
 from webhook.model.masks import bits, union
 from webhook.placement.devices import Devices
-from webhook.placement.nodes.allotting import Turn, Turns, allotted, best_set, ever_joinable, joinable, joined_sets
+from webhook.placement.nodes.allotting import (
+    Turn,
+    Turns,
+    allotted,
+    best_set,
+    ever_joinable,
+    held_by,
+    joinable,
+    joined_sets,
+)
 from webhook.placement.nodes.states import Judged, States
 from webhook.placement.nvlink import SETS, GpuSets, Quality, gpu_sets
 from webhook.placement.rooms import Floats
@@ -24,10 +33,11 @@ COUNTS_MOST = 64
 KINDS_MOST = 256
 """Topologies that are remembered; beyond that those that no node has any more are forgotten."""
 
-State = tuple[int, int | None, int]
-"""Number of the topology, the mask of the free GPUs (None where it is not known), and how many are free then."""
+State = tuple[int, int | None, int, int]
+"""Number of the topology, the mask of the free GPUs (None where it is not known), how many are free then, and the mask
+of those that are ill."""
 
-NONE = (0.0,) * 5
+NONE = (0.0,) * 6
 
 
 class Links(NamedTuple):
@@ -41,6 +51,7 @@ class Links(NamedTuple):
         ratio: Its slowest pair against the best on this kind of node, in hundredths; of the container worst off.
         broken: How many sizes of joined sets (two, four, eight) the node can no longer give afterwards. Counted
             where not every pair is joined alike; elsewhere the number of idle GPUs says it all.
+        ill: Those that are ill of what it gets, or of what it may get where that is not known.
     """
 
     gpus: tuple[int, ...]
@@ -49,6 +60,7 @@ class Links(NamedTuple):
     joined: bool
     ratio: int
     broken: int = 0
+    ill: tuple[int, ...] = ()
 
 
 class Figures(NamedTuple):
@@ -60,6 +72,7 @@ class Figures(NamedTuple):
         broken: As in `Links`.
         joinable: The same, and 1 too where it is so whichever GPUs are free.
         ever: 1 where it may be so once other GPUs are free.
+        ill: How many of what it would get, or may get, are ill.
     """
 
     joined: Floats
@@ -67,6 +80,7 @@ class Figures(NamedTuple):
     broken: Floats
     joinable: Floats
     ever: Floats
+    ill: Floats
 
 
 class Linking:
@@ -81,7 +95,7 @@ class Linking:
         """
         self._faults = faults
         self._of = [each.topology for each in devices]
-        self._begin([(each.free, each.spare) for each in devices])
+        self._begin([(each.free, each.spare, each.ill) for each in devices])
 
     def set(self, node: int, devices: Devices) -> None:
         """A node has other devices now."""
@@ -90,7 +104,7 @@ class Linking:
             self._kind[node] = self._kind_of(devices.topology)
             if len(self._topologies) > max(KINDS_MOST, 2 * len(self._of)):
                 self._begin([self._states.keys[number][1:] for number in self._states.of.tolist()])
-        self._states.set(node, (self._kind[node], devices.free, devices.spare))
+        self._states.set(node, (self._kind[node], devices.free, devices.spare, devices.ill))
 
     def figures(self, turns: Turns) -> Figures:
         """What a pod whose containers ask for so many whole GPUs would get on each node."""
@@ -109,14 +123,14 @@ class Linking:
         return judged.by_node()[:, 0]
 
     def _joined_sets(self, state: State, turns: Turns) -> float:
-        kind, free, spare = state
+        kind, free, spare, _ = state
         return float(joined_sets(self._topologies[kind], free, turns, spare))
 
-    def _begin(self, free: Sequence[tuple[int | None, int]]) -> None:
+    def _begin(self, free: Sequence[tuple[int | None, int, int]]) -> None:
         """Number the topologies that nodes have; what was worked out under other numbers is forgotten.
 
         Args:
-            free: By node, the mask of the free GPUs, and how many are free where that is not known.
+            free: By node, the mask of the free GPUs, how many are free where that is not known, and which are ill.
         """
         self._kinds: dict[Topology, int] = {}
         self._topologies: list[Topology] = []
@@ -132,27 +146,32 @@ class Linking:
         return kind
 
     def _judge(self, state: State, turns: Turns) -> tuple[float, ...]:
-        kind, free, spare = state
+        kind, free, spare, ill = state
         topology = self._topologies[kind]
-        links = links_of(topology, free, turns)
+        links = links_of(topology, free, turns, ill)
         if links is None:
             return NONE
         now, ever = joinable(topology, free, turns, spare), ever_joinable(topology, turns)
-        return tuple(map(float, (links.joined, links.ratio, links.broken, now, ever)))
+        sick = min(len(links.ill), held_by(turns))
+        return tuple(map(float, (links.joined, links.ratio, links.broken, now, ever, sick)))
 
 
-def links_of(topology: Topology, free: int | None, turns: Turns) -> Links | None:
+def links_of(topology: Topology, free: int | None, turns: Turns, ill: int = 0) -> Links | None:
     """The GPUs that a pod would get; None for none, and where the node has too few.
 
     Args:
         topology: The node's GPUs.
         free: Mask of those that are free; None where it is not known which.
         turns: The containers that ask for some.
+        ill: Mask of those that may be given and are ill.
     """
     if not turns or allotted(topology, (1 << topology.gpus) - 1, turns) is None:
         return None
     got = None if free is None else allotted(topology, free, turns)
-    return _least(topology, turns) if free is None or got is None else _got(topology, free, turns, got)
+    if free is None or got is None:
+        return _least(topology, turns)._replace(ill=tuple(bits(ill)))
+    sick = ill & union(got) if topology.two_sided else ill
+    return _got(topology, free, turns, got)._replace(ill=tuple(bits(sick)))
 
 
 def _least(topology: Topology, turns: Turns) -> Links:

@@ -30,10 +30,11 @@ from webhook.placement.nodes.states import Judged, States
 from webhook.placement.rooms import Bools, Floats, Ints, of_mask
 from webhook.placement.topology import Confidence
 
-PARTS = 9
-"""Of a key: three of the domain, two of the links, harm to sets, what is left to others, the rule's score, fullness."""
+PARTS = 10
+"""Of a key: ill GPUs, three of the domain, two of the links, harm to sets, what is left to others, the rule's score,
+fullness."""
 
-DOMAIN, NEAR, HARM, LEFT, SCORE, FULLNESS = slice(0, 3), slice(3, 5), 5, 6, 7, 8
+ILL, DOMAIN, NEAR, HARM, LEFT, SCORE, FULLNESS = 0, slice(1, 4), slice(4, 6), 6, 7, 8, 9
 
 MOST_PROFILES = 256
 """MIG profiles of products whose figures are remembered."""
@@ -41,6 +42,10 @@ MOST_PROFILES = 256
 
 MOST_SLOTS = 1 << 20
 """Pods that a node takes of those that ask for nothing."""
+
+
+Cards = tuple[tuple[Card, ...], bool]
+"""The MIG cards of a node that are well, and whether one is ill."""
 
 
 class Fill(StrEnum):
@@ -117,8 +122,8 @@ class Ranking:
         self.faults: list[Exception] = []
         self._linking = Linking(cluster.devices, self.faults)
         self._whole = of_mask(cluster.whole_nodes(), len(nodes))
-        self._cards: States[tuple[Card, ...]] = States(each.cards for each in cluster.devices)
-        self._worths: dict[tuple[str, str], Judged[tuple[Card, ...]]] = {}
+        self._cards: States[Cards] = States(map(_cards, cluster.devices))
+        self._worths: dict[tuple[str, str], Judged[Cards]] = {}
         self._domains = Domains(cluster.fleet)
         self._note(nodes)
 
@@ -174,7 +179,7 @@ class Ranking:
         for node, (room, devices) in changes.items():
             self.cluster.change(node, room, devices)
             self._linking.set(node, self.cluster.devices[node])
-            self._cards.set(node, self.cluster.devices[node].cards)
+            self._cards.set(node, _cards(self.cluster.devices[node]))
         if changes:
             nodes = list(changes)
             self.cluster.refresh(self._board.rooms, nodes)
@@ -231,7 +236,7 @@ class Ranking:
         keys[:, SCORE], keys[:, FULLNESS] = scores[nodes], self._fullness[nodes]
         if offer is not None and offer.form is Form.WHOLE:
             figures = self._linking.figures(wanted.turns)
-            keys[:, HARM] = -figures.broken[nodes]
+            keys[:, ILL], keys[:, HARM] = -figures.ill[nodes], -figures.broken[nodes]
             if wanted.communicates:
                 keys[:, NEAR] = np.column_stack([figures.joined, figures.ratio])[nodes]
         if offer is not None and offer.form is Form.MIG:
@@ -242,7 +247,7 @@ class Ranking:
     def _ranked(self, wanted: Wanted, node: int, key: tuple[float, ...]) -> Ranked:
         devices, offer = self.cluster.devices[node], self.cluster.offer(node, wanted.resource)
         whole = offer is not None and offer.form is Form.WHOLE
-        links = links_of(devices.topology, devices.free, wanted.turns) if whole else None
+        links = links_of(devices.topology, devices.free, wanted.turns, devices.ill) if whole else None
         return Ranked(node, key[SCORE], links, devices.topology.confidence, key)
 
     def _worth(self, product: str, profile: str) -> Floats:
@@ -256,22 +261,24 @@ class Ranking:
             self._worths[product, profile] = judged
         return judged.by_node()[:, 0]
 
-    def _change(self, product: str, profile: str, cards: tuple[Card, ...]) -> tuple[float]:
+    def _change(self, product: str, profile: str, state: Cards) -> tuple[float]:
         """The same for one node; 0 where the cut is not known.
 
-        A pod takes an idle instance; where there is none, a start that is free.
+        A pod takes an idle instance; where there is none, a start that is free; where there is none either, and a card
+        is ill, what that one has.
         """
+        cards, sick = state
         known = geometry(product)
         form = known.profile(profile) if known else None
         if known is None or form is None:
             return (0.0,)
-        worth = worth_of(known, self._profiles)
+        worth, missing = worth_of(known, self._profiles), -float(WHOLE) if sick else 0.0
         used = {card.index: taken(known, card.used) for card in cards}
         places = [(used[card.index], one.start) for card in cards for one in card.idle if one.profile == profile]
         if not places:
             free = {card.index: starts(form, used[card.index] | taken(known, card.idle)) for card in cards}
             places = [(used[index], start) for index, some in free.items() for start in some]
-        return (round(max((worth.change(profile, mask, start) for mask, start in places), default=0.0), 1),)
+        return (round(max((worth.change(profile, mask, start) for mask, start in places), default=missing), 1),)
 
     def slots(self, wanted: Wanted) -> Ints:
         """How many such pods each node takes, one after the other; who may go where is not asked, shape (nodes,)."""
@@ -294,3 +301,7 @@ class Ranking:
     def _open(self, wanted: Wanted) -> Ints:
         """The same where state, taints and selectors let the pod in, and none elsewhere."""
         return np.where(self._allowed(wanted), self.slots(wanted), 0)
+
+
+def _cards(devices: Devices) -> Cards:
+    return devices.cards, bool(devices.unhealthy & ~devices.whole)
