@@ -55,7 +55,7 @@ class Why(StrEnum):
     LIMITS = "a policy's limits would refuse the smaller request"
     NEW_POLICY = "the smaller request would bring in another policy"
     PROCESSES = "its containers share their processes, which a policy refuses on a share of a GPU"
-    DRIVER = "its image is not sure to run on the driver and GPUs of every node with such a slice or share"
+    DRIVER = "its image, by what it or rightslice.dev/cuda says, may not run on every node with such a slice or share"
     GRAPHICS = "a MIG instance may lack the graphics or video that it may ask for (NVIDIA_DRIVER_CAPABILITIES)"
     UNREACHABLE = "no node with such a slice or share would take this pod"
 
