@@ -196,6 +196,18 @@ spec:
 """
 
 
+IMAGE = "nvidia/cuda:12.2.2-base-ubuntu22.04"
+
+
+def cuda_12(minor: str) -> dict[str, str]:
+    """A driver for the image, and the architecture of a card."""
+    return {
+        "nvidia.com/cuda.driver-version.full": "570.124.06",
+        "nvidia.com/gpu.compute.major": "8",
+        "nvidia.com/gpu.compute.minor": minor,
+    }
+
+
 def labelled(product: str, count: int, strategy: str = "none", replicas: int = 1) -> dict[str, str]:
     """What GPU feature discovery says of a node."""
     return {
@@ -205,6 +217,7 @@ def labelled(product: str, count: int, strategy: str = "none", replicas: int = 1
         "nvidia.com/gpu.replicas": str(replicas),
         "nvidia.com/gpu.sharing-strategy": strategy,
         "nvidia.com/mig.strategy": "none",
+        **cuda_12("9"),
     }
 
 
@@ -220,6 +233,7 @@ def single(profile: str, slices: int, memory: int) -> dict[str, Any]:
         "nvidia.com/gpu.sharing-strategy": "none",
         "nvidia.com/mig.strategy": "single",
         "nvidia.com/mig.config.state": "success",
+        **cuda_12("0"),
     }
     return make_node("single", labels, **{"nvidia.com/gpu": 7})
 
@@ -250,7 +264,7 @@ def test_a_bound_pod_holds_what_its_node_gives_and_saves_only_what_is_less(kind:
     node = NODES[kind]
     quarters = make_node("quarters", QUARTERS, **{"nvidia.com/gpu.shared": 8})
     resource, before, after = HELD[kind]
-    pod = make_pod("a").asks(resource, 1).spec(nodeName=node["metadata"]["name"]).build()
+    pod = make_pod("a").image(IMAGE).asks(resource, 1).spec(nodeName=node["metadata"]["name"]).build()
     [result] = audited(node, quarters, pod, policy=POLICY + SIZING)
     decision = result.decision
     assert (decision.gpu_milli_before, decision.gpu_milli_after) == (before, after)
@@ -267,7 +281,7 @@ def test_what_a_trial_would_save_is_told_beside_what_is_saved(mode: str, kind: s
     node = NODES[kind]
     quarters = make_node("quarters", QUARTERS, **{"nvidia.com/gpu.shared": 8})
     resource, before, after = HELD[kind]
-    pod = make_pod("a").asks(resource, 1).spec(nodeName=node["metadata"]["name"]).build()
+    pod = make_pod("a").image(IMAGE).asks(resource, 1).spec(nodeName=node["metadata"]["name"]).build()
     trial = SIZING.replace(ENFORCED, ON_TRIAL.format(mode))
     [result] = results = audited(node, quarters, pod, policy=POLICY + trial)
     assert result.decision.gpu_milli_before == result.decision.gpu_milli_after == before, "nothing is saved yet"

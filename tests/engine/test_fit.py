@@ -29,6 +29,9 @@ MPS = make_node(
 )
 
 
+MIG_ONLY = make_node("slices", MIXED, **{SMALL: 7})
+
+
 def sizing(**fields: Any) -> str:
     """An enforced right-sizing policy."""
     inner = ", ".join(f"{key}: {value}" for key, value in fields.items())
@@ -134,7 +137,7 @@ CASES = {
     "MPS needs less trust than time slicing": Case(small(), SHARED, (MPS,), sizing(isolation="memory")),
     "MPS is not hardware isolation": Case(small(), Why.FORM, (MPS,)),
     "forms are tried in order": Case(
-        small(), SHARED, (mig_node(), SLICED), sizing(isolation="none", forms="[timeSlicing, mig]")
+        small(), SHARED, (MIG_ONLY, SLICED), sizing(isolation="none", forms="[timeSlicing, mig]")
     ),
     "a form that is not named is not given": Case(small(), Why.FORM, policy=sizing(isolation="memory", forms="[mps]")),
 }
@@ -321,19 +324,136 @@ def test_one_process_namespace_and_a_share(guard: str, nodes: tuple[Json, ...], 
     assert ask(shaped(pod, decision), guard, nodes=nodes).denials == ()
 
 
-OLD = {"nvidia.com/cuda.driver-version.full": "535.183.01", "nvidia.com/cuda.driver-version.major": "535"}
-OLD_SLICES = make_node("old", MIXED | OLD, **{"nvidia.com/mig-1g.10gb": 7})
-IMAGES = {
-    "the slice's driver fits": ("nvidia/cuda:12.2.2-base-ubuntu22.04", SMALL),
-    "only whole cards have a driver for it": ("nvidia/cuda:12.4.1-base-ubuntu22.04", Why.DRIVER),
-    "no GPU has one: the slice is no worse": ("nvidia/cuda:12.9.1-base-ubuntu22.04", SMALL),
+IMAGE = "nvidia/cuda:12.4.1-base-ubuntu22.04"
+TOO_NEW = IMAGE.replace("12.4.1", "12.9.1")
+OTHER_GPU = {"nvidia.com/gpu.compute.major": "9"}
+RESERVED = {"key": "team", "value": "b", "effect": "NoSchedule"}
+
+
+def driven(driver: str, **labels: str) -> Json:
+    """Labels of A100 nodes with another driver, which has not said its CUDA, or with none that is known."""
+    silent = {key: value for key, value in MIXED.items() if ".cuda." not in key and "/cuda." not in key}
+    return silent | ({"nvidia.com/cuda.driver-version.full": driver} if driver else {}) | labels
+
+
+def cards(driver: str, name: str = "cards", **labels: str) -> Json:
+    return make_node(name, driven(driver, **labels), **{GPU: 8})
+
+
+def slices(driver: str, name: str = "slices", **labels: str) -> Json:
+    return make_node(name, driven(driver, **labels), **{SMALL: 7})
+
+
+def image(name: str = IMAGE, **variables: str) -> PodMaker:
+    pod = small().image(name)
+    for key, value in variables.items():
+        pod.env(key, value)
+    return pod
+
+
+class Landing(NamedTuple):
+    """A pod, the nodes, and what comes of it."""
+
+    pod: PodMaker
+    nodes: tuple[Json, ...]
+    want: str | Why
+
+
+FROM_570 = (cards("570.124.06"), slices("470.82.01"))
+LANDINGS = {
+    "the slice's driver fits": Landing(image(), (cards("570.124.06"), slices("550.54.15")), SMALL),
+    "only whole cards have a driver for it": Landing(image(), (cards("550.54.15"), slices("535.183.01")), Why.DRIVER),
+    "no node has one, all have the same": Landing(image(TOO_NEW), (cards("535.183.01"), slices("535.183.01")), SMALL),
+    "no node has one, the slice's is older": Landing(
+        image(TOO_NEW), (cards("550.54.15"), slices("535.183.01")), Why.DRIVER
+    ),
+    "no node has one, some slices' are older still": Landing(
+        image(), (cards("535.183.01"), slices("535.183.01"), slices("470.82.01", "old")), Why.DRIVER
+    ),
+    "the slice's driver is not known": Landing(image(), (cards("570.124.06"), slices("")), Why.DRIVER),
+    "the driver of one of two nodes is not known": Landing(
+        image(), (cards("570.124.06"), slices("570.124.06"), slices("", "silent")), Why.DRIVER
+    ),
+    "no driver is known": Landing(image(), (cards(""), slices("")), SMALL),
+    "no check at run time, the image stays as it is": Landing(image(NVIDIA_DISABLE_REQUIRE="1"), FROM_570, Why.DRIVER),
+    "no check of what a variable asks for": Landing(
+        image("app", NVIDIA_DISABLE_REQUIRE="true", NVIDIA_REQUIRE_CUDA="cuda>=12.8"), FROM_570, Why.DRIVER
+    ),
+    "a requirement of drivers beside the image's CUDA": Landing(
+        image(NVIDIA_REQUIRE_DRIVER="driver>=450"), FROM_570, Why.DRIVER
+    ),
+    "a requirement of GPUs beside the image's CUDA": Landing(
+        image(NVIDIA_REQUIRE_ARCH="arch>=7.0"), FROM_570, Why.DRIVER
+    ),
+    "a requirement that nobody can read": Landing(image("app", NVIDIA_REQUIRE_CUDA="foo"), FROM_570, Why.DRIVER),
+    "a version that another variable holds": Landing(image("app", CUDA_VERSION="$(V)"), FROM_570, Why.DRIVER),
+    "the pod's own word goes before the image's": Landing(
+        image().annotate("rightslice.dev/cuda", ">=11.4"), FROM_570, SMALL
+    ),
+    "a taint keeps the pod off the older cards": Landing(
+        image(), (cards("570.124.06"), tainted(cards("535.183.01", "old"), RESERVED), slices("535.183.01")), Why.DRIVER
+    ),
+    "an init container needs more than the other": Landing(
+        image().container(
+            "warm", kind="initContainers", image="nvidia/cuda:12.8.1-base", resources={"limits": {GPU: "1"}}
+        ),
+        (cards("560.35.05"), slices("535.104.05")),
+        Why.DRIVER,
+    ),
+    "CUDA not known, a driver as new": Landing(image("app"), (cards("535.183.01"), slices("570.124.06")), SMALL),
+    "CUDA not known, an older driver": Landing(image("app"), FROM_570, Why.DRIVER),
+    "CUDA not known, the pod may land on the older driver too": Landing(
+        image("app"), (*FROM_570, cards("470.82.01", "old")), SMALL
+    ),
+    "CUDA not known, the pod selects the newer driver": Landing(
+        image("app").spec(nodeSelector={"zone": "a"}),
+        (cards("570.124.06", zone="a"), slices("470.82.01", zone="a"), cards("470.82.01", "old")),
+        Why.DRIVER,
+    ),
+    "CUDA not known, another GPU": Landing(
+        image("app"), (cards("570.124.06", **OTHER_GPU), slices("570.124.06")), Why.DRIVER
+    ),
+    "CUDA known, another GPU that it has kernels for": Landing(
+        image(), (cards("570.124.06", **OTHER_GPU), slices("570.124.06")), SMALL
+    ),
 }
 
 
-@pytest.mark.parametrize(("image", "want"), IMAGES.values(), ids=IMAGES)
-def test_a_smaller_gpu_fits_the_image_no_less(image: str, want: str | Why) -> None:
-    outcome = ask(small().image(image), SIZING, nodes=(whole_node(), OLD_SLICES)).outcome
-    assert (outcome.resource if isinstance(outcome, Fit) else outcome.why) == want
+@pytest.mark.parametrize("landing", LANDINGS.values(), ids=LANDINGS)
+def test_a_smaller_gpu_is_sure_to_run_the_image(landing: Landing) -> None:
+    outcome = ask(landing.pod, SIZING, nodes=landing.nodes).outcome
+    assert (outcome.resource if isinstance(outcome, Fit) else outcome.why) == landing.want
+
+
+def card(name: str, product: str, driver: str, major: str, minor: str, **gpus: int) -> Json:
+    """A node of cards, whole or in four shares."""
+    shared = (
+        {"nvidia.com/gpu.replicas": "4", "nvidia.com/gpu.sharing-strategy": "time-slicing"} if SHARED in gpus else {}
+    )
+    labels = {
+        "nvidia.com/gpu.product": product,
+        "nvidia.com/gpu.memory": "46068",
+        "nvidia.com/gpu.compute.major": major,
+        "nvidia.com/gpu.compute.minor": minor,
+        "nvidia.com/cuda.driver-version.full": driver,
+    }
+    return make_node(name, labels | shared, **gpus)
+
+
+H100 = card("h100", "NVIDIA-H100-80GB-HBM3", "580.95.05", "9", "0", **{GPU: 4})
+TWO_PRODUCTS = {
+    "one has no kernels for it": card("v100", "Tesla-V100-SXM2-32GB", "580.95.05", "7", "0", **{SHARED: 4}),
+    "one has an older driver": card("l40s", "NVIDIA-L40S", "535.104.05", "8", "9", **{SHARED: 4}),
+}
+
+
+@pytest.mark.parametrize("unfit", TWO_PRODUCTS.values(), ids=TWO_PRODUCTS)
+def test_of_two_products_only_the_one_that_runs_the_image_is_given(unfit: Json) -> None:
+    good = card("l4", "NVIDIA-L4", "580.95.05", "8", "9", **{SHARED: 4})
+    pod = image("nvidia/cuda:13.0.1-base-ubuntu24.04")
+    outcome = ask(pod, sizing(isolation="none", forms="[timeSlicing]"), nodes=(H100, unfit, good)).outcome
+    assert isinstance(outcome, Fit)
+    assert [offer.product for offer in outcome.offers] == ["NVIDIA-L4"]
 
 
 CAPABILITIES = {
@@ -341,7 +461,8 @@ CAPABILITIES = {
     "it decodes": ("video", (mig_node(),), Why.GRAPHICS),
     "it computes": ("compute,utility", (mig_node(),), SMALL),
     "all is a habit": ("all", (mig_node(),), SMALL),
-    "a share can draw": ("graphics", (mig_node(), SLICED), SHARED),
+    "a share can draw": ("graphics", (MIG_ONLY, SLICED), SHARED),
+    "what another variable holds may be graphics": ("$(CAPS)", (mig_node(),), Why.GRAPHICS),
 }
 
 
@@ -350,6 +471,15 @@ def test_a_pod_with_driver_capabilities(value: str, nodes: tuple[Json, ...], wan
     pod = small().env("NVIDIA_DRIVER_CAPABILITIES", value)
     outcome = ask(pod, sizing(isolation="none", forms="[mig, timeSlicing]"), nodes=nodes).outcome
     assert (outcome.resource if isinstance(outcome, Fit) else outcome.why) == want
+
+
+def test_driver_capabilities_that_stand_elsewhere_may_be_graphics() -> None:
+    pod = small()
+    source = {"configMapKeyRef": {"name": "settings", "key": "capabilities"}}
+    pod.main["env"] = [{"name": "NVIDIA_DRIVER_CAPABILITIES", "valueFrom": source}]
+    outcome = ask(pod, SIZING, nodes=NODES).outcome
+    assert isinstance(outcome, Keep)
+    assert outcome.why is Why.GRAPHICS
 
 
 def test_a_limit_on_whole_gpus_lets_a_pod_pass_only_while_it_can_still_become_a_slice() -> None:

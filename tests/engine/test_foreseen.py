@@ -160,3 +160,50 @@ def test_a_slice_and_what_is_required_beside_it_share_a_node() -> None:
     assert "zone" in required(small(), decision)
     assert "host" not in required(small(), decision)
     assert "warn GPU-I102" in codes(decision)
+
+
+IMAGE = "nvidia/cuda:12.4.1-base-ubuntu22.04"
+OLD = {"nvidia.com/cuda.driver-version.full": "470.82.01", "nvidia.com/cuda.runtime-version.major": "11"}
+H100 = {"nvidia.com/gpu.product": "NVIDIA-H100-80GB-HBM3", "nvidia.com/gpu.compute.major": "9", "zone": "a"}
+AMPERE = {"family": "ampere", "zone": "a"}
+ON_AMPERE = "injection: {nodeAffinity: {required: [{key: family, operator: In, values: [ampere]}]}}"
+WHOLE, PART = {"nvidia.com/gpu": 4}, {SLICE: 7}
+
+SECOND_LOOKS = {
+    "the zone required has only cards as old as the slices": Case(
+        (f"{SIZING}\n{ZONE_B}",),
+        (
+            make_node("new", A100 | H100, cpu=64, **WHOLE),
+            make_node("old", MIXED | OLD | {"zone": "b"}, **WHOLE, **PART),
+        ),
+        Keep(Why.DRIVER, SLICE),
+        small().image(IMAGE),
+    ),
+    "the zone required has only slices, which have no room": Case(
+        (SIZING, enforced(ZONE_B), enforced(ON_AMPERE)),
+        (
+            slices("b", "b", cpu=1),
+            make_node("s", MIXED | AMPERE, cpu=64, **PART),
+            make_node("h", A100 | AMPERE, cpu=64, **WHOLE),
+        ),
+        pod=small().asks("cpu", "2"),
+    ),
+    "the same, where the cards' requirement is of other nodes too": Case(
+        (SIZING, enforced(ZONE_B), enforced(ON_AMPERE)),
+        (
+            make_node("b", MIXED | AMPERE | {"zone": "b"}, cpu=1, **PART),
+            make_node("s", MIXED | AMPERE, cpu=64, **PART),
+            make_node("h", A100 | AMPERE, cpu=64, **WHOLE),
+        ),
+        FULL,
+        small().asks("cpu", "2"),
+    ),
+}
+
+
+@pytest.mark.parametrize("case", SECOND_LOOKS.values(), ids=SECOND_LOOKS)
+def test_a_second_look_changes_nothing(case: Case) -> None:
+    first = ask(case.pod, *case.policies, nodes=case.nodes)
+    again = ask(shaped(case.pod, first), *case.policies, nodes=case.nodes)
+    assert first.outcome == case.want if case.want else isinstance(first.outcome, Fit)
+    assert again.patch == ()

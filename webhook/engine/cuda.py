@@ -9,7 +9,7 @@ its environment, and the image's tag. Rules: NVIDIA's CUDA compatibility guide.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import msgspec
 
@@ -195,3 +195,41 @@ def _of_image(path: Path, image: str, *, compat: bool) -> list[_Need]:
 def _is_plain(variable: EnvVar) -> bool:
     """Can the value be read here? Not from elsewhere, nor made of other variables."""
     return bool(variable.value) and variable.value_from is None and "$(" not in variable.value
+
+
+def stated(pod: Pod, asking: Mapping[Path, Container]) -> Iterator[Requirement | None]:
+    """Everything that a pod and its images say they need, whatever the container runtime is told to check.
+
+    None stands for what cannot be read, and for a container of which nobody names the CUDA.
+    """
+    text = pod.metadata.annotations.get(CUDA)
+    if text is not None:
+        yield from _with_doubt([declared(text)])
+        return
+    for container in asking.values():
+        yield from _with_doubt(list(_stated_in(container)))
+
+
+def _with_doubt(found: list[Requirement | None]) -> list[Requirement | None]:
+    known = None in found or any(need.toolkit for need in found if need)
+    return found if known else [*found, None]
+
+
+def _stated_in(container: Container) -> Iterator[Requirement | None]:
+    toolkit = tagged(container.image)
+    if toolkit:
+        yield at_least(toolkit)
+    for variable in container.env:
+        if variable.name[:1] in "NC" and (variable.name == "CUDA_VERSION" or variable.name.startswith(_REQUIRE)):
+            yield from _stated_by(variable)
+
+
+def _stated_by(variable: EnvVar) -> Iterator[Requirement | None]:
+    if not _is_plain(variable):
+        if variable.value or variable.value_from is not None:
+            yield None
+    elif variable.name == "CUDA_VERSION":
+        toolkit = version(variable.value)
+        yield at_least(toolkit) if toolkit else None
+    else:
+        yield requirement(variable.value)

@@ -7,7 +7,7 @@ from enum import Enum
 
 from webhook.engine.cuda_drivers import Version, own_driver
 from webhook.engine.cuda_needs import Requirement, Term
-from webhook.model.offers import Offer
+from webhook.model.offers import Hardware, Offer
 
 
 class Fit(Enum):
@@ -29,7 +29,7 @@ _OTHER_BRANDS = ("geforce", "titan", "quadro", "rtx", "gtx")
 _DATA_CENTER_BRANDS = frozenset({"tesla", "nvidia"})
 
 
-def is_data_center(offer: Offer) -> bool:
+def is_data_center(offer: Offer | Hardware) -> bool:
     """Is the product one of those for which NVIDIA supports forward compatibility without further conditions?"""
     name = offer.product.lower()
     return bool(name) and not any(brand in name for brand in _OTHER_BRANDS)
@@ -46,8 +46,8 @@ def plainly_fits(need: Requirement, offers: Sequence[Offer]) -> bool:
     return True
 
 
-def fit(need: Requirement, offer: Offer) -> Fit:
-    """Hold one requirement against one offer."""
+def fit(need: Requirement, offer: Offer | Hardware) -> Fit:
+    """Hold one requirement against one offer, or one node of it."""
     driver, cuda = offer.driver, offer.cuda
     if not driver and not cuda:
         return Fit.UNKNOWN
@@ -78,7 +78,7 @@ def _by_toolkit(need: Requirement, driver: Version, cuda: Version) -> Fit:
     return Fit.COMPATIBLE if above_floor or cuda[0] >= need.toolkit[0] else Fit.BELOW
 
 
-def _all_hold(terms: tuple[Term, ...], offer: Offer) -> bool | None:
+def _all_hold(terms: tuple[Term, ...], offer: Offer | Hardware) -> bool | None:
     """True, False, or None where a term cannot be told and no other is false."""
     answers = [_holds(term, offer) for term in terms]
     if False in answers:
@@ -86,7 +86,7 @@ def _all_hold(terms: tuple[Term, ...], offer: Offer) -> bool | None:
     return None if None in answers else True
 
 
-def _holds(term: Term, offer: Offer) -> bool | None:
+def _holds(term: Term, offer: Offer | Hardware) -> bool | None:
     if term.name == "brand":
         return _of_brand(term, offer)
     if term.name == "driver":
@@ -99,7 +99,7 @@ def _holds(term: Term, offer: Offer) -> bool | None:
     return offer.driver >= own if own and term.comparison == ">=" else None
 
 
-def _of_brand(term: Term, offer: Offer) -> bool | None:
+def _of_brand(term: Term, offer: Offer | Hardware) -> bool | None:
     """What NVML calls a card is not on the node; its product name tells data-center cards from others."""
     if not is_data_center(offer) or term.comparison not in ("=", "=="):
         return None

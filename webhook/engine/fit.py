@@ -13,10 +13,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from msgspec.structs import replace
 
 from webhook.engine.case import Case
-from webhook.engine.cuda import driver_remarks
+from webhook.engine.cuda_landing import sure_to_run
 from webhook.engine.demand import NO_EVIDENCE, Sought, has_evidence, need_of
-from webhook.engine.foreseen import foreseen
-from webhook.engine.graphics import asks_graphics
+from webhook.engine.foreseen import foreseen, left_as_it_is
+from webhook.engine.graphics import may_ask_graphics
 from webhook.engine.limitrange import obstacle
 from webhook.engine.limits import allows
 from webhook.engine.newcomers import newcomer
@@ -59,7 +59,21 @@ def fit(case: Case, sizing: Sizing) -> Fit | Keep:
         return Keep(Why.TIED, tie)
     if not case.view.current:
         return Keep(Why.NOT_CURRENT)
-    return _least(case, need, sizing, reach)
+    outcome = _least(case, need, sizing, reach)
+    return outcome if isinstance(outcome, Fit) else _by_second_look(case, need, sizing, outcome)
+
+
+def _by_second_look(case: Case, need: Need, sizing: Sizing, kept: Keep) -> Fit | Keep:
+    """What a second look would give to a pod that keeps its request by the first, once it is held to nodes of its own.
+
+    Nothing where a requirement that does not count for whole cards would come to count for what is given.
+    """
+    reach = left_as_it_is(case, sizing.rule.mode)
+    outcome = kept if reach is None else _least(case, need, sizing, reach)
+    if reach is None or isinstance(outcome, Keep):
+        return kept
+    nodes = union(offer.nodes for offer in outcome.offers)
+    return kept if any(nodes & reach.narrowed(rules) for rules in reach.passed_over) else outcome
 
 
 def _sought(case: Case, rule: RightSizing) -> Sought:
@@ -74,11 +88,24 @@ def _least(case: Case, need: Need, sizing: Sizing, reach: Reach) -> Fit | Keep:
     need = _with_compute(need, sizing.rule, reach)
     first: Keep | None = None
     for offers in _candidates(need, sizing.rule, reach):
-        refused = _refused(case, offers, sizing, reach)
-        if refused is None:
-            return Fit(offers[0].resource, offers, need, sizing.policy)
-        first = first or refused
+        outcome = _outcome(case, offers, need, sizing, reach)
+        if isinstance(outcome, Fit):
+            return outcome
+        first = first or outcome
     return first or _none_covers(need, sizing.rule, reach)
+
+
+def _outcome(case: Case, offers: tuple[Offer, ...], need: Need, sizing: Sizing, reach: Reach) -> Fit | Keep:
+    """Those of the offers that are sure to run the pod's images, or why none of them can be given."""
+    refused = _refused(case, offers, sizing, reach)
+    if refused is not None:
+        return refused
+    sure = sure_to_run(case, offers, reach)
+    if not sure:
+        return Keep(Why.DRIVER, offers[0].resource)
+    if len(sure) < len(offers):
+        refused = _refused(case, sure, sizing, reach)
+    return refused or Fit(sure[0].resource, sure, need, sizing.policy, reach.selected)
 
 
 def _with_compute(need: Need, rule: RightSizing, reach: Reach) -> Need:
@@ -164,24 +191,11 @@ def _refused(case: Case, offers: tuple[Offer, ...], sizing: Sizing, reach: Reach
         return Keep(Why.FULL, resource)
     if _is_ambiguous(offers, nodes, reach):
         return Keep(Why.AMBIGUOUS, resource)
-    if offers[0].form is Form.MIG and asks_graphics(case.asked.asks):
+    if offers[0].form is Form.MIG and may_ask_graphics(case.asked.asks):
         return Keep(Why.GRAPHICS, resource)
-    if _unfit(case, offers):
-        return Keep(Why.DRIVER, resource)
     if resource == WHOLE_GPU:
         return None
     return _against_the_rules(case, resource, sizing)
-
-
-def _unfit(case: Case, offers: tuple[Offer, ...]) -> bool:
-    """Would something speak against the images' CUDA on these offers that does not on those it may get as it is?"""
-    then = _against_images(case, offers)
-    return bool(then) and bool(then - _against_images(case, case.offers))
-
-
-def _against_images(case: Case, offers: tuple[Offer, ...]) -> set[tuple[str, Mode]]:
-    remarks = driver_remarks(case.pod, offers, case.asked.containers())
-    return {(remark.code, remark.at_most) for remark in remarks}
 
 
 def _is_ambiguous(offers: tuple[Offer, ...], nodes: int, reach: Reach) -> bool:

@@ -29,7 +29,25 @@ def foreseen(case: Case, mode: Mode) -> Reach:
     adds = rules.adds if mode is Mode.ENFORCE else rules.trial
     if adds is rules.adds and not adds.narrowing:
         return case.reach
-    return Reach(case.view, _grown(case, adds), adds.tolerations, markers=adds.markers, required=adds.required)
+    return _reach(case, adds)
+
+
+def left_as_it_is(case: Case, mode: Mode) -> Reach | None:
+    """The same for the nodes that the pod will be held to if nothing becomes of its size; None where they are the same.
+
+    A requirement that leaves only slices is then not added. Where another is, which those slices do not meet, the next
+    look would not reckon with the first.
+    """
+    rules = case.rules
+    adds = rules.adds if mode is Mode.ENFORCE else rules.trial
+    if len(adds.required) < 2 or not case.offered:
+        return None
+    return _reach(case, adds, leaving=case.offered)
+
+
+def _reach(case: Case, adds: Additions, leaving: int | None = None) -> Reach:
+    pod, markers, required = _grown(case, adds), adds.markers, adds.required
+    return Reach(case.view, pod, adds.tolerations, markers=markers, required=required, leaving=leaving)
 
 
 def _grown(case: Case, adds: Additions) -> Pod:

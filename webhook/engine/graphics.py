@@ -10,18 +10,22 @@ from collections.abc import Iterable
 
 from webhook.engine.asking import Ask
 from webhook.engine.guarding.variables import DRIVER_CAPABILITIES, capabilities_in
+from webhook.model.pods import EnvVar
 
 _OF_GRAPHICS = frozenset({"display", "graphics", "video"})
 
 
-def asks_graphics(asks: Iterable[Ask]) -> bool:
-    """Does a container that asks for a GPU name graphics, display or video among its driver capabilities?
+def may_ask_graphics(asks: Iterable[Ask]) -> bool:
+    """May a container that asks for a GPU name graphics, display or video among its driver capabilities?
 
-    "all" says nothing: images write it by habit.
+    "all" says nothing: images write it by habit. What is held elsewhere, and cannot be read, may be anything.
     """
     return any(
-        not _OF_GRAPHICS.isdisjoint(capabilities_in(variable.value))
-        for ask in asks
-        for variable in ask.container.env
-        if variable.name == DRIVER_CAPABILITIES
+        _may_name(variable) for ask in asks for variable in ask.container.env if variable.name == DRIVER_CAPABILITIES
     )
+
+
+def _may_name(variable: EnvVar) -> bool:
+    if variable.value_from is not None or "$(" in variable.value:
+        return True
+    return not _OF_GRAPHICS.isdisjoint(capabilities_in(variable.value))

@@ -83,7 +83,9 @@ def _have(wanted: Toleration, have: tuple[Toleration, ...]) -> bool:
 
 def chosen_nodes(shape: Shape, case: Case) -> int:
     """Mask of the nodes the pod may come to stand on: those of the fit, else those that offer what it asks for."""
-    return union([offer.nodes for offer in shape.fit.offers]) if shape.fit is not None else case.offered
+    if shape.fit is None:
+        return case.offered
+    return union([offer.nodes for offer in shape.fit.offers]) & shape.fit.selected
 
 
 def _tolerating(taint: Taint) -> Toleration:

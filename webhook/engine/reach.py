@@ -42,15 +42,17 @@ class Reach:
         markers: True if a policy adds tolerations for the GPU taints of the nodes chosen.
         required: Expressions that policies require of nodes, list by list. One that would leave no node with GPUs
             is not going to be added, and does not count.
+        leaving: Mask of the nodes of which a requirement must leave one to count; None for all with GPUs.
 
     Attributes:
         pod: The pod that has to fit.
         selected: Mask of the nodes that node selector and required affinity allow, additions counted.
         tolerated: Mask of the nodes whose taints the pod tolerates, additions counted.
         nodes: Mask of the nodes that may take the pod now, resources aside.
+        passed_over: The requirements that do not count.
     """
 
-    __slots__ = ("_cpu_milli", "_memory", "nodes", "pod", "selected", "tolerated", "view")
+    __slots__ = ("_cpu_milli", "_memory", "nodes", "passed_over", "pod", "selected", "tolerated", "view")
 
     def __init__(
         self,
@@ -60,27 +62,32 @@ class Reach:
         *,
         markers: bool,
         required: tuple[tuple[Requirement, ...], ...] = (),
+        leaving: int | None = None,
     ) -> None:
         fleet, spec = view.fleet, pod.spec
         self.view = view
         self.pod = pod
         self._cpu_milli = self._memory = -1
         self.selected = fleet.selected_by(spec)
+        self.passed_over: tuple[tuple[Requirement, ...], ...] = ()
         if required:
-            self._narrow(required)
+            self._narrow(required, leaving)
         tolerations = spec.tolerations + added if added else spec.tolerations
         if markers:
             tolerations += _marker_tolerations(fleet)
         self.tolerated = fleet.tolerated(tolerations)
         self.nodes = self.selected & self.tolerated & fleet.usable
 
-    def _narrow(self, required: tuple[tuple[Requirement, ...], ...]) -> None:
+    def _narrow(self, required: tuple[tuple[Requirement, ...], ...], leaving: int | None) -> None:
         fleet = self.view.fleet
-        offering = union(fleet.advertising(name) for name in fleet.resources())
+        if leaving is None:
+            leaving = union(fleet.advertising(name) for name in fleet.resources())
         for rules in required:
             left = self.narrowed(rules)
-            if left & offering:
+            if left & leaving:
                 self.selected = left
+            else:
+                self.passed_over += (rules,)
 
     def narrowed(self, rules: Sequence[Requirement]) -> int:
         """Mask of the selected nodes for which further expressions hold too."""

@@ -56,8 +56,8 @@ class Why(StrEnum):
     LIMITS = "a policy's limits would refuse the smaller request"
     NEW_POLICY = "the smaller request would bring in another policy"
     PROCESSES = "its containers share their processes, which a policy refuses on a share of a GPU"
-    DRIVER = "its image needs another CUDA driver or GPU than the nodes with such a slice or share have"
-    GRAPHICS = "a MIG instance may lack the graphics or video that it asks for (NVIDIA_DRIVER_CAPABILITIES)"
+    DRIVER = "its image, by what it or rightslice.dev/cuda says, may not run on every node with such a slice or share"
+    GRAPHICS = "a MIG instance may lack the graphics or video that it may ask for (NVIDIA_DRIVER_CAPABILITIES)"
     UNREACHABLE = "no node with such a slice or share would take this pod"
 
 
@@ -110,12 +110,14 @@ class Fit(msgspec.Struct, frozen=True, gc=False):
         offers: All offers of that name that cover the need; the pod may land on any of them.
         need: The largest need among the containers.
         policy: The policy that asked for it.
+        selected: Mask of the nodes that it was chosen among: what policies require of nodes counted.
     """
 
     resource: str
     offers: tuple[Offer, ...]
     need: Need
     policy: str
+    selected: int = -1
 
     @property
     def gpu_milli(self) -> int:

@@ -21,12 +21,16 @@ from webhook.model.nodelabels import (
     PRODUCT,
     SHARING,
     Labels,
+    compute_capability,
+    cuda,
+    driver,
     memory_mib,
     number,
 )
 from webhook.model.objects import Node
+from webhook.model.offers import Hardware
 from webhook.model.pods import Amount
-from webhook.model.products import SHARED_MARK, whole_memory_mib
+from webhook.model.products import SHARED_MARK, card_of, whole_memory_mib
 from webhook.model.quantity import whole
 from webhook.model.resources import MIG_PREFIX, SHARED_SUFFIX, WHOLE_GPU, GpuResource, gpu_resource
 
@@ -76,6 +80,12 @@ def adverts(node: Node) -> Iterator[Advert]:
         resource = gpu_resource(name)
         if resource and (resource.mig or INVALID_MIG not in labels.get(PRODUCT, "").lower()):
             yield _advert(resource, labels, known, units, max(units, installed.get(name, 0)))
+
+
+def hardware(labels: Labels) -> Hardware:
+    """Driver and GPUs of a node."""
+    product = labels.get(PRODUCT) or cloud(labels).product
+    return Hardware(driver(labels), cuda(labels), compute_capability(labels), card_of(product))
 
 
 def _advert(resource: GpuResource, labels: Labels, known: Cloud, units: int, installed: int) -> Advert:

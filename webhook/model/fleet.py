@@ -12,14 +12,14 @@ from typing import NamedTuple
 import msgspec
 
 from webhook.model.bounded import Bounded
-from webhook.model.deriving import adverts, beyond_sense, gpu_units
+from webhook.model.deriving import adverts, beyond_sense, gpu_units, hardware
 from webhook.model.levels import NO_LEVELS, Levels
 from webhook.model.masks import LabelIndex, bits, union
 from webhook.model.merging import Standing, offers_of
 from webhook.model.modes import Form, Isolation
 from webhook.model.nodelabels import PRODUCT, Labels
 from webhook.model.objects import Node, Taint
-from webhook.model.offers import Offer
+from webhook.model.offers import Hardware, Offer
 from webhook.model.pods import Amount, NodeSelectorTerm, PodSpec, Toleration
 from webhook.model.quantity import NANO, readable
 from webhook.model.resources import ACCOUNTING, WHOLE_GPU
@@ -130,6 +130,12 @@ class Fleet:
         self._selected: Bounded[Constraints, int] = Bounded(REMEMBERED)
         self._offering: Bounded[tuple[tuple[str, ...], int], Offering] = Bounded(REMEMBERED)
         self._units: Bounded[tuple[str, int], Unit] = Bounded(REMEMBERED)
+        self._hardware: Bounded[int, frozenset[Hardware]] = Bounded(REMEMBERED)
+        self._by_hardware: dict[Hardware, int] = {}
+        for i, node in enumerate(self.nodes):
+            if node.gpus:
+                kind = hardware(node.labels)
+                self._by_hardware[kind] = self._by_hardware.get(kind, 0) | 1 << i
 
         names = sorted({name for node in self.nodes for name in node.gpus})
         self._levels = {
@@ -212,6 +218,13 @@ class Fleet:
             known = () if "" in products else tuple(sorted(products))
             most = max([offer.gpu_milli for offer in offers], default=None)
             found = self._units.keep((resource, nodes), Unit(known, most))
+        return found
+
+    def hardware(self, nodes: int) -> frozenset[Hardware]:
+        """The drivers and GPUs of the nodes of a mask that have GPUs. Remembered."""
+        found = self._hardware.get(nodes)
+        if found is None:
+            found = self._hardware.keep(nodes, frozenset(k for k, mask in self._by_hardware.items() if mask & nodes))
         return found
 
     def sharing(self, forms: tuple[Form, ...], isolation: Isolation, most: int) -> tuple[Offer, ...]:

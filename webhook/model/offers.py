@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import msgspec
 
 from webhook.model.modes import Form, Isolation
@@ -48,3 +50,16 @@ class Offer(msgspec.Struct, frozen=True, gc=False):
     compute_capability: tuple[int, int] | None = None
     driver: tuple[int, ...] = ()
     cuda: tuple[int, ...] = ()
+
+
+class Hardware(NamedTuple):
+    """What the labels of one node say of its driver and its GPUs. Fields are those of `Offer`, for one node.
+
+    Attributes:
+        product: The whole card's, in lower case, also where cards are cut up or shared.
+    """
+
+    driver: tuple[int, ...]
+    cuda: tuple[int, ...]
+    compute_capability: tuple[int, int] | None
+    product: str
