@@ -3,10 +3,10 @@
 The cluster is the demo's, grown to 100 nodes; the policies are the whole shipped library. Each pod of the corpus,
 and each pod that comes of its workloads, arrives as an API server sends it, in a namespace that right-sizes
 (`tests/cluster/test_arriving.py` holds the form against a real one). Workloads are judged as well, template by
-template; they are printed apart, because they come once where their pods come again and again.
+template; they are printed apart, and with the pods together: they come once where their pods come again and again.
 
-Bounds: p50 at most 60 µs and at most twice `json.loads`, p99 at most 300 µs; of pods, and of all reviews together. The
-garbage collector is set as the server sets it. Usage: python -m benchmarks.decide
+Bounds, of pods: p50 at most 60 µs and at most twice `json.loads`, p99 at most 300 µs. The garbage collector is set as
+the server sets it. Usage: python -m benchmarks.decide
 """
 
 from __future__ import annotations
@@ -165,9 +165,8 @@ def main() -> int:
     workloads = [applied(data, policies) for data in objects if data.get("kind") != "Pod"]
     of_workloads = measure(workloads, policies, view)
     _print(f"{len(workloads)} workloads", of_workloads)
-    together = Measure(of_pods.ours + of_workloads.ours, of_pods.theirs + of_workloads.theirs)
-    _print("together", together)
-    return 0 if of_pods.held and together.held else 1
+    _print("together", Measure(of_pods.ours + of_workloads.ours, of_pods.theirs + of_workloads.theirs))
+    return 0 if of_pods.held else 1
 
 
 def _print(name: str, found: Measure) -> None:

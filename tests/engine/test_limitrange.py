@@ -6,10 +6,13 @@ from typing import Any, NamedTuple
 
 import msgspec
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from tests.engine.lawful import gpu_pods
 from tests.make import PodMaker, make_pod
 from webhook.cache.stored import stored_limit_range
-from webhook.engine.limitrange import arrived, chain, given_in, note_of, verdict
+from webhook.engine.limitrange import arrived, chain, given_in, limited, limited_pod, note_of, verdict
 from webhook.engine.limitrange.defaulting import stored
 from webhook.engine.limitrange.holding import Holder, holders_of
 from webhook.errors import QuantityError
@@ -262,3 +265,12 @@ def test_what_is_still_to_be_given() -> None:
     trap = Ranges([limits({"type": "Pod"}, {"max": {GPU: "2"}}, name="trap")])
     (given,) = given_in(pod_of(make_pod().build()), trap)
     assert (given.path, given.resource, given.range, given.arrived) == (ONE, GPU, "trap", False)
+
+
+@given(gpu_pods(), st.lists(st.sampled_from(["cpu", "memory", GPU]), max_size=2, unique=True), st.booleans())
+def test_a_pod_passes_alike_as_data_and_as_a_struct(pod: Any, names: list[str], whole: bool) -> None:
+    if whole:
+        pod["spec"]["resources"] = {"limits": {"cpu": "16"}}
+    ranges = Ranges([limits({"default": {name: "2"}}, name=f"gives-{name}") for name in names])
+
+    assert pod_of(limited(pod, ranges)) == limited_pod(pod_of(pod), ranges)

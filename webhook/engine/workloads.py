@@ -12,13 +12,13 @@ from typing import Any
 
 import msgspec
 
-from webhook.engine.limitrange import limited
+from webhook.engine.limitrange import limited, limited_pod
 from webhook.engine.templates import Template, templates
 from webhook.model.cluster import ClusterView
 from webhook.model.decisions import Decision
 from webhook.model.findings import Exempted, Finding
 from webhook.model.modes import Mode
-from webhook.model.pods import OwnerReference, Pod, pod_of
+from webhook.model.pods import OwnerReference, Pod
 from webhook.model.ranges import Ranges
 from webhook.model.requests import Request
 from webhook.model.stored import as_stored
@@ -45,9 +45,9 @@ def pods_of(request: Request, policies: PolicySet, view: ClusterView) -> Iterato
     for template in templates(request, paths):
         if template.error:
             continue
-        load = partial(_data, request, template, ranges)
-        pod = pod_of(load()) if ranges else _owned(request, template.pod)
-        yield template, _coming(request, pod, load), pod
+        pod = _owned(request, template.pod)
+        pod = limited_pod(pod, ranges) if ranges else pod
+        yield template, _coming(request, pod, partial(_data, request, template, ranges)), pod
 
 
 def _owned(workload: Request, pod: Pod) -> Pod:

@@ -9,9 +9,8 @@ these.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
-from itertools import chain
 
 _IMAGES = {
     "vllm": "vLLM",
@@ -44,7 +43,7 @@ _WORDS = {
     "--kv-cache-free-gpu-memory-fraction": "TensorRT-LLM",
 }
 _RAY_LLM = "ray.serve.llm"
-_IN_TEXT = ("llm", "utilization", "sglang", "fraction", "text-generation", "triton", "pool", "huggingface")
+_IN_TEXT = re.compile("llm|utilization|sglang|fraction|text-generation|triton|pool|huggingface")
 """Words of a command line: programs, parts of modules and flags; and what a text holds that is worth taking apart."""
 
 _IN_SHELL = re.compile(r"[^\s()\[\]{}<>;&|,`'\"$]+")
@@ -80,9 +79,12 @@ def takes_all(image: str, command: Sequence[str] = (), variables: Sequence[tuple
         command: The container's command and arguments.
         variables: Names and values of its environment, as far as it can be read.
     """
-    told = {name: value for name, value in variables if _of_variable(name)} if variables else {}
-    signs = chain(_of_command(command), map(_of_variable, told), _of_image(image[:_LONGEST_IMAGE]))
-    return next((sign for sign in signs if not _grows(sign, told)), "")
+    signs = _of_image(image[:_LONGEST_IMAGE])
+    if not command and not variables:
+        return signs[0] if signs else ""
+    told = {name: value for name, value in variables if _of_variable(name)}
+    signs = (*_of_command(command), *map(_of_variable, told), *signs)
+    return next((sign for sign in signs if not _grows(sign, told)), "") if signs else ""
 
 
 def _grows(framework: str, told: Mapping[str, str]) -> bool:
@@ -93,9 +95,9 @@ def _grows(framework: str, told: Mapping[str, str]) -> bool:
     return told.get(name, "").lower() in values
 
 
-def _of_command(command: Sequence[str]) -> Iterator[str]:
-    texts = (text for text in command[:_MOST_TEXTS] if any(part in text for part in _IN_TEXT))
-    return (found for text in texts for word in _IN_SHELL.findall(text) if (found := _of_word(word)))
+def _of_command(command: Sequence[str]) -> list[str]:
+    texts = [text for text in command[:_MOST_TEXTS] if _IN_TEXT.search(text)]
+    return [found for text in texts for word in _IN_SHELL.findall(text) if (found := _of_word(word))]
 
 
 def _of_word(word: str) -> str:

@@ -8,7 +8,7 @@ finds the GPUs that nobody asked for, and `take_out` takes them out again. `obst
 from webhook.engine.limitrange.bounds import Refusal, said_by
 from webhook.engine.limitrange.chain import Chain, Verdict, arrived, chain, verdict
 from webhook.engine.limitrange.defaulting import LIMIT_RANGER_NOTE, note_of
-from webhook.engine.limitrange.first_pass import limited
+from webhook.engine.limitrange.first_pass import limited, limited_pod
 from webhook.engine.limitrange.glance import passes
 from webhook.engine.limitrange.holding import Holders
 from webhook.engine.limitrange.injected import NOBODY, Given, Injected, given_in
@@ -29,6 +29,7 @@ __all__ = [
     "given_in",
     "injected_remarks",
     "limited",
+    "limited_pod",
     "note_of",
     "obstacle",
     "passes",
