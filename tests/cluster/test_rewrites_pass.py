@@ -21,7 +21,7 @@ from webhook.engine.limitrange.defaulting import stored
 from webhook.model.cluster import ClusterView
 from webhook.model.pods import pod_of
 
-WORLDS, PODS = 40, 15
+WORLDS, PODS = 50, 15
 GPU = "nvidia.com/gpu"
 POLICIES = policies_of(policy("mode: enforce\nrightSizing: {}\nlimits: {limitRangeInjected: remove}"))
 
