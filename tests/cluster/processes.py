@@ -22,15 +22,22 @@ START_SECONDS = 180
 PORTS = range(20_000, 32_000)
 """Below those that a system gives to outgoing connections, so that a stopped program gets its port back."""
 
+LEFT = set(PORTS)
+"""Those that were not given out yet."""
+
+CHANCE = random.SystemRandom()
+"""Not that of `random`, which property tests begin anew: it would give the same ports again."""
+
 
 def free_port() -> int:
-    """A TCP port of 127.0.0.1 that nothing listens on."""
-    for port in random.sample(PORTS, 100):
+    """A TCP port of 127.0.0.1 that nothing listens on, and that nobody here was given to listen on later."""
+    for port in CHANCE.sample(sorted(LEFT), 100):
         with socket.socket() as probe:
             try:
                 probe.bind(("127.0.0.1", port))
             except OSError:
                 continue
+            LEFT.discard(port)
             return port
     raise OSError("no free port")
 
