@@ -34,12 +34,17 @@ APIS = {"openreports": ReportApi.OPENREPORTS, "wgpolicy": ReportApi.WGPOLICY}
 
 @pytest.fixture
 def none_served(plane: Plane) -> Iterator[None]:
-    """No kind for reports, before and after."""
+    """No kind for reports, before and after. An API server has been seen to take more than two minutes for it."""
     yield
+    if mine := kinds_there(plane):
+        plane.kubectl("delete", "--wait=false", *mine)
+        eventually(lambda: kinds_there(plane), until=lambda left: not left, within=300)
+
+
+def kinds_there(plane: Plane) -> list[str]:
+    """The definitions of kinds for reports."""
     found = plane.kubectl("get", "crd", "-o", "name").stdout.split()
-    mine = [each for each in found if each.endswith(("openreports.io", "wgpolicyk8s.io"))]
-    if mine:
-        plane.kubectl("delete", *mine)
+    return [each for each in found if each.endswith(("openreports.io", "wgpolicyk8s.io"))]
 
 
 def serve(plane: Plane, publisher: str) -> None:
