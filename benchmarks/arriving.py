@@ -9,8 +9,9 @@ import json
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from benchmarks.defaulting import containers, defaulted, spec_defaulted
+from benchmarks.defaulting import containers, spec_defaulted
 from benchmarks.managed import managed_fields
+from webhook.model import stored
 
 Json = dict[str, Any]
 
@@ -55,16 +56,16 @@ def as_stored(pod: Json, namespace: str, *, suffix: str = "x7k2p") -> Json:
         suffix: What the name of the pod's token volume ends in; every pod has its own.
     """
     token = f"kube-api-access-{suffix}"
-    stored = {"kind": "Pod", "apiVersion": "v1", **defaulted(pod)}
-    managed = managed_fields(stored, "kube-controller-manager")
-    spec = ADMITTED | stored["spec"]
+    spec = {"enableServiceLinks": True} | spec_defaulted(pod["spec"])
+    data = stored.as_stored({"kind": "Pod", "apiVersion": "v1", **pod, "spec": spec}, namespace)
+    managed = managed_fields(data, "kube-controller-manager")
+    spec = ADMITTED | data["spec"]
     for container in containers(spec):
         mount = {"name": token, "readOnly": True, "mountPath": TOKEN_PATH}
         container["volumeMounts"] = [*(container.get("volumeMounts") or []), mount]
     spec["volumes"] = [*(spec.get("volumes") or []), {"name": token, "projected": TOKEN}]
     spec["tolerations"] = [*(spec.get("tolerations") or []), *WAITS]
-    metadata = stored["metadata"] | {"namespace": namespace, "managedFields": [managed]}
-    return {**stored, "metadata": metadata, "spec": spec, "status": {}}
+    return {**data, "metadata": data["metadata"] | {"managedFields": [managed]}, "spec": spec, "status": {}}
 
 
 def as_applied(workload: Json, places: Iterable[Sequence[str | int]]) -> Json:

@@ -1,4 +1,4 @@
-"""What the API server fills in while it decodes a pod.
+"""What the API server fills in while it decodes a spec; of pods alone it is the product's own `as_stored`.
 
 Source: kubernetes, `pkg/apis/core/v1/defaults.go`.
 """
@@ -29,20 +29,8 @@ FILES = ("configMap", "secret", "projected", "downwardAPI")
 """Volumes of files, which have a mode."""
 
 
-def defaulted(pod: Json) -> Json:
-    """A pod with its defaults; the one given stays as it is."""
-    spec = {"enableServiceLinks": True} | spec_defaulted(pod["spec"])
-    for container in containers(spec):
-        resources = container["resources"]
-        if resources.get("limits"):
-            resources["requests"] = {**resources["limits"], **(resources.get("requests") or {})}
-        for port in (container.get("ports") or []) if spec.get("hostNetwork") else []:
-            port.setdefault("hostPort", port["containerPort"])
-    return copy.deepcopy(pod) | {"spec": spec}
-
-
 def spec_defaulted(given: Json) -> Json:
-    """A pod's spec with its defaults, as it is in a workload's template too: there requests do not follow limits."""
+    """A spec with the defaults that pods and the templates of workloads have; the one given stays as it is."""
     spec: Json = POD | copy.deepcopy(given)
     for container in containers(spec):
         _fill(container)

@@ -15,7 +15,10 @@ from pathlib import Path
 from typing import Any
 
 from tests.cluster.client import Json
+from tests.cluster.waiting import eventually
+from tests.make import make_pod
 from webhook.certs.selfsigned import Pair, self_signed
+from webhook.manifests.hooks import configurations
 
 
 class Recorder:
@@ -103,6 +106,24 @@ def _tls(pair: Pair) -> ssl.SSLContext:
             file.write_bytes(content)
         context.load_cert_chain(*files)
     return context
+
+
+@contextmanager
+def hooked(plane: Any, namespace: str) -> Iterator[Recorder]:
+    """Inside, a real API server has our configurations, and asks a recorder about pods of a namespace of this name."""
+    pod = make_pod("probe").gpus(1).namespace(namespace).build()
+
+    def is_asked() -> bool:
+        plane.api.create(f"/api/v1/namespaces/{namespace}/pods", pod, dryRun="All")
+        return recorder.called("probe") >= {"mutate", "validate"}
+
+    with (
+        plane.namespace_called(namespace),
+        recording() as recorder,
+        stored(plane, [recorder.by_url(one) for one in configurations()]),
+    ):
+        eventually(is_asked)
+        yield recorder
 
 
 def paths(objects: Sequence[Json]) -> list[str]:

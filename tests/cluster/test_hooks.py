@@ -10,10 +10,10 @@ import pytest
 
 from tests.cluster.client import Json, RefusedError
 from tests.cluster.plane import Plane
-from tests.cluster.recorder import Recorder, recording, stored
+from tests.cluster.recorder import Recorder, hooked
 from tests.cluster.waiting import eventually
 from tests.make import PodMaker, make_pod
-from webhook.manifests.hooks import LEFT_OUT, configurations
+from webhook.manifests.hooks import LEFT_OUT
 from webhook.policy.workloads import WORKLOADS
 
 SPACE = "hooks-try"
@@ -22,12 +22,7 @@ SPACE = "hooks-try"
 @pytest.fixture(scope="module")
 def hooks(plane: Plane) -> Iterator[Recorder]:
     """Our configurations on a real API server, calling a recorder."""
-    with (
-        plane.namespace_called(SPACE),
-        recording() as recorder,
-        stored(plane, [recorder.by_url(one) for one in configurations()]),
-    ):
-        eventually(lambda: sent(plane, recorder, make_pod().gpus(1)) >= {"mutate", "validate"})
+    with hooked(plane, SPACE) as recorder:
         yield recorder
 
 

@@ -22,7 +22,7 @@ from webhook.model.quantity import nano, whole
 from webhook.model.resources import gpu_resource
 
 
-class DatedMetadata(Metadata, frozen=True):
+class StoredMetadata(Metadata, frozen=True):
     """Metadata with the moment of creation as it is written; what is no text says nothing."""
 
     creation_timestamp: Any = None
@@ -31,13 +31,13 @@ class DatedMetadata(Metadata, frozen=True):
 class StoredPod(Pod, frozen=True):
     """A pod of a cluster. Admission asks of none when it was created: pods that are alike are answered alike."""
 
-    metadata: DatedMetadata
+    metadata: StoredMetadata
 
 
 def came(pod: Pod) -> tuple[str, str, str]:
     """What pods are ordered by where it counts who came first: their creation, and their names where that is equal."""
     metadata = pod.metadata
-    moment = metadata.creation_timestamp if isinstance(metadata, DatedMetadata) else None
+    moment = metadata.creation_timestamp if isinstance(metadata, StoredMetadata) else None
     return moment if isinstance(moment, str) else "", metadata.namespace or DEFAULT_NAMESPACE, metadata.name
 
 

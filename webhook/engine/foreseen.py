@@ -52,20 +52,15 @@ def _reach(case: Case, adds: Additions, leaving: int | None = None) -> Reach:
 
 def _grown(case: Case, adds: Additions) -> Pod:
     """The pod with the requests and the spread that it will be given."""
-    spec = _with_requests(case, adds.defaults).spec
+    spec, given = case.pod.spec, requests_given(case, adds.defaults)
+    if given:
+        containers = [_asking(each, given.get(index, {})) for index, each in enumerate(spec.containers)]
+        spec = replace(spec, containers=tuple(containers))
     constraint = spread_over_hosts(case.pod, required=True) if adds.spread else None
     if constraint is not None:
         tie = SpreadConstraint(constraint["topologyKey"], constraint["whenUnsatisfiable"])
         spec = replace(spec, topology_spread_constraints=(*spec.topology_spread_constraints, tie))
     return case.pod if spec is case.pod.spec else replace(case.pod, spec=spec)
-
-
-def _with_requests(case: Case, sections: Sequence[Limits]) -> Pod:
-    given, spec = requests_given(case, sections), case.pod.spec
-    if not given:
-        return case.pod
-    containers = [_asking(each, given.get(index, {})) for index, each in enumerate(spec.containers)]
-    return replace(case.pod, spec=replace(spec, containers=tuple(containers)))
 
 
 def bears_defaults(case: Case) -> bool:
@@ -74,13 +69,10 @@ def bears_defaults(case: Case) -> bool:
     What could run now must be able to run now with them. What cannot must fit on a node once that is empty. Where no
     node is known for it, nothing is.
     """
-    nodes, pod = case.offered & case.reach.nodes, _with_requests(case, case.rules.adds.defaults)
-    if not nodes or pod is case.pod:
+    nodes, grown = case.offered & case.reach.nodes, foreseen(case, Mode.ENFORCE)
+    if not nodes or grown.pod is case.pod or _has_room(grown, case, nodes):
         return True
-    grown = Reach(case.view, pod, case.rules.adds.tolerations, markers=case.rules.adds.markers)
-    if _has_room(grown, case, nodes):
-        return True
-    return not _has_room(case.reach, case, nodes) and _holds(case, pod, nodes)
+    return not _has_room(case.reach, case, nodes) and _holds(case, grown.pod, nodes)
 
 
 def _has_room(reach: Reach, case: Case, nodes: int) -> bool:

@@ -261,13 +261,20 @@ def heaviest(profile: str) -> int:
     >>> heaviest("1g.10gb")
     250
     """
-    name = _without_media(profile)
-    return max((_milli(each, name) for each in _CARDS.values() if name in each.shapes), default=1000)
+    name, slices = _without_media(profile), int(profile.partition("g")[0])
+    found = (weight(each, each.shapes[name], slices) for each in _CARDS.values() if name in each.shapes)
+    return max(found, default=1000)
 
 
-def _milli(known: Card, profile: str) -> int:
-    compute, memory = int(profile.partition("g")[0]), known.shapes[profile].memory_units
-    return max(-(-1000 * compute // known.compute_slices), -(-1000 * memory // known.memory_units))
+def weight(known: Card, shape: Shape, slices: int) -> int:
+    """What an instance takes of a card, in thousandths: its part of the memory or of the compute, whichever is larger.
+
+    Args:
+        known: The card.
+        shape: The instance's.
+        slices: Its slices of compute.
+    """
+    return max(-(-1000 * slices // known.compute_slices), -(-1000 * shape.memory_units // known.memory_units))
 
 
 def profiles() -> tuple[str, ...]:

@@ -143,11 +143,12 @@ def _instance(profile: GpuResource, block: str, product: str, labels: Labels) ->
     compute = 1000 * sms // card.sms if sms and card and card.sms else 1000 * profile.slices // slices
 
     if shape and card:
-        held = _up(1000 * shape.memory_units, card.memory_units)
+        weight = catalogue.weight(card, shape, profile.slices)
     else:
         total = memory_mib(labels.get(MEMORY)) if block != WHOLE_GPU else whole_memory_mib(product)
         held = _up(1000 * _up(8 * memory, total), 8) if memory and total else 0
-    return Unit(memory, min(1000, compute), min(1000, max(held, _up(1000 * profile.slices, slices))))
+        weight = max(held, _up(1000 * profile.slices, slices))
+    return Unit(memory, min(1000, compute), min(1000, weight))
 
 
 def _replicas(resource: GpuResource, block: str, labels: Labels, known: Cloud, installed: int) -> int:

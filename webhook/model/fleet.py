@@ -131,11 +131,7 @@ class Fleet:
         self._offering: Bounded[tuple[tuple[str, ...], int], Offering] = Bounded(REMEMBERED)
         self._units: Bounded[tuple[str, int], Unit] = Bounded(REMEMBERED)
         self._hardware: Bounded[int, frozenset[Hardware]] = Bounded(REMEMBERED)
-        self._by_hardware: dict[Hardware, int] = {}
-        for i, node in enumerate(self.nodes):
-            if node.gpus:
-                kind = hardware(node.labels)
-                self._by_hardware[kind] = self._by_hardware.get(kind, 0) | 1 << i
+        self._by_hardware: dict[Hardware, int] | None = None
 
         names = sorted({name for node in self.nodes for name in node.gpus})
         self._levels = {
@@ -224,7 +220,10 @@ class Fleet:
         """The drivers and GPUs of the nodes of a mask that have GPUs. Remembered."""
         found = self._hardware.get(nodes)
         if found is None:
-            found = self._hardware.keep(nodes, frozenset(k for k, mask in self._by_hardware.items() if mask & nodes))
+            if self._by_hardware is None:
+                self._by_hardware = _by_hardware(self.nodes)
+            kinds = self._by_hardware.items()
+            found = self._hardware.keep(nodes, frozenset(kind for kind, mask in kinds if mask & nodes))
         return found
 
     def sharing(self, forms: tuple[Form, ...], isolation: Isolation, most: int) -> tuple[Offer, ...]:
@@ -328,6 +327,16 @@ def settled(labels: Labels) -> bool:
         and labels.get("nvidia.com/gpu-driver-upgrade-state", "") in ("", "upgrade-done")
         and not labels.get("nvidia.com/gpu.deploy.device-plugin", "").startswith("paused")
     )
+
+
+def _by_hardware(nodes: Iterable[FleetNode]) -> dict[Hardware, int]:
+    """Driver and GPUs of nodes that have GPUs, each with the mask of its nodes."""
+    found: dict[Hardware, int] = {}
+    for i, node in enumerate(nodes):
+        if node.gpus:
+            kind = hardware(node.labels)
+            found[kind] = found.get(kind, 0) | 1 << i
+    return found
 
 
 def _takes_accounting(node: Node) -> bool:

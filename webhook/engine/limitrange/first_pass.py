@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Iterable
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 from msgspec.structs import replace
 
-from webhook.engine.containers import amounts_of, is_short
+from webhook.engine.containers import Amounts as ContainerAmounts
+from webhook.engine.containers import Items, amounts_of, is_short
 from webhook.engine.limitrange.defaulting import LIMIT_RANGER_NOTE, note_of, ranged, stored
-from webhook.engine.limitrange.holding import Holder, holders_of
+from webhook.engine.limitrange.holding import Holder, Holders, read
 from webhook.errors import QuantityError, ReviewError
-from webhook.model.apimachinery import Quantity, canonical
-from webhook.model.bounded import Bounded
+from webhook.model.apimachinery import canonical
 from webhook.model.pods import Amount, Container, Pod, Resources, pod_of, without_nulls
-from webhook.model.ranges import Ranges
+from webhook.model.ranges import Amounts, Ranges
 
 Json = dict[str, Any]
 REMEMBERED = 512
@@ -22,7 +23,7 @@ REMEMBERED = 512
 
 
 class Filled(NamedTuple):
-    """What a pod is after the pass: limits and requests of its containers, in order, and of itself; and the note."""
+    """What a pod holds after the pass: its containers, in order, and the pod itself; and the note."""
 
     containers: tuple[Resources, ...]
     init_containers: tuple[Resources, ...]
@@ -30,11 +31,11 @@ class Filled(NamedTuple):
     note: str
 
 
-_KNOWN: Bounded[Hashable, Filled | None] = Bounded(REMEMBERED)
-
-
 def limited_pod(pod: Pod, ranges: Ranges) -> Pod:
-    """A pod with what it does not name and its namespace's LimitRanges give; itself where they give nothing."""
+    """A pod with what it does not name and its namespace's LimitRanges give; itself where they give nothing.
+
+    What is written keeps its notation.
+    """
     filled = _filled(pod, ranges)
     if filled is None:
         return pod
@@ -43,7 +44,7 @@ def limited_pod(pod: Pod, ranges: Ranges) -> Pod:
         spec,
         containers=_each(spec.containers, filled.containers),
         init_containers=_each(spec.init_containers, filled.init_containers),
-        resources=filled.whole,
+        resources=_beside(spec.resources, filled.whole) if spec.resources and filled.whole else spec.resources,
     )
     return replace(pod, metadata=replace(pod.metadata, annotations=annotations), spec=spec)
 
@@ -66,60 +67,63 @@ def limited(pod: Json, ranges: Ranges) -> Json:
     return {**pod, "metadata": metadata, "spec": spec}
 
 
+def _each(containers: Iterable[Container], amounts: Iterable[Resources]) -> tuple[Container, ...]:
+    pairs = zip(containers, amounts, strict=True)
+    return tuple([replace(one, resources=_beside(one.resources, given)) for one, given in pairs])
+
+
+def _beside(written: Resources, given: Resources) -> Resources:
+    return Resources({**given.limits, **written.limits}, {**given.requests, **written.requests})
+
+
+def _holding(holder: Json, given: Resources) -> Json:
+    """A container, or the pod's spec, with every amount that it holds."""
+    written = without_nulls(holder.get("resources")) or {}
+    sides = {"limits": given.limits, "requests": given.requests}
+    amounts = {side: {**some, **written.get(side, {})} for side, some in sides.items() if some}
+    return {**holder, "resources": {**written, **amounts}}
+
+
 def _filled(pod: Pod, ranges: Ranges) -> Filled | None:
-    """What becomes of a pod; None where nothing does. Remembered."""
+    """What becomes of a pod; None where nothing does."""
     spec, amounts = pod.spec, amounts_of(pod.spec)
-    if not is_short(amounts):
-        return _worked_out(pod, ranges)
     names = tuple([container.name for container in (*spec.containers, *spec.init_containers)])
-    whole = (*spec.resources.limits.items(), None, *spec.resources.requests.items()) if spec.resources else None
-    key = (ranges, amounts, names, whole)
-    try:
-        return _KNOWN[key]
-    except KeyError:
-        return _KNOWN.keep(key, _worked_out(pod, ranges))
+    whole = (tuple(spec.resources.limits.items()), tuple(spec.resources.requests.items())) if spec.resources else None
+    work_out = _worked_out if is_short(amounts) else _worked_out.__wrapped__
+    return work_out(ranges, names, amounts, whole)
 
 
-def _worked_out(pod: Pod, ranges: Ranges) -> Filled | None:
+@lru_cache(maxsize=REMEMBERED)
+def _worked_out(
+    ranges: Ranges, names: tuple[str, ...], amounts: ContainerAmounts, whole: tuple[Items, Items] | None
+) -> Filled | None:
+    main, init = amounts
     try:
-        holders = stored(holders_of(pod, {}, {}))
+        each = tuple([_holder(name, *one) for name, one in zip(names, (*main, *init), strict=True)])
+        of_pod = None if whole is None else _holder("", *whole)
     except QuantityError:
         return None
+    holders = stored(Holders(each[: len(main)], each[len(main) :], of_pod))
     note = note_of(holders, ranges)
     if note is None:
         return None
-    after, spec = ranged(holders, ranges), pod.spec
+    after = ranged(holders, ranges)
+    of_pod = after.whole
     return Filled(
-        tuple(map(_amounts, spec.containers, after.containers)),
-        tuple(map(_amounts, spec.init_containers, after.init_containers)),
-        None if spec.resources is None or after.whole is None else _kept(spec.resources, after.whole),
+        tuple(map(_written, after.containers)),
+        tuple(map(_written, after.init_containers)),
+        None if of_pod is None else _written(of_pod),
         note,
     )
 
 
-def _amounts(container: Container, after: Holder) -> Resources:
-    return _kept(container.resources, after)
+def _holder(name: str, limits: Items, requests: Items, sidecar: bool = False) -> Holder:
+    return Holder((), name, read(limits), read(requests), sidecar)
 
 
-def _kept(written: Resources, after: Holder) -> Resources:
-    """All amounts; those that are written keep their notation."""
-    return replace(
-        written,
-        limits=_texts(after.limits) | written.limits,
-        requests=_texts(after.requests) | written.requests,
-    )
+def _written(after: Holder) -> Resources:
+    return Resources(_texts(after.limits), _texts(after.requests))
 
 
-def _texts(amounts: Mapping[str, Quantity]) -> dict[str, Amount]:
+def _texts(amounts: Amounts) -> dict[str, Amount]:
     return {name: canonical(amount) for name, amount in amounts.items()}
-
-
-def _each(containers: Iterable[Container], amounts: Iterable[Resources]) -> tuple[Container, ...]:
-    return tuple([replace(one, resources=given) for one, given in zip(containers, amounts, strict=True)])
-
-
-def _holding(holder: Json, amounts: Resources) -> Json:
-    """A container, or the pod's spec, with every amount that it holds."""
-    written = without_nulls(holder.get("resources")) or {}
-    sides = {"limits": amounts.limits, "requests": amounts.requests}
-    return {**holder, "resources": {**written, **{side: held for side, held in sides.items() if held}}}

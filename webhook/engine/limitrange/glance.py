@@ -15,12 +15,12 @@ from webhook.engine.containers import Items, is_short
 from webhook.engine.limitrange.apirules import broken_rules
 from webhook.engine.limitrange.bounds import refusals
 from webhook.engine.limitrange.defaulting import ranged, stored
-from webhook.engine.limitrange.holding import LIMITS, REQUESTS, Holder, Holders
+from webhook.engine.limitrange.holding import LIMITS, REQUESTS, Holder, Holders, read
 from webhook.errors import QuantityError
 from webhook.model.effective import beside_init
 from webhook.model.pods import Pod
 from webhook.model.quota_room import QuotaRoom
-from webhook.model.ranges import CONTAINER, Amounts, Bound, Ranges, held, plain_milli
+from webhook.model.ranges import CONTAINER, Amounts, Bound, Ranges, plain_milli
 from webhook.model.scopes import in_scope
 
 
@@ -103,7 +103,7 @@ def _totals(containers: Sequence[Taken], init_containers: Sequence[Taken], side:
 def _taken(ranges: Ranges, limits: Items, requests: Items, sidecar: bool) -> Taken | None:  # a part of the key
     """What a container comes to; None where it does not pass, or is not plain."""
     try:
-        written = Holder((), "", _read(limits), _read(requests))
+        written = Holder((), "", read(limits), read(requests))
     except QuantityError:
         return None
     holders = ranged(stored(Holders((written,))), ranges)
@@ -119,10 +119,6 @@ def _taken(ranges: Ranges, limits: Items, requests: Items, sidecar: bool) -> Tak
 
 def _about_containers(bounds: tuple[Bound, ...]) -> tuple[Bound, ...]:
     return tuple(bound for bound in bounds if bound.type == CONTAINER)
-
-
-def _read(items: Items) -> Amounts:
-    return {name: held(amount) for name, amount in items}
 
 
 def _plain(amounts: Amounts) -> dict[str, int] | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from webhook.engine.containers import Changes
@@ -55,7 +55,9 @@ def holders_of(pod: Pod, limits: Changes, requests: Changes) -> Holders:
     )
     if spec.resources is None:
         return Holders(main, init)
-    return Holders(main, init, Holder(("spec",), "", _read(spec.resources.limits), _read(spec.resources.requests)))
+    written = spec.resources
+    whole = Holder(("spec",), "", read(written.limits.items()), read(written.requests.items()))
+    return Holders(main, init, whole)
 
 
 def _holder(path: Path, container: Container, limits: Changes, requests: Changes) -> Holder:
@@ -63,14 +65,19 @@ def _holder(path: Path, container: Container, limits: Changes, requests: Changes
     return Holder(
         path,
         container.name,
-        _read(limits.get(path, resources.limits)),
-        _read(requests.get(path, resources.requests)),
+        read(limits.get(path, resources.limits).items()),
+        read(requests.get(path, resources.requests).items()),
         container.restart_policy == "Always",
     )
 
 
-def _read(amounts: Mapping[str, Amount]) -> Amounts:
-    return {name: held(amount) for name, amount in amounts.items()}
+def read(items: Iterable[tuple[str, Amount]]) -> Amounts:
+    """Amounts as the API server holds them.
+
+    Raises:
+        QuantityError: one of them is no quantity.
+    """
+    return {name: held(amount) for name, amount in items}
 
 
 def total(holders: Holders, resource: str, side: str) -> Quantity | None:

@@ -221,7 +221,7 @@ def _holder(pod: Pod, wanted: Wanted, short: Amounts) -> Holder | None:
 def _size(gone: Gone, wanted: Wanted) -> tuple[int, int]:
     """Units of the GPU resource that is wanted, and millicores, that pods hold."""
     held = [effective_requests(pod) for pod in gone]
-    units = sum(each.get(wanted.resource, 0) // NANO for each in held) if wanted.resource else 0
+    units = sum(_units(wanted.resource, each) for each in held) if wanted.resource else 0
     return units, sum(_units("cpu", each) for each in held)
 
 
@@ -272,9 +272,8 @@ def _without(cluster: Cluster, node: int, pods: Iterable[Pod]) -> Cluster:
     cpu, memory, gpus = room.cpu_milli, room.memory, {name: room.units(name) for name in room.gpus}
     for pod in pods:
         held = effective_requests(pod)
-        cpu += held.get("cpu", 0) * 1000 // NANO
-        memory += held.get("memory", 0) // NANO
-        gpus = {name: units + held.get(name, 0) // NANO for name, units in gpus.items()}
+        cpu, memory = cpu + _units("cpu", held), memory + _units("memory", held)
+        gpus = {name: units + _units(name, held) for name, units in gpus.items()}
     return cluster.with_room(node, Room(cpu, memory, gpus), _freed(cluster.devices[node], pods))
 
 
