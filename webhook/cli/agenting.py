@@ -6,9 +6,10 @@
 from __future__ import annotations
 
 import asyncio
+import ctypes
 import os
 import sys
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from datetime import UTC, datetime
 from random import SystemRandom
 from time import monotonic
@@ -84,6 +85,7 @@ async def _serve(flags: Flags, log: Logger) -> None:
     async with AsyncExitStack() as stack:
         api = await stack.enter_async_context(await Api.connect(flags.kubeconfig, flags.context))
         agent = await _agent(stack, api, flags, log)
+        _trim()
         page = MetricsPage(agent.counts)
         lobby = Lobby(probes(agent.checks, page.text, PAGE_TYPE), LIMITS, lambda _reason: None)
         listener = Listener(lobby, None, lambda error: log.error("crashed", exc_info=error), companions=[agent.run])
@@ -120,3 +122,9 @@ async def _agent(stack: AsyncExitStack, api: Api, flags: Flags, log: Logger) -> 
     advertiser = Advertiser(api, flags.node, monotonic, random, milli=flags.gpu_milli)
     heartbeat = Heartbeat(api, flags.node, monotonic, lambda: datetime.now(UTC), random)
     return Agent(machine, kubelet, publisher, advertiser, log, random, poll=flags.poll, heartbeat=heartbeat)
+
+
+def _trim() -> None:
+    """Give back what compiling modules took: 9 MiB where their bytecode cannot be kept, as in an image."""
+    with suppress(AttributeError):  # a C library that has no such function
+        ctypes.CDLL(None).malloc_trim(0)
