@@ -37,6 +37,11 @@ def sent(plane: Plane, recorder: Recorder, maker: PodMaker, namespace: str = SPA
     return recorder.called(name)
 
 
+def volumes(path: str, count: int) -> list[Json]:
+    """Many volumes of one host path."""
+    return [{"name": f"v{index}", "hostPath": {"path": path}} for index in range(count)]
+
+
 def volume(path: str) -> Json:
     return {"name": "host", "hostPath": {"path": path}}
 
@@ -292,3 +297,17 @@ def test_the_largest_pods_are_within_what_conditions_may_cost(plane: Plane, hook
 
     assert sent(plane, hooks, maker) == set()
     assert sent(plane, hooks, maker.gpus(1)) == {"mutate", "validate"}
+
+
+ENV = [{"name": f"V{index}", "value": "x"} for index in range(20_000)]
+PADDED = {
+    "long paths": make_pod().spec(volumes=[*volumes(f"/opt/{'x' * 4000}", 20), volume("/")]),
+    "many volumes": make_pod().spec(volumes=[*volumes("/o", 8000), volume("/")]),
+    "as many as are looked at": make_pod().spec(volumes=[*volumes(f"/opt/{'x' * 251}", 127), volume("/")]),
+    "variables": make_pod().container("more", image="i", env=ENV).spec(volumes=[volume("/")]),
+}
+
+
+@pytest.mark.parametrize("maker", PADDED.values(), ids=PADDED)
+def test_no_padding_hides_what_reaches_for_the_host(plane: Plane, hooks: Recorder, maker: PodMaker) -> None:
+    assert "host" in sent(plane, hooks, maker)

@@ -23,7 +23,7 @@ from webhook.engine.guarding.bypasses import BYPASSES
 from webhook.engine.guarding.host_paths import DEVICES, LINKS, STARTS, TREES, reaches_gpus
 from webhook.manifests.backstop import PODS, backstop
 from webhook.manifests.hooks import LEFT_OUT, configurations
-from webhook.manifests.touching import DEVICE_PATHS, WIDE_PATHS, asks_for_gpus, mounts_host, touches_gpus
+from webhook.manifests.touching import DEVICE_PATHS, asks_for_gpus, mounts_host, reaches_host, touches_gpus
 from webhook.model.resources import DEVICE_CLASS_PREFIX, gpu_resource
 from webhook.model.usage import UsageView
 from webhook.policy.workloads import WORKLOADS
@@ -32,7 +32,7 @@ from webhook.policy.written.sections import Bypass
 
 CEL = cel.NewEnv(variables=dict.fromkeys(("object", "request"), cel.Type.DYN))
 TOUCHES = CEL.compile(touches_gpus("object"))
-ON_THE_HOST = CEL.compile(mounts_host("object.spec", (*DEVICE_PATHS, *WIDE_PATHS)))
+ON_THE_HOST = CEL.compile(f"{mounts_host('object.spec', DEVICE_PATHS)} || {reaches_host('object.spec')}")
 
 SEGMENTS = {segment for tree in (*TREES, *STARTS) for segment in tree.split("/")}
 ODD = {"..", ".", "x", "1", "self", "var", "nvidia0", "nvidia-caps", *LINKS}

@@ -11,7 +11,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from webhook.manifests.touching import SAYS_SOMETHING_NEW, WIDE_PATHS, mounts_host, touches_gpus
+from webhook.manifests.touching import SAYS_SOMETHING_NEW, reaches_host, touches_gpus
 from webhook.policy.workloads import WORKLOADS
 from webhook.policy.written.base import GROUP
 
@@ -38,11 +38,8 @@ _OTHER_NAMESPACE = {
     "expression": f"!(has(request.namespace) && request.namespace in [{', '.join(map(repr, LEFT_OUT))}])",
 }
 _NEW = {"name": "says-something-new", "expression": SAYS_SOMETHING_NEW}
-_ONLY_THE_HOST = {
-    "name": "reaches-for-the-host-and-no-gpus",
-    "expression": f"({mounts_host('object.spec', WIDE_PATHS)}) && !({touches_gpus('object')})",
-}
-"""One condition: of several an API server reckons each, whatever the others say, and few pods reach for the host."""
+_REACHES_HOST = {"name": "reaches-for-the-host", "expression": reaches_host("object.spec")}
+"""Also where the pod touches GPUs, and is judged twice then: what it costs to find that out is the pod's to choose."""
 _OTHER_SPEC = {
     "name": "has-another-spec",
     "expression": "request.operation != 'UPDATE' || object.spec != oldObject.spec",
@@ -80,7 +77,7 @@ def configurations() -> list[Json]:
             "Validating",
             [
                 judge,
-                _hook("host", "/validate", pods_judged, [_NEW, _ONLY_THE_HOST]),
+                _hook("host", "/validate", pods_judged, [_NEW, _REACHES_HOST]),
                 _hook("templates", "/validate", _built_in(), [_OTHER_SPEC, _TEMPLATE_TOUCHES]),
                 _hook("workloads", "/validate", _custom(), [_OTHER_SPEC]),
                 _hook("namespace-limits", "/validate", limits, [_OTHER_SPEC]),

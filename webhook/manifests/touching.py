@@ -32,6 +32,9 @@ DEVICE_PATHS = ("^([^/]|$)", "//", "/[.][.]?(/|$)", f"^({_either(DEVICES)})(/|$)
 """Host paths that are there for GPUs, or for handing out devices, and for little else; and spellings that hide a path:
 one that is not absolute, or has detours. An expression cannot clean a path, and few need to write it otherwise."""
 
+VOLUMES_MOST, PATH_MOST = 128, 256
+"""As many volumes, with paths of as many characters, cost half of what one expression may."""
+
 _HOLDERS = {folder for tree in TREES for folder in accumulate(tree.split("/")[:-1], "{}/{}".format)} - {""}
 
 WIDE_PATHS = (
@@ -86,6 +89,18 @@ def mounts_host(pod: str, paths: Iterable[str]) -> str:
     """In CEL: is there a hostPath volume that one of these expressions matches?"""
     pattern = "|".join(paths)
     return f"has({pod}.volumes) && {pod}.volumes.exists(v, has(v.hostPath) && v.hostPath.path.matches('{pattern}'))"
+
+
+def reaches_host(pod: str) -> str:
+    """In CEL: is there a hostPath volume that holds GPUs among much else?
+
+    An API server gives up on an expression that costs too much, and then asks nobody. So what is too long or too many
+    to look at counts as such a volume.
+    """
+    volumes, path = f"{pod}.volumes", "v.hostPath.path"
+    wide = f"size({path}) > {PATH_MOST} || {path}.matches('{'|'.join(WIDE_PATHS)}')"
+    one = f"{volumes}.exists(v, has(v.hostPath) && ({wide}))"
+    return f"has({volumes}) && (size({volumes}) > {VOLUMES_MOST} || {one})"
 
 
 def touches_gpus(of: str) -> str:
