@@ -7,7 +7,8 @@ from typing import Annotated
 import typer
 
 from webhook.audit.manifests import Entry, objects_in
-from webhook.audit.placing import place_all, placeable
+from webhook.audit.placing import place_all
+from webhook.audit.shaping import placeable
 from webhook.cli import flags
 from webhook.cli.console import CLEAN, FINDINGS, WRONG_INPUT, paint_for, stop
 from webhook.cli.faults import tell_faults

@@ -13,7 +13,7 @@ import typer
 
 from webhook.audit.checking import World
 from webhook.audit.manifests import Entry, objects_in
-from webhook.audit.placing import coming_of, placeable, shaped_pods
+from webhook.audit.shaping import coming_of, placeable, shaped_pods
 from webhook.audit.simulating import Coming, Simulation, play_pods, play_trace
 from webhook.cache.traces import read_machines, read_needs
 from webhook.cli import flags
