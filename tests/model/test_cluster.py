@@ -170,6 +170,15 @@ def test_as_many_copies_as_fit_find_room_one_after_the_other(cpu: int, each: int
     assert found == fit
 
 
+def test_a_pod_that_asks_for_no_cpu_needs_none_beside_the_others() -> None:
+    one = Assumed("1", GPU, 1, 1, 10.0, ("", ""), 4000, GIB)
+    view = ClusterView(Fleet([node("n", CARD, **{GPU: "2"})]), rooms={"n": Room(4000, GIB, {GPU: 2})})
+    view = view.assume(one, 0.0)
+    assert view.has_room(GPU, 1, 1, cpu_milli=0, memory=0)
+    assert not view.has_room(GPU, 1, 1, cpu_milli=1, memory=0)
+    assert not view.has_room(GPU, 1, 1, cpu_milli=0, memory=1)
+
+
 def test_a_snapshot_may_lack_a_namespace_and_a_live_view_may_not() -> None:
     team = {"team": Namespace(Metadata(name="team", labels={"tier": "research"}))}
     known = ClusterView(FLEET, namespaces=team, complete=True)

@@ -222,7 +222,8 @@ class ClusterView:
         places, times = 0, 0
         while fitting and places <= taken.units:
             more = times * taken.cpu_milli + cpu, times * taken.memory + size
-            fitting &= self._fitting(resource, count + times, cpu_milli + more[0], memory + more[1])
+            needs = cpu_milli and cpu_milli + more[0], memory and memory + more[1]
+            fitting &= self._fitting(resource, count + times, *needs)
             places, times = places + fitting.bit_count(), times + 1
         return places > taken.units
 
