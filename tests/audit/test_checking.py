@@ -161,6 +161,13 @@ def test_what_says_it_is_a_pod_and_is_not_is_a_fault(data: dict[str, Any], reaso
     assert reason in result.reason
 
 
+def test_a_workload_whose_template_is_no_pod_is_a_fault_where_it_stands(world: World) -> None:
+    spec = {"containers": [{"name": "a", "image": "i", "resources": {"limits": {"nvidia.com/gpu": [1]}}}]}
+    result = judged({"apiVersion": "apps/v1", "kind": "Deployment", "spec": {"template": {"spec": spec}}}, world)
+    assert (result.verdict, result.broken) == (Verdict.SKIPPED, True)
+    assert "spec.containers[0].resources.limits['nvidia.com/gpu']: must be a number or text" in result.reason
+
+
 OTHERS = {
     "a Service": ({"apiVersion": "v1", "kind": "Service", "spec": {}}, "not a workload", True),
     "a Node": ({"apiVersion": "v1", "kind": "Node"}, "not a workload", True),

@@ -56,7 +56,7 @@ def check_all(found: Iterable[Entry | Passed], world: World) -> Iterator[Checked
         if isinstance(each, Passed):
             yield skipped(each.place, each.reason, broken=each.broken)
         else:
-            yield _idle(each) or check(arriving(each, world), world)
+            yield unread(each, world) or check(arriving(each, world), world)
 
 
 def arriving(entry: Entry, world: World) -> Entry:
