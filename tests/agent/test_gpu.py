@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import subprocess
 from time import monotonic
@@ -9,9 +10,11 @@ from time import monotonic
 import pytest
 
 from webhook.agent.machine import Machine
+from webhook.model.catalogue import card
 from webhook.model.gpunodes import GPUNode
 from webhook.placement.devices import reported
 from webhook.placement.matrices import read_matrix
+from webhook.placement.mig import geometry
 
 pytestmark = pytest.mark.gpu
 
@@ -48,3 +51,23 @@ def test_two_looks_at_a_machine_at_rest_are_equal() -> None:
     machine = Machine(monotonic)
 
     assert machine.look() == machine.look()
+
+
+PROFILE = re.compile(r"MIG (\S+) +(\d+) +\d+/\d+ +([\d.]+) +\w+ +(\d+)")
+PLACES = re.compile(r"Profile ID +(\d+) Placements? *: *\{([\d,]+)\}:(\d+)")
+
+
+def test_the_catalogue_promises_no_more_of_an_instance_than_the_driver() -> None:
+    product = Machine(monotonic).look().product
+    known, cuts = card(product), geometry(product)
+    if known is None or cuts is None:
+        pytest.skip(f"{product} cannot be cut")
+    rows = {row: places for row, *places in PLACES.findall(smi("mig", "-i", "0", "-lgipp"))}
+    profiles = PROFILE.findall(smi("mig", "-i", "0", "-lgip"))
+    assert profiles
+    for name, number, gib, sms in profiles:
+        shape, profile = known.shapes[name.partition("+")[0]], cuts.profile(name)
+        assert profile is not None
+        assert 0.95 < shape.memory_mib / (float(gib) * 1024 + 16) <= 1, name
+        assert shape.sms in (int(sms), None), name
+        assert [",".join(map(str, profile.starts)), str(profile.size)] == rows[number], name
