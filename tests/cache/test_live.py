@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable
+from datetime import UTC, datetime
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 
@@ -16,6 +17,7 @@ from tests.make import Json, make_node, make_pod
 from webhook.cache.following import nothing_known
 from webhook.cache.gathering import view_of
 from webhook.cache.live import Live
+from webhook.cache.objects import StoredPod
 from webhook.model.claims import DeviceClass, ResourceClaimTemplate
 from webhook.model.cluster import Assumed, ClusterView
 from webhook.model.objects import LimitRange, Namespace, Node, ResourceQuota
@@ -38,7 +40,7 @@ KINDS: dict[str, Any] = {
     "namespaces": Namespace,
     "limit_ranges": LimitRange,
     "quotas": ResourceQuota,
-    "pods": Pod,
+    "pods": StoredPod,
     "claim_templates": ResourceClaimTemplate,
     "device_classes": DeviceClass,
 }
@@ -287,6 +289,21 @@ async def test_a_pod_assumed_counts_once_also_when_it_is_seen() -> None:
     here.write("pods", "list", pod("named", on="a"), generated("train-x1", "train-", on="b"))
     await here.live.publish()
     assert [each.uid for each in here.view.assumed] == ["3"], "what was seen before is not seen again by a list"
+
+
+@pytest.mark.parametrize(("made", "left"), [("2026-11-22T10:00:00Z", ["2"]), ("2026-11-22T12:00:01Z", [])])
+async def test_a_sibling_that_waited_long_takes_nothing_of_a_pod_that_was_just_admitted(
+    made: str, left: list[str]
+) -> None:
+    here, admitted = site(), datetime(2026, 11, 22, 12, tzinfo=UTC).timestamp()
+    here.write("nodes", "list", node("a"), node("b"))
+    await here.live.publish()
+    here.holder.view = here.view.assume(msgspec.structs.replace(assumed("2", "train-*"), since=admitted), 0.0)
+    sibling = generated("train-x1", "train-", on="a")
+    sibling["metadata"]["creationTimestamp"] = made
+    here.write("pods", "put", sibling)
+    await here.live.publish()
+    assert [each.uid for each in here.view.assumed] == left
 
 
 async def test_a_pod_admitted_counts_once_from_the_answer_until_it_has_gone() -> None:

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
-from webhook.model.ledger import Assumed, Ledger
+import math
+
+import msgspec
+import pytest
+
+from webhook.model.ledger import Assumed, Landing, Ledger
 
 
 def pod(uid: str, until: float, count: int = 1) -> Assumed:
@@ -33,13 +38,32 @@ def called(uid: str, name: str, resource: str = "nvidia.com/gpu", nodes: int = 0
 
 def test_a_pod_seen_takes_one_entry_of_its_name_and_resource() -> None:
     ledger = Ledger([called("1", "train-*"), called("2", "train-*"), called("3", "train-*", "nvidia.com/gpu.shared")])
-    seen = (("team", "train-*"), "nvidia.com/gpu")
+    seen = Landing(("team", "train-*"), "nvidia.com/gpu")
     assert [each.uid for each in ledger.without([seen]).entries()] == ["2", "3"]
     assert [each.uid for each in ledger.without([seen, seen, seen]).entries()] == ["3"]
     assert ledger.without([seen]).held("nvidia.com/gpu", 0b1) == 1
-    other = (("other", "train-*"), "nvidia.com/gpu")
+    other = Landing(("other", "train-*"), "nvidia.com/gpu")
     assert ledger.without([other]) is ledger
     assert ledger.without([]) is ledger
+
+
+@pytest.mark.parametrize(
+    ("made", "left"),
+    [
+        ([1.0], ["early", "late"]),
+        ([5.0], ["late"]),
+        ([10.0], ["late"]),
+        ([10.0, 5.0], []),
+        ([5.0, 6.0], ["late"]),
+        ([math.inf], ["late"]),
+    ],
+    ids=["before both", "between", "after both", "one each", "two between", "nobody knows"],
+)
+def test_a_pod_takes_no_entry_of_one_that_was_admitted_after_it_was_made(made: list[float], left: list[str]) -> None:
+    entries = [(uid, since) for uid, since in (("early", 2.0), ("late", 8.0))]
+    ledger = Ledger([msgspec.structs.replace(called(uid, "web-*"), since=since) for uid, since in entries])
+    seen = [Landing(("team", "web-*"), "nvidia.com/gpu", moment) for moment in made]
+    assert [each.uid for each in ledger.without(seen).entries()] == left
 
 
 def test_masks_follow_nodes_that_stand_elsewhere_now() -> None:

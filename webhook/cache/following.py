@@ -8,6 +8,7 @@ from functools import partial
 from typing import Any, Protocol
 
 from webhook.cache.live import Holder, Live
+from webhook.cache.objects import StoredPod
 from webhook.cache.policies import PolicyObjects
 from webhook.errors import ApiError
 from webhook.kube.api import Api
@@ -18,7 +19,6 @@ from webhook.model.cluster import ClusterView
 from webhook.model.fleet import Fleet
 from webhook.model.gpunodes import GPUNode
 from webhook.model.objects import LimitRange, Namespace, Node, ResourceQuota
-from webhook.model.pods import Pod
 
 STALE_SECONDS = 60.0
 """Without contact for longer, what is free is not known well enough to shrink anything."""
@@ -37,7 +37,7 @@ QUOTAS = Resource("resourcequotas", "/api/v1/resourcequotas", ResourceQuota)
 PODS = Resource(
     "pods",
     "/api/v1/pods",
-    Pod,
+    StoredPod,
     {"fieldSelector": "status.phase!=Succeeded,status.phase!=Failed"},
 )
 """Only pods that hold something, or wait for it: for one that ends, the server says DELETED."""

@@ -6,16 +6,15 @@ from collections.abc import Callable, Iterable
 
 from webhook.cache.gathering import namespace_of
 from webhook.cache.holdings import Holdings, HoldingsWriter
+from webhook.cache.objects import made_at
 from webhook.model.effective import effective_requests
+from webhook.model.ledger import Landing
 from webhook.model.lines import Line
 from webhook.model.pods import Pod
 from webhook.model.resources import gpu_resource
 
 Called = tuple[str, str]
 """Namespace and name, or the beginning of a name that the API server made."""
-
-Landing = tuple[Called, str]
-"""What a pod was called that is on a node now, and a GPU resource that it holds there."""
 
 
 class LandingsWriter:
@@ -90,6 +89,12 @@ def _landings_after(pod: Pod, before: Line | None, after: Line | None) -> list[L
 
 
 def landings(pod: Pod) -> list[Landing]:
-    """What a pod may release that was assumed for it: each name by each GPU resource."""
+    """What a pod may release that was assumed for it: each name by each GPU resource.
+
+    Pods of one template begin with the same name: which of them it is, its own making tells.
+    """
+    made, (own, *begun) = made_at(pod), calls(pod)
     gpus = [name for name in effective_requests(pod) if gpu_resource(name)]
-    return [(called, resource) for resource in gpus for called in calls(pod)]
+    return [
+        landing for name in gpus for landing in (Landing(own, name), *(Landing(called, name, made) for called in begun))
+    ]

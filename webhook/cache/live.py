@@ -13,12 +13,13 @@ from typing import Protocol
 
 from webhook.cache.gathering import namespace_of
 from webhook.cache.holdings import Holdings
-from webhook.cache.landings import Landing, LandingsWriter
+from webhook.cache.landings import LandingsWriter
 from webhook.cache.making import Made, make, room_on
 from webhook.cache.store import Grouped, Store, StoreWriter
 from webhook.cache.stored import stored_quota
 from webhook.model.claims import DeviceClass, ResourceClaimTemplate, classes_of
 from webhook.model.cluster import ClusterView, Room
+from webhook.model.ledger import Landing
 from webhook.model.objects import LimitRange, Namespace, Node, ResourceQuota
 
 PUBLISH_SECONDS = 0.05

@@ -6,8 +6,10 @@ that is a number, a node without a name. What is no part of a snapshot is left o
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Iterator, Mapping
+from datetime import datetime
 from typing import Any, NamedTuple
 
 import msgspec
@@ -39,6 +41,14 @@ def came(pod: Pod) -> tuple[str, str, str]:
     metadata = pod.metadata
     moment = metadata.creation_timestamp if isinstance(metadata, StoredMetadata) else None
     return moment if isinstance(moment, str) else "", metadata.namespace or DEFAULT_NAMESPACE, metadata.name
+
+
+def made_at(pod: Pod) -> float:
+    """When a pod was created, seconds since the epoch; infinite where nothing tells."""
+    try:
+        return datetime.fromisoformat(came(pod)[0]).timestamp()
+    except (ValueError, OverflowError):
+        return math.inf
 
 
 Kept = Node | Namespace | LimitRange | ResourceQuota | Pod | GPUNode | ResourceClaimTemplate | DeviceClass

@@ -11,7 +11,7 @@ import msgspec
 from webhook.model.claims import Claiming, Classes, ResourceClaimTemplate, templates_of
 from webhook.model.fleet import Fleet
 from webhook.model.holders import Holders, Lines, PoolHolders
-from webhook.model.ledger import Assumed, Ledger
+from webhook.model.ledger import Assumed, Landing, Ledger
 from webhook.model.levels import NO_LEVELS, Levels
 from webhook.model.masks import bits, union
 from webhook.model.objects import LimitRange, Namespace, ResourceQuota
@@ -246,7 +246,7 @@ class ClusterView:
         """The view without pods assumed past their time: they did not come; itself if there are none."""
         return self._with_ledger(self._ledger.after(now))
 
-    def landed(self, seen: Collection[tuple[tuple[str, str], str]]) -> ClusterView:
+    def landed(self, seen: Collection[Landing]) -> ClusterView:
         """The view in which pods assumed that are seen now are assumed no more. See `Ledger.without`."""
         return self._with_ledger(self._ledger.without(seen))
 

@@ -6,7 +6,8 @@ share one log, of which each sees its own stretch.
 
 from __future__ import annotations
 
-from collections import Counter
+import math
+from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import NamedTuple
 
@@ -28,6 +29,7 @@ class Assumed(msgspec.Struct, frozen=True, gc=False):
         called: What the pod will be called: namespace and name, or the beginning of a name that is to be made.
         cpu_milli: Millicores that it needs for each unit.
         memory: Bytes of memory that it needs for each unit.
+        since: When it was admitted, at the earliest, seconds of the same clock: a pod made before is another one.
     """
 
     uid: str
@@ -38,6 +40,21 @@ class Assumed(msgspec.Struct, frozen=True, gc=False):
     called: tuple[str, str] = ("", "")
     cpu_milli: int = 0
     memory: int = 0
+    since: float = -math.inf
+
+
+class Landing(NamedTuple):
+    """A pod that is on a node now.
+
+    Attributes:
+        called: What it was called when it was admitted; see `Assumed`.
+        resource: A GPU resource that it holds there.
+        made: When it was made, seconds of the caller's clock, where others may have been called the same.
+    """
+
+    called: tuple[str, str]
+    resource: str
+    made: float = math.inf
 
 
 Kind = tuple[int, int, int]
@@ -119,20 +136,19 @@ class Ledger:
         ledger._append(pod)
         return ledger
 
-    def without(self, seen: Collection[tuple[tuple[str, str], str]]) -> Ledger:
-        """The ledger without one entry for each pod that is seen now; itself if it has none of them.
-
-        Args:
-            seen: What a pod is called (see `Assumed`), and a resource that it holds.
-        """
-        left = Counter(seen)
+    def without(self, seen: Collection[Landing]) -> Ledger:
+        """The ledger without one entry for each pod that is seen now; itself if it has none of them."""
+        left: defaultdict[tuple[tuple[str, str], str], list[float]] = defaultdict(list)
+        for landing in sorted(seen, key=lambda landing: landing.made):
+            left[landing.called, landing.resource].append(landing.made)
         kept = []
         for pod in self.entries() if left else ():
-            key = (pod.called, pod.resource)
-            if left[key] > 0:
-                left[key] -= 1
-            else:
+            moments = left[pod.called, pod.resource]
+            came = next((moment for moment in moments if moment >= pod.since), None)
+            if came is None:
                 kept.append(pod)
+            else:
+                moments.remove(came)
         return Ledger(kept) if left and len(kept) < self._end - self._start else self
 
     def on(self, masks: Callable[[int], int]) -> Ledger:

@@ -31,6 +31,9 @@ ASSUMED_SECONDS = 30.0
 """How long an admitted pod is taken to hold its slice before a view must have seen it."""
 
 
+SKEW_SECONDS = 3.0
+"""How far the API server's clock, which tells whole seconds, may be behind ours."""
+
 RESERVED_MOST = 120.0
 """How long an admitted pod counts at most that no view shows: a view that is not confirmed for longer than half of
 it is old, and no quota is checked by it."""
@@ -126,7 +129,7 @@ class World:
         for resource, nodes, units in takes(pod, self.view):
             known, until = uid and f"{uid} {resource}", moment + ASSUMED_SECONDS
             self.view = self.view.assume(
-                Assumed(known, resource, nodes, units, until, called, *_each(pod, units)), moment
+                Assumed(known, resource, nodes, units, until, called, *_each(pod, units), moment - SKEW_SECONDS), moment
             )
 
     def assume(self, request: Request, decision: Decision, now: datetime) -> None:
@@ -138,7 +141,8 @@ class World:
         moment = now.timestamp()
         called = (request.namespace, name_of(request.pod)) if request.pod is not None else ("", "")
         amounts = _each(request.pod, 1) if request.pod is not None else (0, 0)
-        pod = Assumed(request.uid, fit.resource, nodes, 1, moment + ASSUMED_SECONDS, called, *amounts)
+        until, since = moment + ASSUMED_SECONDS, moment - SKEW_SECONDS
+        pod = Assumed(request.uid, fit.resource, nodes, 1, until, called, *amounts, since)
         self.view = self.view.assume(pod, moment)
 
 
