@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from tests.make import Json, make_node, make_pod
 from webhook.cache.following import nothing_known
 from webhook.cache.gathering import view_of
+from webhook.cache.holdings import Holdings, HoldingsWriter
 from webhook.cache.live import Live
 from webhook.cache.objects import StoredPod
 from webhook.model.claims import DeviceClass, ResourceClaimTemplate
@@ -448,3 +449,17 @@ async def test_views_come_by_themselves_once_everything_is_synced() -> None:
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
+
+
+def test_namespaces_whose_pods_are_gone_are_forgotten() -> None:
+    """Until all pods are listed anew, which may be never."""
+    holdings = Holdings()
+    writer = HoldingsWriter(holdings, lambda *_: None, lambda: None)
+    for number in range(5):
+        one = msgspec.convert({"metadata": {"name": "p", "namespace": f"ci-{number}"}, "spec": {}}, Pod)
+        writer.put(one)
+        holdings.lines([f"ci-{number}"])
+        writer.remove(one)
+        holdings.lines([f"ci-{number}"])
+
+    assert (holdings.sums.lines, holdings.sums.lent) == ({}, set())

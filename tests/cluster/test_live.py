@@ -19,7 +19,7 @@ from webhook.cache.following import Following, nothing_known
 from webhook.errors import ApiError
 from webhook.kube import watching
 from webhook.kube.api import Api
-from webhook.kube.watching import Resource, Watch
+from webhook.kube.watching import Resource, State, Watch
 from webhook.model.cluster import ClusterView
 
 GPU = "nvidia.com/gpu"
@@ -190,6 +190,10 @@ DEFINITION: Json = {
 }
 
 
+def unexpected(_state: State, error: Exception) -> None:
+    raise error
+
+
 class Kept:
     """A writer that keeps what it is given."""
 
@@ -216,7 +220,7 @@ async def test_a_kind_that_comes_later_is_seen_and_one_that_goes_is_gone(plane: 
     kept = Kept()
     resource = Resource("widgets", "/apis/test.example/v1/widgets", dict[str, Any], optional=True)
     async with await Api.connect(str(plane.kubeconfig)) as api:
-        watch = Watch(api, resource, kept, Random(1), lambda _state, why: broke.append(why))
+        watch = Watch(api, resource, kept, Random(1), lambda _state, why: broke.append(why), crashed=unexpected)
         task = asyncio.create_task(watch.run())
         try:
             await until(lambda: watch.state.absent)
@@ -242,7 +246,9 @@ async def test_everything_comes_by_pages_where_there_is_no_watchlist(plane: Plan
     async with await Api.connect(str(plane.kubeconfig)) as api:
         for index in range(7):
             await api.create(maps, {"metadata": {"name": f"m{index}"}})
-        watch = Watch(api, Resource("configmaps", maps, dict[str, Any]), kept, Random(1), lambda *_: None)
+        watch = Watch(
+            api, Resource("configmaps", maps, dict[str, Any]), kept, Random(1), lambda *_: None, crashed=unexpected
+        )
         watch._streams = False
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr("webhook.kube.watching.PAGE", 3)

@@ -258,5 +258,12 @@ def test_a_pod_that_cannot_be_written_out_is_decided_all_the_same() -> None:
     assert Memory().decide(request, SIZING, VIEW, NO_USAGE, NOW) == decide(request, SIZING, VIEW, NO_USAGE, NOW)
 
 
+@pytest.mark.parametrize("key", sorted(NUMBERING))
+def test_a_number_that_is_longer_than_any_name_counts_as_it_is(key: str) -> None:
+    """The API server counts its bytes: what is left for notes may be too little."""
+    request = request_of(make_pod().gpus(1).needs("8Gi").annotate(key, "x" * (256 * 1024 - 60)).build())
+    assert Memory().decide(request, SIZING, VIEW, NO_USAGE, NOW) == decide(request, SIZING, VIEW, NO_USAGE, NOW)
+
+
 def test_a_pod_that_is_too_large_is_not_kept() -> None:
     assert not same(Memory(), make_pod().gpus(1).env("BIG", "x" * LARGEST).build(), lambda: None)

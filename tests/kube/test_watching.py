@@ -48,9 +48,14 @@ class Site:
     """A watch at work."""
 
     def __init__(
-        self, server: Server, watch: Watch[Namespace], store: Store[Namespace], broken: list[ApiError]
+        self,
+        server: Server,
+        watch: Watch[Namespace],
+        store: Store[Namespace],
+        broken: list[ApiError],
+        crashed: list[Exception],
     ) -> None:
-        self.server, self.watch, self.store, self.broken = server, watch, store, broken
+        self.server, self.watch, self.store, self.broken, self.crashed = server, watch, store, broken, crashed
 
     @property
     def state(self) -> State:
@@ -61,17 +66,32 @@ class Site:
         await until(lambda: sorted(self.store.items) == sorted(names))
 
 
+def key(item: Namespace) -> str:
+    """Its name; of one that is labelled odd there is none to be had."""
+    if "odd" in item.metadata.labels:
+        raise ValueError("odd")
+    return item.metadata.name
+
+
 @asynccontextmanager
 async def watched(folder: Path, *answers: Answer, optional: bool = False) -> AsyncIterator[Site]:
     store: Store[Namespace] = Store()
-    writer = StoreWriter(store, lambda item: item.metadata.name, lambda *_: None)
+    writer = StoreWriter(store, key, lambda *_: None)
     broken: list[ApiError] = []
+    crashed: list[Exception] = []
     resource = Resource("namespaces", PATH, Namespace, {"labelSelector": "x"}, optional=optional)
     async with playing(folder, *answers) as (server, api):
-        watch = Watch(api, resource, writer, Calm(), lambda _state, why: broken.append(why))
+        watch = Watch(
+            api,
+            resource,
+            writer,
+            Calm(),
+            lambda _state, why: broken.append(why),
+            crashed=lambda _state, error: crashed.append(error),
+        )
         task = asyncio.create_task(watch.run())
         try:
-            yield Site(server, watch, store, broken)
+            yield Site(server, watch, store, broken, crashed)
         finally:
             task.cancel()
             with suppress(asyncio.CancelledError):
@@ -240,6 +260,28 @@ async def test_an_object_that_became_odd_is_not_held_as_it_was(tmp_path: Path, o
     async with watched(tmp_path, STARTED, stream(odd, event("ADDED", thing("b", 7)))) as site:
         await site.has("b")
         assert (site.state.unread, site.broken) == (1, [])
+
+
+PASSED_OVER = {
+    "in a watch": stream(event("ADDED", thing("b", 6, odd="")), event("ADDED", thing("c", 7)), END),
+    "where it ends": stream(event("DELETED", thing("b", 6, odd="")), event("ADDED", thing("c", 7)), END),
+}
+
+
+@pytest.mark.parametrize("odd", PASSED_OVER.values(), ids=PASSED_OVER)
+async def test_an_object_that_the_writer_fails_on_does_not_hold_up_the_others(tmp_path: Path, odd: Answer) -> None:
+    async with watched(tmp_path, STARTED, odd) as site:
+        await site.has("a", "c")
+        await until(lambda: len(site.server.asked) == 3)
+        assert site.server.queries()[-1]["resourceVersion"] == "7"
+        assert (site.state.unread, site.broken, [str(each) for each in site.crashed]) == (1, [], ["odd"])
+
+
+async def test_an_object_of_a_list_that_the_writer_fails_on_does_not_hold_up_the_others(tmp_path: Path) -> None:
+    page = said({"metadata": {"resourceVersion": "9"}, "items": [thing("a", odd=""), thing("b")]})
+    async with watched(tmp_path, NO_STREAM, page) as site:
+        await site.has("b")
+        assert (site.state.unread, site.broken, len(site.crashed)) == (1, [], 1)
 
 
 def deep(name: str, version: int, levels: int = 20_000) -> bytes:

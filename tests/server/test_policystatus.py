@@ -228,6 +228,25 @@ async def test_what_was_counted_for_an_older_spec_is_not_told_of_the_new_one() -
     assert (shared.stored["status"]["matched"], shared.stored["status"]["denied"]) == (1, 0)
 
 
+class Passing(Shared):
+    """Where one policy after another comes and goes."""
+
+    def objects(self) -> Mapping[str, Json]:
+        """The one that there is now."""
+        return {f"GPUPolicy/{self.stored['metadata']['name']}": self.stored}
+
+
+async def test_what_is_gone_is_forgotten() -> None:
+    shared = Passing()
+    leader = Replica(shared, leads=True)
+    for number in range(5):
+        shared.stored = policy()
+        shared.stored["metadata"]["name"] = f"guard-{number}"
+        await leader.statuses.look(with_counts=True)
+
+    assert list(leader.statuses._told) == ["GPUPolicy/guard-4"]
+
+
 async def test_one_that_is_not_in_use_is_not_counted() -> None:
     shared = Shared()
     leader = Replica(shared, leads=True)

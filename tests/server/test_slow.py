@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import socket
 import time
 from collections.abc import Iterator
@@ -11,7 +12,10 @@ from pathlib import Path
 import pytest
 
 from tests.server.site import PATIENCE, Answer, Site, Talk, encoded, http, post, review, serving
+from webhook.web.connection import Connection
 from webhook.web.limits import Limits
+from webhook.web.lobby import Lobby
+from webhook.web.replies import Route, text
 
 GOOD = encoded(review())
 REQUEST = post("/validate", GOOD)
@@ -159,6 +163,60 @@ def test_a_client_that_takes_no_answers_is_closed(site: Site) -> None:
         except OSError:
             break
     site.until(lambda: not site.server.lobby.guests)
+
+
+class Full(asyncio.Transport):
+    """To a client that takes nothing: its buffer is full with the first byte."""
+
+    def __init__(self, connection: Connection) -> None:
+        super().__init__()
+        self._connection, self._full = connection, False
+
+    def pause_reading(self) -> None:
+        """Nothing more is read."""
+
+    def resume_reading(self) -> None:
+        """It is again."""
+
+    def write(self, _data: object) -> None:
+        """Full, which is told once."""
+        if not self._full:
+            self._full = True
+            self._connection.pause_writing()
+
+    def close(self) -> None:
+        """Wait for the client to take the rest."""
+
+
+def seconds_left(asks: bytes, *, after: bool = False) -> float:
+    """The time a client has that asks and takes no answer, or takes it after a while."""
+    loop = asyncio.new_event_loop()
+    routes = {"/page": Route("page", False, lambda _call: text(200, "x"))}
+    connection = Connection(Lobby(routes, Limits(), lambda _reason: None), loop)
+    connection.connection_made(Full(connection))
+    connection.data_received(asks)
+    if after:
+        connection.resume_writing()
+    left = connection.expires - loop.time()
+    loop.close()
+    return left
+
+
+PAGE = http("GET", "/page")
+UNTAKEN = {
+    "an answer": (PAGE, Limits().stall_time),
+    "an answer, and half a request after it": (PAGE + PAGE[:10], Limits().stall_time),
+    "its last answer": (http("GET", "/page", b"", "Connection: close"), Limits().close_time),
+}
+
+
+@pytest.mark.parametrize(("asks", "most"), UNTAKEN.values(), ids=UNTAKEN)
+def test_what_is_not_taken_is_not_waited_for_as_for_an_idle_client(asks: bytes, most: float) -> None:
+    assert seconds_left(asks) <= most
+
+
+def test_a_client_that_takes_its_answers_again_may_be_idle_again() -> None:
+    assert seconds_left(PAGE, after=True) > Limits().keepalive - 1
 
 
 def test_a_peer_that_vanishes_mid_body_frees_what_it_held(site: Site) -> None:

@@ -8,6 +8,7 @@ import json
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 
+import msgspec
 import pytest
 
 from tests.server.site import NOW
@@ -193,6 +194,32 @@ def test_no_age_is_below_nothing() -> None:
 
     assert kept.line == "[+]usage 1 container of 3 pods, 0 s old"
     assert "rightslice_usage_age_seconds 0.0" in kept.page
+
+
+STRANGE = {
+    "a decoder's": msgspec.DecodeError("truncated"),
+    "a validator's": msgspec.ValidationError("Expected `int`, got `str`"),
+    "an assertion's": AssertionError(),
+    "any other": ZeroDivisionError("division by zero"),
+}
+
+
+@pytest.mark.parametrize("error", STRANGE.values(), ids=STRANGE)
+def test_a_fault_of_ours_is_a_load_that_failed_with_its_stack_in_the_log(error: Exception) -> None:
+    kept = Kept()
+    kept.once()
+
+    def broken() -> Loaded:
+        raise error
+
+    kept.next = broken
+    kept.now += timedelta(seconds=OLD_SECONDS + 1)
+    kept.once()
+
+    assert kept.world.usage == UsageView()
+    assert kept.line == f"[-]usage nothing loaded; a fault of ours: {error!r}"
+    assert 'rightslice_usage_loads_total{result="bad"} 1.0' in kept.page
+    assert "in broken" in str(kept.events()[-2])
 
 
 def test_no_process_to_be_had_is_a_load_that_failed() -> None:

@@ -19,7 +19,7 @@ from webhook.usage import loading
 from webhook.usage.child import frames
 from webhook.usage.estimating import estimate
 from webhook.usage.files import Recorded, write
-from webhook.usage.frames import LENGTH, Asked, Fault
+from webhook.usage.frames import LENGTH, Asked, End, Fault
 from webhook.usage.loading import Loaded, load
 from webhook.usage.source import Source
 
@@ -114,6 +114,24 @@ def test_a_process_that_cannot_read_what_it_is_asked_says_so() -> None:
     assert isinstance(fault, Fault)
     assert fault.ours
     assert "Expected `str`, got `int`" in fault.why
+
+
+ODD = {
+    "no msgpack": b"\xc1",
+    "half of it": b"\x83\xa4type",
+    "no frame": msgspec.msgpack.encode({"type": "Surprise"}),
+    "an end without a beginning": msgspec.msgpack.encode(End()),
+}
+
+
+@pytest.mark.parametrize("said", ODD.values(), ids=ODD)
+def test_what_is_no_view_is_told(said: bytes, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "odd.py").write_text(f"import sys\nsys.stdout.buffer.write({LENGTH.pack(len(said)) + said!r})\n")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    monkeypatch.setattr(loading, "CHILD", "odd")
+
+    with pytest.raises(UsageError, match="the process that reads use must send a view"):
+        loaded(Asked(file="any"))
 
 
 def test_a_view_that_is_too_large_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

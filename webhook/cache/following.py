@@ -102,7 +102,7 @@ class Following:
         self._holder, self._told = holder, told
         self._live = Live(holder)
         self.policies = PolicyObjects()
-        watch = partial(Watch, api, random=random, broke=self._broke)
+        watch = partial(Watch, api, random=random, broke=self._broke, crashed=self._crashed)
         cluster: list[Watch[Any]] = [
             watch(NODES, self._live.nodes),
             watch(NAMESPACES, self._live.namespaces),
@@ -172,9 +172,12 @@ class Following:
     def _broke(self, state: State, error: ApiError) -> None:
         self._told.watch_broke(state.name, str(error))
 
+    def _crashed(self, state: State, error: Exception) -> None:
+        self._told.crashed(state.name, "", error)
+
 
 async def kept(name: str, task: Callable[[], Awaitable[None]], told: Told) -> None:
-    """Run a task without an end, and begin anew after a fault of ours: one odd object must not end a watch for good."""
+    """Run a task without an end, and begin anew after a fault of ours, which must not end it for good."""
     while True:
         try:
             await task()

@@ -35,7 +35,7 @@ class InventoryFollowing:
             told: Who is told what goes wrong.
         """
         self._told = told
-        watch = partial(Watch, api, random=random, broke=self._broke, rest=REST_SECONDS)
+        watch = partial(Watch, api, random=random, broke=self._broke, crashed=self._crashed, rest=REST_SECONDS)
         self._watches: list[Watch[Any]] = [
             watch(NODES, inventory.nodes),
             watch(PODS, inventory.pods),
@@ -63,3 +63,6 @@ class InventoryFollowing:
 
     def _broke(self, state: State, error: ApiError) -> None:
         self._told.watch_broke(state.name, str(error))
+
+    def _crashed(self, state: State, error: Exception) -> None:
+        self._told.crashed(state.name, "", error)

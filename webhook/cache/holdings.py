@@ -91,7 +91,7 @@ class Holdings:
     def lines(self, namespaces: Iterable[str] | None = None) -> dict[str, Mapping[str, Line]]:
         """The lines of some namespaces, or of all. What is given never changes."""
         names = list(self.sums.lines) if namespaces is None else list(namespaces)
-        self.sums.lent.update(names)
+        self.sums.lent.update(self.sums.lines.keys() & names)
         return {name: self.sums.lines.get(name, {}) for name in names}
 
     def line(self, namespace: str, name: str) -> Line | None:

@@ -55,8 +55,11 @@ def watch_rollouts(server: Server, api: Api, objects: PolicyObjects, leading: Le
     def broke(state: State, error: ApiError) -> None:
         server.telemetry.watch_broke(state.name, str(error))
 
+    def crashed(state: State, error: Exception) -> None:
+        server.telemetry.crashed(state.name, "", error)
+
     def watch(outcomes: Outcomes) -> Watch[Pod]:
-        return Watch(api, PODS, outcomes, SystemRandom(), broke)
+        return Watch(api, PODS, outcomes, SystemRandom(), broke, crashed=crashed)
 
     rollouts = Rollouts(api, objects, server.world, watch, lambda: leading.leads, server.telemetry, server.clock)
     server.companions = [*server.companions, rollouts.run]

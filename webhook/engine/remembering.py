@@ -58,6 +58,9 @@ NUMBERING = frozenset(
 )
 """Labels and annotations by which controllers number the pods of one workload. Only a policy may look at them."""
 
+NUMBER_MOST = 253
+"""Letters of the longest name that an object may have. What is longer is no number, and its bytes may be decided by."""
+
 Question = tuple[Callable[..., object], tuple[object, ...]]
 """What is asked that moves between two copies: a method of `ClusterView` or `UsageView`, and what it is given."""
 
@@ -255,7 +258,7 @@ def _unnumbered(notes: dict[str, str]) -> dict[str, str]:
     """Numbers of copies taken out, their keys left: a patch must know what is there."""
     if NUMBERING.isdisjoint(notes):
         return notes
-    return {key: "" if key in NUMBERING else value for key, value in notes.items()}
+    return {key: "" if key in NUMBERING and len(value) <= NUMBER_MOST else value for key, value in notes.items()}
 
 
 def _unnumbered_owner(owner: OwnerReference) -> OwnerReference:

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from http import HTTPStatus
 from types import MappingProxyType
@@ -101,7 +102,7 @@ class State:
         lists: How often everything was listed.
         events: Changes seen.
         breaks: How often a list or watch ended otherwise than it should.
-        unread: Objects that could not be read.
+        unread: Objects that could not be read, or that the writer failed on.
         fault: Why it does not go on now; "" while it does.
     """
 
@@ -120,6 +121,10 @@ Broke = Callable[[State, ApiError], None]
 """Called when a watch breaks, with how it is doing and why."""
 
 
+Crashed = Callable[[State, Exception], None]
+"""Called when the writer fails on an object, with how the watch is doing and the fault."""
+
+
 class Watch(Generic[T]):
     """One collection and its writer.
 
@@ -135,6 +140,7 @@ class Watch(Generic[T]):
         random: Random,
         broke: Broke,
         *,
+        crashed: Crashed,
         rest: float = REST_SECONDS,
     ) -> None:
         """Prepare; nothing is asked of the server yet.
@@ -145,10 +151,12 @@ class Watch(Generic[T]):
             writer: What is written to.
             random: Spreads out what many replicas would do at once.
             broke: Called when the watch breaks.
+            crashed: Called when the writer fails on an object, which is passed over.
             rest: The most seconds to wait between a watch that ended as it should and the next.
         """
         self.state = State(resource.name)
         self._api, self._resource, self._writer, self._random, self._broke = api, resource, writer, random, broke
+        self._crashed = crashed
         self._decoder: Decoder[T] = Decoder(f"GET {resource.path}", resource.model)
         self._backoff = Backoff(random)
         self._rest = rest
@@ -199,7 +207,7 @@ class Watch(Generic[T]):
             self._hear()
             self.state.unread += page.unread
             for item in page.items:
-                self._writer.put(item)
+                self._write(item)
             if not page.more:
                 self._swap(page.version)
                 return
@@ -242,10 +250,20 @@ class Watch(Generic[T]):
         self.state.unread += event.unread
         if event.item is None:
             return
-        if event.type == "DELETED" or event.unread:
-            self._writer.remove(event.item)  # what it was it is no longer, and a list would leave it out
-        else:
-            self._writer.put(event.item)
+        self._write(event.item, gone=event.type == "DELETED" or event.unread)
+
+    def _write(self, item: T, *, gone: bool = False) -> None:
+        """Hand an object on; one that cannot be read or taken is left out as a list would leave it out."""
+        try:
+            if gone:
+                self._writer.remove(item)
+            else:
+                self._writer.put(item)
+        except Exception as error:
+            self.state.unread += 1
+            self._crashed(self.state, error)
+            with suppress(Exception):  # that the writer fails on it was told
+                self._writer.remove(item)
 
     def _swap(self, version: str) -> None:
         self._writer.swap()

@@ -115,7 +115,9 @@ class PolicyStatuses:
     async def look(self, *, with_counts: bool) -> None:
         """Write every status that is not as it should be."""
         unused, trouble = self.world.policy_load.unused, ""
-        for source, data in self.objects.objects().items():
+        objects = self.objects.objects()
+        self._told = {source: told for source, told in self._told.items() if source in objects}
+        for source, data in objects.items():
             tally, more = self._share(source, data)
             said = ready_status(data, unused.get(source), self.clock()) if self.leads() else None
             may_count = with_counts and said is None and source not in unused

@@ -86,13 +86,19 @@ class UsageKeeper:
             loaded = await self._load(self._asked)
             self._refuse_other_times(loaded)
         except (UsageError, OSError) as error:
-            self._fault, self._failures = str(error), self._failures + 1
-            self._telemetry.usage_refused(self._fault)
-            self._forget()
+            self._failed(str(error))
+        except Exception as error:
+            self._telemetry.crashed("usage", "", error)
+            self._failed(f"a fault of ours: {error!r}")
         else:
             self._fault, self._failures, self._loaded = "", 0, loaded
             self._world.usage = loaded.view
             self._telemetry.usage_loaded(len(loaded.view.observed), loaded.pods, loaded.notes)
+
+    def _failed(self, why: str) -> None:
+        self._fault, self._failures = why, self._failures + 1
+        self._telemetry.usage_refused(why)
+        self._forget()
 
     def _refuse_other_times(self, loaded: Loaded) -> None:
         """A file may be of any time; Prometheus' clock was looked at when it was read."""

@@ -26,7 +26,7 @@ WATCHED = (
     ("watch_lists", "Times that all objects of a kind were listed.", "lists"),
     ("watch_events", "Objects told by watches.", "events"),
     ("watch_breaks", "Lists and watches that ended otherwise than they should.", "breaks"),
-    ("watch_unread", "Objects that could not be read.", "unread"),
+    ("watch_unread", "Objects that could not be read or taken in.", "unread"),
 )
 """Metric, what it says, and where it is counted."""
 

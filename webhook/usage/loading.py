@@ -95,7 +95,7 @@ async def _answer(process: Process, asked: Asked, last_words: Awaitable[str]) ->
     while True:
         packed = await _frame(process, left, last_words)
         left -= len(packed)
-        match DECODER.decode(packed):
+        match _read(packed):
             case Head() as frame:
                 head = frame
             case Fault(why=why, ours=ours):
@@ -105,8 +105,16 @@ async def _answer(process: Process, asked: Asked, last_words: Awaitable[str]) ->
             case part:
                 observed |= {(namespace, workload, name): seen for namespace, workload, name, seen in part.observed}
         await asyncio.sleep(0)
-    assert head is not None
+    if head is None:
+        raise UsageError("the process that reads use must send a view with its head, found an end without one")
     return Loaded(UsageView(observed, head.prices), head.now, head.pods, head.notes)
+
+
+def _read(packed: bytes) -> Frame:
+    try:
+        return DECODER.decode(packed)
+    except msgspec.MsgspecError as error:
+        raise UsageError(f"the process that reads use must send a view, found what is none ({error})") from error
 
 
 async def _frame(process: Process, most: int, last_words: Awaitable[str]) -> bytes:

@@ -55,6 +55,7 @@ class Connection(asyncio.Protocol):
         self._choppy = False
         self._last = False
         self._closing = False
+        self._stalled = False
         self._admitted = False
         self.expires = 0.0
 
@@ -82,7 +83,7 @@ class Connection(asyncio.Protocol):
             return
         if not self._began:
             self._began = self._loop.time()
-            self.expires = self._began + self._lobby.limits.request_time
+            self._allow(self._lobby.limits.request_time)
         try:
             messages, upgraded, _rest = self._parser.feed_data(data)
         except HttpProcessingError:
@@ -100,13 +101,16 @@ class Connection(asyncio.Protocol):
         """The client does not take its answers: hear no more from it, and not for long."""
         if self._transport is not None:
             self._transport.pause_reading()
-            self.expires = self._loop.time() + self._lobby.limits.stall_time
+            self._allow(self._lobby.limits.stall_time)
+            self._stalled = True
 
     def resume_writing(self) -> None:
         """It does again."""
+        self._stalled = False
         if self._transport is not None and not self._closing:
             self._transport.resume_reading()
-            self.expires = self._loop.time() + self._lobby.limits.keepalive
+            limits = self._lobby.limits
+            self._allow(limits.request_time if self._began else limits.keepalive)
 
     # What aiohttp's stream calls. Bodies are bounded here, so it never has to wait.
 
@@ -248,11 +252,11 @@ class Connection(asyncio.Protocol):
         self._began = 0.0
         if close:
             self._closing = True
-            self.expires = self._loop.time() + self._lobby.limits.close_time
+            self._allow(self._lobby.limits.close_time)
             transport.close()
         else:
             self._parser.message_consumed()
-            self.expires = self._loop.time() + self._lobby.limits.keepalive
+            self._allow(self._lobby.limits.keepalive)
         if reply.then is not None:
             reply.then()
 
@@ -264,9 +268,14 @@ class Connection(asyncio.Protocol):
         self._closing = True
         self._release()
         self._payload = None
-        self.expires = self._loop.time() + self._lobby.limits.close_time
+        self._allow(self._lobby.limits.close_time)
         if self._transport is not None:
             self._transport.write(response_bytes(reply, close=True))
+
+    def _allow(self, seconds: float) -> None:
+        """Time from now on; one that does not take its answers gets no more of it, whatever it asks."""
+        expires = self._loop.time() + seconds
+        self.expires = min(self.expires, expires) if self._stalled else expires
 
     def _release(self) -> None:
         load = self._lobby.load

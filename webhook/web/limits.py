@@ -18,7 +18,8 @@ class Limits:
         body: Bytes of one request body: two objects of at most 3 MiB each, and 1 MiB for the rest.
         connections: Open connections; one more is closed as soon as it is made.
         in_flight: Requests whose body is still coming, and also requests judged in one turn of the event loop,
-            which is how many were waiting at one time. Beyond it: 503, try again.
+            which is how many were waiting at one time. Beyond it: 503, try again. Turns are known by uvloop's time
+            only: asyncio's own loop judges whatever was waiting.
         buffered: Bytes of bodies that are still coming, all connections together.
         request_time: From the first byte of a request to its last, however slowly they drip.
         keepalive: An idle connection. API servers drop theirs after 90 s, and one that we drop first costs them
@@ -57,7 +58,8 @@ class Load:
         """Count one more request of this turn of the loop; False where too many were waiting already.
 
         Args:
-            turn: The loop's time, which stands still during a turn.
+            turn: The loop's time. It stands still during a turn of uvloop; on asyncio's own loop, where the agent
+                answers probes, each request is a turn of its own.
         """
         if turn != self._turn:
             self._turn = turn
