@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import io
+import json
 import subprocess
 import sys
 import threading
@@ -332,6 +333,47 @@ async def test_nvml_that_hangs_holds_nothing_else_up() -> None:
         await _until(lambda: node.agent.counts.looks["good"] == 2, node)
 
     assert node.cluster.node.message == ""
+
+
+def fault(name: str) -> None:
+    """What no look is prepared for; its text is long, and another each time."""
+    raise ZeroDivisionError(f"{name} {object()!r}" * 1000)
+
+
+async def test_a_look_that_ends_with_a_fault_is_told_until_one_is_good(node: Node) -> None:
+    await node.round()
+    node.library.before = fault
+    for _ in range(3):
+        await node.round()
+    assert node.cluster.node.message == "NVML cannot be read: ZeroDivisionError"
+    assert len(node.cluster.node.gpus) == 4, "what was seen last"
+    assert says(node, "nvml") == "NVML cannot be read: ZeroDivisionError"
+
+    node.library.before = lambda name: None
+    await node.round()
+    assert (node.cluster.node.message, says(node, "nvml")) == ("", "ok")
+
+
+async def test_a_first_look_that_ends_with_a_fault_is_told(node: Node) -> None:
+    node.library.before = fault
+    await node.round()
+
+    assert node.cluster.node == GPUNodeStatus(message="NVML cannot be read: ZeroDivisionError")
+
+
+async def test_the_log_has_the_stack_of_a_fault_once(node: Node) -> None:
+    node.library.before = fault
+    for _ in range(3):
+        await node.round()
+    node.library.before = lambda name: None
+    await node.round()
+
+    said = [json.loads(line)["event"] for line in node.log.getvalue().splitlines() if '"nvml"' in line]
+    assert said == ["crashed", "trouble", "well again"]
+
+
+def says(node: Node, part: str) -> str:
+    return next(check.says for check in node.agent.checks() if check.name == part)
 
 
 HANGS = """
