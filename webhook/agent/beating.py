@@ -62,7 +62,7 @@ class Heartbeat:
         before, self._uid = self._uid, await self._apply()
         if self._uid != before and not fresh:
             self._owner = None
-            await self._apply()
+            self._uid = await self._apply()
 
     async def _apply(self) -> str:
         """Make it or renew it; the uid that it has."""
