@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import io
+import json
 import subprocess
 import sys
 import threading
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from random import Random
 from typing import Any
@@ -17,6 +19,7 @@ import pytest
 from tests.agent.library import Library, installed
 from tests.agent.recorded import bridged
 from tests.conftest import ROOT
+from webhook.agent import publishing
 from webhook.agent.advertising import AGAIN_SECONDS, ROOM, Advertiser, said_of
 from webhook.agent.agent import HUNG, Agent
 from webhook.agent.machine import Machine
@@ -37,10 +40,12 @@ class Cluster:
     def __init__(self) -> None:
         self.objects: dict[str, dict[str, Any]] = {NODE: {"metadata": {"uid": "u-1", "labels": {}}, "status": {}}}
         self.writes = 0
+        self.reads: Counter[str] = Counter()
         self.failing: list[ApiError] = []
 
     async def get(self, path: str) -> dict[str, Any]:
         self._fail()
+        self.reads[path] += 1
         if path not in self.objects:
             raise ApiError(f"GET {path}", 404, "NotFound", "")
         return self.objects[path]
@@ -257,10 +262,44 @@ async def test_an_api_server_in_trouble_is_asked_less_and_less(node: Node) -> No
 async def test_an_object_that_was_deleted_is_made_again(node: Node) -> None:
     await node.round()
     del node.cluster.objects[OURS]
-    node.library.cards[0].xids.append(95)
-    await node.round()
+    await node.round(publishing.AGAIN_SECONDS)
 
-    assert not node.cluster.node.gpus[0].healthy
+    assert len(node.cluster.node.gpus) == 4
+
+
+async def test_an_object_that_somebody_changed_is_put_right(node: Node) -> None:
+    await node.round()
+    node.cluster.objects[OURS]["status"] = {"gpus": []}
+    await node.round(publishing.AGAIN_SECONDS)
+
+    assert len(node.cluster.node.gpus) == 4
+
+
+async def test_an_object_made_again_goes_with_the_node_that_is_there_now(node: Node) -> None:
+    await node.round()
+    node.cluster.objects[NODE] = {"metadata": {"uid": "u-2", "labels": {}}, "status": {}}
+    del node.cluster.objects[OURS]  # as the garbage collector does once the owner is gone
+    await node.round(publishing.AGAIN_SECONDS)
+
+    assert node.cluster.objects[OURS]["metadata"]["ownerReferences"][0]["uid"] == "u-2"
+
+
+async def test_the_heart_does_not_beat_while_nobody_can_see_what_is_stored(node: Node) -> None:
+    await node.round()
+    node.cluster.failing = [ApiError("GET", 503, "Unavailable", "later")]
+    await node.round(publishing.AGAIN_SECONDS)
+
+    assert node.beats.count == 1
+
+
+async def test_a_day_without_a_change_is_read_now_and_then_and_never_written(node: Node) -> None:
+    await node.round()
+    before = node.cluster.writes, node.cluster.reads[OURS]
+    for _ in range(24 * 60):
+        await node.round()
+
+    assert node.cluster.writes == before[0]
+    assert 240 <= node.cluster.reads[OURS] - before[1] <= 480
 
 
 async def test_a_node_without_gpus_is_ready_and_says_so() -> None:
@@ -294,6 +333,47 @@ async def test_nvml_that_hangs_holds_nothing_else_up() -> None:
         await _until(lambda: node.agent.counts.looks["good"] == 2, node)
 
     assert node.cluster.node.message == ""
+
+
+def fault(name: str) -> None:
+    """What no look is prepared for; its text is long, and another each time."""
+    raise ZeroDivisionError(f"{name} {object()!r}" * 1000)
+
+
+async def test_a_look_that_ends_with_a_fault_is_told_until_one_is_good(node: Node) -> None:
+    await node.round()
+    node.library.before = fault
+    for _ in range(3):
+        await node.round()
+    assert node.cluster.node.message == "NVML cannot be read: ZeroDivisionError"
+    assert len(node.cluster.node.gpus) == 4, "what was seen last"
+    assert says(node, "nvml") == "NVML cannot be read: ZeroDivisionError"
+
+    node.library.before = lambda name: None
+    await node.round()
+    assert (node.cluster.node.message, says(node, "nvml")) == ("", "ok")
+
+
+async def test_a_first_look_that_ends_with_a_fault_is_told(node: Node) -> None:
+    node.library.before = fault
+    await node.round()
+
+    assert node.cluster.node == GPUNodeStatus(message="NVML cannot be read: ZeroDivisionError")
+
+
+async def test_the_log_has_the_stack_of_a_fault_once(node: Node) -> None:
+    node.library.before = fault
+    for _ in range(3):
+        await node.round()
+    node.library.before = lambda name: None
+    await node.round()
+
+    said = [json.loads(line)["event"] for line in node.log.getvalue().splitlines() if '"nvml"' in line]
+    assert said == ["crashed", "trouble", "well again"]
+
+
+def says(node: Node, part: str) -> str:
+    return next(check.says for check in node.agent.checks() if check.name == part)
 
 
 HANGS = """

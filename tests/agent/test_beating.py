@@ -16,16 +16,21 @@ LEASE = f"/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases/gpu-1"
 
 
 class Cluster:
-    """An API server that knows one node, and takes what is applied."""
+    """An API server that knows one node, and takes what is applied. `lease` is the uid of the one that is there."""
 
     def __init__(self) -> None:
         self.leases: list[Mapping[str, Any]] = []
+        self.node: str | None = "u-1"
+        self.lease, self.made, self.read = "", 0, 0
         self.failing = False
         self.asked = 0
 
     async def get(self, path: str) -> dict[str, Any]:
         self.asked += 1
-        return {"metadata": {"name": "gpu-1", "uid": "u-1"}}
+        self.read += 1
+        if self.node is None:
+            raise ApiError(f"GET {path}", 404, "NotFound", "")
+        return {"metadata": {"name": "gpu-1", "uid": self.node}}
 
     async def create(self, path: str, body: Mapping[str, Any]) -> dict[str, Any]:
         raise AssertionError("a Lease is applied")
@@ -36,7 +41,14 @@ class Cluster:
         if self.failing:
             raise ApiError("PATCH", 503, "Unavailable", "later")
         self.leases.append(body)
-        return dict(body)
+        if not self.lease:
+            self.made += 1
+            self.lease = f"l-{self.made}"
+        return {**body, "metadata": {**body["metadata"], "uid": self.lease}}
+
+    @property
+    def owner(self) -> str:
+        return str(self.leases[-1]["metadata"]["ownerReferences"][0]["uid"])
 
 
 class World:
@@ -78,6 +90,36 @@ async def test_an_api_server_in_trouble_is_asked_less_and_less() -> None:
     assert world.cluster.asked < 20
     world.cluster.failing = False
     assert await world.beat(3600 + 4 * BEAT_SECONDS)
+
+
+async def test_a_node_that_is_registered_anew_owns_it_from_the_next_beat_on() -> None:
+    world = World()
+    await world.beat(0)
+    world.cluster.node, world.cluster.lease = "u-2", ""  # the garbage collector deletes what the old Node owned
+    await world.beat(BEAT_SECONDS)
+    assert world.cluster.owner == "u-2"
+
+
+async def test_while_its_node_is_gone_the_owner_is_asked_for_until_there_is_one() -> None:
+    world = World()
+    await world.beat(0)
+    world.cluster.node, world.cluster.lease = None, ""
+    with pytest.raises(ApiError, match="404"):
+        await world.beat(BEAT_SECONDS)
+    world.cluster.node = "u-2"
+    await world.beat(2 * BEAT_SECONDS)
+    assert world.cluster.owner == "u-2"
+
+
+async def test_the_node_is_read_only_where_the_lease_was_gone() -> None:
+    world = World()
+    for second in range(0, 3600, 10):
+        await world.beat(second)
+    assert world.cluster.read == 1
+    world.cluster.lease = ""  # somebody deleted it
+    for second in range(3600, 7200, 10):
+        await world.beat(second)
+    assert world.cluster.read == 2
 
 
 async def test_a_failure_is_told() -> None:

@@ -13,6 +13,8 @@ import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
+from functools import partial
+from itertools import count
 from pathlib import Path
 from random import Random
 from time import monotonic, monotonic_ns
@@ -25,11 +27,12 @@ from tests.agent.kubelet import serving as kubelet_on
 from tests.agent.library import installed
 from tests.agent.recorded import bridged
 from tests.cluster.client import Json, RefusedError
-from tests.cluster.nodes import add_nodes, remove_nodes
+from tests.cluster.nodes import NODES, add_nodes, remove_nodes
 from tests.cluster.plane import Plane
 from tests.cluster.waiting import eventually
 from tests.conftest import ROOT
 from tests.make import make_node
+from webhook.agent.beating import Heartbeat
 from webhook.agent.holding import held
 from webhook.agent.machine import Machine
 from webhook.agent.publishing import Publisher
@@ -146,6 +149,20 @@ async def test_the_agent_keeps_a_lease_beside_it(plane: Plane, node: str, space:
                 eventually(lambda: "[+]Lease ok" in process.page("/readyz?verbose"))
 
         await asyncio.to_thread(live)
+
+
+async def test_a_lease_that_went_with_its_node_comes_back_with_the_next(plane: Plane, node: str, space: None) -> None:
+    path = f"/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases/{node}"
+    async with await Api.connect(str(plane.kubeconfig)) as api:
+        heartbeat = Heartbeat(api, node, partial(next, count(0.0, 3600.0)), lambda: datetime.now(UTC), Random(1))
+        await heartbeat.beat()
+        remove_nodes(plane, [node])
+        add_nodes(plane, [make_node(node, {}, cpu=8)])
+        eventually(lambda: not plane.api.exists(path), within=120)  # the garbage collector's work
+        await heartbeat.beat()
+
+    owner = plane.api.get(path)["metadata"]["ownerReferences"][0]
+    assert owner["uid"] == plane.api.get(f"{NODES}/{node}")["metadata"]["uid"]
 
 
 async def test_a_status_of_ours_is_taken_without_losing_a_field(plane: Plane, node: str) -> None:

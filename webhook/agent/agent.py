@@ -28,6 +28,7 @@ LOOK_SECONDS = 30.0
 PARTS = ("nvml", "kubelet", "GPUNode", "Node", "Lease")
 
 HUNG = "NVML does not answer"
+CRASHED = "NVML cannot be read"
 
 
 class Looks(Protocol):
@@ -128,7 +129,7 @@ class Agent:
         return [gpus, *(Check(part, good=not why, says=why or "ok", must=False) for part, why in parts)]
 
     async def _look(self) -> GPUNodeStatus | None:
-        """What NVML sees; while it hangs, what it saw last, and that it hangs."""
+        """What NVML sees; while it hangs or cannot be read, what it saw last, and that it is so."""
         loop = asyncio.get_running_loop()
         start = loop.time()
         if self._looking is None:
@@ -136,10 +137,8 @@ class Agent:
         try:
             self._seen = await asyncio.wait_for(asyncio.shield(self._looking), self._patience)
         except TimeoutError:
-            self._went("nvml", HUNG)
             self.counts.looks["hung"] += 1
-            seen = self._seen or GPUNodeStatus()
-            return msgspec.structs.replace(seen, message=HUNG)
+            return self._blind(HUNG)
         except DriverReplacedError as error:
             self._looking = None
             self._went("nvml", f"the driver was replaced: {error}")
@@ -149,13 +148,24 @@ class Agent:
         except Exception as error:
             self._looking = None
             self.counts.looks["crashed"] += 1
-            self._log.error("crashed", part="nvml", exc_info=error)
-            return self._seen
+            return self._crashed(error)
         self._looking = None
         self.counts.looks["good" if not self._seen.message else "less"] += 1
         self.counts.look_seconds = loop.time() - start
         self._went("nvml", self._seen.message)
         return self._seen
+
+    def _crashed(self, error: Exception) -> GPUNodeStatus:
+        """Tell of a fault that nobody foresaw, by its kind alone: its text may be another each time, or long."""
+        why = f"{CRASHED}: {type(error).__name__}"
+        if self._troubles.get("nvml") != why:
+            self._log.error("crashed", part="nvml", exc_info=error)
+        return self._blind(why)
+
+    def _blind(self, why: str) -> GPUNodeStatus:
+        """What was seen last, and why no more is seen."""
+        self._went("nvml", why)
+        return msgspec.structs.replace(self._seen or GPUNodeStatus(), message=why)
 
     async def _ask(self) -> None:
         """Who holds what. While the kubelet is away, its pods run on with what they have."""

@@ -36,6 +36,7 @@ class Heartbeat:
         self._api, self._node, self._clock, self._now, self._random = api, node, clock, now, random
         self._backoff = Backoff(random, first=BEAT_SECONDS / 4, most=BEAT_SECONDS * 4)
         self._owner: dict[str, Any] | None = None
+        self._uid = ""
         self._due = float("-inf")
 
     async def beat(self) -> bool:
@@ -56,10 +57,17 @@ class Heartbeat:
         return True
 
     async def _write(self) -> None:
+        """Apply it. Where it was gone its Node may be another one now, and it would be deleted again with the old."""
+        fresh = self._owner is None
+        before, self._uid = self._uid, await self._apply()
+        if self._uid != before and not fresh:
+            self._owner = None
+            self._uid = await self._apply()
+
+    async def _apply(self) -> str:
+        """Make it or renew it; the uid that it has."""
         if self._owner is None:
-            node = await self._api.get(f"/api/v1/nodes/{self._node}")
-            uid = node["metadata"]["uid"]
-            self._owner = {"apiVersion": "v1", "kind": "Node", "name": self._node, "uid": uid}
+            self._owner = await self._node_now()
         body = {
             "apiVersion": "coordination.k8s.io/v1",
             "kind": "Lease",
@@ -71,4 +79,10 @@ class Heartbeat:
             },
         }
         path = f"/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases/{self._node}"
-        await self._api.patch(path, body, "apply", MANAGER)
+        lease = await self._api.patch(path, body, "apply", MANAGER)
+        return str(lease["metadata"]["uid"])
+
+    async def _node_now(self) -> dict[str, Any]:
+        """The Node as an owner: the one that has the name now."""
+        node = await self._api.get(f"/api/v1/nodes/{self._node}")
+        return {"apiVersion": "v1", "kind": "Node", "name": self._node, "uid": node["metadata"]["uid"]}

@@ -18,6 +18,9 @@ MANAGER = {"fieldManager": "rightslice-agent", "force": "true"}
 LEAST_SECONDS = 5.0
 """Between two writes. Pods that come and go together are written together."""
 
+AGAIN_SECONDS = 360.0
+"""For as long as its Lease counts, a GPUNode may have been deleted or changed by others unseen."""
+
 BACKOFF_MOST = 300.0
 
 
@@ -50,7 +53,7 @@ class Publisher:
         self._backoff = Backoff(random, first=LEAST_SECONDS, most=BACKOFF_MOST)
         self._written: GPUNodeStatus | None = None
         self._read = False
-        self._due = float("-inf")
+        self._due = self._again = float("-inf")
 
     def stands(self, status: GPUNodeStatus) -> bool:
         """Is this what is stored, as far as was seen?"""
@@ -62,22 +65,28 @@ class Publisher:
         Raises:
             ApiError: it could not be; the next write waits longer each time.
         """
-        if self._clock() < self._due or self.stands(status):
+        if self._clock() < self._due or (self.stands(status) and self._clock() < self._again):
             return False
         try:
-            if not self._read:
-                self._written, self._read = await self._stored(), True
-            if status == self._written:
-                return False
-            await self._write(status)
+            await self._read_again()
+            if written := status != self._written:
+                await self._write(status)
         except ApiError as error:
             self._due = self._clock() + self._backoff.failed(error.retry_after)
             self._read = False  # what is stored is not known any more
             raise
         self._backoff.succeeded()
         self._written = status
-        self._due = self._clock() + self._random.uniform(LEAST_SECONDS, LEAST_SECONDS * 1.5)
-        return True
+        if written:
+            self._due = self._clock() + self._random.uniform(LEAST_SECONDS, LEAST_SECONDS * 1.5)
+        return written
+
+    async def _read_again(self) -> None:
+        """See what is stored, where that is not known or was long ago."""
+        if self._read and self._clock() < self._again:
+            return
+        self._written, self._read = await self._stored(), True
+        self._again = self._clock() + self._random.uniform(AGAIN_SECONDS / 2, AGAIN_SECONDS)
 
     async def _stored(self) -> GPUNodeStatus | None:
         """What a former agent of this node has left."""
