@@ -6,7 +6,9 @@ from typing import Annotated
 
 import typer
 
-from webhook.audit.manifests import Entry, objects_in
+from webhook.audit.auditing import is_pod
+from webhook.audit.checking import not_a_pod
+from webhook.audit.manifests import Entry, Passed, objects_in
 from webhook.cli import flags
 from webhook.cli.console import CLEAN, FINDINGS, WRONG_INPUT, say, stop, tell
 from webhook.cli.explain import pod_of
@@ -44,10 +46,16 @@ def undo(
             entries = [pod_of(cluster, namespace, pod.removeprefix("pod/"))]
         broken = False
     else:
-        found = list(objects_in(file or []))
-        entries = [each for each in found if isinstance(each, Entry) and each.data["kind"] == "Pod"]
+        found = list(map(read, objects_in(file or [])))
+        entries = [each for each in found if isinstance(each, Entry) and is_pod(each.data)]
         broken = tell_faults(found)
     texts = [text for entry in entries if (text := undone(entry.data))]
     say("---\n".join(texts))
     tell(HOW if texts else "Rightslice changed the GPUs of none of these pods, or they carry no record of it.")
     raise typer.Exit(WRONG_INPUT if broken else CLEAN if texts else FINDINGS)
+
+
+def read(found: Entry | Passed) -> Entry | Passed:
+    """What was found; where it is a Pod that cannot be read as one, that as a fault."""
+    fault = not_a_pod(found) if isinstance(found, Entry) and is_pod(found.data) else None
+    return fault or found

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from webhook.model.pods import Resources
+from webhook.model.pods import Resources, without_nulls
 from webhook.model.records import DECISION, KEEP, ORIGINAL, DecisionRecord, decision_record, original_resources
 from webhook.model.resources import ACCOUNTING
 from webhook.report.data import as_yaml
@@ -20,6 +20,7 @@ def undone(pod: Mapping[str, Any]) -> str:
     Args:
         pod: As the API has it.
     """
+    pod = without_nulls(pod)
     metadata = pod.get("metadata") or {}
     annotations = metadata.get("annotations") or {}
     record = decision_record(str(annotations.get(DECISION, "")))
