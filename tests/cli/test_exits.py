@@ -463,6 +463,30 @@ def test_undo_tells_of_what_is_no_pod_and_does_the_others(pod: dict[str, Any], s
     assert "# Pod default/p as it was written" in ran.out
 
 
+LOST = {
+    "it is gone": "",
+    "it is cut off": '{"main":',
+    "it is something else": "[]",
+    "it is empty": "{}",
+    "it is of a container that is not there": json.dumps({"nobody": ORIGINAL["main"]}),
+    "its amount is none": json.dumps({"main": {"limits": {"nvidia.com/gpu": "\x1b[31m9\nx: y"}}}),
+    "it had no whole GPU": json.dumps({"main": {"limits": {"cpu": "1"}}}),
+}
+
+
+@pytest.mark.parametrize("original", LOST.values(), ids=LOST)
+def test_undo_says_where_the_record_of_the_original_is_lost(original: str, rightslice: Run) -> None:
+    ran = rightslice("undo", "-f", "-", stdin=list_of(rewritten(original), rewritten()))
+    assert (ran.code, ran.out.count("# Pod")) == (1, 1)
+    assert "Pod default/p was given nvidia.com/mig-1g.10gb; what it asked for before is not known" in ran.err
+    alone = rightslice("undo", "-f", "-", stdin=list_of(rewritten(original)))
+    assert (alone.code, alone.out) == (1, "")
+
+
+def test_undo_of_what_is_recorded_is_a_success(rightslice: Run) -> None:
+    assert rightslice("undo", "-f", "-", stdin=list_of(rewritten())).code == 0
+
+
 def test_a_cluster_that_does_not_answer_is_exit_code_3(rightslice: Run, tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         file = kubeconfig(tmp_path, f"http://127.0.0.1:{taken.getsockname()[1]}", "t")
