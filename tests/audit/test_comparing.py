@@ -89,7 +89,7 @@ def test_changes_are_added_up_by_workload() -> None:
         "  newly allowed  0 pods",
         "  patched anew   1 pod  team/Job/a GPU-L103",
         "  newly warned   0 pods",
-        "  GPUs           0.86 less would be given",
+        "  GPUs           0.86 less would be given to those patched anew",
         "Denied pods keep running; they would be refused when next created.",
     ]
     assert [len(each) for each in comparison_document([], found).values()] == [0, 2, 0, 1, 0]
@@ -112,7 +112,7 @@ def test_what_is_newly_warned_is_told_with_its_codes() -> None:
 
 def test_gpus_of_a_pod_that_is_let_in_and_patched_count_once() -> None:
     lines = list(comparison_table([], changes_of([Compared("team", "Job/a", False, True, True, (), 857)])))
-    assert lines[-1] == "  GPUs           0.86 less would be given"
+    assert lines[-1] == "  GPUs           0.86 less would be given to those patched anew"
 
 
 def test_the_table_names_a_few_and_counts_the_rest() -> None:

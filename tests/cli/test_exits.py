@@ -9,6 +9,7 @@ from contextlib import nullcontext
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from threading import Thread
+from typing import Any
 
 import pytest
 
@@ -420,6 +421,70 @@ def test_undo(arguments: tuple[str, ...], code: int, rightslice: Run) -> None:
     ran = rightslice("undo", *arguments)
     assert (ran.code, ran.out) == (code, "")
     assert ran.err
+
+
+RECORD = {"policies": ["p"], "digest": "0123456789ab", "changed": ["resources"], "offer": "nvidia.com/mig-1g.10gb"}
+ORIGINAL = {"main": {"limits": {"nvidia.com/gpu": "1"}}}
+NOW = {"name": "main", "resources": {"limits": {"nvidia.com/mig-1g.10gb": "1"}}}
+
+
+def rewritten(original: str = json.dumps(ORIGINAL), *containers: object) -> dict[str, Any]:
+    """A pod as it is in a cluster after right-sizing, and other containers beside the one that was rewritten."""
+    annotations = {"rightslice.dev/decision": json.dumps(RECORD), "rightslice.dev/original-resources": original}
+    kept = {key: text for key, text in annotations.items() if text}
+    return {"metadata": {"name": "p", "annotations": kept}, "spec": {"containers": [NOW, *containers]}}
+
+
+def list_of(*pods: dict[str, Any]) -> bytes:
+    items = [{"apiVersion": "v1", "kind": "Pod", **pod} for pod in pods]
+    return json.dumps({"apiVersion": "v1", "kind": "List", "items": items}).encode()
+
+
+NO_PODS = {
+    "metadata is a number": ({"metadata": 5, "spec": {"containers": []}}, "metadata must be a map"),
+    "annotations are a list": (
+        {"metadata": {"name": "p", "annotations": [1]}, "spec": {"containers": []}},
+        "metadata.annotations: must be a map, found a list",
+    ),
+    "no spec": ({"metadata": {"name": "p"}}, "spec: must be a map with containers"),
+    "a container is a number": (rewritten(json.dumps(ORIGINAL), 5), "spec.containers[1]: must be a map"),
+    "a container is a list": (rewritten(json.dumps(ORIGINAL), []), "spec.containers[1]: must be a map"),
+    "its name is a list": (rewritten(json.dumps(ORIGINAL), {"name": [None]}), "spec.containers[1].name: must be"),
+    "its resources are a number": (rewritten(json.dumps(ORIGINAL), {"resources": 5}), "resources: must be a map"),
+    "its limits are a text": (rewritten(json.dumps(ORIGINAL), {"resources": {"limits": "9"}}), "limits: must be a map"),
+}
+
+
+@pytest.mark.parametrize(("pod", "said"), NO_PODS.values(), ids=NO_PODS)
+def test_undo_tells_of_what_is_no_pod_and_does_the_others(pod: dict[str, Any], said: str, rightslice: Run) -> None:
+    ran = rightslice("undo", "-f", "-", stdin=list_of(pod, rewritten(json.dumps(ORIGINAL), None)))
+    assert ran.code == 2
+    assert re.search(rf"error: stdin:\d+:\d+: .*{re.escape(said)}", ran.err)
+    assert "# Pod default/p as it was written" in ran.out
+
+
+LOST = {
+    "it is gone": "",
+    "it is cut off": '{"main":',
+    "it is something else": "[]",
+    "it is empty": "{}",
+    "it is of a container that is not there": json.dumps({"nobody": ORIGINAL["main"]}),
+    "its amount is none": json.dumps({"main": {"limits": {"nvidia.com/gpu": "\x1b[31m9\nx: y"}}}),
+    "it had no whole GPU": json.dumps({"main": {"limits": {"cpu": "1"}}}),
+}
+
+
+@pytest.mark.parametrize("original", LOST.values(), ids=LOST)
+def test_undo_says_where_the_record_of_the_original_is_lost(original: str, rightslice: Run) -> None:
+    ran = rightslice("undo", "-f", "-", stdin=list_of(rewritten(original), rewritten()))
+    assert (ran.code, ran.out.count("# Pod")) == (1, 1)
+    assert "Pod default/p was given nvidia.com/mig-1g.10gb; what it asked for before is not known" in ran.err
+    alone = rightslice("undo", "-f", "-", stdin=list_of(rewritten(original)))
+    assert (alone.code, alone.out) == (1, "")
+
+
+def test_undo_of_what_is_recorded_is_a_success(rightslice: Run) -> None:
+    assert rightslice("undo", "-f", "-", stdin=list_of(rewritten())).code == 0
 
 
 def test_a_cluster_that_does_not_answer_is_exit_code_3(rightslice: Run, tmp_path: Path) -> None:

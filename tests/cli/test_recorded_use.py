@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import os
 import pty
+import re
 import subprocess
 import sys
 from array import array
@@ -16,11 +18,14 @@ import pytest
 
 import webhook
 from tests.cli.conftest import JUNE, WORLD, Run
+from tests.house.checkout import read as read_page
+from tests.make import make_pod
 from tests.usage.hostile import plays, says, serving
 from webhook.cli.inputs import usage_of
-from webhook.usage.files import Recorded, read, write
+from webhook.usage.files import Recorded, _Container, _File, read, write
 from webhook.usage.history import MIB_ARRAY, History
 
+OWNER = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "serve-5d9c7", "uid": "u", "controller": True}
 NOW = datetime.fromisoformat(JUNE)
 
 
@@ -149,3 +154,29 @@ def test_a_person_who_watches_is_told_what_takes_so_long(tmp_path: Path) -> None
     assert f"reading 7 days of use from {url}; this may take minutes" in os.read(ours, 65_536).decode()
     os.close(ours)
     os.close(theirs)
+
+
+def test_the_file_that_the_page_shows_is_taken(rightslice: Run, tmp_path: Path) -> None:
+    file, pod = tmp_path / "use.json", tmp_path / "pod.json"
+    shown = read_page("docs/usage.md").split("```json\n")[1].split("```")[0]
+    file.write_text(shown)
+    [one] = read(file).histories
+    built = make_pod().gpus(1).build()
+    labels = {"pod-template-hash": "5d9c7"}
+    metadata = {"name": one.pod, "namespace": one.namespace, "labels": labels, "ownerReferences": [OWNER]}
+    pod.write_text(json.dumps({**built, "metadata": metadata}))
+    ran = rightslice("rightsize", str(pod), "--usage", str(file), "--now", JUNE)
+    assert ran.code == 0, ran.err
+    assert "its history is too short to size it by" in ran.out
+
+
+def test_the_page_names_every_field_of_the_file() -> None:
+    page = read_page("docs/usage.md")
+    table = page.split("| field | what |")[1].split("\n\n")[0]
+    names = {*(f".{name}" for name in fields(_Container)), *fields(_File)}
+    assert set(re.findall(r"`(\.?\w+)`", "".join(row.split("|")[1] for row in table.splitlines() if row))) == names
+
+
+def fields(kind: type[msgspec.Struct]) -> list[str]:
+    """As JSON has them."""
+    return [each.encode_name for each in msgspec.structs.fields(kind)]

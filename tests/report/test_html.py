@@ -12,6 +12,7 @@ import pytest
 from tests.house.checkout import read
 from tests.report.audited import audited_page, judged, rows_of
 from tests.report.browser import look
+from webhook.report.audits import shares
 from webhook.report.html import MOST_MISSED, html
 from webhook.report.page import Page
 from webhook.report.results import Missed
@@ -230,3 +231,14 @@ def test_of_very_many_pods_that_no_hook_saw_the_first_are_listed() -> None:
     assert table.count("<tr><td>") == MOST_MISSED
     assert table.index("Deployment/z") < table.index("Pod/w0000")
     assert f"The first {MOST_MISSED} of {MOST_MISSED + 2}, by pods" in table
+
+
+def test_a_namespace_that_used_nothing_is_told_from_one_that_was_not_seen() -> None:
+    pods = [judged("a", namespace="still", compute=0, idle=True), judged("b", namespace="unseen")]
+    waiting = judged("c", namespace="later", node="", compute=0, idle=True)
+    results = [*pods, waiting]
+    page = msgspec.structs.replace(audited_page(), workloads=tuple(rows_of(results)), shares=tuple(shares(results)))
+    drawn = html(page)
+    assert "still: 0 used" in drawn
+    assert "unseen: use not seen" in drawn
+    assert "later: use not seen" in drawn

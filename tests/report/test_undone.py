@@ -16,7 +16,9 @@ ACCOUNTED = SIZING + "\nlimits: {accounting: native, accountingScheduler: config
 
 
 def back(pod: Json) -> Any:
-    return yaml.safe_load(undone(pod))
+    text = undone(pod)
+    assert isinstance(text, str)
+    return yaml.safe_load(text)
 
 
 def resources(pod: Json, name: str) -> Any:
@@ -52,7 +54,7 @@ def test_a_card_that_became_a_slice_by_its_nodes_alone_is_told() -> None:
     after = shaped(written, ask(written, SIZING, nodes=[node, whole_node()]))
     assert resources(after, "main") == resources(written, "main")
     assert back(after) == {"metadata": {"annotations": {"rightslice.dev/keep": "true"}}}
-    assert "was sent to slices of it" in undone(after)
+    assert "was sent to slices of it" in str(undone(after))
 
 
 RECORD = '{"policies": ["p"], "digest": "0123456789ab", "changed": ["resources"], "offer": ""}'

@@ -126,9 +126,7 @@ def request_of(data: dict[str, Any], world: World, operation: str = "CREATE") ->
     Raises:
         ReviewError: it says it is a Pod and is not one.
     """
-    metadata = data.get("metadata")
-    if metadata is not None and not isinstance(metadata, dict):
-        raise ReviewError("metadata must be a map", ("metadata",), about="object: ")
+    metadata = _metadata(data)
     namespace = namespace_of(data) or world.namespace
     stored = as_stored(data, namespace)
     group, kind = group_of(data["apiVersion"]), data["kind"]
@@ -137,11 +135,28 @@ def request_of(data: dict[str, Any], world: World, operation: str = "CREATE") ->
         group=group,
         kind=kind,
         namespace=namespace,
-        name=_text(metadata or {}, "name"),
+        name=_text(metadata, "name"),
         pod=_pod(stored) if (group, kind) == POD else None,
         load=lambda: stored,
         user=world.user,
     )
+
+
+def not_a_pod(entry: Entry) -> Passed | None:
+    """What says that it is a Pod and is not one, as a fault of its file; None where it can be read."""
+    try:
+        _metadata(entry.data)
+        _pod(as_stored(entry.data, namespace_of(entry.data)))
+    except ReviewError as error:
+        return Passed(entry.place(error.path), error.sentence, broken=True)
+    return None
+
+
+def _metadata(data: dict[str, Any]) -> dict[str, Any]:
+    metadata = data.get("metadata")
+    if metadata is not None and not isinstance(metadata, dict):
+        raise ReviewError("metadata must be a map", ("metadata",), about="object: ")
+    return metadata or {}
 
 
 def namespace_of(data: dict[str, Any]) -> str:

@@ -6,13 +6,15 @@ from typing import Annotated
 
 import typer
 
-from webhook.audit.manifests import Entry, objects_in
+from webhook.audit.auditing import is_pod
+from webhook.audit.checking import not_a_pod
+from webhook.audit.manifests import Entry, Passed, objects_in
 from webhook.cli import flags
 from webhook.cli.console import CLEAN, FINDINGS, WRONG_INPUT, say, stop, tell
 from webhook.cli.explain import pod_of
 from webhook.cli.faults import tell_faults
 from webhook.cli.inputs import Reach, live_cluster
-from webhook.report.undone import undone
+from webhook.report.undone import Unknown, undone
 
 HOW = (
     "Resources of a pod that exists cannot be put back. Write these into its manifest, or into the template of its "
@@ -34,8 +36,8 @@ def undo(
 ) -> None:
     """Print as YAML what a pod asked for before Rightslice changed it. Nothing is changed.
 
-    Exit code: 0 printed, 1 Rightslice changed the GPUs of none, 2 there is no such pod or file, 3 the cluster did not
-    answer.
+    Exit code: 0 printed, 1 Rightslice changed the GPUs of none, or what one asked for is not known, 2 there is no such
+    pod or file, 3 the cluster did not answer.
     """
     if (pod is None) == (not file):
         stop("undo takes a pod of the cluster or -f FILE: rightslice undo notebook-0 -n team-vision")
@@ -44,10 +46,21 @@ def undo(
             entries = [pod_of(cluster, namespace, pod.removeprefix("pod/"))]
         broken = False
     else:
-        found = list(objects_in(file or []))
-        entries = [each for each in found if isinstance(each, Entry) and each.data["kind"] == "Pod"]
+        found = list(map(read, objects_in(file or [])))
+        entries = [each for each in found if isinstance(each, Entry) and is_pod(each.data)]
         broken = tell_faults(found)
-    texts = [text for entry in entries if (text := undone(entry.data))]
+    told = [each for entry in entries if (each := undone(entry.data))]
+    texts = [each for each in told if isinstance(each, str)]
+    unknown = [each for each in told if isinstance(each, Unknown)]
     say("---\n".join(texts))
-    tell(HOW if texts else "Rightslice changed the GPUs of none of these pods, or they carry no record of it.")
-    raise typer.Exit(WRONG_INPUT if broken else CLEAN if texts else FINDINGS)
+    for each in unknown:
+        tell(str(each))
+    if texts or not unknown:
+        tell(HOW if texts else "Rightslice changed the GPUs of none of these pods, or they carry no record of it.")
+    raise typer.Exit(WRONG_INPUT if broken else FINDINGS if unknown or not texts else CLEAN)
+
+
+def read(found: Entry | Passed) -> Entry | Passed:
+    """What was found; where it is a Pod that cannot be read as one, that as a fault."""
+    fault = not_a_pod(found) if isinstance(found, Entry) and is_pod(found.data) else None
+    return fault or found

@@ -81,7 +81,8 @@ def comparison_table(policies: Iterable[str], changes: Iterable[Change]) -> Iter
         yield f"  {words:<13}  {count(sum(change.pods for change in members), 'pod')}{_named(members)}"
     saved = sum(change.gpu_milli for change in every)
     if saved:
-        yield f"  {'GPUs':<13}  {gpus(abs(saved))} {'less' if saved > 0 else 'more'} would be given"
+        amount = f"{gpus(abs(saved))} {'less' if saved > 0 else 'more'}"
+        yield f"  {'GPUs':<13}  {amount} would be given to those patched anew"
     if any(change.kind == "denied" for change in every):
         yield "Denied pods keep running; they would be refused when next created."
 

@@ -139,27 +139,31 @@ def _cost(figures: Figures, some: Spent) -> str:
 def _asked(page: Page) -> Markup:
     seen: Counter[str] = Counter()
     for row in page.workloads:
-        seen[row.namespace] += used_milli(row)
+        if (milli := used_milli(row)) is not None:
+            seen[row.namespace] += milli
     return bars(
-        "GPUs asked, used and advised by namespace", [_group(share, seen[share.namespace]) for share in page.shares]
+        "GPUs asked, used and advised by namespace",
+        [_group(share, seen.get(share.namespace)) for share in page.shares],
     )
 
 
-def _group(share: Share, seen: int) -> Group:
+def _group(share: Share, seen: int | None) -> Group:
     advised = share.gpu_milli_after - share.gpu_milli_on_trial
     return Group(
         share.namespace,
         (
             ("asked", share.gpu_milli_before, f"{gpus(share.gpu_milli_before)} asked"),
-            ("used", seen, f"{gpus(seen)} used" if seen else "use not seen"),
+            ("used", seen or 0, "use not seen" if seen is None else f"{gpus(seen)} used"),
             ("advised", advised, f"{gpus(advised)} advised"),
         ),
     )
 
 
-def used_milli(row: Workload) -> int:
-    """Thousandths of a GPU that the pods on nodes were seen to use, by compute; 0 where nothing was seen."""
-    seen = [use for use in row.uses if use.compute_milli is not None]
+def used_milli(row: Workload) -> int | None:
+    """Thousandths of a GPU that the pods on nodes were seen to use, by compute; None where nothing was seen."""
+    seen = [use for use in row.uses if use.compute_milli is not None and use.pods > use.waiting]
+    if not seen:
+        return None
     return min(row.held.milli, sum(use.count * (use.compute_milli or 0) * (use.pods - use.waiting) for use in seen))
 
 

@@ -3,39 +3,74 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
-from webhook.model.pods import Resources
+from webhook.model.pods import Resources, without_nulls
+from webhook.model.quantity import whole
 from webhook.model.records import DECISION, KEEP, ORIGINAL, DecisionRecord, decision_record, original_resources
-from webhook.model.resources import ACCOUNTING
+from webhook.model.resources import ACCOUNTING, WHOLE_GPU
 from webhook.report.data import as_yaml
 from webhook.report.words import shown
 
 CONTAINERS = ("containers", "initContainers")
 
 
-def undone(pod: Mapping[str, Any]) -> str:
+class Unknown(NamedTuple):
+    """A pod that was given something else, and what it asked for before is not known."""
+
+    name: str
+    offer: str
+
+    def __str__(self) -> str:
+        gone = f"{ORIGINAL} is gone or is not what Rightslice wrote"
+        return f"Pod {self.name} was given {self.offer}; what it asked for before is not known: {gone}."
+
+
+def undone(pod: Mapping[str, Any]) -> str | Unknown:
     """The part of a pod that was changed, as it was; "" where there is no record that its GPUs were changed.
 
     Args:
         pod: As the API has it.
     """
+    pod = without_nulls(pod)
     metadata = pod.get("metadata") or {}
     annotations = metadata.get("annotations") or {}
     record = decision_record(str(annotations.get(DECISION, "")))
-    before = original_resources(str(annotations.get(ORIGINAL, "")))
     if record is None or not record.offer:
         return ""
-    name = shown(f"{metadata.get('namespace', 'default')}/{metadata.get('name', '')}")
-    restored = {kind: _restored(pod, kind, record, before or {}) for kind in CONTAINERS}
-    spec = {kind: found for kind, found in restored.items() if found}
-    how = (
-        "as it was written"
-        if spec
-        else f"asks for {shown(record.offer)} as it was written, and was sent to slices of it"
-    )
+    name, offer = shown(f"{metadata.get('namespace', 'default')}/{metadata.get('name', '')}"), shown(record.offer)
+    before = original_resources(str(annotations.get(ORIGINAL, "")))
+    how, spec = "as it was written", _spec(pod, record, before or {})
+    if record.offer == WHOLE_GPU and ORIGINAL not in annotations:
+        how = f"asks for {offer} as it was written, and was sent to slices of it"
+    elif not _is_original(before or {}, pod, record.offer):
+        return Unknown(name, offer)
     fields = {"metadata": {"annotations": {KEEP: "true"}}, **({"spec": spec} if spec else {})}
     return f"# Pod {name} {how} (spoken: {shown(', '.join(record.policies))})\n{as_yaml(fields)}"
+
+
+def _is_original(before: Mapping[str, Resources], pod: Mapping[str, Any], offer: str) -> bool:
+    """Does it say that containers had whole GPUs, and of no other than those that were given something?"""
+    given = {str(each.get("name", "")) for each in _containers(pod) if _asks(each, offer)}
+    return bool(before) and set(before) <= given and all(map(_had_whole_gpus, before.values()))
+
+
+def _containers(pod: Mapping[str, Any]) -> list[Any]:
+    return [each for kind in CONTAINERS for each in (pod.get("spec") or {}).get(kind) or []]
+
+
+def _asks(container: Mapping[str, Any], resource: str) -> bool:
+    return any(resource in amounts for amounts in (container.get("resources") or {}).values())
+
+
+def _had_whole_gpus(before: Resources) -> bool:
+    amounts = [side[WHOLE_GPU] for side in (before.limits, before.requests) if WHOLE_GPU in side]
+    return bool(amounts) and all((whole(amount) or 0) > 0 for amount in amounts)
+
+
+def _spec(pod: Mapping[str, Any], record: DecisionRecord, before: Mapping[str, Resources]) -> dict[str, Any]:
+    restored = {kind: _restored(pod, kind, record, before) for kind in CONTAINERS}
+    return {kind: found for kind, found in restored.items() if found}
 
 
 def _restored(
