@@ -73,7 +73,7 @@ CHAINS: dict[str, tuple[list[tuple[str, str]], str]] = {
     "a Job": ([("Job", "train")], "Job/train"),
     "a CronJob": ([("Job", "nightly-29912345"), ("CronJob", "nightly")], "CronJob/nightly"),
     "a JobSet": ([("Job", "llm-node-0"), ("JobSet", "llm")], "JobSet/llm"),
-    "an Argo Workflow": ([("Workflow", "train-x7k2p")], "Workflow/train"),
+    "an Argo Workflow": ([("Workflow", "train-x7k2p")], "Workflow/train-x7k2p"),
     "a Kubeflow PyTorchJob": ([("PyTorchJob", "llm")], "PyTorchJob/llm"),
     "nobody": ([("<none>", "<none>")], "Pod/nobody"),
 }
