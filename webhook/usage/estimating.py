@@ -170,6 +170,7 @@ def _known(span: Span, at: float) -> Span:
 
 def _observed(seen: Sequence[History], members: Sequence[History], foreseen: Foreseen | None, now: float) -> Observed:
     """What is known of a workload: by those whose memory was seen, and the kills and faults of all."""
+    idle = idle_until(members) if foreseen else 0
     compute = [known for member in seen if (known := _compute(member)) is not None]
     return Observed(
         memory_mib=_peak(seen),
@@ -181,7 +182,8 @@ def _observed(seen: Sequence[History], members: Sequence[History], foreseen: For
         card_mib=_card(seen),
         horizon_hours=max(1, round(foreseen.pool.run.hours)) if foreseen else 1,
         pool=foreseen.pool.name if foreseen else "workload",
-        idle_until=idle_until(members) if foreseen else 0,
+        idle_until=idle,
+        idle_pods=tuple(member.pod for member in members) if idle else (),
         blocked=blocked(members, now),
     )
 
