@@ -153,9 +153,20 @@ def test_the_risk_is_that_of_what_use_advises(outcome: Fit | Keep, risk: int | N
     assert use.risk_ppm == risk
 
 
+IDLE: dict[str, Any] = {"idle_until": int(NOW.timestamp()), "idle_pods": ("a",)}
+
+
+def test_a_pod_that_was_not_recorded_itself_is_not_idle_because_another_of_its_workload_was() -> None:
+    for name, idle in {"a": True, "b": False}.items():
+        pod = pod_of(make_pod(name).gpus(1).owned_by("StatefulSet", "s").build())
+        uses = UsageView({("team", "StatefulSet/s", "main"): msgspec.structs.replace(SEEN, **IDLE)})
+        world = World(PolicySet(), nothing_known(), NOW, uses)
+        assert [use.idle for use in uses_of(asked_by(pod), "team", pod, world, Keep(Why.RISK))] == [idle]
+
+
 def test_idle_is_judged_by_the_moment_of_the_audit() -> None:
     """Recorded use may be weeks old."""
-    pod, then = pod_of(make_pod("a").gpus(1).build()), msgspec.structs.replace(SEEN, idle_until=int(NOW.timestamp()))
+    pod, then = pod_of(make_pod("a").gpus(1).build()), msgspec.structs.replace(SEEN, **IDLE)
     moments = (NOW, NOW + timedelta(days=1), NOW + timedelta(days=28))
     found = [uses_of(asked_by(pod), "team", pod, seen(then, now), Keep(Why.RISK)) for now in moments]
     assert [use.idle for (use,) in found] == [True, True, False]

@@ -35,7 +35,7 @@ POD_CASES = {
     "a JobSet's, and so a Kubeflow TrainJob's": Case(
         (("Job", "llm-node-0", True),), "JobSet/llm", (("jobset.sigs.k8s.io/jobset-name", "llm"),)
     ),
-    "an Argo Workflow's": Case((("Workflow", "train-x7k2p", True),), "Workflow/train"),
+    "an Argo Workflow's": Case((("Workflow", "train-x7k2p", True),), "Workflow/train-x7k2p"),
     "a Kubeflow PyTorchJob's": Case((("PyTorchJob", "llm", True),), "PyTorchJob/llm"),
 }
 
@@ -56,6 +56,7 @@ NAMES = {
     "a Job with another number": (("Job", "train-12"), "Job/train-12"),
     "a CronWorkflow's run": (("Workflow", "etl-1793000000"), "CronWorkflow/etl"),
     "a Workflow with a name of its own": (("Workflow", "train-small"), "Workflow/train-small"),
+    "a Workflow whose name only looks made up": (("Workflow", "finetune-llm9b"), "Workflow/finetune-llm9b"),
     "five such letters that no API server made up": (("Job", "train-x7k2p"), "Job/train-x7k2p"),
     "a StatefulSet that looks like a run": (("StatefulSet", "db-29912345"), "StatefulSet/db-29912345"),
 }

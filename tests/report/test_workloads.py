@@ -127,6 +127,11 @@ def test_what_was_used_is_that_of_the_pods_on_nodes_each_by_its_own_amount() -> 
     assert used_milli(row(one, four, waits)) == 500 + 4 * 500
 
 
+def test_of_pods_of_which_one_was_seen_idle_only_that_one_counts() -> None:
+    found = row(judged("a", workload="Job/j", idle=True), judged("b", workload="Job/j", compute=0))
+    assert (found.idle.milli, [(use.pods, use.idle) for use in found.uses]) == (1000, [(2, False)])
+
+
 def test_what_is_idle_is_not_over_asked_too() -> None:
     found = row(judged("a", idle=True, after=143))
     assert (found.idle.milli, found.over_asked.milli, found.saved) == (1000, 0, 857)

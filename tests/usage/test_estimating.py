@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -182,6 +183,19 @@ def test_what_ran_out_of_memory_is_blocked_for_a_week_and_needs_more_than_was_se
 def test_faults_of_the_program_block_and_those_of_the_device_do_not(code: int, blocked: bool) -> None:
     use = of(estimate([steady(8000, xids=((NOW - 60, code),))], NOW))
     assert use.blocked.startswith(f"its GPU reported XID {code} on") is blocked
+
+
+BLIND: dict[str, dict[str, Any]] = {"a kill": {"ooms": (NOW - 3600,)}, "a fault": {"xids": ((NOW - 3600, 31),)}}
+
+
+@pytest.mark.parametrize("trouble", BLIND.values(), ids=BLIND)
+def test_what_befell_a_pod_whose_memory_was_never_read_blocks_and_says_no_more(trouble: dict[str, Any]) -> None:
+    blind = record([None], pod="blind", **trouble)
+    seen, both = of(estimate([steady(8000)], NOW)), of(estimate([steady(8000), blind], NOW))
+
+    assert "it stays until 2023-11-21 21:13Z" in both.blocked
+    assert msgspec.structs.replace(both, blocked="") == seen
+    assert of(estimate([blind, *fleet()], NOW)).blocked == both.blocked
 
 
 FLAT = {

@@ -35,6 +35,11 @@ def history(**fields: Any) -> History:
     return History(**(made | fields))
 
 
+def blind(**fields: Any) -> History:
+    """The same of another pod, of whose memory nothing was read."""
+    return history(pod="blind", peaks_mib=array(MIB_ARRAY, [GAP] * 4), **fields)
+
+
 FULL = history(
     image="vllm:1",
     mean_mib=20,
@@ -94,9 +99,18 @@ def test_a_write_that_fails_leaves_what_was_there(tmp_path: Path, monkeypatch: p
 
 
 def test_what_was_recorded_of_nothing_but_gaps_is_left_out(tmp_path: Path) -> None:
-    write(tmp_path / "use.json", Recorded([FULL, history(pod="blind", peaks_mib=array(MIB_ARRAY, [GAP] * 4))], NOW))
+    write(tmp_path / "use.json", Recorded([FULL, blind()], NOW))
 
     assert read(tmp_path / "use.json").histories == [FULL]
+
+
+@pytest.mark.parametrize("trouble", [{"ooms": (int(NOW) - 60,)}, {"xids": ((int(NOW) - 60, 31),)}], ids=str)
+def test_a_kill_or_a_fault_is_kept_of_a_container_whose_memory_was_never_read(
+    tmp_path: Path, trouble: dict[str, Any]
+) -> None:
+    write(tmp_path / "use.json", Recorded([FULL, blind(**trouble)], NOW))
+
+    assert read(tmp_path / "use.json").histories == [FULL, blind(**trouble)]
 
 
 def document(**fields: Any) -> dict[str, Any]:

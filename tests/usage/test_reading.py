@@ -73,7 +73,7 @@ CHAINS: dict[str, tuple[list[tuple[str, str]], str]] = {
     "a Job": ([("Job", "train")], "Job/train"),
     "a CronJob": ([("Job", "nightly-29912345"), ("CronJob", "nightly")], "CronJob/nightly"),
     "a JobSet": ([("Job", "llm-node-0"), ("JobSet", "llm")], "JobSet/llm"),
-    "an Argo Workflow": ([("Workflow", "train-x7k2p")], "Workflow/train"),
+    "an Argo Workflow": ([("Workflow", "train-x7k2p")], "Workflow/train-x7k2p"),
     "a Kubeflow PyTorchJob": ([("PyTorchJob", "llm")], "PyTorchJob/llm"),
     "nobody": ([("<none>", "<none>")], "Pod/nobody"),
 }
@@ -237,6 +237,28 @@ def test_a_container_that_was_killed_and_left_dead_counts_once(prometheus: Prome
     (found,) = reading_of(prometheus, dcgm([Use("a", [5] * 48)], end), told).histories
 
     assert len(found.ooms) == 1
+
+
+def test_kills_count_of_a_container_that_ended_before_its_gpu_was_ever_read(prometheus: PrometheusServer) -> None:
+    end = now()
+    told = [*owned("a", [], end), *owned("b", [], end), *counts("b", [0] * 24 + [1] * 24, end)]
+
+    reading = reading_of(prometheus, dcgm([Use("a", [5] * 48)], end), told)
+
+    assert {pod: len(one.ooms) for pod, one in by_pod(reading.histories).items()} == {"a": 0, "b": 1}
+    assert by_pod(reading.histories)["b"].is_blind
+    assert not any("no usable reading" in note for note in reading.notes)
+
+
+def test_kills_and_faults_count_where_no_reading_of_memory_is_usable(prometheus: PrometheusServer) -> None:
+    end = now()
+    told = [*owned("a", [], end), *counts("a", [0] * 24 + [1] * 24, end)]
+    gpu = Use("a", ["NaN"] * 48, xids=[0] * 24 + [31] * 24)
+
+    (found,) = reading_of(prometheus, dcgm([gpu], end), told).histories
+
+    assert found.is_blind
+    assert (len(found.ooms), [code for _, code in found.xids]) == (1, [31])
 
 
 def test_without_kube_state_metrics_use_is_kept_by_pod_and_it_is_told(prometheus: PrometheusServer) -> None:

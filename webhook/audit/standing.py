@@ -35,7 +35,8 @@ def uses_of(asked: Asked, namespace: str, pod: Pod, world: World, outcome: Fit |
     """
     workload, advised_mib, now = workload_of(pod), _advised_by_use(outcome), world.now.timestamp()
     seen = [world.usage.of(namespace, workload, ask.container.name) for ask in asked.asks]
-    return tuple(_use(ask, use, advised_mib, now) for ask, use in zip(asked.asks, seen, strict=True))
+    name = pod.metadata.name
+    return tuple(_use(ask, use, advised_mib, now, name) for ask, use in zip(asked.asks, seen, strict=True))
 
 
 def _advised_by_use(outcome: Fit | Keep) -> int | None:
@@ -45,7 +46,7 @@ def _advised_by_use(outcome: Fit | Keep) -> int | None:
     return outcome.need.memory_mib
 
 
-def _use(ask: Ask, seen: Observed | None, advised_mib: int | None, now: float) -> Use:
+def _use(ask: Ask, seen: Observed | None, advised_mib: int | None, now: float, pod: str) -> Use:
     if seen is None:
         return Use(ask.container.name, ask.resource.name, ask.count)
     return Use(
@@ -56,7 +57,7 @@ def _use(ask: Ask, seen: Observed | None, advised_mib: int | None, now: float) -
         compute_milli=seen.compute_milli,
         samples=seen.samples,
         preallocates=seen.preallocates,
-        idle=seen.is_idle(now),
+        idle=seen.is_idle(now) and pod in seen.idle_pods,
         risk_ppm=seen.risk_ppm(advised_mib) if advised_mib and seen.sizes_mib else None,
     )
 

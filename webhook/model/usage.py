@@ -40,6 +40,7 @@ class Observed(msgspec.Struct, frozen=True, gc=False):
         pool: Whose windows these are: "workload", "image" or "fleet".
         idle_until: Unix seconds until which no engine of its GPUs was active, for as long as any evidence takes; 0 if
             one was, or that is not known of every pod.
+        idle_pods: Names of the pods that this was seen of. An audit's alone: no process that admits pods has them.
         blocked: Why its request may not shrink for now, and until when; "" where nothing is in the way.
     """
 
@@ -53,6 +54,7 @@ class Observed(msgspec.Struct, frozen=True, gc=False):
     horizon_hours: int = 1
     pool: str = "workload"
     idle_until: int = 0
+    idle_pods: tuple[str, ...] = ()
     blocked: str = ""
 
     def risk_ppm(self, memory_mib: int) -> int:

@@ -2,7 +2,8 @@
 
 A pod is known at admission by its controller and its labels alone. What is recorded must come to the same name, or it
 would never be found: so both sides name by these functions. Runs of one thing are one workload: the Jobs of a CronJob,
-the Workflows of a CronWorkflow or of one generateName.
+the Workflows of a CronWorkflow. A Workflow of a generateName keeps its whole name: nothing in its pods tells that the
+end of "train-x7k2p" was made up and that of "train-llm9b" was not, and strangers must never share what was seen.
 """
 
 from __future__ import annotations
@@ -22,9 +23,6 @@ _MINUTES = re.compile(r"-(2[6-9]|3\d|4\d)\d{6}$")
 
 _SECONDS = re.compile(r"-(1[6-9]|2\d)\d{8}$")
 """Seconds since 1970, of the same: a CronWorkflow's."""
-
-_GENERATED = re.compile(r"-[bcdfghjklmnpqrstvwxz2456789]{5}$")
-"""What the API server puts behind a generateName: no vowels, and no digits that look like letters."""
 
 
 def workload_of(pod: Pod) -> str:
@@ -60,13 +58,11 @@ def _of_replica_set(name: str, labels: dict[str, str]) -> str:
 def named(kind: str, name: str) -> str:
     """The workload that a controller stands for.
 
-    >>> named("Job", "nightly-29912345"), named("Workflow", "train-x7k2p"), named("PyTorchJob", "llm")
-    ('CronJob/nightly', 'Workflow/train', 'PyTorchJob/llm')
+    >>> named("Job", "nightly-29912345"), named("Workflow", "etl-1793000000"), named("PyTorchJob", "llm")
+    ('CronJob/nightly', 'CronWorkflow/etl', 'PyTorchJob/llm')
     """
     if kind == "Job" and (found := _MINUTES.search(name)):
         return f"CronJob/{name[: found.start()]}"
     if kind == "Workflow" and (found := _SECONDS.search(name)):
         return f"CronWorkflow/{name[: found.start()]}"
-    if kind == "Workflow" and (found := _GENERATED.search(name)):
-        return f"Workflow/{name[: found.start()]}"
     return f"{kind}/{name}"

@@ -175,12 +175,14 @@ def _uses(result: Checked) -> tuple[Use, ...]:
     return result.standing.uses if result.standing is not None else ()
 
 
-def _uses_of(asking: Iterable[Checked], alike: Iterable[Checked]) -> tuple[UseOfPods, ...]:
+def _uses_of(asking: Sequence[Checked], alike: Iterable[Checked]) -> tuple[UseOfPods, ...]:
     """What containers ask for, in the order of the pods; a launcher has other containers than its workers.
 
     Args:
         alike: Those that get what the workload is said to get, with its risk; others may not, as those with `keep`.
     """
+    running = [(use, (use.container, use.resource, use.count)) for each in asking if each.node for use in _uses(each)]
+    idle = {key for _, key in running} - {key for use, key in running if not use.idle}
     said = {(use.container, use.resource, use.count): use for each in alike for use in _uses(each)}
     first: dict[tuple[str, str, int], Use] = {}
     pods: Counter[tuple[str, str, int]] = Counter()
@@ -191,9 +193,8 @@ def _uses_of(asking: Iterable[Checked], alike: Iterable[Checked]) -> tuple[UseOf
             first.setdefault(key, said.get(key, use))
             pods[key] += 1
             waiting[key] += not each.node
-    return tuple(
-        UseOfPods(**msgspec.structs.asdict(use), pods=pods[key], waiting=waiting[key]) for key, use in first.items()
-    )
+    found = ((key, msgspec.structs.asdict(use) | {"idle": key in idle}) for key, use in first.items())
+    return tuple(UseOfPods(**fields, pods=pods[key], waiting=waiting[key]) for key, fields in found)
 
 
 def _fit(result: Checked) -> tuple[str, str]:
@@ -202,7 +203,7 @@ def _fit(result: Checked) -> tuple[str, str]:
 
 
 def is_idle(result: Checked) -> bool:
-    """Was no engine active for any GPU container of the pod's workload? False where one of them was not seen."""
+    """Was no engine active for any GPU container of the pod's workload? False where one was not seen, nor the pod."""
     uses = _uses(result)
     return bool(uses) and all(use.idle for use in uses)
 

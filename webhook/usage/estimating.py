@@ -63,19 +63,25 @@ def estimate(histories: Iterable[History], now: float) -> UsageView:
         now: Unix seconds.
     """
     every = list(histories)
-    pools = Pools(every, now)
-    workloads: dict[WorkloadKey, list[History]] = {}
-    for history in every:
-        workloads.setdefault(history.key, []).append(history)
+    seen = [history for history in every if not history.is_blind]
+    pools, workloads, members = Pools(seen, now), _by_workload(seen), _by_workload(every)
     counted, observed = Counted(), {}
     often = max(1, len(workloads) // PAST_LIMITS)
     for index, (key, foreseen) in enumerate(_each_foreseen(workloads, pools, now)):
-        observed[key] = _observed(workloads[key], foreseen, now)
+        observed[key] = _observed(workloads[key], members[key], foreseen, now)
         if foreseen is not None and index % often == 0:
             _count(foreseen, pools, counted, most=max(1, PAST_LIMITS // len(workloads)))
     return UsageView(
-        observed, tuple((target, round(1000 * counted.price(target / CERTAIN_PPM))) for target in TARGETS_PPM)
+        observed | {key: _observed(some, some, None, now) for key, some in members.items() if key not in observed},
+        tuple((target, round(1000 * counted.price(target / CERTAIN_PPM))) for target in TARGETS_PPM),
     )
+
+
+def _by_workload(histories: Iterable[History]) -> dict[WorkloadKey, list[History]]:
+    workloads: dict[WorkloadKey, list[History]] = {}
+    for history in histories:
+        workloads.setdefault(history.key, []).append(history)
+    return workloads
 
 
 def _each_foreseen(
@@ -162,19 +168,22 @@ def _known(span: Span, at: float) -> Span:
     return span._replace(windows=span.windows.some(slice(0, int(np.searchsorted(span.windows.until, at, "right")))))
 
 
-def _observed(members: Sequence[History], foreseen: Foreseen | None, now: float) -> Observed:
-    compute = [known for member in members if (known := _compute(member)) is not None]
+def _observed(seen: Sequence[History], members: Sequence[History], foreseen: Foreseen | None, now: float) -> Observed:
+    """What is known of a workload: by those whose memory was seen, and the kills and faults of all."""
+    idle = idle_until(members) if foreseen else 0
+    compute = [known for member in seen if (known := _compute(member)) is not None]
     return Observed(
-        memory_mib=_peak(members),
+        memory_mib=_peak(seen),
         compute_milli=max(compute, default=None),
         samples=foreseen.pool.size if foreseen else 0,
-        preallocates=any(is_flat(member) for member in members),
+        preallocates=any(is_flat(member) for member in seen),
         sizes_mib=_curve(foreseen) if foreseen else (),
-        typical_mib=round(_typical(members)),
-        card_mib=_card(members),
+        typical_mib=round(_typical(seen)),
+        card_mib=_card(seen),
         horizon_hours=max(1, round(foreseen.pool.run.hours)) if foreseen else 1,
         pool=foreseen.pool.name if foreseen else "workload",
-        idle_until=idle_until(members) if foreseen else 0,
+        idle_until=idle,
+        idle_pods=tuple(member.pod for member in members) if idle else (),
         blocked=blocked(members, now),
     )
 

@@ -117,7 +117,7 @@ _SAME = [name for name in _Container.__struct_fields__ if name not in ("peaks_mi
 
 
 def read(path: Path) -> Recorded:
-    """Read a file. A container of which nothing but gaps is recorded is left out: it was not seen.
+    """Read a file. A container of which nothing but gaps is recorded is left out, unless it was killed or had faults.
 
     Raises:
         UsageError: it cannot be read or used; says where, what must hold and what to write.
@@ -130,7 +130,7 @@ def read(path: Path) -> Recorded:
     file = _decoded(path, text, _File)
     if fault := _fault(file):
         raise UsageError(f"{path}: {fault}. {WRITE}")
-    seen = [one for one in file.containers if max(one.peaks_mib) > GAP]
+    seen = [one for one in file.containers if max(one.peaks_mib) > GAP or one.ooms or one.xids]
     return Recorded([_history(one, file.step_seconds) for one in seen], file.now)
 
 

@@ -73,6 +73,11 @@ class History(msgspec.Struct, frozen=True, gc=False):
         return max(0, int(self.readings().max())) if self.peaks_mib else 0
 
     @property
+    def is_blind(self) -> bool:
+        """Was nothing of its memory seen? Its kills and faults count all the same."""
+        return not self.peaks_mib or int(self.readings().max()) == GAP
+
+    @property
     def end(self) -> int:
         """Unix seconds of the end of the last bin."""
         return self.start + self.step_seconds * len(self.peaks_mib)
@@ -105,5 +110,5 @@ def _mib(reading: float | None) -> int:
 
 
 def pods_in(histories: Iterable[History]) -> int:
-    """How many pods these are of: each has a history for each of its containers."""
-    return len({(history.namespace, history.workload, history.pod) for history in histories})
+    """How many pods something was seen of: each has a history for each of its containers."""
+    return len({(one.namespace, one.workload, one.pod) for one in histories if not one.is_blind})

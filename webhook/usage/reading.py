@@ -32,6 +32,7 @@ from webhook.usage.seen import (
     take_mean,
     take_percent,
     take_share,
+    tells,
 )
 from webhook.usage.source import DAY, HOUR
 
@@ -91,12 +92,13 @@ async def read(prometheus: Prometheus, clock: Callable[[], float]) -> Reading:
         owners, images = Owners(), {}
     else:
         await _read_kills(prometheus, form, span, seen)
+        _bound(prometheus, seen)
         pods = {pod for _, pod, _ in seen}
         owners = await read_owners(prometheus, form, pods, span.now, span.window)
         images = await read_images(prometheus, form, pods, span.now, span.window)
     notes += _notes_on_faults(seen, devices)
     notes += [f"Prometheus warned: {warning}" for warning in prometheus.warnings]
-    histories = [history(key, one, span, owners, images) for key, one in seen.items() if any_seen(one)]
+    histories = [history(key, one, span, owners, images) for key, one in seen.items() if tells(one)]
     return Reading(histories, now, tuple(notes))
 
 
@@ -191,30 +193,35 @@ async def _read_peaks(prometheus: Prometheus, device: Device, span: Span, seen: 
     for start in range(span.start, span.end, length):
         end = min(span.end, start + length)
         found = await prometheus.range(queries.peaks(device, span.step), start + span.step, end, span.step)
-        bins = []
-        for series in found:
-            key = key_of(series, device.form)
-            if key not in seen:
-                seen[key] = Seen(array(MIB_ARRAY, [GAP]) * span.bins)
-            bins.append(seen[key].peaks_mib)
-        put(found, span, bins)
-        if len(seen) > CONTAINERS_MOST:
-            raise UsageError(
-                f"{prometheus.source.base}: must have at most {CONTAINERS_MOST} containers with GPUs "
-                f"in {prometheus.source.days} days, found more. {NARROW}"
-            )
+        put(found, span, [_one_of(seen, key_of(series, device.form), span).peaks_mib for series in found])
+        _bound(prometheus, seen)
+
+
+def _bound(prometheus: Prometheus, seen: Mapping[PodKey, Seen]) -> None:
+    if len(seen) > CONTAINERS_MOST:
+        raise UsageError(
+            f"{prometheus.source.base}: must have at most {CONTAINERS_MOST} containers with GPUs "
+            f"in {prometheus.source.days} days, found more. {NARROW}"
+        )
+
+
+def _one_of(seen: dict[PodKey, Seen], key: PodKey, span: Span) -> Seen:
+    """What was seen of a container that has a GPU."""
+    if key not in seen:
+        seen[key] = Seen(array(MIB_ARRAY, [GAP]) * span.bins)
+    return seen[key]
 
 
 async def _read_xids(prometheus: Prometheus, device: Device, span: Span, seen: dict[PodKey, Seen]) -> None:
     """Faults of GPUs, by the hour."""
     if last := device.has(*queries.XID):
         for series in await prometheus.range(queries.xids(device, last), span.first_hour, span.now, HOUR):
-            if one := seen.get(key_of(series, device.form)):
-                one.xids |= {(moment, code(value)) for moment, value in moments(series, span, one)}
+            one = _one_of(seen, key_of(series, device.form), span)
+            one.xids |= {(moment, code(value)) for moment, value in moments(series, span, one)}
     if device.has(queries.XID_COUNT):
         for series in await prometheus.range(queries.counted_xids(device), span.first_hour, span.now, HOUR):
-            if one := seen.get(key_of(series, device.form)):
-                one.xids |= {(moment, code(series.metric.get("xid", ""))) for moment, _ in moments(series, span, one)}
+            one = _one_of(seen, key_of(series, device.form), span)
+            one.xids |= {(moment, code(series.metric.get("xid", ""))) for moment, _ in moments(series, span, one)}
 
 
 async def _form_of_owners(prometheus: Prometheus, start: float, end: float) -> Form | None:
@@ -227,23 +234,26 @@ async def _form_of_owners(prometheus: Prometheus, start: float, end: float) -> F
 
 
 async def _read_kills(prometheus: Prometheus, form: Form, span: Span, seen: dict[PodKey, Seen]) -> None:
-    """Containers that were killed for memory: each time they were started again, and the end of those that were not."""
+    """Containers that were killed for memory: each time they were started again, and the end of those that were not.
+
+    Also those of which nothing else was seen: one that is killed as soon as it starts has no sample of its GPU.
+    """
     selector = prometheus.source.selector
     for series in await prometheus.range(queries.restarted_for_memory(form, selector), span.first_hour, span.now, HOUR):
-        if one := seen.get(key_of(series, form)):
-            one.ooms |= {moment for moment, _ in moments(series, span, one)}
+        one = seen.setdefault(key_of(series, form), Seen(array(MIB_ARRAY)))
+        one.ooms |= {moment for moment, _ in moments(series, span, one)}
     for series in await prometheus.range(queries.ended_for_memory(form, selector), span.first_hour, span.now, HOUR):
-        if one := seen.get(key_of(series, form)):
-            one.ooms |= {moment for moment, _ in moments(series, span, one)[:1]}
+        one = seen.setdefault(key_of(series, form), Seen(array(MIB_ARRAY)))
+        one.ooms |= {moment for moment, _ in moments(series, span, one)[:1]}
 
 
 def _notes_on_faults(seen: Mapping[PodKey, Seen], devices: Sequence[Device]) -> list[str]:
     """What is missing that would have been of use."""
     notes = []
-    blind = sum(not any_seen(one) for one in seen.values())
-    if blind:
+    held = [one for one in seen.values() if one.peaks_mib]
+    if blind := sum(not any_seen(one) for one in held):
         notes.append(
-            f"{blind} of {len(seen)} containers have no usable reading of memory: "
+            f"{blind} of {len(held)} containers have no usable reading of memory: "
             "their GPU is shared by time, or the samples are NaN, infinite or negative"
         )
     if astray := sum(one.astray for one in seen.values()):

@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 
 from webhook.model.catalogue import card, shape
-from webhook.usage.history import GAP, MOST_MIB, TROUBLES_MOST, History
+from webhook.usage.history import GAP, MIB_ARRAY, MOST_MIB, TROUBLES_MOST, History
 from webhook.usage.owners import Owners
 from webhook.usage.prometheus import Sample, Series, number
 from webhook.usage.queries import Form
@@ -173,15 +173,19 @@ def any_seen(one: Seen) -> bool:
     return max(one.peaks_mib, default=GAP) > GAP
 
 
+def tells(one: Seen) -> bool:
+    """Is there anything to hand over: memory that was seen, or a kill or a fault?"""
+    return any_seen(one) or bool(one.ooms) or any(fault for _, fault in one.xids)
+
+
 def history(key: PodKey, one: Seen, span: Span, owners: Owners, images: Mapping[PodKey, str]) -> History:
-    """As it is handed over; bins before the first reading and after the last are left off.
+    """As it is handed over; bins before the first reading and after the last are left off, and one gap is what is left
+    where there is no reading.
 
     The mean is of all the time until now and may be above the peaks, which are of whole bins: they bound it.
     """
     namespace, pod, container = key
-    there = np.flatnonzero(np.frombuffer(one.peaks_mib, dtype=np.int32) > GAP)
-    first, last = int(there[0]), int(there[-1])
-    peaks_mib = one.peaks_mib[first : last + 1]
+    first, peaks_mib = _readings(one, span)
     return History(
         namespace=namespace,
         workload=owners.workload(namespace, pod),
@@ -191,10 +195,19 @@ def history(key: PodKey, one: Seen, span: Span, owners: Owners, images: Mapping[
         step_seconds=span.step,
         peaks_mib=peaks_mib,
         image=images.get(key, ""),
-        mean_mib=None if one.mean_mib is None else min(one.mean_mib, max(peaks_mib)),
+        mean_mib=None if one.mean_mib is None or max(peaks_mib) == GAP else min(one.mean_mib, max(peaks_mib)),
         capacity_mib=one.capacity_mib,
         compute_milli=one.compute_milli,
         active_milli=one.active_milli,
         ooms=tuple(sorted(one.ooms)[-_EACH:]),
         xids=tuple(sorted(fault for fault in one.xids if fault[1])[-_EACH:]),
     )
+
+
+def _readings(one: Seen, span: Span) -> tuple[int, array[int]]:
+    """The first bin with a reading, and all from there to the last one."""
+    if not any_seen(one):
+        return span.bins - 1, array(MIB_ARRAY, [GAP])
+    there = np.flatnonzero(np.frombuffer(one.peaks_mib, dtype=np.int32) > GAP)
+    first, last = int(there[0]), int(there[-1])
+    return first, one.peaks_mib[first : last + 1]
