@@ -239,9 +239,13 @@ def test_a_container_that_was_killed_and_left_dead_counts_once(prometheus: Prome
     assert len(found.ooms) == 1
 
 
+SERVE = [("StatefulSet", "serve")]
+
+
 def test_kills_count_of_a_container_that_ended_before_its_gpu_was_ever_read(prometheus: PrometheusServer) -> None:
-    end = now()
-    told = [*owned("a", [], end), *owned("b", [], end), *counts("b", [0] * 24 + [1] * 24, end)]
+    end, killed = now(), [0] * 24 + [1] * 24
+    told = [*owned("a", SERVE, end), *owned("b", SERVE, end), *owned("web", [], end)]
+    told += [*counts("b", killed, end), *counts("web", killed, end)]
 
     reading = reading_of(prometheus, dcgm([Use("a", [5] * 48)], end), told)
 

@@ -98,8 +98,9 @@ async def read(prometheus: Prometheus, clock: Callable[[], float]) -> Reading:
         images = await read_images(prometheus, form, pods, span.now, span.window)
     notes += _notes_on_faults(seen, devices)
     notes += [f"Prometheus warned: {warning}" for warning in prometheus.warnings]
-    histories = [history(key, one, span, owners, images) for key, one in seen.items() if tells(one)]
-    return Reading(histories, now, tuple(notes))
+    made = {key: history(key, one, span, owners, images) for key, one in seen.items() if tells(one)}
+    with_gpus = {one.key for key, one in made.items() if seen[key].peaks_mib}
+    return Reading([one for one in made.values() if one.key in with_gpus], now, tuple(notes))
 
 
 KSM = "Install kube-state-metrics, with kube_pod_owner, kube_replicaset_owner and kube_job_owner among its metrics"
@@ -236,15 +237,18 @@ async def _form_of_owners(prometheus: Prometheus, start: float, end: float) -> F
 async def _read_kills(prometheus: Prometheus, form: Form, span: Span, seen: dict[PodKey, Seen]) -> None:
     """Containers that were killed for memory: each time they were started again, and the end of those that were not.
 
-    Also those of which nothing else was seen: one that is killed as soon as it starts has no sample of its GPU.
+    Also those of which nothing else was seen, in namespaces where GPUs are used: one that is killed as soon as it
+    starts has no sample of its GPU.
     """
-    selector = prometheus.source.selector
+    selector, spaces = prometheus.source.selector, {namespace for namespace, _, _ in seen}
     for series in await prometheus.range(queries.restarted_for_memory(form, selector), span.first_hour, span.now, HOUR):
-        one = seen.setdefault(key_of(series, form), Seen(array(MIB_ARRAY)))
-        one.ooms |= {moment for moment, _ in moments(series, span, one)}
+        if (key := key_of(series, form))[0] in spaces:
+            one = seen.setdefault(key, Seen(array(MIB_ARRAY)))
+            one.ooms |= {moment for moment, _ in moments(series, span, one)}
     for series in await prometheus.range(queries.ended_for_memory(form, selector), span.first_hour, span.now, HOUR):
-        one = seen.setdefault(key_of(series, form), Seen(array(MIB_ARRAY)))
-        one.ooms |= {moment for moment, _ in moments(series, span, one)[:1]}
+        if (key := key_of(series, form))[0] in spaces:
+            one = seen.setdefault(key, Seen(array(MIB_ARRAY)))
+            one.ooms |= {moment for moment, _ in moments(series, span, one)[:1]}
 
 
 def _notes_on_faults(seen: Mapping[PodKey, Seen], devices: Sequence[Device]) -> list[str]:
