@@ -6,6 +6,7 @@ import pytest
 
 from tests.make import Json, PodMaker, make_namespace, make_node, make_pod
 from tests.world import A100, ask, codes, mig_node, shaped, view_of, whole_node
+from webhook.engine.limitrange.defaulting import LIMIT_RANGER_NOTE, NOTE_HEAD
 from webhook.model.apimachinery import MAX_MILLI
 from webhook.model.catalogue import _CARDS as CARDS
 from webhook.model.cluster import ClusterView
@@ -18,6 +19,7 @@ GPU, SMALL, LARGE, SHARED = (
     "nvidia.com/gpu.shared",
 )
 NATIVE = "mode: enforce\nlimits: {accounting: native, accountingScheduler: configured}"
+PLAIN = "mode: enforce\nlimits: {accounting: native}"
 TURNS = make_node("turns", A100 | {"nvidia.com/gpu.replicas": "4"}, **{SHARED: 32})
 MPS = make_node(
     "mps", A100 | {"nvidia.com/gpu.replicas": "3", "nvidia.com/gpu.sharing-strategy": "mps"}, **{SHARED: 24}
@@ -73,6 +75,82 @@ def test_it_is_nothing_for_a_pod_without_gpus() -> None:
     assert not ask(make_pod(), NATIVE).patch
 
 
+MILLI_RANGE: dict[str, Json] = {
+    "a minimum": {"min": {ACCOUNTING: "10"}, "default": {ACCOUNTING: "20"}},
+    "a minimum beside GPUs": {"max": {GPU: "4"}, "min": {ACCOUNTING: "10"}, "default": {ACCOUNTING: "20", GPU: "4"}},
+    "a ratio": {"maxLimitRequestRatio": {ACCOUNTING: "1"}, "default": {ACCOUNTING: "20"}},
+    "a minimum of pods": {"type": "Pod", "min": {ACCOUNTING: "10"}},
+    "a minimum of pods that the GPUs alone weigh less than": {"type": "Pod", "min": {ACCOUNTING: "1015"}},
+    "a maximum": {"max": {ACCOUNTING: "2000"}, "default": {ACCOUNTING: "20"}},
+    "a maximum of pods": {"type": "Pod", "max": {ACCOUNTING: "1005"}},
+}
+
+
+def ranging(*items: Json) -> ClusterView:
+    """A namespace with one LimitRange, and a node of whole cards."""
+    spec = {"limits": [{"type": "Container"} | item for item in items]}
+    metadata = {"name": "milli", "namespace": "team"}
+    return view_of(
+        make_namespace("team"),
+        whole_node(),
+        {"apiVersion": "v1", "kind": "LimitRange", "metadata": metadata, "spec": spec},
+    )
+
+
+def twenty(pod: PodMaker, amount: str = "20") -> PodMaker:
+    """The pod with a sidecar, and in both what a LimitRange gives, or a user writes."""
+    amounts = {ACCOUNTING: amount}
+    return pod.asks(ACCOUNTING, amount).container("side", resources={"limits": amounts, "requests": amounts})
+
+
+LEFT: dict[str, tuple[str, PodMaker, str, list[str]]] = {
+    "GPUs beside a minimum": (NATIVE, twenty(make_pod().gpus(1)), "a minimum", ["1000", "20"]),
+    "a user's own amount that is enough": (NATIVE, twenty(make_pod().gpus(1), "10"), "a minimum", ["1000", "10"]),
+    "no GPUs": (NATIVE, twenty(make_pod()), "a minimum", ["20", "20"]),
+    "injected GPUs are taken out": (
+        NATIVE.replace("native", "native, limitRangeInjected: remove"),
+        twenty(make_pod().gpus(4).annotate(LIMIT_RANGER_NOTE, NOTE_HEAD + "nvidia.com/gpu limit for container main")),
+        "a minimum beside GPUs",
+        ["20", "20"],
+    ),
+    "accounting is off": (PLAIN, twenty(make_pod().gpus(1)), "a minimum", ["20", "20"]),
+    "GPUs beside a ratio": (NATIVE, twenty(make_pod().gpus(1)), "a ratio", ["1000", "20"]),
+    "the pod as a whole": (NATIVE, twenty(make_pod()), "a minimum of pods", ["20", "20"]),
+    "the pod as a whole weighs enough": (NATIVE, twenty(make_pod().gpus(1)), "a minimum of pods", ["1000", "0"]),
+    "the pod as a whole weighs too little": (
+        NATIVE,
+        twenty(make_pod().gpus(1)),
+        "a minimum of pods that the GPUs alone weigh less than",
+        ["1000", "20"],
+    ),
+    "a maximum takes the zero": (NATIVE, twenty(make_pod().gpus(1)), "a maximum", ["1000", "0"]),
+    "a maximum that only the zero meets": (NATIVE, twenty(make_pod().gpus(1)), "a maximum of pods", ["1000", "0"]),
+}
+
+
+@pytest.mark.parametrize(("text", "pod", "item", "want"), LEFT.values(), ids=LEFT)
+def test_a_zero_that_a_limit_range_would_refuse_is_not_written(
+    text: str, pod: PodMaker, item: str, want: list[str]
+) -> None:
+    view = ranging(MILLI_RANGE[item])
+    decision = ask(pod, text, view=view)
+    after = shaped(pod, decision)
+    each = [one["resources"] for one in after["spec"]["containers"]]
+    assert [one["limits"][ACCOUNTING] for one in each] == [one["requests"][ACCOUNTING] for one in each] == want
+    assert not decision.denials
+    assert not ask(after, text, view=view).patch
+    after["metadata"]["uid"] = "0a1b"
+    assert not ask(after, text, view=view).denials
+
+
+def test_a_pod_that_a_limit_range_refuses_for_its_own_amount_is_told_what_helps() -> None:
+    pod, view = twenty(make_pod().gpus(1), "5"), ranging({"min": {ACCOUNTING: "10"}})
+    (denied,) = ask(pod, NATIVE, view=view).denials
+    assert denied.message.endswith("but request is 5 (LimitRange milli)")
+    assert denied.fix == f"Ask for at least 10 {ACCOUNTING}, in limits and requests."
+    assert not ask(twenty(make_pod().gpus(1), "10"), NATIVE, view=view).denials
+
+
 def stored(pod: PodMaker) -> PodMaker:
     """The pod as /validate sees it: no webhook changes it any more."""
     pod.data["metadata"]["uid"] = "0a1b"
@@ -121,9 +199,6 @@ def test_what_one_call_writes_the_other_takes() -> None:
     after = shaped(pod, first)
     after["metadata"]["uid"] = "0a1b"
     assert codes(ask(after, *policies, nodes=nodes)) == []
-
-
-PLAIN = "mode: enforce\nlimits: {accounting: native}"
 
 
 def counting(node: Json, milli: str = "8000000") -> Json:

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from tests.engine.deciding import SIZING
+from tests.engine.test_workloads import workload
 from tests.make import Json, PodMaker, make_namespace, make_node, make_pod
 from tests.world import A100, MIXED, ask, codes, shaped, view_of
 from webhook.model.decisions import Decision, Fit, Keep, Why
@@ -97,6 +98,25 @@ CASES = {
 def test_what_will_be_added_counts_before_a_slice_is_given(case: Case) -> None:
     outcome = ask(case.pod, *case.policies, nodes=case.nodes).outcome
     assert outcome == case.want if case.want else isinstance(outcome, Fit)
+
+
+TEMPLATES = {
+    "a Deployment": ("Deployment", "apps/v1", True),
+    "a StatefulSet": ("StatefulSet", "apps/v1", True),
+    "a Job": ("Job", "batch/v1", True),
+    "a CronJob": ("CronJob", "batch/v1", True),
+    "a ReplicaSet of nobody, whose pods have nothing in common that we know": ("ReplicaSet", "apps/v1", False),
+}
+
+
+@pytest.mark.parametrize(("kind", "group", "tied"), TEMPLATES.values(), ids=TEMPLATES)
+def test_the_pods_of_a_template_are_told_what_happens_to_them_once_they_are_spread(
+    kind: str, group: str, tied: bool
+) -> None:
+    decision = ask(workload(kind, small(), group, replicas=3), SIZING, enforced(SPREAD), nodes=ROOMY)
+    assert isinstance(decision.outcome, Keep) == tied
+    assert (decision.gpu_milli_after == decision.gpu_milli_before) == tied
+    assert codes(decision)[0] == ("warn GPU-R103" if tied else "warn GPU-R101")
 
 
 TRIALS = {

@@ -65,6 +65,46 @@ def test_what_a_user_asked_for_stays() -> None:
     assert not ask(pod, REMOVE, view=TRAP).patch
 
 
+MIXING = "mode: enforce\nsecurity: {deny: [mixedGPURequests]}"
+TWO_TRAPS = limited({"max": {GPU: "4", SMALL: "1"}})
+MIXED: dict[str, tuple[PodMaker, ClusterView, str, str]] = {
+    "a slice that the user asks for, and whole GPUs that a LimitRange gives": (
+        make_pod().gpus(4).asks(SMALL, "1").annotate("kubernetes.io/limit-ranger", NOTE),
+        TRAP,
+        "nvidia.com/gpu is put in by LimitRange trap",
+        'Write nvidia.com/gpu: "0" in its requests and limits.',
+    ),
+    "both given": (
+        make_pod()
+        .gpus(4)
+        .asks(SMALL, "1")
+        .annotate("kubernetes.io/limit-ranger", NOTE.replace("gpu req", f"gpu, {SMALL} req")),
+        TWO_TRAPS,
+        "nvidia.com/gpu is put in by LimitRange trap, nvidia.com/mig-1g.10gb is put in by LimitRange trap",
+        'Write nvidia.com/gpu: "0" and nvidia.com/mig-1g.10gb: "0" in its requests and limits.',
+    ),
+    "both asked for, in a namespace with the trap": (
+        make_pod().gpus(4).asks(SMALL, "1"),
+        TRAP,
+        "",
+        "Ask for one kind of GPU in a container.",
+    ),
+}
+
+
+@pytest.mark.parametrize(("pod", "view", "put_in", "fix"), MIXED.values(), ids=MIXED)
+def test_a_mixture_that_a_limit_range_makes_names_it_and_the_way_out(
+    pod: PodMaker, view: ClusterView, put_in: str, fix: str
+) -> None:
+    (denied,) = ask(pod, MIXING, view=view).denials
+    message = "a container must ask for one kind of GPU, found 'nvidia.com/gpu and nvidia.com/mig-1g.10gb'"
+    assert (denied.message, denied.fix) == (f"{message}; {put_in}" if put_in else message, fix)
+
+
+def test_the_way_out_of_a_mixture_leads_out() -> None:
+    assert not ask(make_pod().gpus(0).asks(SMALL, "1"), MIXING, view=TRAP).denials
+
+
 def one_given() -> PodMaker:
     """One GPU that the user asks for, and one that LimitRanger put in."""
     pod = make_pod().gpus(1).container("side", resources={"limits": {GPU: "1"}, "requests": {GPU: "1"}})

@@ -14,10 +14,11 @@ such a node are not asked: each of these may change while the pod waits.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 from webhook.engine.asking import Ask
 from webhook.engine.case import Case
+from webhook.engine.limitrange import too_small
 from webhook.engine.remarks import Remark
 from webhook.engine.shape import Shape
 from webhook.model.apimachinery import MAX_MILLI
@@ -28,18 +29,17 @@ from webhook.model.paths import Path
 from webhook.model.pods import Amount, Container, Pod
 from webhook.model.pools import most_milli
 from webhook.model.quantity import NANO, readable
+from webhook.model.ranges import Ranges
 from webhook.model.resources import ACCOUNTING
 from webhook.policy.compiled import Limits
 
 
 def account(case: Case, shape: Shape) -> None:
     """Write what every container's GPUs weigh, whatever stands there: a user's own value is never trusted."""
-    if not takes_accounting(case, shape):
-        clear_others(shape)
-        return
-    for path, milli in weights(case, shape).items():
+    weighed = weights(case, shape) if takes_accounting(case, shape) else {}
+    for path, milli in weighed.items():
         _write(shape, path, str(milli))
-    clear_others(shape, case)
+    clear_others(shape, case.view.ranges(case.request.namespace), weighed)
 
 
 def takes_accounting(case: Case, shape: Shape) -> bool:
@@ -73,12 +73,26 @@ def _added(each: Iterable[tuple[Path, int]]) -> dict[Path, int]:
     return found
 
 
-def clear_others(shape: Shape, case: Case | None = None) -> None:
-    """Write "0" where a container without GPUs names the accounting resource."""
-    asking = {ask.path for ask in case.asked.asks} if case is not None else set()
-    for path in _naming(shape.pod):
-        if path not in asking:
+def clear_others(shape: Shape, ranges: Ranges, weighed: Collection[Path] = ()) -> None:
+    """Write "0" where a container that is not weighed names the accounting resource.
+
+    Where a LimitRange would refuse that for being too little, what is there stays: more than it weighs escapes no
+    quota.
+    """
+    others = [path for path in _naming(shape.pod) if path not in weighed]
+    kept = _too_small(shape, others, ranges) if ranges and others else set()
+    for path in others:
+        if not kept & {path, ("spec",)}:
             _write(shape, path, "0")
+
+
+def _too_small(shape: Shape, others: Sequence[Path], ranges: Ranges) -> set[Path]:
+    """Where a LimitRange would refuse zeros in these containers."""
+    limits, requests = dict(shape.limits), dict(shape.requests)
+    for path in others:
+        limited, requested = _sides(shape, path)
+        limits[path], requests[path] = {**limited, ACCOUNTING: "0"}, {**requested, ACCOUNTING: "0"}
+    return too_small(shape, ranges, limits, requests)
 
 
 def names_accounting(pod: Pod) -> bool:
@@ -94,14 +108,18 @@ def _naming(pod: Pod) -> Iterator[Path]:
 
 
 def _write(shape: Shape, path: Path, amount: str) -> None:
-    resources = _container(shape.pod, path).resources
-    limits = shape.limits.get(path, resources.limits)
-    requests = shape.requests.get(path, resources.requests)
+    limits, requests = _sides(shape, path)
     if _is(limits.get(ACCOUNTING), amount) and _is(requests.get(ACCOUNTING, amount), amount):
         return
     shape.limits[path] = {**limits, ACCOUNTING: amount}
     shape.requests[path] = {**requests, ACCOUNTING: amount}
     shape.note("accounting")
+
+
+def _sides(shape: Shape, path: Path) -> tuple[Mapping[str, Amount], Mapping[str, Amount]]:
+    """Limits and requests of a container as they stand by now."""
+    resources = _container(shape.pod, path).resources
+    return shape.limits.get(path, resources.limits), shape.requests.get(path, resources.requests)
 
 
 def _is(found: Amount | None, amount: str) -> bool:

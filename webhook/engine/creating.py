@@ -109,7 +109,7 @@ def _shaped(coming: Coming, shape: Shape, findings: list[Finding]) -> tuple[Aske
         return left, outcome
     if rules.accounting:
         shape.speaker = rules.accounting
-        clear_others(shape)
+        clear_others(shape, view.ranges(request.namespace))
     judge_amounts(request, shape, rules, view, injected, findings)
     return left, NOT_ASKED
 

@@ -82,7 +82,7 @@ def decide_pod(
     speaking = match(request, pod, asked, policies, view, [one.resource for one in given] if given else ())
     rules, findings = speaking.rules, _failures(speaking) if speaking.failures else []
     # 2 guard
-    judge_security(request, pod, asked, rules, view, findings)
+    judge_security(request, pod, asked, given, rules, view, findings)
     # 3 demand, 4 fit, 5 judge, 6 hints, 8 patch: of a pod on its way in; one that is stored keeps its shape
     if request.operation == "CREATE":
         created = create(Coming(request, pod, asked, given, rules, view, usage), findings, policies.digest)

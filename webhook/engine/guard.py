@@ -29,6 +29,7 @@ from webhook.engine.guarding.variables import (
     suspects,
     unreadable_sources,
 )
+from webhook.engine.limitrange import Given
 from webhook.engine.remarks import Remark
 from webhook.model.modes import Mode
 from webhook.model.paths import Path
@@ -45,6 +46,7 @@ def guard(
     asked: Asked,
     *,
     asks_share: bool,
+    given: Sequence[Given] = (),
     allowed_capabilities: frozenset[str] = _NOTHING,
     allowed_runtime_classes: frozenset[str] = _NOTHING,
 ) -> list[tuple[str, Remark]]:
@@ -56,13 +58,14 @@ def guard(
         asked: What it asks for. Names of NVIDIA's that are no GPU resource show that it is after GPUs; only an ask
             for one excuses a GPU runtime class, and what is refused in a container that gets none.
         asks_share: True if it requests a time-sliced or MPS share.
+        given: GPUs that LimitRanges put into it.
         allowed_capabilities: Driver capabilities that are fine beside compute and utility; "all" allows any.
         allowed_runtime_classes: GPU runtime classes that are fine without a GPU request.
 
     Returns:
         Pairs of bypass name (see `guarding.bypasses`) and remark. Never raises on a Pod.
     """
-    rules = asked, asks_share, allowed_capabilities, allowed_runtime_classes
+    rules = asked, asks_share, given, allowed_capabilities, allowed_runtime_classes
     old = request.old_pod if request.operation == "UPDATE" else None
     results = _look(request, pod, *rules)
     if old is not None:
@@ -80,6 +83,7 @@ def _look(
     pod: Pod,
     asked: Asked,
     asks_share: bool,
+    given: Sequence[Given],
     capabilities: frozenset[str],
     classes: frozenset[str],
 ) -> list[Found]:
@@ -90,7 +94,7 @@ def _look(
     if named:
         results += legacy_images(named, asked.containers())
     results += device_mounts(containers)
-    results += odd_requests(spec, containers)
+    results += odd_requests(spec, containers, given)
     if spec.volumes:
         results += host_paths(spec)
     if pod.metadata.annotations:

@@ -11,7 +11,7 @@ from webhook.engine.case import Case
 from webhook.engine.containers import Amounts, amounts_of
 from webhook.engine.cuda import driver_remarks
 from webhook.engine.guard import guard
-from webhook.engine.limitrange import Injected, final_amounts, injected_remarks, passes, range_remarks
+from webhook.engine.limitrange import Given, Injected, final_amounts, injected_remarks, passes, range_remarks
 from webhook.engine.limits import breaches
 from webhook.engine.placement import obstacles
 from webhook.engine.quota import Held, claim_remarks, moved_remarks, pool_remarks, quota_remarks, resized_remarks
@@ -33,9 +33,15 @@ from webhook.policy.compiled import Limits
 
 
 def judge_security(
-    request: Request, pod: Pod, asked: Asked, rules: Rules, view: ClusterView, findings: list[Finding]
+    request: Request,
+    pod: Pod,
+    asked: Asked,
+    given: Sequence[Given],
+    rules: Rules,
+    view: ClusterView,
+    findings: list[Finding],
 ) -> None:
-    """Every way round GPU accounting that a policy denies."""
+    """Every way round GPU accounting that a policy denies; `given` are GPUs that LimitRanges put in."""
     shares = bool(asked.asks) and pod.spec.share_process_namespace and asks_share(asked.totals, view.fleet)
     for voice, section in rules.security:
         bypasses = guard(
@@ -43,6 +49,7 @@ def judge_security(
             pod,
             asked,
             asks_share=shares,
+            given=given,
             allowed_capabilities=section.allowed_capabilities,
             allowed_runtime_classes=section.allowed_runtime_classes,
         )

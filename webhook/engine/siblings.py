@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from webhook.engine.shape import Json
 from webhook.model.pods import Pod
+from webhook.policy.workloads import WorkloadKind
 
 HOSTNAME = "kubernetes.io/hostname"
 
@@ -18,6 +21,20 @@ WORKLOAD_LABELS = (
     "controller-revision-hash",
 )
 """Labels that controllers give to all pods of one workload, the widest first."""
+
+_GIVEN: Mapping[WorkloadKind, str] = {
+    ("apps", "Deployment"): "pod-template-hash",
+    ("apps", "StatefulSet"): "controller-revision-hash",
+    ("apps", "DaemonSet"): "controller-revision-hash",
+    ("batch", "Job"): "batch.kubernetes.io/job-name",
+    ("batch", "CronJob"): "batch.kubernetes.io/job-name",
+}
+"""Which of them the pods of a built-in kind will carry."""
+
+
+def labels_to_come(kind: WorkloadKind) -> dict[str, str]:
+    """The label that the pods of a workload will carry; empty, for what its controller will write is not known yet."""
+    return {_GIVEN[kind]: ""} if kind in _GIVEN else {}
 
 
 def workload_label(pod: Pod) -> str:

@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 
 from webhook.engine.limitrange import limited, limited_pod
+from webhook.engine.siblings import labels_to_come
 from webhook.engine.templates import Template, templates
 from webhook.model.cluster import ClusterView
 from webhook.model.decisions import Decision
@@ -35,8 +36,8 @@ class Judged(msgspec.Struct, frozen=True):
 def pods_of(request: Request, policies: PolicySet, view: ClusterView) -> Iterator[tuple[Template, Request, Pod]]:
     """Each template of a workload, with the request that a pod of it would come in, and that pod.
 
-    The workload stands for whatever will own the pod. What a template cannot tell is absent: a name, a uid, labels
-    that controllers add.
+    The workload stands for whatever will own the pod. What a template cannot tell is absent: a name, a uid; the label
+    that its controller will add is there and empty.
     """
     paths = policies.templates.get((request.group, request.kind))
     if not paths:
@@ -51,10 +52,15 @@ def pods_of(request: Request, policies: PolicySet, view: ClusterView) -> Iterato
 
 
 def _owned(workload: Request, pod: Pod) -> Pod:
-    """A pod of a template, which its workload owns."""
+    """A pod of a template, which its workload owns and its controller has labelled."""
     owner = OwnerReference(kind=workload.kind, name=workload.name, controller=True)
-    metadata = msgspec.structs.replace(pod.metadata, owner_references=(owner,))
+    labels = {**_labels(workload), **pod.metadata.labels}
+    metadata = msgspec.structs.replace(pod.metadata, owner_references=(owner,), labels=labels)
     return msgspec.structs.replace(pod, metadata=metadata)
+
+
+def _labels(workload: Request) -> dict[str, str]:
+    return labels_to_come((workload.group, workload.kind))
 
 
 def _coming(workload: Request, pod: Pod, load: Callable[[], dict[str, Any]]) -> Request:
@@ -75,6 +81,8 @@ def _data(workload: Request, template: Template, ranges: Ranges) -> dict[str, An
     """A pod of a template as admission would see it."""
     owner = {"kind": workload.kind, "name": workload.name, "controller": True}
     metadata = {**(template.data.get("metadata") or {}), "ownerReferences": [owner]}
+    labels = {**_labels(workload), **(metadata.get("labels") or {})}
+    metadata |= {"labels": labels} if labels else {}
     data = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": template.data["spec"]}
     return limited(as_stored(data, workload.namespace), ranges)
 

@@ -45,6 +45,19 @@ def test_a_policy_is_made_changed_and_deleted_through_kubectl(site: Installed, t
     eventually(partial(refusal, site, four), until=lambda message: not message, within=POLICY_SECONDS)
 
 
+def test_a_mixture_that_a_limit_range_makes_names_it(site: Installed, team: str) -> None:
+    """The way out that is told leads out."""
+    trap = {"metadata": {"name": "trap"}, "spec": {"limits": [{"type": "Container", "max": {"nvidia.com/gpu": "4"}}]}}
+    site.plane.api.create(f"/api/v1/namespaces/{team}/limitranges", trap)
+    pod = make_pod("slice").namespace(team).asks("nvidia.com/mig-1g.10gb", "1")
+
+    said = eventually(partial(refusal, site, pod.build()), until=lambda message: "LimitRange trap" in message)
+
+    assert "[GPU-S307]" in said
+    assert 'Write nvidia.com/gpu: "0" in its requests and limits.' in said
+    assert refusal(site, pod.gpus(0).build()) == ""
+
+
 def warned(site: Installed, tried: Json) -> str:
     """What kubectl shows for an object that is only tried."""
     return site.plane.kubectl("create", "--dry-run=server", "-f", "-", stdin=json.dumps(tried)).stderr

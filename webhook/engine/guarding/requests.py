@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from functools import lru_cache
 
 from webhook.engine.guarding.bypasses import Found, found
+from webhook.engine.limitrange import Given
 from webhook.errors import quoted
 from webhook.model.paths import Path
 from webhook.model.pods import Container, PodSpec, Resources
@@ -33,8 +34,14 @@ def preset_node(spec: PodSpec) -> list[Found]:
     return [found("nodeName", ("spec", "nodeName"), message)]
 
 
-def odd_requests(spec: PodSpec, containers: Sequence[tuple[Path, Container]]) -> list[Found]:
-    """Resource claims, extended resources that stand for one, and several kinds of GPU in one container."""
+def odd_requests(
+    spec: PodSpec, containers: Sequence[tuple[Path, Container]], given: Sequence[Given] = ()
+) -> list[Found]:
+    """Resource claims, extended resources that stand for one, and several kinds of GPU in one container.
+
+    Args:
+        given: GPUs that LimitRanges put in.
+    """
     results: list[Found] = []
     if spec.resource_claims:
         count = len(spec.resource_claims)
@@ -45,7 +52,7 @@ def odd_requests(spec: PodSpec, containers: Sequence[tuple[Path, Container]]) ->
         resources = container.resources
         if _is_odd((*resources.limits, *resources.requests)):
             results += _device_classes((*path, "resources"), resources)
-            results += _mixed((*path, "resources"), resources)
+            results += _mixed((*path, "resources"), resources, [one for one in given if one.path == path])
     return results
 
 
@@ -71,13 +78,19 @@ def _device_classes(path: Path, resources: Resources) -> list[Found]:
     ]
 
 
-def _mixed(path: Path, resources: Resources) -> list[Found]:
+def _mixed(path: Path, resources: Resources, given: Sequence[Given]) -> list[Found]:
     amounts = resources.requests | resources.limits
     asked = {name: gpu for name in amounts if (gpu := gpu_resource(name)) is not None and whole(amounts[name]) != 0}
     if len({_kind(gpu) for gpu in asked.values()}) < 2:
         return []
     listed = quoted(" and ".join(sorted(asked)), 120)
-    return [found("mixedGPURequests", path, f"a container must ask for one kind of GPU, found {listed}")]
+    message = f"a container must ask for one kind of GPU, found {listed}"
+    put_in = [one for one in given if one.resource in asked]
+    if not put_in:
+        return [found("mixedGPURequests", path, message)]
+    who = ", ".join(f"{one.resource} is put in by LimitRange {one.range}" for one in put_in)
+    zeros = " and ".join(f'{one.resource}: "0"' for one in put_in)
+    return [found("mixedGPURequests", path, f"{message}; {who}", f"Write {zeros} in its requests and limits.")]
 
 
 def _kind(gpu: GpuResource) -> str:

@@ -1,8 +1,8 @@
 """LimitRange: what the API server's LimitRanger makes of a pod, before and after our change.
 
 `chain` is the whole way from a manifest to the verdict; `limited`, a manifest's pod as a webhook sees it. `given_in`
-finds the GPUs that nobody asked for, and `take_out` takes them out again. `obstacle` says what would refuse a change;
-`range_remarks`, everything that refuses a shape.
+finds the GPUs that nobody asked for, and `take_out` takes them out again. `obstacle` says what would refuse a change,
+`too_small` where smaller amounts would be refused; `range_remarks`, everything that refuses a shape.
 """
 
 from webhook.engine.limitrange.bounds import Refusal, said_by
@@ -12,7 +12,14 @@ from webhook.engine.limitrange.first_pass import limited, limited_pod
 from webhook.engine.limitrange.glance import passes
 from webhook.engine.limitrange.holding import Holders
 from webhook.engine.limitrange.injected import NOBODY, Given, Injected, given_in
-from webhook.engine.limitrange.standing import final_amounts, injected_remarks, obstacle, range_remarks, take_out
+from webhook.engine.limitrange.standing import (
+    final_amounts,
+    injected_remarks,
+    obstacle,
+    range_remarks,
+    take_out,
+    too_small,
+)
 
 __all__ = [
     "LIMIT_RANGER_NOTE",
@@ -36,5 +43,6 @@ __all__ = [
     "range_remarks",
     "said_by",
     "take_out",
+    "too_small",
     "verdict",
 ]

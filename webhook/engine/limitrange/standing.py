@@ -51,6 +51,19 @@ def obstacle(pod: Pod, ranges: Ranges, limits: Changes, requests: Changes) -> st
         return str(error)
 
 
+def too_small(shape: Shape, ranges: Ranges, limits: Changes, requests: Changes) -> set[Path]:
+    """Where LimitRanges refuse smaller amounts than a shape's for being so small: containers, or the pod as a whole."""
+    pod = shape.pod
+    if not ranges or passes(pod, amounts_of(pod.spec, limits, requests), ranges):
+        return set()
+    try:
+        known = set(verdict(pod, ranges, shape.limits, shape.requests).refused)
+        said = verdict(pod, ranges, limits, requests).refused
+    except QuantityError:
+        return set()
+    return {one.path for one in said if one.bound.kind != "max" and one not in known}
+
+
 def _reason(found: Verdict) -> str:
     for refusal in found.refused:
         return f"{_sentence(refusal)} at {dotted(_field(refusal))}"
