@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.make import Json, PodMaker, make_node, make_pod
-from tests.placement.kube import asks, gpu_node, placing
+from tests.placement.kube import GPU, asks, gpu_node, placing, shared_node
 from webhook.audit.simulating import Coming, play_pods
 from webhook.placement.fragmentation.policies import Policy
 from webhook.placement.nodes.ranking import Fill
@@ -60,3 +60,14 @@ def test_a_pod_without_a_place_is_told_what_the_nearest_nodes_lack(
     *_, last = play_pods(cluster, coming, Policy.TAB, Fill.PACK)
 
     assert set(last.result().reasons) == {reason}
+
+
+def test_pods_of_several_shares_come_until_the_shares_are_used_up() -> None:
+    cluster = placing(shared_node())
+    coming = [Coming(asks(make_pod().asks(f"{GPU}.shared", "2"), cluster.cluster))] * 3
+
+    *_, last = play_pods(cluster, coming, Policy.TAB, Fill.PACK)
+
+    result = last.result()
+    assert (result.moments[-1].allocated, result.moments[-1].placed) == (1000, 2)
+    assert result.reasons == {f"Insufficient {GPU}.shared": 1}
