@@ -5,11 +5,13 @@ from __future__ import annotations
 import pytest
 
 from tests.make import Json, PodMaker, make_node, make_pod
-from tests.placement.kube import asks, gpu_node, placing
+from tests.placement.kube import GPU, asks, gpu_node, placing, running, shared_node
 from webhook.audit.simulating import Coming, play_pods
 from webhook.placement.fragmentation.policies import Policy
 from webhook.placement.nodes.ranking import Fill
 
+SLICE = "nvidia.com/mig-1g.10gb"
+MIXED = {"nvidia.com/gpu.product": "NVIDIA-A100-SXM4-80GB", "nvidia.com/mig.strategy": "mixed"}
 H100, L4 = "NVIDIA-H100-80GB-HBM3", "NVIDIA-L4"
 SELECTOR = "node(s) didn't match Pod's node affinity/selector"
 FULL = "Insufficient nvidia.com/gpu"
@@ -60,3 +62,33 @@ def test_a_pod_without_a_place_is_told_what_the_nearest_nodes_lack(
     *_, last = play_pods(cluster, coming, Policy.TAB, Fill.PACK)
 
     assert set(last.result().reasons) == {reason}
+
+
+def test_pods_of_several_shares_come_until_the_shares_are_used_up() -> None:
+    cluster = placing(shared_node())
+    coming = [Coming(asks(make_pod().asks(f"{GPU}.shared", "2"), cluster.cluster))] * 3
+
+    *_, last = play_pods(cluster, coming, Policy.TAB, Fill.PACK)
+
+    result = last.result()
+    assert (result.moments[-1].allocated, result.moments[-1].placed) == (1000, 2)
+    assert result.reasons == {f"Insufficient {GPU}.shared": 1}
+
+
+TWO_KINDS: dict[str, tuple[list[Json], int, int]] = {
+    "it finds a place": ([], 2001, 2001),
+    "the slices that it wants are held": ([running("a", "n", SLICE, 7)], 3002, 1001),
+    "the whole cards are": ([running("a", "n", count=7)], 9001, 7000),
+}
+
+
+@pytest.mark.parametrize(("held", "asked", "allocated"), TWO_KINDS.values(), ids=TWO_KINDS)
+def test_of_a_pod_that_asks_for_two_kinds_of_gpu_both_count(held: list[Json], asked: int, allocated: int) -> None:
+    """One whole card, and seven slices of 143 thousandths."""
+    cluster = placing(make_node("n", MIXED, **{GPU: 7, SLICE: 7}), *held)
+    coming = [Coming(asks(make_pod().gpus(1).asks(SLICE, "7"), cluster.cluster))]
+
+    *_, last = play_pods(cluster, coming, Policy.TAB, Fill.PACK)
+
+    moment = last.result().moments[-1]
+    assert (moment.asked, moment.allocated) == (asked, allocated)

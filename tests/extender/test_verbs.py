@@ -6,7 +6,7 @@ import pytest
 
 from tests.extender.standing import body, filter_, preempt, scores, stand, write
 from tests.make import Json, PodMaker, make_pod
-from tests.placement.kube import BRIDGED, ailing, gpu_node, report, running
+from tests.placement.kube import BRIDGED, GPU, ailing, gpu_node, report, running, shared_node
 from tests.world import mig_node
 from webhook.errors import ReviewError
 from webhook.extender.standing import HOLD_SECONDS, Standing
@@ -58,6 +58,14 @@ def test_of_equals_only_one_is_best_and_the_others_are_alike() -> None:
     standing = stand(gpu_node("a", 8, H100), gpu_node("b", 8, H100), gpu_node("c", 8, H100))
 
     assert scores(standing, two(), "a", "b", "c") == {"a": 10, "b": 9, "c": 9}
+
+
+def test_several_shares_of_a_card_are_ranked_and_promised() -> None:
+    standing = stand(shared_node("idle"), shared_node("fuller"), running("a", "fuller", f"{GPU}.shared"))
+    pod = make_pod("two").asks(f"{GPU}.shared", "2")
+
+    assert scores(standing, pod, "idle", "fuller") == {"fuller": 10, "idle": 4}
+    assert holders(standing) == {"team/two": "fuller"}
 
 
 def test_only_the_nodes_that_were_asked_about_are_ranked() -> None:

@@ -33,6 +33,17 @@ def gpu_node(name: str, gpus: int = 4, product: str = "NVIDIA-A100-80GB-PCIe", *
     return make_node(name, {"nvidia.com/gpu.product": product, "nvidia.com/gpu.count": str(gpus)} | more, **{GPU: gpus})
 
 
+def shared_node(name: str = "n", cards: int = 1, replicas: int = 4, resource: str = f"{GPU}.shared") -> Json:
+    """A node whose cards are shared by time."""
+    labels = {
+        "nvidia.com/gpu.product": "NVIDIA-L40S-SHARED",
+        "nvidia.com/gpu.replicas": str(replicas),
+        "nvidia.com/gpu.count": str(cards),
+        "nvidia.com/gpu.sharing-strategy": "time-slicing",
+    }
+    return make_node(name, labels, **{resource: cards * replicas})
+
+
 def report(
     name: str,
     gpus: int,

@@ -61,6 +61,11 @@ def test_a_piece_is_never_worth_more_than_its_size_nor_less_with_more_cores(coun
     assert (table[-1] == table[-2]).all()
 
 
+def test_a_pod_of_several_shares_counts_as_many_pods_of_one() -> None:
+    assert Mix({Need(3000, 3, 250): 1, ONE: 1}).gpu_shares() == {Need(1000, 1, 250): 0.75, ONE: 0.25}
+    assert prices(Mix({Need(3000, 3, 250): 1}), site(machine(gpus=1))).tolist() == [1.0]
+
+
 def test_the_rarer_shares_are_the_more_pods_are_offered() -> None:
     assert offers({SHARE: 1.0}) == 27
     assert offers({SHARE: 0.44, ONE: 0.56}) == 61
@@ -193,7 +198,8 @@ def lost(mix: Mix, gpus: list[int], cores: int) -> float:
     """FGD's fragments by their definition."""
     total = 0.0
     for need, share in typical(mix).items():
-        runs = cores * 1000 >= need.cpu_milli and sum(g >= need.gpu_milli for g in gpus) >= need.gpus
+        room = sum(g // need.gpu_milli for g in gpus) if need.gpus else 0
+        runs = cores * 1000 >= need.cpu_milli and room >= need.gpus
         usable = sum(g for g in gpus if g >= need.gpu_milli) if runs and need.gpus else 0
         total += share * (sum(gpus) - usable)
     return total

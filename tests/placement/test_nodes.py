@@ -7,6 +7,7 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 import msgspec
+import numpy as np
 import pytest
 
 from tests.make import Json, PodMaker, make_node, make_pod
@@ -23,6 +24,7 @@ from tests.placement.kube import (
     ranked,
     report,
     running,
+    shared_node,
 )
 from tests.world import GPU_TAINT, mig_node, tainted
 from webhook.cache.inventory import stocked
@@ -47,6 +49,7 @@ KINDS = {"Node": Node, "GPUNode": GPUNode, "Pod": Pod}
 H100 = "NVIDIA-H100-80GB-HBM3"
 STRICT = make_pod().gpus(2).annotate(TOPOLOGY, "nvlink=required")
 PAIR = make_pod().gpus(2)
+SHARE, MIG = f"{GPU}.shared", "nvidia.com/mig-1g.10gb"
 COUNT = "nvidia.com/gpu.count"
 SINGLE = {"nvidia.com/gpu.product": "NVIDIA-A100-SXM4-80GB-MIG-1g.10gb", "nvidia.com/mig.strategy": "single"}
 SINGLES = {(i, j): 0 for i in range(8) for j in range(i)}
@@ -320,16 +323,64 @@ def test_a_new_cut_is_advised_where_no_instance_of_the_profile_is_there(node: Js
 
 
 def test_shares_of_a_card_are_spread_as_the_plugin_does() -> None:
-    labels = {
-        "nvidia.com/gpu.product": "NVIDIA-L40S-SHARED",
-        "nvidia.com/gpu.replicas": "4",
-        "nvidia.com/gpu.count": "2",
-    }
-    labels |= {"nvidia.com/gpu.sharing-strategy": "time-slicing"}
-    on = placing(make_node("n", labels, **{f"{GPU}.shared": 8}), running("a", "n", f"{GPU}.shared", 3))
+    on = placing(shared_node(cards=2), running("a", "n", SHARE, 3))
 
     assert on.cluster.rooms().gpus.tolist() == [[750, 500]]
-    assert on.cluster.need(asks(make_pod().asks(f"{GPU}.shared", "1"), on.cluster), 0) == Need(0, 1, 250)
+    assert on.cluster.need(asks(make_pod().asks(SHARE, "1"), on.cluster), 0) == Need(0, 1, 250)
+
+
+SLICE_SHARED = {
+    "nvidia.com/gpu.product": "NVIDIA-A100-SXM4-80GB-MIG-1g.10gb-SHARED",
+    "nvidia.com/gpu.replicas": "2",
+    "nvidia.com/mig.strategy": "single",
+}
+MIG_SHARED = {
+    "nvidia.com/gpu.product": "NVIDIA-A100-SXM4-80GB",
+    "nvidia.com/mig.strategy": "mixed",
+    "nvidia.com/mig-1g.10gb.replicas": "2",
+}
+BOTH_NAMES = {"nvidia.com/gpu.product": H100, COUNT: "4", "nvidia.com/gpu.replicas": "4"}
+UNITS: dict[str, tuple[Json, str, int]] = {
+    "shares of one card": (shared_node(), SHARE, 4),
+    "shares of several cards": (shared_node(cards=3), SHARE, 12),
+    "shares under the plain name": (shared_node(resource=GPU), GPU, 4),
+    "more shares of a card than it has thousandths": (shared_node(replicas=3000), SHARE, 3000),
+    "shares of MIG instances": (make_node("n", MIG_SHARED, **{f"{MIG}.shared": 14}), f"{MIG}.shared", 14),
+    "shares of cards cut alike": (make_node("n", SLICE_SHARED, **{GPU: 14}), GPU, 14),
+    "shares under both names, of the one": (make_node("n", BOTH_NAMES, **{SHARE: 8, GPU: 2}), SHARE, 8),
+    "shares under both names, of the other": (make_node("n", BOTH_NAMES, **{SHARE: 8, GPU: 2}), GPU, 2),
+    "whole cards": (gpu_node("n"), GPU, 4),
+    "MIG instances": (mig_node("n"), MIG, 7),
+}
+"""A node, the units that it is asked for, and how many it has."""
+
+
+@pytest.mark.parametrize(("node", "resource", "units"), UNITS.values(), ids=UNITS)
+def test_a_node_takes_as_many_units_as_are_free_wherever_they_are(node: Json, resource: str, units: int) -> None:
+    """The scheduler compares two numbers: which cards shares are of is the device plugin's business."""
+    on = placing(node, running("a", "n", resource, 1))
+
+    for count in (1, units - 1, units):
+        pod = make_pod().asks(resource, str(count))
+        assert order(on, pod) == (["n"] if count < units else [])
+        assert bool(obstacles(on.cluster, asks(pod, on.cluster), 0)) is (count == units)
+
+
+def test_several_shares_go_to_the_fuller_node_as_one_does() -> None:
+    on = placing(shared_node("idle"), shared_node("fuller"), running("a", "fuller", SHARE, 2))
+
+    assert order(on, make_pod().asks(SHARE, "2")) == ["fuller", "idle"]
+
+
+def test_a_node_that_the_rule_cannot_judge_is_the_last() -> None:
+    """The scheduler lets the pod in there, though its selector leaves out the node's model."""
+    on = placing(gpu_node("a"), gpu_node("h", 8, H100))
+    picky = asks(make_pod().gpus(1).spec(nodeSelector={"nvidia.com/gpu.product": H100}), on.cluster)
+
+    found = Ranking(on.cluster, mix=on.mix).order(picky, among=np.array([True, True]))
+
+    assert found.nodes.tolist() == [1, 0]
+    assert np.isfinite(found.keys).all()
 
 
 def test_a_need_names_models_where_selectors_leave_some_out() -> None:
@@ -491,9 +542,11 @@ SHORT = [
     (Shortage.TOO_LARGE, Need(0, 3, 1000), [1000, 1000], 64, 100),
     (Shortage.FULL, Need(0, 2, 1000), [500, 500], 64, 100),
     (Shortage.SPLIT_UP, Need(0, 1, 1000), [500, 500], 64, 100),
+    (Shortage.SPLIT_UP, Need(0, 3, 300), [500, 500], 64, 100),
     (Shortage.NO_CPU, Need(8000, 1, 500), [500, 500], 4, 100),
     (Shortage.NO_MEMORY, Need(0, 1, 500, (), 90), [500, 500], 64, 10),
     (Shortage.FITS, Need(0, 1, 500, (), 10), [500, 500], 64, 10),
+    (Shortage.FITS, Need(0, 3, 300), [300, 600], 64, 100),
 ]
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.make import Json, make_node, make_pod
-from tests.placement.kube import BRIDGED, GPU, ailing, gpu_node, placing, report, running
+from tests.placement.kube import BRIDGED, GPU, ailing, gpu_node, placing, report, running, shared_node
 from tests.world import mig_node
 from webhook.placement.fragmentation.mixes import FLAT, Mix
 from webhook.placement.needs import Need
@@ -75,6 +75,14 @@ FOUND: dict[str, tuple[list[Json], tuple[int, int, int, int]]] = {
     "a card that takes no more cuts": (
         card(("3g.40gb", 0, ""), *(("1g.10gb", start, "") for start in (4, 5, 6)), **{LARGE: 1, SMALL: 3}),
         (0, 500 + 3 * 143, 0, 0),
+    ),
+    "shares of one card, of which a pod holds two": (
+        [shared_node(), running("a", "n", "nvidia.com/gpu.shared", 2)],
+        (500, 500, 0, 0),
+    ),
+    "shares of one card, of which a pod holds three": (
+        [shared_node(), running("a", "n", "nvidia.com/gpu.shared", 3)],
+        (750, 250, 250, 0),
     ),
     "a node that is not ready, with two GPUs held": (
         [node() | NOT_READY, running("a", "n", count=2)],

@@ -14,7 +14,7 @@ from webhook.model.masks import bits
 from webhook.placement.fragmentation.fgd import Fgd
 from webhook.placement.fragmentation.mixes import mix_of
 from webhook.placement.fragmentation.policies import Policy
-from webhook.placement.needs import Need
+from webhook.placement.needs import WHOLE, Need
 from webhook.placement.nodes.cluster import Cluster, Wanted
 from webhook.placement.nodes.filtering import obstacles, ruled_out
 from webhook.placement.nodes.playing import Player
@@ -138,24 +138,26 @@ class Arrivals:
         """Place a pod. One like another that found no place since the last one that did is not tried again."""
         wanted = pod.wanted
         if pod.refused:
-            return Fate(_milli(self.cluster, wanted), pod.refused)
+            return Fate(self._anywhere(wanted), pod.refused)
         if wanted not in self._vain:
             ranked = self._ranking.rank(wanted)
             if ranked:
                 return self._land(wanted, ranked[0])
-            self._vain[wanted] = Fate(_milli(self.cluster, wanted), _most_said(self.cluster, wanted))
+            self._vain[wanted] = Fate(self._anywhere(wanted), _most_said(self.cluster, wanted))
         return self._vain[wanted]
+
+    def _anywhere(self, wanted: Wanted) -> int:
+        return _milli(self.cluster, wanted, range(len(self.cluster.fleet.nodes)))
 
     def _land(self, wanted: Wanted, best: Ranked) -> Fate:
         node = best.node
         known = self.cluster.fleet.nodes[node]
-        offer = self.cluster.offer(node, wanted.resource)
         after = self.cluster.holding(wanted, node, best.links.gpus if best.links else ())
         self._pods[known.name] += 1
         full = bool(known.pods) and self._pods[known.name] >= known.pods
         self._ranking.change({node: (structs.replace(after.free[node], full=full), after.devices[node])})
         self._vain.clear()
-        return Fate(wanted.count * offer.gpu_milli if offer else 0)
+        return Fate(_milli(self.cluster, wanted, (node,)))
 
 
 def play_pods(placing: Placing, pods: Sequence[Coming], policy: Policy, fill: Fill) -> Iterator[Simulation]:
@@ -193,10 +195,14 @@ def _words(cluster: Cluster, wanted: Wanted, node: int) -> list[str]:
     return list(dict.fromkeys(reason.scheduler for reason in obstacles(cluster, wanted, node)))
 
 
-def _milli(cluster: Cluster, wanted: Wanted) -> int:
-    """Thousandths of GPUs, by the first node that offers what is asked for."""
-    offers = (cluster.offer(node, wanted.resource) for node in range(len(cluster.fleet.nodes)))
-    return next((wanted.count * offer.gpu_milli for offer in offers if offer), 1000 * wanted.count)
+def _milli(cluster: Cluster, wanted: Wanted, nodes: Sequence[int]) -> int:
+    """Thousandths of GPUs, each kind by the first of some nodes that offers it."""
+    return sum(count * _one(cluster, resource, nodes) for resource, count in wanted.gpus)
+
+
+def _one(cluster: Cluster, resource: str, nodes: Sequence[int]) -> int:
+    offers = (cluster.offer(node, resource) for node in nodes)
+    return next((offer.gpu_milli for offer in offers if offer), WHOLE)
 
 
 def _held(cluster: Cluster) -> int:

@@ -13,8 +13,8 @@ class Need(msgspec.Struct, frozen=True, gc=False):
 
     Attributes:
         cpu_milli: CPU in millicores.
-        gpus: How many GPUs; 0 for a pod without.
-        gpu_milli: Of each GPU, in thousandths; 1000 for whole ones, 0 where `gpus` is 0.
+        gpus: How many GPUs, or shares, of which several may be of one GPU; 0 for a pod without.
+        gpu_milli: Each of them in thousandths; 1000 for whole ones, 0 where `gpus` is 0.
         models: GPU models that will do; () for any.
         memory_mib: Memory in MiB.
     """

@@ -140,11 +140,17 @@ def of_mask(mask: int, nodes: int) -> Bools:
     return np.unpackbits(packed, count=nodes, bitorder="little").astype(np.bool_)
 
 
+def units(gpus: Ints, milli: Ints | int) -> Ints:
+    """For how many units of a size there is room on each GPU: one whole one, or some shares."""
+    found: Ints = gpus // np.maximum(1, milli)
+    return found
+
+
 def options(rows: Rows, need: Need, taking: Bools) -> Rows:
     """Every way to put a pod on these nodes, as they would be after it; memory is not asked.
 
-    A share may go to any GPU with room, of equal ones the first. Of several GPUs, the lowest idle ones are
-    taken for whole ones and the fullest that fit for shares.
+    A share may go to any GPU with room, of equal ones the first. Of several units, the lowest idle GPUs are taken for
+    whole ones, and shares fill up the fullest GPUs first, as many of them as each has room for.
 
     Args:
         rows: The nodes.
@@ -155,12 +161,12 @@ def options(rows: Rows, need: Need, taking: Bools) -> Rows:
     if need.gpus == 0:
         row = np.flatnonzero(open_)
         return Rows(rows.nodes[row], rows.cpu[row] - need.cpu_milli, rows.gpus[row])
-    room = (rows.gpus >= need.gpu_milli) & open_[:, None]
     if need.gpus == 1 and need.gpu_milli < WHOLE:
-        row, gpu = _first_of_equals(rows.gpus, room)
+        row, gpu = _first_of_equals(rows.gpus, (rows.gpus >= need.gpu_milli) & open_[:, None])
         gpus = rows.gpus[row]
         gpus[np.arange(len(row)), gpu] -= need.gpu_milli
         return Rows(rows.nodes[row], rows.cpu[row] - need.cpu_milli, gpus)
+    room = units(rows.gpus, need.gpu_milli) * open_[:, None]
     row = np.flatnonzero(room.sum(1) >= need.gpus)
     gpus = _without(rows.gpus[row], room[row], need)
     return Rows(rows.nodes[row], rows.cpu[row] - need.cpu_milli, gpus)
@@ -174,11 +180,13 @@ def _first_of_equals(gpus: Ints, room: Bools) -> tuple[Ints, Ints]:
     return row[first], gpu[first]
 
 
-def _without(gpus: Ints, room: Bools, need: Need) -> Ints:
-    """The GPUs after the fullest that fit are taken, of equal ones the lowest."""
+def _without(gpus: Ints, room: Ints, need: Need) -> Ints:
+    """The GPUs after the fullest with room for a unit are filled up, of equal ones the lowest."""
     if need.gpu_milli == WHOLE:
-        return np.where(room & (room.cumsum(1) <= need.gpus), 0, gpus)
-    order = np.argsort(np.where(room, gpus, 2 * WHOLE), axis=1, kind="stable")[:, : need.gpus]
+        return np.where((room > 0) & (room.cumsum(1) <= need.gpus), 0, gpus)
+    order = np.argsort(np.where(room > 0, gpus, 2 * WHOLE), axis=1, kind="stable")
+    there = np.take_along_axis(room, order, 1)
+    taken = np.clip(need.gpus - (there.cumsum(1) - there), 0, there)
     left = gpus.copy()
-    np.put_along_axis(left, order, np.take_along_axis(gpus, order, 1) - need.gpu_milli, 1)
+    np.put_along_axis(left, order, np.take_along_axis(gpus, order, 1) - taken * need.gpu_milli, 1)
     return left

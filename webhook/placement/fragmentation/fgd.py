@@ -11,7 +11,7 @@ import numpy as np
 
 from webhook.placement.fragmentation.mixes import Mix
 from webhook.placement.needs import WHOLE, Need
-from webhook.placement.rooms import Floats, Ints, Rooms, Rows, Site
+from webhook.placement.rooms import Floats, Ints, Rooms, Rows, Site, units
 
 TYPICAL = 0.95
 """Part of all pods that the most frequent needs must cover; the rest is left out."""
@@ -39,9 +39,9 @@ class Fgd:
     def value(self, rows: Rows) -> Floats:
         """Minus the fragments: free thousandths that a typical pod cannot use; all where it does not fit at all."""
         free = rows.gpus.sum(1)
-        fits = rows.gpus[:, None, :] >= self._sizes[:, None]
-        usable = np.where(fits, rows.gpus[:, None, :], 0).sum(2)[:, self._size]
-        runs = (fits.sum(2)[:, self._size] >= self._count) & (rows.cpu[:, None] >= self._cpu)
+        room = units(rows.gpus[:, None, :], self._sizes[:, None])
+        usable = np.where(room > 0, rows.gpus[:, None, :], 0).sum(2)[:, self._size]
+        runs = (room.sum(2)[:, self._size] >= self._count) & (rows.cpu[:, None] >= self._cpu)
         runs &= self._takes[self._site.model[rows.nodes]]
         lost: Floats = free[:, None] - np.where(runs, usable, 0)
         fragments: Floats = lost @ self._share + self._without * free

@@ -29,9 +29,15 @@ class Mix(msgspec.Struct, frozen=True):
     counts: Mapping[Need, float]
 
     def gpu_shares(self) -> dict[Need, float]:
-        """The needs with GPUs, their weights adding up to 1."""
-        whole = sum(count for need, count in self.counts.items() if need.gpus)
-        return {need: count / whole for need, count in self.counts.items() if need.gpus}
+        """The needs with GPUs, their weights adding up to 1. A pod of several shares is as many pods of one."""
+        counts: dict[Need, float] = {}
+        for need, count in self.counts.items():
+            if need.gpus:
+                several = need.gpus if need.gpu_milli < WHOLE else 1
+                one = Need(-(-need.cpu_milli // several), need.gpus // several, need.gpu_milli, need.models)
+                counts[one] = counts.get(one, 0.0) + several * count
+        whole = sum(counts.values())
+        return {need: count / whole for need, count in counts.items()}
 
     def with_gpus(self) -> Mix:
         """The part that asks for whole GPUs or shares of them; `FLAT` where nobody does."""

@@ -45,4 +45,4 @@ def prices(mix: Mix, site: Site) -> Floats:
 
 
 def _fits(need: Need, model: str, gpus: int, cpu_milli: int) -> bool:
-    return need.takes(model) and need.gpus <= gpus and need.cpu_milli <= cpu_milli
+    return need.takes(model) and need.milli <= gpus * WHOLE and need.cpu_milli <= cpu_milli

@@ -13,7 +13,7 @@ import numpy as np
 
 from webhook.placement.fragmentation.rule import Rule
 from webhook.placement.needs import WHOLE, Need
-from webhook.placement.rooms import Bools, Floats, Ints, Rooms, options
+from webhook.placement.rooms import Bools, Floats, Ints, Rooms, options, units
 
 REMEMBERED = 1024
 """Shapes whose rows are kept; beyond that the rows start anew."""
@@ -23,7 +23,7 @@ NOWHERE = -np.inf
 
 
 class Place(NamedTuple):
-    """Where a pod goes: position of the node in the site, and positions of the GPUs on it."""
+    """Where a pod goes: position of the node in the site, and positions of the GPUs on it, one for each unit."""
 
     node: int
     gpus: tuple[int, ...]
@@ -65,7 +65,7 @@ class Board:
         return fitting
 
     def gpus(self, node: int, need: Need) -> tuple[int, ...]:
-        """The GPUs of a node with room for the pod that the rule would give it."""
+        """The GPUs of a node with room for the pod that the rule would give it, one for each unit."""
         if not need.gpus:
             return ()
         free = self.rooms.gpus[node]
@@ -74,10 +74,10 @@ class Board:
         one = np.array([node])
         ways = options(self.rooms.rows(one), need, self._row(need.shape).taking)
         scores = self._rule.score(self._values[ways.nodes], self._rule.value(ways), ways.nodes, need)
-        taken = ways.gpus < free
+        taken = units(free - ways.gpus, need.gpu_milli)
         best = np.flatnonzero(scores == scores.max())
-        way = min(best, key=lambda i: int(free[taken[i]].sum())) if self._rule.tight else best[0]
-        return tuple(np.flatnonzero(taken[way]).tolist())
+        way = min(best, key=lambda i: int(free[taken[i] > 0].sum())) if self._rule.tight else best[0]
+        return tuple(np.repeat(np.arange(len(free)), taken[way]).tolist())
 
     def take(self, place: Place, need: Need) -> None:
         """A pod begins to hold its place."""

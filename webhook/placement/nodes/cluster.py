@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import msgspec
 import numpy as np
@@ -20,7 +20,7 @@ from webhook.placement.devices import Devices, counted, expected
 from webhook.placement.needs import WHOLE, Need
 from webhook.placement.nodes.allotting import Turns
 from webhook.placement.nvlink import mask_of
-from webhook.placement.rooms import Machine, Rooms, Site
+from webhook.placement.rooms import Ints, Machine, Rooms, Site
 
 MIB = 1 << 20
 
@@ -111,11 +111,11 @@ class Cluster:
         return self.fleet.nodes[node].gpus.get(WHOLE_GPU, 0), self.free[node].gpus.get(WHOLE_GPU, 0)
 
     def need(self, wanted: Wanted, node: int) -> Need:
-        """What a pod needs of a node in the terms of the rules. MIG instances count as CPU and memory only."""
+        """What a pod needs of a node in the terms of the rules. Of MIG instances and their shares: CPU, memory."""
         offer = self.offer(node, wanted.resource)
-        if offer is None or offer.form is Form.MIG:
+        if offer is None or offer.form is Form.MIG or offer.profile:
             return Need(wanted.cpu_milli, memory_mib=wanted.memory_mib)
-        share = WHOLE if offer.form is Form.WHOLE else WHOLE // offer.replicas
+        share = max(1, WHOLE // offer.replicas)
         return Need(wanted.cpu_milli, wanted.count, share, self._models(wanted), wanted.memory_mib)
 
     def rooms(self) -> Rooms:
@@ -179,29 +179,31 @@ class Cluster:
 
     def _machine(self, node: int) -> Machine:
         known = self.fleet.nodes[node]
-        gpus = self._shared(node)[0] or self.whole(node)[0]
+        gpus = self.whole(node)[0] + sum(gpus for gpus, _, _ in self._shared(node))
         return Machine(
             known.name, known.cpu_milli, known.memory // MIB, gpus, normalised(known.labels.get(PRODUCT, ""))
         )
 
-    def _shared(self, node: int) -> tuple[int, int, int]:
-        """GPUs of a node that are shared, shares of each, and how many shares are free."""
+    def _shared(self, node: int) -> Iterator[tuple[int, int, int]]:
+        """By resource: GPUs of a node that are shared, shares of each, and how many shares are free."""
         for resource, offer in self._offers[node].items():
             if offer.form in (Form.MPS, Form.TIME_SLICING) and offer.profile == "":
                 units = self.fleet.nodes[node].gpus.get(resource, 0)
-                return -(-units // offer.replicas), offer.replicas, self.free[node].gpus.get(resource, 0)
-        return 0, 1, 0
+                yield -(-units // offer.replicas), offer.replicas, self.free[node].gpus.get(resource, 0)
 
-    def _levels(self, node: int, most: int) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+    def _levels(self, node: int, most: int) -> Ints:
         """Free thousandths of each GPU. Shares are spread as the device plugin does: the emptiest card first."""
         levels = np.zeros(most, np.int64)
-        gpus, replicas, shares = self._shared(node)
-        if gpus:
-            each, more = divmod(shares, gpus)
-            levels[:gpus] = (WHOLE // replicas) * (each + (np.arange(gpus) < more))
-            return levels
-        levels[: self.whole(node)[1]] = WHOLE
+        whole = np.full(max(0, self.whole(node)[1]), WHOLE)
+        known = np.concatenate([*(_spread(*each) for each in self._shared(node) if each[0]), whole])
+        levels[: len(known)] = known
         return levels
+
+
+def _spread(gpus: int, replicas: int, shares: int) -> Ints:
+    each, more = divmod(max(0, shares), gpus)
+    levels: Ints = max(1, WHOLE // replicas) * (each + (np.arange(gpus) < more))
+    return levels
 
 
 def _offers_by_node(fleet: Fleet) -> list[dict[str, Offer]]:

@@ -36,6 +36,9 @@ fullness."""
 
 ILL, DOMAIN, NEAR, HARM, LEFT, SCORE, FULLNESS = 0, slice(1, 4), slice(4, 6), 6, 7, 8, 9
 
+LAST = -1e9
+"""The score of a node that takes the pod by its units, and of which the rule cannot say what it would hold."""
+
 MOST_PROFILES = 256
 """MIG profiles of products whose figures are remembered."""
 
@@ -217,14 +220,12 @@ class Ranking:
             offering = allowed if offer is None else allowed & of_mask(offer.nodes, len(allowed))
             nodes = np.flatnonzero(offering & self._takes(wanted))
             if len(nodes):
-                part = self._part(wanted, offer, nodes)
-                fits = part.keys[:, SCORE] > NOWHERE
-                if fits.any():
-                    yield Order(nodes[fits], part.keys[fits])
+                yield self._part(wanted, offer, nodes)
 
     def _takes(self, wanted: Wanted) -> Bools:
-        """Which nodes have the GPUs and room for another pod, shape (nodes,); CPU and memory are not asked."""
-        takes = ~self._full
+        """Which nodes have the CPU, the memory, the GPUs and room for another pod, shape (nodes,)."""
+        rooms = self._board.rooms
+        takes = ~self._full & (rooms.cpu >= wanted.cpu_milli) & (rooms.memory >= wanted.memory_mib)
         for resource, count in wanted.gpus:
             takes &= self._units.get(resource, np.zeros_like(self._full, np.int64)) >= count
         return takes & self.joinable(wanted)[0] if wanted.joined else takes
@@ -232,16 +233,15 @@ class Ranking:
     def _part(self, wanted: Wanted, offer: Offer | None, nodes: Ints) -> Order:
         keys = np.zeros((len(nodes), PARTS))
         need = self.cluster.need(wanted, int(nodes[0]))
-        scores = self._board.scores(need)
-        keys[:, SCORE], keys[:, FULLNESS] = scores[nodes], self._fullness[nodes]
+        scores = self._board.scores(need)[nodes]
+        keys[:, SCORE], keys[:, FULLNESS] = np.where(scores > NOWHERE, scores, LAST), self._fullness[nodes]
         if offer is not None and offer.form is Form.WHOLE:
             figures = self._linking.figures(wanted.turns)
             keys[:, ILL], keys[:, HARM] = -figures.ill[nodes], -figures.broken[nodes]
             if wanted.communicates:
                 keys[:, NEAR] = np.column_stack([figures.joined, figures.ratio])[nodes]
         if offer is not None and offer.form is Form.MIG:
-            worth = self._worth(offer.product, offer.profile)[nodes]
-            keys[:, SCORE] = np.where(keys[:, SCORE] > NOWHERE, worth, NOWHERE)
+            keys[:, SCORE] = self._worth(offer.product, offer.profile)[nodes]
         return Order(nodes, keys)
 
     def _ranked(self, wanted: Wanted, node: int, key: tuple[float, ...]) -> Ranked:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from enum import StrEnum
 
 from webhook.placement.needs import Need
-from webhook.placement.rooms import Bools, Ints, Rooms
+from webhook.placement.rooms import Bools, Ints, Rooms, units
 
 
 class Shortage(StrEnum):
@@ -42,5 +42,5 @@ def _fits(cpu: Ints, memory: Ints, gpus: Ints, need: Need) -> Bools:
 
 
 def _gpus(gpus: Ints, need: Need) -> Bools:
-    enough: Bools = (gpus >= max(1, need.gpu_milli)).sum(1) >= need.gpus
+    enough: Bools = units(gpus, need.gpu_milli).sum(1) >= need.gpus
     return enough
