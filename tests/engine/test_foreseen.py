@@ -188,6 +188,15 @@ SECOND_LOOKS = {
         ),
         pod=small().asks("cpu", "2"),
     ),
+    "the zone required has a node that is too small for the pod": Case(
+        (SIZING, enforced(ZONE_B), enforced(ON_AMPERE)),
+        (
+            make_node("b", MIXED | {"zone": "b"}, cpu=1, **WHOLE, **PART),
+            make_node("s", MIXED | AMPERE, cpu=64, **PART),
+            make_node("h", A100 | AMPERE, cpu=64, **WHOLE),
+        ),
+        pod=small().asks("cpu", "2"),
+    ),
     "the same, where the cards' requirement is of other nodes too": Case(
         (SIZING, enforced(ZONE_B), enforced(ON_AMPERE)),
         (

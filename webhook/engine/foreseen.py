@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from webhook.engine.case import Case
 from webhook.engine.limits import defaults
-from webhook.engine.reach import Reach
+from webhook.engine.reach import Leaves, Reach
 from webhook.engine.rules import Additions
 from webhook.engine.siblings import spread_over_hosts
 from webhook.model.effective import cpu_and_memory
@@ -42,12 +42,12 @@ def left_as_it_is(case: Case, mode: Mode) -> Reach | None:
     adds = rules.adds if mode is Mode.ENFORCE else rules.trial
     if len(adds.required) < 2 or not case.offered:
         return None
-    return _reach(case, adds, leaving=case.offered)
+    return _reach(case, adds, leaves=lambda left: case.leaves_one(left & case.offered, case.offered))
 
 
-def _reach(case: Case, adds: Additions, leaving: int | None = None) -> Reach:
+def _reach(case: Case, adds: Additions, leaves: Leaves | None = None) -> Reach:
     pod, markers, required = _grown(case, adds), adds.markers, adds.required
-    return Reach(case.view, pod, adds.tolerations, markers=markers, required=required, leaving=leaving)
+    return Reach(case.view, pod, adds.tolerations, markers=markers, required=required, leaves=leaves)
 
 
 def _grown(case: Case, adds: Additions) -> Pod:
