@@ -14,7 +14,7 @@ from webhook.engine.siblings import spread_over_hosts
 from webhook.model.effective import cpu_and_memory
 from webhook.model.masks import bits
 from webhook.model.modes import Mode
-from webhook.model.pods import Amount, Container, Pod, SpreadConstraint
+from webhook.model.pods import Amount, Container, Pod, Requirement, SpreadConstraint
 from webhook.policy.compiled import Limits
 
 
@@ -63,14 +63,22 @@ def _grown(case: Case, adds: Additions) -> Pod:
     return case.pod if spec is case.pod.spec else replace(case.pod, spec=spec)
 
 
-def bears_defaults(case: Case) -> bool:
+def bears_defaults(case: Case, required: Sequence[Requirement]) -> bool:
     """Does a pod that keeps its size still fit on a node once it has the requests that policies have a default for?
 
     What could run now must be able to run now with them. What cannot must fit on a node once that is empty. Where no
     node is known for it, nothing is.
+
+    Args:
+        required: What has been required of its nodes by now: it is judged as the next look will find it.
     """
-    nodes, grown = case.offered & case.reach.nodes, foreseen(case, Mode.ENFORCE)
-    if not nodes or grown.pod is case.pod or _has_room(grown, case, nodes):
+    grown, allowed = foreseen(case, Mode.ENFORCE), case.offered & case.reach.narrowed(required)
+    nodes = allowed & case.reach.nodes
+    if grown.pod is case.pod:
+        return True
+    if case.fits(case.pod, allowed) and not case.fits(grown.pod, allowed):
+        return False
+    if not nodes or _has_room(grown, case, nodes):
         return True
     return not _has_room(case.reach, case, nodes) and _holds(case, grown.pod, nodes)
 
