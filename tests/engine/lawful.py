@@ -10,7 +10,19 @@ from hypothesis import strategies as st
 
 from tests.make import Json, make_namespace, make_node
 from tests.strategies import odd_pods, pods
-from tests.world import A100, GPU_TAINT, NO_USAGE, NOW, mig_node, policies_of, policy, tainted, view_of, whole_node
+from tests.world import (
+    A100,
+    GPU_TAINT,
+    MIXED,
+    NO_USAGE,
+    NOW,
+    mig_node,
+    policies_of,
+    policy,
+    tainted,
+    view_of,
+    whole_node,
+)
 from webhook.cache.shipped import shipped
 from webhook.cache.snapshot import load_snapshot
 from webhook.engine.decide import decide
@@ -27,6 +39,7 @@ SHARING = "nvidia.com/gpu.sharing-strategy"
 RESERVED = {"key": "team", "value": "other", "effect": "NoExecute"}
 
 L40S = {"nvidia.com/gpu.product": "NVIDIA-L40S", "nvidia.com/gpu.memory": "46068", "nvidia.com/gpu.replicas": "4"}
+H100 = {"nvidia.com/gpu.product": "NVIDIA-H100-80GB-HBM3"}
 UNRENAMED = {
     "nvidia.com/gpu.product": "NVIDIA-A10G-SHARED",
     "nvidia.com/gpu.memory": "23028",
@@ -78,10 +91,16 @@ VIEWS = {
         TRUSTED,
         *(island(name, size) for name, size in (("joined", "8"), ("halves", "4"), ("broken", "1"))),
         make_node("cards", {"nvidia.com/gpu.product": "NVIDIA-A40", ISLAND: "2"}, **{GPU: 4}),
-        make_node("silent", {"nvidia.com/gpu.product": "NVIDIA-H100-80GB-HBM3"}, **{GPU: 8}),
+        make_node("silent", H100, **{GPU: 8}),
         mig_node(),
     ),
     "shares that keep the name": view_of(TRUSTED, make_node("turns", UNRENAMED, **{GPU: 16}), whole_node()),
+    "small nodes, and two names apart": view_of(
+        TRUSTED,
+        make_node("joined", H100, cpu=3, **{GPU: 4}),
+        make_node("cards", L40S | {"nvidia.com/gpu.replicas": "1"}, cpu=6, **{GPU: 4}),
+        make_node("slices", MIXED | {"nvidia.com/gpu.product": "NVIDIA-A100-PCIE-80GB"}, cpu=5, **{GPU: 2, SMALL: 7}),
+    ),
     "demo": load_snapshot("demo"),
     "empty": view_of(),
 }

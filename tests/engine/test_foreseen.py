@@ -208,6 +208,15 @@ SECOND_LOOKS = {
         ),
         pod=small().asks("cpu", "2"),
     ),
+    "the zone required has a node that is too small for the pod": Case(
+        (SIZING, enforced(ZONE_B), enforced(ON_AMPERE)),
+        (
+            make_node("b", MIXED | {"zone": "b"}, cpu=1, **WHOLE, **PART),
+            make_node("s", MIXED | AMPERE, cpu=64, **PART),
+            make_node("h", A100 | AMPERE, cpu=64, **WHOLE),
+        ),
+        pod=small().asks("cpu", "2"),
+    ),
     "the same, where the cards' requirement is of other nodes too": Case(
         (SIZING, enforced(ZONE_B), enforced(ON_AMPERE)),
         (
@@ -227,3 +236,69 @@ def test_a_second_look_changes_nothing(case: Case) -> None:
     again = ask(shaped(case.pod, first), *case.policies, nodes=case.nodes)
     assert first.outcome == case.want if case.want else isinstance(first.outcome, Fit)
     assert again.patch == ()
+
+
+GPU, LINKED = "nvidia.com/gpu", "topology: {nvlink: required}"
+H100S, L40S = {"nvidia.com/gpu.product": "NVIDIA-H100-80GB-HBM3"}, {"nvidia.com/gpu.product": "NVIDIA-L40S"}
+IN_A, IN_B = H100S | {"zone": "a"}, L40S | {"zone": "b"}
+
+
+def with_slice() -> PodMaker:
+    """Two whole cards in one container, a slice in another."""
+    return make_pod().gpus(2).container("b", resources={"limits": {SLICE: "1"}})
+
+
+def taken(node: str) -> Json:
+    """A pod that holds all cards of a node."""
+    return make_pod("busy").gpus(4).spec(nodeName=node).build() | {"status": {"phase": "Running"}}
+
+
+def both(name: str, cpu: int) -> Json:
+    """A node that joins its cards and has slices."""
+    return make_node(name, MIXED | H100S, cpu=cpu, **WHOLE, **PART)
+
+
+DEFAULTED = {
+    "the joined cards' node has too few cores for the default": (
+        make_pod().gpus(2),
+        LINKED,
+        (make_node("h", IN_A, cpu=8, **WHOLE), make_node("l", IN_B, cpu=64, **WHOLE)),
+        [],
+    ),
+    "it is full, and the default is too much where there is room": (
+        make_pod().gpus(2),
+        LINKED,
+        (make_node("h", IN_A, cpu=64, **WHOLE), taken("h"), make_node("l", IN_B, cpu=8, **WHOLE)),
+        ["24"],
+    ),
+    "the same, where a zone is required": (
+        make_pod().gpus(2),
+        ZONE_B,
+        (make_node("l", IN_B, cpu=64, **WHOLE), taken("l"), make_node("h", IN_A, cpu=8, **WHOLE)),
+        ["24"],
+    ),
+    "two names, and the node with both has too few cores": (
+        with_slice(),
+        LINKED,
+        (both("h", 30), make_node("l", MIXED | IN_B, cpu=64, **WHOLE, **PART)),
+        [],
+    ),
+    "two names, each on a node of its own": (
+        with_slice(),
+        LINKED,
+        (make_node("h", IN_A, cpu=64, **WHOLE), make_node("s", MIXED | L40S, cpu=64, **PART), both("both", 30)),
+        [],
+    ),
+    "two names, and room for all": (with_slice(), LINKED, (both("h", 64),), ["24", "12"]),
+}
+
+
+@pytest.mark.parametrize(("pod", "section", "nodes", "want"), DEFAULTED.values(), ids=DEFAULTED)
+def test_defaults_are_judged_by_the_nodes_that_the_pod_is_held_to(
+    pod: PodMaker, section: str, nodes: tuple[Json, ...], want: list[str]
+) -> None:
+    policies = (enforced(DEFAULTS), enforced(section))
+    after = shaped(pod, ask(pod, *policies, nodes=nodes))
+    requests = [each["resources"].get("requests", {}) for each in after["spec"]["containers"]]
+    assert [each["cpu"] for each in requests if "cpu" in each] == want
+    assert ask(after, *policies, nodes=nodes).patch == ()

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.make import Json, PodMaker, make_namespace, make_node, make_pod
-from tests.world import A100, GPU_TAINT, ask, codes, shaped, tainted, view_of, whole_node
+from tests.world import A100, GPU_TAINT, MIXED, ask, codes, shaped, tainted, view_of, whole_node
 
 RULE = "{key: zone, operator: In, values: [a]}"
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
@@ -193,3 +193,58 @@ def test_a_required_affinity_without_terms_is_not_made_one_that_matches(required
     wrong = {"nodeAffinity": {REQUIRED: required}}
     pod = make_pod().gpus(1).spec(affinity=wrong)
     assert injected(pod, f"{{nodeAffinity: {{required: [{RULE}]}}}}", (whole_node(),))["affinity"] == wrong
+
+
+GPU, SLICE = "nvidia.com/gpu", "nvidia.com/mig-1g.10gb"
+
+
+def zoned(zone: str, labels: Any = None, **amounts: int) -> Json:
+    return make_node(f"node-{zone}", (labels or A100) | {"zone": zone}, **amounts)
+
+
+def mig_in(zone: str) -> Json:
+    """A node with whole cards and slices."""
+    return make_node(f"mig-{zone}", MIXED | {"zone": zone}, **{GPU: 4, SLICE: 7})
+
+
+def beside(resource: str) -> PodMaker:
+    """A pod of two containers: one asks for a whole GPU, the other for one of these."""
+    return make_pod().gpus(1).container("b", resources={"limits": {resource: "1"}})
+
+
+SHARES = {
+    "nvidia.com/gpu.product": "NVIDIA-L4-SHARED",
+    "nvidia.com/gpu.replicas": "4",
+    "nvidia.com/gpu.sharing-strategy": "mps",
+}
+CARDS_IN_B = zoned("b", **{GPU: 4})
+LARGE_IN_B = zoned("b", **{GPU: 4, "memory": 2**40})
+CORDONED = zoned("a", **{GPU: 4}) | {"spec": {"unschedulable": True}}
+TWO = make_pod().gpus(2)
+LEFT: dict[str, tuple[PodMaker, tuple[Json, ...], bool]] = {
+    "shares of which the kubelet refuses two": (TWO, (zoned("a", SHARES, **{GPU: 8}), CARDS_IN_B), False),
+    "the same, one of them": (make_pod().gpus(1), (zoned("a", SHARES, **{GPU: 8}), CARDS_IN_B), True),
+    "too few GPUs on a node": (TWO, (zoned("a", **{GPU: 1}), CARDS_IN_B), False),
+    "too few for two containers": (beside(GPU), (zoned("a", **{GPU: 1}), CARDS_IN_B), False),
+    "two names, and no node with both": (
+        beside(SLICE),
+        (zoned("a", **{GPU: 4}), make_node("slices", MIXED | {"zone": "a"}, **{SLICE: 7}), mig_in("b")),
+        False,
+    ),
+    "two names, and a node with both": (beside(SLICE), (mig_in("a"), mig_in("b")), True),
+    "too few cores": (make_pod().gpus(1).asks("cpu", "16"), (zoned("a", cpu=8, **{GPU: 4}), CARDS_IN_B), False),
+    "too little memory": (make_pod().gpus(1).asks("memory", "600Gi"), (zoned("a", **{GPU: 4}), LARGE_IN_B), False),
+    "a cordoned node": (TWO, (CORDONED, CARDS_IN_B), True),
+    "no node of any zone is large enough": (make_pod().gpus(8), (zoned("a", **{GPU: 1}), CARDS_IN_B), True),
+}
+
+
+@pytest.mark.parametrize(("pod", "nodes", "added"), LEFT.values(), ids=LEFT)
+def test_a_requirement_leaves_a_node_that_could_take_the_whole_pod(
+    pod: PodMaker, nodes: tuple[Json, ...], added: bool
+) -> None:
+    policies = (f"mode: enforce\ninjection: {{nodeAffinity: {{required: [{RULE}]}}}}",)
+    first = ask(pod, *policies, nodes=nodes)
+    assert bool(first.patch) is added
+    assert ("warn GPU-I102" in codes(first)) is not added
+    assert ask(shaped(pod, first), *policies, nodes=nodes).patch == ()

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from tests.make import Json, PodMaker, make_node, make_pod
-from tests.world import A100, ask, codes, shaped, view_of, whole_node
+from tests.world import A100, MIXED, ask, codes, shaped, view_of, whole_node
 from webhook.model.nodelabels import ISLAND, PRODUCT, SHARING
 from webhook.model.pods import pod_of
 from webhook.model.records import GANG_SIZE, TOPOLOGY
@@ -169,6 +169,31 @@ def test_nodes_that_link_one_container_must_have_room_for_all(pod: PodMaker, nod
     assert decision.patch == ()
     (found,) = [str(warning) for warning in decision.warnings if "[GPU-T301]" in str(warning)]
     assert "4 must be linked by NVLink, and no node that links so many has" in found
+
+
+SLICE = "nvidia.com/mig-1g.10gb"
+MIG = make_node("mig", MIXED | {PRODUCT: "NVIDIA-A100-PCIE-80GB"}, **{"nvidia.com/gpu": 4, SLICE: 7})
+"""Whole cards and slices, which nothing joins."""
+WITH_SLICE = make_pod().gpus(2).container("b", resources={"limits": {SLICE: "1"}})
+CORES = make_node("cores", {PRODUCT: "NVIDIA-L40S"}, **{"nvidia.com/gpu": 8, "cpu": 128})
+TOO_LITTLE_BESIDE: dict[str, tuple[PodMaker, tuple[Json, ...]]] = {
+    "no slice for another container": (WITH_SLICE, (whole_node(), MIG)),
+    "the same, where agents run": (WITH_SLICE, (JOINED, MIG)),
+    "too few cores": (make_pod().gpus(2).asks("cpu", "100"), (whole_node(), CORES)),
+}
+
+
+@pytest.mark.parametrize(("pod", "nodes"), TOO_LITTLE_BESIDE.values(), ids=TOO_LITTLE_BESIDE)
+def test_nodes_that_link_gpus_must_be_able_to_take_the_whole_pod(pod: PodMaker, nodes: tuple[Json, ...]) -> None:
+    decision = ask(pod, "mode: enforce\ntopology: {nvlink: required}", nodes=nodes)
+    assert decision.patch == ()
+    (found,) = [str(warning) for warning in decision.warnings if "[GPU-T301]" in str(warning)]
+    assert "2 GPUs must be linked by NVLink, and no node that links so many could take the whole pod" in found
+
+
+def test_links_are_required_where_slices_stand_beside_them() -> None:
+    joined = make_node("both", MIXED | {PRODUCT: "NVIDIA-H100-80GB-HBM3"}, **{"nvidia.com/gpu": 4, SLICE: 7})
+    assert allowed(topology(WITH_SLICE, "{nvlink: required}", whole_node(), joined, MIG), joined, MIG) == {"both"}
 
 
 def test_an_init_container_takes_no_room_from_those_after_it() -> None:

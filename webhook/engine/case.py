@@ -10,6 +10,10 @@ from webhook.engine.limitrange import NOBODY, Injected
 from webhook.engine.reach import Reach
 from webhook.engine.rules import Rules
 from webhook.model.cluster import ClusterView
+from webhook.model.effective import cpu_and_memory
+from webhook.model.masks import bits, union
+from webhook.model.modes import Form
+from webhook.model.offers import Offer
 from webhook.model.pods import Pod
 from webhook.model.requests import Request
 from webhook.model.resources import WHOLE_GPU
@@ -74,3 +78,35 @@ class Case:
         if not fleet.parts & nodes:
             return False
         return bool(fleet.advertising(WHOLE_GPU) & nodes & ~fleet.parts)
+
+    def leaves_one(self, left: int, among: int) -> bool:
+        """Is a node left that could take the pod once it is empty? Where none of those before could, any will do."""
+        return bool(left) and (self.fits(self.pod, left) or not self.fits(self.pod, among))
+
+    def fits(self, pod: Pod, nodes: int) -> bool:
+        """Could a node of a mask, if it were empty, take all of the pod: its GPUs, its CPU and its memory?
+
+        Args:
+            pod: The pod of the case, as it came or with what it will be given.
+        """
+        known, (cpu_milli, memory) = self.view.fleet.nodes, cpu_and_memory(pod)
+        able = bits(self.with_all_units(nodes))
+        return any(known[node].cpu_milli >= cpu_milli and known[node].memory >= memory for node in able)
+
+    def with_all_units(self, nodes: int) -> int:
+        """Those nodes of a mask that have what the pod asks for of every GPU resource, and whose kubelet gives it.
+
+        A name that a DeviceClass has too may be had by a claim, on nodes that advertise none.
+        """
+        fleet, by_claim = self.view.fleet, self.view.classes.values()
+        for name, count in self.asked.totals.items():
+            if name not in by_claim:
+                nodes &= fleet.with_units(name, count)
+        several = {ask.resource.name for ask in self.asked.asks if ask.count > 1} if self.asked.largest > 1 else ()
+        refusing = (offer.nodes for offer in self.offers if offer.resource in several and _refuses(offer))
+        return nodes & ~union(refusing)
+
+
+def _refuses(offer: Offer) -> bool:
+    """Does the kubelet refuse a container that asks for several of these?"""
+    return offer.form is Form.MPS and offer.replicas > 1

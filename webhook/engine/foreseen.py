@@ -8,13 +8,13 @@ from msgspec.structs import replace
 
 from webhook.engine.case import Case
 from webhook.engine.limits import defaults
-from webhook.engine.reach import Reach
+from webhook.engine.reach import Leaves, Reach
 from webhook.engine.rules import Additions
 from webhook.engine.siblings import spread_over_hosts
 from webhook.model.effective import cpu_and_memory
 from webhook.model.masks import bits
 from webhook.model.modes import Mode
-from webhook.model.pods import Amount, Container, Pod, SpreadConstraint
+from webhook.model.pods import Amount, Container, Pod, Requirement, SpreadConstraint
 from webhook.policy.compiled import Limits
 
 
@@ -42,12 +42,12 @@ def left_as_it_is(case: Case, mode: Mode) -> Reach | None:
     adds = rules.adds if mode is Mode.ENFORCE else rules.trial
     if len(adds.required) < 2 or not case.offered:
         return None
-    return _reach(case, adds, leaving=case.offered)
+    return _reach(case, adds, leaves=lambda left: case.leaves_one(left & case.offered, case.offered))
 
 
-def _reach(case: Case, adds: Additions, leaving: int | None = None) -> Reach:
+def _reach(case: Case, adds: Additions, leaves: Leaves | None = None) -> Reach:
     pod, markers, required = _grown(case, adds), adds.markers, adds.required
-    return Reach(case.view, pod, adds.tolerations, markers=markers, required=required, leaving=leaving)
+    return Reach(case.view, pod, adds.tolerations, markers=markers, required=required, leaves=leaves)
 
 
 def _grown(case: Case, adds: Additions) -> Pod:
@@ -63,14 +63,22 @@ def _grown(case: Case, adds: Additions) -> Pod:
     return case.pod if spec is case.pod.spec else replace(case.pod, spec=spec)
 
 
-def bears_defaults(case: Case) -> bool:
+def bears_defaults(case: Case, required: Sequence[Requirement]) -> bool:
     """Does a pod that keeps its size still fit on a node once it has the requests that policies have a default for?
 
     What could run now must be able to run now with them. What cannot must fit on a node once that is empty. Where no
     node is known for it, nothing is.
+
+    Args:
+        required: What has been required of its nodes by now: it is judged as the next look will find it.
     """
-    nodes, grown = case.offered & case.reach.nodes, foreseen(case, Mode.ENFORCE)
-    if not nodes or grown.pod is case.pod or _has_room(grown, case, nodes):
+    grown, allowed = foreseen(case, Mode.ENFORCE), case.offered & case.reach.narrowed(required)
+    nodes = allowed & case.reach.nodes
+    if grown.pod is case.pod:
+        return True
+    if case.fits(case.pod, allowed) and not case.fits(grown.pod, allowed):
+        return False
+    if not nodes or _has_room(grown, case, nodes):
         return True
     return not _has_room(case.reach, case, nodes) and _holds(case, grown.pod, nodes)
 

@@ -104,7 +104,8 @@ def _node_affinity(section: Injection, shape: Shape, case: Case) -> tuple[Remark
     if not missing:
         return ()
     nodes = chosen_nodes(shape, case) & case.reach.narrowed(shape.required)
-    if nodes and not nodes & case.reach.narrowed(missing):
+    left = nodes & case.reach.narrowed(missing)
+    if nodes and not (left if shape.fit is not None else case.leaves_one(left, nodes)):
         keys = ", ".join(rule.key for rule in missing)
         return (_contradiction(("spec", "affinity"), f"node affinity on {keys} would leave no node for this pod"),)
     shape.required += missing

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 
 from webhook.model.cluster import ClusterView
 from webhook.model.effective import cpu_and_memory
 from webhook.model.fleet import Fleet
-from webhook.model.masks import union
 from webhook.model.objects import Taint
 from webhook.model.pods import NodeSelectorTerm, Pod, Requirement, Toleration
+
+Leaves = Callable[[int], bool]
+"""Is the mask of the nodes that are left enough?"""
 
 
 def is_marker(key: str, value: str) -> bool:
@@ -42,7 +44,7 @@ class Reach:
         markers: True if a policy adds tolerations for the GPU taints of the nodes chosen.
         required: Expressions that policies require of nodes, list by list. One that would leave no node with GPUs
             is not going to be added, and does not count.
-        leaving: Mask of the nodes of which a requirement must leave one to count; None for all with GPUs.
+        leaves: Whether a requirement counts that leaves these nodes; None where any with GPUs will do.
 
     Attributes:
         pod: The pod that has to fit.
@@ -62,7 +64,7 @@ class Reach:
         *,
         markers: bool,
         required: tuple[tuple[Requirement, ...], ...] = (),
-        leaving: int | None = None,
+        leaves: Leaves | None = None,
     ) -> None:
         fleet, spec = view.fleet, pod.spec
         self.view = view
@@ -71,23 +73,25 @@ class Reach:
         self.selected = fleet.selected_by(spec)
         self.passed_over: tuple[tuple[Requirement, ...], ...] = ()
         if required:
-            self._narrow(required, leaving)
+            self._narrow(required, leaves)
         tolerations = spec.tolerations + added if added else spec.tolerations
         if markers:
             tolerations += _marker_tolerations(fleet)
         self.tolerated = fleet.tolerated(tolerations)
         self.nodes = self.selected & self.tolerated & fleet.usable
 
-    def _narrow(self, required: tuple[tuple[Requirement, ...], ...], leaving: int | None) -> None:
-        fleet = self.view.fleet
-        if leaving is None:
-            leaving = union(fleet.advertising(name) for name in fleet.resources())
+    def _narrow(self, required: tuple[tuple[Requirement, ...], ...], leaves: Leaves | None) -> None:
+        leaves = leaves or self._leaves_gpus
         for rules in required:
             left = self.narrowed(rules)
-            if left & leaving:
+            if leaves(left):
                 self.selected = left
             else:
                 self.passed_over += (rules,)
+
+    def _leaves_gpus(self, left: int) -> bool:
+        fleet = self.view.fleet
+        return any(left & fleet.advertising(name) for name in fleet.resources())
 
     def narrowed(self, rules: Sequence[Requirement]) -> int:
         """Mask of the selected nodes for which further expressions hold too."""

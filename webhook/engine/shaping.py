@@ -33,7 +33,7 @@ def shape_pod(case: Case, shape: Shape, findings: list[Finding]) -> Fit | Keep:
         target = _for(voice, shape)
         if said := locality(topology, target, case):
             hear(findings, voice, said)
-    if rules.defaults and (shape.fit is not None or bears_defaults(case)):
+    if rules.defaults and (shape.fit is not None or bears_defaults(case, shape.required)):
         for policy, limits in rules.defaults:
             shape.speaker = policy
             _add_defaults(limits, case, shape)

@@ -44,11 +44,11 @@ def locality(section: Topology, shape: Shape, case: Case) -> list[Remark]:
     wanted = _wanted(section, case.pod)
     if wanted is NVLink.IGNORED:
         return []
-    nodes = case.reach.narrowed(shape.required) & case.reach.tolerated
-    total = case.asked.totals[WHOLE_GPU]
-    found = linked(largest.count, nodes & case.view.fleet.with_units(WHOLE_GPU, total), case.view.fleet)
-    if wanted is NVLink.REQUIRED and not found.nodes:
-        return [_no_links(largest, total, case.reach)] if _whole_cards(case.reach) else []
+    allowed = case.reach.narrowed(shape.required)
+    nodes = allowed & case.reach.tolerated
+    found = linked(largest.count, case.with_all_units(nodes & _with_all_cards(case)), case.view.fleet)
+    if wanted is NVLink.REQUIRED and not case.leaves_one(found.nodes, allowed):
+        return [_no_links(largest, case)] if _whole_cards(case.reach) else []
     before = len(shape.changed)
     if wanted is NVLink.REQUIRED:
         _require(found, shape)
@@ -85,6 +85,11 @@ def _wanted(section: Topology, pod: Pod) -> NVLink:
     return SAID.get(pod.metadata.annotations.get(TOPOLOGY, ""), section.nvlink)
 
 
+def _with_all_cards(case: Case) -> int:
+    """Mask of the nodes with as many `nvidia.com/gpu` as all containers need."""
+    return case.view.fleet.with_units(WHOLE_GPU, case.asked.totals[WHOLE_GPU])
+
+
 def _whole_cards(reach: Reach) -> int:
     """Mask of the nodes on which `nvidia.com/gpu` is a whole card."""
     offers = reach.view.fleet.by_resource.get(WHOLE_GPU, ())
@@ -105,9 +110,14 @@ def _prefer(found: Linked, shape: Shape) -> None:
         shape.note("nodeAffinity")
 
 
-def _no_links(ask: Ask, total: int, reach: Reach) -> Remark:
-    field, nodes = (*ask.path, "resources", "limits", WHOLE_GPU), reach.selected & reach.tolerated
-    if ask.count < total and linked(ask.count, nodes, reach.view.fleet).nodes:
+def _no_links(ask: Ask, case: Case) -> Remark:
+    field, reach, total = (*ask.path, "resources", "limits", WHOLE_GPU), case.reach, case.asked.totals[WHOLE_GPU]
+    nodes, fleet = reach.selected & reach.tolerated, case.view.fleet
+    if linked(ask.count, nodes & _with_all_cards(case), fleet).nodes:
+        message = f"{ask.count} GPUs must be linked by NVLink, and no node that links so many could take the whole pod"
+        fix = "Ask for less beside these GPUs, or ask the admin for nvlink: preferred."
+        return Remark("GPU-T301", field, message, fix, at_most=Mode.WARN)
+    if ask.count < total and linked(ask.count, nodes, fleet).nodes:
         message = f"of {total} GPUs {ask.count} must be linked by NVLink, and no node that links so many has {total}"
         fix = "Ask for fewer GPUs in all containers together, or ask the admin for nvlink: preferred."
         return Remark("GPU-T301", field, message, fix, at_most=Mode.WARN)

@@ -136,7 +136,8 @@ CODES: dict[str, Code] = {
     ),
     "GPU-S302": _security(
         "a device annotation",
-        "CDI annotations inject GPUs that nobody requested, past scheduler and quota.",
+        "Annotations of cdi.k8s.io, and of domains that end in it, inject GPUs that nobody requested, past scheduler "
+        "and quota. Those of other plugins of a container runtime are not looked at.",
         "Remove the annotation and ask for GPUs in resources.limits.",
     ),
     "GPU-S303": _security(
