@@ -8,6 +8,7 @@ from collections.abc import Callable
 from datetime import datetime
 from typing import Any
 
+from webhook.agent.owning import node_as_owner
 from webhook.agent.publishing import MANAGER, Calls
 from webhook.errors import ApiError
 from webhook.kube.pace import Backoff, Random
@@ -67,7 +68,7 @@ class Heartbeat:
     async def _apply(self) -> str:
         """Make it or renew it; the uid that it has."""
         if self._owner is None:
-            self._owner = await self._node_now()
+            self._owner = await node_as_owner(self._api, self._node)
         body = {
             "apiVersion": "coordination.k8s.io/v1",
             "kind": "Lease",
@@ -81,8 +82,3 @@ class Heartbeat:
         path = f"/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases/{self._node}"
         lease = await self._api.patch(path, body, "apply", MANAGER)
         return str(lease["metadata"]["uid"])
-
-    async def _node_now(self) -> dict[str, Any]:
-        """The Node as an owner: the one that has the name now."""
-        node = await self._api.get(f"/api/v1/nodes/{self._node}")
-        return {"apiVersion": "v1", "kind": "Node", "name": self._node, "uid": node["metadata"]["uid"]}

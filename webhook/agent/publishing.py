@@ -7,6 +7,7 @@ from typing import Any, Protocol
 
 import msgspec
 
+from webhook.agent.owning import node_as_owner
 from webhook.errors import ApiError
 from webhook.kube.pace import Backoff, Random
 from webhook.model.gpunodes import GPUNode, GPUNodeStatus
@@ -118,7 +119,5 @@ class Publisher:
 
     async def _create(self) -> None:
         """Make the object. It goes when its node goes."""
-        node = await self._api.get(f"/api/v1/nodes/{self._node}")
-        owner = {"apiVersion": "v1", "kind": "Node", "name": self._node, "uid": node["metadata"]["uid"]}
-        metadata = {"name": self._node, "ownerReferences": [owner]}
+        metadata = {"name": self._node, "ownerReferences": [await node_as_owner(self._api, self._node)]}
         await self._api.create(f"{GROUP}/gpunodes", {"apiVersion": VERSION, "kind": "GPUNode", "metadata": metadata})

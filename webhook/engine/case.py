@@ -89,9 +89,12 @@ class Case:
         Args:
             pod: The pod of the case, as it came or with what it will be given.
         """
+        return self.holds(pod, self.with_all_units(nodes))
+
+    def holds(self, pod: Pod, nodes: int) -> bool:
+        """Is a node of a mask large enough for the pod's CPU and memory?"""
         known, (cpu_milli, memory) = self.view.fleet.nodes, cpu_and_memory(pod)
-        able = bits(self.with_all_units(nodes))
-        return any(known[node].cpu_milli >= cpu_milli and known[node].memory >= memory for node in able)
+        return any(known[node].cpu_milli >= cpu_milli and known[node].memory >= memory for node in bits(nodes))
 
     def with_all_units(self, nodes: int) -> int:
         """Those nodes of a mask that have what the pod asks for of every GPU resource, and whose kubelet gives it.

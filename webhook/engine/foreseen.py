@@ -11,8 +11,6 @@ from webhook.engine.limits import defaults
 from webhook.engine.reach import Leaves, Reach
 from webhook.engine.rules import Additions
 from webhook.engine.siblings import spread_over_hosts
-from webhook.model.effective import cpu_and_memory
-from webhook.model.masks import bits
 from webhook.model.modes import Mode
 from webhook.model.pods import Amount, Container, Pod, Requirement, SpreadConstraint
 from webhook.policy.compiled import Limits
@@ -80,17 +78,11 @@ def bears_defaults(case: Case, required: Sequence[Requirement]) -> bool:
         return False
     if not nodes or _has_room(grown, case, nodes):
         return True
-    return not _has_room(case.reach, case, nodes) and _holds(case, grown.pod, nodes)
+    return not _has_room(case.reach, case, nodes) and case.holds(grown.pod, nodes)
 
 
 def _has_room(reach: Reach, case: Case, nodes: int) -> bool:
     return all(reach.has_room(name, count, nodes) for name, count in case.asked.totals.items())
-
-
-def _holds(case: Case, pod: Pod, nodes: int) -> bool:
-    """Is one of these nodes large enough?"""
-    known, (cpu_milli, memory) = case.view.fleet.nodes, cpu_and_memory(pod)
-    return any(known[node].cpu_milli >= cpu_milli and known[node].memory >= memory for node in bits(nodes))
 
 
 def _asking(container: Container, given: Mapping[str, Amount]) -> Container:

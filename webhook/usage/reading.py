@@ -241,14 +241,11 @@ async def _read_kills(prometheus: Prometheus, form: Form, span: Span, seen: dict
     starts has no sample of its GPU.
     """
     selector, spaces = prometheus.source.selector, {namespace for namespace, _, _ in seen}
-    for series in await prometheus.range(queries.restarted_for_memory(form, selector), span.first_hour, span.now, HOUR):
-        if (key := key_of(series, form))[0] in spaces:
-            one = seen.setdefault(key, Seen(array(MIB_ARRAY)))
-            one.ooms |= {moment for moment, _ in moments(series, span, one)}
-    for series in await prometheus.range(queries.ended_for_memory(form, selector), span.first_hour, span.now, HOUR):
-        if (key := key_of(series, form))[0] in spaces:
-            one = seen.setdefault(key, Seen(array(MIB_ARRAY)))
-            one.ooms |= {moment for moment, _ in moments(series, span, one)[:1]}
+    for query, most in ((queries.restarted_for_memory, None), (queries.ended_for_memory, 1)):
+        for series in await prometheus.range(query(form, selector), span.first_hour, span.now, HOUR):
+            if (key := key_of(series, form))[0] in spaces:
+                one = seen.setdefault(key, Seen(array(MIB_ARRAY)))
+                one.ooms |= {moment for moment, _ in moments(series, span, one)[:most]}
 
 
 def _notes_on_faults(seen: Mapping[PodKey, Seen], devices: Sequence[Device]) -> list[str]:
