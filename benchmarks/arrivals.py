@@ -12,13 +12,13 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from webhook.placement.needs import Need
-from webhook.placement.nodes.playing import Player
+from webhook.placement.needs import PodDemand
+from webhook.placement.nodes.playing import Simulator
 
 RATIO = 1.3
 
 
-def arrivals(needs: Sequence[Need], capacity: int, rng: np.random.Generator) -> list[Need]:
+def arrivals(needs: Sequence[PodDemand], capacity: int, rng: np.random.Generator) -> list[PodDemand]:
     """The pods in the order of their arrival.
 
     Args:
@@ -27,31 +27,31 @@ def arrivals(needs: Sequence[Need], capacity: int, rng: np.random.Generator) -> 
         rng: Draws and shuffles.
     """
     order = [needs[i] for i in rng.permutation(len(needs))]
-    asked, wanted = sum(need.milli for need in needs), RATIO * capacity
+    asked, wanted = sum(need.total_milli for need in needs), RATIO * capacity
     while asked < wanted:
         drawn = needs[int(rng.integers(len(needs)))]
         if asked + drawn.gpu_milli > wanted:  # of each GPU, as the published code counts it
             break
         order.append(drawn)
-        asked += drawn.milli
+        asked += drawn.total_milli
     while asked > wanted:
         asked -= order.pop(int(rng.integers(len(order)))).milli
     return order
 
 
-def fill(player: Player, order: Sequence[Need]) -> dict[int, float]:
+def fill(player: Simulator, order: Sequence[PodDemand]) -> dict[int, float]:
     """Play the arrivals.
 
     Returns:
         Percent of the cluster's GPUs that are allocated, by percent that have been asked for: the mean over the
         arrivals that round to it.
     """
-    capacity = player.site.milli
+    capacity = player.site.total_milli
     asked = allocated = 0
     seen: defaultdict[int, list[float]] = defaultdict(list)
     for need in order:
-        asked += need.milli
-        allocated += need.milli if player.place(need) else 0
-        player.learn(need)
+        asked += need.total_milli
+        allocated += need.total_milli if player.schedule_pod(need) else 0
+        player.record_arrival(need)
         seen[round(100 * asked / capacity)].append(100 * allocated / capacity)
     return {percent: sum(points) / len(points) for percent, points in seen.items()}

@@ -57,7 +57,7 @@ def as_stored(pod: Json, namespace: str, *, suffix: str = "x7k2p") -> Json:
     """
     token = f"kube-api-access-{suffix}"
     spec = {"enableServiceLinks": True} | spec_defaulted(pod["spec"])
-    data = stored.as_stored({"kind": "Pod", "apiVersion": "v1", **pod, "spec": spec}, namespace)
+    data = stored.default_object({"kind": "Pod", "apiVersion": "v1", **pod, "spec": spec}, namespace)
     managed = managed_fields(data, "kube-controller-manager")
     spec = ADMITTED | data["spec"]
     for container in containers(spec):

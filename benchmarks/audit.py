@@ -18,13 +18,13 @@ from tempfile import TemporaryDirectory
 
 from benchmarks.live import Figure, apiserver
 from tests.report.audited import NOTED, PRICES, REFUSED, STOCKS, judged
-from webhook.cache.shipped import shipped
-from webhook.report.audits import shares
-from webhook.report.figures import figures_of
-from webhook.report.html import html
-from webhook.report.page import Page
-from webhook.report.results import Missed
-from webhook.report.workloads import workloads_of
+from webhook.cache.shipped import bundled_folder
+from webhook.report.audits import totals_by_namespace
+from webhook.report.figures import compute_utilization
+from webhook.report.html import html_report
+from webhook.report.page import AuditPage
+from webhook.report.results import UnevaluatedReason
+from webhook.report.workloads import workload_reports
 
 FORMATS = ("table", "json", "csv", "html")
 WORKLOADS, NAMESPACES, REPLICAS = 5_000, 250, 3
@@ -46,7 +46,7 @@ def main() -> int:
 def of_audit(kubeconfig: Path, form: str, out: Path) -> Figure:
     """Run the audit in a process of its own."""
     command = [sys.executable, "-m", "webhook.cli", "audit", "--cluster", "live", "--kubeconfig", str(kubeconfig)]
-    command += ["--policies", str(shipped("policies")), "--fail-on", "never", "-o", f"{form}={out}"]
+    command += ["--policies", str(bundled_folder("policies")), "--fail-on", "never", "-o", f"{form}={out}"]
     start = time.monotonic()
     process = subprocess.Popen(command, stderr=subprocess.DEVNULL)
     _, code, used = os.wait4(process.pid, 0)
@@ -68,7 +68,7 @@ def of_html() -> list[Figure]:
             namespace=f"team-{i % NAMESPACES}",
             after=143 if i % 3 else None,
             compute=60,
-            missed=Missed.UNMARKED,
+            missed=UnevaluatedReason.UNRECORDED,
             findings=[NOTED, REFUSED] if i % 2 else [NOTED],
         )
         for i in range(WORKLOADS)
@@ -77,9 +77,9 @@ def of_html() -> list[Figure]:
     spent, text = [], ""
     for _ in range(3):
         start = time.process_time()
-        rows = workloads_of(results, PRICES)
-        figures = figures_of(STOCKS, rows, PRICES)
-        text = html(Page("c", "m", "", (), "0" * 12, tuple(rows), tuple(shares(results)), STOCKS, figures, (), "0.1.0"))
+        rows = workload_reports(results, PRICES)
+        figures = compute_utilization(STOCKS, rows, PRICES)
+        text = html_report(AuditPage("c", "m", "", (), "0" * 12, tuple(rows), tuple(totals_by_namespace(results)), STOCKS, figures, (), "0.1.0"))
         spent.append(time.process_time() - start)
     return [
         Figure(f"HTML over {WORKLOADS} workloads", len(text.encode()) / 1e6, MOST_SIZE, "MB"),

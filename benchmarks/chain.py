@@ -19,16 +19,16 @@ from datetime import UTC, datetime
 from typing import Any
 
 from benchmarks.arriving import Json, as_stored, review_bytes
-from webhook.cache.snapshot import snapshot_of
+from webhook.cache.snapshot import view_of_objects
 from webhook.engine.decide import decide
-from webhook.errors import Place
+from webhook.errors import SourceLocation
 from webhook.model.cluster import ClusterView
-from webhook.model.pods import pod_of
-from webhook.model.requests import Request
+from webhook.model.pods import parse_pod
+from webhook.model.requests import AdmissionRequest
 from webhook.model.usage import UsageView
 from webhook.policy.compiled import PolicySet
-from webhook.policy.loading import load
-from webhook.web.collecting import settle_collector
+from webhook.policy.loading import load_policies
+from webhook.web.collecting import freeze_and_tune_gc
 
 NOW = datetime(2026, 6, 1, tzinfo=UTC)
 BARE, BOUNDED = "bare", "bounded"
@@ -59,7 +59,7 @@ LABELS = {
 
 def view() -> ClusterView:
     """A cluster with slices, a bare namespace and a bounded one."""
-    return snapshot_of((item, Place("chain.yaml", 1, 1)) for item in [*_nodes(), *_ranges(), *_quotas()])
+    return view_of_objects((item, SourceLocation("chain.yaml", 1, 1)) for item in [*_nodes(), *_ranges(), *_quotas()])
 
 
 def _nodes() -> list[Json]:
@@ -104,10 +104,10 @@ def pod() -> Json:
     return {"metadata": {"name": "train", "annotations": notes}, "spec": {"containers": containers}}
 
 
-def request_in(namespace: str, data: Json) -> Request:
+def request_in(namespace: str, data: Json) -> AdmissionRequest:
     """A request for the pod in a namespace."""
-    found = pod_of(data)
-    return Request("CREATE", "", "Pod", namespace, "train", found, load=lambda: data)
+    found = parse_pod(data)
+    return AdmissionRequest("CREATE", "", "Pod", namespace, "train", found, load_object=lambda: data)
 
 
 def in_turn(*works: Callable[[], object]) -> list[float]:
@@ -124,7 +124,7 @@ def in_turn(*works: Callable[[], object]) -> list[float]:
 
 def policies() -> PolicySet:
     """One policy that right-sizes, and says what LimitRanges and quotas will say."""
-    loaded = load([("all.yaml", POLICY)]).policies
+    loaded = load_policies([("all.yaml", POLICY)]).policies
     assert loaded is not None
     return loaded
 
@@ -138,7 +138,7 @@ def main() -> int:
         decision = decide(request, rules, cluster, usage, NOW)
         assert decision.applied, decision.outcome
         assert not decision.denials, decision.denials
-    settle_collector()
+    freeze_and_tune_gc()
     without, held, parsed = in_turn(
         lambda: decide(bare, rules, cluster, usage, NOW),
         lambda: decide(bounded, rules, cluster, usage, NOW),

@@ -30,12 +30,12 @@ import numpy as np
 
 from benchmarks.compiled import World
 from benchmarks.openb import WHERE, Traces, traces
-from webhook.placement.fragmentation.mixes import mix_of
-from webhook.placement.fragmentation.policies import Policy
-from webhook.placement.needs import WHOLE, Need
-from webhook.placement.nodes.board import Place
-from webhook.placement.nodes.playing import Player
-from webhook.placement.rooms import Site
+from webhook.placement.fragmentation.mixes import mix_from_demands
+from webhook.placement.fragmentation.policies import ScoringStrategy
+from webhook.placement.needs import GPU_MILLI, PodDemand
+from webhook.placement.nodes.board import GpuPlacement
+from webhook.placement.nodes.playing import Simulator
+from webhook.placement.rooms import ClusterCapacity
 
 SEEDS = range(42, 47)
 LOADS = (80, 90, 95)
@@ -55,7 +55,7 @@ class Pod(NamedTuple):
 
     arrives: float
     lifetime: float
-    need: Need
+    need: PodDemand
 
 
 class Churn(NamedTuple):
@@ -77,9 +77,9 @@ class Churn(NamedTuple):
 UNBEARABLE = Churn(100.0, float("nan"), float("inf"), float("inf"))
 
 
-def stream(needs: list[Need], capacity: int, load: int, rng: np.random.Generator) -> list[Pod]:
+def stream(needs: list[PodDemand], capacity: int, load: int, rng: np.random.Generator) -> list[Pod]:
     """The pods of one run, those that are there at the beginning first."""
-    present = load / 100 * capacity / fmean(need.milli for need in needs)
+    present = load / 100 * capacity / fmean(need.total_milli for need in needs)
     first = int(rng.poisson(present))
     times = np.cumsum(rng.exponential(1 / present, int(present * (WARM + LENGTH))))
     arrives = np.concatenate([np.zeros(first), times])
@@ -91,13 +91,13 @@ def stream(needs: list[Need], capacity: int, load: int, rng: np.random.Generator
 class Cluster:
     """The cluster as time goes by."""
 
-    def __init__(self, player: Player) -> None:
+    def __init__(self, player: Simulator) -> None:
         self._player = player
-        self._ends: list[tuple[float, int, Place, Need]] = []
-        self._waiting: dict[Need, deque[tuple[int, Pod]]] = {}
+        self._ends: list[tuple[float, int, GpuPlacement, PodDemand]] = []
+        self._waiting: dict[PodDemand, deque[tuple[int, Pod]]] = {}
         self._number = 0
         self._now = 0.0
-        self._free = player.site.milli
+        self._free = player.site.total_milli
         self.waiting = self._asked = 0
         self.idle = self.queued = self.asked = 0.0
         self.measured = self.waited = 0
@@ -114,7 +114,7 @@ class Cluster:
             self.waited += counts
             self._queue(pod, 1)
             self._waiting.setdefault(pod.need, deque()).append((self._number, pod))
-        self._player.learn(pod.need)
+        self._player.record_arrival(pod.need)
 
     def finish(self) -> None:
         """Let everybody end who can."""
@@ -122,10 +122,10 @@ class Cluster:
             self._end()
 
     def _start(self, pod: Pod) -> bool:
-        place = self._player.place(pod.need)
+        place = self._player.schedule_pod(pod.need)
         if place is None:
             return False
-        self._free -= pod.need.milli
+        self._free -= pod.need.total_milli
         heapq.heappush(self._ends, (self._now + pod.lifetime, self._number, place, pod.need))
         self._number += 1
         return True
@@ -133,8 +133,8 @@ class Cluster:
     def _end(self) -> None:
         when, _, place, need = heapq.heappop(self._ends)
         self._pass(when)
-        self._player.leave(place, need)
-        self._free += need.milli
+        self._player.remove_pod(place, need)
+        self._free += need.total_milli
         while (longest := self._next(place.node)) is not None:
             _, pod = self._waiting[longest].popleft()
             if not self._waiting[longest]:
@@ -144,20 +144,20 @@ class Cluster:
 
     def _queue(self, pod: Pod, change: int) -> None:
         self.waiting += change
-        self._asked += change * pod.need.milli
+        self._asked += change * pod.need.total_milli
 
-    def _next(self, node: int) -> Need | None:
+    def _next(self, node: int) -> PodDemand | None:
         """The need of the pod that has waited longest of those that fit on a node where room has appeared."""
         if not self._waiting:
             return None
-        rooms, model = self._player.board.rooms, self._player.site.machines[node].model
+        rooms, model = self._player.score_table.free, self._player.site.nodes[node].model
         cpu, memory, gpus = int(rooms.cpu[node]), int(rooms.memory[node]), rooms.gpus[node].tolist()
         fitting = (
             need
             for need in self._waiting
             if need.cpu_milli <= cpu
             and need.memory_mib <= memory
-            and (not need.gpus or (need.takes(model) and sum(free >= need.gpu_milli for free in gpus) >= need.gpus))
+            and (not need.gpus or (need.accepts_model(model) and sum(free >= need.gpu_milli for free in gpus) >= need.gpus))
         )
         return min(fitting, key=lambda need: self._waiting[need][0][0], default=None)
 
@@ -187,21 +187,21 @@ class How(NamedTuple):
 AS_IT_IS = How()
 
 
-def run(known: Traces, pods: str, load: int, policy: Policy, seed: int, how: How = AS_IT_IS) -> Churn:
+def run(known: Traces, pods: str, load: int, policy: ScoringStrategy, seed: int, how: How = AS_IT_IS) -> Churn:
     """One list at one load under one rule."""
     rng = np.random.default_rng(seed)
     needs = known.lists[pods]
-    coming = stream(needs, known.site.milli, load, rng)
+    coming = stream(needs, known.site.total_milli, load, rng)
     if how.compiled:
         return compiled(World(known.site, needs, policy, fixed=how.fixed), coming, seed)
-    order = np.arange(len(known.site.machines)) if how.fixed else None
-    cluster = Cluster(Player(known.site, policy, rng, None if how.learnt else mix_of(needs), order=order))
+    order = np.arange(len(known.site.nodes)) if how.fixed else None
+    cluster = Cluster(Simulator(known.site, policy, rng, None if how.learnt else mix_from_demands(needs), order=order))
     for pod in coming:
         cluster.arrive(pod)
         if cluster.waiting > ENOUGH:
             return UNBEARABLE
     length = coming[-1].arrives - WARM
-    idle, asked = cluster.idle / WHOLE / length, cluster.asked / WHOLE / length
+    idle, asked = cluster.idle / GPU_MILLI / length, cluster.asked / GPU_MILLI / length
     return Churn(100 * cluster.waited / cluster.measured, idle, cluster.queued / length, asked)
 
 
@@ -215,7 +215,7 @@ def compiled(world: World, coming: list[Pod], seed: int) -> Churn:
     arrives, end = times[:, 0], float(times[-1, 0])
     begun = np.where(started < 0, end, started)
     waiting = np.maximum(0.0, begun - np.maximum(arrives, WARM))
-    asked = float(waiting @ np.array([need.milli for need in needs])) / WHOLE
+    asked = float(waiting @ np.array([need.total_milli for need in needs])) / GPU_MILLI
     waited = 100 * float((started != arrives)[arrives > WARM].mean())
     length = end - WARM
     return Churn(waited, idle / length, float(waiting.sum()) / length, asked / length)
@@ -228,7 +228,7 @@ def differences(known: Traces, load: int, seed: int) -> list[str]:
     """
     small = part_of(known, SMALL)
     found = []
-    for pods, policy in product(known.lists, set(Policy) - {Policy.FGD}):
+    for pods, policy in product(known.lists, set(ScoringStrategy) - {ScoringStrategy.FGD}):
         ours, theirs = (run(small, pods, load, policy, seed, How(fixed=True, compiled=each)) for each in (False, True))
         if not np.allclose(ours, theirs, rtol=1e-6):
             found.append(f"{pods}, {policy}: the product comes to {ours}, its compiled copy to {theirs}")
@@ -237,7 +237,7 @@ def differences(known: Traces, load: int, seed: int) -> list[str]:
 
 def part_of(known: Traces, part: int) -> Traces:
     """Every so manieth node."""
-    return Traces(Site(known.site.machines[::part]), known.lists)
+    return Traces(ClusterCapacity(known.site.nodes[::part]), known.lists)
 
 
 def table(found: dict[tuple[str, int, str], list[Churn]]) -> list[str]:
@@ -261,7 +261,7 @@ def main() -> int:
     parser.add_argument("--traces", type=Path, help=f"folder of the openb lists ({WHERE})")
     parser.add_argument("--lists", nargs="*", help="only these")
     parser.add_argument("--loads", nargs="*", type=int, default=LOADS, help="percent (default: 80 90 95)")
-    parser.add_argument("--rules", nargs="*", choices=list(Policy), default=list(Policy), help="only these")
+    parser.add_argument("--rules", nargs="*", choices=list(ScoringStrategy), default=list(ScoringStrategy), help="only these")
     parser.add_argument("--learnt", action="store_true", help="the mix is learnt from arrivals instead of given")
     parser.add_argument("--compiled", action="store_true", help="played by a compiled copy of the rules")
     parser.add_argument("--seeds", type=int, default=len(SEEDS), help="how many, from 42 on (default: 5)")
@@ -273,7 +273,7 @@ def main() -> int:
         parser.error("--compiled knows no --learnt: leave out one of the two")
     names = [name for name in known.lists if not flags.lists or name in flags.lists]
     work = [
-        (name, load, Policy(rule), seed)
+        (name, load, ScoringStrategy(rule), seed)
         for name in names
         for load in flags.loads
         for rule in flags.rules

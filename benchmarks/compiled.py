@@ -16,14 +16,14 @@ from typing import Any
 
 import numpy as np
 
-from webhook.placement.fragmentation.fgd import typical
-from webhook.placement.fragmentation.filling import CORES, LEVELS, STEP, fill_table, offers
-from webhook.placement.fragmentation.mixes import HALF_LIFE, Mix, mix_of
-from webhook.placement.fragmentation.policies import Policy
-from webhook.placement.fragmentation.pricing import cpu_claim, prices
-from webhook.placement.fragmentation.tab import EMPTYING, GRAIN, PRICE, RELIEF, idle_worth
-from webhook.placement.needs import Need
-from webhook.placement.rooms import Floats, Site
+from webhook.placement.fragmentation.fgd import typical_demands
+from webhook.placement.fragmentation.filling import MAX_CORES, MILLI_LEVELS, MILLI_STEP, expected_fill_table, count_offers
+from webhook.placement.fragmentation.mixes import HALF_LIFE, WorkloadMix, mix_from_demands
+from webhook.placement.fragmentation.policies import ScoringStrategy
+from webhook.placement.fragmentation.pricing import cpu_claim_factor, scarcity_prices
+from webhook.placement.fragmentation.tab import CONSOLIDATION_BONUS, SCORE_STEPS, SCARCITY_PRICE, PRICE_RELIEF, idle_gpu_values
+from webhook.placement.needs import PodDemand
+from webhook.placement.rooms import FloatArray, ClusterCapacity
 
 SOURCE = Path(__file__).with_name("churn.cpp")
 COMPILE = ("c++", "-std=c++17", "-O3", "-march=native", "-ffp-contract=off", "-shared", "-fPIC")
@@ -48,32 +48,32 @@ class _World(ctypes.Structure):
 class World:
     """One list on one site under one rule, ready to be played."""
 
-    def __init__(self, site: Site, needs: Sequence[Need], policy: Policy, *, fixed: bool = False) -> None:
-        mix = mix_of(needs)
+    def __init__(self, site: ClusterCapacity, needs: Sequence[PodDemand], policy: ScoringStrategy, *, fixed: bool = False) -> None:
+        mix = mix_from_demands(needs)
         self._needs = {need: place for place, need in enumerate(dict.fromkeys(needs))}
         held = {**_nodes(site), **_shapes(site, list(self._needs)), **_tab(site, mix), **_fgd(site, mix)}
         self._held = {name: np.ascontiguousarray(each) for name, each in held.items()}
         self._world = _World(
-            policy=list(Policy).index(policy),
-            nodes=len(site.machines),
+            policy=list(ScoringStrategy).index(policy),
+            nodes=len(site.nodes),
             gpus=site.gpus.shape[1],
             shapes=len(self._held["shape_cpu"]),
             needs=len(self._needs),
             fixed=fixed,
-            cores=CORES,
-            levels=LEVELS,
-            step=STEP,
+            cores=MAX_CORES,
+            levels=MILLI_LEVELS,
+            step=MILLI_STEP,
             sizes=len(self._held["size"]),
             limits=len(self._held["limit"]),
-            claim=cpu_claim(mix, site),
-            emptying=EMPTYING,
-            relief=RELIEF,
-            grain=GRAIN,
+            claim=cpu_claim_factor(mix, site),
+            emptying=CONSOLIDATION_BONUS,
+            relief=PRICE_RELIEF,
+            grain=SCORE_STEPS,
             half_life=HALF_LIFE,
             **{name: each.ctypes.data for name, each in self._held.items()},
         )
 
-    def play(self, needs: Sequence[Need], times: Floats, warm: float, enough: int, seed: int) -> tuple[Floats, float]:
+    def play(self, needs: Sequence[PodDemand], times: FloatArray, warm: float, enough: int, seed: int) -> tuple[FloatArray, float]:
         """Play pods in the order of their arrival.
 
         Args:
@@ -111,13 +111,13 @@ def _library() -> Any:
         return ctypes.CDLL(str(built))
 
 
-def _nodes(site: Site) -> dict[str, np.ndarray]:
-    return {"cpu": site.cpu, "memory": site.memory, "free": site.gpus, "model": site.model}
+def _nodes(site: ClusterCapacity) -> dict[str, np.ndarray]:
+    return {"cpu": site.cpu, "memory": site.memory, "free": site.gpus, "model": site.model_index}
 
 
-def _shapes(site: Site, needs: Sequence[Need]) -> dict[str, np.ndarray]:
+def _shapes(site: ClusterCapacity, needs: Sequence[PodDemand]) -> dict[str, np.ndarray]:
     shapes = list(dict.fromkeys(need.shape for need in needs))
-    models = [sum(1 << place for place, model in enumerate(site.models) if each.takes(model)) for each in shapes]
+    models = [sum(1 << place for place, model in enumerate(site.models) if each.accepts_model(model)) for each in shapes]
     return {
         "shape_cpu": np.array([each.cpu_milli for each in shapes], np.int64),
         "shape_count": np.array([each.gpus for each in shapes], np.int64),
@@ -128,27 +128,27 @@ def _shapes(site: Site, needs: Sequence[Need]) -> dict[str, np.ndarray]:
     }
 
 
-def _tab(site: Site, mix: Mix) -> dict[str, np.ndarray]:
-    shares = mix.gpu_shares()
-    takes = [tuple(need.takes(model) for need in shares) for model in site.models]
+def _tab(site: ClusterCapacity, mix: WorkloadMix) -> dict[str, np.ndarray]:
+    shares = mix.gpu_demand_shares()
+    takes = [tuple(need.accepts_model(model) for need in shares) for model in site.models]
     kinds = list(dict.fromkeys(takes))
     first = [site.models[takes.index(kind)] for kind in kinds]
     most = site.gpus.shape[1]
-    eligible = [{need: share for need, share in shares.items() if need.takes(model)} for model in first]
+    eligible = [{need: share for need, share in shares.items() if need.accepts_model(model)} for model in first]
     return {
-        "table": np.array([kinds.index(each) for each in takes], np.int64)[site.model],
-        "fill": np.concatenate([fill_table(shares, model, offers(shares)).ravel() for model in first]),
-        "idle": np.array([idle_worth(each, most) for each in eligible]),
-        "price": PRICE * prices(mix, site)[site.kind],
+        "table": np.array([kinds.index(each) for each in takes], np.int64)[site.model_index],
+        "fill": np.concatenate([expected_fill_table(shares, model, count_offers(shares)).ravel() for model in first]),
+        "idle": np.array([idle_gpu_values(each, most) for each in eligible]),
+        "price": SCARCITY_PRICE * scarcity_prices(mix, site)[site.kind_index],
     }
 
 
-def _fgd(site: Site, mix: Mix) -> dict[str, np.ndarray]:
+def _fgd(site: ClusterCapacity, mix: WorkloadMix) -> dict[str, np.ndarray]:
     """By model, size, GPUs with room and CPU limit met: the part of typical pods that can run."""
-    shares = {need: share for need, share in typical(mix).items() if need.gpus}
+    shares = {need: share for need, share in typical_demands(mix).items() if need.gpus}
     sizes, limits = sorted({need.gpu_milli for need in shares}), sorted({need.cpu_milli for need in shares})
     runs = np.zeros((len(site.models), len(sizes), site.gpus.shape[1] + 1, len(limits) + 1))
     for need, share in shares.items():
-        takes = [place for place, model in enumerate(site.models) if need.takes(model)]
+        takes = [place for place, model in enumerate(site.models) if need.accepts_model(model)]
         runs[takes, sizes.index(need.gpu_milli), need.gpus :, limits.index(need.cpu_milli) + 1 :] += share
     return {"size": np.array(sizes, np.int64), "limit": np.array(limits, np.int64), "runs": runs}

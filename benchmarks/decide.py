@@ -24,18 +24,18 @@ from typing import NamedTuple
 from benchmarks.arriving import Json, as_applied, as_stored, review_bytes
 from benchmarks.fleet import grown_view
 from benchmarks.owned import owned
-from webhook.cache.shipped import shipped
-from webhook.documents.reading import read
+from webhook.cache.shipped import bundled_folder
+from webhook.documents.reading import read_documents
 from webhook.engine.decide import decide
-from webhook.engine.templates import Template, templates
+from webhook.engine.templates import PodTemplate, read_templates
 from webhook.errors import DocumentError
 from webhook.model.cluster import ClusterView
-from webhook.model.pods import pod_of
-from webhook.model.requests import Request
+from webhook.model.pods import parse_pod
+from webhook.model.requests import AdmissionRequest
 from webhook.model.usage import UsageView
 from webhook.policy.compiled import PolicySet
-from webhook.policy.loading import load
-from webhook.web.collecting import settle_collector
+from webhook.policy.loading import load_policies
+from webhook.web.collecting import freeze_and_tune_gc
 
 NOW = datetime(2026, 6, 1, tzinfo=UTC)
 NAMESPACE = "team-vision"
@@ -48,7 +48,7 @@ def manifests(folder: Path) -> list[Json]:
     found: list[Json] = []
     for file in sorted(folder.glob("*.yaml")):
         try:
-            documents = read(file.read_bytes(), file.name, aliases=True)
+            documents = read_documents(file.read_bytes(), file.name, aliases=True)
         except DocumentError as error:
             print(f"skipped: {error}", file=sys.stderr)
             continue
@@ -56,18 +56,18 @@ def manifests(folder: Path) -> list[Json]:
     return found
 
 
-def request_of(data: Json) -> Request:
+def request_of(data: Json) -> AdmissionRequest:
     """A request as the server reads it from a review: decoded, nothing judged yet."""
     group, _, _ = data.get("apiVersion", "").rpartition("/")
     kind = data.get("kind", "")
-    return Request(
+    return AdmissionRequest(
         operation="CREATE",
         group=group,
         kind=kind,
         namespace=NAMESPACE,
         name=data.get("metadata", {}).get("name", ""),
-        pod=pod_of(data) if kind == "Pod" else None,
-        load=lambda: data,
+        pod=parse_pod(data) if kind == "Pod" else None,
+        load_object=lambda: data,
     )
 
 
@@ -78,11 +78,11 @@ def pods_of(data: Json, policies: PolicySet) -> list[Json]:
     return [as_stored(owned(dict(one.data), data), NAMESPACE) for one in templates_of(data, policies)]
 
 
-def templates_of(data: Json, policies: PolicySet) -> list[Template]:
+def templates_of(data: Json, policies: PolicySet) -> list[PodTemplate]:
     """The pod templates of a workload that can be read."""
     request = request_of(data)
-    paths = policies.templates.get((request.group, request.kind), ())
-    return [one for one in templates(request, paths) if not one.error]
+    paths = policies.template_paths.get((request.group, request.kind), ())
+    return [one for one in read_templates(request, paths) if not one.error]
 
 
 def applied(data: Json, policies: PolicySet) -> Json:
@@ -137,7 +137,7 @@ def measure(objects: list[Json], policies: PolicySet, view: ClusterView) -> Meas
     for data in objects:
         request, text = request_of(data), review_bytes(data)
 
-        def judge(request: Request = request) -> object:
+        def judge(request: AdmissionRequest = request) -> object:
             return decide(request, policies, view, usage, NOW)
 
         def parse(text: bytes = text) -> object:
@@ -151,13 +151,13 @@ def measure(objects: list[Json], policies: PolicySet, view: ClusterView) -> Meas
 def main() -> int:
     """Print the figures. The exit code is 1 if a bound does not hold."""
     corpus = Path(os.environ.get("RIGHTSLICE_SHARED", "../shared")) / "corpus" / "manifests"
-    files = sorted(shipped("policies").glob("*.yaml"))
-    policies = load((file.name, file.read_text(encoding="utf-8")) for file in files).policies
+    files = sorted(bundled_folder("policies").glob("*.yaml"))
+    policies = load_policies((file.name, file.read_text(encoding="utf-8")) for file in files).policies
     assert policies is not None
     view = grown_view()
-    objects = manifests(corpus) if corpus.is_dir() else manifests(shipped("examples") / "pods")
+    objects = manifests(corpus) if corpus.is_dir() else manifests(bundled_folder("examples") / "pods")
     pods = [pod for data in objects for pod in pods_of(data, policies)]
-    settle_collector()
+    freeze_and_tune_gc()
 
     print(f"{len(files)} policies, {len(view.fleet.nodes)} nodes, {ROUNDS} rounds of each object")
     of_pods = measure(pods, policies, view)

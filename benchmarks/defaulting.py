@@ -1,4 +1,4 @@
-"""What the API server fills in while it decodes a spec; of pods alone it is the product's own `as_stored`.
+"""What the API server fills in while it decodes a spec; of pods alone it is the product's own `default_object`.
 
 Source: kubernetes, `pkg/apis/core/v1/defaults.go`.
 """

@@ -25,9 +25,9 @@ from typing import Any
 
 import msgspec
 
-from webhook.cache.inventory import Inventory
-from webhook.extender.standing import Standing
-from webhook.extender.verbs import filtered, prioritized
+from webhook.cache.inventory import NodeInventory
+from webhook.extender.standing import SchedulerState
+from webhook.extender.verbs import handle_filter, handle_prioritize
 from webhook.model.gpunodes import GPUNode
 from webhook.model.objects import Node
 from webhook.model.pods import Pod
@@ -110,20 +110,20 @@ def pod_of(name: str, node: int | None, resource_name: str = "", count: int = 0,
     }
 
 
-def fill(inventory: Inventory, rng: random.Random, *, domains: bool) -> list[Json]:
+def fill(inventory: NodeInventory, rng: random.Random, *, domains: bool) -> list[Json]:
     """Write a cluster into an inventory, one object after the other; gives the pods with GPUs."""
     for writer in (inventory.nodes, inventory.gpunodes, inventory.pods):
         writer.begin()
     tenants = []
     for node in range(NODES):
-        inventory.nodes.put(msgspec.convert(node_of(node, domains=domains), Node))
+        inventory.nodes.upsert(msgspec.convert(node_of(node, domains=domains), Node))
         here = [] if node % 4 == 3 else rng.sample(range(8), rng.randrange(8))
-        inventory.gpunodes.put(msgspec.convert(report_of(node, {i: f"team/p-{node}-{i}" for i in here}), GPUNode))
+        inventory.gpunodes.upsert(msgspec.convert(report_of(node, {i: f"team/p-{node}-{i}" for i in here}), GPUNode))
         tenants += [pod_of(f"p-{node}-{i}", node, GPU, 1) for i in here]
         for i in range(PODS_WITHOUT_GPUS):
-            inventory.pods.put(msgspec.convert(pod_of(f"c-{node}-{i}", node), Pod))
+            inventory.pods.upsert(msgspec.convert(pod_of(f"c-{node}-{i}", node), Pod))
     for pod in tenants:
-        inventory.pods.put(msgspec.convert(pod, Pod))
+        inventory.pods.upsert(msgspec.convert(pod, Pod))
     for writer in (inventory.nodes, inventory.gpunodes, inventory.pods):
         writer.swap()
     return tenants
@@ -147,16 +147,16 @@ def asking(rng: random.Random, *, gangs: bool) -> Iterator[bytes]:
         yield msgspec.json.encode({"Pod": pod, "Nodes": None, "NodeNames": names})
 
 
-def events(inventory: Inventory, tenants: list[Json], rng: random.Random) -> Callable[[], None]:
+def events(inventory: NodeInventory, tenants: list[Json], rng: random.Random) -> Callable[[], None]:
     """What happens between two pods: one comes, one goes, an agent reports."""
 
     def happen() -> None:
         inventory.pods.remove(msgspec.convert(tenants.pop(rng.randrange(len(tenants))), Pod))
         node = 4 * rng.randrange(NODES // 4)
         tenants.append(pod_of(f"e-{rng.random()}", node, GPU, 1))
-        inventory.pods.put(msgspec.convert(tenants[-1], Pod))
+        inventory.pods.upsert(msgspec.convert(tenants[-1], Pod))
         other = rng.randrange(NODES)
-        inventory.gpunodes.put(msgspec.convert(report_of(other, {}), GPUNode))
+        inventory.gpunodes.upsert(msgspec.convert(report_of(other, {}), GPUNode))
 
     return happen
 
@@ -176,10 +176,10 @@ def percentile(values: list[float], part: float) -> float:
 def main(gangs: bool) -> int:
     """Measure, print, and say whether the bounds hold."""
     rng = random.Random(SEED)
-    standing = Standing(Inventory())
+    standing = SchedulerState(NodeInventory())
     tenants = fill(standing.inventory, rng, domains=gangs)
     start = time.process_time()
-    asyncio.run(standing.index())
+    asyncio.run(standing.rebuild_index())
     made = (time.process_time() - start) * 1000
     gc.collect()
     gc.freeze()
@@ -189,12 +189,12 @@ def main(gangs: bool) -> int:
         happen()
         taken.append(timed(standing.refresh, float(turn))[0])
         body = next(bodies)
-        first, answer = timed(filtered, standing, body, float(turn))
+        first, answer = timed(handle_filter, standing, body, float(turn))
         left = json.loads(answer.body)["NodeNames"]
         second, again = 0.0, answer
         if len(left) > 1:
             rest = msgspec.json.encode({**json.loads(body), "NodeNames": left})
-            second, again = timed(prioritized, standing, rest, float(turn))
+            second, again = timed(handle_prioritize, standing, rest, float(turn))
         both.append(first + second)
         plain.append(timed(_json_alone, body, answer.body, again.body)[0])
     return _tell(made, taken, both, plain)

@@ -11,12 +11,12 @@ from collections.abc import Callable, Sequence
 from itertools import cycle
 from typing import Any
 
-from webhook.cache.shipped import shipped
-from webhook.cache.snapshot import snapshot_of
-from webhook.documents.reading import read
-from webhook.errors import Place
-from webhook.model.cluster import Assumed, ClusterView
-from webhook.model.pods import NodeSelectorTerm, Requirement, Toleration
+from webhook.cache.shipped import bundled_folder
+from webhook.cache.snapshot import view_of_objects
+from webhook.documents.reading import read_documents
+from webhook.errors import SourceLocation
+from webhook.model.cluster import AssumedPod, ClusterView
+from webhook.model.pods import NodeSelectorTerm, NodeSelectorRequirement, Toleration
 
 Json = dict[str, Any]
 HOSTNAME = "kubernetes.io/hostname"
@@ -24,8 +24,8 @@ HOSTNAME = "kubernetes.io/hostname"
 
 def demo_objects() -> list[Json]:
     """The shipped snapshot's objects as plain data."""
-    files = sorted((shipped("examples") / "cluster").glob("*.yaml"))
-    return [document.data for file in files for document in read(file.read_bytes(), str(file), aliases=True)]
+    files = sorted((bundled_folder("examples") / "cluster").glob("*.yaml"))
+    return [document.data for file in files for document in read_documents(file.read_bytes(), str(file), aliases=True)]
 
 
 def grow(objects: Sequence[Json], nodes: int = 100) -> list[Json]:
@@ -51,7 +51,7 @@ def grow(objects: Sequence[Json], nodes: int = 100) -> list[Json]:
 
 def grown_view(nodes: int = 100) -> ClusterView:
     """The demo cluster with so many nodes."""
-    return snapshot_of((item, Place("grown")) for item in grow(demo_objects(), nodes))
+    return view_of_objects((item, SourceLocation("grown")) for item in grow(demo_objects(), nodes))
 
 
 def roomy(objects: Sequence[Json], times: int = 10_000) -> list[Json]:
@@ -99,28 +99,28 @@ def main() -> None:
     view = grown_view()
     fleet = view.fleet
     selector = {"nvidia.com/gpu.product": "NVIDIA-A100-SXM4-80GB"}
-    products = Requirement("nvidia.com/gpu.product", "In", ("NVIDIA-A100-SXM4-80GB", "NVIDIA-H100-80GB-HBM3"))
-    memory = Requirement("nvidia.com/gpu.memory", "Gt", ("40000",))
+    products = NodeSelectorRequirement("nvidia.com/gpu.product", "In", ("NVIDIA-A100-SXM4-80GB", "NVIDIA-H100-80GB-HBM3"))
+    memory = NodeSelectorRequirement("nvidia.com/gpu.memory", "Gt", ("40000",))
     terms = (NodeSelectorTerm((products,)),)
     tolerations = (Toleration("nvidia.com/gpu", "Exists"), Toleration("node.kubernetes.io/not-ready", "Exists"))
     slice_of = next(offer for offer in fleet.offers if offer.resource == "nvidia.com/mig-1g.10gb")
     busy = view
     for number in range(200):
-        busy = busy.assume(Assumed(str(number), slice_of.resource, slice_of.nodes, 1, 60.0), 0.0)
+        busy = busy.with_assumed(AssumedPod(str(number), slice_of.resource, slice_of.nodes, 1, 60.0), 0.0)
 
     def room(of: ClusterView) -> bool:
-        return of.has_room(slice_of.resource, 1, slice_of.nodes, cpu_milli=4000, memory=16 << 30)
+        return of.has_free_node(slice_of.resource, 1, slice_of.nodes, cpu_milli=4000, memory=16 << 30)
 
     measures: dict[str, Callable[[], object]] = {
-        "select, no constraint": lambda: fleet.select({}, None),
-        "select, one label": lambda: fleet.select(selector, None),
-        "select, In two products": lambda: fleet.select({}, terms),
-        "select, Gt": lambda: fleet.select({}, (NodeSelectorTerm((memory,)),)),
-        "tolerated": lambda: fleet.tolerated(tolerations),
+        "select, no constraint": lambda: fleet.select_nodes({}, None),
+        "select, one label": lambda: fleet.select_nodes(selector, None),
+        "select, In two products": lambda: fleet.select_nodes({}, terms),
+        "select, Gt": lambda: fleet.select_nodes({}, (NodeSelectorTerm((memory,)),)),
+        "tolerated": lambda: fleet.tolerated_nodes(tolerations),
         "has_room": lambda: room(view),
         "has_room, 200 pods assumed": lambda: room(busy),
-        "free": lambda: view.free(slice_of, fleet.everyone),
-        "most": lambda: fleet.most("nvidia.com/gpu", fleet.everyone),
+        "free": lambda: view.free_units(slice_of, fleet.all_nodes),
+        "most": lambda: fleet.max_units("nvidia.com/gpu", fleet.all_nodes),
     }
     for name, work in measures.items():
         print(f"{name:32} {microseconds(work):7.2f} µs")
@@ -129,7 +129,7 @@ def main() -> None:
 
     def assume() -> None:
         number = len(ledger)
-        ledger.append(ledger[-1].assume(Assumed(f"n{number}", slice_of.resource, slice_of.nodes, 1, 60.0), 0.0))
+        ledger.append(ledger[-1].with_assumed(AssumedPod(f"n{number}", slice_of.resource, slice_of.nodes, 1, 60.0), 0.0))
 
     print(f"{'assume':32} {microseconds(assume, 2000):7.2f} µs")
 

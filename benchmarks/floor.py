@@ -24,9 +24,9 @@ from tests.cluster.waiting import eventually
 from tests.controlplane.keeping import cache, tell
 from tests.controlplane.toolchain import find_go
 from tests.make import make_pod
-from webhook.certs.selfsigned import self_signed
-from webhook.manifests.backstop import backstop
-from webhook.manifests.hooks import LEFT_OUT, configurations
+from webhook.certs.selfsigned import create_self_signed
+from webhook.manifests.backstop import backstop_policies
+from webhook.manifests.hooks import EXCLUDED_NAMESPACES, webhook_configurations
 
 CONDITIONS, EMPTY, COPIED = "nvidia-gpu-operator", "gpu-operator", "kube-public"
 """Namespaces that our own hooks leave out."""
@@ -60,7 +60,7 @@ def empty_server(folder: Path) -> tuple[Process, Json]:
     """The server, not started yet, and how hooks call it."""
     go = find_go("1.24", cache(), tell)
     subprocess.run([str(go), "build", "-o", f"{folder}/", "./empty"], cwd=GO, check=True)
-    certificate, port = self_signed(["127.0.0.1"], datetime.now(UTC)), free_port()
+    certificate, port = create_self_signed(["127.0.0.1"], datetime.now(UTC)), free_port()
     certificate.write(folder)
     files = [f"-cert={folder}/tls.crt", f"-key={folder}/tls.key"]
     server = Process("empty", [f"{folder}/empty", f"-listen=127.0.0.1:{port}", *files], folder / "empty.log")
@@ -99,7 +99,7 @@ def only(namespace: str) -> Json:
 
 def copies(namespace: str, client: Json) -> list[Json]:
     """Our own hooks for pods and the backstop, in a namespace that those leave out, with another server behind them."""
-    policy, binding = backstop()[:2]
+    policy, binding = backstop_policies()[:2]
     copied = {
         **binding,
         "metadata": {"name": "floor-ours"},
@@ -115,7 +115,7 @@ def copies(namespace: str, client: Json) -> list[Json]:
             "metadata": {"name": "floor-ours"},
             "webhooks": [copy(hook, namespace, client) for hook in one["webhooks"] if hook["name"] in JUDGED],
         }
-        for one in configurations()
+        for one in webhook_configurations()
     ]
     return [*hooks, {**policy, "metadata": {"name": "floor-ours"}}, copied]
 
@@ -128,7 +128,7 @@ def copy(hook: Json, namespace: str, client: Json) -> Json:
 
 def elsewhere(expression: str) -> str:
     """The condition that leaves namespaces out, for other names of the same length."""
-    for name in LEFT_OUT:
+    for name in EXCLUDED_NAMESPACES:
         expression = expression.replace(f"'{name}'", f"'x{name[1:]}'")
     return expression
 

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from webhook.usage.history import History, peaks
+from webhook.usage.history import UsageHistory, peaks_from_readings
 from webhook.usage.windows import Floats
 
 WHERE = "https://github.com/alibaba/clusterdata, cluster-trace-v2026-GenAI"
@@ -78,13 +78,13 @@ def _walk(rng: np.random.Generator, size: int) -> Floats:
     return np.clip(level + bursts, 1000, CARD_MIB)
 
 
-def history_of(pod: Pod) -> History:
+def history_of(pod: Pod) -> UsageHistory:
     """A pod's record as the estimator takes it: a bin a sample, each ending where it was taken."""
     bins = ((pod.at - pod.at[0]) // STEP).astype(int)
     readings: list[float | None] = [None] * (int(bins[-1]) + 1)
     for index, used in zip(bins.tolist(), pod.used.tolist(), strict=True):
         readings[index] = used
-    return History("gentd26", "Deployment/serve", "main", pod.name, int(pod.at[0]) - STEP, STEP, peaks(readings))
+    return UsageHistory("gentd26", "Deployment/serve", "main", pod.name, int(pod.at[0]) - STEP, STEP, peaks_from_readings(readings))
 
 
 def decisions(pods: list[Pod]) -> list[Decision]:

@@ -7,9 +7,9 @@ from typing import NamedTuple
 import numpy as np
 
 from benchmarks.gentd26 import CARD_MIB, HOUR, STEP, Decision, Pod, history_of
-from webhook.usage.distribution import Grid, distribution, grid_of, nearness, recency, tail_of
-from webhook.usage.pricing import PRICES, Counted, limits
-from webhook.usage.windows import Floats, Windows, together, windows
+from webhook.usage.distribution import SizeGrid, peak_distribution, build_size_grid, similarity_weights, recency_weights, fleet_tail
+from webhook.usage.pricing import PRICES, OverrunCounter, cheapest_limits
+from webhook.usage.windows import Floats, UsageWindows, concatenate_windows, windows_of_history
 
 TYPICAL_MIB = 23 * 1024.0
 """Mean use by which the rule's units are GiB."""
@@ -38,34 +38,34 @@ class Chosen(NamedTuple):
     stated: dict[float, Floats]
 
 
-def pool_of(pods: list[Pod]) -> Windows:
+def pool_of(pods: list[Pod]) -> UsageWindows:
     """The hourly windows of all pods, by the time they became known."""
-    found = together([windows(history_of(pod), HOUR, starts=HOUR // STEP) for pod in pods])
-    return found.some(np.argsort(found.until, kind="stable"))
+    found = concatenate_windows([windows_of_history(history_of(pod), HOUR, starts=HOUR // STEP) for pod in pods])
+    return found.select(np.argsort(found.until, kind="stable"))
 
 
-def chosen(asked: list[Decision], pool: Windows, targets: tuple[float, ...], *, rungs: bool = False) -> Chosen:
+def chosen(asked: list[Decision], pool: UsageWindows, targets: tuple[float, ...], *, rungs: bool = False) -> Chosen:
     """Choose every limit from what was known at its moment, prices included."""
-    grid = grid_of(TYPICAL_MIB, CARD_MIB)
+    grid = build_size_grid(TYPICAL_MIB, CARD_MIB)
     steps = np.flatnonzero(grid.sizes % RUNG_MIB == 0) if rungs else np.arange(grid.sizes.size)
     rows = np.empty((len(asked), PRICES.size))
     priced = {target: np.empty(len(asked)) for target in targets}
     stated = {target: np.empty(len(asked)) for target in targets}
-    counted, known, fleet = Counted(), 0, pool.some(np.argsort(pool.after))
+    counted, known, fleet = OverrunCounter(), 0, pool.select(np.argsort(pool.after))
     for index, each in enumerate(asked):
         while asked[known].at + HOUR <= each.at:
             counted.add(rows[known], np.array([asked[known].peak]))
             known += 1
         below = _below(each, pool, fleet.after[fleet.until <= each.at], grid)
-        rows[index] = limits(below, grid, steps)
+        rows[index] = cheapest_limits(below, grid, steps)
         for target in targets:
-            limit = rows[index, np.searchsorted(PRICES, counted.price(target))]
+            limit = rows[index, np.searchsorted(PRICES, counted.least_price(target))]
             priced[target][index] = limit
             stated[target][index] = 1 - below[np.searchsorted(grid.sizes, limit)]
     return Chosen(rows, priced, stated)
 
 
-def _below(each: Decision, pool: Windows, peaks: Floats, grid: Grid) -> Floats:
+def _below(each: Decision, pool: UsageWindows, peaks: Floats, grid: SizeGrid) -> Floats:
     """Chance of the next hour's peak to stay below each size; before any window is known, only a card is safe.
 
     Args:
@@ -75,10 +75,10 @@ def _below(each: Decision, pool: Windows, peaks: Floats, grid: Grid) -> Floats:
     if not peaks.size:
         return np.asarray(grid.sizes >= CARD_MIB, dtype=np.float64)
     first, last = np.searchsorted(pool.until, (each.at - PAST_HOURS * HOUR, each.at), side="right")
-    past = pool.some(slice(int(first), int(last)))
+    past = pool.select(slice(int(first), int(last)))
     before, lately = (_peak(each.pod.between(each.at - span, each.at)) for span in (HOUR, HOUR / 4))
-    weight = recency(past, each.at, HOUR) * nearness(past, before, lately, grid.unit) / ALIKE
-    return distribution(past.after, weight, tail_of(peaks, grid, ALIKE), grid)
+    weight = recency_weights(past, each.at, HOUR) * similarity_weights(past, before, lately, grid.unit) / ALIKE
+    return peak_distribution(past.after, weight, fleet_tail(peaks, grid, ALIKE), grid)
 
 
 def _peak(used: Floats) -> float:

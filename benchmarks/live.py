@@ -30,18 +30,18 @@ import uvloop
 
 from benchmarks.apiserver import GPU_PODS, NODES, PODS
 from benchmarks.decide import manifests, request_of
-from webhook.cache.following import Following, nothing_known
-from webhook.cache.shipped import shipped
-from webhook.certs.selfsigned import self_signed
-from webhook.cli.running import free_port
+from webhook.cache.following import ClusterInformers, empty_view
+from webhook.cache.shipped import bundled_folder
+from webhook.certs.selfsigned import create_self_signed
+from webhook.cli.running import find_free_port
 from webhook.engine.decide import decide
-from webhook.kube.api import Api
+from webhook.kube.api import KubeClient
 from webhook.model.cluster import ClusterView
-from webhook.model.requests import Request
+from webhook.model.requests import AdmissionRequest
 from webhook.model.usage import UsageView
 from webhook.policy.compiled import PolicySet
-from webhook.policy.loading import load
-from webhook.web.collecting import settle_collector
+from webhook.policy.loading import load_policies
+from webhook.web.collecting import freeze_and_tune_gc
 
 RATE = 500
 NOW = datetime(2026, 6, 1, tzinfo=UTC)
@@ -97,7 +97,7 @@ def apiserver() -> Iterator[Site]:
     """The synthetic API server in a process of its own."""
     with TemporaryDirectory(prefix="rightslice-live-") as name:
         folder = Path(name)
-        self_signed(["127.0.0.1", "localhost"], datetime.now(UTC)).write(folder)
+        create_self_signed(["127.0.0.1", "localhost"], datetime.now(UTC)).write(folder)
         code = "from benchmarks.apiserver import run; run()"
         with ending(subprocess.Popen([sys.executable, "-c", code, name])):
             port = folder / "port"
@@ -145,9 +145,9 @@ def until(holds: Callable[[], object]) -> None:
 
 def of_process(site: Site) -> list[Figure]:
     """Start the real server over it, and measure that process."""
-    port = free_port()
+    port = find_free_port()
     command = [sys.executable, "-m", "webhook.cli", "serve", "webhook", "--cluster", "live"]
-    command += ["--kubeconfig", str(site.kubeconfig), "--policies", str(shipped("policies"))]
+    command += ["--kubeconfig", str(site.kubeconfig), "--policies", str(bundled_folder("policies"))]
     command += ["--listen", f"127.0.0.1:{port}", "--self-signed", "--log-level", "error"]
     start = time.monotonic()
     with ending(subprocess.Popen(command)) as process:
@@ -214,22 +214,22 @@ def used_by(pid: int) -> float:
 class Holder:
     """Who holds the view, and is told nothing that matters here."""
 
-    view: ClusterView = nothing_known()
+    view: ClusterView = empty_view()
 
-    def watch_broke(self, kind: str, why: str) -> None:
+    def record_watch_error(self, kind: str, why: str) -> None:
         print(f"{kind}: {why}", file=sys.stderr)
 
-    def crashed(self, _route: str, _uid: str, error: Exception) -> None:
+    def record_crash(self, _route: str, _uid: str, error: Exception) -> None:
         raise error
 
 
 async def of_decide(site: Site) -> Figure:
     """Follow the cluster in this process, and time `decide` with and without events."""
     holder = Holder()
-    policies = load((str(file), file.read_text()) for file in sorted(shipped("policies").glob("*.yaml"))).policies
+    policies = load_policies((str(file), file.read_text()) for file in sorted(bundled_folder("policies").glob("*.yaml"))).policies
     assert policies is not None
-    async with await Api.connect(str(site.kubeconfig)) as api:
-        following = Following(api, holder, Random(1), holder, "rightslice-system")
+    async with await KubeClient.connect(str(site.kubeconfig)) as api:
+        following = ClusterInformers(api, holder, Random(1), holder, "rightslice-system")
         ready = asyncio.Event()
 
         async def nothing() -> None:
@@ -237,7 +237,7 @@ async def of_decide(site: Site) -> Figure:
 
         task = asyncio.create_task(following.run(nothing, ready.set))
         await asyncio.wait_for(ready.wait(), PATIENCE)
-        settle_collector()
+        freeze_and_tune_gc()
         quiet, busy = await in_turn(site, holder, policies)
         task.cancel()
     print(f"decide p99: {quiet:.0f} µs without events, {busy:.0f} µs with {RATE} a second")
@@ -246,7 +246,7 @@ async def of_decide(site: Site) -> Figure:
 
 async def in_turn(site: Site, holder: Holder, policies: PolicySet) -> tuple[float, float]:
     """p99 without and with events, µs: the median of some rounds of each, in turn."""
-    requests = [request_of(data) for data in manifests(shipped("examples") / "pods") if data["kind"] == "Pod"]
+    requests = [request_of(data) for data in manifests(bundled_folder("examples") / "pods") if data["kind"] == "Pod"]
     await timed(requests, holder, policies)
     found: dict[int, list[float]] = {0: [], RATE: []}
     for _ in range(ROUNDS):
@@ -257,7 +257,7 @@ async def in_turn(site: Site, holder: Holder, policies: PolicySet) -> tuple[floa
     return tuple(sorted(p99s)[len(p99s) // 2] for p99s in found.values())  # type: ignore[return-value] # there are two
 
 
-async def timed(requests: Sequence[Request], holder: Holder, policies: PolicySet) -> list[float]:
+async def timed(requests: Sequence[AdmissionRequest], holder: Holder, policies: PolicySet) -> list[float]:
     """Microseconds of CPU of each decision over a while: what else runs on this machine does not count."""
     spent, usage = [], UsageView()
     end = time.monotonic() + ROUND_SECONDS

@@ -7,9 +7,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from webhook.cache.traces import read_machines, read_needs
-from webhook.placement.needs import Need
-from webhook.placement.rooms import Machine, Site
+from webhook.cache.traces import read_trace_nodes, read_trace_pods
+from webhook.placement.needs import PodDemand
+from webhook.placement.rooms import EmptyNode, ClusterCapacity
 
 WHERE = "https://github.com/alibaba/clusterdata, cluster-trace-gpu-v2023/csv"
 NODES = "openb_node_list_gpu_node.csv"
@@ -19,30 +19,30 @@ PODS = "openb_pod_list_"
 class Traces(NamedTuple):
     """A cluster and the lists of pods that are played on it, by name."""
 
-    site: Site
-    lists: dict[str, list[Need]]
+    site: ClusterCapacity
+    lists: dict[str, list[PodDemand]]
 
 
 def traces(folder: Path | None) -> Traces:
     """Read every list of a folder, gzipped or not; without a folder, make small ones."""
     if folder is None:
         return made()
-    site = Site(read_machines(next(iter(sorted(folder.glob(f"{NODES}*"))))))
+    site = ClusterCapacity(read_trace_nodes(next(iter(sorted(folder.glob(f"{NODES}*"))))))
     files = sorted(folder.glob(f"{PODS}*.csv*"))
-    return Traces(site, {file.name.removeprefix(PODS).split(".")[0]: read_needs(file) for file in files})
+    return Traces(site, {file.name.removeprefix(PODS).split(".")[0]: read_trace_pods(file) for file in files})
 
 
 def made(seed: int = 7) -> Traces:
     """Forty nodes of three kinds, and a list of shares, whole GPUs and a few sets that asks for all of them."""
     rng = np.random.default_rng(seed)
-    machines = [Machine(f"node-{i:02}", 96_000, 400_000, 8, "A100") for i in range(16)]
-    machines += [Machine(f"node-{i:02}", 64_000, 256_000, 2, "T4") for i in range(16, 34)]
-    machines += [Machine(f"node-{i:02}", 32_000, 128_000, 4, "V100") for i in range(34, 40)]
-    site = Site(machines)
-    kinds = [Need(6000, 1, 810), Need(4000, 1, 470), Need(2000, 1, 190), Need(10_000, 1, 1000), Need(8000)]
-    kinds += [Need(20_000, 2, 1000), Need(80_000, 8, 1000, ("A100",)), Need(8000, 1, 1000, ("T4",))]
+    machines = [EmptyNode(f"node-{i:02}", 96_000, 400_000, 8, "A100") for i in range(16)]
+    machines += [EmptyNode(f"node-{i:02}", 64_000, 256_000, 2, "T4") for i in range(16, 34)]
+    machines += [EmptyNode(f"node-{i:02}", 32_000, 128_000, 4, "V100") for i in range(34, 40)]
+    site = ClusterCapacity(machines)
+    kinds = [PodDemand(6000, 1, 810), PodDemand(4000, 1, 470), PodDemand(2000, 1, 190), PodDemand(10_000, 1, 1000), PodDemand(8000)]
+    kinds += [PodDemand(20_000, 2, 1000), PodDemand(80_000, 8, 1000, ("A100",)), PodDemand(8000, 1, 1000, ("T4",))]
     chances = np.array([0.2, 0.15, 0.1, 0.3, 0.12, 0.03, 0.02, 0.08])
-    pods: list[Need] = []
-    while sum(need.milli for need in pods) < site.milli:
+    pods: list[PodDemand] = []
+    while sum(need.total_milli for need in pods) < site.total_milli:
         pods.append(kinds[rng.choice(len(kinds), p=chances / chances.sum())])
     return Traces(site, {"made": pods})

@@ -23,9 +23,9 @@ import numpy as np
 from benchmarks.arrivals import arrivals, fill
 from benchmarks.openb import WHERE, Traces, traces
 from benchmarks.published import KNOWN
-from webhook.placement.fragmentation.mixes import mix_of
-from webhook.placement.fragmentation.policies import Policy
-from webhook.placement.nodes.playing import Player
+from webhook.placement.fragmentation.mixes import mix_from_demands
+from webhook.placement.fragmentation.policies import ScoringStrategy
+from webhook.placement.nodes.playing import Simulator
 
 SEEDS = range(42, 52)
 FIVE = ("default", "cpu100", "gpushare60", "gpuspec20", "multigpu30")
@@ -39,18 +39,18 @@ AT = (95, 100, 130)
 class Way(NamedTuple):
     """One way to place pods."""
 
-    policy: Policy
+    policy: ScoringStrategy
     learnt: bool = False
     fixed: bool = False
 
 
 WAYS = {
-    "tab": Way(Policy.TAB),
-    "tab, mix learnt": Way(Policy.TAB, learnt=True),
-    "fgd, fixed ties": Way(Policy.FGD, fixed=True),
-    "fgd": Way(Policy.FGD),
-    "most-allocated": Way(Policy.MOST_ALLOCATED),
-    "default": Way(Policy.DEFAULT),
+    "tab": Way(ScoringStrategy.TAB),
+    "tab, mix learnt": Way(ScoringStrategy.TAB, learnt=True),
+    "fgd, fixed ties": Way(ScoringStrategy.FGD, fixed=True),
+    "fgd": Way(ScoringStrategy.FGD),
+    "most-allocated": Way(ScoringStrategy.MOST_ALLOCATED),
+    "default": Way(ScoringStrategy.DEFAULT),
 }
 
 
@@ -67,9 +67,9 @@ class Run(NamedTuple):
 def play(known: Traces, pods: str, way: str, seed: int) -> Run:
     """Play one list. Equal seeds give every way the same arrivals."""
     how, needs, rng = WAYS[way], known.lists[pods], np.random.default_rng(seed)
-    order = arrivals(needs, known.site.milli, rng)
-    ranks = rng.permutation(len(known.site.machines)) if how.fixed else None
-    player = Player(known.site, how.policy, rng, None if how.learnt else mix_of(needs), order=ranks)
+    order = arrivals(needs, known.site.total_milli, rng)
+    ranks = rng.permutation(len(known.site.nodes)) if how.fixed else None
+    player = Simulator(known.site, how.policy, rng, None if how.learnt else mix_from_demands(needs), order=ranks)
     start = time.thread_time()
     at = fill(player, order)
     return Run(pods, way, seed, at, 1000 * (time.thread_time() - start) / len(order))

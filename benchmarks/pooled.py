@@ -37,16 +37,16 @@ class Pool:
         while self._ends and self._ends[0][0] <= pod.arrives:
             self._end()
         self._number += 1
-        if pod.need.milli <= self._free:
+        if pod.need.total_milli <= self._free:
             self._start(pod.arrives, pod)
             return True
-        self._waiting.setdefault(pod.need.milli, deque()).append((self._number, pod))
+        self._waiting.setdefault(pod.need.total_milli, deque()).append((self._number, pod))
         return False
 
     def _start(self, now: float, pod: Pod) -> None:
-        self._free -= pod.need.milli
+        self._free -= pod.need.total_milli
         self._number += 1
-        heapq.heappush(self._ends, (now + pod.lifetime, self._number, pod.need.milli))
+        heapq.heappush(self._ends, (now + pod.lifetime, self._number, pod.need.total_milli))
 
     def _end(self) -> None:
         now, _, milli = heapq.heappop(self._ends)
@@ -74,9 +74,9 @@ def main() -> int:
     for name, needs in known.lists.items():
         if name not in KNOWN:
             continue
-        most = known.site.milli * KNOWN[name].bound / 100
+        most = known.site.total_milli * KNOWN[name].bound / 100
         for load in flags.loads:
-            runs = [waited(stream(needs, known.site.milli, load, np.random.default_rng(seed)), most) for seed in SEEDS]
+            runs = [waited(stream(needs, known.site.total_milli, load, np.random.default_rng(seed)), most) for seed in SEEDS]
             print(f"{name}, {load} %: {fmean(runs):.2f} ± {stdev(runs):.2f} % of the pods had to wait", flush=True)
     return 0
 

@@ -33,7 +33,7 @@ from typing import NamedTuple
 
 from benchmarks.fleet import demo_objects, grow, roomy
 from benchmarks.reviews import copies, strangers
-from webhook.certs.selfsigned import self_signed
+from webhook.certs.selfsigned import create_self_signed
 
 HERE = Path(__file__).parent
 HOST = "127.0.0.1"
@@ -78,7 +78,7 @@ def main() -> int:
     with TemporaryDirectory(prefix="rightslice-bench-") as name:
         folder = Path(name)
         build(folder)
-        self_signed([HOST], datetime.now(UTC)).write(folder)
+        create_self_signed([HOST], datetime.now(UTC)).write(folder)
         loads = write_loads(folder)
         cluster = options.cluster or str(write_cluster(folder))
         rounds = compete(contenders(folder, options.policies, cluster), loads, options)

@@ -28,10 +28,10 @@ from tests.controlplane.build import prometheus_program
 from tests.usage.exporter import Sample
 from tests.usage.fleets import Use, dcgm, owned
 from tests.usage.prometheus import PrometheusServer, now
-from webhook.model.usage import Observed, UsageView
-from webhook.usage.frames import LENGTH, Asked
-from webhook.usage.loading import CHILD, Loaded, load
-from webhook.usage.source import Source
+from webhook.model.usage import ObservedUsage, UsageView
+from webhook.usage.frames import FRAME_LENGTH, UsageRequest
+from webhook.usage.loading import WORKER_MODULE, LoadedUsage, load_usage
+from webhook.usage.source import PrometheusSource
 
 MIB = 1 << 20
 LOOK = 0.01
@@ -72,11 +72,11 @@ async def longest_turn(until: asyncio.Event) -> float:
     return worst
 
 
-async def measured(asked: Asked) -> tuple[Loaded, float]:
+async def measured(asked: UsageRequest) -> tuple[LoadedUsage, float]:
     """One load, and the longest turn beside it."""
     done = asyncio.Event()
     beside = asyncio.create_task(longest_turn(done))
-    loaded = await load(asked)
+    loaded = await load_usage(asked)
     done.set()
     return loaded, await beside
 
@@ -93,7 +93,7 @@ async def idle(seconds: float) -> float:
 def size_of(view: UsageView) -> int:
     """Bytes of a view, as a copy of it takes them."""
     packed = [msgspec.msgpack.encode((*key, seen)) for key, seen in view.observed.items()]
-    decoder = msgspec.msgpack.Decoder(tuple[str, str, str, Observed])
+    decoder = msgspec.msgpack.Decoder(tuple[str, str, str, ObservedUsage])
     gc.collect()
     tracemalloc.start()
     copy = {(namespace, workload, name): seen for namespace, workload, name, seen in map(decoder.decode, packed)}
@@ -103,17 +103,17 @@ def size_of(view: UsageView) -> int:
     return taken
 
 
-def most_held(asked: Asked) -> int:
+def most_held(asked: UsageRequest) -> int:
     """The most memory that a process held which reads and estimates, bytes.
 
     Looked at in `/proc`, when it begins to answer: `ru_maxrss` of a child counts ours at the moment it was started.
     """
-    with subprocess.Popen([sys.executable, "-m", CHILD], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as reader:
+    with subprocess.Popen([sys.executable, "-m", WORKER_MODULE], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as reader:
         assert reader.stdin is not None
         assert reader.stdout is not None
         reader.stdin.write(msgspec.json.encode(asked))
         reader.stdin.close()
-        reader.stdout.read(LENGTH.size)
+        reader.stdout.read(FRAME_LENGTH.size)
         status = Path(f"/proc/{reader.pid}/status").read_text(encoding="ascii")
         reader.stdout.read()
     return next(int(line.split()[1]) for line in status.splitlines() if line.startswith("VmHWM:")) * 1024
@@ -140,7 +140,7 @@ def main() -> None:
         samples = {"dcgm": gpus(told.containers, told.hours, end), "ksm": owners(told.containers, end)}
         fed = prometheus.feed(samples, within=1800)
         prometheus.silence()
-        asked = Asked(Source(prometheus.url, selector=fed, days=max(1, told.hours // 24)))
+        asked = UsageRequest(PrometheusSource(prometheus.url, selector=fed, days=max(1, told.hours // 24)))
         say(f"{told.containers} containers, {told.hours} h; quiet: longest turn {1000 * asyncio.run(idle(5)):.1f} ms")
         view = UsageView()
         for _ in range(told.loads):

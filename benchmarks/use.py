@@ -18,14 +18,14 @@ import numpy as np
 from benchmarks.arriving import Json, as_stored
 from benchmarks.decide import NAMESPACE, NOW, request_of
 from benchmarks.fleet import grown_view
-from webhook.cache.shipped import shipped
+from webhook.cache.shipped import bundled_folder
 from webhook.engine.decide import decide
-from webhook.model.decisions import Fit
+from webhook.model.decisions import OfferChoice
 from webhook.model.usage import UsageView
-from webhook.policy.loading import load
-from webhook.usage.estimating import estimate
-from webhook.usage.history import MIB_ARRAY, History
-from webhook.web.collecting import settle_collector
+from webhook.policy.loading import load_policies
+from webhook.usage.estimating import estimate_usage
+from webhook.usage.history import MIB_TYPECODE, UsageHistory
+from webhook.web.collecting import freeze_and_tune_gc
 
 CONTAINERS = 20_000
 BINS = 14 * 96
@@ -35,23 +35,23 @@ MOST_CPU, MOST_MIB, MOST_RATIO = 10.0, 64.0, 1.1
 ROUNDS = 4000
 
 
-def records(count: int, rng: np.random.Generator) -> list[History]:
+def records(count: int, rng: np.random.Generator) -> list[UsageHistory]:
     """Records of so many containers in three quarters as many workloads, none of them flat."""
     workloads = count * 3 // 4
     levels = rng.uniform(1500, 60_000, workloads)
     return [_record(i, i % workloads, levels[i % workloads], rng) for i in range(count)]
 
 
-def _record(number: int, workload: int, level: float, rng: np.random.Generator) -> History:
+def _record(number: int, workload: int, level: float, rng: np.random.Generator) -> UsageHistory:
     used = (level * (1 + 0.2 * rng.random(BINS))).astype(np.int32)
-    return History(
+    return UsageHistory(
         namespace=NAMESPACE,
         workload=f"Deployment/serve-{workload}",
         container="main",
         pod=f"serve-{workload}-{number}",
         start=int(NOW.timestamp()) - QUARTER * BINS,
         step_seconds=QUARTER,
-        peaks_mib=array(MIB_ARRAY, used.tobytes()),
+        peaks_mib=array(MIB_TYPECODE, used.tobytes()),
         image=f"registry.example/serve:{workload % 300}",
         mean_mib=int(used.mean()),
         capacity_mib=CARD_MIB,
@@ -97,20 +97,20 @@ def medians(judgements: tuple[Callable[[], object], ...]) -> list[float]:
 
 def decided(view: UsageView) -> tuple[float, float]:
     """Median of `decide` for a pod with observed use, and for one that declares the same need."""
-    text = (shipped("policies") / "right-sizing.yaml").read_text(encoding="utf-8")
-    policies = load([("right-sizing.yaml", text)]).policies
+    text = (bundled_folder("policies") / "right-sizing.yaml").read_text(encoding="utf-8")
+    policies = load_policies([("right-sizing.yaml", text)]).policies
     assert policies is not None
     cluster = grown_view()
     for workload in range(CONTAINERS):
         by_use = request_of(pod(workload, {}))
         outcome = decide(by_use, policies, cluster, view, NOW).outcome
-        if isinstance(outcome, Fit):
+        if isinstance(outcome, OfferChoice):
             break
     else:
         raise SystemExit("no workload is right-sized")
     by_word = request_of(pod(workload, {"rightslice.dev/gpu-memory": f"{outcome.need.memory_mib}Mi"}))
     without = UsageView()
-    settle_collector()
+    freeze_and_tune_gc()
     seen, said = medians(
         (
             lambda: decide(by_use, policies, cluster, view, NOW),
@@ -124,7 +124,7 @@ def main() -> int:
     """Print the figures. The exit code is 1 if a bound does not hold."""
     histories = records(CONTAINERS, np.random.default_rng(1))
     start = time.process_time()
-    view = estimate(histories, int(NOW.timestamp()))
+    view = estimate_usage(histories, int(NOW.timestamp()))
     cpu = time.process_time() - start
     mib = size_of(view, set()) / 2**20
     print(f"{CONTAINERS:,} containers, {len(view.observed):,} workloads: {cpu:.1f} s of CPU, {mib:.1f} MiB")

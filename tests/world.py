@@ -10,16 +10,16 @@ from typing import Any
 import jsonpatch
 
 from tests.make import Json, PodMaker, make_namespace, make_node
-from webhook.cache.snapshot import snapshot_of
+from webhook.cache.snapshot import view_of_objects
 from webhook.engine.decide import decide
-from webhook.errors import Place
+from webhook.errors import SourceLocation
 from webhook.model.cluster import ClusterView
 from webhook.model.decisions import Decision
-from webhook.model.pods import pod_of
-from webhook.model.requests import Request
+from webhook.model.pods import parse_pod
+from webhook.model.requests import AdmissionRequest
 from webhook.model.usage import UsageView
 from webhook.policy.compiled import PolicySet
-from webhook.policy.loading import load
+from webhook.policy.loading import load_policies
 
 NOW = datetime(2026, 6, 1, tzinfo=UTC)
 NO_USAGE = UsageView()
@@ -66,7 +66,7 @@ def mig_node(name: str = "mig", small: int = 7, large: int = 2) -> Json:
 
 def view_of(*objects: Json) -> ClusterView:
     """A view of these objects, as a snapshot file would give it."""
-    return snapshot_of((item, Place("test.yaml", 1, 1)) for item in objects)
+    return view_of_objects((item, SourceLocation("test.yaml", 1, 1)) for item in objects)
 
 
 def policy(spec: str, name: str = "test") -> str:
@@ -77,24 +77,24 @@ def policy(spec: str, name: str = "test") -> str:
 
 def policies_of(*texts: str) -> PolicySet:
     """Compile policies; a text that does not load is a fault of the test."""
-    loaded = load((f"policy{index}.yaml", text) for index, text in enumerate(texts))
+    loaded = load_policies((f"policy{index}.yaml", text) for index, text in enumerate(texts))
     assert loaded.policies is not None, [str(error) for error in loaded.errors]
     return loaded.policies
 
 
-def request_of(data: Json, *, operation: str = "CREATE", **fields: Any) -> Request:
+def request_of(data: Json, *, operation: str = "CREATE", **fields: Any) -> AdmissionRequest:
     """A request for an object as plain data."""
     group, _, _ = data.get("apiVersion", "v1").rpartition("/")
     kind = data.get("kind", "Pod")
     metadata = data.get("metadata", {})
-    return Request(
+    return AdmissionRequest(
         operation=operation,
         group=group,
         kind=kind,
         namespace=metadata.get("namespace", "team"),
         name=metadata.get("name", ""),
-        pod=pod_of(data) if kind == "Pod" else None,
-        load=lambda: data,
+        pod=parse_pod(data) if kind == "Pod" else None,
+        load_object=lambda: data,
         **fields,
     )
 

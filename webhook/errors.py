@@ -25,7 +25,7 @@ class RightsliceError(Exception):
     """The root: catch it at an edge, never in the core."""
 
 
-class Place(NamedTuple):
+class SourceLocation(NamedTuple):
     """Where a value stands: file name, and line and column counted from 1 (0: not known)."""
 
     file: str
@@ -42,19 +42,19 @@ class QuantityError(RightsliceError):
     """A text is not a Kubernetes quantity, or is out of bounds."""
 
     def __init__(self, text: object, why: str) -> None:
-        super().__init__(f"{why} (found {shorten(repr(text))})")
+        super().__init__(f"{why} (found {shorten_text(repr(text))})")
 
 
-class PlacedError(RightsliceError):
+class LocatedError(RightsliceError):
     """A fault in a file: where, what must hold, what was found, and what to write."""
 
-    def __init__(self, place: Place, sentence: str) -> None:
+    def __init__(self, place: SourceLocation, sentence: str) -> None:
         super().__init__(f"{place}: {sentence}")
-        self.place = place
-        self.sentence = sentence
+        self.location = place
+        self.message = sentence
 
 
-class DocumentError(PlacedError):
+class DocumentError(LocatedError):
     """A file is not YAML or JSON that we accept."""
 
 
@@ -62,15 +62,15 @@ class TemplateError(DocumentError):
     """A file looks like a template that has not been rendered."""
 
 
-class PolicyFileError(PlacedError):
+class PolicyFileError(LocatedError):
     """A policy cannot be used. `code` is one of the GPU-P codes."""
 
-    def __init__(self, place: Place, sentence: str, code: str = "GPU-P101") -> None:
+    def __init__(self, place: SourceLocation, sentence: str, code: str = "GPU-P101") -> None:
         super().__init__(place, sentence)
         self.code = code
 
 
-class SnapshotError(PlacedError):
+class SnapshotError(LocatedError):
     """A cluster snapshot cannot be used."""
 
 
@@ -88,7 +88,7 @@ class ReviewError(RightsliceError):
 
     def __init__(self, sentence: str, path: tuple[str | int, ...] = (), *, about: str = "") -> None:
         super().__init__(f"{about}{sentence}")
-        self.sentence, self.path = sentence, path
+        self.message, self.path = sentence, path
 
 
 class UsageError(RightsliceError):
@@ -112,7 +112,7 @@ class ApiError(RightsliceError):
 
     def __init__(self, call: str, status: int, reason: str, message: str, retry_after: float = 0.0) -> None:
         self.call, self.status, self.reason = call, status, reason
-        self.message = shorten(message, 1000)
+        self.message = shorten_text(message, 1000)
         self.retry_after = retry_after
         answer = f"{status} {reason}".strip() if status else ""
         super().__init__(": ".join(filter(None, (call, answer, self.message))))
@@ -125,11 +125,11 @@ class ApiUnreachable(ApiError):  # noqa: N818 - it says what is so, like the wor
         super().__init__(call, 0, "", f"no answer from {server} ({why})")
 
 
-def shorten(text: str, limit: int = 60) -> str:
+def shorten_text(text: str, limit: int = 60) -> str:
     """Cut what a stranger wrote before it goes into a message."""
     return text if len(text) <= limit else f"{text[: limit - 1]}…"
 
 
-def quoted(text: str, limit: int = 60) -> str:
+def quote_text(text: str, limit: int = 60) -> str:
     """Show what a stranger wrote: cut, in quotes, with control characters escaped."""
-    return repr(shorten(text, limit))
+    return repr(shorten_text(text, limit))

@@ -11,27 +11,27 @@ from typing import Annotated, Literal, Self, TypeVar
 from pydantic import Field, ValidationError, field_validator, model_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
-DRAIN_IN_A_CLUSTER = 10.0
+CLUSTER_DRAIN_SECONDS = 10.0
 """Seconds for a cluster's endpoints to forget a replica that ends."""
 
 
-LIVE = "live"
+LIVE_CLUSTER = "live"
 """What to call the cluster that is watched."""
 
-NEEDED = "--{}: is needed, as a flag or as RIGHTSLICE_{}"
+FLAG_REQUIRED = "--{}: is needed, as a flag or as RIGHTSLICE_{}"
 
 
-WHICH_CLUSTER = "--kubeconfig and --context say which live cluster: write --cluster live"
+LIVE_CLUSTER_REQUIRED = "--kubeconfig and --context say which live cluster: write --cluster live"
 
 
 class SettingsError(Exception):
     """A flag or a variable cannot be used; one line for each."""
 
 
-Kind = TypeVar("Kind", bound="Serving")
+AnySettings = TypeVar("AnySettings", bound="ServerSettings")
 
 
-class Serving(BaseSettings):
+class ServerSettings(BaseSettings):
     """What the webhook and the extender are both told.
 
     Attributes:
@@ -66,7 +66,7 @@ class Serving(BaseSettings):
 
     @field_validator("listen")
     @classmethod
-    def _is_address(cls, value: str) -> str:
+    def _check_listen(cls, value: str) -> str:
         host, colon, port = value.rpartition(":")
         if not colon or not host or not (port.isascii() and port.isdigit() and int(port) < 65536):
             raise ValueError("must be ADDRESS:PORT, for example 127.0.0.1:8443 or [::]:8443")
@@ -74,20 +74,20 @@ class Serving(BaseSettings):
 
     @model_validator(mode="before")
     @classmethod
-    def _is_in_a_pod(cls, values: dict[str, object]) -> dict[str, object]:
-        in_a_pod = {"cluster": LIVE} if os.environ.get("KUBERNETES_SERVICE_HOST") else {}
+    def _default_cluster(cls, values: dict[str, object]) -> dict[str, object]:
+        in_a_pod = {"cluster": LIVE_CLUSTER} if os.environ.get("KUBERNETES_SERVICE_HOST") else {}
         return {**in_a_pod, **values}
 
     @model_validator(mode="after")
-    def _names_clients_of_somebody(self) -> Self:
+    def _check_client_name(self) -> Self:
         if self.client_name and self.client_ca is None:
             raise ValueError("--client-name needs --client-ca: a name that nobody vouches for says nothing")
         return self
 
     @property
-    def live(self) -> bool:
+    def is_live(self) -> bool:
         """Is the cluster watched, and not a snapshot?"""
-        return self.cluster == LIVE
+        return self.cluster == LIVE_CLUSTER
 
     @property
     def host(self) -> str:
@@ -100,14 +100,14 @@ class Serving(BaseSettings):
         return int(self.listen.rpartition(":")[2])
 
     @property
-    def drain(self) -> float:
+    def drain_period(self) -> float:
         """Seconds to serve on after SIGTERM."""
         if self.drain_seconds is not None:
             return self.drain_seconds
-        return 0.0 if is_loopback(self.host) else DRAIN_IN_A_CLUSTER
+        return 0.0 if is_loopback(self.host) else CLUSTER_DRAIN_SECONDS
 
 
-class ExtenderSettings(Serving):
+class ExtenderSettings(ServerSettings):
     """The knobs of `rightslice serve extender`.
 
     Attributes:
@@ -122,24 +122,24 @@ class ExtenderSettings(Serving):
     fair_share: Path | None = None
 
     @model_validator(mode="after")
-    def _has_what_it_ranks(self) -> Self:
+    def _check_cluster(self) -> Self:
         if not self.cluster:
-            raise ValueError(NEEDED.format("cluster", "CLUSTER"))
-        if not self.live and (self.kubeconfig or self.context):
-            raise ValueError(WHICH_CLUSTER)
-        if not self.live and self.fair_share is not None:
+            raise ValueError(FLAG_REQUIRED.format("cluster", "CLUSTER"))
+        if not self.is_live and (self.kubeconfig or self.context):
+            raise ValueError(LIVE_CLUSTER_REQUIRED)
+        if not self.is_live and self.fair_share is not None:
             raise ValueError("--fair-share is reckoned from the pods of a live cluster: write --cluster live")
         return self
 
     @model_validator(mode="after")
-    def _has_one_certificate(self) -> Self:
+    def _check_certificate(self) -> Self:
         files = (self.tls_cert is not None) + (self.tls_key is not None)
         if bool(files) == self.self_signed or files == 1:
             raise ValueError("must have --tls-cert and --tls-key, or --self-signed")
         return self
 
 
-class Settings(Serving):
+class WebhookSettings(ServerSettings):
     """The knobs of `rightslice serve webhook`.
 
     Attributes:
@@ -179,21 +179,21 @@ class Settings(Serving):
 
     @field_validator("policies", mode="before")
     @classmethod
-    def _is_a_list(cls, value: object) -> object:
+    def _split_policies(cls, value: object) -> object:
         return [path for path in value.split(os.pathsep) if path] if isinstance(value, str) else value
 
     @model_validator(mode="after")
-    def _has_what_it_judges_by(self) -> Self:
-        if not self.live and not self.policies:
-            raise ValueError(NEEDED.format("policies", "POLICIES"))
+    def _check_sources(self) -> Self:
+        if not self.is_live and not self.policies:
+            raise ValueError(FLAG_REQUIRED.format("policies", "POLICIES"))
         if not self.cluster:
-            raise ValueError(NEEDED.format("cluster", "CLUSTER"))
-        if not self.asks and (self.kubeconfig or self.context):
-            raise ValueError(WHICH_CLUSTER)
+            raise ValueError(FLAG_REQUIRED.format("cluster", "CLUSTER"))
+        if not self.uses_api_server and (self.kubeconfig or self.context):
+            raise ValueError(LIVE_CLUSTER_REQUIRED)
         return self
 
     @model_validator(mode="after")
-    def _has_one_certificate(self) -> Self:
+    def _check_certificate(self) -> Self:
         files = (self.tls_cert is not None) + (self.tls_key is not None)
         ways = self.self_signed + self.manages_tls + bool(files)
         if ways > 1:
@@ -205,7 +205,7 @@ class Settings(Serving):
         return self
 
     @model_validator(mode="after")
-    def _reads_use_from_one_place(self) -> Self:
+    def _check_usage_source(self) -> Self:
         if self.prometheus is not None and self.usage is not None:
             raise ValueError("--usage is read in place of a Prometheus: write only one of --usage and --prometheus")
         return self
@@ -216,51 +216,51 @@ class Settings(Serving):
         return self.managed_tls or self.tls_secret is not None
 
     @property
-    def asks(self) -> bool:
+    def uses_api_server(self) -> bool:
         """Is an API server asked anything?"""
-        return self.live or self.manages_tls
+        return self.is_live or self.manages_tls
 
     @property
-    def takes_part(self) -> bool:
+    def is_cluster_replica(self) -> bool:
         """Is this one of the replicas of a cluster, and not somebody's trial against it? They elect a leader."""
-        return self.manages_tls or (self.live and bool(os.environ.get("KUBERNETES_SERVICE_HOST")))
+        return self.manages_tls or (self.is_live and bool(os.environ.get("KUBERNETES_SERVICE_HOST")))
 
     @property
-    def names(self) -> tuple[str, ...]:
+    def tls_server_names(self) -> tuple[str, ...]:
         """What clients call the server by."""
         named = tuple(name.strip() for name in self.tls_names.split(",") if name.strip())
         return named or (f"rightslice.{self.namespace}.svc",)
 
     @property
-    def secret(self) -> tuple[str, str]:
+    def tls_secret_ref(self) -> tuple[str, str]:
         """Namespace and name of the Secret with the certificates."""
         namespace, _, name = (self.tls_secret or f"{self.namespace}/rightslice-tls").partition("/")
         return namespace, name
 
 
-def settings_from(**flags: object) -> Settings:
+def load_webhook_settings(**flags: object) -> WebhookSettings:
     """Settings of the webhook from the flags that were given (None: not given) and the environment.
 
     Raises:
         SettingsError: one of them cannot be used.
     """
-    return _settings(Settings, flags)
+    return _load_settings(WebhookSettings, flags)
 
 
-def extender_settings_from(**flags: object) -> ExtenderSettings:
+def load_extender_settings(**flags: object) -> ExtenderSettings:
     """The same for the extender.
 
     Raises:
         SettingsError: one of them cannot be used.
     """
-    return _settings(ExtenderSettings, flags)
+    return _load_settings(ExtenderSettings, flags)
 
 
-def _settings(kind: type[Kind], flags: dict[str, object]) -> Kind:
+def _load_settings(kind: type[AnySettings], flags: dict[str, object]) -> AnySettings:
     try:
         return kind(**{name: value for name, value in flags.items() if value is not None})  # type: ignore[arg-type] # it validates
     except ValidationError as error:
-        raise SettingsError("\n".join(map(_sentence, error.errors(include_url=False)))) from error
+        raise SettingsError("\n".join(map(_setting_message, error.errors(include_url=False)))) from error
 
 
 def is_loopback(host: str) -> bool:
@@ -271,7 +271,7 @@ def is_loopback(host: str) -> bool:
         return host == "localhost"
 
 
-def _sentence(fault: object) -> str:
+def _setting_message(fault: object) -> str:
     assert isinstance(fault, dict)
     if str(fault["msg"]).startswith("Value error, --"):
         return str(fault["msg"]).removeprefix("Value error, ")

@@ -20,14 +20,14 @@ from tests.agent.library import Library, installed
 from tests.agent.recorded import bridged
 from tests.conftest import ROOT
 from webhook.agent import publishing
-from webhook.agent.advertising import AGAIN_SECONDS, ROOM, Advertiser, said_of
-from webhook.agent.agent import HUNG, Agent
-from webhook.agent.machine import Machine
-from webhook.agent.podresources import Holders, KubeletAwayError
-from webhook.agent.publishing import LEAST_SECONDS, Publisher
+from webhook.agent.advertising import RECHECK_SECONDS, MILLI_PER_GPU, NodeAdvertiser, build_advertisement
+from webhook.agent.agent import NVML_HUNG, NodeAgent
+from webhook.agent.machine import GpuDiscovery
+from webhook.agent.podresources import DeviceOwners, KubeletUnavailableError
+from webhook.agent.publishing import MIN_WRITE_SECONDS, GpuNodePublisher
 from webhook.errors import ApiError
 from webhook.model.gpunodes import GPUNode, GPUNodeStatus
-from webhook.model.nodelabels import ISLAND
+from webhook.model.nodelabels import ISLAND_LABEL
 from webhook.telemetry.logs import make_logger
 
 NODE = "/api/v1/nodes/gpu-1"
@@ -88,11 +88,11 @@ class Kubelet:
     """Who holds what, or that nobody says."""
 
     def __init__(self) -> None:
-        self.held: Holders | None = {}
+        self.held: DeviceOwners | None = {}
 
-    async def holders(self) -> Holders:
+    async def device_owners(self) -> DeviceOwners:
         if self.held is None:
-            raise KubeletAwayError("UNAVAILABLE: connection refused")
+            raise KubeletUnavailableError("UNAVAILABLE: connection refused")
         return self.held
 
 
@@ -111,7 +111,7 @@ class Beats:
     def __init__(self) -> None:
         self.count = 0
 
-    async def beat(self) -> bool:
+    async def renew(self) -> bool:
         self.count += 1
         return True
 
@@ -124,18 +124,18 @@ class Node:
         self.log, self.beats = io.StringIO(), Beats()
         self.agent = self.started(patience=patience, milli=milli)
 
-    def started(self, *, patience: float = 10.0, milli: bool = False) -> Agent:
+    def started(self, *, patience: float = 10.0, milli: bool = False) -> NodeAgent:
         """An agent that has just been started."""
-        publisher = Publisher(self.cluster, "gpu-1", self.clock, Random(1))
-        advertiser = Advertiser(self.cluster, "gpu-1", self.clock, Random(1), milli=milli)
+        publisher = GpuNodePublisher(self.cluster, "gpu-1", self.clock, Random(1))
+        advertiser = NodeAdvertiser(self.cluster, "gpu-1", self.clock, Random(1), milli=milli)
         log = make_logger("info", self.log)
-        machine, random = Machine(self.clock), Random(1)
+        machine, random = GpuDiscovery(self.clock), Random(1)
         beats = self.beats
-        return Agent(machine, self.kubelet, publisher, advertiser, log, random, patience=patience, heartbeat=beats)
+        return NodeAgent(machine, self.kubelet, publisher, advertiser, log, random, patience=patience, heartbeat=beats)
 
     async def round(self, seconds: float = 60.0) -> None:
         self.clock.now += seconds
-        await self.agent.round()
+        await self.agent.run_once()
 
 
 @pytest.fixture
@@ -151,7 +151,7 @@ async def test_the_first_round_makes_the_object_and_ties_it_to_its_node(node: No
     owner = node.cluster.objects[OURS]["metadata"]["ownerReferences"][0]
     assert (owner["kind"], owner["uid"]) == ("Node", "u-1")
     assert [gpu.pods for gpu in node.cluster.node.gpus] == [(), ("team/eval",), (), ()]
-    assert node.cluster.objects[NODE]["metadata"]["labels"] == {ISLAND: "2"}
+    assert node.cluster.objects[NODE]["metadata"]["labels"] == {ISLAND_LABEL: "2"}
 
 
 async def test_nothing_is_written_where_nothing_changed(node: Node) -> None:
@@ -178,10 +178,10 @@ async def test_changes_that_follow_at_once_are_written_together(node: Node) -> N
     uuids = [card.uuid for card in node.library.cards]
     for count in range(1, 4):
         node.kubelet.held = dict.fromkeys(uuids[:count], ("team/a",))
-        await node.round(LEAST_SECONDS / 10)
+        await node.round(MIN_WRITE_SECONDS / 10)
     assert node.cluster.writes == before
 
-    await node.round(LEAST_SECONDS * 2)
+    await node.round(MIN_WRITE_SECONDS * 2)
     assert node.cluster.writes == before + 1
     assert [bool(gpu.pods) for gpu in node.cluster.node.gpus] == [True, True, True, False]
 
@@ -191,18 +191,18 @@ async def test_the_label_follows_the_links_and_goes_with_the_last_gpu(node: Node
     for card in (node.library.cards[0], node.library.cards[2]):
         card.xids.append(74)  # it works, but must not talk to others
     await node.round()
-    assert node.cluster.objects[NODE]["metadata"]["labels"] == {ISLAND: "1"}
+    assert node.cluster.objects[NODE]["metadata"]["labels"] == {ISLAND_LABEL: "1"}
     for card in node.library.cards:
         card.xids.append(79)
     await node.round()
-    assert node.cluster.objects[NODE]["metadata"]["labels"].get(ISLAND) is None
+    assert node.cluster.objects[NODE]["metadata"]["labels"].get(ISLAND_LABEL) is None
 
 
 async def test_a_label_that_somebody_took_away_comes_back(node: Node) -> None:
     await node.round()
     node.cluster.objects[NODE]["metadata"]["labels"] = {}
-    await node.round(AGAIN_SECONDS)
-    assert node.cluster.objects[NODE]["metadata"]["labels"] == {ISLAND: "2"}
+    await node.round(RECHECK_SECONDS)
+    assert node.cluster.objects[NODE]["metadata"]["labels"] == {ISLAND_LABEL: "2"}
 
 
 async def test_the_heart_beats_while_what_is_written_holds(node: Node) -> None:
@@ -225,7 +225,7 @@ async def test_a_trouble_is_over_when_what_is_stored_is_right(node: Node) -> Non
     node.cluster.failing = [ApiError("GET", 503, "Unavailable", "later")]
     await node.round()
     await node.round(120)
-    assert all(check.good for check in node.agent.checks() if check.name == "GPUNode")
+    assert all(check.ok for check in node.agent.checks() if check.name == "GPUNode")
 
 
 async def test_while_the_kubelet_restarts_its_pods_keep_what_they_have(node: Node) -> None:
@@ -245,13 +245,13 @@ async def test_before_the_kubelet_has_spoken_nothing_is_called_free(node: Node) 
     await node.round()
 
     assert OURS not in node.cluster.objects
-    assert "UNAVAILABLE" in next(check.says for check in node.agent.checks() if check.name == "kubelet")
+    assert "UNAVAILABLE" in next(check.message for check in node.agent.checks() if check.name == "kubelet")
 
 
 async def test_an_api_server_in_trouble_is_asked_less_and_less(node: Node) -> None:
     node.cluster.failing = [ApiError("GET", 503, "Unavailable", "later", 30.0)] * 2
     await node.round(1)
-    await node.round(LEAST_SECONDS)
+    await node.round(MIN_WRITE_SECONDS)
     assert len(node.cluster.failing) == 0  # one for the GPUNode, one for the Node: the second round asks for neither
     assert OURS not in node.cluster.objects
 
@@ -262,7 +262,7 @@ async def test_an_api_server_in_trouble_is_asked_less_and_less(node: Node) -> No
 async def test_an_object_that_was_deleted_is_made_again(node: Node) -> None:
     await node.round()
     del node.cluster.objects[OURS]
-    await node.round(publishing.AGAIN_SECONDS)
+    await node.round(publishing.RECHECK_SECONDS)
 
     assert len(node.cluster.node.gpus) == 4
 
@@ -270,7 +270,7 @@ async def test_an_object_that_was_deleted_is_made_again(node: Node) -> None:
 async def test_an_object_that_somebody_changed_is_put_right(node: Node) -> None:
     await node.round()
     node.cluster.objects[OURS]["status"] = {"gpus": []}
-    await node.round(publishing.AGAIN_SECONDS)
+    await node.round(publishing.RECHECK_SECONDS)
 
     assert len(node.cluster.node.gpus) == 4
 
@@ -279,7 +279,7 @@ async def test_an_object_made_again_goes_with_the_node_that_is_there_now(node: N
     await node.round()
     node.cluster.objects[NODE] = {"metadata": {"uid": "u-2", "labels": {}}, "status": {}}
     del node.cluster.objects[OURS]  # as the garbage collector does once the owner is gone
-    await node.round(publishing.AGAIN_SECONDS)
+    await node.round(publishing.RECHECK_SECONDS)
 
     assert node.cluster.objects[OURS]["metadata"]["ownerReferences"][0]["uid"] == "u-2"
 
@@ -287,7 +287,7 @@ async def test_an_object_made_again_goes_with_the_node_that_is_there_now(node: N
 async def test_the_heart_does_not_beat_while_nobody_can_see_what_is_stored(node: Node) -> None:
     await node.round()
     node.cluster.failing = [ApiError("GET", 503, "Unavailable", "later")]
-    await node.round(publishing.AGAIN_SECONDS)
+    await node.round(publishing.RECHECK_SECONDS)
 
     assert node.beats.count == 1
 
@@ -308,7 +308,7 @@ async def test_a_node_without_gpus_is_ready_and_says_so() -> None:
         await node.round()
 
     assert node.cluster.node == GPUNodeStatus(message="no NVIDIA driver: Driver Not Loaded")
-    assert all(check.good or not check.must for check in node.agent.checks())
+    assert all(check.ok or not check.required for check in node.agent.checks())
     assert node.cluster.objects[NODE]["metadata"]["labels"] == {}
 
 
@@ -326,11 +326,11 @@ async def test_nvml_that_hangs_holds_nothing_else_up() -> None:
         hang.set()
         await node.round()
         await node.round()
-        assert node.cluster.node.message == HUNG
+        assert node.cluster.node.message == NVML_HUNG
         assert library.calls["nvmlDeviceGetCount_v2"] == 2  # none was begun beside the one that hangs
         hang.clear()
         gate.set()
-        await _until(lambda: node.agent.counts.looks["good"] == 2, node)
+        await _until(lambda: node.agent.metrics.discoveries["good"] == 2, node)
 
     assert node.cluster.node.message == ""
 
@@ -373,7 +373,7 @@ async def test_the_log_has_the_stack_of_a_fault_once(node: Node) -> None:
 
 
 def says(node: Node, part: str) -> str:
-    return next(check.says for check in node.agent.checks() if check.name == part)
+    return next(check.message for check in node.agent.checks() if check.name == part)
 
 
 HANGS = """
@@ -410,7 +410,7 @@ async def test_a_driver_of_another_version_ends_the_process(node: Node) -> None:
     node.library.replaced = True
     await node.round()
 
-    assert node.agent.replaced.is_set()
+    assert node.agent.driver_replaced.is_set()
 
 
 async def test_each_trouble_is_said_once(node: Node) -> None:
@@ -451,11 +451,11 @@ def test_the_largest_island(
     sentence: str, pairs: list[tuple[int, int]], count: int, sick: list[int], island: int
 ) -> None:
     with installed(bridged(*pairs, count=count)) as library:
-        seen = Machine(Clock())
-        seen.look()
+        seen = GpuDiscovery(Clock())
+        seen.discover()
         for index in sick:
             library.cards[index].xids.append(79)
-        said = said_of(seen.look())
+        said = build_advertisement(seen.discover())
 
     assert said.island == island, sentence
-    assert said.milli == ROOM * (count - len(sick))
+    assert said.milli == MILLI_PER_GPU * (count - len(sick))

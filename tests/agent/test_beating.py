@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from webhook.agent.beating import BEAT_SECONDS, NAMESPACE, Heartbeat
+from webhook.agent.beating import RENEW_SECONDS, NAMESPACE, AgentLease
 from webhook.errors import ApiError
 
 LEASE = f"/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases/gpu-1"
@@ -57,11 +57,11 @@ class World:
     def __init__(self) -> None:
         self.cluster, self.now = Cluster(), 0.0
         moment = datetime(2026, 6, 1, tzinfo=UTC)
-        self.heartbeat = Heartbeat(self.cluster, "gpu-1", lambda: self.now, lambda: moment, Random(1))
+        self.heartbeat = AgentLease(self.cluster, "gpu-1", lambda: self.now, lambda: moment, Random(1))
 
     async def beat(self, at: float) -> bool:
         self.now = at
-        return await self.heartbeat.beat()
+        return await self.heartbeat.renew()
 
 
 async def test_it_is_tied_to_its_node_and_says_when() -> None:
@@ -84,19 +84,19 @@ async def test_an_api_server_in_trouble_is_asked_less_and_less() -> None:
     for second in range(0, 3600, 10):
         world.now = second
         try:
-            await world.heartbeat.beat()
+            await world.heartbeat.renew()
         except ApiError:
             continue
     assert world.cluster.asked < 20
     world.cluster.failing = False
-    assert await world.beat(3600 + 4 * BEAT_SECONDS)
+    assert await world.beat(3600 + 4 * RENEW_SECONDS)
 
 
 async def test_a_node_that_is_registered_anew_owns_it_from_the_next_beat_on() -> None:
     world = World()
     await world.beat(0)
     world.cluster.node, world.cluster.lease = "u-2", ""  # the garbage collector deletes what the old Node owned
-    await world.beat(BEAT_SECONDS)
+    await world.beat(RENEW_SECONDS)
     assert world.cluster.owner == "u-2"
 
 
@@ -105,9 +105,9 @@ async def test_while_its_node_is_gone_the_owner_is_asked_for_until_there_is_one(
     await world.beat(0)
     world.cluster.node, world.cluster.lease = None, ""
     with pytest.raises(ApiError, match="404"):
-        await world.beat(BEAT_SECONDS)
+        await world.beat(RENEW_SECONDS)
     world.cluster.node = "u-2"
-    await world.beat(2 * BEAT_SECONDS)
+    await world.beat(2 * RENEW_SECONDS)
     assert world.cluster.owner == "u-2"
 
 

@@ -9,12 +9,12 @@ from time import monotonic
 
 import pytest
 
-from webhook.agent.machine import Machine
-from webhook.model.catalogue import card
+from webhook.agent.machine import GpuDiscovery
+from webhook.model.catalogue import mig_card_spec
 from webhook.model.gpunodes import GPUNode
-from webhook.placement.devices import reported
-from webhook.placement.matrices import read_matrix
-from webhook.placement.mig import geometry
+from webhook.placement.devices import devices_from_report
+from webhook.placement.matrices import parse_topology_matrix
+from webhook.placement.mig import mig_geometry
 
 pytestmark = pytest.mark.gpu
 
@@ -30,7 +30,7 @@ def test_what_is_seen_is_what_nvidia_smi_says() -> None:
     wanted = "index,uuid,memory.total,driver_version"
     rows = [row.split(", ") for row in smi(f"--query-gpu={wanted}", "--format=csv,noheader,nounits").splitlines()]
 
-    status = Machine(monotonic).look()
+    status = GpuDiscovery(monotonic).discover()
 
     assert status.message == ""
     seen = [[str(gpu.index), gpu.uuid, str(gpu.memory), status.driver] for gpu in status.gpus]
@@ -38,19 +38,19 @@ def test_what_is_seen_is_what_nvidia_smi_says() -> None:
 
 
 def test_links_are_those_of_topo() -> None:
-    devices = reported(GPUNode(status=Machine(monotonic).look()))
+    devices = devices_from_report(GPUNode(status=GpuDiscovery(monotonic).discover()))
 
     assert devices is not None
-    told = read_matrix(smi("topo", "-m"))
+    told = parse_topology_matrix(smi("topo", "-m"))
     assert devices.topology.nvlinks == told.nvlinks
     if not any(map(any, told.nvlinks)):
-        assert devices.topology.buses == told.buses
+        assert devices.topology.pcie_paths == told.pcie_paths
 
 
 def test_two_looks_at_a_machine_at_rest_are_equal() -> None:
-    machine = Machine(monotonic)
+    machine = GpuDiscovery(monotonic)
 
-    assert machine.look() == machine.look()
+    assert machine.discover() == machine.discover()
 
 
 PROFILE = re.compile(r"MIG (\S+) +(\d+) +\d+/\d+ +([\d.]+) +\w+ +(\d+)")
@@ -58,16 +58,16 @@ PLACES = re.compile(r"Profile ID +(\d+) Placements? *: *\{([\d,]+)\}:(\d+)")
 
 
 def test_the_catalogue_promises_no_more_of_an_instance_than_the_driver() -> None:
-    product = Machine(monotonic).look().product
-    known, cuts = card(product), geometry(product)
+    product = GpuDiscovery(monotonic).discover().product
+    known, cuts = mig_card_spec(product), mig_geometry(product)
     if known is None or cuts is None:
         pytest.skip(f"{product} cannot be cut")
     rows = {row: places for row, *places in PLACES.findall(smi("mig", "-i", "0", "-lgipp"))}
     profiles = PROFILE.findall(smi("mig", "-i", "0", "-lgip"))
     assert profiles
     for name, number, gib, sms in profiles:
-        shape, profile = known.shapes[name.partition("+")[0]], cuts.profile(name)
+        shape, profile = known.profiles[name.partition("+")[0]], cuts.profile(name)
         assert profile is not None
         assert 0.95 < shape.memory_mib / (float(gib) * 1024 + 16) <= 1, name
         assert shape.sms in (int(sms), None), name
-        assert [",".join(map(str, profile.starts)), str(profile.size)] == rows[number], name
+        assert [",".join(map(str, profile.starts)), str(profile.memory_units)] == rows[number], name

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from webhook.agent.holding import held
+from webhook.agent.holding import with_device_owners
 from webhook.model.gpunodes import GpuDevice, GPUNodeStatus, MigInstance
 
 SEEN = GPUNodeStatus(
@@ -32,7 +32,7 @@ POD = ("team/train",)
     ids=lambda value: value if isinstance(value, str) and " " in value else "",
 )
 def test_who_holds_what(sentence: str, device: str, whole: tuple[str, ...], instance: str) -> None:
-    first, second = held(SEEN, {device: POD}).gpus
+    first, second = with_device_owners(SEEN, {device: POD}).gpus
 
     assert first.pods == whole, sentence
     assert second.instances[0].pod == instance, sentence
@@ -42,4 +42,4 @@ def test_who_holds_what(sentence: str, device: str, whole: tuple[str, ...], inst
 def test_all_who_share_a_gpu_are_told_once() -> None:
     shares = {"GPU-0::0": ("b/two",), "GPU-0::1": ("a/one",), "GPU-0::2": ("b/two",)}
 
-    assert held(SEEN, shares).gpus[0].pods == ("a/one", "b/two")
+    assert with_device_owners(SEEN, shares).gpus[0].pods == ("a/one", "b/two")

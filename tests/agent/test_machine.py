@@ -10,10 +10,10 @@ import pytest
 from tests.agent.library import SWITCH, Card, Cut, Library, installed
 from tests.agent.recorded import bridged, cards, machine, numa_of, pci
 from tests.placement.machines import facts, machines
-from webhook.agent.machine import LINK_SECONDS, SLOW_LINK_SECONDS, Machine
+from webhook.agent.machine import LINKS_VALID_SECONDS, SLOW_LINKS_VALID_SECONDS, GpuDiscovery
 from webhook.agent.nvml import DriverReplacedError
 from webhook.model.gpunodes import GPUNode, GPUNodeStatus
-from webhook.placement.devices import reported
+from webhook.placement.devices import devices_from_report
 
 
 class Clock:
@@ -37,9 +37,9 @@ def clock() -> Clock:
 
 
 @pytest.fixture
-def seen(library: Library, clock: Clock, tmp_path: Path) -> Machine:
+def seen(library: Library, clock: Clock, tmp_path: Path) -> GpuDiscovery:
     """A machine that the library shows."""
-    return Machine(clock, numa_of(tmp_path, [0, 0, 1, 1]))
+    return GpuDiscovery(clock, numa_of(tmp_path, [0, 0, 1, 1]))
 
 
 KEYS = [
@@ -54,21 +54,21 @@ def test_every_machine_of_the_reference_is_seen_as_it_was_recorded(shared: Path,
     assert set(KEYS) <= set(entries)
     for key, entry in entries.items():
         with installed(machine(entry)):
-            status = Machine(Clock(), numa_of(tmp_path / key, entry["numa"])).look()
-        devices = reported(GPUNode(status=status))
+            status = GpuDiscovery(Clock(), numa_of(tmp_path / key, entry["numa"])).discover()
+        devices = devices_from_report(GPUNode(status=status))
         wanted = machines(shared)[key]
 
         assert devices is not None, key
         assert devices.topology.nvlinks == wanted.nvlinks, key
-        assert devices.topology.numa == wanted.numa, key
+        assert devices.topology.numa_nodes == wanted.numa_nodes, key
         assert devices.topology.nvswitch == bool(entry["nvswitch"]), key
-        assert [path for row in devices.topology.buses for path in row if path] == [
-            path for row in wanted.buses for path in row if path
+        assert [path for row in devices.topology.pcie_paths for path in row if path] == [
+            path for row in wanted.pcie_paths for path in row if path
         ], key
 
 
-def test_what_is_said_of_a_node(seen: Machine) -> None:
-    status = seen.look()
+def test_what_is_said_of_a_node(seen: GpuDiscovery) -> None:
+    status = seen.discover()
 
     assert status.product == "NVIDIA-A100-PCIE-80GB"
     assert (status.driver, status.cuda, status.message) == ("580.95.05", "13.0", "")
@@ -79,68 +79,68 @@ def test_what_is_said_of_a_node(seen: Machine) -> None:
     assert not first.ailments
 
 
-def test_bridges_that_are_slower_than_their_generation_are_told(seen: Machine, library: Library) -> None:
+def test_bridges_that_are_slower_than_their_generation_are_told(seen: GpuDiscovery, library: Library) -> None:
     for card in library.cards:
         card.speed = 14_062
 
-    assert seen.look().nvlink_rate == 14_062
+    assert seen.discover().nvlink_rate == 14_062
 
 
-def test_a_link_that_is_down_counts_as_down_on_its_side(seen: Machine, library: Library) -> None:
+def test_a_link_that_is_down_counts_as_down_on_its_side(seen: GpuDiscovery, library: Library) -> None:
     library.cards[0].links[3] = (False, pci(1))
 
-    status = seen.look()
+    status = seen.discover()
 
     assert status.gpus[0].links_down == 1
     assert [link.nvlinks for link in status.gpus[0].links] == [11, 0, 0]
     assert [link.nvlinks for link in status.gpus[1].links] == [12, 0, 0]
 
 
-def test_a_link_to_a_processor_joins_no_gpus(seen: Machine, library: Library) -> None:
+def test_a_link_to_a_processor_joins_no_gpus(seen: GpuDiscovery, library: Library) -> None:
     library.cards[0].links = [(True, "cpu")] * 3
 
-    assert [link.nvlinks for link in seen.look().gpus[0].links] == [0, 0, 0]
+    assert [link.nvlinks for link in seen.discover().gpus[0].links] == [0, 0, 0]
 
 
-def test_links_are_read_anew_after_a_minute_and_not_before(seen: Machine, library: Library, clock: Clock) -> None:
-    seen.look()
+def test_links_are_read_anew_after_a_minute_and_not_before(seen: GpuDiscovery, library: Library, clock: Clock) -> None:
+    seen.discover()
     before = library.calls["nvmlDeviceGetNvLinkState"]
-    clock.now = LINK_SECONDS - 1
-    seen.look()
+    clock.now = LINKS_VALID_SECONDS - 1
+    seen.discover()
     assert library.calls["nvmlDeviceGetNvLinkState"] == before
 
     library.cards[0].links[0] = (False, pci(1))
-    clock.now = LINK_SECONDS + 1
-    assert seen.look().gpus[0].links_down == 1
+    clock.now = LINKS_VALID_SECONDS + 1
+    assert seen.discover().gpus[0].links_down == 1
 
 
-def test_paths_are_read_once(seen: Machine, library: Library, clock: Clock) -> None:
-    seen.look()
-    clock.now = 10 * LINK_SECONDS
-    seen.look()
+def test_paths_are_read_once(seen: GpuDiscovery, library: Library, clock: Clock) -> None:
+    seen.discover()
+    clock.now = 10 * LINKS_VALID_SECONDS
+    seen.discover()
 
     assert library.calls["nvmlDeviceGetTopologyCommonAncestor"] == 6
 
 
-def test_links_that_take_long_are_read_seldom(seen: Machine, library: Library, clock: Clock) -> None:
+def test_links_that_take_long_are_read_seldom(seen: GpuDiscovery, library: Library, clock: Clock) -> None:
     def slow(name: str) -> None:
         clock.now += 0.6 if name == "nvmlDeviceGetTopologyCommonAncestor" else 0.0
 
     library.before = slow
-    seen.look()
+    seen.discover()
     before = library.calls["nvmlDeviceGetNvLinkState"]
-    clock.now += SLOW_LINK_SECONDS - 1
-    seen.look()
+    clock.now += SLOW_LINKS_VALID_SECONDS - 1
+    seen.discover()
 
     assert library.calls["nvmlDeviceGetNvLinkState"] == before
 
 
-def test_a_gpu_that_falls_off_the_bus_is_told_and_keeps_its_number(seen: Machine, library: Library) -> None:
-    seen.look()
+def test_a_gpu_that_falls_off_the_bus_is_told_and_keeps_its_number(seen: GpuDiscovery, library: Library) -> None:
+    seen.discover()
     library.cards[1].xids.append(79)
     library.cards[1].lost = True
 
-    status = seen.look()
+    status = seen.discover()
 
     assert [gpu.index for gpu in status.gpus] == [0, 1, 2, 3]
     assert [gpu.healthy for gpu in status.gpus] == [True, False, True, True]
@@ -149,11 +149,11 @@ def test_a_gpu_that_falls_off_the_bus_is_told_and_keeps_its_number(seen: Machine
     assert [link.gpu for link in status.gpus[2].links] == [0, 3]
 
 
-def test_a_gpu_that_the_driver_counts_no_more_keeps_its_number(seen: Machine, library: Library) -> None:
-    seen.look()
+def test_a_gpu_that_the_driver_counts_no_more_keeps_its_number(seen: GpuDiscovery, library: Library) -> None:
+    seen.discover()
     del library.cards[1]
 
-    status = seen.look()
+    status = seen.discover()
 
     assert [(gpu.index, gpu.pci, gpu.healthy) for gpu in status.gpus] == [
         (0, pci(0), True), (1, pci(1), False), (2, pci(2), True), (3, pci(3), True),
@@ -163,84 +163,84 @@ def test_a_gpu_that_the_driver_counts_no_more_keeps_its_number(seen: Machine, li
 @pytest.mark.parametrize("trouble", ["lost", "silent"])
 @pytest.mark.parametrize("place", [0, 1, 3])
 def test_a_gpu_in_trouble_at_the_first_look_is_told_at_its_own_number(
-    trouble: str, place: int, seen: Machine, library: Library
+    trouble: str, place: int, seen: GpuDiscovery, library: Library
 ) -> None:
     setattr(library.cards[place], trouble, True)
-    first = seen.look()
+    first = seen.discover()
     setattr(library.cards[place], trouble, False)
-    after = seen.look()
+    after = seen.discover()
 
     assert [gpu.index for gpu in first.gpus if not gpu.healthy] == [place]
     assert first.gpus[place].ailments == ("lost: fallen off the bus, or waiting for a reset",)
     assert first.message.startswith("1 of 4 GPUs are lost")
-    assert reported(GPUNode(status=first)) is not None
+    assert devices_from_report(GPUNode(status=first)) is not None
     assert [(gpu.index, gpu.pci, gpu.healthy) for gpu in after.gpus] == [(n, pci(n), True) for n in range(4)]
     assert [link.nvlinks for link in after.gpus[0].links] == [12, 0, 0]
     assert after.message == ""
 
 
-def test_a_gpu_that_never_answered_is_told_while_the_driver_counts_it_no_more(seen: Machine, library: Library) -> None:
+def test_a_gpu_that_never_answered_is_told_while_the_driver_counts_it_no_more(seen: GpuDiscovery, library: Library) -> None:
     library.cards[1].lost = True
-    seen.look()
+    seen.discover()
     gone = library.cards.pop(1)
-    without = seen.look()
+    without = seen.discover()
     gone.lost = False
     library.cards.insert(1, gone)
 
     assert [(gpu.index, gpu.healthy) for gpu in without.gpus] == [(0, True), (1, False), (2, True), (3, True)]
-    assert [(gpu.index, gpu.pci) for gpu in seen.look().gpus] == [(n, pci(n)) for n in range(4)]
+    assert [(gpu.index, gpu.pci) for gpu in seen.discover().gpus] == [(n, pci(n)) for n in range(4)]
 
 
-def test_a_new_gpu_takes_no_number_of_one_that_is_to_come_back(seen: Machine, library: Library) -> None:
+def test_a_new_gpu_takes_no_number_of_one_that_is_to_come_back(seen: GpuDiscovery, library: Library) -> None:
     library.cards[1].lost = True
-    seen.look()
+    seen.discover()
     library.cards.insert(0, Card("0000:01:00.0"))
-    seen.look()
+    seen.discover()
     library.cards[2].lost = False
 
-    assert {gpu.pci: gpu.index for gpu in seen.look().gpus} == {
+    assert {gpu.pci: gpu.index for gpu in seen.discover().gpus} == {
         pci(0): 0, pci(1): 1, pci(2): 2, pci(3): 3, "0000:01:00.0": 4,
     }  # fmt: skip
 
 
-def test_a_driver_that_goes_takes_a_gpu_that_never_answered_with_it(seen: Machine, library: Library) -> None:
+def test_a_driver_that_goes_takes_a_gpu_that_never_answered_with_it(seen: GpuDiscovery, library: Library) -> None:
     library.cards[1].lost = True
-    seen.look()
+    seen.discover()
     library.loaded = library.begun = False
 
-    assert [(gpu.index, gpu.healthy) for gpu in seen.look().gpus] == [(n, False) for n in range(4)]
+    assert [(gpu.index, gpu.healthy) for gpu in seen.discover().gpus] == [(n, False) for n in range(4)]
 
 
-def test_a_driver_that_goes_and_comes_back(seen: Machine, library: Library) -> None:
-    whole = seen.look()
+def test_a_driver_that_goes_and_comes_back(seen: GpuDiscovery, library: Library) -> None:
+    whole = seen.discover()
     library.loaded = library.begun = False
-    away = seen.look()
+    away = seen.discover()
     library.loaded = True
 
     assert [gpu.healthy for gpu in away.gpus] == [False] * 4
     assert away.message.startswith("no NVIDIA driver")
-    assert seen.look() == whole
+    assert seen.discover() == whole
 
 
-def test_a_driver_of_another_version_needs_a_new_process(seen: Machine, library: Library) -> None:
-    seen.look()
+def test_a_driver_of_another_version_needs_a_new_process(seen: GpuDiscovery, library: Library) -> None:
+    seen.discover()
     library.replaced = True
 
     with pytest.raises(DriverReplacedError):
-        seen.look()
+        seen.discover()
 
 
 def test_a_node_without_a_driver_has_nothing_to_say() -> None:
     with installed(Library(loaded=False)):
-        assert Machine(Clock()).look() == GPUNodeStatus(message="no NVIDIA driver: Driver Not Loaded")
+        assert GpuDiscovery(Clock()).discover() == GPUNodeStatus(message="no NVIDIA driver: Driver Not Loaded")
 
 
-def test_mig_instances_are_seen_where_they_lie_through_a_new_cut(seen: Machine, library: Library) -> None:
+def test_mig_instances_are_seen_where_they_lie_through_a_new_cut(seen: GpuDiscovery, library: Library) -> None:
     card = library.cards[2]
     card.mig, card.cuts = True, [Cut(1, 2, 4, 4), Cut(7, 0, 0, 1)]
-    one = seen.look().gpus[2]
+    one = seen.discover().gpus[2]
     card.cuts = [Cut(2, 1, 0, 2)]
-    other = seen.look().gpus[2]
+    other = seen.discover().gpus[2]
 
     assert one.mig
     assert one.links == () or all(link.nvlinks == 0 for link in one.links)
@@ -250,10 +250,10 @@ def test_mig_instances_are_seen_where_they_lie_through_a_new_cut(seen: Machine, 
     assert [(cut.profile, cut.start) for cut in other.instances] == [("2g.20gb", 0)]
 
 
-def test_a_cut_gpu_whose_instances_only_root_may_read_is_not_counted_on(seen: Machine, library: Library) -> None:
+def test_a_cut_gpu_whose_instances_only_root_may_read_is_not_counted_on(seen: GpuDiscovery, library: Library) -> None:
     library.cards[0].mig, library.cards[0].root = True, False
 
-    gpu = seen.look().gpus[0]
+    gpu = seen.discover().gpus[0]
 
     assert not gpu.healthy
     assert "Insufficient Permissions" in gpu.ailments[0]
@@ -278,55 +278,55 @@ def test_a_cut_gpu_whose_instances_only_root_may_read_is_not_counted_on(seen: Ma
     ids=lambda value: value if isinstance(value, str) else "",
 )
 def test_what_trouble_means(
-    sentence: str, change: dict[str, object], healthy: bool, alone: bool, seen: Machine, library: Library
+    sentence: str, change: dict[str, object], healthy: bool, alone: bool, seen: GpuDiscovery, library: Library
 ) -> None:
-    seen.look()
+    seen.discover()
     for name, value in change.items():
         setattr(library.cards[0], name, value)
 
-    gpu, *others = seen.look().gpus
+    gpu, *others = seen.discover().gpus
 
     assert (gpu.healthy, gpu.alone) == (healthy, alone), sentence
     assert all(other.healthy and not other.alone for other in others)
     assert bool(gpu.ailments) or (healthy and not alone)
 
 
-def test_an_xid_stays_until_the_driver_is_loaded_anew(seen: Machine, library: Library) -> None:
-    seen.look()
+def test_an_xid_stays_until_the_driver_is_loaded_anew(seen: GpuDiscovery, library: Library) -> None:
+    seen.discover()
     library.cards[0].xids.append(95)
-    assert not seen.look().gpus[0].healthy
-    assert not seen.look().gpus[0].healthy
+    assert not seen.discover().gpus[0].healthy
+    assert not seen.discover().gpus[0].healthy
 
     library.loaded = library.begun = False
-    seen.look()
+    seen.discover()
     library.loaded = True
 
-    assert seen.look().gpus[0].healthy
+    assert seen.discover().gpus[0].healthy
 
 
-def test_corrected_errors_of_memory_change_nothing(seen: Machine, library: Library) -> None:
+def test_corrected_errors_of_memory_change_nothing(seen: GpuDiscovery, library: Library) -> None:
     library.cards[0].ecc = 2
 
-    assert [gpu.ecc_errors for gpu in seen.look().gpus] == [2, 0, 0, 0]
+    assert [gpu.ecc_errors for gpu in seen.discover().gpus] == [2, 0, 0, 0]
 
 
 def test_a_clique_needs_a_fabric_that_is_up_on_every_gpu(tmp_path: Path) -> None:
     uuid = bytes(range(16))
     board = cards(4, fabric=(3, uuid, 7), links=[(True, SWITCH)] * 18, version=7, speed=53_125)
     with installed(Library(board)):
-        whole = Machine(Clock(), tmp_path).look()
+        whole = GpuDiscovery(Clock(), tmp_path).discover()
         board[2].fabric = (3, uuid, 8)
-        split = Machine(Clock(), tmp_path).look()
+        split = GpuDiscovery(Clock(), tmp_path).discover()
 
     assert whole.clique == "00010203-0405-0607-0809-0a0b0c0d0e0f.7"
     assert (whole.nvlink_generation, whole.nvswitch) == (5, True)
     assert split.clique == ""
 
 
-def test_a_gpu_that_comes_later_gets_a_number_of_its_own(seen: Machine, library: Library) -> None:
-    seen.look()
+def test_a_gpu_that_comes_later_gets_a_number_of_its_own(seen: GpuDiscovery, library: Library) -> None:
+    seen.discover()
     library.cards.insert(0, Card("0000:01:00.0"))
 
-    assert {gpu.pci: gpu.index for gpu in seen.look().gpus} == {
+    assert {gpu.pci: gpu.index for gpu in seen.discover().gpus} == {
         pci(0): 0, pci(1): 1, pci(2): 2, pci(3): 3, "0000:01:00.0": 4,
     }  # fmt: skip

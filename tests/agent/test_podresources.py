@@ -10,7 +10,7 @@ import grpc
 import pytest
 
 from tests.agent.kubelet import Kubelet, serving
-from webhook.agent.podresources import Holders, KubeletAwayError, PodResources
+from webhook.agent.podresources import DeviceOwners, KubeletUnavailableError, PodResourcesClient
 
 GPU = "nvidia.com/gpu"
 
@@ -21,22 +21,22 @@ def socket(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-async def asking(socket: Path) -> AsyncIterator[PodResources]:
-    async with PodResources(str(socket)) as found:
+async def asking(socket: Path) -> AsyncIterator[PodResourcesClient]:
+    async with PodResourcesClient(str(socket)) as found:
         yield found
 
 
-async def until_it_answers(asking: PodResources) -> Holders:
+async def until_it_answers(asking: PodResourcesClient) -> DeviceOwners:
     """What it says once the channel is up again."""
     for _ in range(200):
         try:
-            return await asking.holders()
-        except KubeletAwayError:
+            return await asking.device_owners()
+        except KubeletUnavailableError:
             await asyncio.sleep(0.05)
     raise AssertionError("the kubelet did not answer within ten seconds")
 
 
-async def test_each_device_has_its_pods(asking: PodResources, socket: Path) -> None:
+async def test_each_device_has_its_pods(asking: PodResourcesClient, socket: Path) -> None:
     kubelet = Kubelet()
     kubelet.pods = [
         ("team-a", "train", {GPU: ["GPU-0", "GPU-1"], "nvidia.com/mig-1g.10gb": ["MIG-1"]}),
@@ -45,7 +45,7 @@ async def test_each_device_has_its_pods(asking: PodResources, socket: Path) -> N
         ("team-c", "web", {}),
     ]
     async with serving(kubelet, socket):
-        assert await asking.holders() == {
+        assert await asking.device_owners() == {
             "GPU-0": ("team-a/train",),
             "GPU-1": ("team-a/train",),
             "MIG-1": ("team-a/train",),
@@ -54,33 +54,33 @@ async def test_each_device_has_its_pods(asking: PodResources, socket: Path) -> N
         }
 
 
-async def test_an_answer_beyond_four_mebibytes_is_taken(asking: PodResources, socket: Path) -> None:
+async def test_an_answer_beyond_four_mebibytes_is_taken(asking: PodResourcesClient, socket: Path) -> None:
     kubelet = Kubelet()
     kubelet.pods = [("n" * 60, f"pod-{i}", {GPU: [f"GPU-{i}-{j}" + "x" * 90 for j in range(16)]}) for i in range(3000)]
     async with serving(kubelet, socket):
-        assert len(await asking.holders()) == 48_000
+        assert len(await asking.device_owners()) == 48_000
 
 
-async def test_a_kubelet_that_is_not_there_is_away(asking: PodResources) -> None:
-    with pytest.raises(KubeletAwayError, match="UNAVAILABLE"):
-        await asking.holders()
+async def test_a_kubelet_that_is_not_there_is_away(asking: PodResourcesClient) -> None:
+    with pytest.raises(KubeletUnavailableError, match="UNAVAILABLE"):
+        await asking.device_owners()
 
 
-async def test_a_kubelet_that_restarts_is_found_again(asking: PodResources, socket: Path) -> None:
+async def test_a_kubelet_that_restarts_is_found_again(asking: PodResourcesClient, socket: Path) -> None:
     kubelet = Kubelet()
     kubelet.pods = [("team-a", "one", {GPU: ["GPU-0"]})]
     async with serving(kubelet, socket):
-        await asking.holders()
-    with pytest.raises(KubeletAwayError):
-        await asking.holders()
+        await asking.device_owners()
+    with pytest.raises(KubeletUnavailableError):
+        await asking.device_owners()
     kubelet.pods = [("team-a", "two", {GPU: ["GPU-0"]})]
     async with serving(kubelet, socket):
         assert await until_it_answers(asking) == {"GPU-0": ("team-a/two",)}
 
 
-async def test_too_many_calls_are_said(asking: PodResources, socket: Path) -> None:
+async def test_too_many_calls_are_said(asking: PodResourcesClient, socket: Path) -> None:
     kubelet = Kubelet()
     kubelet.code = grpc.StatusCode.RESOURCE_EXHAUSTED
     async with serving(kubelet, socket):
-        with pytest.raises(KubeletAwayError, match="RESOURCE_EXHAUSTED: rejected"):
-            await asking.holders()
+        with pytest.raises(KubeletUnavailableError, match="RESOURCE_EXHAUSTED: rejected"):
+            await asking.device_owners()

@@ -9,17 +9,17 @@ import orjson
 import pytest
 
 from tests.make import make_namespace, make_node, make_pod
-from webhook.audit.auditing import audit_all, given_once
-from webhook.audit.checking import World
-from webhook.audit.manifests import Entry, Passed, entries_of
-from webhook.audit.views import with_labels, with_namespace, without_use
-from webhook.cache.snapshot import snapshot_of
-from webhook.errors import Place
+from webhook.audit.auditing import audit_pods, deduplicate_pods
+from webhook.audit.checking import EvaluationContext
+from webhook.audit.manifests import SourceObject, SkippedDocument, parse_objects
+from webhook.audit.views import with_namespace_labels, with_only_namespace_labels, without_pod_usage
+from webhook.cache.snapshot import view_of_objects
+from webhook.errors import SourceLocation
 from webhook.model.cluster import ClusterView
-from webhook.model.pods import pod_of
-from webhook.policy.loading import load
+from webhook.model.pods import parse_pod
+from webhook.policy.loading import load_policies
 from webhook.report.audits import audit_document
-from webhook.report.results import Checked, Verdict
+from webhook.report.results import CheckResult, CheckVerdict
 
 POLICY = """\
 apiVersion: rightslice.dev/v1alpha1
@@ -41,17 +41,17 @@ ACCOUNTED = {"requests.rightslice.dev/gpu-milli": "1k"}
 NODE = make_node("n", {"nvidia.com/gpu.product": "A"}, **{"nvidia.com/gpu": 8})
 
 
-def world_of(view: ClusterView, policy: str = POLICY) -> World:
-    loaded = load([("p.yaml", policy)])
+def world_of(view: ClusterView, policy: str = POLICY) -> EvaluationContext:
+    loaded = load_policies([("p.yaml", policy)])
     assert loaded.policies is not None, loaded.errors
-    return World(policies=loaded.policies, view=view, now=datetime(2026, 6, 1, tzinfo=UTC))
+    return EvaluationContext(policies=loaded.policies, view=view, now=datetime(2026, 6, 1, tzinfo=UTC))
 
 
-def audited(*objects: dict[str, Any], policy: str = POLICY) -> list[Checked]:
+def audited(*objects: dict[str, Any], policy: str = POLICY) -> list[CheckResult]:
     """Audit a snapshot of these objects."""
-    found = list(entries_of("f.json", orjson.dumps({"apiVersion": "v1", "kind": "List", "items": list(objects)})))
-    view = snapshot_of((each.data, each.place()) for each in found if isinstance(each, Entry))
-    return list(audit_all(found, world_of(view, policy)))
+    found = list(parse_objects("f.json", orjson.dumps({"apiVersion": "v1", "kind": "List", "items": list(objects)})))
+    view = view_of_objects((each.data, each.place()) for each in found if isinstance(each, SourceObject))
+    return list(audit_pods(found, world_of(view, policy)))
 
 
 def running(name: str, gpus: int, phase: str = "Running") -> dict[str, Any]:
@@ -77,21 +77,21 @@ SAME = {
 @pytest.mark.parametrize(("pods", "phases"), SAME.values(), ids=SAME)
 def test_of_a_pod_that_is_given_twice_the_later_counts(pods: list[dict[str, Any]], phases: list[str]) -> None:
     listed = orjson.dumps({"apiVersion": "v1", "kind": "List", "items": [NODE, *pods, NODE]})
-    once = given_once(list(entries_of("f.json", listed)))
+    once = deduplicate_pods(list(parse_objects("f.json", listed)))
 
-    found = [each.data for each in once if isinstance(each, Entry)]
+    found = [each.data for each in once if isinstance(each, SourceObject)]
     assert [data["kind"] for data in found] == ["Node", *["Pod"] * len(phases), "Node"]
     assert [data.get("status", {}).get("phase", "") for data in found[1:-1]] == phases
 
 
 def test_the_node_that_the_scheduler_chose_is_no_finding() -> None:
     [result] = audited(NODE, running("a", 1))
-    assert result.verdict is Verdict.ALLOWED
+    assert result.verdict is CheckVerdict.ALLOWED
 
 
 def test_a_pod_does_not_stand_in_its_own_way_in_a_quota() -> None:
     results = audited(NODE, QUOTA, running("a", 3), running("b", 1))
-    assert [result.verdict for result in results] == [Verdict.ALLOWED, Verdict.ALLOWED]
+    assert [result.verdict for result in results] == [CheckVerdict.ALLOWED, CheckVerdict.ALLOWED]
 
 
 def quota(*, scopes: tuple[str, ...] = (), **full: str) -> dict[str, Any]:
@@ -124,12 +124,12 @@ def using(name: str, **spec: Any) -> dict[str, Any]:
 )
 def test_nothing_that_a_pod_uses_of_a_quota_stands_in_its_own_way(full: dict[str, Any]) -> None:
     [result] = audited(NODE, full, using("a"))
-    assert result.verdict is Verdict.ALLOWED, result.findings
+    assert result.verdict is CheckVerdict.ALLOWED, result.findings
 
 
 def test_overhead_is_use_too() -> None:
     [result] = audited(NODE, quota(requests_cpu="5"), using("a", overhead={"cpu": "1"}))
-    assert result.verdict is Verdict.ALLOWED, result.findings
+    assert result.verdict is CheckVerdict.ALLOWED, result.findings
 
 
 DEVICES = "gpu.example.com.deviceclass.resource.k8s.io/devices"
@@ -165,18 +165,18 @@ def test_a_pod_that_never_fitted_its_quota_is_denied() -> None:
 
 def test_faults_are_told_and_other_documents_are_passed_over() -> None:
     found = [
-        *entries_of("f.json", b'{"apiVersion": "v1", "kind": "Pod", "spec": {"containers": 1}}'),
-        Passed(Place("a"), "gone", broken=True),
-        Passed(Place("b"), "a kustomization"),
+        *parse_objects("f.json", b'{"apiVersion": "v1", "kind": "Pod", "spec": {"containers": 1}}'),
+        SkippedDocument(SourceLocation("a"), "gone", broken=True),
+        SkippedDocument(SourceLocation("b"), "a kustomization"),
     ]
-    results = list(audit_all(found, world_of(snapshot_of(()))))
+    results = list(audit_pods(found, world_of(view_of_objects(()))))
     assert [result.reason for result in results] == ["spec.containers: must be a list, found a whole number", "gone"]
-    assert all(result.broken for result in results)
+    assert all(result.invalid for result in results)
 
 
 @pytest.fixture
 def view() -> ClusterView:
-    return snapshot_of([(make_namespace("team", tier="a"), Place("f")), (QUOTA, Place("f"))])
+    return view_of_objects([(make_namespace("team", tier="a"), SourceLocation("f")), (QUOTA, SourceLocation("f"))])
 
 
 def labels(view: ClusterView, name: str) -> dict[str, str]:
@@ -323,7 +323,7 @@ def test_a_pod_that_would_be_denied_saves_nothing() -> None:
     pod = make_pod("a").gpus(1).spec(nodeName="whole", hostPID=True).build()
     deny = POLICY.replace("[nodeName]", "[hostNamespaces]")
     [result] = audited(NODES["a whole card"], quarters, pod, policy=deny + SIZING)
-    assert result.verdict is Verdict.DENIED
+    assert result.verdict is CheckVerdict.DENIED
     assert result.decision.gpu_milli_before == result.decision.gpu_milli_after == 1000
 
 
@@ -336,29 +336,29 @@ NAME = {"kubernetes.io/metadata.name": "team"}
 
 
 def test_labels_stand_beside_those_of_the_cluster(view: ClusterView) -> None:
-    assert labels(with_labels(view, {"sized": "true"}), "team") == {**NAME, "tier": "a", "sized": "true"}
-    assert labels(with_labels(view, {"tier": "b"}), "team") == {**NAME, "tier": "b"}
-    assert with_labels(view, {}) is view
+    assert labels(with_namespace_labels(view, {"sized": "true"}), "team") == {**NAME, "tier": "a", "sized": "true"}
+    assert labels(with_namespace_labels(view, {"tier": "b"}), "team") == {**NAME, "tier": "b"}
+    assert with_namespace_labels(view, {}) is view
 
 
 def test_labels_of_one_namespace_replace_its_own_and_leave_the_others(view: ClusterView) -> None:
-    assert labels(with_namespace(view, "team", {"x": "y"}), "team") == {**NAME, "x": "y"}
-    assert labels(with_namespace(view, "team", {}), "team") == NAME
-    assert labels(with_namespace(view, "other", {"x": "y"}), "team") == {**NAME, "tier": "a"}
+    assert labels(with_only_namespace_labels(view, "team", {"x": "y"}), "team") == {**NAME, "x": "y"}
+    assert labels(with_only_namespace_labels(view, "team", {}), "team") == NAME
+    assert labels(with_only_namespace_labels(view, "other", {"x": "y"}), "team") == {**NAME, "tier": "a"}
 
 
 def test_annotations_of_a_namespace_stay_when_it_gets_labels() -> None:
     noted = make_namespace("team")
     noted["metadata"]["annotations"] = {"note": "1"}
-    view = snapshot_of([(noted, Place("f"))])
-    for adjusted in (with_labels(view, {"x": "y"}), with_namespace(view, "team", {})):
+    view = view_of_objects([(noted, SourceLocation("f"))])
+    for adjusted in (with_namespace_labels(view, {"x": "y"}), with_only_namespace_labels(view, "team", {})):
         namespace = adjusted.namespace("team")
         assert namespace is not None
         assert namespace.metadata.annotations == {"note": "1"}
 
 
 def test_labels_stay_when_use_is_taken_out(view: ClusterView) -> None:
-    both = without_use(with_labels(view, {"x": "y"}), "team", pod_of(make_pod("pod").gpus(1).build()), runs=True)
+    both = without_pod_usage(with_namespace_labels(view, {"x": "y"}), "team", parse_pod(make_pod("pod").gpus(1).build()), runs=True)
     assert labels(both, "team")["x"] == "y"
     [quota] = both.quotas("team")
     assert quota.status.used == {"requests.nvidia.com/gpu": "3"}
@@ -382,11 +382,11 @@ NEARLY_EMPTY = {**quota(), "status": {"hard": {"requests.cpu": "9", "pods": "9"}
 def test_of_each_quota_what_the_pod_is_charged_is_taken_out(
     counting: dict[str, Any], deadline: dict[str, Any], left: dict[str, str]
 ) -> None:
-    view = snapshot_of([(counting, Place("f"))])
-    [found] = without_use(view, "team", pod_of(using("a", **deadline)), runs=True).quotas("team")
+    view = view_of_objects([(counting, SourceLocation("f"))])
+    [found] = without_pod_usage(view, "team", parse_pod(using("a", **deadline)), runs=True).quotas("team")
     assert found.status.used == left
 
 
 def test_a_pod_with_an_amount_that_is_none_has_nothing_taken_out(view: ClusterView) -> None:
-    pod = pod_of(make_pod("a").gpus("many").build())
-    assert without_use(view, "team", pod, runs=True).quotas("team") == view.quotas("team")
+    pod = parse_pod(make_pod("a").gpus("many").build())
+    assert without_pod_usage(view, "team", pod, runs=True).quotas("team") == view.quotas("team")

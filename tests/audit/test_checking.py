@@ -11,14 +11,14 @@ import pytest
 
 from tests.make import Json, make_namespace, make_pod
 from tests.world import mig_node, view_of, whole_node
-from webhook.audit.checking import World, check, check_all
-from webhook.audit.manifests import Entry, entries_of, objects_in
-from webhook.cache.shipped import shipped
-from webhook.cache.snapshot import load_snapshot, snapshot_of
+from webhook.audit.checking import EvaluationContext, evaluate_object, evaluate_all
+from webhook.audit.manifests import SourceObject, parse_objects, read_objects
+from webhook.cache.shipped import bundled_folder
+from webhook.cache.snapshot import read_snapshot_view, view_of_objects
 from webhook.policy.compiled import PolicySet
-from webhook.policy.loading import load
-from webhook.report.diff import apply
-from webhook.report.results import Checked, Verdict
+from webhook.policy.loading import load_policies
+from webhook.report.diff import apply_json_patch
+from webhook.report.results import CheckResult, CheckVerdict
 
 NOW = datetime(2026, 6, 1, tzinfo=UTC)
 POLICY = """\
@@ -37,37 +37,37 @@ spec:
 
 
 def policies(text: str = POLICY) -> PolicySet:
-    loaded = load([("p.yaml", text)])
+    loaded = load_policies([("p.yaml", text)])
     assert loaded.policies is not None, loaded.errors
     return loaded.policies
 
 
 @pytest.fixture(scope="module")
-def world() -> World:
-    return World(policies=policies(), view=snapshot_of(()), now=NOW)
+def world() -> EvaluationContext:
+    return EvaluationContext(policies=policies(), view=view_of_objects(()), now=NOW)
 
 
 @pytest.fixture(scope="module")
-def library() -> World:
+def library() -> EvaluationContext:
     """The shipped policies and the shipped cluster."""
-    files = sorted(shipped("policies").glob("*.yaml"))
-    loaded = load((file.name, file.read_text()) for file in files)
+    files = sorted(bundled_folder("policies").glob("*.yaml"))
+    loaded = load_policies((file.name, file.read_text()) for file in files)
     assert loaded.policies is not None, loaded.errors
-    return World(policies=loaded.policies, view=load_snapshot("demo"), now=NOW)
+    return EvaluationContext(policies=loaded.policies, view=read_snapshot_view("demo"), now=NOW)
 
 
-def judged(data: Any, world: World) -> Checked:
+def judged(data: Any, world: EvaluationContext) -> CheckResult:
     """Judge one object as a JSON file would hold it."""
-    [entry] = entries_of("f.json", orjson.dumps(data))
-    [result] = check_all([entry], world)
+    [entry] = parse_objects("f.json", orjson.dumps(data))
+    [result] = evaluate_all([entry], world)
     return result
 
 
-def yaml(text: str, world: World) -> list[Checked]:
-    return list(check_all(entries_of("f.yaml", text.encode()), world))
+def yaml(text: str, world: EvaluationContext) -> list[CheckResult]:
+    return list(evaluate_all(parse_objects("f.yaml", text.encode()), world))
 
 
-def test_a_finding_stands_at_its_field(world: World) -> None:
+def test_a_finding_stands_at_its_field(world: EvaluationContext) -> None:
     text = (
         "apiVersion: v1\nkind: Pod\nmetadata: {name: a}\nspec:\n  containers:\n    - name: m\n"
         "      resources:\n        limits:\n          nvidia.com/gpu: 3\n"
@@ -76,10 +76,10 @@ def test_a_finding_stands_at_its_field(world: World) -> None:
     [found] = result.findings
     assert (str(found.place), found.finding.code) == ("f.yaml:9:27", "GPU-L102")
     assert str(found.policy_place) == "p.yaml:6:3"
-    assert (result.namespace, result.verdict) == ("default", Verdict.DENIED)
+    assert (result.namespace, result.verdict) == ("default", CheckVerdict.DENIED)
 
 
-def test_a_field_that_the_api_server_filled_in_stands_where_it_comes_from(world: World) -> None:
+def test_a_field_that_the_api_server_filled_in_stands_where_it_comes_from(world: EvaluationContext) -> None:
     text = (
         "apiVersion: v1\nkind: Pod\nmetadata: {name: a}\nspec:\n  containers:\n    - name: m\n"
         "      resources:\n        limits: {nvidia.com/gpu: 0.5}\n"
@@ -99,15 +99,15 @@ BAD_PODS: dict[str, tuple[Any, str]] = {
 
 
 @pytest.mark.parametrize(("pod", "code"), BAD_PODS.values(), ids=BAD_PODS)
-def test_a_gpu_amount_that_cannot_be_is_denied_in_a_sentence(pod: Any, code: str, world: World) -> None:
+def test_a_gpu_amount_that_cannot_be_is_denied_in_a_sentence(pod: Any, code: str, world: EvaluationContext) -> None:
     result = judged(pod, world)
     codes = {found.finding.code for found in result.findings}
-    assert result.verdict is Verdict.DENIED
+    assert result.verdict is CheckVerdict.DENIED
     assert code in codes
     assert all(len(found.finding.message.split()) > 3 for found in result.findings)
 
 
-def test_requests_unlike_limits_are_denied(world: World) -> None:
+def test_requests_unlike_limits_are_denied(world: EvaluationContext) -> None:
     pod = make_pod().gpus(1).build()
     pod["spec"]["containers"][0]["resources"]["requests"]["nvidia.com/gpu"] = "2"
     assert "GPU-L105" in {found.finding.code for found in judged(pod, world).findings}
@@ -127,9 +127,9 @@ ODD_PODS: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("spec", ODD_PODS.values(), ids=ODD_PODS)
-def test_an_odd_pod_has_a_verdict(spec: dict[str, Any], library: World) -> None:
+def test_an_odd_pod_has_a_verdict(spec: dict[str, Any], library: EvaluationContext) -> None:
     result = judged({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a"}, "spec": spec}, library)
-    assert result.verdict is Verdict.NO_GPU
+    assert result.verdict is CheckVerdict.NO_GPU
 
 
 NO_CONTAINERS = "spec.containers: must have at least one container, found none"
@@ -155,16 +155,16 @@ NOT_PODS: dict[str, tuple[dict[str, Any], str]] = {
 
 
 @pytest.mark.parametrize(("data", "reason"), NOT_PODS.values(), ids=NOT_PODS)
-def test_what_says_it_is_a_pod_and_is_not_is_a_fault(data: dict[str, Any], reason: str, world: World) -> None:
+def test_what_says_it_is_a_pod_and_is_not_is_a_fault(data: dict[str, Any], reason: str, world: EvaluationContext) -> None:
     result = judged({"apiVersion": "v1", "kind": "Pod", **data}, world)
-    assert (result.verdict, result.broken) == (Verdict.SKIPPED, True)
+    assert (result.verdict, result.invalid) == (CheckVerdict.SKIPPED, True)
     assert reason in result.reason
 
 
-def test_a_workload_whose_template_is_no_pod_is_a_fault_where_it_stands(world: World) -> None:
+def test_a_workload_whose_template_is_no_pod_is_a_fault_where_it_stands(world: EvaluationContext) -> None:
     spec = {"containers": [{"name": "a", "image": "i", "resources": {"limits": {"nvidia.com/gpu": [1]}}}]}
     result = judged({"apiVersion": "apps/v1", "kind": "Deployment", "spec": {"template": {"spec": spec}}}, world)
-    assert (result.verdict, result.broken) == (Verdict.SKIPPED, True)
+    assert (result.verdict, result.invalid) == (CheckVerdict.SKIPPED, True)
     assert "spec.containers[0].resources.limits['nvidia.com/gpu']: must be a number or text" in result.reason
 
 
@@ -181,38 +181,38 @@ OTHERS = {
 
 
 @pytest.mark.parametrize(("data", "reason", "quiet"), OTHERS.values(), ids=OTHERS)
-def test_what_is_no_workload_is_skipped(data: dict[str, Any], reason: str, quiet: bool, world: World) -> None:
+def test_what_is_no_workload_is_skipped(data: dict[str, Any], reason: str, quiet: bool, world: EvaluationContext) -> None:
     result = judged(data, world)
-    assert (result.verdict, result.broken, result.quiet) == (Verdict.SKIPPED, False, quiet)
+    assert (result.verdict, result.invalid, result.quiet) == (CheckVerdict.SKIPPED, False, quiet)
     assert reason in result.reason
 
 
 def test_a_policy_teaches_where_templates_are() -> None:
     trainer = "  match: {templates: [{apiGroup: example.com, kind: Trainer, paths: [spec.template]}]}\n  limits:"
-    world = World(policies=policies(POLICY.replace("  limits:", trainer)), view=snapshot_of(()), now=NOW)
+    world = EvaluationContext(policies=policies(POLICY.replace("  limits:", trainer)), view=view_of_objects(()), now=NOW)
     template = make_pod().gpus(3).build()
     result = judged({"apiVersion": "example.com/v1", "kind": "Trainer", "spec": {"template": template}}, world)
-    assert result.verdict is Verdict.WARNED
+    assert result.verdict is CheckVerdict.WARNED
 
 
-def test_the_shape_is_judged_so_a_second_look_denies_no_more(library: World) -> None:
-    """`check` calls `decide` once: the denials are those of the final pod."""
-    for entry in objects_in([str(shipped("examples") / "pods")]):
-        assert isinstance(entry, Entry)
-        result = check(entry, library)
+def test_the_shape_is_judged_so_a_second_look_denies_no_more(library: EvaluationContext) -> None:
+    """`evaluate_object` calls `decide` once: the denials are those of the final pod."""
+    for entry in read_objects([str(bundled_folder("examples") / "pods")]):
+        assert isinstance(entry, SourceObject)
+        result = evaluate_object(entry, library)
         if result.kind != "Pod":
             continue
-        shaped = apply(result.stored, result.decision.patch)
-        again = check(Entry(shaped, entry.document, entry.prefix), library)
+        shaped = apply_json_patch(result.stored, result.decision.patch)
+        again = evaluate_object(SourceObject(shaped, entry.document, entry.prefix), library)
         assert {found.code for found in again.decision.denials} == {found.code for found in result.decision.denials}
         assert again.decision.patch == ()
 
 
-def test_the_whole_corpus_has_verdicts(shared: Path, library: World) -> None:
-    results = list(check_all(objects_in([str(shared / "corpus/manifests")]), library))
+def test_the_whole_corpus_has_verdicts(shared: Path, library: EvaluationContext) -> None:
+    results = list(evaluate_all(read_objects([str(shared / "corpus/manifests")]), library))
     assert len(results) >= 174
-    assert [(str(result.place), result.reason) for result in results if result.broken] == []
-    judged_ones = [result for result in results if result.verdict is not Verdict.SKIPPED]
+    assert [(str(result.place), result.reason) for result in results if result.invalid] == []
+    judged_ones = [result for result in results if result.verdict is not CheckVerdict.SKIPPED]
     assert len(judged_ones) > 100
     assert all(found.place.line > 0 for result in judged_ones for found in result.findings)
 
@@ -226,11 +226,11 @@ RANGE = {
 
 
 @pytest.fixture(scope="module")
-def bounded() -> World:
+def bounded() -> EvaluationContext:
     """A namespace whose LimitRange gives two GPUs to whoever names none, and a policy that right-sizes."""
     text = POLICY.replace("limitRanges: ignore", "limitRanges: evaluate") + "  rightSizing: {}\n"
     view = view_of(make_namespace("team"), RANGE, mig_node(), whole_node())
-    return World(policies=policies(text), view=view, now=NOW, namespace="team")
+    return EvaluationContext(policies=policies(text), view=view, now=NOW, namespace="team")
 
 
 def with_helper() -> Json:
@@ -238,7 +238,7 @@ def with_helper() -> Json:
     return make_pod("a").gpus(1).needs("8Gi").container("helper", image="i").namespace("team").build()
 
 
-def test_a_pod_of_a_file_is_judged_as_limit_ranger_leaves_it(bounded: World) -> None:
+def test_a_pod_of_a_file_is_judged_as_limit_ranger_leaves_it(bounded: EvaluationContext) -> None:
     result = judged(with_helper(), bounded)
 
     assert "GPU-L202" in {found.finding.code for found in result.findings}
@@ -250,7 +250,7 @@ def test_a_pod_of_a_file_is_judged_as_limit_ranger_leaves_it(bounded: World) -> 
     }
 
 
-def test_pods_of_a_template_are_judged_as_limit_ranger_leaves_them(bounded: World) -> None:
+def test_pods_of_a_template_are_judged_as_limit_ranger_leaves_them(bounded: EvaluationContext) -> None:
     pod = with_helper()
     spec = {"template": {"metadata": pod["metadata"], "spec": pod["spec"]}}
     job = {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "j", "namespace": "team"}, "spec": spec}
@@ -262,6 +262,6 @@ def test_pods_of_a_template_are_judged_as_limit_ranger_leaves_them(bounded: Worl
     assert result.decision.gpu_milli_before == 3000
 
 
-def test_a_pod_that_names_everything_is_left_as_it_is_written(bounded: World) -> None:
+def test_a_pod_that_names_everything_is_left_as_it_is_written(bounded: EvaluationContext) -> None:
     pod = make_pod("a").asks("cpu", "1000m").gpus(1).namespace("team").build()
     assert judged(pod, bounded).stored["spec"] == pod["spec"]

@@ -10,25 +10,25 @@ import orjson
 from tests.audit.test_auditing import NODE, running, world_of
 from tests.make import Json, make_pod
 from tests.world import policies_of, policy
-from webhook.audit.comparing import compare_all
-from webhook.audit.manifests import Entry, Passed, entries_of
-from webhook.cache.snapshot import snapshot_of
-from webhook.errors import Place
-from webhook.report.comparisons import Change, Compared, changes_of, comparison_document, comparison_table
-from webhook.report.results import Checked
+from webhook.audit.comparing import compare_policies
+from webhook.audit.manifests import SourceObject, SkippedDocument, parse_objects
+from webhook.cache.snapshot import view_of_objects
+from webhook.errors import SourceLocation
+from webhook.report.comparisons import WorkloadPolicyDiff, PodPolicyDiff, policy_diffs_by_workload, policy_diff_document, policy_diff_table
+from webhook.report.results import CheckResult
 
 MOST = "mode: enforce\nlimits: {{perPod: [{{resource: nvidia.com/gpu, max: {}}}]}}"
 TOLERATES = "mode: enforce\ninjection: {tolerations: [{key: team, operator: Exists}]}"
 
 
-def compared(old: Sequence[str], new: Sequence[str], *pods: Json) -> list[Compared]:
+def compared(old: Sequence[str], new: Sequence[str], *pods: Json) -> list[PodPolicyDiff]:
     """Judge pods by policies of these specs, old and new."""
     items = {"apiVersion": "v1", "kind": "List", "items": [NODE, *pods]}
-    found = list(entries_of("f.json", orjson.dumps(items)))
-    view = snapshot_of((each.data, each.place()) for each in found if isinstance(each, Entry))
+    found = list(parse_objects("f.json", orjson.dumps(items)))
+    view = view_of_objects((each.data, each.place()) for each in found if isinstance(each, SourceObject))
     before, after = (policies_of(*(policy(spec, f"p{i}") for i, spec in enumerate(specs))) for specs in (old, new))
     world = msgspec.structs.replace(world_of(view), policies=before)
-    return [each for each in compare_all(found, world, after) if isinstance(each, Compared)]
+    return [each for each in compare_policies(found, world, after) if isinstance(each, PodPolicyDiff)]
 
 
 def test_a_tighter_limit_denies_and_a_wider_one_allows() -> None:
@@ -62,28 +62,28 @@ def test_another_digest_alone_is_no_change() -> None:
 
 
 def test_a_fault_in_a_file_is_told() -> None:
-    world = world_of(snapshot_of(()))
-    [fault] = compare_all(
-        [Passed(Place("a"), "gone", broken=True), Passed(Place("b"), "no object")], world, policies_of()
+    world = world_of(view_of_objects(()))
+    [fault] = compare_policies(
+        [SkippedDocument(SourceLocation("a"), "gone", broken=True), SkippedDocument(SourceLocation("b"), "no object")], world, policies_of()
     )
-    assert isinstance(fault, Checked)
-    assert fault.broken
+    assert isinstance(fault, CheckResult)
+    assert fault.invalid
 
 
-def one(workload: str, kind: str, milli: int = 0) -> Compared:
-    return Compared("team", workload, kind == "denied", kind == "allowed", kind == "patched", ("GPU-L103",), milli)
+def one(workload: str, kind: str, milli: int = 0) -> PodPolicyDiff:
+    return PodPolicyDiff("team", workload, kind == "denied", kind == "allowed", kind == "patched", ("GPU-L103",), milli)
 
 
 def test_changes_are_added_up_by_workload() -> None:
-    found = changes_of(
+    found = policy_diffs_by_workload(
         [one("Job/a", "denied"), one("Job/b", "denied"), one("Job/b", "denied"), one("Job/a", "patched", 857)]
     )
     assert found == [
-        Change("denied", "team", "Job/b", 2, ("GPU-L103",), 0),
-        Change("denied", "team", "Job/a", 1, ("GPU-L103",), 0),
-        Change("patched", "team", "Job/a", 1, ("GPU-L103",), 857),
+        WorkloadPolicyDiff("denied", "team", "Job/b", 2, ("GPU-L103",), 0),
+        WorkloadPolicyDiff("denied", "team", "Job/a", 1, ("GPU-L103",), 0),
+        WorkloadPolicyDiff("patched", "team", "Job/a", 1, ("GPU-L103",), 857),
     ]
-    assert list(comparison_table(["research: changed"], found)) == [
+    assert list(policy_diff_table(["research: changed"], found)) == [
         "research: changed",
         "  newly denied   3 pods  team/Job/b (2) GPU-L103, team/Job/a GPU-L103",
         "  newly allowed  0 pods",
@@ -92,7 +92,7 @@ def test_changes_are_added_up_by_workload() -> None:
         "  GPUs           0.86 less would be given to those patched anew",
         "Denied pods keep running; they would be refused when next created.",
     ]
-    assert [len(each) for each in comparison_document([], found).values()] == [0, 2, 0, 1, 0]
+    assert [len(each) for each in policy_diff_document([], found).values()] == [0, 2, 0, 1, 0]
 
 
 def test_what_is_newly_warned_is_told_with_its_codes() -> None:
@@ -105,16 +105,16 @@ def test_what_is_newly_warned_is_told_with_its_codes() -> None:
     assert not again.differs
     [refused] = compared([wary], [MOST.format(2)], running("b", 3))
     assert (refused.denied, refused.warned) == (True, ())
-    found = changes_of([large])
-    assert list(comparison_table([], found))[3] == f"  newly warned   1 pod  team/{found[0].workload} GPU-L103"
-    assert [change["codes"] for change in comparison_document([], found)["newlyWarned"]] == [["GPU-L103"]]
+    found = policy_diffs_by_workload([large])
+    assert list(policy_diff_table([], found))[3] == f"  newly warned   1 pod  team/{found[0].workload} GPU-L103"
+    assert [change["codes"] for change in policy_diff_document([], found)["newlyWarned"]] == [["GPU-L103"]]
 
 
 def test_gpus_of_a_pod_that_is_let_in_and_patched_count_once() -> None:
-    lines = list(comparison_table([], changes_of([Compared("team", "Job/a", False, True, True, (), 857)])))
+    lines = list(policy_diff_table([], policy_diffs_by_workload([PodPolicyDiff("team", "Job/a", False, True, True, (), 857)])))
     assert lines[-1] == "  GPUs           0.86 less would be given to those patched anew"
 
 
 def test_the_table_names_a_few_and_counts_the_rest() -> None:
-    lines = list(comparison_table([], changes_of(one(f"Job/{i}", "allowed") for i in range(9))))
+    lines = list(policy_diff_table([], policy_diffs_by_workload(one(f"Job/{i}", "allowed") for i in range(9))))
     assert lines[1].endswith("team/Job/4 GPU-L103, 4 more")

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from webhook.audit.files import content_of, files_under, left_out
+from webhook.audit.files import read_content, document_files, skipped_paths
 
 POD = "apiVersion: v1\nkind: Pod\n"
 
@@ -38,41 +38,41 @@ LINKS = {
 def test_a_link_that_is_not_read_is_told_with_the_reason(folder: Path, link: str) -> None:
     target, reason = LINKS[link]
     (folder / link).symlink_to(target)
-    assert names(folder, files_under(str(folder))) == ["a.yaml", "sub/b.json"]
-    assert list(left_out(str(folder))) == [(str(folder / link), reason)]
+    assert names(folder, document_files(str(folder))) == ["a.yaml", "sub/b.json"]
+    assert list(skipped_paths(str(folder))) == [(str(folder / link), reason)]
 
 
 def test_a_pipe_in_a_folder_is_told(folder: Path) -> None:
     os.mkfifo(folder / "p.yaml")
-    assert list(left_out(str(folder))) == [(str(folder / "p.yaml"), "no regular file")]
+    assert list(skipped_paths(str(folder))) == [(str(folder / "p.yaml"), "no regular file")]
 
 
 def test_nothing_is_told_of_links_to_files_and_of_what_is_hidden(folder: Path) -> None:
     (folder / "c.yaml").symlink_to("a.yaml")
     (folder / ".#a.yaml").symlink_to("somebody@edits")
-    assert names(folder, files_under(str(folder))) == ["a.yaml", "c.yaml", "sub/b.json"]
-    assert list(left_out(str(folder))) == []
-    assert list(left_out(str(folder / "a.yaml"))) == []
+    assert names(folder, document_files(str(folder))) == ["a.yaml", "c.yaml", "sub/b.json"]
+    assert list(skipped_paths(str(folder))) == []
+    assert list(skipped_paths(str(folder / "a.yaml"))) == []
 
 
 def test_a_named_pipe_is_refused_at_once(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "p.yaml")
     with pytest.raises(OSError, match=r"a pipe, and no file\. Give what it holds on standard input, as -"):
-        content_of(str(tmp_path / "p.yaml"), 100)
+        read_content(str(tmp_path / "p.yaml"), 100)
 
 
 def test_a_device_is_refused() -> None:
     with pytest.raises(OSError, match="not a regular file"):
-        content_of("/dev/zero", 100)
+        read_content("/dev/zero", 100)
 
 
 def test_a_pipe_that_a_shell_hands_over_is_read() -> None:
     reading, writing = os.pipe()
     os.write(writing, POD.encode())
     os.close(writing)
-    assert content_of(f"/dev/fd/{reading}", 100) == POD.encode()
+    assert read_content(f"/dev/fd/{reading}", 100) == POD.encode()
     os.close(reading)
 
 
 def test_no_more_is_read_than_asked_for(folder: Path) -> None:
-    assert content_of(str(folder / "a.yaml"), 10) == POD.encode()[:10]
+    assert read_content(str(folder / "a.yaml"), 10) == POD.encode()[:10]

@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 
 from tests.kube.scripted import Answer, playing, refused, said
-from webhook.audit.inforce import Texts, policy_files_of
+from webhook.audit.inforce import PolicyTexts, read_policy_config_map
 from webhook.errors import ApiError
 
 WHERE = "configmap/ours/rightslice-policies"
-FILES: dict[str, tuple[Answer, Texts, str]] = {
+FILES: dict[str, tuple[Answer, PolicyTexts, str]] = {
     "files are taken by name": (
         said({"data": {"b.yaml": "b", "a.json": "a"}}),
         ((f"{WHERE}/a.json", "a"), (f"{WHERE}/b.yaml", "b")),
@@ -29,9 +29,9 @@ FILES: dict[str, tuple[Answer, Texts, str]] = {
 
 
 @pytest.mark.parametrize(("answer", "want", "why"), FILES.values(), ids=FILES)
-async def test_policy_files(answer: Answer, want: Texts, why: str, tmp_path: Path) -> None:
+async def test_policy_files(answer: Answer, want: PolicyTexts, why: str, tmp_path: Path) -> None:
     async with playing(tmp_path, answer) as (server, api):
-        found, unread = await policy_files_of(api, "ours")
+        found, unread = await read_policy_config_map(api, "ours")
     assert found == want
     assert unread.endswith(why)
     assert bool(unread) is bool(why)
@@ -41,4 +41,4 @@ async def test_policy_files(answer: Answer, want: Texts, why: str, tmp_path: Pat
 async def test_a_server_that_fails_is_no_cluster_without_files(tmp_path: Path) -> None:
     async with playing(tmp_path, refused(500, "InternalError")) as (_, api):
         with pytest.raises(ApiError, match="500 InternalError"):
-            await policy_files_of(api, "ours")
+            await read_policy_config_map(api, "ours")

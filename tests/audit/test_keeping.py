@@ -6,26 +6,26 @@ import msgspec
 
 from tests.audit.test_auditing import NODE, audited, running
 from tests.report.audited import NOTED, REFUSED, judged
-from webhook.audit.keeping import Keeping
+from webhook.audit.keeping import ResultInterner
 
 
 def test_pods_of_one_workload_share_what_they_came_to() -> None:
-    keep = Keeping()
+    keep = ResultInterner()
     one, other = (keep(judged(f"p{i}", workload="Job/j", findings=[REFUSED, NOTED], after=143)) for i in range(2))
     assert one.decision is other.decision
-    assert one.standing is other.standing
+    assert one.pod_details is other.pod_details
     assert one.findings[0].finding is other.findings[0].finding is one.decision.findings[0]
     assert one.findings[0].place != other.findings[0].place
 
 
 def test_pods_that_differ_are_kept_apart() -> None:
-    keep = Keeping()
+    keep = ResultInterner()
     one, other = keep(judged("a", after=143)), keep(judged("b", after=286))
     assert (one.decision.gpu_milli_after, other.decision.gpu_milli_after) == (143, 286)
 
 
 def test_nothing_is_lost_but_the_object() -> None:
-    keep = Keeping()
+    keep = ResultInterner()
     for each in audited(NODE, running("a", 1), running("b", 3)):
         assert each.stored
         assert keep(each) == msgspec.structs.replace(each, stored={})

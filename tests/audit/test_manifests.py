@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from webhook.audit.files import files_under
-from webhook.audit.manifests import Entry, Passed, entries_of, objects_in
+from webhook.audit.files import document_files
+from webhook.audit.manifests import SourceObject, SkippedDocument, parse_objects, read_objects
 
 POD = "apiVersion: v1\nkind: Pod\nmetadata: {name: a}\n"
 PASSED = {
@@ -35,16 +35,16 @@ PASSED = {
 
 @pytest.mark.parametrize(("text", "reason", "broken"), PASSED.values(), ids=PASSED)
 def test_what_is_no_object_has_a_reason(text: str | bytes, reason: str, broken: bool) -> None:
-    [found] = entries_of("f.yaml", text if isinstance(text, bytes) else text.encode())
-    assert isinstance(found, Passed)
+    [found] = parse_objects("f.yaml", text if isinstance(text, bytes) else text.encode())
+    assert isinstance(found, SkippedDocument)
     assert reason in found.reason
     assert found.broken is broken
 
 
-def entries(text: str) -> list[Entry]:
-    found = list(entries_of("f.yaml", text.encode()))
-    assert all(isinstance(each, Entry) for each in found)
-    return [each for each in found if isinstance(each, Entry)]
+def entries(text: str) -> list[SourceObject]:
+    found = list(parse_objects("f.yaml", text.encode()))
+    assert all(isinstance(each, SourceObject) for each in found)
+    return [each for each in found if isinstance(each, SourceObject)]
 
 
 def test_each_document_is_an_object() -> None:
@@ -60,10 +60,10 @@ FAULTS = {
 
 @pytest.mark.parametrize("fault", FAULTS.values(), ids=FAULTS)
 def test_a_fault_takes_nothing_from_the_documents_around_it(fault: str) -> None:
-    first, second, faulty, last = entries_of("f.yaml", f"{POD}---\n{POD}---\n{fault}---\n{POD}".encode())
+    first, second, faulty, last = parse_objects("f.yaml", f"{POD}---\n{POD}---\n{fault}---\n{POD}".encode())
 
-    assert [type(each) for each in (first, second, last)] == [Entry, Entry, Entry]
-    assert isinstance(faulty, Passed)
+    assert [type(each) for each in (first, second, last)] == [SourceObject, SourceObject, SourceObject]
+    assert isinstance(faulty, SkippedDocument)
     assert faulty.place.line in (9, 10)
 
 
@@ -97,8 +97,8 @@ def test_json_has_places_too() -> None:
 
 def test_a_folder_without_manifests_is_a_fault(tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text(POD)
-    [found] = objects_in([str(tmp_path)])
-    assert isinstance(found, Passed)
+    [found] = read_objects([str(tmp_path)])
+    assert isinstance(found, SkippedDocument)
     assert found.broken
     assert found.reason.startswith("a folder without YAML or JSON files")
 
@@ -108,13 +108,13 @@ def test_a_folder_gives_its_manifests_by_name(tmp_path: Path) -> None:
         file = tmp_path / name
         file.parent.mkdir(exist_ok=True)
         file.write_text(POD)
-    found = [str(Path(file).relative_to(tmp_path)) for file in files_under(str(tmp_path))]
+    found = [str(Path(file).relative_to(tmp_path)) for file in document_files(str(tmp_path))]
     assert found == ["a/y.json", "a/z.yml", "b.yaml"]
-    assert len(list(objects_in([str(tmp_path), str(tmp_path / "c.txt")]))) == 4, "a file that is named is read"
+    assert len(list(read_objects([str(tmp_path), str(tmp_path / "c.txt")]))) == 4, "a file that is named is read"
 
 
 def test_a_file_that_cannot_be_read_is_a_fault(tmp_path: Path) -> None:
-    [found] = objects_in([str(tmp_path / "nowhere.yaml")])
-    assert isinstance(found, Passed)
+    [found] = read_objects([str(tmp_path / "nowhere.yaml")])
+    assert isinstance(found, SkippedDocument)
     assert found.broken
     assert "cannot be read" in found.reason

@@ -11,31 +11,31 @@ import pytest
 from tests.make import Json, PodMaker, make_node, make_pod
 from tests.placement.kube import BRIDGED, DGX1, GPU, ailing, gpu_node, placing, report, running
 from tests.world import mig_node, policies_of, policy, view_of, whole_node
-from webhook.audit.checking import World
-from webhook.audit.manifests import Entry, entries_of
-from webhook.audit.placing import place_all
-from webhook.placement.fragmentation.policies import Policy
-from webhook.placement.nodes.ranking import Fill
-from webhook.report.placed import Placed, placed_document, placed_lines
+from webhook.audit.checking import EvaluationContext
+from webhook.audit.manifests import SourceObject, parse_objects
+from webhook.audit.placing import place_pods
+from webhook.placement.fragmentation.policies import ScoringStrategy
+from webhook.placement.nodes.ranking import FillOrder
+from webhook.report.placed import PlacementResult, placement_document, placement_lines
 
 NOW = datetime(2026, 6, 1, tzinfo=UTC)
 H100 = "NVIDIA-H100-80GB-HBM3"
 
 
-def placed(item: Json, *objects: Json, policies: str = "") -> Placed:
+def placed(item: Json, *objects: Json, policies: str = "") -> PlacementResult:
     """What becomes of one object in a cluster."""
-    world = World(policies_of(*([policies] if policies else [])), view_of(*objects), NOW)
-    entries = [each for each in entries_of("x.json", orjson.dumps(item)) if isinstance(each, Entry)]
-    (found,) = place_all(entries, world, placing(*objects), Policy.TAB, Fill.PACK)
+    world = EvaluationContext(policies_of(*([policies] if policies else [])), view_of(*objects), NOW)
+    entries = [each for each in parse_objects("x.json", orjson.dumps(item)) if isinstance(each, SourceObject)]
+    (found,) = place_pods(entries, world, placing(*objects), ScoringStrategy.TAB, FillOrder.PACK)
     return found
 
 
-def nodes(found: Placed) -> list[str]:
-    return [each["node"] for each in placed_document(found)["nodes"]]
+def nodes(found: PlacementResult) -> list[str]:
+    return [each["node"] for each in placement_document(found)["nodes"]]
 
 
-def answer(found: Placed) -> str:
-    return placed_lines(found)[1].strip()
+def answer(found: PlacementResult) -> str:
+    return placement_lines(found)[1].strip()
 
 
 def deployment(replicas: int, pod: Json, kind: str = "Deployment") -> Json:
@@ -67,7 +67,7 @@ def test_every_resource_that_a_pod_asks_for_must_be_there(resource: str, amount:
     found = placed(make_pod().asks(resource, amount).build(), storing("n"), running("x", "n", "example.com/card"))
 
     assert nodes(found) == fits
-    said = [each.scheduler for some in found.reasons.values() for each in some]
+    said = [each.scheduler_message for some in found.reasons.values() for each in some]
     assert said == ([] if fits else [f"Insufficient {resource}"])
 
 
@@ -77,7 +77,7 @@ def test_a_pod_that_names_its_node_goes_there_or_nowhere() -> None:
 
     assert nodes(there) == ["b"]
     assert "fixed by spec.nodeName" in answer(there)
-    assert [each.scheduler for each in there.reasons[0]] == ["node(s) didn't match the requested node name"]
+    assert [each.scheduler_message for each in there.reasons[0]] == ["node(s) didn't match the requested node name"]
     assert (nodes(nowhere), answer(nowhere)) == ([], "spec.nodeName says ghost, and there is no such node.")
 
 
@@ -85,7 +85,7 @@ def test_a_pod_that_asks_for_less_than_nothing_cannot_be() -> None:
     found = placed(make_pod().gpus("-8").build(), gpu_node("a"))
 
     assert nodes(found) == []
-    assert found.reasons[0][0].scheduler == "Invalid value: nvidia.com/gpu must be greater than or equal to 0"
+    assert found.reasons[0][0].scheduler_message == "Invalid value: nvidia.com/gpu must be greater than or equal to 0"
 
 
 @pytest.mark.parametrize(
@@ -96,7 +96,7 @@ def test_it_is_said_how_many_replicas_fit(count: int, replicas: int, said: str) 
     found = placed(deployment(replicas, make_pod().gpus(count).build()), gpu_node("a", 4), gpu_node("b", 4))
 
     assert answer(found).endswith(said or "GPUs 0,1")
-    assert placed_document(found)["fits"] == min(replicas, found.fits)
+    assert placement_document(found)["fits"] == min(replicas, found.fits)
 
 
 def without_template(group: str, kind: str, spec: Json) -> Json:
@@ -122,7 +122,7 @@ WITHOUT_TEMPLATE = {
 def test_the_gpus_of_every_workload_are_placed(item: Json) -> None:
     found = placed(item, make_node("cpu"), gpu_node("gpu"))
 
-    assert (found.title, found.wanted.resource, found.wanted.count) == ("Pod team/a-*", GPU, 1)
+    assert (found.title, found.request.resource, found.request.count) == ("Pod team/a-*", GPU, 1)
     assert nodes(found) == ["gpu"]
 
 
@@ -131,7 +131,7 @@ def test_a_pod_that_is_placed_is_known_by_its_owner(kind: str, wants: str) -> No
     sizing = policy("mode: enforce\nrightSizing: {evidence: [default], default: {memory: 8Gi}}")
     found = placed(deployment(1, make_pod().gpus(1).build(), kind), whole_node(), mig_node(), policies=sizing)
 
-    assert found.wanted.resource == wants
+    assert found.request.resource == wants
 
 
 def test_places_for_pods_bound_the_replicas() -> None:
@@ -176,7 +176,7 @@ def test_it_is_said_which_gpus_are_ill_that_a_pod_gets() -> None:
     pod = make_pod().gpus(1).build()
 
     assert answer(placed(pod, *sick)) == "Goes to n, GPUs 0; gets what is ill: GPUs 0"
-    assert placed_document(placed(pod, *sick))["nodes"][0]["ill"] == (0,)
+    assert placement_document(placed(pod, *sick))["nodes"][0]["ill"] == (0,)
     why = "which GPUs are free is not known: its agent reports more free GPUs than its Node has"
     assert answer(placed(pod, *unsure)) == f"Goes to n ({why}); may get what is ill: GPUs 0,2"
 
@@ -224,7 +224,7 @@ GANGS = {
 @pytest.mark.parametrize(("size", "said", "why"), GANGS.values(), ids=GANGS)
 def test_a_gang_is_told_its_domain_and_why_no_other(size: int, said: str, why: dict[str, str]) -> None:
     found = placed(job(size), *CLUSTER)
-    lines = placed_lines(found)
+    lines = placement_lines(found)
     rows = {line.split()[0]: line for line in lines[lines.index("") + 2 :] if line}
 
     assert lines[2].strip() == f"Its workload of {size} pods, in one domain by nvidia.com/gpu.clique: {said}"
@@ -232,7 +232,7 @@ def test_a_gang_is_told_its_domain_and_why_no_other(size: int, said: str, why: d
 
 
 def test_a_gang_is_data_too() -> None:
-    told = placed_document(placed(job(2), *CLUSTER))
+    told = placement_document(placed(job(2), *CLUSTER))
 
     assert told["gang"] == {
         "name": "",
@@ -256,32 +256,32 @@ def test_those_of_a_gang_that_have_places_count_for_their_domain() -> None:
     seated = member("first").spec(nodeName="a0").build()
     found = placed(member("next").build(), *domain("a", 8, 8, 8), *domain("b", 8, 8, 8), seated)
 
-    assert placed_lines(found)[2].strip() == (
+    assert placement_lines(found)[2].strip() == (
         "Gang team/jobset.sigs.k8s.io/jobset-name=t of 3 pods, 1 of them placed, in one domain by"
         " nvidia.com/gpu.clique: a takes it and 1 other"
     )
-    assert "b has 0 of the gang, a 1" in "\n".join(placed_lines(found))
+    assert "b has 0 of the gang, a 1" in "\n".join(placement_lines(found))
 
 
 def test_a_gang_of_unknown_size_goes_where_most_room_is() -> None:
     pod = make_pod().gpus(8).label("jobset.sigs.k8s.io/jobset-name", "t").build()
     found = placed(pod, *CLUSTER)
 
-    assert placed_lines(found)[2].endswith(
+    assert placement_lines(found)[2].endswith(
         "of how many pods nobody says, in one domain by nvidia.com/gpu.clique: a takes 3 such pods"
     )
-    assert "b has room for 2, a for 3" in "\n".join(placed_lines(found))
+    assert "b has room for 2, a for 3" in "\n".join(placement_lines(found))
 
 
 def test_a_gang_where_no_node_names_a_domain_says_so() -> None:
-    assert placed_lines(placed(job(2), gpu_node("x", 8, H100)))[2].endswith("no node that takes it carries that label")
+    assert placement_lines(placed(job(2), gpu_node("x", 8, H100)))[2].endswith("no node that takes it carries that label")
 
 
 def test_a_pod_on_its_own_has_no_gang() -> None:
     found = placed(make_pod().gpus(8).build(), *CLUSTER)
 
-    assert placed_document(found)["gang"] is None
-    assert "domain" not in "\n".join(placed_lines(found))
+    assert placement_document(found)["gang"] is None
+    assert "domain" not in "\n".join(placement_lines(found))
 
 
 BY_HOST = [{"topologyKey": "kubernetes.io/hostname", "labelSelector": {"matchLabels": {"app": "a"}}}]
@@ -315,8 +315,8 @@ UNSEEN: dict[str, tuple[Json, list[str]]] = {
 def test_it_is_said_what_of_a_pod_is_not_looked_at(spec: Json, said: list[str]) -> None:
     found = placed(make_pod().gpus(1).spec(**spec).build(), gpu_node("a"))
 
-    assert list(placed_document(found)["notLookedAt"]) == said
-    assert any("Not looked at" in line for line in placed_lines(found)) is bool(said)
+    assert list(placement_document(found)["notLookedAt"]) == said
+    assert any("Not looked at" in line for line in placement_lines(found)) is bool(said)
     assert nodes(found) == ["a"]
 
 
@@ -325,7 +325,7 @@ def test_volumes_that_a_controller_adds_are_named_too(claims: object) -> None:
     workload = deployment(2, make_pod().gpus(1).build(), "StatefulSet")
     workload["spec"]["volumeClaimTemplates"] = claims
 
-    said = placed_document(placed(workload, gpu_node("a")))["notLookedAt"]
+    said = placement_document(placed(workload, gpu_node("a")))["notLookedAt"]
 
     assert list(said) == (["which nodes its volumes reach"] if isinstance(claims, list) and claims else [])
 
@@ -360,7 +360,7 @@ def test_a_port_of_the_host_is_taken_once(pod: PodMaker, fits: bool) -> None:
 
     assert nodes(found) == (["a", "b"] if fits else ["b"])
     said = [each for some in found.reasons.values() for each in some]
-    assert {each.scheduler for each in said} <= {"node(s) didn't have free ports for the requested pod ports"}
+    assert {each.scheduler_message for each in said} <= {"node(s) didn't have free ports for the requested pod ports"}
     assert {each.detail for each in said} <= {"host port 8080/TCP is taken"}
 
 
@@ -397,7 +397,7 @@ def test_who_came_first_was_given_gpus_first_in_whatever_order_they_are_told(
     node = [gpu_node("v", 8, "Tesla-V100-SXM2-32GB"), report("v", 8, DGX1)]
     pods = [created(running("zz", "v"), single), created(running("aa", "v", count=2), pair)]
 
-    answers = [placed(make_pod().gpus(5).build(), *node, *order).ranked[0].links for order in (pods, pods[::-1])]
+    answers = [placed(make_pod().gpus(5).build(), *node, *order).feasible[0].links for order in (pods, pods[::-1])]
 
     assert [list(links.gpus) for links in answers if links] == [gpus, gpus]
 
@@ -420,7 +420,7 @@ def test_a_daemon_set_has_a_pod_on_each_node_that_lets_it_in(spec: Json, names: 
 
     assert sorted(nodes(found)) == names
     assert (found.replicas, found.fits) == (wanted, len(names))
-    assert placed_document(found)["eachNode"]
+    assert placement_document(found)["eachNode"]
 
 
 @pytest.mark.parametrize(("on_host", "homes"), [(True, ["a", "offline"]), (False, ["a"])])
@@ -470,8 +470,8 @@ def test_what_must_end_is_sought_where_the_pod_fits_otherwise() -> None:
 
     found = placed(make_pod().gpus(1).asks("rdma/hca", "1").build(), *objects, *pods)
 
-    assert found.freed is not None
-    assert [pod.metadata.name for pod in found.freed.pods] == ["b12"]
+    assert found.nearest is not None
+    assert [pod.metadata.name for pod in found.nearest.pods] == ["b12"]
 
 
 def test_ports_of_pods_on_the_hosts_network_are_ports_of_the_host() -> None:

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from webhook.audit.policytests import run_file
-from webhook.cache.shipped import shipped
+from webhook.audit.policytests import run_test_file
+from webhook.cache.shipped import bundled_folder
 
 NOW = datetime(2026, 6, 1, tzinfo=UTC)
 HEAD = "apiVersion: rightslice.dev/v1alpha1\nkind: GPUPolicyTest\nmetadata: {name: t}\n"
@@ -49,16 +49,16 @@ def test_a_test_that_cannot_be_run_says_why(
 ) -> None:
     (folder / "t.yaml").write_text(text)
     monkeypatch.chdir(folder)
-    result = run_file("t.yaml", NOW)
+    result = run_test_file("t.yaml", NOW)
     assert result.cases == ()
-    assert str(result.faults[0].place) == place
-    assert sentence in result.faults[0].sentence
+    assert str(result.errors[0].location) == place
+    assert sentence in result.errors[0].message
 
 
 def test_an_object_that_is_never_judged_is_a_failure(folder: Path) -> None:
     file = folder / "t.yaml"
     file.write_text(case("{apiVersion: v1, kind: Service}"))
-    [result] = run_file(str(file), NOW).cases
+    [result] = run_test_file(str(file), NOW).cases
     assert result.problems == ("want a verdict, got none: not a workload: it runs no pods",)
 
 
@@ -68,7 +68,7 @@ def test_an_unexpected_denial_names_its_codes(folder: Path) -> None:
     spec = "{nodeName: node-1, containers: [{name: a, resources: {limits: {nvidia.com/gpu: 1}}}]}"
     pod = f"{{apiVersion: v1, kind: Pod, spec: {spec}}}"
     file.write_text(case(pod, "{allowed: true, unchanged: false}"))
-    [result] = run_file(str(file), NOW).cases
+    [result] = run_test_file(str(file), NOW).cases
     assert result.problems == ("want allowed, got denied GPU-S305", "want a change, got none")
 
 
@@ -96,18 +96,18 @@ def test_labels_of_a_case(namespace: str, allowed: bool, folder: Path) -> None:
     pod = f"{{apiVersion: v1, kind: Pod, spec: {spec}}}\n    namespace: {namespace}"
     file = folder / "t.yaml"
     file.write_text(case(pod, f"{{allowed: {str(allowed).lower()}}}", head=f"{USES}given: {{cluster: cluster.yaml}}\n"))
-    assert [result.problems for result in run_file(str(file), NOW).cases] == [()]
+    assert [result.problems for result in run_test_file(str(file), NOW).cases] == [()]
 
 
 def test_the_moment_is_the_callers_where_none_is_given(folder: Path) -> None:
     file = folder / "t.yaml"
     file.write_text(case(POD))
-    assert [result.problems for result in run_file(str(file), NOW).cases] == [()]
+    assert [result.problems for result in run_test_file(str(file), NOW).cases] == [()]
 
 
 def test_the_shipped_policies_pass_their_tests() -> None:
-    files = sorted(str(file) for file in (shipped("policies") / "tests").glob("*.yaml"))
+    files = sorted(str(file) for file in (bundled_folder("policies") / "tests").glob("*.yaml"))
     assert files
-    results = [run_file(file, NOW) for file in files]
-    assert [fault for result in results for fault in result.faults] == []
+    results = [run_test_file(file, NOW) for file in files]
+    assert [fault for result in results for fault in result.errors] == []
     assert [(case.name, case.problems) for result in results for case in result.cases if case.problems] == []

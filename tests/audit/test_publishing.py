@@ -10,13 +10,13 @@ import pytest
 
 from tests.kube.scripted import Answer, playing, refused, said
 from tests.report.audited import NOW, REFUSED, judged, rows_of
-from webhook.audit.publishing import MANAGER, publish
-from webhook.report.policyreports import NAME, OURS, ReportApi, policy_reports
+from webhook.audit.publishing import REPORT_MANAGER, publish_reports
+from webhook.report.policyreports import NAME, OWNER_LABELS, ReportApi, build_policy_reports
 
 API = ReportApi.OPENREPORTS
 
 
-def one(labels: dict[str, str] | None, manager: str = MANAGER) -> dict[str, Any]:
+def one(labels: dict[str, str] | None, manager: str = REPORT_MANAGER) -> dict[str, Any]:
     """A stored object of our name."""
     fields = [{"manager": manager, "operation": "Apply"}]
     return {"metadata": {"name": NAME, "namespace": "a", "labels": labels, "managedFields": fields}}
@@ -33,7 +33,7 @@ def published(folder: Path, *answers: Answer, empty: bool = False) -> tuple[bool
 
     async def run() -> tuple[bool, list[str]]:
         async with playing(folder, *answers) as (server, api):
-            everything = await publish(api, policy_reports(rows_of(found), NOW, API), [API], told.append)
+            everything = await publish_reports(api, build_policy_reports(rows_of(found), NOW, API), [API], told.append)
             return everything, [f"{each.method} {each.query.get('force', '')}".strip() for each in server.asked[1:]]
 
     everything, asked = asyncio.run(run())
@@ -43,7 +43,7 @@ def published(folder: Path, *answers: Answer, empty: bool = False) -> tuple[bool
 ANOTHERS = {
     "another manager": one({"app.kubernetes.io/managed-by": "scanner"}),
     "no label": one(None),
-    "our label, and we wrote nothing in it": one(OURS, "scanner"),
+    "our label, and we wrote nothing in it": one(OWNER_LABELS, "scanner"),
 }
 
 
@@ -63,10 +63,10 @@ def test_an_object_that_another_tool_makes_meanwhile_is_left_alone(tmp_path: Pat
 
 
 def test_ours_is_written_over_what_others_changed_in_it_and_removed(tmp_path: Path) -> None:
-    assert published(tmp_path, listed(one(OURS)), said({})) == (
+    assert published(tmp_path, listed(one(OWNER_LABELS)), said({})) == (
         True,
         [f"Report a/{NAME} written: 1 fail, 0 warn"],
         ["PATCH true"],
     )
-    everything, [line], asked = published(tmp_path, listed(one(OURS)), said({}), empty=True)
+    everything, [line], asked = published(tmp_path, listed(one(OWNER_LABELS)), said({}), empty=True)
     assert (everything, line, asked) == (True, f"Report a/{NAME} removed: out of date", ["DELETE"])

@@ -14,11 +14,11 @@ from tests.extender.test_serving import serving
 from tests.kube.scripted import Answer, Calm, playing, refused, said
 from tests.make import Json, PodMaker, make_pod
 from tests.placement.kube import gpu_node, running
-from webhook.audit.sharing import STALE_SECONDS, Sharing
-from webhook.extender.standing import Standing
-from webhook.kube.api import Api
-from webhook.model.pods import Pod, pod_of
-from webhook.placement.fragmentation.policies import Policy
+from webhook.audit.sharing import STALE_SECONDS, FairShareTracker
+from webhook.extender.standing import SchedulerState
+from webhook.kube.api import KubeClient
+from webhook.model.pods import Pod, parse_pod
+from webhook.placement.fragmentation.policies import ScoringStrategy
 from webhook.policy.fairness import FairShare
 
 H100 = "NVIDIA-H100-80GB-HBM3"
@@ -51,63 +51,63 @@ def of(namespace: str, **labels: str) -> Pod:
     pod = make_pod().namespace(namespace)
     for key, value in labels.items():
         pod.label(key, value)
-    return pod_of(pod.build())
+    return parse_pod(pod.build())
 
 
-def cluster() -> Standing:
+def cluster() -> SchedulerState:
     """By the stock scheduler's rule, which likes empty nodes best."""
-    return stand(gpu_node("empty", 8, H100), gpu_node("used", 8, H100), held("greedy", 4), policy=Policy.DEFAULT)
+    return stand(gpu_node("empty", 8, H100), gpu_node("used", 8, H100), held("greedy", 4), policy=ScoringStrategy.DEFAULT)
 
 
-def sharing(api: Api, rule: FairShare = EQUAL, clock: Clock | None = None) -> Sharing:
+def sharing(api: KubeClient, rule: FairShare = EQUAL, clock: Clock | None = None) -> FairShareTracker:
     fleet = cluster().fleet
-    return Sharing(api, rule, lambda: fleet, Calm(), clock or Clock())
+    return FairShareTracker(api, rule, lambda: fleet, Calm(), clock or Clock())
 
 
 async def test_who_used_more_than_the_share_is_over_it(tmp_path: Path) -> None:
     pages = page(held("greedy", 4), more="next"), page(held("modest", 1), make_pod("plain").build())
     async with playing(tmp_path, *pages) as (server, api):
         shares = await asyncio.to_thread(sharing, api)
-        assert not shares.over(of("greedy"))
-        await shares.look()
+        assert not shares.is_over_share(of("greedy"))
+        await shares.refresh()
 
-    assert [shares.over(of(name)) for name in ("greedy", "modest", "stranger")] == [True, False, False]
+    assert [shares.is_over_share(of(name)) for name in ("greedy", "modest", "stranger")] == [True, False, False]
     assert server.queries() == [{"limit": "500"}, {"limit": "500", "continue": "next"}]
-    assert tuple(shares.check()) == ("fair share", True, "1 of 2 over their share 0 min ago", False)
+    assert tuple(shares.readiness_check()) == ("fair share", True, "1 of 2 over their share 0 min ago", False)
 
 
 async def test_by_weights_and_a_label(tmp_path: Path) -> None:
     rule = FairShare("teams", "queue", 24, (("large", 9), ("small", 1)))
     async with playing(tmp_path, page(held("a", 4, queue="large"), held("b", 1, queue="small"))) as (_, api):
         shares = await asyncio.to_thread(sharing, api, rule)
-        await shares.look()
+        await shares.refresh()
 
-    assert [shares.over(of("a", queue=name)) for name in ("large", "small")] == [False, True]
+    assert [shares.is_over_share(of("a", queue=name)) for name in ("large", "small")] == [False, True]
 
 
 async def test_what_could_not_be_looked_up_stays_until_it_is_too_old_and_is_told(tmp_path: Path) -> None:
     clock = Clock()
     async with playing(tmp_path, page(held("greedy", 4), held("modest", 1)), refused(403)) as (_, api):
         shares = await asyncio.to_thread(sharing, api, EQUAL, clock)
-        await shares.look()
+        await shares.refresh()
         clock.now = NOW + STALE_SECONDS
-        await shares.look()
+        await shares.refresh()
 
-    assert shares.over(of("greedy"))
-    assert not shares.check().good
-    assert "1 of 2 over their share 60 min ago; " in shares.check().says
+    assert shares.is_over_share(of("greedy"))
+    assert not shares.readiness_check().ok
+    assert "1 of 2 over their share 60 min ago; " in shares.readiness_check().message
     clock.now += 1
-    assert not shares.over(of("greedy"))
+    assert not shares.is_over_share(of("greedy"))
 
 
 async def test_before_the_first_look_nobody_is_over_and_a_fault_is_told(tmp_path: Path) -> None:
     async with playing(tmp_path, refused(403, "Forbidden", "pods is forbidden")) as (_, api):
         shares = await asyncio.to_thread(sharing, api)
-        assert tuple(shares.check()) == ("fair share", True, "not looked up yet", False)
-        await shares.look()
+        assert tuple(shares.readiness_check()) == ("fair share", True, "not looked up yet", False)
+        await shares.refresh()
 
-    assert not shares.over(of("greedy"))
-    assert "pods is forbidden" in shares.check().says
+    assert not shares.is_over_share(of("greedy"))
+    assert "pods is forbidden" in shares.readiness_check().message
 
 
 @pytest.mark.parametrize(("namespace", "want"), [("greedy", "used"), ("modest", "empty")], ids=["over", "under"])
@@ -117,13 +117,13 @@ async def test_over_https_only_those_over_their_share_leave_the_empty_node(
     standing = await asyncio.to_thread(cluster)
     pod: PodMaker = make_pod("new").namespace(namespace).gpus(1).asks("cpu", "4")
     async with playing(tmp_path, page(held("greedy", 4), held("modest", 1))) as (_, api):
-        shares = Sharing(api, EQUAL, lambda: standing.fleet, Calm(), Clock())
-        standing.over = shares.over
+        shares = FairShareTracker(api, EQUAL, lambda: standing.fleet, Calm(), Clock())
+        standing.is_over_share = shares.is_over_share
         async with serving(standing) as site:
             before = await ranked(site, pod)
             task = asyncio.create_task(shares.run())
             async with asyncio.timeout(30):
-                while shares.known is None:
+                while shares.latest is None:
                     await asyncio.sleep(0.01)
             task.cancel()
             after = await ranked(site, pod)

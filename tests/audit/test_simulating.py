@@ -6,9 +6,9 @@ import pytest
 
 from tests.make import Json, PodMaker, make_node, make_pod
 from tests.placement.kube import GPU, asks, gpu_node, placing, running, shared_node
-from webhook.audit.simulating import Coming, play_pods
-from webhook.placement.fragmentation.policies import Policy
-from webhook.placement.nodes.ranking import Fill
+from webhook.audit.simulating import ArrivingPod, simulate_pods
+from webhook.placement.fragmentation.policies import ScoringStrategy
+from webhook.placement.nodes.ranking import FillOrder
 
 SLICE = "nvidia.com/mig-1g.10gb"
 MIXED = {"nvidia.com/gpu.product": "NVIDIA-A100-SXM4-80GB", "nvidia.com/mig.strategy": "mixed"}
@@ -57,21 +57,21 @@ def test_a_pod_without_a_place_is_told_what_the_nearest_nodes_lack(
     nodes: list[Json], pod: PodMaker, reason: str
 ) -> None:
     cluster = placing(*nodes)
-    coming = [Coming(asks(pod, cluster.cluster))] * 3
+    coming = [ArrivingPod(asks(pod, cluster.cluster))] * 3
 
-    *_, last = play_pods(cluster, coming, Policy.TAB, Fill.PACK)
+    *_, last = simulate_pods(cluster, coming, ScoringStrategy.TAB, FillOrder.PACK)
 
     assert set(last.result().reasons) == {reason}
 
 
 def test_pods_of_several_shares_come_until_the_shares_are_used_up() -> None:
     cluster = placing(shared_node())
-    coming = [Coming(asks(make_pod().asks(f"{GPU}.shared", "2"), cluster.cluster))] * 3
+    coming = [ArrivingPod(asks(make_pod().asks(f"{GPU}.shared", "2"), cluster.cluster))] * 3
 
-    *_, last = play_pods(cluster, coming, Policy.TAB, Fill.PACK)
+    *_, last = simulate_pods(cluster, coming, ScoringStrategy.TAB, FillOrder.PACK)
 
     result = last.result()
-    assert (result.moments[-1].allocated, result.moments[-1].placed) == (1000, 2)
+    assert (result.steps[-1].allocated, result.steps[-1].placed) == (1000, 2)
     assert result.reasons == {f"Insufficient {GPU}.shared": 1}
 
 
@@ -86,9 +86,9 @@ TWO_KINDS: dict[str, tuple[list[Json], int, int]] = {
 def test_of_a_pod_that_asks_for_two_kinds_of_gpu_both_count(held: list[Json], asked: int, allocated: int) -> None:
     """One whole card, and seven slices of 143 thousandths."""
     cluster = placing(make_node("n", MIXED, **{GPU: 7, SLICE: 7}), *held)
-    coming = [Coming(asks(make_pod().gpus(1).asks(SLICE, "7"), cluster.cluster))]
+    coming = [ArrivingPod(asks(make_pod().gpus(1).asks(SLICE, "7"), cluster.cluster))]
 
-    *_, last = play_pods(cluster, coming, Policy.TAB, Fill.PACK)
+    *_, last = simulate_pods(cluster, coming, ScoringStrategy.TAB, FillOrder.PACK)
 
-    moment = last.result().moments[-1]
-    assert (moment.asked, moment.allocated) == (asked, allocated)
+    moment = last.result().steps[-1]
+    assert (moment.requested, moment.allocated) == (asked, allocated)

@@ -10,19 +10,19 @@ import pytest
 
 from tests.audit.test_auditing import NODE, SIZING, audited, labelled
 from tests.make import Json, PodMaker, make_node, make_pod
-from webhook.audit.checking import World
-from webhook.audit.manifests import Entry
-from webhook.audit.standing import created_since, uses_of
-from webhook.cache.following import nothing_known
+from webhook.audit.checking import EvaluationContext
+from webhook.audit.manifests import SourceObject
+from webhook.audit.standing import created_since, container_uses
+from webhook.cache.following import empty_view
 from webhook.documents.places import Document
-from webhook.engine.asking import asked_by
-from webhook.model.decisions import Fit, Keep, Need, Why
-from webhook.model.modes import Evidence
-from webhook.model.pods import pod_of
-from webhook.model.usage import Observed, UsageView
+from webhook.engine.asking import gpu_requests_of_pod
+from webhook.model.decisions import OfferChoice, KeepRequest, GpuNeed, KeepReason
+from webhook.model.modes import EvidenceSource
+from webhook.model.pods import parse_pod
+from webhook.model.usage import ObservedUsage, UsageView
 from webhook.policy.compiled import PolicySet
-from webhook.report.results import Missed, Standing
-from webhook.report.workloads import NOTHING, workloads_of
+from webhook.report.results import UnevaluatedReason, ClusterPodDetails
+from webhook.report.workloads import NO_COST, workload_reports
 
 GUARD = """\
 apiVersion: rightslice.dev/v1alpha1
@@ -50,42 +50,42 @@ def static(pod: PodMaker) -> PodMaker:
     return pod.owned_by("Node", "n")
 
 
-CASES: dict[str, tuple[Json, Missed | None, str]] = {
+CASES: dict[str, tuple[Json, UnevaluatedReason | None, str]] = {
     "a pod that every policy lets through": (here(make_pod().gpus(1)), None, ""),
-    "a pod that would be refused": (here(make_pod().gpus(3)), Missed.UNMARKED, "refused: GPU-L103"),
+    "a pod that would be refused": (here(make_pod().gpus(3)), UnevaluatedReason.UNRECORDED, "refused: GPU-L103"),
     "one that would be refused, and bears our record": (
         here(make_pod().gpus(3).annotate("rightslice.dev/decision", RECORD)),
         None,
         "",
     ),
-    "a static pod": (here(static(make_pod().gpus(1))), Missed.STATIC, "let in as they are"),
-    "a static pod that would be refused": (here(static(make_pod().gpus(3))), Missed.STATIC, "refused: GPU-L103"),
+    "a static pod": (here(static(make_pod().gpus(1))), UnevaluatedReason.STATIC, "let in as they are"),
+    "a static pod that would be refused": (here(static(make_pod().gpus(3))), UnevaluatedReason.STATIC, "refused: GPU-L103"),
     "a static pod without GPUs": (here(static(make_pod())), None, ""),
     "in a namespace that the hooks leave out": (
         here(make_pod().gpus(1).namespace("gpu-operator")),
-        Missed.LEFT_OUT,
+        UnevaluatedReason.EXCLUDED,
         "let in as they are",
     ),
 }
 
 
 @pytest.mark.parametrize(("pod", "missed", "becomes"), CASES.values(), ids=CASES)
-def test_missed(pod: Json, missed: Missed | None, becomes: str) -> None:
+def test_missed(pod: Json, missed: UnevaluatedReason | None, becomes: str) -> None:
     standing = standing_of(pod, GUARD)
-    assert (standing.missed, standing.becomes) == (missed, becomes)
+    assert (standing.unevaluated_reason, standing.would_become) == (missed, becomes)
 
 
-def standing_of(pod: Json, policy: str, node: Json = NODE) -> Standing:
+def standing_of(pod: Json, policy: str, node: Json = NODE) -> ClusterPodDetails:
     [result] = audited(node, pod, policy=policy)
-    assert result.standing is not None
-    return result.standing
+    assert result.pod_details is not None
+    return result.pod_details
 
 
 def test_one_that_would_be_made_smaller_says_what_it_would_be_given() -> None:
     [result] = audited(WHOLE, SHARES, here(make_pod().gpus(1)), policy=SIZING)
-    assert result.standing is not None
-    assert result.standing.missed is Missed.UNMARKED
-    assert "resources" in result.standing.becomes
+    assert result.pod_details is not None
+    assert result.pod_details.unevaluated_reason is UnevaluatedReason.UNRECORDED
+    assert "resources" in result.pod_details.would_become
 
 
 @pytest.mark.parametrize(("mode", "becomes"), {"enforce": "given resources", "audit": "let in as they are"}.items())
@@ -94,20 +94,20 @@ def test_a_static_pod_says_what_it_would_be_given_and_saves_nothing(mode: str, b
     policy = SIZING.replace("mode: enforce", f"mode: {mode}")
     [result] = audited(WHOLE, SHARES, here(static(make_pod().gpus(1))), policy=policy)
     decision = result.decision
-    assert (decision.gpu_milli_before, decision.gpu_milli_after, result.gpu_milli_on_trial) == (1000, 1000, 0)
-    assert (decision.outcome, decision.patch, result.findings) == (Keep(Why.MIRROR), (), ())
-    assert result.standing is not None
-    assert result.standing.missed is Missed.STATIC
-    assert result.standing.becomes.startswith(becomes)
-    assert "change them there" in Missed.STATIC
-    [workload] = workloads_of([result])
-    assert (workload.over_asked, workload.freed, workload.fit) == (NOTHING, NOTHING, "")
+    assert (decision.gpu_milli_before, decision.gpu_milli_after, result.gpu_milli_audit_saved) == (1000, 1000, 0)
+    assert (decision.outcome, decision.patch, result.findings) == (KeepRequest(KeepReason.MIRROR), (), ())
+    assert result.pod_details is not None
+    assert result.pod_details.unevaluated_reason is UnevaluatedReason.STATIC
+    assert result.pod_details.would_become.startswith(becomes)
+    assert "change them there" in UnevaluatedReason.STATIC
+    [workload] = workload_reports([result])
+    assert (workload.over_requested, workload.savings, workload.recommended) == (NO_COST, NO_COST, "")
 
 
-def entry(name: str, created: Any) -> Entry:
+def entry(name: str, created: Any) -> SourceObject:
     metadata = {"name": name} | ({"creationTimestamp": created} if created is not None else {})
     data = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata}
-    return Entry(data, Document(data, "f", (1, 1)))
+    return SourceObject(data, Document(data, "f", (1, 1)))
 
 
 def test_since() -> None:
@@ -120,35 +120,35 @@ def test_since() -> None:
         entry("naive", "2026-06-02T00:00:00"),
     ]
     moment = datetime(2026, 6, 1, tzinfo=UTC)
-    names = [each.data["metadata"]["name"] for each in created_since(found, moment) if isinstance(each, Entry)]
+    names = [each.data["metadata"]["name"] for each in created_since(found, moment) if isinstance(each, SourceObject)]
     assert names == ["then", "never", "odd", "naive"]
     assert len(list(created_since(found, None))) == len(found)
 
 
 NOW = datetime(2026, 6, 1, tzinfo=UTC)
-SEEN = Observed(6000, 100, 99, sizes_mib=tuple(range(1000, 31_000, 1000)), card_mib=40_000)
+SEEN = ObservedUsage(6000, 100, 99, sizes_mib=tuple(range(1000, 31_000, 1000)), card_mib=40_000)
 
 
-def seen(use: Observed, now: datetime) -> World:
+def seen(use: ObservedUsage, now: datetime) -> EvaluationContext:
     """A world at a moment, in which the container of the pod "a" was seen."""
-    return World(PolicySet(), nothing_known(), now, UsageView({("team", "Pod/a", "main"): use}))
+    return EvaluationContext(PolicySet(), empty_view(), now, UsageView({("team", "Pod/a", "main"): use}))
 
 
-def fit_by(evidence: Evidence) -> Fit:
-    return Fit("nvidia.com/mig-1g.10gb", (), Need(9728, None, evidence, ""), "sizing")
+def fit_by(evidence: EvidenceSource) -> OfferChoice:
+    return OfferChoice("nvidia.com/mig-1g.10gb", (), GpuNeed(9728, None, evidence, ""), "sizing")
 
 
 RISKS = {
-    "advised by its use": (fit_by(Evidence.OBSERVED), SEEN.risk_ppm(9728)),
-    "advised by what it declares": (fit_by(Evidence.DECLARED), None),
-    "not advised": (Keep(Why.RISK), None),
+    "advised by its use": (fit_by(EvidenceSource.OBSERVED), SEEN.risk_ppm(9728)),
+    "advised by what it declares": (fit_by(EvidenceSource.DECLARED), None),
+    "not advised": (KeepRequest(KeepReason.RISK), None),
 }
 
 
 @pytest.mark.parametrize(("outcome", "risk"), RISKS.values(), ids=RISKS)
-def test_the_risk_is_that_of_what_use_advises(outcome: Fit | Keep, risk: int | None) -> None:
-    pod = pod_of(make_pod("a").gpus(1).build())
-    [use] = uses_of(asked_by(pod), "team", pod, seen(SEEN, NOW), outcome)
+def test_the_risk_is_that_of_what_use_advises(outcome: OfferChoice | KeepRequest, risk: int | None) -> None:
+    pod = parse_pod(make_pod("a").gpus(1).build())
+    [use] = container_uses(gpu_requests_of_pod(pod), "team", pod, seen(SEEN, NOW), outcome)
     assert use.memory_mib == 6000
     assert use.risk_ppm == risk
 
@@ -158,15 +158,15 @@ IDLE: dict[str, Any] = {"idle_until": int(NOW.timestamp()), "idle_pods": ("a",)}
 
 def test_a_pod_that_was_not_recorded_itself_is_not_idle_because_another_of_its_workload_was() -> None:
     for name, idle in {"a": True, "b": False}.items():
-        pod = pod_of(make_pod(name).gpus(1).owned_by("StatefulSet", "s").build())
+        pod = parse_pod(make_pod(name).gpus(1).owned_by("StatefulSet", "s").build())
         uses = UsageView({("team", "StatefulSet/s", "main"): msgspec.structs.replace(SEEN, **IDLE)})
-        world = World(PolicySet(), nothing_known(), NOW, uses)
-        assert [use.idle for use in uses_of(asked_by(pod), "team", pod, world, Keep(Why.RISK))] == [idle]
+        world = EvaluationContext(PolicySet(), empty_view(), NOW, uses)
+        assert [use.idle for use in container_uses(gpu_requests_of_pod(pod), "team", pod, world, KeepRequest(KeepReason.RISK))] == [idle]
 
 
 def test_idle_is_judged_by_the_moment_of_the_audit() -> None:
     """Recorded use may be weeks old."""
-    pod, then = pod_of(make_pod("a").gpus(1).build()), msgspec.structs.replace(SEEN, **IDLE)
+    pod, then = parse_pod(make_pod("a").gpus(1).build()), msgspec.structs.replace(SEEN, **IDLE)
     moments = (NOW, NOW + timedelta(days=1), NOW + timedelta(days=28))
-    found = [uses_of(asked_by(pod), "team", pod, seen(then, now), Keep(Why.RISK)) for now in moments]
+    found = [container_uses(gpu_requests_of_pod(pod), "team", pod, seen(then, now), KeepRequest(KeepReason.RISK)) for now in moments]
     assert [use.idle for (use,) in found] == [True, True, False]

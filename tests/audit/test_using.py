@@ -9,8 +9,8 @@ import pytest
 
 from tests.make import Json, make_pod
 from tests.world import view_of, whole_node
-from webhook.audit.using import uses_of
-from webhook.model.fairness import Use
+from webhook.audit.using import gpu_time_of_pods
+from webhook.model.fairness import PodGpuTime
 
 START, END = "2026-06-01T00:00:00Z", "2026-06-01T02:00:00Z"
 AT, TILL = (datetime(2026, 6, 1, hour, tzinfo=UTC).timestamp() for hour in (0, 2))
@@ -25,14 +25,14 @@ def on_node(gpus: int = 2, node: str = "whole", **status: Any) -> Json:
     return pod
 
 
-CASES: dict[str, tuple[Json, list[Use]]] = {
-    "it runs": (on_node(), [Use("team", 2000, AT)]),
-    "it has ended": (on_node(phase="Succeeded", containerStatuses=ENDED), [Use("team", 2000, AT, TILL)]),
-    "it failed and does not say when": (on_node(phase="Failed"), [Use("team", 2000, AT, AT)]),
+CASES: dict[str, tuple[Json, list[PodGpuTime]]] = {
+    "it runs": (on_node(), [PodGpuTime("team", 2000, AT)]),
+    "it has ended": (on_node(phase="Succeeded", containerStatuses=ENDED), [PodGpuTime("team", 2000, AT, TILL)]),
+    "it failed and does not say when": (on_node(phase="Failed"), [PodGpuTime("team", 2000, AT, AT)]),
     "it asks for none": (on_node(0), []),
     "its node is not there": (on_node(node="gone"), []),
     "it never began": (on_node(startTime=None), []),
-    "nulls": (on_node(containerStatuses=None), [Use("team", 2000, AT)]),
+    "nulls": (on_node(containerStatuses=None), [PodGpuTime("team", 2000, AT)]),
     "no pod": ({"kind": "Pod", "metadata": [], "spec": {}}, []),
     "a start that is no time": (on_node(startTime="soon"), []),
 }
@@ -76,7 +76,7 @@ def test_a_pod_whose_containers_do_not_say_when_they_ended(
     pod["metadata"] |= metadata
     said: list[str] = []
 
-    [use] = uses_of([pod], FLEET, "namespace", said.append)
+    [use] = gpu_time_of_pods([pod], FLEET, "namespace", said.append)
 
     assert (use.start, use.end) == (AT, AT if end is None else end)
     assert [line.partition(":")[2] for line in said] == [" it ended, and nothing in it says when"] * (end is None)
@@ -87,12 +87,12 @@ def test_of_containers_of_which_one_says_when_it_ended_the_other_may_have_run_on
     evicted = on_node(phase="Failed", containerStatuses=[one, *UNKNOWN], conditions=EVICTED)
     bare = on_node(phase="Failed", containerStatuses=[one, *UNKNOWN])
 
-    assert [use.end - AT for use in uses_of([evicted, bare], FLEET, "namespace", print)] == [7200, 3600]
+    assert [use.end - AT for use in gpu_time_of_pods([evicted, bare], FLEET, "namespace", print)] == [7200, 3600]
 
 
 @pytest.mark.parametrize(("pod", "want"), CASES.values(), ids=CASES)
-def test_use(pod: Json, want: list[Use]) -> None:
-    assert list(uses_of([pod], FLEET, "namespace", print)) == want
+def test_use(pod: Json, want: list[PodGpuTime]) -> None:
+    assert list(gpu_time_of_pods([pod], FLEET, "namespace", print)) == want
 
 
 def test_a_pod_that_cannot_be_read_is_named_and_no_other() -> None:
@@ -100,7 +100,7 @@ def test_a_pod_that_cannot_be_read_is_named_and_no_other() -> None:
     odd["metadata"]["name"] = "odd"
     said: list[str] = []
     assert (
-        len(list(uses_of([odd, on_node(), on_node(0), on_node(startTime=None)], FLEET, "namespace", said.append))) == 1
+        len(list(gpu_time_of_pods([odd, on_node(), on_node(0), on_node(startTime=None)], FLEET, "namespace", said.append))) == 1
     )
     [line] = said
     assert line.startswith("pod team/odd is not counted: ")
@@ -110,4 +110,4 @@ def test_a_pod_that_cannot_be_read_is_named_and_no_other() -> None:
 def test_by_a_label_that_some_have() -> None:
     bare = on_node()
     bare["metadata"]["labels"] = {}
-    assert [use.group for use in uses_of([on_node(), bare], FLEET, "queue", print)] == ["training", ""]
+    assert [use.group for use in gpu_time_of_pods([on_node(), bare], FLEET, "queue", print)] == ["training", ""]

@@ -9,33 +9,33 @@ import pytest
 
 from benchmarks.fleet import demo_objects, grow, grown_view
 from webhook.cache import shipped as places
-from webhook.cache.snapshot import Snapshot, read_snapshot
-from webhook.cache.stored import stored_quota
+from webhook.cache.snapshot import ClusterSnapshot, read_snapshot
+from webhook.cache.stored import with_quota_status
 from webhook.model.effective import effective_requests
-from webhook.model.modes import Form
+from webhook.model.modes import GpuForm
 from webhook.model.objects import ResourceQuota, ResourceQuotaStatus
-from webhook.model.pods import pod_of
-from webhook.model.quantity import NANO, nano
+from webhook.model.pods import parse_pod
+from webhook.model.quantity import NANO, parse_nano
 
 
 @pytest.fixture(scope="module")
-def demo() -> Snapshot:
+def demo() -> ClusterSnapshot:
     """The shipped snapshot."""
     return read_snapshot("demo")
 
 
-def test_it_loads_whole(demo: Snapshot) -> None:
+def test_it_loads_whole(demo: ClusterSnapshot) -> None:
     assert demo.skipped == ()
-    assert demo.view.fleet.usable == demo.view.fleet.everyone
+    assert demo.view.fleet.usable_nodes == demo.view.fleet.all_nodes
 
 
-def test_it_shows_every_form_of_gpu_partly_free(demo: Snapshot) -> None:
+def test_it_shows_every_form_of_gpu_partly_free(demo: ClusterSnapshot) -> None:
     view = demo.view
-    assert {offer.form for offer in view.fleet.offers} == set(Form)
+    assert {offer.form for offer in view.fleet.offers} == set(GpuForm)
     for offer in view.fleet.offers:
         assert offer.memory_mib is not None
         assert offer.selector
-        assert 0 < view.free(offer, view.fleet.everyone) < offer.capacity, offer
+        assert 0 < view.free_units(offer, view.fleet.all_nodes) < offer.capacity, offer
     assert view.fleet.resources() == (
         "nvidia.com/gpu",
         "nvidia.com/gpu.shared",
@@ -45,10 +45,10 @@ def test_it_shows_every_form_of_gpu_partly_free(demo: Snapshot) -> None:
     )
 
 
-def test_every_selector_reaches_its_own_offer_alone(demo: Snapshot) -> None:
+def test_every_selector_reaches_its_own_offer_alone(demo: ClusterSnapshot) -> None:
     fleet = demo.view.fleet
     for offer in fleet.offers:
-        assert fleet.reached(offer) == offer.nodes
+        assert fleet.reachable_nodes(offer) == offer.nodes
 
 
 def test_its_quotas_have_counted_its_own_pods() -> None:
@@ -57,16 +57,16 @@ def test_its_quotas_have_counted_its_own_pods() -> None:
     assert quotas
     for written in quotas:
         namespace = written["metadata"]["namespace"]
-        pods = [pod_of(o) for o in objects if o["kind"] == "Pod" and o["metadata"]["namespace"] == namespace]
+        pods = [parse_pod(o) for o in objects if o["kind"] == "Pod" and o["metadata"]["namespace"] == namespace]
         (quota,) = (q for q in read_snapshot("demo").view.quotas(namespace))
         status = ResourceQuotaStatus(hard=quota.status.hard)
-        counted = stored_quota(ResourceQuota(quota.metadata, quota.spec, status), pods).status.used
-        assert {key: nano(n) for key, n in counted.items()} == {key: nano(n) for key, n in quota.status.used.items()}
+        counted = with_quota_status(ResourceQuota(quota.metadata, quota.spec, status), pods).status.used
+        assert {key: parse_nano(n) for key, n in counted.items()} == {key: parse_nano(n) for key, n in quota.status.used.items()}
 
 
-def test_no_node_is_fuller_than_it_is(demo: Snapshot) -> None:
+def test_no_node_is_fuller_than_it_is(demo: ClusterSnapshot) -> None:
     held: dict[str, Counter[str]] = {node.name: Counter() for node in demo.view.fleet.nodes}
-    for pod in (pod_of(item) for item in demo_objects() if item["kind"] == "Pod"):
+    for pod in (parse_pod(item) for item in demo_objects() if item["kind"] == "Pod"):
         held[pod.spec.node_name].update(effective_requests(pod))
     for node in demo.view.fleet.nodes:
         has = {name: units * NANO for name, units in node.gpus.items()}
@@ -74,7 +74,7 @@ def test_no_node_is_fuller_than_it_is(demo: Snapshot) -> None:
         assert all(amount <= has.get(name, 0) for name, amount in held[node.name].items()), node.name
 
 
-def test_grown_it_has_as_many_nodes_as_asked_for_and_the_same_offers(demo: Snapshot) -> None:
+def test_grown_it_has_as_many_nodes_as_asked_for_and_the_same_offers(demo: ClusterSnapshot) -> None:
     view = grown_view(100)
     assert len(view.fleet.nodes) == len(view.fleet.by_name) == 100
     shapes = [(o.resource, o.product, o.memory_mib, o.taints) for o in demo.view.fleet.offers]
@@ -85,5 +85,5 @@ def test_grown_it_has_as_many_nodes_as_asked_for_and_the_same_offers(demo: Snaps
 def test_an_installed_package_brings_its_own_files(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     (tmp_path / "webhook" / "shipped" / "examples").mkdir(parents=True)
     monkeypatch.setattr(places, "_PACKAGE", tmp_path / "webhook")
-    assert places.shipped("examples") == tmp_path / "webhook" / "shipped" / "examples"
-    assert places.shipped("policies") == tmp_path / "policies"
+    assert places.bundled_folder("examples") == tmp_path / "webhook" / "shipped" / "examples"
+    assert places.bundled_folder("policies") == tmp_path / "policies"

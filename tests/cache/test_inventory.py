@@ -10,12 +10,12 @@ from hypothesis import strategies as st
 
 from tests.make import Json
 from tests.placement.kube import BRIDGED, gpu_node, report, running
-from webhook.cache.inventory import Inventory, stocked
+from webhook.cache.inventory import NodeInventory, build_inventory
 from webhook.model.fleet import fleet_node
 from webhook.model.gpunodes import GPUNode
 from webhook.model.objects import Node
 from webhook.model.pods import Pod
-from webhook.placement.nodes.reserving import Reserved
+from webhook.placement.nodes.reserving import NodeReservation
 
 NAMES = ("a", "b")
 KINDS: dict[str, Any] = {"pods": Pod, "nodes": Node, "gpunodes": GPUNode}
@@ -41,7 +41,7 @@ steps = st.lists(
 )
 
 
-def write(inventory: Inventory, kind: str, action: str, item: Any) -> None:
+def write(inventory: NodeInventory, kind: str, action: str, item: Any) -> None:
     writer = getattr(inventory, kind)
     if action == "list":
         writer.begin()
@@ -66,21 +66,21 @@ def keep(objects: dict[tuple[str, str], Any], kind: str, action: str, item: Any)
 @given(steps)
 def test_any_events_give_what_is_free_with_the_objects_that_are_left(events: list[tuple[str, str, Json]]) -> None:
     nodes = [msgspec.convert(gpu_node(name), Node) for name in NAMES]
-    live = stocked(nodes)
+    live = build_inventory(nodes)
     objects: dict[tuple[str, str], Any] = {}
-    live.touched(10)
-    seen = {node.metadata.name: live.on(fleet_node(node)) for node in nodes}
+    live.take_changed_nodes(10)
+    seen = {node.metadata.name: live.free_on_node(fleet_node(node)) for node in nodes}
     for kind, action, data in events:
         item = msgspec.convert(data, KINDS[kind])
         write(live, kind, action, item)
         keep(objects, kind, action, item)
 
-    fresh = stocked([*nodes, *objects.values()])
-    told = live.touched(10)
+    fresh = build_inventory([*nodes, *objects.values()])
+    told = live.take_changed_nodes(10)
     for node in map(fleet_node, nodes):
-        room, devices = live.on(node)
-        assert (room, _known(devices)) == (fresh.on(node)[0], _known(fresh.on(node)[1]))
-        assert node.name in told or live.on(node) == seen[node.name]
+        room, devices = live.free_on_node(node)
+        assert (room, _known(devices)) == (fresh.free_on_node(node)[0], _known(fresh.free_on_node(node)[1]))
+        assert node.name in told or live.free_on_node(node) == seen[node.name]
 
 
 def _known(devices: Any) -> Any:
@@ -89,34 +89,34 @@ def _known(devices: Any) -> Any:
 
 
 def test_a_node_that_changes_asks_for_a_new_index_and_a_heartbeat_does_not() -> None:
-    inventory = stocked([msgspec.convert(gpu_node("a"), Node)])
-    inventory.outdated = False
+    inventory = build_inventory([msgspec.convert(gpu_node("a"), Node)])
+    inventory.index_outdated = False
 
-    inventory.nodes.put(msgspec.convert(gpu_node("a"), Node))
-    assert not inventory.outdated
-    inventory.nodes.put(msgspec.convert(gpu_node("a", 8), Node))
+    inventory.nodes.upsert(msgspec.convert(gpu_node("a"), Node))
+    assert not inventory.index_outdated
+    inventory.nodes.upsert(msgspec.convert(gpu_node("a", 8), Node))
 
-    assert inventory.outdated
+    assert inventory.index_outdated
 
 
 def test_pods_without_gpus_are_counted_when_they_come_and_once() -> None:
-    inventory = stocked([])
+    inventory = build_inventory([])
     one = msgspec.convert(pod("p", "a", 0), Pod)
 
-    inventory.pods.put(one)
-    inventory.pods.put(one)
-    inventory.pods.put(msgspec.convert(pod("q", "a", 1), Pod))
+    inventory.pods.upsert(one)
+    inventory.pods.upsert(one)
+    inventory.pods.upsert(msgspec.convert(pod("q", "a", 1), Pod))
 
     assert list(inventory.arrivals.values()) == [1]
 
 
 def test_a_pod_that_one_list_tells_twice_is_counted_once() -> None:
-    inventory = stocked([])
+    inventory = build_inventory([])
     one = msgspec.convert(pod("p", "a", 0), Pod)
 
     inventory.pods.begin()
-    inventory.pods.put(one)
-    inventory.pods.put(one)
+    inventory.pods.upsert(one)
+    inventory.pods.upsert(one)
     inventory.pods.swap()
 
     assert list(inventory.arrivals.values()) == [1]
@@ -124,10 +124,10 @@ def test_a_pod_that_one_list_tells_twice_is_counted_once() -> None:
 
 def test_a_place_promised_to_a_pod_that_is_there_does_not_count_twice() -> None:
     node = msgspec.convert(gpu_node("a"), Node)
-    inventory = stocked([node, msgspec.convert(pod("p", "a", 2), Pod)])
-    place = Reserved("u-p", "team/p", "a", {"nvidia.com/gpu": 2 * 10**9}, 10.0)
-    other = Reserved("u-q", "team/q", "a", {"nvidia.com/gpu": 1 * 10**9}, 10.0)
+    inventory = build_inventory([node, msgspec.convert(pod("p", "a", 2), Pod)])
+    place = NodeReservation("u-p", "team/p", "a", {"nvidia.com/gpu": 2 * 10**9}, 10.0)
+    other = NodeReservation("u-q", "team/q", "a", {"nvidia.com/gpu": 1 * 10**9}, 10.0)
 
-    room, _ = inventory.on(fleet_node(node), [place, other])
+    room, _ = inventory.free_on_node(fleet_node(node), [place, other])
 
     assert room.gpus == {"nvidia.com/gpu": 1}

@@ -14,26 +14,26 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.make import Json, make_node, make_pod
-from webhook.cache.following import nothing_known
-from webhook.cache.gathering import view_of
-from webhook.cache.holdings import Holdings, HoldingsWriter
-from webhook.cache.live import Live
+from webhook.cache.following import empty_view
+from webhook.cache.gathering import build_view
+from webhook.cache.holdings import NodeUsage, NodeUsageWriter
+from webhook.cache.live import ViewPublisher
 from webhook.cache.objects import StoredPod
 from webhook.model.claims import DeviceClass, ResourceClaimTemplate
-from webhook.model.cluster import Assumed, ClusterView
+from webhook.model.cluster import AssumedPod, ClusterView
 from webhook.model.objects import LimitRange, Namespace, Node, ResourceQuota
 from webhook.model.pods import Pod
-from webhook.model.pools import Pool
-from webhook.model.quota_keys import Counted
-from webhook.model.reservations import Reservation
+from webhook.model.pools import QuotaPool
+from webhook.model.quota_keys import CountedResource
+from webhook.model.reservations import QuotaReservation
 
 GPU, SMALL = "nvidia.com/gpu", "nvidia.com/mig-1g.10gb"
-COUNTS = [Counted(GPU, "requests"), Counted("cpu", "requests"), Counted("memory", "limits")]
+COUNTS = [CountedResource(GPU, "requests"), CountedResource("cpu", "requests"), CountedResource("memory", "limits")]
 DEVICES = "gpus.deviceclass.resource.k8s.io/devices"
 POOLS = [
-    Pool(lambda _name, _labels: True),
-    Pool(lambda _name, labels: labels.get("tier") == "x"),
-    Pool(lambda name, _labels: name == "team", lambda product: "A100" in product),
+    QuotaPool(lambda _name, _labels: True),
+    QuotaPool(lambda _name, labels: labels.get("tier") == "x"),
+    QuotaPool(lambda name, _labels: name == "team", lambda product: "A100" in product),
 ]
 A100 = {"nvidia.com/gpu.product": "NVIDIA-A100-SXM4-80GB", "nvidia.com/gpu.memory": "81920"}
 KINDS: dict[str, Any] = {
@@ -86,7 +86,7 @@ def device_class(name: str, extended: str) -> Json:
 class Site(NamedTuple):
     """A live view, and whoever holds it."""
 
-    live: Live
+    live: ViewPublisher
     holder: Any
 
     @property
@@ -107,8 +107,8 @@ class Site(NamedTuple):
 
 
 def site() -> Site:
-    holder = SimpleNamespace(view=nothing_known())
-    return Site(Live(holder, fleet_seconds=0.0), holder)
+    holder = SimpleNamespace(view=empty_view())
+    return Site(ViewPublisher(holder, fleet_seconds=0.0), holder)
 
 
 def facts(view: ClusterView, namespaces: Iterable[str] = ("team", "other")) -> dict[str, Any]:
@@ -119,37 +119,37 @@ def facts(view: ClusterView, namespaces: Iterable[str] = ("team", "other")) -> d
     return {
         "nodes": {each.name: each for each in fleet.nodes},
         "free": {
-            (name, offer.resource, offer.product): view.free(offer, mask)
+            (name, offer.resource, offer.product): view.free_units(offer, mask)
             for name, mask in places.items()
             for offer in fleet.offers
         },
         "room": {
-            (name, resource, count, size): view.has_room(resource, count, mask, cpu_milli=size[0], memory=size[1])
+            (name, resource, count, size): view.has_free_node(resource, count, mask, cpu_milli=size[0], memory=size[1])
             for name, mask in places.items()
             for resource in fleet.resources()
             for count in range(1, 6)
             for size in sizes
         },
-        "together": {offer.resource: view.free(offer, fleet.everyone) for offer in fleet.offers},
+        "together": {offer.resource: view.free_units(offer, fleet.all_nodes) for offer in fleet.offers},
         "namespaces": {name: view.namespace(name) for name in namespaces},
-        "limits": {name: (view.limit_ranges(name), view.limited(name)) for name in namespaces},
+        "limits": {name: (view.limit_ranges(name), view.limited_resources(name)) for name in namespaces},
         "quotas": {name: view.quotas(name) for name in namespaces},
-        "claims": {name: (view.claiming(name), view.claimed(name, DEVICES)) for name in namespaces},
+        "claims": {name: (view.claim_context(name), view.claim_users(name, DEVICES)) for name in namespaces},
         "held": {
-            (name, quota.metadata.name, what): view.held(quota, name, what)
+            (name, quota.metadata.name, what): view.quota_users(quota, name, what)
             for name in namespaces
             for quota in view.quotas(name)
             for what in COUNTS
         },
-        "pools": [(view.pooled(pool), view.pool_holders(pool)) for pool in POOLS],
+        "pools": [(view.pool_usage(pool), view.pool_holders(pool)) for pool in POOLS],
     }
 
 
 def from_nothing(objects: dict[str, dict[str, Json]]) -> ClusterView:
     """The view that a snapshot of these objects gives."""
     found = {kind: [msgspec.convert(data, KINDS[kind]) for data in objects[kind].values()] for kind in KINDS}
-    view = view_of(*found.values())
-    complete = view._but(complete=True)
+    view = build_view(*found.values())
+    complete = view._copy_with(complete=True)
     assert isinstance(complete, ClusterView)
     return complete
 
@@ -223,11 +223,11 @@ async def test_a_pod_that_comes_and_goes_moves_what_is_free_on_its_node() -> Non
     before = here.view
     here.write("pods", "put", pod("p", on="a", gpus=3))
     await here.live.publish()
-    assert (before.free(offer, 0b01), here.view.free(offer, 0b01), here.view.free(offer, 0b10)) == (4, 1, 4)
+    assert (before.free_units(offer, 0b01), here.view.free_units(offer, 0b01), here.view.free_units(offer, 0b10)) == (4, 1, 4)
     assert here.view.fleet is before.fleet, "the nodes were not indexed anew"
     here.write("pods", "put", pod("p", on="a", gpus=3, phase="Succeeded"))
     await here.live.publish()
-    assert here.view.free(offer, 0b01) == 4
+    assert here.view.free_units(offer, 0b01) == 4
 
 
 async def test_half_a_list_is_seen_by_nobody() -> None:
@@ -239,12 +239,12 @@ async def test_half_a_list_is_seen_by_nobody() -> None:
     here.live.nodes.begin()
     await here.live.publish()
     (offer,) = here.view.fleet.offers
-    assert here.view.free(offer, 0b1) == 1
-    here.live.nodes.put(msgspec.convert(node("a"), Node))
+    assert here.view.free_units(offer, 0b1) == 1
+    here.live.nodes.upsert(msgspec.convert(node("a"), Node))
     here.live.nodes.swap()
     here.live.pods.swap()
     await here.live.publish()
-    assert here.view.free(offer, 0b1) == 4
+    assert here.view.free_units(offer, 0b1) == 4
 
 
 async def test_a_node_that_says_the_same_again_costs_nothing() -> None:
@@ -259,8 +259,8 @@ async def test_a_node_that_says_the_same_again_costs_nothing() -> None:
     assert here.view.fleet is fleet
 
 
-def assumed(uid: str, called: str, count: int = 1) -> Assumed:
-    return Assumed(uid, GPU, 0b11, count, 1e12, ("team", called))
+def assumed(uid: str, called: str, count: int = 1) -> AssumedPod:
+    return AssumedPod(uid, GPU, 0b11, count, 1e12, ("team", called))
 
 
 def annotated(data: Json, key: str, value: str) -> Json:
@@ -278,18 +278,18 @@ async def test_a_pod_assumed_counts_once_also_when_it_is_seen() -> None:
     await here.live.publish()
     (offer,) = here.view.fleet.offers
     for each in (assumed("1", "named"), assumed("2", "train-*"), assumed("3", "train-*")):
-        here.holder.view = here.view.assume(each, 0.0)
-    assert here.view.free(offer, 0b11) == 8 - 3
+        here.holder.view = here.view.with_assumed(each, 0.0)
+    assert here.view.free_units(offer, 0b11) == 8 - 3
     here.write("pods", "put", pod("named", on=""), generated("train-x1", "train-", on=""))
     await here.live.publish()
-    assert here.view.free(offer, 0b11) == 8 - 3, "they wait for a node, and will take what is assumed"
+    assert here.view.free_units(offer, 0b11) == 8 - 3, "they wait for a node, and will take what is assumed"
     here.write("pods", "put", pod("named", on="a"), generated("train-x1", "train-", on="b"))
     await here.live.publish()
-    assert here.view.free(offer, 0b11) == 8 - 3, "two are seen, one is assumed"
-    assert [each.uid for each in here.view.assumed] == ["3"]
+    assert here.view.free_units(offer, 0b11) == 8 - 3, "two are seen, one is assumed"
+    assert [each.uid for each in here.view.assumed_pods] == ["3"]
     here.write("pods", "list", pod("named", on="a"), generated("train-x1", "train-", on="b"))
     await here.live.publish()
-    assert [each.uid for each in here.view.assumed] == ["3"], "what was seen before is not seen again by a list"
+    assert [each.uid for each in here.view.assumed_pods] == ["3"], "what was seen before is not seen again by a list"
 
 
 @pytest.mark.parametrize(("made", "left"), [("2026-11-22T10:00:00Z", ["2"]), ("2026-11-22T12:00:01Z", [])])
@@ -299,12 +299,12 @@ async def test_a_sibling_that_waited_long_takes_nothing_of_a_pod_that_was_just_a
     here, admitted = site(), datetime(2026, 11, 22, 12, tzinfo=UTC).timestamp()
     here.write("nodes", "list", node("a"), node("b"))
     await here.live.publish()
-    here.holder.view = here.view.assume(msgspec.structs.replace(assumed("2", "train-*"), since=admitted), 0.0)
+    here.holder.view = here.view.with_assumed(msgspec.structs.replace(assumed("2", "train-*"), admitted_at=admitted), 0.0)
     sibling = generated("train-x1", "train-", on="a")
     sibling["metadata"]["creationTimestamp"] = made
     here.write("pods", "put", sibling)
     await here.live.publish()
-    assert [each.uid for each in here.view.assumed] == left
+    assert [each.uid for each in here.view.assumed_pods] == left
 
 
 async def test_a_pod_admitted_counts_once_from_the_answer_until_it_has_gone() -> None:
@@ -313,19 +313,19 @@ async def test_a_pod_admitted_counts_once_from_the_answer_until_it_has_gone() ->
     here.write("namespaces", "list", namespace("team", "x"))
     await here.live.publish()
     (everybody, *_) = POOLS
-    here.holder.view = here.view.reserve(Reservation("u-1", "team", (((), 2000),), 0.0))
-    assert here.view.pooled(everybody) == 2000
+    here.holder.view = here.view.with_reservation(QuotaReservation("u-1", "team", (((), 2000),), 0.0))
+    assert here.view.pool_usage(everybody) == 2000
     waiting = pod("p", gpus=2)
     waiting["metadata"]["uid"] = "u-1"
     here.write("pods", "put", waiting)
     await here.live.publish()
-    assert (here.view.pooled(everybody), here.view.has_reserved("u-1")) == (2000, False), "seen, without a node yet"
+    assert (here.view.pool_usage(everybody), here.view.has_reserved("u-1")) == (2000, False), "seen, without a node yet"
     here.write("pods", "put", waiting | {"spec": waiting["spec"] | {"nodeName": "a"}})
     await here.live.publish()
-    assert here.view.pooled(everybody) == 2000
+    assert here.view.pool_usage(everybody) == 2000
     here.write("pods", "remove", waiting)
     await here.live.publish()
-    assert here.view.pooled(everybody) == 0
+    assert here.view.pool_usage(everybody) == 0
 
 
 async def test_a_view_that_was_handed_over_does_not_change_when_pods_do() -> None:
@@ -335,9 +335,9 @@ async def test_a_view_that_was_handed_over_does_not_change_when_pods_do() -> Non
     await here.live.publish()
     before, (everybody, *_) = here.view, POOLS
     here.write("pods", "put", pod("q", on="a"))
-    assert before.pooled(everybody) == 1000
+    assert before.pool_usage(everybody) == 1000
     await here.live.publish()
-    assert (before.pooled(everybody), here.view.pooled(everybody)) == (1000, 2000)
+    assert (before.pool_usage(everybody), here.view.pool_usage(everybody)) == (1000, 2000)
 
 
 async def test_a_list_releases_what_was_assumed_once_and_only_when_it_is_whole() -> None:
@@ -345,20 +345,20 @@ async def test_a_list_releases_what_was_assumed_once_and_only_when_it_is_whole()
     here.write("nodes", "list", node("a"), node("b"))
     await here.live.publish()
     for uid in "12":
-        here.holder.view = here.view.assume(assumed(uid, "train-*"), 0.0)
+        here.holder.view = here.view.with_assumed(assumed(uid, "train-*"), 0.0)
     landed = msgspec.convert(generated("train-x1", "train-", on="a"), Pod)
     for _ in range(3):  # lists that break, and one that does not
         here.live.pods.begin()
-        here.live.pods.put(landed)
-        here.live.pods.put(landed)
+        here.live.pods.upsert(landed)
+        here.live.pods.upsert(landed)
         here.write("namespaces", "put", namespace("team", "x"))
         await here.live.publish()
-        assert [each.uid for each in here.view.assumed] == ["1", "2"]
+        assert [each.uid for each in here.view.assumed_pods] == ["1", "2"]
     here.live.pods.swap()
     await here.live.publish()
     (offer,) = here.view.fleet.offers
-    assert [each.uid for each in here.view.assumed] == ["2"]
-    assert here.view.free(offer, 0b11) == 8 - 2, "one is seen, one is assumed"
+    assert [each.uid for each in here.view.assumed_pods] == ["2"]
+    assert here.view.free_units(offer, 0b11) == 8 - 2, "one is seen, one is assumed"
 
 
 async def test_a_view_that_could_not_be_made_is_made_next_time(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -375,7 +375,7 @@ async def test_a_view_that_could_not_be_made_is_made_next_time(monkeypatch: pyte
     await here.live.publish()
     assert {each.name for each in here.view.fleet.nodes} == {"a", "b"}
     (offer,) = here.view.fleet.offers
-    assert here.view.free(offer, here.view.fleet.everyone) == 8 - 3
+    assert here.view.free_units(offer, here.view.fleet.all_nodes) == 8 - 3
     assert here.view.namespace("team")
 
 
@@ -388,7 +388,7 @@ async def test_what_could_not_be_taken_in_is_taken_in_next_time(
     here.write("nodes", "list", node("a"), node("b"))
     if during != "the first view":
         await here.live.publish()
-        here.holder.view = here.view.assume(assumed("1", "p"), 0.0)
+        here.holder.view = here.view.with_assumed(assumed("1", "p"), 0.0)
     if during == "an index":
         here.write("nodes", "put", node("c"))
     with monkeypatch.context() as broken:
@@ -403,7 +403,7 @@ async def test_what_could_not_be_taken_in_is_taken_in_next_time(
     await here.live.publish()
     (offer,) = here.view.fleet.offers
     assert (here.view.current, len(here.view.fleet.nodes)) == (True, 3 if during == "an index" else 2)
-    assert (here.view.free(offer, 0b11), here.view.assumed) == (8 - 1, ())
+    assert (here.view.free_units(offer, 0b11), here.view.assumed_pods) == (8 - 1, ())
     assert here.view.namespace("team")
     assert here.view.quotas("team")
 
@@ -413,18 +413,18 @@ async def test_pods_assumed_stay_on_their_nodes_when_others_come_and_go() -> Non
     here.write("nodes", "list", node("b"), node("d"))
     await here.live.publish()
     (offer,) = here.view.fleet.offers
-    here.holder.view = here.view.assume(Assumed("1", GPU, offer.nodes & 0b10, 2, 1e12), 0.0)
+    here.holder.view = here.view.with_assumed(AssumedPod("1", GPU, offer.nodes & 0b10, 2, 1e12), 0.0)
     here.write("nodes", "list", node("a"), node("c"), node("d"))
     await here.live.publish()
     (offer,) = here.view.fleet.offers
-    assert [here.view.free(offer, 1 << i) for i in range(3)] == [4, 4, 2]
+    assert [here.view.free_units(offer, 1 << i) for i in range(3)] == [4, 4, 2]
 
 
 async def test_a_view_that_is_old_stays_old_until_somebody_says_otherwise() -> None:
     here = site()
     await here.live.publish()
     assert here.view.current
-    here.holder.view = here.view.dated(current=False)
+    here.holder.view = here.view.with_currency(current=False)
     here.write("nodes", "list", node("a"))
     await here.live.publish()
     assert not here.view.current
@@ -437,7 +437,7 @@ async def test_views_come_by_themselves_once_everything_is_synced() -> None:
     task = asyncio.create_task(here.live.run(synced.is_set))
     try:
         here.write("nodes", "list", node("a"))
-        assert not here.live.made
+        assert not here.live.has_view
         synced.set()
         async with asyncio.timeout(10):
             while not here.view.fleet.nodes:
@@ -453,13 +453,13 @@ async def test_views_come_by_themselves_once_everything_is_synced() -> None:
 
 def test_namespaces_whose_pods_are_gone_are_forgotten() -> None:
     """Until all pods are listed anew, which may be never."""
-    holdings = Holdings()
-    writer = HoldingsWriter(holdings, lambda *_: None, lambda: None)
+    holdings = NodeUsage()
+    writer = NodeUsageWriter(holdings, lambda *_: None, lambda: None)
     for number in range(5):
         one = msgspec.convert({"metadata": {"name": "p", "namespace": f"ci-{number}"}, "spec": {}}, Pod)
-        writer.put(one)
-        holdings.lines([f"ci-{number}"])
+        writer.upsert(one)
+        holdings.summaries([f"ci-{number}"])
         writer.remove(one)
-        holdings.lines([f"ci-{number}"])
+        holdings.summaries([f"ci-{number}"])
 
-    assert (holdings.sums.lines, holdings.sums.lent) == ({}, set())
+    assert (holdings.totals.summaries, holdings.totals.shared_namespaces) == ({}, set())

@@ -7,8 +7,8 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from webhook.cache.snapshot import snapshot_of
-from webhook.errors import Place, SnapshotError
+from webhook.cache.snapshot import view_of_objects
+from webhook.errors import SourceLocation, SnapshotError
 
 KEYS = st.sampled_from(
     ["name", "labels", "annotations", "cpu", "nvidia.com/gpu", "key", "effect", "type", "status", "limits", "hard"]
@@ -39,11 +39,11 @@ OBJECTS = st.fixed_dictionaries(
 @given(st.lists(OBJECTS | ANYTHING, max_size=4))
 def test_whatever_stands_there_is_a_view_or_an_error_with_its_place(objects: list[Any]) -> None:
     try:
-        view = snapshot_of((item, Place("odd.yaml", 1, 1)) for item in objects)
+        view = view_of_objects((item, SourceLocation("odd.yaml", 1, 1)) for item in objects)
     except SnapshotError as error:
-        place, sentence = error.place, error.sentence
+        place, sentence = error.location, error.message
     else:
-        assert all(view.free(offer, view.fleet.everyone) <= offer.capacity for offer in view.fleet.offers)
+        assert all(view.free_units(offer, view.fleet.all_nodes) <= offer.capacity for offer in view.fleet.offers)
         return
-    assert place == Place("odd.yaml", 1, 1)
+    assert place == SourceLocation("odd.yaml", 1, 1)
     assert "Write" in sentence

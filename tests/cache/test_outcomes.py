@@ -10,10 +10,10 @@ import msgspec
 import pytest
 
 from tests.make import Json, PodMaker, make_pod
-from webhook.cache.outcomes import LOOK_BACK_SECONDS, MOST_GONE, Outcomes, Pod, outcome_of
-from webhook.model.outcomes import Outcome
-from webhook.policy.halting import halt_of
-from webhook.policy.rollout import HaltOn, Rollout
+from webhook.cache.outcomes import LOOK_BACK_SECONDS, MAX_DELETED_PODS, OutcomeStore, OutcomePod, read_outcome
+from webhook.model.outcomes import PodOutcome
+from webhook.policy.halting import find_halt
+from webhook.policy.rollout import HaltThresholds, Rollout
 
 MOMENT = "2026-06-01T12:00:00Z"
 AT = datetime(2026, 6, 1, 12, tzinfo=UTC).timestamp()
@@ -25,13 +25,13 @@ LATER = "2026-06-01T12:00:05Z"
 DECISION = {"policies": ["sizing", "labels"], "digest": "0123456789ab", "changed": ["resources"]}
 
 
-def watched(name: str = "a", **status: Any) -> Pod:
+def watched(name: str = "a", **status: Any) -> OutcomePod:
     pod = make_pod(name).gpus(1).owned_by("StatefulSet", "train").container("logs")
     pod.container("sidecar", kind="initContainers", resources={"limits": {"nvidia.com/gpu": "1"}})
     data: Json = pod.build()
     data["metadata"] |= {"uid": name, "creationTimestamp": MOMENT}
     data["status"] = status
-    return msgspec.convert(data, Pod)
+    return msgspec.convert(data, OutcomePod)
 
 
 def unscheduled(status: str, reason: str = "Unschedulable") -> list[Json]:
@@ -79,8 +79,8 @@ HARM: dict[str, tuple[Json, str]] = {
 
 @pytest.mark.parametrize(("status", "became"), HARM.values(), ids=HARM)
 def test_what_became_of_a_pod(status: Json, became: str) -> None:
-    want = Outcome("team", "StatefulSet/train", (), **dict.fromkeys(became.split(), AT))
-    assert outcome_of(watched(**status)) == want
+    want = PodOutcome("team", "StatefulSet/train", (), **dict.fromkeys(became.split(), AT))
+    assert read_outcome(watched(**status)) == want
 
 
 CHANGED_BY: dict[str, tuple[Json, set[str]]] = {
@@ -94,7 +94,7 @@ CHANGED_BY: dict[str, tuple[Json, set[str]]] = {
 @pytest.mark.parametrize(("said", "policies"), CHANGED_BY.values(), ids=CHANGED_BY)
 def test_a_pod_has_the_names_of_the_policies_that_changed_it(said: Json, policies: set[str]) -> None:
     data = make_pod().gpus(1).annotate("rightslice.dev/decision", json.dumps(DECISION | said)).build()
-    outcome = outcome_of(msgspec.convert(data, Pod))
+    outcome = read_outcome(msgspec.convert(data, OutcomePod))
     assert outcome is not None
     assert set(outcome.policies) == policies
 
@@ -103,17 +103,17 @@ def test_a_pod_that_a_policy_spoke_about_and_did_not_change_counts_for_the_rest(
     note = json.dumps(DECISION | {"by": {"labels": ["labels"]}})
     data = make_pod("k").gpus(1).annotate("rightslice.dev/decision", note).build()
     killed = data | {"status": {"containerStatuses": [{"name": "main", "state": KILLED}]}}
-    found = [outcome for pod in (data, killed) if (outcome := outcome_of(msgspec.convert(pod, Pod)))]
-    rollout = Rollout(100, "seed", HaltOn(oom=1, evictions=None, pending=None, window_minutes=60))
+    found = [outcome for pod in (data, killed) if (outcome := read_outcome(msgspec.convert(pod, OutcomePod)))]
+    rollout = Rollout(100, "seed", HaltThresholds(oom=1, evictions=None, pending=None, window_minutes=60))
 
-    assert halt_of("sizing", rollout, found, since=0, now=AT + 1) is None
-    assert halt_of("labels", rollout, found[1:], since=0, now=AT + 1) is not None
+    assert find_halt("sizing", rollout, found, since=0, now=AT + 1) is None
+    assert find_halt("labels", rollout, found[1:], since=0, now=AT + 1) is not None
 
 
 def test_a_pod_whose_gpu_is_in_an_init_container_counts() -> None:
     gpu = {"limits": {"nvidia.com/mig-1g.10gb": "1"}}
     pod = make_pod().container("warm-up", kind="initContainers", resources=gpu).build()
-    assert outcome_of(msgspec.convert(pod, Pod)) is not None
+    assert read_outcome(msgspec.convert(pod, OutcomePod)) is not None
 
 
 NO_GPUS = {
@@ -125,23 +125,23 @@ NO_GPUS = {
 
 @pytest.mark.parametrize("pod", NO_GPUS.values(), ids=NO_GPUS)
 def test_a_pod_without_gpus_is_nothing_to_us(pod: PodMaker) -> None:
-    assert outcome_of(msgspec.convert(pod.build(), Pod)) is None
+    assert read_outcome(msgspec.convert(pod.build(), OutcomePod)) is None
 
 
 def test_a_container_that_asks_for_no_gpu_may_be_ended_for_its_memory() -> None:
     none = {"limits": {"nvidia.com/gpu": "0"}}
     data = make_pod().gpus(1).container("logs", resources=none).build()
     data["status"] = {"containerStatuses": [{"name": "logs", "state": KILLED}]}
-    outcome = outcome_of(msgspec.convert(data, Pod))
+    outcome = read_outcome(msgspec.convert(data, OutcomePod))
     assert outcome is not None
-    assert outcome.oom == 0
+    assert outcome.oom_killed == 0
 
 
 def test_a_pod_that_is_being_deleted_waits_for_no_node() -> None:
     data = make_pod().gpus(1).build()
     data["metadata"]["deletionTimestamp"] = MOMENT
     data["status"] = {"phase": "Pending", "conditions": unscheduled("False")}
-    outcome = outcome_of(msgspec.convert(data, Pod))
+    outcome = read_outcome(msgspec.convert(data, OutcomePod))
     assert outcome is not None
     assert outcome.pending == 0
 
@@ -155,39 +155,39 @@ class Clock:
         return datetime.fromtimestamp(self.seconds, UTC)
 
 
-def listed(outcomes: Outcomes, *pods: Pod) -> None:
+def listed(outcomes: OutcomeStore, *pods: OutcomePod) -> None:
     outcomes.begin()
     for pod in pods:
-        outcomes.put(pod)
+        outcomes.upsert(pod)
     outcomes.swap()
 
 
 def test_pods_that_are_gone_are_remembered_for_a_day() -> None:
     clock = Clock()
-    outcomes = Outcomes(clock)
+    outcomes = OutcomeStore(clock)
     listed(outcomes, watched("a"), watched("b"), watched("c"))
     outcomes.remove(watched("a", containerStatuses=[{"name": "main", "state": KILLED}]))
     listed(outcomes, watched("c"))
-    found = sorted((one.oom, one.gone) for one in outcomes.all())
+    found = sorted((one.oom_killed, one.deleted) for one in outcomes.all())
     assert found == [(0, 0), (0, AT), (AT, AT)]
     clock.seconds += LOOK_BACK_SECONDS + 1
     outcomes.remove(watched("c"))
-    assert [one.gone for one in outcomes.all()] == [clock.seconds]
+    assert [one.deleted for one in outcomes.all()] == [clock.seconds]
 
 
 def test_a_pod_waits_from_when_its_last_gate_opened() -> None:
     """The condition keeps the time at which the gate closed: it was `False` all along."""
     clock = Clock()
-    outcomes = Outcomes(clock)
+    outcomes = OutcomeStore(clock)
     outcomes.begin()
     outcomes.swap()
     gated, waiting = (
         watched(phase="Pending", conditions=unscheduled("False", reason))
         for reason in ("SchedulingGated", "Unschedulable")
     )
-    outcomes.put(gated)
+    outcomes.upsert(gated)
     clock.seconds += 3600
-    outcomes.put(waiting)
+    outcomes.upsert(waiting)
     clock.seconds += 60
     listed(outcomes, waiting)
     assert [one.pending for one in outcomes.all()] == [AT + 3600]
@@ -195,24 +195,24 @@ def test_a_pod_waits_from_when_its_last_gate_opened() -> None:
 
 def test_an_end_for_its_memory_is_not_forgotten_when_the_next_one_is_another() -> None:
     """The status has the last two ends of a container."""
-    outcomes = Outcomes(Clock())
+    outcomes = OutcomeStore(Clock())
     listed(outcomes, watched(containerStatuses=[{"name": "main", "lastState": KILLED}]))
     failed = watched(containerStatuses=[{"name": "main", "lastState": FAILED, "state": FAILED}])
-    outcomes.put(failed)
+    outcomes.upsert(failed)
     listed(outcomes, failed)
-    assert [one.oom for one in outcomes.all()] == [AT]
+    assert [one.oom_killed for one in outcomes.all()] == [AT]
 
 
 def test_a_list_that_is_not_whole_changes_nothing() -> None:
-    outcomes = Outcomes(Clock())
+    outcomes = OutcomeStore(Clock())
     listed(outcomes, watched("a"))
     outcomes.begin()
-    outcomes.put(watched("b"))
+    outcomes.upsert(watched("b"))
     assert len(list(outcomes.all())) == 1
 
 
 def test_there_is_a_bound_on_what_is_remembered() -> None:
-    outcomes = Outcomes(Clock())
-    for number in range(MOST_GONE + 10):
-        outcomes._bury(str(number), Outcome("team", "w", ()))
-    assert len(list(outcomes.all())) == MOST_GONE
+    outcomes = OutcomeStore(Clock())
+    for number in range(MAX_DELETED_PODS + 10):
+        outcomes._record_deletion(str(number), PodOutcome("team", "w", ()))
+    assert len(list(outcomes.all())) == MAX_DELETED_PODS

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from tests.make import Json, make_namespace, make_node, make_pod
-from webhook.cache.snapshot import load_snapshot, read_snapshot, snapshot_of
-from webhook.errors import Place, SnapshotError
+from webhook.cache.snapshot import read_snapshot_view, read_snapshot, view_of_objects
+from webhook.errors import SourceLocation, SnapshotError
 from webhook.model.cluster import ClusterView
 
 GPU = "nvidia.com/gpu"
@@ -37,7 +37,7 @@ def deep(levels: int) -> Json:
 
 
 def _view(*objects: Json) -> ClusterView:
-    return snapshot_of((item, Place("test.yaml")) for item in objects)
+    return view_of_objects((item, SourceLocation("test.yaml")) for item in objects)
 
 
 def _bound(name: str, gpus: int = 1, node: str = "gpu-1", phase: str = "Running") -> Json:
@@ -47,7 +47,7 @@ def _bound(name: str, gpus: int = 1, node: str = "gpu-1", phase: str = "Running"
 
 def _free(view: ClusterView) -> int:
     (offer,) = view.fleet.offers
-    return view.free(offer, view.fleet.everyone)
+    return view.free_units(offer, view.fleet.all_nodes)
 
 
 WRITTEN = {
@@ -65,7 +65,7 @@ WRITTEN = {
 def test_every_way_to_write_a_cluster_gives_the_same_view(write: Any, tmp_path: Path) -> None:
     file = tmp_path / "cluster"
     file.write_text(write([NODE, make_namespace("team", tier="research"), _bound("p", 3)]), encoding="utf-8")
-    view = load_snapshot(str(file))
+    view = read_snapshot_view(str(file))
     assert [node.name for node in view.fleet.nodes] == ["gpu-1"]
     assert _free(view) == 1
     found = view.namespace("team")
@@ -76,7 +76,7 @@ def test_every_way_to_write_a_cluster_gives_the_same_view(write: Any, tmp_path: 
 def test_a_list_of_one_kind_names_it_once(tmp_path: Path) -> None:
     bare = {key: value for key, value in NODE.items() if key not in ("apiVersion", "kind")}
     file = _file(tmp_path, {"apiVersion": "v1", "kind": "NodeList", "items": [bare]})
-    assert [node.name for node in load_snapshot(str(file)).fleet.nodes] == ["gpu-1"]
+    assert [node.name for node in read_snapshot_view(str(file)).fleet.nodes] == ["gpu-1"]
 
 
 def test_a_folder_is_all_its_files(tmp_path: Path) -> None:
@@ -87,16 +87,16 @@ def test_a_folder_is_all_its_files(tmp_path: Path) -> None:
     (tmp_path / "README.md").write_text("not: [a cluster")
     (tmp_path / "..2026_06_01").mkdir()
     _file(tmp_path / "..2026_06_01", NODE, name="a.yaml")
-    assert _free(load_snapshot(str(tmp_path))) == 2
+    assert _free(read_snapshot_view(str(tmp_path))) == 2
 
 
 def test_pods_hold_what_they_ask_for_until_they_end() -> None:
     pods = [_bound("a"), _bound("b", phase="Succeeded"), _bound("c", phase="Failed"), _bound("d", node=""), _bound("e")]
     view = _view(NODE, *pods)
     assert _free(view) == 2
-    assert view.has_room(GPU, 2, 1, cpu_milli=60_000, memory=504 << 30)
-    assert not view.has_room(GPU, 2, 1, cpu_milli=60_001, memory=0)
-    assert not view.has_room(GPU, 2, 1, cpu_milli=0, memory=(504 << 30) + 1)
+    assert view.has_free_node(GPU, 2, 1, cpu_milli=60_000, memory=504 << 30)
+    assert not view.has_free_node(GPU, 2, 1, cpu_milli=60_001, memory=0)
+    assert not view.has_free_node(GPU, 2, 1, cpu_milli=0, memory=(504 << 30) + 1)
 
 
 def test_more_held_than_there_is_leaves_nothing() -> None:
@@ -117,7 +117,7 @@ def test_nulls_are_absent() -> None:
 
 def test_a_node_without_labels_is_a_node(tmp_path: Path) -> None:
     file = _file(tmp_path, {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "bare"}})
-    assert load_snapshot(str(file)).fleet.nodes[0].gpus == {}
+    assert read_snapshot_view(str(file)).fleet.nodes[0].gpus == {}
 
 
 def test_an_empty_snapshot_is_a_cluster_without_nodes() -> None:
@@ -194,7 +194,7 @@ def test_a_fault_is_an_error_with_its_place_and_what_to_write(rest: str, want: s
     file = tmp_path / "bad.yaml"
     file.write_text(f"apiVersion: v1\nkind: Node\nmetadata:\n  name: gpu-1\n{rest}", encoding="utf-8")
     with pytest.raises(SnapshotError) as caught:
-        load_snapshot(str(file))
+        read_snapshot_view(str(file))
     assert str(caught.value) == f"{file}{want}"
 
 
@@ -203,8 +203,8 @@ def test_the_place_inside_a_list_is_the_item_s_own(tmp_path: Path) -> None:
     item = "- {apiVersion: v1, kind: Node, metadata: {name: gpu-1}, status: {allocatable: {cpu: -1}}}"
     file.write_text(f"apiVersion: v1\nkind: List\nitems:\n{item}\n", encoding="utf-8")
     with pytest.raises(SnapshotError, match="must be zero or more") as caught:
-        load_snapshot(str(file))
-    assert caught.value.place == Place(str(file), 4, item.rindex("-1") + 1)
+        read_snapshot_view(str(file))
+    assert caught.value.location == SourceLocation(str(file), 4, item.rindex("-1") + 1)
 
 
 FAULTS: dict[str, tuple[Json, str]] = {
@@ -232,7 +232,7 @@ def test_faults_of_other_objects(data: Json, sentence: str) -> None:
     with pytest.raises(SnapshotError) as caught:
         _view(data)
     assert sentence in str(caught.value)
-    assert caught.value.place == Place("test.yaml")
+    assert caught.value.location == SourceLocation("test.yaml")
 
 
 def test_a_pod_s_odd_amount_is_for_whoever_judges_the_pod() -> None:
@@ -241,17 +241,17 @@ def test_a_pod_s_odd_amount_is_for_whoever_judges_the_pod() -> None:
 
 def test_files_that_are_not_there_or_hold_nothing(tmp_path: Path) -> None:
     with pytest.raises(SnapshotError, match="found no such file"):
-        load_snapshot(str(tmp_path / "gone"))
+        read_snapshot_view(str(tmp_path / "gone"))
     with pytest.raises(SnapshotError, match="found a folder without any of these"):
-        load_snapshot(str(tmp_path))
+        read_snapshot_view(str(tmp_path))
 
 
 def test_text_that_is_no_yaml_is_a_snapshot_error_too(tmp_path: Path) -> None:
     file = tmp_path / "bad.yaml"
     file.write_text("kind: Node\n\tname: n\n", encoding="utf-8")
     with pytest.raises(SnapshotError) as caught:
-        load_snapshot(str(file))
-    assert caught.value.place.line == 2
+        read_snapshot_view(str(file))
+    assert caught.value.location.line == 2
 
 
 def test_a_file_that_cannot_be_read(tmp_path: Path) -> None:
@@ -259,12 +259,12 @@ def test_a_file_that_cannot_be_read(tmp_path: Path) -> None:
     folder.mkdir()
     _file(folder, NODE, name="a.yaml")
     with pytest.raises(SnapshotError, match="must be readable"):
-        load_snapshot(str(tmp_path))
+        read_snapshot_view(str(tmp_path))
 
 
 def test_ten_thousand_pods_are_read_in_seconds(tmp_path: Path) -> None:
     file = tmp_path / "large.json"
     pods = [_bound(f"p{number}", 0) for number in range(10_000)]
     file.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": [NODE, *pods]}))
-    view = load_snapshot(str(file))
-    assert not view.has_room(GPU, 1, 1, cpu_milli=1, memory=0), "20000 CPUs are held of 64"
+    view = read_snapshot_view(str(file))
+    assert not view.has_free_node(GPU, 1, 1, cpu_milli=1, memory=0), "20000 CPUs are held of 64"

@@ -8,11 +8,11 @@ import msgspec
 import pytest
 
 from tests.make import Json, make_node, make_pod
-from webhook.cache.snapshot import snapshot_of
-from webhook.cache.stored import stored_limit_range, stored_quota
-from webhook.errors import Place
+from webhook.cache.snapshot import view_of_objects
+from webhook.cache.stored import set_limit_range_defaults, with_quota_status
+from webhook.errors import SourceLocation
 from webhook.model.objects import LimitRange, ResourceQuota
-from webhook.model.pods import pod_of
+from webhook.model.pods import parse_pod
 
 GPU = "nvidia.com/gpu"
 
@@ -33,14 +33,14 @@ DEFAULTS: dict[str, tuple[Json, Json, Json]] = {
 @pytest.mark.parametrize(("item", "default", "request_"), DEFAULTS.values(), ids=DEFAULTS)
 def test_defaults_of_a_container_item(item: Json, default: Json, request_: Json) -> None:
     written = msgspec.convert({"spec": {"limits": [{"type": "Container", **item}]}}, LimitRange)
-    (stored,) = stored_limit_range(written).spec.limits
+    (stored,) = set_limit_range_defaults(written).spec.limits
     assert (stored.default, stored.default_request) == (default, request_)
-    assert stored_limit_range(stored_limit_range(written)) == stored_limit_range(written)
+    assert set_limit_range_defaults(set_limit_range_defaults(written)) == set_limit_range_defaults(written)
 
 
 def test_a_pod_item_has_no_defaults() -> None:
     written = msgspec.convert({"spec": {"limits": [{"type": "Pod", "max": {GPU: "4"}}]}}, LimitRange)
-    assert stored_limit_range(written) == written
+    assert set_limit_range_defaults(written) == written
 
 
 def _quota(hard: Json, **fields: Any) -> ResourceQuota:
@@ -48,8 +48,8 @@ def _quota(hard: Json, **fields: Any) -> ResourceQuota:
 
 
 PODS = [
-    pod_of(make_pod("a").gpus(2).asks("cpu", "1500m").asks("memory", "3Gi").build()),
-    pod_of(make_pod("b").gpus(1).build()),
+    parse_pod(make_pod("a").gpus(2).asks("cpu", "1500m").asks("memory", "3Gi").build()),
+    parse_pod(make_pod("b").gpus(1).build()),
 ]
 
 USED: dict[str, tuple[ResourceQuota, Json]] = {
@@ -79,12 +79,12 @@ USED: dict[str, tuple[ResourceQuota, Json]] = {
 
 @pytest.mark.parametrize(("quota", "used"), USED.values(), ids=USED)
 def test_what_a_quota_has_counted(quota: ResourceQuota, used: Json) -> None:
-    assert stored_quota(quota, PODS).status.used == used
+    assert with_quota_status(quota, PODS).status.used == used
 
 
 def test_what_is_enforced_is_the_status_and_in_a_file_the_spec() -> None:
-    assert stored_quota(_quota({"pods": "8"}), []).status.hard == {"pods": "8"}
-    assert stored_quota(_quota({"pods": "8"}, status={"hard": {"pods": "4"}}), []).status.hard == {"pods": "4"}
+    assert with_quota_status(_quota({"pods": "8"}), []).status.hard == {"pods": "8"}
+    assert with_quota_status(_quota({"pods": "8"}, status={"hard": {"pods": "4"}}), []).status.hard == {"pods": "4"}
 
 
 def test_a_snapshot_counts_the_pods_of_the_quota_s_own_namespace_that_have_not_ended() -> None:
@@ -106,7 +106,7 @@ def test_a_snapshot_counts_the_pods_of_the_quota_s_own_namespace_that_have_not_e
         ended,
         elsewhere.namespace("other").build(),
     ]
-    view = snapshot_of((item, Place("x")) for item in objects)
+    view = view_of_objects((item, SourceLocation("x")) for item in objects)
     (found,) = view.quotas("team")
     assert found.status.used == {f"requests.{GPU}": "3"}
     assert view.limit_ranges("team")[0].spec.limits[0].default == {GPU: "4"}

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from webhook.cache.traces import read_machines, read_needs
+from webhook.cache.traces import read_trace_nodes, read_trace_pods
 from webhook.errors import SnapshotError
-from webhook.placement.needs import Need
-from webhook.placement.rooms import Machine
+from webhook.placement.needs import PodDemand
+from webhook.placement.rooms import EmptyNode
 
 NODES = "sn,cpu_milli,memory_mib,gpu,model\nn0,64000,262144,2,P100\nn1,8000,1024,0,\n"
 PODS = "name,cpu_milli,memory_mib,num_gpu,gpu_milli,gpu_spec,qos\np0,500,10,1,460,V100|A10,LS\np1,1,2,0,900,,BE\n"
@@ -22,22 +22,22 @@ def test_nodes_and_pods_are_read_plain_or_gzipped(tmp_path: Path, packed: bool) 
     for file, text in ((nodes, NODES), (pods, PODS)):
         file.write_bytes(gzip.compress(text.encode()) if packed else text.encode())
 
-    assert read_machines(nodes) == [Machine("n0", 64_000, 262_144, 2, "P100"), Machine("n1", 8000, 1024, 0)]
-    assert read_needs(pods) == [Need(500, 1, 460, ("A10", "V100"), 10), Need(1, memory_mib=2)]
+    assert read_trace_nodes(nodes) == [EmptyNode("n0", 64_000, 262_144, 2, "P100"), EmptyNode("n1", 8000, 1024, 0)]
+    assert read_trace_pods(pods) == [PodDemand(500, 1, 460, ("A10", "V100"), 10), PodDemand(1, memory_mib=2)]
 
 
 def test_a_list_without_models_or_further_columns_is_a_list(tmp_path: Path) -> None:
     file = tmp_path / "pods.csv"
     file.write_text("name,cpu_milli,memory_mib,num_gpu,gpu_milli\np,1,2,8,1000\n")
 
-    assert read_needs(file) == [Need(1, 8, 1000, memory_mib=2)]
+    assert read_trace_pods(file) == [PodDemand(1, 8, 1000, memory_mib=2)]
 
 
 def test_the_byte_order_mark_of_a_spreadsheet_is_no_part_of_a_name(tmp_path: Path) -> None:
     file = tmp_path / "pods.csv"
     file.write_text(PODS, encoding="utf-8-sig")
 
-    assert len(read_needs(file)) == 2
+    assert len(read_trace_pods(file)) == 2
 
 
 NO_CSV = "pods.csv: must be a CSV file, plain or gzipped"
@@ -60,14 +60,14 @@ def test_a_fault_has_its_place(tmp_path: Path, sentence: str, text: str | bytes,
     file.write_bytes(text if isinstance(text, bytes) else text.encode())
 
     with pytest.raises(SnapshotError) as raised:
-        read_needs(file)
+        read_trace_pods(file)
 
     assert message in str(raised.value)
 
 
 def test_a_file_that_is_not_there(tmp_path: Path) -> None:
     with pytest.raises(SnapshotError, match="No such file"):
-        read_machines(tmp_path / "none.csv")
+        read_trace_nodes(tmp_path / "none.csv")
 
 
 def test_a_node_that_is_listed_twice_is_not_counted_twice(tmp_path: Path) -> None:
@@ -77,4 +77,4 @@ def test_a_node_that_is_listed_twice_is_not_counted_twice(tmp_path: Path) -> Non
     with pytest.raises(
         SnapshotError, match=r"nodes\.csv:4: sn: must be each node's own, found 'n0' here and in line 2"
     ):
-        read_machines(file)
+        read_trace_nodes(file)

@@ -9,18 +9,18 @@ from typing import Any
 
 import orjson
 
-from webhook.certs.held import Authority, Held, Leaf, authorities_in
-from webhook.certs.hooks import FOLDERS, HookChoice, hook_of
-from webhook.certs.keeping import Keeper, Keeping, Looked
-from webhook.certs.plan import Rest
-from webhook.certs.secrets import SecretName, held_in
+from webhook.certs.held import CertificateAuthority, SecretState, ServingCertificate, parse_authorities
+from webhook.certs.hooks import CONFIG_PATHS, WebhookConfigSelector, webhook_config_of
+from webhook.certs.keeping import CertificateReconciler, ManagedCertificateSpec, ReconcileResult
+from webhook.certs.plan import NoAction
+from webhook.certs.secrets import SecretName, secret_state_of
 from webhook.errors import ApiError
 
 START = datetime(2026, 6, 1, tzinfo=UTC)
 SECRET = SecretName("rightslice", "rightslice-tls")
 NAMES = ("rightslice.rightslice.svc", "127.0.0.1")
-KEEPING = Keeping(SECRET, HookChoice(names=("rightslice",)), NAMES)
-HOOKS = tuple(f"{folder}/rightslice" for folder in FOLDERS)
+KEEPING = ManagedCertificateSpec(SECRET, WebhookConfigSelector(names=("rightslice",)), NAMES)
+HOOKS = tuple(f"{folder}/rightslice" for folder in CONFIG_PATHS)
 
 
 class Cluster:
@@ -62,26 +62,26 @@ class Cluster:
         self.seconds += time.total_seconds()
 
     @property
-    def held(self) -> Held | None:
+    def held(self) -> SecretState | None:
         """What the Secret holds."""
-        return held_in(self.objects.get(SECRET.path))
+        return secret_state_of(self.objects.get(SECRET.path))
 
     @property
-    def leaf(self) -> Leaf:
+    def leaf(self) -> ServingCertificate:
         """The certificate in the Secret, which has to be there."""
         assert self.held is not None
-        assert self.held.leaf is not None
-        return self.held.leaf
+        assert self.held.serving is not None
+        return self.held.serving
 
     def bundles(self) -> list[bytes]:
         """The caBundle of every webhook."""
         return [
-            bundle for path in HOOKS if path in self.objects for bundle in hook_of(path, self.objects[path]).bundles
+            bundle for path in HOOKS if path in self.objects for bundle in webhook_config_of(path, self.objects[path]).bundles
         ]
 
-    def trusted_everywhere(self, authority: Authority | None) -> bool:
+    def trusted_everywhere(self, authority: CertificateAuthority | None) -> bool:
         """Does every webhook trust it?"""
-        return all(authority in authorities_in(bundle) for bundle in self.bundles())
+        return all(authority in parse_authorities(bundle) for bundle in self.bundles())
 
     def set_bundles(self, bundle: str, path: str | None = None) -> None:
         """Somebody edits what our webhooks trust (base64)."""
@@ -120,7 +120,7 @@ class Client:
         self._cluster = cluster
         self.refusal = refusal
         self._about = about
-        self.moment: datetime | None = None
+        self.server_time: datetime | None = None
 
     async def get(self, path: str, params: Mapping[str, str] | None = None) -> dict[str, Any]:
         """GET."""
@@ -149,7 +149,7 @@ class Client:
         await _turn()
         if self.refusal is not None and self._about in call:
             raise self.refusal
-        self.moment = self._cluster.moment
+        self.server_time = self._cluster.moment
         self._cluster.calls.append(call)
 
 
@@ -163,11 +163,11 @@ class Replica:
 
     def start(self) -> None:
         """A new process, which knows nothing."""
-        self.served: Leaf | None = None
-        self.last: Looked | None = None
-        self._looking: Coroutine[Any, Any, Looked] | None = None
+        self.served: ServingCertificate | None = None
+        self.last: ReconcileResult | None = None
+        self._looking: Coroutine[Any, Any, ReconcileResult] | None = None
         clock = lambda: self.cluster.moment  # noqa: E731 - handed on at once
-        self.keeper = Keeper(
+        self.keeper = CertificateReconciler(
             Client(self.cluster), KEEPING, lambda: self.leads, clock, monotonic=lambda: self.cluster.seconds
         )
 
@@ -185,27 +185,27 @@ class Replica:
     def advance(self) -> bool:
         """Go on by one call, beginning a look if none has begun; True once the look is over."""
         if self._looking is None:
-            self._looking = self.keeper.look()
+            self._looking = self.keeper.reconcile()
         try:
             self._looking.send(None)
         except StopIteration as end:
             self._looking, self.last = None, end.value
             assert self.last is not None
-            self.served = self.last.leaf or self.served
+            self.served = self.last.serving or self.served
             return True
         return False
 
-    def look(self) -> Looked:
+    def look(self) -> ReconcileResult:
         """One whole look."""
         while not self.advance():
             pass
         assert self.last is not None
         return self.last
 
-    def settle(self, most: int = 12) -> Looked:
+    def settle(self, most: int = 12) -> ReconcileResult:
         """Look until there is nothing to do."""
         for _ in range(most):
             looked = self.look()
-            if isinstance(looked.step, Rest):
+            if isinstance(looked.step, NoAction):
                 return looked
         raise AssertionError("it still finds something to do")

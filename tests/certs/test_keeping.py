@@ -8,9 +8,9 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from tests.certs.cluster import HOOKS, KEEPING, NAMES, SECRET, START, Client, Cluster, Replica
-from webhook.certs.keeping import Keeper
-from webhook.certs.plan import OVERLAP, SETTLE, NewAuthority, Rest
-from webhook.certs.secrets import MARK
+from webhook.certs.keeping import CertificateReconciler
+from webhook.certs.plan import AUTHORITY_OVERLAP, BUNDLE_SETTLE_TIME, CreateAuthority, NoAction
+from webhook.certs.secrets import MANAGED_BY_LABEL
 from webhook.errors import ApiError
 
 JUNK = b64encode(b"-----BEGIN CERTIFICATE-----\nMIIB\n-----END CERTIFICATE-----\n").decode()
@@ -30,7 +30,7 @@ def leader(cluster: Cluster) -> Replica:
     return replica
 
 
-def settle_later(replica: Replica, time: timedelta = SETTLE) -> None:
+def settle_later(replica: Replica, time: timedelta = BUNDLE_SETTLE_TIME) -> None:
     """Let time pass, and the replica do all that is due."""
     replica.cluster.pass_time(time)
     replica.settle()
@@ -42,9 +42,9 @@ def test_the_first_certificate_is_served_once_it_is_trusted(cluster: Cluster) ->
     while replica.served is None:
         replica.look()
 
-    assert frozenset(NAMES) == cluster.leaf.names
+    assert frozenset(NAMES) == cluster.leaf.dns_names
     assert set(cluster.bundles()) == {cluster.held.bundle} if cluster.held else False
-    assert cluster.objects[SECRET.path]["metadata"]["labels"] == MARK
+    assert cluster.objects[SECRET.path]["metadata"]["labels"] == MANAGED_BY_LABEL
     writes = [call.split()[0] for call in cluster.calls if not call.startswith("GET")]
     assert writes == ["POST", "PATCH", "PATCH", "PUT"]
 
@@ -56,24 +56,24 @@ def test_of_three_that_begin_at_once_one_creates_the_secret(cluster: Cluster) ->
             if replica.last is None:
                 replica.advance()
 
-    assert sorted(replica.last.wrote for replica in replicas if replica.last) == [False, False, True]
+    assert sorted(replica.last.changed for replica in replicas if replica.last) == [False, False, True]
 
 
 def test_a_rotation_never_serves_what_is_not_trusted(leader: Replica) -> None:
     cluster = leader.cluster
     before = cluster.leaf
     settle_later(leader, timedelta(days=60, hours=1))
-    assert cluster.leaf.begins > before.begins
+    assert cluster.leaf.not_before > before.not_before
     assert cluster.leaf.signed_by == before.signed_by
 
     for _ in range(4):
         settle_later(leader, timedelta(days=50))
-        assert cluster.leaf.ends - cluster.moment > timedelta(days=7)
+        assert cluster.leaf.not_after - cluster.moment > timedelta(days=7)
     settle_later(leader)
     assert cluster.leaf.signed_by != before.signed_by
     assert cluster.trusted_everywhere(before.signed_by)
 
-    settle_later(leader, OVERLAP)
+    settle_later(leader, AUTHORITY_OVERLAP)
     assert not cluster.trusted_everywhere(before.signed_by)
     assert leader.served == cluster.leaf
 
@@ -120,7 +120,7 @@ def test_a_spoilt_secret_is_mended_and_what_is_served_is_trusted_meanwhile(leade
     cluster.spoil(key, JUNK)
     looked = leader.look()
 
-    assert [fault for fault in looked.faults if key[:3] in fault]
+    assert [fault for fault in looked.errors if key[:3] in fault]
     leader.settle()
     assert cluster.trusted_everywhere(before.signed_by)
     assert leader.served is not None
@@ -128,14 +128,14 @@ def test_a_spoilt_secret_is_mended_and_what_is_served_is_trusted_meanwhile(leade
     settle_later(leader)
     settle_later(leader)
     assert leader.served == cluster.leaf
-    assert leader.look().faults == ()
+    assert leader.look().errors == ()
 
 
 def test_a_secret_that_was_emptied_or_made_empty_is_filled(cluster: Cluster) -> None:
     cluster.store(SECRET.path, {"metadata": {"name": SECRET.name, "annotations": {"kept": "yes"}}, "type": "Opaque"})
     Replica(cluster, leads=True).settle()
 
-    assert cluster.leaf.names == frozenset(NAMES)
+    assert cluster.leaf.dns_names == frozenset(NAMES)
     assert cluster.objects[SECRET.path]["metadata"]["annotations"] == {"kept": "yes"}
 
 
@@ -143,18 +143,18 @@ def test_somebody_elses_secret_is_not_touched(cluster: Cluster) -> None:
     cluster.store(SECRET.path, {"metadata": {"name": SECRET.name}, "data": {"tls.crt": JUNK}})
     looked = Replica(cluster, leads=True).look()
 
-    assert isinstance(looked.step, Rest)
-    assert looked.step.wrong
+    assert isinstance(looked.step, NoAction)
+    assert looked.step.needs_attention
     assert cluster.objects[SECRET.path]["data"] == {"tls.crt": JUNK}
-    assert looked.leaf is None
+    assert looked.serving is None
 
 
 def test_without_webhook_configurations_the_certificate_is_there_before_them() -> None:
     cluster = Cluster(hooks=())
     looked = Replica(cluster, leads=True).settle()
 
-    assert looked.leaf == cluster.leaf
-    assert looked.hooks == 0
+    assert looked.serving == cluster.leaf
+    assert looked.config_count == 0
 
 
 @pytest.mark.parametrize("by", [timedelta(days=-1000), timedelta(days=1000)], ids=["back", "on"])
@@ -164,34 +164,34 @@ def test_a_clock_that_was_set_wrong_and_right_again_is_mended_both_times(leader:
     leader.settle()
     settle_later(leader)
     assert leader.served == cluster.leaf
-    assert cluster.leaf.begins < cluster.moment < cluster.leaf.ends
+    assert cluster.leaf.not_before < cluster.moment < cluster.leaf.not_after
 
     cluster.moment -= by
     leader.settle()
     settle_later(leader)
     assert leader.served == cluster.leaf
-    assert cluster.leaf.begins < cluster.moment < cluster.leaf.ends
+    assert cluster.leaf.not_before < cluster.moment < cluster.leaf.not_after
 
 
 async def test_the_api_servers_clock_decides_not_ours() -> None:
     class Told(Client):
         async def _begin(self, call: str) -> None:
-            self.moment = START
+            self.server_time = START
 
     wrong = datetime(1999, 1, 1, tzinfo=UTC)
     cluster = Cluster()
-    keeper = Keeper(Told(cluster), KEEPING, lambda: True, lambda: wrong)
+    keeper = CertificateReconciler(Told(cluster), KEEPING, lambda: True, lambda: wrong)
     for _ in range(4):
-        await keeper.look()
+        await keeper.reconcile()
 
-    assert (await keeper.look()).now == START
-    assert cluster.leaf.begins == START - timedelta(hours=1)
+    assert (await keeper.reconcile()).now == START
+    assert cluster.leaf.not_before == START - timedelta(hours=1)
 
 
 async def test_what_the_api_server_does_not_allow_is_raised() -> None:
     client = Client(Cluster(), ApiError("GET /", 403, "Forbidden", "no"))
     with pytest.raises(ApiError, match="403 Forbidden"):
-        await Keeper(client, KEEPING, lambda: True, lambda: START).look()
+        await CertificateReconciler(client, KEEPING, lambda: True, lambda: START).reconcile()
 
 
 async def test_a_namespace_that_is_not_there_is_no_conflict() -> None:
@@ -200,13 +200,13 @@ async def test_a_namespace_that_is_not_there_is_no_conflict() -> None:
             if call.startswith("POST"):
                 raise ApiError(call, 404, "NotFound", 'namespaces "rightslice" not found')
 
-    keeper = Keeper(Nowhere(Cluster()), KEEPING, lambda: False, lambda: START)
+    keeper = CertificateReconciler(Nowhere(Cluster()), KEEPING, lambda: False, lambda: START)
     with pytest.raises(ApiError, match="namespaces"):
-        await keeper.look()
+        await keeper.reconcile()
 
 
 def test_steps_are_told(cluster: Cluster) -> None:
     looked = Replica(cluster).look()
 
-    assert isinstance(looked.step, NewAuthority)
-    assert looked.wrote
+    assert isinstance(looked.step, CreateAuthority)
+    assert looked.changed

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from tests.certs.cluster import HOOKS, NAMES, SECRET, Cluster, Replica
-from webhook.certs.plan import MOST_TRUSTED, OVERLAP, SETTLE, is_valid
+from webhook.certs.plan import MAX_AUTHORITIES, AUTHORITY_OVERLAP, BUNDLE_SETTLE_TIME, is_within_validity
 
 REPLICAS = st.integers(0, 2)
 KEYS = st.sampled_from(["ca.crt", "ca.key", "tls.crt", "tls.key"])
@@ -40,7 +40,7 @@ class Rotating(RuleBasedStateMachine):
     def crash(self, who: int) -> None:
         self.replicas[who].crash()
 
-    @rule(frozen=st.none() | REPLICAS, time=st.sampled_from([SETTLE, OVERLAP, timedelta(days=31)]))
+    @rule(frozen=st.none() | REPLICAS, time=st.sampled_from([BUNDLE_SETTLE_TIME, AUTHORITY_OVERLAP, timedelta(days=31)]))
     def wait(self, frozen: int | None, time: timedelta) -> None:
         """Running replicas look every few seconds; a frozen one stays in the middle of a call, and serves nobody.
 
@@ -50,7 +50,7 @@ class Rotating(RuleBasedStateMachine):
             self.replicas[frozen].served = None
         running = [replica for number, replica in enumerate(self.replicas) if number != frozen]
         for _ in range(ROUNDS):
-            wrote = [replica.look().wrote for replica in running]
+            wrote = [replica.look().changed for replica in running]
             if not any(wrote):
                 break
         else:
@@ -74,13 +74,13 @@ class Rotating(RuleBasedStateMachine):
     def whatever_is_served_is_trusted_by_every_webhook(self) -> None:
         for replica in self.replicas:
             leaf = replica.served
-            if leaf is not None and is_valid(leaf, self.cluster.moment):
+            if leaf is not None and is_within_validity(leaf, self.cluster.moment):
                 assert self.cluster.trusted_everywhere(leaf.signed_by)
 
     @invariant()
     def there_are_never_many_authorities(self) -> None:
         held = self.cluster.held
-        assert held is None or len(held.trusted) <= MOST_TRUSTED
+        assert held is None or len(held.authorities) <= MAX_AUTHORITIES
 
     def teardown(self) -> None:
         """Whatever happened: one leader and a minute are enough."""
@@ -108,14 +108,14 @@ def heal(cluster: Cluster, replicas: list[Replica]) -> None:
     leader.leads = True
     for _ in range(2):
         leader.settle()
-        cluster.pass_time(SETTLE)
+        cluster.pass_time(BUNDLE_SETTLE_TIME)
     leader.settle()
-    assert cluster.leaf.ends - cluster.moment > timedelta(days=7)
-    assert is_valid(cluster.leaf, cluster.moment)
-    assert frozenset(NAMES) <= cluster.leaf.names
+    assert cluster.leaf.not_after - cluster.moment > timedelta(days=7)
+    assert is_within_validity(cluster.leaf, cluster.moment)
+    assert frozenset(NAMES) <= cluster.leaf.dns_names
     assert cluster.trusted_everywhere(cluster.leaf.signed_by)
     for replica in replicas:
-        assert replica.settle().leaf == cluster.leaf
+        assert replica.settle().serving == cluster.leaf
 
 
 TestRotating = Rotating.TestCase
@@ -135,6 +135,6 @@ def test_a_week_is_left_at_any_time_if_one_replica_looks_once_a_day(data: st.Dat
             unlucky.advance()
         unlucky.crash()
         Replica(cluster, leads=True).settle()
-        assert cluster.leaf.ends - cluster.moment > timedelta(days=8)
+        assert cluster.leaf.not_after - cluster.moment > timedelta(days=8)
         assert cluster.trusted_everywhere(cluster.leaf.signed_by)
         cluster.pass_time(timedelta(days=1))

@@ -8,94 +8,94 @@ from datetime import timedelta
 import pytest
 
 from tests.certs.make import DAY, make_held, make_seen, rotated, trusting, with_authorities
-from webhook.certs.held import Held
-from webhook.certs.making import held_after
+from webhook.certs.held import SecretState
+from webhook.certs.making import state_after_step
 from webhook.certs.plan import (
-    MOST_TRUSTED,
-    OVERLAP,
-    SETTLE,
-    Forget,
-    Issue,
-    NewAuthority,
-    Rest,
-    Seen,
-    Step,
-    Trust,
-    next_step,
+    MAX_AUTHORITIES,
+    AUTHORITY_OVERLAP,
+    BUNDLE_SETTLE_TIME,
+    PruneAuthorities,
+    IssueCertificate,
+    CreateAuthority,
+    NoAction,
+    RotationInput,
+    RotationStep,
+    UpdateBundles,
+    next_rotation_step,
 )
 
 GOOD = make_held()
 OLD = make_held(authority=250 * DAY)
 ROTATING = rotated(OLD)
-BROKEN_KEY = replace(GOOD, key=None)
+BROKEN_KEY = replace(GOOD, authority_key=None)
 UNTRUE = make_held(names=["elsewhere.svc"])
 
-CASES: dict[str, tuple[Seen, type[Step], str]] = {
-    "nothing there yet": (make_seen(None), NewAuthority, "no Secret yet"),
-    "nothing there yet, and not the leader: whoever is first": (make_seen(None, leads=False), NewAuthority, ""),
-    "somebody else's Secret": (trusting(replace(GOOD, foreign=True)), Rest, "not ours"),
-    "all is well": (trusting(GOOD), Rest, "as it should be"),
-    "not the leader": (make_seen(BROKEN_KEY, leads=False), Rest, "leader keeps"),
-    "the authority's key is lost": (trusting(BROKEN_KEY), NewAuthority, "no authority with its key"),
-    "ca.crt was edited": (trusting(replace(GOOD, faults=("ca.crt is not what we wrote",))), NewAuthority, "ca.crt"),
-    "two thirds of the authority's life are over": (trusting(OLD), NewAuthority, "two thirds of the life"),
-    "not quite two thirds": (trusting(make_held(authority=243 * DAY)), Rest, "as it should be"),
-    "an authority of tomorrow": (trusting(make_held(authority=-2 * DAY)), NewAuthority, "not valid before"),
-    "a webhook that trusts nobody": (make_seen(GOOD, GOOD.bundle, b""), Trust, "caBundle"),
-    "a webhook that trusts another": (make_seen(GOOD, UNTRUE.bundle), Trust, "caBundle"),
-    "a webhook that trusts too many": (make_seen(GOOD, GOOD.bundle + UNTRUE.bundle), Trust, "caBundle"),
-    "no webhook at all": (make_seen(GOOD), Rest, "as it should be"),
-    "the first certificate": (trusting(make_held(leaf=None)), Issue, "no serving certificate"),
-    "bundles come before a certificate": (make_seen(make_held(leaf=None), b""), Trust, "caBundle"),
+CASES: dict[str, tuple[RotationInput, type[RotationStep], str]] = {
+    "nothing there yet": (make_seen(None), CreateAuthority, "no Secret yet"),
+    "nothing there yet, and not the leader: whoever is first": (make_seen(None, leads=False), CreateAuthority, ""),
+    "somebody else's Secret": (trusting(replace(GOOD, foreign=True)), NoAction, "not ours"),
+    "all is well": (trusting(GOOD), NoAction, "as it should be"),
+    "not the leader": (make_seen(BROKEN_KEY, leads=False), NoAction, "leader keeps"),
+    "the authority's key is lost": (trusting(BROKEN_KEY), CreateAuthority, "no authority with its key"),
+    "ca.crt was edited": (trusting(replace(GOOD, errors=("ca.crt is not what we wrote",))), CreateAuthority, "ca.crt"),
+    "two thirds of the authority's life are over": (trusting(OLD), CreateAuthority, "two thirds of the life"),
+    "not quite two thirds": (trusting(make_held(authority=243 * DAY)), NoAction, "as it should be"),
+    "an authority of tomorrow": (trusting(make_held(authority=-2 * DAY)), CreateAuthority, "not valid before"),
+    "a webhook that trusts nobody": (make_seen(GOOD, GOOD.bundle, b""), UpdateBundles, "caBundle"),
+    "a webhook that trusts another": (make_seen(GOOD, UNTRUE.bundle), UpdateBundles, "caBundle"),
+    "a webhook that trusts too many": (make_seen(GOOD, GOOD.bundle + UNTRUE.bundle), UpdateBundles, "caBundle"),
+    "no webhook at all": (make_seen(GOOD), NoAction, "as it should be"),
+    "the first certificate": (trusting(make_held(leaf=None)), IssueCertificate, "no serving certificate"),
+    "bundles come before a certificate": (make_seen(make_held(leaf=None), b""), UpdateBundles, "caBundle"),
     "a certificate lost while others may be served": (
         trusting(with_authorities(make_held(leaf=None), OLD)),
-        Rest,
+        NoAction,
         "waits for API servers",
     ),
-    "a new authority is trusted before it signs": (make_seen(ROTATING, OLD.bundle), Trust, "caBundle"),
-    "a new authority signs nothing at once": (trusting(ROTATING), Rest, "waits for API servers"),
-    "a new authority signs when API servers know it": (trusting(ROTATING, steady=SETTLE), Issue, "older authority"),
+    "a new authority is trusted before it signs": (make_seen(ROTATING, OLD.bundle), UpdateBundles, "caBundle"),
+    "a new authority signs nothing at once": (trusting(ROTATING), NoAction, "waits for API servers"),
+    "a new authority signs when API servers know it": (trusting(ROTATING, steady=BUNDLE_SETTLE_TIME), IssueCertificate, "older authority"),
     "a certificate that ends in ten days waits like any other": (
         trusting(rotated(make_held(authority=250 * DAY, leaf=80 * DAY))),
-        Rest,
+        NoAction,
         "waits for API servers",
     ),
     "a certificate that ends within nine days does not wait": (
-        trusting(rotated(make_held(authority=250 * DAY, leaf=81 * DAY + SETTLE))),
-        Issue,
+        trusting(rotated(make_held(authority=250 * DAY, leaf=81 * DAY + BUNDLE_SETTLE_TIME))),
+        IssueCertificate,
         "older authority",
     ),
-    "a certificate that has ended does not wait": (trusting(make_held(leaf=91 * DAY)), Issue, "two thirds"),
-    "a certificate of tomorrow does not wait": (trusting(make_held(leaf=-2 * DAY)), Issue, "not valid before"),
+    "a certificate that has ended does not wait": (trusting(make_held(leaf=91 * DAY)), IssueCertificate, "two thirds"),
+    "a certificate of tomorrow does not wait": (trusting(make_held(leaf=-2 * DAY)), IssueCertificate, "not valid before"),
     "two thirds of the certificate's life are over": (
-        trusting(make_held(leaf=61 * DAY), steady=SETTLE),
-        Issue,
+        trusting(make_held(leaf=61 * DAY), steady=BUNDLE_SETTLE_TIME),
+        IssueCertificate,
         "two thirds of the life of the certificate",
     ),
     "a certificate for other names": (
-        trusting(UNTRUE, steady=SETTLE),
-        Issue,
+        trusting(UNTRUE, steady=BUNDLE_SETTLE_TIME),
+        IssueCertificate,
         "does not stand for 127.0.0.1, rightslice.rightslice.svc",
     ),
-    "a certificate for more names than asked for": (trusting(GOOD, names=["127.0.0.1"], steady=SETTLE), Rest, ""),
-    "old authorities stay for a day": (trusting(with_authorities(GOOD, OLD), steady=OVERLAP - SETTLE), Rest, ""),
-    "old authorities leave after a day": (trusting(with_authorities(GOOD, OLD), steady=OVERLAP), Forget, "old"),
+    "a certificate for more names than asked for": (trusting(GOOD, names=["127.0.0.1"], steady=BUNDLE_SETTLE_TIME), NoAction, ""),
+    "old authorities stay for a day": (trusting(with_authorities(GOOD, OLD), steady=AUTHORITY_OVERLAP - BUNDLE_SETTLE_TIME), NoAction, ""),
+    "old authorities leave after a day": (trusting(with_authorities(GOOD, OLD), steady=AUTHORITY_OVERLAP), PruneAuthorities, "old"),
 }
 
 
 @pytest.mark.parametrize(("seen", "kind", "why"), CASES.values(), ids=CASES)
-def test_next_step(seen: Seen, kind: type[Step], why: str) -> None:
-    step = next_step(seen)
+def test_next_step(seen: RotationInput, kind: type[RotationStep], why: str) -> None:
+    step = next_rotation_step(seen)
 
     assert isinstance(step, kind)
-    assert why in step.why
+    assert why in step.reason
 
 
-def carried(seen: Seen) -> bytes:
+def carried(seen: RotationInput) -> bytes:
     """What a new authority is put before."""
-    step = next_step(seen)
-    assert isinstance(step, NewAuthority)
-    return b"".join(authority.pem for authority in step.carried)
+    step = next_rotation_step(seen)
+    assert isinstance(step, CreateAuthority)
+    return b"".join(authority.pem for authority in step.previous)
 
 
 def test_a_lost_secret_leaves_what_webhooks_trust_trusted() -> None:
@@ -109,29 +109,29 @@ def test_a_bundle_of_strangers_is_not_carried_on() -> None:
 
 
 def test_with_too_many_authorities_that_of_the_served_certificate_stays() -> None:
-    crowd = with_authorities(*(make_held(authority=n * DAY, leaf=None) for n in range(MOST_TRUSTED)))
-    held = replace(crowd, key=None, trusted=(*crowd.trusted, *GOOD.trusted), leaf=GOOD.leaf)
+    crowd = with_authorities(*(make_held(authority=n * DAY, leaf=None) for n in range(MAX_AUTHORITIES)))
+    held = replace(crowd, authority_key=None, authorities=(*crowd.authorities, *GOOD.authorities), serving=GOOD.serving)
 
-    after = held_after(next_secret_step(trusting(held)), held, (), trusting(held).now)
+    after = state_after_step(next_secret_step(trusting(held)), held, (), trusting(held).now)
 
-    assert len(after.trusted) == MOST_TRUSTED
-    assert GOOD.trusted[0] in after.trusted
-    assert after.leaf == GOOD.leaf
+    assert len(after.authorities) == MAX_AUTHORITIES
+    assert GOOD.authorities[0] in after.authorities
+    assert after.serving == GOOD.serving
 
 
-def next_secret_step(seen: Seen) -> NewAuthority:
-    step = next_step(seen)
-    assert isinstance(step, NewAuthority)
+def next_secret_step(seen: RotationInput) -> CreateAuthority:
+    step = next_rotation_step(seen)
+    assert isinstance(step, CreateAuthority)
     return step
 
 
 def test_a_certificate_never_outlives_its_authority() -> None:
     held = make_held(authority=timedelta(days=300))
 
-    assert held.leaf is not None
-    assert held.leaf.ends == held.trusted[0].ends
+    assert held.serving is not None
+    assert held.serving.not_after == held.authorities[0].not_after
 
 
 def test_no_key_is_shown() -> None:
-    assert "PRIVATE" in str(GOOD.data()) or GOOD.key is not None
-    assert "PRIVATE KEY" not in repr(Held(GOOD.trusted, GOOD.key, GOOD.leaf))
+    assert "PRIVATE" in str(GOOD.data()) or GOOD.authority_key is not None
+    assert "PRIVATE KEY" not in repr(SecretState(GOOD.authorities, GOOD.authority_key, GOOD.serving))

@@ -13,11 +13,11 @@ import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from webhook.certs.selfsigned import self_signed
+from webhook.certs.selfsigned import create_self_signed
 from webhook.web.tls import PemPair, server_context
 
 NOW = datetime.now(UTC)
-PAIR = self_signed(["rightslice.example.svc", "127.0.0.1", "::1"], NOW)
+PAIR = create_self_signed(["rightslice.example.svc", "127.0.0.1", "::1"], NOW)
 
 
 def shakes_hands(name: str) -> None:
@@ -70,4 +70,4 @@ def test_only_the_owner_reads_the_key(tmp_path: Path) -> None:
 
 def test_no_name_is_no_certificate() -> None:
     with pytest.raises(ValueError, match="at least one name"):
-        self_signed([], NOW)
+        create_self_signed([], NOW)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from webhook.cli.main import COMPLETE, app_for
+from webhook.cli.main import COMPLETION_VARIABLE, build_app_for
 
 FILES = Path(__file__).parent / "files"
 JUNE = "2026-06-01T00:00:00Z"
@@ -31,10 +31,10 @@ def rightslice(monkeypatch: pytest.MonkeyPatch) -> Run:
     """Run a command in the folder of fixture files; the bytes of `stdin` go in."""
     monkeypatch.chdir(FILES)
     monkeypatch.setenv("COLUMNS", "80")
-    monkeypatch.setenv(COMPLETE, "")
+    monkeypatch.setenv(COMPLETION_VARIABLE, "")
 
     def run(*arguments: str, stdin: bytes | str = b"") -> Ran:
-        result = CliRunner().invoke(app_for(list(arguments)), list(arguments), input=stdin, prog_name="rightslice")
+        result = CliRunner().invoke(build_app_for(list(arguments)), list(arguments), input=stdin, prog_name="rightslice")
         if result.exception is not None and not isinstance(result.exception, SystemExit):
             raise result.exception
         return Ran(result.exit_code, result.stdout, result.stderr)

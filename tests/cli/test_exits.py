@@ -15,7 +15,7 @@ import pytest
 
 from tests.cli.conftest import FILES, JUNE, WORLD, Run
 from tests.kube.scripted import kubeconfig
-from webhook.policy.loading import load
+from webhook.policy.loading import load_policies
 from webhook.server.policyfiles import PolicyFiles
 from webhook.server.reloading import NoPoliciesError, read_policies
 
@@ -348,7 +348,7 @@ def test_lint_and_the_server_agree(files: dict[str, str], usable: bool, tmp_path
     ran = rightslice("policy", "lint", str(tmp_path))
     assert (ran.code == 0) is usable, ran.out + ran.err
     with nullcontext() if usable else pytest.raises(NoPoliciesError):
-        read_policies(PolicyFiles((tmp_path,)), load)
+        read_policies(PolicyFiles((tmp_path,)), load_policies)
 
 
 ROLLED = POLICY.replace("spec: {cuda: {}}", "spec: {mode: enforce, rollout: {percent: 0, haltOn: {oom: 2}}, cuda: {}}")

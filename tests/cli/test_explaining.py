@@ -9,7 +9,7 @@ import jsonpatch
 import pytest
 
 from tests.cli.conftest import FILES, JUNE, WORLD, Run
-from webhook.model.stored import as_stored
+from webhook.model.stored import default_object
 
 GUARD = ("--policies", "../../../policies/guard.yaml", "--cluster", "cluster.yaml", "--now", JUNE)
 
@@ -18,7 +18,7 @@ GUARD = ("--policies", "../../../policies/guard.yaml", "--cluster", "cluster.yam
 def shrunk(rightslice: Run) -> dict[str, Any]:
     """The notebook as the cluster has it: changed by us, and on a node."""
     (found,) = json.loads(rightslice("check", "deploy/sized.json", *WORLD, "-o", "json").out)["objects"]
-    written = as_stored(json.loads((FILES / "deploy/sized.json").read_text()), "team-vision")
+    written = default_object(json.loads((FILES / "deploy/sized.json").read_text()), "team-vision")
     pod: dict[str, Any] = jsonpatch.apply_patch(written, found["patch"])
     pod["metadata"]["uid"] = "2b1f"
     pod["spec"]["nodeName"] = "mig-1"

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from webhook.cache.policies import PolicyObjects
-from webhook.cli.inputs import left_out
-from webhook.policy.loading import load
-from webhook.server.policysources import Good, combine
+from webhook.cli.inputs import unused_policy_notes
+from webhook.policy.loading import load_policies
+from webhook.server.policysources import LastLoaded, combine_sources
 
 EXCEPTION: dict[str, Any] = {
     "metadata": {"name": "e", "namespace": "ours", "generation": 2},
@@ -34,8 +34,8 @@ READY: dict[str, tuple[dict[str, object] | None, list[str]]] = {
 @pytest.mark.parametrize(("ready", "want"), READY.values(), ids=READY)
 def test_an_exception_from_a_policy_that_is_not_here(ready: dict[str, object] | None, want: list[str]) -> None:
     objects = PolicyObjects()
-    objects.exceptions.put({**EXCEPTION, "status": {"conditions": [{"type": "Ready", **ready}] if ready else []}})
+    objects.exceptions.upsert({**EXCEPTION, "status": {"conditions": [{"type": "Ready", **ready}] if ready else []}})
 
-    combined = combine((), objects.texts(), Good(), load)
+    combined = combine_sources((), objects.texts(), LastLoaded(), load_policies)
 
-    assert [note.partition(":")[0] for note in left_out(combined.faults, objects.ready())] == want
+    assert [note.partition(":")[0] for note in unused_policy_notes(combined.errors, objects.ready_names())] == want

@@ -17,7 +17,7 @@ import pytest
 
 from tests.cli.conftest import FILES, WORLD
 from tests.conftest import ROOT
-from webhook.cli.main import called_as
+from webhook.cli.main import program_name
 
 COMMAND = [sys.executable, "-m", "webhook.cli"]
 ENVIRONMENT = {key: value for key, value in os.environ.items() if key not in ("NO_COLOR", "TERM", "CI")} | {
@@ -81,7 +81,7 @@ def test_the_version_needs_neither_typer_nor_pydantic() -> None:
     ],
 )
 def test_help_shows_the_name_it_was_called_by(program: str, want: str) -> None:
-    assert called_as(program) == want
+    assert program_name(program) == want
 
 
 def on_a_terminal(*arguments: str, **env: str) -> bytes:

@@ -21,9 +21,9 @@ from tests.cli.conftest import JUNE, WORLD, Run
 from tests.house.checkout import read as read_page
 from tests.make import make_pod
 from tests.usage.hostile import plays, says, serving
-from webhook.cli.inputs import usage_of
-from webhook.usage.files import Recorded, _Container, _File, read, write
-from webhook.usage.history import MIB_ARRAY, History
+from webhook.cli.inputs import read_usage_view
+from webhook.usage.files import UsageRecord, _RecordedContainer, _RecordFile, read_record, write_record
+from webhook.usage.history import MIB_TYPECODE, UsageHistory
 
 OWNER = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "serve-5d9c7", "uid": "u", "controller": True}
 NOW = datetime.fromisoformat(JUNE)
@@ -32,9 +32,9 @@ NOW = datetime.fromisoformat(JUNE)
 def recorded(folder: Path, ago: timedelta) -> str:
     """A file with one container, of some time ago."""
     moment = (NOW - ago).timestamp()
-    peaks = array(MIB_ARRAY, [3000] * 24)
-    one = History("ml", "Deployment/a", "main", "a-1", int(moment) - 24 * 3600, 3600, peaks)
-    write(folder / "use.json", Recorded([one], moment))
+    peaks = array(MIB_TYPECODE, [3000] * 24)
+    one = UsageHistory("ml", "Deployment/a", "main", "a-1", int(moment) - 24 * 3600, 3600, peaks)
+    write_record(folder / "use.json", UsageRecord([one], moment))
     return str(folder / "use.json")
 
 
@@ -51,7 +51,7 @@ def recorded(folder: Path, ago: timedelta) -> str:
 def test_what_is_old_is_told_and_what_is_too_old_is_not_used(
     ago: timedelta, used: bool, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    view = usage_of(recorded(tmp_path, ago), NOW)
+    view = read_usage_view(recorded(tmp_path, ago), NOW)
 
     assert bool(view.observed) is used
     error = capsys.readouterr().err
@@ -61,10 +61,10 @@ def test_what_is_old_is_told_and_what_is_too_old_is_not_used(
 
 def test_a_pod_of_two_containers_is_one_pod(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = Path(recorded(tmp_path, timedelta(hours=1)))
-    [one] = read(file).histories
-    write(file, Recorded([one, msgspec.structs.replace(one, container="side")], NOW.timestamp()))
+    [one] = read_record(file).histories
+    write_record(file, UsageRecord([one, msgspec.structs.replace(one, container="side")], NOW.timestamp()))
 
-    usage_of(str(file), NOW, verbose=True)
+    read_usage_view(str(file), NOW, verbose=True)
 
     assert "usage: 2 containers of 1 pod, recorded " in capsys.readouterr().err
 
@@ -128,8 +128,8 @@ def test_a_file_that_is_there_is_replaced(tmp_path: Path, rightslice: Run) -> No
         ran = rightslice("usage", "record", "--prometheus", url, "--file", file)
 
     assert ran.code == 0, ran.err
-    assert read(Path(file)).histories == []
-    assert read(Path(file)).now == pytest.approx(datetime.now(UTC).timestamp(), abs=60)
+    assert read_record(Path(file)).histories == []
+    assert read_record(Path(file)).now == pytest.approx(datetime.now(UTC).timestamp(), abs=60)
     assert names(tmp_path) == ["use.json"]
     assert "this may take minutes" not in ran.err
 
@@ -160,7 +160,7 @@ def test_the_file_that_the_page_shows_is_taken(rightslice: Run, tmp_path: Path) 
     file, pod = tmp_path / "use.json", tmp_path / "pod.json"
     shown = read_page("docs/usage.md").split("```json\n")[1].split("```")[0]
     file.write_text(shown)
-    [one] = read(file).histories
+    [one] = read_record(file).histories
     built = make_pod().gpus(1).build()
     labels = {"pod-template-hash": "5d9c7"}
     metadata = {"name": one.pod, "namespace": one.namespace, "labels": labels, "ownerReferences": [OWNER]}
@@ -173,7 +173,7 @@ def test_the_file_that_the_page_shows_is_taken(rightslice: Run, tmp_path: Path) 
 def test_the_page_names_every_field_of_the_file() -> None:
     page = read_page("docs/usage.md")
     table = page.split("| field | what |")[1].split("\n\n")[0]
-    names = {*(f".{name}" for name in fields(_Container)), *fields(_File)}
+    names = {*(f".{name}" for name in fields(_RecordedContainer)), *fields(_RecordFile)}
     assert set(re.findall(r"`(\.?\w+)`", "".join(row.split("|")[1] for row in table.splitlines() if row))) == names
 
 

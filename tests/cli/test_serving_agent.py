@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from tests.conftest import ROOT
-from webhook.cli.agent import address, known
+from webhook.cli.agent import parse_listen_address, parse_log_level
 from webhook.cli.agenting import AgentError
 
 
@@ -17,19 +17,19 @@ from webhook.cli.agenting import AgentError
     [("0.0.0.0:8081", ("0.0.0.0", 8081)), ("[::]:0", ("::", 0)), ("localhost:1", ("localhost", 1))],
 )
 def test_an_address(text: str, found: tuple[str, int]) -> None:
-    assert address(text) == found
+    assert parse_listen_address(text) == found
 
 
 @pytest.mark.parametrize("text", ["8081", ":8081", "host:", "host:http", "host:65536", "host:-1"])
 def test_what_is_no_address_is_told(text: str) -> None:
     with pytest.raises(AgentError, match=f"must be ADDRESS:PORT, .*found '{text}'"):
-        address(text)
+        parse_listen_address(text)
 
 
 def test_a_level_that_is_none_is_told() -> None:
-    assert known("debug") == "debug"
+    assert parse_log_level("debug") == "debug"
     with pytest.raises(AgentError, match="--log-level: must be one of debug, info, warning, error, found 'loud'"):
-        known("loud")
+        parse_log_level("loud")
 
 
 def test_an_agent_loads_nothing_that_judges_or_ranks() -> None:

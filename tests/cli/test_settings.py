@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from webhook.settings import SettingsError, settings_from
+from webhook.settings import SettingsError, load_webhook_settings
 
 CASES = {
     "a mode that a server has not": ({"mode": "warn"}, "--mode: must be 'audit' or 'enforce', found 'warn'"),
@@ -34,7 +34,7 @@ CASES = {
 @pytest.mark.parametrize(("flags", "sentence"), CASES.values(), ids=CASES)
 def test_a_flag_that_cannot_be_used(flags: dict[str, str], sentence: str) -> None:
     with pytest.raises(SettingsError) as caught:
-        settings_from(**{"policies": "policies", "cluster": "demo", **flags})
+        load_webhook_settings(**{"policies": "policies", "cluster": "demo", **flags})
     assert str(caught.value) == sentence
 
 
@@ -45,5 +45,5 @@ def test_a_variable_names_policies_as_path_names_folders(
     written: str, want: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("RIGHTSLICE_POLICIES", written)
-    settings = settings_from(cluster="live", self_signed=True)
+    settings = load_webhook_settings(cluster="live", self_signed=True)
     assert [str(path) for path in settings.policies] == want

@@ -17,8 +17,8 @@ from cryptography.x509.oid import NameOID
 
 from tests.cluster.client import Json
 from tests.cluster.plane import Plane
-from webhook.certs.issuing import issue, signer_of
-from webhook.manifests.objects import path_of
+from webhook.certs.issuing import issue_serving_certificate, load_signer
+from webhook.manifests.objects import api_path
 
 INJECTED = "cert-manager.io/inject-ca-from"
 
@@ -30,7 +30,7 @@ class CertManager:
         self._plane = plane
         self._certificates = {_key(one): one for one in objects if one["kind"] == "Certificate"}
         self._issuers: dict[str, Json] = {_key(one): one["spec"] for one in objects if one["kind"] == "Issuer"}
-        self._hooks = [path_of(one) for one in objects if one["kind"].endswith("WebhookConfiguration")]
+        self._hooks = [api_path(one) for one in objects if one["kind"].endswith("WebhookConfiguration")]
 
     def issue(self, name: str) -> None:
         """Issue a Certificate, for the first time or anew, into its Secret."""
@@ -75,10 +75,10 @@ class CertManager:
         [authority] = [one for one in self._certificates.values() if one["spec"]["secretName"] == holder]
         assert authority["spec"]["isCA"]
         secret = self._secret(authority)
-        signer = signer_of(b64decode(secret["tls.crt"]), b64decode(secret["tls.key"]))
+        signer = load_signer(b64decode(secret["tls.crt"]), b64decode(secret["tls.key"]))
         now = datetime.now(UTC)
         hours = int(certificate["spec"]["duration"].removesuffix("h"))
-        pem, key = issue(signer, certificate["spec"]["dnsNames"], now, now + timedelta(hours=hours))
+        pem, key = issue_serving_certificate(signer, certificate["spec"]["dnsNames"], now, now + timedelta(hours=hours))
         return pem, key, b64decode(secret["tls.crt"])
 
     def _secret(self, certificate: Json) -> dict[str, str]:

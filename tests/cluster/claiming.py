@@ -13,15 +13,15 @@ from tests.cluster.dryrun import WITHIN, Answer, DryRuns
 from tests.cluster.ranging import quotas_of
 from tests.controlplane.build import wanted_version
 from tests.controlplane.toolchain import release
-from webhook.engine.quota import claim_refusals
-from webhook.model.claims import ClaimSpec, Classes, charge
+from webhook.engine.quota import predict_claim_refusals
+from webhook.model.claims import ClaimSpec, DeviceClasses, claim_charge
 
 Json = dict[str, Any]
 BY_NAME = release(wanted_version()) >= (1, 36)
 """Are devices also charged by what containers call them? (DRAExtendedResource; docs/limits.md has its limit.)"""
 
 NAMED = {"claimed-a": "", "claimed-b": "example.com/claimed", "claimed-c": "nvidia.com/claimed"}
-CLASSES: Classes = {name: extended if BY_NAME else "" for name, extended in NAMED.items()}
+CLASSES: DeviceClasses = {name: extended if BY_NAME else "" for name, extended in NAMED.items()}
 NOWHERE = "claimed-nowhere"
 """A class that nobody made: claims may ask for it all the same."""
 
@@ -92,8 +92,8 @@ def _devices(random: Random) -> Json:
 
 def difference(data: Json, quotas: Sequence[Json], answer: Answer) -> str:
     """How we and the API server differ about a claim; "" where we do not."""
-    charged = charge(msgspec.convert(data["spec"], ClaimSpec), CLASSES)
-    ours = [refusal.words for refusal in claim_refusals(charged, quotas_of(quotas), CLASSES)]
+    charged = claim_charge(msgspec.convert(data["spec"], ClaimSpec), CLASSES)
+    ours = [refusal.message for refusal in predict_claim_refusals(charged, quotas_of(quotas), CLASSES)]
     said = answer.body["message"].partition(" is forbidden: ")[2] if answer.status == 403 else ""
     if answer.status in (201, 403) and (said in ours if said else not ours):
         return ""

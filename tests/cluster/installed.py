@@ -19,18 +19,18 @@ from tests.cluster.processes import Process, free_port
 from tests.cluster.waiting import eventually
 from tests.conftest import ROOT
 from tests.house.checkout import read
-from webhook.cli.install import InstallMode, manifests
+from webhook.cli.install import InstallMode, shipped_manifests
 from webhook.errors import ApiError
-from webhook.installing.probe import BOTH, trusted, who_answers
-from webhook.installing.removing import uninstall
-from webhook.kube.api import Api
-from webhook.manifests.hooks import NAMESPACE
-from webhook.manifests.objects import HOOKS
+from webhook.installing.probe import BOTH_ANSWERED, all_have_ca_bundle, probe_webhooks
+from webhook.installing.removing import uninstall_manifests
+from webhook.kube.api import KubeClient
+from webhook.manifests.hooks import SYSTEM_NAMESPACE
+from webhook.manifests.objects import WEBHOOK_KINDS
 
 PAGE = read("docs/install.md").partition("## Out of cluster")[2].partition("\n## ")[0]
 
 POLICIES = ROOT / "policies"
-EVERYTHING = manifests(InstallMode.ENFORCE)
+EVERYTHING = shipped_manifests(InstallMode.ENFORCE)
 
 
 class Installed:
@@ -75,7 +75,7 @@ class Installed:
         return asyncio.run(self._answers())
 
     async def _answers(self) -> bool:
-        async with await Api.connect(str(self.plane.kubeconfig)) as api:
+        async with await KubeClient.connect(str(self.plane.kubeconfig)) as api:
             try:
                 return await hooks_answer(api)
             except ApiError:
@@ -83,13 +83,13 @@ class Installed:
 
     async def uninstall(self) -> None:
         """Take everything out again."""
-        async with await Api.connect(str(self.plane.kubeconfig)) as api:
-            await uninstall(api, EVERYTHING, lambda _line: None, with_policies=True, seconds=120)
+        async with await KubeClient.connect(str(self.plane.kubeconfig)) as api:
+            await uninstall_manifests(api, EVERYTHING, lambda _line: None, with_policies=True, seconds=120)
 
 
-async def hooks_answer(api: Api) -> bool:
+async def hooks_answer(api: KubeClient) -> bool:
     """Do both hooks answer a pod that is only tried?"""
-    return await trusted(api) and BOTH in await who_answers(api)
+    return await all_have_ca_bundle(api) and BOTH_ANSWERED in await probe_webhooks(api)
 
 
 def commands() -> list[list[str]]:
@@ -120,7 +120,7 @@ def installed(plane: Plane, folder: Path, *flags: str, policies: Path = POLICIES
     """Inside, it is installed and answers; afterwards nothing of it is left. `flags` are more of the server's."""
     found = Installed(plane, folder, *flags, policies=policies)
     overlay = copy_of(ROOT / "manifests", folder / "manifests") / "overlays" / "out-of-cluster"
-    plane.wait_until_gone(NAMESPACE)
+    plane.wait_until_gone(SYSTEM_NAMESPACE)
     address = overlay / "address.yaml"
     address.write_text(address.read_text().replace("127.0.0.1:8443", f"127.0.0.1:{found.port}"))
     try:
@@ -137,7 +137,7 @@ def reachable(one: Json, port: int) -> Json:
     """The same manifests where the API server reaches services of this machine only."""
     if one["kind"] == "Service":
         return {**one, "spec": {"type": "ExternalName", "externalName": "localhost"}}
-    if one["kind"] not in HOOKS:
+    if one["kind"] not in WEBHOOK_KINDS:
         return one
     webhooks = [
         {**hook, "clientConfig": {"service": {**hook["clientConfig"]["service"], "port": port}}}

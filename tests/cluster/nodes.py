@@ -10,16 +10,16 @@ from typing import Any
 from tests.cluster.client import Json
 from tests.cluster.plane import Plane
 from tests.cluster.waiting import eventually
-from webhook.cache.shipped import shipped
-from webhook.documents.reading import read
+from webhook.cache.shipped import bundled_folder
+from webhook.documents.reading import read_documents
 
 NODES = "/api/v1/nodes"
 
 
 def demo_nodes() -> list[Json]:
     """The nodes of the example cluster that ships with the program."""
-    files = sorted((shipped("examples") / "cluster").glob("nodes-*.yaml"))
-    documents = [document for file in files for document in read(file.read_bytes(), file.name, aliases=True)]
+    files = sorted((bundled_folder("examples") / "cluster").glob("nodes-*.yaml"))
+    documents = [document for file in files for document in read_documents(file.read_bytes(), file.name, aliases=True)]
     return [copy.deepcopy(document.data) for document in documents]
 
 

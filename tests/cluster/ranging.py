@@ -9,15 +9,15 @@ from typing import Any, NamedTuple
 import msgspec
 
 from tests.cluster.dryrun import Answer
-from webhook.engine.limitrange import LIMIT_RANGER_NOTE, Holders, limited, said_by, verdict
-from webhook.engine.limitrange.defaulting import stored
-from webhook.engine.limitrange.holding import holders_of
-from webhook.engine.quota import refusals
+from webhook.engine.limitrange import LIMIT_RANGER_ANNOTATION, PodAmounts, default_pod_data, messages_of_limit_range, predict_admission
+from webhook.engine.limitrange.defaulting import apply_request_defaults
+from webhook.engine.limitrange.holding import read_pod_amounts
+from webhook.engine.quota import predict_quota_refusals
 from webhook.errors import QuantityError
-from webhook.model.apimachinery import canonical
+from webhook.model.apimachinery import canonical_text
 from webhook.model.objects import LimitRange, ResourceQuota
-from webhook.model.pods import pod_of
-from webhook.model.ranges import Range, Ranges, range_of
+from webhook.model.pods import parse_pod
+from webhook.model.ranges import ParsedLimitRange, NamespaceLimitRanges, parse_limit_range
 
 Json = dict[str, Any]
 
@@ -40,9 +40,9 @@ class Outcome(NamedTuple):
     note: str | None = None
 
 
-def ranges_of(objects: Sequence[Json]) -> tuple[Range, ...]:
+def ranges_of(objects: Sequence[Json]) -> tuple[ParsedLimitRange, ...]:
     """LimitRanges as stored."""
-    return tuple(range_of(msgspec.convert(item, LimitRange)) for item in objects)
+    return tuple(parse_limit_range(msgspec.convert(item, LimitRange)) for item in objects)
 
 
 def quotas_of(objects: Sequence[Json]) -> tuple[ResourceQuota, ...]:
@@ -50,7 +50,7 @@ def quotas_of(objects: Sequence[Json]) -> tuple[ResourceQuota, ...]:
     return tuple(msgspec.convert(item, ResourceQuota) for item in objects)
 
 
-def outcomes(data: Json, ranges: Sequence[Range], quotas: Sequence[ResourceQuota]) -> Iterator[Outcome]:
+def outcomes(data: Json, ranges: Sequence[ParsedLimitRange], quotas: Sequence[ResourceQuota]) -> Iterator[Outcome]:
     """Everything that may become of a pod: LimitRanger takes LimitRanges in an order that it does not tell."""
     for order in permutations(ranges):
         try:
@@ -59,32 +59,32 @@ def outcomes(data: Json, ranges: Sequence[Range], quotas: Sequence[ResourceQuota
             yield Outcome(400)
 
 
-def _outcome(data: Json, order: Sequence[Range], quotas: Sequence[ResourceQuota]) -> Outcome:
-    pod = pod_of(data)
-    judged = verdict(pod, order)
-    if judged.broken:
+def _outcome(data: Json, order: Sequence[ParsedLimitRange], quotas: Sequence[ResourceQuota]) -> Outcome:
+    pod = parse_pod(data)
+    judged = predict_admission(pod, order)
+    if judged.invalid:
         return Outcome(422)
-    if judged.refused:
-        names = dict.fromkeys(refusal.range for refusal in judged.refused)
-        return Outcome(403, tuple(tuple(said_by(judged.refused, name)) for name in names))
-    refused = refusals(pod, judged.holders, quotas)
+    if judged.refusals:
+        names = dict.fromkeys(refusal.limit_range for refusal in judged.refusals)
+        return Outcome(403, tuple(tuple(messages_of_limit_range(judged.refusals, name)) for name in names))
+    refused = predict_quota_refusals(pod, judged.amounts, quotas)
     if refused:
         # A form that a quota does not take is told before any ceiling is looked at.
         formal = [refusal for refusal in refused if not refusal.excesses]
-        return Outcome(403, tuple((refusal.words,) for refusal in formal or refused))
-    seen = limited(data, Ranges(order))
-    note = seen["metadata"].get("annotations", {}).get(LIMIT_RANGER_NOTE)
+        return Outcome(403, tuple((refusal.message,) for refusal in formal or refused))
+    seen = default_pod_data(data, NamespaceLimitRanges(order))
+    note = seen["metadata"].get("annotations", {}).get(LIMIT_RANGER_ANNOTATION)
     # What is read back has the API's own defaults put in once more.
-    return Outcome(201, (), texts_of(stored(judged.holders)), texts_of(_stored(seen)), note)
+    return Outcome(201, (), texts_of(apply_request_defaults(judged.amounts)), texts_of(_stored(seen)), note)
 
 
-def _stored(data: Json) -> Holders:
-    return stored(holders_of(pod_of(data), {}, {}))
+def _stored(data: Json) -> PodAmounts:
+    return apply_request_defaults(read_pod_amounts(parse_pod(data), {}, {}))
 
 
-def texts_of(holders: Holders) -> tuple[Any, ...]:
+def texts_of(holders: PodAmounts) -> tuple[Any, ...]:
     """Limits and requests of every container, and of the pod as a whole, as the API server writes them."""
-    each = [*holders.each, *([holders.whole] if holders.whole else [])]
+    each = [*holders.all_containers, *([holders.pod_level] if holders.pod_level else [])]
     return tuple((_texts(holder.limits), _texts(holder.requests)) for holder in each)
 
 
@@ -99,7 +99,7 @@ def resources_in(answer: Answer) -> tuple[Any, ...]:
 
 
 def _texts(amounts: Any) -> dict[str, str]:
-    return {name: canonical(amount) for name, amount in sorted(amounts.items())}
+    return {name: canonical_text(amount) for name, amount in sorted(amounts.items())}
 
 
 def explains(outcome: Outcome, answer: Answer) -> bool:
@@ -112,7 +112,7 @@ def explains(outcome: Outcome, answer: Answer) -> bool:
     if answer.status != 201:
         return True
     notes = answer.body["metadata"].get("annotations", {})
-    return outcome.resources == outcome.seen == resources_in(answer) and outcome.note == notes.get(LIMIT_RANGER_NOTE)
+    return outcome.resources == outcome.seen == resources_in(answer) and outcome.note == notes.get(LIMIT_RANGER_ANNOTATION)
 
 
 def _same_message(parts: tuple[str, ...], said: str) -> bool:

@@ -17,8 +17,8 @@ from typing import Any
 from tests.cluster.client import Json
 from tests.cluster.waiting import eventually
 from tests.make import make_pod
-from webhook.certs.selfsigned import Pair, self_signed
-from webhook.manifests.hooks import configurations
+from webhook.certs.selfsigned import SelfSignedPair, create_self_signed
+from webhook.manifests.hooks import webhook_configurations
 
 
 class Recorder:
@@ -30,7 +30,7 @@ class Recorder:
         bundle: The caBundle to trust it by.
     """
 
-    def __init__(self, port: int, pair: Pair) -> None:
+    def __init__(self, port: int, pair: SelfSignedPair) -> None:
         self.reviews: list[tuple[str, Json]] = []
         self.url = f"https://127.0.0.1:{port}"
         self.bundle = b64encode(pair.authority).decode()
@@ -62,7 +62,7 @@ def nothing(_request: Json) -> list[Json]:
 @contextmanager
 def recording(patch: Callable[[Json], list[Json]] = nothing) -> Iterator[Recorder]:
     """A recorder, listening until the block ends. `patch` gives the JSON Patch of its answer to a request."""
-    pair = self_signed(["127.0.0.1"], datetime.now(UTC))
+    pair = create_self_signed(["127.0.0.1"], datetime.now(UTC))
 
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
@@ -98,7 +98,7 @@ def recording(patch: Callable[[Json], list[Json]] = nothing) -> Iterator[Recorde
         thread.join()
 
 
-def _tls(pair: Pair) -> ssl.SSLContext:
+def _tls(pair: SelfSignedPair) -> ssl.SSLContext:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     with tempfile.TemporaryDirectory() as folder:
         files = Path(folder, "crt"), Path(folder, "key")
@@ -120,7 +120,7 @@ def hooked(plane: Any, namespace: str) -> Iterator[Recorder]:
     with (
         plane.namespace_called(namespace),
         recording() as recorder,
-        stored(plane, [recorder.by_url(one) for one in configurations()]),
+        stored(plane, [recorder.by_url(one) for one in webhook_configurations()]),
     ):
         eventually(is_asked)
         yield recorder

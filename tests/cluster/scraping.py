@@ -13,7 +13,7 @@ from tests.cluster.client import Json
 from tests.cluster.plane import Plane
 from tests.controlplane.build import prometheus_program
 from tests.usage.prometheus import Prometheus
-from webhook.manifests.hooks import NAMESPACE
+from webhook.manifests.hooks import SYSTEM_NAMESPACE
 
 OFTEN = "1s"
 """How often is scraped and evaluated: what monitors and rules say is too seldom for a test."""
@@ -57,7 +57,7 @@ def _selects(monitor: Json, service: Json) -> bool:
 
 def _job(plane: Plane, endpoint: Json, service: Json, port: int, folder: Path) -> dict[str, Any]:
     secret = endpoint["tlsConfig"]["ca"]["secret"]
-    data = plane.api.get(f"/api/v1/namespaces/{NAMESPACE}/secrets/{secret['name']}")["data"]
+    data = plane.api.get(f"/api/v1/namespaces/{SYSTEM_NAMESPACE}/secrets/{secret['name']}")["data"]
     (folder / "ca.crt").write_bytes(b64decode(data[secret["key"]]))
     return {
         "job_name": service["metadata"]["name"],

@@ -10,21 +10,21 @@ from tests.cluster.plane import Plane
 from tests.cluster.test_plane import running
 from tests.cluster.waiting import eventually
 from tests.make import make_pod
-from webhook.cli.main import build
-from webhook.documents.reading import read
-from webhook.model.resources import ACCOUNTING
+from webhook.cli.main import build_app
+from webhook.documents.reading import read_documents
+from webhook.model.resources import ACCOUNTING_RESOURCE
 
 
 def printed(namespace: str) -> list[dict[str, object]]:
     """What the command prints, as documents."""
-    ran = CliRunner().invoke(build(["accounting"]), ["accounting", "enable", "-n", namespace, "--gpus", "1"])
-    return [document.data for document in read(ran.stdout.encode(), "stdout")]
+    ran = CliRunner().invoke(build_app(["accounting"]), ["accounting", "enable", "-n", namespace, "--gpus", "1"])
+    return [document.data for document in read_documents(ran.stdout.encode(), "stdout")]
 
 
 def check(plane: Plane, namespace: str) -> Result:
     """What the other command says of the plane as it is now."""
     flags = ["accounting", "check", "-n", namespace, "--kubeconfig", str(plane.kubeconfig)]
-    return CliRunner().invoke(build(["accounting"]), flags)
+    return CliRunner().invoke(build_app(["accounting"]), flags)
 
 
 def test_a_pod_runs_and_the_next_one_is_over_the_ceiling(plane: Plane, nodes: list[str], namespace: str) -> None:
@@ -35,13 +35,13 @@ def test_a_pod_runs_and_the_next_one_is_over_the_ceiling(plane: Plane, nodes: li
     pods = f"/api/v1/namespaces/{namespace}/pods"
 
     with plane.scheduler_with(**entry):
-        plane.api.create(pods, make_pod("first").namespace(namespace).asks(ACCOUNTING, "750").build())
+        plane.api.create(pods, make_pod("first").namespace(namespace).asks(ACCOUNTING_RESOURCE, "750").build())
         running(plane, namespace, "first")
     assert "the scheduler ignores it: a pod with it runs on a node without" in check(plane, namespace).stdout
 
-    eventually(lambda: plane.api.get(counted)["status"]["used"][f"requests.{ACCOUNTING}"], until=lambda it: it == "750")
+    eventually(lambda: plane.api.get(counted)["status"]["used"][f"requests.{ACCOUNTING_RESOURCE}"], until=lambda it: it == "750")
     with pytest.raises(RefusedError, match=r"exceeded quota: gpus, requested: .*=500, used: .*=750, limited: .*=1k"):
-        plane.api.create(pods, make_pod("second").namespace(namespace).asks(ACCOUNTING, "500").build())
+        plane.api.create(pods, make_pod("second").namespace(namespace).asks(ACCOUNTING_RESOURCE, "500").build())
 
 
 def test_check_says_what_a_pod_that_is_tried_is_not_given(plane: Plane, nodes: list[str], namespace: str) -> None:

@@ -32,14 +32,14 @@ from tests.cluster.plane import Plane
 from tests.cluster.waiting import eventually
 from tests.conftest import ROOT
 from tests.make import make_node
-from webhook.agent.beating import Heartbeat
-from webhook.agent.holding import held
-from webhook.agent.machine import Machine
-from webhook.agent.publishing import Publisher
-from webhook.documents.reading import read
-from webhook.kube.api import Api
+from webhook.agent.beating import AgentLease
+from webhook.agent.holding import with_device_owners
+from webhook.agent.machine import GpuDiscovery
+from webhook.agent.publishing import GpuNodePublisher
+from webhook.documents.reading import read_documents
+from webhook.kube.api import KubeClient
 from webhook.manifests.gpunodes import gpunode_crd
-from webhook.manifests.hooks import NAMESPACE
+from webhook.manifests.hooks import SYSTEM_NAMESPACE
 from webhook.model.gpunodes import GPUNode
 
 GPUNODES = "/apis/rightslice.dev/v1alpha1/gpunodes"
@@ -74,7 +74,7 @@ def node(plane: Plane, kind: None) -> Iterator[str]:
 @pytest.fixture
 def space(plane: Plane, kind: None) -> Iterator[None]:
     """Our namespace, which a dry run needs to be there."""
-    with plane.namespace_called(NAMESPACE):
+    with plane.namespace_called(SYSTEM_NAMESPACE):
         yield
 
 
@@ -136,7 +136,7 @@ async def test_the_agent_is_ready_and_says_why_it_sees_nothing(plane: Plane, nod
 
 async def test_the_agent_keeps_a_lease_beside_it(plane: Plane, node: str, space: None, tmp_path: Path) -> None:
     socket = tmp_path / "kubelet.sock"
-    path = f"/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases/{node}"
+    path = f"/apis/coordination.k8s.io/v1/namespaces/{SYSTEM_NAMESPACE}/leases/{node}"
     async with kubelet_on(Kubelet(), socket):
 
         def live() -> None:
@@ -152,14 +152,14 @@ async def test_the_agent_keeps_a_lease_beside_it(plane: Plane, node: str, space:
 
 
 async def test_a_lease_that_went_with_its_node_comes_back_with_the_next(plane: Plane, node: str, space: None) -> None:
-    path = f"/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases/{node}"
-    async with await Api.connect(str(plane.kubeconfig)) as api:
-        heartbeat = Heartbeat(api, node, partial(next, count(0.0, 3600.0)), lambda: datetime.now(UTC), Random(1))
-        await heartbeat.beat()
+    path = f"/apis/coordination.k8s.io/v1/namespaces/{SYSTEM_NAMESPACE}/leases/{node}"
+    async with await KubeClient.connect(str(plane.kubeconfig)) as api:
+        heartbeat = AgentLease(api, node, partial(next, count(0.0, 3600.0)), lambda: datetime.now(UTC), Random(1))
+        await heartbeat.renew()
         remove_nodes(plane, [node])
         add_nodes(plane, [make_node(node, {}, cpu=8)])
         eventually(lambda: not plane.api.exists(path), within=120)  # the garbage collector's work
-        await heartbeat.beat()
+        await heartbeat.renew()
 
     owner = plane.api.get(path)["metadata"]["ownerReferences"][0]
     assert owner["uid"] == plane.api.get(f"{NODES}/{node}")["metadata"]["uid"]
@@ -167,12 +167,12 @@ async def test_a_lease_that_went_with_its_node_comes_back_with_the_next(plane: P
 
 async def test_a_status_of_ours_is_taken_without_losing_a_field(plane: Plane, node: str) -> None:
     with installed(bridged((0, 1), (2, 3))) as library:
-        status = held(Machine(monotonic).look(), {library.cards[0].uuid: ("team/a",)})
-    async with await Api.connect(str(plane.kubeconfig)) as api:
-        publisher = Publisher(api, node, monotonic, Random(1))
+        status = with_device_owners(GpuDiscovery(monotonic).discover(), {library.cards[0].uuid: ("team/a",)})
+    async with await KubeClient.connect(str(plane.kubeconfig)) as api:
+        publisher = GpuNodePublisher(api, node, monotonic, Random(1))
         assert await publisher.publish(status)
         assert not await publisher.publish(status)
-        assert not await Publisher(api, node, monotonic, Random(1)).publish(status)
+        assert not await GpuNodePublisher(api, node, monotonic, Random(1)).publish(status)
 
     assert msgspec.convert(stored(plane, node), GPUNode).status == status
     columns = plane.kubectl("get", "gpunodes", node).stdout
@@ -211,7 +211,7 @@ def as_agent(plane: Plane, folder: Path, node: str) -> str:
 def test_an_agent_writes_about_its_own_node_only(plane: Plane, node: str, space: None, tmp_path: Path) -> None:
     for name in (node, "of-somebody"):
         body = {"metadata": {"name": name}}
-        plane.api.create(f"/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases", body)
+        plane.api.create(f"/apis/coordination.k8s.io/v1/namespaces/{SYSTEM_NAMESPACE}/leases", body)
     policy = [one for one in built(plane) if one["kind"].startswith("ValidatingAdmissionPolicy")]
     for one, path in zip(policy, ("validatingadmissionpolicies", "validatingadmissionpolicybindings"), strict=True):
         plane.api.create(f"/apis/admissionregistration.k8s.io/v1/{path}", one)
@@ -225,8 +225,8 @@ def test_an_agent_writes_about_its_own_node_only(plane: Plane, node: str, space:
     try:
         eventually(lambda: not label("another"))
         assert label(node)
-        assert label(node, "-n", NAMESPACE, "lease", node)
-        assert not label(node, "-n", NAMESPACE, "lease", "of-somebody")
+        assert label(node, "-n", SYSTEM_NAMESPACE, "lease", node)
+        assert not label(node, "-n", SYSTEM_NAMESPACE, "lease", "of-somebody")
     finally:
         for path in ("validatingadmissionpolicybindings", "validatingadmissionpolicies"):
             plane.api.delete(f"/apis/admissionregistration.k8s.io/v1/{path}/rightslice-agent")
@@ -235,4 +235,4 @@ def test_an_agent_writes_about_its_own_node_only(plane: Plane, node: str, space:
 def built(plane: Plane) -> list[Json]:
     """What kustomize makes of the agent's manifests."""
     text = plane.kubectl("kustomize", str(ROOT / "manifests" / "agent")).stdout
-    return [document.data for document in read(text, "agent", aliases=True)]
+    return [document.data for document in read_documents(text, "agent", aliases=True)]

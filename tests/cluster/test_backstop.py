@@ -13,9 +13,9 @@ from tests.cluster.test_crds import EXCEPTIONS, served
 from tests.cluster.waiting import eventually
 from tests.make import PodMaker, make_pod
 from tests.policy.written import exception_text
-from webhook.documents.reading import read
-from webhook.manifests.backstop import SWITCH, backstop
-from webhook.manifests.hooks import NAMESPACE
+from webhook.documents.reading import read_documents
+from webhook.manifests.backstop import OPT_OUT_LABEL, backstop_policies
+from webhook.manifests.hooks import SYSTEM_NAMESPACE
 
 __all__ = ["served"]
 
@@ -44,7 +44,7 @@ def held(served: Plane) -> Iterator[Plane]:
     classes = ("nvidia", "kata")
     for name in classes:
         served.api.create(CLASSES, {"metadata": {"name": name}, "handler": name})
-    with served.namespace_called(SPACE), served.namespace_called(NAMESPACE), stored(served, backstop()):
+    with served.namespace_called(SPACE), served.namespace_called(SYSTEM_NAMESPACE), stored(served, backstop_policies()):
         eventually(lambda: refusal(served, BROKEN))
         eventually(lambda: "RuntimeClass" not in refusal(served, make_pod().spec(runtimeClassName="kata")))
         yield served
@@ -136,7 +136,7 @@ def test_everything_else_is_left_to_the_webhook(held: Plane, maker: PodMaker) ->
 
 
 def test_the_namespaces_of_the_gpu_operator_are_left_out(held: Plane) -> None:
-    assert refusal(held, BROKEN, NAMESPACE) == ""
+    assert refusal(held, BROKEN, SYSTEM_NAMESPACE) == ""
 
 
 def test_a_debug_container_is_held_to_it_and_what_was_there_before_is_not(held: Plane) -> None:
@@ -168,24 +168,24 @@ def test_only_who_may_update_policies_takes_a_namespace_out(held: Plane) -> None
         other = held.kubectl("label", "namespace", SPACE, "team=vision", *someone, check=False)
         other_space = held.kubectl("create", "namespace", "vision", "--dry-run=server", *someone, check=False)
         left_out = held.kubectl("create", "namespace", FREE, "--dry-run=server", *someone, check=False)
-        turned = held.kubectl("label", "namespace", SPACE, f"{SWITCH}=off", *someone, check=False)
+        turned = held.kubectl("label", "namespace", SPACE, f"{OPT_OUT_LABEL}=off", *someone, check=False)
     finally:
         held.kubectl("delete", "clusterrolebinding/spaces", "clusterrole/spaces")
 
     assert other.returncode == 0, other.stderr
     assert other_space.returncode == 0, other_space.stderr
     assert "must not have this name" in left_out.stderr
-    assert f"must not change the label {SWITCH}" in turned.stderr
+    assert f"must not change the label {OPT_OUT_LABEL}" in turned.stderr
 
     held.kubectl("create", "namespace", FREE, "--dry-run=server")
-    held.kubectl("label", "namespace", SPACE, f"{SWITCH}=off")
+    held.kubectl("label", "namespace", SPACE, f"{OPT_OUT_LABEL}=off")
     eventually(lambda: refusal(held, BROKEN) == "")
-    held.kubectl("label", "namespace", SPACE, f"{SWITCH}-")
+    held.kubectl("label", "namespace", SPACE, f"{OPT_OUT_LABEL}-")
     eventually(lambda: refusal(held, BROKEN))
 
 
 def test_exceptions_are_taken_in_the_namespace_of_the_admins_only(held: Plane) -> None:
-    (document,) = read(exception_text(), "e.yaml")
+    (document,) = read_documents(exception_text(), "e.yaml")
 
     def tried(namespace: str) -> str:
         data = {**document.data, "metadata": {"name": "e", "namespace": namespace}}
@@ -196,5 +196,5 @@ def test_exceptions_are_taken_in_the_namespace_of_the_admins_only(held: Plane) -
             return error.message
         return ""
 
-    assert tried(NAMESPACE) == ""
-    assert f"must be in namespace {NAMESPACE}" in tried(SPACE)
+    assert tried(SYSTEM_NAMESPACE) == ""
+    assert f"must be in namespace {SYSTEM_NAMESPACE}" in tried(SPACE)

@@ -27,20 +27,20 @@ from tests.conftest import ROOT
 from tests.make import make_pod
 from tests.policy.written import policy_text
 from tests.server.managing import served
-from webhook.cli.install import InstallMode, manifests
-from webhook.documents.reading import read
+from webhook.cli.install import InstallMode, shipped_manifests
+from webhook.documents.reading import read_documents
 from webhook.installing.checks import diagnose
-from webhook.installing.facts import Facts, read_facts
-from webhook.installing.removing import uninstall
-from webhook.kube.api import Api
-from webhook.manifests.hooks import NAMESPACE
-from webhook.manifests.objects import path_of
+from webhook.installing.facts import ClusterFacts, read_cluster_facts
+from webhook.installing.removing import uninstall_manifests
+from webhook.kube.api import KubeClient
+from webhook.manifests.hooks import SYSTEM_NAMESPACE
+from webhook.manifests.objects import api_path
 
-ACCOUNT = f"system:serviceaccount:{NAMESPACE}:rightslice"
-SECRET = f"/api/v1/namespaces/{NAMESPACE}/secrets/rightslice-tls"
+ACCOUNT = f"system:serviceaccount:{SYSTEM_NAMESPACE}:rightslice"
+SECRET = f"/api/v1/namespaces/{SYSTEM_NAMESPACE}/secrets/rightslice-tls"
 POLICIES = "/apis/rightslice.dev/v1alpha1/gpupolicies"
-AUTHORITY, SERVING = f"{NAMESPACE}/rightslice-authority", f"{NAMESPACE}/rightslice-tls"
-NAME = f"rightslice.{NAMESPACE}.svc"
+AUTHORITY, SERVING = f"{SYSTEM_NAMESPACE}/rightslice-authority", f"{SYSTEM_NAMESPACE}/rightslice-tls"
+NAME = f"rightslice.{SYSTEM_NAMESPACE}.svc"
 
 
 class Site(NamedTuple):
@@ -78,14 +78,14 @@ def site(plane: Plane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sit
     """The overlay, applied; its server runs with the service account's token, as one that is inside the cluster."""
     folder, port = tmp_path_factory.mktemp("cert-manager"), free_port()
     built = plane.kubectl("kustomize", str(ROOT / "manifests" / "overlays" / "cert-manager")).stdout
-    objects = [reachable(document.data, port) for document in read(built, "built", aliases=True)]
+    objects = [reachable(document.data, port) for document in read_documents(built, "built", aliases=True)]
     manager = CertManager(plane, objects)
     kinds = ("certificates.cert-manager.io", "issuers.cert-manager.io")
     with kinds_of(plane, "cert-manager", *kinds), applied(plane, objects):
         manager.issue(AUTHORITY)
         manager.issue(SERVING)
         mount = Mounted(plane, SECRET, folder / "tls")
-        token = plane.kubectl("create", "token", "rightslice", f"--namespace={NAMESPACE}").stdout.strip()
+        token = plane.kubectl("create", "token", "rightslice", f"--namespace={SYSTEM_NAMESPACE}").stdout.strip()
         (folder / "account").write_text(kubeconfig(plane.url, plane.ca, token), encoding="utf-8")
         replica = Process("rightslice", command(objects, folder, port), folder / "log", lambda: is_ready(port))
         try:
@@ -101,7 +101,7 @@ def site(plane: Plane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sit
 @contextmanager
 def applied(plane: Plane, objects: list[Json]) -> Iterator[None]:
     """Inside, objects are there; afterwards nothing that `install` could have made."""
-    plane.wait_until_gone(NAMESPACE)
+    plane.wait_until_gone(SYSTEM_NAMESPACE)
     kinds = [one for one in objects if one["kind"] in ("CustomResourceDefinition", "Namespace")]
     try:
         for some in (kinds, objects):
@@ -113,8 +113,8 @@ def applied(plane: Plane, objects: list[Json]) -> Iterator[None]:
 
 
 async def remove(plane: Plane) -> None:
-    async with await Api.connect(str(plane.kubeconfig)) as api:
-        await uninstall(api, manifests(InstallMode.ENFORCE), lambda _line: None, with_policies=True, seconds=120)
+    async with await KubeClient.connect(str(plane.kubeconfig)) as api:
+        await uninstall_manifests(api, shipped_manifests(InstallMode.ENFORCE), lambda _line: None, with_policies=True, seconds=120)
 
 
 def command(objects: list[Json], folder: Path, port: int) -> list[str]:
@@ -165,17 +165,17 @@ RIGHTS = {
 
 @pytest.mark.parametrize(("right", "granted"), RIGHTS.items(), ids=RIGHTS)
 def test_what_cert_manager_does_is_no_right_of_ours(site: Site, right: str, granted: str) -> None:
-    may = ["auth", "can-i", *right.split(), f"--as={ACCOUNT}", f"--namespace={NAMESPACE}"]
+    may = ["auth", "can-i", *right.split(), f"--as={ACCOUNT}", f"--namespace={SYSTEM_NAMESPACE}"]
 
     assert site.plane.kubectl(*may, check=False).stdout.strip() == granted
 
 
 def test_doctor_finds_the_certificate_right(site: Site) -> None:
-    async def facts() -> Facts:
-        async with await Api.connect(str(site.plane.kubeconfig)) as api:
-            return await read_facts(api)
+    async def facts() -> ClusterFacts:
+        async with await KubeClient.connect(str(site.plane.kubeconfig)) as api:
+            return await read_cluster_facts(api)
 
-    lines = {line.what for line in diagnose(asyncio.run(facts()), datetime.now(UTC))}
+    lines = {line.summary for line in diagnose(asyncio.run(facts()), datetime.now(UTC))}
 
     assert "caBundle is right in every hook" in lines
     assert any(line.startswith("serving certificate ends in 89 days") for line in lines)
@@ -200,11 +200,11 @@ def test_install_does_not_mix_its_own_certificates_into_it(site: Site) -> None:
 
 def test_uninstall_leaves_nothing_of_it_nor_of_what_cert_manager_made(site: Site) -> None:
     site.replica.kill()
-    authority = f"/api/v1/namespaces/{NAMESPACE}/secrets/rightslice-authority"
-    assert all(map(site.plane.api.exists, [authority, *map(path_of, site.objects)]))
+    authority = f"/api/v1/namespaces/{SYSTEM_NAMESPACE}/secrets/rightslice-authority"
+    assert all(map(site.plane.api.exists, [authority, *map(api_path, site.objects)]))
 
     assert rightslice(site.plane, "uninstall").returncode == 0
 
-    kept = {one["kind"] for one in site.objects if site.plane.api.exists(path_of(one))}
+    kept = {one["kind"] for one in site.objects if site.plane.api.exists(api_path(one))}
     assert kept == {"CustomResourceDefinition", "Namespace"}
     assert not site.plane.api.exists(authority)

@@ -23,14 +23,14 @@ from tests.make import make_pod
 from tests.server.managing import managing, page, served
 from tests.server.site import Site
 from tests.server.test_process import Process
-from webhook.certs.held import Held, authorities_in
-from webhook.certs.hooks import FOLDERS, HookChoice
-from webhook.certs.keeping import Keeper, Keeping, Looked
-from webhook.certs.making import held_after
-from webhook.certs.plan import OVERLAP, SETTLE, Issue, NewAuthority
-from webhook.certs.secrets import SecretName, held_in, secret_with
-from webhook.kube.access import Access
-from webhook.kube.api import Api
+from webhook.certs.held import SecretState, parse_authorities
+from webhook.certs.hooks import CONFIG_PATHS, WebhookConfigSelector
+from webhook.certs.keeping import CertificateReconciler, ManagedCertificateSpec, ReconcileResult
+from webhook.certs.making import state_after_step
+from webhook.certs.plan import AUTHORITY_OVERLAP, BUNDLE_SETTLE_TIME, IssueCertificate, CreateAuthority
+from webhook.certs.secrets import SecretName, secret_state_of, build_secret
+from webhook.kube.access import ClusterAccess
+from webhook.kube.api import KubeClient
 from webhook.kube.leading import LeaseName
 
 ADDRESS = "127.0.0.1"
@@ -40,7 +40,7 @@ SEAT = "rightslice"
 @contextmanager
 def serving(store: Store, file: Path, monotonic: Callable[[], float] = time.monotonic) -> Iterator[Site]:
     """A server with a certificate from the Secret, which it asks for by a kubeconfig."""
-    api = Api(asyncio.run(Access(str(file)).read()))
+    api = KubeClient(asyncio.run(ClusterAccess(str(file)).read()))
 
     async def close_in_the_end() -> None:
         try:
@@ -61,8 +61,8 @@ class Store:
         self.namespace = namespace
         self.secret = SecretName(namespace, "rightslice-tls")
         self.hooks = f"{SEAT}-{secrets.token_hex(3)}"
-        self.keeping = Keeping(self.secret, HookChoice(names=(self.hooks,)), (ADDRESS,))
-        self.paths = [f"{folder}/{self.hooks}" for folder in FOLDERS]
+        self.keeping = ManagedCertificateSpec(self.secret, WebhookConfigSelector(names=(self.hooks,)), (ADDRESS,))
+        self.paths = [f"{folder}/{self.hooks}" for folder in CONFIG_PATHS]
 
     def add_hooks(self, port: int) -> None:
         """Have the API server call the port about pods."""
@@ -83,10 +83,10 @@ class Store:
         }
 
     @property
-    def held(self) -> Held:
+    def held(self) -> SecretState:
         """What the Secret holds."""
-        held = held_in(self.plane.api.get(self.secret.path)) if self.plane.api.exists(self.secret.path) else None
-        return held or Held()
+        held = secret_state_of(self.plane.api.get(self.secret.path)) if self.plane.api.exists(self.secret.path) else None
+        return held or SecretState()
 
     def bundles(self) -> set[bytes]:
         """What the webhooks trust."""
@@ -98,9 +98,9 @@ class Store:
         operation = {"op": "add", "path": "/webhooks/0/clientConfig/caBundle", "value": b64encode(bundle).decode()}
         self.plane.api.patch(path, [operation], "json")
 
-    def write(self, held: Held) -> None:
+    def write(self, held: SecretState) -> None:
         """Put this into the Secret."""
-        self.plane.api.create(self.secret.folder, secret_with(held, self.secret, None))
+        self.plane.api.create(self.secret.collection_path, build_secret(held, self.secret, None))
 
     def call(self) -> None:
         """Have a pod judged, by both webhooks."""
@@ -169,24 +169,24 @@ class Caller:
 
 
 def test_of_three_that_race_one_makes_the_secret(store: Store) -> None:
-    async def race() -> list[Looked]:
-        access = await Access(str(store.plane.kubeconfig)).read()
-        async with Api(access) as one, Api(access) as two, Api(access) as three:
-            keepers = [Keeper(api, store.keeping, lambda: False, _now) for api in (one, two, three)]
-            return await asyncio.gather(*(keeper.look() for keeper in keepers))
+    async def race() -> list[ReconcileResult]:
+        access = await ClusterAccess(str(store.plane.kubeconfig)).read()
+        async with KubeClient(access) as one, KubeClient(access) as two, KubeClient(access) as three:
+            keepers = [CertificateReconciler(api, store.keeping, lambda: False, _now) for api in (one, two, three)]
+            return await asyncio.gather(*(keeper.reconcile() for keeper in keepers))
 
     for _ in range(10):
         looked = asyncio.run(race())
-        assert [each.wrote for each in looked if isinstance(each.step, NewAuthority)].count(True) == 1
-        assert len(store.held.trusted) == 1
+        assert [each.changed for each in looked if isinstance(each.step, CreateAuthority)].count(True) == 1
+        assert len(store.held.authorities) == 1
         store.plane.api.delete(store.secret.path)
 
 
 def test_no_call_is_lost_before_while_and_after_an_authority_is_replaced(store: Store) -> None:
     begun = _now() - timedelta(days=250)
-    aged = held_after(NewAuthority("of old"), Held(), (), begun)
-    store.write(held_after(Issue("of old"), aged, (ADDRESS,), _now()))
-    old = store.held.trusted
+    aged = state_after_step(CreateAuthority("of old"), SecretState(), (), begun)
+    store.write(state_after_step(IssueCertificate("of old"), aged, (ADDRESS,), _now()))
+    old = store.held.authorities
     skipped = 0.0
 
     with serving(store, store.plane.kubeconfig, lambda: time.monotonic() + skipped) as site:
@@ -194,18 +194,18 @@ def test_no_call_is_lost_before_while_and_after_an_authority_is_replaced(store: 
         eventually(store.is_called)
         with Caller(store) as caller:
             caller.wait_for(20)
-            both = store.held.trusted
+            both = store.held.authorities
             assert both[1:] == old
             assert store.bundles() == {store.held.bundle}
             before = served(site.port, store.held.bundle, ADDRESS)
 
-            skipped += SETTLE.total_seconds()
+            skipped += BUNDLE_SETTLE_TIME.total_seconds()
             eventually(lambda: served(site.port, both[0].pem, ADDRESS) != before)
             caller.wait_for(20)
 
-            skipped += OVERLAP.total_seconds()
+            skipped += AUTHORITY_OVERLAP.total_seconds()
             eventually(lambda: store.bundles() == {both[0].pem})
-            assert store.held.trusted == both[:1]
+            assert store.held.authorities == both[:1]
             caller.wait_for(20)
         assert caller.failures == []
 
@@ -247,13 +247,13 @@ def test_three_processes_share_a_certificate_and_mend_what_is_spoilt(store: Stor
     with Caller(store) as caller:
         before = _leaf(store)
         store.plane.api.delete(store.secret.path)
-        eventually(lambda: store.held.leaf is not None and _leaf(store) != before, within=90)
-        trusted = store.held.trusted
+        eventually(lambda: store.held.serving is not None and _leaf(store) != before, within=90)
+        trusted = store.held.authorities
         eventually(lambda: served(replicas[0].port, trusted[0].pem, ADDRESS) == _leaf(store))
         caller.wait_for(20)
 
         store.plane.api.patch(store.secret.path, {"data": {"ca.key": b64encode(b"junk").decode()}})
-        eventually(lambda: store.held.key is not None and store.held.trusted[1:] == trusted)
+        eventually(lambda: store.held.authority_key is not None and store.held.authorities[1:] == trusted)
         eventually(lambda: store.bundles() == {store.held.bundle})
         caller.wait_for(20)
     assert caller.failures == []
@@ -318,24 +318,24 @@ def test_configurations_can_be_chosen_by_label(store: Store) -> None:
     label = f"{SEAT}.test/{store.hooks}=yes"
     for path in store.paths:
         store.plane.api.patch(path, {"metadata": {"labels": dict([label.split("=")])}})
-    keeping = Keeping(store.secret, HookChoice.parse(label), (ADDRESS,))
+    keeping = ManagedCertificateSpec(store.secret, WebhookConfigSelector.parse(label), (ADDRESS,))
 
-    async def keep() -> Looked:
-        async with await Api.connect(str(store.plane.kubeconfig)) as api:
-            keeper = Keeper(api, keeping, lambda: True, _now)
-            while (looked := await keeper.look()).wrote:
+    async def keep() -> ReconcileResult:
+        async with await KubeClient.connect(str(store.plane.kubeconfig)) as api:
+            keeper = CertificateReconciler(api, keeping, lambda: True, _now)
+            while (looked := await keeper.reconcile()).changed:
                 pass
             return looked
 
     looked = asyncio.run(keep())
-    assert looked.hooks == 2
-    assert looked.leaf is not None
+    assert looked.config_count == 2
+    assert looked.serving is not None
     assert store.bundles() == {store.held.bundle}
-    assert authorities_in(store.held.bundle) == store.held.trusted
+    assert parse_authorities(store.held.bundle) == store.held.authorities
 
 
 def _leaf(store: Store) -> bytes:
-    leaf = store.held.leaf
+    leaf = store.held.serving
     assert leaf is not None
     return leaf.certificate
 

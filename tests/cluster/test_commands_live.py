@@ -20,8 +20,8 @@ from tests.conftest import ROOT
 from tests.make import make_pod
 from tests.policy.written import exception_text
 from webhook.model.pods import OwnerReference
-from webhook.server.eventing import event_of
-from webhook.telemetry.notices import Notice
+from webhook.server.eventing import build_owner_event
+from webhook.telemetry.notices import OwnerEvent
 
 EXCEPTIONS = "/apis/rightslice.dev/v1alpha1/namespaces/{}/gpupolicyexceptions"
 
@@ -118,8 +118,8 @@ def test_what_was_said_about_a_pod_and_its_controller_is_told(plane: Plane, name
     pod = make_pod("replica").namespace(namespace).gpus(1).build()
     pod["metadata"]["ownerReferences"] = [to_builtins(owner)]
     plane.api.create(f"/api/v1/namespaces/{namespace}/pods", pod)
-    notice = Notice(namespace, owner, "GPU-L102", "denied a pod: it asks for 3", 1)
-    event = event_of(notice, "replica-0", datetime.now(UTC))
+    notice = OwnerEvent(namespace, owner, "GPU-L102", "denied a pod: it asks for 3", 1)
+    event = build_owner_event(notice, "replica-0", datetime.now(UTC))
     plane.api.create(f"/api/v1/namespaces/{namespace}/events", event)
 
     told = rightslice(plane, "explain", "replica", "-n", namespace, "--policies", "policies")

@@ -14,7 +14,7 @@ from tests.conftest import ROOT
 from tests.policy.test_loading import WHOLE
 from tests.policy.written import exception_text, policy_text
 from tests.server.test_policyreviews import FILES, OBJECTS, whole
-from webhook.policy.loading import load
+from webhook.policy.loading import load_policies
 
 POLICIES = "/apis/rightslice.dev/v1alpha1/gpupolicies"
 EXCEPTIONS = "/apis/rightslice.dev/v1alpha1/gpupolicyexceptions"
@@ -100,7 +100,7 @@ EDGES: dict[str, dict[str, Any]] = {
 def test_values_at_an_edge_are_accepted_by_both(served: Plane, spec: dict[str, Any]) -> None:
     text = policy_text("edge", **spec)
 
-    assert load([("p.yaml", text)]).errors == ()
+    assert load_policies([("p.yaml", text)]).errors == ()
     assert tried(served, json.loads(text)) == ""
 
 

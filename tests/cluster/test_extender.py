@@ -24,10 +24,10 @@ from tests.conftest import ROOT
 from tests.make import PodMaker, make_pod
 from tests.placement.kube import BRIDGED, DGX1, gpu_node, report
 from tests.world import mig_node
-from webhook.certs.selfsigned import self_signed
+from webhook.certs.selfsigned import create_self_signed
 from webhook.manifests import scheduling
 from webhook.manifests.gpunodes import gpunode_crd
-from webhook.model.records import GANG_SIZE, TOPOLOGY
+from webhook.model.records import GANG_SIZE_ANNOTATION, TOPOLOGY_ANNOTATION
 from webhook.placement.nodes.filtering import NEVER_JOINED, NOT_JOINED
 
 MIG = "nvidia.com/mig-1g.10gb"
@@ -84,7 +84,7 @@ def domain(name: str, nodes: int) -> list[Json]:
 
 def member(name: str, gang: str, size: int = 0) -> PodMaker:
     pod = make_pod(name).gpus(4).label("scheduling.x-k8s.io/pod-group", gang)
-    return pod.annotate(GANG_SIZE, str(size)) if size else pod
+    return pod.annotate(GANG_SIZE_ANNOTATION, str(size)) if size else pod
 
 
 class Site:
@@ -144,7 +144,7 @@ class Site:
 def extending(plane: Plane, folder: Path) -> Iterator[tuple[Process, Json]]:
     """`rightslice serve extender` over the plane, until the block ends; and what the scheduler is told of it."""
     port = free_port()
-    pair = self_signed(["127.0.0.1"], datetime.now(UTC))
+    pair = create_self_signed(["127.0.0.1"], datetime.now(UTC))
     certificate, key = pair.write(folder)
     policy = folder / "shares.yaml"
     policy.write_text(SHARES, encoding="utf-8")
@@ -164,7 +164,7 @@ def extending(plane: Plane, folder: Path) -> Iterator[tuple[Process, Json]]:
     try:
         yield (
             process,
-            scheduling.extender(f"https://127.0.0.1:{port}") | {"tlsConfig": {"caFile": str(folder / "ca.crt")}},
+            scheduling.extender_entry(f"https://127.0.0.1:{port}") | {"tlsConfig": {"caFile": str(folder / "ca.crt")}},
         )
     finally:
         process.kill()
@@ -205,7 +205,7 @@ def site(plane: Plane, namespace: str, tmp_path: Path) -> Iterator[Site]:
 
 
 def test_a_real_scheduler_puts_pods_where_their_gpus_are_joined_room_stays_and_gangs_are_whole(site: Site) -> None:
-    strict = make_pod("strict").gpus(2).annotate(TOPOLOGY, "nvlink=required")
+    strict = make_pod("strict").gpus(2).annotate(TOPOLOGY_ANNOTATION, "nvlink=required")
 
     # It has looked up who is over the share.
     assert "[+]fair share 1 of" in eventually(site.health, until=lambda said: "over their share" in said)

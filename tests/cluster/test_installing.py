@@ -28,21 +28,21 @@ from tests.controlplane.build import control_plane, wanted_version
 from tests.make import make_node, make_pod
 from tests.policy.written import exception_text, policy_text
 from tests.usage.prometheus import Prometheus
-from webhook.certs.selfsigned import self_signed
-from webhook.cli.install import InstallMode, manifests
-from webhook.documents.reading import read
+from webhook.certs.selfsigned import create_self_signed
+from webhook.cli.install import InstallMode, shipped_manifests
+from webhook.documents.reading import read_documents
 from webhook.errors import ApiError
-from webhook.installing.applying import install
+from webhook.installing.applying import install_manifests
 from webhook.installing.checks import diagnose
-from webhook.installing.facts import Facts, read_facts
-from webhook.installing.lines import Line, State
-from webhook.installing.putting import SECRET
-from webhook.installing.removing import uninstall
-from webhook.kube.api import Api
-from webhook.manifests.hooks import NAMESPACE
-from webhook.manifests.objects import DEPLOYMENT, HOOKS, path_of
+from webhook.installing.facts import ClusterFacts, read_cluster_facts
+from webhook.installing.lines import DiagnosticResult, CheckState
+from webhook.installing.putting import TLS_SECRET_PATH
+from webhook.installing.removing import uninstall_manifests
+from webhook.kube.api import KubeClient
+from webhook.manifests.hooks import SYSTEM_NAMESPACE
+from webhook.manifests.objects import DEPLOYMENT_PATH, WEBHOOK_KINDS, api_path
 
-ACCOUNT = f"system:serviceaccount:{NAMESPACE}:rightslice"
+ACCOUNT = f"system:serviceaccount:{SYSTEM_NAMESPACE}:rightslice"
 AUDIT = {
     "apiVersion": "audit.k8s.io/v1",
     "kind": "Policy",
@@ -54,7 +54,7 @@ BINDING = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicybindin
 
 
 class Site(NamedTuple):
-    """A control plane, what was installed in it, the one real replica, where it listens, and what `install` said."""
+    """A control plane, what was installed in it, the one real replica, where it listens, and what `install_manifests` said."""
 
     plane: Plane
     objects: list[Json]
@@ -73,7 +73,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     with Plane(control_plane(wanted_version()), folder, apiserver_flags=flags) as plane:
         add_nodes(plane, demo_nodes())
         port = free_port()
-        objects = [reachable(one, port) for one in manifests(InstallMode.ENFORCE)]
+        objects = [reachable(one, port) for one in shipped_manifests(InstallMode.ENFORCE)]
         replica = Process("rightslice", command(folder, port), folder / "rightslice.log")
         told: list[str] = []
         try:
@@ -92,19 +92,19 @@ async def install_all(plane: Plane, objects: list[Json], replica: Process, told:
             act_as_account(plane)
             replica.launch()
 
-    async with await Api.connect(str(plane.kubeconfig)) as api:
-        await install(api, objects, say, seconds=90)
+    async with await KubeClient.connect(str(plane.kubeconfig)) as api:
+        await install_manifests(api, objects, say, seconds=90)
 
 
 def act_as_account(plane: Plane) -> None:
     """Write the kubeconfig of the service account."""
-    token = plane.kubectl("create", "token", "rightslice", f"--namespace={NAMESPACE}").stdout.strip()
+    token = plane.kubectl("create", "token", "rightslice", f"--namespace={SYSTEM_NAMESPACE}").stdout.strip()
     (plane.folder / "account").write_text(kubeconfig(plane.url, plane.ca, token), encoding="utf-8")
 
 
 def command(folder: Path, port: int) -> list[str]:
     """The Deployment's own arguments, but for where it listens and how it reaches the API server."""
-    [deployment] = [one for one in manifests(InstallMode.ENFORCE) if one["kind"] == "Deployment"]
+    [deployment] = [one for one in shipped_manifests(InstallMode.ENFORCE) if one["kind"] == "Deployment"]
     [container] = deployment["spec"]["template"]["spec"]["containers"]
     own = [argument for argument in container["args"] if not argument.startswith(("--listen=", "--policies="))]
     here = [f"--listen=127.0.0.1:{port}", f"--kubeconfig={folder / 'account'}", f"--policies={ROOT / 'policies'}"]
@@ -142,7 +142,7 @@ def test_a_bad_pod_gets_our_own_refusal_and_a_good_one_its_tolerations(site: Sit
 
 
 POLICIES = "/apis/rightslice.dev/v1alpha1/gpupolicies"
-EXCEPTIONS = f"/apis/rightslice.dev/v1alpha1/namespaces/{NAMESPACE}/gpupolicyexceptions"
+EXCEPTIONS = f"/apis/rightslice.dev/v1alpha1/namespaces/{SYSTEM_NAMESPACE}/gpupolicyexceptions"
 
 
 def test_a_bad_policy_is_refused_with_the_words_of_lint(site: Site) -> None:
@@ -179,7 +179,7 @@ def ready(plane: Plane, path: str) -> Json:
 def test_policies_and_exceptions_say_what_became_of_them(site: Site) -> None:
     plane = site.plane
     exception = json.loads(exception_text("said", policyName="guard"))
-    exception["metadata"]["namespace"] = NAMESPACE
+    exception["metadata"]["namespace"] = SYSTEM_NAMESPACE
     plane.api.create(POLICIES, json.loads(policy_text("said", match={"namespaces": ["nobody"]})))
     plane.api.create(EXCEPTIONS, exception)
     try:
@@ -210,7 +210,7 @@ def test_the_owner_of_a_denied_pod_hears_of_it(site: Site) -> None:
 def test_each_right_that_is_granted_is_used_and_none_is_missing(site: Site) -> None:
     plane = site.plane
     exception = json.loads(exception_text("some", policyName="guard"))
-    exception["metadata"]["namespace"] = NAMESPACE
+    exception["metadata"]["namespace"] = SYSTEM_NAMESPACE
     plane.api.create(EXCEPTIONS, exception)
     granted = {right for one in site.objects for right in rights_of(one)}
 
@@ -222,8 +222,8 @@ def test_each_right_that_is_granted_is_used_and_none_is_missing(site: Site) -> N
 
 def test_prometheus_gets_every_metric_of_an_alert_and_no_alert_is_on(site: Site) -> None:
     built = site.plane.kubectl("kustomize", str(ROOT / "manifests" / "monitoring")).stdout
-    monitoring = [document.data for document in read(built, "monitoring", aliases=True)]
-    [service] = [one for one in manifests(InstallMode.ENFORCE) if one["kind"] == "Service"]
+    monitoring = [document.data for document in read_documents(built, "monitoring", aliases=True)]
+    [service] = [one for one in shipped_manifests(InstallMode.ENFORCE) if one["kind"] == "Service"]
 
     with scraping(site.plane, monitoring, service, site.port) as prometheus:
         eventually(lambda: prometheus.ask('up{job="rightslice"} == 1'))
@@ -253,24 +253,24 @@ def not_off(rules: list[Json]) -> set[str]:
 
 
 def test_doctor_finds_nothing_wrong_with_it(site: Site) -> None:
-    async def facts() -> Facts:
-        async with await Api.connect(str(site.plane.kubeconfig)) as api:
-            return await read_facts(api)
+    async def facts() -> ClusterFacts:
+        async with await KubeClient.connect(str(site.plane.kubeconfig)) as api:
+            return await read_cluster_facts(api)
 
-    def look() -> list[Line]:
+    def look() -> list[DiagnosticResult]:
         return diagnose(asyncio.run(facts()), datetime.now(UTC))
 
-    lines = eventually(look, until=lambda found: "2 of 2 replicas ready" in {line.what for line in found})
+    lines = eventually(look, until=lambda found: "2 of 2 replicas ready" in {line.summary for line in found})
 
-    wrong = [line for line in lines if line.state in (State.WARN, State.FAIL)]
-    assert [line for line in wrong if "was passed by" not in line.what] == []  # until the API server saw the caBundle
-    skipped = [line.what for line in lines if line.state is State.SKIP]
+    wrong = [line for line in lines if line.state in (CheckState.WARN, CheckState.FAIL)]
+    assert [line for line in wrong if "was passed by" not in line.summary] == []  # until the API server saw the caBundle
+    skipped = [line.summary for line in lines if line.state is CheckState.SKIP]
     assert skipped == ["no replica could be asked", "no agent reports the GPUs of its node"]
     assert {
         "both hooks answer a pod that is only tried",
         "caBundle is right in every hook",
         "the backstop denies, as mode enforce has it",
-    } <= {line.what for line in lines}
+    } <= {line.summary for line in lines}
 
 
 TRAPS = {
@@ -295,16 +295,16 @@ def trapped(site: Site) -> list[Json]:
     plane.api.create(POLICIES, json.loads(policy_text("slicing", mode="audit", rightSizing=sizing)))
     plane.api.delete("/api/v1/nodes/l40s-sliced-1")
     site.replica.kill()
-    others = self_signed(["localhost"], datetime.now(UTC) - timedelta(days=400))
+    others = create_self_signed(["localhost"], datetime.now(UTC) - timedelta(days=400))
     bundle, certificate, key = (b64encode(pem).decode() for pem in (others.authority, others.certificate, others.key))
     trust = [{"op": "replace", "path": "/webhooks/0/clientConfig/caBundle", "value": bundle}]
     ended = {"data": {"tls.crt": certificate, "tls.key": key}}
     image = {"spec": {"template": {"spec": {"containers": [{"name": "webhook", "image": "rightslice:0.0.9"}]}}}}
     limits = {"limits": [{"type": "Container", "default": {"nvidia.com/gpu": "1"}}]}
-    [mutating] = [path_of(one) for one in site.objects if one["kind"] == "MutatingWebhookConfiguration"]
+    [mutating] = [api_path(one) for one in site.objects if one["kind"] == "MutatingWebhookConfiguration"]
     plane.api.patch(mutating, trust, "json")
-    plane.api.patch(SECRET, ended)
-    plane.api.patch(DEPLOYMENT, image, "strategic")
+    plane.api.patch(TLS_SECRET_PATH, ended)
+    plane.api.patch(DEPLOYMENT_PATH, image, "strategic")
     plane.api.patch(BINDING, {"spec": {"validationActions": ["Audit"]}})
     there = f"/api/v1/namespaces/{plane.add_namespace('trapped')}"
     plane.api.create(f"{there}/limitranges", {"metadata": {"name": "trap"}, "spec": limits})
@@ -364,24 +364,24 @@ def test_uninstall_removes_the_hooks_first_of_all_and_keeps_policies(site: Site)
     plane, told = site.plane, list[str]()
 
     async def remove(*, with_policies: bool) -> None:
-        async with await Api.connect(str(plane.kubeconfig)) as api:
-            await uninstall(api, site.objects, told.append, with_policies=with_policies, seconds=120)
+        async with await KubeClient.connect(str(plane.kubeconfig)) as api:
+            await uninstall_manifests(api, site.objects, told.append, with_policies=with_policies, seconds=120)
 
     asyncio.run(remove(with_policies=False))
 
-    assert {line.split()[1] for line in told[:2]} == set(HOOKS)
+    assert {line.split()[1] for line in told[:2]} == set(WEBHOOK_KINDS)
     kept = {"CustomResourceDefinition", "Namespace"}
-    assert {one["kind"] for one in site.objects if plane.api.exists(path_of(one))} == kept
+    assert {one["kind"] for one in site.objects if plane.api.exists(api_path(one))} == kept
     assert refusal(plane, GPU_POD, make_pod("after").namespace("default").gpus(1).build()) == ""
 
     asyncio.run(remove(with_policies=True))
 
-    assert [one for one in site.objects if plane.api.exists(path_of(one))] == []
+    assert [one for one in site.objects if plane.api.exists(api_path(one))] == []
 
 
 async def probe(plane: Plane) -> bool:
     """Do both hooks answer?"""
-    async with await Api.connect(str(plane.kubeconfig)) as api:
+    async with await KubeClient.connect(str(plane.kubeconfig)) as api:
         return await hooks_answer(api)
 
 

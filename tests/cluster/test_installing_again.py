@@ -16,16 +16,16 @@ from tests.cluster.installed import EVERYTHING
 from tests.cluster.plane import Plane
 from tests.cluster.waiting import eventually
 from tests.conftest import ROOT
-from webhook.certs.selfsigned import self_signed
-from webhook.installing.chosen import Chosen, chosen
-from webhook.installing.putting import SECRET, put
-from webhook.installing.removing import uninstall
-from webhook.kube.api import Api
-from webhook.manifests.hooks import NAMESPACE
-from webhook.manifests.objects import DEPLOYMENT, HOOKS, MADE_BY_OVERLAYS, path_of
+from webhook.certs.selfsigned import create_self_signed
+from webhook.installing.chosen import CurrentInstall, parse_deployment
+from webhook.installing.putting import TLS_SECRET_PATH, apply_object
+from webhook.installing.removing import uninstall_manifests
+from webhook.kube.api import KubeClient
+from webhook.manifests.hooks import SYSTEM_NAMESPACE
+from webhook.manifests.objects import DEPLOYMENT_PATH, WEBHOOK_KINDS, OVERLAY_OBJECTS, api_path
 
 BINDING = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicybindings/rightslice-pods"
-HOOK_OBJECTS = [one for one in EVERYTHING if one["kind"] in HOOKS]
+HOOK_OBJECTS = [one for one in EVERYTHING if one["kind"] in WEBHOOK_KINDS]
 
 
 @pytest.fixture
@@ -36,14 +36,14 @@ def bare(plane: Plane) -> Iterator[Plane]:
 
 
 async def remove(plane: Plane, *, with_policies: bool = True) -> None:
-    async with await Api.connect(str(plane.kubeconfig)) as api:
-        await uninstall(api, EVERYTHING, lambda _line: None, with_policies=with_policies, seconds=120)
+    async with await KubeClient.connect(str(plane.kubeconfig)) as api:
+        await uninstall_manifests(api, EVERYTHING, lambda _line: None, with_policies=with_policies, seconds=120)
 
 
 async def put_all(plane: Plane, objects: list[Json]) -> None:
-    async with await Api.connect(str(plane.kubeconfig)) as api:
+    async with await KubeClient.connect(str(plane.kubeconfig)) as api:
         for one in objects:
-            await put(api, one)
+            await apply_object(api, one)
 
 
 def install(plane: Plane, *flags: str) -> str:
@@ -60,8 +60,8 @@ def apply(plane: Plane, overlay: str) -> None:
     eventually(lambda: plane.kubectl("apply", "--server-side", "-k", folder, check=False).returncode == 0)
 
 
-def installed(plane: Plane) -> Chosen:
-    return chosen(plane.api.get(DEPLOYMENT))
+def installed(plane: Plane) -> CurrentInstall:
+    return parse_deployment(plane.api.get(DEPLOYMENT_PATH))
 
 
 def actions(plane: Plane) -> list[str]:
@@ -72,18 +72,18 @@ def actions(plane: Plane) -> list[str]:
 def test_what_is_not_given_stays_as_it_is(bare: Plane) -> None:
     first = install(bare, "--image=x/y:1")
     assert "mode audit\nimage x/y:1\n" in first
-    assert (installed(bare), actions(bare)) == (Chosen("audit", "x/y:1"), ["Audit"])
+    assert (installed(bare), actions(bare)) == (CurrentInstall("audit", "x/y:1"), ["Audit"])
 
     tried = install(bare, "--mode=enforce", "--dry-run")
     assert "mode enforce, before: audit\nimage x/y:1, as it was\n" in tried
-    assert (installed(bare), actions(bare)) == (Chosen("audit", "x/y:1"), ["Audit"])
+    assert (installed(bare), actions(bare)) == (CurrentInstall("audit", "x/y:1"), ["Audit"])
 
     install(bare, "--mode=enforce")
-    assert (installed(bare), actions(bare)) == (Chosen("enforce", "x/y:1"), ["Deny"])
+    assert (installed(bare), actions(bare)) == (CurrentInstall("enforce", "x/y:1"), ["Deny"])
 
     third = install(bare, "--image=x/y:2")
     assert "mode enforce, as it was\nimage x/y:2, before: x/y:1\n" in third
-    assert (installed(bare), actions(bare)) == (Chosen("enforce", "x/y:2"), ["Deny"])
+    assert (installed(bare), actions(bare)) == (CurrentInstall("enforce", "x/y:2"), ["Deny"])
 
 
 def test_audit_after_kubectl_enforced_denies_nothing(bare: Plane) -> None:
@@ -97,34 +97,34 @@ def test_audit_after_kubectl_enforced_denies_nothing(bare: Plane) -> None:
 
 
 def hooks_of(plane: Plane) -> list[Json]:
-    return [hook for one in HOOK_OBJECTS for hook in plane.api.get(path_of(one))["webhooks"]]
+    return [hook for one in HOOK_OBJECTS for hook in plane.api.get(api_path(one))["webhooks"]]
 
 
 @pytest.mark.parametrize("ours", [True, False], ids=["its own authority", "another"])
 def test_a_trial_out_of_cluster_becomes_an_installation(bare: Plane, *, ours: bool) -> None:
-    bundle, other = (b64encode(self_signed(["127.0.0.1"], datetime.now(UTC)).authority).decode() for _ in range(2))
+    bundle, other = (b64encode(create_self_signed(["127.0.0.1"], datetime.now(UTC)).authority).decode() for _ in range(2))
     apply(bare, "out-of-cluster")
     secret = {"metadata": {"name": "rightslice-tls"}, "data": {"ca.crt": bundle if ours else other}}
-    bare.api.create(SECRET.rpartition("/")[0], secret)
+    bare.api.create(TLS_SECRET_PATH.rpartition("/")[0], secret)
     trust = [{"op": "add", "path": "/webhooks/0/clientConfig/caBundle", "value": bundle}]
     for one in HOOK_OBJECTS:
-        bare.api.patch(path_of(one), trust, "json")
-        bare.api.patch(path_of(one), {"metadata": {"labels": {"team": "platform"}}})
+        bare.api.patch(api_path(one), trust, "json")
+        bare.api.patch(api_path(one), {"metadata": {"labels": {"team": "platform"}}})
 
     asyncio.run(put_all(bare, HOOK_OBJECTS))
 
     assert {frozenset(hook["clientConfig"]) - {"caBundle"} for hook in hooks_of(bare)} == {frozenset({"service"})}
     kept = {hook["name"] for hook in hooks_of(bare) if hook["clientConfig"].get("caBundle") == bundle}
     assert kept == ({"mutate.rightslice.dev", "validate.rightslice.dev"} if ours else set())
-    assert {bare.api.get(path_of(one))["metadata"]["labels"]["team"] for one in HOOK_OBJECTS} == {"platform"}
+    assert {bare.api.get(api_path(one))["metadata"]["labels"]["team"] for one in HOOK_OBJECTS} == {"platform"}
 
 
 def test_uninstall_takes_the_address_of_a_trial_too(bare: Plane) -> None:
     apply(bare, "out-of-cluster")
-    [address] = [one for one in MADE_BY_OVERLAYS if one["kind"] == "ConfigMap"]
-    assert bare.api.exists(path_of(address))
+    [address] = [one for one in OVERLAY_OBJECTS if one["kind"] == "ConfigMap"]
+    assert bare.api.exists(api_path(address))
 
     asyncio.run(remove(bare, with_policies=False))
 
-    assert bare.api.exists(f"/api/v1/namespaces/{NAMESPACE}")
-    assert not bare.api.exists(path_of(address))
+    assert bare.api.exists(f"/api/v1/namespaces/{SYSTEM_NAMESPACE}")
+    assert not bare.api.exists(api_path(address))

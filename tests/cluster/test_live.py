@@ -15,11 +15,11 @@ from tests.cluster.client import Json
 from tests.cluster.plane import Plane
 from tests.make import make_pod
 from webhook.cache import following
-from webhook.cache.following import Following, nothing_known
+from webhook.cache.following import ClusterInformers, empty_view
 from webhook.errors import ApiError
 from webhook.kube import watching
-from webhook.kube.api import Api
-from webhook.kube.watching import Resource, State, Watch
+from webhook.kube.api import KubeClient
+from webhook.kube.watching import WatchedResource, WatchStatus, Reflector
 from webhook.model.cluster import ClusterView
 
 GPU = "nvidia.com/gpu"
@@ -29,20 +29,20 @@ class Site:
     """Who holds the view."""
 
     def __init__(self) -> None:
-        self.view: ClusterView = nothing_known()
+        self.view: ClusterView = empty_view()
         self.broke: list[str] = []
-        self.following: Following
+        self.following: ClusterInformers
 
-    def watch_broke(self, kind: str, why: str) -> None:
+    def record_watch_error(self, kind: str, why: str) -> None:
         self.broke.append(f"{kind}: {why}")
 
-    def crashed(self, route: str, _uid: str, error: Exception) -> None:
+    def record_crash(self, route: str, _uid: str, error: Exception) -> None:
         raise AssertionError(route) from error
 
     def free(self, node: str) -> int:
         """Whole GPUs that are free on a node."""
         place = 1 << self.view.fleet.by_name[node]
-        return sum(self.view.free(offer, place) for offer in self.view.fleet.by_resource[GPU])
+        return sum(self.view.free_units(offer, place) for offer in self.view.fleet.by_resource[GPU])
 
 
 async def until(holds: Callable[[], object], within: float = 30.0) -> None:
@@ -70,8 +70,8 @@ async def followed(plane: Plane) -> AsyncIterator[Site]:
     async def nothing() -> None:
         return
 
-    async with await Api.connect(str(plane.kubeconfig)) as api:
-        site.following = Following(api, site, Random(1), site, "rightslice-system")
+    async with await KubeClient.connect(str(plane.kubeconfig)) as api:
+        site.following = ClusterInformers(api, site, Random(1), site, "rightslice-system")
         ready = asyncio.Event()
         task = asyncio.create_task(site.following.run(nothing, ready.set))
         try:
@@ -95,15 +95,15 @@ async def test_what_kubectl_does_is_known_within_two_seconds(plane: Plane, nodes
         await until(lambda: site.view.quotas(namespace), within=2)
         limits = {"metadata": {"name": "l"}, "spec": {"limits": [{"type": "Container", "max": {GPU: "2"}}]}}
         await ask(plane.api.create, f"/api/v1/namespaces/{namespace}/limitranges", limits)
-        await until(lambda: GPU in site.view.limited(namespace), within=2)
+        await until(lambda: GPU in site.view.limited_resources(namespace), within=2)
         devices = "/apis/resource.k8s.io/v1"
         template = {"metadata": {"name": "t"}, "spec": {"spec": {"devices": {"requests": []}}}}
         await ask(plane.api.create, f"{devices}/namespaces/{namespace}/resourceclaimtemplates", template)
         await ask(plane.api.create, f"{devices}/deviceclasses", {"metadata": {"name": namespace}, "spec": {}})
-        await until(lambda: "t" in site.view.claiming(namespace).templates, within=2)
-        await until(lambda: namespace in site.view.claiming(namespace).classes, within=2)
+        await until(lambda: "t" in site.view.claim_context(namespace).templates, within=2)
+        await until(lambda: namespace in site.view.claim_context(namespace).classes, within=2)
         await ask(plane.api.delete, f"{devices}/deviceclasses/{namespace}")
-        await until(lambda: namespace not in site.view.claiming(namespace).classes, within=2)
+        await until(lambda: namespace not in site.view.claim_context(namespace).classes, within=2)
         await ask(plane.kubectl, "label", "namespace", namespace, "tier=research")
         await until(lambda: labels(site, namespace).get("tier") == "research", within=2)
         await ask(plane.kubectl, "delete", "quota", "gpus", "-n", namespace)
@@ -137,11 +137,11 @@ def by_name(site: Site, node: str) -> Any:
 async def test_a_node_that_changes_is_indexed_anew(plane: Plane, nodes: list[str]) -> None:
     async with followed(plane) as site:
         place = site.view.fleet.by_name[nodes[0]]
-        assert site.view.fleet.usable >> place & 1
+        assert site.view.fleet.usable_nodes >> place & 1
         await ask(plane.kubectl, "cordon", nodes[0])
-        await until(lambda: not site.view.fleet.usable >> place & 1)
+        await until(lambda: not site.view.fleet.usable_nodes >> place & 1)
         await ask(plane.kubectl, "uncordon", nodes[0])
-        await until(lambda: site.view.fleet.usable >> place & 1)
+        await until(lambda: site.view.fleet.usable_nodes >> place & 1)
 
 
 async def test_an_api_server_that_restarts_is_found_again_and_the_view_is_right(plane: Plane, namespace: str) -> None:
@@ -190,7 +190,7 @@ DEFINITION: Json = {
 }
 
 
-def unexpected(_state: State, error: Exception) -> None:
+def unexpected(_state: WatchStatus, error: Exception) -> None:
     raise error
 
 
@@ -204,7 +204,7 @@ class Kept:
     def begin(self) -> None:
         self.coming = {}
 
-    def put(self, item: dict[str, Any]) -> None:
+    def upsert(self, item: dict[str, Any]) -> None:
         (self.items if self.coming is None else self.coming)[item["metadata"]["name"]] = item
 
     def remove(self, item: dict[str, Any]) -> None:
@@ -218,43 +218,43 @@ async def test_a_kind_that_comes_later_is_seen_and_one_that_goes_is_gone(plane: 
     definitions = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
     broke: list[ApiError] = []
     kept = Kept()
-    resource = Resource("widgets", "/apis/test.example/v1/widgets", dict[str, Any], optional=True)
-    async with await Api.connect(str(plane.kubeconfig)) as api:
-        watch = Watch(api, resource, kept, Random(1), lambda _state, why: broke.append(why), crashed=unexpected)
+    resource = WatchedResource("widgets", "/apis/test.example/v1/widgets", dict[str, Any], optional=True)
+    async with await KubeClient.connect(str(plane.kubeconfig)) as api:
+        watch = Reflector(api, resource, kept, Random(1), lambda _state, why: broke.append(why), crashed=unexpected)
         task = asyncio.create_task(watch.run())
         try:
-            await until(lambda: watch.state.absent)
-            assert watch.state.synced
+            await until(lambda: watch.status.absent)
+            assert watch.status.synced
             await ask(plane.kubectl, "create", "-f", "-", stdin=json.dumps(DEFINITION))
-            await until(lambda: watch.state.synced and not watch.state.absent)
+            await until(lambda: watch.status.synced and not watch.status.absent)
             widget = {"apiVersion": "test.example/v1", "kind": "Widget", "metadata": {"name": "w"}, "spec": {"x": 1}}
             await api.create("/apis/test.example/v1/widgets", widget)
             await until(lambda: kept.items["w"]["spec"] == {"x": 1} if kept.items else False, within=5)
         finally:
             await api.delete(f"{definitions}/widgets.test.example")
             with suppress(TimeoutError):
-                await until(lambda: watch.state.absent, within=60)
+                await until(lambda: watch.status.absent, within=60)
             task.cancel()
             with suppress(asyncio.CancelledError):
                 await task
-    assert (kept.items, watch.state.absent) == ({}, True)
+    assert (kept.items, watch.status.absent) == ({}, True)
 
 
 async def test_everything_comes_by_pages_where_there_is_no_watchlist(plane: Plane, namespace: str) -> None:
     maps = f"/api/v1/namespaces/{namespace}/configmaps"
     kept = Kept()
-    async with await Api.connect(str(plane.kubeconfig)) as api:
+    async with await KubeClient.connect(str(plane.kubeconfig)) as api:
         for index in range(7):
             await api.create(maps, {"metadata": {"name": f"m{index}"}})
-        watch = Watch(
-            api, Resource("configmaps", maps, dict[str, Any]), kept, Random(1), lambda *_: None, crashed=unexpected
+        watch = Reflector(
+            api, WatchedResource("configmaps", maps, dict[str, Any]), kept, Random(1), lambda *_: None, crashed=unexpected
         )
-        watch._streams = False
+        watch._uses_watch_list = False
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr("webhook.kube.watching.PAGE", 3)
+            patch.setattr("webhook.kube.watching.PAGE_SIZE", 3)
             task = asyncio.create_task(watch.run())
             try:
-                await until(lambda: watch.state.synced)
+                await until(lambda: watch.status.synced)
                 assert {f"m{index}" for index in range(7)} <= set(kept.items)
                 await api.delete(f"{maps}/m0")
                 await until(lambda: "m0" not in kept.items)
@@ -266,7 +266,7 @@ async def test_everything_comes_by_pages_where_there_is_no_watchlist(plane: Plan
 
 async def test_optimistic_writes_and_each_way_to_patch(plane: Plane, namespace: str) -> None:
     path = f"/api/v1/namespaces/{namespace}/configmaps"
-    async with await Api.connect(str(plane.kubeconfig)) as api:
+    async with await KubeClient.connect(str(plane.kubeconfig)) as api:
         made = await api.create(path, {"metadata": {"name": "m"}, "data": {"a": "1"}})
         await api.patch(f"{path}/m", {"data": {"b": "2"}}, "merge")
         with pytest.raises(ApiError) as stale:

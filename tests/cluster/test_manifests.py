@@ -18,10 +18,10 @@ from tests.cluster.plane import Plane
 from tests.conftest import ROOT
 from tests.make import make_pod
 from tests.manifests.made import BUILT
-from webhook.documents.reading import read
-from webhook.manifests.hooks import NAMESPACE
-from webhook.manifests.objects import path_of
-from webhook.settings import Settings
+from webhook.documents.reading import read_documents
+from webhook.manifests.hooks import SYSTEM_NAMESPACE
+from webhook.manifests.objects import api_path
+from webhook.settings import WebhookSettings
 
 MANIFESTS = ROOT / "manifests"
 OVERLAYS = sorted(folder.name for folder in (MANIFESTS / "overlays").iterdir())
@@ -32,7 +32,7 @@ APPLIED = [*(f"overlays/{overlay}" for overlay in OVERLAYS), "monitoring"]
 def built(plane: Plane, folder: str) -> list[Json]:
     """What kustomize makes of a folder."""
     text = plane.kubectl("kustomize", str(MANIFESTS / folder)).stdout
-    return [document.data for document in read(text, folder, aliases=True)]
+    return [document.data for document in read_documents(text, folder, aliases=True)]
 
 
 def by_name(objects: list[Json]) -> dict[str, Json]:
@@ -51,7 +51,7 @@ def test_the_built_files_are_what_kustomize_builds(plane: Plane, name: str, over
 def space(plane: Plane) -> Iterator[None]:
     """Our namespace, which a dry run needs to be there, and the kinds that are ours."""
     plane.kubectl("apply", "--server-side", "--force-conflicts", "-k", str(MANIFESTS / "crds"))
-    with plane.namespace_called(NAMESPACE):
+    with plane.namespace_called(SYSTEM_NAMESPACE):
         yield
 
 
@@ -134,7 +134,7 @@ def test_with_cert_manager_no_certificate_is_ours_to_keep(plane: Plane) -> None:
     assert not [name for name in objects if name.endswith(" rightslice-certificates")]
     for kind in ("Mutating", "Validating"):
         annotations = objects[f"{kind}WebhookConfiguration rightslice"]["metadata"]["annotations"]
-        assert annotations == {"cert-manager.io/inject-ca-from": f"{NAMESPACE}/rightslice-tls"}
+        assert annotations == {"cert-manager.io/inject-ca-from": f"{SYSTEM_NAMESPACE}/rightslice-tls"}
 
 
 def test_out_of_cluster_every_hook_has_the_address_that_was_written(plane: Plane, tmp_path: Path) -> None:
@@ -143,7 +143,7 @@ def test_out_of_cluster_every_hook_has_the_address_that_was_written(plane: Plane
     address.write_text(address.read_text().replace("127.0.0.1:8443", "laptop.example.com:9443"))
 
     text = plane.kubectl("kustomize", str(address.parent)).stdout
-    objects = [document.data for document in read(text, "built", aliases=True)]
+    objects = [document.data for document in read_documents(text, "built", aliases=True)]
 
     hooks = {hook["name"]: hook["clientConfig"] for one in objects for hook in one.get("webhooks", ())}
     inside = {
@@ -179,10 +179,10 @@ def test_with_prometheus_the_webhook_knows_it_and_may_reach_it(
 
     done = plane.kubectl("apply", "--server-side", "--force-conflicts", "--dry-run=server", "-f", "-", stdin=made)
     assert done.stderr == ""
-    objects = by_name([document.data for document in read(made, "ours", aliases=True)])
+    objects = by_name([document.data for document in read_documents(made, "ours", aliases=True)])
     [container] = objects["Deployment rightslice"]["spec"]["template"]["spec"]["containers"]
     told = {each["name"].removeprefix("RIGHTSLICE_").lower(): each["value"] for each in container["env"]}
-    assert told.keys() <= Settings.model_fields.keys()
+    assert told.keys() <= WebhookSettings.model_fields.keys()
     files = {str(Path(told[name]).parent) for name in ("prometheus_token_file", "prometheus_ca") if name in told}
     assert files <= {each["mountPath"] for each in container["volumeMounts"]}
     address = urlsplit(told["prometheus"])
@@ -198,15 +198,15 @@ def test_its_pods_run_in_a_restricted_namespace_on_two_hosts(plane: Plane, space
     wanted = ("Namespace", "PriorityClass", "ServiceAccount", "ConfigMap", "Deployment")
     objects = [one for one in built(plane, "base") if one["kind"] in wanted]
     plane.kubectl("apply", "--server-side", "--force-conflicts", "-f", "-", stdin=json.dumps(listed(objects)))
-    pods = f"/api/v1/namespaces/{NAMESPACE}/pods"
+    pods = f"/api/v1/namespaces/{SYSTEM_NAMESPACE}/pods"
     try:
-        plane.kubectl("rollout", "status", "deployment/rightslice", f"--namespace={NAMESPACE}", "--timeout=60s")
+        plane.kubectl("rollout", "status", "deployment/rightslice", f"--namespace={SYSTEM_NAMESPACE}", "--timeout=60s")
         hosts = [pod["spec"]["nodeName"] for pod in plane.api.get(pods)["items"]]
-        insecure = make_pod("insecure").namespace(NAMESPACE).build()
+        insecure = make_pod("insecure").namespace(SYSTEM_NAMESPACE).build()
         with pytest.raises(RefusedError, match='violates PodSecurity "restricted'):
             plane.api.create(pods, insecure, dryRun="All")
     finally:
-        plane.api.delete(path_of(by_name(objects)["Deployment rightslice"]))
+        plane.api.delete(api_path(by_name(objects)["Deployment rightslice"]))
         plane.api.delete("/apis/scheduling.k8s.io/v1/priorityclasses/rightslice")
         remove_nodes(plane, nodes)
 

@@ -15,14 +15,14 @@ from tests.cluster.plane import Plane
 from tests.cluster.waiting import eventually
 from tests.make import make_pod
 from tests.policy.written import exception_text
-from webhook.audit.cluster import Cluster
-from webhook.cli.inputs import policies_in_force
+from webhook.audit.cluster import ClusterReader
+from webhook.cli.inputs import load_cluster_policies
 from webhook.installing.checks import diagnose
-from webhook.installing.facts import Facts, read_facts
-from webhook.installing.lines import State
-from webhook.kube.api import Api
-from webhook.manifests.hooks import NAMESPACE
-from webhook.manifests.objects import path_of
+from webhook.installing.facts import ClusterFacts, read_cluster_facts
+from webhook.installing.lines import CheckState
+from webhook.kube.api import KubeClient
+from webhook.manifests.hooks import SYSTEM_NAMESPACE
+from webhook.manifests.objects import api_path
 
 
 def refusal(plane: Plane, namespace: str) -> str:
@@ -46,33 +46,33 @@ def test_the_words_of_the_page_work(plane: Plane, namespace: str, tmp_path: Path
     with installed(plane, tmp_path, f"--mode={mode}"):
         eventually(lambda: refusal(plane, namespace), until=lambda said: wanted in said and bool(said) is bool(wanted))
 
-    assert not [one for one in EVERYTHING if plane.api.exists(path_of(one))]
+    assert not [one for one in EVERYTHING if plane.api.exists(api_path(one))]
     eventually(lambda: refusal(plane, namespace), until=lambda said: not said)
 
 
-async def facts_of(plane: Plane) -> Facts:
-    async with await Api.connect(str(plane.kubeconfig)) as api:
-        return await read_facts(api)
+async def facts_of(plane: Plane) -> ClusterFacts:
+    async with await KubeClient.connect(str(plane.kubeconfig)) as api:
+        return await read_cluster_facts(api)
 
 
 def test_commands_take_the_servers_word_for_what_its_files_decide(
     plane: Plane, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     exception = json.loads(exception_text("of-a-file", policyName="guard"))
-    exception["metadata"]["namespace"] = NAMESPACE
+    exception["metadata"]["namespace"] = SYSTEM_NAMESPACE
 
-    def look() -> dict[str, State]:
-        return {line.what: line.state for line in diagnose(asyncio.run(facts_of(plane)), datetime.now(UTC))}
+    def look() -> dict[str, CheckState]:
+        return {line.summary: line.state for line in diagnose(asyncio.run(facts_of(plane)), datetime.now(UTC))}
 
     with installed(plane, tmp_path):
-        eventually(lambda: plane.api.create(exceptions_in(NAMESPACE), exception))
+        eventually(lambda: plane.api.create(exceptions_in(SYSTEM_NAMESPACE), exception))
         lines = eventually(look, until=lambda found: "GPUPolicyException of-a-file is in use" in found)
-        with Cluster(str(plane.kubeconfig)) as cluster:
-            policies_in_force(cluster, None, NAMESPACE)
+        with ClusterReader(str(plane.kubeconfig)) as cluster:
+            load_cluster_policies(cluster, None, SYSTEM_NAMESPACE)
 
-    assert lines["a server's policy files cannot be seen"] is State.SKIP
-    assert lines["the backstop denies"] is State.OK
-    assert not [what for what, state in lines.items() if state is State.FAIL]
+    assert lines["a server's policy files cannot be seen"] is CheckState.SKIP
+    assert lines["the backstop denies"] is CheckState.OK
+    assert not [what for what, state in lines.items() if state is CheckState.FAIL]
     assert "/of-a-file is in use, as its status says, and does not count here" in (said := capsys.readouterr().err)
     assert "not in use" not in said
 

@@ -16,7 +16,7 @@ from tests.cluster.test_agent import GPUNODES, kind
 from tests.cluster.waiting import eventually
 from tests.conftest import ROOT
 from tests.make import make_pod
-from webhook.agent.publishing import VERSION
+from webhook.agent.publishing import API_VERSION
 
 __all__ = ["kind"]
 RBAC = "/apis/rbac.authorization.k8s.io/v1"
@@ -90,7 +90,7 @@ def test_what_an_agent_says_counts(plane: Plane, kind: None, train: str, reader:
         for i in range(8)
     ]
     gpus[0]["pods"] = gpus[3]["pods"] = [f"{namespace}/train"]
-    plane.api.create(GPUNODES, {"apiVersion": VERSION, "kind": "GPUNode", "metadata": {"name": train}})
+    plane.api.create(GPUNODES, {"apiVersion": API_VERSION, "kind": "GPUNode", "metadata": {"name": train}})
     plane.api.patch(f"{GPUNODES}/{train}/status", {"status": {"gpus": gpus, "nvlinkGeneration": 3}}, "merge")
     try:
         where = ("--cluster", "live", "--kubeconfig", str(reader))

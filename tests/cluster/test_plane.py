@@ -12,14 +12,14 @@ from tests.cluster.plane import Plane
 from tests.cluster.waiting import eventually
 from tests.conftest import ROOT
 from tests.make import make_pod
-from webhook.documents.reading import read
+from webhook.documents.reading import read_documents
 
 GPU_TOLERATION = {"key": "nvidia.com/gpu", "operator": "Exists"}
 
 
 def example(name: str, namespace: str) -> Json:
     """An example pod as people apply it, in another namespace, and with the toleration that GPU nodes want."""
-    (document,) = read((ROOT / "examples" / "pods" / name).read_bytes(), name, aliases=True)
+    (document,) = read_documents((ROOT / "examples" / "pods" / name).read_bytes(), name, aliases=True)
     pod: Json = {**document.data, "metadata": {"name": document.data["metadata"]["name"], "namespace": namespace}}
     return {**pod, "spec": {**pod["spec"], "tolerations": [GPU_TOLERATION]}}
 

@@ -20,10 +20,10 @@ from tests.controlplane.definitions import definitions
 from tests.make import make_pod
 from tests.policy.written import policy_text
 from tests.report.audited import LONG, NOTED, NOW, REFUSED, judged, rows_of
-from webhook.audit.publishing import publish
-from webhook.kube.api import Api
-from webhook.report.policyreports import MOST_RESULTS, ReportApi, policy_reports
-from webhook.report.results import Checked
+from webhook.audit.publishing import publish_reports
+from webhook.kube.api import KubeClient
+from webhook.report.policyreports import MAX_RESULTS, ReportApi, build_policy_reports
+from webhook.report.results import CheckResult
 
 NAME = "rightslice-audit"
 REPORTS = "/apis/openreports.io/v1alpha1/namespaces/{}/reports"
@@ -60,13 +60,13 @@ def audited(plane: Plane, *flags: str, kubeconfig: Path | None = None) -> subpro
     return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False, cwd=ROOT)
 
 
-def published(plane: Plane, found: Sequence[Checked], *apis: ReportApi, dry_run: bool = False) -> list[str]:
+def published(plane: Plane, found: Sequence[CheckResult], *apis: ReportApi, dry_run: bool = False) -> list[str]:
     """Store what was found; what was said."""
     said: list[str] = []
 
     async def run() -> None:
-        async with await Api.connect(str(plane.kubeconfig)) as api:
-            await publish(api, policy_reports(rows_of(found), NOW, apis[0]), apis, said.append, dry_run=dry_run)
+        async with await KubeClient.connect(str(plane.kubeconfig)) as api:
+            await publish_reports(api, build_policy_reports(rows_of(found), NOW, apis[0]), apis, said.append, dry_run=dry_run)
 
     asyncio.run(run())
     return said
@@ -109,9 +109,9 @@ def test_what_was_found_is_stored_and_taken_out_when_it_is_gone(plane: Plane, na
 @pytest.mark.usefixtures("none_served")
 def test_as_much_as_an_object_may_hold_is_stored(plane: Plane, namespace: str) -> None:
     serve(plane, "openreports")
-    found = [judged(f"p{i:04}", namespace=namespace, findings=[LONG]) for i in range(MOST_RESULTS + 1)]
+    found = [judged(f"p{i:04}", namespace=namespace, findings=[LONG]) for i in range(MAX_RESULTS + 1)]
     published(plane, found, ReportApi.OPENREPORTS)
-    assert plane.api.get(f"{REPORTS.format(namespace)}/{NAME}")["summary"]["fail"] == MOST_RESULTS + 1
+    assert plane.api.get(f"{REPORTS.format(namespace)}/{NAME}")["summary"]["fail"] == MAX_RESULTS + 1
 
 
 @pytest.mark.usefixtures("none_served")

@@ -7,9 +7,9 @@ from tests.cluster.plane import Plane
 from tests.cluster.ranging import quotas_of
 from tests.cluster.waiting import eventually
 from tests.make import Json, make_pod
-from webhook.engine.limitrange import arrived
-from webhook.engine.quota import refusals_on_resize, refusals_on_update
-from webhook.model.pods import Pod, pod_of
+from webhook.engine.limitrange import apply_defaults
+from webhook.engine.quota import predict_resize_refusals, predict_update_refusals
+from webhook.model.pods import Pod, parse_pod
 
 HARD = {"requests.cpu": "2", "limits.cpu": "4", "requests.memory": "2Gi", "pods": "1"}
 RESIZES = {
@@ -31,7 +31,7 @@ def amounts(cpu: str, most: str, memory: str) -> Json:
 def resized(pod: Json, resources: Json) -> Pod:
     """The pod with other amounts."""
     main, *others = pod["spec"]["containers"]
-    return pod_of(pod | {"spec": pod["spec"] | {"containers": [main | {"resources": resources}, *others]}})
+    return parse_pod(pod | {"spec": pod["spec"] | {"containers": [main | {"resources": resources}, *others]}})
 
 
 def test_a_resize_is_charged_for_what_it_adds(plane: Plane, namespace: str) -> None:
@@ -69,7 +69,7 @@ def test_a_quota_that_came_after_the_pod_objects_to_its_form(plane: Plane, names
     deadline = tried(plane, f"{path}/pods/p", ending)
 
     assert resize == words(quota, stored, resized(stored, more))
-    assert deadline == moved(quota, stored, pod_of(stored | {"spec": stored["spec"] | ending["spec"]}))
+    assert deadline == moved(quota, stored, parse_pod(stored | {"spec": stored["spec"] | ending["spec"]}))
     assert resize == deadline == "failed quota: q: must specify limits.memory for: side; requests.cpu for: side"
 
 
@@ -90,13 +90,13 @@ def tried(plane: Plane, path: str, body: Json) -> str:
 
 def words(quota: Json, old: Json, new: Pod) -> str:
     """What we say of a resize."""
-    before = pod_of(old)
-    found = refusals_on_resize(before, arrived(before, ()), arrived(new, ()), quotas_of([quota]))
-    return found[0].words if found else ""
+    before = parse_pod(old)
+    found = predict_resize_refusals(before, apply_defaults(before, ()), apply_defaults(new, ()), quotas_of([quota]))
+    return found[0].message if found else ""
 
 
 def moved(quota: Json, old: Json, new: Pod) -> str:
     """What we say of a new deadline."""
-    before = pod_of(old)
-    found = refusals_on_update(before, new, arrived(before, ()), arrived(new, ()), quotas_of([quota]))
-    return found[0].words if found else ""
+    before = parse_pod(old)
+    found = predict_update_refusals(before, new, apply_defaults(before, ()), apply_defaults(new, ()), quotas_of([quota]))
+    return found[0].message if found else ""

@@ -16,10 +16,10 @@ from tests.cluster.worlds import pod
 from tests.make import Json
 from tests.world import NO_USAGE, NOW, mig_node, policies_of, policy, request_of, view_of, whole_node
 from webhook.engine.decide import decide
-from webhook.engine.limitrange import arrived
-from webhook.engine.limitrange.defaulting import stored
+from webhook.engine.limitrange import apply_defaults
+from webhook.engine.limitrange.defaulting import apply_request_defaults
 from webhook.model.cluster import ClusterView
-from webhook.model.pods import pod_of
+from webhook.model.pods import parse_pod
 
 WORLDS, PODS = 50, 15
 GPU = "nvidia.com/gpu"
@@ -77,7 +77,7 @@ async def rewritten(world: World, asking: DryRuns, random: Random) -> tuple[int,
         if again.status != 201:
             harmed.append((world, seen["spec"], decision.patch, again.body.get("message")))
             continue
-        ours = texts_of(stored(arrived(pod_of(after), ranges_of(world.ranges))))
+        ours = texts_of(apply_request_defaults(apply_defaults(parse_pod(after), ranges_of(world.ranges))))
         if ours != resources_in(again):
             harmed.append((world, ours, resources_in(again)))
     return changed, harmed

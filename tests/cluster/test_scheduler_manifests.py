@@ -21,10 +21,10 @@ from tests.cluster.test_manifests import MANIFESTS, built, space
 from tests.cluster.waiting import eventually
 from tests.controlplane.build import control_plane, wanted_version
 from tests.make import make_pod
-from webhook.documents.reading import read
-from webhook.manifests.hooks import NAMESPACE
-from webhook.manifests.scheduling import LIES_AT, SCHEDULER
-from webhook.model.resources import ACCOUNTING
+from webhook.documents.reading import read_documents
+from webhook.manifests.hooks import SYSTEM_NAMESPACE
+from webhook.manifests.scheduling import EXTENDER_CA_FILE, SECOND_SCHEDULER_NAME
+from webhook.model.resources import ACCOUNTING_RESOURCE
 
 __all__ = ["space"]
 
@@ -32,7 +32,7 @@ __all__ = ["space"]
 def written(name: str, plane: Plane) -> Json:
     """A configuration of ours, with what differs from cluster to cluster filled in."""
     text = (MANIFESTS / "scheduler" / name).read_text(encoding="utf-8")
-    (document,) = read(text.replace(LIES_AT, str(plane.ca)).replace("ADDRESS", "127.0.0.1"), name)
+    (document,) = read_documents(text.replace(EXTENDER_CA_FILE, str(plane.ca)).replace("ADDRESS", "127.0.0.1"), name)
     config: Json = document.data | {"clientConnection": {"kubeconfig": str(plane.kubeconfig)}}
     return config
 
@@ -48,15 +48,15 @@ def test_a_scheduler_takes_the_configuration(plane: Plane, name: str, tmp_path: 
     )
 
     assert done.returncode == 0, done.stderr
-    (document,) = read(made.read_text(), "made.yaml")
+    (document,) = read_documents(made.read_text(), "made.yaml")
     (found,) = document.data["extenders"]
     assert (found["ignorable"], found["nodeCacheCapable"], found["httpTimeout"]) == (True, True, "1s")
-    assert {"name": ACCOUNTING, "ignoredByScheduler": True} in found["managedResources"]
+    assert {"name": ACCOUNTING_RESOURCE, "ignoredByScheduler": True} in found["managedResources"]
 
 
 def test_pods_of_the_second_scheduler_are_offered_every_node(plane: Plane) -> None:
     (profile,) = written("second/config.yaml", plane)["profiles"]
-    assert profile == {"schedulerName": SCHEDULER, "percentageOfNodesToScore": 100}
+    assert profile == {"schedulerName": SECOND_SCHEDULER_NAME, "percentageOfNodesToScore": 100}
 
 
 @pytest.mark.parametrize(("folder", "count"), [("scheduler/extender", 7), ("scheduler/second", 14)])
@@ -80,8 +80,8 @@ def test_the_extender_has_the_certificate_of_the_webhook(plane: Plane) -> None:
 def account(plane: Plane, folder: Path) -> Path:
     """The kubeconfig of the extender's own account, with the rights of its manifests and no others."""
     plane.kubectl("apply", "--server-side", "-f", str(MANIFESTS / "scheduler" / "extender" / "rbac.yaml"),
-                  "-n", NAMESPACE)  # fmt: skip
-    token = plane.kubectl("create", "token", "rightslice-extender", "-n", NAMESPACE).stdout.strip()
+                  "-n", SYSTEM_NAMESPACE)  # fmt: skip
+    token = plane.kubectl("create", "token", "rightslice-extender", "-n", SYSTEM_NAMESPACE).stdout.strip()
     config = json.loads(plane.kubectl("config", "view", "--raw", "-o", "json").stdout)
     config["users"] = [{"name": user["name"], "user": {"token": token}} for user in config["users"]]
     file = folder / "extender.json"
@@ -141,11 +141,11 @@ def asked_for_nothing(plane: Plane) -> Iterator[None]:
 def test_without_the_extender_scheduling_goes_on_and_nobody_looks_for_the_accounting_resource(
     plane: Plane, asked_for_nothing: None, nodes: list[str], namespace: str
 ) -> None:
-    pod = make_pod("train").namespace(namespace).gpus(2).asks(ACCOUNTING, "2000")
+    pod = make_pod("train").namespace(namespace).gpus(2).asks(ACCOUNTING_RESOURCE, "2000")
     pod.spec(tolerations=[{"key": "nvidia.com/gpu", "operator": "Exists"}])
     path = f"/api/v1/namespaces/{namespace}/pods"
     plane.api.create(path, pod.build())
 
     node = eventually(lambda: plane.api.get(f"{path}/train")["spec"].get("nodeName"))
 
-    assert ACCOUNTING not in plane.api.get(f"/api/v1/nodes/{node}")["status"]["allocatable"]
+    assert ACCOUNTING_RESOURCE not in plane.api.get(f"/api/v1/nodes/{node}")["status"]["allocatable"]

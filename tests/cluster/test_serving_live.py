@@ -17,8 +17,8 @@ from tests.cluster.client import Json, RefusedError
 from tests.cluster.plane import Plane
 from tests.cluster.waiting import eventually
 from tests.make import make_pod
-from webhook.cli.calling import Client
-from webhook.cli.running import serving
+from webhook.cli.calling import WebhookClient
+from webhook.cli.running import run_webhook_process
 
 POLICIES = "/apis/rightslice.dev/v1alpha1/gpupolicies"
 DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
@@ -60,7 +60,7 @@ def is_served(plane: Plane) -> bool:
 class Served:
     """The real server process over the plane."""
 
-    def __init__(self, client: Client, port: int) -> None:
+    def __init__(self, client: WebhookClient, port: int) -> None:
         self.client = client
         self._port = port
 
@@ -81,7 +81,7 @@ class Served:
 
 @contextmanager
 def served(plane: Plane, *arguments: str) -> Iterator[Served]:
-    with serving(["--cluster", "live", "--kubeconfig", str(plane.kubeconfig), *arguments]) as (client, port):
+    with run_webhook_process(["--cluster", "live", "--kubeconfig", str(plane.kubeconfig), *arguments]) as (client, port):
         yield Served(client, port)
 
 

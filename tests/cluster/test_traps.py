@@ -9,7 +9,7 @@ from tests.cluster.plane import Plane
 from tests.cluster.waiting import eventually
 from tests.engine.test_linting import CLASS, MILLI, limit_range
 from tests.engine.test_linting_rules import REFUSED, TAKEN
-from webhook.engine.linting import fixed, lint, lint_all
+from webhook.engine.linting import fix_object, lint_object, lint_all_objects
 
 GPU = "nvidia.com/gpu"
 TRAPS = {
@@ -46,12 +46,12 @@ def test_a_pod_without_gpus_falls_into_it_and_not_into_what_is_offered(
 ) -> None:
     path = f"/api/v1/namespaces/{namespace}/limitranges"
     here = trap | {"metadata": {"name": "lr"}}
-    assert lint(here)
+    assert lint_object(here)
     plane.api.create(path, here)
     eventually(lambda: pod_in(plane, namespace), until=lambda became: became != "none")
 
-    instead = fixed(here, lint(here))
-    assert lint(instead) == []
+    instead = fix_object(here, lint_object(here))
+    assert lint_object(instead) == []
     if instead["spec"]["limits"]:
         plane.api.replace(f"{path}/lr", instead)
     else:
@@ -62,7 +62,7 @@ def test_a_pod_without_gpus_falls_into_it_and_not_into_what_is_offered(
 def test_a_bound_on_pods_beside_a_default_of_zero_is_no_trap(plane: Plane, namespace: str) -> None:
     apart = [limit_range({"type": "Pod", "max": {GPU: "4"}}), limit_range({"default": {GPU: "0"}})]
     path = f"/api/v1/namespaces/{namespace}/limitranges"
-    assert lint_all(apart) == [[], []]
+    assert lint_all_objects(apart) == [[], []]
     for number, data in enumerate(apart):
         plane.api.create(path, data | {"metadata": {"name": f"lr-{number}"}})
     eventually(lambda: pod_in(plane, namespace), until=lambda became: became == "0")

@@ -14,13 +14,13 @@ from tests.controlplane.quantities import quantity_strings
 from webhook.errors import QuantityError
 from webhook.model.apimachinery import (
     Quantity,
-    add,
-    canonical,
-    compare,
-    milli_value_of,
-    parse,
-    rounded,
-    value_of,
+    add_quantities,
+    canonical_text,
+    compare_quantities,
+    milli_value,
+    parse_quantity,
+    round_to_milli,
+    whole_value,
 )
 
 SAMPLES = int(os.environ.get("RIGHTSLICE_FUZZ", "100000"))
@@ -38,10 +38,10 @@ def of_go(program: Path, texts: Sequence[str]) -> list[Answer]:
 
 def of_ours(texts: Sequence[str]) -> list[Answer]:
     """What we answer."""
-    before, answers = parse("1"), list[Answer]()
+    before, answers = parse_quantity("1"), list[Answer]()
     for text in texts:
         try:
-            quantity = parse(text)
+            quantity = parse_quantity(text)
         except QuantityError:
             answers.append(None)
             continue
@@ -51,16 +51,16 @@ def of_ours(texts: Sequence[str]) -> list[Answer]:
 
 
 def _answered(quantity: Quantity, before: Quantity) -> list[Any]:
-    order, total = compare(before, quantity), add(before, quantity)
+    order, total = compare_quantities(before, quantity), add_quantities(before, quantity)
     return [
-        canonical(quantity),
-        value_of(quantity),
-        milli_value_of(quantity),
-        canonical(rounded(quantity)),
+        canonical_text(quantity),
+        whole_value(quantity),
+        milli_value(quantity),
+        canonical_text(round_to_milli(quantity)),
         (order > 0) - (order < 0),
-        canonical(total),
-        value_of(total),
-        milli_value_of(total),
+        canonical_text(total),
+        whole_value(total),
+        milli_value(total),
     ]
 
 

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from webhook.documents.places import Document
-from webhook.documents.reading import read_each
-from webhook.documents.yamltexts import FAULTS
+from webhook.documents.reading import iter_documents
+from webhook.documents.yamltexts import MAX_FAULTY_DOCUMENTS
 from webhook.errors import DocumentError, TemplateError
 
 Found = list[tuple[Any, str]]
@@ -19,8 +19,8 @@ Found = list[tuple[Any, str]]
 
 def found(text: str) -> Found:
     return [
-        (each.data, str(each.place(("b",)))) if isinstance(each, Document) else (type(each), str(each.place))
-        for each in read_each(text, "f", aliases=True)
+        (each.data, str(each.locate(("b",)))) if isinstance(each, Document) else (type(each), str(each.location))
+        for each in iter_documents(text, "f", aliases=True)
     ]
 
 
@@ -93,14 +93,14 @@ def test_a_fault_takes_nothing_from_the_json_before_it() -> None:
 
 
 def test_a_file_of_faults_is_read_to_a_bound_and_says_so() -> None:
-    *faults, last = found("---\n@\n" * (FAULTS + 5))
+    *faults, last = found("---\n@\n" * (MAX_FAULTY_DOCUMENTS + 5))
 
-    assert faults == [(DocumentError, f"f:{2 * n}:1") for n in range(1, FAULTS + 1)]
-    assert last == (DocumentError, f"f:{2 * FAULTS + 1}:1")
+    assert faults == [(DocumentError, f"f:{2 * n}:1") for n in range(1, MAX_FAULTY_DOCUMENTS + 1)]
+    assert last == (DocumentError, f"f:{2 * MAX_FAULTY_DOCUMENTS + 1}:1")
 
 
 def test_exactly_as_many_faults_as_are_read() -> None:
-    assert len(found("---\n@\n" * FAULTS)) == FAULTS
+    assert len(found("---\n@\n" * MAX_FAULTY_DOCUMENTS)) == MAX_FAULTY_DOCUMENTS
 
 
 GOOD = ["b: 1\n", "b: [x:y]\n", "b: |\n  {{ x\n", "b: '---'\n", "b: --- c\n", "b: 'é\n  😀'\n"]

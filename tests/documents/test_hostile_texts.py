@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from webhook.documents.reading import LARGE_JSON, read
+from webhook.documents.reading import LARGE_JSON_BYTES, read_documents
 from webhook.errors import DocumentError
 
 SLACK = 10
@@ -57,42 +57,42 @@ def within(milliseconds: int) -> Iterator[None]:
 @pytest.mark.parametrize(("text", "milliseconds"), HOSTILE.values(), ids=HOSTILE)
 def test_it_is_refused_at_once(text: str, milliseconds: int, aliases: bool) -> None:
     with within(milliseconds), pytest.raises(DocumentError, match="must"):
-        read(text, "f.yaml", aliases=aliases)
+        read_documents(text, "f.yaml", aliases=aliases)
 
 
 @pytest.mark.parametrize(("text", "milliseconds"), HOSTILE_POLICIES.values(), ids=HOSTILE_POLICIES)
 def test_a_policy_that_large_is_refused_at_once(text: str, milliseconds: int) -> None:
     with within(milliseconds), pytest.raises(DocumentError, match="must"):
-        read(text, "f.yaml")
+        read_documents(text, "f.yaml")
 
 
 @pytest.mark.parametrize("text", LARGE_MANIFESTS.values(), ids=LARGE_MANIFESTS)
 def test_a_manifest_that_large_is_read(text: str) -> None:
     with within(2000):
-        assert len(read(text, "f.yaml", aliases=True)) == 1
+        assert len(read_documents(text, "f.yaml", aliases=True)) == 1
 
 
 HOSTILE_JSON = {
-    "nested without end": '{"a":' * (LARGE_JSON // 4),
-    "nested a little too deep": "[" * 102 + "]" * 102 + " " * LARGE_JSON,
-    "a key twice": '{"a": 1, "a": 2}' + " " * LARGE_JSON,
-    "NaN": '{"a": NaN}' + " " * LARGE_JSON,
-    "a number of 5 000 digits": '{"a": ' + "9" * 5000 + "}" + " " * LARGE_JSON,
-    "half a character": '{"a": "\\ud800"}' + " " * LARGE_JSON,
-    "cut off": '{"a": ' + " " * LARGE_JSON,
+    "nested without end": '{"a":' * (LARGE_JSON_BYTES // 4),
+    "nested a little too deep": "[" * 102 + "]" * 102 + " " * LARGE_JSON_BYTES,
+    "a key twice": '{"a": 1, "a": 2}' + " " * LARGE_JSON_BYTES,
+    "NaN": '{"a": NaN}' + " " * LARGE_JSON_BYTES,
+    "a number of 5 000 digits": '{"a": ' + "9" * 5000 + "}" + " " * LARGE_JSON_BYTES,
+    "half a character": '{"a": "\\ud800"}' + " " * LARGE_JSON_BYTES,
+    "cut off": '{"a": ' + " " * LARGE_JSON_BYTES,
 }
 
 
 @pytest.mark.parametrize("text", HOSTILE_JSON.values(), ids=HOSTILE_JSON)
 def test_large_json_is_held_to_the_same_rules(text: str) -> None:
     with within(200), pytest.raises(DocumentError, match="must"):
-        read(text, "f.json", aliases=True)
+        read_documents(text, "f.json", aliases=True)
 
 
 def test_json_may_be_exactly_as_deep_as_yaml() -> None:
     deepest = "[" * 100 + "]" * 100
-    assert read(deepest, "f.json", aliases=True)
-    assert read(deepest + " " * LARGE_JSON, "f.json", aliases=True)
+    assert read_documents(deepest, "f.json", aliases=True)
+    assert read_documents(deepest + " " * LARGE_JSON_BYTES, "f.json", aliases=True)
 
 
 YAML_PIECES = st.sampled_from(
@@ -108,7 +108,7 @@ YAML_PIECES = st.sampled_from(
 @given(st.one_of(st.text(), st.binary(), st.lists(YAML_PIECES, max_size=40).map("".join)), st.booleans())
 def test_nothing_but_a_document_error_comes_out(text: str | bytes, aliases: bool) -> None:
     try:
-        documents = read(text, "f.yaml", aliases=aliases)
+        documents = read_documents(text, "f.yaml", aliases=aliases)
     except DocumentError as error:
         complaint = str(error)
     else:

@@ -4,23 +4,23 @@ from __future__ import annotations
 
 import pytest
 
-from webhook.documents.bounds import Bounds
-from webhook.documents.jsontexts import read_json
+from webhook.documents.bounds import SizeBounds
+from webhook.documents.jsontexts import read_json_documents
 from webhook.documents.places import Document
-from webhook.documents.reading import LARGE_JSON, read_each
+from webhook.documents.reading import LARGE_JSON_BYTES, iter_documents
 from webhook.errors import DocumentError
 
-SMALL = Bounds(size=1000, values=6, depth=3, expansion=0)
+SMALL = SizeBounds(size=1000, values=6, depth=3, expansion=0)
 
 
 def test_values_in_a_row_are_documents_and_null_is_none() -> None:
-    documents = tuple(read_json('{"a": 1}\nnull\n[2] 3', "f.json", SMALL))
+    documents = tuple(read_json_documents('{"a": 1}\nnull\n[2] 3', "f.json", SMALL))
     assert [document.data for document in documents] == [{"a": 1}, [2], 3]
 
 
 @pytest.mark.parametrize("text", ["", " \n", "null"])
 def test_a_text_without_values_holds_no_document(text: str) -> None:
-    assert tuple(read_json(text, "f.json", SMALL)) == ()
+    assert tuple(read_json_documents(text, "f.json", SMALL)) == ()
 
 
 BEYOND = {
@@ -34,14 +34,14 @@ BEYOND = {
 @pytest.mark.parametrize(("text", "sentence"), BEYOND.values(), ids=BEYOND)
 def test_how_much_a_file_may_hold(text: str, sentence: str) -> None:
     if not sentence:
-        assert len(tuple(read_json(text, "f.json", SMALL))) == 1
+        assert len(tuple(read_json_documents(text, "f.json", SMALL))) == 1
         return
     with pytest.raises(DocumentError) as refused:
-        tuple(read_json(text, "f.json", SMALL))
+        tuple(read_json_documents(text, "f.json", SMALL))
     assert sentence in str(refused.value)
 
 
 def test_values_before_a_fault_are_not_lost_however_large_the_text() -> None:
-    found = list(read_each('{"a": 1}\n' * 3 + '{"a": ' + " " * LARGE_JSON, "f.json", aliases=True))
+    found = list(iter_documents('{"a": 1}\n' * 3 + '{"a": ' + " " * LARGE_JSON_BYTES, "f.json", aliases=True))
 
     assert [isinstance(each, Document) for each in found] == [True, True, True, False]

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from webhook.documents.reading import LARGE_JSON, PLACED, read
+from webhook.documents.reading import LARGE_JSON_BYTES, MAX_POSITIONED_VALUES, read_documents
 from webhook.errors import DocumentError, TemplateError
 
 TEXT = """\
@@ -71,7 +71,7 @@ UNLIKE = {
 @pytest.mark.parametrize("aliases", [True, False], ids=["manifest", "policy"])
 @pytest.mark.parametrize(("text", "value"), SAME.values(), ids=SAME)
 def test_a_scalar_that_everyone_reads_alike(text: str, value: Any, aliases: bool) -> None:
-    (document,) = read(f"a: {text}", "f.yaml", aliases=aliases)
+    (document,) = read_documents(f"a: {text}", "f.yaml", aliases=aliases)
     assert document.data == {"a": value}
     assert type(document.data["a"]) is type(value)
 
@@ -79,71 +79,71 @@ def test_a_scalar_that_everyone_reads_alike(text: str, value: Any, aliases: bool
 @pytest.mark.parametrize("case", UNLIKE.values(), ids=UNLIKE)
 def test_a_scalar_that_yaml_versions_read_differently(case: Value) -> None:
     """A manifest is read as kubectl does; a policy must say it clearly."""
-    (document,) = read(f"a: {case.text}", "f.yaml", aliases=True)
+    (document,) = read_documents(f"a: {case.text}", "f.yaml", aliases=True)
     assert document.data == {"a": case.manifest}
     assert type(document.data["a"]) is type(case.manifest)
     if case.policy == "refused":
         with pytest.raises(DocumentError, match=r"^f\.yaml:1:4: must"):
-            read(f"a: {case.text}", "f.yaml")
+            read_documents(f"a: {case.text}", "f.yaml")
     else:
-        assert read(f"a: {case.text}", "f.yaml")[0].data == {"a": case.policy}
+        assert read_documents(f"a: {case.text}", "f.yaml")[0].data == {"a": case.policy}
 
 
 @pytest.mark.parametrize("text", [".inf", "-.Inf", ".nan", "1e999"])
 @pytest.mark.parametrize("aliases", [True, False])
 def test_what_is_no_finite_number_is_refused(text: str, aliases: bool) -> None:
     with pytest.raises(DocumentError, match=r"f\.yaml:1:4: must be .* quotes"):
-        read(f"a: {text}", "f.yaml", aliases=aliases)
+        read_documents(f"a: {text}", "f.yaml", aliases=aliases)
 
 
 def test_every_value_has_its_place() -> None:
-    (document,) = read(TEXT, "pod.yaml")
-    assert str(document.place()) == "pod.yaml:1:1"
-    assert str(document.place(("spec", "containers", 0, "name"))) == "pod.yaml:4:13"
-    assert str(document.place(("spec", "containers", 1, "ports", 1))) == "pod.yaml:6:31"
-    assert str(document.key_place(("spec", "containers", 0, "image"))) == "pod.yaml:5:7"
-    assert str(document.key_place(("spec",))) == "pod.yaml:2:1"
-    assert str(document.key_place(())) == "pod.yaml:1:1"
+    (document,) = read_documents(TEXT, "pod.yaml")
+    assert str(document.locate()) == "pod.yaml:1:1"
+    assert str(document.locate(("spec", "containers", 0, "name"))) == "pod.yaml:4:13"
+    assert str(document.locate(("spec", "containers", 1, "ports", 1))) == "pod.yaml:6:31"
+    assert str(document.locate_key(("spec", "containers", 0, "image"))) == "pod.yaml:5:7"
+    assert str(document.locate_key(("spec",))) == "pod.yaml:2:1"
+    assert str(document.locate_key(())) == "pod.yaml:1:1"
 
 
 def test_a_path_that_is_not_there_has_the_place_of_its_nearest_ancestor() -> None:
-    (document,) = read(TEXT, "pod.yaml")
-    assert document.place(("spec", "containers", 1, "resources", "limits")) == document.place(("spec", "containers", 1))
-    assert document.place(("spec", "containers", 7)) == document.place(("spec", "containers"))
-    assert document.place(("kind", "x")) == document.place(("kind",))
-    assert document.place((0,)) == document.place()
-    assert document.key_place(("spec", "nodeName")) == document.place(("spec",))
-    assert document.key_place(("nope", "nodeName")) == document.place()
+    (document,) = read_documents(TEXT, "pod.yaml")
+    assert document.locate(("spec", "containers", 1, "resources", "limits")) == document.locate(("spec", "containers", 1))
+    assert document.locate(("spec", "containers", 7)) == document.locate(("spec", "containers"))
+    assert document.locate(("kind", "x")) == document.locate(("kind",))
+    assert document.locate((0,)) == document.locate()
+    assert document.locate_key(("spec", "nodeName")) == document.locate(("spec",))
+    assert document.locate_key(("nope", "nodeName")) == document.locate()
 
 
 def test_several_documents_and_empty_ones() -> None:
-    found = read("# only words\n---\na: 1\n---\n---\nnull\n---\nb: 2\n...\n", "f.yaml")
+    found = read_documents("# only words\n---\na: 1\n---\n---\nnull\n---\nb: 2\n...\n", "f.yaml")
     assert [document.data for document in found] == [{"a": 1}, {"b": 2}]
-    assert str(found[1].place()) == "f.yaml:8:1"
-    assert read("", "f.yaml") == ()
+    assert str(found[1].locate()) == "f.yaml:8:1"
+    assert read_documents("", "f.yaml") == ()
 
 
 def test_a_byte_order_mark_is_dropped() -> None:
-    assert read(b"\xef\xbb\xbfa: 1", "f.yaml")[0].data == {"a": 1}
+    assert read_documents(b"\xef\xbb\xbfa: 1", "f.yaml")[0].data == {"a": 1}
 
 
 def test_aliases_and_merge_keys_work_in_manifests() -> None:
     text = "base: &base {x: 1, y: 2}\nmore: &more {z: 3, x: 9}\nall:\n  <<: [*base, *more]\n  y: 5\nsame: *base\n"
-    (document,) = read(text, "f.yaml", aliases=True)
+    (document,) = read_documents(text, "f.yaml", aliases=True)
     assert document.data["all"] == {"y": 5, "x": 1, "z": 3}
     assert document.data["same"] == {"x": 1, "y": 2}
-    assert str(document.place(("all", "z"))) == "f.yaml:2:17"
+    assert str(document.locate(("all", "z"))) == "f.yaml:2:17"
 
 
 def test_a_key_is_text_whatever_it_looks_like() -> None:
     text = "1: a\ntrue: b\n? ~\n: c\n&k d: *k\n"
-    assert read(text, "f.yaml", aliases=True)[0].data == {"1": "a", "true": "b", "~": "c", "d": "d"}
+    assert read_documents(text, "f.yaml", aliases=True)[0].data == {"1": "a", "true": "b", "~": "c", "d": "d"}
 
 
 def test_json_is_read_with_places() -> None:
-    (document,) = read('{\n\t"kind": "Pod",\n\t"spec": {"x": [1, true, null, "\\/"]}}', "pod.json", aliases=True)
+    (document,) = read_documents('{\n\t"kind": "Pod",\n\t"spec": {"x": [1, true, null, "\\/"]}}', "pod.json", aliases=True)
     assert document.data == {"kind": "Pod", "spec": {"x": [1, True, None, "/"]}}
-    assert str(document.place(("spec", "x", 1))) == "pod.json:3:20"
+    assert str(document.locate(("spec", "x", 1))) == "pod.json:3:20"
 
 
 COLONS = {
@@ -159,14 +159,14 @@ COLONS = {
 @pytest.mark.parametrize(("text", "value"), COLONS.values(), ids=COLONS)
 def test_text_with_a_colon_needs_no_quotes_in_braces(text: str, value: Any, aliases: bool) -> None:
     """So says YAML 1.2, and kubectl reads it."""
-    (document,) = read(f"a: {text}", "f.yaml", aliases=aliases)
+    (document,) = read_documents(f"a: {text}", "f.yaml", aliases=aliases)
     assert document.data == {"a": value}
-    assert str(document.place(("a",))) == "f.yaml:1:4"
+    assert str(document.locate(("a",))) == "f.yaml:1:4"
 
 
 def test_what_follows_a_colon_in_braces_has_its_place() -> None:
-    (document,) = read("- {image: nginx:1.25, name: c}", "f.yaml", aliases=True)
-    assert str(document.key_place((0, "name"))) == "f.yaml:1:23"
+    (document,) = read_documents("- {image: nginx:1.25, name: c}", "f.yaml", aliases=True)
+    assert str(document.locate_key((0, "name"))) == "f.yaml:1:23"
 
 
 JSON_ONLY = {
@@ -180,21 +180,21 @@ JSON_ONLY = {
 
 @pytest.mark.parametrize(("text", "data", "place"), JSON_ONLY.values(), ids=JSON_ONLY)
 def test_json_that_is_not_yaml_is_read_with_its_places(text: str, data: list[Any], place: str) -> None:
-    found = read(text, "f.json", aliases=True)
+    found = read_documents(text, "f.json", aliases=True)
     assert [document.data for document in found] == data
-    assert str(found[-1].place(("a",))) == place
+    assert str(found[-1].locate(("a",))) == place
 
 
 def test_of_very_many_values_in_a_row_each_has_its_beginning() -> None:
-    found = read('{"a": 1}\n' * (PLACED + 1), "f.json", aliases=True)
-    assert [str(each.place(("a",))) for each in found[-2:]] == [f"f.json:{PLACED}:7", f"f.json:{PLACED + 1}:1"]
+    found = read_documents('{"a": 1}\n' * (MAX_POSITIONED_VALUES + 1), "f.json", aliases=True)
+    assert [str(each.locate(("a",))) for each in found[-2:]] == [f"f.json:{MAX_POSITIONED_VALUES}:7", f"f.json:{MAX_POSITIONED_VALUES + 1}:1"]
 
 
 def test_large_json_is_read_without_places() -> None:
-    text = '{"items": ["' + "x" * LARGE_JSON + '"]}'
-    (document,) = read(text, "f.json", aliases=True)
-    assert len(document.data["items"][0]) == LARGE_JSON
-    assert str(document.place(("items", 0))) == "f.json"
+    text = '{"items": ["' + "x" * LARGE_JSON_BYTES + '"]}'
+    (document,) = read_documents(text, "f.json", aliases=True)
+    assert len(document.data["items"][0]) == LARGE_JSON_BYTES
+    assert str(document.locate(("items", 0))) == "f.json"
 
 
 REFUSED = {
@@ -240,22 +240,22 @@ REFUSED_IN_MANIFESTS = {
 @pytest.mark.parametrize(("text", "sentence"), REFUSED.values(), ids=REFUSED)
 def test_what_no_file_may_hold(text: str | bytes, sentence: str, aliases: bool) -> None:
     with pytest.raises(DocumentError) as raised:
-        read(text, "f.yaml", aliases=aliases)
+        read_documents(text, "f.yaml", aliases=aliases)
     assert str(raised.value).startswith(sentence)
-    assert ". " in raised.value.sentence, "the sentence says what to write"
+    assert ". " in raised.value.message, "the sentence says what to write"
 
 
 @pytest.mark.parametrize(("text", "sentence"), REFUSED_IN_POLICIES.values(), ids=REFUSED_IN_POLICIES)
 def test_what_a_policy_may_not_hold(text: str, sentence: str) -> None:
     with pytest.raises(DocumentError) as raised:
-        read(text, "f.yaml")
+        read_documents(text, "f.yaml")
     assert str(raised.value).startswith(sentence)
 
 
 @pytest.mark.parametrize(("text", "sentence"), REFUSED_IN_MANIFESTS.values(), ids=REFUSED_IN_MANIFESTS)
 def test_what_a_manifest_may_not_hold(text: str, sentence: str) -> None:
     with pytest.raises(DocumentError) as raised:
-        read(text, "f.yaml", aliases=True)
+        read_documents(text, "f.yaml", aliases=True)
     assert str(raised.value).startswith(sentence)
 
 
@@ -265,9 +265,9 @@ def test_what_a_manifest_may_not_hold(text: str, sentence: str) -> None:
 )
 def test_a_template_is_named_as_one(text: str) -> None:
     with pytest.raises(TemplateError, match=r"looks like a Helm template. Render it first"):
-        read(text, "f.yaml", aliases=True)
+        read_documents(text, "f.yaml", aliases=True)
 
 
 def test_braces_in_quotes_are_text() -> None:
     """Argo workflows are full of them."""
-    assert read('a: "{{inputs.parameters.x}}"', "f.yaml")[0].data == {"a": "{{inputs.parameters.x}}"}
+    assert read_documents('a: "{{inputs.parameters.x}}"', "f.yaml")[0].data == {"a": "{{inputs.parameters.x}}"}

@@ -23,14 +23,14 @@ from tests.world import (
     view_of,
     whole_node,
 )
-from webhook.cache.shipped import shipped
-from webhook.cache.snapshot import load_snapshot
+from webhook.cache.shipped import bundled_folder
+from webhook.cache.snapshot import read_snapshot_view
 from webhook.engine.decide import decide
 from webhook.model.cluster import ClusterView
 from webhook.model.decisions import Decision
-from webhook.model.nodelabels import ISLAND
-from webhook.model.pods import pod_of
-from webhook.model.requests import Request
+from webhook.model.nodelabels import ISLAND_LABEL
+from webhook.model.pods import parse_pod
+from webhook.model.requests import AdmissionRequest
 from webhook.policy.compiled import PolicySet
 from webhook.policy.written.sections import Bypass
 
@@ -77,7 +77,7 @@ def quota(name: str, hard: Json, **spec: Any) -> Json:
 
 def island(name: str, size: str) -> Json:
     """A node of eight A100 whose agent says how many of them are joined."""
-    return make_node(name, A100 | {ISLAND: size, "nvidia.com/gpu.clique": "domain-1"}, **{GPU: 8})
+    return make_node(name, A100 | {ISLAND_LABEL: size, "nvidia.com/gpu.clique": "domain-1"}, **{GPU: 8})
 
 
 QUOTAS = (
@@ -90,7 +90,7 @@ VIEWS = {
     "islands": view_of(
         TRUSTED,
         *(island(name, size) for name, size in (("joined", "8"), ("halves", "4"), ("broken", "1"))),
-        make_node("cards", {"nvidia.com/gpu.product": "NVIDIA-A40", ISLAND: "2"}, **{GPU: 4}),
+        make_node("cards", {"nvidia.com/gpu.product": "NVIDIA-A40", ISLAND_LABEL: "2"}, **{GPU: 4}),
         make_node("silent", H100, **{GPU: 8}),
         mig_node(),
     ),
@@ -101,7 +101,7 @@ VIEWS = {
         make_node("cards", L40S | {"nvidia.com/gpu.replicas": "1"}, cpu=6, **{GPU: 4}),
         make_node("slices", MIXED | {"nvidia.com/gpu.product": "NVIDIA-A100-PCIE-80GB"}, cpu=5, **{GPU: 2, SMALL: 7}),
     ),
-    "demo": load_snapshot("demo"),
+    "demo": read_snapshot_view("demo"),
     "empty": view_of(),
 }
 
@@ -135,7 +135,7 @@ def everything(mode: str = "enforce", *, shapes: bool = True) -> str:
     return policy(f"mode: {mode}\n{spec}", "everything")
 
 
-LIBRARY = policies_of(*(file.read_text() for file in sorted(shipped("policies").glob("*.yaml"))))
+LIBRARY = policies_of(*(file.read_text() for file in sorted(bundled_folder("policies").glob("*.yaml"))))
 STRICT = policies_of(everything())
 SHRINKING = policies_of(
     policy("mode: enforce\nrightSizing: {isolation: none}\ninjection: {tolerations: auto}", "shrink")
@@ -174,8 +174,8 @@ def decision(pod: Json, view: ClusterView, policies: PolicySet, operation: str =
     """What a pod comes to in a namespace: the team's, or the one it names."""
     metadata = pod.get("metadata")
     namespace = metadata.get("namespace", "team") if isinstance(metadata, dict) else "team"
-    read = pod_of(pod)
-    return decide(Request(operation, "", "Pod", namespace, "", read, load=lambda: pod), policies, view, NO_USAGE, NOW)
+    read = parse_pod(pod)
+    return decide(AdmissionRequest(operation, "", "Pod", namespace, "", read, load_object=lambda: pod), policies, view, NO_USAGE, NOW)
 
 
 OWNERS = ["ReplicaSet", "Job", "DaemonSet"]

@@ -6,11 +6,11 @@ import pytest
 
 from tests.make import Json, PodMaker, make_namespace, make_node, make_pod
 from tests.world import A100, ask, codes, mig_node, shaped, view_of, whole_node
-from webhook.engine.limitrange.defaulting import LIMIT_RANGER_NOTE, NOTE_HEAD
+from webhook.engine.limitrange.defaulting import LIMIT_RANGER_ANNOTATION, LIMIT_RANGER_PREFIX
 from webhook.model.apimachinery import MAX_MILLI
-from webhook.model.catalogue import _CARDS as CARDS
+from webhook.model.catalogue import _CARD_SPECS as CARDS
 from webhook.model.cluster import ClusterView
-from webhook.model.resources import ACCOUNTING
+from webhook.model.resources import ACCOUNTING_RESOURCE
 
 GPU, SMALL, LARGE, SHARED = (
     "nvidia.com/gpu",
@@ -41,10 +41,10 @@ WEIGHTS: dict[str, tuple[PodMaker, Json, str]] = {
 def test_weights(pod: PodMaker, node: Json, milli: str) -> None:
     after = shaped(pod, ask(pod, NATIVE, nodes=(node,)))
     resources = after["spec"]["containers"][0]["resources"]
-    assert (resources["limits"][ACCOUNTING], resources["requests"][ACCOUNTING]) == (milli, milli)
+    assert (resources["limits"][ACCOUNTING_RESOURCE], resources["requests"][ACCOUNTING_RESOURCE]) == (milli, milli)
 
 
-PROFILES = [(product, profile) for product, card in CARDS.items() for profile in card.shapes]
+PROFILES = [(product, profile) for product, card in CARDS.items() for profile in card.profiles]
 
 
 @pytest.mark.parametrize(("product", "profile"), PROFILES)
@@ -54,8 +54,8 @@ def test_every_profile_weighs_what_the_catalogue_says(product: str, profile: str
     pod = make_pod().asks(name, "1")
     after = shaped(pod, ask(pod, NATIVE, nodes=(make_node("node", labels, **{name: 1}),)))
 
-    milli = int(after["spec"]["containers"][0]["resources"]["limits"][ACCOUNTING])
-    compute, memory = int(profile.partition("g")[0]), card.shapes[profile].memory_units
+    milli = int(after["spec"]["containers"][0]["resources"]["limits"][ACCOUNTING_RESOURCE])
+    compute, memory = int(profile.partition("g")[0]), card.profiles[profile].memory_units
     parts, whole = max(
         (compute, card.compute_slices), (memory, card.memory_units), key=lambda share: share[0] / share[1]
     )
@@ -63,26 +63,26 @@ def test_every_profile_weighs_what_the_catalogue_says(product: str, profile: str
 
 
 def test_a_users_own_value_is_overwritten() -> None:
-    pod = make_pod().gpus(1).asks(ACCOUNTING, "1").container("side", resources={"limits": {ACCOUNTING: "7"}})
+    pod = make_pod().gpus(1).asks(ACCOUNTING_RESOURCE, "1").container("side", resources={"limits": {ACCOUNTING_RESOURCE: "7"}})
     main, side = (each["resources"] for each in shaped(pod, ask(pod, NATIVE))["spec"]["containers"])
-    assert main["limits"][ACCOUNTING] == main["requests"][ACCOUNTING] == "1000"
-    assert side["limits"][ACCOUNTING] == side["requests"][ACCOUNTING] == "0"
+    assert main["limits"][ACCOUNTING_RESOURCE] == main["requests"][ACCOUNTING_RESOURCE] == "1000"
+    assert side["limits"][ACCOUNTING_RESOURCE] == side["requests"][ACCOUNTING_RESOURCE] == "0"
 
 
 def test_it_is_nothing_for_a_pod_without_gpus() -> None:
-    pod = make_pod().asks(ACCOUNTING, "5")
-    assert shaped(pod, ask(pod, NATIVE))["spec"]["containers"][0]["resources"]["limits"] == {ACCOUNTING: "0"}
+    pod = make_pod().asks(ACCOUNTING_RESOURCE, "5")
+    assert shaped(pod, ask(pod, NATIVE))["spec"]["containers"][0]["resources"]["limits"] == {ACCOUNTING_RESOURCE: "0"}
     assert not ask(make_pod(), NATIVE).patch
 
 
 MILLI_RANGE: dict[str, Json] = {
-    "a minimum": {"min": {ACCOUNTING: "10"}, "default": {ACCOUNTING: "20"}},
-    "a minimum beside GPUs": {"max": {GPU: "4"}, "min": {ACCOUNTING: "10"}, "default": {ACCOUNTING: "20", GPU: "4"}},
-    "a ratio": {"maxLimitRequestRatio": {ACCOUNTING: "1"}, "default": {ACCOUNTING: "20"}},
-    "a minimum of pods": {"type": "Pod", "min": {ACCOUNTING: "10"}},
-    "a minimum of pods that the GPUs alone weigh less than": {"type": "Pod", "min": {ACCOUNTING: "1015"}},
-    "a maximum": {"max": {ACCOUNTING: "2000"}, "default": {ACCOUNTING: "20"}},
-    "a maximum of pods": {"type": "Pod", "max": {ACCOUNTING: "1005"}},
+    "a minimum": {"min": {ACCOUNTING_RESOURCE: "10"}, "default": {ACCOUNTING_RESOURCE: "20"}},
+    "a minimum beside GPUs": {"max": {GPU: "4"}, "min": {ACCOUNTING_RESOURCE: "10"}, "default": {ACCOUNTING_RESOURCE: "20", GPU: "4"}},
+    "a ratio": {"maxLimitRequestRatio": {ACCOUNTING_RESOURCE: "1"}, "default": {ACCOUNTING_RESOURCE: "20"}},
+    "a minimum of pods": {"type": "Pod", "min": {ACCOUNTING_RESOURCE: "10"}},
+    "a minimum of pods that the GPUs alone weigh less than": {"type": "Pod", "min": {ACCOUNTING_RESOURCE: "1015"}},
+    "a maximum": {"max": {ACCOUNTING_RESOURCE: "2000"}, "default": {ACCOUNTING_RESOURCE: "20"}},
+    "a maximum of pods": {"type": "Pod", "max": {ACCOUNTING_RESOURCE: "1005"}},
 }
 
 
@@ -99,8 +99,8 @@ def ranging(*items: Json) -> ClusterView:
 
 def twenty(pod: PodMaker, amount: str = "20") -> PodMaker:
     """The pod with a sidecar, and in both what a LimitRange gives, or a user writes."""
-    amounts = {ACCOUNTING: amount}
-    return pod.asks(ACCOUNTING, amount).container("side", resources={"limits": amounts, "requests": amounts})
+    amounts = {ACCOUNTING_RESOURCE: amount}
+    return pod.asks(ACCOUNTING_RESOURCE, amount).container("side", resources={"limits": amounts, "requests": amounts})
 
 
 LEFT: dict[str, tuple[str, PodMaker, str, list[str]]] = {
@@ -109,7 +109,7 @@ LEFT: dict[str, tuple[str, PodMaker, str, list[str]]] = {
     "no GPUs": (NATIVE, twenty(make_pod()), "a minimum", ["20", "20"]),
     "injected GPUs are taken out": (
         NATIVE.replace("native", "native, limitRangeInjected: remove"),
-        twenty(make_pod().gpus(4).annotate(LIMIT_RANGER_NOTE, NOTE_HEAD + "nvidia.com/gpu limit for container main")),
+        twenty(make_pod().gpus(4).annotate(LIMIT_RANGER_ANNOTATION, LIMIT_RANGER_PREFIX + "nvidia.com/gpu limit for container main")),
         "a minimum beside GPUs",
         ["20", "20"],
     ),
@@ -136,7 +136,7 @@ def test_a_zero_that_a_limit_range_would_refuse_is_not_written(
     decision = ask(pod, text, view=view)
     after = shaped(pod, decision)
     each = [one["resources"] for one in after["spec"]["containers"]]
-    assert [one["limits"][ACCOUNTING] for one in each] == [one["requests"][ACCOUNTING] for one in each] == want
+    assert [one["limits"][ACCOUNTING_RESOURCE] for one in each] == [one["requests"][ACCOUNTING_RESOURCE] for one in each] == want
     assert not decision.denials
     assert not ask(after, text, view=view).patch
     after["metadata"]["uid"] = "0a1b"
@@ -144,10 +144,10 @@ def test_a_zero_that_a_limit_range_would_refuse_is_not_written(
 
 
 def test_a_pod_that_a_limit_range_refuses_for_its_own_amount_is_told_what_helps() -> None:
-    pod, view = twenty(make_pod().gpus(1), "5"), ranging({"min": {ACCOUNTING: "10"}})
+    pod, view = twenty(make_pod().gpus(1), "5"), ranging({"min": {ACCOUNTING_RESOURCE: "10"}})
     (denied,) = ask(pod, NATIVE, view=view).denials
     assert denied.message.endswith("but request is 5 (LimitRange milli)")
-    assert denied.fix == f"Ask for at least 10 {ACCOUNTING}, in limits and requests."
+    assert denied.fix == f"Ask for at least 10 {ACCOUNTING_RESOURCE}, in limits and requests."
     assert not ask(twenty(make_pod().gpus(1), "10"), NATIVE, view=view).denials
 
 
@@ -158,12 +158,12 @@ def stored(pod: PodMaker) -> PodMaker:
 
 
 FINAL: dict[str, tuple[PodMaker, list[str]]] = {
-    "the right value": (stored(make_pod().gpus(1).asks(ACCOUNTING, "1000")), []),
-    "the right value, written another way": (stored(make_pod().gpus(1).asks(ACCOUNTING, "1k")), []),
-    "less": (stored(make_pod().gpus(1).asks(ACCOUNTING, "1")), ["enforce GPU-Q302"]),
+    "the right value": (stored(make_pod().gpus(1).asks(ACCOUNTING_RESOURCE, "1000")), []),
+    "the right value, written another way": (stored(make_pod().gpus(1).asks(ACCOUNTING_RESOURCE, "1k")), []),
+    "less": (stored(make_pod().gpus(1).asks(ACCOUNTING_RESOURCE, "1")), ["enforce GPU-Q302"]),
     "none": (stored(make_pod().gpus(1)), ["enforce GPU-Q302"]),
     "none, and it will still be written": (make_pod().gpus(1), []),
-    "less, and it will still be overwritten": (make_pod().gpus(1).asks(ACCOUNTING, "1"), []),
+    "less, and it will still be overwritten": (make_pod().gpus(1).asks(ACCOUNTING_RESOURCE, "1"), []),
 }
 
 
@@ -174,7 +174,7 @@ def test_a_pod_that_can_no_longer_be_changed_must_have_the_right_value(pod: PodM
 
 def test_a_whole_gpu_never_passes_for_the_slice_that_it_could_have_become() -> None:
     """Found on a real plane: another webhook had put the GPU back, or ours was not asked."""
-    pod = stored(make_pod().gpus(1).needs("8Gi").asks(ACCOUNTING, "143"))
+    pod = stored(make_pod().gpus(1).needs("8Gi").asks(ACCOUNTING_RESOURCE, "143"))
 
     decision = ask(pod, NATIVE, "mode: enforce\nrightSizing: {}", nodes=(whole_node(), mig_node()))
 
@@ -203,7 +203,7 @@ def test_what_one_call_writes_the_other_takes() -> None:
 
 def counting(node: Json, milli: str = "8000000") -> Json:
     """The node, with the accounting resource."""
-    allocatable = node["status"]["allocatable"] | {ACCOUNTING: milli}
+    allocatable = node["status"]["allocatable"] | {ACCOUNTING_RESOURCE: milli}
     return node | {"status": node["status"] | {"allocatable": allocatable}}
 
 
@@ -248,7 +248,7 @@ TAKEN: dict[str, tuple[str, PodMaker, tuple[Json, ...], str | None]] = {
     ),
     "one does that the pod cannot come to": (PLAIN, PINNED, (COUNTING, whole_node()), None),
     "one does that has no such GPU": (PLAIN, make_pod().asks(SMALL, "1"), (COUNTING, mig_node()), None),
-    "a user wrote it where nobody takes it": (PLAIN, make_pod().gpus(1).asks(ACCOUNTING, "1"), (whole_node(),), "0"),
+    "a user wrote it where nobody takes it": (PLAIN, make_pod().gpus(1).asks(ACCOUNTING_RESOURCE, "1"), (whole_node(),), "0"),
 }
 
 
@@ -258,7 +258,7 @@ def test_it_is_written_only_where_no_pod_waits_for_it(
 ) -> None:
     decision = ask(pod, text, nodes=nodes)
     after = shaped(pod, decision)["spec"]["containers"][0]["resources"]["limits"]
-    assert after.get(ACCOUNTING) == milli
+    assert after.get(ACCOUNTING_RESOURCE) == milli
     assert ("warn GPU-Q305" in codes(decision)) is (milli in (None, "0"))
 
 
@@ -268,7 +268,7 @@ def test_where_it_is_left_out_a_pod_without_it_is_let_in() -> None:
 
 def test_a_pod_does_not_shrink_out_of_a_quota_that_would_not_count_the_slice() -> None:
     """A quota on the accounting resource covers a slice only where the slice will carry it."""
-    both = {"requests.nvidia.com/gpu": "8", f"requests.{ACCOUNTING}": "8000"}
+    both = {"requests.nvidia.com/gpu": "8", f"requests.{ACCOUNTING_RESOURCE}": "8000"}
     quota = {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "q", "namespace": "team"}}
     world = view_of(make_namespace("team"), mig_node(), quota | {"spec": {"hard": both}})
     pod, sizing = make_pod().gpus(1).needs("8Gi"), "mode: enforce\nrightSizing: {}"
@@ -279,7 +279,7 @@ def test_a_pod_does_not_shrink_out_of_a_quota_that_would_not_count_the_slice() -
 def turned(before: tuple[Json, ...], after: tuple[Json, ...]) -> ClusterView:
     """The view after nodes changed."""
     space = make_namespace("team")
-    return view_of(space, *after).succeeding(view_of(space, *before))
+    return view_of(space, *after).with_pending_of(view_of(space, *before))
 
 
 CHANGED: dict[str, tuple[str, list[str]]] = {
@@ -293,14 +293,14 @@ FOUR = make_node("turns", A100 | {"nvidia.com/gpu.replicas": "4"}, **{GPU: 32})
 
 @pytest.mark.parametrize(("milli", "want"), CHANGED.values(), ids=CHANGED)
 def test_a_change_of_nodes_between_two_calls_denies_nothing(milli: str, want: list[str]) -> None:
-    pod = stored(make_pod().gpus(1).asks(ACCOUNTING, milli))
+    pod = stored(make_pod().gpus(1).asks(ACCOUNTING_RESOURCE, milli))
     found = codes(ask(pod, NATIVE, view=turned((FOUR,), (FOUR, whole_node()))))
     assert [code for code in found if "GPU-Q" in code] == want
 
 
 def test_the_change_before_the_last_counts_no_more() -> None:
-    pod, later = stored(make_pod().gpus(1).asks(ACCOUNTING, "250")), turned((FOUR,), (whole_node(),))
-    latest = view_of(make_namespace("team"), whole_node()).succeeding(later)
+    pod, later = stored(make_pod().gpus(1).asks(ACCOUNTING_RESOURCE, "250")), turned((FOUR,), (whole_node(),))
+    latest = view_of(make_namespace("team"), whole_node()).with_pending_of(later)
     assert [codes(ask(pod, NATIVE, view=view)) for view in (later, latest)] == [[], ["enforce GPU-Q302"]]
 
 
@@ -324,7 +324,7 @@ def test_a_pod_of_which_it_was_left_out_passes_when_nodes_change_between_two_cal
 
 
 def test_a_slice_that_came_free_meanwhile_does_not_change_what_a_stored_pod_weighs() -> None:
-    pod = stored(make_pod().gpus(1).needs("8Gi").asks(ACCOUNTING, "1000"))
+    pod = stored(make_pod().gpus(1).needs("8Gi").asks(ACCOUNTING_RESOURCE, "1000"))
     found = codes(ask(pod, NATIVE, "mode: enforce\nrightSizing: {}", nodes=(mig_node(),)))
     assert "enforce GPU-Q302" not in found
 

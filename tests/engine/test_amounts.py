@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from tests.make import PodMaker, make_pod
-from webhook.engine.containers import MOST_REMEMBERED, Amounts, Changes, amounts_of, is_short
-from webhook.engine.limitrange import passes
-from webhook.model.pods import pod_of
-from webhook.model.ranges import NO_RANGES
+from webhook.engine.containers import MAX_CACHED_CONTAINERS, ContainerAmounts, ResourceChanges, container_amounts, is_cacheable
+from webhook.engine.limitrange import is_surely_admitted
+from webhook.model.pods import parse_pod
+from webhook.model.ranges import NO_LIMIT_RANGES
 
 
-def asked(maker: PodMaker) -> Amounts:
-    return amounts_of(pod_of(maker.build()).spec)
+def asked(maker: PodMaker) -> ContainerAmounts:
+    return container_amounts(parse_pod(maker.build()).spec)
 
 
 def test_names_images_and_variables_make_no_difference() -> None:
@@ -32,16 +32,16 @@ def test_amounts_their_side_and_what_kind_of_container_asks_do() -> None:
 
 
 def test_changed_amounts_stand_in_the_place_of_what_was_there() -> None:
-    spec = pod_of(make_pod().gpus(1).build()).spec
-    one_more: Changes = {("spec", "containers", 0): {"nvidia.com/gpu": "2"}}
+    spec = parse_pod(make_pod().gpus(1).build()).spec
+    one_more: ResourceChanges = {("spec", "containers", 0): {"nvidia.com/gpu": "2"}}
 
-    assert amounts_of(spec, one_more, one_more) == asked(make_pod().gpus("2"))
+    assert container_amounts(spec, one_more, one_more) == asked(make_pod().gpus("2"))
 
 
 def test_pods_of_many_containers_are_judged_and_not_remembered() -> None:
     maker = make_pod()
-    for index in range(MOST_REMEMBERED):
+    for index in range(MAX_CACHED_CONTAINERS):
         maker.container(f"c{index}", image="i", resources={"limits": {"cpu": "1"}})
 
-    assert not is_short(asked(maker))
-    assert passes(pod_of(maker.build()), asked(maker), NO_RANGES)
+    assert not is_cacheable(asked(maker))
+    assert is_surely_admitted(parse_pod(maker.build()), asked(maker), NO_LIMIT_RANGES)

@@ -7,7 +7,7 @@ import pytest
 from tests.engine.deciding import FOUR, NODES, SIZING
 from tests.make import Json, PodMaker, make_pod
 from tests.world import ask, codes, shaped
-from webhook.model.decisions import Keep, Why
+from webhook.model.decisions import KeepRequest, KeepReason
 
 MOST = 256 * 1024
 NOTE = "example.com/note"
@@ -45,7 +45,7 @@ def test_a_note_of_letters_one_byte_longer_leaves_the_pod_as_it_is(letter: str) 
     text = letter * (room() // width) + "a" * (room() % width + 1)
     decision = ask(noted(text), SIZING, nodes=NODES)
     assert decision.patch == ()
-    assert decision.outcome == Keep(Why.NO_ROOM)
+    assert decision.outcome == KeepRequest(KeepReason.NO_ROOM)
     assert not decision.applied
     assert decision.gpu_milli_after == decision.gpu_milli_before == 1000
     assert codes(decision) == ["warn GPU-R103"]

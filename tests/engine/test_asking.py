@@ -9,10 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.make import PodMaker, make_pod
-from webhook.engine.asking import asked_by
-from webhook.model.effective import effective, may_take
-from webhook.model.pods import pod_of
-from webhook.model.quantity import nano
+from webhook.engine.asking import gpu_requests_of_pod
+from webhook.model.effective import effective_amount, max_consumption
+from webhook.model.pods import parse_pod
+from webhook.model.quantity import parse_nano
 
 GPU = "nvidia.com/gpu"
 SLICE = "nvidia.com/mig-1g.10gb"
@@ -59,7 +59,7 @@ TOTALS = {
 
 @pytest.mark.parametrize("case", TOTALS.values(), ids=TOTALS)
 def test_totals(case: Case) -> None:
-    assert asked_by(pod_of(case.pod.build())).totals == case.totals
+    assert gpu_requests_of_pod(parse_pod(case.pod.build())).totals == case.totals
 
 
 COUNTS = st.lists(st.tuples(st.sampled_from(["main", "init", "sidecar"]), st.integers(0, 8)), max_size=8)
@@ -73,9 +73,9 @@ def test_where_limits_are_requests_all_sums_of_a_pod_are_one(containers: list[tu
             pod = pod.container(f"c{index}", resources=limits(GPU, str(count)))
         else:
             pod = with_init(pod, f"c{index}", str(count), sidecar=kind == "sidecar")
-    read = pod_of(pod.build())
-    sums = {effective(read, GPU), effective(read, GPU, limits=True), may_take(read, GPU)}
-    assert sums == {nano(str(asked_by(read).totals.get(GPU, 0)))}
+    read = parse_pod(pod.build())
+    sums = {effective_amount(read, GPU), effective_amount(read, GPU, limits=True), max_consumption(read, GPU)}
+    assert sums == {parse_nano(str(gpu_requests_of_pod(read).totals.get(GPU, 0)))}
 
 
 FAULTS = {
@@ -101,15 +101,15 @@ FAULTS = {
 
 @pytest.mark.parametrize(("pod", "want"), FAULTS.values(), ids=FAULTS)
 def test_faults(pod: PodMaker, want: list[str]) -> None:
-    asked = asked_by(pod_of(pod.build()))
-    assert [remark.code for remark in asked.faults] == want
+    asked = gpu_requests_of_pod(parse_pod(pod.build()))
+    assert [remark.code for remark in asked.errors] == want
 
 
 def test_a_fault_in_one_container_leaves_the_count_of_another() -> None:
     pod = make_pod().gpus("0.5").container("b", resources=limits(GPU, "2"))
-    assert asked_by(pod_of(pod.build())).totals == {GPU: 2}
+    assert gpu_requests_of_pod(parse_pod(pod.build())).totals == {GPU: 2}
 
 
 def test_unknown_names_of_nvidia_are_reported_not_dropped() -> None:
-    asked = asked_by(pod_of(make_pod().asks("nvidia.com/gpumem", "3000").build()))
-    assert asked.strangers == ("nvidia.com/gpumem",)
+    asked = gpu_requests_of_pod(parse_pod(make_pod().asks("nvidia.com/gpumem", "3000").build()))
+    assert asked.unknown_resources == ("nvidia.com/gpumem",)

@@ -8,9 +8,9 @@ import pytest
 
 from tests.make import Json, make_pod
 from tests.policy.written import load_texts, policy_text
-from webhook.engine.bounds import MOST, TEXTS, surplus
-from webhook.model.pods import pod_of
-from webhook.model.requests import Request
+from webhook.engine.bounds import MAX_COUNTS, TEXT_LENGTH, find_exceeded_limit
+from webhook.model.pods import parse_pod
+from webhook.model.requests import AdmissionRequest
 
 POLICIES = load_texts(policy_text(cuda={}))
 
@@ -56,12 +56,12 @@ PODS = {
     ),
     "a resource name without an end": (
         pod(containers=containers(1, resources={"limits": {"nvidia.com/" + "g" * 100_000: "1"}})),
-        f"100000 {TEXTS}",
+        f"100000 {TEXT_LENGTH}",
     ),
-    "an image without an end": (pod(containers=containers(1, image="a" * 100_001)), f"100000 {TEXTS}"),
+    "an image without an end": (pod(containers=containers(1, image="a" * 100_001)), f"100000 {TEXT_LENGTH}"),
     "host paths without an end": (
         pod(volumes=[{"name": "v", "hostPath": {"path": "/" * 60_000}}] * 2),
-        f"100000 {TEXTS}",
+        f"100000 {TEXT_LENGTH}",
     ),
     "tolerations": (pod(tolerations=[{"key": "a"}] * 1001), "1000 tolerations"),
     "affinity terms": (pod(affinity=terms(1001)), "1000 node affinity terms"),
@@ -70,13 +70,13 @@ PODS = {
 
 @pytest.mark.parametrize(("obj", "words"), PODS.values(), ids=PODS)
 def test_a_pod(obj: Json, words: str) -> None:
-    assert surplus(Request("CREATE", "", "Pod", "team", "a", pod_of(obj), lambda: obj), POLICIES) == words
+    assert find_exceeded_limit(AdmissionRequest("CREATE", "", "Pod", "team", "a", parse_pod(obj), lambda: obj), POLICIES) == words
 
 
 def test_an_old_pod_is_counted_by_itself() -> None:
-    large, larger = pod_of(pod(containers=containers(500))), pod_of(pod(containers=containers(501)))
-    assert surplus(Request("UPDATE", "", "Pod", "team", "a", large, dict, large), POLICIES) == ""
-    assert surplus(Request("UPDATE", "", "Pod", "team", "a", large, dict, larger), POLICIES) == "500 containers"
+    large, larger = parse_pod(pod(containers=containers(500))), parse_pod(pod(containers=containers(501)))
+    assert find_exceeded_limit(AdmissionRequest("UPDATE", "", "Pod", "team", "a", large, dict, large), POLICIES) == ""
+    assert find_exceeded_limit(AdmissionRequest("UPDATE", "", "Pod", "team", "a", large, dict, larger), POLICIES) == "500 containers"
 
 
 def jobs(count: int, each: int) -> Json:
@@ -99,7 +99,7 @@ WORKLOADS = {
 
 @pytest.mark.parametrize(("obj", "words"), WORKLOADS.values(), ids=WORKLOADS)
 def test_a_workload(obj: Any, words: str) -> None:
-    assert surplus(Request("CREATE", "jobset.x-k8s.io", "JobSet", "team", "a", None, lambda: obj), POLICIES) == words
+    assert find_exceeded_limit(AdmissionRequest("CREATE", "jobset.x-k8s.io", "JobSet", "team", "a", None, lambda: obj), POLICIES) == words
 
 
 def test_templates_beyond_the_most_are_not_even_read() -> None:
@@ -114,6 +114,6 @@ def test_templates_beyond_the_most_are_not_even_read() -> None:
     template = {"spec": {"containers": containers(1)}}
     groups = [Job(template=template) for _ in range(50_000)]
     obj = {"spec": {"headGroupSpec": {"template": template}, "workerGroupSpecs": groups}}
-    assert surplus(Request("CREATE", "ray.io", "RayCluster", "team", "a", None, lambda: obj), POLICIES)
+    assert find_exceeded_limit(AdmissionRequest("CREATE", "ray.io", "RayCluster", "team", "a", None, lambda: obj), POLICIES)
     once_each = len(groups)
-    assert read < once_each + 10 * MOST["pod templates"]
+    assert read < once_each + 10 * MAX_COUNTS["pod templates"]

@@ -9,11 +9,11 @@ import pytest
 
 from tests.make import Json, PodMaker, make_namespace, make_pod
 from tests.world import NO_USAGE, NOW, ask, codes, policies_of, policy, request_of, view_of
-from webhook.engine.remembering import Memory
-from webhook.model.claims import ClaimSpec, ResourceClaimTemplate, charge
+from webhook.engine.remembering import DecisionCache
+from webhook.model.claims import ClaimSpec, ResourceClaimTemplate, claim_charge
 from webhook.model.cluster import ClusterView
-from webhook.model.lines import line_of
-from webhook.model.pods import pod_of
+from webhook.model.lines import summarize_pod
+from webhook.model.pods import parse_pod
 from webhook.server.answering import warning_lines
 
 A, B = "a.example.com", "b.example.com"
@@ -62,7 +62,7 @@ CHARGES: dict[str, tuple[list[Json], dict[str, int]]] = {
 @pytest.mark.parametrize(("requests", "want"), CHARGES.values(), ids=CHARGES)
 def test_a_claim_is_charged_by_class(requests: list[Json], want: dict[str, int]) -> None:
     spec = msgspec.convert({"devices": {"requests": requests}}, ClaimSpec)
-    assert charge(spec, CLASSES) == {OBJECTS: 1} | want
+    assert claim_charge(spec, CLASSES) == {OBJECTS: 1} | want
 
 
 def template(name: str, *requests: Json) -> Json:
@@ -191,7 +191,7 @@ def test_what_is_of_use_stands_in_the_warning_however_many_keys_are_exceeded() -
 def test_a_decision_that_is_remembered_follows_templates_classes_and_holders() -> None:
     key = "requests.example.com/b"
     view = view_of(make_namespace("team"), quota({key: "1"}, {key: "0"}), template("one", exactly(B)))
-    memory, policies, request = Memory(), policies_of(policy(TOLD)), request_of(claiming("one").build())
+    memory, policies, request = DecisionCache(), policies_of(policy(TOLD)), request_of(claiming("one").build())
 
     def said(view: ClusterView) -> list[str]:
         return [found.message for found in memory.decide(request, policies, view, NO_USAGE, NOW).findings]
@@ -204,6 +204,6 @@ def test_a_decision_that_is_remembered_follows_templates_classes_and_holders() -
     assert [message.split("; ")[0].split(": ")[-1] for message in said(view)] == [
         "2 example.com/b asked, 0 of 1 used, 1 would fit"
     ]
-    view = view.with_lines({"team": {"x": line_of(pod_of(claiming("one", name="x").build()))}})
+    view = view.with_pods({"team": {"x": summarize_pod(parse_pod(claiming("one", name="x").build()))}})
     assert [message.split("; ")[0].endswith(", held by x (2)") for message in said(view)] == [True]
     assert said(view.with_classes({})) == []

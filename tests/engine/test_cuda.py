@@ -11,29 +11,29 @@ from hypothesis import strategies as st
 
 from tests.make import Json, PodMaker, make_pod
 from tests.strategies import pods
-from webhook.engine.asking import asked_by
-from webhook.engine.cuda import driver_remarks
-from webhook.engine.remarks import Remark
-from webhook.model.modes import Form, Isolation, Mode
-from webhook.model.offers import Offer
-from webhook.model.pods import Pod, pod_of
+from webhook.engine.asking import gpu_requests_of_pod
+from webhook.engine.cuda import cuda_violations
+from webhook.engine.remarks import Violation
+from webhook.model.modes import GpuForm, IsolationLevel, PolicyMode
+from webhook.model.offers import GpuOffer
+from webhook.model.pods import Pod, parse_pod
 
 
-def remarks(pod: Pod, offers: Sequence[Offer]) -> list[Remark]:
+def remarks(pod: Pod, offers: Sequence[GpuOffer]) -> list[Violation]:
     """What is said about a pod, its GPU containers found as the engine finds them."""
-    return driver_remarks(pod, offers, asked_by(pod).containers())
+    return cuda_violations(pod, offers, gpu_requests_of_pod(pod).requesting_containers())
 
 
-def offer(product: str, driver: tuple[int, ...], cuda: tuple[int, ...] = (), arch: tuple[int, int] = (8, 0)) -> Offer:
-    return Offer(
+def offer(product: str, driver: tuple[int, ...], cuda: tuple[int, ...] = (), arch: tuple[int, int] = (8, 0)) -> GpuOffer:
+    return GpuOffer(
         resource="nvidia.com/gpu",
-        form=Form.WHOLE,
+        form=GpuForm.WHOLE,
         product=product,
         profile="",
         memory_mib=81920,
         compute_milli=1000,
         gpu_milli=1000,
-        isolation=Isolation.HARDWARE,
+        isolation=IsolationLevel.HARDWARE,
         replicas=1,
         selector=(),
         taints=(),
@@ -65,11 +65,11 @@ def gpu() -> PodMaker:
 
 class Case(NamedTuple):
     pod: PodMaker
-    offers: list[Offer]
+    offers: list[GpuOffer]
     want: list[str]
     words: str = ""
     """What the first message says."""
-    mode: Mode = Mode.WARN
+    mode: PolicyMode = PolicyMode.WARN
 
 
 CASES = {
@@ -84,10 +84,10 @@ CASES = {
         [OLD],
         ["GPU-C101"],
         "must be 525.60.13 or newer, found driver 470.57.02 on Tesla-T4",
-        Mode.ENFORCE,
+        PolicyMode.ENFORCE,
     ),
     "below the floor of the next major": Case(
-        gpu().image("x:cu130"), [MIDDLE, OLD], ["GPU-C101"], "must be 580 or newer", Mode.ENFORCE
+        gpu().image("x:cu130"), [MIDDLE, OLD], ["GPU-C101"], "must be 580 or newer", PolicyMode.ENFORCE
     ),
     "a driver of the floor itself runs it": Case(
         gpu().image("x:cuda12.0"), [offer("Tesla-T4", (525, 60, 13), arch=(7, 5))], []
@@ -97,14 +97,14 @@ CASES = {
         [offer("Tesla-T4", (525, 60, 12), arch=(7, 5))],
         ["GPU-C101"],
         "found driver 525.60.12",
-        Mode.ENFORCE,
+        PolicyMode.ENFORCE,
     ),
     "CUDA 10 has no floor below its own driver": Case(
         gpu().image("nvidia/cuda:10.2-base"),
         [offer("Tesla-V100", (418, 39), arch=(7, 0))],
         ["GPU-C101"],
         "must be 440.33 or newer",
-        Mode.ENFORCE,
+        PolicyMode.ENFORCE,
     ),
     "between floor and toolkit: warn": Case(
         gpu().image("nvidia/cuda:12.8.1-base"),
@@ -131,10 +131,10 @@ CASES = {
     ),
     "the newest CUDA is enough": Case(gpu().image("x:cuda12.2"), [LABEL_ONLY], []),
     "the newest CUDA is of an older major": Case(
-        gpu().image("x:cu130"), [LABEL_ONLY], ["GPU-C101"], "must be 580 or newer, found CUDA 12.2", Mode.ENFORCE
+        gpu().image("x:cu130"), [LABEL_ONLY], ["GPU-C101"], "must be 580 or newer, found CUDA 12.2", PolicyMode.ENFORCE
     ),
     "a toolkit that the table does not have": Case(
-        gpu().image("x:cuda14.0"), [NEW], ["GPU-C101"], "must be one with CUDA 14 or newer", Mode.ENFORCE
+        gpu().image("x:cuda14.0"), [NEW], ["GPU-C101"], "must be one with CUDA 14 or newer", PolicyMode.ENFORCE
     ),
     "a major alone asks for its floor": Case(gpu().image("jax:cuda12"), [MIDDLE], []),
     "forward compatibility by annotation": Case(
@@ -144,13 +144,13 @@ CASES = {
         gpu().image("x:cu128").env("NV_CUDA_COMPAT_PACKAGE", "cuda-compat-12-8"), [OLD], ["GPU-C101"]
     ),
     "forward compatibility is for data-center products": Case(
-        gpu().image("x:cu128").env("NV_CUDA_COMPAT_PACKAGE", "x"), [GEFORCE], ["GPU-C101"], mode=Mode.ENFORCE
+        gpu().image("x:cu128").env("NV_CUDA_COMPAT_PACKAGE", "x"), [GEFORCE], ["GPU-C101"], mode=PolicyMode.ENFORCE
     ),
     "the annotation comes first": Case(
         gpu().image("nvidia/cuda:13.0.0").env(REQUIRE, "cuda>=13").annotate("rightslice.dev/cuda", "11.4"), [OLD], []
     ),
     "the annotation with a comparison": Case(
-        gpu().annotate("rightslice.dev/cuda", ">= 12.4"), [OLD], ["GPU-C101"], "rightslice.dev/cuda asks", Mode.ENFORCE
+        gpu().annotate("rightslice.dev/cuda", ">= 12.4"), [OLD], ["GPU-C101"], "rightslice.dev/cuda asks", PolicyMode.ENFORCE
     ),
     "the annotation with two bounds": Case(gpu().annotate("rightslice.dev/cuda", ">=11.2, <12"), [OLD], []),
     "the annotation as a whole requirement": Case(
@@ -159,12 +159,12 @@ CASES = {
     "the variable comes before the image": Case(gpu().image("x:cu130").env(REQUIRE, "cuda>=11.0"), [OLD], []),
     "CUDA_VERSION comes before the image": Case(gpu().image("x:cu130").env("CUDA_VERSION", "11.4.0"), [OLD], []),
     "CUDA_VERSION alone": Case(
-        gpu().env("CUDA_VERSION", "12.8.1.012"), [OLD], ["GPU-C101"], "CUDA_VERSION asks for CUDA 12.8.1", Mode.ENFORCE
+        gpu().env("CUDA_VERSION", "12.8.1.012"), [OLD], ["GPU-C101"], "CUDA_VERSION asks for CUDA 12.8.1", PolicyMode.ENFORCE
     ),
     "an alternative for data-center cards holds": Case(gpu().env(REQUIRE, WITH_BRANDS), [OLD], []),
     "an alternative that depends on what nobody knows": Case(gpu().env(REQUIRE, WITH_BRANDS), [GEFORCE], ["GPU-C102"]),
     "alternatives for another driver": Case(
-        gpu().env(REQUIRE, "cuda>=12.4 brand=tesla,driver>=450,driver<451"), [OLD], ["GPU-C101"], mode=Mode.ENFORCE
+        gpu().env(REQUIRE, "cuda>=12.4 brand=tesla,driver>=450,driver<451"), [OLD], ["GPU-C101"], mode=PolicyMode.ENFORCE
     ),
     "every requirement variable counts": Case(
         gpu().env(REQUIRE, "cuda>=11.0").env("NVIDIA_REQUIRE_DRIVER", "driver>=550"), [MIDDLE], ["GPU-C102"]
@@ -174,7 +174,7 @@ CASES = {
         gpu().image("x:cu130").env(REQUIRE, "cuda>=13").env("NVIDIA_DISABLE_REQUIRE", "true"), [OLD], []
     ),
     "requirements not switched off": Case(
-        gpu().image("x:cu130").env("NVIDIA_DISABLE_REQUIRE", "false"), [OLD], ["GPU-C101"], mode=Mode.ENFORCE
+        gpu().image("x:cu130").env("NVIDIA_DISABLE_REQUIRE", "false"), [OLD], ["GPU-C101"], mode=PolicyMode.ENFORCE
     ),
     "a variable made of others is not read": Case(gpu().env(REQUIRE, "cuda>=$(V)"), [OLD], []),
     "B200 needs a newer toolkit": Case(gpu().image("x:cu124"), [B200], ["GPU-C103"], "CUDA 12.8 or newer"),
@@ -194,7 +194,7 @@ CASES = {
 
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 def test_a_need_against_nodes(case: Case) -> None:
-    found = remarks(pod_of(case.pod.build()), case.offers)
+    found = remarks(parse_pod(case.pod.build()), case.offers)
     assert [remark.code for remark in found] == case.want
     if found:
         assert case.words in found[0].message
@@ -208,34 +208,34 @@ def test_the_place_is_what_says_so() -> None:
         gpu().annotate("rightslice.dev/cuda", "13"): ("metadata", "annotations", "rightslice.dev/cuda"),
     }
     for pod, path in places.items():
-        assert [remark.path for remark in remarks(pod_of(pod.build()), [OLD])] == [path]
+        assert [remark.path for remark in remarks(parse_pod(pod.build()), [OLD])] == [path]
 
 
 def test_only_containers_that_ask_for_gpus_count() -> None:
     pod = gpu().container("helper").build()
     pod["spec"]["containers"][1]["image"] = "nvidia/cuda:13.0.0"
-    assert remarks(pod_of(pod), [OLD]) == []
+    assert remarks(parse_pod(pod), [OLD]) == []
 
 
 def test_many_products_are_cut_short() -> None:
     many = [offer(f"NVIDIA-P{i}", (470, 57, 2)) for i in range(9)]
-    (remark,) = remarks(pod_of(gpu().image("x:cu130").build()), many)
+    (remark,) = remarks(parse_pod(gpu().image("x:cu130").build()), many)
     assert "NVIDIA-P3 and 5 more" in remark.message
 
 
 @settings(max_examples=150)
 @given(pods(), st.lists(st.sampled_from([OLD, MIDDLE, NEW, SILENT, LABEL_ONLY, GEFORCE, B200, V100]), max_size=4))
-def test_it_has_an_answer_for_any_pod(pod: Json, offers: list[Offer]) -> None:
-    for remark in remarks(pod_of(pod), offers):
+def test_it_has_an_answer_for_any_pod(pod: Json, offers: list[GpuOffer]) -> None:
+    for remark in remarks(parse_pod(pod), offers):
         assert remark.code in ("GPU-C101", "GPU-C102", "GPU-C103", "GPU-C104")
         assert remark.message.isprintable()
 
 
 @settings(max_examples=100)
 @given(st.sampled_from(["11.0", "11.8", "12.4.1", "12.8.0", "13.0", "13.3"]), st.sampled_from([OLD, MIDDLE, NEW]))
-def test_a_newer_driver_never_fits_less(toolkit: str, older: Offer) -> None:
-    def worst(one: Offer) -> str:
-        found = remarks(pod_of(gpu().image(f"nvidia/cuda:{toolkit}").build()), [one])
+def test_a_newer_driver_never_fits_less(toolkit: str, older: GpuOffer) -> None:
+    def worst(one: GpuOffer) -> str:
+        found = remarks(parse_pod(gpu().image(f"nvidia/cuda:{toolkit}").build()), [one])
         return min((remark.code for remark in found if remark.code != "GPU-C103"), default="GPU-Z")
 
     assert worst(NEW) >= worst(older)

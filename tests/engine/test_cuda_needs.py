@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from webhook.engine.cuda_needs import Term, declared, requirement, tagged, version
+from webhook.engine.cuda_needs import RequirementTerm, parse_cuda_annotation, parse_requirement, image_cuda_version, parse_version
 
 IMAGES: dict[str, tuple[int, ...]] = {
     "nvidia/cuda:12.8.1-cudnn-devel-ubuntu22.04": (12, 8, 1),
@@ -42,17 +42,17 @@ IMAGES: dict[str, tuple[int, ...]] = {
 
 @pytest.mark.parametrize(("image", "want"), IMAGES.items(), ids=lambda value: str(value)[:60])
 def test_an_image_s_name(image: str, want: tuple[int, ...]) -> None:
-    assert tagged(image) == want
+    assert image_cuda_version(image) == want
 
 
 def test_a_requirement_is_alternatives_of_terms() -> None:
-    read = requirement("cuda>=12.8 brand=Tesla,driver>=535,driver<536")
+    read = parse_requirement("cuda>=12.8 brand=Tesla,driver>=535,driver<536")
     assert read is not None
     assert read.alternatives == (
-        (Term("cuda", ">=", (12, 8)),),
-        (Term("brand", "=", word="tesla"), Term("driver", ">=", (535,)), Term("driver", "<", (536,))),
+        (RequirementTerm("cuda", ">=", (12, 8)),),
+        (RequirementTerm("brand", "=", word="tesla"), RequirementTerm("driver", ">=", (535,)), RequirementTerm("driver", "<", (536,))),
     )
-    assert (read.toolkit, read.own, read.floor) == ((12, 8), (570, 26), (525, 60, 13))
+    assert (read.toolkit, read.own_driver, read.floor_driver) == ((12, 8), (570, 26), (525, 60, 13))
 
 
 UNREADABLE = {
@@ -74,7 +74,7 @@ UNREADABLE = {
 
 @pytest.mark.parametrize("text", UNREADABLE.values(), ids=UNREADABLE)
 def test_a_requirement_that_cannot_be_read(text: str) -> None:
-    assert requirement(text) is None
+    assert parse_requirement(text) is None
 
 
 DECLARED = {
@@ -89,15 +89,15 @@ DECLARED = {
 
 @pytest.mark.parametrize(("text", "want"), DECLARED.items())
 def test_an_annotation(text: str, want: tuple[int, ...]) -> None:
-    read = declared(text)
+    read = parse_cuda_annotation(text)
     assert read is not None
     assert read.toolkit == want
 
 
 @given(st.text(max_size=50))
 def test_any_text_has_an_answer(text: str) -> None:
-    for number in (version(text), tagged(text)):
+    for number in (parse_version(text), image_cuda_version(text)):
         assert len(number) <= 3
         assert min(number, default=0) >= 0
-    for read in (requirement(text), declared(text)):
+    for read in (parse_requirement(text), parse_cuda_annotation(text)):
         assert read is None or all(read.alternatives)

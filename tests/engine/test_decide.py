@@ -7,7 +7,7 @@ import pytest
 from tests.engine.deciding import ENV, FOUR, NODES, SIZING, bad
 from tests.make import make_pod
 from tests.world import ask, codes
-from webhook.model.decisions import Decision, Keep, Why
+from webhook.model.decisions import Decision, KeepRequest, KeepReason
 
 
 @pytest.mark.parametrize("operation", ["DELETE", "CONNECT"])
@@ -39,8 +39,8 @@ def test_a_pod_without_gpus_under_a_policy_about_gpus_comes_to_nothing() -> None
     decision = ask(make_pod(), FOUR, SIZING, nodes=NODES)
     assert decision.findings == ()
     assert decision.patch == ()
-    assert decision.outcome == Keep(Why.NOT_ASKED)
-    assert not decision.touches_gpus
+    assert decision.outcome == KeepRequest(KeepReason.NOT_ASKED)
+    assert not decision.involves_gpus
 
 
 @pytest.mark.parametrize(

@@ -9,24 +9,24 @@ import pytest
 
 from tests.make import PodMaker, make_pod
 from tests.using import observed, seen
-from webhook.engine.asking import asked_by
-from webhook.engine.demand import Declared, Sought, declared_by, need_of
-from webhook.model.decisions import Keep, Need, Why
-from webhook.model.modes import Evidence, Form, Isolation, Mode
-from webhook.model.pods import pod_of
-from webhook.model.usage import Observed, UsageView
+from webhook.engine.asking import gpu_requests_of_pod
+from webhook.engine.demand import DeclaredNeed, DemandInput, declared_need_of, estimate_need
+from webhook.model.decisions import KeepRequest, GpuNeed, KeepReason
+from webhook.model.modes import EvidenceSource, GpuForm, IsolationLevel, PolicyMode
+from webhook.model.pods import parse_pod
+from webhook.model.usage import ObservedUsage, UsageView
 from webhook.model.workloads import workload_of
-from webhook.policy.compiled import RightSizing
+from webhook.policy.compiled import RightSizingRules
 
-ALL = (Evidence.DECLARED, Evidence.OBSERVED, Evidence.DEFAULT)
+ALL = (EvidenceSource.DECLARED, EvidenceSource.OBSERVED, EvidenceSource.DEFAULT)
 
 
-def declared(**notes: str) -> Declared:
+def declared(**notes: str) -> DeclaredNeed:
     """What a pod with these annotations declares."""
     pod = make_pod()
     for key, value in notes.items():
         pod.annotate(f"rightslice.dev/gpu-{key}", value)
-    return declared_by(pod_of(pod.build()))
+    return declared_need_of(parse_pod(pod.build()))
 
 
 MEMORY = {
@@ -47,11 +47,11 @@ MEMORY = {
 def test_declared_memory(text: str, want: int | None) -> None:
     found = declared(memory=text)
     assert found.memory_mib == want
-    assert [fault.path[-1] for fault in found.faults] == ([] if want else ["rightslice.dev/gpu-memory"])
+    assert [fault.path[-1] for fault in found.errors] == ([] if want else ["rightslice.dev/gpu-memory"])
 
 
 def test_bytes_without_a_unit_are_told_what_is_enough() -> None:
-    assert [fault.message for fault in declared(memory="8").faults] == ["must be 1Mi to 16Ti of GPU memory (found '8')"]
+    assert [fault.message for fault in declared(memory="8").errors] == ["must be 1Mi to 16Ti of GPU memory (found '8')"]
 
 
 COMPUTE = {
@@ -73,21 +73,21 @@ COMPUTE = {
 def test_declared_compute(text: str, want: int | None) -> None:
     found = declared(compute=text)
     assert found.compute_milli == want
-    assert [fault.fix for fault in found.faults] == ([] if want else ['Write rightslice.dev/gpu-compute: "20%".'])
+    assert [fault.fix for fault in found.errors] == ([] if want else ['Write rightslice.dev/gpu-compute: "20%".'])
 
 
 def test_both_faults_of_a_declaration_are_told_in_short() -> None:
-    faults = declared(memory="x" * 500, compute="y").faults
+    faults = declared(memory="x" * 500, compute="y").errors
     assert len(faults) == 2
     assert all(len(fault.message) < 120 for fault in faults)
 
 
-def rule(**fields: Any) -> RightSizing:
+def rule(**fields: Any) -> RightSizingRules:
     """A rule that believes everything, with a margin of 15 %."""
     plain: dict[str, Any] = {
-        "mode": Mode.ENFORCE,
-        "isolation": Isolation.HARDWARE,
-        "forms": (Form.MIG,),
+        "mode": PolicyMode.ENFORCE,
+        "isolation": IsolationLevel.HARDWARE,
+        "forms": (GpuForm.MIG,),
         "evidence": ALL,
         "default_memory_mib": None,
         "default_compute_milli": None,
@@ -96,21 +96,21 @@ def rule(**fields: Any) -> RightSizing:
         "min_saving_percent": 20,
         "wait_when_full": False,
     }
-    return RightSizing(**(plain | fields))
+    return RightSizingRules(**(plain | fields))
 
 
 LADDER = (4864, 9856, 19_968)
 """MiB that some slice has."""
 
 
-def need(pod: PodMaker, usage: UsageView | None = None, **fields: Any) -> Need | Keep:
+def need(pod: PodMaker, usage: UsageView | None = None, **fields: Any) -> GpuNeed | KeepRequest:
     """The need of a pod."""
-    read = pod_of(pod.build())
-    sought = Sought(asked_by(read).asks, "team", workload_of(read), rule(**fields), lambda: LADDER)
-    return need_of(sought, declared_by(read), usage or UsageView())
+    read = parse_pod(pod.build())
+    sought = DemandInput(gpu_requests_of_pod(read).requests, "team", workload_of(read), rule(**fields), lambda: LADDER)
+    return estimate_need(sought, declared_need_of(read), usage or UsageView())
 
 
-def used(**containers: Observed) -> UsageView:
+def used(**containers: ObservedUsage) -> UsageView:
     """Use of the containers of the pod "pod"."""
     return seen("Pod/pod", **containers)
 
@@ -120,10 +120,10 @@ def words(size: str, risk: str = "0.0007%") -> str:
     return f"{size} from observed use with {risk} risk an hour, by 500 windows of 1 h of its workload"
 
 
-def by_use(memory: int, compute: int | None, size: str, **fields: str) -> Need:
+def by_use(memory: int, compute: int | None, size: str, **fields: str) -> GpuNeed:
     """A need by observed use."""
     blind = "" if compute else "; what it needs of compute was not seen"
-    return Need(memory, compute, Evidence.OBSERVED, words(size, **fields) + blind)
+    return GpuNeed(memory, compute, EvidenceSource.OBSERVED, words(size, **fields) + blind)
 
 
 ONE, TWO = make_pod().gpus(1), make_pod().gpus(1).container("side", resources={"limits": {"nvidia.com/gpu": "1"}})
@@ -132,10 +132,10 @@ RISKY = observed(9000, sizes_mib=(*[4000] * 11, *[9000] * 3, *[15_000] * 16))
 """Half a percent an hour above 9000 MiB, one percent above 4000, and next to nothing above 15,000."""
 
 NEEDS = {
-    "no evidence at all": (need(ONE), Keep(Why.NO_EVIDENCE)),
+    "no evidence at all": (need(ONE), KeepRequest(KeepReason.NO_EVIDENCE)),
     "declared, as written and without a margin": (
         need(make_pod().gpus(1).needs("8Gi", "20%"), used(main=BIG)),
-        Need(8192, 200, Evidence.DECLARED, "8Gi declared"),
+        GpuNeed(8192, 200, EvidenceSource.DECLARED, "8Gi declared"),
     ),
     "observed: the least slice that is safe, with the margin on compute": (
         need(ONE, used(main=BIG)),
@@ -160,53 +160,53 @@ NEEDS = {
     ),
     "no slice is worth its risk": (
         need(ONE, msgspec.structs.replace(used(main=observed(9000, typical_mib=1)), prices=((1, 100_000_000),))),
-        Keep(Why.RISK, words("9856Mi")),
+        KeepRequest(KeepReason.RISK, words("9856Mi")),
     ),
     "the largest of several containers": (need(TWO, used(main=SMALL, side=BIG)), by_use(9856, 345, "9856Mi")),
     "one container was never seen": (
         need(TWO, used(main=SMALL)),
-        Keep(Why.NO_EVIDENCE, "its container side was never seen"),
+        KeepRequest(KeepReason.NO_EVIDENCE, "its container side was never seen"),
     ),
-    "neither container was ever seen": (need(TWO), Keep(Why.NO_EVIDENCE)),
+    "neither container was ever seen": (need(TWO), KeepRequest(KeepReason.NO_EVIDENCE)),
     "too little was seen": (
         need(ONE, used(main=observed(9000, sizes_mib=()))),
-        Keep(Why.SHORT_HISTORY),
+        KeepRequest(KeepReason.SHORT_HISTORY),
     ),
     "use that never moves, near the card": (
         need(ONE, used(main=observed(70_000, preallocates=True))),
-        Keep(Why.PREALLOCATES, "nearly all of its GPU, and never less"),
+        KeepRequest(KeepReason.PREALLOCATES, "nearly all of its GPU, and never less"),
     ),
     "a framework that takes what it sees is no evidence": (
         need(make_pod().gpus(1).image("vllm/vllm-openai:v0.11.0"), used(main=BIG)),
-        Keep(Why.PREALLOCATES, "vLLM"),
+        KeepRequest(KeepReason.PREALLOCATES, "vLLM"),
     ),
     "trouble blocks whatever the evidence": (
         need(make_pod().gpus(1).needs("8Gi"), used(main=observed(9000, blocked="it ran out of memory"))),
-        Keep(Why.BLOCKED, "it ran out of memory"),
+        KeepRequest(KeepReason.BLOCKED, "it ran out of memory"),
     ),
     "the policy's default where nothing was seen": (
         need(TWO, used(main=SMALL), default_memory_mib=8192, default_compute_milli=200),
-        Need(8192, 200, Evidence.DEFAULT, "8Gi by the policy's default"),
+        GpuNeed(8192, 200, EvidenceSource.DEFAULT, "8Gi by the policy's default"),
     ),
     "too little was seen, and the policy's default covers it": (
         need(ONE, used(main=observed(6000, sizes_mib=())), default_memory_mib=8192),
-        Need(8192, None, Evidence.DEFAULT, "8Gi by the policy's default"),
+        GpuNeed(8192, None, EvidenceSource.DEFAULT, "8Gi by the policy's default"),
     ),
     "the default is less than the little that was seen": (
         need(ONE, used(main=observed(60_000, sizes_mib=())), default_memory_mib=8192),
-        Keep(Why.DEFAULT_TOO_SMALL, "8Gi, and 60000Mi seen"),
+        KeepRequest(KeepReason.DEFAULT_TOO_SMALL, "8Gi, and 60000Mi seen"),
     ),
     "the default covers the memory that was seen, and what it needs of compute is known": (
         need(ONE, used(main=observed(6000, sizes_mib=(), compute_milli=600)), default_memory_mib=8192),
-        Need(8192, 690, Evidence.DEFAULT, "8Gi by the policy's default"),
+        GpuNeed(8192, 690, EvidenceSource.DEFAULT, "8Gi by the policy's default"),
     ),
     "the default is too risky for a container that was seen, and another was not": (
         need(TWO, used(main=RISKY), default_memory_mib=9001, risk_ppm=1000),
-        Keep(Why.DEFAULT_TOO_SMALL, "9001Mi, at 0.3% risk an hour"),
+        KeepRequest(KeepReason.DEFAULT_TOO_SMALL, "9001Mi, at 0.3% risk an hour"),
     ),
     "the default is less than what was seen, where the policy believes nothing else": (
-        need(ONE, used(main=BIG), evidence=(Evidence.DEFAULT,), default_memory_mib=8192),
-        Keep(Why.DEFAULT_TOO_SMALL, "8Gi, and 9000Mi seen"),
+        need(ONE, used(main=BIG), evidence=(EvidenceSource.DEFAULT,), default_memory_mib=8192),
+        KeepRequest(KeepReason.DEFAULT_TOO_SMALL, "8Gi, and 9000Mi seen"),
     ),
     "no default speaks where no slice is worth its risk": (
         need(
@@ -214,15 +214,15 @@ NEEDS = {
             msgspec.structs.replace(used(main=observed(9000, typical_mib=1)), prices=((1, 100_000_000),)),
             default_memory_mib=16_384,
         ),
-        Keep(Why.RISK, words("9856Mi")),
+        KeepRequest(KeepReason.RISK, words("9856Mi")),
     ),
     "no default speaks for a framework that takes what it sees": (
         need(make_pod().gpus(1).image("vllm/vllm-openai:v0.11.0"), default_memory_mib=8192),
-        Keep(Why.PREALLOCATES, "vLLM"),
+        KeepRequest(KeepReason.PREALLOCATES, "vLLM"),
     ),
     "nor for use that never moves, near the card": (
         need(ONE, used(main=observed(9000, preallocates=True)), default_memory_mib=9216),
-        Keep(Why.PREALLOCATES, "nearly all of its GPU, and never less"),
+        KeepRequest(KeepReason.PREALLOCATES, "nearly all of its GPU, and never less"),
     ),
     "what such a framework declares rules, after the default too": (
         need(
@@ -231,19 +231,19 @@ NEEDS = {
             evidence=ALL[::-1],
             default_memory_mib=4096,
         ),
-        Need(8192, None, Evidence.DECLARED, "8Gi declared"),
+        GpuNeed(8192, None, EvidenceSource.DECLARED, "8Gi declared"),
     ),
     "observed use before what is declared, where the policy says so": (
         need(make_pod().gpus(1).needs("8Gi"), used(main=BIG), evidence=ALL[1::-1], margin_percent=0),
         by_use(9856, 300, "9856Mi"),
     ),
     "what the policy does not believe": (
-        need(make_pod().gpus(1).needs("8Gi"), used(main=BIG), evidence=(Evidence.DEFAULT,)),
-        Keep(Why.NO_EVIDENCE),
+        need(make_pod().gpus(1).needs("8Gi"), used(main=BIG), evidence=(EvidenceSource.DEFAULT,)),
+        KeepRequest(KeepReason.NO_EVIDENCE),
     ),
 }
 
 
 @pytest.mark.parametrize(("found", "want"), NEEDS.values(), ids=NEEDS)
-def test_need(found: Need | Keep, want: Need | Keep) -> None:
+def test_need(found: GpuNeed | KeepRequest, want: GpuNeed | KeepRequest) -> None:
     assert found == want

@@ -11,7 +11,7 @@ from tests.engine.deciding import ENV, FOUR, bad, exempt
 from tests.make import PodMaker, make_pod
 from tests.world import NO_USAGE, NOW, ask, codes, policies_of, policy, request_of, view_of
 from webhook.engine.decide import decide
-from webhook.model.modes import Mode
+from webhook.model.modes import PolicyMode
 
 
 class Taken(NamedTuple):
@@ -60,7 +60,7 @@ def test_an_exemption_holds(case: Taken) -> None:
 
 def test_what_was_exempted_is_told_with_its_end() -> None:
     (taken,) = ask(bad(), ENV + exempt()).exempted
-    assert (taken.finding.code, taken.finding.mode) == ("GPU-S101", Mode.ENFORCE)
+    assert (taken.finding.code, taken.finding.mode) == ("GPU-S101", PolicyMode.ENFORCE)
     assert taken.expires == "2026-12-01T00:00:00+00:00"
 
 
@@ -72,8 +72,8 @@ def test_an_exemption_takes_back_its_own_policys_finding_only() -> None:
 
 def test_an_exempted_pod_without_gpus_still_counts_as_touching_them() -> None:
     pod = make_pod().env("NVIDIA_VISIBLE_DEVICES", "all")
-    assert ask(pod, ENV + exempt()).touches_gpus
-    assert not ask(make_pod(), ENV + exempt()).touches_gpus
+    assert ask(pod, ENV + exempt()).involves_gpus
+    assert not ask(make_pod(), ENV + exempt()).involves_gpus
 
 
 EXCEPTION = """

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from webhook.engine.fairness import HOUR, decayed, standings
-from webhook.model.fairness import Use
+from webhook.engine.fairness import HOUR_SECONDS, decay_gpu_time, rank_fair_shares
+from webhook.model.fairness import PodGpuTime
 from webhook.policy.fairness import FairShare
 
 NOW = 1_000_000_000.0
@@ -17,33 +17,33 @@ WEEK = 168
 RULE = FairShare(half_life_hours=WEEK)
 
 
-def held(hours: float, *, ago: float = 0, milli: int = 1000, group: str = "a") -> Use:
+def held(hours: float, *, ago: float = 0, milli: int = 1000, group: str = "a") -> PodGpuTime:
     """GPUs held for some hours that ended some hours ago; ago 0: still held."""
-    end = NOW - ago * HOUR
-    return Use(group, milli, end - hours * HOUR, end if ago else 0)
+    end = NOW - ago * HOUR_SECONDS
+    return PodGpuTime(group, milli, end - hours * HOUR_SECONDS, end if ago else 0)
 
 
-COUNTS: dict[str, tuple[Use, int]] = {
+COUNTS: dict[str, tuple[PodGpuTime, int]] = {
     "an hour just now": (held(1), 998),
     "an hour a half-life ago": (held(1, ago=WEEK), 499),
     "for ever": (held(1e6), round(1000 * WEEK / math.log(2))),
     "a seventh of a card": (held(7, milli=143), 987),
     "nothing": (held(0), 0),
-    "what has yet to begin": (Use("a", 1000, NOW + HOUR), 0),
-    "an end before its start": (Use("a", 1000, NOW - HOUR, NOW - 2 * HOUR), 0),
-    "an end by a clock that is ahead": (Use("a", 1000, NOW - HOUR, NOW + HOUR), 998),
+    "what has yet to begin": (PodGpuTime("a", 1000, NOW + HOUR_SECONDS), 0),
+    "an end before its start": (PodGpuTime("a", 1000, NOW - HOUR_SECONDS, NOW - 2 * HOUR_SECONDS), 0),
+    "an end by a clock that is ahead": (PodGpuTime("a", 1000, NOW - HOUR_SECONDS, NOW + HOUR_SECONDS), 998),
 }
 
 
 @pytest.mark.parametrize(("use", "want"), COUNTS.values(), ids=COUNTS)
-def test_what_a_use_counts_today(use: Use, want: int) -> None:
-    assert decayed(use, WEEK, NOW) == want
+def test_what_a_use_counts_today(use: PodGpuTime, want: int) -> None:
+    assert decay_gpu_time(use, WEEK, NOW) == want
 
 
 def test_shares_are_held_against_weights() -> None:
     rule = FairShare("teams", half_life_hours=WEEK, shares=(("a", 3), ("b", 1), ("idle", 4)))
-    found = {one.group: one for one in standings([held(3, group="a"), held(3, group="b")], rule, NOW)}
-    assert {name: (one.used, one.entitled, one.over) for name, one in found.items()} == {
+    found = {one.group: one for one in rank_fair_shares([held(3, group="a"), held(3, group="b")], rule, NOW)}
+    assert {name: (one.used, one.entitled, one.excess_share) for name, one in found.items()} == {
         "a": (500, 375, 125),
         "b": (500, 125, 375),
         "idle": (0, 500, -500),
@@ -53,26 +53,26 @@ def test_shares_are_held_against_weights() -> None:
 
 def test_whoever_is_over_the_most_stands_first_and_equals_by_name() -> None:
     uses = [held(1, group=name) for name in ("c", "b")] + [held(2, group="a")]
-    assert [one.group for one in standings(uses, RULE, NOW)] == ["a", "b", "c"]
+    assert [one.group for one in rank_fair_shares(uses, RULE, NOW)] == ["a", "b", "c"]
 
 
 def test_nobody_used_anything() -> None:
-    [one] = standings([], FairShare(shares=(("a", 1),)), NOW)
+    [one] = rank_fair_shares([], FairShare(shares=(("a", 1),)), NOW)
     assert (one.milli_hours, one.used, one.entitled) == (0, 0, 1000)
 
 
 @given(st.floats(0, 1e4), st.floats(0, 1e4), st.integers(1, 8000), st.integers(1, 8760))
 def test_a_use_cut_in_two_counts_the_same(first: float, second: float, milli: int, half_life: int) -> None:
-    middle, end = NOW - second * HOUR, NOW
-    whole = decayed(Use("a", milli, middle - first * HOUR, end), half_life, NOW)
-    parts = decayed(Use("a", milli, middle - first * HOUR, middle), half_life, NOW)
-    parts += decayed(Use("a", milli, middle, end), half_life, NOW)
+    middle, end = NOW - second * HOUR_SECONDS, NOW
+    whole = decay_gpu_time(PodGpuTime("a", milli, middle - first * HOUR_SECONDS, end), half_life, NOW)
+    parts = decay_gpu_time(PodGpuTime("a", milli, middle - first * HOUR_SECONDS, middle), half_life, NOW)
+    parts += decay_gpu_time(PodGpuTime("a", milli, middle, end), half_life, NOW)
     assert abs(whole - parts) <= 1
 
 
 @given(st.lists(st.tuples(st.sampled_from("abcd"), st.floats(0.1, 1e3), st.integers(1, 8000)), min_size=1))
 def test_all_parts_make_a_whole(uses: list[tuple[str, float, int]]) -> None:
-    found = standings([held(hours, milli=milli, group=group) for group, hours, milli in uses], RULE, NOW)
+    found = rank_fair_shares([held(hours, milli=milli, group=group) for group, hours, milli in uses], RULE, NOW)
     assert abs(sum(one.entitled for one in found) - 1000) <= len(found)
     if any(one.milli_hours for one in found):
         assert abs(sum(one.used for one in found) - 1000) <= len(found)

@@ -10,8 +10,8 @@ import pytest
 from tests.make import Json, PodMaker, make_namespace, make_node, make_pod
 from tests.using import observed, seen
 from tests.world import A100, GPU_TAINT, MIXED, ask, codes, mig_node, shaped, tainted, view_of, whole_node
-from webhook.model.cluster import Assumed, ClusterView
-from webhook.model.decisions import Fit, Keep, Why
+from webhook.model.cluster import AssumedPod, ClusterView
+from webhook.model.decisions import OfferChoice, KeepRequest, KeepReason
 from webhook.model.usage import UsageView
 
 GPU, SMALL, LARGE = "nvidia.com/gpu", "nvidia.com/mig-1g.10gb", "nvidia.com/mig-3g.40gb"
@@ -62,7 +62,7 @@ def small() -> PodMaker:
 
 class Case(NamedTuple):
     pod: PodMaker
-    want: str | Why
+    want: str | KeepReason
     nodes: tuple[Json, ...] = NODES
     policy: str = SIZING
 
@@ -72,51 +72,51 @@ CASES = {
     "exactly a slice's memory fits": Case(make_pod().gpus(1).needs("9728Mi"), SMALL),
     "one MiB more needs the next": Case(make_pod().gpus(1).needs("9729Mi"), LARGE),
     "compute counts too": Case(make_pod().gpus(1).needs("8Gi", "30%"), LARGE),
-    "more than any slice has": Case(make_pod().gpus(1).needs("60Gi"), Why.NO_OFFER),
-    "nothing declared": Case(make_pod().gpus(1), Why.NO_EVIDENCE),
-    "compute alone is no evidence of memory": Case(make_pod().gpus(1).needs(compute="10%"), Why.NO_EVIDENCE),
-    "an unreadable declaration is no evidence": Case(make_pod().gpus(1).needs("eight"), Why.NO_EVIDENCE),
+    "more than any slice has": Case(make_pod().gpus(1).needs("60Gi"), KeepReason.NO_OFFER),
+    "nothing declared": Case(make_pod().gpus(1), KeepReason.NO_EVIDENCE),
+    "compute alone is no evidence of memory": Case(make_pod().gpus(1).needs(compute="10%"), KeepReason.NO_EVIDENCE),
+    "an unreadable declaration is no evidence": Case(make_pod().gpus(1).needs("eight"), KeepReason.NO_EVIDENCE),
     "the policy's default": Case(make_pod().gpus(1), SMALL, policy=sizing(default="{memory: 8Gi}")),
     "a default that is not believed": Case(
-        make_pod().gpus(1), Why.NO_EVIDENCE, policy=sizing(default="{memory: 8Gi}", evidence="[declared]")
+        make_pod().gpus(1), KeepReason.NO_EVIDENCE, policy=sizing(default="{memory: 8Gi}", evidence="[declared]")
     ),
-    "too small a saving": Case(make_pod().gpus(1).needs("30Gi"), Why.SMALL_SAVING, policy=sizing(minSavingPercent=60)),
-    "the user opts out": Case(small().annotate("rightslice.dev/keep", "true"), Why.OPTED_OUT),
-    "the user opts out in other words": Case(small().annotate("rightslice.dev/keep", "True"), Why.OPTED_OUT),
+    "too small a saving": Case(make_pod().gpus(1).needs("30Gi"), KeepReason.SMALL_SAVING, policy=sizing(minSavingPercent=60)),
+    "the user opts out": Case(small().annotate("rightslice.dev/keep", "true"), KeepReason.OPTED_OUT),
+    "the user opts out in other words": Case(small().annotate("rightslice.dev/keep", "True"), KeepReason.OPTED_OUT),
     "the user opts out of opting out": Case(small().annotate("rightslice.dev/keep", "false"), SMALL),
-    "two GPUs stay whole": Case(make_pod().gpus(2).needs("8Gi"), Why.SEVERAL_GPUS),
-    "two containers with a GPU each stay whole": Case(small().container("second", resources=ONE), Why.SEVERAL_GPUS),
+    "two GPUs stay whole": Case(make_pod().gpus(2).needs("8Gi"), KeepReason.SEVERAL_GPUS),
+    "two containers with a GPU each stay whole": Case(small().container("second", resources=ONE), KeepReason.SEVERAL_GPUS),
     "a sidecar with a GPU beside another stays whole": Case(
-        small().container("side", kind="initContainers", restartPolicy="Always", resources=ONE), Why.SEVERAL_GPUS
+        small().container("side", kind="initContainers", restartPolicy="Always", resources=ONE), KeepReason.SEVERAL_GPUS
     ),
     "an init container with two GPUs keeps them": Case(
-        small().container("warm", kind="initContainers", resources={"limits": {GPU: "2"}}), Why.SEVERAL_GPUS
+        small().container("warm", kind="initContainers", resources={"limits": {GPU: "2"}}), KeepReason.SEVERAL_GPUS
     ),
     "one GPU after the other is one": Case(small().container("warm", kind="initContainers", resources=ONE), SMALL),
-    "a slice asked for is left alone": Case(make_pod().asks(SMALL, "1").needs("4Gi"), Why.NO_GPU),
-    "two kinds stay": Case(small().asks(SMALL, "1"), Why.MIXED),
-    "a name nobody knows stays": Case(small().asks("nvidia.com/gpumem", "1"), Why.MIXED),
-    "a fraction stays": Case(make_pod().gpus("0.5").needs("8Gi"), Why.UNSURE_AMOUNT),
+    "a slice asked for is left alone": Case(make_pod().asks(SMALL, "1").needs("4Gi"), KeepReason.NO_GPU),
+    "two kinds stay": Case(small().asks(SMALL, "1"), KeepReason.MIXED),
+    "a name nobody knows stays": Case(small().asks("nvidia.com/gpumem", "1"), KeepReason.MIXED),
+    "a fraction stays": Case(make_pod().gpus("0.5").needs("8Gi"), KeepReason.UNSURE_AMOUNT),
     "requests unlike limits stay": Case(
         small().spec(containers=[{"name": "a", "resources": {"limits": {GPU: "1"}, "requests": {GPU: "2"}}}]),
-        Why.UNSURE_AMOUNT,
+        KeepReason.UNSURE_AMOUNT,
     ),
-    "a DaemonSet's pod": Case(small().owned_by("DaemonSet", "agent"), Why.DAEMON_SET),
-    "a static pod": Case(small().annotate("kubernetes.io/config.mirror", "x"), Why.MIRROR),
-    "a pod with a node": Case(small().spec(nodeName="whole"), Why.BOUND),
-    "a pod with claims": Case(small().spec(resourceClaims=[{"name": "c"}]), Why.CLAIMS),
-    "a queued pod": Case(small().label("kueue.x-k8s.io/queue-name", "q"), Why.QUEUED),
+    "a DaemonSet's pod": Case(small().owned_by("DaemonSet", "agent"), KeepReason.DAEMON_SET),
+    "a static pod": Case(small().annotate("kubernetes.io/config.mirror", "x"), KeepReason.MIRROR),
+    "a pod with a node": Case(small().spec(nodeName="whole"), KeepReason.BOUND),
+    "a pod with claims": Case(small().spec(resourceClaims=[{"name": "c"}]), KeepReason.CLAIMS),
+    "a queued pod": Case(small().label("kueue.x-k8s.io/queue-name", "q"), KeepReason.QUEUED),
     "a queued pod that may wait": Case(
-        small().label("kueue.x-k8s.io/queue-name", "q"), Why.QUEUED, policy=sizing(whenFull="wait")
+        small().label("kueue.x-k8s.io/queue-name", "q"), KeepReason.QUEUED, policy=sizing(whenFull="wait")
     ),
-    "a pod with a scheduling gate": Case(small().spec(schedulingGates=[{"name": "example.com/budget"}]), Why.GATED),
+    "a pod with a scheduling gate": Case(small().spec(schedulingGates=[{"name": "example.com/budget"}]), KeepReason.GATED),
     "a pod of the second scheduler": Case(small().spec(schedulerName="rightslice"), SMALL),
-    "no such node": Case(small(), Why.NO_OFFER, (whole_node(),)),
+    "no such node": Case(small(), KeepReason.NO_OFFER, (whole_node(),)),
     "all slices taken by allocatable": Case(small(), LARGE, (whole_node(), mig_node(small=0))),
     "the node's selector rules slices out": Case(
-        small().spec(nodeSelector={"kubernetes.io/hostname": "whole"}), Why.UNREACHABLE
+        small().spec(nodeSelector={"kubernetes.io/hostname": "whole"}), KeepReason.UNREACHABLE
     ),
-    "a taint that is not tolerated": Case(small(), Why.UNREACHABLE, (tainted(mig_node(), GPU_TAINT),)),
+    "a taint that is not tolerated": Case(small(), KeepReason.UNREACHABLE, (tainted(mig_node(), GPU_TAINT),)),
     "a taint that the pod tolerates": Case(
         small().spec(tolerations=[{"key": "nvidia.com/gpu", "operator": "Exists"}]),
         SMALL,
@@ -127,26 +127,26 @@ CASES = {
     ),
     "a taint that reserves nodes is never opened": Case(
         small(),
-        Why.UNREACHABLE,
+        KeepReason.UNREACHABLE,
         (tainted(mig_node(), {"key": "team", "value": "b", "effect": "NoSchedule"}),),
         SIZING + "\ninjection: {tolerations: auto}",
     ),
-    "no CPU left beside the slices": Case(small().asks("cpu", "100"), Why.FULL),
-    "time slicing is not given where hardware isolation is due": Case(small(), Why.FORM, (SLICED,)),
+    "no CPU left beside the slices": Case(small().asks("cpu", "100"), KeepReason.FULL),
+    "time slicing is not given where hardware isolation is due": Case(small(), KeepReason.FORM, (SLICED,)),
     "time slicing where the policy says so": Case(small(), SHARED, (SLICED,), sizing(isolation="none")),
     "MPS needs less trust than time slicing": Case(small(), SHARED, (MPS,), sizing(isolation="memory")),
-    "MPS is not hardware isolation": Case(small(), Why.FORM, (MPS,)),
+    "MPS is not hardware isolation": Case(small(), KeepReason.FORM, (MPS,)),
     "forms are tried in order": Case(
         small(), SHARED, (MIG_ONLY, SLICED), sizing(isolation="none", forms="[timeSlicing, mig]")
     ),
-    "a form that is not named is not given": Case(small(), Why.FORM, policy=sizing(isolation="memory", forms="[mps]")),
+    "a form that is not named is not given": Case(small(), KeepReason.FORM, policy=sizing(isolation="memory", forms="[mps]")),
 }
 
 
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 def test_fit(case: Case) -> None:
     outcome = ask(case.pod, case.policy, nodes=case.nodes).outcome
-    assert (outcome.resource if isinstance(outcome, Fit) else outcome.why) == case.want
+    assert (outcome.resource if isinstance(outcome, OfferChoice) else outcome.reason) == case.want
 
 
 KEEPS = {
@@ -190,7 +190,7 @@ QUEUED = {
 
 @pytest.mark.parametrize(("pod", "sign"), QUEUED.values(), ids=QUEUED)
 def test_a_pod_that_another_system_queues_keeps_its_gpu_and_hears_by_what_it_was_told(pod: PodMaker, sign: str) -> None:
-    assert ask(pod, SIZING, nodes=NODES).outcome == Keep(Why.QUEUED, sign)
+    assert ask(pod, SIZING, nodes=NODES).outcome == KeepRequest(KeepReason.QUEUED, sign)
 
 
 LIMITED = {
@@ -223,7 +223,7 @@ def test_limit_ranges_and_quotas_steer_the_rewrite(objects: tuple[Json, ...], wa
 def test_a_quota_without_room_for_a_slice_is_named() -> None:
     both = {f"requests.{GPU}": "8", f"requests.{SMALL}": "1", f"requests.{LARGE}": "0"}
     decision = ask(small(), SIZING, nodes=(*NODES, quota(both, {f"requests.{SMALL}": "1"})))
-    assert decision.outcome == Keep(Why.QUOTA_FULL, f"{SMALL} in quota team")
+    assert decision.outcome == KeepRequest(KeepReason.QUOTA_FULL, f"{SMALL} in quota team")
     assert codes(decision) == ["warn GPU-R103"]
 
 
@@ -252,8 +252,8 @@ def test_a_slice_that_a_limit_range_put_in_as_none_is_no_answer(given: Json, wan
 def test_a_policy_limit_on_slices_keeps_the_request() -> None:
     limits = 'mode: enforce\nlimits: {perPod: [{resource: "nvidia.com/mig-*", max: 0}]}'
     outcome = ask(small(), SIZING, limits, nodes=NODES).outcome
-    assert isinstance(outcome, Keep)
-    assert outcome.why is Why.LIMITS
+    assert isinstance(outcome, KeepRequest)
+    assert outcome.reason is KeepReason.LIMITS
 
 
 def about(resource: str, rest: str = "limits: {perPod: [{resource: memory, max: 16Gi}]}", mode: str = "enforce") -> str:
@@ -270,7 +270,7 @@ LABELLED = narrowed("objectSelector: {matchLabels: {tier: slices}}")
 CONDITIONAL = narrowed("matchConditions: [{name: c, expression: 'request.dryRun'}]")
 
 NEWCOMERS = {
-    "one about slices speaks first of the smaller request": (small(), (about("nvidia.com/mig-*"),), Why.NEW_POLICY),
+    "one about slices speaks first of the smaller request": (small(), (about("nvidia.com/mig-*"),), KeepReason.NEW_POLICY),
     "one about the smallest slice alone: the next larger": (small(), (about(SMALL),), LARGE),
     "one about shares: a slice": (small(), (about(SHARED),), SMALL),
     "one about whole GPUs falls silent": (small(), (about(GPU),), SMALL),
@@ -283,19 +283,19 @@ NEWCOMERS = {
     "one on trial, a section of it enforced": (
         small(),
         (about("nvidia.com/mig-*", "limits: {mode: enforce, perPod: [{resource: memory, max: 16Gi}]}", "audit"),),
-        Why.NEW_POLICY,
+        KeepReason.NEW_POLICY,
     ),
     "one about updates": (small(), (narrowed("operations: [UPDATE]"),), SMALL),
     "one about pods with another label": (small(), (LABELLED,), SMALL),
-    "one about pods with its label": (small().label("tier", "slices"), (LABELLED,), Why.NEW_POLICY),
-    "one whose condition may hold then": (small(), (CONDITIONAL,), Why.NEW_POLICY),
+    "one about pods with its label": (small().label("tier", "slices"), (LABELLED,), KeepReason.NEW_POLICY),
+    "one whose condition may hold then": (small(), (CONDITIONAL,), KeepReason.NEW_POLICY),
 }
 
 
 @pytest.mark.parametrize(("pod", "policies", "want"), NEWCOMERS.values(), ids=NEWCOMERS)
-def test_a_smaller_request_brings_no_policy_to_speak(pod: PodMaker, policies: tuple[str, ...], want: str | Why) -> None:
+def test_a_smaller_request_brings_no_policy_to_speak(pod: PodMaker, policies: tuple[str, ...], want: str | KeepReason) -> None:
     outcome = ask(pod, SIZING, *policies, nodes=NODES).outcome
-    assert (outcome.resource if isinstance(outcome, Fit) else outcome.why) == want
+    assert (outcome.resource if isinstance(outcome, OfferChoice) else outcome.reason) == want
 
 
 def test_a_pod_that_a_policy_about_slices_would_refuse_keeps_its_gpu_and_hears_of_the_policy() -> None:
@@ -307,8 +307,8 @@ def test_a_pod_that_a_policy_about_slices_would_refuse_keeps_its_gpu_and_hears_o
 
 TOGETHER = "mode: enforce\nsecurity: {deny: [sharedProcessNamespace]}"
 COMMON = {
-    "refused on a share": (TOGETHER, (SLICED,), Why.PROCESSES),
-    "refused on an MPS share": (TOGETHER, (MPS,), Why.PROCESSES),
+    "refused on a share": (TOGETHER, (SLICED,), KeepReason.PROCESSES),
+    "refused on an MPS share": (TOGETHER, (MPS,), KeepReason.PROCESSES),
     "a slice has no neighbours": (TOGETHER, (SLICED, mig_node()), SMALL),
     "nobody refuses it": (TOGETHER.replace("sharedProcessNamespace", "privileged"), (SLICED,), SHARED),
     "refused on trial only": (TOGETHER.replace("enforce", "warn"), (SLICED,), SHARED),
@@ -316,11 +316,11 @@ COMMON = {
 
 
 @pytest.mark.parametrize(("guard", "nodes", "want"), COMMON.values(), ids=COMMON)
-def test_one_process_namespace_and_a_share(guard: str, nodes: tuple[Json, ...], want: str | Why) -> None:
+def test_one_process_namespace_and_a_share(guard: str, nodes: tuple[Json, ...], want: str | KeepReason) -> None:
     pod = small().spec(shareProcessNamespace=True)
     decision = ask(pod, sizing(isolation="none", forms="[timeSlicing, mps, mig]"), guard, nodes=nodes)
     outcome = decision.outcome
-    assert (outcome.resource if isinstance(outcome, Fit) else outcome.why) == want
+    assert (outcome.resource if isinstance(outcome, OfferChoice) else outcome.reason) == want
     assert ask(shaped(pod, decision), guard, nodes=nodes).denials == ()
 
 
@@ -356,62 +356,62 @@ class Landing(NamedTuple):
 
     pod: PodMaker
     nodes: tuple[Json, ...]
-    want: str | Why
+    want: str | KeepReason
 
 
 FROM_570 = (cards("570.124.06"), slices("470.82.01"))
 LANDINGS = {
     "the slice's driver fits": Landing(image(), (cards("570.124.06"), slices("550.54.15")), SMALL),
-    "only whole cards have a driver for it": Landing(image(), (cards("550.54.15"), slices("535.183.01")), Why.DRIVER),
+    "only whole cards have a driver for it": Landing(image(), (cards("550.54.15"), slices("535.183.01")), KeepReason.DRIVER),
     "no node has one, all have the same": Landing(image(TOO_NEW), (cards("535.183.01"), slices("535.183.01")), SMALL),
     "no node has one, the slice's is older": Landing(
-        image(TOO_NEW), (cards("550.54.15"), slices("535.183.01")), Why.DRIVER
+        image(TOO_NEW), (cards("550.54.15"), slices("535.183.01")), KeepReason.DRIVER
     ),
     "no node has one, some slices' are older still": Landing(
-        image(), (cards("535.183.01"), slices("535.183.01"), slices("470.82.01", "old")), Why.DRIVER
+        image(), (cards("535.183.01"), slices("535.183.01"), slices("470.82.01", "old")), KeepReason.DRIVER
     ),
-    "the slice's driver is not known": Landing(image(), (cards("570.124.06"), slices("")), Why.DRIVER),
+    "the slice's driver is not known": Landing(image(), (cards("570.124.06"), slices("")), KeepReason.DRIVER),
     "the driver of one of two nodes is not known": Landing(
-        image(), (cards("570.124.06"), slices("570.124.06"), slices("", "silent")), Why.DRIVER
+        image(), (cards("570.124.06"), slices("570.124.06"), slices("", "silent")), KeepReason.DRIVER
     ),
     "no driver is known": Landing(image(), (cards(""), slices("")), SMALL),
-    "no check at run time, the image stays as it is": Landing(image(NVIDIA_DISABLE_REQUIRE="1"), FROM_570, Why.DRIVER),
+    "no check at run time, the image stays as it is": Landing(image(NVIDIA_DISABLE_REQUIRE="1"), FROM_570, KeepReason.DRIVER),
     "no check of what a variable asks for": Landing(
-        image("app", NVIDIA_DISABLE_REQUIRE="true", NVIDIA_REQUIRE_CUDA="cuda>=12.8"), FROM_570, Why.DRIVER
+        image("app", NVIDIA_DISABLE_REQUIRE="true", NVIDIA_REQUIRE_CUDA="cuda>=12.8"), FROM_570, KeepReason.DRIVER
     ),
     "a requirement of drivers beside the image's CUDA": Landing(
-        image(NVIDIA_REQUIRE_DRIVER="driver>=450"), FROM_570, Why.DRIVER
+        image(NVIDIA_REQUIRE_DRIVER="driver>=450"), FROM_570, KeepReason.DRIVER
     ),
     "a requirement of GPUs beside the image's CUDA": Landing(
-        image(NVIDIA_REQUIRE_ARCH="arch>=7.0"), FROM_570, Why.DRIVER
+        image(NVIDIA_REQUIRE_ARCH="arch>=7.0"), FROM_570, KeepReason.DRIVER
     ),
-    "a requirement that nobody can read": Landing(image("app", NVIDIA_REQUIRE_CUDA="foo"), FROM_570, Why.DRIVER),
-    "a version that another variable holds": Landing(image("app", CUDA_VERSION="$(V)"), FROM_570, Why.DRIVER),
+    "a requirement that nobody can read": Landing(image("app", NVIDIA_REQUIRE_CUDA="foo"), FROM_570, KeepReason.DRIVER),
+    "a version that another variable holds": Landing(image("app", CUDA_VERSION="$(V)"), FROM_570, KeepReason.DRIVER),
     "the pod's own word goes before the image's": Landing(
         image().annotate("rightslice.dev/cuda", ">=11.4"), FROM_570, SMALL
     ),
     "a taint keeps the pod off the older cards": Landing(
-        image(), (cards("570.124.06"), tainted(cards("535.183.01", "old"), RESERVED), slices("535.183.01")), Why.DRIVER
+        image(), (cards("570.124.06"), tainted(cards("535.183.01", "old"), RESERVED), slices("535.183.01")), KeepReason.DRIVER
     ),
     "an init container needs more than the other": Landing(
         image().container(
             "warm", kind="initContainers", image="nvidia/cuda:12.8.1-base", resources={"limits": {GPU: "1"}}
         ),
         (cards("560.35.05"), slices("535.104.05")),
-        Why.DRIVER,
+        KeepReason.DRIVER,
     ),
     "CUDA not known, a driver as new": Landing(image("app"), (cards("535.183.01"), slices("570.124.06")), SMALL),
-    "CUDA not known, an older driver": Landing(image("app"), FROM_570, Why.DRIVER),
+    "CUDA not known, an older driver": Landing(image("app"), FROM_570, KeepReason.DRIVER),
     "CUDA not known, the pod may land on the older driver too": Landing(
         image("app"), (*FROM_570, cards("470.82.01", "old")), SMALL
     ),
     "CUDA not known, the pod selects the newer driver": Landing(
         image("app").spec(nodeSelector={"zone": "a"}),
         (cards("570.124.06", zone="a"), slices("470.82.01", zone="a"), cards("470.82.01", "old")),
-        Why.DRIVER,
+        KeepReason.DRIVER,
     ),
     "CUDA not known, another GPU": Landing(
-        image("app"), (cards("570.124.06", **OTHER_GPU), slices("570.124.06")), Why.DRIVER
+        image("app"), (cards("570.124.06", **OTHER_GPU), slices("570.124.06")), KeepReason.DRIVER
     ),
     "CUDA known, another GPU that it has kernels for": Landing(
         image(), (cards("570.124.06", **OTHER_GPU), slices("570.124.06")), SMALL
@@ -422,7 +422,7 @@ LANDINGS = {
 @pytest.mark.parametrize("landing", LANDINGS.values(), ids=LANDINGS)
 def test_a_smaller_gpu_is_sure_to_run_the_image(landing: Landing) -> None:
     outcome = ask(landing.pod, SIZING, nodes=landing.nodes).outcome
-    assert (outcome.resource if isinstance(outcome, Fit) else outcome.why) == landing.want
+    assert (outcome.resource if isinstance(outcome, OfferChoice) else outcome.reason) == landing.want
 
 
 def card(name: str, product: str, driver: str, major: str, minor: str, **gpus: int) -> Json:
@@ -452,25 +452,25 @@ def test_of_two_products_only_the_one_that_runs_the_image_is_given(unfit: Json) 
     good = card("l4", "NVIDIA-L4", "580.95.05", "8", "9", **{SHARED: 4})
     pod = image("nvidia/cuda:13.0.1-base-ubuntu24.04")
     outcome = ask(pod, sizing(isolation="none", forms="[timeSlicing]"), nodes=(H100, unfit, good)).outcome
-    assert isinstance(outcome, Fit)
+    assert isinstance(outcome, OfferChoice)
     assert [offer.product for offer in outcome.offers] == ["NVIDIA-L4"]
 
 
 CAPABILITIES = {
-    "it draws": ("compute,utility, graphics", (mig_node(),), Why.GRAPHICS),
-    "it decodes": ("video", (mig_node(),), Why.GRAPHICS),
+    "it draws": ("compute,utility, graphics", (mig_node(),), KeepReason.GRAPHICS),
+    "it decodes": ("video", (mig_node(),), KeepReason.GRAPHICS),
     "it computes": ("compute,utility", (mig_node(),), SMALL),
     "all is a habit": ("all", (mig_node(),), SMALL),
     "a share can draw": ("graphics", (MIG_ONLY, SLICED), SHARED),
-    "what another variable holds may be graphics": ("$(CAPS)", (mig_node(),), Why.GRAPHICS),
+    "what another variable holds may be graphics": ("$(CAPS)", (mig_node(),), KeepReason.GRAPHICS),
 }
 
 
 @pytest.mark.parametrize(("value", "nodes", "want"), CAPABILITIES.values(), ids=CAPABILITIES)
-def test_a_pod_with_driver_capabilities(value: str, nodes: tuple[Json, ...], want: str | Why) -> None:
+def test_a_pod_with_driver_capabilities(value: str, nodes: tuple[Json, ...], want: str | KeepReason) -> None:
     pod = small().env("NVIDIA_DRIVER_CAPABILITIES", value)
     outcome = ask(pod, sizing(isolation="none", forms="[mig, timeSlicing]"), nodes=nodes).outcome
-    assert (outcome.resource if isinstance(outcome, Fit) else outcome.why) == want
+    assert (outcome.resource if isinstance(outcome, OfferChoice) else outcome.reason) == want
 
 
 def test_driver_capabilities_that_stand_elsewhere_may_be_graphics() -> None:
@@ -478,8 +478,8 @@ def test_driver_capabilities_that_stand_elsewhere_may_be_graphics() -> None:
     source = {"configMapKeyRef": {"name": "settings", "key": "capabilities"}}
     pod.main["env"] = [{"name": "NVIDIA_DRIVER_CAPABILITIES", "valueFrom": source}]
     outcome = ask(pod, SIZING, nodes=NODES).outcome
-    assert isinstance(outcome, Keep)
-    assert outcome.why is Why.GRAPHICS
+    assert isinstance(outcome, KeepRequest)
+    assert outcome.reason is KeepReason.GRAPHICS
 
 
 def test_a_limit_on_whole_gpus_lets_a_pod_pass_only_while_it_can_still_become_a_slice() -> None:
@@ -531,34 +531,34 @@ def test_a_single_strategy_slice_is_given_by_affinity_alone() -> None:
 
 def test_pods_admitted_a_moment_ago_are_counted() -> None:
     view = view_of(make_namespace("team"), mig_node(small=1, large=0))
-    assert isinstance(ask(small(), SIZING, view=view).outcome, Fit)
-    taken = view.assume(Assumed("uid", SMALL, view.fleet.everyone, 1, until=30.0), now=0.0)
-    assert ask(small(), SIZING, view=taken).outcome == Keep(Why.FULL, SMALL)
+    assert isinstance(ask(small(), SIZING, view=view).outcome, OfferChoice)
+    taken = view.with_assumed(AssumedPod("uid", SMALL, view.fleet.all_nodes, 1, expires_at=30.0), now=0.0)
+    assert ask(small(), SIZING, view=taken).outcome == KeepRequest(KeepReason.FULL, SMALL)
 
 
 def test_a_policy_may_wait_for_a_slice() -> None:
     view = view_of(make_namespace("team"), mig_node(small=1, large=0))
-    taken = view.assume(Assumed("uid", SMALL, view.fleet.everyone, 1, until=30.0), now=0.0)
-    assert isinstance(ask(small(), sizing(whenFull="wait"), view=taken).outcome, Fit)
+    taken = view.with_assumed(AssumedPod("uid", SMALL, view.fleet.all_nodes, 1, expires_at=30.0), now=0.0)
+    assert isinstance(ask(small(), sizing(whenFull="wait"), view=taken).outcome, OfferChoice)
 
 
 SERVED = make_pod().gpus(1).label("pod-template-hash", "abc").owned_by("ReplicaSet", "serve-abc")
 USES = {
     "observed use fits": (seen("Deployment/serve", main=observed(8000)), SMALL),
     "it may need more": (seen("Deployment/serve", main=observed(11_000)), LARGE),
-    "it may need more than any slice": (seen("Deployment/serve", main=observed(60_000)), Why.NO_OFFER),
+    "it may need more than any slice": (seen("Deployment/serve", main=observed(60_000)), KeepReason.NO_OFFER),
     "a framework that takes what it sees says nothing": (
         seen("Deployment/serve", main=observed(8000, preallocates=True)),
-        Why.PREALLOCATES,
+        KeepReason.PREALLOCATES,
     ),
-    "another workload's use says nothing": (UsageView(), Why.NO_EVIDENCE),
+    "another workload's use says nothing": (UsageView(), KeepReason.NO_EVIDENCE),
 }
 
 
 @pytest.mark.parametrize(("usage", "want"), USES.values(), ids=USES)
-def test_observed_use(usage: UsageView, want: str | Why) -> None:
+def test_observed_use(usage: UsageView, want: str | KeepReason) -> None:
     outcome = ask(SERVED, SIZING, nodes=NODES, usage=usage).outcome
-    assert (outcome.resource if isinstance(outcome, Fit) else outcome.why) == want
+    assert (outcome.resource if isinstance(outcome, OfferChoice) else outcome.reason) == want
 
 
 COMPUTE = {
@@ -572,13 +572,13 @@ COMPUTE = {
 @pytest.mark.parametrize(("pod", "want"), COMPUTE.values(), ids=COMPUTE)
 def test_the_reason_names_compute_where_it_narrowed_the_choice(pod: PodMaker, want: str) -> None:
     outcome = ask(pod, SIZING, nodes=NODES).outcome
-    assert (outcome.need.words if isinstance(outcome, Fit) else outcome.detail) == want
+    assert (outcome.need.words if isinstance(outcome, OfferChoice) else outcome.detail) == want
 
 
 def test_what_the_pod_declares_is_believed_before_what_was_seen() -> None:
     pod = make_pod().gpus(1).label("pod-template-hash", "abc").owned_by("ReplicaSet", "serve-abc").needs("30Gi")
     outcome = ask(pod, SIZING, nodes=NODES, usage=seen("Deployment/serve", main=observed(4000))).outcome
-    assert isinstance(outcome, Fit)
+    assert isinstance(outcome, OfferChoice)
     assert (outcome.resource, outcome.need.words) == (LARGE, "30Gi declared")
 
 
@@ -586,7 +586,7 @@ def test_several_policies_are_merged_part_by_part_to_the_most_careful() -> None:
     loose = sizing(isolation="none", forms="[timeSlicing, mig]")
     strict = sizing(isolation="hardware", forms="[mig]")
     outcome = ask(small(), loose, strict, nodes=(mig_node(), SLICED)).outcome
-    assert isinstance(outcome, Fit)
+    assert isinstance(outcome, OfferChoice)
     assert outcome.resource == SMALL
     assert outcome.policy == "test-0, test-1"
 
@@ -595,14 +595,14 @@ def test_a_policy_on_trial_changes_nothing_and_says_what_it_would_do() -> None:
     decision = ask(small(), "rightSizing: {mode: warn}", nodes=NODES)
     assert decision.patch == ()
     assert [finding.code for finding in decision.warnings] == ["GPU-R102"]
-    assert isinstance(decision.outcome, Fit)
+    assert isinstance(decision.outcome, OfferChoice)
     assert not decision.applied
     assert decision.gpu_milli_before == decision.gpu_milli_after == 1000
 
 
 def test_a_view_too_old_to_be_sure_shrinks_nothing() -> None:
     view = ClusterView(view_of(*NODES).fleet, current=False)
-    assert ask(small(), SIZING, view=view).outcome == Keep(Why.NOT_CURRENT)
+    assert ask(small(), SIZING, view=view).outcome == KeepRequest(KeepReason.NOT_CURRENT)
 
 
 def test_the_record_says_what_was_asked_for_and_why_it_changed() -> None:
@@ -644,17 +644,17 @@ def test_mixed_labels_are_those_of_the_facts() -> None:
 def test_a_name_that_stands_for_other_gpus_too_is_not_given() -> None:
     labels = L40S | {"nvidia.com/gpu.sharing-strategy": "time-slicing", "nvidia.com/gpu.count": "1"}
     nodes = (make_node("plain", labels, **{SHARED: 4}), make_node("several-models", labels, **{SHARED: 16}))
-    assert ask(small(), sizing(isolation="none"), nodes=nodes).outcome == Keep(Why.AMBIGUOUS, SHARED)
+    assert ask(small(), sizing(isolation="none"), nodes=nodes).outcome == KeepRequest(KeepReason.AMBIGUOUS, SHARED)
 
 
 def test_a_need_beyond_every_card_says_so() -> None:
-    assert ask(make_pod().gpus(1).needs("90Gi"), SIZING, nodes=NODES).outcome == Keep(Why.TOO_LARGE, "90Gi declared")
+    assert ask(make_pod().gpus(1).needs("90Gi"), SIZING, nodes=NODES).outcome == KeepRequest(KeepReason.TOO_LARGE, "90Gi declared")
 
 
 def test_a_saving_below_what_the_strictest_policy_asks_is_told_with_both_figures() -> None:
     outcome = ask(small(), sizing(minSavingPercent=20), sizing(minSavingPercent=90), nodes=NODES).outcome
-    assert outcome == Keep(
-        Why.SMALL_SAVING, f"8Gi declared, {SMALL} saves 85.7% of a GPU, the policy asks for 90% or more"
+    assert outcome == KeepRequest(
+        KeepReason.SMALL_SAVING, f"8Gi declared, {SMALL} saves 85.7% of a GPU, the policy asks for 90% or more"
     )
 
 
@@ -663,28 +663,28 @@ WHOLE_SLICE = make_node("seven", MIXED, **{"nvidia.com/mig-7g.80gb": 1})
 
 def test_a_slice_that_is_a_whole_card_saves_nothing() -> None:
     outcome = ask(make_pod().gpus(1).needs("60Gi"), sizing(minSavingPercent=0), nodes=(WHOLE_SLICE,)).outcome
-    assert isinstance(outcome, Keep)
+    assert isinstance(outcome, KeepRequest)
     assert str(outcome).endswith("nvidia.com/mig-7g.80gb saves 0% of a GPU, the policy asks for 1% or more")
 
 
 NAMELESS = make_node("nameless", {"nvidia.com/gpu.present": "true"}, **{GPU: 4})
 STRANGE = make_node("strange", {"nvidia.com/gpu.product": "NVIDIA-X9"}, **{GPU: 4})
 UNKNOWN = {
-    "a card without labels": ((NAMELESS,), "8Gi", Why.SIZE_UNKNOWN, GPU),
-    "a product that nobody knows": ((STRANGE,), "8Gi", Why.SIZE_UNKNOWN, "NVIDIA-X9"),
-    "beside cards that are too small": ((whole_node(), STRANGE), "90Gi", Why.SIZE_UNKNOWN, "NVIDIA-X9"),
-    "beside a card that would do": ((whole_node(), STRANGE), "8Gi", Why.NO_OFFER, "8Gi declared"),
-    "every size is known": ((whole_node(),), "90Gi", Why.TOO_LARGE, "90Gi declared"),
+    "a card without labels": ((NAMELESS,), "8Gi", KeepReason.SIZE_UNKNOWN, GPU),
+    "a product that nobody knows": ((STRANGE,), "8Gi", KeepReason.SIZE_UNKNOWN, "NVIDIA-X9"),
+    "beside cards that are too small": ((whole_node(), STRANGE), "90Gi", KeepReason.SIZE_UNKNOWN, "NVIDIA-X9"),
+    "beside a card that would do": ((whole_node(), STRANGE), "8Gi", KeepReason.NO_OFFER, "8Gi declared"),
+    "every size is known": ((whole_node(),), "90Gi", KeepReason.TOO_LARGE, "90Gi declared"),
 }
 
 
 @pytest.mark.parametrize(("nodes", "need", "why", "words"), UNKNOWN.values(), ids=UNKNOWN)
 def test_a_size_that_is_not_known_is_not_called_too_small(
-    nodes: tuple[Json, ...], need: str, why: Why, words: str
+    nodes: tuple[Json, ...], need: str, why: KeepReason, words: str
 ) -> None:
     outcome = ask(make_pod().gpus(1).needs(need), SIZING, nodes=nodes).outcome
-    assert isinstance(outcome, Keep)
-    assert (outcome.why, words in outcome.detail) == (why, True)
+    assert isinstance(outcome, KeepRequest)
+    assert (outcome.reason, words in outcome.detail) == (why, True)
 
 
 def test_a_pod_steered_to_shares_of_the_same_name_is_left_alone_the_second_time() -> None:

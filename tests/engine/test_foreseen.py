@@ -10,7 +10,7 @@ from tests.engine.deciding import SIZING
 from tests.engine.test_workloads import workload
 from tests.make import Json, PodMaker, make_namespace, make_node, make_pod
 from tests.world import A100, MIXED, ask, codes, shaped, view_of
-from webhook.model.decisions import Decision, Fit, Keep, Why
+from webhook.model.decisions import Decision, OfferChoice, KeepRequest, KeepReason
 
 SLICE = "nvidia.com/mig-1g.10gb"
 ZONE_B = "injection: {nodeAffinity: {required: [{key: zone, operator: In, values: [b]}]}}"
@@ -18,8 +18,8 @@ ON_H1 = "injection: {nodeAffinity: {required: [{key: host, operator: In, values:
 DEFAULTS = 'limits: {perGPU: [{resource: cpu, default: "12"}]}'
 SCRATCH = "limits: {perContainer: [{resource: ephemeral-storage, default: 1Gi}]}"
 SPREAD = "injection: {spread: required}"
-FULL = Keep(Why.FULL, SLICE)
-FAR = Keep(Why.UNREACHABLE, SLICE)
+FULL = KeepRequest(KeepReason.FULL, SLICE)
+FAR = KeepRequest(KeepReason.UNREACHABLE, SLICE)
 
 
 def small() -> PodMaker:
@@ -53,7 +53,7 @@ class Case(NamedTuple):
 
     policies: tuple[str, ...]
     nodes: tuple[Json, ...]
-    want: Keep | None = None
+    want: KeepRequest | None = None
     pod: PodMaker = small()
 
 
@@ -83,10 +83,10 @@ CASES = {
         (SIZING, enforced(DEFAULTS)), FEW_CORES, pod=small().asks("cpu", "2")
     ),
     "a default of what no view holds": Case(
-        (SIZING, enforced(SCRATCH)), ROOMY, Keep(Why.TIED, "resource ephemeral-storage")
+        (SIZING, enforced(SCRATCH)), ROOMY, KeepRequest(KeepReason.UNMODELLED_CONSTRAINT, "resource ephemeral-storage")
     ),
     "a spread that must hold": Case(
-        (SIZING, enforced(SPREAD)), ROOMY, Keep(Why.TIED, "spread over kubernetes.io/hostname"), of_workload()
+        (SIZING, enforced(SPREAD)), ROOMY, KeepRequest(KeepReason.UNMODELLED_CONSTRAINT, "spread over kubernetes.io/hostname"), of_workload()
     ),
     "the same, of a pod on its own": Case((SIZING, enforced(SPREAD)), ROOMY),
     "the same spread on trial": Case((SIZING, tried(SPREAD)), ROOMY, pod=of_workload()),
@@ -97,7 +97,7 @@ CASES = {
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 def test_what_will_be_added_counts_before_a_slice_is_given(case: Case) -> None:
     outcome = ask(case.pod, *case.policies, nodes=case.nodes).outcome
-    assert outcome == case.want if case.want else isinstance(outcome, Fit)
+    assert outcome == case.want if case.want else isinstance(outcome, OfferChoice)
 
 
 TEMPLATES = {
@@ -114,7 +114,7 @@ def test_the_pods_of_a_template_are_told_what_happens_to_them_once_they_are_spre
     kind: str, group: str, tied: bool
 ) -> None:
     decision = ask(workload(kind, small(), group, replicas=3), SIZING, enforced(SPREAD), nodes=ROOMY)
-    assert isinstance(decision.outcome, Keep) == tied
+    assert isinstance(decision.outcome, KeepRequest) == tied
     assert (decision.gpu_milli_after == decision.gpu_milli_before) == tied
     assert codes(decision)[0] == ("warn GPU-R103" if tied else "warn GPU-R101")
 
@@ -129,10 +129,10 @@ TRIALS = {
 @pytest.mark.parametrize(("section", "nodes", "want"), TRIALS.values(), ids=TRIALS)
 @pytest.mark.parametrize("mode", [enforced, tried])
 def test_a_size_on_trial_reckons_with_everything_beside_it(
-    section: str, nodes: tuple[Json, ...], want: Keep | None, mode: Any
+    section: str, nodes: tuple[Json, ...], want: KeepRequest | None, mode: Any
 ) -> None:
     outcome = ask(small(), tried("rightSizing: {}"), mode(section), nodes=nodes).outcome
-    assert outcome == want if want else isinstance(outcome, Fit)
+    assert outcome == want if want else isinstance(outcome, OfferChoice)
 
 
 def test_no_default_is_reckoned_with_where_a_quota_keeps_it_out() -> None:
@@ -143,7 +143,7 @@ def test_no_default_is_reckoned_with_where_a_quota_keeps_it_out() -> None:
         "spec": {"hard": {"requests.cpu": "1"}},
     }
     view = view_of(make_namespace("team"), quota, *FEW_CORES)
-    assert isinstance(ask(small(), SIZING, enforced(DEFAULTS), view=view).outcome, Fit)
+    assert isinstance(ask(small(), SIZING, enforced(DEFAULTS), view=view).outcome, OfferChoice)
 
 
 def required(pod: PodMaker, decision: Decision) -> list[str]:
@@ -196,7 +196,7 @@ SECOND_LOOKS = {
             make_node("new", A100 | H100, cpu=64, **WHOLE),
             make_node("old", MIXED | OLD | {"zone": "b"}, **WHOLE, **PART),
         ),
-        Keep(Why.DRIVER, SLICE),
+        KeepRequest(KeepReason.DRIVER, SLICE),
         small().image(IMAGE),
     ),
     "the zone required has only slices, which have no room": Case(
@@ -234,7 +234,7 @@ SECOND_LOOKS = {
 def test_a_second_look_changes_nothing(case: Case) -> None:
     first = ask(case.pod, *case.policies, nodes=case.nodes)
     again = ask(shaped(case.pod, first), *case.policies, nodes=case.nodes)
-    assert first.outcome == case.want if case.want else isinstance(first.outcome, Fit)
+    assert first.outcome == case.want if case.want else isinstance(first.outcome, OfferChoice)
     assert again.patch == ()
 
 

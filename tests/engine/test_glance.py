@@ -8,23 +8,23 @@ import msgspec
 
 from tests.cluster.worlds import limit_range, placed, pod, quota, usage
 from tests.make import Json
-from webhook.cache.stored import stored_limit_range
-from webhook.engine.containers import amounts_of
-from webhook.engine.limitrange import passes, verdict
-from webhook.engine.quota import refusals
+from webhook.cache.stored import set_limit_range_defaults
+from webhook.engine.containers import container_amounts
+from webhook.engine.limitrange import is_surely_admitted, predict_admission
+from webhook.engine.quota import predict_quota_refusals
 from webhook.errors import QuantityError
 from webhook.model.objects import LimitRange, ResourceQuota
-from webhook.model.pods import Pod, pod_of
-from webhook.model.quota_room import room_of
-from webhook.model.ranges import Ranges, range_of
+from webhook.model.pods import Pod, parse_pod
+from webhook.model.quota_room import compute_remaining_quota
+from webhook.model.ranges import NamespaceLimitRanges, parse_limit_range
 
 WORLDS, PODS = 150, 20
 
 
-def ranges_of(random: Random) -> Ranges:
+def ranges_of(random: Random) -> NamespaceLimitRanges:
     """A few LimitRanges as stored; amounts that no API server takes are left out of them."""
     made = [msgspec.convert(limit_range(random, f"lr-{n}"), LimitRange) for n in range(random.choice((0, 1, 2)))]
-    return Ranges(range_of(stored_limit_range(each)) for each in made)
+    return NamespaceLimitRanges(parse_limit_range(set_limit_range_defaults(each)) for each in made)
 
 
 def counted(random: Random, data: Json) -> ResourceQuota:
@@ -33,13 +33,13 @@ def counted(random: Random, data: Json) -> ResourceQuota:
     return msgspec.convert(data | {"status": {"hard": hard, "used": usage(random, hard)}}, ResourceQuota)
 
 
-def exactly(data: Pod, ranges: Ranges, quotas: list[ResourceQuota]) -> bool:
+def exactly(data: Pod, ranges: NamespaceLimitRanges, quotas: list[ResourceQuota]) -> bool:
     """Does it pass, the exact way?"""
     try:
-        found = verdict(data, ranges)
+        found = predict_admission(data, ranges)
     except QuantityError:
         return False
-    return found.passes and not refusals(data, found.holders, quotas)
+    return found.is_accepted and not predict_quota_refusals(data, found.amounts, quotas)
 
 
 def test_what_passes_at_a_glance_passes() -> None:
@@ -49,8 +49,8 @@ def test_what_passes_at_a_glance_passes() -> None:
         ranges = ranges_of(random)
         quotas = [counted(random, quota(random, f"q-{n}")) for n in range(random.choice((0, 0, 1, 2)))]
         for number in range(PODS):
-            data = pod_of(placed(random, pod(random, f"p-{number}")))
-            at_a_glance = passes(data, amounts_of(data.spec), ranges, [room_of(each) for each in quotas])
+            data = parse_pod(placed(random, pod(random, f"p-{number}")))
+            at_a_glance = is_surely_admitted(data, container_amounts(data.spec), ranges, [compute_remaining_quota(each) for each in quotas])
             close = exactly(data, ranges, quotas)
             assert close or not at_a_glance, (data, ranges, quotas)
             seen, exact = seen + at_a_glance, exact + close

@@ -11,13 +11,13 @@ from hypothesis import strategies as st
 from tests.engine.guarding import KINDS, look, names
 from tests.make import Json, make_pod
 from tests.strategies import pods
-from webhook.engine.asking import asked_by
-from webhook.engine.guard import guard
-from webhook.engine.guarding.bypasses import BYPASSES, GPU_PODS_ONLY
+from webhook.engine.asking import gpu_requests_of_pod
+from webhook.engine.guard import find_bypasses
+from webhook.engine.guarding.bypasses import BYPASS_CODES, GPU_POD_BYPASSES
 from webhook.model.codes import CODES
-from webhook.model.modes import Mode
-from webhook.model.pods import pod_of
-from webhook.model.requests import Request
+from webhook.model.modes import PolicyMode
+from webhook.model.pods import parse_pod
+from webhook.model.requests import AdmissionRequest
 
 ORDINARY_PODS = {
     "a privileged agent": make_pod().container("x", securityContext={"privileged": True}),
@@ -82,7 +82,7 @@ def test_a_static_pod_of_a_node_is_noted_and_never_refused() -> None:
     pod = make_pod().gpus(1).annotate("kubernetes.io/config.mirror", "x").env("LD_PRELOAD", "x").spec(nodeName="n1")
     found = look(pod.build(), **NODE)
     assert names(found) == ["loaderEnv", "nodeName"]
-    assert {remark.at_most for _, remark in found} == {Mode.AUDIT}
+    assert {remark.at_most for _, remark in found} == {PolicyMode.AUDIT}
 
 
 class Update(NamedTuple):
@@ -138,18 +138,18 @@ def test_messages_escape_what_strangers_write_and_cut_it() -> None:
 
 def test_every_name_has_its_code() -> None:
     of_size = {"GPU-S401"}
-    assert set(BYPASSES.values()) == {code for code in CODES if code.startswith("GPU-S")} - of_size
-    assert set(BYPASSES) > GPU_PODS_ONLY
+    assert set(BYPASS_CODES.values()) == {code for code in CODES if code.startswith("GPU-S")} - of_size
+    assert set(BYPASS_CODES) > GPU_POD_BYPASSES
 
 
 @settings(max_examples=200)
 @given(pods(), st.none() | pods(), st.booleans())
 def test_it_has_an_answer_for_any_pod(pod: Json, old: Json | None, share: bool) -> None:
     operation = "CREATE" if old is None else "UPDATE"
-    read, before = pod_of(pod), pod_of(old) if old is not None else None
-    coming = Request(operation, "", "Pod", "team", "pod", read, lambda: pod, before)
-    for name, remark in guard(coming, read, asked_by(read), asks_share=share):
-        assert remark.code == BYPASSES[name]
+    read, before = parse_pod(pod), parse_pod(old) if old is not None else None
+    coming = AdmissionRequest(operation, "", "Pod", "team", "pod", read, lambda: pod, before)
+    for name, remark in find_bypasses(coming, read, gpu_requests_of_pod(read), asks_share=share):
+        assert remark.code == BYPASS_CODES[name]
         assert remark.fix.endswith(".")
         assert not remark.message.endswith(".")
         assert remark.message.isprintable()

@@ -9,7 +9,7 @@ import pytest
 
 from tests.engine.guarding import look, names
 from tests.make import Json, PodMaker, make_pod
-from webhook.model.records import DECISION, ORIGINAL, decision_record, original_resources
+from webhook.model.records import DECISION_ANNOTATION, ORIGINAL_ANNOTATION, parse_decision_record, parse_original_resources
 
 WRITTEN = {
     "policies": ["research-baseline"],
@@ -30,7 +30,7 @@ def shaped() -> PodMaker:
 
 def recorded(pod: PodMaker, decision: Any = WRITTEN, original: Any = BEFORE) -> Json:
     """The pod with records; a text stays as it is, None is left out."""
-    for key, value in ((DECISION, decision), (ORIGINAL, original)):
+    for key, value in ((DECISION_ANNOTATION, decision), (ORIGINAL_ANNOTATION, original)):
         if value is not None:
             pod.annotate(key, value if isinstance(value, str) else json.dumps(value))
     return pod.build()
@@ -76,7 +76,7 @@ CASES = {
     "a decision without policies": Case(recorded(shaped(), {"digest": "0123456789ab", "changed": []}), "digest"),
     "a decision with a short digest": Case(recorded(shaped(), WRITTEN | {"digest": "0123"}), "policies"),
     "a decision with a digest in capitals": Case(recorded(shaped(), WRITTEN | {"digest": "0123456789AB"}), "policies"),
-    "an original without a decision": Case(recorded(shaped(), decision=None), f"it without {DECISION}"),
+    "an original without a decision": Case(recorded(shaped(), decision=None), f"it without {DECISION_ANNOTATION}"),
     "an original that is no JSON": Case(recorded(shaped(), original="{"), "'{'"),
     "an original nested without end": Case(recorded(shaped(), original="[" * 100_000), "'[[["),
     "an original of a container that is not there": Case(
@@ -107,7 +107,7 @@ def test_a_record_at_creation(case: Case) -> None:
 
 def test_two_forged_records_are_two_findings() -> None:
     found = look(recorded(shaped(), "x", "y"))
-    assert [remark.path[-1] for _, remark in found] == [DECISION, ORIGINAL]
+    assert [remark.path[-1] for _, remark in found] == [DECISION_ANNOTATION, ORIGINAL_ANNOTATION]
 
 
 PLAIN = make_pod().gpus(1).build()
@@ -119,9 +119,9 @@ UPDATES: dict[str, tuple[Json, Json, list[Any]]] = {
     "one is changed, though it stays one that we could have written": (
         OURS,
         recorded(shaped(), WRITTEN | {"need": "1Gi declared"}),
-        [DECISION],
+        [DECISION_ANNOTATION],
     ),
-    "one is added to a pod that runs": (PLAIN, recorded(make_pod().gpus(1), original=None), [DECISION]),
+    "one is added to a pod that runs": (PLAIN, recorded(make_pod().gpus(1), original=None), [DECISION_ANNOTATION]),
     "a forged one that was there before stays": (
         recorded(make_pod(), "x", None),
         recorded(make_pod().label("a", "b"), "x", None),
@@ -138,7 +138,7 @@ def test_a_record_on_update(old: Json, new: Json, want: list[Any]) -> None:
 
 
 def test_records_are_read_back() -> None:
-    decision, original = decision_record(json.dumps(WRITTEN)), original_resources(json.dumps(BEFORE))
+    decision, original = parse_decision_record(json.dumps(WRITTEN)), parse_original_resources(json.dumps(BEFORE))
     assert decision is not None
     assert (decision.policies, decision.need) == (("research-baseline",), "8Gi declared")
     assert original is not None

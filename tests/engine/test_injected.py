@@ -9,7 +9,7 @@ import pytest
 from tests.make import Json, PodMaker, make_namespace, make_pod
 from tests.world import ask, codes, mig_node, shaped, view_of, whole_node
 from webhook.model.cluster import ClusterView
-from webhook.model.pods import pod_of
+from webhook.model.pods import parse_pod
 
 GPU, SMALL = "nvidia.com/gpu", "nvidia.com/mig-1g.10gb"
 NOTE = "LimitRanger plugin set: nvidia.com/gpu request for container main; nvidia.com/gpu limit for container main"
@@ -230,11 +230,11 @@ def test_a_deadline_that_moves_a_pod_under_a_full_quota_is_told() -> None:
         "status": hard | {"used": {"pods": "0"}},
     }
     view = view_of(make_namespace("team"), full)
-    old = pod_of(make_pod().build())
+    old = parse_pod(make_pod().build())
     ends = make_pod().spec(activeDeadlineSeconds=60)
     assert codes(ask(ends, LIMITS, view=view, operation="UPDATE", old_pod=old)) == ["enforce GPU-Q301"]
     assert codes(ask(make_pod(), LIMITS, view=view, operation="UPDATE", old_pod=old)) == []
-    assert codes(ask(ends, LIMITS, view=view, operation="UPDATE", old_pod=pod_of(ends.build()))) == []
+    assert codes(ask(ends, LIMITS, view=view, operation="UPDATE", old_pod=parse_pod(ends.build()))) == []
 
 
 def test_a_quota_that_a_pod_without_gpus_exceeds_is_told() -> None:

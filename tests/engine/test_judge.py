@@ -8,7 +8,7 @@ from tests.make import Json, PodMaker, make_namespace, make_node, make_pod
 from tests.world import A100, ask, codes, mig_node, view_of, whole_node
 from webhook.engine.pricing import total_milli
 from webhook.model.cluster import ClusterView
-from webhook.model.decisions import Keep, Why
+from webhook.model.decisions import KeepRequest, KeepReason
 
 GPU, SMALL, SHARED = "nvidia.com/gpu", "nvidia.com/mig-1g.10gb", "nvidia.com/gpu.shared"
 ONE_NAMESPACE = "mode: enforce\nsecurity: {deny: [sharedProcessNamespace]}"
@@ -105,10 +105,10 @@ def test_what_gpus_weigh(totals: dict[str, int], want: int) -> None:
 def test_a_gpu_that_a_limit_range_put_in_is_not_right_sized() -> None:
     pod = NOTED.build()
     pod["metadata"]["annotations"]["rightslice.dev/gpu-memory"] = "8Gi"
-    for view, why in ((limited(mig_node()), Why.INJECTED), (view_of(make_namespace("team"), mig_node()), None)):
+    for view, why in ((limited(mig_node()), KeepReason.INJECTED), (view_of(make_namespace("team"), mig_node()), None)):
         decision = ask(pod, "mode: enforce\nrightSizing: {}", view=view)
         assert decision.applied is (why is None)
-        assert why is None or decision.outcome == Keep(why)
+        assert why is None or decision.outcome == KeepRequest(why)
 
 
 TWO = {
@@ -127,4 +127,4 @@ def test_a_second_gpu_that_a_limit_range_put_in_is_the_reason_that_is_said(given
     spec = {"limits": [{"type": "Container", "default": given, "defaultRequest": given}]}
     view = view_of(make_namespace("team"), RANGE | {"spec": spec}, mig_node())
 
-    assert ask(pod, "mode: enforce\nrightSizing: {}", view=view).outcome == Keep(Why.INJECTED)
+    assert ask(pod, "mode: enforce\nrightSizing: {}", view=view).outcome == KeepRequest(KeepReason.INJECTED)

@@ -25,13 +25,13 @@ from tests.engine.lawful import (
 )
 from tests.make import Json
 from tests.world import policies_of
-from webhook.engine.asking import asked_by
+from webhook.engine.asking import gpu_requests_of_pod
 from webhook.errors import ReviewError
-from webhook.model.modes import Mode
-from webhook.model.pods import Pod, pod_of
-from webhook.model.resources import ACCOUNTING
-from webhook.model.scopes import in_scope
-from webhook.report.diff import apply
+from webhook.model.modes import PolicyMode
+from webhook.model.pods import Pod, parse_pod
+from webhook.model.resources import ACCOUNTING_RESOURCE
+from webhook.model.scopes import quota_matches_pod
+from webhook.report.diff import apply_json_patch
 
 law = settings(max_examples=120)
 TRIAL = policies_of(everything("audit"))
@@ -40,7 +40,7 @@ JUDGE, TRIAL_JUDGE = (policies_of(everything(mode, shapes=False)) for mode in ("
 
 def shape(pod: Json, world: World) -> Json:
     """The pod after its patch."""
-    after: Json = apply(pod, world.decide(pod).patch)
+    after: Json = apply_json_patch(pod, world.decide(pod).patch)
     return after
 
 
@@ -59,9 +59,9 @@ def test_the_patch_is_additions_and_replacements_that_any_library_applies_alike(
     assert {operation["op"] for operation in operations} <= {"add", "replace"}
     before = copy.deepcopy(pod)
     after = jsonpatch.apply_patch(pod, operations)
-    assert after == apply(pod, operations)
+    assert after == apply_json_patch(pod, operations)
     assert pod == before
-    assert isinstance(pod_of(after), Pod)
+    assert isinstance(parse_pod(after), Pod)
 
 
 OWNED_SPEC = ("tolerations", "topologySpreadConstraints", "runtimeClassName", "affinity")
@@ -115,7 +115,7 @@ def others_survive(pod: Json, after: Json) -> None:
         for side in ("limits", "requests"):
             written = (had.get("resources") or {}).get(side) or {}
             stands = (has.get("resources") or {}).get(side) or {}
-            kept = {name: amount for name, amount in written.items() if name not in (GPU, ACCOUNTING)}
+            kept = {name: amount for name, amount in written.items() if name not in (GPU, ACCOUNTING_RESOURCE)}
             assert {name: stands.get(name) for name in kept} == kept
 
 
@@ -123,7 +123,7 @@ def others_survive(pod: Json, after: Json) -> None:
 @given(all_pods(), worlds(), st.sampled_from(["CREATE", "UPDATE", "DELETE", "CONNECT"]))
 def test_a_pod_that_can_be_read_is_decided(pod: Json, world: World, operation: str) -> None:
     try:
-        pod_of(pod)
+        parse_pod(pod)
     except ReviewError:
         assume(False)
     found = world.decide(pod, operation)
@@ -136,7 +136,7 @@ def test_a_pod_that_can_be_read_is_decided(pod: Json, world: World, operation: s
 def test_gpu_thousandths_never_rise(pod: Json, world: World) -> None:
     found = world.decide(pod)
     assert 0 <= found.gpu_milli_after <= found.gpu_milli_before
-    assert world.decide(apply(pod, found.patch)).gpu_milli_before <= found.gpu_milli_before
+    assert world.decide(apply_json_patch(pod, found.patch)).gpu_milli_before <= found.gpu_milli_before
 
 
 @law
@@ -145,7 +145,7 @@ def test_shaping_never_makes_an_admissible_pod_inadmissible(pod: Json, world: Wo
     names = [container["name"] for _, _, container in containers_of(pod)]
     first = world.decide(pod)
     assume(not first.denials and len(set(names)) == len(names))
-    again = world.decide(apply(pod, first.patch))
+    again = world.decide(apply_json_patch(pod, first.patch))
     assert [str(finding) for finding in again.denials] == []
 
 
@@ -154,7 +154,7 @@ def test_shaping_never_makes_an_admissible_pod_inadmissible(pod: Json, world: Wo
 def test_what_is_given_brings_no_policy_and_no_refusal_to_speak(pod: Json, view: str) -> None:
     first = decision(pod, VIEWS[view], ABOUT_PARTS)
     assume(not first.denials)
-    again = decision(apply(pod, first.patch), VIEWS[view], ABOUT_PARTS)
+    again = decision(apply_json_patch(pod, first.patch), VIEWS[view], ABOUT_PARTS)
     assert [str(finding) for finding in again.denials] == []
     assert again.patch == ()
     assert set(again.policies) <= set(first.policies)
@@ -167,10 +167,10 @@ def test_a_counted_pod_never_escapes_its_quota(pod: Json, policies: str, view: s
     namespace = pod["metadata"]["namespace"]
     for quota in VIEWS[view].quotas(namespace):
         hard = quota.status.hard or quota.spec.hard
-        if f"requests.{GPU}" in hard and in_scope(quota, pod_of(pod)) and GPU in asked_by(pod_of(pod)).totals:
-            assert in_scope(quota, pod_of(after))
-            totals = asked_by(pod_of(after)).totals
-            assert all(f"requests.{name}" in hard for name in totals if name not in asked_by(pod_of(pod)).totals)
+        if f"requests.{GPU}" in hard and quota_matches_pod(quota, parse_pod(pod)) and GPU in gpu_requests_of_pod(parse_pod(pod)).totals:
+            assert quota_matches_pod(quota, parse_pod(after))
+            totals = gpu_requests_of_pod(parse_pod(after)).totals
+            assert all(f"requests.{name}" in hard for name in totals if name not in gpu_requests_of_pod(parse_pod(pod)).totals)
 
 
 @law
@@ -179,10 +179,10 @@ def test_required_affinity_only_narrows(pod: Json, world: World) -> None:
     fleet = VIEWS[world.view].fleet
 
     def selected(data: Json) -> int:
-        spec = pod_of(data).spec
+        spec = parse_pod(data).spec
         node = spec.affinity.node_affinity if spec.affinity else None
         terms = node.required.node_selector_terms if node and node.required else None
-        return fleet.select(spec.node_selector, terms)
+        return fleet.select_nodes(spec.node_selector, terms)
 
     assert selected(shape(pod, world)) & ~selected(pod) == 0
 
@@ -201,7 +201,7 @@ def test_the_order_of_containers_does_not_change_the_codes(pod: Json, world: Wor
 def test_a_policy_on_trial_patches_nothing_and_denies_nothing(pod: Json, view: str) -> None:
     found = decision(pod, VIEWS[view], TRIAL)
     assert found.patch == ()
-    assert {finding.mode for finding in found.findings} <= {Mode.AUDIT}
+    assert {finding.mode for finding in found.findings} <= {PolicyMode.AUDIT}
 
 
 @law

@@ -11,40 +11,40 @@ from hypothesis import strategies as st
 
 from tests.engine.lawful import gpu_pods
 from tests.make import PodMaker, make_pod
-from webhook.cache.stored import stored_limit_range
-from webhook.engine.limitrange import arrived, chain, given_in, limited, limited_pod, note_of, verdict
-from webhook.engine.limitrange.defaulting import stored
-from webhook.engine.limitrange.holding import Holder, holders_of
+from webhook.cache.stored import set_limit_range_defaults
+from webhook.engine.limitrange import apply_defaults, compare_admission, find_injected_gpus, default_pod_data, default_pod, limit_ranger_annotation, predict_admission
+from webhook.engine.limitrange.defaulting import apply_request_defaults
+from webhook.engine.limitrange.holding import LimitsAndRequests, read_pod_amounts
 from webhook.errors import QuantityError
-from webhook.model.apimachinery import canonical
+from webhook.model.apimachinery import canonical_text
 from webhook.model.objects import LimitRange
-from webhook.model.pods import pod_of
-from webhook.model.ranges import Amounts, Range, Ranges, range_of
+from webhook.model.pods import parse_pod
+from webhook.model.ranges import ResourceList, ParsedLimitRange, NamespaceLimitRanges, parse_limit_range
 
 GPU, SLICE = "nvidia.com/gpu", "nvidia.com/mig-1g.10gb"
 NOTE = "kubernetes.io/limit-ranger"
 ONE = ("spec", "containers", 0)
 
 
-def limits(*items: dict[str, Any], name: str = "lr") -> Range:
+def limits(*items: dict[str, Any], name: str = "lr") -> ParsedLimitRange:
     """A LimitRange as the API server stores it."""
     data = {"metadata": {"name": name}, "spec": {"limits": [{"type": "Container"} | item for item in items]}}
-    return range_of(stored_limit_range(msgspec.convert(data, LimitRange)))
+    return parse_limit_range(set_limit_range_defaults(msgspec.convert(data, LimitRange)))
 
 
-def texts(amounts: Amounts) -> dict[str, str]:
+def texts(amounts: ResourceList) -> dict[str, str]:
     """Amounts as people read them."""
-    return {name: canonical(amount) for name, amount in amounts.items()}
+    return {name: canonical_text(amount) for name, amount in amounts.items()}
 
 
-def first(pod: PodMaker, *ranges: Range) -> Holder:
+def first(pod: PodMaker, *ranges: ParsedLimitRange) -> LimitsAndRequests:
     """The first container once defaults are in."""
-    return arrived(pod_of(pod.build()), ranges).containers[0]
+    return apply_defaults(parse_pod(pod.build()), ranges).containers[0]
 
 
 class Gives(NamedTuple):
     pod: PodMaker
-    ranges: list[Range]
+    ranges: list[ParsedLimitRange]
     limits: dict[str, str]
     requests: dict[str, str]
 
@@ -94,7 +94,7 @@ def of_limits(**amounts: str) -> dict[str, Any]:
 
 class Says(NamedTuple):
     pod: PodMaker
-    range: Range
+    range: ParsedLimitRange
     words: list[str]
 
 
@@ -171,7 +171,7 @@ SAID = {
 
 @pytest.mark.parametrize("case", SAID.values(), ids=SAID)
 def test_what_limit_ranger_says(case: Says) -> None:
-    assert [refusal.words for refusal in verdict(pod_of(case.pod.build()), [case.range]).refused] == case.words
+    assert [refusal.message for refusal in predict_admission(parse_pod(case.pod.build()), [case.range]).refusals] == case.words
 
 
 BROKEN = {
@@ -210,33 +210,33 @@ BROKEN = {
 
 
 @pytest.mark.parametrize(("pod", "limit", "words"), BROKEN.values(), ids=BROKEN)
-def test_rules_of_the_api(pod: PodMaker, limit: Range | None, words: list[str]) -> None:
-    found = verdict(pod_of(pod.build()), [limit] if limit else []).broken
-    assert [broken.words for broken in found] == words
+def test_rules_of_the_api(pod: PodMaker, limit: ParsedLimitRange | None, words: list[str]) -> None:
+    found = predict_admission(parse_pod(pod.build()), [limit] if limit else []).invalid
+    assert [broken.message for broken in found] == words
 
 
 def test_a_source_that_is_left_out_comes_back_and_a_pair_of_zeros_stays() -> None:
-    pod, ranges = pod_of(make_pod().gpus(1).build()), [limits({"max": {GPU: "4"}})]
-    gone = chain(pod, {ONE: {SLICE: "1"}}, {ONE: {SLICE: "1"}}, ranges)
-    kept = chain(pod, {ONE: {GPU: "0", SLICE: "1"}}, {ONE: {GPU: "0", SLICE: "1"}}, ranges)
-    assert gone.original.passes
-    assert texts(gone.shaped.holders.containers[0].limits) == {GPU: "4", SLICE: "1"}
-    assert texts(kept.shaped.holders.containers[0].limits) == {GPU: "0", SLICE: "1"}
+    pod, ranges = parse_pod(make_pod().gpus(1).build()), [limits({"max": {GPU: "4"}})]
+    gone = compare_admission(pod, {ONE: {SLICE: "1"}}, {ONE: {SLICE: "1"}}, ranges)
+    kept = compare_admission(pod, {ONE: {GPU: "0", SLICE: "1"}}, {ONE: {GPU: "0", SLICE: "1"}}, ranges)
+    assert gone.original.is_accepted
+    assert texts(gone.changed.amounts.containers[0].limits) == {GPU: "4", SLICE: "1"}
+    assert texts(kept.changed.amounts.containers[0].limits) == {GPU: "0", SLICE: "1"}
 
 
 def test_an_amount_that_is_no_quantity_is_no_pod() -> None:
     with pytest.raises(QuantityError, match="many"):
-        verdict(pod_of(make_pod().gpus("many").build()), [])
+        predict_admission(parse_pod(make_pod().gpus("many").build()), [])
 
 
 def test_the_note_is_that_of_the_last_limit_range_that_gave_something() -> None:
     pod = sidecar(make_pod(), limits={"cpu": "1"})
-    holders = stored(holders_of(pod_of(pod.build()), {}, {}))
-    assert note_of(holders, [limits({"default": {"cpu": "1"}}), limits({"max": {GPU: "4"}, "min": {"cpu": "1"}})]) == (
+    holders = apply_request_defaults(read_pod_amounts(parse_pod(pod.build()), {}, {}))
+    assert limit_ranger_annotation(holders, [limits({"default": {"cpu": "1"}}), limits({"max": {GPU: "4"}, "min": {"cpu": "1"}})]) == (
         "LimitRanger plugin set: nvidia.com/gpu request for container main; nvidia.com/gpu limit for container main; "
         "nvidia.com/gpu request for init container side; nvidia.com/gpu limit for init container side"
     )
-    assert note_of(holders, [limits({"type": "Pod", "max": {"cpu": "4"}})]) is None
+    assert limit_ranger_annotation(holders, [limits({"type": "Pod", "max": {"cpu": "4"}})]) is None
 
 
 NOTED = (
@@ -256,21 +256,21 @@ INJECTED = {
 
 
 @pytest.mark.parametrize(("note", "count", "ranges", "want"), INJECTED.values(), ids=INJECTED)
-def test_given(note: str, count: str, ranges: list[Range], want: bool) -> None:
-    given = given_in(pod_of(make_pod().gpus(count).annotate(NOTE, note).build()), Ranges(ranges))
-    assert [(one.path, one.resource, one.arrived) for one in given] == ([(ONE, GPU, True)] if want else [])
+def test_given(note: str, count: str, ranges: list[ParsedLimitRange], want: bool) -> None:
+    given = find_injected_gpus(parse_pod(make_pod().gpus(count).annotate(NOTE, note).build()), NamespaceLimitRanges(ranges))
+    assert [(one.path, one.resource, one.present) for one in given] == ([(ONE, GPU, True)] if want else [])
 
 
 def test_what_is_still_to_be_given() -> None:
-    trap = Ranges([limits({"type": "Pod"}, {"max": {GPU: "2"}}, name="trap")])
-    (given,) = given_in(pod_of(make_pod().build()), trap)
-    assert (given.path, given.resource, given.range, given.arrived) == (ONE, GPU, "trap", False)
+    trap = NamespaceLimitRanges([limits({"type": "Pod"}, {"max": {GPU: "2"}}, name="trap")])
+    (given,) = find_injected_gpus(parse_pod(make_pod().build()), trap)
+    assert (given.path, given.resource, given.limit_range, given.present) == (ONE, GPU, "trap", False)
 
 
 @given(gpu_pods(), st.lists(st.sampled_from(["cpu", "memory", GPU]), max_size=2, unique=True), st.booleans())
 def test_a_pod_passes_alike_as_data_and_as_a_struct(pod: Any, names: list[str], whole: bool) -> None:
     if whole:
         pod["spec"]["resources"] = {"limits": {"cpu": "16"}}
-    ranges = Ranges([limits({"default": {name: "2"}}, name=f"gives-{name}") for name in names])
+    ranges = NamespaceLimitRanges([limits({"default": {name: "2"}}, name=f"gives-{name}") for name in names])
 
-    assert pod_of(limited(pod, ranges)) == limited_pod(pod_of(pod), ranges)
+    assert parse_pod(default_pod_data(pod, ranges)) == default_pod(parse_pod(pod), ranges)

@@ -23,7 +23,7 @@ from tests.world import (
 )
 from webhook.engine.decide import decide
 from webhook.model.cluster import ClusterView
-from webhook.model.paths import dotted
+from webhook.model.paths import format_path
 
 GPU = "nvidia.com/gpu"
 CHOICES = f"mode: enforce\nlimits: {{perPod: [{{resource: {GPU}, allowed: [1, 2, 4, 8]}}]}}"
@@ -405,4 +405,4 @@ FIELDS = {
 @pytest.mark.parametrize(("pod", "field"), FIELDS.values(), ids=FIELDS)
 def test_a_pod_s_total_points_at_a_field_that_adds_to_it(pod: PodMaker, field: str) -> None:
     [finding] = ask(pod, POD_CPU).findings
-    assert dotted(finding.path) == field
+    assert format_path(finding.path) == field

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tests.make import Json
 from tests.strategies import anything
 from tests.world import ask, codes
-from webhook.engine.linting import fixed, lint, lint_all, misshapen
+from webhook.engine.linting import fix_object, lint_object, lint_all_objects, find_object_errors
 from webhook.model.findings import Finding
 
 GPU, SLICE = "nvidia.com/gpu", "nvidia.com/mig-1g.10gb"
@@ -34,7 +34,7 @@ def quota(**hard: Any) -> Json:
 
 def mended(data: Json) -> Json:
     """The object without the traps that are found in it alone."""
-    return fixed(data, lint(data))
+    return fix_object(data, lint_object(data))
 
 
 def scoped(data: Json) -> Json:
@@ -245,22 +245,22 @@ REMEDIES = {
 
 @pytest.mark.parametrize(("data", "want"), REMEDIES.values(), ids=REMEDIES)
 def test_the_remedy_for_a_key_that_is_never_counted(data: Json, want: str) -> None:
-    assert lint(data)[0].fix == want
+    assert lint_object(data)[0].fix == want
 
 
 @pytest.mark.parametrize(("data", "want", "instead"), TRAPS.values(), ids=TRAPS)
 def test_traps(data: Json, want: list[str], instead: Json) -> None:
-    assert [finding.code for finding in lint(data)] == want
+    assert [finding.code for finding in lint_object(data)] == want
     if want:
         assert mended(data)["spec"] == instead
-        assert lint(mended(data)) == []
+        assert lint_object(mended(data)) == []
 
 
 @pytest.mark.parametrize("default", [None, {GPU: 1}], ids=["the maximum", "a default"])
 def test_that_a_minimum_has_to_go_is_said(default: Json | None) -> None:
     given = limit_range({"max": {GPU: 2}, "min": {GPU: 1}} | ({"default": default} if default else {}))
 
-    assert "Remove min: a default of zero is below 1." in lint(given)[0].fix
+    assert "Remove min: a default of zero is below 1." in lint_object(given)[0].fix
     assert "min" not in mended(given)["spec"]["limits"][0]
 
 
@@ -297,15 +297,15 @@ def put(data: Any, place: tuple[Any, ...], value: Any) -> Any:
 @given(st.sampled_from(PLACES), st.none() | anything())
 def test_it_has_an_answer_for_anything_that_stands_in_them(spoilt: tuple[Json, tuple[Any, ...]], value: Any) -> None:
     data = put(*spoilt, value)
-    (findings,) = lint_all([data], ["a"])
+    (findings,) = lint_all_objects([data], ["a"])
     assert all(isinstance(finding, Finding) for finding in findings)
-    list(misshapen(data))
-    list(misshapen(fixed(data, findings, ["a"])))
+    list(find_object_errors(data))
+    list(find_object_errors(fix_object(data, findings, ["a"])))
 
 
 def test_another_quota_of_the_namespace_may_count_every_form() -> None:
     gpus, all_forms = quota(requests_nvidia_com__gpu=2), quota(**{"requests_rightslice_dev__gpu-milli": 2000})
-    assert lint_all([gpus, all_forms]) == [[], []]
+    assert lint_all_objects([gpus, all_forms]) == [[], []]
     assert codes(ask(gpus, nodes=[all_forms | {"metadata": {"name": "all", "namespace": "team"}}])) == []
 
 
@@ -333,20 +333,20 @@ def test_another_quota_makes_up_for_one_of_gpus_where_it_counts_the_same_pods(
 ) -> None:
     other = thousandths | {"metadata": {"name": "other", "namespace": "team"}}
     want = [] if counted else ["GPU-Q402"]
-    assert [found.code for found in lint_all([gpus, other])[0]] == want
+    assert [found.code for found in lint_all_objects([gpus, other])[0]] == want
     assert codes(ask(gpus, nodes=[other])) == [f"warn {code}" for code in want]
 
 
 def test_a_fix_adds_nothing_that_no_finding_speaks_of() -> None:
     mistyped = quota(requests_nvidia_com__gpu=4, **{"limits_nvidia_com__mig-1g_10gb": 8})
-    findings, _ = lint_all([mistyped, THOUSANDTHS])
+    findings, _ = lint_all_objects([mistyped, THOUSANDTHS])
     assert [finding.code for finding in findings] == ["GPU-Q401"]
-    assert fixed(mistyped, findings)["spec"] == {"hard": {f"requests.{GPU}": 4, f"requests.{SLICE}": 8}}
+    assert fix_object(mistyped, findings)["spec"] == {"hard": {f"requests.{GPU}": 4, f"requests.{SLICE}": 8}}
 
 
 def test_a_minimum_of_pods_and_the_default_that_hides_it_are_both_told() -> None:
     bound, gives = limit_range({"type": "Pod", "min": {GPU: "1"}}), limit_range({"default": {GPU: "1"}})
-    told = lint_all([bound, gives])
+    told = lint_all_objects([bound, gives])
     assert [[finding.code for finding in found] for found in told] == [["GPU-L304"], ["GPU-L303"]]
     assert told[0][0].message.startswith("once no container is given 1 any more, a bound of type Pod refuses every pod")
 
@@ -372,11 +372,11 @@ QUOTAS = st.builds(
 @settings(max_examples=300)
 @given(st.lists(RANGES | QUOTAS, max_size=4))
 def test_where_all_that_is_found_is_mended_at_once_nothing_is_found_any_more(objects: list[Json]) -> None:
-    objects = [one for one in objects if not any(wrong.refused for wrong in misshapen(one))]
-    each = zip(objects, lint_all(objects), strict=True)
-    after = [fixed(one, findings) if findings else one for one, findings in each]
+    objects = [one for one in objects if not any(wrong.rejected for wrong in find_object_errors(one))]
+    each = zip(objects, lint_all_objects(objects), strict=True)
+    after = [fix_object(one, findings) if findings else one for one, findings in each]
     lists = [one["items"] if one["kind"] == "List" else [one] for one in after]
-    assert [finding for found in lint_all([one for items in lists for one in items]) for finding in found] == []
+    assert [finding for found in lint_all_objects([one for items in lists for one in items]) for finding in found] == []
 
 
 NOT_WRITTEN = {
@@ -387,9 +387,9 @@ NOT_WRITTEN = {
 
 @pytest.mark.parametrize(("data", "path"), NOT_WRITTEN.values(), ids=NOT_WRITTEN)
 def test_where_nothing_is_written_for_an_amount_the_api_server_takes_zero(data: Json, path: tuple[Any, ...]) -> None:
-    (told,) = misshapen(data)
-    assert (told.path, told.refused) == (path, False)
-    assert told.sentence == "nothing is written for it, which the API server takes for 0"
+    (told,) = find_object_errors(data)
+    assert (told.path, told.rejected) == (path, False)
+    assert told.message == "nothing is written for it, which the API server takes for 0"
 
 
 def test_another_limit_range_of_the_namespace_may_give_zero() -> None:
@@ -397,8 +397,8 @@ def test_another_limit_range_of_the_namespace_may_give_zero() -> None:
     none["metadata"] = none["metadata"] | {"name": "none"}
     elsewhere = none | {"metadata": none["metadata"] | {"namespace": "other"}}
 
-    assert lint_all([none, bound]) == [[], []]
-    assert [finding.code for found in lint_all([elsewhere, bound]) for finding in found] == ["GPU-L304"]
+    assert lint_all_objects([none, bound]) == [[], []]
+    assert [finding.code for found in lint_all_objects([elsewhere, bound]) for finding in found] == ["GPU-L304"]
     assert codes(ask(bound, nodes=[none])) == []
     assert codes(ask(bound, nodes=[elsewhere])) == ["warn GPU-L304"]
     assert codes(ask(bound, nodes=[none | {"metadata": bound["metadata"]}], operation="UPDATE")) == ["warn GPU-L304"]
@@ -417,7 +417,7 @@ def test_an_admin_who_applies_one_is_warned_and_not_refused() -> None:
 
 def test_claims_get_a_quota_of_their_own_where_pods_stay_under_the_scopes() -> None:
     data = scoped(quota(pods=3, count__resourceclaims_resource_k8s_io=1))
-    assert [finding.code for finding in lint(data)] == ["GPU-Q401"]
+    assert [finding.code for finding in lint_object(data)] == ["GPU-Q401"]
     pods, claims = mended(data)["items"]
     assert (pods["spec"], pods["metadata"]) == ({"hard": {"pods": 3}, "scopes": ["NotTerminating"]}, data["metadata"])
     assert claims["spec"] == {"hard": {"count/resourceclaims.resource.k8s.io": 1}}
@@ -430,14 +430,14 @@ def test_claims_get_a_quota_of_their_own_where_pods_stay_under_the_scopes() -> N
 )
 def test_a_class_that_the_cluster_lacks_counts_nothing(key: str) -> None:
     data, classes = quota(**{key: "1"}), ["gpu.example.com", "other"]
-    said = [finding.fix for finding in lint(data, (), classes) if "has no DeviceClass" in finding.message]
+    said = [finding.fix for finding in lint_object(data, (), classes) if "has no DeviceClass" in finding.message]
     assert said == ["Write gpu.example.com."]
-    assert lint(fixed(data, lint(data, (), classes), classes), (), classes) == []
-    assert not any("has no DeviceClass" in finding.message for finding in lint(data)), "nobody knows the classes"
+    assert lint_object(fix_object(data, lint_object(data, (), classes), classes), (), classes) == []
+    assert not any("has no DeviceClass" in finding.message for finding in lint_object(data)), "nobody knows the classes"
 
 
 def test_a_class_that_is_like_none_is_told_what_there_is() -> None:
-    (finding,) = lint(quota(**{DEVICES: "1"}), (), ["z4", "z1", "z3", "z2"])
+    (finding,) = lint_object(quota(**{DEVICES: "1"}), (), ["z4", "z1", "z3", "z2"])
     assert finding.fix == "Name one of the cluster: z1, z2, z3 and 1 more."
 
 

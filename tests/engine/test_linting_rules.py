@@ -8,8 +8,8 @@ import pytest
 
 from tests.engine.test_linting import GPU, limit_range
 from tests.make import Json
-from webhook.engine.linting import misshapen
-from webhook.model.paths import dotted
+from webhook.engine.linting import find_object_errors
+from webhook.model.paths import format_path
 
 RATIO = "maxLimitRequestRatio"
 
@@ -167,11 +167,11 @@ TAKEN = {
 
 @pytest.mark.parametrize(("data", "place", "words"), REFUSED.values(), ids=REFUSED)
 def test_what_no_api_server_takes_is_told_with_its_place(data: Json, place: str, words: str) -> None:
-    found = {dotted(one.path): one for one in misshapen(data)}
-    assert found[place].refused
-    assert words in "; ".join(one.sentence for one in misshapen(data))
+    found = {format_path(one.path): one for one in find_object_errors(data)}
+    assert found[place].rejected
+    assert words in "; ".join(one.message for one in find_object_errors(data))
 
 
 @pytest.mark.parametrize("data", TAKEN.values(), ids=TAKEN)
 def test_what_an_api_server_takes_is_no_fault(data: Json) -> None:
-    assert list(misshapen(data)) == []
+    assert list(find_object_errors(data)) == []

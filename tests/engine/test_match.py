@@ -10,9 +10,9 @@ import pytest
 from tests.engine.deciding import ENV, FOUR, bad
 from tests.make import PodMaker, make_namespace
 from tests.world import ask, codes, request_of, view_of
-from webhook.engine.match import facts_of
+from webhook.engine.match import condition_variables
 from webhook.model.cluster import ClusterView
-from webhook.policy.conditions import FIELDS
+from webhook.policy.conditions import KNOWN_FIELDS
 
 LABELLED = make_namespace("team", tier="research")
 
@@ -82,8 +82,8 @@ def test_a_condition_may_ask_for(expression: str) -> None:
 
 def test_every_field_that_a_condition_may_ask_for_is_there() -> None:
     data = bad().build()
-    facts = facts_of(request_of(data), view_of(LABELLED))
-    assert {name: shape_of(facts[name], tree) for name, tree in FIELDS.items()} == FIELDS
+    facts = condition_variables(request_of(data), view_of(LABELLED))
+    assert {name: shape_of(facts[name], tree) for name, tree in KNOWN_FIELDS.items()} == KNOWN_FIELDS
 
 
 def shape_of(value: Any, tree: Any) -> Any:

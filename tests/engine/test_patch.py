@@ -8,13 +8,13 @@ import jsonpatch
 import pytest
 
 from tests.make import Json, make_pod
-from webhook.engine.patch import operations
-from webhook.engine.shape import Shape
-from webhook.model.pods import Requirement, Toleration, pod_of
-from webhook.report.diff import apply
+from webhook.engine.patch import build_patch
+from webhook.engine.shape import PodMutation
+from webhook.model.pods import NodeSelectorRequirement, Toleration, parse_pod
+from webhook.report.diff import apply_json_patch
 
-RULE = Requirement("zone", "In", ("a", "b"))
-OTHER = Requirement("disk", "Exists")
+RULE = NodeSelectorRequirement("zone", "In", ("a", "b"))
+OTHER = NodeSelectorRequirement("disk", "Exists")
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
 ZONE = {"key": "zone", "operator": "In", "values": ["a", "b"]}
@@ -26,15 +26,15 @@ NEAR = {"weight": 1, "podAffinityTerm": {"topologyKey": "zone"}}
 
 def patched(data: Json, **changes: Any) -> Json:
     """A pod with changes made to its shape, applied by two libraries alike."""
-    shape = Shape(pod_of(data))
+    shape = PodMutation(parse_pod(data))
     for name, value in changes.items():
         setattr(shape, name, value)
-    shape.note("something")
-    done = operations(shape, ("p",), "0" * 12)
+    shape.record_change("something")
+    done = build_patch(shape, ("p",), "0" * 12)
     assert done is not None
     patch: Any = list(done)
     after: Json = jsonpatch.apply_patch(data, patch)
-    assert after == apply(data, patch)
+    assert after == apply_json_patch(data, patch)
     return after
 
 
@@ -174,11 +174,11 @@ def test_a_containers_amounts_are_replaced(kind: str, have: Json, want: Json) ->
 
 
 def test_a_shape_that_nothing_was_noted_in_is_the_pod_itself() -> None:
-    assert operations(Shape(pod_of(make_pod().build())), ("p",), "0" * 12) == ()
+    assert build_patch(PodMutation(parse_pod(make_pod().build())), ("p",), "0" * 12) == ()
 
 
 def test_the_same_change_is_noted_once() -> None:
-    shape = Shape(pod_of(make_pod().build()))
+    shape = PodMutation(parse_pod(make_pod().build()))
     for what in ("labels", "tolerations", "labels"):
-        shape.note(what)
+        shape.record_change(what)
     assert shape.changed == ["labels", "tolerations"]

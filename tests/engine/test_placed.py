@@ -6,8 +6,8 @@ import pytest
 
 from tests.make import Json, PodMaker, make_node, make_pod
 from tests.world import A100, GPU_TAINT, ask, codes, shaped, tainted
-from webhook.model.decisions import Keep, Why
-from webhook.model.resources import ACCOUNTING, WHOLE_GPU
+from webhook.model.decisions import KeepRequest, KeepReason
+from webhook.model.resources import ACCOUNTING_RESOURCE, WHOLE_GPU
 
 NATIVE = "mode: enforce\nlimits: {accounting: native, accountingScheduler: configured}"
 SECTIONS = {
@@ -60,19 +60,19 @@ def test_the_same_pod_is_changed_where_a_scheduler_places_it(section: str) -> No
 
 def test_gpus_that_a_limit_range_gave_are_not_counted_where_a_pod_names_its_node_and_stay_in_a_mirror() -> None:
     remove, pod = "mode: enforce\nlimits: {limitRangeInjected: remove}", given().spec(nodeName="mine")
-    assert ask(pod, remove, nodes=(*NODES, GIVEN)).left == {}
+    assert ask(pod, remove, nodes=(*NODES, GIVEN)).remaining_units == {}
     assert ask(pod.annotate("kubernetes.io/config.mirror", "0a1b"), remove, nodes=(*NODES, GIVEN)).patch == ()
 
 
 def test_why_it_stays_is_told_all_the_same() -> None:
     pod = make_pod().gpus(1).needs("8Gi").spec(nodeName="mine")
-    assert ask(pod, "mode: enforce\nrightSizing: {}", nodes=NODES).outcome == Keep(Why.BOUND)
+    assert ask(pod, "mode: enforce\nrightSizing: {}", nodes=NODES).outcome == KeepRequest(KeepReason.BOUND)
 
 
 def test_what_its_gpus_weigh_is_written_where_a_pod_names_its_node() -> None:
     pod = training().spec(nodeName="mine")
     after = shaped(pod, ask(pod, NATIVE, "mode: enforce\ninjection: {tolerations: auto}", nodes=NODES))
-    assert after["spec"]["containers"][0]["resources"]["limits"] == {WHOLE_GPU: "2", ACCOUNTING: "2000"}
+    assert after["spec"]["containers"][0]["resources"]["limits"] == {WHOLE_GPU: "2", ACCOUNTING_RESOURCE: "2000"}
     assert "tolerations" not in after["spec"]
 
 
@@ -81,7 +81,7 @@ def test_a_queued_pod_is_counted_and_reaches_its_nodes() -> None:
         training().label("kueue.x-k8s.io/queue-name", "q").spec(schedulingGates=[{"name": "kueue.x-k8s.io/admission"}])
     )
     after = shaped(pod, ask(pod, NATIVE, "mode: enforce\ninjection: {tolerations: auto}", nodes=NODES))
-    assert after["spec"]["containers"][0]["resources"]["limits"] == {WHOLE_GPU: "2", ACCOUNTING: "2000"}
+    assert after["spec"]["containers"][0]["resources"]["limits"] == {WHOLE_GPU: "2", ACCOUNTING_RESOURCE: "2000"}
     assert after["spec"]["tolerations"]
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from tests.make import Json, PodMaker, make_namespace, make_node, make_pod
 from tests.world import A100, GPU_TAINT, ask, codes, mig_node, tainted, view_of, whole_node
-from webhook.model.paths import dotted
+from webhook.model.paths import format_path
 
 GPU, SHARED = "nvidia.com/gpu", "nvidia.com/gpu.shared"
 POLICY = "mode: enforce"
@@ -151,7 +151,7 @@ ZONED = make_node("zoned", {PRODUCT: "NVIDIA-L40S", "zone": "a"}, **{GPU: 4})
 @pytest.mark.parametrize(("spec", "code", "field"), FIELDS.values(), ids=FIELDS)
 def test_what_rules_nodes_out_is_pointed_at(spec: Json, code: str, field: str) -> None:
     [finding] = ask(make_pod().gpus(1).spec(**spec), POLICY, nodes=(whole_node(), ZONED)).findings
-    assert (finding.code, dotted(finding.path)) == (code, field)
+    assert (finding.code, format_path(finding.path)) == (code, field)
 
 
 def test_a_toleration_that_a_policy_adds_counts() -> None:

@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 from tests.make import Json, PodMaker, make_namespace, make_node, make_pod
 from tests.world import A100, NO_USAGE, NOW, ask, codes, mig_node, policies_of, policy, request_of, view_of, whole_node
 from webhook.engine.decide import decide
-from webhook.engine.remembering import Memory
+from webhook.engine.remembering import DecisionCache
 from webhook.model.cluster import ClusterView
 from webhook.model.pods import Pod
-from webhook.model.reservations import Reservation
+from webhook.model.reservations import QuotaReservation
 
 SMALL, SHARED = "nvidia.com/mig-1g.10gb", "nvidia.com/gpu.shared"
 H100 = A100 | {"nvidia.com/gpu.product": "NVIDIA-H100-80GB-HBM3"}
@@ -136,7 +136,7 @@ def test_nobody_is_told_to_wait_where_no_pod_that_ends_would_help(
     ids=["nothing is seen yet", "beside what is seen"],
 )
 def test_what_was_admitted_just_now_makes_the_figures_add_up(pods: list[Json], says: str) -> None:
-    view = view_of(*WORLD, *pods).reserve(Reservation("u1", "team", (((), 6000),), 0.0))
+    view = view_of(*WORLD, *pods).with_reservation(QuotaReservation("u1", "team", (((), 6000),), 0.0))
     (found,) = ask(TWO, shared(7000), view=view).findings
     assert found.message == f"exceeded quota: lab, requested: 2000, {says}"
 
@@ -159,7 +159,7 @@ def test_a_pod_that_will_be_right_sized_is_charged_for_its_slice() -> None:
 
 
 def test_an_old_view_refuses_what_it_cannot_count() -> None:
-    view = view_of(*WORLD).dated(current=False)
+    view = view_of(*WORLD).with_currency(current=False)
     assert codes(ask(TWO, shared(9000), view=view)) == ["enforce GPU-Q304"]
     assert codes(ask(make_pod().gpus(2).namespace("sales"), shared(0), view=view)) == []
 
@@ -171,15 +171,15 @@ def test_an_update_is_charged_nothing() -> None:
 
 
 def test_what_was_admitted_a_moment_ago_counts_and_the_same_pod_once() -> None:
-    view = view_of(*WORLD).reserve(Reservation("u1", "other", ((("NVIDIA-A100-SXM4-80GB",), 1000),), 0.0))
-    view = view.reserve(Reservation("u1", "other", (((), 1000),), 1.0))
+    view = view_of(*WORLD).with_reservation(QuotaReservation("u1", "other", ((("NVIDIA-A100-SXM4-80GB",), 1000),), 0.0))
+    view = view.with_reservation(QuotaReservation("u1", "other", (((), 1000),), 1.0))
     assert codes(ask(TWO, shared(3000), view=view)) == []
     assert codes(ask(TWO, shared(2999), view=view)) == OVER
     again = make_pod().gpus(1)
     again.data["metadata"]["uid"] = "u1"
     assert codes(ask(again, shared(1000), view=view)) == [], "asked again, it is in nobody's way"
-    assert codes(ask(TWO, shared(2000), view=view.arrived(["u1"]))) == []
-    assert codes(ask(TWO, shared(2000), view=view.reserved_since(0.0))) == []
+    assert codes(ask(TWO, shared(2000), view=view.without_reservations(["u1"]))) == []
+    assert codes(ask(TWO, shared(2000), view=view.without_reservations_before(0.0))) == []
 
 
 def test_a_pod_that_no_policy_speaks_about_is_weighed_where_a_quota_is_shared() -> None:
@@ -198,7 +198,7 @@ EVENTS = st.lists(
 @settings(max_examples=100)
 @given(EVENTS)
 def test_a_remembered_decision_is_the_one_that_would_be_made(events: list[tuple[str, int]]) -> None:
-    memory, view = Memory(), VIEW
+    memory, view = DecisionCache(), VIEW
     for action, number in events:
         view = _after(view, action, number)
         request = request_of(make_pod().gpus(number % 2 + 1).build() | {"status": {}})
@@ -215,12 +215,12 @@ def _with_uid(pod: Pod | None, uid: str) -> Pod:
 def _after(view: ClusterView, action: str, number: int) -> ClusterView:
     match action:
         case "reserve":
-            return view.reserve(Reservation(f"u{number}", "other", (((), 1000),), 0.0))
+            return view.with_reservation(QuotaReservation(f"u{number}", "other", (((), 1000),), 0.0))
         case "arrive":
-            return view.arrived([f"u{number}"])
+            return view.without_reservations([f"u{number}"])
         case "lines":
             seen = view_of(*WORLD, *[running(f"p{i}") for i in range(number)])
-            return view.with_lines({"other": seen._holders._lines["other"]})
+            return view.with_pods({"other": seen._holders._lines["other"]})
         case "relabel":
             tier = "research" if number % 2 else "sales"
             space = view_of(make_namespace("other", tier=tier)).namespace("other")

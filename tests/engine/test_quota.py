@@ -9,13 +9,13 @@ import msgspec
 import pytest
 
 from tests.make import Json, PodMaker, make_pod
-from webhook.engine.limitrange import arrived
-from webhook.engine.quota import escapes, full, quota_remarks, refusals_on_resize, refusals_on_update, resized_remarks
-from webhook.model.lines import line_of
+from webhook.engine.limitrange import apply_defaults
+from webhook.engine.quota import escapes_quota, find_full_quota, quota_violations, predict_resize_refusals, predict_update_refusals, resize_quota_violations
+from webhook.model.lines import summarize_pod
 from webhook.model.objects import ResourceQuota
-from webhook.model.pods import pod_of
-from webhook.model.quota_keys import Counted
-from webhook.model.quota_room import Holding, holdings_of
+from webhook.model.pods import parse_pod
+from webhook.model.quota_keys import CountedResource
+from webhook.model.quota_room import QuotaConsumer, list_quota_consumers
 
 GPU, SLICE = "nvidia.com/gpu", "nvidia.com/mig-1g.10gb"
 CLASS = "deviceclass.resource.kubernetes.io/a"
@@ -33,13 +33,13 @@ def quota(hard: dict[str, str], used: dict[str, str] | None = None, **spec: Any)
 
 def remarks(limit: ResourceQuota, pod: PodMaker, *others: PodMaker) -> list[str]:
     """What is said of a pod, in a namespace of others."""
-    read = pod_of(pod.build())
-    pods = {other.data["metadata"]["name"]: line_of(pod_of(other.build())) for other in others}
+    read = parse_pod(pod.build())
+    pods = {other.data["metadata"]["name"]: summarize_pod(parse_pod(other.build())) for other in others}
 
-    def held(quota: ResourceQuota, what: Counted) -> Sequence[Holding]:
-        return holdings_of(quota, what, pods)
+    def held(quota: ResourceQuota, what: CountedResource) -> Sequence[QuotaConsumer]:
+        return list_quota_consumers(quota, what, pods)
 
-    return [remark.message for remark in quota_remarks(read, arrived(read, ()), [limit], held)]
+    return [remark.message for remark in quota_violations(read, apply_defaults(read, ()), [limit], held)]
 
 
 FULL = "exceeded quota: team, requested: requests.nvidia.com/gpu={}, used: requests.nvidia.com/gpu={}, "
@@ -148,8 +148,8 @@ ADVICE = {
 
 @pytest.mark.parametrize(("limit", "cpu", "want"), ADVICE.values(), ids=ADVICE)
 def test_nobody_is_told_to_wait_where_no_pod_that_ends_would_help(limit: ResourceQuota, cpu: str, want: str) -> None:
-    read = pod_of(make_pod().asks("cpu", cpu).build())
-    (remark,) = quota_remarks(read, arrived(read, ()), [limit], lambda *_: ())
+    read = parse_pod(make_pod().asks("cpu", cpu).build())
+    (remark,) = quota_violations(read, apply_defaults(read, ()), [limit], lambda *_: ())
     assert remark.fix == want
 
 
@@ -159,9 +159,9 @@ def test_nobody_is_told_to_wait_where_no_pod_that_ends_would_help(limit: Resourc
     ids=["others hold the rest", "it holds all itself"],
 )
 def test_what_a_pod_holds_itself_does_not_come_free_for_its_resize(before: str, want: str) -> None:
-    old, new = (pod_of(make_pod().asks("cpu", cpu).build()) for cpu in (before, str(int(before) + 1)))
+    old, new = (parse_pod(make_pod().asks("cpu", cpu).build()) for cpu in (before, str(int(before) + 1)))
     limit = quota({"requests.cpu": "3"}, {"requests.cpu": "3"})
-    (remark,) = resized_remarks(old, new, [limit], lambda *_: ())
+    (remark,) = resize_quota_violations(old, new, [limit], lambda *_: ())
     assert remark.fix == want
 
 
@@ -193,8 +193,8 @@ def test_an_update_is_charged_where_it_moves_between_quotas(
     before: int | None, after: int | None, refused: bool
 ) -> None:
     full = quota({f"requests.{GPU}": "1"}, {f"requests.{GPU}": "1"}, scopes=["Terminating"])
-    old, new = (pod_of(make_pod().gpus(1).spec(activeDeadlineSeconds=end).build()) for end in (before, after))
-    found = refusals_on_update(old, new, arrived(old, ()), arrived(new, ()), [full])
+    old, new = (parse_pod(make_pod().gpus(1).spec(activeDeadlineSeconds=end).build()) for end in (before, after))
+    found = predict_update_refusals(old, new, apply_defaults(old, ()), apply_defaults(new, ()), [full])
     assert bool(found) is refused
 
 
@@ -208,9 +208,9 @@ RESIZES = {
 @pytest.mark.parametrize(("before", "after", "want"), RESIZES.values(), ids=RESIZES)
 def test_a_resize_is_charged_for_what_it_adds(before: str, after: str, want: list[str]) -> None:
     full = quota({"requests.cpu": "9"}, {"requests.cpu": "8"})
-    old, new = (arrived(pod_of(make_pod().asks("cpu", amount).build()), ()) for amount in (before, after))
-    found = refusals_on_resize(pod_of(make_pod().build()), old, new, [full])
-    assert [one.words.removeprefix("exceeded quota: team, ") for one in found] == want
+    old, new = (apply_defaults(parse_pod(make_pod().asks("cpu", amount).build()), ()) for amount in (before, after))
+    found = predict_resize_refusals(parse_pod(make_pod().build()), old, new, [full])
+    assert [one.message.removeprefix("exceeded quota: team, ") for one in found] == want
 
 
 NAMELESS = make_pod().gpus(1).build()
@@ -225,12 +225,12 @@ LATE = {
 @pytest.mark.parametrize(("pod", "scope", "want"), LATE.values(), ids=LATE)
 def test_a_quota_that_came_after_the_pod_objects_to_its_form(pod: Json, scope: Json, want: list[str]) -> None:
     late = quota({"requests.cpu": "9"}, {"requests.cpu": "9"}, **scope)
-    old, ending = pod_of(pod), pod_of(pod | {"spec": pod["spec"] | {"activeDeadlineSeconds": 60}})
-    held = arrived(old, ())
+    old, ending = parse_pod(pod), parse_pod(pod | {"spec": pod["spec"] | {"activeDeadlineSeconds": 60}})
+    held = apply_defaults(old, ())
 
-    assert [one.words for one in refusals_on_resize(old, held, held, [late])] == want
-    assert [one.words for one in refusals_on_update(ending, old, held, held, [late])] == want
-    assert refusals_on_update(old, old, held, held, [late]) == [], "quotas look at a deadline that comes or goes only"
+    assert [one.message for one in predict_resize_refusals(old, held, held, [late])] == want
+    assert [one.message for one in predict_update_refusals(ending, old, held, held, [late])] == want
+    assert predict_update_refusals(old, old, held, held, [late]) == [], "quotas look at a deadline that comes or goes only"
 
 
 ESCAPES = {
@@ -255,7 +255,7 @@ ESCAPES = {
 
 @pytest.mark.parametrize(("quotas", "want"), ESCAPES.values(), ids=ESCAPES)
 def test_escapes(quotas: list[ResourceQuota], want: bool) -> None:
-    assert escapes(quotas, pod_of(make_pod().build()), GPU, SLICE) is want
+    assert escapes_quota(quotas, parse_pod(make_pod().build()), GPU, SLICE) is want
 
 
 WITHOUT_ROOM = {
@@ -269,11 +269,11 @@ WITHOUT_ROOM = {
 
 @pytest.mark.parametrize(("quotas", "want"), WITHOUT_ROOM.values(), ids=WITHOUT_ROOM)
 def test_the_quota_without_room(quotas: list[ResourceQuota], want: str) -> None:
-    assert full(quotas, pod_of(make_pod().build()), SLICE) == want
+    assert find_full_quota(quotas, parse_pod(make_pod().build()), SLICE) == want
 
 
 def test_a_quota_on_the_accounting_resource_covers_both_forms() -> None:
     both = quota({f"requests.{GPU}": "8", "requests.rightslice.dev/gpu-milli": "8000"})
-    pod = pod_of(make_pod().build())
-    assert escapes([both], pod, GPU, SLICE)
-    assert not escapes([both], pod, GPU, SLICE, accounted="rightslice.dev/gpu-milli")
+    pod = parse_pod(make_pod().build())
+    assert escapes_quota([both], pod, GPU, SLICE)
+    assert not escapes_quota([both], pod, GPU, SLICE, accounted="rightslice.dev/gpu-milli")

@@ -17,9 +17,9 @@ from tests.make import Json, PodMaker, make_namespace, make_pod
 from tests.using import observed, seen
 from tests.world import NO_USAGE, NOW, codes, mig_node, policies_of, policy, request_of, view_of, whole_node
 from webhook.engine.decide import decide
-from webhook.engine.remembering import LARGEST, MOST, NUMBERING, Memory
-from webhook.model.cluster import Assumed, ClusterView
-from webhook.model.decisions import Fit, Keep, Why
+from webhook.engine.remembering import MAX_KEY_BYTES, MAX_ENTRIES, INDEX_KEYS, DecisionCache
+from webhook.model.cluster import AssumedPod, ClusterView
+from webhook.model.decisions import OfferChoice, KeepRequest, KeepReason
 from webhook.model.objects import ResourceQuota, ResourceQuotaSpec
 from webhook.policy.compiled import PolicySet
 
@@ -69,7 +69,7 @@ def copies(pod: Json) -> st.SearchStrategy[Json]:
         metadata |= {"name": f"pod-{number}", "generateName": "pod-", "uid": f"uid-{number}"}
         for notes in ("labels", "annotations"):
             if metadata.get(notes) is not None or number > 1:
-                metadata[notes] = {**(metadata.get(notes) or {}), **dict.fromkeys(NUMBERING, str(number))}
+                metadata[notes] = {**(metadata.get(notes) or {}), **dict.fromkeys(INDEX_KEYS, str(number))}
         return copy
 
     return st.integers(0, 3).map(numbered)
@@ -88,7 +88,7 @@ def moments(draw: st.DrawFn) -> tuple[ClusterView, PolicySet, datetime]:
     view = VIEWS[draw(st.sampled_from(["free", "free", "counted", "demo"]))]
     taken = draw(st.sampled_from([0, 0, 6, 7, 100]))
     if taken:
-        view = view.assume(Assumed("", SMALL, view.fleet.everyone, taken, NOW.timestamp() + 1e6), NOW.timestamp())
+        view = view.with_assumed(AssumedPod("", SMALL, view.fleet.all_nodes, taken, NOW.timestamp() + 1e6), NOW.timestamp())
     return view, SETS[draw(st.sampled_from(sorted(SETS)))], NOW + timedelta(minutes=draw(st.sampled_from([0, 9, 10])))
 
 
@@ -97,7 +97,7 @@ def moments(draw: st.DrawFn) -> tuple[ClusterView, PolicySet, datetime]:
 def test_whatever_came_before_a_decision_is_the_one_made_without_a_memory(
     pods: list[Json], world: list[tuple[ClusterView, PolicySet, datetime]], data: st.DataObject
 ) -> None:
-    memory = Memory()
+    memory = DecisionCache()
     for pod in pods:
         view, policies, now = data.draw(st.sampled_from(world))
         request = request_of(pod)
@@ -122,20 +122,20 @@ def renamed(number: int) -> Json:
 
 
 def test_copies_of_a_pod_share_one_decision() -> None:
-    memory = Memory()
+    memory = DecisionCache()
     first, second = (memory.decide(request_of(renamed(i)), SIZING, VIEW, NO_USAGE, NOW) for i in (1, 2))
-    assert isinstance(first.outcome, Fit)
+    assert isinstance(first.outcome, OfferChoice)
     assert second is first
 
 
 def test_room_that_others_took_since_is_seen() -> None:
-    memory = Memory()
-    assert isinstance(memory.decide(request_of(renamed(1)), SIZING, VIEW, NO_USAGE, NOW).outcome, Fit)
-    taken = [Assumed("", name, VIEW.fleet.everyone, 100, 1e12) for name in (SMALL, "nvidia.com/mig-3g.40gb")]
-    full = VIEW.assume(taken[0], 0).assume(taken[1], 0)
+    memory = DecisionCache()
+    assert isinstance(memory.decide(request_of(renamed(1)), SIZING, VIEW, NO_USAGE, NOW).outcome, OfferChoice)
+    taken = [AssumedPod("", name, VIEW.fleet.all_nodes, 100, 1e12) for name in (SMALL, "nvidia.com/mig-3g.40gb")]
+    full = VIEW.with_assumed(taken[0], 0).with_assumed(taken[1], 0)
     outcome = memory.decide(request_of(renamed(2)), SIZING, full, NO_USAGE, NOW).outcome
-    assert isinstance(outcome, Keep)
-    assert outcome.why is Why.FULL
+    assert isinstance(outcome, KeepRequest)
+    assert outcome.reason is KeepReason.FULL
 
 
 DIFFERENT: dict[str, PodMaker] = {
@@ -149,7 +149,7 @@ DIFFERENT: dict[str, PodMaker] = {
 
 @pytest.mark.parametrize("pod", DIFFERENT.values(), ids=DIFFERENT)
 def test_a_pod_that_differs_is_decided_anew(pod: PodMaker) -> None:
-    memory = Memory()
+    memory = DecisionCache()
     memory.decide(request_of(POD.build()), SIZING, VIEW, NO_USAGE, NOW)
     request = request_of(pod.build())
     assert memory.decide(request, SIZING, VIEW, NO_USAGE, NOW) == decide(request, SIZING, VIEW, NO_USAGE, NOW)
@@ -157,7 +157,7 @@ def test_a_pod_that_differs_is_decided_anew(pod: PodMaker) -> None:
 
 def test_a_pod_that_can_still_be_changed_and_one_that_cannot_are_two() -> None:
     policies = policies_of(policy("mode: enforce\nlimits: {accounting: native, accountingScheduler: configured}"))
-    memory, pod = Memory(), make_pod().gpus(1).build()
+    memory, pod = DecisionCache(), make_pod().gpus(1).build()
     final = {**pod, "metadata": {**pod["metadata"], "uid": "0a1b"}}
     view = view_of(make_namespace("team"), whole_node())
     for data, want in ((pod, []), (final, ["enforce GPU-Q302"]), (pod, [])):
@@ -174,50 +174,50 @@ SENDERS: dict[str, dict[str, Any]] = {
 @pytest.mark.parametrize("other", SENDERS.values(), ids=SENDERS)
 def test_what_a_node_may_do_is_not_remembered_for_others(other: dict[str, Any]) -> None:
     policies = policies_of(policy("mode: enforce\nsecurity: {deny: [mirrorPod]}"))
-    memory, pod = Memory(), make_pod().annotate("kubernetes.io/config.mirror", "0a1b").build()
+    memory, pod = DecisionCache(), make_pod().annotate("kubernetes.io/config.mirror", "0a1b").build()
     for sender, denied in ((NODE, False), (other, True), (NODE, False)):
         assert bool(memory.decide(request_of(pod, **sender), policies, VIEW, NO_USAGE, NOW).denials) is denied
 
 
 def test_an_owner_that_does_not_control_the_pod_counts() -> None:
-    memory, owned = Memory(), POD.build()
+    memory, owned = DecisionCache(), POD.build()
     owned["metadata"]["ownerReferences"] += [{"apiVersion": "apps/v1", "kind": "DaemonSet", "name": "d", "uid": "v"}]
     for pod, fits in ((POD.build(), True), (owned, False), (POD.build(), True)):
-        assert isinstance(memory.decide(request_of(pod), SIZING, VIEW, NO_USAGE, NOW).outcome, Fit) is fits
+        assert isinstance(memory.decide(request_of(pod), SIZING, VIEW, NO_USAGE, NOW).outcome, OfferChoice) is fits
 
 
 def test_a_view_that_got_old_meanwhile_is_seen() -> None:
-    memory, request = Memory(), request_of(renamed(1))
+    memory, request = DecisionCache(), request_of(renamed(1))
     for current in (True, False, True):
-        outcome = memory.decide(request, SIZING, VIEW.dated(current=current), NO_USAGE, NOW).outcome
-        assert isinstance(outcome, Fit) if current else outcome == Keep(Why.NOT_CURRENT)
+        outcome = memory.decide(request, SIZING, VIEW.with_currency(current=current), NO_USAGE, NOW).outcome
+        assert isinstance(outcome, OfferChoice) if current else outcome == KeepRequest(KeepReason.NOT_CURRENT)
 
 
 def test_an_exemption_ends_in_time() -> None:
-    memory, request = Memory(), request_of(make_pod().gpus(1).container("root", securityContext=RAISED).build())
+    memory, request = DecisionCache(), request_of(make_pod().gpus(1).container("root", securityContext=RAISED).build())
     found = [memory.decide(request, EXEMPTING, VIEW, NO_USAGE, NOW + timedelta(minutes=after)) for after in (9, 10)]
     assert [bool(one.denials) for one in found] == [False, True]
 
 
 def test_a_quota_that_filled_up_meanwhile_is_seen() -> None:
-    memory, request = Memory(), request_of(renamed(1))
-    assert isinstance(memory.decide(request, SIZING, VIEW, NO_USAGE, NOW).outcome, Fit)
+    memory, request = DecisionCache(), request_of(renamed(1))
+    assert isinstance(memory.decide(request, SIZING, VIEW, NO_USAGE, NOW).outcome, OfferChoice)
     hard = ResourceQuota(spec=ResourceQuotaSpec(hard={"requests.nvidia.com/gpu": "4"}))
     counted = ClusterView(VIEW.fleet, quotas={"team": (hard,)})
     outcome = memory.decide(request, SIZING, counted, NO_USAGE, NOW).outcome
-    assert outcome == Keep(Why.QUOTA, SMALL)
+    assert outcome == KeepRequest(KeepReason.QUOTA, SMALL)
 
 
 def test_use_that_was_seen_meanwhile_counts() -> None:
-    memory, request = Memory(), request_of(make_pod("lone").gpus(1).build())
+    memory, request = DecisionCache(), request_of(make_pod("lone").gpus(1).build())
     before = memory.decide(request, SIZING, VIEW, NO_USAGE, NOW)
-    assert before.outcome == Keep(Why.NO_EVIDENCE)
+    assert before.outcome == KeepRequest(KeepReason.NO_EVIDENCE)
     use = seen("Pod/lone", main=observed(4096))
-    assert isinstance(memory.decide(request, SIZING, VIEW, use, NOW).outcome, Fit)
+    assert isinstance(memory.decide(request, SIZING, VIEW, use, NOW).outcome, OfferChoice)
 
 
 def test_use_of_others_changes_nothing() -> None:
-    memory, request = Memory(), request_of(make_pod("lone").gpus(1).build())
+    memory, request = DecisionCache(), request_of(make_pod("lone").gpus(1).build())
     use = seen("Pod/lone", main=observed(4096))
     before = memory.decide(request, SIZING, VIEW, use, NOW)
     others = msgspec.structs.replace(use, observed={**use.observed, ("team", "Pod/other", "main"): observed(1)})
@@ -227,24 +227,24 @@ def test_use_of_others_changes_nothing() -> None:
 
 
 def test_a_policy_that_asks_for_the_whole_object_gets_it() -> None:
-    memory = Memory()
+    memory = DecisionCache()
     outcomes = [
         memory.decide(request_of(make_pod(f"pod-{i}").gpus(1).build()), WHOLE_OBJECT, VIEW, NO_USAGE, NOW).outcome
         for i in range(3)
     ]
-    assert [isinstance(outcome, Fit) for outcome in outcomes] == [True, False, True]
+    assert [isinstance(outcome, OfferChoice) for outcome in outcomes] == [True, False, True]
 
 
-def same(memory: Memory, pod: Json, between: Callable[[], Any]) -> bool:
+def same(memory: DecisionCache, pod: Json, between: Callable[[], Any]) -> bool:
     """Is a pod's decision still there after something happened?"""
     first = memory.decide(request_of(pod), SIZING, VIEW, NO_USAGE, NOW)
     between()
     return memory.decide(request_of(pod), SIZING, VIEW, NO_USAGE, NOW) is first
 
 
-@pytest.mark.parametrize(("others", "kept"), [(MOST - 1, True), (MOST, False)])
+@pytest.mark.parametrize(("others", "kept"), [(MAX_ENTRIES - 1, True), (MAX_ENTRIES, False)])
 def test_the_oldest_is_forgotten_when_there_are_too_many(others: int, kept: bool) -> None:
-    memory = Memory()
+    memory = DecisionCache()
 
     def judge_others() -> None:
         for number in range(others):
@@ -255,15 +255,15 @@ def test_the_oldest_is_forgotten_when_there_are_too_many(others: int, kept: bool
 
 def test_a_pod_that_cannot_be_written_out_is_decided_all_the_same() -> None:
     request = request_of(POD.build() | {"metadata": {"name": "p", "labels": {"odd": "\ud800"}}})
-    assert Memory().decide(request, SIZING, VIEW, NO_USAGE, NOW) == decide(request, SIZING, VIEW, NO_USAGE, NOW)
+    assert DecisionCache().decide(request, SIZING, VIEW, NO_USAGE, NOW) == decide(request, SIZING, VIEW, NO_USAGE, NOW)
 
 
-@pytest.mark.parametrize("key", sorted(NUMBERING))
+@pytest.mark.parametrize("key", sorted(INDEX_KEYS))
 def test_a_number_that_is_longer_than_any_name_counts_as_it_is(key: str) -> None:
     """The API server counts its bytes: what is left for notes may be too little."""
     request = request_of(make_pod().gpus(1).needs("8Gi").annotate(key, "x" * (256 * 1024 - 60)).build())
-    assert Memory().decide(request, SIZING, VIEW, NO_USAGE, NOW) == decide(request, SIZING, VIEW, NO_USAGE, NOW)
+    assert DecisionCache().decide(request, SIZING, VIEW, NO_USAGE, NOW) == decide(request, SIZING, VIEW, NO_USAGE, NOW)
 
 
 def test_a_pod_that_is_too_large_is_not_kept() -> None:
-    assert not same(Memory(), make_pod().gpus(1).env("BIG", "x" * LARGEST).build(), lambda: None)
+    assert not same(DecisionCache(), make_pod().gpus(1).env("BIG", "x" * MAX_KEY_BYTES).build(), lambda: None)

@@ -6,7 +6,7 @@ import pytest
 
 from tests.make import Json, make_namespace, make_pod
 from tests.world import ask, codes, view_of, whole_node
-from webhook.model.pods import pod_of
+from webhook.model.pods import parse_pod
 
 PER_POD = "perPod: [{resource: memory, max: 64Gi}]"
 PER_CONTAINER = "perContainer: [{resource: memory, max: 64Gi}]"
@@ -56,7 +56,7 @@ RESIZES = {
 @pytest.mark.parametrize(("limits", "old", "new", "want"), RESIZES.values(), ids=RESIZES)
 def test_a_resize(limits: str, old: Json, new: Json, want: list[str]) -> None:
     spec = f"mode: enforce\nlimits: {{{limits}}}"
-    view, before = view_of(make_namespace("team"), whole_node()), pod_of(old)
+    view, before = view_of(make_namespace("team"), whole_node()), parse_pod(old)
 
     assert codes(ask(new, spec, view=view, operation="UPDATE", sub_resource="resize", old_pod=before)) == want
     assert codes(ask(new, spec, view=view, operation="UPDATE", old_pod=before)) == [], "only a resize changes amounts"
@@ -64,6 +64,6 @@ def test_a_resize(limits: str, old: Json, new: Json, want: list[str]) -> None:
 
 def test_a_resize_of_a_pod_without_gpus_is_no_business_of_limits() -> None:
     spec, small, large = f"mode: enforce\nlimits: {{{PER_POD}}}", make_pod(), make_pod().asks("memory", "500Gi")
-    decision = ask(large, spec, operation="UPDATE", sub_resource="resize", old_pod=pod_of(small.build()))
+    decision = ask(large, spec, operation="UPDATE", sub_resource="resize", old_pod=parse_pod(small.build()))
 
     assert codes(decision) == codes(ask(large, spec)) == []

@@ -13,9 +13,9 @@ from tests.engine.deciding import ENV, bad
 from tests.make import Json, make_namespace
 from tests.world import NO_USAGE, NOW, ask, codes, policies_of, policy, request_of, view_of
 from webhook.engine.decide import decide
-from webhook.engine.remembering import Memory
-from webhook.model.pods import pod_of
-from webhook.model.workloads import rolled_out_as
+from webhook.engine.remembering import DecisionCache
+from webhook.model.pods import parse_pod
+from webhook.model.workloads import rollout_workload
 from webhook.policy.rollout import Rollout
 
 NAMES = [f"train-{number}" for number in range(200)]
@@ -46,7 +46,7 @@ def test_nobody_some_and_everybody() -> None:
 
 
 def test_a_decision_names_the_policies_that_are_on_trial_for_it() -> None:
-    assert [ask(bad(), rolled(percent)).outside for percent in (0, 100)] == [("test-0",), ()]
+    assert [ask(bad(), rolled(percent)).audit_policies for percent in (0, 100)] == [("test-0",), ()]
 
 
 def test_a_share_that_grows_keeps_whom_it_has() -> None:
@@ -75,12 +75,12 @@ BELONGS: dict[str, tuple[Json, str]] = {
 def test_what_a_pod_counts_for(metadata: Json, workload: str) -> None:
     for owner in metadata.get("ownerReferences", ()):
         owner["controller"] = True
-    assert rolled_out_as(pod_of({"metadata": metadata, "spec": {}})) == workload
+    assert rollout_workload(parse_pod({"metadata": metadata, "spec": {}})) == workload
 
 
 @given(st.integers(0, 100), st.text(max_size=8), st.text(max_size=20), st.text(max_size=20))
 def test_who_is_in_a_share_is_in_every_larger_one(percent: int, seed: str, namespace: str, workload: str) -> None:
-    taken = [Rollout(size, seed).takes(namespace, workload) for size in range(101)]
+    taken = [Rollout(size, seed).includes(namespace, workload) for size in range(101)]
     assert taken == sorted(taken)
     assert not taken[0]
     assert taken[100]
@@ -88,7 +88,7 @@ def test_who_is_in_a_share_is_in_every_larger_one(percent: int, seed: str, names
 
 @pytest.mark.parametrize("name", ["shell-a", "shell-b", "shell-c", "shell-d"])
 def test_copies_of_one_generated_name_are_remembered_as_they_are_decided(name: str) -> None:
-    memory, policies, view = Memory(), policies_of(policy(rolled(50))), view_of(make_namespace("team"))
+    memory, policies, view = DecisionCache(), policies_of(policy(rolled(50))), view_of(make_namespace("team"))
     for called in ({"generateName": "shell-"}, {"generateName": "shell-", "name": name}, {"name": name}):
         pod = bad().build()
         pod["metadata"] = {"namespace": "team", **called}

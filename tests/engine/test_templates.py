@@ -7,21 +7,21 @@ from typing import Any, NamedTuple
 import pytest
 
 from tests.make import Json
-from webhook.engine.containers import every_container
-from webhook.engine.templates import Template, templates
-from webhook.model.paths import dotted
-from webhook.model.pods import HostPath
-from webhook.model.requests import Request
-from webhook.policy.workloads import WORKLOADS
+from webhook.engine.containers import containers_of_every_kind
+from webhook.engine.templates import PodTemplate, read_templates
+from webhook.model.paths import format_path
+from webhook.model.pods import HostPathVolumeSource
+from webhook.model.requests import AdmissionRequest
+from webhook.policy.workloads import WORKLOAD_TEMPLATES
 
 GPU = {"name": "main", "image": "example/app:1", "resources": {"limits": {"nvidia.com/gpu": "1"}}}
 SPEC = {"containers": [GPU]}
 POD = {"metadata": {"annotations": {"a": "b"}}, "spec": SPEC}
 
 
-def read(group: str, kind: str, data: Any, *paths: tuple[str, ...]) -> list[Template]:
-    asked = Request("CREATE", group, kind, "team", "x", None, lambda: data)
-    return list(templates(asked, paths or WORKLOADS[group, kind]))
+def read(group: str, kind: str, data: Any, *paths: tuple[str, ...]) -> list[PodTemplate]:
+    asked = AdmissionRequest("CREATE", group, kind, "team", "x", None, lambda: data)
+    return list(read_templates(asked, paths or WORKLOAD_TEMPLATES[group, kind]))
 
 
 class Case(NamedTuple):
@@ -145,11 +145,11 @@ CASES = {
 }
 
 
-def asking(found: list[Template]) -> dict[str, int]:
+def asking(found: list[PodTemplate]) -> dict[str, int]:
     return {
-        dotted(template.at(path)): template.replicas
+        format_path(template.field_path(path)): template.replicas
         for template in found
-        for path, container in every_container(template.pod.spec)
+        for path, container in containers_of_every_kind(template.pod.spec)
         if "nvidia.com/gpu" in container.resources.limits
     }
 
@@ -159,15 +159,15 @@ def test_a_workload(case: Case) -> None:
     found = read(case.group, case.kind, {"kind": case.kind, "spec": case.spec})
     assert asking(found) == case.want
     assert [template.error for template in found if template.error] == []
-    assert all(template.several == (template.replicas > 1) for template in found)
+    assert all(template.has_several_pods == (template.replicas > 1) for template in found)
 
 
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 def test_the_place_of_a_container_leads_back_to_it(case: Case) -> None:
     data = {"kind": case.kind, "spec": case.spec}
     for template in read(case.group, case.kind, data):
-        for path, container in every_container(template.pod.spec):
-            assert at(data, template.at(path)).get("resources", {}).get("limits", {}) == container.resources.limits
+        for path, container in containers_of_every_kind(template.pod.spec):
+            assert at(data, template.field_path(path)).get("resources", {}).get("limits", {}) == container.resources.limits
 
 
 def at(data: Any, path: tuple[str | int, ...]) -> Any:
@@ -178,15 +178,15 @@ def at(data: Any, path: tuple[str | int, ...]) -> Any:
 
 def test_a_daemon_set_makes_several_pods() -> None:
     (template,) = read("apps", "DaemonSet", {"spec": {"template": POD}})
-    assert (template.replicas, template.several) == (1, True)
+    assert (template.replicas, template.has_several_pods) == (1, True)
 
 
 def test_fields_beside_the_containers_have_their_places() -> None:
     (template,) = read("apps", "Deployment", {"spec": {"template": POD}})
     assert template.path == ("spec", "template")
     assert template.spec_path == ("spec", "template", "spec")
-    assert template.at(("metadata", "annotations", "a")) == ("spec", "template", "metadata", "annotations", "a")
-    assert template.at(("spec", "tolerations")) == ("spec", "template", "spec", "tolerations")
+    assert template.field_path(("metadata", "annotations", "a")) == ("spec", "template", "metadata", "annotations", "a")
+    assert template.field_path(("spec", "tolerations")) == ("spec", "template", "spec", "tolerations")
 
 
 def test_what_a_workflow_gives_to_all_its_pods() -> None:
@@ -207,7 +207,7 @@ def test_what_a_workflow_gives_to_all_its_pods() -> None:
     }
     (template,) = read("argoproj.io", "Workflow", data)
     spec, annotations = template.pod.spec, template.pod.metadata.annotations
-    assert [volume.host_path for volume in spec.volumes] == [HostPath("/dev"), HostPath("/data")]
+    assert [volume.host_path for volume in spec.volumes] == [HostPathVolumeSource("/dev"), HostPathVolumeSource("/data")]
     assert spec.node_selector == {"a": "b"}
     assert annotations == {"x": "own", "y": "general"}
     places = {
@@ -218,4 +218,4 @@ def test_what_a_workflow_gives_to_all_its_pods() -> None:
         ("metadata", "annotations", "x"): "spec.templates[0].metadata.annotations.x",
         ("metadata", "annotations", "y"): "spec.podMetadata.annotations.y",
     }
-    assert {path: dotted(template.at(path)) for path in places} == places
+    assert {path: format_path(template.field_path(path)) for path in places} == places

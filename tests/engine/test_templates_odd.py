@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 from tests.engine.test_templates import GPU, POD, SPEC, asking, at, read
 from tests.make import Json
 from tests.strategies import anything, odd_pods, pods
-from webhook.engine.containers import every_container
-from webhook.engine.templates import Template
-from webhook.model.paths import dotted
-from webhook.policy.workloads import WORKLOADS
+from webhook.engine.containers import containers_of_every_kind
+from webhook.engine.templates import PodTemplate
+from webhook.model.paths import format_path
+from webhook.policy.workloads import WORKLOAD_TEMPLATES
 
 OWN_PATHS: dict[str, tuple[Any, tuple[str, ...], list[str]]] = {
     "every member of a map": ({"roles": {"a": POD, "b": POD}}, ("roles", "*"), ["roles.a", "roles.b"]),
@@ -34,7 +34,7 @@ OWN_PATHS: dict[str, tuple[Any, tuple[str, ...], list[str]]] = {
 @pytest.mark.parametrize(("data", "path", "want"), OWN_PATHS.values(), ids=OWN_PATHS)
 def test_paths_that_an_admin_wrote(data: Any, path: tuple[str, ...], want: list[str]) -> None:
     found = read("example.com", "Trainer", data, path)
-    assert [dotted(template.path) for template in found] == want
+    assert [format_path(template.path) for template in found] == want
     assert len(asking(found)) == len(want)
 
 
@@ -84,9 +84,9 @@ def test_a_number_of_replicas_that_is_none_counts_as_one(value: Any) -> None:
 
 
 @settings(max_examples=100)
-@given(st.sampled_from(sorted(WORKLOADS)), odd_pods() | anything())
+@given(st.sampled_from(sorted(WORKLOAD_TEMPLATES)), odd_pods() | anything())
 def test_it_has_an_answer_for_anything_at_a_template_s_place(kind: tuple[str, str], value: Any) -> None:
-    for path in WORKLOADS[kind]:
+    for path in WORKLOAD_TEMPLATES[kind]:
         found = read(*kind, standing(value, path), path)
         assert len(found) <= 1
         for template in found:
@@ -95,13 +95,13 @@ def test_it_has_an_answer_for_anything_at_a_template_s_place(kind: tuple[str, st
 
 
 @settings(max_examples=100)
-@given(st.sampled_from(sorted(WORKLOADS)), pods())
+@given(st.sampled_from(sorted(WORKLOAD_TEMPLATES)), pods())
 def test_every_container_is_found_where_it_was_read(kind: tuple[str, str], pod: Json) -> None:
-    for path in WORKLOADS[kind]:
+    for path in WORKLOAD_TEMPLATES[kind]:
         data = standing(pod, path)
         for template in read(*kind, data, path):
-            for place, container in every_container(template.pod.spec):
-                assert at(data, template.at(place)).get("name", "") == container.name
+            for place, container in containers_of_every_kind(template.pod.spec):
+                assert at(data, template.field_path(place)).get("name", "") == container.name
 
 
 def standing(value: Any, path: tuple[str, ...]) -> Any:
@@ -117,7 +117,7 @@ def manifests(folder: File) -> Iterator[tuple[str, Json]]:
 
 def test_every_real_workload_has_a_template(shared: File) -> None:
     """174 manifests of public repositories, as they stand there: 39 are pods, all others workloads."""
-    found: dict[str, list[Template]] = {}
+    found: dict[str, list[PodTemplate]] = {}
     for name, data in manifests(shared / "corpus" / "manifests"):
         group = data["apiVersion"].rpartition("/")[0]
         if data["kind"] != "Pod":

@@ -6,7 +6,7 @@ import pytest
 
 from tests.make import PodMaker, make_node, make_pod
 from tests.world import ask, mig_node, whole_node
-from webhook.model.decisions import Fit, Keep, Why
+from webhook.model.decisions import OfferChoice, KeepRequest, KeepReason
 
 SIZING = "mode: enforce\nrightSizing: {}"
 TERM = {"topologyKey": "kubernetes.io/hostname", "labelSelector": {"matchLabels": {"app": "z"}}}
@@ -55,8 +55,8 @@ TIES = {
 @pytest.mark.parametrize(("pod", "tie"), TIES.values(), ids=TIES)
 def test_a_tied_pod_stays_as_it_is(pod: PodMaker, tie: str) -> None:
     nodes = (whole_node(), mig_node())
-    assert ask(pod, SIZING, nodes=nodes).outcome == Keep(Why.TIED, tie)
-    assert isinstance(ask(pod, "mode: enforce\nrightSizing: {whenFull: wait}", nodes=nodes).outcome, Fit)
+    assert ask(pod, SIZING, nodes=nodes).outcome == KeepRequest(KeepReason.UNMODELLED_CONSTRAINT, tie)
+    assert isinstance(ask(pod, "mode: enforce\nrightSizing: {whenFull: wait}", nodes=nodes).outcome, OfferChoice)
 
 
 LOOSE = {
@@ -76,22 +76,22 @@ LOOSE = {
 
 @pytest.mark.parametrize("pod", LOOSE.values(), ids=LOOSE)
 def test_a_pod_that_may_run_anywhere_is_right_sized(pod: PodMaker) -> None:
-    assert isinstance(ask(pod, SIZING, nodes=(whole_node(), mig_node())).outcome, Fit)
+    assert isinstance(ask(pod, SIZING, nodes=(whole_node(), mig_node())).outcome, OfferChoice)
 
 
 def test_a_node_that_takes_no_more_pods_has_no_slice_to_give() -> None:
     full = mig_node()
     full["status"]["allocatable"]["pods"] = "1"
     running = make_pod("other").spec(nodeName="mig").build() | {"status": {"phase": "Running"}}
-    assert ask(small(), SIZING, nodes=(full, running)).outcome == Keep(Why.FULL, "nvidia.com/mig-1g.10gb")
-    assert isinstance(ask(small(), SIZING, nodes=(full,)).outcome, Fit)
+    assert ask(small(), SIZING, nodes=(full, running)).outcome == KeepRequest(KeepReason.FULL, "nvidia.com/mig-1g.10gb")
+    assert isinstance(ask(small(), SIZING, nodes=(full,)).outcome, OfferChoice)
 
 
 @pytest.mark.parametrize("compute", ["101%", "0%", "abc", "0.2", "-5%", ""])
 def test_a_compute_need_that_cannot_be_read_is_no_evidence(compute: str) -> None:
     pod = small().annotate("rightslice.dev/gpu-compute", compute)
     decision = ask(pod, SIZING, nodes=(mig_node(),))
-    assert isinstance(decision.outcome, Keep)
+    assert isinstance(decision.outcome, KeepRequest)
     assert "GPU-R104" in [finding.code for finding in decision.warnings]
 
 

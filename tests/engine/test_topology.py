@@ -8,33 +8,33 @@ import pytest
 
 from tests.make import Json, PodMaker, make_node, make_pod
 from tests.world import A100, MIXED, ask, codes, shaped, view_of, whole_node
-from webhook.model.nodelabels import ISLAND, PRODUCT, SHARING
-from webhook.model.pods import pod_of
-from webhook.model.records import GANG_SIZE, TOPOLOGY
+from webhook.model.nodelabels import ISLAND_LABEL, PRODUCT_LABEL, SHARING_LABEL
+from webhook.model.pods import parse_pod
+from webhook.model.records import GANG_SIZE_ANNOTATION, TOPOLOGY_ANNOTATION
 
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
 CLIQUE = "nvidia.com/gpu.clique"
 
-L40S = make_node("l40s", {PRODUCT: "NVIDIA-L40S"}, **{"nvidia.com/gpu": 8})
-LINKED = {"key": PRODUCT, "operator": "In", "values": ["NVIDIA-A100-SXM4-80GB"]}
+L40S = make_node("l40s", {PRODUCT_LABEL: "NVIDIA-L40S"}, **{"nvidia.com/gpu": 8})
+LINKED = {"key": PRODUCT_LABEL, "operator": "In", "values": ["NVIDIA-A100-SXM4-80GB"]}
 
 TOLD = [
-    {"key": ISLAND, "operator": "Gt", "values": ["3"]},
-    {"key": SHARING, "operator": "NotIn", "values": ["mps", "time-slicing"]},
+    {"key": ISLAND_LABEL, "operator": "Gt", "values": ["3"]},
+    {"key": SHARING_LABEL, "operator": "NotIn", "values": ["mps", "time-slicing"]},
 ]
 """What agents say of four."""
 
 
 def node(name: str, island: int | None = None, product: str = "NVIDIA-A100-SXM4-80GB", gpus: int = 8) -> Json:
     """A node of whole cards; with an island where an agent has labelled it."""
-    told = {} if island is None else {ISLAND: str(island)}
-    return make_node(name, A100 | {PRODUCT: product, **told}, **{"nvidia.com/gpu": gpus})
+    told = {} if island is None else {ISLAND_LABEL: str(island)}
+    return make_node(name, A100 | {PRODUCT_LABEL: product, **told}, **{"nvidia.com/gpu": gpus})
 
 
 def shared(name: str, product: str, **labels: str) -> Json:
     """A node of shared cards, all joined."""
-    told = {PRODUCT: product, ISLAND: "8", "nvidia.com/gpu.replicas": "4", **labels}
+    told = {PRODUCT_LABEL: product, ISLAND_LABEL: "8", "nvidia.com/gpu.replicas": "4", **labels}
     return make_node(name, A100 | told, **{"nvidia.com/gpu": 32})
 
 
@@ -51,9 +51,9 @@ def affinity(pod: PodMaker, section: str, *nodes: Json) -> Json:
 
 def allowed(pod: Json, *nodes: Json) -> set[str]:
     """The nodes that the pod's required affinity allows, by the masks that are held against a real scheduler."""
-    view, spec = view_of(*nodes), pod_of(pod).spec
+    view, spec = view_of(*nodes), parse_pod(pod).spec
     required = spec.affinity.node_affinity.required if spec.affinity and spec.affinity.node_affinity else None
-    mask = view.fleet.select(spec.node_selector, required.node_selector_terms if required else None)
+    mask = view.fleet.select_nodes(spec.node_selector, required.node_selector_terms if required else None)
     return {found.name for i, found in enumerate(view.fleet.nodes) if mask >> i & 1}
 
 
@@ -84,8 +84,8 @@ PCIE = "NVIDIA-A100-PCIE-80GB"
 JOINED, HALVES, BROKEN = node("joined", 8), node("halves", 4), node("broken", 1)
 BRIDGED, BARE, SILENT = node("bridged", 2, PCIE), node("bare", 1, PCIE), node("silent")
 SHARES = (
-    shared("sliced", "NVIDIA-A100-SXM4-80GB-SHARED", **{SHARING: "time-slicing"}),
-    shared("silent-shares", "NVIDIA-H200-SHARED", **{SHARING: ""}),
+    shared("sliced", "NVIDIA-A100-SXM4-80GB-SHARED", **{SHARING_LABEL: "time-slicing"}),
+    shared("silent-shares", "NVIDIA-H200-SHARED", **{SHARING_LABEL: ""}),
 )
 """The second says only by its product's name that its cards are shared."""
 
@@ -116,7 +116,7 @@ def test_a_node_that_comes_later_is_held_to_it_too() -> None:
 
 def test_where_agents_run_any_product_that_comes_later_is_let_in_and_shares_of_cards_are_not() -> None:
     after = topology(make_pod().gpus(2), "{nvlink: required}", BRIDGED, *SHARES)
-    h100, later = node("h100", 8, "NVIDIA-H100-80GB-HBM3"), shared("later", "NVIDIA-B200-SHARED", **{SHARING: "mps"})
+    h100, later = node("h100", 8, "NVIDIA-H100-80GB-HBM3"), shared("later", "NVIDIA-B200-SHARED", **{SHARING_LABEL: "mps"})
     assert allowed(after, BRIDGED, *SHARES, h100, later) == {"bridged", "h100"}
 
 
@@ -172,10 +172,10 @@ def test_nodes_that_link_one_container_must_have_room_for_all(pod: PodMaker, nod
 
 
 SLICE = "nvidia.com/mig-1g.10gb"
-MIG = make_node("mig", MIXED | {PRODUCT: "NVIDIA-A100-PCIE-80GB"}, **{"nvidia.com/gpu": 4, SLICE: 7})
+MIG = make_node("mig", MIXED | {PRODUCT_LABEL: "NVIDIA-A100-PCIE-80GB"}, **{"nvidia.com/gpu": 4, SLICE: 7})
 """Whole cards and slices, which nothing joins."""
 WITH_SLICE = make_pod().gpus(2).container("b", resources={"limits": {SLICE: "1"}})
-CORES = make_node("cores", {PRODUCT: "NVIDIA-L40S"}, **{"nvidia.com/gpu": 8, "cpu": 128})
+CORES = make_node("cores", {PRODUCT_LABEL: "NVIDIA-L40S"}, **{"nvidia.com/gpu": 8, "cpu": 128})
 TOO_LITTLE_BESIDE: dict[str, tuple[PodMaker, tuple[Json, ...]]] = {
     "no slice for another container": (WITH_SLICE, (whole_node(), MIG)),
     "the same, where agents run": (WITH_SLICE, (JOINED, MIG)),
@@ -192,7 +192,7 @@ def test_nodes_that_link_gpus_must_be_able_to_take_the_whole_pod(pod: PodMaker, 
 
 
 def test_links_are_required_where_slices_stand_beside_them() -> None:
-    joined = make_node("both", MIXED | {PRODUCT: "NVIDIA-H100-80GB-HBM3"}, **{"nvidia.com/gpu": 4, SLICE: 7})
+    joined = make_node("both", MIXED | {PRODUCT_LABEL: "NVIDIA-H100-80GB-HBM3"}, **{"nvidia.com/gpu": 4, SLICE: 7})
     assert allowed(topology(WITH_SLICE, "{nvlink: required}", whole_node(), joined, MIG), joined, MIG) == {"both"}
 
 
@@ -222,7 +222,7 @@ SAYS: dict[str, tuple[PodMaker, str, str | None]] = {
     "ignored": (make_pod().gpus(4), "ignored", None),
     "one GPU": (make_pod().gpus(1), "required", None),
     "the user's own word stays": (
-        make_pod().gpus(4).annotate(TOPOLOGY, "nvlink=ignored"),
+        make_pod().gpus(4).annotate(TOPOLOGY_ANNOTATION, "nvlink=ignored"),
         "required",
         "nvlink=ignored",
     ),
@@ -232,7 +232,7 @@ SAYS: dict[str, tuple[PodMaker, str, str | None]] = {
 @pytest.mark.parametrize(("pod", "nvlink", "want"), SAYS.values(), ids=SAYS)
 def test_the_pod_says_what_it_needs(pod: PodMaker, nvlink: str, want: str | None) -> None:
     after = topology(pod, f"{{nvlink: {nvlink}}}", JOINED, L40S)
-    assert (after["metadata"].get("annotations") or {}).get(TOPOLOGY) == want
+    assert (after["metadata"].get("annotations") or {}).get(TOPOLOGY_ANNOTATION) == want
 
 
 @pytest.mark.parametrize(
@@ -240,7 +240,7 @@ def test_the_pod_says_what_it_needs(pod: PodMaker, nvlink: str, want: str | None
     [("nvlink=required", {REQUIRED}), ("nvlink=ignored", set()), ("anything", {PREFERRED})],
 )
 def test_a_pods_own_word_counts_where_the_policy_leaves_it_a_choice(said: str, kinds: set[str]) -> None:
-    found = affinity(make_pod().gpus(4).annotate(TOPOLOGY, said), "{nvlink: preferred}", JOINED, L40S)
+    found = affinity(make_pod().gpus(4).annotate(TOPOLOGY_ANNOTATION, said), "{nvlink: preferred}", JOINED, L40S)
     assert set(found.get("nodeAffinity", {})) == kinds
 
 
@@ -248,7 +248,7 @@ def test_of_two_policies_the_stricter_one_is_told() -> None:
     sections = [f"mode: enforce\ntopology: {{nvlink: {each}}}" for each in ("required", "preferred")]
     pod = make_pod().gpus(4)
     after = shaped(pod, ask(pod, *sections, nodes=(JOINED, L40S)))
-    assert after["metadata"]["annotations"][TOPOLOGY] == "nvlink=required"
+    assert after["metadata"]["annotations"][TOPOLOGY_ANNOTATION] == "nvlink=required"
 
 
 def workload(label: str, kind: str) -> PodMaker:
@@ -302,7 +302,7 @@ def test_a_section_on_trial_says_what_it_would_add() -> None:
     [("nvlink=sometimes", True), ("", True), ("nvlink=required", False), ("nvlink=ignored", False), (None, False)],
 )
 def test_a_word_that_nobody_understands_is_told(said: str | None, want: bool) -> None:
-    pod = make_pod().gpus(1) if said is None else make_pod().gpus(1).annotate(TOPOLOGY, said)
+    pod = make_pod().gpus(1) if said is None else make_pod().gpus(1).annotate(TOPOLOGY_ANNOTATION, said)
 
     found = codes(ask(pod, "mode: enforce\ntopology: {nvlink: preferred}", nodes=(JOINED,)))
 
@@ -311,7 +311,7 @@ def test_a_word_that_nobody_understands_is_told(said: str | None, want: bool) ->
 
 @pytest.mark.parametrize(("said", "want"), [("4", False), ("0", True), ("all", True), ("1000000", True)])
 def test_a_size_of_a_gang_that_is_no_number_of_pods_is_told(said: str, want: bool) -> None:
-    pod = make_pod().gpus(1).annotate(GANG_SIZE, said)
+    pod = make_pod().gpus(1).annotate(GANG_SIZE_ANNOTATION, said)
 
     found = codes(ask(pod, "mode: enforce\ntopology: {nvlink: preferred}", nodes=(JOINED,)))
 

@@ -106,7 +106,7 @@ def test_what_another_policy_requires_counts_before_it_is_added() -> None:
 
 
 def test_nothing_is_required_by_a_view_that_is_too_old() -> None:
-    view = view_of(make_namespace("team"), *CLUSTER).dated(current=False)
+    view = view_of(make_namespace("team"), *CLUSTER).with_currency(current=False)
     assert ask(make_pod().gpus(4), AUTO, view=view).patch == ()
 
 

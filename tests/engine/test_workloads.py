@@ -10,11 +10,11 @@ import pytest
 from tests.engine.deciding import ENV, FOUR, NODES, SIZING, bad, exempt
 from tests.make import Json, PodMaker, make_namespace, make_pod
 from tests.world import NO_USAGE, NOW, ask, codes, policies_of, request_of, view_of
-from webhook.cache.shipped import shipped
+from webhook.cache.shipped import bundled_folder
 from webhook.engine.decide import decide
-from webhook.model.decisions import Decision, Fit, Keep, Why
-from webhook.model.modes import Mode
-from webhook.model.paths import dotted
+from webhook.model.decisions import Decision, OfferChoice, KeepRequest, KeepReason
+from webhook.model.modes import PolicyMode
+from webhook.model.paths import format_path
 
 
 def workload(kind: str, pod: PodMaker, group: str = "apps/v1", **spec: Any) -> Json:
@@ -46,7 +46,7 @@ PLACES = {
 def test_a_workload_is_warned_at_its_own_field_and_never_refused(data: Json, place: str) -> None:
     decision = ask(data, ENV, FOUR, nodes=NODES)
     assert codes(decision) == ["warn GPU-S101", "warn GPU-L103"]
-    assert [dotted(found.path) for found in decision.findings] == [
+    assert [format_path(found.path) for found in decision.findings] == [
         f"{place}.containers[0].env[0]",
         f"{place}.containers[0].resources.limits['nvidia.com/gpu']",
     ]
@@ -64,7 +64,7 @@ def test_a_workload_is_told_what_its_pods_will_become_and_is_not_changed() -> No
     assert codes(decision) == ["warn GPU-R101"]
     assert decision.patch == ()
     assert not decision.applied
-    assert isinstance(decision.outcome, Fit)
+    assert isinstance(decision.outcome, OfferChoice)
     assert decision.outcome.resource == "nvidia.com/mig-1g.10gb"
 
 
@@ -78,8 +78,8 @@ REFUSED_PODS = {
 @pytest.mark.parametrize(("policy", "want"), REFUSED_PODS.values(), ids=REFUSED_PODS)
 def test_a_finding_of_a_workload_says_that_its_pods_will_be(policy: str, want: list[bool]) -> None:
     findings = ask(workload("Deployment", bad()), policy).findings
-    assert [found.refuses_pods for found in findings] == want
-    assert all(found.mode is not Mode.ENFORCE for found in findings)
+    assert [found.denies_pods for found in findings] == want
+    assert all(found.mode is not PolicyMode.ENFORCE for found in findings)
 
 
 def test_pods_that_will_be_refused_save_nothing() -> None:
@@ -99,7 +99,7 @@ def test_a_workloads_thousandths_are_those_of_all_its_pods(replicas: int, before
 
 def test_the_pods_of_a_daemon_set_are_never_right_sized() -> None:
     decision = ask(workload("DaemonSet", make_pod().gpus(1).needs("8Gi")), SIZING, nodes=NODES)
-    assert decision.outcome == Keep(Why.DAEMON_SET)
+    assert decision.outcome == KeepRequest(KeepReason.DAEMON_SET)
     assert codes(decision) == ["warn GPU-R103"]
 
 
@@ -107,7 +107,7 @@ def test_an_exemption_for_the_templates_labels_is_told_at_its_place() -> None:
     exemption = exempt(match="{namespaces: [team], objectSelector: {matchLabels: {app: a}}}")
     decision = ask(workload("Deployment", bad()), ENV + exemption)
     assert codes(decision) == []
-    assert [dotted(taken.finding.path) for taken in decision.exempted] == ["spec.template.spec.containers[0].env[0]"]
+    assert [format_path(taken.finding.path) for taken in decision.exempted] == ["spec.template.spec.containers[0].env[0]"]
 
 
 def test_each_template_of_a_workload_is_judged_and_its_policies_are_named_once() -> None:
@@ -115,7 +115,7 @@ def test_each_template_of_a_workload_is_judged_and_its_policies_are_named_once()
     tasks = [{"name": "a", "replicas": 2, "template": template}, {"name": "b", "template": template}]
     data = {"apiVersion": "batch.volcano.sh/v1alpha1", "kind": "Job", "metadata": {}, "spec": {"tasks": tasks}}
     decision = ask(data, ENV)
-    assert [dotted(found.path) for found in decision.findings] == [
+    assert [format_path(found.path) for found in decision.findings] == [
         "spec.tasks[0].template.spec.containers[0].env[0]",
         "spec.tasks[1].template.spec.containers[0].env[0]",
     ]
@@ -200,7 +200,7 @@ def test_a_match_condition_knows_that_no_step_of_a_workflow_is_started_again() -
 
 @pytest.mark.parametrize(("restart", "speaks"), [("Never", False), ("Always", True)])
 def test_the_shipped_policy_of_notebooks_tells_a_workload_what_it_tells_its_pods(restart: str, speaks: bool) -> None:
-    policies = policies_of((shipped("policies") / "notebooks-time-sliced.yaml").read_text())
+    policies = policies_of((bundled_folder("policies") / "notebooks-time-sliced.yaml").read_text())
     view = view_of(make_namespace("team", **{"rightslice.dev/workload": "notebooks"}), *NODES)
     pod = make_pod().gpus(1).needs("8Gi").spec(restartPolicy=restart)
     for data in (pod.build(), workload("Job", pod, "batch/v1")):

@@ -9,29 +9,29 @@ from typing import Any
 import msgspec
 
 from tests.make import Json, PodMaker
-from webhook.cache.inventory import stocked
-from webhook.cache.objects import Found
-from webhook.cache.snapshot import gather
-from webhook.errors import Place
-from webhook.extender.standing import Standing
-from webhook.extender.verbs import filtered, preempted, prioritized
+from webhook.cache.inventory import build_inventory
+from webhook.cache.objects import RawObject
+from webhook.cache.snapshot import collect_snapshot
+from webhook.errors import SourceLocation
+from webhook.extender.standing import SchedulerState
+from webhook.extender.verbs import handle_filter, handle_preempt, handle_prioritize
 from webhook.model.gpunodes import GPUNode
 from webhook.model.objects import Node
 from webhook.model.pods import Pod
-from webhook.placement.fragmentation.policies import Policy
+from webhook.placement.fragmentation.policies import ScoringStrategy
 
 KINDS: dict[str, Any] = {"Pod": ("pods", Pod), "Node": ("nodes", Node), "GPUNode": ("gpunodes", GPUNode)}
 
 
-def stand(*objects: Json, policy: Policy = Policy.TAB) -> Standing:
+def stand(*objects: Json, policy: ScoringStrategy = ScoringStrategy.TAB) -> SchedulerState:
     """A cluster of these objects, ready."""
-    snapshot = gather(Found(item, lambda _path: Place("test.yaml", 1, 1)) for item in objects)
-    standing = Standing(stocked(snapshot.kept), policy)
-    asyncio.run(standing.index())
+    snapshot = collect_snapshot(RawObject(item, lambda _path: SourceLocation("test.yaml", 1, 1)) for item in objects)
+    standing = SchedulerState(build_inventory(snapshot.objects), policy)
+    asyncio.run(standing.rebuild_index())
     return standing
 
 
-def write(standing: Standing, *objects: Json, gone: bool = False) -> None:
+def write(standing: SchedulerState, *objects: Json, gone: bool = False) -> None:
     """What a watch writes: these objects are there, or gone."""
     for item in objects:
         name, kind = KINDS[item["kind"]]
@@ -46,22 +46,22 @@ def body(pod: PodMaker | Json, names: Iterable[str] | None) -> bytes:
     return msgspec.json.encode({"Pod": data, "Nodes": None, "NodeNames": None if names is None else list(names)})
 
 
-def filter_(standing: Standing, pod: PodMaker | Json, *names: str, now: float = 0.0) -> Json:
+def filter_(standing: SchedulerState, pod: PodMaker | Json, *names: str, now: float = 0.0) -> Json:
     """The answer of /filter."""
-    answer: Json = msgspec.json.decode(filtered(standing, body(pod, names), now).body)
+    answer: Json = msgspec.json.decode(handle_filter(standing, body(pod, names), now).body)
     return answer
 
 
-def scores(standing: Standing, pod: PodMaker | Json, *names: str, now: float = 0.0) -> dict[str, int]:
+def scores(standing: SchedulerState, pod: PodMaker | Json, *names: str, now: float = 0.0) -> dict[str, int]:
     """The answer of /prioritize."""
-    answer = msgspec.json.decode(prioritized(standing, body(pod, names), now).body)
+    answer = msgspec.json.decode(handle_prioritize(standing, body(pod, names), now).body)
     return {each["Host"]: each["Score"] for each in answer}
 
 
-def preempt(standing: Standing, pod: PodMaker, victims: dict[str, list[str]], now: float = 0.0) -> list[str]:
+def preempt(standing: SchedulerState, pod: PodMaker, victims: dict[str, list[str]], now: float = 0.0) -> list[str]:
     """The nodes that are left of those where these pods, by uid, would be evicted."""
     named = {name: {"Pods": [{"UID": uid} for uid in uids], "NumPDBViolations": 0} for name, uids in victims.items()}
     asked = {"Pod": pod.build(), "NodeNameToVictims": None, "NodeNameToMetaVictims": named}
-    answer = msgspec.json.decode(preempted(standing, msgspec.json.encode(asked), now).body)
+    answer = msgspec.json.decode(handle_preempt(standing, msgspec.json.encode(asked), now).body)
     assert all(answer["NodeNameToMetaVictims"][name] == named[name] for name in answer["NodeNameToMetaVictims"])
     return list(answer["NodeNameToMetaVictims"])

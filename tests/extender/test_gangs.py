@@ -7,8 +7,8 @@ import pytest
 from tests.extender.standing import filter_, scores, stand, write
 from tests.make import Json, PodMaker, make_pod
 from tests.placement.kube import gpu_node, running
-from webhook.extender.standing import HOLD_SECONDS, MOST_TO_COME, Standing
-from webhook.model.records import GANG_SIZE
+from webhook.extender.standing import RESERVATION_SECONDS, MAX_GANG_RESERVATIONS, SchedulerState
+from webhook.model.records import GANG_SIZE_ANNOTATION
 
 GROUP = "scheduling.x-k8s.io/pod-group"
 CLIQUE = "nvidia.com/gpu.clique"
@@ -25,10 +25,10 @@ def two_domains() -> list[Json]:
 
 def member(name: str, size: int = 4, group: str = "train") -> PodMaker:
     pod = make_pod(name).gpus(4).label(GROUP, group)
-    return pod.annotate(GANG_SIZE, str(size)) if size else pod
+    return pod.annotate(GANG_SIZE_ANNOTATION, str(size)) if size else pod
 
 
-def put(standing: Standing, pod: PodMaker, now: float = 0.0, *, bind: bool = True) -> str:
+def put(standing: SchedulerState, pod: PodMaker, now: float = 0.0, *, bind: bool = True) -> str:
     """Schedule it as a scheduler does: asked for all nodes, the highest score, and then it is there."""
     names = [each.name for each in standing.fleet.nodes]
     passed = filter_(standing, pod, *names, now=now)["NodeNames"]
@@ -60,8 +60,8 @@ def test_others_do_not_get_what_is_kept_for_the_rest_of_a_gang_until_its_time_is
     def let_in(now: float) -> int:
         return len(filter_(standing, strict, "a0", "a1", "b0", "b1", "b2", "b3", now=now)["NodeNames"])
 
-    assert let_in(HOLD_SECONDS - 0.1) == 2
-    assert let_in(HOLD_SECONDS) == 5
+    assert let_in(RESERVATION_SECONDS - 0.1) == 2
+    assert let_in(RESERVATION_SECONDS) == 5
 
 
 def test_a_member_is_let_in_where_its_gang_has_kept_a_place() -> None:
@@ -111,7 +111,7 @@ def test_the_label_that_its_affinity_names_is_the_domain() -> None:
     standing = stand(*racks)
 
     pods = [
-        make_pod(f"m{i}").gpus(4).label("job", "j").annotate(GANG_SIZE, "2").spec(affinity=affinity) for i in (0, 1)
+        make_pod(f"m{i}").gpus(4).label("job", "j").annotate(GANG_SIZE_ANNOTATION, "2").spec(affinity=affinity) for i in (0, 1)
     ]
 
     assert sorted(put(standing, pod) for pod in pods) == ["a0", "a1"]
@@ -126,25 +126,25 @@ def test_a_member_that_has_ended_or_left_its_gang_draws_nobody() -> None:
 
     write(standing, first)
     write(standing, running("m0", "a0", count=4))
-    assert not standing.inventory.pods.tenants.members(f"team/{GROUP}=train").get("team/m0")
+    assert not standing.inventory.pods.index.gang_members(f"team/{GROUP}=train").get("team/m0")
 
 
 def test_after_a_new_list_only_those_in_it_are_members() -> None:
     standing = stand(*two_domains())
     write(standing, member("m0").spec(nodeName="a0").build(), member("m1").build())
     pods, gang = standing.inventory.pods, f"team/{GROUP}=train"
-    assert pods.tenants.members(gang) == {"team/m0": "a0", "team/m1": ""}
+    assert pods.index.gang_members(gang) == {"team/m0": "a0", "team/m1": ""}
 
     pods.begin()
     write(standing, member("m1").spec(nodeName="a1").build())
     pods.swap()
 
-    assert pods.tenants.members(gang) == {"team/m1": "a1"}
+    assert pods.index.gang_members(gang) == {"team/m1": "a1"}
 
 
 def test_what_is_kept_for_a_gang_is_bounded() -> None:
-    standing = stand(*[node(f"n{i}", "a", 8) for i in range(2 * MOST_TO_COME)])
+    standing = stand(*[node(f"n{i}", "a", 8) for i in range(2 * MAX_GANG_RESERVATIONS)])
 
-    put(standing, member("m0", size=2 * MOST_TO_COME))
+    put(standing, member("m0", size=2 * MAX_GANG_RESERVATIONS))
 
-    assert len(standing.reservations) == 1 + MOST_TO_COME
+    assert len(standing.reservations) == 1 + MAX_GANG_RESERVATIONS

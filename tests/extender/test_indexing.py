@@ -14,11 +14,11 @@ import pytest
 from tests.extender.standing import stand, write
 from tests.make import Json, make_pod
 from tests.placement.kube import BRIDGED, gpu_node, placing, report, running
-from webhook.cache.inventory import Inventory
-from webhook.extender.learning import COUNTED_AT_ONCE
-from webhook.extender.standing import Standing
+from webhook.cache.inventory import NodeInventory
+from webhook.extender.learning import ARRIVALS_PER_STEP
+from webhook.extender.standing import SchedulerState
 from webhook.model.fleet import fleet_node
-from webhook.placement.needs import Need
+from webhook.placement.needs import PodDemand
 
 
 def plain(name: str, cpu: str = "2") -> Json:
@@ -26,24 +26,24 @@ def plain(name: str, cpu: str = "2") -> Json:
     return make_pod(name).asks("cpu", cpu).spec(nodeName="n").build()
 
 
-def beginning(*objects: Json) -> Standing:
+def beginning(*objects: Json) -> SchedulerState:
     """One whose first lists are whole, and that has no index yet."""
-    inventory = Inventory()
+    inventory = NodeInventory()
     for writer in (inventory.nodes, inventory.pods, inventory.gpunodes):
         writer.begin()
-    standing = Standing(inventory)
+    standing = SchedulerState(inventory)
     write(standing, *objects)
     for writer in (inventory.nodes, inventory.pods, inventory.gpunodes):
         writer.swap()
     return standing
 
 
-def learnt(standing: Standing) -> dict[Need, int]:
-    return {need: round(count) for need, count in standing.learning.mix().counts.items()}
+def learnt(standing: SchedulerState) -> dict[PodDemand, int]:
+    return {need: round(count) for need, count in standing.learning.estimated_mix().counts.items()}
 
 
 @asynccontextmanager
-async def running_on(standing: Standing) -> AsyncIterator[None]:
+async def running_on(standing: SchedulerState) -> AsyncIterator[None]:
     task = asyncio.create_task(standing.run(monotonic))
     try:
         async with asyncio.timeout(20):
@@ -62,7 +62,7 @@ async def test_pods_that_are_there_when_it_begins_count_once_as_in_a_snapshot() 
         while standing.ranking is None:
             await asyncio.sleep(0)
         write(standing, later := plain("later", "3"))
-        while Need(3000) not in learnt(standing):
+        while PodDemand(3000) not in learnt(standing):
             await asyncio.sleep(0.001)
 
     assert learnt(standing) == placing(*objects, later).mix.counts
@@ -74,24 +74,24 @@ async def test_an_index_that_could_not_be_made_is_made_again_and_counts_once(mon
     with monkeypatch.context() as broken:
         broken.setattr("webhook.extender.standing.Ranking", lambda *_: 1 // 0)
         with pytest.raises(ZeroDivisionError):
-            await standing.index()
+            await standing.rebuild_index()
 
-    assert standing.inventory.outdated
-    await standing.index()
+    assert standing.inventory.index_outdated
+    await standing.rebuild_index()
 
     assert learnt(standing) == placing(*objects).mix.counts
 
 
 async def test_requests_have_their_turn_while_arrivals_are_counted() -> None:
     standing = await asyncio.to_thread(stand, gpu_node("n"), running("g", "n"))
-    many = 4 * COUNTED_AT_ONCE
+    many = 4 * ARRIVALS_PER_STEP
     write(standing, *(plain(f"c{i}") for i in range(many)))
     seen: list[int] = []
 
     async with running_on(standing):
         while not seen or seen[-1] < many:
             await asyncio.sleep(0)
-            seen.append(learnt(standing).get(Need(2000), 0))
+            seen.append(learnt(standing).get(PodDemand(2000), 0))
 
     assert any(0 < count < many for count in seen)
 
@@ -101,7 +101,7 @@ async def test_who_comes_while_the_first_index_is_made_counts_once() -> None:
     objects = [gpu_node("n"), running("g", "n"), plain("before")]
     standing = beginning(*objects)
 
-    async with beside(standing.index()):
+    async with beside(standing.rebuild_index()):
         write(standing, meanwhile := plain("meanwhile"))
     assert learnt(standing) == placing(*objects).mix.counts
 
@@ -140,6 +140,6 @@ def test_a_report_that_goes_while_it_is_read_is_no_fault(monkeypatch: pytest.Mon
     (node,) = standing.inventory.all_nodes()
     monkeypatch.setattr(standing.inventory, "_reports", Leaving(standing.inventory._reports))
 
-    _, devices = standing.inventory.on(fleet_node(node))
+    _, devices = standing.inventory.free_on_node(fleet_node(node))
 
     assert devices is not None

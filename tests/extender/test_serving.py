@@ -19,28 +19,28 @@ from tests.make import make_pod
 from tests.placement.kube import BRIDGED, gpu_node, report
 from tests.server.site import PAIR
 from tests.world import mig_node
-from webhook.cache.inventory import Inventory
-from webhook.extender.app import extender
-from webhook.extender.counts import Counts
-from webhook.extender.standing import Standing
+from webhook.cache.inventory import NodeInventory
+from webhook.extender.app import build_extender
+from webhook.extender.counts import ExtenderMetrics
+from webhook.extender.standing import SchedulerState
 from webhook.telemetry.logs import make_logger
-from webhook.web.draining import drain
-from webhook.web.limits import Limits
-from webhook.web.listening import Listener
+from webhook.web.draining import drain_connections
+from webhook.web.limits import ServerLimits
+from webhook.web.listening import HttpListener
 from webhook.web.tls import PemPair, server_context
 
 JSON = {"Content-Type": "application/json"}
 TWO = make_pod("two").gpus(2)
 
 
-def standing() -> Standing:
+def standing() -> SchedulerState:
     return stand(gpu_node("n"), report("n", 4, BRIDGED))
 
 
 class Site:
     """An extender that listens, and what clients ask of it."""
 
-    def __init__(self, listener: Listener, port: int, client: aiohttp.ClientSession, log: io.StringIO) -> None:
+    def __init__(self, listener: HttpListener, port: int, client: aiohttp.ClientSession, log: io.StringIO) -> None:
         self.listener, self._url, self._client, self.log = listener, f"https://localhost:{port}", client, log
 
     async def post(self, path: str, data: bytes, headers: dict[str, str] = JSON) -> tuple[int, Any]:
@@ -53,10 +53,10 @@ class Site:
 
 
 @asynccontextmanager
-async def serving(of: Standing, limits: Limits | None = None) -> AsyncIterator[Site]:
+async def serving(of: SchedulerState, limits: ServerLimits | None = None) -> AsyncIterator[Site]:
     log = io.StringIO()
     context = server_context(PemPair(PAIR.certificate, PAIR.key))
-    listener = extender(of, monotonic, Counts(make_logger("info", log)), context, limits or Limits())
+    listener = build_extender(of, monotonic, ExtenderMetrics(make_logger("info", log)), context, limits or ServerLimits())
     port = await listener.listen("127.0.0.1", 0)
     trusting = aiohttp.TCPConnector(ssl=ssl.create_default_context(cadata=PAIR.authority.decode()))
     try:
@@ -66,7 +66,7 @@ async def serving(of: Standing, limits: Limits | None = None) -> AsyncIterator[S
         await listener.close()
 
 
-async def ready() -> Standing:
+async def ready() -> SchedulerState:
     return await asyncio.to_thread(standing)
 
 
@@ -83,7 +83,7 @@ async def test_a_scheduler_is_answered_over_tls() -> None:
 
 
 async def test_before_the_nodes_are_known_it_says_so_and_decides_nothing() -> None:
-    async with serving(Standing(Inventory())) as site:
+    async with serving(SchedulerState(NodeInventory())) as site:
         status, answer = await site.post("/filter", body(TWO, ["n"]))
         page = await site.get("/readyz?verbose")
         alive = await site.get("/livez")
@@ -94,7 +94,7 @@ async def test_before_the_nodes_are_known_it_says_so_and_decides_nothing() -> No
 
 
 async def test_what_no_scheduler_sends_is_refused_and_counted() -> None:
-    async with serving(await ready(), Limits(body=4096)) as site:
+    async with serving(await ready(), ServerLimits(body=4096)) as site:
         unread = await site.post("/filter", b"{")
         large = await site.post("/filter", body(TWO, ["n" * 5000]))
         text = await site.post("/filter", b"{}", {"Content-Type": "text/plain"})
@@ -129,7 +129,7 @@ async def test_a_fault_of_ours_is_an_error_that_the_log_explains() -> None:
 async def test_when_it_is_told_to_end_it_is_not_ready_and_answers_on() -> None:
     hurried = asyncio.Event()
     async with serving(await ready()) as site:
-        ending = asyncio.create_task(drain(site.listener, 30.0, hurried))
+        ending = asyncio.create_task(drain_connections(site.listener, 30.0, hurried))
         await asyncio.sleep(0)
         page = await site.get("/readyz")
         status, _ = await site.post("/filter", body(TWO, ["n"]))
@@ -159,8 +159,8 @@ async def test_a_node_that_cannot_be_judged_is_told_in_the_log_and_the_others_ar
     assert of.ranking is not None
     of.refresh(0.0)
     ill = of.fleet.by_name["ill"]
-    broken = replace(of.ranking.cluster.devices[ill], cards=(None,))  # no card at all
-    of.ranking.change({ill: (of.ranking.cluster.free[ill], broken)})
+    broken = replace(of.ranking.cluster.devices[ill], mig_cards=(None,))  # no card at all
+    of.ranking.set_nodes({ill: (of.ranking.cluster.free[ill], broken)})
     async with serving(of) as site:
         small = make_pod("small").asks("nvidia.com/mig-1g.10gb", "1")
         status, ranked = await site.post("/prioritize", body(small, ["well", "ill"]))

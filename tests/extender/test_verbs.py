@@ -9,9 +9,9 @@ from tests.make import Json, PodMaker, make_pod
 from tests.placement.kube import BRIDGED, GPU, ailing, gpu_node, report, running, shared_node
 from tests.world import mig_node
 from webhook.errors import ReviewError
-from webhook.extender.standing import HOLD_SECONDS, Standing
-from webhook.extender.verbs import NOT_KNOWN, filtered, preempted, prioritized
-from webhook.model.records import TOPOLOGY
+from webhook.extender.standing import RESERVATION_SECONDS, SchedulerState
+from webhook.extender.verbs import UNKNOWN_NODE, handle_filter, handle_preempt, handle_prioritize
+from webhook.model.records import TOPOLOGY_ANNOTATION
 from webhook.placement.nodes.filtering import NEVER_JOINED, NOT_JOINED
 
 H100 = "NVIDIA-H100-80GB-HBM3"
@@ -24,7 +24,7 @@ def two(name: str = "two") -> PodMaker:
 
 
 def strict(name: str = "strict") -> PodMaker:
-    return two(name).annotate(TOPOLOGY, "nvlink=required")
+    return two(name).annotate(TOPOLOGY_ANNOTATION, "nvlink=required")
 
 
 def bridged(name: str, held: dict[int, str] | None = None) -> list[Json]:
@@ -42,9 +42,9 @@ def one_pair(name: str) -> list[Json]:
     return bridged(name, {2: f"team/{name}-x", 3: f"team/{name}-y"})
 
 
-def holders(standing: Standing) -> dict[str, str]:
+def holders(standing: SchedulerState) -> dict[str, str]:
     """Who was promised which node."""
-    return {place.pod: node for node in standing.reservations.nodes for place in standing.reservations.on(node)}
+    return {place.pod: node for node in standing.reservations.nodes for place in standing.reservations.on_node(node)}
 
 
 def test_two_gpus_go_where_a_pair_is_free_and_the_others_are_ranked_behind() -> None:
@@ -95,7 +95,7 @@ def test_a_node_that_is_not_known_is_no_obstacle_unless_links_are_required() -> 
 
     assert filter_(standing, two(), "new", "pairs")["NodeNames"] == ["new", "pairs"]
     assert scores(standing, two(), "new", "pairs") == {"new": 0, "pairs": 10}
-    assert filter_(standing, strict(), "new", "pairs")["FailedNodes"] == {"new": NOT_KNOWN}
+    assert filter_(standing, strict(), "new", "pairs")["FailedNodes"] == {"new": UNKNOWN_NODE}
 
 
 def test_what_is_required_and_not_there_is_refused_and_said_whether_evicting_helps() -> None:
@@ -147,8 +147,8 @@ def test_a_promise_ends_with_its_time() -> None:
     standing = stand(*one_pair("a"))
     scores(standing, two("first"), "a")
 
-    assert filter_(standing, strict(), "a", now=HOLD_SECONDS - 0.1)["NodeNames"] == []
-    assert filter_(standing, strict(), "a", now=HOLD_SECONDS)["NodeNames"] == ["a"]
+    assert filter_(standing, strict(), "a", now=RESERVATION_SECONDS - 0.1)["NodeNames"] == []
+    assert filter_(standing, strict(), "a", now=RESERVATION_SECONDS)["NodeNames"] == ["a"]
 
 
 def test_a_promise_ends_when_the_pod_is_seen_and_it_holds_what_it_got() -> None:
@@ -263,7 +263,7 @@ BODIES = {
 
 
 @pytest.mark.parametrize("sent", BODIES.values(), ids=BODIES)
-@pytest.mark.parametrize("verb", [filtered, prioritized, preempted])
+@pytest.mark.parametrize("verb", [handle_filter, handle_prioritize, handle_preempt])
 def test_what_no_scheduler_sends_is_refused(verb: object, sent: bytes) -> None:
     assert callable(verb)
     with pytest.raises(ReviewError, match=r"must (be|not be|have)"):
@@ -276,7 +276,7 @@ def test_what_is_learnt_counts_each_pod_once() -> None:
         filter_(standing, two(), "n")
     filter_(standing, two("other"), "n")
 
-    counts = standing.learning.mix().counts
+    counts = standing.learning.estimated_mix().counts
 
     assert {need.gpus: round(count) for need, count in counts.items()} == {2: 2}
 
@@ -290,10 +290,10 @@ def test_a_report_that_cannot_be_spoils_no_answer_and_is_told() -> None:
     write(standing, report("ill", 6, {}, cut=cut))
 
     assert set(scores(standing, small, "well", "ill").values()) == {10, 9}
-    assert standing.inventory.unusable == {"ill": "GPU 0: the start of '1g.10gb' must be 0 to 15, found -4"}
+    assert standing.inventory.unusable_reports == {"ill": "GPU 0: the start of '1g.10gb' must be 0 to 15, found -4"}
 
     write(standing, report("ill", 6, {}, cut=cut), gone=True)
-    assert not standing.inventory.unusable
+    assert not standing.inventory.unusable_reports
 
 
 def test_evicting_helps_without_an_agent_where_enough_are_free_then() -> None:
@@ -315,7 +315,7 @@ def test_a_pod_that_asks_for_less_than_nothing_is_refused_and_promised_nothing(r
     standing = stand(*bridged("pairs"))
     pod = make_pod("debt").gpus(1).container("more").asks(resource, "-8")
 
-    for verb in (filtered, prioritized):
+    for verb in (handle_filter, handle_prioritize):
         with pytest.raises(ReviewError, match=f"'{resource}' must not be asked for below zero"):
             verb(standing, body(pod, ["pairs"]), 0.0)
     assert not holders(standing)

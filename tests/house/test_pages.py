@@ -9,7 +9,7 @@ import pytest
 
 from tests.house.checkout import ROOT, files, pages, read, without_code
 from webhook.model.codes import CODES
-from webhook.report.codes_page import codes_page
+from webhook.report.codes_page import codes_markdown
 
 LINK = re.compile(r"\[[^]]*\]\(([^)\s]+)\)")
 OUTSIDE = ("https://", "mailto:")
@@ -68,8 +68,8 @@ def test_every_page_of_docs_can_be_reached_from_the_readme() -> None:
 
 
 def test_the_page_of_codes_is_made_from_the_table() -> None:
-    assert read("docs/codes.md") == codes_page(), "write it anew: rightslice explain --all > docs/codes.md"
-    assert re.findall(r"^### (\S+)$", codes_page(), re.MULTILINE) == list(CODES)
+    assert read("docs/codes.md") == codes_markdown(), "write it anew: rightslice explain --all > docs/codes.md"
+    assert re.findall(r"^### (\S+)$", codes_markdown(), re.MULTILINE) == list(CODES)
 
 
 def test_no_page_names_a_code_that_does_not_exist() -> None:

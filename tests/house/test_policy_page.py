@@ -11,30 +11,30 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 from tests.house.checkout import ROOT, read, without_code
-from webhook.policy.written.additions import WrittenInjection
+from webhook.policy.written.additions import InjectionSpec
 from webhook.policy.written.cases import GPUPolicyTest
-from webhook.policy.written.kinds import GPUPolicy, GPUPolicyException, WrittenMetadata
-from webhook.policy.written.matching import WrittenMatch
-from webhook.policy.written.quotas import WrittenQuotas
+from webhook.policy.written.kinds import GPUPolicy, GPUPolicyException, MetadataSpec
+from webhook.policy.written.matching import MatchSpec
+from webhook.policy.written.quotas import QuotasSpec
 from webhook.policy.written.sections import (
     Bypass,
-    WrittenCuda,
-    WrittenLimits,
-    WrittenRightSizing,
-    WrittenSecurity,
-    WrittenTopology,
+    CudaSpec,
+    LimitsSpec,
+    RightSizingSpec,
+    SecuritySpec,
+    TopologySpec,
 )
 
 PAGE = "docs/policy.md"
 SECTIONS: dict[str, type[BaseModel]] = {
-    "match": WrittenMatch,
-    "rightSizing": WrittenRightSizing,
-    "limits": WrittenLimits,
-    "quotas": WrittenQuotas,
-    "injection": WrittenInjection,
-    "topology": WrittenTopology,
-    "cuda": WrittenCuda,
-    "security": WrittenSecurity,
+    "match": MatchSpec,
+    "rightSizing": RightSizingSpec,
+    "limits": LimitsSpec,
+    "quotas": QuotasSpec,
+    "injection": InjectionSpec,
+    "topology": TopologySpec,
+    "cuda": CudaSpec,
+    "security": SecuritySpec,
 }
 FOR_MACHINES = {"apiVersion", "kind", "status", "metadata"}
 
@@ -54,7 +54,7 @@ def models_in(annotation: Any) -> Iterator[type[BaseModel]]:
 
 def fields_of(model: type[BaseModel]) -> Iterator[str]:
     """Every field below a model, as people write it."""
-    if issubclass(model, WrittenMetadata):
+    if issubclass(model, MetadataSpec):
         return
     for name, field in model.model_fields.items():
         yield key(name, field)

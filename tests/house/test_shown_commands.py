@@ -10,7 +10,7 @@ import pytest
 from typer.main import get_command
 
 from tests.house.checkout import ROOT, pages, read
-from webhook.cli.main import COMMANDS, build
+from webhook.cli.main import COMMANDS, build_app
 
 CALL = re.compile(r"(?:^\$ |^|`)rightslice ([^`\n]+)", re.MULTILINE)
 
@@ -25,7 +25,7 @@ def shown() -> list[tuple[str, str]]:
 @pytest.fixture(scope="module")
 def program() -> Any:
     """The whole command line."""
-    return get_command(build(list(COMMANDS)))
+    return get_command(build_app(list(COMMANDS)))
 
 
 def faults(program: Any, call: str) -> list[str]:

@@ -7,7 +7,7 @@ import re
 import pytest
 
 from tests.house.checkout import ROOT, pages
-from webhook.policy.loading import load
+from webhook.policy.loading import load_policies
 
 
 def shown(kind: str) -> list[tuple[str, str]]:
@@ -28,11 +28,11 @@ def test_the_readme_shows_a_policy_of_fifteen_lines() -> None:
 
 @pytest.mark.parametrize(("page", "block"), shown("GPUPolicy"))
 def test_a_policy_in_a_page_can_be_used(page: str, block: str) -> None:
-    assert load([(page, block)]).errors == ()
+    assert load_policies([(page, block)]).errors == ()
 
 
 @pytest.mark.parametrize(("page", "block"), shown("GPUPolicyException"))
 def test_an_exception_in_a_page_fits_a_policy_beside_it(page: str, block: str) -> None:
     policies = [source for source in shown("GPUPolicy") if source[0] == page]
 
-    assert load([*policies, (page, block)]).errors == ()
+    assert load_policies([*policies, (page, block)]).errors == ()

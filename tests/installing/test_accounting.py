@@ -11,103 +11,103 @@ import pytest
 from tests.installing.test_checks import WELL, policy
 from tests.make import Json, make_node, make_pod
 from tests.policy.written import load_policy
-from webhook.documents.reading import read
-from webhook.installing.accounting import KEY, Accounted, accounting_lines
-from webhook.installing.lines import State
-from webhook.manifests.scheduling import second
-from webhook.model.resources import ACCOUNTING
+from webhook.documents.reading import read_documents
+from webhook.installing.accounting import QUOTA_KEY, AccountingFacts, accounting_results
+from webhook.installing.lines import CheckState
+from webhook.manifests.scheduling import second_scheduler_config
+from webhook.model.resources import ACCOUNTING_RESOURCE
 
 NATIVE: Json = {"mode": "enforce", "limits": {"accounting": "native"}}
 TOLD: Json = {"mode": "enforce", "limits": {"accounting": "native", "accountingScheduler": "configured"}}
-QUOTA = {"metadata": {"name": "q", "namespace": "team"}, "spec": {"hard": {KEY: "8000"}}}
-GIVEN = make_pod("tried").gpus(1).asks(ACCOUNTING, "1000").build()
+QUOTA = {"metadata": {"name": "q", "namespace": "team"}, "spec": {"hard": {QUOTA_KEY: "8000"}}}
+GIVEN = make_pod("tried").gpus(1).asks(ACCOUNTING_RESOURCE, "1000").build()
 PLAIN = make_pod("tried").gpus(1).build()
 GPUS = make_node("n1", {}, **{"nvidia.com/gpu": 8})
-COUNTING = make_node("n2", {}, **{"nvidia.com/gpu": 8, ACCOUNTING: 8_000_000})
+COUNTING = make_node("n2", {}, **{"nvidia.com/gpu": 8, ACCOUNTING_RESOURCE: 8_000_000})
 SPACES: list[Json] = [{"metadata": {"name": "ml", "labels": {"gpus": "yes"}}}, {"metadata": {"name": "team"}}]
-LACKING = f"0/2 nodes are available: 2 Insufficient {ACCOUNTING}."
+LACKING = f"0/2 nodes are available: 2 Insufficient {ACCOUNTING_RESOURCE}."
 
 
 def waiting() -> Json:
     """A pod that waits for the resource."""
     conditions = [{"type": "PodScheduled", "status": "False", "message": LACKING}]
-    return make_pod("stuck").asks(ACCOUNTING, "1000").build() | {"status": {"conditions": conditions}}
+    return make_pod("stuck").asks(ACCOUNTING_RESOURCE, "1000").build() | {"status": {"conditions": conditions}}
 
 
-def seen(running: list[Json] | None = None, tried: Json | str = GIVEN, **facts: Any) -> Accounted:
+def seen(running: list[Json] | None = None, tried: Json | str = GIVEN, **facts: Any) -> AccountingFacts:
     """A cluster in which accounting works, but for what is given."""
     well = {"policies": [policy(**TOLD)], "quotas": [QUOTA], "nodes": [GPUS]}
-    return Accounted(replace(WELL, **{**well, **facts}), running or [], tried, "team", SPACES)
+    return AccountingFacts(replace(WELL, **{**well, **facts}), running or [], tried, "team", SPACES)
 
 
 class Case(NamedTuple):
-    seen: Accounted
-    state: State
+    seen: AccountingFacts
+    state: CheckState
     says: str
 
 
 CASES = {
-    "a policy that asks for it": Case(seen(), State.OK, "1 policy asks for rightslice.dev/gpu-milli"),
-    "none that does": Case(seen(policies=[]), State.WARN, "no policy that is an object asks for it"),
-    "an admin's word": Case(seen(), State.OK, "a policy says that schedulers ignore it"),
-    "no word": Case(seen(policies=[policy(**NATIVE)]), State.SKIP, "no API tells whether the scheduler ignores it"),
+    "a policy that asks for it": Case(seen(), CheckState.OK, "1 policy asks for rightslice.dev/gpu-milli"),
+    "none that does": Case(seen(policies=[]), CheckState.WARN, "no policy that is an object asks for it"),
+    "an admin's word": Case(seen(), CheckState.OK, "a policy says that schedulers ignore it"),
+    "no word": Case(seen(policies=[policy(**NATIVE)]), CheckState.SKIP, "no API tells whether the scheduler ignores it"),
     "no word, and a pod that shows it": Case(
-        seen([make_pod("runs").asks(ACCOUNTING, "500").spec(nodeName="n1").build()], policies=[policy(**NATIVE)]),
-        State.OK,
+        seen([make_pod("runs").asks(ACCOUNTING_RESOURCE, "500").spec(nodeName="n1").build()], policies=[policy(**NATIVE)]),
+        CheckState.OK,
         "the scheduler ignores it: a pod",
     ),
     "no word, and a second scheduler that ignores it": Case(
-        seen(policies=[policy(**NATIVE)], scheduler=json.dumps(second())), State.OK, "rightslice-scheduler ignores it"
+        seen(policies=[policy(**NATIVE)], scheduler=json.dumps(second_scheduler_config())), CheckState.OK, "rightslice-scheduler ignores it"
     ),
     "a pod on a node that has it shows nothing": Case(
         seen(
-            [make_pod("runs").asks(ACCOUNTING, "500").spec(nodeName="n2").build()],
+            [make_pod("runs").asks(ACCOUNTING_RESOURCE, "500").spec(nodeName="n2").build()],
             policies=[policy(**NATIVE)],
             nodes=[COUNTING],
         ),
-        State.SKIP,
+        CheckState.SKIP,
         "no API tells",
     ),
-    "a word, and a pod that shows the contrary": Case(seen(waiting=[waiting()]), State.FAIL, "team/stuck is Pending"),
-    "nodes that do not have it": Case(seen(nodes=[GPUS, COUNTING]), State.SKIP, "1 of 2 GPU nodes do not advertise it"),
-    "nodes that have it": Case(seen(nodes=[COUNTING]), State.OK, "1 GPU node advertises it"),
-    "a pod that is given it": Case(seen(), State.OK, "a pod with one GPU, only tried in team, is given"),
-    "a pod that is not": Case(seen(tried=PLAIN), State.WARN, "a pod with one GPU, only tried in team, is not given it"),
+    "a word, and a pod that shows the contrary": Case(seen(waiting=[waiting()]), CheckState.FAIL, "team/stuck is Pending"),
+    "nodes that do not have it": Case(seen(nodes=[GPUS, COUNTING]), CheckState.SKIP, "1 of 2 GPU nodes do not advertise it"),
+    "nodes that have it": Case(seen(nodes=[COUNTING]), CheckState.OK, "1 GPU node advertises it"),
+    "a pod that is given it": Case(seen(), CheckState.OK, "a pod with one GPU, only tried in team, is given"),
+    "a pod that is not": Case(seen(tried=PLAIN), CheckState.WARN, "a pod with one GPU, only tried in team, is not given it"),
     "a pod that is not, because no policy asks there": Case(
         seen(tried=PLAIN, policies=[policy(**TOLD, match={"namespaceSelector": {"matchLabels": {"gpus": "yes"}}})]),
-        State.SKIP,
+        CheckState.SKIP,
         "no policy asks for it in team",
     ),
     "a pod that is not, though a policy asks there": Case(
         seen(tried=PLAIN, policies=[policy(**TOLD, match={"namespaces": ["team"]})]),
-        State.WARN,
+        CheckState.WARN,
         "a pod with one GPU, only tried in team, is not given it",
     ),
-    "a pod that is refused": Case(seen(tried="full"), State.WARN, "a pod with one GPU, only tried in team, was"),
+    "a pod that is refused": Case(seen(tried="full"), CheckState.WARN, "a pod with one GPU, only tried in team, was"),
     "a pod that a full quota refuses": Case(
-        seen(tried=f"pods is forbidden: exceeded quota: gpus, requested: {KEY}=1000, used: {KEY}=8000, limited: 8000"),
-        State.OK,
-        f"a pod with one GPU, only tried in team, was refused by a full quota on {KEY}: the quota works",
+        seen(tried=f"pods is forbidden: exceeded quota: gpus, requested: {QUOTA_KEY}=1000, used: {QUOTA_KEY}=8000, limited: 8000"),
+        CheckState.OK,
+        f"a pod with one GPU, only tried in team, was refused by a full quota on {QUOTA_KEY}: the quota works",
     ),
-    "a quota": Case(seen(), State.OK, "1 namespace has a quota on requests.rightslice.dev/gpu-milli"),
-    "no quota": Case(seen(quotas=[]), State.WARN, "no quota on requests.rightslice.dev/gpu-milli"),
+    "a quota": Case(seen(), CheckState.OK, "1 namespace has a quota on requests.rightslice.dev/gpu-milli"),
+    "no quota": Case(seen(quotas=[]), CheckState.WARN, "no quota on requests.rightslice.dev/gpu-milli"),
 }
 
 
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 def test_lines(case: Case) -> None:
-    found = [line for line in accounting_lines(case.seen) if line.what.startswith(case.says)]
+    found = [line for line in accounting_results(case.seen) if line.summary.startswith(case.says)]
     assert [line.state for line in found] == [case.state]
-    assert case.state in (State.OK,) or all(line.advice for line in found)
+    assert case.state in (CheckState.OK,) or all(line.advice for line in found)
 
 
 def test_a_cluster_in_which_it_works_has_nothing_to_act_on() -> None:
-    assert {line.state for line in accounting_lines(seen())} <= {State.OK, State.SKIP}
+    assert {line.state for line in accounting_results(seen())} <= {CheckState.OK, CheckState.SKIP}
 
 
 def test_the_namespace_to_ask_about_is_named() -> None:
     elsewhere = seen(tried=PLAIN, policies=[policy(**TOLD, match={"namespaces": ["ml*"]})])
-    [line] = [line for line in accounting_lines(elsewhere) if line.what.startswith("no policy asks for it in team")]
+    [line] = [line for line in accounting_results(elsewhere) if line.summary.startswith("no policy asks for it in team")]
 
     assert line.advice == "where one asks: rightslice accounting check -n ml"
 
@@ -115,12 +115,12 @@ def test_the_namespace_to_ask_about_is_named() -> None:
 def test_what_is_not_known_of_namespaces_is_not_said() -> None:
     elsewhere = seen(tried=PLAIN, policies=[policy(**TOLD, match={"namespaces": ["ml"]})])
 
-    assert "is not given it" in " ".join(line.what for line in accounting_lines(replace(elsewhere, namespaces=[])))
+    assert "is not given it" in " ".join(line.summary for line in accounting_results(replace(elsewhere, namespaces=[])))
 
 
 def test_what_to_write_until_then_is_what_a_policy_takes() -> None:
-    advice = next(line.advice for line in accounting_lines(seen(waiting=[waiting()])) if line.state is State.FAIL)
-    (key, value), *_ = read(advice.partition("until then ")[2], "advice")[0].data.items()
+    advice = next(line.advice for line in accounting_results(seen(waiting=[waiting()])) if line.state is CheckState.FAIL)
+    (key, value), *_ = read_documents(advice.partition("until then ")[2], "advice")[0].data.items()
 
     assert key == "limits.accounting"
     assert load_policy(limits={"accounting": value}).limits is not None

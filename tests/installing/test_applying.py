@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from tests.kube.scripted import Answer, playing, refused, said
-from webhook.cli.install import InstallMode, manifests
+from webhook.cli.install import InstallMode, shipped_manifests
 from webhook.installing import applying
-from webhook.installing.applying import InstallError, install
-from webhook.manifests.objects import HOOKS
+from webhook.installing.applying import InstallError, install_manifests
+from webhook.manifests.objects import WEBHOOK_KINDS
 
 TRUSTED = said({"webhooks": [{"clientConfig": {"caBundle": "eA=="}}]})
 READY = said(
@@ -35,10 +35,10 @@ def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 async def last_word(folder: Path, *tried: Answer, seconds: float = 60) -> str:
-    """What `install` says at its end, where the pod that is only tried meets these answers."""
+    """What `install_manifests` says at its end, where the pod that is only tried meets these answers."""
     told: list[str] = []
     async with playing(folder, READY, TRUSTED, TRUSTED, *tried) as (_, api):
-        await install(api, [], told.append, seconds=seconds)
+        await install_manifests(api, [], told.append, seconds=seconds)
     return told[-1]
 
 
@@ -68,9 +68,9 @@ UNTRUSTED = said({"webhooks": [{"clientConfig": {}}]})
 
 @pytest.mark.parametrize(("mode", "closed"), [("enforce", True), ("audit", False)])
 async def test_what_hooks_that_do_not_answer_mean_for_pods_is_told(tmp_path: Path, mode: str, closed: bool) -> None:
-    objects = [one for one in manifests(InstallMode(mode)) if one["kind"] in HOOKS]
+    objects = [one for one in shipped_manifests(InstallMode(mode)) if one["kind"] in WEBHOOK_KINDS]
     made = [answer for one in objects for answer in (refused(404, "NotFound"), said(one, 201))]
     async with playing(tmp_path, READY, *made, UNTRUSTED) as (_, api):
         with pytest.raises(InstallError) as caught:
-            await install(api, objects, lambda _: None, seconds=-1)
+            await install_manifests(api, objects, lambda _: None, seconds=-1)
     assert ("Until then GPU pods are refused. To let them pass: rightslice install" in str(caught.value)) is closed

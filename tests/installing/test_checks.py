@@ -13,19 +13,19 @@ from cryptography import x509
 
 from tests.make import Json, make_node
 from tests.policy.written import exception_text, policy_text
-from webhook.certs.selfsigned import self_signed
+from webhook.certs.selfsigned import create_self_signed
 from webhook.errors import ApiError
 from webhook.installing.checks import diagnose
-from webhook.installing.facts import FAIL_OPEN, Facts
-from webhook.installing.lines import State
-from webhook.manifests.hooks import configurations
-from webhook.manifests.scheduling import second
-from webhook.model.resources import ACCOUNTING
-from webhook.report.data import as_yaml
+from webhook.installing.facts import FAIL_OPEN_METRIC, ClusterFacts
+from webhook.installing.lines import CheckState
+from webhook.manifests.hooks import webhook_configurations
+from webhook.manifests.scheduling import second_scheduler_config
+from webhook.model.resources import ACCOUNTING_RESOURCE
+from webhook.report.data import yaml_text
 
 NOW = datetime(2026, 6, 1, tzinfo=UTC)
-PAIR = self_signed(["rightslice.rightslice-system.svc"], NOW)
-OTHER = self_signed(["rightslice.rightslice-system.svc"], NOW)
+PAIR = create_self_signed(["rightslice.rightslice-system.svc"], NOW)
+OTHER = create_self_signed(["rightslice.rightslice-system.svc"], NOW)
 
 
 def text(content: bytes) -> str:
@@ -88,8 +88,8 @@ def said(one: Json, status: str, reason: str, *, generation: int = 1) -> Json:
     }
 
 
-MUTATING, VALIDATING = map(trusting, configurations())
-WELL = Facts(
+MUTATING, VALIDATING = map(trusting, webhook_configurations())
+WELL = ClusterFacts(
     version={"gitVersion": "v1.36.3", "minor": "36"},
     mutating=MUTATING,
     validating=VALIDATING,
@@ -99,7 +99,7 @@ WELL = Facts(
     settings={"data": {}},
     ready="[+]policies 1 policy, digest abc\n[+]cluster 8 nodes, confirmed 1 s ago\nready\n",
     answer='admission webhook "validate.rightslice.dev" denied the request: rightslice answers: validate and mutate',
-    metrics=f'{FAIL_OPEN}{{name="mutate.rightslice.dev",type="admit"}} 0\n',
+    metrics=f'{FAIL_OPEN_METRIC}{{name="mutate.rightslice.dev",type="admit"}} 0\n',
     policies=[policy()],
     exceptions=[],
     nodes=[gpu_node()],
@@ -116,14 +116,14 @@ WELL = Facts(
 ABSENT, FORBIDDEN = ApiError("GET /x", 404, "NotFound", "gone"), ApiError("GET /x", 403, "Forbidden", "no right")
 
 
-def without(name: str, why: ApiError = ABSENT) -> Facts:
+def without(name: str, why: ApiError = ABSENT) -> ClusterFacts:
     changed: Json = {name: None, "refused": {name: why}}
     return replace(WELL, **changed)
 
 
 class Case(NamedTuple):
-    facts: Facts
-    state: State
+    facts: ClusterFacts
+    state: CheckState
     says: str
 
 
@@ -131,7 +131,7 @@ MIG: Json = {"rightSizing": {"forms": ["mig"]}}
 LIMIT_RANGE = {"metadata": {"name": "lr", "namespace": "team"}}
 QUOTA = {"metadata": {"name": "q", "namespace": "team"}}
 COUNTED = replace(WELL, policies=[policy(limits={"accounting": "native"})])
-COUNTING = {**gpu_node(), "status": {"allocatable": {"nvidia.com/gpu": "8", ACCOUNTING: "8000"}}}
+COUNTING = {**gpu_node(), "status": {"allocatable": {"nvidia.com/gpu": "8", ACCOUNTING_RESOURCE: "8000"}}}
 WAITING = {
     "metadata": {"name": "p"},
     "status": {
@@ -141,144 +141,144 @@ WAITING = {
     },
 }
 CASES = {
-    "an old cluster": Case(replace(WELL, version={"gitVersion": "v1.29.1", "minor": "29+"}), State.FAIL, "v1.29.1"),
+    "an old cluster": Case(replace(WELL, version={"gitVersion": "v1.29.1", "minor": "29+"}), CheckState.FAIL, "v1.29.1"),
     "a cluster from the future": Case(
-        replace(WELL, version={"gitVersion": "v1.50.0", "minor": "50"}), State.WARN, "v1.50.0"
+        replace(WELL, version={"gitVersion": "v1.50.0", "minor": "50"}), CheckState.WARN, "v1.50.0"
     ),
-    "no mutating hooks": Case(without("mutating"), State.FAIL, "no mutating webhook configuration"),
-    "hooks that may not be read": Case(without("validating", FORBIDDEN), State.SKIP, "validating cannot be read"),
+    "no mutating hooks": Case(without("mutating"), CheckState.FAIL, "no mutating webhook configuration"),
+    "hooks that may not be read": Case(without("validating", FORBIDDEN), CheckState.SKIP, "validating cannot be read"),
     "one hook is gone": Case(
         replace(WELL, validating={**VALIDATING, "webhooks": VALIDATING["webhooks"][1:]}),
-        State.FAIL,
+        CheckState.FAIL,
         "validating webhook configuration without validate.rightslice.dev",
     ),
     "an empty caBundle": Case(
-        replace(WELL, mutating=configurations()[0]), State.FAIL, "caBundle: empty in mutate.rightslice.dev, policies"
+        replace(WELL, mutating=webhook_configurations()[0]), CheckState.FAIL, "caBundle: empty in mutate.rightslice.dev, policies"
     ),
     "a caBundle of another authority": Case(
-        replace(WELL, validating=trusting(configurations()[1], OTHER.authority)),
-        State.FAIL,
+        replace(WELL, validating=trusting(webhook_configurations()[1], OTHER.authority)),
+        CheckState.FAIL,
         "caBundle: that of validate.rightslice.dev does not hold the authority of the serving certificate",
     ),
     "a caBundle that is no certificate": Case(
-        replace(WELL, mutating=trusting(configurations()[0], b"junk")),
-        State.FAIL,
+        replace(WELL, mutating=trusting(webhook_configurations()[0], b"junk")),
+        CheckState.FAIL,
         "caBundle: no certificates in that of mutate.rightslice.dev",
     ),
-    "no Secret to read": Case(without("secret", FORBIDDEN), State.SKIP, "the serving certificate cannot be read"),
+    "no Secret to read": Case(without("secret", FORBIDDEN), CheckState.SKIP, "the serving certificate cannot be read"),
     "nobody answers": Case(
-        replace(WELL, answer="the pod was let in without a word of ours"), State.FAIL, "the hooks do not answer"
+        replace(WELL, answer="the pod was let in without a word of ours"), CheckState.FAIL, "the hooks do not answer"
     ),
     "a hook is not reached": Case(
         replace(WELL, answer='Internal error occurred: failed calling webhook "validate.rightslice.dev": refused'),
-        State.FAIL,
+        CheckState.FAIL,
         "the hooks do not answer",
     ),
     "a LimitRange refuses the pod first": Case(
         replace(WELL, answer="minimum cpu usage per Container is 1, but request is 100m"),
-        State.SKIP,
+        CheckState.SKIP,
         "whether the hooks answer could not be tried",
     ),
     "who looks may not create pods": Case(
         replace(WELL, answer='pods is forbidden: User "eve" cannot create resource "pods" in the namespace "default"'),
-        State.SKIP,
+        CheckState.SKIP,
         "whether the hooks answer could not be tried",
     ),
     "a hook of others is not reached": Case(
         replace(WELL, answer='Internal error occurred: failed calling webhook "mutate.other.example": refused'),
-        State.SKIP,
+        CheckState.SKIP,
         "whether the hooks answer could not be tried",
     ),
     "only one hook answers": Case(
-        replace(WELL, answer="rightslice answers: validate, but not mutate"), State.FAIL, "only the validating hook"
+        replace(WELL, answer="rightslice answers: validate, but not mutate"), CheckState.FAIL, "only the validating hook"
     ),
-    "a replica is missing": Case(replace(WELL, deployment=deployment(1)), State.FAIL, "1 of 2 replicas ready"),
+    "a replica is missing": Case(replace(WELL, deployment=deployment(1)), CheckState.FAIL, "1 of 2 replicas ready"),
     "another version runs": Case(
-        replace(WELL, deployment=deployment(image="rightslice:0.0.9")), State.WARN, "image rightslice:0.0.9"
+        replace(WELL, deployment=deployment(image="rightslice:0.0.9")), CheckState.WARN, "image rightslice:0.0.9"
     ),
     "a Deployment that is not ours": Case(
-        replace(WELL, deployment=deployment(name="other")), State.WARN, "no container webhook in the Deployment"
+        replace(WELL, deployment=deployment(name="other")), CheckState.WARN, "no container webhook in the Deployment"
     ),
-    "no backstop": Case(without("backstop"), State.FAIL, "no binding of the backstop"),
+    "no backstop": Case(without("backstop"), CheckState.FAIL, "no binding of the backstop"),
     "a backstop that denies in audit mode": Case(
         replace(WELL, deployment=deployment(mode="audit"), backstop=binding("Deny", "Audit")),
-        State.FAIL,
+        CheckState.FAIL,
         "the backstop denies, but the mode is audit",
     ),
     "a backstop that denies nothing in enforce mode": Case(
-        replace(WELL, backstop=binding("Audit")), State.FAIL, "the backstop denies nothing, but the mode is enforce"
+        replace(WELL, backstop=binding("Audit")), CheckState.FAIL, "the backstop denies nothing, but the mode is enforce"
     ),
     "an exception for no policy": Case(
-        replace(WELL, exceptions=[exception()]), State.FAIL, "GPUPolicyException said: GPU-P103"
+        replace(WELL, exceptions=[exception()]), CheckState.FAIL, "GPUPolicyException said: GPU-P103"
     ),
     "a replica's own complaint": Case(
-        replace(WELL, ready="[-]policy files p.yaml: bad\nready\n"), State.WARN, "replica: policy files p.yaml: bad"
+        replace(WELL, ready="[-]policy files p.yaml: bad\nready\n"), CheckState.WARN, "replica: policy files p.yaml: bad"
     ),
-    "no CRDs": Case(without("policies"), State.FAIL, "the API server does not know GPUPolicy"),
-    "no policies": Case(replace(WELL, policies=[]), State.WARN, "no policies"),
+    "no CRDs": Case(without("policies"), CheckState.FAIL, "the API server does not know GPUPolicy"),
+    "no policies": Case(replace(WELL, policies=[]), CheckState.WARN, "no policies"),
     "a policy with a fault": Case(
-        replace(WELL, policies=[policy(mode="enforced")]), State.FAIL, "GPUPolicy guard: GPU-P103"
+        replace(WELL, policies=[policy(mode="enforced")]), CheckState.FAIL, "GPUPolicy guard: GPU-P103"
     ),
     "one name in file and object": Case(
         replace(WELL, settings={"data": {"guard.yaml": policy_text("guard")}}),
-        State.WARN,
+        CheckState.WARN,
         "policy guard is in the ConfigMap and an object",
     ),
-    "no GPU nodes": Case(replace(WELL, nodes=[make_node("cpu")]), State.WARN, "no node advertises GPUs"),
+    "no GPU nodes": Case(replace(WELL, nodes=[make_node("cpu")]), CheckState.WARN, "no node advertises GPUs"),
     "nodes without discovery": Case(
         replace(WELL, nodes=[gpu_node(), {**gpu_node(), "metadata": {"name": "n1"}}]),
-        State.FAIL,
+        CheckState.FAIL,
         "1 of 2 GPU nodes without nvidia.com/gpu.product",
     ),
     "nodes that cannot be read": Case(
         replace(WELL, policies=[policy(**MIG)], nodes=[{**gpu_node(), "spec": {"taints": "none"}}]),
-        State.SKIP,
+        CheckState.SKIP,
         "what nodes offer cannot be read",
     ),
-    "slices that no node has": Case(replace(WELL, policies=[policy(**MIG)]), State.WARN, "policy guard gives mig"),
-    "accounting that no node knows": Case(COUNTED, State.WARN, "a policy has native accounting"),
+    "slices that no node has": Case(replace(WELL, policies=[policy(**MIG)]), CheckState.WARN, "policy guard gives mig"),
+    "accounting that no node knows": Case(COUNTED, CheckState.WARN, "a policy has native accounting"),
     "accounting that one of two nodes knows": Case(
-        replace(COUNTED, nodes=[COUNTING, gpu_node()]), State.WARN, "1 of 2 GPU nodes do not advertise its resource"
+        replace(COUNTED, nodes=[COUNTING, gpu_node()]), CheckState.WARN, "1 of 2 GPU nodes do not advertise its resource"
     ),
     "a scheduler's configuration that is none": Case(
-        replace(COUNTED, scheduler="extenders: ["), State.WARN, "a policy has native accounting"
+        replace(COUNTED, scheduler="extenders: ["), CheckState.WARN, "a policy has native accounting"
     ),
     "pods that wait for the accounting resource": Case(
-        replace(COUNTED, scheduler=json.dumps(second()), waiting=[WAITING]),
-        State.FAIL,
+        replace(COUNTED, scheduler=json.dumps(second_scheduler_config()), waiting=[WAITING]),
+        CheckState.FAIL,
         "1 pod waits for rightslice.dev/gpu-milli",
     ),
     "a replica of the extender is missing": Case(
-        replace(WELL, extender={"spec": {"replicas": 2}, "status": {}}), State.FAIL, "0 of 2 replicas of the extender"
+        replace(WELL, extender={"spec": {"replicas": 2}, "status": {}}), CheckState.FAIL, "0 of 2 replicas of the extender"
     ),
-    "an extender that may not be read": Case(without("extender", FORBIDDEN), State.SKIP, "extender cannot be read"),
-    "an extender that cannot be reached": Case(without("extender_ready"), State.SKIP, "the extender could not be"),
+    "an extender that may not be read": Case(without("extender", FORBIDDEN), CheckState.SKIP, "extender cannot be read"),
+    "an extender that cannot be reached": Case(without("extender_ready"), CheckState.SKIP, "the extender could not be"),
     "the extender's own complaint": Case(
-        replace(WELL, extender_ready="[-]pods not synced\nready\n"), State.WARN, "extender: pods not synced"
+        replace(WELL, extender_ready="[-]pods not synced\nready\n"), CheckState.WARN, "extender: pods not synced"
     ),
-    "no agents": Case(without("agents"), State.SKIP, "no agent reports the GPUs of its node"),
-    "agents that may not be read": Case(without("agents", FORBIDDEN), State.SKIP, "agents cannot be read"),
+    "no agents": Case(without("agents"), CheckState.SKIP, "no agent reports the GPUs of its node"),
+    "agents that may not be read": Case(without("agents", FORBIDDEN), CheckState.SKIP, "agents cannot be read"),
     "a node without an agent": Case(
-        replace(WELL, nodes=[gpu_node("n1"), gpu_node("n2")]), State.WARN, "1 GPU node without GPUNode: n2"
+        replace(WELL, nodes=[gpu_node("n1"), gpu_node("n2")]), CheckState.WARN, "1 GPU node without GPUNode: n2"
     ),
     "an agent that is silent": Case(
-        replace(WELL, leases=[lease("n1", NOW - timedelta(minutes=7))]), State.WARN, "1 of 1 GPUNode not kept: n1"
+        replace(WELL, leases=[lease("n1", NOW - timedelta(minutes=7))]), CheckState.WARN, "1 of 1 GPUNode not kept: n1"
     ),
     "an agent that has hardly begun": Case(
         replace(WELL, leases=[], agents=[made(NOW - timedelta(seconds=20))]),
-        State.SKIP,
+        CheckState.SKIP,
         "1 of 1 GPUNode made less than 6 minutes ago",
     ),
     "an agent that never spoke since its GPUNode was made": Case(
-        replace(WELL, leases=[], agents=[made(NOW - timedelta(minutes=7))]), State.WARN, "1 of 1 GPUNode not kept: n1"
+        replace(WELL, leases=[], agents=[made(NOW - timedelta(minutes=7))]), CheckState.WARN, "1 of 1 GPUNode not kept: n1"
     ),
-    "an agent that never spoke": Case(replace(WELL, leases=[]), State.WARN, "1 of 1 GPUNode not kept: n1"),
+    "an agent that never spoke": Case(replace(WELL, leases=[]), CheckState.WARN, "1 of 1 GPUNode not kept: n1"),
     "leases that may not be read": Case(
-        without("leases", FORBIDDEN), State.SKIP, "1 GPUNode, and it cannot be seen whether they are kept"
+        without("leases", FORBIDDEN), CheckState.SKIP, "1 GPUNode, and it cannot be seen whether they are kept"
     ),
     "an agent in trouble": Case(
         replace(WELL, agents=[{"metadata": {"name": "n1"}, "status": {"message": "NVML does not answer"}}]),
-        State.WARN,
+        CheckState.WARN,
         "GPUNode n1: NVML does not answer",
     ),
     "a LimitRange that gives GPUs away": Case(
@@ -286,7 +286,7 @@ CASES = {
             WELL,
             limit_ranges=[{**LIMIT_RANGE, "spec": {"limits": [{"type": "Container", "max": {"nvidia.com/gpu": "4"}}]}}],
         ),
-        State.WARN,
+        CheckState.WARN,
         "LimitRange team/lr",
     ),
     "a LimitRange with a floor": Case(
@@ -294,12 +294,12 @@ CASES = {
             WELL,
             limit_ranges=[{**LIMIT_RANGE, "spec": {"limits": [{"type": "Container", "min": {"nvidia.com/gpu": 1}}]}}],
         ),
-        State.WARN,
+        CheckState.WARN,
         "LimitRange team/lr",
     ),
     "a quota that bounds nothing": Case(
         replace(WELL, quotas=[{**QUOTA, "spec": {"hard": {"limits.nvidia.com/mig-1g.10gb": "4"}}}]),
-        State.WARN,
+        CheckState.WARN,
         "ResourceQuota team/q",
     ),
     "a quota on devices of a class that is not there": Case(
@@ -308,22 +308,22 @@ CASES = {
             quotas=[{**QUOTA, "spec": {"hard": {"gpus.deviceclass.resource.k8s.io/devices": "4"}}}],
             device_classes=[{"metadata": {"name": "gpu.nvidia.com"}}],
         ),
-        State.WARN,
+        CheckState.WARN,
         "ResourceQuota team/q",
     ),
     "a quota that slices escape": Case(
         replace(WELL, quotas=[{**QUOTA, "spec": {"hard": {"requests.nvidia.com/gpu": "4"}}}]),
-        State.WARN,
+        CheckState.WARN,
         "ResourceQuota team/q",
     ),
     "a hook that was passed by": Case(
-        replace(WELL, metrics=f'{FAIL_OPEN}{{name="mutate.rightslice.dev",type="admit"}} 3\n'),
-        State.WARN,
+        replace(WELL, metrics=f'{FAIL_OPEN_METRIC}{{name="mutate.rightslice.dev",type="admit"}} 3\n'),
+        CheckState.WARN,
         "mutate.rightslice.dev was passed by 3 times: nobody answered",
     ),
     "a hook that was passed by a single time": Case(
-        replace(WELL, metrics=f'{FAIL_OPEN}{{name="mutate.rightslice.dev",type="admit"}} 1\n'),
-        State.WARN,
+        replace(WELL, metrics=f'{FAIL_OPEN_METRIC}{{name="mutate.rightslice.dev",type="admit"}} 1\n'),
+        CheckState.WARN,
         "mutate.rightslice.dev was passed by once: nobody answered",
     ),
 }
@@ -332,7 +332,7 @@ CASES = {
 def test_where_all_is_well_there_is_nothing_to_act_on() -> None:
     lines = diagnose(WELL, NOW)
 
-    assert {line.state for line in lines} == {State.OK}, lines
+    assert {line.state for line in lines} == {CheckState.OK}, lines
     assert len(lines) > 10
 
 
@@ -343,82 +343,82 @@ def test_keys_of_the_config_map_that_no_server_reads_are_none_of_ours() -> None:
 
 KNOWN = {
     "all nodes advertise it": replace(COUNTED, nodes=[COUNTING]),
-    "the second scheduler ignores it": replace(COUNTED, scheduler=as_yaml(second())),
+    "the second scheduler ignores it": replace(COUNTED, scheduler=yaml_text(second_scheduler_config())),
 }
 
 
 @pytest.mark.parametrize("facts", KNOWN.values(), ids=KNOWN)
-def test_the_accounting_resource_is_known_where(facts: Facts) -> None:
-    (line,) = [line for line in diagnose(facts, NOW) if ACCOUNTING in line.what]
-    assert line.state is State.OK
+def test_the_accounting_resource_is_known_where(facts: ClusterFacts) -> None:
+    (line,) = [line for line in diagnose(facts, NOW) if ACCOUNTING_RESOURCE in line.summary]
+    assert line.state is CheckState.OK
 
 
 def test_without_an_extender_nothing_is_said_of_it() -> None:
-    assert not [line for line in diagnose(without("extender"), NOW) if "extender" in line.what]
+    assert not [line for line in diagnose(without("extender"), NOW) if "extender" in line.summary]
 
 
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 def test_what_is_not_well_is_said_and_nothing_else(case: Case) -> None:
-    lines = [line for line in diagnose(case.facts, NOW) if line.state is not State.OK]
+    lines = [line for line in diagnose(case.facts, NOW) if line.state is not CheckState.OK]
 
     assert [line.state for line in lines] == [case.state], lines
-    assert lines[0].what.startswith(case.says) or case.says in lines[0].what
-    assert lines[0].advice or case.state is State.SKIP
+    assert lines[0].summary.startswith(case.says) or case.says in lines[0].summary
+    assert lines[0].advice or case.state is CheckState.SKIP
 
 
 OUTSIDE = without("deployment")
 OUTSIDE_CASES = {
-    "policies in files only": (replace(OUTSIDE, policies=[]), State.SKIP, "a server's policy files cannot be seen"),
+    "policies in files only": (replace(OUTSIDE, policies=[]), CheckState.SKIP, "a server's policy files cannot be seen"),
     "an exception in use": (
         replace(OUTSIDE, exceptions=[said(exception(), "True", "InUse")]),
-        State.OK,
+        CheckState.OK,
         "GPUPolicyException said is in use",
     ),
     "an exception that no server saw": (
         replace(OUTSIDE, exceptions=[exception()]),
-        State.SKIP,
+        CheckState.SKIP,
         "GPUPolicyException said: no server has said yet",
     ),
     "an exception that was changed since": (
         replace(OUTSIDE, exceptions=[said(exception(), "True", "InUse", generation=2)]),
-        State.SKIP,
+        CheckState.SKIP,
         "GPUPolicyException said: no server has said yet",
     ),
     "an exception that a server cannot use": (
         replace(OUTSIDE, exceptions=[said(exception(), "False", "Invalid")]),
-        State.FAIL,
+        CheckState.FAIL,
         "GPUPolicyException said: Invalid",
     ),
     "a policy that a file has too": (
         replace(OUTSIDE, policies=[said(policy(), "False", "FileWins")]),
-        State.WARN,
+        CheckState.WARN,
         "GPUPolicy guard: FileWins",
     ),
     "a policy with a fault": (
         replace(OUTSIDE, policies=[policy(mode="enforced")]),
-        State.FAIL,
+        CheckState.FAIL,
         "GPUPolicy guard: GPU-P103",
     ),
-    "a backstop": (OUTSIDE, State.OK, "the backstop denies"),
+    "a backstop": (OUTSIDE, CheckState.OK, "the backstop denies"),
 }
 
 
 @pytest.mark.parametrize(("facts", "state", "says"), OUTSIDE_CASES.values(), ids=OUTSIDE_CASES)
-def test_out_of_cluster_only_what_is_known_counts(facts: Facts, state: State, says: str) -> None:
+def test_out_of_cluster_only_what_is_known_counts(facts: ClusterFacts, state: CheckState, says: str) -> None:
     lines = diagnose(facts, NOW)
 
-    assert [line.state for line in lines if line.what.startswith(says)] == [state]
-    acted_on = [line for line in lines if line.state in (State.WARN, State.FAIL)]
-    assert len(acted_on) == (1 if state in (State.WARN, State.FAIL) else 0), acted_on
-    assert any(line.what == "no Deployment" and line.state is State.SKIP for line in lines)
+    assert [line.state for line in lines if line.summary.startswith(says)] == [state]
+    acted_on = [line for line in lines if line.state in (CheckState.WARN, CheckState.FAIL)]
+    assert len(acted_on) == (1 if state in (CheckState.WARN, CheckState.FAIL) else 0), acted_on
+    assert any(line.summary == "no Deployment" and line.state is CheckState.SKIP for line in lines)
 
 
-@pytest.mark.parametrize(("days", "state"), [(1, State.OK), (-1, State.FAIL)])
-def test_the_certificate_must_have_a_week_left(days: int, state: State) -> None:
+@pytest.mark.parametrize(("days", "state"), [(1, CheckState.OK), (-1, CheckState.FAIL)])
+def test_the_certificate_must_have_a_week_left(days: int, state: CheckState) -> None:
     ends = x509.load_pem_x509_certificate(PAIR.certificate).not_valid_after_utc
     moment = ends - timedelta(days=7) - timedelta(days=days)
 
-    lines = [line for line in diagnose(WELL, moment) if "serving certificate ends" in line.what]
+    lines = [line for line in diagnose(WELL, moment) if "serving certificate ends" in line.summary]
 
     assert [line.state for line in lines] == [state]
 
@@ -428,17 +428,17 @@ def test_a_certificate_that_has_ended_is_told_as_such() -> None:
 
     lines = diagnose(WELL, ends + timedelta(hours=1))
 
-    [line] = [line for line in lines if "serving certificate" in line.what and "caBundle" not in line.what]
-    assert (line.state, line.what) == (State.FAIL, f"serving certificate has ended ({ends:%Y-%m-%d})")
+    [line] = [line for line in lines if "serving certificate" in line.summary and "caBundle" not in line.summary]
+    assert (line.state, line.summary) == (CheckState.FAIL, f"serving certificate has ended ({ends:%Y-%m-%d})")
     assert "the leader's log says why" in line.advice
 
 
 def test_with_cert_manager_it_is_cert_manager_that_is_looked_at() -> None:
     issued = deployment()
     issued["spec"]["template"]["spec"]["containers"][1]["args"] = ["serve", "--tls-cert=/tls/tls.crt"]
-    lines = diagnose(replace(WELL, deployment=issued, mutating=configurations()[0]), NOW + timedelta(days=300))
+    lines = diagnose(replace(WELL, deployment=issued, mutating=webhook_configurations()[0]), NOW + timedelta(days=300))
 
-    wrong = [line for line in lines if line.what.startswith(("caBundle", "serving certificate"))]
+    wrong = [line for line in lines if line.summary.startswith(("caBundle", "serving certificate"))]
     assert len(wrong) == 2
     assert all("describe certificates,issuers" in line.advice for line in wrong)
 
@@ -455,11 +455,11 @@ OUTSIDE = replace(without("deployment"), mutating=by_url(MUTATING), validating=b
 
 @pytest.mark.parametrize("part", ["mutating", "validating", "backstop", "policies"])
 @pytest.mark.parametrize(("facts", "command"), [(WELL, IN), (OUTSIDE, OUT)], ids=["inside", "outside"])
-def test_what_is_missing_is_put_back_where_the_rest_is(facts: Facts, command: str, part: str) -> None:
+def test_what_is_missing_is_put_back_where_the_rest_is(facts: ClusterFacts, command: str, part: str) -> None:
     lacking: Json = {part: None, "refused": {**facts.refused, part: ABSENT}}
     [line] = [line for line in diagnose(replace(facts, **lacking), NOW) if IN in line.advice or OUT in line.advice]
 
-    assert line.state is State.FAIL
+    assert line.state is CheckState.FAIL
     assert line.advice.startswith(command)
 
 
@@ -467,7 +467,7 @@ def test_where_nothing_is_either_way_may_be_taken() -> None:
     nothing = ("mutating", "validating", "deployment")
     lacking: Json = {**dict.fromkeys(nothing), "refused": dict.fromkeys(nothing, ABSENT)}
     facts = replace(WELL, **lacking)
-    advice = {line.advice for line in diagnose(facts, NOW) if "configuration" in line.what}
+    advice = {line.advice for line in diagnose(facts, NOW) if "configuration" in line.summary}
 
     assert len(advice) == 1
     assert all(text.startswith(f"{IN}; ") and OUT in text for text in advice)

@@ -9,23 +9,23 @@ import pytest
 from tests.conftest import ROOT
 from tests.kube.scripted import Answer, playing, refused, said
 from tests.make import Json
-from webhook.documents.reading import read
+from webhook.documents.reading import read_documents
 from webhook.installing import leaving
-from webhook.installing.applying import install
-from webhook.installing.leaving import LeavingError
-from webhook.installing.removing import keeps_policies, uninstall
+from webhook.installing.applying import install_manifests
+from webhook.installing.leaving import DeletionTimeoutError
+from webhook.installing.removing import has_policy_kinds, uninstall_manifests
 from webhook.manifests.gpunodes import gpunode_crd
 from webhook.manifests.objects import (
-    CLUSTER_WIDE_BESIDE,
-    MADE_BY_OVERLAYS,
-    MADE_IN_SERVICE,
-    path_of,
-    to_remove,
+    AGENT_AND_EXTENDER_OBJECTS,
+    OVERLAY_OBJECTS,
+    RUNTIME_OBJECTS,
+    api_path,
+    objects_to_remove,
 )
 
 GONE = refused(404, "NotFound")
-BESIDE_IT = (*MADE_BY_OVERLAYS, *MADE_IN_SERVICE)
-ALL_BESIDE_IT = (*BESIDE_IT, *CLUSTER_WIDE_BESIDE)
+BESIDE_IT = (*OVERLAY_OBJECTS, *RUNTIME_OBJECTS)
+ALL_BESIDE_IT = (*BESIDE_IT, *AGENT_AND_EXTENDER_OBJECTS)
 NOTHING_BESIDE_IT = (GONE,) * len(ALL_BESIDE_IT)
 
 
@@ -66,7 +66,7 @@ ASKED: dict[str, tuple[tuple[Answer, ...], list[str]]] = {
 async def test_it_stays_until_the_kind_has_gone(tmp_path: Path, answers: tuple[Answer, ...], asked: list[str]) -> None:
     told: list[str] = []
     async with playing(tmp_path, *NOTHING_BESIDE_IT, said({}), *answers) as (server, api):
-        await uninstall(api, [gpunode_crd()], told.append, with_policies=True, seconds=20)
+        await uninstall_manifests(api, [gpunode_crd()], told.append, with_policies=True, seconds=20)
 
     assert told == ["removed CustomResourceDefinition gpunodes.rightslice.dev"]
     assert [request.method for request in server.asked] == ["DELETE"] * (len(ALL_BESIDE_IT) + 1) + asked
@@ -74,8 +74,8 @@ async def test_it_stays_until_the_kind_has_gone(tmp_path: Path, answers: tuple[A
 
 async def test_what_does_not_go_is_named(tmp_path: Path) -> None:
     async with playing(tmp_path, *NOTHING_BESIDE_IT, said({}), PENDING) as (_, api):
-        with pytest.raises(LeavingError) as told:
-            await uninstall(api, [gpunode_crd()], lambda _line: None, with_policies=True, seconds=-1)
+        with pytest.raises(DeletionTimeoutError) as told:
+            await uninstall_manifests(api, [gpunode_crd()], lambda _line: None, with_policies=True, seconds=-1)
 
     assert str(told.value) == (
         "waited -1 s for the end of CustomResourceDefinition gpunodes.rightslice.dev. "
@@ -85,7 +85,7 @@ async def test_what_does_not_go_is_named(tmp_path: Path) -> None:
 
 async def test_without_its_policies_nothing_is_waited_for(tmp_path: Path) -> None:
     async with playing(tmp_path, *NOTHING_BESIDE_IT) as (server, api):
-        await uninstall(api, [gpunode_crd()], (told := list[str]()).append, with_policies=False, seconds=20)
+        await uninstall_manifests(api, [gpunode_crd()], (told := list[str]()).append, with_policies=False, seconds=20)
 
     assert told == ["there was nothing to remove"]
     assert [request.method for request in server.asked] == ["DELETE"] * len(BESIDE_IT)
@@ -94,8 +94,8 @@ async def test_without_its_policies_nothing_is_waited_for(tmp_path: Path) -> Non
 async def test_what_is_still_going_is_waited_for_before_it_is_installed_again(tmp_path: Path) -> None:
     """The API server takes what is applied to a kind on its way out, and lets it go with the kind."""
     async with playing(tmp_path, PENDING) as (server, api):
-        with pytest.raises(LeavingError):
-            await install(api, [gpunode_crd()], lambda _line: None, seconds=-1)
+        with pytest.raises(DeletionTimeoutError):
+            await install_manifests(api, [gpunode_crd()], lambda _line: None, seconds=-1)
 
     assert [request.method for request in server.asked] == ["GET"]
 
@@ -105,7 +105,7 @@ async def test_what_a_finalizer_holds_is_not_called_removed(tmp_path: Path) -> N
     gone = said({"kind": "Status", "metadata": {}, "status": "Success"})
     told: list[str] = []
     async with playing(tmp_path, held, gone, *NOTHING_BESIDE_IT[2:]) as (_, api):
-        await uninstall(api, [], told.append, with_policies=False, seconds=20)
+        await uninstall_manifests(api, [], told.append, with_policies=False, seconds=20)
 
     assert told == [
         "asked ConfigMap rightslice-system/rightslice-address to go, held by example.com/a",
@@ -116,15 +116,15 @@ async def test_what_a_finalizer_holds_is_not_called_removed(tmp_path: Path) -> N
 @pytest.mark.parametrize(("answer", "kept"), [(GONE, False), (said({}), True)], ids=["nothing there", "a kind there"])
 async def test_what_stays_is_looked_for(tmp_path: Path, answer: Answer, *, kept: bool) -> None:
     async with playing(tmp_path, answer) as (_, api):
-        assert await keeps_policies(api, [gpunode_crd()]) is kept
+        assert await has_policy_kinds(api, [gpunode_crd()]) is kept
 
 
 @pytest.mark.parametrize("folder", ["agent", "scheduler/extender", "scheduler/second"])
 def test_nothing_cluster_wide_of_what_people_apply_beside_it_is_left(folder: str) -> None:
     files = [file for file in (ROOT / "manifests" / folder).glob("*.yaml") if file.name != "kustomization.yaml"]
-    objects = [one.data for file in files for one in read(file.read_bytes(), file.name, aliases=True)]
-    wide = {path_of(one) for one in objects if one["kind"].startswith(("Cluster", "Validating"))}
+    objects = [one.data for file in files for one in read_documents(file.read_bytes(), file.name, aliases=True)]
+    wide = {api_path(one) for one in objects if one["kind"].startswith(("Cluster", "Validating"))}
 
     assert wide
-    assert wide <= {path_of(one) for one in to_remove([], with_policies=True)}
-    assert not wide & {path_of(one) for one in to_remove([], with_policies=False)}
+    assert wide <= {api_path(one) for one in objects_to_remove([], with_policies=True)}
+    assert not wide & {api_path(one) for one in objects_to_remove([], with_policies=False)}

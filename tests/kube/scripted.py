@@ -12,8 +12,8 @@ from typing import Any
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 
-from webhook.kube.access import Access
-from webhook.kube.api import Api
+from webhook.kube.access import ClusterAccess
+from webhook.kube.api import KubeClient
 
 Json = dict[str, Any]
 Answer = Callable[[web.Request], Awaitable[web.StreamResponse]]
@@ -57,14 +57,14 @@ class Server:
 @asynccontextmanager
 async def playing(
     folder: Path, *answers: Answer, token: str = "t0", seconds: float = 10.0
-) -> AsyncIterator[tuple[Server, Api]]:
+) -> AsyncIterator[tuple[Server, KubeClient]]:
     """A server that plays, and a client that was told of it by a kubeconfig."""
     server = Server(answers)
     app = web.Application()
     app.router.add_route("*", "/{path:.*}", server.handle)
     async with TestServer(app) as running:
         file = kubeconfig(folder, str(running.make_url("/")), token)
-        async with Api(await Access(str(file)).read(), seconds=seconds) as api:
+        async with KubeClient(await ClusterAccess(str(file)).read(), seconds=seconds) as api:
             yield server, api
 
 

@@ -16,11 +16,11 @@ from aiohttp import web
 from aiohttp.test_utils import TestServer
 
 from tests.kube.scripted import Answer, Json, kubeconfig, playing, refused, said, stream
-from webhook.certs.selfsigned import self_signed
+from webhook.certs.selfsigned import create_self_signed
 from webhook.errors import AccessError, ApiError, ApiUnreachable
 from webhook.kube import access, api, incluster
-from webhook.kube.access import Access
-from webhook.kube.api import Api
+from webhook.kube.access import ClusterAccess
+from webhook.kube.api import KubeClient
 
 POD = {"kind": "Pod", "metadata": {"name": "p"}}
 
@@ -89,7 +89,7 @@ async def test_a_server_that_is_not_there_is_named(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
     file = kubeconfig(tmp_path, f"http://127.0.0.1:{port}", "t")
-    async with Api(await Access(str(file)).read()) as client:
+    async with KubeClient(await ClusterAccess(str(file)).read()) as client:
         with pytest.raises(ApiUnreachable, match=f"no answer from http://127.0.0.1:{port}"):
             await client.get("/x")
 
@@ -155,7 +155,7 @@ def asked(folder: Path) -> int:
 async def test_an_exec_plug_in_gives_the_token_and_is_asked_once(tmp_path: Path) -> None:
     later = (datetime.now(UTC) + timedelta(hours=1)).strftime("%Y-%m-%dT%H:%M:%SZ")
     user = plugin(tmp_path, {"token": "made", "expirationTimestamp": later})
-    found = await Access(str(kubeconfig(tmp_path, "http://x", "", user))).read()
+    found = await ClusterAccess(str(kubeconfig(tmp_path, "http://x", "", user))).read()
     assert [await found.authorization() for _ in range(3)] == ["Bearer made"] * 3
     assert asked(tmp_path) == 1
 
@@ -163,7 +163,7 @@ async def test_an_exec_plug_in_gives_the_token_and_is_asked_once(tmp_path: Path)
 async def test_a_token_about_to_end_is_asked_for_anew(tmp_path: Path) -> None:
     soon = (datetime.now(UTC) + timedelta(minutes=2)).strftime("%Y-%m-%dT%H:%M:%SZ")
     user = plugin(tmp_path, {"token": "made", "expirationTimestamp": soon})
-    found = await Access(str(kubeconfig(tmp_path, "http://x", "", user))).read()
+    found = await ClusterAccess(str(kubeconfig(tmp_path, "http://x", "", user))).read()
     await found.authorization()
     assert asked(tmp_path) == 2
 
@@ -186,7 +186,7 @@ async def test_a_file_that_is_no_kubeconfig_is_named_with_what_it_must_be(tmp_pa
     (tmp_path / "odd").write_text(text, encoding="utf-8", errors="surrogateescape")
 
     with pytest.raises(AccessError) as caught:
-        await Access(str(tmp_path / "odd")).read()
+        await ClusterAccess(str(tmp_path / "odd")).read()
 
     assert said in str(caught.value)
 
@@ -194,7 +194,7 @@ async def test_a_file_that_is_no_kubeconfig_is_named_with_what_it_must_be(tmp_pa
 async def test_a_plug_in_that_fails_is_told_with_its_own_words(tmp_path: Path) -> None:
     file = kubeconfig(tmp_path, "http://x", "", plugin(tmp_path, {}, code=3))
     with pytest.raises(AccessError, match=r"exec: process returned 3.*oops"):
-        await Access(str(file)).read()
+        await ClusterAccess(str(file)).read()
 
 
 async def test_a_plug_in_that_hangs_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -210,7 +210,7 @@ async def test_a_plug_in_that_hangs_is_left(tmp_path: Path, monkeypatch: pytest.
     while not begun:
         monkeypatch.setattr(access, "READ_SECONDS", next(patience))
         with pytest.raises(AccessError, match="hangs"):
-            await Access(str(kubeconfig(tmp_path, "http://x", "", user))).read()
+            await ClusterAccess(str(kubeconfig(tmp_path, "http://x", "", user))).read()
 
     (process,) = begun
     assert process.returncode is None
@@ -232,14 +232,14 @@ async def test_a_kubeconfig_that_cannot_be_used_is_named(tmp_path: Path, text: s
     if text:
         file.write_text(text)
     with pytest.raises(AccessError, match=says) as caught:
-        await Access(str(file)).read()
+        await ClusterAccess(str(file)).read()
     assert str(file) in str(caught.value)
 
 
 async def test_an_unknown_context_is_named(tmp_path: Path) -> None:
     file = kubeconfig(tmp_path, "http://x", "t")
     with pytest.raises(AccessError, match="elsewhere"):
-        await Access(str(file), "elsewhere").read()
+        await ClusterAccess(str(file), "elsewhere").read()
 
 
 @pytest.fixture
@@ -253,7 +253,7 @@ def _nowhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("_nowhere")
 def test_without_anything_all_ways_are_named() -> None:
     with pytest.raises(AccessError, match=r"--kubeconfig FILE, set KUBECONFIG, .* service account"):
-        Access()
+        ClusterAccess()
 
 
 @pytest.mark.usefixtures("_nowhere")
@@ -262,24 +262,24 @@ async def test_a_pod_uses_its_service_account_and_reads_its_token_again(
 ) -> None:
     token, ca = tmp_path / "token", tmp_path / "ca.crt"
     token.write_text("first\n")
-    ca.write_bytes(self_signed(["127.0.0.1"], datetime.now(UTC)).authority)
+    ca.write_bytes(create_self_signed(["127.0.0.1"], datetime.now(UTC)).authority)
     monkeypatch.setattr(incluster, "FOLDER", tmp_path)
     monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "fd00::1")
     monkeypatch.setenv("KUBERNETES_SERVICE_PORT", "443")
-    found = await Access().read()
+    found = await ClusterAccess().read()
     assert (found.server, await found.authorization()) == ("https://[fd00::1]:443", "bearer first")
     token.write_text("second")
     assert await found.authorization() == "bearer first", "it is read once a minute"
-    await found.renew("bearer first")
+    await found.reload("bearer first")
     assert await found.authorization() == "bearer second"
-    await found.renew("bearer first")
+    await found.reload("bearer first")
     assert await found.authorization() == "bearer second", "somebody else was faster"
     token.write_text(" ")
     with pytest.raises(AccessError, match="must hold a token, found nothing"):
-        await found.renew("bearer second")
+        await found.reload("bearer second")
     ca.unlink()
     with pytest.raises(AccessError, match=r"service account of this pod: .*"):
-        await Access().read()
+        await ClusterAccess().read()
 
 
 def trusting(file: Path, authority: Path) -> Path:
@@ -291,7 +291,7 @@ def trusting(file: Path, authority: Path) -> Path:
 
 
 async def test_the_server_must_be_the_one_that_its_authority_signed(tmp_path: Path) -> None:
-    ours, other = (self_signed(["127.0.0.1"], datetime.now(UTC)) for _ in range(2))
+    ours, other = (create_self_signed(["127.0.0.1"], datetime.now(UTC)) for _ in range(2))
     certificate, key = ours.write(tmp_path)
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     context.load_cert_chain(certificate, key)
@@ -307,7 +307,7 @@ async def test_the_server_must_be_the_one_that_its_authority_signed(tmp_path: Pa
     authority.write_bytes(other.authority)
     file = trusting(kubeconfig(tmp_path, str(running.make_url("/")), "t"), authority)
     try:
-        async with Api(await Access(str(file)).read()) as client:
+        async with KubeClient(await ClusterAccess(str(file)).read()) as client:
             with pytest.raises(ApiUnreachable, match="certificate"):
                 await client.get("/x")
             authority.write_bytes(ours.authority)
@@ -350,7 +350,7 @@ class Hanging:
 
 
 async def test_a_session_that_is_closed_leaves_no_connection_to_a_server_that_hangs(tmp_path: Path) -> None:
-    ours = self_signed(["127.0.0.1"], datetime.now(UTC))
+    ours = create_self_signed(["127.0.0.1"], datetime.now(UTC))
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     context.load_cert_chain(*ours.write(tmp_path))
     authority = tmp_path / "authority"
@@ -359,7 +359,7 @@ async def test_a_session_that_is_closed_leaves_no_connection_to_a_server_that_ha
     serving = asyncio.create_task(asyncio.to_thread(server.serve))
     file = trusting(kubeconfig(tmp_path, server.url, "t"), authority)
 
-    async with Api(await Access(str(file)).read()) as client:
+    async with KubeClient(await ClusterAccess(str(file)).read()) as client:
         async with client.stream("/x", {"watch": "1"}, 30.0) as pieces:
             assert await anext(pieces) == b"{}\n"
         await serving

@@ -12,7 +12,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from tests.certs.cluster import Client, Cluster
 from webhook.errors import ApiError, ApiUnreachable
-from webhook.kube.leading import LEASE_SECONDS, RENEW_SECONDS, Leading, LeaseName
+from webhook.kube.leading import LEASE_SECONDS, RENEW_SECONDS, LeaderElector, LeaseName
 
 LEASE = LeaseName("rightslice", "rightslice")
 REPLICAS = st.integers(0, 2)
@@ -23,12 +23,12 @@ class Candidate:
 
     def __init__(self, cluster: Cluster, name: str, began: float = 0.0) -> None:
         self.client = Client(cluster)
-        self.leading = Leading(self.client, LEASE, name, monotonic=lambda: cluster.seconds + began)
+        self.leading = LeaderElector(self.client, LEASE, name, monotonic=lambda: cluster.seconds + began)
         self._trying: Coroutine[Any, Any, None] | None = None
 
     def advance(self) -> bool:
         """Go on by one call; True once the attempt is over."""
-        self._trying = self._trying or self.leading.attempt()
+        self._trying = self._trying or self.leading.try_acquire_or_renew()
         try:
             self._trying.send(None)
         except StopIteration:
@@ -40,7 +40,7 @@ class Candidate:
         """One whole try; does it lead now?"""
         while not self.advance():
             pass
-        return self.leading.leads
+        return self.leading.is_leader
 
 
 def release(candidate: Candidate) -> None:
@@ -79,12 +79,12 @@ class Electing(RuleBasedStateMachine):
     @rule()
     def delete(self) -> None:
         """Nobody deletes a Lease while it is held."""
-        if not any(candidate.leading.leads for candidate in self.candidates):
+        if not any(candidate.leading.is_leader for candidate in self.candidates):
             self.cluster.objects.pop(LEASE.path, None)
 
     @invariant()
     def one_at_most_leads(self) -> None:
-        assert sum(candidate.leading.leads for candidate in self.candidates) <= 1
+        assert sum(candidate.leading.is_leader for candidate in self.candidates) <= 1
 
 
 TestElecting = Electing.TestCase
@@ -120,7 +120,7 @@ def test_one_that_does_not_renew_stops_before_the_next_begins(cluster: Cluster) 
     first.attempt()
     second.attempt()
     cluster.seconds += RENEW_SECONDS
-    assert not first.leading.leads
+    assert not first.leading.is_leader
     assert not second.attempt()
     cluster.seconds += LEASE_SECONDS - RENEW_SECONDS
     assert second.attempt()
@@ -133,7 +133,7 @@ def test_one_that_leaves_need_not_be_waited_for(cluster: Cluster) -> None:
     second.attempt()
     release(first)
 
-    assert not first.leading.leads
+    assert not first.leading.is_leader
     assert second.attempt()
 
 
@@ -160,9 +160,9 @@ def test_what_the_api_server_says_no_to_is_told_and_tried_again(cluster: Cluster
     assert candidate.attempt()
     well, candidate.client.refusal = candidate.client.refusal, error
     assert candidate.attempt(), "it leads for as long as nobody else can"
-    assert candidate.leading.trouble == error
+    assert candidate.leading.last_error == error
     cluster.seconds += RENEW_SECONDS
     assert not candidate.attempt()
     candidate.client.refusal = well
     assert candidate.attempt()
-    assert candidate.leading.trouble is None
+    assert candidate.leading.last_error is None

@@ -27,11 +27,11 @@ from tests.kube.scripted import (
     thing,
     until,
 )
-from webhook.cache.store import Store, StoreWriter
+from webhook.cache.store import StoreReader, StoreWriter
 from webhook.errors import ApiError
 from webhook.kube import watching
-from webhook.kube.pace import Backoff
-from webhook.kube.watching import Resource, State, Watch
+from webhook.kube.pace import ExponentialBackoff
+from webhook.kube.watching import WatchedResource, WatchStatus, Reflector
 from webhook.model.objects import Namespace
 
 PATH = "/api/v1/namespaces"
@@ -50,16 +50,16 @@ class Site:
     def __init__(
         self,
         server: Server,
-        watch: Watch[Namespace],
-        store: Store[Namespace],
+        watch: Reflector[Namespace],
+        store: StoreReader[Namespace],
         broken: list[ApiError],
         crashed: list[Exception],
     ) -> None:
         self.server, self.watch, self.store, self.broken, self.crashed = server, watch, store, broken, crashed
 
     @property
-    def state(self) -> State:
-        return self.watch.state
+    def state(self) -> WatchStatus:
+        return self.watch.status
 
     async def has(self, *names: str) -> None:
         """Wait until these are there, and no others."""
@@ -75,13 +75,13 @@ def key(item: Namespace) -> str:
 
 @asynccontextmanager
 async def watched(folder: Path, *answers: Answer, optional: bool = False) -> AsyncIterator[Site]:
-    store: Store[Namespace] = Store()
+    store: StoreReader[Namespace] = StoreReader()
     writer = StoreWriter(store, key, lambda *_: None)
     broken: list[ApiError] = []
     crashed: list[Exception] = []
-    resource = Resource("namespaces", PATH, Namespace, {"labelSelector": "x"}, optional=optional)
+    resource = WatchedResource("namespaces", PATH, Namespace, {"labelSelector": "x"}, optional=optional)
     async with playing(folder, *answers) as (server, api):
-        watch = Watch(
+        watch = Reflector(
             api,
             resource,
             writer,
@@ -204,7 +204,7 @@ async def test_what_is_broken_is_asked_again_from_the_last_version(tmp_path: Pat
         await site.has("a", "b")
         assert [each.get("resourceVersion") for each in site.server.queries()] == [None, "5", "5"]
         assert (site.state.lists, site.state.breaks, len(site.broken)) == (1, 1, 1)
-        assert site.state.fault == ""
+        assert site.state.error == ""
 
 
 async def test_a_connection_that_hangs_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -217,8 +217,8 @@ async def test_a_connection_that_hangs_is_noticed(tmp_path: Path, monkeypatch: p
 async def test_a_watch_that_is_open_again_is_contact_before_it_says_a_word(tmp_path: Path) -> None:
     async with watched(tmp_path, STARTED, refused(500), stream()) as site:
         await until(lambda: len(site.broken) == 1)
-        await until(lambda: not site.state.fault)
-        assert site.state.heard > 0
+        await until(lambda: not site.state.error)
+        assert site.state.last_contact > 0
 
 
 async def test_silence_three_times_means_that_the_version_is_not_the_server_s(tmp_path: Path) -> None:
@@ -230,11 +230,11 @@ async def test_silence_three_times_means_that_the_version_is_not_the_server_s(tm
 
 
 async def test_a_line_that_is_too_long_is_left_out_and_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("webhook.kube.lines.Lines.__init__.__defaults__", (1000,))
+    monkeypatch.setattr("webhook.kube.lines.LineBuffer.__init__.__defaults__", (1000,))
     script = stream(event("ADDED", thing("a", 6, x="y" * 5000)), event("ADDED", thing("b", 7)))
     async with watched(tmp_path, STARTED, script) as site:
         await site.has("a", "b")
-        assert site.state.unread == 1
+        assert site.state.undecodable == 1
         assert site.store.items["a"].metadata.labels == {}
 
 
@@ -245,7 +245,7 @@ async def test_nulls_are_absent_and_one_odd_object_does_not_blind_us(tmp_path: P
     script = stream(*(event("ADDED", each) for each in odder), event("ADDED", thing("c", 11)), event("ADDED", odder[1]))
     async with watched(tmp_path, NO_STREAM, page, script) as site:
         await until(lambda: {"nulls", "a", "c"} <= set(site.store.items))
-        assert site.state.unread >= 3
+        assert site.state.undecodable >= 3
         assert site.broken == []
 
 
@@ -259,7 +259,7 @@ UNREAD = {
 async def test_an_object_that_became_odd_is_not_held_as_it_was(tmp_path: Path, odd: Json) -> None:
     async with watched(tmp_path, STARTED, stream(odd, event("ADDED", thing("b", 7)))) as site:
         await site.has("b")
-        assert (site.state.unread, site.broken) == (1, [])
+        assert (site.state.undecodable, site.broken) == (1, [])
 
 
 PASSED_OVER = {
@@ -274,14 +274,14 @@ async def test_an_object_that_the_writer_fails_on_does_not_hold_up_the_others(tm
         await site.has("a", "c")
         await until(lambda: len(site.server.asked) == 3)
         assert site.server.queries()[-1]["resourceVersion"] == "7"
-        assert (site.state.unread, site.broken, [str(each) for each in site.crashed]) == (1, [], ["odd"])
+        assert (site.state.undecodable, site.broken, [str(each) for each in site.crashed]) == (1, [], ["odd"])
 
 
 async def test_an_object_of_a_list_that_the_writer_fails_on_does_not_hold_up_the_others(tmp_path: Path) -> None:
     page = said({"metadata": {"resourceVersion": "9"}, "items": [thing("a", odd=""), thing("b")]})
     async with watched(tmp_path, NO_STREAM, page) as site:
         await site.has("b")
-        assert (site.state.unread, site.broken, len(site.crashed)) == (1, [], 1)
+        assert (site.state.undecodable, site.broken, len(site.crashed)) == (1, [], 1)
 
 
 def deep(name: str, version: int, levels: int = 20_000) -> bytes:
@@ -299,7 +299,7 @@ async def test_an_object_of_any_depth_is_read(tmp_path: Path) -> None:
         assert [each.metadata.labels for each in site.store.items.values()] == [{"tier": "x"}] * 2
         await until(lambda: len(site.server.asked) == 4)
         assert site.server.queries()[-1]["resourceVersion"] == "11"
-        assert (site.state.unread, site.broken) == (0, [])
+        assert (site.state.undecodable, site.broken) == (0, [])
 
 
 async def test_what_is_needed_of_an_object_and_too_deep_is_not_read_as_if_it_were_empty(tmp_path: Path) -> None:
@@ -307,7 +307,7 @@ async def test_what_is_needed_of_an_object_and_too_deep_is_not_read_as_if_it_wer
     script = stream(b'{"type":"ADDED","object":%s}\n' % odd, event("ADDED", thing("b", 7)))
     async with watched(tmp_path, STARTED, script) as site:
         await site.has("b")
-        assert site.state.unread == 1
+        assert site.state.undecodable == 1
 
 
 async def test_a_list_without_items_is_empty(tmp_path: Path) -> None:
@@ -338,7 +338,7 @@ async def test_a_kind_that_the_server_does_not_have_is_empty_until_it_has_it(
     missing = said("404 page not found\n", 404)
     async with watched(tmp_path, missing, missing, STARTED, stream(), optional=True) as site:
         await until(lambda: site.state.synced)
-        assert (site.state.absent, site.state.fault) == (True, "")
+        assert (site.state.absent, site.state.error) == (True, "")
         await site.has("a")
         assert (site.state.absent, site.broken) == (False, [])
 
@@ -375,11 +375,11 @@ async def test_a_server_that_comes_back_is_found(tmp_path: Path) -> None:
 
 
 def test_waits_grow_and_are_spread_out() -> None:
-    backoff = Backoff(Random(1), first=1.0, most=8.0)
-    waits = [backoff.failed() for _ in range(6)]
+    backoff = ExponentialBackoff(Random(1), first=1.0, most=8.0)
+    waits = [backoff.next_delay() for _ in range(6)]
     ceilings = [1, 2, 4, 8, 8, 8]
     assert all(top / 2 <= wait <= top for wait, top in zip(waits, ceilings, strict=True))
     assert len(set(waits)) == 6
-    backoff.succeeded()
-    assert backoff.failed(asked=30.0) <= 31.0
-    assert backoff.failed(asked=30.0) > 30.0
+    backoff.reset()
+    assert backoff.next_delay(asked=30.0) <= 31.0
+    assert backoff.next_delay(asked=30.0) > 30.0

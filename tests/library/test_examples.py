@@ -11,11 +11,11 @@ import jsonpatch
 import pytest
 
 from tests.conftest import ROOT
-from webhook.audit.checking import World, check
-from webhook.audit.manifests import Entry, objects_in
-from webhook.cache.snapshot import load_snapshot
-from webhook.policy.loading import load
-from webhook.report.results import Checked, Verdict
+from webhook.audit.checking import EvaluationContext, evaluate_object
+from webhook.audit.manifests import SourceObject, read_objects
+from webhook.cache.snapshot import read_snapshot_view
+from webhook.policy.loading import load_policies
+from webhook.report.results import CheckResult, CheckVerdict
 
 EXAMPLES = ROOT / "examples" / "pods"
 FILES = sorted(EXAMPLES.glob("*.yaml"))
@@ -30,7 +30,7 @@ class Story(NamedTuple):
         gpus: GPU limits of the first container after the patch; None: it has no containers of its own.
     """
 
-    verdict: Verdict
+    verdict: CheckVerdict
     gpus: dict[str, str] | None
     denied: frozenset[str] = frozenset()
     warned: frozenset[str] = frozenset()
@@ -44,40 +44,40 @@ def codes(*found: str) -> frozenset[str]:
 WHOLE = {"nvidia.com/gpu": "1"}
 
 STORIES = {
-    "01-notebook-8gb": Story(Verdict.WARNED, {"nvidia.com/mig-1g.10gb": "1"}, warned=codes("GPU-R101")),
-    "02-inference-16gb": Story(Verdict.WARNED, {"nvidia.com/mig-2g.20gb": "1"}, warned=codes("GPU-R101")),
-    "03-shared-notebook": Story(Verdict.WARNED, {"nvidia.com/gpu.shared": "1"}, warned=codes("GPU-R101")),
-    "04-three-gpus": Story(Verdict.DENIED, {"nvidia.com/gpu": "3"}, denied=codes("GPU-L102")),
-    "05-training-8-gpus": Story(Verdict.ALLOWED, {"nvidia.com/gpu": "8"}),
-    "06-visible-devices": Story(Verdict.DENIED, {}, denied=codes("GPU-S101")),
-    "07-privileged": Story(Verdict.DENIED, WHOLE, denied=codes("GPU-S201")),
-    "08-two-mps-shares": Story(Verdict.DENIED, {"nvidia.com/gpu": "2"}, denied=codes("GPU-T102")),
-    "09-missing-profile": Story(Verdict.WARNED, {"nvidia.com/mig-1g.5gb": "1"}, warned=codes("GPU-T201")),
-    "10-cuda-too-new": Story(Verdict.WARNED, WHOLE, warned=codes("GPU-C101")),
-    "11-limit-range-gave-gpus": Story(Verdict.WARNED, WHOLE, warned=codes("GPU-L202")),
-    "12-cpu-only": Story(Verdict.NO_GPU, {}),
-    "13-deployment": Story(Verdict.WARNED, None, warned=codes("GPU-R101", "GPU-S105")),
-    "14-keep": Story(Verdict.WARNED, WHOLE, warned=codes("GPU-T302")),
-    "15-over-quota": Story(Verdict.DENIED, {"nvidia.com/gpu": "8"}, denied=codes("GPU-Q301")),
+    "01-notebook-8gb": Story(CheckVerdict.WARNED, {"nvidia.com/mig-1g.10gb": "1"}, warned=codes("GPU-R101")),
+    "02-inference-16gb": Story(CheckVerdict.WARNED, {"nvidia.com/mig-2g.20gb": "1"}, warned=codes("GPU-R101")),
+    "03-shared-notebook": Story(CheckVerdict.WARNED, {"nvidia.com/gpu.shared": "1"}, warned=codes("GPU-R101")),
+    "04-three-gpus": Story(CheckVerdict.DENIED, {"nvidia.com/gpu": "3"}, denied=codes("GPU-L102")),
+    "05-training-8-gpus": Story(CheckVerdict.ALLOWED, {"nvidia.com/gpu": "8"}),
+    "06-visible-devices": Story(CheckVerdict.DENIED, {}, denied=codes("GPU-S101")),
+    "07-privileged": Story(CheckVerdict.DENIED, WHOLE, denied=codes("GPU-S201")),
+    "08-two-mps-shares": Story(CheckVerdict.DENIED, {"nvidia.com/gpu": "2"}, denied=codes("GPU-T102")),
+    "09-missing-profile": Story(CheckVerdict.WARNED, {"nvidia.com/mig-1g.5gb": "1"}, warned=codes("GPU-T201")),
+    "10-cuda-too-new": Story(CheckVerdict.WARNED, WHOLE, warned=codes("GPU-C101")),
+    "11-limit-range-gave-gpus": Story(CheckVerdict.WARNED, WHOLE, warned=codes("GPU-L202")),
+    "12-cpu-only": Story(CheckVerdict.NO_GPU, {}),
+    "13-deployment": Story(CheckVerdict.WARNED, None, warned=codes("GPU-R101", "GPU-S105")),
+    "14-keep": Story(CheckVerdict.WARNED, WHOLE, warned=codes("GPU-T302")),
+    "15-over-quota": Story(CheckVerdict.DENIED, {"nvidia.com/gpu": "8"}, denied=codes("GPU-Q301")),
 }
 
 
 @pytest.fixture(scope="module")
-def world() -> World:
+def world() -> EvaluationContext:
     """The whole library and the example cluster."""
-    loaded = load([(str(file), file.read_text()) for file in sorted((ROOT / "policies").glob("*.yaml"))])
+    loaded = load_policies([(str(file), file.read_text()) for file in sorted((ROOT / "policies").glob("*.yaml"))])
     assert loaded.policies is not None
-    return World(policies=loaded.policies, view=load_snapshot("demo"), now=datetime(2026, 6, 1, tzinfo=UTC))
+    return EvaluationContext(policies=loaded.policies, view=read_snapshot_view("demo"), now=datetime(2026, 6, 1, tzinfo=UTC))
 
 
-def the_object(file: Path) -> Entry:
+def the_object(file: Path) -> SourceObject:
     """The one object of an example."""
-    (entry,) = objects_in([str(file)])
-    assert isinstance(entry, Entry)
+    (entry,) = read_objects([str(file)])
+    assert isinstance(entry, SourceObject)
     return entry
 
 
-def after(checked: Checked) -> dict[str, Any]:
+def after(checked: CheckResult) -> dict[str, Any]:
     """The object once its patch is applied."""
     patched: dict[str, Any] = jsonpatch.apply_patch(checked.stored, json.dumps(checked.decision.patch))
     return patched
@@ -94,8 +94,8 @@ def test_each_example_has_a_story() -> None:
 
 
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
-def test_an_example_ends_as_its_story_says(file: Path, world: World) -> None:
-    story, checked = STORIES[file.stem], check(the_object(file), world)
+def test_an_example_ends_as_its_story_says(file: Path, world: EvaluationContext) -> None:
+    story, checked = STORIES[file.stem], evaluate_object(the_object(file), world)
     assert {found.code for found in checked.decision.denials} == story.denied
     assert {found.code for found in checked.decision.warnings} >= story.warned
     assert checked.verdict is story.verdict
@@ -106,10 +106,10 @@ def test_an_example_ends_as_its_story_says(file: Path, world: World) -> None:
 
 
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
-def test_an_example_that_was_shaped_is_shaped_no_further(file: Path, world: World) -> None:
+def test_an_example_that_was_shaped_is_shaped_no_further(file: Path, world: EvaluationContext) -> None:
     entry = the_object(file)
-    first = check(entry, world)
-    second = check(Entry(after(first), entry.document, entry.prefix), world)
+    first = evaluate_object(entry, world)
+    second = evaluate_object(SourceObject(after(first), entry.document, entry.prefix), world)
     assert second.decision.patch == ()
     assert {found.code for found in second.decision.denials} == {found.code for found in first.decision.denials}
 

@@ -8,16 +8,16 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import ROOT
-from webhook.audit.policytests import run_file
-from webhook.policy.loading import Loaded, load
+from webhook.audit.policytests import run_test_file
+from webhook.policy.loading import LoadResult, load_policies
 
 POLICIES = ROOT / "policies"
 FILES = sorted(POLICIES.glob("*.yaml"))
 
 
-def load_files(*files: Path) -> Loaded:
+def load_files(*files: Path) -> LoadResult:
     """Load files as the command line does."""
-    return load([(str(file), file.read_text()) for file in files])
+    return load_policies([(str(file), file.read_text()) for file in files])
 
 
 def test_the_whole_library_loads_together_without_an_error() -> None:
@@ -51,6 +51,6 @@ def test_the_shipped_exception_loads_beside_the_guard() -> None:
 
 @pytest.mark.parametrize("file", sorted((POLICIES / "tests").glob("*.yaml")), ids=lambda file: file.stem)
 def test_the_policy_tests_hold(file: Path) -> None:
-    result = run_file(str(file), datetime(2026, 6, 1, tzinfo=UTC))
-    assert result.faults == ()
+    result = run_test_file(str(file), datetime(2026, 6, 1, tzinfo=UTC))
+    assert result.errors == ()
     assert {case.name: case.problems for case in result.cases if case.problems} == {}

@@ -8,20 +8,20 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from tests.conftest import ROOT
-from webhook.manifests.backstop import backstop
+from webhook.manifests.backstop import backstop_policies
 from webhook.manifests.gpunodes import gpunode_crd
-from webhook.manifests.hooks import configurations
-from webhook.manifests.scheduling import first, second
-from webhook.policy.schema import crds
-from webhook.report.data import as_yaml
+from webhook.manifests.hooks import webhook_configurations
+from webhook.manifests.scheduling import first_scheduler_config, second_scheduler_config
+from webhook.policy.schema import policy_crds
+from webhook.report.data import yaml_text
 
 MADE: Mapping[str, tuple[str, Callable[[], Sequence[Any]]]] = {
-    "crds/crds.yaml": ("webhook/policy/schema.py", crds),
+    "crds/crds.yaml": ("webhook/policy/schema.py", policy_crds),
     "crds/gpunodes.yaml": ("webhook/model/gpunodes.py", lambda: [gpunode_crd()]),
-    "hooks/hooks.yaml": ("webhook/manifests/hooks.py", configurations),
-    "scheduler/first/extenders.yaml": ("webhook/manifests/scheduling.py", lambda: [first()]),
-    "scheduler/second/config.yaml": ("webhook/manifests/scheduling.py", lambda: [second()]),
-    "hooks/backstop.yaml": ("webhook/manifests/backstop.py", backstop),
+    "hooks/hooks.yaml": ("webhook/manifests/hooks.py", webhook_configurations),
+    "scheduler/first/extenders.yaml": ("webhook/manifests/scheduling.py", lambda: [first_scheduler_config()]),
+    "scheduler/second/config.yaml": ("webhook/manifests/scheduling.py", lambda: [second_scheduler_config()]),
+    "hooks/backstop.yaml": ("webhook/manifests/backstop.py", backstop_policies),
 }
 
 BUILT = {"install.yaml": "overlays/audit-only", "install-enforce.yaml": "overlays/enforce"}
@@ -31,7 +31,7 @@ BUILT = {"install.yaml": "overlays/audit-only", "install-enforce.yaml": "overlay
 def text_of(name: str) -> str:
     """What a file must say."""
     source, objects = MADE[name]
-    documents = "---\n".join(map(as_yaml, objects()))
+    documents = "---\n".join(map(yaml_text, objects()))
     return f"# Made from {source} by `make manifests`.\n{LONG.sub(_on_lines, documents)}"
 
 

@@ -6,7 +6,7 @@ import re
 from datetime import UTC, datetime
 
 from tests.house.checkout import read
-from webhook.documents.reading import read as documents
+from webhook.documents.reading import read_documents as documents
 from webhook.telemetry.logs import make_logger
 from webhook.telemetry.telemetry import Telemetry
 
@@ -17,8 +17,8 @@ OPTIONAL = {"rightslice_view_age_seconds", "rightslice_usage_loads_total"}
 
 def test_every_metric_of_an_alert_is_one_of_ours() -> None:
     telemetry = Telemetry(make_logger("error"))
-    telemetry.policies_loaded("digest", 1, datetime.now(UTC))
-    told = set(re.findall(r"^# TYPE (rightslice_\w+)", telemetry.page().decode(), re.MULTILINE)) | OPTIONAL
+    telemetry.record_policies_loaded("digest", 1, datetime.now(UTC))
+    told = set(re.findall(r"^# TYPE (rightslice_\w+)", telemetry.metrics_text().decode(), re.MULTILINE)) | OPTIONAL
     named = set(re.findall(r"\brightslice_\w+", read(ALERTS)))
 
     assert named

@@ -19,23 +19,23 @@ from tests.manifests.made import files
 from tests.strategies import RESOURCE_NAMES
 from tests.world import policies_of, request_of, view_of
 from webhook.engine.decide import decide
-from webhook.engine.guarding.bypasses import BYPASSES
-from webhook.engine.guarding.host_paths import DEVICES, LINKS, STARTS, TREES, reaches_gpus
-from webhook.manifests.backstop import PODS, backstop
-from webhook.manifests.hooks import LEFT_OUT, configurations
-from webhook.manifests.touching import DEVICE_PATHS, asks_for_gpus, mounts_host, reaches_host, touches_gpus
-from webhook.model.resources import DEVICE_CLASS_PREFIX, gpu_resource
+from webhook.engine.guarding.bypasses import BYPASS_CODES
+from webhook.engine.guarding.host_paths import DEVICE_TREES, PROCESS_LINKS, GUARDED_PREFIXES, GUARDED_TREES, path_reaches_gpus
+from webhook.manifests.backstop import POD_VALIDATIONS, backstop_policies
+from webhook.manifests.hooks import EXCLUDED_NAMESPACES, webhook_configurations
+from webhook.manifests.touching import DEVICE_PATHS, gpu_request_cel, host_mount_cel, wide_host_mount_cel, touches_gpus_cel
+from webhook.model.resources import DEVICE_CLASS_PREFIX, parse_gpu_resource
 from webhook.model.usage import UsageView
-from webhook.policy.workloads import WORKLOADS
-from webhook.policy.written.matching import DEFAULT_EXCLUDED
+from webhook.policy.workloads import WORKLOAD_TEMPLATES
+from webhook.policy.written.matching import DEFAULT_EXCLUDED_NAMESPACES
 from webhook.policy.written.sections import Bypass
 
 CEL = cel.NewEnv(variables=dict.fromkeys(("object", "request"), cel.Type.DYN))
-TOUCHES = CEL.compile(touches_gpus("object"))
-ON_THE_HOST = CEL.compile(f"{mounts_host('object.spec', DEVICE_PATHS)} || {reaches_host('object.spec')}")
+TOUCHES = CEL.compile(touches_gpus_cel("object"))
+ON_THE_HOST = CEL.compile(f"{host_mount_cel('object.spec', DEVICE_PATHS)} || {wide_host_mount_cel('object.spec')}")
 
-SEGMENTS = {segment for tree in (*TREES, *STARTS) for segment in tree.split("/")}
-ODD = {"..", ".", "x", "1", "self", "var", "nvidia0", "nvidia-caps", *LINKS}
+SEGMENTS = {segment for tree in (*GUARDED_TREES, *GUARDED_PREFIXES) for segment in tree.split("/")}
+ODD = {"..", ".", "x", "1", "self", "var", "nvidia0", "nvidia-caps", *PROCESS_LINKS}
 STEPS = st.sampled_from(sorted(SEGMENTS | ODD))
 PATHS = st.lists(STEPS, min_size=1, max_size=6).map("/".join)
 DETOURS = st.sampled_from([[], [], ["."], [""], ["x", ".."], ["..", "var"]])
@@ -44,7 +44,7 @@ DETOURS = st.sampled_from([[], [], ["."], [""], ["x", ".."], ["..", "var"]])
 @st.composite
 def guarded_paths(draw: st.DrawFn) -> str:
     """What the guard names, what holds it, or what it holds; often the long way."""
-    steps = draw(st.sampled_from([*TREES, *STARTS])).split("/")[1:]
+    steps = draw(st.sampled_from([*GUARDED_TREES, *GUARDED_PREFIXES])).split("/")[1:]
     steps = steps[: draw(st.integers(1, len(steps)))] + draw(st.lists(STEPS, max_size=2))
     at = draw(st.integers(0, len(steps)))
     steps[at:at] = draw(DETOURS)
@@ -69,7 +69,7 @@ def mounting(path: str) -> Json:
 @settings(max_examples=500)
 @given(guarded_paths() | st.builds(str.__add__, st.sampled_from(["", "/", "//"]), PATHS))
 def test_every_host_path_that_reaches_gpus_is_seen(path: str) -> None:
-    assert holds(ON_THE_HOST, mounting(path)) or not reaches_gpus(path)
+    assert holds(ON_THE_HOST, mounting(path)) or not path_reaches_gpus(path)
 
 
 @pytest.mark.parametrize("path", [path for path, bad in HOST_PATHS.values() if bad])
@@ -77,10 +77,10 @@ def test_every_host_path_that_the_guard_is_known_to_refuse_is_seen(path: str) ->
     assert holds(ON_THE_HOST, mounting(path))
 
 
-@pytest.mark.parametrize("path", [*DEVICES, *STARTS])
+@pytest.mark.parametrize("path", [*DEVICE_TREES, *GUARDED_PREFIXES])
 def test_what_is_there_for_devices_is_never_let_in_unjudged(path: str) -> None:
     for below in (path, f"{path}/x", f"/var{path}"):
-        assert holds(TOUCHES, mounting(below)) or not reaches_gpus(below)
+        assert holds(TOUCHES, mounting(below)) or not path_reaches_gpus(below)
 
 
 @pytest.mark.parametrize("path", ["/var/log", "/etc/cni/net.d", "/sys", "/lib/modules", "/opt/cni/bin", "/etc/hosts"])
@@ -94,14 +94,14 @@ def test_what_the_guard_is_known_to_leave_is_not(path: str) -> None:
 
 
 SPELLINGS = ["/dev//nvidia0", "/dev/./nvidia0", "//dev/nvidia0", "dev/nvidia0", "/./dev/nvidia0", "/opt/../dev/nvidia0"]
-MOUNTS_DEVICES = CEL.compile(next(rule for rule, says in PODS if "host paths" in says))
+MOUNTS_DEVICES = CEL.compile(next(rule for rule, says in POD_VALIDATIONS if "host paths" in says))
 
 
 @pytest.mark.parametrize("path", SPELLINGS)
 def test_no_spelling_of_a_device_passes_while_nobody_answers(path: str) -> None:
     request = {"operation": "CREATE", "userInfo": {"username": "alice"}}
 
-    assert reaches_gpus(path)
+    assert path_reaches_gpus(path)
     assert holds(TOUCHES, mounting(path))
     assert MOUNTS_DEVICES.eval(data={"object": mounting(path), "request": request}).plain_value() is False
 
@@ -136,10 +136,10 @@ def test_every_pod_that_is_refused_is_sent(pod: Json) -> None:
 
     if not holds(TOUCHES, pod):  # then nobody is held up while we do not answer: right for wide mounts, and only there
         assert holds(ON_THE_HOST, pod)
-        assert {found.code for found in decision.findings} == {BYPASSES["hostPathDevices"]}
+        assert {found.code for found in decision.findings} == {BYPASS_CODES["hostPathDevices"]}
 
 
-ASKS = CEL.compile(f"object.containers.exists(c, {asks_for_gpus('c')})")
+ASKS = CEL.compile(f"object.containers.exists(c, {gpu_request_cel('c')})")
 PARTS = ["nvidia.com/", "gpu", "mig-", "1g.10gb", "7g.80", "g.", "gb", ".me", "-me", ".me.all", ".gfx", ".shared", "x"]
 NAMES = st.builds(
     "nvidia.com/{}".format, st.lists(st.sampled_from(PARTS), max_size=5).map("".join) | st.text(max_size=5)
@@ -149,16 +149,16 @@ NAMES = st.builds(
 @settings(max_examples=500)
 @given(NAMES | RESOURCE_NAMES, st.sampled_from(["0", "1", 0, 1]), st.sampled_from(["limits", "requests"]))
 def test_an_expression_and_the_engine_agree_on_who_asks(name: str, amount: object, side: str) -> None:
-    asks = gpu_resource(name) is not None or name.startswith(DEVICE_CLASS_PREFIX)
+    asks = parse_gpu_resource(name) is not None or name.startswith(DEVICE_CLASS_PREFIX)
     container = {"name": "main", "resources": {side: {name: amount}}}
 
     assert holds(ASKS, {"containers": [container]}) == (asks and amount not in ("0", 0))
 
 
-BACKSTOP = next(one["spec"] for one in backstop() if one["metadata"]["name"] == "rightslice-pods")
+BACKSTOP = next(one["spec"] for one in backstop_policies() if one["metadata"]["name"] == "rightslice-pods")
 WITH_VARIABLES = cel.NewEnv(variables=dict.fromkeys(("object", "request", "variables"), cel.Type.DYN))
 VARIABLES = {one["name"]: WITH_VARIABLES.compile(one["expression"]) for one in BACKSTOP["variables"]}
-MUST_HOLD = [WITH_VARIABLES.compile(rule) for rule, _ in PODS]
+MUST_HOLD = [WITH_VARIABLES.compile(rule) for rule, _ in POD_VALIDATIONS]
 [CONDITION] = BACKSTOP["matchConditions"]
 GOES_ROUND = CEL.compile(CONDITION["expression"])
 
@@ -203,7 +203,7 @@ def test_pods_that_only_ask_cost_the_backstop_one_condition(maker: PodMaker) -> 
 
 @pytest.mark.parametrize("name", ["validate.rightslice.dev", "host.rightslice.dev"])
 def test_pods_are_judged_when_they_are_made_and_whenever_they_change(name: str) -> None:
-    [hook] = [hook for one in configurations() for hook in one["webhooks"] if hook["name"] == name]
+    [hook] = [hook for one in webhook_configurations() for hook in one["webhooks"] if hook["name"] == name]
     judged = {(what, when) for rule in hook["rules"] for what in rule["resources"] for when in rule["operations"]}
 
     changes = {(what, "UPDATE") for what in ("pods", "pods/ephemeralcontainers", "pods/resize")}
@@ -216,20 +216,20 @@ def test_the_made_files_are_what_the_code_makes(name: str, text: str) -> None:
 
 
 def test_every_workload_that_is_known_is_sent() -> None:
-    rules = [rule for one in configurations() for hook in one["webhooks"] for rule in hook["rules"]]
+    rules = [rule for one in webhook_configurations() for hook in one["webhooks"] for rule in hook["rules"]]
     sent = {(group, plural) for rule in rules for group in rule["apiGroups"] for plural in rule["resources"]}
 
-    assert {(group, f"{kind.lower()}s") for group, kind in WORKLOADS} <= sent
+    assert {(group, f"{kind.lower()}s") for group, kind in WORKLOAD_TEMPLATES} <= sent
 
 
 def test_no_hook_sees_what_a_cluster_needs_to_start() -> None:
-    hooks = [hook for one in configurations() for hook in one["webhooks"]]
+    hooks = [hook for one in webhook_configurations() for hook in one["webhooks"]]
     rules = [rule for hook in hooks for rule in hook["rules"]]
     resources = {resource for rule in rules for resource in rule["resources"]}
 
     assert {operation for rule in rules for operation in rule["operations"]} == {"CREATE", "UPDATE"}
     assert not resources & {"*", "pods/*", "*/*", "pods/status", "pods/eviction", "pods/binding", "nodes", "leases"}
-    assert set(DEFAULT_EXCLUDED) <= set(LEFT_OUT)
+    assert set(DEFAULT_EXCLUDED_NAMESPACES) <= set(EXCLUDED_NAMESPACES)
     failing = {hook["name"] for hook in hooks if hook["failurePolicy"] == "Fail"}
     assert failing == {"validate.rightslice.dev", "policies.rightslice.dev"}
     assert all(hook["timeoutSeconds"] <= 3 for hook in hooks)
@@ -237,7 +237,7 @@ def test_no_hook_sees_what_a_cluster_needs_to_start() -> None:
 
 def test_the_backstop_names_every_policy_that_it_binds() -> None:
     kinds: dict[str, set[str]] = {}
-    for one in backstop():
+    for one in backstop_policies():
         kinds.setdefault(one["kind"], set()).add(one["metadata"]["name"])
 
     assert kinds["ValidatingAdmissionPolicy"] == kinds["ValidatingAdmissionPolicyBinding"]

@@ -6,9 +6,9 @@ import msgspec
 
 from tests.make import Json, make_node
 from webhook.model.fleet import Fleet
-from webhook.model.masks import bits
+from webhook.model.masks import bit_positions
 from webhook.model.objects import Node
-from webhook.model.offers import Offer
+from webhook.model.offers import GpuOffer
 
 GPU = "nvidia.com/gpu"
 SHARED = "nvidia.com/gpu.shared"
@@ -30,7 +30,7 @@ def read(data: Json) -> Node:
     return msgspec.convert(data, Node)
 
 
-def only(*nodes: Node) -> Offer:
+def only(*nodes: Node) -> GpuOffer:
     """The one offer of a fleet of these nodes."""
     (offer,) = Fleet(nodes).offers
     return offer
@@ -43,4 +43,4 @@ def block(profile: str, **fields: str) -> dict[str, str]:
 
 def names(fleet: Fleet, mask: int) -> set[str]:
     """The names of the nodes of a mask."""
-    return {fleet.nodes[position].name for position in bits(mask)}
+    return {fleet.nodes[position].name for position in bit_positions(mask)}

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import yaml
 
-from webhook.model.catalogue import Shape, card, shape
+from webhook.model.catalogue import MigProfileSpec, mig_card_spec, mig_profile_spec
 
 GEOMETRIES = {"c7m8": (7, 8), "c4m4": (4, 4), "c4m12": (4, 4), "c2": (2, 2)}
 
@@ -18,18 +18,18 @@ def test_every_listed_profile_of_every_named_product_is_known(shared: Path) -> N
         for name in product["gfd_products"]:
             if "unconfirmed" in name:
                 continue
-            known = card(name)
+            known = mig_card_spec(name)
             assert known is not None, name
             assert (known.compute_slices, known.memory_units) == GEOMETRIES[product["geometry"]]
             assert known.sms == product["sm_total"]
             for row in product["profiles"]:
                 checked += 1
-                assert shape(name, row["name"]) == Shape(row["mem_slices"], row["mem_mib"], row["sm"]), (name, row)
+                assert mig_profile_spec(name, row["name"]) == MigProfileSpec(row["mem_slices"], row["mem_mib"], row["sm"]), (name, row)
     assert checked > 200
 
 
 def test_one_name_is_two_shapes() -> None:
-    small, large = shape("NVIDIA-A100-SXM4-80GB", "1g.10gb"), shape("NVIDIA-A100-SXM4-40GB", "1g.10gb")
+    small, large = mig_profile_spec("NVIDIA-A100-SXM4-80GB", "1g.10gb"), mig_profile_spec("NVIDIA-A100-SXM4-40GB", "1g.10gb")
     assert small is not None
     assert large is not None
     assert (small.memory_units, large.memory_units) == (1, 2)
@@ -37,13 +37,13 @@ def test_one_name_is_two_shapes() -> None:
 
 def test_attributes_do_not_change_the_share() -> None:
     product = "NVIDIA-RTX-PRO-6000-Blackwell-Server-Edition"
-    plain = shape(product, "1g.24gb")
+    plain = mig_profile_spec(product, "1g.24gb")
     assert plain is not None
     for profile in ("1g.24gb+me", "1g.24gb+me.all", "1g.24gb+gfx", "1g.24gb-me"):
-        assert shape(product, profile) == plain
+        assert mig_profile_spec(product, profile) == plain
 
 
 def test_what_is_not_listed_is_not_known() -> None:
-    assert card("NVIDIA-Z900") is None
-    assert shape("NVIDIA-Z900", "1g.10gb") is None
-    assert shape("NVIDIA-H100-80GB-HBM3", "1g.11gb") is None
+    assert mig_card_spec("NVIDIA-Z900") is None
+    assert mig_profile_spec("NVIDIA-Z900", "1g.10gb") is None
+    assert mig_profile_spec("NVIDIA-H100-80GB-HBM3", "1g.11gb") is None

@@ -10,25 +10,25 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.model.nodes import A100, GPU, SHARED, node
-from webhook.model.cluster import Assumed, ClusterView, Room
+from webhook.model.cluster import AssumedPod, ClusterView, FreeResources
 from webhook.model.fleet import Fleet
 from webhook.model.objects import LimitRange, Namespace, ResourceQuota
-from webhook.model.pods import Metadata
-from webhook.model.ranges import NO_RANGES
+from webhook.model.pods import ObjectMeta
+from webhook.model.ranges import NO_LIMIT_RANGES
 
 CARD = {"gpu.product": A100}
 FLEET = Fleet([node("a", CARD, **{GPU: "8"}), node("b", CARD, **{GPU: "4"}), node("cpu")])
-ROOMS = {"a": Room(4000, 8 << 30, {GPU: 2}), "b": Room(64000, 512 << 30, {GPU: 1})}
+ROOMS = {"a": FreeResources(4000, 8 << 30, {GPU: 2}), "b": FreeResources(64000, 512 << 30, {GPU: 1})}
 GIB = 1 << 30
 BOTH, A, B = 0b11, 0b01, 0b10
 
 
 def _room(view: ClusterView, count: int, nodes: int = BOTH, cpu_milli: int = 0, memory: int = 0) -> bool:
-    return view.has_room(GPU, count, nodes, cpu_milli=cpu_milli, memory=memory)
+    return view.has_free_node(GPU, count, nodes, cpu_milli=cpu_milli, memory=memory)
 
 
-def _pod(uid: str, nodes: int = BOTH, count: int = 1, until: float = 10.0, resource: str = GPU) -> Assumed:
-    return Assumed(uid, resource, nodes, count, until)
+def _pod(uid: str, nodes: int = BOTH, count: int = 1, until: float = 10.0, resource: str = GPU) -> AssumedPod:
+    return AssumedPod(uid, resource, nodes, count, until)
 
 
 def test_one_node_must_have_it_all() -> None:
@@ -37,7 +37,7 @@ def test_one_node_must_have_it_all() -> None:
     assert not _room(view, 3), "three are free, on two nodes"
     assert not _room(view, 2, B)
     assert not _room(view, 1, 0)
-    assert not view.has_room(SHARED, 1, BOTH, cpu_milli=0, memory=0), "nobody offers it"
+    assert not view.has_free_node(SHARED, 1, BOTH, cpu_milli=0, memory=0), "nobody offers it"
 
 
 def test_cpu_and_memory_must_be_free_on_the_same_node() -> None:
@@ -57,62 +57,62 @@ def test_a_node_that_no_room_is_given_for_is_empty() -> None:
 def test_free_adds_up_the_nodes_of_the_mask() -> None:
     view = ClusterView(FLEET, rooms=ROOMS)
     (offer,) = FLEET.offers
-    assert (view.free(offer, BOTH), view.free(offer, A), view.free(offer, 0b100)) == (3, 2, 0)
+    assert (view.free_units(offer, BOTH), view.free_units(offer, A), view.free_units(offer, 0b100)) == (3, 2, 0)
 
 
 def test_pods_assumed_hold_what_they_may_take() -> None:
     view = ClusterView(FLEET, rooms=ROOMS)
     (offer,) = FLEET.offers
-    once = view.assume(_pod("1"), 0.0)
-    assert (once.free(offer, BOTH), view.free(offer, BOTH)) == (2, 3), "the old view stays as it was"
+    once = view.with_assumed(_pod("1"), 0.0)
+    assert (once.free_units(offer, BOTH), view.free_units(offer, BOTH)) == (2, 3), "the old view stays as it was"
     assert _room(once, 1), "three places, and one is taken"
     assert not _room(once, 2), "the one place for two may be the one that is taken"
-    full = once.assume(_pod("2"), 0.0).assume(_pod("3"), 0.0)
+    full = once.with_assumed(_pod("2"), 0.0).with_assumed(_pod("3"), 0.0)
     assert not _room(full, 1)
-    assert full.free(offer, BOTH) == 0
+    assert full.free_units(offer, BOTH) == 0
 
 
 def test_pods_assumed_elsewhere_hold_nothing_here() -> None:
-    view = ClusterView(FLEET, rooms=ROOMS).assume(_pod("1", B), 0.0)
+    view = ClusterView(FLEET, rooms=ROOMS).with_assumed(_pod("1", B), 0.0)
     assert _room(view, 2, A)
     assert not _room(view, 1, B)
-    assert _room(view.assume(_pod("2", BOTH, resource=SHARED), 0.0), 2, A)
+    assert _room(view.with_assumed(_pod("2", BOTH, resource=SHARED), 0.0), 2, A)
 
 
 def test_the_same_uid_twice_counts_once_and_no_uid_counts_each_time() -> None:
-    view = ClusterView(FLEET, rooms=ROOMS).assume(_pod("1"), 0.0)
-    assert view.assume(_pod("1"), 0.0) is view
-    assert len(view.assume(_pod(""), 0.0).assume(_pod(""), 0.0).assumed) == 3
+    view = ClusterView(FLEET, rooms=ROOMS).with_assumed(_pod("1"), 0.0)
+    assert view.with_assumed(_pod("1"), 0.0) is view
+    assert len(view.with_assumed(_pod(""), 0.0).with_assumed(_pod(""), 0.0).assumed_pods) == 3
 
 
 def test_time_forgets_them_in_whatever_order_they_came() -> None:
     view = ClusterView(FLEET, rooms=ROOMS)
     for uid, until in (("late", 30.0), ("soon", 10.0), ("next", 20.0)):
-        view = view.assume(_pod(uid, until=until), 0.0)
-    assert [pod.uid for pod in view.assumed] == ["soon", "next", "late"]
-    later = view.assume(_pod("new", until=40.0), 10.0)
-    assert [pod.uid for pod in later.assumed] == ["next", "late", "new"]
-    assert [pod.uid for pod in later.assume(_pod("soon", until=50.0), 30.0).assumed] == ["new", "soon"]
+        view = view.with_assumed(_pod(uid, until=until), 0.0)
+    assert [pod.uid for pod in view.assumed_pods] == ["soon", "next", "late"]
+    later = view.with_assumed(_pod("new", until=40.0), 10.0)
+    assert [pod.uid for pod in later.assumed_pods] == ["next", "late", "new"]
+    assert [pod.uid for pod in later.with_assumed(_pod("soon", until=50.0), 30.0).assumed_pods] == ["new", "soon"]
 
 
 def test_a_view_may_have_two_successors() -> None:
     view = ClusterView(FLEET, rooms=ROOMS, assumed=[_pod("0")])
-    left, right = view.assume(_pod("left"), 0.0), view.assume(_pod("right"), 0.0)
-    assert [pod.uid for pod in view.assumed] == ["0"]
-    assert [pod.uid for pod in left.assumed] == ["0", "left"]
-    assert [pod.uid for pod in right.assumed] == ["0", "right"]
-    assert [pod.uid for pod in left.assume(_pod("right"), 0.0).assumed] == ["0", "left", "right"]
+    left, right = view.with_assumed(_pod("left"), 0.0), view.with_assumed(_pod("right"), 0.0)
+    assert [pod.uid for pod in view.assumed_pods] == ["0"]
+    assert [pod.uid for pod in left.assumed_pods] == ["0", "left"]
+    assert [pod.uid for pod in right.assumed_pods] == ["0", "right"]
+    assert [pod.uid for pod in left.with_assumed(_pod("right"), 0.0).assumed_pods] == ["0", "left", "right"]
 
 
 def test_a_long_day_of_admissions_keeps_only_those_in_force() -> None:
     view = ClusterView(FLEET)
     for second in range(5000):
-        view = view.assume(_pod(str(second), until=second + 30.0), float(second))
-    assert len(view.assumed) == 30
+        view = view.with_assumed(_pod(str(second), until=second + 30.0), float(second))
+    assert len(view.assumed_pods) == 30
     assert len(view._ledger._log) < 5000
     (offer,) = FLEET.offers
-    assert view.free(offer, BOTH) == 0
-    assert view.assume(_pod("", until=9999.0), 6000.0).free(offer, BOTH) == 11
+    assert view.free_units(offer, BOTH) == 0
+    assert view.with_assumed(_pod("", until=9999.0), 6000.0).free_units(offer, BOTH) == 11
 
 
 Amounts = tuple[int, int, int, int]
@@ -139,14 +139,14 @@ def test_room_is_never_promised_where_the_pods_assumed_could_have_taken_it(
 ) -> None:
     """Against every way in which the pods assumed can land."""
     fleet = Fleet([node(f"n{i}", CARD, **{GPU: "3", SHARED: "3"}) for i in range(len(free))])
-    rooms = {f"n{i}": Room(cpu, memory, {GPU: a, SHARED: b}) for i, (a, b, cpu, memory) in enumerate(free)}
+    rooms = {f"n{i}": FreeResources(cpu, memory, {GPU: a, SHARED: b}) for i, (a, b, cpu, memory) in enumerate(free)}
     view = ClusterView(fleet, rooms=rooms)
     for number, (mask, (units, others, cpu, memory)) in enumerate(pods):
         count = units or others
         each = (-(-cpu // count), -(-memory // count))
-        one = Assumed(str(number), GPU if units else SHARED, mask, count, 10.0, ("", ""), *each)
-        view = view.assume(one, 0.0)
-    if not view.has_room(GPU, wanted[0], nodes & fleet.everyone, cpu_milli=wanted[2], memory=wanted[3]):
+        one = AssumedPod(str(number), GPU if units else SHARED, mask, count, 10.0, ("", ""), *each)
+        view = view.with_assumed(one, 0.0)
+    if not view.has_free_node(GPU, wanted[0], nodes & fleet.all_nodes, cpu_milli=wanted[2], memory=wanted[3]):
         return
     for places in product(range(len(free)), repeat=len(pods)):
         left = [list(amounts) for amounts in free]
@@ -163,24 +163,24 @@ BURST = [(4000, 3000, 1), (6000, 3000, 2), (6000, 2000, 3), (9000, 3000, 3), (40
 
 @pytest.mark.parametrize(("cpu", "each", "fit"), BURST)
 def test_as_many_copies_as_fit_find_room_one_after_the_other(cpu: int, each: int, fit: int) -> None:
-    view, found = ClusterView(Fleet([node("n", CARD, **{GPU: "5"})]), rooms={"n": Room(cpu, GIB, {GPU: 5})}), 0
-    while found < 9 and view.has_room(GPU, 1, 1, cpu_milli=each, memory=0):
-        view = view.assume(Assumed(str(found), GPU, 1, 1, 10.0, ("", ""), each), 0.0)
+    view, found = ClusterView(Fleet([node("n", CARD, **{GPU: "5"})]), rooms={"n": FreeResources(cpu, GIB, {GPU: 5})}), 0
+    while found < 9 and view.has_free_node(GPU, 1, 1, cpu_milli=each, memory=0):
+        view = view.with_assumed(AssumedPod(str(found), GPU, 1, 1, 10.0, ("", ""), each), 0.0)
         found += 1
     assert found == fit
 
 
 def test_a_pod_that_asks_for_no_cpu_needs_none_beside_the_others() -> None:
-    one = Assumed("1", GPU, 1, 1, 10.0, ("", ""), 4000, GIB)
-    view = ClusterView(Fleet([node("n", CARD, **{GPU: "2"})]), rooms={"n": Room(4000, GIB, {GPU: 2})})
-    view = view.assume(one, 0.0)
-    assert view.has_room(GPU, 1, 1, cpu_milli=0, memory=0)
-    assert not view.has_room(GPU, 1, 1, cpu_milli=1, memory=0)
-    assert not view.has_room(GPU, 1, 1, cpu_milli=0, memory=1)
+    one = AssumedPod("1", GPU, 1, 1, 10.0, ("", ""), 4000, GIB)
+    view = ClusterView(Fleet([node("n", CARD, **{GPU: "2"})]), rooms={"n": FreeResources(4000, GIB, {GPU: 2})})
+    view = view.with_assumed(one, 0.0)
+    assert view.has_free_node(GPU, 1, 1, cpu_milli=0, memory=0)
+    assert not view.has_free_node(GPU, 1, 1, cpu_milli=1, memory=0)
+    assert not view.has_free_node(GPU, 1, 1, cpu_milli=0, memory=1)
 
 
 def test_a_snapshot_may_lack_a_namespace_and_a_live_view_may_not() -> None:
-    team = {"team": Namespace(Metadata(name="team", labels={"tier": "research"}))}
+    team = {"team": Namespace(ObjectMeta(name="team", labels={"tier": "research"}))}
     known = ClusterView(FLEET, namespaces=team, complete=True)
     found = known.namespace("team")
     assert found is not None
@@ -192,8 +192,8 @@ def test_a_snapshot_may_lack_a_namespace_and_a_live_view_may_not() -> None:
 
 
 def test_limit_ranges_and_quotas_come_by_name() -> None:
-    ranges = tuple(LimitRange(Metadata(name=name)) for name in "ba")
-    quotas = tuple(ResourceQuota(Metadata(name=name)) for name in "dc")
+    ranges = tuple(LimitRange(ObjectMeta(name=name)) for name in "ba")
+    quotas = tuple(ResourceQuota(ObjectMeta(name=name)) for name in "dc")
     view = ClusterView(FLEET, limit_ranges={"team": ranges}, quotas={"team": quotas})
     assert [item.metadata.name for item in view.limit_ranges("team")] == ["a", "b"]
     assert [item.metadata.name for item in view.quotas("team")] == ["c", "d"]
@@ -209,9 +209,9 @@ def test_what_was_reckoned_of_limits_and_quotas_goes_with_them() -> None:
 
     before, after = objects("1"), objects("2")
     view = ClusterView(Fleet(()), limit_ranges={"team": (before[0],)}, quotas={"team": (before[1],)})
-    assert (view.ranges("team")[0].bounds[0].amount.unscaled, view.quota_room("team")[0].left[0][1]) == (1, 1000)
+    assert (view.ranges("team")[0].bounds[0].amount.unscaled, view.quota_room("team")[0].remaining[0][1]) == (1, 1000)
 
     later = view.with_objects({}, {"team": [after[0]]}, {"team": [after[1]]})
-    assert (later.ranges("team")[0].bounds[0].amount.unscaled, later.quota_room("team")[0].left[0][1]) == (2, 2000)
+    assert (later.ranges("team")[0].bounds[0].amount.unscaled, later.quota_room("team")[0].remaining[0][1]) == (2, 2000)
     assert view.ranges("team")[0].bounds[0].amount.unscaled == 1
-    assert later.ranges("other") == NO_RANGES
+    assert later.ranges("other") == NO_LIMIT_RANGES

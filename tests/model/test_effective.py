@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from tests.make import PodMaker, make_pod
-from webhook.model.effective import effective, effective_requests, may_take
-from webhook.model.pods import pod_of
-from webhook.model.quantity import nano
+from webhook.model.effective import effective_amount, effective_requests, max_consumption
+from webhook.model.pods import parse_pod
+from webhook.model.quantity import parse_nano
 
 GPU = "nvidia.com/gpu"
 
@@ -51,7 +51,7 @@ CASES = {
 
 @pytest.mark.parametrize(("pod", "want"), CASES.values(), ids=CASES)
 def test_gpus(pod: PodMaker, want: str) -> None:
-    assert effective(pod_of(pod.build()), GPU) == nano(want)
+    assert effective_amount(parse_pod(pod.build()), GPU) == parse_nano(want)
 
 
 def _cpu(requests: object = None, limits: object = None, whole: Any = None, overhead: object = None) -> PodMaker:
@@ -79,8 +79,8 @@ CPU = {
 
 @pytest.mark.parametrize(("pod", "requests", "limits"), CPU.values(), ids=CPU)
 def test_cpu(pod: PodMaker, requests: str, limits: str) -> None:
-    read = pod_of(pod.build())
-    assert (effective(read, "cpu"), effective(read, "cpu", limits=True)) == (nano(requests), nano(limits))
+    read = parse_pod(pod.build())
+    assert (effective_amount(read, "cpu"), effective_amount(read, "cpu", limits=True)) == (parse_nano(requests), parse_nano(limits))
 
 
 TAKEN = {
@@ -99,18 +99,18 @@ TAKEN = {
 
 @pytest.mark.parametrize(("pod", "want"), TAKEN.values(), ids=TAKEN)
 def test_the_most_that_a_pod_may_take(pod: PodMaker, want: str) -> None:
-    assert may_take(pod_of(pod.build()), "cpu") == nano(want)
+    assert max_consumption(parse_pod(pod.build()), "cpu") == parse_nano(want)
 
 
 def test_huge_pages_of_the_pod_as_a_whole() -> None:
-    pod = pod_of(make_pod().spec(resources={"requests": {"hugepages-2Mi": "64Mi", GPU: "1"}}).build())
-    assert effective_requests(pod) == {"hugepages-2Mi": nano("64Mi")}
+    pod = parse_pod(make_pod().spec(resources={"requests": {"hugepages-2Mi": "64Mi", GPU: "1"}}).build())
+    assert effective_requests(pod) == {"hugepages-2Mi": parse_nano("64Mi")}
 
 
 def test_all_that_a_pod_asks_for_and_nothing_that_comes_to_nothing() -> None:
     pod = _with(make_pod().gpus(1).asks("cpu", "2"), _init("2")).asks("nvidia.com/mig-1g.10gb", "0")
-    assert effective_requests(pod_of(pod.spec(overhead={"memory": "1Gi"}).build())) == {
-        GPU: nano("2"),
-        "cpu": nano("2"),
-        "memory": nano("1Gi"),
+    assert effective_requests(parse_pod(pod.spec(overhead={"memory": "1Gi"}).build())) == {
+        GPU: parse_nano("2"),
+        "cpu": parse_nano("2"),
+        "memory": parse_nano("1Gi"),
     }

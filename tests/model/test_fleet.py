@@ -30,16 +30,16 @@ USABLE: dict[str, dict[str, str]] = {
 
 @pytest.mark.parametrize("labels", UNUSABLE.values(), ids=UNUSABLE)
 def test_not_usable(labels: dict[str, str]) -> None:
-    assert Fleet([node("n", labels, **{GPU: "8"})]).usable == 0
+    assert Fleet([node("n", labels, **{GPU: "8"})]).usable_nodes == 0
 
 
 @pytest.mark.parametrize("labels", USABLE.values(), ids=USABLE)
 def test_usable(labels: dict[str, str]) -> None:
-    assert Fleet([node("n", labels, **{GPU: "8"})]).usable == 1
+    assert Fleet([node("n", labels, **{GPU: "8"})]).usable_nodes == 1
 
 
 def test_gpu_labels_do_not_close_a_node_without_gpus() -> None:
-    assert Fleet([node("n", {"gpu.present": "false"})]).usable == 1
+    assert Fleet([node("n", {"gpu.present": "false"})]).usable_nodes == 1
 
 
 def test_cordoned_and_unready_nodes_take_nobody() -> None:
@@ -49,13 +49,13 @@ def test_cordoned_and_unready_nodes_take_nobody() -> None:
     unknown["status"]["conditions"][0]["status"] = "Unknown"
     del silent["status"]["conditions"]
     fleet = Fleet([read(data) for data in (cordoned, unready, unknown, silent)])
-    assert names(fleet, fleet.usable) == {"d"}
+    assert names(fleet, fleet.usable_nodes) == {"d"}
 
 
 def test_many_strangers_do_not_fill_the_memory() -> None:
     fleet = Fleet([node()])
     for number in range(3000):
-        fleet.tolerated((Toleration(key=str(number), operator="Exists"),))
+        fleet.tolerated_nodes((Toleration(key=str(number), operator="Exists"),))
     assert len(fleet._tolerated) <= 1024
 
 
@@ -63,16 +63,16 @@ def test_what_messages_ask_for() -> None:
     large = node("a", {"gpu.product": A100}, **{GPU: "8", SMALL: "7"})
     fleet = Fleet([large, node("b", {"gpu.product": "NVIDIA-L4"}, **{GPU: "2"}), node("cpu")])
     assert fleet.resources() == (GPU, SMALL)
-    assert fleet.products(fleet.everyone) == (A100, "NVIDIA-L4")
-    assert fleet.products(0b110) == ("NVIDIA-L4",)
-    assert (fleet.most(GPU, fleet.everyone), fleet.most(GPU, 0b110), fleet.most(GPU, 0b100)) == (8, 2, 0)
-    assert fleet.most("nvidia.com/mig-9g.9gb", fleet.everyone) == 0
-    assert fleet.advertising(GPU) == 0b011
+    assert fleet.products_of_nodes(fleet.all_nodes) == (A100, "NVIDIA-L4")
+    assert fleet.products_of_nodes(0b110) == ("NVIDIA-L4",)
+    assert (fleet.max_units(GPU, fleet.all_nodes), fleet.max_units(GPU, 0b110), fleet.max_units(GPU, 0b100)) == (8, 2, 0)
+    assert fleet.max_units("nvidia.com/mig-9g.9gb", fleet.all_nodes) == 0
+    assert fleet.nodes_advertising(GPU) == 0b011
 
 
 def test_an_empty_fleet_answers_too() -> None:
     fleet = Fleet([])
-    assert (fleet.offers, fleet.everyone, fleet.usable, fleet.select({"a": "b"}, None), fleet.tolerated(())) == (
+    assert (fleet.offers, fleet.all_nodes, fleet.usable_nodes, fleet.select_nodes({"a": "b"}, None), fleet.tolerated_nodes(())) == (
         (),
         0,
         0,

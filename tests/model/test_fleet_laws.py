@@ -8,14 +8,14 @@ from hypothesis import strategies as st
 from tests.model.nodes import names
 from webhook.model.fleet import Fleet
 from webhook.model.objects import Node, NodeMetadata, NodeSpec, Taint
-from webhook.model.pods import NodeSelectorTerm, Requirement, Toleration
+from webhook.model.pods import NodeSelectorTerm, NodeSelectorRequirement, Toleration
 
 KEYS, VALUES = st.sampled_from(["a", "b", "c"]), st.sampled_from(["", "x", "1", "-1", "10", "1_0", str(2**63), "٣"])
 LABELS = st.dictionaries(KEYS, VALUES)
 OPERATORS = st.sampled_from(["In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt", "", "gt"])
-EXPRESSIONS = st.builds(Requirement, KEYS, OPERATORS, st.lists(VALUES, max_size=2).map(tuple))
+EXPRESSIONS = st.builds(NodeSelectorRequirement, KEYS, OPERATORS, st.lists(VALUES, max_size=2).map(tuple))
 FIELDS = st.builds(
-    Requirement,
+    NodeSelectorRequirement,
     st.sampled_from(["metadata.name", "spec.unschedulable"]),
     st.sampled_from(["In", "NotIn", "Exists"]),
     st.lists(st.sampled_from(["n0", "n1", "n9"]), max_size=2).map(tuple),
@@ -40,7 +40,7 @@ def _integer(text: str) -> int | None:
     return int(text) if -(2**63) <= int(text) < 2**63 else None
 
 
-def _expression_holds(expression: Requirement, labels: dict[str, str]) -> bool:
+def _expression_holds(expression: NodeSelectorRequirement, labels: dict[str, str]) -> bool:
     value, values = labels.get(expression.key), expression.values
     match expression.operator:
         case "In":
@@ -59,7 +59,7 @@ def _expression_holds(expression: Requirement, labels: dict[str, str]) -> bool:
     return False
 
 
-def _field_holds(field: Requirement, name: str) -> bool:
+def _field_holds(field: NodeSelectorRequirement, name: str) -> bool:
     if field.key != "metadata.name" or len(field.values) != 1 or field.operator not in ("In", "NotIn"):
         return False
     return (name == field.values[0]) == (field.operator == "In")
@@ -86,7 +86,7 @@ def test_select_is_what_a_plain_look_at_each_node_says(
         and (terms is None or any(_term_holds(term, f"n{i}", labels) for term in terms))
     }
     fleet = Fleet(made)
-    assert names(fleet, fleet.select(selector, terms)) == want
+    assert names(fleet, fleet.select_nodes(selector, terms)) == want
 
 
 def _covers(toleration: Toleration, taint: Taint) -> bool:
@@ -110,5 +110,5 @@ def test_tolerated_is_what_a_plain_look_at_each_node_says(
         if all(t.effect == "PreferNoSchedule" or any(_covers(tol, t) for tol in tolerations) for t in taints)
     }
     fleet = Fleet(made)
-    assert names(fleet, fleet.tolerated(tolerations)) == want
-    assert names(fleet, fleet.tolerated(tuple(tolerations))) == want
+    assert names(fleet, fleet.tolerated_nodes(tolerations)) == want
+    assert names(fleet, fleet.tolerated_nodes(tuple(tolerations))) == want

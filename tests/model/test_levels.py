@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from webhook.model.levels import Levels
+from webhook.model.levels import ThresholdIndex
 
 AMOUNTS = st.dictionaries(st.integers(0, 6), st.integers(0, 9), min_size=1)
 
@@ -17,8 +17,8 @@ def test_moving_gives_the_levels_that_making_gives(start: dict[int, int], wishes
         if node in now:
             moves.append((node, now[node], amount))
             now[node] = amount
-    before = Levels(start)
+    before = ThresholdIndex(start)
     said = (list(before.amounts), list(before.masks))
-    moved, made = before.moved(moves), Levels(now)
+    moved, made = before.with_changes(moves), ThresholdIndex(now)
     assert (moved.amounts, moved.masks) == (made.amounts, made.masks)
     assert (before.amounts, before.masks) == said, "what others read stays as it was"

@@ -16,7 +16,7 @@ def _tainted(one: Json, *taints: Json) -> Json:
 
 def _reached(fleet: Fleet) -> list[tuple[set[str], set[str]]]:
     """For each offer the nodes it lives on, and the advertising nodes that its selector reaches."""
-    return [(names(fleet, o.nodes), names(fleet, fleet.reached(o))) for o in fleet.offers]
+    return [(names(fleet, o.nodes), names(fleet, fleet.reachable_nodes(o))) for o in fleet.offers]
 
 
 def test_equal_nodes_are_one_offer() -> None:
@@ -122,7 +122,7 @@ def test_a_node_that_offers_nothing_but_has_units_is_kept_apart_too() -> None:
     broken = node("broken", CARD | {"gpu.product": f"{A100}-MIG-INVALID", "site": "x"}, **{GPU: "8"})
     fleet = Fleet([broken, node("bare", {"site": "x"}, **{GPU: "8"})])
     (offer,) = fleet.offers
-    assert (offer.selector, names(fleet, fleet.reached(offer))) == ((), {"bare", "broken"})
+    assert (offer.selector, names(fleet, fleet.reachable_nodes(offer))) == ((), {"bare", "broken"})
 
 
 def test_offers_come_with_the_least_share_of_a_card_first() -> None:

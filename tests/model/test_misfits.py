@@ -7,17 +7,17 @@ from typing import Any
 import pytest
 
 from webhook.errors import ReviewError
-from webhook.model.paths import Path
-from webhook.model.pods import pod_of
+from webhook.model.paths import FieldPath
+from webhook.model.pods import parse_pod
 
-LIMITS: Path = ("spec", "containers", 1, "resources", "limits")
+LIMITS: FieldPath = ("spec", "containers", 1, "resources", "limits")
 
 
 def with_limits(limits: Any) -> dict[str, Any]:
     return {"metadata": {}, "spec": {"containers": [{}, {"resources": {"limits": limits}}]}}
 
 
-CASES: dict[str, tuple[Any, Path, str]] = {
+CASES: dict[str, tuple[Any, FieldPath, str]] = {
     "an amount that is a list": (
         with_limits({"cpu": "1", "memory": 5, "nvidia.com/gpu": [1]}),
         (*LIMITS, "nvidia.com/gpu"),
@@ -50,8 +50,8 @@ CASES: dict[str, tuple[Any, Path, str]] = {
 
 
 @pytest.mark.parametrize(("data", "path", "sentence"), CASES.values(), ids=CASES)
-def test_what_is_no_pod_says_where_and_what(data: Any, path: Path, sentence: str) -> None:
+def test_what_is_no_pod_says_where_and_what(data: Any, path: FieldPath, sentence: str) -> None:
     with pytest.raises(ReviewError) as caught:
-        pod_of(data)
-    assert (caught.value.path, caught.value.sentence) == (path, sentence)
+        parse_pod(data)
+    assert (caught.value.path, caught.value.message) == (path, sentence)
     assert str(caught.value) == f"object: is not a Pod: {sentence}"

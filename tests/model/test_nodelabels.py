@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from webhook.model.nodelabels import compute_capability, cuda, driver, memory_mib, number
+from webhook.model.nodelabels import compute_capability, cuda_version, driver_version, parse_memory_mib, parse_count
 
 N = "nvidia.com/cuda."
 
@@ -55,22 +55,22 @@ RUNTIMES = {
 
 @pytest.mark.parametrize(("text", "want"), NUMBERS.values(), ids=NUMBERS)
 def test_number(text: str | None, want: int | None) -> None:
-    assert number(text) == want
+    assert parse_count(text) == want
 
 
 @pytest.mark.parametrize(("text", "want"), MEMORIES.values(), ids=MEMORIES)
 def test_memory(text: str, want: int | None) -> None:
-    assert memory_mib(text) == want
+    assert parse_memory_mib(text) == want
 
 
 @pytest.mark.parametrize(("labels", "want"), DRIVERS.values(), ids=DRIVERS)
 def test_driver(labels: dict[str, str], want: tuple[int, ...]) -> None:
-    assert driver(labels) == want
+    assert driver_version(labels) == want
 
 
 @pytest.mark.parametrize(("labels", "want"), RUNTIMES.values(), ids=RUNTIMES)
 def test_cuda(labels: dict[str, str], want: tuple[int, ...]) -> None:
-    assert cuda(labels) == want
+    assert cuda_version(labels) == want
 
 
 def test_compute_capability_needs_both_parts() -> None:

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from tests.make import make_node
 from tests.model.nodes import A100, GPU, SHARED, read
 from webhook.model.fleet import Fleet
-from webhook.model.nodelabels import PRODUCT
+from webhook.model.nodelabels import PRODUCT_LABEL
 from webhook.model.objects import Node
 
 PROFILES = st.sampled_from(["1g.10gb", "3g.40gb", "7g.80gb", "4g.24gb", "1g.24gb.me", "2g.48gb-me", "99g.1gb"])
@@ -43,7 +43,7 @@ def odd_nodes(draw: st.DrawFn) -> Node:
     """A node with any labels and any amounts."""
     labels = draw(st.dictionaries(LABEL_KEYS, TEXTS, max_size=8))
     if product := draw(PRODUCTS):
-        labels[PRODUCT] = product
+        labels[PRODUCT_LABEL] = product
     data = make_node(draw(st.uuids()).hex, labels)
     data["status"]["allocatable"] = draw(st.dictionaries(RESOURCES, AMOUNTS, max_size=4))
     data["status"]["capacity"] = draw(st.dictionaries(RESOURCES, AMOUNTS, max_size=4))
@@ -56,7 +56,7 @@ def test_no_node_is_too_odd_and_capacities_add_up_to_what_is_allocatable(nodes: 
     fleet = Fleet(nodes)
     for resource in fleet.resources():
         speaking = [
-            one for one in fleet.nodes if "mig-" in resource or "-MIG-INVALID" not in one.labels.get(PRODUCT, "")
+            one for one in fleet.nodes if "mig-" in resource or "-MIG-INVALID" not in one.labels.get(PRODUCT_LABEL, "")
         ]
         allocatable = sum(one.gpus.get(resource, 0) for one in speaking)
         assert sum(offer.capacity for offer in fleet.by_resource[resource]) == allocatable
@@ -65,7 +65,7 @@ def test_no_node_is_too_odd_and_capacities_add_up_to_what_is_allocatable(nodes: 
         assert 0 <= offer.compute_milli <= 1000
         assert offer.replicas >= 1
         assert offer.memory_mib is None or offer.memory_mib >= 0
-        assert offer.nodes & ~fleet.advertising(offer.resource) == 0
+        assert offer.nodes & ~fleet.nodes_advertising(offer.resource) == 0
 
 
 @settings(max_examples=200)
@@ -74,7 +74,7 @@ def test_a_selector_reaches_its_own_shape_and_no_other(nodes: list[Node]) -> Non
     fleet = Fleet(nodes)
     for offer in fleet.offers:
         if offer.selector:
-            reached = fleet.reached(offer)
+            reached = fleet.reachable_nodes(offer)
             same = [o for o in fleet.by_resource[offer.resource] if o.selector == offer.selector]
             assert offer.nodes & ~reached == 0
             assert reached == sum(o.nodes for o in same)

@@ -8,7 +8,7 @@ import pytest
 
 from tests.model.nodes import A100, GPU, SHARED, SMALL, block, node
 from webhook.model.fleet import Fleet
-from webhook.model.modes import Form, Isolation
+from webhook.model.modes import GpuForm, IsolationLevel
 
 CARD = {"gpu.product": A100, "gpu.memory": "81920", "gpu.count": "8", "gpu.replicas": "1"}
 A40GB = "NVIDIA-A100-SXM4-40GB"
@@ -27,9 +27,9 @@ class Case(NamedTuple):
 
 
 WHOLE = {
-    "a whole card": Case(CARD, {GPU: "8"}, {"form": Form.WHOLE, "memory_mib": 81920, "gpu_milli": 1000, "capacity": 8}),
+    "a whole card": Case(CARD, {GPU: "8"}, {"form": GpuForm.WHOLE, "memory_mib": 81920, "gpu_milli": 1000, "capacity": 8}),
     "an unlabelled card is offered, and its size is not known": Case(
-        {}, {GPU: "8"}, {"form": Form.WHOLE, "memory_mib": None, "product": "", "selector": (), "capacity": 8}
+        {}, {GPU: "8"}, {"form": GpuForm.WHOLE, "memory_mib": None, "product": "", "selector": (), "capacity": 8}
     ),
     "a missing memory label is filled from the product": Case(
         {"gpu.product": "Tesla-T4"}, {GPU: "1"}, {"memory_mib": 15109}
@@ -40,7 +40,7 @@ WHOLE = {
     ),
     "capacity is what is allocatable, not the count": Case(CARD, {GPU: "5"}, {"capacity": 5}),
     "count times replicas on an unshared node is still unshared": Case(
-        CARD | {"gpu.replicas": "8"}, {GPU: "8"}, {"form": Form.WHOLE, "replicas": 1, "memory_mib": 81920}
+        CARD | {"gpu.replicas": "8"}, {GPU: "8"}, {"form": GpuForm.WHOLE, "replicas": 1, "memory_mib": 81920}
     ),
     "several models under one label: nobody knows what a unit is": Case(
         {"gpu.product": "Tesla-V100-PCIE-16GB", "gpu.memory": "16384", "gpu.count": "1", "gpu.replicas": "1"},
@@ -60,8 +60,8 @@ MIG = {
         CARD | block("1g.10gb", memory="9728", multiprocessors="14", count="7", replicas="1"),
         {SMALL: "7"},
         {
-            "form": Form.MIG,
-            "isolation": Isolation.HARDWARE,
+            "form": GpuForm.MIG,
+            "isolation": IsolationLevel.HARDWARE,
             "product": A100,
             "profile": "1g.10gb",
             "memory_mib": 9728,
@@ -113,7 +113,7 @@ MIG = {
         {GPU: "56"},
         {
             "resource": GPU,
-            "form": Form.MIG,
+            "form": GpuForm.MIG,
             "profile": "1g.5gb",
             "memory_mib": 4864,
             "gpu_milli": 143,
@@ -131,7 +131,7 @@ MIG = {
         {"gpu.product": f"{A40GB}-MIG-INVALID", "gpu.count": "0", "gpu.memory": "0"}, {GPU: "8"}, None
     ),
     "single without MIG: whole cards": Case(
-        CARD | {"mig.strategy": "single"}, {GPU: "8"}, {"form": Form.WHOLE, "memory_mib": 81920}
+        CARD | {"mig.strategy": "single"}, {GPU: "8"}, {"form": GpuForm.WHOLE, "memory_mib": 81920}
     ),
     "mixed, all cards cut up: gpu.count speaks of no unit": Case(
         CARD | {"gpu.replicas": "0", "mig.strategy": "mixed"}, {GPU: "0", SMALL: "56"}, {"resource": SMALL}
@@ -143,8 +143,8 @@ SHARING = {
         CARD | {"gpu.replicas": "4", "gpu.sharing-strategy": "time-slicing"},
         {SHARED: "32"},
         {
-            "form": Form.TIME_SLICING,
-            "isolation": Isolation.NONE,
+            "form": GpuForm.TIME_SLICING,
+            "isolation": IsolationLevel.NONE,
             "replicas": 4,
             "memory_mib": 20480,
             "compute_milli": 250,
@@ -155,7 +155,7 @@ SHARING = {
     "time slicing under the plain name": Case(
         CARD | {"gpu.product": f"{A100}-SHARED", "gpu.replicas": "4"},
         {GPU: "32"},
-        {"form": Form.TIME_SLICING, "replicas": 4, "product": f"{A100}-SHARED"},
+        {"form": GpuForm.TIME_SLICING, "replicas": 4, "product": f"{A100}-SHARED"},
     ),
     "three shares: what one takes away rounds up, what it gets rounds down": Case(
         CARD | {"gpu.product": f"{A100}-SHARED", "gpu.replicas": "3"},
@@ -174,25 +174,25 @@ SHARING = {
     "MPS by its strategy": Case(
         CARD | {"gpu.product": f"{A100}-SHARED", "gpu.replicas": "4", "gpu.sharing-strategy": "mps"},
         {GPU: "32"},
-        {"form": Form.MPS, "isolation": Isolation.MEMORY, "memory_mib": 20480},
+        {"form": GpuForm.MPS, "isolation": IsolationLevel.MEMORY, "memory_mib": 20480},
     ),
     "MPS by the older label": Case(
-        CARD | {"gpu.replicas": "4", "mps.capable": "true"}, {SHARED: "32"}, {"form": Form.MPS}
+        CARD | {"gpu.replicas": "4", "mps.capable": "true"}, {SHARED: "32"}, {"form": GpuForm.MPS}
     ),
     "the strategy's word counts before the older label": Case(
         CARD | {"gpu.replicas": "4", "mps.capable": "true", "gpu.sharing-strategy": "time-slicing"},
         {SHARED: "32"},
-        {"form": Form.TIME_SLICING},
+        {"form": GpuForm.TIME_SLICING},
     ),
     "a strategy alone shares nothing": Case(
-        CARD | {"gpu.sharing-strategy": "time-slicing"}, {GPU: "8"}, {"form": Form.WHOLE, "replicas": 1}
+        CARD | {"gpu.sharing-strategy": "time-slicing"}, {GPU: "8"}, {"form": GpuForm.WHOLE, "replicas": 1}
     ),
     "shared slices, renamed": Case(
         CARD | block("1g.10gb", memory="9728", count="7", replicas="2"),
         {f"{SMALL}.shared": "14"},
         {
-            "form": Form.TIME_SLICING,
-            "isolation": Isolation.NONE,
+            "form": GpuForm.TIME_SLICING,
+            "isolation": IsolationLevel.NONE,
             "profile": "1g.10gb",
             "memory_mib": 4864,
             "gpu_milli": 72,
@@ -202,17 +202,17 @@ SHARING = {
     "shared slices under their own name": Case(
         CARD | block("1g.10gb", product=f"{A100}-MIG-1g.10gb-SHARED", count="7", replicas="2"),
         {SMALL: "14"},
-        {"form": Form.TIME_SLICING, "replicas": 2},
+        {"form": GpuForm.TIME_SLICING, "replicas": 2},
     ),
     "a shared single slice": Case(
         {"gpu.product": f"{A40GB}-MIG-1g.5gb-SHARED", "gpu.memory": "4864", "gpu.count": "56", "gpu.replicas": "2"},
         {GPU: "112"},
-        {"form": Form.TIME_SLICING, "profile": "1g.5gb", "memory_mib": 2432},
+        {"form": GpuForm.TIME_SLICING, "profile": "1g.5gb", "memory_mib": 2432},
     ),
     "the plugin refuses MPS on slices, so it is no MPS": Case(
         CARD | {"mps.capable": "true"} | block("1g.10gb", count="7", replicas="2"),
         {f"{SMALL}.shared": "14"},
-        {"form": Form.TIME_SLICING},
+        {"form": GpuForm.TIME_SLICING},
     ),
 }
 
@@ -221,7 +221,7 @@ CLOUDS = {
         {f"{GKE}accelerator": "nvidia-tesla-a100"},
         {GPU: "8"},
         {
-            "form": Form.WHOLE,
+            "form": GpuForm.WHOLE,
             "memory_mib": 40536,
             "product": "",
             "selector": ((f"{GKE}accelerator", "nvidia-tesla-a100"),),
@@ -230,12 +230,12 @@ CLOUDS = {
     "a GKE partition is a slice under the plain name": Case(
         {f"{GKE}accelerator": "nvidia-tesla-a100", f"{GKE}gpu-partition-size": "1g.5gb"},
         {GPU: "56"},
-        {"form": Form.MIG, "profile": "1g.5gb", "memory_mib": 4864, "gpu_milli": 143},
+        {"form": GpuForm.MIG, "profile": "1g.5gb", "memory_mib": 4864, "gpu_milli": 143},
     ),
     "GKE time sharing, in a selector's letters": Case(
         GKE_L4 | {f"{GKE}gpu-sharing-strategy": "time-sharing"},
         {GPU: "4"},
-        {"form": Form.TIME_SLICING, "replicas": 4, "memory_mib": 5758},
+        {"form": GpuForm.TIME_SLICING, "replicas": 4, "memory_mib": 5758},
     ),
     "GKE MPS, in auto-provisioning's letters": Case(
         {
@@ -244,7 +244,7 @@ CLOUDS = {
             f"{GKE}max-shared-clients-per-gpu": "4",
         },
         {GPU: "4"},
-        {"form": Form.MPS, "isolation": Isolation.MEMORY},
+        {"form": GpuForm.MPS, "isolation": IsolationLevel.MEMORY},
     ),
     "GKE allows MPS on a partition": Case(
         {
@@ -254,17 +254,17 @@ CLOUDS = {
             f"{GKE}max-shared-clients-per-gpu": "2",
         },
         {GPU: "32"},
-        {"form": Form.MPS, "memory_mib": 9984, "gpu_milli": 250},
+        {"form": GpuForm.MPS, "memory_mib": 9984, "gpu_milli": 250},
     ),
     "GKE shares a card and does not say by how many": Case(
         {f"{GKE}accelerator": "nvidia-l4", f"{GKE}gpu-sharing-strategy": "mps", f"{GKE}accelerator-count": "2"},
         {GPU: "16"},
-        {"form": Form.MPS, "replicas": 8, "memory_mib": 2879},
+        {"form": GpuForm.MPS, "replicas": 8, "memory_mib": 2879},
     ),
     "GKE's clients count before what a GFD beside it writes": Case(
         GKE_L4 | {f"{GKE}gpu-sharing-strategy": "mps", "gpu.product": "NVIDIA-L4", "gpu.replicas": "1"},
         {GPU: "4"},
-        {"form": Form.MPS, "replicas": 4},
+        {"form": GpuForm.MPS, "replicas": 4},
     ),
     "an unknown GKE card": Case({f"{GKE}accelerator": "nvidia-z900"}, {GPU: "1"}, {"memory_mib": None}),
     "Karpenter names one product": Case(

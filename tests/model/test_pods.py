@@ -8,7 +8,7 @@ import pytest
 
 from tests.make import make_pod
 from webhook.errors import ReviewError
-from webhook.model.pods import name_of, pod_of
+from webhook.model.pods import pod_display_name, parse_pod
 
 PLAIN = make_pod("p").gpus(1).build()
 
@@ -41,22 +41,22 @@ BAD: dict[str, object] = {
 
 @pytest.mark.parametrize("data", SAME.values(), ids=SAME)
 def test_what_makes_no_difference(data: dict[str, Any]) -> None:
-    assert pod_of(data) == pod_of(PLAIN)
+    assert parse_pod(data) == parse_pod(PLAIN)
 
 
 def test_a_number_where_a_quantity_goes() -> None:
-    pod = pod_of(spec(containers=[{"name": "a", "resources": {"limits": {"nvidia.com/gpu": 1}}}]))
+    pod = parse_pod(spec(containers=[{"name": "a", "resources": {"limits": {"nvidia.com/gpu": 1}}}]))
     assert pod.spec.containers[0].resources.limits == {"nvidia.com/gpu": 1}
 
 
 @pytest.mark.parametrize("data", BAD.values(), ids=BAD)
 def test_bad(data: object) -> None:
     with pytest.raises(ReviewError, match="object: is not a Pod"):
-        pod_of(data)
+        parse_pod(data)
 
 
 def test_a_pod_without_a_name_is_called_by_what_it_has() -> None:
     named, making, bare = make_pod("p").build(), make_pod().build(), make_pod().build()
     making["metadata"] = {"generateName": "job-"}
     bare["metadata"] = {}
-    assert [name_of(pod_of(data)) for data in (named, making, bare)] == ["p", "job-*", "(no name)"]
+    assert [pod_display_name(parse_pod(data)) for data in (named, making, bare)] == ["p", "job-*", "(no name)"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from webhook.model.preallocation import takes_all
+from webhook.model.preallocation import preallocating_framework
 
 OPTED_OUT = {"XLA_PYTHON_CLIENT_MEM_FRACTION": ".5", "XLA_PYTHON_CLIENT_PREALLOCATE": "false"}
 CASES: dict[str, tuple[str, str, tuple[str, ...], dict[str, str]]] = {
@@ -60,4 +60,4 @@ CASES: dict[str, tuple[str, str, tuple[str, ...], dict[str, str]]] = {
 
 @pytest.mark.parametrize(("want", "image", "command", "variables"), CASES.values(), ids=CASES)
 def test_takes_all(want: str, image: str, command: tuple[str, ...], variables: dict[str, str]) -> None:
-    assert takes_all(image, command, tuple(variables.items())) == want
+    assert preallocating_framework(image, command, tuple(variables.items())) == want

@@ -6,9 +6,9 @@ import pytest
 
 from tests.make import Json, make_node
 from tests.world import view_of
-from webhook.model.prices import NodePrices, Prices, node_prices
+from webhook.model.prices import NodePrices, PriceTable, node_prices
 
-TABLE = Prices("USD", {"l40s": 2_000_000}, "ours", "2026-06-01")
+TABLE = PriceTable("USD", {"l40s": 2_000_000}, "ours", "2026-06-01")
 
 
 def node(name: str, product: str = "NVIDIA-L40S", gpus: int = 1, **labels: str) -> Json:
@@ -61,25 +61,25 @@ def test_the_card_to_add_is_named_for_its_parts(product: str) -> None:
 
 
 def test_a_product_that_no_node_has_gets_a_word() -> None:
-    table = Prices("USD", {"l40s": 1, **{f"l40x-{i}": 1 for i in range(7)}}, "ours", "2026-06-01")
+    table = PriceTable("USD", {"l40s": 1, **{f"l40x-{i}": 1 for i in range(7)}}, "ours", "2026-06-01")
     nodes = view_of(node("n")).fleet.nodes
     assert node_prices(nodes, table).notes == (
         "no node has the product l40x-0, l40x-1, l40x-2, l40x-3, l40x-4 and 2 more of the price table: its price is "
         "not used. Write a product as the label nvidia.com/gpu.product of nodes has it",
     )
-    example = Prices("USD", table.by_product, "ours", "2026-06-01", example=True)
+    example = PriceTable("USD", table.by_product, "ours", "2026-06-01", example=True)
     assert node_prices(nodes, example).notes == ()
 
 
 def test_parts_never_cost_more_than_the_whole() -> None:
     odd = NodePrices("USD", {"n": 1_500}, "ours")
-    assert 2 * (odd.of("n", 1) or 0) <= (odd.of("n", 2) or 0)
+    assert 2 * (odd.price_of("n", 1) or 0) <= (odd.price_of("n", 2) or 0)
 
 
 def test_a_part_of_a_card_costs_its_part() -> None:
     found = priced(node("n"))
-    assert [found.of("n", milli) for milli in (1000, 143, 8000, 0)] == [2_000_000, 286_000, 16_000_000, 0]
-    assert found.of("elsewhere", 1000) is None
+    assert [found.price_of("n", milli) for milli in (1000, 143, 8000, 0)] == [2_000_000, 286_000, 16_000_000, 0]
+    assert found.price_of("elsewhere", 1000) is None
 
 
 DEAREST: dict[str, tuple[tuple[str, ...], int | None]] = {
@@ -94,10 +94,10 @@ DEAREST: dict[str, tuple[tuple[str, ...], int | None]] = {
 @pytest.mark.parametrize(("products", "price"), DEAREST.values(), ids=DEAREST)
 def test_of_several_products_the_dearest_is_reckoned_with(products: tuple[str, ...], price: int | None) -> None:
     found = priced(node("a"), node("b", per_hour="3"), node("s", "NVIDIA-L40S-SHARED"), node("odd", "NVIDIA-B300"))
-    assert found.dearest(products) == price
+    assert found.max_price(products) == price
 
 
 def test_an_example_says_that_it_is_one() -> None:
-    example = Prices("USD", {}, "a list", "2024-12-01", example=True)
+    example = PriceTable("USD", {}, "a list", "2024-12-01", example=True)
     assert node_prices((), example).source.startswith("example prices, not yours: a list (2024-12-01")
     assert not priced(node("n")).source.startswith("example")

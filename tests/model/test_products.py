@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from webhook.model.products import normalised, nvlinked, whole_memory_mib
+from webhook.model.products import normalized_product, has_nvlink, card_memory_mib
 
 NAMES = {
     "the prefix goes": ("NVIDIA-H100-80GB-HBM3", "h100-80gb-hbm3"),
@@ -35,21 +35,21 @@ LINKS = {
 
 @pytest.mark.parametrize(("product", "want"), NAMES.values(), ids=NAMES)
 def test_names(product: str, want: str) -> None:
-    assert normalised(product) == want
+    assert normalized_product(product) == want
 
 
 @pytest.mark.parametrize(("product", "want"), LINKS.values(), ids=LINKS)
 def test_links(product: str, want: bool | None) -> None:
-    assert nvlinked(product) is want
+    assert has_nvlink(product) is want
 
 
 def test_memory_is_the_lowest_total_that_was_seen_of_every_listed_product(shared: Path) -> None:
     listed = yaml.safe_load((shared / "reference" / "gpu-node-labels.yaml").read_text())["products"]
-    assert {p["gfd"]: whole_memory_mib(p["gfd"]) for p in listed} == {
+    assert {p["gfd"]: card_memory_mib(p["gfd"]) for p in listed} == {
         p["gfd"]: min(p["mem_mib"]) if p["mem_mib"] else None for p in listed
     }
 
 
 def test_memory_is_never_read_from_a_name() -> None:
-    assert whole_memory_mib("NVIDIA-Z900-80GB") is None
-    assert whole_memory_mib("NVIDIA-GH200-480GB") == 97871
+    assert card_memory_mib("NVIDIA-Z900-80GB") is None
+    assert card_memory_mib("NVIDIA-GH200-480GB") == 97871

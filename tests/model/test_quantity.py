@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from webhook.errors import QuantityError
-from webhook.model.quantity import NANO, mebibytes, milli, nano, readable, units, whole, written
+from webhook.model.quantity import NANO, parse_mebibytes, parse_milli, parse_nano, parse_nano_or_none, parse_units, parse_whole_number, format_nano
 
 READ: dict[str, tuple[str | int | float, str]] = {
     "a number": ("12", "12"),
@@ -54,37 +54,37 @@ REFUSED: dict[str, str | int | float] = {
 
 @pytest.mark.parametrize(("amount", "want"), READ.values(), ids=READ)
 def test_read(amount: str | int | float, want: str) -> None:
-    assert nano(amount) == int(Decimal(want) * NANO)
+    assert parse_nano(amount) == int(Decimal(want) * NANO)
 
 
 @pytest.mark.parametrize("amount", REFUSED.values(), ids=REFUSED)
 def test_refused(amount: str | int | float) -> None:
     with pytest.raises(QuantityError):
-        nano(amount)
-    assert readable(amount) is None
-    assert whole(amount) is None
+        parse_nano(amount)
+    assert parse_nano_or_none(amount) is None
+    assert parse_whole_number(amount) is None
 
 
 def test_every_other_unit_rounds_up() -> None:
-    assert (milli("0.0001"), units("1500m"), mebibytes("1")) == (1, 2, 1)
-    assert (milli("2"), units("2"), mebibytes("8Gi")) == (2000, 2, 8192)
-    assert readable(None) is None
+    assert (parse_milli("0.0001"), parse_units("1500m"), parse_mebibytes("1")) == (1, 2, 1)
+    assert (parse_milli("2"), parse_units("2"), parse_mebibytes("8Gi")) == (2000, 2, 8192)
+    assert parse_nano_or_none(None) is None
 
 
 def test_a_count_is_whole_or_it_is_none() -> None:
-    assert (whole("2"), whole("1000m"), whole("1k"), whole("0.5"), whole("-1")) == (2, 1, 1000, None, -1)
+    assert (parse_whole_number("2"), parse_whole_number("1000m"), parse_whole_number("1k"), parse_whole_number("0.5"), parse_whole_number("-1")) == (2, 1, 1000, None, -1)
 
 
 @given(st.integers(0, 10**30))
 def test_what_is_written_reads_back_as_no_less(value: int) -> None:
-    assert 0 <= nano(written(value)) - value < 1_000_000
+    assert 0 <= parse_nano(format_nano(value)) - value < 1_000_000
 
 
 @given(st.text(alphabet="0123456789.+-eEkKMGTPmunix ", max_size=12))
 def test_no_text_is_more_than_a_quantity_or_an_error(text: str) -> None:
-    amount = readable(text)
+    amount = parse_nano_or_none(text)
     if amount is not None:
-        assert nano(text) == amount
+        assert parse_nano(text) == amount
         return
     with pytest.raises(QuantityError, match="found"):
-        nano(text)
+        parse_nano(text)

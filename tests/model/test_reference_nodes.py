@@ -10,8 +10,8 @@ import yaml
 
 from tests.model.nodes import GPU, SHARED, block, node, only
 from webhook.model.fleet import Fleet
-from webhook.model.modes import Form
-from webhook.model.nodelabels import compute_capability, cuda, driver
+from webhook.model.modes import GpuForm
+from webhook.model.nodelabels import compute_capability, cuda_version, driver_version
 
 
 @pytest.fixture(scope="module")
@@ -28,12 +28,12 @@ def test_every_product_whole_and_shared_with_its_memory_and_compute_capability(f
             labels = {"gpu.product": product["gfd"], "gpu.compute.major": major, "gpu.compute.minor": minor}
             labels |= {"gpu.memory": str(memory)} if memory else {}
             whole = only(node("n", labels, **{GPU: "8"}))
-            assert (whole.form, whole.memory_mib, whole.capacity) == (Form.WHOLE, memory, 8), product
+            assert (whole.form, whole.memory_mib, whole.capacity) == (GpuForm.WHOLE, memory, 8), product
             assert whole.compute_capability == (int(major), int(minor))
             assert whole.selector == (("nvidia.com/gpu.product", product["gfd"]),)
 
             shared = only(node("n", labels | {"gpu.replicas": "4", "gpu.count": "8"}, **{SHARED: "32"}))
-            assert (shared.form, shared.gpu_milli) == (Form.TIME_SLICING, 250)
+            assert (shared.form, shared.gpu_milli) == (GpuForm.TIME_SLICING, 250)
             assert shared.memory_mib == (memory // 4 if memory else None)
 
 
@@ -45,8 +45,8 @@ def test_the_examples_of_version_labels_agree_old_and_new(facts: dict[str, Any])
         for key, value in examples.items()
         if key.startswith(("nvidia.com/cuda.driver.", "nvidia.com/cuda.runtime."))
     }
-    assert driver(new) == driver(old) == (580, 95, 5)
-    assert cuda(new) == cuda(old) == (13, 0)
+    assert driver_version(new) == driver_version(old) == (580, 95, 5)
+    assert cuda_version(new) == cuda_version(old) == (13, 0)
     assert compute_capability(examples) == (9, 0)
 
 
@@ -83,11 +83,11 @@ def test_each_strategy_offers_what_it_advertises(facts: dict[str, Any]) -> None:
     }
     assert nodes.keys() == facts["strategy_semantics"].keys()
     assert {name: {(o.resource, o.form) for o in Fleet([one]).offers} for name, one in nodes.items()} == {
-        "none": {(GPU, Form.WHOLE)},
-        "single_valid": {(GPU, Form.MIG)},
+        "none": {(GPU, GpuForm.WHOLE)},
+        "single_valid": {(GPU, GpuForm.MIG)},
         "single_invalid": set(),
-        "single_no_mig": {(GPU, Form.WHOLE)},
-        "mixed": {(GPU, Form.WHOLE), ("nvidia.com/mig-1g.10gb", Form.MIG)},
+        "single_no_mig": {(GPU, GpuForm.WHOLE)},
+        "mixed": {(GPU, GpuForm.WHOLE), ("nvidia.com/mig-1g.10gb", GpuForm.MIG)},
     }
 
 

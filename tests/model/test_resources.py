@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from webhook.model.paths import dotted, pointer
-from webhook.model.resources import GpuResource, gpu_resource
+from webhook.model.paths import format_path, json_pointer
+from webhook.model.resources import GpuResource, parse_gpu_resource
 
 NAMES = {
     "nvidia.com/gpu": GpuResource("nvidia.com/gpu", mig=False, shared=False),
@@ -28,19 +28,19 @@ NAMES = {
 
 @pytest.mark.parametrize(("name", "want"), NAMES.items(), ids=NAMES)
 def test_names(name: str, want: GpuResource | None) -> None:
-    assert gpu_resource(name) == want
+    assert parse_gpu_resource(name) == want
 
 
 def test_every_listed_profile_is_read_back_from_its_resource_name(shared: Path) -> None:
     for product in yaml.safe_load((shared / "reference" / "mig-profiles.yaml").read_text())["products"]:
         for row in product["profiles"]:
-            read = gpu_resource(row["resource"])
+            read = parse_gpu_resource(row["resource"])
             assert read is not None
             assert (read.profile, read.slices) == (row["name"], row["g"])
 
 
 def test_paths_as_people_and_as_patches_write_them() -> None:
     path = ("spec", "containers", 0, "resources", "limits", "nvidia.com/gpu", "a~b")
-    assert dotted(path) == "spec.containers[0].resources.limits['nvidia.com/gpu']['a~b']"
-    assert pointer(path) == "/spec/containers/0/resources/limits/nvidia.com~1gpu/a~0b"
-    assert (dotted(()), pointer(())) == ("", "")
+    assert format_path(path) == "spec.containers[0].resources.limits['nvidia.com/gpu']['a~b']"
+    assert json_pointer(path) == "/spec/containers/0/resources/limits/nvidia.com~1gpu/a~0b"
+    assert (format_path(()), json_pointer(())) == ("", "")

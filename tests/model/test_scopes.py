@@ -9,8 +9,8 @@ import pytest
 
 from tests.make import PodMaker, make_pod
 from webhook.model.objects import ResourceQuota
-from webhook.model.pods import pod_of
-from webhook.model.scopes import in_scope
+from webhook.model.pods import parse_pod
+from webhook.model.scopes import quota_matches_pod
 
 
 def _priority(operator: str, *values: str) -> dict[str, Any]:
@@ -63,4 +63,4 @@ CASES: dict[str, tuple[dict[str, Any], PodMaker, bool]] = {
 
 @pytest.mark.parametrize(("spec", "pod", "want"), CASES.values(), ids=CASES)
 def test_in_scope(spec: dict[str, Any], pod: PodMaker, want: bool) -> None:
-    assert in_scope(msgspec.convert({"spec": spec}, ResourceQuota), pod_of(pod.build())) is want
+    assert quota_matches_pod(msgspec.convert({"spec": spec}, ResourceQuota), parse_pod(pod.build())) is want

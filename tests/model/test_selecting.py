@@ -8,20 +8,20 @@ import pytest
 
 from tests.model.nodes import names, node
 from webhook.model.fleet import Fleet
-from webhook.model.pods import NodeSelectorTerm, Requirement
+from webhook.model.pods import NodeSelectorTerm, NodeSelectorRequirement
 
 ONE, TWO, NONE = node("one", {"size": "10", "a": "x"}), node("two", {"size": "-3", "a": "y"}), node("none")
 NODES = (ONE, TWO, NONE)
 
 
 class Select(NamedTuple):
-    expressions: tuple[Requirement, ...]
+    expressions: tuple[NodeSelectorRequirement, ...]
     want: set[str]
-    fields: tuple[Requirement, ...] = ()
+    fields: tuple[NodeSelectorRequirement, ...] = ()
 
 
-def _is(key: str, operator: str, *values: str) -> Requirement:
-    return Requirement(key if key == "metadata.name" else f"nvidia.com/{key}", operator, values)
+def _is(key: str, operator: str, *values: str) -> NodeSelectorRequirement:
+    return NodeSelectorRequirement(key if key == "metadata.name" else f"nvidia.com/{key}", operator, values)
 
 
 SELECTIONS = {
@@ -61,14 +61,14 @@ SELECTIONS = {
 @pytest.mark.parametrize("case", SELECTIONS.values(), ids=SELECTIONS)
 def test_select(case: Select) -> None:
     fleet = Fleet(NODES)
-    assert names(fleet, fleet.select({}, (NodeSelectorTerm(case.expressions, case.fields),))) == case.want
+    assert names(fleet, fleet.select_nodes({}, (NodeSelectorTerm(case.expressions, case.fields),))) == case.want
 
 
 def test_a_node_selector_needs_every_pair_and_terms_need_one() -> None:
     fleet = Fleet(NODES)
     terms = tuple(NodeSelectorTerm((_is("a", "In", value),)) for value in ("x", "y"))
-    assert names(fleet, fleet.select({"nvidia.com/a": "x", "nvidia.com/size": "10"}, None)) == {"one"}
-    assert fleet.select({"nvidia.com/a": "x", "nvidia.com/size": "-3"}, None) == 0
-    assert names(fleet, fleet.select({}, terms)) == {"one", "two"}
-    assert fleet.select({}, None) == fleet.everyone
-    assert fleet.select({}, ()) == 0
+    assert names(fleet, fleet.select_nodes({"nvidia.com/a": "x", "nvidia.com/size": "10"}, None)) == {"one"}
+    assert fleet.select_nodes({"nvidia.com/a": "x", "nvidia.com/size": "-3"}, None) == 0
+    assert names(fleet, fleet.select_nodes({}, terms)) == {"one", "two"}
+    assert fleet.select_nodes({}, None) == fleet.all_nodes
+    assert fleet.select_nodes({}, ()) == 0

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.make import make_pod
-from webhook.model.stored import as_stored
+from webhook.model.stored import default_object
 
 JSON = st.recursive(
     st.none() | st.integers() | st.text(max_size=3),
@@ -22,7 +22,7 @@ JSON = st.recursive(
 def resources(**given: Any) -> Any:
     pod = make_pod().build()
     pod["spec"]["containers"][0]["resources"] = given
-    return as_stored(pod, "team")["spec"]["containers"][0]["resources"]
+    return default_object(pod, "team")["spec"]["containers"][0]["resources"]
 
 
 CASES = {
@@ -45,22 +45,22 @@ def test_resources(given_: Any, want: Any) -> None:
 def test_init_containers_follow_too_and_templates_do_not() -> None:
     limits = {"limits": {"a": 1}}
     pod = make_pod().container("setup", kind="initContainers", resources=limits).build()
-    assert as_stored(pod, "x")["spec"]["initContainers"][0]["resources"]["requests"] == {"a": 1}
+    assert default_object(pod, "x")["spec"]["initContainers"][0]["resources"]["requests"] == {"a": 1}
     workload = {"apiVersion": "apps/v1", "kind": "Deployment", "spec": {"template": pod}}
-    assert as_stored(workload, "x")["spec"] == workload["spec"]
+    assert default_object(workload, "x")["spec"] == workload["spec"]
 
 
 def test_the_namespace_is_filled_in() -> None:
-    assert as_stored({"kind": "Pod", "metadata": None}, "team")["metadata"] == {"namespace": "team"}
+    assert default_object({"kind": "Pod", "metadata": None}, "team")["metadata"] == {"namespace": "team"}
 
 
 @given(JSON, JSON)
 def test_nothing_makes_it_fail_and_what_was_given_stays(container: Any, spec: Any) -> None:
     for data in ({"kind": "Pod", "spec": {"containers": [container]}}, {"kind": "Pod", "spec": spec}):
         before = copy.deepcopy(data)
-        first = as_stored(data, "x")
+        first = default_object(data, "x")
         assert data == before
-        assert as_stored(first, "x") == first
+        assert default_object(first, "x") == first
 
 
 PORTS: dict[str, tuple[Any, bool, Any]] = {
@@ -74,4 +74,4 @@ PORTS: dict[str, tuple[Any, bool, Any]] = {
 @pytest.mark.parametrize(("ports", "on_host", "want"), PORTS.values(), ids=PORTS)
 def test_ports(ports: Any, on_host: bool, want: Any) -> None:
     pod = make_pod().spec(hostNetwork=on_host, containers=[{"name": "a", "ports": ports}]).build()
-    assert as_stored(pod, "team")["spec"]["containers"][0]["ports"] == want
+    assert default_object(pod, "team")["spec"]["containers"][0]["ports"] == want

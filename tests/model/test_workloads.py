@@ -7,8 +7,8 @@ from typing import NamedTuple
 import pytest
 
 from tests.make import make_pod
-from webhook.model.pods import pod_of
-from webhook.model.workloads import named, workload_of
+from webhook.model.pods import parse_pod
+from webhook.model.workloads import workload_name, workload_of
 
 
 class Case(NamedTuple):
@@ -48,7 +48,7 @@ def test_the_workload_of_a_pod(case: Case) -> None:
         {"kind": kind, "name": name, "controller": controls} for kind, name, controls in case.owners
     ]
 
-    assert workload_of(pod_of(data)) == case.want
+    assert workload_of(parse_pod(data)) == case.want
 
 
 NAMES = {
@@ -64,4 +64,4 @@ NAMES = {
 
 @pytest.mark.parametrize(("owner", "want"), NAMES.values(), ids=NAMES)
 def test_what_a_controller_stands_for(owner: tuple[str, str], want: str) -> None:
-    assert named(*owner) == want
+    assert workload_name(*owner) == want

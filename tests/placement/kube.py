@@ -6,15 +6,15 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tests.make import Json, PodMaker, make_node, make_pod
-from webhook.cache.objects import Found
-from webhook.cache.placing import Placing, placing_of
-from webhook.cache.snapshot import gather
-from webhook.errors import Place
-from webhook.model.pods import pod_of
-from webhook.placement.nodes.asking import wanted_of
-from webhook.placement.nodes.cluster import Cluster, Wanted
-from webhook.placement.nodes.freeing import Freed, freeing
-from webhook.placement.nodes.ranking import Ranked, Ranking
+from webhook.cache.objects import RawObject
+from webhook.cache.placing import PlacementInput, build_placement_input
+from webhook.cache.snapshot import collect_snapshot
+from webhook.errors import SourceLocation
+from webhook.model.pods import parse_pod
+from webhook.placement.nodes.asking import pod_requirements
+from webhook.placement.nodes.cluster import SchedulingSnapshot, PodRequirements
+from webhook.placement.nodes.freeing import PreemptionPlan, find_preemption
+from webhook.placement.nodes.ranking import RankedNode, NodeRanking
 
 GPU = "nvidia.com/gpu"
 BRIDGED = {(0, 1): 12, (2, 3): 12}
@@ -88,29 +88,29 @@ def running(name: str, node: str, resource: str = GPU, count: int = 1, cpu: str 
     return make_pod(name).asks(resource, str(count)).asks("cpu", cpu).spec(nodeName=node).build()
 
 
-def placing(*objects: Json) -> Placing:
+def placing(*objects: Json) -> PlacementInput:
     """What these objects come to."""
-    snapshot = gather(Found(item, lambda _path: Place("test.yaml", 1, 1)) for item in objects)
-    return placing_of(snapshot.view.fleet, snapshot.kept)
+    snapshot = collect_snapshot(RawObject(item, lambda _path: SourceLocation("test.yaml", 1, 1)) for item in objects)
+    return build_placement_input(snapshot.view.fleet, snapshot.objects)
 
 
-def asks(pod: PodMaker, cluster: Cluster) -> Wanted:
+def asks(pod: PodMaker, cluster: SchedulingSnapshot) -> PodRequirements:
     """What a pod wants."""
-    return wanted_of(pod_of(pod.build()), cluster.fleet)
+    return pod_requirements(parse_pod(pod.build()), cluster.fleet)
 
 
-def nearest(on: Placing, pod: PodMaker) -> Freed | None:
+def nearest(on: PlacementInput, pod: PodMaker) -> PreemptionPlan | None:
     """Who would have to end for a pod that no node takes."""
-    asking, nodes = pod_of(pod.build()), on.cluster.fleet.nodes
+    asking, nodes = parse_pod(pod.build()), on.cluster.fleet.nodes
     free = [on.others.get(node.name, {}) for node in nodes]
-    return freeing(on.cluster, wanted_of(asking, on.cluster.fleet), iter(on.pods), asking, free)
+    return find_preemption(on.cluster, pod_requirements(asking, on.cluster.fleet), iter(on.pods), asking, free)
 
 
-def ranked(on: Placing, pod: PodMaker, **how: Any) -> list[Ranked]:
+def ranked(on: PlacementInput, pod: PodMaker, **how: Any) -> list[RankedNode]:
     """The nodes for a pod, the best first."""
-    return Ranking(on.cluster, mix=on.mix, profiles=on.profiles).rank(asks(pod, on.cluster), **how)
+    return NodeRanking(on.cluster, mix=on.mix, profiles=on.profiles).rank(asks(pod, on.cluster), **how)
 
 
-def order(on: Placing, pod: PodMaker, **how: Any) -> list[str]:
+def order(on: PlacementInput, pod: PodMaker, **how: Any) -> list[str]:
     """Their names."""
     return [on.cluster.fleet.nodes[each.node].name for each in ranked(on, pod, **how)]

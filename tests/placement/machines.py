@@ -8,8 +8,8 @@ from typing import Any
 
 import yaml
 
-from webhook.placement.matrices import cell, topology_of
-from webhook.placement.topology import RATES, Bus, Topology
+from webhook.placement.matrices import parse_matrix_cell, topology_from_cells
+from webhook.placement.topology import NVLINK_RATES, PciePath, GpuTopology
 
 
 @cache
@@ -20,17 +20,17 @@ def facts(shared: Path) -> dict[str, Any]:
 
 
 @cache
-def machines(shared: Path) -> dict[str, Topology]:
+def machines(shared: Path) -> dict[str, GpuTopology]:
     """Every machine by its key. Links count wherever they end, as the reference's own cases do."""
     return {entry["key"]: machine(entry) for entry in facts(shared)["machines"]}
 
 
-def machine(entry: dict[str, Any]) -> Topology:
+def machine(entry: dict[str, Any]) -> GpuTopology:
     """One machine; where its PCIe paths are listed, they stand beside the links."""
-    cells = [[cell(token) or (0, None) for token in row] for row in entry["topo"]]
+    cells = [[parse_matrix_cell(token) or (0, None) for token in row] for row in entry["topo"]]
     if paths := entry.get("pcie_class"):
         cells = [
-            [(links, Bus.__members__.get(path or "")) for (links, _), path in zip(row, told, strict=True)]
+            [(links, PciePath.__members__.get(path or "")) for (links, _), path in zip(row, told, strict=True)]
             for row, told in zip(cells, paths, strict=True)
         ]
-    return topology_of(cells, numa=entry["numa"], rate=RATES.get(entry["nvlink_generation"] or 0, 0))
+    return topology_from_cells(cells, numa=entry["numa"], rate=NVLINK_RATES.get(entry["nvlink_generation"] or 0, 0))

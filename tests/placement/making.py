@@ -5,51 +5,51 @@ from __future__ import annotations
 import numpy as np
 from hypothesis import strategies as st
 
-from webhook.placement.needs import Need
-from webhook.placement.rooms import Machine, Rooms, Rows, Site
+from webhook.placement.needs import PodDemand
+from webhook.placement.rooms import EmptyNode, FreeCapacityArrays, CapacityRows, ClusterCapacity
 
-SHARE = Need(1000, 1, 500)
-SMALL = Need(1000, 1, 100)
-ONE = Need(4000, 1, 1000)
-PAIR = Need(8000, 2, 1000)
-EIGHT = Need(32_000, 8, 1000)
-NO_GPU = Need(2000)
+SHARE = PodDemand(1000, 1, 500)
+SMALL = PodDemand(1000, 1, 100)
+ONE = PodDemand(4000, 1, 1000)
+PAIR = PodDemand(8000, 2, 1000)
+EIGHT = PodDemand(32_000, 8, 1000)
+NO_GPU = PodDemand(2000)
 
 
-def machine(name: str = "n", gpus: int = 8, cores: int = 64, model: str = "A100", memory: int = 500_000) -> Machine:
+def machine(name: str = "n", gpus: int = 8, cores: int = 64, model: str = "A100", memory: int = 500_000) -> EmptyNode:
     """A node."""
-    return Machine(name, cores * 1000, memory, gpus, model)
+    return EmptyNode(name, cores * 1000, memory, gpus, model)
 
 
-def site(*machines: Machine) -> Site:
+def site(*machines: EmptyNode) -> ClusterCapacity:
     """A cluster; of one node with eight GPUs where none is given."""
-    return Site(machines or (machine(),))
+    return ClusterCapacity(machines or (machine(),))
 
 
-def rows(gpus: list[int], cores: int = 64, node: int = 0) -> Rows:
+def rows(gpus: list[int], cores: int = 64, node: int = 0) -> CapacityRows:
     """One node with so much free."""
-    return Rows(np.array([node]), np.array([cores * 1000]), np.array([gpus]))
+    return CapacityRows(np.array([node]), np.array([cores * 1000]), np.array([gpus]))
 
 
-def rooms_with(of: Site, gpus: list[list[int]], cores: list[int] | None = None) -> Rooms:
+def rooms_with(of: ClusterCapacity, gpus: list[list[int]], cores: list[int] | None = None) -> FreeCapacityArrays:
     """A cluster with so much free."""
-    rooms = Rooms(of)
+    rooms = FreeCapacityArrays(of)
     rooms.gpus[:] = gpus
     rooms.cpu[:] = [1000 * each for each in cores] if cores else rooms.cpu
     return rooms
 
 
 needs = st.one_of(
-    st.builds(Need, st.integers(0, 40).map(lambda c: c * 500)),
+    st.builds(PodDemand, st.integers(0, 40).map(lambda c: c * 500)),
     st.builds(
-        Need,
+        PodDemand,
         st.integers(0, 40).map(lambda c: c * 500),
         st.just(1),
         st.integers(1, 100).map(lambda m: m * 10),
         st.sampled_from([(), ("A100",), ("T4",), ("A100", "T4")]),
         st.sampled_from([0, 1000, 400_000]),
     ),
-    st.builds(Need, st.integers(0, 40).map(lambda c: c * 500), st.integers(2, 8), st.sampled_from([1000, 300])),
+    st.builds(PodDemand, st.integers(0, 40).map(lambda c: c * 500), st.integers(2, 8), st.sampled_from([1000, 300])),
 )
 """Pods without GPUs, with a share or a GPU, and with several."""
 
@@ -63,4 +63,4 @@ sites = st.lists(
     ),
     min_size=1,
     max_size=6,
-).map(Site)
+).map(ClusterCapacity)

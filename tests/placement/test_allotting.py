@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 from tests.extender.standing import filter_, stand
 from tests.make import Json, PodMaker, make_pod
 from tests.placement.kube import BRIDGED, DGX1, asks, gpu_node, placing, ranked, report, running
-from webhook.model.records import TOPOLOGY
-from webhook.placement.nodes.allotting import Turn, allotted, ever_joinable, held_by, joinable
-from webhook.placement.nodes.filtering import obstacles
-from webhook.placement.nodes.ranking import Ranking
-from webhook.placement.nvlink import gpu_sets, mask_of
-from webhook.placement.topology import assumed
+from webhook.model.records import TOPOLOGY_ANNOTATION
+from webhook.placement.nodes.allotting import ContainerRequest, allocate_containers, can_ever_join, count_held_gpus, can_join
+from webhook.placement.nodes.filtering import filter_reasons
+from webhook.placement.nodes.ranking import NodeRanking
+from webhook.placement.nvlink import gpu_sets, gpu_mask
+from webhook.placement.topology import assumed_topology
 
 V100 = "Tesla-V100-SXM2-32GB"
 SHARED = {"nvidia.com/gpu.product": "NVIDIA-A100-SXM4-80GB-SHARED", "nvidia.com/gpu.replicas": "4"}
@@ -31,7 +31,7 @@ Pair = tuple[int, int]
 
 def containers(*gpus: int, init: int = 0, sidecar: int = 0) -> PodMaker:
     """A pod that requires NVLink and whose containers ask for so many GPUs."""
-    pod = make_pod("strict").annotate(TOPOLOGY, "nvlink=required").gpus(gpus[0])
+    pod = make_pod("strict").annotate(TOPOLOGY_ANNOTATION, "nvlink=required").gpus(gpus[0])
     for number, count in enumerate(gpus[1:]):
         pod.container(f"c{number}", resources=limits(count))
     if init:
@@ -93,8 +93,8 @@ def test_a_pod_fits_where_each_container_gets_joined_gpus(case: Case) -> None:
     wanted = asks(case.pod, on.cluster)
 
     assert len(ranked(on, case.pod)) == case.want
-    assert bool(obstacles(on.cluster, wanted, 0)) is not bool(case.want)
-    assert Ranking(on.cluster).slots(wanted).tolist() == [case.want]
+    assert bool(filter_reasons(on.cluster, wanted, 0)) is not bool(case.want)
+    assert NodeRanking(on.cluster).slots(wanted).tolist() == [case.want]
     assert len(filter_(stand(*case.node), case.pod, "n")["NodeNames"] or ()) == case.want
 
 
@@ -103,7 +103,7 @@ def test_of_many_init_containers_the_one_that_asks_for_more_counts() -> None:
     for number in range(500):
         pod.container(f"i{number}", kind="initContainers", resources=limits(1 + number % 2))
 
-    assert asks(pod, placing(*pairs()).cluster).turns == (Turn(1, passed_on=True), Turn(2, passed_on=True), Turn(2))
+    assert asks(pod, placing(*pairs()).cluster).container_requests == (ContainerRequest(1, passes_on_gpus=True), ContainerRequest(2, passes_on_gpus=True), ContainerRequest(2))
 
 
 def test_what_each_container_gets_is_told_together() -> None:
@@ -152,7 +152,7 @@ WHY = {
 def test_why_a_node_is_not_taken(pod: PodMaker, node: tuple[Json, ...], want: str) -> None:
     on = placing(*node)
 
-    (reason,) = obstacles(on.cluster, asks(pod, on.cluster), 0)
+    (reason,) = filter_reasons(on.cluster, asks(pod, on.cluster), 0)
 
     assert reason.detail == want
 
@@ -192,32 +192,32 @@ def test_of_sixteen_gpus_too_many_choices_count_as_one_that_may_help() -> None:
     crossed = {(gpu, 15 - gpu): 1 for gpu in range(8)}
     topology = placing(gpu_node("n", 16), report("n", 16, crossed)).cluster.devices[0].topology
 
-    assert ever_joinable(topology, (*[Turn(1)] * 8, Turn(2)))
-    assert not ever_joinable(topology, (*[Turn(1)] * 13, Turn(2)))
+    assert can_ever_join(topology, (*[ContainerRequest(1)] * 8, ContainerRequest(2)))
+    assert not can_ever_join(topology, (*[ContainerRequest(1)] * 13, ContainerRequest(2)))
 
 
-turns = st.lists(st.builds(Turn, st.integers(1, 4), st.booleans()), min_size=1, max_size=4).map(tuple)
+turns = st.lists(st.builds(ContainerRequest, st.integers(1, 4), st.booleans()), min_size=1, max_size=4).map(tuple)
 
 
 @settings(max_examples=60)
 @given(st.integers(0, 255), turns)
-def test_a_pod_holds_as_many_as_its_containers_leave_it(free: int, some: tuple[Turn, ...]) -> None:
-    topology = assumed(V100, 8)
-    sets = allotted(topology, free, some)
+def test_a_pod_holds_as_many_as_its_containers_leave_it(free: int, some: tuple[ContainerRequest, ...]) -> None:
+    topology = assumed_topology(V100, 8)
+    sets = allocate_containers(topology, free, some)
 
-    assert (sets is not None) == (held_by(some) <= free.bit_count())
+    assert (sets is not None) == (count_held_gpus(some) <= free.bit_count())
     for turn, got in zip(some, sets or (), strict=False):
         assert got.bit_count() == turn.gpus
         assert got & ~free == 0
-    if joinable(topology, free, some):
-        assert ever_joinable(topology, some)
-        assert all(gpu_sets(topology).joined(each) for each in sets or ())
+    if can_join(topology, free, some):
+        assert can_ever_join(topology, some)
+        assert all(gpu_sets(topology).is_joined(each) for each in sets or ())
 
 
 @settings(max_examples=20)
 @given(st.integers(0, 8), turns)
-def test_what_is_sure_holds_whichever_are_free(spare: int, some: tuple[Turn, ...]) -> None:
-    topology = assumed(V100, 8)
-    every = [mask_of(chosen) for chosen in combinations(range(8), spare)]
+def test_what_is_sure_holds_whichever_are_free(spare: int, some: tuple[ContainerRequest, ...]) -> None:
+    topology = assumed_topology(V100, 8)
+    every = [gpu_mask(chosen) for chosen in combinations(range(8), spare)]
 
-    assert joinable(topology, None, some, spare) == all(joinable(topology, free, some) for free in every)
+    assert can_join(topology, None, some, spare) == all(can_join(topology, free, some) for free in every)

@@ -10,87 +10,87 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.placement.making import EIGHT, NO_GPU, ONE, PAIR, SHARE, SMALL, machine, needs, rooms_with, site, sites
-from webhook.placement.fragmentation.mixes import Mix
-from webhook.placement.fragmentation.policies import RULES, Policy
-from webhook.placement.needs import Need
-from webhook.placement.nodes.board import NOWHERE, REMEMBERED, Board, Place, alike
-from webhook.placement.nodes.playing import Player
-from webhook.placement.rooms import Rooms, Site
+from webhook.placement.fragmentation.mixes import WorkloadMix
+from webhook.placement.fragmentation.policies import SCORERS, ScoringStrategy
+from webhook.placement.needs import PodDemand
+from webhook.placement.nodes.board import INFEASIBLE_SCORE, MAX_SCORE_ROWS, ScoreTable, GpuPlacement, best_nodes
+from webhook.placement.nodes.playing import Simulator
+from webhook.placement.rooms import FreeCapacityArrays, ClusterCapacity
 
-MIX = Mix({SHARE: 3, SMALL: 1, ONE: 3, PAIR: 1, EIGHT: 1, NO_GPU: 1})
+MIX = WorkloadMix({SHARE: 3, SMALL: 1, ONE: 3, PAIR: 1, EIGHT: 1, NO_GPU: 1})
 
 
 @settings(max_examples=60)
-@given(sites, st.lists(needs, max_size=30), st.sampled_from(list(Policy)), st.randoms(use_true_random=False))
-def test_scores_kept_are_scores_made_anew(of: Site, pods: list[Need], policy: Policy, random: Random) -> None:
-    rule = RULES[policy](of, MIX)
-    board = Board(Rooms(of), rule)
-    held: list[tuple[Place, Need]] = []
+@given(sites, st.lists(needs, max_size=30), st.sampled_from(list(ScoringStrategy)), st.randoms(use_true_random=False))
+def test_scores_kept_are_scores_made_anew(of: ClusterCapacity, pods: list[PodDemand], policy: ScoringStrategy, random: Random) -> None:
+    rule = SCORERS[policy](of, MIX)
+    board = ScoreTable(FreeCapacityArrays(of), rule)
+    held: list[tuple[GpuPlacement, PodDemand]] = []
     for need in pods:
         if held and random.random() < 0.3:
-            board.give(*held.pop(random.randrange(len(held))))
-        best = alike(board.scores(need))
+            board.release(*held.pop(random.randrange(len(held))))
+        best = best_nodes(board.scores(need))
         if len(best):
             place = _take(board, int(best[0]), need)
             held.append((place, need))
-        assert (board.scores(need) == Board(board.rooms, rule).scores(need)).all()
+        assert (board.scores(need) == ScoreTable(board.free, rule).scores(need)).all()
 
     for place, need in held:
-        board.give(place, need)
-    assert (board.rooms.gpus == of.gpus).all()
-    assert (board.rooms.cpu == of.cpu).all()
-    assert (board.rooms.memory == of.memory).all()
+        board.release(place, need)
+    assert (board.free.gpus == of.gpus).all()
+    assert (board.free.cpu == of.cpu).all()
+    assert (board.free.memory == of.memory).all()
 
 
-def _take(board: Board, node: int, need: Need) -> Place:
-    place = Place(node, board.gpus(node, need))
-    board.take(place, need)
+def _take(board: ScoreTable, node: int, need: PodDemand) -> GpuPlacement:
+    place = GpuPlacement(node, board.choose_gpus(node, need))
+    board.allocate(place, need)
     return place
 
 
 def test_a_long_log_is_cut_and_scores_stay_right() -> None:
-    board = Board(Rooms(site()), RULES[Policy.TAB](site(), MIX))
+    board = ScoreTable(FreeCapacityArrays(site()), SCORERS[ScoringStrategy.TAB](site(), MIX))
     for _ in range(3000):
-        board.give(_take(board, 0, SHARE), SHARE)
+        board.release(_take(board, 0, SHARE), SHARE)
 
-    assert (board.scores(SHARE) == Board(board.rooms, RULES[Policy.TAB](site(), MIX)).scores(SHARE)).all()
+    assert (board.scores(SHARE) == ScoreTable(board.free, SCORERS[ScoringStrategy.TAB](site(), MIX)).scores(SHARE)).all()
 
 
 NOT = [
-    ("without the CPU", Need(65_000, 1, 1000)),
-    ("without the memory", Need(0, 1, 1000, (), 600_000)),
-    ("without so many GPUs", Need(0, 9, 1000)),
-    ("of another model", Need(0, 1, 1000, ("T4",))),
+    ("without the CPU", PodDemand(65_000, 1, 1000)),
+    ("without the memory", PodDemand(0, 1, 1000, (), 600_000)),
+    ("without so many GPUs", PodDemand(0, 9, 1000)),
+    ("of another model", PodDemand(0, 1, 1000, ("T4",))),
 ]
 
 
 @pytest.mark.parametrize(("sentence", "need"), NOT, ids=[case[0] for case in NOT])
-def test_a_node_is_nowhere_for_a_pod(sentence: str, need: Need) -> None:
-    board = Board(Rooms(site()), RULES[Policy.TAB](site(), MIX))
+def test_a_node_is_nowhere_for_a_pod(sentence: str, need: PodDemand) -> None:
+    board = ScoreTable(FreeCapacityArrays(site()), SCORERS[ScoringStrategy.TAB](site(), MIX))
 
-    assert board.scores(need).tolist() == [NOWHERE]
-    assert not len(alike(board.scores(need)))
+    assert board.scores(need).tolist() == [INFEASIBLE_SCORE]
+    assert not len(best_nodes(board.scores(need)))
 
 
 def test_shares_of_equal_score_go_to_the_fullest_gpu_under_most_allocated_and_to_the_lowest_under_fgd() -> None:
     one = site(machine(gpus=3))
     free = [[1000, 700, 600]]
-    mix = Mix({Need(0, 1, 10): 1})
+    mix = WorkloadMix({PodDemand(0, 1, 10): 1})
 
-    assert Board(rooms_with(one, free), RULES[Policy.MOST_ALLOCATED](one, mix)).gpus(0, SHARE) == (2,)
-    assert Board(rooms_with(one, free), RULES[Policy.FGD](one, mix)).gpus(0, SHARE) == (0,)
+    assert ScoreTable(rooms_with(one, free), SCORERS[ScoringStrategy.MOST_ALLOCATED](one, mix)).choose_gpus(0, SHARE) == (2,)
+    assert ScoreTable(rooms_with(one, free), SCORERS[ScoringStrategy.FGD](one, mix)).choose_gpus(0, SHARE) == (0,)
 
 
 def test_tab_puts_a_share_on_the_gpu_whose_room_it_fills() -> None:
     one = site(machine(gpus=3))
 
-    assert Board(rooms_with(one, [[1000, 700, 500]]), RULES[Policy.TAB](one, MIX)).gpus(0, SHARE) == (2,)
+    assert ScoreTable(rooms_with(one, [[1000, 700, 500]]), SCORERS[ScoringStrategy.TAB](one, MIX)).choose_gpus(0, SHARE) == (2,)
 
 
-@pytest.mark.parametrize("policy", list(Policy))
-def test_where_there_are_no_nodes_nobody_finds_a_place(policy: Policy) -> None:
+@pytest.mark.parametrize("policy", list(ScoringStrategy))
+def test_where_there_are_no_nodes_nobody_finds_a_place(policy: ScoringStrategy) -> None:
     """A cluster may be scaled down to nothing, and come back."""
-    assert Player(Site(()), policy, np.random.default_rng(1)).place(Need(1000, 1, 1000)) is None
+    assert Simulator(ClusterCapacity(()), policy, np.random.default_rng(1)).schedule_pod(PodDemand(1000, 1, 1000)) is None
 
 
 def test_equals_are_chosen_at_random_or_in_the_order_given() -> None:
@@ -98,8 +98,8 @@ def test_equals_are_chosen_at_random_or_in_the_order_given() -> None:
 
     def first(seed: int, order: list[int] | None = None) -> int:
         rank = None if order is None else np.array(order)
-        player = Player(of, Policy.MOST_ALLOCATED, np.random.default_rng(seed), MIX, order=rank)
-        place = player.place(ONE)
+        player = Simulator(of, ScoringStrategy.MOST_ALLOCATED, np.random.default_rng(seed), MIX, order=rank)
+        place = player.schedule_pod(ONE)
         assert place is not None
         return place.node
 
@@ -108,30 +108,30 @@ def test_equals_are_chosen_at_random_or_in_the_order_given() -> None:
 
 
 def test_who_finds_no_place_changes_nothing() -> None:
-    player = Player(site(machine(gpus=1)), Policy.TAB, np.random.default_rng(1), MIX)
+    player = Simulator(site(machine(gpus=1)), ScoringStrategy.TAB, np.random.default_rng(1), MIX)
 
-    assert player.place(ONE) is not None
-    assert player.place(ONE) is None
-    assert player.board.rooms.gpus.tolist() == [[0]]
+    assert player.schedule_pod(ONE) is not None
+    assert player.schedule_pod(ONE) is None
+    assert player.score_table.free.gpus.tolist() == [[0]]
 
 
 def test_a_player_without_a_mix_learns_it() -> None:
-    tied = Need(1000, 1, 1000, ("T4",))
+    tied = PodDemand(1000, 1, 1000, ("T4",))
     of = site(machine("a", 8, 64, "A100"), machine("b", 8, 64, "T4"))
-    player = Player(of, Policy.TAB, np.random.default_rng(1))
+    player = Simulator(of, ScoringStrategy.TAB, np.random.default_rng(1))
     for _ in range(40):
-        player.learn(tied)
+        player.record_arrival(tied)
 
-    place = player.place(ONE)
+    place = player.schedule_pod(ONE)
 
     assert place is not None
-    assert of.machines[place.node].model == "A100"
+    assert of.nodes[place.node].model == "A100"
 
 
 def test_beyond_what_is_remembered_rows_start_anew() -> None:
-    board = Board(Rooms(site()), RULES[Policy.TAB](site(), MIX))
+    board = ScoreTable(FreeCapacityArrays(site()), SCORERS[ScoringStrategy.TAB](site(), MIX))
     before = board.scores(SHARE)
-    for cpu in range(REMEMBERED + 1):
-        board.scores(Need(cpu, 1, 500))
+    for cpu in range(MAX_SCORE_ROWS + 1):
+        board.scores(PodDemand(cpu, 1, 500))
 
     assert (board.scores(SHARE) == before).all()

@@ -11,20 +11,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.placement.making import EIGHT, NO_GPU, ONE, PAIR, SHARE, SMALL, machine, needs, rooms_with, rows, site
-from webhook.placement.fragmentation.fgd import Fgd, typical
-from webhook.placement.fragmentation.filling import CORES, LEVELS, fill_table, offers
-from webhook.placement.fragmentation.mixes import FLAT, Mix, mix_of
-from webhook.placement.fragmentation.packing import MostAllocated, StockDefault
-from webhook.placement.fragmentation.pricing import MOST_CLAIM, cpu_claim, prices
-from webhook.placement.fragmentation.tab import EMPTYING, PRICE, Tab, idle_worth
-from webhook.placement.needs import Need
-from webhook.placement.nodes.board import Board
-from webhook.placement.rooms import Rooms
+from webhook.placement.fragmentation.fgd import FgdScorer, typical_demands
+from webhook.placement.fragmentation.filling import MAX_CORES, MILLI_LEVELS, expected_fill_table, count_offers
+from webhook.placement.fragmentation.mixes import FLAT_MIX, WorkloadMix, mix_from_demands
+from webhook.placement.fragmentation.packing import MostAllocatedScorer, DefaultScorer
+from webhook.placement.fragmentation.pricing import MOST_CLAIM, cpu_claim_factor, scarcity_prices
+from webhook.placement.fragmentation.tab import CONSOLIDATION_BONUS, SCARCITY_PRICE, TabScorer, idle_gpu_values
+from webhook.placement.needs import PodDemand
+from webhook.placement.nodes.board import ScoreTable
+from webhook.placement.rooms import FreeCapacityArrays
 
-SHARES = Mix({SHARE: 3, SMALL: 1, Need(2000, 1, 300): 2})
+SHARES = WorkloadMix({SHARE: 3, SMALL: 1, PodDemand(2000, 1, 300): 2})
 
 
-def filled(shares: Mapping[Need, float], cores: int, free: int, rounds: int) -> float:
+def filled(shares: Mapping[PodDemand, float], cores: int, free: int, rounds: int) -> float:
     """The expected fill of one GPU by its definition: one pod after the other, each taken if it fits."""
 
     @cache
@@ -44,61 +44,61 @@ def filled(shares: Mapping[Need, float], cores: int, free: int, rounds: int) -> 
 
 
 def test_the_fill_table_is_the_expected_fill() -> None:
-    shares = SHARES.gpu_shares()
-    table = fill_table(shares, "A100", 6)
+    shares = SHARES.gpu_demand_shares()
+    table = expected_fill_table(shares, "A100", 6)
 
-    for cores in (0, 1, 2, 3, 5, CORES):
+    for cores in (0, 1, 2, 3, 5, MAX_CORES):
         for level in (0, 9, 10, 30, 50, 80, 99, 100):
             assert table[cores, level] == pytest.approx(filled(shares, cores, 10 * level, 6)), (cores, level)
 
 
 @given(st.dictionaries(needs.filter(lambda need: need.gpus > 0), st.integers(1, 9), min_size=1, max_size=5))
-def test_a_piece_is_never_worth_more_than_its_size_nor_less_with_more_cores(counts: dict[Need, float]) -> None:
-    table = fill_table(Mix(counts).gpu_shares(), "A100", 20)
+def test_a_piece_is_never_worth_more_than_its_size_nor_less_with_more_cores(counts: dict[PodDemand, float]) -> None:
+    table = expected_fill_table(WorkloadMix(counts).gpu_demand_shares(), "A100", 20)
 
-    assert (table <= 10 * np.arange(LEVELS) + 1e-9).all()
+    assert (table <= 10 * np.arange(MILLI_LEVELS) + 1e-9).all()
     assert (table >= 0).all()
     assert (table[-1] == table[-2]).all()
 
 
 def test_a_pod_of_several_shares_counts_as_many_pods_of_one() -> None:
-    assert Mix({Need(3000, 3, 250): 1, ONE: 1}).gpu_shares() == {Need(1000, 1, 250): 0.75, ONE: 0.25}
-    assert prices(Mix({Need(3000, 3, 250): 1}), site(machine(gpus=1))).tolist() == [1.0]
+    assert WorkloadMix({PodDemand(3000, 3, 250): 1, ONE: 1}).gpu_demand_shares() == {PodDemand(1000, 1, 250): 0.75, ONE: 0.25}
+    assert scarcity_prices(WorkloadMix({PodDemand(3000, 3, 250): 1}), site(machine(gpus=1))).tolist() == [1.0]
 
 
 def test_the_rarer_shares_are_the_more_pods_are_offered() -> None:
-    assert offers({SHARE: 1.0}) == 27
-    assert offers({SHARE: 0.44, ONE: 0.56}) == 61
-    assert offers({ONE: 1.0}) == 200
-    assert offers({SHARE: 0.05, ONE: 0.95}) == 200
+    assert count_offers({SHARE: 1.0}) == 27
+    assert count_offers({SHARE: 0.44, ONE: 0.56}) == 61
+    assert count_offers({ONE: 1.0}) == 200
+    assert count_offers({SHARE: 0.05, ONE: 0.95}) == 200
 
 
 def test_a_full_node_is_worth_nothing_and_an_idle_one_no_more_than_its_gpus() -> None:
-    tab = Tab(site(), SHARES)
+    tab = TabScorer(site(), SHARES)
 
-    assert tab.value(rows([0] * 8))[0] == 0
-    assert 0 < tab.value(rows([1000] * 8))[0] <= 8000
+    assert tab.node_values(rows([0] * 8))[0] == 0
+    assert 0 < tab.node_values(rows([1000] * 8))[0] <= 8000
 
 
 def test_gpus_beside_no_cores_are_worth_nothing() -> None:
-    assert Tab(site(), SHARES).value(rows([1000] * 8, cores=0))[0] == 0
+    assert TabScorer(site(), SHARES).node_values(rows([1000] * 8, cores=0))[0] == 0
 
 
 def test_a_hole_that_nothing_fits_is_worth_nothing() -> None:
-    assert Tab(site(), Mix({SHARE: 1})).value(rows([490] + [0] * 7))[0] == 0
+    assert TabScorer(site(), WorkloadMix({SHARE: 1})).node_values(rows([490] + [0] * 7))[0] == 0
 
 
 def test_a_share_goes_where_it_fills_a_hole() -> None:
-    tab = Tab(site(), SHARES)
-    before = tab.value(rows([500, 1000]))[0]
-    hole, idle = tab.value(rows([0, 1000], cores=63))[0], tab.value(rows([500, 500], cores=63))[0]
+    tab = TabScorer(site(), SHARES)
+    before = tab.node_values(rows([500, 1000]))[0]
+    hole, idle = tab.node_values(rows([0, 1000], cores=63))[0], tab.node_values(rows([500, 500], cores=63))[0]
 
     assert before > hole > idle
 
 
 def test_the_more_pods_want_sets_the_more_an_unbroken_set_is_worth() -> None:
     def kept(pairs: float) -> float:
-        worth = idle_worth({ONE: 1 - pairs, PAIR: pairs}, 2)
+        worth = idle_gpu_values({ONE: 1 - pairs, PAIR: pairs}, 2)
         return float((worth[2] - 2 * worth[1]) @ (900.0, 1.0))
 
     assert kept(0.0) == 0
@@ -106,7 +106,7 @@ def test_the_more_pods_want_sets_the_more_an_unbroken_set_is_worth() -> None:
 
 
 def test_idle_sets_are_filled_whole_with_the_chance_that_somebody_wants_them() -> None:
-    worth = idle_worth({PAIR: 0.5, EIGHT: 0.5}, 8)
+    worth = idle_gpu_values({PAIR: 0.5, EIGHT: 0.5}, 8)
     chance = 1 - np.exp(-2)
 
     assert worth[1].tolist() == [1, 0]
@@ -116,55 +116,55 @@ def test_idle_sets_are_filled_whole_with_the_chance_that_somebody_wants_them() -
 
 def test_the_price_is_demand_over_what_there_is_for_it() -> None:
     mixed = site(machine("a", 6, 64, "A100"), machine("b", 2, 64, "T4"))
-    tied, free = Need(0, 1, 1000, ("T4",)), Need(0, 1, 1000)
+    tied, free = PodDemand(0, 1, 1000, ("T4",)), PodDemand(0, 1, 1000)
 
-    assert prices(Mix({free: 1}), mixed).tolist() == [1, 1]
-    assert prices(Mix({tied: 1, free: 1}), mixed).tolist() == [0.5, 0.5 + 4 / 2]
+    assert scarcity_prices(WorkloadMix({free: 1}), mixed).tolist() == [1, 1]
+    assert scarcity_prices(WorkloadMix({tied: 1, free: 1}), mixed).tolist() == [0.5, 0.5 + 4 / 2]
 
 
 def test_a_small_node_that_few_pods_fit_is_cheap() -> None:
     mixed = site(machine("big", 8, 64), machine("small", 8, 8))
 
-    small, big = prices(Mix({EIGHT: 1, ONE: 1}), mixed)
+    small, big = scarcity_prices(WorkloadMix({EIGHT: 1, ONE: 1}), mixed)
 
     assert small < big
 
 
 def test_a_pod_that_could_go_anywhere_leaves_the_scarce_model_alone() -> None:
     mixed = site(machine("a", 6, 64, "A100"), machine("b", 2, 64, "T4"))
-    tab = Tab(mixed, Mix({Need(1000, 1, 1000, ("T4",)): 1, Need(1000, 1, 1000): 1}))
+    tab = TabScorer(mixed, WorkloadMix({PodDemand(1000, 1, 1000, ("T4",)): 1, PodDemand(1000, 1, 1000): 1}))
     same = np.zeros(2)
 
-    common, scarce = tab.score(same, same, np.array([0, 1]), Need(1000, 1, 1000))
+    common, scarce = tab.placement_scores(same, same, np.array([0, 1]), PodDemand(1000, 1, 1000))
 
-    assert common - scarce == pytest.approx(2 * PRICE, abs=0.1)
+    assert common - scarce == pytest.approx(2 * SCARCITY_PRICE, abs=0.1)
 
 
 def test_a_pod_without_gpus_pays_no_price() -> None:
     same = np.zeros(1)
 
-    assert Tab(site(), SHARES).score(same, same, np.array([0]), NO_GPU)[0] == 0
+    assert TabScorer(site(), SHARES).placement_scores(same, same, np.array([0]), NO_GPU)[0] == 0
 
 
 def test_where_pods_leave_a_node_that_will_soon_be_whole_is_left_alone() -> None:
     """Three idle GPUs of eight or seven of eight: without a need for sets they are worth the same each."""
     pair = site(machine("fuller"), machine("emptier"))
     rooms = rooms_with(pair, [[0, 0, 0, 0, 0, 1000, 1000, 1000], [0, *[1000] * 7]], [24, 56])
-    rule = Tab(pair, Mix({ONE: 1, SHARE: 1}))
+    rule = TabScorer(pair, WorkloadMix({ONE: 1, SHARE: 1}))
 
-    stays = Board(rooms, rule).scores(ONE)
-    leaves = Board(rooms, rule, turnover=1.0).scores(ONE)
+    stays = ScoreTable(rooms, rule).scores(ONE)
+    leaves = ScoreTable(rooms, rule, turnover=1.0).scores(ONE)
 
     assert stays[0] == pytest.approx(stays[1], abs=1)
-    assert leaves[0] - leaves[1] == pytest.approx(EMPTYING / 2, abs=1)
+    assert leaves[0] - leaves[1] == pytest.approx(CONSOLIDATION_BONUS / 2, abs=1)
 
 
 def test_where_pods_leave_a_scarce_model_costs_half() -> None:
     pair = site(machine("scarce", model="T4"), machine("plenty", model="A100"))
-    rule = Tab(pair, Mix({ONE: 1, Need(4000, 1, 1000, ("T4",)): 3}))
+    rule = TabScorer(pair, WorkloadMix({ONE: 1, PodDemand(4000, 1, 1000, ("T4",)): 3}))
 
-    stays = Board(Rooms(pair), rule).scores(ONE)
-    leaves = Board(Rooms(pair), rule, turnover=1.0).scores(ONE)
+    stays = ScoreTable(FreeCapacityArrays(pair), rule).scores(ONE)
+    leaves = ScoreTable(FreeCapacityArrays(pair), rule, turnover=1.0).scores(ONE)
 
     assert stays[1] - stays[0] == pytest.approx(1200, abs=1)
     assert leaves[1] - leaves[0] == pytest.approx(600, abs=1)
@@ -175,7 +175,7 @@ def test_a_pod_without_gpus_goes_by_worth_alone(turnover: float) -> None:
     pair = site(machine("used"), machine("empty"))
     rooms = rooms_with(pair, [[0] * 8, [1000] * 8], [16, 16])
 
-    used, empty = Board(rooms, Tab(pair, SHARES), turnover).scores(NO_GPU)
+    used, empty = ScoreTable(rooms, TabScorer(pair, SHARES), turnover).scores(NO_GPU)
 
     assert used > empty
 
@@ -183,21 +183,21 @@ def test_a_pod_without_gpus_goes_by_worth_alone(turnover: float) -> None:
 def test_the_claim_falls_as_pods_ask_for_more_cores_than_there_are() -> None:
     one = site(machine(gpus=8, cores=64))
 
-    assert cpu_claim(Mix({Need(8000, 1, 1000): 1}), one) == pytest.approx(0.8)
-    assert cpu_claim(Mix({Need(16_000, 1, 1000): 1}), one) == pytest.approx(0.8 / 16)
-    assert cpu_claim(Mix({Need(1000, 1, 1000): 1}), one) == MOST_CLAIM
-    assert cpu_claim(Mix({Need(0, 1, 1000): 1}), one) == MOST_CLAIM
+    assert cpu_claim_factor(WorkloadMix({PodDemand(8000, 1, 1000): 1}), one) == pytest.approx(0.8)
+    assert cpu_claim_factor(WorkloadMix({PodDemand(16_000, 1, 1000): 1}), one) == pytest.approx(0.8 / 16)
+    assert cpu_claim_factor(WorkloadMix({PodDemand(1000, 1, 1000): 1}), one) == MOST_CLAIM
+    assert cpu_claim_factor(WorkloadMix({PodDemand(0, 1, 1000): 1}), one) == MOST_CLAIM
 
 
-def any_model(need: Need) -> Need:
+def any_model(need: PodDemand) -> PodDemand:
     """The need on GPUs of any model."""
-    return Need(need.cpu_milli, need.gpus, need.gpu_milli)
+    return PodDemand(need.cpu_milli, need.gpus, need.gpu_milli)
 
 
-def lost(mix: Mix, gpus: list[int], cores: int) -> float:
+def lost(mix: WorkloadMix, gpus: list[int], cores: int) -> float:
     """FGD's fragments by their definition."""
     total = 0.0
-    for need, share in typical(mix).items():
+    for need, share in typical_demands(mix).items():
         room = sum(g // need.gpu_milli for g in gpus) if need.gpus else 0
         runs = cores * 1000 >= need.cpu_milli and room >= need.gpus
         usable = sum(g for g in gpus if g >= need.gpu_milli) if runs and need.gpus else 0
@@ -210,35 +210,35 @@ def lost(mix: Mix, gpus: list[int], cores: int) -> float:
     st.lists(st.integers(0, 100).map(lambda m: 10 * m), min_size=8, max_size=8),
     st.integers(0, 64),
 )  # fmt: skip
-def test_fragments_are_what_typical_pods_cannot_use(counts: dict[Need, float], gpus: list[int], cores: int) -> None:
-    mix = Mix(counts)
+def test_fragments_are_what_typical_pods_cannot_use(counts: dict[PodDemand, float], gpus: list[int], cores: int) -> None:
+    mix = WorkloadMix(counts)
 
-    assert -Fgd(site(), mix).value(rows(gpus, cores))[0] == pytest.approx(lost(mix, gpus, cores))
+    assert -FgdScorer(site(), mix).node_values(rows(gpus, cores))[0] == pytest.approx(lost(mix, gpus, cores))
 
 
 def test_typical_pods_are_the_most_frequent_that_make_95_percent() -> None:
-    assert typical(Mix({ONE: 90, SHARE: 6, SMALL: 4})) == {ONE: 90 / 96, SHARE: 6 / 96}
+    assert typical_demands(WorkloadMix({ONE: 90, SHARE: 6, SMALL: 4})) == {ONE: 90 / 96, SHARE: 6 / 96}
 
 
 def test_fgd_scores_as_published_in_whole_hundredths() -> None:
-    fgd = Fgd(site(), Mix({SHARE: 1}))
+    fgd = FgdScorer(site(), WorkloadMix({SHARE: 1}))
     was, becomes = np.array([0.0, 0.0, 0.0]), np.array([0.0, -1000.0, 1000.0])
 
-    assert fgd.score(was, becomes, np.arange(3), SHARE).tolist() == [50, 26, 73]
+    assert fgd.placement_scores(was, becomes, np.arange(3), SHARE).tolist() == [50, 26, 73]
 
 
 def test_most_allocated_is_hundredths_of_the_gpus_in_use() -> None:
-    assert MostAllocated(site(), FLAT).value(rows([0, 0, 333, 1000, 1000, 1000, 1000, 1000]))[0] == 33
+    assert MostAllocatedScorer(site(), FLAT_MIX).node_values(rows([0, 0, 333, 1000, 1000, 1000, 1000, 1000]))[0] == 33
 
 
 def test_the_stock_default_spreads_by_cpu_and_memory() -> None:
     pair = site(machine("used", 2), machine("empty", 2))
     rooms = rooms_with(pair, [[1000, 1000], [1000, 1000]], [32, 64])
 
-    used, empty = Board(rooms, StockDefault(pair, FLAT)).scores(NO_GPU)
+    used, empty = ScoreTable(rooms, DefaultScorer(pair, FLAT_MIX)).scores(NO_GPU)
 
     assert empty > used
 
 
 def test_a_mix_counts_shapes_whatever_their_memory() -> None:
-    assert mix_of([Need(1, 1, 500, (), 100), Need(1, 1, 500, (), 200)]).counts == {Need(1, 1, 500): 2}
+    assert mix_from_demands([PodDemand(1, 1, 500, (), 100), PodDemand(1, 1, 500, (), 200)]).counts == {PodDemand(1, 1, 500): 2}

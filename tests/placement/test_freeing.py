@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from tests.make import Json, PodMaker, make_pod
 from tests.placement.kube import BRIDGED, DGX1, GPU, gpu_node, nearest, order, placing, report, running
-from webhook.model.records import TOPOLOGY
+from webhook.model.records import TOPOLOGY_ANNOTATION
 
 H100 = "NVIDIA-H100-80GB-HBM3"
 ADAPTER = "rdma/hca"
@@ -42,7 +42,7 @@ def test_pods_that_are_told_once_are_seen_on_every_node() -> None:
 
 
 def test_who_stands_in_the_way_of_a_pair_is_who_holds_its_half() -> None:
-    strict = make_pod().gpus(2).annotate(TOPOLOGY, "nvlink=required")
+    strict = make_pod().gpus(2).annotate(TOPOLOGY_ANNOTATION, "nvlink=required")
     held = {1: "team/half", 2: "team/both", 3: "team/both"}
     on = placing(
         gpu_node("n"), report("n", 4, BRIDGED, held), running("both", "n", count=2), running("half", "n", count=1)
@@ -74,7 +74,7 @@ def test_where_many_would_have_to_end_no_more_do_than_must() -> None:
     assert len(freed.pods) == 5
 
 
-STRICT = make_pod().gpus(2).annotate(TOPOLOGY, "nvlink=required")
+STRICT = make_pod().gpus(2).annotate(TOPOLOGY_ANNOTATION, "nvlink=required")
 ENDING: dict[str, tuple[dict[int, str], dict[str, int], set[int], list[str]]] = {
     "one alone is enough, whatever its name is": ({0: "x", 1: "yy", 2: "z"}, {"x": 1, "yy": 1, "z": 1}, set(), ["z"]),
     "one that the report does not tell of yet": ({2: "x", 3: "z"}, {"x": 1, "z": 1, "new": 2}, set(), ["new"]),
@@ -98,7 +98,7 @@ def test_who_would_have_to_end_for_a_pair(
 
 
 def test_who_would_have_to_end_counts_where_no_agent_runs() -> None:
-    strict = make_pod().gpus(2).annotate(TOPOLOGY, "nvlink=required")
+    strict = make_pod().gpus(2).annotate(TOPOLOGY_ANNOTATION, "nvlink=required")
     on = placing(gpu_node("dgx", 8, "Tesla-V100-SXM2-32GB"), *(running(f"x{i}", "dgx", count=3) for i in range(2)))
 
     freed = nearest(on, strict)
@@ -210,7 +210,7 @@ def test_where_there_are_too_many_choices_some_are_named_that_are_enough() -> No
     joined = {pair: 12 * (pair[0] >= 8) for pair in combinations(range(16), 2)}
     on = placing(gpu_node("n", 16), report("n", 16, joined, {i: f"team/s{i:02}" for i in range(16)}), *SINGLES)
 
-    freed = nearest(on, make_pod().gpus(8).annotate(TOPOLOGY, "nvlink=required"))
+    freed = nearest(on, make_pod().gpus(8).annotate(TOPOLOGY_ANNOTATION, "nvlink=required"))
 
     assert freed is not None
     assert {f"s{i:02}" for i in range(8, 16)} <= {pod.metadata.name for pod in freed.pods}
@@ -231,7 +231,7 @@ def clusters(draw: st.DrawFn) -> tuple[list[Json], PodMaker]:
         main = coming.main if not place else coming.container("other").data["spec"]["containers"][-1]
         coming.asks(GPU, str(number), container=main)
     if draw(st.booleans()):
-        coming.annotate(TOPOLOGY, "nvlink=required")
+        coming.annotate(TOPOLOGY_ANNOTATION, "nvlink=required")
     node = gpu_node("n", gpus)
     node["status"]["allocatable"] |= {"cpu": "10", "pods": str(draw(st.integers(3, 9)))}
     return [node, report("n", gpus, links, held), *pods], with_port(coming, draw(st.sampled_from([0, 80])))

@@ -13,13 +13,13 @@ from tests.make import Json, PodMaker, make_pod
 from tests.placement.kube import BRIDGED, DGX1, asks, gpu_node, order, placing, report, running
 from tests.placement.test_ranking import CUT
 from tests.world import mig_node
-from webhook.model.cluster import Room
-from webhook.model.masks import bits, union
-from webhook.placement.nodes.allotting import allotted
-from webhook.placement.nodes.cluster import Cluster
-from webhook.placement.nodes.filtering import obstacles
-from webhook.placement.nodes.gangs import LABELS_MOST, Company
-from webhook.placement.nodes.ranking import Ranking
+from webhook.model.cluster import FreeResources
+from webhook.model.masks import bit_positions, union_masks
+from webhook.placement.nodes.allotting import allocate_containers
+from webhook.placement.nodes.cluster import SchedulingSnapshot
+from webhook.placement.nodes.filtering import filter_reasons
+from webhook.placement.nodes.gangs import MAX_DOMAIN_LABELS, GangContext
+from webhook.placement.nodes.ranking import NodeRanking
 
 GB200 = "NVIDIA-GB200"
 
@@ -39,23 +39,23 @@ def nodes_of(domain: str, *free: int) -> list[Json]:
 
 class Case(NamedTuple):
     domains: dict[str, tuple[int, ...]]
-    company: Company
+    company: GangContext
     want: str
 
 
-FOUR = Company(4)
+FOUR = GangContext(4)
 CASES = {
     "the domain that takes all of them": Case({"a": (4, 4), "b": (4, 4, 4, 4)}, FOUR, "b"),
     "the smallest of those": Case({"a": (4, 4, 4, 4, 4), "b": (4, 4, 4, 4)}, FOUR, "b"),
     "where none takes all, the one that takes most": Case({"a": (4,), "b": (4, 4, 4)}, FOUR, "b"),
-    "the rest fits where some are": Case({"a": (4, 4), "b": (4, 4), "c": (4,)}, Company(4, seated={2: 2}), "b"),
-    "the rest fits elsewhere only": Case({"a": (4,), "b": (4, 4, 4)}, Company(4, seated={0: 1}), "b"),
-    "the rest fits nowhere: where most are": Case({"a": (4, 4), "b": (4,)}, Company(9, seated={2: 1}), "b"),
-    "nobody says how many: the most room": Case({"a": (4,), "b": (4, 4)}, Company(0), "b"),
-    "nobody says how many, and one is there": Case({"a": (4,), "b": (4, 4)}, Company(0, seated={0: 1}), "a"),
-    "those that wait count": Case({"a": (4,), "b": (4, 4)}, Company(0, seated={0: 1}, waiting=1), "b"),
-    "more are there than was said": Case({"a": (4,), "b": (4, 4)}, Company(1, seated={0: 2}), "a"),
-    "who sits on no domain draws nobody": Case({"": (4,), "b": (4,)}, Company(3, seated={0: 2}), "b"),
+    "the rest fits where some are": Case({"a": (4, 4), "b": (4, 4), "c": (4,)}, GangContext(4, placed={2: 2}), "b"),
+    "the rest fits elsewhere only": Case({"a": (4,), "b": (4, 4, 4)}, GangContext(4, placed={0: 1}), "b"),
+    "the rest fits nowhere: where most are": Case({"a": (4, 4), "b": (4,)}, GangContext(9, placed={2: 1}), "b"),
+    "nobody says how many: the most room": Case({"a": (4,), "b": (4, 4)}, GangContext(0), "b"),
+    "nobody says how many, and one is there": Case({"a": (4,), "b": (4, 4)}, GangContext(0, placed={0: 1}), "a"),
+    "those that wait count": Case({"a": (4,), "b": (4, 4)}, GangContext(0, placed={0: 1}, waiting=1), "b"),
+    "more are there than was said": Case({"a": (4,), "b": (4, 4)}, GangContext(1, placed={0: 2}), "a"),
+    "who sits on no domain draws nobody": Case({"": (4,), "b": (4,)}, GangContext(3, placed={0: 2}), "b"),
 }
 
 
@@ -70,13 +70,13 @@ def test_nodes_that_the_pod_may_not_use_are_no_room_of_its_domain() -> None:
     tainted = [node | {"spec": {"taints": [{"key": "x", "effect": "NoSchedule"}]}} for node in nodes_of("a", 4, 4)]
     on = placing(*nodes_of("a", 4)[:1], *tainted[1:], *nodes_of("b", 4, 4, 4))
 
-    assert order(on, make_pod().gpus(4), company=Company(2)) == ["b0", "b1", "b2", "a0"]
+    assert order(on, make_pod().gpus(4), company=GangContext(2)) == ["b0", "b1", "b2", "a0"]
 
 
 def test_a_domain_has_room_on_nodes_that_were_not_asked_about() -> None:
     """From 100 nodes on a scheduler asks about a sample."""
     on = placing(*nodes_of("a", 4, 4), *nodes_of("b", 4, 4, 4, 4))
-    ranking = Ranking(on.cluster, mix=on.mix)
+    ranking = NodeRanking(on.cluster, mix=on.mix)
     wanted = asks(make_pod().gpus(4), on.cluster)
     among = ranking.slots(wanted) < 0
     among[[0, 2]] = True
@@ -93,27 +93,27 @@ def test_without_the_label_on_any_node_a_gang_is_ranked_as_others_are() -> None:
 
 def test_the_others_get_places_beside_the_first_and_only_where_all_fit() -> None:
     on = placing(*nodes_of("a", 4, 2), *nodes_of("b", 4, 4))
-    ranking = Ranking(on.cluster, mix=on.mix)
+    ranking = NodeRanking(on.cluster, mix=on.mix)
     wanted = asks(make_pod().gpus(2), on.cluster)
 
-    def places(company: Company) -> list[str]:
+    def places(company: GangContext) -> list[str]:
         ranked = ranking.order(wanted, company=company)
-        nodes = [int(ranked.nodes[0]), *ranking.others(wanted, company, ranked)]
+        nodes = [int(ranked.nodes[0]), *ranking.nodes_for_gang(wanted, company, ranked)]
         return sorted(on.cluster.fleet.nodes[node].name for node in nodes)
 
-    assert places(Company(3)) == ["a0", "a0", "a1"]
+    assert places(GangContext(3)) == ["a0", "a0", "a1"]
     assert places(FOUR) == ["b0", "b0", "b1", "b1"]
-    assert len(places(Company(5))) == len(places(Company(1))) == 1
+    assert len(places(GangContext(5))) == len(places(GangContext(1))) == 1
 
 
 def test_labels_by_which_nodes_are_told_apart_are_bounded() -> None:
     on = placing(*nodes_of("a", 4))
-    ranking = Ranking(on.cluster)
+    ranking = NodeRanking(on.cluster)
     wanted = asks(make_pod().gpus(4), on.cluster)
 
-    for number in range(2 * LABELS_MOST):
-        assert len(ranking.order(wanted, company=Company(2, f"label-{number}")).nodes) == 1
-    assert len(ranking._domains._by_label) <= LABELS_MOST
+    for number in range(2 * MAX_DOMAIN_LABELS):
+        assert len(ranking.order(wanted, company=GangContext(2, f"label-{number}")).nodes) == 1
+    assert len(ranking._domains._by_label) <= MAX_DOMAIN_LABELS
 
 
 TWO = {"nvidia.com/gpu": "2"}
@@ -140,18 +140,18 @@ def test_as_many_pods_fit_as_come_one_after_the_other_until_something_is_in_the_
     for node in range(3):
         room, devices = cluster.free[node], cluster.devices[node]
         units = {name: min(units, gpus) for name, units in room.gpus.items()}
-        mask = None if devices.free is None else free & (1 << devices.topology.gpus) - 1
-        cluster.change(node, Room(cores * 1000, room.memory, units), replace(devices, free=mask))
+        mask = None if devices.free is None else free & (1 << devices.topology.gpu_count) - 1
+        cluster.set_node(node, FreeResources(cores * 1000, room.memory, units), replace(devices, free=mask))
     wanted = asks(pod, cluster)
 
-    assert Ranking(cluster).slots(wanted).tolist() == [_one_after_the_other(cluster, pod, node) for node in range(3)]
+    assert NodeRanking(cluster).slots(wanted).tolist() == [_one_after_the_other(cluster, pod, node) for node in range(3)]
 
 
-def _one_after_the_other(cluster: Cluster, pod: PodMaker, node: int) -> int:
+def _one_after_the_other(cluster: SchedulingSnapshot, pod: PodMaker, node: int) -> int:
     wanted, count = asks(pod, cluster), 0
-    while not obstacles(cluster, wanted, node):
+    while not filter_reasons(cluster, wanted, node):
         devices = cluster.devices[node]
-        got = allotted(devices.topology, devices.free, wanted.turns) if wanted.joined and devices.free else ()
-        cluster = cluster.holding(wanted, node, tuple(bits(union(got or ()))))
+        got = allocate_containers(devices.topology, devices.free, wanted.container_requests) if wanted.nvlink_required and devices.free else ()
+        cluster = cluster.with_pod(wanted, node, tuple(bit_positions(union_masks(got or ()))))
         count += 1
     return count

@@ -11,20 +11,20 @@ import pytest
 import yaml
 
 from webhook.placement.mig import (
-    Card,
-    Cut,
-    Geometry,
-    Instance,
-    Profile,
-    Worth,
-    capacity,
-    fits,
-    geometry,
-    layouts,
-    repartition,
-    starts,
-    taken,
-    worth_of,
+    MigCard,
+    RepartitionPlan,
+    MigGeometry,
+    MigPlacement,
+    MigProfile,
+    MigCardValue,
+    count_instances,
+    profile_fits,
+    mig_geometry,
+    all_layouts,
+    plan_repartition,
+    free_starts,
+    occupied_units,
+    mig_card_value,
 )
 
 A100 = "NVIDIA-A100-SXM4-80GB"
@@ -37,16 +37,16 @@ MIXES: list[dict[str, float]] = [
 """Even, small-heavy, large-heavy, bimodal: the mixes that papers on MIG scheduling try."""
 
 
-def known(product: str) -> Geometry:
+def known(product: str) -> MigGeometry:
     """A product's geometry."""
-    found = geometry(product)
+    found = mig_geometry(product)
     assert found is not None
     return found
 
 
-def without(of: Geometry, *names: str) -> Geometry:
+def without(of: MigGeometry, *names: str) -> MigGeometry:
     """The geometry without some profiles."""
-    return Geometry(of.units, tuple(profile for profile in of.profiles if profile.name not in names))
+    return MigGeometry(of.units, tuple(profile for profile in of.profiles if profile.name not in names))
 
 
 COUNTS = [
@@ -57,10 +57,10 @@ COUNTS = [
 
 
 @pytest.mark.parametrize(("key", "of"), COUNTS, ids=[key for key, _ in COUNTS])
-def test_states_are_as_many_as_counted(shared: Path, key: str, of: Geometry) -> None:
+def test_states_are_as_many_as_counted(shared: Path, key: str, of: MigGeometry) -> None:
     wanted = json.loads((shared / "traces" / "topo" / "mig_placements.json").read_text())["test_vectors"][key]
-    every = layouts(of)
-    maximal = [layout for layout in every if not any(capacity(of, taken(of, layout)).values())]
+    every = all_layouts(of)
+    maximal = [layout for layout in every if not any(count_instances(of, occupied_units(of, layout)).values())]
 
     def kinds(some: Any) -> int:
         return len({tuple(sorted(instance.profile for instance in layout)) for layout in some})
@@ -79,39 +79,39 @@ def test_every_product_of_the_reference_has_its_starts_and_sizes(shared: Path) -
     for product in facts["products"]:
         grid = facts["geometries"][product["geometry"]]["grid"]
         for name in product["gfd_products"]:
-            of = geometry(name)
+            of = mig_geometry(name)
             for row in product["profiles"] if of else ():
                 profile = of.profile(row["name"]) if of else None
                 if profile is None or not row.get("starts"):
                     continue
                 scale = grid // of.units if of else 1
                 assert [start * scale for start in profile.starts] == row["starts"], (name, row["name"])
-                assert profile.size * scale == row["size"], (name, row["name"])
+                assert profile.memory_units * scale == row["size"], (name, row["name"])
                 compared += 1
     assert compared > 100
 
 
 def test_no_state_takes_more_compute_than_there_is() -> None:
     of = known(A100)
-    for layout in layouts(of):
+    for layout in all_layouts(of):
         assert sum(int(instance.profile[0]) for instance in layout) <= 7
 
 
 def test_capacity_is_brute_force_on_every_state() -> None:
     of = known(A100)
-    for layout in layouts(of):
-        mask = taken(of, layout)
+    for layout in all_layouts(of):
+        mask = occupied_units(of, layout)
         for profile in of.profiles:
-            assert capacity(of, mask)[profile.name] == most(profile, mask), (layout, profile.name)
+            assert count_instances(of, mask)[profile.name] == most(profile, mask), (layout, profile.name)
 
 
-def most(profile: Profile, mask: int) -> int:
+def most(profile: MigProfile, mask: int) -> int:
     """The most instances of a profile side by side, by trying every choice of starts."""
-    free = [start for start in profile.starts if not profile.span(start) & mask]
+    free = [start for start in profile.starts if not profile.unit_mask(start) & mask]
     for count in range(len(free), 0, -1):
         for some in combinations(free, count):
-            spans = [profile.span(start) for start in some]
-            if sum(spans).bit_count() == count * profile.size and sum(spans) == taken_by(spans):
+            spans = [profile.unit_mask(start) for start in some]
+            if sum(spans).bit_count() == count * profile.memory_units and sum(spans) == taken_by(spans):
                 return count
     return 0
 
@@ -124,33 +124,33 @@ def taken_by(spans: list[int]) -> int:
     return mask
 
 
-def holds(of: Geometry, mix: dict[str, float], layout: frozenset[Instance]) -> float:
+def holds(of: MigGeometry, mix: dict[str, float], layout: frozenset[MigPlacement]) -> float:
     """What the free starts hold, by the words, on layouts and not on masks."""
     total = 0.0
     for profile in of.profiles:
         share = mix.get(profile.name, 0) / sum(mix.values()) if mix else 1 / len(of.profiles)
         for start in profile.starts:
-            if not any(overlap(of, each, profile.span(start)) for each in layout):
+            if not any(overlap(of, each, profile.unit_mask(start)) for each in layout):
                 total += share * profile.milli
     return total
 
 
-def overlap(of: Geometry, instance: Instance, span: int) -> bool:
+def overlap(of: MigGeometry, instance: MigPlacement, span: int) -> bool:
     """Do an instance and a span share a unit?"""
     profile = of.profile(instance.profile)
     assert profile is not None
-    return bool(profile.span(instance.start) & span)
+    return bool(profile.unit_mask(instance.start) & span)
 
 
 @pytest.mark.parametrize("mix", MIXES, ids=["even", "small", "large", "bimodal"])
 def test_worth_and_best_start_are_brute_force_on_every_state(mix: dict[str, float]) -> None:
     of = known(A100)
-    worth = Worth(of, mix)
-    for layout in layouts(of):
-        mask = taken(of, layout)
-        assert worth.of(mask) == pytest.approx(holds(of, mix, layout))
+    worth = MigCardValue(of, mix)
+    for layout in all_layouts(of):
+        mask = occupied_units(of, layout)
+        assert worth.value_of(mask) == pytest.approx(holds(of, mix, layout))
         for profile in of.profiles:
-            after = {start: holds(of, mix, layout | {Instance(profile.name, start)}) for start in starts(profile, mask)}
+            after = {start: holds(of, mix, layout | {MigPlacement(profile.name, start)}) for start in free_starts(profile, mask)}
             best = worth.best_start(profile.name, mask)
             assert (best is None) == (not after)
             if best is not None:
@@ -171,69 +171,69 @@ def test_the_next_start(
     sentence: str, mix: dict[str, float], used: list[tuple[str, int]], name: str, start: int | None
 ) -> None:
     of = known(A100)
-    mask = taken(of, frozenset(Instance(*each) for each in used))
+    mask = occupied_units(of, frozenset(MigPlacement(*each) for each in used))
 
-    assert Worth(of, mix).best_start(name, mask) == start
+    assert MigCardValue(of, mix).best_start(name, mask) == start
 
 
 def test_an_uncut_card_is_worth_its_whole_where_all_of_it_will_be_filled() -> None:
-    assert Worth(known(A100), {"7g.80gb": 1}).of(0) == pytest.approx(1000)
-    assert Worth(known(A100), {"7g.80gb": 1}).of(1) == 0
-    assert Worth(known(A100), {"7g.80gb": 1}).change("7g.80gb", 0, 0) == pytest.approx(-1000)
+    assert MigCardValue(known(A100), {"7g.80gb": 1}).value_of(0) == pytest.approx(1000)
+    assert MigCardValue(known(A100), {"7g.80gb": 1}).value_of(1) == 0
+    assert MigCardValue(known(A100), {"7g.80gb": 1}).value_change("7g.80gb", 0, 0) == pytest.approx(-1000)
 
 
 def test_a_card_that_nobody_asks_for_is_worth_nothing() -> None:
-    assert Worth(known(A100), {"4g.24gb": 1}).of(0) == 0
-    assert Worth(known(A100), {}).change("4g.24gb", 0, 0) == 0
+    assert MigCardValue(known(A100), {"4g.24gb": 1}).value_of(0) == 0
+    assert MigCardValue(known(A100), {}).value_change("4g.24gb", 0, 0) == 0
 
 
 def test_only_one_instance_has_the_media_engines() -> None:
     of = known(A100)
 
-    assert fits(of, frozenset({Instance("1g.10gb", 0)}), "1g.10gb+me")
-    assert not fits(of, frozenset({Instance("1g.10gb+me", 0)}), "1g.10gb+me")
-    assert fits(of, frozenset({Instance("1g.10gb+me", 0)}), "1g.10gb")
-    assert not fits(of, frozenset(), "1g.6gb")
+    assert profile_fits(of, frozenset({MigPlacement("1g.10gb", 0)}), "1g.10gb+me")
+    assert not profile_fits(of, frozenset({MigPlacement("1g.10gb+me", 0)}), "1g.10gb+me")
+    assert profile_fits(of, frozenset({MigPlacement("1g.10gb+me", 0)}), "1g.10gb")
+    assert not profile_fits(of, frozenset(), "1g.6gb")
 
 
 def test_an_instance_of_an_unknown_profile_takes_nothing() -> None:
-    assert taken(known(A100), frozenset({Instance("9g.90gb", 0)})) == 0
+    assert occupied_units(known(A100), frozenset({MigPlacement("9g.90gb", 0)})) == 0
 
 
 def test_a_product_that_is_not_known_has_no_geometry() -> None:
-    assert geometry("NVIDIA-L40S") is None
+    assert mig_geometry("NVIDIA-L40S") is None
 
 
-def pieces(*each: tuple[str, int]) -> frozenset[Instance]:
+def pieces(*each: tuple[str, int]) -> frozenset[MigPlacement]:
     """Instances."""
-    return frozenset(Instance(*one) for one in each)
+    return frozenset(MigPlacement(*one) for one in each)
 
 
 CUTS = [
     (
         "idle small ones are removed for a large one",
-        [Card(0, pieces(("3g.40gb", 4)), pieces(("1g.10gb", 0), ("1g.10gb", 1)))],
+        [MigCard(0, pieces(("3g.40gb", 4)), pieces(("1g.10gb", 0), ("1g.10gb", 1)))],
         "3g.40gb",
-        Cut(0, pieces(("1g.10gb", 0), ("1g.10gb", 1)), Instance("3g.40gb", 0)),
+        RepartitionPlan(0, pieces(("1g.10gb", 0), ("1g.10gb", 1)), MigPlacement("3g.40gb", 0)),
     ),
     (
         "free units before any removal",
-        [Card(0, pieces(), pieces(("2g.20gb", 0))), Card(1, pieces(("1g.10gb", 0)), pieces())],
+        [MigCard(0, pieces(), pieces(("2g.20gb", 0))), MigCard(1, pieces(("1g.10gb", 0)), pieces())],
         "3g.40gb",
-        Cut(0, pieces(), Instance("3g.40gb", 4)),
+        RepartitionPlan(0, pieces(), MigPlacement("3g.40gb", 4)),
     ),
     (
         "the least removal",
-        [Card(0, pieces(), pieces(("7g.80gb", 0))), Card(1, pieces(("4g.40gb", 0)), pieces(("2g.20gb", 4)))],
+        [MigCard(0, pieces(), pieces(("7g.80gb", 0))), MigCard(1, pieces(("4g.40gb", 0)), pieces(("2g.20gb", 4)))],
         "1g.10gb",
-        Cut(1, pieces(), Instance("1g.10gb", 6)),
+        RepartitionPlan(1, pieces(), MigPlacement("1g.10gb", 6)),
     ),
-    ("none is needed", [Card(0, pieces(), pieces(("3g.40gb", 4)))], "3g.40gb", None),
-    ("what pods hold is never removed", [Card(0, pieces(("1g.10gb", 2), ("1g.10gb", 5)), pieces())], "3g.40gb", None),
-    ("there is one set of media engines", [Card(0, pieces(("1g.10gb+me", 0)), pieces())], "1g.10gb+me", None),
+    ("none is needed", [MigCard(0, pieces(), pieces(("3g.40gb", 4)))], "3g.40gb", None),
+    ("what pods hold is never removed", [MigCard(0, pieces(("1g.10gb", 2), ("1g.10gb", 5)), pieces())], "3g.40gb", None),
+    ("there is one set of media engines", [MigCard(0, pieces(("1g.10gb+me", 0)), pieces())], "1g.10gb+me", None),
 ]  # fmt: skip
 
 
 @pytest.mark.parametrize(("sentence", "cards", "name", "cut"), CUTS, ids=[each[0] for each in CUTS])
-def test_a_new_cut(sentence: str, cards: list[Card], name: str, cut: Cut | None) -> None:
-    assert repartition(worth_of(known(A100)), tuple(cards), name) == cut
+def test_a_new_cut(sentence: str, cards: list[MigCard], name: str, cut: RepartitionPlan | None) -> None:
+    assert plan_repartition(mig_card_value(known(A100)), tuple(cards), name) == cut

@@ -27,27 +27,27 @@ from tests.placement.kube import (
     shared_node,
 )
 from tests.world import GPU_TAINT, mig_node, tainted
-from webhook.cache.inventory import stocked
+from webhook.cache.inventory import build_inventory
 from webhook.model.fleet import fleet_node
 from webhook.model.gpunodes import GPUNode
 from webhook.model.objects import Node
-from webhook.model.pods import Pod, pod_of
-from webhook.model.records import TOPOLOGY
-from webhook.placement.fragmentation.mixes import FLAT
-from webhook.placement.fragmentation.policies import Policy
-from webhook.placement.needs import Need
-from webhook.placement.nodes.asking import wanted_of
-from webhook.placement.nodes.cluster import Cluster
-from webhook.placement.nodes.filtering import NOT_JOINED, obstacles
-from webhook.placement.nodes.gangs import Company
-from webhook.placement.nodes.ranking import Fill, Ranking
-from webhook.placement.nodes.shortage import Shortage, shortage
-from webhook.placement.rooms import Machine, Rooms, Site
-from webhook.placement.topology import Confidence
+from webhook.model.pods import Pod, parse_pod
+from webhook.model.records import TOPOLOGY_ANNOTATION
+from webhook.placement.fragmentation.mixes import FLAT_MIX
+from webhook.placement.fragmentation.policies import ScoringStrategy
+from webhook.placement.needs import PodDemand
+from webhook.placement.nodes.asking import pod_requirements
+from webhook.placement.nodes.cluster import SchedulingSnapshot
+from webhook.placement.nodes.filtering import NOT_JOINED, filter_reasons
+from webhook.placement.nodes.gangs import GangContext
+from webhook.placement.nodes.ranking import FillOrder, NodeRanking
+from webhook.placement.nodes.shortage import UnschedulableReason, unschedulable_reason
+from webhook.placement.rooms import EmptyNode, FreeCapacityArrays, ClusterCapacity
+from webhook.placement.topology import TopologyConfidence
 
 KINDS = {"Node": Node, "GPUNode": GPUNode, "Pod": Pod}
 H100 = "NVIDIA-H100-80GB-HBM3"
-STRICT = make_pod().gpus(2).annotate(TOPOLOGY, "nvlink=required")
+STRICT = make_pod().gpus(2).annotate(TOPOLOGY_ANNOTATION, "nvlink=required")
 PAIR = make_pod().gpus(2)
 SHARE, MIG = f"{GPU}.shared", "nvidia.com/mig-1g.10gb"
 COUNT = "nvidia.com/gpu.count"
@@ -115,7 +115,7 @@ def test_behind_a_switch_what_room_is_worth_decides() -> None:
 
 
 def test_a_pod_whose_gpus_do_not_talk_does_not_ask_for_links() -> None:
-    quiet = make_pod().gpus(2).annotate(TOPOLOGY, "nvlink=ignored")
+    quiet = make_pod().gpus(2).annotate(TOPOLOGY_ANNOTATION, "nvlink=ignored")
     on = placing(gpu_node("a"), report("a", 4, BRIDGED))
 
     assert not asks(quiet, on.cluster).communicates
@@ -151,7 +151,7 @@ def test_pods_of_a_gang_go_to_the_smallest_domain_that_takes_all_of_them() -> No
     ]
 
     on = placing(*nodes, gpu_node("lonely", 4, "NVIDIA-GB200"))
-    names = order(on, make_pod().gpus(4), company=Company(2))
+    names = order(on, make_pod().gpus(4), company=GangContext(2))
 
     assert names[:2] == ["b0", "b1"]
     assert names[2:6] == ["a0", "a1", "a2", "a3"]
@@ -165,19 +165,19 @@ def test_a_domain_counts_what_cpu_and_memory_let_it_take() -> None:
         *(gpu_node(f"{c}{i}", 4, "NVIDIA-GB200", **{clique: c}) for c, n in (("a", 1), ("b", 3)) for i in range(n))
     )
 
-    assert order(on, big, company=Company(2))[0].startswith("b")
+    assert order(on, big, company=GangContext(2))[0].startswith("b")
 
 
 def test_among_equals_nodes_are_packed_or_spread() -> None:
     on = placing(gpu_node("a", 4, H100), gpu_node("b", 4, H100), running("x", "b", cpu="0"))
     cpu_only = asks(make_pod().asks("cpu", "1"), on.cluster)
 
-    def first(fill: Fill) -> str:
-        ranking = Ranking(on.cluster, Policy.DEFAULT, FLAT, fill=fill)
+    def first(fill: FillOrder) -> str:
+        ranking = NodeRanking(on.cluster, ScoringStrategy.DEFAULT, FLAT_MIX, fill=fill)
         return on.cluster.fleet.nodes[ranking.rank(cpu_only)[0].node].name
 
-    assert first(Fill.PACK) == "b"
-    assert first(Fill.SPREAD) == "a"
+    assert first(FillOrder.PACK) == "b"
+    assert first(FillOrder.SPREAD) == "a"
 
 
 WHY_NOT = [
@@ -201,9 +201,9 @@ WHY_NOT = [
 def test_why_a_node_does_not_take_a_pod(sentence: str, spec: Json, pod: PodMaker, words: str, detail: str) -> None:
     on = placing(gpu_node("n") | {"spec": spec})
 
-    (found,) = obstacles(on.cluster, asks(pod, on.cluster), 0)
+    (found,) = filter_reasons(on.cluster, asks(pod, on.cluster), 0)
 
-    assert found.scheduler == words
+    assert found.scheduler_message == words
     assert detail in found.detail
 
 
@@ -233,7 +233,7 @@ def test_a_cordoned_node_takes_who_tolerates_that(
     on, pod = placing(node), make_pod().gpus(1).spec(tolerations=tolerations)
 
     assert order(on, pod) == (["n"] if fits else [])
-    assert (not obstacles(on.cluster, asks(pod, on.cluster), 0)) is fits
+    assert (not filter_reasons(on.cluster, asks(pod, on.cluster), 0)) is fits
 
 
 def test_a_node_that_has_its_pods_takes_no_more() -> None:
@@ -241,11 +241,11 @@ def test_a_node_that_has_its_pods_takes_no_more() -> None:
     node["status"]["allocatable"]["pods"] = "1"
     on = placing(node, running("a", "n"))
 
-    (found,) = obstacles(on.cluster, asks(make_pod().gpus(3).asks("cpu", "4"), on.cluster), 0)
+    (found,) = filter_reasons(on.cluster, asks(make_pod().gpus(3).asks("cpu", "4"), on.cluster), 0)
     freed = nearest(on, make_pod().gpus(4).asks("cpu", "4"))
 
     assert not order(on, make_pod().gpus(1))
-    assert (found.scheduler, found.detail) == ("Too many pods", "it takes 1 pods, and has them")
+    assert (found.scheduler_message, found.detail) == ("Too many pods", "it takes 1 pods, and has them")
     assert freed is not None
     assert [pod.metadata.name for pod in freed.pods] == ["a"]
 
@@ -253,7 +253,7 @@ def test_a_node_that_has_its_pods_takes_no_more() -> None:
 def test_every_reason_is_told_at_once() -> None:
     on = placing(tainted(gpu_node("n"), GPU_TAINT), running("a", "n", count=4, cpu="60"))
 
-    found = obstacles(on.cluster, asks(make_pod().gpus(2).asks("cpu", "8"), on.cluster), 0)
+    found = filter_reasons(on.cluster, asks(make_pod().gpus(2).asks("cpu", "8"), on.cluster), 0)
 
     assert [reason.detail for reason in found] == [
         "taint nvidia.com/gpu=present:NoSchedule",
@@ -263,18 +263,18 @@ def test_every_reason_is_told_at_once() -> None:
 
 
 def test_free_gpus_that_are_not_joined_are_named_where_nvlink_is_required() -> None:
-    strict = make_pod().gpus(2).annotate(TOPOLOGY, "nvlink=required")
+    strict = make_pod().gpus(2).annotate(TOPOLOGY_ANNOTATION, "nvlink=required")
     held = {1: "team/a", 3: "team/a"}
     on = placing(gpu_node("n"), report("n", 4, BRIDGED, held), running("a", "n", count=2))
 
-    (reason,) = obstacles(on.cluster, asks(strict, on.cluster), 0)
+    (reason,) = filter_reasons(on.cluster, asks(strict, on.cluster), 0)
 
-    assert reason.scheduler == NOT_JOINED
+    assert reason.scheduler_message == NOT_JOINED
     assert reason.detail == "2 free, no 2 of them joined by NVLink (GPUs 0, 2)"
 
 
 def test_without_an_agent_joined_is_only_what_any_gpus_are() -> None:
-    strict = make_pod().gpus(2).annotate(TOPOLOGY, "nvlink=required")
+    strict = make_pod().gpus(2).annotate(TOPOLOGY_ANNOTATION, "nvlink=required")
     on = placing(gpu_node("n"), gpu_node("h", 8, H100), running("a", "n"), running("b", "h"))
 
     assert order(on, strict) == ["h"]
@@ -285,7 +285,7 @@ def test_a_new_cut_is_advised_where_it_would_help() -> None:
     cut = {0: [("1g.10gb", 0, ""), ("1g.10gb", 1, ""), ("3g.40gb", 4, "team/a")]}
     on = placing(node, report("n", 1, {}, cut=cut), running("a", "n", "nvidia.com/mig-3g.40gb"))
 
-    (reason,) = obstacles(on.cluster, asks(make_pod().asks("nvidia.com/mig-3g.40gb", "1"), on.cluster), 0)
+    (reason,) = filter_reasons(on.cluster, asks(make_pod().asks("nvidia.com/mig-3g.40gb", "1"), on.cluster), 0)
 
     advice = "GPU 0 could be cut anew: remove 1g.10gb at 0, 1g.10gb at 1, make 3g.40gb at 0"
     assert reason.detail == f"full; {advice}"
@@ -317,7 +317,7 @@ def test_a_new_cut_is_advised_where_no_instance_of_the_profile_is_there(node: Js
     there = running("a", "n", "nvidia.com/mig-1g.10gb", 7)
     on = placing(node, told, *([there] if "team/a" in str(told) else []))
 
-    (reason,) = obstacles(on.cluster, asks(make_pod().asks("nvidia.com/mig-3g.40gb", "1"), on.cluster), 0)
+    (reason,) = filter_reasons(on.cluster, asks(make_pod().asks("nvidia.com/mig-3g.40gb", "1"), on.cluster), 0)
 
     assert reason.detail == said
 
@@ -325,8 +325,8 @@ def test_a_new_cut_is_advised_where_no_instance_of_the_profile_is_there(node: Js
 def test_shares_of_a_card_are_spread_as_the_plugin_does() -> None:
     on = placing(shared_node(cards=2), running("a", "n", SHARE, 3))
 
-    assert on.cluster.rooms().gpus.tolist() == [[750, 500]]
-    assert on.cluster.need(asks(make_pod().asks(SHARE, "1"), on.cluster), 0) == Need(0, 1, 250)
+    assert on.cluster.free_arrays().gpus.tolist() == [[750, 500]]
+    assert on.cluster.pod_demand(asks(make_pod().asks(SHARE, "1"), on.cluster), 0) == PodDemand(0, 1, 250)
 
 
 SLICE_SHARED = {
@@ -363,7 +363,7 @@ def test_a_node_takes_as_many_units_as_are_free_wherever_they_are(node: Json, re
     for count in (1, units - 1, units):
         pod = make_pod().asks(resource, str(count))
         assert order(on, pod) == (["n"] if count < units else [])
-        assert bool(obstacles(on.cluster, asks(pod, on.cluster), 0)) is (count == units)
+        assert bool(filter_reasons(on.cluster, asks(pod, on.cluster), 0)) is (count == units)
 
 
 def test_several_shares_go_to_the_fuller_node_as_one_does() -> None:
@@ -377,7 +377,7 @@ def test_a_node_that_the_rule_cannot_judge_is_the_last() -> None:
     on = placing(gpu_node("a"), gpu_node("h", 8, H100))
     picky = asks(make_pod().gpus(1).spec(nodeSelector={"nvidia.com/gpu.product": H100}), on.cluster)
 
-    found = Ranking(on.cluster, mix=on.mix).order(picky, among=np.array([True, True]))
+    found = NodeRanking(on.cluster, mix=on.mix).order(picky, among=np.array([True, True]))
 
     assert found.nodes.tolist() == [1, 0]
     assert np.isfinite(found.keys).all()
@@ -387,8 +387,8 @@ def test_a_need_names_models_where_selectors_leave_some_out() -> None:
     picky = make_pod().gpus(1).spec(nodeSelector={"nvidia.com/gpu.product": H100})
     on = placing(gpu_node("a"), gpu_node("h", 8, H100))
 
-    assert on.cluster.need(asks(picky, on.cluster), 1).models == ("h100-80gb-hbm3",)
-    assert on.cluster.need(asks(make_pod().gpus(1), on.cluster), 1).models == ()
+    assert on.cluster.pod_demand(asks(picky, on.cluster), 1).models == ("h100-80gb-hbm3",)
+    assert on.cluster.pod_demand(asks(make_pod().gpus(1), on.cluster), 1).models == ()
 
 
 def test_required_affinity_is_read() -> None:
@@ -401,19 +401,19 @@ def test_required_affinity_is_read() -> None:
 
 def test_a_pod_that_has_come_holds_its_room_and_its_gpus() -> None:
     on = placing(gpu_node("n"), report("n", 4, BRIDGED))
-    after = on.cluster.holding(asks(make_pod().gpus(2).asks("cpu", "4"), on.cluster), 0, (0, 1))
+    after = on.cluster.with_pod(asks(make_pod().gpus(2).asks("cpu", "4"), on.cluster), 0, (0, 1))
 
     assert after.devices[0].free == 0b1100
     assert after.free[0].gpus[GPU] == 2
     assert after.free[0].cpu_milli == 60_000
     assert on.cluster.free[0].gpus[GPU] == 4
-    unknown: Cluster = on.cluster.holding(asks(PAIR, on.cluster), 0)
+    unknown: SchedulingSnapshot = on.cluster.with_pod(asks(PAIR, on.cluster), 0)
     assert unknown.devices[0].free is None
 
 
 def test_a_slice_leaves_whole_gpus_as_they_are_known() -> None:
     on = placing(gpu_node("n"), report("n", 4, BRIDGED, {0: "team/x"}), running("x", "n"))
-    after = on.cluster.holding(asks(make_pod().asks("nvidia.com/mig-1g.10gb", "1"), on.cluster), 0)
+    after = on.cluster.with_pod(asks(make_pod().asks("nvidia.com/mig-1g.10gb", "1"), on.cluster), 0)
     assert after.devices[0].free == 0b1110
 
 
@@ -422,7 +422,7 @@ def test_what_an_agent_reports_oddly_is_left_to_the_labels() -> None:
     odd["status"]["gpus"][0]["index"] = 7
     on = placing(gpu_node("n"), odd)
 
-    assert on.cluster.devices[0].topology.confidence is Confidence.UNKNOWN
+    assert on.cluster.devices[0].topology.confidence is TopologyConfidence.UNKNOWN
 
 
 class Lacking(NamedTuple):
@@ -460,7 +460,7 @@ def test_what_a_report_says_is_free_is_held_against_what_the_node_gives_out(case
     node = make_node("n", {"nvidia.com/gpu.product": "NVIDIA-A100-80GB-PCIe", COUNT: "4"}, **{GPU: case.units})
     on = placing(node, case.told, *(running(name, "n", count=count) for name, count in case.pods.items()))
 
-    assert (on.cluster.devices[0].free, on.cluster.devices[0].spare) == (case.free, case.spare)
+    assert (on.cluster.devices[0].free, on.cluster.devices[0].free_count) == (case.free, case.spare)
 
 
 def test_a_pair_is_joined_among_the_gpus_that_the_node_gives_out() -> None:
@@ -473,7 +473,7 @@ def test_a_pair_is_joined_among_the_gpus_that_the_node_gives_out() -> None:
     assert on.cluster.fleet.nodes[best.node].name == "alone"
     assert best.links is not None
     assert best.links.gpus == (1, 2)
-    assert [each.detail for each in obstacles(on.cluster, asks(STRICT, on.cluster), 0)] == [
+    assert [each.detail for each in filter_reasons(on.cluster, asks(STRICT, on.cluster), 0)] == [
         "2 free, no 2 of them joined by NVLink (GPUs 1, 3)"
     ]
 
@@ -481,7 +481,7 @@ def test_a_pair_is_joined_among_the_gpus_that_the_node_gives_out() -> None:
 def test_where_it_is_not_known_which_are_free_that_is_the_reason() -> None:
     on = placing(gpu_node("n", 2), report("n", 4, BRIDGED))
 
-    assert [each.detail for each in obstacles(on.cluster, asks(STRICT, on.cluster), 0)] == [
+    assert [each.detail for each in filter_reasons(on.cluster, asks(STRICT, on.cluster), 0)] == [
         "2 free, it is not known which, and NVLink does not join every choice"
     ]
 
@@ -495,7 +495,7 @@ def test_where_a_pod_may_get_an_ill_gpu_is_the_last_choice() -> None:
     found = ranked(on, make_pod().gpus(1))
 
     assert on.cluster.fleet.nodes[found[0].node].name == "well"
-    assert [each.links.ill for each in found if each.links] == [(), (0,), (0,), (0,)]
+    assert [each.links.unhealthy for each in found if each.links] == [(), (0,), (0,), (0,)]
 
 
 def test_a_pod_that_the_plugin_gives_none_that_is_ill_does_not_mind_them() -> None:
@@ -526,36 +526,36 @@ def test_holders_are_told() -> None:
 def test_cards_in_mig_mode_have_no_links() -> None:
     on = placing(gpu_node("n"), report("n", 4, BRIDGED, cut={0: []}))
 
-    assert on.cluster.devices[0].topology.links(0, 1) == 0
-    assert on.cluster.devices[0].topology.links(2, 3) == 12
+    assert on.cluster.devices[0].topology.count_nvlinks(0, 1) == 0
+    assert on.cluster.devices[0].topology.count_nvlinks(2, 3) == 12
 
 
 def test_the_largest_resource_of_several_counts() -> None:
     on = placing(gpu_node("n"))
-    both = pod_of(make_pod().gpus(2).asks("nvidia.com/mig-1g.10gb", "1").build())
+    both = parse_pod(make_pod().gpus(2).asks("nvidia.com/mig-1g.10gb", "1").build())
 
-    assert wanted_of(both, on.cluster.fleet).resource == GPU
+    assert pod_requirements(both, on.cluster.fleet).resource == GPU
 
 
 SHORT = [
-    (Shortage.NO_MODEL, Need(0, 1, 1000, ("T4",)), [1000, 1000], 64, 100),
-    (Shortage.TOO_LARGE, Need(0, 3, 1000), [1000, 1000], 64, 100),
-    (Shortage.FULL, Need(0, 2, 1000), [500, 500], 64, 100),
-    (Shortage.SPLIT_UP, Need(0, 1, 1000), [500, 500], 64, 100),
-    (Shortage.SPLIT_UP, Need(0, 3, 300), [500, 500], 64, 100),
-    (Shortage.NO_CPU, Need(8000, 1, 500), [500, 500], 4, 100),
-    (Shortage.NO_MEMORY, Need(0, 1, 500, (), 90), [500, 500], 64, 10),
-    (Shortage.FITS, Need(0, 1, 500, (), 10), [500, 500], 64, 10),
-    (Shortage.FITS, Need(0, 3, 300), [300, 600], 64, 100),
+    (UnschedulableReason.NO_MODEL, PodDemand(0, 1, 1000, ("T4",)), [1000, 1000], 64, 100),
+    (UnschedulableReason.TOO_LARGE, PodDemand(0, 3, 1000), [1000, 1000], 64, 100),
+    (UnschedulableReason.FULL, PodDemand(0, 2, 1000), [500, 500], 64, 100),
+    (UnschedulableReason.FRAGMENTED, PodDemand(0, 1, 1000), [500, 500], 64, 100),
+    (UnschedulableReason.FRAGMENTED, PodDemand(0, 3, 300), [500, 500], 64, 100),
+    (UnschedulableReason.NO_CPU, PodDemand(8000, 1, 500), [500, 500], 4, 100),
+    (UnschedulableReason.NO_MEMORY, PodDemand(0, 1, 500, (), 90), [500, 500], 64, 10),
+    (UnschedulableReason.FITS, PodDemand(0, 1, 500, (), 10), [500, 500], 64, 10),
+    (UnschedulableReason.FITS, PodDemand(0, 3, 300), [300, 600], 64, 100),
 ]
 
 
 @pytest.mark.parametrize(("why", "need", "gpus", "cores", "memory"), SHORT, ids=[str(case[0]) for case in SHORT])
-def test_what_is_short(why: Shortage, need: Need, gpus: list[int], cores: int, memory: int) -> None:
-    rooms = Rooms(Site([Machine("n", 64_000, 100, 2, "A100")]))
+def test_what_is_short(why: UnschedulableReason, need: PodDemand, gpus: list[int], cores: int, memory: int) -> None:
+    rooms = FreeCapacityArrays(ClusterCapacity([EmptyNode("n", 64_000, 100, 2, "A100")]))
     rooms.gpus[0], rooms.cpu[0], rooms.memory[0] = gpus, cores * 1000, memory
 
-    assert shortage(rooms, need) is why
+    assert unschedulable_reason(rooms, need) is why
 
 
 def test_where_a_report_knows_fewer_free_gpus_than_are_offered_the_least_counts() -> None:
@@ -569,7 +569,7 @@ def test_where_a_report_knows_fewer_free_gpus_than_are_offered_the_least_counts(
 
 def test_one_ranking_answers_pods_of_several_kinds() -> None:
     on = placing(mig_node("n"))
-    ranking = Ranking(on.cluster, mix=on.mix)
+    ranking = NodeRanking(on.cluster, mix=on.mix)
     pods = [make_pod().asks("nvidia.com/mig-1g.10gb", "1"), make_pod().gpus(1), make_pod().asks("cpu", "1")]
 
     links = [ranking.rank(asks(pod, on.cluster))[0].links is not None for pod in pods]
@@ -601,14 +601,14 @@ def test_a_report_is_brought_up_to_date_by_the_pods_as_the_extender_does(
     objects += [running(name, "n", count=count) for name, count in there.items()]
     on, node = placing(*objects), msgspec.convert(objects[0], Node)
 
-    _, live = stocked([msgspec.convert(item, KINDS[item["kind"]]) for item in objects]).on(fleet_node(node))
+    _, live = build_inventory([msgspec.convert(item, KINDS[item["kind"]]) for item in objects]).free_on_node(fleet_node(node))
 
     assert on.cluster.devices == [live]
     assert on.cluster.devices[0].free == free
 
 
 def test_nobody_has_to_end_for_a_pair_that_only_an_old_report_says_is_held() -> None:
-    strict = make_pod().gpus(2).annotate(TOPOLOGY, "nvlink=required")
+    strict = make_pod().gpus(2).annotate(TOPOLOGY_ANNOTATION, "nvlink=required")
     held = {0: "team/done", 1: "team/done", 2: "team/run"}
     on = placing(gpu_node("n"), report("n", 4, BRIDGED, held), running("run", "n"))
 
@@ -617,12 +617,12 @@ def test_nobody_has_to_end_for_a_pair_that_only_an_old_report_says_is_held() -> 
 
 @pytest.mark.parametrize(("held", "fits"), [(0, True), (4, True), (5, True), (6, False)])
 def test_a_joined_pair_is_sure_where_any_three_of_eight_are_free(held: int, fits: bool) -> None:
-    strict = make_pod().gpus(2).annotate(TOPOLOGY, "nvlink=required")
+    strict = make_pod().gpus(2).annotate(TOPOLOGY_ANNOTATION, "nvlink=required")
     pods = [running("x", "dgx", count=held)] if held else []
     on = placing(gpu_node("dgx", 8, "Tesla-V100-SXM2-32GB"), *pods)
 
     assert order(on, strict) == (["dgx"] if fits else [])
-    assert [each.scheduler for each in obstacles(on.cluster, asks(strict, on.cluster), 0)] == (
+    assert [each.scheduler_message for each in filter_reasons(on.cluster, asks(strict, on.cluster), 0)] == (
         [] if fits else [NOT_JOINED]
     )
 
@@ -631,7 +631,7 @@ def test_all_gpu_resources_of_a_pod_must_be_free_on_one_node() -> None:
     both = make_pod().gpus(1).asks("nvidia.com/mig-1g.10gb", "2")
     on = placing(mig_node("a"), mig_node("full"), running("x", "full", count=6), gpu_node("whole"))
     wanted = asks(both, on.cluster)
-    said = [[each.detail for each in obstacles(on.cluster, wanted, node)] for node in range(3)]
+    said = [[each.detail for each in filter_reasons(on.cluster, wanted, node)] for node in range(3)]
 
     assert order(on, both) == ["a"]
     assert said == [[], ["full"], ["offers no nvidia.com/mig-1g.10gb"]]
@@ -644,7 +644,7 @@ def test_a_node_that_says_it_has_more_gpus_than_can_be_counts_as_having_none(cou
     one = make_pod().gpus(1)
 
     assert order(on, one) == ["well"]
-    assert [each.detail for each in obstacles(on.cluster, asks(one, on.cluster), 0)] == [
+    assert [each.detail for each in filter_reasons(on.cluster, asks(one, on.cluster), 0)] == [
         f"says it has {count} nvidia.com/gpu, more than any node can have: counts as none"
     ]
 

@@ -12,10 +12,10 @@ from time import process_time
 import pytest
 
 from tests.placement.machines import facts, machines
-from webhook.model.masks import bits
-from webhook.placement.nvlink import SETS, GpuSets, gpu_sets, mask_of
-from webhook.placement.plugin import Plugin, plugin
-from webhook.placement.topology import Bus, Topology, assumed, unlinked
+from webhook.model.masks import bit_positions
+from webhook.placement.nvlink import KEPT_SET_SIZES, GpuSets, gpu_sets, gpu_mask
+from webhook.placement.plugin import BestEffortPolicy, best_effort_policy
+from webhook.placement.topology import PciePath, GpuTopology, assumed_topology, topology_without_links
 
 KEYS = [
     "dgx1-p100", "dgx1-v100", "dgx2-v100", "dgx-a100-8", "hgx-a100-8-2socket", "hgx-a100-4", "a100-pcie-4-bridged",
@@ -26,32 +26,32 @@ KEYS = [
 Key = tuple[object, ...]
 
 
-def by_force(topology: Topology, keep: tuple[int, ...] = SETS) -> Callable[[int, int], int]:
+def by_force(topology: GpuTopology, keep: tuple[int, ...] = KEPT_SET_SIZES) -> Callable[[int, int], int]:
     """The best set by trying all of them, each weighed as the words say it."""
 
     @cache
     def quality(chosen: int) -> tuple[int, int]:
-        pairs = [topology.bandwidth(i, j) for i, j in combinations(bits(chosen), 2)]
+        pairs = [topology.bandwidth(i, j) for i, j in combinations(bit_positions(chosen), 2)]
         return min(pairs, default=0), sum(pairs)
 
     @cache
     def remains(rest: int, size: int) -> tuple[int, int]:
-        return max((quality(mask_of(some)) for some in combinations(bits(rest), size)), default=(0, 0))
+        return max((quality(gpu_mask(some)) for some in combinations(bit_positions(rest), size)), default=(0, 0))
 
     def key(free: int, gpus: Sequence[int]) -> Key:
-        chosen = mask_of(gpus)
+        chosen = gpu_mask(gpus)
         slowest, total = quality(chosen)
-        rest = [topology.numa[gpu] for gpu in bits(free & ~chosen)]
+        rest = [topology.numa_nodes[gpu] for gpu in bit_positions(free & ~chosen)]
         return (
             -slowest,
             -total,
             *(tuple(-each for each in remains(free & ~chosen, size)) for size in keep),
-            len({topology.numa[gpu] for gpu in gpus}),
-            tuple(sorted(-rest.count(node) for node in set(topology.numa))),
+            len({topology.numa_nodes[gpu] for gpu in gpus}),
+            tuple(sorted(-rest.count(node) for node in set(topology.numa_nodes))),
             tuple(gpus),
         )
 
-    return lambda free, count: mask_of(min(combinations(bits(free), count), key=lambda gpus: key(free, gpus)))
+    return lambda free, count: gpu_mask(min(combinations(bit_positions(free), count), key=lambda gpus: key(free, gpus)))
 
 
 def test_every_machine_of_the_reference_is_here(shared: Path) -> None:
@@ -65,9 +65,9 @@ def test_optimal_is_brute_force_on_every_free_set_and_size(shared: Path, key: st
 
     unlike = [
         (free, count)
-        for free in range(1, 1 << topology.gpus)
+        for free in range(1, 1 << topology.gpu_count)
         for count in range(1, free.bit_count() + 1)
-        if sets.optimal(free, count) != best(free, count)
+        if sets.optimal_set(free, count) != best(free, count)
     ]
 
     assert unlike == []
@@ -77,7 +77,7 @@ def test_another_order_of_sets_to_keep_is_kept(shared: Path) -> None:
     topology = machines(shared)["dgx1-v100"]
     sets, best = GpuSets(topology, (4, 2)), by_force(topology, (4, 2))
 
-    assert all(sets.optimal(free, 1) == best(free, 1) for free in range(1, 256))
+    assert all(sets.optimal_set(free, 1) == best(free, 1) for free in range(1, 256))
 
 
 @pytest.mark.parametrize("free_gpus", [6, 9, 12])
@@ -86,16 +86,16 @@ def test_sixteen_gpus_are_brute_force_on_samples(free_gpus: int) -> None:
     topology = uneven(16, random)
     sets, best = GpuSets(topology), by_force(topology)
     for _ in range(6):
-        free = mask_of(random.sample(range(16), free_gpus))
+        free = gpu_mask(random.sample(range(16), free_gpus))
         for count in (1, 2, 3, 4, free_gpus):
-            assert sets.optimal(free, count) == best(free, count)
+            assert sets.optimal_set(free, count) == best(free, count)
 
 
-def uneven(gpus: int, random: Random) -> Topology:
+def uneven(gpus: int, random: Random) -> GpuTopology:
     """Links of all kinds, some down at one end."""
     links = [[random.choice([0, 0, 1, 2]) if i != j else 0 for j in range(gpus)] for i in range(gpus)]
     numa = tuple(i // 4 for i in range(gpus))
-    return Topology(tuple(map(tuple, links)), unlinked(gpus).buses, numa, rate=25_000)
+    return GpuTopology(tuple(map(tuple, links)), topology_without_links(gpus).pcie_paths, numa, nvlink_rate=25_000)
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -104,7 +104,7 @@ def test_broken_and_one_sided_links_count_as_they_are(seed: int) -> None:
     sets, best = GpuSets(topology), by_force(topology)
 
     assert all(
-        sets.optimal(free, count) == best(free, count)
+        sets.optimal_set(free, count) == best(free, count)
         for free in range(1, 64)
         for count in range(1, free.bit_count() + 1)
     )
@@ -113,17 +113,17 @@ def test_broken_and_one_sided_links_count_as_they_are(seed: int) -> None:
 @pytest.mark.parametrize(("key", "ruined"), [("dgx1-v100", 54), ("dgx1-p100", 62)])
 def test_one_gpu_never_costs_the_best_pair_where_the_plugin_does(shared: Path, key: str, ruined: int) -> None:
     topology = machines(shared)[key]
-    sets, rule = gpu_sets(topology), plugin(topology)
+    sets, rule = gpu_sets(topology), best_effort_policy(topology)
 
     def pair(free: int) -> int:
-        return max((rule.score(mask_of(two)) for two in combinations(bits(free), 2)), default=0)
+        return max((rule.set_score(gpu_mask(two)) for two in combinations(bit_positions(free), 2)), default=0)
 
     def ruins(choose: Callable[[int], int | None]) -> int:
-        best = {free: max(pair(free & ~(1 << gpu)) for gpu in bits(free)) for free in range(1, 256)}
+        best = {free: max(pair(free & ~(1 << gpu)) for gpu in bit_positions(free)) for free in range(1, 256)}
         return sum(pair(free & ~(choose(free) or 0)) < best[free] for free in range(1, 256))
 
-    assert ruins(lambda free: sets.optimal(free, 1)) == 0
-    assert ruins(lambda free: rule.predicted(free, 1)) == ruined
+    assert ruins(lambda free: sets.optimal_set(free, 1)) == 0
+    assert ruins(lambda free: rule.predict_set(free, 1)) == ruined
 
 
 @pytest.mark.parametrize(
@@ -138,24 +138,24 @@ def test_one_gpu_never_costs_the_best_pair_where_the_plugin_does(shared: Path, k
     ],
 )
 def test_chosen(shared: Path, sentence: str, key: str, free: list[int], count: int, chosen: list[int]) -> None:
-    assert list(bits(gpu_sets(machines(shared)[key]).optimal(mask_of(free), count) or 0)) == chosen
+    assert list(bit_positions(gpu_sets(machines(shared)[key]).optimal_set(gpu_mask(free), count) or 0)) == chosen
 
 
 def test_too_few_free_gpus_is_no_set() -> None:
-    sets = gpu_sets(unlinked(4))
+    sets = gpu_sets(topology_without_links(4))
 
-    assert sets.optimal(0b11, 3) is None
-    assert sets.optimal(0, 1) is None
-    assert sets.optimal(0b11, 0) is None
+    assert sets.optimal_set(0b11, 3) is None
+    assert sets.optimal_set(0, 1) is None
+    assert sets.optimal_set(0b11, 0) is None
 
 
 def test_the_largest_island_is_joined_pair_by_pair(shared: Path) -> None:
-    assert gpu_sets(machines(shared)["dgx1-v100"]).island(255) == 4
-    assert gpu_sets(machines(shared)["dgx1-v100"]).island(mask_of([0, 5, 6])) == 2
-    assert gpu_sets(machines(shared)["a100-pcie-4-bridged"]).island(mask_of([0, 2])) == 1
-    assert gpu_sets(machines(shared)["dgx-h100-8"]).island(mask_of([0, 3, 7])) == 3
-    assert gpu_sets(machines(shared)["dgx2-v100"]).island((1 << 16) - 1) == 16
-    assert gpu_sets(unlinked(8)).island(0) == 0
+    assert gpu_sets(machines(shared)["dgx1-v100"]).largest_island(255) == 4
+    assert gpu_sets(machines(shared)["dgx1-v100"]).largest_island(gpu_mask([0, 5, 6])) == 2
+    assert gpu_sets(machines(shared)["a100-pcie-4-bridged"]).largest_island(gpu_mask([0, 2])) == 1
+    assert gpu_sets(machines(shared)["dgx-h100-8"]).largest_island(gpu_mask([0, 3, 7])) == 3
+    assert gpu_sets(machines(shared)["dgx2-v100"]).largest_island((1 << 16) - 1) == 16
+    assert gpu_sets(topology_without_links(8)).largest_island(0) == 0
 
 
 def test_the_same_kind_of_node_is_worked_out_once(shared: Path) -> None:
@@ -173,8 +173,8 @@ def test_the_plugin_answers_every_published_case(shared: Path) -> None:
         case
         for case in facts(shared)["go_gpuallocator"]["upstream_cases"]
         if case["policy"] == "best_effort"
-        and plugin(known[case["node"]]).predicted(mask_of(case["available"]), case["size"], mask_of(case["required"]))
-        != (mask_of(case["expected"]) or None)
+        and best_effort_policy(known[case["node"]]).predict_set(gpu_mask(case["available"]), case["size"], gpu_mask(case["required"]))
+        != (gpu_mask(case["expected"]) or None)
     ]
 
     assert wrong == []
@@ -183,27 +183,27 @@ def test_the_plugin_answers_every_published_case(shared: Path) -> None:
 def test_the_plugin_answers_every_published_sequence(shared: Path) -> None:
     for case in facts(shared)["go_gpuallocator"]["upstream_sequences"]:
         topology = machines(shared)[case["node"]]
-        free, given = (1 << topology.gpus) - 1, []
+        free, given = (1 << topology.gpu_count) - 1, []
         for _ in case["results"]:
-            chosen = plugin(topology).predicted(free, case["size"]) or 0
-            given.append(list(bits(chosen)))
+            chosen = best_effort_policy(topology).predict_set(free, case["size"]) or 0
+            given.append(list(bit_positions(chosen)))
             free &= ~chosen
         assert given == case["results"], case
 
 
 def test_the_plugin_answers_the_cases_worked_out_beside_them(shared: Path) -> None:
     for case in facts(shared)["computed_cases"]:
-        rule = plugin(machines(shared)[case["node"]])
-        chosen = rule.predicted(mask_of(case["available"]), case["size"], mask_of(case["required"])) or 0
-        assert list(bits(chosen)) in case["any_of"], case
-        assert rule.score(chosen) == case["set_score"], case
+        rule = best_effort_policy(machines(shared)[case["node"]])
+        chosen = rule.predict_set(gpu_mask(case["available"]), case["size"], gpu_mask(case["required"])) or 0
+        assert list(bit_positions(chosen)) in case["any_of"], case
+        assert rule.set_score(chosen) == case["set_score"], case
 
 
 def test_the_plugin_gives_the_published_scores(shared: Path) -> None:
-    rule = plugin(machines(shared)["dgx1-v100"])
+    rule = best_effort_policy(machines(shared)["dgx1-v100"])
 
     for case in facts(shared)["go_gpuallocator"]["set_scores_dgx1_v100"]:
-        assert rule.score(mask_of(case["set"])) == case["score"], case
+        assert rule.set_score(gpu_mask(case["set"])) == case["score"], case
 
 
 def splits(free: list[int], size: int) -> list[list[list[int]]]:
@@ -220,50 +220,50 @@ def splits(free: list[int], size: int) -> list[list[list[int]]]:
     return found
 
 
-def by_splits(rule: Plugin, gpus: list[int], size: int, required: Sequence[int] = ()) -> int:
+def by_splits(rule: BestEffortPolicy, gpus: list[int], size: int, required: Sequence[int] = ()) -> int:
     """What the original would find: of the best split whose full set holds what must be in it, the best full set."""
 
     def points(some: Sequence[int]) -> int:
-        return rule.score(mask_of([gpu for gpu in some if gpu < 100]))
+        return rule.set_score(gpu_mask([gpu for gpu in some if gpu < 100]))
 
     def full(split: list[list[int]]) -> list[list[int]]:
         return [each for each in split if max(each) < 100 and set(required) <= set(each)]
 
     padded = [*gpus, *range(100, 100 + -len(gpus) % size)]
     best = max(filter(full, splits(padded, size)), key=lambda split: sum(map(points, split)))
-    return mask_of(max(full(best), key=points))
+    return gpu_mask(max(full(best), key=points))
 
 
 @pytest.mark.parametrize("key", ["dgx1-v100", "a100-pcie-4-bridged", "l40s-4"])
 def test_the_plugin_is_the_search_through_all_splits(shared: Path, key: str) -> None:
     topology = machines(shared)[key]
-    rule = Plugin(topology)
+    rule = BestEffortPolicy(topology)
     random = Random(1)
-    frees = random.sample(range(1, 1 << topology.gpus), min(60, (1 << topology.gpus) - 1))
+    frees = random.sample(range(1, 1 << topology.gpu_count), min(60, (1 << topology.gpu_count) - 1))
 
     for free in frees:
-        gpus = list(bits(free))
+        gpus = list(bit_positions(free))
         for size in range(2, len(gpus) + 1):
-            assert rule.predicted(free, size) == by_splits(rule, gpus, size), (gpus, size)
+            assert rule.predict_set(free, size) == by_splits(rule, gpus, size), (gpus, size)
             must = random.sample(gpus, random.randint(1, size))
-            assert rule.predicted(free, size, mask_of(must)) == by_splits(rule, gpus, size, must), (gpus, size, must)
+            assert rule.predict_set(free, size, gpu_mask(must)) == by_splits(rule, gpus, size, must), (gpus, size, must)
 
 
 def test_what_must_be_in_it_is_never_in_the_set_that_is_not_full(shared: Path) -> None:
     """The best split of 0, 1 and 5 into pairs is 0 alone, and 1 with 5; the original leaves it out."""
-    rule = plugin(machines(shared)["dgx1-v100"])
+    rule = best_effort_policy(machines(shared)["dgx1-v100"])
 
-    assert rule.predicted(mask_of([0, 1, 5]), 2) == mask_of([1, 5])
-    assert rule.predicted(mask_of([0, 1, 5]), 2, mask_of([0])) == mask_of([0, 1])
+    assert rule.predict_set(gpu_mask([0, 1, 5]), 2) == gpu_mask([1, 5])
+    assert rule.predict_set(gpu_mask([0, 1, 5]), 2, gpu_mask([0])) == gpu_mask([0, 1])
 
 
-def mixed(gpus: int, random: Random) -> Topology:
+def mixed(gpus: int, random: Random) -> GpuTopology:
     """Links of all kinds, alike at both ends."""
-    links, buses = [[0] * gpus for _ in range(gpus)], [[Bus.SYS] * gpus for _ in range(gpus)]
+    links, buses = [[0] * gpus for _ in range(gpus)], [[PciePath.SYS] * gpus for _ in range(gpus)]
     for one, other in combinations(range(gpus), 2):
         links[one][other] = links[other][one] = random.choice([0, 0, 1, 2])
-        buses[one][other] = buses[other][one] = random.choice(list(Bus))
-    return Topology(tuple(map(tuple, links)), tuple(map(tuple, buses)), (0,) * gpus, rate=25_000)
+        buses[one][other] = buses[other][one] = random.choice(list(PciePath))
+    return GpuTopology(tuple(map(tuple, links)), tuple(map(tuple, buses)), (0,) * gpus, nvlink_rate=25_000)
 
 
 @pytest.mark.parametrize(
@@ -271,48 +271,48 @@ def mixed(gpus: int, random: Random) -> Topology:
 )
 def test_the_plugin_is_that_search_on_samples_of_sixteen_gpus(free_gpus: int, size: int) -> None:
     random = Random(size)
-    rule = Plugin(mixed(16, random))
+    rule = BestEffortPolicy(mixed(16, random))
     for _ in range(2):
         gpus = sorted(random.sample(range(16), free_gpus))
         must = random.sample(gpus, 2)
-        assert rule.predicted(mask_of(gpus), size) == by_splits(rule, gpus, size)
-        assert rule.predicted(mask_of(gpus), size, mask_of(must)) == by_splits(rule, gpus, size, must)
+        assert rule.predict_set(gpu_mask(gpus), size) == by_splits(rule, gpus, size)
+        assert rule.predict_set(gpu_mask(gpus), size, gpu_mask(must)) == by_splits(rule, gpus, size, must)
 
 
 @pytest.mark.parametrize("size", range(1, 17))
 def test_the_plugin_copes_with_sixteen_gpus(shared: Path, size: int) -> None:
     """Going through all splits takes 43 s for fifteen."""
     for topology in (machines(shared)["dgx2-v100"], mixed(16, Random(1))):
-        rule, every, started = Plugin(topology), (1 << 16) - 1, process_time()
-        chosen = [rule.predicted(every, size) or 0, rule.predicted(every, size, every >> 16 - size) or 0]
+        rule, every, started = BestEffortPolicy(topology), (1 << 16) - 1, process_time()
+        chosen = [rule.predict_set(every, size) or 0, rule.predict_set(every, size, every >> 16 - size) or 0]
         assert [each.bit_count() for each in chosen] == [size, size]
         assert process_time() - started < 1
 
 
 def test_the_plugin_does_not_see_links_to_a_switch(shared: Path) -> None:
     plain = machines(shared)["dgx-h100-8"]
-    switched = Topology(plain.nvlinks, plain.buses, plain.numa, plain.rate, nvswitch=True)
+    switched = GpuTopology(plain.nvlinks, plain.pcie_paths, plain.numa_nodes, plain.nvlink_rate, nvswitch=True)
 
-    assert plugin(switched).score(0b11) == 0
+    assert best_effort_policy(switched).set_score(0b11) == 0
 
 
 def test_the_plugin_cannot_cope_with_one_sided_links() -> None:
-    rule = plugin(uneven(6, Random(1)))
+    rule = best_effort_policy(uneven(6, Random(1)))
 
-    assert rule.predicted(0b111, 2) is None
-    assert rule.predicted(0b110, 1) == 0b10
+    assert rule.predict_set(0b111, 2) is None
+    assert rule.predict_set(0b110, 1) == 0b10
 
 
 def test_the_plugin_counts_the_links_of_the_lower_index() -> None:
     links = ((0, 1, 4), (3, 0, 2), (2, 2, 0))
-    rule = plugin(Topology(links, unlinked(3).buses, (0, 0, 0), rate=25_000))
+    rule = best_effort_policy(GpuTopology(links, topology_without_links(3).pcie_paths, (0, 0, 0), nvlink_rate=25_000))
 
-    assert [rule.score(0b011), rule.score(0b101), rule.score(0b110)] == [100, 400, 200]
-    assert rule.predicted(0b111, 2) == 0b101
+    assert [rule.set_score(0b011), rule.set_score(0b101), rule.set_score(0b110)] == [100, 400, 200]
+    assert rule.predict_set(0b111, 2) == 0b101
 
 
 @pytest.mark.parametrize("free", range(9))
 def test_an_island_is_sure_where_every_choice_of_free_gpus_has_it(free: int) -> None:
-    sets = gpu_sets(assumed("Tesla-V100-SXM2-32GB", 8))
+    sets = gpu_sets(assumed_topology("Tesla-V100-SXM2-32GB", 8))
 
-    assert sets.sure_island(free) == min(sets.island(mask_of(some)) for some in combinations(range(8), free))
+    assert sets.guaranteed_island(free) == min(sets.largest_island(gpu_mask(some)) for some in combinations(range(8), free))

@@ -8,34 +8,34 @@ import pytest
 from benchmarks.arrivals import RATIO, arrivals, fill
 from benchmarks.churn import Cluster, run, stream
 from benchmarks.openb import made
-from webhook.placement.fragmentation.mixes import mix_of
-from webhook.placement.fragmentation.policies import Policy
-from webhook.placement.needs import Need
-from webhook.placement.nodes.playing import Player
+from webhook.placement.fragmentation.mixes import mix_from_demands
+from webhook.placement.fragmentation.policies import ScoringStrategy
+from webhook.placement.needs import PodDemand
+from webhook.placement.nodes.playing import Simulator
 
 MADE = made()
 NEEDS = MADE.lists["made"]
 
 
 def test_every_pod_comes_once_and_then_some_come_again_up_to_the_ratio() -> None:
-    order = arrivals(NEEDS, MADE.site.milli, np.random.default_rng(1))
-    asked = sum(need.milli for need in order)
+    order = arrivals(NEEDS, MADE.site.total_milli, np.random.default_rng(1))
+    asked = sum(need.total_milli for need in order)
 
     assert sorted(order[: len(NEEDS)], key=repr) == sorted(NEEDS, key=repr)
     assert set(order) <= set(NEEDS)
-    assert RATIO * MADE.site.milli - 8000 < asked <= RATIO * MADE.site.milli + 8000
+    assert RATIO * MADE.site.total_milli - 8000 < asked <= RATIO * MADE.site.total_milli + 8000
 
 
 def test_of_a_list_that_asks_for_too_much_pods_are_taken_out() -> None:
-    order = arrivals(NEEDS * 3, MADE.site.milli, np.random.default_rng(1))
+    order = arrivals(NEEDS * 3, MADE.site.total_milli, np.random.default_rng(1))
 
-    assert sum(need.milli for need in order) <= RATIO * MADE.site.milli
+    assert sum(need.total_milli for need in order) <= RATIO * MADE.site.total_milli
 
 
 def test_the_allocation_is_the_mean_of_the_arrivals_that_round_to_a_percent() -> None:
-    player = Player(MADE.site, Policy.MOST_ALLOCATED, np.random.default_rng(1), mix_of(NEEDS))
-    one = Need(0, 1, 1000)
-    capacity = MADE.site.milli // 1000
+    player = Simulator(MADE.site, ScoringStrategy.MOST_ALLOCATED, np.random.default_rng(1), mix_from_demands(NEEDS))
+    one = PodDemand(0, 1, 1000)
+    capacity = MADE.site.total_milli // 1000
 
     found = fill(player, [one] * capacity)
 
@@ -43,21 +43,21 @@ def test_the_allocation_is_the_mean_of_the_arrivals_that_round_to_a_percent() ->
     assert found[50] == pytest.approx(50, abs=0.5)
 
 
-@pytest.mark.parametrize("policy", [Policy.TAB, Policy.MOST_ALLOCATED])
-def test_churn_gives_back_all_that_it_took(policy: Policy) -> None:
+@pytest.mark.parametrize("policy", [ScoringStrategy.TAB, ScoringStrategy.MOST_ALLOCATED])
+def test_churn_gives_back_all_that_it_took(policy: ScoringStrategy) -> None:
     rng = np.random.default_rng(1)
-    player = Player(MADE.site, policy, rng, mix_of(NEEDS))
+    player = Simulator(MADE.site, policy, rng, mix_from_demands(NEEDS))
     cluster = Cluster(player)
-    coming = stream(NEEDS, MADE.site.milli, 95, rng)[:400]
+    coming = stream(NEEDS, MADE.site.total_milli, 95, rng)[:400]
     for pod in coming:
         cluster.arrive(pod)
 
     cluster.finish()
 
     assert cluster.waiting == 0
-    assert (player.board.rooms.gpus == MADE.site.gpus).all()
-    assert (player.board.rooms.cpu == MADE.site.cpu).all()
+    assert (player.score_table.free.gpus == MADE.site.gpus).all()
+    assert (player.score_table.free.cpu == MADE.site.cpu).all()
 
 
 def test_the_same_seed_gives_the_same_churn() -> None:
-    assert run(MADE, "made", 80, Policy.FGD, 3) == run(MADE, "made", 80, Policy.FGD, 3)
+    assert run(MADE, "made", 80, ScoringStrategy.FGD, 3) == run(MADE, "made", 80, ScoringStrategy.FGD, 3)

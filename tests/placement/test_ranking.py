@@ -10,13 +10,13 @@ from msgspec.structs import replace
 from tests.make import Json, make_pod
 from tests.placement.kube import BRIDGED, DGX1, asks, gpu_node, placing, report
 from tests.world import mig_node
-from webhook.model.cluster import Room
-from webhook.model.records import TOPOLOGY
-from webhook.placement.devices import Devices
-from webhook.placement.mig import Card, Instance
-from webhook.placement.nodes.cluster import Cluster
-from webhook.placement.nodes.ranking import Ranking
-from webhook.placement.nodes.states import Judged, States
+from webhook.model.cluster import FreeResources
+from webhook.model.records import TOPOLOGY_ANNOTATION
+from webhook.placement.devices import NodeDevices
+from webhook.placement.mig import MigCard, MigPlacement
+from webhook.placement.nodes.cluster import SchedulingSnapshot
+from webhook.placement.nodes.ranking import NodeRanking
+from webhook.placement.nodes.states import StateFigures, NodeStates
 
 CUT = {0: [("1g.10gb", 0, ""), ("1g.10gb", 1, ""), ("3g.40gb", 4, "")], 1: []}
 NODES: tuple[Json, ...] = (
@@ -29,10 +29,10 @@ PODS = [
     make_pod().gpus(1),
     make_pod().gpus(2).asks("cpu", "8"),
     make_pod().gpus(4),
-    make_pod().gpus(2).annotate(TOPOLOGY, "nvlink=required"),
+    make_pod().gpus(2).annotate(TOPOLOGY_ANNOTATION, "nvlink=required"),
     make_pod()
     .gpus(2)
-    .annotate(TOPOLOGY, "nvlink=required")
+    .annotate(TOPOLOGY_ANNOTATION, "nvlink=required")
     .container("b", resources={"limits": {"nvidia.com/gpu": "2"}}),
     make_pod().asks("nvidia.com/mig-1g.10gb", "1"),
     make_pod().asks("cpu", "4"),
@@ -47,13 +47,13 @@ changes = st.lists(
 )
 
 
-def changed(cluster: Cluster, node: int, cores: int, gpus: int, free: int | None, full: bool) -> tuple[Room, Devices]:
+def changed(cluster: SchedulingSnapshot, node: int, cores: int, gpus: int, free: int | None, full: bool) -> tuple[FreeResources, NodeDevices]:
     """Another room on a node, and other GPUs."""
     devices, room = cluster.devices[node], cluster.free[node]
-    mask = free if free is None else free & (1 << devices.topology.gpus) - 1
-    cards = tuple(Card(card.index, frozenset({Instance("1g.10gb", gpus % 7)}), card.idle) for card in devices.cards)
+    mask = free if free is None else free & (1 << devices.topology.gpu_count) - 1
+    cards = tuple(MigCard(card.index, frozenset({MigPlacement("1g.10gb", gpus % 7)}), card.idle) for card in devices.mig_cards)
     units = {name: min(gpus, most) for name, most in cluster.fleet.nodes[node].gpus.items()}
-    return Room(cores * 1000, room.memory, units, full), replace(devices, free=mask, cards=cards)
+    return FreeResources(cores * 1000, room.memory, units, full), replace(devices, free=mask, mig_cards=cards)
 
 
 @settings(max_examples=60)
@@ -62,14 +62,14 @@ def test_a_ranking_that_was_changed_is_one_made_from_nothing(
     steps: list[tuple[int, int, int, int | None, bool]],
 ) -> None:
     on = placing(*NODES)
-    live = Ranking(on.cluster, mix=on.mix)
+    live = NodeRanking(on.cluster, mix=on.mix)
     wanted = [asks(pod, on.cluster) for pod in PODS]
     for want in wanted:
         live.order(want)
     for node, *step in steps:
-        live.change({node: changed(on.cluster, node, *step)})  # type: ignore[arg-type] # the parts of a step
+        live.set_nodes({node: changed(on.cluster, node, *step)})  # type: ignore[arg-type] # the parts of a step
 
-    fresh = Ranking(on.cluster, mix=on.mix)
+    fresh = NodeRanking(on.cluster, mix=on.mix)
     for want in wanted:
         assert live.rank(want) == fresh.rank(want)
 
@@ -82,8 +82,8 @@ def test_states_are_judged_once_and_told_of_every_node(first: list[str], later: 
         judged.append(key)
         return (float(ord(key)),)
 
-    states = States(first)
-    figures = Judged(states, judge)
+    states = NodeStates(first)
+    figures = StateFigures(states, judge)
     for place, key in enumerate(later):
         figures.by_node()
         states.set(place % len(first), key)
@@ -94,8 +94,8 @@ def test_states_are_judged_once_and_told_of_every_node(first: list[str], later: 
 
 
 def test_states_that_no_node_is_in_are_forgotten_when_there_are_many() -> None:
-    states = States([0, 0])
-    figures = Judged(states, lambda key: (float(key),))
+    states = NodeStates([0, 0])
+    figures = StateFigures(states, lambda key: (float(key),))
     for key in range(40_000):
         states.set(1, key)
 

@@ -14,10 +14,10 @@ from tests.placement.kube import BRIDGED, gpu_node, order, placing, report
 from tests.world import mig_node
 from webhook.manifests.gpunodes import gpunode_schema
 from webhook.model.gpunodes import GPUNode
-from webhook.placement.devices import reported
-from webhook.placement.nodes.states import Judged, States
-from webhook.placement.reports import unusable
-from webhook.report.capacities import Stock, capacity_table, stocks
+from webhook.placement.devices import devices_from_report
+from webhook.placement.nodes.states import StateFigures, NodeStates
+from webhook.placement.reports import find_report_error
+from webhook.report.capacities import NodeCapacity, capacity_table, node_capacities
 
 PRODUCT = "NVIDIA-A100-SXM4-80GB"
 SMALL = make_pod().asks("nvidia.com/mig-1g.10gb", "1")
@@ -60,14 +60,14 @@ FAULTS = {
 
 @pytest.mark.parametrize(("data", "why"), FAULTS.values(), ids=FAULTS)
 def test_a_report_that_cannot_be_counts_as_none_and_it_is_told_why(data: Json, why: str) -> None:
-    assert unusable(read(data)) == why
-    assert reported(read(data)) is None
+    assert find_report_error(read(data)) == why
+    assert devices_from_report(read(data)) is None
 
 
 @pytest.mark.parametrize("data", [cut("1g.10gb", 6, product=PRODUCT), cut("3g.40gb", 4, product=PRODUCT), with_gpu()])
 def test_one_that_can_be_is_taken(data: Json) -> None:
-    assert not unusable(read(data))
-    assert reported(read(data)) is not None
+    assert not find_report_error(read(data))
+    assert devices_from_report(read(data)) is not None
 
 
 @given(st.integers(-(2**70), 2**70), st.sampled_from(["1g.10gb", "7g.80gb", "9g.9gb", ""]), st.booleans())
@@ -87,8 +87,8 @@ def test_the_api_server_knows_the_bounds() -> None:
 
 def test_a_state_that_cannot_be_judged_is_the_worst_and_spoils_no_other() -> None:
     faults: list[Exception] = []
-    states = States([1, 0, 2])
-    figures = Judged(states, lambda key: (1 / key,), (-9.0,), faults)
+    states = NodeStates([1, 0, 2])
+    figures = StateFigures(states, lambda key: (1 / key,), (-9.0,), faults)
 
     assert figures.by_node().tolist() == [[1.0], [-9.0], [0.5]]
     assert figures.by_node().tolist() == [[1.0], [-9.0], [0.5]]
@@ -100,7 +100,7 @@ def test_a_state_that_cannot_be_judged_is_the_worst_and_spoils_no_other() -> Non
 
 @pytest.mark.parametrize("generation", [0, 6, 99, -1])
 def test_nvlink_of_a_generation_that_is_not_known_is_faster_than_pcie(generation: int) -> None:
-    devices = reported(read(report("n", 4, BRIDGED, nvlinkGeneration=generation)))
+    devices = devices_from_report(read(report("n", 4, BRIDGED, nvlinkGeneration=generation)))
 
     assert devices is not None
     assert devices.topology.bandwidth(0, 1) > 2 * devices.topology.bandwidth(0, 2)
@@ -110,7 +110,7 @@ def test_capacity_says_why_a_report_cannot_be_used() -> None:
     on = placing(gpu_node("n", 17), report("n", 17, {}), make_pod("x").gpus(1).spec(nodeName="n").build())
     why = "its agent's report cannot be used: it names 17 GPUs, and at most 16 are told apart"
 
-    *_, said = capacity_table(stocks(on.cluster, on.mix))
+    *_, said = capacity_table(node_capacities(on.cluster, on.mix))
 
     assert said == f"n: {why}"
 
@@ -120,7 +120,7 @@ def test_capacity_says_that_a_node_has_more_gpus_than_can_be() -> None:
     del node["metadata"]["labels"]["nvidia.com/gpu.count"]
     on = placing(node)
 
-    *_, said = capacity_table(stocks(on.cluster, on.mix))
+    *_, said = capacity_table(node_capacities(on.cluster, on.mix))
 
     assert said == "n: says it has 1000000000000000 nvidia.com/gpu, more than any node can have: counts as none"
 
@@ -129,21 +129,21 @@ COUNTED = {"as given out": ("4", 4), "more, as of MIG cards": ("8", 8), "as many
 ABSURD = {"more than any node has": "65", "a billion": "1000000000", "the most digits": "9" * 18}
 
 
-def labelled(count: str) -> Stock:
+def labelled(count: str) -> NodeCapacity:
     """A node that gives out four GPUs, and has a label of how many are built in."""
     node = gpu_node("n", 4)
     node["metadata"]["labels"]["nvidia.com/gpu.count"] = count
     on = placing(node)
-    (stock,) = stocks(on.cluster, on.mix)
+    (stock,) = node_capacities(on.cluster, on.mix)
     return stock
 
 
 @pytest.mark.parametrize(("label", "gpus"), COUNTED.values(), ids=COUNTED)
 def test_the_label_tells_how_many_gpus_are_built_in(label: str, gpus: int) -> None:
-    assert (labelled(label).gpus, labelled(label).remark) == (gpus, "")
+    assert (labelled(label).installed_gpus, labelled(label).warning) == (gpus, "")
 
 
 @pytest.mark.parametrize("label", ABSURD.values(), ids=ABSURD)
 def test_a_label_of_more_gpus_than_a_node_can_have_is_told_and_not_counted(label: str) -> None:
-    assert labelled(label).gpus == 4
-    assert f"nvidia.com/gpu.count says {label}, more than any node can have" in labelled(label).remark
+    assert labelled(label).installed_gpus == 4
+    assert f"nvidia.com/gpu.count says {label}, more than any node can have" in labelled(label).warning

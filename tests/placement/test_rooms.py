@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.placement.making import EIGHT, NO_GPU, ONE, PAIR, SHARE, machine, needs, rows, site
-from webhook.placement.needs import Need
-from webhook.placement.rooms import Rows, options
+from webhook.placement.needs import PodDemand
+from webhook.placement.rooms import CapacityRows, placement_options
 
 WAYS = [
     ("a share may go to any GPU", SHARE, [500, 900, 700], [[0, 900, 700], [500, 400, 700], [500, 900, 200]]),
@@ -19,35 +19,35 @@ WAYS = [
     ("two take the two lowest", PAIR, [1000, 0, 1000, 1000], [[0, 0, 0, 1000]]),
     ("eight need eight", EIGHT, [1000] * 7 + [999], []),
     ("a pod without GPUs leaves them", NO_GPU, [0, 300], [[0, 300]]),
-    ("several shares take the fullest that fit", Need(0, 2, 300), [1000, 400, 200, 300], [[1000, 100, 200, 0]]),
-    ("several shares may be of one GPU", Need(0, 3, 300), [0, 1000], [[0, 100]]),
-    ("shares fill up the fullest GPU first", Need(0, 3, 300), [1000, 700, 200], [[700, 100, 200]]),
-    ("more shares than are left anywhere are no way", Need(0, 4, 300), [700, 500], []),
+    ("several shares take the fullest that fit", PodDemand(0, 2, 300), [1000, 400, 200, 300], [[1000, 100, 200, 0]]),
+    ("several shares may be of one GPU", PodDemand(0, 3, 300), [0, 1000], [[0, 100]]),
+    ("shares fill up the fullest GPU first", PodDemand(0, 3, 300), [1000, 700, 200], [[700, 100, 200]]),
+    ("more shares than are left anywhere are no way", PodDemand(0, 4, 300), [700, 500], []),
 ]  # fmt: skip
 
 
 @pytest.mark.parametrize(("sentence", "need", "free", "ways"), WAYS, ids=[way[0] for way in WAYS])
-def test_ways(sentence: str, need: Need, free: list[int], ways: list[list[int]]) -> None:
-    found = options(rows(free), need, np.array([True]))
+def test_ways(sentence: str, need: PodDemand, free: list[int], ways: list[list[int]]) -> None:
+    found = placement_options(rows(free), need, np.array([True]))
 
     assert found.gpus.tolist() == ways
     assert found.cpu.tolist() == [64_000 - need.cpu_milli] * len(ways)
 
 
 def test_too_little_cpu_or_a_model_that_will_not_do_is_no_way() -> None:
-    assert not len(options(rows([1000], cores=3), ONE, np.array([True])).nodes)
-    assert not len(options(rows([1000]), ONE, np.array([False])).nodes)
+    assert not len(placement_options(rows([1000], cores=3), ONE, np.array([True])).nodes)
+    assert not len(placement_options(rows([1000]), ONE, np.array([False])).nodes)
 
 
 @given(needs, st.lists(st.lists(st.integers(0, 100).map(lambda m: 10 * m), min_size=3, max_size=3), max_size=4))
-def test_every_option_takes_exactly_what_is_asked_from_gpus_that_have_it(need: Need, free: list[list[int]]) -> None:
-    before = Rows(np.arange(len(free)), np.full(len(free), 9000), np.array(free, np.int64).reshape(-1, 3))
+def test_every_option_takes_exactly_what_is_asked_from_gpus_that_have_it(need: PodDemand, free: list[list[int]]) -> None:
+    before = CapacityRows(np.arange(len(free)), np.full(len(free), 9000), np.array(free, np.int64).reshape(-1, 3))
 
-    after = options(before, need, np.ones(len(free), np.bool_))
+    after = placement_options(before, need, np.ones(len(free), np.bool_))
 
     for node, gpus in zip(after.nodes, after.gpus, strict=True):
         taken = np.array(free[node]) - gpus
-        assert taken.sum() == need.milli
+        assert taken.sum() == need.total_milli
         assert not (taken % max(1, need.gpu_milli)).any()
         assert (gpus >= 0).all()
     fits = [
@@ -60,6 +60,6 @@ def test_a_site_knows_kinds_models_and_which_nodes_take_a_need() -> None:
     mixed = site(machine("a"), machine("b", 2, 16, "T4"), machine("c"))
 
     assert mixed.kinds == [("A100", 8, 64_000), ("T4", 2, 16_000)]
-    assert mixed.milli == 18_000
-    assert mixed.taking(Need(0, 1, 1000, ("T4",))).tolist() == [False, True, False]
-    assert mixed.taking(ONE).all()
+    assert mixed.total_milli == 18_000
+    assert mixed.nodes_accepting(PodDemand(0, 1, 1000, ("T4",))).tolist() == [False, True, False]
+    assert mixed.nodes_accepting(ONE).all()

@@ -9,10 +9,10 @@ import pytest
 from tests.make import Json, make_node, make_pod
 from tests.placement.kube import BRIDGED, GPU, ailing, gpu_node, placing, report, running, shared_node
 from tests.world import mig_node
-from webhook.placement.fragmentation.mixes import FLAT, Mix
-from webhook.placement.needs import Need
-from webhook.report.capacities import Stock, capacity_table, stocks, total
-from webhook.report.figures import Figures, figures_of
+from webhook.placement.fragmentation.mixes import FLAT_MIX, WorkloadMix
+from webhook.placement.needs import PodDemand
+from webhook.report.capacities import NodeCapacity, capacity_table, node_capacities, total_capacity
+from webhook.report.figures import ClusterUtilization, compute_utilization
 from webhook.report.nodes import node_document
 
 H100 = "NVIDIA-H100-80GB-HBM3"
@@ -93,43 +93,43 @@ FOUND: dict[str, tuple[list[Json], tuple[int, int, int, int]]] = {
 
 @pytest.mark.parametrize(("objects", "amounts"), FOUND.values(), ids=FOUND)
 def test_held_free_lost_and_closed(objects: list[Json], amounts: tuple[int, int, int, int]) -> None:
-    found = total(of(*objects))
-    assert (found.used_milli, found.free_milli, found.split_milli, found.closed_milli) == amounts
+    found = total_capacity(of(*objects))
+    assert (found.allocated_milli, found.free_milli, found.fragmented_milli, found.unschedulable_milli) == amounts
 
 
 @pytest.mark.parametrize(("objects", "amounts"), FOUND.values(), ids=FOUND)
 def test_the_head_figures_are_those_of_capacity(objects: list[Json], amounts: tuple[int, int, int, int]) -> None:
     held, free, lost, closed = amounts
     found = head(*objects)
-    assert (found.held.milli, found.usable.milli, found.lost.milli, found.closed.milli) == (
+    assert (found.allocated.milli, found.usable.milli, found.fragmented.milli, found.unschedulable.milli) == (
         *(held, free - lost, lost, closed),
     )
-    assert found.efficiency == round(1000 * (held + free - lost) / sum((held, free, closed)))
-    assert found.wasted.milli == lost
+    assert found.scheduling_efficiency == round(1000 * (held + free - lost) / sum((held, free, closed)))
+    assert found.waste.milli == lost
 
 
-def of(*objects: Json) -> list[Stock]:
+def of(*objects: Json) -> list[NodeCapacity]:
     on = placing(*objects)
-    return stocks(on.cluster, on.mix)
+    return node_capacities(on.cluster, on.mix)
 
 
-def head(*objects: Json) -> Figures:
-    return figures_of(of(*objects), [])
+def head(*objects: Json) -> ClusterUtilization:
+    return compute_utilization(of(*objects), [])
 
 
 def test_a_node_that_is_full_of_pods_takes_none() -> None:
     [full] = of(node(pods=4), *plain(4))
-    assert not full.usable
-    assert (full.island, full.fits) == (0, ())
+    assert not full.schedulable
+    assert (full.largest_island, full.mig_fits) == (0, ())
 
 
 def test_the_mix_that_ranks_nodes_is_still_of_all_pods() -> None:
-    assert placing(node(), ONE, *plain(3)).mix == Mix({Need(100, 1, 1000): 1.0, Need(100): 3.0})
-    assert placing(node(), *plain(3)).mix == FLAT
+    assert placing(node(), ONE, *plain(3)).mix == WorkloadMix({PodDemand(100, 1, 1000): 1.0, PodDemand(100): 3.0})
+    assert placing(node(), *plain(3)).mix == FLAT_MIX
 
 
 def test_where_no_node_has_gpus_none_are_unknown() -> None:
-    assert total(()).island == 0
+    assert total_capacity(()).largest_island == 0
 
 
 NOTES: dict[str, tuple[list[Json], int | None, list[str]]] = {
@@ -151,7 +151,7 @@ NOTES: dict[str, tuple[list[Json], int | None, list[str]]] = {
 def test_islands_are_of_gpus_that_are_well(objects: list[Json], island: int | None, notes: list[str]) -> None:
     (stock,) = found = of(*objects)
 
-    assert stock.island == island
+    assert stock.largest_island == island
     assert capacity_table(found)[3:] == notes
 
 

@@ -8,9 +8,9 @@ import pytest
 
 from tests.placement.machines import machines
 from webhook.errors import TopologyError
-from webhook.placement.matrices import read_matrix
+from webhook.placement.matrices import parse_topology_matrix
 from webhook.placement.nvlink import gpu_sets
-from webhook.placement.topology import BUS_RATES, RATES, Bus, Confidence, Topology, assumed, switched, unlinked
+from webhook.placement.topology import PCIE_PATH_RATES, NVLINK_RATES, PciePath, TopologyConfidence, GpuTopology, assumed_topology, nvswitch_topology, topology_without_links
 
 BRIDGED = """\
 \t\x1b[4mGPU0\tGPU1\tGPU2\tGPU3\tNIC0\tCPU Affinity\tNUMA Affinity\tGPU NUMA ID\x1b[0m
@@ -28,21 +28,21 @@ PLAIN = "GPU0 GPU1\nGPU0 X PHB\nGPU1 PHB X\n"
 
 
 def test_a_matrix_with_nics_legend_and_colour_is_read(shared: Path) -> None:
-    assert read_matrix(BRIDGED, generation=3) == machines(shared)["a100-pcie-4-bridged"]
+    assert parse_topology_matrix(BRIDGED, generation=3) == machines(shared)["a100-pcie-4-bridged"]
 
 
 def test_a_matrix_without_affinities_has_no_numa() -> None:
-    topology = read_matrix(PLAIN)
+    topology = parse_topology_matrix(PLAIN)
 
-    assert topology.numa == (-1, -1)
-    assert topology.bandwidth(0, 1) == BUS_RATES[Bus.PHB]
-    assert topology.rate == 0
+    assert topology.numa_nodes == (-1, -1)
+    assert topology.bandwidth(0, 1) == PCIE_PATH_RATES[PciePath.PHB]
+    assert topology.nvlink_rate == 0
 
 
 def test_bridges_and_switches_are_told_because_the_text_does_not() -> None:
-    assert read_matrix(BRIDGED, bridged=True, generation=3).rate < RATES[3]
-    assert read_matrix(BRIDGED, nvswitch=True).nvswitch
-    assert not read_matrix(PLAIN, nvswitch=True).nvswitch
+    assert parse_topology_matrix(BRIDGED, bridged=True, generation=3).nvlink_rate < NVLINK_RATES[3]
+    assert parse_topology_matrix(BRIDGED, nvswitch=True).nvswitch
+    assert not parse_topology_matrix(PLAIN, nvswitch=True).nvswitch
 
 
 FAULTS = [
@@ -57,66 +57,66 @@ FAULTS = [
 @pytest.mark.parametrize(("sentence", "text", "message"), FAULTS, ids=[fault[0] for fault in FAULTS])
 def test_a_text_that_is_no_matrix_is_refused(sentence: str, text: str, message: str) -> None:
     with pytest.raises(TopologyError, match=message):
-        read_matrix(text)
+        parse_topology_matrix(text)
 
 
 def test_a_link_that_is_up_at_one_end_only_counts_what_both_ends_have() -> None:
-    topology = Topology(((0, 4), (3, 0)), unlinked(2).buses, (0, 0), rate=25_000)
+    topology = GpuTopology(((0, 4), (3, 0)), topology_without_links(2).pcie_paths, (0, 0), nvlink_rate=25_000)
 
     assert topology.bandwidth(0, 1) == 75_000
-    assert topology.two_sided
-    assert not Topology(((0, 4), (0, 0)), unlinked(2).buses, (0, 0), rate=25_000).two_sided
+    assert topology.is_symmetric
+    assert not GpuTopology(((0, 4), (0, 0)), topology_without_links(2).pcie_paths, (0, 0), nvlink_rate=25_000).is_symmetric
 
 
 LABELS = [
-    ("an NVSwitch board", "NVIDIA-H100-80GB-HBM3", 8, "dgx-h100-8", Confidence.ASSUMED),
-    ("a part of it in a virtual machine", "NVIDIA-H100-80GB-HBM3", 2, None, Confidence.ASSUMED),
-    ("a board of four", "NVIDIA-H100-80GB-HBM3", 4, "hgx-h100-4", Confidence.ASSUMED),
-    ("an A100 board of four", "NVIDIA-A100-SXM4-40GB", 4, "hgx-a100-4", Confidence.ASSUMED),
-    ("an A100 board of eight", "NVIDIA-A100-SXM4-80GB", 8, "hgx-a100-8-2socket", Confidence.ASSUMED),
-    ("a DGX-1", "Tesla-V100-SXM2-32GB", 8, "dgx1-v100", Confidence.ASSUMED),
-    ("a DGX-2", "Tesla-V100-SXM3-32GB", 16, "dgx2-v100", Confidence.ASSUMED),
-    ("a Blackwell tray", "NVIDIA-GB200", 4, "gb200-tray", Confidence.ASSUMED),
+    ("an NVSwitch board", "NVIDIA-H100-80GB-HBM3", 8, "dgx-h100-8", TopologyConfidence.ASSUMED),
+    ("a part of it in a virtual machine", "NVIDIA-H100-80GB-HBM3", 2, None, TopologyConfidence.ASSUMED),
+    ("a board of four", "NVIDIA-H100-80GB-HBM3", 4, "hgx-h100-4", TopologyConfidence.ASSUMED),
+    ("an A100 board of four", "NVIDIA-A100-SXM4-40GB", 4, "hgx-a100-4", TopologyConfidence.ASSUMED),
+    ("an A100 board of eight", "NVIDIA-A100-SXM4-80GB", 8, "hgx-a100-8-2socket", TopologyConfidence.ASSUMED),
+    ("a DGX-1", "Tesla-V100-SXM2-32GB", 8, "dgx1-v100", TopologyConfidence.ASSUMED),
+    ("a DGX-2", "Tesla-V100-SXM3-32GB", 16, "dgx2-v100", TopologyConfidence.ASSUMED),
+    ("a Blackwell tray", "NVIDIA-GB200", 4, "gb200-tray", TopologyConfidence.ASSUMED),
 ]
 
 
 @pytest.mark.parametrize(("sentence", "product", "gpus", "key", "sure"), LABELS, ids=[each[0] for each in LABELS])
 def test_labels_let_one_expect(
-    shared: Path, sentence: str, product: str, gpus: int, key: str | None, sure: Confidence
+    shared: Path, sentence: str, product: str, gpus: int, key: str | None, sure: TopologyConfidence
 ) -> None:
-    topology = assumed(product, gpus)
+    topology = assumed_topology(product, gpus)
 
     assert topology.confidence is sure
-    assert topology.gpus == gpus
+    assert topology.gpu_count == gpus
     if key:
         assert topology.nvlinks == machines(shared)[key].nvlinks
-        assert topology.rate == machines(shared)[key].rate
+        assert topology.nvlink_rate == machines(shared)[key].nvlink_rate
 
 
 @pytest.mark.parametrize(
     "product", ["NVIDIA-A100-80GB-PCIe", "NVIDIA-H100-NVL", "Nobody-Knows", "Tesla-P100-SXM2-16GB"]
 )
 def test_where_bridges_decide_nothing_is_assumed(product: str) -> None:
-    topology = assumed(product, 4)
+    topology = assumed_topology(product, 4)
 
-    assert topology.confidence is Confidence.UNKNOWN
-    assert gpu_sets(topology).island(0b1111) == 1
+    assert topology.confidence is TopologyConfidence.UNKNOWN
+    assert gpu_sets(topology).largest_island(0b1111) == 1
 
 
 @pytest.mark.parametrize(
     "product", ["NVIDIA-H100-80GB-HBM3-MIG-1g.10gb", "NVIDIA-H100-80GB-HBM3-SHARED", "NVIDIA-L40S"]
 )
 def test_slices_shares_and_cards_without_nvlink_have_no_links(product: str) -> None:
-    assert assumed(product, 4).confidence is Confidence.ASSUMED
-    assert assumed(product, 4).rate == 0
+    assert assumed_topology(product, 4).confidence is TopologyConfidence.ASSUMED
+    assert assumed_topology(product, 4).nvlink_rate == 0
 
 
 def test_more_gpus_than_the_board_has_is_another_machine() -> None:
-    assert assumed("NVIDIA-B200", 16).confidence is Confidence.UNKNOWN
+    assert assumed_topology("NVIDIA-B200", 16).confidence is TopologyConfidence.UNKNOWN
 
 
 def test_a_near_path_decides_between_pairs_with_equal_links_and_no_more() -> None:
-    board = switched(3, 1, 3)
-    near = Topology(board.nvlinks, ((None, Bus.PIX, None), (Bus.PIX, None, None), (None,) * 3), (0, 0, 0), 25_000)
+    board = nvswitch_topology(3, 1, 3)
+    near = GpuTopology(board.nvlinks, ((None, PciePath.PIX, None), (PciePath.PIX, None, None), (None,) * 3), (0, 0, 0), 25_000)
 
     assert 0 < near.bandwidth(0, 1) - near.bandwidth(0, 2) < 10

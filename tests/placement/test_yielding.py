@@ -12,15 +12,15 @@ from tests.make import Json, PodMaker, make_pod
 from tests.placement.kube import BRIDGED, asks, gpu_node, placing, report, running
 from tests.placement.test_ranking import NODES, PODS
 from tests.world import mig_node
-from webhook.cache.placing import Placing
-from webhook.placement.fragmentation.policies import Policy
-from webhook.placement.nodes.ranking import Ranking
+from webhook.cache.placing import PlacementInput
+from webhook.placement.fragmentation.policies import ScoringStrategy
+from webhook.placement.nodes.ranking import NodeRanking
 
 H100, MIG = "NVIDIA-H100-80GB-HBM3", "nvidia.com/mig-1g.10gb"
 
 
-def names(on: Placing, pod: PodMaker, policy: Policy = Policy.TAB, **how: Any) -> list[str]:
-    order = Ranking(on.cluster, policy, mix=on.mix, profiles=on.profiles).order(asks(pod, on.cluster), **how)
+def names(on: PlacementInput, pod: PodMaker, policy: ScoringStrategy = ScoringStrategy.TAB, **how: Any) -> list[str]:
+    order = NodeRanking(on.cluster, policy, mix=on.mix, profiles=on.profiles).order(asks(pod, on.cluster), **how)
     return [on.cluster.fleet.nodes[node].name for node in order.nodes.tolist()]
 
 
@@ -32,8 +32,8 @@ def test_it_goes_where_the_fewest_are_free_though_others_would_spread() -> None:
     on = placing(gpu_node("empty", 8, H100), *half_used("used", 4, "56"))
     pod = make_pod().gpus(1).asks("cpu", "4")
 
-    assert names(on, pod, Policy.DEFAULT) == ["empty", "used"]
-    assert names(on, pod, Policy.DEFAULT, yielding=True) == ["used", "empty"]
+    assert names(on, pod, ScoringStrategy.DEFAULT) == ["empty", "used"]
+    assert names(on, pod, ScoringStrategy.DEFAULT, yielding=True) == ["used", "empty"]
 
 
 def test_instances_too() -> None:

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from tests.policy.written import policy_text
-from webhook.policy.conditions import compile_condition
-from webhook.policy.loading import load
+from webhook.policy.conditions import compile_match_condition
+from webhook.policy.loading import load_policies
 
 AGREEING: dict[str, dict[str, Any]] = {
     "the same label": {"labels": {"example.com/a": "b"}},
@@ -19,7 +19,7 @@ AGREEING: dict[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize("injection", AGREEING.values(), ids=AGREEING)
 def test_two_policies_may_inject(injection: dict[str, Any]) -> None:
-    loaded = load([(f"{name}.yaml", policy_text(name, injection=injection)) for name in ("a", "b")])
+    loaded = load_policies([(f"{name}.yaml", policy_text(name, injection=injection)) for name in ("a", "b")])
     assert [str(error) for error in loaded.errors] == []
 
 
@@ -35,4 +35,4 @@ NUMBERS = {
 @pytest.mark.parametrize(("text", "holds"), NUMBERS.values(), ids=NUMBERS)
 def test_a_condition_may_hold(text: str, holds: bool) -> None:
     world: dict[str, Any] = {"object": {"share": 0.25, "kind": "x"}, "oldObject": None, "request": {}}
-    assert compile_condition("c", text).holds(world | {"namespaceObject": {}}) is holds
+    assert compile_match_condition("c", text).evaluate(world | {"namespaceObject": {}}) is holds

@@ -7,8 +7,8 @@ from datetime import UTC, datetime
 import pytest
 
 from tests.policy.written import policy_text
-from webhook.errors import Place
-from webhook.policy.cases import Case, Expect, read_tests
+from webhook.errors import SourceLocation
+from webhook.policy.cases import PolicyTestCase, ExpectedDecision, load_test_files
 
 HEAD = "apiVersion: rightslice.dev/v1alpha1\nkind: GPUPolicyTest\nmetadata: {name: t}\npolicies: [../p.yaml]\n"
 WHOLE = (
@@ -35,25 +35,25 @@ cases:
 
 
 def test_a_whole_file() -> None:
-    (test,), errors = read_tests(WHOLE, "t.yaml")
+    (test,), errors = load_test_files(WHOLE, "t.yaml")
     assert errors == ()
     assert (test.name, test.policies, test.cluster) == ("t", ("../p.yaml",), "demo")
     first, second = test.cases
-    assert first == Case(
+    assert first == PolicyTestCase(
         name="three GPUs is refused",
-        place=Place("t.yaml", 7, 5),
+        location=SourceLocation("t.yaml", 7, 5),
         now=datetime(2026, 6, 1, tzinfo=UTC),
         operation="CREATE",
         pod="pods/three.yaml",
         namespace="vision-dev",
         namespace_labels={"tier": "research"},
         user="",
-        expect=Expect(allowed=False, codes=("GPU-L102", "GPU-S101"), audited=()),
+        expect=ExpectedDecision(allowed=False, codes=("GPU-L102", "GPU-S101"), audited=()),
     )
     assert second.now == datetime(2026, 12, 1, 23, tzinfo=UTC)
     assert (second.operation, second.user, second.pod) == ("UPDATE", "alice", {"apiVersion": "v1", "kind": "Pod"})
     assert (second.namespace, second.namespace_labels) == ("", None)
-    assert second.expect == Expect(
+    assert second.expect == ExpectedDecision(
         allowed=True,
         patched="pods/after.yaml",
         limits={"main": {"nvidia.com/mig-1g.10gb": "1"}},
@@ -103,11 +103,11 @@ FAULTS = {
 
 @pytest.mark.parametrize(("text", "message"), FAULTS.values(), ids=FAULTS)
 def test_faults_have_a_place_and_a_way_out(text: str, message: str) -> None:
-    tests, (error,) = read_tests(text, "t.yaml")
+    tests, (error,) = load_test_files(text, "t.yaml")
     assert tests == ()
     assert str(error)[: len(message)] == message
 
 
 def test_policies_beside_tests_are_passed_over() -> None:
-    tests, errors = read_tests(policy_text() + "\n", "t.yaml")
+    tests, errors = load_test_files(policy_text() + "\n", "t.yaml")
     assert (tests, errors) == ((), ())

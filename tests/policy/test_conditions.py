@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from tests.make import make_pod
 from webhook.policy.compiled import ConditionError
-from webhook.policy.conditions import VARIABLES, ExpressionError, compile_condition, pruned
-from webhook.policy.members import reading
+from webhook.policy.conditions import CEL_VARIABLES, ExpressionError, compile_match_condition, prune_object
+from webhook.policy.members import find_fields_read
 
 POD = make_pod("a").annotate("note", "x").label("app", "train").gpus(2).build()
 MIRROR = "!has(object.metadata.annotations) || !('kubernetes.io/config.mirror' in object.metadata.annotations)"
@@ -49,7 +49,7 @@ WORLD: dict[str, Any] = {
 
 @pytest.mark.parametrize(("text", "holds"), HOLDS.values(), ids=HOLDS)
 def test_what_holds(text: str, holds: bool) -> None:
-    assert compile_condition("c", text).holds(WORLD) is holds
+    assert compile_match_condition("c", text).evaluate(WORLD) is holds
 
 
 PATTERNS = {
@@ -75,15 +75,15 @@ PATTERNS = {
 @pytest.mark.parametrize(("text", "words"), PATTERNS.values(), ids=PATTERNS)
 def test_a_broken_pattern_is_told_when_it_is_loaded(text: str, words: str) -> None:
     with pytest.raises(ExpressionError) as caught:
-        compile_condition("c", text)
+        compile_match_condition("c", text)
     assert words in caught.value.must
     assert "such as '^team-[0-9]+$'" in caught.value.write
 
 
 def test_a_pattern_that_the_object_brings_is_left_to_it() -> None:
-    condition = compile_condition("c", "'a'.matches(object.metadata.name + '(')")
+    condition = compile_match_condition("c", "'a'.matches(object.metadata.name + '(')")
     with pytest.raises(ConditionError, match="missing"):
-        condition.holds(WORLD)
+        condition.evaluate(WORLD)
 
 
 FAILS = {
@@ -99,14 +99,14 @@ FAILS = {
 @pytest.mark.parametrize("text", FAILS.values(), ids=FAILS)
 def test_what_fails_on_this_object(text: str) -> None:
     with pytest.raises(ConditionError) as raised:
-        compile_condition("c", text).holds(WORLD)
+        compile_match_condition("c", text).evaluate(WORLD)
     assert 0 < len(str(raised.value)) <= 200
 
 
 @pytest.mark.parametrize("odd", [10**30, object(), "\ud800"])
 def test_data_that_cel_cannot_hold_is_a_failed_condition(odd: object) -> None:
     with pytest.raises(ConditionError):
-        compile_condition("c", "object.x == object.x").holds({"object": {"x": odd}})
+        compile_match_condition("c", "object.x == object.x").evaluate({"object": {"x": odd}})
 
 
 REFUSED = {
@@ -131,7 +131,7 @@ REFUSED = {
 @pytest.mark.parametrize("text", REFUSED.values(), ids=REFUSED)
 def test_what_is_refused_at_load(text: str) -> None:
     with pytest.raises(ExpressionError) as raised:
-        compile_condition("c", text)
+        compile_match_condition("c", text)
     assert raised.value.must
     assert raised.value.write
     assert "INVALID_ARGUMENT" not in raised.value.must
@@ -140,27 +140,27 @@ def test_what_is_refused_at_load(text: str) -> None:
 
 def test_a_field_that_never_is_there_is_told_with_those_that_are() -> None:
     with pytest.raises(ExpressionError) as raised:
-        compile_condition("c", "request.kind.versoin == 'v1'")
+        compile_match_condition("c", "request.kind.versoin == 'v1'")
     assert raised.value.must == "read fields that there are, found 'versoin' of request.kind"
     assert raised.value.write == "one of group, kind, version"
 
 
 def test_the_place_inside_a_long_expression_is_told() -> None:
     with pytest.raises(ExpressionError, match="at line 2, column 13 of it"):
-        compile_condition("c", "has(object.a) &&\n object.b ==")
+        compile_match_condition("c", "has(object.a) &&\n object.b ==")
 
 
 def test_only_what_is_read_is_bound() -> None:
-    read = reading(_compiled(MIRROR + " && request.operation == 'CREATE'").serialize())
-    assert {member for member in read.members if member[0] in VARIABLES} == {
+    read = find_fields_read(_compiled(MIRROR + " && request.operation == 'CREATE'").serialize())
+    assert {member for member in read.fields if member[0] in CEL_VARIABLES} == {
         ("object", "metadata", "annotations"),
         ("request", "operation"),
     }
-    assert pruned(POD, {"metadata": {"annotations": None}}) == {"metadata": {"annotations": {"note": "x"}}}
+    assert prune_object(POD, {"metadata": {"annotations": None}}) == {"metadata": {"annotations": {"note": "x"}}}
 
 
 def _compiled(text: str) -> Any:
-    return cel.NewEnv(variables=dict.fromkeys(VARIABLES, cel.Type.DYN)).compile(text)
+    return cel.NewEnv(variables=dict.fromkeys(CEL_VARIABLES, cel.Type.DYN)).compile(text)
 
 
 def _outcome(text: str, data: dict[str, Any]) -> bool | None:
@@ -200,7 +200,7 @@ def test_binding_less_than_the_whole_changes_nothing(text: str, data: Any) -> No
     """Pruned and whole give the same answer, and fail alike."""
     world = {**WORLD, "object": data}
     try:
-        outcome: bool | None = compile_condition("c", text).holds(world)
+        outcome: bool | None = compile_match_condition("c", text).evaluate(world)
     except ConditionError:
         outcome = None
     assert outcome == _outcome(text, world)

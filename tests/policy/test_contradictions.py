@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.policy.written import policy_text
-from webhook.policy.loading import load
-from webhook.policy.overlap import globs_meet
-from webhook.policy.selectors import globs
+from webhook.policy.loading import load_policies
+from webhook.policy.overlap import globs_overlap
+from webhook.policy.selectors import glob_matcher
 
 ANY: dict[str, Any] = {}
 
@@ -93,7 +93,7 @@ def test_where_one_pod_can_meet_both(one: dict[str, Any], other: dict[str, Any],
         ("b.yaml", policy_text("b", match=other, injection={"runtimeClassName": "z"})),
     ]
     for ordered in (texts, texts[::-1]):
-        assert [error.code for error in load(ordered).errors] == ["GPU-P104"] * overlap
+        assert [error.code for error in load_policies(ordered).errors] == ["GPU-P104"] * overlap
 
 
 def required(operator: str, *values: str) -> dict[str, Any]:
@@ -160,8 +160,8 @@ CONFLICTS: dict[str, tuple[dict[str, Any], dict[str, Any], list[str]]] = {
 
 @pytest.mark.parametrize(("one", "other", "paths"), CONFLICTS.values(), ids=CONFLICTS)
 def test_what_contradicts(one: dict[str, Any], other: dict[str, Any], paths: list[str]) -> None:
-    loaded = load([("a.yaml", policy_text("a", injection=one)), ("b.yaml", policy_text("b", injection=other))])
-    assert [error.sentence.split(":")[0] for error in loaded.errors] == paths
+    loaded = load_policies([("a.yaml", policy_text("a", injection=one)), ("b.yaml", policy_text("b", injection=other))])
+    assert [error.message.split(":")[0] for error in loaded.errors] == paths
 
 
 def gives(key: str, amount: str, resource: str = "cpu") -> dict[str, Any]:
@@ -190,10 +190,10 @@ DEFAULTS: dict[str, tuple[dict[str, Any], dict[str, Any], list[str]]] = {
 @pytest.mark.parametrize(("one", "other", "paths"), DEFAULTS.values(), ids=DEFAULTS)
 def test_which_defaults_contradict(one: dict[str, Any], other: dict[str, Any], paths: list[str]) -> None:
     texts = [("a.yaml", policy_text("a", limits=one)), ("b.yaml", policy_text("b", limits=other))]
-    loaded = load(texts)
-    assert [error.sentence.split(":")[0] for error in loaded.errors] == paths
+    loaded = load_policies(texts)
+    assert [error.message.split(":")[0] for error in loaded.errors] == paths
     assert {error.code for error in loaded.errors} == ({"GPU-P104"} if paths else set())
-    assert len(load(texts[::-1]).errors) == len(paths)
+    assert len(load_policies(texts[::-1]).errors) == len(paths)
 
 
 def test_defaults_of_policies_that_never_meet() -> None:
@@ -201,11 +201,11 @@ def test_defaults_of_policies_that_never_meet() -> None:
         (name, policy_text(name, match={"namespaces": [name]}, limits=gives("perGPU", amount)))
         for name, amount in (("a", "2"), ("b", "4"))
     ]
-    assert load(texts).errors == ()
+    assert load_policies(texts).errors == ()
 
 
 def test_a_default_says_what_it_is_for() -> None:
-    (error,) = load(
+    (error,) = load_policies(
         [
             ("a.yaml", policy_text("first", limits=gives("perContainer", "2"))),
             ("b.yaml", policy_text("second", limits=gives("perGPU", "2"))),
@@ -215,7 +215,7 @@ def test_a_default_says_what_it_is_for() -> None:
 
 
 def test_the_message_names_both_policies_and_both_places() -> None:
-    loaded = load(
+    loaded = load_policies(
         [
             ("a.yaml", policy_text("first", injection={"runtimeClassName": "x"})),
             ("b.yaml", policy_text("second", injection={"runtimeClassName": "z"})),
@@ -234,10 +234,10 @@ GLOBS = st.text("ab*?", max_size=5)
 
 @given(GLOBS, GLOBS, st.text("ab", max_size=6))
 def test_a_name_that_matches_both_globs_is_a_meeting(one: str, other: str, name: str) -> None:
-    if globs([one])(name) and globs([other])(name):
-        assert globs_meet(one, other)
+    if glob_matcher([one])(name) and glob_matcher([other])(name):
+        assert globs_overlap(one, other)
 
 
 @given(GLOBS, st.text("ab", max_size=6))
 def test_a_glob_meets_a_name_exactly_when_it_matches(pattern: str, name: str) -> None:
-    assert globs_meet(pattern, name) == globs_meet(name, pattern) == globs([pattern])(name)
+    assert globs_overlap(pattern, name) == globs_overlap(name, pattern) == glob_matcher([pattern])(name)

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import pytest
 
-from webhook.policy.loading import load
+from webhook.policy.loading import load_policies
 
 HEAD = "apiVersion: rightslice.dev/v1alpha1\nkind: GPUPolicy\nmetadata: {name: p}\nspec:\n"
 LONG = "a" * 64
@@ -471,7 +471,7 @@ CASES = {
 
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 def test_the_only_complaint(case: Case) -> None:
-    loaded = load([("p.yaml", HEAD + case.spec)])
+    loaded = load_policies([("p.yaml", HEAD + case.spec)])
     assert loaded.policies is None
     assert len(loaded.errors) == 1, [str(error) for error in loaded.errors]
     (error,) = loaded.errors
@@ -482,7 +482,7 @@ def test_the_only_complaint(case: Case) -> None:
 
 def test_every_fault_is_told_at_once_in_the_order_of_the_file() -> None:
     text = HEAD + "  mode: Warn\n  descripton: x\n  cuda: {driver: true}\n  limits: {perGpu: []}\n"
-    places = [(error.place.line, error.place.column) for error in load([("p.yaml", text)]).errors]
+    places = [(error.location.line, error.location.column) for error in load_policies([("p.yaml", text)]).errors]
     assert places == [(5, 9), (6, 3), (7, 18), (8, 12)]
 
 
@@ -523,7 +523,7 @@ WHOLE = {
 
 @pytest.mark.parametrize(("text", "message"), WHOLE.values(), ids=WHOLE)
 def test_a_file_that_is_no_policy(text: str, message: str) -> None:
-    loaded = load([("p.yaml", text)])
+    loaded = load_policies([("p.yaml", text)])
     assert loaded.policies is None
     (error,) = loaded.errors
     assert str(error)[: len(message)] == message

@@ -8,22 +8,22 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from webhook.model.outcomes import Outcome
-from webhook.policy.halting import PENDING_SECONDS, halt_of
-from webhook.policy.rollout import HaltOn, Rollout
+from webhook.model.outcomes import PodOutcome
+from webhook.policy.halting import PENDING_GRACE_SECONDS, find_halt
+from webhook.policy.rollout import HaltThresholds, Rollout
 
 NOW = 1_000_000.0
-EVERYBODY = Rollout(100, "seed", HaltOn(oom=10, evictions=10, pending=10, window_minutes=60))
+EVERYBODY = Rollout(100, "seed", HaltThresholds(oom=10, evictions=10, pending=10, window_minutes=60))
 JUST_NOW, LONG_AGO = NOW - 60, NOW - 3700
 
 
-def pods(count: int, *policies: str, **fields: Any) -> list[Outcome]:
-    return [Outcome("team", "Deployment/a", policies, **fields) for _ in range(count)]
+def pods(count: int, *policies: str, **fields: Any) -> list[PodOutcome]:
+    return [PodOutcome("team", "Deployment/a", policies, **fields) for _ in range(count)]
 
 
 SHARE = pods(9, "sizing")
 REST = pods(10)
-CASES: dict[str, tuple[list[Outcome], str]] = {
+CASES: dict[str, tuple[list[PodOutcome], str]] = {
     "all are well": (SHARE + REST, ""),
     "nobody is there": ([], ""),
     "exactly as much worse as is allowed": (SHARE + pods(1, "sizing", oom=JUST_NOW) + REST, ""),
@@ -34,10 +34,10 @@ CASES: dict[str, tuple[list[Outcome], str]] = {
     "too long ago": (SHARE[1:] + pods(2, "sizing", oom=LONG_AGO) + REST, ""),
     "evicted": (SHARE[1:] + pods(2, "sizing", evicted=JUST_NOW) + REST, "Evictions"),
     "gone, and it counts": (SHARE[1:] + pods(2, "sizing", oom=JUST_NOW, gone=JUST_NOW) + REST, "OutOfMemory"),
-    "waits for a node": (SHARE[1:] + pods(2, "sizing", pending=NOW - PENDING_SECONDS) + REST, "Pending"),
-    "does not wait for long": (SHARE[1:] + pods(2, "sizing", pending=NOW - PENDING_SECONDS + 1) + REST, ""),
+    "waits for a node": (SHARE[1:] + pods(2, "sizing", pending=NOW - PENDING_GRACE_SECONDS) + REST, "Pending"),
+    "does not wait for long": (SHARE[1:] + pods(2, "sizing", pending=NOW - PENDING_GRACE_SECONDS + 1) + REST, ""),
     "waited for a node, and is gone": (
-        SHARE[1:] + pods(2, "sizing", pending=NOW - 3000, gone=NOW - 3000 + PENDING_SECONDS) + REST,
+        SHARE[1:] + pods(2, "sizing", pending=NOW - 3000, gone=NOW - 3000 + PENDING_GRACE_SECONDS) + REST,
         "",
     ),
     "went before it had waited for long": (SHARE[1:] + pods(2, "sizing", pending=NOW - 600, gone=NOW - 592) + REST, ""),
@@ -55,39 +55,39 @@ CASES: dict[str, tuple[list[Outcome], str]] = {
 
 
 @pytest.mark.parametrize(("outcomes", "reason"), CASES.values(), ids=CASES)
-def test_halted(outcomes: list[Outcome], reason: str) -> None:
-    halt = halt_of("sizing", EVERYBODY, outcomes, since=0, now=NOW)
+def test_halted(outcomes: list[PodOutcome], reason: str) -> None:
+    halt = find_halt("sizing", EVERYBODY, outcomes, since=0, now=NOW)
     assert (halt.reason if halt else "") == reason
 
 
 def test_it_says_how_many_of_how_many() -> None:
-    halt = halt_of("sizing", EVERYBODY, SHARE[1:] + pods(2, "sizing", oom=JUST_NOW) + REST, since=0, now=NOW)
+    halt = find_halt("sizing", EVERYBODY, SHARE[1:] + pods(2, "sizing", oom=JUST_NOW) + REST, since=0, now=NOW)
     assert halt is not None
     assert halt.message.startswith("2 of 10 pods in the share were ended for their memory within 60 min, 0 of 10 of")
 
 
 @pytest.mark.parametrize("harm", ["oom", "evicted", "pending"])
 def test_what_happened_before_it_began_is_not_counted(harm: str) -> None:
-    before = NOW - PENDING_SECONDS
+    before = NOW - PENDING_GRACE_SECONDS
     outcomes = SHARE[1:] + pods(2, "sizing", **{harm: before}) + REST
-    assert halt_of("sizing", EVERYBODY, outcomes, since=before, now=NOW) is not None
-    assert halt_of("sizing", EVERYBODY, outcomes, since=before + 1, now=NOW) is None
+    assert find_halt("sizing", EVERYBODY, outcomes, since=before, now=NOW) is not None
+    assert find_halt("sizing", EVERYBODY, outcomes, since=before + 1, now=NOW) is None
 
 
 def test_a_rollout_that_nobody_asked_to_be_watched_goes_on() -> None:
-    assert halt_of("sizing", Rollout(100, "s"), pods(3, "sizing", oom=JUST_NOW), since=0, now=NOW) is None
+    assert find_halt("sizing", Rollout(100, "s"), pods(3, "sizing", oom=JUST_NOW), since=0, now=NOW) is None
 
 
 def test_pods_of_workloads_outside_the_share_are_the_rest() -> None:
-    nobody = Rollout(0, "s", EVERYBODY.halt_on)
-    assert halt_of("sizing", nobody, pods(3, "sizing", oom=JUST_NOW), since=0, now=NOW) is None
+    nobody = Rollout(0, "s", EVERYBODY.halt_thresholds)
+    assert find_halt("sizing", nobody, pods(3, "sizing", oom=JUST_NOW), since=0, now=NOW) is None
 
 
 @given(st.integers(0, 20), st.integers(1, 20), st.integers(0, 20), st.integers(1, 20))
 def test_it_is_halted_exactly_where_the_share_is_worse_by_more_than_allowed(a: int, b: int, c: int, d: int) -> None:
     harmed, well, others_harmed, others_well = a, b, c, d
     outcomes = pods(harmed, "sizing", oom=JUST_NOW) + pods(well, "sizing") + pods(others_harmed, oom=JUST_NOW)
-    halt = halt_of("sizing", EVERYBODY, outcomes + pods(others_well), since=0, now=NOW)
+    halt = find_halt("sizing", EVERYBODY, outcomes + pods(others_well), since=0, now=NOW)
     ours, theirs = harmed / (harmed + well), others_harmed / (others_harmed + others_well)
     if abs(ours - theirs - 0.1) > 1e-9:
         assert (halt is not None) is (harmed > 0 and ours > theirs + 0.1)

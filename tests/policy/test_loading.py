@@ -10,13 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.policy.written import exception_text, load_policy, load_texts, policy_text
-from webhook.errors import Place
-from webhook.model.modes import Evidence, Form, Isolation, Mode
-from webhook.model.pods import Requirement, Toleration
+from webhook.errors import SourceLocation
+from webhook.model.modes import EvidenceSource, GpuForm, IsolationLevel, PolicyMode
+from webhook.model.pods import NodeSelectorRequirement, Toleration
 from webhook.model.quantity import NANO
-from webhook.policy.compiled import NVLink, Spread
-from webhook.policy.loading import load
-from webhook.policy.starting import starting_policy
+from webhook.policy.compiled import NvlinkMode, SpreadMode
+from webhook.policy.loading import load_policies
+from webhook.policy.starting import render_starter_policy
 
 WHOLE = """\
 apiVersion: rightslice.dev/v1alpha1
@@ -79,22 +79,22 @@ status: {conditions: null}
 def test_everything_that_can_be_written_is_compiled() -> None:
     policies = load_texts(WHOLE)
     (policy,) = policies.policies
-    assert (policy.name, policy.mode, policy.description) == ("whole", Mode.ENFORCE, "Everything at once.")
-    assert policy.place == Place("0.yaml", 1, 1)
-    assert policy.places["limits"] == Place("0.yaml", 32, 3)
-    assert policy.places["security.deny"] == Place("0.yaml", 47, 14)
+    assert (policy.name, policy.mode, policy.description) == ("whole", PolicyMode.ENFORCE, "Everything at once.")
+    assert policy.location == SourceLocation("0.yaml", 1, 1)
+    assert policy.section_locations["limits"] == SourceLocation("0.yaml", 32, 3)
+    assert policy.section_locations["security.deny"] == SourceLocation("0.yaml", 47, 14)
 
     sizing = policy.right_sizing
     assert sizing is not None
-    assert (sizing.mode, sizing.isolation, sizing.forms) == (Mode.WARN, Isolation.MEMORY, (Form.MPS, Form.MIG))
-    assert sizing.evidence == (Evidence.DECLARED, Evidence.DEFAULT)
+    assert (sizing.mode, sizing.isolation, sizing.forms) == (PolicyMode.WARN, IsolationLevel.MEMORY, (GpuForm.MPS, GpuForm.MIG))
+    assert sizing.evidence == (EvidenceSource.DECLARED, EvidenceSource.DEFAULT)
     assert (sizing.default_memory_mib, sizing.default_compute_milli) == (8192, 125)
     assert (sizing.margin_percent, sizing.min_saving_percent, sizing.wait_when_full) == (10, 30, True)
     assert sizing.risk_ppm == 2500
 
     limits = policy.limits
     assert limits is not None
-    assert limits.mode is Mode.ENFORCE
+    assert limits.mode is PolicyMode.ENFORCE
     assert limits.per_pod.rules[0].allowed == (NANO, 2 * NANO, 8 * NANO)
     assert limits.per_container.rules[0].max == 500 * 2**30 * NANO
     assert (limits.per_gpu.rules[0].default, limits.per_gpu.rules[0].max) == (1_500_000_000, 24 * NANO)
@@ -106,26 +106,26 @@ def test_everything_that_can_be_written_is_compiled() -> None:
         Toleration(key="nvidia.com/gpu", operator="Exists", effect="NoExecute", toleration_seconds=60),
     )
     assert (added.tolerations_auto, added.node_affinity_auto) == (False, True)
-    assert added.node_affinity == (Requirement(key="nvidia.com/gpu.memory", operator="Gt", values=("40000",)),)
-    assert (added.runtime_class_name, added.spread) == ("nvidia", Spread.REQUIRED)
+    assert added.node_affinity == (NodeSelectorRequirement(key="nvidia.com/gpu.memory", operator="Gt", values=("40000",)),)
+    assert (added.runtime_class_name, added.spread) == ("nvidia", SpreadMode.REQUIRED)
     assert added.labels == (("a", ""), ("b", "c"))
 
     assert policy.topology is not None
-    assert policy.topology.nvlink is NVLink.REQUIRED
+    assert policy.topology.nvlink is NvlinkMode.REQUIRED
     assert (policy.topology.when_gpus_at_least, policy.topology.multi_node_domain) == (4, "nvidia.com/gpu.clique")
     assert policy.cuda is not None
-    assert (policy.cuda.mode, policy.cuda.driver) == (Mode.AUDIT, False)
+    assert (policy.cuda.mode, policy.cuda.driver) == (PolicyMode.AUDIT, False)
     assert policy.security is not None
     assert policy.security.deny == {"privileged"}
     assert policy.security.allowed_runtime_classes == {"nvidia"}
     assert policy.security.allowed_capabilities == {"video"}
-    assert policies.templates["example.com", "Trainer"] == (("spec", "template"), ("spec", "roles", "*", "template"))
+    assert policies.template_paths["example.com", "Trainer"] == (("spec", "template"), ("spec", "roles", "*", "template"))
 
 
 def test_the_match_says_who_it_is_about() -> None:
     match = load_texts(WHOLE).policies[0].match
     assert match.operations == {"CREATE"}
-    assert match.fail
+    assert match.fail_closed
     assert match.resource is not None
     assert [match.resource(name) for name in ("nvidia.com/gpu", "nvidia.com/mig-1g.5gb", "cpu")] == [True, True, False]
     research = {"tier": "research"}
@@ -136,7 +136,7 @@ def test_the_match_says_who_it_is_about() -> None:
     assert match.labels is not None
     assert match.labels({})
     assert not match.labels({"skip": "x"})
-    assert match.conditions[0].holds({"object": {"metadata": {"name": "a"}}})
+    assert match.conditions[0].evaluate({"object": {"metadata": {"name": "a"}}})
 
 
 def test_an_exemption_inside_a_policy() -> None:
@@ -152,13 +152,13 @@ def test_an_exemption_inside_a_policy() -> None:
 
 def test_a_policy_without_words_is_on_trial_and_keeps_away_from_what_keeps_the_cluster_running() -> None:
     policy = load_policy(security={"deny": ["privileged"]})
-    assert policy.mode is Mode.AUDIT
+    assert policy.mode is PolicyMode.AUDIT
     assert policy.security is not None
-    assert policy.security.mode is Mode.AUDIT
+    assert policy.security.mode is PolicyMode.AUDIT
     assert policy.match.operations == {"CREATE", "UPDATE"}
     assert policy.match.resource is None
     assert policy.match.labels is None
-    assert not policy.match.fail
+    assert not policy.match.fail_closed
     spared = ("kube-system", "gpu-operator", "rightslice-system")
     assert not any(policy.match.namespace(name, {}) for name in spared)
     assert policy.match.namespace("kube-system-2", {})
@@ -186,19 +186,19 @@ def test_an_exception_of_its_own_holds_only_where_it_says() -> None:
 
 
 def test_an_exception_of_a_policy_that_is_not_there() -> None:
-    loaded = load([("p.yaml", policy_text("guard")), ("e.yaml", exception_text(policyName="gard"))])
+    loaded = load_policies([("p.yaml", policy_text("guard")), ("e.yaml", exception_text(policyName="gard"))])
     (error,) = loaded.errors
     assert "spec.policyName: must be the name of a policy in this set, found 'gard'. Write guard" in str(error)
-    (alone,) = load([("e.yaml", exception_text())]).errors
+    (alone,) = load_policies([("e.yaml", exception_text())]).errors
     assert "there is none in this set. Give both: rightslice policy lint policies/ exceptions/" in str(alone)
 
 
 def test_two_policies_of_one_name() -> None:
-    loaded = load([("a.yaml", policy_text()), ("b.yaml", policy_text())])
+    loaded = load_policies([("a.yaml", policy_text()), ("b.yaml", policy_text())])
     (error,) = loaded.errors
     assert error.code == "GPU-P105"
     assert "must be a name of its own, found 'p' again (first at a.yaml:1:" in str(error)
-    assert error.place.file == "b.yaml"
+    assert error.location.file == "b.yaml"
     assert loaded.policies is None
 
 
@@ -219,7 +219,7 @@ NO_POLICY = {
 
 @pytest.mark.parametrize("files", NO_POLICY.values(), ids=NO_POLICY)
 def test_files_without_a_policy_are_a_fault(files: list[tuple[str, str]]) -> None:
-    loaded = load(files)
+    loaded = load_policies(files)
     assert [str(error) for error in loaded.errors] == [
         "a.yaml:1:1: must hold at least one GPUPolicy, found none. Write one: rightslice policy new NAME"
     ]
@@ -227,19 +227,19 @@ def test_files_without_a_policy_are_a_fault(files: list[tuple[str, str]]) -> Non
 
 
 def test_an_empty_file_beside_a_policy_is_none() -> None:
-    assert load([("a.yaml", ""), ("b.yaml", policy_text())]).errors == ()
-    (error,) = load([("a.yaml", ""), ("b.yaml", "")]).errors
+    assert load_policies([("a.yaml", ""), ("b.yaml", policy_text())]).errors == ()
+    (error,) = load_policies([("a.yaml", ""), ("b.yaml", "")]).errors
     assert "found none in 2 files" in str(error)
 
 
 def test_no_files_are_an_empty_set() -> None:
-    loaded = load([])
+    loaded = load_policies([])
     assert loaded.policies is not None
     assert loaded.policies.policies == ()
 
 
 def test_one_bad_file_is_no_set_at_all() -> None:
-    loaded = load([("good.yaml", policy_text()), ("bad.yaml", "a: [")])
+    loaded = load_policies([("good.yaml", policy_text()), ("bad.yaml", "a: [")])
     assert loaded.policies is None
     assert len(loaded.errors) == 1
 
@@ -258,14 +258,14 @@ def test_the_digest_is_of_what_is_said_and_not_of_how() -> None:
 
 
 def test_the_starting_policy_loads_and_only_watches() -> None:
-    (policy,) = load_texts(starting_policy("my-first")).policies
+    (policy,) = load_texts(render_starter_policy("my-first")).policies
     assert policy.name == "my-first"
     sections = [policy.right_sizing, policy.limits, policy.injection, policy.topology, policy.cuda, policy.security]
-    assert [section.mode for section in sections if section is not None] == [Mode.AUDIT] * 6
+    assert [section.mode for section in sections if section is not None] == [PolicyMode.AUDIT] * 6
 
 
 def test_the_exemption_that_the_starting_policy_shows_is_a_right_one() -> None:
-    text = starting_policy("my-first")
+    text = render_starter_policy("my-first")
     before, _, after = text.partition("  # exemptions:")
     shown = "  exemptions:" + after.replace("  # ", "  ")
     assert [exemption.name for exemption in load_texts(before + shown).exemptions] == ["driver-debugging"]
@@ -332,6 +332,6 @@ SPECS: st.SearchStrategy[dict[str, Any]] = st.dictionaries(SECTIONS, VALUES, max
 @given(st.one_of(st.text(), SPECS.map(lambda spec: policy_text(**spec))))
 def test_whatever_is_written_there_is_an_answer(text: str) -> None:
     """Either a set or faults, each with its place; nothing else ever comes out."""
-    loaded = load([("p.yaml", text)])
+    loaded = load_policies([("p.yaml", text)])
     assert (loaded.policies is None) == bool(loaded.errors)
     assert all(str(error).startswith("p.yaml") and error.code.startswith("GPU-P1") for error in loaded.errors)

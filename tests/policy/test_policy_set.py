@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from tests.policy.written import exception_text, load_texts, policy_text
-from webhook.policy.compiled import MAX_REMEMBERED, LetIn, PolicySet
-from webhook.policy.workloads import WORKLOADS
+from webhook.policy.compiled import MAX_CACHE_ENTRIES, CandidatePolicies, PolicySet
+from webhook.policy.workloads import WORKLOAD_TEMPLATES
 
 
 @pytest.fixture
@@ -21,20 +21,20 @@ def policies() -> PolicySet:
 GPU = ("nvidia.com/gpu",)
 
 
-NOBODY = LetIn(0, ())
+NOBODY = CandidatePolicies(0, ())
 
 
-def certain(policies: PolicySet, found: LetIn) -> list[str]:
+def certain(policies: PolicySet, found: CandidatePolicies) -> list[str]:
     return [policy.name for index, policy in enumerate(policies.policies) if found.certain >> index & 1]
 
 
 def names(policies: PolicySet, namespace: str, **labels: str) -> list[str]:
-    return certain(policies, policies.for_request(namespace, labels, "CREATE", GPU))
+    return certain(policies, policies.candidates_for(namespace, labels, "CREATE", GPU))
 
 
 def test_policies_come_in_the_order_of_their_names(policies: PolicySet) -> None:
     assert [policy.name for policy in policies.policies] == ["a", "b"]
-    assert policies.for_request("team-x", {"tier": "research"}, "CREATE", GPU) == LetIn(0b11, ())
+    assert policies.candidates_for("team-x", {"tier": "research"}, "CREATE", GPU) == CandidatePolicies(0b11, ())
 
 
 def test_those_that_look_at_the_object_have_still_to_be_asked() -> None:
@@ -44,10 +44,10 @@ def test_those_that_look_at_the_object_have_still_to_be_asked() -> None:
         policy_text("by-label", match={"objectSelector": {"matchLabels": {"app": "train"}}}),
     )
 
-    found = policies.for_request("team", {}, "CREATE", GPU)
+    found = policies.candidates_for("team", {}, "CREATE", GPU)
 
     assert certain(policies, found) == ["any"]
-    assert [(index, policy.name) for index, policy in found.asking] == [(1, "by-condition"), (2, "by-label")]
+    assert [(index, policy.name) for index, policy in found.conditional] == [(1, "by-condition"), (2, "by-label")]
 
 
 def test_a_namespace_meets_those_that_let_it_in(policies: PolicySet) -> None:
@@ -63,7 +63,7 @@ def test_an_operation_and_a_resource_meet_those_that_are_about_them() -> None:
     )
 
     def met(operation: str, *resources: str) -> list[str]:
-        return certain(policies, policies.for_request("team", {}, operation, resources))
+        return certain(policies, policies.candidates_for("team", {}, operation, resources))
 
     assert met("CREATE") == ["any"]
     assert met("CREATE", "cpu", "nvidia.com/mig-1g.5gb") == ["any", "slices"]
@@ -77,22 +77,22 @@ def test_labels_that_change_are_seen_at_once(policies: PolicySet) -> None:
 
 
 def test_what_is_remembered_is_bounded_and_stays_right(policies: PolicySet) -> None:
-    for number in range(MAX_REMEMBERED + 10):
+    for number in range(MAX_CACHE_ENTRIES + 10):
         assert names(policies, f"team-{number}") == ["a"]
-    assert len(policies._remembered) <= MAX_REMEMBERED
+    assert len(policies._candidates_by_request) <= MAX_CACHE_ENTRIES
     assert names(policies, "team-0") == ["a"]
 
 
 def test_an_empty_set_lets_nothing_speak() -> None:
     empty = PolicySet()
-    assert empty.for_request("team", {}, "CREATE", GPU) == NOBODY
-    assert empty.templates is WORKLOADS
+    assert empty.candidates_for("team", {}, "CREATE", GPU) == NOBODY
+    assert empty.template_paths is WORKLOAD_TEMPLATES
     assert len(empty.digest) == 12
 
 
 def test_a_policys_own_templates_join_the_shipped_ones() -> None:
     own = {"apiGroup": "batch", "kind": "Job", "paths": ["spec.extra", "spec.template"]}
     policies = load_texts(policy_text(match={"templates": [own]}))
-    assert policies.templates["batch", "Job"] == (("spec", "template"), ("spec", "extra"))
-    assert policies.templates["apps", "Deployment"] == (("spec", "template"),)
-    assert WORKLOADS["batch", "Job"] == (("spec", "template"),)
+    assert policies.template_paths["batch", "Job"] == (("spec", "template"), ("spec", "extra"))
+    assert policies.template_paths["apps", "Deployment"] == (("spec", "template"),)
+    assert WORKLOAD_TEMPLATES["batch", "Job"] == (("spec", "template"),)

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from webhook.cache.shipped import shipped
-from webhook.model.prices import MICRO, MOST, Prices, micro
-from webhook.policy.prices import read_prices
+from webhook.cache.shipped import bundled_folder
+from webhook.model.prices import MICRO, MAX_PRICE, PriceTable, parse_micro
+from webhook.policy.prices import load_price_list
 
 HEAD = """\
 apiVersion: rightslice.dev/v1alpha1
@@ -64,14 +64,14 @@ FAULTS = {
 
 @pytest.mark.parametrize(("text", "said"), FAULTS.values(), ids=FAULTS)
 def test_a_table_that_cannot_be_used_says_why(text: str, said: str) -> None:
-    read = read_prices(text, "p")
+    read = load_price_list(text, "p")
     assert read.prices is None
     assert said in "\n".join(map(str, read.errors))
 
 
 def test_a_table_is_read() -> None:
     prices = "[{product: NVIDIA-A100-SXM4-80GB, perHour: '2.345678'}, {product: Tesla-T4, perHour: 0}]"
-    assert read_prices(table(prices), "p").prices == Prices(
+    assert load_price_list(table(prices), "p").prices == PriceTable(
         currency="USD",
         by_product={"a100-sxm4-80gb": 2_345_678, "tesla-t4": 0},
         source="contract 4711",
@@ -80,13 +80,13 @@ def test_a_table_is_read() -> None:
 
 
 def test_the_shipped_table_is_marked_as_an_example() -> None:
-    read = read_prices((shipped("examples") / "prices" / "example.yaml").read_text(), "p")
+    read = load_price_list((bundled_folder("examples") / "prices" / "example.yaml").read_text(), "p")
     assert read.prices is not None, read.errors
     assert read.prices.example
     assert read.prices.as_of
     assert read.prices.source
 
 
-@given(st.integers(0, MOST * MICRO))
+@given(st.integers(0, MAX_PRICE * MICRO))
 def test_an_amount_is_read_exactly(amount: int) -> None:
-    assert micro(f"{amount // MICRO}.{amount % MICRO:06}") == amount
+    assert parse_micro(f"{amount // MICRO}.{amount % MICRO:06}") == amount

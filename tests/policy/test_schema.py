@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from tests.house.checkout import read
-from webhook.cache.shipped import shipped
-from webhook.documents.reading import read as documents_of
-from webhook.policy.schema import crds
+from webhook.cache.shipped import bundled_folder
+from webhook.documents.reading import read_documents as documents_of
+from webhook.policy.schema import policy_crds
 
-CRDS = {crd["spec"]["names"]["kind"]: crd for crd in crds()}
+CRDS = {crd["spec"]["names"]["kind"]: crd for crd in policy_crds()}
 
 
 def schema(kind: str) -> dict[str, Any]:
@@ -38,7 +38,7 @@ WRITTEN = {path: node for path, node in NODES.items() if ".spec" in path}
 def test_the_file_in_the_manifests_is_what_the_models_say() -> None:
     written = [document.data for document in documents_of(read("manifests/crds/crds.yaml"), "crds.yaml")]
 
-    assert written == list(crds()), "run make manifests"
+    assert written == list(policy_crds()), "run make manifests"
 
 
 def test_every_node_has_a_type_or_is_open() -> None:
@@ -74,7 +74,7 @@ def test_the_status_is_a_sub_resource(kind: str) -> None:
 
 def test_every_section_of_every_shipped_policy_has_its_place() -> None:
     known = schema("GPUPolicy")["properties"]["spec"]["properties"]
-    files = sorted(shipped("policies").glob("*.yaml"))
+    files = sorted(bundled_folder("policies").glob("*.yaml"))
     used = {
         key
         for file in files

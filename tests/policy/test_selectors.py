@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from webhook.model.pods import Requirement
-from webhook.policy.selectors import globs, labels, namespaces
+from webhook.model.pods import NodeSelectorRequirement
+from webhook.policy.selectors import glob_matcher, label_matcher, namespace_matcher
 
 GLOBS = {
     "a name is only itself": (["kube-system"], "kube-system", True),
@@ -37,16 +37,16 @@ GLOBS = {
 
 @pytest.mark.parametrize(("patterns", "name", "matches"), GLOBS.values(), ids=GLOBS)
 def test_globs(patterns: list[str], name: str, matches: bool) -> None:
-    assert globs(patterns)(name) is matches
+    assert glob_matcher(patterns)(name) is matches
 
 
 @given(st.text("ab*?.", max_size=8), st.text("ab.\n", max_size=8))
 def test_globs_are_those_of_the_shell(pattern: str, name: str) -> None:
-    assert globs([pattern])(name) == fnmatchcase(name, pattern)
+    assert glob_matcher([pattern])(name) == fnmatchcase(name, pattern)
 
 
 def test_no_pattern_is_slow() -> None:
-    matches = globs(["*a" * 120 + "b"])
+    matches = glob_matcher(["*a" * 120 + "b"])
     started = time.process_time()
     assert not matches("a" * 10_000)
     assert time.process_time() - started < 0.5
@@ -68,32 +68,32 @@ LABELS = {
 @pytest.mark.parametrize(("requirement", "found", "matches"), LABELS.values(), ids=LABELS)
 def test_labels(requirement: tuple[str, str, tuple[str, ...]], found: dict[str, str], matches: bool) -> None:
     key, operator, values = requirement
-    test = labels([Requirement(key=key, operator=operator, values=values)])
+    test = label_matcher([NodeSelectorRequirement(key=key, operator=operator, values=values)])
     assert test is not None
     assert test(found) is matches
 
 
 def test_every_requirement_must_hold() -> None:
-    test = labels([Requirement(key="a", operator="Exists"), Requirement(key="b", operator="DoesNotExist")])
+    test = label_matcher([NodeSelectorRequirement(key="a", operator="Exists"), NodeSelectorRequirement(key="b", operator="DoesNotExist")])
     assert test is not None
     assert test({"a": "1"})
     assert not test({"a": "1", "b": "2"})
 
 
 def test_no_requirement_is_no_test() -> None:
-    assert labels([]) is None
+    assert label_matcher([]) is None
 
 
 def test_a_namespace_carries_its_name_as_a_label() -> None:
-    by_name = labels([Requirement(key="kubernetes.io/metadata.name", operator="In", values=("team",))])
-    test = namespaces(None, [], by_name)
+    by_name = label_matcher([NodeSelectorRequirement(key="kubernetes.io/metadata.name", operator="In", values=("team",))])
+    test = namespace_matcher(None, [], by_name)
     assert test("team", {})
     assert not test("other", {})
     assert test("other", {"kubernetes.io/metadata.name": "team"})
 
 
 def test_what_is_excluded_stays_out_even_where_it_is_included() -> None:
-    test = namespaces(["team-*"], ["*-free"], None)
+    test = namespace_matcher(["team-*"], ["*-free"], None)
     assert test("team-a", {})
     assert not test("team-free", {})
     assert not test("ml", {})

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from tests.world import policies_of, policy
-from webhook.cache.shipped import shipped
-from webhook.policy.unheard import unheard
+from webhook.cache.shipped import bundled_folder
+from webhook.policy.unheard import find_unmatched
 from webhook.policy.written.kinds import GPUPolicy
 
 AMD = "limits: {perPod: [{resource: amd.com/gpu, max: 2}]}"
@@ -31,8 +31,8 @@ SAID = {
 
 def said(*texts: str) -> list[str]:
     """All that is told of some policies."""
-    written = (one.written for one in policies_of(*texts).written)
-    return [sentence for one in written if isinstance(one, GPUPolicy) for sentence in unheard(one)]
+    written = (one.model for one in policies_of(*texts).sources)
+    return [sentence for one in written if isinstance(one, GPUPolicy) for sentence in find_unmatched(one)]
 
 
 @pytest.mark.parametrize(("spec", "want"), SAID.values(), ids=SAID)
@@ -43,4 +43,4 @@ def test_what_is_said_in_vain_is_told(spec: str, want: str) -> None:
 
 
 def test_nothing_of_the_library_is_said_in_vain() -> None:
-    assert said(*(file.read_text() for file in sorted(shipped("policies").glob("*.yaml")))) == []
+    assert said(*(file.read_text() for file in sorted(bundled_folder("policies").glob("*.yaml")))) == []

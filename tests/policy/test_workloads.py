@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from webhook.documents.reading import read
-from webhook.policy.workloads import WORKLOADS, TemplatePath
+from webhook.documents.reading import read_documents
+from webhook.policy.workloads import WORKLOAD_TEMPLATES, TemplatePath
 
 NO_TEMPLATE_IN_CORPUS = {("", "Pod")}
 NOT_TEMPLATES = {"ConfigMap", "Service", "Namespace", "ServiceAccount"}
@@ -39,13 +39,13 @@ def gpu_containers(data: Any) -> int:
 def test_every_gpu_container_of_a_workload_is_below_a_template(shared: Path) -> None:
     seen: Counter[tuple[str, str]] = Counter()
     for file in sorted((shared / "corpus/manifests").iterdir()):
-        for document in read(file.read_bytes(), file.name, aliases=True):
+        for document in read_documents(file.read_bytes(), file.name, aliases=True):
             group, _, _ = document.data["apiVersion"].rpartition("/")
             kind = (group, document.data["kind"])
-            if kind not in WORKLOADS:
+            if kind not in WORKLOAD_TEMPLATES:
                 assert kind in NO_TEMPLATE_IN_CORPUS, file.name
                 continue
-            found = [value for path in WORKLOADS[kind] for value in follow(document.data, path)]
+            found = [value for path in WORKLOAD_TEMPLATES[kind] for value in follow(document.data, path)]
             assert gpu_containers(found) == gpu_containers(document.data), file.name
             seen[kind] += 1
     assert {kind for _, kind in seen} >= {

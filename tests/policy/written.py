@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 from webhook.policy.compiled import Policy, PolicySet
-from webhook.policy.loading import load
+from webhook.policy.loading import load_policies
 
 
 def policy_text(name: str = "p", **spec: Any) -> str:
@@ -35,7 +35,7 @@ def exception_text(name: str = "e", **spec: Any) -> str:
 
 def load_texts(*texts: str) -> PolicySet:
     """Load texts that must be right."""
-    loaded = load((f"{number}.yaml", text) for number, text in enumerate(texts))
+    loaded = load_policies((f"{number}.yaml", text) for number, text in enumerate(texts))
     assert loaded.errors == ()
     assert loaded.policies is not None
     return loaded.policies

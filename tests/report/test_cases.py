@@ -2,27 +2,27 @@
 
 from __future__ import annotations
 
-from webhook.errors import Place, PlacedError
+from webhook.errors import SourceLocation, LocatedError
 from webhook.report.cases import (
     CaseResult,
     FileResult,
-    case_notes,
-    cases_document,
-    cases_table,
-    junit_cases,
-    total_line,
+    policy_test_annotations,
+    policy_test_document,
+    policy_test_table,
+    policy_test_junit_cases,
+    policy_test_summary,
 )
 
-FINE = CaseResult("fine", Place("a.yaml", 3, 5))
-OFF = CaseResult("off", Place("a.yaml", 9, 5), ("want 1",))
+FINE = CaseResult("fine", SourceLocation("a.yaml", 3, 5))
+OFF = CaseResult("off", SourceLocation("a.yaml", 9, 5), ("want 1",))
 RESULTS = [
     FileResult("a.yaml", (FINE, OFF)),
-    FileResult("b.yaml", (), (PlacedError(Place("b.yaml", 2, 1), "must be a map"),)),
+    FileResult("b.yaml", (), (LocatedError(SourceLocation("b.yaml", 2, 1), "must be a map"),)),
 ]
 
 
 def test_people_see_each_case_and_where_it_failed() -> None:
-    assert list(cases_table(RESULTS)) == [
+    assert list(policy_test_table(RESULTS)) == [
         "a.yaml",
         "  ok    fine",
         "  FAIL  off  a.yaml:9:5",
@@ -30,12 +30,12 @@ def test_people_see_each_case_and_where_it_failed() -> None:
         "b.yaml",
         "  error  b.yaml:2:1  must be a map",
     ]
-    assert total_line(RESULTS) == "2 cases: 1 ok, 1 failed; 1 file could not be run"
-    assert total_line([]) == "0 cases"
+    assert policy_test_summary(RESULTS) == "2 cases: 1 ok, 1 failed; 1 file could not be run"
+    assert policy_test_summary([]) == "0 cases"
 
 
 def test_programs_see_the_same() -> None:
-    document = cases_document(RESULTS)
+    document = policy_test_document(RESULTS)
     assert document["summary"] == {"cases": 2, "ok": 1, "failed": 1, "broken": 1}
     assert document["files"][0]["cases"][1] == {
         "name": "off",
@@ -48,11 +48,11 @@ def test_programs_see_the_same() -> None:
 
 
 def test_ci_servers_see_failures_and_faults() -> None:
-    assert [(note.code, note.place.line, note.message) for note in case_notes(RESULTS)] == [
+    assert [(note.code, note.place.line, note.message) for note in policy_test_annotations(RESULTS)] == [
         ("test-failed", 9, "off: want 1"),
         ("unreadable", 2, "must be a map"),
     ]
-    assert [(case.name, len(case.failures), case.error) for case in junit_cases(RESULTS)] == [
+    assert [(case.name, len(case.failures), case.error) for case in policy_test_junit_cases(RESULTS)] == [
         ("fine", 0, ""),
         ("off", 1, ""),
         ("b.yaml:2:1", 0, "must be a map"),

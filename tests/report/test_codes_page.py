@@ -5,15 +5,15 @@ from __future__ import annotations
 import pytest
 
 from webhook.model.codes import CODES
-from webhook.report.codes_page import GROUPS, code_list, code_page, codes_page, nearest
+from webhook.report.codes_page import GROUPS, code_list, code_page, codes_markdown, closest_code
 
 
 @pytest.mark.parametrize("code", CODES)
 def test_every_code_has_a_page_and_a_section(code: str) -> None:
     page = "\n".join(code_page(code))
-    assert CODES[code].why in page
+    assert CODES[code].reason in page
     assert CODES[code].fix in page
-    assert codes_page().count(f"### {code}\n") == 1
+    assert codes_markdown().count(f"### {code}\n") == 1
     assert f"{code}  {CODES[code].title}" in code_list()
 
 
@@ -23,4 +23,4 @@ def test_every_group_has_codes() -> None:
 
 @pytest.mark.parametrize(("code", "want"), [("GPU-L12", "GPU-L102"), ("gpu-s1o1", "GPU-S101"), ("hello", "")])
 def test_nearest(code: str, want: str) -> None:
-    assert nearest(code) == want
+    assert closest_code(code) == want

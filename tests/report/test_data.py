@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from webhook.documents.reading import read
-from webhook.report.data import as_json, as_yaml, json_pieces
+from webhook.documents.reading import read_documents
+from webhook.report.data import json_text, yaml_text, json_chunks
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=8) | st.sampled_from(
     [
@@ -41,12 +41,12 @@ OBJECTS = st.dictionaries(KEYS, DATA, min_size=1, max_size=3)
 @settings(max_examples=200)
 @given(OBJECTS)
 def test_yaml_reads_back_as_it_was(data: dict[str, Any]) -> None:
-    assert [document.data for document in read(as_yaml(data), "f", aliases=True)] == [data]
+    assert [document.data for document in read_documents(yaml_text(data), "f", aliases=True)] == [data]
 
 
 @given(OBJECTS)
 def test_json_reads_back_as_it_was(data: dict[str, Any]) -> None:
-    assert json.loads(as_json(data)) == data
+    assert json.loads(json_text(data)) == data
 
 
 def test_yaml_looks_like_what_people_write() -> None:
@@ -54,7 +54,7 @@ def test_yaml_looks_like_what_people_write() -> None:
         "kind": "GPUPolicy",
         "spec": {"mode": "off", "codes": ["GPU-L102"], "all": [{"max": 8, "x": []}], "e": {}},
     }
-    assert as_yaml(data) == (
+    assert yaml_text(data) == (
         'kind: GPUPolicy\nspec:\n  mode: "off"\n  codes:\n    - GPU-L102\n  all:\n    - max: 8\n      x: []\n  e: {}\n'
     )
 
@@ -64,13 +64,13 @@ ODD = {"a number past 64 bits": {"a": 10**30}, "a lone surrogate": {"a": "\ud800
 
 @pytest.mark.parametrize("data", ODD.values(), ids=ODD)
 def test_what_json_cannot_say_becomes_text(data: dict[str, Any]) -> None:
-    assert isinstance(json.loads(as_json(data))["a"], str)
-    assert as_yaml(data)
+    assert isinstance(json.loads(json_text(data))["a"], str)
+    assert yaml_text(data)
 
 
 @pytest.mark.parametrize(("data", "want"), [({}, "{}\n"), ([], "[]\n"), ((), "[]\n"), ("no", '"no"\n'), (1, "1\n")])
 def test_yaml_of_what_is_not_a_block(data: Any, want: str) -> None:
-    assert as_yaml(data) == want
+    assert yaml_text(data) == want
 
 
 PARTS: dict[str, Any] = {
@@ -82,9 +82,9 @@ PARTS: dict[str, Any] = {
 
 @pytest.mark.parametrize("data", PARTS.values(), ids=PARTS)
 def test_pieces_come_to_the_whole(data: dict[str, Any]) -> None:
-    assert "".join(json_pieces(data)) == as_json(data)
+    assert "".join(json_chunks(data)) == json_text(data)
 
 
 @pytest.mark.parametrize("members", [[], [1], [{"a": [1]}, "x\ny", []]], ids=["none", "one", "several"])
 def test_members_that_come_one_by_one_are_written_as_a_list(members: list[Any]) -> None:
-    assert "".join(json_pieces({"first": iter(members), "last": 1})) == as_json({"first": members, "last": 1})
+    assert "".join(json_chunks({"first": iter(members), "last": 1})) == json_text({"first": members, "last": 1})

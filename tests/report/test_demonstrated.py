@@ -8,10 +8,10 @@ import pytest
 
 from tests.make import make_pod
 from tests.report.sample import THREE, located
-from webhook.errors import Place
+from webhook.errors import SourceLocation
 from webhook.model.decisions import Decision
-from webhook.report.demonstrated import WIDTH, Shown, demonstrated, finding_of, reasons, totals
-from webhook.report.results import Checked, Verdict
+from webhook.report.demonstrated import WIDTH, DemoResult, demo_lines, finding_for_message, denial_reasons, demo_summary
+from webhook.report.results import CheckResult, CheckVerdict
 
 STORED = make_pod("train").gpus(3).build()
 SHAPED = make_pod("train").gpus(3).spec(runtimeClassName="nvidia").annotate("rightslice.dev/decision", "{}").build()
@@ -20,14 +20,14 @@ DENIAL = (
 )
 
 
-def one(**changes: Any) -> Shown:
-    checked = Checked(
-        place=Place("examples/pods/train.yaml", 2, 1),
+def one(**changes: Any) -> DemoResult:
+    checked = CheckResult(
+        place=SourceLocation("examples/pods/train.yaml", 2, 1),
         api_version="v1",
         kind=changes.pop("kind", "Pod"),
         namespace="team",
         name="train",
-        verdict=Verdict.ALLOWED,
+        verdict=CheckVerdict.ALLOWED,
         findings=(located(THREE),),
         decision=Decision(gpu_milli_before=3000),
         stored=STORED,
@@ -39,11 +39,11 @@ def one(**changes: Any) -> Shown:
         "gpu_milli_before": 3000,
         "gpu_milli_after": 3000,
     }
-    return Shown(checked=checked, milliseconds=(1.26, 0.5), **(given | changes))
+    return DemoResult(result=checked, milliseconds=(1.26, 0.5), **(given | changes))
 
 
 def test_a_pod_that_changed() -> None:
-    assert list(demonstrated(one(shaped=SHAPED, gpu_milli_after=143))) == [
+    assert list(demo_lines(one(shaped=SHAPED, gpu_milli_after=143))) == [
         "Pod team/train  changed  examples/pods/train.yaml:2:1",
         "  asked 3 GPUs, gets 0.14 (main: nvidia.com/gpu 3)",
         "  + spec.runtimeClassName: nvidia",
@@ -52,7 +52,7 @@ def test_a_pod_that_changed() -> None:
 
 
 def test_a_denied_pod_tells_the_reasons_and_no_changes() -> None:
-    assert list(demonstrated(one(shaped=SHAPED, denied=DENIAL))) == [
+    assert list(demo_lines(one(shaped=SHAPED, denied=DENIAL))) == [
         "Pod team/train  denied  examples/pods/train.yaml:2:1",
         "  asked 3 GPUs, denied (main: nvidia.com/gpu 3)",
         "  deny  GPU-L102  deploy/train.yaml:31:31",
@@ -62,17 +62,17 @@ def test_a_denied_pod_tells_the_reasons_and_no_changes() -> None:
 
 
 def test_a_warning_that_both_routes_give_is_told_once() -> None:
-    lines = list(demonstrated(one(warnings=("[GPU-T201] no node", "[GPU-T201] no node", "careful"))))
+    lines = list(demo_lines(one(warnings=("[GPU-T201] no node", "[GPU-T201] no node", "careful"))))
     assert lines[0].split("  ")[1] == "warned"
     assert lines[2:5] == ["  warn  GPU-T201  examples/pods/train.yaml:2:1", "    no node", "  warn  careful"]
 
 
 def test_nothing_happened() -> None:
-    assert next(iter(demonstrated(one()))).split("  ")[1] == "unchanged"
+    assert next(iter(demo_lines(one()))).split("  ")[1] == "unchanged"
 
 
 def test_long_words_of_a_server_fit_a_terminal() -> None:
-    assert max(map(len, demonstrated(one(warnings=("[GPU-T201] " + "word " * 60,))))) <= WIDTH
+    assert max(map(len, demo_lines(one(warnings=("[GPU-T201] " + "word " * 60,))))) <= WIDTH
 
 
 @pytest.mark.parametrize(
@@ -80,47 +80,47 @@ def test_long_words_of_a_server_fit_a_terminal() -> None:
     [("", []), ("no", ["no"]), (DENIAL, ["[GPU-L102] spec: must be one of 1, 2 (found 3). Write 4, or 2."])],
 )
 def test_reasons(message: str, want: list[str]) -> None:
-    assert reasons(message) == want
+    assert denial_reasons(message) == want
 
 
 def test_a_message_is_about_the_finding_that_says_the_same() -> None:
-    result = one().checked
+    result = one().result
     for words in ("must be one of 1, 2, 4, 8 (found 3). Write 4.", "shortened…"):
-        found = finding_of("GPU-L102", words, result)
+        found = finding_for_message("GPU-L102", words, result)
         assert found is not None
         assert found.place.line == 31
-    assert finding_of("GPU-T201", "no node", result) is None
+    assert finding_for_message("GPU-T201", "no node", result) is None
 
 
 def test_a_fix_that_the_server_left_out_is_told() -> None:
-    lines = list(demonstrated(one(warnings=("[GPU-L102] spec: must be one of 1, 2, 4, 8 (found 3).",))))
+    lines = list(demo_lines(one(warnings=("[GPU-L102] spec: must be one of 1, 2, 4, 8 (found 3).",))))
     assert lines[3] == "    spec: must be one of 1, 2, 4, 8 (found 3). Write 4, or 2."
 
 
 def test_totals_are_those_of_pods_that_were_let_in() -> None:
     every = [one(shaped=SHAPED, gpu_milli_after=1000), one(denied=DENIAL), one(), one(kind="Deployment")]
-    assert totals(every) == [
+    assert demo_summary(every) == [
         "3 pods: 2 let in (1 changed, 1 as they were), 1 denied.",
         "GPUs asked 6, after 4, saved 2, of the pods let in; 3 denied.",
         "1 workload told what will become of its pods; not counted above.",
         "Median answer 1.3 ms.",
     ]
-    assert totals([])[0] == "0 pods: 0 let in (0 changed, 0 as they were), 0 denied."
+    assert demo_summary([])[0] == "0 pods: 0 let in (0 changed, 0 as they were), 0 denied."
 
 
 def test_the_story_of_the_file_comes_first() -> None:
-    lines = list(demonstrated(one(story="A pod " * 20)))
+    lines = list(demo_lines(one(story="A pod " * 20)))
     assert lines[1].startswith("  # A pod A pod")
     assert lines[2].startswith("  # ")
     assert max(map(len, lines)) <= WIDTH
 
 
 def test_amounts() -> None:
-    assert "  asks for no GPU" in demonstrated(one(gpu_milli_before=0, gpu_milli_after=0))
-    assert "  asked 1 GPU, gets 1 (main: nvidia.com/gpu 3)" in demonstrated(
+    assert "  asks for no GPU" in demo_lines(one(gpu_milli_before=0, gpu_milli_after=0))
+    assert "  asked 1 GPU, gets 1 (main: nvidia.com/gpu 3)" in demo_lines(
         one(gpu_milli_before=1000, gpu_milli_after=1000)
     )
-    workload = demonstrated(one(kind="Deployment", gpu_milli_after=429))
+    workload = demo_lines(one(kind="Deployment", gpu_milli_after=429))
     assert "  its pods will ask for 3 GPUs and get 0.43" in workload
     refused = one(kind="Deployment", warnings=("[GPU-L102] spec: its pods will be refused: must be 1",))
-    assert "  its pods will ask for 3 GPUs and be refused" in demonstrated(refused)
+    assert "  its pods will ask for 3 GPUs and be refused" in demo_lines(refused)

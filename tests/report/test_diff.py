@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from webhook.model.decisions import Operation, add, replace
-from webhook.report.diff import apply, changes, diff, without_records
+from webhook.model.decisions import PatchOperation, patch_add, patch_replace
+from webhook.report.diff import apply_json_patch, field_changes, diff_lines, object_without_records
 
 KEYS = st.sampled_from(["a", "b/c", "d~e", "", "0"])
 LEAVES = st.none() | st.booleans() | st.integers(-3, 3) | st.text(max_size=3)
@@ -26,59 +26,59 @@ def ways(data: Any, path: tuple[str | int, ...] = ()) -> list[tuple[str | int, .
 
 
 @st.composite
-def patched_objects(draw: st.DrawFn) -> tuple[Any, list[Operation]]:
+def patched_objects(draw: st.DrawFn) -> tuple[Any, list[PatchOperation]]:
     """An object and one operation that can be carried out on it."""
     data = draw(OBJECTS)
     path = draw(st.sampled_from(ways(data)[1:]))
     value = draw(DATA)
-    return data, [draw(st.sampled_from([add, replace]))(path, value)]
+    return data, [draw(st.sampled_from([patch_add, patch_replace]))(path, value)]
 
 
 @settings(max_examples=200)
 @given(patched_objects())
-def test_apply_agrees_with_jsonpatch(case: tuple[Any, list[Operation]]) -> None:
+def test_apply_agrees_with_jsonpatch(case: tuple[Any, list[PatchOperation]]) -> None:
     data, patch = case
     before = copy.deepcopy(data)
     theirs: Any = copy.deepcopy(patch)
-    assert apply(data, patch) == jsonpatch.apply_patch(data, theirs)
+    assert apply_json_patch(data, patch) == jsonpatch.apply_patch(data, theirs)
     assert data == before, "the object given stays as it is"
 
 
 @given(OBJECTS, OBJECTS)
 def test_no_change_is_shown_exactly_where_nothing_changed(before: Any, after: Any) -> None:
     same = before == after and repr(before) == repr(after)
-    assert not same or list(changes(before, after)) == []
-    assert before == after or list(changes(before, after)) != []
+    assert not same or list(field_changes(before, after)) == []
+    assert before == after or list(field_changes(before, after)) != []
 
 
-REFUSED: dict[str, tuple[Any, Operation]] = {
-    "a parent that is not there": ({}, add(("a", "b"), 1)),
-    "replace where nothing is": ({}, replace(("a",), 1)),
-    "a place past the end of a list": ([], add((1,), 1)),
-    "a value that holds nothing": ({"a": 1}, add(("a", "b"), 1)),
+REFUSED: dict[str, tuple[Any, PatchOperation]] = {
+    "a parent that is not there": ({}, patch_add(("a", "b"), 1)),
+    "replace where nothing is": ({}, patch_replace(("a",), 1)),
+    "a place past the end of a list": ([], patch_add((1,), 1)),
+    "a value that holds nothing": ({"a": 1}, patch_add(("a", "b"), 1)),
 }
 
 
 @pytest.mark.parametrize(("data", "operation"), REFUSED.values(), ids=REFUSED)
-def test_an_operation_that_points_at_nothing_is_refused(data: Any, operation: Operation) -> None:
+def test_an_operation_that_points_at_nothing_is_refused(data: Any, operation: PatchOperation) -> None:
     with pytest.raises(LookupError):
-        apply(data, [operation])
+        apply_json_patch(data, [operation])
 
 
 def test_an_operation_that_is_not_ours_is_refused() -> None:
     with pytest.raises(ValueError, match="remove"):
-        apply({"a": 1}, [{"op": "remove", "path": "/a"}])
+        apply_json_patch({"a": 1}, [{"op": "remove", "path": "/a"}])
 
 
 def test_the_end_of_a_list_is_a_dash() -> None:
-    assert apply({"a": [1]}, [{"op": "add", "path": "/a/-", "value": 2}]) == {"a": [1, 2]}
+    assert apply_json_patch({"a": [1]}, [{"op": "add", "path": "/a/-", "value": 2}]) == {"a": [1, 2]}
 
 
 def test_each_field_is_one_line() -> None:
     before = {"spec": {"tolerations": [], "old": True, "limits": {"nvidia.com/gpu": "1"}}}
     toleration = {"key": "a", "operator": "Exists", "effect": "NoSchedule"}
     after = {"spec": {"tolerations": [toleration], "limits": {"nvidia.com/gpu": "0"}, "name": "", "none": None}}
-    assert diff(before, after) == [
+    assert diff_lines(before, after) == [
         "+ spec.tolerations[0]: a Exists NoSchedule",
         "- spec.old: true",
         "~ spec.limits['nvidia.com/gpu']: 1 → 0",
@@ -88,37 +88,37 @@ def test_each_field_is_one_line() -> None:
 
 
 def test_what_holds_one_thing_only_is_named_by_its_whole_path() -> None:
-    assert diff({}, {"a": {"b": [{"c": [1, {"d": 2}]}]}}) == ["+ a.b[0].c: [1, {d: 2}]"]
+    assert diff_lines({}, {"a": {"b": [{"c": [1, {"d": 2}]}]}}) == ["+ a.b[0].c: [1, {d: 2}]"]
 
 
 def test_a_line_too_long_loses_the_middle_of_its_path_first() -> None:
     after = {"spec": {"affinity": {"a" * 60: {"terms": [{"key": "k", "operator": "In", "values": ["v" * 30]}]}}}}
-    [line] = diff({}, after, width=78)
+    [line] = diff_lines({}, after, width=78)
     assert line == f"+ spec.affinity…terms[0]: k In {'v' * 30}"
-    [cut] = diff({}, after, width=40)
+    [cut] = diff_lines({}, after, width=40)
     assert (len(cut), cut[-1]) == (40, "…")
 
 
 def test_records_of_ours_are_left_out_unless_they_are_wanted() -> None:
     shaped = {"metadata": {"name": "a", "annotations": {"rightslice.dev/decision": "{}"}}}
-    assert without_records(shaped, {"metadata": {"name": "a"}}) == {"metadata": {"name": "a"}}
-    assert without_records(shaped, {"metadata": {"annotations": {}}}) == {"metadata": {"name": "a", "annotations": {}}}
-    assert without_records(shaped, shaped) == shaped
-    assert without_records([], None) == []
+    assert object_without_records(shaped, {"metadata": {"name": "a"}}) == {"metadata": {"name": "a"}}
+    assert object_without_records(shaped, {"metadata": {"annotations": {}}}) == {"metadata": {"name": "a", "annotations": {}}}
+    assert object_without_records(shaped, shaped) == shaped
+    assert object_without_records([], None) == []
 
 
 def test_what_a_stranger_wrote_cannot_steer_a_terminal() -> None:
-    assert "\x1b" not in "".join(diff({}, {"\x1b[2J": ["\x1b[2J"]}))
+    assert "\x1b" not in "".join(diff_lines({}, {"\x1b[2J": ["\x1b[2J"]}))
 
 
 def test_limits_stand_before_the_requests_that_follow_them() -> None:
     before = {"requests": {"a": 1}, "limits": {"a": 1}}
     after = {"requests": {"a": 2}, "limits": {"a": 2}}
-    assert diff(before, after) == ["~ limits.a: 1 → 2", "~ requests.a: 1 → 2"]
+    assert diff_lines(before, after) == ["~ limits.a: 1 → 2", "~ requests.a: 1 → 2"]
 
 
 def test_what_is_new_and_does_not_fit_is_told_member_by_member() -> None:
     after = {"spread": [{"key": "k" * 20, "labels": {"app": "v" * 20}}]}
-    assert diff({}, after, width=44) == [f"+ spread[0].key: {'k' * 20}", f"+ spread[0].labels.app: {'v' * 20}"]
-    assert diff({}, after, width=120) == [f"+ spread[0]: {{key: {'k' * 20}, labels: {{app: {'v' * 20}}}}}"]
-    assert all(len(line) <= 30 for line in diff({}, after, width=30))
+    assert diff_lines({}, after, width=44) == [f"+ spread[0].key: {'k' * 20}", f"+ spread[0].labels.app: {'v' * 20}"]
+    assert diff_lines({}, after, width=120) == [f"+ spread[0]: {{key: {'k' * 20}, labels: {{app: {'v' * 20}}}}}"]
+    assert all(len(line) <= 30 for line in diff_lines({}, after, width=30))

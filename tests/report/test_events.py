@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import msgspec
 
-from webhook.model.events import Event, EventSource, InvolvedObject
-from webhook.report.events import MOST, event_lines
+from webhook.model.events import CoreEvent, EventSource, InvolvedObject
+from webhook.report.events import MAX_EVENTS, event_lines
 
 
 def said(
     reason: str, minute: int = 0, *, by: str = "kubelet", kind: str = "Warning", message: str = "", count: int = 1
-) -> Event:
+) -> CoreEvent:
     about = InvolvedObject("Pod", "p")
     moment = f"2026-06-01T00:{minute:02}:00Z"
-    return Event(
+    return CoreEvent(
         involved_object=about,
         type=kind,
         reason=reason,
@@ -37,9 +37,9 @@ def test_the_newest_comes_first_and_what_is_all_right_is_left_out() -> None:
 
 
 def test_of_many_the_newest_are_told() -> None:
-    lines = list(event_lines(said(f"Failed{i}", i) for i in range(MOST + 2)))
-    assert len(lines) == MOST + 1
-    assert f"Failed{MOST + 1} " in lines[0]
+    lines = list(event_lines(said(f"Failed{i}", i) for i in range(MAX_EVENTS + 2)))
+    assert len(lines) == MAX_EVENTS + 1
+    assert f"Failed{MAX_EVENTS + 1} " in lines[0]
     assert lines[-1].strip() == "and 2 older Events"
 
 
@@ -50,7 +50,7 @@ def test_where_nothing_was_said_there_is_nothing_to_tell() -> None:
 REFUSED = 'Error creating: admission webhook denied the request: Pod "serve-7d4-{}" asks for 3 GPUs'
 
 
-def refused(pod: str, minute: int, *, count: int = 1) -> Event:
+def refused(pod: str, minute: int, *, count: int = 1) -> CoreEvent:
     """A controller was not let create a pod."""
     event = said("FailedCreate", minute, by="replicaset-controller", message=REFUSED.format(pod), count=count)
     return msgspec.structs.replace(event, involved_object=InvolvedObject("ReplicaSet", "serve-7d4", "r1"))
@@ -87,8 +87,8 @@ def test_a_series_says_how_often_and_when_last() -> None:
         "reportingComponent": "default-scheduler",
         "eventTime": "2026-06-01T00:01:00.000000Z",
     }
-    event = msgspec.convert({**written, "count": 0, "series": series}, Event)
+    event = msgspec.convert({**written, "count": 0, "series": series}, CoreEvent)
     [line] = event_lines([event])
     assert "2026-06-01T00:09:00.000000Z  FailedScheduling on Pod/p (default-scheduler, 12 times)" in line
-    [once] = event_lines([msgspec.convert(written, Event)])
+    [once] = event_lines([msgspec.convert(written, CoreEvent)])
     assert "2026-06-01T00:01:00.000000Z  FailedScheduling on Pod/p (default-scheduler): " in once

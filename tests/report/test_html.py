@@ -12,10 +12,10 @@ import pytest
 from tests.house.checkout import read
 from tests.report.audited import audited_page, judged, rows_of
 from tests.report.browser import look
-from webhook.report.audits import shares
-from webhook.report.html import MOST_MISSED, html
-from webhook.report.page import Page
-from webhook.report.results import Missed
+from webhook.report.audits import totals_by_namespace
+from webhook.report.html import MAX_UNEVALUATED, html_report
+from webhook.report.page import AuditPage
+from webhook.report.results import UnevaluatedReason
 
 HOSTILE = (
     "<script>window.hurt = 1</script>",
@@ -44,13 +44,13 @@ return [of("body").backgroundColor, of("body").color, of("rect.idle").fill, docu
 
 
 @pytest.fixture(scope="module")
-def page() -> Page:
+def page() -> AuditPage:
     return audited_page()
 
 
 @pytest.fixture(scope="module")
-def text(page: Page) -> str:
-    return html(page)
+def text(page: AuditPage) -> str:
+    return html_report(page)
 
 
 def sort(text: str, column: str) -> Any:
@@ -139,14 +139,14 @@ def test_what_the_pictures_say_lies_inside_them(text: str, hostile: str) -> None
       return box.x < 0 || box.x + box.width > view.width || box.y < 0 || box.y + box.height > view.height;
     }).map((each) => each.textContent);
     """
-    assert look(text, outside) == look(hostile, outside) == look(html(audited_page(LONG)), outside) == []
+    assert look(text, outside) == look(hostile, outside) == look(html_report(audited_page(LONG)), outside) == []
     assert look(text, "return document.querySelectorAll('svg').length") == 3
 
 
 @pytest.fixture(scope="module")
 def hostile() -> str:
     """The report on workloads whose every name is an attack."""
-    return html(audited_page(names=HOSTILE))
+    return html_report(audited_page(names=HOSTILE))
 
 
 def test_names_of_strangers_are_text(hostile: str) -> None:
@@ -207,8 +207,8 @@ def test_an_exemption_that_has_ended_says_so(text: str) -> None:
     assert re.search(r"nccl-debug\t.*2026-12-01.*\tholds\t", rows)
 
 
-def test_without_nodes_there_are_no_head_figures(page: Page) -> None:
-    bare = html(msgspec.structs.replace(page, figures=None, stocks=()))
+def test_without_nodes_there_are_no_head_figures(page: AuditPage) -> None:
+    bare = html_report(msgspec.structs.replace(page, utilization=None, nodes=()))
     assert look(
         bare, "return [document.querySelectorAll('.heads').length, document.querySelectorAll('svg').length]"
     ) == [
@@ -220,25 +220,25 @@ def test_without_nodes_there_are_no_head_figures(page: Page) -> None:
 def test_its_foot_says_what_idle_is_in_the_words_of_the_docs() -> None:
     table = read("docs/audit.md")
     words = next(line for line in table.splitlines() if line.startswith("| idle |")).split(" | ")[1].rstrip(" |")
-    assert f"Idle is what is {words}" in re.sub("</?code>", "`", html(audited_page()))
+    assert f"Idle is what is {words}" in re.sub("</?code>", "`", html_report(audited_page()))
 
 
 def test_of_very_many_pods_that_no_hook_saw_the_first_are_listed() -> None:
-    pods = [judged(f"w{i:04}", missed=Missed.UNMARKED) for i in range(MOST_MISSED + 1)]
-    many = [judged(f"z{i}", workload="Deployment/z", missed=Missed.UNMARKED) for i in range(2)]
+    pods = [judged(f"w{i:04}", missed=UnevaluatedReason.UNRECORDED) for i in range(MAX_UNEVALUATED + 1)]
+    many = [judged(f"z{i}", workload="Deployment/z", missed=UnevaluatedReason.UNRECORDED) for i in range(2)]
     page = msgspec.structs.replace(audited_page(), workloads=tuple(rows_of([*pods, *many])))
-    table = html(page).split("<h2>Pods that no hook saw</h2>")[1].split("<h2>")[0]
-    assert table.count("<tr><td>") == MOST_MISSED
+    table = html_report(page).split("<h2>Pods that no hook saw</h2>")[1].split("<h2>")[0]
+    assert table.count("<tr><td>") == MAX_UNEVALUATED
     assert table.index("Deployment/z") < table.index("Pod/w0000")
-    assert f"The first {MOST_MISSED} of {MOST_MISSED + 2}, by pods" in table
+    assert f"The first {MAX_UNEVALUATED} of {MAX_UNEVALUATED + 2}, by pods" in table
 
 
 def test_a_namespace_that_used_nothing_is_told_from_one_that_was_not_seen() -> None:
     pods = [judged("a", namespace="still", compute=0, idle=True), judged("b", namespace="unseen")]
     waiting = judged("c", namespace="later", node="", compute=0, idle=True)
     results = [*pods, waiting]
-    page = msgspec.structs.replace(audited_page(), workloads=tuple(rows_of(results)), shares=tuple(shares(results)))
-    drawn = html(page)
+    page = msgspec.structs.replace(audited_page(), workloads=tuple(rows_of(results)), namespaces=tuple(totals_by_namespace(results)))
+    drawn = html_report(page)
     assert "still: 0 used" in drawn
     assert "unseen: use not seen" in drawn
     assert "later: use not seen" in drawn

@@ -8,19 +8,19 @@ from xml.etree import ElementTree as ET
 import pytest
 
 from tests.report.sample import BROKEN, DENIED, EVERYTHING, HELM, SHAPED, WARNED
-from webhook.errors import Place
+from webhook.errors import SourceLocation
 from webhook.model.codes import CODES
-from webhook.model.modes import Mode
-from webhook.report.github import github
-from webhook.report.junit import Case, cases_of, junit
-from webhook.report.notes import Level, Note, notes_of
-from webhook.report.sarif import sarif
+from webhook.model.modes import PolicyMode
+from webhook.report.github import github_commands
+from webhook.report.junit import JUnitCase, finding_junit_cases, junit_xml
+from webhook.report.notes import AnnotationLevel, CodeAnnotation, finding_annotations
+from webhook.report.sarif import sarif_document
 
 NASTY = "a<b>&\"'\x00\x1b[2J\r\n::error::x,y:z%25\ud800\ufffe"
 
 
 def test_junit_has_a_case_an_object_and_counts_them() -> None:
-    root = ET.fromstring(junit(cases_of(EVERYTHING), "rightslice"))
+    root = ET.fromstring(junit_xml(finding_junit_cases(EVERYTHING), "rightslice"))
     assert (root.tag, root.attrib["tests"], root.attrib["failures"]) == ("testsuites", "5", "1")
     assert (root.attrib["errors"], root.attrib["skipped"]) == ("1", "1")
     assert [suite.attrib["name"] for suite in root] == ["deploy/train.yaml", "deploy/broken.yaml", "chart/pod.yaml"]
@@ -30,20 +30,20 @@ def test_junit_has_a_case_an_object_and_counts_them() -> None:
 
 
 def test_junit_fails_on_warnings_where_they_are_to_count() -> None:
-    root = ET.fromstring(junit(cases_of([WARNED], least=Mode.WARN), "rightslice"))
+    root = ET.fromstring(junit_xml(finding_junit_cases([WARNED], least=PolicyMode.WARN), "rightslice"))
     assert [failure.attrib["message"][:8] for failure in root.findall(".//failure")] == ["GPU-S201"]
     assert root.find(".//system-out") is not None, "the note is kept"
 
 
 def test_junit_is_one_document_with_one_prolog() -> None:
-    text = junit([Case(NASTY, NASTY, failures=((NASTY, "long"),)), Case(NASTY, "b", skipped=NASTY)], NASTY[:1])
+    text = junit_xml([JUnitCase(NASTY, NASTY, failures=((NASTY, "long"),)), JUnitCase(NASTY, "b", skipped=NASTY)], NASTY[:1])
     assert text.count("<?xml") == 1
     assert text.startswith('<?xml version="1.0" encoding="UTF-8"?>')
     assert ET.fromstring(text).attrib["tests"] == "2"
 
 
 def test_sarif_has_what_its_schema_requires() -> None:
-    document = sarif(list(notes_of(EVERYTHING)), "1.2.3")
+    document = sarif_document(list(finding_annotations(EVERYTHING)), "1.2.3")
     assert document["version"] == "2.1.0"
     [run] = document["runs"]
     driver = run["tool"]["driver"]
@@ -61,42 +61,42 @@ def test_sarif_has_what_its_schema_requires() -> None:
 
 
 def test_sarif_tells_what_a_code_means() -> None:
-    [run] = sarif(list(notes_of([DENIED])), "1")["runs"]
+    [run] = sarif_document(list(finding_annotations([DENIED])), "1")["runs"]
     assert run["tool"]["driver"]["rules"][0]["help"]["text"] == CODES["GPU-L102"].fix
 
 
 def test_sarif_of_a_file_without_a_line_has_no_region() -> None:
-    [run] = sarif([Note(Place("a b.yaml"), Level.ERROR, "unreadable", NASTY)], "1")["runs"]
+    [run] = sarif_document([CodeAnnotation(SourceLocation("a b.yaml"), AnnotationLevel.ERROR, "unreadable", NASTY)], "1")["runs"]
     physical = run["results"][0]["locations"][0]["physicalLocation"]
     assert physical == {"artifactLocation": {"uri": "a%20b.yaml"}}
 
 
 GITHUB = {
     "a denial is an error": (
-        Note(Place("a.yaml", 3, 5), Level.ERROR, "GPU-L102", "must be 1"),
+        CodeAnnotation(SourceLocation("a.yaml", 3, 5), AnnotationLevel.ERROR, "GPU-L102", "must be 1"),
         "::error file=a.yaml,line=3,col=5,title=GPU-L102::must be 1",
     ),
-    "a file without a line": (Note(Place("a.yaml"), Level.WARNING, "X", "y"), "::warning file=a.yaml,title=X::y"),
+    "a file without a line": (CodeAnnotation(SourceLocation("a.yaml"), AnnotationLevel.WARNING, "X", "y"), "::warning file=a.yaml,title=X::y"),
     "line ends and per cent are escaped in the message": (
-        Note(Place("a", 1, 1), Level.NOTE, "X", "50%\r\n::error::no"),
+        CodeAnnotation(SourceLocation("a", 1, 1), AnnotationLevel.NOTE, "X", "50%\r\n::error::no"),
         r"::notice file=a,line=1,col=1,title=X::50%25\r%0A::error::no",
     ),
     "what a terminal would obey is seen": (
-        Note(Place("a\x1b[2J", 1, 1), Level.NOTE, "X", "pod \x1b]0;pwn\x07\u202e"),
+        CodeAnnotation(SourceLocation("a\x1b[2J", 1, 1), AnnotationLevel.NOTE, "X", "pod \x1b]0;pwn\x07\u202e"),
         r"::notice file=a\x1b[2J,line=1,col=1,title=X::pod \x1b]0;pwn\x07\u202e",
     ),
     "colons and commas are escaped in a property": (
-        Note(Place("c:a,b", 1, 1), Level.NOTE, "X", "y"),
+        CodeAnnotation(SourceLocation("c:a,b", 1, 1), AnnotationLevel.NOTE, "X", "y"),
         "::notice file=c%3Aa%2Cb,line=1,col=1,title=X::y",
     ),
 }
 
 
 @pytest.mark.parametrize(("note", "want"), GITHUB.values(), ids=GITHUB)
-def test_github(note: Note, want: str) -> None:
-    assert github([note]) == [want]
+def test_github(note: CodeAnnotation, want: str) -> None:
+    assert github_commands([note]) == [want]
 
 
 def test_notes_leave_out_what_is_clean_or_only_skipped() -> None:
-    assert list(notes_of([SHAPED, HELM])) == []
-    assert [note.message for note in notes_of([BROKEN])] == ["must be YAML"]
+    assert list(finding_annotations([SHAPED, HELM])) == []
+    assert [note.message for note in finding_annotations([BROKEN])] == ["must be YAML"]

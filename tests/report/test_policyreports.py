@@ -8,19 +8,19 @@ from typing import Any
 import pytest
 
 from tests.report.audited import LONG, NOTED, NOW, REFUSED, cluster, judged, rows_of
-from webhook.report.policyreports import MOST_RESULTS, ReportApi, policy_reports
+from webhook.report.policyreports import MAX_RESULTS, ReportApi, build_policy_reports
 
 TEXT = {"source", "policy", "rule", "category", "message"}
 WORDS = {"result": {"pass", "fail", "warn", "error", "skip"}, "severity": {"critical", "high", "medium", "low", "info"}}
 
 
 def test_only_namespaces_with_something_to_act_on_have_one() -> None:
-    assert [each["metadata"]["namespace"] for each in policy_reports(rows_of(cluster()), NOW)] == ["batch"]
+    assert [each["metadata"]["namespace"] for each in build_policy_reports(rows_of(cluster()), NOW)] == ["batch"]
 
 
 def test_pods_of_a_workload_are_one_result() -> None:
     pods = [judged(f"p{i}", workload="Job/j", findings=[REFUSED, NOTED]) for i in range(50)]
-    [report] = policy_reports(rows_of(pods), NOW)
+    [report] = build_policy_reports(rows_of(pods), NOW)
     [result] = report["results"]
     assert (result["rule"], result["result"], result["properties"]["pods"]) == ("GPU-L102", "fail", "50")
     assert result["resources"] == [{"kind": "Job", "namespace": "team", "name": "j"}]
@@ -28,18 +28,18 @@ def test_pods_of_a_workload_are_one_result() -> None:
 
 
 def test_what_is_left_out_is_counted() -> None:
-    pods = [judged(f"p{i:05}", findings=[REFUSED]) for i in range(MOST_RESULTS + 7)]
-    [report] = policy_reports(rows_of(pods), NOW)
-    assert len(report["results"]) == MOST_RESULTS
-    assert report["summary"]["fail"] == MOST_RESULTS + 7
+    pods = [judged(f"p{i:05}", findings=[REFUSED]) for i in range(MAX_RESULTS + 7)]
+    [report] = build_policy_reports(rows_of(pods), NOW)
+    assert len(report["results"]) == MAX_RESULTS
+    assert report["summary"]["fail"] == MAX_RESULTS + 7
     assert report["metadata"]["annotations"] == {"rightslice.dev/results-left-out": "7"}
 
 
 def test_an_object_is_no_larger_than_an_api_server_stores() -> None:
-    [report] = policy_reports(rows_of([judged(f"p{i:05}", findings=[LONG]) for i in range(MOST_RESULTS)]), NOW)
+    [report] = build_policy_reports(rows_of([judged(f"p{i:05}", findings=[LONG]) for i in range(MAX_RESULTS)]), NOW)
     kept, left_out = len(report["results"]), int(report["metadata"]["annotations"]["rightslice.dev/results-left-out"])
-    assert kept > MOST_RESULTS / 10
-    assert kept + left_out == MOST_RESULTS
+    assert kept > MAX_RESULTS / 10
+    assert kept + left_out == MAX_RESULTS
     assert len(json.dumps(report, ensure_ascii=False).encode()) < 1.4 * 1024 * 1024
 
 
@@ -48,7 +48,7 @@ KINDS = {ReportApi.OPENREPORTS: "Report", ReportApi.WGPOLICY: "PolicyReport"}
 
 @pytest.mark.parametrize("api", ReportApi)
 def test_each_api_gets_the_fields_that_it_knows(api: ReportApi) -> None:
-    [report] = policy_reports(rows_of(cluster()), NOW, api)
+    [report] = build_policy_reports(rows_of(cluster()), NOW, api)
     assert (report["apiVersion"], report["kind"]) == (api.value, KINDS[api])
     assert ("source" in report, "configuration" in report) == ((api is ReportApi.OPENREPORTS,) * 2)
     for result in report["results"]:

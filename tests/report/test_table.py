@@ -6,15 +6,15 @@ import pytest
 
 from tests.report.sample import BROKEN, DENIED, EVERYTHING, HELM, SHAPED, THREE, TRIAL, WARNED, checked, located
 from webhook.model.findings import Finding
-from webhook.model.modes import Mode
-from webhook.report.results import Checked, Verdict, summary_of, verdict_of
-from webhook.report.table import block, summary_line, table
-from webhook.report.wide import names, wide
-from webhook.report.words import Style
+from webhook.model.modes import PolicyMode
+from webhook.report.results import CheckResult, CheckVerdict, summarize_results, decision_verdict
+from webhook.report.table import finding_lines, check_summary_line, check_lines
+from webhook.report.wide import object_names, wide_table
+from webhook.report.words import TextStyle
 
 
 def test_a_finding_says_where_what_and_the_way_out() -> None:
-    assert list(block(located(THREE), DENIED.title)) == [
+    assert list(finding_lines(located(THREE), DENIED.title)) == [
         "deploy/train.yaml:31:31  deny  GPU-L102  Pod team-vision/train-0",
         "  spec.containers[0].resources.limits['nvidia.com/gpu']: must be one of 1, 2, 4, 8 (found 3)",
         "  Write 4, or 2.  (research-baseline, policies/research-baseline.yaml:48:9)",
@@ -22,28 +22,28 @@ def test_a_finding_says_where_what_and_the_way_out() -> None:
 
 
 def test_a_finding_of_no_policy_and_without_a_fix_takes_two_lines() -> None:
-    assert len(list(block(located(Finding("GPU-R102", Mode.AUDIT, (), "said")), "Pod a/b"))) == 2
+    assert len(list(finding_lines(located(Finding("GPU-R102", PolicyMode.AUDIT, (), "said")), "Pod a/b"))) == 2
 
 
 def test_every_finding_and_every_unreadable_file_is_there() -> None:
-    lines = "\n".join(table(EVERYTHING))
+    lines = "\n".join(check_lines(EVERYTHING))
     assert "deploy/broken.yaml:2:5  error  must be YAML" in lines
     assert "chart/pod.yaml:3:1  skip  a template" in lines
     assert [word in lines for word in ("  deny  GPU-L102", "  warn  GPU-S201", "  note  GPU-R102")] == [True] * 3
 
 
 def test_milder_findings_can_be_left_out() -> None:
-    assert "GPU-R102" not in "\n".join(table(EVERYTHING, least=Mode.WARN))
+    assert "GPU-R102" not in "\n".join(check_lines(EVERYTHING, least=PolicyMode.WARN))
 
 
 def test_colour_is_added_and_never_replaces_a_word() -> None:
-    painted = "\n".join(table([DENIED], lambda text, style: f"<{style}>{text}</>"))
-    assert f"<{Style.BAD}>deny</>" in painted
+    painted = "\n".join(check_lines([DENIED], lambda text, style: f"<{style}>{text}</>"))
+    assert f"<{TextStyle.BAD}>deny</>" in painted
 
 
 SUMMARIES = {
     "nothing": ([], "0 objects."),
-    "one clean": ([checked(Verdict.ALLOWED)], "1 object: 1 clean."),
+    "one clean": ([checked(CheckVerdict.ALLOWED)], "1 object: 1 clean."),
     "some of everything": (
         EVERYTHING,
         "5 objects: 1 denied, 1 warned, 1 clean, 1 skipped, 1 unreadable. GPUs asked 7, after 6.14, saved 0.86. "
@@ -53,12 +53,12 @@ SUMMARIES = {
 
 
 @pytest.mark.parametrize(("results", "want"), SUMMARIES.values(), ids=SUMMARIES)
-def test_summary(results: list[Checked], want: str) -> None:
-    assert summary_line(summary_of(results)) == want
+def test_summary(results: list[CheckResult], want: str) -> None:
+    assert check_summary_line(summarize_results(results)) == want
 
 
 def test_wide_has_one_row_an_object() -> None:
-    rows = wide([DENIED, HELM])
+    rows = wide_table([DENIED, HELM])
     assert rows[0].split() == ["VERDICT", "KIND", "NAMESPACE", "NAME", "GPUS", "AFTER", "CODES", "PLACE", "WHY"]
     assert rows[1].split()[:8] == [
         "denied", "Pod", "team-vision", "train-0", "3", "3", "GPU-L102", "deploy/train.yaml:1:1"
@@ -67,11 +67,11 @@ def test_wide_has_one_row_an_object() -> None:
 
 
 def test_names_are_those_of_kubectl() -> None:
-    assert names([DENIED, BROKEN]) == ["pod/train-0"]
+    assert object_names([DENIED, BROKEN]) == ["pod/train-0"]
 
 
 def test_the_verdict_is_the_strictest_finding() -> None:
     assert [each.verdict for each in (DENIED, WARNED, SHAPED)] == [
-        verdict_of(each.decision) for each in (DENIED, WARNED, SHAPED)
+        decision_verdict(each.decision) for each in (DENIED, WARNED, SHAPED)
     ]
-    assert verdict_of(checked(Verdict.ALLOWED, TRIAL).decision) is Verdict.ALLOWED
+    assert decision_verdict(checked(CheckVerdict.ALLOWED, TRIAL).decision) is CheckVerdict.ALLOWED

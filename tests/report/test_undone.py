@@ -10,13 +10,13 @@ import yaml
 from tests.engine.deciding import NODES, SIZING
 from tests.make import Json, make_node, make_pod
 from tests.world import ask, shaped, whole_node
-from webhook.report.undone import undone
+from webhook.report.undone import original_yaml
 
 ACCOUNTED = SIZING + "\nlimits: {accounting: native, accountingScheduler: configured}"
 
 
 def back(pod: Json) -> Any:
-    text = undone(pod)
+    text = original_yaml(pod)
     assert isinstance(text, str)
     return yaml.safe_load(text)
 
@@ -54,7 +54,7 @@ def test_a_card_that_became_a_slice_by_its_nodes_alone_is_told() -> None:
     after = shaped(written, ask(written, SIZING, nodes=[node, whole_node()]))
     assert resources(after, "main") == resources(written, "main")
     assert back(after) == {"metadata": {"annotations": {"rightslice.dev/keep": "true"}}}
-    assert "was sent to slices of it" in str(undone(after))
+    assert "was sent to slices of it" in str(original_yaml(after))
 
 
 RECORD = '{"policies": ["p"], "digest": "0123456789ab", "changed": ["resources"], "offer": ""}'
@@ -68,4 +68,4 @@ STRANGERS = {
 
 @pytest.mark.parametrize("pod", STRANGERS.values(), ids=STRANGERS)
 def test_there_is_nothing_to_undo(pod: Any) -> None:
-    assert undone(pod.build()) == ""
+    assert original_yaml(pod.build()) == ""

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from webhook.report.words import columns, count, gpus, shown
+from webhook.report.words import align_columns, pluralize, format_gpus, sanitize
 
 SHOWN = {
     "plain text stays": ("train-0", "train-0"),
@@ -22,14 +22,14 @@ SHOWN = {
 
 @pytest.mark.parametrize(("text", "want"), SHOWN.values(), ids=SHOWN)
 def test_shown(text: str, want: str) -> None:
-    assert shown(text) == want
+    assert sanitize(text) == want
 
 
 @given(st.text())
 def test_what_is_shown_can_be_printed_and_encoded(text: str) -> None:
-    assert shown(text).encode().decode() == shown(text)
-    assert all(char == " " or char.isprintable() or char.isspace() for char in shown(text))
-    assert "\n" not in shown(text)
+    assert sanitize(text).encode().decode() == sanitize(text)
+    assert all(char == " " or char.isprintable() or char.isspace() for char in sanitize(text))
+    assert "\n" not in sanitize(text)
 
 
 GPUS = {0: "0", 1000: "1", 143: "0.14", 7143: "7.14", 5: "0.01", 4: "0", -4: "0", -1500: "-1.5"}
@@ -37,13 +37,13 @@ GPUS = {0: "0", 1000: "1", 143: "0.14", 7143: "7.14", 5: "0.01", 4: "0", -4: "0"
 
 @pytest.mark.parametrize(("milli", "want"), GPUS.items())
 def test_gpus(milli: int, want: str) -> None:
-    assert gpus(milli) == want
+    assert format_gpus(milli) == want
 
 
 def test_count_knows_one_and_many() -> None:
-    assert [count(n, "policy", "policies") for n in (0, 1, 2)] == ["0 policies", "1 policy", "2 policies"]
+    assert [pluralize(n, "policy", "policies") for n in (0, 1, 2)] == ["0 policies", "1 policy", "2 policies"]
 
 
 def test_columns_line_up_and_end_without_spaces() -> None:
-    assert columns([("A", "BB"), ("ccc", "d")]) == ["A     BB", "ccc   d"]
-    assert columns([]) == []
+    assert align_columns([("A", "BB"), ("ccc", "d")]) == ["A     BB", "ccc   d"]
+    assert align_columns([]) == []

@@ -12,20 +12,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.report.audited import FIT, NOTED, PRICES, REFUSED, SLICE, STOCKS, cluster, judged, rows_of
-from webhook.model.offers import Offer
+from webhook.model.offers import GpuOffer
 from webhook.model.prices import NodePrices
-from webhook.report.advice import advice_csv, advice_table, risk
-from webhook.report.capacities import Stock
-from webhook.report.costs import money
-from webhook.report.figures import figures_lines, figures_of, parts_of
-from webhook.report.html import used_milli
-from webhook.report.results import Checked, Missed, Standing, Use
-from webhook.report.words import gpus
-from webhook.report.workload_tables import missed_lines, workload_csv, workload_findings, workload_table
-from webhook.report.workloads import Spent, Workload
+from webhook.report.advice import recommendation_csv, recommendation_table, risk_text
+from webhook.report.capacities import NodeCapacity
+from webhook.report.costs import money_text
+from webhook.report.figures import utilization_lines, compute_utilization, utilization_parts
+from webhook.report.html import measured_usage_milli
+from webhook.report.results import CheckResult, UnevaluatedReason, ClusterPodDetails, ContainerUsage
+from webhook.report.words import format_gpus
+from webhook.report.workload_tables import unevaluated_lines, workload_csv, workload_finding_lines, workload_table
+from webhook.report.workloads import GpuCost, WorkloadReport
 
 
-def row(*results: Checked) -> Workload:
+def row(*results: CheckResult) -> WorkloadReport:
     [found] = rows_of(results)
     return found
 
@@ -36,46 +36,46 @@ def test_the_workload_that_saves_most_comes_first() -> None:
 
 def test_pods_of_one_workload_are_one_row() -> None:
     found = row(judged("a", workload="Deployment/d", after=143), judged("b", workload="Deployment/d", after=143))
-    assert (found.pods, found.gpu_milli_before, found.saved) == (2, 2000, 1714)
-    assert found.held == Spent(2000, 8_000_000, 0)
-    assert found.over_asked == Spent(1714, 6_856_000, 0)
+    assert (found.pods, found.gpu_milli_before, found.gpu_milli_saved) == (2, 2000, 1714)
+    assert found.allocated == GpuCost(2000, 8_000_000, 0)
+    assert found.over_requested == GpuCost(1714, 6_856_000, 0)
 
 
 def test_workloads_of_one_name_in_two_namespaces_are_two() -> None:
     assert len(rows_of([judged("a"), judged("a", namespace="other")])) == 2
 
 
-def seen(*uses: Use) -> Checked:
+def seen(*uses: ContainerUsage) -> CheckResult:
     """A pod of these containers."""
-    return msgspec.structs.replace(judged("a"), standing=Standing("Pod/a", uses=uses))
+    return msgspec.structs.replace(judged("a"), pod_details=ClusterPodDetails("Pod/a", usages=uses))
 
 
 IDLE = {
-    "seen with no engine active": (judged("a", idle=True), Spent(1000, 4_000_000)),
-    "seen with little compute, and nothing of its engines": (judged("a", compute=0), Spent()),
+    "seen with no engine active": (judged("a", idle=True), GpuCost(1000, 4_000_000)),
+    "seen with little compute, and nothing of its engines": (judged("a", compute=0), GpuCost()),
     "one container idle, the other at work": (
-        seen(Use("a", "nvidia.com/gpu", 1, 8192, 0, 9, idle=True), Use("b", "nvidia.com/gpu", 1, 8192, 500, 9)),
-        Spent(),
+        seen(ContainerUsage("a", "nvidia.com/gpu", 1, 8192, 0, 9, idle=True), ContainerUsage("b", "nvidia.com/gpu", 1, 8192, 500, 9)),
+        GpuCost(),
     ),
-    "not seen": (judged("a"), Spent()),
-    "seen, but it waits for a node": (judged("a", idle=True, node=""), Spent()),
-    "on a node without a price": (judged("a", idle=True, node="n3"), Spent(1000, 0, 1000)),
+    "not seen": (judged("a"), GpuCost()),
+    "seen, but it waits for a node": (judged("a", idle=True, node=""), GpuCost()),
+    "on a node without a price": (judged("a", idle=True, node="n3"), GpuCost(1000, 0, 1000)),
 }
 
 
 @pytest.mark.parametrize(("pod", "idle"), IDLE.values(), ids=IDLE)
-def test_idle(pod: Checked, idle: Spent) -> None:
+def test_idle(pod: CheckResult, idle: GpuCost) -> None:
     assert row(pod).idle == idle
 
 
-def without_gpus(name: str, node: str = "n1") -> Checked:
+def without_gpus(name: str, node: str = "n1") -> CheckResult:
     """A launcher: a pod of the job that asks for no GPU."""
     pod = judged(name, workload="MPIJob/train", node=node, milli=0)
-    decision = msgspec.structs.replace(pod.decision, touches_gpus=False)
-    return msgspec.structs.replace(pod, decision=decision, standing=Standing("MPIJob/train"))
+    decision = msgspec.structs.replace(pod.decision, involves_gpus=False)
+    return msgspec.structs.replace(pod, decision=decision, pod_details=ClusterPodDetails("MPIJob/train"))
 
 
-def worker(name: str, count: int = 8, node: str = "") -> Checked:
+def worker(name: str, count: int = 8, node: str = "") -> CheckResult:
     return judged(name, workload="MPIJob/train", node=node, milli=1000 * count, count=count)
 
 
@@ -107,15 +107,15 @@ OF_MANY_KINDS = {
 
 @pytest.mark.parametrize(("pods", "asked", "waiting"), OF_MANY_KINDS.values(), ids=OF_MANY_KINDS)
 def test_a_workload_is_told_by_all_of_its_pods_that_ask_for_gpus(
-    pods: list[Checked], asked: list[tuple[int, int, int]], waiting: int
+    pods: list[CheckResult], asked: list[tuple[int, int, int]], waiting: int
 ) -> None:
     found = row(*pods)
-    figures = figures_of(STOCKS, [found], PRICES)
-    table = [line.split() for line in advice_table([found])][1:]
+    figures = compute_utilization(STOCKS, [found], PRICES)
+    table = [line.split() for line in recommendation_table([found])][1:]
 
-    assert [(use.count, use.pods, use.waiting) for use in found.uses] == asked
+    assert [(use.count, use.pods, use.pending) for use in found.usages] == asked
     assert [(int(cells[4]), int(cells[3])) for cells in table] == [(count, pods) for count, pods, _ in asked]
-    assert (found.waiting, figures.waiting, figures.seen) == (waiting, waiting, (0, 1))
+    assert (found.pending, figures.pending_pods, figures.usage_coverage) == (waiting, waiting, (0, 1))
     assert found.outcome == NO_EVIDENCE
 
 
@@ -124,26 +124,26 @@ def test_what_was_used_is_that_of_the_pods_on_nodes_each_by_its_own_amount() -> 
         judged(name, workload="StatefulSet/s", count=count, milli=1000 * count, compute=500, node=node)
         for name, count, node in (("a", 1, "n1"), ("b", 4, "n1"), ("c", 4, ""))
     )
-    assert used_milli(row(one, four, waits)) == 500 + 4 * 500
+    assert measured_usage_milli(row(one, four, waits)) == 500 + 4 * 500
 
 
 def test_of_pods_of_which_one_was_seen_idle_only_that_one_counts() -> None:
     found = row(judged("a", workload="Job/j", idle=True), judged("b", workload="Job/j", compute=0))
-    assert (found.idle.milli, [(use.pods, use.idle) for use in found.uses]) == (1000, [(2, False)])
+    assert (found.idle.milli, [(use.pods, use.idle) for use in found.usages]) == (1000, [(2, False)])
 
 
 def test_what_is_idle_is_not_over_asked_too() -> None:
     found = row(judged("a", idle=True, after=143))
-    assert (found.idle.milli, found.over_asked.milli, found.saved) == (1000, 0, 857)
+    assert (found.idle.milli, found.over_requested.milli, found.gpu_milli_saved) == (1000, 0, 857)
 
 
 def test_what_a_trial_would_free_is_over_asked() -> None:
-    assert row(judged("a", trial=857)).over_asked.milli == 857
+    assert row(judged("a", trial=857)).over_requested.milli == 857
 
 
 def test_a_finding_of_many_pods_is_told_once_with_their_number() -> None:
     found = row(*(judged(f"p{i}", workload="Job/j", findings=[REFUSED, NOTED]) for i in range(3)))
-    said = list(workload_findings([found]))
+    said = list(workload_finding_lines([found]))
     assert [line.split("  ")[-1] for line in said if "GPU-" in line and not line.startswith(" ")] == [
         "Job team/j (3 of 3 pods)"
     ] * 2
@@ -160,8 +160,8 @@ def test_only_what_is_to_be_acted_on_is_in_the_table() -> None:
 
 
 def test_pods_that_no_hook_saw_are_listed_by_the_reason() -> None:
-    rows = rows_of([judged("a", missed=Missed.STATIC), judged("b", missed=Missed.UNMARKED), judged("c")])
-    assert [line.split(":")[0] for line in missed_lines(rows)] == [
+    rows = rows_of([judged("a", missed=UnevaluatedReason.STATIC), judged("b", missed=UnevaluatedReason.UNRECORDED), judged("c")])
+    assert [line.split(":")[0] for line in unevaluated_lines(rows)] == [
         "1 pod that no hook saw, static pods",
         "  team/Pod/a   1 pod   would be given tolerations",
         "1 pod that no hook saw, without a record of Rightslice",
@@ -185,8 +185,8 @@ def test_the_csv_has_every_workload_and_no_formula() -> None:
 
 
 def test_the_head_tells_each_figure_from_its_parts() -> None:
-    found = figures_of(STOCKS, rows_of(cluster(), stocks=STOCKS), PRICES)
-    assert list(figures_lines(found)) == [
+    found = compute_utilization(STOCKS, rows_of(cluster(), stocks=STOCKS), PRICES)
+    assert list(utilization_lines(found)) == [
         "Total GPUs             14 built in, 14 given out, 10 held",
         "Effective GPUs         4.57 (held, less 2 idle and 3.43 over-asked)",
         "Wasted GPUs            6.18 (idle 2 + over-asked 3.43 + lost to fragmentation 0.75)",
@@ -205,8 +205,8 @@ def test_the_head_tells_each_figure_from_its_parts() -> None:
 
 
 def test_without_prices_no_money_is_told() -> None:
-    found = figures_of(STOCKS, rows_of(cluster(), None))
-    assert not [line for line in figures_lines(found) if "Cost" in line or "price" in line.lower()]
+    found = compute_utilization(STOCKS, rows_of(cluster(), None))
+    assert not [line for line in utilization_lines(found) if "Cost" in line or "price" in line.lower()]
 
 
 amounts = st.integers(0, 9000)
@@ -229,24 +229,24 @@ def test_the_parts_are_all_gpus_and_never_overlap(
     stocks, pods = [], []
     for i, (here, most, free, lost, closed) in enumerate(nodes):
         used = min(most, sum(held for held, _, _ in here))
-        stocks.append(Stock(f"n{i}", "X", 8, used, free, 0, (), free * lost // 100, closed_milli=closed))
+        stocks.append(NodeCapacity(f"n{i}", "X", 8, used, free, 0, (), free * lost // 100, unschedulable_milli=closed))
         pods += [
             judged(f"p{i}-{j}", node=f"n{i}" if i else "gone", milli=held, after=min(held, after), idle=idle)
             for j, (held, after, idle) in enumerate(here)
         ]
     known = NodePrices("USD", prices, "ours")
-    found = figures_of(stocks, rows_of(pods, known, stocks), known)
-    parts = [part for _, part in parts_of(found)]
+    found = compute_utilization(stocks, rows_of(pods, known, stocks), known)
+    parts = [part for _, part in utilization_parts(found)]
     assert all(min(part.milli, part.micro, part.unpriced_milli) >= 0 for part in parts)
-    assert sum(part.milli for part in parts) == found.total.milli
-    assert sum(part.micro for part in parts) == found.total.micro
-    assert sum(part.unpriced_milli for part in parts) == found.total.unpriced_milli
-    assert 0 <= found.utilisation <= found.efficiency <= 1000
-    assert found.astray == len(nodes[0][0])
+    assert sum(part.milli for part in parts) == found.allocatable.milli
+    assert sum(part.micro for part in parts) == found.allocatable.micro
+    assert sum(part.unpriced_milli for part in parts) == found.allocatable.unpriced_milli
+    assert 0 <= found.utilization <= found.scheduling_efficiency <= 1000
+    assert found.pods_on_missing_nodes == len(nodes[0][0])
 
 
 def test_what_nodes_do_not_give_is_in_no_figure_and_told() -> None:
-    stocks = [Stock("n1", "X", 2, 2000, 0, 0, (), 0)]
+    stocks = [NodeCapacity("n1", "X", 2, 2000, 0, 0, (), 0)]
     pods = [
         judged("a", milli=1500, idle=True),
         judged("b", milli=1500, after=143),
@@ -254,14 +254,14 @@ def test_what_nodes_do_not_give_is_in_no_figure_and_told() -> None:
         judged("d", node="gone", milli=4000),
     ]
     rows = rows_of(pods, stocks=stocks)
-    found = figures_of(stocks, rows)
-    assert {row.name: (row.held.milli, row.idle.milli, row.over_asked.milli) for row in rows} == {
+    found = compute_utilization(stocks, rows)
+    assert {row.name: (row.allocated.milli, row.idle.milli, row.over_requested.milli) for row in rows} == {
         "Pod/a": (1500, 1500, 0),
         "Pod/b": (500, 0, 500),
         "Pod/c": (0, 0, 0),
         "Pod/d": (0, 0, 0),
     }
-    said = list(figures_lines(found))
+    said = list(utilization_lines(found))
     assert said[1] == "Effective GPUs         0 (held, less 1.5 idle and 0.5 over-asked)"
     assert said[-2:] == [
         "2 pods with GPUs are on nodes that are not there, or give out none, and hold nothing.",
@@ -269,10 +269,10 @@ def test_what_nodes_do_not_give_is_in_no_figure_and_told() -> None:
     ]
 
 
-def advised(*results: Checked) -> list[list[str]]:
+def advised(*results: CheckResult) -> list[list[str]]:
     """The cells of USED and what follows."""
     rows = [row(result) for result in results]
-    lines = [line.split("   ") for line in advice_table(rows, currency="USD")]
+    lines = [line.split("   ") for line in recommendation_table(rows, currency="USD")]
     return [[cell.strip() for cell in line if cell.strip()][5:] for line in lines[1:]]
 
 
@@ -301,16 +301,16 @@ def test_the_tables_tell_who_is_idle() -> None:
 
 
 def test_rightsize_tells_the_risk_of_what_use_advises() -> None:
-    use = Use("main", "nvidia.com/gpu", 1, 8192, 60, 4000, risk_ppm=5000)
-    pod = msgspec.structs.replace(judged("a", after=143), standing=Standing("Pod/a", uses=(use,)))
+    use = ContainerUsage("main", "nvidia.com/gpu", 1, 8192, 60, 4000, risk_ppm=5000)
+    pod = msgspec.structs.replace(judged("a", after=143), pod_details=ClusterPodDetails("Pod/a", usages=(use,)))
     assert advised(pod)[0][2] == "0.5%/h"
 
 
-def at_risk(name: str, risk_ppm: int | None, after: int | None) -> Checked:
+def at_risk(name: str, risk_ppm: int | None, after: int | None) -> CheckResult:
     """A pod of a workload that was seen; without a risk, one that keeps its GPU."""
-    use = Use("main", "nvidia.com/gpu", 1, 8192, 60, 4000, risk_ppm=risk_ppm)
+    use = ContainerUsage("main", "nvidia.com/gpu", 1, 8192, 60, 4000, risk_ppm=risk_ppm)
     pod = judged(name, workload="StatefulSet/s", after=after)
-    return msgspec.structs.replace(pod, standing=Standing("StatefulSet/s", uses=(use,)))
+    return msgspec.structs.replace(pod, pod_details=ClusterPodDetails("StatefulSet/s", usages=(use,)))
 
 
 KEEPS, SHRINKS = at_risk("keeps", None, None), at_risk("shrinks", 5000, 143)
@@ -322,43 +322,43 @@ RISKS = {
 
 
 @pytest.mark.parametrize(("pods", "want"), RISKS.values(), ids=RISKS)
-def test_the_risk_is_that_of_the_advice_beside_it(pods: list[Checked], want: list[str]) -> None:
+def test_the_risk_is_that_of_the_advice_beside_it(pods: list[CheckResult], want: list[str]) -> None:
     found = row(*pods)
-    assert [found.fit, *map(risk, found.uses)] == want
+    assert [found.recommended, *map(risk_text, found.usages)] == want
 
 
 DEAR = msgspec.structs.replace(SLICE, product="B300")
-FREED: dict[str, tuple[Checked, tuple[Offer, ...], Spent, str]] = {
-    "a slice of the same card": (judged("a", after=143), (SLICE,), Spent(857, 3_428_000), "3.43 USD/h"),
+FREED: dict[str, tuple[CheckResult, tuple[GpuOffer, ...], GpuCost, str]] = {
+    "a slice of the same card": (judged("a", after=143), (SLICE,), GpuCost(857, 3_428_000), "3.43 USD/h"),
     "a slice of a dearer card, and it still saves": (
-        *(judged("a", node="n2", after=143), (SLICE,), Spent(857, 428_000)),
+        *(judged("a", node="n2", after=143), (SLICE,), GpuCost(857, 428_000)),
         "0.43 USD/h",
     ),
     "a slice of a card so dear that it saves nothing": (
-        *(judged("a", node="n2", after=429), (SLICE,), Spent(571, -716_000)),
+        *(judged("a", node="n2", after=429), (SLICE,), GpuCost(571, -716_000)),
         "costs 0.72 USD/h more",
     ),
     "the same on trial": (
-        *(judged("a", node="n2", trial=571), (SLICE,), Spent(571, -716_000)),
+        *(judged("a", node="n2", trial=571), (SLICE,), GpuCost(571, -716_000)),
         "costs 0.72 USD/h more",
     ),
-    "a slice of a card without a price": (judged("a", after=143), (DEAR,), Spent(857, 0, 857), "no price"),
+    "a slice of a card without a price": (judged("a", after=143), (DEAR,), GpuCost(857, 0, 857), "no price"),
     "a slice of one card or another, one without a price": (
-        *(judged("a", after=143), (SLICE, DEAR), Spent(857, 0, 857)),
+        *(judged("a", after=143), (SLICE, DEAR), GpuCost(857, 0, 857)),
         "no price",
     ),
-    "of a node without a price": (judged("a", node="n3", after=143), (SLICE,), Spent(857, 0, 857), "no price"),
+    "of a node without a price": (judged("a", node="n3", after=143), (SLICE,), GpuCost(857, 0, 857), "no price"),
 }
 
 
 @pytest.mark.parametrize(("pod", "offers", "freed", "words"), FREED.values(), ids=FREED)
 def test_what_advice_saves_is_less_what_it_costs(
-    pod: Checked, offers: tuple[Offer, ...], freed: Spent, words: str
+    pod: CheckResult, offers: tuple[GpuOffer, ...], freed: GpuCost, words: str
 ) -> None:
     fit = msgspec.structs.replace(FIT, offers=offers)
     pod = msgspec.structs.replace(pod, decision=msgspec.structs.replace(pod.decision, outcome=fit))
-    assert row(pod).freed == freed
-    assert advised(pod)[0][3] == f"{gpus(freed.milli)} GPUs, {words}"
+    assert row(pod).savings == freed
+    assert advised(pod)[0][3] == f"{format_gpus(freed.milli)} GPUs, {words}"
 
 
 MEANT = {
@@ -380,9 +380,9 @@ def test_a_slice_that_is_called_a_gpu_is_named(offer: dict[str, Any], meant: str
 
 
 def test_the_csv_of_rightsize_has_a_line_for_each_container() -> None:
-    uses = (Use("=a", "nvidia.com/gpu", 1, 8192, 60, 9, risk_ppm=5000), Use("b", "nvidia.com/gpu", 2))
-    pod = msgspec.structs.replace(judged("a", after=143), standing=Standing("Pod/a", uses=uses))
-    one, other = csv.DictReader(StringIO(advice_csv([row(pod)], PRICES)))
+    uses = (ContainerUsage("=a", "nvidia.com/gpu", 1, 8192, 60, 9, risk_ppm=5000), ContainerUsage("b", "nvidia.com/gpu", 2))
+    pod = msgspec.structs.replace(judged("a", after=143), pod_details=ClusterPodDetails("Pod/a", usages=uses))
+    one, other = csv.DictReader(StringIO(recommendation_csv([row(pod)], PRICES)))
     assert (one["container"], one["risk_ppm"], one["gpu_milli_saved"], one["freed_micro_per_hour"]) == (
         *("'=a", "5000", "857"),
         "3428000",
@@ -394,27 +394,27 @@ def test_the_csv_of_rightsize_has_a_line_for_each_container() -> None:
 def test_where_no_gpu_has_a_price_no_sum_is_told() -> None:
     bare = NodePrices("USD", {}, "ours")
     pods = [judged("a", after=143), judged("b")]
-    said = "\n".join(figures_lines(figures_of(STOCKS, rows_of(pods, bare), bare)))
+    said = "\n".join(utilization_lines(compute_utilization(STOCKS, rows_of(pods, bare), bare)))
     assert "Cost an hour           not known: no GPU has a price" in said
     assert "0.00" not in said
     for line in csv.DictReader(StringIO(workload_csv(rows_of(pods, bare), bare))):
         assert (line["held_micro_per_hour"], line["idle_micro_per_hour"], line["over_asked_micro_per_hour"]) == (
             ("",) * 3
         )
-    assert "0.86 GPUs, no price" in "\n".join(advice_table(rows_of(pods, bare), currency="USD"))
+    assert "0.86 GPUs, no price" in "\n".join(recommendation_table(rows_of(pods, bare), currency="USD"))
 
 
 def test_a_sum_over_a_part_of_the_gpus_says_so_beside_it() -> None:
-    found = figures_of(STOCKS, rows_of(cluster(), stocks=STOCKS), PRICES)
-    [line] = [line for line in figures_lines(found) if line.startswith("Cost an hour")]
+    found = compute_utilization(STOCKS, rows_of(cluster(), stocks=STOCKS), PRICES)
+    [line] = [line for line in utilization_lines(found) if line.startswith("Cost an hour")]
     assert "36.00 USD for the 12 of 14 GPUs that have a price; wasted" in line
     pods = [judged(name, node=node, workload="Job/j", after=143) for name, node in (("a", "n1"), ("b", "n3"))]
-    assert "1.71 GPUs, 3.43 USD/h for 0.86 of 1.71 GPUs" in "\n".join(advice_table(rows_of(pods), currency="USD"))
+    assert "1.71 GPUs, 3.43 USD/h for 0.86 of 1.71 GPUs" in "\n".join(recommendation_table(rows_of(pods), currency="USD"))
 
 
 def test_the_head_says_of_how_many_workloads_use_was_seen() -> None:
-    def said(*pods: Checked) -> list[str]:
-        return [line for line in figures_lines(figures_of(STOCKS, rows_of(pods))) if line.startswith("Use was seen")]
+    def said(*pods: CheckResult) -> list[str]:
+        return [line for line in utilization_lines(compute_utilization(STOCKS, rows_of(pods))) if line.startswith("Use was seen")]
 
     assert said(judged("a", compute=60)) == ["Use was seen of 1 of 1 workload with GPUs."]
     assert said(judged("a", compute=60), judged("b")) == [
@@ -424,10 +424,10 @@ def test_the_head_says_of_how_many_workloads_use_was_seen() -> None:
 
 
 def test_money_is_rounded_to_the_nearest_hundredth() -> None:
-    assert [money(each) for each in (4_999, 5_000, 1_234_567_890, -10_000)] == ["0.00", "0.01", "1,234.57", "-0.01"]
+    assert [money_text(each) for each in (4_999, 5_000, 1_234_567_890, -10_000)] == ["0.00", "0.01", "1,234.57", "-0.01"]
 
 
 def test_the_source_of_prices_is_seen_not_obeyed() -> None:
     prices = NodePrices("USD", {}, "ours\x1b[2J\u202e")
-    said = list(figures_lines(figures_of(STOCKS, [], prices)))
+    said = list(utilization_lines(compute_utilization(STOCKS, [], prices)))
     assert "Prices                 ours\\x1b[2J\\u202e" in said

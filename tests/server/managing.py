@@ -11,34 +11,34 @@ from datetime import UTC, datetime
 from typing import Protocol
 
 from tests.server.site import PAIR, PATIENCE, Site, Talk, http, serving
-from webhook.certs.keeping import Api, Keeper, Keeping
-from webhook.kube.leading import Leading, LeaseApi, LeaseName
-from webhook.server.app import Server
+from webhook.certs.keeping import CertificateApi, CertificateReconciler, ManagedCertificateSpec
+from webhook.kube.leading import LeaderElector, LeaseApi, LeaseName
+from webhook.server.app import AdmissionServer
 from webhook.server.managed import ManagedCertificate
-from webhook.web.listening import Companion
+from webhook.web.listening import BackgroundTask
 from webhook.web.tls import PemPair, server_context
 
 
-class AnyApi(Api, LeaseApi, Protocol):
+class AnyApi(CertificateApi, LeaseApi, Protocol):
     """Both things that an API server is used for."""
 
 
 @contextmanager
 def managing(
     api: AnyApi,
-    keeping: Keeping,
+    keeping: ManagedCertificateSpec,
     lease: LeaseName,
     monotonic: Callable[[], float] = time.monotonic,
-    beside: Sequence[Companion] = (),
+    beside: Sequence[BackgroundTask] = (),
 ) -> Iterator[Site]:
     """Serve what is kept. `monotonic` tells how long bundles have been right; what is `beside` runs there too."""
     context = server_context(PemPair(PAIR.certificate, PAIR.key))
 
-    def prepare(server: Server) -> None:
-        leading = Leading(api, lease, "pod-1")
-        keeper = Keeper(api, keeping, lambda: leading.leads, _now, monotonic)
+    def prepare(server: AdmissionServer) -> None:
+        leading = LeaderElector(api, lease, "pod-1")
+        keeper = CertificateReconciler(api, keeping, lambda: leading.is_leader, _now, monotonic)
         kept = ManagedCertificate(keeper, leading, context, server.telemetry, _now)
-        server.companions, server.checks = (leading.run, kept.run, *beside), (kept.checks,)
+        server.tasks, server.health_checks = (leading.run, kept.run, *beside), (kept.checks,)
 
     with serving(context=context, prepare=prepare) as site:
         yield site

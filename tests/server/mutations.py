@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from tests.make import Json
 from tests.server.site import encoded, review
-from webhook.audit.manifests import Entry, objects_in
+from webhook.audit.manifests import SourceObject, read_objects
 
 Holder = dict[str, Any] | list[Any]
 
@@ -63,7 +63,7 @@ class Spoilt(NamedTuple):
 
 def bases(sources: Iterable[str]) -> list[bytes]:
     """A review of every object in these files and folders, created and updated."""
-    entries = [entry for entry in objects_in(sources) if isinstance(entry, Entry)]
+    entries = [entry for entry in read_objects(sources) if isinstance(entry, SourceObject)]
     created = [_review(entry.data) for entry in entries]
     updated = [_review(entry.data, operation="UPDATE", oldObject=entry.data) for entry in entries]
     return [encoded(one) for one in (*created, *updated)]

@@ -18,26 +18,26 @@ import trustme
 import uvloop
 
 from tests.make import Json, make_pod
-from webhook.cache.snapshot import snapshot_of
-from webhook.certs.selfsigned import Pair, self_signed
+from webhook.cache.snapshot import view_of_objects
+from webhook.certs.selfsigned import SelfSignedPair, create_self_signed
 from webhook.model.cluster import ClusterView
 from webhook.model.decisions import Decision
-from webhook.model.requests import Request
+from webhook.model.requests import AdmissionRequest
 from webhook.model.usage import UsageView
 from webhook.policy.compiled import PolicySet
-from webhook.policy.loading import load
-from webhook.server.app import Server
-from webhook.server.world import Decide, PolicyLoad, World
+from webhook.policy.loading import load_policies
+from webhook.server.app import AdmissionServer
+from webhook.server.world import Decide, PolicyLoadStatus, AdmissionState
 from webhook.telemetry.logs import make_logger
 from webhook.telemetry.telemetry import Telemetry
-from webhook.web.clients import Clients
-from webhook.web.draining import drain
-from webhook.web.limits import Limits
-from webhook.web.listening import Look
+from webhook.web.clients import ClientCertificateRules
+from webhook.web.draining import drain_connections
+from webhook.web.limits import ServerLimits
+from webhook.web.listening import Poll
 from webhook.web.tls import PemPair, server_context
 
 NOW = datetime(2026, 6, 1, tzinfo=UTC)
-PAIR: Pair = self_signed(["127.0.0.1", "localhost"], datetime.now(UTC))
+PAIR: SelfSignedPair = create_self_signed(["127.0.0.1", "localhost"], datetime.now(UTC))
 PATIENCE = 30.0
 """Seconds after which a test gives up waiting. Far more than any of them needs."""
 
@@ -106,7 +106,7 @@ def post(path: str, body: bytes, *headers: str) -> bytes:
 OPEN: list[Talk] = []
 """Connections of the running test; they are closed after it."""
 
-QUICK = Limits(close_time=0.05)
+QUICK = ServerLimits(close_time=0.05)
 """The bounds of a server whose refused clients are not waited for long."""
 
 
@@ -175,7 +175,7 @@ class Talk:
 class Site:
     """A server that is listening."""
 
-    def __init__(self, server: Server, log: io.StringIO) -> None:
+    def __init__(self, server: AdmissionServer, log: io.StringIO) -> None:
         self.server = server
         self.log = log
         self.port = 0
@@ -225,33 +225,33 @@ def nothing(*_: object) -> Decision:
 
 def policies(name: str = "guard") -> PolicySet:
     """A set of one small policy."""
-    loaded = load([("policy.yaml", POLICY.format(name=name))])
+    loaded = load_policies([("policy.yaml", POLICY.format(name=name))])
     assert loaded.policies is not None, loaded.errors
     return loaded.policies
 
 
-def make_world(view: ClusterView | None = None) -> World:
+def make_world(view: ClusterView | None = None) -> AdmissionState:
     """One small policy and a cluster without anything."""
-    return World(policies(), view or snapshot_of(()), UsageView(), PolicyLoad(NOW))
+    return AdmissionState(policies(), view or view_of_objects(()), UsageView(), PolicyLoadStatus(NOW))
 
 
 @contextmanager
 def serving(
     decide: Decide = nothing,
     *,
-    limits: Limits | None = None,
-    world: World | None = None,
+    limits: ServerLimits | None = None,
+    world: AdmissionState | None = None,
     context: ssl.SSLContext | None = None,
-    looks: Callable[[World, Telemetry], list[Look]] = lambda _world, _telemetry: [],
-    prepare: Callable[[Server], None] = lambda _server: None,
-    clients: Clients | None = None,
+    looks: Callable[[AdmissionState, Telemetry], list[Poll]] = lambda _world, _telemetry: [],
+    prepare: Callable[[AdmissionServer], None] = lambda _server: None,
+    clients: ClientCertificateRules | None = None,
 ) -> Iterator[Site]:
     """Serve in a thread until the block ends."""
     log = io.StringIO()
     telemetry = Telemetry(make_logger("info", log))
     world = world or make_world()
     context = context or server_context(PemPair(PAIR.certificate, PAIR.key), clients)
-    server = Server(
+    server = AdmissionServer(
         world,
         telemetry,
         lambda: NOW,
@@ -261,7 +261,7 @@ def serving(
         0.02,
         0.02,
         decide=decide,
-        clients=clients,
+        client_rules=clients,
     )
     prepare(server)
     site = Site(server, log)
@@ -274,7 +274,7 @@ def serving(
         ending.append(asyncio.Event())
         started.set()
         await ending[0].wait()
-        await drain(server, 0.0, asyncio.Event())
+        await drain_connections(server, 0.0, asyncio.Event())
 
     thread = threading.Thread(target=lambda: uvloop.run(run()), daemon=True)
     thread.start()
@@ -287,6 +287,6 @@ def serving(
         assert not thread.is_alive(), "the server did not end"
 
 
-def uid_of(request: Request) -> str:
+def uid_of(request: AdmissionRequest) -> str:
     """The request's uid, for decisions that tell requests apart."""
     return request.uid

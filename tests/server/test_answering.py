@@ -11,30 +11,30 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.make import make_pod
-from webhook.model.codes import CODES, SHAPING
-from webhook.model.decisions import Decision, add
+from webhook.model.codes import CODES, MUTATION_CODES
+from webhook.model.decisions import Decision, patch_add
 from webhook.model.findings import Finding
-from webhook.model.modes import Mode
-from webhook.model.pods import pod_of
-from webhook.model.requests import Request
-from webhook.server.answering import mutation, verdict
-from webhook.server.keeping import MOST
+from webhook.model.modes import PolicyMode
+from webhook.model.pods import parse_pod
+from webhook.model.requests import AdmissionRequest
+from webhook.server.answering import render_mutation, render_validation
+from webhook.server.keeping import CACHE_ENTRIES
 
 LIMIT = ("spec", "containers", 0, "resources", "limits", "nvidia.com/gpu")
-REFUSED = Finding("GPU-L102", Mode.ENFORCE, LIMIT, "must be one of 1, 2, 4, 8 (found 3)", "Write 4, or 2.", "team")
-WARNED = Finding("GPU-T201", Mode.WARN, LIMIT, "no node offers nvidia.com/mig-9g.1gb", "Write nvidia.com/gpu.", "team")
-SHAPED = Finding("GPU-R101", Mode.ENFORCE, LIMIT, "1 GPU became 1 slice", "", "sizes")
-TRIED = Finding("GPU-R102", Mode.WARN, LIMIT, "would become a slice", "", "trial")
-NOTED = Finding("GPU-S201", Mode.AUDIT, LIMIT, "is privileged", "Remove it.", "guard")
-PATCH = (add(("metadata", "labels"), {"a": "é"}),)
+REFUSED = Finding("GPU-L102", PolicyMode.ENFORCE, LIMIT, "must be one of 1, 2, 4, 8 (found 3)", "Write 4, or 2.", "team")
+WARNED = Finding("GPU-T201", PolicyMode.WARN, LIMIT, "no node offers nvidia.com/mig-9g.1gb", "Write nvidia.com/gpu.", "team")
+SHAPED = Finding("GPU-R101", PolicyMode.ENFORCE, LIMIT, "1 GPU became 1 slice", "", "sizes")
+TRIED = Finding("GPU-R102", PolicyMode.WARN, LIMIT, "would become a slice", "", "trial")
+NOTED = Finding("GPU-S201", PolicyMode.AUDIT, LIMIT, "is privileged", "Remove it.", "guard")
+PATCH = (patch_add(("metadata", "labels"), {"a": "é"}),)
 EVERYTHING = Decision(findings=(REFUSED, WARNED, SHAPED, TRIED, NOTED), patch=PATCH, policies=("sizes", "team"))
 
 
-def request() -> Request:
-    return Request("CREATE", "", "Pod", "team", "train-0", pod_of(make_pod().build()), dict, uid="u-1")
+def request() -> AdmissionRequest:
+    return AdmissionRequest("CREATE", "", "Pod", "team", "train-0", parse_pod(make_pod().build()), dict, uid="u-1")
 
 
-def of_workload() -> Request:
+def of_workload() -> AdmissionRequest:
     fields = {
         "operation": "CREATE",
         "group": "batch",
@@ -43,15 +43,15 @@ def of_workload() -> Request:
         "name": "train",
         "uid": "u-1",
     }
-    return Request(pod=None, load=dict, **fields)  # type: ignore[arg-type] # all of them are texts
+    return AdmissionRequest(pod=None, load_object=dict, **fields)  # type: ignore[arg-type] # all of them are texts
 
 
 def mutated(decision: Decision) -> dict[str, Any]:
-    return _response(mutation(request(), decision, "d1g3st"))
+    return _response(render_mutation(request(), decision, "d1g3st"))
 
 
-def judged(decision: Decision, of: Request | None = None) -> dict[str, Any]:
-    return _response(verdict(of or request(), decision, "d1g3st"))
+def judged(decision: Decision, of: AdmissionRequest | None = None) -> dict[str, Any]:
+    return _response(render_validation(of or request(), decision, "d1g3st"))
 
 
 def _response(content: bytes) -> dict[str, Any]:
@@ -95,7 +95,7 @@ def test_without_a_patch_there_is_no_patch_type() -> None:
 
 
 def test_validate_denies_with_every_reason_and_never_patches() -> None:
-    second = Finding("GPU-S201", Mode.ENFORCE, ("spec",), "must not be privileged", "Remove it.", "guard")
+    second = Finding("GPU-S201", PolicyMode.ENFORCE, ("spec",), "must not be privileged", "Remove it.", "guard")
     response = judged(Decision(findings=(REFUSED, second, WARNED), patch=PATCH, policies=("guard", "team")))
     assert response["allowed"] is False
     assert response["status"]["code"] == 403
@@ -120,7 +120,7 @@ def test_one_problem_is_one() -> None:
 def test_a_pod_without_a_name_is_called_by_its_generated_one() -> None:
     pod = make_pod("").build()
     pod["metadata"]["generateName"] = "train-"
-    nameless = Request("CREATE", "", "Pod", "team", "", pod_of(pod), dict, uid="u-1")
+    nameless = AdmissionRequest("CREATE", "", "Pod", "team", "", parse_pod(pod), dict, uid="u-1")
     assert "in Pod team/train-* (" in judged(Decision(findings=(REFUSED,)), nameless)["status"]["message"]
 
 
@@ -140,7 +140,7 @@ def test_a_workload_hears_everything_on_one_route() -> None:
 
 
 def test_a_long_warning_goes_without_its_fix() -> None:
-    long = Finding("GPU-T201", Mode.WARN, (), "no node offers it", "Write " + "x" * 300 + ".", "p")
+    long = Finding("GPU-T201", PolicyMode.WARN, (), "no node offers it", "Write " + "x" * 300 + ".", "p")
     assert judged(Decision(findings=(long,)))["warnings"] == ["[GPU-T201] no node offers it."]
 
 
@@ -150,7 +150,7 @@ def test_a_warning_said_twice_is_said_once() -> None:
 
 def test_a_thousand_denials_fit() -> None:
     many = tuple(
-        Finding("GPU-L102", Mode.ENFORCE, ("spec", number), "x" * 90, "Write 4.", "team") for number in range(1000)
+        Finding("GPU-L102", PolicyMode.ENFORCE, ("spec", number), "x" * 90, "Write 4.", "team") for number in range(1000)
     )
     message = judged(Decision(findings=many))["status"]["message"]
     assert len(message) < 9000
@@ -160,7 +160,7 @@ def test_a_thousand_denials_fit() -> None:
 
 
 def test_a_thousand_warnings_fit() -> None:
-    many = tuple(Finding("GPU-T201", Mode.WARN, ("spec", number), "x" * 90, "", "team") for number in range(1000))
+    many = tuple(Finding("GPU-T201", PolicyMode.WARN, ("spec", number), "x" * 90, "", "team") for number in range(1000))
     lines = judged(Decision(findings=many))["warnings"]
     assert sum(map(len, lines)) <= 4096
     assert lines[-1] == f"and {1000 - (len(lines) - 1)} more"
@@ -169,7 +169,7 @@ def test_a_thousand_warnings_fit() -> None:
 findings = st.builds(
     Finding,
     code=st.sampled_from(sorted(CODES)),
-    mode=st.sampled_from(Mode),
+    mode=st.sampled_from(PolicyMode),
     path=st.tuples(st.text(max_size=20), st.integers(0, 300)),
     message=st.text(max_size=400),
     fix=st.text(max_size=400),
@@ -195,23 +195,23 @@ def test_whatever_is_found_an_api_server_passes_it_on(found: list[Finding], poli
 
 def test_denied_if_and_only_if_something_that_judges_denies() -> None:
     for code in CODES:
-        found = Finding(code, Mode.ENFORCE, (), "is so", "", "p")
-        assert judged(Decision(findings=(found,)))["allowed"] is (code in SHAPING)
+        found = Finding(code, PolicyMode.ENFORCE, (), "is so", "", "p")
+        assert judged(Decision(findings=(found,)))["allowed"] is (code in MUTATION_CODES)
         assert mutated(Decision(findings=(found,)))["allowed"] is True
 
 
 def test_copies_that_share_a_decision_get_their_own_uid_and_the_digest_of_the_moment() -> None:
-    decision = Decision(patch=(add(("metadata", "labels"), {"a": "b"}),), policies=("p",))
+    decision = Decision(patch=(patch_add(("metadata", "labels"), {"a": "b"}),), policies=("p",))
     asked = [msgspec.structs.replace(request(), uid=uid) for uid in ("one", "two", 'quo"ted')]
-    first, second, third = (json.loads(mutation(one, decision, "d1"))["response"] for one in asked)
+    first, second, third = (json.loads(render_mutation(one, decision, "d1"))["response"] for one in asked)
     assert [answer.pop("uid") for answer in (first, second, third)] == [one.uid for one in asked]
     assert first == second == third
-    later = json.loads(mutation(asked[0], decision, "d2"))["response"]
+    later = json.loads(render_mutation(asked[0], decision, "d2"))["response"]
     assert later["auditAnnotations"]["digest"] == "d2"
 
 
 def test_decisions_that_come_and_go_are_never_mistaken_for_each_other() -> None:
-    for number in range(3 * MOST):
-        decision = Decision(patch=(add(("metadata", "labels"), {"number": str(number)}),))
+    for number in range(3 * CACHE_ENTRIES):
+        decision = Decision(patch=(patch_add(("metadata", "labels"), {"number": str(number)}),))
         patch = json.loads(base64.b64decode(mutated(decision)["patch"]))
         assert patch[0]["value"] == {"number": str(number)}

@@ -10,29 +10,29 @@ import pytest
 from tests.make import Json, PodMaker, make_namespace, make_pod
 from tests.server.site import NOW, review, serving
 from tests.world import mig_node, policies_of, policy, view_of
-from webhook.cache.landings import landings
+from webhook.cache.landings import bound_pods_of
 from webhook.engine.decide import decide
-from webhook.engine.remembering import Memory
-from webhook.model.ledger import Assumed
-from webhook.model.pods import pod_of
-from webhook.model.records import DECISION
+from webhook.engine.remembering import DecisionCache
+from webhook.model.ledger import AssumedPod
+from webhook.model.pods import parse_pod
+from webhook.model.records import DECISION_ANNOTATION
 from webhook.model.usage import UsageView
-from webhook.server.world import PolicyLoad, World
+from webhook.server.world import PolicyLoadStatus, AdmissionState
 
 SMALL = "nvidia.com/mig-1g.10gb"
 POLICY = policies_of(policy("mode: enforce\nsecurity: {deny: [visibleDevicesEnv]}\nrightSizing: {}", "sizes"))
 RECORD = {"policies": ["sizes"], "digest": "0123456789ab", "changed": ["resources"], "offer": SMALL}
 
 
-def world_with(slices: int) -> World:
+def world_with(slices: int) -> AdmissionState:
     """A cluster with so many free slices."""
     view = view_of(make_namespace("team"), mig_node(small=slices, large=0))
-    return World(POLICY, view, UsageView(), PolicyLoad(NOW))
+    return AdmissionState(POLICY, view, UsageView(), PolicyLoadStatus(NOW))
 
 
-def free(world: World) -> int:
+def free(world: AdmissionState) -> int:
     [offer] = world.view.fleet.by_resource[SMALL]
-    return world.view.free(offer, offer.nodes)
+    return world.view.free_units(offer, offer.nodes)
 
 
 def asking(name: str = "a", count: int = 1) -> PodMaker:
@@ -60,7 +60,7 @@ CASES = {
     "a dry run": Case(asking(), 0, {"dryRun": True}),
     "an update": Case(asking(), 0, {"operation": "UPDATE", "oldObject": asking().build()}),
     "a pod that is refused": Case(asking().env("NVIDIA_VISIBLE_DEVICES", "all"), 0),
-    "what was given by /mutate, and is assumed since": Case(asking().annotate(DECISION, json.dumps(RECORD)), 0),
+    "what was given by /mutate, and is assumed since": Case(asking().annotate(DECISION_ANNOTATION, json.dumps(RECORD)), 0),
     "more than any node has": Case(asking(count=8), 0),
     "a pod that no node with slices takes": Case(asking().spec(nodeSelector={"zone": "b"}), 0),
 }
@@ -103,7 +103,7 @@ def test_a_slice_of_a_pod_that_did_not_come_in_time_is_given_to_the_next(left: f
     world = world_with(1)
     [offer] = world.view.fleet.by_resource[SMALL]
     moment = NOW.timestamp()
-    world.view = world.view.assume(Assumed("gone", SMALL, offer.nodes, 1, moment + left), moment - 30)
+    world.view = world.view.with_assumed(AssumedPod("gone", SMALL, offer.nodes, 1, moment + left), moment - 30)
     with serving(decide, world=world) as site:
         answer = site.judge(review(make_pod().gpus(1).needs("8Gi").build()), "/mutate").response
     assert ("patch" in answer) is given
@@ -111,7 +111,7 @@ def test_a_slice_of_a_pod_that_did_not_come_in_time_is_given_to_the_next(left: f
 
 def test_each_copy_counts_and_the_same_pod_once() -> None:
     world = world_with(7)
-    with serving(Memory().decide, world=world) as site:
+    with serving(DecisionCache().decide, world=world) as site:
         for number, name in enumerate(["a", "b", "c", "c"]):
             site.judge(review(asking(name).owned_by("ReplicaSet", "r").build(), uid=f"u-{number}"))
     assert free(world) == 4
@@ -129,9 +129,9 @@ def test_what_was_taken_counts_where_it_runs_once_it_is_seen(name: str) -> None:
     with serving(decide, world=world) as site:
         site.judge(review(pod))
     assert free(world) == 6
-    assert free_after(world, landings(pod_of(pod))) == 7
+    assert free_after(world, bound_pods_of(parse_pod(pod))) == 7
 
 
-def free_after(world: World, seen: list[Any]) -> int:
-    world.view = world.view.landed(seen)
+def free_after(world: AdmissionState, seen: list[Any]) -> int:
+    world.view = world.view.without_bound(seen)
     return free(world)

@@ -10,14 +10,14 @@ import trustme
 
 from tests.server.site import PAIR, Talk, encoded, http, post, review, serving
 from webhook.model.decisions import Decision
-from webhook.model.requests import Request
-from webhook.web.clients import Clients
+from webhook.model.requests import AdmissionRequest
+from webhook.web.clients import ClientCertificateRules
 from webhook.web.tls import CertificateError, PemPair, server_context
 
 OURS, OTHERS = trustme.CA(), trustme.CA()
 NAME = "kube-apiserver"
 NOW = datetime.now(UTC)
-CLIENTS = Clients(OURS.cert_pem.bytes().decode(), NAME)
+CLIENTS = ClientCertificateRules(OURS.cert_pem.bytes().decode(), NAME)
 
 GOOD = OURS.issue_cert(NAME)
 REFUSED = {
@@ -32,11 +32,11 @@ UNTRUSTED = {
 }
 
 
-def judged_by(certificate: trustme.LeafCert | None, clients: Clients | None) -> tuple[int, int, float]:
+def judged_by(certificate: trustme.LeafCert | None, clients: ClientCertificateRules | None) -> tuple[int, int, float]:
     """The status of a review, how many were judged, and how many clients were turned away for who they are."""
     judged: list[str] = []
 
-    def judging(request: Request, *_: object) -> Decision:
+    def judging(request: AdmissionRequest, *_: object) -> Decision:
         judged.append(request.uid)
         return Decision()
 
@@ -68,7 +68,7 @@ def test_a_certificate_that_is_not_trusted_ends_the_connection(certificate: trus
 
 
 def test_any_name_of_the_authority_where_none_is_told() -> None:
-    assert judged_by(REFUSED["one of another name"], Clients(CLIENTS.authorities)) == (200, 2, 0)
+    assert judged_by(REFUSED["one of another name"], ClientCertificateRules(CLIENTS.authorities)) == (200, 2, 0)
 
 
 def test_anyone_where_nobody_is_told() -> None:
@@ -83,4 +83,4 @@ def test_probes_and_scrapers_need_none() -> None:
 
 def test_authorities_that_are_none_are_told() -> None:
     with pytest.raises(CertificateError, match="must be certificates of authorities"):
-        server_context(PemPair(PAIR.certificate, PAIR.key), Clients("nothing"))
+        server_context(PemPair(PAIR.certificate, PAIR.key), ClientCertificateRules("nothing"))

@@ -12,18 +12,18 @@ import pytest
 
 from webhook.errors import ApiError
 from webhook.model.pods import OwnerReference
-from webhook.server.eventing import EventWriter, event_of
+from webhook.server.eventing import EventWriter, build_owner_event
 from webhook.telemetry.logs import make_logger
-from webhook.telemetry.notices import Notice
+from webhook.telemetry.notices import OwnerEvent
 from webhook.telemetry.telemetry import Telemetry
 
 NOW = datetime(2026, 6, 1, 12, tzinfo=UTC)
 OWNER = OwnerReference(kind="Job", name="train", controller=True, api_version="batch/v1", uid="u-1")
-NOTICE = Notice("team", OWNER, "GPU-S101", "denied a pod: [GPU-S101] must not be so.", 494460)
+NOTICE = OwnerEvent("team", OWNER, "GPU-S101", "denied a pod: [GPU-S101] must not be so.", 494460)
 
 
 def test_an_event_is_about_the_owner() -> None:
-    event = event_of(NOTICE, "pod-1", NOW)
+    event = build_owner_event(NOTICE, "pod-1", NOW)
 
     assert event["involvedObject"] == {
         "apiVersion": "batch/v1",
@@ -36,16 +36,16 @@ def test_an_event_is_about_the_owner() -> None:
 
 
 def test_every_replica_gives_it_the_same_name_and_every_hour_another() -> None:
-    def name(notice: Notice) -> str:
-        return str(event_of(notice, "any", NOW)["metadata"]["name"])
+    def name(notice: OwnerEvent) -> str:
+        return str(build_owner_event(notice, "any", NOW)["metadata"]["name"])
 
-    assert name(NOTICE) == str(event_of(NOTICE, "pod-2", NOW)["metadata"]["name"])
+    assert name(NOTICE) == str(build_owner_event(NOTICE, "pod-2", NOW)["metadata"]["name"])
     assert len({name(NOTICE), name(NOTICE._replace(hour=1)), name(NOTICE._replace(code="GPU-S102"))}) == 3
 
 
 def test_long_names_and_messages_are_cut() -> None:
     owner = OwnerReference(kind="Job", name="x" * 253, controller=True)
-    event = event_of(NOTICE._replace(owner=owner, message="y" * 5000), "pod-1", NOW)
+    event = build_owner_event(NOTICE._replace(owner=owner, message="y" * 5000), "pod-1", NOW)
 
     assert len(event["metadata"]["name"]) <= 253
     assert len(event["message"]) == 1024
@@ -61,7 +61,7 @@ CUT = {
 @pytest.mark.parametrize("owner", CUT.values(), ids=CUT)
 def test_a_name_that_is_cut_is_still_one(owner: str) -> None:
     notice = NOTICE._replace(owner=OwnerReference(kind="Job", name=owner, controller=True))
-    parts = event_of(notice, "pod-1", NOW)["metadata"]["name"].split(".")
+    parts = build_owner_event(notice, "pod-1", NOW)["metadata"]["name"].split(".")
     assert all(re.fullmatch("[a-z0-9]([-a-z0-9]*[a-z0-9])?", part) for part in parts)
 
 
@@ -84,4 +84,4 @@ async def test_what_becomes_of_it_is_counted(error: Exception | None, counted: M
     telemetry = Telemetry(make_logger("info", io.StringIO()))
     await EventWriter(Server(), telemetry, "pod-1", lambda: NOW).write(NOTICE)
 
-    assert telemetry.counts.events == counted
+    assert telemetry.metrics.events == counted

@@ -11,15 +11,15 @@ import pytest
 from tests.kube.scripted import kubeconfig
 from tests.server.site import NOW, PAIR, Site, Talk, encoded, http, nothing, post, review, serving
 from tests.server.test_process import Process
-from webhook.cache.following import nothing_known
-from webhook.kube.watching import State
+from webhook.cache.following import empty_view
+from webhook.kube.watching import WatchStatus
 from webhook.model.cluster import ClusterView
 from webhook.model.fleet import Fleet
 from webhook.model.objects import Namespace
 from webhook.model.usage import UsageView
 from webhook.policy.compiled import PolicySet
-from webhook.server.world import PolicyLoad, World
-from webhook.settings import SettingsError, settings_from
+from webhook.server.world import PolicyLoadStatus, AdmissionState
+from webhook.settings import SettingsError, load_webhook_settings
 
 TEAM = {"team": Namespace()}
 
@@ -30,12 +30,12 @@ class Cluster:
 
     ready: bool = False
     age: float = 3.0
-    states: tuple[State, ...] = (State("nodes", synced=True), State("pods"))
+    states: tuple[WatchStatus, ...] = (WatchStatus("nodes", synced=True), WatchStatus("pods"))
 
 
-def world(followed: Cluster, view: ClusterView) -> World:
-    made = World(PolicySet(), view, UsageView(), PolicyLoad(NOW))
-    made.followed = followed
+def world(followed: Cluster, view: ClusterView) -> AdmissionState:
+    made = AdmissionState(PolicySet(), view, UsageView(), PolicyLoadStatus(NOW))
+    made.cluster = followed
     return made
 
 
@@ -46,7 +46,7 @@ def ready_page(site: Site) -> tuple[int, list[str]]:
 
 def test_it_is_not_ready_and_judges_nothing_before_it_knows_the_cluster() -> None:
     followed = Cluster()
-    with serving(nothing, world=world(followed, nothing_known())) as site:
+    with serving(nothing, world=world(followed, empty_view())) as site:
         status, lines = ready_page(site)
         assert status == 503
         assert lines[2:5] == ["[-]cluster not known yet", "[+]nodes synced", "[-]pods not synced yet"]
@@ -64,7 +64,7 @@ def test_with_a_view_and_no_policies_yet_it_judges_nothing() -> None:
 
 def test_a_view_that_is_old_is_told_and_stays_ready() -> None:
     followed = Cluster(ready=True, age=75.4)
-    followed.states[1].synced, followed.states[1].fault = True, "GET /api/v1/pods: 403 Forbidden: no\nmore"
+    followed.states[1].synced, followed.states[1].error = True, "GET /api/v1/pods: 403 Forbidden: no\nmore"
     old = ClusterView(Fleet(()), namespaces=TEAM, complete=True, current=False)
     with serving(nothing, world=world(followed, old)) as site:
         status, lines = ready_page(site)
@@ -96,7 +96,7 @@ def test_the_process_serves_on_while_the_cluster_does_not_answer(tmp_path: Path)
 def test_in_a_pod_the_cluster_is_the_one_that_the_pod_is_in(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
     with pytest.raises(SettingsError, match="--cluster: is needed"):
-        settings_from(self_signed=True, policies=[Path("policies")])
+        load_webhook_settings(self_signed=True, policies=[Path("policies")])
     monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "10.0.0.1")
-    assert settings_from(self_signed=True).live, "policies may be in the cluster"
-    assert not settings_from(self_signed=True, policies=[Path("policies")], cluster="demo").live
+    assert load_webhook_settings(self_signed=True).is_live, "policies may be in the cluster"
+    assert not load_webhook_settings(self_signed=True, policies=[Path("policies")], cluster="demo").is_live

@@ -29,15 +29,15 @@ from tests.conftest import ROOT
 from tests.server.mutations import Spoilt, bases, spoil
 from tests.server.site import NOW
 from webhook.cache.snapshot import read_snapshot
-from webhook.engine.remembering import Memory
+from webhook.engine.remembering import DecisionCache
 from webhook.model.usage import UsageView
-from webhook.policy.loading import load
-from webhook.server.answering import mutation, verdict
-from webhook.server.handlers import API_SERVER, Admission
-from webhook.server.world import PolicyLoad, World
+from webhook.policy.loading import load_policies
+from webhook.server.answering import render_mutation, render_validation
+from webhook.server.handlers import API_SERVER, AdmissionHandler
+from webhook.server.world import PolicyLoadStatus, AdmissionState
 from webhook.telemetry.logs import make_logger
 from webhook.telemetry.telemetry import Telemetry
-from webhook.web.replies import SENTENCE_MOST, Call, Reply
+from webhook.web.replies import MAX_ERROR_LENGTH, HttpRequest, HttpResponse
 
 COUNT = int(os.environ.get("RIGHTSLICE_FUZZ", "2000"))
 SEED = os.environ.get("RIGHTSLICE_FUZZ_SEED", "rightslice")
@@ -71,22 +71,22 @@ spec:
 """
 
 
-def routes() -> dict[str, Admission]:
+def routes() -> dict[str, AdmissionHandler]:
     """Both routes of a server with a strict policy beside the shipped ones, in the demonstration's cluster."""
     library = [(str(file), file.read_text()) for file in sorted((ROOT / "policies").glob("*.yaml"))]
-    loaded = load([*library, ("everything.yaml", EVERYTHING)])
+    loaded = load_policies([*library, ("everything.yaml", EVERYTHING)])
     assert loaded.policies is not None, loaded.errors
-    world = World(loaded.policies, read_snapshot("demo").view, UsageView(), PolicyLoad(NOW))
+    world = AdmissionState(loaded.policies, read_snapshot("demo").view, UsageView(), PolicyLoadStatus(NOW))
     seconds = count()
     telemetry = Telemetry(make_logger("info", io.StringIO()))
 
     def clock() -> Any:
         return NOW + timedelta(seconds=next(seconds))
 
-    judge = Memory().decide
+    judge = DecisionCache().decide
     return {
-        name: Admission(name, face, world, clock, judge, telemetry, 5.0)
-        for name, face in (("mutate", mutation), ("validate", verdict))
+        name: AdmissionHandler(name, face, world, clock, judge, telemetry, 5.0)
+        for name, face in (("mutate", render_mutation), ("validate", render_validation))
     }
 
 
@@ -106,13 +106,13 @@ def patience() -> Iterator[None]:
         signal.signal(signal.SIGPROF, before)
 
 
-def check(route: str, spoilt: Spoilt, reply: Reply) -> None:
+def check(route: str, spoilt: Spoilt, reply: HttpResponse) -> None:
     """Whatever came in, this is what may go out."""
     answer = json.loads(reply.body)
     if reply.status != 200:
         assert reply.status in (400, 413)
         assert answer["error"].isprintable()
-        assert 10 < len(answer["error"]) <= SENTENCE_MOST
+        assert 10 < len(answer["error"]) <= MAX_ERROR_LENGTH
         return
     response = answer["response"]
     assert (answer["apiVersion"], answer["kind"]) == ("admission.k8s.io/v1", "AdmissionReview")
@@ -149,10 +149,10 @@ def test_every_spoilt_review_is_answered() -> None:
         route, sender = chance.choice(("mutate", "validate")), chance.choice((API_SERVER, "curl"))
         try:
             with patience():
-                reply = answering[route].answer(Call(spoilt.body, "", 0.0, sender))
+                reply = answering[route].handle(HttpRequest(spoilt.body, "", 0.0, sender))
                 check(route, spoilt, reply)
-                if reply.then is not None:
-                    reply.then()
+                if reply.after_send is not None:
+                    reply.after_send()
         except Exception as error:
             pytest.fail(f"seed {SEED}, number {number}, to /{route} by {sender}: {error!r}\n{spoilt.body[:4000]!r}")
         outcomes[str(reply.status)] += 1

@@ -13,36 +13,36 @@ import pytest
 from tests.make import make_namespace, make_node, make_pod
 from tests.server.site import NOW, Site, encoded, http, make_world, nothing, post, review, serving
 from tests.world import policies_of, policy
-from webhook.cache.snapshot import snapshot_of
+from webhook.cache.snapshot import view_of_objects
 from webhook.engine.decide import decide
-from webhook.errors import Place
-from webhook.manifests.hooks import configurations
+from webhook.errors import SourceLocation
+from webhook.manifests.hooks import webhook_configurations
 from webhook.model.cluster import ClusterView
-from webhook.model.decisions import Decision, Fit, Need, add
-from webhook.model.modes import Evidence
-from webhook.model.requests import Request
+from webhook.model.decisions import Decision, OfferChoice, GpuNeed, patch_add
+from webhook.model.modes import EvidenceSource
+from webhook.model.requests import AdmissionRequest
 from webhook.model.usage import UsageView
-from webhook.server.world import ASSUMED_SECONDS, PolicyLoad, World
+from webhook.server.world import ASSUME_TTL_SECONDS, PolicyLoadStatus, AdmissionState
 
-PLACE = Place("test")
+PLACE = SourceLocation("test")
 
 
 def small_cluster() -> ClusterView:
     """One node with two cards, and one namespace."""
     node = make_node("a", {"nvidia.com/gpu.product": "NVIDIA-L40S"}, **{"nvidia.com/gpu": 2})
-    return snapshot_of([(node, PLACE), (make_namespace("team"), PLACE)])
+    return view_of_objects([(node, PLACE), (make_namespace("team"), PLACE)])
 
 
 def fitting(view: ClusterView) -> Decision:
     """A decision that gives one unit of the cluster's only offer."""
     offers = view.fleet.offers
-    fit = Fit(offers[0].resource, offers, Need(8192, None, Evidence.DECLARED, "8Gi declared"), "sizes")
+    fit = OfferChoice(offers[0].resource, offers, GpuNeed(8192, None, EvidenceSource.DECLARED, "8Gi declared"), "sizes")
     return Decision(outcome=fit, applied=True, gpu_milli_before=1000, gpu_milli_after=fit.gpu_milli)
 
 
-def free(world: World) -> int:
+def free(world: AdmissionState) -> int:
     offer = world.view.fleet.offers[0]
-    return world.view.free(offer, offer.nodes)
+    return world.view.free_units(offer, offer.nodes)
 
 
 def given_out(route: str, changed: Callable[[Decision], Decision] = lambda it: it, **request: Any) -> int:
@@ -80,18 +80,18 @@ def test_a_fit_on_trial_takes_nothing() -> None:
 def test_what_was_taken_comes_back() -> None:
     world = make_world(small_cluster())
     decision = fitting(world.view)
-    request = Request("CREATE", "", "Pod", "team", "a", None, dict, uid="u-1")
-    world.assume(request, decision, NOW)
-    later = datetime.fromtimestamp(NOW.timestamp() + ASSUMED_SECONDS + 1, NOW.tzinfo)
-    world.assume(msgspec.structs.replace(request, uid="u-2"), decision, later)
+    request = AdmissionRequest("CREATE", "", "Pod", "team", "a", None, dict, uid="u-1")
+    world.assume_fit(request, decision, NOW)
+    later = datetime.fromtimestamp(NOW.timestamp() + ASSUME_TTL_SECONDS + 1, NOW.tzinfo)
+    world.assume_fit(msgspec.structs.replace(request, uid="u-2"), decision, later)
     assert free(world) == 1
 
 
 def test_the_same_review_twice_counts_once() -> None:
     world = make_world(small_cluster())
-    request = Request("CREATE", "", "Pod", "team", "a", None, dict, uid="u-1")
-    world.assume(request, fitting(world.view), NOW)
-    world.assume(request, fitting(world.view), NOW)
+    request = AdmissionRequest("CREATE", "", "Pod", "team", "a", None, dict, uid="u-1")
+    world.assume_fit(request, fitting(world.view), NOW)
+    world.assume_fit(request, fitting(world.view), NOW)
     assert free(world) == 1
 
 
@@ -116,10 +116,10 @@ def test_a_delete_is_allowed_without_a_word() -> None:
 SECRET = "canary-5e1f"
 
 
-def crashing(request: Request, *_: object) -> Decision:
+def crashing(request: AdmissionRequest, *_: object) -> Decision:
     """A judge with a fault."""
     if request.name == "bad":
-        raise KeyError(f"{SECRET} {request.load()}")
+        raise KeyError(f"{SECRET} {request.load_object()}")
     if request.name == "deep":
         return crashing(request)
     return Decision()
@@ -148,9 +148,9 @@ def test_a_crash_is_500_and_the_server_goes_on(name: str) -> None:
         assert SECRET not in site.log.getvalue()
 
 
-def looking_at_the_whole(request: Request, *_: object) -> Decision:
+def looking_at_the_whole(request: AdmissionRequest, *_: object) -> Decision:
     """A judge with match conditions."""
-    request.load()
+    request.load_object()
     return Decision()
 
 
@@ -163,7 +163,7 @@ def test_a_key_twice_is_refused_even_from_an_api_server_where_the_whole_object_i
 
 
 def test_a_decision_that_cannot_be_written_is_a_crash_too() -> None:
-    with serving(lambda *_: Decision(patch=(add(("a",), object()),))) as site:
+    with serving(lambda *_: Decision(patch=(patch_add(("a",), object()),))) as site:
         answer = site.judge(review(), "/mutate")
         assert (answer.status, answer.json["uid"]) == (500, "u-1")
 
@@ -199,7 +199,7 @@ def test_strangers_names_make_no_series() -> None:
 def test_what_would_take_too_long_is_not_begun(route: str) -> None:
     judged: list[str] = []
 
-    def judging(request: Request, *_: object) -> Decision:
+    def judging(request: AdmissionRequest, *_: object) -> Decision:
         judged.append(request.uid)
         return Decision()
 
@@ -261,9 +261,9 @@ UNJUDGED = {
 def test_a_pod_too_large_to_be_judged_cannot_pass_a_hook_that_fails_open(
     spec: str, request_: dict[str, Any], want: tuple[int, bool | None]
 ) -> None:
-    [host] = [hook for one in configurations() for hook in one["webhooks"] if hook["name"].startswith("host.")]
+    [host] = [hook for one in webhook_configurations() for hook in one["webhooks"] if hook["name"].startswith("host.")]
     assert host["failurePolicy"] == "Ignore"
-    world = World(policies_of(policy(spec)), small_cluster(), UsageView(), PolicyLoad(NOW))
+    world = AdmissionState(policies_of(policy(spec)), small_cluster(), UsageView(), PolicyLoadStatus(NOW))
     with serving(decide, world=world) as site:
         answer = site.judge(review(tolerating(1001), **request_), host["clientConfig"]["service"]["path"])
         allowed = answer.response["allowed"] if answer.status == 200 else None
@@ -274,6 +274,6 @@ def test_a_pod_too_large_to_be_judged_cannot_pass_a_hook_that_fails_open(
 
 
 def test_what_shapes_never_denies_a_pod_that_is_too_large() -> None:
-    world = World(policies_of(policy(GUARDED)), small_cluster(), UsageView(), PolicyLoad(NOW))
+    world = AdmissionState(policies_of(policy(GUARDED)), small_cluster(), UsageView(), PolicyLoadStatus(NOW))
     with serving(decide, world=world) as site:
         assert site.judge(review(tolerating(1001)), "/mutate").status == 413

@@ -7,29 +7,29 @@ from collections.abc import Callable
 import pytest
 
 from tests.server.site import serving
-from webhook.server.app import Server
+from webhook.server.app import AdmissionServer
 from webhook.web import listening
 
 Turn = Callable[[], None]
 
 
-def as_companion(server: Server, turn: Turn) -> None:
+def as_companion(server: AdmissionServer, turn: Turn) -> None:
     async def companion() -> None:
         turn()
 
-    server.companions = [*server.companions, companion]
+    server.tasks = [*server.tasks, companion]
 
 
-def as_look(server: Server, turn: Turn) -> None:
+def as_look(server: AdmissionServer, turn: Turn) -> None:
     async def look() -> None:
         turn()
 
-    server.looks = [*server.looks, look]
+    server.polls = [*server.polls, look]
 
 
 @pytest.mark.parametrize("add", [as_companion, as_look], ids=lambda it: it.__name__)
 def test_a_task_that_fails_is_told_and_begins_anew(
-    add: Callable[[Server, Turn], None], monkeypatch: pytest.MonkeyPatch
+    add: Callable[[AdmissionServer, Turn], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(listening, "AGAIN_SECONDS", 0.01)
     turns: list[int] = []

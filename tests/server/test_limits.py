@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from webhook.settings import DRAIN_IN_A_CLUSTER, SettingsError, settings_from
-from webhook.web.limits import deadline
+from webhook.settings import CLUSTER_DRAIN_SECONDS, SettingsError, load_webhook_settings
+from webhook.web.limits import request_deadline
 
 DEADLINES = {
     "timeout=3s": 3.0,
@@ -34,12 +34,12 @@ DEADLINES = {
 
 @pytest.mark.parametrize(("query", "seconds"), DEADLINES.items(), ids=DEADLINES)
 def test_deadline(query: str, seconds: float) -> None:
-    assert deadline(query, 20.0) == pytest.approx(seconds)
+    assert request_deadline(query, 20.0) == pytest.approx(seconds)
 
 
 @given(st.text())
 def test_no_query_gives_more_than_the_most_or_nothing(query: str) -> None:
-    assert 0 < deadline(query, 5.0) <= 5.0
+    assert 0 < request_deadline(query, 5.0) <= 5.0
 
 
 GIVEN = {"policies": "policies", "cluster": "demo", "self_signed": True}
@@ -48,27 +48,27 @@ GIVEN = {"policies": "policies", "cluster": "demo", "self_signed": True}
 def test_flags_come_before_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RIGHTSLICE_LISTEN", "0.0.0.0:9443")
     monkeypatch.setenv("RIGHTSLICE_DRAIN_SECONDS", "3")
-    settings = settings_from(**GIVEN, listen="127.0.0.1:1", drain_seconds=None)
-    assert (settings.host, settings.port, settings.drain) == ("127.0.0.1", 1, 3.0)
-    assert settings_from(**GIVEN).listen == "0.0.0.0:9443"
+    settings = load_webhook_settings(**GIVEN, listen="127.0.0.1:1", drain_seconds=None)
+    assert (settings.host, settings.port, settings.drain_period) == ("127.0.0.1", 1, 3.0)
+    assert load_webhook_settings(**GIVEN).listen == "0.0.0.0:9443"
 
 
 def test_only_a_loopback_server_ends_without_a_pause() -> None:
-    assert settings_from(**GIVEN).drain == 0.0
-    assert settings_from(**GIVEN, listen="[::1]:8443").drain == 0.0
-    assert settings_from(**GIVEN, listen="localhost:8443").drain == 0.0
-    assert settings_from(**GIVEN, listen="0.0.0.0:8443").drain == DRAIN_IN_A_CLUSTER
-    assert settings_from(**GIVEN, listen="webhook.example:8443").drain == DRAIN_IN_A_CLUSTER
+    assert load_webhook_settings(**GIVEN).drain_period == 0.0
+    assert load_webhook_settings(**GIVEN, listen="[::1]:8443").drain_period == 0.0
+    assert load_webhook_settings(**GIVEN, listen="localhost:8443").drain_period == 0.0
+    assert load_webhook_settings(**GIVEN, listen="0.0.0.0:8443").drain_period == CLUSTER_DRAIN_SECONDS
+    assert load_webhook_settings(**GIVEN, listen="webhook.example:8443").drain_period == CLUSTER_DRAIN_SECONDS
 
 
 def test_an_ipv6_address_loses_its_brackets() -> None:
-    assert settings_from(**GIVEN, listen="[::]:8443").host == "::"
+    assert load_webhook_settings(**GIVEN, listen="[::]:8443").host == "::"
 
 
 def test_a_client_s_name_needs_an_authority() -> None:
     with pytest.raises(SettingsError, match="--client-name needs --client-ca"):
-        settings_from(**GIVEN, client_name="kube-apiserver")
-    assert settings_from(**GIVEN, client_name="kube-apiserver", client_ca="ca.pem").client_name == "kube-apiserver"
+        load_webhook_settings(**GIVEN, client_name="kube-apiserver")
+    assert load_webhook_settings(**GIVEN, client_name="kube-apiserver", client_ca="ca.pem").client_name == "kube-apiserver"
 
 
 WRONG = {
@@ -83,4 +83,4 @@ WRONG = {
 @pytest.mark.parametrize(("name", "value"), WRONG.items(), ids=WRONG)
 def test_a_wrong_setting_is_named_as_its_flag(name: str, value: object) -> None:
     with pytest.raises(SettingsError, match=f"^--{name.replace('_', '-')}: "):
-        settings_from(**{**GIVEN, name: value})
+        load_webhook_settings(**{**GIVEN, name: value})

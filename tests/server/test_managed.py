@@ -14,10 +14,10 @@ from tests.certs.cluster import HOOKS, KEEPING, SECRET, Client, Cluster, Replica
 from tests.kube.test_leading import LEASE
 from tests.server.managing import managing, page, served
 from tests.server.site import PAIR, Site, Talk, encoded, post, review
-from webhook.certs.keeping import Keeper
-from webhook.certs.plan import SETTLE
+from webhook.certs.keeping import CertificateReconciler
+from webhook.certs.plan import BUNDLE_SETTLE_TIME
 from webhook.errors import ApiError
-from webhook.kube.leading import Leading
+from webhook.kube.leading import LeaderElector
 from webhook.server import managed
 from webhook.server.managed import ManagedCertificate
 from webhook.telemetry.logs import make_logger
@@ -54,12 +54,12 @@ def test_it_is_ready_once_a_trusted_certificate_is_there(cluster: Cluster) -> No
         (bundle,) = set(cluster.bundles())
 
         assert served(site.port, bundle, NAME) == cluster.leaf.certificate
-        ends = f"{cluster.leaf.ends:%Y-%m-%dT%H:%M:%SZ}"
+        ends = f"{cluster.leaf.not_after:%Y-%m-%dT%H:%M:%SZ}"
         assert f"[+]certificate of Secret rightslice/rightslice-tls, ends {ends}" in page(site.port)[1]
         assert "[+]leader this replica" in page(site.port)[1]
-        counts = site.server.telemetry.counts
-        assert counts.certificate_end == cluster.leaf.ends.timestamp()
-        assert counts.leader == 1
+        counts = site.server.telemetry.metrics
+        assert counts.certificate_expiry == cluster.leaf.not_after.timestamp()
+        assert counts.is_leader == 1
         assert counts.certificate_steps == {"authority": 1, "trust": 1, "issue": 1}
         assert "PRIVATE KEY" not in site.log.getvalue()
         assert [event["step"] for event in events(site) if event["event"] == "certificate step"] == [
@@ -81,7 +81,7 @@ def test_a_new_certificate_is_served_and_open_connections_stay(cluster: Cluster)
         site.until(lambda: "work waits for API servers to trust the bundles" in page(site.port)[1])
         assert cluster.leaf == before
 
-        cluster.seconds += SETTLE.total_seconds()
+        cluster.seconds += BUNDLE_SETTLE_TIME.total_seconds()
         site.until(
             lambda: served(site.port, cluster.bundles()[0], NAME) == cluster.leaf.certificate != before.certificate
         )
@@ -124,7 +124,7 @@ def test_an_api_server_that_goes_away_takes_nothing_with_it(cluster: Cluster) ->
     with managing_in(cluster, client) as site:
         site.until(lambda: page(site.port)[0] == 200)
         client.refusal = ApiError("GET /", 500, "InternalError", "etcd is gone")
-        site.until(lambda: site.server.telemetry.counts.certificate_trouble == 1)
+        site.until(lambda: site.server.telemetry.metrics.certificate_failing == 1)
 
         assert page(site.port)[0] == 200
         assert served(site.port, cluster.bundles()[0], NAME) == cluster.leaf.certificate
@@ -134,11 +134,11 @@ def test_a_fault_of_ours_ends_nothing(cluster: Cluster) -> None:
     with managing_in(cluster) as site:
         site.until(lambda: page(site.port)[0] == 200)
         spoilt = cluster.objects[HOOKS[0]].pop("metadata")
-        site.until(lambda: site.server.telemetry.counts.crashes["certificate"] > 0)
+        site.until(lambda: site.server.telemetry.metrics.crashes["certificate"] > 0)
         assert page(site.port)[0] == 200
 
         cluster.objects[HOOKS[0]]["metadata"] = spoilt
-        site.until(lambda: site.server.telemetry.counts.certificate_trouble == 0)
+        site.until(lambda: site.server.telemetry.metrics.certificate_failing == 0)
 
 
 def test_a_secret_that_is_not_ours_is_told(cluster: Cluster) -> None:
@@ -165,15 +165,15 @@ def test_a_wrong_clock_is_told(cluster: Cluster) -> None:
 
 async def test_two_programs_that_undo_each_other_do_not_do_it_as_fast_as_they_can() -> None:
     cluster, log = Cluster(), io.StringIO()
-    leading = Leading(Client(cluster), LEASE, "pod-1")
-    keeper = Keeper(Client(cluster), KEEPING, lambda: leading.leads, lambda: cluster.moment)
+    leading = LeaderElector(Client(cluster), LEASE, "pod-1")
+    keeper = CertificateReconciler(Client(cluster), KEEPING, lambda: leading.is_leader, lambda: cluster.moment)
     context = server_context(PemPair(PAIR.certificate, PAIR.key))
     kept = ManagedCertificate(keeper, leading, context, Telemetry(make_logger("info", log)), lambda: cluster.moment)
-    await leading.attempt()
+    await leading.try_acquire_or_renew()
     pauses = []
     for _ in range(20):
-        pauses.append(await kept.look())
+        pauses.append(await kept.reconcile())
         cluster.set_bundles("")
 
-    assert kept.telemetry.counts.certificate_steps["trust"] >= 15
+    assert kept.telemetry.metrics.certificate_steps["trust"] >= 15
     assert sum(pauses) > len(pauses), "less than one write a second"

@@ -9,35 +9,35 @@ from concurrent.futures import ThreadPoolExecutor
 
 from tests.server.site import NOW, PAIR, Answer, Site, Talk, encoded, post, review, serving
 from webhook.model.cluster import ClusterView
-from webhook.model.decisions import Decision, add
-from webhook.model.requests import Request
+from webhook.model.decisions import Decision, patch_add
+from webhook.model.requests import AdmissionRequest
 from webhook.model.usage import UsageView
 from webhook.policy.compiled import PolicySet
-from webhook.web.limits import Limits, Load
+from webhook.web.limits import ServerLimits, ServerLoad
 
 REQUEST = post("/validate", encoded(review()))
 
 
 def test_one_connection_too_many_is_closed() -> None:
-    with serving(limits=Limits(connections=3, close_time=0.05)) as site:
+    with serving(limits=ServerLimits(connections=3, close_time=0.05)) as site:
         kept = [site.talk() for _ in range(3)]
-        site.until(lambda: len(site.server.lobby.guests) == 3)
+        site.until(lambda: len(site.server.registry.connections) == 3)
         assert site.talk().closed()
         kept[0].send(REQUEST)
         assert (kept[0].read() or (0,))[0] == 200
         kept[0].close()
-        site.until(lambda: len(site.server.lobby.guests) == 2)
+        site.until(lambda: len(site.server.registry.connections) == 2)
         assert site.ask(REQUEST).status == 200
         assert site.figure("rightslice_refused_total", reason="connections") == 1
 
 
 def test_one_body_in_flight_too_many_is_told_to_try_again() -> None:
-    with serving(limits=Limits(in_flight=2, close_time=0.05)) as site:
+    with serving(limits=ServerLimits(in_flight=2, close_time=0.05)) as site:
         half = REQUEST[:-10]
         taken = [site.talk() for _ in range(2)]
         for talk in taken:
             talk.send(half)
-        site.until(lambda: site.server.lobby.load.reading == 2)
+        site.until(lambda: site.server.registry.load.reading == 2)
         answer = site.ask(half)
         assert (answer.status, answer.headers["retry-after"]) == (503, "1")
         for talk in taken:
@@ -47,17 +47,17 @@ def test_one_body_in_flight_too_many_is_told_to_try_again() -> None:
 
 
 def test_bodies_are_bounded_together_too() -> None:
-    with serving(limits=Limits(buffered=100_000, close_time=0.05)) as site:
+    with serving(limits=ServerLimits(buffered=100_000, close_time=0.05)) as site:
         big = post("/validate", b" " * 1_000_000)
         assert site.ask(big[:300_000]).status == 503
-        site.until(lambda: site.server.lobby.load.buffered == 0)
+        site.until(lambda: site.server.registry.load.buffered == 0)
         assert site.ask(REQUEST).status == 200
 
 
 def test_what_waited_in_one_turn_is_bounded() -> None:
-    load = Load(Limits(in_flight=2))
-    assert [load.may_answer(1.0), load.may_answer(1.0), load.may_answer(1.0)] == [True, True, False]
-    assert load.may_answer(1.001)
+    load = ServerLoad(ServerLimits(in_flight=2))
+    assert [load.can_answer(1.0), load.can_answer(1.0), load.can_answer(1.0)] == [True, True, False]
+    assert load.can_answer(1.001)
 
 
 def test_a_flood_is_answered_or_turned_away_and_over_at_once() -> None:
@@ -67,7 +67,7 @@ def test_a_flood_is_answered_or_turned_away_and_over_at_once() -> None:
         time.sleep(0.002)
         return Decision()
 
-    with serving(slow, limits=Limits(in_flight=8, close_time=0.05)) as site:
+    with serving(slow, limits=ServerLimits(in_flight=8, close_time=0.05)) as site:
         answers = asyncio.run(_flood(site, clients=64, each=5))
         assert set(answers) <= {200, 503}
         assert len(answers) == 64 * 5
@@ -94,9 +94,9 @@ async def _flood(site: Site, clients: int, each: int) -> list[int]:
     return [status for statuses in await asyncio.gather(*(one() for _ in range(clients))) for status in statuses]
 
 
-def decide_by_uid(request: Request, _p: PolicySet, _v: ClusterView, _u: UsageView, _now: object) -> Decision:
+def decide_by_uid(request: AdmissionRequest, _p: PolicySet, _v: ClusterView, _u: UsageView, _now: object) -> Decision:
     assert _now == NOW
-    return Decision(patch=(add(("metadata", "labels"), {"uid": request.uid}),), policies=(request.uid,))
+    return Decision(patch=(patch_add(("metadata", "labels"), {"uid": request.uid}),), policies=(request.uid,))
 
 
 def test_every_response_carries_its_own_uid() -> None:

@@ -11,24 +11,24 @@ from tests.make import Json
 from tests.policy.test_faults import CASES, HEAD
 from tests.policy.written import exception_text, policy_text
 from tests.server.site import NOW, review, serving
-from webhook.cache.shipped import shipped
-from webhook.cache.snapshot import snapshot_of
-from webhook.documents.reading import read
+from webhook.cache.shipped import bundled_folder
+from webhook.cache.snapshot import view_of_objects
+from webhook.documents.reading import read_documents
 from webhook.errors import DocumentError
 from webhook.model.usage import UsageView
-from webhook.policy.loading import load
-from webhook.server.world import PolicyLoad, World
+from webhook.policy.loading import load_policies
+from webhook.server.world import PolicyLoadStatus, AdmissionState
 
-FILES = [(file.name, file.read_text()) for file in sorted(shipped("policies").glob("*.yaml"))]
+FILES = [(file.name, file.read_text()) for file in sorted(bundled_folder("policies").glob("*.yaml"))]
 RULED = policy_text("classes", injection={"runtimeClassName": "nvidia"})
 OF_THE_SERVER = {"uid": "1", "generation": 2, "resourceVersion": "7", "managedFields": [], "selfLink": "", "x": {}}
 
 
-def world(*texts: str) -> World:
+def world(*texts: str) -> AdmissionState:
     """A world with these policies in force."""
-    loaded = load([(f"{number}.yaml", text) for number, text in enumerate(texts)])
+    loaded = load_policies([(f"{number}.yaml", text) for number, text in enumerate(texts)])
     assert loaded.policies is not None, loaded.errors
-    return World(loaded.policies, snapshot_of(()), UsageView(), PolicyLoad(NOW))
+    return AdmissionState(loaded.policies, view_of_objects(()), UsageView(), PolicyLoadStatus(NOW))
 
 
 def of(data: Json, **request: Any) -> Json:
@@ -59,7 +59,7 @@ def said(response: Json) -> list[str]:
 def whole(text: str) -> Json | None:
     """The one document of a text as an object; None where a person's YAML is the fault, or a value is missing."""
     try:
-        (document,) = read(text, "p.yaml")
+        (document,) = read_documents(text, "p.yaml")
     except DocumentError:
         return None
     data: Json = json.loads(json.dumps(document.data))
@@ -73,9 +73,9 @@ def test_it_says_what_lint_says() -> None:
     assert len(OBJECTS) > 40
     with serving(world=world()) as site:
         for name, data in OBJECTS.items():
-            faults = load([("p.yaml", HEAD + CASES[name].spec)]).errors
+            faults = load_policies([("p.yaml", HEAD + CASES[name].spec)]).errors
             response = site.judge(of(data), "/policies").response
-            assert sorted(said(response)) == sorted(f"[{one.code}] {one.sentence}" for one in faults), name
+            assert sorted(said(response)) == sorted(f"[{one.code}] {one.message}" for one in faults), name
 
 
 @pytest.mark.parametrize("file", [name for name, _ in FILES])

@@ -6,8 +6,8 @@ from typing import NamedTuple
 
 import pytest
 
-from webhook.policy.loading import load
-from webhook.server.policysources import Combined, Good, combine
+from webhook.policy.loading import load_policies
+from webhook.server.policysources import CombinedPolicies, LastLoaded, combine_sources
 
 HEAD = "apiVersion: rightslice.dev/v1alpha1\n"
 
@@ -29,7 +29,7 @@ BAD = policy("x", "loud")
 FILE = ("policies/f.yaml", policy("f"))
 
 
-def names(combined: Combined) -> dict[str, str]:
+def names(combined: CombinedPolicies) -> dict[str, str]:
     """Each policy of a set, with its mode."""
     assert combined.policies is not None
     return {each.name: each.mode.name.lower() for each in combined.policies.policies}
@@ -41,7 +41,7 @@ class Case(NamedTuple):
     objects: list[tuple[str, str]]
     want: dict[str, str]
     files: tuple[tuple[str, str], ...] = (FILE,)
-    good: Good = Good()
+    good: LastLoaded = LastLoaded()
     faults: tuple[str, ...] = ()
 
 
@@ -54,15 +54,15 @@ CASES = {
     "a bad object stays as it was when it last loaded, and others change": Case(
         [("GPUPolicy/o", policy("o", "enforce")), ("GPUPolicy/x", BAD)],
         {"f": "warn", "o": "enforce", "x": "warn"},
-        good=Good((FILE,), {"GPUPolicy/o": policy("o"), "GPUPolicy/x": policy("x")}),
+        good=LastLoaded((FILE,), {"GPUPolicy/o": policy("o"), "GPUPolicy/x": policy("x")}),
         faults=("GPUPolicy/x",),
     ),
-    "an object that is gone is gone": Case([], {"f": "warn"}, good=Good((FILE,), {"GPUPolicy/o": policy("o")})),
+    "an object that is gone is gone": Case([], {"f": "warn"}, good=LastLoaded((FILE,), {"GPUPolicy/o": policy("o")})),
     "bad files stay as they were, and objects go on": Case(
         [("GPUPolicy/o", policy("o"))],
         {"f": "warn", "o": "warn"},
         files=(("policies/f.yaml", BAD),),
-        good=Good((FILE,), {}),
+        good=LastLoaded((FILE,), {}),
         faults=("policies/f.yaml",),
     ),
     "an exception to no policy is left out": Case(
@@ -81,20 +81,20 @@ CASES = {
 
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 def test_sources(case: Case) -> None:
-    combined = combine(case.files, case.objects, case.good, load)
+    combined = combine_sources(case.files, case.objects, case.good, load_policies)
     assert names(combined) == case.want
-    assert [fault.partition(":")[0] for fault in combined.faults] == list(case.faults)
+    assert [fault.partition(":")[0] for fault in combined.errors] == list(case.faults)
 
 
 def test_what_loaded_is_what_one_falls_back_on() -> None:
-    first = combine((FILE,), [("GPUPolicy/o", policy("o"))], Good(), load)
-    second = combine((FILE,), [("GPUPolicy/o", policy("o", "loud"))], first.good, load)
-    third = combine((FILE,), [("GPUPolicy/o", policy("o", "loud"))], second.good, load)
+    first = combine_sources((FILE,), [("GPUPolicy/o", policy("o"))], LastLoaded(), load_policies)
+    second = combine_sources((FILE,), [("GPUPolicy/o", policy("o", "loud"))], first.last_loaded, load_policies)
+    third = combine_sources((FILE,), [("GPUPolicy/o", policy("o", "loud"))], second.last_loaded, load_policies)
     assert (names(second), names(third)) == (names(first), names(first))
-    assert third.faults == second.faults != {}
+    assert third.errors == second.errors != {}
 
 
 def test_files_that_never_loaded_are_no_set() -> None:
-    combined = combine((("policies/f.yaml", BAD),), [], Good(), load)
+    combined = combine_sources((("policies/f.yaml", BAD),), [], LastLoaded(), load_policies)
     assert names(combined) == {}, "nothing was good before, and nothing is left"
-    assert [fault.partition(":")[0] for fault in combined.faults] == ["policies/f.yaml"]
+    assert [fault.partition(":")[0] for fault in combined.errors] == ["policies/f.yaml"]

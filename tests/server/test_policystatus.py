@@ -12,15 +12,15 @@ import pytest
 from tests.make import Json
 from tests.server.site import make_world
 from webhook.errors import ApiError
-from webhook.server.policysources import FILE_WINS, Unused
-from webhook.server.policystatus import PolicyStatuses, Tally, counted_status, ready_status, status_path
-from webhook.server.world import PolicyLoad
+from webhook.server.policysources import FILE_WINS, UnusedReason
+from webhook.server.policystatus import PolicyStatusWriter, PolicyCounts, status_with_counts, ready_status, status_path
+from webhook.server.world import PolicyLoadStatus
 from webhook.telemetry.logs import make_logger
 from webhook.telemetry.telemetry import Telemetry
 
 NOW = datetime(2026, 6, 1, 12, tzinfo=UTC)
 THEN = "2026-05-01T00:00:00Z"
-INVALID = Unused("Invalid", "GPUPolicy/guard:7:9: spec.mode: must be audit, warn or enforce (found 'Enforce')")
+INVALID = UnusedReason("Invalid", "GPUPolicy/guard:7:9: spec.mode: must be audit, warn or enforce (found 'Enforce')")
 IN_USE = {
     "type": "Ready",
     "status": "True",
@@ -100,17 +100,17 @@ def test_conditions_of_others_stay() -> None:
     assert "matched" not in status
 
 
-COUNTED: dict[str, tuple[Json, Tally, Json | None]] = {
-    "a share is added": (policy(KNOWN), Tally(3, 1), {"matched": 10, "denied": 3}),
-    "nothing is not written": (policy(KNOWN), Tally(), None),
-    "a spec that nobody has seen is not counted yet": (policy(KNOWN, generation=2), Tally(3, 1), None),
-    "no status yet": (policy(), Tally(3, 1), None),
+COUNTED: dict[str, tuple[Json, PolicyCounts, Json | None]] = {
+    "a share is added": (policy(KNOWN), PolicyCounts(3, 1), {"matched": 10, "denied": 3}),
+    "nothing is not written": (policy(KNOWN), PolicyCounts(), None),
+    "a spec that nobody has seen is not counted yet": (policy(KNOWN, generation=2), PolicyCounts(3, 1), None),
+    "no status yet": (policy(), PolicyCounts(3, 1), None),
 }
 
 
 @pytest.mark.parametrize(("data", "more", "want"), COUNTED.values(), ids=COUNTED)
-def test_counts(data: Json, more: Tally, want: Json | None) -> None:
-    assert counted_status(data, more) == want
+def test_counts(data: Json, more: PolicyCounts, want: Json | None) -> None:
+    assert status_with_counts(data, more) == want
 
 
 PATHS = {
@@ -159,27 +159,27 @@ class Replica:
         self.log = io.StringIO()
         self.telemetry = Telemetry(make_logger("info", self.log))
         self.world = make_world()
-        self.statuses = PolicyStatuses(shared, shared, self.world, lambda: leads, self.telemetry, lambda: NOW)
+        self.statuses = PolicyStatusWriter(shared, shared, self.world, lambda: leads, self.telemetry, lambda: NOW)
 
     def count(self, matched: int, denied: int) -> None:
         """Reviews come."""
-        self.telemetry.counts.matched["guard"] += matched
-        self.telemetry.counts.denied["guard"] += denied
+        self.telemetry.metrics.matched["guard"] += matched
+        self.telemetry.metrics.denied["guard"] += denied
 
 
 async def test_what_every_replica_counted_is_in_the_status() -> None:
     shared = Shared()
     leader, other = Replica(shared, leads=True), Replica(shared, leads=False)
     for replica in (other, leader):
-        await replica.statuses.look(with_counts=False)
+        await replica.statuses.sync(with_counts=False)
     assert shared.patches == 1, "only the leader says that it is in use"
 
     leader.count(5, 1)
     other.count(2, 2)
     for _ in range(2):
         for replica in (leader, other):
-            await replica.statuses.look(with_counts=False)
-            await replica.statuses.look(with_counts=True)
+            await replica.statuses.sync(with_counts=False)
+            await replica.statuses.sync(with_counts=True)
     assert (shared.stored["status"]["matched"], shared.stored["status"]["denied"]) == (7, 3)
     assert shared.patches == 3
 
@@ -187,12 +187,12 @@ async def test_what_every_replica_counted_is_in_the_status() -> None:
 async def test_a_share_that_could_not_be_told_is_told_later() -> None:
     shared = Shared()
     leader = Replica(shared, leads=True)
-    await leader.statuses.look(with_counts=False)
+    await leader.statuses.sync(with_counts=False)
     leader.count(5, 0)
     shared.refusal = ApiError("PATCH /", 409, "Conflict", "modified")
-    await leader.statuses.look(with_counts=True)
+    await leader.statuses.sync(with_counts=True)
     shared.refusal = None
-    await leader.statuses.look(with_counts=True)
+    await leader.statuses.sync(with_counts=True)
 
     assert shared.stored["status"]["matched"] == 5
     assert leader.log.getvalue() == ""
@@ -201,12 +201,12 @@ async def test_a_share_that_could_not_be_told_is_told_later() -> None:
 async def test_a_changed_policy_is_counted_from_nothing() -> None:
     shared = Shared()
     leader = Replica(shared, leads=True)
-    await leader.statuses.look(with_counts=False)
+    await leader.statuses.sync(with_counts=False)
     leader.count(5, 5)
     shared.stored["metadata"]["generation"] = 2
-    await leader.statuses.look(with_counts=True)
+    await leader.statuses.sync(with_counts=True)
     leader.count(1, 0)
-    await leader.statuses.look(with_counts=True)
+    await leader.statuses.sync(with_counts=True)
 
     assert (shared.stored["status"]["matched"], shared.stored["status"]["denied"]) == (1, 0)
 
@@ -216,14 +216,14 @@ async def test_what_was_counted_for_an_older_spec_is_not_told_of_the_new_one() -
     shared = Shared()
     leader, other = Replica(shared, leads=True), Replica(shared, leads=False)
     for replica in (leader, other):
-        await replica.statuses.look(with_counts=False)
+        await replica.statuses.sync(with_counts=False)
     other.count(5, 5)
     shared.stored["metadata"]["generation"] = 2
-    await leader.statuses.look(with_counts=False)
+    await leader.statuses.sync(with_counts=False)
     assert shared.stored["status"]["observedGeneration"] == 2
     for matched in (0, 1):
         other.count(matched, 0)
-        await other.statuses.look(with_counts=True)
+        await other.statuses.sync(with_counts=True)
 
     assert (shared.stored["status"]["matched"], shared.stored["status"]["denied"]) == (1, 0)
 
@@ -242,18 +242,18 @@ async def test_what_is_gone_is_forgotten() -> None:
     for number in range(5):
         shared.stored = policy()
         shared.stored["metadata"]["name"] = f"guard-{number}"
-        await leader.statuses.look(with_counts=True)
+        await leader.statuses.sync(with_counts=True)
 
-    assert list(leader.statuses._told) == ["GPUPolicy/guard-4"]
+    assert list(leader.statuses._reported) == ["GPUPolicy/guard-4"]
 
 
 async def test_one_that_is_not_in_use_is_not_counted() -> None:
     shared = Shared()
     leader = Replica(shared, leads=True)
-    leader.world.policy_load = PolicyLoad(NOW, unused={"GPUPolicy/guard": FILE_WINS})
-    await leader.statuses.look(with_counts=False)
+    leader.world.policy_load = PolicyLoadStatus(NOW, unused={"GPUPolicy/guard": FILE_WINS})
+    await leader.statuses.sync(with_counts=False)
     leader.count(5, 0)
-    await leader.statuses.look(with_counts=True)
+    await leader.statuses.sync(with_counts=True)
 
     assert shared.stored["status"]["matched"] == 0
 
@@ -263,6 +263,6 @@ async def test_what_rbac_refuses_is_said_once() -> None:
     leader = Replica(shared, leads=True)
     shared.refusal = ApiError("PATCH /", 403, "Forbidden", "cannot patch gpupolicies/status")
     for _ in range(3):
-        await leader.statuses.look(with_counts=False)
+        await leader.statuses.sync(with_counts=False)
 
     assert leader.log.getvalue().count("policy status is not written") == 1

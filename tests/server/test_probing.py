@@ -7,10 +7,10 @@ import json
 
 from tests.make import Json, make_pod
 from tests.server.site import Site, review, serving
-from webhook.model.records import PROBE
-from webhook.report.diff import apply
+from webhook.model.records import PROBE_ANNOTATION
+from webhook.report.diff import apply_json_patch
 
-PROBING = make_pod().annotate(PROBE, "who answers?").build()
+PROBING = make_pod().annotate(PROBE_ANNOTATION, "who answers?").build()
 
 
 def asked(site: Site, route: str, pod: Json, *, dry_run: bool = True) -> Json:
@@ -22,7 +22,7 @@ def asked(site: Site, route: str, pod: Json, *, dry_run: bool = True) -> Json:
 def test_both_hooks_say_that_it_is_us() -> None:
     with serving() as site:
         shaped = asked(site, "/mutate", PROBING)
-        pod = apply(PROBING, json.loads(base64.b64decode(shaped["patch"])))
+        pod = apply_json_patch(PROBING, json.loads(base64.b64decode(shaped["patch"])))
         both, one = asked(site, "/validate", pod), asked(site, "/validate", PROBING)
 
     assert shaped["allowed"]

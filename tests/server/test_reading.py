@@ -16,7 +16,7 @@ from tests.make import make_pod
 from tests.server.site import encoded, review
 from webhook.errors import ReviewError
 from webhook.server import jsonbody
-from webhook.server.reading import read, read_sent
+from webhook.server.reading import parse_review, parse_api_server_review
 
 GOOD = encoded(review())
 JSON = "the body must be JSON: it is broken at line 1, column"
@@ -144,7 +144,7 @@ REFUSED: dict[str, tuple[bytes, str]] = {
 @pytest.mark.parametrize(("body", "words"), REFUSED.values(), ids=REFUSED)
 def test_refused(body: bytes, words: str) -> None:
     with pytest.raises(ReviewError, match=words) as caught:
-        read(body)
+        parse_review(body)
     assert len(str(caught.value)) <= 256
     assert "\n" not in str(caught.value)
 
@@ -152,7 +152,7 @@ def test_refused(body: bytes, words: str) -> None:
 @pytest.mark.parametrize(("body", "words"), REFUSED.values(), ids=REFUSED)
 def test_refused_from_an_api_server_too_once_it_is_looked_at_whole(body: bytes, words: str) -> None:
     with pytest.raises(ReviewError, match=words):
-        read_sent(body).load()
+        parse_api_server_review(body).load_object()
 
 
 def deep(levels: int) -> dict[str, Any]:
@@ -164,35 +164,35 @@ def deep(levels: int) -> dict[str, Any]:
 
 
 def test_a_review_becomes_a_request() -> None:
-    request = read(encoded(review(dryRun=True, subResource="resize", uid="u-9")))
+    request = parse_review(encoded(review(dryRun=True, subResource="resize", uid="u-9")))
     assert (request.uid, request.operation, request.group, request.kind) == ("u-9", "CREATE", "", "Pod")
     assert (request.namespace, request.name, request.sub_resource, request.dry_run) == ("team", "pod", "resize", True)
     assert (request.user, request.groups) == ("alice", ("system:authenticated",))
     assert request.pod is not None
     assert request.pod.spec.containers[0].resources.limits == {"nvidia.com/gpu": "1"}
-    assert request.load() == make_pod().gpus(1).build()
-    assert request.load() is request.load()
+    assert request.load_object() == make_pod().gpus(1).build()
+    assert request.load_object() is request.load_object()
     assert request.old_pod is None
-    assert request.load_old() is None
+    assert request.load_old_object() is None
 
 
 def test_an_update_carries_the_old_pod() -> None:
-    request = read(encoded(review(operation="UPDATE", oldObject=make_pod("old").build())))
+    request = parse_review(encoded(review(operation="UPDATE", oldObject=make_pod("old").build())))
     assert request.old_pod is not None
     assert request.old_pod.metadata.name == "old"
-    assert request.load_old()["metadata"]["name"] == "old"
+    assert request.load_old_object()["metadata"]["name"] == "old"
 
 
 def test_a_delete_has_no_object() -> None:
-    request = read(encoded(review() | {"request": review()["request"] | {"operation": "DELETE", "object": None}}))
-    assert (request.operation, request.pod, request.load()) == ("DELETE", None, None)
+    request = parse_review(encoded(review() | {"request": review()["request"] | {"operation": "DELETE", "object": None}}))
+    assert (request.operation, request.pod, request.load_object()) == ("DELETE", None, None)
 
 
 def test_another_kind_is_not_read_as_a_pod() -> None:
     job = {"apiVersion": "batch/v1", "kind": "Job", "spec": {"containers": 7}}
-    request = read(encoded(review(job, **of_kind("Job", "batch", "jobs"))))
+    request = parse_review(encoded(review(job, **of_kind("Job", "batch", "jobs"))))
     assert (request.group, request.kind, request.pod) == ("batch", "Job", None)
-    assert request.load() == job
+    assert request.load_object() == job
 
 
 TAKEN = {
@@ -214,7 +214,7 @@ TAKEN = {
 
 @pytest.mark.parametrize("text", TAKEN.values(), ids=TAKEN)
 def test_taken_exactly(text: str) -> None:
-    assert read(with_pod(text)).load() == json.loads(text)
+    assert parse_review(with_pod(text)).load_object() == json.loads(text)
 
 
 SENT = {
@@ -231,10 +231,10 @@ SENT = {
 
 @pytest.mark.parametrize("body", SENT.values(), ids=SENT)
 def test_both_ways_of_reading_read_the_same(body: bytes) -> None:
-    one, other = read(body), read_sent(body)
+    one, other = parse_review(body), parse_api_server_review(body)
     loose = {"pod": None, "old_pod": None, "load": dict, "load_old": dict}
     assert msgspec.structs.replace(one, **loose) == msgspec.structs.replace(other, **loose)
-    assert (one.load(), one.load_old()) == (other.load(), other.load_old())
+    assert (one.load_object(), one.load_old_object()) == (other.load_object(), other.load_old_object())
     for left, right in ((one.pod, other.pod), (one.old_pod, other.old_pod)):
         assert (left is None) == (right is None)
         if left is not None and right is not None:
@@ -242,7 +242,7 @@ def test_both_ways_of_reading_read_the_same(body: bytes) -> None:
 
 
 def test_numbers_are_never_bent() -> None:
-    data = read(with_pod(pod('"a":18446744073709551616,"b":9223372036854775808,"c":1.5'))).load()
+    data = parse_review(with_pod(pod('"a":18446744073709551616,"b":9223372036854775808,"c":1.5'))).load_object()
     assert [(type(data[key]), data[key]) for key in "abc"] == [(int, 2**64), (int, 2**63), (float, 1.5)]
 
 
@@ -262,7 +262,7 @@ json_values = st.recursive(
 def test_decoding_is_exact_however_it_is_written(value: Any, ascii_only: bool, spaced: bool) -> None:
     separators = (", ", ": ") if spaced else (",", ":")
     body = json.dumps(value, ensure_ascii=ascii_only, separators=separators).encode()
-    decoded = jsonbody.decode(body)
+    decoded = jsonbody.decode_strict_json(body)
     assert decoded == value
     assert repr(decoded) == repr(json.loads(body))
 
@@ -275,12 +275,12 @@ def test_a_key_twice_is_always_found(members: dict[str, Any], random: Any) -> No
     parts = [f"{json.dumps(key)}:{json.dumps(value, separators=(',', ':'))}" for key, value in pairs]
     body = f'{{"a":[{{{",".join(parts)}}}]}}'.encode()
     with pytest.raises(ReviewError):
-        jsonbody.decode(body)
+        jsonbody.decode_strict_json(body)
 
 
 @settings(max_examples=200)
 @given(st.binary(max_size=200), st.integers(0, len(GOOD)), st.integers(0, 40))
 def test_no_bytes_raise_anything_else(noise: bytes, at: int, cut: int) -> None:
-    for way in (read, read_sent):
+    for way in (parse_review, parse_api_server_review):
         with suppress(ReviewError):
-            way(GOOD[:at] + noise + GOOD[at + cut :]).load()
+            way(GOOD[:at] + noise + GOOD[at + cut :]).load_object()

@@ -26,26 +26,26 @@ from tests.server.site import (
     review,
     serving,
 )
-from webhook.cache.snapshot import snapshot_of
-from webhook.certs.selfsigned import self_signed
+from webhook.cache.snapshot import view_of_objects
+from webhook.certs.selfsigned import create_self_signed
 from webhook.model.usage import UsageView
 from webhook.policy.compiled import PolicySet
-from webhook.policy.loading import load
-from webhook.server.app import Server
+from webhook.policy.loading import load_policies
+from webhook.server.app import AdmissionServer
 from webhook.server.policyfiles import PolicyFiles
-from webhook.server.reloading import NoPoliciesError, PolicyWatch, read_policies
-from webhook.server.world import PolicyLoad, World
+from webhook.server.reloading import NoPoliciesError, PolicyReloader, read_policies
+from webhook.server.world import PolicyLoadStatus, AdmissionState
 from webhook.telemetry.logs import make_logger
 from webhook.telemetry.telemetry import Telemetry
-from webhook.web.listening import Look
-from webhook.web.renewing import CertificateWatch
-from webhook.web.tls import PairFiles, PemPair, server_context
+from webhook.web.listening import Poll
+from webhook.web.renewing import CertificateReloader
+from webhook.web.tls import CertificateFiles, PemPair, server_context
 
 GOOD = encoded(review())
 
 
 def names(site: Site) -> list[str]:
-    return [policy.name for policy in site.server.world.policies.policies]
+    return [policy.name for policy in site.server.state.policies.policies]
 
 
 def ready_page(site: Site) -> str:
@@ -59,10 +59,10 @@ def watching(*paths: Path) -> Iterator[Site]:
     """A server over policies at these paths."""
     files = PolicyFiles(paths)
 
-    def looks(world: World, telemetry: Telemetry) -> list[Look]:
-        return [PolicyWatch(files, load, world, lambda: NOW, telemetry).look]
+    def looks(world: AdmissionState, telemetry: Telemetry) -> list[Poll]:
+        return [PolicyReloader(files, load_policies, world, lambda: NOW, telemetry).reload_if_changed]
 
-    world = World(read_policies(files, load), snapshot_of(()), UsageView(), PolicyLoad(NOW))
+    world = AdmissionState(read_policies(files, load_policies), view_of_objects(()), UsageView(), PolicyLoadStatus(NOW))
     with serving(nothing, world=world, looks=looks) as site:
         yield site
 
@@ -76,15 +76,15 @@ def folder(tmp_path: Path) -> Path:
 
 def test_a_changed_file_is_taken(folder: Path) -> None:
     with watching(folder) as site:
-        before = site.server.world.policies.digest
+        before = site.server.state.policies.digest
         (folder / "first.yaml").write_text(POLICY.format(name="renamed"))
         site.until(lambda: names(site) == ["renamed"])
         (folder / "second.yml").write_text(POLICY.format(name="second"))
         site.until(lambda: names(site) == ["renamed", "second"])
         answer = site.judge(GOOD)
         assert answer.status == 200
-        assert site.server.world.policies.digest != before
-        assert site.server.world.policies.digest in ready_page(site)
+        assert site.server.state.policies.digest != before
+        assert site.server.state.policies.digest in ready_page(site)
 
 
 def test_each_of_several_paths_is_read_and_watched(folder: Path) -> None:
@@ -112,7 +112,7 @@ def test_a_config_map_that_is_swapped_is_taken(tmp_path: Path) -> None:
         _version(tmp_path, "..2026_2", "second")
         shutil.rmtree(tmp_path / "..2026_1")
         site.until(lambda: names(site) == ["second"])
-        assert site.server.world.policy_load.faults == ()
+        assert site.server.state.policy_load.errors == ()
 
 
 def _version(folder: Path, name: str, policy: str) -> None:
@@ -145,10 +145,10 @@ def not_text(folder: Path) -> None:
 @pytest.mark.parametrize("spoil", [broken, emptied, removed, without_policies, not_text], ids=lambda it: it.__name__)
 def test_what_does_not_load_leaves_the_last_good_set(folder: Path, spoil: object) -> None:
     with watching(folder) as site:
-        digest = site.server.world.policies.digest
+        digest = site.server.state.policies.digest
         assert callable(spoil)
         spoil(folder)
-        site.until(lambda: bool(site.server.world.policy_load.faults))
+        site.until(lambda: bool(site.server.state.policy_load.errors))
         assert names(site) == ["first"]
         assert site.judge(GOOD).status == 200
         assert "[-]policy files" in ready_page(site)
@@ -178,7 +178,7 @@ class Objects:
             self.held[name] = text
         self.version += 1
 
-    def halted(self) -> list[str]:
+    def halted_names(self) -> list[str]:
         return sorted(self.stopped)
 
     def texts(self) -> list[tuple[str, str]]:
@@ -190,11 +190,11 @@ def following(path: Path | None, objects: Objects) -> Iterator[Site]:
     """A server over files and objects."""
     files = PolicyFiles((path,)) if path is not None else None
 
-    def looks(world: World, telemetry: Telemetry) -> list[Look]:
-        return [PolicyWatch(files, load, world, lambda: NOW, telemetry, objects).look]
+    def looks(world: AdmissionState, telemetry: Telemetry) -> list[Poll]:
+        return [PolicyReloader(files, load_policies, world, lambda: NOW, telemetry, objects).reload_if_changed]
 
-    policies = read_policies(files, load) if files is not None else PolicySet()
-    world = World(policies, snapshot_of(()), UsageView(), PolicyLoad(NOW if path else None))
+    policies = read_policies(files, load_policies) if files is not None else PolicySet()
+    world = AdmissionState(policies, view_of_objects(()), UsageView(), PolicyLoadStatus(NOW if path else None))
     with serving(nothing, world=world, looks=looks) as site:
         yield site
 
@@ -217,7 +217,7 @@ def test_an_object_that_does_not_load_is_told_and_changes_nothing(folder: Path) 
         objects.set("GPUPolicy/o", POLICY.format(name="o"))
         site.until(lambda: names(site) == ["first", "o"])
         objects.set("GPUPolicy/o", "kind: GPUPolicy\n")
-        site.until(lambda: bool(site.server.world.policy_load.faults))
+        site.until(lambda: bool(site.server.state.policy_load.errors))
         assert names(site) == ["first", "o"]
         assert "GPUPolicy/o" in ready_page(site)
         assert site.figure("rightslice_policies_current") == 0
@@ -225,7 +225,7 @@ def test_an_object_that_does_not_load_is_told_and_changes_nothing(folder: Path) 
         objects.set("GPUPolicy/p", POLICY.format(name="p"))
         site.until(lambda: names(site) == ["first", "o", "p"])
         objects.set("GPUPolicy/o", POLICY.format(name="o"))
-        site.until(lambda: any("must be a folder" in fault for fault in site.server.world.policy_load.faults))
+        site.until(lambda: any("must be a folder" in fault for fault in site.server.state.policy_load.errors))
 
 
 def test_the_last_policy_taken_away_never_means_that_all_is_allowed() -> None:
@@ -234,7 +234,7 @@ def test_the_last_policy_taken_away_never_means_that_all_is_allowed() -> None:
         objects.set("GPUPolicy/o", POLICY.format(name="o"))
         site.until(lambda: names(site) == ["o"])
         objects.set("GPUPolicy/o", None)
-        site.until(lambda: bool(site.server.world.policy_load.faults))
+        site.until(lambda: bool(site.server.state.policy_load.errors))
         assert names(site) == ["o"]
         assert "at least one GPUPolicy" in ready_page(site)
 
@@ -247,7 +247,7 @@ def test_a_policy_whose_rollout_was_halted_is_on_trial() -> None:
     with following(None, objects) as site:
 
         def modes() -> list[str]:
-            return [str(policy.mode) for policy in site.server.world.policies.policies]
+            return [str(policy.mode) for policy in site.server.state.policies.policies]
 
         objects.set("GPUPolicy/o", ROLLED)
         site.until(lambda: modes() == ["enforce"])
@@ -266,13 +266,13 @@ BAD = "kind: GPUPolicy\n"
 
 async def test_a_change_that_does_not_load_sets_no_halted_rollout_going_and_keeps_none_from_being_halted() -> None:
     """The policy stays as it was when it last loaded."""
-    objects, world = Objects(), World(PolicySet(), snapshot_of(()), UsageView(), PolicyLoad(None))
-    watch = PolicyWatch(None, load, world, lambda: NOW, Telemetry(make_logger("info", io.StringIO())), objects)
+    objects, world = Objects(), AdmissionState(PolicySet(), view_of_objects(()), UsageView(), PolicyLoadStatus(None))
+    watch = PolicyReloader(None, load_policies, world, lambda: NOW, Telemetry(make_logger("info", io.StringIO())), objects)
 
     async def mode(text: str, *, halted: bool) -> str:
         objects.stopped = {"GPUPolicy/o"} if halted else set()
         objects.set("GPUPolicy/o", text)
-        await watch.look()
+        await watch.reload_if_changed()
         [policy] = world.policies.policies
         return str(policy.mode)
 
@@ -313,16 +313,16 @@ def test_tests_beside_policies_are_passed_over(folder: Path) -> None:
     (folder / "tests" / "first.yaml").write_text(
         "apiVersion: rightslice.dev/v1alpha1\nkind: GPUPolicyTest\nmetadata: {name: first}\npolicies: []\ncases: []\n"
     )
-    assert [policy.name for policy in read_policies(PolicyFiles((folder,)), load).policies] == ["first"]
+    assert [policy.name for policy in read_policies(PolicyFiles((folder,)), load_policies).policies] == ["first"]
 
 
 def test_one_file_may_be_named(folder: Path) -> None:
-    assert len(read_policies(PolicyFiles((folder / "first.yaml",)), load).policies) == 1
+    assert len(read_policies(PolicyFiles((folder / "first.yaml",)), load_policies).policies) == 1
 
 
 def test_a_folder_that_is_not_there_says_so(tmp_path: Path) -> None:
     with pytest.raises(NoPoliciesError, match="must be a folder or file of policies"):
-        read_policies(PolicyFiles((tmp_path / "nowhere",)), load)
+        read_policies(PolicyFiles((tmp_path / "nowhere",)), load_policies)
 
 
 def test_a_fault_in_loading_is_told_and_does_not_end_the_watch(folder: Path) -> None:
@@ -332,14 +332,14 @@ def test_a_fault_in_loading_is_told_and_does_not_end_the_watch(folder: Path) -> 
         calls.append(1)
         raise ZeroDivisionError
 
-    def looks(world: World, telemetry: Telemetry) -> list[Look]:
-        return [PolicyWatch(PolicyFiles((folder,)), faulty, world, lambda: NOW, telemetry).look]  # type: ignore[arg-type] # it is faulty
+    def looks(world: AdmissionState, telemetry: Telemetry) -> list[Poll]:
+        return [PolicyReloader(PolicyFiles((folder,)), faulty, world, lambda: NOW, telemetry).reload_if_changed]  # type: ignore[arg-type] # it is faulty
 
     with serving(looks=looks) as site:
         for count in (1, 2):
             (folder / f"{count}.yaml").write_text("")
             site.until(lambda count=count: len(calls) == count)  # type: ignore[misc] # bound for this turn
-        assert [policy.name for policy in site.server.world.policies.policies] == [policies().policies[0].name]
+        assert [policy.name for policy in site.server.state.policies.policies] == [policies().policies[0].name]
         assert site.figure("rightslice_crashes_total", route="policies") == 2
 
 
@@ -359,14 +359,14 @@ def test_a_fault_in_the_objects_is_told_and_does_not_end_the_watch() -> None:
 
 
 @contextmanager
-def with_files(folder: Path) -> Iterator[tuple[Site, PairFiles]]:
+def with_files(folder: Path) -> Iterator[tuple[Site, CertificateFiles]]:
     """A server whose certificate stands in files."""
-    files = PairFiles(*PAIR.write(folder))
+    files = CertificateFiles(*PAIR.write(folder))
     context = server_context(files.read())
 
-    def watch(server: Server) -> None:
-        certificate = CertificateWatch(files, context, server.telemetry)
-        server.looks, server.checks = [certificate.look], [certificate.checks]
+    def watch(server: AdmissionServer) -> None:
+        certificate = CertificateReloader(files, context, server.telemetry)
+        server.polls, server.health_checks = [certificate.reload_if_changed], [certificate.checks]
 
     with serving(nothing, context=context, prepare=watch) as site:
         yield site, files
@@ -381,22 +381,22 @@ def test_a_new_certificate_is_shown_and_open_connections_go_on(tmp_path: Path) -
     with with_files(tmp_path) as (site, _):
         open_one = site.talk()
         before = serial(site)
-        self_signed(["127.0.0.1"], datetime.now(UTC)).write(tmp_path)
+        create_self_signed(["127.0.0.1"], datetime.now(UTC)).write(tmp_path)
         site.until(lambda: serial(site) != before)
         open_one.send(post("/validate", GOOD))
         assert (open_one.read() or (0,))[0] == 200
         assert "certificate loaded" in site.log.getvalue()
 
 
-def cut(files: PairFiles) -> None:
+def cut(files: CertificateFiles) -> None:
     files.certificate.write_bytes(files.certificate.read_bytes()[:100])
 
 
-def of_another(files: PairFiles) -> None:
-    files.key.write_bytes(self_signed(["a"], datetime.now(UTC)).key)
+def of_another(files: CertificateFiles) -> None:
+    files.key.write_bytes(create_self_signed(["a"], datetime.now(UTC)).key)
 
 
-def gone(files: PairFiles) -> None:
+def gone(files: CertificateFiles) -> None:
     files.key.unlink()
 
 
@@ -411,7 +411,7 @@ def test_a_bad_pair_leaves_the_last_good_one(tmp_path: Path, spoil: object) -> N
         assert "[-]certificate files not in use: " in ready_page(site)
         assert site.judge(GOOD).status == 200
         trusting = site.talk()
-        self_signed(["127.0.0.1"], datetime.now(UTC)).write(tmp_path)
+        create_self_signed(["127.0.0.1"], datetime.now(UTC)).write(tmp_path)
         site.until(lambda: serial(site) != before)
         trusting.send(http("GET", "/readyz?verbose"))
         page = trusting.read()

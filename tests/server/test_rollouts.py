@@ -14,15 +14,15 @@ import pytest
 from tests.make import Json
 from tests.policy.written import load_texts, policy_text
 from tests.server.site import make_world
-from webhook.cache.outcomes import Outcomes
+from webhook.cache.outcomes import OutcomeStore
 from webhook.cache.policies import PolicyObjects
 from webhook.errors import ApiError
-from webhook.model.outcomes import Outcome
-from webhook.policy.halting import Halt
+from webhook.model.outcomes import PodOutcome
+from webhook.policy.halting import RolloutHalt
 from webhook.server import rollouts as room
-from webhook.server.policysources import FILE_WINS, Unused
-from webhook.server.rollouts import Rollouts, condition_of, watched_since
-from webhook.server.world import PolicyLoad
+from webhook.server.policysources import FILE_WINS, UnusedReason
+from webhook.server.rollouts import RolloutController, halted_condition, rollout_started_at
+from webhook.server.world import PolicyLoadStatus
 from webhook.telemetry.logs import make_logger
 from webhook.telemetry.telemetry import Telemetry
 
@@ -69,25 +69,25 @@ class State:
 class Pods:
     """A watch that says at once what it is to say."""
 
-    def __init__(self, outcomes: Outcomes, found: list[Outcome]) -> None:
-        self.state = State()
+    def __init__(self, outcomes: OutcomeStore, found: list[PodOutcome]) -> None:
+        self.status = State()
         self._outcomes, self._found = outcomes, found
 
     async def run(self) -> None:
-        self._outcomes._here = {str(index): one for index, one in enumerate(self._found)}
+        self._outcomes._present = {str(index): one for index, one in enumerate(self._found)}
         await asyncio.Event().wait()
 
 
 class Leader:
     """One that leads, at a moment that can be moved."""
 
-    def __init__(self, shared: Shared, *found: Outcome) -> None:
+    def __init__(self, shared: Shared, *found: PodOutcome) -> None:
         self.log, self.now, self.leads = io.StringIO(), NOW, True
         self.world = make_world()
         self.world.policies = load_texts(policy_text("sizing", **SPEC))
-        self.outcomes = Outcomes(lambda: self.now)
-        self.outcomes._here = {str(index): one for index, one in enumerate(found)}
-        self.rollouts = Rollouts(
+        self.outcomes = OutcomeStore(lambda: self.now)
+        self.outcomes._present = {str(index): one for index, one in enumerate(found)}
+        self.rollouts = RolloutController(
             shared,
             shared,
             self.world,
@@ -98,28 +98,28 @@ class Leader:
         )
 
 
-def killed(after: timedelta = timedelta(minutes=1)) -> Outcome:
+def killed(after: timedelta = timedelta(minutes=1)) -> PodOutcome:
     moment = (NOW + after).timestamp()
-    return Outcome("team", "StatefulSet/train", ("sizing",), oom=moment)
+    return PodOutcome("team", "StatefulSet/train", ("sizing",), oom_killed=moment)
 
 
 async def test_a_new_rollout_is_watched_from_now_on() -> None:
     shared = Shared()
     leader = Leader(shared, killed(-timedelta(minutes=1)))
     for _ in range(3):
-        await leader.rollouts.look(leader.outcomes)
+        await leader.rollouts.evaluate_rollouts(leader.outcomes)
     assert (shared.condition["status"], shared.condition["reason"]) == ("False", "Watched")
-    assert watched_since(shared.stored) == NOW
+    assert rollout_started_at(shared.stored) == NOW
     assert shared.stored["metadata"]["resourceVersion"] == "2"
 
 
 async def test_one_that_does_worse_is_halted_and_told_once() -> None:
     shared = Shared()
     leader = Leader(shared, killed())
-    await leader.rollouts.look(leader.outcomes)
+    await leader.rollouts.evaluate_rollouts(leader.outcomes)
     leader.now += timedelta(minutes=2)
     for _ in range(3):
-        await leader.rollouts.look(leader.outcomes)
+        await leader.rollouts.evaluate_rollouts(leader.outcomes)
 
     assert (shared.condition["status"], shared.condition["reason"]) == ("True", "OutOfMemory")
     assert "1 of 1 pods in the share were ended for their memory" in shared.condition["message"]
@@ -133,14 +133,14 @@ async def test_one_that_does_worse_is_halted_and_told_once() -> None:
 async def test_a_changed_spec_begins_anew() -> None:
     shared = Shared()
     leader = Leader(shared, killed())
-    shared.stored["status"] = {"conditions": [condition_of(Halt("OutOfMemory", "once"), 1, NOW)]}
+    shared.stored["status"] = {"conditions": [halted_condition(RolloutHalt("OutOfMemory", "once"), 1, NOW)]}
     leader.now += timedelta(minutes=5)
-    await leader.rollouts.look(leader.outcomes)
+    await leader.rollouts.evaluate_rollouts(leader.outcomes)
     assert shared.condition["status"] == "True"
 
     shared.stored["metadata"]["generation"] = 2
     for _ in range(2):
-        await leader.rollouts.look(leader.outcomes)
+        await leader.rollouts.evaluate_rollouts(leader.outcomes)
     assert (shared.condition["status"], shared.condition["observedGeneration"]) == ("False", 2)
 
 
@@ -151,10 +151,10 @@ async def test_conditions_of_others_stay_and_a_conflict_is_tried_again() -> None
     leader, seen = Leader(shared), shared.stored
     shared.stored = {**seen, "metadata": {**seen["metadata"], "resourceVersion": "9"}}
     leader.rollouts.objects = type("Old", (), {"objects": lambda _self: {"GPUPolicy/sizing": seen}})()
-    await leader.rollouts.look(leader.outcomes)
+    await leader.rollouts.evaluate_rollouts(leader.outcomes)
     assert shared.stored["status"]["conditions"] == [ready]
     leader.rollouts.objects = shared
-    await leader.rollouts.look(leader.outcomes)
+    await leader.rollouts.evaluate_rollouts(leader.outcomes)
     assert ready in shared.stored["status"]["conditions"]
     assert len(shared.stored["status"]["conditions"]) == 2
 
@@ -162,8 +162,8 @@ async def test_conditions_of_others_stay_and_a_conflict_is_tried_again() -> None
 async def test_a_policy_of_a_file_is_not_watched() -> None:
     shared = Shared()
     leader = Leader(shared, killed())
-    leader.world.policy_load = PolicyLoad(NOW, unused={"GPUPolicy/sizing": FILE_WINS})
-    await leader.rollouts.look(leader.outcomes)
+    leader.world.policy_load = PolicyLoadStatus(NOW, unused={"GPUPolicy/sizing": FILE_WINS})
+    await leader.rollouts.evaluate_rollouts(leader.outcomes)
     assert "status" not in shared.stored
 
 
@@ -171,10 +171,10 @@ async def test_a_policy_is_watched_while_a_change_of_it_does_not_load() -> None:
     """It is in force as it was when it last loaded."""
     shared = Shared()
     leader = Leader(shared, killed())
-    leader.world.policy_load = PolicyLoad(NOW, unused={"GPUPolicy/sizing": Unused("Invalid", "spec.rollout")})
-    await leader.rollouts.look(leader.outcomes)
+    leader.world.policy_load = PolicyLoadStatus(NOW, unused={"GPUPolicy/sizing": UnusedReason("Invalid", "spec.rollout")})
+    await leader.rollouts.evaluate_rollouts(leader.outcomes)
     leader.now += timedelta(minutes=2)
-    await leader.rollouts.look(leader.outcomes)
+    await leader.rollouts.evaluate_rollouts(leader.outcomes)
     assert shared.condition["status"] == "True"
 
 
@@ -199,13 +199,13 @@ async def test_only_the_leader_watches(leads: bool, monkeypatch: pytest.MonkeyPa
 def test_objects_say_which_are_halted_and_wake_whoever_follows_them() -> None:
     objects = PolicyObjects()
     data: Json = {"metadata": {"name": "sizing", "generation": 1}, "spec": SPEC}
-    objects.policies.put(data)
+    objects.policies.upsert(data)
     version = objects.version
-    assert objects.halted() == []
-    halted = {"conditions": [condition_of(Halt("Pending", "they wait"), 1, NOW)]}
-    objects.policies.put({**data, "status": halted})
-    assert objects.halted() == ["GPUPolicy/sizing"]
+    assert objects.halted_names() == []
+    halted = {"conditions": [halted_condition(RolloutHalt("Pending", "they wait"), 1, NOW)]}
+    objects.policies.upsert({**data, "status": halted})
+    assert objects.halted_names() == ["GPUPolicy/sizing"]
     assert objects.version == version + 1
-    objects.policies.put({**data, "metadata": {"name": "sizing", "generation": 2}, "status": halted})
-    assert objects.halted() == []
+    objects.policies.upsert({**data, "metadata": {"name": "sizing", "generation": 2}, "status": halted})
+    assert objects.halted_names() == []
     assert objects.version == version + 2

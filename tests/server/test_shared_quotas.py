@@ -15,12 +15,12 @@ from hypothesis import strategies as st
 
 from tests.make import Json, make_namespace, make_node, make_pod
 from tests.world import A100, NO_USAGE, NOW, policies_of, policy, request_of
-from webhook.cache.following import nothing_known
-from webhook.cache.live import Live
-from webhook.engine.remembering import Memory
+from webhook.cache.following import empty_view
+from webhook.cache.live import ViewPublisher
+from webhook.engine.remembering import DecisionCache
 from webhook.model.objects import Namespace, Node
 from webhook.model.pods import Pod
-from webhook.server.world import PolicyLoad, World, admits
+from webhook.server.world import PolicyLoadStatus, AdmissionState, admits_object
 
 CEILING = 5000
 POLICY = policies_of(policy(f"mode: enforce\nquotas: {{shared: [{{name: lab, gpuMilli: {CEILING}}}]}}"))
@@ -40,23 +40,23 @@ class Replica:
     """One process: a view that lags, what it reserved, and what it remembers."""
 
     def __init__(self) -> None:
-        self.world = World(POLICY, nothing_known(), NO_USAGE, PolicyLoad(NOW))
-        self.live = Live(self.world, fleet_seconds=0.0)
-        self.memory = Memory()
+        self.world = AdmissionState(POLICY, empty_view(), NO_USAGE, PolicyLoadStatus(NOW))
+        self.live = ViewPublisher(self.world, fleet_seconds=0.0)
+        self.memory = DecisionCache()
         self.heard = 0
 
     async def start(self) -> None:
         """Take in a cluster without pods."""
         for node in NODES:
-            self.live.nodes.put(msgspec.convert(node, Node))
+            self.live.nodes.upsert(msgspec.convert(node, Node))
         for space in SPACES:
-            self.live.namespaces.put(msgspec.convert(make_namespace(space), Namespace))
+            self.live.namespaces.upsert(msgspec.convert(make_namespace(space), Namespace))
         await self.live.publish()
 
     async def hear(self, events: list[Event], until: int) -> None:
         """Take in what happened up to an event."""
         for event in events[self.heard : until]:
-            (self.live.pods.remove if event.gone else self.live.pods.put)(msgspec.convert(event.pod, Pod))
+            (self.live.pods.remove if event.gone else self.live.pods.upsert)(msgspec.convert(event.pod, Pod))
         self.heard = max(self.heard, until)
         await self.live.publish()
 
@@ -65,7 +65,7 @@ class Replica:
         request = request_of(pod)
         decision = self.memory.decide(request, POLICY, self.world.view, NO_USAGE, NOW)
         self.world.reserve(request, decision, 0.0)
-        return admits(decision)
+        return admits_object(decision)
 
 
 class Cluster:
@@ -182,7 +182,7 @@ async def test_what_others_refuse_afterwards_is_given_back() -> None:
     pod = make_pod("late").gpus(1).namespace("blue").build()
     pod["metadata"]["uid"] = "late"
     assert not replica.admits(pod)
-    replica.world.view = replica.world.view.reserved_since(0.0)
+    replica.world.view = replica.world.view.without_reservations_before(0.0)
     assert replica.admits(pod)
 
 
@@ -195,4 +195,4 @@ async def test_a_dry_run_reserves_nothing() -> None:
         request = request_of(pod, dry_run=True)
         decision = replica.memory.decide(request, POLICY, replica.world.view, NO_USAGE, NOW)
         replica.world.reserve(request, decision, 0.0)
-        assert admits(decision)
+        assert admits_object(decision)

@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 
 from tests.server.site import PATIENCE, Answer, Site, Talk, encoded, http, post, review, serving
-from webhook.web.connection import Connection
-from webhook.web.limits import Limits
-from webhook.web.lobby import Lobby
-from webhook.web.replies import Route, text
+from webhook.web.connection import HttpConnection
+from webhook.web.limits import ServerLimits
+from webhook.web.lobby import ConnectionRegistry
+from webhook.web.replies import HttpRoute, text_response
 
 GOOD = encoded(review())
 REQUEST = post("/validate", GOOD)
@@ -25,7 +25,7 @@ ALLOWED = 0.4
 
 @pytest.fixture(scope="module")
 def site() -> Iterator[Site]:
-    with serving(limits=Limits(request_time=ALLOWED, close_time=0.05, stall_time=0.3)) as one:
+    with serving(limits=ServerLimits(request_time=ALLOWED, close_time=0.05, stall_time=0.3)) as one:
         yield one
 
 
@@ -86,7 +86,7 @@ def dripping(talk: Talk, data: bytes) -> Answer | None:
 
 
 def test_a_request_that_allows_itself_less_time_gets_less() -> None:
-    with serving(limits=Limits(request_time=10 * PATIENCE, close_time=0.05)) as site:
+    with serving(limits=ServerLimits(request_time=10 * PATIENCE, close_time=0.05)) as site:
         talk = site.talk()
         talk.send(post("/validate?timeout=100ms", GOOD)[:HALF])
         assert (talk.read() or (0,))[0] == 408
@@ -95,7 +95,7 @@ def test_a_request_that_allows_itself_less_time_gets_less() -> None:
 def test_a_review_that_came_too_late_for_its_own_timeout_is_not_judged(site: Site) -> None:
     talk = site.talk()
     request = post("/validate?timeout=1ns", GOOD)
-    load, refused = site.server.lobby.load, site.server.telemetry.counts.refused
+    load, refused = site.server.registry.load, site.server.telemetry.metrics.refused
     before = refused["slow"]
     talk.send(request[:HALF])
     site.until(lambda: load.reading > 0 or refused["slow"] > before)
@@ -113,11 +113,11 @@ def test_an_idle_connection_is_kept_longer_than_a_request_may_take(site: Site) -
 
 
 def test_what_stays_idle_outlasts_an_api_server() -> None:
-    assert Limits().keepalive >= 120
+    assert ServerLimits().keepalive >= 120
 
 
 def test_idle_connections_end_too() -> None:
-    with serving(limits=Limits(keepalive=0.1, close_time=0.05)) as site:
+    with serving(limits=ServerLimits(keepalive=0.1, close_time=0.05)) as site:
         talk = site.talk()
         talk.send(REQUEST)
         assert talk.read() is not None
@@ -125,15 +125,15 @@ def test_idle_connections_end_too() -> None:
 
 
 def test_many_silent_clients_do_not_hold_up_another() -> None:
-    with serving(limits=Limits(request_time=10 * PATIENCE)) as site, silent_clients(site):
+    with serving(limits=ServerLimits(request_time=10 * PATIENCE)) as site, silent_clients(site):
         assert site.ask(REQUEST).status == 200
 
 
 def test_many_silent_clients_are_gone_when_their_time_is_up(site: Site) -> None:
     with silent_clients(site) as stalled:
         assert all(talk.closed() for talk in stalled)
-    site.until(lambda: not site.server.lobby.guests)
-    assert site.server.lobby.load.reading == site.server.lobby.load.buffered == 0
+    site.until(lambda: not site.server.registry.connections)
+    assert site.server.registry.load.reading == site.server.registry.load.buffered == 0
 
 
 @contextmanager
@@ -154,7 +154,7 @@ def test_a_client_that_takes_no_answers_is_closed(site: Site) -> None:
     page = http("GET", "/metrics")
     end = time.monotonic() + PATIENCE
     talk.socket.setblocking(False)
-    while site.server.lobby.guests and time.monotonic() < end:
+    while site.server.registry.connections and time.monotonic() < end:
         try:
             talk.socket.send(page)
             time.sleep(0.0005)
@@ -162,13 +162,13 @@ def test_a_client_that_takes_no_answers_is_closed(site: Site) -> None:
             time.sleep(0.01)
         except OSError:
             break
-    site.until(lambda: not site.server.lobby.guests)
+    site.until(lambda: not site.server.registry.connections)
 
 
 class Full(asyncio.Transport):
     """To a client that takes nothing: its buffer is full with the first byte."""
 
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, connection: HttpConnection) -> None:
         super().__init__()
         self._connection, self._full = connection, False
 
@@ -191,8 +191,8 @@ class Full(asyncio.Transport):
 def seconds_left(asks: bytes, *, after: bool = False) -> float:
     """The time a client has that asks and takes no answer, or takes it after a while."""
     loop = asyncio.new_event_loop()
-    routes = {"/page": Route("page", False, lambda _call: text(200, "x"))}
-    connection = Connection(Lobby(routes, Limits(), lambda _reason: None), loop)
+    routes = {"/page": HttpRoute("page", False, lambda _call: text_response(200, "x"))}
+    connection = HttpConnection(ConnectionRegistry(routes, ServerLimits(), lambda _reason: None), loop)
     connection.connection_made(Full(connection))
     connection.data_received(asks)
     if after:
@@ -204,9 +204,9 @@ def seconds_left(asks: bytes, *, after: bool = False) -> float:
 
 PAGE = http("GET", "/page")
 UNTAKEN = {
-    "an answer": (PAGE, Limits().stall_time),
-    "an answer, and half a request after it": (PAGE + PAGE[:10], Limits().stall_time),
-    "its last answer": (http("GET", "/page", b"", "Connection: close"), Limits().close_time),
+    "an answer": (PAGE, ServerLimits().stall_time),
+    "an answer, and half a request after it": (PAGE + PAGE[:10], ServerLimits().stall_time),
+    "its last answer": (http("GET", "/page", b"", "Connection: close"), ServerLimits().close_time),
 }
 
 
@@ -216,16 +216,16 @@ def test_what_is_not_taken_is_not_waited_for_as_for_an_idle_client(asks: bytes, 
 
 
 def test_a_client_that_takes_its_answers_again_may_be_idle_again() -> None:
-    assert seconds_left(PAGE, after=True) > Limits().keepalive - 1
+    assert seconds_left(PAGE, after=True) > ServerLimits().keepalive - 1
 
 
 def test_a_peer_that_vanishes_mid_body_frees_what_it_held(site: Site) -> None:
     talk: Talk = site.talk()
     talk.send(REQUEST[:HALF])
-    site.until(lambda: site.server.lobby.load.reading == 1)
-    assert site.server.lobby.load.buffered > 0
+    site.until(lambda: site.server.registry.load.reading == 1)
+    assert site.server.registry.load.buffered > 0
     talk.close()
-    site.until(lambda: site.server.lobby.load.reading == 0 and site.server.lobby.load.buffered == 0)
+    site.until(lambda: site.server.registry.load.reading == 0 and site.server.registry.load.buffered == 0)
 
 
 def open_files() -> int:
@@ -233,7 +233,7 @@ def open_files() -> int:
 
 
 def test_clients_that_vanish_without_a_word_leave_nothing_behind() -> None:
-    with serving(limits=Limits(request_time=5.0, keepalive=0.3, close_time=0.05)) as site:
+    with serving(limits=ServerLimits(request_time=5.0, keepalive=0.3, close_time=0.05)) as site:
         before = open_files()
         gone = [site.talk() for _ in range(40)]
         for talk in gone[:20]:
@@ -241,14 +241,14 @@ def test_clients_that_vanish_without_a_word_leave_nothing_behind() -> None:
             assert (talk.read() or (0,))[0] == 200
         for talk in gone[20:]:
             talk.send(REQUEST)
-        site.until(lambda: not site.server.lobby.guests)
+        site.until(lambda: not site.server.registry.connections)
         ours = len(gone)
         site.until(lambda: open_files() <= before + ours)
-    assert Limits().keepalive <= 180, "seconds until nobody is waited for any more"
+    assert ServerLimits().keepalive <= 180, "seconds until nobody is waited for any more"
 
 
 def test_hundreds_of_new_connections_leave_the_others_and_nothing_behind() -> None:
-    with serving(limits=Limits(close_time=0.05)) as site:
+    with serving(limits=ServerLimits(close_time=0.05)) as site:
         canary = site.talk()
         before = open_files()
         for round_ in range(10):
@@ -258,5 +258,5 @@ def test_hundreds_of_new_connections_leave_the_others_and_nothing_behind() -> No
             answer = canary.read()
             assert answer is not None, f"after {20 * (round_ + 1)} connections"
             assert answer.status == 200
-        site.until(lambda: len(site.server.lobby.guests) == 1)
+        site.until(lambda: len(site.server.registry.connections) == 1)
         site.until(lambda: open_files() <= before)

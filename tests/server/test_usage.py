@@ -12,21 +12,21 @@ import msgspec
 import pytest
 
 from tests.server.site import NOW
-from webhook.cache.following import nothing_known
+from webhook.cache.following import empty_view
 from webhook.errors import UsageError
-from webhook.model.usage import Observed, UsageView
+from webhook.model.usage import ObservedUsage, UsageView
 from webhook.policy.compiled import PolicySet
-from webhook.server.usage import AGAIN_SECONDS, FIRST_SECONDS, OLD_SECONDS, UsageKeeper
-from webhook.server.world import PolicyLoad, World
+from webhook.server.usage import FIRST_RETRY_SECONDS, MAX_INITIAL_DELAY, MAX_PROMETHEUS_AGE, UsageRefresher
+from webhook.server.world import PolicyLoadStatus, AdmissionState
 from webhook.telemetry.logs import make_logger
 from webhook.telemetry.telemetry import Telemetry
-from webhook.usage.ages import USED_SECONDS
-from webhook.usage.frames import Asked
-from webhook.usage.loading import Loaded
-from webhook.usage.source import Source
+from webhook.usage.ages import MAX_AGE_SECONDS
+from webhook.usage.frames import UsageRequest
+from webhook.usage.loading import LoadedUsage
+from webhook.usage.source import PrometheusSource
 
-ASKED = Asked(Source("http://prometheus"))
-VIEW = UsageView({("ml", "Job/a", "main"): Observed(1000, None, 5)})
+ASKED = UsageRequest(PrometheusSource("http://prometheus"))
+VIEW = UsageView({("ml", "Job/a", "main"): ObservedUsage(1000, None, 5)})
 EVERY = 1800.0
 
 
@@ -44,41 +44,41 @@ class Calm:
 class Kept:
     """A keeper, what it is given next, and what it made of it."""
 
-    def __init__(self, asked: Asked = ASKED) -> None:
+    def __init__(self, asked: UsageRequest = ASKED) -> None:
         self.now, self.log, self.random = NOW, io.StringIO(), Calm()
-        self.next: Callable[[], Loaded] = self.good
+        self.next: Callable[[], LoadedUsage] = self.good
         self.telemetry = Telemetry(make_logger("info", self.log))
-        self.world = World(PolicySet(), nothing_known(), UsageView(), PolicyLoad(None))
-        self.keeper = UsageKeeper(
+        self.world = AdmissionState(PolicySet(), empty_view(), UsageView(), PolicyLoadStatus(None))
+        self.keeper = UsageRefresher(
             asked, EVERY, self.world, lambda: self.now, self.telemetry, self.random, lambda _: self._load()
         )
 
-    async def _load(self) -> Loaded:
+    async def _load(self) -> LoadedUsage:
         return self.next()
 
-    def good(self) -> Loaded:
+    def good(self) -> LoadedUsage:
         """A view of this moment."""
-        return Loaded(VIEW, self.now.timestamp(), 3, ("a note",))
+        return LoadedUsage(VIEW, self.now.timestamp(), 3, ("a note",))
 
-    def bad(self) -> Loaded:
+    def bad(self) -> LoadedUsage:
         """None to be had."""
         raise UsageError("http://prometheus: did not answer\nat all")
 
     def once(self) -> None:
         """One load."""
-        asyncio.run(self.keeper.once())
+        asyncio.run(self.keeper.refresh())
 
     @property
     def line(self) -> str:
         """What it says of itself."""
         (check,) = self.keeper.checks()
-        assert not check.must
-        return f"[{'+' if check.good else '-'}]{check.name} {check.says}"
+        assert not check.required
+        return f"[{'+' if check.ok else '-'}]{check.name} {check.message}"
 
     @property
     def page(self) -> list[str]:
         """Its metrics."""
-        return [line for line in self.telemetry.page().decode().splitlines() if line.startswith("rightslice_usage")]
+        return [line for line in self.telemetry.metrics_text().decode().splitlines() if line.startswith("rightslice_usage")]
 
     def events(self) -> list[dict[str, object]]:
         """What was logged."""
@@ -112,7 +112,7 @@ def test_what_cannot_be_loaded_leaves_the_last_view_and_is_told() -> None:
     kept = Kept()
     kept.once()
     kept.next = kept.bad
-    kept.now += timedelta(seconds=OLD_SECONDS)
+    kept.now += timedelta(seconds=MAX_PROMETHEUS_AGE)
     kept.once()
 
     assert kept.world.usage is VIEW
@@ -125,7 +125,7 @@ def test_after_a_day_without_news_there_is_no_evidence() -> None:
     kept = Kept()
     kept.once()
     kept.next = kept.bad
-    kept.now += timedelta(seconds=OLD_SECONDS + 1)
+    kept.now += timedelta(seconds=MAX_PROMETHEUS_AGE + 1)
     kept.once()
 
     assert kept.world.usage == UsageView()
@@ -139,14 +139,14 @@ def test_after_a_day_without_news_there_is_no_evidence() -> None:
     assert kept.line.startswith("[+]usage 1 container")
 
 
-FILE = Asked(file="/use.json.gz")
+FILE = UsageRequest(file="/use.json.gz")
 
 
 def test_a_file_lasts_for_a_month_and_no_longer() -> None:
     kept = Kept(FILE)
     recorded = kept.good()
     kept.next = lambda: recorded
-    kept.now += timedelta(seconds=USED_SECONDS)
+    kept.now += timedelta(seconds=MAX_AGE_SECONDS)
     kept.once()
 
     assert kept.world.usage is VIEW
@@ -163,7 +163,7 @@ def test_a_file_that_can_no_longer_be_read_lasts_for_a_month_too() -> None:
     kept = Kept(FILE)
     kept.once()
     kept.next = kept.bad
-    kept.now += timedelta(seconds=USED_SECONDS)
+    kept.now += timedelta(seconds=MAX_AGE_SECONDS)
     kept.once()
 
     assert kept.world.usage is VIEW
@@ -209,11 +209,11 @@ def test_a_fault_of_ours_is_a_load_that_failed_with_its_stack_in_the_log(error: 
     kept = Kept()
     kept.once()
 
-    def broken() -> Loaded:
+    def broken() -> LoadedUsage:
         raise error
 
     kept.next = broken
-    kept.now += timedelta(seconds=OLD_SECONDS + 1)
+    kept.now += timedelta(seconds=MAX_PROMETHEUS_AGE + 1)
     kept.once()
 
     assert kept.world.usage == UsageView()
@@ -225,7 +225,7 @@ def test_a_fault_of_ours_is_a_load_that_failed_with_its_stack_in_the_log(error: 
 def test_no_process_to_be_had_is_a_load_that_failed() -> None:
     kept = Kept()
 
-    def none() -> Loaded:
+    def none() -> LoadedUsage:
         raise BlockingIOError(11, "Resource temporarily unavailable")
 
     kept.next = none
@@ -248,8 +248,8 @@ def test_loads_are_spread_out_and_come_sooner_after_a_failure(monkeypatch: pytes
     with pytest.raises(asyncio.CancelledError):
         asyncio.run(kept.keeper.run())
 
-    usual = min(EVERY, AGAIN_SECONDS * 2.0 ** (failures - 1)) if failures else EVERY
-    assert kept.random.asked[0] == (0, FIRST_SECONDS)
+    usual = min(EVERY, FIRST_RETRY_SECONDS * 2.0 ** (failures - 1)) if failures else EVERY
+    assert kept.random.asked[0] == (0, MAX_INITIAL_DELAY)
     assert kept.random.asked[-1] == pytest.approx((0.9 * usual, 1.1 * usual))
     assert waits[-1] == pytest.approx(usual)
 

@@ -9,18 +9,18 @@ import pytest
 from tests.make import make_pod
 from tests.world import NO_USAGE, NOW, policies_of, policy, request_of, view_of, whole_node
 from webhook.engine.decide import decide
-from webhook.engine.guarding.bypasses import BYPASSES
+from webhook.engine.guarding.bypasses import BYPASS_CODES
 from webhook.model.decisions import Decision
 from webhook.model.findings import Finding
-from webhook.model.modes import Mode
-from webhook.model.pods import pod_of
-from webhook.model.requests import Request
-from webhook.telemetry.notices import HOUR, MOST_WAITING, Notices
+from webhook.model.modes import PolicyMode
+from webhook.model.pods import parse_pod
+from webhook.model.requests import AdmissionRequest
+from webhook.telemetry.notices import SECONDS_PER_HOUR, MAX_PENDING, OwnerEventQueue
 
-DENIED = Finding("GPU-L102", Mode.ENFORCE, (), "must be so")
-WARNED = Finding("GPU-T201", Mode.WARN, (), "no node has it")
-NOTED = Finding("GPU-S201", Mode.AUDIT, (), "is privileged")
-SHAPED = Finding("GPU-R101", Mode.ENFORCE, (), "was right-sized")
+DENIED = Finding("GPU-L102", PolicyMode.ENFORCE, (), "must be so")
+WARNED = Finding("GPU-T201", PolicyMode.WARN, (), "no node has it")
+NOTED = Finding("GPU-S201", PolicyMode.AUDIT, (), "is privileged")
+SHAPED = Finding("GPU-R101", PolicyMode.ENFORCE, (), "was right-sized")
 
 
 class Clock:
@@ -32,30 +32,30 @@ class Clock:
         return self.seconds
 
 
-def notices_of(clock: Clock) -> Notices:
+def notices_of(clock: Clock) -> OwnerEventQueue:
     """Notices that somebody writes."""
-    notices = Notices(clock)
-    notices.wanted = True
+    notices = OwnerEventQueue(clock)
+    notices.enabled = True
     return notices
 
 
-def request(owner: str = "train", **fields: Any) -> Request:
+def request(owner: str = "train", **fields: Any) -> AdmissionRequest:
     pod = make_pod().owned_by("Job", owner) if owner else make_pod()
     given = {"operation": "CREATE", "group": "", "kind": "Pod", "namespace": "team", "name": "", "uid": "u-1"}
-    return Request(pod=pod_of(pod.build()), load=dict, **(given | fields))
+    return AdmissionRequest(pod=parse_pod(pod.build()), load_object=dict, **(given | fields))
 
 
 def test_an_owner_hears_of_denials_and_warnings() -> None:
     notices = notices_of(Clock())
-    notices.note(request(), Decision((DENIED, WARNED, NOTED, SHAPED)))
+    notices.enqueue(request(), Decision((DENIED, WARNED, NOTED, SHAPED)))
 
-    assert [(each.owner.name, each.code, each.message) for each in notices.waiting] == [
+    assert [(each.owner.name, each.code, each.message) for each in notices.pending] == [
         ("train", "GPU-L102", "denied a pod: [GPU-L102] must be so."),
         ("train", "GPU-T201", "warning about a pod: [GPU-T201] no node has it."),
     ]
 
 
-QUIET: dict[str, Request] = {
+QUIET: dict[str, AdmissionRequest] = {
     "a pod of nobody": request(""),
     "a trial": request(dry_run=True),
     "an update": request(operation="UPDATE"),
@@ -63,39 +63,39 @@ QUIET: dict[str, Request] = {
 
 
 @pytest.mark.parametrize("one", QUIET.values(), ids=QUIET)
-def test_nobody_hears_of(one: Request) -> None:
+def test_nobody_hears_of(one: AdmissionRequest) -> None:
     notices = notices_of(Clock())
-    notices.note(one, Decision((DENIED,)))
+    notices.enqueue(one, Decision((DENIED,)))
 
-    assert not notices.waiting
+    assert not notices.pending
 
 
 def test_an_owner_hears_of_a_code_once_an_hour() -> None:
     clock = Clock()
     notices = notices_of(clock)
     for _ in range(5):
-        notices.note(request(), Decision((DENIED,)))
-    notices.note(request("other"), Decision((DENIED,)))
-    assert len(notices.waiting) == 2
+        notices.enqueue(request(), Decision((DENIED,)))
+    notices.enqueue(request("other"), Decision((DENIED,)))
+    assert len(notices.pending) == 2
 
-    clock.seconds += HOUR
-    notices.note(request(), Decision((DENIED,)))
-    assert len(notices.waiting) == 3
+    clock.seconds += SECONDS_PER_HOUR
+    notices.enqueue(request(), Decision((DENIED,)))
+    assert len(notices.pending) == 3
 
 
 def test_what_there_is_no_room_for_is_dropped_and_counted() -> None:
     notices = notices_of(Clock())
-    for number in range(MOST_WAITING + 7):
-        notices.note(request(f"job-{number}"), Decision((DENIED,)))
+    for number in range(MAX_PENDING + 7):
+        notices.enqueue(request(f"job-{number}"), Decision((DENIED,)))
 
-    assert (len(notices.waiting), notices.dropped) == (MOST_WAITING, 7)
+    assert (len(notices.pending), notices.dropped) == (MAX_PENDING, 7)
 
 
 def test_none_is_taken_before_there_is_somebody_who_writes_them() -> None:
-    notices = Notices(Clock())
-    for number in range(MOST_WAITING + 7):
-        notices.note(request(f"job-{number}"), Decision((DENIED,)))
-    assert (len(notices.waiting), notices.dropped) == (0, 0)
+    notices = OwnerEventQueue(Clock())
+    for number in range(MAX_PENDING + 7):
+        notices.enqueue(request(f"job-{number}"), Decision((DENIED,)))
+    assert (len(notices.pending), notices.dropped) == (0, 0)
 
 
 VALUES = {
@@ -112,13 +112,13 @@ VALUES = {
 def test_no_value_of_a_variable_is_told(name: str, value: str) -> None:
     """The API server tells a refused request's sender what he wrote; Events have other readers."""
     pod = make_pod().gpus(1).env(name, value).owned_by("Job", "train").build()
-    policies = policies_of(policy(f"mode: enforce\nsecurity: {{deny: [{', '.join(BYPASSES)}]}}\ncuda: {{}}\n"))
+    policies = policies_of(policy(f"mode: enforce\nsecurity: {{deny: [{', '.join(BYPASS_CODES)}]}}\ncuda: {{}}\n"))
     one = request_of(pod)
     decision = decide(one, policies, view_of(whole_node()), NO_USAGE, NOW)
     assert any("env" in found.path for found in decision.findings)
 
     notices = notices_of(Clock())
-    notices.note(one, decision)
-    assert notices.waiting
-    assert not any("s3cret" in each.message for each in notices.waiting)
-    assert any(".env[" in each.message for each in notices.waiting), "where it stands is told"
+    notices.enqueue(one, decision)
+    assert notices.pending
+    assert not any("s3cret" in each.message for each in notices.pending)
+    assert any(".env[" in each.message for each in notices.pending), "where it stands is told"

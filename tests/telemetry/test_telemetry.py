@@ -11,25 +11,25 @@ import msgspec
 import pytest
 
 from tests.make import make_pod
-from webhook.model.decisions import Decision, add
+from webhook.model.decisions import Decision, patch_add
 from webhook.model.findings import Finding
-from webhook.model.modes import Mode
-from webhook.model.pods import pod_of
-from webhook.model.requests import Request
-from webhook.telemetry.counts import Histogram
+from webhook.model.modes import PolicyMode
+from webhook.model.pods import parse_pod
+from webhook.model.requests import AdmissionRequest
+from webhook.telemetry.counts import DurationHistogram
 from webhook.telemetry.logs import make_logger
-from webhook.telemetry.telemetry import Telemetry, verdict_of
+from webhook.telemetry.telemetry import Telemetry, response_result
 
-DENIED = Finding("GPU-L102", Mode.ENFORCE, (), "must be so")
-WARNED = Finding("GPU-T201", Mode.WARN, (), "no node has it")
-NOTED = Finding("GPU-S201", Mode.AUDIT, (), "is privileged")
-SHAPED = Finding("GPU-R101", Mode.ENFORCE, (), "was right-sized")
-PATCH = (add(("a",), 1),)
+DENIED = Finding("GPU-L102", PolicyMode.ENFORCE, (), "must be so")
+WARNED = Finding("GPU-T201", PolicyMode.WARN, (), "no node has it")
+NOTED = Finding("GPU-S201", PolicyMode.AUDIT, (), "is privileged")
+SHAPED = Finding("GPU-R101", PolicyMode.ENFORCE, (), "was right-sized")
+PATCH = (patch_add(("a",), 1),)
 
 
-def request(**fields: Any) -> Request:
+def request(**fields: Any) -> AdmissionRequest:
     given = {"operation": "CREATE", "group": "", "kind": "Pod", "namespace": "team", "name": "pod", "uid": "u-1"}
-    return Request(pod=pod_of(make_pod().build()), load=dict, **(given | fields))
+    return AdmissionRequest(pod=parse_pod(make_pod().build()), load_object=dict, **(given | fields))
 
 
 class Watched:
@@ -40,7 +40,7 @@ class Watched:
         self.telemetry = Telemetry(make_logger(level, self.log))
 
     def samples(self) -> dict[str, float]:
-        lines = self.telemetry.page().decode().splitlines()
+        lines = self.telemetry.metrics_text().decode().splitlines()
         return {line.rpartition(" ")[0]: float(line.rpartition(" ")[2]) for line in lines if not line.startswith("#")}
 
     def lines(self) -> list[dict[str, Any]]:
@@ -61,20 +61,20 @@ VERDICTS = {
 
 @pytest.mark.parametrize(("route", "decision", "want"), VERDICTS.values(), ids=VERDICTS)
 def test_verdict(route: str, decision: Decision, want: str) -> None:
-    assert verdict_of(route, decision) == want
+    assert response_result(route, decision) == want
 
 
 def test_a_word_about_shaping_is_a_warning_of_validate_for_workloads_only() -> None:
-    told = Decision(findings=(Finding("GPU-R101", Mode.WARN, (), "was right-sized"),))
-    assert verdict_of("validate", told) == "allowed"
-    assert verdict_of("validate", told, workload=True) == "warned"
+    told = Decision(findings=(Finding("GPU-R101", PolicyMode.WARN, (), "was right-sized"),))
+    assert response_result("validate", told) == "allowed"
+    assert response_result("validate", told, workload=True) == "warned"
 
 
 def test_a_review_is_counted() -> None:
     watched = Watched()
     decision = Decision(findings=(SHAPED, DENIED), patch=PATCH, gpu_milli_before=2000, gpu_milli_after=500)
-    watched.telemetry.observe("mutate", request(), decision, 0.0003)
-    watched.telemetry.observe("validate", request(operation="MAGIC"), decision, 7.0)
+    watched.telemetry.record_decision("mutate", request(), decision, 0.0003)
+    watched.telemetry.record_decision("validate", request(operation="MAGIC"), decision, 7.0)
     samples = watched.samples()
     total = "rightslice_admission_requests_total"
     assert samples[f'{total}{{operation="CREATE",route="mutate",verdict="patched"}}'] == 1
@@ -92,26 +92,26 @@ def test_a_review_is_counted() -> None:
 
 def test_dry_runs_save_nothing() -> None:
     watched = Watched()
-    watched.telemetry.observe("mutate", request(dry_run=True), Decision(gpu_milli_before=9), 0.1)
+    watched.telemetry.record_decision("mutate", request(dry_run=True), Decision(gpu_milli_before=9), 0.1)
     assert watched.samples()["rightslice_gpu_milli_before_total"] == 0
 
 
 def test_a_code_that_is_in_no_table_makes_no_series() -> None:
     watched = Watched()
-    watched.telemetry.observe("validate", request(), Decision(findings=(Finding("X", Mode.WARN, (), "m"),)), 0.1)
+    watched.telemetry.record_decision("validate", request(), Decision(findings=(Finding("X", PolicyMode.WARN, (), "m"),)), 0.1)
     assert not any("rightslice_findings_total" in name for name in watched.samples())
 
 
 def test_a_duration_at_a_bucket_s_end_falls_into_it() -> None:
-    histogram = Histogram()
+    histogram = DurationHistogram()
     histogram.observe(0.001)
-    assert dict(histogram.cumulated())["0.001"] == 1
-    assert dict(histogram.cumulated())["0.0005"] == 0
+    assert dict(histogram.cumulative_buckets())["0.001"] == 1
+    assert dict(histogram.cumulative_buckets())["0.0005"] == 0
 
 
 def test_a_denial_is_logged_with_its_uid_and_codes() -> None:
     watched = Watched()
-    watched.telemetry.observe("validate", request(name="train"), Decision(findings=(DENIED,), policies=("p",)), 0.1)
+    watched.telemetry.record_decision("validate", request(name="train"), Decision(findings=(DENIED,), policies=("p",)), 0.1)
     (line,) = watched.lines()
     assert (line["event"], line["level"], line["uid"], line["name"]) == ("denied", "info", "u-1", "train")
     assert (line["codes"], line["policies"]) == (["GPU-L102"], ["p"])
@@ -120,8 +120,8 @@ def test_a_denial_is_logged_with_its_uid_and_codes() -> None:
 @pytest.mark.parametrize(("level", "lines"), [("info", []), ("debug", ["allowed", "patched"])])
 def test_what_is_not_denied_is_one_line_at_debug(level: str, lines: list[str]) -> None:
     watched = Watched(level)
-    watched.telemetry.observe("validate", request(), Decision(), 0.1)
-    watched.telemetry.observe("mutate", request(), Decision(patch=PATCH), 0.1)
+    watched.telemetry.record_decision("validate", request(), Decision(), 0.1)
+    watched.telemetry.record_decision("mutate", request(), Decision(patch=PATCH), 0.1)
     assert [line["verdict"] for line in watched.lines()] == lines
 
 
@@ -129,7 +129,7 @@ def test_policies_are_counted_and_a_hundred_of_them_by_name() -> None:
     watched = Watched()
     for index in range(150):
         decision = Decision(findings=(msgspec.structs.replace(DENIED, policy=f"p-{index}"),), policies=(f"p-{index}",))
-        watched.telemetry.observe("validate", request(), decision, 0.1)
+        watched.telemetry.record_decision("validate", request(), decision, 0.1)
     samples = watched.samples()
     assert samples['rightslice_policy_matched_total{policy="p-99"}'] == 1
     assert samples['rightslice_policy_denied_total{policy="p-0"}'] == 1
@@ -140,7 +140,7 @@ def test_policies_are_counted_and_a_hundred_of_them_by_name() -> None:
 def test_a_name_cannot_write_a_second_line_or_reach_a_terminal() -> None:
     watched = Watched()
     name = 'x\n{"event":"forged"}\r\x1b[31m\x7f\u2028\u202e' + "y" * 10_000
-    watched.telemetry.observe("validate", request(name=name), Decision(findings=(DENIED,)), 0.1)
+    watched.telemetry.record_decision("validate", request(name=name), Decision(findings=(DENIED,)), 0.1)
     text = watched.log.getvalue()
     assert text.count("\n") == 1
     assert text.rstrip("\n").isprintable()
@@ -154,7 +154,7 @@ def test_a_crash_keeps_its_stack_and_not_its_words() -> None:
     secret = "canary-5e1f"
     with pytest.raises(KeyError) as caught:
         dict[str, int]()[secret]
-    watched.telemetry.crashed("mutate", "u-1", caught.value)
+    watched.telemetry.record_crash("mutate", "u-1", caught.value)
     (line,) = watched.lines()
     assert "test_telemetry.py" in line["exception"]
     assert line["exception"].endswith("KeyError")
@@ -165,11 +165,11 @@ def test_a_crash_keeps_its_stack_and_not_its_words() -> None:
 def test_policies_are_told_good_and_bad() -> None:
     watched = Watched()
     moment = datetime(2026, 6, 1, tzinfo=UTC)
-    watched.telemetry.policies_loaded("abc", 3, moment)
+    watched.telemetry.record_policies_loaded("abc", 3, moment)
     assert watched.samples()["rightslice_policies_current"] == 1
     assert watched.samples()["rightslice_policies_in_force"] == 3
     assert watched.samples()["rightslice_policies_loaded_timestamp_seconds"] == moment.timestamp()
-    watched.telemetry.policies_refused(("a.yaml:1:1: must be so",))
+    watched.telemetry.record_policies_rejected(("a.yaml:1:1: must be so",))
     samples = watched.samples()
     assert samples["rightslice_policies_current"] == 0
     assert samples['rightslice_policies_info{digest="abc"}'] == 1
@@ -187,17 +187,17 @@ def test_the_level_is_kept() -> None:
 class Kind:
     """The watch of one kind."""
 
-    name, lists, events, breaks, unread = "pods", 2, 70, 1, 0
+    name, lists, events, breaks, undecodable = "pods", 2, 70, 1, 0
 
 
 def test_a_live_view_has_an_age_and_its_watches_are_counted() -> None:
     watched = Watched()
     assert not any(name.startswith(("rightslice_view", "rightslice_watch")) for name in watched.samples())
-    watched.telemetry.counts.view_age, watched.telemetry.counts.watches = lambda: 12.5, lambda: [Kind()]
+    watched.telemetry.metrics.view_age, watched.telemetry.metrics.watches = lambda: 12.5, lambda: [Kind()]
     samples = watched.samples()
     assert samples["rightslice_view_age_seconds"] == 12.5
     assert samples['rightslice_watch_lists_total{kind="pods"}'] == 2
     assert samples['rightslice_watch_events_total{kind="pods"}'] == 70
     assert samples['rightslice_watch_breaks_total{kind="pods"}'] == 1
-    watched.telemetry.watch_broke("pods", "410")
+    watched.telemetry.record_watch_error("pods", "410")
     assert watched.lines()[-1]["event"] == "watch broke"

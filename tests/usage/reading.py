@@ -8,17 +8,17 @@ from collections.abc import Callable, Iterable
 
 from tests.usage.exporter import Sample
 from tests.usage.prometheus import PrometheusServer
-from webhook.usage.prometheus import Prometheus
-from webhook.usage.reading import Reading, read
-from webhook.usage.source import Source
+from webhook.usage.prometheus import PrometheusClient
+from webhook.usage.reading import PrometheusReading, read_histories
+from webhook.usage.source import PrometheusSource
 
 
-def read_from(source: Source, clock: Callable[[], float] = time.time) -> Reading:
+def read_from(source: PrometheusSource, clock: Callable[[], float] = time.time) -> PrometheusReading:
     """All that a Prometheus has, as one source names it."""
 
-    async def reading() -> Reading:
-        async with Prometheus(source) as asked:
-            return await read(asked, clock)
+    async def reading() -> PrometheusReading:
+        async with PrometheusClient(source) as asked:
+            return await read_histories(asked, clock)
 
     return asyncio.run(reading())
 
@@ -31,7 +31,7 @@ def reading_of(
     days: int = 1,
     gpus_by: str = "dcgm",
     owners_by: str = "ksm",
-) -> Reading:
+) -> PrometheusReading:
     """What is read of a Prometheus that scraped these samples, by jobs of these names."""
     selector = server.feed({gpus_by: gpus, owners_by: owners})
-    return read_from(Source(server.url, selector=selector, days=days))
+    return read_from(PrometheusSource(server.url, selector=selector, days=days))

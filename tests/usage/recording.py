@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from webhook.usage.history import MOST_MIB, History, peaks
+from webhook.usage.history import MAX_MIB, UsageHistory, peaks_from_readings
 
 NOW = 1_700_000_000
 QUARTER = 900
 CARD_MIB = 81_920
 
 
-def record(readings: Sequence[float | None], **fields: Any) -> History:
+def record(readings: Sequence[float | None], **fields: Any) -> UsageHistory:
     """The record of one pod, in quarters of an hour up to now."""
     plain: dict[str, Any] = {
         "namespace": "team",
@@ -24,14 +24,14 @@ def record(readings: Sequence[float | None], **fields: Any) -> History:
         "capacity_mib": CARD_MIB,
         "mean_mib": round(_mean(readings)),
     }
-    return History(**({**plain, "peaks_mib": peaks(readings)} | fields))
+    return UsageHistory(**({**plain, "peaks_mib": peaks_from_readings(readings)} | fields))
 
 
 def _mean(readings: Sequence[float | None]) -> float:
-    seen = [reading for reading in readings if reading is not None and 0 <= reading <= MOST_MIB]
+    seen = [reading for reading in readings if reading is not None and 0 <= reading <= MAX_MIB]
     return sum(seen) / len(seen) if seen else 0
 
 
-def steady(mib: float, *, hours: int = 240, **fields: Any) -> History:
+def steady(mib: float, *, hours: int = 240, **fields: Any) -> UsageHistory:
     """A pod that uses the same for a while."""
     return record([mib] * (4 * hours), **fields)

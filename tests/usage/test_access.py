@@ -16,7 +16,7 @@ from tests.usage.hostile import serving
 from tests.usage.prometheus import PrometheusServer, now
 from tests.usage.reading import read_from
 from webhook.errors import UsageError
-from webhook.usage.source import Source
+from webhook.usage.source import PrometheusSource
 
 PASSWORD = "hunter2"  # of this test
 HASH = "$2b$04$abcdefghijklmnopqrstuuV3duMsC0HpUex6N9qapiuOHHWkwRXVm"
@@ -29,7 +29,7 @@ class Guarded:
     def __init__(self, server: PrometheusServer, ca: Path, password: Path) -> None:
         self.url = server.url.replace("http:", "https:")
         self.ca, self.password = str(ca), str(password)
-        self.source = Source(self.url, ca=self.ca, user="ana", password=self.password)
+        self.source = PrometheusSource(self.url, ca=self.ca, user="ana", password=self.password)
 
 
 @pytest.fixture(scope="module")
@@ -53,7 +53,7 @@ def guarded(prometheus: PrometheusServer, tmp_path_factory: pytest.TempPathFacto
         yield made_known
 
 
-def refusal(source: Source) -> str:
+def refusal(source: PrometheusSource) -> str:
     """Why it cannot be read."""
     with pytest.raises(UsageError) as error:
         read_from(source)
@@ -66,17 +66,17 @@ def test_with_its_authority_and_a_password_it_answers(guarded: Guarded) -> None:
 
 
 def test_without_the_authority_it_is_not_believed(guarded: Guarded) -> None:
-    assert "certificate verify failed" in refusal(Source(guarded.url, user="ana", password=guarded.password))
+    assert "certificate verify failed" in refusal(PrometheusSource(guarded.url, user="ana", password=guarded.password))
 
 
 def test_under_another_name_it_is_not_believed(guarded: Guarded) -> None:
     url = guarded.url.replace("127.0.0.1", "localhost")
 
-    assert "certificate verify failed" in refusal(Source(url, ca=guarded.ca, user="ana", password=guarded.password))
+    assert "certificate verify failed" in refusal(PrometheusSource(url, ca=guarded.ca, user="ana", password=guarded.password))
 
 
 def test_without_a_password_it_refuses(guarded: Guarded) -> None:
-    assert "refused who we are (401)" in refusal(Source(guarded.url, ca=guarded.ca))
+    assert "refused who we are (401)" in refusal(PrometheusSource(guarded.url, ca=guarded.ca))
 
 
 def test_a_bearer_token_gets_through_a_proxy(prometheus: PrometheusServer, tmp_path: Path) -> None:
@@ -94,32 +94,32 @@ def test_a_bearer_token_gets_through_a_proxy(prometheus: PrometheusServer, tmp_p
                 return web.Response(status=answer.status, body=await answer.read(), content_type=answer.content_type)
 
     with serving(proxy) as url:
-        found = read_from(Source(url, token=str(tmp_path / "token"), selector=selector, days=1))
-        assert "refused who we are (403)" in refusal(Source(url))
+        found = read_from(PrometheusSource(url, token=str(tmp_path / "token"), selector=selector, days=1))
+        assert "refused who we are (403)" in refusal(PrometheusSource(url))
 
     assert [history.pod for history in found.histories] == ["a"]
 
 
 UNUSABLE = {
-    "no URL": (Source("prometheus:9090"), "must be a URL of http or https, found 'prometheus:9090'"),
-    "nothing": (Source(""), "must be a URL of http or https, found ''"),
-    "another scheme": (Source("ftp://a"), "must be a URL of http or https"),
-    "a port that is none": (Source("http://a:x"), "must be a URL of http or https"),
-    "brackets that do not close": (Source("http://[::1"), "must be a URL of http or https"),
-    "a query": (Source("http://a/?b"), "must be a URL of http or https"),
-    "a secret in it": (Source("http://ana:hunter2@a"), "must be without credentials"),
-    "no such authority": (Source("https://a", ca="/none"), "/none: must be a PEM file of authorities"),
-    "no such token": (Source("http://a", token="/none"), "/none: cannot be read"),
+    "no URL": (PrometheusSource("prometheus:9090"), "must be a URL of http or https, found 'prometheus:9090'"),
+    "nothing": (PrometheusSource(""), "must be a URL of http or https, found ''"),
+    "another scheme": (PrometheusSource("ftp://a"), "must be a URL of http or https"),
+    "a port that is none": (PrometheusSource("http://a:x"), "must be a URL of http or https"),
+    "brackets that do not close": (PrometheusSource("http://[::1"), "must be a URL of http or https"),
+    "a query": (PrometheusSource("http://a/?b"), "must be a URL of http or https"),
+    "a secret in it": (PrometheusSource("http://ana:hunter2@a"), "must be without credentials"),
+    "no such authority": (PrometheusSource("https://a", ca="/none"), "/none: must be a PEM file of authorities"),
+    "no such token": (PrometheusSource("http://a", token="/none"), "/none: cannot be read"),
     "a token beside a user": (
-        Source("http://a", token="/none", user="ana", password="/none"),
+        PrometheusSource("http://a", token="/none", user="ana", password="/none"),
         "--prometheus-token-file and --prometheus-user: must not be given together, found both",
     ),
-    "a user without a password": (Source("http://a", user="ana"), "must be given together, found one"),
+    "a user without a password": (PrometheusSource("http://a", user="ana"), "must be given together, found one"),
 }
 
 
 @pytest.mark.parametrize(("source", "word"), UNUSABLE.values(), ids=UNUSABLE)
-def test_what_cannot_be_used_is_told_before_anybody_is_asked(source: Source, word: str) -> None:
+def test_what_cannot_be_used_is_told_before_anybody_is_asked(source: PrometheusSource, word: str) -> None:
     with pytest.raises(UsageError) as error:
         source.check()
 
@@ -132,4 +132,4 @@ def test_a_secret_is_one_line(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "secret").write_bytes(content)
 
     with pytest.raises(UsageError, match="must hold one line of ASCII"):
-        Source("http://a", token=str(tmp_path / "secret")).check()
+        PrometheusSource("http://a", token=str(tmp_path / "secret")).check()

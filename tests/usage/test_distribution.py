@@ -7,20 +7,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from webhook.usage.distribution import an_hour, distribution, grid_of, nearness, recency, tail_of
-from webhook.usage.pricing import PRICES, Counted, limits
-from webhook.usage.windows import UNKNOWN, Floats, Windows
+from webhook.usage.distribution import hourly_probability, peak_distribution, build_size_grid, similarity_weights, recency_weights, fleet_tail
+from webhook.usage.pricing import PRICES, OverrunCounter, cheapest_limits
+from webhook.usage.windows import UNKNOWN_PEAK, Floats, UsageWindows
 
 CARD = 49_152.0
-GRID = grid_of(23 * 1024.0, CARD)
+GRID = build_size_grid(23 * 1024.0, CARD)
 
-PEAKS = st.lists(st.floats(0, CARD) | st.just(UNKNOWN), max_size=40).map(np.array)
+PEAKS = st.lists(st.floats(0, CARD) | st.just(UNKNOWN_PEAK), max_size=40).map(np.array)
 
 
 def below(peaks: Floats, weight: float = 1.0, fleet: Floats | None = None) -> Floats:
     """The distribution by peaks that weigh the same, over a fleet's or their own."""
-    tail = tail_of(np.sort(peaks if fleet is None else fleet), GRID)
-    return distribution(peaks, np.full(peaks.size, weight), tail, GRID)
+    tail = fleet_tail(np.sort(peaks if fleet is None else fleet), GRID)
+    return peak_distribution(peaks, np.full(peaks.size, weight), tail, GRID)
 
 
 def test_the_grid_is_the_rules() -> None:
@@ -30,7 +30,7 @@ def test_the_grid_is_the_rules() -> None:
 
 @pytest.mark.parametrize("typical", [1.0, 500.0, 40_000.0, 81_920.0])
 def test_a_grid_ends_with_the_card_and_is_bounded(typical: float) -> None:
-    grid = grid_of(typical, 81_920)
+    grid = build_size_grid(typical, 81_920)
     assert grid.sizes[-1] == 81_920
     assert grid.sizes[0] > 0
     assert 2 <= grid.sizes.size <= 1024
@@ -71,45 +71,45 @@ def test_a_peak_is_spread_by_a_unit() -> None:
 
 
 def test_near_and_recent_windows_count_most() -> None:
-    pool = Windows(np.array([0.0, 3600.0]), np.array([20.0, 30.0]), np.array([20.0, np.nan]), np.ones(2), np.ones(2))
-    assert recency(pool, 3600, 3600).tolist() == [0.5, 1]
-    near = nearness(pool, 20, 20, unit=1)
+    pool = UsageWindows(np.array([0.0, 3600.0]), np.array([20.0, 30.0]), np.array([20.0, np.nan]), np.ones(2), np.ones(2))
+    assert recency_weights(pool, 3600, 3600).tolist() == [0.5, 1]
+    near = similarity_weights(pool, 20, 20, unit=1)
     assert near[0] == 1
     assert near[1] == 0, "a past that was not seen is near to nothing"
 
 
 @given(st.floats(0, 1), st.floats(0.25, 72))
 def test_an_hour_of_a_run_is_no_riskier_than_the_run(chance: float, hours: float) -> None:
-    (found,) = an_hour(np.array([chance]), hours)
+    (found,) = hourly_probability(np.array([chance]), hours)
     assert 0 <= found <= 1
     assert (found >= chance) if hours >= 1 else (found <= chance)
 
 
 @given(PEAKS, PEAKS)
 def test_a_higher_price_never_lowers_a_limit(peaks: Floats, fleet: Floats) -> None:
-    assert (np.diff(limits(below(peaks, fleet=fleet), GRID)) >= 0).all()
+    assert (np.diff(cheapest_limits(below(peaks, fleet=fleet), GRID)) >= 0).all()
 
 
 @given(PEAKS)
 def test_on_a_ladder_every_limit_is_a_rung(peaks: Floats) -> None:
     rungs = np.flatnonzero(GRID.sizes % 4096 == 0)
-    assert set(limits(below(peaks), GRID, rungs)) <= set(GRID.sizes[rungs])
+    assert set(cheapest_limits(below(peaks), GRID, rungs)) <= set(GRID.sizes[rungs])
 
 
 @given(st.lists(st.floats(16_384, CARD), max_size=300), st.floats(0.001, 0.5))
 def test_the_price_is_the_least_that_met_the_target(peaks: list[float], target: float) -> None:
-    counted = Counted()
+    counted = OverrunCounter()
     rising = np.linspace(16_384, CARD, PRICES.size)
     for peak in peaks:
         counted.add(rising, np.array([peak]))
-    price = counted.price(target)
-    met = (1 + counted.overrun) / (1 + len(peaks)) <= target
+    price = counted.least_price(target)
+    met = (1 + counted.overrun_hours) / (1 + len(peaks)) <= target
     assert price == (PRICES[met].min() if met.any() else PRICES[-1])
 
 
 @given(st.lists(st.floats(16_384, CARD), max_size=300))
 def test_a_stricter_target_is_never_cheaper(peaks: list[float]) -> None:
-    counted = Counted()
+    counted = OverrunCounter()
     counted.add(np.linspace(16_384, CARD, PRICES.size), np.array([*peaks, CARD]), 50.0)
-    prices = [counted.price(target) for target in (0.001, 0.01, 0.1)]
+    prices = [counted.least_price(target) for target in (0.001, 0.01, 0.1)]
     assert prices == sorted(prices, reverse=True)

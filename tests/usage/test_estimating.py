@@ -11,25 +11,25 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.usage.recording import CARD_MIB, NOW, QUARTER, record, steady
-from webhook.model.usage import CERTAIN_PPM, RISKS_PPM, Observed, UsageView
+from webhook.model.usage import CERTAIN_PPM, RISKS_PPM, ObservedUsage, UsageView
 from webhook.usage.blocking import BLOCK_SECONDS
-from webhook.usage.estimating import PODS_AT_ONCE, TARGETS_PPM, estimate
-from webhook.usage.history import History
-from webhook.usage.pools import MOST_WINDOWS, Pool, Span, thinned
+from webhook.usage.estimating import PODS_PER_BATCH, TARGETS_PPM, estimate_usage
+from webhook.usage.history import UsageHistory
+from webhook.usage.pools import MAX_WINDOWS, EvidencePool, WindowSpan, thin_span
 from webhook.usage.pricing import PRICES
-from webhook.usage.windows import Windows
+from webhook.usage.windows import UsageWindows
 
 HALF_PERCENT = 5000
 
 
-def of(view: UsageView, workload: str = "Deployment/serve") -> Observed:
+def of(view: UsageView, workload: str = "Deployment/serve") -> ObservedUsage:
     """What a view says of one workload."""
-    found = view.of("team", workload, "main")
+    found = view.find("team", workload, "main")
     assert found is not None
     return found
 
 
-def fleet(count: int = 20, mib: int = 60_000, hours: int = 240) -> list[History]:
+def fleet(count: int = 20, mib: int = 60_000, hours: int = 240) -> list[UsageHistory]:
     """Other workloads, that use much more."""
     return [
         steady(mib, hours=hours, workload=f"Deployment/other-{i}", pod=f"other-{i}", image="other")
@@ -38,21 +38,21 @@ def fleet(count: int = 20, mib: int = 60_000, hours: int = 240) -> list[History]
 
 
 def test_a_workload_that_never_moved_may_have_little_more_than_it_used() -> None:
-    use = of(estimate([steady(8000), *fleet()], NOW))
+    use = of(estimate_usage([steady(8000), *fleet()], NOW))
     assert (use.memory_mib, use.pool, use.horizon_hours) == (8000, "workload", 24)
     assert 8000 < use.size_mib(HALF_PERCENT) < 9856
     assert use.risk_ppm(7000) > 500_000
     assert use.risk_ppm(CARD_MIB) == RISKS_PPM[-1]
 
 
-@given(size=st.integers(0, 4 * MOST_WINDOWS))
+@given(size=st.integers(0, 4 * MAX_WINDOWS))
 def test_what_is_looked_back_on_is_evenly_chosen_and_bounded(size: int) -> None:
     every = np.arange(size, dtype=np.float64)
-    span = Span(Windows(*[every] * len(Windows._fields)), 1.0)
-    pool = Pool("workload", span, span).by(thinned)
+    span = WindowSpan(UsageWindows(*[every] * len(UsageWindows._fields)), 1.0)
+    pool = EvidencePool("workload", span, span).map_spans(thin_span)
 
     chosen = pool.run.windows.at
-    assert MOST_WINDOWS // 2 <= chosen.size <= MOST_WINDOWS or chosen.size == size <= MOST_WINDOWS
+    assert MAX_WINDOWS // 2 <= chosen.size <= MAX_WINDOWS or chosen.size == size <= MAX_WINDOWS
     assert np.unique(np.diff(chosen)).size <= 1
     assert pool.hour is pool.run
 
@@ -60,7 +60,7 @@ def test_what_is_looked_back_on_is_evenly_chosen_and_bounded(size: int) -> None:
 def test_where_nobody_told_the_memory_of_the_gpu_it_is_no_reason_to_give_less() -> None:
     readings = [8000.0 + 40 * (i % 50) for i in range(960)]
     told, untold, zero = (
-        of(estimate([record(readings, capacity_mib=card), *fleet()], NOW)) for card in (CARD_MIB, None, 0)
+        of(estimate_usage([record(readings, capacity_mib=card), *fleet()], NOW)) for card in (CARD_MIB, None, 0)
     )
     for risk in RISKS_PPM[:4]:
         assert (untold.size_mib(risk) or CARD_MIB) >= (told.size_mib(risk) or 0)
@@ -69,13 +69,13 @@ def test_where_nobody_told_the_memory_of_the_gpu_it_is_no_reason_to_give_less() 
 
 def test_a_gpu_that_holds_less_than_was_seen_in_use_is_no_reason_to_give_less() -> None:
     readings = [8000.0 + 40 * (i % 50) for i in range(960)]
-    belied, untold = (of(estimate([record(readings, capacity_mib=card), *fleet()], NOW)) for card in (100, None))
+    belied, untold = (of(estimate_usage([record(readings, capacity_mib=card), *fleet()], NOW)) for card in (100, None))
     assert belied == untold
 
 
 def test_a_workload_of_spikes_may_not() -> None:
     calm = [8000.0] * 40
-    use = of(estimate([record([*calm, 30_000] * 24), *fleet()], NOW))
+    use = of(estimate_usage([record([*calm, 30_000] * 24), *fleet()], NOW))
     assert use.size_mib(HALF_PERCENT) > 30_000
     assert use.risk_ppm(20_000) == 100_000, "four windows of 41 hold the spike"
 
@@ -83,29 +83,29 @@ def test_a_workload_of_spikes_may_not() -> None:
 def test_hours_that_always_need_more_are_not_hidden_in_long_runs() -> None:
     """Four pods in ten need 30,000 MiB all the time: four hours in ten, however long the runs."""
     pods = [steady(30_000 if i < 4 else 8000, pod=f"serve-{i}") for i in range(10)]
-    assert of(estimate(pods, NOW)).risk_ppm(20_000) == pytest.approx(400_000, rel=0.3)
+    assert of(estimate_usage(pods, NOW)).risk_ppm(20_000) == pytest.approx(400_000, rel=0.3)
 
 
 def test_a_short_history_says_nothing() -> None:
-    use = of(estimate([steady(8000, hours=5), *fleet()], NOW))
+    use = of(estimate_usage([steady(8000, hours=5), *fleet()], NOW))
     assert (use.samples, use.sizes_mib) == (0, ())
     assert use.memory_mib == 8000
 
 
 def test_what_is_too_short_alone_is_judged_with_those_of_its_image() -> None:
     twins = [steady(8000, workload=f"Deployment/twin-{i}", pod=f"twin-{i}", image="app") for i in range(4)]
-    use = of(estimate([steady(8000, hours=8, image="app"), *twins, *fleet()], NOW))
+    use = of(estimate_usage([steady(8000, hours=8, image="app"), *twins, *fleet()], NOW))
     assert use.pool == "image"
     assert use.size_mib(HALF_PERCENT) < 9856
 
 
 def test_what_nothing_near_speaks_for_is_judged_with_the_fleet() -> None:
-    use = of(estimate([steady(8000, hours=8), *fleet()], NOW))
+    use = of(estimate_usage([steady(8000, hours=8), *fleet()], NOW))
     assert use.pool == "fleet"
     assert use.size_mib(HALF_PERCENT) > 60_000
 
 
-def nightly(mib: float, runs: int = 7, **fields: Any) -> list[History]:
+def nightly(mib: float, runs: int = 7, **fields: Any) -> list[UsageHistory]:
     """A job of an hour each night."""
     return [
         record([mib] * 4, pod=f"run-{i}", start=NOW - 7200 - 86_400 * i, workload="CronJob/nightly", **fields)
@@ -125,8 +125,8 @@ OTHERS_SPEAK = {
 
 
 @pytest.mark.parametrize("own", OTHERS_SPEAK.values(), ids=OTHERS_SPEAK)
-def test_what_others_need_is_no_reason_to_give_less_than_was_used(own: list[History]) -> None:
-    use = of(estimate([*own, *fleet(mib=6000, hours=48)], NOW), "CronJob/nightly")
+def test_what_others_need_is_no_reason_to_give_less_than_was_used(own: list[UsageHistory]) -> None:
+    use = of(estimate_usage([*own, *fleet(mib=6000, hours=48)], NOW), "CronJob/nightly")
     assert use.sizes_mib[0] >= 11_500
     assert use.size_mib(HALF_PERCENT) > 12_000, "an hour of its own may need a little more than any that was seen"
 
@@ -146,7 +146,7 @@ def test_nothing_is_below_what_it_was_itself_seen_to_use_when_the_evidence_is_of
         record(readings, pod=f"p-{i}", start=NOW - ago - QUARTER * len(readings), image=image)
         for i, readings in enumerate(own)
     ]
-    use = of(estimate([*pods, *fleet(2, others, hours=24)], NOW))
+    use = of(estimate_usage([*pods, *fleet(2, others, hours=24)], NOW))
     if use.sizes_mib and use.pool != "workload":
         assert use.sizes_mib[0] >= use.memory_mib
 
@@ -154,7 +154,7 @@ def test_nothing_is_below_what_it_was_itself_seen_to_use_when_the_evidence_is_of
 def test_what_is_known_of_its_own_only_adds_care() -> None:
     """The image uses more than the workload itself: the image's need counts."""
     twins = [steady(40_000, workload=f"Deployment/twin-{i}", pod=f"twin-{i}", image="app") for i in range(4)]
-    use = of(estimate([*nightly(8000, image="app"), *twins], NOW), "CronJob/nightly")
+    use = of(estimate_usage([*nightly(8000, image="app"), *twins], NOW), "CronJob/nightly")
     assert use.pool == "image"
     assert use.size_mib(HALF_PERCENT) > 40_000
 
@@ -165,7 +165,7 @@ def test_jobs_are_judged_by_their_whole_lives() -> None:
         record([4000, 16_000 if i % 20 == 0 else 8000], pod=f"run-{i}", start=NOW - 40_000 - 7200 * i)
         for i in range(40)
     ]
-    use = of(estimate(runs, NOW))
+    use = of(estimate_usage(runs, NOW))
     assert (use.samples, use.horizon_hours) == (40, 1)
     assert use.risk_ppm(10_000) > 50_000
     assert use.size_mib(HALF_PERCENT) > 16_000
@@ -173,16 +173,16 @@ def test_jobs_are_judged_by_their_whole_lives() -> None:
 
 def test_what_ran_out_of_memory_is_blocked_for_a_week_and_needs_more_than_was_seen() -> None:
     killed = NOW - 3600
-    view = estimate([steady(8000, ooms=(killed,)), *fleet()], NOW)
-    assert of(view).blocked == "it ran out of memory on 2023-11-14 21:13Z, so it stays until 2023-11-21 21:13Z"
+    view = estimate_usage([steady(8000, ooms=(killed,)), *fleet()], NOW)
+    assert of(view).blocked_reason == "it ran out of memory on 2023-11-14 21:13Z, so it stays until 2023-11-21 21:13Z"
     assert of(view).risk_ppm(40_000) > HALF_PERCENT
-    assert of(estimate([steady(8000, ooms=(killed,))], killed + BLOCK_SECONDS)).blocked == ""
+    assert of(estimate_usage([steady(8000, ooms=(killed,))], killed + BLOCK_SECONDS)).blocked_reason == ""
 
 
 @pytest.mark.parametrize(("code", "blocked"), [(31, True), (43, True), (13, True), (79, False), (63, False)])
 def test_faults_of_the_program_block_and_those_of_the_device_do_not(code: int, blocked: bool) -> None:
-    use = of(estimate([steady(8000, xids=((NOW - 60, code),))], NOW))
-    assert use.blocked.startswith(f"its GPU reported XID {code} on") is blocked
+    use = of(estimate_usage([steady(8000, xids=((NOW - 60, code),))], NOW))
+    assert use.blocked_reason.startswith(f"its GPU reported XID {code} on") is blocked
 
 
 BLIND: dict[str, dict[str, Any]] = {"a kill": {"ooms": (NOW - 3600,)}, "a fault": {"xids": ((NOW - 3600, 31),)}}
@@ -191,11 +191,11 @@ BLIND: dict[str, dict[str, Any]] = {"a kill": {"ooms": (NOW - 3600,)}, "a fault"
 @pytest.mark.parametrize("trouble", BLIND.values(), ids=BLIND)
 def test_what_befell_a_pod_whose_memory_was_never_read_blocks_and_says_no_more(trouble: dict[str, Any]) -> None:
     blind = record([None], pod="blind", **trouble)
-    seen, both = of(estimate([steady(8000)], NOW)), of(estimate([steady(8000), blind], NOW))
+    seen, both = of(estimate_usage([steady(8000)], NOW)), of(estimate_usage([steady(8000), blind], NOW))
 
-    assert "it stays until 2023-11-21 21:13Z" in both.blocked
-    assert msgspec.structs.replace(both, blocked="") == seen
-    assert of(estimate([blind, *fleet()], NOW)).blocked == both.blocked
+    assert "it stays until 2023-11-21 21:13Z" in both.blocked_reason
+    assert msgspec.structs.replace(both, blocked_reason="") == seen
+    assert of(estimate_usage([blind, *fleet()], NOW)).blocked_reason == both.blocked_reason
 
 
 FLAT = {
@@ -210,7 +210,7 @@ FLAT = {
 
 @pytest.mark.parametrize(("readings", "card", "want"), FLAT.values(), ids=FLAT)
 def test_flat_use(readings: list[float], card: int | None, want: bool) -> None:
-    assert of(estimate([record(readings, capacity_mib=card)], NOW)).preallocates is want
+    assert of(estimate_usage([record(readings, capacity_mib=card)], NOW)).preallocates is want
 
 
 ACTIVITY = {"none": ((0, 0), True), "noise": ((0, 15), True), "of one pod": ((0, 400), False), "unknown": ((), False)}
@@ -219,7 +219,7 @@ ACTIVITY = {"none": ((0, 0), True), "noise": ((0, 15), True), "of one pod": ((0,
 @pytest.mark.parametrize(("active", "idle"), ACTIVITY.values(), ids=ACTIVITY)
 def test_idle_is_what_no_engine_was_active_for(active: tuple[int, ...], idle: bool) -> None:
     pods = [steady(8000, pod=f"serve-{i}", active_milli=each) for i, each in enumerate(active)] or [steady(8000)]
-    assert of(estimate(pods, NOW)).is_idle(NOW) is idle
+    assert of(estimate_usage(pods, NOW)).is_idle(NOW) is idle
 
 
 SEEN_TO_DO_NOTHING = {
@@ -249,8 +249,8 @@ SEEN_TO_DO_NOTHING = {
 
 
 @pytest.mark.parametrize(("pods", "idle"), SEEN_TO_DO_NOTHING.values(), ids=SEEN_TO_DO_NOTHING)
-def test_idle_is_what_was_seen_long_enough_and_lately(pods: list[History], idle: bool) -> None:
-    use = of(estimate(pods, NOW))
+def test_idle_is_what_was_seen_long_enough_and_lately(pods: list[UsageHistory], idle: bool) -> None:
+    use = of(estimate_usage(pods, NOW))
     assert use.is_idle(NOW) is idle
     assert use.samples or not use.is_idle(NOW), "who is idle was seen"
 
@@ -258,7 +258,7 @@ def test_idle_is_what_was_seen_long_enough_and_lately(pods: list[History], idle:
 @pytest.mark.parametrize(("hours", "idle"), [(0, True), (24, True), (25, False), (28 * 24, False)])
 def test_what_was_idle_is_no_longer_once_a_day_has_passed(hours: int, idle: bool) -> None:
     """A view is made once and asked for long: a file of recorded use may be weeks old."""
-    use = of(estimate([steady(8000, active_milli=0)], NOW))
+    use = of(estimate_usage([steady(8000, active_milli=0)], NOW))
     assert use.is_idle(NOW + 3600 * hours) is idle
 
 
@@ -273,7 +273,7 @@ GAPS = {
 @pytest.mark.parametrize(("readings", "believed"), GAPS.values(), ids=GAPS)
 def test_gaps_are_no_evidence(readings: list[float | None], believed: bool) -> None:
     """Others were seen for long enough to speak for it; whether they may is told by its own."""
-    assert bool(of(estimate([record(readings), *fleet()], NOW)).samples) is believed
+    assert bool(of(estimate_usage([record(readings), *fleet()], NOW)).samples) is believed
 
 
 @settings(max_examples=20)
@@ -283,12 +283,12 @@ def test_whoever_is_idle_was_seen(bins: list[int], days: int) -> None:
         record([8000] * many, pod=f"p-{i}", start=NOW - 86_400 * days - QUARTER * many, active_milli=0)
         for i, many in enumerate(bins)
     ]
-    use = of(estimate(pods, NOW))
+    use = of(estimate_usage(pods, NOW))
     assert use.samples or not use.is_idle(NOW)
 
 
 def test_compute_is_the_largest_of_the_pods() -> None:
-    assert of(estimate([steady(8, compute_milli=100), steady(8, pod="b", compute_milli=300)], NOW)).compute_milli == 300
+    assert of(estimate_usage([steady(8, compute_milli=100), steady(8, pod="b", compute_milli=300)], NOW)).compute_milli == 300
 
 
 COMPUTE = {
@@ -300,7 +300,7 @@ COMPUTE = {
 
 @pytest.mark.parametrize(("fields", "want"), COMPUTE.values(), ids=COMPUTE)
 def test_compute_is_what_is_known_of_it(fields: dict[str, int], want: int | None) -> None:
-    assert of(estimate([steady(8, **fields)], NOW)).compute_milli == want
+    assert of(estimate_usage([steady(8, **fields)], NOW)).compute_milli == want
 
 
 def test_prices_are_there_for_every_target_and_fall_with_it() -> None:
@@ -309,7 +309,7 @@ def test_prices_are_there_for_every_target_and_fall_with_it() -> None:
         record(rng.gamma(4, 3000, 240).tolist(), workload=f"Deployment/w-{i}", pod=f"w-{i}", capacity_mib=CARD_MIB)
         for i in range(20)
     ]
-    prices = dict(estimate(pods, NOW).prices)
+    prices = dict(estimate_usage(pods, NOW).prices)
     assert tuple(prices) == TARGETS_PPM
     assert list(prices.values()) == sorted(prices.values(), reverse=True)
     assert prices[500] > prices[40_000] > 0
@@ -319,17 +319,17 @@ def test_what_a_whole_card_did_not_hold_is_no_smaller_limits_fault() -> None:
     """A price is still found: a card as the limit is never overrun by more than there is."""
     every_hour = tuple(range(NOW - 240 * 3600, NOW, 3600))
     pods = [steady(8000, workload=f"Deployment/w-{i}", pod=f"w-{i}", ooms=every_hour) for i in range(10)]
-    assert dict(estimate(pods, NOW).prices)[40_000] < 1000 * PRICES[-1] / 10
+    assert dict(estimate_usage(pods, NOW).prices)[40_000] < 1000 * PRICES[-1] / 10
 
 
 @pytest.mark.parametrize("card", [None, 100, CARD_MIB])
 def test_a_mean_beyond_the_card_is_no_fault_of_ours(card: int | None) -> None:
-    use = of(estimate([steady(8000, mean_mib=1_000_000, capacity_mib=card)], NOW))
+    use = of(estimate_usage([steady(8000, mean_mib=1_000_000, capacity_mib=card)], NOW))
     assert max(use.sizes_mib) <= use.card_mib
 
 
 def test_nothing_is_an_empty_view() -> None:
-    assert estimate([], NOW).observed == {}
+    assert estimate_usage([], NOW).observed == {}
 
 
 READING = st.none() | st.floats(allow_nan=True, allow_infinity=True) | st.floats(0, 60_000)
@@ -350,7 +350,7 @@ def test_whatever_was_recorded_gives_a_curve_that_can_be_stated(
         record(readings, pod=f"p-{i}", start=NOW - QUARTER * (len(readings) + ago), capacity_mib=card, mean_mib=None)
         for i, (readings, ago, card) in enumerate(pods)
     ]
-    use = of(estimate(records, NOW))
+    use = of(estimate_usage(records, NOW))
     assert list(use.sizes_mib) == sorted(use.sizes_mib)
     assert len(use.sizes_mib) in (0, len(RISKS_PPM))
     assert all(size <= use.card_mib for size in use.sizes_mib)
@@ -360,7 +360,7 @@ def test_whatever_was_recorded_gives_a_curve_that_can_be_stated(
 @settings(max_examples=15)
 @given(st.lists(st.integers(1000, 60_000), min_size=40, max_size=120), st.sampled_from(RISKS_PPM))
 def test_the_least_size_of_a_risk_bears_it(readings: list[int], risk: int) -> None:
-    use = of(estimate([record(readings)], NOW))
+    use = of(estimate_usage([record(readings)], NOW))
     if use.sizes_mib:
         assert use.risk_ppm(use.size_mib(risk)) <= risk
         assert use.risk_ppm(use.size_mib(risk) - 1) > risk or use.size_mib(risk) == use.sizes_mib[0]
@@ -373,17 +373,17 @@ def test_a_reading_that_is_none_is_a_gap(readings: list[int | None], at: int) ->
     gap: list[float | None] = [*readings]
     broken[at % len(readings)], gap[at % len(readings)] = float("nan"), None
     fields = {"mean_mib": 10_000}
-    assert estimate([record(broken, **fields)], NOW) == estimate([record(gap, **fields)], NOW)
+    assert estimate_usage([record(broken, **fields)], NOW) == estimate_usage([record(gap, **fields)], NOW)
 
 
 def test_a_workload_is_what_it_is_whichever_others_are_looked_at_beside_it(monkeypatch: pytest.MonkeyPatch) -> None:
     """Workloads of one to three pods, of four lengths, more than are looked at together."""
     pods = [
         steady(1000.0 + 37 * i % 9000, hours=(3, 7, 40, 240)[i % 4], workload=f"Deployment/{i % 150}", pod=f"serve-{i}")
-        for i in range(3 * PODS_AT_ONCE // 2)
+        for i in range(3 * PODS_PER_BATCH // 2)
     ]
-    many = estimate(pods, NOW)
-    monkeypatch.setattr("webhook.usage.estimating.PODS_AT_ONCE", 1)
+    many = estimate_usage(pods, NOW)
+    monkeypatch.setattr("webhook.usage.estimating.PODS_PER_BATCH", 1)
 
-    assert estimate(pods, NOW) == many
+    assert estimate_usage(pods, NOW) == many
     assert {observed.pool for observed in many.observed.values()} == {"workload", "fleet"}

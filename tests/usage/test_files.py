@@ -15,13 +15,13 @@ from hypothesis import strategies as st
 
 from webhook.errors import UsageError
 from webhook.usage import files
-from webhook.usage.files import Recorded, read, write
-from webhook.usage.history import GAP, MIB_ARRAY, MOST_MIB, History
+from webhook.usage.files import UsageRecord, read_record, write_record
+from webhook.usage.history import GAP, MIB_TYPECODE, MAX_MIB, UsageHistory
 
 NOW = 1_795_000_000.0
 
 
-def history(**fields: Any) -> History:
+def history(**fields: Any) -> UsageHistory:
     """Four hours of one container."""
     made: dict[str, Any] = {
         "namespace": "ml",
@@ -30,14 +30,14 @@ def history(**fields: Any) -> History:
         "pod": "serve-1",
         "start": int(NOW) - 4 * 3600,
         "step_seconds": 3600,
-        "peaks_mib": array(MIB_ARRAY, [10, GAP, 30, 40]),
+        "peaks_mib": array(MIB_TYPECODE, [10, GAP, 30, 40]),
     }
-    return History(**(made | fields))
+    return UsageHistory(**(made | fields))
 
 
-def blind(**fields: Any) -> History:
+def blind(**fields: Any) -> UsageHistory:
     """The same of another pod, of whose memory nothing was read."""
-    return history(pod="blind", peaks_mib=array(MIB_ARRAY, [GAP] * 4), **fields)
+    return history(pod="blind", peaks_mib=array(MIB_TYPECODE, [GAP] * 4), **fields)
 
 
 FULL = history(
@@ -53,21 +53,21 @@ FULL = history(
 
 @pytest.mark.parametrize("name", ["use.json", "use.json.gz"])
 def test_what_is_written_is_read_again(tmp_path: Path, name: str) -> None:
-    recorded = Recorded([FULL, history(pod="serve-2")], NOW)
+    recorded = UsageRecord([FULL, history(pod="serve-2")], NOW)
 
-    write(tmp_path / name, recorded)
+    write_record(tmp_path / name, recorded)
 
-    assert read(tmp_path / name) == recorded
+    assert read_record(tmp_path / name) == recorded
     assert [file.name for file in tmp_path.iterdir()] == [name]
 
 
-AMOUNT = st.integers(0, MOST_MIB)
+AMOUNT = st.integers(0, MAX_MIB)
 HISTORIES = st.builds(
     history,
     namespace=st.text(),
     workload=st.text(),
     pod=st.text(),
-    peaks_mib=st.lists(AMOUNT | st.just(GAP), max_size=3).map(lambda bins: array(MIB_ARRAY, [MOST_MIB, *bins])),
+    peaks_mib=st.lists(AMOUNT | st.just(GAP), max_size=3).map(lambda bins: array(MIB_TYPECODE, [MAX_MIB, *bins])),
     mean_mib=st.none() | AMOUNT,
     active_milli=st.none() | st.integers(0, 1000),
     xids=st.lists(st.tuples(st.integers(0, int(NOW)), st.integers(0, 200))).map(tuple),
@@ -75,42 +75,42 @@ HISTORIES = st.builds(
 
 
 @given(st.lists(HISTORIES, max_size=5, unique_by=lambda one: (one.namespace, one.pod)))
-def test_any_histories_are_read_again(tmp_path_factory: pytest.TempPathFactory, histories: list[History]) -> None:
+def test_any_histories_are_read_again(tmp_path_factory: pytest.TempPathFactory, histories: list[UsageHistory]) -> None:
     file = tmp_path_factory.getbasetemp() / "any.json.gz"
 
-    write(file, Recorded(histories, NOW))
+    write_record(file, UsageRecord(histories, NOW))
 
-    assert read(file) == Recorded(histories, NOW)
+    assert read_record(file) == UsageRecord(histories, NOW)
 
 
 def test_a_write_that_fails_leaves_what_was_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = tmp_path / "use.json"
-    write(file, Recorded([FULL], NOW))
+    write_record(file, UsageRecord([FULL], NOW))
 
     def full(*_: object) -> bytes:
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr("webhook.usage.files.Path.replace", full)
     with pytest.raises(OSError, match="No space"):
-        write(file, Recorded([], NOW))
+        write_record(file, UsageRecord([], NOW))
 
-    assert read(file).histories == [FULL]
+    assert read_record(file).histories == [FULL]
     assert [left.name for left in tmp_path.iterdir()] == ["use.json"]
 
 
 def test_what_was_recorded_of_nothing_but_gaps_is_left_out(tmp_path: Path) -> None:
-    write(tmp_path / "use.json", Recorded([FULL, blind()], NOW))
+    write_record(tmp_path / "use.json", UsageRecord([FULL, blind()], NOW))
 
-    assert read(tmp_path / "use.json").histories == [FULL]
+    assert read_record(tmp_path / "use.json").histories == [FULL]
 
 
 @pytest.mark.parametrize("trouble", [{"ooms": (int(NOW) - 60,)}, {"xids": ((int(NOW) - 60, 31),)}], ids=str)
 def test_a_kill_or_a_fault_is_kept_of_a_container_whose_memory_was_never_read(
     tmp_path: Path, trouble: dict[str, Any]
 ) -> None:
-    write(tmp_path / "use.json", Recorded([FULL, blind(**trouble)], NOW))
+    write_record(tmp_path / "use.json", UsageRecord([FULL, blind(**trouble)], NOW))
 
-    assert read(tmp_path / "use.json").histories == [FULL, blind(**trouble)]
+    assert read_record(tmp_path / "use.json").histories == [FULL, blind(**trouble)]
 
 
 def document(**fields: Any) -> dict[str, Any]:
@@ -152,8 +152,8 @@ UNUSABLE: dict[str, tuple[bytes, str]] = {
     "truncated and compressed": (gzip.compress(packed(document()))[:-12], "must be a whole gzip file"),
     "compressed and damaged": (b"\x1f\x8b" + b"x" * 40, "must be a whole gzip file"),
     "a bin more than any GPU has": (
-        packed(with_container(peaksMib=[MOST_MIB + 1])),
-        f"containers[0]: peaksMib must be 0 to {MOST_MIB} MiB, or -1 for a gap",
+        packed(with_container(peaksMib=[MAX_MIB + 1])),
+        f"containers[0]: peaksMib must be 0 to {MAX_MIB} MiB, or -1 for a gap",
     ),
     "a bin below a gap": (packed(with_container(peaksMib=[-2])), "containers[0]: peaksMib must be"),
     "no bins": (packed(with_container(peaksMib=[])), "containers[0]: peaksMib must be 1 to 10000 amounts, found 0"),
@@ -165,7 +165,7 @@ UNUSABLE: dict[str, tuple[bytes, str]] = {
         packed(with_container(meanMib=6)),
         "containers[0]: meanMib must be 0 to 5 (the largest of peaksMib), found 6",
     ),
-    "more memory than any GPU has": (packed(with_container(capacityMib=MOST_MIB + 1)), "capacityMib must be 0 to"),
+    "more memory than any GPU has": (packed(with_container(capacityMib=MAX_MIB + 1)), "capacityMib must be 0 to"),
     "more than all of the compute": (
         packed(with_container(computeMilli=1001)),
         "computeMilli must be 0 to 1000 (thousandths of a GPU), found 1001",
@@ -190,7 +190,7 @@ def test_what_cannot_be_used_is_refused(tmp_path: Path, content: bytes, word: st
     file.write_bytes(content)
 
     with pytest.raises(UsageError) as error:
-        read(file)
+        read_record(file)
 
     assert str(error.value).startswith(f"{file}: ")
     assert word in str(error.value)
@@ -206,12 +206,12 @@ def test_what_is_too_large_is_refused(
     file.write_bytes(pack(b" " * (1 << 20) + b"{}"))
 
     with pytest.raises(UsageError, match="must be at most 1 MiB uncompressed, found more"):
-        read(file)
+        read_record(file)
 
 
 def test_a_file_that_is_not_there(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="cannot be read"):
-        read(tmp_path / "none")
+        read_record(tmp_path / "none")
 
 
 @given(st.binary(max_size=200) | st.recursive(st.none() | st.integers() | st.text(), st.lists).map(packed))
@@ -220,4 +220,4 @@ def test_whatever_is_in_it_it_is_read_or_refused(tmp_path_factory: pytest.TempPa
     file.write_bytes(content)
 
     with pytest.raises(UsageError):
-        read(file)
+        read_record(file)

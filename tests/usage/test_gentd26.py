@@ -8,11 +8,11 @@ from pathlib import Path
 from tests.usage.gentd26 import DUTY, MEMORY, MIB, Readings, readings, replayed
 from tests.usage.prometheus import PrometheusServer, now
 from tests.usage.reading import read_from
-from webhook.usage.history import GAP, History
-from webhook.usage.source import Source
+from webhook.usage.history import GAP, UsageHistory
+from webhook.usage.source import PrometheusSource
 
 
-def peaks_of(memory: Readings, pod: str, history: History, late: float) -> list[int]:
+def peaks_of(memory: Readings, pod: str, history: UsageHistory, late: float) -> list[int]:
     """The peaks of one pod in the bins of a history, from the trace alone."""
     bins = [GAP] * len(history.peaks_mib)
     for moment, used in memory[pod]:
@@ -28,7 +28,7 @@ def test_every_pod_of_the_trace_is_read_as_it_was(prometheus: PrometheusServer, 
     late = end - max(moment for series in memory.values() for moment, _ in series)
     selector = prometheus.feed({"dcgm": replayed(memory, duty, end)})
 
-    found = read_from(Source(prometheus.url, selector=selector, days=1)).histories
+    found = read_from(PrometheusSource(prometheus.url, selector=selector, days=1)).histories
 
     assert len(found) >= 140
     assert {history.workload for history in found} == {"StatefulSet/genai"}

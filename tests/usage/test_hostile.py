@@ -14,7 +14,7 @@ from tests.usage.hostile import Answer, plays, says, serving
 from tests.usage.reading import read_from
 from webhook.errors import UsageError
 from webhook.usage import prometheus, queries
-from webhook.usage.source import Source
+from webhook.usage.source import PrometheusSource
 
 MIB = 1 << 20
 PATIENT = 10.0
@@ -23,7 +23,7 @@ PATIENT = 10.0
 def refusal_of(answer: Answer, seconds: float = PATIENT) -> str:
     """What is said of a server."""
     with serving(answer) as url, pytest.raises(UsageError) as error:
-        read_from(Source(url, call_seconds=seconds))
+        read_from(PrometheusSource(url, call_seconds=seconds))
     assert str(error.value).startswith(f"{url}: ")
     return str(error.value).removeprefix(f"{url}: ")
 
@@ -94,7 +94,7 @@ def test_nobody_there() -> None:
         taken.bind(("127.0.0.1", 0))  # bound, and not listening
         url = f"http://127.0.0.1:{taken.getsockname()[1]}"
         with pytest.raises(UsageError, match="did not answer"):
-            read_from(Source(url))
+            read_from(PrometheusSource(url))
 
 
 def one(value: object, count: int = 1) -> list[dict[str, Any]]:
@@ -131,7 +131,7 @@ def test_what_is_too_much_is_refused(answer: Answer, word: str, monkeypatch: pyt
 @pytest.mark.parametrize("word", ["", "one", "0x10", "1e400", "-0.0.1"])
 def test_what_is_no_number_is_no_reading(word: str) -> None:
     with serving(plays(ranges={"count(": one("1"), "max by": one(word)})) as url:
-        reading = read_from(Source(url))
+        reading = read_from(PrometheusSource(url))
 
     assert reading.histories == []
     assert any("1 of 1 containers have no usable reading" in note for note in reading.notes)
@@ -141,7 +141,7 @@ def test_moments_that_nobody_asked_for_are_left_out() -> None:
     odd = one("5")
     odd[0]["values"] += [[0, "6"], [time.time() + 86_400, "7"], [odd[0]["values"][0][0] + 1, "8"], [1e300, "9"]]
     with serving(plays(ranges={"count(": one("1"), "max by": odd})) as url:
-        (found,) = read_from(Source(url)).histories
+        (found,) = read_from(PrometheusSource(url)).histories
 
     assert list(found.peaks_mib) == [5]
 
@@ -149,8 +149,8 @@ def test_moments_that_nobody_asked_for_are_left_out() -> None:
 TROUBLES = {
     "the last code of a fault": queries.XID[0],
     "faults, counted": queries.XID_COUNT,
-    "containers started again": queries.LAST_END,
-    "containers left dead": queries.END + "{",
+    "containers started again": queries.LAST_TERMINATION,
+    "containers left dead": queries.TERMINATION + "{",
 }
 
 
@@ -163,7 +163,7 @@ def test_trouble_at_moments_that_nobody_asked_about_is_left_out_and_told(metric:
     names = ["DCGM_FI_DEV_FB_USED", queries.XID[0], queries.XID_COUNT, queries.POD_OWNER]
     about = {metric: lie, queries.FB_USED: one("5")}
     with serving(plays(ranges={"count(": one("1")}, about=about, names=names)) as url:
-        reading = read_from(Source(url))
+        reading = read_from(PrometheusSource(url))
 
     (found,) = reading.histories
     assert [*found.ooms, *(at for at, _ in found.xids)] == [int(truth)]
@@ -174,7 +174,7 @@ def test_warnings_beside_the_answers_are_told_once_and_not_all_of_them() -> None
     """Thanos answers in part where a store does not, and says so here."""
     warnings = ["store a:\x1b[2J gone", *(f"{i}" * 999 for i in range(99))]
     with serving(plays(ranges={"count(": one("1"), "max by": one("5")}, beside={"warnings": warnings})) as url:
-        notes = [note for note in read_from(Source(url)).notes if note.startswith("Prometheus warned: ")]
+        notes = [note for note in read_from(PrometheusSource(url)).notes if note.startswith("Prometheus warned: ")]
 
     assert notes[0] == "Prometheus warned: store a:\x1b[2J gone"
     assert len(notes) == 5
@@ -183,13 +183,13 @@ def test_warnings_beside_the_answers_are_told_once_and_not_all_of_them() -> None
 
 def test_no_warnings_are_no_fault() -> None:
     with serving(plays(ranges={"count(": one("1"), "max by": one("5")}, beside={"warnings": None})) as url:
-        assert not any("warned" in note for note in read_from(Source(url)).notes)
+        assert not any("warned" in note for note in read_from(PrometheusSource(url)).notes)
 
 
 @pytest.mark.parametrize(("ahead", "word"), [(7200, "ahead of"), (-7200, "behind")])
 def test_another_clock_is_told_and_used(ahead: int, word: str) -> None:
     with serving(plays(clock=lambda: time.time() + ahead)) as url:
-        reading = read_from(Source(url))
+        reading = read_from(PrometheusSource(url))
 
     (note,) = [note for note in reading.notes if "clock" in note]
     assert f" s {word} ours" in note
@@ -199,7 +199,7 @@ def test_another_clock_is_told_and_used(ahead: int, word: str) -> None:
 @pytest.mark.parametrize("moment", [0, time.time() + 10 * 86_400])
 def test_a_clock_that_cannot_be_is_refused(moment: object) -> None:
     with serving(plays(clock=lambda: moment)) as url, pytest.raises(UsageError) as error:
-        read_from(Source(url))
+        read_from(PrometheusSource(url))
 
     assert "clock must be within a day of ours" in str(error.value)
 
@@ -211,4 +211,4 @@ def test_a_clock_that_shows_no_moment_is_refused(moment: str) -> None:
 
 def test_a_clock_that_is_near_enough_is_not_worth_a_word() -> None:
     with serving(plays(clock=lambda: time.time() + 20)) as url:
-        assert not any("clock" in note for note in read_from(Source(url)).notes)
+        assert not any("clock" in note for note in read_from(PrometheusSource(url)).notes)

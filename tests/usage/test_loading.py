@@ -16,12 +16,12 @@ from tests.usage.hostile import says, serving
 from tests.usage.test_files import FULL, NOW, history
 from webhook.errors import UsageError
 from webhook.usage import loading
-from webhook.usage.child import frames
-from webhook.usage.estimating import estimate
-from webhook.usage.files import Recorded, write
-from webhook.usage.frames import LENGTH, Asked, End, Fault
-from webhook.usage.loading import Loaded, load
-from webhook.usage.source import Source
+from webhook.usage.child import usage_frames
+from webhook.usage.estimating import estimate_usage
+from webhook.usage.files import UsageRecord, write_record
+from webhook.usage.frames import FRAME_LENGTH, UsageRequest, EndFrame, ErrorFrame
+from webhook.usage.loading import LoadedUsage, load_usage
+from webhook.usage.source import PrometheusSource
 
 DYING = """\
 import sys
@@ -36,42 +36,42 @@ main()
 """
 
 
-def loaded(asked: Asked) -> Loaded:
+def loaded(asked: UsageRequest) -> LoadedUsage:
     """What comes of it."""
-    return asyncio.run(load(asked))
+    return asyncio.run(load_usage(asked))
 
 
 def test_it_is_what_would_be_estimated_here(tmp_path: Path) -> None:
     """Of more containers than go into one frame."""
     histories = [FULL, *(history(workload=f"Job/{i}", pod=f"p{i}") for i in range(450))]
-    write(tmp_path / "use.json.gz", Recorded(histories, NOW))
+    write_record(tmp_path / "use.json.gz", UsageRecord(histories, NOW))
 
-    found = loaded(Asked(file=str(tmp_path / "use.json.gz")))
+    found = loaded(UsageRequest(file=str(tmp_path / "use.json.gz")))
 
-    assert found == Loaded(estimate(histories, NOW), NOW, 451, ())
+    assert found == LoadedUsage(estimate_usage(histories, NOW), NOW, 451, ())
 
 
 def test_a_pod_counts_once_however_many_containers_it_has(tmp_path: Path) -> None:
     each = [history(container=name, pod=pod, namespace=space) for name in "abc" for pod in "xy" for space in ("m", "n")]
-    write(tmp_path / "use.json", Recorded(each, NOW))
+    write_record(tmp_path / "use.json", UsageRecord(each, NOW))
 
-    assert loaded(Asked(file=str(tmp_path / "use.json"))).pods == 4
+    assert loaded(UsageRequest(file=str(tmp_path / "use.json"))).pods == 4
 
 
 def test_what_is_wrong_with_a_file_is_told(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="none: cannot be read"):
-        loaded(Asked(file=str(tmp_path / "none")))
+        loaded(UsageRequest(file=str(tmp_path / "none")))
 
 
 def test_what_is_wrong_with_a_prometheus_is_told() -> None:
     with serving(says("<html>", "text/html")) as url, pytest.raises(UsageError, match="found text/html"):
-        loaded(Asked(Source(url)))
+        loaded(UsageRequest(PrometheusSource(url)))
 
 
 def test_all_of_it_has_a_deadline() -> None:
     begin = time.monotonic()
     with serving(hostile.never) as url, pytest.raises(UsageError, match="within 1 s, was not"):
-        loaded(Asked(Source(url, seconds=1.0)))
+        loaded(UsageRequest(PrometheusSource(url, seconds=1.0)))
 
     assert time.monotonic() - begin < 30
 
@@ -80,7 +80,7 @@ def test_a_process_that_ends_early_is_told(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(loading, "CHILD", "webhook.usage.nowhere")
 
     with pytest.raises(UsageError, match=r"ended before it had answered \(exit code 1\): .*No module named webhook"):
-        loaded(Asked(file="any"))
+        loaded(UsageRequest(file="any"))
 
 
 def test_what_a_process_says_before_it_ends_is_cut(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -89,7 +89,7 @@ def test_what_a_process_says_before_it_ends_is_cut(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(loading, "CHILD", "dying")
 
     with pytest.raises(UsageError, match=r"\(exit code 7\): .*a word too many") as caught:
-        loaded(Asked(file="any"))
+        loaded(UsageRequest(file="any"))
 
     assert len(str(caught.value)) < 500
     assert "not the last line" not in str(caught.value)
@@ -102,51 +102,51 @@ def test_less_memory_than_a_process_may_have_is_enough_where_it_is(
     (tmp_path / "cramped.py").write_text(CRAMPED)
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     monkeypatch.setattr(loading, "CHILD", "cramped")
-    write(tmp_path / "use.json", Recorded([FULL], NOW))
+    write_record(tmp_path / "use.json", UsageRecord([FULL], NOW))
 
-    assert loaded(Asked(file=str(tmp_path / "use.json"))).pods == 1
+    assert loaded(UsageRequest(file=str(tmp_path / "use.json"))).pods == 1
 
 
 def test_a_process_that_cannot_read_what_it_is_asked_says_so() -> None:
-    ran = subprocess.run([sys.executable, "-m", loading.CHILD], input=b'{"file": 7}', capture_output=True, check=False)
+    ran = subprocess.run([sys.executable, "-m", loading.WORKER_MODULE], input=b'{"file": 7}', capture_output=True, check=False)
 
-    fault = loading.DECODER.decode(ran.stdout[LENGTH.size :])
-    assert isinstance(fault, Fault)
-    assert fault.ours
-    assert "Expected `str`, got `int`" in fault.why
+    fault = loading.FRAME_DECODER.decode(ran.stdout[FRAME_LENGTH.size :])
+    assert isinstance(fault, ErrorFrame)
+    assert fault.internal
+    assert "Expected `str`, got `int`" in fault.reason
 
 
 ODD = {
     "no msgpack": b"\xc1",
     "half of it": b"\x83\xa4type",
     "no frame": msgspec.msgpack.encode({"type": "Surprise"}),
-    "an end without a beginning": msgspec.msgpack.encode(End()),
+    "an end without a beginning": msgspec.msgpack.encode(EndFrame()),
 }
 
 
 @pytest.mark.parametrize("said", ODD.values(), ids=ODD)
 def test_what_is_no_view_is_told(said: bytes, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    (tmp_path / "odd.py").write_text(f"import sys\nsys.stdout.buffer.write({LENGTH.pack(len(said)) + said!r})\n")
+    (tmp_path / "odd.py").write_text(f"import sys\nsys.stdout.buffer.write({FRAME_LENGTH.pack(len(said)) + said!r})\n")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     monkeypatch.setattr(loading, "CHILD", "odd")
 
     with pytest.raises(UsageError, match="the process that reads use must send a view"):
-        loaded(Asked(file="any"))
+        loaded(UsageRequest(file="any"))
 
 
 def test_a_view_that_is_too_large_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(loading, "VIEW_MOST", 2000)
-    write(tmp_path / "use.json", Recorded([history(workload=f"Job/{i}", pod=f"p{i}") for i in range(100)], NOW))
+    write_record(tmp_path / "use.json", UsageRecord([history(workload=f"Job/{i}", pod=f"p{i}") for i in range(100)], NOW))
 
     with pytest.raises(UsageError, match="the view of use must have at most"):
-        loaded(Asked(file=str(tmp_path / "use.json")))
+        loaded(UsageRequest(file=str(tmp_path / "use.json")))
 
 
 def test_no_frame_is_large(tmp_path: Path) -> None:
     """Who decodes it serves reviews on the same event loop: 256 KiB are about two milliseconds."""
-    write(tmp_path / "use.json", Recorded([history(workload=f"Job/{i}", pod=f"p{i}") for i in range(1000)], NOW))
+    write_record(tmp_path / "use.json", UsageRecord([history(workload=f"Job/{i}", pod=f"p{i}") for i in range(1000)], NOW))
 
-    made = list(frames(Asked(file=str(tmp_path / "use.json"))))
+    made = list(usage_frames(UsageRequest(file=str(tmp_path / "use.json"))))
 
     assert len(made) >= 7
     assert max(len(msgspec.msgpack.encode(frame)) for frame in made) < 256 * 1024

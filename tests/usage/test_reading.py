@@ -13,14 +13,14 @@ from tests.usage.prometheus import PrometheusServer, now
 from tests.usage.reading import read_from, reading_of
 from webhook.errors import UsageError
 from webhook.usage import queries
-from webhook.usage.history import GAP, History
-from webhook.usage.source import Source
+from webhook.usage.history import GAP, UsageHistory
+from webhook.usage.source import PrometheusSource
 
 HOURS_2 = 24
 """Samples of two hours."""
 
 
-def by_pod(histories: Sequence[History]) -> Mapping[str, History]:
+def by_pod(histories: Sequence[UsageHistory]) -> Mapping[str, UsageHistory]:
     """Each pod's only container."""
     assert len({history.pod for history in histories}) == len(histories)
     return {history.pod: history for history in histories}
@@ -44,7 +44,7 @@ def test_however_it_is_scraped_the_container_is_known(
 
     (found,) = reading_of(prometheus, dcgm([use], end), owned("a", [], end), gpus_by=job).histories
 
-    assert (found.key, found.pod, found.image) == (("ml", "Pod/a", "main"), "a", "pytorch:2")
+    assert (found.workload_key, found.pod, found.image) == (("ml", "Pod/a", "main"), "a", "pytorch:2")
     assert set(found.peaks_mib) == {1000, 3000}
     assert 14 <= len(found.peaks_mib) <= 17
     assert (found.capacity_mib, found.compute_milli, found.active_milli) == (40_000, 250, 250)
@@ -125,7 +125,7 @@ def test_two_exporters_for_one_gpu_are_one(prometheus: PrometheusServer) -> None
     samples = list(dcgm([Use("a", [1000] * HOURS_2, engine=0.5)], end))
     selector = prometheus.feed({"dcgm": samples, "dcgm, another": samples})
 
-    (found,) = read_from(Source(prometheus.url, selector=selector, days=1)).histories
+    (found,) = read_from(PrometheusSource(prometheus.url, selector=selector, days=1)).histories
 
     assert (set(found.peaks_mib), found.mean_mib, found.compute_milli) == ({1000}, 1000, 500)
 
@@ -204,7 +204,7 @@ def counts(pod: str, restarts: Sequence[int], end: float) -> list[Sample]:
     return [
         *(Sample(queries.RESTARTS, labels, moment, count) for moment, count in zip(moments, restarts, strict=True)),
         *(
-            Sample(queries.LAST_END, {**labels, "reason": "OOMKilled"}, moment, int(count > 0))
+            Sample(queries.LAST_TERMINATION, {**labels, "reason": "OOMKilled"}, moment, int(count > 0))
             for moment, count in zip(moments, restarts, strict=True)
         ),
     ]
@@ -232,7 +232,7 @@ def test_kills_for_memory_are_counted(prometheus: PrometheusServer, restarts: li
 def test_a_container_that_was_killed_and_left_dead_counts_once(prometheus: PrometheusServer) -> None:
     end = now()
     dead = {"namespace": "ml", "pod": "a", "container": "main", "reason": "OOMKilled"}
-    told = [*owned("a", [], end), *(Sample(queries.END, dead, end - 300 * back, 1) for back in range(40))]
+    told = [*owned("a", [], end), *(Sample(queries.TERMINATION, dead, end - 300 * back, 1) for back in range(40))]
 
     (found,) = reading_of(prometheus, dcgm([Use("a", [5] * 48)], end), told).histories
 
@@ -250,7 +250,7 @@ def test_kills_count_of_a_container_that_ended_before_its_gpu_was_ever_read(prom
     reading = reading_of(prometheus, dcgm([Use("a", [5] * 48)], end), told)
 
     assert {pod: len(one.ooms) for pod, one in by_pod(reading.histories).items()} == {"a": 0, "b": 1}
-    assert by_pod(reading.histories)["b"].is_blind
+    assert by_pod(reading.histories)["b"].lacks_readings
     assert not any("no usable reading" in note for note in reading.notes)
 
 
@@ -261,7 +261,7 @@ def test_kills_and_faults_count_where_no_reading_of_memory_is_usable(prometheus:
 
     (found,) = reading_of(prometheus, dcgm([gpu], end), told).histories
 
-    assert found.is_blind
+    assert found.lacks_readings
     assert (len(found.ooms), [code for _, code in found.xids]) == (1, [31])
 
 
@@ -316,8 +316,8 @@ def test_more_containers_than_are_read_are_refused(
 def test_a_large_fleet_is_read_more_coarsely_and_part_by_part(
     prometheus: PrometheusServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("webhook.usage.reading.POINTS_MOST", 100)
-    monkeypatch.setattr("webhook.usage.reading.POINTS_AT_ONCE", 10)
+    monkeypatch.setattr("webhook.usage.reading.MAX_POINTS", 100)
+    monkeypatch.setattr("webhook.usage.reading.POINTS_PER_ANSWER", 10)
     end = now()
 
     found = by_pod(reading_of(prometheus, dcgm([Use(p, range(280)) for p in "abc"], end)).histories)

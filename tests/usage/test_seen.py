@@ -5,26 +5,26 @@ from __future__ import annotations
 from array import array
 from pathlib import Path
 
-from webhook.usage.files import Recorded, read, write
-from webhook.usage.history import GAP, MIB_ARRAY, TROUBLES_MOST, History
-from webhook.usage.owners import Owners
-from webhook.usage.seen import Seen, Span, history
+from webhook.usage.files import UsageRecord, read_record, write_record
+from webhook.usage.history import GAP, MIB_TYPECODE, MAX_FAILURES, UsageHistory
+from webhook.usage.owners import OwnerChains
+from webhook.usage.seen import ContainerSamples, TimeGrid, build_history
 
 HOUR = 3600
 NOW = 500_000 * HOUR + 1000
-SPAN = Span(NOW // HOUR * HOUR - 90 * 24 * HOUR, NOW // HOUR * HOUR, HOUR, 100, NOW)
+SPAN = TimeGrid(NOW // HOUR * HOUR - 90 * 24 * HOUR, NOW // HOUR * HOUR, HOUR, 100, NOW)
 
 
-def handed_on(tmp_path: Path, seen: Seen) -> History:
+def handed_on(tmp_path: Path, seen: ContainerSamples) -> UsageHistory:
     """By way of a file."""
-    write(tmp_path / "use.json", Recorded([history(("ml", "a", "main"), seen, SPAN, Owners(), {})], NOW))
-    (found,) = read(tmp_path / "use.json").histories
+    write_record(tmp_path / "use.json", UsageRecord([build_history(("ml", "a", "main"), seen, SPAN, OwnerChains(), {})], NOW))
+    (found,) = read_record(tmp_path / "use.json").histories
     return found
 
 
 def test_a_mean_of_more_than_whole_bins_is_not_above_their_peaks(tmp_path: Path) -> None:
     """It used little in the last whole bin, and much since."""
-    found = handed_on(tmp_path, Seen(array(MIB_ARRAY, [GAP, 100, 200]), mean_mib=5000))
+    found = handed_on(tmp_path, ContainerSamples(array(MIB_TYPECODE, [GAP, 100, 200]), mean_mib=5000))
 
     assert (found.mean_mib, found.peak_mib) == (200, 200)
 
@@ -32,7 +32,7 @@ def test_a_mean_of_more_than_whole_bins_is_not_above_their_peaks(tmp_path: Path)
 def test_of_many_faults_the_latest_are_handed_on(tmp_path: Path) -> None:
     """One each hour for ninety days."""
     hours = range(SPAN.start, SPAN.end, HOUR)
-    found = handed_on(tmp_path, Seen(array(MIB_ARRAY, [100]), ooms=set(hours), xids={(moment, 31) for moment in hours}))
+    found = handed_on(tmp_path, ContainerSamples(array(MIB_TYPECODE, [100]), ooms=set(hours), xids={(moment, 31) for moment in hours}))
 
     assert (found.ooms[-1], found.xids[-1]) == (hours[-1], (hours[-1], 31))
-    assert len(found.ooms) + len(found.xids) == TROUBLES_MOST
+    assert len(found.ooms) + len(found.xids) == MAX_FAILURES

@@ -8,16 +8,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.usage.recording import NOW, QUARTER, record, steady
-from webhook.usage.history import GAP, MOST_MIB, History, peaks
-from webhook.usage.windows import UNKNOWN, Windows, beginnings, together, windows
+from webhook.usage.history import GAP, MAX_MIB, UsageHistory, peaks_from_readings
+from webhook.usage.windows import UNKNOWN_PEAK, UsageWindows, windows_of_new_pods, concatenate_windows, windows_of_history
 
 HOUR = 3600
 BINS_OF_AN_HOUR = 4
 
 
-def alone(history: History, seconds: int) -> Windows:
+def alone(history: UsageHistory, seconds: int) -> UsageWindows:
     """The windows of one that begins, with no other beside it."""
-    (found,) = beginnings([history], seconds, NOW)
+    (found,) = windows_of_new_pods([history], seconds, NOW)
     return found
 
 
@@ -28,17 +28,17 @@ READINGS = {
     "no number": (float("nan"), GAP),
     "infinite": (float("inf"), GAP),
     "below nothing": (-1.0, GAP),
-    "more than any card": (MOST_MIB + 1.0, GAP),
+    "more than any card": (MAX_MIB + 1.0, GAP),
 }
 
 
 @pytest.mark.parametrize(("reading", "want"), READINGS.values(), ids=READINGS)
 def test_readings(reading: float | None, want: int) -> None:
-    assert peaks([reading]).tolist() == [want]
+    assert peaks_from_readings([reading]).tolist() == [want]
 
 
 def test_a_window_is_what_was_used_before_a_moment_and_what_came_after() -> None:
-    found = windows(record([1, 2, 3, 4, 5, 9, 7, 8]), HOUR)
+    found = windows_of_history(record([1, 2, 3, 4, 5, 9, 7, 8]), HOUR)
 
     assert found.at.tolist() == [NOW - 6 * QUARTER, NOW - 5 * QUARTER, NOW - 4 * QUARTER]
     assert found.before.tolist() == [2, 3, 4]
@@ -48,18 +48,18 @@ def test_a_window_is_what_was_used_before_a_moment_and_what_came_after() -> None
 
 
 def test_a_future_that_was_hardly_seen_says_nothing() -> None:
-    assert windows(record([5, 5, 5, None, None, None]), HOUR).at.size == 0
-    assert windows(record([5, 5, 5, 7, None, None]), HOUR).after.tolist() == [7]
+    assert windows_of_history(record([5, 5, 5, None, None, None]), HOUR).at.size == 0
+    assert windows_of_history(record([5, 5, 5, 7, None, None]), HOUR).after.tolist() == [7]
 
 
 def test_a_past_that_was_not_seen_is_not_known() -> None:
-    assert np.isnan(windows(record([None, None, 5, 5, 5, 5]), HOUR).before).tolist() == [True]
+    assert np.isnan(windows_of_history(record([None, None, 5, 5, 5, 5]), HOUR).before).tolist() == [True]
 
 
 def test_where_memory_ran_out_nobody_saw_how_much_was_needed() -> None:
-    found = windows(record([5] * 8, ooms=(NOW - 3 * QUARTER,)), HOUR)
-    assert found.after.tolist() == [UNKNOWN] * 3
-    before = windows(record([5] * 8, ooms=(NOW - 7 * QUARTER,)), HOUR)
+    found = windows_of_history(record([5] * 8, ooms=(NOW - 3 * QUARTER,)), HOUR)
+    assert found.after.tolist() == [UNKNOWN_PEAK] * 3
+    before = windows_of_history(record([5] * 8, ooms=(NOW - 7 * QUARTER,)), HOUR)
     assert before.after.tolist() == [5] * 3
 
 
@@ -74,7 +74,7 @@ def test_beginnings_are_seen_from_any_age_on() -> None:
 
 
 def test_no_windows_of_nothing() -> None:
-    assert windows(record([]), HOUR).at.size == alone(record([]), HOUR).at.size == together([]).at.size == 0
+    assert windows_of_history(record([]), HOUR).at.size == alone(record([]), HOUR).at.size == concatenate_windows([]).at.size == 0
 
 
 def test_windows_of_a_day_begin_every_two_hours() -> None:
@@ -85,7 +85,7 @@ def test_windows_of_a_day_begin_every_two_hours() -> None:
 @given(st.lists(st.none() | st.integers(0, 50_000), min_size=1, max_size=60), st.integers(1, 6))
 def test_every_peak_is_the_largest_reading_of_its_future(readings: list[int | None], hours: int) -> None:
     length = hours * BINS_OF_AN_HOUR
-    for found in (windows(record(readings), hours * HOUR), alone(record(readings), hours * HOUR)):
+    for found in (windows_of_history(record(readings), hours * HOUR), alone(record(readings), hours * HOUR)):
         first = NOW - QUARTER * len(readings)
         for at, after in zip(found.at, found.after, strict=True):
             begin = round((at - first) / QUARTER)
@@ -104,8 +104,8 @@ def test_many_at_once_are_what_each_is_alone(
         for readings, back in pods
     ]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("webhook.usage.windows.AT_ONCE", at_once)
-        many = beginnings(histories, hours * HOUR, NOW)
+        patch.setattr("webhook.usage.windows.HISTORIES_PER_BATCH", at_once)
+        many = windows_of_new_pods(histories, hours * HOUR, NOW)
     for history, found in zip(histories, many, strict=True):
         for column, want in zip(found, alone(history, hours * HOUR), strict=True):
             assert np.array_equal(column, want, equal_nan=True)

@@ -10,49 +10,49 @@ from typing import Protocol
 
 import msgspec
 
-from webhook.agent.advertising import Advertiser
-from webhook.agent.counts import Counts
-from webhook.agent.holding import held
+from webhook.agent.advertising import NodeAdvertiser
+from webhook.agent.counts import AgentMetrics
+from webhook.agent.holding import with_device_owners
 from webhook.agent.nvml import DriverReplacedError
-from webhook.agent.podresources import Holders, KubeletAwayError
-from webhook.agent.publishing import Publisher
+from webhook.agent.podresources import DeviceOwners, KubeletUnavailableError
+from webhook.agent.publishing import GpuNodePublisher
 from webhook.errors import ApiError
-from webhook.kube.pace import Random
+from webhook.kube.pace import RandomSource
 from webhook.model.gpunodes import GPUNodeStatus
-from webhook.telemetry.logs import Logger
-from webhook.web.checks import Check
+from webhook.telemetry.logs import StructuredLogger
+from webhook.web.checks import HealthCheck
 
-LOOK_SECONDS = 30.0
+NVML_TIMEOUT_SECONDS = 30.0
 """After which a look counts as hung. No second one begins before it ends."""
 
 PARTS = ("nvml", "kubelet", "GPUNode", "Node", "Lease")
 
-HUNG = "NVML does not answer"
-CRASHED = "NVML cannot be read"
+NVML_HUNG = "NVML does not answer"
+NVML_UNREADABLE = "NVML cannot be read"
 
 
-class Looks(Protocol):
+class GpuSource(Protocol):
     """What is used of `Machine`."""
 
-    def look(self) -> GPUNodeStatus:
+    def discover(self) -> GPUNodeStatus:
         """What is there now."""
 
 
-class Kubelet(Protocol):
-    """What is used of `PodResources`."""
+class DeviceOwnerSource(Protocol):
+    """What is used of `PodResourcesClient`."""
 
-    async def holders(self) -> Holders:
+    async def device_owners(self) -> DeviceOwners:
         """Who holds which device now."""
 
 
-class Beats(Protocol):
-    """What is used of `Heartbeat`."""
+class LeaseRenewer(Protocol):
+    """What is used of `AgentLease`."""
 
-    async def beat(self) -> bool:
+    async def renew(self) -> bool:
         """Renew it if it is time."""
 
 
-class Agent:
+class NodeAgent:
     """The agent of one node.
 
     Attributes:
@@ -62,16 +62,16 @@ class Agent:
 
     def __init__(
         self,
-        machine: Looks,
-        kubelet: Kubelet,
-        publisher: Publisher,
-        advertiser: Advertiser | None,
-        log: Logger,
-        random: Random,
+        machine: GpuSource,
+        kubelet: DeviceOwnerSource,
+        publisher: GpuNodePublisher,
+        advertiser: NodeAdvertiser | None,
+        log: StructuredLogger,
+        random: RandomSource,
         *,
         poll: float = 10.0,
-        patience: float = LOOK_SECONDS,
-        heartbeat: Beats | None = None,
+        patience: float = NVML_TIMEOUT_SECONDS,
+        heartbeat: LeaseRenewer | None = None,
     ) -> None:
         """Prepare.
 
@@ -86,121 +86,121 @@ class Agent:
             patience: Seconds after which a look counts as hung.
             heartbeat: Renewed while what is written holds; None: nobody is told.
         """
-        self._machine, self._kubelet, self._publisher, self._advertiser = machine, kubelet, publisher, advertiser
-        self._log, self._random, self._poll, self._patience = log, random, poll, patience
-        self._heartbeat = heartbeat
-        self._looking: asyncio.Future[GPUNodeStatus] | None = None
-        self._seen: GPUNodeStatus | None = None
-        self._holders: Holders | None = None
-        self._troubles: dict[str, str] = {}
-        self.counts = Counts()
-        self.replaced = asyncio.Event()
+        self._gpus, self._kubelet, self._publisher, self._advertiser = machine, kubelet, publisher, advertiser
+        self._log, self._random, self._poll, self._nvml_timeout = log, random, poll, patience
+        self._lease = heartbeat
+        self._pending_discovery: asyncio.Future[GPUNodeStatus] | None = None
+        self._last_status: GPUNodeStatus | None = None
+        self._device_owners: DeviceOwners | None = None
+        self._problems: dict[str, str] = {}
+        self.metrics = AgentMetrics()
+        self.driver_replaced = asyncio.Event()
 
     async def run(self) -> None:
         """Go on until cancelled."""
         while True:
-            await self.round()
+            await self.run_once()
             await asyncio.sleep(self._poll * self._random.uniform(0.9, 1.1))
 
-    async def round(self) -> None:
+    async def run_once(self) -> None:
         """One look, one question, and at most one write each."""
-        status = await self._look()
-        await self._ask()
-        if status is None or self._holders is None:
+        status = await self._discover()
+        await self._query_kubelet()
+        if status is None or self._device_owners is None:
             return  # without holders nobody could tell what is free
-        whole = held(status, self._holders)
-        self.counts.status = whole
-        await self._write("GPUNode", lambda: self._publisher.publish(whole))
+        whole = with_device_owners(status, self._device_owners)
+        self.metrics.status = whole
+        await self._write_part("GPUNode", lambda: self._publisher.publish(whole))
         if self._advertiser is not None:
             advertiser = self._advertiser
-            await self._write("Node", lambda: advertiser.advertise(whole))
-        if not self._publisher.stands(whole):
+            await self._write_part("Node", lambda: advertiser.advertise(whole))
+        if not self._publisher.is_published(whole):
             return
-        self._went("GPUNode", "")
-        if self._heartbeat is not None and not self._troubles.get("kubelet"):
-            await self._write("Lease", self._heartbeat.beat)
+        self._report_problem("GPUNode", "")
+        if self._lease is not None and not self._problems.get("kubelet"):
+            await self._write_part("Lease", self._lease.renew)
 
-    def checks(self) -> Sequence[Check]:
+    def checks(self) -> Sequence[HealthCheck]:
         """What the agent says of itself. It is ready without any of it: there may be no GPU here."""
-        status = self._seen
+        status = self._last_status
         seen = f"{len(status.gpus)} seen" if status is not None else "not looked at yet"
-        gpus = Check("gpus", good=status is not None, says=(status.message if status else "") or seen, must=False)
-        parts = ((part, self._troubles.get(part, "")) for part in PARTS)
-        return [gpus, *(Check(part, good=not why, says=why or "ok", must=False) for part, why in parts)]
+        gpus = HealthCheck("gpus", ok=status is not None, message=(status.message if status else "") or seen, required=False)
+        parts = ((part, self._problems.get(part, "")) for part in PARTS)
+        return [gpus, *(HealthCheck(part, ok=not why, message=why or "ok", required=False) for part, why in parts)]
 
-    async def _look(self) -> GPUNodeStatus | None:
+    async def _discover(self) -> GPUNodeStatus | None:
         """What NVML sees; while it hangs or cannot be read, what it saw last, and that it is so."""
         loop = asyncio.get_running_loop()
         start = loop.time()
-        if self._looking is None:
-            self._looking = beside(loop, self._machine.look)
+        if self._pending_discovery is None:
+            self._pending_discovery = run_in_daemon_thread(loop, self._gpus.discover)
         try:
-            self._seen = await asyncio.wait_for(asyncio.shield(self._looking), self._patience)
+            self._last_status = await asyncio.wait_for(asyncio.shield(self._pending_discovery), self._nvml_timeout)
         except TimeoutError:
-            self.counts.looks["hung"] += 1
-            return self._blind(HUNG)
+            self.metrics.discoveries["hung"] += 1
+            return self._last_known_status(NVML_HUNG)
         except DriverReplacedError as error:
-            self._looking = None
-            self._went("nvml", f"the driver was replaced: {error}")
-            self.counts.looks["replaced"] += 1
-            self.replaced.set()
-            return self._seen
+            self._pending_discovery = None
+            self._report_problem("nvml", f"the driver was replaced: {error}")
+            self.metrics.discoveries["replaced"] += 1
+            self.driver_replaced.set()
+            return self._last_status
         except Exception as error:
-            self._looking = None
-            self.counts.looks["crashed"] += 1
-            return self._crashed(error)
-        self._looking = None
-        self.counts.looks["good" if not self._seen.message else "less"] += 1
-        self.counts.look_seconds = loop.time() - start
-        self._went("nvml", self._seen.message)
-        return self._seen
+            self._pending_discovery = None
+            self.metrics.discoveries["crashed"] += 1
+            return self._on_nvml_crash(error)
+        self._pending_discovery = None
+        self.metrics.discoveries["good" if not self._last_status.message else "less"] += 1
+        self.metrics.discovery_seconds = loop.time() - start
+        self._report_problem("nvml", self._last_status.message)
+        return self._last_status
 
-    def _crashed(self, error: Exception) -> GPUNodeStatus:
+    def _on_nvml_crash(self, error: Exception) -> GPUNodeStatus:
         """Tell of a fault that nobody foresaw, by its kind alone: its text may be another each time, or long."""
-        why = f"{CRASHED}: {type(error).__name__}"
-        if self._troubles.get("nvml") != why:
+        why = f"{NVML_UNREADABLE}: {type(error).__name__}"
+        if self._problems.get("nvml") != why:
             self._log.error("crashed", part="nvml", exc_info=error)
-        return self._blind(why)
+        return self._last_known_status(why)
 
-    def _blind(self, why: str) -> GPUNodeStatus:
+    def _last_known_status(self, why: str) -> GPUNodeStatus:
         """What was seen last, and why no more is seen."""
-        self._went("nvml", why)
-        return msgspec.structs.replace(self._seen or GPUNodeStatus(), message=why)
+        self._report_problem("nvml", why)
+        return msgspec.structs.replace(self._last_status or GPUNodeStatus(), message=why)
 
-    async def _ask(self) -> None:
+    async def _query_kubelet(self) -> None:
         """Who holds what. While the kubelet is away, its pods run on with what they have."""
         try:
-            self._holders = await self._kubelet.holders()
-        except KubeletAwayError as error:
-            self.counts.kubelet["away"] += 1
-            self._went("kubelet", str(error))
+            self._device_owners = await self._kubelet.device_owners()
+        except KubeletUnavailableError as error:
+            self.metrics.kubelet_calls["away"] += 1
+            self._report_problem("kubelet", str(error))
             return
-        self.counts.kubelet["good"] += 1
-        self._went("kubelet", "")
+        self.metrics.kubelet_calls["good"] += 1
+        self._report_problem("kubelet", "")
 
-    async def _write(self, what: str, write: Callable[[], Awaitable[bool]]) -> None:
+    async def _write_part(self, what: str, write: Callable[[], Awaitable[bool]]) -> None:
         try:
             written = await write()
         except ApiError as error:
-            self.counts.writes["bad"] += 1
-            self._went(what, str(error))
+            self.metrics.writes["bad"] += 1
+            self._report_problem(what, str(error))
             return
         if written:
-            self.counts.writes["good"] += 1
-            self._went(what, "")
+            self.metrics.writes["good"] += 1
+            self._report_problem(what, "")
 
-    def _went(self, part: str, why: str) -> None:
+    def _report_problem(self, part: str, why: str) -> None:
         """Say each trouble once, and when it is over."""
-        if self._troubles.get(part, "") == why:
+        if self._problems.get(part, "") == why:
             return
-        self._troubles[part] = why
+        self._problems[part] = why
         if why:
             self._log.warning("trouble", part=part, why=why)
         else:
             self._log.info("well again", part=part)
 
 
-def beside(loop: asyncio.AbstractEventLoop, look: Callable[[], GPUNodeStatus]) -> asyncio.Future[GPUNodeStatus]:
+def run_in_daemon_thread(loop: asyncio.AbstractEventLoop, look: Callable[[], GPUNodeStatus]) -> asyncio.Future[GPUNodeStatus]:
     """Call something that may hang for good, in a thread that the end of the process does not wait for."""
     found: asyncio.Future[GPUNodeStatus] = loop.create_future()
 

@@ -8,22 +8,22 @@ from collections.abc import Callable
 from datetime import datetime
 from typing import Any
 
-from webhook.agent.owning import node_as_owner
-from webhook.agent.publishing import MANAGER, Calls
+from webhook.agent.owning import node_owner_reference
+from webhook.agent.publishing import FIELD_MANAGER, ObjectClient
 from webhook.errors import ApiError
-from webhook.kube.pace import Backoff, Random
+from webhook.kube.pace import ExponentialBackoff, RandomSource
 
 NAMESPACE = "rightslice-system"
-BEAT_SECONDS = 120.0
-MISSED = 3
+RENEW_SECONDS = 120.0
+MISSED_RENEWALS = 3
 """Beats that an agent may miss before it counts as silent."""
 
 
-class Heartbeat:
+class AgentLease:
     """The Lease of one node's agent, called like the node."""
 
     def __init__(
-        self, api: Calls, node: str, clock: Callable[[], float], now: Callable[[], datetime], random: Random
+        self, api: ObjectClient, node: str, clock: Callable[[], float], now: Callable[[], datetime], random: RandomSource
     ) -> None:
         """Prepare.
 
@@ -35,12 +35,12 @@ class Heartbeat:
             random: Spreads the beats of many nodes.
         """
         self._api, self._node, self._clock, self._now, self._random = api, node, clock, now, random
-        self._backoff = Backoff(random, first=BEAT_SECONDS / 4, most=BEAT_SECONDS * 4)
+        self._backoff = ExponentialBackoff(random, first=RENEW_SECONDS / 4, most=RENEW_SECONDS * 4)
         self._owner: dict[str, Any] | None = None
         self._uid = ""
         self._due = float("-inf")
 
-    async def beat(self) -> bool:
+    async def renew(self) -> bool:
         """Renew it if it is time; True if it was written.
 
         Raises:
@@ -49,15 +49,15 @@ class Heartbeat:
         if self._clock() < self._due:
             return False
         try:
-            await self._write()
+            await self._renew_with_owner()
         except ApiError as error:
-            self._due = self._clock() + self._backoff.failed(error.retry_after)
+            self._due = self._clock() + self._backoff.next_delay(error.retry_after)
             raise
-        self._backoff.succeeded()
-        self._due = self._clock() + self._random.uniform(BEAT_SECONDS * 0.9, BEAT_SECONDS)
+        self._backoff.reset()
+        self._due = self._clock() + self._random.uniform(RENEW_SECONDS * 0.9, RENEW_SECONDS)
         return True
 
-    async def _write(self) -> None:
+    async def _renew_with_owner(self) -> None:
         """Apply it. Where it was gone its Node may be another one now, and it would be deleted again with the old."""
         fresh = self._owner is None
         before, self._uid = self._uid, await self._apply()
@@ -68,17 +68,17 @@ class Heartbeat:
     async def _apply(self) -> str:
         """Make it or renew it; the uid that it has."""
         if self._owner is None:
-            self._owner = await node_as_owner(self._api, self._node)
+            self._owner = await node_owner_reference(self._api, self._node)
         body = {
             "apiVersion": "coordination.k8s.io/v1",
             "kind": "Lease",
             "metadata": {"name": self._node, "namespace": NAMESPACE, "ownerReferences": [self._owner]},
             "spec": {
                 "holderIdentity": self._node,
-                "leaseDurationSeconds": int(MISSED * BEAT_SECONDS),
+                "leaseDurationSeconds": int(MISSED_RENEWALS * RENEW_SECONDS),
                 "renewTime": f"{self._now():%Y-%m-%dT%H:%M:%S.%fZ}",
             },
         }
         path = f"/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases/{self._node}"
-        lease = await self._api.patch(path, body, "apply", MANAGER)
+        lease = await self._api.patch(path, body, "apply", FIELD_MANAGER)
         return str(lease["metadata"]["uid"])

@@ -11,7 +11,7 @@ from prometheus_client.registry import Collector
 from webhook.model.gpunodes import GPUNodeStatus
 
 
-class Counts(Collector):
+class AgentMetrics(Collector):
     """The figures of one agent.
 
     Attributes:
@@ -21,10 +21,10 @@ class Counts(Collector):
     """
 
     def __init__(self) -> None:
-        self.looks: Counter[str] = Counter()
-        self.kubelet: Counter[str] = Counter()
+        self.discoveries: Counter[str] = Counter()
+        self.kubelet_calls: Counter[str] = Counter()
         self.writes: Counter[str] = Counter()
-        self.look_seconds = 0.0
+        self.discovery_seconds = 0.0
         self.status = GPUNodeStatus()
 
     def describe(self) -> Iterable[Metric]:
@@ -33,27 +33,27 @@ class Counts(Collector):
 
     def collect(self) -> Iterator[Metric]:
         """All of it as Prometheus metrics."""
-        yield _counter("looks", "Looks at the GPUs through NVML.", self.looks)
-        yield _counter("kubelet_calls", "Calls of the kubelet's PodResources.", self.kubelet)
-        yield _counter("writes", "Writes of the GPUNode.", self.writes)
-        yield _gauge("look_seconds", "How long the last look at the GPUs took.", self.look_seconds)
+        yield _counter_family("looks", "Looks at the GPUs through NVML.", self.discoveries)
+        yield _counter_family("kubelet_calls", "Calls of the kubelet's PodResources.", self.kubelet_calls)
+        yield _counter_family("writes", "Writes of the GPUNode.", self.writes)
+        yield _gauge_family("look_seconds", "How long the last look at the GPUs took.", self.discovery_seconds)
         gpus = self.status.gpus
-        yield _gauge("gpus", "GPUs that were seen.", len(gpus))
-        yield _gauge("gpus_unhealthy", "Those of them that should not be used.", sum(not gpu.healthy for gpu in gpus))
-        yield _gauge("gpus_held", "Those that a pod holds, or a part of.", sum(map(_is_held, gpus)))
-        yield _gauge("nvlinks_down", "NVLinks that should be up.", sum(gpu.links_down for gpu in gpus))
+        yield _gauge_family("gpus", "GPUs that were seen.", len(gpus))
+        yield _gauge_family("gpus_unhealthy", "Those of them that should not be used.", sum(not gpu.healthy for gpu in gpus))
+        yield _gauge_family("gpus_held", "Those that a pod holds, or a part of.", sum(map(_is_allocated, gpus)))
+        yield _gauge_family("nvlinks_down", "NVLinks that should be up.", sum(gpu.links_down for gpu in gpus))
 
 
-def _is_held(gpu: object) -> bool:
+def _is_allocated(gpu: object) -> bool:
     return bool(getattr(gpu, "pods", ())) or any(one.pod for one in getattr(gpu, "instances", ()))
 
 
-def _counter(name: str, text: str, counts: Counter[str]) -> Metric:
+def _counter_family(name: str, text: str, counts: Counter[str]) -> Metric:
     family = CounterMetricFamily(f"rightslice_agent_{name}", text, labels=("result",))
     for result, count in counts.items():
         family.add_metric((result,), count)
     return family
 
 
-def _gauge(name: str, text: str, value: float) -> Metric:
+def _gauge_family(name: str, text: str, value: float) -> Metric:
     return GaugeMetricFamily(f"rightslice_agent_{name}", text, value=value)

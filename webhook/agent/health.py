@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
-RESET: Mapping[int, str] = {
+RESET_XIDS: Mapping[int, str] = {
     46: "the GPU stopped",
     48: "double-bit error of memory",
     62: "micro-controller halted",
@@ -28,12 +28,12 @@ RESET: Mapping[int, str] = {
 }
 """XIDs after which nothing should be placed on the GPU until it is reset."""
 
-LINKS: Mapping[int, str] = {74: "NVLink error", 136: "NVLink training failed"} | dict.fromkeys(
+NVLINK_XIDS: Mapping[int, str] = {74: "NVLink error", 136: "NVLink training failed"} | dict.fromkeys(
     range(144, 151), "NVLink error"
 )
 """XIDs after which the GPU must not be one of several."""
 
-WATCH: Mapping[int, str] = {
+NOTED_XIDS: Mapping[int, str] = {
     63: "row remapped",
     92: "many single-bit errors",
     94: "contained error of memory",
@@ -41,7 +41,7 @@ WATCH: Mapping[int, str] = {
 }
 """XIDs that are told and change nothing."""
 
-ACTIONS = {
+RECOVERY_ACTIONS = {
     1: "reset of the GPU",
     2: "reboot of the node",
     3: "drain of peers",
@@ -52,19 +52,19 @@ ACTIONS = {
 }
 """NVML's recovery actions."""
 
-LINK_ACTIONS = frozenset({3, 5})
+PEER_ACTIONS = frozenset({3, 5})
 """Those that concern what the GPU shares with others, and not the GPU."""
 
 
-class Health(NamedTuple):
+class GpuHealth(NamedTuple):
     """A verdict about one GPU; see `GpuDevice`."""
 
     healthy: bool
-    alone: bool
-    ailments: tuple[str, ...]
+    nvlink_degraded: bool
+    conditions: tuple[str, ...]
 
 
-def judge(xids: Iterable[int], *, action: int = 0, remap_failed: bool = False, fabric: str = "") -> Health:
+def assess_gpu(xids: Iterable[int], *, action: int = 0, remap_failed: bool = False, fabric: str = "") -> GpuHealth:
     """What the errors of one GPU come to.
 
     Args:
@@ -74,11 +74,11 @@ def judge(xids: Iterable[int], *, action: int = 0, remap_failed: bool = False, f
         fabric: What is wrong with its NVLink fabric; "" for nothing.
     """
     seen = sorted(set(xids))
-    known = {**RESET, **LINKS, **WATCH}
+    known = {**RESET_XIDS, **NVLINK_XIDS, **NOTED_XIDS}
     said = [f"XID {xid}: {known[xid]}" for xid in seen if xid in known]
-    said += [f"needs a {ACTIONS[action]}"] if action in ACTIONS else []
+    said += [f"needs a {RECOVERY_ACTIONS[action]}"] if action in RECOVERY_ACTIONS else []
     said += ["row remapping failed"] if remap_failed else []
     said += [fabric] if fabric else []
-    sick = any(xid in RESET for xid in seen) or remap_failed or (action in ACTIONS and action not in LINK_ACTIONS)
-    alone = any(xid in LINKS for xid in seen) or action in LINK_ACTIONS or bool(fabric)
-    return Health(not sick, alone, tuple(said))
+    sick = any(xid in RESET_XIDS for xid in seen) or remap_failed or (action in RECOVERY_ACTIONS and action not in PEER_ACTIONS)
+    alone = any(xid in NVLINK_XIDS for xid in seen) or action in PEER_ACTIONS or bool(fabric)
+    return GpuHealth(not sick, alone, tuple(said))

@@ -8,19 +8,19 @@ from typing import Any, NamedTuple
 
 import pynvml
 
-from webhook.agent.nvml import asked, words
+from webhook.agent.nvml import call_nvml, nvml_text
 from webhook.model.gpunodes import GpuLink
 
-LEVELS = {0: "BOARD", 10: "PIX", 20: "PXB", 30: "PHB", 40: "NODE", 50: "SYS"}
+PCIE_PATHS = {0: "BOARD", 10: "PIX", 20: "PXB", 30: "PHB", 40: "NODE", 50: "SYS"}
 """NVML's topology levels, in the words of `nvidia-smi topo -m`."""
 
-GENERATIONS = {1: 1, 2: 2, 3: 2, 4: 3, 5: 3, 6: 4, 7: 5}
+NVLINK_GENERATIONS = {1: 1, 2: 2, 3: 2, 4: 3, 5: 3, 6: 4, 7: 5}
 """NVLink generation by NVML's version number."""
 
 SPEED_FIELD = pynvml.NVML_FI_DEV_NVLINK_SPEED_MBPS_COMMON
 
 
-class Ends(NamedTuple):
+class NvlinkEnds(NamedTuple):
     """The NVLinks of one GPU.
 
     Attributes:
@@ -36,53 +36,53 @@ class Ends(NamedTuple):
     version: int
 
 
-def ends_of(handle: Any, pcis: frozenset[str]) -> Ends:
+def read_nvlink_ends(handle: Any, pcis: frozenset[str]) -> NvlinkEnds:
     """The NVLinks of one GPU of a machine whose GPUs have these bus ids."""
     gpus: Counter[str] = Counter()
     switch = down = version = 0
     for link in range(pynvml.NVML_NVLINK_MAX_LINKS):
-        state = asked(pynvml.nvmlDeviceGetNvLinkState, handle, link)
+        state = call_nvml(pynvml.nvmlDeviceGetNvLinkState, handle, link)
         if state is None:
             continue
-        version = version or asked(pynvml.nvmlDeviceGetNvLinkVersion, handle, link) or 0
+        version = version or call_nvml(pynvml.nvmlDeviceGetNvLinkVersion, handle, link) or 0
         if not state:
             down += 1
             continue
-        remote = _remote(handle, link, pcis)
+        remote = _remote_gpu(handle, link, pcis)
         switch += remote == ""
         if remote:
             gpus[remote] += 1
-    return Ends(gpus, switch, down, version)
+    return NvlinkEnds(gpus, switch, down, version)
 
 
-def _remote(handle: Any, link: int, pcis: frozenset[str]) -> str | None:
+def _remote_gpu(handle: Any, link: int, pcis: frozenset[str]) -> str | None:
     """Bus id of the GPU at the other end, "" for a switch, None for anything else.
 
     In a virtual machine a switch may have no bus id, and older drivers do not tell kinds.
     """
-    pci = asked(pynvml.nvmlDeviceGetNvLinkRemotePciInfo, handle, link)
-    name = bus_id(pci.busId) if pci is not None else ""
+    pci = call_nvml(pynvml.nvmlDeviceGetNvLinkRemotePciInfo, handle, link)
+    name = normalize_bus_id(pci.busId) if pci is not None else ""
     if name in pcis:
         return name
-    kind = asked(pynvml.nvmlDeviceGetNvLinkRemoteDeviceType, handle, link)
+    kind = call_nvml(pynvml.nvmlDeviceGetNvLinkRemoteDeviceType, handle, link)
     hidden = not name or name.startswith("fffffff")
     return "" if kind == pynvml.NVML_NVLINK_DEVICE_TYPE_SWITCH or hidden else None
 
 
-def level(one: Any, other: Any) -> str:
+def read_pcie_path(one: Any, other: Any) -> str:
     """The PCIe path between two GPUs; "" where it is not known."""
-    return LEVELS.get(asked(pynvml.nvmlDeviceGetTopologyCommonAncestor, one, other), "")  # type: ignore[arg-type] # None is in no table
+    return PCIE_PATHS.get(call_nvml(pynvml.nvmlDeviceGetTopologyCommonAncestor, one, other), "")  # type: ignore[arg-type] # None is in no table
 
 
-def speed(handle: Any) -> int:
+def read_link_speed(handle: Any) -> int:
     """MB/s of one link and direction as the driver says; 0 where it does not."""
-    values = asked(pynvml.nvmlDeviceGetFieldValues, handle, [SPEED_FIELD])
+    values = call_nvml(pynvml.nvmlDeviceGetFieldValues, handle, [SPEED_FIELD])
     good = values is not None and values[0].nvmlReturn == pynvml.NVML_SUCCESS
     return int(values[0].value.uiVal) if good and values is not None else 0
 
 
-def rows(
-    ends: Mapping[int, Ends], pcis: Mapping[int, str], levels: Mapping[tuple[int, int], str]
+def build_gpu_links(
+    ends: Mapping[int, NvlinkEnds], pcis: Mapping[int, str], levels: Mapping[tuple[int, int], str]
 ) -> dict[int, tuple[GpuLink, ...]]:
     """What each GPU sees of the others, by index.
 
@@ -100,11 +100,11 @@ def rows(
     return {one: tuple(link(one, other) for other in ends if other != one) for one in ends}
 
 
-def bus_id(raw: bytes | str) -> str:
+def normalize_bus_id(raw: bytes | str) -> str:
     """A bus id as the kernel writes it: lower case, a domain of four digits.
 
     >>> bus_id(b"00000000:3B:00.0")
     '0000:3b:00.0'
     """
-    text = words(raw).lower()
+    text = nvml_text(raw).lower()
     return text[4:] if len(text) == 16 and text.startswith("0000") else text

@@ -13,7 +13,7 @@ import pynvml
 
 T = TypeVar("T")
 
-_ABSENT = frozenset(
+_NOT_SUPPORTED = frozenset(
     {
         pynvml.NVML_ERROR_NOT_SUPPORTED,
         pynvml.NVML_ERROR_INVALID_ARGUMENT,
@@ -24,7 +24,7 @@ _ABSENT = frozenset(
 )
 """This card or this driver does not have it."""
 
-_AWAY = frozenset(
+_DRIVER_UNAVAILABLE = frozenset(
     {
         pynvml.NVML_ERROR_UNINITIALIZED,
         pynvml.NVML_ERROR_DRIVER_NOT_LOADED,
@@ -35,19 +35,19 @@ _AWAY = frozenset(
 """Nothing of NVML answers until it is initialised anew."""
 
 
-class DriverAwayError(Exception):
+class DriverUnavailableError(Exception):
     """There is no driver, or not the one that NVML was initialised with."""
 
 
-class DriverReplacedError(DriverAwayError):
+class DriverReplacedError(DriverUnavailableError):
     """The driver is another version than the library that this process has loaded; only a new process loads another."""
 
 
-class GpuTroubleError(Exception):
+class GpuQueryError(Exception):
     """One GPU does not answer as it should: it is lost, has to be reset, or nobody knows."""
 
 
-def asked(function: Callable[..., T], *arguments: Any) -> T | None:
+def call_nvml(function: Callable[..., T], *arguments: Any) -> T | None:
     """Call a function of NVML; None where this card or driver does not have what it asks for.
 
     Raises:
@@ -57,16 +57,16 @@ def asked(function: Callable[..., T], *arguments: Any) -> T | None:
     try:
         return function(*arguments)
     except pynvml.NVMLError as error:
-        if error.value in _ABSENT:
+        if error.value in _NOT_SUPPORTED:
             return None
         if error.value == pynvml.NVML_ERROR_LIB_RM_VERSION_MISMATCH:
             raise DriverReplacedError(str(error)) from error
-        if error.value in _AWAY:
-            raise DriverAwayError(str(error)) from error
-        raise GpuTroubleError(str(error)) from error
+        if error.value in _DRIVER_UNAVAILABLE:
+            raise DriverUnavailableError(str(error)) from error
+        raise GpuQueryError(str(error)) from error
 
 
-def begin() -> None:
+def init_nvml() -> None:
     """Initialise NVML.
 
     Raises:
@@ -76,10 +76,10 @@ def begin() -> None:
         pynvml.nvmlInit()
     except pynvml.NVMLError as error:
         replaced = error.value == pynvml.NVML_ERROR_LIB_RM_VERSION_MISMATCH
-        raise (DriverReplacedError if replaced else DriverAwayError)(str(error)) from error
+        raise (DriverReplacedError if replaced else DriverUnavailableError)(str(error)) from error
 
 
-def end() -> None:
+def shutdown_nvml() -> None:
     """Let go of NVML, in whatever state it is."""
     try:
         pynvml.nvmlShutdown()
@@ -87,6 +87,6 @@ def end() -> None:
         return
 
 
-def words(value: str | bytes | None) -> str:
+def nvml_text(value: str | bytes | None) -> str:
     """A text of NVML, which older bindings give as bytes."""
     return value.decode(errors="replace") if isinstance(value, bytes) else value or ""

@@ -5,14 +5,14 @@ from __future__ import annotations
 from typing import Any, Protocol
 
 
-class Gets(Protocol):
-    """What is used of `webhook.kube.api.Api`."""
+class NodeReader(Protocol):
+    """What is used of `webhook.kube.api.KubeClient`."""
 
     async def get(self, path: str) -> dict[str, Any]:
         """Read an object."""
 
 
-async def node_as_owner(api: Gets, name: str) -> dict[str, Any]:
+async def node_owner_reference(api: NodeReader, name: str) -> dict[str, Any]:
     """An ownerReference to the Node that has the name now.
 
     Raises:

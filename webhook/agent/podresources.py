@@ -19,13 +19,13 @@ from google.protobuf.descriptor_pool import DescriptorPool
 from google.protobuf.message_factory import GetMessages
 
 SOCKET = "/var/lib/kubelet/pod-resources/kubelet.sock"
-LIST = "/v1.PodResourcesLister/List"
+LIST_METHOD = "/v1.PodResourcesLister/List"
 CALL_SECONDS = 5.0
-ANSWER_MOST = 16 * 1024 * 1024
+MAX_ANSWER_BYTES = 16 * 1024 * 1024
 """Bytes; gRPC's own bound of 4 MiB is too low for a node full of pods."""
 
 OPTIONS = (
-    ("grpc.max_receive_message_length", ANSWER_MOST),
+    ("grpc.max_receive_message_length", MAX_ANSWER_BYTES),
     ("grpc.initial_reconnect_backoff_ms", 500),
     ("grpc.max_reconnect_backoff_ms", 5000),
     ("grpc.enable_http_proxy", 0),
@@ -40,15 +40,15 @@ MESSAGES: Mapping[str, tuple[tuple[int, str, str], ...]] = {
 }
 """Number, name and kind of the fields: "" a string, "*" strings, else messages of that kind."""
 
-Holders = Mapping[str, tuple[str, ...]]
+DeviceOwners = Mapping[str, tuple[str, ...]]
 """The pods ("namespace/name") that hold each device, by the id that its plugin gave it."""
 
 
-class KubeletAwayError(Exception):
+class KubeletUnavailableError(Exception):
     """The kubelet does not say who holds what."""
 
 
-def message_classes() -> Mapping[str, Any]:
+def build_message_classes() -> Mapping[str, Any]:
     """The class of each message, by name."""
     file = FileDescriptorProto(name="podresources.proto", package="v1", syntax="proto3")
     for name, fields in MESSAGES.items():
@@ -65,15 +65,15 @@ def message_classes() -> Mapping[str, Any]:
     return {name.removeprefix("v1."): found for name, found in GetMessages([file], pool=DescriptorPool()).items()}
 
 
-class PodResources:
+class PodResourcesClient:
     """The kubelet of this node. Use it with `async with`."""
 
     def __init__(self, socket: str = SOCKET) -> None:
         """Prepare; nothing is asked yet."""
-        self._classes = message_classes()
+        self._classes = build_message_classes()
         self._channel = grpc.aio.insecure_channel(f"unix://{socket}", options=OPTIONS)
         self._list = self._channel.unary_unary(
-            LIST,
+            LIST_METHOD,
             request_serializer=self._classes["ListPodResourcesRequest"].SerializeToString,
             response_deserializer=self._classes["ListPodResourcesResponse"].FromString,
         )
@@ -86,7 +86,7 @@ class PodResources:
     ) -> None:
         await self._channel.close()
 
-    async def holders(self) -> Holders:
+    async def device_owners(self) -> DeviceOwners:
         """Who holds which device now.
 
         Raises:
@@ -96,11 +96,11 @@ class PodResources:
         try:
             answer = await self._list(request, timeout=CALL_SECONDS)
         except grpc.aio.AioRpcError as error:
-            raise KubeletAwayError(f"{error.code().name}: {error.details()}") from error
-        return held_by(answer)
+            raise KubeletUnavailableError(f"{error.code().name}: {error.details()}") from error
+        return owners_in_response(answer)
 
 
-def held_by(answer: Any) -> Holders:
+def owners_in_response(answer: Any) -> DeviceOwners:
     """Devices and their pods from a ListPodResourcesResponse. One resource may come in several entries."""
     held: defaultdict[str, set[str]] = defaultdict(set)
     for pod in answer.pod_resources:

@@ -7,26 +7,26 @@ from typing import Any, Protocol
 
 import msgspec
 
-from webhook.agent.owning import node_as_owner
+from webhook.agent.owning import node_owner_reference
 from webhook.errors import ApiError
-from webhook.kube.pace import Backoff, Random
+from webhook.kube.pace import ExponentialBackoff, RandomSource
 from webhook.model.gpunodes import GPUNode, GPUNodeStatus
 
-GROUP = "/apis/rightslice.dev/v1alpha1"
-VERSION = "rightslice.dev/v1alpha1"
-MANAGER = {"fieldManager": "rightslice-agent", "force": "true"}
+GROUP_PATH = "/apis/rightslice.dev/v1alpha1"
+API_VERSION = "rightslice.dev/v1alpha1"
+FIELD_MANAGER = {"fieldManager": "rightslice-agent", "force": "true"}
 
-LEAST_SECONDS = 5.0
+MIN_WRITE_SECONDS = 5.0
 """Between two writes. Pods that come and go together are written together."""
 
-AGAIN_SECONDS = 360.0
+RECHECK_SECONDS = 360.0
 """For as long as its Lease counts, a GPUNode may have been deleted or changed by others unseen."""
 
-BACKOFF_MOST = 300.0
+MAX_BACKOFF_SECONDS = 300.0
 
 
-class Calls(Protocol):
-    """What is used of `webhook.kube.api.Api`."""
+class ObjectClient(Protocol):
+    """What is used of `webhook.kube.api.KubeClient`."""
 
     async def get(self, path: str) -> dict[str, Any]:
         """Read an object."""
@@ -38,10 +38,10 @@ class Calls(Protocol):
         """PATCH an object."""
 
 
-class Publisher:
+class GpuNodePublisher:
     """The GPUNode of one node."""
 
-    def __init__(self, api: Calls, node: str, clock: Callable[[], float], random: Random) -> None:
+    def __init__(self, api: ObjectClient, node: str, clock: Callable[[], float], random: RandomSource) -> None:
         """Prepare; nothing is asked yet.
 
         Args:
@@ -51,14 +51,14 @@ class Publisher:
             random: Spreads out what the agents of many nodes would write at once.
         """
         self._api, self._node, self._clock, self._random = api, node, clock, random
-        self._backoff = Backoff(random, first=LEAST_SECONDS, most=BACKOFF_MOST)
-        self._written: GPUNodeStatus | None = None
-        self._read = False
-        self._due = self._again = float("-inf")
+        self._backoff = ExponentialBackoff(random, first=MIN_WRITE_SECONDS, most=MAX_BACKOFF_SECONDS)
+        self._stored_status: GPUNodeStatus | None = None
+        self._is_stored_known = False
+        self._due = self._recheck_at = float("-inf")
 
-    def stands(self, status: GPUNodeStatus) -> bool:
+    def is_published(self, status: GPUNodeStatus) -> bool:
         """Is this what is stored, as far as was seen?"""
-        return self._read and status == self._written
+        return self._is_stored_known and status == self._stored_status
 
     async def publish(self, status: GPUNodeStatus) -> bool:
         """Write the status if it is another one than is stored, and it is time; True if it was written.
@@ -66,33 +66,33 @@ class Publisher:
         Raises:
             ApiError: it could not be; the next write waits longer each time.
         """
-        if self._clock() < self._due or (self.stands(status) and self._clock() < self._again):
+        if self._clock() < self._due or (self.is_published(status) and self._clock() < self._recheck_at):
             return False
         try:
-            await self._read_again()
-            if written := status != self._written:
-                await self._write(status)
+            await self._refresh_stored()
+            if written := status != self._stored_status:
+                await self._write_status(status)
         except ApiError as error:
-            self._due = self._clock() + self._backoff.failed(error.retry_after)
-            self._read = False  # what is stored is not known any more
+            self._due = self._clock() + self._backoff.next_delay(error.retry_after)
+            self._is_stored_known = False  # what is stored is not known any more
             raise
-        self._backoff.succeeded()
-        self._written = status
+        self._backoff.reset()
+        self._stored_status = status
         if written:
-            self._due = self._clock() + self._random.uniform(LEAST_SECONDS, LEAST_SECONDS * 1.5)
+            self._due = self._clock() + self._random.uniform(MIN_WRITE_SECONDS, MIN_WRITE_SECONDS * 1.5)
         return written
 
-    async def _read_again(self) -> None:
+    async def _refresh_stored(self) -> None:
         """See what is stored, where that is not known or was long ago."""
-        if self._read and self._clock() < self._again:
+        if self._is_stored_known and self._clock() < self._recheck_at:
             return
-        self._written, self._read = await self._stored(), True
-        self._again = self._clock() + self._random.uniform(AGAIN_SECONDS / 2, AGAIN_SECONDS)
+        self._stored_status, self._is_stored_known = await self._read_stored(), True
+        self._recheck_at = self._clock() + self._random.uniform(RECHECK_SECONDS / 2, RECHECK_SECONDS)
 
-    async def _stored(self) -> GPUNodeStatus | None:
+    async def _read_stored(self) -> GPUNodeStatus | None:
         """What a former agent of this node has left."""
         try:
-            found = await self._api.get(f"{GROUP}/gpunodes/{self._node}")
+            found = await self._api.get(f"{GROUP_PATH}/gpunodes/{self._node}")
             return msgspec.convert(found, GPUNode).status
         except ApiError as error:
             if error.status != 404:
@@ -101,23 +101,23 @@ class Publisher:
         except msgspec.ValidationError:
             return None  # of another version: it is written anew
 
-    async def _write(self, status: GPUNodeStatus) -> None:
+    async def _write_status(self, status: GPUNodeStatus) -> None:
         body = {
-            "apiVersion": VERSION,
+            "apiVersion": API_VERSION,
             "kind": "GPUNode",
             "metadata": {"name": self._node},
             "status": msgspec.to_builtins(status),
         }
-        path = f"{GROUP}/gpunodes/{self._node}/status"
+        path = f"{GROUP_PATH}/gpunodes/{self._node}/status"
         try:
-            await self._api.patch(path, body, "apply", MANAGER)
+            await self._api.patch(path, body, "apply", FIELD_MANAGER)
         except ApiError as error:
             if error.status != 404:
                 raise
-            await self._create()
-            await self._api.patch(path, body, "apply", MANAGER)
+            await self._create_object()
+            await self._api.patch(path, body, "apply", FIELD_MANAGER)
 
-    async def _create(self) -> None:
+    async def _create_object(self) -> None:
         """Make the object. It goes when its node goes."""
-        metadata = {"name": self._node, "ownerReferences": [await node_as_owner(self._api, self._node)]}
-        await self._api.create(f"{GROUP}/gpunodes", {"apiVersion": VERSION, "kind": "GPUNode", "metadata": metadata})
+        metadata = {"name": self._node, "ownerReferences": [await node_owner_reference(self._api, self._node)]}
+        await self._api.create(f"{GROUP_PATH}/gpunodes", {"apiVersion": API_VERSION, "kind": "GPUNode", "metadata": metadata})

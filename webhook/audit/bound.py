@@ -13,14 +13,14 @@ from webhook.model.fleet import Fleet
 from webhook.model.pools import unit_milli
 
 
-def node_of(pod: Mapping[str, Any]) -> str:
+def bound_node(pod: Mapping[str, Any]) -> str:
     """The name of the node that a pod is bound to; "" for none."""
     spec = pod.get("spec")
     name = spec.get("nodeName") if isinstance(spec, dict) else None
     return name if isinstance(name, str) else ""
 
 
-def held_milli(totals: Mapping[str, int], node: str, fleet: Fleet) -> int:
+def allocated_milli(totals: Mapping[str, int], node: str, fleet: Fleet) -> int:
     """Thousandths of whole cards that a pod holds.
 
     A name that its node does not advertise, or a node that is not in the fleet, is priced as the name is
@@ -29,10 +29,10 @@ def held_milli(totals: Mapping[str, int], node: str, fleet: Fleet) -> int:
     Args:
         totals: Units that the pod asks for, by resource name.
     """
-    return sum(count * _unit_milli(name, node, fleet) for name, count in totals.items())
+    return sum(count * _unit_milli_on_node(name, node, fleet) for name, count in totals.items())
 
 
-def _unit_milli(name: str, node: str, fleet: Fleet) -> int:
+def _unit_milli_on_node(name: str, node: str, fleet: Fleet) -> int:
     position = fleet.by_name.get(node)
     if position is None:
         return unit_milli(name, fleet)

@@ -11,22 +11,22 @@ from typing import Any
 
 import msgspec
 
-from webhook.audit.manifests import Entry, Passed
-from webhook.audit.offline import without_guesses
+from webhook.audit.manifests import SourceObject, SkippedDocument
+from webhook.audit.offline import without_node_findings
 from webhook.engine.decide import decide
-from webhook.engine.limitrange import limited
-from webhook.engine.templates import templates
-from webhook.errors import Place, ReviewError
+from webhook.engine.limitrange import default_pod_data
+from webhook.engine.templates import read_templates
+from webhook.errors import SourceLocation, ReviewError
 from webhook.model.cluster import ClusterView
 from webhook.model.codes import CODES
 from webhook.model.findings import Finding
-from webhook.model.paths import Path, dotted
-from webhook.model.pods import Pod, pod_of
-from webhook.model.requests import Request
-from webhook.model.stored import as_stored
+from webhook.model.paths import FieldPath, format_path
+from webhook.model.pods import Pod, parse_pod
+from webhook.model.requests import AdmissionRequest
+from webhook.model.stored import default_object
 from webhook.model.usage import UsageView
 from webhook.policy.compiled import PolicySet
-from webhook.report.results import Checked, Located, Verdict, skipped, verdict_of
+from webhook.report.results import CheckResult, LocatedFinding, CheckVerdict, skipped_result, decision_verdict
 
 POD = ("", "Pod")
 DEFAULT_NAMESPACE = "default"
@@ -34,7 +34,7 @@ DEFAULT_NAMESPACE = "default"
 NOT_A_WORKLOAD = "not a workload: it runs no pods"
 
 
-class World(msgspec.Struct, frozen=True):
+class EvaluationContext(msgspec.Struct, frozen=True):
     """What objects are judged against.
 
     Attributes:
@@ -50,158 +50,158 @@ class World(msgspec.Struct, frozen=True):
     user: str = ""
 
 
-def check_all(found: Iterable[Entry | Passed], world: World) -> Iterator[Checked]:
+def evaluate_all(found: Iterable[SourceObject | SkippedDocument], world: EvaluationContext) -> Iterator[CheckResult]:
     """Judge what was found in files, in its order."""
     for each in found:
-        if isinstance(each, Passed):
-            yield skipped(each.place, each.reason, broken=each.broken)
+        if isinstance(each, SkippedDocument):
+            yield skipped_result(each.place, each.reason, broken=each.broken)
         else:
-            yield unread(each, world) or check(arriving(each, world), world)
+            yield unreadable_result(each, world) or evaluate_object(with_limit_range_defaults(each, world), world)
 
 
-def arriving(entry: Entry, world: World) -> Entry:
+def with_limit_range_defaults(entry: SourceObject, world: EvaluationContext) -> SourceObject:
     """An object of a file as it comes to the webhook: a pod has been through LimitRanger once."""
-    if (group_of(entry.data["apiVersion"]), entry.data["kind"]) != POD:
+    if (api_group(entry.data["apiVersion"]), entry.data["kind"]) != POD:
         return entry
-    ranges = world.view.ranges(namespace_of(entry.data) or world.namespace)
-    return msgspec.structs.replace(entry, data=limited(entry.data, ranges)) if ranges else entry
+    ranges = world.view.ranges(written_namespace(entry.data) or world.namespace)
+    return msgspec.structs.replace(entry, data=default_pod_data(entry.data, ranges)) if ranges else entry
 
 
-def unread(entry: Entry, world: World) -> Checked | None:
+def unreadable_result(entry: SourceObject, world: EvaluationContext) -> CheckResult | None:
     """What is said of an object whose pods cannot be read; None where they can, or where it runs none."""
-    kind = (group_of(entry.data["apiVersion"]), entry.data["kind"])
-    if kind != POD and kind not in world.policies.templates:
+    kind = (api_group(entry.data["apiVersion"]), entry.data["kind"])
+    if kind != POD and kind not in world.policies.template_paths:
         return None
     try:
-        request = request_of(entry.data, world)
+        request = build_admission_request(entry.data, world)
     except ReviewError as error:
-        return _unreadable(entry, error)
-    for each in templates(request, world.policies.templates.get(kind, ())):
+        return _unreadable_object(entry, error)
+    for each in read_templates(request, world.policies.template_paths.get(kind, ())):
         if each.error:
-            return _unreadable(entry, ReviewError(f"{dotted(each.path)}: {each.error}", each.error_path))
-    return _idle(entry)
+            return _unreadable_object(entry, ReviewError(f"{format_path(each.path)}: {each.error}", each.error_path))
+    return _pod_without_containers(entry)
 
 
-def _idle(entry: Entry) -> Checked | None:
+def _pod_without_containers(entry: SourceObject) -> CheckResult | None:
     """A Pod without containers, which no API server takes: a fault of the file, though no GPU is asked for."""
     spec = entry.data.get("spec")
-    if (group_of(entry.data["apiVersion"]), entry.data["kind"]) != POD or not isinstance(spec, dict):
+    if (api_group(entry.data["apiVersion"]), entry.data["kind"]) != POD or not isinstance(spec, dict):
         return None
     containers = spec.get("containers")
     if containers is not None and (not isinstance(containers, list) or any(one is not None for one in containers)):
         return None
     sentence = "spec.containers: must have at least one container, found none. Write name and image of one"
-    return _unreadable(entry, ReviewError(sentence, ("spec", "containers")))
+    return _unreadable_object(entry, ReviewError(sentence, ("spec", "containers")))
 
 
-def check(entry: Entry, world: World, *, operation: str = "CREATE") -> Checked:
+def evaluate_object(entry: SourceObject, world: EvaluationContext, *, operation: str = "CREATE") -> CheckResult:
     """Judge one object as if it were created now."""
-    group_kind = (group_of(entry.data["apiVersion"]), entry.data["kind"])
-    if group_kind != POD and group_kind not in world.policies.templates:
-        return _no_workload(entry)
+    group_kind = (api_group(entry.data["apiVersion"]), entry.data["kind"])
+    if group_kind != POD and group_kind not in world.policies.template_paths:
+        return _skip_non_workload(entry)
     try:
-        request = request_of(entry.data, world, operation)
+        request = build_admission_request(entry.data, world, operation)
     except ReviewError as error:
-        return _unreadable(entry, error)
+        return _unreadable_object(entry, error)
     decision = decide(request, world.policies, world.view, world.usage, world.now)
     nodeless = not world.view.fleet.nodes
     if nodeless:
-        decision = without_guesses(decision)
+        decision = without_node_findings(decision)
     if decision.denials:
         decision = msgspec.structs.replace(decision, gpu_milli_after=decision.gpu_milli_before)
     return msgspec.structs.replace(
-        _head(entry),
+        _skipped_result(entry),
         namespace=request.namespace,
-        verdict=verdict_of(decision),
-        findings=tuple(_located(found, entry, world.policies) for found in decision.findings),
+        verdict=decision_verdict(decision),
+        findings=tuple(_locate_finding(found, entry, world.policies) for found in decision.findings),
         decision=decision,
-        stored=request.load(),
-        nodeless=nodeless,
+        stored=request.load_object(),
+        without_nodes=nodeless,
     )
 
 
-def request_of(data: dict[str, Any], world: World, operation: str = "CREATE") -> Request:
+def build_admission_request(data: dict[str, Any], world: EvaluationContext, operation: str = "CREATE") -> AdmissionRequest:
     """Make the request that the API server would send.
 
     Raises:
         ReviewError: it says it is a Pod and is not one.
     """
-    metadata = _metadata(data)
-    namespace = namespace_of(data) or world.namespace
-    stored = as_stored(data, namespace)
-    group, kind = group_of(data["apiVersion"]), data["kind"]
-    return Request(
+    metadata = _object_metadata(data)
+    namespace = written_namespace(data) or world.namespace
+    stored = default_object(data, namespace)
+    group, kind = api_group(data["apiVersion"]), data["kind"]
+    return AdmissionRequest(
         operation=operation,
         group=group,
         kind=kind,
         namespace=namespace,
-        name=_text(metadata, "name"),
-        pod=_pod(stored) if (group, kind) == POD else None,
-        load=lambda: stored,
+        name=_text_field(metadata, "name"),
+        pod=_parse_pod(stored) if (group, kind) == POD else None,
+        load_object=lambda: stored,
         user=world.user,
     )
 
 
-def not_a_pod(entry: Entry) -> Passed | None:
+def invalid_pod(entry: SourceObject) -> SkippedDocument | None:
     """What says that it is a Pod and is not one, as a fault of its file; None where it can be read."""
     try:
-        _metadata(entry.data)
-        _pod(as_stored(entry.data, namespace_of(entry.data)))
+        _object_metadata(entry.data)
+        _parse_pod(default_object(entry.data, written_namespace(entry.data)))
     except ReviewError as error:
-        return Passed(entry.place(error.path), error.sentence, broken=True)
+        return SkippedDocument(entry.place(error.path), error.message, broken=True)
     return None
 
 
-def _metadata(data: dict[str, Any]) -> dict[str, Any]:
+def _object_metadata(data: dict[str, Any]) -> dict[str, Any]:
     metadata = data.get("metadata")
     if metadata is not None and not isinstance(metadata, dict):
         raise ReviewError("metadata must be a map", ("metadata",), about="object: ")
     return metadata or {}
 
 
-def namespace_of(data: dict[str, Any]) -> str:
+def written_namespace(data: dict[str, Any]) -> str:
     """The namespace that an object names; "" where it names none."""
     metadata = data.get("metadata")
-    return _text(metadata, "namespace") if isinstance(metadata, dict) else ""
+    return _text_field(metadata, "namespace") if isinstance(metadata, dict) else ""
 
 
-def group_of(api_version: str) -> str:
+def api_group(api_version: str) -> str:
     """The API group of an apiVersion; "" for core."""
     group, slash, _ = api_version.rpartition("/")
     return group if slash else ""
 
 
-def _pod(stored: dict[str, Any]) -> Pod:
+def _parse_pod(stored: dict[str, Any]) -> Pod:
     if not isinstance(stored.get("spec"), dict):
         raise ReviewError("spec: must be a map with containers", ("spec",), about="object: ")
-    return pod_of(stored)
+    return parse_pod(stored)
 
 
-def _text(data: dict[str, Any], key: str) -> str:
+def _text_field(data: dict[str, Any], key: str) -> str:
     value = data.get(key)
     return value if isinstance(value, str) else ""
 
 
-def _head(entry: Entry) -> Checked:
+def _skipped_result(entry: SourceObject) -> CheckResult:
     metadata = entry.data.get("metadata")
     named = metadata if isinstance(metadata, dict) else {}
-    generated = _text(named, "generateName")
-    return Checked(
+    generated = _text_field(named, "generateName")
+    return CheckResult(
         place=entry.place(),
         api_version=entry.data["apiVersion"],
         kind=entry.data["kind"],
-        namespace=_text(named, "namespace"),
-        name=_text(named, "name") or (f"{generated}*" if generated else "(no name)"),
-        verdict=Verdict.SKIPPED,
+        namespace=_text_field(named, "namespace"),
+        name=_text_field(named, "name") or (f"{generated}*" if generated else "(no name)"),
+        verdict=CheckVerdict.SKIPPED,
     )
 
 
-def _no_workload(entry: Entry) -> Checked:
+def _skip_non_workload(entry: SourceObject) -> CheckResult:
     if not _has_containers(entry.data):
-        return msgspec.structs.replace(_head(entry), reason=NOT_A_WORKLOAD, quiet=True)
+        return msgspec.structs.replace(_skipped_result(entry), reason=NOT_A_WORKLOAD, quiet=True)
     kind = entry.data["kind"]
     reason = f"no policy says where a {kind} keeps its pod templates: name them in spec.match.templates"
-    return msgspec.structs.replace(_head(entry), reason=reason)
+    return msgspec.structs.replace(_skipped_result(entry), reason=reason)
 
 
 def _has_containers(data: Any) -> bool:
@@ -218,23 +218,23 @@ def _has_containers(data: Any) -> bool:
     return False
 
 
-def _unreadable(entry: Entry, error: ReviewError) -> Checked:
+def _unreadable_object(entry: SourceObject, error: ReviewError) -> CheckResult:
     """An object that its kind's reader refuses."""
-    return msgspec.structs.replace(_head(entry), place=entry.place(error.path), reason=error.sentence, broken=True)
+    return msgspec.structs.replace(_skipped_result(entry), place=entry.place(error.path), reason=error.message, invalid=True)
 
 
-def _located(found: Finding, entry: Entry, policies: PolicySet) -> Located:
-    return Located(found, entry.place(_as_written(found.path, entry.data)), policy_place(found, policies))
+def _locate_finding(found: Finding, entry: SourceObject, policies: PolicySet) -> LocatedFinding:
+    return LocatedFinding(found, entry.place(_path_as_written(found.path, entry.data)), policy_place(found, policies))
 
 
-def _as_written(path: Path, data: Any) -> Path:
+def _path_as_written(path: FieldPath, data: Any) -> FieldPath:
     """The field as the file has it: a request that the API server filled in stands under limits."""
-    if "requests" not in path or _is_there(path, data):
+    if "requests" not in path or _path_exists(path, data):
         return path
     return tuple("limits" if step == "requests" else step for step in path)
 
 
-def _is_there(path: Path, data: Any) -> bool:
+def _path_exists(path: FieldPath, data: Any) -> bool:
     for step in path:
         try:
             data = data[step]
@@ -243,7 +243,7 @@ def _is_there(path: Path, data: Any) -> bool:
     return True
 
 
-KEYS = {
+POLICY_KEYS = {
     "GPU-S": "security.deny",
     "GPU-L2": "limits.limitRanges",
     "GPU-Q303": "quotas.shared",
@@ -254,11 +254,11 @@ KEYS = {
 """The key of a policy that speaks, where it is finer than its section, by the first letters of a code."""
 
 
-def policy_place(found: Finding, policies: PolicySet) -> Place | None:
+def policy_place(found: Finding, policies: PolicySet) -> SourceLocation | None:
     """Where the words stand that a policy speaks by: a key, its section, or the policy."""
     policy = next((each for each in policies.policies if each.name == found.policy), None)
     if policy is None:
         return None
     section = CODES[found.code].section if found.code in CODES else ""
-    key = next((key for letters, key in KEYS.items() if found.code.startswith(letters)), section)
-    return policy.places.get(key) or policy.places.get(section, policy.place)
+    key = next((key for letters, key in POLICY_KEYS.items() if found.code.startswith(letters)), section)
+    return policy.section_locations.get(key) or policy.section_locations.get(section, policy.location)

@@ -11,51 +11,51 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterat
 from http import HTTPStatus
 from typing import Any, NamedTuple, Self, TypeVar
 
-from webhook.audit.inforce import PolicySources, policy_files_of
-from webhook.audit.manifests import Entry
+from webhook.audit.inforce import PolicySources, read_policy_config_map
+from webhook.audit.manifests import SourceObject
 from webhook.cache.following import (
     CLAIM_TEMPLATES,
     DEVICE_CLASSES,
-    GROUP,
+    GROUP_PATH,
     LIMIT_RANGES,
     NAMESPACES,
     NODES,
     PODS,
     QUOTAS,
-    exceptions_of,
-    policies_of_cluster,
+    exception_resource,
+    policy_resource,
 )
-from webhook.cache.gathering import by_namespace
-from webhook.cache.holdings import Holdings, HoldingsWriter
-from webhook.cache.making import make
-from webhook.cache.objects import Kept, StoredPod
+from webhook.cache.gathering import group_by_namespace
+from webhook.cache.holdings import NodeUsage, NodeUsageWriter
+from webhook.cache.making import build_live_view
+from webhook.cache.objects import SnapshotObject, StoredPod
 from webhook.cache.policies import PolicyObjects
 from webhook.documents.places import Document
 from webhook.errors import ApiError
-from webhook.kube.api import Api
-from webhook.kube.decoding import Decoder, Page
-from webhook.kube.watching import PAGE, Resource
-from webhook.model.claims import classes_of
-from webhook.model.cluster import ClusterView, Room
-from webhook.model.events import Event
+from webhook.kube.api import KubeClient
+from webhook.kube.decoding import ResourceDecoder, ListPage
+from webhook.kube.watching import PAGE_SIZE, WatchedResource
+from webhook.model.claims import device_classes_by_name
+from webhook.model.cluster import ClusterView, FreeResources
+from webhook.model.events import CoreEvent
 from webhook.model.fleet import Fleet
 from webhook.model.gpunodes import GPUNode
 from webhook.model.pods import Pod
 
 T = TypeVar("T")
 
-RUNNING = {"fieldSelector": "status.phase!=Succeeded,status.phase!=Failed"}
-Look = Callable[[Fleet], Callable[[Pod], None]]
+ACTIVE_PODS = {"fieldSelector": "status.phase!=Succeeded,status.phase!=Failed"}
+PodObserver = Callable[[Fleet], Callable[[Pod], None]]
 """Who wants to see the pods that make a view."""
 
-NOWHERE = (0, 0)
+NO_POSITION = (0, 0)
 """Objects of a cluster stand on no line."""
 
 
-GPU_NODES = Resource("gpunodes", f"{GROUP}/gpunodes", GPUNode, optional=True)
+GPU_NODES = WatchedResource("gpunodes", f"{GROUP_PATH}/gpunodes", GPUNode, optional=True)
 
 
-class Stock(NamedTuple):
+class PlacementObjects(NamedTuple):
     """What there is to place pods in.
 
     Attributes:
@@ -65,11 +65,11 @@ class Stock(NamedTuple):
     """
 
     fleet: Fleet
-    kept: tuple[Kept, ...]
-    unread: str = ""
+    objects: tuple[SnapshotObject, ...]
+    unread_reason: str = ""
 
 
-class Cluster:
+class ClusterReader:
     """A live cluster. A context manager; calls block.
 
     Attributes:
@@ -81,9 +81,9 @@ class Cluster:
         """Choose a cluster; see `webhook.kube.access`."""
         self._runner = asyncio.Runner()
         self._access = (kubeconfig, context)
-        self._api: Api
-        self.pods_unended = 0
-        self.rooms: Mapping[str, Room] = {}
+        self._api: KubeClient
+        self.active_pods = 0
+        self.free_by_node: Mapping[str, FreeResources] = {}
 
     def __enter__(self) -> Self:
         """Find out where it is.
@@ -92,7 +92,7 @@ class Cluster:
             AccessError: nothing says so, or what says so cannot be used.
         """
         try:
-            self._api = self._run(Api.connect(*self._access))
+            self._api = self._run(KubeClient.connect(*self._access))
         except BaseException:
             self._runner.close()
             raise
@@ -107,7 +107,7 @@ class Cluster:
         """Its URL."""
         return self._api.server
 
-    def view(self, look: Look | None = None) -> ClusterView:
+    def view(self, look: PodObserver | None = None) -> ClusterView:
         """What a webhook would judge by now.
 
         Args:
@@ -118,13 +118,13 @@ class Cluster:
         """
         return self._run(self._view(look))
 
-    def stock(self) -> Stock:
+    def placement_objects(self) -> PlacementObjects:
         """What there is to place pods in. Without agents there are no GPUNodes, and that is no error.
 
         Raises:
             ApiError: see `view`.
         """
-        return self._run(self._stock())
+        return self._run(self._placement_objects())
 
     def policies(self, namespace: str) -> PolicySources:
         """What a webhook in the cluster takes its policies from. Kinds that the server does not have count as empty.
@@ -137,7 +137,7 @@ class Cluster:
         """
         return self._run(self._policies(namespace))
 
-    def serves(self, group_version: str, plural: str) -> bool:
+    def serves_resource(self, group_version: str, plural: str) -> bool:
         """Has the cluster this kind of object?
 
         Raises:
@@ -151,15 +151,15 @@ class Cluster:
             raise
         return any(each.get("name") == plural for each in found.get("resources") or ())
 
-    def pods(self, *, ended: bool = False) -> Iterator[Entry]:
+    def pods(self, *, ended: bool = False) -> Iterator[SourceObject]:
         """The pods that have not ended, as they are stored; with `ended` those that have too.
 
         Raises:
             ApiError: see `view`.
         """
-        yield from self._entries(Resource("pods", PODS.path, dict[str, Any], {} if ended else RUNNING), "Pod")
+        yield from self._list_objects(WatchedResource("pods", PODS.path, dict[str, Any], {} if ended else ACTIVE_PODS), "Pod")
 
-    def limits(self, namespace: str | None = None) -> Iterator[Entry]:
+    def limit_objects(self, namespace: str | None = None) -> Iterator[SourceObject]:
         """The LimitRanges and then the ResourceQuotas of one namespace, or of all, as they are stored.
 
         Raises:
@@ -167,31 +167,31 @@ class Cluster:
         """
         space = f"/namespaces/{namespace}" if namespace else ""
         for kind, plural in (("LimitRange", "limitranges"), ("ResourceQuota", "resourcequotas")):
-            yield from self._entries(Resource(plural, f"/api/v1{space}/{plural}", dict[str, Any]), kind)
+            yield from self._list_objects(WatchedResource(plural, f"/api/v1{space}/{plural}", dict[str, Any]), kind)
 
-    def device_classes(self) -> Iterator[Entry]:
+    def device_classes(self) -> Iterator[SourceObject]:
         """The DeviceClasses; none where the cluster has no such thing, or where we may not know.
 
         Raises:
             ApiError: see `view`.
         """
         try:
-            yield from self._entries(Resource("deviceclasses", DEVICE_CLASSES.path, dict[str, Any]), "DeviceClass")
+            yield from self._list_objects(WatchedResource("deviceclasses", DEVICE_CLASSES.path, dict[str, Any]), "DeviceClass")
         except ApiError as error:
             if error.status not in (HTTPStatus.NOT_FOUND, HTTPStatus.FORBIDDEN):
                 raise
 
-    def _entries(self, resource: Resource[dict[str, Any]], kind: str) -> Iterator[Entry]:
-        decoder: Decoder[dict[str, Any]] = Decoder(f"GET {resource.path}", resource.model)
+    def _list_objects(self, resource: WatchedResource[dict[str, Any]], kind: str) -> Iterator[SourceObject]:
+        decoder: ResourceDecoder[dict[str, Any]] = ResourceDecoder(f"GET {resource.path}", resource.model)
         more = ""
         while True:
-            page = self._run(self._page(resource, decoder, more))
-            yield from (entry_of(item, kind) for item in page.items)
-            more = page.more
+            page = self._run(self._get_page(resource, decoder, more))
+            yield from (object_of_cluster(item, kind) for item in page.items)
+            more = page.continue_token
             if not more:
                 return
 
-    def lacks(self, namespace: str) -> bool:
+    def lacks_namespace(self, namespace: str) -> bool:
         """Is there no such namespace? False where we may not know.
 
         Raises:
@@ -205,15 +205,15 @@ class Cluster:
             return error.status == HTTPStatus.NOT_FOUND
         return False
 
-    def pod(self, namespace: str, name: str) -> Entry:
+    def pod(self, namespace: str, name: str) -> SourceObject:
         """One pod as it is stored.
 
         Raises:
             ApiError: see `view`; 404 where there is none.
         """
-        return entry_of(self._run(self._api.get(f"/api/v1/namespaces/{namespace}/pods/{name}")))
+        return object_of_cluster(self._run(self._api.get(f"/api/v1/namespaces/{namespace}/pods/{name}")))
 
-    def events(self, namespace: str, names: Iterable[str]) -> list[Event]:
+    def events(self, namespace: str, names: Iterable[str]) -> list[CoreEvent]:
         """What was said in a namespace about objects of these names; some hundred of each at most.
 
         Raises:
@@ -221,99 +221,99 @@ class Cluster:
         """
         return [each for name in names for each in self._run(self._events(namespace, name))]
 
-    async def _events(self, namespace: str, name: str) -> list[Event]:
+    async def _events(self, namespace: str, name: str) -> list[CoreEvent]:
         path = f"/api/v1/namespaces/{namespace}/events"
-        decoder: Decoder[Event] = Decoder(f"GET {path}", Event)
-        return decoder.page(
-            await self._api.read(path, {"fieldSelector": f"involvedObject.name={name}", "limit": str(PAGE)})
+        decoder: ResourceDecoder[CoreEvent] = ResourceDecoder(f"GET {path}", CoreEvent)
+        return decoder.decode_page(
+            await self._api.get_bytes(path, {"fieldSelector": f"involvedObject.name={name}", "limit": str(PAGE_SIZE)})
         ).items
 
     def _run(self, work: Coroutine[Any, Any, T]) -> T:
         return self._runner.run(work)
 
-    async def _view(self, look: Look | None) -> ClusterView:
-        fleet = Fleet(sorted([node async for node in self._all(NODES)], key=lambda node: node.metadata.name))
-        holdings = Holdings()
-        writer = HoldingsWriter(holdings, lambda *_: None, lambda: None)
+    async def _view(self, look: PodObserver | None) -> ClusterView:
+        fleet = Fleet(sorted([node async for node in self._list_all(NODES)], key=lambda node: node.metadata.name))
+        holdings = NodeUsage()
+        writer = NodeUsageWriter(holdings, lambda *_: None, lambda: None)
         seen = look(fleet) if look is not None else lambda _pod: None
         writer.begin()
-        async for pod in self._all(PODS):
-            writer.put(pod)
+        async for pod in self._list_all(PODS):
+            writer.upsert(pod)
             seen(pod)
         writer.swap()
-        self.pods_unended = holdings.pods
-        made = make(
+        self.active_pods = holdings.pod_count
+        made = build_live_view(
             fleet,
             holdings,
-            {found.metadata.name: found async for found in self._all(NAMESPACES)},
-            by_namespace([found async for found in self._all(LIMIT_RANGES)]),
-            by_namespace([found async for found in self._all(QUOTAS)]),
-            holdings.lines(),
-            by_namespace(await self._seen(CLAIM_TEMPLATES)),
-            classes_of(await self._seen(DEVICE_CLASSES)),
+            {found.metadata.name: found async for found in self._list_all(NAMESPACES)},
+            group_by_namespace([found async for found in self._list_all(LIMIT_RANGES)]),
+            group_by_namespace([found async for found in self._list_all(QUOTAS)]),
+            holdings.summaries(),
+            group_by_namespace(await self._list_permitted(CLAIM_TEMPLATES)),
+            device_classes_by_name(await self._list_permitted(DEVICE_CLASSES)),
         )
-        self.rooms = dict(zip(fleet.by_name, made.rooms, strict=True))
+        self.free_by_node = dict(zip(fleet.by_name, made.rooms, strict=True))
         return made.view
 
-    async def _stock(self) -> Stock:
-        nodes = [node async for node in self._all(NODES)]
-        pods = [pod async for pod in self._all(Resource("pods", PODS.path, StoredPod, RUNNING))]
+    async def _placement_objects(self) -> PlacementObjects:
+        nodes = [node async for node in self._list_all(NODES)]
+        pods = [pod async for pod in self._list_all(WatchedResource("pods", PODS.path, StoredPod, ACTIVE_PODS))]
         try:
-            agents, unread = await self._known(GPU_NODES), ""
+            agents, unread = await self._list_optional(GPU_NODES), ""
         except ApiError as error:
             if error.status != HTTPStatus.FORBIDDEN:
                 raise
             agents, unread = [], str(error)
         fleet = Fleet(sorted(nodes, key=lambda node: node.metadata.name))
-        return Stock(fleet, (*nodes, *pods, *agents), unread)
+        return PlacementObjects(fleet, (*nodes, *pods, *agents), unread)
 
     async def _policies(self, namespace: str) -> PolicySources:
         objects = PolicyObjects()
-        for each in await self._known(policies_of_cluster()):
-            objects.policies.put(each)
-        for each in await self._known(exceptions_of(namespace)):
-            objects.exceptions.put(each)
-        files, unread = await policy_files_of(self._api, namespace)
-        texts, ready = tuple(objects.texts()), tuple(objects.ready())
-        return PolicySources(files, texts, unread, tuple(objects.halted()), ready)
+        for each in await self._list_optional(policy_resource()):
+            objects.policies.upsert(each)
+        for each in await self._list_optional(exception_resource(namespace)):
+            objects.exceptions.upsert(each)
+        files, unread = await read_policy_config_map(self._api, namespace)
+        texts, ready = tuple(objects.texts()), tuple(objects.ready_names())
+        return PolicySources(files, texts, unread, tuple(objects.halted_names()), ready)
 
-    async def _known(self, resource: Resource[T]) -> list[T]:
+    async def _list_optional(self, resource: WatchedResource[T]) -> list[T]:
         """All of a kind; none where the server does not have the kind."""
         try:
-            return [each async for each in self._all(resource)]
+            return [each async for each in self._list_all(resource)]
         except ApiError as error:
             if error.status == HTTPStatus.NOT_FOUND:
                 return []
             raise
 
-    async def _seen(self, resource: Resource[T]) -> list[T]:
+    async def _list_permitted(self, resource: WatchedResource[T]) -> list[T]:
         """All of a kind that is of help and not needed; none where we may not look."""
         try:
-            return await self._known(resource)
+            return await self._list_optional(resource)
         except ApiError as error:
             if error.status != HTTPStatus.FORBIDDEN:
                 raise
             return []
 
-    async def _all(self, resource: Resource[T]) -> AsyncIterator[T]:
-        decoder: Decoder[T] = Decoder(f"GET {resource.path}", resource.model)
+    async def _list_all(self, resource: WatchedResource[T]) -> AsyncIterator[T]:
+        decoder: ResourceDecoder[T] = ResourceDecoder(f"GET {resource.path}", resource.model)
         more = ""
         while True:
-            page = await self._page(resource, decoder, more)
+            page = await self._get_page(resource, decoder, more)
             for item in page.items:
                 yield item
-            more = page.more
+            more = page.continue_token
             if not more:
                 return
 
-    async def _page(self, resource: Resource[T], decoder: Decoder[T], more: str) -> Page[T]:
-        ask = {"limit": str(PAGE), **({"continue": more} if more else {})}
-        return decoder.page(await self._api.read(resource.path, {**resource.params, **ask}))
+    async def _get_page(self, resource: WatchedResource[T], decoder: ResourceDecoder[T], more: str) -> ListPage[T]:
+        ask = {"limit": str(PAGE_SIZE), **({"continue": more} if more else {})}
+        return decoder.decode_page(await self._api.get_bytes(resource.path, {**resource.params, **ask}))
 
 
-def entry_of(item: dict[str, Any], kind: str = "Pod") -> Entry:
+def object_of_cluster(item: dict[str, Any], kind: str = "Pod") -> SourceObject:
     """An object of a cluster, as if it stood in a file of its own. Items of a list do not say what they are."""
     metadata = item.get("metadata") or {}
     data = {"apiVersion": "v1", "kind": kind, **item}
     name = f"{kind.lower()}/{metadata.get('namespace', '')}/{metadata.get('name', '')}"
-    return Entry(data, Document(data, name, NOWHERE))
+    return SourceObject(data, Document(data, name, NO_POSITION))

@@ -6,21 +6,21 @@ from collections.abc import Iterable, Iterator
 
 import msgspec
 
-from webhook.audit.auditing import audit_pod, holds, without_sizing
-from webhook.audit.checking import World
-from webhook.audit.manifests import Entry, Passed
-from webhook.model.decisions import Decision, Operation
-from webhook.model.paths import pointer
-from webhook.model.records import DECISION
+from webhook.audit.auditing import audit_pod, is_active_pod, without_right_sizing
+from webhook.audit.checking import EvaluationContext
+from webhook.audit.manifests import SourceObject, SkippedDocument
+from webhook.model.decisions import Decision, PatchOperation
+from webhook.model.paths import json_pointer
+from webhook.model.records import DECISION_ANNOTATION
 from webhook.policy.compiled import PolicySet
-from webhook.report.comparisons import Compared
-from webhook.report.results import Checked, Verdict, skipped
+from webhook.report.comparisons import PodPolicyDiff
+from webhook.report.results import CheckResult, CheckVerdict, skipped_result
 
-_RECORD = pointer((DECISION,))
+_RECORD = json_pointer((DECISION_ANNOTATION,))
 """How the path of our record ends, in a pod that has annotations."""
 
 
-def compare_all(found: Iterable[Entry | Passed], world: World, changed: PolicySet) -> Iterator[Compared | Checked]:
+def compare_policies(found: Iterable[SourceObject | SkippedDocument], world: EvaluationContext, changed: PolicySet) -> Iterator[PodPolicyDiff | CheckResult]:
     """Judge each pod twice.
 
     Args:
@@ -31,29 +31,29 @@ def compare_all(found: Iterable[Entry | Passed], world: World, changed: PolicySe
         What differs between the two, for each pod; a skipped result for each fault in a file.
     """
     after = msgspec.structs.replace(world, policies=changed)
-    plain, plain_after = without_sizing(world.policies), without_sizing(changed)
+    plain, plain_after = without_right_sizing(world.policies), without_right_sizing(changed)
     for each in found:
-        if isinstance(each, Passed):
+        if isinstance(each, SkippedDocument):
             if each.broken:
-                yield skipped(each.place, each.reason, broken=True)
-        elif holds(each.data):
+                yield skipped_result(each.place, each.reason, broken=True)
+        elif is_active_pod(each.data):
             one, other = audit_pod(each, world, plain), audit_pod(each, after, plain_after)
-            yield one if one.verdict is Verdict.SKIPPED else _compared(one, other)
+            yield one if one.verdict is CheckVerdict.SKIPPED else _compare_results(one, other)
 
 
-def _compared(one: Checked, other: Checked) -> Compared:
+def _compare_results(one: CheckResult, other: CheckResult) -> PodPolicyDiff:
     before, after = one.decision, other.decision
     refused = {found.code: found for found in after.denials}
     taken_back = {found.code: found for found in before.denials}
     reasons = refused if after.denials else taken_back
-    return Compared(
+    return PodPolicyDiff(
         namespace=one.namespace,
-        workload=other.standing.workload if other.standing is not None else "",
+        workload=other.pod_details.workload if other.pod_details is not None else "",
         denied=bool(after.denials) and not before.denials,
         allowed=bool(before.denials) and not after.denials,
-        patched=not after.denials and _changes(one) != _changes(other),
+        patched=not after.denials and _patch_without_record(one) != _patch_without_record(other),
         codes=tuple(reasons) if bool(before.denials) != bool(after.denials) else (),
-        gpu_milli=before.gpu_milli_after - after.gpu_milli_after,
+        gpu_milli_saved=before.gpu_milli_after - after.gpu_milli_after,
         warned=_new_warnings(before, after) if not after.denials else (),
     )
 
@@ -63,15 +63,15 @@ def _new_warnings(before: Decision, after: Decision) -> tuple[str, ...]:
     return tuple(dict.fromkeys(found.code for found in after.warnings if found.code not in said))
 
 
-def _changes(result: Checked) -> list[object]:
+def _patch_without_record(result: CheckResult) -> list[object]:
     """The operations without our own record: it has the digest of all policies, and differs whatever they say."""
-    return [_without_record(operation) for operation in result.decision.patch]
+    return [_operation_without_record(operation) for operation in result.decision.patch]
 
 
-def _without_record(operation: Operation) -> object:
+def _operation_without_record(operation: PatchOperation) -> object:
     value = operation["value"]
     if operation["path"].endswith(_RECORD):
         return None
-    if isinstance(value, dict) and DECISION in value:
-        value = {key: each for key, each in value.items() if key != DECISION}
+    if isinstance(value, dict) and DECISION_ANNOTATION in value:
+        value = {key: each for key, each in value.items() if key != DECISION_ANNOTATION}
     return operation["op"], operation["path"], value

@@ -6,13 +6,13 @@ from collections.abc import Mapping
 from http import HTTPStatus
 from typing import Any, NamedTuple
 
-from webhook.documents.names import is_document
+from webhook.documents.names import is_document_file
 from webhook.errors import ApiError
-from webhook.kube.api import Api
+from webhook.kube.api import KubeClient
 
 CONFIG_MAP = "rightslice-policies"
 
-Texts = tuple[tuple[str, str], ...]
+PolicyTexts = tuple[tuple[str, str], ...]
 """What to call each text in messages, and the text."""
 
 
@@ -27,14 +27,14 @@ class PolicySources(NamedTuple):
         ready: What those are called of which a server says that it uses them.
     """
 
-    files: Texts
-    objects: Texts
-    unread: str = ""
+    files: PolicyTexts
+    objects: PolicyTexts
+    unread_reason: str = ""
     halted: tuple[str, ...] = ()
     ready: tuple[str, ...] = ()
 
 
-async def policy_files_of(api: Api, namespace: str) -> tuple[Texts, str]:
+async def read_policy_config_map(api: KubeClient, namespace: str) -> tuple[PolicyTexts, str]:
     """The files of the ConfigMap, and why it could not be read.
 
     Raises:
@@ -48,9 +48,9 @@ async def policy_files_of(api: Api, namespace: str) -> tuple[Texts, str]:
         if error.status == HTTPStatus.FORBIDDEN:
             return (), str(error)
         raise
-    return tuple(sorted(_files(found.get("data") or {}, f"configmap/{namespace}/{CONFIG_MAP}"))), ""
+    return tuple(sorted(_document_keys(found.get("data") or {}, f"configmap/{namespace}/{CONFIG_MAP}"))), ""
 
 
-def _files(data: Mapping[str, Any], where: str) -> list[tuple[str, str]]:
+def _document_keys(data: Mapping[str, Any], where: str) -> list[tuple[str, str]]:
     """The keys that a mounted folder would be read for."""
-    return [(f"{where}/{key}", text) for key, text in data.items() if is_document([key])]
+    return [(f"{where}/{key}", text) for key, text in data.items() if is_document_file([key])]

@@ -1,6 +1,6 @@
 """Kubernetes objects out of files, folders and standard input, each with the place of every field.
 
-Nothing that is found is dropped in silence: what is no object comes out as `Passed`, with the reason.
+Nothing that is found is dropped in silence: what is no object comes out as `SkippedDocument`, with the reason.
 """
 
 from __future__ import annotations
@@ -12,23 +12,23 @@ from typing import Any
 
 import msgspec
 
-from webhook.audit.files import content_of, files_under, left_out
-from webhook.documents.bounds import MANIFEST
+from webhook.audit.files import read_content, document_files, skipped_paths
+from webhook.documents.bounds import MANIFEST_BOUNDS
 from webhook.documents.places import Document
-from webhook.documents.reading import read_each
-from webhook.errors import DocumentError, Place, TemplateError
-from webhook.model.paths import Path
+from webhook.documents.reading import iter_documents
+from webhook.errors import DocumentError, SourceLocation, TemplateError
+from webhook.model.paths import FieldPath
 
 STDIN = "-"
 STDIN_NAME = "stdin"
 
-ENOUGH = MANIFEST.size + 1
+MAX_FILE_BYTES = MANIFEST_BOUNDS.size + 1
 """Bytes to read of a file: one more than is accepted, so that no file fills the memory."""
 
 Json = dict[str, Any]
 
 
-class Entry(msgspec.Struct, frozen=True):
+class SourceObject(msgspec.Struct, frozen=True):
     """One Kubernetes object, and where it stands.
 
     Attributes:
@@ -39,14 +39,14 @@ class Entry(msgspec.Struct, frozen=True):
 
     data: Json
     document: Document
-    prefix: Path = ()
+    prefix: FieldPath = ()
 
-    def place(self, path: Path = ()) -> Place:
+    def place(self, path: FieldPath = ()) -> SourceLocation:
         """Where a field of the object stands, or its nearest parent that is written."""
-        return self.document.place((*self.prefix, *path))
+        return self.document.locate((*self.prefix, *path))
 
 
-class Passed(msgspec.Struct, frozen=True):
+class SkippedDocument(msgspec.Struct, frozen=True):
     """A document or file that is no Kubernetes object.
 
     Attributes:
@@ -54,69 +54,69 @@ class Passed(msgspec.Struct, frozen=True):
         broken: True if it is a fault: a file that is not there, or is not YAML.
     """
 
-    place: Place
+    place: SourceLocation
     reason: str
     broken: bool = False
 
 
-TWICE = Passed(Place(STDIN_NAME), "named twice: standard input can be read once", broken=True)
-NOTHING_CAME = Passed(Place(STDIN_NAME), "nothing came: did the program that writes to it fail?", broken=True)
+STDIN_TWICE = SkippedDocument(SourceLocation(STDIN_NAME), "named twice: standard input can be read once", broken=True)
+STDIN_EMPTY = SkippedDocument(SourceLocation(STDIN_NAME), "nothing came: did the program that writes to it fail?", broken=True)
 
 
-def objects_in(paths: Iterable[str]) -> Iterator[Entry | Passed]:
+def read_objects(paths: Iterable[str]) -> Iterator[SourceObject | SkippedDocument]:
     """Read files, folders (their YAML and JSON files, in the order of their names) and "-" for standard input."""
     read_stdin = False
     for path in paths:
         if path == STDIN:
-            yield from [TWICE] if read_stdin else _entries_of_stdin()
+            yield from [STDIN_TWICE] if read_stdin else _objects_of_stdin()
             read_stdin = True
             continue
-        files = files_under(path)
+        files = document_files(path)
         if not files:
-            yield Passed(Place(path), "a folder without YAML or JSON files: name another", broken=True)
+            yield SkippedDocument(SourceLocation(path), "a folder without YAML or JSON files: name another", broken=True)
         for file in files:
-            yield from _entries_of_file(file)
-        for file, reason in left_out(path):
-            yield Passed(Place(file), reason)
+            yield from _objects_of_file(file)
+        for file, reason in skipped_paths(path):
+            yield SkippedDocument(SourceLocation(file), reason)
 
 
-def _entries_of_stdin() -> Iterator[Entry | Passed]:
+def _objects_of_stdin() -> Iterator[SourceObject | SkippedDocument]:
     """The objects of standard input. That nothing comes is a fault: the program before us in the pipe failed."""
-    text = sys.stdin.buffer.read(ENOUGH)
-    yield from entries_of(STDIN_NAME, text) if text.strip() else [NOTHING_CAME]
+    text = sys.stdin.buffer.read(MAX_FILE_BYTES)
+    yield from parse_objects(STDIN_NAME, text) if text.strip() else [STDIN_EMPTY]
 
 
-def _entries_of_file(file: str) -> Iterator[Entry | Passed]:
+def _objects_of_file(file: str) -> Iterator[SourceObject | SkippedDocument]:
     try:
-        text = content_of(file, ENOUGH)
+        text = read_content(file, MAX_FILE_BYTES)
     except OSError as error:
-        yield Passed(Place(file), f"cannot be read: {error.strerror or error}", broken=True)
+        yield SkippedDocument(SourceLocation(file), f"cannot be read: {error.strerror or error}", broken=True)
         return
-    yield from entries_of(file, text)
+    yield from parse_objects(file, text)
 
 
-def entries_of(file: str, text: bytes) -> Iterator[Entry | Passed]:
+def parse_objects(file: str, text: bytes) -> Iterator[SourceObject | SkippedDocument]:
     """Read the objects of one file. Those around a fault are as good as if it were not there."""
     empty = True
-    for found in read_each(text, file, aliases=True):
+    for found in iter_documents(text, file, aliases=True):
         empty = False
         if isinstance(found, DocumentError):
-            yield Passed(found.place, found.sentence, broken=not isinstance(found, TemplateError))
+            yield SkippedDocument(found.location, found.message, broken=not isinstance(found, TemplateError))
         else:
-            yield from _entries_of_document(found)
+            yield from _objects_of_document(found)
     if empty:
-        yield Passed(Place(file), "an empty file")
+        yield SkippedDocument(SourceLocation(file), "an empty file")
 
 
-def _entries_of_document(document: Document) -> Iterator[Entry | Passed]:
-    reason = _why_not(document)
+def _objects_of_document(document: Document) -> Iterator[SourceObject | SkippedDocument]:
+    reason = _reject_reason(document)
     if reason:
-        yield Passed(document.place(()), reason)
+        yield SkippedDocument(document.locate(()), reason)
     else:
-        yield from _unfolded(Entry(document.data, document))
+        yield from _expand_list(SourceObject(document.data, document))
 
 
-def _why_not(document: Document) -> str:
+def _reject_reason(document: Document) -> str:
     data, name = document.data, FilePath(document.file).name
     if not isinstance(data, dict):
         return "not a Kubernetes object: it must be a map with apiVersion and kind"
@@ -126,22 +126,22 @@ def _why_not(document: Document) -> str:
     return f"not a Kubernetes object: it has no {' and no '.join(missing)}" if missing else ""
 
 
-def _unfolded(entry: Entry) -> Iterator[Entry | Passed]:
+def _expand_list(entry: SourceObject) -> Iterator[SourceObject | SkippedDocument]:
     """The object, or the objects of a List; items of a typed list take their kind from it, as in the API."""
     kind, items = entry.data["kind"], entry.data.get("items")
     if kind == "List" and not isinstance(items, list):
-        yield Passed(entry.place(("items",)), "must be a list, as items of a List are", broken=True)
+        yield SkippedDocument(entry.place(("items",)), "must be a list, as items of a List are", broken=True)
         return
     if not kind.endswith("List") or not isinstance(items, list):
         yield entry
         return
     head = {} if kind == "List" else {"apiVersion": entry.data["apiVersion"], "kind": kind.removesuffix("List")}
     for i, item in enumerate(items):
-        prefix: Path = (*entry.prefix, "items", i)
+        prefix: FieldPath = (*entry.prefix, "items", i)
         whole = {**head, **item} if isinstance(item, dict) else {}
         if not all(isinstance(whole.get(key), str) for key in ("apiVersion", "kind")):
-            yield Passed(
-                entry.document.place(prefix), "not a Kubernetes object: it must be a map with apiVersion and kind"
+            yield SkippedDocument(
+                entry.document.locate(prefix), "not a Kubernetes object: it must be a map with apiVersion and kind"
             )
         else:
-            yield from _unfolded(Entry(whole, entry.document, prefix))
+            yield from _expand_list(SourceObject(whole, entry.document, prefix))

@@ -7,102 +7,102 @@ from collections.abc import Iterable, Iterator, Mapping
 
 import msgspec
 
-from webhook.audit.checking import World
-from webhook.audit.manifests import Entry
-from webhook.audit.shaping import Shaped, denials, shaped_pods
-from webhook.cache.placing import Placing
+from webhook.audit.checking import EvaluationContext
+from webhook.audit.manifests import SourceObject
+from webhook.audit.shaping import AdmittedPod, denial_codes, admitted_pods
+from webhook.cache.placing import PlacementInput
 from webhook.model.gangs import gang_of, gang_size
-from webhook.model.nodelabels import CLIQUE
+from webhook.model.nodelabels import CLIQUE_LABEL
 from webhook.model.pods import Pod
-from webhook.placement.fragmentation.policies import Policy
-from webhook.placement.nodes.asking import wanted_of
-from webhook.placement.nodes.cluster import Cluster
-from webhook.placement.nodes.filtering import obstacles
-from webhook.placement.nodes.freeing import freeing
-from webhook.placement.nodes.gangs import Company
+from webhook.placement.fragmentation.policies import ScoringStrategy
+from webhook.placement.nodes.asking import pod_requirements
+from webhook.placement.nodes.cluster import SchedulingSnapshot
+from webhook.placement.nodes.filtering import filter_reasons
+from webhook.placement.nodes.freeing import find_preemption
+from webhook.placement.nodes.gangs import GangContext
 from webhook.placement.nodes.hostports import host_ports
-from webhook.placement.nodes.ranking import MOST_SLOTS, Fill, Ranking
-from webhook.placement.nodes.scheduling import misfits, others_of, room_for
-from webhook.placement.nodes.unseen import unseen
-from webhook.placement.nvlink import mask_of
+from webhook.placement.nodes.ranking import MAX_SLOTS, FillOrder, NodeRanking
+from webhook.placement.nodes.scheduling import stock_filter_reasons, other_requests, count_fitting_pods
+from webhook.placement.nodes.unseen import unsupported_constraints
+from webhook.placement.nvlink import gpu_mask
 from webhook.policy.compiled import PolicySet
-from webhook.report.placed import Placed, domain_of
-from webhook.report.results import Checked
-from webhook.report.together import Together
+from webhook.report.placed import PlacementResult, node_domain
+from webhook.report.results import CheckResult
+from webhook.report.together import GangPlacement
 
 
-def place_all(entries: Iterable[Entry], world: World, placing: Placing, policy: Policy, fill: Fill) -> Iterator[Placed]:
+def place_pods(entries: Iterable[SourceObject], world: EvaluationContext, placing: PlacementInput, policy: ScoringStrategy, fill: FillOrder) -> Iterator[PlacementResult]:
     """Where each pod would go in the cluster as it stands, each by itself."""
-    ranking = Ranking(placing.cluster, policy, placing.mix, placing.profiles, fill)
+    ranking = NodeRanking(placing.cluster, policy, placing.mix, placing.profiles, fill)
     for entry in entries:
-        for shaped in shaped_pods(entry, world):
-            yield _placed(shaped, _domain(shaped.checked, world.policies), placing, ranking)
+        for shaped in admitted_pods(entry, world):
+            yield _place_pod(shaped, _nvlink_domain(shaped.checked, world.policies), placing, ranking)
 
 
-def _domain(checked: Checked, policies: PolicySet) -> str:
+def _nvlink_domain(checked: CheckResult, policies: PolicySet) -> str:
     """The node label that names domains of NVLink, where a policy that spoke of the pod has one."""
     spoke = [policy.topology for policy in policies.policies if policy.name in checked.decision.policies]
     return next((section.multi_node_domain for section in spoke if section and section.multi_node_domain), "")
 
 
-def _company(pod: Pod, replicas: int, domain: str, placing: Placing) -> Company | None:
+def _gang_context(pod: Pod, replicas: int, domain: str, placing: PlacementInput) -> GangContext | None:
     """Those that a pod belongs to: the others of its workload, of which those of the same gang may have places."""
     gang = gang_of(pod)
     if gang is None:
-        return _workload(pod, replicas, domain)
+        return _workload_gang_context(pod, replicas, domain)
     fellows = (one for one in placing.pods if (found := gang_of(one)) and found.name == gang.name)
     places = placing.cluster.fleet.by_name
     seated = Counter(places[one.spec.node_name] for one in fellows if one.spec.node_name in places)
-    return Company(replicas if replicas > 1 else gang.size, domain or gang.domain, seated)
+    return GangContext(replicas if replicas > 1 else gang.size, domain or gang.domain, seated)
 
 
-def _workload(pod: Pod, replicas: int, domain: str) -> Company | None:
+def _workload_gang_context(pod: Pod, replicas: int, domain: str) -> GangContext | None:
     """The pods of one template, which no controller has named yet: a gang by a policy, or where it says their size."""
     said = gang_size(pod)
-    return Company(replicas, domain or CLIQUE) if replicas > 1 and (domain or said) else None
+    return GangContext(replicas, domain or CLIQUE_LABEL) if replicas > 1 and (domain or said) else None
 
 
-def _together(
-    pod: Pod, company: Company | None, cluster: Cluster, room: Mapping[int, int], best: int
-) -> Together | None:
+def _gang_placement(
+    pod: Pod, company: GangContext | None, cluster: SchedulingSnapshot, room: Mapping[int, int], best: int
+) -> GangPlacement | None:
     if company is None:
         return None
     gang, label = gang_of(pod), company.domain
     rooms: Counter[str] = Counter()
     for node, pods in room.items():
-        rooms[domain_of(cluster, node, label)] += pods
+        rooms[node_domain(cluster, node, label)] += pods
     seated: Counter[str] = Counter()
-    for node, pods in company.seated.items():
-        seated[domain_of(cluster, node, label)] += pods
-    name, chosen = gang.name if gang else "", domain_of(cluster, best, label)
-    return Together(name, company.size, company.rest, label, rooms, seated, chosen)
+    for node, pods in company.placed.items():
+        seated[node_domain(cluster, node, label)] += pods
+    name, chosen = gang.name if gang else "", node_domain(cluster, best, label)
+    return GangPlacement(name, company.size, company.remaining_count, label, rooms, seated, chosen)
 
 
-def _placed(shaped: Shaped, domain: str, placing: Placing, ranking: Ranking) -> Placed:
+def _place_pod(shaped: AdmittedPod, domain: str, placing: PlacementInput, ranking: NodeRanking) -> PlacementResult:
     checked, pod, replicas, everywhere = shaped
     cluster = placing.cluster
-    wanted = wanted_of(pod, cluster.fleet)
+    wanted = pod_requirements(pod, cluster.fleet)
     free = [placing.others.get(node.name, {}) for node in cluster.fleet.nodes]
-    asked, unfit = others_of(pod), misfits(pod, cluster.fleet.nodes, free, placing.ports)
-    company = _company(pod, 1 if everywhere else replicas, domain, placing)
-    among = msgspec.structs.replace(wanted, selected=wanted.selected & ~mask_of(tuple(unfit)))
+    asked, unfit = other_requests(pod), stock_filter_reasons(pod, cluster.fleet.nodes, free, placing.ports)
+    company = _gang_context(pod, 1 if everywhere else replicas, domain, placing)
+    among = msgspec.structs.replace(wanted, selected_nodes=wanted.selected_nodes & ~gpu_mask(tuple(unfit)))
     ranked = ranking.rank(among, company)
     taking, slots = {each.node for each in ranked}, ranking.slots(among)
-    most = 1 if everywhere or host_ports(pod) else MOST_SLOTS
+    most = 1 if everywhere or host_ports(pod) else MAX_SLOTS
     others = [node for node in range(len(cluster.fleet.nodes)) if node not in taking]
-    room = {each.node: room_for(asked, free[each.node], min(most, int(slots[each.node]))) for each in ranked}
-    return Placed(
+    room = {each.node: count_fitting_pods(asked, free[each.node], min(most, int(slots[each.node]))) for each in ranked}
+    return PlacementResult(
         title=checked.title,
-        denied=denials(checked),
-        wanted=wanted,
+        denied=denial_codes(checked),
+        request=wanted,
         cluster=cluster,
-        ranked=tuple(ranked),
-        reasons={node: (*obstacles(cluster, wanted, node), *unfit.get(node, ())) for node in others},
-        freed=None if ranked else freeing(cluster, wanted, placing.pods, pod, free),
+        feasible=tuple(ranked),
+        reasons={node: (*filter_reasons(cluster, wanted, node), *unfit.get(node, ())) for node in others},
+        nearest=None if ranked else find_preemption(cluster, wanted, placing.pods, pod, free),
         replicas=replicas,
-        everywhere=everywhere,
+        on_each_node=everywhere,
         fits=sum(room.values()),
-        fixed=pod.spec.node_name,
-        together=_together(pod, company, cluster, room, ranked[0].node) if ranked else None,
-        unseen=unseen(pod),
+        fixed_node=pod.spec.node_name,
+        gang=_gang_placement(pod, company, cluster, room, ranked[0].node) if ranked else None,
+        unevaluated=unsupported_constraints(pod),
     )

@@ -7,48 +7,48 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from webhook.audit.checking import World, arriving, check, request_of, unread
-from webhook.audit.manifests import Entry, Passed
-from webhook.audit.simulating import Coming
-from webhook.engine.templates import miscounts
-from webhook.engine.workloads import pods_of
-from webhook.errors import ReviewError, shorten
+from webhook.audit.checking import EvaluationContext, with_limit_range_defaults, evaluate_object, build_admission_request, unreadable_result
+from webhook.audit.manifests import SourceObject, SkippedDocument
+from webhook.audit.simulating import ArrivingPod
+from webhook.engine.templates import invalid_counts
+from webhook.engine.workloads import pods_of_workload
+from webhook.errors import ReviewError, shorten_text
 from webhook.model.fleet import Fleet
-from webhook.model.masks import bits
-from webhook.model.paths import Path, dotted
-from webhook.model.pods import Pod, Volume, pod_of
-from webhook.placement.nodes.cluster import Wanted
-from webhook.placement.nodes.daemons import as_daemon, homes
-from webhook.report.diff import apply
-from webhook.report.results import Checked, Verdict
+from webhook.model.masks import bit_positions
+from webhook.model.paths import FieldPath, format_path
+from webhook.model.pods import Pod, Volume, parse_pod
+from webhook.placement.nodes.cluster import PodRequirements
+from webhook.placement.nodes.daemons import daemon_set_pod, daemon_set_nodes
+from webhook.report.diff import apply_json_patch
+from webhook.report.results import CheckResult, CheckVerdict
 
 
-def placeable(found: Iterable[Entry | Passed], world: World) -> Iterator[Entry | Passed]:
+def reject_unplaceable(found: Iterable[SourceObject | SkippedDocument], world: EvaluationContext) -> Iterator[SourceObject | SkippedDocument]:
     """The same; an object whose pods cannot be read, or that no API server takes so many of, comes out as a fault."""
     for each in found:
-        yield _fault(each, world) or each if isinstance(each, Entry) else each
+        yield _unplaceable_reason(each, world) or each if isinstance(each, SourceObject) else each
 
 
-def _fault(entry: Entry, world: World) -> Passed | None:
-    said = unread(entry, world)
-    return Passed(said.place, f"{said.title}: {said.reason}", broken=True) if said else _miscounted(entry, world)
+def _unplaceable_reason(entry: SourceObject, world: EvaluationContext) -> SkippedDocument | None:
+    said = unreadable_result(entry, world)
+    return SkippedDocument(said.place, f"{said.title}: {said.reason}", broken=True) if said else _invalid_replicas(entry, world)
 
 
-def _miscounted(entry: Entry, world: World) -> Passed | None:
+def _invalid_replicas(entry: SourceObject, world: EvaluationContext) -> SkippedDocument | None:
     try:
-        request = request_of(entry.data, world)
+        request = build_admission_request(entry.data, world)
     except ReviewError:
         return None
     faults = (
-        fault for one, _, _ in pods_of(request, world.policies, world.view) for fault in miscounts(entry.data, one.path)
+        fault for one, _, _ in pods_of_workload(request, world.policies, world.view) for fault in invalid_counts(entry.data, one.path)
     )
     for path, value in faults:
-        must = f"must be a whole number, 0 or more, found {shorten(repr(value))}"
-        return Passed(entry.place(path), f"{dotted(path)}: {must}. Write how many there are to be", broken=True)
+        must = f"must be a whole number, 0 or more, found {shorten_text(repr(value))}"
+        return SkippedDocument(entry.place(path), f"{format_path(path)}: {must}. Write how many there are to be", broken=True)
     return None
 
 
-class Shaped(NamedTuple):
+class AdmittedPod(NamedTuple):
     """A pod that comes of an object, as the webhook would let it in.
 
     Attributes:
@@ -59,28 +59,28 @@ class Shaped(NamedTuple):
             least 1.
     """
 
-    checked: Checked
+    checked: CheckResult
     pod: Pod
     replicas: int = 1
-    everywhere: bool = False
+    daemon: bool = False
 
 
-def shaped_pods(entry: Entry, world: World) -> Iterator[Shaped]:
+def admitted_pods(entry: SourceObject, world: EvaluationContext) -> Iterator[AdmittedPod]:
     """The pods that come of an object that can be read; none of what runs no pods."""
-    checked = check(arriving(entry, world), world)
-    if checked.verdict is Verdict.SKIPPED:
+    checked = evaluate_object(with_limit_range_defaults(entry, world), world)
+    if checked.verdict is CheckVerdict.SKIPPED:
         return
     if checked.kind == "Pod":
-        yield Shaped(checked, pod_of(apply(checked.stored, checked.decision.patch)))
+        yield AdmittedPod(checked, parse_pod(apply_json_patch(checked.stored, checked.decision.patch)))
         return
-    for template, coming, _ in pods_of(request_of(entry.data, world), world.policies, world.view):
-        said = check(Entry(coming.load(), entry.document, entry.prefix), world)
+    for template, coming, _ in pods_of_workload(build_admission_request(entry.data, world), world.policies, world.view):
+        said = evaluate_object(SourceObject(coming.load_object(), entry.document, entry.prefix), world)
         called = msgspec.structs.replace(said, name=f"{checked.name.removesuffix('-*')}-*")
-        pod = _claiming(pod_of(apply(said.stored, said.decision.patch)), entry.data, template.path)
-        yield _daemon(called, pod, world) if checked.kind == "DaemonSet" else Shaped(called, pod, template.replicas)
+        pod = _with_claim_volumes(parse_pod(apply_json_patch(said.stored, said.decision.patch)), entry.data, template.path)
+        yield _daemon_pod(called, pod, world) if checked.kind == "DaemonSet" else AdmittedPod(called, pod, template.replicas)
 
 
-def _claiming(pod: Pod, workload: Mapping[str, Any], template: Path) -> Pod:
+def _with_claim_volumes(pod: Pod, workload: Mapping[str, Any], template: FieldPath) -> Pod:
     """A pod of a template with the volumes that its controller adds, of the claims that it makes for each pod."""
     beside: Any = workload
     for step in template[:-1]:
@@ -92,20 +92,20 @@ def _claiming(pod: Pod, workload: Mapping[str, Any], template: Path) -> Pod:
     return msgspec.structs.replace(pod, spec=msgspec.structs.replace(pod.spec, volumes=volumes))
 
 
-def _daemon(checked: Checked, template: Pod, world: World) -> Shaped:
-    pod = as_daemon(template, on_host=checked.stored["spec"].get("hostNetwork") is True)
-    return Shaped(checked, pod, max(1, homes(pod, world.view.fleet).bit_count()), everywhere=True)
+def _daemon_pod(checked: CheckResult, template: Pod, world: EvaluationContext) -> AdmittedPod:
+    pod = daemon_set_pod(template, on_host=checked.stored["spec"].get("hostNetwork") is True)
+    return AdmittedPod(checked, pod, max(1, daemon_set_nodes(pod, world.view.fleet).bit_count()), daemon=True)
 
 
-def denials(checked: Checked) -> tuple[str, ...]:
+def denial_codes(checked: CheckResult) -> tuple[str, ...]:
     """The codes for which the webhook would refuse a pod; () where it lets it in."""
     return tuple(dict.fromkeys(finding.code for finding in checked.decision.denials))
 
 
-def coming_of(shaped: Shaped, wanted: Wanted, fleet: Fleet) -> list[Coming]:
+def arriving_replicas(shaped: AdmittedPod, wanted: PodRequirements, fleet: Fleet) -> list[ArrivingPod]:
     """Its replicas as they come to a cluster; of a DaemonSet's, each wants the node that it is made for."""
-    codes = denials(shaped.checked)
+    codes = denial_codes(shaped.checked)
     refused = f"refused by the webhook: {', '.join(codes)}" if codes else ""
-    nodes = list(bits(homes(shaped.pod, fleet))) if shaped.everywhere else []
-    each = [Coming(msgspec.structs.replace(wanted, selected=1 << node), refused) for node in nodes]
-    return each or [Coming(wanted, refused)] * shaped.replicas
+    nodes = list(bit_positions(daemon_set_nodes(shaped.pod, fleet))) if shaped.daemon else []
+    each = [ArrivingPod(msgspec.structs.replace(wanted, selected_nodes=1 << node), refused) for node in nodes]
+    return each or [ArrivingPod(wanted, refused)] * shaped.replicas

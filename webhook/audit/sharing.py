@@ -10,37 +10,37 @@ import asyncio
 from collections.abc import AsyncIterator, Callable
 from typing import NamedTuple
 
-from webhook.audit.using import HeldPod, group_of, use_of
+from webhook.audit.using import PodLifetime, fair_share_group, gpu_time_of_pod
 from webhook.cache.following import PODS
-from webhook.engine.fairness import standings
+from webhook.engine.fairness import rank_fair_shares
 from webhook.errors import ApiError
-from webhook.kube.api import Api
-from webhook.kube.decoding import Decoder
-from webhook.kube.pace import Random
-from webhook.kube.watching import PAGE
-from webhook.model.fairness import Use
+from webhook.kube.api import KubeClient
+from webhook.kube.decoding import ResourceDecoder
+from webhook.kube.pace import RandomSource
+from webhook.kube.watching import PAGE_SIZE
+from webhook.model.fairness import PodGpuTime
 from webhook.model.fleet import Fleet
 from webhook.model.pods import Pod
 from webhook.policy.fairness import FairShare
-from webhook.web.checks import Check
-from webhook.web.plaintext import one_line
+from webhook.web.checks import HealthCheck
+from webhook.web.plaintext import strip_control_characters
 
-EVERY_SECONDS = 600.0
+REFRESH_SECONDS = 600.0
 """Between two looks, half of it more or less. The shortest half-life is an hour."""
 
 STALE_SECONDS = 3600.0
 """What could not be looked up for so long says nothing any more."""
 
-FIRST_SECONDS = 1.0
+NODE_WAIT_SECONDS = 1.0
 """Between two tries until the nodes are known."""
 
-AT_ONCE = 50
+PODS_PER_TURN = 50
 """Pods that are reckoned up before others have their turn."""
 
-Seconds = Callable[[], float]
+SecondsClock = Callable[[], float]
 
 
-class Known(NamedTuple):
+class ShareSnapshot(NamedTuple):
     """What the last look found.
 
     Attributes:
@@ -54,7 +54,7 @@ class Known(NamedTuple):
     groups: int
 
 
-class Sharing:
+class FairShareTracker:
     """Who is over its share.
 
     Attributes:
@@ -62,7 +62,7 @@ class Sharing:
         fault: Why the last one did not; "" where it did.
     """
 
-    def __init__(self, api: Api, rule: FairShare, fleet: Callable[[], Fleet], random: Random, clock: Seconds) -> None:
+    def __init__(self, api: KubeClient, rule: FairShare, fleet: Callable[[], Fleet], random: RandomSource, clock: SecondsClock) -> None:
         """Prepare; nothing is asked of the server yet.
 
         Args:
@@ -73,55 +73,55 @@ class Sharing:
             clock: Seconds since 1970.
         """
         self._api, self._rule, self._fleet, self._random, self._clock = api, rule, fleet, random, clock
-        self._decoder: Decoder[HeldPod] = Decoder(f"GET {PODS.path}", HeldPod)
-        self.known: Known | None = None
-        self.fault = ""
+        self._decoder: ResourceDecoder[PodLifetime] = ResourceDecoder(f"GET {PODS.path}", PodLifetime)
+        self.latest: ShareSnapshot | None = None
+        self.error = ""
 
-    def over(self, pod: Pod) -> bool:
+    def is_over_share(self, pod: Pod) -> bool:
         """Has whoever a pod counts for had more than its share? No, where nothing is known that is new enough."""
-        known = self.known
+        known = self.latest
         if known is None or self._clock() > known.when + STALE_SECONDS:
             return False
-        return group_of(pod, self._rule.by) in known.over
+        return fair_share_group(pod, self._rule.by) in known.over
 
-    def check(self) -> Check:
+    def readiness_check(self) -> HealthCheck:
         """A line of `/readyz?verbose`."""
-        known, fault = self.known, one_line(self.fault)
+        known, fault = self.latest, strip_control_characters(self.error)
         if known is None:
-            return Check("fair share", not fault, fault or "not looked up yet", must=False)
+            return HealthCheck("fair share", not fault, fault or "not looked up yet", required=False)
         minutes = (self._clock() - known.when) / 60
         says = f"{len(known.over)} of {known.groups} over their share {minutes:.0f} min ago"
-        return Check("fair share", not fault, f"{says}; {fault}" if fault else says, must=False)
+        return HealthCheck("fair share", not fault, f"{says}; {fault}" if fault else says, required=False)
 
     async def run(self) -> None:
         """Look until cancelled."""
         while not self._fleet().nodes:
-            await asyncio.sleep(FIRST_SECONDS)
+            await asyncio.sleep(NODE_WAIT_SECONDS)
         while True:
-            await self.look()
-            await asyncio.sleep(EVERY_SECONDS * self._random.uniform(0.5, 1.5))
+            await self.refresh()
+            await asyncio.sleep(REFRESH_SECONDS * self._random.uniform(0.5, 1.5))
 
-    async def look(self) -> None:
+    async def refresh(self) -> None:
         """Look once. Where the server does not let us, what was known before stays."""
         try:
-            uses = [use async for use in self._uses(self._fleet())]
+            uses = [use async for use in self._list_uses(self._fleet())]
         except ApiError as error:
-            self.fault = str(error)
+            self.error = str(error)
             return
         now = self._clock()
-        found = await asyncio.to_thread(standings, uses, self._rule, now)
-        self.known = Known(now, frozenset(one.group for one in found if one.over > 0), len(found))
-        self.fault = ""
+        found = await asyncio.to_thread(rank_fair_shares, uses, self._rule, now)
+        self.latest = ShareSnapshot(now, frozenset(one.group for one in found if one.excess_share > 0), len(found))
+        self.error = ""
 
-    async def _uses(self, fleet: Fleet) -> AsyncIterator[Use]:
-        ask = {"limit": str(PAGE)}
+    async def _list_uses(self, fleet: Fleet) -> AsyncIterator[PodGpuTime]:
+        ask = {"limit": str(PAGE_SIZE)}
         while True:
-            page = self._decoder.page(await self._api.read(PODS.path, ask))
+            page = self._decoder.decode_page(await self._api.get_bytes(PODS.path, ask))
             for number, held in enumerate(page.items):
-                if number % AT_ONCE == 0:
+                if number % PODS_PER_TURN == 0:
                     await asyncio.sleep(0)
-                if (use := use_of(held, fleet, self._rule.by)) is not None:
+                if (use := gpu_time_of_pod(held, fleet, self._rule.by)) is not None:
                     yield use
-            if not page.more:
+            if not page.continue_token:
                 return
-            ask["continue"] = page.more
+            ask["continue"] = page.continue_token

@@ -9,28 +9,28 @@ from typing import NamedTuple
 import numpy as np
 from msgspec import structs
 
-from webhook.cache.placing import Placing
-from webhook.model.masks import bits
-from webhook.placement.fragmentation.fgd import Fgd
-from webhook.placement.fragmentation.mixes import mix_of
-from webhook.placement.fragmentation.policies import Policy
-from webhook.placement.needs import WHOLE, Need
-from webhook.placement.nodes.cluster import Cluster, Wanted
-from webhook.placement.nodes.filtering import obstacles, ruled_out
-from webhook.placement.nodes.playing import Player
-from webhook.placement.nodes.ranking import Fill, Ranked, Ranking
-from webhook.placement.nodes.shortage import shortage
-from webhook.placement.rooms import Rooms, Site
-from webhook.report.simulated import Moment, Simulated
+from webhook.cache.placing import PlacementInput
+from webhook.model.masks import bit_positions
+from webhook.placement.fragmentation.fgd import FgdScorer
+from webhook.placement.fragmentation.mixes import mix_from_demands
+from webhook.placement.fragmentation.policies import ScoringStrategy
+from webhook.placement.needs import GPU_MILLI, PodDemand
+from webhook.placement.nodes.cluster import SchedulingSnapshot, PodRequirements
+from webhook.placement.nodes.filtering import filter_reasons, exclusion_reasons
+from webhook.placement.nodes.playing import Simulator
+from webhook.placement.nodes.ranking import FillOrder, RankedNode, NodeRanking
+from webhook.placement.nodes.shortage import unschedulable_reason
+from webhook.placement.rooms import FreeCapacityArrays, ClusterCapacity
+from webhook.report.simulated import SimulationStep, SimulationResult
 
-MOMENTS = 200
+MAX_MOMENTS = 200
 """Moments that are kept of a simulation, however long it is."""
 
 
-class Simulation:
+class SimulationProgress:
     """What has happened so far. `play` goes on; `result` tells."""
 
-    def __init__(self, policy: Policy, nodes: int, capacity: int, expected: int, held: int = 0) -> None:
+    def __init__(self, policy: ScoringStrategy, nodes: int, capacity: int, expected: int, held: int = 0) -> None:
         """Begin.
 
         Args:
@@ -41,13 +41,13 @@ class Simulation:
             held: Thousandths of GPUs that pods hold before the first comes.
         """
         self._policy, self._nodes, self._capacity, self._held = policy, nodes, capacity, held
-        self._every = max(1, expected // MOMENTS)
+        self._every = max(1, expected // MAX_MOMENTS)
         self._asked = self._allocated = held
         self._placed = self._left = 0
-        self._moments: list[Moment] = []
+        self._moments: list[SimulationStep] = []
         self._reasons: Counter[str] = Counter()
 
-    def happened(self, milli: int, reason: str) -> bool:
+    def record_pod(self, milli: int, reason: str) -> bool:
         """Count a pod. True where this moment should be kept.
 
         Args:
@@ -62,22 +62,22 @@ class Simulation:
             self._reasons[reason] += 1
         return (self._placed + self._left) % self._every == 0
 
-    def keep(self, split: float) -> None:
+    def record_moment(self, split: float) -> None:
         """Keep this moment, with what is free but split up."""
-        moment = Moment(self._asked, self._allocated, round(split), self._placed, self._left)
+        moment = SimulationStep(self._asked, self._allocated, round(split), self._placed, self._left)
         if not self._moments or self._moments[-1] != moment:
             self._moments.append(moment)
 
-    def result(self) -> Simulated:
+    def result(self) -> SimulationResult:
         """What it came to."""
-        return Simulated(
+        return SimulationResult(
             self._policy, self._nodes, self._capacity, tuple(self._moments), dict(self._reasons), self._held
         )
 
 
-def play_trace(
-    site: Site, needs: Sequence[Need], policy: Policy, rng: np.random.Generator, *, learnt: bool
-) -> Iterator[Simulation]:
+def simulate_trace(
+    site: ClusterCapacity, needs: Sequence[PodDemand], policy: ScoringStrategy, rng: np.random.Generator, *, learnt: bool
+) -> Iterator[SimulationProgress]:
     """Play a trace; yields after each pod.
 
     Args:
@@ -87,27 +87,27 @@ def play_trace(
         rng: Chooses among equals.
         learnt: True to learn the mix from the arrivals, False to know that of the trace.
     """
-    mix = mix_of(needs)
-    player = Player(site, policy, rng, None if learnt else mix)
-    measure = Fgd(site, mix)
-    simulation = Simulation(policy, len(site.machines), site.milli, len(needs))
+    mix = mix_from_demands(needs)
+    player = Simulator(site, policy, rng, None if learnt else mix)
+    measure = FgdScorer(site, mix)
+    simulation = SimulationProgress(policy, len(site.nodes), site.total_milli, len(needs))
     for place, need in enumerate(needs):
-        found = player.place(need)
-        player.learn(need)
-        reason = "" if found else str(shortage(player.board.rooms, need))
-        if simulation.happened(need.milli, reason) or place == len(needs) - 1:
-            simulation.keep(_split(measure, player.board.rooms))
+        found = player.schedule_pod(need)
+        player.record_arrival(need)
+        reason = "" if found else str(unschedulable_reason(player.score_table.free, need))
+        if simulation.record_pod(need.total_milli, reason) or place == len(needs) - 1:
+            simulation.record_moment(_fragmented_milli(measure, player.score_table.free))
         yield simulation
 
 
-class Coming(NamedTuple):
+class ArrivingPod(NamedTuple):
     """A Kubernetes pod that comes, and why the webhook refuses it; "" where it lets it in."""
 
-    wanted: Wanted
-    refused: str = ""
+    wanted: PodRequirements
+    denial: str = ""
 
 
-class Fate(NamedTuple):
+class PlacementOutcome(NamedTuple):
     """What became of a pod.
 
     Attributes:
@@ -119,101 +119,101 @@ class Fate(NamedTuple):
     reason: str = ""
 
 
-class Arrivals:
+class SimulatedCluster:
     """A cluster that Kubernetes pods come to and never leave. It has one writer."""
 
-    def __init__(self, placing: Placing, policy: Policy, fill: Fill) -> None:
+    def __init__(self, placing: PlacementInput, policy: ScoringStrategy, fill: FillOrder) -> None:
         first = placing.cluster
-        own = first.with_room(0, first.free[0], first.devices[0])
-        self._ranking = Ranking(own, policy, placing.mix, placing.profiles, fill, turnover=0.0)
+        own = first.with_free(0, first.free[0], first.devices[0])
+        self._ranking = NodeRanking(own, policy, placing.mix, placing.profiles, fill, turnover=0.0)
         self._pods = Counter(pod.spec.node_name for pod in placing.pods)
-        self._vain: dict[Wanted, Fate] = {}
+        self._unplaceable: dict[PodRequirements, PlacementOutcome] = {}
 
     @property
-    def cluster(self) -> Cluster:
+    def cluster(self) -> SchedulingSnapshot:
         """As it stands."""
         return self._ranking.cluster
 
-    def come(self, pod: Coming) -> Fate:
+    def place_pod(self, pod: ArrivingPod) -> PlacementOutcome:
         """Place a pod. One like another that found no place since the last one that did is not tried again."""
         wanted = pod.wanted
-        if pod.refused:
-            return Fate(self._anywhere(wanted), pod.refused)
-        if wanted not in self._vain:
+        if pod.denial:
+            return PlacementOutcome(self._requested_milli(wanted), pod.denial)
+        if wanted not in self._unplaceable:
             ranked = self._ranking.rank(wanted)
             if ranked:
-                return self._land(wanted, ranked[0])
-            self._vain[wanted] = Fate(self._anywhere(wanted), _most_said(self.cluster, wanted))
-        return self._vain[wanted]
+                return self._bind_pod(wanted, ranked[0])
+            self._unplaceable[wanted] = PlacementOutcome(self._requested_milli(wanted), _main_obstacle(self.cluster, wanted))
+        return self._unplaceable[wanted]
 
-    def _anywhere(self, wanted: Wanted) -> int:
-        return _milli(self.cluster, wanted, range(len(self.cluster.fleet.nodes)))
+    def _requested_milli(self, wanted: PodRequirements) -> int:
+        return _wanted_milli(self.cluster, wanted, range(len(self.cluster.fleet.nodes)))
 
-    def _land(self, wanted: Wanted, best: Ranked) -> Fate:
+    def _bind_pod(self, wanted: PodRequirements, best: RankedNode) -> PlacementOutcome:
         node = best.node
         known = self.cluster.fleet.nodes[node]
-        after = self.cluster.holding(wanted, node, best.links.gpus if best.links else ())
+        after = self.cluster.with_pod(wanted, node, best.links.gpus if best.links else ())
         self._pods[known.name] += 1
         full = bool(known.pods) and self._pods[known.name] >= known.pods
-        self._ranking.change({node: (structs.replace(after.free[node], full=full), after.devices[node])})
-        self._vain.clear()
-        return Fate(_milli(self.cluster, wanted, (node,)))
+        self._ranking.set_nodes({node: (structs.replace(after.free[node], full=full), after.devices[node])})
+        self._unplaceable.clear()
+        return PlacementOutcome(_wanted_milli(self.cluster, wanted, (node,)))
 
 
-def play_pods(placing: Placing, pods: Sequence[Coming], policy: Policy, fill: Fill) -> Iterator[Simulation]:
+def simulate_pods(placing: PlacementInput, pods: Sequence[ArrivingPod], policy: ScoringStrategy, fill: FillOrder) -> Iterator[SimulationProgress]:
     """Play Kubernetes pods into a cluster as it stands; yields after each pod."""
     cluster = placing.cluster
-    measure, arrivals = Fgd(cluster.site, placing.mix.with_gpus()), Arrivals(placing, policy, fill)
-    held = _held(cluster)
-    simulation = Simulation(policy, len(cluster.fleet.nodes), _capacity(cluster), len(pods), held)
+    measure, arrivals = FgdScorer(cluster.capacity, placing.mix.with_gpus()), SimulatedCluster(placing, policy, fill)
+    held = _total_allocated_milli(cluster)
+    simulation = SimulationProgress(policy, len(cluster.fleet.nodes), _total_capacity_milli(cluster), len(pods), held)
     for place, pod in enumerate(pods):
-        milli, reason = arrivals.come(pod)
-        if simulation.happened(milli, reason) or place == len(pods) - 1:
-            simulation.keep(_split(measure, arrivals.cluster.rooms()))
+        milli, reason = arrivals.place_pod(pod)
+        if simulation.record_pod(milli, reason) or place == len(pods) - 1:
+            simulation.record_moment(_fragmented_milli(measure, arrivals.cluster.free_arrays()))
         yield simulation
 
 
-def _split(measure: Fgd, rooms: Rooms) -> float:
-    return -float(measure.value(rooms.rows(np.arange(len(rooms.cpu)))).sum())
+def _fragmented_milli(measure: FgdScorer, rooms: FreeCapacityArrays) -> float:
+    return -float(measure.node_values(rooms.rows(np.arange(len(rooms.cpu)))).sum())
 
 
-def _most_said(cluster: Cluster, wanted: Wanted) -> str:
+def _main_obstacle(cluster: SchedulingSnapshot, wanted: PodRequirements) -> str:
     """What keeps a pod off the most of the nodes that come nearest, in the scheduler's words.
 
     Nearest are those that let it in and only have too little free, or, where none does, those with the fewest reasons;
     of those that its selectors allow, if any, and that offer what it asks for, if any.
     """
-    selected = list(bits(wanted.selected)) or list(range(len(cluster.fleet.nodes)))
+    selected = list(bit_positions(wanted.selected_nodes)) or list(range(len(cluster.fleet.nodes)))
     offering = [node for node in selected if cluster.offer(node, wanted.resource)] or selected
-    letting = [node for node in offering if not any(ruled_out(cluster, wanted, node))]
-    reasons = [_words(cluster, wanted, node) for node in letting or offering]
+    letting = [node for node in offering if not any(exclusion_reasons(cluster, wanted, node))]
+    reasons = [_scheduler_reasons(cluster, wanted, node) for node in letting or offering]
     fewest = min(map(len, reasons))
     return Counter(word for some in reasons if len(some) == fewest for word in some).most_common(1)[0][0]
 
 
-def _words(cluster: Cluster, wanted: Wanted, node: int) -> list[str]:
-    return list(dict.fromkeys(reason.scheduler for reason in obstacles(cluster, wanted, node)))
+def _scheduler_reasons(cluster: SchedulingSnapshot, wanted: PodRequirements, node: int) -> list[str]:
+    return list(dict.fromkeys(reason.scheduler_message for reason in filter_reasons(cluster, wanted, node)))
 
 
-def _milli(cluster: Cluster, wanted: Wanted, nodes: Sequence[int]) -> int:
+def _wanted_milli(cluster: SchedulingSnapshot, wanted: PodRequirements, nodes: Sequence[int]) -> int:
     """Thousandths of GPUs, each kind by the first of some nodes that offers it."""
-    return sum(count * _one(cluster, resource, nodes) for resource, count in wanted.gpus)
+    return sum(count * _resource_unit_milli(cluster, resource, nodes) for resource, count in wanted.gpu_resources)
 
 
-def _one(cluster: Cluster, resource: str, nodes: Sequence[int]) -> int:
+def _resource_unit_milli(cluster: SchedulingSnapshot, resource: str, nodes: Sequence[int]) -> int:
     offers = (cluster.offer(node, resource) for node in nodes)
-    return next((offer.gpu_milli for offer in offers if offer), WHOLE)
+    return next((offer.gpu_milli for offer in offers if offer), GPU_MILLI)
 
 
-def _held(cluster: Cluster) -> int:
+def _total_allocated_milli(cluster: SchedulingSnapshot) -> int:
     """Thousandths of GPUs that pods hold."""
     return sum(
-        cluster.held(node, resource) * offer.gpu_milli
+        cluster.used_units(node, resource) * offer.gpu_milli
         for node, known in enumerate(cluster.fleet.nodes)
         for resource in known.gpus
         if (offer := cluster.offer(node, resource))
     )
 
 
-def _capacity(cluster: Cluster) -> int:
+def _total_capacity_milli(cluster: SchedulingSnapshot) -> int:
     return sum(offer.capacity * offer.gpu_milli for offer in cluster.fleet.offers)

@@ -7,33 +7,33 @@ from datetime import datetime
 
 import msgspec
 
-from webhook.audit.bound import held_milli
+from webhook.audit.bound import allocated_milli
 from webhook.audit.manifests import Json
-from webhook.cache.gathering import FINISHED, namespace_of
-from webhook.engine.asking import asked_by
-from webhook.model.fairness import Use
+from webhook.cache.gathering import FINISHED_PHASES, object_namespace
+from webhook.engine.asking import gpu_requests_of_pod
+from webhook.model.fairness import PodGpuTime
 from webhook.model.fleet import Fleet
-from webhook.model.pods import Metadata, Pod, PodSpec, PodStatus, without_nulls
-from webhook.model.podstatus import FullStatus
-from webhook.model.read import Read
-from webhook.policy.fairness import NAMESPACE
+from webhook.model.pods import ObjectMeta, Pod, PodSpec, PodStatus, without_nulls
+from webhook.model.podstatus import FullPodStatus
+from webhook.model.read import ApiStruct
+from webhook.policy.fairness import BY_NAMESPACE
 
-BEGUN = ("Initialized", "PodReadyToStartContainers")
+START_CONDITIONS = ("Initialized", "PodReadyToStartContainers")
 """Conditions that turn true before the first container of a pod starts."""
 
 
-class HeldMetadata(Metadata, frozen=True):
+class DeletableMetadata(ObjectMeta, frozen=True):
     """Metadata with what says that a pod is to go."""
 
     deletion_timestamp: datetime | None = None
 
 
-class HeldPod(Read, frozen=True):
+class PodLifetime(ApiStruct, frozen=True):
     """A pod with what became of it."""
 
-    metadata: HeldMetadata
+    metadata: DeletableMetadata
     spec: PodSpec
-    status: FullStatus = FullStatus()
+    status: FullPodStatus = FullPodStatus()
 
     @property
     def pod(self) -> Pod:
@@ -41,7 +41,7 @@ class HeldPod(Read, frozen=True):
         return Pod(self.metadata, self.spec, PodStatus(self.status.phase))
 
 
-def uses_of(pods: Iterable[Json], fleet: Fleet, by: str, skip: Callable[[str], None]) -> Iterator[Use]:
+def gpu_time_of_pods(pods: Iterable[Json], fleet: Fleet, by: str, skip: Callable[[str], None]) -> Iterator[PodGpuTime]:
     """The use of each pod that has a node which is there, and says when it began. Others hold nothing that counts.
 
     Args:
@@ -52,23 +52,23 @@ def uses_of(pods: Iterable[Json], fleet: Fleet, by: str, skip: Callable[[str], N
     """
     for data in pods:
         try:
-            held = msgspec.convert(without_nulls(data), HeldPod)
+            held = msgspec.convert(without_nulls(data), PodLifetime)
         except (msgspec.ValidationError, RecursionError) as error:
-            skip(f"pod {_name(data)} is not counted: {error}")
+            skip(f"pod {_pod_title(data)} is not counted: {error}")
             continue
-        if (use := use_of(held, fleet, by)) is not None:
-            if _end(held) is None:
-                skip(f"pod {_name(data)} counts as having held nothing: it ended, and nothing in it says when")
+        if (use := gpu_time_of_pod(held, fleet, by)) is not None:
+            if _end_time(held) is None:
+                skip(f"pod {_pod_title(data)} counts as having held nothing: it ended, and nothing in it says when")
             yield use
 
 
-def _name(data: Json) -> str:
+def _pod_title(data: Json) -> str:
     metadata = data.get("metadata")
     known = metadata if isinstance(metadata, dict) else {}
     return f"{known.get('namespace', 'default')}/{known.get('name', '(no name)')}"
 
 
-def use_of(held: HeldPod, fleet: Fleet, by: str) -> Use | None:
+def gpu_time_of_pod(held: PodLifetime, fleet: Fleet, by: str) -> PodGpuTime | None:
     """The same of one pod; None for one that holds nothing that counts.
 
     One that ended and says in no way when held nothing for long: its start counts.
@@ -76,47 +76,47 @@ def use_of(held: HeldPod, fleet: Fleet, by: str) -> Use | None:
     start, node = held.status.start_time, held.spec.node_name
     if start is None or node not in fleet.by_name:
         return None
-    milli = held_milli(asked_by(held.pod).totals, node, fleet)
-    end = _end(held)
+    milli = allocated_milli(gpu_requests_of_pod(held.pod).totals, node, fleet)
+    end = _end_time(held)
     begin = start.timestamp()
-    return Use(group_of(held.pod, by), milli, begin, begin if end is None else end) if milli else None
+    return PodGpuTime(fair_share_group(held.pod, by), milli, begin, begin if end is None else end) if milli else None
 
 
-def group_of(pod: Pod, by: str) -> str:
+def fair_share_group(pod: Pod, by: str) -> str:
     """Whose use a pod's is: its namespace, or the value of a label; "" where it has none."""
-    return namespace_of(pod) if by == NAMESPACE else pod.metadata.labels.get(by, "")
+    return object_namespace(pod) if by == BY_NAMESPACE else pod.metadata.labels.get(by, "")
 
 
-def _end(held: HeldPod) -> float | None:
+def _end_time(held: PodLifetime) -> float | None:
     """When it ended; 0: it has not. None where nothing tells.
 
     Where containers do not all say when they ended, as those of an evicted pod or of a lost node, other signs count
     that are later than all that says it ran.
     """
     status = held.status
-    if status.phase not in FINISHED:
+    if status.phase not in FINISHED_PHASES:
         return 0
     ended = [one.state.terminated for one in status.container_statuses if one.state.terminated]
     known = [one.finished_at.timestamp() for one in ended if one.finished_at is not None]
     if known and len(known) == len(ended):
         return max(known)
     ran = max(known, default=None)
-    begun = max([*known, *_stamps(status.start_time), *_since(status, "True", BEGUN)], default=0.0)
-    return next((min(some) for signs in _signs(held) if (some := [sign for sign in signs if sign > begun])), ran)
+    begun = max([*known, *_timestamps(status.start_time), *_transition_times(status, "True", START_CONDITIONS)], default=0.0)
+    return next((min(some) for signs in _end_signs(held) if (some := [sign for sign in signs if sign > begun])), ran)
 
 
-def _signs(held: HeldPod) -> Iterator[list[float]]:
+def _end_signs(held: PodLifetime) -> Iterator[list[float]]:
     """What tells that a pod ended, the surest first. One that was never ready, or not for a while, may have run on."""
     status = held.status
-    yield [*_since(status, "True", ("DisruptionTarget",)), *_since(status, "False", ("PodReadyToStartContainers",))]
-    yield [*_since(status, "False", ("Ready", "ContainersReady")), *_stamps(held.metadata.deletion_timestamp)]
+    yield [*_transition_times(status, "True", ("DisruptionTarget",)), *_transition_times(status, "False", ("PodReadyToStartContainers",))]
+    yield [*_transition_times(status, "False", ("Ready", "ContainersReady")), *_timestamps(held.metadata.deletion_timestamp)]
 
 
-def _since(status: FullStatus, value: str, kinds: Iterable[str]) -> list[float]:
+def _transition_times(status: FullPodStatus, value: str, kinds: Iterable[str]) -> list[float]:
     """Since when conditions have this value."""
     found = (one.last_transition_time for one in status.conditions if one.type in kinds and one.status == value)
-    return _stamps(*found)
+    return _timestamps(*found)
 
 
-def _stamps(*moments: datetime | None) -> list[float]:
+def _timestamps(*moments: datetime | None) -> list[float]:
     return [moment.timestamp() for moment in moments if moment is not None]

@@ -6,47 +6,47 @@ from collections.abc import Mapping
 
 import msgspec
 
-from webhook.engine.quota import claims_charge, vacated
+from webhook.engine.quota import compute_claims_charge, release_pod_usage
 from webhook.model.cluster import NAMESPACE_NAME, ClusterView
 from webhook.model.objects import Namespace, ResourceQuota
-from webhook.model.pods import Metadata, Pod
+from webhook.model.pods import ObjectMeta, Pod
 
 
 class AdjustedView(ClusterView):
     """Another view, of which it takes everything but namespaces and quotas."""
 
     _labels: Mapping[str, str] = {}
-    _one: tuple[str, Mapping[str, str]] | None = None
-    _again: tuple[str, Pod, bool] | None = None
-    _vacated: tuple[ResourceQuota, ...] | None = None
+    _relabelled_namespace: tuple[str, Mapping[str, str]] | None = None
+    _recreated_pod: tuple[str, Pod, bool] | None = None
+    _released_quotas: tuple[ResourceQuota, ...] | None = None
 
     def __init__(self, view: ClusterView) -> None:
         self.__dict__.update(view.__dict__)  # a view never changes, so two may share what they know
-        self._holders = self._holders.relabelled()
+        self._holders = self._holders.with_changed_labels()
 
     def namespace(self, name: str) -> Namespace | None:
         """The namespace; where labels were given for it, one that exists and has them."""
         known = super().namespace(name)
-        alone = self._one is not None and self._one[0] == name
+        alone = self._relabelled_namespace is not None and self._relabelled_namespace[0] == name
         if not alone and not self._labels:
             return known
-        metadata = known.metadata if known is not None else Metadata(name=name)
-        labels = self._one[1] if self._one is not None and alone else {**metadata.labels, **self._labels}
+        metadata = known.metadata if known is not None else ObjectMeta(name=name)
+        labels = self._relabelled_namespace[1] if self._relabelled_namespace is not None and alone else {**metadata.labels, **self._labels}
         named = msgspec.structs.replace(metadata, labels={**labels, NAMESPACE_NAME: name})
         return Namespace(metadata=named)
 
     def quotas(self, namespace: str) -> tuple[ResourceQuota, ...]:
         """The quotas, without what the pod that is created again uses of them; reckoned once."""
         found = super().quotas(namespace)
-        if self._again is None or namespace != self._again[0] or not found:
+        if self._recreated_pod is None or namespace != self._recreated_pod[0] or not found:
             return found
-        if self._vacated is None:
-            _, pod, runs = self._again
-            self._vacated = vacated(found, pod, claims_charge(pod, self.claiming(namespace)) if runs else {})
-        return self._vacated
+        if self._released_quotas is None:
+            _, pod, runs = self._recreated_pod
+            self._released_quotas = release_pod_usage(found, pod, compute_claims_charge(pod, self.claim_context(namespace)) if runs else {})
+        return self._released_quotas
 
 
-def with_labels(view: ClusterView, labels: Mapping[str, str]) -> ClusterView:
+def with_namespace_labels(view: ClusterView, labels: Mapping[str, str]) -> ClusterView:
     """The view in which every namespace exists and has these labels beside its own; on equal keys these win."""
     if not labels:
         return view
@@ -55,14 +55,14 @@ def with_labels(view: ClusterView, labels: Mapping[str, str]) -> ClusterView:
     return adjusted
 
 
-def with_namespace(view: ClusterView, name: str, labels: Mapping[str, str]) -> ClusterView:
+def with_only_namespace_labels(view: ClusterView, name: str, labels: Mapping[str, str]) -> ClusterView:
     """The view in which one namespace exists and has these labels and no others; all else stays."""
     adjusted = AdjustedView(view)
-    adjusted._one = (name, dict(labels))
+    adjusted._relabelled_namespace = (name, dict(labels))
     return adjusted
 
 
-def without_use(view: ClusterView, namespace: str, pod: Pod, *, runs: bool) -> ClusterView:
+def without_pod_usage(view: ClusterView, namespace: str, pod: Pod, *, runs: bool) -> ClusterView:
     """The view in which a pod's own use is taken out of the quotas: the pod is about to be created again.
 
     Args:
@@ -72,5 +72,5 @@ def without_use(view: ClusterView, namespace: str, pod: Pod, *, runs: bool) -> C
     """
     adjusted = AdjustedView(view)
     adjusted._holders = adjusted._holders.without_pod(namespace, pod.metadata.name)
-    adjusted._again, adjusted._vacated = (namespace, pod, runs), None
+    adjusted._recreated_pod, adjusted._released_quotas = (namespace, pod, runs), None
     return adjusted

@@ -7,13 +7,13 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Any, Protocol
 
-from webhook.cache.live import Holder, Live
+from webhook.cache.live import ViewHolder, ViewPublisher
 from webhook.cache.objects import StoredPod
 from webhook.cache.policies import PolicyObjects
 from webhook.errors import ApiError
-from webhook.kube.api import Api
-from webhook.kube.pace import Random
-from webhook.kube.watching import Resource, State, Watch
+from webhook.kube.api import KubeClient
+from webhook.kube.pace import RandomSource
+from webhook.kube.watching import WatchedResource, WatchStatus, Reflector
 from webhook.model.claims import DeviceClass, ResourceClaimTemplate
 from webhook.model.cluster import ClusterView
 from webhook.model.fleet import Fleet
@@ -23,18 +23,18 @@ from webhook.model.objects import LimitRange, Namespace, Node, ResourceQuota
 STALE_SECONDS = 60.0
 """Without contact for longer, what is free is not known well enough to shrink anything."""
 
-RESERVED_SECONDS = 30.0
+UNSEEN_POD_SECONDS = 30.0
 """A pod that was admitted and is not seen so long after, by what the server has told since, was refused by others."""
 
-LOOK_SECONDS = 1.0
-AGAIN_SECONDS = 5.0
+AGE_CHECK_SECONDS = 1.0
+RESTART_SECONDS = 5.0
 """The wait before a task that failed by a fault of ours begins anew."""
 
-NODES = Resource("nodes", "/api/v1/nodes", Node)
-NAMESPACES = Resource("namespaces", "/api/v1/namespaces", Namespace)
-LIMIT_RANGES = Resource("limitranges", "/api/v1/limitranges", LimitRange)
-QUOTAS = Resource("resourcequotas", "/api/v1/resourcequotas", ResourceQuota)
-PODS = Resource(
+NODES = WatchedResource("nodes", "/api/v1/nodes", Node)
+NAMESPACES = WatchedResource("namespaces", "/api/v1/namespaces", Namespace)
+LIMIT_RANGES = WatchedResource("limitranges", "/api/v1/limitranges", LimitRange)
+QUOTAS = WatchedResource("resourcequotas", "/api/v1/resourcequotas", ResourceQuota)
+PODS = WatchedResource(
     "pods",
     "/api/v1/pods",
     StoredPod,
@@ -42,46 +42,46 @@ PODS = Resource(
 )
 """Only pods that hold something, or wait for it: for one that ends, the server says DELETED."""
 
-DEVICES = "/apis/resource.k8s.io/v1"
-CLAIM_TEMPLATES = Resource(
-    "resourceclaimtemplates", f"{DEVICES}/resourceclaimtemplates", ResourceClaimTemplate, optional=True
+DRA_PATH = "/apis/resource.k8s.io/v1"
+CLAIM_TEMPLATES = WatchedResource(
+    "resourceclaimtemplates", f"{DRA_PATH}/resourceclaimtemplates", ResourceClaimTemplate, optional=True
 )
-DEVICE_CLASSES = Resource("deviceclasses", f"{DEVICES}/deviceclasses", DeviceClass, optional=True)
+DEVICE_CLASSES = WatchedResource("deviceclasses", f"{DRA_PATH}/deviceclasses", DeviceClass, optional=True)
 """Where claims come from that quotas count. A cluster before Kubernetes 1.34 has neither."""
 
-GROUP = "/apis/rightslice.dev/v1alpha1"
+GROUP_PATH = "/apis/rightslice.dev/v1alpha1"
 
-GPUNODES = Resource("gpunodes", f"{GROUP}/gpunodes", GPUNode, optional=True)
+GPUNODES = WatchedResource("gpunodes", f"{GROUP_PATH}/gpunodes", GPUNode, optional=True)
 """What the agents of nodes report."""
 
 
-def policies_of_cluster() -> Resource[dict[str, Any]]:
+def policy_resource() -> WatchedResource[dict[str, Any]]:
     """The policies that are objects."""
-    return Resource("gpupolicies", f"{GROUP}/gpupolicies", dict[str, Any], optional=True)
+    return WatchedResource("gpupolicies", f"{GROUP_PATH}/gpupolicies", dict[str, Any], optional=True)
 
 
-def exceptions_of(namespace: str) -> Resource[dict[str, Any]]:
+def exception_resource(namespace: str) -> WatchedResource[dict[str, Any]]:
     """The exceptions of the admins' namespace; those of other namespaces count for nothing."""
-    path = f"{GROUP}/namespaces/{namespace}/gpupolicyexceptions"
-    return Resource("gpupolicyexceptions", path, dict[str, Any], optional=True)
+    path = f"{GROUP_PATH}/namespaces/{namespace}/gpupolicyexceptions"
+    return WatchedResource("gpupolicyexceptions", path, dict[str, Any], optional=True)
 
 
-def nothing_known() -> ClusterView:
+def empty_view() -> ClusterView:
     """The view before there is one: no namespace is known in it, so nothing is judged by it."""
     return ClusterView(Fleet(()), complete=True, current=False)
 
 
-class Told(Protocol):
+class WatchEventSink(Protocol):
     """Who is told what goes wrong."""
 
-    def watch_broke(self, kind: str, why: str) -> None:
+    def record_watch_error(self, kind: str, why: str) -> None:
         """A list or watch ended otherwise than it should."""
 
-    def crashed(self, route: str, uid: str, error: Exception) -> None:
+    def record_crash(self, route: str, uid: str, error: Exception) -> None:
         """A fault of ours."""
 
 
-class Following:
+class ClusterInformers:
     """Everything that is watched in one cluster.
 
     Attributes:
@@ -89,7 +89,7 @@ class Following:
         policies: The policies and exceptions that are objects.
     """
 
-    def __init__(self, api: Api, holder: Holder, random: Random, told: Told, namespace: str) -> None:
+    def __init__(self, api: KubeClient, holder: ViewHolder, random: RandomSource, told: WatchEventSink, namespace: str) -> None:
         """Prepare; nothing is asked of the server yet.
 
         Args:
@@ -99,11 +99,11 @@ class Following:
             told: Who is told what goes wrong.
             namespace: The admins' namespace, where exceptions are.
         """
-        self._holder, self._told = holder, told
-        self._live = Live(holder)
+        self._holder, self._sink = holder, told
+        self._live = ViewPublisher(holder)
         self.policies = PolicyObjects()
-        watch = partial(Watch, api, random=random, broke=self._broke, crashed=self._crashed)
-        cluster: list[Watch[Any]] = [
+        watch = partial(Reflector, api, random=random, broke=self._on_watch_error, crashed=self._on_writer_crash)
+        cluster: list[Reflector[Any]] = [
             watch(NODES, self._live.nodes),
             watch(NAMESPACES, self._live.namespaces),
             watch(LIMIT_RANGES, self._live.limit_ranges),
@@ -112,14 +112,14 @@ class Following:
             watch(CLAIM_TEMPLATES, self._live.claim_templates),
             watch(DEVICE_CLASSES, self._live.device_classes),
         ]
-        self._pods = pods.state
-        ours: list[Watch[Any]] = [
-            watch(policies_of_cluster(), self.policies.policies),
-            watch(exceptions_of(namespace), self.policies.exceptions),
+        self._pods = pods.status
+        ours: list[Reflector[Any]] = [
+            watch(policy_resource(), self.policies.policies),
+            watch(exception_resource(namespace), self.policies.exceptions),
         ]
         self._watches = [*cluster, *ours]
-        self._needed = [each.state for each in cluster]
-        self.states: tuple[State, ...] = tuple(each.state for each in self._watches)
+        self._cluster_states = [each.status for each in cluster]
+        self.states: tuple[WatchStatus, ...] = tuple(each.status for each in self._watches)
 
     async def run(self, policies_changed: Callable[[], Awaitable[None]], synced: Callable[[], None]) -> None:
         """Go on until cancelled.
@@ -130,57 +130,57 @@ class Following:
         """
         async with asyncio.TaskGroup() as tasks:
             for each in self._watches:
-                tasks.create_task(kept(each.state.name, each.run, self._told))
-            tasks.create_task(kept("view", lambda: self._live.run(self._is_synced), self._told))
-            tasks.create_task(kept("age", self._look_at_age, self._told))
-            tasks.create_task(kept("policies", lambda: self._hand_on(policies_changed), self._told))
+                tasks.create_task(supervise(each.status.name, each.run, self._sink))
+            tasks.create_task(supervise("view", lambda: self._live.run(self._is_synced), self._sink))
+            tasks.create_task(supervise("age", self._mark_staleness, self._sink))
+            tasks.create_task(supervise("policies", lambda: self._deliver_policies(policies_changed), self._sink))
             while not self.ready:
-                await asyncio.sleep(LOOK_SECONDS / 10)
+                await asyncio.sleep(AGE_CHECK_SECONDS / 10)
             synced()
 
     @property
     def ready(self) -> bool:
         """Was everything there once, and is there a view of it?"""
-        return self._is_synced() and self._live.made and self.policies.handed_on
+        return self._is_synced() and self._live.has_view and self.policies.delivered
 
     @property
     def age(self) -> float:
         """Seconds since the server last confirmed the kind that was confirmed longest ago."""
-        return asyncio.get_running_loop().time() - min(state.heard for state in self._needed)
+        return asyncio.get_running_loop().time() - min(state.last_contact for state in self._cluster_states)
 
     def _is_synced(self) -> bool:
         return all(state.synced for state in self.states)
 
-    async def _look_at_age(self) -> None:
+    async def _mark_staleness(self) -> None:
         """A view that is too old is marked so, and unmarked when the server speaks again."""
         while True:
-            await asyncio.sleep(LOOK_SECONDS)
-            if self._live.made:
+            await asyncio.sleep(AGE_CHECK_SECONDS)
+            if self._live.has_view:
                 current = self.age <= STALE_SECONDS and not self._live.failing
-                view = self._holder.view.dated(current=current)
-                self._holder.view = view.reserved_since(self._pods.heard - RESERVED_SECONDS)
+                view = self._holder.view.with_currency(current=current)
+                self._holder.view = view.without_reservations_before(self._pods.last_contact - UNSEEN_POD_SECONDS)
 
-    async def _hand_on(self, policies_changed: Callable[[], Awaitable[None]]) -> None:
+    async def _deliver_policies(self, policies_changed: Callable[[], Awaitable[None]]) -> None:
         while not self._is_synced():
-            await asyncio.sleep(LOOK_SECONDS / 10)
+            await asyncio.sleep(AGE_CHECK_SECONDS / 10)
         while True:
             self.policies.wake.clear()
             await policies_changed()
-            self.policies.handed_on = True
+            self.policies.delivered = True
             await self.policies.wake.wait()
 
-    def _broke(self, state: State, error: ApiError) -> None:
-        self._told.watch_broke(state.name, str(error))
+    def _on_watch_error(self, state: WatchStatus, error: ApiError) -> None:
+        self._sink.record_watch_error(state.name, str(error))
 
-    def _crashed(self, state: State, error: Exception) -> None:
-        self._told.crashed(state.name, "", error)
+    def _on_writer_crash(self, state: WatchStatus, error: Exception) -> None:
+        self._sink.record_crash(state.name, "", error)
 
 
-async def kept(name: str, task: Callable[[], Awaitable[None]], told: Told) -> None:
+async def supervise(name: str, task: Callable[[], Awaitable[None]], told: WatchEventSink) -> None:
     """Run a task without an end, and begin anew after a fault of ours, which must not end it for good."""
     while True:
         try:
             await task()
         except Exception as error:
-            told.crashed(name, "", error)
-        await asyncio.sleep(AGAIN_SECONDS)
+            told.record_crash(name, "", error)
+        await asyncio.sleep(RESTART_SECONDS)

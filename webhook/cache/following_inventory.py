@@ -7,25 +7,25 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Any
 
-from webhook.cache.following import GPUNODES, LOOK_SECONDS, NODES, PODS, Told, kept
-from webhook.cache.inventory import Inventory
+from webhook.cache.following import GPUNODES, AGE_CHECK_SECONDS, NODES, PODS, WatchEventSink, supervise
+from webhook.cache.inventory import NodeInventory
 from webhook.errors import ApiError
-from webhook.kube.api import Api
-from webhook.kube.pace import Random
-from webhook.kube.watching import State, Watch
+from webhook.kube.api import KubeClient
+from webhook.kube.pace import RandomSource
+from webhook.kube.watching import WatchStatus, Reflector
 
-REST_SECONDS = 0.1
+INVENTORY_REST_SECONDS = 0.1
 """Between two watches. A scheduler asks a second after a pod has gone, and not again if it is refused then."""
 
 
-class InventoryFollowing:
+class InventoryInformers:
     """The watches that feed an inventory.
 
     Attributes:
         states: How each watch is doing.
     """
 
-    def __init__(self, api: Api, inventory: Inventory, random: Random, told: Told) -> None:
+    def __init__(self, api: KubeClient, inventory: NodeInventory, random: RandomSource, told: WatchEventSink) -> None:
         """Prepare; nothing is asked of the server yet.
 
         Args:
@@ -34,19 +34,19 @@ class InventoryFollowing:
             random: Spreads out what many replicas would do at once.
             told: Who is told what goes wrong.
         """
-        self._told = told
-        watch = partial(Watch, api, random=random, broke=self._broke, crashed=self._crashed, rest=REST_SECONDS)
-        self._watches: list[Watch[Any]] = [
+        self._sink = told
+        watch = partial(Reflector, api, random=random, broke=self._on_watch_error, crashed=self._on_writer_crash, rest=INVENTORY_REST_SECONDS)
+        self._watches: list[Reflector[Any]] = [
             watch(NODES, inventory.nodes),
             watch(PODS, inventory.pods),
             watch(GPUNODES, inventory.gpunodes),
         ]
-        self.states: tuple[State, ...] = tuple(each.state for each in self._watches)
+        self.states: tuple[WatchStatus, ...] = tuple(each.status for each in self._watches)
 
     @property
     def age(self) -> float:
         """Seconds since the server last confirmed the kind that was confirmed longest ago."""
-        return asyncio.get_running_loop().time() - min(state.heard for state in self.states)
+        return asyncio.get_running_loop().time() - min(state.last_contact for state in self.states)
 
     async def run(self, rank: Callable[[], Awaitable[None]]) -> None:
         """Go on until cancelled.
@@ -56,13 +56,13 @@ class InventoryFollowing:
         """
         async with asyncio.TaskGroup() as tasks:
             for each in self._watches:
-                tasks.create_task(kept(each.state.name, each.run, self._told))
+                tasks.create_task(supervise(each.status.name, each.run, self._sink))
             while not all(state.synced for state in self.states):
-                await asyncio.sleep(LOOK_SECONDS / 10)
-            tasks.create_task(kept("ranking", rank, self._told))
+                await asyncio.sleep(AGE_CHECK_SECONDS / 10)
+            tasks.create_task(supervise("ranking", rank, self._sink))
 
-    def _broke(self, state: State, error: ApiError) -> None:
-        self._told.watch_broke(state.name, str(error))
+    def _on_watch_error(self, state: WatchStatus, error: ApiError) -> None:
+        self._sink.record_watch_error(state.name, str(error))
 
-    def _crashed(self, state: State, error: Exception) -> None:
-        self._told.crashed(state.name, "", error)
+    def _on_writer_crash(self, state: WatchStatus, error: Exception) -> None:
+        self._sink.record_crash(state.name, "", error)

@@ -8,23 +8,23 @@ from typing import TypeVar
 
 from msgspec.structs import replace
 
-from webhook.cache.stored import stored_limit_range, stored_quota
-from webhook.model.claims import Claiming, DeviceClass, ResourceClaimTemplate, classes_of, templates_of
-from webhook.model.cluster import ClusterView, Room
+from webhook.cache.stored import set_limit_range_defaults, with_quota_status
+from webhook.model.claims import ClaimContext, DeviceClass, ResourceClaimTemplate, device_classes_by_name, claim_templates_by_name
+from webhook.model.cluster import ClusterView, FreeResources
 from webhook.model.effective import effective_requests
 from webhook.model.fleet import Fleet, FleetNode
-from webhook.model.lines import Line, line_of
+from webhook.model.lines import PodSummary, summarize_pod
 from webhook.model.objects import LimitRange, Namespace, Node, ResourceQuota
-from webhook.model.pods import DEFAULT_NAMESPACE, Pod, name_of
+from webhook.model.pods import DEFAULT_NAMESPACE, Pod, pod_display_name
 from webhook.model.quantity import NANO
 
 Namespaced = TypeVar("Namespaced", LimitRange, ResourceQuota, Pod, ResourceClaimTemplate)
 
-FINISHED = frozenset({"Succeeded", "Failed"})
+FINISHED_PHASES = frozenset({"Succeeded", "Failed"})
 """Phases of pods that hold nothing any more."""
 
 
-def view_of(
+def build_view(
     nodes: Sequence[Node],
     namespaces: Iterable[Namespace],
     limit_ranges: Iterable[LimitRange],
@@ -34,44 +34,44 @@ def view_of(
     device_classes: Iterable[DeviceClass] = (),
 ) -> ClusterView:
     """The view that these objects make. It may lack namespaces, for files often do."""
-    fleet, classes = Fleet(nodes), classes_of(device_classes)
-    active = by_namespace(pod for pod in pods if pod.status.phase not in FINISHED)
-    templates = by_namespace(claim_templates)
+    fleet, classes = Fleet(nodes), device_classes_by_name(device_classes)
+    active = group_by_namespace(pod for pod in pods if pod.status.phase not in FINISHED_PHASES)
+    templates = group_by_namespace(claim_templates)
 
     def counted(space: str, quota: ResourceQuota) -> ResourceQuota:
-        return stored_quota(quota, active.get(space, ()), Claiming(templates_of(templates.get(space, ())), classes))
+        return with_quota_status(quota, active.get(space, ()), ClaimContext(claim_templates_by_name(templates.get(space, ())), classes))
 
     return ClusterView(
         fleet,
-        rooms=rooms(fleet.nodes, (pod for some in active.values() for pod in some)),
+        rooms=free_resources_by_node(fleet.nodes, (pod for some in active.values() for pod in some)),
         namespaces={namespace.metadata.name: namespace for namespace in namespaces},
-        limit_ranges={name: tuple(map(stored_limit_range, some)) for name, some in by_namespace(limit_ranges).items()},
+        limit_ranges={name: tuple(map(set_limit_range_defaults, some)) for name, some in group_by_namespace(limit_ranges).items()},
         claim_templates=templates,
         device_classes=classes,
-        lines={name: _lines(some) for name, some in active.items()},
-        quotas={name: tuple(counted(name, quota) for quota in some) for name, some in by_namespace(quotas).items()},
+        lines={name: _summarize_pods(some) for name, some in active.items()},
+        quotas={name: tuple(counted(name, quota) for quota in some) for name, some in group_by_namespace(quotas).items()},
     )
 
 
-def by_namespace(found: Iterable[Namespaced]) -> Mapping[str, list[Namespaced]]:
+def group_by_namespace(found: Iterable[Namespaced]) -> Mapping[str, list[Namespaced]]:
     """Objects by their namespace."""
     groups: dict[str, list[Namespaced]] = {}
     for each in found:
-        groups.setdefault(namespace_of(each), []).append(each)
+        groups.setdefault(object_namespace(each), []).append(each)
     return groups
 
 
-def _lines(pods: Iterable[Pod]) -> dict[str, Line]:
+def _summarize_pods(pods: Iterable[Pod]) -> dict[str, PodSummary]:
     """What pods of one namespace hold, by name; those that have none yet are told apart by a number."""
-    return {pod.metadata.name or f"{name_of(pod)} {i}": line_of(pod) for i, pod in enumerate(pods)}
+    return {pod.metadata.name or f"{pod_display_name(pod)} {i}": summarize_pod(pod) for i, pod in enumerate(pods)}
 
 
-def namespace_of(item: LimitRange | ResourceQuota | Pod | ResourceClaimTemplate) -> str:
+def object_namespace(item: LimitRange | ResourceQuota | Pod | ResourceClaimTemplate) -> str:
     """The namespace of an object; files leave "default" out."""
     return item.metadata.namespace or DEFAULT_NAMESPACE
 
 
-def rooms(nodes: Iterable[FleetNode], pods: Iterable[Pod]) -> dict[str, Room]:
+def free_resources_by_node(nodes: Iterable[FleetNode], pods: Iterable[Pod]) -> dict[str, FreeResources]:
     """What is free on each node, by name, after the pods that are bound to it.
 
     Args:
@@ -86,15 +86,15 @@ def rooms(nodes: Iterable[FleetNode], pods: Iterable[Pod]) -> dict[str, Room]:
             on_node = held[pod.spec.node_name]
             for resource, amount in effective_requests(pod).items():
                 on_node[resource] += amount
-    return {node.name: room_of(node, held.get(node.name, {}), count[node.name]) for node in nodes}
+    return {node.name: free_resources_of_node(node, held.get(node.name, {}), count[node.name]) for node in nodes}
 
 
-def room_of(node: FleetNode, held: Mapping[str, int], pods: int) -> Room:
+def free_resources_of_node(node: FleetNode, held: Mapping[str, int], pods: int) -> FreeResources:
     """What is left of a node; one that takes no more pods has no GPU to give."""
-    gpus = {name: max(0, units - _up(held.get(name, 0), NANO)) for name, units in node.gpus.items()}
-    room = Room(
-        cpu_milli=node.cpu_milli - _up(held.get("cpu", 0), NANO // 1000),
-        memory=node.memory - _up(held.get("memory", 0), NANO),
+    gpus = {name: max(0, units - _divide_rounding_up(held.get(name, 0), NANO)) for name, units in node.gpus.items()}
+    room = FreeResources(
+        cpu_milli=node.cpu_milli - _divide_rounding_up(held.get("cpu", 0), NANO // 1000),
+        memory=node.memory - _divide_rounding_up(held.get("memory", 0), NANO),
         gpus=gpus,
     )
     if node.pods and pods >= node.pods:
@@ -102,5 +102,5 @@ def room_of(node: FleetNode, held: Mapping[str, int], pods: int) -> Room:
     return room
 
 
-def _up(amount: int, unit: int) -> int:
+def _divide_rounding_up(amount: int, unit: int) -> int:
     return -(-amount // unit)

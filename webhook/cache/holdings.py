@@ -11,22 +11,22 @@ from sys import intern
 from types import MappingProxyType
 from typing import NamedTuple
 
-from webhook.cache.gathering import FINISHED, namespace_of
-from webhook.model.lines import Amounts, Line, amounts_of, line_of
-from webhook.model.pods import Amount, Pod, PodSpec
-from webhook.model.resources import ACCOUNTING, gpu_resource
+from webhook.cache.gathering import FINISHED_PHASES, object_namespace
+from webhook.model.lines import ResourceAmounts, PodSummary, pod_amounts, summarize_pod
+from webhook.model.pods import QuantityText, Pod, PodSpec
+from webhook.model.resources import ACCOUNTING_RESOURCE, parse_gpu_resource
 
-PODS = "pods"
-SHAPES_MOST = 20_000
+POD_COUNT = "pods"
+MAX_POD_SHAPES = 20_000
 """Distinct shapes to remember: pods of one workload ask for the same, in the same words."""
 
-Shape = tuple[tuple[tuple[tuple[str, Amount], ...], tuple[tuple[str, Amount], ...]], ...]
+PodShape = tuple[tuple[tuple[tuple[str, QuantityText], ...], tuple[tuple[str, QuantityText], ...]], ...]
 """Requests and limits of each container, as they are written."""
 
-NOBODY: Mapping[str, int] = MappingProxyType({})
+NO_USAGE: Mapping[str, int] = MappingProxyType({})
 
 
-class Sums(NamedTuple):
+class UsageTotals(NamedTuple):
     """A whole state: each pod's line, and what they come to by node.
 
     Attributes:
@@ -35,79 +35,79 @@ class Sums(NamedTuple):
         lent: Namespaces whose lines a reader has: they are copied before they change.
     """
 
-    lines: dict[str, dict[str, Line]]
-    nodes: dict[str, dict[str, int]]
-    lent: set[str]
+    summaries: dict[str, dict[str, PodSummary]]
+    by_node: dict[str, dict[str, int]]
+    shared_namespaces: set[str]
 
-    def set(self, namespace: str, name: str, after: Line | None) -> Line | None:
+    def set_summary(self, namespace: str, name: str, after: PodSummary | None) -> PodSummary | None:
         """Put a line in place of another; gives the other."""
-        before = self.lines.get(namespace, {}).get(name)
+        before = self.summaries.get(namespace, {}).get(name)
         if before != after:
-            self._put(namespace, name, after)
+            self._store_summary(namespace, name, after)
             if before is not None:
-                self._add(before, -1)
+                self._add_to_node(before, -1)
             if after is not None:
-                self._add(after, 1)
+                self._add_to_node(after, 1)
         return before
 
-    def _put(self, namespace: str, name: str, after: Line | None) -> None:
-        lines = self.lines.setdefault(namespace, {})
-        if namespace in self.lent:
-            lines = self.lines[namespace] = dict(lines)
-            self.lent.remove(namespace)
+    def _store_summary(self, namespace: str, name: str, after: PodSummary | None) -> None:
+        lines = self.summaries.setdefault(namespace, {})
+        if namespace in self.shared_namespaces:
+            lines = self.summaries[namespace] = dict(lines)
+            self.shared_namespaces.remove(namespace)
         if after is not None:
             lines[name] = after
             return
         del lines[name]
         if not lines:
-            del self.lines[namespace]
+            del self.summaries[namespace]
 
-    def _add(self, line: Line, sign: int) -> None:
+    def _add_to_node(self, line: PodSummary, sign: int) -> None:
         if not line.node:
             return
-        sums = self.nodes.setdefault(line.node, {})
-        sums[PODS] = sums.get(PODS, 0) + sign
+        sums = self.by_node.setdefault(line.node, {})
+        sums[POD_COUNT] = sums.get(POD_COUNT, 0) + sign
         for resource, amount in line.requests:
             sums[resource] = sums.get(resource, 0) + sign * amount
-        if not sums[PODS]:
-            del self.nodes[line.node]
+        if not sums[POD_COUNT]:
+            del self.by_node[line.node]
 
 
-def no_sums() -> Sums:
+def empty_usage() -> UsageTotals:
     """The state in which nobody holds anything."""
-    return Sums({}, {}, set())
+    return UsageTotals({}, {}, set())
 
 
-class Holdings:
+class NodeUsage:
     """What readers have: the sums as they are now."""
 
     def __init__(self) -> None:
-        self.sums = no_sums()
+        self.totals = empty_usage()
 
-    def on(self, node: str) -> Mapping[str, int]:
+    def on_node(self, node: str) -> Mapping[str, int]:
         """What pods hold on a node, nano-units by resource; under "pods" how many they are."""
-        return self.sums.nodes.get(node, NOBODY)
+        return self.totals.by_node.get(node, NO_USAGE)
 
-    def lines(self, namespaces: Iterable[str] | None = None) -> dict[str, Mapping[str, Line]]:
+    def summaries(self, namespaces: Iterable[str] | None = None) -> dict[str, Mapping[str, PodSummary]]:
         """The lines of some namespaces, or of all. What is given never changes."""
-        names = list(self.sums.lines) if namespaces is None else list(namespaces)
-        self.sums.lent.update(self.sums.lines.keys() & names)
-        return {name: self.sums.lines.get(name, {}) for name in names}
+        names = list(self.totals.summaries) if namespaces is None else list(namespaces)
+        self.totals.shared_namespaces.update(self.totals.summaries.keys() & names)
+        return {name: self.totals.summaries.get(name, {}) for name in names}
 
-    def line(self, namespace: str, name: str) -> Line | None:
+    def summary(self, namespace: str, name: str) -> PodSummary | None:
         """The line of one pod."""
-        return self.sums.lines.get(namespace, {}).get(name)
+        return self.totals.summaries.get(namespace, {}).get(name)
 
     @property
-    def pods(self) -> int:
+    def pod_count(self) -> int:
         """How many pods have a line."""
-        return sum(map(len, self.sums.lines.values()))
+        return sum(map(len, self.totals.summaries.values()))
 
 
-class HoldingsWriter:
+class NodeUsageWriter:
     """What the one task has that writes: pods in, sums out."""
 
-    def __init__(self, holdings: Holdings, touched: Callable[[str, str], None], relisted: Callable[[], None]) -> None:
+    def __init__(self, holdings: NodeUsage, touched: Callable[[str, str], None], relisted: Callable[[], None]) -> None:
         """Take the sums in charge.
 
         Args:
@@ -115,56 +115,56 @@ class HoldingsWriter:
             touched: Told the namespace in which a pod changed, and the node, "" for none.
             relisted: Told that all nodes may have changed.
         """
-        self._holdings, self._touched, self._relisted = holdings, touched, relisted
-        self._coming: Sums | None = None
-        self._shapes: dict[Shape, tuple[Amounts, Amounts]] = {}
+        self._usage, self._on_change, self._on_relist = holdings, touched, relisted
+        self._incoming: UsageTotals | None = None
+        self._shapes: dict[PodShape, tuple[ResourceAmounts, ResourceAmounts]] = {}
 
     def begin(self) -> None:
         """A list begins."""
-        self._coming = no_sums()
+        self._incoming = empty_usage()
 
-    def put(self, pod: Pod) -> None:
+    def upsert(self, pod: Pod) -> None:
         """A pod is there."""
-        self.set(pod, self.line(pod))
+        self.set_summary(pod, self.summarize(pod))
 
     def remove(self, pod: Pod) -> None:
         """A pod is gone."""
-        self.set(pod, None)
+        self.set_summary(pod, None)
 
     def swap(self) -> None:
         """The list is whole."""
-        self._holdings.sums, self._coming = self._coming or no_sums(), None
-        self._relisted()
+        self._usage.totals, self._incoming = self._incoming or empty_usage(), None
+        self._on_relist()
 
-    def set(self, pod: Pod, after: Line | None) -> Line | None:
+    def set_summary(self, pod: Pod, after: PodSummary | None) -> PodSummary | None:
         """Put a pod's line in place of the one before; gives that, also while a list begins anew."""
-        namespace, name = intern(namespace_of(pod)), pod.metadata.name
-        before = self._holdings.line(namespace, name)
-        if self._coming is not None:
-            return self._coming.set(namespace, name, after) or before
-        self._holdings.sums.set(namespace, name, after)
+        namespace, name = intern(object_namespace(pod)), pod.metadata.name
+        before = self._usage.summary(namespace, name)
+        if self._incoming is not None:
+            return self._incoming.set_summary(namespace, name, after) or before
+        self._usage.totals.set_summary(namespace, name, after)
         for line in filter(None, (before, after) if before != after else ()):
-            self._touched(namespace, line.node)
+            self._on_change(namespace, line.node)
         return before
 
-    def line(self, pod: Pod) -> Line | None:
+    def summarize(self, pod: Pod) -> PodSummary | None:
         """What a pod holds, or waits for; None for one that has ended."""
-        return None if pod.status.phase in FINISHED else line_of(pod, self._amounts)
+        return None if pod.status.phase in FINISHED_PHASES else summarize_pod(pod, self._amounts_by_shape)
 
-    def _amounts(self, pod: Pod) -> tuple[Amounts, Amounts]:
-        shape = _shape(pod.spec)
+    def _amounts_by_shape(self, pod: Pod) -> tuple[ResourceAmounts, ResourceAmounts]:
+        shape = _pod_shape(pod.spec)
         found = self._shapes.get(shape) if shape else None
         if found is None:
-            requests, limits = amounts_of(pod)
-            found = tuple((intern(name), amount) for name, amount in requests if _counts(name)), limits
-            if len(self._shapes) >= SHAPES_MOST:
+            requests, limits = pod_amounts(pod)
+            found = tuple((intern(name), amount) for name, amount in requests if _is_counted_resource(name)), limits
+            if len(self._shapes) >= MAX_POD_SHAPES:
                 self._shapes.clear()
             if shape:
                 self._shapes[shape] = found
         return found
 
 
-def _shape(spec: PodSpec) -> Shape:
+def _pod_shape(spec: PodSpec) -> PodShape:
     """What decides what a pod holds; () for one that has more to it than its containers."""
     if spec.init_containers or spec.overhead or spec.resources is not None:
         return ()
@@ -174,5 +174,5 @@ def _shape(spec: PodSpec) -> Shape:
     )
 
 
-def _counts(resource: str) -> bool:
-    return resource in ("cpu", "memory", "ephemeral-storage", ACCOUNTING) or gpu_resource(resource) is not None
+def _is_counted_resource(resource: str) -> bool:
+    return resource in ("cpu", "memory", "ephemeral-storage", ACCOUNTING_RESOURCE) or parse_gpu_resource(resource) is not None

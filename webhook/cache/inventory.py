@@ -10,32 +10,32 @@ from collections import Counter
 from collections.abc import Container, Iterable, Mapping, Sequence
 from typing import TypeVar
 
-from webhook.cache.gathering import room_of
-from webhook.cache.holdings import PODS, Holdings
-from webhook.cache.objects import came
-from webhook.cache.store import Store, StoreWriter
-from webhook.cache.tenants import TenantsWriter
-from webhook.kube.watching import Writer
-from webhook.model.cluster import Room
+from webhook.cache.gathering import free_resources_of_node
+from webhook.cache.holdings import POD_COUNT, NodeUsage
+from webhook.cache.objects import creation_order
+from webhook.cache.store import StoreReader, StoreWriter
+from webhook.cache.tenants import GpuPodWriter
+from webhook.kube.watching import ReflectorStore
+from webhook.model.cluster import FreeResources
 from webhook.model.fleet import FleetNode
 from webhook.model.gpunodes import GPUNode
-from webhook.model.lines import Amounts, Line
+from webhook.model.lines import ResourceAmounts, PodSummary
 from webhook.model.objects import Node
 from webhook.model.pods import Pod
 from webhook.model.quantity import NANO
-from webhook.model.resources import WHOLE_GPU, gpu_resource
-from webhook.placement.devices import Devices, reported
-from webhook.placement.nodes.holding import Held, as_held
-from webhook.placement.nodes.reserving import Reserved
-from webhook.placement.reports import unusable
+from webhook.model.resources import WHOLE_GPU, parse_gpu_resource
+from webhook.placement.devices import NodeDevices, devices_from_report
+from webhook.placement.nodes.holding import PodGpuUnits, current_devices
+from webhook.placement.nodes.reserving import NodeReservation
+from webhook.placement.reports import find_report_error
 
-MOST_ARRIVALS = 10_000
+MAX_ARRIVAL_KINDS = 10_000
 """Kinds of pods without GPUs that are counted until somebody takes the counts."""
 
 T = TypeVar("T")
 
 
-class Inventory:
+class NodeInventory:
     """The objects, and what they come to on each node.
 
     Attributes:
@@ -46,120 +46,120 @@ class Inventory:
     """
 
     def __init__(self) -> None:
-        self._nodes: Store[Node] = Store()
-        self._holdings = Holdings()
-        self._reports: dict[str, tuple[GPUNode, Devices]] = {}
-        self.unusable: dict[str, str] = {}
-        self._dirty: dict[str, None] = {}
-        self.outdated = True
-        self.arrivals: Counter[Amounts] = Counter()
-        self.nodes = StoreWriter(self._nodes, _name, self._node_changed)
-        self.gpunodes = StoreWriter(Store[GPUNode](), _name, self._report_changed)
-        self.pods = TenantsWriter(self._holdings, self._touched, self._arrived, self._relisted)
+        self._nodes: StoreReader[Node] = StoreReader()
+        self._usage = NodeUsage()
+        self._reports: dict[str, tuple[GPUNode, NodeDevices]] = {}
+        self.unusable_reports: dict[str, str] = {}
+        self._changed_nodes: dict[str, None] = {}
+        self.index_outdated = True
+        self.arrivals: Counter[ResourceAmounts] = Counter()
+        self.nodes = StoreWriter(self._nodes, _node_key, self._on_node_change)
+        self.gpunodes = StoreWriter(StoreReader[GPUNode](), _node_key, self._on_report_change)
+        self.pods = GpuPodWriter(self._usage, self._on_pod_change, self._on_pod_arrival, self._on_relist)
 
     def all_nodes(self) -> tuple[Node, ...]:
         """The nodes, by name."""
-        return tuple(sorted(self._nodes.items.values(), key=_name))
+        return tuple(sorted(self._nodes.items.values(), key=_node_key))
 
-    def lines(self) -> tuple[Line, ...]:
+    def bound_pods(self) -> tuple[PodSummary, ...]:
         """What every pod holds that is on a node."""
-        return tuple(line for lines in self._holdings.sums.lines.values() for line in lines.values() if line.node)
+        return tuple(line for lines in self._usage.totals.summaries.values() for line in lines.values() if line.node)
 
-    def touched(self, most: int) -> list[str]:
+    def take_changed_nodes(self, most: int) -> list[str]:
         """Names of nodes on which something changed, each told once; at most so many at a time."""
-        names = [name for name, _ in zip(self._dirty, range(most), strict=False)]
+        names = [name for name, _ in zip(self._changed_nodes, range(most), strict=False)]
         for name in names:
-            del self._dirty[name]
+            del self._changed_nodes[name]
         return names
 
-    def touch(self, names: Iterable[str]) -> None:
+    def mark_changed(self, names: Iterable[str]) -> None:
         """Tell these again."""
-        self._dirty.update(dict.fromkeys(names))
+        self._changed_nodes.update(dict.fromkeys(names))
 
-    def on(self, node: FleetNode, reserved: Iterable[Reserved] = ()) -> tuple[Room, Devices | None]:
+    def free_on_node(self, node: FleetNode, reserved: Iterable[NodeReservation] = ()) -> tuple[FreeResources, NodeDevices | None]:
         """What is free on a node, and which GPUs are; None where nothing is reported.
 
         Args:
             node: The node.
             reserved: Places promised there; one of a pod that is there already does not count.
         """
-        there = self.pods.tenants.on(node.name)
+        there = self.pods.index.on_node(node.name)
         coming = [place for place in reserved if place.pod not in there]
-        held = dict(self._holdings.on(node.name))
-        held[PODS] = held.get(PODS, 0) + len(coming)
+        held = dict(self._usage.on_node(node.name))
+        held[POD_COUNT] = held.get(POD_COUNT, 0) + len(coming)
         for place in coming:
             for resource, amount in place.amounts.items():
                 held[resource] = held.get(resource, 0) + amount
-        room = room_of(node, held, held[PODS])
-        who = {name: Held(each.units, each.turns) for name, each in there.items()}
-        who |= {each.pod or each.uid: Held(_units(each), each.turns) for each in coming}
-        return room, self._devices(node, who)
+        room = free_resources_of_node(node, held, held[POD_COUNT])
+        who = {name: PodGpuUnits(each.units, each.turns) for name, each in there.items()}
+        who |= {each.pod or each.uid: PodGpuUnits(_reserved_units(each), each.container_requests) for each in coming}
+        return room, self._current_devices(node, who)
 
-    def devices_without(self, node: FleetNode, uids: Container[str]) -> Devices | None:
+    def devices_without(self, node: FleetNode, uids: Container[str]) -> NodeDevices | None:
         """The GPUs if pods with these uids were gone; None where nothing is reported."""
-        there = self.pods.tenants.on(node.name)
-        left = {name: Held(each.units, each.turns) for name, each in there.items() if each.uid not in uids}
-        return self._devices(node, left)
+        there = self.pods.index.on_node(node.name)
+        left = {name: PodGpuUnits(each.units, each.turns) for name, each in there.items() if each.uid not in uids}
+        return self._current_devices(node, left)
 
-    def knows(self, pod: str) -> bool:
+    def has_gpu_pod(self, pod: str) -> bool:
         """Is a pod with GPUs, "namespace/name", on a node?"""
-        return self.pods.tenants.knows(pod)
+        return self.pods.index.has_pod(pod)
 
-    def _devices(self, node: FleetNode, held: Mapping[str, Held]) -> Devices | None:
+    def _current_devices(self, node: FleetNode, held: Mapping[str, PodGpuUnits]) -> NodeDevices | None:
         """The GPUs as these pods hold them: the report, brought up to date."""
         found = self._reports.get(node.name)
         if found is None:
             return None
         report, devices = found
-        return as_held(devices, report, held, node.gpus.get(WHOLE_GPU, 0))
+        return current_devices(devices, report, held, node.gpus.get(WHOLE_GPU, 0))
 
     # What the writers tell.
 
-    def _node_changed(self, _key: str, _before: Node | None, _after: Node | None) -> None:
-        self.outdated = True
+    def _on_node_change(self, _key: str, _before: Node | None, _after: Node | None) -> None:
+        self.index_outdated = True
 
-    def _report_changed(self, key: str, _before: GPUNode | None, after: GPUNode | None) -> None:
-        devices, why = (reported(after), unusable(after)) if after is not None else (None, "")
-        self.unusable.pop(key, None)
+    def _on_report_change(self, key: str, _before: GPUNode | None, after: GPUNode | None) -> None:
+        devices, why = (devices_from_report(after), find_report_error(after)) if after is not None else (None, "")
+        self.unusable_reports.pop(key, None)
         if why:
-            self.unusable[key] = why
+            self.unusable_reports[key] = why
         if after is None or devices is None:
             self._reports.pop(key, None)
         else:
             self._reports[key] = (after, devices)
-        self._dirty[key] = None
+        self._changed_nodes[key] = None
 
-    def _touched(self, name: str) -> None:
+    def _on_pod_change(self, name: str) -> None:
         if name:
-            self._dirty[name] = None
+            self._changed_nodes[name] = None
 
-    def _arrived(self, line: Line) -> None:
-        if len(self.arrivals) < MOST_ARRIVALS or line.requests in self.arrivals:
+    def _on_pod_arrival(self, line: PodSummary) -> None:
+        if len(self.arrivals) < MAX_ARRIVAL_KINDS or line.requests in self.arrivals:
             self.arrivals[line.requests] += 1
 
-    def _relisted(self) -> None:
-        self._dirty.update(dict.fromkeys(self._nodes.items))
+    def _on_relist(self) -> None:
+        self._changed_nodes.update(dict.fromkeys(self._nodes.items))
 
 
-def _units(place: Reserved) -> dict[str, int]:
-    return {name: -(-amount // NANO) for name, amount in place.amounts.items() if gpu_resource(name)}
+def _reserved_units(place: NodeReservation) -> dict[str, int]:
+    return {name: -(-amount // NANO) for name, amount in place.amounts.items() if parse_gpu_resource(name)}
 
 
-def _name(item: Node | GPUNode) -> str:
+def _node_key(item: Node | GPUNode) -> str:
     return item.metadata.name
 
 
-def stocked(objects: Sequence[object]) -> Inventory:
+def build_inventory(objects: Sequence[object]) -> NodeInventory:
     """The inventory of a snapshot, which never changes; objects of other kinds are left out."""
-    inventory = Inventory()
-    _list(inventory.nodes, [item for item in objects if isinstance(item, Node)])
-    _list(inventory.gpunodes, [item for item in objects if isinstance(item, GPUNode)])
-    _list(inventory.pods, sorted((item for item in objects if isinstance(item, Pod)), key=came))
+    inventory = NodeInventory()
+    _write_list(inventory.nodes, [item for item in objects if isinstance(item, Node)])
+    _write_list(inventory.gpunodes, [item for item in objects if isinstance(item, GPUNode)])
+    _write_list(inventory.pods, sorted((item for item in objects if isinstance(item, Pod)), key=creation_order))
     return inventory
 
 
-def _list(writer: Writer[T], items: Iterable[T]) -> None:
+def _write_list(writer: ReflectorStore[T], items: Iterable[T]) -> None:
     writer.begin()
     for item in items:
-        writer.put(item)
+        writer.upsert(item)
     writer.swap()

@@ -4,27 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from webhook.cache.gathering import namespace_of
-from webhook.cache.holdings import Holdings, HoldingsWriter
-from webhook.cache.objects import made_at
+from webhook.cache.gathering import object_namespace
+from webhook.cache.holdings import NodeUsage, NodeUsageWriter
+from webhook.cache.objects import created_at
 from webhook.model.effective import effective_requests
-from webhook.model.ledger import Landing
-from webhook.model.lines import Line
+from webhook.model.ledger import BoundPod
+from webhook.model.lines import PodSummary
 from webhook.model.pods import Pod
-from webhook.model.resources import gpu_resource
+from webhook.model.resources import parse_gpu_resource
 
-Called = tuple[str, str]
+PodNameKey = tuple[str, str]
 """Namespace and name, or the beginning of a name that the API server made."""
 
 
-class LandingsWriter:
+class BoundPodWriter:
     """What the one task has that writes: pods in, sums out, and who came."""
 
     def __init__(
         self,
-        holdings: Holdings,
+        holdings: NodeUsage,
         touched: Callable[[str, str], None],
-        landed: Callable[[Iterable[Landing]], None],
+        landed: Callable[[Iterable[BoundPod]], None],
         arrived: Callable[[Iterable[str]], None],
         relisted: Callable[[], None],
     ) -> None:
@@ -37,64 +37,64 @@ class LandingsWriter:
             arrived: Told the uids of pods that were not known before; of a list, those of all when it is whole.
             relisted: Told that all nodes may have changed.
         """
-        self._sums = HoldingsWriter(holdings, touched, relisted)
-        self._landed, self._arrived = landed, arrived
+        self._usage_writer = NodeUsageWriter(holdings, touched, relisted)
+        self._on_bound, self._on_arrival = landed, arrived
         self._listing = False
-        self._landing: list[Landing] = []
-        self._arriving: list[str] = []
+        self._newly_bound: list[BoundPod] = []
+        self._arriving_uids: list[str] = []
 
     def begin(self) -> None:
         """A list begins."""
-        self._listing, self._landing, self._arriving = True, [], []
-        self._sums.begin()
+        self._listing, self._newly_bound, self._arriving_uids = True, [], []
+        self._usage_writer.begin()
 
-    def put(self, pod: Pod) -> None:
+    def upsert(self, pod: Pod) -> None:
         """A pod is there."""
-        self._set(pod, self._sums.line(pod))
+        self._set_summary(pod, self._usage_writer.summarize(pod))
 
     def remove(self, pod: Pod) -> None:
         """A pod is gone."""
-        self._set(pod, None)
+        self._set_summary(pod, None)
 
     def swap(self) -> None:
         """The list is whole."""
-        self._sums.swap()
-        self._landed(self._landing)
-        self._arrived(self._arriving)
-        self._listing, self._landing, self._arriving = False, [], []
+        self._usage_writer.swap()
+        self._on_bound(self._newly_bound)
+        self._on_arrival(self._arriving_uids)
+        self._listing, self._newly_bound, self._arriving_uids = False, [], []
 
-    def _set(self, pod: Pod, after: Line | None) -> None:
-        before = self._sums.set(pod, after)
-        landing = _landings_after(pod, before, after)
+    def _set_summary(self, pod: Pod, after: PodSummary | None) -> None:
+        before = self._usage_writer.set_summary(pod, after)
+        landing = _newly_bound_pods(pod, before, after)
         if self._listing:
-            self._landing += landing
-            self._arriving += [pod.metadata.uid]
+            self._newly_bound += landing
+            self._arriving_uids += [pod.metadata.uid]
             return
-        self._landed(landing)
+        self._on_bound(landing)
         if before is None:
-            self._arrived((pod.metadata.uid,))
+            self._on_arrival((pod.metadata.uid,))
 
 
-def calls(pod: Pod) -> tuple[Called, ...]:
+def names_at_admission(pod: Pod) -> tuple[PodNameKey, ...]:
     """What a pod may have been called when it was admitted: by its name, or before it was given one."""
-    namespace, metadata = namespace_of(pod), pod.metadata
+    namespace, metadata = object_namespace(pod), pod.metadata
     made = metadata.generate_name and metadata.name.startswith(metadata.generate_name)
     return ((namespace, metadata.name), *([(namespace, f"{metadata.generate_name}*")] if made else []))
 
 
-def _landings_after(pod: Pod, before: Line | None, after: Line | None) -> list[Landing]:
+def _newly_bound_pods(pod: Pod, before: PodSummary | None, after: PodSummary | None) -> list[BoundPod]:
     """What a pod releases that is on a node now and was on none, or not known."""
     lands = after is not None and after.node and (before is None or not before.node)
-    return landings(pod) if lands else []
+    return bound_pods_of(pod) if lands else []
 
 
-def landings(pod: Pod) -> list[Landing]:
+def bound_pods_of(pod: Pod) -> list[BoundPod]:
     """What a pod may release that was assumed for it: each name by each GPU resource.
 
     Pods of one template begin with the same name: which of them it is, its own making tells.
     """
-    made, (own, *begun) = made_at(pod), calls(pod)
-    gpus = [name for name in effective_requests(pod) if gpu_resource(name)]
+    made, (own, *begun) = created_at(pod), names_at_admission(pod)
+    gpus = [name for name in effective_requests(pod) if parse_gpu_resource(name)]
     return [
-        landing for name in gpus for landing in (Landing(own, name), *(Landing(called, name, made) for called in begun))
+        landing for name in gpus for landing in (BoundPod(own, name), *(BoundPod(called, name, made) for called in begun))
     ]

@@ -11,15 +11,15 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from webhook.cache.gathering import namespace_of
-from webhook.cache.holdings import Holdings
-from webhook.cache.landings import LandingsWriter
-from webhook.cache.making import Made, make, room_on
-from webhook.cache.store import Grouped, Store, StoreWriter
-from webhook.cache.stored import stored_quota
-from webhook.model.claims import DeviceClass, ResourceClaimTemplate, classes_of
-from webhook.model.cluster import ClusterView, Room
-from webhook.model.ledger import Landing
+from webhook.cache.gathering import object_namespace
+from webhook.cache.holdings import NodeUsage
+from webhook.cache.landings import BoundPodWriter
+from webhook.cache.making import BuiltView, build_live_view, free_resources_on_node
+from webhook.cache.store import NamespaceIndex, StoreReader, StoreWriter
+from webhook.cache.stored import with_quota_status
+from webhook.model.claims import DeviceClass, ResourceClaimTemplate, device_classes_by_name
+from webhook.model.cluster import ClusterView, FreeResources
+from webhook.model.ledger import BoundPod
 from webhook.model.objects import LimitRange, Namespace, Node, ResourceQuota
 
 PUBLISH_SECONDS = 0.05
@@ -29,14 +29,14 @@ FLEET_SECONDS = 2.0
 """Between two indexes of the nodes. Making one takes a quarter of a second of CPU for 5,000 nodes."""
 
 
-class Holder(Protocol):
+class ViewHolder(Protocol):
     """Who holds the view in use."""
 
     view: ClusterView
 
 
 @dataclass(slots=True)
-class Changes:
+class ViewChanges:
     """What was written since the view in use was made.
 
     Attributes:
@@ -52,19 +52,19 @@ class Changes:
     """
 
     fleet: bool = False
-    pods: bool = False
+    relisted: bool = False
     nodes: set[str] = field(default_factory=set)
     namespaces: set[str] = field(default_factory=set)
-    limits: set[str] = field(default_factory=set)
+    limit_ranges: set[str] = field(default_factory=set)
     quotas: set[str] = field(default_factory=set)
-    templates: set[str] = field(default_factory=set)
-    classes: bool = False
-    spaces: set[str] = field(default_factory=set)
-    seen: list[Landing] = field(default_factory=list)
-    arrived: list[str] = field(default_factory=list)
+    claim_templates: set[str] = field(default_factory=set)
+    device_classes: bool = False
+    pod_namespaces: set[str] = field(default_factory=set)
+    bound: list[BoundPod] = field(default_factory=list)
+    arrived_uids: list[str] = field(default_factory=list)
 
 
-class Live:
+class ViewPublisher:
     """Makes views of what its writers are given, and hands them to a holder.
 
     Attributes:
@@ -72,7 +72,7 @@ class Live:
         failing: Did the last attempt to make a view fail?
     """
 
-    def __init__(self, holder: Holder, *, fleet_seconds: float = FLEET_SECONDS) -> None:
+    def __init__(self, holder: ViewHolder, *, fleet_seconds: float = FLEET_SECONDS) -> None:
         """Begin; the holder keeps the view it has until the first is made.
 
         Args:
@@ -80,30 +80,30 @@ class Live:
             fleet_seconds: The least time between two indexes of the nodes.
         """
         self._holder, self._fleet_seconds = holder, fleet_seconds
-        self._nodes: Store[Node] = Store()
-        self._namespaces: Store[Namespace] = Store()
-        self._limit_ranges: Grouped[LimitRange] = Grouped()
-        self._quotas: Grouped[ResourceQuota] = Grouped()
-        self._templates: Grouped[ResourceClaimTemplate] = Grouped()
-        self._classes: Store[DeviceClass] = Store()
-        self._holdings = Holdings()
-        self.nodes = StoreWriter(self._nodes, _name, self._node_changed)
-        self.namespaces = StoreWriter(self._namespaces, _name, self._namespace_changed)
-        self.limit_ranges = StoreWriter(Store[LimitRange](), _full_name, self._limits_changed)
-        self.quotas = StoreWriter(Store[ResourceQuota](), _full_name, self._quota_changed)
-        self.claim_templates = StoreWriter(Store[ResourceClaimTemplate](), _full_name, self._template_changed)
-        self.device_classes = StoreWriter(self._classes, _name, self._class_changed)
-        self.pods = LandingsWriter(self._holdings, self._pod_changed, self._landed, self._arrived, self._relisted)
-        self._changes = Changes(fleet=True)
-        self._made: Made | None = None
-        self._made_at = float("-inf")
+        self._nodes: StoreReader[Node] = StoreReader()
+        self._namespaces: StoreReader[Namespace] = StoreReader()
+        self._limit_ranges: NamespaceIndex[LimitRange] = NamespaceIndex()
+        self._quotas: NamespaceIndex[ResourceQuota] = NamespaceIndex()
+        self._templates: NamespaceIndex[ResourceClaimTemplate] = NamespaceIndex()
+        self._classes: StoreReader[DeviceClass] = StoreReader()
+        self._usage = NodeUsage()
+        self.nodes = StoreWriter(self._nodes, _cluster_object_key, self._on_node_change)
+        self.namespaces = StoreWriter(self._namespaces, _cluster_object_key, self._on_namespace_change)
+        self.limit_ranges = StoreWriter(StoreReader[LimitRange](), _namespaced_object_key, self._on_limit_range_change)
+        self.quotas = StoreWriter(StoreReader[ResourceQuota](), _namespaced_object_key, self._on_quota_change)
+        self.claim_templates = StoreWriter(StoreReader[ResourceClaimTemplate](), _namespaced_object_key, self._on_template_change)
+        self.device_classes = StoreWriter(self._classes, _cluster_object_key, self._on_class_change)
+        self.pods = BoundPodWriter(self._usage, self._on_pod_change, self._on_bound, self._on_arrival, self._on_relist)
+        self._changes = ViewChanges(fleet=True)
+        self._built: BuiltView | None = None
+        self._built_at = float("-inf")
         self._wake = asyncio.Event()
         self.failing = False
 
     @property
-    def made(self) -> bool:
+    def has_view(self) -> bool:
         """Was a view made?"""
-        return self._made is not None
+        return self._built is not None
 
     async def run(self, ready: Callable[[], bool]) -> None:
         """Go on until cancelled.
@@ -126,77 +126,77 @@ class Live:
     async def publish(self) -> None:
         """Take in what changed, and hand over the view that comes of it."""
         self._wake.clear()
-        made = self._made
-        if made is None or self._changes.pods or (self._changes.fleet and self._is_due()):
-            made = await self._make(made)
+        made = self._built
+        if made is None or self._changes.relisted or (self._changes.fleet and self._is_fleet_due()):
+            made = await self._rebuild_view(made)
         try:
-            self._holder.view = self._taking_in(self._begun(made), made)
+            self._holder.view = self._apply_changes(self._base_view(made), made)
         except BaseException:
-            self._changes.fleet = self._changes.pods = True
+            self._changes.fleet = self._changes.relisted = True
             raise
-        self._made = made
+        self._built = made
         if self._changes.fleet:
             asyncio.get_running_loop().call_later(self._fleet_seconds, self._wake.set)
 
-    def _begun(self, made: Made) -> ClusterView:
+    def _base_view(self, made: BuiltView) -> ClusterView:
         """The view in use, or the one that was made in its place, with what is assumed."""
         before = self._holder.view
-        if made is self._made:
+        if made is self._built:
             return before
-        return made.view.succeeding(before).dated(current=before.current or self._made is None)
+        return made.view.with_pending_of(before).with_currency(current=before.current or self._built is None)
 
-    def _is_due(self) -> bool:
-        return asyncio.get_running_loop().time() >= self._made_at + self._fleet_seconds
+    def _is_fleet_due(self) -> bool:
+        return asyncio.get_running_loop().time() >= self._built_at + self._fleet_seconds
 
-    async def _make(self, before: Made | None) -> Made:
+    async def _rebuild_view(self, before: BuiltView | None) -> BuiltView:
         """A view from nothing, made beside the event loop; what changes meanwhile is taken in afterwards."""
         fleet = before.view.fleet if before is not None and not self._changes.fleet else None
         nodes, namespaces = tuple(self._nodes.items.values()), dict(self._namespaces.items)
         limit_ranges, quotas = self._limit_ranges.all(), self._quotas.all()
-        lines = self._holdings.lines()
-        templates, classes = self._templates.all(), classes_of(self._classes.items.values())
-        changes, self._changes = self._changes, Changes(seen=self._changes.seen, arrived=self._changes.arrived)
+        lines = self._usage.summaries()
+        templates, classes = self._templates.all(), device_classes_by_name(self._classes.items.values())
+        changes, self._changes = self._changes, ViewChanges(bound=self._changes.bound, arrived_uids=self._changes.arrived_uids)
         try:
             made = await asyncio.to_thread(
-                make, fleet or nodes, self._holdings, namespaces, limit_ranges, quotas, lines, templates, classes
+                build_live_view, fleet or nodes, self._usage, namespaces, limit_ranges, quotas, lines, templates, classes
             )
-            await asyncio.to_thread(made.view.prepare, self._holder.view)
+            await asyncio.to_thread(made.view.precompute_weights, self._holder.view)
         except BaseException:
-            self._changes.fleet, self._changes.pods = changes.fleet, True
+            self._changes.fleet, self._changes.relisted = changes.fleet, True
             raise
         finally:
-            self._made_at = asyncio.get_running_loop().time()
+            self._built_at = asyncio.get_running_loop().time()
         return made
 
-    def _taking_in(self, view: ClusterView, made: Made) -> ClusterView:
+    def _apply_changes(self, view: ClusterView, made: BuiltView) -> ClusterView:
         """The view after what changed since it was made; that is forgotten once it is all in."""
         changes = self._changes
-        moved = self._moved(changes.nodes, made)
+        moved = self._changed_nodes(changes.nodes, made)
         if moved:
-            view = view.with_rooms(moved)
-        if changes.namespaces or changes.limits or changes.quotas or changes.templates:
+            view = view.with_free(moved)
+        if changes.namespaces or changes.limit_ranges or changes.quotas or changes.claim_templates:
             view = view.with_objects(
                 {name: self._namespaces.items.get(name) for name in changes.namespaces},
-                {name: self._limit_ranges.of(name) for name in changes.limits},
-                {name: [stored_quota(quota, ()) for quota in self._quotas.of(name)] for name in changes.quotas},
-                {name: self._templates.of(name) for name in changes.templates},
+                {name: self._limit_ranges.in_namespace(name) for name in changes.limit_ranges},
+                {name: [with_quota_status(quota, ()) for quota in self._quotas.in_namespace(name)] for name in changes.quotas},
+                {name: self._templates.in_namespace(name) for name in changes.claim_templates},
             )
-        if changes.classes:
-            view = view.with_classes(classes_of(self._classes.items.values()))
-        if changes.spaces:
-            view = view.with_lines(self._holdings.lines(changes.spaces))
-        view = view.landed(changes.seen).arrived(changes.arrived)
-        self._changes = Changes(fleet=changes.fleet, pods=changes.pods)
+        if changes.device_classes:
+            view = view.with_classes(device_classes_by_name(self._classes.items.values()))
+        if changes.pod_namespaces:
+            view = view.with_pods(self._usage.summaries(changes.pod_namespaces))
+        view = view.without_bound(changes.bound).without_reservations(changes.arrived_uids)
+        self._changes = ViewChanges(fleet=changes.fleet, relisted=changes.relisted)
         return view
 
-    def _moved(self, names: Iterable[str], made: Made) -> dict[int, tuple[Room, Room]]:
+    def _changed_nodes(self, names: Iterable[str], made: BuiltView) -> dict[int, tuple[FreeResources, FreeResources]]:
         """The nodes with GPUs on which room changed: what it was, and what it is."""
         fleet, moved = made.view.fleet, {}
         for name in names:
             index = fleet.by_name.get(name)
             if index is None or not fleet.nodes[index].gpus:
                 continue
-            before, after = made.rooms[index], room_on(fleet.nodes[index], self._holdings)
+            before, after = made.rooms[index], free_resources_on_node(fleet.nodes[index], self._usage)
             if before != after:
                 made.rooms[index] = after
                 moved[index] = (before, after)
@@ -204,58 +204,58 @@ class Live:
 
     # What the writers tell.
 
-    def _node_changed(self, _key: str, _before: Node | None, _after: Node | None) -> None:
+    def _on_node_change(self, _key: str, _before: Node | None, _after: Node | None) -> None:
         self._changes.fleet = True
         self._wake.set()
 
-    def _namespace_changed(self, key: str, _before: Namespace | None, _after: Namespace | None) -> None:
+    def _on_namespace_change(self, key: str, _before: Namespace | None, _after: Namespace | None) -> None:
         self._changes.namespaces.add(key)
         self._wake.set()
 
-    def _limits_changed(self, key: str, _before: LimitRange | None, after: LimitRange | None) -> None:
+    def _on_limit_range_change(self, key: str, _before: LimitRange | None, after: LimitRange | None) -> None:
         namespace = key.partition("/")[0]
         self._limit_ranges.set(key, namespace, after)
-        self._changes.limits.add(namespace)
+        self._changes.limit_ranges.add(namespace)
         self._wake.set()
 
-    def _quota_changed(self, key: str, _before: ResourceQuota | None, after: ResourceQuota | None) -> None:
+    def _on_quota_change(self, key: str, _before: ResourceQuota | None, after: ResourceQuota | None) -> None:
         namespace = key.partition("/")[0]
         self._quotas.set(key, namespace, after)
         self._changes.quotas.add(namespace)
         self._wake.set()
 
-    def _template_changed(
+    def _on_template_change(
         self, key: str, _before: ResourceClaimTemplate | None, after: ResourceClaimTemplate | None
     ) -> None:
         namespace = key.partition("/")[0]
         self._templates.set(key, namespace, after)
-        self._changes.templates.add(namespace)
+        self._changes.claim_templates.add(namespace)
         self._wake.set()
 
-    def _class_changed(self, _key: str, _before: DeviceClass | None, _after: DeviceClass | None) -> None:
-        self._changes.classes = True
+    def _on_class_change(self, _key: str, _before: DeviceClass | None, _after: DeviceClass | None) -> None:
+        self._changes.device_classes = True
         self._wake.set()
 
-    def _pod_changed(self, namespace: str, node: str) -> None:
-        self._changes.spaces.add(namespace)
+    def _on_pod_change(self, namespace: str, node: str) -> None:
+        self._changes.pod_namespaces.add(namespace)
         if node:
             self._changes.nodes.add(node)
         self._wake.set()
 
-    def _landed(self, seen: Iterable[Landing]) -> None:
-        self._changes.seen += seen
+    def _on_bound(self, seen: Iterable[BoundPod]) -> None:
+        self._changes.bound += seen
 
-    def _arrived(self, uids: Iterable[str]) -> None:
-        self._changes.arrived += uids
+    def _on_arrival(self, uids: Iterable[str]) -> None:
+        self._changes.arrived_uids += uids
 
-    def _relisted(self) -> None:
-        self._changes.pods = True
+    def _on_relist(self) -> None:
+        self._changes.relisted = True
         self._wake.set()
 
 
-def _name(item: Node | Namespace | DeviceClass) -> str:
+def _cluster_object_key(item: Node | Namespace | DeviceClass) -> str:
     return item.metadata.name
 
 
-def _full_name(item: LimitRange | ResourceQuota | ResourceClaimTemplate) -> str:
-    return f"{namespace_of(item)}/{item.metadata.name}"
+def _namespaced_object_key(item: LimitRange | ResourceQuota | ResourceClaimTemplate) -> str:
+    return f"{object_namespace(item)}/{item.metadata.name}"

@@ -9,33 +9,33 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from webhook.cache.gathering import room_of
-from webhook.cache.holdings import PODS, Holdings
-from webhook.cache.stored import stored_quota
-from webhook.model.claims import Classes, ResourceClaimTemplate
-from webhook.model.cluster import ClusterView, Room
+from webhook.cache.gathering import free_resources_of_node
+from webhook.cache.holdings import POD_COUNT, NodeUsage
+from webhook.cache.stored import with_quota_status
+from webhook.model.claims import DeviceClasses, ResourceClaimTemplate
+from webhook.model.cluster import ClusterView, FreeResources
 from webhook.model.fleet import Fleet, FleetNode
-from webhook.model.holders import Lines
+from webhook.model.holders import PodSummaries
 from webhook.model.objects import LimitRange, Namespace, Node, ResourceQuota
 
 
-class Made(NamedTuple):
+class BuiltView(NamedTuple):
     """A view, and the room it knows by index of node."""
 
     view: ClusterView
-    rooms: list[Room]
+    rooms: list[FreeResources]
 
 
-def make(
+def build_live_view(
     nodes: Fleet | Sequence[Node],
-    holdings: Holdings,
+    holdings: NodeUsage,
     namespaces: Mapping[str, Namespace],
     limit_ranges: Mapping[str, Sequence[LimitRange]],
     quotas: Mapping[str, Sequence[ResourceQuota]],
-    lines: Lines,
+    lines: PodSummaries,
     claim_templates: Mapping[str, Sequence[ResourceClaimTemplate]],
-    device_classes: Classes,
-) -> Made:
+    device_classes: DeviceClasses,
+) -> BuiltView:
     """The live view of what there is. Pods that come and go meanwhile may be in it or not.
 
     Args:
@@ -45,25 +45,25 @@ def make(
         limit_ranges, quotas: By namespace.
         lines: The pods that have not ended.
         claim_templates: By namespace.
-        device_classes: See `Classes`.
+        device_classes: See `DeviceClasses`.
     """
     fleet = nodes if isinstance(nodes, Fleet) else Fleet(sorted(nodes, key=lambda node: node.metadata.name))
-    rooms = [room_on(node, holdings) for node in fleet.nodes]
+    rooms = [free_resources_on_node(node, holdings) for node in fleet.nodes]
     view = ClusterView(
         fleet,
         rooms={node.name: room for node, room in zip(fleet.nodes, rooms, strict=True)},
         namespaces=namespaces,
         limit_ranges={name: tuple(found) for name, found in limit_ranges.items()},
-        quotas={name: tuple(stored_quota(quota, ()) for quota in found) for name, found in quotas.items()},
+        quotas={name: tuple(with_quota_status(quota, ()) for quota in found) for name, found in quotas.items()},
         claim_templates=claim_templates,
         device_classes=device_classes,
         lines=lines,
         complete=True,
     )
-    return Made(view, rooms)
+    return BuiltView(view, rooms)
 
 
-def room_on(node: FleetNode, holdings: Holdings) -> Room:
+def free_resources_on_node(node: FleetNode, holdings: NodeUsage) -> FreeResources:
     """What pods leave free on a node."""
-    held = holdings.on(node.name)
-    return room_of(node, held, held.get(PODS, 0))
+    held = holdings.on_node(node.name)
+    return free_resources_of_node(node, held, held.get(POD_COUNT, 0))

@@ -8,12 +8,12 @@ from typing import Any
 
 import orjson
 
-from webhook.cache.store import Store, StoreWriter
-from webhook.model.conditions import is_halted, is_ready
+from webhook.cache.store import StoreReader, StoreWriter
+from webhook.model.conditions import is_rollout_halted, is_ready_condition_true
 
-KEPT_METADATA = ("name", "namespace", "labels")
+TEXT_METADATA = ("name", "namespace", "labels")
 
-Written = Mapping[str, Any]
+ObjectData = Mapping[str, Any]
 
 
 class PolicyObjects:
@@ -27,55 +27,55 @@ class PolicyObjects:
     """
 
     def __init__(self) -> None:
-        self._policies: Store[Written] = Store()
-        self._exceptions: Store[Written] = Store()
-        self.policies = StoreWriter(self._policies, _name, self._changed)
-        self.exceptions = StoreWriter(self._exceptions, _name, self._changed)
+        self._policies: StoreReader[ObjectData] = StoreReader()
+        self._exceptions: StoreReader[ObjectData] = StoreReader()
+        self.policies = StoreWriter(self._policies, _policy_object_key, self._on_change)
+        self.exceptions = StoreWriter(self._exceptions, _policy_object_key, self._on_change)
         self.version = 0
         self.wake = asyncio.Event()
-        self.handed_on = False
+        self.delivered = False
 
     def texts(self) -> list[tuple[str, str]]:
         """What to call each object in messages, and its text; by kind and name."""
         return sorted((name, policy_text(name.partition("/")[0], data)) for name, data in self.objects().items())
 
-    def objects(self) -> dict[str, Written]:
+    def objects(self) -> dict[str, ObjectData]:
         """The objects, by what they are called in messages: kind and name."""
         kinds = (("GPUPolicy", self._policies), ("GPUPolicyException", self._exceptions))
         return {f"{kind}/{name}": data for kind, store in kinds for name, data in store.items.items()}
 
-    def halted(self) -> list[str]:
+    def halted_names(self) -> list[str]:
         """What the policies are called whose rollout was halted."""
-        return [f"GPUPolicy/{name}" for name, data in self._policies.items.items() if is_halted(data)]
+        return [f"GPUPolicy/{name}" for name, data in self._policies.items.items() if is_rollout_halted(data)]
 
-    def ready(self) -> list[str]:
+    def ready_names(self) -> list[str]:
         """What the objects are called of which a server says that it uses them."""
-        return [name for name, data in self.objects().items() if is_ready(data)]
+        return [name for name, data in self.objects().items() if is_ready_condition_true(data)]
 
-    def _changed(self, _key: str, before: Written | None, after: Written | None) -> None:
-        if before is not None and after is not None and _used(before) == _used(after):
+    def _on_change(self, _key: str, before: ObjectData | None, after: ObjectData | None) -> None:
+        if before is not None and after is not None and _evaluated_part(before) == _evaluated_part(after):
             return  # the rest of its status, or what a server notes about who wrote what
         self.version += 1
         self.wake.set()
 
 
-def policy_text(kind: str, data: Written) -> str:
+def policy_text(kind: str, data: ObjectData) -> str:
     """The part of an object that somebody wrote, as the text of a policy file. Items of a list say no kind."""
     metadata = data.get("metadata") or {}
     written = {
         "apiVersion": "rightslice.dev/v1alpha1",
         "kind": kind,
-        "metadata": {key: metadata[key] for key in KEPT_METADATA if metadata.get(key)},
+        "metadata": {key: metadata[key] for key in TEXT_METADATA if metadata.get(key)},
         "spec": data.get("spec"),
     }
     return orjson.dumps(written, option=orjson.OPT_INDENT_2).decode()
 
 
-def _used(data: Written) -> tuple[str, bool]:
+def _evaluated_part(data: ObjectData) -> tuple[str, bool]:
     """What of an object decides about pods."""
-    return policy_text("", data), is_halted(data)
+    return policy_text("", data), is_rollout_halted(data)
 
 
-def _name(data: Written) -> str:
+def _policy_object_key(data: ObjectData) -> str:
     metadata = data.get("metadata") or {}
     return "/".join(filter(None, (str(metadata.get("namespace") or ""), str(metadata.get("name", "")))))

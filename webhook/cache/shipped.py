@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
-_PACKAGE = Path(__file__).resolve().parent.parent
+_PACKAGE_FOLDER = Path(__file__).resolve().parent.parent
 
 
-def shipped(name: str) -> Path:
+def bundled_folder(name: str) -> Path:
     """The folder "policies" or "examples": inside an installed package, else beside it in a checkout.
 
     >>> shipped("examples").name
     'examples'
     """
-    installed = _PACKAGE / "shipped" / name
-    return installed if installed.is_dir() else _PACKAGE.parent / name
+    installed = _PACKAGE_FOLDER / "shipped" / name
+    return installed if installed.is_dir() else _PACKAGE_FOLDER.parent / name

@@ -11,12 +11,12 @@ from pathlib import Path as FilePath
 
 import msgspec
 
-from webhook.cache.gathering import namespace_of, view_of
-from webhook.cache.objects import Found, Kept, kind_of, members, read_object
-from webhook.cache.shipped import shipped
-from webhook.documents.names import is_document
-from webhook.documents.reading import read
-from webhook.errors import DocumentError, Place, SnapshotError
+from webhook.cache.gathering import object_namespace, build_view
+from webhook.cache.objects import RawObject, SnapshotObject, skipped_kind, expand_lists, read_snapshot_object
+from webhook.cache.shipped import bundled_folder
+from webhook.documents.names import is_document_file
+from webhook.documents.reading import read_documents
+from webhook.errors import DocumentError, SourceLocation, SnapshotError
 from webhook.model.claims import DeviceClass, ResourceClaimTemplate
 from webhook.model.cluster import ClusterView
 from webhook.model.gpunodes import GPUNode
@@ -27,7 +27,7 @@ DEMO = "demo"
 """The name of the snapshot that comes with the program."""
 
 
-class Snapshot(msgspec.Struct, frozen=True):
+class ClusterSnapshot(msgspec.Struct, frozen=True):
     """A cluster read from files.
 
     Attributes:
@@ -38,10 +38,10 @@ class Snapshot(msgspec.Struct, frozen=True):
 
     view: ClusterView
     skipped: tuple[str, ...] = ()
-    kept: tuple[Kept, ...] = ()
+    objects: tuple[SnapshotObject, ...] = ()
 
 
-def load_snapshot(source: str) -> ClusterView:
+def read_snapshot_view(source: str) -> ClusterView:
     """Read a file, a folder, or the shipped snapshot ("demo").
 
     Raises:
@@ -50,55 +50,55 @@ def load_snapshot(source: str) -> ClusterView:
     return read_snapshot(source).view
 
 
-def read_snapshot(source: str) -> Snapshot:
+def read_snapshot(source: str) -> ClusterSnapshot:
     """The same, with a word on what was left out.
 
     Raises:
-        SnapshotError: see `load_snapshot`.
+        SnapshotError: see `read_snapshot_view`.
     """
-    return gather(found for file in _files(source) for found in _documents(file))
+    return collect_snapshot(found for file in _snapshot_files(source) for found in _read_documents(file))
 
 
-def snapshot_of(objects: Iterable[tuple[object, Place]]) -> ClusterView:
+def view_of_objects(objects: Iterable[tuple[object, SourceLocation]]) -> ClusterView:
     """The view of objects that are already plain data, each with its place; Lists are opened.
 
     Raises:
         SnapshotError: an object is not what its kind says.
     """
-    return gather(_standing(data, place) for data, place in objects).view
+    return collect_snapshot(_raw_object_at(data, place) for data, place in objects).view
 
 
-def _standing(data: object, place: Place) -> Found:
-    return Found(data, lambda _path: place)
+def _raw_object_at(data: object, place: SourceLocation) -> RawObject:
+    return RawObject(data, lambda _path: place)
 
 
-def gather(documents: Iterable[Found]) -> Snapshot:
+def collect_snapshot(documents: Iterable[RawObject]) -> ClusterSnapshot:
     """Sort out what documents hold. Of an object that is given twice, the later one counts."""
-    kept: dict[tuple[str, ...], Kept] = {}
-    skipped: dict[str, list[Place]] = {}
+    kept: dict[tuple[str, ...], SnapshotObject] = {}
+    skipped: dict[str, list[SourceLocation]] = {}
     notes: list[str] = []
-    for found in (member for document in documents for member in members(document)):
-        if stranger := kind_of(found):
-            skipped.setdefault(stranger, []).append(found.at(()))
+    for found in (member for document in documents for member in expand_lists(document)):
+        if stranger := skipped_kind(found):
+            skipped.setdefault(stranger, []).append(found.place_at(()))
             continue
-        item = read_object(found)
-        key = _identity(item, len(kept))
+        item = read_snapshot_object(found)
+        key = _object_identity(item, len(kept))
         if key in kept:
-            notes.append(f"{found.at(())}: {' '.join(filter(None, key))} is given twice; this one counts")
+            notes.append(f"{found.place_at(())}: {' '.join(filter(None, key))} is given twice; this one counts")
         kept[key] = item
     counts = (f"{places[0]}: {len(places)} of kind {kind} left out" for kind, places in skipped.items())
     objects = tuple(kept.values())
-    return Snapshot(_view(objects), (*counts, *notes), objects)
+    return ClusterSnapshot(_snapshot_view(objects), (*counts, *notes), objects)
 
 
-def _identity(item: Kept, position: int) -> tuple[str, ...]:
+def _object_identity(item: SnapshotObject, position: int) -> tuple[str, ...]:
     """Kind, namespace and name; a pod that has no name yet is told apart by its position."""
-    namespace = "" if isinstance(item, Node | Namespace | GPUNode | DeviceClass) else namespace_of(item)
+    namespace = "" if isinstance(item, Node | Namespace | GPUNode | DeviceClass) else object_namespace(item)
     return type(item).__name__, namespace, item.metadata.name or f"#{position}"
 
 
-def _view(kept: tuple[Kept, ...]) -> ClusterView:
-    return view_of(
+def _snapshot_view(kept: tuple[SnapshotObject, ...]) -> ClusterView:
+    return build_view(
         nodes=[item for item in kept if isinstance(item, Node)],
         namespaces=[item for item in kept if isinstance(item, Namespace)],
         limit_ranges=[item for item in kept if isinstance(item, LimitRange)],
@@ -109,26 +109,26 @@ def _view(kept: tuple[Kept, ...]) -> ClusterView:
     )
 
 
-def _files(source: str) -> list[FilePath]:
-    path = shipped("examples") / "cluster" if source == DEMO else FilePath(source)
-    files = _under(path) if path.is_dir() else [path]
+def _snapshot_files(source: str) -> list[FilePath]:
+    path = bundled_folder("examples") / "cluster" if source == DEMO else FilePath(source)
+    files = _documents_under(path) if path.is_dir() else [path]
     if not files or not path.exists():
         found = "no such file" if not path.exists() else "a folder without any of these"
         must = "must be a YAML or JSON file, a folder of them, or demo"
-        raise SnapshotError(Place(str(path)), f"{must}, found {found}. Write what kubectl get -o yaml prints to it")
+        raise SnapshotError(SourceLocation(str(path)), f"{must}, found {found}. Write what kubectl get -o yaml prints to it")
     return files
 
 
-def _under(folder: FilePath) -> list[FilePath]:
-    return sorted(file for file in folder.rglob("*") if is_document(file.relative_to(folder).parts))
+def _documents_under(folder: FilePath) -> list[FilePath]:
+    return sorted(file for file in folder.rglob("*") if is_document_file(file.relative_to(folder).parts))
 
 
-def _documents(file: FilePath) -> Iterator[Found]:
+def _read_documents(file: FilePath) -> Iterator[RawObject]:
     try:
-        for document in read(file.read_bytes(), str(file), aliases=True):
-            yield Found(document.data, document.place)
+        for document in read_documents(file.read_bytes(), str(file), aliases=True):
+            yield RawObject(document.data, document.locate)
     except DocumentError as error:
-        raise SnapshotError(error.place, error.sentence) from error
+        raise SnapshotError(error.location, error.message) from error
     except OSError as error:
         sentence = f"must be readable, found: {error.strerror}. Give it to this user or name another file"
-        raise SnapshotError(Place(str(file)), sentence) from error
+        raise SnapshotError(SourceLocation(str(file)), sentence) from error

@@ -8,11 +8,11 @@ from typing import Generic, TypeVar
 
 T = TypeVar("T")
 
-Changed = Callable[[str, T | None, T | None], None]
+ChangeCallback = Callable[[str, T | None, T | None], None]
 """Called with a key, what was there, and what is there now. Not called where both are equal."""
 
 
-class Store(Generic[T]):
+class StoreReader(Generic[T]):
     """What readers have.
 
     Attributes:
@@ -26,7 +26,7 @@ class Store(Generic[T]):
 class StoreWriter(Generic[T]):
     """What the one task has that writes."""
 
-    def __init__(self, store: Store[T], key: Callable[[T], str], changed: Changed[T]) -> None:
+    def __init__(self, store: StoreReader[T], key: Callable[[T], str], changed: ChangeCallback[T]) -> None:
         """Take a store in charge.
 
         Args:
@@ -34,57 +34,57 @@ class StoreWriter(Generic[T]):
             key: The name of an object among its kind.
             changed: Told of each difference.
         """
-        self._store, self._key, self._changed = store, key, changed
+        self._store, self._key, self._on_change = store, key, changed
         self._items: dict[str, T] = {}
-        self._coming: dict[str, T] | None = None
-        self._show(self._items)
+        self._incoming: dict[str, T] | None = None
+        self._publish(self._items)
 
     def begin(self) -> None:
         """A list begins."""
-        self._coming = {}
+        self._incoming = {}
 
-    def put(self, item: T) -> None:
+    def upsert(self, item: T) -> None:
         """An object is there."""
         key = self._key(item)
-        if self._coming is not None:
-            self._coming[key] = item
+        if self._incoming is not None:
+            self._incoming[key] = item
             return
         before = self._items.get(key)
         self._items[key] = item
         if before != item:
-            self._changed(key, before, item)
+            self._on_change(key, before, item)
 
     def remove(self, item: T) -> None:
         """An object is gone."""
         key = self._key(item)
-        if self._coming is not None:
-            self._coming.pop(key, None)
+        if self._incoming is not None:
+            self._incoming.pop(key, None)
             return
         before = self._items.pop(key, None)
         if before is not None:
-            self._changed(key, before, None)
+            self._on_change(key, before, None)
 
     def swap(self) -> None:
         """The list is whole. Only what it changes is told."""
-        before, after = self._items, self._coming or {}
-        self._items, self._coming = after, None
-        self._show(after)
+        before, after = self._items, self._incoming or {}
+        self._items, self._incoming = after, None
+        self._publish(after)
         for key in before.keys() | after.keys():
             old, new = before.get(key), after.get(key)
             if old != new:
-                self._changed(key, old, new)
+                self._on_change(key, old, new)
 
-    def _show(self, items: dict[str, T]) -> None:
+    def _publish(self, items: dict[str, T]) -> None:
         self._store.items = MappingProxyType(items)
 
 
-class Grouped(Generic[T]):
+class NamespaceIndex(Generic[T]):
     """The same objects by namespace."""
 
     def __init__(self) -> None:
         self._groups: dict[str, dict[str, T]] = {}
 
-    def of(self, namespace: str) -> tuple[T, ...]:
+    def in_namespace(self, namespace: str) -> tuple[T, ...]:
         """The objects of one namespace."""
         return tuple(self._groups.get(namespace, {}).values())
 

@@ -9,22 +9,22 @@ from collections.abc import Sequence
 
 import msgspec
 
-from webhook.model.claims import NO_CLAIMS, Claiming, charge, is_filled
-from webhook.model.effective import effective
+from webhook.model.claims import NO_CLAIMS, ClaimContext, claim_charge, is_filled_by_claims
+from webhook.model.effective import effective_amount
 from webhook.model.objects import LimitRange, LimitRangeItem, ResourceQuota, ResourceQuotaStatus
-from webhook.model.pods import Amount, Pod
-from webhook.model.quantity import NANO, written
-from webhook.model.quota_keys import counted
-from webhook.model.scopes import in_scope, is_scoped
+from webhook.model.pods import QuantityText, Pod
+from webhook.model.quantity import NANO, format_nano
+from webhook.model.quota_keys import resource_of_quota_key
+from webhook.model.scopes import quota_matches_pod, has_scopes
 
 
-def stored_limit_range(limit_range: LimitRange) -> LimitRange:
+def set_limit_range_defaults(limit_range: LimitRange) -> LimitRange:
     """The LimitRange with the defaults that it gets when it is created."""
-    items = tuple(_with_defaults(item) for item in limit_range.spec.limits)
+    items = tuple(_with_item_defaults(item) for item in limit_range.spec.limits)
     return msgspec.structs.replace(limit_range, spec=msgspec.structs.replace(limit_range.spec, limits=items))
 
 
-def _with_defaults(item: LimitRangeItem) -> LimitRangeItem:
+def _with_item_defaults(item: LimitRangeItem) -> LimitRangeItem:
     """A Container item: `max` is the default limit, that is the default request, and `min` comes last.
 
     So `max: {nvidia.com/gpu: 4}` alone gives four GPUs to every container that names none.
@@ -37,7 +37,7 @@ def _with_defaults(item: LimitRangeItem) -> LimitRangeItem:
     )
 
 
-def stored_quota(quota: ResourceQuota, pods: Sequence[Pod], claiming: Claiming = NO_CLAIMS) -> ResourceQuota:
+def with_quota_status(quota: ResourceQuota, pods: Sequence[Pod], claiming: ClaimContext = NO_CLAIMS) -> ResourceQuota:
     """The quota with a status: what is enforced, and what the namespace's pods use where nobody has counted.
 
     Args:
@@ -49,28 +49,28 @@ def stored_quota(quota: ResourceQuota, pods: Sequence[Pod], claiming: Claiming =
     hard = status.hard or quota.spec.hard
     if status.used:
         return msgspec.structs.replace(quota, status=ResourceQuotaStatus(hard=hard, used=status.used))
-    holding = [pod for pod in pods if in_scope(quota, pod)]
-    claiming_pods = () if is_scoped(quota) else pods
-    used: dict[str, Amount] = {
-        key: written(_held(key, holding) + _claimed(key, claiming_pods, claiming))
+    holding = [pod for pod in pods if quota_matches_pod(quota, pod)]
+    claiming_pods = () if has_scopes(quota) else pods
+    used: dict[str, QuantityText] = {
+        key: format_nano(_used_by_pods(key, holding) + _used_by_claims(key, claiming_pods, claiming))
         for key in hard
-        if counted(key) or is_filled(key, claiming.classes)
+        if resource_of_quota_key(key) or is_filled_by_claims(key, claiming.classes)
     }
     return msgspec.structs.replace(quota, status=ResourceQuotaStatus(hard=hard, used=used))
 
 
-def _held(key: str, pods: Sequence[Pod]) -> int:
+def _used_by_pods(key: str, pods: Sequence[Pod]) -> int:
     """Nano-units that pods fill of a key themselves."""
-    what = counted(key)
+    what = resource_of_quota_key(key)
     if what is None:
         return 0
     if not what.resource:
         return NANO * len(pods)
-    return max(0, sum(effective(pod, what.resource, limits=what.side == "limits") for pod in pods))
+    return max(0, sum(effective_amount(pod, what.resource, limits=what.side == "limits") for pod in pods))
 
 
-def _claimed(key: str, pods: Sequence[Pod], claiming: Claiming) -> int:
+def _used_by_claims(key: str, pods: Sequence[Pod], claiming: ClaimContext) -> int:
     """Nano-units that the claims of pods fill of a key."""
     names = (claim.resource_claim_template_name for pod in pods for claim in pod.spec.resource_claims)
     found = (claiming.templates[name] for name in names if name in claiming.templates)
-    return NANO * sum(charge(spec, claiming.classes).get(key, 0) for spec in found)
+    return NANO * sum(claim_charge(spec, claiming.classes).get(key, 0) for spec in found)

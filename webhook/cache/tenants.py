@@ -10,16 +10,16 @@ from types import MappingProxyType
 
 import msgspec
 
-from webhook.cache.holdings import Holdings, HoldingsWriter
+from webhook.cache.holdings import NodeUsage, NodeUsageWriter
 from webhook.model.gangs import gang_of
-from webhook.model.lines import Line
-from webhook.model.pods import Pod, key_of
+from webhook.model.lines import PodSummary
+from webhook.model.pods import Pod, pod_key
 from webhook.model.quantity import NANO
-from webhook.model.resources import gpu_resource
-from webhook.placement.nodes.allotting import Turns, several_turns
+from webhook.model.resources import parse_gpu_resource
+from webhook.placement.nodes.allotting import ContainerRequests, multi_container_requests
 
 
-class Tenant(msgspec.Struct, frozen=True, gc=False):
+class GpuPod(msgspec.Struct, frozen=True, gc=False):
     """One pod with GPUs on a node.
 
     Attributes:
@@ -30,64 +30,64 @@ class Tenant(msgspec.Struct, frozen=True, gc=False):
 
     uid: str
     units: Mapping[str, int]
-    turns: Turns = ()
+    turns: ContainerRequests = ()
 
 
-NOBODY: Mapping[str, Tenant] = MappingProxyType({})
+NO_GPU_PODS: Mapping[str, GpuPod] = MappingProxyType({})
 NO_MEMBERS: Mapping[str, str] = MappingProxyType({})
 
 
-class Tenants:
+class GpuPodIndex:
     """What readers have. The tenants of one node are never changed, only replaced."""
 
     def __init__(self) -> None:
-        self.by_node: dict[str, Mapping[str, Tenant]] = {}
-        self.nodes: dict[str, str] = {}
-        self._gangs: dict[str, dict[str, str]] = {}
-        self._gang: dict[str, str] = {}
+        self.by_node: dict[str, Mapping[str, GpuPod]] = {}
+        self.node_by_pod: dict[str, str] = {}
+        self._members_by_gang: dict[str, dict[str, str]] = {}
+        self._gang_by_pod: dict[str, str] = {}
 
-    def on(self, node: str) -> Mapping[str, Tenant]:
+    def on_node(self, node: str) -> Mapping[str, GpuPod]:
         """The pods with GPUs on a node by "namespace/name", the first to come first."""
-        return self.by_node.get(node, NOBODY)
+        return self.by_node.get(node, NO_GPU_PODS)
 
-    def knows(self, pod: str) -> bool:
+    def has_pod(self, pod: str) -> bool:
         """Is a pod with GPUs on some node?"""
-        return pod in self.nodes
+        return pod in self.node_by_pod
 
-    def members(self, gang: str) -> Mapping[str, str]:
+    def gang_members(self, gang: str) -> Mapping[str, str]:
         """The nodes of a gang's pods with GPUs, by "namespace/name"; "" for one that waits."""
-        return self._gangs.get(gang, NO_MEMBERS)
+        return self._members_by_gang.get(gang, NO_MEMBERS)
 
-    def join(self, pod: str, gang: str, node: str) -> None:
+    def set_gang(self, pod: str, gang: str, node: str) -> None:
         """A pod belongs to a gang, or to none, and is on a node, or on none."""
-        before = self._gang.pop(pod, "")
+        before = self._gang_by_pod.pop(pod, "")
         if before:
-            members = self._gangs[before]
+            members = self._members_by_gang[before]
             del members[pod]
             if not members:
-                del self._gangs[before]
+                del self._members_by_gang[before]
         if gang:
-            self._gang[pod] = gang
-            self._gangs.setdefault(gang, {})[pod] = node
+            self._gang_by_pod[pod] = gang
+            self._members_by_gang.setdefault(gang, {})[pod] = node
 
-    def set(self, pod: str, node: str, tenant: Tenant | None) -> None:
+    def set_pod(self, pod: str, node: str, tenant: GpuPod | None) -> None:
         """A pod is on a node now, or on none."""
-        before = self.nodes.pop(pod, None)
+        before = self.node_by_pod.pop(pod, None)
         if before is not None and (before != node or tenant is None):
-            left = {name: each for name, each in self.on(before).items() if name != pod}
+            left = {name: each for name, each in self.on_node(before).items() if name != pod}
             self.by_node[before] = left
             if not left:
                 del self.by_node[before]
         if tenant is not None:
-            self.nodes[pod] = node
-            self.by_node[node] = {**self.on(node), pod: tenant}
+            self.node_by_pod[pod] = node
+            self.by_node[node] = {**self.on_node(node), pod: tenant}
 
 
-class TenantsWriter:
+class GpuPodWriter:
     """What the one task has that writes: pods in, sums and tenants out."""
 
     def __init__(
-        self, holdings: Holdings, touched: Callable[[str], None], arrived: Callable[[Line], None],
+        self, holdings: NodeUsage, touched: Callable[[str], None], arrived: Callable[[PodSummary], None],
         relisted: Callable[[], None],
     ) -> None:  # fmt: skip
         """Take both in charge.
@@ -98,45 +98,45 @@ class TenantsWriter:
             arrived: Told of each pod without GPUs that is on a node and was not known before.
             relisted: Told that all nodes may have changed.
         """
-        self.tenants = Tenants()
-        self._arrived = arrived
-        self._sums = HoldingsWriter(holdings, lambda _, node: touched(node), relisted)
-        self._coming: Tenants | None = None
+        self.index = GpuPodIndex()
+        self._on_arrival = arrived
+        self._usage_writer = NodeUsageWriter(holdings, lambda _, node: touched(node), relisted)
+        self._incoming: GpuPodIndex | None = None
 
     def begin(self) -> None:
         """A list begins."""
-        self._coming = Tenants()
-        self._sums.begin()
+        self._incoming = GpuPodIndex()
+        self._usage_writer.begin()
 
-    def put(self, pod: Pod) -> None:
+    def upsert(self, pod: Pod) -> None:
         """A pod is there."""
-        line = self._sums.line(pod)
-        before, tenant = self._sums.set(pod, line), _tenant(pod, line)
+        line = self._usage_writer.summarize(pod)
+        before, tenant = self._usage_writer.set_summary(pod, line), _as_gpu_pod(pod, line)
         if line is not None and line.node and tenant is None and not (before is not None and before.node):
-            self._arrived(line)
-        gang = gang_of(pod) if line is not None and line.gpus() else None
-        self._note(key_of(pod), line.node if line else "", tenant, gang.name if gang else "")
+            self._on_arrival(line)
+        gang = gang_of(pod) if line is not None and line.gpu_units() else None
+        self._set_gpu_pod(pod_key(pod), line.node if line else "", tenant, gang.name if gang else "")
 
     def remove(self, pod: Pod) -> None:
         """A pod is gone."""
-        self._note(key_of(pod), "", None)
-        self._sums.remove(pod)
+        self._set_gpu_pod(pod_key(pod), "", None)
+        self._usage_writer.remove(pod)
 
     def swap(self) -> None:
         """The list is whole."""
-        if self._coming is not None:
-            self.tenants = self._coming
-        self._coming = None
-        self._sums.swap()
+        if self._incoming is not None:
+            self.index = self._incoming
+        self._incoming = None
+        self._usage_writer.swap()
 
-    def _note(self, pod: str, node: str, tenant: Tenant | None, gang: str = "") -> None:
-        tenants = self.tenants if self._coming is None else self._coming
-        tenants.set(pod, node, tenant)
-        tenants.join(pod, gang, node)
+    def _set_gpu_pod(self, pod: str, node: str, tenant: GpuPod | None, gang: str = "") -> None:
+        tenants = self.index if self._incoming is None else self._incoming
+        tenants.set_pod(pod, node, tenant)
+        tenants.set_gang(pod, gang, node)
 
 
-def _tenant(pod: Pod, line: Line | None) -> Tenant | None:
+def _as_gpu_pod(pod: Pod, line: PodSummary | None) -> GpuPod | None:
     """The pod as one that holds GPUs; None where it holds none."""
     amounts = line.requests if line and line.node else ()
-    units = {name: -(-amount // NANO) for name, amount in amounts if gpu_resource(name)}
-    return Tenant(pod.metadata.uid, units, several_turns(pod)) if units else None
+    units = {name: -(-amount // NANO) for name, amount in amounts if parse_gpu_resource(name)}
+    return GpuPod(pod.metadata.uid, units, multi_container_requests(pod)) if units else None

@@ -16,108 +16,108 @@ from io import StringIO
 from pathlib import Path
 from typing import TypeVar
 
-from webhook.errors import Place, SnapshotError, quoted, shorten
-from webhook.placement.needs import WHOLE, Need
-from webhook.placement.rooms import Machine
+from webhook.errors import SourceLocation, SnapshotError, quote_text, shorten_text
+from webhook.placement.needs import GPU_MILLI, PodDemand
+from webhook.placement.rooms import EmptyNode
 
-MOST_BYTES = 256 << 20
+MAX_TRACE_BYTES = 256 << 20
 """Bytes of a trace after unpacking."""
 
 NODE_COLUMNS = ("sn", "cpu_milli", "memory_mib", "gpu", "model")
 POD_COLUMNS = ("name", "cpu_milli", "memory_mib", "num_gpu", "gpu_milli")
 
-MOST_GPUS = 64
+MAX_TRACE_GPUS = 64
 """GPUs of one node or pod."""
 
-MOST_DIGITS = 18
+MAX_DIGITS = 18
 
 Row = dict[str, str]
 Item = TypeVar("Item")
 
 
-def read_machines(path: Path) -> list[Machine]:
+def read_trace_nodes(path: Path) -> list[EmptyNode]:
     """Read a list of nodes.
 
     Raises:
         SnapshotError: the file cannot be read, a row is not a node, or one is named twice; with file and line.
     """
     lines: dict[str, int] = {}
-    return _read(path, NODE_COLUMNS, lambda row, place: _machine_once(row, place, lines))
+    return _read_trace_rows(path, NODE_COLUMNS, lambda row, place: _parse_unique_node(row, place, lines))
 
 
-def read_needs(path: Path) -> list[Need]:
+def read_trace_pods(path: Path) -> list[PodDemand]:
     """Read a list of pods, in the order of the file.
 
     Raises:
         SnapshotError: the file cannot be read, or a row is not a pod; with file and line.
     """
-    return _read(path, POD_COLUMNS, _need)
+    return _read_trace_rows(path, POD_COLUMNS, _parse_trace_pod)
 
 
-def _read(path: Path, columns: tuple[str, ...], item: Callable[[Row, Place], Item]) -> list[Item]:
+def _read_trace_rows(path: Path, columns: tuple[str, ...], item: Callable[[Row, SourceLocation], Item]) -> list[Item]:
     try:
-        rows = csv.DictReader(StringIO(_text(path)), strict=True)
+        rows = csv.DictReader(StringIO(_read_trace_text(path)), strict=True)
         missing = [column for column in columns if column not in (rows.fieldnames or ())]
         if missing:
-            raise _no_trace(path, f"must have the columns {', '.join(columns)}, found none named {', '.join(missing)}")
-        items = [item(row, Place(str(path), rows.line_num)) for row in rows]
+            raise _trace_error(path, f"must have the columns {', '.join(columns)}, found none named {', '.join(missing)}")
+        items = [item(row, SourceLocation(str(path), rows.line_num)) for row in rows]
     except UnicodeDecodeError as error:
         sentence = f"must be UTF-8, found other bytes from byte {error.start} on. Save the file as UTF-8"
-        raise SnapshotError(Place(str(path)), sentence) from error
+        raise SnapshotError(SourceLocation(str(path)), sentence) from error
     except (OSError, EOFError, zlib.error, csv.Error) as error:
-        sentence = f"must be a CSV file, plain or gzipped, found: {shorten(str(error), 120)}. Name another file"
-        raise SnapshotError(Place(str(path)), sentence) from error
+        sentence = f"must be a CSV file, plain or gzipped, found: {shorten_text(str(error), 120)}. Name another file"
+        raise SnapshotError(SourceLocation(str(path)), sentence) from error
     if not items:
-        raise _no_trace(path, "must have rows under its header, found none")
+        raise _trace_error(path, "must have rows under its header, found none")
     return items
 
 
-def _no_trace(path: Path, must: str) -> SnapshotError:
-    return SnapshotError(Place(str(path), 1, 1), f"{must}. Name a file in the openb format")
+def _trace_error(path: Path, must: str) -> SnapshotError:
+    return SnapshotError(SourceLocation(str(path), 1, 1), f"{must}. Name a file in the openb format")
 
 
-def _text(path: Path) -> str:
+def _read_trace_text(path: Path) -> str:
     """The file's text, unpacked where it is gzipped, without the mark that spreadsheets begin a file with."""
     with path.open("rb") as raw:
         packed = raw.read(2) == b"\x1f\x8b"
         raw.seek(0)
         with gzip.open(raw) if packed else raw as file:
-            content = file.read(MOST_BYTES + 1)
-    if len(content) > MOST_BYTES:
-        raise SnapshotError(Place(str(path)), f"must be at most {MOST_BYTES >> 20} MiB. Cut it into parts")
+            content = file.read(MAX_TRACE_BYTES + 1)
+    if len(content) > MAX_TRACE_BYTES:
+        raise SnapshotError(SourceLocation(str(path)), f"must be at most {MAX_TRACE_BYTES >> 20} MiB. Cut it into parts")
     return content.decode("utf-8-sig")
 
 
-def _machine_once(row: Row, place: Place, lines: dict[str, int]) -> Machine:
+def _parse_unique_node(row: Row, place: SourceLocation, lines: dict[str, int]) -> EmptyNode:
     """A node that no row before has named; `lines` has those that did, by name."""
     first = lines.setdefault(row["sn"], place.line)
     if first != place.line:
-        sentence = f"sn: must be each node's own, found {quoted(row['sn'])} here and in line {first}. Leave one out"
+        sentence = f"sn: must be each node's own, found {quote_text(row['sn'])} here and in line {first}. Leave one out"
         raise SnapshotError(place, sentence)
-    return _machine(row, place)
+    return _parse_trace_node(row, place)
 
 
-def _machine(row: Row, place: Place) -> Machine:
-    gpus = _number(row, "gpu", place, MOST_GPUS)
-    cpu, memory = _number(row, "cpu_milli", place), _number(row, "memory_mib", place)
-    return Machine(row["sn"], cpu, memory, gpus, row["model"] or "")
+def _parse_trace_node(row: Row, place: SourceLocation) -> EmptyNode:
+    gpus = _parse_trace_number(row, "gpu", place, MAX_TRACE_GPUS)
+    cpu, memory = _parse_trace_number(row, "cpu_milli", place), _parse_trace_number(row, "memory_mib", place)
+    return EmptyNode(row["sn"], cpu, memory, gpus, row["model"] or "")
 
 
-def _need(row: Row, place: Place) -> Need:
-    gpus = _number(row, "num_gpu", place, MOST_GPUS)
+def _parse_trace_pod(row: Row, place: SourceLocation) -> PodDemand:
+    gpus = _parse_trace_number(row, "num_gpu", place, MAX_TRACE_GPUS)
     models = tuple(sorted(filter(None, (row.get("gpu_spec") or "").split("|"))))
-    return Need(
-        cpu_milli=_number(row, "cpu_milli", place),
+    return PodDemand(
+        cpu_milli=_parse_trace_number(row, "cpu_milli", place),
         gpus=gpus,
-        gpu_milli=_number(row, "gpu_milli", place, WHOLE) if gpus else 0,
+        gpu_milli=_parse_trace_number(row, "gpu_milli", place, GPU_MILLI) if gpus else 0,
         models=models,
-        memory_mib=_number(row, "memory_mib", place),
+        memory_mib=_parse_trace_number(row, "memory_mib", place),
     )
 
 
-def _number(row: Row, column: str, place: Place, most: int = 1 << 40) -> int:
+def _parse_trace_number(row: Row, column: str, place: SourceLocation, most: int = 1 << 40) -> int:
     text = row[column] or ""
-    number = int(text) if text.isascii() and text.isdigit() and len(text) < MOST_DIGITS else -1
+    number = int(text) if text.isascii() and text.isdigit() and len(text) < MAX_DIGITS else -1
     if not 0 <= number <= most:
-        raise SnapshotError(place, f"{column}: must be a whole number from 0 to {most}, found {quoted(text)}")
+        raise SnapshotError(place, f"{column}: must be a whole number from 0 to {most}, found {quote_text(text)}")
     return number

@@ -22,25 +22,25 @@ from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.serialization import Encoding
 from cryptography.x509.oid import NameOID
 
-from webhook.certs.issuing import private_key
+from webhook.certs.issuing import load_private_key
 
-AUTHORITY_NAME = "Rightslice authority"
+AUTHORITY_NAME_PREFIX = "Rightslice authority"
 """How the common name of every authority begins that we made for a Secret."""
 
 _CERTIFICATE = re.compile(rb"-----BEGIN CERTIFICATE-----[A-Za-z0-9+/=\s]+-----END CERTIFICATE-----")
 
 
 @dataclass(frozen=True, slots=True)
-class Authority:
+class CertificateAuthority:
     """A certificate that signs others, PEM, and its life."""
 
     pem: bytes
-    begins: datetime
-    ends: datetime
+    not_before: datetime
+    not_after: datetime
 
 
 @dataclass(frozen=True, slots=True)
-class Leaf:
+class ServingCertificate:
     """A serving certificate, PEM, its key, its life, and the names it stands for.
 
     Attributes:
@@ -49,14 +49,14 @@ class Leaf:
 
     certificate: bytes
     key: bytes = field(repr=False)
-    begins: datetime
-    ends: datetime
-    names: frozenset[str]
-    signed_by: Authority | None
+    not_before: datetime
+    not_after: datetime
+    dns_names: frozenset[str]
+    signed_by: CertificateAuthority | None
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class SecretState:
     """What one Secret holds.
 
     Attributes:
@@ -67,75 +67,75 @@ class Held:
         foreign: Somebody else's Secret: it holds data and not our mark.
     """
 
-    trusted: tuple[Authority, ...] = ()
-    key: bytes | None = field(default=None, repr=False)
-    leaf: Leaf | None = None
-    faults: tuple[str, ...] = ()
+    authorities: tuple[CertificateAuthority, ...] = ()
+    authority_key: bytes | None = field(default=None, repr=False)
+    serving: ServingCertificate | None = None
+    errors: tuple[str, ...] = ()
     foreign: bool = False
 
     @property
-    def signing(self) -> Authority | None:
+    def signing_authority(self) -> CertificateAuthority | None:
         """The authority that signs from now on."""
-        return self.trusted[0] if self.trusted and self.key is not None else None
+        return self.authorities[0] if self.authorities and self.authority_key is not None else None
 
     @property
     def bundle(self) -> bytes:
         """What clients must trust, PEM."""
-        return bundle_of(self.trusted)
+        return encode_bundle(self.authorities)
 
     def data(self) -> dict[str, str]:
         """As a Secret's `data`."""
-        fields = {"ca.crt": self.bundle, "ca.key": self.key or b""}
-        if self.leaf is not None:
-            fields |= {"tls.crt": self.leaf.certificate, "tls.key": self.leaf.key}
+        fields = {"ca.crt": self.bundle, "ca.key": self.authority_key or b""}
+        if self.serving is not None:
+            fields |= {"tls.crt": self.serving.certificate, "tls.key": self.serving.key}
         return {name: b64encode(value).decode() for name, value in fields.items()}
 
 
-def read_held(data: Mapping[str, str], *, foreign: bool = False) -> Held:
+def parse_secret_data(data: Mapping[str, str], *, foreign: bool = False) -> SecretState:
     """Read a Secret's `data`. What is broken is a fault, never an error."""
-    texts = {name: _decoded(value) for name, value in data.items()}
-    trusted = authorities_in(texts.get("ca.crt", b""))
-    faults = [] if bundle_of(trusted) == texts.get("ca.crt", b"") else ["ca.crt is not what we wrote"]
-    key = _key_of(texts.get("ca.key", b""), trusted)
+    texts = {name: _decode_base64(value) for name, value in data.items()}
+    trusted = parse_authorities(texts.get("ca.crt", b""))
+    faults = [] if encode_bundle(trusted) == texts.get("ca.crt", b"") else ["ca.crt is not what we wrote"]
+    key = _matching_key(texts.get("ca.key", b""), trusted)
     if key is None and "ca.key" in texts:
         faults.append("ca.key is not the key of the first certificate in ca.crt")
-    leaf = leaf_in(texts.get("tls.crt", b""), texts.get("tls.key", b""), trusted)
+    leaf = parse_serving_certificate(texts.get("tls.crt", b""), texts.get("tls.key", b""), trusted)
     if leaf is None and (texts.get("tls.crt") or texts.get("tls.key")):
         faults.append("tls.crt and tls.key are no certificate and its key")
-    return Held(trusted, key, leaf, tuple(faults), foreign)
+    return SecretState(trusted, key, leaf, tuple(faults), foreign)
 
 
-def authorities_in(pem: bytes) -> tuple[Authority, ...]:
+def parse_authorities(pem: bytes) -> tuple[CertificateAuthority, ...]:
     """The authorities of ours in a PEM text, each once, in their order; anything else is passed over."""
-    found = (_authority_of(block) for block in _CERTIFICATE.findall(pem))
-    return distinct(each for each in found if each is not None)
+    found = (_parse_authority(block) for block in _CERTIFICATE.findall(pem))
+    return unique_authorities(each for each in found if each is not None)
 
 
-def bundle_of(authorities: Sequence[Authority]) -> bytes:
+def encode_bundle(authorities: Sequence[CertificateAuthority]) -> bytes:
     """Authorities as one PEM text."""
     return b"".join(authority.pem for authority in authorities)
 
 
-def distinct(authorities: Iterable[Authority]) -> tuple[Authority, ...]:
+def unique_authorities(authorities: Iterable[CertificateAuthority]) -> tuple[CertificateAuthority, ...]:
     """Each authority once, where it came first."""
     return tuple(dict.fromkeys(authorities))
 
 
-def leaf_in(certificate: bytes, key: bytes, trusted: Sequence[Authority]) -> Leaf | None:
+def parse_serving_certificate(certificate: bytes, key: bytes, trusted: Sequence[CertificateAuthority]) -> ServingCertificate | None:
     """The serving certificate and its key, or None if they are no pair."""
     try:
         parsed = x509.load_pem_x509_certificate(certificate)
-        private_key(key, parsed.public_key())
+        load_private_key(key, parsed.public_key())
         names = parsed.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
     except (ValueError, x509.ExtensionNotFound):
         return None
     stands_for = [*names.get_values_for_type(x509.DNSName), *map(str, names.get_values_for_type(x509.IPAddress))]
-    signers = [authority for authority in trusted if _signed(parsed, authority)]
+    signers = [authority for authority in trusted if _is_signed_by(parsed, authority)]
     begins, ends = parsed.not_valid_before_utc, parsed.not_valid_after_utc
-    return Leaf(certificate, key, begins, ends, frozenset(stands_for), signers[0] if signers else None)
+    return ServingCertificate(certificate, key, begins, ends, frozenset(stands_for), signers[0] if signers else None)
 
 
-def _decoded(value: str) -> bytes:
+def _decode_base64(value: str) -> bytes:
     try:
         return b64decode(value, validate=True)
     except (NotBase64, ValueError):
@@ -143,7 +143,7 @@ def _decoded(value: str) -> bytes:
 
 
 @lru_cache(maxsize=64)
-def _authority_of(block: bytes) -> Authority | None:
+def _parse_authority(block: bytes) -> CertificateAuthority | None:
     """An authority of ours: named so, allowed to sign, and signed by itself."""
     try:
         certificate = x509.load_pem_x509_certificate(block)
@@ -152,14 +152,14 @@ def _authority_of(block: bytes) -> Authority | None:
         certificate.verify_directly_issued_by(certificate)
     except (ValueError, TypeError, InvalidSignature, x509.ExtensionNotFound):
         return None
-    if not constraints.ca or not names or not str(names[0].value).startswith(AUTHORITY_NAME):
+    if not constraints.ca or not names or not str(names[0].value).startswith(AUTHORITY_NAME_PREFIX):
         return None
     pem = certificate.public_bytes(Encoding.PEM)
-    return Authority(pem, certificate.not_valid_before_utc, certificate.not_valid_after_utc)
+    return CertificateAuthority(pem, certificate.not_valid_before_utc, certificate.not_valid_after_utc)
 
 
 @lru_cache(maxsize=64)
-def _signed(certificate: x509.Certificate, authority: Authority) -> bool:
+def _is_signed_by(certificate: x509.Certificate, authority: CertificateAuthority) -> bool:
     try:
         certificate.verify_directly_issued_by(x509.load_pem_x509_certificate(authority.pem))
     except (ValueError, TypeError, InvalidSignature):
@@ -167,11 +167,11 @@ def _signed(certificate: x509.Certificate, authority: Authority) -> bool:
     return True
 
 
-def _key_of(key: bytes, trusted: Sequence[Authority]) -> bytes | None:
+def _matching_key(key: bytes, trusted: Sequence[CertificateAuthority]) -> bytes | None:
     if not trusted:
         return None
     try:
-        private_key(key, x509.load_pem_x509_certificate(trusted[0].pem).public_key())
+        load_private_key(key, x509.load_pem_x509_certificate(trusted[0].pem).public_key())
     except ValueError:
         return None
     return key

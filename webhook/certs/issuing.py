@@ -21,7 +21,7 @@ COMMON_NAME_MOST = 64
 
 
 @dataclass(frozen=True, slots=True)
-class Signer:
+class CertificateSigner:
     """An authority with its private key.
 
     Attributes:
@@ -31,33 +31,33 @@ class Signer:
 
     name: x509.Name
     key: ec.EllipticCurvePrivateKey
-    until: datetime
+    not_after: datetime
 
 
-def new_authority(name: str, begins: datetime, ends: datetime) -> tuple[bytes, bytes]:
+def create_authority(name: str, begins: datetime, ends: datetime) -> tuple[bytes, bytes]:
     """A self-signed authority that may sign serving certificates and no other authority: certificate and key, PEM."""
     key = ec.generate_private_key(ec.SECP256R1())
     subject = _common_name(name)
     certificate = (
-        _builder(subject, subject, key.public_key(), begins, ends)
+        _certificate_builder(subject, subject, key.public_key(), begins, ends)
         .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
-        .add_extension(_usage(signs_certificates=True), critical=True)
+        .add_extension(_key_usage(signs_certificates=True), critical=True)
         .sign(key, hashes.SHA256())
     )
-    return certificate.public_bytes(serialization.Encoding.PEM), _key_pem(key)
+    return certificate.public_bytes(serialization.Encoding.PEM), _encode_key(key)
 
 
-def signer_of(certificate: bytes, key: bytes) -> Signer:
+def load_signer(certificate: bytes, key: bytes) -> CertificateSigner:
     """The authority whose certificate and key these are, PEM.
 
     Raises:
         ValueError: they are not PEM, not of elliptic curves, or do not belong together.
     """
     authority = x509.load_pem_x509_certificate(certificate)
-    return Signer(authority.subject, private_key(key, authority.public_key()), authority.not_valid_after_utc)
+    return CertificateSigner(authority.subject, load_private_key(key, authority.public_key()), authority.not_valid_after_utc)
 
 
-def private_key(pem: bytes, public: object) -> ec.EllipticCurvePrivateKey:
+def load_private_key(pem: bytes, public: object) -> ec.EllipticCurvePrivateKey:
     """The private key in a PEM text, which must be that of the public key.
 
     Raises:
@@ -72,7 +72,7 @@ def private_key(pem: bytes, public: object) -> ec.EllipticCurvePrivateKey:
     return key
 
 
-def issue(signer: Signer, names: Sequence[str], begins: datetime, ends: datetime) -> tuple[bytes, bytes]:
+def issue_serving_certificate(signer: CertificateSigner, names: Sequence[str], begins: datetime, ends: datetime) -> tuple[bytes, bytes]:
     """A serving certificate for DNS names and IP addresses: certificate and key, PEM.
 
     It ends with its authority at the latest.
@@ -85,18 +85,18 @@ def issue(signer: Signer, names: Sequence[str], begins: datetime, ends: datetime
     key = ec.generate_private_key(ec.SECP256R1())
     authority_key = x509.AuthorityKeyIdentifier.from_issuer_public_key(signer.key.public_key())
     certificate = (
-        _builder(_common_name(names[0]), signer.name, key.public_key(), begins, min(ends, signer.until))
+        _certificate_builder(_common_name(names[0]), signer.name, key.public_key(), begins, min(ends, signer.not_after))
         .add_extension(x509.SubjectAlternativeName([_general_name(name) for name in names]), critical=False)
         .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
-        .add_extension(_usage(signs_certificates=False), critical=True)
+        .add_extension(_key_usage(signs_certificates=False), critical=True)
         .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
         .add_extension(authority_key, critical=False)
         .sign(signer.key, hashes.SHA256())
     )
-    return certificate.public_bytes(serialization.Encoding.PEM), _key_pem(key)
+    return certificate.public_bytes(serialization.Encoding.PEM), _encode_key(key)
 
 
-def end_of(certificates: bytes) -> datetime | None:
+def expiry_of(certificates: bytes) -> datetime | None:
     """When the first certificate of a PEM text ends; None: it cannot be told."""
     try:
         return x509.load_pem_x509_certificate(certificates).not_valid_after_utc
@@ -104,12 +104,12 @@ def end_of(certificates: bytes) -> datetime | None:
         return None
 
 
-def in_two_thirds(begins: datetime, ends: datetime) -> datetime:
+def renewal_time(begins: datetime, ends: datetime) -> datetime:
     """When two thirds of a life are over."""
     return ends - (ends - begins) / 3
 
 
-def _builder(
+def _certificate_builder(
     subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePublicKey, begins: datetime, ends: datetime
 ) -> x509.CertificateBuilder:
     return (
@@ -128,7 +128,7 @@ def _common_name(text: str) -> x509.Name:
     return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, text[:COMMON_NAME_MOST])])
 
 
-def _usage(*, signs_certificates: bool) -> x509.KeyUsage:
+def _key_usage(*, signs_certificates: bool) -> x509.KeyUsage:
     return x509.KeyUsage(
         digital_signature=True,
         content_commitment=False,
@@ -149,7 +149,7 @@ def _general_name(name: str) -> x509.GeneralName:
         return x509.DNSName(name)
 
 
-def _key_pem(key: ec.EllipticCurvePrivateKey) -> bytes:
+def _encode_key(key: ec.EllipticCurvePrivateKey) -> bytes:
     return key.private_bytes(
         serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
     )

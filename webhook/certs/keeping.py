@@ -12,22 +12,22 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any, Literal, NamedTuple, Protocol
 
-from webhook.certs.held import Held, Leaf
-from webhook.certs.hooks import HookChoice, hook_of, with_bundle
-from webhook.certs.making import held_after
-from webhook.certs.plan import Hook, Rest, Seen, Step, Trust, is_valid, next_step
-from webhook.certs.secrets import SecretName, held_in, secret_with
+from webhook.certs.held import SecretState, ServingCertificate
+from webhook.certs.hooks import WebhookConfigSelector, webhook_config_of, ca_bundle_patch
+from webhook.certs.making import state_after_step
+from webhook.certs.plan import WebhookConfig, NoAction, RotationInput, RotationStep, UpdateBundles, is_within_validity, next_rotation_step
+from webhook.certs.secrets import SecretName, secret_state_of, build_secret
 from webhook.errors import ApiError
 
 CONFLICT = 409
 NOT_FOUND = 404
 
 
-class Api(Protocol):
-    """What is used of `webhook.kube.api.Api`."""
+class CertificateApi(Protocol):
+    """What is used of `webhook.kube.api.KubeClient`."""
 
     @property
-    def moment(self) -> datetime | None:
+    def server_time(self) -> datetime | None:
         """The server's clock when it last answered."""
 
     async def get(self, path: str, params: Mapping[str, str] = ...) -> dict[str, Any]:
@@ -44,7 +44,7 @@ class Api(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Keeping:
+class ManagedCertificateSpec:
     """What is kept, and for whom.
 
     Attributes:
@@ -54,12 +54,12 @@ class Keeping:
     """
 
     secret: SecretName
-    hooks: HookChoice
-    names: tuple[str, ...]
+    configs: WebhookConfigSelector
+    dns_names: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Looked:
+class ReconcileResult:
     """What one look came to.
 
     Attributes:
@@ -71,25 +71,25 @@ class Looked:
         hooks: How many webhook configurations there are; None: only the leader looks.
     """
 
-    step: Step
-    wrote: bool
-    leaf: Leaf | None
+    step: RotationStep
+    changed: bool
+    serving: ServingCertificate | None
     now: datetime
-    faults: tuple[str, ...] = ()
-    hooks: int | None = None
+    errors: tuple[str, ...] = ()
+    config_count: int | None = None
 
 
-class Found(NamedTuple):
+class ObservedState(NamedTuple):
     """What the API server has: the Secret and the configurations by their path, as objects and as values."""
 
     secret: Mapping[str, Any] | None
-    held: Held | None
+    state: SecretState | None
     configurations: Mapping[str, Mapping[str, Any]]
-    hooks: tuple[Hook, ...]
+    configs: tuple[WebhookConfig, ...]
 
 
 @dataclass(slots=True)
-class Keeper:
+class CertificateReconciler:
     """One replica's share in keeping the certificates.
 
     Attributes:
@@ -98,71 +98,71 @@ class Keeper:
         monotonic: Seconds of a clock that never steps.
     """
 
-    api: Api
-    keeping: Keeping
-    leads: Callable[[], bool]
+    api: CertificateApi
+    spec: ManagedCertificateSpec
+    is_leader: Callable[[], bool]
     clock: Callable[[], datetime]
     monotonic: Callable[[], float] = time.monotonic
     _state: object = field(init=False, default=None)
     _since: float = field(init=False, default=0.0)
 
-    async def look(self) -> Looked:
+    async def reconcile(self) -> ReconcileResult:
         """Read, and take the step that is due, if there is one.
 
         Raises:
             ApiError: the API server does not let us, or does not answer.
         """
-        leads = self.leads()
-        found = await self._find(with_hooks=leads)
-        if found.held is None and not leads:  # whoever writes the first Secret must know what is trusted already
-            found = await self._find(with_hooks=True)
-        now = self.api.moment or self.clock()
-        names = frozenset(self.keeping.names)
-        step = next_step(Seen(found.held, found.hooks, now, self._steady(found), names, leads))
-        wrote = await self._take(step, found, now)
-        held = found.held or Held()
-        return Looked(step, wrote, _to_serve(held, now), now, held.faults, len(found.hooks) if leads else None)
+        leads = self.is_leader()
+        found = await self._observe(with_hooks=leads)
+        if found.state is None and not leads:  # whoever writes the first Secret must know what is trusted already
+            found = await self._observe(with_hooks=True)
+        now = self.api.server_time or self.clock()
+        names = frozenset(self.spec.dns_names)
+        step = next_rotation_step(RotationInput(found.state, found.configs, now, self._unchanged_for(found), names, leads))
+        wrote = await self._apply_step(step, found, now)
+        held = found.state or SecretState()
+        return ReconcileResult(step, wrote, _usable_certificate(held, now), now, held.errors, len(found.configs) if leads else None)
 
-    async def to_serve(self) -> Leaf | None:
+    async def read_serving_certificate(self) -> ServingCertificate | None:
         """The certificate in the Secret, if it holds: also where everything else is refused.
 
         Raises:
             ApiError: the Secret cannot be read.
         """
-        found = await self._find(with_hooks=False)
-        return _to_serve(found.held or Held(), self.api.moment or self.clock())
+        found = await self._observe(with_hooks=False)
+        return _usable_certificate(found.state or SecretState(), self.api.server_time or self.clock())
 
-    async def _find(self, *, with_hooks: bool) -> Found:
+    async def _observe(self, *, with_hooks: bool) -> ObservedState:
         """Read the webhook configurations, and the Secret after them: so that what it has is never older than they."""
-        configurations = await self.keeping.hooks.read(self.api) if with_hooks else {}
+        configurations = await self.spec.configs.read(self.api) if with_hooks else {}
         try:
-            secret = await self.api.get(self.keeping.secret.path)
+            secret = await self.api.get(self.spec.secret.path)
         except ApiError as error:
             if error.status != NOT_FOUND:
                 raise
             secret = None
-        hooks = tuple(hook_of(path, each) for path, each in configurations.items())
-        return Found(secret, held_in(secret), configurations, hooks)
+        hooks = tuple(webhook_config_of(path, each) for path, each in configurations.items())
+        return ObservedState(secret, secret_state_of(secret), configurations, hooks)
 
-    def _steady(self, found: Found) -> timedelta:
+    def _unchanged_for(self, found: ObservedState) -> timedelta:
         """How long it has been like this."""
-        moment, state = self.monotonic(), (found.held, found.hooks)
+        moment, state = self.monotonic(), (found.state, found.configs)
         if self._state != state:
             self._state, self._since = state, moment
         return timedelta(seconds=moment - self._since)
 
-    async def _take(self, step: Step, found: Found, now: datetime) -> bool:
+    async def _apply_step(self, step: RotationStep, found: ObservedState, now: datetime) -> bool:
         """Take a step; False where there was none, or somebody else was first."""
-        if isinstance(step, Rest):
+        if isinstance(step, NoAction):
             return False
-        held = found.held or Held()
+        held = found.state or SecretState()
         try:
-            if isinstance(step, Trust):
-                for hook in step.hooks:
-                    patch = with_bundle(found.configurations[hook.path], held.bundle)
+            if isinstance(step, UpdateBundles):
+                for hook in step.configs:
+                    patch = ca_bundle_patch(found.configurations[hook.path], held.bundle)
                     await self.api.patch(hook.path, patch, "merge")
             else:
-                await self._write(held_after(step, held, self.keeping.names, now), found.secret)
+                await self._write_secret(state_after_step(step, held, self.spec.dns_names, now), found.secret)
         except ApiError as error:
             gone = error.status == NOT_FOUND and found.secret is not None
             if error.status == CONFLICT or gone:
@@ -170,16 +170,16 @@ class Keeper:
             raise
         return True
 
-    async def _write(self, held: Held, before: Mapping[str, Any] | None) -> None:
-        name = self.keeping.secret
-        body = secret_with(held, name, before)
+    async def _write_secret(self, held: SecretState, before: Mapping[str, Any] | None) -> None:
+        name = self.spec.secret
+        body = build_secret(held, name, before)
         if before is None:
-            await self.api.create(name.folder, body)
+            await self.api.create(name.collection_path, body)
         else:
             await self.api.replace(name.path, body)
 
 
-def _to_serve(held: Held, now: datetime) -> Leaf | None:
+def _usable_certificate(held: SecretState, now: datetime) -> ServingCertificate | None:
     """The certificate in the Secret, if clients that trust its bundle can accept it now."""
-    leaf = None if held.foreign else held.leaf
-    return leaf if leaf is not None and leaf.signed_by is not None and is_valid(leaf, now) else None
+    leaf = None if held.foreign else held.serving
+    return leaf if leaf is not None and leaf.signed_by is not None and is_within_validity(leaf, now) else None

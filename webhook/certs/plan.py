@@ -18,26 +18,26 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from webhook.certs.held import Authority, Held, Leaf, authorities_in, distinct
-from webhook.certs.issuing import in_two_thirds
+from webhook.certs.held import CertificateAuthority, SecretState, ServingCertificate, parse_authorities, unique_authorities
+from webhook.certs.issuing import renewal_time
 
-SETTLE = timedelta(seconds=30)
+BUNDLE_SETTLE_TIME = timedelta(seconds=30)
 """How long bundles must have been right before anything relies on them: API servers take up a change within a few
 seconds of each other, and replicas read the Secret again within `webhook.certs.keeping.LOOK_SECONDS`."""
 
-OVERLAP = timedelta(hours=24)
+AUTHORITY_OVERLAP = timedelta(hours=24)
 """How long old authorities stay after the last certificate of theirs was replaced."""
 
-URGENT = timedelta(days=9)
+URGENT_REMAINING = timedelta(days=9)
 """With less left than this, a new certificate no longer waits for bundles to settle: then one that is looked at once a
 day, by processes that never live for half a minute, still never has less than a week left."""
 
-MOST_TRUSTED = 8
+MAX_AUTHORITIES = 8
 """Authorities at once. Two in a rotation; more only where Secrets are lost or a clock jumps again and again."""
 
 
 @dataclass(frozen=True, slots=True)
-class Hook:
+class WebhookConfig:
     """One webhook configuration.
 
     Attributes:
@@ -52,7 +52,7 @@ class Hook:
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class RotationInput:
     """Everything that a step is chosen by.
 
     Attributes:
@@ -64,123 +64,123 @@ class Seen:
         leads: Is this replica the leader?
     """
 
-    held: Held | None
-    hooks: tuple[Hook, ...]
+    secret: SecretState | None
+    configs: tuple[WebhookConfig, ...]
     now: datetime
-    steady: timedelta
+    unchanged_for: timedelta
     names: frozenset[str]
-    leads: bool
+    is_leader: bool
 
 
 @dataclass(frozen=True, slots=True)
-class NewAuthority:
+class CreateAuthority:
     """Write a Secret with a new authority, those that were trusted before, and the certificate that is served."""
 
-    why: str
-    carried: tuple[Authority, ...] = ()
-    leaf: Leaf | None = None
+    reason: str
+    previous: tuple[CertificateAuthority, ...] = ()
+    serving: ServingCertificate | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Trust:
+class UpdateBundles:
     """Make every `caBundle` of these configurations what the Secret holds."""
 
-    hooks: tuple[Hook, ...]
-    why: str = "caBundle is not what the Secret holds"
+    configs: tuple[WebhookConfig, ...]
+    reason: str = "caBundle is not what the Secret holds"
 
 
 @dataclass(frozen=True, slots=True)
-class Issue:
+class IssueCertificate:
     """Write a new serving certificate of the signing authority into the Secret."""
 
-    why: str
+    reason: str
 
 
 @dataclass(frozen=True, slots=True)
-class Forget:
+class PruneAuthorities:
     """Leave only the signing authority in the Secret."""
 
-    why: str = "no certificate of the old authorities is served any more"
+    reason: str = "no certificate of the old authorities is served any more"
 
 
 @dataclass(frozen=True, slots=True)
-class Rest:
+class NoAction:
     """Nothing to do. `wrong`: somebody should do something, and it is not us."""
 
-    why: str
-    wrong: bool = False
+    reason: str
+    needs_attention: bool = False
 
 
-Step = NewAuthority | Trust | Issue | Forget | Rest
+RotationStep = CreateAuthority | UpdateBundles | IssueCertificate | PruneAuthorities | NoAction
 
 
-def next_step(seen: Seen) -> Step:
+def next_rotation_step(seen: RotationInput) -> RotationStep:
     """The one step that is due."""
-    held = seen.held
+    held = seen.secret
     if held is None:
-        return NewAuthority("there is no Secret yet, or it is empty", _known(seen))
+        return CreateAuthority("there is no Secret yet, or it is empty", _authorities_in_use(seen))
     if held.foreign:
-        return Rest("the Secret holds data that is not ours: name another one, or empty it", wrong=True)
-    if not seen.leads:
-        return Rest("the leader keeps the certificates")
-    if fault := authority_fault(held, seen.now):
-        return NewAuthority(fault, _known(seen), held.leaf)
-    if wrong := tuple(hook for hook in seen.hooks if set(hook.bundles) - {held.bundle}):
-        return Trust(wrong)
-    if fault := leaf_fault(held, seen.names, seen.now):
-        return Issue(fault) if _may_issue(held, seen) else Rest(f"waits for API servers to trust the bundles: {fault}")
-    if len(held.trusted) > 1 and seen.steady >= OVERLAP:
-        return Forget()
-    return Rest("all is as it should be")
+        return NoAction("the Secret holds data that is not ours: name another one, or empty it", needs_attention=True)
+    if not seen.is_leader:
+        return NoAction("the leader keeps the certificates")
+    if fault := authority_renewal_reason(held, seen.now):
+        return CreateAuthority(fault, _authorities_in_use(seen), held.serving)
+    if wrong := tuple(hook for hook in seen.configs if set(hook.bundles) - {held.bundle}):
+        return UpdateBundles(wrong)
+    if fault := serving_renewal_reason(held, seen.names, seen.now):
+        return IssueCertificate(fault) if _may_issue_now(held, seen) else NoAction(f"waits for API servers to trust the bundles: {fault}")
+    if len(held.authorities) > 1 and seen.unchanged_for >= AUTHORITY_OVERLAP:
+        return PruneAuthorities()
+    return NoAction("all is as it should be")
 
 
-def authority_fault(held: Held, now: datetime) -> str:
+def authority_renewal_reason(held: SecretState, now: datetime) -> str:
     """Why a new authority is needed; empty: it is not."""
-    if held.signing is None:
+    if held.signing_authority is None:
         return "the Secret holds no authority with its key"
-    if held.trusted and any(fault.startswith("ca.crt") for fault in held.faults):
+    if held.authorities and any(fault.startswith("ca.crt") for fault in held.errors):
         return "ca.crt in the Secret is not what we wrote"
-    return _life_fault("the authority", held.signing, now)
+    return _expiry_reason("the authority", held.signing_authority, now)
 
 
-def leaf_fault(held: Held, names: frozenset[str], now: datetime) -> str:
+def serving_renewal_reason(held: SecretState, names: frozenset[str], now: datetime) -> str:
     """Why a new serving certificate is needed; empty: it is not."""
-    leaf = held.leaf
+    leaf = held.serving
     if leaf is None:
         return "the Secret holds no serving certificate with its key"
-    if leaf.signed_by != held.signing:
+    if leaf.signed_by != held.signing_authority:
         return "the certificate is of an older authority"
-    if missing := names - leaf.names:
+    if missing := names - leaf.dns_names:
         return f"the certificate does not stand for {', '.join(sorted(missing))}"
-    return _life_fault("the certificate", leaf, now)
+    return _expiry_reason("the certificate", leaf, now)
 
 
-def is_valid(life: Authority | Leaf, now: datetime) -> bool:
+def is_within_validity(life: CertificateAuthority | ServingCertificate, now: datetime) -> bool:
     """Does it hold at this moment?"""
-    return life.begins <= now < life.ends
+    return life.not_before <= now < life.not_after
 
 
-def _life_fault(what: str, life: Authority | Leaf, now: datetime) -> str:
-    if now < life.begins:
-        return f"{what} is not valid before {life.begins:%Y-%m-%dT%H:%M:%SZ}"
-    if now >= in_two_thirds(life.begins, life.ends):
-        return f"two thirds of the life of {what} are over: it ends at {life.ends:%Y-%m-%dT%H:%M:%SZ}"
+def _expiry_reason(what: str, life: CertificateAuthority | ServingCertificate, now: datetime) -> str:
+    if now < life.not_before:
+        return f"{what} is not valid before {life.not_before:%Y-%m-%dT%H:%M:%SZ}"
+    if now >= renewal_time(life.not_before, life.not_after):
+        return f"two thirds of the life of {what} are over: it ends at {life.not_after:%Y-%m-%dT%H:%M:%SZ}"
     return ""
 
 
-def _may_issue(held: Held, seen: Seen) -> bool:
+def _may_issue_now(held: SecretState, seen: RotationInput) -> bool:
     """Only what has been trusted for a while may be served, unless nobody is served well as it is."""
-    leaf = held.leaf
-    if seen.steady >= SETTLE:
+    leaf = held.serving
+    if seen.unchanged_for >= BUNDLE_SETTLE_TIME:
         return True
     if leaf is None:
-        return len(held.trusted) == 1
-    return not is_valid(leaf, seen.now) or leaf.ends - seen.now < URGENT
+        return len(held.authorities) == 1
+    return not is_within_validity(leaf, seen.now) or leaf.not_after - seen.now < URGENT_REMAINING
 
 
-def _known(seen: Seen) -> tuple[Authority, ...]:
+def _authorities_in_use(seen: RotationInput) -> tuple[CertificateAuthority, ...]:
     """Every authority that somebody may still rely on: of what is served, of the Secret, of the bundles."""
-    held = seen.held or Held()
-    served = (held.leaf.signed_by,) if held.leaf and held.leaf.signed_by else ()
-    bundled = [each for hook in seen.hooks for bundle in hook.bundles for each in authorities_in(bundle)]
-    return distinct((*served, *held.trusted, *bundled))[: MOST_TRUSTED - 1]
+    held = seen.secret or SecretState()
+    served = (held.serving.signed_by,) if held.serving and held.serving.signed_by else ()
+    bundled = [each for hook in seen.configs for bundle in hook.bundles for each in parse_authorities(bundle)]
+    return unique_authorities((*served, *held.authorities, *bundled))[: MAX_AUTHORITIES - 1]

@@ -7,14 +7,14 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
 
-from webhook.certs.issuing import issue, new_authority, signer_of
+from webhook.certs.issuing import issue_serving_certificate, create_authority, load_signer
 
 CLOCK_SKEW = timedelta(minutes=5)
 """How far behind a client's clock may be."""
 
 
 @dataclass(frozen=True, slots=True)
-class Pair:
+class SelfSignedPair:
     """A serving certificate, its key, and the authority that clients must trust (`caBundle`), all PEM."""
 
     certificate: bytes
@@ -32,7 +32,7 @@ class Pair:
         return certificate, key
 
 
-def self_signed(names: Sequence[str], now: datetime, valid: timedelta = timedelta(days=90)) -> Pair:
+def create_self_signed(names: Sequence[str], now: datetime, valid: timedelta = timedelta(days=90)) -> SelfSignedPair:
     """Make an authority and one serving certificate.
 
     Args:
@@ -44,6 +44,6 @@ def self_signed(names: Sequence[str], now: datetime, valid: timedelta = timedelt
         ValueError: no name was given.
     """
     begins, ends = now - CLOCK_SKEW, now + valid
-    authority, authority_key = new_authority("Rightslice self-signed authority", begins, ends)
-    certificate, key = issue(signer_of(authority, authority_key), names, begins, ends)
-    return Pair(certificate, key, authority)
+    authority, authority_key = create_authority("Rightslice self-signed authority", begins, ends)
+    certificate, key = issue_serving_certificate(load_signer(authority, authority_key), names, begins, ends)
+    return SelfSignedPair(certificate, key, authority)

@@ -7,43 +7,43 @@ from typing import Annotated, Any
 import typer
 
 from webhook.cli import flags
-from webhook.cli.console import paint_for, say
-from webhook.cli.diagnosis import code_of, table
-from webhook.cli.live import with_api
-from webhook.installing.accounting import accounting_lines, read_accounted
-from webhook.model.resources import ACCOUNTING
-from webhook.report.data import as_yaml
+from webhook.cli.console import paint_for, print_result
+from webhook.cli.diagnosis import diagnosis_exit_code, diagnosis_table
+from webhook.cli.live import call_api
+from webhook.installing.accounting import accounting_results, read_accounting_facts
+from webhook.model.resources import ACCOUNTING_RESOURCE
+from webhook.report.data import yaml_text
 
 accounting = typer.Typer(help="Count every form of GPU in one quota.", no_args_is_help=True)
 
-Namespace = Annotated[
+QuotaNamespace = Annotated[
     str,
     typer.Option(
-        "-n", "--namespace", metavar="NAME", callback=flags.namespace_name, help="The namespace of the quota."
+        "-n", "--namespace", metavar="NAME", callback=flags.validate_namespace_name, help="The namespace of the quota."
     ),
 ]
-MOST_GPUS = 1_000_000
-Gpus = Annotated[
-    int, typer.Option("--gpus", min=0, max=MOST_GPUS, metavar="COUNT", help="Whole GPUs that the quota allows.")
+MAX_GPUS = 1_000_000
+QuotaGpus = Annotated[
+    int, typer.Option("--gpus", min=0, max=MAX_GPUS, metavar="COUNT", help="Whole GPUs that the quota allows.")
 ]
 
 
 @accounting.command("enable")
-def enable(namespace: Namespace = "default", gpus: Gpus = 8) -> None:
+def enable_accounting(namespace: QuotaNamespace = "default", gpus: QuotaGpus = 8) -> None:
     """Print what makes the accounting resource work: an entry for kube-scheduler, and a quota to start from.
 
     The entry has no verbs: the scheduler never calls it, and only learns to leave the resource alone. Without it, pods
     that ask for the resource stay Pending. Where the scheduler cannot be configured, run the agent with --gpu-milli.
     """
-    say("# Add to the KubeSchedulerConfiguration of every kube-scheduler, and restart it:\n")
-    say(as_yaml({"extenders": [_extender()]}))
-    say("---\n# Then write limits: {accounting: native, accountingScheduler: configured} in a policy, and a quota:\n")
-    say(as_yaml(_quota(namespace, gpus)))
+    print_result("# Add to the KubeSchedulerConfiguration of every kube-scheduler, and restart it:\n")
+    print_result(yaml_text({"extenders": [_managed_resource_extender()]}))
+    print_result("---\n# Then write limits: {accounting: native, accountingScheduler: configured} in a policy, and a quota:\n")
+    print_result(yaml_text(_starting_quota(namespace, gpus)))
 
 
 @accounting.command("check")
-def check(
-    namespace: Namespace = "default",
+def check_accounting(
+    namespace: QuotaNamespace = "default",
     no_color: flags.NoColor = False,
     kubeconfig: flags.Kubeconfig = None,
     context: flags.Context = None,
@@ -52,17 +52,17 @@ def check(
 
     Exit code: 0 nothing to act on, 1 something is, 2 a flag or the kubeconfig is wrong, 3 the cluster did not answer.
     """
-    lines = list(accounting_lines(with_api(kubeconfig, context, lambda api: read_accounted(api, namespace))))
-    say(table(lines, paint_for(no_color=no_color)))
-    raise typer.Exit(code_of(lines))
+    lines = list(accounting_results(call_api(kubeconfig, context, lambda api: read_accounting_facts(api, namespace))))
+    print_result(diagnosis_table(lines, paint_for(no_color=no_color)))
+    raise typer.Exit(diagnosis_exit_code(lines))
 
 
-def _extender() -> dict[str, Any]:
-    managed = [{"name": ACCOUNTING, "ignoredByScheduler": True}]
+def _managed_resource_extender() -> dict[str, Any]:
+    managed = [{"name": ACCOUNTING_RESOURCE, "ignoredByScheduler": True}]
     return {"urlPrefix": "http://127.0.0.1:1/never-called", "managedResources": managed}
 
 
-def _quota(namespace: str, gpus: int) -> dict[str, Any]:
+def _starting_quota(namespace: str, gpus: int) -> dict[str, Any]:
     metadata = {"name": "gpus", "namespace": namespace}
-    hard = {f"requests.{ACCOUNTING}": str(1000 * gpus)}
+    hard = {f"requests.{ACCOUNTING_RESOURCE}": str(1000 * gpus)}
     return {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": metadata, "spec": {"hard": hard}}

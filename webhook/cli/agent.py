@@ -6,13 +6,13 @@ from typing import Annotated
 
 import typer
 
-from webhook.cli.agenting import AgentError, Flags, become
-from webhook.cli.console import stop
+from webhook.cli.agenting import AgentError, AgentFlags, exec_agent
+from webhook.cli.console import exit_with_error
 from webhook.cli.reaching import Context, Kubeconfig
 
-LEVELS = ("debug", "info", "warning", "error")
+LOG_LEVELS = ("debug", "info", "warning", "error")
 
-SOCKET = "/var/lib/kubelet/pod-resources/kubelet.sock"
+KUBELET_SOCKET = "/var/lib/kubelet/pod-resources/kubelet.sock"
 
 
 def serve_agent(
@@ -27,7 +27,7 @@ def serve_agent(
     ] = "127.0.0.1:8081",
     socket: Annotated[
         str, typer.Option("--kubelet-socket", metavar="FILE", help="The kubelet's PodResources socket.")
-    ] = SOCKET,
+    ] = KUBELET_SOCKET,
     poll: Annotated[float, typer.Option("--poll", min=1, max=600, help="Seconds between two looks.")] = 10.0,
     gpu_milli: Annotated[
         bool,
@@ -42,25 +42,25 @@ def serve_agent(
 ) -> None:
     """Report the GPUs of one node, their links and who holds them, as a GPUNode."""
     try:
-        host, port = address(listen)
-        level = known(log_level)
+        host, port = parse_listen_address(listen)
+        level = parse_log_level(log_level)
     except AgentError as error:
-        stop(str(error))
-    become(Flags(node, kubeconfig, context, host, port, socket, poll, gpu_milli, level))
+        exit_with_error(str(error))
+    exec_agent(AgentFlags(node, kubeconfig, context, host, port, socket, poll, gpu_milli, level))
 
 
-def known(level: str) -> str:
+def parse_log_level(level: str) -> str:
     """A log level.
 
     Raises:
         AgentError: there is no such level.
     """
-    if level not in LEVELS:
-        raise AgentError(f"--log-level: must be one of {', '.join(LEVELS)}, found {level!r}")
+    if level not in LOG_LEVELS:
+        raise AgentError(f"--log-level: must be one of {', '.join(LOG_LEVELS)}, found {level!r}")
     return level
 
 
-def address(text: str) -> tuple[str, int]:
+def parse_listen_address(text: str) -> tuple[str, int]:
     """Host and port of ADDRESS:PORT.
 
     Raises:

@@ -1,4 +1,4 @@
-"""`audit`: what every pod of a cluster would become, by workload, and what that would save."""
+"""`audit_command`: what every pod of a cluster would become, by workload, and what that would save."""
 
 from __future__ import annotations
 
@@ -10,45 +10,45 @@ from typing import Annotated
 import typer
 
 from webhook.cli import flags
-from webhook.cli.auditing import AuditPaths, PriceFile, Run, Since, Wanted, run, say_if_nodeless, since_of
+from webhook.cli.auditing import AuditPaths, PriceFile, ClusterAudit, Since, AuditOptions, run_audit, note_missing_nodes, parse_since
 from webhook.cli.check import FORMATS as CHECKED
-from webhook.cli.check import exit_code, renders
+from webhook.cli.check import exit_code_of_checks, check_reports
 from webhook.cli.console import paint_for
-from webhook.cli.inputs import Reach, labels_of, moment_of
-from webhook.cli.output import lines, targets, write
-from webhook.cli.reportobjects import DryRun, Write, publish_reports, refuse_writing, report_objects
+from webhook.cli.inputs import ClusterFlags, parse_labels, parse_now
+from webhook.cli.output import join_lines, parse_targets, write_reports
+from webhook.cli.reportobjects import DryRunWrite, WriteReports, store_reports, reject_partial_write, report_objects_yaml
 from webhook.cli.version import rightslice_version
-from webhook.model.modes import Mode
+from webhook.model.modes import PolicyMode
 from webhook.policy.compiled import Exemption
-from webhook.report.audits import audit_document, audit_line, audit_parts, by_namespace, shares, trials_line
-from webhook.report.data import as_yaml, json_pieces
-from webhook.report.figures import Figures, figures_lines, figures_of
-from webhook.report.page import Exempting, Page
-from webhook.report.results import Verdict, summary_of
-from webhook.report.table import notes_line, skip_line
+from webhook.report.audits import audit_document, audit_summary, audit_parts, namespace_table, totals_by_namespace, audit_mode_summary
+from webhook.report.data import yaml_text, json_chunks
+from webhook.report.figures import ClusterUtilization, utilization_lines, compute_utilization
+from webhook.report.page import ExemptionUsage, AuditPage
+from webhook.report.results import CheckVerdict, summarize_results
+from webhook.report.table import audit_findings_line, skip_line
 from webhook.report.words import Paint
-from webhook.report.workload_tables import missed_lines, workload_csv, workload_findings, workload_table
-from webhook.report.workloads import Workload, workloads_of
+from webhook.report.workload_tables import unevaluated_lines, workload_csv, workload_finding_lines, workload_table
+from webhook.report.workloads import WorkloadReport, workload_reports
 
 FORMATS = (*CHECKED, "csv", "html", "policyreport")
-AuditOutput = Annotated[list[str] | None, flags.output(f"{', '.join(FORMATS[:-1])} or {FORMATS[-1]}")]
+AuditOutput = Annotated[list[str] | None, flags.output_option(f"{', '.join(FORMATS[:-1])} or {FORMATS[-1]}")]
 
 
-def audit(
+def audit_command(
     paths: AuditPaths = None,
     policies: flags.PoliciesOrLive = None,
-    cluster: flags.ClusterToJudge = None,
+    cluster: flags.AuditedCluster = None,
     kubeconfig: flags.Kubeconfig = None,
     context: flags.Context = None,
-    policy_namespace: flags.PolicyNamespace = flags.OUR_NAMESPACE,
+    policy_namespace: flags.PolicyNamespace = flags.DEFAULT_POLICY_NAMESPACE,
     namespace_labels: flags.NamespaceLabels = None,
     usage: flags.Usage = None,
     now: flags.Now = "",
     since: Since = "",
     prices: PriceFile = "",
     output: AuditOutput = None,
-    to_write: Write = False,
-    dry_run: DryRun = False,
+    to_write: WriteReports = False,
+    dry_run: DryRunWrite = False,
     fail_on: flags.FailOnFlag = flags.FailOn.DENY,
     no_color: flags.NoColor = False,
     quiet: flags.Quiet = False,
@@ -70,65 +70,65 @@ def audit(
     Exit code: 0 nothing to act on, 1 findings, 2 a file, flag or policy is wrong, 3 the cluster did not answer, or
     --write left alone an object of another tool.
     """
-    wanted, moment = targets(output, FORMATS), moment_of(now)
-    refuse_writing(cluster, paths, since, to_write=to_write, dry_run=dry_run)
-    reach = Reach(kubeconfig, context)
-    found = run(
-        Wanted(
+    wanted, moment = parse_targets(output, FORMATS), parse_now(now)
+    reject_partial_write(cluster, paths, since, to_write=to_write, dry_run=dry_run)
+    reach = ClusterFlags(kubeconfig, context)
+    found = run_audit(
+        AuditOptions(
             paths=paths,
             policies=policies,
             cluster=cluster,
-            reach=reach,
+            access=reach,
             policy_namespace=policy_namespace,
-            labels=labels_of(namespace_labels),
-            moment=moment,
-            since=since_of(since, moment),
+            labels=parse_labels(namespace_labels),
+            now=moment,
+            since=parse_since(since, moment),
             prices=prices,
             usage=usage,
             verbose=verbose,
-            to_write=to_write,
+            write_reports=to_write,
         )
     )
-    say_if_nodeless(found.world)
+    note_missing_nodes(found.context)
     paint, results = paint_for(no_color=no_color), found.results
-    rows = workloads_of(results, found.prices, found.stocks or None)
-    figures = figures_of(found.stocks, rows, found.prices) if found.stocks and not since else None
-    reports = renders(results, paint, fail_on) | {
-        "table": lambda: lines(list(people(found, rows, figures, paint, quiet=quiet, verbose=verbose))),
-        "json": lambda: json_pieces(audit_parts(results, rows, figures, found.prices)),
-        "yaml": lambda: as_yaml(audit_document(results, rows, figures, found.prices)),
+    rows = workload_reports(results, found.prices, found.stocks or None)
+    figures = compute_utilization(found.stocks, rows, found.prices) if found.stocks and not since else None
+    reports = check_reports(results, paint, fail_on) | {
+        "table": lambda: join_lines(list(audit_table_lines(found, rows, figures, paint, quiet=quiet, verbose=verbose))),
+        "json": lambda: json_chunks(audit_parts(results, rows, figures, found.prices)),
+        "yaml": lambda: yaml_text(audit_document(results, rows, figures, found.prices)),
         "csv": lambda: workload_csv(rows, found.prices),
-        "html": lambda: html_of(page_of(found, rows, figures, since, moment)),
-        "policyreport": lambda: report_objects(found.report_apis, rows, moment),
+        "html": lambda: render_html(audit_page(found, rows, figures, since, moment)),
+        "policyreport": lambda: report_objects_yaml(found.report_apis, rows, moment),
     }
-    write(wanted, reports)
+    write_reports(wanted, reports)
     if to_write:
-        publish_reports(found.report_apis, rows, moment, reach, dry_run=dry_run)
-    raise typer.Exit(exit_code(results, fail_on))
+        store_reports(found.report_apis, rows, moment, reach, dry_run=dry_run)
+    raise typer.Exit(exit_code_of_checks(results, fail_on))
 
 
-def people(
-    found: Run, rows: Sequence[Workload], figures: Figures | None, paint: Paint, *, quiet: bool, verbose: bool
+def audit_table_lines(
+    found: ClusterAudit, rows: Sequence[WorkloadReport], figures: ClusterUtilization | None, paint: Paint, *, quiet: bool, verbose: bool
 ) -> Iterator[str]:
     """The head figures, namespaces, workloads, findings and the totals; with `quiet` the findings only."""
-    results, least = found.results, Mode.AUDIT if verbose else Mode.WARN
-    faults = [skip_line(each, paint) for each in results if each.verdict is Verdict.SKIPPED and not each.quiet]
-    findings = [*faults, *workload_findings(rows, paint, least=least)]
+    results, least = found.results, PolicyMode.AUDIT if verbose else PolicyMode.WARN
+    faults = [skip_line(each, paint) for each in results if each.verdict is CheckVerdict.SKIPPED and not each.quiet]
+    findings = [*faults, *workload_finding_lines(rows, paint, least=least)]
     if quiet:
         yield from findings
         return
-    notes = notes_line(summary_of(results)) if not verbose else ""
-    yield from _blocks(
-        figures_lines(figures) if figures else (),
-        by_namespace(results, paint),
+    notes = audit_findings_line(summarize_results(results)) if not verbose else ""
+    yield from _join_blocks(
+        utilization_lines(figures) if figures else (),
+        namespace_table(results, paint),
         workload_table(rows, paint, every=verbose),
         findings,
-        missed_lines(rows),
-        [line for line in (audit_line(results), trials_line(results), notes) if line],
+        unevaluated_lines(rows),
+        [line for line in (audit_summary(results), audit_mode_summary(results), notes) if line],
     )
 
 
-def _blocks(*blocks: Iterable[str]) -> Iterator[str]:
+def _join_blocks(*blocks: Iterable[str]) -> Iterator[str]:
     """Blocks of lines with an empty line between each two; an empty block leaves no trace."""
     some = [list(block) for block in blocks]
     for i, block in enumerate(block for block in some if block):
@@ -136,41 +136,41 @@ def _blocks(*blocks: Iterable[str]) -> Iterator[str]:
         yield from block
 
 
-def html_of(page: Page) -> str:
+def render_html(page: AuditPage) -> str:
     """The HTML report. What writes it takes its time to load: only who asks for it pays."""
-    from webhook.report.html import html
+    from webhook.report.html import html_report
 
-    return html(page)
+    return html_report(page)
 
 
-def page_of(found: Run, rows: Sequence[Workload], figures: Figures | None, since: str, moment: datetime) -> Page:
+def audit_page(found: ClusterAudit, rows: Sequence[WorkloadReport], figures: ClusterUtilization | None, since: str, moment: datetime) -> AuditPage:
     """What the HTML report shows."""
-    policies = found.world.policies
-    return Page(
+    policies = found.context.policies
+    return AuditPage(
         cluster=found.cluster,
         moment=moment.isoformat(timespec="seconds"),
         since=since,
         policies=tuple(policy.name for policy in policies.policies),
         digest=policies.digest,
         workloads=tuple(row for row in rows if row.touches_gpus),
-        shares=tuple(shares(found.results)),
-        stocks=tuple(found.stocks),
-        figures=figures,
-        exemptions=tuple(exempting(policies.exemptions, rows, moment)),
+        namespaces=tuple(totals_by_namespace(found.results)),
+        nodes=tuple(found.stocks),
+        utilization=figures,
+        exemptions=tuple(exemption_rows(policies.exemptions, rows, moment)),
         version=rightslice_version(),
     )
 
 
-def exempting(exemptions: Iterable[Exemption], rows: Sequence[Workload], moment: datetime) -> Iterator[Exempting]:
+def exemption_rows(exemptions: Iterable[Exemption], rows: Sequence[WorkloadReport], moment: datetime) -> Iterator[ExemptionUsage]:
     """Every exemption, the one that ends first first, with the number of workloads that it serves."""
-    served = Counter(name for row in rows for name in row.exempted)
+    served = Counter(name for row in rows for name in row.exemptions)
     for each in sorted(exemptions, key=lambda one: one.expires):
-        yield Exempting(
+        yield ExemptionUsage(
             name=each.name,
             policy=each.policy,
             codes=tuple(sorted(each.codes)),
             reason=each.reason,
             expires=each.expires.isoformat(timespec="seconds"),
-            ended=each.expires <= moment,
+            expired=each.expires <= moment,
             workloads=served[each.name],
         )

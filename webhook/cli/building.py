@@ -7,133 +7,133 @@ from datetime import UTC, datetime
 from pathlib import Path
 from random import SystemRandom
 
-from webhook.cache.following import Following, nothing_known
-from webhook.cache.snapshot import load_snapshot
-from webhook.certs.issuing import end_of
-from webhook.cli.starting import StartError, clients_of, connections, context_of, first_pair, watch_of
-from webhook.kube.api import Api
+from webhook.cache.following import ClusterInformers, empty_view
+from webhook.cache.snapshot import read_snapshot_view
+from webhook.certs.issuing import expiry_of
+from webhook.cli.starting import StartError, trusted_clients, connection_limit, build_listening_context, initial_key_pair, watch_certificate
+from webhook.kube.api import KubeClient
 from webhook.model.usage import UsageView
-from webhook.policy.capping import on_trial
+from webhook.policy.capping import policies_as_audit
 from webhook.policy.compiled import PolicySet
-from webhook.policy.loading import Loaded, load
-from webhook.server.app import Server
+from webhook.policy.loading import LoadResult, load_policies
+from webhook.server.app import AdmissionServer
 from webhook.server.policyfiles import PolicyFiles
-from webhook.server.policysources import Load
-from webhook.server.reloading import NoPoliciesError, PolicyWatch, read_policies
-from webhook.server.usage import UsageKeeper
-from webhook.server.world import PolicyLoad, World
-from webhook.settings import Settings
-from webhook.telemetry.logs import Logger
+from webhook.server.policysources import PolicyLoader
+from webhook.server.reloading import NoPoliciesError, PolicyReloader, read_policies
+from webhook.server.usage import UsageRefresher
+from webhook.server.world import PolicyLoadStatus, AdmissionState
+from webhook.settings import WebhookSettings
+from webhook.telemetry.logs import StructuredLogger
 from webhook.telemetry.telemetry import Telemetry
-from webhook.usage.frames import Asked
-from webhook.usage.source import Source
-from webhook.web.checks import Checks
-from webhook.web.collecting import settle_collector
-from webhook.web.limits import Limits
+from webhook.usage.frames import UsageRequest
+from webhook.usage.source import PrometheusSource
+from webhook.web.checks import HealthChecks
+from webhook.web.collecting import freeze_and_tune_gc
+from webhook.web.limits import ServerLimits
 
 
-def build(settings: Settings, log: Logger) -> Server:
+def build_webhook_server(settings: WebhookSettings, log: StructuredLogger) -> AdmissionServer:
     """Build the server and everything it is handed. One over a live cluster still has to follow it.
 
     Raises:
         StartError, RightsliceError: policies, cluster, certificate or kubeconfig cannot be used.
     """
     telemetry = Telemetry(log)
-    load = _loader(settings)
-    now = clock()
+    load = _policy_loader(settings)
+    now = utc_now()
     files = PolicyFiles(settings.policies) if settings.policies else None
     try:
         policies = read_policies(files, load) if files is not None else PolicySet()
     except NoPoliciesError as error:
         raise StartError(str(error)) from error
-    view = nothing_known() if settings.live else load_snapshot(settings.cluster)
-    world = World(policies, view, UsageView(), PolicyLoad(now if files else None))
+    view = empty_view() if settings.is_live else read_snapshot_view(settings.cluster)
+    world = AdmissionState(policies, view, UsageView(), PolicyLoadStatus(now if files else None))
     if files is not None:
-        telemetry.policies_loaded(policies.digest, len(policies.policies), now)
-    checks: list[Checks] = []
-    looks = [] if settings.live else [PolicyWatch(files, load, world, clock, telemetry).look]
-    pair = first_pair(settings, clock())
-    clients = clients_of(settings)
-    context = context_of(settings, pair, clients)
+        telemetry.record_policies_loaded(policies.digest, len(policies.policies), now)
+    checks: list[HealthChecks] = []
+    looks = [] if settings.is_live else [PolicyReloader(files, load, world, utc_now, telemetry).reload_if_changed]
+    pair = initial_key_pair(settings, utc_now())
+    clients = trusted_clients(settings)
+    context = build_listening_context(settings, pair, clients)
     if not settings.manages_tls:
-        telemetry.certificate_ends(end_of(pair.certificate))
-    certificate = watch_of(settings, context, telemetry)
+        telemetry.set_certificate_expiry(expiry_of(pair.certificate))
+    certificate = watch_certificate(settings, context, telemetry)
     if certificate is not None:
-        looks.append(certificate.look)
+        looks.append(certificate.reload_if_changed)
         checks.append(certificate.checks)
-    limits = Limits(connections=connections(settings, log), in_flight=settings.max_in_flight)
-    return Server(world, telemetry, clock, context, limits, looks, clients=clients, checks=checks)
+    limits = ServerLimits(connections=connection_limit(settings, log), in_flight=settings.max_in_flight)
+    return AdmissionServer(world, telemetry, utc_now, context, limits, looks, client_rules=clients, health_checks=checks)
 
 
-def follow(server: Server, api: Api, settings: Settings) -> Following:
+def follow_cluster(server: AdmissionServer, api: KubeClient, settings: WebhookSettings) -> ClusterInformers:
     """Have the server follow a live cluster once it listens. It is not ready before it knows all of it."""
-    world, telemetry = server.world, server.telemetry
+    world, telemetry = server.state, server.telemetry
     files = PolicyFiles(settings.policies) if settings.policies else None
-    following = Following(api, world, SystemRandom(), telemetry, settings.namespace)
-    watch = PolicyWatch(files, _loader(settings), world, clock, telemetry, following.policies)
-    world.followed = following
-    telemetry.counts.view_age, telemetry.counts.watches = lambda: following.age, lambda: following.states
+    following = ClusterInformers(api, world, SystemRandom(), telemetry, settings.namespace)
+    watch = PolicyReloader(files, _policy_loader(settings), world, utc_now, telemetry, following.policies)
+    world.cluster = following
+    telemetry.metrics.view_age, telemetry.metrics.watches = lambda: following.age, lambda: following.states
 
     async def look() -> None:
         if following.ready:  # before, no policy seen would be taken for no policy there
-            await watch.look()
+            await watch.reload_if_changed()
 
     def synced() -> None:
-        settle_collector()
+        freeze_and_tune_gc()
         telemetry.log.info("ready", server=api.server, nodes=len(world.view.fleet.nodes))
 
-    server.companions = [*server.companions, lambda: following.run(watch.look, synced)]
-    server.looks = [*server.looks, look]
+    server.tasks = [*server.tasks, lambda: following.run(watch.reload_if_changed, synced)]
+    server.polls = [*server.polls, look]
     return following
 
 
-def learn_from_use(server: Server, settings: Settings) -> None:
+def follow_usage(server: AdmissionServer, settings: WebhookSettings) -> None:
     """Have a server learn what workloads use of their GPUs once it listens, where it is told whom to ask.
 
     Raises:
         UsageError: who is to be asked, or by which credentials, cannot be used.
     """
-    asked = _asked(settings)
+    asked = _usage_request(settings)
     if asked is None:
         return
     seconds = 60 * settings.usage_minutes
-    keeper = UsageKeeper(asked, seconds, server.world, clock, server.telemetry, SystemRandom())
-    server.companions = [*server.companions, keeper.run]
-    server.checks = [*server.checks, keeper.checks]
+    keeper = UsageRefresher(asked, seconds, server.state, utc_now, server.telemetry, SystemRandom())
+    server.tasks = [*server.tasks, keeper.run]
+    server.health_checks = [*server.health_checks, keeper.checks]
 
 
-def _asked(settings: Settings) -> Asked | None:
+def _usage_request(settings: WebhookSettings) -> UsageRequest | None:
     if settings.usage is not None:
-        return Asked(file=str(settings.usage.absolute()))
+        return UsageRequest(file=str(settings.usage.absolute()))
     if settings.prometheus is None:
         return None
-    source = Source(
+    source = PrometheusSource(
         url=settings.prometheus,
-        ca=_absolute(settings.prometheus_ca),
-        token=_absolute(settings.prometheus_token_file),
+        ca=_absolute_path(settings.prometheus_ca),
+        token=_absolute_path(settings.prometheus_token_file),
         user=settings.prometheus_user,
-        password=_absolute(settings.prometheus_password_file),
+        password=_absolute_path(settings.prometheus_password_file),
         selector=settings.prometheus_selector,
         days=settings.prometheus_days,
     )
     source.check()
-    return Asked(source)
+    return UsageRequest(source)
 
 
-def _absolute(path: Path | None) -> str:
+def _absolute_path(path: Path | None) -> str:
     return str(path.absolute()) if path is not None else ""
 
 
-def _loader(settings: Settings) -> Load:
+def _policy_loader(settings: WebhookSettings) -> PolicyLoader:
     """How policies are loaded: as they are written, or to deny and change nothing."""
-    return load if settings.mode == "enforce" else _load_on_trial
+    return load_policies if settings.mode == "enforce" else _load_as_audit
 
 
-def _load_on_trial(sources: Iterable[tuple[str, str]]) -> Loaded:
-    loaded = load(sources)
-    return loaded if loaded.policies is None else loaded._replace(policies=on_trial(loaded.policies))
+def _load_as_audit(sources: Iterable[tuple[str, str]]) -> LoadResult:
+    loaded = load_policies(sources)
+    return loaded if loaded.policies is None else loaded._replace(policies=policies_as_audit(loaded.policies))
 
 
-def clock() -> datetime:
+def utc_now() -> datetime:
     """The moment."""
     return datetime.now(UTC)

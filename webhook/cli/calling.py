@@ -12,14 +12,14 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from webhook.audit.checking import group_of
-from webhook.model.decisions import Operation
+from webhook.audit.checking import api_group
+from webhook.model.decisions import PatchOperation
 
-TIMEOUT = 10.0
+REVIEW_TIMEOUT_SECONDS = 10.0
 """Seconds, the longest that an API server waits for a webhook by default."""
 
 
-class Answer(NamedTuple):
+class WebhookResponse(NamedTuple):
     """What a webhook answered.
 
     Attributes:
@@ -31,18 +31,18 @@ class Answer(NamedTuple):
     """
 
     allowed: bool
-    patch: tuple[Operation, ...]
+    patch: tuple[PatchOperation, ...]
     warnings: tuple[str, ...]
     message: str
     milliseconds: float
 
 
-class Client:
+class WebhookClient:
     """One kept-alive connection."""
 
     def __init__(self, port: int, authority: Path) -> None:
         context = ssl.create_default_context(cafile=str(authority))
-        self._connection = http.client.HTTPSConnection("127.0.0.1", port, timeout=TIMEOUT, context=context)
+        self._connection = http.client.HTTPSConnection("127.0.0.1", port, timeout=REVIEW_TIMEOUT_SECONDS, context=context)
 
     def is_ready(self) -> bool:
         """Does the server answer, and say it is ready?"""
@@ -55,14 +55,14 @@ class Client:
             return False
         return response.status == http.client.OK
 
-    def review(self, route: str, data: Mapping[str, Any], uid: str) -> Answer:
+    def review(self, route: str, data: Mapping[str, Any], uid: str) -> WebhookResponse:
         """Send one object for review.
 
         Raises:
             OSError: no connection.
             ValueError: the answer is no AdmissionReview.
         """
-        body = orjson.dumps(review_of(data, uid))
+        body = orjson.dumps(build_admission_review(data, uid))
         start = time.perf_counter()
         self._connection.request("POST", route, body, {"Content-Type": "application/json"})
         response = self._connection.getresponse()
@@ -70,16 +70,16 @@ class Client:
         milliseconds = (time.perf_counter() - start) * 1000
         if response.status != http.client.OK:
             raise ValueError(f"{route} answered {response.status}: {content[:200].decode(errors='replace')}")
-        return _answer(orjson.loads(content)["response"], milliseconds)
+        return _parse_review_response(orjson.loads(content)["response"], milliseconds)
 
     def close(self) -> None:
         """Close the connection; the next call opens another."""
         self._connection.close()
 
 
-def _answer(response: Mapping[str, Any], milliseconds: float) -> Answer:
+def _parse_review_response(response: Mapping[str, Any], milliseconds: float) -> WebhookResponse:
     patch = orjson.loads(base64.b64decode(response["patch"])) if response.get("patch") else ()
-    return Answer(
+    return WebhookResponse(
         allowed=response["allowed"],
         patch=tuple(patch),
         warnings=tuple(response.get("warnings") or ()),
@@ -88,9 +88,9 @@ def _answer(response: Mapping[str, Any], milliseconds: float) -> Answer:
     )
 
 
-def review_of(data: Mapping[str, Any], uid: str) -> dict[str, Any]:
+def build_admission_review(data: Mapping[str, Any], uid: str) -> dict[str, Any]:
     """The AdmissionReview that an API server sends when the object is created."""
-    group = group_of(data["apiVersion"])
+    group = api_group(data["apiVersion"])
     version = data["apiVersion"].rpartition("/")[2]
     kind = {"group": group, "version": version, "kind": data["kind"]}
     resource = {"group": group, "version": version, "resource": f"{data['kind'].lower()}s"}

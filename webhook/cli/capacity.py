@@ -1,4 +1,4 @@
-"""`capacity`: what GPUs are free, by node, NVLink island and MIG profile; one node in detail."""
+"""`capacity_command`: what GPUs are free, by node, NVLink island and MIG profile; one node in detail."""
 
 from __future__ import annotations
 
@@ -8,33 +8,33 @@ from typing import Annotated
 
 import typer
 
-from webhook.audit.files import content_of
-from webhook.cache.placing import Placing
+from webhook.audit.files import read_content
+from webhook.cache.placing import PlacementInput
 from webhook.cli import flags
-from webhook.cli.console import paint_for, stop
-from webhook.cli.inputs import Reach
-from webhook.cli.output import lines, targets, write
-from webhook.cli.placing import CapacityOutput, ClusterName, placing_in
+from webhook.cli.console import paint_for, exit_with_error
+from webhook.cli.inputs import ClusterFlags
+from webhook.cli.output import join_lines, parse_targets, write_reports
+from webhook.cli.placing import CapacityOutput, ClusterName, read_placement_input
 from webhook.errors import TopologyError
 from webhook.model.effective import effective_requests
-from webhook.model.pods import Pod, name_of
+from webhook.model.pods import Pod, pod_display_name
 from webhook.model.quantity import NANO
-from webhook.model.resources import gpu_resource
-from webhook.placement.matrices import read_matrix
-from webhook.placement.topology import Topology
-from webhook.report.capacities import capacity_document, capacity_table, stocks
-from webhook.report.data import as_json, as_yaml
-from webhook.report.nodes import Held, node_document, node_picture, state
-from webhook.report.sets import machine_document, machine_lines
-from webhook.report.svg import node_links
-from webhook.report.words import shown
+from webhook.model.resources import parse_gpu_resource
+from webhook.placement.matrices import parse_topology_matrix
+from webhook.placement.topology import GpuTopology
+from webhook.report.capacities import capacity_document, capacity_table, node_capacities
+from webhook.report.data import json_text, yaml_text
+from webhook.report.nodes import NodePodGpus, node_document, node_lines, gpu_state
+from webhook.report.sets import machine_topology_document, machine_topology_lines
+from webhook.report.svg import node_links_svg
+from webhook.report.words import sanitize
 
 FORMATS = ("table", "wide", "json", "yaml", "svg")
 NodeName = Annotated[
     str, typer.Argument(metavar="[NODE]", help="One node: its links, and who sits where.", show_default=False)
 ]
 
-Links = Annotated[
+LinksFile = Annotated[
     str,
     typer.Option(
         "--links",
@@ -42,14 +42,14 @@ Links = Annotated[
         help="In place of a cluster: what `nvidia-smi topo -m` prints on a machine. Which GPUs pods would get there.",
     ),
 ]
-MATRIX_MOST = 64 << 10
+MAX_MATRIX_BYTES = 64 << 10
 """Bytes of what `nvidia-smi topo -m` prints; sixteen GPUs and as many NICs take four thousand."""
 
 
-def capacity(
+def capacity_command(
     node: NodeName = "",
     cluster: ClusterName = "",
-    links: Links = "",
+    links: LinksFile = "",
     kubeconfig: flags.Kubeconfig = None,
     context: flags.Context = None,
     output: CapacityOutput = None,
@@ -70,82 +70,82 @@ def capacity(
 
     Exit code: 0, 2 where a file or flag is wrong, or 3 where the cluster does not answer.
     """
-    wanted = targets(output, FORMATS)
+    wanted = parse_targets(output, FORMATS)
     if links:
         if node or cluster:
-            stop("--links: says all of one machine, so it stands without a node and without --cluster")
-        write(wanted, _of_machine(_read_links(links)))
+            exit_with_error("--links: says all of one machine, so it stands without a node and without --cluster")
+        write_reports(wanted, _machine_reports(_read_topology(links)))
         return
-    placing = placing_in(cluster, Reach(kubeconfig, context), verbose=verbose)
-    every = stocks(placing.cluster, placing.mix)
+    placing = read_placement_input(cluster, ClusterFlags(kubeconfig, context), verbose=verbose)
+    every = node_capacities(placing.cluster, placing.mix)
     paint = paint_for(no_color=no_color)
     if node:
-        position = _position(placing, node)
-        held = _held(placing.pods, node)
+        position = _node_position(placing, node)
+        held = _pods_on_node(placing.pods, node)
         stock = next((stock for stock in every if stock.name == node), None)
-        picture = lines(node_picture(placing.cluster, position, held))
+        picture = join_lines(node_lines(placing.cluster, position, held))
         document = node_document(placing.cluster, position, stock, held)
         reports = {
             "table": lambda: picture,
             "wide": lambda: picture,
-            "json": lambda: as_json(document),
-            "yaml": lambda: as_yaml(document),
-            "svg": lambda: _drawn(placing, position),
+            "json": lambda: json_text(document),
+            "yaml": lambda: yaml_text(document),
+            "svg": lambda: _draw_node(placing, position),
         }
     elif any(target.form == "svg" for target in wanted):
-        stop("-o svg: draws one node. Name it: rightslice capacity NODE -o svg=node.svg")
+        exit_with_error("-o svg: draws one node. Name it: rightslice capacity NODE -o svg=node.svg")
     else:
         reports = {
-            "table": lambda: lines(capacity_table(every, paint)),
-            "wide": lambda: lines(capacity_table(every, paint, wide=True)),
-            "json": lambda: as_json(capacity_document(every)),
-            "yaml": lambda: as_yaml(capacity_document(every)),
+            "table": lambda: join_lines(capacity_table(every, paint)),
+            "wide": lambda: join_lines(capacity_table(every, paint, wide=True)),
+            "json": lambda: json_text(capacity_document(every)),
+            "yaml": lambda: yaml_text(capacity_document(every)),
         }
-    write(wanted, reports)
+    write_reports(wanted, reports)
 
 
-def _read_links(file: str) -> Topology:
+def _read_topology(file: str) -> GpuTopology:
     """Stops the program where it cannot be read."""
     try:
-        text = sys.stdin.buffer.read(MATRIX_MOST) if file == "-" else content_of(file, MATRIX_MOST)
-        return read_matrix(text.decode(errors="replace"))
+        text = sys.stdin.buffer.read(MAX_MATRIX_BYTES) if file == "-" else read_content(file, MAX_MATRIX_BYTES)
+        return parse_topology_matrix(text.decode(errors="replace"))
     except OSError as error:
-        stop(f"--links {shown(file)}: cannot be read: {error.strerror}")
+        exit_with_error(f"--links {sanitize(file)}: cannot be read: {error.strerror}")
     except TopologyError as error:
-        stop(f"--links {shown(file)}: {error}")
+        exit_with_error(f"--links {sanitize(file)}: {error}")
 
 
-def _of_machine(topology: Topology) -> dict[str, Callable[[], str]]:
+def _machine_reports(topology: GpuTopology) -> dict[str, Callable[[], str]]:
     """Each report on a machine of which all GPUs are free."""
     return {
-        "table": lambda: lines(machine_lines(topology)),
-        "wide": lambda: lines(machine_lines(topology)),
-        "json": lambda: as_json(machine_document(topology)),
-        "yaml": lambda: as_yaml(machine_document(topology)),
-        "svg": lambda: node_links("this machine", topology, ["free"] * topology.gpus),
+        "table": lambda: join_lines(machine_topology_lines(topology)),
+        "wide": lambda: join_lines(machine_topology_lines(topology)),
+        "json": lambda: json_text(machine_topology_document(topology)),
+        "yaml": lambda: yaml_text(machine_topology_document(topology)),
+        "svg": lambda: node_links_svg("this machine", topology, ["free"] * topology.gpu_count),
     }
 
 
-def _position(placing: Placing, name: str) -> int:
+def _node_position(placing: PlacementInput, name: str) -> int:
     position = placing.cluster.fleet.by_name.get(name)
     if position is None:
         names = ", ".join(node.name for node in placing.cluster.fleet.nodes[:10])
-        stop(f"{shown(name)}: no such node in this cluster. Some that are: {shown(names)}")
+        exit_with_error(f"{sanitize(name)}: no such node in this cluster. Some that are: {sanitize(names)}")
     return position
 
 
-def _held(pods: Sequence[Pod], node: str) -> list[Held]:
+def _pods_on_node(pods: Sequence[Pod], node: str) -> list[NodePodGpus]:
     """The pods of a node that hold GPUs, and what they hold."""
     found = []
     for pod in pods:
-        held = {name: amount // NANO for name, amount in effective_requests(pod).items() if gpu_resource(name)}
+        held = {name: amount // NANO for name, amount in effective_requests(pod).items() if parse_gpu_resource(name)}
         if pod.spec.node_name == node and held:
-            found.append(Held(pod.metadata.namespace or "default", name_of(pod), held))
+            found.append(NodePodGpus(pod.metadata.namespace or "default", pod_display_name(pod), held))
     return found
 
 
-def _drawn(placing: Placing, node: int) -> str:
+def _draw_node(placing: PlacementInput, node: int) -> str:
     cluster = placing.cluster
     topology = cluster.devices[node].topology
-    states = [state(cluster, node, gpu) for gpu in range(topology.gpus)]
-    return node_links(cluster.fleet.nodes[node].name, topology, states)
+    states = [gpu_state(cluster, node, gpu) for gpu in range(topology.gpu_count)]
+    return node_links_svg(cluster.fleet.nodes[node].name, topology, states)

@@ -1,4 +1,4 @@
-"""`check`: judge manifests against policies, with no cluster. The gate for CI."""
+"""`check_command`: judge manifests against policies, with no cluster. The gate for CI."""
 
 from __future__ import annotations
 
@@ -6,37 +6,37 @@ from collections.abc import Sequence
 
 import typer
 
-from webhook.audit.checking import World, check_all
-from webhook.audit.manifests import objects_in
+from webhook.audit.checking import EvaluationContext, evaluate_all
+from webhook.audit.manifests import read_objects
 from webhook.cli import flags
 from webhook.cli.console import CLEAN, FINDINGS, WRONG_INPUT, paint_for
-from webhook.cli.inputs import Reach, judged_by, labels_of, moment_of, usage_of
-from webhook.cli.output import Render, lines, targets, write
+from webhook.cli.inputs import ClusterFlags, read_policies_and_view, parse_labels, parse_now, read_usage_view
+from webhook.cli.output import ReportRenderer, join_lines, parse_targets, write_reports
 from webhook.cli.version import rightslice_version
-from webhook.model.modes import Mode
+from webhook.model.modes import PolicyMode
 from webhook.report.checks import check_document
-from webhook.report.data import as_json, as_yaml
-from webhook.report.github import github
-from webhook.report.junit import cases_of, junit
-from webhook.report.notes import notes_of
-from webhook.report.results import Checked, summary_of
-from webhook.report.sarif import sarif
-from webhook.report.table import notes_line, summary_line, table
-from webhook.report.wide import names, wide
+from webhook.report.data import json_text, yaml_text
+from webhook.report.github import github_commands
+from webhook.report.junit import finding_junit_cases, junit_xml
+from webhook.report.notes import finding_annotations
+from webhook.report.results import CheckResult, summarize_results
+from webhook.report.sarif import sarif_document
+from webhook.report.table import audit_findings_line, check_summary_line, check_lines
+from webhook.report.wide import object_names, wide_table
 from webhook.report.words import Paint
 
 FORMATS = ("table", "wide", "json", "yaml", "name", "junit", "sarif", "github")
-LEAST = {flags.FailOn.DENY: Mode.ENFORCE, flags.FailOn.WARN: Mode.WARN}
+MINIMUM_MODE = {flags.FailOn.DENY: PolicyMode.ENFORCE, flags.FailOn.WARN: PolicyMode.WARN}
 """The mildest mode that counts as a failure."""
 
 
-def check(
+def check_command(
     paths: flags.Paths,
     policies: flags.PoliciesOrLive = None,
     cluster: flags.Cluster = None,
     kubeconfig: flags.Kubeconfig = None,
     context: flags.Context = None,
-    policy_namespace: flags.PolicyNamespace = flags.OUR_NAMESPACE,
+    policy_namespace: flags.PolicyNamespace = flags.DEFAULT_POLICY_NAMESPACE,
     namespace: flags.NamespaceFlag = "default",
     namespace_labels: flags.NamespaceLabels = None,
     usage: flags.Usage = None,
@@ -51,46 +51,46 @@ def check(
 
     Exit code: 0 nothing to act on, 1 findings, 2 a file, flag or policy is wrong, 3 the cluster did not answer.
     """
-    wanted = targets(output, FORMATS)
-    labels, reach = labels_of(namespace_labels), Reach(kubeconfig, context)
-    by = judged_by(cluster, policies, labels, reach, policy_namespace, verbose=verbose)
-    moment = moment_of(now)
-    world = World(by.policies, by.view, moment, usage_of(usage, moment, verbose=verbose), namespace)
-    results = list(check_all(objects_in(paths), world))
-    write(wanted, renders(results, paint_for(no_color=no_color), fail_on, quiet=quiet, verbose=verbose))
-    raise typer.Exit(exit_code(results, fail_on))
+    wanted = parse_targets(output, FORMATS)
+    labels, reach = parse_labels(namespace_labels), ClusterFlags(kubeconfig, context)
+    by = read_policies_and_view(cluster, policies, labels, reach, policy_namespace, verbose=verbose)
+    moment = parse_now(now)
+    world = EvaluationContext(by.policies, by.view, moment, read_usage_view(usage, moment, verbose=verbose), namespace)
+    results = list(evaluate_all(read_objects(paths), world))
+    write_reports(wanted, check_reports(results, paint_for(no_color=no_color), fail_on, quiet=quiet, verbose=verbose))
+    raise typer.Exit(exit_code_of_checks(results, fail_on))
 
 
-def renders(
-    results: Sequence[Checked], paint: Paint, fail_on: flags.FailOn, *, quiet: bool = False, verbose: bool = False
-) -> dict[str, Render]:
+def check_reports(
+    results: Sequence[CheckResult], paint: Paint, fail_on: flags.FailOn, *, quiet: bool = False, verbose: bool = False
+) -> dict[str, ReportRenderer]:
     """Every report that can be asked for."""
     return {
-        "table": lambda: lines(people(results, paint, quiet=quiet, verbose=verbose)),
-        "wide": lambda: lines(wide(results)),
-        "json": lambda: as_json(check_document(results)),
-        "yaml": lambda: as_yaml(check_document(results)),
-        "name": lambda: lines(names(results)),
-        "junit": lambda: junit(cases_of(results, least=LEAST.get(fail_on, Mode.ENFORCE)), "rightslice"),
-        "sarif": lambda: as_json(sarif(list(notes_of(results)), rightslice_version())),
-        "github": lambda: lines(github(notes_of(results))),
+        "table": lambda: join_lines(check_table_lines(results, paint, quiet=quiet, verbose=verbose)),
+        "wide": lambda: join_lines(wide_table(results)),
+        "json": lambda: json_text(check_document(results)),
+        "yaml": lambda: yaml_text(check_document(results)),
+        "name": lambda: join_lines(object_names(results)),
+        "junit": lambda: junit_xml(finding_junit_cases(results, least=MINIMUM_MODE.get(fail_on, PolicyMode.ENFORCE)), "rightslice"),
+        "sarif": lambda: json_text(sarif_document(list(finding_annotations(results)), rightslice_version())),
+        "github": lambda: join_lines(github_commands(finding_annotations(results))),
     }
 
 
-def people(results: Sequence[Checked], paint: Paint, *, quiet: bool, verbose: bool) -> list[str]:
+def check_table_lines(results: Sequence[CheckResult], paint: Paint, *, quiet: bool, verbose: bool) -> list[str]:
     """The report for people; its last lines have the totals."""
     if quiet:
-        return list(table([each for each in results if each.broken or each.findings], paint, least=Mode.WARN))
-    found = list(table(results, paint, least=Mode.AUDIT if verbose else Mode.WARN))
-    summary = summary_of(results)
-    notes = notes_line(summary) if not verbose else ""
-    return [*found, *([""] if found else []), summary_line(summary), *([notes] if notes else [])]
+        return list(check_lines([each for each in results if each.invalid or each.findings], paint, least=PolicyMode.WARN))
+    found = list(check_lines(results, paint, least=PolicyMode.AUDIT if verbose else PolicyMode.WARN))
+    summary = summarize_results(results)
+    notes = audit_findings_line(summary) if not verbose else ""
+    return [*found, *([""] if found else []), check_summary_line(summary), *([notes] if notes else [])]
 
 
-def exit_code(results: Sequence[Checked], fail_on: flags.FailOn) -> int:
+def exit_code_of_checks(results: Sequence[CheckResult], fail_on: flags.FailOn) -> int:
     """Faults in files before findings, and findings as far as they are to count."""
-    if any(result.broken for result in results):
+    if any(result.invalid for result in results):
         return WRONG_INPUT
-    least = LEAST.get(fail_on)
-    found = [found.finding.effect for result in results for found in result.findings]
+    least = MINIMUM_MODE.get(fail_on)
+    found = [found.finding.effective_mode for result in results for found in result.findings]
     return FINDINGS if least is not None and any(mode >= least for mode in found) else CLEAN

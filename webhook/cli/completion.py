@@ -1,4 +1,4 @@
-"""`completion`: the script that teaches a shell to complete our commands and flags."""
+"""`completion_command`: the script that teaches a shell to complete our commands and flags."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from webhook.cli.main import COMPLETE, PROGRAM, app_for
+from webhook.cli.main import COMPLETION_VARIABLE, PROGRAM, build_app_for
 
 
 class Shell(StrEnum):
@@ -19,7 +19,7 @@ class Shell(StrEnum):
     FISH = "fish"
 
 
-def completion(shell: Annotated[Shell, typer.Argument(help="The shell to complete in.")]) -> None:
+def completion_command(shell: Annotated[Shell, typer.Argument(help="The shell to complete in.")]) -> None:
     """Print a shell's completion script, for example: source <(rightslice completion bash)."""
-    os.environ[COMPLETE] = f"source_{shell.value}"
-    app_for([])(args=[], prog_name=PROGRAM)
+    os.environ[COMPLETION_VARIABLE] = f"source_{shell.value}"
+    build_app_for([])(args=[], prog_name=PROGRAM)

@@ -1,4 +1,4 @@
-"""`demo`: the real server, the shipped policies and example cluster, and the example pods, over HTTPS."""
+"""`demo_command`: the real server, the shipped policies and example cluster, and the example pods, over HTTPS."""
 
 from __future__ import annotations
 
@@ -8,69 +8,69 @@ from pathlib import Path
 
 import typer
 
-from webhook.audit.checking import World, arriving, check
-from webhook.audit.manifests import Entry, objects_in
-from webhook.cache.shipped import shipped
+from webhook.audit.checking import EvaluationContext, with_limit_range_defaults, evaluate_object
+from webhook.audit.manifests import SourceObject, read_objects
+from webhook.cache.shipped import bundled_folder
 from webhook.cli import flags
-from webhook.cli.calling import Client
-from webhook.cli.console import NO_ANSWER, paint_for, say, stop, tell
-from webhook.cli.inputs import cluster_of, moment_of, nearby, policies_of
-from webhook.cli.running import ServerError, serving
-from webhook.report.demonstrated import Shown, demonstrated, totals
-from webhook.report.diff import apply
-from webhook.report.results import Checked, Verdict
+from webhook.cli.calling import WebhookClient
+from webhook.cli.console import NO_ANSWER, paint_for, print_result, exit_with_error, print_note
+from webhook.cli.inputs import read_cluster_view, parse_now, relative_path, load_policy_set
+from webhook.cli.running import WebhookProcessError, run_webhook_process
+from webhook.report.demonstrated import DemoResult, demo_lines, demo_summary
+from webhook.report.diff import apply_json_patch
+from webhook.report.results import CheckResult, CheckVerdict
 
 
-def demo(no_color: flags.NoColor = False) -> None:
+def demo_command(no_color: flags.NoColor = False) -> None:
     """Watch it work: the real HTTPS server judges and shapes the example pods. Needs no cluster."""
-    policies = nearby(shipped("policies"))
-    pods = nearby(shipped("examples") / "pods")
-    world = World(policies=policies_of([policies]), view=cluster_of("demo", {}), now=moment_of(""))
+    policies = relative_path(bundled_folder("policies"))
+    pods = relative_path(bundled_folder("examples") / "pods")
+    world = EvaluationContext(policies=load_policy_set([policies]), view=read_cluster_view("demo", {}), now=parse_now(""))
     paint = paint_for(no_color=no_color)
-    shown: list[Shown] = []
-    tell("starting the server …")
+    shown: list[DemoResult] = []
+    print_note("starting the server …")
     try:
-        with serving(["--policies", policies, "--cluster", "demo"]) as (client, port):
+        with run_webhook_process(["--policies", policies, "--cluster", "demo"]) as (client, port):
             nodes = len(world.view.fleet.nodes)
-            say([f"Server at https://127.0.0.1:{port}, {policies}/, example cluster of {nodes} nodes"])
-            for one in through(client, [pods], world):
+            print_result([f"Server at https://127.0.0.1:{port}, {policies}/, example cluster of {nodes} nodes"])
+            for one in review_objects(client, [pods], world):
                 shown.append(one)
-                say(["", *demonstrated(one, paint)])
-    except (ServerError, OSError, ValueError) as error:
-        stop(str(error), NO_ANSWER)
-    say(["", *totals(shown), "Keep it serving: make serve"])
+                print_result(["", *demo_lines(one, paint)])
+    except (WebhookProcessError, OSError, ValueError) as error:
+        exit_with_error(str(error), NO_ANSWER)
+    print_result(["", *demo_summary(shown), "Keep it serving: make serve"])
     raise typer.Exit
 
 
-def through(client: Client, paths: list[str], world: World) -> Iterator[Shown]:
+def review_objects(client: WebhookClient, paths: list[str], world: EvaluationContext) -> Iterator[DemoResult]:
     """Send every object of some files to /mutate, and what became of it to /validate."""
-    for entry in objects_in(paths):
-        if not isinstance(entry, Entry):
+    for entry in read_objects(paths):
+        if not isinstance(entry, SourceObject):
             continue
-        result = check(arriving(entry, world), world)
-        if result.verdict is not Verdict.SKIPPED:
-            yield _through(client, entry, result, world)
+        result = evaluate_object(with_limit_range_defaults(entry, world), world)
+        if result.verdict is not CheckVerdict.SKIPPED:
+            yield _review_object(client, entry, result, world)
 
 
-def _through(client: Client, entry: Entry, result: Checked, world: World) -> Shown:
+def _review_object(client: WebhookClient, entry: SourceObject, result: CheckResult, world: EvaluationContext) -> DemoResult:
     mutated = client.review("/mutate", result.stored, f"mutate-{result.name}")
-    shaped = apply(result.stored, mutated.patch)
+    shaped = apply_json_patch(result.stored, mutated.patch)
     validated = client.review("/validate", shaped, f"validate-{result.name}")
-    again = check(Entry(shaped, entry.document, entry.prefix), world)
+    again = evaluate_object(SourceObject(shaped, entry.document, entry.prefix), world)
     before, to_come = result.decision.gpu_milli_before, result.decision.gpu_milli_after
-    return Shown(
-        checked=result,
-        shaped=shaped,
+    return DemoResult(
+        result=result,
+        patched=shaped,
         denied="" if validated.allowed else validated.message,
         warnings=(*mutated.warnings, *validated.warnings),
         gpu_milli_before=before,
         gpu_milli_after=again.decision.gpu_milli_before if result.kind == "Pod" else to_come,
         milliseconds=(mutated.milliseconds, validated.milliseconds),
-        story=story_of(Path(entry.document.file)),
+        description=leading_comment(Path(entry.document.file)),
     )
 
 
-def story_of(file: Path) -> str:
+def leading_comment(file: Path) -> str:
     """What the comment at the head of a file says; "" where there is none."""
     with file.open(encoding="utf-8") as lines:
         head = takewhile(lambda line: line.startswith("#"), lines)

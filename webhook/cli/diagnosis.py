@@ -6,25 +6,25 @@ from collections import Counter
 from collections.abc import Sequence
 
 from webhook.cli.console import CLEAN, FINDINGS
-from webhook.installing.lines import Line, State
-from webhook.report.words import Paint, Style, shown
+from webhook.installing.lines import DiagnosticResult, CheckState
+from webhook.report.words import Paint, TextStyle, sanitize
 
-_STYLES = {State.OK: Style.GOOD, State.WARN: Style.WARNING, State.FAIL: Style.BAD, State.SKIP: Style.FAINT}
-WIDTH = 46
+_STATE_STYLES = {CheckState.OK: TextStyle.GOOD, CheckState.WARN: TextStyle.WARNING, CheckState.FAIL: TextStyle.BAD, CheckState.SKIP: TextStyle.FAINT}
+CHECK_WIDTH = 46
 
 
-def code_of(lines: Sequence[Line]) -> int:
+def diagnosis_exit_code(lines: Sequence[DiagnosticResult]) -> int:
     """The exit code: is there something to act on?"""
-    return FINDINGS if any(line.state in (State.WARN, State.FAIL) for line in lines) else CLEAN
+    return FINDINGS if any(line.state in (CheckState.WARN, CheckState.FAIL) for line in lines) else CLEAN
 
 
-def table(lines: Sequence[Line], paint: Paint) -> list[str]:
+def diagnosis_table(lines: Sequence[DiagnosticResult], paint: Paint) -> list[str]:
     """One line each, and the totals."""
     counts = Counter(line.state for line in lines)
-    total = ", ".join(f"{counts[state]} {state}" for state in State if counts[state])
-    return [*(_row(line, paint) for line in lines), "", f"{len(lines)} checks: {total}"]
+    total = ", ".join(f"{counts[state]} {state}" for state in CheckState if counts[state])
+    return [*(_diagnosis_row(line, paint) for line in lines), "", f"{len(lines)} checks: {total}"]
 
 
-def _row(line: Line, paint: Paint) -> str:
-    head = paint(f"{line.state:<6}", _STYLES[line.state])
-    return f"{head}{shown(line.what):<{WIDTH}}  {shown(line.advice)}".rstrip()
+def _diagnosis_row(line: DiagnosticResult, paint: Paint) -> str:
+    head = paint(f"{line.state:<6}", _STATE_STYLES[line.state])
+    return f"{head}{sanitize(line.summary):<{CHECK_WIDTH}}  {sanitize(line.advice)}".rstrip()

@@ -1,4 +1,4 @@
-"""`doctor`: is this installation well?"""
+"""`doctor_command`: is this installation well?"""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from typing import Annotated
 import typer
 
 from webhook.cli import flags
-from webhook.cli.console import paint_for, say, stop
-from webhook.cli.diagnosis import code_of, table
-from webhook.cli.live import with_api
+from webhook.cli.console import paint_for, print_result, exit_with_error
+from webhook.cli.diagnosis import diagnosis_exit_code, diagnosis_table
+from webhook.cli.live import call_api
 from webhook.installing.checks import diagnose
-from webhook.installing.facts import read_facts
-from webhook.report.data import as_json
+from webhook.installing.facts import read_cluster_facts
+from webhook.report.data import json_text
 
-Form = Annotated[str, typer.Option("-o", "--output", metavar="table|json", help="Default: table.")]
+DoctorOutput = Annotated[str, typer.Option("-o", "--output", metavar="diagnosis_table|json", help="Default: diagnosis_table.")]
 
 
-def doctor(
-    output: Form = "table",
+def doctor_command(
+    output: DoctorOutput = "table",
     no_color: flags.NoColor = False,
     kubeconfig: flags.Kubeconfig = None,
     context: flags.Context = None,
@@ -29,7 +29,7 @@ def doctor(
     Exit code: 0 nothing to act on, 1 something is, 2 a flag or the kubeconfig is wrong, 3 the cluster did not answer.
     """
     if output not in ("table", "json"):
-        stop(f"-o: must be table or json, found {output!r}. Write -o table")
-    lines = diagnose(with_api(kubeconfig, context, read_facts), datetime.now(UTC))
-    say(as_json([line._asdict() for line in lines]) if output == "json" else table(lines, paint_for(no_color=no_color)))
-    raise typer.Exit(code_of(lines))
+        exit_with_error(f"-o: must be table or json, found {output!r}. Write -o table")
+    lines = diagnose(call_api(kubeconfig, context, read_cluster_facts), datetime.now(UTC))
+    print_result(json_text([line._asdict() for line in lines]) if output == "json" else diagnosis_table(lines, paint_for(no_color=no_color)))
+    raise typer.Exit(diagnosis_exit_code(lines))

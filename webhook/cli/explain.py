@@ -1,4 +1,4 @@
-"""`explain`: what a code means, or what would become of an object in a file, step by step."""
+"""`explain_command`: what a code means, or what would become of an object in a file, step by step."""
 
 from __future__ import annotations
 
@@ -8,33 +8,33 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from webhook.audit.auditing import audit_pod, explain_all, pod_among, without_sizing
-from webhook.audit.checking import World
-from webhook.audit.manifests import Entry, Json, objects_in
+from webhook.audit.auditing import audit_pod, evaluate_for_explain, find_pod, without_right_sizing
+from webhook.audit.checking import EvaluationContext
+from webhook.audit.manifests import SourceObject, Json, read_objects
 from webhook.cli import flags
-from webhook.cli.check import exit_code
-from webhook.cli.console import paint_for, say, stop
+from webhook.cli.check import exit_code_of_checks
+from webhook.cli.console import paint_for, print_result, exit_with_error
 from webhook.cli.inputs import (
     LIVE,
-    Reach,
-    judged_by,
-    labels_of,
-    live_cluster,
-    live_view,
-    moment_of,
-    policies_in_force,
-    usage_of,
+    ClusterFlags,
+    read_policies_and_view,
+    parse_labels,
+    open_live_cluster,
+    read_live_view,
+    parse_now,
+    load_cluster_policies,
+    read_usage_view,
 )
 from webhook.errors import ApiError
 from webhook.model.codes import CODES
-from webhook.model.records import MIRROR
-from webhook.report.codes_page import code_list, code_page, codes_page, nearest
-from webhook.report.events import Known, event_lines
-from webhook.report.explained import explained
-from webhook.report.words import shown
+from webhook.model.records import MIRROR_ANNOTATION
+from webhook.report.codes_page import code_list, code_page, codes_markdown, closest_code
+from webhook.report.events import KnownUids, event_lines
+from webhook.report.explained import explain_lines
+from webhook.report.words import sanitize
 
 if TYPE_CHECKING:
-    from webhook.audit.cluster import Cluster
+    from webhook.audit.cluster import ClusterReader
 
 CodeArgument = Annotated[
     str | None,
@@ -44,22 +44,22 @@ CodeArgument = Annotated[
         show_default=False,
     ),
 ]
-File = Annotated[
+ExplainedFiles = Annotated[
     list[str] | None,
     typer.Option("-f", "--filename", metavar="FILE|DIR|-", help="Explain the objects of these files."),
 ]
-All = Annotated[bool, typer.Option("--all", help="Every code's page, as docs/codes.md has them.")]
+AllCodes = Annotated[bool, typer.Option("--all", help="Every code's page, as docs/codes.md has them.")]
 
 
-def explain(
+def explain_command(
     code: CodeArgument = None,
-    file: File = None,
-    every: All = False,
+    file: ExplainedFiles = None,
+    every: AllCodes = False,
     policies: flags.PoliciesOrLive = None,
     cluster: flags.Cluster = None,
     kubeconfig: flags.Kubeconfig = None,
     context: flags.Context = None,
-    policy_namespace: flags.PolicyNamespace = flags.OUR_NAMESPACE,
+    policy_namespace: flags.PolicyNamespace = flags.DEFAULT_POLICY_NAMESPACE,
     namespace: flags.NamespaceFlag = "default",
     namespace_labels: flags.NamespaceLabels = None,
     usage: flags.Usage = None,
@@ -72,87 +72,87 @@ def explain(
     Exit code: 0, 2 where the code is not known or a file cannot be judged, 3 where the cluster did not answer.
     """
     if every:
-        say(codes_page())
+        print_result(codes_markdown())
         return
     names_pod = cluster is not None and code is not None and code.upper() not in CODES
     if not file and not names_pod:
-        say(page_of(code))
+        print_result(code_page_lines(code))
         return
     if file and code is not None:
-        stop(f"explain takes a code or -f FILE, found both. For the file: rightslice explain -f {shown(file[0])}")
-    reach, labels, moment = Reach(kubeconfig, context), labels_of(namespace_labels), moment_of(now)
-    seen = usage_of(usage, moment, verbose=verbose)
+        exit_with_error(f"explain takes a code or -f FILE, found both. For the file: rightslice explain -f {sanitize(file[0])}")
+    reach, labels, moment = ClusterFlags(kubeconfig, context), parse_labels(namespace_labels), parse_now(now)
+    seen = read_usage_view(usage, moment, verbose=verbose)
     events: list[str] = []
     if names_pod and cluster == LIVE:
-        with live_cluster(reach) as live:
-            entry = pod_of(live, namespace, str(code).removeprefix("pod/"))
-            events = events_of(live, entry)
-            known = policies_in_force(live, policies, policy_namespace, verbose=verbose)
-            world = World(known, live_view(live, labels, verbose=verbose), moment, seen, namespace)
-        results = [audit_pod(entry, world, without_sizing(world.policies))]
+        with open_live_cluster(reach) as live:
+            entry = read_live_pod(live, namespace, str(code).removeprefix("pod/"))
+            events = pod_event_lines(live, entry)
+            known = load_cluster_policies(live, policies, policy_namespace, verbose=verbose)
+            world = EvaluationContext(known, read_live_view(live, labels, verbose=verbose), moment, seen, namespace)
+        results = [audit_pod(entry, world, without_right_sizing(world.policies))]
     else:
-        by = judged_by(cluster, policies, labels, reach, policy_namespace, verbose=verbose)
-        world = World(by.policies, by.view, moment, seen, namespace)
+        by = read_policies_and_view(cluster, policies, labels, reach, policy_namespace, verbose=verbose)
+        world = EvaluationContext(by.policies, by.view, moment, seen, namespace)
         if names_pod:
-            entry = pod_in(str(cluster), namespace, str(code).removeprefix("pod/"))
-            results = [audit_pod(entry, world, without_sizing(world.policies))]
+            entry = read_snapshot_pod(str(cluster), namespace, str(code).removeprefix("pod/"))
+            results = [audit_pod(entry, world, without_right_sizing(world.policies))]
         else:
-            results = list(explain_all(objects_in(file or []), world))
+            results = list(evaluate_for_explain(read_objects(file or []), world))
     paint = paint_for(no_color=no_color)
     for i, result in enumerate(results):
-        say([*([""] if i else []), *explained(result, paint, events)])
-    raise typer.Exit(exit_code(results, flags.FailOn.NEVER))
+        print_result([*([""] if i else []), *explain_lines(result, paint, events)])
+    raise typer.Exit(exit_code_of_checks(results, flags.FailOn.NEVER))
 
 
-def pod_of(cluster: Cluster, namespace: str, name: str) -> Entry:
+def read_live_pod(cluster: ClusterReader, namespace: str, name: str) -> SourceObject:
     """A pod of a live cluster. Stops the program where there is none of this name."""
     try:
         return cluster.pod(namespace, name)
     except ApiError as error:
         if error.status != HTTPStatus.NOT_FOUND:
             raise
-        where = f"in namespace {shown(namespace)!r} of this cluster"
-        stop(f"no pod is called {shown(name)!r} {where}. Name another namespace with -n")
+        where = f"in namespace {sanitize(namespace)!r} of this cluster"
+        exit_with_error(f"no pod is called {sanitize(name)!r} {where}. Name another namespace with -n")
 
 
-def pod_in(cluster: str, namespace: str, name: str) -> Entry:
+def read_snapshot_pod(cluster: str, namespace: str, name: str) -> SourceObject:
     """A pod of a snapshot. Stops the program where there is none of this name."""
-    from webhook.cli.auditing import sources  # reports take their time: only who needs them pays
+    from webhook.cli.auditing import audit_sources  # reports take their time: only who needs them pays
 
-    entry = pod_among(list(objects_in(sources(None, cluster))), namespace, name)
+    entry = find_pod(list(read_objects(audit_sources(None, cluster))), namespace, name)
     if entry is None:
-        where = f"in namespace {shown(namespace)!r} of {shown(cluster)}"
+        where = f"in namespace {sanitize(namespace)!r} of {sanitize(cluster)}"
         also = "; nor is it a finding code, which rightslice explain lists"
-        stop(f"no pod is called {shown(name)!r} {where}{also}. Name another namespace with -n")
+        exit_with_error(f"no pod is called {sanitize(name)!r} {where}{also}. Name another namespace with -n")
     return entry
 
 
-def events_of(cluster: Cluster, pod: Entry) -> list[str]:
+def pod_event_lines(cluster: ClusterReader, pod: SourceObject) -> list[str]:
     """What Events say about a pod and its controller; that they may not be read, where they may not."""
     metadata = pod.data["metadata"]
     owners = [each for each in metadata.get("ownerReferences") or () if each.get("controller")]
     names = [metadata["name"], *(each["name"] for each in owners)]
     try:
-        return list(event_lines(cluster.events(metadata["namespace"], names), uids_of(metadata, owners)))
+        return list(event_lines(cluster.events(metadata["namespace"], names), involved_uids(metadata, owners)))
     except ApiError as error:
         if error.status != HTTPStatus.FORBIDDEN:
             raise
-        return [f"{'Events':<10}not known: {shown(str(error))}"]
+        return [f"{'Events':<10}not known: {sanitize(str(error))}"]
 
 
-def uids_of(metadata: Json, owners: Iterable[Json]) -> Known:
+def involved_uids(metadata: Json, owners: Iterable[Json]) -> KnownUids:
     """What a pod and its controllers go by in Events. Of a static pod the kubelet speaks by the digest of its file."""
-    own = {str(metadata.get("uid", "")), str((metadata.get("annotations") or {}).get(MIRROR, ""))} - {""}
+    own = {str(metadata.get("uid", "")), str((metadata.get("annotations") or {}).get(MIRROR_ANNOTATION, ""))} - {""}
     return {("Pod", str(metadata["name"])): own} | {(each["kind"], each["name"]): {each["uid"]} for each in owners}
 
 
-def page_of(code: str | None) -> list[str]:
+def code_page_lines(code: str | None) -> list[str]:
     """The page of a code; the list of all where none is named. Stops the program where there is no such code."""
     if code is None:
         return code_list()
     if code.upper() not in CODES:
-        meant = nearest(code)
+        meant = closest_code(code)
         hint = f"Did you mean {meant}?" if meant else "rightslice explain lists them."
         ways = "A file is explained with -f FILE, a pod of a cluster with --cluster live or a snapshot."
-        stop(f"{shown(code)!r} is not a finding code. {hint} {ways}")
+        exit_with_error(f"{sanitize(code)!r} is not a finding code. {hint} {ways}")
     return code_page(code.upper())

@@ -12,30 +12,30 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 import uvloop
 
-from webhook.cache.following_inventory import InventoryFollowing
-from webhook.cache.inventory import Inventory, stocked
+from webhook.cache.following_inventory import InventoryInformers
+from webhook.cache.inventory import NodeInventory, build_inventory
 from webhook.cache.snapshot import read_snapshot
-from webhook.certs.issuing import end_of
+from webhook.certs.issuing import expiry_of
 from webhook.cli import servingflags as serving
-from webhook.cli.console import stop
+from webhook.cli.console import exit_with_error
 from webhook.cli.reaching import Context, Kubeconfig
-from webhook.cli.starting import StartError, clients_of, connections, context_of, first_pair, watch_of
+from webhook.cli.starting import StartError, trusted_clients, connection_limit, build_listening_context, initial_key_pair, watch_certificate
 from webhook.errors import RightsliceError
-from webhook.extender.app import extender
-from webhook.extender.counts import Counts
-from webhook.extender.standing import Standing
-from webhook.kube.api import Api
-from webhook.placement.fragmentation.policies import Policy
-from webhook.placement.nodes.ranking import Fill
-from webhook.settings import ExtenderSettings, SettingsError, extender_settings_from
-from webhook.telemetry.logs import Logger, make_logger
-from webhook.web.collecting import settle_collector
-from webhook.web.draining import serve_until_told
-from webhook.web.limits import Limits
-from webhook.web.listening import Listener, NoParserError
+from webhook.extender.app import build_extender
+from webhook.extender.counts import ExtenderMetrics
+from webhook.extender.standing import SchedulerState
+from webhook.kube.api import KubeClient
+from webhook.placement.fragmentation.policies import ScoringStrategy
+from webhook.placement.nodes.ranking import FillOrder
+from webhook.settings import ExtenderSettings, SettingsError, load_extender_settings
+from webhook.telemetry.logs import StructuredLogger, make_logger
+from webhook.web.collecting import freeze_and_tune_gc
+from webhook.web.draining import serve_until_signal
+from webhook.web.limits import ServerLimits
+from webhook.web.listening import HttpListener, NoParserError
 
 if TYPE_CHECKING:
-    from webhook.audit.sharing import Sharing
+    from webhook.audit.sharing import FairShareTracker
     from webhook.policy.fairness import FairShare
 
 
@@ -81,7 +81,7 @@ def serve_extender(
 ) -> None:
     """Rank nodes for kube-scheduler over HTTPS: POST /filter, /prioritize and /preempt. RIGHTSLICE_ variables too."""
     try:
-        settings = extender_settings_from(
+        settings = load_extender_settings(
             cluster=cluster,
             kubeconfig=kubeconfig,
             context=context,
@@ -99,76 +99,76 @@ def serve_extender(
             max_connections=max_connections,
             max_in_flight=max_in_flight,
         )
-        uvloop.run(_serve(settings, _rule(settings)))
+        uvloop.run(_run_extender(settings, _fair_share_rule(settings)))
     except (SettingsError, StartError, RightsliceError) as error:
-        stop(str(error))
+        exit_with_error(str(error))
 
 
-def _rule(settings: ExtenderSettings) -> FairShare | None:
+def _fair_share_rule(settings: ExtenderSettings) -> FairShare | None:
     """What use is held against; None where nobody asks. Stops the program where the policies do not say."""
     if settings.fair_share is None:
         return None
-    from webhook.cli.inputs import policies_of  # written models take their room: only who needs them pays
-    from webhook.cli.shares import only_rule
+    from webhook.cli.inputs import load_policy_set  # written models take their room: only who needs them pays
+    from webhook.cli.shares import single_fair_share
 
-    return only_rule(policies_of([str(settings.fair_share)]), f"--fair-share {settings.fair_share}")
+    return single_fair_share(load_policy_set([str(settings.fair_share)]), f"--fair-share {settings.fair_share}")
 
 
-async def _serve(settings: ExtenderSettings, rule: FairShare | None) -> None:
+async def _run_extender(settings: ExtenderSettings, rule: FairShare | None) -> None:
     log = make_logger(settings.log_level)
     async with AsyncExitStack() as stack:
-        listener = await _built(settings, rule, log, stack)
+        listener = await _build_extender(settings, rule, log, stack)
         try:
             port = await listener.listen(settings.host, settings.port)
         except (NoParserError, OSError) as error:
             raise StartError(f"--listen {settings.listen}: {error}") from error
         log.info("serving", listen=f"{settings.host}:{port}", policy=settings.policy)
-        await serve_until_told(listener, settings.drain, log)
+        await serve_until_signal(listener, settings.drain_period, log)
 
 
-async def _built(settings: ExtenderSettings, rule: FairShare | None, log: Logger, stack: AsyncExitStack) -> Listener:
+async def _build_extender(settings: ExtenderSettings, rule: FairShare | None, log: StructuredLogger, stack: AsyncExitStack) -> HttpListener:
     """The extender and its parts; what has to be closed is pushed to the stack."""
-    counts = Counts(log)
-    inventory = Inventory() if settings.live else stocked(read_snapshot(settings.cluster).kept)
-    standing = Standing(inventory, Policy(settings.policy), Fill(settings.fill))
+    counts = ExtenderMetrics(log)
+    inventory = NodeInventory() if settings.is_live else build_inventory(read_snapshot(settings.cluster).objects)
+    standing = SchedulerState(inventory, ScoringStrategy(settings.policy), FillOrder(settings.fill))
     following, sharing = None, None
-    if settings.live:
-        api = await stack.enter_async_context(await Api.connect(settings.kubeconfig, settings.context))
-        following = InventoryFollowing(api, inventory, SystemRandom(), counts)
+    if settings.is_live:
+        api = await stack.enter_async_context(await KubeClient.connect(settings.kubeconfig, settings.context))
+        following = InventoryInformers(api, inventory, SystemRandom(), counts)
         counts.view_age = lambda: following.age
         counts.watches = lambda: following.states
-        sharing = _sharing(api, rule, standing, counts) if rule is not None else None
+        sharing = _track_fair_share(api, rule, standing, counts) if rule is not None else None
 
     async def rank() -> None:
-        await standing.run(monotonic, indexed=settle_collector)
+        await standing.run(monotonic, indexed=freeze_and_tune_gc)
 
     async def follow() -> None:
         await (following.run(rank) if following else rank())
 
-    pair, clients = first_pair(settings, datetime.now(UTC)), clients_of(settings)
-    counts.certificate_ends(end_of(pair.certificate))
-    context = context_of(settings, pair, clients)
-    certificate = watch_of(settings, context, counts)
-    limits = Limits(connections=connections(settings, log), in_flight=settings.max_in_flight)
-    return extender(
+    pair, clients = initial_key_pair(settings, datetime.now(UTC)), trusted_clients(settings)
+    counts.set_certificate_expiry(expiry_of(pair.certificate))
+    context = build_listening_context(settings, pair, clients)
+    certificate = watch_certificate(settings, context, counts)
+    limits = ServerLimits(connections=connection_limit(settings, log), in_flight=settings.max_in_flight)
+    return build_extender(
         standing,
         monotonic,
         counts,
         context,
         limits,
         clients=clients,
-        looks=[certificate.look] if certificate is not None else [],
+        looks=[certificate.reload_if_changed] if certificate is not None else [],
         companions=[follow, sharing.run] if sharing else [follow],
         watched=lambda: following.states if following else (),
-        more=lambda: [sharing.check()] if sharing else [],
+        more=lambda: [sharing.readiness_check()] if sharing else [],
     )
 
 
-def _sharing(api: Api, rule: FairShare, standing: Standing, counts: Counts) -> Sharing:
+def _track_fair_share(api: KubeClient, rule: FairShare, standing: SchedulerState, counts: ExtenderMetrics) -> FairShareTracker:
     """What looks up who is over the share, and tells the ranking."""
-    from webhook.audit.sharing import Sharing
+    from webhook.audit.sharing import FairShareTracker
 
-    sharing = Sharing(api, rule, lambda: standing.fleet, SystemRandom(), time)
-    standing.over = sharing.over
-    counts.over = lambda: len(sharing.known.over) if sharing.known else 0
+    sharing = FairShareTracker(api, rule, lambda: standing.fleet, SystemRandom(), time)
+    standing.is_over_share = sharing.is_over_share
+    counts.over = lambda: len(sharing.latest.over) if sharing.latest else 0
     return sharing

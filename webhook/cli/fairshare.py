@@ -1,4 +1,4 @@
-"""`fairshare`: who has used more of the GPUs' time than its share, and who less."""
+"""`fairshare_command`: who has used more of the GPUs' time than its share, and who less."""
 
 from __future__ import annotations
 
@@ -8,44 +8,44 @@ from typing import Annotated
 import typer
 
 from webhook.audit.auditing import is_pod
-from webhook.audit.manifests import Entry, objects_in
-from webhook.audit.using import uses_of
+from webhook.audit.manifests import SourceObject, read_objects
+from webhook.audit.using import gpu_time_of_pods
 from webhook.cli import flags
-from webhook.cli.auditing import pods_once, snapshot_of, sources
-from webhook.cli.console import paint_for, stop, tell
-from webhook.cli.faults import refuse_faults
+from webhook.cli.auditing import without_duplicate_pods, build_snapshot, audit_sources
+from webhook.cli.console import paint_for, exit_with_error, print_note
+from webhook.cli.faults import reject_broken_files
 from webhook.cli.inputs import (
     LIVE,
-    Reach,
-    live_cluster,
-    live_view,
-    moment_of,
-    policies_in_force,
-    policies_of,
-    refuse_reach,
+    ClusterFlags,
+    open_live_cluster,
+    read_live_view,
+    parse_now,
+    load_cluster_policies,
+    load_policy_set,
+    reject_access_flags,
 )
-from webhook.cli.output import lines, targets, write
-from webhook.cli.shares import rule_of
-from webhook.engine.fairness import standings
-from webhook.report.data import as_json, as_yaml
-from webhook.report.fairness import fairness_csv, fairness_document, fairness_lines
-from webhook.report.words import count, shown
+from webhook.cli.output import join_lines, parse_targets, write_reports
+from webhook.cli.shares import choose_fair_share
+from webhook.engine.fairness import rank_fair_shares
+from webhook.report.data import json_text, yaml_text
+from webhook.report.fairness import fair_share_csv, fair_share_document, fair_share_table
+from webhook.report.words import pluralize, sanitize
 
 FORMATS = ("table", "json", "yaml", "csv")
-MOST_SKIPPED = 10
+MAX_SKIPPED_NOTES = 10
 """Pods that are named where they are not counted, or not for their time."""
 
-ShareOutput = Annotated[list[str] | None, flags.output("table, json, yaml or csv")]
-Policy = Annotated[str, typer.Option("--policy", metavar="NAME", help="Whose fairShare, where several have one.")]
+ShareOutput = Annotated[list[str] | None, flags.output_option("table, json, yaml or csv")]
+PolicyName = Annotated[str, typer.Option("--policy", metavar="NAME", help="Whose fairShare, where several have one.")]
 
 
-def fairshare(
+def fairshare_command(
     policies: flags.PoliciesOrLive = None,
-    policy: Policy = "",
-    cluster: flags.ClusterToJudge = None,
+    policy: PolicyName = "",
+    cluster: flags.AuditedCluster = None,
     kubeconfig: flags.Kubeconfig = None,
     context: flags.Context = None,
-    policy_namespace: flags.PolicyNamespace = flags.OUR_NAMESPACE,
+    policy_namespace: flags.PolicyNamespace = flags.DEFAULT_POLICY_NAMESPACE,
     now: flags.Now = "",
     output: ShareOutput = None,
     no_color: flags.NoColor = False,
@@ -57,40 +57,40 @@ def fairshare(
 
     Exit code: 0, 2 where a file, flag or policy is wrong, 3 where the cluster did not answer.
     """
-    wanted, moment, reach = targets(output, FORMATS), moment_of(now), Reach(kubeconfig, context)
+    wanted, moment, reach = parse_targets(output, FORMATS), parse_now(now), ClusterFlags(kubeconfig, context)
     if cluster is None:
-        stop("which cluster? Name a snapshot: --cluster FILE, or --cluster live or demo")
+        exit_with_error("which cluster? Name a snapshot: --cluster FILE, or --cluster live or demo")
     skipped: list[str] = []
     if cluster == LIVE:
-        with live_cluster(reach) as live:
-            rule = rule_of(policies_in_force(live, policies, policy_namespace), policy)
-            fleet = live_view(live, {}).fleet
-            uses = list(uses_of((entry.data for entry in live.pods(ended=True)), fleet, rule.by, skipped.append))
+        with open_live_cluster(reach) as live:
+            rule = choose_fair_share(load_cluster_policies(live, policies, policy_namespace), policy)
+            fleet = read_live_view(live, {}).fleet
+            uses = list(gpu_time_of_pods((entry.data for entry in live.pods(ended=True)), fleet, rule.by, skipped.append))
     else:
-        refuse_reach(reach)
-        rule = rule_of(policies_of(policies), policy)
-        found = list(objects_in(sources(None, cluster)))
-        refuse_faults(found)
-        pods = (each.data for each in pods_once(found) if isinstance(each, Entry) and is_pod(each.data))
-        uses = list(uses_of(pods, snapshot_of(found, verbose=False).view.fleet, rule.by, skipped.append))
-    tell_skipped(skipped)
-    standing = standings(uses, rule, moment.timestamp())
+        reject_access_flags(reach)
+        rule = choose_fair_share(load_policy_set(policies), policy)
+        found = list(read_objects(audit_sources(None, cluster)))
+        reject_broken_files(found)
+        pods = (each.data for each in without_duplicate_pods(found) if isinstance(each, SourceObject) and is_pod(each.data))
+        uses = list(gpu_time_of_pods(pods, build_snapshot(found, verbose=False).view.fleet, rule.by, skipped.append))
+    note_skipped_pods(skipped)
+    standing = rank_fair_shares(uses, rule, moment.timestamp())
     paint = paint_for(no_color=no_color)
-    write(
+    write_reports(
         wanted,
         {
-            "table": lambda: lines(list(fairness_lines(standing, rule, paint))),
-            "json": lambda: as_json(fairness_document(standing, rule)),
-            "yaml": lambda: as_yaml(fairness_document(standing, rule)),
-            "csv": lambda: fairness_csv(standing),
+            "table": lambda: join_lines(list(fair_share_table(standing, rule, paint))),
+            "json": lambda: json_text(fair_share_document(standing, rule)),
+            "yaml": lambda: yaml_text(fair_share_document(standing, rule)),
+            "csv": lambda: fair_share_csv(standing),
         },
     )
 
 
-def tell_skipped(skipped: Sequence[str]) -> None:
+def note_skipped_pods(skipped: Sequence[str]) -> None:
     """Say which pods are not counted, or not for their time, and why."""
-    for each in skipped[:MOST_SKIPPED]:
-        tell(f"note: {shown(each)}")
-    if len(skipped) > MOST_SKIPPED:
-        more = count(len(skipped) - MOST_SKIPPED, "more pod")
-        tell(f"note: and {more} that cannot be read, or does not say when it ended")
+    for each in skipped[:MAX_SKIPPED_NOTES]:
+        print_note(f"note: {sanitize(each)}")
+    if len(skipped) > MAX_SKIPPED_NOTES:
+        more = pluralize(len(skipped) - MAX_SKIPPED_NOTES, "more pod")
+        print_note(f"note: and {more} that cannot be read, or does not say when it ended")

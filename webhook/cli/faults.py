@@ -6,20 +6,20 @@ from collections.abc import Sequence
 
 import typer
 
-from webhook.audit.manifests import Entry, Passed
-from webhook.cli.console import WRONG_INPUT, tell
-from webhook.report.words import shown
+from webhook.audit.manifests import SourceObject, SkippedDocument
+from webhook.cli.console import WRONG_INPUT, print_note
+from webhook.report.words import sanitize
 
 
-def tell_faults(found: Sequence[Entry | Passed]) -> bool:
+def report_broken_files(found: Sequence[SourceObject | SkippedDocument]) -> bool:
     """Say what cannot be read, and why. Was there any?"""
-    broken = [each for each in found if isinstance(each, Passed) and each.broken]
+    broken = [each for each in found if isinstance(each, SkippedDocument) and each.broken]
     for each in broken:
-        tell(shown(f"error: {each.place}: {each.reason}"))
+        print_note(sanitize(f"error: {each.place}: {each.reason}"))
     return bool(broken)
 
 
-def refuse_faults(found: Sequence[Entry | Passed]) -> None:
+def reject_broken_files(found: Sequence[SourceObject | SkippedDocument]) -> None:
     """Stops the program, with every fault, where something cannot be read: a sum over the rest would be wrong."""
-    if tell_faults(found):
+    if report_broken_files(found):
         raise typer.Exit(WRONG_INPUT)

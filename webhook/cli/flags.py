@@ -9,16 +9,16 @@ from typing import Annotated, Any, TypeAlias
 import typer
 
 from webhook.cli import reaching
-from webhook.errors import quoted
+from webhook.errors import quote_text
 
 NAMESPACE_NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
 
 
-def namespace_name(name: str | None) -> str | None:
+def validate_namespace_name(name: str | None) -> str | None:
     """A name that a namespace can have, or none; ends the program where it cannot."""
     if name and not NAMESPACE_NAME.fullmatch(name):
         must = "must be lower-case letters, digits and hyphens, at most 63, as names of namespaces are"
-        raise typer.BadParameter(f"{must}, found {quoted(name)}")
+        raise typer.BadParameter(f"{must}, found {quote_text(name)}")
     return name
 
 
@@ -30,7 +30,7 @@ class FailOn(StrEnum):
     NEVER = "never"
 
 
-def output(forms: str) -> Any:
+def output_option(forms: str) -> Any:
     """The option -o of a command that writes these forms."""
     help_ = (
         f"{forms}; with =PATH into a file. May be given more than once, at most once without a path. Default: table."
@@ -67,7 +67,7 @@ PolicyNamespace = Annotated[
         help="With --cluster live: where exceptions count, and the ConfigMap rightslice-policies is.",
     ),
 ]
-OUR_NAMESPACE = "rightslice-system"
+DEFAULT_POLICY_NAMESPACE = "rightslice-system"
 Cluster = Annotated[
     str | None,
     typer.Option(
@@ -77,7 +77,7 @@ Cluster = Annotated[
         "Without it no cluster is known: nothing is right-sized, and nothing is said about placement.",
     ),
 ]
-ClusterToJudge = Annotated[
+AuditedCluster = Annotated[
     str | None,
     typer.Option(
         "--cluster",
@@ -111,7 +111,7 @@ Now = Annotated[
     str,
     typer.Option("--now", metavar="RFC3339", help="The moment to judge at, for exemptions that end. Default: now."),
 ]
-Output = Annotated[list[str] | None, output("table, wide, json, yaml, name, junit, sarif or github")]
+Output = Annotated[list[str] | None, output_option("table, wide, json, yaml, name, junit, sarif or github")]
 FailOnFlag = Annotated[
     FailOn, typer.Option("--fail-on", help="Exit with 1 on denials (of a workload's pods too), on warnings, or never.")
 ]

@@ -12,80 +12,80 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from webhook.cli.version import version
+from webhook.cli.version import version_command
 
 if TYPE_CHECKING:
     import typer
 
 COMMANDS = {
-    "demo": "webhook.cli.demo:demo",
-    "check": "webhook.cli.check:check",
-    "test": "webhook.cli.test:run_tests",
-    "explain": "webhook.cli.explain:explain",
-    "undo": "webhook.cli.undo:undo",
-    "fairshare": "webhook.cli.fairshare:fairshare",
-    "audit": "webhook.cli.audit:audit",
-    "rightsize": "webhook.cli.rightsize:rightsize",
-    "lint": "webhook.cli.lint:lint_objects",
-    "capacity": "webhook.cli.capacity:capacity",
-    "place": "webhook.cli.place:place",
-    "simulate": "webhook.cli.simulate:simulate",
+    "demo": "webhook.cli.demo:demo_command",
+    "check": "webhook.cli.check:check_command",
+    "test": "webhook.cli.test:test_command",
+    "explain": "webhook.cli.explain:explain_command",
+    "undo": "webhook.cli.undo:undo_command",
+    "fairshare": "webhook.cli.fairshare:fairshare_command",
+    "audit": "webhook.cli.audit:audit_command",
+    "rightsize": "webhook.cli.rightsize:rightsize_command",
+    "lint": "webhook.cli.lint:lint_command",
+    "capacity": "webhook.cli.capacity:capacity_command",
+    "place": "webhook.cli.place:place_command",
+    "simulate": "webhook.cli.simulate:simulate_command",
     "policy": "webhook.cli.policy:policy",
     "usage": "webhook.cli.usage:usage",
     "accounting": "webhook.cli.accounting:accounting",
     "install": "webhook.cli.install:install_command",
     "uninstall": "webhook.cli.install:uninstall_command",
-    "doctor": "webhook.cli.doctor:doctor",
+    "doctor": "webhook.cli.doctor:doctor_command",
     "serve": "webhook.cli.serving:serve",
-    "completion": "webhook.cli.completion:completion",
-    "version": "webhook.cli.version:version",
+    "completion": "webhook.cli.completion:completion_command",
+    "version": "webhook.cli.version:version_command",
 }
 """Commands in the order of the help page, and where they are: a function, or a group of commands."""
 
 PROGRAM = "rightslice"
-COMPLETE = "_RIGHTSLICE_COMPLETE"
+COMPLETION_VARIABLE = "_RIGHTSLICE_COMPLETE"
 """The variable in which a shell asks what could come next; typer reads it."""
 
-ABOUT = "Judge, right-size and place GPU pods on their way into Kubernetes."
+HELP = "Judge, right-size and place GPU pods on their way into Kubernetes."
 
 
 def run() -> None:
     """Run the command that was called, and end with its exit code."""
     for stream in (sys.stdout, sys.stderr):
         stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]  # a TextIOWrapper at start
-    completing = bool(os.environ.get(COMPLETE))
+    completing = bool(os.environ.get(COMPLETION_VARIABLE))
     if sys.argv[1:] == ["version"] and not completing:
-        version()
+        version_command()
         return
-    app_for(sys.argv[1:])(prog_name=PROGRAM if completing else called_as(sys.argv[0]))
+    build_app_for(sys.argv[1:])(prog_name=PROGRAM if completing else program_name(sys.argv[0]))
 
 
-def called_as(program: str) -> str:
+def program_name(program: str) -> str:
     """The name for help pages: as kubectl's plug-in, or by ourselves."""
     return "kubectl rightslice" if Path(program).name.startswith("kubectl-") else PROGRAM
 
 
-def app_for(arguments: list[str]) -> typer.Typer:
+def build_app_for(arguments: list[str]) -> typer.Typer:
     """The app with the command that is called, or with every command where none is."""
     wanted = next((each for each in arguments if not each.startswith("-")), "")
-    return build([wanted] if wanted in COMMANDS else list(COMMANDS))
+    return build_app([wanted] if wanted in COMMANDS else list(COMMANDS))
 
 
-def build(names: list[str]) -> typer.Typer:
+def build_app(names: list[str]) -> typer.Typer:
     """The app with these commands."""
     import typer
 
     app = typer.Typer(
-        help=ABOUT,
-        add_completion=bool(os.environ.get(COMPLETE)),
+        help=HELP,
+        add_completion=bool(os.environ.get(COMPLETION_VARIABLE)),
         no_args_is_help=True,
         rich_markup_mode=None,
         pretty_exceptions_enable=False,
         context_settings={"help_option_names": ["-h", "--help"]},
     )
-    app.callback()(_root)
+    app.callback()(_root_callback)
     for name in names:
-        found = _load(COMMANDS[name])
+        found = _load_command(COMMANDS[name])
         if isinstance(found, typer.Typer):
             app.add_typer(found, name=name)
         else:
@@ -93,10 +93,10 @@ def build(names: list[str]) -> typer.Typer:
     return app
 
 
-def _root() -> None:
+def _root_callback() -> None:
     pass
 
 
-def _load(target: str) -> Any:
+def _load_command(target: str) -> Any:
     module, _, name = target.partition(":")
     return getattr(import_module(module), name)

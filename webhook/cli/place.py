@@ -1,4 +1,4 @@
-"""`place`: where a pod would go, on which GPUs, why not elsewhere, and what would have to end."""
+"""`place_command`: where a pod would go, on which GPUs, why not elsewhere, and what would have to end."""
 
 from __future__ import annotations
 
@@ -6,35 +6,35 @@ from typing import Annotated
 
 import typer
 
-from webhook.audit.manifests import Entry, objects_in
-from webhook.audit.placing import place_all
-from webhook.audit.shaping import placeable
+from webhook.audit.manifests import SourceObject, read_objects
+from webhook.audit.placing import place_pods
+from webhook.audit.shaping import reject_unplaceable
 from webhook.cli import flags
-from webhook.cli.console import CLEAN, FINDINGS, WRONG_INPUT, paint_for, stop
-from webhook.cli.faults import tell_faults
-from webhook.cli.inputs import Reach
-from webhook.cli.output import lines, targets, write
-from webhook.cli.placing import By, ClusterName, FillBy, PlaceOutput, RankBy, placing_and_world
-from webhook.placement.fragmentation.policies import Policy
-from webhook.placement.nodes.ranking import Fill
-from webhook.report.data import as_json, as_yaml
-from webhook.report.placed import Placed, placed_document, placed_lines
+from webhook.cli.console import CLEAN, FINDINGS, WRONG_INPUT, paint_for, exit_with_error
+from webhook.cli.faults import report_broken_files
+from webhook.cli.inputs import ClusterFlags
+from webhook.cli.output import join_lines, parse_targets, write_reports
+from webhook.cli.placing import PolicyOptions, ClusterName, FillBy, PlaceOutput, RankBy, read_placement_and_context
+from webhook.placement.fragmentation.policies import ScoringStrategy
+from webhook.placement.nodes.ranking import FillOrder
+from webhook.report.data import json_text, yaml_text
+from webhook.report.placed import PlacementResult, placement_document, placement_lines
 
 FORMATS = ("table", "json", "yaml")
-File = Annotated[
+PodFiles = Annotated[
     list[str], typer.Option("-f", "--filename", metavar="FILE|DIR|-", help="Pods, or workloads with pod templates.")
 ]
 
 
-def place(
-    file: File,
+def place_command(
+    file: PodFiles,
     policies: flags.PoliciesOrLive = None,
     cluster: ClusterName = "",
     kubeconfig: flags.Kubeconfig = None,
     context: flags.Context = None,
-    policy_namespace: flags.PolicyNamespace = flags.OUR_NAMESPACE,
-    policy: RankBy = Policy.TAB,
-    fill: FillBy = Fill.PACK,
+    policy_namespace: flags.PolicyNamespace = flags.DEFAULT_POLICY_NAMESPACE,
+    policy: RankBy = ScoringStrategy.TAB,
+    fill: FillBy = FillOrder.PACK,
     now: flags.Now = "",
     output: PlaceOutput = None,
     no_color: flags.NoColor = False,
@@ -48,27 +48,27 @@ def place(
     Exit code: 0 every pod is let in and finds a node, all its replicas at once too, 1 one does not, 2 a file, flag
     or policy is wrong, 3 the cluster did not answer.
     """
-    wanted = targets(output, FORMATS)
-    reach, by = Reach(kubeconfig, context), By(policies, policy_namespace, now)
-    placing, world = placing_and_world(cluster, reach, by, verbose=verbose)
-    found = list(placeable(objects_in(file), world))
-    broken = tell_faults(found)
-    entries = [each for each in found if isinstance(each, Entry)]
-    placed = list(place_all(entries, world, placing, policy, fill))
+    wanted = parse_targets(output, FORMATS)
+    reach, by = ClusterFlags(kubeconfig, context), PolicyOptions(policies, policy_namespace, now)
+    placing, world = read_placement_and_context(cluster, reach, by, verbose=verbose)
+    found = list(reject_unplaceable(read_objects(file), world))
+    broken = report_broken_files(found)
+    entries = [each for each in found if isinstance(each, SourceObject)]
+    placed = list(place_pods(entries, world, placing, policy, fill))
     if not placed and not broken:
-        stop(f"{', '.join(file)}: no pods and no workloads here. Name a file with a Pod or a Deployment")
+        exit_with_error(f"{', '.join(file)}: no pods and no workloads here. Name a file with a Pod or a Deployment")
     paint = paint_for(no_color=no_color)
-    write(
+    write_reports(
         wanted,
         {
-            "table": lambda: lines([line for each in placed for line in [*placed_lines(each, paint), ""]][:-1]),
-            "json": lambda: as_json({"pods": [placed_document(each) for each in placed]}),
-            "yaml": lambda: as_yaml({"pods": [placed_document(each) for each in placed]}),
+            "table": lambda: join_lines([line for each in placed for line in [*placement_lines(each, paint), ""]][:-1]),
+            "json": lambda: json_text({"pods": [placement_document(each) for each in placed]}),
+            "yaml": lambda: yaml_text({"pods": [placement_document(each) for each in placed]}),
         },
     )
-    raise typer.Exit(WRONG_INPUT if broken else exit_code(placed))
+    raise typer.Exit(WRONG_INPUT if broken else exit_code_of_placements(placed))
 
 
-def exit_code(placed: list[Placed]) -> int:
+def exit_code_of_placements(placed: list[PlacementResult]) -> int:
     """0 where every pod is let in and finds a node, and there is room for all of its replicas at once."""
     return CLEAN if all(each.fits >= each.replicas and not each.denied for each in placed) else FINDINGS

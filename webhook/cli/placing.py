@@ -10,28 +10,28 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
-from webhook.audit.checking import World
-from webhook.cache.placing import Placing, placing_of
-from webhook.cache.snapshot import Snapshot, read_snapshot
+from webhook.audit.checking import EvaluationContext
+from webhook.cache.placing import PlacementInput, build_placement_input
+from webhook.cache.snapshot import ClusterSnapshot, read_snapshot
 from webhook.cli import flags
-from webhook.cli.console import FINDINGS, stop, tell
+from webhook.cli.console import FINDINGS, exit_with_error, print_note
 from webhook.cli.inputs import (
     LIVE,
-    Reach,
-    live_cluster,
-    moment_of,
-    policies_in_force,
-    policies_of,
-    refuse_reach,
-    tell_of,
+    ClusterFlags,
+    open_live_cluster,
+    parse_now,
+    load_cluster_policies,
+    load_policy_set,
+    reject_access_flags,
+    note_snapshot,
 )
 from webhook.errors import RightsliceError
-from webhook.placement.fragmentation.policies import Policy
-from webhook.placement.nodes.ranking import Fill
-from webhook.report.words import count, shown
+from webhook.placement.fragmentation.policies import ScoringStrategy
+from webhook.placement.nodes.ranking import FillOrder
+from webhook.report.words import pluralize, sanitize
 
 if TYPE_CHECKING:
-    from webhook.audit.cluster import Cluster
+    from webhook.audit.cluster import ClusterReader
 
 ClusterName = Annotated[
     str,
@@ -42,22 +42,22 @@ ClusterName = Annotated[
     ),
 ]
 RankBy = Annotated[
-    Policy,
+    ScoringStrategy,
     typer.Option(
         "--policy",
         help="What ranks nodes: tab (what pods to come would fill), fgd (fragmentation gradient descent), "
         "most-allocated, or default (the stock scheduler's).",
     ),
 ]
-FillBy = Annotated[Fill, typer.Option("--fill", help="Among equal nodes, the fuller or the emptier ones first.")]
+FillBy = Annotated[FillOrder, typer.Option("--fill", help="Among equal nodes, the fuller or the emptier ones first.")]
 
 
-CapacityOutput = Annotated[list[str] | None, flags.output("table, wide, json, yaml; with NODE or --links also svg")]
-PlaceOutput = Annotated[list[str] | None, flags.output("table, json or yaml")]
-SimulateOutput = Annotated[list[str] | None, flags.output("table, json, yaml or svg")]
+CapacityOutput = Annotated[list[str] | None, flags.output_option("table, wide, json, yaml; with NODE or --links also svg")]
+PlaceOutput = Annotated[list[str] | None, flags.output_option("table, json or yaml")]
+SimulateOutput = Annotated[list[str] | None, flags.output_option("table, json, yaml or svg")]
 
 
-class By(NamedTuple):
+class PolicyOptions(NamedTuple):
     """What pods are judged by before they are placed.
 
     Attributes:
@@ -71,51 +71,51 @@ class By(NamedTuple):
     now: str
 
 
-def placing_in(name: str, reach: Reach, *, verbose: bool = False) -> Placing:
+def read_placement_input(name: str, reach: ClusterFlags, *, verbose: bool = False) -> PlacementInput:
     """What pods are placed in. Stops the program where no cluster is named, or it has no node."""
     if name == LIVE:
-        with live_cluster(reach) as cluster:
-            return _live_placing(cluster, verbose=verbose)
-    return _placing(_snapshot(name, reach, verbose=verbose))
+        with open_live_cluster(reach) as cluster:
+            return _placement_of_cluster(cluster, verbose=verbose)
+    return _placement_of_snapshot(_read_placement_snapshot(name, reach, verbose=verbose))
 
 
-def placing_and_world(name: str, reach: Reach, by: By, *, verbose: bool = False) -> tuple[Placing, World]:
+def read_placement_and_context(name: str, reach: ClusterFlags, by: PolicyOptions, *, verbose: bool = False) -> tuple[PlacementInput, EvaluationContext]:
     """The same, with what pods are judged by first."""
-    moment = moment_of(by.now)
+    moment = parse_now(by.now)
     if name == LIVE:
-        with live_cluster(reach) as cluster:
-            policies = policies_in_force(cluster, by.policies, by.namespace, verbose=verbose)
-            return _live_placing(cluster, verbose=verbose), World(policies, cluster.view(), moment)
-    snapshot = _snapshot(name, reach, verbose=verbose)
-    return _placing(snapshot), World(policies_of(by.policies, verbose=verbose), snapshot.view, moment)
+        with open_live_cluster(reach) as cluster:
+            policies = load_cluster_policies(cluster, by.policies, by.namespace, verbose=verbose)
+            return _placement_of_cluster(cluster, verbose=verbose), EvaluationContext(policies, cluster.view(), moment)
+    snapshot = _read_placement_snapshot(name, reach, verbose=verbose)
+    return _placement_of_snapshot(snapshot), EvaluationContext(load_policy_set(by.policies, verbose=verbose), snapshot.view, moment)
 
 
-def _placing(snapshot: Snapshot) -> Placing:
-    return placing_of(snapshot.view.fleet, snapshot.kept)
+def _placement_of_snapshot(snapshot: ClusterSnapshot) -> PlacementInput:
+    return build_placement_input(snapshot.view.fleet, snapshot.objects)
 
 
-def _live_placing(cluster: Cluster, *, verbose: bool) -> Placing:
-    stock = cluster.stock()
-    if stock.unread:
-        tell(f"note: which GPUs of a node are free is not known: {shown(stock.unread)}")
+def _placement_of_cluster(cluster: ClusterReader, *, verbose: bool) -> PlacementInput:
+    stock = cluster.placement_objects()
+    if stock.unread_reason:
+        print_note(f"note: which GPUs of a node are free is not known: {sanitize(stock.unread_reason)}")
     if verbose:
-        nodes, offers = count(len(stock.fleet.nodes), "node"), count(len(stock.fleet.offers), "offer")
-        tell(f"cluster: {shown(cluster.server)} ({nodes}, {offers})")
+        nodes, offers = pluralize(len(stock.fleet.nodes), "node"), pluralize(len(stock.fleet.offers), "offer")
+        print_note(f"cluster: {sanitize(cluster.server)} ({nodes}, {offers})")
     if not stock.fleet.nodes:
-        stop(f"{shown(cluster.server)}: no nodes in this cluster", FINDINGS)
-    return placing_of(stock.fleet, stock.kept)
+        exit_with_error(f"{sanitize(cluster.server)}: no nodes in this cluster", FINDINGS)
+    return build_placement_input(stock.fleet, stock.objects)
 
 
-def _snapshot(name: str, reach: Reach, *, verbose: bool) -> Snapshot:
+def _read_placement_snapshot(name: str, reach: ClusterFlags, *, verbose: bool) -> ClusterSnapshot:
     if not name:
-        stop("which cluster? Name one: --cluster live, a snapshot (--cluster FILE), or --cluster demo")
-    refuse_reach(reach)
+        exit_with_error("which cluster? Name one: --cluster live, a snapshot (--cluster FILE), or --cluster demo")
+    reject_access_flags(reach)
     try:
         snapshot = read_snapshot(name)
     except RightsliceError as error:
-        stop(str(error))
+        exit_with_error(str(error))
     if verbose:
-        tell_of(name, snapshot)
+        note_snapshot(name, snapshot)
     if not snapshot.view.fleet.nodes:
-        stop(f"{shown(name)}: no nodes here. Write what kubectl get nodes,pods -A -o yaml prints to it")
+        exit_with_error(f"{sanitize(name)}: no nodes here. Write what kubectl get nodes,pods -A -o yaml prints to it")
     return snapshot

@@ -9,24 +9,24 @@ from typing import Annotated, Any
 import typer
 
 from webhook.cli import flags
-from webhook.cli.console import CLEAN, FINDINGS, say, stop, tell
-from webhook.cli.inputs import fault_lines, moment_of, policies_of, policy_files
-from webhook.cli.policydiff import diff
-from webhook.documents.reading import read
-from webhook.model.modes import Mode
+from webhook.cli.console import CLEAN, FINDINGS, print_result, exit_with_error, print_note
+from webhook.cli.inputs import policy_error_lines, parse_now, load_policy_set, read_policy_files
+from webhook.cli.policydiff import diff_policies
+from webhook.documents.reading import read_documents
+from webhook.model.modes import PolicyMode
 from webhook.policy.compiled import SECTIONS, Policy
-from webhook.policy.loading import Loaded, load
-from webhook.policy.starting import starting_policy
-from webhook.policy.unheard import unheard
+from webhook.policy.loading import LoadResult, load_policies
+from webhook.policy.starting import render_starter_policy
+from webhook.policy.unheard import find_unmatched
 from webhook.policy.written.kinds import GPUPolicy
-from webhook.report.codes_page import closest
-from webhook.report.data import as_yaml
-from webhook.report.words import columns, count, shown
+from webhook.report.codes_page import closest_name
+from webhook.report.data import yaml_text
+from webhook.report.words import align_columns, pluralize, sanitize
 
 policy = typer.Typer(help="Check, list, show, compare and start policies.", no_args_is_help=True)
-policy.command("diff")(diff)
+policy.command("diff")(diff_policies)
 
-REFUSING = ("quotas", "security")
+REJECT_ONLY_SECTIONS = ("quotas", "security")
 """Sections that tenants are held by, and that change no pod."""
 
 PolicyPaths = Annotated[
@@ -38,22 +38,22 @@ PolicyPaths = Annotated[
 
 
 @policy.command("lint")
-def lint(paths: PolicyPaths = None, now: flags.Now = "") -> None:
+def lint_policies(paths: PolicyPaths = None, now: flags.Now = "") -> None:
     """Check policy files: every fault with its place and what to write instead. Exemptions that are over are named.
 
     Exit code: 0 no faults, 1 faults, 2 a file cannot be read.
     """
-    files = policy_files(paths)
-    loaded = load(files)
-    say(list(map(shown, fault_lines(loaded))))
-    notes = (*_over(loaded, moment_of(now)), *_unwatched(loaded), *_switched_off(loaded), *_unheard(loaded))
+    files = read_policy_files(paths)
+    loaded = load_policies(files)
+    print_result(list(map(sanitize, policy_error_lines(loaded))))
+    notes = (*_expired_exemption_notes(loaded, parse_now(now)), *_unwatched_rollout_notes(loaded), *_halted_section_notes(loaded), *_unmatched_notes(loaded))
     for line in notes:
-        tell(shown(line))
-    tell(f"{count(len(files), 'file')}: {count(len(loaded.errors), 'fault') if loaded.errors else 'no faults'}")
+        print_note(sanitize(line))
+    print_note(f"{pluralize(len(files), 'file')}: {pluralize(len(loaded.errors), 'fault') if loaded.errors else 'no faults'}")
     raise typer.Exit(FINDINGS if loaded.errors else CLEAN)
 
 
-def _over(loaded: Loaded, now: datetime) -> list[str]:
+def _expired_exemption_notes(loaded: LoadResult, now: datetime) -> list[str]:
     """The exemptions that do nothing any more."""
     exemptions = loaded.policies.exemptions if loaded.policies is not None else ()
     return [
@@ -64,21 +64,21 @@ def _over(loaded: Loaded, now: datetime) -> list[str]:
     ]
 
 
-def _unwatched(loaded: Loaded) -> list[str]:
+def _unwatched_rollout_notes(loaded: LoadResult) -> list[str]:
     """The rollouts that somebody wants to be watched: only those of objects are."""
     policies = loaded.policies.policies if loaded.policies is not None else ()
     return [
         f"note: haltOn of policy {one.name} needs an object of a cluster; of a file nobody watches it"
         for one in policies
-        if one.rollout is not None and one.rollout.halt_on is not None
+        if one.rollout is not None and one.rollout.halt_thresholds is not None
     ]
 
 
-def _switched_off(loaded: Loaded) -> list[str]:
+def _halted_section_notes(loaded: LoadResult) -> list[str]:
     """The sections that only refuse, and that a halted rollout puts on trial with the rest of its policy."""
     policies = loaded.policies.policies if loaded.policies is not None else ()
-    watched = [one for one in policies if one.rollout is not None and one.rollout.halt_on is not None]
-    found = ((one, [name for name in REFUSING if _enforces(one, name)]) for one in watched)
+    watched = [one for one in policies if one.rollout is not None and one.rollout.halt_thresholds is not None]
+    found = ((one, [name for name in REJECT_ONLY_SECTIONS if _enforces_section(one, name)]) for one in watched)
     return [
         f"note: a halt of policy {one.name} puts its {' and '.join(sections)} on trial too, and pods that die bring it "
         f"about. Put {' and '.join(sections)} in a policy without haltOn"
@@ -87,31 +87,31 @@ def _switched_off(loaded: Loaded) -> list[str]:
     ]
 
 
-def _enforces(one: Policy, name: str) -> bool:
+def _enforces_section(one: Policy, name: str) -> bool:
     section = getattr(one, name)
-    return section is not None and section.mode is Mode.ENFORCE
+    return section is not None and section.mode is PolicyMode.ENFORCE
 
 
-def _unheard(loaded: Loaded) -> list[str]:
+def _unmatched_notes(loaded: LoadResult) -> list[str]:
     """What policies say of resources that nobody judges."""
-    found = loaded.policies.written if loaded.policies is not None else ()
-    return [f"note: {said}" for one in found if isinstance(one.written, GPUPolicy) for said in unheard(one.written)]
+    found = loaded.policies.sources if loaded.policies is not None else ()
+    return [f"note: {said}" for one in found if isinstance(one.model, GPUPolicy) for said in find_unmatched(one.model)]
 
 
 @policy.command("list")
 def list_policies(policies: flags.Policies = None) -> None:
     """List policies: name, mode, sections with a mode of their own, and place."""
-    found = policies_of(policies).policies
-    rows = [(each.name, _mode(each), _sections(each), str(each.place)) for each in found]
-    say([shown(line) for line in columns([("NAME", "MODE", "SECTIONS", "PLACE"), *rows])])
+    found = load_policy_set(policies).policies
+    rows = [(each.name, _mode_cell(each), _sections_cell(each), str(each.location)) for each in found]
+    print_result([sanitize(line) for line in align_columns([("NAME", "MODE", "SECTIONS", "PLACE"), *rows])])
 
 
-def _mode(each: Policy) -> str:
+def _mode_cell(each: Policy) -> str:
     """Its mode, and for how many of a hundred workloads where it is being rolled out."""
     return f"{each.mode}:{each.rollout.percent}%" if each.rollout else str(each.mode)
 
 
-def _sections(each: Policy) -> str:
+def _sections_cell(each: Policy) -> str:
     """The sections a policy has; one that has another mode than the policy with that mode."""
     written = []
     for name in SECTIONS:
@@ -119,54 +119,54 @@ def _sections(each: Policy) -> str:
         if section is not None:
             head, *rest = name.split("_")
             key = head + "".join(map(str.title, rest))
-            mode: Mode = section.mode
+            mode: PolicyMode = section.mode
             written.append(key if mode is each.mode else f"{key}={mode}")
     return ",".join(written) or "-"
 
 
 @policy.command("show")
-def show(
+def show_policy(
     name: Annotated[str, typer.Argument(metavar="NAME", help="Name of the policy.")],
     policies: flags.Policies = None,
 ) -> None:
     """Print a policy as it is understood, with every default filled in."""
-    found = {each.name: each for each in policies_of(policies).policies}
+    found = {each.name: each for each in load_policy_set(policies).policies}
     if name not in found:
-        meant = closest(name, found)
+        meant = closest_name(name, found)
         hint = f"Did you mean {meant}?" if meant else f"There are {', '.join(sorted(found)) or 'none'}."
-        stop(f"no policy is called {shown(name)!r}. {hint}")
-    say(as_yaml(_filled_in(found[name], policy_files(policies))))
+        exit_with_error(f"no policy is called {sanitize(name)!r}. {hint}")
+    print_result(yaml_text(_policy_with_defaults(found[name], read_policy_files(policies))))
 
 
-def _filled_in(wanted: Policy, files: Sequence[tuple[str, str]]) -> Any:
+def _policy_with_defaults(wanted: Policy, files: Sequence[tuple[str, str]]) -> Any:
     """The written policy that stands where the compiled one says, with its defaults."""
     [document] = (
         document
         for file, text in files
-        if file == wanted.place.file
-        for document in read(text, file)
-        if document.place() == wanted.place
+        if file == wanted.location.file
+        for document in read_documents(text, file)
+        if document.locate() == wanted.location
     )
     filled = GPUPolicy.model_validate(document.data).model_dump(
         mode="json", by_alias=True, exclude_none=True, warnings=False
     )
-    return _as_written(filled, document.data)
+    return _keep_written_values(filled, document.data)
 
 
-def _as_written(filled: Any, data: Any) -> Any:
+def _keep_written_values(filled: Any, data: Any) -> Any:
     """Data with its defaults, in which what was written stands as it was written: sizes keep their units."""
     if isinstance(filled, dict) and isinstance(data, dict):
-        return {key: _as_written(value, data[key]) if key in data else value for key, value in filled.items()}
+        return {key: _keep_written_values(value, data[key]) if key in data else value for key, value in filled.items()}
     if isinstance(filled, list) and isinstance(data, list):
-        return [_as_written(*pair) for pair in zip(filled, data, strict=True)]
+        return [_keep_written_values(*pair) for pair in zip(filled, data, strict=True)]
     return data
 
 
 @policy.command("new")
-def new(name: Annotated[str, typer.Argument(metavar="NAME", help="Name of the new policy.")]) -> None:
+def new_policy(name: Annotated[str, typer.Argument(metavar="NAME", help="Name of the new_policy policy.")]) -> None:
     """Print a commented policy to start from."""
-    text = starting_policy(name)
-    faults = load([(name, text)]).errors
+    text = render_starter_policy(name)
+    faults = load_policies([(name, text)]).errors
     if faults:
-        stop(f"NAME: {faults[0].sentence}")
-    say(text)
+        exit_with_error(f"NAME: {faults[0].message}")
+    print_result(text)

@@ -7,18 +7,18 @@ from typing import Annotated
 
 import typer
 
-CA = Annotated[
+PrometheusCa = Annotated[
     Path | None,
     typer.Option("--prometheus-ca", metavar="FILE", help="Authorities of its certificate, PEM. Default: the system's."),
 ]
-TokenFile = Annotated[
+PrometheusTokenFile = Annotated[
     Path | None, typer.Option("--prometheus-token-file", metavar="FILE", help="A bearer token; read for each load.")
 ]
-User = Annotated[str | None, typer.Option("--prometheus-user", metavar="NAME", help="Basic auth: who we are.")]
-PasswordFile = Annotated[
+PrometheusUser = Annotated[str | None, typer.Option("--prometheus-user", metavar="NAME", help="Basic auth: who we are.")]
+PrometheusPasswordFile = Annotated[
     Path | None, typer.Option("--prometheus-password-file", metavar="FILE", help="Basic auth: the password.")
 ]
-Selector = Annotated[
+PrometheusSelector = Annotated[
     str | None,
     typer.Option(
         "--prometheus-selector",
@@ -26,4 +26,4 @@ Selector = Annotated[
         help="""What all series must match, where it has those of several clusters: 'cluster="a"'.""",
     ),
 ]
-Days = Annotated[int | None, typer.Option("--prometheus-days", help="How far back is looked. Default: 7.")]
+PrometheusDays = Annotated[int | None, typer.Option("--prometheus-days", help="How far back is looked. Default: 7.")]

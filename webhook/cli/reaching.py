@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from webhook.cli.console import NO_ANSWER, stop
+from webhook.cli.console import NO_ANSWER, exit_with_error
 from webhook.errors import AccessError, ApiError
 
 Kubeconfig = Annotated[
@@ -23,11 +23,11 @@ Context = Annotated[str | None, typer.Option("--context", metavar="NAME", help="
 
 
 @contextmanager
-def reached() -> Iterator[None]:
+def exit_on_cluster_errors() -> Iterator[None]:
     """Stops the program: wrong input where a kubeconfig cannot be used, no answer where the API server gives none."""
     try:
         yield
     except AccessError as error:
-        stop(str(error))
+        exit_with_error(str(error))
     except ApiError as error:
-        stop(str(error), NO_ANSWER)
+        exit_with_error(str(error), NO_ANSWER)

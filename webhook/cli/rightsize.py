@@ -1,4 +1,4 @@
-"""`rightsize`: what each workload asks for of GPUs, was seen to use, is advised, and would save."""
+"""`rightsize_command`: what each workload asks for of GPUs, was seen to use, is advised, and would save."""
 
 from __future__ import annotations
 
@@ -8,29 +8,29 @@ from typing import Annotated
 import typer
 
 from webhook.cli import flags
-from webhook.cli.auditing import AuditPaths, PriceFile, Wanted, run, say_if_nodeless
-from webhook.cli.console import CLEAN, WRONG_INPUT, paint_for, tell
-from webhook.cli.inputs import Reach, labels_of, moment_of
-from webhook.cli.output import lines, targets, write
+from webhook.cli.auditing import AuditPaths, PriceFile, AuditOptions, run_audit, note_missing_nodes
+from webhook.cli.console import CLEAN, WRONG_INPUT, paint_for, print_note
+from webhook.cli.inputs import ClusterFlags, parse_labels, parse_now
+from webhook.cli.output import join_lines, parse_targets, write_reports
 from webhook.model.prices import NodePrices
-from webhook.report.advice import advice_csv, advice_document, advice_table
-from webhook.report.costs import Rate, price_lines, rates_of
-from webhook.report.data import as_json, as_yaml
-from webhook.report.words import Paint, shown
-from webhook.report.workloads import Workload, workloads_of
+from webhook.report.advice import recommendation_csv, recommendation_document, recommendation_table
+from webhook.report.costs import ProductPrice, price_lines, product_prices
+from webhook.report.data import json_text, yaml_text
+from webhook.report.words import Paint, sanitize
+from webhook.report.workloads import WorkloadReport, workload_reports
 
 FORMATS = ("table", "json", "yaml", "csv")
-AdviceOutput = Annotated[list[str] | None, flags.output("table, json, yaml or csv")]
+AdviceOutput = Annotated[list[str] | None, flags.output_option("table, json, yaml or csv")]
 OnlyNamespace = Annotated[str, typer.Option("-n", "--namespace", metavar="NAME", help="Only workloads of it.")]
 
 
-def rightsize(
+def rightsize_command(
     paths: AuditPaths = None,
     policies: flags.PoliciesOrLive = None,
-    cluster: flags.ClusterToJudge = None,
+    cluster: flags.AuditedCluster = None,
     kubeconfig: flags.Kubeconfig = None,
     context: flags.Context = None,
-    policy_namespace: flags.PolicyNamespace = flags.OUR_NAMESPACE,
+    policy_namespace: flags.PolicyNamespace = flags.DEFAULT_POLICY_NAMESPACE,
     usage: flags.Usage = None,
     namespace: OnlyNamespace = "",
     namespace_labels: flags.NamespaceLabels = None,
@@ -48,41 +48,41 @@ def rightsize(
 
     Exit code: 0, 2 where a file, flag or policy is wrong, 3 where the cluster did not answer.
     """
-    wanted = targets(output, FORMATS)
-    found = run(
-        Wanted(
+    wanted = parse_targets(output, FORMATS)
+    found = run_audit(
+        AuditOptions(
             paths=paths,
             policies=policies,
             cluster=cluster,
-            reach=Reach(kubeconfig, context),
+            access=ClusterFlags(kubeconfig, context),
             policy_namespace=policy_namespace,
-            labels=labels_of(namespace_labels),
-            moment=moment_of(now),
+            labels=parse_labels(namespace_labels),
+            now=parse_now(now),
             prices=prices,
             usage=usage,
             verbose=verbose,
         )
     )
-    say_if_nodeless(found.world)
-    every = workloads_of(found.results, found.prices, found.stocks or None)
-    rows = [row for row in every if row.uses and namespace in ("", row.namespace)]
+    note_missing_nodes(found.context)
+    every = workload_reports(found.results, found.prices, found.stocks or None)
+    rows = [row for row in every if row.usages and namespace in ("", row.namespace)]
     if namespace and not rows:
-        tell(f"note: no workload with GPUs in namespace {shown(namespace)}")
+        print_note(f"note: no workload with GPUs in namespace {sanitize(namespace)}")
     priced, paint = found.prices, paint_for(no_color=no_color)
-    rates = rates_of(found.stocks, priced) if priced else ()
+    rates = product_prices(found.stocks, priced) if priced else ()
     reports = {
-        "table": lambda: lines(list(people(rows, paint, priced, rates))),
-        "json": lambda: as_json(advice_document(rows, priced, rates)),
-        "yaml": lambda: as_yaml(advice_document(rows, priced, rates)),
-        "csv": lambda: advice_csv(rows, priced),
+        "table": lambda: join_lines(list(rightsize_table_lines(rows, paint, priced, rates))),
+        "json": lambda: json_text(recommendation_document(rows, priced, rates)),
+        "yaml": lambda: yaml_text(recommendation_document(rows, priced, rates)),
+        "csv": lambda: recommendation_csv(rows, priced),
     }
-    write(wanted, reports)
-    raise typer.Exit(WRONG_INPUT if any(each.broken for each in found.results) else CLEAN)
+    write_reports(wanted, reports)
+    raise typer.Exit(WRONG_INPUT if any(each.invalid for each in found.results) else CLEAN)
 
 
-def people(rows: Sequence[Workload], paint: Paint, prices: NodePrices | None, rates: Sequence[Rate]) -> Iterator[str]:
+def rightsize_table_lines(rows: Sequence[WorkloadReport], paint: Paint, prices: NodePrices | None, rates: Sequence[ProductPrice]) -> Iterator[str]:
     """The advice; below it, where money is shown, the prices of all GPUs of the cluster."""
-    yield from advice_table(rows, paint, prices.currency if prices else "")
+    yield from recommendation_table(rows, paint, prices.currency if prices else "")
     if prices:
         yield ""
         yield from price_lines(prices, rates)

@@ -12,20 +12,20 @@ from datetime import UTC, datetime
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from webhook.certs.selfsigned import self_signed
-from webhook.cli.calling import Client
+from webhook.certs.selfsigned import create_self_signed
+from webhook.cli.calling import WebhookClient
 
 START_SECONDS = 60.0
 STOP_SECONDS = 10.0
 HOST = "127.0.0.1"
 
 
-class ServerError(Exception):
+class WebhookProcessError(Exception):
     """The server did not come up; the message ends with what it wrote."""
 
 
 @contextmanager
-def serving(arguments: Sequence[str]) -> Iterator[tuple[Client, int]]:
+def run_webhook_process(arguments: Sequence[str]) -> Iterator[tuple[WebhookClient, int]]:
     """Run `rightslice serve webhook` on a free loopback port with a certificate of its own.
 
     Yields:
@@ -36,40 +36,40 @@ def serving(arguments: Sequence[str]) -> Iterator[tuple[Client, int]]:
     """
     with TemporaryDirectory(prefix="rightslice-") as name:
         folder = Path(name)
-        pair = self_signed([HOST], datetime.now(UTC))
+        pair = create_self_signed([HOST], datetime.now(UTC))
         certificate, key = pair.write(folder)
-        port = free_port()
+        port = find_free_port()
         log = folder / "log"
         command = [sys.executable, "-m", "webhook.cli", "serve", "webhook", "--listen", f"{HOST}:{port}"]
         command += ["--tls-cert", str(certificate), "--tls-key", str(key), *arguments]
         with log.open("wb") as stream:
             server = subprocess.Popen(command, stdout=stream, stderr=stream, stdin=subprocess.DEVNULL)  # noqa: S603 - our own program
-        client = Client(port, folder / "ca.crt")
+        client = WebhookClient(port, folder / "ca.crt")
         try:
-            _wait(server, client, log)
+            _wait_until_ready(server, client, log)
             yield client, port
         finally:
             client.close()
-            _end(server)
+            _stop_process(server)
 
 
-def free_port() -> int:
+def find_free_port() -> int:
     """A loopback port that nobody listens on now."""
     with socket.create_server((HOST, 0)) as taken:
         port: int = taken.getsockname()[1]
         return port
 
 
-def _wait(server: subprocess.Popen[bytes], client: Client, log: Path) -> None:
+def _wait_until_ready(server: subprocess.Popen[bytes], client: WebhookClient, log: Path) -> None:
     deadline = time.monotonic() + START_SECONDS
     while not client.is_ready():
         if server.poll() is not None or time.monotonic() > deadline:
             tail = log.read_text(errors="replace")[-2000:].strip()
-            raise ServerError(f"the server did not become ready. It wrote: {tail or 'nothing'}")
+            raise WebhookProcessError(f"the server did not become ready. It wrote: {tail or 'nothing'}")
         time.sleep(0.05)
 
 
-def _end(server: subprocess.Popen[bytes]) -> None:
+def _stop_process(server: subprocess.Popen[bytes]) -> None:
     server.terminate()
     try:
         server.wait(STOP_SECONDS)

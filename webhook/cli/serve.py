@@ -12,17 +12,17 @@ import uvloop
 from webhook.cli import flags
 from webhook.cli import prometheus as asking
 from webhook.cli import servingflags as serving
-from webhook.cli.building import build, follow, learn_from_use
-from webhook.cli.console import stop
-from webhook.cli.replicas import keep_statuses, manage_certificate, take_part, watch_rollouts, write_events
+from webhook.cli.building import build_webhook_server, follow_cluster, follow_usage
+from webhook.cli.console import exit_with_error
+from webhook.cli.replicas import update_policy_statuses, manage_certificate, join_leader_election, watch_rollouts, write_pod_events
 from webhook.cli.starting import StartError
 from webhook.errors import RightsliceError
-from webhook.kube.api import Api
-from webhook.server.app import Server
-from webhook.settings import Settings, SettingsError, settings_from
-from webhook.telemetry.logs import Logger, make_logger
-from webhook.web.collecting import settle_collector
-from webhook.web.draining import serve_until_told
+from webhook.kube.api import KubeClient
+from webhook.server.app import AdmissionServer
+from webhook.settings import WebhookSettings, SettingsError, load_webhook_settings
+from webhook.telemetry.logs import StructuredLogger, make_logger
+from webhook.web.collecting import freeze_and_tune_gc
+from webhook.web.draining import serve_until_signal
 from webhook.web.listening import NoParserError
 
 
@@ -97,12 +97,12 @@ def serve_webhook(
         str | None,
         typer.Option("--prometheus", metavar="URL", help="Learn from here what workloads use of their GPUs."),
     ] = None,
-    prometheus_ca: asking.CA = None,
-    prometheus_token_file: asking.TokenFile = None,
-    prometheus_user: asking.User = None,
-    prometheus_password_file: asking.PasswordFile = None,
-    prometheus_selector: asking.Selector = None,
-    prometheus_days: asking.Days = None,
+    prometheus_ca: asking.PrometheusCa = None,
+    prometheus_token_file: asking.PrometheusTokenFile = None,
+    prometheus_user: asking.PrometheusUser = None,
+    prometheus_password_file: asking.PrometheusPasswordFile = None,
+    prometheus_selector: asking.PrometheusSelector = None,
+    prometheus_days: asking.PrometheusDays = None,
     usage: Annotated[
         Path | None,
         typer.Option("--usage", metavar="FILE", help="Or from what `rightslice usage record` wrote; read again."),
@@ -111,7 +111,7 @@ def serve_webhook(
 ) -> None:
     """Serve admission reviews over HTTPS: POST /mutate and /validate. Flags can be RIGHTSLICE_ variables too."""
     try:
-        settings = settings_from(
+        settings = load_webhook_settings(
             policies=policies or None,
             cluster=cluster,
             kubeconfig=kubeconfig,
@@ -143,45 +143,45 @@ def serve_webhook(
             usage_minutes=usage_minutes,
         )
     except SettingsError as error:
-        stop(str(error))
+        exit_with_error(str(error))
     try:
-        uvloop.run(_serve(settings))
+        uvloop.run(_run_webhook(settings))
     except (StartError, RightsliceError) as error:
-        stop(str(error))
+        exit_with_error(str(error))
 
 
-async def _serve(settings: Settings) -> None:
+async def _run_webhook(settings: WebhookSettings) -> None:
     log = make_logger(settings.log_level)
-    server = build(settings, log)
-    learn_from_use(server, settings)
+    server = build_webhook_server(settings, log)
+    follow_usage(server, settings)
     async with AsyncExitStack() as stack:
-        if settings.asks:
-            await _join(server, settings, stack)
-        await _listen(server, settings, log)
+        if settings.uses_api_server:
+            await _join_cluster(server, settings, stack)
+        await _serve_until_stopped(server, settings, log)
 
 
-async def _join(server: Server, settings: Settings, stack: AsyncExitStack) -> None:
+async def _join_cluster(server: AdmissionServer, settings: WebhookSettings, stack: AsyncExitStack) -> None:
     """Connect the server to its cluster: what it follows there, and what it keeps there with other replicas."""
-    api = await stack.enter_async_context(await Api.connect(settings.kubeconfig, settings.context))
-    following = follow(server, api, settings) if settings.live else None
-    if not settings.takes_part:
+    api = await stack.enter_async_context(await KubeClient.connect(settings.kubeconfig, settings.context))
+    following = follow_cluster(server, api, settings) if settings.is_live else None
+    if not settings.is_cluster_replica:
         return
-    leading = take_part(server, api, settings)
+    leading = join_leader_election(server, api, settings)
     stack.push_async_callback(leading.release)
     if settings.manages_tls:
         manage_certificate(server, api, settings, leading)
     if following is not None:
-        keep_statuses(server, api, following.policies, leading)
+        update_policy_statuses(server, api, following.policies, leading)
         watch_rollouts(server, api, following.policies, leading)
-        write_events(server, api)
+        write_pod_events(server, api)
 
 
-async def _listen(server: Server, settings: Settings, log: Logger) -> None:
+async def _serve_until_stopped(server: AdmissionServer, settings: WebhookSettings, log: StructuredLogger) -> None:
     try:
         port = await server.listen(settings.host, settings.port)
     except (NoParserError, OSError) as error:
         raise StartError(f"--listen {settings.listen}: {error}") from error
-    settle_collector()
-    policies = server.world.policies
+    freeze_and_tune_gc()
+    policies = server.state.policies
     log.info("serving", listen=f"{settings.host}:{port}", policies=len(policies.policies), digest=policies.digest)
-    await serve_until_told(server, settings.drain, log)
+    await serve_until_signal(server, settings.drain_period, log)

@@ -19,7 +19,7 @@ PROCESSES = {
 """In the order of the help page, and where they are."""
 
 
-class Processes(TyperGroup):
+class ServeGroup(TyperGroup):
     """The group, which loads a command when it is asked for."""
 
     def list_commands(self, ctx: Any) -> list[str]:  # noqa: ARG002 - the group's own signature
@@ -37,12 +37,12 @@ class Processes(TyperGroup):
 
 
 serve = typer.Typer(
-    cls=Processes,
+    cls=ServeGroup,
     help="Run a process that serves: the webhook, the scheduler's extender, or the agent of a node.",
     no_args_is_help=True,
 )
 
 
 @serve.callback()
-def _serve() -> None:
+def _serve_callback() -> None:
     pass

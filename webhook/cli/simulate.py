@@ -1,4 +1,4 @@
-"""`simulate`: play a trace, or a folder of pods, into a cluster, and tell how full it gets."""
+"""`simulate_command`: play a trace, or a folder of pods, into a cluster, and tell how full it gets."""
 
 from __future__ import annotations
 
@@ -11,43 +11,43 @@ from typing import Annotated
 import numpy as np
 import typer
 
-from webhook.audit.checking import World
-from webhook.audit.manifests import Entry, objects_in
-from webhook.audit.shaping import coming_of, placeable, shaped_pods
-from webhook.audit.simulating import Coming, Simulation, play_pods, play_trace
-from webhook.cache.traces import read_machines, read_needs
+from webhook.audit.checking import EvaluationContext
+from webhook.audit.manifests import SourceObject, read_objects
+from webhook.audit.shaping import arriving_replicas, reject_unplaceable, admitted_pods
+from webhook.audit.simulating import ArrivingPod, SimulationProgress, simulate_pods, simulate_trace
+from webhook.cache.traces import read_trace_nodes, read_trace_pods
 from webhook.cli import flags
-from webhook.cli.console import paint_for, stop, tell
-from webhook.cli.faults import refuse_faults
-from webhook.cli.inputs import HERE, LIVE, Reach, refuse_reach
-from webhook.cli.output import lines, targets, write
-from webhook.cli.placing import By, FillBy, RankBy, SimulateOutput, placing_and_world
+from webhook.cli.console import paint_for, exit_with_error, print_note
+from webhook.cli.faults import reject_broken_files
+from webhook.cli.inputs import DEFAULT_ACCESS, LIVE, ClusterFlags, reject_access_flags
+from webhook.cli.output import join_lines, parse_targets, write_reports
+from webhook.cli.placing import PolicyOptions, FillBy, RankBy, SimulateOutput, read_placement_and_context
 from webhook.errors import RightsliceError
 from webhook.model.fleet import Fleet
-from webhook.placement.fragmentation.policies import Policy
-from webhook.placement.needs import Need
-from webhook.placement.nodes.asking import wanted_of
-from webhook.placement.nodes.ranking import Fill
-from webhook.placement.nodes.unseen import unplayed
-from webhook.placement.rooms import Site
-from webhook.report.data import as_json, as_yaml
-from webhook.report.simulated import Simulated, simulated_document, simulated_svg, simulated_table
-from webhook.report.words import count, shown
+from webhook.placement.fragmentation.policies import ScoringStrategy
+from webhook.placement.needs import PodDemand
+from webhook.placement.nodes.asking import pod_requirements
+from webhook.placement.nodes.ranking import FillOrder
+from webhook.placement.nodes.unseen import unsimulated_constraints
+from webhook.placement.rooms import ClusterCapacity
+from webhook.report.data import json_text, yaml_text
+from webhook.report.simulated import SimulationResult, simulation_document, simulation_svg, simulation_table
+from webhook.report.words import pluralize, sanitize
 
 FORMATS = ("table", "json", "yaml", "svg")
-Nodes = Annotated[
+SimulationNodes = Annotated[
     str,
     typer.Option(
         "--nodes",
         metavar="FILE|DIR|live|demo",
-        help="Nodes in the openb format (CSV, also gzipped), a snapshot, or live for a cluster as it stands.",
+        help="SimulationNodes in the openb format (CSV, also gzipped), a snapshot, or live for a cluster as it stands.",
     ),
 ]
-Pods = Annotated[str, typer.Option("--pods", metavar="FILE|DIR", help="Pods in the openb format, or Kubernetes YAML.")]
+SimulationPods = Annotated[str, typer.Option("--pods", metavar="FILE|DIR", help="SimulationPods in the openb format, or Kubernetes YAML.")]
 Seed = Annotated[int, typer.Option("--seed", help="Shuffles the pods of a trace, and chooses among equal nodes.")]
-InOrder = Annotated[bool, typer.Option("--in-order", help="Pods of a trace come in the order of the file.")]
-Learn = Annotated[bool, typer.Option("--learn", help="Learn what pods ask for as they come, instead of knowing it.")]
-JudgedBy = Annotated[
+InOrder = Annotated[bool, typer.Option("--in-order", help="SimulationPods of a trace come in the order of the file.")]
+LearnMix = Annotated[bool, typer.Option("--learn", help="LearnMix what pods ask for as they come, instead of knowing it.")]
+SimulationPolicies = Annotated[
     list[str] | None,
     typer.Option(
         "--policies",
@@ -56,32 +56,32 @@ JudgedBy = Annotated[
         "force there, else the library that comes with Rightslice.",
     ),
 ]
-KeptIn = Annotated[
+SimulationPolicyNamespace = Annotated[
     str,
     typer.Option(
         "--policy-namespace",
         metavar="NAME",
-        help="With --nodes live: where exceptions count, and the ConfigMap rightslice-policies is.",
+        help="With --nodes live: where exceptions pluralize, and the ConfigMap rightslice-policies is.",
     ),
 ]
-MOST_PODS = 1_000_000
+MAX_PODS = 1_000_000
 """Kubernetes pods of one simulation, replicas included."""
-MOST_UNITS = 1 << 16
+MAX_UNITS = 1 << 16
 """Units of a GPU resource that one pod may ask for: far more than any node has."""
 
 
-def simulate(
-    nodes: Nodes,
-    pods: Pods,
-    policy: RankBy = Policy.TAB,
+def simulate_command(
+    nodes: SimulationNodes,
+    pods: SimulationPods,
+    policy: RankBy = ScoringStrategy.TAB,
     seed: Seed = 42,
     in_order: InOrder = False,
-    learn: Learn = False,
-    policies: JudgedBy = None,
+    learn: LearnMix = False,
+    policies: SimulationPolicies = None,
     kubeconfig: flags.Kubeconfig = None,
     context: flags.Context = None,
-    policy_namespace: KeptIn = flags.OUR_NAMESPACE,
-    fill: FillBy = Fill.PACK,
+    policy_namespace: SimulationPolicyNamespace = flags.DEFAULT_POLICY_NAMESPACE,
+    fill: FillBy = FillOrder.PACK,
     now: flags.Now = "",
     output: SimulateOutput = None,
     no_color: flags.NoColor = False,
@@ -96,35 +96,35 @@ def simulate(
 
     Exit code: 0, 2 where a file, flag or policy is wrong, or 3 where the cluster does not answer.
     """
-    wanted = targets(output, FORMATS)
+    wanted = parse_targets(output, FORMATS)
     if _is_trace(nodes) != _is_trace(pods):
-        stop("--nodes and --pods must both be traces (.csv, .csv.gz), or both Kubernetes YAML")
-    reach = Reach(kubeconfig, context)
+        exit_with_error("--nodes and --pods must both be traces (.csv, .csv.gz), or both Kubernetes YAML")
+    reach = ClusterFlags(kubeconfig, context)
     if _is_trace(nodes):
-        if policies or reach != HERE:
-            stop("--policies, --kubeconfig and --context are for Kubernetes pods: a trace is played without them")
-        site, needs = _trace(nodes, pods)
+        if policies or reach != DEFAULT_ACCESS:
+            exit_with_error("--policies, --kubeconfig and --context are for Kubernetes pods: a trace is played without them")
+        site, needs = _read_trace(nodes, pods)
         rng = np.random.default_rng(seed)
         order = needs if in_order else [needs[i] for i in rng.permutation(len(needs))]
-        steps: Iterator[Simulation] = play_trace(site, order, policy, rng, learnt=learn)
+        steps: Iterator[SimulationProgress] = simulate_trace(site, order, policy, rng, learnt=learn)
         expected = len(needs)
     else:
         if nodes != LIVE:
-            refuse_reach(reach, "--nodes")
-        by = By(policies, policy_namespace, now)
-        placing, world = placing_and_world(nodes, reach, by, verbose=verbose)
-        asked = _asked(pods, world, placing.cluster.fleet)
-        steps = play_pods(placing, asked, policy, fill)
+            reject_access_flags(reach, "--nodes")
+        by = PolicyOptions(policies, policy_namespace, now)
+        placing, world = read_placement_and_context(nodes, reach, by, verbose=verbose)
+        asked = _read_arriving_pods(pods, world, placing.cluster.fleet)
+        steps = simulate_pods(placing, asked, policy, fill)
         expected = len(asked)
-    result = _last(_watched(steps, expected), pods)
+    result = _final_result(_with_progress(steps, expected), pods)
     paint = paint_for(no_color=no_color)
-    write(
+    write_reports(
         wanted,
         {
-            "table": lambda: lines(simulated_table(result, paint)),
-            "json": lambda: as_json(simulated_document(result)),
-            "yaml": lambda: as_yaml(simulated_document(result)),
-            "svg": lambda: simulated_svg(result),
+            "table": lambda: join_lines(simulation_table(result, paint)),
+            "json": lambda: json_text(simulation_document(result)),
+            "yaml": lambda: yaml_text(simulation_document(result)),
+            "svg": lambda: simulation_svg(result),
         },
     )
 
@@ -133,35 +133,35 @@ def _is_trace(path: str) -> bool:
     return path.removesuffix(".gz").endswith(".csv")
 
 
-def _trace(nodes: str, pods: str) -> tuple[Site, list[Need]]:
+def _read_trace(nodes: str, pods: str) -> tuple[ClusterCapacity, list[PodDemand]]:
     try:
-        return Site(read_machines(Path(nodes))), read_needs(Path(pods))
+        return ClusterCapacity(read_trace_nodes(Path(nodes))), read_trace_pods(Path(pods))
     except RightsliceError as error:
-        stop(str(error))
+        exit_with_error(str(error))
 
 
-def _asked(path: str, world: World, fleet: Fleet) -> list[Coming]:
+def _read_arriving_pods(path: str, world: EvaluationContext, fleet: Fleet) -> list[ArrivingPod]:
     """What the pods of some files ask for, each as often as it is replicated. Stops where a file is broken."""
-    found = list(placeable(objects_in([path]), world))
-    refuse_faults(found)
-    shaped = ((each, pod) for each in found if isinstance(each, Entry) for pod in shaped_pods(each, world))
-    coming: list[Coming] = []
+    found = list(reject_unplaceable(read_objects([path]), world))
+    reject_broken_files(found)
+    shaped = ((each, pod) for each in found if isinstance(each, SourceObject) for pod in admitted_pods(each, world))
+    coming: list[ArrivingPod] = []
     left_out: Counter[str] = Counter()
     for entry, each in shaped:
-        wanted = wanted_of(each.pod, fleet)
-        if wanted.count > MOST_UNITS:
+        wanted = pod_requirements(each.pod, fleet)
+        if wanted.count > MAX_UNITS:
             asked = f"{each.checked.title} asks for {wanted.count} of {wanted.resource}"
-            stop(f"{shown(str(entry.place()))}: {asked}, which no node has: must be at most {MOST_UNITS}. Write fewer")
-        if len(coming) + each.replicas > MOST_PODS:
-            stop(f"{shown(path)}: must come to at most {MOST_PODS} pods, found more. Write fewer replicas")
-        coming += coming_of(each, wanted, fleet)
-        left_out.update(dict.fromkeys(unplayed(each.pod), each.replicas))
+            exit_with_error(f"{sanitize(str(entry.place()))}: {asked}, which no node has: must be at most {MAX_UNITS}. Write fewer")
+        if len(coming) + each.replicas > MAX_PODS:
+            exit_with_error(f"{sanitize(path)}: must come to at most {MAX_PODS} pods, found more. Write fewer replicas")
+        coming += arriving_replicas(each, wanted, fleet)
+        left_out.update(dict.fromkeys(unsimulated_constraints(each.pod), each.replicas))
     for what, many in (+left_out).items():
-        tell(f"note: not looked at: {shown(what)} ({count(many, 'pod')}). A scheduler may place fewer of them")
+        print_note(f"note: not looked at: {sanitize(what)} ({pluralize(many, 'pod')}). A scheduler may place fewer of them")
     return coming
 
 
-def _watched(steps: Iterable[Simulation], expected: int) -> Iterator[Simulation]:
+def _with_progress(steps: Iterable[SimulationProgress], expected: int) -> Iterator[SimulationProgress]:
     """The same steps, with a progress bar where somebody watches."""
     if not sys.stderr.isatty():
         yield from steps
@@ -172,8 +172,8 @@ def _watched(steps: Iterable[Simulation], expected: int) -> Iterator[Simulation]
     yield from track(steps, description="placing", total=expected, console=Console(stderr=True), transient=True)
 
 
-def _last(steps: Iterable[Simulation], pods: str) -> Simulated:
+def _final_result(steps: Iterable[SimulationProgress], pods: str) -> SimulationResult:
     last = deque(steps, maxlen=1)
     if not last:
-        stop(f"{shown(pods)}: no pods here. Name a trace, or files with Pods or Deployments")
+        exit_with_error(f"{sanitize(pods)}: no pods here. Name a trace, or files with Pods or Deployments")
     return last[0].result()

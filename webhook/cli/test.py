@@ -6,23 +6,23 @@ from typing import Annotated
 
 import typer
 
-from webhook.audit.policytests import files_with_tests, run_file
+from webhook.audit.policytests import find_test_files, run_test_file
 from webhook.cli import flags
-from webhook.cli.console import CLEAN, FINDINGS, WRONG_INPUT, paint_for, stop
-from webhook.cli.inputs import moment_of
-from webhook.cli.output import lines, targets, write
+from webhook.cli.console import CLEAN, FINDINGS, WRONG_INPUT, paint_for, exit_with_error
+from webhook.cli.inputs import parse_now
+from webhook.cli.output import join_lines, parse_targets, write_reports
 from webhook.cli.version import rightslice_version
-from webhook.errors import PlacedError
-from webhook.report.cases import case_notes, cases_document, cases_table, junit_cases, total_line
-from webhook.report.data import as_json, as_yaml
-from webhook.report.github import github
-from webhook.report.junit import junit
-from webhook.report.sarif import sarif
+from webhook.errors import LocatedError
+from webhook.report.cases import policy_test_annotations, policy_test_document, policy_test_table, policy_test_junit_cases, policy_test_summary
+from webhook.report.data import json_text, yaml_text
+from webhook.report.github import github_commands
+from webhook.report.junit import junit_xml
+from webhook.report.sarif import sarif_document
 
 FORMATS = ("table", "json", "yaml", "name", "junit", "sarif", "github")
 
 
-def run_tests(
+def test_command(
     paths: Annotated[
         list[str] | None, typer.Argument(metavar="[FILE|DIR]", help="Test files or folders. Default: policies.")
     ] = None,
@@ -34,29 +34,29 @@ def run_tests(
 
     Exit code: 0 all as wanted, 1 a case failed, 2 a test cannot be run or there are none.
     """
-    wanted = targets(output, FORMATS)
+    wanted = parse_targets(output, FORMATS)
     where = paths or ["policies"]
     try:
-        files = list(files_with_tests(where))
-    except PlacedError as error:
-        stop(str(error))
+        files = list(find_test_files(where))
+    except LocatedError as error:
+        exit_with_error(str(error))
     if not files:
-        stop(f"{', '.join(where)}: no policy tests here. Write one with kind: GPUPolicyTest, or name another folder")
-    moment = moment_of(now)
-    results = [run_file(file, moment) for file in files]
+        exit_with_error(f"{', '.join(where)}: no policy tests here. Write one with kind: GPUPolicyTest, or name another folder")
+    moment = parse_now(now)
+    results = [run_test_file(file, moment) for file in files]
     paint = paint_for(no_color=no_color)
-    write(
+    write_reports(
         wanted,
         {
-            "table": lambda: lines([*cases_table(results, paint), total_line(results)]),
-            "json": lambda: as_json(cases_document(results)),
-            "yaml": lambda: as_yaml(cases_document(results)),
-            "name": lambda: lines([f"{each.file}: {case.name}" for each in results for case in each.cases]),
-            "junit": lambda: junit(junit_cases(results), "rightslice test"),
-            "sarif": lambda: as_json(sarif(list(case_notes(results)), rightslice_version())),
-            "github": lambda: lines(github(case_notes(results))),
+            "table": lambda: join_lines([*policy_test_table(results, paint), policy_test_summary(results)]),
+            "json": lambda: json_text(policy_test_document(results)),
+            "yaml": lambda: yaml_text(policy_test_document(results)),
+            "name": lambda: join_lines([f"{each.file}: {case.name}" for each in results for case in each.cases]),
+            "junit": lambda: junit_xml(policy_test_junit_cases(results), "rightslice test"),
+            "sarif": lambda: json_text(sarif_document(list(policy_test_annotations(results)), rightslice_version())),
+            "github": lambda: join_lines(github_commands(policy_test_annotations(results))),
         },
     )
-    if any(result.faults for result in results):
+    if any(result.errors for result in results):
         raise typer.Exit(WRONG_INPUT)
     raise typer.Exit(FINDINGS if any(case.problems for each in results for case in each.cases) else CLEAN)

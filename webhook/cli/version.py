@@ -1,4 +1,4 @@
-"""`version`: what is installed. Imports nothing that takes time."""
+"""`version_command`: what is installed. Imports nothing that takes time."""
 
 from __future__ import annotations
 
@@ -11,6 +11,6 @@ def rightslice_version() -> str:
     return installed("rightslice")
 
 
-def version() -> None:
+def version_command() -> None:
     """Print the version."""
     sys.stdout.write(f"rightslice {rightslice_version()}\n")

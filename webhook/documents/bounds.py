@@ -7,7 +7,7 @@ from typing import NamedTuple
 MIB = 1 << 20
 
 
-class Bounds(NamedTuple):
+class SizeBounds(NamedTuple):
     """The most of everything.
 
     Attributes:
@@ -23,8 +23,8 @@ class Bounds(NamedTuple):
     expansion: int
 
 
-POLICY = Bounds(size=1 * MIB, values=10_000, depth=100, expansion=0)
+POLICY_BOUNDS = SizeBounds(size=1 * MIB, values=10_000, depth=100, expansion=0)
 """A policy is written by hand; ten thousand fields in one file are a mistake or an attack."""
 
-MANIFEST = Bounds(size=64 * MIB, values=8_000_000, depth=100, expansion=100_000)
+MANIFEST_BOUNDS = SizeBounds(size=64 * MIB, values=8_000_000, depth=100, expansion=100_000)
 """A snapshot of some thousand pods. Kubernetes objects are about 20 deep, custom ones rarely 40."""

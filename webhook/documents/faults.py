@@ -5,15 +5,15 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from webhook.errors import DocumentError, Place, TemplateError, shorten
+from webhook.errors import DocumentError, SourceLocation, TemplateError, shorten_text
 
-_TEMPLATE = re.compile(r"\{\{(?:(?!\{\{|\}\}).){0,400}\}\}", re.DOTALL)
+_TEMPLATE_BRACES = re.compile(r"\{\{(?:(?!\{\{|\}\}).){0,400}\}\}", re.DOTALL)
 """The innermost braces: a search ends at each that opens, so that no text costs more than reading it once."""
 
-_ASIDE = re.compile(r"""(?m)"(?:[^"\\\n]|\\.)*(?:"|$)|'[^'\n]*'|(?:^|(?<=[ \t]))#.*$""")
+_QUOTED_OR_COMMENT = re.compile(r"""(?m)"(?:[^"\\\n]|\\.)*(?:"|$)|'[^'\n]*'|(?:^|(?<=[ \t]))#.*$""")
 """What stands in quotes on one line, and comments."""
 
-_SENTENCES = {
+_SYNTAX_MESSAGES = {
     "mapping values are not allowed in this context": (
         "must have one `key: value` on a line, found a second colon or a wrong indentation. "
         "Put text that holds a colon in quotes, or correct the indentation"
@@ -36,18 +36,18 @@ _SENTENCES = {
 }
 
 
-def fault(error: Any, text: str, file: str, above: int = 0) -> DocumentError:
+def syntax_error(error: Any, text: str, file: str, above: int = 0) -> DocumentError:
     """Turn a parser's exception into ours, with the place; `above` counts the lines above the text in its file."""
     mark = error.problem_mark
-    return DocumentError(Place(file, above + mark.line + 1, mark.column + 1), _sentence(error, text))
+    return DocumentError(SourceLocation(file, above + mark.line + 1, mark.column + 1), _syntax_message(error, text))
 
 
-def template_fault(text: str, place: Place) -> TemplateError | None:
+def template_error(text: str, place: SourceLocation) -> TemplateError | None:
     """The error for a text with `{{ … }}` in it that is not YAML; None for any other.
 
     In comments and in quotes braces are YAML: they are not what is wrong with it.
     """
-    if _TEMPLATE.search(text) is None or _TEMPLATE.search(_ASIDE.sub("", text)) is None:
+    if _TEMPLATE_BRACES.search(text) is None or _TEMPLATE_BRACES.search(_QUOTED_OR_COMMENT.sub("", text)) is None:
         return None
     return TemplateError(
         place,
@@ -55,15 +55,15 @@ def template_fault(text: str, place: Place) -> TemplateError | None:
     )
 
 
-def _sentence(error: Any, text: str) -> str:
+def _syntax_message(error: Any, text: str) -> str:
     problem = str(error.problem)
     if problem == "found character that cannot start any token" or "tab character" in problem:
-        return _odd_start(text, error.problem_mark.index)
-    known = _SENTENCES.get(problem)
-    return known or f"must be YAML, found a fault: {shorten(problem, 120)}. Correct the text there"
+        return _unquoted_start_message(text, error.problem_mark.index)
+    known = _SYNTAX_MESSAGES.get(problem)
+    return known or f"must be YAML, found a fault: {shorten_text(problem, 120)}. Correct the text there"
 
 
-def _odd_start(text: str, offset: int) -> str:
+def _unquoted_start_message(text: str, offset: int) -> str:
     before = text[text.rfind("\n", 0, offset) + 1 : offset]
     character = text[offset : offset + 1]
     if character == "\t" or ("\t" in before and not before.strip()):

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-SUFFIXES = (".yaml", ".yml", ".json")
+DOCUMENT_SUFFIXES = (".yaml", ".yml", ".json")
 
 
-def is_document(way: Sequence[str]) -> bool:
+def is_document_file(way: Sequence[str]) -> bool:
     """Is a file read? Hidden ones are not, nor those in hidden folders, where a ConfigMap keeps its versions.
 
     Args:
@@ -16,4 +16,4 @@ def is_document(way: Sequence[str]) -> bool:
     >>> is_document(["team", "guard.yaml"]), is_document(["README.txt"]), is_document(["..2026_06_01", "guard.yaml"])
     (True, False, False)
     """
-    return way[-1].endswith(SUFFIXES) and not any(name.startswith(".") for name in way)
+    return way[-1].endswith(DOCUMENT_SUFFIXES) and not any(name.startswith(".") for name in way)

@@ -6,14 +6,14 @@ from typing import Any
 
 import msgspec
 
-from webhook.errors import Place
-from webhook.model.paths import Path
+from webhook.errors import SourceLocation
+from webhook.model.paths import FieldPath
 
 Mark = tuple[int, int]
 """Line and column, counted from 1."""
 
 
-class Branch(msgspec.Struct):
+class PositionTree(msgspec.Struct):
     """Where a map or list stands, and everything in it.
 
     Attributes:
@@ -22,15 +22,15 @@ class Branch(msgspec.Struct):
         members: Where each value stands, by key or index.
     """
 
-    mark: Mark
+    start: Mark
     keys: dict[str, Mark]
     members: Any  # dict[str, Spot] or list[Spot]; typed loosely, for the builder fills both alike
 
 
-Spot = Mark | Branch
+Positions = Mark | PositionTree
 """Where a value stands: a scalar's mark, or a branch."""
 
-UNKNOWN: Mark = (0, 0)
+UNKNOWN_MARK: Mark = (0, 0)
 
 
 class Document(msgspec.Struct, frozen=True):
@@ -44,42 +44,42 @@ class Document(msgspec.Struct, frozen=True):
 
     data: Any
     file: str
-    spot: Spot
+    positions: Positions
 
-    def place(self, path: Path = ()) -> Place:
+    def locate(self, path: FieldPath = ()) -> SourceLocation:
         """Where the value at a path stands, or its nearest ancestor that exists."""
-        return Place(self.file, *mark_of(_down(self.spot, path)[0]))
+        return SourceLocation(self.file, *start_mark(_follow_path(self.positions, path)[0]))
 
-    def key_place(self, path: Path) -> Place:
+    def locate_key(self, path: FieldPath) -> SourceLocation:
         """Where the key at the end of a path stands; the value where there is no such key."""
         if not path:
-            return self.place()
-        parent, walked = _down(self.spot, path[:-1])
+            return self.locate()
+        parent, walked = _follow_path(self.positions, path[:-1])
         key = path[-1]
-        if walked == len(path) - 1 and isinstance(parent, Branch) and isinstance(key, str) and key in parent.keys:
-            return Place(self.file, *parent.keys[key])
-        return self.place(path)
+        if walked == len(path) - 1 and isinstance(parent, PositionTree) and isinstance(key, str) and key in parent.keys:
+            return SourceLocation(self.file, *parent.keys[key])
+        return self.locate(path)
 
 
-def _down(spot: Spot, path: Path) -> tuple[Spot, int]:
+def _follow_path(spot: Positions, path: FieldPath) -> tuple[Positions, int]:
     """Follow a path as far as it goes: the spot reached, and how many steps were taken."""
     for walked, step in enumerate(path):
-        member = _member(spot, step)
+        member = _child_positions(spot, step)
         if member is None:
             return spot, walked
         spot = member
     return spot, len(path)
 
 
-def _member(spot: Spot, step: str | int) -> Spot | None:
-    if not isinstance(spot, Branch):
+def _child_positions(spot: Positions, step: str | int) -> Positions | None:
+    if not isinstance(spot, PositionTree):
         return None
     members = spot.members
     inside = step in members if isinstance(members, dict) else isinstance(step, int) and 0 <= step < len(members)
-    found: Spot | None = members[step] if inside else None
+    found: Positions | None = members[step] if inside else None
     return found
 
 
-def mark_of(spot: Spot) -> Mark:
+def start_mark(spot: Positions) -> Mark:
     """Where a value begins."""
-    return spot.mark if isinstance(spot, Branch) else spot
+    return spot.start if isinstance(spot, PositionTree) else spot

@@ -9,21 +9,21 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from webhook.documents.bounds import MANIFEST, MIB, POLICY, Bounds
-from webhook.documents.jsontexts import read_json, rows
+from webhook.documents.bounds import MANIFEST_BOUNDS, MIB, POLICY_BOUNDS, SizeBounds
+from webhook.documents.jsontexts import read_json_documents, iter_json_values
 from webhook.documents.places import Document
-from webhook.documents.texts import as_text, odd_in
-from webhook.documents.yamltexts import moved, read_yaml, set_aside, spot_of
+from webhook.documents.texts import decode_text, find_invalid_character
+from webhook.documents.yamltexts import advance_mark, read_yaml_documents, drop_invalid_documents, positions_in
 from webhook.errors import DocumentError
 
-LARGE_JSON = 2 * MIB
+LARGE_JSON_BYTES = 2 * MIB
 """JSON beyond this is read by the JSON parser, ten times faster, without places: no person wrote it."""
 
-PLACED = 10_000
+MAX_POSITIONED_VALUES = 10_000
 """Values in a row whose every field has its place: each costs a parser."""
 
 
-def read(content: str | bytes, file: str, *, aliases: bool = False) -> tuple[Document, ...]:
+def read_documents(content: str | bytes, file: str, *, aliases: bool = False) -> tuple[Document, ...]:
     """Read every document of a file. Empty documents are left out.
 
     Args:
@@ -36,62 +36,62 @@ def read(content: str | bytes, file: str, *, aliases: bool = False) -> tuple[Doc
         DocumentError: it is not YAML or JSON that we accept; a `TemplateError` where it looks like a
             template that was not rendered.
     """
-    return tuple(_good(read_each(content, file, aliases=aliases)))
+    return tuple(_raise_errors(iter_documents(content, file, aliases=aliases)))
 
 
-def _good(found: Iterable[Document | DocumentError]) -> Iterator[Document]:
+def _raise_errors(found: Iterable[Document | DocumentError]) -> Iterator[Document]:
     for each in found:
         if isinstance(each, DocumentError):
             raise each
         yield each
 
 
-def read_each(content: str | bytes, file: str, *, aliases: bool = False) -> Iterator[Document | DocumentError]:
+def iter_documents(content: str | bytes, file: str, *, aliases: bool = False) -> Iterator[Document | DocumentError]:
     """The same, one by one: a document with a fault comes out as its error, and those around it as they are."""
-    bounds = MANIFEST if aliases else POLICY
+    bounds = MANIFEST_BOUNDS if aliases else POLICY_BOUNDS
     try:
-        text = as_text(content, file, bounds)
-        odd = odd_in(text, file)
-        if odd is not None and _is_json_like(text):
+        text = decode_text(content, file, bounds)
+        odd = find_invalid_character(text, file)
+        if odd is not None and _looks_like_json(text):
             raise odd
         if odd is not None:
-            text, errors = set_aside(text, file)
+            text, errors = drop_invalid_documents(text, file)
             yield from errors
-        yield from _read(text, file, bounds, aliases=aliases)
+        yield from _parse_text(text, file, bounds, aliases=aliases)
     except DocumentError as error:
         yield error
 
 
-def _read(text: str, file: str, bounds: Bounds, *, aliases: bool) -> Iterable[Document | DocumentError]:
-    if not _is_json_like(text):
-        return read_yaml(text, file, bounds, aliases=aliases)
-    if len(text) > LARGE_JSON:
-        return read_json(text, file, bounds)
-    return _read_json_like(text, file, bounds, aliases=aliases)
+def _parse_text(text: str, file: str, bounds: SizeBounds, *, aliases: bool) -> Iterable[Document | DocumentError]:
+    if not _looks_like_json(text):
+        return read_yaml_documents(text, file, bounds, aliases=aliases)
+    if len(text) > LARGE_JSON_BYTES:
+        return read_json_documents(text, file, bounds)
+    return _parse_yaml_or_json(text, file, bounds, aliases=aliases)
 
 
-def _is_json_like(text: str) -> bool:
+def _looks_like_json(text: str) -> bool:
     return text.lstrip()[:1] in ("{", "[")
 
 
-def _read_json_like(text: str, file: str, bounds: Bounds, *, aliases: bool) -> list[Document | DocumentError]:
+def _parse_yaml_or_json(text: str, file: str, bounds: SizeBounds, *, aliases: bool) -> list[Document | DocumentError]:
     """A text that begins as JSON does is YAML or, as escapes and values in a row make it, JSON alone."""
-    as_yaml = list(read_yaml(text, file, bounds, aliases=aliases))
+    as_yaml = list(read_yaml_documents(text, file, bounds, aliases=aliases))
     good = sum(isinstance(each, Document) for each in as_yaml)
     if good == len(as_yaml):
         return as_yaml
     as_json: list[Document | DocumentError] = []
     try:
-        as_json.extend(_in_a_row(text, file, bounds))
+        as_json.extend(_json_documents(text, file, bounds))
     except DocumentError as error:
         return [*as_json, error] if len(as_json) > good else as_yaml
     return as_json
 
 
-def _in_a_row(text: str, file: str, bounds: Bounds) -> Iterator[Document]:
-    """Values of JSON, each with the places that YAML finds in it; beyond `PLACED` of them, where each begins."""
+def _json_documents(text: str, file: str, bounds: SizeBounds) -> Iterator[Document]:
+    """Values of JSON, each with the places that YAML finds in it; beyond `MAX_POSITIONED_VALUES` of them, where each begins."""
     mark, start = (1, 1), 0
-    for count, row in enumerate(rows(text, file, bounds)):
-        mark, start = moved(mark, text, start, row.start), row.start
-        spot = spot_of(text[row.start : row.end], file, bounds, mark) if count < PLACED else mark
+    for count, row in enumerate(iter_json_values(text, file, bounds)):
+        mark, start = advance_mark(mark, text, start, row.start), row.start
+        spot = positions_in(text[row.start : row.end], file, bounds, mark) if count < MAX_POSITIONED_VALUES else mark
         yield Document(row.data, file, spot)

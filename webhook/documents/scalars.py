@@ -12,7 +12,7 @@ import re
 
 Scalar = str | int | float | bool | None
 
-LONGEST = 64
+MAX_SCALAR_LENGTH = 64
 """No number or word is longer: anything longer is text, and no number costs more than a moment to read."""
 
 _WORDS: dict[str, Scalar] = {
@@ -20,29 +20,29 @@ _WORDS: dict[str, Scalar] = {
     **dict.fromkeys(("true", "True", "TRUE"), True),
     **dict.fromkeys(("false", "False", "FALSE"), False),
 }
-_OLD_WORDS: dict[str, bool] = {
+_YAML11_WORDS: dict[str, bool] = {
     **dict.fromkeys(("y", "Y", "yes", "Yes", "YES", "on", "On", "ON"), True),
     **dict.fromkeys(("n", "N", "no", "No", "NO", "off", "Off", "OFF"), False),
 }
 _INTEGER = re.compile(r"[-+]?(?:0|[1-9][0-9]*)\Z", re.ASCII)
-_BASED = re.compile(r"([-+]?)0([xob])([0-9a-fA-F]+)\Z", re.ASCII)
+_RADIX_INTEGER = re.compile(r"([-+]?)0([xob])([0-9a-fA-F]+)\Z", re.ASCII)
 _FLOAT = re.compile(r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?\Z", re.ASCII)
-_OLD_OCTAL = re.compile(r"([-+]?)0([0-7]+)\Z", re.ASCII)
+_YAML11_OCTAL = re.compile(r"([-+]?)0([0-7]+)\Z", re.ASCII)
 _NOT_FINITE = re.compile(r"(?:[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN))\Z", re.ASCII)
 _SEXAGESIMAL = re.compile(r"[-+]?[0-9][0-9_]*(?::[0-5]?[0-9])+(?:\.[0-9_]*)?\Z", re.ASCII)
 _UNDERSCORED = re.compile(r"[-+]?(?:0[xob])?[0-9a-fA-F.][0-9a-fA-F_.]*\Z", re.ASCII)
 _LEADING_ZERO = re.compile(r"[-+]?0[0-9]+\Z", re.ASCII)
 
 
-def is_unclear(text: str) -> bool:
+def is_ambiguous(text: str) -> bool:
     """True for a plain scalar that YAML 1.1 and 1.2 read differently, or that is no finite number.
 
     >>> [is_unclear(text) for text in ("no", "017", "1_000", "12:30:45", ".inf", "nvidia")]
     [True, True, True, True, True, False]
     """
-    if len(text) > LONGEST:
+    if len(text) > MAX_SCALAR_LENGTH:
         return False
-    if text in _OLD_WORDS or _NOT_FINITE.match(text) or _LEADING_ZERO.match(text) or _SEXAGESIMAL.match(text):
+    if text in _YAML11_WORDS or _NOT_FINITE.match(text) or _LEADING_ZERO.match(text) or _SEXAGESIMAL.match(text):
         return True
     return "_" in text and text[0] in "+-.0123456789" and _UNDERSCORED.match(text) is not None
 
@@ -52,7 +52,7 @@ def is_finite(value: Scalar) -> bool:
     return not isinstance(value, float) or math.isfinite(value)
 
 
-def plain(text: str) -> Scalar:
+def parse_yaml12(text: str) -> Scalar:
     """Read a plain scalar by YAML 1.2's core schema. Times and dates stay text.
 
     >>> plain("8"), plain("0x10"), plain("1e3"), plain("true"), plain("2026-12-01"), plain("no")
@@ -61,17 +61,17 @@ def plain(text: str) -> Scalar:
     if text in _WORDS:
         return _WORDS[text]
     first = text[0]
-    if not (first.isdigit() or first in "+-.") or len(text) > LONGEST:
+    if not (first.isdigit() or first in "+-.") or len(text) > MAX_SCALAR_LENGTH:
         return text
     if _INTEGER.match(text):
         return int(text)
     if _FLOAT.match(text):
         return float(text)
-    return _based(text)
+    return _parse_radix_integer(text)
 
 
-def _based(text: str) -> Scalar:
-    match = _BASED.match(text)
+def _parse_radix_integer(text: str) -> Scalar:
+    match = _RADIX_INTEGER.match(text)
     if match is None:
         return text
     sign, letter, digits = match.groups()
@@ -81,21 +81,21 @@ def _based(text: str) -> Scalar:
         return text
 
 
-def as_kubectl(text: str) -> Scalar:
+def parse_like_kubectl(text: str) -> Scalar:
     """Read a plain scalar the way kubectl does.
 
     >>> as_kubectl("yes"), as_kubectl("017"), as_kubectl("1_000"), as_kubectl("12:30:45")
     (True, 15, 1000, '12:30:45')
     """
-    if text in _OLD_WORDS:
-        return _OLD_WORDS[text]
+    if text in _YAML11_WORDS:
+        return _YAML11_WORDS[text]
     if _NOT_FINITE.match(text):
         return math.nan
-    if len(text) > LONGEST or not text or text[0] not in "+-.0123456789":
-        return plain(text)
+    if len(text) > MAX_SCALAR_LENGTH or not text or text[0] not in "+-.0123456789":
+        return parse_yaml12(text)
     bare = text.replace("_", "")
-    octal = _OLD_OCTAL.match(bare)
+    octal = _YAML11_OCTAL.match(bare)
     if octal is not None:
         return int("".join(octal.groups()), 8)
-    value = plain(bare) if bare else text
+    value = parse_yaml12(bare) if bare else text
     return text if isinstance(value, str) else value

@@ -7,15 +7,15 @@ from functools import lru_cache
 
 import msgspec
 
-from webhook.engine.remarks import Remark
-from webhook.model.effective import beside_init, is_sidecar
-from webhook.model.paths import Path
+from webhook.engine.remarks import Violation
+from webhook.model.effective import peak_with_init, is_sidecar
+from webhook.model.paths import FieldPath
 from webhook.model.pods import Container, Pod
-from webhook.model.quantity import whole
-from webhook.model.resources import GpuResource, gpu_resource
+from webhook.model.quantity import parse_whole_number
+from webhook.model.resources import GpuResource, parse_gpu_resource
 
 
-class Ask(msgspec.Struct, frozen=True, gc=False):
+class GpuRequest(msgspec.Struct, frozen=True, gc=False):
     """One GPU amount in one container.
 
     Attributes:
@@ -23,13 +23,13 @@ class Ask(msgspec.Struct, frozen=True, gc=False):
         count: Units asked for; 0 if the amount cannot be read (the remark says so).
     """
 
-    path: Path
+    path: FieldPath
     container: Container
     resource: GpuResource
     count: int
 
 
-class Asked(msgspec.Struct, frozen=True, gc=False):
+class PodGpuRequests(msgspec.Struct, frozen=True, gc=False):
     """All that a pod asks of NVIDIA's device plugin.
 
     Attributes:
@@ -40,62 +40,62 @@ class Asked(msgspec.Struct, frozen=True, gc=False):
         largest: The most units of one name in one container.
     """
 
-    asks: tuple[Ask, ...] = ()
+    requests: tuple[GpuRequest, ...] = ()
     totals: dict[str, int] = {}
-    strangers: tuple[str, ...] = ()
-    faults: tuple[Remark, ...] = ()
-    largest: int = 0
+    unknown_resources: tuple[str, ...] = ()
+    errors: tuple[Violation, ...] = ()
+    max_count: int = 0
 
-    def holds(self, path: Path, resource: str) -> bool:
+    def includes(self, path: FieldPath, resource: str) -> bool:
         """Is a container's amount of a resource among the asks?"""
-        return any(ask.path == path and ask.resource.name == resource for ask in self.asks)
+        return any(ask.path == path and ask.resource.name == resource for ask in self.requests)
 
-    def containers(self) -> dict[Path, Container]:
+    def requesting_containers(self) -> dict[FieldPath, Container]:
         """The containers that ask, by path."""
-        return {ask.path: ask.container for ask in self.asks}
+        return {ask.path: ask.container for ask in self.requests}
 
 
-NOTHING = Asked()
+NO_GPU_REQUESTS = PodGpuRequests()
 
 
-def asked_by(pod: Pod) -> Asked:
+def gpu_requests_of_pod(pod: Pod) -> PodGpuRequests:
     """Read what a pod asks for."""
-    asks: list[Ask] = []
+    asks: list[GpuRequest] = []
     strangers: list[str] = []
-    faults: list[Remark] = []
+    faults: list[Violation] = []
     for kind, containers in (("initContainers", pod.spec.init_containers), ("containers", pod.spec.containers)):
         for index, container in enumerate(containers):
-            known, unknown = _named((*container.resources.limits, *container.resources.requests))
+            known, unknown = _split_nvidia_names((*container.resources.limits, *container.resources.requests))
             if known:
-                _read(container, ("spec", kind, index), known, asks, faults)
+                _collect_gpu_requests(container, ("spec", kind, index), known, asks, faults)
             if unknown:
                 strangers += unknown
     if not asks and not strangers:
-        return NOTHING
-    return asked_in(tuple(asks), tuple(dict.fromkeys(strangers)) if strangers else (), tuple(faults))
+        return NO_GPU_REQUESTS
+    return sum_gpu_requests(tuple(asks), tuple(dict.fromkeys(strangers)) if strangers else (), tuple(faults))
 
 
 @lru_cache(maxsize=1024)
-def _named(keys: tuple[str, ...]) -> tuple[tuple[GpuResource, ...], tuple[str, ...]]:
+def _split_nvidia_names(keys: tuple[str, ...]) -> tuple[tuple[GpuResource, ...], tuple[str, ...]]:
     """The GPU resources among the keys of limits and requests, and the strangers under nvidia.com/."""
     names = [name for name in dict.fromkeys(keys) if name.startswith("nvidia.com/")]
-    known = [resource for name in names if (resource := gpu_resource(name)) is not None]
-    return tuple(known), tuple(name for name in names if gpu_resource(name) is None)
+    known = [resource for name in names if (resource := parse_gpu_resource(name)) is not None]
+    return tuple(known), tuple(name for name in names if parse_gpu_resource(name) is None)
 
 
-def _read(
-    container: Container, path: Path, resources: tuple[GpuResource, ...], asks: list[Ask], faults: list[Remark]
+def _collect_gpu_requests(
+    container: Container, path: FieldPath, resources: tuple[GpuResource, ...], asks: list[GpuRequest], faults: list[Violation]
 ) -> None:
     """Add what a container asks of these resources, and what is wrong with it."""
     for resource in resources:
-        fault, count = _checked(container, path, resource.name)
+        fault, count = _check_gpu_amount(container, path, resource.name)
         if fault is not None:
             faults.append(fault)
         if count or fault is not None:
-            asks.append(Ask(path, container, resource, count))
+            asks.append(GpuRequest(path, container, resource, count))
 
 
-def asked_in(asks: tuple[Ask, ...], strangers: tuple[str, ...] = (), faults: tuple[Remark, ...] = ()) -> Asked:
+def sum_gpu_requests(asks: tuple[GpuRequest, ...], strangers: tuple[str, ...] = (), faults: tuple[Violation, ...] = ()) -> PodGpuRequests:
     """Some asks of a pod, init containers first, with what they come to together."""
     totals: dict[str, int] = {}
     largest = 0
@@ -103,34 +103,34 @@ def asked_in(asks: tuple[Ask, ...], strangers: tuple[str, ...] = (), faults: tup
         totals[ask.resource.name] = totals.get(ask.resource.name, 0) + ask.count
         largest = max(largest, ask.count)
     if asks and asks[0].path[1] == "initContainers":
-        totals = {name: _at_one_time([ask for ask in asks if ask.resource.name == name]) for name in totals}
-    return Asked(asks, totals, strangers, faults, largest)
+        totals = {name: _peak_units([ask for ask in asks if ask.resource.name == name]) for name in totals}
+    return PodGpuRequests(asks, totals, strangers, faults, largest)
 
 
-def _at_one_time(asks: Sequence[Ask]) -> int:
+def _peak_units(asks: Sequence[GpuRequest]) -> int:
     """The most units that asks for one resource hold at one time."""
     init = [(ask.count, is_sidecar(ask.container)) for ask in asks if ask.path[1] == "initContainers"]
-    return beside_init(sum(ask.count for ask in asks[len(init) :]), init)
+    return peak_with_init(sum(ask.count for ask in asks[len(init) :]), init)
 
 
-def _checked(container: Container, path: Path, name: str) -> tuple[Remark | None, int]:
+def _check_gpu_amount(container: Container, path: FieldPath, name: str) -> tuple[Violation | None, int]:
     """What is wrong with an amount, if anything, and how many units it means."""
     limits, requests = container.resources.limits, container.resources.requests
     side = "limits" if name in limits else "requests"
     amount = limits[name] if name in limits else requests[name]
-    count = whole(amount)
+    count = parse_whole_number(amount)
     field = (*path, "resources", side, name)
     if count is None or count < 0:
-        return _not_whole(field, amount), 0
+        return _not_whole_violation(field, amount), 0
     if side == "requests":
-        return (_no_limit(field, amount) if count else None), count
-    if name in requests and requests[name] != amount and whole(requests[name]) != count:
-        return _unlike(field, amount, requests[name]), count
+        return (_missing_limit_violation(field, amount) if count else None), count
+    if name in requests and requests[name] != amount and parse_whole_number(requests[name]) != count:
+        return _unequal_sides_violation(field, amount, requests[name]), count
     return None, count
 
 
-def _not_whole(field: Path, amount: object) -> Remark:
-    return Remark(
+def _not_whole_violation(field: FieldPath, amount: object) -> Violation:
+    return Violation(
         "GPU-L104",
         field,
         f"must be a whole number of at least 0 (found {amount!r})",
@@ -138,8 +138,8 @@ def _not_whole(field: Path, amount: object) -> Remark:
     )
 
 
-def _unlike(field: Path, limit: object, request: object) -> Remark:
-    return Remark(
+def _unequal_sides_violation(field: FieldPath, limit: object, request: object) -> Violation:
+    return Violation(
         "GPU-L105",
         field,
         f"must equal the request, because extended resources cannot be overcommitted "
@@ -148,8 +148,8 @@ def _unlike(field: Path, limit: object, request: object) -> Remark:
     )
 
 
-def _no_limit(field: Path, amount: object) -> Remark:
-    return Remark(
+def _missing_limit_violation(field: FieldPath, amount: object) -> Violation:
+    return Violation(
         "GPU-L105",
         field,
         f"must have an equal limit beside it (found request {amount!r} and no limit)",

@@ -12,97 +12,97 @@ from collections.abc import Iterable, Iterator
 from datetime import datetime
 from itertools import chain
 
-from webhook.engine.remarks import Remark
-from webhook.engine.settle import hear, take_back
-from webhook.engine.templates import templates
+from webhook.engine.remarks import Violation
+from webhook.engine.settle import record_findings, apply_exemptions
+from webhook.engine.templates import read_templates
 from webhook.model.decisions import Decision
 from webhook.model.findings import Finding
-from webhook.model.modes import Mode
+from webhook.model.modes import PolicyMode
 from webhook.model.pods import Container, Pod, PodSpec
-from webhook.model.requests import Request
+from webhook.model.requests import AdmissionRequest
 from webhook.policy.compiled import PolicySet
 
-TEXTS = "characters of images, host paths, and names and amounts of resources"
+TEXT_LENGTH = "characters of images, host paths, and names and amounts of resources"
 """What is worked out about these is kept for the pods to come, so their length costs memory."""
 
-MOST = {
+MAX_COUNTS = {
     "pod templates": 200,
     "containers": 500,
     "volumes": 1_000,
     "environment variables": 20_000,
     "volume mounts": 20_000,
     "resource amounts": 5_000,
-    TEXTS: 100_000,
+    TEXT_LENGTH: 100_000,
     "tolerations": 1_000,
     "node affinity terms": 1_000,
 }
 """The most of everything that one object may hold, all its templates together."""
 
 
-def surplus(request: Request, policies: PolicySet) -> str:
+def find_exceeded_limit(request: AdmissionRequest, policies: PolicySet) -> str:
     """What an object holds too much of to be judged, for example "500 containers"; "" where it can be judged."""
     if request.pod is None:
-        return _surplus(_templates(request, policies))
-    return _surplus([request.pod]) or (_surplus([request.old_pod]) if request.old_pod is not None else "")
+        return _exceeded_limit(_template_pods(request, policies))
+    return _exceeded_limit([request.pod]) or (_exceeded_limit([request.old_pod]) if request.old_pod is not None else "")
 
 
-def refuse(request: Request, most: str, policies: PolicySet, now: datetime) -> Decision:
+def deny_oversized_pod(request: AdmissionRequest, most: str, policies: PolicySet, now: datetime) -> Decision:
     """The decision about a pod that may have `most` and has more; one without findings where nobody refuses it.
 
     What it matches is not looked at, as that too would be judging: every policy speaks that enforces `security`. A pod
     that was as large before is not refused, for it must still get its finalizers and its end.
     """
-    if request.pod is None or (request.old_pod is not None and _surplus([request.old_pod])):
+    if request.pod is None or (request.old_pod is not None and _exceeded_limit([request.old_pod])):
         return Decision()
-    enforcing = [each.name for each in policies.policies if each.security and each.security.mode is Mode.ENFORCE]
+    enforcing = [each.name for each in policies.policies if each.security and each.security.mode is PolicyMode.ENFORCE]
     findings: list[Finding] = []
     for name in enforcing:
-        hear(findings, (Mode.ENFORCE, name), [_too_large(most)])
-    standing, exempted = take_back(findings, policies.exemptions, request, request.pod, now)
-    return Decision(standing, exempted, policies=tuple(enforcing), touches_gpus=bool(standing))
+        record_findings(findings, (PolicyMode.ENFORCE, name), [_oversized_violation(most)])
+    standing, exempted = apply_exemptions(findings, policies.exemptions, request, request.pod, now)
+    return Decision(standing, exempted, policies=tuple(enforcing), involves_gpus=bool(standing))
 
 
-def _too_large(most: str) -> Remark:
-    return Remark("GPU-S401", (), f"a pod must have at most {most} to be judged, found more", "Make it smaller.")
+def _oversized_violation(most: str) -> Violation:
+    return Violation("GPU-S401", (), f"a pod must have at most {most} to be judged, found more", "Make it smaller.")
 
 
-def _surplus(pods: Iterable[Pod]) -> str:
-    held = dict.fromkeys(MOST, 0)
+def _exceeded_limit(pods: Iterable[Pod]) -> str:
+    held = dict.fromkeys(MAX_COUNTS, 0)
     for pod in pods:
-        for what, count in _held(pod):
+        for what, count in _count_pod_parts(pod):
             held[what] += count
-            if held[what] > MOST[what]:
-                return f"{MOST[what]} {what}"
+            if held[what] > MAX_COUNTS[what]:
+                return f"{MAX_COUNTS[what]} {what}"
     return ""
 
 
-def _templates(request: Request, policies: PolicySet) -> Iterator[Pod]:
+def _template_pods(request: AdmissionRequest, policies: PolicySet) -> Iterator[Pod]:
     """The templates of a workload, each read only once those before it are counted."""
-    paths = policies.templates.get((request.group, request.kind), ())
-    return (template.pod for template in templates(request, paths))
+    paths = policies.template_paths.get((request.group, request.kind), ())
+    return (template.pod for template in read_templates(request, paths))
 
 
-def _held(pod: Pod) -> Iterator[tuple[str, int]]:
+def _count_pod_parts(pod: Pod) -> Iterator[tuple[str, int]]:
     spec = pod.spec
     yield "pod templates", 1
     yield "containers", len(spec.containers) + len(spec.init_containers) + len(spec.ephemeral_containers)
     yield "volumes", len(spec.volumes)
-    yield TEXTS, sum([len(volume.host_path.path) for volume in spec.volumes if volume.host_path])
+    yield TEXT_LENGTH, sum([len(volume.host_path.path) for volume in spec.volumes if volume.host_path])
     yield "tolerations", len(spec.tolerations)
-    yield "node affinity terms", _terms(spec)
+    yield "node affinity terms", _count_affinity_terms(spec)
     for container in chain(spec.containers, spec.init_containers, spec.ephemeral_containers):
-        yield from _held_by(container)
+        yield from _count_container_parts(container)
 
 
-def _held_by(container: Container) -> Iterator[tuple[str, int]]:
+def _count_container_parts(container: Container) -> Iterator[tuple[str, int]]:
     yield "environment variables", len(container.env) + len(container.env_from)
     yield "volume mounts", len(container.volume_mounts)
     amounts = [*container.resources.limits.items(), *container.resources.requests.items()]
     yield "resource amounts", len(amounts)
-    yield TEXTS, len(container.image) + sum([len(name) + len(str(amount)) for name, amount in amounts])
+    yield TEXT_LENGTH, len(container.image) + sum([len(name) + len(str(amount)) for name, amount in amounts])
 
 
-def _terms(spec: PodSpec) -> int:
+def _count_affinity_terms(spec: PodSpec) -> int:
     affinity = spec.affinity.node_affinity if spec.affinity else None
     if affinity is None:
         return 0

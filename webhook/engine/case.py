@@ -4,23 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from webhook.engine.asking import Asked
-from webhook.engine.demand import declared_by
-from webhook.engine.limitrange import NOBODY, Injected
-from webhook.engine.reach import Reach
-from webhook.engine.rules import Rules
+from webhook.engine.asking import PodGpuRequests
+from webhook.engine.demand import declared_need_of
+from webhook.engine.limitrange import NO_INJECTED_GPUS, InjectedGpus
+from webhook.engine.reach import FeasibleNodes
+from webhook.engine.rules import MatchedPolicies
 from webhook.model.cluster import ClusterView
 from webhook.model.effective import cpu_and_memory
-from webhook.model.masks import bits, union
-from webhook.model.modes import Form
-from webhook.model.offers import Offer
+from webhook.model.masks import bit_positions, union_masks
+from webhook.model.modes import GpuForm
+from webhook.model.offers import GpuOffer
 from webhook.model.pods import Pod
-from webhook.model.requests import Request
+from webhook.model.requests import AdmissionRequest
 from webhook.model.resources import WHOLE_GPU
 from webhook.model.usage import UsageView
 
 
-class Case:
+class PodContext:
     """A pod that asks for GPUs, the rules that speak about it, and the cluster it comes to.
 
     Attributes:
@@ -34,82 +34,82 @@ class Case:
     """
 
     __slots__ = (
-        "asked",
-        "declared",
+        "gpu_requests",
+        "declared_need",
         "injected",
-        "namespace_notes",
-        "offered",
+        "namespace_annotations",
+        "offer_nodes",
         "offers",
         "pod",
-        "reach",
+        "feasible",
         "request",
-        "rules",
+        "policies",
         "usage",
         "view",
-        "whole_or_part",
+        "mixes_whole_and_partial",
     )
 
     def __init__(
         self,
-        request: Request,
+        request: AdmissionRequest,
         pod: Pod,
-        asked: Asked,
-        rules: Rules,
+        asked: PodGpuRequests,
+        rules: MatchedPolicies,
         view: ClusterView,
         usage: UsageView,
-        injected: Injected = NOBODY,
+        injected: InjectedGpus = NO_INJECTED_GPUS,
     ) -> None:
         self.request = request
         self.pod = pod
-        self.asked = asked
-        self.rules = rules
+        self.gpu_requests = asked
+        self.policies = rules
         self.view = view
         self.usage = usage
         self.injected = injected
-        self.declared = declared_by(pod)
+        self.declared_need = declared_need_of(pod)
         namespace = view.namespace(request.namespace)
-        self.namespace_notes: Mapping[str, str] = namespace.metadata.annotations if namespace else {}
-        self.reach = Reach(view, pod, rules.adds.tolerations, markers=rules.adds.markers)
-        self.offers, self.offered = view.fleet.offering(asked.totals, self.reach.selected)
-        self.whole_or_part = WHOLE_GPU in asked.totals and self._whole_or_part()
+        self.namespace_annotations: Mapping[str, str] = namespace.metadata.annotations if namespace else {}
+        self.feasible = FeasibleNodes(view, pod, rules.additions.tolerations, markers=rules.additions.gpu_taints)
+        self.offers, self.offer_nodes = view.fleet.offers_on_nodes(asked.totals, self.feasible.selected)
+        self.mixes_whole_and_partial = WHOLE_GPU in asked.totals and self._mixes_whole_and_partial()
 
-    def _whole_or_part(self) -> bool:
-        fleet, nodes = self.view.fleet, self.reach.selected & self.reach.tolerated
-        if not fleet.parts & nodes:
+    def _mixes_whole_and_partial(self) -> bool:
+        fleet, nodes = self.view.fleet, self.feasible.selected & self.feasible.tolerated
+        if not fleet.partial_gpu_nodes & nodes:
             return False
-        return bool(fleet.advertising(WHOLE_GPU) & nodes & ~fleet.parts)
+        return bool(fleet.nodes_advertising(WHOLE_GPU) & nodes & ~fleet.partial_gpu_nodes)
 
-    def leaves_one(self, left: int, among: int) -> bool:
+    def leaves_suitable_node(self, left: int, among: int) -> bool:
         """Is a node left that could take the pod once it is empty? Where none of those before could, any will do."""
-        return bool(left) and (self.fits(self.pod, left) or not self.fits(self.pod, among))
+        return bool(left) and (self.fits_empty_node(self.pod, left) or not self.fits_empty_node(self.pod, among))
 
-    def fits(self, pod: Pod, nodes: int) -> bool:
+    def fits_empty_node(self, pod: Pod, nodes: int) -> bool:
         """Could a node of a mask, if it were empty, take all of the pod: its GPUs, its CPU and its memory?
 
         Args:
             pod: The pod of the case, as it came or with what it will be given.
         """
-        return self.holds(pod, self.with_all_units(nodes))
+        return self.has_large_enough_node(pod, self.nodes_with_all_gpus(nodes))
 
-    def holds(self, pod: Pod, nodes: int) -> bool:
+    def has_large_enough_node(self, pod: Pod, nodes: int) -> bool:
         """Is a node of a mask large enough for the pod's CPU and memory?"""
         known, (cpu_milli, memory) = self.view.fleet.nodes, cpu_and_memory(pod)
-        return any(known[node].cpu_milli >= cpu_milli and known[node].memory >= memory for node in bits(nodes))
+        return any(known[node].cpu_milli >= cpu_milli and known[node].memory >= memory for node in bit_positions(nodes))
 
-    def with_all_units(self, nodes: int) -> int:
+    def nodes_with_all_gpus(self, nodes: int) -> int:
         """Those nodes of a mask that have what the pod asks for of every GPU resource, and whose kubelet gives it.
 
         A name that a DeviceClass has too may be had by a claim, on nodes that advertise none.
         """
         fleet, by_claim = self.view.fleet, self.view.classes.values()
-        for name, count in self.asked.totals.items():
+        for name, count in self.gpu_requests.totals.items():
             if name not in by_claim:
-                nodes &= fleet.with_units(name, count)
-        several = {ask.resource.name for ask in self.asked.asks if ask.count > 1} if self.asked.largest > 1 else ()
-        refusing = (offer.nodes for offer in self.offers if offer.resource in several and _refuses(offer))
-        return nodes & ~union(refusing)
+                nodes &= fleet.nodes_with_units(name, count)
+        several = {ask.resource.name for ask in self.gpu_requests.requests if ask.count > 1} if self.gpu_requests.max_count > 1 else ()
+        refusing = (offer.nodes for offer in self.offers if offer.resource in several and _refuses_multiple(offer))
+        return nodes & ~union_masks(refusing)
 
 
-def _refuses(offer: Offer) -> bool:
+def _refuses_multiple(offer: GpuOffer) -> bool:
     """Does the kubelet refuse a container that asks for several of these?"""
-    return offer.form is Form.MPS and offer.replicas > 1
+    return offer.form is GpuForm.MPS and offer.replicas > 1

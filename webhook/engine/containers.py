@@ -8,26 +8,26 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from webhook.model.paths import Path
-from webhook.model.pods import Amount, Container, PodSpec
+from webhook.model.paths import FieldPath
+from webhook.model.pods import QuantityText, Container, PodSpec
 
-MOST_REMEMBERED = 16
+MAX_CACHED_CONTAINERS = 16
 """Containers of the largest pod whose amounts are worth remembering."""
 
-Items = tuple[tuple[str, Amount], ...]
+AmountItems = tuple[tuple[str, QuantityText], ...]
 
-Amounts = tuple[tuple[tuple[Items, Items, bool], ...], ...]
+ContainerAmounts = tuple[tuple[tuple[AmountItems, AmountItems, bool], ...], ...]
 """What a pod asks for: limits, requests and "is it a sidecar" of each main container, then of each init container."""
 
-Changes = Mapping[Path, Mapping[str, Amount]]
+ResourceChanges = Mapping[FieldPath, Mapping[str, QuantityText]]
 """New limits or new requests of containers, by the container's path; whole maps."""
 
-NO_CHANGES: Changes = {}
+NO_CHANGES: ResourceChanges = {}
 
 
-def every_container(spec: PodSpec) -> list[tuple[Path, Container]]:
+def containers_of_every_kind(spec: PodSpec) -> list[tuple[FieldPath, Container]]:
     """Every container with its path from the root of the Pod, in the order main, init, ephemeral."""
-    found: list[tuple[Path, Container]] = [
+    found: list[tuple[FieldPath, Container]] = [
         (("spec", "containers", i), container) for i, container in enumerate(spec.containers)
     ]
     if spec.init_containers:
@@ -39,20 +39,20 @@ def every_container(spec: PodSpec) -> list[tuple[Path, Container]]:
     return found
 
 
-def amounts_of(spec: PodSpec, limits: Changes = NO_CHANGES, requests: Changes = NO_CHANGES) -> Amounts:
+def container_amounts(spec: PodSpec, limits: ResourceChanges = NO_CHANGES, requests: ResourceChanges = NO_CHANGES) -> ContainerAmounts:
     """What the containers ask for, some of them changed: a key for what is decided by amounts alone.
 
     Pods of many workloads ask for the same. What a pod says as a whole, and its overhead, are not in it.
     """
     if not limits and not requests:
-        return _own_amounts(spec.containers), _own_amounts(spec.init_containers) if spec.init_containers else ()
+        return _unchanged_amounts(spec.containers), _unchanged_amounts(spec.init_containers) if spec.init_containers else ()
     return (
-        _amounts("containers", spec.containers, limits, requests),
-        _amounts("initContainers", spec.init_containers, limits, requests),
+        _changed_amounts("containers", spec.containers, limits, requests),
+        _changed_amounts("initContainers", spec.init_containers, limits, requests),
     )
 
 
-def _own_amounts(containers: tuple[Container, ...]) -> tuple[tuple[Items, Items, bool], ...]:
+def _unchanged_amounts(containers: tuple[Container, ...]) -> tuple[tuple[AmountItems, AmountItems, bool], ...]:
     return tuple(
         [
             (tuple(one.resources.limits.items()), tuple(one.resources.requests.items()), one.restart_policy == "Always")
@@ -61,10 +61,10 @@ def _own_amounts(containers: tuple[Container, ...]) -> tuple[tuple[Items, Items,
     )
 
 
-def _amounts(
-    kind: str, containers: tuple[Container, ...], limits: Changes, requests: Changes
-) -> tuple[tuple[Items, Items, bool], ...]:
-    found: list[tuple[Items, Items, bool]] = []
+def _changed_amounts(
+    kind: str, containers: tuple[Container, ...], limits: ResourceChanges, requests: ResourceChanges
+) -> tuple[tuple[AmountItems, AmountItems, bool], ...]:
+    found: list[tuple[AmountItems, AmountItems, bool]] = []
     for index, container in enumerate(containers):
         path, resources = ("spec", kind, index), container.resources
         limited, requested = limits.get(path, resources.limits), requests.get(path, resources.requests)
@@ -72,7 +72,7 @@ def _amounts(
     return tuple(found)
 
 
-def is_short(amounts: Amounts) -> bool:
+def is_cacheable(amounts: ContainerAmounts) -> bool:
     """Are these few enough to be remembered?"""
     main, init = amounts
-    return len(main) + len(init) <= MOST_REMEMBERED
+    return len(main) + len(init) <= MAX_CACHED_CONTAINERS

@@ -13,24 +13,24 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import msgspec
 
-from webhook.engine.cuda_drivers import driver_written, without_kernels, written
-from webhook.engine.cuda_fits import Fit, fit, is_data_center, plainly_fits
-from webhook.engine.cuda_needs import Requirement, at_least, declared, requirement, tagged, version
-from webhook.engine.remarks import Remark
-from webhook.errors import quoted, shorten
-from webhook.model.modes import Mode
-from webhook.model.offers import Offer
-from webhook.model.paths import Path
+from webhook.engine.cuda_drivers import format_driver, missing_kernels_reason, format_version
+from webhook.engine.cuda_fits import DriverFit, check_driver, is_data_center_gpu, all_drivers_fit
+from webhook.engine.cuda_needs import CudaRequirement, toolkit_requirement, parse_cuda_annotation, parse_requirement, image_cuda_version, parse_version
+from webhook.engine.remarks import Violation
+from webhook.errors import quote_text, shorten_text
+from webhook.model.modes import PolicyMode
+from webhook.model.offers import GpuOffer
+from webhook.model.paths import FieldPath
 from webhook.model.pods import Container, EnvVar, Pod
-from webhook.model.records import CUDA, CUDA_COMPAT
+from webhook.model.records import CUDA_ANNOTATION, CUDA_COMPAT_ANNOTATION
 
-_REQUIRE = "NVIDIA_REQUIRE_"
-_TRUE = frozenset({"1", "t", "T", "true", "True", "TRUE"})
-_MOST_NAMES = 4
-_NEWER_NODES = "Use an image with an older CUDA, or nodes with a newer driver."
+_REQUIRE_PREFIX = "NVIDIA_REQUIRE_"
+_TRUE_VALUES = frozenset({"1", "t", "T", "true", "True", "TRUE"})
+_MAX_NAMES = 4
+_NEWER_DRIVER_FIX = "Use an image with an older CUDA, or nodes with a newer driver."
 
 
-class _Need(msgspec.Struct, frozen=True):
+class _CudaNeed(msgspec.Struct, frozen=True):
     """One requirement, where it stands, and whether the image brings the compatibility package.
 
     Attributes:
@@ -39,14 +39,14 @@ class _Need(msgspec.Struct, frozen=True):
         wanted: None if the text cannot be read.
     """
 
-    path: Path
+    path: FieldPath
     source: str
-    words: str
-    wanted: Requirement | None
+    text: str
+    requirement: CudaRequirement | None
     compat: bool
 
 
-def driver_remarks(pod: Pod, offers: Sequence[Offer], asking: Mapping[Path, Container]) -> list[Remark]:
+def cuda_violations(pod: Pod, offers: Sequence[GpuOffer], asking: Mapping[FieldPath, Container]) -> list[Violation]:
     """What speaks against running the pod's images on the offers' nodes.
 
     Args:
@@ -54,182 +54,182 @@ def driver_remarks(pod: Pod, offers: Sequence[Offer], asking: Mapping[Path, Cont
         offers: What its GPU containers may land on; offers without driver and CUDA version say nothing.
         asking: The containers that ask for GPUs, by their paths; only they count.
     """
-    return [remark for need in _needs(pod, asking) for remark in _judge(need, offers)]
+    return [remark for need in _cuda_needs(pod, asking) for remark in _check_cuda_need(need, offers)]
 
 
-def _judge(need: _Need, offers: Sequence[Offer]) -> list[Remark]:
-    if need.wanted is None:
+def _check_cuda_need(need: _CudaNeed, offers: Sequence[GpuOffer]) -> list[Violation]:
+    if need.requirement is None:
         must = "must be a requirement such as cuda>=12.4, with a comma for and, a space for or"
-        message = f"{need.source} {must}, found {quoted(need.words)}"
-        return [Remark("GPU-C104", need.path, message, "Write >=12.4, for example.", Mode.WARN)]
-    wanted = need.wanted
-    results = _drivers(need, wanted, offers)
-    return results + _architectures(need, wanted, offers) if wanted.toolkit else results
+        message = f"{need.source} {must}, found {quote_text(need.text)}"
+        return [Violation("GPU-C104", need.path, message, "Write >=12.4, for example.", PolicyMode.WARN)]
+    wanted = need.requirement
+    results = _driver_violations(need, wanted, offers)
+    return results + _architecture_violations(need, wanted, offers) if wanted.toolkit else results
 
 
-def _drivers(need: _Need, wanted: Requirement, offers: Sequence[Offer]) -> list[Remark]:
-    if plainly_fits(wanted, offers):
+def _driver_violations(need: _CudaNeed, wanted: CudaRequirement, offers: Sequence[GpuOffer]) -> list[Violation]:
+    if all_drivers_fit(wanted, offers):
         return []
-    fits = [(offer, fit(wanted, offer)) for offer in offers]
-    able = [offer for offer, how in fits if how is Fit.COMPATIBLE]
-    below = [offer for offer, how in fits if how is Fit.BELOW]
+    fits = [(offer, check_driver(wanted, offer)) for offer in offers]
+    able = [offer for offer, how in fits if how is DriverFit.COMPATIBLE]
+    below = [offer for offer, how in fits if how is DriverFit.BELOW]
     if not able and not below:
         return []
-    good = [offer for offer, how in fits if how is Fit.FITS]
+    good = [offer for offer, how in fits if how is DriverFit.FITS]
     if good:
-        return [_on_some(need, good, able + below)]
+        return [_driver_fits_some(need, good, able + below)]
     if able:
-        return [_older(need, wanted, able, below)]
-    return [_too_old(need, wanted, below, every=len(below) == len(fits))]
+        return [_driver_older(need, wanted, able, below)]
+    return [_driver_too_old(need, wanted, below, every=len(below) == len(fits))]
 
 
-def _too_old(need: _Need, wanted: Requirement, below: Sequence[Offer], *, every: bool) -> Remark:
+def _driver_too_old(need: _CudaNeed, wanted: CudaRequirement, below: Sequence[GpuOffer], *, every: bool) -> Violation:
     """Below the family's floor; sure unless some node does not say, or forward compatibility may help."""
-    sure = every and not (need.compat and all(map(is_data_center, below)))
-    least = driver_written(wanted.floor) if wanted.floor else f"one with CUDA {wanted.toolkit[0]}"
+    sure = every and not (need.compat and all(map(is_data_center_gpu, below)))
+    least = format_driver(wanted.floor_driver) if wanted.floor_driver else f"one with CUDA {wanted.toolkit[0]}"
     message = (
-        f"{_asks(need, wanted)}, so the driver must be {least} or newer, found {_newest(below)} on {_names(below)}"
+        f"{_describe_cuda_need(need, wanted)}, so the driver must be {least} or newer, found {_newest_driver(below)} on {_offer_names(below)}"
     )
-    return Remark("GPU-C101", need.path, message, _NEWER_NODES, Mode.ENFORCE if sure else Mode.WARN)
+    return Violation("GPU-C101", need.path, message, _NEWER_DRIVER_FIX, PolicyMode.ENFORCE if sure else PolicyMode.WARN)
 
 
-def _older(need: _Need, wanted: Requirement, able: Sequence[Offer], below: Sequence[Offer]) -> Remark:
+def _driver_older(need: _CudaNeed, wanted: CudaRequirement, able: Sequence[GpuOffer], below: Sequence[GpuOffer]) -> Violation:
     """No node fits; some run it by minor-version compatibility."""
-    should = f"should be {driver_written(wanted.own)} or newer" if wanted.own else "should satisfy that"
-    rest = f", and too old a one on {_names(below)}" if below else ""
-    message = f"{_asks(need, wanted)}, so the driver {should}, found {_newest(able)} on {_names(able)}{rest}"
-    return Remark("GPU-C102", need.path, message, "Test it there, or use an image with an older CUDA.", Mode.WARN)
+    should = f"should be {format_driver(wanted.own_driver)} or newer" if wanted.own_driver else "should satisfy that"
+    rest = f", and too old a one on {_offer_names(below)}" if below else ""
+    message = f"{_describe_cuda_need(need, wanted)}, so the driver {should}, found {_newest_driver(able)} on {_offer_names(able)}{rest}"
+    return Violation("GPU-C102", need.path, message, "Test it there, or use an image with an older CUDA.", PolicyMode.WARN)
 
 
-def _on_some(need: _Need, good: Sequence[Offer], bad: Sequence[Offer]) -> Remark:
+def _driver_fits_some(need: _CudaNeed, good: Sequence[GpuOffer], bad: Sequence[GpuOffer]) -> Violation:
     message = (
         f"the driver should fit {need.source} on every node this pod may land on, found one that does on "
-        f"{_names(good)} only, and {_newest(bad)} on {_names(bad)}"
+        f"{_offer_names(good)} only, and {_newest_driver(bad)} on {_offer_names(bad)}"
     )
-    fix = f"Select one of these in a node affinity on nvidia.com/gpu.product: {_names(good)}."
-    return Remark("GPU-C102", need.path, message, fix, Mode.WARN)
+    fix = f"Select one of these in a node affinity on nvidia.com/gpu.product: {_offer_names(good)}."
+    return Violation("GPU-C102", need.path, message, fix, PolicyMode.WARN)
 
 
-def _architectures(need: _Need, wanted: Requirement, offers: Sequence[Offer]) -> list[Remark]:
-    reasons: dict[str, list[Offer]] = {}
+def _architecture_violations(need: _CudaNeed, wanted: CudaRequirement, offers: Sequence[GpuOffer]) -> list[Violation]:
+    reasons: dict[str, list[GpuOffer]] = {}
     for offer in offers:
-        reason = without_kernels(wanted.toolkit, offer.compute_capability)
+        reason = missing_kernels_reason(wanted.toolkit, offer.compute_capability)
         if not reason:
             return []
         reasons.setdefault(reason, []).append(offer)
     fix = "Use an image built with a toolkit that knows this GPU, or ask for another product."
     return [
-        Remark(
+        Violation(
             "GPU-C103",
             need.path,
-            f"{_asks(need, wanted)}, but a GPU this pod may land on {reason}, found {_names(such)}",
+            f"{_describe_cuda_need(need, wanted)}, but a GPU this pod may land on {reason}, found {_offer_names(such)}",
             fix,
-            Mode.WARN,
+            PolicyMode.WARN,
         )
         for reason, such in reasons.items()
     ]
 
 
-def _asks(need: _Need, wanted: Requirement) -> str:
-    asked = f"CUDA {written(wanted.toolkit)}" if wanted.toolkit else quoted(need.words)
+def _describe_cuda_need(need: _CudaNeed, wanted: CudaRequirement) -> str:
+    asked = f"CUDA {format_version(wanted.toolkit)}" if wanted.toolkit else quote_text(need.text)
     return f"{need.source} asks for {asked}"
 
 
-def _newest(offers: Sequence[Offer]) -> str:
+def _newest_driver(offers: Sequence[GpuOffer]) -> str:
     drivers = [offer.driver for offer in offers if offer.driver]
     if drivers:
-        return f"driver {driver_written(max(drivers))}"
-    return f"CUDA {written(max((offer.cuda for offer in offers), default=()))}"
+        return f"driver {format_driver(max(drivers))}"
+    return f"CUDA {format_version(max((offer.cuda for offer in offers), default=()))}"
 
 
-def _names(offers: Sequence[Offer]) -> str:
+def _offer_names(offers: Sequence[GpuOffer]) -> str:
     names = sorted({offer.product or offer.resource for offer in offers})
-    more = f" and {len(names) - _MOST_NAMES} more" if len(names) > _MOST_NAMES else ""
-    return ", ".join(shorten(name) for name in names[:_MOST_NAMES]) + more
+    more = f" and {len(names) - _MAX_NAMES} more" if len(names) > _MAX_NAMES else ""
+    return ", ".join(shorten_text(name) for name in names[:_MAX_NAMES]) + more
 
 
-def _needs(pod: Pod, containers: Mapping[Path, Container]) -> list[_Need]:
+def _cuda_needs(pod: Pod, containers: Mapping[FieldPath, Container]) -> list[_CudaNeed]:
     annotations = pod.metadata.annotations
-    compat = annotations.get(CUDA_COMPAT) == "true"
-    text = annotations.get(CUDA)
+    compat = annotations.get(CUDA_COMPAT_ANNOTATION) == "true"
+    text = annotations.get(CUDA_ANNOTATION)
     if text is None:
-        return [need for path, one in containers.items() for need in _of_container(path, one, compat=compat)]
-    compat = compat or any(variable.name == _COMPAT for one in containers.values() for variable in one.env)
-    return [_Need(("metadata", "annotations", CUDA), CUDA, text, declared(text), compat)]
+        return [need for path, one in containers.items() for need in _container_cuda_needs(path, one, compat=compat)]
+    compat = compat or any(variable.name == _COMPAT_VARIABLE for one in containers.values() for variable in one.env)
+    return [_CudaNeed(("metadata", "annotations", CUDA_ANNOTATION), CUDA_ANNOTATION, text, parse_cuda_annotation(text), compat)]
 
 
-_COMPAT = "NV_CUDA_COMPAT_PACKAGE"
-_OURS = frozenset({_COMPAT, "NVIDIA_DISABLE_REQUIRE", "CUDA_VERSION"})
+_COMPAT_VARIABLE = "NV_CUDA_COMPAT_PACKAGE"
+_CUDA_VARIABLES = frozenset({_COMPAT_VARIABLE, "NVIDIA_DISABLE_REQUIRE", "CUDA_VERSION"})
 
 
-def _of_container(path: Path, container: Container, *, compat: bool) -> list[_Need]:
+def _container_cuda_needs(path: FieldPath, container: Container, *, compat: bool) -> list[_CudaNeed]:
     """A container's own needs: every NVIDIA_REQUIRE_ variable counts, else the toolkit's version."""
-    mine: dict[str, tuple[Path, EnvVar]] = {}
+    mine: dict[str, tuple[FieldPath, EnvVar]] = {}
     for i, variable in enumerate(container.env):
         name = variable.name
-        if name[:1] in "NC" and (name in _OURS or name.startswith(_REQUIRE)):
+        if name[:1] in "NC" and (name in _CUDA_VARIABLES or name.startswith(_REQUIRE_PREFIX)):
             mine[name] = ((*path, "env", i), variable)
     if not mine:
-        return _of_image(path, container.image, compat=compat)
-    if (off := mine.get("NVIDIA_DISABLE_REQUIRE")) and off[1].value in _TRUE:
+        return _image_cuda_need(path, container.image, compat=compat)
+    if (off := mine.get("NVIDIA_DISABLE_REQUIRE")) and off[1].value in _TRUE_VALUES:
         return []
-    compat = compat or _COMPAT in mine
+    compat = compat or _COMPAT_VARIABLE in mine
     required = [
-        _Need(place, name, variable.value, requirement(variable.value), compat)
+        _CudaNeed(place, name, variable.value, parse_requirement(variable.value), compat)
         for name, (place, variable) in mine.items()
-        if name.startswith(_REQUIRE) and _is_plain(variable)
+        if name.startswith(_REQUIRE_PREFIX) and _is_literal(variable)
     ]
     if required:
         return required
-    if (named := mine.get("CUDA_VERSION")) and _is_plain(named[1]):
-        toolkit = version(named[1].value)
-        return [_Need(named[0], "CUDA_VERSION", named[1].value, at_least(toolkit) if toolkit else None, compat)]
-    return _of_image(path, container.image, compat=compat)
+    if (named := mine.get("CUDA_VERSION")) and _is_literal(named[1]):
+        toolkit = parse_version(named[1].value)
+        return [_CudaNeed(named[0], "CUDA_VERSION", named[1].value, toolkit_requirement(toolkit) if toolkit else None, compat)]
+    return _image_cuda_need(path, container.image, compat=compat)
 
 
-def _of_image(path: Path, image: str, *, compat: bool) -> list[_Need]:
-    toolkit = tagged(image)
-    return [_Need((*path, "image"), "the image's tag", image, at_least(toolkit), compat)] if toolkit else []
+def _image_cuda_need(path: FieldPath, image: str, *, compat: bool) -> list[_CudaNeed]:
+    toolkit = image_cuda_version(image)
+    return [_CudaNeed((*path, "image"), "the image's tag", image, toolkit_requirement(toolkit), compat)] if toolkit else []
 
 
-def _is_plain(variable: EnvVar) -> bool:
+def _is_literal(variable: EnvVar) -> bool:
     """Can the value be read here? Not from elsewhere, nor made of other variables."""
     return bool(variable.value) and variable.value_from is None and "$(" not in variable.value
 
 
-def stated(pod: Pod, asking: Mapping[Path, Container]) -> Iterator[Requirement | None]:
+def stated_requirements(pod: Pod, asking: Mapping[FieldPath, Container]) -> Iterator[CudaRequirement | None]:
     """Everything that a pod and its images say they need, whatever the container runtime is told to check.
 
     None stands for what cannot be read, and for a container of which nobody names the CUDA.
     """
-    text = pod.metadata.annotations.get(CUDA)
+    text = pod.metadata.annotations.get(CUDA_ANNOTATION)
     if text is not None:
-        yield from _with_doubt([declared(text)])
+        yield from _add_unknown([parse_cuda_annotation(text)])
         return
     for container in asking.values():
-        yield from _with_doubt(list(_stated_in(container)))
+        yield from _add_unknown(list(_container_requirements(container)))
 
 
-def _with_doubt(found: list[Requirement | None]) -> list[Requirement | None]:
+def _add_unknown(found: list[CudaRequirement | None]) -> list[CudaRequirement | None]:
     known = None in found or any(need.toolkit for need in found if need)
     return found if known else [*found, None]
 
 
-def _stated_in(container: Container) -> Iterator[Requirement | None]:
-    toolkit = tagged(container.image)
+def _container_requirements(container: Container) -> Iterator[CudaRequirement | None]:
+    toolkit = image_cuda_version(container.image)
     if toolkit:
-        yield at_least(toolkit)
+        yield toolkit_requirement(toolkit)
     for variable in container.env:
-        if variable.name[:1] in "NC" and (variable.name == "CUDA_VERSION" or variable.name.startswith(_REQUIRE)):
-            yield from _stated_by(variable)
+        if variable.name[:1] in "NC" and (variable.name == "CUDA_VERSION" or variable.name.startswith(_REQUIRE_PREFIX)):
+            yield from _variable_requirement(variable)
 
 
-def _stated_by(variable: EnvVar) -> Iterator[Requirement | None]:
-    if not _is_plain(variable):
+def _variable_requirement(variable: EnvVar) -> Iterator[CudaRequirement | None]:
+    if not _is_literal(variable):
         if variable.value or variable.value_from is not None:
             yield None
     elif variable.name == "CUDA_VERSION":
-        toolkit = version(variable.value)
-        yield at_least(toolkit) if toolkit else None
+        toolkit = parse_version(variable.value)
+        yield toolkit_requirement(toolkit) if toolkit else None
     else:
-        yield requirement(variable.value)
+        yield parse_requirement(variable.value)

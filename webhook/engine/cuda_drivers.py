@@ -63,24 +63,24 @@ def own_driver(toolkit: Version) -> Version:
     return updates[min(update, len(updates) - 1)]
 
 
-def floor(toolkit: Version) -> Version:
+def family_floor(toolkit: Version) -> Version:
     """The driver below which a program of this toolkit cannot run; () if it is not known."""
     return FLOORS.get(toolkit[0]) or own_driver(toolkit)
 
 
-def without_kernels(toolkit: Version, capability: tuple[int, int] | None) -> str:
+def missing_kernels_reason(toolkit: Version, capability: tuple[int, int] | None) -> str:
     """Why a toolkit cannot build for a compute capability, as a sentence; "" if it can or nobody knows."""
     if capability is None:
         return ""
     first = _FIRST_TOOLKIT.get(capability, ())
     if first and toolkit < first[: len(toolkit)]:
-        return f"needs a program built with CUDA {written(first)} or newer"
+        return f"needs a program built with CUDA {format_version(first)} or newer"
     if toolkit[0] >= 13 and capability < _DROPPED_IN_13:
         return "has no kernels in programs built with CUDA 13 or newer"
     return ""
 
 
-def written(number: Version) -> str:
+def format_version(number: Version) -> str:
     """A version as people write it.
 
     >>> written((12, 8))
@@ -89,7 +89,7 @@ def written(number: Version) -> str:
     return ".".join(map(str, number))
 
 
-def driver_written(number: Version) -> str:
+def format_driver(number: Version) -> str:
     """A driver version as NVIDIA writes it: the revision has two digits.
 
     >>> driver_written((580, 95, 5))

@@ -13,17 +13,17 @@ from collections.abc import Set
 
 import msgspec
 
-from webhook.engine.case import Case
-from webhook.engine.cuda import stated
-from webhook.engine.cuda_drivers import without_kernels
-from webhook.engine.cuda_fits import Fit, fit
-from webhook.engine.cuda_needs import Requirement
-from webhook.engine.reach import Reach
-from webhook.model.offers import Hardware, Offer
+from webhook.engine.case import PodContext
+from webhook.engine.cuda import stated_requirements
+from webhook.engine.cuda_drivers import missing_kernels_reason
+from webhook.engine.cuda_fits import DriverFit, check_driver
+from webhook.engine.cuda_needs import CudaRequirement
+from webhook.engine.reach import FeasibleNodes
+from webhook.model.offers import NodeHardware, GpuOffer
 from webhook.model.resources import WHOLE_GPU
 
 
-class _AsItIs(msgspec.Struct, frozen=True):
+class _CurrentHardware(msgspec.Struct, frozen=True):
     """Where a pod may land that keeps its request.
 
     What a second look finds here must not be better: policies' affinity, which may stand in the pod by then, leaves
@@ -35,57 +35,57 @@ class _AsItIs(msgspec.Struct, frozen=True):
         nowhere: True if its node selector leaves no node under that name.
     """
 
-    mine: Set[Hardware]
-    rivals: Set[Hardware]
-    nowhere: bool
+    reachable: Set[NodeHardware]
+    rivals: Set[NodeHardware]
+    no_rivals_selected: bool
 
 
-def sure_to_run(case: Case, offers: tuple[Offer, ...], reach: Reach) -> tuple[Offer, ...]:
+def offers_sure_to_run(case: PodContext, offers: tuple[GpuOffer, ...], reach: FeasibleNodes) -> tuple[GpuOffer, ...]:
     """Those of some offers on whose nodes, as far as the pod reaches them, all its images will run."""
-    needs, fleet, as_it_is = tuple(stated(case.pod, case.asked.containers())), case.view.fleet, _as_it_is(case, reach)
+    needs, fleet, as_it_is = tuple(stated_requirements(case.pod, case.gpu_requests.requesting_containers())), case.view.fleet, _current_hardware(case, reach)
     within = reach.selected & reach.tolerated
-    return tuple([offer for offer in offers if _run(needs, fleet.hardware(offer.nodes & within), as_it_is)])
+    return tuple([offer for offer in offers if _all_images_run(needs, fleet.hardware_of_nodes(offer.nodes & within), as_it_is)])
 
 
-def _as_it_is(case: Case, reach: Reach) -> _AsItIs:
+def _current_hardware(case: PodContext, reach: FeasibleNodes) -> _CurrentHardware:
     fleet = case.view.fleet
-    named = fleet.advertising(WHOLE_GPU) & fleet.select(case.pod.spec.node_selector, None)
-    mine = fleet.hardware(case.offered & case.reach.nodes)
-    return _AsItIs(mine, fleet.hardware(named & reach.tolerated), nowhere=not named)
+    named = fleet.nodes_advertising(WHOLE_GPU) & fleet.select_nodes(case.pod.spec.node_selector, None)
+    mine = fleet.hardware_of_nodes(case.offer_nodes & case.feasible.nodes)
+    return _CurrentHardware(mine, fleet.hardware_of_nodes(named & reach.tolerated), no_rivals_selected=not named)
 
 
-def _run(needs: tuple[Requirement | None, ...], new: Set[Hardware], as_it_is: _AsItIs) -> bool:
-    return all(_runs(need, node, as_it_is) for need in needs for node in new)
+def _all_images_run(needs: tuple[CudaRequirement | None, ...], new: Set[NodeHardware], as_it_is: _CurrentHardware) -> bool:
+    return all(_image_runs(need, node, as_it_is) for need in needs for node in new)
 
 
-def _runs(need: Requirement | None, node: Hardware, as_it_is: _AsItIs) -> bool:
+def _image_runs(need: CudaRequirement | None, node: NodeHardware, as_it_is: _CurrentHardware) -> bool:
     if need is None:
-        return as_it_is.nowhere or _is_like_one(node, as_it_is.mine)
-    return _driver_does(need, node, as_it_is.rivals) and _gpu_does(need, node, as_it_is.rivals)
+        return as_it_is.no_rivals_selected or _is_equivalent_node(node, as_it_is.reachable)
+    return _driver_suffices(need, node, as_it_is.rivals) and _gpu_suffices(need, node, as_it_is.rivals)
 
 
-def _is_like_one(node: Hardware, others: Set[Hardware]) -> bool:
-    return node in others or any(_same_gpu(node, other) and _no_older(node, other) for other in others)
+def _is_equivalent_node(node: NodeHardware, others: Set[NodeHardware]) -> bool:
+    return node in others or any(_same_gpu_model(node, other) and _driver_no_older(node, other) for other in others)
 
 
-def _driver_does(need: Requirement, node: Hardware, rivals: Set[Hardware]) -> bool:
-    if fit(need, node) is Fit.FITS:
+def _driver_suffices(need: CudaRequirement, node: NodeHardware, rivals: Set[NodeHardware]) -> bool:
+    if check_driver(need, node) is DriverFit.FITS:
         return True
-    return bool(rivals) and all(_no_older(node, rival) for rival in rivals)
+    return bool(rivals) and all(_driver_no_older(node, rival) for rival in rivals)
 
 
-def _gpu_does(need: Requirement, node: Hardware, rivals: Set[Hardware]) -> bool:
-    if not need.toolkit or (node.compute_capability and not without_kernels(need.toolkit, node.compute_capability)):
+def _gpu_suffices(need: CudaRequirement, node: NodeHardware, rivals: Set[NodeHardware]) -> bool:
+    if not need.toolkit or (node.compute_capability and not missing_kernels_reason(need.toolkit, node.compute_capability)):
         return True
-    return bool(rivals) and all(_same_gpu(node, rival) for rival in rivals)
+    return bool(rivals) and all(_same_gpu_model(node, rival) for rival in rivals)
 
 
-def _same_gpu(one: Hardware, other: Hardware) -> bool:
+def _same_gpu_model(one: NodeHardware, other: NodeHardware) -> bool:
     """By the architecture, else by name."""
     return (one.compute_capability or one.product) == (other.compute_capability or other.product)
 
 
-def _no_older(one: Hardware, other: Hardware) -> bool:
+def _driver_no_older(one: NodeHardware, other: NodeHardware) -> bool:
     """Is a node's driver as new as another's, by its number, else by its CUDA? Not if only one of them says it."""
     if one.driver and other.driver:
         return one.driver >= other.driver

@@ -16,31 +16,31 @@ from datetime import datetime
 
 import msgspec
 
-from webhook.engine.asking import Asked, asked_by
-from webhook.engine.creating import Coming, Created, create
-from webhook.engine.judge import judge_pools, judge_security, judge_update
-from webhook.engine.limitrange import Given, given_in
-from webhook.engine.linting import LINTED, lint, of_every_form
-from webhook.engine.match import Speaking, match
+from webhook.engine.asking import PodGpuRequests, gpu_requests_of_pod
+from webhook.engine.creating import AdmissionInput, AdmissionOutcome, admit_new_pod
+from webhook.engine.judge import evaluate_shared_quotas, evaluate_security, evaluate_update
+from webhook.engine.limitrange import InjectedAmount, find_injected_gpus
+from webhook.engine.linting import LINTED_KINDS, lint_object, scopes_covering_all_gpus
+from webhook.engine.match import MatchResult, match_policies
 from webhook.engine.pricing import total_milli
-from webhook.engine.quota import pod_weight
-from webhook.engine.settle import hear, strictest, take_back
-from webhook.engine.shape import Shape
-from webhook.engine.workloads import Judged, pods_of, warned
+from webhook.engine.quota import compute_pod_weight
+from webhook.engine.settle import record_findings, merge_duplicates, apply_exemptions
+from webhook.engine.shape import PodMutation
+from webhook.engine.workloads import TemplateDecision, pods_of_workload, combine_template_decisions
 from webhook.model.cluster import ClusterView
 from webhook.model.decisions import Decision
-from webhook.model.findings import Exempted, Finding
+from webhook.model.findings import ExemptedFinding, Finding
 from webhook.model.pods import Pod
-from webhook.model.pools import Weight
-from webhook.model.requests import Request
+from webhook.model.pools import GpuWeight
+from webhook.model.requests import AdmissionRequest
 from webhook.model.usage import UsageView
 from webhook.policy.compiled import PolicySet
 
-JUDGED_OPERATIONS = ("CREATE", "UPDATE")
-NOTHING = Decision()
+EVALUATED_OPERATIONS = ("CREATE", "UPDATE")
+EMPTY_DECISION = Decision()
 
 
-def decide(request: Request, policies: PolicySet, view: ClusterView, usage: UsageView, now: datetime) -> Decision:
+def decide(request: AdmissionRequest, policies: PolicySet, view: ClusterView, usage: UsageView, now: datetime) -> Decision:
     """Judge and shape one object.
 
     A pod is judged and shaped. A workload with pod templates is told what will happen to its pods, and an admin
@@ -50,51 +50,51 @@ def decide(request: Request, policies: PolicySet, view: ClusterView, usage: Usag
     Args:
         now: The moment at which exemptions are looked at; aware of its zone.
     """
-    if request.operation not in JUDGED_OPERATIONS:
-        return NOTHING
+    if request.operation not in EVALUATED_OPERATIONS:
+        return EMPTY_DECISION
     if request.pod is not None:
         return decide_pod(request, request.pod, policies, view, usage, now)
-    if request.kind in LINTED and not request.group:
-        return _linted(request, view)
+    if request.kind in LINTED_KINDS and not request.group:
+        return _lint_object(request, view)
     judged = [
-        Judged(template, decide_pod(of_template, pod, policies, view, usage, now))
-        for template, of_template, pod in pods_of(request, policies, view)
+        TemplateDecision(template, decide_pod(of_template, pod, policies, view, usage, now))
+        for template, of_template, pod in pods_of_workload(request, policies, view)
     ]
-    return warned(judged)
+    return combine_template_decisions(judged)
 
 
-def _linted(request: Request, view: ClusterView) -> Decision:
+def _lint_object(request: AdmissionRequest, view: ClusterView) -> Decision:
     """Traps in a LimitRange or a quota, for the admin who applies it: warnings only."""
     others = [quota for quota in view.quotas(request.namespace) if quota.metadata.name != request.name]
-    counting = [scopes for quota in others for scopes in of_every_form({"spec": msgspec.to_builtins(quota.spec)})]
+    counting = [scopes for quota in others for scopes in scopes_covering_all_gpus({"spec": msgspec.to_builtins(quota.spec)})]
     ranges = [each for each in view.ranges(request.namespace) if each.name != request.name]
-    given = {name: amount for each in ranges for name, amount in each.limits.items()}
-    findings = lint(request.load(), counting, view.classes, given)
-    return Decision(findings=tuple(findings), touches_gpus=bool(findings))
+    given = {name: amount for each in ranges for name, amount in each.default_limits.items()}
+    findings = lint_object(request.load_object(), counting, view.classes, given)
+    return Decision(findings=tuple(findings), involves_gpus=bool(findings))
 
 
 def decide_pod(
-    request: Request, pod: Pod, policies: PolicySet, view: ClusterView, usage: UsageView, now: datetime
+    request: AdmissionRequest, pod: Pod, policies: PolicySet, view: ClusterView, usage: UsageView, now: datetime
 ) -> Decision:
     """The eight steps, for one pod."""
-    asked, given = asked_by(pod), _given(request, pod, view)
+    asked, given = gpu_requests_of_pod(pod), _injected_gpus(request, pod, view)
     # 1 match
-    speaking = match(request, pod, asked, policies, view, [one.resource for one in given] if given else ())
-    rules, findings = speaking.rules, _failures(speaking) if speaking.failures else []
+    speaking = match_policies(request, pod, asked, policies, view, [one.resource for one in given] if given else ())
+    rules, findings = speaking.policies, _condition_findings(speaking) if speaking.failures else []
     # 2 guard
-    judge_security(request, pod, asked, given, rules, view, findings)
+    evaluate_security(request, pod, asked, given, rules, view, findings)
     # 3 demand, 4 fit, 5 judge, 6 hints, 8 patch: of a pod on its way in; one that is stored keeps its shape
     if request.operation == "CREATE":
-        created = create(Coming(request, pod, asked, given, rules, view, usage), findings, policies.digest)
+        created = admit_new_pod(AdmissionInput(request, pod, asked, given, rules, view, usage), findings, policies.digest)
     else:
-        created = Created(asked)
-        judge_update(request, pod, asked, rules, view, findings)
-    left, shape = created.left, created.shape
-    weight = _weighed(request, pod, left, shape, policies, view)
+        created = AdmissionOutcome(asked)
+        evaluate_update(request, pod, asked, rules, view, findings)
+    left, shape = created.remaining, created.mutation
+    weight = _pool_weight(request, pod, left, shape, policies, view)
     if weight and rules.quotas:
-        judge_pools(request, pod, weight, rules, view, findings)
+        evaluate_shared_quotas(request, pod, weight, rules, view, findings)
     # 7 settle
-    standing, exempted = _settled(findings, policies, request, pod, now)
+    standing, exempted = _settle_findings(findings, policies, request, pod, now)
     before = total_milli(asked.totals, view.fleet)
     unsized = before if left is asked else total_milli(left.totals, view.fleet)
     return Decision(
@@ -104,45 +104,45 @@ def decide_pod(
         outcome=created.outcome,
         applied=shape is not None and shape.fit is not None,
         gpu_milli_before=before,
-        gpu_milli_after=_milli_after(shape, unsized),
-        left=left.totals,
+        gpu_milli_after=_gpu_milli_after(shape, unsized),
+        remaining_units=left.totals,
         policies=rules.names,
-        outside=rules.outside,
+        audit_policies=rules.outside_rollout,
         weight=weight,
-        touches_gpus=bool(asked.asks or asked.strangers or standing or exempted),
+        involves_gpus=bool(asked.requests or asked.unknown_resources or standing or exempted),
     )
 
 
-def _given(request: Request, pod: Pod, view: ClusterView) -> tuple[Given, ...]:
+def _injected_gpus(request: AdmissionRequest, pod: Pod, view: ClusterView) -> tuple[InjectedAmount, ...]:
     """GPUs that LimitRanges put into a pod on its way in."""
-    return given_in(pod, view.ranges(request.namespace)) if request.operation == "CREATE" else ()
+    return find_injected_gpus(pod, view.ranges(request.namespace)) if request.operation == "CREATE" else ()
 
 
-def _weighed(
-    request: Request, pod: Pod, left: Asked, shape: Shape | None, policies: PolicySet, view: ClusterView
-) -> Weight:
+def _pool_weight(
+    request: AdmissionRequest, pod: Pod, left: PodGpuRequests, shape: PodMutation | None, policies: PolicySet, view: ClusterView
+) -> GpuWeight:
     """What a new pod weighs, also where no policy speaks about it: its namespace may share a quota all the same."""
-    if not policies.pooled or not left.totals or request.operation != "CREATE" or request.sub_resource:
+    if not policies.has_shared_quotas or not left.totals or request.operation != "CREATE" or request.sub_resource:
         return ()
-    return pod_weight(pod, left, shape, view.fleet)
+    return compute_pod_weight(pod, left, shape, view.fleet)
 
 
-def _failures(speaking: Speaking) -> list[Finding]:
+def _condition_findings(speaking: MatchResult) -> list[Finding]:
     """The first findings: what went wrong while the policies were asked."""
     findings: list[Finding] = []
     for voice, failure in speaking.failures:
-        hear(findings, voice, (failure,))
+        record_findings(findings, voice, (failure,))
     return findings
 
 
-def _settled(
-    findings: list[Finding], policies: PolicySet, request: Request, pod: Pod, now: datetime
-) -> tuple[tuple[Finding, ...], tuple[Exempted, ...]]:
+def _settle_findings(
+    findings: list[Finding], policies: PolicySet, request: AdmissionRequest, pod: Pod, now: datetime
+) -> tuple[tuple[Finding, ...], tuple[ExemptedFinding, ...]]:
     if not findings:
         return (), ()
-    standing, exempted = take_back(findings, policies.exemptions, request, pod, now)
-    return (strictest(standing) if len(standing) > 1 else standing), exempted
+    standing, exempted = apply_exemptions(findings, policies.exemptions, request, pod, now)
+    return (merge_duplicates(standing) if len(standing) > 1 else standing), exempted
 
 
-def _milli_after(shape: Shape | None, unsized: int) -> int:
+def _gpu_milli_after(shape: PodMutation | None, unsized: int) -> int:
     return unsized if shape is None or shape.fit is None else shape.fit.gpu_milli

@@ -12,238 +12,238 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from msgspec.structs import replace
 
-from webhook.engine.case import Case
-from webhook.engine.cuda_landing import sure_to_run
-from webhook.engine.demand import NO_EVIDENCE, Sought, has_evidence, need_of
-from webhook.engine.foreseen import foreseen, left_as_it_is
-from webhook.engine.graphics import may_ask_graphics
-from webhook.engine.limitrange import obstacle
-from webhook.engine.limits import allows
-from webhook.engine.newcomers import newcomer
-from webhook.engine.quota import escapes, full
-from webhook.engine.reach import Reach
-from webhook.engine.rewriting import affinity_of, replaced
-from webhook.engine.rules import Sizing
-from webhook.engine.shares import asks_share
-from webhook.engine.staying import stays
-from webhook.engine.ties import tied_by
-from webhook.model.decisions import Fit, Keep, Need, Why
+from webhook.engine.case import PodContext
+from webhook.engine.cuda_landing import offers_sure_to_run
+from webhook.engine.demand import NO_EVIDENCE, DemandInput, has_demand_evidence, estimate_need
+from webhook.engine.foreseen import project_feasible_nodes, project_without_fit
+from webhook.engine.graphics import may_need_graphics
+from webhook.engine.limitrange import rejection_reason
+from webhook.engine.limits import allows_resource
+from webhook.engine.newcomers import newly_matching_policy
+from webhook.engine.quota import escapes_quota, find_full_quota
+from webhook.engine.reach import FeasibleNodes
+from webhook.engine.rewriting import offer_affinity, substitute_resource
+from webhook.engine.rules import CombinedRightSizing
+from webhook.engine.shares import requests_gpu_share
+from webhook.engine.staying import ineligible_reason
+from webhook.engine.ties import unmodelled_constraint
+from webhook.model.decisions import OfferChoice, KeepRequest, GpuNeed, KeepReason
 from webhook.model.fleet import Fleet
-from webhook.model.masks import union
-from webhook.model.modes import Form, Isolation, Mode
-from webhook.model.offers import Offer
-from webhook.model.resources import ACCOUNTING, WHOLE_GPU
+from webhook.model.masks import union_masks
+from webhook.model.modes import GpuForm, IsolationLevel, PolicyMode
+from webhook.model.offers import GpuOffer
+from webhook.model.resources import ACCOUNTING_RESOURCE, WHOLE_GPU
 from webhook.model.workloads import workload_of
-from webhook.policy.compiled import RightSizing
+from webhook.policy.compiled import RightSizingRules
 
-UNREADABLE = Keep(Why.NO_EVIDENCE, "what it declares cannot be read")
-MOST_NAMES = 3
+UNREADABLE_NEED = KeepRequest(KeepReason.NO_EVIDENCE, "what it declares cannot be read")
+MAX_PRODUCT_NAMES = 3
 """Products that a reason names before it counts."""
 
 
-def fit(case: Case, sizing: Sizing) -> Fit | Keep:
+def choose_offer(case: PodContext, sizing: CombinedRightSizing) -> OfferChoice | KeepRequest:
     """Choose what a pod's containers ask for instead of whole GPUs, or say why they do not."""
-    kept = stays(case)
+    kept = ineligible_reason(case)
     if kept is not None:
         return kept
-    if case.declared.faults:
-        return UNREADABLE
-    if not has_evidence(case.declared, case.usage, sizing.rule):
+    if case.declared_need.errors:
+        return UNREADABLE_NEED
+    if not has_demand_evidence(case.declared_need, case.usage, sizing.rule):
         return NO_EVIDENCE
-    need = need_of(_sought(case, sizing.rule), case.declared, case.usage)
-    if isinstance(need, Keep):
+    need = estimate_need(_demand_input(case, sizing.rule), case.declared_need, case.usage)
+    if isinstance(need, KeepRequest):
         return need
-    reach = foreseen(case, sizing.rule.mode)
-    tie = "" if sizing.rule.wait_when_full else tied_by(reach.pod)
+    reach = project_feasible_nodes(case, sizing.rule.mode)
+    tie = "" if sizing.rule.wait_when_full else unmodelled_constraint(reach.pod)
     if tie:
-        return Keep(Why.TIED, tie)
+        return KeepRequest(KeepReason.UNMODELLED_CONSTRAINT, tie)
     if not case.view.current:
-        return Keep(Why.NOT_CURRENT)
-    outcome = _least(case, need, sizing, reach)
-    return outcome if isinstance(outcome, Fit) else _by_second_look(case, need, sizing, outcome)
+        return KeepRequest(KeepReason.NOT_CURRENT)
+    outcome = _smallest_choice(case, need, sizing, reach)
+    return outcome if isinstance(outcome, OfferChoice) else _choice_by_second_pass(case, need, sizing, outcome)
 
 
-def _by_second_look(case: Case, need: Need, sizing: Sizing, kept: Keep) -> Fit | Keep:
+def _choice_by_second_pass(case: PodContext, need: GpuNeed, sizing: CombinedRightSizing, kept: KeepRequest) -> OfferChoice | KeepRequest:
     """What a second look would give to a pod that keeps its request by the first, once it is held to nodes of its own.
 
     Nothing where a requirement that does not count for whole cards would come to count for what is given.
     """
-    reach = left_as_it_is(case, sizing.rule.mode)
-    outcome = kept if reach is None else _least(case, need, sizing, reach)
-    if reach is None or isinstance(outcome, Keep):
+    reach = project_without_fit(case, sizing.rule.mode)
+    outcome = kept if reach is None else _smallest_choice(case, need, sizing, reach)
+    if reach is None or isinstance(outcome, KeepRequest):
         return kept
-    nodes = union(offer.nodes for offer in outcome.offers)
-    return kept if any(nodes & reach.narrowed(rules) for rules in reach.passed_over) else outcome
+    nodes = union_masks(offer.nodes for offer in outcome.offers)
+    return kept if any(nodes & reach.matching_nodes(rules) for rules in reach.ignored_requirements) else outcome
 
 
-def _sought(case: Case, rule: RightSizing) -> Sought:
+def _demand_input(case: PodContext, rule: RightSizingRules) -> DemandInput:
     fleet = case.view.fleet
-    return Sought(
-        case.asked.asks, case.request.namespace, workload_of(case.pod), rule, lambda: fleet.sizes(*_what(rule))
+    return DemandInput(
+        case.gpu_requests.requests, case.request.namespace, workload_of(case.pod), rule, lambda: fleet.memory_sizes(*_allowed_shares(rule))
     )
 
 
-def _least(case: Case, need: Need, sizing: Sizing, reach: Reach) -> Fit | Keep:
+def _smallest_choice(case: PodContext, need: GpuNeed, sizing: CombinedRightSizing, reach: FeasibleNodes) -> OfferChoice | KeepRequest:
     """Try every resource name whose offers cover the need, the best first."""
-    need = _with_compute(need, sizing.rule, reach)
-    first: Keep | None = None
-    for offers in _candidates(need, sizing.rule, reach):
-        outcome = _outcome(case, offers, need, sizing, reach)
-        if isinstance(outcome, Fit):
+    need = _mention_compute(need, sizing.rule, reach)
+    first: KeepRequest | None = None
+    for offers in _candidate_offers(need, sizing.rule, reach):
+        outcome = _choice_of_offers(case, offers, need, sizing, reach)
+        if isinstance(outcome, OfferChoice):
             return outcome
         first = first or outcome
-    return first or _none_covers(need, sizing.rule, reach)
+    return first or _explain_no_offer(need, sizing.rule, reach)
 
 
-def _outcome(case: Case, offers: tuple[Offer, ...], need: Need, sizing: Sizing, reach: Reach) -> Fit | Keep:
+def _choice_of_offers(case: PodContext, offers: tuple[GpuOffer, ...], need: GpuNeed, sizing: CombinedRightSizing, reach: FeasibleNodes) -> OfferChoice | KeepRequest:
     """Those of the offers that are sure to run the pod's images, or why none of them can be given."""
-    refused = _refused(case, offers, sizing, reach)
+    refused = _reason_against_offers(case, offers, sizing, reach)
     if refused is not None:
         return refused
-    sure = sure_to_run(case, offers, reach)
+    sure = offers_sure_to_run(case, offers, reach)
     if not sure:
-        return Keep(Why.DRIVER, offers[0].resource)
+        return KeepRequest(KeepReason.DRIVER, offers[0].resource)
     if len(sure) < len(offers):
-        refused = _refused(case, sure, sizing, reach)
-    return refused or Fit(sure[0].resource, sure, need, sizing.policy, reach.selected)
+        refused = _reason_against_offers(case, sure, sizing, reach)
+    return refused or OfferChoice(sure[0].resource, sure, need, sizing.policy, reach.selected)
 
 
-def _with_compute(need: Need, rule: RightSizing, reach: Reach) -> Need:
+def _mention_compute(need: GpuNeed, rule: RightSizingRules, reach: FeasibleNodes) -> GpuNeed:
     """The need in words that name its compute too, where that rules out what its memory would have been given."""
     if need.compute_milli is None:
         return need
-    roomy = next((offer for offer in _given(rule, reach) if _holds(offer, need)), None)
-    if roomy is None or _covers(roomy, need):
+    roomy = next((offer for offer in _allowed_offers(rule, reach) if _has_enough_memory(offer, need)), None)
+    if roomy is None or _covers_need(roomy, need):
         return need
     return replace(need, words=f"{need.words}, and {need.compute_milli / 10:g}% of a GPU's compute")
 
 
-def _candidates(need: Need, rule: RightSizing, reach: Reach) -> Iterator[tuple[Offer, ...]]:
+def _candidate_offers(need: GpuNeed, rule: RightSizingRules, reach: FeasibleNodes) -> Iterator[tuple[GpuOffer, ...]]:
     """Offers that cover the need, in order of preference; those that one node affinity reaches come together."""
-    given = [offer for offer in _given(rule, reach) if _covers(offer, need)]
+    given = [offer for offer in _allowed_offers(rule, reach) if _covers_need(offer, need)]
     while given:
         first = given[0]
-        yield tuple([offer for offer in given if _together(first, offer)])
-        given = [offer for offer in given if not _together(first, offer)]
+        yield tuple([offer for offer in given if _are_interchangeable(first, offer)])
+        given = [offer for offer in given if not _are_interchangeable(first, offer)]
 
 
-def _together(one: Offer, other: Offer) -> bool:
+def _are_interchangeable(one: GpuOffer, other: GpuOffer) -> bool:
     same = one.resource == other.resource and one.form is other.form
-    return same and (one is other or _reached_by(one) == _reached_by(other))
+    return same and (one is other or _selector_group(one) == _selector_group(other))
 
 
-def _given(rule: RightSizing, reach: Reach) -> Iterable[Offer]:
+def _allowed_offers(rule: RightSizingRules, reach: FeasibleNodes) -> Iterable[GpuOffer]:
     """The offers that a rule may give to anybody, the preferred form first, the least first in each."""
-    return reach.view.fleet.sharing(*_what(rule))
+    return reach.view.fleet.offers_by_form(*_allowed_shares(rule))
 
 
-def _what(rule: RightSizing) -> tuple[tuple[Form, ...], Isolation, int]:
+def _allowed_shares(rule: RightSizingRules) -> tuple[tuple[GpuForm, ...], IsolationLevel, int]:
     """Forms, least isolation and largest share of a card that a rule may give."""
     return rule.forms, rule.isolation, min(999, 1000 - 10 * rule.min_saving_percent)
 
 
-def _reached_by(offer: Offer) -> object:
+def _selector_group(offer: GpuOffer) -> object:
     """What offers must share to be named by one set of expressions: a label key, or all their labels."""
     return offer.selector[0][0] if len(offer.selector) == 1 else offer.selector
 
 
-def _covers(offer: Offer, need: Need) -> bool:
-    return _holds(offer, need) and (need.compute_milli is None or offer.compute_milli >= need.compute_milli)
+def _covers_need(offer: GpuOffer, need: GpuNeed) -> bool:
+    return _has_enough_memory(offer, need) and (need.compute_milli is None or offer.compute_milli >= need.compute_milli)
 
 
-def _holds(offer: Offer, need: Need) -> bool:
+def _has_enough_memory(offer: GpuOffer, need: GpuNeed) -> bool:
     return offer.memory_mib is not None and offer.memory_mib >= need.memory_mib
 
 
-def _none_covers(need: Need, rule: RightSizing, reach: Reach) -> Keep:
+def _explain_no_offer(need: GpuNeed, rule: RightSizingRules, reach: FeasibleNodes) -> KeepRequest:
     """Why no offer can be given at all: the nearest that something came to covering the need."""
     fleet = reach.view.fleet
-    able = [offer for offer in fleet.offers if _covers(offer, need)]
-    saving = [offer for offer in fleet.sharing(rule.forms, rule.isolation, 1000) if _covers(offer, need)]
+    able = [offer for offer in fleet.offers if _covers_need(offer, need)]
+    saving = [offer for offer in fleet.offers_by_form(rule.forms, rule.isolation, 1000) if _covers_need(offer, need)]
     if saving:
-        return Keep(Why.SMALL_SAVING, f"{need.words}, {_too_little(saving, rule)}")
-    if any(offer.form is not Form.WHOLE for offer in able):
-        return Keep(Why.FORM, need.words)
+        return KeepRequest(KeepReason.SMALL_SAVING, f"{need.words}, {_explain_small_saving(saving, rule)}")
+    if any(offer.form is not GpuForm.WHOLE for offer in able):
+        return KeepRequest(KeepReason.FORM, need.words)
     unsized = [offer for offer in fleet.offers if offer.memory_mib is None]
-    if unsized and (not able or any(offer.form is not Form.WHOLE for offer in unsized)):
-        return Keep(Why.SIZE_UNKNOWN, f"{need.words}, nothing said of {_named(unsized)}")
-    return Keep(Why.TOO_LARGE if fleet.offers and not able else Why.NO_OFFER, need.words)
+    if unsized and (not able or any(offer.form is not GpuForm.WHOLE for offer in unsized)):
+        return KeepRequest(KeepReason.SIZE_UNKNOWN, f"{need.words}, nothing said of {_product_names(unsized)}")
+    return KeepRequest(KeepReason.TOO_LARGE if fleet.offers and not able else KeepReason.NO_OFFER, need.words)
 
 
-def _too_little(offers: Sequence[Offer], rule: RightSizing) -> str:
+def _explain_small_saving(offers: Sequence[GpuOffer], rule: RightSizingRules) -> str:
     best = min(offers, key=lambda offer: offer.gpu_milli)
     saved = max(0, 1000 - best.gpu_milli) / 10
     return f"{best.resource} saves {saved:g}% of a GPU, the policy asks for {max(rule.min_saving_percent, 1)}% or more"
 
 
-def _named(offers: Sequence[Offer]) -> str:
+def _product_names(offers: Sequence[GpuOffer]) -> str:
     names = tuple(dict.fromkeys(offer.product or offer.resource for offer in offers))
-    return ", ".join(names[:MOST_NAMES]) + (f" and {len(names) - MOST_NAMES} more" if len(names) > MOST_NAMES else "")
+    return ", ".join(names[:MAX_PRODUCT_NAMES]) + (f" and {len(names) - MAX_PRODUCT_NAMES} more" if len(names) > MAX_PRODUCT_NAMES else "")
 
 
-def _refused(case: Case, offers: tuple[Offer, ...], sizing: Sizing, reach: Reach) -> Keep | None:
+def _reason_against_offers(case: PodContext, offers: tuple[GpuOffer, ...], sizing: CombinedRightSizing, reach: FeasibleNodes) -> KeepRequest | None:
     """Why these offers cannot be given; None if nothing stands in the way."""
-    resource, nodes = offers[0].resource, union(offer.nodes for offer in offers)
+    resource, nodes = offers[0].resource, union_masks(offer.nodes for offer in offers)
     within = nodes & reach.nodes
     if not within:
-        return Keep(Why.UNREACHABLE, resource)
+        return KeepRequest(KeepReason.UNREACHABLE, resource)
     if not sizing.rule.wait_when_full and not reach.has_room(resource, 1, within):
-        return Keep(Why.FULL, resource)
-    if _is_ambiguous(offers, nodes, reach):
-        return Keep(Why.AMBIGUOUS, resource)
-    if offers[0].form is Form.MIG and may_ask_graphics(case.asked.asks):
-        return Keep(Why.GRAPHICS, resource)
+        return KeepRequest(KeepReason.FULL, resource)
+    if _is_ambiguous_name(offers, nodes, reach):
+        return KeepRequest(KeepReason.AMBIGUOUS, resource)
+    if offers[0].form is GpuForm.MIG and may_need_graphics(case.gpu_requests.requests):
+        return KeepRequest(KeepReason.GRAPHICS, resource)
     if resource == WHOLE_GPU:
         return None
-    return _against_the_rules(case, resource, sizing)
+    return _reason_in_namespace(case, resource, sizing)
 
 
-def _is_ambiguous(offers: tuple[Offer, ...], nodes: int, reach: Reach) -> bool:
+def _is_ambiguous_name(offers: tuple[GpuOffer, ...], nodes: int, reach: FeasibleNodes) -> bool:
     """Would the affinity beside the request also reach nodes where the name stands for another shape?"""
-    others = reach.view.fleet.advertising(offers[0].resource) & reach.selected & ~nodes
-    return bool(others) and bool(others & reach.narrowed(affinity_of(offers)))
+    others = reach.view.fleet.nodes_advertising(offers[0].resource) & reach.selected & ~nodes
+    return bool(others) and bool(others & reach.matching_nodes(offer_affinity(offers)))
 
 
-def _against_the_rules(case: Case, resource: str, sizing: Sizing) -> Keep | None:
+def _reason_in_namespace(case: PodContext, resource: str, sizing: CombinedRightSizing) -> KeepRequest | None:
     view, namespace = case.view, case.request.namespace
     ranges = view.ranges(namespace)
     if ranges:
-        limits, requests = replaced(case.asked, resource, zero=WHOLE_GPU in view.limited(namespace))
-        reason = obstacle(case.pod, ranges, limits, requests)
+        limits, requests = substitute_resource(case.gpu_requests, resource, zero=WHOLE_GPU in view.limited_resources(namespace))
+        reason = rejection_reason(case.pod, ranges, limits, requests)
         if reason:
-            return Keep(Why.LIMIT_RANGE, reason)
+            return KeepRequest(KeepReason.LIMIT_RANGE, reason)
     quotas = view.quotas(namespace)
-    accounted = ACCOUNTING if quotas and _is_accounted(resource, sizing, view.fleet) else ""
-    if quotas and escapes(quotas, case.pod, WHOLE_GPU, resource, accounted=accounted):
-        return Keep(Why.QUOTA, resource)
-    full_one = full(quotas, case.pod, resource) if quotas else ""
+    accounted = ACCOUNTING_RESOURCE if quotas and _carries_accounting(resource, sizing, view.fleet) else ""
+    if quotas and escapes_quota(quotas, case.pod, WHOLE_GPU, resource, accounted=accounted):
+        return KeepRequest(KeepReason.QUOTA, resource)
+    full_one = find_full_quota(quotas, case.pod, resource) if quotas else ""
     if full_one:
-        return Keep(Why.QUOTA_FULL, f"{resource} in quota {full_one}")
-    if not all(allows(limits, resource) for limits in sizing.limits):
-        return Keep(Why.LIMITS, resource)
-    return _against_policies(case, resource)
+        return KeepRequest(KeepReason.QUOTA_FULL, f"{resource} in quota {full_one}")
+    if not all(allows_resource(limits, resource) for limits in sizing.limits):
+        return KeepRequest(KeepReason.LIMITS, resource)
+    return _reason_by_policies(case, resource)
 
 
-def _is_accounted(resource: str, sizing: Sizing, fleet: Fleet) -> bool:
+def _carries_accounting(resource: str, sizing: CombinedRightSizing, fleet: Fleet) -> bool:
     """Will a pod that is given a resource carry the accounting resource too, wherever it may come to?"""
-    return sizing.accounting and (sizing.ignored or fleet.all_take(fleet.advertising(resource)))
+    return sizing.accounting and (sizing.accounting_ignored or fleet.all_advertise_accounting(fleet.nodes_advertising(resource)))
 
 
-def _against_policies(case: Case, resource: str) -> Keep | None:
+def _reason_by_policies(case: PodContext, resource: str) -> KeepRequest | None:
     """What policies would come to say of the smaller request, and do not say of the request as it is."""
-    refusing = _refusing_processes(case)
-    if refusing and asks_share({resource: 1}, case.view.fleet):
-        return Keep(Why.PROCESSES, f"policy {refusing}")
-    new = newcomer(case, resource)
+    refusing = _policy_denying_shared_processes(case)
+    if refusing and requests_gpu_share({resource: 1}, case.view.fleet):
+        return KeepRequest(KeepReason.PROCESSES, f"policy {refusing}")
+    new = newly_matching_policy(case, resource)
     if new is None:
         return None
     speaks = "may speak" if new.match.conditions else "speaks"
-    return Keep(Why.NEW_POLICY, f"policy {new.name} {speaks} about {resource} and not about {WHOLE_GPU}")
+    return KeepRequest(KeepReason.NEW_POLICY, f"policy {new.name} {speaks} about {resource} and not about {WHOLE_GPU}")
 
 
-def _refusing_processes(case: Case) -> str:
+def _policy_denying_shared_processes(case: PodContext) -> str:
     """The policy that refuses this pod on a share because its containers share their processes; "" where none does."""
     if not case.pod.spec.share_process_namespace:
         return ""
-    voices = (voice for voice, section in case.rules.security if "sharedProcessNamespace" in section.deny)
-    return next((name for mode, name in voices if mode is Mode.ENFORCE), "")
+    voices = (voice for voice, section in case.policies.security if "sharedProcessNamespace" in section.deny)
+    return next((name for mode, name in voices if mode is PolicyMode.ENFORCE), "")

@@ -14,42 +14,42 @@ from collections.abc import Sequence
 
 import msgspec
 
-from webhook.engine.asking import Asked
-from webhook.engine.containers import every_container
-from webhook.engine.guarding.bypasses import GPU_PODS_ONLY, Found
-from webhook.engine.guarding.host import device_mounts, host_access, host_paths, shared_processes
-from webhook.engine.guarding.marks import changed_records, device_annotations, forged_records, is_node, mirror_mark
-from webhook.engine.guarding.requests import GPU_CLASS_START, odd_requests, preset_node, runtime_class
+from webhook.engine.asking import PodGpuRequests
+from webhook.engine.containers import containers_of_every_kind
+from webhook.engine.guarding.bypasses import GPU_POD_BYPASSES, DetectedBypass
+from webhook.engine.guarding.host import find_device_mounts, find_host_access, find_host_path_volumes, find_shared_processes
+from webhook.engine.guarding.marks import find_changed_records, find_device_annotations, find_forged_records, is_kubelet_request, find_mirror_annotation
+from webhook.engine.guarding.requests import GPU_RUNTIME_CLASS_PREFIX, find_unaccounted_requests, find_preset_node, find_gpu_runtime_class
 from webhook.engine.guarding.variables import (
-    Suspect,
-    aims_at_gpus,
-    guarded_variables,
-    legacy_images,
-    names_a_gpu,
-    suspects,
-    unreadable_sources,
+    EnvVarAtPath,
+    has_gpu_env_prefix,
+    find_variable_bypasses,
+    find_legacy_images,
+    implies_gpu_use,
+    find_gpu_variables,
+    find_unreadable_sources,
 )
-from webhook.engine.limitrange import Given
-from webhook.engine.remarks import Remark
-from webhook.model.modes import Mode
-from webhook.model.paths import Path
+from webhook.engine.limitrange import InjectedAmount
+from webhook.engine.remarks import Violation
+from webhook.model.modes import PolicyMode
+from webhook.model.paths import FieldPath
 from webhook.model.pods import Container, Pod, PodSpec
-from webhook.model.records import MIRROR
-from webhook.model.requests import Request
+from webhook.model.records import MIRROR_ANNOTATION
+from webhook.model.requests import AdmissionRequest
 
 _NOTHING: frozenset[str] = frozenset()
 
 
-def guard(
-    request: Request,
+def find_bypasses(
+    request: AdmissionRequest,
     pod: Pod,
-    asked: Asked,
+    asked: PodGpuRequests,
     *,
     asks_share: bool,
-    given: Sequence[Given] = (),
+    given: Sequence[InjectedAmount] = (),
     allowed_capabilities: frozenset[str] = _NOTHING,
     allowed_runtime_classes: frozenset[str] = _NOTHING,
-) -> list[tuple[str, Remark]]:
+) -> list[tuple[str, Violation]]:
     """Find every bypass in a pod.
 
     Args:
@@ -67,64 +67,64 @@ def guard(
     """
     rules = asked, asks_share, given, allowed_capabilities, allowed_runtime_classes
     old = request.old_pod if request.operation == "UPDATE" else None
-    results = _look(request, pod, *rules)
+    results = _scan_pod(request, pod, *rules)
     if old is not None:
-        known = set(_look(request, old, *rules)) if results else set()
-        results = [one for one in results if one not in known] + changed_records(old, pod)
+        known = set(_scan_pod(request, old, *rules)) if results else set()
+        results = [one for one in results if one not in known] + find_changed_records(old, pod)
     elif pod.metadata.annotations:
-        results += forged_records(pod)
-    if results and MIRROR in pod.metadata.annotations and is_node(request):
-        return [_noted_only(one) for one in results]
+        results += find_forged_records(pod)
+    if results and MIRROR_ANNOTATION in pod.metadata.annotations and is_kubelet_request(request):
+        return [_as_audit_only(one) for one in results]
     return results
 
 
-def _look(
-    request: Request,
+def _scan_pod(
+    request: AdmissionRequest,
     pod: Pod,
-    asked: Asked,
+    asked: PodGpuRequests,
     asks_share: bool,
-    given: Sequence[Given],
+    given: Sequence[InjectedAmount],
     capabilities: frozenset[str],
     classes: frozenset[str],
-) -> list[Found]:
+) -> list[DetectedBypass]:
     spec = pod.spec
-    containers = every_container(spec)
-    named = suspects(containers)
-    results = guarded_variables(named, capabilities) if named else []
+    containers = containers_of_every_kind(spec)
+    named = find_gpu_variables(containers)
+    results = find_variable_bypasses(named, capabilities) if named else []
     if named:
-        results += legacy_images(named, asked.containers())
-    results += device_mounts(containers)
-    results += odd_requests(spec, containers, given)
+        results += find_legacy_images(named, asked.requesting_containers())
+    results += find_device_mounts(containers)
+    results += find_unaccounted_requests(spec, containers, given)
     if spec.volumes:
-        results += host_paths(spec)
+        results += find_host_path_volumes(spec)
     if pod.metadata.annotations:
-        results += device_annotations(pod)
-        results += mirror_mark(request, pod)
-    if spec.runtime_class_name and not asked.asks:
-        results += runtime_class(spec, classes)
-    if not asked.asks and not asked.strangers and not _shows_gpus(spec, containers, named, results):
-        return [one for one in results if one[0] not in GPU_PODS_ONLY]
+        results += find_device_annotations(pod)
+        results += find_mirror_annotation(request, pod)
+    if spec.runtime_class_name and not asked.requests:
+        results += find_gpu_runtime_class(spec, classes)
+    if not asked.requests and not asked.unknown_resources and not _touches_gpus(spec, containers, named, results):
+        return [one for one in results if one[0] not in GPU_POD_BYPASSES]
 
-    results += unreadable_sources(containers)
-    results += host_access(spec, containers)
+    results += find_unreadable_sources(containers)
+    results += find_host_access(spec, containers)
     if spec.node_name and request.operation == "CREATE":
-        results += preset_node(spec)
-    return results + shared_processes(spec) if asks_share else results
+        results += find_preset_node(spec)
+    return results + find_shared_processes(spec) if asks_share else results
 
 
-def _shows_gpus(
-    spec: PodSpec, containers: Sequence[tuple[Path, Container]], named: Sequence[Suspect], results: Sequence[Found]
+def _touches_gpus(
+    spec: PodSpec, containers: Sequence[tuple[FieldPath, Container]], named: Sequence[EnvVarAtPath], results: Sequence[DetectedBypass]
 ) -> bool:
     """Is this pod after a GPU, though it requests none?"""
-    if spec.runtime_class_name.startswith(GPU_CLASS_START) or aims_at_gpus(containers):
+    if spec.runtime_class_name.startswith(GPU_RUNTIME_CLASS_PREFIX) or has_gpu_env_prefix(containers):
         return True
     signs = ("visibleDevicesEnv", "cdiAnnotations", "containerDevicesMount", "resourceClaims")
     if not results and not named:
         return False
-    return any(name in signs for name, _ in results) or any(names_a_gpu(variable) for _, variable in named)
+    return any(name in signs for name, _ in results) or any(implies_gpu_use(variable) for _, variable in named)
 
 
-def _noted_only(one: Found) -> Found:
+def _as_audit_only(one: DetectedBypass) -> DetectedBypass:
     """A static pod runs whatever we say: its node already has it."""
     name, remark = one
-    return name, msgspec.structs.replace(remark, at_most=Mode.AUDIT)
+    return name, msgspec.structs.replace(remark, at_most=PolicyMode.AUDIT)

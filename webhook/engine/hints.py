@@ -4,116 +4,116 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from webhook.engine.case import Case
-from webhook.engine.reach import markers
-from webhook.engine.remarks import Remark
-from webhook.engine.shape import Shape
-from webhook.engine.siblings import spread_over_hosts
-from webhook.engine.wholecards import off_unfit_parts
-from webhook.model.masks import union
-from webhook.model.modes import Mode
+from webhook.engine.case import PodContext
+from webhook.engine.reach import gpu_taints
+from webhook.engine.remarks import Violation
+from webhook.engine.shape import PodMutation
+from webhook.engine.siblings import host_spread_constraint
+from webhook.engine.wholecards import exclude_partitioned
+from webhook.model.masks import union_masks
+from webhook.model.modes import PolicyMode
 from webhook.model.objects import Taint
-from webhook.model.paths import Path
-from webhook.model.pods import Pod, Requirement, Toleration
-from webhook.model.records import TOPOLOGY
-from webhook.model.taints import all_tolerated
-from webhook.policy.compiled import Injection, Spread
+from webhook.model.paths import FieldPath
+from webhook.model.pods import Pod, NodeSelectorRequirement, Toleration
+from webhook.model.records import TOPOLOGY_ANNOTATION
+from webhook.model.taints import tolerates_all
+from webhook.policy.compiled import InjectionRules, SpreadMode
 
-WHITELIST = "scheduler.alpha.kubernetes.io/tolerationsWhitelist"
+TOLERATIONS_WHITELIST = "scheduler.alpha.kubernetes.io/tolerationsWhitelist"
 """Namespace annotation of PodTolerationRestriction: an added toleration could get the pod refused."""
 
-_FIELDS: dict[str, Path] = {
+_HINT_FIELDS: dict[str, FieldPath] = {
     "tolerations": ("spec", "tolerations"),
     "nodeAffinity": ("spec", "affinity", "nodeAffinity"),
     "podAffinity": ("spec", "affinity", "podAffinity"),
     "runtimeClassName": ("spec", "runtimeClassName"),
     "topologySpreadConstraints": ("spec", "topologySpreadConstraints"),
     "labels": ("metadata", "labels"),
-    "topology": ("metadata", "annotations", TOPOLOGY),
+    "topology": ("metadata", "annotations", TOPOLOGY_ANNOTATION),
 }
 """Where what an injection adds stands, by the word for it."""
 
 
-def hint(section: Injection, shape: Shape, case: Case) -> list[Remark]:
+def apply_injection(section: InjectionRules, shape: PodMutation, case: PodContext) -> list[Violation]:
     """Add what an injection section says. Returns what was added, and what could not be."""
     before = len(shape.changed)
-    problems: list[Remark] = []
-    if (section.tolerations_auto or section.tolerations) and WHITELIST not in case.namespace_notes:
-        _tolerations(section, shape, case)
+    problems: list[Violation] = []
+    if (section.tolerations_auto or section.tolerations) and TOLERATIONS_WHITELIST not in case.namespace_annotations:
+        _add_tolerations(section, shape, case)
     if section.node_affinity or section.node_affinity_auto:
-        problems += _node_affinity(section, shape, case)
+        problems += _add_node_affinity(section, shape, case)
     if section.runtime_class_name:
-        problems += _runtime_class(section, shape)
-    if section.spread is not Spread.OFF:
-        _spread(section, shape)
+        problems += _set_runtime_class(section, shape)
+    if section.spread is not SpreadMode.OFF:
+        _add_spread_constraint(section, shape)
     if section.labels:
-        problems += _labels(section, shape)
+        problems += _add_labels(section, shape)
     if len(shape.changed) > before:
-        problems.append(added_remark(section.mode, shape.changed[before:]))
+        problems.append(report_additions(section.mode, shape.changed[before:]))
     return problems
 
 
-def added_remark(mode: Mode, added: list[str]) -> Remark:
+def report_additions(mode: PolicyMode, added: list[str]) -> Violation:
     """What was added, for the record; what would be, for the user. At the field, or what several have in common."""
-    field = _FIELDS.get(added[0], ("spec",)) if len(added) == 1 else ("spec",)
-    if mode is Mode.ENFORCE:
-        return Remark("GPU-I101", field, f"added {', '.join(added)}", at_most=Mode.AUDIT)
-    return Remark("GPU-I101", field, f"would add {', '.join(added)}", at_most=Mode.WARN)
+    field = _HINT_FIELDS.get(added[0], ("spec",)) if len(added) == 1 else ("spec",)
+    if mode is PolicyMode.ENFORCE:
+        return Violation("GPU-I101", field, f"added {', '.join(added)}", at_most=PolicyMode.AUDIT)
+    return Violation("GPU-I101", field, f"would add {', '.join(added)}", at_most=PolicyMode.WARN)
 
 
-def _tolerations(section: Injection, shape: Shape, case: Case) -> None:
-    by_now = shape.tolerations_by_now()
-    missing = [toleration for toleration in section.tolerations if not _have(toleration, by_now)]
+def _add_tolerations(section: InjectionRules, shape: PodMutation, case: PodContext) -> None:
+    by_now = shape.all_tolerations()
+    missing = [toleration for toleration in section.tolerations if not _is_tolerated(toleration, by_now)]
     if section.tolerations_auto:
-        nodes = chosen_nodes(shape, case) & case.reach.selected
-        for taint, carrying in markers(case.view.fleet):
-            if carrying & nodes and not all_tolerated(by_now, (taint,)):
-                missing.append(_tolerating(taint))
+        nodes = candidate_nodes(shape, case) & case.feasible.selected
+        for taint, carrying in gpu_taints(case.view.fleet):
+            if carrying & nodes and not tolerates_all(by_now, (taint,)):
+                missing.append(_toleration_for_taint(taint))
     if missing:
         shape.tolerations += missing
-        shape.note("tolerations")
+        shape.record_change("tolerations")
 
 
-def _have(wanted: Toleration, have: tuple[Toleration, ...]) -> bool:
+def _is_tolerated(wanted: Toleration, have: tuple[Toleration, ...]) -> bool:
     """Is everything that a toleration covers covered already?"""
     if wanted in have:
         return True
-    return bool(wanted.key and wanted.effect) and all_tolerated(have, (Taint(wanted.key, wanted.value, wanted.effect),))
+    return bool(wanted.key and wanted.effect) and tolerates_all(have, (Taint(wanted.key, wanted.value, wanted.effect),))
 
 
-def chosen_nodes(shape: Shape, case: Case) -> int:
+def candidate_nodes(shape: PodMutation, case: PodContext) -> int:
     """Mask of the nodes the pod may come to stand on: those of the fit, else those that offer what it asks for."""
     if shape.fit is None:
-        return case.offered
-    return union([offer.nodes for offer in shape.fit.offers]) & shape.fit.selected
+        return case.offer_nodes
+    return union_masks([offer.nodes for offer in shape.fit.offers]) & shape.fit.selected
 
 
-def _tolerating(taint: Taint) -> Toleration:
+def _toleration_for_taint(taint: Taint) -> Toleration:
     if not taint.value:
         return Toleration(key=taint.key, operator="Exists", effect=taint.effect)
     return Toleration(key=taint.key, operator="Equal", value=taint.value, effect=taint.effect)
 
 
-def _node_affinity(section: Injection, shape: Shape, case: Case) -> tuple[Remark, ...]:
+def _add_node_affinity(section: InjectionRules, shape: PodMutation, case: PodContext) -> tuple[Violation, ...]:
     rules = section.node_affinity
     if section.node_affinity_auto and shape.fit is None:
-        rules += off_unfit_parts(case, section.mode)
+        rules += exclude_partitioned(case, section.mode)
     if not rules:
         return ()
-    missing = [rule for rule in rules if rule not in shape.required and not required_already(shape.pod, rule)]
+    missing = [rule for rule in rules if rule not in shape.required_node_affinity and not is_already_required(shape.pod, rule)]
     if not missing:
         return ()
-    nodes = chosen_nodes(shape, case) & case.reach.narrowed(shape.required)
-    left = nodes & case.reach.narrowed(missing)
-    if nodes and not (left if shape.fit is not None else case.leaves_one(left, nodes)):
+    nodes = candidate_nodes(shape, case) & case.feasible.matching_nodes(shape.required_node_affinity)
+    left = nodes & case.feasible.matching_nodes(missing)
+    if nodes and not (left if shape.fit is not None else case.leaves_suitable_node(left, nodes)):
         keys = ", ".join(rule.key for rule in missing)
-        return (_contradiction(("spec", "affinity"), f"node affinity on {keys} would leave no node for this pod"),)
-    shape.required += missing
-    shape.note("nodeAffinity")
+        return (_hint_conflict(("spec", "affinity"), f"node affinity on {keys} would leave no node for this pod"),)
+    shape.required_node_affinity += missing
+    shape.record_change("nodeAffinity")
     return ()
 
 
-def required_already(pod: Pod, rule: Requirement) -> bool:
+def is_already_required(pod: Pod, rule: NodeSelectorRequirement) -> bool:
     """Does every term of the pod's required affinity that can match hold this expression?
 
     A required affinity that is there and has no term that can match allows no node: nothing narrows it further.
@@ -123,43 +123,43 @@ def required_already(pod: Pod, rule: Requirement) -> bool:
         return False
     terms = affinity.required.node_selector_terms
     live = [term for term in terms if term.match_expressions or term.match_fields]
-    return all(any(_same(rule, have) for have in term.match_expressions) for term in live)
+    return all(any(_same_requirement(rule, have) for have in term.match_expressions) for term in live)
 
 
-def _same(one: Requirement, other: Requirement) -> bool:
+def _same_requirement(one: NodeSelectorRequirement, other: NodeSelectorRequirement) -> bool:
     return one.key == other.key and one.operator == other.operator and set(one.values) == set(other.values)
 
 
-def _runtime_class(section: Injection, shape: Shape) -> Iterator[Remark]:
+def _set_runtime_class(section: InjectionRules, shape: PodMutation) -> Iterator[Violation]:
     wanted, have = section.runtime_class_name, shape.pod.spec.runtime_class_name or shape.runtime_class_name
     if wanted == have:
         return
     if have:
         who = "the pod" if shape.pod.spec.runtime_class_name else "another policy"
-        yield _contradiction(("spec", "runtimeClassName"), f"runtimeClassName {wanted} ({who} names {have})")
+        yield _hint_conflict(("spec", "runtimeClassName"), f"runtimeClassName {wanted} ({who} names {have})")
         return
     shape.runtime_class_name = wanted
-    shape.note("runtimeClassName")
+    shape.record_change("runtimeClassName")
 
 
-def _labels(section: Injection, shape: Shape) -> Iterator[Remark]:
+def _add_labels(section: InjectionRules, shape: PodMutation) -> Iterator[Violation]:
     have = shape.pod.metadata.labels
     for key, value in section.labels:
         if key not in have and key not in shape.labels:
             shape.labels[key] = value
-            shape.note("labels")
+            shape.record_change("labels")
         elif have.get(key, shape.labels.get(key)) != value:
             who = "the pod" if key in have else "another policy"
-            yield _contradiction(("metadata", "labels", key), f"label {key}: {value} ({who} has another value)")
+            yield _hint_conflict(("metadata", "labels", key), f"label {key}: {value} ({who} has another value)")
 
 
-def _contradiction(path: tuple[str, ...], what: str) -> Remark:
-    return Remark("GPU-I102", path, f"not added: {what}", at_most=Mode.WARN)
+def _hint_conflict(path: tuple[str, ...], what: str) -> Violation:
+    return Violation("GPU-I102", path, f"not added: {what}", at_most=PolicyMode.WARN)
 
 
-def _spread(section: Injection, shape: Shape) -> None:
-    constraint = spread_over_hosts(shape.pod, required=section.spread is Spread.REQUIRED)
-    if constraint is None or shape.spread:
+def _add_spread_constraint(section: InjectionRules, shape: PodMutation) -> None:
+    constraint = host_spread_constraint(shape.pod, required=section.spread is SpreadMode.REQUIRED)
+    if constraint is None or shape.spread_constraints:
         return
-    shape.spread.append(constraint)
-    shape.note("topologySpreadConstraints")
+    shape.spread_constraints.append(constraint)
+    shape.record_change("topologySpreadConstraints")

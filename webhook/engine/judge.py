@@ -5,46 +5,46 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from webhook.engine.accounting import left_out, wrong_values
-from webhook.engine.asking import Asked, asked_in
-from webhook.engine.case import Case
-from webhook.engine.containers import Amounts, amounts_of
-from webhook.engine.cuda import driver_remarks
-from webhook.engine.guard import guard
-from webhook.engine.limitrange import Given, Injected, final_amounts, injected_remarks, passes, range_remarks
-from webhook.engine.limits import breaches
-from webhook.engine.placement import obstacles
-from webhook.engine.quota import Held, claim_remarks, moved_remarks, pool_remarks, quota_remarks, resized_remarks
-from webhook.engine.remarks import Remark
-from webhook.engine.resizing import Resize, judge_resize
-from webhook.engine.rules import Rules
-from webhook.engine.settle import Voice, hear
-from webhook.engine.shape import Shape
-from webhook.engine.shares import asks_share
-from webhook.engine.staying import is_mirror
-from webhook.engine.topology import misread
+from webhook.engine.accounting import missing_accounting, accounting_mismatches
+from webhook.engine.asking import PodGpuRequests, sum_gpu_requests
+from webhook.engine.case import PodContext
+from webhook.engine.containers import ContainerAmounts, container_amounts
+from webhook.engine.cuda import cuda_violations
+from webhook.engine.guard import find_bypasses
+from webhook.engine.limitrange import InjectedAmount, InjectedGpus, final_amounts, injected_gpu_violations, is_surely_admitted, limit_range_violations
+from webhook.engine.limits import find_limit_violations
+from webhook.engine.placement import node_fit_violations
+from webhook.engine.quota import QuotaConsumerLookup, claim_quota_violations, update_quota_violations, shared_quota_violations, quota_violations, resize_quota_violations
+from webhook.engine.remarks import Violation
+from webhook.engine.resizing import PodResize, evaluate_resize
+from webhook.engine.rules import MatchedPolicies
+from webhook.engine.settle import PolicyRef, record_findings
+from webhook.engine.shape import PodMutation
+from webhook.engine.shares import requests_gpu_share
+from webhook.engine.staying import is_mirror_pod
+from webhook.engine.topology import invalid_annotations
 from webhook.model.cluster import ClusterView
 from webhook.model.findings import Finding
 from webhook.model.pods import Pod
-from webhook.model.pools import Weight
-from webhook.model.requests import Request
-from webhook.policy.compiled import Injected as WhenInjected
-from webhook.policy.compiled import Limits
+from webhook.model.pools import GpuWeight
+from webhook.model.requests import AdmissionRequest
+from webhook.policy.compiled import InjectedGpuHandling as WhenInjected
+from webhook.policy.compiled import LimitRules
 
 
-def judge_security(
-    request: Request,
+def evaluate_security(
+    request: AdmissionRequest,
     pod: Pod,
-    asked: Asked,
-    given: Sequence[Given],
-    rules: Rules,
+    asked: PodGpuRequests,
+    given: Sequence[InjectedAmount],
+    rules: MatchedPolicies,
     view: ClusterView,
     findings: list[Finding],
 ) -> None:
     """Every way round GPU accounting that a policy denies; `given` are GPUs that LimitRanges put in."""
-    shares = bool(asked.asks) and pod.spec.share_process_namespace and asks_share(asked.totals, view.fleet)
+    shares = bool(asked.requests) and pod.spec.share_process_namespace and requests_gpu_share(asked.totals, view.fleet)
     for voice, section in rules.security:
-        bypasses = guard(
+        bypasses = find_bypasses(
             request,
             pod,
             asked,
@@ -54,127 +54,127 @@ def judge_security(
             allowed_runtime_classes=section.allowed_runtime_classes,
         )
         if bypasses:
-            hear(findings, voice, [remark for bypass, remark in bypasses if bypass in section.deny])
+            record_findings(findings, voice, [remark for bypass, remark in bypasses if bypass in section.deny])
 
 
-def judge(case: Case, shape: Shape, findings: list[Finding]) -> None:
+def evaluate_gpu_pod(case: PodContext, shape: PodMutation, findings: list[Finding]) -> None:
     """Everything a GPU pod may not ask for or will not get."""
-    rules, amounts = case.rules, amounts_of(case.pod.spec)
-    said = _amount_remarks(case.request, shape, amounts, rules, case.view)
-    gpus_aside = shape.fit is not None and not case.pod.final
-    demanded, known = _demanded(case), None if case.injected.given else amounts
+    rules, amounts = case.policies, container_amounts(case.pod.spec)
+    said = _amount_violations(case.request, shape, amounts, rules, case.view)
+    gpus_aside = shape.fit is not None and not case.pod.is_stored
+    demanded, known = _user_gpu_requests(case), None if case.injected.amounts else amounts
     for voice, limits in rules.limits:
-        sections = rules.binding[voice[0]]
-        broken = breaches(limits, case.pod, demanded, known, gpus_aside=gpus_aside, sections=sections)
+        sections = rules.limits_by_mode[voice[0]]
+        broken = find_limit_violations(limits, case.pod, demanded, known, gpus_aside=gpus_aside, sections=sections)
         if broken:
-            hear(findings, voice, broken)
-        if said is not NOTHING_SAID or case.injected.given:
-            _hear_amounts(limits, voice, said, case.injected, findings)
-        if limits.accounting and not is_mirror(case.pod):
-            hear(findings, voice, wrong_values(case, shape))
-            hear(findings, voice, left_out(case, shape, sections))
+            record_findings(findings, voice, broken)
+        if said is not NO_AMOUNT_VIOLATIONS or case.injected.amounts:
+            _record_amounts(limits, voice, said, case.injected, findings)
+        if limits.accounting and not is_mirror_pod(case.pod):
+            record_findings(findings, voice, accounting_mismatches(case, shape))
+            record_findings(findings, voice, missing_accounting(case, shape, sections))
     for voice in rules.cuda:
-        unfit = driver_remarks(case.pod, shape.fit.offers if shape.fit else case.offers, case.asked.containers())
+        unfit = cuda_violations(case.pod, shape.fit.offers if shape.fit else case.offers, case.gpu_requests.requesting_containers())
         if unfit:
-            hear(findings, voice, unfit)
-    in_the_way = obstacles(case, shape) if shape.fit is None else []
-    if in_the_way or case.asked.faults or case.pod.metadata.annotations:
-        hear(findings, rules.general, (*case.asked.faults, *misread(case.pod), *in_the_way))
+            record_findings(findings, voice, unfit)
+    in_the_way = node_fit_violations(case, shape) if shape.fit is None else []
+    if in_the_way or case.gpu_requests.errors or case.pod.metadata.annotations:
+        record_findings(findings, rules.general_policy, (*case.gpu_requests.errors, *invalid_annotations(case.pod), *in_the_way))
 
 
-class _Said(NamedTuple):
+class _AmountViolations(NamedTuple):
     """What the API server will say of a pod's amounts: LimitRanges, then quotas, of the pod and then of its claims."""
 
-    ranges: Sequence[Remark] = ()
-    quotas: Sequence[Remark] = ()
+    ranges: Sequence[Violation] = ()
+    quotas: Sequence[Violation] = ()
 
 
-NOTHING_SAID = _Said()
+NO_AMOUNT_VIOLATIONS = _AmountViolations()
 
 
-def judge_amounts(
-    request: Request, shape: Shape, rules: Rules, view: ClusterView, injected: Injected, findings: list[Finding]
+def evaluate_amounts(
+    request: AdmissionRequest, shape: PodMutation, rules: MatchedPolicies, view: ClusterView, injected: InjectedGpus, findings: list[Finding]
 ) -> None:
     """What the namespace's LimitRanges and quotas will say of a pod that asks for no GPU."""
-    said = _amount_remarks(request, shape, amounts_of(shape.pod.spec), rules, view)
+    said = _amount_violations(request, shape, container_amounts(shape.pod.spec), rules, view)
     for voice, limits in rules.limits:
-        _hear_amounts(limits, voice, said, injected, findings)
+        _record_amounts(limits, voice, said, injected, findings)
 
 
-UPDATES = {"": moved_remarks, "resize": resized_remarks}
+UPDATE_QUOTA_CHECKS = {"": update_quota_violations, "resize": resize_quota_violations}
 """What quotas say of an update, by its subresource; of others nothing."""
 
 
-def judge_update(
-    request: Request, pod: Pod, asked: Asked, rules: Rules, view: ClusterView, findings: list[Finding]
+def evaluate_update(
+    request: AdmissionRequest, pod: Pod, asked: PodGpuRequests, rules: MatchedPolicies, view: ClusterView, findings: list[Finding]
 ) -> None:
     """What limits say of a pod that is resized while it runs, and quotas of that and of a new deadline."""
-    if request.sub_resource == "resize" and request.old_pod is not None and asked.asks:
-        judge_resize(Resize(request.old_pod, pod, asked), rules, findings)
-    _judge_quotas(request, pod, rules, view, findings)
+    if request.sub_resource == "resize" and request.old_pod is not None and asked.requests:
+        evaluate_resize(PodResize(request.old_pod, pod, asked), rules, findings)
+    _evaluate_update_quotas(request, pod, rules, view, findings)
 
 
-def _judge_quotas(request: Request, pod: Pod, rules: Rules, view: ClusterView, findings: list[Finding]) -> None:
+def _evaluate_update_quotas(request: AdmissionRequest, pod: Pod, rules: MatchedPolicies, view: ClusterView, findings: list[Finding]) -> None:
     quotas, old = view.quotas(request.namespace), request.old_pod
-    remarks = UPDATES.get(request.sub_resource)
+    remarks = UPDATE_QUOTA_CHECKS.get(request.sub_resource)
     if not quotas or not rules.limits or old is None or remarks is None:
         return
-    said = tuple(remarks(old, pod, quotas, _held_in(request.namespace, view)))
+    said = tuple(remarks(old, pod, quotas, _quota_holders_in(request.namespace, view)))
     for voice, limits in rules.limits:
         if limits.resource_quotas:
-            hear(findings, voice, said)
+            record_findings(findings, voice, said)
 
 
-def judge_pools(
-    request: Request, pod: Pod, weight: Weight, rules: Rules, view: ClusterView, findings: list[Finding]
+def evaluate_shared_quotas(
+    request: AdmissionRequest, pod: Pod, weight: GpuWeight, rules: MatchedPolicies, view: ClusterView, findings: list[Finding]
 ) -> None:
     """What a pod would hold beyond the quotas that its namespace shares with others."""
     for voice, section in rules.quotas:
-        hear(findings, voice, pool_remarks(section, pod, request.namespace, weight, view))
+        record_findings(findings, voice, shared_quota_violations(section, pod, request.namespace, weight, view))
 
 
-def _held_in(namespace: str, view: ClusterView) -> Held:
+def _quota_holders_in(namespace: str, view: ClusterView) -> QuotaConsumerLookup:
     """Who holds what a quota of the namespace counts."""
-    return lambda quota, what: view.held(quota, namespace, what)
+    return lambda quota, what: view.quota_users(quota, namespace, what)
 
 
-def _amount_remarks(request: Request, shape: Shape, amounts: Amounts, rules: Rules, view: ClusterView) -> _Said:
+def _amount_violations(request: AdmissionRequest, shape: PodMutation, amounts: ContainerAmounts, rules: MatchedPolicies, view: ClusterView) -> _AmountViolations:
     """What the API server will say of a shape; `amounts` are those of the pod as it came."""
     space = request.namespace
     ranges, room = view.ranges(space), view.quota_room(space)
     if not rules.limits or not (ranges or room):
-        return NOTHING_SAID
+        return NO_AMOUNT_VIOLATIONS
     if shape.limits or shape.requests:
-        amounts = amounts_of(shape.pod.spec, shape.limits, shape.requests)
-    claims = _claim_remarks(request, shape.pod, view) if shape.pod.spec.resource_claims else ()
-    passing = passes(shape.pod, amounts, ranges, room)
+        amounts = container_amounts(shape.pod.spec, shape.limits, shape.requests)
+    claims = _claim_violations(request, shape.pod, view) if shape.pod.spec.resource_claims else ()
+    passing = is_surely_admitted(shape.pod, amounts, ranges, room)
     holders = None if passing else final_amounts(shape, ranges)
     if holders is None:
-        return _Said(quotas=claims) if claims else NOTHING_SAID
-    return _Said(
-        range_remarks(shape, holders, ranges) if ranges else (),
-        (*quota_remarks(shape.pod, holders, view.quotas(space), _held_in(space, view)), *claims),
+        return _AmountViolations(quotas=claims) if claims else NO_AMOUNT_VIOLATIONS
+    return _AmountViolations(
+        limit_range_violations(shape, holders, ranges) if ranges else (),
+        (*quota_violations(shape.pod, holders, view.quotas(space), _quota_holders_in(space, view)), *claims),
     )
 
 
-def _claim_remarks(request: Request, pod: Pod, view: ClusterView) -> tuple[Remark, ...]:
+def _claim_violations(request: AdmissionRequest, pod: Pod, view: ClusterView) -> tuple[Violation, ...]:
     """What quotas will say of the claims that are made for a pod."""
     space = request.namespace
-    return tuple(claim_remarks(pod, view.claiming(space), view.quotas(space), lambda key: view.claimed(space, key)))
+    return tuple(claim_quota_violations(pod, view.claim_context(space), view.quotas(space), lambda key: view.claim_users(space, key)))
 
 
-def _hear_amounts(limits: Limits, voice: Voice, said: _Said, injected: Injected, findings: list[Finding]) -> None:
+def _record_amounts(limits: LimitRules, voice: PolicyRef, said: _AmountViolations, injected: InjectedGpus, findings: list[Finding]) -> None:
     if limits.limit_ranges:
-        if injected.given and limits.injected is not WhenInjected.KEEP:
-            hear(findings, voice, injected_remarks(injected))
-        hear(findings, voice, said.ranges)
+        if injected.amounts and limits.injected_gpus is not WhenInjected.KEEP:
+            record_findings(findings, voice, injected_gpu_violations(injected))
+        record_findings(findings, voice, said.ranges)
     if limits.resource_quotas:
-        hear(findings, voice, said.quotas)
+        record_findings(findings, voice, said.quotas)
 
 
-def _demanded(case: Case) -> Asked:
+def _user_gpu_requests(case: PodContext) -> PodGpuRequests:
     """What the user asked for: without the amounts that LimitRanger put into containers that named none."""
-    if not case.injected.given:
-        return case.asked
-    asks = tuple(ask for ask in case.asked.asks if not case.injected.holds(ask.path, ask.resource.name))
-    return case.asked if len(asks) == len(case.asked.asks) else asked_in(asks)
+    if not case.injected.amounts:
+        return case.gpu_requests
+    asks = tuple(ask for ask in case.gpu_requests.requests if not case.injected.contains(ask.path, ask.resource.name))
+    return case.gpu_requests if len(asks) == len(case.gpu_requests.requests) else sum_gpu_requests(asks)

@@ -10,16 +10,16 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from webhook.model.fleet import Fleet
-from webhook.model.masks import union
-from webhook.model.modes import Form
-from webhook.model.nodelabels import ISLAND, PRODUCT, SHARING
-from webhook.model.offers import Offer
-from webhook.model.pods import NodeSelectorTerm, Requirement
-from webhook.model.products import nvlinked
+from webhook.model.masks import union_masks
+from webhook.model.modes import GpuForm
+from webhook.model.nodelabels import ISLAND_LABEL, PRODUCT_LABEL, SHARING_LABEL
+from webhook.model.offers import GpuOffer
+from webhook.model.pods import NodeSelectorTerm, NodeSelectorRequirement
+from webhook.model.products import has_nvlink
 from webhook.model.resources import WHOLE_GPU
 
 
-class Linked(NamedTuple):
+class LinkedNodes(NamedTuple):
     """Nodes that can join GPUs, and what tells them from others.
 
     Attributes:
@@ -28,51 +28,51 @@ class Linked(NamedTuple):
     """
 
     nodes: int
-    rules: tuple[Requirement, ...]
+    rules: tuple[NodeSelectorRequirement, ...]
 
 
-NOWHERE = Linked(0, ())
+NO_LINKED_NODES = LinkedNodes(0, ())
 
-NO_SHARES = Requirement(SHARING, "NotIn", ("mps", "time-slicing"))
+NOT_SHARED = NodeSelectorRequirement(SHARING_LABEL, "NotIn", ("mps", "time-slicing"))
 """Holds too where nobody says how cards are shared. Where they are, the agent's label is still about whole cards."""
 
-MOST_JOINED = 256
+MAX_LINKED_GPUS = 256
 """GPUs of one node; beyond what any machine joins, labels are taken to know of none. Pods may ask for any number."""
 
 
-def linked(count: int, nodes: int, fleet: Fleet) -> Linked:
+def find_linked_nodes(count: int, nodes: int, fleet: Fleet) -> LinkedNodes:
     """The nodes of a mask on which NVLink joins so many whole GPUs pair by pair, as far as labels say.
 
     An agent's word is enough and better than a name. But terms cannot say "the agent's word, or else the name", so
     where names speak for nodes without an agent, it is the names, and no node whose agent says otherwise.
     """
-    whole = [offer for offer in fleet.by_resource.get(WHOLE_GPU, ()) if offer.form is Form.WHOLE]
-    wired = [offer for offer in whole if nvlinked(offer.product)]
-    large = nodes & fleet.with_units(WHOLE_GPU, count)
-    if not large or count > MOST_JOINED:
-        return NOWHERE
-    if count < 2 or not fleet.carrying_label(ISLAND):
-        return _that_hold(wired, large, fleet)
-    told = _told(count, large & union(offer.nodes for offer in whole), fleet)
-    small = Requirement(ISLAND, "NotIn", tuple(str(size) for size in range(1, count)))
-    named = _that_hold(wired, large, fleet, small)
+    whole = [offer for offer in fleet.by_resource.get(WHOLE_GPU, ()) if offer.form is GpuForm.WHOLE]
+    wired = [offer for offer in whole if has_nvlink(offer.product)]
+    large = nodes & fleet.nodes_with_units(WHOLE_GPU, count)
+    if not large or count > MAX_LINKED_GPUS:
+        return NO_LINKED_NODES
+    if count < 2 or not fleet.nodes_with_label(ISLAND_LABEL):
+        return _linked_by_product(wired, large, fleet)
+    told = _linked_by_agent_label(count, large & union_masks(offer.nodes for offer in whole), fleet)
+    small = NodeSelectorRequirement(ISLAND_LABEL, "NotIn", tuple(str(size) for size in range(1, count)))
+    named = _linked_by_product(wired, large, fleet, small)
     return named if named.nodes & ~told.nodes else told
 
 
-def _told(count: int, whole: int, fleet: Fleet) -> Linked:
+def _linked_by_agent_label(count: int, whole: int, fleet: Fleet) -> LinkedNodes:
     """The nodes of a mask whose agents say so. Shares of cards are ruled out, those of nodes to come too."""
-    rules: tuple[Requirement, ...] = (Requirement(ISLAND, "Gt", (str(count - 1),)), NO_SHARES)
-    left = fleet.select({}, (NodeSelectorTerm(match_expressions=rules),))
-    if left & fleet.parts and fleet.part_products:
-        rules += (Requirement(PRODUCT, "NotIn", fleet.part_products),)
-    return Linked(left & whole, rules) if left & whole else NOWHERE
+    rules: tuple[NodeSelectorRequirement, ...] = (NodeSelectorRequirement(ISLAND_LABEL, "Gt", (str(count - 1),)), NOT_SHARED)
+    left = fleet.select_nodes({}, (NodeSelectorTerm(match_expressions=rules),))
+    if left & fleet.partial_gpu_nodes and fleet.partial_gpu_products:
+        rules += (NodeSelectorRequirement(PRODUCT_LABEL, "NotIn", fleet.partial_gpu_products),)
+    return LinkedNodes(left & whole, rules) if left & whole else NO_LINKED_NODES
 
 
-def _that_hold(offers: list[Offer], nodes: int, fleet: Fleet, *sizes: Requirement) -> Linked:
+def _linked_by_product(offers: list[GpuOffer], nodes: int, fleet: Fleet, *sizes: NodeSelectorRequirement) -> LinkedNodes:
     """The nodes of these offers on which expressions about the island hold."""
-    nodes &= union(offer.nodes for offer in offers)
+    nodes &= union_masks(offer.nodes for offer in offers)
     if sizes:
-        nodes &= fleet.select({}, (NodeSelectorTerm(match_expressions=sizes),))
+        nodes &= fleet.select_nodes({}, (NodeSelectorTerm(match_expressions=sizes),))
     products = tuple(dict.fromkeys(offer.product for offer in offers if offer.nodes & nodes))
-    named = (Requirement(PRODUCT, "In", products),) if all(products) else ()
-    return Linked(nodes, (*named, *sizes)) if nodes else NOWHERE
+    named = (NodeSelectorRequirement(PRODUCT_LABEL, "In", products),) if all(products) else ()
+    return LinkedNodes(nodes, (*named, *sizes)) if nodes else NO_LINKED_NODES

@@ -9,13 +9,13 @@ from webhook.model.cluster import ClusterView
 from webhook.model.effective import cpu_and_memory
 from webhook.model.fleet import Fleet
 from webhook.model.objects import Taint
-from webhook.model.pods import NodeSelectorTerm, Pod, Requirement, Toleration
+from webhook.model.pods import NodeSelectorTerm, Pod, NodeSelectorRequirement, Toleration
 
-Leaves = Callable[[int], bool]
+NodeMaskTest = Callable[[int], bool]
 """Is the mask of the nodes that are left enough?"""
 
 
-def is_marker(key: str, value: str) -> bool:
+def is_gpu_taint(key: str, value: str) -> bool:
     """Does a taint only say that a node has GPUs?
 
     The NVIDIA stack's own taints and AKS's sku=gpu do. Any other taint reserves a node for somebody, and is
@@ -25,18 +25,18 @@ def is_marker(key: str, value: str) -> bool:
 
 
 @lru_cache(maxsize=4)
-def markers(fleet: Fleet) -> tuple[tuple[Taint, int], ...]:
+def gpu_taints(fleet: Fleet) -> tuple[tuple[Taint, int], ...]:
     """The taints of a fleet that only say that a node has GPUs, with the mask of the nodes that carry each."""
-    return tuple((taint, nodes) for taint, nodes in fleet.carrying if is_marker(taint.key, taint.value))
+    return tuple((taint, nodes) for taint, nodes in fleet.nodes_by_taint if is_gpu_taint(taint.key, taint.value))
 
 
 @lru_cache(maxsize=4)
-def _marker_tolerations(fleet: Fleet) -> tuple[Toleration, ...]:
-    taints = [taint for taint, _ in markers(fleet)]
+def _gpu_taint_tolerations(fleet: Fleet) -> tuple[Toleration, ...]:
+    taints = [taint for taint, _ in gpu_taints(fleet)]
     return tuple(Toleration(key=t.key, operator="Equal", value=t.value, effect=t.effect) for t in taints)
 
 
-class Reach:
+class FeasibleNodes:
     """A pod against a cluster: what selectors, affinity and taints leave of it.
 
     Args:
@@ -54,7 +54,7 @@ class Reach:
         passed_over: The requirements that do not count.
     """
 
-    __slots__ = ("_cpu_milli", "_memory", "nodes", "passed_over", "pod", "selected", "tolerated", "view")
+    __slots__ = ("_cpu_milli", "_memory", "nodes", "ignored_requirements", "pod", "selected", "tolerated", "view")
 
     def __init__(
         self,
@@ -63,44 +63,44 @@ class Reach:
         added: tuple[Toleration, ...],
         *,
         markers: bool,
-        required: tuple[tuple[Requirement, ...], ...] = (),
-        leaves: Leaves | None = None,
+        required: tuple[tuple[NodeSelectorRequirement, ...], ...] = (),
+        leaves: NodeMaskTest | None = None,
     ) -> None:
         fleet, spec = view.fleet, pod.spec
         self.view = view
         self.pod = pod
         self._cpu_milli = self._memory = -1
-        self.selected = fleet.selected_by(spec)
-        self.passed_over: tuple[tuple[Requirement, ...], ...] = ()
+        self.selected = fleet.nodes_selected_by(spec)
+        self.ignored_requirements: tuple[tuple[NodeSelectorRequirement, ...], ...] = ()
         if required:
-            self._narrow(required, leaves)
+            self._apply_requirements(required, leaves)
         tolerations = spec.tolerations + added if added else spec.tolerations
         if markers:
-            tolerations += _marker_tolerations(fleet)
-        self.tolerated = fleet.tolerated(tolerations)
-        self.nodes = self.selected & self.tolerated & fleet.usable
+            tolerations += _gpu_taint_tolerations(fleet)
+        self.tolerated = fleet.tolerated_nodes(tolerations)
+        self.nodes = self.selected & self.tolerated & fleet.usable_nodes
 
-    def _narrow(self, required: tuple[tuple[Requirement, ...], ...], leaves: Leaves | None) -> None:
-        leaves = leaves or self._leaves_gpus
+    def _apply_requirements(self, required: tuple[tuple[NodeSelectorRequirement, ...], ...], leaves: NodeMaskTest | None) -> None:
+        leaves = leaves or self._has_gpu_nodes
         for rules in required:
-            left = self.narrowed(rules)
+            left = self.matching_nodes(rules)
             if leaves(left):
                 self.selected = left
             else:
-                self.passed_over += (rules,)
+                self.ignored_requirements += (rules,)
 
-    def _leaves_gpus(self, left: int) -> bool:
+    def _has_gpu_nodes(self, left: int) -> bool:
         fleet = self.view.fleet
-        return any(left & fleet.advertising(name) for name in fleet.resources())
+        return any(left & fleet.nodes_advertising(name) for name in fleet.resources())
 
-    def narrowed(self, rules: Sequence[Requirement]) -> int:
+    def matching_nodes(self, rules: Sequence[NodeSelectorRequirement]) -> int:
         """Mask of the selected nodes for which further expressions hold too."""
         if not rules:
             return self.selected
-        return self.selected & self.view.fleet.select({}, (NodeSelectorTerm(match_expressions=tuple(rules)),))
+        return self.selected & self.view.fleet.select_nodes({}, (NodeSelectorTerm(match_expressions=tuple(rules)),))
 
     def has_room(self, resource: str, count: int, nodes: int) -> bool:
         """Is there a node in the mask with these units, and the pod's CPU and memory, free now?"""
         if self._cpu_milli < 0:
             self._cpu_milli, self._memory = cpu_and_memory(self.pod)
-        return self.view.has_room(resource, count, nodes, cpu_milli=self._cpu_milli, memory=self._memory)
+        return self.view.has_free_node(resource, count, nodes, cpu_milli=self._cpu_milli, memory=self._memory)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import msgspec
 
-from webhook.model.modes import Mode
-from webhook.model.paths import Path
+from webhook.model.modes import PolicyMode
+from webhook.model.paths import FieldPath
 
 
-class Remark(msgspec.Struct, frozen=True, gc=False):
+class Violation(msgspec.Struct, frozen=True, gc=False):
     """A finding without its mode and policy.
 
     Attributes:
@@ -20,7 +20,7 @@ class Remark(msgspec.Struct, frozen=True, gc=False):
     """
 
     code: str
-    path: Path
+    path: FieldPath
     message: str
     fix: str = ""
-    at_most: Mode = Mode.ENFORCE
+    at_most: PolicyMode = PolicyMode.ENFORCE

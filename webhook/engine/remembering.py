@@ -27,24 +27,24 @@ from webhook.model.decisions import Decision
 from webhook.model.fleet import Fleet
 from webhook.model.holders import PoolHolders
 from webhook.model.objects import ResourceQuota
-from webhook.model.pods import Metadata, OwnerReference, Pod, PodSpec
-from webhook.model.pools import Pool
-from webhook.model.quota_keys import Counted
-from webhook.model.quota_room import Holding
-from webhook.model.requests import Request
-from webhook.model.usage import Observed, UsageView
+from webhook.model.pods import ObjectMeta, OwnerReference, Pod, PodSpec
+from webhook.model.pools import QuotaPool
+from webhook.model.quota_keys import CountedResource
+from webhook.model.quota_room import QuotaConsumer
+from webhook.model.requests import AdmissionRequest
+from webhook.model.usage import ObservedUsage, UsageView
 from webhook.policy.compiled import PolicySet
 
-MOST = 512
+MAX_ENTRIES = 512
 """Decisions that are kept; the oldest goes first."""
 
-LARGEST = 16 * 1024
+MAX_KEY_BYTES = 16 * 1024
 """Bytes of the longest key that is kept: four times what a usual training pod comes to."""
 
-FINDINGS = 16
+MAX_FINDINGS = 16
 """Most findings of a decision that is kept: a long list of them may take more memory than the pod."""
 
-NUMBERING = frozenset(
+INDEX_KEYS = frozenset(
     {
         "apps.kubernetes.io/pod-index",
         "batch.kubernetes.io/job-completion-index",
@@ -58,20 +58,20 @@ NUMBERING = frozenset(
 )
 """Labels and annotations by which controllers number the pods of one workload. Only a policy may look at them."""
 
-NUMBER_MOST = 253
+MAX_INDEX_LENGTH = 253
 """Letters of the longest name that an object may have. What is longer is no number, and its bytes may be decided by."""
 
-Question = tuple[Callable[..., object], tuple[object, ...]]
+ViewQuery = tuple[Callable[..., object], tuple[object, ...]]
 """What is asked that moves between two copies: a method of `ClusterView` or `UsageView`, and what it is given."""
 
 
-T = TypeVar("T")
+AnswerT = TypeVar("AnswerT")
 
-A_UID = "any"
+PLACEHOLDER_UID = "any"
 """Stands for every uid: that a pod has one may be decided by, and never which."""
 
 
-class Told(msgspec.Struct, frozen=True, array_like=True):
+class CacheKey(msgspec.Struct, frozen=True, array_like=True):
     """All that a decision about a new pod may depend on, beside policies, cluster and use.
 
     Attributes:
@@ -83,19 +83,19 @@ class Told(msgspec.Struct, frozen=True, array_like=True):
 
     namespace: str
     sub_resource: str
-    final: bool
+    has_uid: bool
     user: str
     groups: tuple[str, ...]
     name: str
-    stem: str
+    generate_name: str
     labels: Mapping[str, str]
     annotations: Mapping[str, str]
     owners: tuple[OwnerReference, ...]
     spec: PodSpec
-    expired: int
+    expired_exemptions: int
 
 
-class Kept(NamedTuple):
+class CacheEntry(NamedTuple):
     """A decision, and what it holds under.
 
     Attributes:
@@ -104,123 +104,123 @@ class Kept(NamedTuple):
         seen: The same about use.
     """
 
-    standing: tuple[object, ...]
-    heard: tuple[tuple[Question, object], ...]
-    seen: tuple[tuple[Question, object], ...]
+    namespace_state: tuple[object, ...]
+    view_answers: tuple[tuple[ViewQuery, object], ...]
+    usage_answers: tuple[tuple[ViewQuery, object], ...]
     decision: Decision
 
 
-class Overheard(ClusterView):
+class RecordingView(ClusterView):
     """A view that takes down what it is asked about the room that is left, and about who holds the rest."""
 
     def __init__(self, view: ClusterView) -> None:
         self.__dict__.update(view.__dict__)
-        self.heard: list[tuple[Question, object]] = []
+        self.answers: list[tuple[ViewQuery, object]] = []
 
-    def _noted(self, method: Callable[..., T], *given: object) -> T:
+    def _record_answer(self, method: Callable[..., AnswerT], *given: object) -> AnswerT:
         answer = method(self, *given)
-        if ((method, given), answer) not in self.heard:
-            self.heard.append(((method, given), answer))
+        if ((method, given), answer) not in self.answers:
+            self.answers.append(((method, given), answer))
         return answer
 
-    def has_room(self, resource: str, count: int, nodes: int, cpu_milli: int, memory: int) -> bool:
+    def has_free_node(self, resource: str, count: int, nodes: int, cpu_milli: int, memory: int) -> bool:
         """As the view itself says."""
-        return self._noted(ClusterView.has_room, resource, count, nodes, cpu_milli, memory)
+        return self._record_answer(ClusterView.has_free_node, resource, count, nodes, cpu_milli, memory)
 
-    def held(self, quota: ResourceQuota, namespace: str, what: Counted) -> Sequence[Holding]:
+    def quota_users(self, quota: ResourceQuota, namespace: str, what: CountedResource) -> Sequence[QuotaConsumer]:
         """As the view itself says."""
-        return self._noted(ClusterView.held, quota, namespace, what)
+        return self._record_answer(ClusterView.quota_users, quota, namespace, what)
 
-    def claimed(self, namespace: str, key: str) -> Sequence[Holding]:
+    def claim_users(self, namespace: str, key: str) -> Sequence[QuotaConsumer]:
         """As the view itself says."""
-        return self._noted(ClusterView.claimed, namespace, key)
+        return self._record_answer(ClusterView.claim_users, namespace, key)
 
-    def fits(self, pool: Pool, milli: int, most: int, uid: str) -> bool:
+    def fits_pool(self, pool: QuotaPool, milli: int, most: int, uid: str) -> bool:
         """As the view itself says."""
-        return self._noted(ClusterView.fits, pool, milli, most, uid)
+        return self._record_answer(ClusterView.fits_pool, pool, milli, most, uid)
 
-    def pooled(self, pool: Pool) -> int:
+    def pool_usage(self, pool: QuotaPool) -> int:
         """As the view itself says."""
-        return self._noted(ClusterView.pooled, pool)
+        return self._record_answer(ClusterView.pool_usage, pool)
 
-    def pool_holders(self, pool: Pool) -> PoolHolders:
+    def pool_holders(self, pool: QuotaPool) -> PoolHolders:
         """As the view itself says."""
-        return self._noted(ClusterView.pool_holders, pool)
+        return self._record_answer(ClusterView.pool_holders, pool)
 
 
-class OverheardUse(UsageView, frozen=True):
+class RecordingUsage(UsageView, frozen=True):
     """Use that takes down what it is asked."""
 
-    heard: list[tuple[Question, object]] = msgspec.field(default_factory=list)
+    answers: list[tuple[ViewQuery, object]] = msgspec.field(default_factory=list)
 
-    def of(self, namespace: str, workload: str, container: str) -> Observed | None:
+    def find(self, namespace: str, workload: str, container: str) -> ObservedUsage | None:
         """As the view itself says."""
-        answer = UsageView.of(self, namespace, workload, container)
-        self.heard.append(((UsageView.of, (namespace, workload, container)), answer))
+        answer = UsageView.find(self, namespace, workload, container)
+        self.answers.append(((UsageView.find, (namespace, workload, container)), answer))
         return answer
 
     def price_milli(self, risk_ppm: int) -> int:
         """As the view itself says."""
         answer = UsageView.price_milli(self, risk_ppm)
-        self.heard.append(((UsageView.price_milli, (risk_ppm,)), answer))
+        self.answers.append(((UsageView.price_milli, (risk_ppm,)), answer))
         return answer
 
 
-class WholeObjectError(Exception):
+class UncacheableError(Exception):
     """A match condition asked for the whole object, which no key holds: there is nothing to remember."""
 
 
-class Memory:
+class DecisionCache:
     """Decisions of the last moments, about pods that were read from JSON. One for a thread."""
 
     def __init__(self) -> None:
-        self._kept: dict[bytes, Kept] = {}
-        self._of: tuple[PolicySet, Fleet, bool] | None = None
+        self._entries: dict[bytes, CacheEntry] = {}
+        self._valid_for: tuple[PolicySet, Fleet, bool] | None = None
         self._labels_matter = True
 
     def decide(
-        self, request: Request, policies: PolicySet, view: ClusterView, usage: UsageView, now: datetime
+        self, request: AdmissionRequest, policies: PolicySet, view: ClusterView, usage: UsageView, now: datetime
     ) -> Decision:
         """What `webhook.engine.decide.decide` says, with less work where a copy of the pod was judged before."""
         if request.operation != "CREATE" or request.pod is None or view.has_reserved(request.pod.metadata.uid):
             return decide(request, policies, view, usage, now)
-        self._turn_to(policies, view.fleet, bool(usage.observed))
-        told = _told(request, request.pod, policies, now, labels_matter=self._labels_matter)
-        key = _written(told)
-        if not 0 < len(key) <= LARGEST:
+        self._clear_if_outdated(policies, view.fleet, bool(usage.observed))
+        told = _cache_key(request, request.pod, policies, now, labels_matter=self._labels_matter)
+        key = _encode_cache_key(told)
+        if not 0 < len(key) <= MAX_KEY_BYTES:
             return decide(request, policies, view, usage, now)
-        kept = self._kept.get(key)
-        if kept is not None and _still_holds(kept, view, usage, request.namespace):
+        kept = self._entries.get(key)
+        if kept is not None and _is_still_valid(kept, view, usage, request.namespace):
             return kept.decision
         try:
-            anew = _overhear(told, policies, view, usage, now)
-        except WholeObjectError:
+            anew = _decide_recording(told, policies, view, usage, now)
+        except UncacheableError:
             return decide(request, policies, view, usage, now)
-        self._keep(key, anew)
+        self._store_entry(key, anew)
         return anew.decision
 
-    def _turn_to(self, policies: PolicySet, fleet: Fleet, used: bool) -> None:
+    def _clear_if_outdated(self, policies: PolicySet, fleet: Fleet, used: bool) -> None:
         """Forget what was decided under others, or while no use was known."""
         of = (policies, fleet, used)
-        if self._of == of:
+        if self._valid_for == of:
             return
-        self._of = of
-        self._labels_matter = _looks_at_labels(policies)
-        self._kept.clear()
+        self._valid_for = of
+        self._labels_matter = _depends_on_labels(policies)
+        self._entries.clear()
 
-    def _keep(self, key: bytes, kept: Kept) -> None:
-        if len(kept.decision.findings) > FINDINGS:
+    def _store_entry(self, key: bytes, kept: CacheEntry) -> None:
+        if len(kept.decision.findings) > MAX_FINDINGS:
             return
-        self._kept.pop(key, None)
-        if len(self._kept) >= MOST:
-            del self._kept[next(iter(self._kept))]
-        self._kept[key] = kept
+        self._entries.pop(key, None)
+        if len(self._entries) >= MAX_ENTRIES:
+            del self._entries[next(iter(self._entries))]
+        self._entries[key] = kept
 
 
 _encode = msgspec.json.Encoder().encode
 
 
-def _written(told: Told) -> bytes:
+def _encode_cache_key(told: CacheKey) -> bytes:
     """All that was told, as text; b"" where it cannot be written: too deep, or no Unicode."""
     try:
         return _encode(told)
@@ -228,87 +228,87 @@ def _written(told: Told) -> bytes:
         return b""
 
 
-def _looks_at_labels(policies: PolicySet) -> bool:
+def _depends_on_labels(policies: PolicySet) -> bool:
     """May a decision depend on any label of a pod there is?"""
     choosing = any(policy.match.labels is not None for policy in policies.policies)
     adding = any(policy.injection is not None and policy.injection.labels for policy in policies.policies)
     return choosing or adding or bool(policies.exemptions)
 
 
-def _told(request: Request, pod: Pod, policies: PolicySet, now: datetime, *, labels_matter: bool) -> Told:
+def _cache_key(request: AdmissionRequest, pod: Pod, policies: PolicySet, now: datetime, *, labels_matter: bool) -> CacheKey:
     metadata = pod.metadata
     controlled = any(owner.controller for owner in metadata.owner_references)
-    return Told(
+    return CacheKey(
         namespace=request.namespace,
         sub_resource=request.sub_resource,
-        final=bool(metadata.uid),
+        has_uid=bool(metadata.uid),
         user=request.user,
         groups=request.groups,
         name="" if controlled else metadata.name,
-        stem="" if controlled else metadata.generate_name,
-        labels=metadata.labels if labels_matter else _unnumbered(metadata.labels),
-        annotations=_unnumbered(metadata.annotations),
-        owners=tuple([_unnumbered_owner(owner) for owner in metadata.owner_references]),
+        generate_name="" if controlled else metadata.generate_name,
+        labels=metadata.labels if labels_matter else _without_index_values(metadata.labels),
+        annotations=_without_index_values(metadata.annotations),
+        owners=tuple([_without_owner_uid(owner) for owner in metadata.owner_references]),
         spec=pod.spec,
-        expired=sum([now >= exemption.expires for exemption in policies.exemptions]),
+        expired_exemptions=sum([now >= exemption.expires for exemption in policies.exemptions]),
     )
 
 
-def _unnumbered(notes: dict[str, str]) -> dict[str, str]:
+def _without_index_values(notes: dict[str, str]) -> dict[str, str]:
     """Numbers of copies taken out, their keys left: a patch must know what is there."""
-    if NUMBERING.isdisjoint(notes):
+    if INDEX_KEYS.isdisjoint(notes):
         return notes
-    return {key: "" if key in NUMBERING and len(value) <= NUMBER_MOST else value for key, value in notes.items()}
+    return {key: "" if key in INDEX_KEYS and len(value) <= MAX_INDEX_LENGTH else value for key, value in notes.items()}
 
 
-def _unnumbered_owner(owner: OwnerReference) -> OwnerReference:
+def _without_owner_uid(owner: OwnerReference) -> OwnerReference:
     """The owner by name: no rule looks at its uid."""
     return OwnerReference(owner.kind, owner.name, owner.controller, owner.api_version)
 
 
-def _overhear(told: Told, policies: PolicySet, view: ClusterView, usage: UsageView, now: datetime) -> Kept:
+def _decide_recording(told: CacheKey, policies: PolicySet, view: ClusterView, usage: UsageView, now: datetime) -> CacheEntry:
     """Decide, and take down what the decision holds under."""
-    overheard = Overheard(view)
-    use = OverheardUse(usage.observed, usage.prices)
-    decision = decide(_request(told), policies, overheard, use, now)
-    return Kept(view.standing(told.namespace), tuple(overheard.heard), tuple(use.heard), decision)
+    overheard = RecordingView(view)
+    use = RecordingUsage(usage.observed, usage.prices)
+    decision = decide(_request_from_key(told), policies, overheard, use, now)
+    return CacheEntry(view.namespace_state(told.namespace), tuple(overheard.answers), tuple(use.answers), decision)
 
 
-def _request(told: Told) -> Request:
+def _request_from_key(told: CacheKey) -> AdmissionRequest:
     """The request as the key holds it."""
-    return Request(
+    return AdmissionRequest(
         operation="CREATE",
         group="",
         kind="Pod",
         namespace=told.namespace,
         name="",
         pod=Pod(
-            Metadata(
+            ObjectMeta(
                 name=told.name,
-                generate_name=told.stem,
-                uid=A_UID if told.final else "",
+                generate_name=told.generate_name,
+                uid=PLACEHOLDER_UID if told.has_uid else "",
                 labels=dict(told.labels),
                 annotations=dict(told.annotations),
                 owner_references=told.owners,
             ),
             told.spec,
         ),
-        load=_no_object,
-        load_old=_no_object,
+        load_object=_load_no_object,
+        load_old_object=_load_no_object,
         sub_resource=told.sub_resource,
         user=told.user,
         groups=told.groups,
     )
 
 
-def _no_object() -> NoReturn:
-    raise WholeObjectError
+def _load_no_object() -> NoReturn:
+    raise UncacheableError
 
 
-def _still_holds(kept: Kept, view: ClusterView, usage: UsageView, namespace: str) -> bool:
+def _is_still_valid(kept: CacheEntry, view: ClusterView, usage: UsageView, namespace: str) -> bool:
     """Would the views say the same of the namespace, of the room there is, and of what was used?"""
-    if not all(method(usage, *given) == answer for (method, given), answer in kept.seen):
+    if not all(method(usage, *given) == answer for (method, given), answer in kept.usage_answers):
         return False
-    if kept.standing != view.standing(namespace):
+    if kept.namespace_state != view.namespace_state(namespace):
         return False
-    return all(method(view, *given) == answer for (method, given), answer in kept.heard)
+    return all(method(view, *given) == answer for (method, given), answer in kept.view_answers)

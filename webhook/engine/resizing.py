@@ -7,78 +7,78 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from webhook.engine.asking import Asked
-from webhook.engine.containers import amounts_of, every_container
-from webhook.engine.limits import breaches
-from webhook.engine.remarks import Remark
-from webhook.engine.rules import Rules
-from webhook.engine.settle import hear
-from webhook.model.effective import effective, limit_or_request
+from webhook.engine.asking import PodGpuRequests
+from webhook.engine.containers import container_amounts, containers_of_every_kind
+from webhook.engine.limits import find_limit_violations
+from webhook.engine.remarks import Violation
+from webhook.engine.rules import MatchedPolicies
+from webhook.engine.settle import record_findings
+from webhook.model.effective import effective_amount, limit_or_request
 from webhook.model.findings import Finding
-from webhook.model.paths import Path
+from webhook.model.paths import FieldPath
 from webhook.model.pods import Pod
-from webhook.policy.compiled import AmountRules, Limits, Remembered
+from webhook.policy.compiled import AmountRuleSet, LimitRules, BoundedSet
 
-_NONE = AmountRules()
+_NO_AMOUNT_RULES = AmountRuleSet()
 
 
-class Resize(NamedTuple):
+class PodResize(NamedTuple):
     """A pod before and after, and what it asks of GPUs: no resize changes that."""
 
     old: Pod
     new: Pod
-    asked: Asked
+    gpu_requests: PodGpuRequests
 
 
-def judge_resize(resize: Resize, rules: Rules, findings: list[Finding]) -> None:
+def evaluate_resize(resize: PodResize, rules: MatchedPolicies, findings: list[Finding]) -> None:
     """Every limit that a resize breaks.
 
     A pod that stood outside of one before, because the limit is younger, may stay where it is and come nearer.
     """
     for voice, limits in rules.limits:
-        sections = rules.binding[voice[0]]
-        if _breaches(limits, resize):
-            remarks = [*_of_pod(limits, resize, sections), *_of_containers(limits, resize, sections)]
-            hear(findings, voice, remarks)
+        sections = rules.limits_by_mode[voice[0]]
+        if _resize_breaches(limits, resize):
+            remarks = [*_pod_resize_breaches(limits, resize, sections), *_container_resize_breaches(limits, resize, sections)]
+            record_findings(findings, voice, remarks)
 
 
-def _breaches(limits: Limits, resize: Resize, sections: tuple[Limits, ...] = ()) -> list[Remark]:
+def _resize_breaches(limits: LimitRules, resize: PodResize, sections: tuple[LimitRules, ...] = ()) -> list[Violation]:
     """What of the new amounts the section does not allow, GPUs aside."""
     pod = resize.new
-    return breaches(limits, pod, resize.asked, amounts_of(pod.spec), gpus_aside=True, sections=sections)
+    return find_limit_violations(limits, pod, resize.gpu_requests, container_amounts(pod.spec), gpus_aside=True, sections=sections)
 
 
-def _of_pod(limits: Limits, resize: Resize, sections: tuple[Limits, ...]) -> Iterator[Remark]:
+def _pod_resize_breaches(limits: LimitRules, resize: PodResize, sections: tuple[LimitRules, ...]) -> Iterator[Violation]:
     """Breaches by what the pod takes together."""
-    alone = replace(limits, per_container=_NONE, passed=Remembered())
-    for remark in _breaches(alone, resize, sections):
+    alone = replace(limits, per_container=_NO_AMOUNT_RULES, passed_checks=BoundedSet())
+    for remark in _resize_breaches(alone, resize, sections):
         name = str(remark.path[-1])
-        before, after = _of_all(resize.old, name), _of_all(resize.new, name)
-        if any(_moves_away(remark.code, *amounts) for amounts in zip(before, after, strict=True)):
+        before, after = _pod_amounts(resize.old, name), _pod_amounts(resize.new, name)
+        if any(_moves_further_outside(remark.code, *amounts) for amounts in zip(before, after, strict=True)):
             yield remark
 
 
-def _of_containers(limits: Limits, resize: Resize, sections: tuple[Limits, ...]) -> Iterator[Remark]:
+def _container_resize_breaches(limits: LimitRules, resize: PodResize, sections: tuple[LimitRules, ...]) -> Iterator[Violation]:
     """Breaches by what a container takes."""
-    alone = replace(limits, per_pod=_NONE, per_gpu=_NONE, passed=Remembered())
-    for remark in _breaches(alone, resize, sections):
-        before, after = _of_one(resize.old, remark.path), _of_one(resize.new, remark.path)
-        if _moves_away(remark.code, before, after):
+    alone = replace(limits, per_pod=_NO_AMOUNT_RULES, per_gpu=_NO_AMOUNT_RULES, passed_checks=BoundedSet())
+    for remark in _resize_breaches(alone, resize, sections):
+        before, after = _container_amount(resize.old, remark.path), _container_amount(resize.new, remark.path)
+        if _moves_further_outside(remark.code, before, after):
             yield remark
 
 
-def _of_all(pod: Pod, name: str) -> tuple[int, int]:
+def _pod_amounts(pod: Pod, name: str) -> tuple[int, int]:
     """Requests and limits of a pod, nano-units."""
-    return effective(pod, name), effective(pod, name, limits=True)
+    return effective_amount(pod, name), effective_amount(pod, name, limits=True)
 
 
-def _of_one(pod: Pod, path: Path) -> int:
+def _container_amount(pod: Pod, path: FieldPath) -> int:
     """The limit, or else the request, of the container that a field stands in, nano-units; 0 where there is none."""
-    found = (container for place, container in every_container(pod.spec) if place == path[:3])
+    found = (container for place, container in containers_of_every_kind(pod.spec) if place == path[:3])
     return next((limit_or_request(container.resources, str(path[-1])) for container in found), 0)
 
 
-def _moves_away(code: str, before: int, after: int) -> bool:
+def _moves_further_outside(code: str, before: int, after: int) -> bool:
     """Does an amount outside of a limit go further from it, or come there only now?"""
     if code == "GPU-L103":
         return after > before

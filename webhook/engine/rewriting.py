@@ -4,52 +4,52 @@ from __future__ import annotations
 
 from functools import lru_cache
 
-from webhook.engine.asking import Asked
-from webhook.model.offers import Offer
-from webhook.model.paths import Path
-from webhook.model.pods import Amount, Requirement
+from webhook.engine.asking import PodGpuRequests
+from webhook.model.offers import GpuOffer
+from webhook.model.paths import FieldPath
+from webhook.model.pods import QuantityText, NodeSelectorRequirement
 from webhook.model.resources import WHOLE_GPU
 
-Side = dict[Path, dict[str, Amount]]
+ContainerResources = dict[FieldPath, dict[str, QuantityText]]
 
 
-def affinity_of(offers: tuple[Offer, ...]) -> tuple[Requirement, ...]:
+def offer_affinity(offers: tuple[GpuOffer, ...]) -> tuple[NodeSelectorRequirement, ...]:
     """Expressions that reach these offers and no other shape of the same resource name.
 
     A resource name alone can stand for several shapes: `mig-1g.10gb` is a quarter of an A100-40GB's memory
     and an eighth of an A100-80GB's.
     """
-    return _reaching(tuple([offer.selector for offer in offers]))
+    return _selector_requirements(tuple([offer.selector for offer in offers]))
 
 
 @lru_cache(maxsize=1024)
-def _reaching(selectors: tuple[tuple[tuple[str, str], ...], ...]) -> tuple[Requirement, ...]:
+def _selector_requirements(selectors: tuple[tuple[tuple[str, str], ...], ...]) -> tuple[NodeSelectorRequirement, ...]:
     values: dict[str, dict[str, None]] = {}
     for selector in selectors:
         for key, value in selector:
             values.setdefault(key, {})[value] = None
-    return tuple(Requirement(key, "In", tuple(found)) for key, found in values.items())
+    return tuple(NodeSelectorRequirement(key, "In", tuple(found)) for key, found in values.items())
 
 
-def replaced(asked: Asked, resource: str, *, zero: bool) -> tuple[Side, Side]:
+def substitute_resource(asked: PodGpuRequests, resource: str, *, zero: bool) -> tuple[ContainerResources, ContainerResources]:
     """Limits and requests of every container that asks, once it asks for `resource` instead."""
-    limits: Side = {}
-    requests: Side = {}
-    for ask in asked.asks:
+    limits: ContainerResources = {}
+    requests: ContainerResources = {}
+    for ask in asked.requests:
         resources = ask.container.resources
-        limits[ask.path] = _rewritten(resources.limits, resource, zero=zero)
+        limits[ask.path] = _substitute_amounts(resources.limits, resource, zero=zero)
         if WHOLE_GPU in resources.requests or resource in resources.requests:
-            requests[ask.path] = _rewritten(resources.requests, resource, zero=zero)
+            requests[ask.path] = _substitute_amounts(resources.requests, resource, zero=zero)
     return limits, requests
 
 
-def _rewritten(side: dict[str, Amount], resource: str, *, zero: bool) -> dict[str, Amount]:
+def _substitute_amounts(side: dict[str, QuantityText], resource: str, *, zero: bool) -> dict[str, QuantityText]:
     """Limits or requests of a container after the rewrite.
 
     The source key becomes "0" where a LimitRange names it: without the key, its default would come back. A "0" that
     stands at the new key already, as a LimitRange gives it, gives way.
     """
-    after: dict[str, Amount] = {}
+    after: dict[str, QuantityText] = {}
     for name, amount in side.items():
         if name == resource:
             continue

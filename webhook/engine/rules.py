@@ -8,25 +8,25 @@ from functools import lru_cache
 import msgspec
 from msgspec.structs import replace
 
-from webhook.engine.settle import Voice
-from webhook.model.modes import Mode
-from webhook.model.pods import Requirement, Toleration
-from webhook.policy.capping import tried
+from webhook.engine.settle import PolicyRef
+from webhook.model.modes import PolicyMode
+from webhook.model.pods import NodeSelectorRequirement, Toleration
+from webhook.policy.capping import as_audit
 from webhook.policy.compiled import (
-    Injected,
-    Injection,
-    Limits,
+    InjectedGpuHandling,
+    InjectionRules,
+    LimitRules,
     Policy,
     PolicySet,
-    Quotas,
-    RightSizing,
-    Security,
-    Spread,
-    Topology,
+    QuotaRules,
+    RightSizingRules,
+    SecurityRules,
+    SpreadMode,
+    TopologyRules,
 )
 
 
-class Sizing(msgspec.Struct, frozen=True):
+class CombinedRightSizing(msgspec.Struct, frozen=True):
     """One right-sizing rule made of those of every policy that speaks, and whose it is.
 
     Attributes:
@@ -35,14 +35,14 @@ class Sizing(msgspec.Struct, frozen=True):
         ignored: True if schedulers ignore it, so that every node can.
     """
 
-    rule: RightSizing
+    rule: RightSizingRules
     policy: str
-    limits: tuple[Limits, ...] = ()
+    limits: tuple[LimitRules, ...] = ()
     accounting: bool = False
-    ignored: bool = False
+    accounting_ignored: bool = False
 
 
-class Additions(msgspec.Struct, frozen=True):
+class PodAdditions(msgspec.Struct, frozen=True):
     """What sections add to a pod that has a say in where it fits.
 
     Attributes:
@@ -54,21 +54,21 @@ class Additions(msgspec.Struct, frozen=True):
     """
 
     tolerations: tuple[Toleration, ...]
-    markers: bool
-    required: tuple[tuple[Requirement, ...], ...]
+    gpu_taints: bool
+    required: tuple[tuple[NodeSelectorRequirement, ...], ...]
     spread: bool
-    defaults: tuple[Limits, ...]
+    defaults: tuple[LimitRules, ...]
 
     @property
-    def narrowing(self) -> bool:
+    def restricts_nodes(self) -> bool:
         """Is there anything that leaves a pod fewer nodes?"""
         return bool(self.required or self.spread or self.defaults)
 
 
-NOTHING_ADDED = Additions((), False, (), False, ())
+NO_ADDITIONS = PodAdditions((), False, (), False, ())
 
 
-class Rules(msgspec.Struct, frozen=True):
+class MatchedPolicies(msgspec.Struct, frozen=True):
     """What several policies say together. Sections stand in the order of their policies' names.
 
     Attributes:
@@ -85,28 +85,28 @@ class Rules(msgspec.Struct, frozen=True):
         general: Who says what holds for every GPU pod: the strictest topology section, else the strictest policy.
     """
 
-    among: PolicySet
+    policy_set: PolicySet
     names: tuple[str, ...]
-    outside: tuple[str, ...]
-    security: tuple[tuple[Voice, Security], ...]
-    sizing: Sizing | None
-    injections: tuple[tuple[Voice, Injection], ...]
-    topologies: tuple[tuple[Voice, Topology], ...]
-    limits: tuple[tuple[Voice, Limits], ...]
-    binding: Mapping[Mode, tuple[Limits, ...]]
-    quotas: tuple[tuple[Voice, Quotas], ...]
-    cuda: tuple[Voice, ...]
-    adds: Additions
-    trial: Additions
-    defaults: tuple[tuple[str, Limits], ...]
-    accounting: str
-    ignored: bool
-    takes_out: str
-    general: Voice
+    outside_rollout: tuple[str, ...]
+    security: tuple[tuple[PolicyRef, SecurityRules], ...]
+    right_sizing: CombinedRightSizing | None
+    injections: tuple[tuple[PolicyRef, InjectionRules], ...]
+    topologies: tuple[tuple[PolicyRef, TopologyRules], ...]
+    limits: tuple[tuple[PolicyRef, LimitRules], ...]
+    limits_by_mode: Mapping[PolicyMode, tuple[LimitRules, ...]]
+    quotas: tuple[tuple[PolicyRef, QuotaRules], ...]
+    cuda: tuple[PolicyRef, ...]
+    additions: PodAdditions
+    unenforced_additions: PodAdditions
+    defaults: tuple[tuple[str, LimitRules], ...]
+    accounting_policies: str
+    accounting_ignored: bool
+    injection_removers: str
+    general_policy: PolicyRef
 
 
 @lru_cache(maxsize=1024)
-def rules_of(policies: PolicySet, chosen: int, on_trial: int = 0) -> Rules:
+def combine_policies(policies: PolicySet, chosen: int, on_trial: int = 0) -> MatchedPolicies:
     """The rules of some policies of a set.
 
     Args:
@@ -115,81 +115,81 @@ def rules_of(policies: PolicySet, chosen: int, on_trial: int = 0) -> Rules:
     """
     speaking = [(index, policy) for index, policy in enumerate(policies.policies) if chosen >> index & 1]
     outside = tuple(policy.name for index, policy in speaking if on_trial >> index & 1)
-    heard = [tried(policy) if policy.name in outside else policy for _, policy in speaking]
-    return _rules(policies, heard, outside)
+    heard = [as_audit(policy) if policy.name in outside else policy for _, policy in speaking]
+    return _build_combination(policies, heard, outside)
 
 
-def adding_nothing(rules: Rules) -> Rules:
+def without_additions(rules: MatchedPolicies) -> MatchedPolicies:
     """The same judges, who add nothing to a pod that has a say in where it fits or how it runs."""
-    return replace(rules, injections=(), topologies=(), defaults=(), adds=NOTHING_ADDED)
+    return replace(rules, injections=(), topologies=(), defaults=(), additions=NO_ADDITIONS)
 
 
-def _rules(among: PolicySet, policies: Sequence[Policy], outside: tuple[str, ...]) -> Rules:
-    injections = tuple(_injections(policies))
+def _build_combination(among: PolicySet, policies: Sequence[Policy], outside: tuple[str, ...]) -> MatchedPolicies:
+    injections = tuple(_combine_injections(policies))
     limits = tuple(((p.limits.mode, p.name), p.limits) for p in policies if p.limits)
-    enforced = tuple((name, section) for (mode, name), section in limits if mode is Mode.ENFORCE)
+    enforced = tuple((name, section) for (mode, name), section in limits if mode is PolicyMode.ENFORCE)
     counting = [each for _, each in enforced if each.accounting] or [each for _, each in limits if each.accounting]
-    ignored = any(section.ignored for section in counting)
-    adds = _additions(
-        [section for (mode, _), section in injections if mode is Mode.ENFORCE], [section for _, section in enforced]
+    ignored = any(section.scheduler_ignores_accounting for section in counting)
+    adds = _pod_additions(
+        [section for (mode, _), section in injections if mode is PolicyMode.ENFORCE], [section for _, section in enforced]
     )
-    trial = _additions([section for _, section in injections], [section for _, section in limits])
-    return Rules(
-        among=among,
+    trial = _pod_additions([section for _, section in injections], [section for _, section in limits])
+    return MatchedPolicies(
+        policy_set=among,
         names=tuple(policy.name for policy in policies),
-        outside=outside,
+        outside_rollout=outside,
         security=tuple(((p.security.mode, p.name), p.security) for p in policies if p.security),
-        sizing=_sizing(policies, tuple(section for _, section in enforced), ignored=ignored),
+        right_sizing=_combine_right_sizing(policies, tuple(section for _, section in enforced), ignored=ignored),
         injections=injections,
         topologies=tuple(((p.topology.mode, p.name), p.topology) for p in policies if p.topology),
         limits=limits,
-        binding={voice[0]: tuple(each for (mode, _), each in limits if mode >= voice[0]) for voice, _ in limits},
+        limits_by_mode={voice[0]: tuple(each for (mode, _), each in limits if mode >= voice[0]) for voice, _ in limits},
         quotas=tuple(((p.quotas.mode, p.name), p.quotas) for p in policies if p.quotas),
         cuda=tuple((p.cuda.mode, p.name) for p in policies if p.cuda and p.cuda.driver),
-        adds=adds,
-        trial=adds if trial == adds else trial,
-        defaults=tuple((name, section) for name, section in enforced if _has_defaults(section)),
-        accounting=", ".join(name for name, section in enforced if section.accounting),
-        ignored=ignored,
-        takes_out=", ".join(name for name, section in enforced if section.injected is Injected.REMOVE),
-        general=_general(policies),
+        additions=adds,
+        unenforced_additions=adds if trial == adds else trial,
+        defaults=tuple((name, section) for name, section in enforced if _has_default_amounts(section)),
+        accounting_policies=", ".join(name for name, section in enforced if section.accounting),
+        accounting_ignored=ignored,
+        injection_removers=", ".join(name for name, section in enforced if section.injected_gpus is InjectedGpuHandling.REMOVE),
+        general_policy=_general_policy(policies),
     )
 
 
-def _injections(policies: Sequence[Policy]) -> Iterator[tuple[Voice, Injection]]:
+def _combine_injections(policies: Sequence[Policy]) -> Iterator[tuple[PolicyRef, InjectionRules]]:
     """Those that speak. Taints that one enforced section sees to, the enforced ones after it need not look at."""
     seen_to = False
     for policy in policies:
         section = policy.injection
         if section is None:
             continue
-        enforced = section.mode is Mode.ENFORCE
+        enforced = section.mode is PolicyMode.ENFORCE
         again = enforced and seen_to and section.tolerations_auto
         seen_to = seen_to or (enforced and section.tolerations_auto)
         yield (section.mode, policy.name), replace(section, tolerations_auto=False) if again else section
 
 
-def _additions(injections: Sequence[Injection], limits: Sequence[Limits]) -> Additions:
-    return Additions(
+def _pod_additions(injections: Sequence[InjectionRules], limits: Sequence[LimitRules]) -> PodAdditions:
+    return PodAdditions(
         tolerations=tuple(toleration for section in injections for toleration in section.tolerations),
-        markers=any(section.tolerations_auto for section in injections),
+        gpu_taints=any(section.tolerations_auto for section in injections),
         required=tuple(section.node_affinity for section in injections if section.node_affinity),
-        spread=any(section.spread is Spread.REQUIRED for section in injections),
-        defaults=tuple(section for section in limits if _has_defaults(section)),
+        spread=any(section.spread is SpreadMode.REQUIRED for section in injections),
+        defaults=tuple(section for section in limits if _has_default_amounts(section)),
     )
 
 
-def _has_defaults(section: Limits) -> bool:
+def _has_default_amounts(section: LimitRules) -> bool:
     return any(rule.default is not None for rule in (*section.per_container.rules, *section.per_gpu.rules))
 
 
-def _general(policies: Sequence[Policy]) -> Voice:
+def _general_policy(policies: Sequence[Policy]) -> PolicyRef:
     voices = [(policy.topology.mode, policy.name) for policy in policies if policy.topology]
     voices = voices or [(policy.mode, policy.name) for policy in policies]
-    return max(voices, key=lambda voice: voice[0], default=(Mode.AUDIT, ""))
+    return max(voices, key=lambda voice: voice[0], default=(PolicyMode.AUDIT, ""))
 
 
-def _sizing(policies: Sequence[Policy], limits: tuple[Limits, ...], *, ignored: bool) -> Sizing | None:
+def _combine_right_sizing(policies: Sequence[Policy], limits: tuple[LimitRules, ...], *, ignored: bool) -> CombinedRightSizing | None:
     """The rule that holds when several policies right-size: the most careful of each part.
 
     Enforced policies decide; those on trial are heard only where none is enforced.
@@ -200,15 +200,15 @@ def _sizing(policies: Sequence[Policy], limits: tuple[Limits, ...], *, ignored: 
     strictest = max(rule.mode for rule, _ in speaking)
     chosen = [(rule, name) for rule, name in speaking if rule.mode is strictest]
     accounting, names = any(section.accounting for section in limits), ", ".join(name for _, name in chosen)
-    return Sizing(_merged([rule for rule, _ in chosen]), names, limits, accounting, ignored)
+    return CombinedRightSizing(_merge_right_sizing([rule for rule, _ in chosen]), names, limits, accounting, ignored)
 
 
-def _merged(rules: Sequence[RightSizing]) -> RightSizing:
+def _merge_right_sizing(rules: Sequence[RightSizingRules]) -> RightSizingRules:
     """The most careful of several rules, part by part; orders of preference are the first rule's."""
     first = rules[0]
     memory = [rule.default_memory_mib for rule in rules]
     compute = [rule.default_compute_milli or 0 for rule in rules]
-    return RightSizing(
+    return RightSizingRules(
         mode=first.mode,
         isolation=max(rule.isolation for rule in rules),
         forms=tuple(form for form in first.forms if all(form in rule.forms for rule in rules)),

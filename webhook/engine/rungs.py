@@ -8,18 +8,18 @@ from __future__ import annotations
 
 from functools import lru_cache
 
-from webhook.model.decisions import Keep, Why
-from webhook.model.usage import CERTAIN_PPM, Observed
+from webhook.model.decisions import KeepRequest, KeepReason
+from webhook.model.usage import CERTAIN_PPM, ObservedUsage
 
-_HELD = 1000 * CERTAIN_PPM
+_COST_UNIT = 1000 * CERTAIN_PPM
 """What costs are counted in: thousandths of a pod-hour, times risk in ppm."""
 
-REMEMBERED = 1024
+SIZE_CACHE = 1024
 """Choices that are kept, for the pods of one workload that come one after another."""
 
 
-@lru_cache(maxsize=REMEMBERED)
-def rung(use: Observed, sizes: tuple[int, ...], price_milli: int, most_ppm: int) -> int | Keep:
+@lru_cache(maxsize=SIZE_CACHE)
+def choose_size(use: ObservedUsage, sizes: tuple[int, ...], price_milli: int, most_ppm: int) -> int | KeepRequest:
     """The cheapest size whose risk is bearable, MiB; the least that would be where no offer has one; or why none is.
 
     Args:
@@ -29,21 +29,21 @@ def rung(use: Observed, sizes: tuple[int, ...], price_milli: int, most_ppm: int)
         most_ppm: Pod-hours in a million that may need more.
     """
     if not use.sizes_mib:
-        return Keep(Why.SHORT_HISTORY)
-    costs = [(_cost(use, size, risk, price_milli), size) for size in sizes if (risk := use.risk_ppm(size)) <= most_ppm]
+        return KeepRequest(KeepReason.SHORT_HISTORY)
+    costs = [(_size_cost(use, size, risk, price_milli), size) for size in sizes if (risk := use.risk_ppm(size)) <= most_ppm]
     if not costs:
         return use.size_mib(most_ppm)
     cost, best = min(costs)
-    whole = -(_HELD * use.typical_mib // max(use.card_mib, best + 1))
-    return best if cost < whole else Keep(Why.RISK, said(use, best))
+    whole = -(_COST_UNIT * use.typical_mib // max(use.card_mib, best + 1))
+    return best if cost < whole else KeepRequest(KeepReason.RISK, describe_size(use, best))
 
 
-def _cost(use: Observed, size: int, risk_ppm: int, price_milli: int) -> int:
-    return price_milli * risk_ppm - _HELD * use.typical_mib // size
+def _size_cost(use: ObservedUsage, size: int, risk_ppm: int, price_milli: int) -> int:
+    return price_milli * risk_ppm - _COST_UNIT * use.typical_mib // size
 
 
-@lru_cache(maxsize=REMEMBERED)
-def said(use: Observed, size: int) -> str:
+@lru_cache(maxsize=SIZE_CACHE)
+def describe_size(use: ObservedUsage, size: int) -> str:
     """A size, its stated risk, and what stands behind it."""
     amount = f"{size}Mi" if size % 1024 else f"{size // 1024}Gi"
     risk = f"{use.risk_ppm(size) / 10_000:g}%"

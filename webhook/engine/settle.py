@@ -5,18 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from datetime import datetime
 
-from webhook.engine.remarks import Remark
-from webhook.model.findings import Exempted, Finding
-from webhook.model.modes import Mode
+from webhook.engine.remarks import Violation
+from webhook.model.findings import ExemptedFinding, Finding
+from webhook.model.modes import PolicyMode
 from webhook.model.pods import Pod
-from webhook.model.requests import Request
+from webhook.model.requests import AdmissionRequest
 from webhook.policy.compiled import Exemption
 
-Voice = tuple[Mode, str]
+PolicyRef = tuple[PolicyMode, str]
 """The mode in which a policy speaks, and its name."""
 
 
-def hear(findings: list[Finding], voice: Voice, remarks: Iterable[Remark]) -> None:
+def record_findings(findings: list[Finding], voice: PolicyRef, remarks: Iterable[Violation]) -> None:
     """Add remarks to the findings, in the mode of the policy section that speaks."""
     mode, policy = voice
     for remark in remarks:
@@ -24,7 +24,7 @@ def hear(findings: list[Finding], voice: Voice, remarks: Iterable[Remark]) -> No
         findings.append(Finding(remark.code, settled, remark.path, remark.message, remark.fix, policy))
 
 
-def strictest(findings: Iterable[Finding]) -> tuple[Finding, ...]:
+def merge_duplicates(findings: Iterable[Finding]) -> tuple[Finding, ...]:
     """One finding where several policies say the same: the strictest, in the first one's place."""
     chosen: dict[tuple[object, ...], Finding] = {}
     for finding in findings:
@@ -35,25 +35,25 @@ def strictest(findings: Iterable[Finding]) -> tuple[Finding, ...]:
     return tuple(chosen.values())
 
 
-def take_back(
-    findings: Sequence[Finding], exemptions: Sequence[Exemption], request: Request, pod: Pod, now: datetime
-) -> tuple[tuple[Finding, ...], tuple[Exempted, ...]]:
+def apply_exemptions(
+    findings: Sequence[Finding], exemptions: Sequence[Exemption], request: AdmissionRequest, pod: Pod, now: datetime
+) -> tuple[tuple[Finding, ...], tuple[ExemptedFinding, ...]]:
     """Part findings into those that stand and those that an exemption holds for at `now`."""
-    holding = [exemption for exemption in exemptions if _holds(exemption, request, pod, now)] if exemptions else ()
+    holding = [exemption for exemption in exemptions if _exemption_applies(exemption, request, pod, now)] if exemptions else ()
     if not holding:
         return tuple(findings), ()
     standing: list[Finding] = []
-    exempted: list[Exempted] = []
+    exempted: list[ExemptedFinding] = []
     for finding in findings:
         match = next((e for e in holding if e.policy == finding.policy and finding.code in e.codes), None)
         if match is None:
             standing.append(finding)
         else:
-            exempted.append(Exempted(finding, match.name, match.expires.isoformat()))
+            exempted.append(ExemptedFinding(finding, match.name, match.expires.isoformat()))
     return tuple(standing), tuple(exempted)
 
 
-def _holds(exemption: Exemption, request: Request, pod: Pod, now: datetime) -> bool:
+def _exemption_applies(exemption: Exemption, request: AdmissionRequest, pod: Pod, now: datetime) -> bool:
     scope = exemption.scope
     if now >= exemption.expires or not scope.namespace(request.namespace):
         return False

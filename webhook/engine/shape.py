@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from webhook.engine.asking import Ask
-from webhook.model.decisions import Fit
-from webhook.model.paths import Path
-from webhook.model.pods import Amount, Pod, Requirement, Toleration
+from webhook.engine.asking import GpuRequest
+from webhook.model.decisions import OfferChoice
+from webhook.model.paths import FieldPath
+from webhook.model.pods import QuantityText, Pod, NodeSelectorRequirement, Toleration
 
 Json = dict[str, Any]
 
 
-class Shape:
+class PodMutation:
     """Additions and replacements, nothing else. Starts as the pod itself.
 
     Attributes:
@@ -33,57 +33,57 @@ class Shape:
 
     __slots__ = (
         "annotations",
-        "by",
+        "changes_by_policy",
         "changed",
         "fit",
         "labels",
         "limits",
-        "near",
-        "original",
+        "preferred_pod_affinity",
+        "original_resources",
         "pod",
-        "preferred",
+        "preferred_node_affinity",
         "requests",
-        "required",
+        "required_node_affinity",
         "runtime_class_name",
-        "speaker",
-        "spread",
-        "together",
+        "policy",
+        "spread_constraints",
+        "required_pod_affinity",
         "tolerations",
     )
 
     def __init__(self, pod: Pod) -> None:
         self.pod = pod
-        self.limits: dict[Path, dict[str, Amount]] = {}
-        self.requests: dict[Path, dict[str, Amount]] = {}
-        self.original: Json = {}
-        self.fit: Fit | None = None
+        self.limits: dict[FieldPath, dict[str, QuantityText]] = {}
+        self.requests: dict[FieldPath, dict[str, QuantityText]] = {}
+        self.original_resources: Json = {}
+        self.fit: OfferChoice | None = None
         self.tolerations: list[Toleration] = []
-        self.required: list[Requirement] = []
-        self.preferred: list[Json] = []
-        self.near: list[Json] = []
-        self.together: list[Json] = []
-        self.spread: list[Json] = []
+        self.required_node_affinity: list[NodeSelectorRequirement] = []
+        self.preferred_node_affinity: list[Json] = []
+        self.preferred_pod_affinity: list[Json] = []
+        self.required_pod_affinity: list[Json] = []
+        self.spread_constraints: list[Json] = []
         self.runtime_class_name = ""
         self.labels: dict[str, str] = {}
         self.annotations: dict[str, str] = {}
         self.changed: list[str] = []
-        self.speaker = ""
-        self.by: dict[str, list[str]] = {}
+        self.policy = ""
+        self.changes_by_policy: dict[str, list[str]] = {}
 
-    def note(self, what: str) -> None:
+    def record_change(self, what: str) -> None:
         """Remember a change for the record."""
         if what not in self.changed:
             self.changed.append(what)
-        mine = self.by.setdefault(self.speaker, [])
+        mine = self.changes_by_policy.setdefault(self.policy, [])
         if what not in mine:
             mine.append(what)
 
-    def resources_of(self, ask: Ask) -> tuple[Mapping[str, Amount], Mapping[str, Amount]]:
+    def resources_of(self, ask: GpuRequest) -> tuple[Mapping[str, QuantityText], Mapping[str, QuantityText]]:
         """Limits and requests of a container as they stand by now."""
         resources = ask.container.resources
         return self.limits.get(ask.path, resources.limits), self.requests.get(ask.path, resources.requests)
 
-    def tolerations_by_now(self) -> tuple[Toleration, ...]:
+    def all_tolerations(self) -> tuple[Toleration, ...]:
         """Those of the pod and those added."""
         own = self.pod.spec.tolerations
         return (*own, *self.tolerations) if self.tolerations else own

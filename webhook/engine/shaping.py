@@ -2,74 +2,74 @@
 
 from __future__ import annotations
 
-from webhook.engine.accounting import account
-from webhook.engine.case import Case
-from webhook.engine.demand import misread_keep
-from webhook.engine.fit import fit
-from webhook.engine.foreseen import bears_defaults, requests_given
-from webhook.engine.hints import hint
-from webhook.engine.rightsize import carry_out, sized_remark
-from webhook.engine.rules import Sizing
-from webhook.engine.settle import Voice, hear
-from webhook.engine.shape import Shape
-from webhook.engine.topology import locality
-from webhook.model.decisions import Fit, Keep, Why
+from webhook.engine.accounting import write_accounting
+from webhook.engine.case import PodContext
+from webhook.engine.demand import invalid_keep_annotation
+from webhook.engine.fit import choose_offer
+from webhook.engine.foreseen import fits_with_defaults, default_requests
+from webhook.engine.hints import apply_injection
+from webhook.engine.rightsize import apply_fit, right_sizing_violation
+from webhook.engine.rules import CombinedRightSizing
+from webhook.engine.settle import PolicyRef, record_findings
+from webhook.engine.shape import PodMutation
+from webhook.engine.topology import add_nvlink_affinity
+from webhook.model.decisions import OfferChoice, KeepRequest, KeepReason
 from webhook.model.findings import Finding
-from webhook.model.modes import Mode
-from webhook.policy.compiled import Limits
+from webhook.model.modes import PolicyMode
+from webhook.policy.compiled import LimitRules
 
-NOT_ASKED = Keep(Why.NOT_ASKED)
+NOT_REQUESTED = KeepRequest(KeepReason.NOT_ASKED)
 
 
-def shape_pod(case: Case, shape: Shape, findings: list[Finding]) -> Fit | Keep:
+def mutate_pod(case: PodContext, shape: PodMutation, findings: list[Finding]) -> OfferChoice | KeepRequest:
     """Give a pod its shape. Sections on trial work on a shape that is thrown away."""
-    rules = case.rules
-    outcome = _right_size(case, rules.sizing, shape, findings) if rules.sizing else NOT_ASKED
+    rules = case.policies
+    outcome = _apply_right_sizing(case, rules.right_sizing, shape, findings) if rules.right_sizing else NOT_REQUESTED
     for voice, injection in rules.injections:
-        target = _for(voice, shape)
-        if said := hint(injection, target, case):
-            hear(findings, voice, said)
+        target = _mutation_for_section(voice, shape)
+        if said := apply_injection(injection, target, case):
+            record_findings(findings, voice, said)
     for voice, topology in rules.topologies:
-        target = _for(voice, shape)
-        if said := locality(topology, target, case):
-            hear(findings, voice, said)
-    if rules.defaults and (shape.fit is not None or bears_defaults(case, shape.required)):
+        target = _mutation_for_section(voice, shape)
+        if said := add_nvlink_affinity(topology, target, case):
+            record_findings(findings, voice, said)
+    if rules.defaults and (shape.fit is not None or fits_with_defaults(case, shape.required_node_affinity)):
         for policy, limits in rules.defaults:
-            shape.speaker = policy
-            _add_defaults(limits, case, shape)
-    if rules.accounting:
-        shape.speaker = rules.accounting
-        account(case, shape)
+            shape.policy = policy
+            _add_default_requests(limits, case, shape)
+    if rules.accounting_policies:
+        shape.policy = rules.accounting_policies
+        write_accounting(case, shape)
     return outcome
 
 
-def _for(voice: Voice, shape: Shape) -> Shape:
+def _mutation_for_section(voice: PolicyRef, shape: PodMutation) -> PodMutation:
     """What a section works on: the shape, in its policy's name, or one that is thrown away."""
-    if voice[0] is not Mode.ENFORCE:
-        return Shape(shape.pod)
-    shape.speaker = voice[1]
+    if voice[0] is not PolicyMode.ENFORCE:
+        return PodMutation(shape.pod)
+    shape.policy = voice[1]
     return shape
 
 
-def _right_size(case: Case, sizing: Sizing, shape: Shape, findings: list[Finding]) -> Fit | Keep:
-    outcome = fit(case, sizing)
+def _apply_right_sizing(case: PodContext, sizing: CombinedRightSizing, shape: PodMutation, findings: list[Finding]) -> OfferChoice | KeepRequest:
+    outcome = choose_offer(case, sizing)
     voice = (sizing.rule.mode, sizing.policy)
-    if isinstance(outcome, Fit) and voice[0] is Mode.ENFORCE:
-        shape.speaker = outcome.policy
-        carry_out(outcome, case.asked, shape, case.request.namespace, case.view)
+    if isinstance(outcome, OfferChoice) and voice[0] is PolicyMode.ENFORCE:
+        shape.policy = outcome.policy
+        apply_fit(outcome, case.gpu_requests, shape, case.request.namespace, case.view)
     if case.pod.metadata.annotations:
-        hear(findings, voice, (*case.declared.faults, *misread_keep(case.pod)))
-    said = sized_remark(outcome, voice[0], case.asked, declared=case.declared.memory_mib is not None)
+        record_findings(findings, voice, (*case.declared_need.errors, *invalid_keep_annotation(case.pod)))
+    said = right_sizing_violation(outcome, voice[0], case.gpu_requests, declared=case.declared_need.memory_mib is not None)
     if said is not None:
-        hear(findings, voice, (said,))
+        record_findings(findings, voice, (said,))
     return outcome
 
 
-def _add_defaults(limits: Limits, case: Case, shape: Shape) -> None:
+def _add_default_requests(limits: LimitRules, case: PodContext, shape: PodMutation) -> None:
     """Give requests that a policy has a default for."""
-    by_path = {ask.path: ask for ask in case.asked.asks}
-    for index, additions in requests_given(case, (limits,)).items():
+    by_path = {ask.path: ask for ask in case.gpu_requests.requests}
+    for index, additions in default_requests(case, (limits,)).items():
         ask = by_path["spec", "containers", index]
         _, requests = shape.resources_of(ask)
         shape.requests[ask.path] = {**additions, **requests}
-        shape.note("requests")
+        shape.record_change("requests")

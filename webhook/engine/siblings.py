@@ -22,7 +22,7 @@ WORKLOAD_LABELS = (
 )
 """Labels that controllers give to all pods of one workload, the widest first."""
 
-_GIVEN: Mapping[WorkloadKind, str] = {
+_BUILT_IN_LABELS: Mapping[WorkloadKind, str] = {
     ("apps", "Deployment"): "pod-template-hash",
     ("apps", "StatefulSet"): "controller-revision-hash",
     ("apps", "DaemonSet"): "controller-revision-hash",
@@ -32,12 +32,12 @@ _GIVEN: Mapping[WorkloadKind, str] = {
 """Which of them the pods of a built-in kind will carry."""
 
 
-def labels_to_come(kind: WorkloadKind) -> dict[str, str]:
+def expected_pod_labels(kind: WorkloadKind) -> dict[str, str]:
     """The label that the pods of a workload will carry; empty, for what its controller will write is not known yet."""
-    return {_GIVEN[kind]: ""} if kind in _GIVEN else {}
+    return {_BUILT_IN_LABELS[kind]: ""} if kind in _BUILT_IN_LABELS else {}
 
 
-def workload_label(pod: Pod) -> str:
+def workload_label_key(pod: Pod) -> str:
     """The label that all pods of the workload carry that a pod belongs to; "" for a pod on its own."""
     owners = pod.metadata.owner_references
     if not owners or not any(owner.controller for owner in owners):
@@ -47,11 +47,11 @@ def workload_label(pod: Pod) -> str:
 
 def workload_selector(pod: Pod) -> Json | None:
     """A label selector for all pods of the workload that a pod belongs to; None for a pod on its own."""
-    key = workload_label(pod)
+    key = workload_label_key(pod)
     return {"matchLabels": {key: pod.metadata.labels[key]}} if key else None
 
 
-def spread_over_hosts(pod: Pod, *, required: bool) -> Json | None:
+def host_spread_constraint(pod: Pod, *, required: bool) -> Json | None:
     """What spreads the pods of one workload; None for a pod on its own, and where the user spreads them already."""
     selector = workload_selector(pod)
     if selector is None or any(have.topology_key == HOSTNAME for have in pod.spec.topology_spread_constraints):

@@ -1,7 +1,7 @@
 """The forms in which workloads hold a pod: a template, a bare spec or container, and what Argo and KServe write.
 
 Each form becomes the plain data of a pod, and the moves that lead from the pod's fields back to where they
-were written. Sources: the API types of Argo Workflows (`Template`; `createWorkflowPod` for what all its pods have)
+were written. Sources: the API types of Argo Workflows (`PodTemplate`; `createWorkflowPod` for what all its pods have)
 and KServe (`PredictorSpec`).
 """
 
@@ -12,14 +12,14 @@ from typing import Any
 
 import msgspec
 
-from webhook.errors import quoted
-from webhook.model.paths import Path
+from webhook.errors import quote_text
+from webhook.model.paths import FieldPath
 
 Json = dict[str, Any]
-Move = tuple[Path, Path]
+PathMove = tuple[FieldPath, FieldPath]
 
 
-class Form(msgspec.Struct, frozen=True):
+class TemplateForm(msgspec.Struct, frozen=True):
     """A pod as it was found in a workload.
 
     Attributes:
@@ -31,8 +31,8 @@ class Form(msgspec.Struct, frozen=True):
     """
 
     data: Json
-    spec_path: Path
-    moves: tuple[Move, ...] = ()
+    spec_path: FieldPath
+    moves: tuple[PathMove, ...] = ()
     replicas: int | None = None
     error: str = ""
 
@@ -55,41 +55,41 @@ _KSERVE_MODELS = (
 )
 
 
-def form_of(value: object, place: Path, steps: Sequence[tuple[Json, str]]) -> Form | None:
+def read_template_form(value: object, place: FieldPath, steps: Sequence[tuple[Json, str]]) -> TemplateForm | None:
     """Tell the form of what stands at a place; None for the parts of a workflow that run no container."""
     if not isinstance(value, dict):
-        return _error(place, f"must be a pod template, found {quoted(repr(value))}")
+        return _form_error(place, f"must be a pod template, found {quote_text(repr(value))}")
     if "spec" in value:
-        return _pod_template(value, place)
+        return _form_of_template(value, place)
     if any(isinstance(value.get(key), dict) for key in _KSERVE_MODELS):
-        return _predictor(value, place)
+        return _form_of_predictor(value, place)
     if "containers" in value:
-        return Form({"spec": value}, place, ((("spec",), place),))
+        return TemplateForm({"spec": value}, place, ((("spec",), place),))
     if any(isinstance(value.get(key), dict) for key in _ARGO_MAIN):
-        return _workflow_step(value, place, _workflow(steps))
+        return _form_of_workflow_step(value, place, _enclosing_workflow(steps))
     if "image" in value:
-        return Form({"spec": {"containers": [value]}}, place, ((("spec", "containers", 0), place),))
+        return TemplateForm({"spec": {"containers": [value]}}, place, ((("spec", "containers", 0), place),))
     if any(key in value for key in _ARGO_WITHOUT_POD):
         return None
     keys = ", ".join(map(str, value)) or "nothing"
-    return _error(place, f"must be a pod template with spec.containers, found {quoted(keys)}")
+    return _form_error(place, f"must be a pod template with spec.containers, found {quote_text(keys)}")
 
 
-def _error(place: Path, sentence: str) -> Form:
-    return Form({}, (*place, "spec"), error=sentence)
+def _form_error(place: FieldPath, sentence: str) -> TemplateForm:
+    return TemplateForm({}, (*place, "spec"), error=sentence)
 
 
-def _pod_template(value: Json, place: Path) -> Form:
+def _form_of_template(value: Json, place: FieldPath) -> TemplateForm:
     spec = value["spec"]
     if not isinstance(spec, dict):
-        return _error(place, f"must have a map under spec, found {quoted(repr(spec))}")
-    return Form({"metadata": value.get("metadata") or {}, "spec": spec}, (*place, "spec"))
+        return _form_error(place, f"must have a map under spec, found {quote_text(repr(spec))}")
+    return TemplateForm({"metadata": value.get("metadata") or {}, "spec": spec}, (*place, "spec"))
 
 
-def _predictor(value: Json, place: Path) -> Form:
+def _form_of_predictor(value: Json, place: FieldPath) -> TemplateForm:
     """KServe: a pod spec whose first container stands under `model`, or under a framework's name."""
     key = next(key for key in _KSERVE_MODELS if isinstance(value.get(key), dict))
-    beside = _list(value.get("containers"))
+    beside = _as_list(value.get("containers"))
     spec = {**value, "containers": [{"name": "kserve-container", **value[key]}, *beside]}
     metadata = {name: value.get(name) or {} for name in ("annotations", "labels")}
     least = value.get("minReplicas")
@@ -100,10 +100,10 @@ def _predictor(value: Json, place: Path) -> Form:
         (("spec",), place),
         (("metadata",), place),
     )
-    return Form({"metadata": metadata, "spec": spec}, place, moves, replicas)
+    return TemplateForm({"metadata": metadata, "spec": spec}, place, moves, replicas)
 
 
-def _workflow(steps: Sequence[tuple[Json, str]]) -> tuple[Json, int]:
+def _enclosing_workflow(steps: Sequence[tuple[Json, str]]) -> tuple[Json, int]:
     """The workflow's spec that a template stands in, and how many keys lead to it."""
     for depth in range(len(steps), 0, -1):
         members, key = steps[depth - 1]
@@ -112,16 +112,16 @@ def _workflow(steps: Sequence[tuple[Json, str]]) -> tuple[Json, int]:
     return {}, 0
 
 
-def _workflow_step(value: Json, place: Path, workflow: tuple[Json, int]) -> Form:
+def _form_of_workflow_step(value: Json, place: FieldPath, workflow: tuple[Json, int]) -> TemplateForm:
     """Argo: one container or script, or a set of them, with sidecars, and what the workflow gives to all pods."""
     main, moves = _argo_containers(value, place)
     whole, depth = workflow
     root = place[:depth]
-    sidecars = _list(value.get("sidecars"))
+    sidecars = _as_list(value.get("sidecars"))
     moves += [(("spec", "containers", len(main) + i), (*place, "sidecars", i)) for i in range(len(sidecars))]
 
-    for_all = _list(whole.get("volumes"))
-    own = _list(value.get("volumes"))
+    for_all = _as_list(whole.get("volumes"))
+    own = _as_list(value.get("volumes"))
     moves += [(("spec", "volumes", i), (*root, "volumes", i)) for i in range(len(for_all))]
     moves += [(("spec", "volumes", len(for_all) + i), (*place, "volumes", i)) for i in range(len(own))]
 
@@ -131,31 +131,31 @@ def _workflow_step(value: Json, place: Path, workflow: tuple[Json, int]) -> Form
     spec = {**value, **inherited, **pods}
     metadata, more = _argo_metadata(value, whole, root)
     moves += [*more, (("spec",), place)]
-    return Form({"metadata": metadata, "spec": spec}, place, tuple(moves), replicas=1)
+    return TemplateForm({"metadata": metadata, "spec": spec}, place, tuple(moves), replicas=1)
 
 
-def _argo_containers(value: Json, place: Path) -> tuple[list[Any], list[Move]]:
+def _argo_containers(value: Json, place: FieldPath) -> tuple[list[Any], list[PathMove]]:
     key = next(key for key in _ARGO_MAIN if isinstance(value.get(key), dict))
     if key != "containerSet":
         return [{"name": "main", **value[key]}], [(("spec", "containers", 0), (*place, key))]
-    main = _list(value[key].get("containers"))
+    main = _as_list(value[key].get("containers"))
     return main, [(("spec", "containers", i), (*place, key, "containers", i)) for i in range(len(main))]
 
 
-def _argo_metadata(value: Json, whole: Json, root: Path) -> tuple[Json, list[Move]]:
-    own, for_all = _map(value.get("metadata")), _map(whole.get("podMetadata"))
+def _argo_metadata(value: Json, whole: Json, root: FieldPath) -> tuple[Json, list[PathMove]]:
+    own, for_all = _as_mapping(value.get("metadata")), _as_mapping(whole.get("podMetadata"))
     merged: Json = {}
-    moves: list[Move] = []
+    moves: list[PathMove] = []
     for part in ("annotations", "labels"):
-        general, special = _map(for_all.get(part)), _map(own.get(part))
+        general, special = _as_mapping(for_all.get(part)), _as_mapping(own.get(part))
         merged[part] = general | special
         moves += [(("metadata", part, key), (*root, "podMetadata", part, key)) for key in general if key not in special]
     return merged, moves
 
 
-def _list(value: object) -> list[Any]:
+def _as_list(value: object) -> list[Any]:
     return value if isinstance(value, list) else []
 
 
-def _map(value: object) -> Json:
+def _as_mapping(value: object) -> Json:
     return value if isinstance(value, dict) else {}

@@ -12,24 +12,24 @@ from typing import Any
 
 import msgspec
 
-from webhook.engine.template_forms import Form, form_of
+from webhook.engine.template_forms import TemplateForm, read_template_form
 from webhook.errors import ReviewError
-from webhook.model.paths import Path
-from webhook.model.pods import Metadata, Pod, PodSpec, pod_of
-from webhook.model.requests import Request
+from webhook.model.paths import FieldPath
+from webhook.model.pods import ObjectMeta, Pod, PodSpec, parse_pod
+from webhook.model.requests import AdmissionRequest
 from webhook.policy.workloads import TemplatePath
 
-Step = tuple[dict[str, Any], str]
+PathStep = tuple[dict[str, Any], str]
 """A map on the way to a template, and the key that was taken from it."""
 
-_NO_POD = Pod(Metadata(), PodSpec())
+_NO_POD = Pod(ObjectMeta(), PodSpec())
 _NO_METADATA: dict[str, Any] = {"metadata": {}}
-_TIMES = ("replicas", "numOfHosts")
-_COUNTS = (*_TIMES, "parallelism", "completions")
+_MULTIPLIER_KEYS = ("replicas", "numOfHosts")
+_COUNT_KEYS = (*_MULTIPLIER_KEYS, "parallelism", "completions")
 """Keys on the way to a template that say how many there are to be."""
 
 
-class Template(msgspec.Struct, frozen=True):
+class PodTemplate(msgspec.Struct, frozen=True):
     """One pod template of a workload.
 
     Attributes:
@@ -44,17 +44,17 @@ class Template(msgspec.Struct, frozen=True):
         moves: From the beginning of a pod's path to where it stands in the workload, the longest first.
     """
 
-    path: Path
-    spec_path: Path
+    path: FieldPath
+    spec_path: FieldPath
     pod: Pod
     data: Mapping[str, Any] = {}
     replicas: int = 1
-    several: bool = False
+    has_several_pods: bool = False
     error: str = ""
-    error_path: Path = ()
-    moves: tuple[tuple[Path, Path], ...] = ()
+    error_path: FieldPath = ()
+    moves: tuple[tuple[FieldPath, FieldPath], ...] = ()
 
-    def at(self, path: Path) -> Path:
+    def field_path(self, path: FieldPath) -> FieldPath:
         """Where a field of the pod stands in the workload.
 
         >>> place = ("spec", "jobTemplate", "spec", "template")
@@ -67,7 +67,7 @@ class Template(msgspec.Struct, frozen=True):
         return self.spec_path + path[1:] if path[:1] == ("spec",) else self.path + path
 
 
-def templates(request: Request, paths: Iterable[TemplatePath]) -> Iterator[Template]:
+def read_templates(request: AdmissionRequest, paths: Iterable[TemplatePath]) -> Iterator[PodTemplate]:
     """Read every pod template of the request's object.
 
     Args:
@@ -78,24 +78,24 @@ def templates(request: Request, paths: Iterable[TemplatePath]) -> Iterator[Templ
         One template for each place that holds something, in the order of `paths`, each place once. Parts of a
         workflow that run no container are passed over. Never raises.
     """
-    data = request.load()
-    seen: set[Path] = set()
+    data = request.load_object()
+    seen: set[FieldPath] = set()
     for path in paths:
-        for place, steps, value in _targets(data, path):
-            if place not in seen and (form := form_of(value, place, steps)) is not None:
+        for place, steps, value in _values_at_path(data, path):
+            if place not in seen and (form := read_template_form(value, place, steps)) is not None:
                 seen.add(place)
-                yield _template(request.kind, place, steps, form)
+                yield _build_template(request.kind, place, steps, form)
 
 
-def _targets(data: Any, path: TemplatePath) -> Iterator[tuple[Path, tuple[Step, ...], Any]]:
+def _values_at_path(data: Any, path: TemplatePath) -> Iterator[tuple[FieldPath, tuple[PathStep, ...], Any]]:
     """What stands at a path, with the maps passed on the way; places that hold nothing are left out."""
-    found: list[tuple[Path, tuple[Step, ...], Any]] = [((), (), data)]
+    found: list[tuple[FieldPath, tuple[PathStep, ...], Any]] = [((), (), data)]
     for key in path:
-        found = [step for place, steps, value in found for step in _next(place, steps, value, key)]
+        found = [step for place, steps, value in found for step in _child_values(place, steps, value, key)]
     yield from found
 
 
-def _next(place: Path, steps: tuple[Step, ...], value: Any, key: str) -> Iterator[tuple[Path, tuple[Step, ...], Any]]:
+def _child_values(place: FieldPath, steps: tuple[PathStep, ...], value: Any, key: str) -> Iterator[tuple[FieldPath, tuple[PathStep, ...], Any]]:
     if key == "*" and isinstance(value, list):
         members: Iterable[tuple[str | int, Any]] = enumerate(value)
     elif isinstance(value, dict):
@@ -108,43 +108,43 @@ def _next(place: Path, steps: tuple[Step, ...], value: Any, key: str) -> Iterato
             yield (*place, name), passed, member
 
 
-def _template(kind: str, place: Path, steps: tuple[Step, ...], form: Form) -> Template:
+def _build_template(kind: str, place: FieldPath, steps: tuple[PathStep, ...], form: TemplateForm) -> PodTemplate:
     if form.error:
-        return Template(place, form.spec_path, _NO_POD, error=form.error, error_path=place)
+        return PodTemplate(place, form.spec_path, _NO_POD, error=form.error, error_path=place)
     try:
-        pod = _read(form.data)
+        pod = _parse_template_pod(form.data)
     except ReviewError as error:
         sentence = str(error).removeprefix("object: ")
-        unread = Template(place, form.spec_path, _NO_POD, error=sentence, moves=form.moves)
-        return msgspec.structs.replace(unread, error_path=unread.at(error.path))
-    replicas = form.replicas if form.replicas is not None else _replicas(steps)
+        unread = PodTemplate(place, form.spec_path, _NO_POD, error=sentence, moves=form.moves)
+        return msgspec.structs.replace(unread, error_path=unread.field_path(error.path))
+    replicas = form.replicas if form.replicas is not None else _count_template_pods(steps)
     several = replicas > 1 or kind == "DaemonSet"
-    return Template(place, form.spec_path, pod, form.data, replicas, several, moves=form.moves)
+    return PodTemplate(place, form.spec_path, pod, form.data, replicas, several, moves=form.moves)
 
 
-def _read(data: object) -> Pod:
+def _parse_template_pod(data: object) -> Pod:
     if isinstance(data, dict):
         data = _NO_METADATA | data
     try:
         return msgspec.convert(data, Pod)
     except (msgspec.ValidationError, RecursionError):
-        return pod_of(data)
+        return parse_pod(data)
 
 
-def _replicas(steps: tuple[Step, ...]) -> int:
+def _count_template_pods(steps: tuple[PathStep, ...]) -> int:
     """Replicas of replicas: a JobSet's jobs times their parallelism, a RayCluster's groups times their hosts."""
     total = 1
     for members, key in steps:
-        for name in _TIMES:
-            total *= _count(members.get(name), 1)
-        parallel = _count(members.get("parallelism"), 1)
-        total *= min(parallel, _count(members.get("completions"), parallel))
+        for name in _MULTIPLIER_KEYS:
+            total *= _valid_count(members.get(name), 1)
+        parallel = _valid_count(members.get("parallelism"), 1)
+        total *= min(parallel, _valid_count(members.get("completions"), parallel))
         if key == "workerTemplate":
-            total *= max(1, _count(members.get("size"), 1) - ("leaderTemplate" in members))
+            total *= max(1, _valid_count(members.get("size"), 1) - ("leaderTemplate" in members))
     return total
 
 
-def miscounts(data: Any, place: Path) -> Iterator[tuple[Path, object]]:
+def invalid_counts(data: Any, place: FieldPath) -> Iterator[tuple[FieldPath, object]]:
     """What an object says of how many pods there are to be and no API server takes, on the way to a template.
 
     Args:
@@ -153,11 +153,11 @@ def miscounts(data: Any, place: Path) -> Iterator[tuple[Path, object]]:
     """
     for depth, key in enumerate(place):
         if isinstance(data, dict):
-            names = (*_COUNTS, "size") if key == "workerTemplate" else _COUNTS
+            names = (*_COUNT_KEYS, "size") if key == "workerTemplate" else _COUNT_KEYS
             said = [(name, data[name]) for name in names if name != key and data.get(name) is not None]
-            yield from (((*place[:depth], name), value) for name, value in said if _count(value, -1) < 0)
+            yield from (((*place[:depth], name), value) for name, value in said if _valid_count(value, -1) < 0)
         data = data[key]
 
 
-def _count(value: object, default: int) -> int:
+def _valid_count(value: object, default: int) -> int:
     return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else default

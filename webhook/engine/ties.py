@@ -7,12 +7,12 @@ lets pods wait (`whenFull: wait`), none of this is asked.
 from __future__ import annotations
 
 from webhook.model.pods import Pod, PodSpec
-from webhook.model.resources import ACCOUNTING
+from webhook.model.resources import ACCOUNTING_RESOURCE
 
-_KNOWN = frozenset({"cpu", "memory", ACCOUNTING})
+_MODELLED_RESOURCES = frozenset({"cpu", "memory", ACCOUNTING_RESOURCE})
 
 
-def tied_by(pod: Pod) -> str:
+def unmodelled_constraint(pod: Pod) -> str:
     """The first thing whose effect on the choice of a node is not known here, in words; "" if there is none."""
     spec = pod.spec
     for volume in spec.volumes:
@@ -28,10 +28,10 @@ def tied_by(pod: Pod) -> str:
     for constraint in spec.topology_spread_constraints:
         if constraint.when_unsatisfiable == "DoNotSchedule":
             return f"spread over {constraint.topology_key}"
-    return _of_containers(spec)
+    return _container_constraint(spec)
 
 
-def _of_containers(spec: PodSpec) -> str:
+def _container_constraint(spec: PodSpec) -> str:
     for container in (*spec.containers, *spec.init_containers):
         for port in container.ports:
             if port.host_port:
@@ -40,6 +40,6 @@ def _of_containers(spec: PodSpec) -> str:
     whole = [spec.resources] if spec.resources is not None else []
     named = (name for one in (*asked, *whole) for name in (*one.requests, *one.limits))
     for name in (*named, *spec.overhead):
-        if name not in _KNOWN and not name.startswith("nvidia.com/"):
+        if name not in _MODELLED_RESOURCES and not name.startswith("nvidia.com/"):
             return f"resource {name}"
     return ""

@@ -5,33 +5,33 @@ from __future__ import annotations
 import ssl
 from collections.abc import Callable, Sequence
 
-from webhook.extender.counts import Counts
-from webhook.extender.health import Health, Watched
-from webhook.extender.routes import routes
-from webhook.extender.standing import Clock, Standing
-from webhook.extender.telling import Telling
-from webhook.telemetry.page import PAGE_TYPE, MetricsPage
-from webhook.web.checks import Checks
-from webhook.web.clients import Clients
-from webhook.web.limits import Limits
-from webhook.web.listening import Companion, Listener, Look
-from webhook.web.lobby import Lobby
-from webhook.web.probes import probes
+from webhook.extender.counts import ExtenderMetrics
+from webhook.extender.health import ExtenderHealth, WatchHealth
+from webhook.extender.routes import extender_routes
+from webhook.extender.standing import Clock, SchedulerState
+from webhook.extender.telling import NodeWarnings
+from webhook.telemetry.page import METRICS_CONTENT_TYPE, MetricsPage
+from webhook.web.checks import HealthChecks
+from webhook.web.clients import ClientCertificateRules
+from webhook.web.limits import ServerLimits
+from webhook.web.listening import BackgroundTask, HttpListener, Poll
+from webhook.web.lobby import ConnectionRegistry
+from webhook.web.probes import health_routes
 
 
-def extender(
-    standing: Standing,
+def build_extender(
+    standing: SchedulerState,
     clock: Clock,
-    counts: Counts,
+    counts: ExtenderMetrics,
     context: ssl.SSLContext,
-    limits: Limits,
+    limits: ServerLimits,
     *,
-    clients: Clients | None = None,
-    looks: Sequence[Look] = (),
-    companions: Sequence[Companion] = (),
-    watched: Callable[[], Sequence[Watched]] = tuple,
-    more: Checks = tuple,
-) -> Listener:
+    clients: ClientCertificateRules | None = None,
+    looks: Sequence[Poll] = (),
+    companions: Sequence[BackgroundTask] = (),
+    watched: Callable[[], Sequence[WatchHealth]] = tuple,
+    more: HealthChecks = tuple,
+) -> HttpListener:
     """An extender that is not listening yet.
 
     Args:
@@ -46,13 +46,13 @@ def extender(
         watched: The watches, for health.
         more: What other parts say of theirs.
     """
-    health = Health(standing, watched, lambda: lobby.draining, lambda: (counts.certificate(), *more()))
+    health = ExtenderHealth(standing, watched, lambda: lobby.draining, lambda: (counts.certificate_check(), *more()))
     page = MetricsPage(counts)
-    paths = routes(standing, clock, counts) | probes(health.checks, page.text, PAGE_TYPE)
-    lobby = Lobby(paths, limits, lambda reason: counts.refused.update((reason,)), clients)
-    counts.connections = lambda: len(lobby.guests)
+    paths = extender_routes(standing, clock, counts) | health_routes(health.checks, page.render, METRICS_CONTENT_TYPE)
+    lobby = ConnectionRegistry(paths, limits, lambda reason: counts.refused.update((reason,)), clients)
+    counts.connections = lambda: len(lobby.connections)
     counts.nodes = lambda: len(standing.fleet.nodes)
     counts.reserved = lambda: len(standing.reservations)
-    telling = Telling(standing, counts)
-    every = (telling.look, *looks)
-    return Listener(lobby, context, lambda error: counts.crashed("task", "", error), every, companions)
+    telling = NodeWarnings(standing, counts)
+    every = (telling.log_new_warnings, *looks)
+    return HttpListener(lobby, context, lambda error: counts.record_crash("task", "", error), every, companions)

@@ -9,14 +9,14 @@ from datetime import UTC, datetime
 from prometheus_client.core import HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from webhook.telemetry.counts import WATCHED, Histogram, Watch
-from webhook.telemetry.families import by_word, counter, gauge
-from webhook.telemetry.logs import Logger
-from webhook.web.checks import Check
-from webhook.web.plaintext import one_line
+from webhook.telemetry.counts import WATCH_METRICS, DurationHistogram, WatchCounters
+from webhook.telemetry.families import single_label, counter_family, gauge_family
+from webhook.telemetry.logs import StructuredLogger
+from webhook.web.checks import HealthCheck
+from webhook.web.plaintext import strip_control_characters
 
 
-class Counts(Collector):
+class ExtenderMetrics(Collector):
     """The figures of one extender, and the log of what is rare.
 
     Attributes:
@@ -30,10 +30,10 @@ class Counts(Collector):
         watches: The watches, of a live cluster.
     """
 
-    def __init__(self, log: Logger) -> None:
+    def __init__(self, log: StructuredLogger) -> None:
         self.log = log
         self.answers: Counter[tuple[str, str]] = Counter()
-        self.durations: dict[str, Histogram] = {}
+        self.durations: dict[str, DurationHistogram] = {}
         self.refused: Counter[str] = Counter()
         self.crashes: Counter[str] = Counter()
         self.loads: Counter[str] = Counter()
@@ -44,7 +44,7 @@ class Counts(Collector):
         self.over: Callable[[], int] | None = None
         self.connections: Callable[[], int] = int
         self.view_age: Callable[[], float] | None = None
-        self.watches: Callable[[], Sequence[Watch]] = tuple
+        self.watches: Callable[[], Sequence[WatchCounters]] = tuple
 
     def describe(self) -> Iterable[Metric]:
         """Nothing beforehand; the names are those of `collect`."""
@@ -52,67 +52,67 @@ class Counts(Collector):
 
     def collect(self) -> Iterator[Metric]:
         """All of it as Prometheus metrics."""
-        yield counter("extender_requests", "Requests answered.", ("verb", "result"), self.answers)
+        yield counter_family("extender_requests", "Requests answered.", ("verb", "result"), self.answers)
         yield self._durations()
-        yield counter("refused", "Requests and connections turned away.", ("reason",), by_word(self.refused))
-        yield counter("crashes", "Faults of the program while it answered.", ("route",), by_word(self.crashes))
-        yield counter("certificate_loads", "Times the serving certificate was read.", ("result",), by_word(self.loads))
-        yield gauge("certificate_end_seconds", "When the serving certificate ends, Unix time.", self.certificate_end)
-        yield gauge("extender_reservations", "Places promised to pods not seen on a node yet.", self.reserved())
-        yield gauge("extender_nodes", "Nodes that are ranked.", self.nodes())
-        yield gauge("connections", "Open connections.", self.connections())
+        yield counter_family("refused", "Requests and connections turned away.", ("reason",), single_label(self.refused))
+        yield counter_family("crashes", "Faults of the program while it answered.", ("route",), single_label(self.crashes))
+        yield counter_family("certificate_loads", "Times the serving certificate was read.", ("result",), single_label(self.loads))
+        yield gauge_family("certificate_end_seconds", "When the serving certificate ends, Unix time.", self.certificate_end)
+        yield gauge_family("extender_reservations", "Places promised to pods not seen on a node yet.", self.reserved())
+        yield gauge_family("extender_nodes", "Nodes that are ranked.", self.nodes())
+        yield gauge_family("connections", "Open connections.", self.connections())
         if self.over is not None:
-            yield gauge("extender_over_share", "Namespaces or queues that were over their share.", self.over())
+            yield gauge_family("extender_over_share", "Namespaces or queues that were over their share.", self.over())
         if self.view_age is not None:
-            yield gauge("view_age_seconds", "Since the API server last confirmed all we know of it.", self.view_age())
-        for name, text, counted in WATCHED:
-            yield counter(name, text, ("kind",), {(one.name,): getattr(one, counted) for one in self.watches()})
+            yield gauge_family("view_age_seconds", "Since the API server last confirmed all we know of it.", self.view_age())
+        for name, text, counted in WATCH_METRICS:
+            yield counter_family(name, text, ("kind",), {(one.name,): getattr(one, counted) for one in self.watches()})
 
-    def answered(self, verb: str, result: str, seconds: float) -> None:
+    def record_answer(self, verb: str, result: str, seconds: float) -> None:
         """A request was answered."""
         self.answers[verb, result] += 1
-        self.durations.setdefault(verb, Histogram()).observe(seconds)
+        self.durations.setdefault(verb, DurationHistogram()).observe(seconds)
 
-    def crashed(self, route: str, uid: str, error: Exception) -> None:
+    def record_crash(self, route: str, uid: str, error: Exception) -> None:
         """A fault of ours; its stack is kept."""
         self.crashes[route] += 1
         self.log.error("crashed", route=route, uid=uid, exc_info=error)
 
-    def node_doubted(self, node: str, why: str) -> None:
+    def warn_node(self, node: str, why: str) -> None:
         """What a node says, or its agent reports, cannot be, and counts as not said."""
         self.log.warning("node says what cannot be", node=node, why=why)
 
-    def watch_broke(self, kind: str, why: str) -> None:
+    def record_watch_error(self, kind: str, why: str) -> None:
         """A list or watch ended otherwise than it should; it goes on after a while."""
         self.log.warning("watch broke", kind=kind, why=why)
 
-    def certificate_ends(self, ends: datetime | None) -> None:
+    def set_certificate_expiry(self, ends: datetime | None) -> None:
         """The certificate in use ends then; None: it cannot be told."""
         self.certificate_end = ends.timestamp() if ends else 0.0
 
-    def certificate_loaded(self, ends: datetime | None) -> None:
+    def record_certificate_loaded(self, ends: datetime | None) -> None:
         """A new serving certificate is in use."""
         self.loads["good"] += 1
         self.certificate_fault = ""
-        self.certificate_ends(ends)
+        self.set_certificate_expiry(ends)
         self.log.info("certificate loaded", ends=f"{ends:%Y-%m-%dT%H:%M:%SZ}" if ends else "")
 
-    def certificate_refused(self, why: str) -> None:
+    def record_certificate_rejected(self, why: str) -> None:
         """The files are no usable pair; the last good one stays."""
         self.loads["bad"] += 1
         self.certificate_fault = why
         self.log.error("certificate does not load, the last good one stays", why=why)
 
-    def certificate(self) -> Check:
+    def certificate_check(self) -> HealthCheck:
         """A line of `/readyz?verbose`. With an old certificate it serves on."""
         ends = datetime.fromtimestamp(self.certificate_end, UTC)
         says = f"ends {ends:%Y-%m-%dT%H:%M:%SZ}" if self.certificate_end else "in use"
-        fault = one_line(self.certificate_fault)
-        return Check("certificate", not fault, f"{says}; the files do not load: {fault}" if fault else says, must=False)
+        fault = strip_control_characters(self.certificate_fault)
+        return HealthCheck("certificate", not fault, f"{says}; the files do not load: {fault}" if fault else says, required=False)
 
     def _durations(self) -> Metric:
         text = "Time to read a request and to answer it, without the network."
         family = HistogramMetricFamily("rightslice_extender_duration_seconds", text, labels=("verb",))
         for verb, histogram in self.durations.items():
-            family.add_metric((verb,), histogram.cumulated(), histogram.total)
+            family.add_metric((verb,), histogram.cumulative_buckets(), histogram.total)
         return family

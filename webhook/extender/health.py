@@ -5,45 +5,45 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from webhook.extender.standing import Standing
-from webhook.web.checks import Check, Checks
-from webhook.web.plaintext import one_line
+from webhook.extender.standing import SchedulerState
+from webhook.web.checks import HealthCheck, HealthChecks
+from webhook.web.plaintext import strip_control_characters
 
 
-class Watched(Protocol):
+class WatchHealth(Protocol):
     """How the watch of one kind of object is doing."""
 
     name: str
     synced: bool
     absent: bool
-    fault: str
+    error: str
 
 
-class Health:
+class ExtenderHealth:
     """Ready once the nodes are known; not when it was told to end."""
 
     def __init__(
         self,
-        standing: Standing,
-        watched: Callable[[], Sequence[Watched]],
+        standing: SchedulerState,
+        watched: Callable[[], Sequence[WatchHealth]],
         draining: Callable[[], bool],
-        more: Checks = tuple,
+        more: HealthChecks = tuple,
     ) -> None:
-        self._standing, self._watched, self._draining, self._more = standing, watched, draining, more
+        self._state, self._watched, self._draining, self._more = standing, watched, draining, more
 
-    def checks(self) -> list[Check]:
+    def checks(self) -> list[HealthCheck]:
         """The lines."""
-        known = self._standing.ranking is not None
-        nodes = f"{len(self._standing.fleet.nodes)} nodes" if known else "not known yet"
+        known = self._state.ranking is not None
+        nodes = f"{len(self._state.fleet.nodes)} nodes" if known else "not known yet"
         return [
-            Check("cluster", good=known, says=nodes),
-            *(self._kind(state) for state in self._watched()),
+            HealthCheck("cluster", ok=known, message=nodes),
+            *(self._watch_check(state) for state in self._watched()),
             *self._more(),
-            Check("serving", good=not self._draining(), says="told to end" if self._draining() else "ok"),
+            HealthCheck("serving", ok=not self._draining(), message="told to end" if self._draining() else "ok"),
         ]
 
     @staticmethod
-    def _kind(state: Watched) -> Check:
+    def _watch_check(state: WatchHealth) -> HealthCheck:
         says = "not on this server" if state.absent else "synced" if state.synced else "not synced yet"
-        says = f"{says}; {one_line(state.fault)}" if state.fault else says
-        return Check(state.name, good=state.synced and not state.fault, says=says, must=False)
+        says = f"{says}; {strip_control_characters(state.error)}" if state.error else says
+        return HealthCheck(state.name, ok=state.synced and not state.error, message=says, required=False)

@@ -12,21 +12,21 @@ from collections.abc import Iterable, Mapping
 from itertools import chain, islice, repeat
 
 from webhook.model.fleet import Fleet
-from webhook.model.lines import Amounts, Line
-from webhook.model.masks import bits
-from webhook.model.resources import gpu_resource
-from webhook.placement.fragmentation.mixes import HALF_LIFE, Learner, Mix
-from webhook.placement.nodes.asking import wants
-from webhook.placement.nodes.cluster import Cluster, Wanted
+from webhook.model.lines import ResourceAmounts, PodSummary
+from webhook.model.masks import bit_positions
+from webhook.model.resources import parse_gpu_resource
+from webhook.placement.fragmentation.mixes import HALF_LIFE, MixEstimator, WorkloadMix
+from webhook.placement.nodes.asking import requirements_from_amounts
+from webhook.placement.nodes.cluster import SchedulingSnapshot, PodRequirements
 
-COUNTED_AT_ONCE = 500
+ARRIVALS_PER_STEP = 500
 """Arrivals that are counted before requests have their turn: about a millisecond."""
 
-REMEMBERED = 4096
+MAX_COUNTED_PODS = 4096
 """Pods that are known to have been counted as arrivals."""
 
 
-class Learning:
+class WorkloadLearner:
     """What was learnt.
 
     Attributes:
@@ -34,63 +34,63 @@ class Learning:
     """
 
     def __init__(self) -> None:
-        self.due = False
-        self._learner = Learner()
+        self.has_new_mix = False
+        self._learner = MixEstimator()
         self._profiles: Counter[str] = Counter()
         self._arrived: dict[str, None] = {}
 
-    def mix(self) -> Mix:
+    def estimated_mix(self) -> WorkloadMix:
         """What pods ask for of whole GPUs and shares."""
-        return self._learner.mix()
+        return self._learner.estimated_mix()
 
-    def weights(self, fleet: Fleet) -> tuple[tuple[str, float], ...]:
+    def profile_weights(self, fleet: Fleet) -> tuple[tuple[str, float], ...]:
         """How often each MIG profile is asked for. One that nodes have is taken to have been asked for once."""
-        known = (gpu_resource(name) for name in fleet.resources())
+        known = (parse_gpu_resource(name) for name in fleet.resources())
         weights = Counter({resource.profile: 1 for resource in known if resource is not None and resource.mig})
         weights.update(self._profiles)
         return tuple(sorted((profile, float(count)) for profile, count in weights.items()))
 
-    def begin(self, cluster: Cluster, there: Iterable[Line]) -> None:
+    def start(self, cluster: SchedulingSnapshot, there: Iterable[PodSummary]) -> None:
         """Count who is there, from nothing: an index that could not be made is made again."""
-        self._learner, self._profiles = Learner(), Counter()
+        self._learner, self._profiles = MixEstimator(), Counter()
         for line in there:
             node = cluster.fleet.by_name.get(line.node, -1)
             if node >= 0:
-                self._count(cluster, wants(dict(line.requests), cluster.fleet.everyone), node)
+                self._count(cluster, requirements_from_amounts(dict(line.requests), cluster.fleet.all_nodes), node)
 
-    def arrived(self, cluster: Cluster, uid: str, wanted: Wanted) -> None:
+    def record_arrival(self, cluster: SchedulingSnapshot, uid: str, wanted: PodRequirements) -> None:
         """Count a pod once, as one that came to be scheduled."""
         if uid in self._arrived:
             return
-        if len(self._arrived) >= REMEMBERED:
+        if len(self._arrived) >= MAX_COUNTED_PODS:
             del self._arrived[next(iter(self._arrived))]
         self._arrived[uid] = None
         self._count(cluster, wanted, -1)
 
-    async def others(self, cluster: Cluster, arrivals: Mapping[Amounts, int]) -> None:
+    async def record_other_arrivals(self, cluster: SchedulingSnapshot, arrivals: Mapping[ResourceAmounts, int]) -> None:
         """Pods without GPUs are not asked about; they count when they are seen on a node, on any alike.
 
         Args:
             cluster: The nodes; there is one.
             arrivals: How often pods came that hold so much.
         """
-        anywhere = cluster.fleet.everyone
-        needs = ((cluster.need(wants(dict(amounts), anywhere), 0), times) for amounts, times in arrivals.items())
+        anywhere = cluster.fleet.all_nodes
+        needs = ((cluster.pod_demand(requirements_from_amounts(dict(amounts), anywhere), 0), times) for amounts, times in arrivals.items())
         each = chain.from_iterable(repeat(need, times) for need, times in needs)
-        while some := tuple(islice(each, COUNTED_AT_ONCE)):
+        while some := tuple(islice(each, ARRIVALS_PER_STEP)):
             for need in some:
-                self.due |= self._learner.arrived(need)
+                self.has_new_mix |= self._learner.record_arrival(need)
             await asyncio.sleep(0)
 
-    def _count(self, cluster: Cluster, wanted: Wanted, node: int) -> None:
-        resource = gpu_resource(wanted.resource)
+    def _count(self, cluster: SchedulingSnapshot, wanted: PodRequirements, node: int) -> None:
+        resource = parse_gpu_resource(wanted.resource)
         if node < 0 and wanted.resource:
-            node = next(bits(cluster.fleet.advertising(wanted.resource)), -1)
+            node = next(bit_positions(cluster.fleet.nodes_advertising(wanted.resource)), -1)
         if node < 0:
             return
         if resource is not None and resource.mig:
             self._count_profile(resource.profile, wanted.count)
-        self.due |= self._learner.arrived(cluster.need(wanted, node))
+        self.has_new_mix |= self._learner.record_arrival(cluster.pod_demand(wanted, node))
 
     def _count_profile(self, profile: str, count: int) -> None:
         """The older ones count less: all of them half, each time there are many."""

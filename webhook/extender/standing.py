@@ -14,30 +14,30 @@ from itertools import islice
 import numpy as np
 from msgspec.structs import replace
 
-from webhook.cache.inventory import Inventory
-from webhook.extender.learning import Learning
+from webhook.cache.inventory import NodeInventory
+from webhook.extender.learning import WorkloadLearner
 from webhook.model.effective import effective_requests
 from webhook.model.fleet import Fleet
 from webhook.model.gangs import gang_of
-from webhook.model.lines import Line
+from webhook.model.lines import PodSummary
 from webhook.model.objects import Node
-from webhook.model.pods import Pod, key_of
-from webhook.placement.fragmentation.policies import Policy
-from webhook.placement.nodes.allotting import several_turns
-from webhook.placement.nodes.cluster import Cluster, Wanted
-from webhook.placement.nodes.gangs import Company
-from webhook.placement.nodes.linking import warm
-from webhook.placement.nodes.ranking import Fill, Ranking
-from webhook.placement.nodes.reserving import Reservations, Reserved
-from webhook.placement.rooms import Bools, Ints
+from webhook.model.pods import Pod, pod_key
+from webhook.placement.fragmentation.policies import ScoringStrategy
+from webhook.placement.nodes.allotting import multi_container_requests
+from webhook.placement.nodes.cluster import SchedulingSnapshot, PodRequirements
+from webhook.placement.nodes.gangs import GangContext
+from webhook.placement.nodes.linking import precompute_gpu_sets
+from webhook.placement.nodes.ranking import FillOrder, NodeRanking
+from webhook.placement.nodes.reserving import NodeReservations, NodeReservation
+from webhook.placement.rooms import BoolArray, IntArray
 
-HOLD_SECONDS = 15.0
+RESERVATION_SECONDS = 15.0
 """How long a place is promised. A bind takes a fraction of a second; volumes may take longer."""
 
-MOST_TO_COME = 64
+MAX_GANG_RESERVATIONS = 64
 """Places that are kept at most for those of one gang that are still to come: a place is a node written anew."""
 
-AT_ONCE = 256
+NODES_PER_REFRESH = 256
 """Nodes that are written anew before a request is answered; more are left to the task beside it."""
 
 STEP_SECONDS = 0.05
@@ -48,7 +48,7 @@ Clock = Callable[[], float]
 """Seconds that only grow."""
 
 
-def nobody(_pod: Pod) -> bool:
+def never_over_share(_pod: Pod) -> bool:
     """Nobody is over a share."""
     return False
 
@@ -56,7 +56,7 @@ def nobody(_pod: Pod) -> bool:
 NO_FLEET = Fleet(())
 
 
-class Standing:
+class SchedulerState:
     """What is ranked, what is promised, and what is learnt.
 
     Attributes:
@@ -66,12 +66,12 @@ class Standing:
         over: Has whoever a pod counts for had more than its share? Set by who knows.
     """
 
-    def __init__(self, inventory: Inventory, policy: Policy = Policy.TAB, fill: Fill = Fill.PACK) -> None:
+    def __init__(self, inventory: NodeInventory, policy: ScoringStrategy = ScoringStrategy.TAB, fill: FillOrder = FillOrder.PACK) -> None:
         self.inventory, self._policy, self._fill = inventory, policy, fill
-        self.over: Callable[[Pod], bool] = nobody
-        self.ranking: Ranking | None = None
-        self.reservations = Reservations()
-        self.learning = Learning()
+        self.is_over_share: Callable[[Pod], bool] = never_over_share
+        self.ranking: NodeRanking | None = None
+        self.reservations = NodeReservations()
+        self.learning = WorkloadLearner()
         self._missed: set[str] | None = None
 
     @property
@@ -79,30 +79,30 @@ class Standing:
         """The nodes; none before they are known."""
         return self.ranking.cluster.fleet if self.ranking is not None else NO_FLEET
 
-    def positions(self, names: Iterable[str]) -> Ints:
+    def positions(self, names: Iterable[str]) -> IntArray:
         """Where nodes stand in the index; -1 for those that are not known."""
         places = self.fleet.by_name
         return np.array([places.get(name, -1) for name in names], np.int64)
 
-    def among(self, positions: Ints) -> Bools:
+    def node_filter(self, positions: IntArray) -> BoolArray:
         """The nodes at some positions, shape (nodes,)."""
         chosen = np.zeros(len(self.fleet.nodes), np.bool_)
         chosen[positions[positions >= 0]] = True
         return chosen
 
-    def refresh(self, now: float, most: int = AT_ONCE) -> int:
+    def refresh(self, now: float, most: int = NODES_PER_REFRESH) -> int:
         """Take in what changed; gives how many nodes did.
 
         Args:
             now: Seconds of the clock.
             most: The most nodes to take in, beside those of promises that ended.
         """
-        over = self.reservations.settle(now, self.inventory.knows)
-        names = over.union(self.inventory.touched(most))
-        self._write(names)
+        over = self.reservations.expire(now, self.inventory.has_gpu_pod)
+        names = over.union(self.inventory.take_changed_nodes(most))
+        self._update_nodes(names)
         return len(names)
 
-    def hold(self, pod: Pod, node: str, now: float, others: Iterable[str] = ()) -> None:
+    def reserve(self, pod: Pod, node: str, now: float, others: Iterable[str] = ()) -> None:
         """Promise a pod its place.
 
         Args:
@@ -111,34 +111,34 @@ class Standing:
             now: Seconds of the clock.
             others: Nodes of which to keep a place for one more of its gang each, until they are asked about.
         """
-        amounts, until, gang = effective_requests(pod), now + HOLD_SECONDS, gang_name(pod)
-        place = Reserved(uid_of(pod), key_of(pod), node, amounts, until, gang, several_turns(pod))
-        touched = self.reservations.hold(place)
-        for number, other in enumerate(islice(others, MOST_TO_COME)):
-            touched |= self.reservations.hold(replace(place, uid=f"{gang}#{number}", pod="", node=other))
-        self._write(touched)
+        amounts, until, gang = effective_requests(pod), now + RESERVATION_SECONDS, gang_name(pod)
+        place = NodeReservation(pod_uid(pod), pod_key(pod), node, amounts, until, gang, multi_container_requests(pod))
+        touched = self.reservations.reserve(place)
+        for number, other in enumerate(islice(others, MAX_GANG_RESERVATIONS)):
+            touched |= self.reservations.reserve(replace(place, uid=f"{gang}#{number}", pod="", node=other))
+        self._update_nodes(touched)
 
     def release(self, pod: Pod) -> None:
         """A pod is asked about anew: what it was promised before is void, and what was kept for its gang is for it."""
-        kept = [place.uid for place in self.reservations.of(gang_name(pod)) if not place.pod]
-        self._write({node for uid in (uid_of(pod), *kept) for node in self.reservations.release(uid)})
+        kept = [place.uid for place in self.reservations.of_gang(gang_name(pod)) if not place.pod]
+        self._update_nodes({node for uid in (pod_uid(pod), *kept) for node in self.reservations.release(uid)})
 
-    def company(self, pod: Pod) -> Company | None:
+    def gang_context(self, pod: Pod) -> GangContext | None:
         """Those of its gang that are known, and where they are or were promised a place; None for a pod on its own."""
         gang = gang_of(pod)
         if gang is None:
             return None
-        members = {**self.inventory.pods.tenants.members(gang.name)}
-        members |= {place.pod: place.node for place in self.reservations.of(gang.name) if place.pod}
-        members.pop(key_of(pod), None)
+        members = {**self.inventory.pods.index.gang_members(gang.name)}
+        members |= {place.pod: place.node for place in self.reservations.of_gang(gang.name) if place.pod}
+        members.pop(pod_key(pod), None)
         nodes, places = [node for node in members.values() if node], self.fleet.by_name
         seated = Counter(places[node] for node in nodes if node in places)
-        return Company(gang.size, gang.domain, seated, waiting=len(members) - len(nodes))
+        return GangContext(gang.size, gang.domain, seated, waiting=len(members) - len(nodes))
 
-    def learn(self, pod: Pod, wanted: Wanted) -> None:
+    def record_arrival(self, pod: Pod, wanted: PodRequirements) -> None:
         """Count a pod once, as one that came to be scheduled."""
         if self.ranking is not None:
-            self.learning.arrived(self.ranking.cluster, uid_of(pod), wanted)
+            self.learning.record_arrival(self.ranking.cluster, pod_uid(pod), wanted)
 
     async def run(self, clock: Clock, indexed: Callable[[], None] = lambda: None) -> None:
         """Go on until cancelled: make new indexes and rules, and take in what no request did.
@@ -149,53 +149,53 @@ class Standing:
         """
         made = float("-inf")
         while True:
-            if self.inventory.outdated and clock() >= made + INDEX_SECONDS:
-                await self.index()
+            if self.inventory.index_outdated and clock() >= made + INDEX_SECONDS:
+                await self.rebuild_index()
                 made = clock()
                 indexed()
-            if self.learning.due:
-                await self._relearn()
-            await self._count_others()
-            while self.refresh(clock()) >= AT_ONCE:
+            if self.learning.has_new_mix:
+                await self._update_scorer()
+            await self._record_other_arrivals()
+            while self.refresh(clock()) >= NODES_PER_REFRESH:
                 await asyncio.sleep(0)
             await asyncio.sleep(STEP_SECONDS)
 
-    async def index(self) -> None:
+    async def rebuild_index(self) -> None:
         """Index the nodes anew; what changes meanwhile is taken in afterwards."""
-        self.inventory.outdated = False
+        self.inventory.index_outdated = False
         self._missed = set()
-        there = self._all_there() if self.ranking is None else ()
+        there = self._running_pods() if self.ranking is None else ()
         try:
-            ranking = await asyncio.to_thread(self._made, self.inventory.all_nodes(), there)
+            ranking = await asyncio.to_thread(self._build_ranking, self.inventory.all_nodes(), there)
         except BaseException:
-            self.inventory.outdated = True
+            self.inventory.index_outdated = True
             raise
         missed, self._missed = self._missed, None
         self.ranking = ranking
-        self._write(missed | self.reservations.nodes)
+        self._update_nodes(missed | self.reservations.nodes)
 
-    def _made(self, nodes: Sequence[Node], there: Sequence[Line]) -> Ranking:
+    def _build_ranking(self, nodes: Sequence[Node], there: Sequence[PodSummary]) -> NodeRanking:
         fleet = Fleet(nodes)
-        free = {node.name: self.inventory.on(node) for node in fleet.nodes}
-        cluster = Cluster(
+        free = {node.name: self.inventory.free_on_node(node) for node in fleet.nodes}
+        cluster = SchedulingSnapshot(
             fleet,
             {name: room for name, (room, _) in free.items()},
             {name: devices for name, (_, devices) in free.items() if devices is not None},
         )
         if self.ranking is None:
-            self.learning.begin(cluster, there)
-        warm(list({devices.topology for devices in cluster.devices if devices.topology.gpus}))
-        return Ranking(cluster, self._policy, self.learning.mix(), self.learning.weights(fleet), self._fill)
+            self.learning.start(cluster, there)
+        precompute_gpu_sets(list({devices.topology for devices in cluster.devices if devices.topology.gpu_count}))
+        return NodeRanking(cluster, self._policy, self.learning.estimated_mix(), self.learning.profile_weights(fleet), self._fill)
 
-    async def _relearn(self) -> None:
+    async def _update_scorer(self) -> None:
         """Judge by what was learnt since."""
-        self.learning.due = False
-        ranking, mix = self.ranking, self.learning.mix()
+        self.learning.has_new_mix = False
+        ranking, mix = self.ranking, self.learning.estimated_mix()
         if ranking is not None:
-            rule = await asyncio.to_thread(ranking.rule, mix)
-            ranking.use(rule, self.learning.weights(ranking.cluster.fleet))
+            rule = await asyncio.to_thread(ranking.build_scorer, mix)
+            ranking.set_scorer(rule, self.learning.profile_weights(ranking.cluster.fleet))
 
-    def _write(self, names: Iterable[str]) -> None:
+    def _update_nodes(self, names: Iterable[str]) -> None:
         """Write some nodes anew."""
         if self._missed is not None:
             names = list(names)
@@ -204,19 +204,19 @@ class Standing:
             return
         fleet = self.fleet
         places = ((fleet.by_name[name], name) for name in names if name in fleet.by_name)
-        self.ranking.change(
-            {place: self.inventory.on(fleet.nodes[place], self.reservations.on(name)) for place, name in places}
+        self.ranking.set_nodes(
+            {place: self.inventory.free_on_node(fleet.nodes[place], self.reservations.on_node(name)) for place, name in places}
         )
 
-    def _all_there(self) -> tuple[Line, ...]:
+    def _running_pods(self) -> tuple[PodSummary, ...]:
         """Pods that are on nodes when we begin have arrived too; those without GPUs were told as arrivals already."""
         self.inventory.arrivals = Counter()
-        return self.inventory.lines()
+        return self.inventory.bound_pods()
 
-    async def _count_others(self) -> None:
+    async def _record_other_arrivals(self) -> None:
         arrivals, self.inventory.arrivals = self.inventory.arrivals, Counter()
         if self.ranking is not None and self.ranking.cluster.free:
-            await self.learning.others(self.ranking.cluster, arrivals)
+            await self.learning.record_other_arrivals(self.ranking.cluster, arrivals)
 
 
 def gang_name(pod: Pod) -> str:
@@ -225,6 +225,6 @@ def gang_name(pod: Pod) -> str:
     return gang.name if gang else ""
 
 
-def uid_of(pod: Pod) -> str:
+def pod_uid(pod: Pod) -> str:
     """What tells a pod from all others; its name where it has no uid."""
-    return pod.metadata.uid or key_of(pod)
+    return pod.metadata.uid or pod_key(pod)

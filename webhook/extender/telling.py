@@ -2,41 +2,41 @@
 
 from __future__ import annotations
 
-from webhook.extender.counts import Counts
-from webhook.extender.standing import Standing
+from webhook.extender.counts import ExtenderMetrics
+from webhook.extender.standing import SchedulerState
 from webhook.model.fleet import Fleet
 
 
-class Telling:
+class NodeWarnings:
     """What was told."""
 
-    def __init__(self, standing: Standing, counts: Counts) -> None:
+    def __init__(self, standing: SchedulerState, counts: ExtenderMetrics) -> None:
         """Begin.
 
         Args:
             standing: What is ranked.
             counts: Who is told.
         """
-        self._unusable, self._standing, self._counts = standing.inventory.unusable, standing, counts
-        self._told: dict[str, str] = {}
+        self._unusable, self._state, self._metrics = standing.inventory.unusable_reports, standing, counts
+        self._logged: dict[str, str] = {}
         self._fleet = standing.fleet
-        self._beyond: dict[str, str] = _beyond(self._fleet)
+        self._implausible: dict[str, str] = _implausible_gpu_counts(self._fleet)
 
-    async def look(self) -> None:
+    async def log_new_warnings(self) -> None:
         """Tell what is new."""
-        if self._standing.fleet is not self._fleet:
-            self._fleet = self._standing.fleet
-            self._beyond = _beyond(self._fleet)
-        now = self._beyond | self._unusable
+        if self._state.fleet is not self._fleet:
+            self._fleet = self._state.fleet
+            self._implausible = _implausible_gpu_counts(self._fleet)
+        now = self._implausible | self._unusable
         for node, why in now.items():
-            if self._told.get(node) != why:
-                self._counts.node_doubted(node, why)
-        self._told = now
+            if self._logged.get(node) != why:
+                self._metrics.warn_node(node, why)
+        self._logged = now
 
 
-def _beyond(fleet: Fleet) -> dict[str, str]:
+def _implausible_gpu_counts(fleet: Fleet) -> dict[str, str]:
     return {
         node.name: f"{units} {resource} are more than any node can have"
         for node in fleet.nodes
-        for resource, units in node.beyond.items()
+        for resource, units in node.implausible_gpus.items()
     }

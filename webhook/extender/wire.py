@@ -10,72 +10,72 @@ from typing import Any
 
 import msgspec
 
-from webhook.errors import ReviewError, quoted
-from webhook.model.effective import below_zero
+from webhook.errors import ReviewError, quote_text
+from webhook.model.effective import negative_resources
 from webhook.model.pods import Pod, without_nulls
 
-NO_NAMES = "NodeNames must be there: write nodeCacheCapable: true in the scheduler's configuration"
+NODE_NAMES_REQUIRED = "NodeNames must be there: write nodeCacheCapable: true in the scheduler's configuration"
 
 
-class Asked(msgspec.Struct, frozen=True, rename="pascal"):
+class ExtenderArgs(msgspec.Struct, frozen=True, rename="pascal"):
     """The body of /filter and /prioritize."""
 
     pod: Pod
     node_names: tuple[str, ...] | None = None
 
 
-class Victim(msgspec.Struct, frozen=True):
+class MetaPod(msgspec.Struct, frozen=True):
     """A pod that would be evicted."""
 
     uid: str = msgspec.field(name="UID", default="")
 
 
-class Victims(msgspec.Struct, frozen=True):
+class MetaVictims(msgspec.Struct, frozen=True):
     """The pods of one node that would be."""
 
-    pods: tuple[Victim, ...] = msgspec.field(name="Pods", default=())
+    pods: tuple[MetaPod, ...] = msgspec.field(name="Pods", default=())
     disruptions: int = msgspec.field(name="NumPDBViolations", default=0)
 
 
-class Preempting(msgspec.Struct, frozen=True):
+class ExtenderPreemptionArgs(msgspec.Struct, frozen=True):
     """The body of /preempt."""
 
     pod: Pod = msgspec.field(name="Pod")
-    victims: dict[str, Victims] | None = msgspec.field(name="NodeNameToMetaVictims", default=None)
+    victims: dict[str, MetaVictims] | None = msgspec.field(name="NodeNameToMetaVictims", default=None)
 
 
-def read_asked(body: bytes) -> Asked:
+def decode_extender_args(body: bytes) -> ExtenderArgs:
     """Read the body of /filter or /prioritize.
 
     Raises:
         ReviewError: it is none, has whole nodes and not their names, or a pod that no API server lets in.
     """
-    asked: Asked = _read(body, Asked)
-    _refuse_debts(asked.pod)
+    asked: ExtenderArgs = _decode_body(body, ExtenderArgs)
+    _reject_negative_amounts(asked.pod)
     if asked.node_names is None:
-        raise ReviewError(NO_NAMES)
+        raise ReviewError(NODE_NAMES_REQUIRED)
     return asked
 
 
-def read_preempting(body: bytes) -> Preempting:
+def decode_preemption_args(body: bytes) -> ExtenderPreemptionArgs:
     """Read the body of /preempt.
 
     Raises:
         ReviewError: it is none, has whole pods and not their uids, or a pod that no API server lets in.
     """
-    asked: Preempting = _read(body, Preempting)
-    _refuse_debts(asked.pod)
+    asked: ExtenderPreemptionArgs = _decode_body(body, ExtenderPreemptionArgs)
+    _reject_negative_amounts(asked.pod)
     if asked.victims is None:
-        raise ReviewError(NO_NAMES.replace("NodeNames", "NodeNameToMetaVictims"))
+        raise ReviewError(NODE_NAMES_REQUIRED.replace("NodeNames", "NodeNameToMetaVictims"))
     return asked
 
 
-def _refuse_debts(pod: Pod) -> None:
-    for name in below_zero(pod):
-        raise ReviewError(f"{quoted(name)} must not be asked for below zero")
+def _reject_negative_amounts(pod: Pod) -> None:
+    for name in negative_resources(pod):
+        raise ReviewError(f"{quote_text(name)} must not be asked for below zero")
 
 
-def _read(body: bytes, kind: type[Any]) -> Any:
+def _decode_body(body: bytes, kind: type[Any]) -> Any:
     """The fast way first; Go writes null for what is empty, and that is read again as absent."""
     try:
         return msgspec.json.decode(body, type=kind)
@@ -89,7 +89,7 @@ def _read(body: bytes, kind: type[Any]) -> Any:
         raise ReviewError("the body must be what kube-scheduler sends to an extender") from error
 
 
-def filter_answer(passed: Sequence[str], failed: Mapping[str, str], hopeless: Mapping[str, str]) -> bytes:
+def encode_filter_result(passed: Sequence[str], failed: Mapping[str, str], hopeless: Mapping[str, str]) -> bytes:
     """The answer of /filter.
 
     Args:
@@ -101,11 +101,11 @@ def filter_answer(passed: Sequence[str], failed: Mapping[str, str], hopeless: Ma
     return msgspec.json.encode(answer)
 
 
-def prioritize_answer(names: Sequence[str], scores: Sequence[int]) -> bytes:
+def encode_host_priorities(names: Sequence[str], scores: Sequence[int]) -> bytes:
     """The answer of /prioritize: a score of 0 to 10 for each node."""
     return msgspec.json.encode([{"Host": name, "Score": score} for name, score in zip(names, scores, strict=True)])
 
 
-def preempt_answer(victims: Mapping[str, Victims]) -> bytes:
+def encode_preemption_result(victims: Mapping[str, MetaVictims]) -> bytes:
     """The answer of /preempt: the nodes on which evicting helps, with who is evicted."""
     return msgspec.json.encode({"NodeNameToMetaVictims": victims})

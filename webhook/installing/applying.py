@@ -7,18 +7,18 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 from webhook.errors import ApiError, RightsliceError
-from webhook.installing.leaving import until_gone
-from webhook.installing.probe import BOTH, is_of_others, trusted, who_answers
-from webhook.installing.putting import put
-from webhook.kube.api import Api
-from webhook.manifests.hooks import NAMESPACE
-from webhook.manifests.objects import DEPLOYMENT, HOOKS, in_order, named
+from webhook.installing.leaving import wait_deleted
+from webhook.installing.probe import BOTH_ANSWERED, is_rejected_by_others, all_have_ca_bundle, probe_webhooks
+from webhook.installing.putting import apply_object
+from webhook.kube.api import KubeClient
+from webhook.manifests.hooks import SYSTEM_NAMESPACE
+from webhook.manifests.objects import DEPLOYMENT_PATH, WEBHOOK_KINDS, sort_for_apply, display_name
 
 Json = dict[str, Any]
-Say = Callable[[str], None]
+Progress = Callable[[str], None]
 
-AGAIN_SECONDS = 0.5
-OTHERS_SECONDS = 10.0
+POLL_SECONDS = 0.5
+OTHERS_GRACE_SECONDS = 10.0
 """How long others may refuse the pod that is only tried before it is left: a new namespace gets its account late."""
 
 NOT_FOUND = 404
@@ -28,7 +28,7 @@ class InstallError(RightsliceError):
     """The installation did not come up in time; the message says what was waited for and where to look."""
 
 
-async def install(api: Api, objects: Sequence[Json], say: Say, *, seconds: float, dry_run: bool = False) -> None:
+async def install_manifests(api: KubeClient, objects: Sequence[Json], say: Progress, *, seconds: float, dry_run: bool = False) -> None:
     """Apply everything, hooks last and only once replicas answer; then wait until the hooks answer a pod.
 
     Where something else refuses that pod first, it says so, and what: nothing is known of the hooks then.
@@ -44,80 +44,80 @@ async def install(api: Api, objects: Sequence[Json], say: Say, *, seconds: float
         ApiError: the API server refuses something, or does not answer.
     """
     if not dry_run:
-        await until_gone(api, objects, seconds)
-    hooks = [one for one in objects if one["kind"] in HOOKS]
-    rest = [one for one in objects if one["kind"] not in HOOKS]
-    for one in in_order(rest):
-        await _apply(api, one, say, dry_run=dry_run)
+        await wait_deleted(api, objects, seconds)
+    hooks = [one for one in objects if one["kind"] in WEBHOOK_KINDS]
+    rest = [one for one in objects if one["kind"] not in WEBHOOK_KINDS]
+    for one in sort_for_apply(rest):
+        await _apply_and_report(api, one, say, dry_run=dry_run)
     if not dry_run:
-        await _until(lambda: _replicas_ready(api), seconds, "a replica that is ready", _LOOK)
+        await _wait_until(lambda: _replicas_ready(api), seconds, "a replica that is ready", _PODS_HINT)
         say("replicas are ready")
     for one in hooks:
-        await _apply(api, one, say, dry_run=dry_run)
+        await _apply_and_report(api, one, say, dry_run=dry_run)
     if not dry_run:
-        say(await _answering(api, hooks, seconds))
+        say(await _wait_for_webhooks(api, hooks, seconds))
 
 
-_LOOK = f"Look at: kubectl -n {NAMESPACE} get pods,events"
-_DOCTOR = "Look at: rightslice doctor"
-_REFUSED = "Until then GPU pods are refused. To let them pass: rightslice install --mode audit, or rightslice uninstall"
+_PODS_HINT = f"Look at: kubectl -n {SYSTEM_NAMESPACE} get pods,events"
+_DOCTOR_HINT = "Look at: rightslice doctor"
+_FAIL_CLOSED_HINT = "Until then GPU pods are refused. To let them pass: rightslice install --mode audit, or rightslice uninstall"
 
 
-async def _answering(api: Api, hooks: Sequence[Json], seconds: float) -> str:
+async def _wait_for_webhooks(api: KubeClient, hooks: Sequence[Json], seconds: float) -> str:
     """Wait until the hooks answer; what to say of it. Where they do not, what that means for pods is said."""
     try:
-        await _until(lambda: trusted(api), seconds, "the hooks to trust the certificate that is served", _DOCTOR)
-        return await _tried(api, seconds)
+        await _wait_until(lambda: all_have_ca_bundle(api), seconds, "the hooks to trust the certificate that is served", _DOCTOR_HINT)
+        return await _wait_for_probe(api, seconds)
     except InstallError as error:
-        raise InstallError(f"{error}. {_REFUSED}" if _closed(hooks) else str(error)) from None
+        raise InstallError(f"{error}. {_FAIL_CLOSED_HINT}" if _fails_closed(hooks) else str(error)) from None
 
 
-def _closed(hooks: Sequence[Json]) -> bool:
+def _fails_closed(hooks: Sequence[Json]) -> bool:
     """Does the API server refuse pods while a hook does not answer?"""
     webhooks = [each for one in hooks for each in one.get("webhooks", ()) if each["failurePolicy"] == "Fail"]
     return any("pods" in rule["resources"] for each in webhooks for rule in each["rules"])
 
 
-async def _apply(api: Api, one: Json, say: Say, *, dry_run: bool) -> None:
+async def _apply_and_report(api: KubeClient, one: Json, say: Progress, *, dry_run: bool) -> None:
     """Apply one object; where its namespace or kind is only being made yet, a dry run cannot check it."""
     try:
-        await put(api, one, dry_run=dry_run)
+        await apply_object(api, one, dry_run=dry_run)
     except ApiError as error:
         if not (dry_run and error.status == NOT_FOUND):
             raise
-        say(f"{named(one)}: not checked, because its namespace is not there yet")
+        say(f"{display_name(one)}: not checked, because its namespace is not there yet")
         return
-    say(f"{'checked' if dry_run else 'applied'} {named(one)}")
+    say(f"{'checked' if dry_run else 'applied'} {display_name(one)}")
 
 
-async def _until(is_so: Callable[[], Awaitable[bool]], seconds: float, what: str, look: str) -> None:
+async def _wait_until(is_so: Callable[[], Awaitable[bool]], seconds: float, what: str, look: str) -> None:
     loop = asyncio.get_running_loop()
     end = loop.time() + seconds
     while not await is_so():
         if loop.time() > end:
             raise InstallError(f"waited {seconds:.0f} s for {what}. {look}")
-        await asyncio.sleep(AGAIN_SECONDS)
+        await asyncio.sleep(POLL_SECONDS)
 
 
-async def _tried(api: Api, seconds: float) -> str:
+async def _wait_for_probe(api: KubeClient, seconds: float) -> str:
     """Try a pod until both hooks answer it, or others will not let it come to them; what to say of it."""
     loop = asyncio.get_running_loop()
     end = others_end = loop.time() + seconds
-    while BOTH not in (answer := await who_answers(api)):
-        others = is_of_others(answer)
-        others_end = min(others_end, loop.time() + OTHERS_SECONDS) if others else end
+    while BOTH_ANSWERED not in (answer := await probe_webhooks(api)):
+        others = is_rejected_by_others(answer)
+        others_end = min(others_end, loop.time() + OTHERS_GRACE_SECONDS) if others else end
         if loop.time() > others_end and others:
             return f"whether the hooks answer could not be tried: the API server refuses the pod: {answer}"
         if loop.time() > end:
             what = "the hooks to answer a pod that is only tried"
-            raise InstallError(f"waited {seconds:.0f} s for {what}, last: {answer}. {_DOCTOR}")
-        await asyncio.sleep(AGAIN_SECONDS)
+            raise InstallError(f"waited {seconds:.0f} s for {what}, last: {answer}. {_DOCTOR_HINT}")
+        await asyncio.sleep(POLL_SECONDS)
     return "the hooks answer"
 
 
-async def _replicas_ready(api: Api) -> bool:
+async def _replicas_ready(api: KubeClient) -> bool:
     """Has the rollout of this very manifest come to a replica that is ready?"""
-    found = await api.get(DEPLOYMENT)
+    found = await api.get(DEPLOYMENT_PATH)
     status = found.get("status", {})
     seen: bool = status.get("observedGeneration", 0) >= found["metadata"]["generation"]
     wanted: int = min(1, found["spec"].get("replicas", 1))

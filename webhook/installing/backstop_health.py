@@ -4,24 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from webhook.installing.chosen import chosen
-from webhook.installing.facts import Facts, putting_right
-from webhook.installing.lines import Line, State, unread
+from webhook.installing.chosen import parse_deployment
+from webhook.installing.facts import ClusterFacts, repair_command
+from webhook.installing.lines import DiagnosticResult, CheckState, unread_part_result
 
-DENIES = {"audit": False, "enforce": True}
+DENY_BY_MODE = {"audit": False, "enforce": True}
 
 
-def backstop(facts: Facts) -> Iterator[Line]:
+def check_backstop(facts: ClusterFacts) -> Iterator[DiagnosticResult]:
     """Does the backstop deny, and does that agree with the mode?"""
     if facts.backstop is None:
-        yield unread(facts, "backstop", "no binding of the backstop", putting_right(facts))
+        yield unread_part_result(facts, "backstop", "no binding of the backstop", repair_command(facts))
         return
     denies = "Deny" in facts.backstop["spec"]["validationActions"]
     what = "the backstop denies" if denies else "the backstop denies nothing"
-    mode = chosen(facts.deployment).mode if facts.deployment else ""
-    if mode not in DENIES:
-        yield Line(State.OK, what, "the mode of a server outside the cluster cannot be seen")
-    elif denies == DENIES[mode]:
-        yield Line(State.OK, f"{what}, as mode {mode} has it")
+    mode = parse_deployment(facts.deployment).mode if facts.deployment else ""
+    if mode not in DENY_BY_MODE:
+        yield DiagnosticResult(CheckState.OK, what, "the mode of a server outside the cluster cannot be seen")
+    elif denies == DENY_BY_MODE[mode]:
+        yield DiagnosticResult(CheckState.OK, f"{what}, as mode {mode} has it")
     else:
-        yield Line(State.FAIL, f"{what}, but the mode is {mode}", f"rightslice install --mode {mode}")
+        yield DiagnosticResult(CheckState.FAIL, f"{what}, but the mode is {mode}", f"rightslice install --mode {mode}")

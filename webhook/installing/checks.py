@@ -5,29 +5,29 @@ from __future__ import annotations
 from datetime import datetime
 
 from webhook.installing import backstop_health, cluster_health, hooks_health, policies_health, scheduling_health
-from webhook.installing.facts import Facts
-from webhook.installing.lines import Line
+from webhook.installing.facts import ClusterFacts
+from webhook.installing.lines import DiagnosticResult
 from webhook.policy.compiled import PolicySet
 
 
-def diagnose(facts: Facts, now: datetime) -> list[Line]:
+def diagnose(facts: ClusterFacts, now: datetime) -> list[DiagnosticResult]:
     """Everything there is to say about an installation."""
-    loaded = policies_health.loaded_from(facts)
+    loaded = policies_health.load_installed_policies(facts)
     policies = (loaded.policies or PolicySet()).policies
     return [
-        *hooks_health.version(facts),
-        *hooks_health.hooks(facts),
-        *hooks_health.certificates(facts, now),
-        *hooks_health.answers(facts),
-        *backstop_health.backstop(facts),
-        *hooks_health.replicas(facts),
-        *hooks_health.replica(facts),
-        *policies_health.policies(facts, loaded),
-        *cluster_health.nodes(facts),
-        *cluster_health.forms(facts, policies),
-        *scheduling_health.accounting(facts, policies),
-        *scheduling_health.extender(facts),
-        *scheduling_health.agents(facts, now),
-        *cluster_health.namespaces(facts),
-        *hooks_health.passed_by(facts),
+        *hooks_health.check_version(facts),
+        *hooks_health.check_registration(facts),
+        *hooks_health.check_certificates(facts, now),
+        *hooks_health.check_answers(facts),
+        *backstop_health.check_backstop(facts),
+        *hooks_health.check_replicas(facts),
+        *hooks_health.check_replica_status(facts),
+        *policies_health.check_policies(facts, loaded),
+        *cluster_health.check_nodes(facts),
+        *cluster_health.check_gpu_forms(facts, policies),
+        *scheduling_health.check_accounting_resource(facts, policies),
+        *scheduling_health.check_extender(facts),
+        *scheduling_health.check_agents(facts, now),
+        *cluster_health.check_limits_and_quotas(facts),
+        *hooks_health.check_fail_open(facts),
     ]

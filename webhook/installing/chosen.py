@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from webhook.installing.finding import find
-from webhook.kube.api import Api
-from webhook.manifests.objects import DEPLOYMENT
+from webhook.installing.finding import find_object
+from webhook.kube.api import KubeClient
+from webhook.manifests.objects import DEPLOYMENT_PATH
 
-MODE = "RIGHTSLICE_MODE"
+MODE_VARIABLE = "RIGHTSLICE_MODE"
 CONTAINER = "webhook"
 
 
-class Chosen(NamedTuple):
+class CurrentInstall(NamedTuple):
     """What a Deployment says.
 
     Attributes:
@@ -24,23 +24,23 @@ class Chosen(NamedTuple):
 
     mode: str = ""
     image: str = ""
-    issued: bool = False
+    external_certificate: bool = False
 
 
-async def chosen_in(api: Api) -> Chosen:
+async def read_current_install(api: KubeClient) -> CurrentInstall:
     """What is installed; nothing chosen where there is no Deployment.
 
     Raises:
         ApiError: the API server does not let us read it, or does not answer.
     """
-    deployment = await find(api, DEPLOYMENT)
-    return Chosen() if deployment is None else chosen(deployment)
+    deployment = await find_object(api, DEPLOYMENT_PATH)
+    return CurrentInstall() if deployment is None else parse_deployment(deployment)
 
 
-def chosen(deployment: Mapping[str, Any]) -> Chosen:
+def parse_deployment(deployment: Mapping[str, Any]) -> CurrentInstall:
     """What a Deployment says of our own container. Those that others added do not count."""
     containers = deployment["spec"]["template"]["spec"]["containers"]
     ours: Mapping[str, Any] = next((one for one in containers if one["name"] == CONTAINER), {})
     variables = {variable["name"]: str(variable.get("value") or "") for variable in ours.get("env") or ()}
     issued = any(str(argument).startswith("--tls-cert") for argument in ours.get("args") or ())
-    return Chosen(variables.get(MODE, ""), str(ours.get("image") or ""), issued)
+    return CurrentInstall(variables.get(MODE_VARIABLE, ""), str(ours.get("image") or ""), issued)

@@ -5,92 +5,92 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from webhook.cache.snapshot import snapshot_of
-from webhook.engine.linting import LIMIT_RANGE, QUOTA, lint_all
-from webhook.errors import Place, RightsliceError, shorten
-from webhook.installing.facts import Facts
-from webhook.installing.lines import Line, State, unread
-from webhook.manifests.objects import named
-from webhook.model.modes import Form
-from webhook.model.paths import dotted
+from webhook.cache.snapshot import view_of_objects
+from webhook.engine.linting import LIMIT_RANGE, QUOTA, lint_all_objects
+from webhook.errors import SourceLocation, RightsliceError, shorten_text
+from webhook.installing.facts import ClusterFacts
+from webhook.installing.lines import DiagnosticResult, CheckState, unread_part_result
+from webhook.manifests.objects import display_name
+from webhook.model.modes import GpuForm
+from webhook.model.paths import format_path
 from webhook.policy.compiled import Policy
-from webhook.report.words import count
+from webhook.report.words import pluralize
 
 Json = dict[str, Any]
 
-PRODUCT = "nvidia.com/gpu.product"
+PRODUCT_LABEL = "nvidia.com/gpu.product"
 
 
-def nodes(facts: Facts) -> Iterator[Line]:
+def check_nodes(facts: ClusterFacts) -> Iterator[DiagnosticResult]:
     """Do GPU nodes say what they have?"""
     if facts.nodes is None:
-        yield unread(facts, "nodes", "no nodes", "")
+        yield unread_part_result(facts, "nodes", "no nodes", "")
         return
-    gpus = gpu_nodes(facts)
-    bare = [node["metadata"]["name"] for node in gpus if PRODUCT not in (node["metadata"].get("labels") or {})]
+    gpus = list_gpu_nodes(facts)
+    bare = [node["metadata"]["name"] for node in gpus if PRODUCT_LABEL not in (node["metadata"].get("labels") or {})]
     if not gpus:
-        yield Line(State.WARN, "no node advertises GPUs", "install NVIDIA's device plugin, or the GPU operator")
+        yield DiagnosticResult(CheckState.WARN, "no node advertises GPUs", "install NVIDIA's device plugin, or the GPU operator")
     elif bare:
-        advice = f"install GPU Feature Discovery, or node affinity cannot match: {some(bare)}"
-        yield Line(State.FAIL, f"{len(bare)} of {count(len(gpus), 'GPU node')} without {PRODUCT}", advice)
+        advice = f"install GPU Feature Discovery, or node affinity cannot match: {abbreviate_names(bare)}"
+        yield DiagnosticResult(CheckState.FAIL, f"{len(bare)} of {pluralize(len(gpus), 'GPU node')} without {PRODUCT_LABEL}", advice)
     else:
-        yield Line(State.OK, f"{count(len(gpus), 'GPU node')} with {PRODUCT}")
+        yield DiagnosticResult(CheckState.OK, f"{pluralize(len(gpus), 'GPU node')} with {PRODUCT_LABEL}")
 
 
-def gpu_nodes(facts: Facts) -> list[Json]:
+def list_gpu_nodes(facts: ClusterFacts) -> list[Json]:
     def has_gpus(node: Json) -> bool:
         return any(name.startswith("nvidia.com/") for name in node.get("status", {}).get("allocatable") or ())
 
     return [node for node in facts.nodes or () if has_gpus(node)]
 
 
-def some(names: Sequence[str], most: int = 3) -> str:
+def abbreviate_names(names: Sequence[str], most: int = 3) -> str:
     more = f" and {len(names) - most} more" if len(names) > most else ""
     return ", ".join(names[:most]) + more
 
 
-def forms(facts: Facts, policies: Sequence[Policy]) -> Iterator[Line]:
+def check_gpu_forms(facts: ClusterFacts, policies: Sequence[Policy]) -> Iterator[DiagnosticResult]:
     """Does the device plugin advertise what policies want to give?"""
     sizing = [policy for policy in policies if policy.right_sizing is not None]
     if not sizing or not facts.nodes:
         return
     try:
-        offered = _offered(facts.nodes)
+        offered = _offered_forms(facts.nodes)
     except RightsliceError as error:
-        yield Line(State.SKIP, "what nodes offer cannot be read", shorten(str(error), 160))
+        yield DiagnosticResult(CheckState.SKIP, "what nodes offer cannot be read", shorten_text(str(error), 160))
         return
     for policy in sizing:
         assert policy.right_sizing is not None
         wanted = set(policy.right_sizing.forms)
         if wanted & offered:
-            yield Line(State.OK, f"policy {policy.name} gives {_forms_named(wanted & offered)}, and nodes have it")
+            yield DiagnosticResult(CheckState.OK, f"policy {policy.name} gives {_forms_text(wanted & offered)}, and nodes have it")
         else:
             advice = "no node advertises it: set the device plugin's strategy (MIG: mixed), or the policy's forms"
-            yield Line(State.WARN, f"policy {policy.name} gives {_forms_named(wanted)}", advice)
+            yield DiagnosticResult(CheckState.WARN, f"policy {policy.name} gives {_forms_text(wanted)}", advice)
 
 
-def _offered(nodes: Sequence[Json]) -> set[Form]:
-    placed = (({"apiVersion": "v1", "kind": "Node", **node}, Place(node["metadata"]["name"])) for node in nodes)
-    return {offer.form for offer in snapshot_of(placed).fleet.offers}
+def _offered_forms(nodes: Sequence[Json]) -> set[GpuForm]:
+    placed = (({"apiVersion": "v1", "kind": "Node", **node}, SourceLocation(node["metadata"]["name"])) for node in nodes)
+    return {offer.form for offer in view_of_objects(placed).fleet.offers}
 
 
-def _forms_named(forms: set[Form]) -> str:
+def _forms_text(forms: set[GpuForm]) -> str:
     return " or ".join(sorted(forms))
 
 
-def namespaces(facts: Facts) -> Iterator[Line]:
+def check_limits_and_quotas(facts: ClusterFacts) -> Iterator[DiagnosticResult]:
     """Do LimitRanges and quotas do what their authors meant?"""
     if facts.limit_ranges is None or facts.quotas is None:
-        yield Line(State.SKIP, "LimitRanges and quotas cannot be read")
+        yield DiagnosticResult(CheckState.SKIP, "LimitRanges and quotas cannot be read")
         return
     kinds = ((LIMIT_RANGE, facts.limit_ranges), (QUOTA, facts.quotas))
     objects = [{**one, "kind": kind} for kind, found in kinds for one in found]
     classes = [one["metadata"]["name"] for one in facts.device_classes or ()]
-    traps = list(_traps(objects, classes))
-    yield from traps or [Line(State.OK, "no LimitRange and no quota sets a trap")]
+    traps = list(_lint_results(objects, classes))
+    yield from traps or [DiagnosticResult(CheckState.OK, "no LimitRange and no quota sets a trap")]
 
 
-def _traps(objects: Sequence[Json], classes: Sequence[str]) -> Iterator[Line]:
-    for one, findings in zip(objects, lint_all(objects, classes), strict=True):
+def _lint_results(objects: Sequence[Json], classes: Sequence[str]) -> Iterator[DiagnosticResult]:
+    for one, findings in zip(objects, lint_all_objects(objects, classes), strict=True):
         for found in findings:
-            yield Line(State.WARN, named(one), f"[{found.code}] {dotted(found.path)}: {found.message}. {found.fix}")
+            yield DiagnosticResult(CheckState.WARN, display_name(one), f"[{found.code}] {format_path(found.path)}: {found.message}. {found.fix}")

@@ -9,33 +9,33 @@ from types import MappingProxyType
 from typing import Any
 
 from webhook.errors import ApiError
-from webhook.installing.probe import who_answers
-from webhook.kube.api import Api
-from webhook.manifests.hooks import NAME, NAMESPACE
-from webhook.manifests.objects import DEPLOYMENT
-from webhook.manifests.scheduling import EXTENDER, SCHEDULER
+from webhook.installing.probe import probe_webhooks
+from webhook.kube.api import KubeClient
+from webhook.manifests.hooks import APP_NAME, SYSTEM_NAMESPACE
+from webhook.manifests.objects import DEPLOYMENT_PATH
+from webhook.manifests.scheduling import EXTENDER_NAME, SECOND_SCHEDULER_NAME
 
 Json = dict[str, Any]
 
-PAGE = "500"
-FAIL_OPEN = "apiserver_admission_webhook_fail_open_count"
+PAGE_SIZE = "500"
+FAIL_OPEN_METRIC = "apiserver_admission_webhook_fail_open_count"
 
 _ADMISSION = "/apis/admissionregistration.k8s.io/v1"
 _OURS = "/apis/rightslice.dev/v1alpha1"
-_IN_SPACE = f"/api/v1/namespaces/{NAMESPACE}"
-_SERVICE = f"{_IN_SPACE}/services/https:{NAME}:https/proxy"
-_EXTENDER = f"/apis/apps/v1/namespaces/{NAMESPACE}/deployments/{EXTENDER}"
-_SCHEDULER = f"/apis/apps/v1/namespaces/{NAMESPACE}/deployments/{SCHEDULER}"
+_IN_SPACE = f"/api/v1/namespaces/{SYSTEM_NAMESPACE}"
+_SERVICE = f"{_IN_SPACE}/services/https:{APP_NAME}:https/proxy"
+_EXTENDER = f"/apis/apps/v1/namespaces/{SYSTEM_NAMESPACE}/deployments/{EXTENDER_NAME}"
+_SCHEDULER = f"/apis/apps/v1/namespaces/{SYSTEM_NAMESPACE}/deployments/{SECOND_SCHEDULER_NAME}"
 
 NOT_FOUND = 404
-INSIDE = "rightslice install"
-OUTSIDE = "kubectl apply --server-side -k manifests/overlays/out-of-cluster (docs/install.md#out-of-cluster)"
+INSTALL_COMMAND = "rightslice install"
+OUTSIDE_COMMAND = "kubectl apply --server-side -k manifests/overlays/out-of-cluster (docs/install.md#out-of-cluster)"
 
-NO_CHOICE: Mapping[str, str] = MappingProxyType({})
+NO_PARAMS: Mapping[str, str] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
-class Facts:
+class ClusterFacts:
     """All of it. What could not be read is None, and `refused` says why, by the same name."""
 
     version: Json
@@ -63,7 +63,7 @@ class Facts:
     refused: dict[str, ApiError] = field(default_factory=dict)
 
 
-async def read_facts(api: Api) -> Facts:
+async def read_cluster_facts(api: KubeClient) -> ClusterFacts:
     """Ask the API server for everything.
 
     Raises:
@@ -80,33 +80,33 @@ async def read_facts(api: Api) -> Facts:
             return name, None
 
     parts = {
-        "mutating": api.get(f"{_ADMISSION}/mutatingwebhookconfigurations/{NAME}"),
-        "validating": api.get(f"{_ADMISSION}/validatingwebhookconfigurations/{NAME}"),
-        "backstop": api.get(f"{_ADMISSION}/validatingadmissionpolicybindings/{NAME}-pods"),
-        "deployment": api.get(DEPLOYMENT),
-        "secret": api.get(f"{_IN_SPACE}/secrets/{NAME}-tls"),
-        "settings": api.get(f"{_IN_SPACE}/configmaps/{NAME}-policies"),
-        "ready": _text(api, f"{_SERVICE}/readyz", {"verbose": ""}),
-        "answer": who_answers(api),
-        "metrics": _text(api, "/metrics"),
-        "policies": everything(api, f"{_OURS}/gpupolicies"),
-        "exceptions": everything(api, f"{_OURS}/namespaces/{NAMESPACE}/gpupolicyexceptions"),
-        "nodes": everything(api, "/api/v1/nodes"),
-        "limit_ranges": everything(api, "/api/v1/limitranges"),
-        "quotas": everything(api, "/api/v1/resourcequotas"),
-        "device_classes": everything(api, "/apis/resource.k8s.io/v1/deviceclasses"),
+        "mutating": api.get(f"{_ADMISSION}/mutatingwebhookconfigurations/{APP_NAME}"),
+        "validating": api.get(f"{_ADMISSION}/validatingwebhookconfigurations/{APP_NAME}"),
+        "backstop": api.get(f"{_ADMISSION}/validatingadmissionpolicybindings/{APP_NAME}-pods"),
+        "deployment": api.get(DEPLOYMENT_PATH),
+        "secret": api.get(f"{_IN_SPACE}/secrets/{APP_NAME}-tls"),
+        "settings": api.get(f"{_IN_SPACE}/configmaps/{APP_NAME}-policies"),
+        "ready": _get_text(api, f"{_SERVICE}/readyz", {"verbose": ""}),
+        "answer": probe_webhooks(api),
+        "metrics": _get_text(api, "/metrics"),
+        "policies": list_all(api, f"{_OURS}/gpupolicies"),
+        "exceptions": list_all(api, f"{_OURS}/namespaces/{SYSTEM_NAMESPACE}/gpupolicyexceptions"),
+        "nodes": list_all(api, "/api/v1/nodes"),
+        "limit_ranges": list_all(api, "/api/v1/limitranges"),
+        "quotas": list_all(api, "/api/v1/resourcequotas"),
+        "device_classes": list_all(api, "/apis/resource.k8s.io/v1/deviceclasses"),
         "extender": api.get(_EXTENDER),
-        "extender_ready": _text(api, f"{_IN_SPACE}/services/https:{EXTENDER}:https/proxy/readyz", {"verbose": ""}),
-        "scheduler": _configuration(api),
-        "waiting": everything(api, "/api/v1/pods", {"fieldSelector": "status.phase=Pending"}),
-        "agents": everything(api, f"{_OURS}/gpunodes"),
-        "leases": everything(api, f"/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases"),
+        "extender_ready": _get_text(api, f"{_IN_SPACE}/services/https:{EXTENDER_NAME}:https/proxy/readyz", {"verbose": ""}),
+        "scheduler": _read_scheduler_configuration(api),
+        "waiting": list_all(api, "/api/v1/pods", {"fieldSelector": "status.phase=Pending"}),
+        "agents": list_all(api, f"{_OURS}/gpunodes"),
+        "leases": list_all(api, f"/apis/coordination.k8s.io/v1/namespaces/{SYSTEM_NAMESPACE}/leases"),
     }
     found = await asyncio.gather(*(part(name, asked) for name, asked in parts.items()))
-    return Facts(version=version, refused=refused, **dict(found))
+    return ClusterFacts(version=version, refused=refused, **dict(found))
 
 
-async def _configuration(api: Api) -> str:
+async def _read_scheduler_configuration(api: KubeClient) -> str:
     """What the second scheduler is told, from the ConfigMap that its Deployment mounts."""
     deployment = await api.get(_SCHEDULER)
     volumes = deployment["spec"]["template"]["spec"].get("volumes") or ()
@@ -115,38 +115,38 @@ async def _configuration(api: Api) -> str:
     return "\n---\n".join(text for found in maps for text in (found.get("data") or {}).values())
 
 
-async def everything(api: Api, path: str, chosen: Mapping[str, str] = NO_CHOICE) -> list[Json]:
+async def list_all(api: KubeClient, path: str, chosen: Mapping[str, str] = NO_PARAMS) -> list[Json]:
     """All items of a collection, page by page.
 
     Raises:
         ApiError: the API server does not let us, or does not answer.
     """
     items: list[Json] = []
-    params = {**chosen, "limit": PAGE}
+    params = {**chosen, "limit": PAGE_SIZE}
     while True:
         page = await api.get(path, params)
         items += page["items"]
         more = page["metadata"].get("continue")
         if not more:
             return items
-        params = {**chosen, "limit": PAGE, "continue": more}
+        params = {**chosen, "limit": PAGE_SIZE, "continue": more}
 
 
-async def _text(api: Api, path: str, params: dict[str, str] | None = None) -> str:
-    return (await api.read(path, params or {})).decode(errors="replace")
+async def _get_text(api: KubeClient, path: str, params: dict[str, str] | None = None) -> str:
+    return (await api.get_bytes(path, params or {})).decode(errors="replace")
 
 
-def is_outside(facts: Facts) -> bool:
+def runs_outside_cluster(facts: ClusterFacts) -> bool:
     """Does the server, if there is one, run outside the cluster?"""
     return facts.deployment is None and facts.refused["deployment"].status == NOT_FOUND
 
 
-def putting_right(facts: Facts) -> str:
+def repair_command(facts: ClusterFacts) -> str:
     """The command that puts back what is missing: an installation in the cluster and one outside it have their own."""
-    if any("url" in hook["clientConfig"] for one in (facts.mutating, facts.validating) for hook in _hooks(one)):
-        return OUTSIDE
-    return f"{INSIDE}; for a server outside the cluster: {OUTSIDE}" if is_outside(facts) else INSIDE
+    if any("url" in hook["clientConfig"] for one in (facts.mutating, facts.validating) for hook in _webhooks_of(one)):
+        return OUTSIDE_COMMAND
+    return f"{INSTALL_COMMAND}; for a server outside the cluster: {OUTSIDE_COMMAND}" if runs_outside_cluster(facts) else INSTALL_COMMAND
 
 
-def _hooks(configuration: Json | None) -> list[Json]:
+def _webhooks_of(configuration: Json | None) -> list[Json]:
     return (configuration or {}).get("webhooks") or []

@@ -6,12 +6,12 @@ from http import HTTPStatus
 from typing import Any
 
 from webhook.errors import ApiError
-from webhook.kube.api import Api
+from webhook.kube.api import KubeClient
 
-NOT_THERE = (HTTPStatus.NOT_FOUND,)
+ABSENT_STATUSES = (HTTPStatus.NOT_FOUND,)
 
 
-async def find(api: Api, path: str, absent: tuple[int, ...] = NOT_THERE) -> dict[str, Any] | None:
+async def find_object(api: KubeClient, path: str, absent: tuple[int, ...] = ABSENT_STATUSES) -> dict[str, Any] | None:
     """An object; None where the API server answers with one of these statuses.
 
     Raises:

@@ -8,51 +8,51 @@ from contextlib import suppress
 from typing import Any
 
 from webhook.errors import ApiError, RightsliceError
-from webhook.installing.finding import find
-from webhook.kube.api import Api
-from webhook.manifests.objects import TAKES_TIME, named, path_of
+from webhook.installing.finding import find_object
+from webhook.kube.api import KubeClient
+from webhook.manifests.objects import SLOW_DELETE_KINDS, display_name, api_path
 
 Json = dict[str, Any]
 
-AGAIN_SECONDS = 0.5
+DELETION_POLL_SECONDS = 0.5
 
-ASKED_AGAIN = "rightslice.dev/removal-asked-again"
-"""The annotation that `_ask_again` writes: the resourceVersion it was asked at."""
+RETRIGGER_ANNOTATION = "rightslice.dev/removal-asked-again"
+"""The annotation that `_retrigger_deletion` writes: the resourceVersion it was asked at."""
 
 
-class LeavingError(RightsliceError):
+class DeletionTimeoutError(RightsliceError):
     """Something did not go in time; the message says what, and where to look."""
 
 
-async def until_gone(api: Api, objects: Iterable[Json], seconds: float) -> None:
+async def wait_deleted(api: KubeClient, objects: Iterable[Json], seconds: float) -> None:
     """Wait until none of them is on its way out any more. What stays is not waited for.
 
     Raises:
         LeavingError: something was still going after so long.
         ApiError: the API server refuses something, or does not answer.
     """
-    leaving = [one for one in objects if one["kind"] in TAKES_TIME]
+    leaving = [one for one in objects if one["kind"] in SLOW_DELETE_KINDS]
     loop = asyncio.get_running_loop()
     end = loop.time() + seconds
-    while leaving := [one for one in leaving if await _is_leaving(api, path_of(one))]:
+    while leaving := [one for one in leaving if await _is_terminating(api, api_path(one))]:
         if loop.time() > end:
-            names = ", ".join(map(named, leaving))
+            names = ", ".join(map(display_name, leaving))
             path = f"{leaving[0]['kind'].lower()} {leaving[0]['metadata']['name']}"
-            raise LeavingError(f"waited {seconds:.0f} s for the end of {names}. Look at: kubectl get {path} -o yaml")
-        await asyncio.sleep(AGAIN_SECONDS)
+            raise DeletionTimeoutError(f"waited {seconds:.0f} s for the end of {names}. Look at: kubectl get {path} -o yaml")
+        await asyncio.sleep(DELETION_POLL_SECONDS)
 
 
-async def _is_leaving(api: Api, path: str) -> bool:
+async def _is_terminating(api: KubeClient, path: str) -> bool:
     """Is it still there? One that somebody made anew meanwhile is not the one that was removed."""
-    found = await find(api, path)
+    found = await find_object(api, path)
     if found is None:
         return False
-    if is_forgotten(found):
-        await _ask_again(api, path, found)
+    if is_deletion_stuck(found):
+        await _retrigger_deletion(api, path, found)
     return "deletionTimestamp" in found["metadata"]
 
 
-def is_forgotten(found: Json) -> bool:
+def is_deletion_stuck(found: Json) -> bool:
     """Is this a CRD whose objects the API server could not list, as happens to a kind that nobody has read yet?
 
     Its controller (crd_finalizer of Kubernetes) tries once more, at once. Where it reads its own last word too late
@@ -63,9 +63,9 @@ def is_forgotten(found: Json) -> bool:
     return any(one.get("type") == "Terminating" and one.get("reason") == "InstanceDeletionFailed" for one in conditions)
 
 
-async def _ask_again(api: Api, path: str, found: Json) -> None:
+async def _retrigger_deletion(api: KubeClient, path: str, found: Json) -> None:
     """Change the CRD, so that its controller looks. Who may not is left to wait; who came too late need not."""
     version = found["metadata"]["resourceVersion"]
-    change = {"metadata": {"resourceVersion": version, "annotations": {ASKED_AGAIN: version}}}
+    change = {"metadata": {"resourceVersion": version, "annotations": {RETRIGGER_ANNOTATION: version}}}
     with suppress(ApiError):
         await api.patch(path, change, "merge")

@@ -5,11 +5,11 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import NamedTuple
 
-from webhook.errors import shorten
-from webhook.installing.facts import Facts
+from webhook.errors import shorten_text
+from webhook.installing.facts import ClusterFacts
 
 
-class State(StrEnum):
+class CheckState(StrEnum):
     """What a line says. FAIL and WARN are something to act on."""
 
     OK = "ok"
@@ -18,17 +18,17 @@ class State(StrEnum):
     SKIP = "skip"
 
 
-class Line(NamedTuple):
+class DiagnosticResult(NamedTuple):
     """One line: what was looked at, and what to know or do."""
 
-    state: State
-    what: str
+    state: CheckState
+    summary: str
     advice: str = ""
 
 
-def unread(facts: Facts, name: str, absent: str, advice: str) -> Line:
+def unread_part_result(facts: ClusterFacts, name: str, absent: str, advice: str) -> DiagnosticResult:
     """What to say of a part that could not be read: it is not there, or we may not see it."""
     error = facts.refused[name]
     if error.status == 404:
-        return Line(State.FAIL, absent, advice)
-    return Line(State.SKIP, f"{name} cannot be read", shorten(error.message, 160))
+        return DiagnosticResult(CheckState.FAIL, absent, advice)
+    return DiagnosticResult(CheckState.SKIP, f"{name} cannot be read", shorten_text(error.message, 160))

@@ -5,21 +5,21 @@ from __future__ import annotations
 from typing import Any
 
 from webhook.errors import ApiError, ApiUnreachable
-from webhook.kube.api import Api
-from webhook.manifests.hooks import NAME
-from webhook.model.records import ANSWERED, PROBE
+from webhook.kube.api import KubeClient
+from webhook.manifests.hooks import APP_NAME
+from webhook.model.records import PROBE_ANSWER, PROBE_ANNOTATION
 
 Json = dict[str, Any]
 
-BOTH = f"{ANSWERED}: validate and mutate"
-LET_IN = "the pod was let in without a word of ours"
-_OF_OURS = '.rightslice.dev"'
+BOTH_ANSWERED = f"{PROBE_ANSWER}: validate and mutate"
+UNANSWERED = "the pod was let in without a word of ours"
+_WEBHOOK_NAME_END = '.rightslice.dev"'
 """How the names of our hooks end, where the API server speaks of one."""
 
-_PROBE: Json = {
+_PROBE_POD: Json = {
     "apiVersion": "v1",
     "kind": "Pod",
-    "metadata": {"name": "rightslice-probe", "namespace": "default", "annotations": {PROBE: "who answers?"}},
+    "metadata": {"name": "rightslice-probe", "namespace": "default", "annotations": {PROBE_ANNOTATION: "who answers?"}},
     "spec": {
         "securityContext": {"runAsNonRoot": True, "runAsUser": 65532, "seccompProfile": {"type": "RuntimeDefault"}},
         "containers": [
@@ -41,22 +41,22 @@ It is tried in `default`: the hooks leave our own namespace out.
 """
 
 
-async def who_answers(api: Api) -> str:
+async def probe_webhooks(api: KubeClient) -> str:
     """What came back for a pod that is only tried: our own sentence, or why it was not us.
 
     Raises:
         ApiUnreachable: the API server does not answer.
     """
     try:
-        await api.create("/api/v1/namespaces/default/pods", _PROBE, {"dryRun": "All"})
+        await api.create("/api/v1/namespaces/default/pods", _PROBE_POD, {"dryRun": "All"})
     except ApiUnreachable:
         raise
     except ApiError as error:
         return error.message
-    return LET_IN
+    return UNANSWERED
 
 
-def is_of_others(answer: str) -> bool:
+def is_rejected_by_others(answer: str) -> bool:
     """Did something else refuse the pod (a right, a LimitRange, a policy), so that it says nothing of our hooks?
 
     >>> is_of_others('pods "rightslice-probe" is forbidden: exceeded quota: pods')
@@ -64,13 +64,13 @@ def is_of_others(answer: str) -> bool:
     >>> is_of_others('failed calling webhook "validate.rightslice.dev": connection refused')
     False
     """
-    return answer != LET_IN and ANSWERED not in answer and _OF_OURS not in answer
+    return answer != UNANSWERED and PROBE_ANSWER not in answer and _WEBHOOK_NAME_END not in answer
 
 
-async def trusted(api: Api) -> bool:
+async def all_have_ca_bundle(api: KubeClient) -> bool:
     """Does every hook trust somebody? A pod that is tried before would be passed by."""
     for plural in ("mutatingwebhookconfigurations", "validatingwebhookconfigurations"):
-        found = await api.get(f"/apis/admissionregistration.k8s.io/v1/{plural}/{NAME}")
+        found = await api.get(f"/apis/admissionregistration.k8s.io/v1/{plural}/{APP_NAME}")
         if not all(hook["clientConfig"].get("caBundle") for hook in found["webhooks"]):
             return False
     return True

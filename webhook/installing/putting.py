@@ -10,53 +10,53 @@ from __future__ import annotations
 from typing import Any
 
 from webhook.errors import ApiError
-from webhook.installing.finding import NOT_THERE, find
-from webhook.kube.api import Api
-from webhook.manifests.hooks import NAME, NAMESPACE
-from webhook.manifests.objects import path_of
+from webhook.installing.finding import ABSENT_STATUSES, find_object
+from webhook.kube.api import KubeClient
+from webhook.manifests.hooks import APP_NAME, SYSTEM_NAMESPACE
+from webhook.manifests.objects import api_path
 
 Json = dict[str, Any]
 
-MANAGER = "rightslice-install"
-REPLACED = "admissionregistration.k8s.io/"
-SECRET = f"/api/v1/namespaces/{NAMESPACE}/secrets/{NAME}-tls"
-TRIES = 5
+FIELD_MANAGER = "rightslice-install"
+REPLACED_GROUP = "admissionregistration.k8s.io/"
+TLS_SECRET_PATH = f"/api/v1/namespaces/{SYSTEM_NAMESPACE}/secrets/{APP_NAME}-tls"
+MAX_TRIES = 5
 FORBIDDEN, CONFLICT = 403, 409
 
 
-async def put(api: Api, one: Json, *, dry_run: bool = False) -> None:
+async def apply_object(api: KubeClient, one: Json, *, dry_run: bool = False) -> None:
     """Make an object what its manifest says.
 
     Raises:
         ApiError: the API server refuses it, or does not answer; 409 where others write it again and again.
     """
-    params = {"fieldManager": MANAGER} | ({"dryRun": "All"} if dry_run else {})
-    if not one["apiVersion"].startswith(REPLACED):
-        await api.patch(path_of(one), one, "apply", params | {"force": "true"})
+    params = {"fieldManager": FIELD_MANAGER} | ({"dryRun": "All"} if dry_run else {})
+    if not one["apiVersion"].startswith(REPLACED_GROUP):
+        await api.patch(api_path(one), one, "apply", params | {"force": "true"})
         return
-    for _ in range(TRIES - 1):
+    for _ in range(MAX_TRIES - 1):
         try:
-            await _replace(api, one, params)
+            await _replace_object(api, one, params)
         except ApiError as error:
             if error.status != CONFLICT:
                 raise
         else:
             return
-    await _replace(api, one, params)
+    await _replace_object(api, one, params)
 
 
-async def _replace(api: Api, one: Json, params: dict[str, str]) -> None:
+async def _replace_object(api: KubeClient, one: Json, params: dict[str, str]) -> None:
     """Replace an object as it was just read, or make it."""
-    path = path_of(one)
-    before = await find(api, path)
+    path = api_path(one)
+    before = await find_object(api, path)
     if before is None:
         await api.create(path.rpartition("/")[0], one, params)
         return
-    bundle = await _own_bundle(api) if "webhooks" in one else ""
-    await api.replace(path, replacement(one, before, bundle), params)
+    bundle = await _own_ca_bundle(api) if "webhooks" in one else ""
+    await api.replace(path, build_replacement(one, before, bundle), params)
 
 
-def replacement(one: Json, before: Json, bundle: str) -> Json:
+def build_replacement(one: Json, before: Json, bundle: str) -> Json:
     """What to replace an object with: the manifest, with labels and annotations of others and what is trusted by us.
 
     Args:
@@ -84,7 +84,7 @@ def replacement(one: Json, before: Json, bundle: str) -> Json:
     return {**one, "metadata": metadata, "webhooks": webhooks}
 
 
-async def _own_bundle(api: Api) -> str:
+async def _own_ca_bundle(api: KubeClient) -> str:
     """The authorities in the Secret that replicas serve from, base64; "" where there is none to read."""
-    secret = await find(api, SECRET, (*NOT_THERE, FORBIDDEN))
+    secret = await find_object(api, TLS_SECRET_PATH, (*ABSENT_STATUSES, FORBIDDEN))
     return str(((secret or {}).get("data") or {}).get("ca.crt") or "")

@@ -10,38 +10,38 @@ from typing import Any, NamedTuple
 from cryptography import x509
 from cryptography.exceptions import InvalidSignature
 
-Json = Mapping[str, Any]
+JsonObject = Mapping[str, Any]
 
 
-class Trusted(NamedTuple):
+class CertificateTrust(NamedTuple):
     """What is wrong ("": nothing), and when the serving certificate ends (None: it cannot be read)."""
 
-    fault: str
-    ends: datetime | None
+    error: str
+    expires: datetime | None
 
 
-def trust(configurations: Sequence[Json], secret: Json | None, now: datetime) -> Trusted:
+def check_ca_bundles(configurations: Sequence[JsonObject], secret: JsonObject | None, now: datetime) -> CertificateTrust:
     """Hold the caBundle of each hook against the certificate in the Secret."""
     hooks = [hook for one in configurations for hook in one["webhooks"]]
     bundles = [(hook["name"], hook["clientConfig"].get("caBundle") or "") for hook in hooks]
-    leaf = _leaf(secret)
+    leaf = _serving_certificate(secret)
     ends = leaf.not_valid_after_utc if leaf else None
     empty = dict.fromkeys(name for name, bundle in bundles if not bundle)
     if empty:
-        return Trusted(f"empty in {', '.join(empty)}", ends)
+        return CertificateTrust(f"empty in {', '.join(empty)}", ends)
     for name, bundle in bundles:
         try:
             authorities = x509.load_pem_x509_certificates(b64decode(bundle))
         except ValueError:
-            return Trusted(f"no certificates in that of {name}", ends)
+            return CertificateTrust(f"no certificates in that of {name}", ends)
         if all(authority.not_valid_after_utc <= now for authority in authorities):
-            return Trusted(f"that of {name} has ended", ends)
-        if leaf is not None and not any(_issued(leaf, authority) for authority in authorities):
-            return Trusted(f"that of {name} does not hold the authority of the serving certificate", ends)
-    return Trusted("", ends)
+            return CertificateTrust(f"that of {name} has ended", ends)
+        if leaf is not None and not any(_is_issued_by(leaf, authority) for authority in authorities):
+            return CertificateTrust(f"that of {name} does not hold the authority of the serving certificate", ends)
+    return CertificateTrust("", ends)
 
 
-def _leaf(secret: Json | None) -> x509.Certificate | None:
+def _serving_certificate(secret: JsonObject | None) -> x509.Certificate | None:
     text = ((secret or {}).get("data") or {}).get("tls.crt")
     try:
         return x509.load_pem_x509_certificate(b64decode(text)) if text else None
@@ -49,7 +49,7 @@ def _leaf(secret: Json | None) -> x509.Certificate | None:
         return None
 
 
-def _issued(leaf: x509.Certificate, authority: x509.Certificate) -> bool:
+def _is_issued_by(leaf: x509.Certificate, authority: x509.Certificate) -> bool:
     try:
         leaf.verify_directly_issued_by(authority)
     except (ValueError, TypeError, InvalidSignature):

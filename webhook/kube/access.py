@@ -18,7 +18,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from webhook.errors import AccessError, shorten
+from webhook.errors import AccessError, shorten_text
 from webhook.kube.incluster import ServiceAccount
 
 if TYPE_CHECKING:
@@ -27,15 +27,15 @@ if TYPE_CHECKING:
 READ_SECONDS = 30.0
 """The most that reading may take; an exec plug-in may ask a cloud."""
 
-EARLY = timedelta(minutes=5)
+EXPIRY_MARGIN = timedelta(minutes=5)
 """How long before its end an exec plug-in's token is asked for anew."""
 
-KUBECONFIG = "must be a kubeconfig: one YAML map with clusters, contexts and users"
-HOME = "~/.kube/config"
-WAYS = f"Write --kubeconfig FILE, set KUBECONFIG, put one at {HOME}, or run in a pod with a service account"
+NOT_A_KUBECONFIG = "must be a kubeconfig: one YAML map with clusters, contexts and users"
+DEFAULT_KUBECONFIG = "~/.kube/config"
+CONFIGURE_HINT = f"Write --kubeconfig FILE, set KUBECONFIG, put one at {DEFAULT_KUBECONFIG}, or run in a pod with a service account"
 
 
-class Access:
+class ClusterAccess:
     """How to reach one API server; `read` it before anything else.
 
     Attributes:
@@ -61,13 +61,13 @@ class Access:
         Raises:
             AccessError: none of these is there.
         """
-        self._files = _files(kubeconfig, context)
+        self._files = _find_kubeconfig(kubeconfig, context)
         self._context = context
         self._configuration: Configuration | ServiceAccount | None = None
         self._loader: Any = None
         self._lock = asyncio.Lock()
 
-    async def read(self) -> Access:
+    async def read(self) -> ClusterAccess:
         """Read address, authorities and credentials.
 
         Raises:
@@ -75,13 +75,13 @@ class Access:
         """
         source = self._files or "the service account of this pod"
         try:
-            with _complaints() as said:
+            with _collect_loader_errors() as said:
                 configuration, loader = await asyncio.wait_for(self._load(), READ_SECONDS)
-            tls = tls_of(configuration)
+            tls = build_ssl_context(configuration)
         except TimeoutError as error:
             raise AccessError(f"{source}: must be read within {READ_SECONDS:g} s; an exec plug-in hangs") from error
         except Exception as error:  # whatever a file that a stranger wrote makes of its reader
-            raise AccessError(f"{source}: {_in_words(error)}. {WAYS}") from error
+            raise AccessError(f"{source}: {_describe_load_error(error)}. {CONFIGURE_HINT}") from error
         if said:
             raise AccessError(f"{source}: {said[0]}")
         self.server, self.tls = configuration.host.rstrip("/"), tls
@@ -109,13 +109,13 @@ class Access:
             AccessError: it had to be read anew, and cannot be.
         """
         expiry = getattr(self._loader, "exec_plugin_expiry", None)
-        if expiry is not None and expiry - EARLY <= datetime.now(UTC):
-            await self.renew(self._token())
+        if expiry is not None and expiry - EXPIRY_MARGIN <= datetime.now(UTC):
+            await self.reload(self._token())
         elif self._configuration is not None and self._configuration.refresh_api_key_hook is not None:
             self._configuration.refresh_api_key_hook(self._configuration)
         return self._token()
 
-    async def renew(self, refused: str) -> None:
+    async def reload(self, refused: str) -> None:
         """Read everything anew, unless somebody else has since the header `refused` was given.
 
         Raises:
@@ -130,30 +130,30 @@ class Access:
         return str(keys.get("BearerToken", "")).strip()
 
 
-def _files(kubeconfig: str | None, context: str | None) -> str:
+def _find_kubeconfig(kubeconfig: str | None, context: str | None) -> str:
     """The kubeconfig to read; "" for the service account of this pod."""
     named = kubeconfig or os.environ.get("KUBECONFIG", "")
     if named:
         if not any(Path(name).expanduser().is_file() for name in named.split(os.pathsep)):
-            raise AccessError(f"{named}: must be a kubeconfig file, found none. {WAYS}")
+            raise AccessError(f"{named}: must be a kubeconfig file, found none. {CONFIGURE_HINT}")
         return named
     if os.environ.get("KUBERNETES_SERVICE_HOST") and context is None:
         return ""
-    if not Path(HOME).expanduser().is_file():
-        raise AccessError(f"a live cluster: must be told where it is, found nothing. {WAYS}")
-    return HOME
+    if not Path(DEFAULT_KUBECONFIG).expanduser().is_file():
+        raise AccessError(f"a live cluster: must be told where it is, found nothing. {CONFIGURE_HINT}")
+    return DEFAULT_KUBECONFIG
 
 
-def _in_words(error: Exception) -> str:
+def _describe_load_error(error: Exception) -> str:
     """What the loader found, where its own words are those of Python or of a parser."""
     if isinstance(error, TypeError | AttributeError):
-        return KUBECONFIG
+        return NOT_A_KUBECONFIG
     said = " ".join(str(error).split())
     parsing = isinstance(error, UnicodeDecodeError) or type(error).__module__.startswith("yaml.")
-    return shorten(f"{KUBECONFIG}, found: {said}" if parsing else str(error), 500)
+    return shorten_text(f"{NOT_A_KUBECONFIG}, found: {said}" if parsing else str(error), 500)
 
 
-def tls_of(configuration: Configuration | ServiceAccount) -> ssl.SSLContext | None:
+def build_ssl_context(configuration: Configuration | ServiceAccount) -> ssl.SSLContext | None:
     """The TLS context that a configuration asks for."""
     if not configuration.host.startswith("https"):
         return None
@@ -169,13 +169,13 @@ def tls_of(configuration: Configuration | ServiceAccount) -> ssl.SSLContext | No
 
 
 @contextmanager
-def _complaints() -> Iterator[list[str]]:
+def _collect_loader_errors() -> Iterator[list[str]]:
     """What the loader logs as an error instead of raising it: an exec plug-in that fails."""
     said: list[str] = []
 
     class Ear(logging.Handler):
         def emit(self, record: logging.LogRecord) -> None:
-            said.append(shorten(record.getMessage(), 500))
+            said.append(shorten_text(record.getMessage(), 500))
 
     logger, ear = logging.getLogger("kubernetes.aio.config.kube_config"), Ear(logging.ERROR)
     logger.addHandler(ear)

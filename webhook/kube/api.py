@@ -20,27 +20,27 @@ import msgspec
 import orjson
 
 from webhook.errors import AccessError, ApiError, ApiUnreachable
-from webhook.kube.access import Access
-from webhook.kube.sockets import Sockets
+from webhook.kube.access import ClusterAccess
+from webhook.kube.sockets import SocketTracker
 
 CALL_SECONDS = 30.0
 CONNECT_SECONDS = 5.0
-ANSWER_MOST = 64 * 1024 * 1024
+MAX_RESPONSE_BYTES = 64 * 1024 * 1024
 """Bytes of one answer; a page of a list is far below."""
 
-ASK_AGAIN = frozenset({429, 503})
-AGAIN_SECONDS = 1.0
+RETRIABLE = frozenset({429, 503})
+RETRY_SECONDS = 1.0
 """The wait before a repetition where the server names none."""
 
 CHUNK = 256 * 1024
-AGENT = "rightslice"
+USER_AGENT = "rightslice"
 
-NOTHING: Mapping[str, str] = MappingProxyType({})
+NO_PARAMS: Mapping[str, str] = MappingProxyType({})
 
-Kind = Literal["json", "merge", "strategic", "apply"]
+PatchKind = Literal["json", "merge", "strategic", "apply"]
 """The four ways to patch."""
 
-PATCH_TYPES: Mapping[Kind, str] = {
+PATCH_TYPES: Mapping[PatchKind, str] = {
     "json": "application/json-patch+json",
     "merge": "application/merge-patch+json",
     "strategic": "application/strategic-merge-patch+json",
@@ -48,7 +48,7 @@ PATCH_TYPES: Mapping[Kind, str] = {
 }
 
 
-class Status(msgspec.Struct, frozen=True):
+class ApiStatus(msgspec.Struct, frozen=True):
     """What the API says where it does not give what was asked for."""
 
     kind: str = ""
@@ -57,7 +57,7 @@ class Status(msgspec.Struct, frozen=True):
     message: str = ""
 
 
-class Ask(NamedTuple):
+class ApiRequest(NamedTuple):
     """One call, as it goes to the server."""
 
     method: str
@@ -67,21 +67,21 @@ class Ask(NamedTuple):
     content_type: str = "application/json"
 
     @property
-    def call(self) -> str:
+    def label(self) -> str:
         """What messages call it."""
         return f"{self.method} {self.path}"
 
 
-class Api:
+class KubeClient:
     """One API server. Use it with `async with`, or `close` it.
 
     Attributes:
         moment: The server's clock, to the second, when it last answered; None: it has not said.
     """
 
-    moment: datetime | None = None
+    server_time: datetime | None = None
 
-    def __init__(self, access: Access, *, seconds: float = CALL_SECONDS) -> None:
+    def __init__(self, access: ClusterAccess, *, seconds: float = CALL_SECONDS) -> None:
         """Take access that has been read.
 
         Args:
@@ -91,16 +91,16 @@ class Api:
         self._access = access
         self._seconds = seconds
         self._http: aiohttp.ClientSession | None = None
-        self._sockets = Sockets()
+        self._sockets = SocketTracker()
 
     @classmethod
     async def connect(cls, kubeconfig: str | None = None, context: str | None = None) -> Self:
-        """An API server by kubeconfig or service account; nothing is sent yet. See `Access`.
+        """An API server by kubeconfig or service account; nothing is sent yet. See `ClusterAccess`.
 
         Raises:
             AccessError: nothing says where it is, or what says so cannot be used.
         """
-        return cls(await Access(kubeconfig, context).read())
+        return cls(await ClusterAccess(kubeconfig, context).read())
 
     @property
     def server(self) -> str:
@@ -120,53 +120,53 @@ class Api:
             self._http = None
             await self._sockets.close()
 
-    async def get(self, path: str, params: Mapping[str, str] = NOTHING) -> dict[str, Any]:
+    async def get(self, path: str, params: Mapping[str, str] = NO_PARAMS) -> dict[str, Any]:
         """Read an object or a list.
 
         Raises:
             ApiError: the server says no; `ApiUnreachable`: it says nothing.
         """
-        return _object("GET", path, await self.read(path, params))
+        return _parse_json_object("GET", path, await self.get_bytes(path, params))
 
-    async def create(self, path: str, body: Mapping[str, Any], params: Mapping[str, str] = NOTHING) -> dict[str, Any]:
+    async def create(self, path: str, body: Mapping[str, Any], params: Mapping[str, str] = NO_PARAMS) -> dict[str, Any]:
         """POST a new object to its collection; gives what was stored.
 
         Raises:
             ApiError: see `get`; 409 where it is there already.
         """
-        return _object("POST", path, await self._call("POST", path, params, body))
+        return _parse_json_object("POST", path, await self._request("POST", path, params, body))
 
-    async def replace(self, path: str, body: Mapping[str, Any], params: Mapping[str, str] = NOTHING) -> dict[str, Any]:
+    async def replace(self, path: str, body: Mapping[str, Any], params: Mapping[str, str] = NO_PARAMS) -> dict[str, Any]:
         """PUT an object as a whole; its `metadata.resourceVersion`, where given, must still be the stored one.
 
         Raises:
             ApiError: see `get`; 409 where somebody else was first.
         """
-        return _object("PUT", path, await self._call("PUT", path, params, body))
+        return _parse_json_object("PUT", path, await self._request("PUT", path, params, body))
 
-    async def patch(self, path: str, body: Any, kind: Kind, params: Mapping[str, str] = NOTHING) -> dict[str, Any]:
+    async def patch(self, path: str, body: Any, kind: PatchKind, params: Mapping[str, str] = NO_PARAMS) -> dict[str, Any]:
         """PATCH an object; "apply" needs `fieldManager` among the parameters.
 
         Raises:
             ApiError: see `get`; 409 where fields are another's, 422 where a test of a JSON Patch does not hold.
         """
-        return _object("PATCH", path, await self._call("PATCH", path, params, body, PATCH_TYPES[kind]))
+        return _parse_json_object("PATCH", path, await self._request("PATCH", path, params, body, PATCH_TYPES[kind]))
 
-    async def delete(self, path: str, params: Mapping[str, str] = NOTHING) -> dict[str, Any]:
+    async def delete(self, path: str, params: Mapping[str, str] = NO_PARAMS) -> dict[str, Any]:
         """DELETE an object; gives a Status, or the object: one with a `deletionTimestamp` is on its way out only.
 
         Raises:
             ApiError: see `get`; 404 where there is none.
         """
-        return _object("DELETE", path, await self._call("DELETE", path, params))
+        return _parse_json_object("DELETE", path, await self._request("DELETE", path, params))
 
-    async def read(self, path: str, params: Mapping[str, str] = NOTHING) -> bytes:
+    async def get_bytes(self, path: str, params: Mapping[str, str] = NO_PARAMS) -> bytes:
         """GET as it comes, for who decodes it by a type of their own.
 
         Raises:
             ApiError: see `get`.
         """
-        return await self._call("GET", path, params)
+        return await self._request("GET", path, params)
 
     @asynccontextmanager
     async def stream(self, path: str, params: Mapping[str, str], quiet: float) -> AsyncIterator[AsyncIterator[bytes]]:
@@ -180,17 +180,17 @@ class Api:
         Raises:
             ApiError: see `get`; also inside the block, once the stream breaks.
         """
-        ask = Ask("GET", path, params)
+        ask = ApiRequest("GET", path, params)
         timeout = aiohttp.ClientTimeout(sock_connect=CONNECT_SECONDS, sock_read=quiet)
-        async with self._answer(ask, timeout) as answer:
-            yield self._pieces(ask.call, answer)
+        async with self._open_response(ask, timeout) as answer:
+            yield self._read_chunks(ask.label, answer)
 
-    async def _pieces(self, call: str, answer: aiohttp.ClientResponse) -> AsyncIterator[bytes]:
-        with self._said(call):
+    async def _read_chunks(self, call: str, answer: aiohttp.ClientResponse) -> AsyncIterator[bytes]:
+        with self._translate_errors(call):
             async for piece in answer.content.iter_any():
                 yield piece
 
-    async def _call(
+    async def _request(
         self,
         method: str,
         path: str,
@@ -201,42 +201,42 @@ class Api:
         """Call, and again where the server asks for it and the deadline leaves room."""
         loop = asyncio.get_running_loop()
         end = loop.time() + self._seconds
-        ask = Ask(method, path, params, None if body is None else orjson.dumps(body), content_type)
+        ask = ApiRequest(method, path, params, None if body is None else orjson.dumps(body), content_type)
         while True:
             timeout = aiohttp.ClientTimeout(total=max(0.1, end - loop.time()), sock_connect=CONNECT_SECONDS)
             try:
-                async with self._answer(ask, timeout) as answer:
-                    with self._said(ask.call):
-                        return await _whole(ask.call, answer)
+                async with self._open_response(ask, timeout) as answer:
+                    with self._translate_errors(ask.label):
+                        return await _read_bounded(ask.label, answer)
             except ApiError as error:
-                if error.status not in ASK_AGAIN or (error.status == 503 and not error.retry_after):
+                if error.status not in RETRIABLE or (error.status == 503 and not error.retry_after):
                     raise
-                wait = error.retry_after or AGAIN_SECONDS
+                wait = error.retry_after or RETRY_SECONDS
                 if loop.time() + wait >= end:
                     raise
             await asyncio.sleep(wait)
 
     @asynccontextmanager
-    async def _answer(self, ask: Ask, timeout: aiohttp.ClientTimeout) -> AsyncIterator[aiohttp.ClientResponse]:
+    async def _open_response(self, ask: ApiRequest, timeout: aiohttp.ClientTimeout) -> AsyncIterator[aiohttp.ClientResponse]:
         """An answer that says yes. Its body has yet to be read."""
-        authorization = await self._authorization(ask.call)
-        answer = await self._let_in(ask, timeout, authorization)
+        authorization = await self._authorization(ask.label)
+        answer = await self._send_authenticated(ask, timeout, authorization)
         if answer is None:
-            await self._renew(ask.call, authorization)
-            answer = await self._sent(ask, timeout, await self._authorization(ask.call))
+            await self._reload_credentials(ask.label, authorization)
+            answer = await self._send(ask, timeout, await self._authorization(ask.label))
         try:
             if answer.status >= 300:
-                raise await self._refusal(ask.call, answer)
+                raise await self._api_error_of(ask.label, answer)
             yield answer
         finally:
             answer.close()
 
-    async def _let_in(
-        self, ask: Ask, timeout: aiohttp.ClientTimeout, authorization: str
+    async def _send_authenticated(
+        self, ask: ApiRequest, timeout: aiohttp.ClientTimeout, authorization: str
     ) -> aiohttp.ClientResponse | None:
         """An answer; None where the server does not know us, or we not its authority: both may be others since."""
         try:
-            answer = await self._sent(ask, timeout, authorization)
+            answer = await self._send(ask, timeout, authorization)
         except ApiUnreachable as error:
             if isinstance(error.__cause__, aiohttp.ClientConnectorCertificateError):
                 return None
@@ -246,12 +246,12 @@ class Api:
         answer.close()
         return None
 
-    async def _sent(self, ask: Ask, timeout: aiohttp.ClientTimeout, authorization: str) -> aiohttp.ClientResponse:
+    async def _send(self, ask: ApiRequest, timeout: aiohttp.ClientTimeout, authorization: str) -> aiohttp.ClientResponse:
         access = self._access
         headers = {"Authorization": authorization} if authorization else {}
         if ask.body is not None:
             headers["Content-Type"] = ask.content_type
-        with self._said(ask.call):
+        with self._translate_errors(ask.label):
             answer = await self._session().request(
                 ask.method,
                 access.server + ask.path,
@@ -264,7 +264,7 @@ class Api:
                 proxy=access.proxy,
                 allow_redirects=False,
             )
-        self.moment = _moment(answer.headers.get("Date", "")) or self.moment
+        self.server_time = _parse_http_date(answer.headers.get("Date", "")) or self.server_time
         return answer
 
     async def _authorization(self, call: str) -> str:
@@ -273,37 +273,37 @@ class Api:
         except AccessError as error:
             raise ApiError(call, 401, "Unauthorized", str(error)) from error
 
-    async def _renew(self, call: str, refused: str) -> None:
+    async def _reload_credentials(self, call: str, refused: str) -> None:
         try:
-            await self._access.renew(refused)
+            await self._access.reload(refused)
         except AccessError as error:
             raise ApiError(call, 401, "Unauthorized", str(error)) from error
 
-    async def _refusal(self, call: str, answer: aiohttp.ClientResponse) -> ApiError:
-        with self._said(call):
+    async def _api_error_of(self, call: str, answer: aiohttp.ClientResponse) -> ApiError:
+        with self._translate_errors(call):
             text = (await answer.content.read(CHUNK)).decode(errors="replace")
         try:
-            status = msgspec.json.decode(text, type=Status)
+            status = msgspec.json.decode(text, type=ApiStatus)
         except msgspec.MsgspecError:
-            status = Status(message=" ".join(text.split())[:256])
+            status = ApiStatus(message=" ".join(text.split())[:256])
         reason = status.reason or answer.reason or ""
-        return ApiError(call, answer.status, reason, status.message, _seconds(answer.headers.get("Retry-After", "")))
+        return ApiError(call, answer.status, reason, status.message, _parse_retry_after(answer.headers.get("Retry-After", "")))
 
-    def _said(self, call: str) -> _Said:
-        return _Said(call, self._access.server)
+    def _translate_errors(self, call: str) -> _ErrorTranslator:
+        return _ErrorTranslator(call, self._access.server)
 
     def _session(self) -> aiohttp.ClientSession:
         if self._http is None:
             self._http = aiohttp.ClientSession(
-                connector=aiohttp.TCPConnector(socket_factory=self._sockets.make),
-                headers={"User-Agent": AGENT, "Accept": "application/json", "Accept-Encoding": "identity"},
+                connector=aiohttp.TCPConnector(socket_factory=self._sockets.create_socket),
+                headers={"User-Agent": USER_AGENT, "Accept": "application/json", "Accept-Encoding": "identity"},
                 cookie_jar=aiohttp.DummyCookieJar(),
                 read_bufsize=CHUNK,
             )
         return self._http
 
 
-class _Said:
+class _ErrorTranslator:
     """Turns what the HTTP client raises into our words."""
 
     def __init__(self, call: str, server: str) -> None:
@@ -320,18 +320,18 @@ class _Said:
             raise ApiUnreachable(self._call, self._server, str(inner) or type(inner).__name__) from error
 
 
-async def _whole(call: str, answer: aiohttp.ClientResponse) -> bytes:
+async def _read_bounded(call: str, answer: aiohttp.ClientResponse) -> bytes:
     """The body, if it is not too long."""
-    parts, left = [], ANSWER_MOST
+    parts, left = [], MAX_RESPONSE_BYTES
     async for piece in answer.content.iter_any():
         left -= len(piece)
         if left < 0:
-            raise ApiError(call, answer.status, "TooLong", f"the answer must be at most {ANSWER_MOST} bytes")
+            raise ApiError(call, answer.status, "TooLong", f"the answer must be at most {MAX_RESPONSE_BYTES} bytes")
         parts.append(piece)
     return b"".join(parts)
 
 
-def _object(method: str, path: str, body: bytes) -> dict[str, Any]:
+def _parse_json_object(method: str, path: str, body: bytes) -> dict[str, Any]:
     """A JSON object; anything else did not come from an API server."""
     try:
         found = orjson.loads(body)
@@ -343,12 +343,12 @@ def _object(method: str, path: str, body: bytes) -> dict[str, Any]:
     return found
 
 
-def _seconds(header: str) -> float:
+def _parse_retry_after(header: str) -> float:
     """Retry-After in seconds; its form with a date is one that API servers do not use."""
     return float(header) if header.isascii() and header.isdigit() else 0.0
 
 
-def _moment(header: str) -> datetime | None:
+def _parse_http_date(header: str) -> datetime | None:
     """A Date header, which is in UTC."""
     try:
         return parsedate_to_datetime(header) if header.endswith("GMT") else None

@@ -11,47 +11,47 @@ from typing import Any, Generic, TypeVar
 import msgspec
 
 from webhook.errors import ApiError
-from webhook.kube.api import Status
-from webhook.kube.depth import decode
+from webhook.kube.api import ApiStatus
+from webhook.kube.depth import decode_any_depth
 from webhook.model.pods import without_nulls
 
 T = TypeVar("T")
 
 CHANGES = frozenset({"ADDED", "MODIFIED", "DELETED"})
-INITIAL_END = "k8s.io/initial-events-end"
+INITIAL_EVENTS_END = "k8s.io/initial-events-end"
 """The annotation of the bookmark after which every object has been said once."""
 
 
-class _Meta(msgspec.Struct, frozen=True, rename="camel"):
+class _ObjectMeta(msgspec.Struct, frozen=True, rename="camel"):
     resource_version: str = ""
     annotations: dict[str, str] | None = None
     next_page: str = msgspec.field(default="", name="continue")
 
 
-class _Versioned(msgspec.Struct, frozen=True):
-    metadata: _Meta = _Meta()
+class _VersionedObject(msgspec.Struct, frozen=True):
+    metadata: _ObjectMeta = _ObjectMeta()
 
 
-class _Line(msgspec.Struct, Generic[T], frozen=True):
+class _EventLine(msgspec.Struct, Generic[T], frozen=True):
     type: str
     object: T
 
 
-class _Items(msgspec.Struct, Generic[T], frozen=True):
-    metadata: _Meta = _Meta()
+class _ItemList(msgspec.Struct, Generic[T], frozen=True):
+    metadata: _ObjectMeta = _ObjectMeta()
     items: list[T] | None = None
 
 
-class _Name(msgspec.Struct, frozen=True):
+class _ObjectName(msgspec.Struct, frozen=True):
     name: str
     namespace: str = ""
 
 
-class _Named(msgspec.Struct, frozen=True):
-    metadata: _Name
+class _NamedObject(msgspec.Struct, frozen=True):
+    metadata: _ObjectName
 
 
-class Page(msgspec.Struct, Generic[T], frozen=True):
+class ListPage(msgspec.Struct, Generic[T], frozen=True):
     """One page of a list.
 
     Attributes:
@@ -63,11 +63,11 @@ class Page(msgspec.Struct, Generic[T], frozen=True):
 
     items: list[T]
     version: str
-    more: str
-    unread: int = 0
+    continue_token: str
+    undecodable: int = 0
 
 
-class Event(msgspec.Struct, Generic[T], frozen=True):
+class WatchEvent(msgspec.Struct, Generic[T], frozen=True):
     """One line of a watch.
 
     Attributes:
@@ -81,11 +81,11 @@ class Event(msgspec.Struct, Generic[T], frozen=True):
     type: str
     item: T | None = None
     version: str = ""
-    all_said: bool = False
-    unread: bool = False
+    initial_events_end: bool = False
+    undecodable: bool = False
 
 
-class Decoder(Generic[T]):
+class ResourceDecoder(Generic[T]):
     """Reads one kind."""
 
     def __init__(self, call: str, kind: Any) -> None:
@@ -97,65 +97,65 @@ class Decoder(Generic[T]):
         """
         self._call = call
         self._kind = kind
-        self._items = msgspec.json.Decoder(_Items[kind])
-        self._line = msgspec.json.Decoder(_Line[kind])
+        self._items = msgspec.json.Decoder(_ItemList[kind])
+        self._line = msgspec.json.Decoder(_EventLine[kind])
 
-    def page(self, body: bytes) -> Page[T]:
+    def decode_page(self, body: bytes) -> ListPage[T]:
         """Read a page.
 
         Raises:
             ApiError: it is no list.
         """
         try:
-            read = decode(self._items, body)
+            read = decode_any_depth(self._items, body)
         except msgspec.ValidationError:
-            return self._page_by_items(body)
+            return self._decode_page_by_items(body)
         except msgspec.DecodeError as error:
-            raise self._not_json(body, error) from error
-        return Page(read.items or [], read.metadata.resource_version, read.metadata.next_page)
+            raise self._not_json_error(body, error) from error
+        return ListPage(read.items or [], read.metadata.resource_version, read.metadata.next_page)
 
-    def _page_by_items(self, body: bytes) -> Page[T]:
+    def _decode_page_by_items(self, body: bytes) -> ListPage[T]:
         try:
-            read = decode(_RAW_ITEMS, body)
+            read = decode_any_depth(_RAW_ITEMS, body)
         except msgspec.MsgspecError as error:
-            raise self._not_json(body, error) from error
-        items = [item for item in map(self._slowly, read.items or []) if item is not None]
+            raise self._not_json_error(body, error) from error
+        items = [item for item in map(self._decode_without_nulls, read.items or []) if item is not None]
         unread = len(read.items or []) - len(items)
-        return Page(items, read.metadata.resource_version, read.metadata.next_page, unread)
+        return ListPage(items, read.metadata.resource_version, read.metadata.next_page, unread)
 
-    def event(self, line: bytes) -> Event[T]:
+    def decode_event(self, line: bytes) -> WatchEvent[T]:
         """Read a line of a watch.
 
         Raises:
             ApiError: the line says an error (410 among them), or is no event.
         """
         try:
-            read = decode(self._line, line)
+            read = decode_any_depth(self._line, line)
         except msgspec.ValidationError:
-            return self._other(line)
+            return self._decode_other_event(line)
         except msgspec.DecodeError as error:
-            raise self._not_json(line, error) from error
-        return Event(read.type, read.object) if read.type in CHANGES else self._other(line)
+            raise self._not_json_error(line, error) from error
+        return WatchEvent(read.type, read.object) if read.type in CHANGES else self._decode_other_event(line)
 
-    def _other(self, line: bytes) -> Event[T]:
+    def _decode_other_event(self, line: bytes) -> WatchEvent[T]:
         """A bookmark, an error, or an object that is read slowly."""
         try:
-            read = decode(_RAW_LINE, line)
+            read = decode_any_depth(_RAW_LINE, line)
             if read.type in CHANGES:
-                return self._change(read.type, read.object)
+                return self._decode_change(read.type, read.object)
             if read.type == "BOOKMARK":
                 meta = _VERSIONED.decode(read.object).metadata
-                return Event(read.type, None, meta.resource_version, INITIAL_END in (meta.annotations or ()))
+                return WatchEvent(read.type, None, meta.resource_version, INITIAL_EVENTS_END in (meta.annotations or ()))
             status = _STATUS.decode(read.object)
         except msgspec.MsgspecError as error:
-            raise self._not_json(line, error) from error
+            raise self._not_json_error(line, error) from error
         raise ApiError(self._call, status.code, status.reason, status.message)
 
-    def _change(self, kind: str, raw: msgspec.Raw) -> Event[T]:
-        item = self._slowly(raw)
-        return Event(kind, item) if item is not None else Event(kind, self._named(raw), unread=True)
+    def _decode_change(self, kind: str, raw: msgspec.Raw) -> WatchEvent[T]:
+        item = self._decode_without_nulls(raw)
+        return WatchEvent(kind, item) if item is not None else WatchEvent(kind, self._decode_name_only(raw), undecodable=True)
 
-    def _named(self, raw: msgspec.Raw) -> T | None:
+    def _decode_name_only(self, raw: msgspec.Raw) -> T | None:
         """An object that has a name, and nothing else that could be wrong."""
         try:
             found: T = msgspec.convert(msgspec.to_builtins(_NAMED.decode(raw)), self._kind)
@@ -163,29 +163,29 @@ class Decoder(Generic[T]):
             return None
         return found
 
-    def _slowly(self, raw: msgspec.Raw) -> T | None:
+    def _decode_without_nulls(self, raw: msgspec.Raw) -> T | None:
         try:
             found: T = msgspec.convert(without_nulls(msgspec.json.decode(raw)), self._kind)
         except msgspec.MsgspecError:
             return None
         return found
 
-    def _not_json(self, text: bytes, error: Exception) -> ApiError:
+    def _not_json_error(self, text: bytes, error: Exception) -> ApiError:
         start = text[:120].decode(errors="replace")
         return ApiError(self._call, 200, "NotJson", f"must be what an API server sends, found {start!r} ({error})")
 
 
-_RAW_ITEMS = msgspec.json.Decoder(_Items[msgspec.Raw])
-_RAW_LINE = msgspec.json.Decoder(_Line[msgspec.Raw])
-_LAST = msgspec.json.Decoder(_Line[_Versioned])
-_VERSIONED = msgspec.json.Decoder(_Versioned)
-_NAMED = msgspec.json.Decoder(_Named)
-_STATUS = msgspec.json.Decoder(Status)
+_RAW_ITEMS = msgspec.json.Decoder(_ItemList[msgspec.Raw])
+_RAW_LINE = msgspec.json.Decoder(_EventLine[msgspec.Raw])
+_LAST = msgspec.json.Decoder(_EventLine[_VersionedObject])
+_VERSIONED = msgspec.json.Decoder(_VersionedObject)
+_NAMED = msgspec.json.Decoder(_NamedObject)
+_STATUS = msgspec.json.Decoder(ApiStatus)
 
 
-def version_of(line: bytes) -> str:
+def resource_version_of_line(line: bytes) -> str:
     """The resource version in a line of a watch; "" if it says none that can be read."""
     try:
-        return decode(_LAST, line).object.metadata.resource_version
+        return decode_any_depth(_LAST, line).object.metadata.resource_version
     except msgspec.MsgspecError:
         return ""

@@ -10,15 +10,15 @@ import msgspec
 
 T = TypeVar("T")
 
-DEEPEST = 100
+MAX_DEPTH = 100
 """Levels that stay. What we read of an object is less than twenty deep; notes of who wrote which field are not."""
 
-_TOKEN = re.compile(rb'"(?:[^"\\]|\\.)*"|[\[\]{}]')
-_CUT = b'"(too deep)"'
+_JSON_TOKEN = re.compile(rb'"(?:[^"\\]|\\.)*"|[\[\]{}]')
+_TOO_DEEP = b'"(too deep)"'
 """In place of a list or a map: no field of those takes a text, so whatever needs it is not read as if it were empty."""
 
 
-def decode(decoder: msgspec.json.Decoder[T], text: bytes) -> T:
+def decode_any_depth(decoder: msgspec.json.Decoder[T], text: bytes) -> T:
     """Read JSON of any depth.
 
     Raises:
@@ -27,24 +27,24 @@ def decode(decoder: msgspec.json.Decoder[T], text: bytes) -> T:
     try:
         return decoder.decode(text)
     except RecursionError:
-        return decoder.decode(shallow(text))
+        return decoder.decode(replace_deep_values(text))
 
 
-def shallow(text: bytes) -> bytes:
+def replace_deep_values(text: bytes) -> bytes:
     """The same JSON with a text in place of each list and map that stands deeper than 100 levels."""
-    return _CUT.join(_pieces(text))
+    return _TOO_DEEP.join(_shallow_parts(text))
 
 
-def _pieces(text: bytes) -> Iterator[bytes]:
+def _shallow_parts(text: bytes) -> Iterator[bytes]:
     """What stands between the parts that are too deep."""
     depth = start = 0
-    for token in _TOKEN.finditer(text):
+    for token in _JSON_TOKEN.finditer(text):
         if token[0] in (b"[", b"{"):
             depth += 1
-            if depth == DEEPEST + 1:
+            if depth == MAX_DEPTH + 1:
                 yield text[start : token.start()]
         elif token[0] in (b"]", b"}"):
-            if depth == DEEPEST + 1:
+            if depth == MAX_DEPTH + 1:
                 start = token.end()
             depth -= 1
     yield text[start:]

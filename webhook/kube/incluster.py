@@ -12,7 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 from time import monotonic
 
-FOLDER = Path("/var/run/secrets/kubernetes.io/serviceaccount")
+SERVICE_ACCOUNT_DIR = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 TOKEN_SECONDS = 60.0
 """How long a token counts as read; the kubelet renews it long before its end."""
 
@@ -30,11 +30,11 @@ class ServiceAccount:
     def __init__(self) -> None:
         host, port = os.environ["KUBERNETES_SERVICE_HOST"], os.environ.get("KUBERNETES_SERVICE_PORT", "443")
         self.host = f"https://[{host}]:{port}" if ":" in host else f"https://{host}:{port}"
-        self.ssl_ca_cert = str(FOLDER / "ca.crt")
-        self._token = FOLDER / "token"
+        self.ssl_ca_cert = str(SERVICE_ACCOUNT_DIR / "ca.crt")
+        self._token = SERVICE_ACCOUNT_DIR / "token"
         self._read_at = float("-inf")
         self.api_key: dict[str, str] = {}
-        self._read()
+        self._read_token()
         if not Path(self.ssl_ca_cert).is_file():
             raise ValueError(f"{self.ssl_ca_cert}: must be there, found nothing")
 
@@ -42,9 +42,9 @@ class ServiceAccount:
         """Read the token again, if it was read a while ago. One that cannot be read is not worse than the last."""
         if monotonic() >= self._read_at + TOKEN_SECONDS:
             with suppress(OSError, ValueError):
-                self._read()
+                self._read_token()
 
-    def _read(self) -> None:
+    def _read_token(self) -> None:
         token = self._token.read_text(encoding="utf-8").strip()
         if not token:
             raise ValueError(f"{self._token}: must hold a token, found nothing")

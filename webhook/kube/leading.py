@@ -20,7 +20,7 @@ from datetime import UTC, datetime
 from typing import Any, Protocol
 
 from webhook.errors import ApiError
-from webhook.kube.naming import Namespaced
+from webhook.kube.naming import NamespacedName
 
 LEASE_SECONDS = 15
 RENEW_SECONDS = 10.0
@@ -32,7 +32,7 @@ RELEASE_SECONDS = 1
 
 
 class LeaseApi(Protocol):
-    """What is used of `webhook.kube.api.Api`."""
+    """What is used of `webhook.kube.api.KubeClient`."""
 
     async def get(self, path: str) -> dict[str, Any]:
         """Read an object."""
@@ -44,7 +44,7 @@ class LeaseApi(Protocol):
         """Write an object, if it has not changed since it was read."""
 
 
-class LeaseName(Namespaced):
+class LeaseName(NamespacedName):
     """Where the Lease is."""
 
     __slots__ = ()
@@ -52,7 +52,7 @@ class LeaseName(Namespaced):
     RESOURCE = "leases"
 
 
-class Leading:
+class LeaderElector:
     """One replica's part in an election. `run` it as a task; ask `leads` before each write.
 
     Attributes:
@@ -79,40 +79,40 @@ class Leading:
         """
         self.holder = ""
         self.lease = lease
-        self.trouble: ApiError | None = None
+        self.last_error: ApiError | None = None
         self._api = api
         self._identity = identity
         self._monotonic = monotonic
-        self._until = float("-inf")
-        self._version = ""
-        self._changed = 0.0
+        self._leads_until = float("-inf")
+        self._observed_version = ""
+        self._observed_at = 0.0
 
     @property
-    def leads(self) -> bool:
+    def is_leader(self) -> bool:
         """Is it sure that this replica leads now?"""
-        return self._monotonic() < self._until
+        return self._monotonic() < self._leads_until
 
     async def run(self) -> None:
         """Try for the Lease, and keep it, until cancelled."""
         while True:
-            await self.attempt()
+            await self.try_acquire_or_renew()
             await asyncio.sleep(RETRY_SECONDS * random.uniform(1.0, 1.2))  # noqa: S311 - spreads tries, keeps no secret
 
-    async def attempt(self) -> None:
+    async def try_acquire_or_renew(self) -> None:
         """One try: renew our Lease, or take one that nobody renews. Never raises for what the API server says."""
         began = self._monotonic()
         try:
-            if await self._write(await self._read(), began):
-                self._until = began + RENEW_SECONDS
+            if await self._write_lease(await self._read_lease(), began):
+                self._leads_until = began + RENEW_SECONDS
                 self.holder = self._identity
         except ApiError as error:
-            self.trouble = None if error.status == 409 else error
+            self.last_error = None if error.status == 409 else error
         else:
-            self.trouble = None
+            self.last_error = None
 
     async def release(self) -> None:
         """Stop leading, and let the next one begin at once."""
-        held, self._until = self.leads, float("-inf")
+        held, self._leads_until = self.is_leader, float("-inf")
         if not held:
             return
         with suppress(ApiError):
@@ -122,7 +122,7 @@ class Leading:
                 spec |= {"holderIdentity": "", "leaseDurationSeconds": RELEASE_SECONDS}
                 await self._api.replace(self.lease.path, lease | {"spec": spec})
 
-    async def _read(self) -> dict[str, Any] | None:
+    async def _read_lease(self) -> dict[str, Any] | None:
         try:
             lease = await self._api.get(self.lease.path)
         except ApiError as error:
@@ -131,31 +131,31 @@ class Leading:
             return None
         self.holder = str((lease.get("spec") or {}).get("holderIdentity") or "")
         version = str(lease["metadata"].get("resourceVersion", ""))
-        if version != self._version:
-            self._version, self._changed = version, self._monotonic()
+        if version != self._observed_version:
+            self._observed_version, self._observed_at = version, self._monotonic()
         return lease
 
-    async def _write(self, lease: dict[str, Any] | None, now: float) -> bool:
+    async def _write_lease(self, lease: dict[str, Any] | None, now: float) -> bool:
         """Write what is due; False where the Lease is another's."""
         if lease is None:
             metadata = {"namespace": self.lease.namespace, "name": self.lease.name}
             body = {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": metadata}
-            await self._api.create(self.lease.folder, body | {"spec": taken({}, self._identity, datetime.now(UTC))})
+            await self._api.create(self.lease.collection_path, body | {"spec": acquired_lease_spec({}, self._identity, datetime.now(UTC))})
             return True
         spec = lease.get("spec") or {}
-        if not may_take(spec, self._identity, now - self._changed):
+        if not can_acquire(spec, self._identity, now - self._observed_at):
             return False
-        await self._api.replace(self.lease.path, lease | {"spec": taken(spec, self._identity, datetime.now(UTC))})
+        await self._api.replace(self.lease.path, lease | {"spec": acquired_lease_spec(spec, self._identity, datetime.now(UTC))})
         return True
 
 
-def may_take(spec: Mapping[str, Any], identity: str, unchanged: float) -> bool:
+def can_acquire(spec: Mapping[str, Any], identity: str, unchanged: float) -> bool:
     """May a candidate write itself into a Lease that it has seen unchanged for so many seconds?"""
     holder = spec.get("holderIdentity")
     return not holder or holder == identity or unchanged >= (spec.get("leaseDurationSeconds") or LEASE_SECONDS)
 
 
-def taken(spec: Mapping[str, Any], identity: str, now: datetime) -> dict[str, Any]:
+def acquired_lease_spec(spec: Mapping[str, Any], identity: str, now: datetime) -> dict[str, Any]:
     """The spec of a Lease that a replica takes or renews. The times are for people: nobody counts by them."""
     moment = f"{now:%Y-%m-%dT%H:%M:%S.%f}Z"
     renewed = {"holderIdentity": identity, "leaseDurationSeconds": LEASE_SECONDS, "renewTime": moment}

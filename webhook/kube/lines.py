@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-LINE_MOST = 8 * 1024 * 1024
+MAX_LINE_BYTES = 8 * 1024 * 1024
 """Bytes: five times the largest object that etcd takes, for JSON is longer than what it stores."""
 
 
-class Lines:
+class LineBuffer:
     """Collects pieces until a line is whole.
 
     Attributes:
         skipped: Lines left out because they were too long.
     """
 
-    def __init__(self, most: int = LINE_MOST) -> None:
+    def __init__(self, most: int = MAX_LINE_BYTES) -> None:
         self.skipped = 0
         self._most = most
         self._parts: list[bytes] = []
@@ -27,24 +27,24 @@ class Lines:
         ([], [b'{"a":1}', b'{"b":2}'])
         """
         *ended, rest = piece.split(b"\n")
-        found = [line for line in map(self._end, ended) if line]
-        self._keep(rest)
+        found = [line for line in map(self._finish_line, ended) if line]
+        self._append(rest)
         return found
 
     @property
-    def torn(self) -> bool:
+    def has_partial_line(self) -> bool:
         """Has a line begun that has not ended?"""
         return self._size > 0
 
-    def _keep(self, part: bytes) -> None:
+    def _append(self, part: bytes) -> None:
         self._size += len(part)
         if self._size > self._most:
             self._parts.clear()
         elif part:
             self._parts.append(part)
 
-    def _end(self, part: bytes) -> bytes:
-        self._keep(part)
+    def _finish_line(self, part: bytes) -> bytes:
+        self._append(part)
         line = b"".join(self._parts)
         self.skipped += self._size > self._most
         self._parts.clear()

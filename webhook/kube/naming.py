@@ -7,7 +7,7 @@ from typing import ClassVar
 
 
 @dataclass(frozen=True, slots=True)
-class Namespaced:
+class NamespacedName:
     """An object's namespace and name. A kind says where the API keeps its collections.
 
     Attributes:
@@ -22,14 +22,14 @@ class Namespaced:
     name: str
 
     @property
-    def folder(self) -> str:
+    def collection_path(self) -> str:
         """The path of its collection."""
         return f"{self.API}/namespaces/{self.namespace}/{self.RESOURCE}"
 
     @property
     def path(self) -> str:
         """Its own path."""
-        return f"{self.folder}/{self.name}"
+        return f"{self.collection_path}/{self.name}"
 
     def __str__(self) -> str:
         return f"{self.namespace}/{self.name}"

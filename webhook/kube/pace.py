@@ -4,30 +4,30 @@ from __future__ import annotations
 
 from typing import Protocol
 
-FIRST_SECONDS = 0.5
-MOST_SECONDS = 10.0
+INITIAL_BACKOFF_SECONDS = 0.5
+MAX_BACKOFF_SECONDS = 10.0
 
 
-class Random(Protocol):
+class RandomSource(Protocol):
     """What is used of `random.Random`."""
 
     def uniform(self, a: float, b: float) -> float:
         """A number between two."""
 
 
-class Backoff:
+class ExponentialBackoff:
     """Doubles with each failure in a row, and takes any time between half of that and the whole."""
 
-    def __init__(self, random: Random, first: float = FIRST_SECONDS, most: float = MOST_SECONDS) -> None:
+    def __init__(self, random: RandomSource, first: float = INITIAL_BACKOFF_SECONDS, most: float = MAX_BACKOFF_SECONDS) -> None:
         self._random = random
         self._first, self._most = first, most
         self._ceiling = first
 
-    def succeeded(self) -> None:
+    def reset(self) -> None:
         """Begin anew."""
         self._ceiling = self._first
 
-    def failed(self, asked: float = 0.0) -> float:
+    def next_delay(self, asked: float = 0.0) -> float:
         """Seconds to wait.
 
         Args:

@@ -13,29 +13,29 @@ from weakref import WeakSet
 
 from aiohttp.connector import AddrInfoType
 
-GONE_SECONDS = 1.0
+SOCKET_CLOSE_SECONDS = 1.0
 """The most that `close` waits: the event loop closes a socket that was shut down in its next turn."""
 
 
-class Sockets:
+class SocketTracker:
     """Makes sockets, and knows which of them are open."""
 
     def __init__(self) -> None:
-        self._made: WeakSet[socket.socket] = WeakSet()
+        self._sockets: WeakSet[socket.socket] = WeakSet()
 
-    def make(self, address: AddrInfoType) -> socket.socket:
+    def create_socket(self, address: AddrInfoType) -> socket.socket:
         """A socket for an address, as aiohttp's `socket_factory`."""
         family, kind, protocol, *_ = address
         made = socket.socket(family, kind, protocol)
-        self._made.add(made)
+        self._sockets.add(made)
         return made
 
     async def close(self) -> None:
         """Shut down what is open still, and wait until the event loop has closed it."""
-        for each in list(self._made):
+        for each in list(self._sockets):
             with suppress(OSError):  # it is not connected, or closed
                 each.shutdown(socket.SHUT_RDWR)
         with suppress(TimeoutError):
-            async with asyncio.timeout(GONE_SECONDS):
-                while any(each.fileno() >= 0 for each in list(self._made)):
+            async with asyncio.timeout(SOCKET_CLOSE_SECONDS):
+                while any(each.fileno() >= 0 for each in list(self._sockets)):
                     await asyncio.sleep(0.005)

@@ -20,22 +20,22 @@ from types import MappingProxyType
 from typing import Generic, Protocol, TypeVar
 
 from webhook.errors import ApiError
-from webhook.kube.api import Api
-from webhook.kube.decoding import Decoder, Event, version_of
-from webhook.kube.lines import Lines
-from webhook.kube.pace import Backoff, Random
+from webhook.kube.api import KubeClient
+from webhook.kube.decoding import ResourceDecoder, WatchEvent, resource_version_of_line
+from webhook.kube.lines import LineBuffer
+from webhook.kube.pace import ExponentialBackoff, RandomSource
 
-PAGE = 500
+PAGE_SIZE = 500
 WATCH_SECONDS = 40
 """How long a watch is asked to last: three quarters of this, up to the whole."""
 
 LIST_SECONDS = 300
 """The same where the stream begins with everything there is."""
 
-QUIET_SECONDS = 45.0
+READ_TIMEOUT_SECONDS = 45.0
 """Without a byte for this long a connection counts as hung. Servers say something when a watch ends."""
 
-REST_SECONDS = 1.0
+PAUSE_SECONDS = 1.0
 """The most to wait between a watch that ended as it should and the next."""
 
 RELIST_SECONDS = 5.0
@@ -44,24 +44,24 @@ RELIST_SECONDS = 5.0
 ABSENT_SECONDS = 5.0
 """How often to look for a kind that the server does not have."""
 
-MUTE_MOST = 3
+MAX_SILENT_WATCHES = 3
 """Watches in a row that end without one word, not even a bookmark, before we list again."""
 
 T = TypeVar("T")
 W = TypeVar("W", contravariant=True)
 
-NOTHING: Mapping[str, str] = MappingProxyType({})
-NO_STREAM = frozenset({HTTPStatus.BAD_REQUEST, HTTPStatus.UNPROCESSABLE_ENTITY, HTTPStatus.INTERNAL_SERVER_ERROR})
+NO_SELECTOR: Mapping[str, str] = MappingProxyType({})
+NO_WATCH_LIST = frozenset({HTTPStatus.BAD_REQUEST, HTTPStatus.UNPROCESSABLE_ENTITY, HTTPStatus.INTERNAL_SERVER_ERROR})
 """How a server says that it has no WatchList: as a refusal of the parameters, or as an error event."""
 
 
-class Writer(Protocol[W]):
+class ReflectorStore(Protocol[W]):
     """What a watch writes to. Between `begin` and `swap` nothing that is written is seen by readers."""
 
     def begin(self) -> None:
         """A list begins; what was begun before and not swapped is void."""
 
-    def put(self, item: W) -> None:
+    def upsert(self, item: W) -> None:
         """An object is there, new or changed."""
 
     def remove(self, item: W) -> None:
@@ -71,7 +71,7 @@ class Writer(Protocol[W]):
         """The list is whole: it takes the place of all that was there."""
 
 
-class Resource(Generic[T]):
+class WatchedResource(Generic[T]):
     """A collection to watch.
 
     Attributes:
@@ -85,13 +85,13 @@ class Resource(Generic[T]):
     __slots__ = ("model", "name", "optional", "params", "path")
 
     def __init__(
-        self, name: str, path: str, model: type[T], params: Mapping[str, str] = NOTHING, *, optional: bool = False
+        self, name: str, path: str, model: type[T], params: Mapping[str, str] = NO_SELECTOR, *, optional: bool = False
     ) -> None:
         self.name, self.path, self.model, self.params, self.optional = name, path, model, params, optional
 
 
 @dataclass(slots=True)
-class State:
+class WatchStatus:
     """How a watch is doing. Times are seconds of the event loop's clock.
 
     Attributes:
@@ -108,24 +108,24 @@ class State:
 
     name: str
     synced: bool = False
-    heard: float = field(default=float("-inf"))
+    last_contact: float = field(default=float("-inf"))
     absent: bool = False
     lists: int = 0
     events: int = 0
     breaks: int = 0
-    unread: int = 0
-    fault: str = ""
+    undecodable: int = 0
+    error: str = ""
 
 
-Broke = Callable[[State, ApiError], None]
+OnWatchError = Callable[[WatchStatus, ApiError], None]
 """Called when a watch breaks, with how it is doing and why."""
 
 
-Crashed = Callable[[State, Exception], None]
+OnStoreError = Callable[[WatchStatus, Exception], None]
 """Called when the writer fails on an object, with how the watch is doing and the fault."""
 
 
-class Watch(Generic[T]):
+class Reflector(Generic[T]):
     """One collection and its writer.
 
     Attributes:
@@ -134,14 +134,14 @@ class Watch(Generic[T]):
 
     def __init__(
         self,
-        api: Api,
-        resource: Resource[T],
-        writer: Writer[T],
-        random: Random,
-        broke: Broke,
+        api: KubeClient,
+        resource: WatchedResource[T],
+        writer: ReflectorStore[T],
+        random: RandomSource,
+        broke: OnWatchError,
         *,
-        crashed: Crashed,
-        rest: float = REST_SECONDS,
+        crashed: OnStoreError,
+        rest: float = PAUSE_SECONDS,
     ) -> None:
         """Prepare; nothing is asked of the server yet.
 
@@ -154,147 +154,147 @@ class Watch(Generic[T]):
             crashed: Called when the writer fails on an object, which is passed over.
             rest: The most seconds to wait between a watch that ended as it should and the next.
         """
-        self.state = State(resource.name)
-        self._api, self._resource, self._writer, self._random, self._broke = api, resource, writer, random, broke
-        self._crashed = crashed
-        self._decoder: Decoder[T] = Decoder(f"GET {resource.path}", resource.model)
-        self._backoff = Backoff(random)
-        self._rest = rest
-        self._version = ""
-        self._streams = True
-        self._mute = 0
+        self.status = WatchStatus(resource.name)
+        self._api, self._resource, self._writer, self._random, self._on_watch_error = api, resource, writer, random, broke
+        self._on_store_error = crashed
+        self._decoder: ResourceDecoder[T] = ResourceDecoder(f"GET {resource.path}", resource.model)
+        self._backoff = ExponentialBackoff(random)
+        self._max_pause = rest
+        self._resource_version = ""
+        self._uses_watch_list = True
+        self._silent_watches = 0
 
     async def run(self) -> None:
         """Go on until cancelled."""
         while True:
             try:
-                await self._turn()
+                await self._list_and_watch()
             except ApiError as error:
-                wait = self._failed(error)
+                wait = self._note_failure(error)
             else:
-                wait = self._random.uniform(0, self._rest)
+                wait = self._random.uniform(0, self._max_pause)
             await asyncio.sleep(wait)
 
-    async def _turn(self) -> None:
+    async def _list_and_watch(self) -> None:
         """One watch up to its end; where nothing is known yet, with everything in front."""
-        if self._version:
-            await self._follow({**self._watch_for(WATCH_SECONDS), "resourceVersion": self._version})
-            self._listen_to_silence()
-        elif not self._streams:
-            await self._list()
+        if self._resource_version:
+            await self._consume_stream({**self._watch_params(WATCH_SECONDS), "resourceVersion": self._resource_version})
+            self._note_silent_watch()
+        elif not self._uses_watch_list:
+            await self._list_pages()
         else:
             self._writer.begin()
             everything = {"sendInitialEvents": "true", "resourceVersionMatch": "NotOlderThan"}
-            await self._follow({**self._watch_for(LIST_SECONDS), **everything})
-            self._streams = bool(self._version)  # a server that ends without the mark does not know what was asked
+            await self._consume_stream({**self._watch_params(LIST_SECONDS), **everything})
+            self._uses_watch_list = bool(self._resource_version)  # a server that ends without the mark does not know what was asked
 
-    def _watch_for(self, seconds: int) -> Mapping[str, str]:
+    def _watch_params(self, seconds: int) -> Mapping[str, str]:
         end = round(self._random.uniform(seconds * 0.75, seconds))
         return {**self._resource.params, "watch": "1", "allowWatchBookmarks": "true", "timeoutSeconds": str(end)}
 
-    def _listen_to_silence(self) -> None:
+    def _note_silent_watch(self) -> None:
         """A version that the server has not reached, after a restore of its store, gets nothing but silence."""
-        self._mute += 1
-        if self._mute >= MUTE_MOST:
-            self._mute, self._version = 0, ""
+        self._silent_watches += 1
+        if self._silent_watches >= MAX_SILENT_WATCHES:
+            self._silent_watches, self._resource_version = 0, ""
 
-    async def _list(self) -> None:
+    async def _list_pages(self) -> None:
         """Everything, page by page."""
         self._writer.begin()
-        ask = {**self._resource.params, "limit": str(PAGE)}
+        ask = {**self._resource.params, "limit": str(PAGE_SIZE)}
         while True:
-            page = self._decoder.page(await self._api.read(self._resource.path, ask))
-            self._hear()
-            self.state.unread += page.unread
+            page = self._decoder.decode_page(await self._api.get_bytes(self._resource.path, ask))
+            self._note_contact()
+            self.status.undecodable += page.undecodable
             for item in page.items:
-                self._write(item)
-            if not page.more:
-                self._swap(page.version)
+                self._store_item(item)
+            if not page.continue_token:
+                self._replace_store(page.version)
                 return
-            ask["continue"] = page.more
+            ask["continue"] = page.continue_token
 
-    async def _follow(self, params: Mapping[str, str]) -> None:
+    async def _consume_stream(self, params: Mapping[str, str]) -> None:
         """Take in a watch up to its end; one that begins with everything, up to where everything was said.
 
         The latter may go on for minutes, in silence; what follows is asked for anew, and to end soon.
         """
-        lines, beginning = Lines(), not self._version
-        async with self._api.stream(self._resource.path, params, QUIET_SECONDS) as pieces:
-            self._hear()
+        lines, beginning = LineBuffer(), not self._resource_version
+        async with self._api.stream(self._resource.path, params, READ_TIMEOUT_SECONDS) as pieces:
+            self._note_contact()
             async for piece in pieces:
-                self._take(lines.feed(piece))
-                self.state.unread += lines.skipped
+                self._apply_lines(lines.feed(piece))
+                self.status.undecodable += lines.skipped
                 lines.skipped = 0
-                if beginning and self._version:
+                if beginning and self._resource_version:
                     return
-        if lines.torn:
+        if lines.has_partial_line:
             raise ApiError(f"GET {self._resource.path}", 200, "Torn", "the watch ended in the middle of a line")
-        self._hear()
+        self._note_contact()
 
-    def _take(self, lines: list[bytes]) -> None:
+    def _apply_lines(self, lines: list[bytes]) -> None:
         for line in lines:
-            self._apply(self._decoder.event(line))
+            self._apply_event(self._decoder.decode_event(line))
         if lines:
-            self._hear()
-        if lines and self._version:
-            self._version = version_of(lines[-1]) or self._version
-            self._mute = 0
-            self._backoff.succeeded()
+            self._note_contact()
+        if lines and self._resource_version:
+            self._resource_version = resource_version_of_line(lines[-1]) or self._resource_version
+            self._silent_watches = 0
+            self._backoff.reset()
 
-    def _apply(self, event: Event[T]) -> None:
-        if event.all_said and not self._version:
-            self._swap(event.version)
+    def _apply_event(self, event: WatchEvent[T]) -> None:
+        if event.initial_events_end and not self._resource_version:
+            self._replace_store(event.version)
         if event.type == "BOOKMARK":
             return
-        self.state.events += 1
-        self.state.unread += event.unread
+        self.status.events += 1
+        self.status.undecodable += event.undecodable
         if event.item is None:
             return
-        self._write(event.item, gone=event.type == "DELETED" or event.unread)
+        self._store_item(event.item, gone=event.type == "DELETED" or event.undecodable)
 
-    def _write(self, item: T, *, gone: bool = False) -> None:
+    def _store_item(self, item: T, *, gone: bool = False) -> None:
         """Hand an object on; one that cannot be read or taken is left out as a list would leave it out."""
         try:
             if gone:
                 self._writer.remove(item)
             else:
-                self._writer.put(item)
+                self._writer.upsert(item)
         except Exception as error:
-            self.state.unread += 1
-            self._crashed(self.state, error)
+            self.status.undecodable += 1
+            self._on_store_error(self.status, error)
             with suppress(Exception):  # that the writer fails on it was told
                 self._writer.remove(item)
 
-    def _swap(self, version: str) -> None:
+    def _replace_store(self, version: str) -> None:
         self._writer.swap()
-        self._version = version
-        self.state.synced, self.state.absent = True, False
-        self.state.lists += 1
+        self._resource_version = version
+        self.status.synced, self.status.absent = True, False
+        self.status.lists += 1
 
-    def _hear(self) -> None:
-        self.state.heard = asyncio.get_running_loop().time()
-        self.state.fault = ""
+    def _note_contact(self) -> None:
+        self.status.last_contact = asyncio.get_running_loop().time()
+        self.status.error = ""
 
-    def _failed(self, error: ApiError) -> float:
+    def _note_failure(self, error: ApiError) -> float:
         """Note what broke; gives the seconds to wait."""
         if self._resource.optional and error.status == HTTPStatus.NOT_FOUND:
-            return self._is_absent()
-        if not self._version and self._streams and error.status in NO_STREAM:
-            self._streams = False
+            return self._note_absent_kind()
+        if not self._resource_version and self._uses_watch_list and error.status in NO_WATCH_LIST:
+            self._uses_watch_list = False
             return 0.0
-        self.state.breaks += 1
-        self.state.fault = str(error)
-        self._broke(self.state, error)
+        self.status.breaks += 1
+        self.status.error = str(error)
+        self._on_watch_error(self.status, error)
         if error.status != HTTPStatus.GONE:
-            return self._backoff.failed(error.retry_after)
-        self._version = ""
-        return self._backoff.failed(self._random.uniform(0, RELIST_SECONDS))
+            return self._backoff.next_delay(error.retry_after)
+        self._resource_version = ""
+        return self._backoff.next_delay(self._random.uniform(0, RELIST_SECONDS))
 
-    def _is_absent(self) -> float:
+    def _note_absent_kind(self) -> float:
         """The server has no such kind: nothing of it is there. That we may not look (403) would say no such thing."""
         self._writer.begin()
         self._writer.swap()
-        self._version = ""
-        self._hear()
-        self.state.synced = self.state.absent = True
+        self._resource_version = ""
+        self._note_contact()
+        self.status.synced = self.status.absent = True
         return self._random.uniform(ABSENT_SECONDS / 2, ABSENT_SECONDS)

@@ -10,17 +10,17 @@ from __future__ import annotations
 from typing import Any
 
 from webhook.engine.guarding.variables import VISIBLE_DEVICES
-from webhook.manifests.hooks import LEFT_OUT, NAMESPACE
-from webhook.manifests.touching import DEVICE_PATHS, asks_for_gpus, containers_of, goes_round, mounts_host
-from webhook.model.records import MIRROR
+from webhook.manifests.hooks import EXCLUDED_NAMESPACES, SYSTEM_NAMESPACE
+from webhook.manifests.touching import DEVICE_PATHS, gpu_request_cel, containers_cel, bypasses_request_cel, host_mount_cel
+from webhook.model.records import MIRROR_ANNOTATION
 from webhook.policy.written.base import GROUP
 
 Json = dict[str, Any]
 
-SWITCH = f"{GROUP}/backstop"
+OPT_OUT_LABEL = f"{GROUP}/backstop"
 
 DEVICE_VARIABLES = (VISIBLE_DEVICES, "NVIDIA_IMEX_CHANNELS", "NVIDIA_MIG_CONFIG_DEVICES", "NVIDIA_MIG_MONITOR_DEVICES")
-_LISTED = ", ".join(map(repr, DEVICE_VARIABLES))
+_DEVICE_VARIABLE_LIST = ", ".join(map(repr, DEVICE_VARIABLES))
 
 _NEW_CONTAINERS = (
     "request.operation == 'CREATE' ? "
@@ -31,9 +31,9 @@ _NEW_ANNOTATIONS = (
     "request.operation == 'CREATE' && has(object.metadata.annotations) ? object.metadata.annotations : {}"
 )
 
-PODS = (
+POD_VALIDATIONS = (
     (
-        f"variables.containers.all(c, !has(c.env) || c.env.all(e, !(e.name in [{_LISTED}])"
+        f"variables.containers.all(c, !has(c.env) || c.env.all(e, !(e.name in [{_DEVICE_VARIABLE_LIST}])"
         " || (!has(e.valueFrom) && (!has(e.value) || e.value in ['', 'void', 'none']))))",
         f"must not ask for devices with a variable ({', '.join(DEVICE_VARIABLES)}): request nvidia.com resources",
     ),
@@ -52,88 +52,88 @@ PODS = (
         "must request a GPU to have a GPU runtime class",
     ),
     (
-        f"request.operation != 'CREATE' || !({mounts_host('object.spec', DEVICE_PATHS)})",
+        f"request.operation != 'CREATE' || !({host_mount_cel('object.spec', DEVICE_PATHS)})",
         "must not mount host paths of GPU devices, of the driver, or of what hands devices out;"
         " write paths from / on, without //, /./ and /../, which hide one",
     ),
     (
-        f"!('{MIRROR}' in variables.annotations) || request.userInfo.username.startsWith('system:node:')",
-        f"must not have the annotation {MIRROR}: only nodes write it",
+        f"!('{MIRROR_ANNOTATION}' in variables.annotations) || request.userInfo.username.startsWith('system:node:')",
+        f"must not have the annotation {MIRROR_ANNOTATION}: only nodes write it",
     ),
 )
 """Pairs of what must hold and the sentence that says so."""
 
 
-def _label(of: str) -> str:
+def _opt_out_value_cel(of: str) -> str:
     """In CEL: the switch on a namespace, "" where there is none."""
     labels = f"{of}.metadata.labels"
-    return f"{of} != null && has({labels}) && '{SWITCH}' in {labels} ? {labels}['{SWITCH}'] : ''"
+    return f"{of} != null && has({labels}) && '{OPT_OUT_LABEL}' in {labels} ? {labels}['{OPT_OUT_LABEL}'] : ''"
 
 
-_TURNS = f"(({_label('object')}) != ({_label('oldObject')}))"
-_IS_LEFT_OUT = f"(request.operation == 'CREATE' && object.metadata.name in [{', '.join(map(repr, LEFT_OUT))}])"
+_CHANGES_OPT_OUT = f"(({_opt_out_value_cel('object')}) != ({_opt_out_value_cel('oldObject')}))"
+_IS_EXCLUDED_NAME = f"(request.operation == 'CREATE' && object.metadata.name in [{', '.join(map(repr, EXCLUDED_NAMESPACES))}])"
 _MAY_UPDATE_POLICIES = f"authorizer.group('{GROUP}').resource('gpupolicies').check('update').allowed()"
 
 
-_GOES_ROUND = {"name": "goes-round-asking", "expression": goes_round("object", DEVICE_VARIABLES)}
+_BYPASSES_REQUEST = {"name": "goes-round-asking", "expression": bypasses_request_cel("object", DEVICE_VARIABLES)}
 """All that is refused goes round asking for GPUs. Of every other pod, most of those with GPUs among them, an API server
 converts the object for this condition alone, and three times more for what would have to hold."""
 
 
-def backstop() -> list[Json]:
+def backstop_policies() -> list[Json]:
     """The ValidatingAdmissionPolicies and their bindings."""
     return [
-        _policy(
+        _admission_policy(
             "rightslice-pods",
             rules=[
-                _rule([""], ["pods"], ["CREATE"]),
-                _rule([""], ["pods/ephemeralcontainers"], ["UPDATE"]),
+                _backstop_rule([""], ["pods"], ["CREATE"]),
+                _backstop_rule([""], ["pods/ephemeralcontainers"], ["UPDATE"]),
             ],
-            conditions=[_GOES_ROUND],
+            conditions=[_BYPASSES_REQUEST],
             variables={
                 "containers": _NEW_CONTAINERS,
                 "annotations": _NEW_ANNOTATIONS,
-                "asks": f"{containers_of('object.spec')}.exists(c, {asks_for_gpus('c')})",
+                "asks": f"{containers_cel('object.spec')}.exists(c, {gpu_request_cel('c')})",
             },
-            validations=PODS,
+            validations=POD_VALIDATIONS,
         ),
-        _binding("rightslice-pods", elsewhere=True),
-        _policy(
+        _policy_binding("rightslice-pods", elsewhere=True),
+        _admission_policy(
             "rightslice-exceptions",
-            rules=[_rule([GROUP], ["gpupolicyexceptions"], ["CREATE", "UPDATE"])],
+            rules=[_backstop_rule([GROUP], ["gpupolicyexceptions"], ["CREATE", "UPDATE"])],
             validations=(
                 (
-                    f"request.namespace == '{NAMESPACE}'",
-                    f"must be in namespace {NAMESPACE}: exceptions are the admins' to give",
+                    f"request.namespace == '{SYSTEM_NAMESPACE}'",
+                    f"must be in namespace {SYSTEM_NAMESPACE}: exceptions are the admins' to give",
                 ),
             ),
         ),
-        _binding("rightslice-exceptions"),
-        _policy(
+        _policy_binding("rightslice-exceptions"),
+        _admission_policy(
             "rightslice-switch",
-            rules=[_rule([""], ["namespaces"], ["CREATE", "UPDATE"])],
-            conditions=[{"name": "takes-a-namespace-out", "expression": f"{_TURNS} || {_IS_LEFT_OUT}"}],
+            rules=[_backstop_rule([""], ["namespaces"], ["CREATE", "UPDATE"])],
+            conditions=[{"name": "takes-a-namespace-out", "expression": f"{_CHANGES_OPT_OUT} || {_IS_EXCLUDED_NAME}"}],
             validations=(
                 (
-                    f"!{_TURNS} || {_MAY_UPDATE_POLICIES}",
-                    f"must not change the label {SWITCH}: it takes who may update gpupolicies",
+                    f"!{_CHANGES_OPT_OUT} || {_MAY_UPDATE_POLICIES}",
+                    f"must not change the label {OPT_OUT_LABEL}: it takes who may update gpupolicies",
                 ),
                 (
-                    f"!{_IS_LEFT_OUT} || {_MAY_UPDATE_POLICIES}",
+                    f"!{_IS_EXCLUDED_NAME} || {_MAY_UPDATE_POLICIES}",
                     "must not have this name: pods of that namespace are not judged, so it takes who may update"
                     " gpupolicies",
                 ),
             ),
         ),
-        _binding("rightslice-switch"),
+        _policy_binding("rightslice-switch"),
     ]
 
 
-def _rule(groups: list[str], resources: list[str], operations: list[str]) -> Json:
+def _backstop_rule(groups: list[str], resources: list[str], operations: list[str]) -> Json:
     return {"apiGroups": groups, "apiVersions": ["*"], "operations": operations, "resources": resources}
 
 
-def _policy(
+def _admission_policy(
     name: str,
     *,
     rules: list[Json],
@@ -149,19 +149,19 @@ def _policy(
     spec["validations"] = [
         {"expression": expression, "message": message, "reason": "Forbidden"} for expression, message in validations
     ]
-    return _object("ValidatingAdmissionPolicy", name, spec)
+    return _admission_object("ValidatingAdmissionPolicy", name, spec)
 
 
-def _binding(name: str, *, elsewhere: bool = False) -> Json:
+def _policy_binding(name: str, *, elsewhere: bool = False) -> Json:
     spec: Json = {"policyName": name, "validationActions": ["Deny"]}
     if elsewhere:
-        names = {"key": "kubernetes.io/metadata.name", "operator": "NotIn", "values": list(LEFT_OUT)}
-        switch = {"key": SWITCH, "operator": "NotIn", "values": ["off"]}
+        names = {"key": "kubernetes.io/metadata.name", "operator": "NotIn", "values": list(EXCLUDED_NAMESPACES)}
+        switch = {"key": OPT_OUT_LABEL, "operator": "NotIn", "values": ["off"]}
         spec["matchResources"] = {"namespaceSelector": {"matchExpressions": [names, switch]}}
-    return _object("ValidatingAdmissionPolicyBinding", name, spec)
+    return _admission_object("ValidatingAdmissionPolicyBinding", name, spec)
 
 
-def _object(kind: str, name: str, spec: Json) -> Json:
+def _admission_object(kind: str, name: str, spec: Json) -> Json:
     return {
         "apiVersion": "admissionregistration.k8s.io/v1",
         "kind": kind,

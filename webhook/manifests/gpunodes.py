@@ -15,18 +15,18 @@ from webhook.model.gpunodes import BOUNDS, GPUNodeStatus
 Json = dict[str, Any]
 
 GROUP = "rightslice.dev"
-_LINE = re.compile(r"^ +(\w+(?:, \w+)*): (.*(?:\n {9,}.*)*)", re.MULTILINE)
+_ATTRIBUTE_LINE = re.compile(r"^ +(\w+(?:, \w+)*): (.*(?:\n {9,}.*)*)", re.MULTILINE)
 
 
 def gpunode_crd() -> Json:
     """The definition, as an object."""
     columns = [
-        _column("Product", ".status.product"),
-        _column("Driver", ".status.driver"),
-        _column("CUDA", ".status.cuda"),
-        _column("Clique", ".status.clique", priority=1),
+        _gpunode_column("Product", ".status.product"),
+        _gpunode_column("Driver", ".status.driver"),
+        _gpunode_column("CUDA", ".status.cuda"),
+        _gpunode_column("Clique", ".status.clique", priority=1),
         {"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp"},
-        _column("Message", ".status.message"),
+        _gpunode_column("Message", ".status.message"),
     ]
     names = {
         "kind": "GPUNode",
@@ -62,47 +62,47 @@ def gpunode_schema() -> Json:
             "apiVersion": {"type": "string"},
             "kind": {"type": "string"},
             "metadata": {"type": "object"},
-            "status": _structural(status, parts),
+            "status": _structural_field(status, parts),
         },
     }
 
 
-def _column(name: str, path: str, *, priority: int = 0) -> Json:
+def _gpunode_column(name: str, path: str, *, priority: int = 0) -> Json:
     column: Json = {"name": name, "type": "string", "jsonPath": path}
     return column | {"priority": priority} if priority else column
 
 
-def _structural(node: Json, parts: Json) -> Json:
+def _structural_field(node: Json, parts: Json) -> Json:
     """One node of msgspec's schema, with references resolved and without what a structural schema may not have."""
     if "$ref" in node:
-        return _structural(parts[node["$ref"].rpartition("/")[2]], parts)
+        return _structural_field(parts[node["$ref"].rpartition("/")[2]], parts)
     if node["type"] == "array":
-        return {"type": "array", "items": _structural(node["items"], parts)}
+        return {"type": "array", "items": _structural_field(node["items"], parts)}
     if node["type"] != "object":
         return {"type": node["type"]}
-    described = _described(node["description"])
-    fields = {name: _structural(field, parts) for name, field in node["properties"].items()}
+    described = _attribute_descriptions(node["description"])
+    fields = {name: _structural_field(field, parts) for name, field in node["properties"].items()}
     named = {
-        name: field | _bounds(name) | ({"description": described[name]} if name in described else {})
+        name: field | _numeric_bounds(name) | ({"description": described[name]} if name in described else {})
         for name, field in fields.items()
     }
     kept = {"x-kubernetes-preserve-unknown-fields": True}
     return {"type": "object", "description": node["description"].partition("\n")[0], "properties": named} | kept
 
 
-def _bounds(name: str) -> Json:
+def _numeric_bounds(name: str) -> Json:
     return dict(zip(("minimum", "maximum"), BOUNDS[name], strict=True)) if name in BOUNDS else {}
 
 
-def _described(text: str) -> dict[str, str]:
+def _attribute_descriptions(text: str) -> dict[str, str]:
     """What a docstring says of each attribute, by its name in JSON."""
     found = {}
-    for names, words in _LINE.findall(text):
+    for names, words in _ATTRIBUTE_LINE.findall(text):
         for name in names.split(", "):
-            found[_camel(name)] = " ".join(words.split())
+            found[_camel_case(name)] = " ".join(words.split())
     return found
 
 
-def _camel(name: str) -> str:
+def _camel_case(name: str) -> str:
     first, *others = name.split("_")
     return first + "".join(map(str.capitalize, others))

@@ -11,19 +11,19 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from webhook.manifests.touching import SAYS_SOMETHING_NEW, reaches_host, touches_gpus
-from webhook.policy.workloads import WORKLOADS
+from webhook.manifests.touching import SPEC_OR_ANNOTATIONS_CHANGED, wide_host_mount_cel, touches_gpus_cel
+from webhook.policy.workloads import WORKLOAD_TEMPLATES
 from webhook.policy.written.base import GROUP
 
 Json = dict[str, Any]
 
-NAME = "rightslice"
-NAMESPACE = "rightslice-system"
-LEFT_OUT = (
+APP_NAME = "rightslice"
+SYSTEM_NAMESPACE = "rightslice-system"
+EXCLUDED_NAMESPACES = (
     "kube-system",
     "kube-public",
     "kube-node-lease",
-    NAMESPACE,
+    SYSTEM_NAMESPACE,
     "gpu-operator",
     "nvidia-gpu-operator",
     "nvidia-device-plugin",
@@ -32,20 +32,20 @@ LEFT_OUT = (
 
 MUTATE_SECONDS, JUDGE_SECONDS = 2, 3
 
-_POD_TOUCHES = {"name": "touches-gpus", "expression": touches_gpus("object")}
-_OTHER_NAMESPACE = {
+_POD_TOUCHES_GPUS = {"name": "touches-gpus", "expression": touches_gpus_cel("object")}
+_NOT_SYSTEM_NAMESPACE = {
     "name": "not-of-the-system",
-    "expression": f"!(has(request.namespace) && request.namespace in [{', '.join(map(repr, LEFT_OUT))}])",
+    "expression": f"!(has(request.namespace) && request.namespace in [{', '.join(map(repr, EXCLUDED_NAMESPACES))}])",
 }
-_NEW = {"name": "says-something-new", "expression": SAYS_SOMETHING_NEW}
-_REACHES_HOST = {"name": "reaches-for-the-host", "expression": reaches_host("object.spec")}
+_POD_CHANGED = {"name": "says-something-new", "expression": SPEC_OR_ANNOTATIONS_CHANGED}
+_MOUNTS_WIDE_HOST_PATHS = {"name": "reaches-for-the-host", "expression": wide_host_mount_cel("object.spec")}
 """Also where the pod touches GPUs, and is judged twice then: what it costs to find that out is the pod's to choose."""
-_OTHER_SPEC = {
+_SPEC_CHANGED = {
     "name": "has-another-spec",
     "expression": "request.operation != 'UPDATE' || object.spec != oldObject.spec",
 }
 
-_TEMPLATE = (
+_TEMPLATE_CEL = (
     "has(object.template) ? object.template"
     " : has(object.spec.jobTemplate) ? object.spec.jobTemplate.spec.template"
     " : object.spec.template"
@@ -53,53 +53,53 @@ _TEMPLATE = (
 """Where the pod template of a built-in kind stands: PodTemplate, CronJob, all others."""
 
 
-def configurations() -> list[Json]:
+def webhook_configurations() -> list[Json]:
     """Both configurations, calling a Service. Who keeps the certificates fills in the caBundle."""
-    pods_made = [_rule("", ["pods"], ["CREATE"])]
+    pods_made = [_webhook_rule("", ["pods"], ["CREATE"])]
     pods_judged = [
-        _rule("", ["pods"], ["CREATE", "UPDATE"]),
-        _rule("", ["pods/ephemeralcontainers", "pods/resize"], ["UPDATE"]),
+        _webhook_rule("", ["pods"], ["CREATE", "UPDATE"]),
+        _webhook_rule("", ["pods/ephemeralcontainers", "pods/resize"], ["UPDATE"]),
     ]
-    limits = [_rule("", ["limitranges", "resourcequotas"], ["CREATE", "UPDATE"])]
-    policies = [_rule(GROUP, ["gpupolicies", "gpupolicyexceptions"], ["CREATE", "UPDATE"])]
-    shape = _hook("mutate", "/mutate", pods_made, [_POD_TOUCHES], seconds=MUTATE_SECONDS)
-    judge = _hook("validate", "/validate", pods_judged, [_NEW, _POD_TOUCHES], fails="Fail")
+    limits = [_webhook_rule("", ["limitranges", "resourcequotas"], ["CREATE", "UPDATE"])]
+    policies = [_webhook_rule(GROUP, ["gpupolicies", "gpupolicyexceptions"], ["CREATE", "UPDATE"])]
+    shape = _webhook_entry("mutate", "/mutate", pods_made, [_POD_TOUCHES_GPUS], seconds=MUTATE_SECONDS)
+    judge = _webhook_entry("validate", "/validate", pods_judged, [_POD_CHANGED, _POD_TOUCHES_GPUS], fails="Fail")
     return [
-        _configuration(
+        _webhook_configuration(
             "Mutating",
             [
                 shape | {"reinvocationPolicy": "IfNeeded"},
                 # It changes nothing; but it comes before the schema is looked at, and its sentences are better.
-                _hook("policies", "/policies", policies) | {"reinvocationPolicy": "Never"},
+                _webhook_entry("policies", "/policies", policies) | {"reinvocationPolicy": "Never"},
             ],
         ),
-        _configuration(
+        _webhook_configuration(
             "Validating",
             [
                 judge,
-                _hook("host", "/validate", pods_judged, [_NEW, _REACHES_HOST]),
-                _hook("templates", "/validate", _built_in(), [_OTHER_SPEC, _TEMPLATE_TOUCHES]),
-                _hook("workloads", "/validate", _custom(), [_OTHER_SPEC]),
-                _hook("namespace-limits", "/validate", limits, [_OTHER_SPEC]),
-                _hook("policies", "/policies", policies, fails="Fail"),
+                _webhook_entry("host", "/validate", pods_judged, [_POD_CHANGED, _MOUNTS_WIDE_HOST_PATHS]),
+                _webhook_entry("templates", "/validate", _built_in_rules(), [_SPEC_CHANGED, _TEMPLATE_TOUCHES_GPUS]),
+                _webhook_entry("workloads", "/validate", _custom_resource_rules(), [_SPEC_CHANGED]),
+                _webhook_entry("namespace-limits", "/validate", limits, [_SPEC_CHANGED]),
+                _webhook_entry("policies", "/policies", policies, fails="Fail"),
             ],
         ),
     ]
 
 
-_TEMPLATE_TOUCHES = {"name": "touches-gpus", "expression": touches_gpus(_TEMPLATE)}
+_TEMPLATE_TOUCHES_GPUS = {"name": "touches-gpus", "expression": touches_gpus_cel(_TEMPLATE_CEL)}
 
 
-def _configuration(kind: str, webhooks: Sequence[Json]) -> Json:
+def _webhook_configuration(kind: str, webhooks: Sequence[Json]) -> Json:
     return {
         "apiVersion": "admissionregistration.k8s.io/v1",
         "kind": f"{kind}WebhookConfiguration",
-        "metadata": {"name": NAME},
+        "metadata": {"name": APP_NAME},
         "webhooks": list(webhooks),
     }
 
 
-def _hook(
+def _webhook_entry(
     name: str,
     path: str,
     rules: list[Json],
@@ -109,17 +109,17 @@ def _hook(
     seconds: int = JUDGE_SECONDS,
 ) -> Json:
     namespaced = path != "/policies"
-    selector = {"key": "kubernetes.io/metadata.name", "operator": "NotIn", "values": list(LEFT_OUT)}
+    selector = {"key": "kubernetes.io/metadata.name", "operator": "NotIn", "values": list(EXCLUDED_NAMESPACES)}
     hook: Json = {
         "name": f"{name}.{GROUP}",
-        "clientConfig": {"service": {"name": NAME, "namespace": NAMESPACE, "path": path, "port": 443}},
+        "clientConfig": {"service": {"name": APP_NAME, "namespace": SYSTEM_NAMESPACE, "path": path, "port": 443}},
         "rules": rules,
         "matchPolicy": "Equivalent",
     }
     if namespaced:
         hook |= {
             "namespaceSelector": {"matchExpressions": [selector]},
-            "matchConditions": [_OTHER_NAMESPACE, *conditions],
+            "matchConditions": [_NOT_SYSTEM_NAMESPACE, *conditions],
         }
     return hook | {
         "failurePolicy": fails,
@@ -129,7 +129,7 @@ def _hook(
     }
 
 
-def _rule(group: str, resources: Sequence[str], operations: Sequence[str], versions: str = "*") -> Json:
+def _webhook_rule(group: str, resources: Sequence[str], operations: Sequence[str], versions: str = "*") -> Json:
     scope = "*" if group == GROUP else "Namespaced"
     return {
         "apiGroups": [group],
@@ -140,25 +140,25 @@ def _rule(group: str, resources: Sequence[str], operations: Sequence[str], versi
     }
 
 
-BUILT_IN = frozenset({"", "apps", "batch"})
+BUILT_IN_GROUPS = frozenset({"", "apps", "batch"})
 
 
-def _built_in() -> list[Json]:
-    return _workloads(group for group in _groups() if group in BUILT_IN)
+def _built_in_rules() -> list[Json]:
+    return _workload_rules(group for group in _plurals_by_group() if group in BUILT_IN_GROUPS)
 
 
-def _custom() -> list[Json]:
-    return _workloads(group for group in _groups() if group not in BUILT_IN)
+def _custom_resource_rules() -> list[Json]:
+    return _workload_rules(group for group in _plurals_by_group() if group not in BUILT_IN_GROUPS)
 
 
-def _workloads(groups: Iterable[str]) -> list[Json]:
-    plurals = _groups()
-    return [_rule(group, plurals[group], ["CREATE", "UPDATE"]) | {"scope": "*"} for group in groups]
+def _workload_rules(groups: Iterable[str]) -> list[Json]:
+    plurals = _plurals_by_group()
+    return [_webhook_rule(group, plurals[group], ["CREATE", "UPDATE"]) | {"scope": "*"} for group in groups]
 
 
-def _groups() -> dict[str, list[str]]:
+def _plurals_by_group() -> dict[str, list[str]]:
     """The plural names of the workload kinds that we know, by API group."""
     found: dict[str, list[str]] = defaultdict(list)
-    for group, kind in WORKLOADS:
+    for group, kind in WORKLOAD_TEMPLATES:
         found[group].append(f"{kind.lower()}s")
     return found

@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from webhook.manifests.hooks import NAME, NAMESPACE
+from webhook.manifests.hooks import APP_NAME, SYSTEM_NAMESPACE
 
 Json = dict[str, Any]
 
-HOOKS = ("MutatingWebhookConfiguration", "ValidatingWebhookConfiguration")
-CRD = "CustomResourceDefinition"
-DEPLOYMENT = f"/apis/apps/v1/namespaces/{NAMESPACE}/deployments/{NAME}"
+WEBHOOK_KINDS = ("MutatingWebhookConfiguration", "ValidatingWebhookConfiguration")
+CRD_KIND = "CustomResourceDefinition"
+DEPLOYMENT_PATH = f"/apis/apps/v1/namespaces/{SYSTEM_NAMESPACE}/deployments/{APP_NAME}"
 
-_BEFORE = (
+_APPLIED_FIRST = (
     "Namespace",
-    CRD,
+    CRD_KIND,
     "PriorityClass",
     "ServiceAccount",
     "ClusterRole",
@@ -32,19 +32,19 @@ _PLURALS = {
 }
 
 
-def in_order(objects: Iterable[Json]) -> list[Json]:
+def sort_for_apply(objects: Iterable[Json]) -> list[Json]:
     """In the order to apply them."""
-    return sorted(objects, key=_rank)
+    return sorted(objects, key=_apply_rank)
 
 
-def _rank(one: Json) -> int:
+def _apply_rank(one: Json) -> int:
     kind = one["kind"]
-    if kind in HOOKS:
-        return len(_BEFORE) + 1
-    return _BEFORE.index(kind) if kind in _BEFORE else len(_BEFORE)
+    if kind in WEBHOOK_KINDS:
+        return len(_APPLIED_FIRST) + 1
+    return _APPLIED_FIRST.index(kind) if kind in _APPLIED_FIRST else len(_APPLIED_FIRST)
 
 
-def path_of(one: Json) -> str:
+def api_path(one: Json) -> str:
     """Where an API server keeps an object of the kinds that our manifests are made of."""
     version, kind, metadata = one["apiVersion"], one["kind"], one["metadata"]
     root = f"/apis/{version}" if "/" in version else f"/api/{version}"
@@ -52,7 +52,7 @@ def path_of(one: Json) -> str:
     return f"{root}{space}/{_PLURALS.get(kind, f'{kind.lower()}s')}/{metadata['name']}"
 
 
-def named(one: Json) -> str:
+def display_name(one: Json) -> str:
     """As people call it.
 
     >>> named({"kind": "Service", "metadata": {"name": "web", "namespace": "shop"}})
@@ -63,51 +63,51 @@ def named(one: Json) -> str:
     return f"{one['kind']} {space}{metadata['name']}"
 
 
-TAKES_TIME = (CRD, "Namespace")
+SLOW_DELETE_KINDS = (CRD_KIND, "Namespace")
 """Kinds that the API server empties before it lets them go, and policies with them."""
 
-MADE_IN_SERVICE: tuple[Json, ...] = (
-    {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": f"{NAME}-tls", "namespace": NAMESPACE}},
-    {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": {"name": NAME, "namespace": NAMESPACE}},
+RUNTIME_OBJECTS: tuple[Json, ...] = (
+    {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": f"{APP_NAME}-tls", "namespace": SYSTEM_NAMESPACE}},
+    {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": {"name": APP_NAME, "namespace": SYSTEM_NAMESPACE}},
 )
 """What replicas make for themselves."""
 
-_OF_OVERLAYS = (
-    ("v1", "ConfigMap", f"{NAME}-address"),
-    ("monitoring.coreos.com/v1", "ServiceMonitor", NAME),
-    ("monitoring.coreos.com/v1", "PrometheusRule", NAME),
-    ("cert-manager.io/v1", "Certificate", f"{NAME}-tls"),
-    ("cert-manager.io/v1", "Certificate", f"{NAME}-authority"),
-    ("cert-manager.io/v1", "Issuer", NAME),
-    ("cert-manager.io/v1", "Issuer", f"{NAME}-self"),
-    ("v1", "Secret", f"{NAME}-authority"),  # cert-manager leaves it behind
+_OVERLAY_REFS = (
+    ("v1", "ConfigMap", f"{APP_NAME}-address"),
+    ("monitoring.coreos.com/v1", "ServiceMonitor", APP_NAME),
+    ("monitoring.coreos.com/v1", "PrometheusRule", APP_NAME),
+    ("cert-manager.io/v1", "Certificate", f"{APP_NAME}-tls"),
+    ("cert-manager.io/v1", "Certificate", f"{APP_NAME}-authority"),
+    ("cert-manager.io/v1", "Issuer", APP_NAME),
+    ("cert-manager.io/v1", "Issuer", f"{APP_NAME}-self"),
+    ("v1", "Secret", f"{APP_NAME}-authority"),  # cert-manager leaves it behind
 )
-MADE_BY_OVERLAYS: tuple[Json, ...] = tuple(
-    {"apiVersion": version, "kind": kind, "metadata": {"name": name, "namespace": NAMESPACE}}
-    for version, kind, name in _OF_OVERLAYS
+OVERLAY_OBJECTS: tuple[Json, ...] = tuple(
+    {"apiVersion": version, "kind": kind, "metadata": {"name": name, "namespace": SYSTEM_NAMESPACE}}
+    for version, kind, name in _OVERLAY_REFS
 )
 """What is in no manifest that `install` applies, but in those that people apply beside them or in their place."""
 
 
 _RBAC, _ADMISSION = "rbac.authorization.k8s.io/v1", "admissionregistration.k8s.io/v1"
-_CLUSTER_WIDE = (
-    (_RBAC, "ClusterRoleBinding", f"{NAME}-agent"),
-    (_RBAC, "ClusterRoleBinding", f"{NAME}-extender"),
-    (_RBAC, "ClusterRoleBinding", f"{NAME}-scheduler"),
-    (_RBAC, "ClusterRoleBinding", f"{NAME}-scheduler-volumes"),
-    (_RBAC, "ClusterRole", f"{NAME}-agent"),
-    (_RBAC, "ClusterRole", f"{NAME}-extender"),
-    (_ADMISSION, "ValidatingAdmissionPolicyBinding", f"{NAME}-agent"),
-    (_ADMISSION, "ValidatingAdmissionPolicy", f"{NAME}-agent"),
+_CLUSTER_WIDE_REFS = (
+    (_RBAC, "ClusterRoleBinding", f"{APP_NAME}-agent"),
+    (_RBAC, "ClusterRoleBinding", f"{APP_NAME}-extender"),
+    (_RBAC, "ClusterRoleBinding", f"{APP_NAME}-scheduler"),
+    (_RBAC, "ClusterRoleBinding", f"{APP_NAME}-scheduler-volumes"),
+    (_RBAC, "ClusterRole", f"{APP_NAME}-agent"),
+    (_RBAC, "ClusterRole", f"{APP_NAME}-extender"),
+    (_ADMISSION, "ValidatingAdmissionPolicyBinding", f"{APP_NAME}-agent"),
+    (_ADMISSION, "ValidatingAdmissionPolicy", f"{APP_NAME}-agent"),
 )
-CLUSTER_WIDE_BESIDE: tuple[Json, ...] = tuple(
-    {"apiVersion": version, "kind": kind, "metadata": {"name": name}} for version, kind, name in _CLUSTER_WIDE
+AGENT_AND_EXTENDER_OBJECTS: tuple[Json, ...] = tuple(
+    {"apiVersion": version, "kind": kind, "metadata": {"name": name}} for version, kind, name in _CLUSTER_WIDE_REFS
 )
 """What the agent and the extender have outside the namespace: it goes when the namespace goes, with all that is theirs
 in it, so that no right and no rule is left for a service account that anybody may make again."""
 
 
-def to_remove(objects: Sequence[Json], *, with_policies: bool) -> list[Json]:
+def objects_to_remove(objects: Sequence[Json], *, with_policies: bool) -> list[Json]:
     """What an uninstall takes out, in order: hooks first, so that no request waits for what is going.
 
     Args:
@@ -115,19 +115,19 @@ def to_remove(objects: Sequence[Json], *, with_policies: bool) -> list[Json]:
         with_policies: True: the CRDs and the namespace too, and with them every policy and every exception, the agent
             and the extender.
     """
-    installed = [one for one in reversed(in_order(objects)) if with_policies or one["kind"] not in TAKES_TIME]
-    holds_policies = [one for one in installed if one["kind"] in TAKES_TIME]
-    rest = [one for one in installed if one["kind"] not in TAKES_TIME]
-    beside = CLUSTER_WIDE_BESIDE if with_policies else ()
-    return [*rest, *MADE_BY_OVERLAYS, *MADE_IN_SERVICE, *beside, *holds_policies]
+    installed = [one for one in reversed(sort_for_apply(objects)) if with_policies or one["kind"] not in SLOW_DELETE_KINDS]
+    holds_policies = [one for one in installed if one["kind"] in SLOW_DELETE_KINDS]
+    rest = [one for one in installed if one["kind"] not in SLOW_DELETE_KINDS]
+    beside = AGENT_AND_EXTENDER_OBJECTS if with_policies else ()
+    return [*rest, *OVERLAY_OBJECTS, *RUNTIME_OBJECTS, *beside, *holds_policies]
 
 
 def with_image(objects: Iterable[Json], image: str) -> list[Json]:
     """The manifests with another image in the Deployment."""
-    return [_with_image(one, image) if image and one["kind"] == "Deployment" else one for one in objects]
+    return [_deployment_with_image(one, image) if image and one["kind"] == "Deployment" else one for one in objects]
 
 
-def _with_image(deployment: Json, image: str) -> Json:
+def _deployment_with_image(deployment: Json, image: str) -> Json:
     spec = deployment["spec"]
     pod = spec["template"]["spec"]
     containers = [{**container, "image": image} for container in pod["containers"]]

@@ -8,28 +8,28 @@ from __future__ import annotations
 
 from typing import Any
 
-from webhook.manifests.hooks import NAME, NAMESPACE
-from webhook.model.catalogue import profiles
-from webhook.model.resources import ACCOUNTING, MIG_PREFIX, SHARED_SUFFIX, WHOLE_GPU
+from webhook.manifests.hooks import APP_NAME, SYSTEM_NAMESPACE
+from webhook.model.catalogue import all_mig_profiles
+from webhook.model.resources import ACCOUNTING_RESOURCE, MIG_PREFIX, SHARED_SUFFIX, WHOLE_GPU
 
 Json = dict[str, Any]
 
-EXTENDER = f"{NAME}-extender"
-HOST = f"{EXTENDER}.{NAMESPACE}.svc"
-SCHEDULER = f"{NAME}-scheduler"
+EXTENDER_NAME = f"{APP_NAME}-extender"
+EXTENDER_HOST = f"{EXTENDER_NAME}.{SYSTEM_NAMESPACE}.svc"
+SECOND_SCHEDULER_NAME = f"{APP_NAME}-scheduler"
 """The name that pods write in spec.schedulerName for the second scheduler."""
 
-WEIGHT = 10
+EXTENDER_WEIGHT = 10
 """Of the extender's score among the plugins': a node's full score is worth as much as theirs together, some 1,000."""
 
-TIMEOUT = "1s"
+EXTENDER_TIMEOUT = "1s"
 """Twenty times what an answer may take at 5,000 nodes. A scheduler that waits schedules nothing."""
 
-LIES_AT = "/etc/kubernetes/rightslice/ca.crt"
+EXTENDER_CA_FILE = "/etc/kubernetes/rightslice/ca.crt"
 """Where the authority lies beside a scheduler."""
 
 
-def extender(url: str = f"https://{HOST}") -> Json:
+def extender_entry(url: str = f"https://{EXTENDER_HOST}") -> Json:
     """One entry of `extenders`.
 
     Args:
@@ -40,36 +40,36 @@ def extender(url: str = f"https://{HOST}") -> Json:
         "filterVerb": "filter",
         "prioritizeVerb": "prioritize",
         "preemptVerb": "preempt",
-        "weight": WEIGHT,
+        "weight": EXTENDER_WEIGHT,
         "enableHTTPS": True,
-        "tlsConfig": {"serverName": HOST, "caFile": LIES_AT},
-        "httpTimeout": TIMEOUT,
+        "tlsConfig": {"serverName": EXTENDER_HOST, "caFile": EXTENDER_CA_FILE},
+        "httpTimeout": EXTENDER_TIMEOUT,
         "nodeCacheCapable": True,
         "ignorable": True,
-        "managedResources": managed(),
+        "managedResources": managed_resources(),
     }
 
 
-def managed() -> list[Json]:
+def managed_resources() -> list[Json]:
     """Resources whose pods the extender is asked about; the accounting resource is on no node, and not looked for."""
-    mig = [f"{MIG_PREFIX}{name}" for name in profiles()]
+    mig = [f"{MIG_PREFIX}{name}" for name in all_mig_profiles()]
     media = [f"{name}.me" for name in mig if name.startswith(f"{MIG_PREFIX}1g.")]
     names = [WHOLE_GPU, f"{WHOLE_GPU}{SHARED_SUFFIX}", *mig, *media]
-    return [{"name": ACCOUNTING, "ignoredByScheduler": True}, *({"name": name} for name in names)]
+    return [{"name": ACCOUNTING_RESOURCE, "ignoredByScheduler": True}, *({"name": name} for name in names)]
 
 
-def configuration(**more: Any) -> Json:
+def scheduler_configuration(**more: Any) -> Json:
     """A KubeSchedulerConfiguration."""
     return {"apiVersion": "kubescheduler.config.k8s.io/v1", "kind": "KubeSchedulerConfiguration", **more}
 
 
-def first() -> Json:
+def first_scheduler_config() -> Json:
     """What is added to the configuration of the scheduler that is there. ADDRESS is that of our Service."""
-    return configuration(extenders=[extender("https://ADDRESS")])
+    return scheduler_configuration(extenders=[extender_entry("https://ADDRESS")])
 
 
-def second() -> Json:
+def second_scheduler_config() -> Json:
     """The whole configuration of a second scheduler, for the pods that name it."""
-    lease = {"leaderElect": True, "resourceNamespace": NAMESPACE, "resourceName": SCHEDULER}
-    profile = {"schedulerName": SCHEDULER, "percentageOfNodesToScore": 100}
-    return configuration(leaderElection=lease, profiles=[profile], extenders=[extender()])
+    lease = {"leaderElect": True, "resourceNamespace": SYSTEM_NAMESPACE, "resourceName": SECOND_SCHEDULER_NAME}
+    profile = {"schedulerName": SECOND_SCHEDULER_NAME, "percentageOfNodesToScore": 100}
+    return scheduler_configuration(leaderElection=lease, profiles=[profile], extenders=[extender_entry()])

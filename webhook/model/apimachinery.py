@@ -66,7 +66,7 @@ ZERO = Quantity(0)
 
 
 @lru_cache(maxsize=2048)
-def parse(text: str) -> Quantity:
+def parse_quantity(text: str) -> Quantity:
     """Read a quantity.
 
     Raises:
@@ -80,12 +80,12 @@ def parse(text: str) -> Quantity:
     if text == "0":
         return Quantity(0, text="0")
     sign, whole, _, fraction, suffix = match.groups()
-    form, ten, two = _suffix(text, suffix)
-    held = _held(text, sign, whole or "0", fraction or "", form, ten, two)
-    return held or _wide(text, match.start(5), form, ten, two)
+    form, ten, two = _parse_suffix(text, suffix)
+    held = _parse_int64_amount(text, sign, whole or "0", fraction or "", form, ten, two)
+    return held or _parse_decimal_amount(text, match.start(5), form, ten, two)
 
 
-def _suffix(text: str, suffix: str) -> tuple[str, int, int]:
+def _parse_suffix(text: str, suffix: str) -> tuple[str, int, int]:
     """The form, the power of ten and the power of two that a suffix stands for."""
     if suffix in _POWERS_OF_TEN:
         return DECIMAL, _POWERS_OF_TEN[suffix], 0
@@ -94,10 +94,10 @@ def _suffix(text: str, suffix: str) -> tuple[str, int, int]:
     power = int(suffix[1:]) if suffix[0] in "eE" and _INTEGER.match(suffix, 1) else None
     if power is None or not MIN_INT64 <= power <= MAX_INT64:
         raise QuantityError(text, _MUST)
-    return EXPONENT, _int32(power), 0
+    return EXPONENT, _wrap_int32(power), 0
 
 
-def _held(text: str, sign: str, whole: str, fraction: str, form: str, ten: int, two: int) -> Quantity | None:
+def _parse_int64_amount(text: str, sign: str, whole: str, fraction: str, form: str, ten: int, two: int) -> Quantity | None:
     """The quantity in 64 bits, or None where it may not fit."""
     if form == BINARY:
         if fraction or 14 - len(whole) - two * 3 // 10 < 0:
@@ -106,7 +106,7 @@ def _held(text: str, sign: str, whole: str, fraction: str, form: str, ten: int, 
         spelt = value & 7 != 0
     else:
         digits = whole + fraction
-        power = _int32(ten - len(fraction))
+        power = _wrap_int32(ten - len(fraction))
         if len(digits) > _DIGITS_HELD or power < -9:
             return None
         value = int(digits)
@@ -115,15 +115,15 @@ def _held(text: str, sign: str, whole: str, fraction: str, form: str, ten: int, 
     return Quantity(-value if sign == "-" else value, power, form, text=text if spelt else "")
 
 
-def _wide(text: str, end: int, form: str, ten: int, two: int) -> Quantity:
+def _parse_decimal_amount(text: str, end: int, form: str, ten: int, two: int) -> Quantity:
     """The quantity as a decimal: rounded up to nano-units, and a binary one capped at 2^63 - 1."""
     digits = text[:end].lstrip("+-")
     whole, _, fraction = digits.partition(".")
     if not whole and not fraction:
         raise QuantityError(text, _MUST)
-    value, power = int(whole + fraction) << two, _int32(ten - len(fraction))
+    value, power = int(whole + fraction) << two, _wrap_int32(ten - len(fraction))
     if value:
-        value, power = _at_power(text, value, power, -9), -9
+        value, power = _rescale_rounding_up(text, value, power, -9), -9
     if form == BINARY:
         if value > MAX_INT64 * 10**9:
             value, power = MAX_INT64, 0
@@ -132,7 +132,7 @@ def _wide(text: str, end: int, form: str, ten: int, two: int) -> Quantity:
     return Quantity(-value if text[0] == "-" else value, power, form, wide=True)
 
 
-def _at_power(text: str, value: int, power: int, target: int) -> int:
+def _rescale_rounding_up(text: str, value: int, power: int, target: int) -> int:
     """A value above zero at another power of ten, rounded up."""
     if power - target > MAX_POWER:
         raise QuantityError(text, "is too large")
@@ -143,53 +143,53 @@ def _at_power(text: str, value: int, power: int, target: int) -> int:
     return -(-value // int(10 ** (target - power)))
 
 
-def rounded(quantity: Quantity) -> Quantity:
+def round_to_milli(quantity: Quantity) -> Quantity:
     """Round up, away from zero, to thousandths: what the API server does to every amount that it defaults."""
     unscaled, exponent, form, wide, _ = quantity
     if wide:
-        return Quantity(_aligned_away(unscaled, exponent, -3), -3, form, wide=True)
+        return Quantity(_rescale_away_from_zero(unscaled, exponent, -3), -3, form, wide=True)
     if exponent >= -3:
         return quantity
-    return Quantity(_aligned_away(unscaled, exponent, -3), -3, form)
+    return Quantity(_rescale_away_from_zero(unscaled, exponent, -3), -3, form)
 
 
-def _aligned_away(unscaled: int, exponent: int, target: int) -> int:
+def _rescale_away_from_zero(unscaled: int, exponent: int, target: int) -> int:
     if exponent >= target:
-        return unscaled * _ten(exponent - target)
-    size = -(-abs(unscaled) // _ten(target - exponent))
+        return unscaled * _power_of_ten(exponent - target)
+    size = -(-abs(unscaled) // _power_of_ten(target - exponent))
     return size if unscaled > 0 else -size
 
 
-def canonical(quantity: Quantity) -> str:
+def canonical_text(quantity: Quantity) -> str:
     """Write a quantity as the API server stores it and shows it in messages.
 
     >>> canonical(parse("0.5")), canonical(parse("1024Mi")), canonical(parse("1000m"))
     ('500m', '1Gi', '1')
     """
-    return quantity.text or _written(quantity)
+    return quantity.text or _format_canonical(quantity)
 
 
 @lru_cache(maxsize=2048)
-def _written(quantity: Quantity) -> str:
+def _format_canonical(quantity: Quantity) -> str:
     unscaled, exponent, form, wide, _ = quantity
     if not unscaled:
         return "0"
-    if form == BINARY and _beyond_1024(unscaled, exponent) and _is_whole(unscaled, exponent):
-        return _in_binary(unscaled, exponent, wide=wide)
-    return _in_decimal(unscaled, exponent, DECIMAL if form == BINARY else form)
+    if form == BINARY and _is_beyond_1024(unscaled, exponent) and _is_whole_number(unscaled, exponent):
+        return _format_binary(unscaled, exponent, wide=wide)
+    return _format_decimal(unscaled, exponent, DECIMAL if form == BINARY else form)
 
 
-def _beyond_1024(unscaled: int, exponent: int) -> bool:
+def _is_beyond_1024(unscaled: int, exponent: int) -> bool:
     size = abs(unscaled)
-    return size >= 1024 * _ten(-exponent) if exponent < 0 else exponent > 3 or size * _ten(exponent) >= 1024
+    return size >= 1024 * _power_of_ten(-exponent) if exponent < 0 else exponent > 3 or size * _power_of_ten(exponent) >= 1024
 
 
-def _is_whole(unscaled: int, exponent: int) -> bool:
-    return exponent >= 0 or unscaled % _ten(-exponent) == 0
+def _is_whole_number(unscaled: int, exponent: int) -> bool:
+    return exponent >= 0 or unscaled % _power_of_ten(-exponent) == 0
 
 
-def _in_binary(unscaled: int, exponent: int, *, wide: bool) -> str:
-    amount = unscaled * _ten(exponent) if exponent >= 0 else _divided(unscaled, _ten(-exponent))
+def _format_binary(unscaled: int, exponent: int, *, wide: bool) -> str:
+    amount = unscaled * _power_of_ten(exponent) if exponent >= 0 else _divide_toward_zero(unscaled, _power_of_ten(-exponent))
     times = 0
     while abs(amount) >= (1 if wide else 1024) and amount % 1024 == 0:
         amount //= 1024
@@ -197,7 +197,7 @@ def _in_binary(unscaled: int, exponent: int, *, wide: bool) -> str:
     return f"{amount}{_BINARY_SUFFIX.get(10 * times, '')}"
 
 
-def _in_decimal(unscaled: int, exponent: int, form: str) -> str:
+def _format_decimal(unscaled: int, exponent: int, form: str) -> str:
     digits = str(unscaled).rstrip("0")
     exponent += len(str(unscaled)) - len(digits)
     digits += "0" * (exponent % 3)
@@ -207,21 +207,21 @@ def _in_decimal(unscaled: int, exponent: int, form: str) -> str:
     return digits + _DECIMAL_SUFFIX.get(exponent, "")
 
 
-def add(one: Quantity, other: Quantity) -> Quantity:
+def add_quantities(one: Quantity, other: Quantity) -> Quantity:
     """The sum, in the form of the first summand that is not zero."""
     form = one.form if one.unscaled else other.form
     if not one.wide and not other.wide:
-        held = _held_sum(one, other)
+        held = _sum_in_int64(one, other)
         if held is not None:
             return Quantity(*held, form)
     exponent = min(one.exponent, other.exponent)
     if max(one.exponent, other.exponent) - exponent > MAX_POWER:
-        raise QuantityError(canonical(one), f"is too far from {canonical(other)} to be added to it")
-    total = sum(each.unscaled * _ten(each.exponent - exponent) for each in (one, other))
+        raise QuantityError(canonical_text(one), f"is too far from {canonical_text(other)} to be added to it")
+    total = sum(each.unscaled * _power_of_ten(each.exponent - exponent) for each in (one, other))
     return Quantity(total, exponent, form, wide=True)
 
 
-def _held_sum(one: Quantity, other: Quantity) -> tuple[int, int] | None:
+def _sum_in_int64(one: Quantity, other: Quantity) -> tuple[int, int] | None:
     """The sum in 64 bits, or None where it does not fit."""
     if not other.unscaled:
         return one.unscaled, one.exponent
@@ -230,89 +230,89 @@ def _held_sum(one: Quantity, other: Quantity) -> tuple[int, int] | None:
     exponent = min(one.exponent, other.exponent)
     if max(one.exponent, other.exponent) - exponent > _DIGITS_HELD:
         return None
-    parts = [each.unscaled * _ten(each.exponent - exponent) for each in (one, other)]
+    parts = [each.unscaled * _power_of_ten(each.exponent - exponent) for each in (one, other)]
     if all(MIN_INT64 <= part <= MAX_INT64 for part in (*parts, sum(parts))):
         return sum(parts), exponent
     return None
 
 
-def negated(quantity: Quantity) -> Quantity:
+def negate_quantity(quantity: Quantity) -> Quantity:
     """The same amount below zero."""
     return quantity._replace(unscaled=-quantity.unscaled, text="")
 
 
-def compare(one: Quantity, other: Quantity) -> int:
+def compare_quantities(one: Quantity, other: Quantity) -> int:
     """Below zero, zero or above zero, as `one` is less than, equal to or more than `other`."""
     if one.exponent == other.exponent:
         return one.unscaled - other.unscaled
-    signs = _sign(one.unscaled) - _sign(other.unscaled)
+    signs = _sign_of(one.unscaled) - _sign_of(other.unscaled)
     if signs or not one.unscaled:
         return signs
-    sizes = _size(one) - _size(other)
+    sizes = _magnitude_of(one) - _magnitude_of(other)
     if sizes:
-        return sizes * _sign(one.unscaled)
+        return sizes * _sign_of(one.unscaled)
     exponent = min(one.exponent, other.exponent)
-    return one.unscaled * _ten(one.exponent - exponent) - other.unscaled * _ten(other.exponent - exponent)
+    return one.unscaled * _power_of_ten(one.exponent - exponent) - other.unscaled * _power_of_ten(other.exponent - exponent)
 
 
-def _sign(value: int) -> int:
+def _sign_of(value: int) -> int:
     return (value > 0) - (value < 0)
 
 
-def _size(quantity: Quantity) -> int:
+def _magnitude_of(quantity: Quantity) -> int:
     """Where the first digit stands."""
     return len(str(abs(quantity.unscaled))) + quantity.exponent
 
 
-def value_of(quantity: Quantity) -> int:
+def whole_value(quantity: Quantity) -> int:
     """Whole units as Go's Value() gives them: rounded up, and wrong in Go's own way where 64 bits do not hold them."""
-    return _scaled(quantity, 0)
+    return _scaled_value(quantity, 0)
 
 
-def milli_value_of(quantity: Quantity) -> int:
-    """Thousandths as Go's MilliValue() gives them; see `value_of`."""
-    return _scaled(quantity, -3)
+def milli_value(quantity: Quantity) -> int:
+    """Thousandths as Go's MilliValue() gives them; see `whole_value`."""
+    return _scaled_value(quantity, -3)
 
 
 @lru_cache(maxsize=2048)
-def _scaled(quantity: Quantity, target: int) -> int:
+def _scaled_value(quantity: Quantity, target: int) -> int:
     unscaled, exponent, _, wide, _ = quantity
     if wide:
-        return _wide_scaled(unscaled, exponent - target)
+        return _scaled_decimal_value(unscaled, exponent - target)
     if exponent < target:
-        return _aligned_away(unscaled, exponent, target)
+        return _rescale_away_from_zero(unscaled, exponent, target)
     if exponent - target in _WRAPPING:
-        return _int64(unscaled * _ten(exponent - target))
+        return _wrap_int64(unscaled * _power_of_ten(exponent - target))
     if exponent - target > _DIGITS_HELD:
         return 0
-    scaled = unscaled * _ten(exponent - target)
+    scaled = unscaled * _power_of_ten(exponent - target)
     return scaled if MIN_INT64 <= scaled <= MAX_INT64 else 0
 
 
-def _wide_scaled(unscaled: int, up: int) -> int:
+def _scaled_decimal_value(unscaled: int, up: int) -> int:
     if up == 0:
-        return _int64(unscaled)
+        return _wrap_int64(unscaled)
     if up > 0:
-        return _int64(_int64(unscaled) * (_ten(up) if up <= _DIGITS_HELD else MIN_INT64))
+        return _wrap_int64(_wrap_int64(unscaled) * (_power_of_ten(up) if up <= _DIGITS_HELD else MIN_INT64))
     if unscaled < MAX_INT64 and up > -19:
-        held, divisor = _int64(unscaled), _ten(-up)
-        return _divided(held, divisor) + (1 if held % divisor else 0)
-    result, rest = divmod(unscaled, _ten(-up))
-    return _int64(result + (1 if rest else 0))
+        held, divisor = _wrap_int64(unscaled), _power_of_ten(-up)
+        return _divide_toward_zero(held, divisor) + (1 if held % divisor else 0)
+    result, rest = divmod(unscaled, _power_of_ten(-up))
+    return _wrap_int64(result + (1 if rest else 0))
 
 
-def _divided(value: int, divisor: int) -> int:
+def _divide_toward_zero(value: int, divisor: int) -> int:
     """Division towards zero."""
     return value // divisor if value >= 0 else -(-value // divisor)
 
 
-def _ten(power: int) -> int:
+def _power_of_ten(power: int) -> int:
     return int(10**power)
 
 
-def _int32(value: int) -> int:
+def _wrap_int32(value: int) -> int:
     return (value + (1 << 31)) % (1 << 32) - (1 << 31)
 
 
-def _int64(value: int) -> int:
+def _wrap_int64(value: int) -> int:
     return (value + (1 << 63)) % (1 << 64) - (1 << 63)

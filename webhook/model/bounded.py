@@ -8,16 +8,16 @@ Key = TypeVar("Key")
 Value = TypeVar("Value")
 
 
-class Bounded(dict[Key, Value], Generic[Key, Value]):
+class BoundedCache(dict[Key, Value], Generic[Key, Value]):
     """A map that begins anew when it is full."""
 
     def __init__(self, most: int) -> None:
         super().__init__()
-        self._most = most
+        self._max_entries = most
 
-    def keep(self, key: Key, value: Value) -> Value:
+    def store(self, key: Key, value: Value) -> Value:
         """Remember a value, and give it back."""
-        if len(self) >= self._most:
+        if len(self) >= self._max_entries:
             self.clear()
         self[key] = value
         return value

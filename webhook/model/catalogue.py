@@ -3,7 +3,7 @@
 One profile name is not one shape: `1g.10gb` is a quarter of an A100 with 40 GB and an eighth of one with
 80 GB. So every look-up takes the product too, and a product that is not here has no answer.
 
-Source: NVIDIA's MIG user guide, mig-parted and live listings. `memory_mib` is the lowest figure seen of each
+Source: NVIDIA's MIG user guide, mig-parted and live listings. `parse_memory_mib` is the lowest figure seen of each
 shape, which lies well below the name: the smallest slice loses up to 13 percent.
 """
 
@@ -12,14 +12,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from webhook.model.products import normalised
+from webhook.model.products import normalized_product
 
 
-class Shape(NamedTuple):
+class MigProfileSpec(NamedTuple):
     """One MIG profile on one card.
 
     Attributes:
-        memory_units: Units of the card's memory that it takes, of `Card.memory_units`.
+        memory_units: Units of the card's memory that it takes, of `MigCardSpec.memory_units`.
         memory_mib: Memory that is safe to plan with, in MiB.
         sms: Multiprocessors; None where no source gives them.
     """
@@ -29,7 +29,7 @@ class Shape(NamedTuple):
     sms: int | None
 
 
-class Card(NamedTuple):
+class MigCardSpec(NamedTuple):
     """How a product can be cut.
 
     Attributes:
@@ -42,14 +42,14 @@ class Card(NamedTuple):
     compute_slices: int
     memory_units: int
     sms: int | None
-    shapes: Mapping[str, Shape]
+    profiles: Mapping[str, MigProfileSpec]
 
 
-def _card(geometry: tuple[int, int], sms: int | None, shapes: Mapping[str, tuple[int, int, int | None]]) -> Card:
-    return Card(*geometry, sms, {name: Shape(*shape) for name, shape in shapes.items()})
+def _card_spec(geometry: tuple[int, int], sms: int | None, shapes: Mapping[str, tuple[int, int, int | None]]) -> MigCardSpec:
+    return MigCardSpec(*geometry, sms, {name: MigProfileSpec(*shape) for name, shape in shapes.items()})
 
 
-_A100_40 = _card(
+_A100_40 = _card_spec(
     (7, 8),
     108,
     {
@@ -61,7 +61,7 @@ _A100_40 = _card(
         "7g.40gb": (8, 40192, 98),
     },
 )
-_A100_80 = _card(
+_A100_80 = _card_spec(
     (7, 8),
     108,
     {
@@ -73,7 +73,7 @@ _A100_80 = _card(
         "7g.80gb": (8, 80384, 98),
     },
 )
-_H100_80 = _card(
+_H100_80 = _card_spec(
     (7, 8),
     132,
     {
@@ -85,7 +85,7 @@ _H100_80 = _card(
         "7g.80gb": (8, 81152, 132),
     },
 )
-_H100_94 = _card(
+_H100_94 = _card_spec(
     (7, 8),
     132,
     {
@@ -97,7 +97,7 @@ _H100_94 = _card(
         "7g.94gb": (8, 94842, 132),
     },
 )
-_GH200_96 = _card(
+_GH200_96 = _card_spec(
     (7, 8),
     132,
     {
@@ -109,7 +109,7 @@ _GH200_96 = _card(
         "7g.96gb": (8, 95232, 132),
     },
 )
-_H20_96 = _card(
+_H20_96 = _card_spec(
     (7, 8),
     78,
     {
@@ -121,7 +121,7 @@ _H20_96 = _card(
         "7g.96gb": (8, 95232, None),
     },
 )
-_H20_141 = _card(
+_H20_141 = _card_spec(
     (7, 8),
     78,
     {
@@ -133,7 +133,7 @@ _H20_141 = _card(
         "7g.141gb": (8, 140895, None),
     },
 )
-_GH200_144 = _card(
+_GH200_144 = _card_spec(
     (7, 8),
     132,
     {
@@ -145,7 +145,7 @@ _GH200_144 = _card(
         "7g.144gb": (8, 144384, 132),
     },
 )
-_H200_141 = _card(
+_H200_141 = _card_spec(
     (7, 8),
     132,
     {
@@ -157,7 +157,7 @@ _H200_141 = _card(
         "7g.141gb": (8, 140895, 132),
     },
 )
-_B200 = _card(
+_B200 = _card_spec(
     (7, 8),
     148,
     {
@@ -169,7 +169,7 @@ _B200 = _card(
         "7g.180gb": (8, 179691, 148),
     },
 )
-_GB200 = _card(
+_GB200 = _card_spec(
     (7, 8),
     152,
     {
@@ -185,7 +185,7 @@ _GB200 = _card(
         "7g.189gb": (8, 185681, None),
     },
 )
-_B300 = _card(
+_B300 = _card_spec(
     (7, 8),
     None,
     {
@@ -197,7 +197,7 @@ _B300 = _card(
         "7g.269gb": (8, 269539, None),
     },
 )
-_GB300 = _card(
+_GB300 = _card_spec(
     (7, 8),
     None,
     {
@@ -209,12 +209,12 @@ _GB300 = _card(
         "7g.278gb": (8, 278523, None),
     },
 )
-_A30 = _card((4, 4), 56, {"1g.6gb": (1, 5836, 14), "2g.12gb": (2, 11672, 28), "4g.24gb": (4, 23344, 56)})
-_RTX_PRO_6000 = _card((4, 4), 188, {"1g.24gb": (1, 23674, 46), "2g.48gb": (2, 48517, 94), "4g.96gb": (4, 97280, 188)})
-_RTX_PRO_5000 = _card((2, 2), None, {"1g.24gb": (1, 22118, None), "2g.48gb": (2, 44236, None)})
-_RTX_PRO_4500 = _card((2, 2), None, {"1g.16gb": (1, 14745, None), "2g.32gb": (2, 29491, None)})
+_A30 = _card_spec((4, 4), 56, {"1g.6gb": (1, 5836, 14), "2g.12gb": (2, 11672, 28), "4g.24gb": (4, 23344, 56)})
+_RTX_PRO_6000 = _card_spec((4, 4), 188, {"1g.24gb": (1, 23674, 46), "2g.48gb": (2, 48517, 94), "4g.96gb": (4, 97280, 188)})
+_RTX_PRO_5000 = _card_spec((2, 2), None, {"1g.24gb": (1, 22118, None), "2g.48gb": (2, 44236, None)})
+_RTX_PRO_4500 = _card_spec((2, 2), None, {"1g.16gb": (1, 14745, None), "2g.32gb": (2, 29491, None)})
 
-_CARDS = {
+_CARD_SPECS = {
     "a100-sxm4-40gb": _A100_40,
     "a100-pcie-40gb": _A100_40,
     "a800-sxm4-40gb": _A100_40,
@@ -250,23 +250,23 @@ _CARDS = {
 }
 
 
-def card(product: str) -> Card | None:
+def mig_card_spec(product: str) -> MigCardSpec | None:
     """How a product can be cut, by its label (any suffix); None if the catalogue does not know it."""
-    return _CARDS.get(normalised(product))
+    return _CARD_SPECS.get(normalized_product(product))
 
 
-def heaviest(profile: str) -> int:
+def max_profile_milli(profile: str) -> int:
     """The most that an instance of a profile takes of any card, in thousandths; the whole of one where none has it.
 
     >>> heaviest("1g.10gb")
     250
     """
-    name, slices = _without_media(profile), int(profile.partition("g")[0])
-    found = (weight(each, each.shapes[name], slices) for each in _CARDS.values() if name in each.shapes)
+    name, slices = _strip_media_suffix(profile), int(profile.partition("g")[0])
+    found = (profile_milli(each, each.profiles[name], slices) for each in _CARD_SPECS.values() if name in each.profiles)
     return max(found, default=1000)
 
 
-def weight(known: Card, shape: Shape, slices: int) -> int:
+def profile_milli(known: MigCardSpec, shape: MigProfileSpec, slices: int) -> int:
     """What an instance takes of a card, in thousandths: its part of the memory or of the compute, whichever is larger.
 
     Args:
@@ -277,21 +277,21 @@ def weight(known: Card, shape: Shape, slices: int) -> int:
     return max(-(-1000 * slices // known.compute_slices), -(-1000 * shape.memory_units // known.memory_units))
 
 
-def profiles() -> tuple[str, ...]:
+def all_mig_profiles() -> tuple[str, ...]:
     """The MIG profiles of all products, without what media extensions add to their names; the smallest first."""
-    names = {name for each in _CARDS.values() for name in each.shapes}
+    names = {name for each in _CARD_SPECS.values() for name in each.profiles}
     return tuple(sorted(names, key=lambda name: tuple(int(part.rstrip("gb")) for part in name.split("."))))
 
 
-def shape(product: str, profile: str) -> Shape | None:
+def mig_profile_spec(product: str, profile: str) -> MigProfileSpec | None:
     """What a MIG profile is on a product; None if the catalogue does not know the pair.
 
     >>> shape("NVIDIA-A100-SXM4-40GB", "1g.10gb")
     Shape(memory_units=2, memory_mib=9856, sms=14)
     """
-    known = card(product)
-    return known.shapes.get(_without_media(profile)) if known else None
+    known = mig_card_spec(product)
+    return known.profiles.get(_strip_media_suffix(profile)) if known else None
 
 
-def _without_media(profile: str) -> str:
+def _strip_media_suffix(profile: str) -> str:
     return profile.partition("+")[0].removesuffix("-me")

@@ -12,20 +12,20 @@ from collections.abc import Iterable, Iterator, Mapping
 from types import MappingProxyType
 from typing import NamedTuple
 
-from webhook.model.pods import Metadata
-from webhook.model.read import Read
+from webhook.model.pods import ObjectMeta
+from webhook.model.read import ApiStruct
 from webhook.model.resources import DEVICE_CLASS_PREFIX
 
-MOST_DEVICES = 32
+MAX_DEVICES = 32
 """What a request for all devices counts as: no claim is given more."""
 
-OBJECTS = "count/resourceclaims.resource.k8s.io"
-OF_CLASS = ".deviceclass.resource.k8s.io/devices"
+CLAIM_COUNT_KEY = "count/resourceclaims.resource.k8s.io"
+DEVICE_CLASS_SUFFIX = ".deviceclass.resource.k8s.io/devices"
 _REQUESTS = "requests."
 _IMPLICIT = f"{_REQUESTS}{DEVICE_CLASS_PREFIX}"
 
 
-class DeviceRequest(Read, frozen=True):
+class DeviceRequest(ApiStruct, frozen=True):
     """Devices of one class."""
 
     device_class_name: str = ""
@@ -33,63 +33,63 @@ class DeviceRequest(Read, frozen=True):
     count: int = 1
 
     @property
-    def most(self) -> int:
+    def max_devices(self) -> int:
         """The most devices that it may be given; none in a mode that quotas do not know."""
         if self.allocation_mode == "All":
-            return MOST_DEVICES
+            return MAX_DEVICES
         return self.count if self.allocation_mode == "ExactCount" else 0
 
 
-class ClaimRequest(Read, frozen=True):
+class ClaimRequest(ApiStruct, frozen=True):
     """One request of a claim: devices, or the first of several choices that there is."""
 
     exactly: DeviceRequest | None = None
     first_available: tuple[DeviceRequest, ...] = ()
 
 
-class ClaimDevices(Read, frozen=True):
+class ClaimDevices(ApiStruct, frozen=True):
     """All requests of a claim."""
 
     requests: tuple[ClaimRequest, ...] = ()
 
 
-class ClaimSpec(Read, frozen=True):
+class ClaimSpec(ApiStruct, frozen=True):
     """A claim's specification."""
 
     devices: ClaimDevices = ClaimDevices()
 
 
-class ClaimTemplateSpec(Read, frozen=True):
+class ClaimTemplateSpec(ApiStruct, frozen=True):
     """What claims are made from."""
 
     spec: ClaimSpec = ClaimSpec()
 
 
-class ResourceClaimTemplate(Read, frozen=True):
+class ResourceClaimTemplate(ApiStruct, frozen=True):
     """A namespace's template of claims."""
 
-    metadata: Metadata = Metadata()
+    metadata: ObjectMeta = ObjectMeta()
     spec: ClaimTemplateSpec = ClaimTemplateSpec()
 
 
-class DeviceClassSpec(Read, frozen=True):
+class DeviceClassSpec(ApiStruct, frozen=True):
     """What a class of devices is called as an extended resource; "" where it has no such name."""
 
     extended_resource_name: str = ""
 
 
-class DeviceClass(Read, frozen=True):
+class DeviceClass(ApiStruct, frozen=True):
     """A class of devices."""
 
-    metadata: Metadata = Metadata()
+    metadata: ObjectMeta = ObjectMeta()
     spec: DeviceClassSpec = DeviceClassSpec()
 
 
-Classes = Mapping[str, str]
+DeviceClasses = Mapping[str, str]
 """The classes of a cluster, and what each is called as an extended resource, or ""."""
 
 
-class Claiming(NamedTuple):
+class ClaimContext(NamedTuple):
     """All that is known of the claims that pods of a namespace will have.
 
     Attributes:
@@ -97,76 +97,76 @@ class Claiming(NamedTuple):
     """
 
     templates: Mapping[str, ClaimSpec] = MappingProxyType({})
-    classes: Classes = MappingProxyType({})
+    classes: DeviceClasses = MappingProxyType({})
 
 
-NO_CLAIMS = Claiming()
+NO_CLAIMS = ClaimContext()
 
 
-def classes_of(found: Iterable[DeviceClass]) -> Classes:
+def device_classes_by_name(found: Iterable[DeviceClass]) -> DeviceClasses:
     """The classes by name."""
     return {one.metadata.name: one.spec.extended_resource_name for one in found}
 
 
-def templates_of(found: Iterable[ResourceClaimTemplate]) -> Mapping[str, ClaimSpec]:
+def claim_templates_by_name(found: Iterable[ResourceClaimTemplate]) -> Mapping[str, ClaimSpec]:
     """The templates of one namespace by name."""
     return {one.metadata.name: one.spec.spec for one in found}
 
 
-def is_of_claims(key: str) -> bool:
+def is_claim_key(key: str) -> bool:
     """Do claims alone fill a key of a quota, and no pod by itself?"""
-    return key == OBJECTS or key.endswith(OF_CLASS)
+    return key == CLAIM_COUNT_KEY or key.endswith(DEVICE_CLASS_SUFFIX)
 
 
-def is_filled(key: str, classes: Classes) -> bool:
+def is_filled_by_claims(key: str, classes: DeviceClasses) -> bool:
     """Do claims fill a key of a quota?"""
-    if is_of_claims(key):
+    if is_claim_key(key):
         return True
     if key.startswith(_IMPLICIT):
         return key.removeprefix(_IMPLICIT) in classes
     return key.startswith(_REQUESTS) and key.removeprefix(_REQUESTS) in classes.values()
 
 
-def class_of(key: str) -> str:
+def device_class_of_key(key: str) -> str:
     """The class whose devices a key counts, "" where it counts none of one class."""
-    if key.endswith(OF_CLASS):
-        return key.removesuffix(OF_CLASS)
+    if key.endswith(DEVICE_CLASS_SUFFIX):
+        return key.removesuffix(DEVICE_CLASS_SUFFIX)
     return key.removeprefix(_IMPLICIT) if key.startswith(_IMPLICIT) else ""
 
 
-def unit_of(key: str) -> str:
+def claim_unit(key: str) -> str:
     """What a key that claims fill counts, in short.
 
     >>> unit_of(OBJECTS), unit_of("gpu.example.com.deviceclass.resource.k8s.io/devices")
     ('claims', 'gpu.example.com devices')
     """
-    if key == OBJECTS:
+    if key == CLAIM_COUNT_KEY:
         return "claims"
-    return f"{class_of(key)} devices" if class_of(key) else key.removeprefix(_REQUESTS)
+    return f"{device_class_of_key(key)} devices" if device_class_of_key(key) else key.removeprefix(_REQUESTS)
 
 
-def charge(spec: ClaimSpec, classes: Classes) -> Mapping[str, int]:
+def claim_charge(spec: ClaimSpec, classes: DeviceClasses) -> Mapping[str, int]:
     """What a claim is charged, by key of a quota: of choices the worst for each class."""
     devices: Counter[str] = Counter()
     for request in spec.devices.requests:
-        devices.update(_most(request))
-    charged = {OBJECTS: 1}
+        devices.update(_max_devices(request))
+    charged = {CLAIM_COUNT_KEY: 1}
     for name, count in devices.items():
         if count:
-            charged |= dict.fromkeys(_keys(name, classes), count)
+            charged |= dict.fromkeys(_quota_keys_of_class(name, classes), count)
     return charged
 
 
-def _most(request: ClaimRequest) -> Mapping[str, int]:
+def _max_devices(request: ClaimRequest) -> Mapping[str, int]:
     asked = request.first_available or ([request.exactly] if request.exactly else ())
     found: dict[str, int] = {}
     for one in asked:
-        found[one.device_class_name] = max(one.most, found.get(one.device_class_name, 0))
+        found[one.device_class_name] = max(one.max_devices, found.get(one.device_class_name, 0))
     return found
 
 
-def _keys(name: str, classes: Classes) -> Iterator[str]:
-    yield f"{name}{OF_CLASS}"
+def _quota_keys_of_class(name: str, classes: DeviceClasses) -> Iterator[str]:
+    yield f"{name}{DEVICE_CLASS_SUFFIX}"
     yield f"{_IMPLICIT}{name}"
     if classes.get(name):
         yield f"{_REQUESTS}{classes[name]}"

@@ -20,15 +20,15 @@ from webhook.model.nodelabels import (
     GKE_PARTITION,
     GKE_SHARING,
     Labels,
-    memory_mib,
-    number,
+    parse_memory_mib,
+    parse_count,
 )
-from webhook.model.products import whole_memory_mib
+from webhook.model.products import card_memory_mib
 
 USABLE_PERCENT = 92
 """What is left of a card's nominal memory at worst: ECC takes 6 percent, old drivers reserve up to 8."""
 
-_GKE = {
+_GKE_PRODUCTS = {
     "nvidia-tesla-t4": "Tesla-T4",
     "nvidia-tesla-p4": "Tesla-P4",
     "nvidia-tesla-p100": "Tesla-P100-PCIE-16GB",
@@ -43,7 +43,7 @@ _GKE = {
     "nvidia-gb200": "NVIDIA-GB200",
     "nvidia-rtx-pro-6000": "NVIDIA-RTX-PRO-6000-Blackwell-Server-Edition",
 }
-_SHORT = {
+_SHORT_PRODUCTS = {
     "t4": "Tesla-T4",
     "a10": "NVIDIA-A10",
     "a10g": "NVIDIA-A10G",
@@ -59,7 +59,7 @@ _SHORT = {
 """Short names that mean one product. A100, V100 and H100 do not: each comes in several sizes."""
 
 
-class Cloud(NamedTuple):
+class CloudGpuInfo(NamedTuple):
     """What a cloud says of a node's GPUs.
 
     Attributes:
@@ -79,38 +79,38 @@ class Cloud(NamedTuple):
     gpus: int | None = None
 
 
-NO_CLOUD = Cloud()
+NO_CLOUD_INFO = CloudGpuInfo()
 
 
-def cloud(labels: Labels) -> Cloud:
-    """Read the cloud labels of a node; `NO_CLOUD` where it has none that name a GPU."""
+def read_cloud_labels(labels: Labels) -> CloudGpuInfo:
+    """Read the cloud labels of a node; `NO_CLOUD_INFO` where it has none that name a GPU."""
     if GKE_ACCELERATOR in labels:
-        return _gke(labels)
+        return _read_gke_labels(labels)
     for prefix in EC2_PREFIXES:
         if f"{prefix}name" in labels:
-            return _ec2(labels, prefix)
+            return _read_ec2_labels(labels, prefix)
     short = labels.get(COREWEAVE_MODEL) or labels.get(AZURE_GPU, "")
-    product = _SHORT.get(short.lower(), "")
-    return Cloud(product, whole_memory_mib(product)) if product else NO_CLOUD
+    product = _SHORT_PRODUCTS.get(short.lower(), "")
+    return CloudGpuInfo(product, card_memory_mib(product)) if product else NO_CLOUD_INFO
 
 
-def _gke(labels: Labels) -> Cloud:
-    product = _GKE.get(labels[GKE_ACCELERATOR], "")
+def _read_gke_labels(labels: Labels) -> CloudGpuInfo:
+    product = _GKE_PRODUCTS.get(labels[GKE_ACCELERATOR], "")
     strategy = labels.get(GKE_SHARING, "").lower().replace("_", "-")
-    return Cloud(
+    return CloudGpuInfo(
         product,
-        whole_memory_mib(product),
+        card_memory_mib(product),
         labels.get(GKE_PARTITION, ""),
         {"time-sharing": "time-slicing", "mps": "mps"}.get(strategy, ""),
-        number(labels.get(GKE_CLIENTS)),
-        number(labels.get(GKE_COUNT)),
+        parse_count(labels.get(GKE_CLIENTS)),
+        parse_count(labels.get(GKE_COUNT)),
     )
 
 
-def _ec2(labels: Labels, prefix: str) -> Cloud:
+def _read_ec2_labels(labels: Labels, prefix: str) -> CloudGpuInfo:
     if labels.get(f"{prefix}manufacturer", "nvidia").lower() != "nvidia":
-        return NO_CLOUD
-    product = _SHORT.get(labels[f"{prefix}name"].lower(), "")
-    nominal = memory_mib(labels.get(f"{prefix}memory"))
-    memory = whole_memory_mib(product) or (nominal * USABLE_PERCENT // 100 if nominal else None)
-    return Cloud(product, memory, gpus=number(labels.get(f"{prefix}count")))
+        return NO_CLOUD_INFO
+    product = _SHORT_PRODUCTS.get(labels[f"{prefix}name"].lower(), "")
+    nominal = parse_memory_mib(labels.get(f"{prefix}memory"))
+    memory = card_memory_mib(product) or (nominal * USABLE_PERCENT // 100 if nominal else None)
+    return CloudGpuInfo(product, memory, gpus=parse_count(labels.get(f"{prefix}count")))

@@ -8,22 +8,22 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from webhook.model.claims import Claiming, Classes, ResourceClaimTemplate, templates_of
+from webhook.model.claims import ClaimContext, DeviceClasses, ResourceClaimTemplate, claim_templates_by_name
 from webhook.model.fleet import Fleet
-from webhook.model.holders import Holders, Lines, PoolHolders
-from webhook.model.ledger import Assumed, Landing, Ledger
-from webhook.model.levels import NO_LEVELS, Levels
-from webhook.model.masks import bits, union
+from webhook.model.holders import QuotaUsage, PodSummaries, PoolHolders
+from webhook.model.ledger import AssumedPod, BoundPod, AssumedPods
+from webhook.model.levels import EMPTY_INDEX, ThresholdIndex
+from webhook.model.masks import bit_positions, union_masks
 from webhook.model.objects import LimitRange, Namespace, ResourceQuota
-from webhook.model.offers import Offer
-from webhook.model.pods import Metadata
-from webhook.model.pools import Pool
-from webhook.model.quota_keys import Counted
-from webhook.model.quota_room import Holding, QuotaRoom, room_of
-from webhook.model.ranges import NO_RANGES, Ranges, range_of
-from webhook.model.reservations import Reservation
+from webhook.model.offers import GpuOffer
+from webhook.model.pods import ObjectMeta
+from webhook.model.pools import QuotaPool
+from webhook.model.quota_keys import CountedResource
+from webhook.model.quota_room import QuotaConsumer, RemainingQuota, compute_remaining_quota
+from webhook.model.ranges import NO_LIMIT_RANGES, NamespaceLimitRanges, parse_limit_range
+from webhook.model.reservations import QuotaReservation
 
-__all__ = ["Assumed", "ClusterView", "Room"]
+__all__ = ["AssumedPod", "ClusterView", "FreeResources"]
 
 NAMESPACE_NAME = "kubernetes.io/metadata.name"
 
@@ -32,7 +32,7 @@ NOTHING: Mapping[str, Sequence[Any]] = MappingProxyType({})
 Named = TypeVar("Named", LimitRange, ResourceQuota)
 
 
-class Room(msgspec.Struct, frozen=True, gc=False):
+class FreeResources(msgspec.Struct, frozen=True, gc=False):
     """What pods that hold a node's resources leave free on it: the counterpart of `FleetNode`.
 
     Attributes:
@@ -63,7 +63,7 @@ class ClusterView:
         classes: The DeviceClasses.
     """
 
-    classes: Classes
+    classes: DeviceClasses
     fleet: Fleet
     before: Fleet | None
     complete: bool
@@ -73,14 +73,14 @@ class ClusterView:
         self,
         fleet: Fleet,
         *,
-        rooms: Mapping[str, Room] | None = None,
+        rooms: Mapping[str, FreeResources] | None = None,
         namespaces: Mapping[str, Namespace] | None = None,
         limit_ranges: Mapping[str, tuple[LimitRange, ...]] | None = None,
         quotas: Mapping[str, tuple[ResourceQuota, ...]] | None = None,
         claim_templates: Mapping[str, Sequence[ResourceClaimTemplate]] | None = None,
-        device_classes: Classes | None = None,
-        lines: Lines | None = None,
-        assumed: Iterable[Assumed] = (),
+        device_classes: DeviceClasses | None = None,
+        lines: PodSummaries | None = None,
+        assumed: Iterable[AssumedPod] = (),
         complete: bool = False,
         current: bool = True,
     ) -> None:
@@ -93,33 +93,33 @@ class ClusterView:
             limit_ranges: By namespace.
             quotas: By namespace.
             claim_templates: By namespace.
-            device_classes: See `Classes`.
+            device_classes: See `DeviceClasses`.
             lines: The pods that have not ended, by namespace and name.
             assumed: Pods admitted a moment ago.
             complete: See the class.
             current: See the class.
         """
         self.fleet, self.complete, self.current, self.before = fleet, complete, current, None
-        self._namespaces = {name: _named(name, found) for name, found in (namespaces or {}).items()}
-        self._limit_ranges = {name: _by_name(found) for name, found in (limit_ranges or {}).items()}
-        self._limited = {name: _names_in(found) for name, found in self._limit_ranges.items()}
-        self._ranges: dict[str, Ranges] = {}
-        self._room: dict[str, tuple[QuotaRoom, ...]] = {}
-        self._quotas = {name: _by_name(found) for name, found in (quotas or {}).items()}
-        self._templates = {name: templates_of(found) for name, found in (claim_templates or {}).items()}
+        self._namespaces = {name: _with_name_label(name, found) for name, found in (namespaces or {}).items()}
+        self._limit_ranges = {name: _sort_by_name(found) for name, found in (limit_ranges or {}).items()}
+        self._limited = {name: _limited_resources(found) for name, found in self._limit_ranges.items()}
+        self._ranges: dict[str, NamespaceLimitRanges] = {}
+        self._room: dict[str, tuple[RemainingQuota, ...]] = {}
+        self._quotas = {name: _sort_by_name(found) for name, found in (quotas or {}).items()}
+        self._templates = {name: claim_templates_by_name(found) for name, found in (claim_templates or {}).items()}
         self.classes = device_classes or {}
-        self._holders = Holders(fleet, lines or {})
-        self._ledger = Ledger(assumed)
-        self._index_rooms(rooms or {})
+        self._holders = QuotaUsage(fleet, lines or {})
+        self._ledger = AssumedPods(assumed)
+        self._index_free(rooms or {})
 
-    def _index_rooms(self, rooms: Mapping[str, Room]) -> None:
+    def _index_free(self, rooms: Mapping[str, FreeResources]) -> None:
         nodes = self.fleet.nodes
-        free = [rooms.get(node.name) or Room(node.cpu_milli, node.memory, node.gpus) for node in nodes]
+        free = [rooms.get(node.name) or FreeResources(node.cpu_milli, node.memory, node.gpus) for node in nodes]
         with_gpus = [i for i, node in enumerate(nodes) if node.gpus]
-        self._cpu = Levels({i: free[i].cpu_milli for i in with_gpus})
-        self._memory = Levels({i: free[i].memory for i in with_gpus})
+        self._cpu = ThresholdIndex({i: free[i].cpu_milli for i in with_gpus})
+        self._memory = ThresholdIndex({i: free[i].memory for i in with_gpus})
         self._gpus = {
-            resource: Levels({i: free[i].gpus.get(resource, 0) for i in with_gpus if resource in nodes[i].gpus})
+            resource: ThresholdIndex({i: free[i].gpus.get(resource, 0) for i in with_gpus if resource in nodes[i].gpus})
             for resource in self.fleet.resources()
         }
 
@@ -127,25 +127,25 @@ class ClusterView:
         """The namespace, or None where a complete view has none. Carries `kubernetes.io/metadata.name`."""
         found = self._namespaces.get(name)
         if found is None and not self.complete:
-            return _named(name, Namespace())
+            return _with_name_label(name, Namespace())
         return found
 
     def limit_ranges(self, namespace: str) -> tuple[LimitRange, ...]:
         """The namespace's LimitRanges, by name."""
         return self._limit_ranges.get(namespace, ())
 
-    def ranges(self, namespace: str) -> Ranges:
+    def ranges(self, namespace: str) -> NamespaceLimitRanges:
         """The namespace's LimitRanges, by name, read when they are first asked for."""
         found = self._ranges.get(namespace)
         if found is not None:
             return found
         written = self._limit_ranges.get(namespace)
         if not written:
-            return NO_RANGES
-        self._ranges[namespace] = Ranges(map(range_of, written))
+            return NO_LIMIT_RANGES
+        self._ranges[namespace] = NamespaceLimitRanges(map(parse_limit_range, written))
         return self._ranges[namespace]
 
-    def quota_room(self, namespace: str) -> tuple[QuotaRoom, ...]:
+    def quota_room(self, namespace: str) -> tuple[RemainingQuota, ...]:
         """What the namespace's quotas leave, by name, reckoned when it is first asked for."""
         found = self._room.get(namespace)
         if found is not None:
@@ -153,10 +153,10 @@ class ClusterView:
         quotas = self._quotas.get(namespace)
         if not quotas:
             return ()
-        self._room[namespace] = tuple(map(room_of, quotas))
+        self._room[namespace] = tuple(map(compute_remaining_quota, quotas))
         return self._room[namespace]
 
-    def limited(self, namespace: str) -> frozenset[str]:
+    def limited_resources(self, namespace: str) -> frozenset[str]:
         """The resource names that the namespace's LimitRanges say anything about."""
         return self._limited.get(namespace, frozenset())
 
@@ -164,29 +164,29 @@ class ClusterView:
         """The namespace's ResourceQuotas, by name."""
         return self._quotas.get(namespace, ())
 
-    def held(self, quota: ResourceQuota, namespace: str, what: Counted) -> Sequence[Holding]:
+    def quota_users(self, quota: ResourceQuota, namespace: str, what: CountedResource) -> Sequence[QuotaConsumer]:
         """Who holds what a quota counts, the largest first; reckoned when it is first asked for."""
-        return self._holders.held(quota, namespace, what)
+        return self._holders.quota_users(quota, namespace, what)
 
-    def claiming(self, namespace: str) -> Claiming:
+    def claim_context(self, namespace: str) -> ClaimContext:
         """What is known of the claims that pods of the namespace will have."""
-        return Claiming(self._templates.get(namespace, {}), self.classes)
+        return ClaimContext(self._templates.get(namespace, {}), self.classes)
 
-    def claimed(self, namespace: str, key: str) -> Sequence[Holding]:
+    def claim_users(self, namespace: str, key: str) -> Sequence[QuotaConsumer]:
         """Whose claims fill a key of the namespace's quotas, the largest first."""
-        return self._holders.claimed(namespace, key, self.claiming(namespace))
+        return self._holders.claim_users(namespace, key, self.claim_context(namespace))
 
-    def fits(self, pool: Pool, milli: int, most: int, uid: str) -> bool:
+    def fits_pool(self, pool: QuotaPool, milli: int, most: int, uid: str) -> bool:
         """Do so many thousandths of GPUs fit beside what a pool holds? A pod's own reservation is not in its way."""
-        return self._holders.pooled(pool, self.labels_of, but=uid) + milli <= most
+        return self._holders.pool_usage(pool, self.labels_of, but=uid) + milli <= most
 
-    def pooled(self, pool: Pool) -> int:
+    def pool_usage(self, pool: QuotaPool) -> int:
         """Thousandths of GPUs that pods of a pool hold, wait for, or were admitted for a moment ago."""
-        return self._holders.pooled(pool, self.labels_of)
+        return self._holders.pool_usage(pool, self.labels_of)
 
-    def pool_holders(self, pool: Pool) -> PoolHolders:
+    def pool_holders(self, pool: QuotaPool) -> PoolHolders:
         """Who holds the most of a pool."""
-        return self._holders.of_pool(pool, self.labels_of)
+        return self._holders.pool_holders(pool, self.labels_of)
 
     def has_reserved(self, uid: str) -> bool:
         """Was this pod admitted a moment ago, and not seen since?"""
@@ -197,18 +197,18 @@ class ClusterView:
         found = self.namespace(namespace)
         return found.metadata.labels if found else {NAMESPACE_NAME: namespace}
 
-    def standing(self, namespace: str) -> tuple[object, ...]:
+    def namespace_state(self, namespace: str) -> tuple[object, ...]:
         """All that the view says of one namespace, and how sure it is: equal where nothing of it changed."""
         namespaced = (self.namespace(namespace), self.limit_ranges(namespace), self.quotas(namespace))
-        return (self.complete, self.current, *namespaced, self.claiming(namespace))
+        return (self.complete, self.current, *namespaced, self.claim_context(namespace))
 
-    def free(self, offer: Offer, nodes: int) -> int:
+    def free_units(self, offer: GpuOffer, nodes: int) -> int:
         """Units of an offer that are free now on the nodes of a mask, pods assumed taken off."""
         mask = nodes & offer.nodes
-        units = self._gpus.get(offer.resource, NO_LEVELS).total(mask)
-        return max(0, units - self._ledger.held(offer.resource, mask))
+        units = self._gpus.get(offer.resource, EMPTY_INDEX).total_amount(mask)
+        return max(0, units - self._ledger.assumed_units(offer.resource, mask))
 
-    def has_room(self, resource: str, count: int, nodes: int, cpu_milli: int, memory: int) -> bool:
+    def has_free_node(self, resource: str, count: int, nodes: int, cpu_milli: int, memory: int) -> bool:
         """Is there one node in the mask with `count` units of `resource`, this CPU and this memory free now?
 
         Pods assumed count as if each took the place this pod would get: it is taken as full when they could between
@@ -218,7 +218,7 @@ class ClusterView:
         fitting = nodes & self._fitting(resource, count, cpu_milli, memory)
         if not fitting:
             return False
-        taken, (cpu, size) = self._ledger.taken(resource, fitting), self._ledger.beside(resource, fitting)
+        taken, (cpu, size) = self._ledger.assumed_resources(resource, fitting), self._ledger.other_assumed_resources(resource, fitting)
         places, times = 0, 0
         while fitting and places <= taken.units:
             more = times * taken.cpu_milli + cpu, times * taken.memory + size
@@ -229,93 +229,93 @@ class ClusterView:
 
     def _fitting(self, resource: str, count: int, cpu_milli: int, memory: int) -> int:
         """Mask of the nodes with so many units, so much CPU and so much memory free, pods assumed left aside."""
-        nodes = self._gpus.get(resource, NO_LEVELS).at_least(count)
+        nodes = self._gpus.get(resource, EMPTY_INDEX).nodes_with_at_least(count)
         if cpu_milli > 0:
-            nodes &= self._cpu.at_least(cpu_milli)
-        return nodes & self._memory.at_least(memory) if memory > 0 else nodes
+            nodes &= self._cpu.nodes_with_at_least(cpu_milli)
+        return nodes & self._memory.nodes_with_at_least(memory) if memory > 0 else nodes
 
     def with_room(self, resource: str, count: int, nodes: int) -> int:
         """Mask of the nodes among these with `count` units of `resource` free now, pods assumed left aside."""
-        return nodes & self._gpus.get(resource, NO_LEVELS).at_least(max(1, count))
+        return nodes & self._gpus.get(resource, EMPTY_INDEX).nodes_with_at_least(max(1, count))
 
-    def assume(self, pod: Assumed, now: float) -> ClusterView:
+    def with_assumed(self, pod: AssumedPod, now: float) -> ClusterView:
         """The view with one more pod assumed and those past their time forgotten; a known uid adds nothing."""
-        return self._with_ledger(self._ledger.after(now).with_pod(pod))
+        return self._with_assumed_pods(self._ledger.without_expired(now).with_pod(pod))
 
-    def due(self, now: float) -> ClusterView:
+    def without_expired(self, now: float) -> ClusterView:
         """The view without pods assumed past their time: they did not come; itself if there are none."""
-        return self._with_ledger(self._ledger.after(now))
+        return self._with_assumed_pods(self._ledger.without_expired(now))
 
-    def landed(self, seen: Collection[Landing]) -> ClusterView:
-        """The view in which pods assumed that are seen now are assumed no more. See `Ledger.without`."""
-        return self._with_ledger(self._ledger.without(seen))
+    def without_bound(self, seen: Collection[BoundPod]) -> ClusterView:
+        """The view in which pods assumed that are seen now are assumed no more. See `AssumedPods.without`."""
+        return self._with_assumed_pods(self._ledger.without_bound(seen))
 
-    def reserve(self, pod: Reservation) -> ClusterView:
+    def with_reservation(self, pod: QuotaReservation) -> ClusterView:
         """The view with one more pod that was admitted, until it is seen; one that is known counts once."""
-        return self._with_holders(self._holders.reserving(pod))
+        return self._with_holders(self._holders.with_reservation(pod))
 
-    def arrived(self, uids: Collection[str]) -> ClusterView:
+    def without_reservations(self, uids: Collection[str]) -> ClusterView:
         """The view in which pods admitted that are seen now are reserved no more."""
-        return self._with_holders(self._holders.arrived(uids))
+        return self._with_holders(self._holders.without_reservations(uids))
 
-    def reserved_since(self, moment: float) -> ClusterView:
+    def without_reservations_before(self, moment: float) -> ClusterView:
         """The view without what was reserved up to a moment: who has not come by now does not come."""
-        return self._with_holders(self._holders.reserved_since(moment))
+        return self._with_holders(self._holders.without_reservations_before(moment))
 
-    def prepare(self, other: ClusterView) -> None:
+    def precompute_weights(self, other: ClusterView) -> None:
         """Do now what takes long, if it will be asked for what the other was asked for."""
-        self._holders.weigh(other._holders)
+        self._holders.precompute_weights(other._holders)
 
-    def with_lines(self, lines: Lines) -> ClusterView:
+    def with_pods(self, lines: PodSummaries) -> ClusterView:
         """The view after pods came or went in some namespaces, of which these are all."""
-        return self._with_holders(self._holders.with_lines(lines))
+        return self._with_holders(self._holders.with_pods(lines))
 
-    def _with_holders(self, holders: Holders) -> ClusterView:
-        return self if holders is self._holders else self._but(_holders=holders)
+    def _with_holders(self, holders: QuotaUsage) -> ClusterView:
+        return self if holders is self._holders else self._copy_with(_holders=holders)
 
-    def succeeding(self, other: ClusterView) -> ClusterView:
+    def with_pending_of(self, other: ClusterView) -> ClusterView:
         """This view with the pods that another one assumes, on the same nodes by name, and those it has reserved."""
         before = other.before if other.fleet is self.fleet else other.fleet
-        return self._but(before=before, _holders=self._holders.succeeding(other._holders))._assuming(other)
+        return self._copy_with(before=before, _holders=self._holders.with_reservations_of(other._holders))._with_assumed_of(other)
 
-    def _assuming(self, other: ClusterView) -> ClusterView:
+    def _with_assumed_of(self, other: ClusterView) -> ClusterView:
         names = [node.name for node in other.fleet.nodes]
         if other.fleet is self.fleet or names == [node.name for node in self.fleet.nodes]:
-            return self._with_ledger(other._ledger)
+            return self._with_assumed_pods(other._ledger)
         places = self.fleet.by_name
 
         def here(mask: int) -> int:
-            return union(1 << places[names[bit]] for bit in bits(mask) if names[bit] in places)
+            return union_masks(1 << places[names[bit]] for bit in bit_positions(mask) if names[bit] in places)
 
-        return self._with_ledger(other._ledger.on(here))
+        return self._with_assumed_pods(other._ledger.with_masks(here))
 
-    def _with_ledger(self, ledger: Ledger) -> ClusterView:
-        return self if ledger is self._ledger else self._but(_ledger=ledger)
+    def _with_assumed_pods(self, ledger: AssumedPods) -> ClusterView:
+        return self if ledger is self._ledger else self._copy_with(_ledger=ledger)
 
-    def dated(self, *, current: bool) -> ClusterView:
+    def with_currency(self, *, current: bool) -> ClusterView:
         """The view as one that is current, or not."""
-        return self if current == self.current else self._but(current=current)
+        return self if current == self.current else self._copy_with(current=current)
 
-    def with_rooms(self, changes: Mapping[int, tuple[Room, Room]]) -> ClusterView:
+    def with_free(self, changes: Mapping[int, tuple[FreeResources, FreeResources]]) -> ClusterView:
         """The view after room changed on some nodes; costs by the changes, not by the nodes.
 
         Args:
             changes: By index of a node with GPUs: the room this view was made with, and the room from now on.
         """
         moves = list(changes.items())
-        return self._but(
-            _cpu=self._cpu.moved((i, old.cpu_milli, new.cpu_milli) for i, (old, new) in moves),
-            _memory=self._memory.moved((i, old.memory, new.memory) for i, (old, new) in moves),
-            _gpus={name: self._units_moved(name, levels, moves) for name, levels in self._gpus.items()},
+        return self._copy_with(
+            _cpu=self._cpu.with_changes((i, old.cpu_milli, new.cpu_milli) for i, (old, new) in moves),
+            _memory=self._memory.with_changes((i, old.memory, new.memory) for i, (old, new) in moves),
+            _gpus={name: self._with_units_changed(name, levels, moves) for name, levels in self._gpus.items()},
         )
 
-    def _units_moved(self, resource: str, levels: Levels, moves: Sequence[tuple[int, tuple[Room, Room]]]) -> Levels:
+    def _with_units_changed(self, resource: str, levels: ThresholdIndex, moves: Sequence[tuple[int, tuple[FreeResources, FreeResources]]]) -> ThresholdIndex:
         units = [
             (i, old.gpus.get(resource, 0), new.gpus.get(resource, 0))
             for i, (old, new) in moves
             if resource in self.fleet.nodes[i].gpus
         ]
-        return levels.moved(units) if any(old != new for _, old, new in units) else levels
+        return levels.with_changes(units) if any(old != new for _, old, new in units) else levels
 
     def with_objects(
         self,
@@ -332,44 +332,44 @@ class ClusterView:
             quotas: By namespace, all of each.
             claim_templates: By namespace, all of each.
         """
-        named = {name: _named(name, found) for name, found in namespaces.items() if found is not None}
+        named = {name: _with_name_label(name, found) for name, found in namespaces.items() if found is not None}
         there = {name: found for name, found in self._namespaces.items() if name not in namespaces}
-        ranges = {name: _by_name(found) for name, found in limit_ranges.items()}
-        return self._but(
+        ranges = {name: _sort_by_name(found) for name, found in limit_ranges.items()}
+        return self._copy_with(
             _namespaces={**there, **named} if namespaces else self._namespaces,
             _limit_ranges={**self._limit_ranges, **ranges} if ranges else self._limit_ranges,
-            _limited={**self._limited, **{name: _names_in(found) for name, found in ranges.items()}},
+            _limited={**self._limited, **{name: _limited_resources(found) for name, found in ranges.items()}},
             _ranges={} if ranges else self._ranges,
-            _quotas={**self._quotas, **{name: _by_name(found) for name, found in quotas.items()}},
+            _quotas={**self._quotas, **{name: _sort_by_name(found) for name, found in quotas.items()}},
             _room={} if quotas else self._room,
-            _templates={**self._templates, **{name: templates_of(found) for name, found in claim_templates.items()}},
-            _holders=self._holders.relabelled().recounted() if namespaces else self._holders.recounted(),
+            _templates={**self._templates, **{name: claim_templates_by_name(found) for name, found in claim_templates.items()}},
+            _holders=self._holders.with_changed_labels().with_changed_quotas() if namespaces else self._holders.with_changed_quotas(),
         )
 
-    def with_classes(self, classes: Classes) -> ClusterView:
+    def with_classes(self, classes: DeviceClasses) -> ClusterView:
         """The view after DeviceClasses changed."""
-        return self._but(classes=classes)
+        return self._copy_with(classes=classes)
 
-    def _but(self, **parts: object) -> ClusterView:
+    def _copy_with(self, **parts: object) -> ClusterView:
         view = object.__new__(ClusterView)
         view.__dict__.update(self.__dict__)
         view.__dict__.update(parts)
         return view
 
     @property
-    def assumed(self) -> tuple[Assumed, ...]:
+    def assumed_pods(self) -> tuple[AssumedPod, ...]:
         """The pods assumed."""
-        return self._ledger.entries()
+        return self._ledger.all_pods()
 
 
-def _named(name: str, namespace: Namespace) -> Namespace:
+def _with_name_label(name: str, namespace: Namespace) -> Namespace:
     """The namespace with the label that the API server gives each one."""
     metadata = namespace.metadata
     labels = {**metadata.labels, NAMESPACE_NAME: name}
-    return Namespace(metadata=Metadata(name=name, labels=labels, annotations=metadata.annotations))
+    return Namespace(metadata=ObjectMeta(name=name, labels=labels, annotations=metadata.annotations))
 
 
-def _names_in(ranges: tuple[LimitRange, ...]) -> frozenset[str]:
+def _limited_resources(ranges: tuple[LimitRange, ...]) -> frozenset[str]:
     return frozenset(
         name
         for limit_range in ranges
@@ -379,5 +379,5 @@ def _names_in(ranges: tuple[LimitRange, ...]) -> frozenset[str]:
     )
 
 
-def _by_name(found: Iterable[Named]) -> tuple[Named, ...]:
+def _sort_by_name(found: Iterable[Named]) -> tuple[Named, ...]:
     return tuple(sorted(found, key=lambda item: item.metadata.name))

@@ -8,7 +8,7 @@ from typing import Any
 READY, HALTED = "Ready", "RolloutHalted"
 
 
-def condition_in(data: Mapping[str, Any], kind: str) -> Mapping[str, Any] | None:
+def find_condition(data: Mapping[str, Any], kind: str) -> Mapping[str, Any] | None:
     """The condition of a kind that is about the spec as it is now; None: nothing was said of that yet."""
     generation = (data.get("metadata") or {}).get("generation", 0)
     conditions = (data.get("status") or {}).get("conditions") or []
@@ -16,16 +16,16 @@ def condition_in(data: Mapping[str, Any], kind: str) -> Mapping[str, Any] | None
     return next(said, None)
 
 
-def is_ready(data: Mapping[str, Any]) -> bool:
+def is_ready_condition_true(data: Mapping[str, Any]) -> bool:
     """Does a server say that it uses this policy or exception, as it is written now?"""
-    return _holds(data, READY)
+    return _is_condition_true(data, READY)
 
 
-def is_halted(data: Mapping[str, Any]) -> bool:
+def is_rollout_halted(data: Mapping[str, Any]) -> bool:
     """Was the rollout of this policy, as it is written now, halted?"""
-    return _holds(data, HALTED)
+    return _is_condition_true(data, HALTED)
 
 
-def _holds(data: Mapping[str, Any], kind: str) -> bool:
-    condition = condition_in(data, kind)
+def _is_condition_true(data: Mapping[str, Any], kind: str) -> bool:
+    condition = find_condition(data, kind)
     return condition is not None and condition.get("status") == "True"

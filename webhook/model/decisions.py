@@ -8,17 +8,17 @@ from typing import Any
 
 import msgspec
 
-from webhook.model.findings import Exempted, Finding
-from webhook.model.modes import Evidence, Mode
-from webhook.model.offers import Offer
-from webhook.model.paths import Path, pointer
-from webhook.model.pools import Weight
+from webhook.model.findings import ExemptedFinding, Finding
+from webhook.model.modes import EvidenceSource, PolicyMode
+from webhook.model.offers import GpuOffer
+from webhook.model.paths import FieldPath, json_pointer
+from webhook.model.pools import GpuWeight
 
-Operation = dict[str, Any]
-"""One JSON Patch operation (RFC 6902), `add` or `replace`."""
+PatchOperation = dict[str, Any]
+"""One JSON Patch operation (RFC 6902), `patch_add` or `patch_replace`."""
 
 
-class Why(StrEnum):
+class KeepReason(StrEnum):
     """Why a request for GPUs stays as it is. The value is the sentence people read."""
 
     NOT_ASKED = "no policy right-sizes this pod"
@@ -40,7 +40,7 @@ class Why(StrEnum):
     GATED = "a scheduling gate holds this pod back, so what is free now says nothing of when it starts"
     UNSURE_AMOUNT = "its GPU amount is not one whole number, alike in limits and requests"
     INJECTED = "a LimitRange put these GPUs in, the pod did not ask for them"
-    TIED = "what ties it to certain nodes is not all known here, so it might wait for a slice"
+    UNMODELLED_CONSTRAINT = "what ties it to certain nodes is not all known here, so it might wait for a slice"
     NO_ROOM = "its annotations are so large that the record of a change would not fit beside them"
     NO_OFFER = "no slice or share in this cluster covers the need"
     TOO_LARGE = "no GPU in this cluster covers the need, whole cards included"
@@ -63,46 +63,46 @@ class Why(StrEnum):
 
 NEEDS_NODES = frozenset(
     {
-        Why.TOO_LARGE,
-        Why.SIZE_UNKNOWN,
-        Why.NO_OFFER,
-        Why.FORM,
-        Why.SMALL_SAVING,
-        Why.AMBIGUOUS,
-        Why.FULL,
-        Why.UNREACHABLE,
+        KeepReason.TOO_LARGE,
+        KeepReason.SIZE_UNKNOWN,
+        KeepReason.NO_OFFER,
+        KeepReason.FORM,
+        KeepReason.SMALL_SAVING,
+        KeepReason.AMBIGUOUS,
+        KeepReason.FULL,
+        KeepReason.UNREACHABLE,
     }
 )
 """Reasons against a smaller request that only the nodes of a cluster can give."""
 
 
-class Keep(msgspec.Struct, frozen=True, gc=False):
+class KeepRequest(msgspec.Struct, frozen=True, gc=False):
     """The request for GPUs stays, and why; `detail` adds names and figures."""
 
-    why: Why
+    reason: KeepReason
     detail: str = ""
 
     def __str__(self) -> str:
-        return f"{self.why}: {self.detail}" if self.detail else str(self.why)
+        return f"{self.reason}: {self.detail}" if self.detail else str(self.reason)
 
 
-class Need(msgspec.Struct, frozen=True, gc=False):
+class GpuNeed(msgspec.Struct, frozen=True, gc=False):
     """What one container needs of a GPU, and on what evidence.
 
     Attributes:
         memory_mib: MiB of GPU memory.
         compute_milli: Thousandths of one card's compute, or None where nothing is known.
-        evidence: Where `memory_mib` comes from.
+        evidence: Where `parse_memory_mib` comes from.
         words: The same for people, for example "8Gi declared".
     """
 
     memory_mib: int
     compute_milli: int | None
-    evidence: Evidence
+    evidence: EvidenceSource
     words: str
 
 
-class Fit(msgspec.Struct, frozen=True, gc=False):
+class OfferChoice(msgspec.Struct, frozen=True, gc=False):
     """The offers chosen for every GPU container of a pod.
 
     Attributes:
@@ -114,8 +114,8 @@ class Fit(msgspec.Struct, frozen=True, gc=False):
     """
 
     resource: str
-    offers: tuple[Offer, ...]
-    need: Need
+    offers: tuple[GpuOffer, ...]
+    need: GpuNeed
     policy: str
     selected: int = -1
 
@@ -133,7 +133,7 @@ class Decision(msgspec.Struct, frozen=True, gc=False):
         exempted: Findings that an exemption took back.
         patch: JSON Patch operations from the object to its shape; empty where nothing changes.
         outcome: The fit that was carried out (or would be, on trial), or why the request stays.
-        applied: True if `outcome` is a `Fit` and the patch carries it out.
+        applied: True if `outcome` is a `OfferChoice` and the patch carries it out.
         gpu_milli_before: Thousandths of a GPU that the object would hold without us, those among them that a LimitRange
             has put in (one replica of a template).
         gpu_milli_after: The same for the shape: right-sized, and without those that are taken out again.
@@ -145,34 +145,34 @@ class Decision(msgspec.Struct, frozen=True, gc=False):
     """
 
     findings: tuple[Finding, ...] = ()
-    exempted: tuple[Exempted, ...] = ()
-    patch: tuple[Operation, ...] = ()
-    outcome: Fit | Keep = Keep(Why.NOT_ASKED)
+    exempted: tuple[ExemptedFinding, ...] = ()
+    patch: tuple[PatchOperation, ...] = ()
+    outcome: OfferChoice | KeepRequest = KeepRequest(KeepReason.NOT_ASKED)
     applied: bool = False
     gpu_milli_before: int = 0
     gpu_milli_after: int = 0
-    left: Mapping[str, int] = {}
+    remaining_units: Mapping[str, int] = {}
     policies: tuple[str, ...] = ()
-    outside: tuple[str, ...] = ()
-    weight: Weight = ()
-    touches_gpus: bool = False
+    audit_policies: tuple[str, ...] = ()
+    weight: GpuWeight = ()
+    involves_gpus: bool = False
 
     @property
     def denials(self) -> tuple[Finding, ...]:
         """Every reason to say no."""
-        return tuple(found for found in self.findings if found.mode is Mode.ENFORCE)
+        return tuple(found for found in self.findings if found.mode is PolicyMode.ENFORCE)
 
     @property
     def warnings(self) -> tuple[Finding, ...]:
         """What the user is told, and is not held to."""
-        return tuple(found for found in self.findings if found.mode is Mode.WARN)
+        return tuple(found for found in self.findings if found.mode is PolicyMode.WARN)
 
 
-def add(path: Path, value: object) -> Operation:
+def patch_add(path: FieldPath, value: object) -> PatchOperation:
     """An operation that adds a member, or replaces one that is there."""
-    return {"op": "add", "path": pointer(path), "value": value}
+    return {"op": "add", "path": json_pointer(path), "value": value}
 
 
-def replace(path: Path, value: object) -> Operation:
+def patch_replace(path: FieldPath, value: object) -> PatchOperation:
     """An operation that replaces a member that is there for sure."""
-    return {"op": "replace", "path": pointer(path), "value": value}
+    return {"op": "replace", "path": json_pointer(path), "value": value}

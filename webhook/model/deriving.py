@@ -13,106 +13,106 @@ from collections.abc import Iterator, Mapping
 import msgspec
 
 from webhook.model import catalogue
-from webhook.model.clouds import Cloud, cloud
-from webhook.model.modes import Form, Isolation
+from webhook.model.clouds import CloudGpuInfo, read_cloud_labels
+from webhook.model.modes import GpuForm, IsolationLevel
 from webhook.model.nodelabels import (
-    MEMORY,
-    MPS_CAPABLE,
-    PRODUCT,
-    SHARING,
+    MEMORY_LABEL,
+    MPS_CAPABLE_LABEL,
+    PRODUCT_LABEL,
+    SHARING_LABEL,
     Labels,
     compute_capability,
-    cuda,
-    driver,
-    memory_mib,
-    number,
+    cuda_version,
+    driver_version,
+    parse_memory_mib,
+    parse_count,
 )
 from webhook.model.objects import Node
-from webhook.model.offers import Hardware
-from webhook.model.pods import Amount
-from webhook.model.products import SHARED_MARK, card_of, whole_memory_mib
-from webhook.model.quantity import whole
-from webhook.model.resources import MIG_PREFIX, SHARED_SUFFIX, WHOLE_GPU, GpuResource, gpu_resource
+from webhook.model.offers import NodeHardware
+from webhook.model.pods import QuantityText
+from webhook.model.products import SHARED_MARK, card_product, card_memory_mib
+from webhook.model.quantity import parse_whole_number
+from webhook.model.resources import MIG_PREFIX, SHARED_SUFFIX, WHOLE_GPU, GpuResource, parse_gpu_resource
 
-INVALID_MIG = "-mig-invalid"
-MOST_UNITS = 4096
+INVALID_MIG_MARK = "-mig-invalid"
+MAX_UNITS = 4096
 """Of one GPU resource on one node: sixteen cards in 256 shares each. More than that is a mistake, counted as none."""
 
 USUAL_SLICES = 7
 """Compute slices of every MIG card but a few: taken where the product is not known."""
 
 
-class Advert(msgspec.Struct, frozen=True, gc=False):
-    """What one node advertises under one resource name. Units and meanings are those of `Offer`."""
+class AdvertisedResource(msgspec.Struct, frozen=True, gc=False):
+    """What one node advertises under one resource name. Units and meanings are those of `GpuOffer`."""
 
     resource: str
-    form: Form
+    form: GpuForm
     product: str
     profile: str
     memory_mib: int | None
     compute_milli: int
     gpu_milli: int
-    isolation: Isolation
+    isolation: IsolationLevel
     replicas: int
     units: int
 
 
-def gpu_units(amounts: Mapping[str, Amount]) -> dict[str, int]:
+def gpu_units(amounts: Mapping[str, QuantityText]) -> dict[str, int]:
     """GPU resources of a node by name; what is no whole number above zero, or beyond sense, is not there to be had."""
-    return {name: count for name, count in _counts(amounts) if 0 < count <= MOST_UNITS}
+    return {name: count for name, count in _gpu_counts(amounts) if 0 < count <= MAX_UNITS}
 
 
-def beyond_sense(amounts: Mapping[str, Amount]) -> dict[str, int]:
+def implausible_gpu_units(amounts: Mapping[str, QuantityText]) -> dict[str, int]:
     """GPU resources of which a node says that it has more units than any can have."""
-    return {name: count for name, count in _counts(amounts) if count > MOST_UNITS}
+    return {name: count for name, count in _gpu_counts(amounts) if count > MAX_UNITS}
 
 
-def _counts(amounts: Mapping[str, Amount]) -> Iterator[tuple[str, int]]:
-    return ((name, whole(amount) or 0) for name, amount in amounts.items() if gpu_resource(name))
+def _gpu_counts(amounts: Mapping[str, QuantityText]) -> Iterator[tuple[str, int]]:
+    return ((name, parse_whole_number(amount) or 0) for name, amount in amounts.items() if parse_gpu_resource(name))
 
 
-def adverts(node: Node) -> Iterator[Advert]:
+def advertised_resources(node: Node) -> Iterator[AdvertisedResource]:
     """Everything that a node advertises, one for each GPU resource name that it has units of."""
     labels = node.metadata.labels
-    known = cloud(labels)
+    known = read_cloud_labels(labels)
     installed = gpu_units(node.status.capacity)
     for name, units in gpu_units(node.status.allocatable).items():
-        resource = gpu_resource(name)
-        if resource and (resource.mig or INVALID_MIG not in labels.get(PRODUCT, "").lower()):
-            yield _advert(resource, labels, known, units, max(units, installed.get(name, 0)))
+        resource = parse_gpu_resource(name)
+        if resource and (resource.mig or INVALID_MIG_MARK not in labels.get(PRODUCT_LABEL, "").lower()):
+            yield _advertised_resource(resource, labels, known, units, max(units, installed.get(name, 0)))
 
 
-def hardware(labels: Labels) -> Hardware:
+def node_hardware(labels: Labels) -> NodeHardware:
     """Driver and GPUs of a node."""
-    product = labels.get(PRODUCT) or cloud(labels).product
-    return Hardware(driver(labels), cuda(labels), compute_capability(labels), card_of(product))
+    product = labels.get(PRODUCT_LABEL) or read_cloud_labels(labels).product
+    return NodeHardware(driver_version(labels), cuda_version(labels), compute_capability(labels), card_product(product))
 
 
-def _advert(resource: GpuResource, labels: Labels, known: Cloud, units: int, installed: int) -> Advert:
-    slice_of = resource if resource.mig else _partition(labels.get(PRODUCT, ""), known)
+def _advertised_resource(resource: GpuResource, labels: Labels, known: CloudGpuInfo, units: int, installed: int) -> AdvertisedResource:
+    slice_of = resource if resource.mig else _advertised_profile(labels.get(PRODUCT_LABEL, ""), known)
     block = resource.name.removesuffix(SHARED_SUFFIX)
-    product = labels.get(PRODUCT) or known.product
-    unit = _instance(slice_of, block, product, labels) if slice_of else _card(product, labels, known)
+    product = labels.get(PRODUCT_LABEL) or known.product
+    unit = _mig_instance_size(slice_of, block, product, labels) if slice_of else _whole_card_size(product, labels, known)
 
-    count, replicas = number(labels.get(f"{block}.count")), _replicas(resource, block, labels, known, installed)
+    count, replicas = parse_count(labels.get(f"{block}.count")), _count_shares(resource, block, labels, known, installed)
     if count and installed > count * replicas:
-        unit = Unit(None, unit.compute_milli, unit.gpu_milli)  # several models, and labels speak of one
-    form, isolation = _sharing(bool(slice_of), replicas, block, labels, known)
-    return Advert(
+        unit = UnitSize(None, unit.compute_milli, unit.gpu_milli)  # several models, and labels speak of one
+    form, isolation = _form_and_isolation(bool(slice_of), replicas, block, labels, known)
+    return AdvertisedResource(
         resource=resource.name,
         form=form,
-        product=labels.get(PRODUCT, ""),
+        product=labels.get(PRODUCT_LABEL, ""),
         profile=slice_of.profile if slice_of else "",
         memory_mib=unit.memory_mib // replicas if unit.memory_mib else None,
         compute_milli=unit.compute_milli // replicas,
-        gpu_milli=_up(unit.gpu_milli, replicas),
+        gpu_milli=_divide_up(unit.gpu_milli, replicas),
         isolation=isolation,
         replicas=replicas,
         units=units,
     )
 
 
-class Unit(msgspec.Struct, frozen=True, gc=False):
+class UnitSize(msgspec.Struct, frozen=True, gc=False):
     """A whole card or a MIG instance, before it is shared."""
 
     memory_mib: int | None
@@ -120,63 +120,63 @@ class Unit(msgspec.Struct, frozen=True, gc=False):
     gpu_milli: int
 
 
-def _partition(product: str, known: Cloud) -> GpuResource | None:
+def _advertised_profile(product: str, known: CloudGpuInfo) -> GpuResource | None:
     """The MIG profile that `nvidia.com/gpu` stands for here (single strategy, GKE partitions); None if a card."""
     lower = product.lower()
     at = lower.find("-mig-")
     name = lower[at + 5 :].removesuffix(SHARED_MARK) if at >= 0 else known.partition
-    return gpu_resource(MIG_PREFIX + name) if name else None
+    return parse_gpu_resource(MIG_PREFIX + name) if name else None
 
 
-def _card(product: str, labels: Labels, known: Cloud) -> Unit:
-    memory = memory_mib(labels.get(MEMORY)) or known.memory_mib or whole_memory_mib(product)
-    return Unit(memory, 1000, 1000)
+def _whole_card_size(product: str, labels: Labels, known: CloudGpuInfo) -> UnitSize:
+    memory = parse_memory_mib(labels.get(MEMORY_LABEL)) or known.memory_mib or card_memory_mib(product)
+    return UnitSize(memory, 1000, 1000)
 
 
-def _instance(profile: GpuResource, block: str, product: str, labels: Labels) -> Unit:
+def _mig_instance_size(profile: GpuResource, block: str, product: str, labels: Labels) -> UnitSize:
     """One MIG instance: its block of labels, the catalogue, and the rule of names where neither says more."""
-    shape, card = catalogue.shape(product, profile.profile), catalogue.card(product)
-    memory = memory_mib(labels.get(f"{block}.memory")) or (shape.memory_mib if shape else None)
+    shape, card = catalogue.mig_profile_spec(product, profile.profile), catalogue.mig_card_spec(product)
+    memory = parse_memory_mib(labels.get(f"{block}.memory")) or (shape.memory_mib if shape else None)
     slices = card.compute_slices if card else USUAL_SLICES
 
-    sms = number(labels.get(f"{block}.multiprocessors")) or (shape.sms if shape else None)
+    sms = parse_count(labels.get(f"{block}.multiprocessors")) or (shape.sms if shape else None)
     compute = 1000 * sms // card.sms if sms and card and card.sms else 1000 * profile.slices // slices
 
     if shape and card:
-        weight = catalogue.weight(card, shape, profile.slices)
+        weight = catalogue.profile_milli(card, shape, profile.slices)
     else:
-        total = memory_mib(labels.get(MEMORY)) if block != WHOLE_GPU else whole_memory_mib(product)
-        held = _up(1000 * _up(8 * memory, total), 8) if memory and total else 0
-        weight = max(held, _up(1000 * profile.slices, slices))
-    return Unit(memory, min(1000, compute), min(1000, weight))
+        total = parse_memory_mib(labels.get(MEMORY_LABEL)) if block != WHOLE_GPU else card_memory_mib(product)
+        held = _divide_up(1000 * _divide_up(8 * memory, total), 8) if memory and total else 0
+        weight = max(held, _divide_up(1000 * profile.slices, slices))
+    return UnitSize(memory, min(1000, compute), min(1000, weight))
 
 
-def _replicas(resource: GpuResource, block: str, labels: Labels, known: Cloud, installed: int) -> int:
+def _count_shares(resource: GpuResource, block: str, labels: Labels, known: CloudGpuInfo, installed: int) -> int:
     """Shares made of each card or instance; where nobody says how many, the most it can be.
 
     GFD writes the factor of one GPU, some write count times factor: what is advertised tells which.
     """
-    label = number(labels.get(f"{block}.replicas")) or 0
-    count = number(labels.get(f"{block}.count")) or known.gpus or 0
+    label = parse_count(labels.get(f"{block}.replicas")) or 0
+    count = parse_count(labels.get(f"{block}.count")) or known.gpus or 0
     factor = label // count if count and label == installed and not label % count else label
     if factor > 1:
         return factor
     marked = labels.get(f"{block}.product", "").lower().endswith(SHARED_MARK)
     if not (resource.shared or marked or known.sharing):
         return 1
-    return max(2, known.replicas or label or (_up(installed, count) if count else installed))
+    return max(2, known.replicas or label or (_divide_up(installed, count) if count else installed))
 
 
-def _sharing(mig: bool, replicas: int, block: str, labels: Labels, known: Cloud) -> tuple[Form, Isolation]:
+def _form_and_isolation(mig: bool, replicas: int, block: str, labels: Labels, known: CloudGpuInfo) -> tuple[GpuForm, IsolationLevel]:
     """Form and isolation of one unit. The device plugin refuses MPS on MIG instances; GKE's allows it."""
     if replicas == 1:
-        return (Form.MIG if mig else Form.WHOLE), Isolation.HARDWARE
-    strategy = labels.get(f"{block}.sharing-strategy") or labels.get(SHARING)
-    by_label = strategy == "mps" or (not strategy and labels.get(MPS_CAPABLE) == "true")
+        return (GpuForm.MIG if mig else GpuForm.WHOLE), IsolationLevel.HARDWARE
+    strategy = labels.get(f"{block}.sharing-strategy") or labels.get(SHARING_LABEL)
+    by_label = strategy == "mps" or (not strategy and labels.get(MPS_CAPABLE_LABEL) == "true")
     if known.sharing == "mps" or (by_label and not mig):
-        return Form.MPS, Isolation.MEMORY
-    return Form.TIME_SLICING, Isolation.NONE
+        return GpuForm.MPS, IsolationLevel.MEMORY
+    return GpuForm.TIME_SLICING, IsolationLevel.NONE
 
 
-def _up(amount: int, parts: int) -> int:
+def _divide_up(amount: int, parts: int) -> int:
     return -(-amount // parts)

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from webhook.model.pods import Metadata
-from webhook.model.read import Read
+from webhook.model.pods import ObjectMeta
+from webhook.model.read import ApiStruct
 
 
-class EventSource(Read, frozen=True):
+class EventSource(ApiStruct, frozen=True):
     """Who said it."""
 
     component: str = ""
 
 
-class InvolvedObject(Read, frozen=True):
+class InvolvedObject(ApiStruct, frozen=True):
     """What it was said about."""
 
     kind: str = ""
@@ -20,20 +20,20 @@ class InvolvedObject(Read, frozen=True):
     uid: str = ""
 
 
-class EventSeries(Read, frozen=True):
+class EventSeries(ApiStruct, frozen=True):
     """How often it was said, as writers of events.k8s.io count."""
 
     count: int = 0
     last_observed_time: str = ""
 
 
-class Event(Read, frozen=True):
+class CoreEvent(ApiStruct, frozen=True):
     """One Event of core/v1. Of its times only some are set: old writers have the last one, new ones `event_time`.
 
     New writers leave `count` at 0, and count in `series` from the second time on.
     """
 
-    metadata: Metadata = Metadata()
+    metadata: ObjectMeta = ObjectMeta()
     involved_object: InvolvedObject = InvolvedObject()
     type: str = ""
     reason: str = ""
@@ -46,17 +46,17 @@ class Event(Read, frozen=True):
     event_time: str = ""
 
     @property
-    def moment(self) -> str:
+    def last_seen(self) -> str:
         """When it was last said, RFC 3339; "" if unknown."""
         last = self.series.last_observed_time if self.series else ""
         return last or self.last_timestamp or self.event_time
 
     @property
-    def times(self) -> int:
+    def occurrences(self) -> int:
         """How often it was said."""
         return max(self.count, self.series.count if self.series else 0, 1)
 
     @property
-    def speaker(self) -> str:
+    def reporter(self) -> str:
         """Who said it."""
         return self.source.component or self.reporting_component

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 
-class Use(msgspec.Struct, frozen=True, gc=False):
+class PodGpuTime(msgspec.Struct, frozen=True, gc=False):
     """What one pod held.
 
     Attributes:
@@ -20,7 +20,7 @@ class Use(msgspec.Struct, frozen=True, gc=False):
     end: float = 0
 
 
-class Standing(msgspec.Struct, frozen=True):
+class GroupShare(msgspec.Struct, frozen=True):
     """Where one group stands.
 
     Attributes:
@@ -37,6 +37,6 @@ class Standing(msgspec.Struct, frozen=True):
     holds_milli: int
 
     @property
-    def over(self) -> int:
+    def excess_share(self) -> int:
         """Thousandths of all use beyond what it is entitled to; negative: it is under."""
         return self.used - self.entitled

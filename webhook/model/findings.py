@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
-from webhook.model.modes import Mode
-from webhook.model.paths import Path, dotted
+from webhook.model.modes import PolicyMode
+from webhook.model.paths import FieldPath, format_path
 
 
 class Finding(msgspec.Struct, frozen=True, gc=False):
@@ -22,25 +22,25 @@ class Finding(msgspec.Struct, frozen=True, gc=False):
     """
 
     code: str
-    mode: Mode
-    path: Path
+    mode: PolicyMode
+    path: FieldPath
     message: str
     fix: str = ""
     policy: str = ""
-    refuses_pods: bool = False
+    denies_pods: bool = False
 
     @property
-    def effect(self) -> Mode:
+    def effective_mode(self) -> PolicyMode:
         """The mode in the end: what its pods will meet counts, where a workload itself is only warned."""
-        return Mode.ENFORCE if self.refuses_pods else self.mode
+        return PolicyMode.ENFORCE if self.denies_pods else self.mode
 
     def __str__(self) -> str:
-        place = f"{dotted(self.path)}: " if self.path else ""
+        place = f"{format_path(self.path)}: " if self.path else ""
         fix = f" {self.fix}" if self.fix else ""
         return f"[{self.code}] {place}{self.message}.{fix}"
 
 
-class Exempted(msgspec.Struct, frozen=True, gc=False):
+class ExemptedFinding(msgspec.Struct, frozen=True, gc=False):
     """A finding that an exemption took back, and until when (RFC 3339)."""
 
     finding: Finding

@@ -11,22 +11,22 @@ from typing import NamedTuple
 
 import msgspec
 
-from webhook.model.bounded import Bounded
-from webhook.model.deriving import adverts, beyond_sense, gpu_units, hardware
-from webhook.model.levels import NO_LEVELS, Levels
-from webhook.model.masks import LabelIndex, bits, union
-from webhook.model.merging import Standing, offers_of
-from webhook.model.modes import Form, Isolation
-from webhook.model.nodelabels import PRODUCT, Labels
+from webhook.model.bounded import BoundedCache
+from webhook.model.deriving import advertised_resources, implausible_gpu_units, gpu_units, node_hardware
+from webhook.model.levels import EMPTY_INDEX, ThresholdIndex
+from webhook.model.masks import LabelIndex, bit_positions, union_masks
+from webhook.model.merging import AdvertOnNode, build_offers
+from webhook.model.modes import GpuForm, IsolationLevel
+from webhook.model.nodelabels import PRODUCT_LABEL, Labels
 from webhook.model.objects import Node, Taint
-from webhook.model.offers import Hardware, Offer
-from webhook.model.pods import Amount, NodeSelectorTerm, PodSpec, Toleration
-from webhook.model.quantity import NANO, readable
-from webhook.model.resources import ACCOUNTING, WHOLE_GPU
-from webhook.model.selecting import term_mask
-from webhook.model.taints import CORDON, all_tolerated, hard
+from webhook.model.offers import NodeHardware, GpuOffer
+from webhook.model.pods import QuantityText, NodeSelectorTerm, PodSpec, Toleration
+from webhook.model.quantity import NANO, parse_nano_or_none
+from webhook.model.resources import ACCOUNTING_RESOURCE, WHOLE_GPU
+from webhook.model.selecting import nodes_matching_term
+from webhook.model.taints import CORDON_TAINT, tolerates_all, hard_taints
 
-REMEMBERED = 1024
+MAX_CACHED_ANSWERS = 1024
 """Distinct selectors, lists of tolerations and names asked for to remember: workloads share a few."""
 
 MOST_CPU_MILLI, MOST_MEMORY = 1 << 40, 1 << 60
@@ -36,14 +36,14 @@ Constraints = tuple[tuple[tuple[str, str], ...], tuple[NodeSelectorTerm, ...] | 
 """Node selector, and required terms where there are any."""
 
 
-class Offering(NamedTuple):
+class OfferSet(NamedTuple):
     """Offers, and the mask of all their nodes."""
 
-    offers: tuple[Offer, ...]
+    offers: tuple[GpuOffer, ...]
     nodes: int
 
 
-class Unit(NamedTuple):
+class UnitWeight(NamedTuple):
     """One unit of a resource, wherever on some nodes a pod may come to hold it.
 
     Attributes:
@@ -78,7 +78,7 @@ class FleetNode(msgspec.Struct, frozen=True, gc=False):
     gpus: Mapping[str, int]
     usable: bool = True
     pods: int = 0
-    beyond: Mapping[str, int] = {}
+    implausible_gpus: Mapping[str, int] = {}
     cordoned: bool = False
 
 
@@ -100,63 +100,63 @@ class Fleet:
     """
 
     nodes: tuple[FleetNode, ...]
-    offers: tuple[Offer, ...]
-    by_resource: Mapping[str, tuple[Offer, ...]]
-    everyone: int
-    usable: int
-    cordoned: int
+    offers: tuple[GpuOffer, ...]
+    by_resource: Mapping[str, tuple[GpuOffer, ...]]
+    all_nodes: int
+    usable_nodes: int
+    cordoned_nodes: int
     by_name: Mapping[str, int]
-    parts: int
-    part_products: tuple[str, ...]
-    carrying: tuple[tuple[Taint, int], ...]
-    accounting: int
+    partial_gpu_nodes: int
+    partial_gpu_products: tuple[str, ...]
+    nodes_by_taint: tuple[tuple[Taint, int], ...]
+    accounting_nodes: int
 
     def __init__(self, nodes: Sequence[Node]) -> None:
         self.nodes = tuple(map(fleet_node, nodes))
-        self.everyone = (1 << len(self.nodes)) - 1
-        self.usable = union(1 << i for i, node in enumerate(self.nodes) if node.usable)
-        self.cordoned = union(1 << i for i, node in enumerate(self.nodes) if node.cordoned)
-        self.accounting = union(1 << i for i, node in enumerate(nodes) if _takes_accounting(node))
-        self._offer_on: dict[tuple[str, int], Offer] | None = None
+        self.all_nodes = (1 << len(self.nodes)) - 1
+        self.usable_nodes = union_masks(1 << i for i, node in enumerate(self.nodes) if node.usable)
+        self.cordoned_nodes = union_masks(1 << i for i, node in enumerate(self.nodes) if node.cordoned)
+        self.accounting_nodes = union_masks(1 << i for i, node in enumerate(nodes) if _advertises_accounting(node))
+        self._offer_on: dict[tuple[str, int], GpuOffer] | None = None
         self.by_name = {node.name: i for i, node in enumerate(self.nodes)}
         self._index = LabelIndex(node.labels for node in self.nodes)
 
         self._by_taints: dict[tuple[Taint, ...], int] = {}
         for i, node in enumerate(self.nodes):
             self._by_taints[node.taints] = self._by_taints.get(node.taints, 0) | 1 << i
-        self._sharing: Bounded[tuple[tuple[Form, ...], Isolation, int], tuple[Offer, ...]] = Bounded(REMEMBERED)
-        self._sizes: Bounded[tuple[tuple[Form, ...], Isolation, int], tuple[int, ...]] = Bounded(REMEMBERED)
-        self._tolerated: Bounded[tuple[Toleration, ...], int] = Bounded(REMEMBERED)
-        self._selected: Bounded[Constraints, int] = Bounded(REMEMBERED)
-        self._offering: Bounded[tuple[tuple[str, ...], int], Offering] = Bounded(REMEMBERED)
-        self._units: Bounded[tuple[str, int], Unit] = Bounded(REMEMBERED)
-        self._hardware: Bounded[int, frozenset[Hardware]] = Bounded(REMEMBERED)
-        self._by_hardware: dict[Hardware, int] | None = None
+        self._sharing: BoundedCache[tuple[tuple[GpuForm, ...], IsolationLevel, int], tuple[GpuOffer, ...]] = BoundedCache(MAX_CACHED_ANSWERS)
+        self._sizes: BoundedCache[tuple[tuple[GpuForm, ...], IsolationLevel, int], tuple[int, ...]] = BoundedCache(MAX_CACHED_ANSWERS)
+        self._tolerated: BoundedCache[tuple[Toleration, ...], int] = BoundedCache(MAX_CACHED_ANSWERS)
+        self._selected: BoundedCache[Constraints, int] = BoundedCache(MAX_CACHED_ANSWERS)
+        self._offering: BoundedCache[tuple[tuple[str, ...], int], OfferSet] = BoundedCache(MAX_CACHED_ANSWERS)
+        self._units: BoundedCache[tuple[str, int], UnitWeight] = BoundedCache(MAX_CACHED_ANSWERS)
+        self._hardware: BoundedCache[int, frozenset[NodeHardware]] = BoundedCache(MAX_CACHED_ANSWERS)
+        self._by_hardware: dict[NodeHardware, int] | None = None
 
         names = sorted({name for node in self.nodes for name in node.gpus})
         self._levels = {
-            name: Levels({i: node.gpus[name] for i, node in enumerate(self.nodes) if name in node.gpus})
+            name: ThresholdIndex({i: node.gpus[name] for i, node in enumerate(self.nodes) if name in node.gpus})
             for name in names
         }
         standings = [
-            Standing(i, self.nodes[i].taints, advert) for i, node in enumerate(nodes) for advert in adverts(node)
+            AdvertOnNode(i, self.nodes[i].taints, advert) for i, node in enumerate(nodes) for advert in advertised_resources(node)
         ]
-        self._advertising = {name: levels.at_least(1) for name, levels in self._levels.items()}
-        self.offers = tuple(offers_of(standings, self._advertising, self._index, [node.labels for node in self.nodes]))
+        self._advertising = {name: levels.nodes_with_at_least(1) for name, levels in self._levels.items()}
+        self.offers = tuple(build_offers(standings, self._advertising, self._index, [node.labels for node in self.nodes]))
         whole = [offer for offer in self.offers if offer.resource == WHOLE_GPU]
-        self.parts = union(offer.nodes for offer in whole if offer.form is not Form.WHOLE)
-        products = {offer.product for offer in whole if offer.form is not Form.WHOLE}
-        own = "" not in products and products.isdisjoint({o.product for o in whole if o.form is Form.WHOLE})
-        self.part_products = tuple(sorted(products)) if own else ()
+        self.partial_gpu_nodes = union_masks(offer.nodes for offer in whole if offer.form is not GpuForm.WHOLE)
+        products = {offer.product for offer in whole if offer.form is not GpuForm.WHOLE}
+        own = "" not in products and products.isdisjoint({o.product for o in whole if o.form is GpuForm.WHOLE})
+        self.partial_gpu_products = tuple(sorted(products)) if own else ()
         taints = sorted(
             {taint for node in self.nodes for taint in node.taints}, key=lambda t: (t.key, t.value, t.effect)
         )
-        self.carrying = tuple(
-            (taint, union(mask for carried, mask in self._by_taints.items() if taint in carried)) for taint in taints
+        self.nodes_by_taint = tuple(
+            (taint, union_masks(mask for carried, mask in self._by_taints.items() if taint in carried)) for taint in taints
         )
         self.by_resource = {name: tuple(offer for offer in self.offers if offer.resource == name) for name in names}
 
-    def select(self, node_selector: Mapping[str, str], terms: Sequence[NodeSelectorTerm] | None) -> int:
+    def select_nodes(self, node_selector: Mapping[str, str], terms: Sequence[NodeSelectorTerm] | None) -> int:
         """Mask of the nodes that a node selector and required affinity terms allow. Remembered.
 
         Args:
@@ -164,48 +164,48 @@ class Fleet:
             terms: Required terms, of which one must hold; None where the pod has no required affinity.
         """
         if not node_selector and terms is None:
-            return self.everyone
+            return self.all_nodes
         key = (tuple(node_selector.items()), None if terms is None else tuple(terms))
         mask = self._selected.get(key)
-        return self._selected.keep(key, self._select(*key)) if mask is None else mask
+        return self._selected.store(key, self._select_nodes(*key)) if mask is None else mask
 
-    def selected_by(self, spec: PodSpec) -> int:
+    def nodes_selected_by(self, spec: PodSpec) -> int:
         """Mask of the nodes that a pod's node selector and required affinity allow."""
         affinity = spec.affinity.node_affinity if spec.affinity else None
         terms = affinity.required.node_selector_terms if affinity and affinity.required else None
-        return self.select(spec.node_selector, terms)
+        return self.select_nodes(spec.node_selector, terms)
 
-    def _select(self, node_selector: tuple[tuple[str, str], ...], terms: tuple[NodeSelectorTerm, ...] | None) -> int:
-        mask = self.everyone
+    def _select_nodes(self, node_selector: tuple[tuple[str, str], ...], terms: tuple[NodeSelectorTerm, ...] | None) -> int:
+        mask = self.all_nodes
         for key, value in node_selector:
-            mask &= self._index.mask(key, value)
+            mask &= self._index.nodes_with(key, value)
         if terms is None:
             return mask
-        return mask & union(term_mask(term, self._index, self.by_name, self.everyone) for term in terms)
+        return mask & union_masks(nodes_matching_term(term, self._index, self.by_name, self.all_nodes) for term in terms)
 
-    def tolerated(self, tolerations: Sequence[Toleration]) -> int:
+    def tolerated_nodes(self, tolerations: Sequence[Toleration]) -> int:
         """Mask of the nodes whose NoSchedule and NoExecute taints are all tolerated."""
         key = tuple(tolerations)
         mask = self._tolerated.get(key)
         if mask is None:
-            mask = union(nodes for taints, nodes in self._by_taints.items() if all_tolerated(key, taints))
-            self._tolerated.keep(key, mask)
+            mask = union_masks(nodes for taints, nodes in self._by_taints.items() if tolerates_all(key, taints))
+            self._tolerated.store(key, mask)
         return mask
 
-    def open_to(self, tolerations: Sequence[Toleration]) -> int:
+    def schedulable_nodes(self, tolerations: Sequence[Toleration]) -> int:
         """Mask of the nodes whose state lets in a new pod with these tolerations; other taints are not asked."""
-        return self.usable | self.cordoned if all_tolerated(tolerations, (CORDON,)) else self.usable
+        return self.usable_nodes | self.cordoned_nodes if tolerates_all(tolerations, (CORDON_TAINT,)) else self.usable_nodes
 
-    def offering(self, names: Iterable[str], nodes: int) -> Offering:
+    def offers_on_nodes(self, names: Iterable[str], nodes: int) -> OfferSet:
         """The offers of some resource names that stand on some node of a mask. Remembered."""
         key = (tuple(names), nodes)
         found = self._offering.get(key)
         if found is None:
             offers = tuple(o for name in key[0] for o in self.by_resource.get(name, ()) if o.nodes & nodes)
-            found = self._offering.keep(key, Offering(offers, union(offer.nodes for offer in offers)))
+            found = self._offering.store(key, OfferSet(offers, union_masks(offer.nodes for offer in offers)))
         return found
 
-    def unit(self, resource: str, nodes: int) -> Unit:
+    def unit_weight(self, resource: str, nodes: int) -> UnitWeight:
         """What one unit of a resource may be on the nodes of a mask. Remembered."""
         found = self._units.get((resource, nodes))
         if found is None:
@@ -213,20 +213,20 @@ class Fleet:
             products = {offer.product for offer in offers}
             known = () if "" in products else tuple(sorted(products))
             most = max([offer.gpu_milli for offer in offers], default=None)
-            found = self._units.keep((resource, nodes), Unit(known, most))
+            found = self._units.store((resource, nodes), UnitWeight(known, most))
         return found
 
-    def hardware(self, nodes: int) -> frozenset[Hardware]:
+    def hardware_of_nodes(self, nodes: int) -> frozenset[NodeHardware]:
         """The drivers and GPUs of the nodes of a mask that have GPUs. Remembered."""
         found = self._hardware.get(nodes)
         if found is None:
             if self._by_hardware is None:
-                self._by_hardware = _by_hardware(self.nodes)
+                self._by_hardware = _nodes_by_hardware(self.nodes)
             kinds = self._by_hardware.items()
-            found = self._hardware.keep(nodes, frozenset(kind for kind, mask in kinds if mask & nodes))
+            found = self._hardware.store(nodes, frozenset(kind for kind, mask in kinds if mask & nodes))
         return found
 
-    def sharing(self, forms: tuple[Form, ...], isolation: Isolation, most: int) -> tuple[Offer, ...]:
+    def offers_by_form(self, forms: tuple[GpuForm, ...], isolation: IsolationLevel, most: int) -> tuple[GpuOffer, ...]:
         """Offers of some forms, the first form first, the least share of a card first in each. Remembered.
 
         Args:
@@ -243,82 +243,82 @@ class Fleet:
                 for offer in self.offers
                 if offer.form is form and offer.isolation >= isolation and offer.gpu_milli <= most
             )
-            found = self._sharing.keep(key, tuple(chosen))
+            found = self._sharing.store(key, tuple(chosen))
         return found
 
-    def sizes(self, forms: tuple[Form, ...], isolation: Isolation, most: int) -> tuple[int, ...]:
+    def memory_sizes(self, forms: tuple[GpuForm, ...], isolation: IsolationLevel, most: int) -> tuple[int, ...]:
         """Memory in MiB of those that `sharing` gives, ascending. Remembered."""
         key = (forms, isolation, most)
         found = self._sizes.get(key)
         if found is None:
-            offers = self.sharing(forms, isolation, most)
+            offers = self.offers_by_form(forms, isolation, most)
             sizes = {offer.memory_mib for offer in offers if offer.memory_mib}
-            found = self._sizes.keep(key, tuple(sorted(sizes)))
+            found = self._sizes.store(key, tuple(sorted(sizes)))
         return found
 
     def resources(self) -> tuple[str, ...]:
         """The GPU resource names that some node advertises, sorted."""
         return tuple(self._levels)
 
-    def advertising(self, resource: str) -> int:
+    def nodes_advertising(self, resource: str) -> int:
         """Mask of the nodes with at least one unit of a GPU resource."""
         return self._advertising.get(resource, 0)
 
-    def all_take(self, nodes: int) -> bool:
+    def all_advertise_accounting(self, nodes: int) -> bool:
         """Is there a node in the mask, and does each advertise enough of the accounting resource?"""
-        return bool(nodes) and not nodes & ~self.accounting
+        return bool(nodes) and not nodes & ~self.accounting_nodes
 
-    def offer_on(self, resource: str, node: int) -> Offer | None:
+    def offer_on(self, resource: str, node: int) -> GpuOffer | None:
         """What a node of this index offers under a name. All are looked up together, when one is first asked for."""
         if self._offer_on is None:
-            each = ((offer.resource, bit, offer) for offer in self.offers for bit in bits(offer.nodes))
+            each = ((offer.resource, bit, offer) for offer in self.offers for bit in bit_positions(offer.nodes))
             self._offer_on = {(name, bit): offer for name, bit, offer in each}
         return self._offer_on.get((resource, node))
 
-    def reached(self, offer: Offer) -> int:
+    def reachable_nodes(self, offer: GpuOffer) -> int:
         """Mask of the nodes that a pod may land on which asks for an offer's resource with its selector.
 
         More than the offer's own nodes where taints part them, or where no label tells another shape apart.
         """
-        return self.select(dict(offer.selector), None) & self.advertising(offer.resource)
+        return self.select_nodes(dict(offer.selector), None) & self.nodes_advertising(offer.resource)
 
-    def with_units(self, resource: str, count: int) -> int:
+    def nodes_with_units(self, resource: str, count: int) -> int:
         """Mask of the nodes with at least so many units of a GPU resource."""
-        return self._levels.get(resource, NO_LEVELS).at_least(count)
+        return self._levels.get(resource, EMPTY_INDEX).nodes_with_at_least(count)
 
-    def carrying_label(self, key: str) -> int:
+    def nodes_with_label(self, key: str) -> int:
         """Mask of the nodes that carry a label, whatever its value."""
         return self._index.keys.get(key, 0)
 
-    def most(self, resource: str, nodes: int) -> int:
+    def max_units(self, resource: str, nodes: int) -> int:
         """The most units of a GPU resource that one node of the mask has; 0 if none has any."""
-        return self._levels.get(resource, NO_LEVELS).most(nodes)
+        return self._levels.get(resource, EMPTY_INDEX).max_amount(nodes)
 
-    def products(self, nodes: int) -> tuple[str, ...]:
+    def products_of_nodes(self, nodes: int) -> tuple[str, ...]:
         """The product labels that stand on nodes of the mask, sorted."""
-        return tuple(sorted(value for value, mask in self._index.values.get(PRODUCT, {}).items() if mask & nodes))
+        return tuple(sorted(value for value, mask in self._index.values.get(PRODUCT_LABEL, {}).items() if mask & nodes))
 
 
 def fleet_node(node: Node) -> FleetNode:
     """A node as scheduling sees it. Amounts that cannot be read, or are below zero, count as nothing."""
     allocatable, labels = node.status.allocatable, node.metadata.labels
     gpus = gpu_units(allocatable)
-    works = _ready(node) and (not gpus or settled(labels))
+    works = _is_ready(node) and (not gpus or is_gpu_setup_settled(labels))
     return FleetNode(
         name=node.metadata.name,
         labels=labels,
-        taints=hard(node.spec.taints),
-        cpu_milli=min(MOST_CPU_MILLI, _floor(allocatable.get("cpu", 0)) // 1_000_000),
-        memory=min(MOST_MEMORY, _floor(allocatable.get("memory", 0)) // NANO),
+        taints=hard_taints(node.spec.taints),
+        cpu_milli=min(MOST_CPU_MILLI, _readable_amount(allocatable.get("cpu", 0)) // 1_000_000),
+        memory=min(MOST_MEMORY, _readable_amount(allocatable.get("memory", 0)) // NANO),
         gpus=gpus,
-        pods=_floor(allocatable.get("pods", 0)) // NANO,
+        pods=_readable_amount(allocatable.get("pods", 0)) // NANO,
         usable=works and not node.spec.unschedulable,
-        beyond=beyond_sense(allocatable),
+        implausible_gpus=implausible_gpu_units(allocatable),
         cordoned=works and node.spec.unschedulable,
     )
 
 
-def settled(labels: Labels) -> bool:
+def is_gpu_setup_settled(labels: Labels) -> bool:
     """Is nothing being done to the node's GPUs: no MIG change, no driver upgrade, no operator still at work?"""
     mig_state = labels.get("nvidia.com/mig.config.state", "" if "nvidia.com/mig.config" in labels else "success")
     return (
@@ -329,27 +329,27 @@ def settled(labels: Labels) -> bool:
     )
 
 
-def _by_hardware(nodes: Iterable[FleetNode]) -> dict[Hardware, int]:
+def _nodes_by_hardware(nodes: Iterable[FleetNode]) -> dict[NodeHardware, int]:
     """Driver and GPUs of nodes that have GPUs, each with the mask of its nodes."""
-    found: dict[Hardware, int] = {}
+    found: dict[NodeHardware, int] = {}
     for i, node in enumerate(nodes):
         if node.gpus:
-            kind = hardware(node.labels)
+            kind = node_hardware(node.labels)
             found[kind] = found.get(kind, 0) | 1 << i
     return found
 
 
-def _takes_accounting(node: Node) -> bool:
+def _advertises_accounting(node: Node) -> bool:
     """Does it advertise 1000 for each unit of its GPU resources? None ever weighs more, whatever it is priced as."""
     allocatable = node.status.allocatable
     enough = max(1, 1000 * sum(gpu_units(allocatable).values()))
-    return _floor(allocatable.get(ACCOUNTING, 0)) >= enough * NANO
+    return _readable_amount(allocatable.get(ACCOUNTING_RESOURCE, 0)) >= enough * NANO
 
 
-def _ready(node: Node) -> bool:
+def _is_ready(node: Node) -> bool:
     ready = [condition.status for condition in node.status.conditions if condition.type == "Ready"]
     return all(status == "True" for status in ready)
 
 
-def _floor(amount: Amount) -> int:
-    return max(0, readable(amount) or 0)
+def _readable_amount(amount: QuantityText) -> int:
+    return max(0, parse_nano_or_none(amount) or 0)

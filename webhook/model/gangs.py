@@ -15,12 +15,12 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from webhook.model.nodelabels import CLIQUE, number
+from webhook.model.nodelabels import CLIQUE_LABEL, parse_count
 from webhook.model.pods import DEFAULT_NAMESPACE, Pod
-from webhook.model.read import Read
-from webhook.model.records import GANG_SIZE
+from webhook.model.read import ApiStruct
+from webhook.model.records import GANG_SIZE_ANNOTATION
 
-GROUPS: Mapping[str, str] = {
+GROUP_LABELS: Mapping[str, str] = {
     "scheduling.x-k8s.io/pod-group": "",
     "pod-group.scheduling.sigs.k8s.io/name": "pod-group.scheduling.sigs.k8s.io/min-available",
     "kueue.x-k8s.io/pod-group-name": "kueue.x-k8s.io/pod-group-total-count",
@@ -34,10 +34,10 @@ GROUPS: Mapping[str, str] = {
 JOB, INDEX = "batch.kubernetes.io/job-name", "batch.kubernetes.io/job-completion-index"
 """The pods of a Job are a gang where each has a number of its own, or where one says how many they are."""
 
-NODES = "PET_NNODES"
+NODES_VARIABLE = "PET_NNODES"
 """How many pods torchrun waits for; training operators set it."""
 
-MOST = 100_000
+MAX_GANG_SIZE = 100_000
 """A number of pods beyond this counts as not said."""
 
 
@@ -55,45 +55,45 @@ class Gang(NamedTuple):
     domain: str
 
 
-class _Expression(Read, frozen=True):
+class _SelectorExpression(ApiStruct, frozen=True):
     key: str = ""
     operator: str = ""
     values: tuple[str, ...] = ()
 
 
-class _Selector(Read, frozen=True):
+class _LabelSelector(ApiStruct, frozen=True):
     match_labels: dict[str, str] = {}
-    match_expressions: tuple[_Expression, ...] = ()
+    match_expressions: tuple[_SelectorExpression, ...] = ()
 
 
-class _Near(Read, frozen=True):
+class _PodAffinityTerm(ApiStruct, frozen=True):
     """One term of pod affinity."""
 
     topology_key: str = ""
-    label_selector: _Selector | None = None
+    label_selector: _LabelSelector | None = None
     namespaces: tuple[str, ...] = ()
 
 
 def gang_of(pod: Pod) -> Gang | None:
     """The gang of a pod; None for one on its own."""
-    near, size = _near_its_like(pod), gang_size(pod)
-    told = next(_told(pod, size), "") or (_written(near) if near is not None else "")
+    near, size = _own_affinity_term(pod), gang_size(pod)
+    told = next(_gang_names(pod, size), "") or (_affinity_term_text(near) if near is not None else "")
     if not told or size == 1:
         return None
     namespace = pod.metadata.namespace or DEFAULT_NAMESPACE
-    return Gang(f"{namespace}/{told}", size, near.topology_key if near is not None else CLIQUE)
+    return Gang(f"{namespace}/{told}", size, near.topology_key if near is not None else CLIQUE_LABEL)
 
 
-def misread_size(pod: Pod) -> str | None:
+def invalid_gang_size(pod: Pod) -> str | None:
     """What a pod says of the size of its gang, where that is no number of pods."""
-    said = pod.metadata.annotations.get(GANG_SIZE)
-    return said if said is not None and not _number(said) else None
+    said = pod.metadata.annotations.get(GANG_SIZE_ANNOTATION)
+    return said if said is not None and not _parse_gang_size(said) else None
 
 
-def _told(pod: Pod, size: int) -> Iterator[str]:
+def _gang_names(pod: Pod, size: int) -> Iterator[str]:
     """What its controllers call the gang, the best name first."""
     labels = pod.metadata.labels
-    yield from (f"{key}={labels[key]}" for key in GROUPS if labels.get(key))
+    yield from (f"{key}={labels[key]}" for key in GROUP_LABELS if labels.get(key))
     if labels.get(JOB) and (size or INDEX in labels or INDEX in pod.metadata.annotations):
         yield f"{JOB}={labels[JOB]}"
     if size:
@@ -103,35 +103,35 @@ def _told(pod: Pod, size: int) -> Iterator[str]:
 def gang_size(pod: Pod) -> int:
     """How many pods the gang has: what its user says, its controller, or the program; 0 where nobody does."""
     said = {**pod.metadata.labels, **pod.metadata.annotations}
-    keys = (GANG_SIZE, *(size for key, size in GROUPS.items() if size and key in said))
+    keys = (GANG_SIZE_ANNOTATION, *(size for key, size in GROUP_LABELS.items() if size and key in said))
     told = [said.get(key, "") for key in keys]
-    told += [env.value for container in pod.spec.containers for env in container.env if env.name == NODES]
-    return next((size for size in map(_number, told) if size), 0)
+    told += [env.value for container in pod.spec.containers for env in container.env if env.name == NODES_VARIABLE]
+    return next((size for size in map(_parse_gang_size, told) if size), 0)
 
 
-def _number(text: str) -> int:
-    found = number(text)
-    return found if found is not None and found <= MOST else 0
+def _parse_gang_size(text: str) -> int:
+    found = parse_count(text)
+    return found if found is not None and found <= MAX_GANG_SIZE else 0
 
 
-def _near_its_like(pod: Pod) -> _Near | None:
+def _own_affinity_term(pod: Pod) -> _PodAffinityTerm | None:
     """The first term of its affinity by which it wants to be near pods with its own labels: what it must, then most."""
     affinity = pod.spec.affinity.pod_affinity if pod.spec.affinity else None
     if affinity is None:
         return None
     wishes = [wish for wish in affinity.preferred if isinstance(wish, dict) and isinstance(wish.get("weight"), int)]
     likes = (wish.get("podAffinityTerm") for wish in sorted(wishes, key=lambda wish: -wish["weight"]))
-    return next((term for term in map(_term, (*affinity.required, *likes)) if _is_own(term, pod)), None)
+    return next((term for term in map(_parse_affinity_term, (*affinity.required, *likes)) if _selects_pod(term, pod)), None)
 
 
-def _term(data: Any) -> _Near:
+def _parse_affinity_term(data: Any) -> _PodAffinityTerm:
     try:
-        return msgspec.convert(data, _Near)
+        return msgspec.convert(data, _PodAffinityTerm)
     except msgspec.ValidationError:
-        return _Near()
+        return _PodAffinityTerm()
 
 
-def _is_own(term: _Near, pod: Pod) -> bool:
+def _selects_pod(term: _PodAffinityTerm, pod: Pod) -> bool:
     """Does a term speak of pods like this one?"""
     selector, labels = term.label_selector, pod.metadata.labels
     if not term.topology_key or selector is None or not (selector.match_labels or selector.match_expressions):
@@ -143,9 +143,9 @@ def _is_own(term: _Near, pod: Pod) -> bool:
     )
 
 
-def _written(term: _Near) -> str:
+def _affinity_term_text(term: _PodAffinityTerm) -> str:
     """The pods that a term speaks of, as text."""
-    selector = term.label_selector or _Selector()
+    selector = term.label_selector or _LabelSelector()
     said = [f"{key}={value}" for key, value in selector.match_labels.items()]
     said += [f"{one.key} in {','.join(sorted(one.values))}" for one in selector.match_expressions]
     return "; ".join(sorted(said))

@@ -2,32 +2,32 @@
 
 from __future__ import annotations
 
-from webhook.model.pods import Metadata
-from webhook.model.read import Read
+from webhook.model.pods import ObjectMeta
+from webhook.model.read import ApiStruct
 
-MOST_INDEX = 1023
+MAX_INDEX = 1023
 """Of a GPU on its node."""
 
-MOST_NVLINKS = 99
+MAX_NVLINKS = 99
 """Between two GPUs: `nvidia-smi topo -m` has two digits for them."""
 
-MOST_LINK_RATE = 1_000_000
+MAX_LINK_RATE = 1_000_000
 """MB/s of one NVLink and direction; ten times those of today."""
 
-MOST_START = 15
+MAX_START = 15
 """Of a MIG instance, in memory slices; cards of today have eight."""
 
 BOUNDS = {
-    "index": (0, MOST_INDEX),
-    "gpu": (0, MOST_INDEX),
-    "start": (0, MOST_START),
-    "nvlinks": (0, MOST_NVLINKS),
-    "nvlinkRate": (0, MOST_LINK_RATE),
+    "index": (0, MAX_INDEX),
+    "gpu": (0, MAX_INDEX),
+    "start": (0, MAX_START),
+    "nvlinks": (0, MAX_NVLINKS),
+    "nvlinkRate": (0, MAX_LINK_RATE),
 }
 """What numbers can be, by their names in JSON."""
 
 
-class GpuLink(Read, frozen=True):
+class GpuLink(ApiStruct, frozen=True):
     """What one GPU sees of another one of its node.
 
     Attributes:
@@ -41,7 +41,7 @@ class GpuLink(Read, frozen=True):
     bus: str = ""
 
 
-class MigInstance(Read, frozen=True):
+class MigInstance(ApiStruct, frozen=True):
     """One MIG instance.
 
     Attributes:
@@ -61,7 +61,7 @@ class MigInstance(Read, frozen=True):
     uuids: tuple[str, ...] = ()
 
 
-class GpuDevice(Read, frozen=True):
+class GpuDevice(ApiStruct, frozen=True):
     """One GPU.
 
     Attributes:
@@ -96,7 +96,7 @@ class GpuDevice(Read, frozen=True):
     links_down: int = 0
 
 
-class GPUNodeStatus(Read, frozen=True):
+class GPUNodeStatus(ApiStruct, frozen=True):
     """What the agent has seen.
 
     Attributes:
@@ -120,8 +120,8 @@ class GPUNodeStatus(Read, frozen=True):
     message: str = ""
 
 
-class GPUNode(Read, frozen=True):
+class GPUNode(ApiStruct, frozen=True):
     """A node's GPUs."""
 
-    metadata: Metadata = Metadata()
+    metadata: ObjectMeta = ObjectMeta()
     status: GPUNodeStatus = GPUNodeStatus()

@@ -6,7 +6,7 @@ from bisect import bisect_left
 from collections.abc import Iterable, Mapping
 
 
-class Levels:
+class ThresholdIndex:
     """Masks of nodes by the amount they have at least.
 
     Attributes:
@@ -28,22 +28,22 @@ class Levels:
             self.masks.append(mask)
         self.masks.reverse()
 
-    def moved(self, moves: Iterable[tuple[int, int, int]]) -> Levels:
+    def with_changes(self, moves: Iterable[tuple[int, int, int]]) -> ThresholdIndex:
         """The levels after some nodes have changed; costs what lies between the amounts, and not all nodes.
 
         Args:
             moves: Node, the amount it has here, and the amount it has from now on.
         """
-        levels = Levels.__new__(Levels)
+        levels = ThresholdIndex.__new__(ThresholdIndex)
         levels.amounts, levels.masks = self.amounts.copy(), self.masks.copy()
         for node, before, after in moves:
-            levels._move(1 << node, before, after)
+            levels._move_node(1 << node, before, after)
         return levels
 
-    def _move(self, bit: int, before: int, after: int) -> None:
+    def _move_node(self, bit: int, before: int, after: int) -> None:
         if before == after:
             return
-        place = self._place(after)
+        place = self._insert_amount(after)
         old = bisect_left(self.amounts, before)
         if before < after:
             for between in range(old + 1, place + 1):
@@ -55,7 +55,7 @@ class Levels:
         if self.masks[old] == higher:  # nobody has exactly this any more
             del self.amounts[old], self.masks[old]
 
-    def _place(self, amount: int) -> int:
+    def _insert_amount(self, amount: int) -> int:
         """Where the amount stands, made room for if it is new."""
         place = bisect_left(self.amounts, amount)
         if place == len(self.amounts) or self.amounts[place] != amount:
@@ -64,19 +64,19 @@ class Levels:
             self.masks.insert(place, mask)
         return place
 
-    def at_least(self, amount: int) -> int:
+    def nodes_with_at_least(self, amount: int) -> int:
         """Nodes that have this amount or more."""
         place = bisect_left(self.amounts, amount)
         return self.masks[place] if place < len(self.masks) else 0
 
-    def most(self, nodes: int) -> int:
+    def max_amount(self, nodes: int) -> int:
         """The largest amount that one of these nodes has; 0 if none has any."""
         for amount, mask in zip(reversed(self.amounts), reversed(self.masks), strict=True):
             if mask & nodes:
                 return amount
         return 0
 
-    def total(self, nodes: int, beyond: int = 0) -> int:
+    def total_amount(self, nodes: int, beyond: int = 0) -> int:
         """What these nodes have together, of each what exceeds `beyond`."""
         whole, below = 0, beyond
         for amount, mask in zip(self.amounts, self.masks, strict=True):
@@ -86,4 +86,4 @@ class Levels:
         return whole
 
 
-NO_LEVELS = Levels({})
+EMPTY_INDEX = ThresholdIndex({})

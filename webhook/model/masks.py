@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from webhook.model.nodelabels import Labels
 
 
-def bits(mask: int) -> Iterator[int]:
+def bit_positions(mask: int) -> Iterator[int]:
     """The positions of the bits that are set, lowest first.
 
     >>> list(bits(0b1010))
@@ -40,14 +40,14 @@ class LabelIndex:
                 masks = values.setdefault(key, {})
                 masks[value] = masks.get(value, 0) | bit
         self.values = values
-        self.keys = {key: union(masks.values()) for key, masks in values.items()}
+        self.keys = {key: union_masks(masks.values()) for key, masks in values.items()}
 
-    def mask(self, key: str, value: str) -> int:
+    def nodes_with(self, key: str, value: str) -> int:
         """Nodes that carry this pair."""
         masks = self.values.get(key)
         return masks.get(value, 0) if masks else 0
 
-    def common(self, key: str, nodes: int) -> str | None:
+    def common_value(self, key: str, nodes: int) -> str | None:
         """The value that all of these nodes carry under a key; None if they differ or one lacks it."""
         for value, mask in self.values.get(key, {}).items():
             if mask & nodes:
@@ -55,7 +55,7 @@ class LabelIndex:
         return None
 
 
-def union(masks: Iterable[int]) -> int:
+def union_masks(masks: Iterable[int]) -> int:
     """All nodes that are in any of the masks."""
     whole = 0
     for mask in masks:

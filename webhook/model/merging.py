@@ -12,49 +12,49 @@ from typing import NamedTuple
 
 import msgspec
 
-from webhook.model.deriving import Advert
-from webhook.model.masks import LabelIndex, bits, union
+from webhook.model.deriving import AdvertisedResource
+from webhook.model.masks import LabelIndex, bit_positions, union_masks
 from webhook.model.nodelabels import (
     EC2_PREFIXES,
     GKE_ACCELERATOR,
     GKE_CLIENTS,
     GKE_PARTITION,
     GKE_SHARING,
-    MEMORY,
-    PRODUCT,
-    REPLICAS,
-    SHARING,
+    MEMORY_LABEL,
+    PRODUCT_LABEL,
+    REPLICAS_LABEL,
+    SHARING_LABEL,
     compute_capability,
-    cuda,
-    driver,
+    cuda_version,
+    driver_version,
 )
 from webhook.model.objects import Taint
-from webhook.model.offers import Offer
+from webhook.model.offers import GpuOffer
 from webhook.model.resources import SHARED_SUFFIX
 
 SAME_SIZE_PERCENT = 8
 """How far one card's memory differs by driver branch and ECC."""
 
-ANCHORS = (PRODUCT, GKE_ACCELERATOR, *(f"{prefix}name" for prefix in EC2_PREFIXES))
+PRODUCT_LABELS = (PRODUCT_LABEL, GKE_ACCELERATOR, *(f"{prefix}name" for prefix in EC2_PREFIXES))
 """Labels that name the product: the first that all nodes of an offer share is always selected by."""
 
-Pairs = tuple[tuple[str, str], ...]
+LabelPairs = tuple[tuple[str, str], ...]
 
 
-class Standing(NamedTuple):
+class AdvertOnNode(NamedTuple):
     """One advert, and the node and taints it stands on."""
 
     node: int
     taints: tuple[Taint, ...]
-    advert: Advert
+    advert: AdvertisedResource
 
 
-def offers_of(
-    standings: Sequence[Standing],
+def build_offers(
+    standings: Sequence[AdvertOnNode],
     advertising: Mapping[str, int],
     index: LabelIndex,
     labels: Sequence[Mapping[str, str]],
-) -> list[Offer]:
+) -> list[GpuOffer]:
     """Merge what nodes advertise. Least GPU share first, then by resource, product and taints.
 
     Args:
@@ -63,56 +63,56 @@ def offers_of(
         index: Every label of the fleet.
         labels: The labels of each node.
     """
-    by_shape: dict[Advert, list[Standing]] = {}
-    for standing, shape in zip(standings, _shapes([standing.advert for standing in standings]), strict=True):
+    by_shape: dict[AdvertisedResource, list[AdvertOnNode]] = {}
+    for standing, shape in zip(standings, _normalize_adverts([standing.advert for standing in standings]), strict=True):
         by_shape.setdefault(shape, []).append(standing)
 
     offers = []
     for shape, members in by_shape.items():
-        selector = selector_of(shape.resource, _mask(members), advertising[shape.resource], index)
-        offers += [_offer(shape, selector, taints, some, labels) for taints, some in _by_taints(members)]
-    return sorted(offers, key=_order)
+        selector = derive_selector(shape.resource, _mask_of_adverts(members), advertising[shape.resource], index)
+        offers += [_merge_adverts(shape, selector, taints, some, labels) for taints, some in _group_by_taints(members)]
+    return sorted(offers, key=_offer_sort_key)
 
 
-def selector_of(resource: str, nodes: int, advertising: int, index: LabelIndex) -> Pairs:
+def derive_selector(resource: str, nodes: int, advertising: int, index: LabelIndex) -> LabelPairs:
     """Labels that reach these nodes and no other node that advertises the resource; () if none do."""
     block = resource.removesuffix(SHARED_SUFFIX)
-    narrowing = (f"{block}.product", SHARING, REPLICAS, MEMORY, f"{block}.memory", f"{block}.replicas")
+    narrowing = (f"{block}.product", SHARING_LABEL, REPLICAS_LABEL, MEMORY_LABEL, f"{block}.memory", f"{block}.replicas")
     chosen: dict[str, str] = {}
     reached = advertising
-    for key in (*ANCHORS, *narrowing, GKE_PARTITION, GKE_SHARING, GKE_CLIENTS):
+    for key in (*PRODUCT_LABELS, *narrowing, GKE_PARTITION, GKE_SHARING, GKE_CLIENTS):
         if chosen and reached == nodes:
             break
-        value = index.common(key, nodes)
+        value = index.common_value(key, nodes)
         if value is None or key in chosen:
             continue
-        narrowed = reached & index.mask(key, value)
-        if narrowed != reached or (key in ANCHORS and not chosen):
+        narrowed = reached & index.nodes_with(key, value)
+        if narrowed != reached or (key in PRODUCT_LABELS and not chosen):
             chosen[key] = value
             reached = narrowed
     return tuple(chosen.items()) if reached == nodes else ()
 
 
-def _shapes(adverts: Sequence[Advert]) -> Iterable[Advert]:
+def _normalize_adverts(adverts: Sequence[AdvertisedResource]) -> Iterable[AdvertisedResource]:
     """What makes each advert unlike others: its compute and units left out, its memory the lowest of its size."""
     plain = [msgspec.structs.replace(advert, units=0, compute_milli=0) for advert in adverts]
-    sizes: dict[Advert, set[int]] = {}
+    sizes: dict[AdvertisedResource, set[int]] = {}
     for advert in plain:
         if advert.memory_mib is not None:
-            sizes.setdefault(_sizeless(advert), set()).add(advert.memory_mib)
-    settled = {kind: _settle(sorted(found)) for kind, found in sizes.items()}
+            sizes.setdefault(_without_memory(advert), set()).add(advert.memory_mib)
+    settled = {kind: _lowest_of_each_size(sorted(found)) for kind, found in sizes.items()}
     for advert in plain:
         if advert.memory_mib is None:
             yield advert
         else:
-            yield msgspec.structs.replace(advert, memory_mib=settled[_sizeless(advert)][advert.memory_mib])
+            yield msgspec.structs.replace(advert, memory_mib=settled[_without_memory(advert)][advert.memory_mib])
 
 
-def _sizeless(advert: Advert) -> Advert:
+def _without_memory(advert: AdvertisedResource) -> AdvertisedResource:
     return msgspec.structs.replace(advert, memory_mib=None)
 
 
-def _settle(sizes: Sequence[int]) -> dict[int, int]:
+def _lowest_of_each_size(sizes: Sequence[int]) -> dict[int, int]:
     """The lowest of its group for each size; sizes rise."""
     settled: dict[int, int] = {}
     lowest = 0
@@ -123,23 +123,23 @@ def _settle(sizes: Sequence[int]) -> dict[int, int]:
     return settled
 
 
-def _by_taints(members: Iterable[Standing]) -> Iterable[tuple[tuple[Taint, ...], list[Standing]]]:
-    groups: dict[tuple[Taint, ...], list[Standing]] = {}
+def _group_by_taints(members: Iterable[AdvertOnNode]) -> Iterable[tuple[tuple[Taint, ...], list[AdvertOnNode]]]:
+    groups: dict[tuple[Taint, ...], list[AdvertOnNode]] = {}
     for standing in members:
         groups.setdefault(standing.taints, []).append(standing)
     return groups.items()
 
 
-def _offer(
-    shape: Advert,
-    selector: Pairs,
+def _merge_adverts(
+    shape: AdvertisedResource,
+    selector: LabelPairs,
     taints: tuple[Taint, ...],
-    members: Sequence[Standing],
+    members: Sequence[AdvertOnNode],
     labels: Sequence[Mapping[str, str]],
-) -> Offer:
-    nodes = _mask(members)
-    on = [labels[node] for node in bits(nodes)]
-    return Offer(
+) -> GpuOffer:
+    nodes = _mask_of_adverts(members)
+    on = [labels[node] for node in bit_positions(nodes)]
+    return GpuOffer(
         resource=shape.resource,
         form=shape.form,
         product=shape.product,
@@ -154,16 +154,16 @@ def _offer(
         nodes=nodes,
         capacity=sum(standing.advert.units for standing in members),
         compute_capability=min(filter(None, map(compute_capability, on)), default=None),
-        driver=min(filter(None, map(driver, on)), default=()),
-        cuda=min(filter(None, map(cuda, on)), default=()),
+        driver=min(filter(None, map(driver_version, on)), default=()),
+        cuda=min(filter(None, map(cuda_version, on)), default=()),
     )
 
 
-def _mask(members: Iterable[Standing]) -> int:
-    return union(1 << standing.node for standing in members)
+def _mask_of_adverts(members: Iterable[AdvertOnNode]) -> int:
+    return union_masks(1 << standing.node for standing in members)
 
 
-def _order(offer: Offer) -> tuple[object, ...]:
+def _offer_sort_key(offer: GpuOffer) -> tuple[object, ...]:
     taints = tuple((taint.key, taint.value, taint.effect) for taint in offer.taints)
     return (
         offer.gpu_milli,

@@ -8,13 +8,13 @@ from __future__ import annotations
 import re
 from typing import Any, NamedTuple
 
-from webhook.model.paths import Path, dotted
+from webhook.model.paths import FieldPath, format_path
 
 LONGEST_KEY = 100
 _TYPES = re.compile(r"Expected `([^`]+)`, got `([^`]+)`")
 _MISSING = re.compile(r"missing required field `([^`]+)`")
 _STEP = re.compile(r"\.(\w+)|\[(\d+|\.\.\.)\]")
-_WORDS: dict[str, tuple[str, tuple[type, ...]]] = {
+_TYPE_WORDS: dict[str, tuple[str, tuple[type, ...]]] = {
     "array": ("a list", (list,)),
     "object": ("a map", (dict,)),
     "str": ("text", (str,)),
@@ -26,7 +26,7 @@ _WORDS: dict[str, tuple[str, tuple[type, ...]]] = {
 """The types of JSON: what people call them, and what they are here."""
 
 
-class Misfit(NamedTuple):
+class FieldMismatch(NamedTuple):
     """What does not fit.
 
     Attributes:
@@ -34,11 +34,11 @@ class Misfit(NamedTuple):
         sentence: The field, what must hold and what was found.
     """
 
-    path: Path
+    path: FieldPath
     sentence: str
 
 
-def misfit(message: str, data: object) -> Misfit:
+def describe_mismatch(message: str, data: object) -> FieldMismatch:
     """Read what msgspec says of data.
 
     Args:
@@ -48,49 +48,49 @@ def misfit(message: str, data: object) -> Misfit:
     said, _, way = message.partition(" - at `$")
     missing, types = _MISSING.search(said), _TYPES.search(said)
     found = types[2] if types else ""
-    path = _path(way, data, found)
+    path = _mismatch_path(way, data, found)
     if missing:
-        return Misfit(path, f"{dotted((*path, missing[1]))}: must be there, found nothing")
-    where = f"{dotted(path)}: " if path else ""
+        return FieldMismatch(path, f"{format_path((*path, missing[1]))}: must be there, found nothing")
+    where = f"{format_path(path)}: " if path else ""
     if types is None:
-        return Misfit(path, f"{where}must be a value that this field can hold")
-    return Misfit(path, f"{where}must be {_wanted(types[1])}, found {_word(found)}")
+        return FieldMismatch(path, f"{where}must be a value that this field can hold")
+    return FieldMismatch(path, f"{where}must be {_expected_types(types[1])}, found {_type_words(found)}")
 
 
-def _path(way: str, data: Any, found: str) -> Path:
+def _mismatch_path(way: str, data: Any, found: str) -> FieldPath:
     path: list[str | int] = []
     for key, index in _STEP.findall(way):
-        step = key or (_odd_key(data, found) if index == "..." else int(index))
+        step = key or (_mismatched_key(data, found) if index == "..." else int(index))
         if step is None:
             break
         path.append(step)
-        data = _member(data, step)
+        data = _child_of(data, step)
     return tuple(path)
 
 
-def _odd_key(data: object, found: str) -> str | None:
+def _mismatched_key(data: object, found: str) -> str | None:
     """The first key of a map with a value of the type that was found; None where it is no plain name."""
-    kinds = _WORDS.get(found, ("", ()))[1]
+    kinds = _TYPE_WORDS.get(found, ("", ()))[1]
     members = data.items() if isinstance(data, dict) else ()
     key = next((key for key, value in members if type(value) in kinds), None)
     plain = isinstance(key, str) and len(key) <= LONGEST_KEY and key.isascii() and key.isprintable()
     return key if plain else None
 
 
-def _member(data: Any, step: str | int) -> Any:
+def _child_of(data: Any, step: str | int) -> Any:
     try:
         return data[step]
     except (LookupError, TypeError):
         return None
 
 
-def _wanted(types: str) -> str:
+def _expected_types(types: str) -> str:
     """The types that fit, said once: whole numbers are numbers, and nothing is not asked for."""
     names = [name for name in types.split(" | ") if name != "null"]
     if "float" in names and "int" in names:
         names.remove("int")
-    return " or ".join(map(_word, names))
+    return " or ".join(map(_type_words, names))
 
 
-def _word(json_type: str) -> str:
-    return _WORDS.get(json_type, (json_type, ()))[0]
+def _type_words(json_type: str) -> str:
+    return _TYPE_WORDS.get(json_type, (json_type, ()))[0]

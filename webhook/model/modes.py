@@ -5,7 +5,7 @@ from __future__ import annotations
 from enum import IntEnum, StrEnum
 
 
-class Mode(IntEnum):
+class PolicyMode(IntEnum):
     """What a policy section may do. Ordered: the strictest of several is their maximum."""
 
     AUDIT = 0
@@ -16,7 +16,7 @@ class Mode(IntEnum):
         return self.name.lower()
 
 
-class Isolation(IntEnum):
+class IsolationLevel(IntEnum):
     """What keeps neighbours on one card apart. Ordered: more is safer.
 
     * NONE: time slicing; neither memory nor faults are kept apart.
@@ -32,7 +32,7 @@ class Isolation(IntEnum):
         return self.name.lower()
 
 
-class Form(StrEnum):
+class GpuForm(StrEnum):
     """The forms in which a node can advertise a GPU."""
 
     WHOLE = "whole"
@@ -41,7 +41,7 @@ class Form(StrEnum):
     TIME_SLICING = "timeSlicing"
 
 
-class Evidence(StrEnum):
+class EvidenceSource(StrEnum):
     """Where a figure of a demand comes from."""
 
     DECLARED = "declared"

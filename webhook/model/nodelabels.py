@@ -11,17 +11,17 @@ from collections.abc import Mapping
 
 Labels = Mapping[str, str]
 
-PRODUCT = "nvidia.com/gpu.product"
-MEMORY = "nvidia.com/gpu.memory"
-SHARING = "nvidia.com/gpu.sharing-strategy"
-REPLICAS = "nvidia.com/gpu.replicas"
-MPS_CAPABLE = "nvidia.com/mps.capable"
-STRATEGY = "nvidia.com/mig.strategy"
+PRODUCT_LABEL = "nvidia.com/gpu.product"
+MEMORY_LABEL = "nvidia.com/gpu.memory"
+SHARING_LABEL = "nvidia.com/gpu.sharing-strategy"
+REPLICAS_LABEL = "nvidia.com/gpu.replicas"
+MPS_CAPABLE_LABEL = "nvidia.com/mps.capable"
+STRATEGY_LABEL = "nvidia.com/mig.strategy"
 
-CLIQUE = "nvidia.com/gpu.clique"
+CLIQUE_LABEL = "nvidia.com/gpu.clique"
 """Nodes with the same value are joined by NVLink."""
 
-ISLAND = "rightslice.dev/nvlink-island-max"
+ISLAND_LABEL = "rightslice.dev/nvlink-island-max"
 """Kept by the agent of the node: GPUs of the largest set in which NVLink joins every pair, free or not."""
 
 GKE_ACCELERATOR = "cloud.google.com/gke-accelerator"
@@ -39,40 +39,40 @@ MAX_MIB = 10_000_000
 _MAX_DIGITS = 18
 
 
-def number(text: str | None) -> int | None:
+def parse_count(text: str | None) -> int | None:
     """A count as labels write it; None for everything else."""
     if not text or len(text) > _MAX_DIGITS or not (text.isascii() and text.isdigit()):
         return None
     return int(text)
 
 
-def memory_mib(text: str | None) -> int | None:
+def parse_memory_mib(text: str | None) -> int | None:
     """A memory label in MiB; None where it is absent, zero or no number."""
-    value = number(text)
+    value = parse_count(text)
     if not value:
         return None
     return value if value <= MAX_MIB else value >> 20
 
 
-def driver(labels: Labels) -> tuple[int, ...]:
+def driver_version(labels: Labels) -> tuple[int, ...]:
     """The driver version, today's labels before the deprecated ones; () if neither is there.
 
     >>> driver({"nvidia.com/cuda.driver-version.full": "580.95.05"})
     (580, 95, 5)
     """
     return (
-        _dotted(labels.get("nvidia.com/cuda.driver-version.full", ""))
-        or _parts(labels, "nvidia.com/cuda.driver-version.", ("major", "minor", "revision"))
-        or _parts(labels, "nvidia.com/cuda.driver.", ("major", "minor", "rev"))
+        _parse_dotted_version(labels.get("nvidia.com/cuda.driver-version.full", ""))
+        or _version_from_labels(labels, "nvidia.com/cuda.driver-version.", ("major", "minor", "revision"))
+        or _version_from_labels(labels, "nvidia.com/cuda.driver.", ("major", "minor", "rev"))
     )
 
 
-def cuda(labels: Labels) -> tuple[int, ...]:
+def cuda_version(labels: Labels) -> tuple[int, ...]:
     """The highest CUDA version that the driver supports, (major, minor); () if no label says it."""
     version = (
-        _dotted(labels.get("nvidia.com/cuda.runtime-version.full", ""))
-        or _parts(labels, "nvidia.com/cuda.runtime-version.", ("major", "minor"))
-        or _parts(labels, "nvidia.com/cuda.runtime.", ("major", "minor"))
+        _parse_dotted_version(labels.get("nvidia.com/cuda.runtime-version.full", ""))
+        or _version_from_labels(labels, "nvidia.com/cuda.runtime-version.", ("major", "minor"))
+        or _version_from_labels(labels, "nvidia.com/cuda.runtime.", ("major", "minor"))
     )
     return version[:2]
 
@@ -80,22 +80,22 @@ def cuda(labels: Labels) -> tuple[int, ...]:
 def compute_capability(labels: Labels) -> tuple[int, int] | None:
     """The compute capability, or None. The family label is of no use: it mixes unlike architectures."""
     major, minor = (
-        number(labels.get("nvidia.com/gpu.compute.major")),
-        number(labels.get("nvidia.com/gpu.compute.minor")),
+        parse_count(labels.get("nvidia.com/gpu.compute.major")),
+        parse_count(labels.get("nvidia.com/gpu.compute.minor")),
     )
     return None if major is None or minor is None else (major, minor)
 
 
-def _dotted(text: str) -> tuple[int, ...]:
-    parts = [number(part) for part in text.split(".", 4)]
+def _parse_dotted_version(text: str) -> tuple[int, ...]:
+    parts = [parse_count(part) for part in text.split(".", 4)]
     return tuple(part for part in parts if part is not None) if None not in parts else ()
 
 
-def _parts(labels: Labels, prefix: str, names: tuple[str, ...]) -> tuple[int, ...]:
+def _version_from_labels(labels: Labels, prefix: str, names: tuple[str, ...]) -> tuple[int, ...]:
     """Numbers of a version that is spread over labels, up to the first that is missing or empty."""
     version: tuple[int, ...] = ()
     for name in names:
-        part = number(labels.get(prefix + name))
+        part = parse_count(labels.get(prefix + name))
         if part is None:
             break
         version = (*version, part)

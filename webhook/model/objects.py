@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from webhook.model.pods import Amount, Metadata
-from webhook.model.read import Read
+from webhook.model.pods import QuantityText, ObjectMeta
+from webhook.model.read import ApiStruct
 
 
-class Namespace(Read, frozen=True):
+class Namespace(ApiStruct, frozen=True):
     """A namespace: its name and its labels."""
 
-    metadata: Metadata = Metadata()
+    metadata: ObjectMeta = ObjectMeta()
 
 
-class Taint(Read, frozen=True):
+class Taint(ApiStruct, frozen=True):
     """A node's taint."""
 
     key: str = ""
@@ -20,36 +20,36 @@ class Taint(Read, frozen=True):
     effect: str = ""
 
 
-class NodeSpec(Read, frozen=True):
+class NodeSpec(ApiStruct, frozen=True):
     """A node's specification."""
 
     taints: tuple[Taint, ...] = ()
     unschedulable: bool = False
 
 
-class NodeCondition(Read, frozen=True):
+class NodeCondition(ApiStruct, frozen=True):
     """One condition of a node."""
 
     type: str = ""
     status: str = ""
 
 
-class NodeStatus(Read, frozen=True):
+class NodeStatus(ApiStruct, frozen=True):
     """What a node offers."""
 
-    allocatable: dict[str, Amount] = {}
-    capacity: dict[str, Amount] = {}
+    allocatable: dict[str, QuantityText] = {}
+    capacity: dict[str, QuantityText] = {}
     conditions: tuple[NodeCondition, ...] = ()
 
 
-class NodeMetadata(Read, frozen=True):
+class NodeMetadata(ApiStruct, frozen=True):
     """A node's metadata without annotations: agents write those by the minute, and each change costs an index."""
 
     name: str = ""
     labels: dict[str, str] = {}
 
 
-class Node(Read, frozen=True):
+class Node(ApiStruct, frozen=True):
     """A node."""
 
     metadata: NodeMetadata = NodeMetadata()
@@ -57,31 +57,31 @@ class Node(Read, frozen=True):
     status: NodeStatus = NodeStatus()
 
 
-class LimitRangeItem(Read, frozen=True):
+class LimitRangeItem(ApiStruct, frozen=True):
     """Limits of one kind: Container, Pod or PersistentVolumeClaim."""
 
     type: str = ""
-    max: dict[str, Amount] = {}
-    min: dict[str, Amount] = {}
-    default: dict[str, Amount] = {}
-    default_request: dict[str, Amount] = {}
-    max_limit_request_ratio: dict[str, Amount] = {}
+    max: dict[str, QuantityText] = {}
+    min: dict[str, QuantityText] = {}
+    default: dict[str, QuantityText] = {}
+    default_request: dict[str, QuantityText] = {}
+    max_limit_request_ratio: dict[str, QuantityText] = {}
 
 
-class LimitRangeSpec(Read, frozen=True):
+class LimitRangeSpec(ApiStruct, frozen=True):
     """A LimitRange's items."""
 
     limits: tuple[LimitRangeItem, ...] = ()
 
 
-class LimitRange(Read, frozen=True):
+class LimitRange(ApiStruct, frozen=True):
     """A namespace's LimitRange, as stored (defaults of `max` and `min` applied) or as written in a file."""
 
-    metadata: Metadata = Metadata()
+    metadata: ObjectMeta = ObjectMeta()
     spec: LimitRangeSpec = LimitRangeSpec()
 
 
-class ScopeRequirement(Read, frozen=True):
+class ScopeRequirement(ApiStruct, frozen=True):
     """One expression of a quota's scope selector."""
 
     scope_name: str = ""
@@ -89,30 +89,30 @@ class ScopeRequirement(Read, frozen=True):
     values: tuple[str, ...] = ()
 
 
-class ScopeSelector(Read, frozen=True):
+class ScopeSelector(ApiStruct, frozen=True):
     """A quota's scope selector: every expression must hold."""
 
     match_expressions: tuple[ScopeRequirement, ...] = ()
 
 
-class ResourceQuotaSpec(Read, frozen=True):
+class ResourceQuotaSpec(ApiStruct, frozen=True):
     """A quota's ceilings and the pods it counts."""
 
-    hard: dict[str, Amount] = {}
+    hard: dict[str, QuantityText] = {}
     scopes: tuple[str, ...] = ()
     scope_selector: ScopeSelector | None = None
 
 
-class ResourceQuotaStatus(Read, frozen=True):
+class ResourceQuotaStatus(ApiStruct, frozen=True):
     """What the quota controller has counted. `hard` here is what the API server enforces."""
 
-    hard: dict[str, Amount] = {}
-    used: dict[str, Amount] = {}
+    hard: dict[str, QuantityText] = {}
+    used: dict[str, QuantityText] = {}
 
 
-class ResourceQuota(Read, frozen=True):
+class ResourceQuota(ApiStruct, frozen=True):
     """A namespace's ResourceQuota."""
 
-    metadata: Metadata = Metadata()
+    metadata: ObjectMeta = ObjectMeta()
     spec: ResourceQuotaSpec = ResourceQuotaSpec()
     status: ResourceQuotaStatus = ResourceQuotaStatus()

@@ -6,11 +6,11 @@ from typing import NamedTuple
 
 import msgspec
 
-from webhook.model.modes import Form, Isolation
+from webhook.model.modes import GpuForm, IsolationLevel
 from webhook.model.objects import Taint
 
 
-class Offer(msgspec.Struct, frozen=True, gc=False):
+class GpuOffer(msgspec.Struct, frozen=True, gc=False):
     """One form of GPU: every node that advertises the same thing under the same taints.
 
     Attributes:
@@ -35,13 +35,13 @@ class Offer(msgspec.Struct, frozen=True, gc=False):
     """
 
     resource: str
-    form: Form
+    form: GpuForm
     product: str
     profile: str
     memory_mib: int | None
     compute_milli: int
     gpu_milli: int
-    isolation: Isolation
+    isolation: IsolationLevel
     replicas: int
     selector: tuple[tuple[str, str], ...]
     taints: tuple[Taint, ...]
@@ -52,8 +52,8 @@ class Offer(msgspec.Struct, frozen=True, gc=False):
     cuda: tuple[int, ...] = ()
 
 
-class Hardware(NamedTuple):
-    """What the labels of one node say of its driver and its GPUs. Fields are those of `Offer`, for one node.
+class NodeHardware(NamedTuple):
+    """What the labels of one node say of its driver and its GPUs. Fields are those of `GpuOffer`, for one node.
 
     Attributes:
         product: The whole card's, in lower case, also where cards are cut up or shared.

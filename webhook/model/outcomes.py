@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 
-class Outcome(msgspec.Struct, frozen=True, gc=False):
+class PodOutcome(msgspec.Struct, frozen=True, gc=False):
     """One pod. Times are seconds since 1970; 0: it did not happen.
 
     Attributes:
@@ -21,8 +21,8 @@ class Outcome(msgspec.Struct, frozen=True, gc=False):
     namespace: str
     workload: str
     policies: tuple[str, ...]
-    oom: float = 0
+    oom_killed: float = 0
     evicted: float = 0
     pending: float = 0
     ended: float = 0
-    gone: float = 0
+    deleted: float = 0

@@ -5,14 +5,14 @@ from __future__ import annotations
 import re
 from functools import lru_cache
 
-Path = tuple[str | int, ...]
+FieldPath = tuple[str | int, ...]
 """Keys and indices from the root of an object, for example ("spec", "containers", 0, "image")."""
 
 _PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
 
 
 @lru_cache(maxsize=1024)
-def dotted(path: Path) -> str:
+def format_path(path: FieldPath) -> str:
     """Write a path as people read it.
 
     >>> dotted(("spec", "containers", 0, "resources", "limits", "nvidia.com/gpu"))
@@ -30,7 +30,7 @@ def dotted(path: Path) -> str:
 
 
 @lru_cache(maxsize=1024)
-def pointer(path: Path) -> str:
+def json_pointer(path: FieldPath) -> str:
     """Write a path as a JSON pointer (RFC 6901).
 
     >>> pointer(("metadata", "annotations", "a/b~c"))

@@ -10,20 +10,20 @@ from typing import Any
 import msgspec
 from msgspec import field
 
-from webhook.errors import ReviewError, shorten
-from webhook.model.misfits import misfit
-from webhook.model.read import Read
+from webhook.errors import ReviewError, shorten_text
+from webhook.model.misfits import describe_mismatch
+from webhook.model.read import ApiStruct
 
-NO_POD = "object: is not a Pod: "
+NOT_A_POD = "object: is not a Pod: "
 
 DEFAULT_NAMESPACE = "default"
 """The namespace of what names none."""
 
-Amount = str | int | float
+QuantityText = str | int | float
 """A quantity as written: canonical text from an API server, text or a number from a file."""
 
 
-class OwnerReference(Read, frozen=True):
+class OwnerReference(ApiStruct, frozen=True):
     """Who made the object. Written by its creator: never a reason to trust it."""
 
     kind: str = ""
@@ -33,7 +33,7 @@ class OwnerReference(Read, frozen=True):
     uid: str = ""
 
 
-class Metadata(Read, frozen=True):
+class ObjectMeta(ApiStruct, frozen=True):
     """Object metadata."""
 
     name: str = ""
@@ -45,14 +45,14 @@ class Metadata(Read, frozen=True):
     owner_references: tuple[OwnerReference, ...] = ()
 
 
-class Resources(Read, frozen=True):
+class ResourceRequirements(ApiStruct, frozen=True):
     """What a container (or, in Kubernetes 1.34 and later, a pod) asks for."""
 
-    limits: dict[str, Amount] = {}
-    requests: dict[str, Amount] = {}
+    limits: dict[str, QuantityText] = {}
+    requests: dict[str, QuantityText] = {}
 
 
-class EnvVar(Read, frozen=True):
+class EnvVar(ApiStruct, frozen=True):
     """One environment variable."""
 
     name: str = ""
@@ -60,19 +60,19 @@ class EnvVar(Read, frozen=True):
     value_from: dict[str, Any] | None = None
 
 
-class EnvFrom(Read, frozen=True):
+class EnvFromSource(ApiStruct, frozen=True):
     """A source of variables that admission cannot read."""
 
     prefix: str = ""
 
 
-class Capabilities(Read, frozen=True):
+class Capabilities(ApiStruct, frozen=True):
     """Linux capabilities that are added."""
 
     add: tuple[str, ...] = ()
 
 
-class SecurityContext(Read, frozen=True):
+class SecurityContext(ApiStruct, frozen=True):
     """What a container may do on its host."""
 
     privileged: bool = False
@@ -80,13 +80,13 @@ class SecurityContext(Read, frozen=True):
     capabilities: Capabilities = Capabilities()
 
 
-class VolumeMount(Read, frozen=True):
+class VolumeMount(ApiStruct, frozen=True):
     """Where something appears in a container."""
 
     mount_path: str = ""
 
 
-class Port(Read, frozen=True):
+class ContainerPort(ApiStruct, frozen=True):
     """A port of a container; one of its host can be taken once on a node."""
 
     host_port: int = 0
@@ -94,37 +94,37 @@ class Port(Read, frozen=True):
     host_ip: str = field(default="", name="hostIP")
 
 
-class Container(Read, frozen=True):
+class Container(ApiStruct, frozen=True):
     """A container of any kind: main, init, sidecar (init with restartPolicy Always), ephemeral."""
 
     name: str = ""
     image: str = ""
     command: tuple[str, ...] = ()
     args: tuple[str, ...] = ()
-    resources: Resources = Resources()
+    resources: ResourceRequirements = ResourceRequirements()
     env: tuple[EnvVar, ...] = ()
-    env_from: tuple[EnvFrom, ...] = ()
+    env_from: tuple[EnvFromSource, ...] = ()
     security_context: SecurityContext | None = None
     volume_mounts: tuple[VolumeMount, ...] = ()
-    ports: tuple[Port, ...] = ()
+    ports: tuple[ContainerPort, ...] = ()
     restart_policy: str = ""
 
 
-class HostPath(Read, frozen=True):
+class HostPathVolumeSource(ApiStruct, frozen=True):
     """A path of the host."""
 
     path: str = ""
 
 
-class Volume(Read, frozen=True):
+class Volume(ApiStruct, frozen=True):
     """A volume: a path of the host, or a claim that may tie the pod to some nodes. Names of some are random."""
 
-    host_path: HostPath | None = None
+    host_path: HostPathVolumeSource | None = None
     persistent_volume_claim: dict[str, Any] | None = None
     ephemeral: dict[str, Any] | None = None
 
 
-class Toleration(Read, frozen=True):
+class Toleration(ApiStruct, frozen=True):
     """A toleration as the scheduler reads it."""
 
     key: str = ""
@@ -134,7 +134,7 @@ class Toleration(Read, frozen=True):
     toleration_seconds: int | None = None
 
 
-class Requirement(Read, frozen=True):
+class NodeSelectorRequirement(ApiStruct, frozen=True):
     """One expression of a node selector term."""
 
     key: str = ""
@@ -142,41 +142,41 @@ class Requirement(Read, frozen=True):
     values: tuple[str, ...] = ()
 
 
-class NodeSelectorTerm(Read, frozen=True):
+class NodeSelectorTerm(ApiStruct, frozen=True):
     """Expressions that must all hold. A term without any matches no node."""
 
-    match_expressions: tuple[Requirement, ...] = ()
-    match_fields: tuple[Requirement, ...] = ()
+    match_expressions: tuple[NodeSelectorRequirement, ...] = ()
+    match_fields: tuple[NodeSelectorRequirement, ...] = ()
 
 
-class NodeSelector(Read, frozen=True):
+class NodeSelector(ApiStruct, frozen=True):
     """Terms of which one must hold."""
 
     node_selector_terms: tuple[NodeSelectorTerm, ...] = ()
 
 
-class PreferredTerm(Read, frozen=True):
+class PreferredSchedulingTerm(ApiStruct, frozen=True):
     """A wish, with a weight of 1 to 100."""
 
     weight: int = 0
     preference: NodeSelectorTerm = NodeSelectorTerm()
 
 
-class NodeAffinity(Read, frozen=True):
+class NodeAffinity(ApiStruct, frozen=True):
     """Which nodes a pod must or would like to run on."""
 
     required: NodeSelector | None = field(default=None, name="requiredDuringSchedulingIgnoredDuringExecution")
-    preferred: tuple[PreferredTerm, ...] = field(default=(), name="preferredDuringSchedulingIgnoredDuringExecution")
+    preferred: tuple[PreferredSchedulingTerm, ...] = field(default=(), name="preferredDuringSchedulingIgnoredDuringExecution")
 
 
-class PodAffinity(Read, frozen=True):
+class PodAffinity(ApiStruct, frozen=True):
     """Affinity between pods; its terms stay as they came."""
 
     required: tuple[Any, ...] = field(default=(), name="requiredDuringSchedulingIgnoredDuringExecution")
     preferred: tuple[Any, ...] = field(default=(), name="preferredDuringSchedulingIgnoredDuringExecution")
 
 
-class Affinity(Read, frozen=True):
+class Affinity(ApiStruct, frozen=True):
     """All affinity of a pod."""
 
     node_affinity: NodeAffinity | None = None
@@ -184,27 +184,27 @@ class Affinity(Read, frozen=True):
     pod_anti_affinity: PodAffinity | None = None
 
 
-class SpreadConstraint(Read, frozen=True):
+class TopologySpreadConstraint(ApiStruct, frozen=True):
     """A topology spread constraint."""
 
     topology_key: str = ""
     when_unsatisfiable: str = ""
 
 
-class PodClaim(Read, frozen=True):
+class PodResourceClaim(ApiStruct, frozen=True):
     """A claim that a pod has: one that is there by name, or one that is made for it from a template."""
 
     name: str = ""
     resource_claim_template_name: str = ""
 
 
-class SchedulingGate(Read, frozen=True):
+class PodSchedulingGate(ApiStruct, frozen=True):
     """What keeps a pod from being scheduled until somebody takes it away."""
 
     name: str = ""
 
 
-class PodSpec(Read, frozen=True):
+class PodSpec(ApiStruct, frozen=True):
     """A pod's specification."""
 
     containers: tuple[Container, ...] = ()
@@ -220,54 +220,54 @@ class PodSpec(Read, frozen=True):
     host_users: bool | None = None
     share_process_namespace: bool = False
     node_name: str = ""
-    resource_claims: tuple[PodClaim, ...] = ()
-    topology_spread_constraints: tuple[SpreadConstraint, ...] = ()
-    resources: Resources | None = None
-    overhead: dict[str, Amount] = {}
+    resource_claims: tuple[PodResourceClaim, ...] = ()
+    topology_spread_constraints: tuple[TopologySpreadConstraint, ...] = ()
+    resources: ResourceRequirements | None = None
+    overhead: dict[str, QuantityText] = {}
     priority_class_name: str = ""
     active_deadline_seconds: int | None = None
     service_account_name: str = ""
     scheduler_name: str = ""
-    scheduling_gates: tuple[SchedulingGate, ...] = ()
+    scheduling_gates: tuple[PodSchedulingGate, ...] = ()
 
 
-class PodStatus(Read, frozen=True):
+class PodStatus(ApiStruct, frozen=True):
     """The part of a pod's status that says whether it still holds its GPUs."""
 
     phase: str = ""
 
 
-class Pod(Read, frozen=True):
+class Pod(ApiStruct, frozen=True):
     """A pod, or a workload's pod template read as one. Every pod that an API server sends has both parts."""
 
-    metadata: Metadata
+    metadata: ObjectMeta
     spec: PodSpec
     status: PodStatus = PodStatus()
 
     @property
-    def final(self) -> bool:
+    def is_stored(self) -> bool:
         """Is it as it will be stored? It has its uid, which the API server gives after every mutating webhook."""
         return bool(self.metadata.uid)
 
 
-def pod_of(data: object) -> Pod:
+def parse_pod(data: object) -> Pod:
     """Read a Pod from plain data, nulls taken as absent.
 
     Raises:
         ReviewError: the data is not a Pod; the message names the field.
     """
     try:
-        return _converted(without_nulls(data))
+        return _pod_from_plain_data(without_nulls(data))
     except RecursionError as error:
-        raise ReviewError("is nested too deeply", about=NO_POD) from error
+        raise ReviewError("is nested too deeply", about=NOT_A_POD) from error
 
 
-def _converted(data: object) -> Pod:
+def _pod_from_plain_data(data: object) -> Pod:
     try:
         return msgspec.convert(data, Pod)
     except msgspec.ValidationError as error:
-        path, sentence = misfit(str(error), data)
-        raise ReviewError(shorten(sentence, 220), path, about=NO_POD) from error
+        path, sentence = describe_mismatch(str(error), data)
+        raise ReviewError(shorten_text(sentence, 220), path, about=NOT_A_POD) from error
 
 
 def without_nulls(data: Any) -> Any:
@@ -279,12 +279,12 @@ def without_nulls(data: Any) -> Any:
     return data
 
 
-def key_of(pod: Pod) -> str:
+def pod_key(pod: Pod) -> str:
     """What reports of nodes call a pod: "namespace/name". Files leave "default" out."""
     return f"{pod.metadata.namespace or DEFAULT_NAMESPACE}/{pod.metadata.name}"
 
 
-def name_of(pod: Pod) -> str:
+def pod_display_name(pod: Pod) -> str:
     """A name to call the pod by, also before the API server has made one."""
     metadata = pod.metadata
     return metadata.name or (f"{metadata.generate_name}*" if metadata.generate_name else "(no name)")

@@ -4,31 +4,31 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from webhook.model.read import Read
+from webhook.model.read import ApiStruct
 
 
-class Ended(Read, frozen=True):
+class ContainerStateTerminated(ApiStruct, frozen=True):
     """How a container ended."""
 
     reason: str = ""
     finished_at: datetime | None = None
 
 
-class Ending(Read, frozen=True):
+class ContainerState(ApiStruct, frozen=True):
     """A container's state, as far as it ended."""
 
-    terminated: Ended | None = None
+    terminated: ContainerStateTerminated | None = None
 
 
-class ContainerStatus(Read, frozen=True):
+class ContainerStatus(ApiStruct, frozen=True):
     """A container, now and before its last restart."""
 
     name: str = ""
-    state: Ending = Ending()
-    last_state: Ending = Ending()
+    state: ContainerState = ContainerState()
+    last_state: ContainerState = ContainerState()
 
 
-class PodCondition(Read, frozen=True):
+class PodCondition(ApiStruct, frozen=True):
     """One condition."""
 
     type: str = ""
@@ -37,7 +37,7 @@ class PodCondition(Read, frozen=True):
     last_transition_time: datetime | None = None
 
 
-class FullStatus(Read, frozen=True):
+class FullPodStatus(ApiStruct, frozen=True):
     """The part of a pod's status that says what became of it."""
 
     phase: str = ""

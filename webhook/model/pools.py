@@ -12,20 +12,20 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 import msgspec
 
 from webhook.model.fleet import Fleet
-from webhook.model.lines import Line, nodes_of, product_of
-from webhook.model.resources import WHOLE_GPU, gpu_resource
+from webhook.model.lines import PodSummary, allowed_nodes, selected_product
+from webhook.model.resources import WHOLE_GPU, parse_gpu_resource
 
-SLICES = 7
+DEFAULT_SLICES = 7
 """Compute slices of most MIG cards; used only for a profile that no node of the cluster offers."""
 
-Products = tuple[str, ...]
+ProductNames = tuple[str, ...]
 """The products that GPUs may be of, as labels of nodes name them; () where any may come."""
 
-Weight = tuple[tuple[Products, int], ...]
+GpuWeight = tuple[tuple[ProductNames, int], ...]
 """Thousandths of a whole GPU, by the products that they may be of."""
 
 
-class Pool(msgspec.Struct, frozen=True):
+class QuotaPool(msgspec.Struct, frozen=True):
     """Who shares a ceiling.
 
     Attributes:
@@ -33,12 +33,12 @@ class Pool(msgspec.Struct, frozen=True):
         product: True for the products that count; None: all do.
     """
 
-    holds: Callable[[str, Mapping[str, str]], bool]
-    product: Callable[[str], bool] | None = None
+    includes_namespace: Callable[[str, Mapping[str, str]], bool]
+    includes_product: Callable[[str], bool] | None = None
 
-    def milli(self, weight: Weight) -> int:
+    def counted_milli(self, weight: GpuWeight) -> int:
         """What counts of a weight."""
-        test = self.product
+        test = self.includes_product
         if test is None:
             return sum([milli for _, milli in weight])
         return sum([milli for products, milli in weight if not products or any(map(test, products))])
@@ -54,61 +54,61 @@ def unit_milli(name: str, fleet: Fleet) -> int:
     offers = fleet.by_resource.get(name)
     if offers:
         return max(offer.gpu_milli for offer in offers)
-    resource = gpu_resource(name)
+    resource = parse_gpu_resource(name)
     if resource is not None and resource.mig:
-        return min(1000, -(-1000 * resource.slices // SLICES))
+        return min(1000, -(-1000 * resource.slices // DEFAULT_SLICES))
     return 1000
 
 
-def most_milli(name: str, fleet: Fleet, nodes: int) -> int:
+def max_unit_milli(name: str, fleet: Fleet, nodes: int) -> int:
     """The most that one unit of a name weighs on the nodes of a mask; by its name alone where none offers it."""
-    milli = fleet.unit(name, nodes).milli
+    milli = fleet.unit_weight(name, nodes).milli
     return unit_milli(name, fleet) if milli is None else milli
 
 
-def weight_of(units: Iterable[tuple[str, int]], fleet: Fleet, nodes: int, product: str = "") -> Weight:
+def weigh_units(units: Iterable[tuple[str, int]], fleet: Fleet, nodes: int, product: str = "") -> GpuWeight:
     """What units of GPU resources weigh on the nodes of a mask.
 
     Args:
         units: Resource names and counts.
         product: The product that is meant where no node of the mask offers a name yet; "" for any.
     """
-    found: dict[Products, int] = {}
+    found: dict[ProductNames, int] = {}
     for name, count in units:
-        known, milli = fleet.unit(name, nodes)
+        known, milli = fleet.unit_weight(name, nodes)
         products = known or ((product,) if product else ())
         found[products] = found.get(products, 0) + count * (unit_milli(name, fleet) if milli is None else milli)
     return tuple(found.items())
 
 
-def line_weight(line: Line, fleet: Fleet) -> Weight:
+def pod_weight(line: PodSummary, fleet: Fleet) -> GpuWeight:
     """What a pod of the cluster weighs."""
-    units = line.gpus()
+    units = line.gpu_units()
     if not units:
         return ()
-    if line.where is not None:
-        return weight_of(units, fleet, nodes_of(line.where, fleet), product_of(line.where))
-    return weight_at(units, fleet, line.node)
+    if line.constraints is not None:
+        return weigh_units(units, fleet, allowed_nodes(line.constraints, fleet), selected_product(line.constraints))
+    return weigh_on_node(units, fleet, line.node)
 
 
-def weight_at(units: Sequence[tuple[str, int]], fleet: Fleet, node: str) -> Weight:
+def weigh_on_node(units: Sequence[tuple[str, int]], fleet: Fleet, node: str) -> GpuWeight:
     """What units of GPU resources weigh on a node; under every product where it is not known, or offers none."""
     place = fleet.by_name.get(node, -1)
     if len(units) == 1:
-        return _weight_on(*units[0], place, fleet)
-    return total([_weight_on(name, count, place, fleet) for name, count in units])
+        return _weigh_resource(*units[0], place, fleet)
+    return sum_weights([_weigh_resource(name, count, place, fleet) for name, count in units])
 
 
-def _weight_on(name: str, count: int, node: int, fleet: Fleet) -> Weight:
+def _weigh_resource(name: str, count: int, node: int, fleet: Fleet) -> GpuWeight:
     offer = fleet.offer_on(name, node)
     if offer is None:
         return (((), count * unit_milli(name, fleet)),)
     return (((offer.product,) if offer.product else (), count * offer.gpu_milli),)
 
 
-def total(weights: Iterable[Weight]) -> Weight:
+def sum_weights(weights: Iterable[GpuWeight]) -> GpuWeight:
     """Weights added up."""
-    found: Counter[Products] = Counter()
+    found: Counter[ProductNames] = Counter()
     for weight in weights:
         for products, milli in weight:
             found[products] += milli

@@ -61,17 +61,17 @@ _VARIABLES = {
     "XLA_PYTHON_CLIENT_PREALLOCATE": "JAX",
     "TF_FORCE_GPU_ALLOW_GROWTH": "TensorFlow",
 }
-_OF_NIM = "NIM_"
+_NIM_PREFIX = "NIM_"
 """Variables by which a container is told, whatever they say; and what the names of NIM's begin with."""
 
-_NOT_TAKEN = {
+_ON_DEMAND_SETTINGS = {
     "JAX": ("XLA_PYTHON_CLIENT_PREALLOCATE", ("false", "0")),
     "TensorFlow": ("TF_FORCE_GPU_ALLOW_GROWTH", ("true", "1")),
 }
 """The variable by which a framework takes memory only as it needs it."""
 
 
-def takes_all(image: str, command: Sequence[str] = (), variables: Sequence[tuple[str, str]] = ()) -> str:
+def preallocating_framework(image: str, command: Sequence[str] = (), variables: Sequence[tuple[str, str]] = ()) -> str:
     """The framework that takes what it sees, for example "vLLM"; "" where none is recognised.
 
     Args:
@@ -79,28 +79,28 @@ def takes_all(image: str, command: Sequence[str] = (), variables: Sequence[tuple
         command: The container's command and arguments.
         variables: Names and values of its environment, as far as it can be read.
     """
-    signs = _of_image(image[:_LONGEST_IMAGE])
+    signs = _frameworks_in_image(image[:_LONGEST_IMAGE])
     if not command and not variables:
         return signs[0] if signs else ""
-    told = {name: value for name, value in variables if _of_variable(name)}
-    signs = (*_of_command(command), *map(_of_variable, told), *signs)
-    return next((sign for sign in signs if not _grows(sign, told)), "") if signs else ""
+    told = {name: value for name, value in variables if _framework_of_variable(name)}
+    signs = (*_frameworks_in_command(command), *map(_framework_of_variable, told), *signs)
+    return next((sign for sign in signs if not _grows_on_demand(sign, told)), "") if signs else ""
 
 
-def _grows(framework: str, told: Mapping[str, str]) -> bool:
+def _grows_on_demand(framework: str, told: Mapping[str, str]) -> bool:
     """Does the container say that this framework takes memory only as it needs it?"""
-    if framework not in _NOT_TAKEN:
+    if framework not in _ON_DEMAND_SETTINGS:
         return False
-    name, values = _NOT_TAKEN[framework]
+    name, values = _ON_DEMAND_SETTINGS[framework]
     return told.get(name, "").lower() in values
 
 
-def _of_command(command: Sequence[str]) -> list[str]:
+def _frameworks_in_command(command: Sequence[str]) -> list[str]:
     texts = [text for text in command[:_MOST_TEXTS] if _IN_TEXT.search(text)]
-    return [found for text in texts for word in _IN_SHELL.findall(text) if (found := _of_word(word))]
+    return [found for text in texts for word in _IN_SHELL.findall(text) if (found := _framework_of_word(word))]
 
 
-def _of_word(word: str) -> str:
+def _framework_of_word(word: str) -> str:
     if word.startswith("--"):
         return _WORDS.get(word.partition("=")[0].replace("_", "-"), "")
     if word.startswith(_RAY_LLM):
@@ -108,10 +108,10 @@ def _of_word(word: str) -> str:
     return next((_WORDS[part] for part in word.rpartition("/")[2].split(".") if part in _WORDS), "")
 
 
-def _of_variable(name: str) -> str:
-    return _VARIABLES.get(name) or ("NVIDIA NIM" if name.startswith(_OF_NIM) else "")
+def _framework_of_variable(name: str) -> str:
+    return _VARIABLES.get(name) or ("NVIDIA NIM" if name.startswith(_NIM_PREFIX) else "")
 
 
 @lru_cache(maxsize=1024)
-def _of_image(image: str) -> tuple[str, ...]:
+def _frameworks_in_image(image: str) -> tuple[str, ...]:
     return tuple([_IMAGES[found[1]] for found in _IN_IMAGE.finditer(image.partition("@")[0].lower())])

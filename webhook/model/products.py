@@ -122,16 +122,16 @@ _NOT_LINKED = {
 
 
 @lru_cache(maxsize=1024)
-def normalised(product: str) -> str:
+def normalized_product(product: str) -> str:
     """The product's name without what sharing, MIG and driver branches add to the label, in lower case.
 
     >>> normalised("NVIDIA-A100-SXM4-80GB-MIG-1g.10gb-SHARED"), normalised("A100-SXM4-80GB")
     ('a100-sxm4-80gb', 'a100-sxm4-80gb')
     """
-    return card_of(product).removeprefix("nvidia-")
+    return card_product(product).removeprefix("nvidia-")
 
 
-def card_of(product: str) -> str:
+def card_product(product: str) -> str:
     """The label of the whole card, in lower case.
 
     >>> card_of("NVIDIA-A100-SXM4-80GB-MIG-1g.10gb-SHARED")
@@ -140,12 +140,12 @@ def card_of(product: str) -> str:
     return product.lower().removesuffix(SHARED_MARK).partition(MIG_MARK)[0]
 
 
-def whole_memory_mib(product: str) -> int | None:
+def card_memory_mib(product: str) -> int | None:
     """Memory of a whole card in MiB, the lowest total seen of this product; None if it is not known."""
-    return _MEMORY_MIB.get(normalised(product))
+    return _MEMORY_MIB.get(normalized_product(product))
 
 
-def nvlinked(product: str) -> bool | None:
+def has_nvlink(product: str) -> bool | None:
     """Are all cards of a node with this product linked by NVLink?
 
     Args:
@@ -159,7 +159,7 @@ def nvlinked(product: str) -> bool | None:
     lower = product.lower()
     if MIG_MARK in lower or lower.endswith(SHARED_MARK):
         return False
-    name = normalised(product)
+    name = normalized_product(product)
     if name in _LINKED or "-sxm" in name:
         return True
     return False if name in _NOT_LINKED else None

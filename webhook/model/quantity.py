@@ -9,8 +9,8 @@ from functools import lru_cache
 from typing import NoReturn
 
 from webhook.errors import QuantityError
-from webhook.model.apimachinery import MAX_INT64, MAX_LENGTH, parse
-from webhook.model.pods import Amount
+from webhook.model.apimachinery import MAX_INT64, MAX_LENGTH, parse_quantity
+from webhook.model.pods import QuantityText
 
 NANO = 1_000_000_000
 MAX_EXPONENT = 100
@@ -19,7 +19,7 @@ MAX_EXPONENT = 100
 _BINARY = {"Ki": 10, "Mi": 20, "Gi": 30, "Ti": 40, "Pi": 50, "Ei": 60}
 
 
-def nano(amount: Amount) -> int:
+def parse_nano(amount: QuantityText) -> int:
     """Read a quantity in nano-units.
 
     >>> nano("1500m")
@@ -29,63 +29,63 @@ def nano(amount: Amount) -> int:
         QuantityError: it is no quantity, or larger than this program reads.
     """
     if isinstance(amount, str):
-        return _nano(amount)
+        return _parse_nano_text(amount)
     if isinstance(amount, float):
-        return _nano(repr(amount))
+        return _parse_nano_text(repr(amount))
     if abs(amount) >= 10**MAX_LENGTH:
-        _refuse("a number", "is too large")
-    return _nano(str(amount))
+        _raise_quantity_error("a number", "is too large")
+    return _parse_nano_text(str(amount))
 
 
 @lru_cache(maxsize=2048)
-def _nano(text: str) -> int:
-    quantity = parse(text.strip(" "))
+def _parse_nano_text(text: str) -> int:
+    quantity = parse_quantity(text.strip(" "))
     if quantity.exponent > MAX_EXPONENT:
-        _refuse(text, "is too large")
+        _raise_quantity_error(text, "is too large")
     return quantity.unscaled * int(10 ** (quantity.exponent + 9))
 
 
-def _refuse(found: object, why: str) -> NoReturn:
+def _raise_quantity_error(found: object, why: str) -> NoReturn:
     raise QuantityError(found, why)
 
 
 @lru_cache(maxsize=2048)
-def readable(amount: Amount | None) -> int | None:
+def parse_nano_or_none(amount: QuantityText | None) -> int | None:
     """Read a quantity in nano-units; None where there is none, or where it is no quantity."""
     if amount is None:
         return None
     try:
-        return nano(amount)
+        return parse_nano(amount)
     except QuantityError:
         return None
 
 
-def milli(amount: Amount) -> int:
+def parse_milli(amount: QuantityText) -> int:
     """Read a quantity in thousandths, rounded up."""
-    return -(-nano(amount) // 1_000_000)
+    return -(-parse_nano(amount) // 1_000_000)
 
 
-def units(amount: Amount) -> int:
+def parse_units(amount: QuantityText) -> int:
     """Read a quantity in whole units, rounded up (what the scheduler does with an extended resource)."""
-    return -(-nano(amount) // NANO)
+    return -(-parse_nano(amount) // NANO)
 
 
-def mebibytes(amount: Amount) -> int:
+def parse_mebibytes(amount: QuantityText) -> int:
     """Read an amount of memory in MiB, rounded up."""
-    return -(-nano(amount) // (NANO << 20))
+    return -(-parse_nano(amount) // (NANO << 20))
 
 
 @lru_cache(maxsize=2048)
-def whole(amount: Amount) -> int | None:
+def parse_whole_number(amount: QuantityText) -> int | None:
     """Read a count that must be a whole number; None if it is a fraction or no quantity at all."""
     try:
-        value, rest = divmod(nano(amount), NANO)
+        value, rest = divmod(parse_nano(amount), NANO)
     except QuantityError:
         return None
     return None if rest else value
 
 
-def written(value: int) -> str:
+def format_nano(value: int) -> str:
     """Write nano-units the way people do: the shortest of plain, milli and binary.
 
     >>> written(nano("8Gi")), written(nano("0.5")), written(nano("12"))

@@ -10,10 +10,10 @@ from __future__ import annotations
 
 from webhook.model.pods import Pod
 
-SCHEDULERS = frozenset({"volcano", "yunikorn", "kai-scheduler", "runai-scheduler"})
+QUEUEING_SCHEDULERS = frozenset({"volcano", "yunikorn", "kai-scheduler", "runai-scheduler"})
 """Names that pods write in spec.schedulerName for the schedulers that keep queues."""
 
-PREFIXES = (
+QUEUEING_PREFIXES = (
     "kueue.x-k8s.io/",
     "scheduling.k8s.io/group-name",
     "scheduling.volcano.sh/",
@@ -26,15 +26,15 @@ PREFIXES = (
 """How the labels and annotations begin that such a system puts on its pods, or is told by."""
 
 
-def queued_by(pod: Pod) -> str:
+def queueing_sign(pod: Pod) -> str:
     """The sign that a queueing system budgets a pod, for example "label kueue.x-k8s.io/queue-name"; "" where none."""
     metadata, scheduler = pod.metadata, pod.spec.scheduler_name
-    if scheduler in SCHEDULERS:
+    if scheduler in QUEUEING_SCHEDULERS:
         return f"schedulerName {scheduler}"
     for label in metadata.labels:
-        if label.startswith(PREFIXES):
+        if label.startswith(QUEUEING_PREFIXES):
             return f"label {label}"
     for annotation in metadata.annotations:
-        if annotation.startswith(PREFIXES):
+        if annotation.startswith(QUEUEING_PREFIXES):
             return f"annotation {annotation}"
     return ""

@@ -17,7 +17,7 @@ _COMPUTE = ("cpu", "memory", "ephemeral-storage")
 _REQUESTS, _LIMITS = "requests.", "limits."
 
 
-class Counted(NamedTuple):
+class CountedResource(NamedTuple):
     """What a key counts: `side` of `resource`, or pods where `resource` is ""."""
 
     resource: str
@@ -25,21 +25,21 @@ class Counted(NamedTuple):
 
 
 @lru_cache(maxsize=1024)
-def counted(key: str) -> Counted | None:
+def resource_of_quota_key(key: str) -> CountedResource | None:
     """What pods are charged for under a key; None where no pod fills it.
 
     >>> counted("requests.nvidia.com/gpu"), counted("limits.nvidia.com/gpu")
     (Counted(resource='nvidia.com/gpu', side='requests'), None)
     """
     if key in _OBJECTS:
-        return Counted("", "requests")
+        return CountedResource("", "requests")
     if key in _COMPUTE or is_huge_pages(key):
-        return Counted(key, "requests")
+        return CountedResource(key, "requests")
     if key.startswith(_LIMITS):
         resource = key.removeprefix(_LIMITS)
-        return Counted(resource, "limits") if resource in _COMPUTE else None
+        return CountedResource(resource, "limits") if resource in _COMPUTE else None
     resource = key.removeprefix(_REQUESTS)
     if resource == key:
         return None
     known = resource in _COMPUTE or is_huge_pages(resource) or resource.startswith(DEVICE_CLASS_PREFIX)
-    return Counted(resource, "requests") if known or not is_native(key) else None
+    return CountedResource(resource, "requests") if known or not is_native(key) else None

@@ -5,21 +5,21 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
-from webhook.model.claims import Claiming, charge
-from webhook.model.lines import Line
+from webhook.model.claims import ClaimContext, claim_charge
+from webhook.model.lines import PodSummary
 from webhook.model.objects import ResourceQuota
 from webhook.model.quantity import NANO
-from webhook.model.quota_keys import Counted, counted
-from webhook.model.ranges import amounts_in, plain_milli
-from webhook.model.scopes import counts, is_scoped
+from webhook.model.quota_keys import CountedResource, resource_of_quota_key
+from webhook.model.ranges import parse_resource_list, exact_milli
+from webhook.model.scopes import scopes_match, has_scopes
 
-MUST_BE_NAMED = frozenset(
+REQUIRED_KEYS = frozenset(
     {"cpu", "memory", "requests.cpu", "requests.memory", "limits.cpu", "limits.memory"},
 )
 """Keys that every container of a pod must name where a quota counts them."""
 
 
-class QuotaRoom(NamedTuple):
+class RemainingQuota(NamedTuple):
     """One quota.
 
     Attributes:
@@ -30,40 +30,40 @@ class QuotaRoom(NamedTuple):
     """
 
     quota: ResourceQuota
-    plain: bool
+    simple: bool
     scoped: bool
-    left: tuple[tuple[Counted, int], ...]
-    named: tuple[Counted, ...]
+    remaining: tuple[tuple[CountedResource, int], ...]
+    required: tuple[CountedResource, ...]
 
 
-def room_of(quota: ResourceQuota) -> QuotaRoom:
+def compute_remaining_quota(quota: ResourceQuota) -> RemainingQuota:
     """Reckon what a quota leaves."""
-    hard, used = amounts_in(quota.status.hard or quota.spec.hard), amounts_in(quota.status.used)
-    left: list[tuple[Counted, int]] = []
-    named: list[Counted] = []
+    hard, used = parse_resource_list(quota.status.hard or quota.spec.hard), parse_resource_list(quota.status.used)
+    left: list[tuple[CountedResource, int]] = []
+    named: list[CountedResource] = []
     plain = True
     for key, amount in hard.items():
-        what = counted(key)
+        what = resource_of_quota_key(key)
         if what is None:
             continue
-        most, taken = plain_milli(amount), plain_milli(used[key]) if key in used else None
+        most, taken = exact_milli(amount), exact_milli(used[key]) if key in used else None
         if most is None or taken is None:
             plain = False
             continue
         left.append((what, most - taken))
-        if key in MUST_BE_NAMED:
+        if key in REQUIRED_KEYS:
             named.append(what)
-    return QuotaRoom(quota, plain, is_scoped(quota), tuple(left), tuple(named))
+    return RemainingQuota(quota, plain, has_scopes(quota), tuple(left), tuple(named))
 
 
-class Holding(NamedTuple):
+class QuotaConsumer(NamedTuple):
     """What one pod, or one namespace, takes of something that is counted; of a quota's key in nano-units."""
 
     amount: int
     name: str
 
 
-def holdings_of(quota: ResourceQuota, what: Counted, lines: Mapping[str, Line]) -> tuple[Holding, ...]:
+def list_quota_consumers(quota: ResourceQuota, what: CountedResource, lines: Mapping[str, PodSummary]) -> tuple[QuotaConsumer, ...]:
     """What the pods that a quota counts hold, the largest first; pods themselves are not held.
 
     Args:
@@ -71,24 +71,24 @@ def holdings_of(quota: ResourceQuota, what: Counted, lines: Mapping[str, Line]) 
     """
     if not what.resource:
         return ()
-    each = (Holding(line.holds(what), name) for name, line in lines.items() if counts(quota, line.kind))
-    return largest(each)
+    each = (QuotaConsumer(line.counted_amount(what), name) for name, line in lines.items() if scopes_match(quota, line.kind))
+    return sort_consumers(each)
 
 
-def claim_holdings(key: str, claiming: Claiming, lines: Mapping[str, Line]) -> tuple[Holding, ...]:
+def list_claim_consumers(key: str, claiming: ClaimContext, lines: Mapping[str, PodSummary]) -> tuple[QuotaConsumer, ...]:
     """What pods hold of a key that claims fill, the largest first: by their templates as they are now, and themselves.
 
     Args:
         lines: The pods of the namespace that have not ended, by name.
     """
-    each = {name: NANO * charge(spec, claiming.classes).get(key, 0) for name, spec in claiming.templates.items()}
-    what = counted(key)
-    return largest(
-        Holding(sum(each.get(name, 0) for name in line.claims) + (line.holds(what) if what else 0), pod)
+    each = {name: NANO * claim_charge(spec, claiming.classes).get(key, 0) for name, spec in claiming.templates.items()}
+    what = resource_of_quota_key(key)
+    return sort_consumers(
+        QuotaConsumer(sum(each.get(name, 0) for name in line.claim_templates) + (line.counted_amount(what) if what else 0), pod)
         for pod, line in lines.items()
     )
 
 
-def largest(holdings: Iterable[Holding]) -> tuple[Holding, ...]:
+def sort_consumers(holdings: Iterable[QuotaConsumer]) -> tuple[QuotaConsumer, ...]:
     """Those that hold anything, the largest first."""
     return tuple(sorted((one for one in holdings if one.amount), key=lambda one: (-one.amount, one.name)))

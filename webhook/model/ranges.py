@@ -10,12 +10,12 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from webhook.errors import QuantityError
-from webhook.model.apimachinery import MAX_MILLI, Quantity, parse, rounded
+from webhook.model.apimachinery import MAX_MILLI, Quantity, parse_quantity, round_to_milli
 from webhook.model.objects import LimitRange, LimitRangeItem
-from webhook.model.pods import Amount
-from webhook.model.resources import gpu_resource
+from webhook.model.pods import QuantityText
+from webhook.model.resources import parse_gpu_resource
 
-Amounts = dict[str, Quantity]
+ResourceList = dict[str, Quantity]
 """Amounts by resource name."""
 
 CONTAINER = "Container"
@@ -23,7 +23,7 @@ POD = "Pod"
 _DIGITS = 18
 
 
-class Bound(NamedTuple):
+class RangeBound(NamedTuple):
     """One bound of one resource.
 
     Attributes:
@@ -37,7 +37,7 @@ class Bound(NamedTuple):
     amount: Quantity
 
 
-class Range(NamedTuple):
+class ParsedLimitRange(NamedTuple):
     """One LimitRange.
 
     Attributes:
@@ -48,13 +48,13 @@ class Range(NamedTuple):
     """
 
     name: str
-    limits: Amounts
-    requests: Amounts
-    bounds: tuple[Bound, ...]
-    gpus: tuple[str, ...]
+    default_limits: ResourceList
+    default_requests: ResourceList
+    bounds: tuple[RangeBound, ...]
+    default_gpus: tuple[str, ...]
 
 
-class Ranges(tuple[Range, ...]):
+class NamespaceLimitRanges(tuple[ParsedLimitRange, ...]):
     """The LimitRanges of a namespace, in the order in which they are taken; a key for what is remembered of them.
 
     Attributes:
@@ -62,23 +62,23 @@ class Ranges(tuple[Range, ...]):
         of_pods: Every bound on a pod's total.
     """
 
-    def __init__(self, _: Iterable[Range] = ()) -> None:
+    def __init__(self, _: Iterable[ParsedLimitRange] = ()) -> None:
         self._text = repr([tuple(each) for each in self])
         self._hash = hash(self._text)
-        self.giving = tuple((name, each) for each in self for name in each.gpus)
-        self.of_pods = tuple(bound for each in self for bound in each.bounds if bound.type == POD)
+        self.gpu_defaults = tuple((name, each) for each in self for name in each.default_gpus)
+        self.pod_bounds = tuple(bound for each in self for bound in each.bounds if bound.type == POD)
 
     def __hash__(self) -> int:
         return self._hash
 
     def __eq__(self, other: object) -> bool:
-        return self is other or (isinstance(other, Ranges) and self._text == other._text)
+        return self is other or (isinstance(other, NamespaceLimitRanges) and self._text == other._text)
 
 
-NO_RANGES = Ranges()
+NO_LIMIT_RANGES = NamespaceLimitRanges()
 
 
-def plain_milli(amount: Quantity) -> int | None:
+def exact_milli(amount: Quantity) -> int | None:
     """Thousandths of an amount of zero or more that every way of reckoning agrees on; None for any other.
 
     Exact: amounts are held in thousandths at the finest, and below this bound the API server compares them so.
@@ -89,46 +89,46 @@ def plain_milli(amount: Quantity) -> int | None:
     return milli if 0 <= milli <= MAX_MILLI else None
 
 
-def range_of(limit_range: LimitRange) -> Range:
+def parse_limit_range(limit_range: LimitRange) -> ParsedLimitRange:
     """Read a stored LimitRange. An amount that cannot be read is one that no API server stored: it is left out."""
-    limits, requests, bounds = Amounts(), Amounts(), list[Bound]()
+    limits, requests, bounds = ResourceList(), ResourceList(), list[RangeBound]()
     for item in limit_range.spec.limits:
         if item.type == CONTAINER:
-            limits |= amounts_in(item.default)
-            requests |= amounts_in(item.default_request)
-        bounds += _bounds(item)
-    gpus = tuple(name for name in limits | requests if gpu_resource(name) and _gives(name, limits, requests))
-    return Range(limit_range.metadata.name, limits, requests, tuple(bounds), gpus)
+            limits |= parse_resource_list(item.default)
+            requests |= parse_resource_list(item.default_request)
+        bounds += _parse_bounds(item)
+    gpus = tuple(name for name in limits | requests if parse_gpu_resource(name) and _has_positive(name, limits, requests))
+    return ParsedLimitRange(limit_range.metadata.name, limits, requests, tuple(bounds), gpus)
 
 
-def _gives(name: str, *sides: Amounts) -> bool:
+def _has_positive(name: str, *sides: ResourceList) -> bool:
     return any(name in side and side[name].unscaled > 0 for side in sides)
 
 
-def _bounds(item: LimitRangeItem) -> Iterator[Bound]:
+def _parse_bounds(item: LimitRangeItem) -> Iterator[RangeBound]:
     if item.type not in (CONTAINER, POD):
         return
     for kind, amounts in (("min", item.min), ("max", item.max), ("maxLimitRequestRatio", item.max_limit_request_ratio)):
-        for resource, amount in amounts_in(amounts).items():
-            yield Bound(kind, item.type, resource, amount)
+        for resource, amount in parse_resource_list(amounts).items():
+            yield RangeBound(kind, item.type, resource, amount)
 
 
-def amounts_in(written: Mapping[str, Amount]) -> Amounts:
+def parse_resource_list(written: Mapping[str, QuantityText]) -> ResourceList:
     """Amounts as the API server holds them, without those that it cannot read."""
-    found = Amounts()
+    found = ResourceList()
     for name, amount in written.items():
         try:
-            found[name] = held(amount)
+            found[name] = parse_api_quantity(amount)
         except QuantityError:
             continue
     return found
 
 
 @lru_cache(maxsize=2048, typed=True)
-def held(amount: Amount) -> Quantity:
+def parse_api_quantity(amount: QuantityText) -> Quantity:
     """An amount of a pod or a LimitRange as the API server holds it: rounded up to thousandths.
 
     Raises:
         QuantityError: it is no quantity.
     """
-    return rounded(parse(amount.strip(" ") if isinstance(amount, str) else str(amount)))
+    return round_to_milli(parse_quantity(amount.strip(" ") if isinstance(amount, str) else str(amount)))

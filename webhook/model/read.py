@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 
-class Read(msgspec.Struct, frozen=True, rename="camel", gc=False):
+class ApiStruct(msgspec.Struct, frozen=True, rename="camel", gc=False):
     """Only the fields that we use; a new field in a new Kubernetes must not break admission.
 
     A null means "absent" in Kubernetes. `msgspec` refuses one where a list or a map goes, so the

@@ -10,43 +10,43 @@ from collections.abc import Mapping
 
 import msgspec
 
-from webhook.model.pods import Resources
+from webhook.model.pods import ResourceRequirements
 
-KEEP = "rightslice.dev/keep"
+KEEP_ANNOTATION = "rightslice.dev/keep"
 """The user's way out: "true" keeps the request as it is; whatever else is not "false" does too, with a warning."""
 
-GPU_MEMORY = "rightslice.dev/gpu-memory"
+GPU_MEMORY_ANNOTATION = "rightslice.dev/gpu-memory"
 """The user's declared need of GPU memory, for example 8Gi."""
 
-GPU_COMPUTE = "rightslice.dev/gpu-compute"
+GPU_COMPUTE_ANNOTATION = "rightslice.dev/gpu-compute"
 """The user's declared need of compute, for example 20%."""
 
-CUDA = "rightslice.dev/cuda"
+CUDA_ANNOTATION = "rightslice.dev/cuda"
 """The CUDA version that the images need, for example ">=12.4"."""
 
-CUDA_COMPAT = "rightslice.dev/cuda-compat"
+CUDA_COMPAT_ANNOTATION = "rightslice.dev/cuda-compat"
 """"true": the images bring NVIDIA's forward compatibility package."""
 
-PROBE = "rightslice.dev/probe"
+PROBE_ANNOTATION = "rightslice.dev/probe"
 """On a pod that is only tried: who answers?"""
 
-ANSWERED = "rightslice answers"
+PROBE_ANSWER = "rightslice answers"
 """How the answer to it begins."""
 
-DECISION = "rightslice.dev/decision"
+DECISION_ANNOTATION = "rightslice.dev/decision"
 """Our record of what was decided, as JSON."""
 
-ORIGINAL = "rightslice.dev/original-resources"
+ORIGINAL_ANNOTATION = "rightslice.dev/original-resources"
 """Our record of the requests before we changed them, as JSON."""
 
-TOPOLOGY = "rightslice.dev/topology"
+TOPOLOGY_ANNOTATION = "rightslice.dev/topology"
 """What the GPUs of a pod need of each other: nvlink=required, nvlink=preferred or nvlink=ignored. The webhook writes
 it where the user did not; the scheduler extender and `place` read it."""
 
-GANG_SIZE = "rightslice.dev/gang-size"
+GANG_SIZE_ANNOTATION = "rightslice.dev/gang-size"
 """How many pods run together with this one, itself counted. Users write it where no controller does."""
 
-MIRROR = "kubernetes.io/config.mirror"
+MIRROR_ANNOTATION = "kubernetes.io/config.mirror"
 """The kubelet's mark on the image of a static pod."""
 
 DIGEST_LENGTH = 12
@@ -74,16 +74,16 @@ class DecisionRecord(msgspec.Struct, frozen=True):
     by: dict[str, tuple[str, ...]] = {}
 
     @property
-    def acting(self) -> tuple[str, ...]:
+    def changing_policies(self) -> tuple[str, ...]:
         """The policies that changed something; of a record that does not say, all that spoke."""
         return tuple(name for names in self.by for name in names.split(", ")) or self.policies
 
 
 _decision = msgspec.json.Decoder(DecisionRecord)
-_original = msgspec.json.Decoder(dict[str, Resources])
+_original = msgspec.json.Decoder(dict[str, ResourceRequirements])
 
 
-def decision_record(text: str) -> DecisionRecord | None:
+def parse_decision_record(text: str) -> DecisionRecord | None:
     """Read the decision record; None if it is not one that Rightslice writes."""
     try:
         record = _decision.decode(text)
@@ -93,7 +93,7 @@ def decision_record(text: str) -> DecisionRecord | None:
     return record if digits and len(record.digest) == DIGEST_LENGTH else None
 
 
-def original_resources(text: str) -> Mapping[str, Resources] | None:
+def parse_original_resources(text: str) -> Mapping[str, ResourceRequirements] | None:
     """Read the requests before the change, by container name; None if the text is not such a record."""
     try:
         return _original.decode(text)

@@ -10,7 +10,7 @@ import msgspec
 from webhook.model.pods import Pod
 
 
-class Request(msgspec.Struct, frozen=True):
+class AdmissionRequest(msgspec.Struct, frozen=True):
     """One object on its way in, whoever brings it.
 
     Attributes:
@@ -37,9 +37,9 @@ class Request(msgspec.Struct, frozen=True):
     namespace: str
     name: str
     pod: Pod | None
-    load: Callable[[], Any]
+    load_object: Callable[[], Any]
     old_pod: Pod | None = None
-    load_old: Callable[[], Any] = lambda: None
+    load_old_object: Callable[[], Any] = lambda: None
     sub_resource: str = ""
     user: str = ""
     groups: tuple[str, ...] = ()

@@ -25,7 +25,7 @@ def is_native(name: str) -> bool:
 @lru_cache(maxsize=1024)
 def is_extended(name: str) -> bool:
     """Is it an extended resource: counted in whole units, with requests that equal limits?"""
-    return not is_native(name) and not name.startswith(REQUESTS) and is_qualified(REQUESTS + name)
+    return not is_native(name) and not name.startswith(REQUESTS) and is_qualified_name(REQUESTS + name)
 
 
 def is_huge_pages(name: str) -> bool:
@@ -33,12 +33,12 @@ def is_huge_pages(name: str) -> bool:
     return name.startswith(HUGE_PAGES)
 
 
-def may_be_overcommitted(name: str) -> bool:
+def allows_overcommit(name: str) -> bool:
     """May its limit be above its request?"""
     return is_native(name) and not is_huge_pages(name)
 
 
-def is_qualified(name: str) -> bool:
+def is_qualified_name(name: str) -> bool:
     """Is it a name, or a DNS prefix, a slash and a name?"""
     prefix, slash, rest = name.rpartition("/")
     if slash and not (len(prefix) <= 253 and _SUBDOMAIN.match(prefix)):
@@ -47,15 +47,15 @@ def is_qualified(name: str) -> bool:
 
 
 @lru_cache(maxsize=1024)
-def is_for_containers(name: str) -> bool:
+def is_container_resource(name: str) -> bool:
     """May a container name it at all?"""
-    if not is_qualified(name):
+    if not is_qualified_name(name):
         return False
     if "/" not in name:
         return name in _OF_CONTAINERS or is_huge_pages(name)
     return is_native(name) or is_extended(name)
 
 
-def is_for_pods(name: str) -> bool:
+def is_pod_level_resource(name: str) -> bool:
     """May a pod name it as a whole?"""
-    return is_qualified(name) and (name in ("cpu", "memory") or is_huge_pages(name))
+    return is_qualified_name(name) and (name in ("cpu", "memory") or is_huge_pages(name))

@@ -10,18 +10,18 @@ import msgspec
 WHOLE_GPU = "nvidia.com/gpu"
 MIG_PREFIX = "nvidia.com/mig-"
 SHARED_SUFFIX = ".shared"
-ACCOUNTING = "rightslice.dev/gpu-milli"
+ACCOUNTING_RESOURCE = "rightslice.dev/gpu-milli"
 """The accounting resource: 1000 is one whole GPU."""
 
 DEVICE_CLASS_PREFIX = "deviceclass.resource.kubernetes.io/"
-FOREIGN_PREFIXES = ("amd.com/", "gpu.intel.com/", "habana.ai/", "aws.amazon.com/neuron", "google.com/tpu")
+OTHER_VENDOR_PREFIXES = ("amd.com/", "gpu.intel.com/", "habana.ai/", "aws.amazon.com/neuron", "google.com/tpu")
 """Accelerators of other vendors: left alone."""
 
 _PROFILE_PATTERN = "([0-9]+)g[.]([0-9]+)gb(?:[.](me[.]all|me|gfx)|(-me))?"
 _PROFILE = re.compile(rf"{_PROFILE_PATTERN}\Z")
 
 GPU_PATTERN = f"^nvidia[.]com/(gpu|mig-{_PROFILE_PATTERN})([.]shared)?$"
-"""The names that `gpu_resource` knows, for those who cannot call it: an API server's own rules."""
+"""The names that `parse_gpu_resource` knows, for those who cannot call it: an API server's own rules."""
 
 
 class GpuResource(msgspec.Struct, frozen=True, gc=False):
@@ -43,7 +43,7 @@ class GpuResource(msgspec.Struct, frozen=True, gc=False):
 
 
 @lru_cache(maxsize=1024)
-def gpu_resource(name: str) -> GpuResource | None:
+def parse_gpu_resource(name: str) -> GpuResource | None:
     """Read a resource name; None for everything that is not a GPU of NVIDIA's device plugin.
 
     >>> gpu_resource("nvidia.com/mig-1g.10gb.me")

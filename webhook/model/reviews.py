@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from webhook.model.pods import Pod
-from webhook.model.read import Read
+from webhook.model.read import ApiStruct
 
 
-class Kind(Read, frozen=True):
+class GroupVersionKind(ApiStruct, frozen=True):
     """Group, version and kind of the object."""
 
     group: str = ""
@@ -16,7 +16,7 @@ class Kind(Read, frozen=True):
     kind: str = ""
 
 
-class Resource(Read, frozen=True):
+class GroupVersionResource(ApiStruct, frozen=True):
     """Group, version and plural name that the request was made to."""
 
     group: str = ""
@@ -24,7 +24,7 @@ class Resource(Read, frozen=True):
     resource: str = ""
 
 
-class UserInfo(Read, frozen=True):
+class RequestUser(ApiStruct, frozen=True):
     """Who asks. `extra` is left out: nothing is decided by it."""
 
     username: str = ""
@@ -32,55 +32,55 @@ class UserInfo(Read, frozen=True):
     groups: tuple[str, ...] = ()
 
 
-class Asked(Read, frozen=True):
+class ReviewRequest(ApiStruct, frozen=True):
     """One request under review, without the objects."""
 
     uid: str = ""
-    kind: Kind = Kind()
-    resource: Resource = Resource()
+    kind: GroupVersionKind = GroupVersionKind()
+    resource: GroupVersionResource = GroupVersionResource()
     sub_resource: str = ""
     name: str = ""
     namespace: str = ""
     operation: str = ""
-    user_info: UserInfo = UserInfo()
+    user_info: RequestUser = RequestUser()
     dry_run: bool = False
 
 
-class AnyRequest(Asked, frozen=True):
+class ObjectReviewRequest(ReviewRequest, frozen=True):
     """A request about an object of any kind, which stays plain data; None where there is none."""
 
     object: Any = None
     old_object: Any = None
 
 
-class SentPod(Pod, frozen=True):
+class TypedPod(Pod, frozen=True):
     """A Pod that says what it is."""
 
     kind: str = ""
     api_version: str = ""
 
 
-class PodRequest(Asked, frozen=True):
+class PodReviewRequest(ReviewRequest, frozen=True):
     """A request about a Pod, read in one go."""
 
-    object: SentPod | None = None
-    old_object: SentPod | None = None
+    object: TypedPod | None = None
+    old_object: TypedPod | None = None
 
 
-class Envelope(Read, frozen=True):
+class ReviewEnvelope(ApiStruct, frozen=True):
     """What every review begins with."""
 
     api_version: str = ""
     kind: str = ""
 
 
-class AnyReview(Envelope, frozen=True):
+class ObjectReview(ReviewEnvelope, frozen=True):
     """A review of an object of any kind."""
 
-    request: AnyRequest | None = None
+    request: ObjectReviewRequest | None = None
 
 
-class PodReview(Envelope, frozen=True):
+class PodReview(ReviewEnvelope, frozen=True):
     """A review of a Pod."""
 
-    request: PodRequest | None = None
+    request: PodReviewRequest | None = None

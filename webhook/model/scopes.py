@@ -12,12 +12,12 @@ import msgspec
 
 from webhook.model.objects import ResourceQuota, ScopeRequirement
 from webhook.model.pods import Pod
-from webhook.model.quantity import readable
+from webhook.model.quantity import parse_nano_or_none
 
 _COMPUTE = ("cpu", "memory")
 
 
-class Kind(msgspec.Struct, frozen=True, gc=False):
+class PodScopeAttributes(msgspec.Struct, frozen=True, gc=False):
     """All that scopes look at in a pod.
 
     Attributes:
@@ -25,76 +25,76 @@ class Kind(msgspec.Struct, frozen=True, gc=False):
         reaches_out: Its affinity speaks about pods of other namespaces.
     """
 
-    ends: bool = False
+    has_deadline: bool = False
     best_effort: bool = True
     priority_class: str = ""
-    reaches_out: bool = False
+    crosses_namespaces: bool = False
 
 
-def kind_of(pod: Pod, *, best_effort: bool | None = None) -> Kind:
-    """What scopes see of a pod. See `in_scope`."""
+def scope_attributes(pod: Pod, *, best_effort: bool | None = None) -> PodScopeAttributes:
+    """What scopes see of a pod. See `quota_matches_pod`."""
     spec = pod.spec
-    least = is_best_effort(pod) if best_effort is None else best_effort
-    return _kind(
-        spec.active_deadline_seconds is not None, least, spec.priority_class_name, _reaches_other_namespaces(pod)
+    least = is_best_effort_pod(pod) if best_effort is None else best_effort
+    return _scope_attributes_cached(
+        spec.active_deadline_seconds is not None, least, spec.priority_class_name, _has_cross_namespace_affinity(pod)
     )
 
 
-_kind = lru_cache(maxsize=1024)(Kind)
+_scope_attributes_cached = lru_cache(maxsize=1024)(PodScopeAttributes)
 """Pods are of few kinds."""
 
 
-def in_scope(quota: ResourceQuota, pod: Pod, *, best_effort: bool | None = None) -> bool:
+def quota_matches_pod(quota: ResourceQuota, pod: Pod, *, best_effort: bool | None = None) -> bool:
     """Does every scope of the quota hold for the pod?
 
     Args:
         best_effort: Whether the pod is best effort, where that is known better than from its own amounts.
     """
-    return not is_scoped(quota) or counts(quota, kind_of(pod, best_effort=best_effort))
+    return not has_scopes(quota) or scopes_match(quota, scope_attributes(pod, best_effort=best_effort))
 
 
-def is_scoped(quota: ResourceQuota) -> bool:
+def has_scopes(quota: ResourceQuota) -> bool:
     """Does it count some pods only, and no claims?"""
     return bool(quota.spec.scopes) or quota.spec.scope_selector is not None
 
 
-def counts(quota: ResourceQuota, kind: Kind) -> bool:
+def scopes_match(quota: ResourceQuota, kind: PodScopeAttributes) -> bool:
     """Does every scope of the quota hold for pods of this kind?"""
     selector = quota.spec.scope_selector
     requirements = selector.match_expressions if selector else ()
     plain = (ScopeRequirement(scope_name=scope, operator="Exists") for scope in quota.spec.scopes)
-    return all(_holds(requirement, kind) for requirement in (*plain, *requirements))
+    return all(_requirement_matches(requirement, kind) for requirement in (*plain, *requirements))
 
 
-def _holds(requirement: ScopeRequirement, kind: Kind) -> bool:
+def _requirement_matches(requirement: ScopeRequirement, kind: PodScopeAttributes) -> bool:
     match requirement.scope_name:
         case "Terminating" | "NotTerminating":
-            return kind.ends == (requirement.scope_name == "Terminating")
+            return kind.has_deadline == (requirement.scope_name == "Terminating")
         case "BestEffort" | "NotBestEffort":
             return kind.best_effort == (requirement.scope_name == "BestEffort")
         case "PriorityClass":
-            return _priority_holds(requirement, kind.priority_class)
+            return _priority_class_matches(requirement, kind.priority_class)
         case "CrossNamespacePodAffinity":
-            return kind.reaches_out
+            return kind.crosses_namespaces
         case _:
             return False
 
 
-def is_best_effort(pod: Pod) -> bool:
+def is_best_effort_pod(pod: Pod) -> bool:
     """Does nothing ask for CPU or memory? What a pod says as a whole, where it says anything, stands alone."""
     spec = pod.spec
     each = [container.resources for container in (*spec.containers, *spec.init_containers)]
     if spec.resources is not None:
         each = [spec.resources]
     return not any(
-        (readable(side.get(name)) or 0) > 0
+        (parse_nano_or_none(side.get(name)) or 0) > 0
         for resources in each
         for side in (resources.limits, resources.requests)
         for name in _COMPUTE
     )
 
 
-def _priority_holds(requirement: ScopeRequirement, name: str) -> bool:
+def _priority_class_matches(requirement: ScopeRequirement, name: str) -> bool:
     match requirement.operator:
         case "In":
             return name in requirement.values
@@ -108,7 +108,7 @@ def _priority_holds(requirement: ScopeRequirement, name: str) -> bool:
             return False
 
 
-def _reaches_other_namespaces(pod: Pod) -> bool:
+def _has_cross_namespace_affinity(pod: Pod) -> bool:
     affinity = pod.spec.affinity
     if affinity is None:
         return False

@@ -16,7 +16,7 @@ Json = dict[str, Any]
 _CONTAINERS = ("containers", "initContainers")
 
 
-def as_stored(data: Json, namespace: str) -> Json:
+def default_object(data: Json, namespace: str) -> Json:
     """Give the object as admission sees it; the one given stays as it is.
 
     Only a Pod's are filled in: the API server leaves the templates of workloads as they are.
@@ -28,14 +28,14 @@ def as_stored(data: Json, namespace: str) -> Json:
         return stored
     on_host = spec.get("hostNetwork") is True
     lists = {
-        key: [_filled(_on_host(each) if on_host else each) for each in spec[key]]
+        key: [_default_container_requests(_default_host_ports(each) if on_host else each) for each in spec[key]]
         for key in _CONTAINERS
         if isinstance(spec.get(key), list)
     }
     return stored | {"spec": {**spec, **lists}}
 
 
-def _filled(container: Any) -> Any:
+def _default_container_requests(container: Any) -> Any:
     """Requests := limits, for each resource that only limits name. What is no container stays as it is."""
     if not isinstance(container, dict) or not isinstance(container.get("resources"), dict):
         return container
@@ -46,15 +46,15 @@ def _filled(container: Any) -> Any:
     return {**container, "resources": {**resources, "requests": {**limits, **requests}}}
 
 
-def _on_host(container: Any) -> Any:
+def _default_host_ports(container: Any) -> Any:
     """Host port := container port, where none is named. What is no container stays as it is."""
     ports = container.get("ports") if isinstance(container, dict) else None
     if not isinstance(ports, list):
         return container
-    return {**container, "ports": [_port_of_host(port) for port in ports]}
+    return {**container, "ports": [_default_host_port(port) for port in ports]}
 
 
-def _port_of_host(port: Any) -> Any:
+def _default_host_port(port: Any) -> Any:
     if not isinstance(port, dict) or port.get("hostPort") or not port.get("containerPort"):
         return port
     return {**port, "hostPort": port["containerPort"]}

@@ -14,11 +14,11 @@ HARD_EFFECTS = frozenset({"NoSchedule", "NoExecute"})
 """Effects that keep pods out; PreferNoSchedule only ranks nodes."""
 
 
-CORDON = Taint(key="node.kubernetes.io/unschedulable", effect="NoSchedule")
+CORDON_TAINT = Taint(key="node.kubernetes.io/unschedulable", effect="NoSchedule")
 """What a cordoned node counts as having, whether it carries it yet or not (plugin NodeUnschedulable)."""
 
 
-def tolerates(toleration: Toleration, taint: Taint) -> bool:
+def tolerates_taint(toleration: Toleration, taint: Taint) -> bool:
     """Does one toleration cover one taint?"""
     if toleration.effect and toleration.effect != taint.effect:
         return False
@@ -29,18 +29,18 @@ def tolerates(toleration: Toleration, taint: Taint) -> bool:
     return toleration.operator in ("", "Equal") and toleration.value == taint.value
 
 
-def all_tolerated(tolerations: Sequence[Toleration], taints: Iterable[Taint]) -> bool:
+def tolerates_all(tolerations: Sequence[Toleration], taints: Iterable[Taint]) -> bool:
     """Is every taint covered by some toleration?"""
     for taint in taints:
         for toleration in tolerations:
-            if tolerates(toleration, taint):
+            if tolerates_taint(toleration, taint):
                 break
         else:
             return False
     return True
 
 
-def hard(taints: Iterable[Taint]) -> tuple[Taint, ...]:
+def hard_taints(taints: Iterable[Taint]) -> tuple[Taint, ...]:
     """The taints that keep pods out, in one order whatever the node's."""
     kept = {taint for taint in taints if taint.effect in HARD_EFFECTS}
     return tuple(sorted(kept, key=lambda taint: (taint.key, taint.value, taint.effect)))

@@ -22,7 +22,7 @@ LATELY_SECONDS = 86_400
 """What was seen before that says nothing about pods of now."""
 
 
-class Observed(msgspec.Struct, frozen=True, gc=False):
+class ObservedUsage(msgspec.Struct, frozen=True, gc=False):
     """Use of a GPU by one container of a workload over the look-back window.
 
     Attributes:
@@ -31,7 +31,7 @@ class Observed(msgspec.Struct, frozen=True, gc=False):
             thousandths of the card it ran on; None if neither is.
         samples: How many past windows stand behind it.
         preallocates: True if the framework takes what it sees (vLLM, JAX, TensorFlow), so that
-            `memory_mib` is a setting and not a need.
+            `parse_memory_mib` is a setting and not a need.
         sizes_mib: For each of `RISKS_PPM` the least memory at which no more than that share of pod-hours would need
             more; empty where too little was seen to say.
         typical_mib: Mean memory in use.
@@ -55,7 +55,7 @@ class Observed(msgspec.Struct, frozen=True, gc=False):
     pool: str = "workload"
     idle_until: int = 0
     idle_pods: tuple[str, ...] = ()
-    blocked: str = ""
+    blocked_reason: str = ""
 
     def risk_ppm(self, memory_mib: int) -> int:
         """Pod-hours in a million that would need more than a size; never stated too low for want of precision."""
@@ -81,10 +81,10 @@ class UsageView(msgspec.Struct, frozen=True):
             an hour of an unused card, at which past limits met it.
     """
 
-    observed: Mapping[tuple[str, str, str], Observed] = {}
+    observed: Mapping[tuple[str, str, str], ObservedUsage] = {}
     prices: tuple[tuple[int, int], ...] = ()
 
-    def of(self, namespace: str, workload: str, container: str) -> Observed | None:
+    def find(self, namespace: str, workload: str, container: str) -> ObservedUsage | None:
         """What was seen of one container, or None."""
         return self.observed.get((namespace, workload, container))
 

@@ -12,7 +12,7 @@ import re
 
 from webhook.model.pods import Pod
 
-JOBSET = "jobset.sigs.k8s.io/jobset-name"
+JOBSET_LABEL = "jobset.sigs.k8s.io/jobset-name"
 """The label that says which JobSet a pod's Job is of. A Kubeflow TrainJob's JobSet has the TrainJob's name."""
 
 TEMPLATE_HASHES = {"pod-template-hash": "Deployment", "rollouts-pod-template-hash": "Rollout"}
@@ -31,15 +31,15 @@ def workload_of(pod: Pod) -> str:
     for owner in pod.metadata.owner_references:
         if not owner.controller:
             continue
-        if owner.kind == "Job" and labels.get(JOBSET):
-            return f"JobSet/{labels[JOBSET]}"
+        if owner.kind == "Job" and labels.get(JOBSET_LABEL):
+            return f"JobSet/{labels[JOBSET_LABEL]}"
         if owner.kind == "ReplicaSet":
-            return _of_replica_set(owner.name, labels)
-        return named(owner.kind, owner.name)
+            return _workload_of_replica_set(owner.name, labels)
+        return workload_name(owner.kind, owner.name)
     return f"Pod/{pod.metadata.name}"
 
 
-def rolled_out_as(pod: Pod) -> str:
+def rollout_workload(pod: Pod) -> str:
     """The workload that a pod counts for: as `workload_of`, and all pods of one generated name are one."""
     metadata = pod.metadata
     if metadata.generate_name and not any(owner.controller for owner in metadata.owner_references):
@@ -47,7 +47,7 @@ def rolled_out_as(pod: Pod) -> str:
     return workload_of(pod)
 
 
-def _of_replica_set(name: str, labels: dict[str, str]) -> str:
+def _workload_of_replica_set(name: str, labels: dict[str, str]) -> str:
     for label, kind in TEMPLATE_HASHES.items():
         ending = f"-{labels.get(label, '')}"
         if len(ending) > 1 and name.endswith(ending):
@@ -55,7 +55,7 @@ def _of_replica_set(name: str, labels: dict[str, str]) -> str:
     return f"ReplicaSet/{name}"
 
 
-def named(kind: str, name: str) -> str:
+def workload_name(kind: str, name: str) -> str:
     """The workload that a controller stands for.
 
     >>> named("Job", "nightly-29912345"), named("Workflow", "etl-1793000000"), named("PyTorchJob", "llm")

@@ -12,16 +12,16 @@ from msgspec.structs import replace
 
 from webhook.model.fleet import FleetNode
 from webhook.model.gpunodes import GpuDevice, GPUNode
-from webhook.model.nodelabels import PRODUCT, number
-from webhook.placement.mig import Card, Instance
-from webhook.placement.nvlink import mask_of
-from webhook.placement.reports import unusable
-from webhook.placement.topology import BRIDGE_RATE, MOST_GPUS, RATES, Bus, Topology, assumed
+from webhook.model.nodelabels import PRODUCT_LABEL, parse_count
+from webhook.placement.mig import MigCard, MigPlacement
+from webhook.placement.nvlink import gpu_mask
+from webhook.placement.reports import find_report_error
+from webhook.placement.topology import NVLINK_BRIDGE_RATE, MAX_GPUS, NVLINK_RATES, PciePath, GpuTopology, assumed_topology
 
-COUNT = "nvidia.com/gpu.count"
+GPU_COUNT_LABEL = "nvidia.com/gpu.count"
 
 
-class Devices(msgspec.Struct, frozen=True):
+class NodeDevices(msgspec.Struct, frozen=True):
     """The GPUs of one node.
 
     Attributes:
@@ -37,34 +37,34 @@ class Devices(msgspec.Struct, frozen=True):
         lost: Mask of those that the device plugin gives no more.
     """
 
-    topology: Topology
+    topology: GpuTopology
     free: int | None = None
-    cards: tuple[Card, ...] = ()
+    mig_cards: tuple[MigCard, ...] = ()
     holders: Mapping[int, tuple[str, ...]] = {}
-    spare: int = 0
+    free_count: int = 0
     unhealthy: int = 0
-    whole: int = 0
-    ailing: int = 0
-    lost: int = 0
+    whole_gpus: int = 0
+    degraded: int = 0
+    withdrawn: int = 0
 
     @property
-    def ill(self) -> int:
+    def allocatable_unhealthy(self) -> int:
         """Mask of the whole GPUs that are ill, and that a pod may get all the same, as far as it is known."""
         if not self.unhealthy:
             return 0
-        held = mask_of(list(self.holders))
-        return self.unhealthy & (self.whole & ~held if self.free is None else self.free)
+        held = gpu_mask(list(self.holders))
+        return self.unhealthy & (self.whole_gpus & ~held if self.free is None else self.free)
 
 
-def reported(node: GPUNode) -> Devices | None:
-    """The GPUs as the node's agent has seen them; None where the report cannot be used (`unusable` says why)."""
-    if unusable(node):
+def devices_from_report(node: GPUNode) -> NodeDevices | None:
+    """The GPUs as the node's agent has seen them; None where the report cannot be used (`find_report_error` says why)."""
+    if find_report_error(node):
         return None
     gpus = sorted(node.status.gpus, key=lambda gpu: gpu.index)
-    return _held(Devices(_topology(node, gpus)), gpus)
+    return _with_holders(NodeDevices(_topology_from_report(node, gpus)), gpus)
 
 
-def still_held(devices: Devices, node: GPUNode, there: Container[str]) -> Devices:
+def release_absent_pods(devices: NodeDevices, node: GPUNode, there: Container[str]) -> NodeDevices:
     """The devices of a node where only some pods are left: what the others held is free again.
 
     Args:
@@ -74,27 +74,27 @@ def still_held(devices: Devices, node: GPUNode, there: Container[str]) -> Device
     """
     if all(pod in there for who in devices.holders.values() for pod in who):
         return devices
-    return _held(devices, [_without(gpu, there) for gpu in node.status.gpus])
+    return _with_holders(devices, [_gpu_without_absent_pods(gpu, there) for gpu in node.status.gpus])
 
 
-def _held(devices: Devices, gpus: Sequence[GpuDevice]) -> Devices:
+def _with_holders(devices: NodeDevices, gpus: Sequence[GpuDevice]) -> NodeDevices:
     """The devices with what is free of them, and who holds the rest."""
-    return Devices(
+    return NodeDevices(
         topology=devices.topology,
-        free=mask_of([gpu.index for gpu in gpus if not gpu.mig and not gpu.pods]),
-        cards=tuple(_card(gpu) for gpu in gpus if gpu.mig and gpu.healthy),
-        holders={gpu.index: _holders(gpu) for gpu in gpus if _holders(gpu)},
-        unhealthy=mask_of([gpu.index for gpu in gpus if not gpu.healthy]),
-        whole=mask_of([gpu.index for gpu in gpus if not gpu.mig]),
-        ailing=mask_of([gpu.index for gpu in gpus if not gpu.mig and _ails(gpu)]),
+        free=gpu_mask([gpu.index for gpu in gpus if not gpu.mig and not gpu.pods]),
+        mig_cards=tuple(_mig_card_from_report(gpu) for gpu in gpus if gpu.mig and gpu.healthy),
+        holders={gpu.index: _pods_on_gpu(gpu) for gpu in gpus if _pods_on_gpu(gpu)},
+        unhealthy=gpu_mask([gpu.index for gpu in gpus if not gpu.healthy]),
+        whole_gpus=gpu_mask([gpu.index for gpu in gpus if not gpu.mig]),
+        degraded=gpu_mask([gpu.index for gpu in gpus if not gpu.mig and _has_conditions(gpu)]),
     )
 
 
-def _ails(gpu: GpuDevice) -> bool:
+def _has_conditions(gpu: GpuDevice) -> bool:
     return not gpu.healthy or gpu.alone or bool(gpu.ailments)
 
 
-def given_out(devices: Devices, units: int) -> Devices:
+def exclude_withdrawn_gpus(devices: NodeDevices, units: int) -> NodeDevices:
     """Reported devices without the GPUs that the device plugin gives no more.
 
     It takes GPUs away for other errors than the agent calls ill. So these are the ailing ones, where the Node lacks at
@@ -104,20 +104,20 @@ def given_out(devices: Devices, units: int) -> Devices:
         devices: As they were reported.
         units: Units of `nvidia.com/gpu` that the Node gives out.
     """
-    lacking = devices.whole.bit_count() - units if units else 0
-    if devices.free is None or not 0 < devices.ailing.bit_count() <= lacking:
+    lacking = devices.whole_gpus.bit_count() - units if units else 0
+    if devices.free is None or not 0 < devices.degraded.bit_count() <= lacking:
         return devices
-    return replace(devices, free=devices.free & ~devices.ailing, lost=devices.ailing)
+    return replace(devices, free=devices.free & ~devices.degraded, withdrawn=devices.degraded)
 
 
-def _without(gpu: GpuDevice, there: Container[str]) -> GpuDevice:
+def _gpu_without_absent_pods(gpu: GpuDevice, there: Container[str]) -> GpuDevice:
     """A GPU after all pods but some have ended."""
     left = tuple(pod for pod in gpu.pods if pod in there)
     instances = tuple(one if one.pod in there else replace(one, pod="") for one in gpu.instances)
     return replace(gpu, pods=left, instances=instances)
 
 
-def expected(node: FleetNode, whole: int, free: int) -> Devices:
+def devices_from_labels(node: FleetNode, whole: int, free: int) -> NodeDevices:
     """What labels let one expect. Which GPUs are free is known where all are.
 
     Args:
@@ -125,23 +125,23 @@ def expected(node: FleetNode, whole: int, free: int) -> Devices:
         whole: Whole GPUs that it advertises.
         free: How many of them are free.
     """
-    gpus = min(MOST_GPUS, max(whole, number(node.labels.get(COUNT)) or 0))
-    return counted(Devices(assumed(node.labels.get(PRODUCT, ""), gpus)), free)
+    gpus = min(MAX_GPUS, max(whole, parse_count(node.labels.get(GPU_COUNT_LABEL)) or 0))
+    return reconcile_free_count(NodeDevices(assumed_topology(node.labels.get(PRODUCT_LABEL, ""), gpus)), free)
 
 
-def counted(devices: Devices, free: int) -> Devices:
+def reconcile_free_count(devices: NodeDevices, free: int) -> NodeDevices:
     """Devices with how many are free, where it is not known which: so it is too where more seem free than are.
 
     A pod that holds a GPU which is lost takes no other one from those that are free.
     """
     if devices.free is not None:
-        beyond = sum(devices.lost >> gpu & 1 for gpu in devices.holders)
-        return devices if devices.free.bit_count() <= free + beyond else counted(replace(devices, free=None), free)
-    gpus = devices.topology.gpus
-    return replace(devices, free=(1 << gpus) - 1) if free == gpus else replace(devices, spare=max(0, min(free, gpus)))
+        beyond = sum(devices.withdrawn >> gpu & 1 for gpu in devices.holders)
+        return devices if devices.free.bit_count() <= free + beyond else reconcile_free_count(replace(devices, free=None), free)
+    gpus = devices.topology.gpu_count
+    return replace(devices, free=(1 << gpus) - 1) if free == gpus else replace(devices, free_count=max(0, min(free, gpus)))
 
 
-def _topology(node: GPUNode, gpus: list[GpuDevice]) -> Topology:
+def _topology_from_report(node: GPUNode, gpus: list[GpuDevice]) -> GpuTopology:
     """The matrix of what each GPU sees. In MIG mode, or in trouble with NVLink, a card has no links."""
     cut = {gpu.index for gpu in gpus if gpu.mig or gpu.alone}
     nvlinks, buses = [], []
@@ -150,27 +150,27 @@ def _topology(node: GPUNode, gpus: list[GpuDevice]) -> Topology:
         seen = [links.get(other.index) for other in gpus]
         joined = [gpu.index not in cut and other.index not in cut for other in gpus]
         nvlinks.append(tuple(link.nvlinks if link and both else 0 for link, both in zip(seen, joined, strict=True)))
-        buses.append(tuple(Bus.__members__.get(link.bus) if link else None for link in seen))
+        buses.append(tuple(PciePath.__members__.get(link.bus) if link else None for link in seen))
     status, linked = node.status, any(map(any, nvlinks))
-    return Topology(
+    return GpuTopology(
         nvlinks=tuple(nvlinks),
-        buses=tuple(buses),
-        numa=tuple(gpu.numa for gpu in gpus),
-        rate=status.nvlink_rate or (_rate(status.nvlink_generation) if linked else 0),
+        pcie_paths=tuple(buses),
+        numa_nodes=tuple(gpu.numa for gpu in gpus),
+        nvlink_rate=status.nvlink_rate or (_nvlink_rate(status.nvlink_generation) if linked else 0),
         nvswitch=status.nvswitch,
     )
 
 
-def _rate(generation: int) -> int:
+def _nvlink_rate(generation: int) -> int:
     """MB/s of one link; a generation to come counts as the newest known, one that is not told as the slowest."""
-    return RATES[max(RATES)] if generation > max(RATES) else RATES.get(generation, BRIDGE_RATE)
+    return NVLINK_RATES[max(NVLINK_RATES)] if generation > max(NVLINK_RATES) else NVLINK_RATES.get(generation, NVLINK_BRIDGE_RATE)
 
 
-def _card(gpu: GpuDevice) -> Card:
-    held = frozenset(Instance(one.profile, one.start) for one in gpu.instances if one.pod)
-    idle = frozenset(Instance(one.profile, one.start) for one in gpu.instances if not one.pod)
-    return Card(gpu.index, held, idle)
+def _mig_card_from_report(gpu: GpuDevice) -> MigCard:
+    held = frozenset(MigPlacement(one.profile, one.start) for one in gpu.instances if one.pod)
+    idle = frozenset(MigPlacement(one.profile, one.start) for one in gpu.instances if not one.pod)
+    return MigCard(gpu.index, held, idle)
 
 
-def _holders(gpu: GpuDevice) -> tuple[str, ...]:
+def _pods_on_gpu(gpu: GpuDevice) -> tuple[str, ...]:
     return (*gpu.pods, *(one.pod for one in gpu.instances if one.pod))

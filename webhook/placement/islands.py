@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-MOST_GPUS = 64
+MAX_ISLAND_GPUS = 64
 """Of a node; the search ends soon on boards, which are either joined throughout or in small groups."""
 
 
@@ -16,19 +16,19 @@ def largest_island(nvlinks: Sequence[Sequence[int]]) -> int:
             one. The GPUs count whether they are free or not.
     """
     gpus = range(len(nvlinks))
-    if len(gpus) > MOST_GPUS:
+    if len(gpus) > MAX_ISLAND_GPUS:
         return 0
     near = [
         sum(1 << other for other in gpus if other != one and nvlinks[one][other] and nvlinks[other][one])
         for one in gpus
     ]
-    return _largest(0, (1 << len(gpus)) - 1, near, 0)
+    return _largest_clique(0, (1 << len(gpus)) - 1, near, 0)
 
 
-def _largest(size: int, candidates: int, near: list[int], best: int) -> int:
+def _largest_clique(size: int, candidates: int, near: list[int], best: int) -> int:
     """The largest clique that grows from one of `size` by candidates, if it beats `best`."""
     while candidates and size + candidates.bit_count() > best:
         one = candidates.bit_length() - 1
         candidates ^= 1 << one
-        best = max(best, size + 1, _largest(size + 1, candidates & near[one], near, best))
+        best = max(best, size + 1, _largest_clique(size + 1, candidates & near[one], near, best))
     return best

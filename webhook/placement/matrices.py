@@ -5,20 +5,20 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from webhook.errors import TopologyError, quoted
-from webhook.placement.topology import BRIDGE_RATE, MOST_GPUS, RATES, Bus, Topology
+from webhook.errors import TopologyError, quote_text
+from webhook.placement.topology import NVLINK_BRIDGE_RATE, MAX_GPUS, NVLINK_RATES, PciePath, GpuTopology
 
-_UNDERLINE = re.compile(r"\x1b\[[0-9;]*m")
+_ANSI_STYLE = re.compile(r"\x1b\[[0-9;]*m")
 _GPU_ROW = re.compile(r"\s*GPU\d+\s")
 _NVLINK = re.compile(r"NV(\d{1,2})\Z")
 _SELF = "X"
-_NUMA = "NUMA Affinity"
+_NUMA_HEADER = "NUMA Affinity"
 
-Cell = tuple[int, Bus | None]
+MatrixCell = tuple[int, PciePath | None]
 """NVLinks, and the PCIe path where it is told."""
 
 
-def read_matrix(text: str, *, generation: int = 0, nvswitch: bool = False, bridged: bool = False) -> Topology:
+def parse_topology_matrix(text: str, *, generation: int = 0, nvswitch: bool = False, bridged: bool = False) -> GpuTopology:
     """Read the text of `nvidia-smi topo -m`.
 
     Args:
@@ -30,38 +30,38 @@ def read_matrix(text: str, *, generation: int = 0, nvswitch: bool = False, bridg
     Raises:
         TopologyError: a row or a cell is not of this form; says the line, and what must stand there.
     """
-    lines = [_UNDERLINE.sub("", line) for line in text.splitlines()]
+    lines = [_ANSI_STYLE.sub("", line) for line in text.splitlines()]
     start = next((i for i, line in enumerate(lines) if line.split()[:1] == ["GPU0"]), -1)
     if start < 0:
         raise TopologyError("topo -m: must have a head that begins with GPU0, found none. Give the whole output")
-    gpus = _leading_gpus(lines[start].split())
-    rows = [_row(line.split(), i + 1, gpus) for i, line in enumerate(lines) if i > start and _GPU_ROW.match(line)]
+    gpus = _count_header_gpus(lines[start].split())
+    rows = [_parse_matrix_row(line.split(), i + 1, gpus) for i, line in enumerate(lines) if i > start and _GPU_ROW.match(line)]
     if len(rows) != gpus:
         must = f"must have a row for each of {gpus} GPUs, found {len(rows)}"
         raise TopologyError(f"topo -m: {must}. Give the whole output")
-    numa = _numa_column(lines[start])
-    return topology_of(
+    numa = _numa_column_index(lines[start])
+    return topology_from_cells(
         [cells for cells, _ in rows],
-        numa=[_number(rest, numa) for _, rest in rows],
-        rate=BRIDGE_RATE if bridged else RATES.get(generation, BRIDGE_RATE),
+        numa=[_parse_numa_node(rest, numa) for _, rest in rows],
+        rate=NVLINK_BRIDGE_RATE if bridged else NVLINK_RATES.get(generation, NVLINK_BRIDGE_RATE),
         nvswitch=nvswitch,
     )
 
 
-def topology_of(cells: Sequence[Sequence[Cell]], *, numa: Sequence[int], rate: int, nvswitch: bool = False) -> Topology:
+def topology_from_cells(cells: Sequence[Sequence[MatrixCell]], *, numa: Sequence[int], rate: int, nvswitch: bool = False) -> GpuTopology:
     """A topology from its cells, shape (GPUs, GPUs)."""
     nvlinks = tuple(tuple(links for links, _ in row) for row in cells)
     linked = any(map(any, nvlinks))
-    return Topology(
+    return GpuTopology(
         nvlinks=nvlinks,
-        buses=tuple(tuple(bus for _, bus in row) for row in cells),
-        numa=tuple(numa),
-        rate=rate if linked else 0,
+        pcie_paths=tuple(tuple(bus for _, bus in row) for row in cells),
+        numa_nodes=tuple(numa),
+        nvlink_rate=rate if linked else 0,
         nvswitch=nvswitch and linked,
     )
 
 
-def cell(token: str) -> Cell | None:
+def parse_matrix_cell(token: str) -> MatrixCell | None:
     """One cell: "X", "NV12", "PIX", ... None for anything else.
 
     >>> cell("NV2"), cell("SYS")
@@ -72,36 +72,36 @@ def cell(token: str) -> Cell | None:
     match = _NVLINK.match(token)
     if match:
         return int(match[1]), None
-    return (0, Bus[token]) if token in Bus.__members__ else None
+    return (0, PciePath[token]) if token in PciePath.__members__ else None
 
 
-def _leading_gpus(head: Sequence[str]) -> int:
+def _count_header_gpus(head: Sequence[str]) -> int:
     gpus = 0
     while gpus < len(head) and head[gpus] == f"GPU{gpus}":
         gpus += 1
-    if gpus > MOST_GPUS:
-        raise TopologyError(f"topo -m: must have at most {MOST_GPUS} GPUs, found {gpus}")
+    if gpus > MAX_GPUS:
+        raise TopologyError(f"topo -m: must have at most {MAX_GPUS} GPUs, found {gpus}")
     return gpus
 
 
-def _row(words: Sequence[str], line: int, gpus: int) -> tuple[list[Cell], Sequence[str]]:
+def _parse_matrix_row(words: Sequence[str], line: int, gpus: int) -> tuple[list[MatrixCell], Sequence[str]]:
     """The cells of one GPU, and what stands after them."""
-    found = [cell(word) for word in words[1 : gpus + 1]]
+    found = [parse_matrix_cell(word) for word in words[1 : gpus + 1]]
     cells = [each for each in found if each is not None]
     if len(cells) == gpus:
         return cells, words[gpus + 1 :]
     wrong = words[1 + found.index(None)] if None in found else "the end of the line"
     must = f"must have {gpus} of X, NV#, PIX, PXB, PHB, NODE and SYS"
-    raise TopologyError(f"topo -m: line {line}: {must}, found {quoted(wrong)}. Give the output as it was printed")
+    raise TopologyError(f"topo -m: line {line}: {must}, found {quote_text(wrong)}. Give the output as it was printed")
 
 
-def _numa_column(head: str) -> int:
+def _numa_column_index(head: str) -> int:
     """The place of the NUMA column, from the end: -1 for the last; 0 where there is none."""
-    _, found, after = head.partition(_NUMA)
+    _, found, after = head.partition(_NUMA_HEADER)
     return -1 - after.count("GPU NUMA") if found else 0
 
 
-def _number(rest: Sequence[str], place: int) -> int:
+def _parse_numa_node(rest: Sequence[str], place: int) -> int:
     """A NUMA node; -1 where it is not told."""
     text = rest[place] if place and len(rest) >= -place else ""
     return int(text) if text.isascii() and text.isdigit() else -1

@@ -15,15 +15,15 @@ from functools import lru_cache
 
 import msgspec
 
-from webhook.model.catalogue import card
+from webhook.model.catalogue import mig_card_spec
 
-MEDIA = "+me"
+MEDIA_SUFFIX = "+me"
 """The attribute that only one instance of a card can have."""
 
-WHOLE = 1000
+CARD_MILLI = 1000
 
 
-class Profile(msgspec.Struct, frozen=True):
+class MigProfile(msgspec.Struct, frozen=True):
     """One way to cut a piece off a card.
 
     Attributes:
@@ -36,16 +36,16 @@ class Profile(msgspec.Struct, frozen=True):
 
     name: str
     slices: int
-    size: int
+    memory_units: int
     starts: tuple[int, ...]
     milli: int
 
-    def span(self, start: int) -> int:
+    def unit_mask(self, start: int) -> int:
         """The units it takes."""
-        return ((1 << self.size) - 1) << start
+        return ((1 << self.memory_units) - 1) << start
 
 
-class Geometry(msgspec.Struct, frozen=True):
+class MigGeometry(msgspec.Struct, frozen=True):
     """How a product can be cut.
 
     Attributes:
@@ -54,15 +54,15 @@ class Geometry(msgspec.Struct, frozen=True):
     """
 
     units: int
-    profiles: tuple[Profile, ...]
+    profiles: tuple[MigProfile, ...]
 
-    def profile(self, name: str) -> Profile | None:
+    def profile(self, name: str) -> MigProfile | None:
         """The profile of a name; attributes such as "+me" change nothing about its place."""
         base = name.partition("+")[0].removesuffix("-me")
         return next((profile for profile in self.profiles if profile.name == base), None)
 
 
-class Instance(msgspec.Struct, frozen=True, order=True):
+class MigPlacement(msgspec.Struct, frozen=True, order=True):
     """A piece of a card."""
 
     profile: str
@@ -70,88 +70,88 @@ class Instance(msgspec.Struct, frozen=True, order=True):
 
 
 @lru_cache(maxsize=256)
-def geometry(product: str) -> Geometry | None:
+def mig_geometry(product: str) -> MigGeometry | None:
     """How a product can be cut, by its `nvidia.com/gpu.product`; None where the catalogue does not know it.
 
     >>> [(p.name, p.starts) for p in geometry("NVIDIA-A30").profiles]
     [('1g.6gb', (0, 1, 2, 3)), ('2g.12gb', (0, 2)), ('4g.24gb', (0,))]
     """
-    known = card(product)
+    known = mig_card_spec(product)
     if known is None:
         return None
     profiles = [
-        _profile(name, shape.memory_units, known.compute_slices, known.memory_units)
-        for name, shape in known.shapes.items()
+        _mig_profile(name, shape.memory_units, known.compute_slices, known.memory_units)
+        for name, shape in known.profiles.items()
     ]
-    return Geometry(known.memory_units, tuple(sorted(profiles, key=lambda profile: (profile.size, profile.slices))))
+    return MigGeometry(known.memory_units, tuple(sorted(profiles, key=lambda profile: (profile.memory_units, profile.slices))))
 
 
-def _profile(name: str, size: int, compute: int, units: int) -> Profile:
+def _mig_profile(name: str, size: int, compute: int, units: int) -> MigProfile:
     slices = int(name.partition("g")[0])
     starts = tuple(start for start in range(0, units, size) if start + slices <= compute)
-    milli = max(-(-WHOLE * slices // compute), -(-WHOLE * size // units))
-    return Profile(name, slices, size, starts, milli)
+    milli = max(-(-CARD_MILLI * slices // compute), -(-CARD_MILLI * size // units))
+    return MigProfile(name, slices, size, starts, milli)
 
 
-def taken(of: Geometry, instances: frozenset[Instance]) -> int:
+def occupied_units(of: MigGeometry, instances: frozenset[MigPlacement]) -> int:
     """The units that instances take; one of an unknown profile, or outside the card, takes nothing."""
     mask = 0
     for instance in instances:
         profile = of.profile(instance.profile)
-        inside = profile is not None and 0 <= instance.start <= of.units - profile.size
-        mask |= profile.span(instance.start) if profile and inside else 0
+        inside = profile is not None and 0 <= instance.start <= of.units - profile.memory_units
+        mask |= profile.unit_mask(instance.start) if profile and inside else 0
     return mask
 
 
-def starts(profile: Profile, mask: int) -> list[int]:
+def free_starts(profile: MigProfile, mask: int) -> list[int]:
     """The legal starts that are free."""
-    return [start for start in profile.starts if not profile.span(start) & mask]
+    return [start for start in profile.starts if not profile.unit_mask(start) & mask]
 
 
-def layouts(of: Geometry) -> set[frozenset[Instance]]:
+def all_layouts(of: MigGeometry) -> set[frozenset[MigPlacement]]:
     """Every way to cut a card, the uncut one included."""
-    found = {frozenset[Instance]()}
+    found = {frozenset[MigPlacement]()}
     edge = list(found)
     while edge:
         layout = edge.pop()
-        for larger in _one_more(of, layout):
+        for larger in _larger_layouts(of, layout):
             if larger not in found:
                 found.add(larger)
                 edge.append(larger)
     return found
 
 
-def _one_more(of: Geometry, layout: frozenset[Instance]) -> Iterator[frozenset[Instance]]:
-    mask = taken(of, layout)
+def _larger_layouts(of: MigGeometry, layout: frozenset[MigPlacement]) -> Iterator[frozenset[MigPlacement]]:
+    mask = occupied_units(of, layout)
     for profile in of.profiles:
-        for start in starts(profile, mask):
-            yield layout | {Instance(profile.name, start)}
+        for start in free_starts(profile, mask):
+            yield layout | {MigPlacement(profile.name, start)}
 
 
-def capacity(of: Geometry, mask: int) -> dict[str, int]:
+def count_instances(of: MigGeometry, mask: int) -> dict[str, int]:
     """How many instances of each profile still fit beside what is taken, if only that profile is cut.
 
     Starts of one profile are multiples of its size, so they never overlap each other.
     """
-    return {profile.name: len(starts(profile, mask)) for profile in of.profiles}
+    return {profile.name: len(free_starts(profile, mask)) for profile in of.profiles}
 
 
-def fits(of: Geometry, instances: frozenset[Instance], name: str) -> bool:
+def profile_fits(of: MigGeometry, instances: frozenset[MigPlacement], name: str) -> bool:
     """Can one more instance be cut? Only one of a card may have all the media engines of a "+me"."""
     profile = of.profile(name)
-    if profile is None or (MEDIA in name and any(MEDIA in instance.profile for instance in instances)):
+    if profile is None or (MEDIA_SUFFIX in name and any(MEDIA_SUFFIX in instance.profile for instance in instances)):
         return False
-    return bool(starts(profile, taken(of, instances)))
+    return bool(free_starts(profile, occupied_units(of, instances)))
 
 
-class Worth:
+class MigCardValue:
     """What cards of one geometry are worth under a mix of profiles.
 
     Attributes:
         geometry: How they can be cut.
     """
 
-    def __init__(self, of: Geometry, mix: Mapping[str, float]) -> None:
+    def __init__(self, of: MigGeometry, mix: Mapping[str, float]) -> None:
         """Work it out for every mask.
 
         Args:
@@ -162,41 +162,41 @@ class Worth:
         self.geometry = of
         weights = dict(mix) if sum(mix.values()) else {profile.name: 1.0 for profile in of.profiles}
         whole = sum(weights.values())
-        self._holds = [
-            sum(weight / whole * _held(of.profile(name), mask) for name, weight in weights.items())
+        self._values = [
+            sum(weight / whole * _placeable_milli(of.profile(name), mask) for name, weight in weights.items())
             for mask in range(1 << of.units)
         ]
 
-    def of(self, mask: int) -> float:
+    def value_of(self, mask: int) -> float:
         """Thousandths that the free starts can hold, for the profile that is asked for next."""
-        return self._holds[mask]
+        return self._values[mask]
 
     def best_start(self, name: str, mask: int) -> int | None:
         """Where the next instance leaves the card worth most, of equal starts the lowest; None if none is free."""
         profile = self.geometry.profile(name)
-        free = starts(profile, mask) if profile else []
+        free = free_starts(profile, mask) if profile else []
         if profile is None or not free:
             return None
-        return max(free, key=lambda start: (round(self._holds[mask | profile.span(start)], 6), -start))
+        return max(free, key=lambda start: (round(self._values[mask | profile.unit_mask(start)], 6), -start))
 
-    def change(self, name: str, mask: int, start: int) -> float:
+    def value_change(self, name: str, mask: int, start: int) -> float:
         """By how much the card's worth changes if an instance is taken; below zero."""
         profile = self.geometry.profile(name)
-        return self._holds[mask | profile.span(start)] - self._holds[mask] if profile else 0.0
+        return self._values[mask | profile.unit_mask(start)] - self._values[mask] if profile else 0.0
 
 
-def _held(profile: Profile | None, mask: int) -> int:
+def _placeable_milli(profile: MigProfile | None, mask: int) -> int:
     """Thousandths that one profile could take; those of other cards take nothing here."""
-    return profile.milli * len(starts(profile, mask)) if profile else 0
+    return profile.milli * len(free_starts(profile, mask)) if profile else 0
 
 
 @lru_cache(maxsize=64)
-def worth_of(of: Geometry, mix: tuple[tuple[str, float], ...] = ()) -> Worth:
+def mig_card_value(of: MigGeometry, mix: tuple[tuple[str, float], ...] = ()) -> MigCardValue:
     """The worth under a mix, worked out once."""
-    return Worth(of, dict(mix))
+    return MigCardValue(of, dict(mix))
 
 
-class Card(msgspec.Struct, frozen=True):
+class MigCard(msgspec.Struct, frozen=True):
     """One MIG card as it is cut now.
 
     Attributes:
@@ -206,11 +206,11 @@ class Card(msgspec.Struct, frozen=True):
     """
 
     index: int
-    used: frozenset[Instance]
-    idle: frozenset[Instance]
+    used: frozenset[MigPlacement]
+    idle: frozenset[MigPlacement]
 
 
-class Cut(msgspec.Struct, frozen=True):
+class RepartitionPlan(msgspec.Struct, frozen=True):
     """A new cut of one card that makes room.
 
     Attributes:
@@ -220,11 +220,11 @@ class Cut(msgspec.Struct, frozen=True):
     """
 
     index: int
-    remove: frozenset[Instance]
-    create: Instance
+    remove: frozenset[MigPlacement]
+    create: MigPlacement
 
 
-def repartition(worth: Worth, cards: tuple[Card, ...], name: str) -> Cut | None:
+def plan_repartition(worth: MigCardValue, cards: tuple[MigCard, ...], name: str) -> RepartitionPlan | None:
     """The new cut of one card, of idle instances only, that makes room for a profile.
 
     Of several, the one that removes least, and then the one that leaves the card worth most.
@@ -234,21 +234,21 @@ def repartition(worth: Worth, cards: tuple[Card, ...], name: str) -> Cut | None:
     """
     if any(instance.profile == name for one in cards for instance in one.idle):
         return None
-    cuts = [cut for one in cards for cut in _cuts(worth.geometry, one, name)]
+    cuts = [cut for one in cards for cut in _repartition_candidates(worth.geometry, one, name)]
 
-    def cost(cut: Cut) -> tuple[int, float, int, int]:
+    def cost(cut: RepartitionPlan) -> tuple[int, float, int, int]:
         one = next(each for each in cards if each.index == cut.index)
-        left = worth.of(taken(worth.geometry, one.used | {cut.create}))
-        return (taken(worth.geometry, cut.remove).bit_count(), -left, cut.index, cut.create.start)
+        left = worth.value_of(occupied_units(worth.geometry, one.used | {cut.create}))
+        return (occupied_units(worth.geometry, cut.remove).bit_count(), -left, cut.index, cut.create.start)
 
     return min(cuts, key=cost, default=None)
 
 
-def _cuts(of: Geometry, one: Card, name: str) -> Iterator[Cut]:
+def _repartition_candidates(of: MigGeometry, one: MigCard, name: str) -> Iterator[RepartitionPlan]:
     profile = of.profile(name)
-    if profile is None or not fits(of, one.used, name):
+    if profile is None or not profile_fits(of, one.used, name):
         return
-    for start in starts(profile, taken(of, one.used)):
-        span = profile.span(start)
-        idle = frozenset(each for each in one.idle if taken(of, frozenset({each})) & span)
-        yield Cut(one.index, idle, Instance(name, start))
+    for start in free_starts(profile, occupied_units(of, one.used)):
+        span = profile.unit_mask(start)
+        idle = frozenset(each for each in one.idle if occupied_units(of, frozenset({each})) & span)
+        yield RepartitionPlan(one.index, idle, MigPlacement(name, start))

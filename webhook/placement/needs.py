@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import msgspec
 
-WHOLE = 1000
+GPU_MILLI = 1000
 """Thousandths of one GPU."""
 
 
-class Need(msgspec.Struct, frozen=True, gc=False):
+class PodDemand(msgspec.Struct, frozen=True, gc=False):
     """What one pod asks of one node.
 
     Attributes:
@@ -26,15 +26,15 @@ class Need(msgspec.Struct, frozen=True, gc=False):
     memory_mib: int = 0
 
     @property
-    def milli(self) -> int:
+    def total_milli(self) -> int:
         """All that it asks for, in thousandths of a GPU."""
         return self.gpus * self.gpu_milli
 
     @property
-    def shape(self) -> Need:
+    def shape(self) -> PodDemand:
         """The need without its memory, which only keeps nodes out: pods of one shape are valued alike."""
-        return Need(self.cpu_milli, self.gpus, self.gpu_milli, self.models)
+        return PodDemand(self.cpu_milli, self.gpus, self.gpu_milli, self.models)
 
-    def takes(self, model: str) -> bool:
+    def accepts_model(self, model: str) -> bool:
         """Will a GPU of this model do?"""
         return not self.models or model in self.models

@@ -17,22 +17,22 @@ from typing import NamedTuple
 
 import numpy as np
 
-from webhook.placement.rooms import Ints
-from webhook.placement.topology import Topology
+from webhook.placement.rooms import IntArray
+from webhook.placement.topology import GpuTopology
 
-SETS = (2, 4, 8)
+KEPT_SET_SIZES = (2, 4, 8)
 """Sizes of sets that are kept for the next pods, the usual mix's most asked for first."""
 
-ALL_AT_ONCE = 8
+MAX_PRECOMPUTED_GPUS = 8
 """Up to so many GPUs, all pairs of a free set and a choice are sorted in one step (3 to the 8th)."""
 
-KINDS = 256
+MAX_CACHED_TOPOLOGIES = 256
 """Kinds of node that are remembered."""
 
 _SHIFT = 40
 
 
-class Quality(NamedTuple):
+class LinkQuality(NamedTuple):
     """How well a set is linked, in MB/s: its slowest pair (0 for fewer than two GPUs), and all pairs together."""
 
     slowest: int
@@ -47,26 +47,26 @@ class GpuSets:
         keep: Sizes of sets to keep, the most wanted first.
     """
 
-    def __init__(self, topology: Topology, keep: Sequence[int] = SETS) -> None:
+    def __init__(self, topology: GpuTopology, keep: Sequence[int] = KEPT_SET_SIZES) -> None:
         self.topology = topology
-        self.keep = tuple(keep)
-        everyone = np.arange(1 << topology.gpus)
+        self.kept_sizes = tuple(keep)
+        everyone = np.arange(1 << topology.gpu_count)
         self._size = np.bitwise_count(everyone).astype(np.int64)
-        self._slowest, self._total = _qualities(topology)
+        self._slowest, self._total = _set_qualities(topology)
         self._worth = (self._slowest << _SHIFT) + self._total
-        self._kept = [self._best_within(size) for size in self.keep]
-        self._joined = _islands(topology)
-        self._island = _within(np.where(self._joined, self._size, 0))
-        self._sure = [int(self._island[self._size == free].min()) for free in range(topology.gpus + 1)]
+        self._kept_values = [self._best_kept_values(size) for size in self.kept_sizes]
+        self._joined = _joined_set_flags(topology)
+        self._island = _best_subset_values(np.where(self._joined, self._size, 0))
+        self._guaranteed_islands = [int(self._island[self._size == free].min()) for free in range(topology.gpu_count + 1)]
         self._answers: dict[tuple[int, int], int] = {}
-        if topology.gpus <= ALL_AT_ONCE:
-            self._answer_all()
+        if topology.gpu_count <= MAX_PRECOMPUTED_GPUS:
+            self._precompute_all()
 
-    def quality(self, chosen: int) -> Quality:
+    def link_quality(self, chosen: int) -> LinkQuality:
         """How well a set is linked."""
-        return Quality(int(self._slowest[chosen]) if self._size[chosen] > 1 else 0, int(self._total[chosen]))
+        return LinkQuality(int(self._slowest[chosen]) if self._size[chosen] > 1 else 0, int(self._total[chosen]))
 
-    def optimal(self, free: int, count: int) -> int | None:
+    def optimal_set(self, free: int, count: int) -> int | None:
         """The best set of so many of the free GPUs; None where there are too few.
 
         Args:
@@ -78,78 +78,78 @@ class GpuSets:
         if (free, count) not in self._answers:
             subsets = np.flatnonzero(self._size == count)
             subsets = subsets[subsets & free == subsets]
-            self._answers[free, count] = int(subsets[self._order(np.full_like(subsets, free), subsets)[0]])
+            self._answers[free, count] = int(subsets[self._rank_sets(np.full_like(subsets, free), subsets)[0]])
         return self._answers[free, count]
 
-    def island(self, free: int) -> int:
+    def largest_island(self, free: int) -> int:
         """How many GPUs the largest free set has in which NVLink joins every pair; 1 where none are joined."""
         return int(self._island[free])
 
-    def sure_island(self, free: int) -> int:
+    def guaranteed_island(self, free: int) -> int:
         """The same where so many GPUs are free, whichever they are."""
-        return self._sure[free]
+        return self._guaranteed_islands[free]
 
-    def always_joined(self, count: int) -> bool:
+    def are_all_joined(self, count: int) -> bool:
         """Does NVLink join every set of so many GPUs?"""
         return bool((self._joined[self._size == count] == 1).all())
 
-    def worst(self, count: int) -> Quality:
+    def worst_quality(self, count: int) -> LinkQuality:
         """What a pod gets at least, whichever of the GPUs are free."""
         places = np.flatnonzero(self._size == count)
-        return self.quality(int(places[self._worth[places].argmin()]))
+        return self.link_quality(int(places[self._worth[places].argmin()]))
 
-    def best(self, count: int) -> Quality:
+    def best_quality(self, count: int) -> LinkQuality:
         """What a pod gets at most on this kind of node."""
         places = np.flatnonzero(self._size == count)
-        return self.quality(int(places[self._worth[places].argmax()]))
+        return self.link_quality(int(places[self._worth[places].argmax()]))
 
-    def joined(self, chosen: int) -> bool:
+    def is_joined(self, chosen: int) -> bool:
         """Does NVLink join every pair of a set?"""
         return bool(self._joined[chosen])
 
-    def _best_within(self, size: int) -> Ints:
-        return _within(np.where(self._size == size, self._worth, -1))
+    def _best_kept_values(self, size: int) -> IntArray:
+        return _best_subset_values(np.where(self._size == size, self._worth, -1))
 
-    def _answer_all(self) -> None:
-        everyone = np.arange(1, 1 << self.topology.gpus)
+    def _precompute_all(self) -> None:
+        everyone = np.arange(1, 1 << self.topology.gpu_count)
         free, chosen = (side.ravel() for side in np.meshgrid(everyone, everyone, indexing="ij"))
         inside = chosen & free == chosen
         free, chosen = free[inside], chosen[inside]
-        for place in self._order(free, chosen)[::-1]:  # the best of each pair of free set and size comes last
+        for place in self._rank_sets(free, chosen)[::-1]:  # the best of each pair of free set and size comes last
             self._answers[int(free[place]), int(self._size[chosen[place]])] = int(chosen[place])
 
-    def _order(self, free: Ints, chosen: Ints) -> Ints:
+    def _rank_sets(self, free: IntArray, chosen: IntArray) -> IntArray:
         """Positions of the choices, the best first."""
         rest = free & ~chosen
         keys = [-self._slowest[chosen], -self._total[chosen]]
-        keys += [-kept[rest] for kept in self._kept]
-        keys += [self._spread(chosen), -self._whole(rest), _by_index(chosen, self.topology.gpus)]
-        order: Ints = np.lexsort(keys[::-1])
+        keys += [-kept[rest] for kept in self._kept_values]
+        keys += [self._count_numa_nodes(chosen), -self._numa_remainders(rest), _index_order(chosen, self.topology.gpu_count)]
+        order: IntArray = np.lexsort(keys[::-1])
         return order
 
-    def _spread(self, chosen: Ints) -> Ints:
+    def _count_numa_nodes(self, chosen: IntArray) -> IntArray:
         """How many NUMA nodes a set lies on."""
         parts = [np.bitwise_count(chosen & mask) > 0 for mask in _numa_masks(self.topology)]
-        nodes: Ints = np.sum(parts, axis=0, dtype=np.int64)
+        nodes: IntArray = np.sum(parts, axis=0, dtype=np.int64)
         return nodes
 
-    def _whole(self, rest: Ints) -> Ints:
+    def _numa_remainders(self, rest: IntArray) -> IntArray:
         """How whole what is left of the NUMA nodes is: the largest rest first, in one number."""
         counts = np.stack([np.bitwise_count(rest & mask).astype(np.int64) for mask in _numa_masks(self.topology)])
-        largest = -np.sort(-counts, axis=0)[:ALL_AT_ONCE]
+        largest = -np.sort(-counts, axis=0)[:MAX_PRECOMPUTED_GPUS]
         number = np.zeros_like(rest)
         for count in largest:
             number = number * 32 + count
         return number
 
 
-@lru_cache(maxsize=KINDS)
-def gpu_sets(topology: Topology, keep: tuple[int, ...] = SETS) -> GpuSets:
+@lru_cache(maxsize=MAX_CACHED_TOPOLOGIES)
+def gpu_sets(topology: GpuTopology, keep: tuple[int, ...] = KEPT_SET_SIZES) -> GpuSets:
     """The sets of a kind of node, worked out once."""
     return GpuSets(topology, keep)
 
 
-def mask_of(gpus: Sequence[int]) -> int:
+def gpu_mask(gpus: Sequence[int]) -> int:
     """The mask of some GPUs.
 
     >>> mask_of([0, 3])
@@ -158,11 +158,11 @@ def mask_of(gpus: Sequence[int]) -> int:
     return sum(1 << gpu for gpu in gpus)
 
 
-def _qualities(topology: Topology) -> tuple[Ints, Ints]:
+def _set_qualities(topology: GpuTopology) -> tuple[IntArray, IntArray]:
     """The slowest pair and the sum of all pairs of every set, shape (2 to the GPUs,)."""
-    count = 1 << topology.gpus
+    count = 1 << topology.gpu_count
     slowest, total = np.full(count, (1 << 20) - 1), np.zeros(count, np.int64)
-    for gpu in range(topology.gpus):
+    for gpu in range(topology.gpu_count):
         below = 1 << gpu
         least, added = np.full(below, (1 << 20) - 1), np.zeros(below, np.int64)
         for other in range(gpu):
@@ -174,18 +174,18 @@ def _qualities(topology: Topology) -> tuple[Ints, Ints]:
     return slowest, total
 
 
-def _islands(topology: Topology) -> Ints:
+def _joined_set_flags(topology: GpuTopology) -> IntArray:
     """1 for every set in which NVLink joins each pair, a single GPU included, shape (2 to the GPUs,)."""
-    joined = np.ones(1 << topology.gpus, np.int64)
-    for gpu in range(topology.gpus):
+    joined = np.ones(1 << topology.gpu_count, np.int64)
+    for gpu in range(topology.gpu_count):
         for other in range(gpu):
-            if not topology.links(gpu, other):
+            if not topology.count_nvlinks(gpu, other):
                 pair = 1 << gpu | 1 << other
                 joined[np.arange(len(joined)) & pair == pair] = 0
     return joined
 
 
-def _within(values: Ints) -> Ints:
+def _best_subset_values(values: IntArray) -> IntArray:
     """The highest value of any subset, for every set."""
     best = values.copy()
     gpus = len(values).bit_length() - 1
@@ -195,11 +195,11 @@ def _within(values: Ints) -> Ints:
     return best
 
 
-def _numa_masks(topology: Topology) -> list[int]:
-    return [mask_of([i for i, at in enumerate(topology.numa) if at == node]) for node in sorted(set(topology.numa))]
+def _numa_masks(topology: GpuTopology) -> list[int]:
+    return [gpu_mask([i for i, at in enumerate(topology.numa_nodes) if at == node]) for node in sorted(set(topology.numa_nodes))]
 
 
-def _by_index(chosen: Ints, gpus: int) -> Ints:
+def _index_order(chosen: IntArray, gpus: int) -> IntArray:
     """A number that is lower for sets with lower indexes: of equal size, the order of their lists."""
-    mirrored: Ints = np.sum([(chosen >> gpu & 1) << (gpus - 1 - gpu) for gpu in range(gpus)], axis=0)
+    mirrored: IntArray = np.sum([(chosen >> gpu & 1) << (gpus - 1 - gpu) for gpu in range(gpus)], axis=0)
     return -mirrored

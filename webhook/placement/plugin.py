@@ -20,35 +20,35 @@ from functools import cache, lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from webhook.model.masks import bits
-from webhook.placement.nvlink import KINDS
-from webhook.placement.topology import Topology
+from webhook.model.masks import bit_positions
+from webhook.placement.nvlink import MAX_CACHED_TOPOLOGIES
+from webhook.placement.topology import GpuTopology
 
-PER_LINK = 100
-PER_BUS = 10
+POINTS_PER_NVLINK = 100
+POINTS_PER_PCIE_STEP = 10
 """Points of an NVLink, and of each step up from SYS."""
 
-_NEVER = -(1 << 30)
+_FORBIDDEN = -(1 << 30)
 """Points of a split that may not be: with the points of all pairs added it is still below any other."""
 
 
-Sets = NDArray[np.int32]
+SetArray = NDArray[np.int32]
 """Masks of GPUs, or points by mask. Half as wide as usual, because that is twice as fast."""
 
-Choices = NDArray[np.float32]
+ChoiceArray = NDArray[np.float32]
 """Ones and zeros. As floats, because only those are multiplied fast."""
 
 
-class Plugin:
+class BestEffortPolicy:
     """The rule on one kind of node."""
 
-    def __init__(self, topology: Topology) -> None:
-        self._two_sided = topology.two_sided
-        self._scores = _scores(topology)
-        self._splits: dict[int, Splits] = {}
+    def __init__(self, topology: GpuTopology) -> None:
+        self._two_sided = topology.is_symmetric
+        self._scores = _set_scores(topology)
+        self._splits: dict[int, SplitTable] = {}
         self._answers: dict[tuple[int, int, int], int | None] = {}
 
-    def predicted(self, free: int, count: int, required: int = 0) -> int | None:
+    def predict_set(self, free: int, count: int, required: int = 0) -> int | None:
         """The set that the plugin allocates; None where it allocates none or cannot cope.
 
         Args:
@@ -62,27 +62,27 @@ class Plugin:
             return None
         key = (free, count, required)
         if key not in self._answers:
-            self._answers[key] = self._chosen(free, count, required)
+            self._answers[key] = self._choose_set(free, count, required)
         return self._answers[key]
 
-    def score(self, chosen: int) -> int:
+    def set_score(self, chosen: int) -> int:
         """The points of a set."""
         return int(self._scores[chosen])
 
-    def _chosen(self, free: int, count: int, required: int) -> int | None:
+    def _choose_set(self, free: int, count: int, required: int) -> int | None:
         if count < 1:
             return None
         if count == 1:
             return required or free & -free
-        splits = self._splits.setdefault(count, Splits(self._scores, count))
-        sets = splits.holding(required, free).best(free) if required else splits.best(free)
-        return max((each for each in sets if each.bit_count() == count and each & required == required), key=self.score)
+        splits = self._splits.setdefault(count, SplitTable(self._scores, count))
+        sets = splits.with_required(required, free).best_split(free) if required else splits.best_split(free)
+        return max((each for each in sets if each.bit_count() == count and each & required == required), key=self.set_score)
 
 
-class Splits:
+class SplitTable:
     """The best split of each set of GPUs into sets of one size, worked out when it is asked for."""
 
-    def __init__(self, scores: Sets, count: int) -> None:
+    def __init__(self, scores: SetArray, count: int) -> None:
         """Begin.
 
         Args:
@@ -95,76 +95,76 @@ class Splits:
         self._points = np.zeros_like(scores)
         self._first = np.zeros_like(scores)  # the set with the lowest GPU; 0 where nothing is worked out yet
 
-    def best(self, free: int) -> list[int]:
+    def best_split(self, free: int) -> list[int]:
         """The sets of the first of the splits with the highest points, as the original comes upon them."""
-        self._work_out(free)
+        self._compute_splits(free)
         sets = []
         while free:
             sets.append(int(self._first[free]))
             free &= ~sets[-1]
         return sets
 
-    def holding(self, required: int, free: int) -> Splits:
+    def with_required(self, required: int, free: int) -> SplitTable:
         """The same where one full set must hold some of the free GPUs."""
-        self._work_out(free)
-        some = Splits(self._scores, self._count)
+        self._compute_splits(free)
+        some = SplitTable(self._scores, self._count)
         held = np.arange(len(self._scores), dtype=np.int32) & required
         some._required = required
-        some._points = np.where((held == 0) | (held == required), self._points, _NEVER)
+        some._points = np.where((held == 0) | (held == required), self._points, _FORBIDDEN)
         some._first = np.where(held == required, 0, self._first)
         return some
 
-    def _work_out(self, free: int) -> None:
+    def _compute_splits(self, free: int) -> None:
         """Sets of fewer GPUs first. A set that has lost its lowest GPU is all that can be left of another."""
         if self._first[free]:
             return
-        left = _subsets(free & free - 1)
+        left = _all_subsets(free & free - 1)
         left = left[(self._first[left] == 0) & (left & self._required == self._required)]
         sizes = np.bitwise_count(left)
         for size in range(1, free.bit_count()):
             if size % self._count in (0, free.bit_count() % self._count):
-                self._split(left[sizes == size], size)
-        self._split(np.array([free], np.int32), free.bit_count())
+                self._split_masks(left[sizes == size], size)
+        self._split_masks(np.array([free], np.int32), free.bit_count())
 
-    def _split(self, masks: Sets, size: int) -> None:
+    def _split_masks(self, masks: SetArray, size: int) -> None:
         """Split sets of so many GPUs."""
         if not len(masks):
             return
-        sets = _first_sets(masks, size, self._count)
+        sets = _candidate_first_sets(masks, size, self._count)
         points = self._scores[sets] + self._points[masks[:, None] ^ sets]
         if self._required:
-            points[(sets & self._required != 0) & (np.bitwise_count(sets) < self._count)] = _NEVER
+            points[(sets & self._required != 0) & (np.bitwise_count(sets) < self._count)] = _FORBIDDEN
         best = points.argmax(1)[:, None]
         self._points[masks] = np.take_along_axis(points, best, 1)[:, 0]
         self._first[masks] = np.take_along_axis(sets, best, 1)[:, 0]
 
 
-@lru_cache(maxsize=KINDS)
-def plugin(topology: Topology) -> Plugin:
+@lru_cache(maxsize=MAX_CACHED_TOPOLOGIES)
+def best_effort_policy(topology: GpuTopology) -> BestEffortPolicy:
     """The rule on a kind of node, its answers remembered."""
-    return Plugin(topology)
+    return BestEffortPolicy(topology)
 
 
-def _subsets(mask: int) -> Sets:
+def _all_subsets(mask: int) -> SetArray:
     """All subsets of a set, the empty one too."""
     found = np.zeros(1, np.int32)
-    for bit in bits(mask):
+    for bit in bit_positions(mask):
         found = np.concatenate([found, found | 1 << bit])
     return found
 
 
-def _first_sets(masks: Sets, size: int, count: int) -> Sets:
+def _candidate_first_sets(masks: SetArray, size: int, count: int) -> SetArray:
     """The sets that hold the lowest GPU of sets of so many, full ones and the smaller one; shape (masks, sets)."""
     places, left = [], masks
     for _ in range(size):
         places.append(left & -left)
         left = left & left - 1
-    chosen: Sets = (np.stack(places, 1).astype(np.float32) @ _choices(size, count)).astype(np.int32)
+    chosen: SetArray = (np.stack(places, 1).astype(np.float32) @ _choice_matrix(size, count)).astype(np.int32)
     return chosen
 
 
 @cache
-def _choices(size: int, count: int) -> Choices:
+def _choice_matrix(size: int, count: int) -> ChoiceArray:
     """Which of so many GPUs, the lowest always, in the original's order: gaps count as the highest indexes.
 
     Shape (GPUs, choices).
@@ -175,21 +175,21 @@ def _choices(size: int, count: int) -> Choices:
     return (numbers >> np.arange(size)[::-1, None] & 1).astype(np.float32)
 
 
-def _scores(topology: Topology) -> Sets:
+def _set_scores(topology: GpuTopology) -> SetArray:
     """The points of every set, shape (2 to the GPUs,)."""
     scores = np.zeros(1, np.int32)
-    for gpu in range(topology.gpus):
+    for gpu in range(topology.gpu_count):
         added = np.zeros(1, np.int32)
         for other in range(gpu):
-            added = np.concatenate([added, added + _points(topology, other, gpu)])
+            added = np.concatenate([added, added + _pair_points(topology, other, gpu)])
         scores = np.concatenate([scores, scores + added])
     return scores
 
 
-def _points(topology: Topology, one: int, other: int) -> int:
+def _pair_points(topology: GpuTopology, one: int, other: int) -> int:
     """Points of a pair, of which the first has the lower index: what it sees counts.
 
     A path that is not known counts nothing, as with the original's own test nodes.
     """
     links = 0 if topology.nvswitch else topology.nvlinks[one][other]
-    return PER_LINK * links + PER_BUS * (topology.buses[one][other] or 0)
+    return POINTS_PER_NVLINK * links + POINTS_PER_PCIE_STEP * (topology.pcie_paths[one][other] or 0)

@@ -1,7 +1,7 @@
 """Rooms: what is free on each node, in arrays, so that hundreds of nodes are judged in one step.
 
-`Site` never changes: the nodes as they are when empty. `Rooms` is what is free now, written by one owner and
-read by rules in slices (`Rows`).
+`ClusterCapacity` never changes: the nodes as they are when empty. `FreeCapacityArrays` is what is free now, written by one owner and
+read by rules in slices (`CapacityRows`).
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from webhook.placement.needs import WHOLE, Need
+from webhook.placement.needs import GPU_MILLI, PodDemand
 
-Ints = NDArray[np.int64]
-Floats = NDArray[np.float64]
-Bools = NDArray[np.bool_]
+IntArray = NDArray[np.int64]
+FloatArray = NDArray[np.float64]
+BoolArray = NDArray[np.bool_]
 
 
-class Machine(msgspec.Struct, frozen=True, gc=False):
+class EmptyNode(msgspec.Struct, frozen=True, gc=False):
     """One empty node.
 
     Attributes:
@@ -43,7 +43,7 @@ class Machine(msgspec.Struct, frozen=True, gc=False):
         return (self.model, self.gpus, self.cpu_milli)
 
 
-class Site:
+class ClusterCapacity:
     """The empty nodes of a cluster.
 
     Attributes:
@@ -57,31 +57,31 @@ class Site:
         gpus: Thousandths by node and GPU, shape (nodes, most GPUs of a node); 0 where there is none.
     """
 
-    def __init__(self, machines: Sequence[Machine]) -> None:
-        self.machines = tuple(machines)
-        self.models = sorted({machine.model for machine in self.machines})
-        self.kinds = sorted({machine.kind for machine in self.machines})
-        self.model: Ints = np.array([self.models.index(machine.model) for machine in self.machines], np.int64)
+    def __init__(self, machines: Sequence[EmptyNode]) -> None:
+        self.nodes = tuple(machines)
+        self.models = sorted({machine.model for machine in self.nodes})
+        self.kinds = sorted({machine.kind for machine in self.nodes})
+        self.model_index: IntArray = np.array([self.models.index(machine.model) for machine in self.nodes], np.int64)
         places = {kind: place for place, kind in enumerate(self.kinds)}
-        self.kind: Ints = np.array([places[machine.kind] for machine in self.machines], np.int64)
-        self.cpu: Ints = np.array([machine.cpu_milli for machine in self.machines], np.int64)
-        self.memory: Ints = np.array([machine.memory_mib for machine in self.machines], np.int64)
-        counts = np.array([machine.gpus for machine in self.machines], np.int64)
-        self.gpus: Ints = np.where(np.arange(max(1, counts.max(initial=0))) < counts[:, None], WHOLE, 0)
+        self.kind_index: IntArray = np.array([places[machine.kind] for machine in self.nodes], np.int64)
+        self.cpu: IntArray = np.array([machine.cpu_milli for machine in self.nodes], np.int64)
+        self.memory: IntArray = np.array([machine.memory_mib for machine in self.nodes], np.int64)
+        counts = np.array([machine.gpus for machine in self.nodes], np.int64)
+        self.gpus: IntArray = np.where(np.arange(max(1, counts.max(initial=0))) < counts[:, None], GPU_MILLI, 0)
 
     @property
-    def milli(self) -> int:
+    def total_milli(self) -> int:
         """All GPUs of the cluster, in thousandths."""
         return int(self.gpus.sum())
 
-    def taking(self, need: Need) -> Bools:
+    def nodes_accepting(self, need: PodDemand) -> BoolArray:
         """Which nodes have a model that will do, shape (nodes,)."""
         if not need.gpus or not need.models:
-            return np.ones(len(self.machines), np.bool_)
-        return np.array([need.takes(model) for model in self.models], np.bool_)[self.model]
+            return np.ones(len(self.nodes), np.bool_)
+        return np.array([need.accepts_model(model) for model in self.models], np.bool_)[self.model_index]
 
 
-class Rows(NamedTuple):
+class CapacityRows(NamedTuple):
     """What is free on some nodes, or would be.
 
     Attributes:
@@ -90,12 +90,12 @@ class Rows(NamedTuple):
         gpus: Free thousandths of each GPU, shape (n, GPUs).
     """
 
-    nodes: Ints
-    cpu: Ints
-    gpus: Ints
+    nodes: IntArray
+    cpu: IntArray
+    gpus: IntArray
 
 
-class Rooms:
+class FreeCapacityArrays:
     """What is free on every node now.
 
     Attributes:
@@ -105,32 +105,32 @@ class Rooms:
         gpus: Free thousandths of each GPU, shape (nodes, GPUs).
     """
 
-    def __init__(self, site: Site) -> None:
-        self.site = site
+    def __init__(self, site: ClusterCapacity) -> None:
+        self.capacity = site
         self.cpu = site.cpu.copy()
         self.memory = site.memory.copy()
         self.gpus = site.gpus.copy()
 
-    def rows(self, nodes: Ints) -> Rows:
+    def rows(self, nodes: IntArray) -> CapacityRows:
         """A slice."""
-        return Rows(nodes, self.cpu[nodes], self.gpus[nodes])
+        return CapacityRows(nodes, self.cpu[nodes], self.gpus[nodes])
 
-    def take(self, node: int, need: Need, gpus: Sequence[int]) -> None:
+    def allocate(self, node: int, need: PodDemand, gpus: Sequence[int]) -> None:
         """A pod begins to hold these GPUs of a node."""
-        self._change(node, need, gpus, -1)
+        self._add(node, need, gpus, -1)
 
-    def give(self, node: int, need: Need, gpus: Sequence[int]) -> None:
+    def release(self, node: int, need: PodDemand, gpus: Sequence[int]) -> None:
         """A pod has ended that held these GPUs of a node."""
-        self._change(node, need, gpus, 1)
+        self._add(node, need, gpus, 1)
 
-    def _change(self, node: int, need: Need, gpus: Sequence[int], sign: int) -> None:
+    def _add(self, node: int, need: PodDemand, gpus: Sequence[int], sign: int) -> None:
         self.cpu[node] += sign * need.cpu_milli
         self.memory[node] += sign * need.memory_mib
         for gpu in gpus:
             self.gpus[node, gpu] += sign * need.gpu_milli
 
 
-def of_mask(mask: int, nodes: int) -> Bools:
+def node_mask_array(mask: int, nodes: int) -> BoolArray:
     """A mask of nodes as an array, shape (nodes,).
 
     >>> of_mask(0b101, 4).tolist()
@@ -140,13 +140,13 @@ def of_mask(mask: int, nodes: int) -> Bools:
     return np.unpackbits(packed, count=nodes, bitorder="little").astype(np.bool_)
 
 
-def units(gpus: Ints, milli: Ints | int) -> Ints:
+def units_per_gpu(gpus: IntArray, milli: IntArray | int) -> IntArray:
     """For how many units of a size there is room on each GPU: one whole one, or some shares."""
-    found: Ints = gpus // np.maximum(1, milli)
+    found: IntArray = gpus // np.maximum(1, milli)
     return found
 
 
-def options(rows: Rows, need: Need, taking: Bools) -> Rows:
+def placement_options(rows: CapacityRows, need: PodDemand, taking: BoolArray) -> CapacityRows:
     """Every way to put a pod on these nodes, as they would be after it; memory is not asked.
 
     A share may go to any GPU with room, of equal ones the first. Of several units, the lowest idle GPUs are taken for
@@ -160,19 +160,19 @@ def options(rows: Rows, need: Need, taking: Bools) -> Rows:
     open_ = (rows.cpu >= need.cpu_milli) & taking[rows.nodes]
     if need.gpus == 0:
         row = np.flatnonzero(open_)
-        return Rows(rows.nodes[row], rows.cpu[row] - need.cpu_milli, rows.gpus[row])
-    if need.gpus == 1 and need.gpu_milli < WHOLE:
-        row, gpu = _first_of_equals(rows.gpus, (rows.gpus >= need.gpu_milli) & open_[:, None])
+        return CapacityRows(rows.nodes[row], rows.cpu[row] - need.cpu_milli, rows.gpus[row])
+    if need.gpus == 1 and need.gpu_milli < GPU_MILLI:
+        row, gpu = _first_of_equal_gpus(rows.gpus, (rows.gpus >= need.gpu_milli) & open_[:, None])
         gpus = rows.gpus[row]
         gpus[np.arange(len(row)), gpu] -= need.gpu_milli
-        return Rows(rows.nodes[row], rows.cpu[row] - need.cpu_milli, gpus)
-    room = units(rows.gpus, need.gpu_milli) * open_[:, None]
+        return CapacityRows(rows.nodes[row], rows.cpu[row] - need.cpu_milli, gpus)
+    room = units_per_gpu(rows.gpus, need.gpu_milli) * open_[:, None]
     row = np.flatnonzero(room.sum(1) >= need.gpus)
-    gpus = _without(rows.gpus[row], room[row], need)
-    return Rows(rows.nodes[row], rows.cpu[row] - need.cpu_milli, gpus)
+    gpus = _gpus_after_allocation(rows.gpus[row], room[row], need)
+    return CapacityRows(rows.nodes[row], rows.cpu[row] - need.cpu_milli, gpus)
 
 
-def _first_of_equals(gpus: Ints, room: Bools) -> tuple[Ints, Ints]:
+def _first_of_equal_gpus(gpus: IntArray, room: BoolArray) -> tuple[IntArray, IntArray]:
     """Row and GPU of those with room that are the first of their row with so much free."""
     row, gpu = np.nonzero(room)
     same = gpus[row] == gpus[row, gpu][:, None]
@@ -180,11 +180,11 @@ def _first_of_equals(gpus: Ints, room: Bools) -> tuple[Ints, Ints]:
     return row[first], gpu[first]
 
 
-def _without(gpus: Ints, room: Ints, need: Need) -> Ints:
+def _gpus_after_allocation(gpus: IntArray, room: IntArray, need: PodDemand) -> IntArray:
     """The GPUs after the fullest with room for a unit are filled up, of equal ones the lowest."""
-    if need.gpu_milli == WHOLE:
+    if need.gpu_milli == GPU_MILLI:
         return np.where((room > 0) & (room.cumsum(1) <= need.gpus), 0, gpus)
-    order = np.argsort(np.where(room > 0, gpus, 2 * WHOLE), axis=1, kind="stable")
+    order = np.argsort(np.where(room > 0, gpus, 2 * GPU_MILLI), axis=1, kind="stable")
     there = np.take_along_axis(room, order, 1)
     taken = np.clip(need.gpus - (there.cumsum(1) - there), 0, there)
     left = gpus.copy()

@@ -15,19 +15,19 @@ from functools import lru_cache
 
 import msgspec
 
-from webhook.model.products import MIG_MARK, SHARED_MARK, normalised, nvlinked
+from webhook.model.products import MIG_MARK, SHARED_MARK, normalized_product, has_nvlink
 
-MOST_GPUS = 16
+MAX_GPUS = 16
 """GPUs of a node whose sets are told apart."""
 
-RATES = {1: 20_000, 2: 25_000, 3: 25_000, 4: 26_562, 5: 53_125}
+NVLINK_RATES = {1: 20_000, 2: 25_000, 3: 25_000, 4: 26_562, 5: 53_125}
 """MB/s of one NVLink by generation."""
 
-BRIDGE_RATE = 14_062
+NVLINK_BRIDGE_RATE = 14_062
 """MB/s of one link of the bridges for RTX A6000, A40 and RTX 3090."""
 
 
-class Bus(IntEnum):
+class PciePath(IntEnum):
     """How far apart two GPUs are on PCIe; the nearer the higher."""
 
     SYS = 1
@@ -38,11 +38,11 @@ class Bus(IntEnum):
     BOARD = 6
 
 
-BUS_RATES = {Bus.SYS: 6_000, Bus.NODE: 8_000, Bus.PHB: 10_000, Bus.PXB: 11_000, Bus.PIX: 12_000, Bus.BOARD: 12_500}
+PCIE_PATH_RATES = {PciePath.SYS: 6_000, PciePath.NODE: 8_000, PciePath.PHB: 10_000, PciePath.PXB: 11_000, PciePath.PIX: 12_000, PciePath.BOARD: 12_500}
 """MB/s of a PCIe path: gen 3 x16, below one NVLink of any kind; later generations keep the order."""
 
 
-class Confidence(StrEnum):
+class TopologyConfidence(StrEnum):
     """Where a topology comes from."""
 
     MEASURED = "measured"
@@ -55,7 +55,7 @@ class Confidence(StrEnum):
     """Labels do not tell: cards that may or may not be bridged, or a product that is not known."""
 
 
-class Topology(msgspec.Struct, frozen=True):
+class GpuTopology(msgspec.Struct, frozen=True):
     """The GPUs of one node. Row i tells what GPU i sees; two equal values are one kind of node.
 
     Attributes:
@@ -68,23 +68,23 @@ class Topology(msgspec.Struct, frozen=True):
     """
 
     nvlinks: tuple[tuple[int, ...], ...]
-    buses: tuple[tuple[Bus | None, ...], ...]
-    numa: tuple[int, ...]
-    rate: int = 0
+    pcie_paths: tuple[tuple[PciePath | None, ...], ...]
+    numa_nodes: tuple[int, ...]
+    nvlink_rate: int = 0
     nvswitch: bool = False
-    confidence: Confidence = Confidence.MEASURED
+    confidence: TopologyConfidence = TopologyConfidence.MEASURED
 
     @property
-    def gpus(self) -> int:
+    def gpu_count(self) -> int:
         """How many."""
-        return len(self.numa)
+        return len(self.numa_nodes)
 
     @property
-    def two_sided(self) -> bool:
+    def is_symmetric(self) -> bool:
         """Has each end of every pair links up where the other has some?"""
-        return all(bool(self.nvlinks[i][j]) == bool(self.nvlinks[j][i]) for i in range(self.gpus) for j in range(i))
+        return all(bool(self.nvlinks[i][j]) == bool(self.nvlinks[j][i]) for i in range(self.gpu_count) for j in range(i))
 
-    def links(self, one: int, other: int) -> int:
+    def count_nvlinks(self, one: int, other: int) -> int:
         """NVLinks between two GPUs: what both ends have up."""
         return min(self.nvlinks[one][other], self.nvlinks[other][one])
 
@@ -93,33 +93,33 @@ class Topology(msgspec.Struct, frozen=True):
 
         A nearer PCIe path adds a few MB/s to a pair over NVLink, so that it decides between equal ones.
         """
-        links, bus = self.links(one, other), self.buses[one][other]
-        return links * self.rate + (bus or 0) if links else BUS_RATES[bus or Bus.SYS]
+        links, bus = self.count_nvlinks(one, other), self.pcie_paths[one][other]
+        return links * self.nvlink_rate + (bus or 0) if links else PCIE_PATH_RATES[bus or PciePath.SYS]
 
 
-def switched(gpus: int, links: int, generation: int) -> Topology:
+def nvswitch_topology(gpus: int, links: int, generation: int) -> GpuTopology:
     """A board on which every GPU reaches every other one with so many links."""
-    return Topology(
+    return GpuTopology(
         nvlinks=tuple(tuple(0 if i == j else links for j in range(gpus)) for i in range(gpus)),
-        buses=tuple((None,) * gpus for _ in range(gpus)),
-        numa=tuple(-1 for _ in range(gpus)),
-        rate=RATES[generation],
+        pcie_paths=tuple((None,) * gpus for _ in range(gpus)),
+        numa_nodes=tuple(-1 for _ in range(gpus)),
+        nvlink_rate=NVLINK_RATES[generation],
         nvswitch=True,
-        confidence=Confidence.ASSUMED,
+        confidence=TopologyConfidence.ASSUMED,
     )
 
 
-def unlinked(gpus: int, confidence: Confidence = Confidence.ASSUMED) -> Topology:
+def topology_without_links(gpus: int, confidence: TopologyConfidence = TopologyConfidence.ASSUMED) -> GpuTopology:
     """GPUs of which no link is known."""
-    return Topology(
+    return GpuTopology(
         nvlinks=tuple((0,) * gpus for _ in range(gpus)),
-        buses=tuple((None,) * gpus for _ in range(gpus)),
-        numa=(-1,) * gpus,
+        pcie_paths=tuple((None,) * gpus for _ in range(gpus)),
+        numa_nodes=(-1,) * gpus,
         confidence=confidence,
     )
 
 
-_CUBE = (
+_CUBE_MESH_LINKS = (
     (0, 1, 1, 2, 2, 0, 0, 0),
     (1, 0, 2, 1, 0, 2, 0, 0),
     (1, 2, 0, 2, 0, 0, 1, 0),
@@ -131,7 +131,7 @@ _CUBE = (
 )
 """NVLinks of the hybrid cube mesh: eight V100 SXM2, as in DGX-1 and AWS p3.16xlarge."""
 
-_BOARDS = {
+_NVSWITCH_BOARDS = {
     "b200": (8, 18, 5),
     "b300-sxm6-ac": (8, 18, 5),
     "gb200": (4, 18, 5),
@@ -145,12 +145,12 @@ _BOARDS = {
 }
 """Usual boards behind NVSwitch: GPUs, links of each, generation."""
 
-_DIRECT = {"h100-80gb-hbm3": (6, 4), "h200": (6, 4), "gh200-480gb": (6, 4), "gh200-144g-hbm3e": (6, 4)}
+_DIRECT_BOARDS = {"h100-80gb-hbm3": (6, 4), "h200": (6, 4), "gh200-480gb": (6, 4), "gh200-144g-hbm3e": (6, 4)}
 """Boards of four without a switch: links of each pair, generation."""
 
 
 @lru_cache(maxsize=4096)
-def assumed(product: str, gpus: int) -> Topology:
+def assumed_topology(product: str, gpus: int) -> GpuTopology:
     """The topology that labels alone let one expect.
 
     Args:
@@ -161,34 +161,34 @@ def assumed(product: str, gpus: int) -> Topology:
         The product's usual board, with confidence ASSUMED; without links, UNKNOWN, where bridges decide.
     """
     lower = product.lower()
-    if MIG_MARK in lower or lower.endswith(SHARED_MARK) or nvlinked(product) is False or gpus < 2:
-        return unlinked(gpus)
-    name = normalised(product)
-    if nvlinked(product) is None:
-        return unlinked(gpus, Confidence.UNKNOWN)
-    return _board(name, gpus)
+    if MIG_MARK in lower or lower.endswith(SHARED_MARK) or has_nvlink(product) is False or gpus < 2:
+        return topology_without_links(gpus)
+    name = normalized_product(product)
+    if has_nvlink(product) is None:
+        return topology_without_links(gpus, TopologyConfidence.UNKNOWN)
+    return _assumed_board(name, gpus)
 
 
-def _board(name: str, gpus: int) -> Topology:
+def _assumed_board(name: str, gpus: int) -> GpuTopology:
     """The usual board of a product whose GPUs are all linked, or a part of it that a virtual machine sees."""
     if name.startswith(("tesla-v100-sxm2", "tesla-p100-sxm2")):
         return (
-            _mesh(gpus) if name.startswith("tesla-v100") and gpus == len(_CUBE) else unlinked(gpus, Confidence.UNKNOWN)
+            _cube_mesh_topology(gpus) if name.startswith("tesla-v100") and gpus == len(_CUBE_MESH_LINKS) else topology_without_links(gpus, TopologyConfidence.UNKNOWN)
         )
-    if name in _DIRECT and gpus == 4:
-        return msgspec.structs.replace(switched(gpus, *_DIRECT[name]), nvswitch=False)
+    if name in _DIRECT_BOARDS and gpus == 4:
+        return msgspec.structs.replace(nvswitch_topology(gpus, *_DIRECT_BOARDS[name]), nvswitch=False)
     if name.startswith(("a100-sxm4", "a800-sxm4")):
         direct = gpus == 4
-        return msgspec.structs.replace(switched(gpus, 4 if direct else 12, 3), nvswitch=not direct)
-    most, links, generation = _BOARDS.get(name, (0, 0, 1))
-    return switched(gpus, links, generation) if gpus <= most else unlinked(gpus, Confidence.UNKNOWN)
+        return msgspec.structs.replace(nvswitch_topology(gpus, 4 if direct else 12, 3), nvswitch=not direct)
+    most, links, generation = _NVSWITCH_BOARDS.get(name, (0, 0, 1))
+    return nvswitch_topology(gpus, links, generation) if gpus <= most else topology_without_links(gpus, TopologyConfidence.UNKNOWN)
 
 
-def _mesh(gpus: int) -> Topology:
+def _cube_mesh_topology(gpus: int) -> GpuTopology:
     half = gpus // 2
     buses = tuple(
-        tuple(None if i == j else Bus.PHB if i // half == j // half else Bus.SYS for j in range(gpus))
+        tuple(None if i == j else PciePath.PHB if i // half == j // half else PciePath.SYS for j in range(gpus))
         for i in range(gpus)
     )
     numa = tuple(i // half for i in range(gpus))
-    return Topology(_CUBE, buses, numa, RATES[2], confidence=Confidence.ASSUMED)
+    return GpuTopology(_CUBE_MESH_LINKS, buses, numa, NVLINK_RATES[2], confidence=TopologyConfidence.ASSUMED)

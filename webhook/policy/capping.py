@@ -6,32 +6,32 @@ from collections.abc import Collection, Iterable
 
 import msgspec
 
-from webhook.model.modes import Mode
+from webhook.model.modes import PolicyMode
 from webhook.policy.compiled import SECTIONS, Policy, PolicySet
 
 
-def on_trial(policies: PolicySet) -> PolicySet:
+def policies_as_audit(policies: PolicySet) -> PolicySet:
     """The same set with every mode `audit`; a match condition that fails denies nothing either."""
-    return _with(policies, map(tried, policies.policies))
+    return _replace_policies(policies, map(as_audit, policies.policies))
 
 
-def halted(policies: PolicySet, names: Collection[str]) -> PolicySet:
+def halt_rollouts(policies: PolicySet, names: Collection[str]) -> PolicySet:
     """The same set with the named policies on trial, because their rollout was halted."""
     if not names:
         return policies
-    return _with(policies, (tried(one) if one.name in names and one.rollout else one for one in policies.policies))
+    return _replace_policies(policies, (as_audit(one) if one.name in names and one.rollout else one for one in policies.policies))
 
 
-def _with(policies: PolicySet, changed: Iterable[Policy]) -> PolicySet:
-    return PolicySet(changed, policies.exemptions, policies.templates, policies.written)
+def _replace_policies(policies: PolicySet, changed: Iterable[Policy]) -> PolicySet:
+    return PolicySet(changed, policies.exemptions, policies.template_paths, policies.sources)
 
 
-def tried(policy: Policy) -> Policy:
+def as_audit(policy: Policy) -> Policy:
     """One policy on trial, for everybody."""
     written = {name: getattr(policy, name) for name in SECTIONS}
     sections = {
-        name: msgspec.structs.replace(section, mode=Mode.AUDIT)
+        name: msgspec.structs.replace(section, mode=PolicyMode.AUDIT)
         for name, section in written.items()
         if section is not None
     }
-    return msgspec.structs.replace(policy, mode=Mode.AUDIT, rollout=None, **sections)
+    return msgspec.structs.replace(policy, mode=PolicyMode.AUDIT, rollout=None, **sections)

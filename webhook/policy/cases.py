@@ -12,21 +12,21 @@ from typing import Any, NamedTuple
 import msgspec
 
 from webhook.documents.places import Document
-from webhook.documents.reading import read
-from webhook.errors import DocumentError, Place, PolicyFileError
-from webhook.policy.explaining import value_fault
-from webhook.policy.validating import UNREADABLE, kind_of, validated, wrong_kind
-from webhook.policy.written.cases import GPUPolicyTest, WrittenCase, WrittenExpect
+from webhook.documents.reading import read_documents
+from webhook.errors import DocumentError, SourceLocation, PolicyFileError
+from webhook.policy.explaining import value_error
+from webhook.policy.validating import UNREADABLE, document_kind, validate_document, kind_error
+from webhook.policy.written.cases import GPUPolicyTest, CaseSpec, ExpectSpec
 from webhook.policy.written.kinds import GPUPolicy, GPUPolicyException
 
-KIND = GPUPolicyTest.__name__
-_PASSED_OVER = (GPUPolicy.__name__, GPUPolicyException.__name__)
+POLICY_TEST_KIND = GPUPolicyTest.__name__
+_IGNORED_KINDS = (GPUPolicy.__name__, GPUPolicyException.__name__)
 
-PathOrObject = str | Mapping[str, Any]
+PathOrManifest = str | Mapping[str, Any]
 """A file's path relative to the test file, or the object itself."""
 
 
-class Expect(msgspec.Struct, frozen=True):
+class ExpectedDecision(msgspec.Struct, frozen=True):
     """What must come out; None: not compared.
 
     Attributes:
@@ -40,12 +40,12 @@ class Expect(msgspec.Struct, frozen=True):
     allowed: bool
     codes: tuple[str, ...] | None = None
     audited: tuple[str, ...] | None = None
-    patched: PathOrObject | None = None
+    patched: PathOrManifest | None = None
     limits: Mapping[str, Mapping[str, str]] | None = None
     unchanged: bool | None = None
 
 
-class Case(msgspec.Struct, frozen=True):
+class PolicyTestCase(msgspec.Struct, frozen=True):
     """One case.
 
     Attributes:
@@ -59,17 +59,17 @@ class Case(msgspec.Struct, frozen=True):
     """
 
     name: str
-    place: Place
+    location: SourceLocation
     now: datetime | None
     operation: str
-    pod: PathOrObject
+    pod: PathOrManifest
     namespace: str
     namespace_labels: Mapping[str, str] | None
     user: str
-    expect: Expect
+    expect: ExpectedDecision
 
 
-class TestFile(msgspec.Struct, frozen=True):
+class PolicyTestFile(msgspec.Struct, frozen=True):
     """One GPUPolicyTest.
 
     Attributes:
@@ -80,76 +80,76 @@ class TestFile(msgspec.Struct, frozen=True):
     __test__ = False
 
     name: str
-    place: Place
+    location: SourceLocation
     policies: tuple[str, ...]
     cluster: str
-    cases: tuple[Case, ...]
+    cases: tuple[PolicyTestCase, ...]
 
 
-class ReadTests(NamedTuple):
+class TestFilesResult(NamedTuple):
     """What became of a file: its tests, and every fault in it."""
 
-    tests: tuple[TestFile, ...]
+    tests: tuple[PolicyTestFile, ...]
     errors: tuple[PolicyFileError, ...]
 
 
-def read_tests(content: str | bytes, file: str) -> ReadTests:
+def load_test_files(content: str | bytes, file: str) -> TestFilesResult:
     """Read every GPUPolicyTest of a file. Policies and exceptions in it are passed over."""
     try:
-        documents = read(content, file)
+        documents = read_documents(content, file)
     except DocumentError as error:
-        return ReadTests((), (PolicyFileError(error.place, error.sentence, UNREADABLE),))
+        return TestFilesResult((), (PolicyFileError(error.location, error.message, UNREADABLE),))
     errors: list[PolicyFileError] = []
-    tests = [_test(document, errors) for document in documents if kind_of(document) not in _PASSED_OVER]
-    return ReadTests(tuple(test for test in tests if test is not None), tuple(errors))
+    tests = [_parse_test_file(document, errors) for document in documents if document_kind(document) not in _IGNORED_KINDS]
+    return TestFilesResult(tuple(test for test in tests if test is not None), tuple(errors))
 
 
-def _test(document: Document, errors: list[PolicyFileError]) -> TestFile | None:
-    problem = wrong_kind(document, (KIND,))
+def _parse_test_file(document: Document, errors: list[PolicyFileError]) -> PolicyTestFile | None:
+    problem = kind_error(document, (POLICY_TEST_KIND,))
     if problem is not None:
         errors.append(problem)
         return None
-    written = validated(document, GPUPolicyTest, errors)
-    repeated = _repeated_names(document, written) if written is not None else []
+    written = validate_document(document, GPUPolicyTest, errors)
+    repeated = _repeated_case_errors(document, written) if written is not None else []
     errors += repeated
     if written is None or repeated:
         return None
-    return TestFile(
+    return PolicyTestFile(
         name=written.metadata.name,
-        place=document.place(),
+        location=document.locate(),
         policies=written.policies,
         cluster=written.given.cluster or "",
         cases=tuple(
-            _case(case, document.place(("cases", index)), written.given.now) for index, case in enumerate(written.cases)
+            _build_test_case(case, document.locate(("cases", index)), written.given.now) for index, case in enumerate(written.cases)
         ),
     )
 
 
-def _repeated_names(document: Document, written: GPUPolicyTest) -> list[PolicyFileError]:
+def _repeated_case_errors(document: Document, written: GPUPolicyTest) -> list[PolicyFileError]:
     names = [case.name for case in written.cases]
     return [
-        value_fault(document, ("cases", index, "name"), "be a name of its own", "another name")
+        value_error(document, ("cases", index, "name"), "be a name of its own", "another name")
         for index, name in enumerate(names)
         if name in names[:index]
     ]
 
 
-def _case(written: WrittenCase, place: Place, now: datetime | None) -> Case:
-    return Case(
+def _build_test_case(written: CaseSpec, place: SourceLocation, now: datetime | None) -> PolicyTestCase:
+    return PolicyTestCase(
         name=written.name,
-        place=place,
+        location=place,
         now=written.given.now or now,
         operation=written.operation,
         pod=written.pod,
         namespace=written.namespace.name if written.namespace else "",
         namespace_labels=written.namespace.labels if written.namespace else None,
         user=written.user,
-        expect=_expect(written.expect),
+        expect=_build_expectation(written.expect),
     )
 
 
-def _expect(written: WrittenExpect) -> Expect:
-    return Expect(
+def _build_expectation(written: ExpectSpec) -> ExpectedDecision:
+    return ExpectedDecision(
         allowed=written.allowed,
         codes=written.codes,
         audited=written.audited,

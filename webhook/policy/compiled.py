@@ -13,19 +13,19 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
-from webhook.errors import Place
-from webhook.model.modes import Evidence, Form, Isolation, Mode
-from webhook.model.pods import Requirement, Toleration
-from webhook.model.pools import Pool
+from webhook.errors import SourceLocation
+from webhook.model.modes import EvidenceSource, GpuForm, IsolationLevel, PolicyMode
+from webhook.model.pods import NodeSelectorRequirement, Toleration
+from webhook.model.pools import QuotaPool
 from webhook.policy.fairness import FairShare
 from webhook.policy.rollout import Rollout
-from webhook.policy.workloads import WORKLOADS, TemplatePath, WorkloadKind
+from webhook.policy.workloads import WORKLOAD_TEMPLATES, TemplatePath, WorkloadKind
 
 if TYPE_CHECKING:
-    from webhook.policy.found import Found
+    from webhook.policy.found import PolicySource
 
 
-class RightSizing(msgspec.Struct, frozen=True):
+class RightSizingRules(msgspec.Struct, frozen=True):
     """How GPU requests shrink.
 
     Attributes:
@@ -40,10 +40,10 @@ class RightSizing(msgspec.Struct, frozen=True):
         wait_when_full: False: a slice is given only where one is free now.
     """
 
-    mode: Mode
-    isolation: Isolation
-    forms: tuple[Form, ...]
-    evidence: tuple[Evidence, ...]
+    mode: PolicyMode
+    isolation: IsolationLevel
+    forms: tuple[GpuForm, ...]
+    evidence: tuple[EvidenceSource, ...]
     default_memory_mib: int | None
     default_compute_milli: int | None
     margin_percent: int
@@ -68,43 +68,43 @@ class AmountRule(msgspec.Struct, frozen=True):
     default: int | None = None
 
 
-class Remembered(set[object]):
+class BoundedSet(set[object]):
     """A bounded set: what it has seen, until it is full and begins anew."""
 
-    def keep(self, key: object) -> None:
+    def remember(self, key: object) -> None:
         """Remember one more."""
-        if len(self) >= MAX_REMEMBERED:
+        if len(self) >= MAX_CACHE_ENTRIES:
             self.clear()
         self.add(key)
 
 
-class AmountRules:
+class AmountRuleSet:
     """Rules for amounts, found by resource name. Immutable; what a name finds is remembered, bounded.
 
     Attributes:
         names: The names the rules are about; None if a glob among them is about names that cannot be listed.
     """
 
-    __slots__ = ("_found", "names", "rules")
+    __slots__ = ("_rules_by_name", "names", "rules")
 
     def __init__(self, rules: Iterable[AmountRule] = ()) -> None:
         self.rules = tuple(rules)
         literal = all(not {"*", "?"} & set(rule.resource) for rule in self.rules)
         self.names = tuple(dict.fromkeys(rule.resource for rule in self.rules)) if literal else None
-        self._found: dict[str, tuple[AmountRule, ...]] = {}
+        self._rules_by_name: dict[str, tuple[AmountRule, ...]] = {}
 
-    def of(self, name: str) -> tuple[AmountRule, ...]:
+    def rules_for(self, name: str) -> tuple[AmountRule, ...]:
         """The rules that speak about a resource."""
-        found = self._found.get(name)
+        found = self._rules_by_name.get(name)
         if found is None:
             found = tuple(rule for rule in self.rules if rule.matches(name))
-            if len(self._found) >= MAX_REMEMBERED:
-                self._found.clear()
-            self._found[name] = found
+            if len(self._rules_by_name) >= MAX_CACHE_ENTRIES:
+                self._rules_by_name.clear()
+            self._rules_by_name[name] = found
         return found
 
 
-class Injected(StrEnum):
+class InjectedGpuHandling(StrEnum):
     """What becomes of GPUs that a LimitRange put into containers that never asked."""
 
     WARN = "warn"
@@ -112,7 +112,7 @@ class Injected(StrEnum):
     REMOVE = "remove"
 
 
-class Limits(msgspec.Struct, frozen=True):
+class LimitRules(msgspec.Struct, frozen=True):
     """What a pod may ask for.
 
     Attributes:
@@ -121,16 +121,16 @@ class Limits(msgspec.Struct, frozen=True):
         passed: What was held against all rules and broke none: pods of many workloads ask for the same.
     """
 
-    mode: Mode
-    per_pod: AmountRules
-    per_container: AmountRules
-    per_gpu: AmountRules
+    mode: PolicyMode
+    per_pod: AmountRuleSet
+    per_container: AmountRuleSet
+    per_gpu: AmountRuleSet
     limit_ranges: bool
-    injected: Injected
+    injected_gpus: InjectedGpuHandling
     resource_quotas: bool
     accounting: bool
-    ignored: bool
-    passed: Remembered = msgspec.field(default_factory=Remembered)
+    scheduler_ignores_accounting: bool
+    passed_checks: BoundedSet = msgspec.field(default_factory=BoundedSet)
 
 
 class SharedQuota(msgspec.Struct, frozen=True):
@@ -143,19 +143,19 @@ class SharedQuota(msgspec.Struct, frozen=True):
     """
 
     name: str
-    pool: Pool
-    milli: int
+    pool: QuotaPool
+    gpu_milli: int
     product: str
 
 
-class Quotas(msgspec.Struct, frozen=True):
+class QuotaRules(msgspec.Struct, frozen=True):
     """What the pods of several namespaces may hold together."""
 
-    mode: Mode
+    mode: PolicyMode
     shared: tuple[SharedQuota, ...]
 
 
-class Spread(StrEnum):
+class SpreadMode(StrEnum):
     """How the pods of one workload are kept on different hosts."""
 
     OFF = "off"
@@ -163,20 +163,20 @@ class Spread(StrEnum):
     REQUIRED = "required"
 
 
-class Injection(msgspec.Struct, frozen=True):
+class InjectionRules(msgspec.Struct, frozen=True):
     """What is added to a pod that asks for GPUs."""
 
-    mode: Mode
+    mode: PolicyMode
     tolerations_auto: bool
     tolerations: tuple[Toleration, ...]
     node_affinity_auto: bool
-    node_affinity: tuple[Requirement, ...]
+    node_affinity: tuple[NodeSelectorRequirement, ...]
     runtime_class_name: str
-    spread: Spread
+    spread: SpreadMode
     labels: tuple[tuple[str, str], ...]
 
 
-class NVLink(StrEnum):
+class NvlinkMode(StrEnum):
     """How much NVLink locality matters."""
 
     IGNORED = "ignored"
@@ -184,27 +184,27 @@ class NVLink(StrEnum):
     REQUIRED = "required"
 
 
-class Topology(msgspec.Struct, frozen=True):
+class TopologyRules(msgspec.Struct, frozen=True):
     """Where GPUs of one pod, and pods of one workload, should be.
 
     Attributes:
         multi_node_domain: Node label that names an NVLink domain of several nodes, or "".
     """
 
-    mode: Mode
-    nvlink: NVLink
+    mode: PolicyMode
+    nvlink: NvlinkMode
     when_gpus_at_least: int
     multi_node_domain: str
 
 
-class Cuda(msgspec.Struct, frozen=True):
+class CudaRules(msgspec.Struct, frozen=True):
     """Whether an image's CUDA need is held against the drivers of the nodes."""
 
-    mode: Mode
+    mode: PolicyMode
     driver: bool
 
 
-class Security(msgspec.Struct, frozen=True):
+class SecurityRules(msgspec.Struct, frozen=True):
     """Which ways round GPU accounting are refused.
 
     Attributes:
@@ -213,13 +213,13 @@ class Security(msgspec.Struct, frozen=True):
         allowed_capabilities: Values of NVIDIA_DRIVER_CAPABILITIES beyond compute and utility that are fine.
     """
 
-    mode: Mode
+    mode: PolicyMode
     deny: frozenset[str]
     allowed_runtime_classes: frozenset[str]
     allowed_capabilities: frozenset[str]
 
 
-class Scope(msgspec.Struct, frozen=True):
+class ExemptionScope(msgspec.Struct, frozen=True):
     """What an exemption holds for. All that is given must match.
 
     Attributes:
@@ -239,23 +239,23 @@ class Exemption(msgspec.Struct, frozen=True):
     name: str
     policy: str
     codes: frozenset[str]
-    scope: Scope
+    scope: ExemptionScope
     reason: str
     expires: datetime
 
 
-class Condition(msgspec.Struct, frozen=True):
+class MatchCondition(msgspec.Struct, frozen=True):
     """A CEL match condition. `holds` raises `ConditionError` where the expression fails at run time."""
 
     name: str
-    holds: Callable[[Mapping[str, Any]], bool]
+    evaluate: Callable[[Mapping[str, Any]], bool]
 
 
 class ConditionError(Exception):
     """A CEL expression failed on this object; the message is the engine's, shortened."""
 
 
-class Match(msgspec.Struct, frozen=True):
+class PolicyMatch(msgspec.Struct, frozen=True):
     """Which objects a policy speaks about. Everything given must hold.
 
     Attributes:
@@ -272,8 +272,8 @@ class Match(msgspec.Struct, frozen=True):
     resource: Callable[[str], bool] | None
     namespace: Callable[[str, Mapping[str, str]], bool]
     labels: Callable[[Mapping[str, str]], bool] | None
-    conditions: tuple[Condition, ...]
-    fail: bool
+    conditions: tuple[MatchCondition, ...]
+    fail_closed: bool
 
 
 SECTIONS = ("right_sizing", "limits", "quotas", "injection", "topology", "cuda", "security")
@@ -290,35 +290,35 @@ class Policy(msgspec.Struct, frozen=True):
     """
 
     name: str
-    place: Place
+    location: SourceLocation
     digest: str
-    mode: Mode
-    match: Match
+    mode: PolicyMode
+    match: PolicyMatch
     description: str = ""
-    right_sizing: RightSizing | None = None
-    limits: Limits | None = None
-    quotas: Quotas | None = None
-    injection: Injection | None = None
-    topology: Topology | None = None
-    cuda: Cuda | None = None
-    security: Security | None = None
+    right_sizing: RightSizingRules | None = None
+    limits: LimitRules | None = None
+    quotas: QuotaRules | None = None
+    injection: InjectionRules | None = None
+    topology: TopologyRules | None = None
+    cuda: CudaRules | None = None
+    security: SecurityRules | None = None
     rollout: Rollout | None = None
     fair_share: FairShare | None = None
-    places: Mapping[str, Place] = {}
+    section_locations: Mapping[str, SourceLocation] = {}
 
     @property
-    def strictest(self) -> Mode:
+    def strictest_mode(self) -> PolicyMode:
         """The strictest mode in which the policy, or any section of it, speaks."""
         sections = [section for name in SECTIONS if (section := getattr(self, name)) is not None]
-        modes: list[Mode] = [self.mode, *(section.mode for section in sections)]
+        modes: list[PolicyMode] = [self.mode, *(section.mode for section in sections)]
         return max(modes)
 
 
-MAX_REMEMBERED = 4096
+MAX_CACHE_ENTRIES = 4096
 """Namespaces (with their labels) whose policies are remembered. A cluster rarely has more."""
 
 
-class LetIn(NamedTuple):
+class CandidatePolicies(NamedTuple):
     """Policies that let a request in, as far as it goes without its object.
 
     Attributes:
@@ -327,7 +327,7 @@ class LetIn(NamedTuple):
     """
 
     certain: int
-    asking: tuple[tuple[int, Policy], ...]
+    conditional: tuple[tuple[int, Policy], ...]
 
 
 class PolicySet:
@@ -343,58 +343,58 @@ class PolicySet:
         digest: First 12 hex digits of the SHA-256 over all policies and exemptions.
     """
 
-    __slots__ = ("_remembered", "digest", "exemptions", "policies", "pooled", "rollouts", "templates", "written")
+    __slots__ = ("_candidates_by_request", "digest", "exemptions", "policies", "has_shared_quotas", "rollouts", "template_paths", "sources")
 
     def __init__(
         self,
         policies: Iterable[Policy] = (),
         exemptions: Iterable[Exemption] = (),
-        templates: Mapping[WorkloadKind, tuple[TemplatePath, ...]] = WORKLOADS,
-        written: tuple[Found, ...] = (),
+        templates: Mapping[WorkloadKind, tuple[TemplatePath, ...]] = WORKLOAD_TEMPLATES,
+        written: tuple[PolicySource, ...] = (),
     ) -> None:
         self.policies = tuple(sorted(policies, key=lambda policy: policy.name))
         self.rollouts = tuple((i, one.rollout) for i, one in enumerate(self.policies) if one.rollout is not None)
         self.exemptions = tuple(exemptions)
-        self.pooled = any(policy.quotas is not None and policy.quotas.shared for policy in self.policies)
-        self.templates = templates
-        self.written = written
-        self.digest = _digest(self.policies, self.exemptions)
-        self._remembered: dict[tuple[object, ...], LetIn] = {}
+        self.has_shared_quotas = any(policy.quotas is not None and policy.quotas.shared for policy in self.policies)
+        self.template_paths = templates
+        self.sources = written
+        self.digest = _policy_set_digest(self.policies, self.exemptions)
+        self._candidates_by_request: dict[tuple[object, ...], CandidatePolicies] = {}
 
-    def for_request(
+    def candidates_for(
         self, namespace: str, labels: Mapping[str, str], operation: str, resources: tuple[str, ...]
-    ) -> LetIn:
+    ) -> CandidatePolicies:
         """The policies that let in a namespace, an operation and what is asked for. Remembered, bounded."""
         key = (namespace, operation, resources, *labels.items())
-        found = self._remembered.get(key)
+        found = self._candidates_by_request.get(key)
         if found is None:
-            found = self._let_in(namespace, labels, operation, resources)
-            if len(self._remembered) >= MAX_REMEMBERED:
-                self._remembered.clear()
-            self._remembered[key] = found
+            found = self._find_candidates(namespace, labels, operation, resources)
+            if len(self._candidates_by_request) >= MAX_CACHE_ENTRIES:
+                self._candidates_by_request.clear()
+            self._candidates_by_request[key] = found
         return found
 
-    def _let_in(self, namespace: str, labels: Mapping[str, str], operation: str, resources: tuple[str, ...]) -> LetIn:
+    def _find_candidates(self, namespace: str, labels: Mapping[str, str], operation: str, resources: tuple[str, ...]) -> CandidatePolicies:
         certain, asking = 0, []
         for index, policy in enumerate(self.policies):
-            if not _lets_in(policy.match, namespace, labels, operation, resources):
+            if not _is_candidate(policy.match, namespace, labels, operation, resources):
                 continue
             if policy.match.labels is None and not policy.match.conditions:
                 certain |= 1 << index
             else:
                 asking.append((index, policy))
-        return LetIn(certain, tuple(asking))
+        return CandidatePolicies(certain, tuple(asking))
 
 
-def _lets_in(
-    match: Match, namespace: str, labels: Mapping[str, str], operation: str, resources: tuple[str, ...]
+def _is_candidate(
+    match: PolicyMatch, namespace: str, labels: Mapping[str, str], operation: str, resources: tuple[str, ...]
 ) -> bool:
     if operation not in match.operations or not match.namespace(namespace, labels):
         return False
     return match.resource is None or any(map(match.resource, resources))
 
 
-def _digest(policies: tuple[Policy, ...], exemptions: tuple[Exemption, ...]) -> str:
+def _policy_set_digest(policies: tuple[Policy, ...], exemptions: tuple[Exemption, ...]) -> str:
     lines = [f"{policy.name} {policy.digest}" for policy in policies]
     lines += [f"{one.policy} {one.name} {sorted(one.codes)} {one.expires.isoformat()}" for one in exemptions]
     return hashlib.sha256("\n".join(lines).encode()).hexdigest()[:12]

@@ -8,104 +8,104 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from webhook.model.modes import Evidence, Form, Isolation, Mode
-from webhook.model.pods import Requirement, Toleration
-from webhook.model.pools import Pool
-from webhook.model.products import card_of
+from webhook.model.modes import EvidenceSource, GpuForm, IsolationLevel, PolicyMode
+from webhook.model.pods import NodeSelectorRequirement, Toleration
+from webhook.model.pools import QuotaPool
+from webhook.model.products import card_product
 from webhook.policy import selectors
 from webhook.policy.compiled import (
     AmountRule,
-    AmountRules,
-    Condition,
-    Cuda,
+    AmountRuleSet,
+    MatchCondition,
+    CudaRules,
     Exemption,
-    Injected,
-    Injection,
-    Limits,
-    Match,
-    NVLink,
-    Quotas,
-    RightSizing,
-    Scope,
-    Security,
+    InjectedGpuHandling,
+    InjectionRules,
+    LimitRules,
+    PolicyMatch,
+    NvlinkMode,
+    QuotaRules,
+    RightSizingRules,
+    ExemptionScope,
+    SecurityRules,
     SharedQuota,
-    Spread,
-    Topology,
+    SpreadMode,
+    TopologyRules,
 )
 from webhook.policy.fairness import FairShare
-from webhook.policy.rollout import HaltOn, Rollout
+from webhook.policy.rollout import HaltThresholds, Rollout
 from webhook.policy.workloads import TemplatePath
-from webhook.policy.written.additions import WrittenInjection, WrittenToleration
-from webhook.policy.written.fairness import WrittenFairShare
-from webhook.policy.written.kinds import GPUPolicyException, PolicySpec, WrittenExemption
-from webhook.policy.written.matching import Selector, WrittenMatch, WrittenScope
-from webhook.policy.written.quotas import WrittenQuotas, WrittenSharedQuota
-from webhook.policy.written.rollout import WrittenRollout
+from webhook.policy.written.additions import InjectionSpec, TolerationSpec
+from webhook.policy.written.fairness import FairShareSpec
+from webhook.policy.written.kinds import GPUPolicyException, PolicySpec, ExemptionSpec
+from webhook.policy.written.matching import LabelSelectorSpec, MatchSpec, ScopeSpec
+from webhook.policy.written.quotas import QuotasSpec, SharedQuotaSpec
+from webhook.policy.written.rollout import RolloutSpec
 from webhook.policy.written.sections import (
-    WrittenAmountRule,
-    WrittenCuda,
-    WrittenLimits,
-    WrittenRightSizing,
-    WrittenSecurity,
-    WrittenTopology,
+    AmountRuleSpec,
+    CudaSpec,
+    LimitsSpec,
+    RightSizingSpec,
+    SecuritySpec,
+    TopologySpec,
 )
 
 
-def digest_of(data: Any) -> str:
+def spec_digest(data: Any) -> str:
     """First 12 hex digits of the SHA-256 of data written as canonical JSON."""
     text = json.dumps(data, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
     return hashlib.sha256(text.encode()).hexdigest()[:12]
 
 
-def mode_of(section: str | None, policy: str) -> Mode:
+def effective_mode(section: str | None, policy: str) -> PolicyMode:
     """A section's own mode, or its policy's."""
-    return Mode[(section or policy).upper()]
+    return PolicyMode[(section or policy).upper()]
 
 
-def requirements_of(selector: Selector) -> tuple[Requirement, ...]:
+def selector_requirements(selector: LabelSelectorSpec) -> tuple[NodeSelectorRequirement, ...]:
     """A label selector as a list of requirements, all of which must hold."""
-    labels = (Requirement(key=key, operator="In", values=(value,)) for key, value in selector.match_labels.items())
+    labels = (NodeSelectorRequirement(key=key, operator="In", values=(value,)) for key, value in selector.match_labels.items())
     expressions = (
-        Requirement(key=expression.key, operator=expression.operator, values=expression.values)
+        NodeSelectorRequirement(key=expression.key, operator=expression.operator, values=expression.values)
         for expression in selector.match_expressions
     )
     return (*labels, *expressions)
 
 
-def match_of(written: WrittenMatch, conditions: tuple[Condition, ...], *, fail: bool) -> Match:
+def compile_match(written: MatchSpec, conditions: tuple[MatchCondition, ...], *, fail: bool) -> PolicyMatch:
     """Compile a policy's match."""
-    return Match(
+    return PolicyMatch(
         operations=frozenset(written.operations),
-        resource=selectors.globs(written.resources) if written.resources is not None else None,
-        namespace=selectors.namespaces(
+        resource=selectors.glob_matcher(written.resources) if written.resources is not None else None,
+        namespace=selectors.namespace_matcher(
             written.namespaces,
             written.exclude_namespaces,
-            selectors.labels(requirements_of(written.namespace_selector)),
+            selectors.label_matcher(selector_requirements(written.namespace_selector)),
         ),
-        labels=selectors.labels(requirements_of(written.object_selector)),
+        labels=selectors.label_matcher(selector_requirements(written.object_selector)),
         conditions=conditions,
-        fail=fail,
+        fail_closed=fail,
     )
 
 
-def fair_share_of(written: WrittenFairShare | None, policy: str) -> FairShare | None:
+def compile_fair_share(written: FairShareSpec | None, policy: str) -> FairShare | None:
     """Compile a policy's fair share."""
     if written is None:
         return None
     shares = tuple((share.name, share.weight) for share in written.shares)
-    return FairShare(policy, written.by, written.half_life_hours, shares, written.others)
+    return FairShare(policy, written.by, written.half_life_hours, shares, written.default_weight)
 
 
-def rollout_of(written: WrittenRollout | None, policy: str) -> Rollout | None:
+def compile_rollout(written: RolloutSpec | None, policy: str) -> Rollout | None:
     """Compile a policy's rollout. Without a seed each policy has workloads of its own."""
     if written is None:
         return None
     on = written.halt_on
-    halt_on = HaltOn(on.oom, on.evictions, on.pending, on.window_minutes) if on is not None else None
+    halt_on = HaltThresholds(on.oom, on.evictions, on.pending, on.window_minutes) if on is not None else None
     return Rollout(written.percent, written.seed or policy, halt_on)
 
 
-def templates_of(written: WrittenMatch) -> dict[tuple[str, str], tuple[TemplatePath, ...]]:
+def compile_template_paths(written: MatchSpec) -> dict[tuple[str, str], tuple[TemplatePath, ...]]:
     """Where the templates of a policy's own workload kinds stand."""
     found: dict[tuple[str, str], tuple[TemplatePath, ...]] = {}
     for kind in written.templates:
@@ -114,31 +114,31 @@ def templates_of(written: WrittenMatch) -> dict[tuple[str, str], tuple[TemplateP
     return found
 
 
-def sections_of(spec: PolicySpec) -> dict[str, Any]:
+def compile_sections(spec: PolicySpec) -> dict[str, Any]:
     """Compile every section that is written, by the names of `Policy`'s fields."""
-    makers: dict[str, Callable[[Any, Mode], Any]] = {
-        "right_sizing": _right_sizing,
-        "limits": _limits,
-        "quotas": partial(_quotas, spec.match),
-        "injection": _injection,
-        "topology": _topology,
-        "cuda": _cuda,
-        "security": _security,
+    makers: dict[str, Callable[[Any, PolicyMode], Any]] = {
+        "right_sizing": _compile_right_sizing,
+        "limits": _compile_limits,
+        "quotas": partial(_compile_quotas, spec.match),
+        "injection": _compile_injection,
+        "topology": _compile_topology,
+        "cuda": _compile_cuda,
+        "security": _compile_security,
     }
     written = {name: getattr(spec, name) for name in makers}
     return {
-        name: makers[name](section, mode_of(section.mode, spec.mode))
+        name: makers[name](section, effective_mode(section.mode, spec.mode))
         for name, section in written.items()
         if section is not None
     }
 
 
-def _right_sizing(written: WrittenRightSizing, mode: Mode) -> RightSizing:
-    return RightSizing(
+def _compile_right_sizing(written: RightSizingSpec, mode: PolicyMode) -> RightSizingRules:
+    return RightSizingRules(
         mode=mode,
-        isolation=Isolation[written.isolation.upper()],
-        forms=tuple(dict.fromkeys(map(Form, written.forms))),
-        evidence=tuple(dict.fromkeys(map(Evidence, written.evidence))),
+        isolation=IsolationLevel[written.isolation.upper()],
+        forms=tuple(dict.fromkeys(map(GpuForm, written.forms))),
+        evidence=tuple(dict.fromkeys(map(EvidenceSource, written.evidence))),
         default_memory_mib=written.default.memory if written.default else None,
         default_compute_milli=written.default.compute if written.default else None,
         margin_percent=written.margin_percent,
@@ -148,10 +148,10 @@ def _right_sizing(written: WrittenRightSizing, mode: Mode) -> RightSizing:
     )
 
 
-def _amount_rule(written: WrittenAmountRule) -> AmountRule:
+def _compile_amount_rule(written: AmountRuleSpec) -> AmountRule:
     return AmountRule(
         resource=written.resource,
-        matches=selectors.globs([written.resource]),
+        matches=selectors.glob_matcher([written.resource]),
         allowed=tuple(sorted(set(written.allowed or ()))),
         min=written.min,
         max=written.max,
@@ -159,55 +159,55 @@ def _amount_rule(written: WrittenAmountRule) -> AmountRule:
     )
 
 
-def _limits(written: WrittenLimits, mode: Mode) -> Limits:
-    return Limits(
+def _compile_limits(written: LimitsSpec, mode: PolicyMode) -> LimitRules:
+    return LimitRules(
         mode=mode,
-        per_pod=AmountRules(map(_amount_rule, written.per_pod)),
-        per_container=AmountRules(map(_amount_rule, written.per_container)),
-        per_gpu=AmountRules(map(_amount_rule, written.per_gpu)),
+        per_pod=AmountRuleSet(map(_compile_amount_rule, written.per_pod)),
+        per_container=AmountRuleSet(map(_compile_amount_rule, written.per_container)),
+        per_gpu=AmountRuleSet(map(_compile_amount_rule, written.per_gpu)),
         limit_ranges=written.limit_ranges == "evaluate",
-        injected=Injected(written.limit_range_injected),
+        injected_gpus=InjectedGpuHandling(written.limit_range_injected),
         resource_quotas=written.resource_quotas == "evaluate",
         accounting=written.accounting == "native",
-        ignored=written.accounting_scheduler == "configured",
+        scheduler_ignores_accounting=written.accounting_scheduler == "configured",
     )
 
 
-def _quotas(match: WrittenMatch, written: WrittenQuotas, mode: Mode) -> Quotas:
-    return Quotas(mode, tuple(_shared_quota(match, quota) for quota in written.shared))
+def _compile_quotas(match: MatchSpec, written: QuotasSpec, mode: PolicyMode) -> QuotaRules:
+    return QuotaRules(mode, tuple(_compile_shared_quota(match, quota) for quota in written.shared))
 
 
-def _shared_quota(match: WrittenMatch, written: WrittenSharedQuota) -> SharedQuota:
+def _compile_shared_quota(match: MatchSpec, written: SharedQuotaSpec) -> SharedQuota:
     """Namespaces share it that the policy speaks about and that its selector lets in."""
-    own, further = requirements_of(match.namespace_selector), requirements_of(written.namespace_selector)
-    holds = selectors.namespaces(match.namespaces, match.exclude_namespaces, selectors.labels((*own, *further)))
-    product = _product(written.product) if written.product else None
-    return SharedQuota(written.name, Pool(holds, product), written.gpu_milli, written.product or "")
+    own, further = selector_requirements(match.namespace_selector), selector_requirements(written.namespace_selector)
+    holds = selectors.namespace_matcher(match.namespaces, match.exclude_namespaces, selectors.label_matcher((*own, *further)))
+    product = _product_matcher(written.product) if written.product else None
+    return SharedQuota(written.name, QuotaPool(holds, product), written.gpu_milli, written.product or "")
 
 
-def _product(pattern: str) -> Callable[[str], bool]:
+def _product_matcher(pattern: str) -> Callable[[str], bool]:
     """A test for labels of products; what MIG and sharing add to a label does not count."""
-    matches = selectors.globs([pattern.lower()])
-    return lambda label: matches(label.lower()) or matches(card_of(label))
+    matches = selectors.glob_matcher([pattern.lower()])
+    return lambda label: matches(label.lower()) or matches(card_product(label))
 
 
-def _injection(written: WrittenInjection, mode: Mode) -> Injection:
+def _compile_injection(written: InjectionSpec, mode: PolicyMode) -> InjectionRules:
     tolerations = () if isinstance(written.tolerations, str) else written.tolerations or ()
     affinity = written.node_affinity
     required = affinity.required if affinity is not None and not isinstance(affinity, str) else ()
-    return Injection(
+    return InjectionRules(
         mode=mode,
         tolerations_auto=written.tolerations == "auto",
-        tolerations=tuple(map(_toleration, tolerations)),
+        tolerations=tuple(map(_compile_toleration, tolerations)),
         node_affinity_auto=affinity == "auto" or getattr(affinity, "offer", "") == "auto",
-        node_affinity=tuple(Requirement(key=one.key, operator=one.operator, values=one.values) for one in required),
+        node_affinity=tuple(NodeSelectorRequirement(key=one.key, operator=one.operator, values=one.values) for one in required),
         runtime_class_name=written.runtime_class_name or "",
-        spread=Spread(written.spread),
+        spread=SpreadMode(written.spread),
         labels=tuple(sorted(written.labels.items())),
     )
 
 
-def _toleration(written: WrittenToleration) -> Toleration:
+def _compile_toleration(written: TolerationSpec) -> Toleration:
     return Toleration(
         key=written.key,
         operator=written.operator,
@@ -217,21 +217,21 @@ def _toleration(written: WrittenToleration) -> Toleration:
     )
 
 
-def _topology(written: WrittenTopology, mode: Mode) -> Topology:
-    return Topology(
+def _compile_topology(written: TopologySpec, mode: PolicyMode) -> TopologyRules:
+    return TopologyRules(
         mode=mode,
-        nvlink=NVLink(written.nvlink),
+        nvlink=NvlinkMode(written.nvlink),
         when_gpus_at_least=written.when_gpus_at_least,
         multi_node_domain=written.multi_node_domain or "",
     )
 
 
-def _cuda(written: WrittenCuda, mode: Mode) -> Cuda:
-    return Cuda(mode=mode, driver=written.driver == "evaluate")
+def _compile_cuda(written: CudaSpec, mode: PolicyMode) -> CudaRules:
+    return CudaRules(mode=mode, driver=written.driver == "evaluate")
 
 
-def _security(written: WrittenSecurity, mode: Mode) -> Security:
-    return Security(
+def _compile_security(written: SecuritySpec, mode: PolicyMode) -> SecurityRules:
+    return SecurityRules(
         mode=mode,
         deny=frozenset(written.deny),
         allowed_runtime_classes=frozenset(written.allowed_runtime_classes),
@@ -239,14 +239,14 @@ def _security(written: WrittenSecurity, mode: Mode) -> Security:
     )
 
 
-def exemptions_of(policy: str, written: tuple[WrittenExemption, ...]) -> tuple[Exemption, ...]:
+def compile_exemptions(policy: str, written: tuple[ExemptionSpec, ...]) -> tuple[Exemption, ...]:
     """Compile the exemptions inside a policy."""
     return tuple(
         Exemption(
             name=one.name,
             policy=policy,
             codes=frozenset(one.codes),
-            scope=_scope(one.match),
+            scope=_compile_scope(one.match),
             reason=one.reason,
             expires=one.expiration_time,
         )
@@ -254,25 +254,25 @@ def exemptions_of(policy: str, written: tuple[WrittenExemption, ...]) -> tuple[E
     )
 
 
-def exception_of(written: GPUPolicyException) -> Exemption:
+def compile_exception(written: GPUPolicyException) -> Exemption:
     """Compile an exemption that lives in a file of its own."""
     return Exemption(
         name=written.metadata.name,
         policy=written.spec.policy_name,
         codes=frozenset(written.spec.codes),
-        scope=_scope(written.spec.match),
+        scope=_compile_scope(written.spec.match),
         reason=written.spec.reason,
         expires=written.spec.expiration_time,
     )
 
 
-def _scope(written: WrittenScope) -> Scope:
-    return Scope(
-        namespace=selectors.globs(written.namespaces),
+def _compile_scope(written: ScopeSpec) -> ExemptionScope:
+    return ExemptionScope(
+        namespace=selectors.glob_matcher(written.namespaces),
         service_accounts=frozenset(written.service_accounts),
-        labels=selectors.labels(requirements_of(written.object_selector)) or _any_labels,
+        labels=selectors.label_matcher(selector_requirements(written.object_selector)) or _match_any_labels,
     )
 
 
-def _any_labels(_labels: object) -> bool:
+def _match_any_labels(_labels: object) -> bool:
     return True

@@ -15,18 +15,18 @@ from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
 from webhook.documents.places import Document
-from webhook.errors import PolicyFileError, shorten
-from webhook.model.paths import Path, dotted
-from webhook.policy.written.base import FAULT, Written
+from webhook.errors import PolicyFileError, shorten_text
+from webhook.model.paths import FieldPath, format_path
+from webhook.policy.written.base import SPEC_ERROR, SpecModel
 
-MANY_CHOICES = 8
-LONGEST_LIST = 60
-SHORTEST_START = 3
+MAX_LISTED_CHOICES = 8
+MAX_LIST_LENGTH = 60
+MIN_PREFIX_LENGTH = 3
 """Letters that say enough of a longer word: "desc" is meant to be "description"."""
 
 UNKNOWN_FIELD, BAD_VALUE = "GPU-P102", "GPU-P103"
 
-_EXAMPLES = {
+_FIELD_EXAMPLES = {
     "memory": "memory: 8Gi",
     "namespaces": "namespaces: [team-a]",
     "reason": 'reason: "INC-4711: why it is needed"',
@@ -44,13 +44,13 @@ _EXAMPLES = {
     "pod": "pod: pods/one-gpu.yaml",
     "policies": "policies: [../my-policy.yaml]",
 }
-_NAMES = {
+_METADATA_EXAMPLES = {
     "GPUPriceList": "metadata: {name: my-prices}",
     "GPUPolicyException": "metadata: {name: my-exception}",
 }
 """What `metadata` may be where it is no policy's."""
 
-_SHAPES = {
+_SHAPE_MESSAGES = {
     "model_type": ("a map of fields", "its fields on lines of their own, or remove it"),
     "model_attributes_type": ("a map of fields", "its fields on lines of their own, or remove it"),
     "dict_type": ("a map of names to values", "name: value on lines of its own"),
@@ -61,27 +61,27 @@ _SHAPES = {
 }
 
 
-def faults(error: ValidationError, document: Document, model: type[Written]) -> list[PolicyFileError]:
+def validation_errors(error: ValidationError, document: Document, model: type[SpecModel]) -> list[PolicyFileError]:
     """Every fault that pydantic found."""
     details = error.errors(include_url=False)
-    return [_fault(detail, document, model) for detail in details if not _is_echo(detail)]
+    return [_validation_error(detail, document, model) for detail in details if not _is_consequence(detail)]
 
 
-def _is_echo(detail: ErrorDetails) -> bool:
+def _is_consequence(detail: ErrorDetails) -> bool:
     """True where a list counts as too short only because its entries are faulty themselves."""
     return detail["type"] == "too_short" and bool(detail["input"])
 
 
-def value_fault(
-    document: Document, path: Path, must: str, write: str, *, code: str = BAD_VALUE, found: bool = True
+def value_error(
+    document: Document, path: FieldPath, must: str, write: str, *, code: str = BAD_VALUE, found: bool = True
 ) -> PolicyFileError:
     """A fault in the value at a path."""
-    where = f"{dotted(path)}: " if path else ""
-    what = f", found {describe(value_at(document.data, path))}" if found else ""
-    return PolicyFileError(document.place(path), f"{where}must {must}{what}. Write {write}", code)
+    where = f"{format_path(path)}: " if path else ""
+    what = f", found {describe_value(value_at(document.data, path))}" if found else ""
+    return PolicyFileError(document.locate(path), f"{where}must {must}{what}. Write {write}", code)
 
 
-def describe(value: Any) -> str:
+def describe_value(value: Any) -> str:
     """A value as a message shows it."""
     if value is None:
         return "nothing"
@@ -90,61 +90,61 @@ def describe(value: Any) -> str:
     if isinstance(value, dict):
         return "a map" if value else "an empty map"
     if isinstance(value, list):
-        return _listed(value) if value else "an empty list"
-    return shorten(repr(value))
+        return _describe_list(value) if value else "an empty list"
+    return shorten_text(repr(value))
 
 
-def _listed(values: list[Any]) -> str:
+def _describe_list(values: list[Any]) -> str:
     """A list by its entries, where they are few and plain."""
-    plain = len(values) <= MANY_CHOICES and all(type(value) in (str, int) for value in values)
+    plain = len(values) <= MAX_LISTED_CHOICES and all(type(value) in (str, int) for value in values)
     words = f"[{', '.join(map(str, values))}]" if plain else ""
-    return words if words and words.isprintable() and len(words) <= LONGEST_LIST else "a list"
+    return words if words and words.isprintable() and len(words) <= MAX_LIST_LENGTH else "a list"
 
 
-def closest(found: object, known: Iterable[str]) -> str:
+def closest_word(found: object, known: Iterable[str]) -> str:
     """The known word that is most like the one found, or ""."""
     words = {word.lower(): word for word in known}
     if not isinstance(found, str) or not found:
         return ""
     text = found.lower()[:100]
     matches = difflib.get_close_matches(text, words, n=1, cutoff=0.6) or [
-        word for word in words if len(text) >= SHORTEST_START and word.startswith(text)
+        word for word in words if len(text) >= MIN_PREFIX_LENGTH and word.startswith(text)
     ]
     return words[matches[0]] if matches else ""
 
 
-def value_at(data: Any, path: Path) -> Any:
+def value_at(data: Any, path: FieldPath) -> Any:
     """The value at a path that exists."""
     for step in path:
         data = data[step]
     return data
 
 
-def _fault(detail: ErrorDetails, document: Document, model: type[Written]) -> PolicyFileError:
+def _validation_error(detail: ErrorDetails, document: Document, model: type[SpecModel]) -> PolicyFileError:
     kind, context = detail["type"], detail.get("ctx", {})
-    path = existing(document.data, detail["loc"])
+    path = existing_path(document.data, detail["loc"])
     if kind == "extra_forbidden":
-        return _unknown_field(document, path, model)
+        return _unknown_field_error(document, path, model)
     if kind == "missing":
-        return _missing(document, path, str(detail["loc"][-1]))
-    if kind == FAULT and detail["loc"][-1:] == ("[key]",):
-        return _bad_key(document, path, context)
-    if kind == FAULT:
-        at = existing(document.data, (*path, *context["at"]))
+        return _missing_field_error(document, path, str(detail["loc"][-1]))
+    if kind == SPEC_ERROR and detail["loc"][-1:] == ("[key]",):
+        return _key_error(document, path, context)
+    if kind == SPEC_ERROR:
+        at = existing_path(document.data, (*path, *context["at"]))
         whole_map = isinstance(value_at(document.data, at), dict)
-        return value_fault(document, at, context["must"], context["write"], found=not whole_map)
+        return value_error(document, at, context["must"], context["write"], found=not whole_map)
     if kind == "literal_error":
-        return _not_a_choice(document, path, re.findall(r"'([^']+)'", context["expected"]))
-    return value_fault(document, path, *_plain(kind, context, document, path))
+        return _choice_error(document, path, re.findall(r"'([^']+)'", context["expected"]))
+    return value_error(document, path, *_requirement_and_fix(kind, context, document, path))
 
 
-def _bad_key(document: Document, path: Path, context: dict[str, Any]) -> PolicyFileError:
+def _key_error(document: Document, path: FieldPath, context: dict[str, Any]) -> PolicyFileError:
     must, write = context["must"], context["write"]
-    sentence = f"{dotted(path)}: the key must {must}, found {describe(path[-1])}. Write {write}"
-    return PolicyFileError(document.key_place(path), sentence, BAD_VALUE)
+    sentence = f"{format_path(path)}: the key must {must}, found {describe_value(path[-1])}. Write {write}"
+    return PolicyFileError(document.locate_key(path), sentence, BAD_VALUE)
 
 
-def existing(data: Any, location: Iterable[str | int]) -> Path:
+def existing_path(data: Any, location: Iterable[str | int]) -> FieldPath:
     """A location without the steps that are pydantic's own (tags of unions, "[key]")."""
     path: list[str | int] = []
     for step in location:
@@ -155,15 +155,15 @@ def existing(data: Any, location: Iterable[str | int]) -> Path:
     return tuple(path)
 
 
-def _plain(kind: str, context: dict[str, Any], document: Document, path: Path) -> tuple[str, str]:
+def _requirement_and_fix(kind: str, context: dict[str, Any], document: Document, path: FieldPath) -> tuple[str, str]:
     value = value_at(document.data, path)
-    if kind in _SHAPES:
-        must, write = _SHAPES[kind]
+    if kind in _SHAPE_MESSAGES:
+        must, write = _SHAPE_MESSAGES[kind]
         one = kind == "tuple_type" and isinstance(value, str)
-        return f"be {must}", f'["{shorten(value)}"]' if one else write
+        return f"be {must}", f'["{shorten_text(value)}"]' if one else write
     if kind == "string_type":
         plain = isinstance(value, (int, float, bool))
-        return "be text", f'"{describe(value)}" in quotes' if plain else "one word or sentence"
+        return "be text", f'"{describe_value(value)}" in quotes' if plain else "one word or sentence"
     if kind in ("greater_than_equal", "less_than_equal"):
         word, bound = ("at least", context.get("ge")) if "ge" in context else ("at most", context.get("le"))
         return f"be {word} {bound}", f"{bound}, or {'more' if 'ge' in context else 'less'}"
@@ -175,37 +175,37 @@ def _plain(kind: str, context: dict[str, Any], document: Document, path: Path) -
     return "be a value that fits", "what the documentation of this field says"
 
 
-def _not_a_choice(document: Document, path: Path, choices: list[str]) -> PolicyFileError:
-    likely = closest(value_at(document.data, path), choices)
-    if likely and len(choices) > MANY_CHOICES:
-        return value_fault(document, path, f"be one of {len(choices)} known words", f"{likely}, if that is meant")
+def _choice_error(document: Document, path: FieldPath, choices: list[str]) -> PolicyFileError:
+    likely = closest_word(value_at(document.data, path), choices)
+    if likely and len(choices) > MAX_LISTED_CHOICES:
+        return value_error(document, path, f"be one of {len(choices)} known words", f"{likely}, if that is meant")
     listed = choices[0] if len(choices) == 1 else f"{', '.join(choices[:-1])} or {choices[-1]}"
-    return value_fault(document, path, f"be {listed}", likely or "one of them")
+    return value_error(document, path, f"be {listed}", likely or "one of them")
 
 
-def _missing(document: Document, path: Path, field: str) -> PolicyFileError:
-    where = dotted(path) or document.data.get("kind", "the document")
+def _missing_field_error(document: Document, path: FieldPath, field: str) -> PolicyFileError:
+    where = format_path(path) or document.data.get("kind", "the document")
     kind = document.data.get("kind") if field == "metadata" else ""
-    example = _NAMES.get(str(kind)) or _EXAMPLES.get(field, f"{field}: …")
+    example = _METADATA_EXAMPLES.get(str(kind)) or _FIELD_EXAMPLES.get(field, f"{field}: …")
     sentence = f"{where}: must have the field {field}, found none. Write {example}"
-    return PolicyFileError(document.place(path), sentence, BAD_VALUE)
+    return PolicyFileError(document.locate(path), sentence, BAD_VALUE)
 
 
-def _unknown_field(document: Document, path: Path, model: type[Written]) -> PolicyFileError:
+def _unknown_field_error(document: Document, path: FieldPath, model: type[SpecModel]) -> PolicyFileError:
     field, parents = str(path[-1]), _models_at(model, path[:-1])
-    known = [_written_name(name, parent) for parent in parents for name in parent.model_fields]
+    known = [_field_alias(name, parent) for parent in parents for name in parent.model_fields]
     section = next((step for step in reversed(path[:-1]) if isinstance(step, str)), document.data.get("kind"))
-    likely = closest(field, known)
+    likely = closest_word(field, known)
     hint = f"Did you mean {likely}? Write {likely}" if likely else f"Write one of {', '.join(sorted(known))}"
-    sentence = f"{dotted(path)}: must be a field of {section}, found {describe(field)}. {hint}"
-    return PolicyFileError(document.key_place(path), sentence, UNKNOWN_FIELD)
+    sentence = f"{format_path(path)}: must be a field of {section}, found {describe_value(field)}. {hint}"
+    return PolicyFileError(document.locate_key(path), sentence, UNKNOWN_FIELD)
 
 
-def _written_name(name: str, model: type[Written]) -> str:
+def _field_alias(name: str, model: type[SpecModel]) -> str:
     return model.model_fields[name].alias or name
 
 
-def _models_at(model: type[Written], path: Path) -> list[type[Written]]:
+def _models_at(model: type[SpecModel], path: FieldPath) -> list[type[SpecModel]]:
     """The models that may stand at a path."""
     models = [model]
     for step in path:
@@ -213,14 +213,14 @@ def _models_at(model: type[Written], path: Path) -> list[type[Written]]:
             inner
             for one in models
             for name, field in one.model_fields.items()
-            if _written_name(name, one) == step
+            if _field_alias(name, one) == step
             for inner in _models_in(field.annotation)
         ]
         models = below or models
     return models
 
 
-def _models_in(annotation: Any) -> list[type[Written]]:
-    if isinstance(annotation, type) and issubclass(annotation, Written):
+def _models_in(annotation: Any) -> list[type[SpecModel]]:
+    if isinstance(annotation, type) and issubclass(annotation, SpecModel):
         return [annotation]
     return [model for part in get_args(annotation) for model in _models_in(part)]

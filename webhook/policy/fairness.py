@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-NAMESPACE = "namespace"
+BY_NAMESPACE = "namespace"
 
 
 class FairShare(msgspec.Struct, frozen=True):
@@ -19,11 +19,11 @@ class FairShare(msgspec.Struct, frozen=True):
     """
 
     policy: str = ""
-    by: str = NAMESPACE
+    by: str = BY_NAMESPACE
     half_life_hours: int = 168
     shares: tuple[tuple[str, int], ...] = ()
-    others: int = 1
+    default_weight: int = 1
 
-    def weight(self, name: str) -> int:
+    def weight_of(self, name: str) -> int:
         """What one is entitled to, beside the others."""
-        return dict(self.shares).get(name, self.others)
+        return dict(self.shares).get(name, self.default_weight)

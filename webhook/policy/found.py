@@ -8,17 +8,17 @@ from webhook.documents.places import Document
 from webhook.policy.written.kinds import GPUPolicy, GPUPolicyException
 
 
-class Found(NamedTuple):
+class PolicySource(NamedTuple):
     """A written policy or exception that is well-formed, and where it stands."""
 
     document: Document
-    written: GPUPolicy | GPUPolicyException
+    model: GPUPolicy | GPUPolicyException
 
     @property
     def name(self) -> str:
         """Its name."""
-        return self.written.metadata.name
+        return self.model.metadata.name
 
-    def replaced_by(self, other: Found) -> bool:
+    def is_replaced_by(self, other: PolicySource) -> bool:
         """Is the other one of the same kind and name?"""
-        return self.name == other.name and self.written.kind == other.written.kind
+        return self.name == other.name and self.model.kind == other.model.kind

@@ -9,22 +9,22 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from webhook.model.outcomes import Outcome
+from webhook.model.outcomes import PodOutcome
 from webhook.policy.rollout import Rollout
 
 MINUTE = 60
-PENDING_SECONDS = 300
+PENDING_GRACE_SECONDS = 300
 """How long a pod may wait for a node before it counts as pending: an autoscaler takes its time."""
 
 
-class Halt(NamedTuple):
+class RolloutHalt(NamedTuple):
     """Why a rollout is halted: a word for programs, and a sentence."""
 
     reason: str
     message: str
 
 
-class _Group(NamedTuple):
+class _PodGroup(NamedTuple):
     """Some pods, and how many of them came to harm."""
 
     harmed: int
@@ -34,7 +34,7 @@ class _Group(NamedTuple):
         return f"{self.harmed} of {self.pods}"
 
 
-def halt_of(policy: str, rollout: Rollout, outcomes: Iterable[Outcome], since: float, now: float) -> Halt | None:
+def find_halt(policy: str, rollout: Rollout, outcomes: Iterable[PodOutcome], since: float, now: float) -> RolloutHalt | None:
     """Why to halt a rollout; None: go on.
 
     Args:
@@ -43,35 +43,35 @@ def halt_of(policy: str, rollout: Rollout, outcomes: Iterable[Outcome], since: f
         since: What happened before is not counted: the rollout was another one. Seconds since 1970.
         now: The moment, in the same unit.
     """
-    on = rollout.halt_on
+    on = rollout.halt_thresholds
     if on is None:
         return None
     start = max(since, now - on.window_minutes * MINUTE)
-    share: list[Outcome] = []
-    rest: list[Outcome] = []
+    share: list[PodOutcome] = []
+    rest: list[PodOutcome] = []
     for one in outcomes:
-        over = one.ended or one.gone
+        over = one.ended or one.deleted
         if not over or over >= start:
-            (share if policy in one.policies and rollout.takes(one.namespace, one.workload) else rest).append(one)
+            (share if policy in one.policies and rollout.includes(one.namespace, one.workload) else rest).append(one)
     looked_at = (
         ("OutOfMemory", "were ended for their memory", on.oom, lambda one: one.oom >= start),
         ("Evictions", "were evicted", on.evictions, lambda one: one.evicted >= start),
-        ("Pending", "wait for a node", on.pending, lambda one: _waits(one, since, now)),
+        ("Pending", "wait for a node", on.pending, lambda one: _is_pending_long(one, since, now)),
     )
     for reason, what, points, harmed in looked_at:
-        ours, others = (_Group(sum(map(harmed, group)), len(group)) for group in (share, rest))
-        if points is not None and _is_worse(ours, others, points):
+        ours, others = (_PodGroup(sum(map(harmed, group)), len(group)) for group in (share, rest))
+        if points is not None and _exceeds_rate(ours, others, points):
             compared = f"{ours} pods in the share {what} within {on.window_minutes} min, {others} of the rest"
-            return Halt(reason, f"{compared}; {points} percentage points more are allowed")
+            return RolloutHalt(reason, f"{compared}; {points} percentage points more are allowed")
     return None
 
 
-def _waits(one: Outcome, since: float, now: float) -> bool:
+def _is_pending_long(one: PodOutcome, since: float, now: float) -> bool:
     """Does a pod wait for a node, for long, and since this rollout began?"""
-    return bool(one.pending) and not one.gone and since <= one.pending <= now - PENDING_SECONDS
+    return bool(one.pending) and not one.deleted and since <= one.pending <= now - PENDING_GRACE_SECONDS
 
 
-def _is_worse(ours: _Group, others: _Group, points: int) -> bool:
+def _exceeds_rate(ours: _PodGroup, others: _PodGroup, points: int) -> bool:
     """By more than so many percentage points? In integers: a/b > c/d + p/100."""
     if not ours.harmed:
         return False

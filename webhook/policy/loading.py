@@ -9,29 +9,29 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from webhook.documents.places import Document
-from webhook.documents.reading import read
-from webhook.errors import DocumentError, Place, PolicyFileError
-from webhook.model.paths import Path
+from webhook.documents.reading import read_documents
+from webhook.errors import DocumentError, SourceLocation, PolicyFileError
+from webhook.model.paths import FieldPath
 from webhook.policy import compiling
-from webhook.policy.compiled import Condition, Exemption, Policy, PolicySet
-from webhook.policy.conditions import ExpressionError, compile_condition
-from webhook.policy.contradictions import contradictions
-from webhook.policy.explaining import closest, value_at, value_fault
-from webhook.policy.found import Found
-from webhook.policy.validating import UNREADABLE, kind_of, validated, wrong_kind
-from webhook.policy.workloads import with_templates
+from webhook.policy.compiled import MatchCondition, Exemption, Policy, PolicySet
+from webhook.policy.conditions import ExpressionError, compile_match_condition
+from webhook.policy.contradictions import find_conflicts
+from webhook.policy.explaining import closest_word, value_at, value_error
+from webhook.policy.found import PolicySource
+from webhook.policy.validating import UNREADABLE, document_kind, validate_document, kind_error
+from webhook.policy.workloads import merge_template_paths
 from webhook.policy.written.kinds import GPUPolicy, GPUPolicyException
 
 SAME_NAME, BAD_CONDITION = "GPU-P105", "GPU-P106"
-ALONE = "the policy too: there is none in this set. Give both: rightslice policy lint policies/ exceptions/"
+_GIVE_BOTH = "the policy too: there is none in this set. Give both: rightslice policy lint policies/ exceptions/"
 TEST_KIND = "GPUPolicyTest"
-KINDS: dict[str, type[GPUPolicy] | type[GPUPolicyException]] = {
+POLICY_MODELS: dict[str, type[GPUPolicy] | type[GPUPolicyException]] = {
     "GPUPolicy": GPUPolicy,
     "GPUPolicyException": GPUPolicyException,
 }
 
 
-class Loaded(NamedTuple):
+class LoadResult(NamedTuple):
     """What became of the files.
 
     Attributes:
@@ -43,129 +43,129 @@ class Loaded(NamedTuple):
     errors: tuple[PolicyFileError, ...]
 
 
-def load(sources: Iterable[tuple[str, str | bytes]]) -> Loaded:
+def load_policies(sources: Iterable[tuple[str, str | bytes]]) -> LoadResult:
     """Load policies and exceptions from (file name, text) pairs. GPUPolicyTest documents are passed over.
 
     Files without a single policy are a fault: a set of none would allow everything. No files at all are an empty set.
     """
     errors: list[PolicyFileError] = []
     texts = list(sources)
-    found = [one for file, text in texts for one in _read(file, text, errors)]
-    written = [(one, one.written) for one in found if isinstance(one.written, GPUPolicy)]
-    exceptions = [(one, one.written) for one in found if isinstance(one.written, GPUPolicyException)]
+    found = [one for file, text in texts for one in _read_policy_file(file, text, errors)]
+    written = [(one, one.model) for one in found if isinstance(one.model, GPUPolicy)]
+    exceptions = [(one, one.model) for one in found if isinstance(one.model, GPUPolicyException)]
 
-    policies = [_policy(one.document, policy, errors) for one, policy in written]
-    errors += _repeated_names(one for one, _ in written)
-    errors += _repeated_names(one for one, _ in exceptions)
-    errors += contradictions([(one.document, policy) for one, policy in written])
+    policies = [_compile_policy(one.document, policy, errors) for one, policy in written]
+    errors += _repeated_name_errors(one for one, _ in written)
+    errors += _repeated_name_errors(one for one, _ in exceptions)
+    errors += find_conflicts([(one.document, policy) for one, policy in written])
     if not errors:
-        errors += _lost_exceptions(exceptions, {policy.name for policy in policies})
+        errors += _unknown_policy_errors(exceptions, {policy.name for policy in policies})
     if not errors and not policies:
-        errors += _nothing_in(texts)
+        errors += _no_policy_errors(texts)
     if errors:
-        return Loaded(None, tuple(errors))
-    return Loaded(_set(policies, found), ())
+        return LoadResult(None, tuple(errors))
+    return LoadResult(_build_policy_set(policies, found), ())
 
 
-def faults_beside(document: Document, others: Sequence[Found]) -> list[PolicyFileError]:
+def check_with_others(document: Document, others: Sequence[PolicySource]) -> list[PolicyFileError]:
     """Every fault of one document, alone and together with others that are already in force.
 
     Args:
         others: Well-formed policies and exceptions. One of the same kind and name is what the document replaces.
     """
     errors: list[PolicyFileError] = []
-    kind = _kind(document, errors)
-    written = validated(document, kind, errors) if kind is not None else None
+    kind = _select_model(document, errors)
+    written = validate_document(document, kind, errors) if kind is not None else None
     if written is None:
         return errors
-    new = Found(document, written)
-    policies = [(one, one.written) for one in others if isinstance(one.written, GPUPolicy) and not one.replaced_by(new)]
+    new = PolicySource(document, written)
+    policies = [(one, one.model) for one in others if isinstance(one.model, GPUPolicy) and not one.is_replaced_by(new)]
     if isinstance(written, GPUPolicy):
-        _conditions(document, written, errors)
+        _compile_conditions(document, written, errors)
         beside = ([(other.document, policy), (document, written)] for other, policy in policies)
-        return errors + [error for pair in beside for error in contradictions(pair)]
-    return errors + list(_lost_exceptions([(new, written)], {other.name for other, _ in policies}))
+        return errors + [error for pair in beside for error in find_conflicts(pair)]
+    return errors + list(_unknown_policy_errors([(new, written)], {other.name for other, _ in policies}))
 
 
-def _set(policies: list[Policy], found: list[Found]) -> PolicySet:
-    written = [one.written for one in found if isinstance(one.written, GPUPolicy)]
-    exceptions = [one.written for one in found if isinstance(one.written, GPUPolicyException)]
+def _build_policy_set(policies: list[Policy], found: list[PolicySource]) -> PolicySet:
+    written = [one.model for one in found if isinstance(one.model, GPUPolicy)]
+    exceptions = [one.model for one in found if isinstance(one.model, GPUPolicyException)]
     exemptions: list[Exemption] = []
     templates: dict[tuple[str, str], tuple[tuple[str, ...], ...]] = {}
     for policy in written:
-        exemptions += compiling.exemptions_of(policy.metadata.name, policy.spec.exemptions)
-        for kind, paths in compiling.templates_of(policy.spec.match).items():
+        exemptions += compiling.compile_exemptions(policy.metadata.name, policy.spec.exemptions)
+        for kind, paths in compiling.compile_template_paths(policy.spec.match).items():
             templates[kind] = templates.get(kind, ()) + paths
-    exemptions += map(compiling.exception_of, exceptions)
-    return PolicySet(policies, exemptions, with_templates(templates), tuple(found))
+    exemptions += map(compiling.compile_exception, exceptions)
+    return PolicySet(policies, exemptions, merge_template_paths(templates), tuple(found))
 
 
-def _read(file: str, text: str | bytes, errors: list[PolicyFileError]) -> Iterator[Found]:
+def _read_policy_file(file: str, text: str | bytes, errors: list[PolicyFileError]) -> Iterator[PolicySource]:
     try:
-        documents = read(text, file)
+        documents = read_documents(text, file)
     except DocumentError as error:
-        errors.append(PolicyFileError(error.place, error.sentence, UNREADABLE))
+        errors.append(PolicyFileError(error.location, error.message, UNREADABLE))
         return
     for document in documents:
-        kind = _kind(document, errors)
-        written = validated(document, kind, errors) if kind is not None else None
+        kind = _select_model(document, errors)
+        written = validate_document(document, kind, errors) if kind is not None else None
         if written is not None:
-            yield Found(document, written)
+            yield PolicySource(document, written)
 
 
-def _kind(document: Document, errors: list[PolicyFileError]) -> type[GPUPolicy] | type[GPUPolicyException] | None:
+def _select_model(document: Document, errors: list[PolicyFileError]) -> type[GPUPolicy] | type[GPUPolicyException] | None:
     """The model of a document; None where it is none of ours, which is an error unless it is a test."""
-    if kind_of(document) == TEST_KIND:
+    if document_kind(document) == TEST_KIND:
         return None
-    problem = wrong_kind(document, (*KINDS, TEST_KIND))
+    problem = kind_error(document, (*POLICY_MODELS, TEST_KIND))
     if problem is not None:
         errors.append(problem)
         return None
-    return KINDS[kind_of(document)]
+    return POLICY_MODELS[document_kind(document)]
 
 
-def _policy(document: Document, written: GPUPolicy, errors: list[PolicyFileError]) -> Policy:
+def _compile_policy(document: Document, written: GPUPolicy, errors: list[PolicyFileError]) -> Policy:
     spec, present = written.spec, document.data["spec"]
-    conditions = _conditions(document, written, errors)
+    conditions = _compile_conditions(document, written, errors)
     return Policy(
         name=written.metadata.name,
-        place=document.place(),
-        digest=compiling.digest_of(present),
-        mode=compiling.mode_of(None, spec.mode),
-        match=compiling.match_of(spec.match, conditions, fail=spec.failure_policy == "Fail"),
+        location=document.locate(),
+        digest=compiling.spec_digest(present),
+        mode=compiling.effective_mode(None, spec.mode),
+        match=compiling.compile_match(spec.match, conditions, fail=spec.failure_policy == "Fail"),
         description=spec.description,
-        fair_share=compiling.fair_share_of(spec.fair_share, written.metadata.name),
-        rollout=compiling.rollout_of(spec.rollout, written.metadata.name),
-        places=_places(document, ("spec",)),
-        **compiling.sections_of(spec),
+        fair_share=compiling.compile_fair_share(spec.fair_share, written.metadata.name),
+        rollout=compiling.compile_rollout(spec.rollout, written.metadata.name),
+        section_locations=_locate_sections(document, ("spec",)),
+        **compiling.compile_sections(spec),
     )
 
 
-def _places(document: Document, path: Path) -> dict[str, Place]:
+def _locate_sections(document: Document, path: FieldPath) -> dict[str, SourceLocation]:
     """Where each section stands, and each key of it, by dotted name below `spec`."""
-    found: dict[str, Place] = {}
+    found: dict[str, SourceLocation] = {}
     for section, content in value_at(document.data, path).items():
-        found[section] = document.key_place((*path, section))
+        found[section] = document.locate_key((*path, section))
         if isinstance(content, dict):
-            found |= {f"{section}.{key}": document.key_place((*path, section, key)) for key in content}
+            found |= {f"{section}.{key}": document.locate_key((*path, section, key)) for key in content}
     return found
 
 
-def _conditions(document: Document, written: GPUPolicy, errors: list[PolicyFileError]) -> tuple[Condition, ...]:
+def _compile_conditions(document: Document, written: GPUPolicy, errors: list[PolicyFileError]) -> tuple[MatchCondition, ...]:
     compiled = []
     for index, condition in enumerate(written.spec.match.match_conditions):
         path = ("spec", "match", "matchConditions", index, "expression")
         try:
-            compiled.append(compile_condition(condition.name, condition.expression))
+            compiled.append(compile_match_condition(condition.name, condition.expression))
         except ExpressionError as error:
-            errors.append(value_fault(document, path, error.must, error.write, code=BAD_CONDITION, found=False))
+            errors.append(value_error(document, path, error.must, error.write, code=BAD_CONDITION, found=False))
     return tuple(compiled)
 
 
-def _repeated_names(found: Iterable[Found]) -> Iterator[PolicyFileError]:
-    first: dict[str, Place] = {}
+def _repeated_name_errors(found: Iterable[PolicySource]) -> Iterator[PolicyFileError]:
+    first: dict[str, SourceLocation] = {}
     for one in found:
-        place = one.document.place(("metadata", "name"))
+        place = one.document.locate(("metadata", "name"))
         if one.name not in first:
             first[one.name] = place
             continue
@@ -173,16 +173,16 @@ def _repeated_names(found: Iterable[Found]) -> Iterator[PolicyFileError]:
         yield PolicyFileError(place, f"{sentence}. Rename one of the two", SAME_NAME)
 
 
-def _nothing_in(texts: Sequence[tuple[str, str | bytes]]) -> Iterator[PolicyFileError]:
+def _no_policy_errors(texts: Sequence[tuple[str, str | bytes]]) -> Iterator[PolicyFileError]:
     for file, _ in texts[:1]:
         among = f" in {len(texts)} files" if len(texts) > 1 else ""
         sentence = f"must hold at least one GPUPolicy, found none{among}"
-        yield PolicyFileError(Place(file, 1, 1), f"{sentence}. Write one: rightslice policy new NAME", UNREADABLE)
+        yield PolicyFileError(SourceLocation(file, 1, 1), f"{sentence}. Write one: rightslice policy new NAME", UNREADABLE)
 
 
-def _lost_exceptions(exceptions: list[tuple[Found, GPUPolicyException]], known: set[str]) -> Iterator[PolicyFileError]:
+def _unknown_policy_errors(exceptions: list[tuple[PolicySource, GPUPolicyException]], known: set[str]) -> Iterator[PolicyFileError]:
     for one, exception in exceptions:
         name = exception.spec.policy_name
         if name not in known:
-            write = closest(name, known) or ", ".join(sorted(known)) or ALONE
-            yield value_fault(one.document, ("spec", "policyName"), "be the name of a policy in this set", write)
+            write = closest_word(name, known) or ", ".join(sorted(known)) or _GIVE_BOTH
+            yield value_error(one.document, ("spec", "policyName"), "be the name of a policy in this set", write)

@@ -11,50 +11,50 @@ from typing import NamedTuple
 
 from webhook.policy import syntax
 
-Member = tuple[str, ...]
+FieldPath = tuple[str, ...]
 """A variable and the members read from it, for example ("object", "metadata", "annotations")."""
 
 
-class Reading(NamedTuple):
+class ExpressionReads(NamedTuple):
     """What an expression reads, how deep its loops nest, and the variables that they make."""
 
-    members: frozenset[Member]
-    loops: int
-    made: frozenset[str]
+    fields: frozenset[FieldPath]
+    loop_depth: int
+    loop_variables: frozenset[str]
 
 
-def reading(serialized: bytes) -> Reading:
+def find_fields_read(serialized: bytes) -> ExpressionReads:
     """What a compiled expression reads.
 
     Args:
         serialized: `cel.Expression.serialize()`.
     """
-    found: set[Member] = set()
+    found: set[FieldPath] = set()
     made: set[str] = set()
-    loops = _walk(syntax.root_of(serialized), found, made)
-    return Reading(frozenset(found), loops, frozenset(made))
+    loops = _collect_fields(syntax.root_expression(serialized), found, made)
+    return ExpressionReads(frozenset(found), loops, frozenset(made))
 
 
-def _walk(expression: bytes, found: set[Member], made: set[str]) -> int:
+def _collect_fields(expression: bytes, found: set[FieldPath], made: set[str]) -> int:
     """Collect members below one expression; the answer is how deep loops nest."""
-    chain = _chain(expression)
+    chain = _field_chain(expression)
     if chain is not None:
         found.add(chain)
         return 0
-    made |= syntax.loop_variables(expression)
-    return max((_walk(child, found, made) + repeats for child, repeats in syntax.children(expression)), default=0)
+    made |= syntax.comprehension_variables(expression)
+    return max((_collect_fields(child, found, made) + repeats for child, repeats in syntax.child_expressions(expression)), default=0)
 
 
-def _chain(expression: bytes) -> Member | None:
+def _field_chain(expression: bytes) -> FieldPath | None:
     """The members of `a.b.c` or `has(a.b.c)`; None for any other expression."""
     steps: list[str] = []
     while True:
-        kinds = ((n, c) for n, c in syntax.fields(expression) if n in (syntax.IDENT, syntax.SELECT))
+        kinds = ((n, c) for n, c in syntax.wire_fields(expression) if n in (syntax.IDENT, syntax.SELECT))
         number, content = next(kinds, (0, b""))
         if number == syntax.IDENT:
-            steps.append(syntax.only(content, 1).decode())
+            steps.append(syntax.first_field(content, 1).decode())
             return tuple(reversed(steps))
         if number != syntax.SELECT:
             return None
-        steps.append(syntax.only(content, 2).decode())
-        expression = syntax.only(content, 1)
+        steps.append(syntax.first_field(content, 2).decode())
+        expression = syntax.first_field(content, 1)

@@ -8,7 +8,7 @@ from hashlib import sha256
 import msgspec
 
 
-class HaltOn(msgspec.Struct, frozen=True):
+class HaltThresholds(msgspec.Struct, frozen=True):
     """When a rollout stops by itself.
 
     Attributes:
@@ -33,16 +33,16 @@ class Rollout(msgspec.Struct, frozen=True):
 
     percent: int
     seed: str
-    halt_on: HaltOn | None = None
+    halt_thresholds: HaltThresholds | None = None
 
-    def takes(self, namespace: str, workload: str) -> bool:
+    def includes(self, namespace: str, workload: str) -> bool:
         """Is this workload in the share? The same on every replica, for all its pods, and for good: a share that
         grows keeps those that it has.
         """
-        return _bucket(self.seed, namespace, workload) < self.percent
+        return _rollout_bucket(self.seed, namespace, workload) < self.percent
 
 
 @lru_cache(maxsize=4096)
-def _bucket(seed: str, namespace: str, workload: str) -> int:
+def _rollout_bucket(seed: str, namespace: str, workload: str) -> int:
     """One of a hundred, all equally likely."""
     return int.from_bytes(sha256(f"{seed}\0{namespace}\0{workload}".encode()).digest()[:8]) % 100

@@ -11,13 +11,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from webhook.policy.written.base import GROUP, Written, held
+from webhook.policy.written.base import GROUP, SpecModel, cel_rules
 from webhook.policy.written.kinds import GPUPolicy, GPUPolicyException
 
 Json = dict[str, Any]
 
-_UNKNOWN = "x-kubernetes-preserve-unknown-fields"
-_WITHOUT_MEANING = frozenset({"title", "default", "additionalProperties", "propertyNames"})
+_PRESERVE_UNKNOWN = "x-kubernetes-preserve-unknown-fields"
+_DROPPED_KEYWORDS = frozenset({"title", "default", "additionalProperties", "propertyNames"})
 
 _READY = {
     "name": "Ready",
@@ -34,48 +34,48 @@ _MESSAGE = {
 }
 
 
-def crds() -> list[Json]:
+def policy_crds() -> list[Json]:
     """Every CustomResourceDefinition of the kinds that admins write and a cluster keeps."""
     return [
-        _crd(
+        _policy_crd(
             GPUPolicy,
             plural="gpupolicies",
             short="gpupol",
             scope="Cluster",
             columns=[
-                _column("Mode", ".spec.mode"),
+                _printer_column("Mode", ".spec.mode"),
                 _READY,
-                _column("Matched", ".status.matched", "integer"),
-                _column("Denied", ".status.denied", "integer"),
+                _printer_column("Matched", ".status.matched", "integer"),
+                _printer_column("Denied", ".status.denied", "integer"),
                 _AGE,
-                _column("Description", ".spec.description", priority=1),
+                _printer_column("Description", ".spec.description", priority=1),
                 _MESSAGE,
             ],
         ),
-        _crd(
+        _policy_crd(
             GPUPolicyException,
             plural="gpupolicyexceptions",
             short="gpupolex",
             scope="Namespaced",
             columns=[
-                _column("Policy", ".spec.policyName"),
-                _column("Codes", ".spec.codes"),
-                _column("Ends", ".spec.expirationTime"),
+                _printer_column("Policy", ".spec.policyName"),
+                _printer_column("Codes", ".spec.codes"),
+                _printer_column("Ends", ".spec.expirationTime"),
                 _READY,
                 _AGE,
-                _column("Reason", ".spec.reason", priority=1),
+                _printer_column("Reason", ".spec.reason", priority=1),
                 _MESSAGE,
             ],
         ),
     ]
 
 
-def _column(name: str, path: str, kind: str = "string", *, priority: int = 0) -> Json:
+def _printer_column(name: str, path: str, kind: str = "string", *, priority: int = 0) -> Json:
     column: Json = {"name": name, "type": kind, "jsonPath": path}
     return column | {"priority": priority} if priority else column
 
 
-def _crd(model: type[Written], *, plural: str, short: str, scope: str, columns: list[Json]) -> Json:
+def _policy_crd(model: type[SpecModel], *, plural: str, short: str, scope: str, columns: list[Json]) -> Json:
     names = {
         "kind": model.__name__,
         "listKind": f"{model.__name__}List",
@@ -88,7 +88,7 @@ def _crd(model: type[Written], *, plural: str, short: str, scope: str, columns: 
         "name": "v1alpha1",
         "served": True,
         "storage": True,
-        "schema": {"openAPIV3Schema": schema_of(model)},
+        "schema": {"openAPIV3Schema": openapi_schema(model)},
         "subresources": {"status": {}},
         "additionalPrinterColumns": columns,
     }
@@ -100,10 +100,10 @@ def _crd(model: type[Written], *, plural: str, short: str, scope: str, columns: 
     }
 
 
-def schema_of(model: type[Written]) -> Json:
+def openapi_schema(model: type[SpecModel]) -> Json:
     """The structural schema of one kind, with the status that Rightslice writes."""
     whole = model.model_json_schema(by_alias=True)
-    schema = _structural(whole, whole.pop("$defs"))
+    schema = _structural_schema(whole, whole.pop("$defs"))
     schema["properties"] |= {
         "apiVersion": {"type": "string"},
         "kind": {"type": "string"},
@@ -111,30 +111,30 @@ def schema_of(model: type[Written]) -> Json:
         "status": _STATUS,
     }
     schema["required"] = ["spec"]
-    del schema[_UNKNOWN]
+    del schema[_PRESERVE_UNKNOWN]
     return schema
 
 
-def _structural(node: Json, models: Json) -> Json:
+def _structural_schema(node: Json, models: Json) -> Json:
     """One node of pydantic's schema, with references and choices resolved as far as a structural schema can."""
     if "$ref" in node:
-        return _structural(models[node["$ref"].rpartition("/")[2]], models)
+        return _structural_schema(models[node["$ref"].rpartition("/")[2]], models)
     if "anyOf" in node:
-        return _structural(next(one for one in node["anyOf"] if one != {"type": "null"}), models)
+        return _structural_schema(next(one for one in node["anyOf"] if one != {"type": "null"}), models)
     if "oneOf" in node or not node:
-        return {_UNKNOWN: True}
-    schema = {key: value for key, value in node.items() if key not in _WITHOUT_MEANING}
+        return {_PRESERVE_UNKNOWN: True}
+    schema = {key: value for key, value in node.items() if key not in _DROPPED_KEYWORDS}
     if "const" in schema:
         schema["enum"] = [schema.pop("const")]
     if "items" in node:
-        schema["items"] = _structural(node["items"], models)
+        schema["items"] = _structural_schema(node["items"], models)
     if "properties" in node:
-        schema["properties"] = {name: _structural(below, models) for name, below in node["properties"].items()}
-        schema[_UNKNOWN] = True
+        schema["properties"] = {name: _structural_schema(below, models) for name, below in node["properties"].items()}
+        schema[_PRESERVE_UNKNOWN] = True
     elif "patternProperties" in node:
         [(pattern, member)] = schema.pop("patternProperties").items()
-        schema["additionalProperties"] = _structural(member, models)
-        schema |= held((f"self.all(key, key.matches(r'{pattern}'))", "must have label keys as its keys"))
+        schema["additionalProperties"] = _structural_schema(member, models)
+        schema |= cel_rules((f"self.all(key, key.matches(r'{pattern}'))", "must have label keys as its keys"))
     return schema
 
 

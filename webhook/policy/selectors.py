@@ -13,11 +13,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 import re2
 
 from webhook.model.cluster import NAMESPACE_NAME
-from webhook.model.pods import Requirement
+from webhook.model.pods import NodeSelectorRequirement
 
-NameTest = Callable[[str], bool]
-LabelTest = Callable[[Mapping[str, str]], bool]
-NamespaceTest = Callable[[str, Mapping[str, str]], bool]
+NameMatcher = Callable[[str], bool]
+LabelMatcher = Callable[[Mapping[str, str]], bool]
+NamespaceMatcher = Callable[[str, Mapping[str, str]], bool]
 
 
 def is_literal(pattern: str) -> bool:
@@ -25,7 +25,7 @@ def is_literal(pattern: str) -> bool:
     return "*" not in pattern and "?" not in pattern
 
 
-def globs(patterns: Iterable[str]) -> NameTest:
+def glob_matcher(patterns: Iterable[str]) -> NameMatcher:
     """A test for names that match at least one pattern; "*" is any text, "?" one character.
 
     >>> matches = globs(["team-*", "ml"])
@@ -39,26 +39,26 @@ def globs(patterns: Iterable[str]) -> NameTest:
     if all(pattern.endswith("*") and is_literal(pattern[:-1]) for pattern in wild):
         prefixes = tuple(pattern[:-1] for pattern in wild)
         return lambda name: name in names or name.startswith(prefixes)
-    expression = re2.compile("|".join(f"(?:{_expression(pattern)})" for pattern in wild))
+    expression = re2.compile("|".join(f"(?:{_glob_regex(pattern)})" for pattern in wild))
     return lambda name: name in names or expression.fullmatch(name) is not None
 
 
-def _expression(pattern: str) -> str:
+def _glob_regex(pattern: str) -> str:
     words = {"*": "(?s:.*)", "?": "(?s:.)"}
     return "".join(words.get(character) or re.escape(character) for character in pattern)
 
 
-def labels(requirements: Sequence[Requirement]) -> LabelTest | None:
+def label_matcher(requirements: Sequence[NodeSelectorRequirement]) -> LabelMatcher | None:
     """A test for labels that meet every requirement; None where there is none."""
     if not requirements:
         return None
-    tests = tuple(map(_requirement, requirements))
+    tests = tuple(map(_requirement_matcher, requirements))
     if len(tests) == 1:
         return tests[0]
     return lambda found: all(test(found) for test in tests)
 
 
-def _requirement(requirement: Requirement) -> LabelTest:
+def _requirement_matcher(requirement: NodeSelectorRequirement) -> LabelMatcher:
     key, values = requirement.key, frozenset(requirement.values)
     match requirement.operator:
         case "In":
@@ -71,7 +71,7 @@ def _requirement(requirement: Requirement) -> LabelTest:
             return lambda found: key not in found
 
 
-def namespaces(included: Sequence[str] | None, excluded: Sequence[str], selector: LabelTest | None) -> NamespaceTest:
+def namespace_matcher(included: Sequence[str] | None, excluded: Sequence[str], selector: LabelMatcher | None) -> NamespaceMatcher:
     """A test for namespaces by name and labels.
 
     Args:
@@ -79,8 +79,8 @@ def namespaces(included: Sequence[str] | None, excluded: Sequence[str], selector
         excluded: Globs of which none may match.
         selector: What the labels must meet; the name's own label is taken as present.
     """
-    is_included = globs(included) if included is not None else None
-    is_excluded = globs(excluded)
+    is_included = glob_matcher(included) if included is not None else None
+    is_excluded = glob_matcher(excluded)
 
     def test(name: str, found: Mapping[str, str]) -> bool:
         if (is_included is not None and not is_included(name)) or is_excluded(name):

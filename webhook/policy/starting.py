@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-_TEXT = """\
+_STARTER_TEXT = """\
 # A policy for pods that ask for GPUs. Nothing is refused or changed while mode is audit:
 # rightslice only notes what it would do. Try it on files before it meets a cluster:
 #
@@ -89,10 +89,10 @@ spec:
 """
 
 
-def starting_policy(name: str) -> str:
+def render_starter_policy(name: str) -> str:
     """A commented GPUPolicy in audit mode that loads without errors.
 
     Args:
         name: The policy's name: lower-case letters, digits, "-" and ".".
     """
-    return _TEXT.format(name=name)
+    return _STARTER_TEXT.format(name=name)

@@ -30,15 +30,15 @@ _LEADER_WORKER: tuple[TemplatePath, ...] = (
 _ARGO: tuple[TemplatePath, ...] = (("templates", "*"),)
 
 
-def _under(prefix: TemplatePath, paths: tuple[TemplatePath, ...]) -> tuple[TemplatePath, ...]:
+def _prefix_paths(prefix: TemplatePath, paths: tuple[TemplatePath, ...]) -> tuple[TemplatePath, ...]:
     return tuple(prefix + path for path in paths)
 
 
-def _replicas(key: str) -> tuple[TemplatePath, ...]:
+def _replica_paths(key: str) -> tuple[TemplatePath, ...]:
     return (("spec", key, "*", "template"),)
 
 
-WORKLOADS: Mapping[WorkloadKind, tuple[TemplatePath, ...]] = {
+WORKLOAD_TEMPLATES: Mapping[WorkloadKind, tuple[TemplatePath, ...]] = {
     ("apps", "Deployment"): _TEMPLATE,
     ("apps", "StatefulSet"): _TEMPLATE,
     ("apps", "DaemonSet"): _TEMPLATE,
@@ -50,23 +50,23 @@ WORKLOADS: Mapping[WorkloadKind, tuple[TemplatePath, ...]] = {
     ("batch.volcano.sh", "Job"): (("spec", "tasks", "*", "template"),),
     ("jobset.x-k8s.io", "JobSet"): (("spec", "replicatedJobs", "*", "template", "spec", "template"),),
     ("leaderworkerset.x-k8s.io", "LeaderWorkerSet"): _LEADER_WORKER,
-    ("ray.io", "RayCluster"): _under(("spec",), _RAY_CLUSTER),
+    ("ray.io", "RayCluster"): _prefix_paths(("spec",), _RAY_CLUSTER),
     ("ray.io", "RayJob"): (
-        *_under(("spec", "rayClusterSpec"), _RAY_CLUSTER),
+        *_prefix_paths(("spec", "rayClusterSpec"), _RAY_CLUSTER),
         ("spec", "submitterPodTemplate"),
     ),
-    ("ray.io", "RayService"): _under(("spec", "rayClusterConfig"), _RAY_CLUSTER),
-    ("kubeflow.org", "PyTorchJob"): _replicas("pytorchReplicaSpecs"),
-    ("kubeflow.org", "TFJob"): _replicas("tfReplicaSpecs"),
-    ("kubeflow.org", "XGBoostJob"): _replicas("xgbReplicaSpecs"),
-    ("kubeflow.org", "PaddleJob"): _replicas("paddleReplicaSpecs"),
-    ("kubeflow.org", "JAXJob"): _replicas("jaxReplicaSpecs"),
-    ("kubeflow.org", "MPIJob"): _replicas("mpiReplicaSpecs"),
+    ("ray.io", "RayService"): _prefix_paths(("spec", "rayClusterConfig"), _RAY_CLUSTER),
+    ("kubeflow.org", "PyTorchJob"): _replica_paths("pytorchReplicaSpecs"),
+    ("kubeflow.org", "TFJob"): _replica_paths("tfReplicaSpecs"),
+    ("kubeflow.org", "XGBoostJob"): _replica_paths("xgbReplicaSpecs"),
+    ("kubeflow.org", "PaddleJob"): _replica_paths("paddleReplicaSpecs"),
+    ("kubeflow.org", "JAXJob"): _replica_paths("jaxReplicaSpecs"),
+    ("kubeflow.org", "MPIJob"): _replica_paths("mpiReplicaSpecs"),
     ("kubeflow.org", "Notebook"): _TEMPLATE,
-    ("argoproj.io", "Workflow"): _under(("spec",), _ARGO),
-    ("argoproj.io", "WorkflowTemplate"): _under(("spec",), _ARGO),
-    ("argoproj.io", "ClusterWorkflowTemplate"): _under(("spec",), _ARGO),
-    ("argoproj.io", "CronWorkflow"): _under(("spec", "workflowSpec"), _ARGO),
+    ("argoproj.io", "Workflow"): _prefix_paths(("spec",), _ARGO),
+    ("argoproj.io", "WorkflowTemplate"): _prefix_paths(("spec",), _ARGO),
+    ("argoproj.io", "ClusterWorkflowTemplate"): _prefix_paths(("spec",), _ARGO),
+    ("argoproj.io", "CronWorkflow"): _prefix_paths(("spec", "workflowSpec"), _ARGO),
     ("argoproj.io", "Rollout"): _TEMPLATE,
     ("serving.knative.dev", "Service"): _TEMPLATE,
     ("serving.kserve.io", "InferenceService"): (
@@ -78,11 +78,11 @@ WORKLOADS: Mapping[WorkloadKind, tuple[TemplatePath, ...]] = {
 """A TrainJob is missing on purpose: it overrides single fields of a runtime's template and holds none itself."""
 
 
-def with_templates(
+def merge_template_paths(
     own: Mapping[WorkloadKind, tuple[TemplatePath, ...]],
 ) -> Mapping[WorkloadKind, tuple[TemplatePath, ...]]:
     """The shipped table with policies' own paths added."""
-    merged = dict(WORKLOADS)
+    merged = dict(WORKLOAD_TEMPLATES)
     for kind, paths in own.items():
         merged[kind] = tuple(dict.fromkeys(merged.get(kind, ()) + paths))
     return merged

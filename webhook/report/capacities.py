@@ -9,26 +9,26 @@ import msgspec
 import numpy as np
 from msgspec import structs
 
-from webhook.model.masks import bits
-from webhook.model.modes import Form
-from webhook.model.nodelabels import PRODUCT, STRATEGY, number
-from webhook.model.offers import Offer
-from webhook.model.resources import gpu_resource
-from webhook.placement.devices import COUNT
-from webhook.placement.fragmentation.fgd import Fgd
-from webhook.placement.fragmentation.mixes import Mix
-from webhook.placement.islands import MOST_GPUS
-from webhook.placement.mig import WHOLE, Card, Geometry, capacity, geometry, taken
-from webhook.placement.nodes.cluster import Cluster
+from webhook.model.masks import bit_positions
+from webhook.model.modes import GpuForm
+from webhook.model.nodelabels import PRODUCT_LABEL, STRATEGY_LABEL, parse_count
+from webhook.model.offers import GpuOffer
+from webhook.model.resources import parse_gpu_resource
+from webhook.placement.devices import GPU_COUNT_LABEL
+from webhook.placement.fragmentation.fgd import FgdScorer
+from webhook.placement.fragmentation.mixes import WorkloadMix
+from webhook.placement.islands import MAX_ISLAND_GPUS
+from webhook.placement.mig import CARD_MILLI, MigCard, MigGeometry, count_instances, mig_geometry, occupied_units
+from webhook.placement.nodes.cluster import SchedulingSnapshot
 from webhook.placement.nvlink import gpu_sets
-from webhook.report.words import Paint, Style, columns, gpus, plain, shown
+from webhook.report.words import Paint, TextStyle, align_columns, format_gpus, without_style, sanitize
 
 HEAD = ("NODE", "PRODUCT", "GPUS", "USED", "FREE", "ISLAND", "MIG-FITS", "SPLIT-UP", "STATE")
-UNSURE = "?"
-DISAGREES = "its agent reports more free GPUs than its Node has"
+UNKNOWN_CELL = "?"
+AGENT_DISAGREES = "its agent reports more free GPUs than its Node has"
 
 
-class Stock(msgspec.Struct, frozen=True):
+class NodeCapacity(msgspec.Struct, frozen=True):
     """What one node has, or all of them together under the name "*".
 
     Attributes:
@@ -46,200 +46,200 @@ class Stock(msgspec.Struct, frozen=True):
 
     name: str
     product: str
-    gpus: int
-    used_milli: int
+    installed_gpus: int
+    allocated_milli: int
     free_milli: int
-    island: int | None
-    fits: tuple[tuple[str, int], ...]
-    split_milli: int
-    remark: str = ""
-    closed_milli: int = 0
-    usable: bool = True
+    largest_island: int | None
+    mig_fits: tuple[tuple[str, int], ...]
+    fragmented_milli: int
+    warning: str = ""
+    unschedulable_milli: int = 0
+    schedulable: bool = True
 
     @property
-    def whole_milli(self) -> int:
+    def total_milli(self) -> int:
         """All that it has, held or not."""
-        return self.used_milli + self.free_milli + self.closed_milli
+        return self.allocated_milli + self.free_milli + self.unschedulable_milli
 
 
-def stocks(cluster: Cluster, mix: Mix) -> list[Stock]:
+def node_capacities(cluster: SchedulingSnapshot, mix: WorkloadMix) -> list[NodeCapacity]:
     """The nodes with GPUs, in the cluster's order."""
-    rooms = cluster.rooms()
-    split = -Fgd(cluster.site, mix.with_gpus()).value(rooms.rows(np.arange(len(cluster.fleet.nodes))))
-    found = [i for i, node in enumerate(cluster.fleet.nodes) if node.gpus or node.beyond or cluster.devices[i].cards]
-    every = [(i, _stock(cluster, i, round(float(split[i])))) for i in found]
-    return [_closed(stock) if _takes_none(cluster, i) else stock for i, stock in every]
+    rooms = cluster.free_arrays()
+    split = -FgdScorer(cluster.capacity, mix.with_gpus()).node_values(rooms.rows(np.arange(len(cluster.fleet.nodes))))
+    found = [i for i, node in enumerate(cluster.fleet.nodes) if node.gpus or node.implausible_gpus or cluster.devices[i].mig_cards]
+    every = [(i, _node_capacity(cluster, i, round(float(split[i])))) for i in found]
+    return [_unschedulable_capacity(stock) if _is_unschedulable_node(cluster, i) else stock for i, stock in every]
 
 
-def _takes_none(cluster: Cluster, node: int) -> bool:
+def _is_unschedulable_node(cluster: SchedulingSnapshot, node: int) -> bool:
     return cluster.free[node].full or not cluster.fleet.nodes[node].usable
 
 
-def _closed(stock: Stock) -> Stock:
-    closed = stock.closed_milli + stock.free_milli
-    return structs.replace(stock, free_milli=0, closed_milli=closed, island=0, fits=(), split_milli=0, usable=False)
+def _unschedulable_capacity(stock: NodeCapacity) -> NodeCapacity:
+    closed = stock.unschedulable_milli + stock.free_milli
+    return structs.replace(stock, free_milli=0, unschedulable_milli=closed, largest_island=0, mig_fits=(), fragmented_milli=0, schedulable=False)
 
 
-def total(every: Sequence[Stock]) -> Stock:
+def total_capacity(every: Sequence[NodeCapacity]) -> NodeCapacity:
     """All of them together."""
     fits: dict[str, int] = {}
     for stock in every:
-        for profile, count in stock.fits:
+        for profile, count in stock.mig_fits:
             fits[profile] = fits.get(profile, 0) + count
-    return Stock(
+    return NodeCapacity(
         name="*",
         product="*",
-        gpus=sum(stock.gpus for stock in every),
-        used_milli=sum(stock.used_milli for stock in every),
+        installed_gpus=sum(stock.installed_gpus for stock in every),
+        allocated_milli=sum(stock.allocated_milli for stock in every),
         free_milli=sum(stock.free_milli for stock in every),
-        island=max((stock.island for stock in every if stock.island is not None), default=None if every else 0),
-        fits=tuple(sorted(fits.items(), key=lambda item: -_size(item[0]))),
-        split_milli=sum(stock.split_milli for stock in every),
-        closed_milli=sum(stock.closed_milli for stock in every),
+        largest_island=max((stock.largest_island for stock in every if stock.largest_island is not None), default=None if every else 0),
+        mig_fits=tuple(sorted(fits.items(), key=lambda item: -_profile_slices(item[0]))),
+        fragmented_milli=sum(stock.fragmented_milli for stock in every),
+        unschedulable_milli=sum(stock.unschedulable_milli for stock in every),
     )
 
 
-def _stock(cluster: Cluster, node: int, split: int) -> Stock:
+def _node_capacity(cluster: SchedulingSnapshot, node: int, split: int) -> NodeCapacity:
     known, room = cluster.fleet.nodes[node], cluster.free[node]
     offers = [offer for resource in known.gpus if (offer := cluster.offer(node, resource))]
-    uncut = _uncut(cluster, node)
+    uncut = _unpartitioned_milli(cluster, node)
     free = uncut + sum(room.gpus.get(offer.resource, 0) * offer.gpu_milli for offer in offers)
     stranded = sum(room.stranded.get(offer.resource, 0) * offer.gpu_milli for offer in offers)
     whole = uncut + sum(known.gpus[offer.resource] * offer.gpu_milli for offer in offers)
-    return Stock(
+    return NodeCapacity(
         name=known.name,
-        product=known.labels.get(PRODUCT, "").removeprefix("NVIDIA-"),
-        gpus=_physical(known.labels, whole),
-        used_milli=sum(cluster.held(node, offer.resource) * offer.gpu_milli for offer in offers),
+        product=known.labels.get(PRODUCT_LABEL, "").removeprefix("NVIDIA-"),
+        installed_gpus=_count_installed_gpus(known.labels, whole),
+        allocated_milli=sum(cluster.used_units(node, offer.resource) * offer.gpu_milli for offer in offers),
         free_milli=free,
-        island=_island(cluster, node),
-        fits=_fits(cluster, node, offers),
-        split_milli=min(split, free),
-        remark="; ".join(_remarks(cluster, node)),
-        closed_milli=stranded,
+        largest_island=_largest_free_island(cluster, node),
+        mig_fits=_free_mig_instances(cluster, node, offers),
+        fragmented_milli=min(split, free),
+        warning="; ".join(_capacity_warnings(cluster, node)),
+        unschedulable_milli=stranded,
     )
 
 
-def _uncut(cluster: Cluster, node: int) -> int:
+def _unpartitioned_milli(cluster: SchedulingSnapshot, node: int) -> int:
     """Thousandths of MIG cards of which another instance can be cut."""
-    known = geometry(cluster.fleet.nodes[node].labels.get(PRODUCT, ""))
-    return sum(_left(known, card) for card in cluster.devices[node].cards) if known else 0
+    known = mig_geometry(cluster.fleet.nodes[node].labels.get(PRODUCT_LABEL, ""))
+    return sum(_unpartitioned_card_milli(known, card) for card in cluster.devices[node].mig_cards) if known else 0
 
 
-def _left(known: Geometry, card: Card) -> int:
+def _unpartitioned_card_milli(known: MigGeometry, card: MigCard) -> int:
     """The same of one card: what no instance takes."""
     cut = card.used | card.idle
-    if not any(capacity(known, taken(known, cut)).values()):
+    if not any(count_instances(known, occupied_units(known, cut)).values()):
         return 0
     profiles = [known.profile(one.profile) for one in cut]
-    return max(0, WHOLE - sum(profile.milli for profile in profiles if profile))
+    return max(0, CARD_MILLI - sum(profile.milli for profile in profiles if profile))
 
 
-def _remarks(cluster: Cluster, number: int) -> Iterator[str]:
+def _capacity_warnings(cluster: SchedulingSnapshot, number: int) -> Iterator[str]:
     node, devices = cluster.fleet.nodes[number], cluster.devices[number]
-    for resource, units in node.beyond.items():
+    for resource, units in node.implausible_gpus.items():
         yield f"says it has {units} {resource}, more than any node can have: counts as none"
-    if _counted(node.labels) > MOST_GPUS:
-        yield f"its label {COUNT} says {node.labels[COUNT]}, more than any node can have: what it gives out is counted"
-    if node.name in cluster.unusable:
-        yield f"its agent's report cannot be used: {cluster.unusable[node.name]}"
-    if devices.ill and cluster.whole(number)[1]:
-        yield f"GPUs that are ill and counted as free: {', '.join(map(str, bits(devices.ill)))}"
-    if devices.whole and devices.free is None:
-        yield f"which of its GPUs are free is not known: {DISAGREES}"
+    if _labelled_gpu_count(node.labels) > MAX_ISLAND_GPUS:
+        yield f"its label {GPU_COUNT_LABEL} says {node.labels[GPU_COUNT_LABEL]}, more than any node can have: what it gives out is counted"
+    if node.name in cluster.report_errors:
+        yield f"its agent's report cannot be used: {cluster.report_errors[node.name]}"
+    if devices.allocatable_unhealthy and cluster.whole_gpus(number)[1]:
+        yield f"GPUs that are ill and counted as free: {', '.join(map(str, bit_positions(devices.allocatable_unhealthy)))}"
+    if devices.whole_gpus and devices.free is None:
+        yield f"which of its GPUs are free is not known: {AGENT_DISAGREES}"
 
 
-def _physical(labels: Mapping[str, str], whole: int) -> int:
+def _count_installed_gpus(labels: Mapping[str, str], whole: int) -> int:
     """GPUs that are built in. With MIG strategy single the label counts slices, so what is offered is added up."""
-    counted = _counted(labels)
-    return counted if 0 < counted <= MOST_GPUS else round(whole / 1000)
+    counted = _labelled_gpu_count(labels)
+    return counted if 0 < counted <= MAX_ISLAND_GPUS else round(whole / 1000)
 
 
-def _counted(labels: Mapping[str, str]) -> int:
+def _labelled_gpu_count(labels: Mapping[str, str]) -> int:
     """GPUs as a label counts them; 0 where none does."""
-    return (number(labels.get(COUNT)) or 0) if labels.get(STRATEGY) != "single" else 0
+    return (parse_count(labels.get(GPU_COUNT_LABEL)) or 0) if labels.get(STRATEGY_LABEL) != "single" else 0
 
 
-def _island(cluster: Cluster, node: int) -> int | None:
-    free = cluster.whole(node)[1]
+def _largest_free_island(cluster: SchedulingSnapshot, node: int) -> int | None:
+    free = cluster.whole_gpus(node)[1]
     devices = cluster.devices[node]
     if not free:
         return 0
     sets = gpu_sets(devices.topology)
     if devices.free is not None:
-        return sets.island(devices.free & ~devices.unhealthy)
-    return free if free <= devices.topology.gpus and sets.always_joined(free) else None
+        return sets.largest_island(devices.free & ~devices.unhealthy)
+    return free if free <= devices.topology.gpu_count and sets.are_all_joined(free) else None
 
 
-def _fits(cluster: Cluster, node: int, offers: Iterable[Offer]) -> tuple[tuple[str, int], ...]:
+def _free_mig_instances(cluster: SchedulingSnapshot, node: int, offers: Iterable[GpuOffer]) -> tuple[tuple[str, int], ...]:
     """Free instances by profile: those that are cut, and of cards that are known, those that still could be."""
     room = cluster.free[node].gpus
-    counts = {offer.profile: room.get(offer.resource, 0) for offer in offers if offer.form is Form.MIG}
-    known = geometry(cluster.fleet.nodes[node].labels.get(PRODUCT, ""))
-    for card in cluster.devices[node].cards:
-        more = capacity(known, taken(known, card.used | card.idle)) if known else {}
+    counts = {offer.profile: room.get(offer.resource, 0) for offer in offers if offer.form is GpuForm.MIG}
+    known = mig_geometry(cluster.fleet.nodes[node].labels.get(PRODUCT_LABEL, ""))
+    for card in cluster.devices[node].mig_cards:
+        more = count_instances(known, occupied_units(known, card.used | card.idle)) if known else {}
         counts |= {name: counts.get(name, 0) + count for name, count in more.items()}
     free = [(profile, count) for profile, count in counts.items() if count]
-    return tuple(sorted(free, key=lambda item: -_size(item[0])))
+    return tuple(sorted(free, key=lambda item: -_profile_slices(item[0])))
 
 
-def _size(profile: str) -> int:
-    known = gpu_resource(f"nvidia.com/mig-{profile.replace('+', '.')}")
+def _profile_slices(profile: str) -> int:
+    known = parse_gpu_resource(f"nvidia.com/mig-{profile.replace('+', '.')}")
     return known.slices if known else 0
 
 
-def capacity_table(every: Sequence[Stock], paint: Paint = plain, *, wide: bool = False) -> list[str]:
+def capacity_table(every: Sequence[NodeCapacity], paint: Paint = without_style, *, wide: bool = False) -> list[str]:
     """The total, then a row a node."""
-    head, *rows = columns([HEAD, *(_row(stock, wide=wide) for stock in [total(every), *every])])
-    notes = ["? no agent runs there: which of its GPUs are free is not known"] if _unsure(every) else []
-    notes += [f"{shown(stock.name)}: {shown(stock.remark)}" for stock in every if stock.remark]
-    return [paint(head, Style.STRONG), *rows, *notes]
+    head, *rows = align_columns([HEAD, *(_capacity_row(stock, wide=wide) for stock in [total_capacity(every), *every])])
+    notes = ["? no agent runs there: which of its GPUs are free is not known"] if _has_unknown_gpus(every) else []
+    notes += [f"{sanitize(stock.name)}: {sanitize(stock.warning)}" for stock in every if stock.warning]
+    return [paint(head, TextStyle.STRONG), *rows, *notes]
 
 
-def _unsure(every: Iterable[Stock]) -> bool:
-    return any(stock.island is None and not stock.remark for stock in every)
+def _has_unknown_gpus(every: Iterable[NodeCapacity]) -> bool:
+    return any(stock.largest_island is None and not stock.warning for stock in every)
 
 
-def _row(stock: Stock, *, wide: bool) -> tuple[str, ...]:
-    whole = stock.whole_milli
+def _capacity_row(stock: NodeCapacity, *, wide: bool) -> tuple[str, ...]:
+    whole = stock.total_milli
     cells = (
         stock.name,
         stock.product,
-        str(stock.gpus),
-        f"{gpus(stock.used_milli)} ({100 * stock.used_milli // whole}%)" if whole else "",
-        gpus(stock.free_milli),
-        UNSURE if stock.island is None else str(stock.island or ""),
-        ", ".join(f"{count} x {profile}" if wide else profile for profile, count in stock.fits[: None if wide else 1]),
-        gpus(stock.split_milli),
-        _standing(stock),
+        str(stock.installed_gpus),
+        f"{format_gpus(stock.allocated_milli)} ({100 * stock.allocated_milli // whole}%)" if whole else "",
+        format_gpus(stock.free_milli),
+        UNKNOWN_CELL if stock.largest_island is None else str(stock.largest_island or ""),
+        ", ".join(f"{count} x {profile}" if wide else profile for profile, count in stock.mig_fits[: None if wide else 1]),
+        format_gpus(stock.fragmented_milli),
+        _capacity_state(stock),
     )
-    return tuple(shown(cell) or "-" for cell in cells)
+    return tuple(sanitize(cell) or "-" for cell in cells)
 
 
-def _standing(stock: Stock) -> str:
+def _capacity_state(stock: NodeCapacity) -> str:
     """What of a node, or of all of them, is out of reach."""
-    idle = f"{gpus(stock.closed_milli)} idle" if stock.closed_milli else ""
-    if stock.usable:
+    idle = f"{format_gpus(stock.unschedulable_milli)} idle" if stock.unschedulable_milli else ""
+    if stock.schedulable:
         return f"{idle} on nodes that take no pods" if idle else ""
     return f"takes no pods, {idle}" if idle else "takes no pods"
 
 
-def capacity_document(every: Sequence[Stock]) -> dict[str, Any]:
+def capacity_document(every: Sequence[NodeCapacity]) -> dict[str, Any]:
     """The same as plain data."""
-    return {"total": stock_document(total(every)), "nodes": [stock_document(stock) for stock in every]}
+    return {"total": node_capacity_document(total_capacity(every)), "nodes": [node_capacity_document(stock) for stock in every]}
 
 
-def stock_document(stock: Stock) -> dict[str, Any]:
+def node_capacity_document(stock: NodeCapacity) -> dict[str, Any]:
     """One node, or the total, as plain data."""
     return {
         "name": stock.name,
         "product": stock.product,
-        "gpus": stock.gpus,
-        "usedMilli": stock.used_milli,
+        "gpus": stock.installed_gpus,
+        "usedMilli": stock.allocated_milli,
         "freeMilli": stock.free_milli,
-        "largestIsland": stock.island,
-        "migFits": dict(stock.fits),
-        "splitUpMilli": stock.split_milli,
-        "closedMilli": stock.closed_milli,
-        "takesPods": stock.usable,
+        "largestIsland": stock.largest_island,
+        "migFits": dict(stock.mig_fits),
+        "splitUpMilli": stock.fragmented_milli,
+        "closedMilli": stock.unschedulable_milli,
+        "takesPods": stock.schedulable,
     }

@@ -7,12 +7,12 @@ from typing import Any
 
 import msgspec
 
-from webhook.errors import Place, PlacedError
+from webhook.errors import SourceLocation, LocatedError
 from webhook.report import junit
-from webhook.report.notes import UNREADABLE, Level, Note
-from webhook.report.words import Paint, Style, count, plain, shown
+from webhook.report.notes import UNREADABLE, AnnotationLevel, CodeAnnotation
+from webhook.report.words import Paint, TextStyle, pluralize, without_style, sanitize
 
-FAILED = "test-failed"
+TEST_FAILED = "test-failed"
 """What stands for a code where a policy test failed."""
 
 
@@ -20,7 +20,7 @@ class CaseResult(msgspec.Struct, frozen=True):
     """One case and what came out otherwise than wanted: "want …, got …"."""
 
     name: str
-    place: Place
+    place: SourceLocation
     problems: tuple[str, ...] = ()
 
 
@@ -29,51 +29,51 @@ class FileResult(msgspec.Struct, frozen=True):
 
     file: str
     cases: tuple[CaseResult, ...]
-    faults: tuple[PlacedError, ...] = ()
+    errors: tuple[LocatedError, ...] = ()
 
 
-def cases_table(results: Iterable[FileResult], paint: Paint = plain) -> Iterator[str]:
+def policy_test_table(results: Iterable[FileResult], paint: Paint = without_style) -> Iterator[str]:
     """Every case, the failed ones with their place and what came out."""
     for result in results:
-        yield paint(shown(result.file), Style.STRONG)
-        for fault in result.faults:
-            yield f"  {paint('error', Style.BAD)}  {shown(str(fault.place))}  {shown(fault.sentence)}"
-        width = max((len(shown(case.name)) for case in result.cases if case.problems), default=0)
+        yield paint(sanitize(result.file), TextStyle.STRONG)
+        for fault in result.errors:
+            yield f"  {paint('error', TextStyle.BAD)}  {sanitize(str(fault.location))}  {sanitize(fault.message)}"
+        width = max((len(sanitize(case.name)) for case in result.cases if case.problems), default=0)
         for case in result.cases:
-            yield from _case(case, width, paint)
+            yield from _policy_test_lines(case, width, paint)
 
 
-def _case(case: CaseResult, width: int, paint: Paint) -> Iterator[str]:
+def _policy_test_lines(case: CaseResult, width: int, paint: Paint) -> Iterator[str]:
     if not case.problems:
-        yield f"  {paint('ok', Style.GOOD)}    {shown(case.name)}"
+        yield f"  {paint('ok', TextStyle.GOOD)}    {sanitize(case.name)}"
         return
-    yield f"  {paint('FAIL', Style.BAD)}  {shown(case.name):<{width}}  {shown(str(case.place))}"
-    yield from (f"        {shown(problem)}" for problem in case.problems)
+    yield f"  {paint('FAIL', TextStyle.BAD)}  {sanitize(case.name):<{width}}  {sanitize(str(case.place))}"
+    yield from (f"        {sanitize(problem)}" for problem in case.problems)
 
 
-def total_line(results: Iterable[FileResult]) -> str:
+def policy_test_summary(results: Iterable[FileResult]) -> str:
     """The totals in one sentence."""
     every = list(results)
     cases = [case for result in every for case in result.cases]
     failed = sum(bool(case.problems) for case in cases)
-    broken = sum(bool(result.faults) for result in every)
+    broken = sum(bool(result.errors) for result in every)
     parts = [f"{len(cases) - failed} ok"] * bool(cases) + [f"{failed} failed"] * bool(failed)
-    files = f"; {count(broken, 'file')} could not be run" if broken else ""
-    return f"{count(len(cases), 'case')}{': ' if parts else ''}{', '.join(parts)}{files}"
+    files = f"; {pluralize(broken, 'file')} could not be run" if broken else ""
+    return f"{pluralize(len(cases), 'case')}{': ' if parts else ''}{', '.join(parts)}{files}"
 
 
-def cases_document(results: Iterable[FileResult]) -> dict[str, Any]:
+def policy_test_document(results: Iterable[FileResult]) -> dict[str, Any]:
     """The same as plain data."""
     every = list(results)
     cases = [case for result in every for case in result.cases]
     failed = sum(bool(case.problems) for case in cases)
-    broken = sum(bool(result.faults) for result in every)
+    broken = sum(bool(result.errors) for result in every)
     summary = {"cases": len(cases), "ok": len(cases) - failed, "failed": failed, "broken": broken}
-    return {"files": [_file(result) for result in every], "summary": summary}
+    return {"files": [_test_file_document(result) for result in every], "summary": summary}
 
 
-def _file(result: FileResult) -> dict[str, Any]:
-    faults = [{"line": f.place.line, "column": f.place.column, "message": f.sentence} for f in result.faults]
+def _test_file_document(result: FileResult) -> dict[str, Any]:
+    faults = [{"line": f.location.line, "column": f.location.column, "message": f.message} for f in result.errors]
     cases = [
         {
             "name": case.name,
@@ -87,20 +87,20 @@ def _file(result: FileResult) -> dict[str, Any]:
     return {"file": result.file, "cases": cases, "faults": faults}
 
 
-def case_notes(results: Iterable[FileResult]) -> Iterator[Note]:
+def policy_test_annotations(results: Iterable[FileResult]) -> Iterator[CodeAnnotation]:
     """Every failed case and every fault, beside its line."""
     for result in results:
-        yield from (Note(fault.place, Level.ERROR, UNREADABLE, fault.sentence) for fault in result.faults)
+        yield from (CodeAnnotation(fault.location, AnnotationLevel.ERROR, UNREADABLE, fault.message) for fault in result.errors)
         for case in result.cases:
             if case.problems:
-                yield Note(case.place, Level.ERROR, FAILED, f"{case.name}: {'; '.join(case.problems)}")
+                yield CodeAnnotation(case.place, AnnotationLevel.ERROR, TEST_FAILED, f"{case.name}: {'; '.join(case.problems)}")
 
 
-def junit_cases(results: Iterable[FileResult]) -> Iterator[junit.Case]:
+def policy_test_junit_cases(results: Iterable[FileResult]) -> Iterator[junit.JUnitCase]:
     """Every case, and every file that could not be run, for the JUnit report."""
     for result in results:
-        for fault in result.faults:
-            yield junit.Case(result.file, str(fault.place), error=fault.sentence)
+        for fault in result.errors:
+            yield junit.JUnitCase(result.file, str(fault.location), error=fault.message)
         for case in result.cases:
             failures = tuple((problem, f"{case.place}: {problem}") for problem in case.problems)
-            yield junit.Case(result.file, case.name, failures=failures)
+            yield junit.JUnitCase(result.file, case.name, failures=failures)

@@ -10,26 +10,26 @@ from typing import NamedTuple
 
 from markupsafe import Markup, escape
 
-from webhook.report.words import shown
+from webhook.report.words import sanitize
 
 WIDTH, LEFT, RIGHT = 960, 190, 170
 BAR, GAP = 12, 8
-ROOM = LEFT - 12
-MOST_LETTERS = 30
+LABEL_WIDTH = LEFT - 12
+MAX_LABEL_LETTERS = 30
 """What is left of a name: nodes differ at the end of theirs."""
 
-MOST_GROUPS = 20
+MAX_BAR_GROUPS = 20
 """Namespaces that are drawn; the table below the picture has all of them."""
 
 
-class Group(NamedTuple):
+class BarGroup(NamedTuple):
     """Bars that belong together, and what each stands for: (class, amount, words)."""
 
     name: str
     bars: tuple[tuple[str, int, str], ...]
 
 
-class Step(NamedTuple):
+class WaterfallStep(NamedTuple):
     """One step of a waterfall: its name, its class, where it begins, how long it is, and that in words."""
 
     name: str
@@ -39,81 +39,81 @@ class Step(NamedTuple):
     words: str
 
 
-def bars(title: str, groups: Sequence[Group]) -> Markup:
+def bar_chart(title: str, groups: Sequence[BarGroup]) -> Markup:
     """Horizontal bars, grouped, on one scale from zero."""
-    drawn = groups[:MOST_GROUPS]
+    drawn = groups[:MAX_BAR_GROUPS]
     most = max((amount for group in drawn for _, amount, _ in group.bars), default=0) or 1
     body, y = [], 10
     for group in drawn:
         middle = y + len(group.bars) * BAR / 2 + 4
-        body.append(_label(middle, group.name))
+        body.append(_bar_label(middle, group.name))
         for kind, amount, words in group.bars:
-            body.append(_bar(LEFT, y, _length(amount, most), kind, f"{group.name}: {words}"))
-            body.append(_text(LEFT + _length(amount, most) + 6, y + BAR - 2, words, size="small"))
+            body.append(_bar_rect(LEFT, y, _bar_length(amount, most), kind, f"{group.name}: {words}"))
+            body.append(_chart_text(LEFT + _bar_length(amount, most) + 6, y + BAR - 2, words, size="small"))
             y += BAR
         y += GAP
-    return _svg(title, y + 4, body)
+    return _chart_svg(title, y + 4, body)
 
 
-def waterfall(title: str, steps: Sequence[Step]) -> Markup:
+def waterfall_chart(title: str, steps: Sequence[WaterfallStep]) -> Markup:
     """Steps below one another, each beginning where the one before it ended."""
     most = max((step.start + step.amount for step in steps), default=0) or 1
     body, y = [], 10
     for step in steps:
-        x = LEFT + _length(step.start, most)
-        body.append(_label(y + 16, step.name))
-        body.append(_bar(x, y, _length(step.amount, most), step.kind, f"{step.name}: {step.words}", 22))
-        body.append(_text(x + _length(step.amount, most) + 6, y + 16, step.words, size="small"))
+        x = LEFT + _bar_length(step.start, most)
+        body.append(_bar_label(y + 16, step.name))
+        body.append(_bar_rect(x, y, _bar_length(step.amount, most), step.kind, f"{step.name}: {step.words}", 22))
+        body.append(_chart_text(x + _bar_length(step.amount, most) + 6, y + 16, step.words, size="small"))
         y += 30
-    return _svg(title, y + 4, body)
+    return _chart_svg(title, y + 4, body)
 
 
-def stacked(title: str, rows: Sequence[Group], most: int) -> Markup:
+def stacked_bar_chart(title: str, rows: Sequence[BarGroup], most: int) -> Markup:
     """One bar a row, its parts one after the other, on one scale that ends at `most`."""
     body, y = [], 10
-    for row in rows[:MOST_GROUPS]:
-        body.append(_label(y + 13, row.name))
+    for row in rows[:MAX_BAR_GROUPS]:
+        body.append(_bar_label(y + 13, row.name))
         x = float(LEFT)
         for kind, amount, words in row.bars:
-            length = _length(amount, most or 1)
-            body.append(_bar(x, y, length, kind, f"{row.name}: {words}", 16))
+            length = _bar_length(amount, most or 1)
+            body.append(_bar_rect(x, y, length, kind, f"{row.name}: {words}", 16))
             x += length
         y += 16 + GAP
-    return _svg(title, y + 4, body)
+    return _chart_svg(title, y + 4, body)
 
 
-def _length(amount: int, most: int) -> float:
+def _bar_length(amount: int, most: int) -> float:
     return max(0, amount) / most * (WIDTH - LEFT - RIGHT)
 
 
-def _bar(x: float, y: float, length: float, kind: str, words: str, height: int = BAR) -> Markup:
+def _bar_rect(x: float, y: float, length: float, kind: str, words: str, height: int = BAR) -> Markup:
     return Markup('<rect class="{}" x="{:.1f}" y="{:.1f}" width="{:.1f}" height="{}"><title>{}</title></rect>').format(
-        kind, x, y, length, height - 1, shown(words)
+        kind, x, y, length, height - 1, sanitize(words)
     )
 
 
-def _text(x: float, y: float, words: str, size: str = "") -> Markup:
-    return Markup('<text class="{}" x="{:.1f}" y="{:.1f}">{}</text>').format(size, x, y, shown(words))
+def _chart_text(x: float, y: float, words: str, size: str = "") -> Markup:
+    return Markup('<text class="{}" x="{:.1f}" y="{:.1f}">{}</text>').format(size, x, y, sanitize(words))
 
 
-def _label(y: float, name: str) -> Markup:
+def _bar_label(y: float, name: str) -> Markup:
     """A name before the bars: of a long one both ends, squeezed where even they are too wide."""
-    text = _short(shown(name))
-    squeezed = Markup(' textLength="{}" lengthAdjust="spacingAndGlyphs"').format(ROOM) if _width(text) > ROOM else ""
+    text = _shorten_middle(sanitize(name))
+    squeezed = Markup(' textLength="{}" lengthAdjust="spacingAndGlyphs"').format(LABEL_WIDTH) if _estimate_text_width(text) > LABEL_WIDTH else ""
     label = Markup('<text x="{}" y="{:.1f}" text-anchor="end"{}>{}</text>')
     return label.format(LEFT - 8, y, squeezed, text)
 
 
-def _short(text: str) -> str:
-    half = MOST_LETTERS // 2
-    return text if len(text) <= MOST_LETTERS else f"{text[:half]}…{text[1 - half :]}"
+def _shorten_middle(text: str) -> str:
+    half = MAX_LABEL_LETTERS // 2
+    return text if len(text) <= MAX_LABEL_LETTERS else f"{text[:half]}…{text[1 - half :]}"
 
 
-def _width(text: str) -> int:
+def _estimate_text_width(text: str) -> int:
     """About how wide it is at 12 px."""
     return sum(12 if letter in "mw@%" or letter.isupper() or not letter.isascii() else 7 for letter in text)
 
 
-def _svg(title: str, height: float, body: Iterable[Markup]) -> Markup:
+def _chart_svg(title: str, height: float, body: Iterable[Markup]) -> Markup:
     head = Markup('<svg viewBox="0 0 {} {:.0f}" role="img" aria-label="{}">').format(WIDTH, height, escape(title))
     return head + Markup("").join(body) + Markup("</svg>")

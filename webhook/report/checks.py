@@ -5,25 +5,25 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from webhook.model.modes import Mode
-from webhook.model.paths import dotted
-from webhook.report.results import Checked, Located, Summary, Verdict, summary_of
+from webhook.model.modes import PolicyMode
+from webhook.model.paths import format_path
+from webhook.report.results import CheckResult, LocatedFinding, CheckSummary, CheckVerdict, summarize_results
 
 Json = dict[str, Any]
 
 
-def check_document(results: Iterable[Checked]) -> Json:
+def check_document(results: Iterable[CheckResult]) -> Json:
     """Write everything that was found."""
     parts = check_parts(tuple(results))
     return parts | {"objects": list(parts["objects"])}
 
 
-def check_parts(results: Sequence[Checked]) -> Json:
+def check_parts(results: Sequence[CheckResult]) -> Json:
     """The same, with an iterator of the objects: there may be a hundred thousand."""
-    return {"objects": map(_object, results), "summary": _summary(summary_of(results), results)}
+    return {"objects": map(_check_object_document, results), "summary": _check_summary_document(summarize_results(results), results)}
 
 
-def _object(result: Checked) -> Json:
+def _check_object_document(result: CheckResult) -> Json:
     return {
         "file": result.place.file,
         "line": result.place.line,
@@ -39,40 +39,40 @@ def _object(result: Checked) -> Json:
     }
 
 
-def finding_document(found: Located) -> Json:
+def finding_document(found: LocatedFinding) -> Json:
     """One finding as plain data."""
     return {
         "code": found.finding.code,
         "mode": str(found.finding.mode),
-        "path": dotted(found.finding.path),
+        "path": format_path(found.finding.path),
         "line": found.place.line,
         "column": found.place.column,
         "message": found.finding.message,
         "fix": found.finding.fix,
         "policy": found.finding.policy,
-        "refusesPods": found.finding.refuses_pods,
+        "refusesPods": found.finding.denies_pods,
     }
 
 
-def _summary(summary: Summary, results: Sequence[Checked]) -> Json:
+def _check_summary_document(summary: CheckSummary, results: Sequence[CheckResult]) -> Json:
     counts = summary.counts
     modes = [found.finding.mode for result in results for found in result.findings]
     return {
         "objects": summary.objects,
-        "denied": counts[Verdict.DENIED],
-        "warned": counts[Verdict.WARNED],
-        "allowed": counts[Verdict.ALLOWED],
-        "noGpu": counts[Verdict.NO_GPU],
-        "skipped": counts[Verdict.SKIPPED],
-        "broken": summary.broken,
-        "findings": {str(mode): modes.count(mode) for mode in Mode},
+        "denied": counts[CheckVerdict.DENIED],
+        "warned": counts[CheckVerdict.WARNED],
+        "allowed": counts[CheckVerdict.ALLOWED],
+        "noGpu": counts[CheckVerdict.NO_GPU],
+        "skipped": counts[CheckVerdict.SKIPPED],
+        "broken": summary.invalid,
+        "findings": {str(mode): modes.count(mode) for mode in PolicyMode},
         "gpuMilliBefore": summary.gpu_milli_before,
         "gpuMilliAfter": summary.gpu_milli_after,
-        "exemptions": [{"name": taken.exemption, "expirationTime": taken.expires} for taken in summary.exempted],
-        "skips": [_skip(result) for result in results if result.verdict is Verdict.SKIPPED],
+        "exemptions": [{"name": taken.exemption, "expirationTime": taken.expires} for taken in summary.exemptions],
+        "skips": [_skip_entry(result) for result in results if result.verdict is CheckVerdict.SKIPPED],
     }
 
 
-def _skip(result: Checked) -> Json:
+def _skip_entry(result: CheckResult) -> Json:
     place = result.place
-    return {"file": place.file, "line": place.line, "reason": result.reason, "broken": result.broken}
+    return {"file": place.file, "line": place.line, "reason": result.reason, "broken": result.invalid}

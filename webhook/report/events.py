@@ -7,20 +7,20 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Set
 from types import MappingProxyType
 
-from webhook.model.events import Event
-from webhook.report.words import count, shown
+from webhook.model.events import CoreEvent
+from webhook.report.words import pluralize, sanitize
 
-OURS = "rightslice"
-MOST = 10
-MOST_TEXT = 400
+EVENT_SOURCE = "rightslice"
+MAX_EVENTS = 10
+MAX_EVENT_TEXT = 400
 
-Known = Mapping[tuple[str, str], Set[str]]
+KnownUids = Mapping[tuple[str, str], Set[str]]
 """Of objects by kind and name, the uids that they go by."""
 
-NOBODY: Known = MappingProxyType({})
+NO_UIDS: KnownUids = MappingProxyType({})
 
 
-def event_lines(events: Iterable[Event], known: Known = NOBODY) -> Iterator[str]:
+def event_lines(events: Iterable[CoreEvent], known: KnownUids = NO_UIDS) -> Iterator[str]:
     """One line an Event; one for all that a controller said alike of several of its pods.
 
     Args:
@@ -30,39 +30,39 @@ def event_lines(events: Iterable[Event], known: Known = NOBODY) -> Iterator[str]
     Yields:
         Lines without their ends; none where nobody said anything.
     """
-    groups: defaultdict[tuple[str, ...], list[Event]] = defaultdict(list)
-    told = (each for each in events if _matters(each) and not _of_another(each, known))
-    for each in sorted(told, key=lambda each: each.moment, reverse=True):
-        groups[_alike(each)].append(each)
-    lines = list(map(_line, groups.values()))
-    for i, line in enumerate(lines[:MOST]):
+    groups: defaultdict[tuple[str, ...], list[CoreEvent]] = defaultdict(list)
+    told = (each for each in events if _is_relevant_event(each) and not _is_about_another_object(each, known))
+    for each in sorted(told, key=lambda each: each.last_seen, reverse=True):
+        groups[_event_group_key(each)].append(each)
+    lines = list(map(_event_group_line, groups.values()))
+    for i, line in enumerate(lines[:MAX_EVENTS]):
         yield f"{'' if i else 'Events':<10}{line}"
-    if len(lines) > MOST:
-        yield f"{'':<10}and {count(len(lines) - MOST, 'older Event')}"
+    if len(lines) > MAX_EVENTS:
+        yield f"{'':<10}and {pluralize(len(lines) - MAX_EVENTS, 'older Event')}"
 
 
-def _matters(event: Event) -> bool:
-    return event.speaker.startswith(OURS) or event.type == "Warning"
+def _is_relevant_event(event: CoreEvent) -> bool:
+    return event.reporter.startswith(EVENT_SOURCE) or event.type == "Warning"
 
 
-def _of_another(event: Event, known: Known) -> bool:
+def _is_about_another_object(event: CoreEvent, known: KnownUids) -> bool:
     about = event.involved_object
     uids = known.get((about.kind, about.name), ())
     return bool(about.uid and uids and about.uid not in uids)
 
 
-def _alike(event: Event) -> tuple[str, ...]:
+def _event_group_key(event: CoreEvent) -> tuple[str, ...]:
     """The same for what is said about several objects that bear the name of the one which made them."""
     about = event.involved_object
     made = re.compile(rf"(?<![\w.-]){re.escape(about.name)}-[a-z0-9-]+(?![\w.-])", re.ASCII)
     message = made.sub("*", event.message) if about.kind != "Pod" else event.message
-    return about.kind, about.name, event.speaker, event.reason, message
+    return about.kind, about.name, event.reporter, event.reason, message
 
 
-def _line(alike: list[Event]) -> str:
+def _event_group_line(alike: list[CoreEvent]) -> str:
     """The newest of them, and how often it was said in all."""
-    event, number = alike[0], sum(each.times for each in alike)
+    event, number = alike[0], sum(each.occurrences for each in alike)
     about = f"{event.involved_object.kind}/{event.involved_object.name}"
     times = f", {number} times" if number > 1 else ""
-    words = " ".join(event.message.split())[:MOST_TEXT]
-    return shown(f"{event.moment or 'at some time'}  {event.reason} on {about} ({event.speaker}{times}): {words}")
+    words = " ".join(event.message.split())[:MAX_EVENT_TEXT]
+    return sanitize(f"{event.last_seen or 'at some time'}  {event.reason} on {about} ({event.reporter}{times}): {words}")

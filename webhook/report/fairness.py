@@ -7,34 +7,34 @@ from collections.abc import Iterator, Sequence
 from io import StringIO
 from typing import Any
 
-from webhook.model.fairness import Standing
-from webhook.policy.fairness import NAMESPACE, FairShare
-from webhook.report.words import Paint, Style, columns, gpus, shown
+from webhook.model.fairness import GroupShare
+from webhook.policy.fairness import BY_NAMESPACE, FairShare
+from webhook.report.words import Paint, TextStyle, align_columns, format_gpus, sanitize
 
-NAMELESS = "(none)"
+UNNAMED_GROUP = "(none)"
 
 
-def fairness_lines(found: Sequence[Standing], rule: FairShare, paint: Paint) -> Iterator[str]:
+def fair_share_table(found: Sequence[GroupShare], rule: FairShare, paint: Paint) -> Iterator[str]:
     """What it is held against, then a row for each, whoever is over the share first."""
-    whose = f"policy {shown(rule.policy)}" if rule.policy else "no policy: equal shares"
-    yield f"{whose}; by {shown(rule.by)}; an hour of use counts half after {rule.half_life_hours} h"
-    head = ("NAMESPACE" if rule.by == NAMESPACE else "QUEUE", "GPU-HOURS", "USED", "SHARE", "OVER", "HOLDS")
-    first, *rows = columns([head, *map(_row, found)])
-    yield paint(first, Style.STRONG)
+    whose = f"policy {sanitize(rule.policy)}" if rule.policy else "no policy: equal shares"
+    yield f"{whose}; by {sanitize(rule.by)}; an hour of use counts half after {rule.half_life_hours} h"
+    head = ("NAMESPACE" if rule.by == BY_NAMESPACE else "QUEUE", "GPU-HOURS", "USED", "SHARE", "OVER", "HOLDS")
+    first, *rows = align_columns([head, *map(_fair_share_row, found)])
+    yield paint(first, TextStyle.STRONG)
     yield from rows
 
 
-def _row(one: Standing) -> tuple[str, ...]:
-    over = f"{'+' if one.over > 0 else ''}{_percent(one.over)}"
+def _fair_share_row(one: GroupShare) -> tuple[str, ...]:
+    over = f"{'+' if one.excess_share > 0 else ''}{_share_percent(one.excess_share)}"
     hours = f"{one.milli_hours / 1000:.1f}"
-    return shown(one.group) or NAMELESS, hours, _percent(one.used), _percent(one.entitled), over, gpus(one.holds_milli)
+    return sanitize(one.group) or UNNAMED_GROUP, hours, _share_percent(one.used), _share_percent(one.entitled), over, format_gpus(one.holds_milli)
 
 
-def _percent(thousandths: int) -> str:
+def _share_percent(thousandths: int) -> str:
     return f"{thousandths / 10:.1f}%"
 
 
-def fairness_document(found: Sequence[Standing], rule: FairShare) -> dict[str, Any]:
+def fair_share_document(found: Sequence[GroupShare], rule: FairShare) -> dict[str, Any]:
     """Plain data: thousandths of a GPU, of all use and of all shares."""
     return {
         "policy": rule.policy,
@@ -46,7 +46,7 @@ def fairness_document(found: Sequence[Standing], rule: FairShare) -> dict[str, A
                 "gpuMilliHours": one.milli_hours,
                 "usedMilli": one.used,
                 "entitledMilli": one.entitled,
-                "overMilli": one.over,
+                "overMilli": one.excess_share,
                 "gpuMilliHeld": one.holds_milli,
             }
             for one in found
@@ -54,10 +54,10 @@ def fairness_document(found: Sequence[Standing], rule: FairShare) -> dict[str, A
     }
 
 
-def fairness_csv(found: Sequence[Standing]) -> str:
+def fair_share_csv(found: Sequence[GroupShare]) -> str:
     """A row for each; a name that a spreadsheet would take for a formula cannot be a namespace or a label's value."""
     text = StringIO()
     rows = csv.writer(text, lineterminator="\n")
     rows.writerow(("name", "gpu_milli_hours", "used_milli", "entitled_milli", "over_milli", "gpu_milli_held"))
-    rows.writerows((one.group, one.milli_hours, one.used, one.entitled, one.over, one.holds_milli) for one in found)
+    rows.writerows((one.group, one.milli_hours, one.used, one.entitled, one.excess_share, one.holds_milli) for one in found)
     return text.getvalue()

@@ -7,30 +7,30 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from webhook.report.notes import Level, Note
-from webhook.report.words import shown
+from webhook.report.notes import AnnotationLevel, CodeAnnotation
+from webhook.report.words import sanitize
 
-_WORDS = {Level.ERROR: "error", Level.WARNING: "warning", Level.NOTE: "notice"}
+_GITHUB_LEVELS = {AnnotationLevel.ERROR: "error", AnnotationLevel.WARNING: "warning", AnnotationLevel.NOTE: "notice"}
 
 
-def github(notes: Iterable[Note]) -> list[str]:
+def github_commands(notes: Iterable[CodeAnnotation]) -> list[str]:
     """One command a note."""
-    return [_command(note) for note in notes]
+    return [_github_command(note) for note in notes]
 
 
-def _command(note: Note) -> str:
+def _github_command(note: CodeAnnotation) -> str:
     place = note.place
-    where = [f"file={_property(place.file)}"]
+    where = [f"file={_escape_github_property(place.file)}"]
     if place.line:
         where += [f"line={place.line}", f"col={place.column}"]
-    where.append(f"title={_property(note.code)}")
-    return f"::{_WORDS[note.level]} {','.join(where)}::{_data(note.message)}"
+    where.append(f"title={_escape_github_property(note.code)}")
+    return f"::{_GITHUB_LEVELS[note.level]} {','.join(where)}::{_escape_github_data(note.message)}"
 
 
-def _data(text: str) -> str:
+def _escape_github_data(text: str) -> str:
     """The text with its lines kept, and what a terminal would obey or nobody would see made visible."""
-    return "%0A".join(shown(line) for line in text.replace("%", "%25").split("\n"))
+    return "%0A".join(sanitize(line) for line in text.replace("%", "%25").split("\n"))
 
 
-def _property(text: str) -> str:
-    return _data(text).replace(":", "%3A").replace(",", "%2C")
+def _escape_github_property(text: str) -> str:
+    return _escape_github_data(text).replace(":", "%3A").replace(",", "%2C")

@@ -6,33 +6,33 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import msgspec
 
-from webhook.report.capacities import Stock
-from webhook.report.results import Checked
+from webhook.report.capacities import NodeCapacity
+from webhook.report.results import CheckResult
 
 
-class Holding(msgspec.Struct, frozen=True, gc=False):
+class PodAllocation(msgspec.Struct, frozen=True, gc=False):
     """A pod, and the thousandths of a GPU that it holds.
 
     Attributes:
         there: Is its node there, and gives out GPUs?
     """
 
-    pod: Checked
+    pod: CheckResult
     milli: int
-    there: bool
+    node_exists: bool
 
     @property
-    def astray(self) -> bool:
+    def on_missing_node(self) -> bool:
         """Does it ask for GPUs on a node that is not there, or gives out none?"""
-        return bool(self.pod.node and self.pod.decision.gpu_milli_before and not self.there)
+        return bool(self.pod.node and self.pod.decision.gpu_milli_before and not self.node_exists)
 
     @property
-    def beyond_milli(self) -> int:
+    def overcommitted_milli(self) -> int:
         """Thousandths of a GPU that it asks of its node beyond what this gives out."""
-        return self.pod.decision.gpu_milli_before - self.milli if self.there else 0
+        return self.pod.decision.gpu_milli_before - self.milli if self.node_exists else 0
 
 
-def holdings(results: Iterable[Checked], stocks: Sequence[Stock] | None) -> Iterator[Holding]:
+def pod_allocations(results: Iterable[CheckResult], stocks: Sequence[NodeCapacity] | None) -> Iterator[PodAllocation]:
     """What each pod holds, in their order.
 
     A pod that waits for a node holds nothing, and one whose node is not there neither. Where the pods of a node
@@ -41,7 +41,7 @@ def holdings(results: Iterable[Checked], stocks: Sequence[Stock] | None) -> Iter
     Args:
         stocks: Every node with GPUs; None where they are not known: each pod holds what it asks for.
     """
-    left = {stock.name: stock.used_milli for stock in stocks or ()}
+    left = {stock.name: stock.allocated_milli for stock in stocks or ()}
     for pod in results:
         asked = pod.decision.gpu_milli_before if pod.node else 0
         node = pod.node or ""
@@ -49,4 +49,4 @@ def holdings(results: Iterable[Checked], stocks: Sequence[Stock] | None) -> Iter
         milli = min(asked, left.get(node, 0)) if stocks is not None else asked
         if node in left:
             left[node] -= milli
-        yield Holding(pod, milli, there)
+        yield PodAllocation(pod, milli, there)

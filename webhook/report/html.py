@@ -20,26 +20,26 @@ from markupsafe import Markup
 from webhook.model.codes import CODES
 from webhook.model.findings import Finding
 from webhook.model.usage import IDLE_BELOW
-from webhook.report.advice import used
-from webhook.report.audits import Share
-from webhook.report.capacities import Stock
-from webhook.report.charts import Group, Step, bars, stacked, waterfall
-from webhook.report.costs import cost, money, rate_words
-from webhook.report.figures import Figures, caveats, of_priced, parts_of, percent
-from webhook.report.page import Page
-from webhook.report.results import Missed, Use
-from webhook.report.table import sentence
-from webhook.report.words import count, gpus, shown
-from webhook.report.workloads import Spent, Workload
+from webhook.report.advice import usage_text
+from webhook.report.audits import NamespaceTotals
+from webhook.report.capacities import NodeCapacity
+from webhook.report.charts import BarGroup, WaterfallStep, bar_chart, stacked_bar_chart, waterfall_chart
+from webhook.report.costs import cost_text, money_text, product_price_text
+from webhook.report.figures import ClusterUtilization, utilization_caveats, priced_share_text, utilization_parts, percent_text
+from webhook.report.page import AuditPage
+from webhook.report.results import UnevaluatedReason, ContainerUsage
+from webhook.report.table import finding_sentence
+from webhook.report.words import pluralize, format_gpus, sanitize
+from webhook.report.workloads import GpuCost, WorkloadReport
 
-MOST_NODES = 200
-MOST_FINDINGS = 1000
-MOST_MISSED = 1000
-MOST_TEXT = 300
+MAX_NODES = 200
+MAX_FINDINGS = 1000
+MAX_UNEVALUATED = 1000
+MAX_MESSAGE_LETTERS = 300
 """Characters of a message that are shown."""
 
 
-class Row(NamedTuple):
+class FindingGroup(NamedTuple):
     """Findings of one code in one namespace."""
 
     namespace: str
@@ -52,32 +52,32 @@ class Row(NamedTuple):
     fix: str
 
 
-def html(page: Page) -> str:
+def html_report(page: AuditPage) -> str:
     """Write the report."""
-    style, script = _text("audit.css"), _text("audit.js")
-    findings, missed = findings_of(page.workloads), missed_of(page.workloads)
+    style, script = _template_text("audit.css"), _template_text("audit.js")
+    findings, missed = group_findings(page.workloads), list_unevaluated(page.workloads)
     context = {
         "page": page,
-        "figures": page.figures,
-        "pods": sum(share.pods for share in page.shares),
-        "caveats": list(caveats(page.figures)) if page.figures else [],
-        "waterfall": _waterfall(page.figures) if page.figures else "",
-        "asked": _asked(page),
-        "fragmentation": _fragmentation(page.stocks),
-        "nodes": sorted(page.stocks, key=lambda stock: (-stock.split_milli, stock.name))[:MOST_NODES],
-        "findings": findings[:MOST_FINDINGS],
+        "figures": page.utilization,
+        "pods": sum(share.pods for share in page.namespaces),
+        "caveats": list(utilization_caveats(page.utilization)) if page.utilization else [],
+        "waterfall": _utilization_waterfall(page.utilization) if page.utilization else "",
+        "asked": _namespace_chart(page),
+        "fragmentation": _fragmentation_chart(page.nodes),
+        "nodes": sorted(page.nodes, key=lambda stock: (-stock.fragmented_milli, stock.name))[:MAX_NODES],
+        "findings": findings[:MAX_FINDINGS],
         "all_findings": len(findings),
-        "missed": missed[:MOST_MISSED],
+        "missed": missed[:MAX_UNEVALUATED],
         "all_missed": len(missed),
-        "idle": percent(IDLE_BELOW),
+        "idle": percent_text(IDLE_BELOW),
         "style": Markup(style),  # noqa: S704 - our own file
         "script": Markup(script),  # noqa: S704 - our own file
-        "security": policy_of(script),
+        "security": content_security_policy(script),
     }
-    return _environment().get_template("audit.html").render(context)
+    return _jinja_environment().get_template("audit.html").render(context)
 
 
-def policy_of(script: str) -> str:
+def content_security_policy(script: str) -> str:
     """What a browser may do for the page: show it, and run this one script."""
     digest = b64encode(sha256(script.encode()).digest()).decode()
     allowed = f"default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-{digest}'"
@@ -85,139 +85,139 @@ def policy_of(script: str) -> str:
 
 
 @cache
-def _environment() -> Environment:
+def _jinja_environment() -> Environment:
     environment = Environment(
         autoescape=True,
-        loader=FunctionLoader(_text),
+        loader=FunctionLoader(_template_text),
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
-        finalize=lambda value: shown(value) if type(value) is str else value,
+        finalize=lambda value: sanitize(value) if type(value) is str else value,
     )
     environment.filters |= {
-        "gpus": gpus,
-        "money": money,
-        "percent": percent,
-        "count": count,
-        "used": _used,
-        "rate": rate_words,
-        "cost": cost,
-        "of_priced": of_priced,
+        "gpus": format_gpus,
+        "money": money_text,
+        "percent": percent_text,
+        "count": pluralize,
+        "used": _usage_filter,
+        "rate": product_price_text,
+        "cost": cost_text,
+        "of_priced": priced_share_text,
     }
     return environment
 
 
 @cache
-def _text(name: str) -> str:
+def _template_text(name: str) -> str:
     return resources.files("webhook.report").joinpath("templates", name).read_text(encoding="utf-8")
 
 
-def _used(use: Use) -> str:
-    return used(use)
+def _usage_filter(use: ContainerUsage) -> str:
+    return usage_text(use)
 
 
-def _waterfall(figures: Figures) -> Markup:
+def _utilization_waterfall(figures: ClusterUtilization) -> Markup:
     """From all GPUs down to the effective ones, each part taken off where the one before it ended."""
     kinds = ("free", "lost", "closed", "idle", "over", "effective")
-    total = figures.total.milli
-    steps, left = [Step("all GPUs", "all", 0, total, f"{gpus(total)}{_cost(figures, figures.total)}")], total
-    for kind, (name, part) in zip(kinds, parts_of(figures), strict=True):
+    total = figures.allocatable.milli
+    steps, left = [WaterfallStep("all GPUs", "all", 0, total, f"{format_gpus(total)}{_waterfall_step_cost(figures, figures.allocatable)}")], total
+    for kind, (name, part) in zip(kinds, utilization_parts(figures), strict=True):
         left -= part.milli
-        words = f"{gpus(part.milli)}{_cost(figures, part)}"
-        steps.append(Step(name, kind, max(0, left), part.milli, words))
-    return waterfall("From all GPUs to the effective ones", steps)
+        words = f"{format_gpus(part.milli)}{_waterfall_step_cost(figures, part)}"
+        steps.append(WaterfallStep(name, kind, max(0, left), part.milli, words))
+    return waterfall_chart("From all GPUs to the effective ones", steps)
 
 
-def _cost(figures: Figures, some: Spent) -> str:
+def _waterfall_step_cost(figures: ClusterUtilization, some: GpuCost) -> str:
     """What a step costs, beside its GPUs; short, for there is no room for more."""
     if figures.prices is None:
         return ""
-    words = cost(some, figures.total, f" {figures.prices.currency}/h").partition(" of ")[0]
+    words = cost_text(some, figures.allocatable, f" {figures.prices.currency}/h").partition(" of ")[0]
     return f" ({words})"
 
 
-def _asked(page: Page) -> Markup:
+def _namespace_chart(page: AuditPage) -> Markup:
     seen: Counter[str] = Counter()
     for row in page.workloads:
-        if (milli := used_milli(row)) is not None:
+        if (milli := measured_usage_milli(row)) is not None:
             seen[row.namespace] += milli
-    return bars(
+    return bar_chart(
         "GPUs asked, used and advised by namespace",
-        [_group(share, seen.get(share.namespace)) for share in page.shares],
+        [_namespace_bar_group(share, seen.get(share.namespace)) for share in page.namespaces],
     )
 
 
-def _group(share: Share, seen: int | None) -> Group:
-    advised = share.gpu_milli_after - share.gpu_milli_on_trial
-    return Group(
+def _namespace_bar_group(share: NamespaceTotals, seen: int | None) -> BarGroup:
+    advised = share.gpu_milli_after - share.gpu_milli_audit_saved
+    return BarGroup(
         share.namespace,
         (
-            ("asked", share.gpu_milli_before, f"{gpus(share.gpu_milli_before)} asked"),
-            ("used", seen or 0, "use not seen" if seen is None else f"{gpus(seen)} used"),
-            ("advised", advised, f"{gpus(advised)} advised"),
+            ("asked", share.gpu_milli_before, f"{format_gpus(share.gpu_milli_before)} asked"),
+            ("used", seen or 0, "use not seen" if seen is None else f"{format_gpus(seen)} used"),
+            ("advised", advised, f"{format_gpus(advised)} advised"),
         ),
     )
 
 
-def used_milli(row: Workload) -> int | None:
+def measured_usage_milli(row: WorkloadReport) -> int | None:
     """Thousandths of a GPU that the pods on nodes were seen to use, by compute; None where nothing was seen."""
-    seen = [use for use in row.uses if use.compute_milli is not None and use.pods > use.waiting]
+    seen = [use for use in row.usages if use.compute_milli is not None and use.pods > use.pending]
     if not seen:
         return None
-    return min(row.held.milli, sum(use.count * (use.compute_milli or 0) * (use.pods - use.waiting) for use in seen))
+    return min(row.allocated.milli, sum(use.count * (use.compute_milli or 0) * (use.pods - use.pending) for use in seen))
 
 
-def _fragmentation(stocks: Iterable[Stock]) -> Markup:
+def _fragmentation_chart(stocks: Iterable[NodeCapacity]) -> Markup:
     """By product: held, free and usable, lost, on closed nodes."""
-    products: defaultdict[str, list[Stock]] = defaultdict(list)
+    products: defaultdict[str, list[NodeCapacity]] = defaultdict(list)
     for stock in stocks:
         products[stock.product or "product not labelled"].append(stock)
-    rows = [_product(name, members) for name, members in sorted(products.items())]
+    rows = [_product_bar_group(name, members) for name, members in sorted(products.items())]
     most = max((sum(amount for _, amount, _ in row.bars) for row in rows), default=0)
-    return stacked("Held, usable, lost and closed GPUs by product", rows, most)
+    return stacked_bar_chart("Held, usable, lost and closed GPUs by product", rows, most)
 
 
-def _product(name: str, members: Sequence[Stock]) -> Group:
-    held = sum(stock.used_milli for stock in members)
-    lost = sum(stock.split_milli for stock in members)
+def _product_bar_group(name: str, members: Sequence[NodeCapacity]) -> BarGroup:
+    held = sum(stock.allocated_milli for stock in members)
+    lost = sum(stock.fragmented_milli for stock in members)
     usable = sum(stock.free_milli for stock in members) - lost
-    closed = sum(stock.closed_milli for stock in members)
-    return Group(
+    closed = sum(stock.unschedulable_milli for stock in members)
+    return BarGroup(
         name,
         (
-            ("asked", held, f"{gpus(held)} held"),
-            ("free", usable, f"{gpus(usable)} free and usable"),
-            ("lost", lost, f"{gpus(lost)} lost to fragmentation"),
-            ("closed", closed, f"{gpus(closed)} on closed nodes"),
+            ("asked", held, f"{format_gpus(held)} held"),
+            ("free", usable, f"{format_gpus(usable)} free and usable"),
+            ("lost", lost, f"{format_gpus(lost)} lost to fragmentation"),
+            ("closed", closed, f"{format_gpus(closed)} on closed nodes"),
         ),
     )
 
 
-def missed_of(rows: Iterable[Workload]) -> list[tuple[Workload, Missed, str, int]]:
+def list_unevaluated(rows: Iterable[WorkloadReport]) -> list[tuple[WorkloadReport, UnevaluatedReason, str, int]]:
     """Workloads with pods that no hook saw, those with most of them first: why, what they would be, and how many."""
-    every = [(row, *each) for row in rows for each in row.missed]
+    every = [(row, *each) for row in rows for each in row.unevaluated]
     return sorted(every, key=lambda each: (-each[3], each[0].namespace, each[0].name))
 
 
-def findings_of(rows: Iterable[Workload]) -> list[Row]:
+def group_findings(rows: Iterable[WorkloadReport]) -> list[FindingGroup]:
     """Findings by namespace and code, the strictest first, with one of them as an example."""
     groups: defaultdict[tuple[str, str, int], list[tuple[Finding, int]]] = defaultdict(list)
     for row in rows:
         for located, pods in row.findings:
             groups[row.namespace, located.finding.code, -located.finding.mode].append((located.finding, pods))
     ranked = sorted(groups.items(), key=lambda item: (item[0][2], item[0][0], item[0][1]))
-    return [_row(namespace, code, members) for (namespace, code, _), members in ranked]
+    return [_finding_group(namespace, code, members) for (namespace, code, _), members in ranked]
 
 
-def _row(namespace: str, code: str, members: Sequence[tuple[Finding, int]]) -> Row:
+def _finding_group(namespace: str, code: str, members: Sequence[tuple[Finding, int]]) -> FindingGroup:
     first = members[0][0]
-    return Row(
+    return FindingGroup(
         namespace=namespace,
         code=code,
         mode=str(first.mode),
         title=CODES[code].title if code in CODES else "",
         workloads=len(members),
         pods=sum(pods for _, pods in members),
-        example=sentence(first)[:MOST_TEXT],
-        fix=first.fix[:MOST_TEXT],
+        example=finding_sentence(first)[:MAX_MESSAGE_LETTERS],
+        fix=first.fix[:MAX_MESSAGE_LETTERS],
     )

@@ -11,13 +11,13 @@ from xml.etree import ElementTree as ET
 
 import msgspec
 
-from webhook.model.modes import Mode
-from webhook.report.results import Checked, Verdict
-from webhook.report.table import block
-from webhook.report.words import shown
+from webhook.model.modes import PolicyMode
+from webhook.report.results import CheckResult, CheckVerdict
+from webhook.report.table import finding_lines
+from webhook.report.words import sanitize
 
 
-class Case(msgspec.Struct, frozen=True):
+class JUnitCase(msgspec.Struct, frozen=True):
     """One test case.
 
     Attributes:
@@ -34,42 +34,42 @@ class Case(msgspec.Struct, frozen=True):
     failures: tuple[tuple[str, str], ...] = ()
     error: str = ""
     skipped: str = ""
-    said: str = ""
+    output: str = ""
 
 
-def cases_of(results: Iterable[Checked], *, least: Mode = Mode.ENFORCE) -> list[Case]:
+def finding_junit_cases(results: Iterable[CheckResult], *, least: PolicyMode = PolicyMode.ENFORCE) -> list[JUnitCase]:
     """A case for each object; findings of at least this mode fail it."""
-    return [_case(result, least) for result in results]
+    return [_junit_case(result, least) for result in results]
 
 
-def _case(result: Checked, least: Mode) -> Case:
+def _junit_case(result: CheckResult, least: PolicyMode) -> JUnitCase:
     suite, name = result.place.file, result.title or (f"line {result.place.line}" if result.place.line else "file")
-    if result.verdict is Verdict.SKIPPED:
-        if result.broken:
-            return Case(suite, name, error=result.reason)
-        return Case(suite, name, skipped=result.reason)
-    blocks = [(found.finding, "\n".join(block(found, result.title))) for found in result.findings]
-    return Case(
+    if result.verdict is CheckVerdict.SKIPPED:
+        if result.invalid:
+            return JUnitCase(suite, name, error=result.reason)
+        return JUnitCase(suite, name, skipped=result.reason)
+    blocks = [(found.finding, "\n".join(finding_lines(found, result.title))) for found in result.findings]
+    return JUnitCase(
         suite,
         name,
         failures=tuple(
-            (f"{finding.code} {finding.message}", text) for finding, text in blocks if finding.effect >= least
+            (f"{finding.code} {finding.message}", text) for finding, text in blocks if finding.effective_mode >= least
         ),
-        said="\n".join(text for finding, text in blocks if finding.effect < least),
+        output="\n".join(text for finding, text in blocks if finding.effective_mode < least),
     )
 
 
-def junit(cases: Iterable[Case], name: str) -> str:
+def junit_xml(cases: Iterable[JUnitCase], name: str) -> str:
     """Write the document, with its prolog and a line end."""
     every = list(cases)
-    root = ET.Element("testsuites", {"name": name, **_totals(every)})
+    root = ET.Element("testsuites", {"name": name, **_junit_totals(every)})
     for suite, members in groupby(every, lambda case: case.suite):
-        _suite(root, suite, list(members))
+        _add_junit_suite(root, suite, list(members))
     ET.indent(root)
     return f'<?xml version="1.0" encoding="UTF-8"?>\n{ET.tostring(root, encoding="unicode")}\n'
 
 
-def _totals(cases: list[Case]) -> dict[str, str]:
+def _junit_totals(cases: list[JUnitCase]) -> dict[str, str]:
     return {
         "tests": str(len(cases)),
         "failures": str(sum(bool(case.failures) for case in cases)),
@@ -78,15 +78,15 @@ def _totals(cases: list[Case]) -> dict[str, str]:
     }
 
 
-def _suite(root: ET.Element, name: str, cases: list[Case]) -> None:
-    suite = ET.SubElement(root, "testsuite", {"name": shown(name), **_totals(cases)})
+def _add_junit_suite(root: ET.Element, name: str, cases: list[JUnitCase]) -> None:
+    suite = ET.SubElement(root, "testsuite", {"name": sanitize(name), **_junit_totals(cases)})
     for case in cases:
-        element = ET.SubElement(suite, "testcase", {"classname": shown(name), "name": shown(case.name)})
+        element = ET.SubElement(suite, "testcase", {"classname": sanitize(name), "name": sanitize(case.name)})
         if case.skipped:
-            ET.SubElement(element, "skipped", {"message": shown(case.skipped)})
+            ET.SubElement(element, "skipped", {"message": sanitize(case.skipped)})
         if case.error:
-            ET.SubElement(element, "error", {"message": shown(case.error)})
+            ET.SubElement(element, "error", {"message": sanitize(case.error)})
         for short, long in case.failures:
-            ET.SubElement(element, "failure", {"message": shown(short)}).text = long
-        if case.said:
-            ET.SubElement(element, "system-out").text = case.said
+            ET.SubElement(element, "failure", {"message": sanitize(short)}).text = long
+        if case.output:
+            ET.SubElement(element, "system-out").text = case.output

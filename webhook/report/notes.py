@@ -7,16 +7,16 @@ from enum import StrEnum
 
 import msgspec
 
-from webhook.errors import Place
-from webhook.model.modes import Mode
-from webhook.report.results import Checked, Located, Verdict
-from webhook.report.table import sentence
+from webhook.errors import SourceLocation
+from webhook.model.modes import PolicyMode
+from webhook.report.results import CheckResult, LocatedFinding, CheckVerdict
+from webhook.report.table import finding_sentence
 
 UNREADABLE = "unreadable"
 """What stands for a code where a file could not be judged."""
 
 
-class Level(StrEnum):
+class AnnotationLevel(StrEnum):
     """How bad it is."""
 
     ERROR = "error"
@@ -24,27 +24,27 @@ class Level(StrEnum):
     NOTE = "note"
 
 
-LEVELS = {Mode.ENFORCE: Level.ERROR, Mode.WARN: Level.WARNING, Mode.AUDIT: Level.NOTE}
+ANNOTATION_LEVELS = {PolicyMode.ENFORCE: AnnotationLevel.ERROR, PolicyMode.WARN: AnnotationLevel.WARNING, PolicyMode.AUDIT: AnnotationLevel.NOTE}
 
 
-class Note(msgspec.Struct, frozen=True):
+class CodeAnnotation(msgspec.Struct, frozen=True):
     """One message at one place."""
 
-    place: Place
-    level: Level
+    place: SourceLocation
+    level: AnnotationLevel
     code: str
     message: str
 
 
-def notes_of(results: Iterable[Checked]) -> Iterator[Note]:
+def finding_annotations(results: Iterable[CheckResult]) -> Iterator[CodeAnnotation]:
     """Every finding, and every file that is at fault."""
     for result in results:
-        if result.verdict is Verdict.SKIPPED and result.broken:
-            yield Note(result.place, Level.ERROR, UNREADABLE, result.reason)
-        yield from (_note(found, result.title) for found in result.findings)
+        if result.verdict is CheckVerdict.SKIPPED and result.invalid:
+            yield CodeAnnotation(result.place, AnnotationLevel.ERROR, UNREADABLE, result.reason)
+        yield from (_finding_annotation(found, result.title) for found in result.findings)
 
 
-def _note(found: Located, title: str) -> Note:
+def _finding_annotation(found: LocatedFinding, title: str) -> CodeAnnotation:
     finding = found.finding
-    message = f"{title}: {sentence(finding)}. {finding.fix}".strip()
-    return Note(found.place, LEVELS[finding.effect], finding.code, message)
+    message = f"{title}: {finding_sentence(finding)}. {finding.fix}".strip()
+    return CodeAnnotation(found.place, ANNOTATION_LEVELS[finding.effective_mode], finding.code, message)

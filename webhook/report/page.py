@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import msgspec
 
-from webhook.report.audits import Share
-from webhook.report.capacities import Stock
-from webhook.report.figures import Figures
-from webhook.report.workloads import Workload
+from webhook.report.audits import NamespaceTotals
+from webhook.report.capacities import NodeCapacity
+from webhook.report.figures import ClusterUtilization
+from webhook.report.workloads import WorkloadReport
 
 
-class Exempting(msgspec.Struct, frozen=True):
+class ExemptionUsage(msgspec.Struct, frozen=True):
     """An exemption, and how many workloads it serves."""
 
     name: str
@@ -18,11 +18,11 @@ class Exempting(msgspec.Struct, frozen=True):
     codes: tuple[str, ...]
     reason: str
     expires: str
-    ended: bool
+    expired: bool
     workloads: int
 
 
-class Page(msgspec.Struct, frozen=True):
+class AuditPage(msgspec.Struct, frozen=True):
     """What the report is about.
 
     Attributes:
@@ -43,9 +43,9 @@ class Page(msgspec.Struct, frozen=True):
     since: str
     policies: tuple[str, ...]
     digest: str
-    workloads: tuple[Workload, ...]
-    shares: tuple[Share, ...]
-    stocks: tuple[Stock, ...]
-    figures: Figures | None
-    exemptions: tuple[Exempting, ...]
+    workloads: tuple[WorkloadReport, ...]
+    namespaces: tuple[NamespaceTotals, ...]
+    nodes: tuple[NodeCapacity, ...]
+    utilization: ClusterUtilization | None
+    exemptions: tuple[ExemptionUsage, ...]
     version: str

@@ -7,22 +7,22 @@ from typing import Any
 
 import msgspec
 
-from webhook.model.pods import Pod, name_of
-from webhook.placement.nodes.allotting import widest
-from webhook.placement.nodes.cluster import Cluster, Wanted
-from webhook.placement.nodes.filtering import Reason
-from webhook.placement.nodes.freeing import Freed
-from webhook.placement.nodes.linking import Links
-from webhook.placement.nodes.ranking import Ranked
-from webhook.placement.topology import Confidence
-from webhook.report.capacities import DISAGREES
-from webhook.report.together import Together, together_data, together_line, why_not
-from webhook.report.words import Paint, Style, columns, count, plain, shown
+from webhook.model.pods import Pod, pod_display_name
+from webhook.placement.nodes.allotting import largest_request
+from webhook.placement.nodes.cluster import SchedulingSnapshot, PodRequirements
+from webhook.placement.nodes.filtering import FilterReason
+from webhook.placement.nodes.freeing import PreemptionPlan
+from webhook.placement.nodes.linking import GpuLinks
+from webhook.placement.nodes.ranking import RankedNode
+from webhook.placement.topology import TopologyConfidence
+from webhook.report.capacities import AGENT_DISAGREES
+from webhook.report.together import GangPlacement, gang_document, gang_line, other_domain_reason
+from webhook.report.words import Paint, TextStyle, align_columns, pluralize, without_style, sanitize
 
 HEAD = ("NODE", "FREE", "GPUS", "LINKS", "WHY-NOT")
 
 
-class Placed(msgspec.Struct, frozen=True):
+class PlacementResult(msgspec.Struct, frozen=True):
     """What became of one pod.
 
     Attributes:
@@ -43,184 +43,184 @@ class Placed(msgspec.Struct, frozen=True):
 
     title: str
     denied: tuple[str, ...]
-    wanted: Wanted
-    cluster: Cluster
-    ranked: tuple[Ranked, ...]
-    reasons: dict[int, tuple[Reason, ...]]
-    freed: Freed | None
+    request: PodRequirements
+    cluster: SchedulingSnapshot
+    feasible: tuple[RankedNode, ...]
+    reasons: dict[int, tuple[FilterReason, ...]]
+    nearest: PreemptionPlan | None
     replicas: int = 1
     fits: int = 1
-    fixed: str = ""
-    together: Together | None = None
-    everywhere: bool = False
-    unseen: tuple[str, ...] = ()
+    fixed_node: str = ""
+    gang: GangPlacement | None = None
+    on_each_node: bool = False
+    unevaluated: tuple[str, ...] = ()
 
 
-def placed_lines(placed: Placed, paint: Paint = plain) -> list[str]:
+def placement_lines(placed: PlacementResult, paint: Paint = without_style) -> list[str]:
     """The answer first, then every node, then the way out."""
-    rows = [_taking(placed, each) for each in placed.ranked]
-    rows += [_refusing(placed, node, reasons) for node, reasons in placed.reasons.items()]
-    head, *table = columns([HEAD, *rows])
-    lines = [f"{shown(placed.title)}   wants {_said(placed.wanted)}", f"  {_answer(placed, paint)}"]
-    if placed.together and placed.ranked:
-        lines.append(f"  {together_line(placed.together)}")
-    if placed.unseen and placed.ranked:
-        lines.append(f"  Not looked at: {shown(', '.join(placed.unseen))}. A scheduler may refuse what fits here.")
+    rows = [_feasible_node_row(placed, each) for each in placed.feasible]
+    rows += [_rejected_node_row(placed, node, reasons) for node, reasons in placed.reasons.items()]
+    head, *table = align_columns([HEAD, *rows])
+    lines = [f"{sanitize(placed.title)}   wants {_request_text(placed.request)}", f"  {_placement_answer(placed, paint)}"]
+    if placed.gang and placed.feasible:
+        lines.append(f"  {gang_line(placed.gang)}")
+    if placed.unevaluated and placed.feasible:
+        lines.append(f"  Not looked at: {sanitize(', '.join(placed.unevaluated))}. A scheduler may refuse what fits here.")
     if placed.denied:
         lines.append(f"  The webhook would refuse it: {', '.join(placed.denied)}. See rightslice check.")
-    return [*lines, "", paint(head, Style.STRONG), *table, *_way_out(placed)]
+    return [*lines, "", paint(head, TextStyle.STRONG), *table, *_preemption_lines(placed)]
 
 
-def _said(wanted: Wanted) -> str:
-    parts = [f"{units} {resource}" for resource, units in wanted.gpus]
+def _request_text(wanted: PodRequirements) -> str:
+    parts = [f"{units} {resource}" for resource, units in wanted.gpu_resources]
     parts += [f"{wanted.cpu_milli / 1000:g} cores", f"{wanted.memory_mib / 1024:.4g} GiB"]
-    joined = ", joined by NVLink" if wanted.joined else ""
-    each = " in each container" if joined and len(wanted.turns) > 1 else ""
+    joined = ", joined by NVLink" if wanted.nvlink_required else ""
+    each = " in each container" if joined and len(wanted.container_requests) > 1 else ""
     return ", ".join(parts) + joined + each
 
 
-def _answer(placed: Placed, paint: Paint) -> str:
-    if placed.fixed and placed.fixed not in placed.cluster.fleet.by_name:
-        return paint(f"spec.nodeName says {shown(placed.fixed)}, and there is no such node.", Style.BAD)
-    if not placed.ranked:
-        return paint("No node takes it now.", Style.BAD)
-    if placed.everywhere:
-        return _each_node(placed)
-    best = placed.ranked[0]
-    equal = sum(each.key == best.key for each in placed.ranked) - 1
-    also = f" ({count(equal, 'other node')} as good)" if equal else ""
-    name = paint(shown(_name(placed, best.node)), Style.GOOD)
-    fixed = " (fixed by spec.nodeName: no scheduler is asked)" if placed.fixed else ""
-    which = f"{_set(best.links)}{_unsure(placed, best)}{_sick(best.links, '; ')}"
-    return f"Goes to {name}{also}{fixed}{which}{_replicas(placed)}"
+def _placement_answer(placed: PlacementResult, paint: Paint) -> str:
+    if placed.fixed_node and placed.fixed_node not in placed.cluster.fleet.by_name:
+        return paint(f"spec.nodeName says {sanitize(placed.fixed_node)}, and there is no such node.", TextStyle.BAD)
+    if not placed.feasible:
+        return paint("No node takes it now.", TextStyle.BAD)
+    if placed.on_each_node:
+        return _each_node_answer(placed)
+    best = placed.feasible[0]
+    equal = sum(each.key == best.key for each in placed.feasible) - 1
+    also = f" ({pluralize(equal, 'other node')} as good)" if equal else ""
+    name = paint(sanitize(_placement_node_name(placed, best.node)), TextStyle.GOOD)
+    fixed = " (fixed by spec.nodeName: no scheduler is asked)" if placed.fixed_node else ""
+    which = f"{_gpu_set_text(best.links)}{_unknown_gpus_text(placed, best)}{_unhealthy_gpus_text(best.links, '; ')}"
+    return f"Goes to {name}{also}{fixed}{which}{_replicas_text(placed)}"
 
 
-def _each_node(placed: Placed) -> str:
+def _each_node_answer(placed: PlacementResult) -> str:
     all_ = "each of the" if placed.replicas > 1 else "the"
     few = f"{placed.fits} of the" if placed.fits < placed.replicas else all_
-    return f"Goes to {few} {count(placed.replicas, 'node')} that its DaemonSet wants it on"
+    return f"Goes to {few} {pluralize(placed.replicas, 'node')} that its DaemonSet wants it on"
 
 
-def _replicas(placed: Placed) -> str:
+def _replicas_text(placed: PlacementResult) -> str:
     if not placed.replicas:
         return "; it has no replicas"
     few = placed.fits < placed.replicas
     return f"; {placed.fits} of {placed.replicas} replicas fit now" if few else ""
 
 
-def _set(links: Links | None) -> str:
+def _gpu_set_text(links: GpuLinks | None) -> str:
     if links is None or not links.gpus:
         return ""
-    text = f", GPUs {_list(links.gpus)}"
+    text = f", GPUs {_gpu_indexes_text(links.gpus)}"
     if links.gpus == links.optimal:
         return text
-    return f"{text}: the device plugin's choice; {_list(links.optimal)} would be the best"
+    return f"{text}: the device plugin's choice; {_gpu_indexes_text(links.optimal)} would be the best"
 
 
-def _unsure(placed: Placed, best: Ranked) -> str:
+def _unknown_gpus_text(placed: PlacementResult, best: RankedNode) -> str:
     if best.links is None or best.links.gpus:
         return ""
-    if best.sure is Confidence.MEASURED:
+    if best.confidence is TopologyConfidence.MEASURED:
         unknown = placed.cluster.devices[best.node].free is None
-        return f" (which GPUs are free is not known: {DISAGREES})" if unknown else ""
-    unusable = placed.cluster.unusable.get(_name(placed, best.node), "")
-    why = f"its agent's report cannot be used: {shown(unusable)}" if unusable else "no agent runs there"
+        return f" (which GPUs are free is not known: {AGENT_DISAGREES})" if unknown else ""
+    unusable = placed.cluster.report_errors.get(_placement_node_name(placed, best.node), "")
+    why = f"its agent's report cannot be used: {sanitize(unusable)}" if unusable else "no agent runs there"
     return f" (which GPUs are free is not known: {why})"
 
 
-def _sick(links: Links | None, before: str = "") -> str:
+def _unhealthy_gpus_text(links: GpuLinks | None, before: str = "") -> str:
     """Which ill GPUs a pod gets, or may get."""
-    if links is None or not links.ill:
+    if links is None or not links.unhealthy:
         return ""
-    return f"{before}{'gets' if links.gpus else 'may get'} what is ill: GPUs {_list(links.ill)}"
+    return f"{before}{'gets' if links.gpus else 'may get'} what is ill: GPUs {_gpu_indexes_text(links.unhealthy)}"
 
 
-def _taking(placed: Placed, each: Ranked) -> tuple[str, ...]:
+def _feasible_node_row(placed: PlacementResult, each: RankedNode) -> tuple[str, ...]:
     links = each.links
-    gpus = _list(links.gpus) if links and links.gpus else "-"
+    gpus = _gpu_indexes_text(links.gpus) if links and links.gpus else "-"
     return (
-        shown(_name(placed, each.node)),
-        _free(placed, each.node),
+        sanitize(_placement_node_name(placed, each.node)),
+        _free_gpus_cell(placed, each.node),
         gpus,
-        _links(placed.wanted, links),
-        "; ".join(filter(None, (_sick(links), _later(placed, each)))),
+        _links_cell(placed.request, links),
+        "; ".join(filter(None, (_unhealthy_gpus_text(links), _gang_domain_reason(placed, each)))),
     )
 
 
-def _later(placed: Placed, each: Ranked) -> str:
+def _gang_domain_reason(placed: PlacementResult, each: RankedNode) -> str:
     """Why its domain comes after the chosen one."""
     return (
-        why_not(placed.together, domain_of(placed.cluster, each.node, placed.together.label)) if placed.together else ""
+        other_domain_reason(placed.gang, node_domain(placed.cluster, each.node, placed.gang.label)) if placed.gang else ""
     )
 
 
-def domain_of(cluster: Cluster, node: int, label: str) -> str:
+def node_domain(cluster: SchedulingSnapshot, node: int, label: str) -> str:
     """The domain that a node's label names; "" where it has no such label."""
     return cluster.fleet.nodes[node].labels.get(label, "")
 
 
-def _links(wanted: Wanted, links: Links | None) -> str:
-    if links is None or widest(wanted.turns) < 2:
+def _links_cell(wanted: PodRequirements, links: GpuLinks | None) -> str:
+    if links is None or largest_request(wanted.container_requests) < 2:
         return "-"
     least = "" if links.gpus else "at least "
     kind = "NVLink" if links.joined else "PCIe"
     return f"{least}{links.quality.slowest / 1000:.0f} GB/s {kind}"
 
 
-def _refusing(placed: Placed, node: int, reasons: Sequence[Reason]) -> tuple[str, ...]:
-    why = "; ".join(shown(reason.detail) for reason in reasons)
-    return (shown(_name(placed, node)), _free(placed, node), "-", "-", why)
+def _rejected_node_row(placed: PlacementResult, node: int, reasons: Sequence[FilterReason]) -> tuple[str, ...]:
+    why = "; ".join(sanitize(reason.detail) for reason in reasons)
+    return (sanitize(_placement_node_name(placed, node)), _free_gpus_cell(placed, node), "-", "-", why)
 
 
-def _way_out(placed: Placed) -> list[str]:
-    if placed.freed is None:
+def _preemption_lines(placed: PlacementResult) -> list[str]:
+    if placed.nearest is None:
         return []
-    pods = " and ".join(f"{shown(_pod(pod))}" for pod in placed.freed.pods)
-    return ["", f"Nearest  {shown(_name(placed, placed.freed.node))}: if {pods} ended, it would fit."]
+    pods = " and ".join(f"{sanitize(_namespaced_pod_name(pod))}" for pod in placed.nearest.pods)
+    return ["", f"Nearest  {sanitize(_placement_node_name(placed, placed.nearest.node))}: if {pods} ended, it would fit."]
 
 
-def _pod(pod: Pod) -> str:
-    return f"{pod.metadata.namespace or 'default'}/{name_of(pod)}"
+def _namespaced_pod_name(pod: Pod) -> str:
+    return f"{pod.metadata.namespace or 'default'}/{pod_display_name(pod)}"
 
 
-def _name(placed: Placed, node: int) -> str:
+def _placement_node_name(placed: PlacementResult, node: int) -> str:
     return placed.cluster.fleet.nodes[node].name
 
 
-def _free(placed: Placed, node: int) -> str:
-    return str(placed.cluster.free[node].gpus.get(placed.wanted.resource, 0)) if placed.wanted.resource else "-"
+def _free_gpus_cell(placed: PlacementResult, node: int) -> str:
+    return str(placed.cluster.free[node].gpus.get(placed.request.resource, 0)) if placed.request.resource else "-"
 
 
-def _list(gpus: Sequence[int]) -> str:
+def _gpu_indexes_text(gpus: Sequence[int]) -> str:
     return ",".join(map(str, gpus))
 
 
-def placed_document(placed: Placed) -> dict[str, Any]:
+def placement_document(placed: PlacementResult) -> dict[str, Any]:
     """The same as plain data."""
     return {
         "object": placed.title,
         "denied": placed.denied,
-        "resource": placed.wanted.resource,
-        "count": placed.wanted.count,
-        "nodes": [_ranked_data(placed, each) for each in placed.ranked],
+        "resource": placed.request.resource,
+        "count": placed.request.count,
+        "nodes": [_feasible_node_document(placed, each) for each in placed.feasible],
         "refused": {
-            _name(placed, node): [{"scheduler": each.scheduler, "detail": each.detail} for each in reasons]
+            _placement_node_name(placed, node): [{"scheduler": each.scheduler_message, "detail": each.detail} for each in reasons]
             for node, reasons in placed.reasons.items()
         },
-        "gang": together_data(placed.together) if placed.together else None,
-        "notLookedAt": placed.unseen,
-        "eachNode": placed.everywhere,
+        "gang": gang_document(placed.gang) if placed.gang else None,
+        "notLookedAt": placed.unevaluated,
+        "eachNode": placed.on_each_node,
         "replicas": placed.replicas,
-        "fits": min(placed.fits, placed.replicas) if placed.ranked else 0,
-        "nearest": {"node": _name(placed, placed.freed.node), "pods": [_pod(pod) for pod in placed.freed.pods]}
-        if placed.freed
+        "fits": min(placed.fits, placed.replicas) if placed.feasible else 0,
+        "nearest": {"node": _placement_node_name(placed, placed.nearest.node), "pods": [_namespaced_pod_name(pod) for pod in placed.nearest.pods]}
+        if placed.nearest
         else None,
     }
 
 
-def _ranked_data(placed: Placed, each: Ranked) -> dict[str, Any]:
+def _feasible_node_document(placed: PlacementResult, each: RankedNode) -> dict[str, Any]:
     links = each.links
-    told = {"gpus": links.gpus, "optimal": links.optimal, "joined": links.joined, "ill": links.ill} if links else {}
+    told = {"gpus": links.gpus, "optimal": links.optimal, "joined": links.joined, "ill": links.unhealthy} if links else {}
     slowest = {"slowestMBs": links.quality.slowest} if links else {}
-    domain = {"domain": domain_of(placed.cluster, each.node, placed.together.label)} if placed.together else {}
-    return {"node": _name(placed, each.node), "score": each.score, "links": each.sure, **told, **slowest, **domain}
+    domain = {"domain": node_domain(placed.cluster, each.node, placed.gang.label)} if placed.gang else {}
+    return {"node": _placement_node_name(placed, each.node), "score": each.score, "links": each.confidence, **told, **slowest, **domain}

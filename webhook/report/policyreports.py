@@ -18,26 +18,26 @@ from typing import Any
 import orjson
 
 from webhook.model.codes import CODES
-from webhook.model.modes import Mode
-from webhook.report.results import Located
-from webhook.report.table import sentence
-from webhook.report.words import shown
-from webhook.report.workloads import Workload
+from webhook.model.modes import PolicyMode
+from webhook.report.results import LocatedFinding
+from webhook.report.table import finding_sentence
+from webhook.report.words import sanitize
+from webhook.report.workloads import WorkloadReport
 
 Json = dict[str, Any]
 
 SOURCE = "rightslice"
 NAME = "rightslice-audit"
-MOST_RESULTS = 1000
-MOST_BYTES = 1_000_000
+MAX_RESULTS = 1000
+MAX_RESULT_BYTES = 1_000_000
 """All results of one object, as JSON: an API server stores 1.5 MiB, and its record of who wrote what is in that."""
 
-MOST_TEXT = 512
-OURS = {"app.kubernetes.io/managed-by": SOURCE}
+MAX_RESULT_TEXT = 512
+OWNER_LABELS = {"app.kubernetes.io/managed-by": SOURCE}
 """The labels of every object that is ours."""
 
-RESULTS = {Mode.ENFORCE: "fail", Mode.WARN: "warn"}
-SEVERITIES = {Mode.ENFORCE: "high", Mode.WARN: "medium"}
+MODE_RESULTS = {PolicyMode.ENFORCE: "fail", PolicyMode.WARN: "warn"}
+MODE_SEVERITIES = {PolicyMode.ENFORCE: "high", PolicyMode.WARN: "medium"}
 
 
 class ReportApi(StrEnum):
@@ -57,19 +57,19 @@ NO_KIND = (
 )
 
 
-def policy_reports(rows: Iterable[Workload], moment: datetime, api: ReportApi = ReportApi.OPENREPORTS) -> list[Json]:
+def build_policy_reports(rows: Iterable[WorkloadReport], moment: datetime, api: ReportApi = ReportApi.OPENREPORTS) -> list[Json]:
     """One object for each namespace in which there is something to act on, by name."""
     spaces: defaultdict[str, list[Json]] = defaultdict(list)
     for row in rows:
         spaces[row.namespace] += [
-            _result(row, located, pods, moment) for located, pods in row.findings if located.finding.mode in RESULTS
+            _policy_report_result(row, located, pods, moment) for located, pods in row.findings if located.finding.mode in MODE_RESULTS
         ]
-    return [_report(name, results, api) for name, results in sorted(spaces.items()) if results]
+    return [_namespace_report(name, results, api) for name, results in sorted(spaces.items()) if results]
 
 
-def _report(namespace: str, results: list[Json], api: ReportApi) -> Json:
+def _namespace_report(namespace: str, results: list[Json], api: ReportApi) -> Json:
     ranked = sorted(results, key=lambda each: (each["result"], each["rule"], each["properties"]["workload"]))
-    kept = _that_fit(ranked[:MOST_RESULTS])
+    kept = _results_within_limit(ranked[:MAX_RESULTS])
     counts = {word: sum(each["result"] == word for each in ranked) for word in ("fail", "warn")}
     report: Json = {
         "apiVersion": api.value,
@@ -77,30 +77,30 @@ def _report(namespace: str, results: list[Json], api: ReportApi) -> Json:
         "metadata": {
             "name": NAME,
             "namespace": namespace,
-            "labels": OURS,
-            "annotations": _left_out(len(ranked) - len(kept)),
+            "labels": OWNER_LABELS,
+            "annotations": _omitted_annotation(len(ranked) - len(kept)),
         },
         "scope": {"apiVersion": "v1", "kind": "Namespace", "name": namespace},
         "summary": {"pass": 0, "fail": counts["fail"], "warn": counts["warn"], "error": 0, "skip": 0},
         "results": kept,
     }
     if api is ReportApi.OPENREPORTS:
-        limits = {"maxResults": MOST_RESULTS, "statusFilter": ["fail", "warn", "error"]}
+        limits = {"maxResults": MAX_RESULTS, "statusFilter": ["fail", "warn", "error"]}
         report |= {"source": SOURCE, "configuration": {"limits": limits}}
     return report
 
 
-def _that_fit(results: list[Json]) -> list[Json]:
+def _results_within_limit(results: list[Json]) -> list[Json]:
     """The first of them that are stored together."""
     sizes = accumulate(len(orjson.dumps(each)) + 1 for each in results)
-    return results[: sum(1 for _ in takewhile(lambda size: size <= MOST_BYTES, sizes))]
+    return results[: sum(1 for _ in takewhile(lambda size: size <= MAX_RESULT_BYTES, sizes))]
 
 
-def _left_out(number: int) -> Mapping[str, str]:
+def _omitted_annotation(number: int) -> Mapping[str, str]:
     return {"rightslice.dev/results-left-out": str(number)} if number else {}
 
 
-def _result(row: Workload, located: Located, pods: int, moment: datetime) -> Json:
+def _policy_report_result(row: WorkloadReport, located: LocatedFinding, pods: int, moment: datetime) -> Json:
     finding = located.finding
     kind, _, name = row.name.partition("/")
     return {
@@ -108,11 +108,11 @@ def _result(row: Workload, located: Located, pods: int, moment: datetime) -> Jso
         "policy": finding.policy or SOURCE,
         "rule": finding.code,
         "category": CODES[finding.code].section or "cluster" if finding.code in CODES else "cluster",
-        "severity": SEVERITIES[finding.mode],
-        "result": RESULTS[finding.mode],
-        "message": shown(sentence(finding))[:MOST_TEXT],
+        "severity": MODE_SEVERITIES[finding.mode],
+        "result": MODE_RESULTS[finding.mode],
+        "message": sanitize(finding_sentence(finding))[:MAX_RESULT_TEXT],
         "resources": [{"kind": kind, "namespace": row.namespace, "name": name}],
         "scored": True,
         "timestamp": {"seconds": int(moment.timestamp()), "nanos": 0},
-        "properties": {"workload": shown(row.name), "pods": str(pods), "fix": shown(finding.fix)[:MOST_TEXT]},
+        "properties": {"workload": sanitize(row.name), "pods": str(pods), "fix": sanitize(finding.fix)[:MAX_RESULT_TEXT]},
     }

@@ -11,13 +11,13 @@ from typing import Any
 
 import msgspec
 
-from webhook.errors import Place
+from webhook.errors import SourceLocation
 from webhook.model.decisions import Decision
-from webhook.model.findings import Exempted, Finding
-from webhook.model.modes import Mode
+from webhook.model.findings import ExemptedFinding, Finding
+from webhook.model.modes import PolicyMode
 
 
-class Verdict(StrEnum):
+class CheckVerdict(StrEnum):
     """What became of one object. The value is the word of the JSON report."""
 
     DENIED = "denied"
@@ -27,23 +27,23 @@ class Verdict(StrEnum):
     SKIPPED = "skipped"
 
 
-class Located(msgspec.Struct, frozen=True):
+class LocatedFinding(msgspec.Struct, frozen=True):
     """A finding, the place of its field in the file, and the place of the policy section that speaks."""
 
     finding: Finding
-    place: Place
-    policy_place: Place | None = None
+    place: SourceLocation
+    policy_place: SourceLocation | None = None
 
 
-class Missed(StrEnum):
+class UnevaluatedReason(StrEnum):
     """Why no hook saw a pod. The value is the words of the report."""
 
     STATIC = "static pods: the kubelet runs them by manifests on their nodes, and asks no webhook: change them there"
-    LEFT_OUT = "in namespaces that the hooks leave out"
-    UNMARKED = "without a record of Rightslice: created while no hook answered, or before the policy was there"
+    EXCLUDED = "in namespaces that the hooks leave out"
+    UNRECORDED = "without a record of Rightslice: created while no hook answered, or before the policy was there"
 
 
-class Use(msgspec.Struct, frozen=True, gc=False):
+class ContainerUsage(msgspec.Struct, frozen=True, gc=False):
     """What one container asks for of GPUs, and what its workload was seen to use.
 
     Attributes:
@@ -68,7 +68,7 @@ class Use(msgspec.Struct, frozen=True, gc=False):
     risk_ppm: int | None = None
 
 
-class Standing(msgspec.Struct, frozen=True, gc=False):
+class ClusterPodDetails(msgspec.Struct, frozen=True, gc=False):
     """What is known of a pod that is in a cluster already, beside what the engine says of it.
 
     Attributes:
@@ -79,12 +79,12 @@ class Standing(msgspec.Struct, frozen=True, gc=False):
     """
 
     workload: str
-    missed: Missed | None = None
-    becomes: str = ""
-    uses: tuple[Use, ...] = ()
+    unevaluated_reason: UnevaluatedReason | None = None
+    would_become: str = ""
+    usages: tuple[ContainerUsage, ...] = ()
 
 
-class Checked(msgspec.Struct, frozen=True):
+class CheckResult(msgspec.Struct, frozen=True):
     """One object and what became of it.
 
     Attributes:
@@ -107,22 +107,22 @@ class Checked(msgspec.Struct, frozen=True):
         standing: What else is known of such a pod.
     """
 
-    place: Place
+    place: SourceLocation
     api_version: str
     kind: str
     namespace: str
     name: str
-    verdict: Verdict
-    findings: tuple[Located, ...] = ()
+    verdict: CheckVerdict
+    findings: tuple[LocatedFinding, ...] = ()
     decision: Decision = Decision()
     stored: Mapping[str, Any] = {}
     reason: str = ""
-    broken: bool = False
+    invalid: bool = False
     quiet: bool = False
-    nodeless: bool = False
-    gpu_milli_on_trial: int = 0
+    without_nodes: bool = False
+    gpu_milli_audit_saved: int = 0
     node: str | None = None
-    standing: Standing | None = None
+    pod_details: ClusterPodDetails | None = None
 
     @property
     def title(self) -> str:
@@ -132,21 +132,21 @@ class Checked(msgspec.Struct, frozen=True):
         return f"{self.kind} {self.namespace}/{self.name}" if self.namespace else f"{self.kind} {self.name}"
 
 
-def skipped(place: Place, reason: str, *, broken: bool = False) -> Checked:
+def skipped_result(place: SourceLocation, reason: str, *, broken: bool = False) -> CheckResult:
     """A document that is no object to judge."""
-    return Checked(place, "", "", "", "", Verdict.SKIPPED, reason=reason, broken=broken)
+    return CheckResult(place, "", "", "", "", CheckVerdict.SKIPPED, reason=reason, invalid=broken)
 
 
-def verdict_of(decision: Decision) -> Verdict:
+def decision_verdict(decision: Decision) -> CheckVerdict:
     """The word for a decision."""
     if decision.denials:
-        return Verdict.DENIED
+        return CheckVerdict.DENIED
     if decision.warnings:
-        return Verdict.WARNED
-    return Verdict.ALLOWED if decision.touches_gpus else Verdict.NO_GPU
+        return CheckVerdict.WARNED
+    return CheckVerdict.ALLOWED if decision.involves_gpus else CheckVerdict.NO_GPU
 
 
-class Summary(msgspec.Struct, frozen=True):
+class CheckSummary(msgspec.Struct, frozen=True):
     """The totals of a run.
 
     Attributes:
@@ -158,12 +158,12 @@ class Summary(msgspec.Struct, frozen=True):
         exempted: Every exemption in use, once, by name.
     """
 
-    counts: Mapping[Verdict, int]
-    broken: int
-    notes: int
+    counts: Mapping[CheckVerdict, int]
+    invalid: int
+    audit_findings: int
     gpu_milli_before: int
     gpu_milli_after: int
-    exempted: tuple[Exempted, ...]
+    exemptions: tuple[ExemptedFinding, ...]
 
     @property
     def objects(self) -> int:
@@ -171,16 +171,16 @@ class Summary(msgspec.Struct, frozen=True):
         return sum(self.counts.values())
 
 
-def summary_of(results: Iterable[Checked]) -> Summary:
+def summarize_results(results: Iterable[CheckResult]) -> CheckSummary:
     """Add up a run."""
     every = tuple(results)
-    counts = {verdict: sum(result.verdict is verdict for result in every) for verdict in Verdict}
+    counts = {verdict: sum(result.verdict is verdict for result in every) for verdict in CheckVerdict}
     in_use = {taken.exemption: taken for result in every for taken in result.decision.exempted}
-    return Summary(
+    return CheckSummary(
         counts=counts,
-        broken=sum(result.broken for result in every),
-        notes=sum(found.finding.mode is Mode.AUDIT for result in every for found in result.findings),
+        invalid=sum(result.invalid for result in every),
+        audit_findings=sum(found.finding.mode is PolicyMode.AUDIT for result in every for found in result.findings),
         gpu_milli_before=sum(result.decision.gpu_milli_before for result in every),
         gpu_milli_after=sum(result.decision.gpu_milli_after for result in every),
-        exempted=tuple(in_use[name] for name in sorted(in_use)),
+        exemptions=tuple(in_use[name] for name in sorted(in_use)),
     )

@@ -10,38 +10,38 @@ from typing import Any
 from urllib.parse import quote
 
 from webhook.model.codes import CODES
-from webhook.report.notes import Note
-from webhook.report.words import shown
+from webhook.report.notes import CodeAnnotation
+from webhook.report.words import sanitize
 
 Json = dict[str, Any]
-SCHEMA = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
+SARIF_SCHEMA = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
 
 
-def sarif(notes: Sequence[Note], version: str) -> Json:
+def sarif_document(notes: Sequence[CodeAnnotation], version: str) -> Json:
     """Write one run: a rule for each code met, a result for each note."""
     rules = {code: i for i, code in enumerate(dict.fromkeys(note.code for note in notes))}
-    driver = {"name": "rightslice", "semanticVersion": version, "rules": [_rule(code) for code in rules]}
+    driver = {"name": "rightslice", "semanticVersion": version, "rules": [_sarif_rule(code) for code in rules]}
     run = {
         "tool": {"driver": driver},
         "columnKind": "unicodeCodePoints",
-        "results": [_result(note, rules[note.code]) for note in notes],
+        "results": [_sarif_result(note, rules[note.code]) for note in notes],
     }
-    return {"$schema": SCHEMA, "version": "2.1.0", "runs": [run]}
+    return {"$schema": SARIF_SCHEMA, "version": "2.1.0", "runs": [run]}
 
 
-def _rule(code: str) -> Json:
+def _sarif_rule(code: str) -> Json:
     if code not in CODES:
         return {"id": code, "shortDescription": {"text": code}}
     page = CODES[code]
     return {
         "id": code,
         "shortDescription": {"text": page.title},
-        "fullDescription": {"text": page.why},
+        "fullDescription": {"text": page.reason},
         "help": {"text": page.fix},
     }
 
 
-def _result(note: Note, rule: int) -> Json:
+def _sarif_result(note: CodeAnnotation, rule: int) -> Json:
     place = note.place
     physical: Json = {"artifactLocation": {"uri": quote(place.file)}}
     if place.line:
@@ -50,6 +50,6 @@ def _result(note: Note, rule: int) -> Json:
         "ruleId": note.code,
         "ruleIndex": rule,
         "level": note.level.value,
-        "message": {"text": shown(note.message)},
+        "message": {"text": sanitize(note.message)},
         "locations": [{"physicalLocation": physical}],
     }

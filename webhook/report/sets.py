@@ -6,12 +6,12 @@ from typing import Any
 
 import msgspec
 
-from webhook.model.masks import bits
+from webhook.model.masks import bit_positions
 from webhook.placement.nvlink import gpu_sets
-from webhook.placement.plugin import plugin
-from webhook.placement.topology import Topology
-from webhook.report.nodes import link, numa, numa_node
-from webhook.report.words import columns
+from webhook.placement.plugin import best_effort_policy
+from webhook.placement.topology import GpuTopology
+from webhook.report.nodes import link_label, numa_cell, numa_node
+from webhook.report.words import align_columns
 
 
 class GpuSet(msgspec.Struct, frozen=True):
@@ -24,46 +24,46 @@ class GpuSet(msgspec.Struct, frozen=True):
     """
 
     best: tuple[int, ...]
-    given: tuple[int, ...]
-    joined: bool
+    allocated: tuple[int, ...]
+    nvlink_joined: bool
 
 
-def sets_of(topology: Topology) -> list[GpuSet]:
+def gpu_sets_by_size(topology: GpuTopology) -> list[GpuSet]:
     """What a pod for one, two, three … GPUs would get."""
-    sets, ours = gpu_sets(topology), plugin(topology)
-    every = (1 << topology.gpus) - 1
+    sets, ours = gpu_sets(topology), best_effort_policy(topology)
+    every = (1 << topology.gpu_count) - 1
     found = []
-    for count in range(1, topology.gpus + 1):
-        best, given = sets.optimal(every, count) or 0, ours.predicted(every, count) or 0
-        found.append(GpuSet(tuple(bits(best)), tuple(bits(given)), given > 0 and sets.joined(given)))
+    for count in range(1, topology.gpu_count + 1):
+        best, given = sets.optimal_set(every, count) or 0, ours.predict_set(every, count) or 0
+        found.append(GpuSet(tuple(bit_positions(best)), tuple(bit_positions(given)), given > 0 and sets.is_joined(given)))
     return found
 
 
-def machine_lines(topology: Topology) -> list[str]:
+def machine_topology_lines(topology: GpuTopology) -> list[str]:
     """The links of every GPU, then a row for each size of pod."""
-    every = range(topology.gpus)
+    every = range(topology.gpu_count)
     head = ("", *(f"GPU{i}" for i in every), "NUMA")
-    links = [(f"GPU{i}", *(link(topology, i, j) for j in every), numa(topology, i)) for i in every]
-    table = [("POD", "DEVICE-PLUGIN-GIVES", "JOINED", "BEST"), *map(_row, sets_of(topology))]
-    return [*columns([head, *links]), "", *columns(table)]
+    links = [(f"GPU{i}", *(link_label(topology, i, j) for j in every), numa_cell(topology, i)) for i in every]
+    table = [("POD", "DEVICE-PLUGIN-GIVES", "JOINED", "BEST"), *map(_gpu_set_row, gpu_sets_by_size(topology))]
+    return [*align_columns([head, *links]), "", *align_columns(table)]
 
 
-def _row(one: GpuSet) -> tuple[str, ...]:
-    count, best = len(one.best), "the same" if one.best == one.given else _list(one.best)
-    joined = "-" if count == 1 or not one.given else "yes" if one.joined else "no"
-    return str(count), _list(one.given) or "it fails", joined, best
+def _gpu_set_row(one: GpuSet) -> tuple[str, ...]:
+    count, best = len(one.best), "the same" if one.best == one.allocated else _gpu_set_cell(one.best)
+    joined = "-" if count == 1 or not one.allocated else "yes" if one.nvlink_joined else "no"
+    return str(count), _gpu_set_cell(one.allocated) or "it fails", joined, best
 
 
-def _list(gpus: tuple[int, ...]) -> str:
+def _gpu_set_cell(gpus: tuple[int, ...]) -> str:
     return ",".join(map(str, gpus))
 
 
-def machine_document(topology: Topology) -> dict[str, Any]:
+def machine_topology_document(topology: GpuTopology) -> dict[str, Any]:
     """The same as plain data."""
-    every = range(topology.gpus)
+    every = range(topology.gpu_count)
     return {
         "gpus": [
-            {"index": i, "numa": numa_node(topology, i), "links": [link(topology, i, j) for j in every]} for i in every
+            {"index": i, "numa": numa_node(topology, i), "links": [link_label(topology, i, j) for j in every]} for i in every
         ],
-        "sets": [{"best": one.best, "given": one.given, "joined": one.joined} for one in sets_of(topology)],
+        "sets": [{"best": one.best, "given": one.allocated, "joined": one.nvlink_joined} for one in gpu_sets_by_size(topology)],
     }

@@ -8,13 +8,13 @@ from typing import Any
 
 import msgspec
 
-from webhook.report.svg import curves
-from webhook.report.words import Paint, Style, columns, count, gpus, plain, shown
+from webhook.report.svg import line_chart
+from webhook.report.words import Paint, TextStyle, align_columns, pluralize, format_gpus, without_style, sanitize
 
 HEAD = ("ASKED", "ALLOCATED", "SPLIT-UP", "PLACED", "LEFT")
 
 
-class Moment(msgspec.Struct, frozen=True):
+class SimulationStep(msgspec.Struct, frozen=True):
     """How things stand after some arrivals. GPUs are thousandths.
 
     Attributes:
@@ -25,14 +25,14 @@ class Moment(msgspec.Struct, frozen=True):
         left: Pods without.
     """
 
-    asked: int
+    requested: int
     allocated: int
-    split: int
+    fragmented: int
     placed: int
-    left: int
+    unplaced: int
 
 
-class Simulated(msgspec.Struct, frozen=True):
+class SimulationResult(msgspec.Struct, frozen=True):
     """A simulation.
 
     Attributes:
@@ -47,67 +47,67 @@ class Simulated(msgspec.Struct, frozen=True):
     policy: str
     nodes: int
     capacity: int
-    moments: tuple[Moment, ...]
+    steps: tuple[SimulationStep, ...]
     reasons: Mapping[str, int]
-    held: int = 0
+    initially_allocated: int = 0
 
 
-def simulated_table(run: Simulated, paint: Paint = plain) -> list[str]:
+def simulation_table(run: SimulationResult, paint: Paint = without_style) -> list[str]:
     """A few moments on the way, the end, and the reasons."""
-    rows = [_row(moment, run.capacity) for moment in _some(run.moments)]
-    head, *table = columns([HEAD, *rows])
-    last = run.moments[-1]
-    lines = [paint(head, Style.STRONG), *table, ""]
-    lines += [f"{number:>6}  {shown(reason)}" for reason, number in Counter(run.reasons).most_common()]
-    said = f"{count(last.placed, 'pod')} placed, {last.left} without a place"
-    part = f"{gpus(last.allocated)} of {gpus(run.capacity)} GPUs allocated ({_percent(last.allocated, run.capacity)})"
-    before = f", {gpus(run.held)} of them by pods that were there before" if run.held else ""
-    return [*lines, f"{run.policy} on {count(run.nodes, 'node')}: {said}; {part}{before}."]
+    rows = [_simulation_row(moment, run.capacity) for moment in _sample_steps(run.steps)]
+    head, *table = align_columns([HEAD, *rows])
+    last = run.steps[-1]
+    lines = [paint(head, TextStyle.STRONG), *table, ""]
+    lines += [f"{number:>6}  {sanitize(reason)}" for reason, number in Counter(run.reasons).most_common()]
+    said = f"{pluralize(last.placed, 'pod')} placed, {last.unplaced} without a place"
+    part = f"{format_gpus(last.allocated)} of {format_gpus(run.capacity)} GPUs allocated ({_capacity_percent(last.allocated, run.capacity)})"
+    before = f", {format_gpus(run.initially_allocated)} of them by pods that were there before" if run.initially_allocated else ""
+    return [*lines, f"{run.policy} on {pluralize(run.nodes, 'node')}: {said}; {part}{before}."]
 
 
-def _some(moments: Sequence[Moment], most: int = 8) -> list[Moment]:
+def _sample_steps(moments: Sequence[SimulationStep], most: int = 8) -> list[SimulationStep]:
     """Evenly spread moments, the last among them."""
     step = max(1, len(moments) // most)
     return [*moments[step - 1 : -1 : step], moments[-1]]
 
 
-def _row(moment: Moment, capacity: int) -> tuple[str, ...]:
-    parts = (_percent(amount, capacity) for amount in (moment.asked, moment.allocated, moment.split))
-    return (*parts, str(moment.placed), str(moment.left))
+def _simulation_row(moment: SimulationStep, capacity: int) -> tuple[str, ...]:
+    parts = (_capacity_percent(amount, capacity) for amount in (moment.requested, moment.allocated, moment.fragmented))
+    return (*parts, str(moment.placed), str(moment.unplaced))
 
 
-def _percent(amount: int, capacity: int) -> str:
+def _capacity_percent(amount: int, capacity: int) -> str:
     return f"{100 * amount / capacity:.2f}%" if capacity else "-"
 
 
-def simulated_document(run: Simulated) -> dict[str, Any]:
+def simulation_document(run: SimulationResult) -> dict[str, Any]:
     """The same as plain data."""
     return {
         "policy": run.policy,
         "nodes": run.nodes,
         "capacityMilli": run.capacity,
-        "heldMilli": run.held,
+        "heldMilli": run.initially_allocated,
         "unplaced": dict(run.reasons),
         "moments": [
             {
-                "askedMilli": moment.asked,
+                "askedMilli": moment.requested,
                 "allocatedMilli": moment.allocated,
-                "splitUpMilli": moment.split,
+                "splitUpMilli": moment.fragmented,
                 "placed": moment.placed,
-                "unplaced": moment.left,
+                "unplaced": moment.unplaced,
             }
-            for moment in run.moments
+            for moment in run.steps
         ],
     }
 
 
-def simulated_svg(run: Simulated) -> str:
+def simulation_svg(run: SimulationResult) -> str:
     """Allocation and fragmentation over what has been asked for."""
 
     def line(name: str) -> list[tuple[float, float]]:
         whole = max(1, run.capacity)
-        return [(100 * moment.asked / whole, 100 * int(getattr(moment, name)) / whole) for moment in run.moments]
+        return [(100 * moment.requested / whole, 100 * int(getattr(moment, name)) / whole) for moment in run.steps]
 
     lines = {"allocated": line("allocated"), "free, but split up": line("split")}
-    title = f"{run.policy}, {count(run.nodes, 'node')}, {gpus(run.capacity)} GPUs"
-    return curves(title, lines, across="% of the GPUs asked for", up="% of the GPUs")
+    title = f"{run.policy}, {pluralize(run.nodes, 'node')}, {format_gpus(run.capacity)} GPUs"
+    return line_chart(title, lines, across="% of the GPUs asked for", up="% of the GPUs")

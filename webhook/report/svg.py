@@ -6,8 +6,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from math import cos, pi, sin
 from xml.sax.saxutils import escape
 
-from webhook.placement.topology import Topology
-from webhook.report.words import shown
+from webhook.placement.topology import GpuTopology
+from webhook.report.words import sanitize
 
 WIDTH, HEIGHT = 720, 420
 LEFT, RIGHT, TOP, BOTTOM = 60, 20, 40, 50
@@ -17,7 +17,7 @@ FONT = 'font-family="sans-serif" font-size="12"'
 Point = tuple[float, float]
 
 
-def curves(title: str, lines: Mapping[str, Sequence[Point]], *, across: str, up: str) -> str:
+def line_chart(title: str, lines: Mapping[str, Sequence[Point]], *, across: str, up: str) -> str:
     """Lines over percent, both axes from 0.
 
     Args:
@@ -35,24 +35,24 @@ def curves(title: str, lines: Mapping[str, Sequence[Point]], *, across: str, up:
         return f"{x:.1f},{y:.1f}"
 
     body = [
-        _text(WIDTH / 2, 22, title, "middle"),
-        _text(WIDTH / 2, HEIGHT - 12, across, "middle"),
-        _text(8, TOP - 8, up),
+        _svg_text(WIDTH / 2, 22, title, "middle"),
+        _svg_text(WIDTH / 2, HEIGHT - 12, across, "middle"),
+        _svg_text(8, TOP - 8, up),
     ]
     for tick in range(0, int(high) + 1, 20):
         x, y = at((0, tick)).split(",")
         body.append(f'<line x1="{x}" y1="{y}" x2="{WIDTH - RIGHT}" y2="{y}" stroke="#ddd"/>')
-        body.append(_text(LEFT - 8, float(y) + 4, str(tick), "end"))
+        body.append(_svg_text(LEFT - 8, float(y) + 4, str(tick), "end"))
     ticks = [(tick, float(at((tick, 0)).split(",")[0])) for tick in range(0, int(most) + 1, 20)]
-    body += [_text(x, HEIGHT - BOTTOM + 18, str(tick), "middle") for tick, x in ticks]
+    body += [_svg_text(x, HEIGHT - BOTTOM + 18, str(tick), "middle") for tick, x in ticks]
     for i, (name, points) in enumerate(lines.items()):
         colour = COLOURS[i % len(COLOURS)]
         body.append(f'<polyline points="{" ".join(map(at, points))}" fill="none" stroke="{colour}" stroke-width="2"/>')
-        body.append(_text(LEFT + 12, TOP + 16 + 16 * i, name, colour=colour))
-    return _svg(WIDTH, HEIGHT, body)
+        body.append(_svg_text(LEFT + 12, TOP + 16 + 16 * i, name, colour=colour))
+    return _svg_document(WIDTH, HEIGHT, body)
 
 
-def node_links(name: str, topology: Topology, states: Sequence[str]) -> str:
+def node_links_svg(name: str, topology: GpuTopology, states: Sequence[str]) -> str:
     """GPUs on a circle, a line for each pair that NVLink joins, the thicker the more links.
 
     Args:
@@ -62,12 +62,12 @@ def node_links(name: str, topology: Topology, states: Sequence[str]) -> str:
     """
     size, radius = 560.0, 170.0
     middle = size / 2
-    turn = [2 * pi * i / max(1, topology.gpus) - pi / 2 for i in range(topology.gpus)]
+    turn = [2 * pi * i / max(1, topology.gpu_count) - pi / 2 for i in range(topology.gpu_count)]
     at = [(middle + radius * cos(angle), middle + radius * sin(angle)) for angle in turn]
-    most = max((topology.links(i, j) for i in range(topology.gpus) for j in range(i)), default=0)
-    body = [_text(middle, 24, name, "middle")]
-    for i, j in _pairs(topology):
-        width = 1 + 4 * topology.links(i, j) / most
+    most = max((topology.count_nvlinks(i, j) for i in range(topology.gpu_count) for j in range(i)), default=0)
+    body = [_svg_text(middle, 24, name, "middle")]
+    for i, j in _linked_pairs(topology):
+        width = 1 + 4 * topology.count_nvlinks(i, j) / most
         (x, y), (u, v) = at[i], at[j]
         body.append(
             f'<line x1="{x:.1f}" y1="{y:.1f}" x2="{u:.1f}" y2="{v:.1f}" stroke="#9ab" stroke-width="{width:.1f}"/>'
@@ -75,21 +75,21 @@ def node_links(name: str, topology: Topology, states: Sequence[str]) -> str:
     for i, (x, y) in enumerate(at):
         fill = "#fff" if states[i] == "free" else "#dde6f0"
         body.append(f'<circle cx="{x:.1f}" cy="{y:.1f}" r="20" fill="{fill}" stroke="#1b6ca8" stroke-width="2"/>')
-        body.append(_text(x, y + 4, str(i), "middle"))
+        body.append(_svg_text(x, y + 4, str(i), "middle"))
         out = (middle + (x - middle) * 1.25, middle + (y - middle) * 1.25)
-        body.append(_text(*out, states[i], "middle"))
-    return _svg(size, size, body)
+        body.append(_svg_text(*out, states[i], "middle"))
+    return _svg_document(size, size, body)
 
 
-def _pairs(topology: Topology) -> Iterable[tuple[int, int]]:
-    return ((i, j) for i in range(topology.gpus) for j in range(i) if topology.links(i, j))
+def _linked_pairs(topology: GpuTopology) -> Iterable[tuple[int, int]]:
+    return ((i, j) for i in range(topology.gpu_count) for j in range(i) if topology.count_nvlinks(i, j))
 
 
-def _text(x: float, y: float, text: str, anchor: str = "start", colour: str = "#222") -> str:
-    return f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}" fill="{colour}" {FONT}>{escape(shown(text))}</text>'
+def _svg_text(x: float, y: float, text: str, anchor: str = "start", colour: str = "#222") -> str:
+    return f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}" fill="{colour}" {FONT}>{escape(sanitize(text))}</text>'
 
 
-def _svg(width: float, height: float, body: Iterable[str]) -> str:
+def _svg_document(width: float, height: float, body: Iterable[str]) -> str:
     size = f'width="{width:g}" height="{height:g}"'
     head = f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width:g} {height:g}" {size}>'
     back = f'<rect {size} fill="#fff"/>'

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from webhook.errors import Place
+from webhook.errors import SourceLocation
 from webhook.model.findings import Finding
-from webhook.model.modes import Mode
-from webhook.model.paths import dotted
-from webhook.report.results import Checked, Located, Summary, Verdict
-from webhook.report.words import LABELS, STYLES, Paint, Style, count, gpus, plain, shown
+from webhook.model.modes import PolicyMode
+from webhook.model.paths import format_path
+from webhook.report.results import CheckResult, LocatedFinding, CheckSummary, CheckVerdict
+from webhook.report.words import LABELS, STYLES, Paint, TextStyle, pluralize, format_gpus, without_style, sanitize
 
 
-def table(results: Iterable[Checked], paint: Paint = plain, *, least: Mode = Mode.AUDIT) -> Iterator[str]:
+def check_lines(results: Iterable[CheckResult], paint: Paint = without_style, *, least: PolicyMode = PolicyMode.AUDIT) -> Iterator[str]:
     """Write every finding, and every document that could not be judged.
 
     Args:
@@ -24,76 +24,76 @@ def table(results: Iterable[Checked], paint: Paint = plain, *, least: Mode = Mod
         Lines without their ends.
     """
     for result in results:
-        if result.verdict is Verdict.SKIPPED and not result.quiet:
+        if result.verdict is CheckVerdict.SKIPPED and not result.quiet:
             yield skip_line(result, paint)
         for found in result.findings:
             if found.finding.mode >= least:
-                yield from block(found, result.title, paint)
+                yield from finding_lines(found, result.title, paint)
 
 
-def block(found: Located, title: str, paint: Paint = plain) -> Iterator[str]:
+def finding_lines(found: LocatedFinding, title: str, paint: Paint = without_style) -> Iterator[str]:
     """One finding: place, mode, code and object; then field and reason; then the fix and who says so."""
     finding = found.finding
     label = paint(LABELS[finding.mode], STYLES[finding.mode])
-    yield f"{shown(str(found.place))}  {label}  {finding.code}  {shown(title)}"
-    yield f"  {sentence(finding)}"
-    last = "  ".join(filter(None, (shown(finding.fix), paint(speaker(finding, found.policy_place), Style.FAINT))))
+    yield f"{sanitize(str(found.place))}  {label}  {finding.code}  {sanitize(title)}"
+    yield f"  {finding_sentence(finding)}"
+    last = "  ".join(filter(None, (sanitize(finding.fix), paint(finding_source(finding, found.policy_place), TextStyle.FAINT))))
     if last:
         yield f"  {last}"
 
 
-def sentence(finding: Finding) -> str:
+def finding_sentence(finding: Finding) -> str:
     """The field, what must hold, and what was found."""
-    path = f"{dotted(finding.path)}: " if finding.path else ""
-    return shown(f"{path}{finding.message}")
+    path = f"{format_path(finding.path)}: " if finding.path else ""
+    return sanitize(f"{path}{finding.message}")
 
 
-def speaker(finding: Finding, place: Place | None) -> str:
+def finding_source(finding: Finding, place: SourceLocation | None) -> str:
     """The policy that speaks and where its words stand."""
     if not finding.policy:
         return ""
-    return shown(f"({finding.policy}, {place})" if place else f"({finding.policy})")
+    return sanitize(f"({finding.policy}, {place})" if place else f"({finding.policy})")
 
 
-def skip_line(result: Checked, paint: Paint = plain) -> str:
+def skip_line(result: CheckResult, paint: Paint = without_style) -> str:
     """A document that was not judged, and why."""
-    label = paint("error", Style.BAD) if result.broken else paint("skip", Style.FAINT)
+    label = paint("error", TextStyle.BAD) if result.invalid else paint("skip", TextStyle.FAINT)
     about = f"{result.title}: " if result.title else ""
-    return f"{shown(str(result.place))}  {label}  {shown(about + result.reason)}"
+    return f"{sanitize(str(result.place))}  {label}  {sanitize(about + result.reason)}"
 
 
-def summary_line(summary: Summary) -> str:
+def check_summary_line(summary: CheckSummary) -> str:
     """The totals in one sentence, and the exemptions in use in another."""
     counts = summary.counts
     said = {
-        "denied": counts[Verdict.DENIED],
-        "warned": counts[Verdict.WARNED],
-        "clean": counts[Verdict.ALLOWED],
-        "without GPUs": counts[Verdict.NO_GPU],
-        "skipped": counts[Verdict.SKIPPED] - summary.broken,
-        "unreadable": summary.broken,
+        "denied": counts[CheckVerdict.DENIED],
+        "warned": counts[CheckVerdict.WARNED],
+        "clean": counts[CheckVerdict.ALLOWED],
+        "without GPUs": counts[CheckVerdict.NO_GPU],
+        "skipped": counts[CheckVerdict.SKIPPED] - summary.invalid,
+        "unreadable": summary.invalid,
     }
     parts = ", ".join(f"{number} {word}" for word, number in said.items() if number)
-    line = f"{count(summary.objects, 'object')}{': ' if parts else ''}{parts}."
-    return f"{line}{_gpus(summary)}{_exemptions(summary)}"
+    line = f"{pluralize(summary.objects, 'object')}{': ' if parts else ''}{parts}."
+    return f"{line}{_gpu_change_text(summary)}{_exemptions_text(summary)}"
 
 
-def notes_line(summary: Summary) -> str:
+def audit_findings_line(summary: CheckSummary) -> str:
     """How many findings policies on trial have; "" where there are none."""
-    if not summary.notes:
+    if not summary.audit_findings:
         return ""
-    return f"{count(summary.notes, 'note')} of policies in mode audit; -v shows them."
+    return f"{pluralize(summary.audit_findings, 'note')} of policies in mode audit; -v shows them."
 
 
-def _gpus(summary: Summary) -> str:
+def _gpu_change_text(summary: CheckSummary) -> str:
     before, after = summary.gpu_milli_before, summary.gpu_milli_after
     if before == after:
         return ""
-    return f" GPUs asked {gpus(before)}, after {gpus(after)}, saved {gpus(before - after)}."
+    return f" GPUs asked {format_gpus(before)}, after {format_gpus(after)}, saved {format_gpus(before - after)}."
 
 
-def _exemptions(summary: Summary) -> str:
-    if not summary.exempted:
+def _exemptions_text(summary: CheckSummary) -> str:
+    if not summary.exemptions:
         return ""
-    each = ", ".join(f"{taken.exemption}, ends {taken.expires[:10]}" for taken in summary.exempted)
-    return f" {count(len(summary.exempted), 'exemption')} in use ({shown(each)})."
+    each = ", ".join(f"{taken.exemption}, ends {taken.expires[:10]}" for taken in summary.exemptions)
+    return f" {pluralize(len(summary.exemptions), 'exemption')} in use ({sanitize(each)})."

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from webhook.report.words import count, shown
+from webhook.report.words import pluralize, sanitize
 
 
-class Together(NamedTuple):
+class GangPlacement(NamedTuple):
     """Pods that run together, and the domains where they find room.
 
     Attributes:
@@ -23,71 +23,71 @@ class Together(NamedTuple):
 
     name: str
     size: int
-    rest: int
+    pending: int
     label: str
-    rooms: Mapping[str, int]
-    seated: Mapping[str, int]
-    best: str
+    capacity_by_domain: Mapping[str, int]
+    placed_by_domain: Mapping[str, int]
+    best_domain: str
 
     @property
-    def room(self) -> int:
+    def best_capacity(self) -> int:
         """How many such pods the chosen domain takes."""
-        return self.rooms.get(self.best, 0) if self.best else 0
+        return self.capacity_by_domain.get(self.best_domain, 0) if self.best_domain else 0
 
 
-def together_line(gang: Together) -> str:
+def gang_line(gang: GangPlacement) -> str:
     """Who runs together, and how many of them find a place in the domain that the pod goes to."""
-    who = f"Gang {shown(gang.name)}" if gang.name else "Its workload"
-    size = f" of {count(gang.size, 'pod')}" if gang.size else ", of how many pods nobody says"
-    placed = sum(gang.seated.values())
+    who = f"Gang {sanitize(gang.name)}" if gang.name else "Its workload"
+    size = f" of {pluralize(gang.size, 'pod')}" if gang.size else ", of how many pods nobody says"
+    placed = sum(gang.placed_by_domain.values())
     there = f", {placed} of them placed" if placed else ""
-    return f"{who}{size}{there}, in one domain by {shown(gang.label)}: {_where(gang)}"
+    return f"{who}{size}{there}, in one domain by {sanitize(gang.label)}: {_gang_domain_text(gang)}"
 
 
-def _where(gang: Together) -> str:
-    if not gang.best:
+def _gang_domain_text(gang: GangPlacement) -> str:
+    if not gang.best_domain:
         return "no node that takes it carries that label"
-    best = shown(gang.best)
+    best = sanitize(gang.best_domain)
     if not gang.size:
-        return f"{best} takes {gang.room} such pods"
-    if gang.room >= gang.rest:
-        return f"{best} takes {_all(gang.rest)}"
-    missing = gang.rest - gang.room
-    return f"no domain takes {_all(gang.rest)}. {best} comes nearest, with room for {gang.room}: {missing} too few"
+        return f"{best} takes {gang.best_capacity} such pods"
+    if gang.best_capacity >= gang.pending:
+        return f"{best} takes {_gang_members_text(gang.pending)}"
+    missing = gang.pending - gang.best_capacity
+    return f"no domain takes {_gang_members_text(gang.pending)}. {best} comes nearest, with room for {gang.best_capacity}: {missing} too few"
 
 
-def _all(rest: int) -> str:
-    return f"it and {count(rest - 1, 'other')}" if rest > 1 else "it"
+def _gang_members_text(rest: int) -> str:
+    return f"it and {pluralize(rest - 1, 'other')}" if rest > 1 else "it"
 
 
-def why_not(gang: Together, domain: str) -> str:
+def other_domain_reason(gang: GangPlacement, domain: str) -> str:
     """Why the domain of another node comes after the chosen one; "" where it is that one, or as good."""
-    if not gang.best or domain == gang.best:
+    if not gang.best_domain or domain == gang.best_domain:
         return ""
     if not domain:
-        return f"has no label {shown(gang.label)}"
-    name, best = shown(domain), shown(gang.best)
-    room, there = gang.rooms.get(domain, 0), gang.seated.get(domain, 0)
-    if room < gang.rest <= gang.room:
-        return f"{name} has room for {room} of the {gang.rest} that need a place"
-    if there < gang.seated.get(gang.best, 0):
-        return f"{name} has {there} of the gang, {best} {gang.seated[gang.best]}"
-    if room < gang.room and (not gang.size or gang.room < gang.rest):
-        return f"{name} has room for {room}, {best} for {gang.room}"
-    if room > gang.room >= gang.rest and gang.size:
+        return f"has no label {sanitize(gang.label)}"
+    name, best = sanitize(domain), sanitize(gang.best_domain)
+    room, there = gang.capacity_by_domain.get(domain, 0), gang.placed_by_domain.get(domain, 0)
+    if room < gang.pending <= gang.best_capacity:
+        return f"{name} has room for {room} of the {gang.pending} that need a place"
+    if there < gang.placed_by_domain.get(gang.best_domain, 0):
+        return f"{name} has {there} of the gang, {best} {gang.placed_by_domain[gang.best_domain]}"
+    if room < gang.best_capacity and (not gang.size or gang.best_capacity < gang.pending):
+        return f"{name} has room for {room}, {best} for {gang.best_capacity}"
+    if room > gang.best_capacity >= gang.pending and gang.size:
         return f"{name} has room for {room}: {best} is the smallest that takes all"
     return ""
 
 
-def together_data(gang: Together) -> dict[str, Any]:
+def gang_document(gang: GangPlacement) -> dict[str, Any]:
     """The same as plain data."""
     return {
         "name": gang.name,
         "size": gang.size,
-        "placed": sum(gang.seated.values()),
+        "placed": sum(gang.placed_by_domain.values()),
         "label": gang.label,
-        "domain": gang.best,
-        "rest": gang.rest,
-        "room": gang.room,
-        "domains": {name: room for name, room in gang.rooms.items() if name},
+        "domain": gang.best_domain,
+        "rest": gang.pending,
+        "room": gang.best_capacity,
+        "domains": {name: room for name, room in gang.capacity_by_domain.items() if name},
     }

@@ -7,15 +7,15 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
-from webhook.model.decisions import Fit
+from webhook.model.decisions import OfferChoice
 from webhook.model.prices import NodePrices
-from webhook.report.capacities import Stock
-from webhook.report.holdings import Holding, holdings
-from webhook.report.results import Checked, Located, Missed, Use, Verdict
-from webhook.report.wide import meant_by, why
+from webhook.report.capacities import NodeCapacity
+from webhook.report.holdings import PodAllocation, pod_allocations
+from webhook.report.results import CheckResult, LocatedFinding, UnevaluatedReason, ContainerUsage, CheckVerdict
+from webhook.report.wide import resource_meaning, result_reason
 
 
-class Spent(msgspec.Struct, frozen=True):
+class GpuCost(msgspec.Struct, frozen=True):
     """An amount of GPUs on nodes, and what it costs.
 
     Attributes:
@@ -28,14 +28,14 @@ class Spent(msgspec.Struct, frozen=True):
     micro: int = 0
     unpriced_milli: int = 0
 
-    def __add__(self, other: Spent) -> Spent:
-        return Spent(self.milli + other.milli, self.micro + other.micro, self.unpriced_milli + other.unpriced_milli)
+    def __add__(self, other: GpuCost) -> GpuCost:
+        return GpuCost(self.milli + other.milli, self.micro + other.micro, self.unpriced_milli + other.unpriced_milli)
 
 
-NOTHING = Spent()
+NO_COST = GpuCost()
 
 
-class UseOfPods(Use, frozen=True):
+class WorkloadUsage(ContainerUsage, frozen=True):
     """A use that pods of one workload have in common.
 
     Attributes:
@@ -44,10 +44,10 @@ class UseOfPods(Use, frozen=True):
     """
 
     pods: int = 1
-    waiting: int = 0
+    pending: int = 0
 
 
-class Workload(msgspec.Struct, frozen=True):
+class WorkloadReport(msgspec.Struct, frozen=True):
     """All pods of one workload.
 
     Attributes:
@@ -78,28 +78,28 @@ class Workload(msgspec.Struct, frozen=True):
     namespace: str
     name: str
     pods: int
-    waiting: int
-    astray: int
-    beyond_milli: int
+    pending: int
+    pods_on_missing_nodes: int
+    overcommitted_milli: int
     gpu_milli_before: int
     gpu_milli_after: int
-    gpu_milli_on_trial: int
-    held: Spent
-    idle: Spent
-    over_asked: Spent
-    freed: Spent
+    gpu_milli_audit_saved: int
+    allocated: GpuCost
+    idle: GpuCost
+    over_requested: GpuCost
+    savings: GpuCost
     denied: int
     warned: int
-    missed: tuple[tuple[Missed, str, int], ...]
-    uses: tuple[UseOfPods, ...]
-    fit: str
-    meant: str
+    unevaluated: tuple[tuple[UnevaluatedReason, str, int], ...]
+    usages: tuple[WorkloadUsage, ...]
+    recommended: str
+    recommended_meaning: str
     outcome: str
-    findings: tuple[tuple[Located, int], ...]
-    exempted: tuple[str, ...]
+    findings: tuple[tuple[LocatedFinding, int], ...]
+    exemptions: tuple[str, ...]
 
     @property
-    def saved(self) -> int:
+    def gpu_milli_saved(self) -> int:
         """Thousandths of a GPU that would be free."""
         return self.gpu_milli_before - self.gpu_milli_after
 
@@ -111,148 +111,148 @@ class Workload(msgspec.Struct, frozen=True):
     @property
     def touches_gpus(self) -> bool:
         """Is there anything about GPUs to say of it?"""
-        return bool(self.uses or self.findings or self.exempted or self.gpu_milli_before)
+        return bool(self.usages or self.findings or self.exemptions or self.gpu_milli_before)
 
 
-def workloads_of(
-    results: Iterable[Checked], prices: NodePrices | None = None, stocks: Sequence[Stock] | None = None
-) -> list[Workload]:
+def workload_reports(
+    results: Iterable[CheckResult], prices: NodePrices | None = None, stocks: Sequence[NodeCapacity] | None = None
+) -> list[WorkloadReport]:
     """Add up pods by workload: the one that would save most first, trials included, then by name.
 
     Args:
         stocks: Every node with GPUs, where pods hold no more than it gives out; None: they hold what they ask for.
     """
-    groups: dict[tuple[str, str], list[Holding]] = {}
-    for each in holdings(results, stocks):
+    groups: dict[tuple[str, str], list[PodAllocation]] = {}
+    for each in pod_allocations(results, stocks):
         result = each.pod
-        if result.verdict is not Verdict.SKIPPED and result.standing is not None:
-            groups.setdefault((result.namespace, result.standing.workload), []).append(each)
-    rows = [_workload(namespace, name, group, prices) for (namespace, name), group in groups.items()]
-    return sorted(rows, key=lambda row: (-row.saved - row.gpu_milli_on_trial, -row.saved, row.namespace, row.name))
+        if result.verdict is not CheckVerdict.SKIPPED and result.pod_details is not None:
+            groups.setdefault((result.namespace, result.pod_details.workload), []).append(each)
+    rows = [_workload_report(namespace, name, group, prices) for (namespace, name), group in groups.items()]
+    return sorted(rows, key=lambda row: (-row.gpu_milli_saved - row.gpu_milli_audit_saved, -row.gpu_milli_saved, row.namespace, row.name))
 
 
-def _workload(namespace: str, name: str, group: list[Holding], prices: NodePrices | None) -> Workload:
+def _workload_report(namespace: str, name: str, group: list[PodAllocation], prices: NodePrices | None) -> WorkloadReport:
     members = [each.pod for each in group]
-    standings = [each.standing for each in members if each.standing is not None]
-    missed = Counter((one.missed, one.becomes) for one in standings if one.missed is not None)
-    asking = [each for each in members if _uses(each)]
-    (fit, meant, outcome), alike = _most(asking or members)
-    return Workload(
+    standings = [each.pod_details for each in members if each.pod_details is not None]
+    missed = Counter((one.unevaluated_reason, one.would_become) for one in standings if one.unevaluated_reason is not None)
+    asking = [each for each in members if _pod_usages(each)]
+    (fit, meant, outcome), alike = _most_common_outcome(asking or members)
+    return WorkloadReport(
         namespace=namespace,
         name=name,
         pods=len(members),
-        waiting=sum(not each.node for each in asking),
-        astray=sum(each.astray for each in group),
-        beyond_milli=sum(each.beyond_milli for each in group),
+        pending=sum(not each.node for each in asking),
+        pods_on_missing_nodes=sum(each.on_missing_node for each in group),
+        overcommitted_milli=sum(each.overcommitted_milli for each in group),
         gpu_milli_before=sum(each.decision.gpu_milli_before for each in members),
         gpu_milli_after=sum(each.decision.gpu_milli_after for each in members),
-        gpu_milli_on_trial=sum(each.gpu_milli_on_trial for each in members),
-        held=_spent(((each, each.milli) for each in group), prices),
-        idle=_spent(((each, each.milli) for each in group if is_idle(each.pod)), prices),
-        over_asked=_spent(((each, _over_asked(each)) for each in group if not is_idle(each.pod)), prices),
-        freed=sum((_freed(each, prices) for each in group), NOTHING),
-        denied=sum(each.verdict is Verdict.DENIED for each in members),
-        warned=sum(each.verdict is Verdict.WARNED for each in members),
-        missed=tuple((reason, becomes, pods) for (reason, becomes), pods in sorted(missed.items())),
-        uses=_uses_of(asking, alike),
-        fit=fit,
-        meant=meant,
+        gpu_milli_audit_saved=sum(each.gpu_milli_audit_saved for each in members),
+        allocated=_sum_allocations(((each, each.milli) for each in group), prices),
+        idle=_sum_allocations(((each, each.milli) for each in group if is_idle_pod(each.pod)), prices),
+        over_requested=_sum_allocations(((each, _over_requested_milli(each)) for each in group if not is_idle_pod(each.pod)), prices),
+        savings=sum((_pod_savings(each, prices) for each in group), NO_COST),
+        denied=sum(each.verdict is CheckVerdict.DENIED for each in members),
+        warned=sum(each.verdict is CheckVerdict.WARNED for each in members),
+        unevaluated=tuple((reason, becomes, pods) for (reason, becomes), pods in sorted(missed.items())),
+        usages=_workload_usages(asking, alike),
+        recommended=fit,
+        recommended_meaning=meant,
         outcome=outcome,
-        findings=_findings(members),
-        exempted=tuple(sorted({taken.exemption for each in members for taken in each.decision.exempted})),
+        findings=_count_findings(members),
+        exemptions=tuple(sorted({taken.exemption for each in members for taken in each.decision.exempted})),
     )
 
 
-def _most(pods: Iterable[Checked]) -> tuple[tuple[str, str, str], list[Checked]]:
+def _most_common_outcome(pods: Iterable[CheckResult]) -> tuple[tuple[str, str, str], list[CheckResult]]:
     """What would become of most pods: the fit, what is meant by it, and in words; and which pods these are."""
-    alike: dict[tuple[str, str, str], list[Checked]] = {}
+    alike: dict[tuple[str, str, str], list[CheckResult]] = {}
     for each in pods:
-        alike.setdefault((*_fit(each), why(each)), []).append(each)
+        alike.setdefault((*_fit_resource(each), result_reason(each)), []).append(each)
     return max(alike.items(), key=lambda each: (len(each[1]), each[0]))
 
 
-def _uses(result: Checked) -> tuple[Use, ...]:
-    return result.standing.uses if result.standing is not None else ()
+def _pod_usages(result: CheckResult) -> tuple[ContainerUsage, ...]:
+    return result.pod_details.usages if result.pod_details is not None else ()
 
 
-def _uses_of(asking: Sequence[Checked], alike: Iterable[Checked]) -> tuple[UseOfPods, ...]:
+def _workload_usages(asking: Sequence[CheckResult], alike: Iterable[CheckResult]) -> tuple[WorkloadUsage, ...]:
     """What containers ask for, in the order of the pods; a launcher has other containers than its workers.
 
     Args:
         alike: Those that get what the workload is said to get, with its risk; others may not, as those with `keep`.
     """
-    running = [(use, (use.container, use.resource, use.count)) for each in asking if each.node for use in _uses(each)]
+    running = [(use, (use.container, use.resource, use.count)) for each in asking if each.node for use in _pod_usages(each)]
     idle = {key for _, key in running} - {key for use, key in running if not use.idle}
-    said = {(use.container, use.resource, use.count): use for each in alike for use in _uses(each)}
-    first: dict[tuple[str, str, int], Use] = {}
+    said = {(use.container, use.resource, use.count): use for each in alike for use in _pod_usages(each)}
+    first: dict[tuple[str, str, int], ContainerUsage] = {}
     pods: Counter[tuple[str, str, int]] = Counter()
     waiting: Counter[tuple[str, str, int]] = Counter()
     for each in asking:
-        for use in _uses(each):
+        for use in _pod_usages(each):
             key = (use.container, use.resource, use.count)
             first.setdefault(key, said.get(key, use))
             pods[key] += 1
             waiting[key] += not each.node
     found = ((key, msgspec.structs.asdict(use) | {"idle": key in idle}) for key, use in first.items())
-    return tuple(UseOfPods(**fields, pods=pods[key], waiting=waiting[key]) for key, fields in found)
+    return tuple(WorkloadUsage(**fields, pods=pods[key], pending=waiting[key]) for key, fields in found)
 
 
-def _fit(result: Checked) -> tuple[str, str]:
+def _fit_resource(result: CheckResult) -> tuple[str, str]:
     fit = result.decision.outcome
-    return (fit.resource, meant_by(fit)) if isinstance(fit, Fit) else ("", "")
+    return (fit.resource, resource_meaning(fit)) if isinstance(fit, OfferChoice) else ("", "")
 
 
-def is_idle(result: Checked) -> bool:
+def is_idle_pod(result: CheckResult) -> bool:
     """Was no engine active for any GPU container of the pod's workload? False where one was not seen, nor the pod."""
-    uses = _uses(result)
+    uses = _pod_usages(result)
     return bool(uses) and all(use.idle for use in uses)
 
 
-def _over_asked(holding: Holding) -> int:
+def _over_requested_milli(holding: PodAllocation) -> int:
     decision = holding.pod.decision
-    less = decision.gpu_milli_before - decision.gpu_milli_after + holding.pod.gpu_milli_on_trial
+    less = decision.gpu_milli_before - decision.gpu_milli_after + holding.pod.gpu_milli_audit_saved
     return min(less, holding.milli)
 
 
-def _freed(holding: Holding, prices: NodePrices | None) -> Spent:
+def _pod_savings(holding: PodAllocation, prices: NodePrices | None) -> GpuCost:
     """What right-sizing would free of a pod, at what it costs where it is less what the rest costs where it would be.
 
     That is the dearest of the products that its new request may land on; it has no price where one of these has none.
     """
-    less, fit, node = _over_asked(holding), holding.pod.decision.outcome, holding.pod.node or ""
-    here = spent(node, less, prices)
-    if not less or prices is None or here.unpriced_milli or not isinstance(fit, Fit):
+    less, fit, node = _over_requested_milli(holding), holding.pod.decision.outcome, holding.pod.node or ""
+    here = gpu_cost(node, less, prices)
+    if not less or prices is None or here.unpriced_milli or not isinstance(fit, OfferChoice):
         return here
-    there = prices.dearest(offer.product for offer in fit.offers)
+    there = prices.max_price(offer.product for offer in fit.offers)
     if there is None:
-        return Spent(less, 0, less)
+        return GpuCost(less, 0, less)
     if there == prices.by_node[node]:
         return here
-    return Spent(less, (prices.of(node, holding.milli) or 0) - _up((holding.milli - less) * there, 1000))
+    return GpuCost(less, (prices.price_of(node, holding.milli) or 0) - _ceil_divide((holding.milli - less) * there, 1000))
 
 
-def _up(amount: int, unit: int) -> int:
+def _ceil_divide(amount: int, unit: int) -> int:
     return -(-amount // unit)
 
 
-def _spent(amounts: Iterable[tuple[Holding, int]], prices: NodePrices | None) -> Spent:
+def _sum_allocations(amounts: Iterable[tuple[PodAllocation, int]], prices: NodePrices | None) -> GpuCost:
     """Add up what pods hold."""
-    total = NOTHING
+    total = NO_COST
     for holding, milli in amounts:
         if milli:
-            total += spent(holding.pod.node or "", milli, prices)
+            total += gpu_cost(holding.pod.node or "", milli, prices)
     return total
 
 
-def spent(node: str, milli: int, prices: NodePrices | None) -> Spent:
+def gpu_cost(node: str, milli: int, prices: NodePrices | None) -> GpuCost:
     """An amount of GPUs on one node, and what it costs."""
-    micro = prices.of(node, milli) if prices is not None else None
-    return Spent(milli, micro or 0, milli if micro is None else 0)
+    micro = prices.price_of(node, milli) if prices is not None else None
+    return GpuCost(milli, micro or 0, milli if micro is None else 0)
 
 
-def _findings(members: Iterable[Checked]) -> tuple[tuple[Located, int], ...]:
+def _count_findings(members: Iterable[CheckResult]) -> tuple[tuple[LocatedFinding, int], ...]:
     """Each finding once, the strictest first: pods of one workload have the same, each at its own place."""
-    first: dict[tuple[str, str], Located] = {}
+    first: dict[tuple[str, str], LocatedFinding] = {}
     counts: Counter[tuple[str, str]] = Counter()
     for result in members:
         for located in result.findings:

@@ -6,20 +6,20 @@ import ssl
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from webhook.engine.remembering import Memory
-from webhook.server.handlers import routes
-from webhook.server.health import Health
-from webhook.server.world import Clock, Decide, World
+from webhook.engine.remembering import DecisionCache
+from webhook.server.handlers import admission_routes
+from webhook.server.health import AdmissionHealth
+from webhook.server.world import Clock, Decide, AdmissionState
 from webhook.telemetry.telemetry import Telemetry
-from webhook.web.checks import Check, Checks
-from webhook.web.clients import Clients
-from webhook.web.limits import Limits
-from webhook.web.listening import POLL_SECONDS, SWEEP_SECONDS, Companion, Listener, Look
-from webhook.web.lobby import Lobby
+from webhook.web.checks import HealthCheck, HealthChecks
+from webhook.web.clients import ClientCertificateRules
+from webhook.web.limits import ServerLimits
+from webhook.web.listening import POLL_SECONDS, SWEEP_SECONDS, BackgroundTask, HttpListener, Poll
+from webhook.web.lobby import ConnectionRegistry
 
 
 @dataclass(slots=True)
-class Server:
+class AdmissionServer:
     """A server that is not listening yet.
 
     Attributes:
@@ -32,27 +32,27 @@ class Server:
         decide: What judges; always the engine's `decide` with a memory, but in tests of the edge.
     """
 
-    world: World
+    state: AdmissionState
     telemetry: Telemetry
     clock: Clock
     context: ssl.SSLContext
-    limits: Limits = field(default_factory=Limits)
-    looks: Sequence[Look] = ()
-    poll: float = POLL_SECONDS
-    sweep: float = SWEEP_SECONDS
-    decide: Decide = field(default_factory=lambda: Memory().decide)
-    clients: Clients | None = None
-    companions: Sequence[Companion] = ()
-    checks: Sequence[Checks] = ()
-    lobby: Lobby = field(init=False)
-    _listener: Listener | None = field(init=False, default=None)
+    limits: ServerLimits = field(default_factory=ServerLimits)
+    polls: Sequence[Poll] = ()
+    poll_seconds: float = POLL_SECONDS
+    sweep_seconds: float = SWEEP_SECONDS
+    decide: Decide = field(default_factory=lambda: DecisionCache().decide)
+    client_rules: ClientCertificateRules | None = None
+    tasks: Sequence[BackgroundTask] = ()
+    health_checks: Sequence[HealthChecks] = ()
+    registry: ConnectionRegistry = field(init=False)
+    _listener: HttpListener | None = field(init=False, default=None)
 
     def __post_init__(self) -> None:
-        health = Health(self.world, lambda: self.lobby.draining, self._more_checks)
-        paths = routes(self.world, self.clock, self.decide, self.telemetry, health, self.limits.request_time)
-        self.lobby = Lobby(paths, self.limits, self.telemetry.refused, self.clients)
-        self.telemetry.counts.connections = lambda: len(self.lobby.guests)
-        self.telemetry.counts.in_flight = lambda: self.lobby.load.reading
+        health = AdmissionHealth(self.state, lambda: self.registry.draining, self._extra_health_checks)
+        paths = admission_routes(self.state, self.clock, self.decide, self.telemetry, health, self.limits.request_time)
+        self.registry = ConnectionRegistry(paths, self.limits, self.telemetry.record_rejected_request, self.client_rules)
+        self.telemetry.metrics.connections = lambda: len(self.registry.connections)
+        self.telemetry.metrics.in_flight = lambda: self.registry.load.reading
 
     async def listen(self, host: str, port: int) -> int:
         """Start; gives the port, which the system chooses where 0 is asked for.
@@ -61,8 +61,8 @@ class Server:
             NoParserError: aiohttp's C parser is missing.
             OSError: the address cannot be had.
         """
-        self._listener = Listener(
-            self.lobby, self.context, self._crashed, self.looks, self.companions, self.poll, self.sweep
+        self._listener = HttpListener(
+            self.registry, self.context, self._record_task_crash, self.polls, self.tasks, self.poll_seconds, self.sweep_seconds
         )
         return await self._listener.listen(host, port)
 
@@ -76,8 +76,8 @@ class Server:
         if self._listener is not None:
             await self._listener.close()
 
-    def _crashed(self, error: Exception) -> None:
-        self.telemetry.crashed("task", "", error)
+    def _record_task_crash(self, error: Exception) -> None:
+        self.telemetry.record_crash("task", "", error)
 
-    def _more_checks(self) -> list[Check]:
-        return [check for checks in self.checks for check in checks()]
+    def _extra_health_checks(self) -> list[HealthCheck]:
+        return [check for checks in self.health_checks for check in checks()]

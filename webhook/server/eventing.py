@@ -11,22 +11,22 @@ from typing import Any, Protocol
 
 from webhook.errors import ApiError
 from webhook.server.world import Clock
-from webhook.telemetry.notices import Notice
+from webhook.telemetry.notices import OwnerEvent
 from webhook.telemetry.telemetry import Telemetry
 
-LOOK_SECONDS = 1.0
-GAP_SECONDS = 0.1
+FLUSH_SECONDS = 1.0
+WRITE_INTERVAL_SECONDS = 0.1
 """Between two writes: ten a second at most."""
 
-MESSAGE_MOST = 1024
+MAX_EVENT_MESSAGE = 1024
 """The API takes no longer one."""
 
-NAME_MOST = 253
+MAX_EVENT_NAME = 253
 CONFLICT = 409
 
 
 class EventApi(Protocol):
-    """What is used of `webhook.kube.api.Api`."""
+    """What is used of `webhook.kube.api.KubeClient`."""
 
     async def create(self, path: str, body: Mapping[str, Any]) -> dict[str, Any]:
         """Make an object."""
@@ -43,32 +43,32 @@ class EventWriter:
 
     async def run(self) -> None:
         """Go on until cancelled."""
-        self.telemetry.notices.wanted = True
+        self.telemetry.owner_events.enabled = True
         while True:
-            await asyncio.sleep(LOOK_SECONDS)
-            while self.telemetry.notices.waiting:
-                await self.write(self.telemetry.notices.waiting.popleft())
-                await asyncio.sleep(GAP_SECONDS)
+            await asyncio.sleep(FLUSH_SECONDS)
+            while self.telemetry.owner_events.pending:
+                await self.write(self.telemetry.owner_events.pending.popleft())
+                await asyncio.sleep(WRITE_INTERVAL_SECONDS)
 
-    async def write(self, notice: Notice) -> None:
+    async def write(self, notice: OwnerEvent) -> None:
         """Write one. That another replica has written the same is as good."""
         path = f"/api/v1/namespaces/{notice.namespace}/events"
         try:
-            await self.api.create(path, event_of(notice, self.instance, self.clock()))
+            await self.api.create(path, build_owner_event(notice, self.instance, self.clock()))
         except ApiError as error:
-            self.telemetry.event_written("written" if error.status == CONFLICT else "failed")
+            self.telemetry.count_event("written" if error.status == CONFLICT else "failed")
         except Exception as error:
-            self.telemetry.crashed("events", "", error)
+            self.telemetry.record_crash("events", "", error)
         else:
-            self.telemetry.event_written("written")
+            self.telemetry.count_event("written")
 
 
-def event_of(notice: Notice, instance: str, now: datetime) -> dict[str, Any]:
+def build_owner_event(notice: OwnerEvent, instance: str, now: datetime) -> dict[str, Any]:
     """The Event. Its name is the same on every replica, so that an owner hears it once."""
     owner, moment = notice.owner, f"{now:%Y-%m-%dT%H:%M:%SZ}"
     told = "/".join((owner.kind, owner.name, notice.code, str(notice.hour)))
     suffix = f".{sha256(told.encode()).hexdigest()[:16]}"
-    start = owner.name[: NAME_MOST - len(suffix)].rstrip("-.")  # a part of a DNS name ends in no other
+    start = owner.name[: MAX_EVENT_NAME - len(suffix)].rstrip("-.")  # a part of a DNS name ends in no other
     return {
         "apiVersion": "v1",
         "kind": "Event",
@@ -82,7 +82,7 @@ def event_of(notice: Notice, instance: str, now: datetime) -> dict[str, Any]:
         },
         "type": "Warning",
         "reason": notice.code,
-        "message": notice.message[:MESSAGE_MOST],
+        "message": notice.message[:MAX_EVENT_MESSAGE],
         "source": {"component": "rightslice"},
         "reportingComponent": "rightslice.dev/webhook",
         "reportingInstance": instance,

@@ -33,7 +33,7 @@ _TOO_LARGE = "numbers in the body must be of at most 300 digits and below 1e308"
 _KEY_TWICE = "the body must not have a key twice in one object"
 
 
-def decode(body: bytes) -> Any:
+def decode_strict_json(body: bytes) -> Any:
     """Decode one document.
 
     Raises:
@@ -44,25 +44,25 @@ def decode(body: bytes) -> Any:
         data = orjson.loads(body)
         again = orjson.dumps(data)
     except (orjson.JSONDecodeError, orjson.JSONEncodeError, RecursionError):
-        raise ReviewError(_complaint(body)) from None
-    if again == body or _as_go_writes(again) == body.rstrip(b"\n"):
+        raise ReviewError(_explain_decode_error(body)) from None
+    if again == body or _escape_like_go(again) == body.rstrip(b"\n"):
         return data
     return _decode_exactly(body)
 
 
-def _as_go_writes(text: bytes) -> bytes:
+def _escape_like_go(text: bytes) -> bytes:
     for plain, escaped in GO_ESCAPES:
         text = text.replace(plain, escaped)
     return text
 
 
-def _complaint(body: bytes) -> str:
+def _explain_decode_error(body: bytes) -> str:
     """Why the fast decoder refuses a body, which it says less plainly than a second, exact reading."""
     try:
         data = _decode_exactly(body)
     except ReviewError as error:
         return str(error)
-    return _TOO_DEEP if _is_unicode(data) else _NOT_UNICODE
+    return _TOO_DEEP if _is_valid_unicode(data) else _NOT_UNICODE
 
 
 def _decode_exactly(body: bytes) -> Any:
@@ -71,51 +71,51 @@ def _decode_exactly(body: bytes) -> Any:
     try:
         return json.loads(
             body.decode(),
-            object_pairs_hook=_unique,
-            parse_constant=_refuse,
-            parse_float=_finite,
-            parse_int=_short,
+            object_pairs_hook=_reject_duplicate_keys,
+            parse_constant=_reject_constant,
+            parse_float=_parse_finite_float,
+            parse_int=_parse_bounded_int,
         )
     except UnicodeDecodeError:
         raise ReviewError(_NOT_UTF8) from None
     except json.JSONDecodeError as error:
-        raise ReviewError(_broken(error)) from None
+        raise ReviewError(_syntax_error_message(error)) from None
     except RecursionError:
         raise ReviewError(_TOO_DEEP) from None
 
 
-def _broken(error: json.JSONDecodeError) -> str:
+def _syntax_error_message(error: json.JSONDecodeError) -> str:
     if error.doc.startswith("\ufeff"):
         return _NOT_UTF8
     sentence = _MORE if error.msg == "Extra data" else _BROKEN
     return sentence.format(line=error.lineno, column=error.colno)
 
 
-def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def _reject_duplicate_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     members = dict(pairs)
     if len(members) != len(pairs):
         raise ReviewError(_KEY_TWICE)
     return members
 
 
-def _refuse(_constant: str) -> NoReturn:
+def _reject_constant(_constant: str) -> NoReturn:
     raise ReviewError(_NO_NUMBER)
 
 
-def _finite(text: str) -> float:
+def _parse_finite_float(text: str) -> float:
     number = float(text)
     if isinf(number):
         raise ReviewError(_TOO_LARGE)
     return number
 
 
-def _short(text: str) -> int:
+def _parse_bounded_int(text: str) -> int:
     if len(text) > MAX_DIGITS:
         raise ReviewError(_TOO_LARGE)
     return int(text)
 
 
-def _is_unicode(data: Any) -> bool:
+def _is_valid_unicode(data: Any) -> bool:
     try:
         json.dumps(data, ensure_ascii=False).encode()
     except UnicodeEncodeError:

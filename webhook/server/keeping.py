@@ -6,17 +6,17 @@ from collections.abc import Callable
 
 from webhook.model.decisions import Decision
 
-MOST = 512
+CACHE_ENTRIES = 512
 """Texts that are kept; the oldest goes first."""
 
-LARGEST = 8 * 1024
+MAX_CACHED_BYTES = 8 * 1024
 """Bytes of the longest text that is kept."""
 
-Made = Callable[[Decision, str], bytes]
+DecisionRenderer = Callable[[Decision, str], bytes]
 """Decision and policy digest to bytes."""
 
 
-def kept(make: Made) -> Made:
+def cache_by_decision(make: DecisionRenderer) -> DecisionRenderer:
     """Make the bytes of one decision once, as long as it is the same object: nothing is compared, nothing hashed."""
     made: dict[int, tuple[Decision, str, bytes]] = {}
 
@@ -25,9 +25,9 @@ def kept(make: Made) -> Made:
         if found is not None and found[0] is decision and found[1] == digest:
             return found[2]
         text = make(decision, digest)
-        if len(text) <= LARGEST:
+        if len(text) <= MAX_CACHED_BYTES:
             made.pop(id(decision), None)
-            if len(made) >= MOST:
+            if len(made) >= CACHE_ENTRIES:
                 del made[next(iter(made))]
             made[id(decision)] = (decision, digest, text)
         return text

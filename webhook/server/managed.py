@@ -13,29 +13,29 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
 
-from webhook.certs.held import Leaf
-from webhook.certs.keeping import Keeper, Looked
-from webhook.certs.plan import Forget, Issue, NewAuthority, Rest, Step, Trust
+from webhook.certs.held import ServingCertificate
+from webhook.certs.keeping import CertificateReconciler, ReconcileResult
+from webhook.certs.plan import PruneAuthorities, IssueCertificate, CreateAuthority, NoAction, RotationStep, UpdateBundles
 from webhook.errors import ApiError
-from webhook.kube.leading import Leading
+from webhook.kube.leading import LeaderElector
 from webhook.server.world import Clock
 from webhook.telemetry.telemetry import Telemetry
-from webhook.web.checks import Check
-from webhook.web.plaintext import one_line
-from webhook.web.tls import CertificateError, PemPair, renew
+from webhook.web.checks import HealthCheck
+from webhook.web.plaintext import strip_control_characters
+from webhook.web.tls import CertificateError, PemPair, replace_certificate
 
-LOOK_SECONDS = 5.0
+RECONCILE_SECONDS = 5.0
 """Between two looks. What somebody edits away is back within twice as much."""
 
-SOON_SECONDS = 0.2
-SOON_MOST = 4
+NEXT_STEP_SECONDS = 0.2
+MAX_CONSECUTIVE_STEPS = 4
 """A step is followed by the next at once, but only so often in a row: two programs that undo each other's work must
 not do it as fast as they can."""
 
-CLOCK_OFF = timedelta(minutes=5)
+MAX_CLOCK_SKEW = timedelta(minutes=5)
 """A difference between this machine's clock and the API server's that is worth a word."""
 
-STEPS: dict[type[Step], str] = {NewAuthority: "authority", Trust: "trust", Issue: "issue", Forget: "forget"}
+STEP_NAMES: dict[type[RotationStep], str] = {CreateAuthority: "authority", UpdateBundles: "trust", IssueCertificate: "issue", PruneAuthorities: "forget"}
 """What each step is called in metrics and logs."""
 
 
@@ -50,101 +50,101 @@ class ManagedCertificate:
         clock: This machine's clock.
     """
 
-    keeper: Keeper
-    leading: Leading
+    reconciler: CertificateReconciler
+    elector: LeaderElector
     context: ssl.SSLContext
     telemetry: Telemetry
     clock: Clock
-    _served: Leaf | None = field(init=False, default=None)
-    _looked: Looked | None = field(init=False, default=None)
-    _trouble: str = field(init=False, default="")
-    _in_a_row: int = field(init=False, default=0)
+    _served: ServingCertificate | None = field(init=False, default=None)
+    _last_result: ReconcileResult | None = field(init=False, default=None)
+    _error: str = field(init=False, default="")
+    _consecutive_steps: int = field(init=False, default=0)
 
     async def run(self) -> None:
         """Look until cancelled."""
         while True:
-            await asyncio.sleep(await self.look())
+            await asyncio.sleep(await self.reconcile())
 
-    async def look(self) -> float:
+    async def reconcile(self) -> float:
         """Look once; gives the seconds until the next look. Never raises: what is served stays."""
         looked = None
         try:
-            looked = await self.keeper.look()
-            self._take(looked)
-            trouble = self._explained(self.leading.trouble) or self._told(looked)
+            looked = await self.reconciler.reconcile()
+            self._apply_result(looked)
+            trouble = self._explain_api_error(self.elector.last_error) or self._attention_message(looked)
         except ApiError as error:
-            trouble = self._explained(error)
-            await self._serve_anyway()
+            trouble = self._explain_api_error(error)
+            await self._serve_from_secret()
         except CertificateError as error:
-            trouble = f"Secret {self.keeper.keeping.secret}: {error}"
+            trouble = f"Secret {self.reconciler.spec.secret}: {error}"
         except Exception as error:
-            self.telemetry.crashed("certificate", "", error)
+            self.telemetry.record_crash("certificate", "", error)
             trouble = "a fault while keeping the certificate; the log has the details"
-        self._note(trouble)
-        self.telemetry.leads(self.leading.leads)
-        return self._pause(looked)
+        self._report_error(trouble)
+        self.telemetry.set_leader(self.elector.is_leader)
+        return self._next_delay(looked)
 
-    def checks(self) -> list[Check]:
+    def checks(self) -> list[HealthCheck]:
         """Lines of `/readyz?verbose`."""
-        secret, looked = self.keeper.keeping.secret, self._looked
+        secret, looked = self.reconciler.spec.secret, self._last_result
         leaf = self._served
-        served = f"of Secret {secret}, ends {leaf.ends:%Y-%m-%dT%H:%M:%SZ}" if leaf else f"waits for Secret {secret}"
-        leader = "this replica" if self.leading.leads else one_line(self.leading.holder) or "nobody"
-        work = self._trouble or (looked.step.why if looked else "has not looked yet")
+        served = f"of Secret {secret}, ends {leaf.not_after:%Y-%m-%dT%H:%M:%SZ}" if leaf else f"waits for Secret {secret}"
+        leader = "this replica" if self.elector.is_leader else strip_control_characters(self.elector.holder) or "nobody"
+        work = self._error or (looked.step.reason if looked else "has not looked yet")
         return [
-            Check("certificate", leaf is not None, served),
-            Check("certificate work", not self._trouble, one_line(work), must=False),
-            Check("leader", bool(self.leading.holder), leader, must=False),
+            HealthCheck("certificate", leaf is not None, served),
+            HealthCheck("certificate work", not self._error, strip_control_characters(work), required=False),
+            HealthCheck("leader", bool(self.elector.holder), leader, required=False),
         ]
 
-    def _take(self, looked: Looked) -> None:
+    def _apply_result(self, looked: ReconcileResult) -> None:
         """Serve what is in the Secret, and tell what was done."""
-        self._serve(looked.leaf)
-        if looked.wrote:
-            hooks = [hook.path for hook in looked.step.hooks] if isinstance(looked.step, Trust) else []
-            self.telemetry.certificate_step(STEPS[type(looked.step)], looked.step.why, hooks)
-        self._looked = looked
+        self._serve(looked.serving)
+        if looked.changed:
+            hooks = [hook.path for hook in looked.step.configs] if isinstance(looked.step, UpdateBundles) else []
+            self.telemetry.record_certificate_step(STEP_NAMES[type(looked.step)], looked.step.reason, hooks)
+        self._last_result = looked
 
-    def _serve(self, leaf: Leaf | None) -> None:
+    def _serve(self, leaf: ServingCertificate | None) -> None:
         if leaf is not None and leaf != self._served:
-            renew(self.context, PemPair(leaf.certificate, leaf.key))
+            replace_certificate(self.context, PemPair(leaf.certificate, leaf.key))
             self._served = leaf
-            self.telemetry.certificate_loaded(leaf.ends)
+            self.telemetry.record_certificate_loaded(leaf.not_after)
 
-    async def _serve_anyway(self) -> None:
+    async def _serve_from_secret(self) -> None:
         """A leader that is not let at the webhook configurations serves like any other replica."""
         with suppress(ApiError, CertificateError):
-            self._serve(await self.keeper.to_serve())
+            self._serve(await self.reconciler.read_serving_certificate())
 
-    def _note(self, trouble: str) -> None:
+    def _report_error(self, trouble: str) -> None:
         """Say what is wrong when it begins, changes and ends, and no more often."""
-        if trouble != self._trouble:
-            self._trouble = trouble
-            self.telemetry.certificate_trouble(trouble)
+        if trouble != self._error:
+            self._error = trouble
+            self.telemetry.set_certificate_error(trouble)
 
-    def _pause(self, looked: Looked | None) -> float:
-        self._in_a_row = self._in_a_row + 1 if looked is not None and looked.wrote else 0
-        if 0 < self._in_a_row <= SOON_MOST:
-            return SOON_SECONDS
-        return LOOK_SECONDS * random.uniform(0.8, 1.2)  # noqa: S311 - spreads calls, keeps no secret
+    def _next_delay(self, looked: ReconcileResult | None) -> float:
+        self._consecutive_steps = self._consecutive_steps + 1 if looked is not None and looked.changed else 0
+        if 0 < self._consecutive_steps <= MAX_CONSECUTIVE_STEPS:
+            return NEXT_STEP_SECONDS
+        return RECONCILE_SECONDS * random.uniform(0.8, 1.2)  # noqa: S311 - spreads calls, keeps no secret
 
-    def _explained(self, error: ApiError | None) -> str:
+    def _explain_api_error(self, error: ApiError | None) -> str:
         """Why the API server does not let us, and what it has to allow; empty: it does."""
         if error is None or error.status != 403:
             return str(error or "")
-        keeping, lease = self.keeper.keeping, self.leading.lease
+        keeping, lease = self.reconciler.spec, self.elector.lease
         return (
             f"{error.message}. Needed are get, create and update on Secret {keeping.secret} and Lease {lease}, and "
-            f"get{', list' if keeping.hooks.selector else ''} and patch on webhook configurations {keeping.hooks}"
+            f"get{', list' if keeping.configs.selector else ''} and patch on webhook configurations {keeping.configs}"
         )
 
-    def _told(self, looked: Looked) -> str:
+    def _attention_message(self, looked: ReconcileResult) -> str:
         """What somebody else has to do, as far as a look can tell; empty: nothing."""
-        keeping = self.keeper.keeping
-        if isinstance(looked.step, Rest) and looked.step.wrong:
-            return f"Secret {keeping.secret}: {looked.step.why}"
-        if looked.hooks == 0:
-            return f"there is no webhook configuration {keeping.hooks}: nobody will call this server"
-        if abs(self.clock() - looked.now) > CLOCK_OFF:
-            return f"this machine's clock is wrong, or the API server's: they differ by more than {CLOCK_OFF}"
+        keeping = self.reconciler.spec
+        if isinstance(looked.step, NoAction) and looked.step.needs_attention:
+            return f"Secret {keeping.secret}: {looked.step.reason}"
+        if looked.config_count == 0:
+            return f"there is no webhook configuration {keeping.configs}: nobody will call this server"
+        if abs(self.clock() - looked.now) > MAX_CLOCK_SKEW:
+            return f"this machine's clock is wrong, or the API server's: they differ by more than {MAX_CLOCK_SKEW}"
         return ""

@@ -12,63 +12,63 @@ from typing import Any
 
 import orjson
 
-from webhook.errors import PolicyFileError, ReviewError, shorten
-from webhook.model.requests import Request
-from webhook.policy.found import Found
-from webhook.policy.loading import KINDS, faults_beside
-from webhook.policy.objects import document_of, is_leaving, same_words
+from webhook.errors import PolicyFileError, ReviewError, shorten_text
+from webhook.model.requests import AdmissionRequest
+from webhook.policy.found import PolicySource
+from webhook.policy.loading import POLICY_MODELS, check_with_others
+from webhook.policy.objects import document_from_object, is_being_deleted, is_spec_unchanged
 from webhook.policy.written.base import GROUP
-from webhook.server.answering import MESSAGE_MOST, REASON_MOST
-from webhook.server.reading import read
+from webhook.server.answering import MAX_MESSAGE_LENGTH, MAX_REASON_LENGTH
+from webhook.server.reading import parse_review
 from webhook.telemetry.telemetry import Telemetry
-from webhook.web.plaintext import one_line
-from webhook.web.replies import Call, Reply, refusal
+from webhook.web.plaintext import strip_control_characters
+from webhook.web.replies import HttpRequest, HttpResponse, error_response
 
-NAME = "policies"
+ROUTE_NAME = "policies"
 
 
-class PolicyAdmission:
+class PolicyAdmissionHandler:
     """Judges policies and exceptions beside those in force."""
 
-    def __init__(self, in_force: Callable[[], Sequence[Found]], telemetry: Telemetry) -> None:
+    def __init__(self, in_force: Callable[[], Sequence[PolicySource]], telemetry: Telemetry) -> None:
         self._in_force = in_force
         self._telemetry = telemetry
 
-    def answer(self, call: Call) -> Reply:
+    def handle(self, call: HttpRequest) -> HttpResponse:
         """Judge one review."""
         try:
-            request = read(call.body)
-            return Reply(HTTPStatus.OK, _face(request, _faults(request, self._in_force())))
+            request = parse_review(call.body)
+            return HttpResponse(HTTPStatus.OK, _render_policy_review(request, _policy_errors(request, self._in_force())))
         except ReviewError as error:
-            self._telemetry.refused("review")
-            return refusal(HTTPStatus.BAD_REQUEST, str(error))
+            self._telemetry.record_rejected_request("review")
+            return error_response(HTTPStatus.BAD_REQUEST, str(error))
         except Exception as error:
-            self._telemetry.crashed(NAME, "", error)
-            return refusal(HTTPStatus.INTERNAL_SERVER_ERROR, "a fault in this server; its log has the details")
+            self._telemetry.record_crash(ROUTE_NAME, "", error)
+            return error_response(HTTPStatus.INTERNAL_SERVER_ERROR, "a fault in this server; its log has the details")
 
 
-def _faults(request: Request, in_force: Sequence[Found]) -> Sequence[PolicyFileError]:
+def _policy_errors(request: AdmissionRequest, in_force: Sequence[PolicySource]) -> Sequence[PolicyFileError]:
     """What is new is judged: an object that stays as it was still gets its status, its labels and its end."""
-    if request.group != GROUP or request.kind not in KINDS:
-        raise ReviewError(f"request.kind must be a kind of {GROUP}: {', '.join(KINDS)}")
+    if request.group != GROUP or request.kind not in POLICY_MODELS:
+        raise ReviewError(f"request.kind must be a kind of {GROUP}: {', '.join(POLICY_MODELS)}")
     if request.operation not in ("CREATE", "UPDATE") or request.sub_resource:
         return ()
-    data: Mapping[str, Any] = request.load()
-    if is_leaving(data) or same_words(data, request.load_old()):
+    data: Mapping[str, Any] = request.load_object()
+    if is_being_deleted(data) or is_spec_unchanged(data, request.load_old_object()):
         return ()
-    return faults_beside(document_of(data), in_force)
+    return check_with_others(document_from_object(data), in_force)
 
 
-def _face(request: Request, faults: Sequence[PolicyFileError]) -> bytes:
+def _render_policy_review(request: AdmissionRequest, faults: Sequence[PolicyFileError]) -> bytes:
     response: dict[str, Any] = {"uid": request.uid, "allowed": not faults}
     if faults:
-        response["status"] = {"code": 403, "reason": "Forbidden", "message": fault_message(request, faults)}
+        response["status"] = {"code": 403, "reason": "Forbidden", "message": policy_error_message(request, faults)}
     return orjson.dumps({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "response": response})
 
 
-def fault_message(request: Request, faults: Sequence[PolicyFileError]) -> str:
+def policy_error_message(request: AdmissionRequest, faults: Sequence[PolicyFileError]) -> str:
     """What the author reads: how many faults, and each as `policy lint` prints it, without file and line."""
     count = "1 fault" if len(faults) == 1 else f"{len(faults)} faults"
-    lines = [f"{count} in {request.kind} {document_of(request.load()).data['metadata']['name']}"]
-    lines += [f"[{fault.code}] {fault.sentence}" for fault in faults]
-    return shorten("\n".join(shorten(one_line(line), REASON_MOST) for line in lines), MESSAGE_MOST)
+    lines = [f"{count} in {request.kind} {document_from_object(request.load_object()).data['metadata']['name']}"]
+    lines += [f"[{fault.code}] {fault.message}" for fault in faults]
+    return shorten_text("\n".join(shorten_text(strip_control_characters(line), MAX_REASON_LENGTH) for line in lines), MAX_MESSAGE_LENGTH)

@@ -9,16 +9,16 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
-from webhook.errors import PlacedError
+from webhook.errors import LocatedError
 from webhook.policy.compiled import PolicySet
 from webhook.policy.loading import SAME_NAME
 
-Texts = Sequence[tuple[str, str]]
+PolicyTextList = Sequence[tuple[str, str]]
 """What to call each text in messages, and the text."""
 
 
 class LoadedPolicies(Protocol):
-    """What `webhook.policy.loading.load` gives."""
+    """What `webhook.policy.loading.load_policies` gives."""
 
     @property
     def policies(self) -> PolicySet | None:
@@ -29,27 +29,27 @@ class LoadedPolicies(Protocol):
         """Everything that is wrong."""
 
 
-Load = Callable[[Texts], LoadedPolicies]
+PolicyLoader = Callable[[PolicyTextList], LoadedPolicies]
 
 
-class Good(NamedTuple):
+class LastLoaded(NamedTuple):
     """What loaded last: the files, and each object by its name."""
 
-    files: Texts = ()
+    files: PolicyTextList = ()
     objects: Mapping[str, str] = {}
 
 
-class Unused(NamedTuple):
+class UnusedReason(NamedTuple):
     """Why an object is not in use as it is written now: a word for programs, and a sentence."""
 
     reason: str
     message: str
 
 
-FILE_WINS = Unused("FileWins", "a policy file has the same name, and files win")
+FILE_WINS = UnusedReason("FileWins", "a policy file has the same name, and files win")
 
 
-class Combined(NamedTuple):
+class CombinedPolicies(NamedTuple):
     """What came of all sources.
 
     Attributes:
@@ -61,12 +61,12 @@ class Combined(NamedTuple):
     """
 
     policies: PolicySet | None
-    faults: Mapping[str, str]
-    good: Good
-    unused: Mapping[str, Unused] = {}
+    errors: Mapping[str, str]
+    last_loaded: LastLoaded
+    unused: Mapping[str, UnusedReason] = {}
 
 
-def combine(files: Texts, objects: Texts, good: Good, load: Load) -> Combined:
+def combine_sources(files: PolicyTextList, objects: PolicyTextList, good: LastLoaded, load: PolicyLoader) -> CombinedPolicies:
     """Load all of it, and again without what is wrong until nothing is.
 
     Args:
@@ -77,29 +77,29 @@ def combine(files: Texts, objects: Texts, good: Good, load: Load) -> Combined:
     """
     named = dict(objects)
     faults: dict[str, str] = {}
-    unused: dict[str, Unused] = {}
+    unused: dict[str, UnusedReason] = {}
     while True:
         loaded = load([*files, *named.items()])
         if loaded.policies is not None:
-            return Combined(loaded.policies, faults, Good(files, named), unused)
+            return CombinedPolicies(loaded.policies, faults, LastLoaded(files, named), unused)
         before = (files, dict(named))
         for error in loaded.errors:
-            source = error.place.file if isinstance(error, PlacedError) else ""
+            source = error.location.file if isinstance(error, LocatedError) else ""
             if source in named and getattr(error, "code", "") == SAME_NAME:
                 del named[source]
                 unused.setdefault(source, FILE_WINS)
                 continue
             faults[str(error)] = source
             if source in before[1]:
-                _step_back(named, source, before[1][source], good)
-                unused.setdefault(source, Unused("Invalid", str(error)))
+                _revert_object(named, source, before[1][source], good)
+                unused.setdefault(source, UnusedReason("Invalid", str(error)))
             else:
                 files = good.files
         if (files, named) == before:
-            return Combined(None, faults, good, unused)
+            return CombinedPolicies(None, faults, good, unused)
 
 
-def _step_back(named: dict[str, str], source: str, text: str, good: Good) -> None:
+def _revert_object(named: dict[str, str], source: str, text: str, good: LastLoaded) -> None:
     """The object as it was when it last loaded; where that is what does not load, without it."""
     former = good.objects.get(source, text)
     if former == text:

@@ -13,49 +13,49 @@ from datetime import datetime
 from typing import Any, NamedTuple, Protocol
 
 from webhook.errors import ApiError
-from webhook.server.policysources import Unused
-from webhook.server.world import Clock, World
+from webhook.server.policysources import UnusedReason
+from webhook.server.world import Clock, AdmissionState
 from webhook.telemetry.telemetry import Telemetry
 
 GROUP = "/apis/rightslice.dev/v1alpha1"
-FOLDERS = {"GPUPolicy": "gpupolicies", "GPUPolicyException": "gpupolicyexceptions"}
-LOOK_SECONDS = 2.0
+RESOURCES = {"GPUPolicy": "gpupolicies", "GPUPolicyException": "gpupolicyexceptions"}
+SYNC_SECONDS = 2.0
 COUNT_SECONDS = 60.0
-MESSAGE_MOST = 2000
+MAX_CONDITION_MESSAGE = 2000
 CONFLICT, GONE = 409, 404
 
 
-class Tally(NamedTuple):
+class PolicyCounts(NamedTuple):
     """How many reviews a policy spoke about, and how many of them it denied."""
 
     matched: int = 0
     denied: int = 0
 
-    def since(self, before: Tally) -> Tally:
+    def minus(self, before: PolicyCounts) -> PolicyCounts:
         """What came after an earlier one."""
-        return Tally(self.matched - before.matched, self.denied - before.denied)
+        return PolicyCounts(self.matched - before.matched, self.denied - before.denied)
 
 
 class StatusApi(Protocol):
-    """What is used of `webhook.kube.api.Api`."""
+    """What is used of `webhook.kube.api.KubeClient`."""
 
     async def patch(self, path: str, body: Any, kind: Any) -> dict[str, Any]:
         """Change an object."""
 
 
-class Objects(Protocol):
+class PolicyObjectSource(Protocol):
     """Policies and exceptions of the cluster."""
 
     def objects(self) -> Mapping[str, Mapping[str, Any]]:
         """By kind and name, as `GPUPolicy/NAME`."""
 
 
-def ready_status(data: Mapping[str, Any], unused: Unused | None, now: datetime) -> dict[str, Any] | None:
+def ready_status(data: Mapping[str, Any], unused: UnusedReason | None, now: datetime) -> dict[str, Any] | None:
     """The status that says whether an object is in use; None: it says so already."""
-    status, generation = data.get("status") or {}, _generation(data)
-    idle = unused or ended(data, now)
+    status, generation = data.get("status") or {}, _generation_of(data)
+    idle = unused or expiry_reason(data, now)
     reason, message = idle or ("InUse", "in use as it is written here")
-    said = {"type": "Ready", "status": str(idle is None), "reason": reason, "message": message[:MESSAGE_MOST]}
+    said = {"type": "Ready", "status": str(idle is None), "reason": reason, "message": message[:MAX_CONDITION_MESSAGE]}
     conditions = status.get("conditions") or []
     before: dict[str, Any] = next((each for each in conditions if each.get("type") == "Ready"), {})
     if status.get("observedGeneration") == generation and said.items() <= before.items():
@@ -63,29 +63,29 @@ def ready_status(data: Mapping[str, Any], unused: Unused | None, now: datetime) 
     same = before.get("status") == said["status"]
     since = before["lastTransitionTime"] if same else f"{now:%Y-%m-%dT%H:%M:%SZ}"
     ready = {**said, "observedGeneration": generation, "lastTransitionTime": since}
-    counts = {} if status.get("observedGeneration") == generation else Tally()._asdict()
+    counts = {} if status.get("observedGeneration") == generation else PolicyCounts()._asdict()
     others = [each for each in conditions if each.get("type") != "Ready"]
     return {"observedGeneration": generation, "conditions": [*others, ready], **counts}
 
 
-def ended(data: Mapping[str, Any], now: datetime) -> Unused | None:
+def expiry_reason(data: Mapping[str, Any], now: datetime) -> UnusedReason | None:
     """Why an exception does nothing any more; None: it is not over, or is no exception."""
     written = (data.get("spec") or {}).get("expirationTime")
     if not isinstance(written, str) or now < datetime.fromisoformat(written.upper()):
         return None
-    return Unused("Expired", f"over since {written}: it takes nothing back. Delete it, or write a later expirationTime")
+    return UnusedReason("Expired", f"over since {written}: it takes nothing back. Delete it, or write a later expirationTime")
 
 
-def counted_status(data: Mapping[str, Any], more: Tally) -> dict[str, Any] | None:
+def status_with_counts(data: Mapping[str, Any], more: PolicyCounts) -> dict[str, Any] | None:
     """The status with a replica's share added; None: there is nothing to add, or nobody has seen this spec yet."""
     status = data.get("status") or {}
-    if not any(more) or status.get("observedGeneration") != _generation(data):
+    if not any(more) or status.get("observedGeneration") != _generation_of(data):
         return None
     return {name: int(status.get(name) or 0) + amount for name, amount in more._asdict().items()}
 
 
 @dataclass(slots=True)
-class PolicyStatuses:
+class PolicyStatusWriter:
     """Keeps the status of every policy and exception that is an object.
 
     Attributes:
@@ -93,43 +93,43 @@ class PolicyStatuses:
     """
 
     api: StatusApi
-    objects: Objects
-    world: World
-    leads: Callable[[], bool]
+    objects: PolicyObjectSource
+    state: AdmissionState
+    is_leader: Callable[[], bool]
     telemetry: Telemetry
     clock: Clock
-    _told: dict[str, tuple[int, Tally]] = field(init=False, default_factory=dict)
-    _trouble: str = field(init=False, default="")
+    _reported: dict[str, tuple[int, PolicyCounts]] = field(init=False, default_factory=dict)
+    _error: str = field(init=False, default="")
 
     async def run(self) -> None:
         """Look until cancelled."""
         looks = 0
         while True:
-            await asyncio.sleep(LOOK_SECONDS)
+            await asyncio.sleep(SYNC_SECONDS)
             looks += 1
             try:
-                await self.look(with_counts=looks % round(COUNT_SECONDS / LOOK_SECONDS) == 0)
+                await self.sync(with_counts=looks % round(COUNT_SECONDS / SYNC_SECONDS) == 0)
             except Exception as error:
-                self.telemetry.crashed("policystatus", "", error)
+                self.telemetry.record_crash("policystatus", "", error)
 
-    async def look(self, *, with_counts: bool) -> None:
+    async def sync(self, *, with_counts: bool) -> None:
         """Write every status that is not as it should be."""
-        unused, trouble = self.world.policy_load.unused, ""
+        unused, trouble = self.state.policy_load.unused, ""
         objects = self.objects.objects()
-        self._told = {source: told for source, told in self._told.items() if source in objects}
+        self._reported = {source: told for source, told in self._reported.items() if source in objects}
         for source, data in objects.items():
-            tally, more = self._share(source, data)
-            said = ready_status(data, unused.get(source), self.clock()) if self.leads() else None
+            tally, more = self._unreported_counts(source, data)
+            said = ready_status(data, unused.get(source), self.clock()) if self.is_leader() else None
             may_count = with_counts and said is None and source not in unused
-            counted = counted_status(data, more) if may_count else None
+            counted = status_with_counts(data, more) if may_count else None
             try:
                 await self._write(source, data, said or counted)
             except ApiError as error:
                 trouble = trouble if error.status in (CONFLICT, GONE) else str(error)
             else:
                 if counted:
-                    self._told[source] = (_generation(data), tally)
-        self._note(trouble)
+                    self._reported[source] = (_generation_of(data), tally)
+        self._report_error(trouble)
 
     async def _write(self, source: str, data: Mapping[str, Any], status: Mapping[str, Any] | None) -> None:
         """Write a status, if there is one to write and nobody was faster."""
@@ -137,30 +137,30 @@ class PolicyStatuses:
             body = {"metadata": {"resourceVersion": data["metadata"]["resourceVersion"]}, "status": status}
             await self.api.patch(status_path(source), body, "merge")
 
-    def _share(self, source: str, data: Mapping[str, Any]) -> tuple[Tally, Tally]:
+    def _unreported_counts(self, source: str, data: Mapping[str, Any]) -> tuple[PolicyCounts, PolicyCounts]:
         """What this replica has counted, and what of it nobody was told; a new spec is counted from nothing."""
         kind, _, name = source.partition("/")
-        counts = self.telemetry.counts
-        tally = Tally(counts.matched[name], counts.denied[name]) if kind == "GPUPolicy" else Tally()
-        generation, told = self._told.setdefault(source, (_generation(data), tally))
-        if generation != _generation(data):
+        counts = self.telemetry.metrics
+        tally = PolicyCounts(counts.matched[name], counts.denied[name]) if kind == "GPUPolicy" else PolicyCounts()
+        generation, told = self._reported.setdefault(source, (_generation_of(data), tally))
+        if generation != _generation_of(data):
             told = tally
-            self._told[source] = (_generation(data), tally)
-        return tally, tally.since(told)
+            self._reported[source] = (_generation_of(data), tally)
+        return tally, tally.minus(told)
 
-    def _note(self, trouble: str) -> None:
+    def _report_error(self, trouble: str) -> None:
         """Say what is wrong when it begins and changes, and no more often."""
-        if trouble and trouble != self._trouble:
-            self.telemetry.statuses_refused(trouble)
-        self._trouble = trouble
+        if trouble and trouble != self._error:
+            self.telemetry.record_status_error(trouble)
+        self._error = trouble
 
 
 def status_path(source: str) -> str:
     """Where the status of `GPUPolicy/NAME` or `GPUPolicyException/NAMESPACE/NAME` is."""
     kind, *names = source.split("/")
     namespace = f"/namespaces/{names[0]}" if len(names) == 2 else ""
-    return f"{GROUP}{namespace}/{FOLDERS[kind]}/{names[-1]}/status"
+    return f"{GROUP}{namespace}/{RESOURCES[kind]}/{names[-1]}/status"
 
 
-def _generation(data: Mapping[str, Any]) -> int:
+def _generation_of(data: Mapping[str, Any]) -> int:
     return int(data["metadata"].get("generation", 0))

@@ -11,27 +11,27 @@ from typing import Any
 
 import orjson
 
-from webhook.model.decisions import replace
-from webhook.model.records import ANSWERED, PROBE
-from webhook.model.requests import Request
+from webhook.model.decisions import patch_replace
+from webhook.model.records import PROBE_ANSWER, PROBE_ANNOTATION
+from webhook.model.requests import AdmissionRequest
 
-MUTATED = "mutate answers"
+MUTATE_REACHED = "mutate answers"
 
 
-def is_probe(request: Request) -> bool:
+def is_self_probe(request: AdmissionRequest) -> bool:
     """Is this pod only there to see who answers?"""
-    return request.dry_run and request.pod is not None and PROBE in request.pod.metadata.annotations
+    return request.dry_run and request.pod is not None and PROBE_ANNOTATION in request.pod.metadata.annotations
 
 
-def probe_answer(route: str, request: Request) -> bytes:
+def render_self_probe(route: str, request: AdmissionRequest) -> bytes:
     """The AdmissionReview for a probe."""
     assert request.pod is not None
     response: dict[str, Any] = {"uid": request.uid, "allowed": route == "mutate"}
     if route == "mutate":
-        operations = [replace(("metadata", "annotations", PROBE), MUTATED)]
+        operations = [patch_replace(("metadata", "annotations", PROBE_ANNOTATION), MUTATE_REACHED)]
         response |= {"patch": b64encode(orjson.dumps(operations)).decode(), "patchType": "JSONPatch"}
     else:
-        shaped = request.pod.metadata.annotations[PROBE] == MUTATED
-        message = f"{ANSWERED}: validate{' and mutate' if shaped else ', but not mutate'}"
+        shaped = request.pod.metadata.annotations[PROBE_ANNOTATION] == MUTATE_REACHED
+        message = f"{PROBE_ANSWER}: validate{' and mutate' if shaped else ', but not mutate'}"
         response["status"] = {"code": 403, "reason": "Forbidden", "message": message}
     return orjson.dumps({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "response": response})

@@ -2,7 +2,7 @@
 
 The sentences are ours from end to end: nothing of the body goes into them, so nothing of it comes back.
 
-There are two ways of reading. `read` takes any body apart exactly. `read_sent` is for a body whose sender says it
+There are two ways of reading. `parse_review` takes any body apart exactly. `parse_api_server_review` is for a body whose sender says it
 is an API server: such a body has been decoded and encoded by Go a moment ago, so it has no key twice and no
 number out of bounds, and a pod in it is read in one go, for a third of the price. Anything unusual goes the exact
 way. Whoever claims to be an API server and is none spares himself a complaint about his own body, and no more.
@@ -16,10 +16,10 @@ from typing import Any
 import msgspec
 
 from webhook.errors import ReviewError
-from webhook.model.pods import Pod, pod_of
-from webhook.model.requests import Request
-from webhook.model.reviews import AnyRequest, AnyReview, Asked, PodRequest, PodReview, SentPod
-from webhook.server.jsonbody import decode
+from webhook.model.pods import Pod, parse_pod
+from webhook.model.requests import AdmissionRequest
+from webhook.model.reviews import ObjectReviewRequest, ObjectReview, ReviewRequest, PodReviewRequest, PodReview, TypedPod
+from webhook.server.jsonbody import decode_strict_json
 
 API_VERSION = "admission.k8s.io/v1"
 KIND = "AdmissionReview"
@@ -33,40 +33,40 @@ MAX_NAME = 253
 _pod_review = msgspec.json.Decoder(PodReview)
 
 
-def read(body: bytes) -> Request:
+def parse_review(body: bytes) -> AdmissionRequest:
     """Read one review, whoever sent it.
 
     Raises:
         ReviewError: the body is not one; the message says what must hold, and repeats nothing of the body.
     """
-    asked = _any_request(decode(body))
-    _check(asked)
-    new, old = _object(asked, asked.object), _object(asked, asked.old_object)
-    return _request(asked, new, old, lambda: asked.object, lambda: asked.old_object)
+    asked = _decode_any_request(decode_strict_json(body))
+    _check_request(asked)
+    new, old = _convert_pod(asked, asked.object), _convert_pod(asked, asked.old_object)
+    return _build_request(asked, new, old, lambda: asked.object, lambda: asked.old_object)
 
 
-def read_sent(body: bytes) -> Request:
+def parse_api_server_review(body: bytes) -> AdmissionRequest:
     """Read one review that an API server sent. The whole object is decoded only when `load` asks for it.
 
     Raises:
         ReviewError: the body is not a review; from `load` too.
     """
-    asked = _pod_request(body)
+    asked = _decode_pod_request(body)
     if asked is None:
-        return read(body)
-    _check(asked)
-    whole = _Whole(body)
-    return _request(asked, asked.object, asked.old_object, whole.load, whole.load_old)
+        return parse_review(body)
+    _check_request(asked)
+    whole = _LazyObjects(body)
+    return _build_request(asked, asked.object, asked.old_object, whole.load, whole.load_old)
 
 
-class _Whole:
+class _LazyObjects:
     """The objects of a body as plain data, decoded once and only when they are asked for."""
 
     __slots__ = ("_asked", "_body")
 
     def __init__(self, body: bytes) -> None:
         self._body = body
-        self._asked: AnyRequest | None = None
+        self._asked: ObjectReviewRequest | None = None
 
     def load(self) -> Any:
         """The object."""
@@ -76,13 +76,13 @@ class _Whole:
         """The old object."""
         return self._request().old_object
 
-    def _request(self) -> AnyRequest:
+    def _request(self) -> ObjectReviewRequest:
         if self._asked is None:
-            self._asked = _any_request(decode(self._body))
+            self._asked = _decode_any_request(decode_strict_json(self._body))
         return self._asked
 
 
-def _pod_request(body: bytes) -> PodRequest | None:
+def _decode_pod_request(body: bytes) -> PodReviewRequest | None:
     """The request if it is plainly about a pod."""
     try:
         review = _pod_review.decode(body)
@@ -91,16 +91,16 @@ def _pod_request(body: bytes) -> PodRequest | None:
     asked = review.request
     if asked is None or review.api_version != API_VERSION or review.kind != KIND:
         return None
-    if not _is_pod(asked) or not _is_plain(asked.object) or not _is_plain(asked.old_object):
+    if not _is_pod_request(asked) or not _is_plain_pod(asked.object) or not _is_plain_pod(asked.old_object):
         return None
     return asked
 
 
-def _is_plain(pod: SentPod | None) -> bool:
+def _is_plain_pod(pod: TypedPod | None) -> bool:
     return pod is None or (pod.kind == "Pod" and pod.api_version == "v1" and pod.metadata.name.isprintable())
 
 
-def _any_request(data: Any) -> AnyRequest:
+def _decode_any_request(data: Any) -> ObjectReviewRequest:
     if not isinstance(data, dict):
         raise ReviewError("the body must be a JSON object, an AdmissionReview")
     if data.get("apiVersion") != API_VERSION:
@@ -108,27 +108,27 @@ def _any_request(data: Any) -> AnyRequest:
     if data.get("kind") != KIND:
         raise ReviewError(f"kind must be {KIND}")
     try:
-        review = msgspec.convert(data, AnyReview)
+        review = msgspec.convert(data, ObjectReview)
     except msgspec.ValidationError:
-        review = _without_top_nulls(data)
+        review = _convert_without_nulls(data)
     if review.request is None:
         raise ReviewError("request is missing")
     return review.request
 
 
-def _without_top_nulls(data: dict[str, Any]) -> AnyReview:
+def _convert_without_nulls(data: dict[str, Any]) -> ObjectReview:
     """Nulls of the envelope mean "absent"; those of the objects in it are left to whoever reads them."""
     request = data.get("request")
     if isinstance(request, dict):
         lean = {key: value for key, value in request.items() if value is not None}
         data = {**data, "request": lean}
     try:
-        return msgspec.convert(data, AnyReview)
+        return msgspec.convert(data, ObjectReview)
     except msgspec.ValidationError:
         raise ReviewError("request must have the fields and types of an AdmissionReview v1") from None
 
 
-def _check(asked: AnyRequest | PodRequest) -> None:
+def _check_request(asked: ObjectReviewRequest | PodReviewRequest) -> None:
     if not asked.uid:
         raise ReviewError("request.uid is missing")
     if len(asked.uid) > MAX_UID or not (asked.uid.isascii() and asked.uid.isprintable()):
@@ -139,38 +139,38 @@ def _check(asked: AnyRequest | PodRequest) -> None:
         raise ReviewError("request.object must be an object, not null, on CREATE and UPDATE")
     if not asked.kind.kind:
         raise ReviewError("request.kind.kind is missing")
-    if _is_pod(asked) and asked.resource.resource != "pods":
+    if _is_pod_request(asked) and asked.resource.resource != "pods":
         raise ReviewError("request.resource.resource must be pods where request.kind.kind is Pod")
     for text in (asked.name, asked.namespace, asked.kind.kind):
         if len(text) > MAX_NAME or not text.isprintable():
             raise ReviewError(f"request.name, namespace and kind must be at most {MAX_NAME} printable characters")
 
 
-def _is_pod(asked: Asked) -> bool:
+def _is_pod_request(asked: ReviewRequest) -> bool:
     return asked.kind.kind == "Pod" and not asked.kind.group
 
 
-def _object(asked: Asked, data: Any) -> Pod | None:
+def _convert_pod(asked: ReviewRequest, data: Any) -> Pod | None:
     """Hold an object against the request's kind; give it as a Pod if it is one."""
     if data is None:
         return None
     if not isinstance(data, dict):
         raise ReviewError("request.object and request.oldObject must be objects or null")
     kind = data.get("kind", asked.kind.kind)
-    if kind != asked.kind.kind or _group(data.get("apiVersion", "")) not in (asked.kind.group, None):
+    if kind != asked.kind.kind or _api_group(data.get("apiVersion", "")) not in (asked.kind.group, None):
         raise ReviewError("request.object must be of the kind that request.kind names")
-    if not _is_pod(asked):
+    if not _is_pod_request(asked):
         return None
     try:
         pod = msgspec.convert(data, Pod)
     except msgspec.ValidationError:
-        pod = pod_of(data)
+        pod = parse_pod(data)
     if not pod.metadata.name.isprintable():
         raise ReviewError("request.object.metadata.name must be printable characters")
     return pod
 
 
-def _group(api_version: object) -> str | None:
+def _api_group(api_version: object) -> str | None:
     """The group of an apiVersion; None where it says nothing."""
     if not isinstance(api_version, str) or not api_version:
         return None
@@ -178,19 +178,19 @@ def _group(api_version: object) -> str | None:
     return group if slash else ""
 
 
-def _request(
-    asked: Asked, new: Pod | None, old: Pod | None, load: Callable[[], Any], load_old: Callable[[], Any]
-) -> Request:
-    return Request(
+def _build_request(
+    asked: ReviewRequest, new: Pod | None, old: Pod | None, load: Callable[[], Any], load_old: Callable[[], Any]
+) -> AdmissionRequest:
+    return AdmissionRequest(
         operation=asked.operation,
         group=asked.kind.group,
         kind=asked.kind.kind,
         namespace=asked.namespace,
         name=asked.name,
         pod=new,
-        load=load,
+        load_object=load,
         old_pod=old,
-        load_old=load_old,
+        load_old_object=load_old,
         sub_resource=asked.sub_resource,
         user=asked.user_info.username,
         groups=asked.user_info.groups,

@@ -14,18 +14,18 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Protocol
 
-from webhook.cache.outcomes import Outcomes
+from webhook.cache.outcomes import OutcomeStore
 from webhook.errors import ApiError
-from webhook.model.conditions import HALTED, condition_in, is_halted
+from webhook.model.conditions import HALTED, find_condition, is_rollout_halted
 from webhook.policy.compiled import Policy
-from webhook.policy.halting import Halt, halt_of
+from webhook.policy.halting import RolloutHalt, find_halt
 from webhook.server.policysources import FILE_WINS
 from webhook.server.policystatus import status_path
-from webhook.server.world import Clock, World
+from webhook.server.world import Clock, AdmissionState
 from webhook.telemetry.telemetry import Telemetry
 
-LOOK_SECONDS = 5.0
-MESSAGE_MOST = 1024
+EVALUATE_SECONDS = 5.0
+MAX_STATUS_MESSAGE = 1024
 CONFLICT, GONE = 409, 404
 """Somebody else was faster; the next look sees what they wrote."""
 
@@ -33,7 +33,7 @@ COMPONENT = "rightslice"
 
 
 class RolloutApi(Protocol):
-    """What is used of `webhook.kube.api.Api`."""
+    """What is used of `webhook.kube.api.KubeClient`."""
 
     async def patch(self, path: str, body: Any, kind: Any) -> dict[str, Any]:
         """Change an object."""
@@ -42,24 +42,24 @@ class RolloutApi(Protocol):
         """Make one."""
 
 
-class Objects(Protocol):
+class RolloutObjects(Protocol):
     """Policies of the cluster."""
 
     def objects(self) -> Mapping[str, Mapping[str, Any]]:
         """By kind and name, as `GPUPolicy/NAME`."""
 
 
-class Synced(Protocol):
+class SyncedStatus(Protocol):
     """How a watch is doing."""
 
     synced: bool
 
 
-class PodWatch(Protocol):
+class PodReflector(Protocol):
     """A watch that fills outcomes; a new one for each time that this replica leads."""
 
     @property
-    def state(self) -> Synced:
+    def status(self) -> SyncedStatus:
         """Was everything there once?"""
 
     async def run(self) -> None:
@@ -67,7 +67,7 @@ class PodWatch(Protocol):
 
 
 @dataclass(slots=True)
-class Rollouts:
+class RolloutController:
     """Halts rollouts.
 
     Attributes:
@@ -76,101 +76,101 @@ class Rollouts:
     """
 
     api: RolloutApi
-    objects: Objects
-    world: World
-    watch: Callable[[Outcomes], PodWatch]
-    leads: Callable[[], bool]
+    objects: RolloutObjects
+    state: AdmissionState
+    make_reflector: Callable[[OutcomeStore], PodReflector]
+    is_leader: Callable[[], bool]
     telemetry: Telemetry
     clock: Clock
-    _trouble: str = field(init=False, default="")
+    _error: str = field(init=False, default="")
 
     async def run(self) -> None:
         """Look until cancelled."""
         while True:
-            await asyncio.sleep(LOOK_SECONDS)
-            if self.leads() and self._watched():
-                await self._lead()
+            await asyncio.sleep(EVALUATE_SECONDS)
+            if self.is_leader() and self._active_rollouts():
+                await self._watch_while_leader()
 
-    async def _lead(self) -> None:
+    async def _watch_while_leader(self) -> None:
         """Watch the pods for as long as this replica leads and there is a rollout to watch."""
-        outcomes = Outcomes(self.clock)
-        watch = self.watch(outcomes)
+        outcomes = OutcomeStore(self.clock)
+        watch = self.make_reflector(outcomes)
         task = asyncio.create_task(watch.run())
         try:
-            while self.leads() and self._watched() and not task.done():
-                if watch.state.synced:
-                    await self.look(outcomes)
-                await asyncio.sleep(LOOK_SECONDS)
+            while self.is_leader() and self._active_rollouts() and not task.done():
+                if watch.status.synced:
+                    await self.evaluate_rollouts(outcomes)
+                await asyncio.sleep(EVALUATE_SECONDS)
         finally:
             task.cancel()
             with suppress(asyncio.CancelledError):
                 await task
 
-    async def look(self, outcomes: Outcomes) -> None:
+    async def evaluate_rollouts(self, outcomes: OutcomeStore) -> None:
         """Hold every rollout that is watched against the rest once."""
         trouble = ""
-        for policy, data in self._watched():
+        for policy, data in self._active_rollouts():
             try:
-                await self._hold(policy, data, outcomes)
+                await self._evaluate_rollout(policy, data, outcomes)
             except ApiError as error:
                 trouble = trouble if error.status in (CONFLICT, GONE) else str(error)
-        if trouble and trouble != self._trouble:
-            self.telemetry.statuses_refused(trouble)
-        self._trouble = trouble
+        if trouble and trouble != self._error:
+            self.telemetry.record_status_error(trouble)
+        self._error = trouble
 
-    async def _hold(self, policy: Policy, data: Mapping[str, Any], outcomes: Outcomes) -> None:
+    async def _evaluate_rollout(self, policy: Policy, data: Mapping[str, Any], outcomes: OutcomeStore) -> None:
         now, rollout = self.clock(), policy.rollout
         assert rollout is not None
-        since = watched_since(data)
+        since = rollout_started_at(data)
         if since is None:
-            await self._write(data, None, now)
+            await self._write_condition(data, None, now)
             return
         seen = list(outcomes.all())
-        halt = await asyncio.to_thread(halt_of, policy.name, rollout, seen, since.timestamp(), now.timestamp())
+        halt = await asyncio.to_thread(find_halt, policy.name, rollout, seen, since.timestamp(), now.timestamp())
         if halt is not None:
-            await self._write(data, halt, now)
-            self.telemetry.rollout_halted(policy.name, halt.reason, halt.message)
-            await self._tell(data, halt, now)
+            await self._write_condition(data, halt, now)
+            self.telemetry.record_rollout_halted(policy.name, halt.reason, halt.message)
+            await self._create_event(data, halt, now)
 
-    def _watched(self) -> list[tuple[Policy, Mapping[str, Any]]]:
+    def _active_rollouts(self) -> list[tuple[Policy, Mapping[str, Any]]]:
         """Rollouts in use that somebody asked to be watched and that are not halted, with their objects."""
-        objects, unused = self.objects.objects(), self.world.policy_load.unused
-        rolled = [policy for policy in self.world.policies.policies if policy.rollout and policy.rollout.halt_on]
+        objects, unused = self.objects.objects(), self.state.policy_load.unused
+        rolled = [policy for policy in self.state.policies.policies if policy.rollout and policy.rollout.halt_thresholds]
         found = [(policy, f"GPUPolicy/{policy.name}") for policy in rolled]
         return [
             (policy, objects[source])
             for policy, source in found
-            if source in objects and unused.get(source) != FILE_WINS and not is_halted(objects[source])
+            if source in objects and unused.get(source) != FILE_WINS and not is_rollout_halted(objects[source])
         ]
 
-    async def _write(self, data: Mapping[str, Any], halt: Halt | None, now: datetime) -> None:
+    async def _write_condition(self, data: Mapping[str, Any], halt: RolloutHalt | None, now: datetime) -> None:
         """Say in the status that the rollout is watched from now on, or halted. Others' conditions stay."""
         conditions = (data.get("status") or {}).get("conditions") or []
         others = [one for one in conditions if one.get("type") != HALTED]
         metadata = data["metadata"]
         body = {
             "metadata": {"resourceVersion": metadata["resourceVersion"]},
-            "status": {"conditions": [*others, condition_of(halt, int(metadata.get("generation", 0)), now)]},
+            "status": {"conditions": [*others, halted_condition(halt, int(metadata.get("generation", 0)), now)]},
         }
         await self.api.patch(status_path(f"GPUPolicy/{metadata['name']}"), body, "merge")
 
-    async def _tell(self, data: Mapping[str, Any], halt: Halt, now: datetime) -> None:
+    async def _create_event(self, data: Mapping[str, Any], halt: RolloutHalt, now: datetime) -> None:
         """One Event on the policy. The condition says it too, so one that cannot be written is only counted."""
         try:
-            await self.api.create("/api/v1/namespaces/default/events", event_of(data, halt, now))
+            await self.api.create("/api/v1/namespaces/default/events", build_rollout_event(data, halt, now))
         except ApiError:
-            self.telemetry.event_written("failed")
+            self.telemetry.count_event("failed")
         else:
-            self.telemetry.event_written("written")
+            self.telemetry.count_event("written")
 
 
-def watched_since(data: Mapping[str, Any]) -> datetime | None:
+def rollout_started_at(data: Mapping[str, Any]) -> datetime | None:
     """Since when this spec of a policy is watched; None: it is not yet."""
-    condition = condition_in(data, HALTED)
+    condition = find_condition(data, HALTED)
     return datetime.fromisoformat(condition["lastTransitionTime"]) if condition is not None else None
 
 
-def condition_of(halt: Halt | None, generation: int, now: datetime) -> dict[str, Any]:
+def halted_condition(halt: RolloutHalt | None, generation: int, now: datetime) -> dict[str, Any]:
     """The condition. `lastTransitionTime` is also when this spec came to be watched."""
     status, reason, message = ("True", *halt) if halt else ("False", "Watched", "what becomes of its pods is watched")
     advice = "; it is on trial (audit) until its spec is changed" if halt else ""
@@ -178,13 +178,13 @@ def condition_of(halt: Halt | None, generation: int, now: datetime) -> dict[str,
         "type": HALTED,
         "status": status,
         "reason": reason,
-        "message": f"{message}{advice}"[:MESSAGE_MOST],
+        "message": f"{message}{advice}"[:MAX_STATUS_MESSAGE],
         "observedGeneration": generation,
         "lastTransitionTime": f"{now:%Y-%m-%dT%H:%M:%SZ}",
     }
 
 
-def event_of(data: Mapping[str, Any], halt: Halt, now: datetime) -> dict[str, Any]:
+def build_rollout_event(data: Mapping[str, Any], halt: RolloutHalt, now: datetime) -> dict[str, Any]:
     """The Event on a policy; those of objects without a namespace are kept in `default`."""
     metadata, moment = data["metadata"], f"{now:%Y-%m-%dT%H:%M:%SZ}"
     return {
@@ -199,7 +199,7 @@ def event_of(data: Mapping[str, Any], halt: Halt, now: datetime) -> dict[str, An
         },
         "type": "Warning",
         "reason": HALTED,
-        "message": f"{halt.reason}: {halt.message}"[:MESSAGE_MOST],
+        "message": f"{halt.reason}: {halt.message}"[:MAX_STATUS_MESSAGE],
         "source": {"component": COMPONENT},
         "firstTimestamp": moment,
         "lastTimestamp": moment,

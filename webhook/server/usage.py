@@ -8,46 +8,46 @@ from typing import Protocol
 
 from webhook.errors import UsageError
 from webhook.model.usage import UsageView
-from webhook.report.words import count
-from webhook.server.world import Clock, World
+from webhook.report.words import pluralize
+from webhook.server.world import Clock, AdmissionState
 from webhook.telemetry.telemetry import Telemetry
-from webhook.usage.ages import USED_SECONDS, too_new, too_old
-from webhook.usage.frames import Asked
-from webhook.usage.loading import Loaded, load
-from webhook.web.checks import Check
-from webhook.web.plaintext import one_line
+from webhook.usage.ages import MAX_AGE_SECONDS, future_record_error, old_record_error
+from webhook.usage.frames import UsageRequest
+from webhook.usage.loading import LoadedUsage, load_usage
+from webhook.web.checks import HealthCheck
+from webhook.web.plaintext import strip_control_characters
 
-FIRST_SECONDS = 5.0
+MAX_INITIAL_DELAY = 5.0
 """Replicas that start together ask at any moment up to then."""
 
-AGAIN_SECONDS = 60.0
+FIRST_RETRY_SECONDS = 60.0
 """The wait after a first failure; it doubles up to the usual one."""
 
-OLD_SECONDS = 24 * 3600.0
+MAX_PROMETHEUS_AGE = 24 * 3600.0
 """What Prometheus said longer ago is not used: without evidence nothing is shrunk. Files have a bound of their own."""
 
-Load = Callable[[Asked], Awaitable[Loaded]]
+UsageLoader = Callable[[UsageRequest], Awaitable[LoadedUsage]]
 
 
-class Random(Protocol):
+class JitterSource(Protocol):
     """What is used of `random.Random`."""
 
     def uniform(self, a: float, b: float) -> float:
         """A number between two."""
 
 
-class UsageKeeper:
+class UsageRefresher:
     """Loads use again and again, and swaps it in whole. What cannot be loaded leaves the last view, for a while."""
 
     def __init__(
         self,
-        asked: Asked,
+        asked: UsageRequest,
         every: float,
-        world: World,
+        world: AdmissionState,
         clock: Clock,
         telemetry: Telemetry,
-        random: Random,
-        load: Load = load,
+        random: JitterSource,
+        load: UsageLoader = load_usage,
     ) -> None:
         """Prepare; nothing is asked yet.
 
@@ -58,75 +58,75 @@ class UsageKeeper:
             clock: The moment.
             telemetry: Who is told what became of each load.
             random: Spreads out what many replicas would do at once.
-            load: What loads; always `webhook.usage.loading.load`, but in tests of the keeping.
+            load: What loads; always `webhook.usage.loading.load_usage`, but in tests of the keeping.
         """
-        self._asked, self._every, self._load = asked, every, load
-        self._world, self._clock, self._telemetry, self._random = world, clock, telemetry, random
-        self._loaded: Loaded | None = None
-        self._fault = ""
+        self._source, self._every, self._load = asked, every, load
+        self._state, self._clock, self._telemetry, self._random = world, clock, telemetry, random
+        self._last_load: LoadedUsage | None = None
+        self._error = ""
         self._failures = 0
-        telemetry.counts.usage_age = lambda: self.age
-        telemetry.counts.usage_containers = lambda: len(self._world.usage.observed)
+        telemetry.metrics.usage_age = lambda: self.age
+        telemetry.metrics.usage_containers = lambda: len(self._state.usage.observed)
 
     @property
     def age(self) -> float | None:
         """Seconds since the moment that the view in use is of, 0 by a clock ahead of ours; None: there is none."""
-        return max(0.0, self._clock().timestamp() - self._loaded.now) if self._loaded is not None else None
+        return max(0.0, self._clock().timestamp() - self._last_load.now) if self._last_load is not None else None
 
     async def run(self) -> None:
         """Go on until cancelled."""
-        await asyncio.sleep(self._random.uniform(0, FIRST_SECONDS))
+        await asyncio.sleep(self._random.uniform(0, MAX_INITIAL_DELAY))
         while True:
-            await self.once()
-            await asyncio.sleep(self._wait())
+            await self.refresh()
+            await asyncio.sleep(self._next_delay())
 
-    async def once(self) -> None:
+    async def refresh(self) -> None:
         """Load once."""
         try:
-            loaded = await self._load(self._asked)
-            self._refuse_other_times(loaded)
+            loaded = await self._load(self._source)
+            self._check_timestamp(loaded)
         except (UsageError, OSError) as error:
-            self._failed(str(error))
+            self._record_failure(str(error))
         except Exception as error:
-            self._telemetry.crashed("usage", "", error)
-            self._failed(f"a fault of ours: {error!r}")
+            self._telemetry.record_crash("usage", "", error)
+            self._record_failure(f"a fault of ours: {error!r}")
         else:
-            self._fault, self._failures, self._loaded = "", 0, loaded
-            self._world.usage = loaded.view
-            self._telemetry.usage_loaded(len(loaded.view.observed), loaded.pods, loaded.notes)
+            self._error, self._failures, self._last_load = "", 0, loaded
+            self._state.usage = loaded.view
+            self._telemetry.record_usage_loaded(len(loaded.view.observed), loaded.pods, loaded.notes)
 
-    def _failed(self, why: str) -> None:
-        self._fault, self._failures = why, self._failures + 1
-        self._telemetry.usage_refused(why)
-        self._forget()
+    def _record_failure(self, why: str) -> None:
+        self._error, self._failures = why, self._failures + 1
+        self._telemetry.record_usage_rejected(why)
+        self._drop_stale_view()
 
-    def _refuse_other_times(self, loaded: Loaded) -> None:
+    def _check_timestamp(self, loaded: LoadedUsage) -> None:
         """A file may be of any time; Prometheus' clock was looked at when it was read."""
         now = self._clock().timestamp()
-        fault = too_new(loaded.now, now) or too_old(loaded.now, now)
-        if fault and self._asked.prometheus is None:
-            raise UsageError(f"{self._asked.file}: {fault}")
+        fault = future_record_error(loaded.now, now) or old_record_error(loaded.now, now)
+        if fault and self._source.prometheus is None:
+            raise UsageError(f"{self._source.file}: {fault}")
 
-    def checks(self) -> list[Check]:
+    def checks(self) -> list[HealthCheck]:
         """Its line of `/readyz?verbose`. Without it the process is as ready as with it."""
-        good = self._loaded is not None and not self._fault
-        says = f"{self._what()}; {one_line(self._fault)}" if self._fault else self._what()
-        return [Check("usage", good=good, says=says, must=False)]
+        good = self._last_load is not None and not self._error
+        says = f"{self._describe_view()}; {strip_control_characters(self._error)}" if self._error else self._describe_view()
+        return [HealthCheck("usage", ok=good, message=says, required=False)]
 
-    def _what(self) -> str:
-        if self._loaded is None or self.age is None:
-            return "nothing loaded" if self._fault else "not loaded yet"
-        seen = count(len(self._loaded.view.observed), "container")
-        return f"{seen} of {count(self._loaded.pods, 'pod')}, {self.age:.0f} s old"
+    def _describe_view(self) -> str:
+        if self._last_load is None or self.age is None:
+            return "nothing loaded" if self._error else "not loaded yet"
+        seen = pluralize(len(self._last_load.view.observed), "container")
+        return f"{seen} of {pluralize(self._last_load.pods, 'pod')}, {self.age:.0f} s old"
 
-    def _wait(self) -> float:
+    def _next_delay(self) -> float:
         usual = self._every
         if self._failures:
-            usual = min(self._every, AGAIN_SECONDS * 2.0 ** min(self._failures - 1, 20))
+            usual = min(self._every, FIRST_RETRY_SECONDS * 2.0 ** min(self._failures - 1, 20))
         return self._random.uniform(0.9 * usual, 1.1 * usual)
 
-    def _forget(self) -> None:
+    def _drop_stale_view(self) -> None:
         """Let go of what is too old. A file is meant to last longer."""
-        most = OLD_SECONDS if self._asked.prometheus is not None else USED_SECONDS
+        most = MAX_PROMETHEUS_AGE if self._source.prometheus is not None else MAX_AGE_SECONDS
         if self.age is not None and self.age > most:
-            self._loaded, self._world.usage = None, UsageView()
+            self._last_load, self._state.usage = None, UsageView()

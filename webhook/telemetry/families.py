@@ -8,16 +8,16 @@ from typing import TypeVar
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
-Values = TypeVar("Values", bound=tuple[str, ...])
+LabelValues = TypeVar("LabelValues", bound=tuple[str, ...])
 """The values of a metric's labels."""
 
 
-def by_word(counts: Counter[str]) -> dict[tuple[str, ...], int]:
+def single_label(counts: Counter[str]) -> dict[tuple[str, ...], int]:
     """Counts that have one label."""
     return {(word,): count for word, count in counts.items()}
 
 
-def counter(name: str, text: str, labels: tuple[str, ...], counts: Mapping[Values, int]) -> Metric:
+def counter_family(name: str, text: str, labels: tuple[str, ...], counts: Mapping[LabelValues, int]) -> Metric:
     """A counter with labels."""
     family = CounterMetricFamily(f"rightslice_{name}", text, labels=labels)
     for values, count in counts.items():
@@ -25,11 +25,11 @@ def counter(name: str, text: str, labels: tuple[str, ...], counts: Mapping[Value
     return family
 
 
-def single(name: str, text: str, value: float) -> Metric:
+def unlabelled_counter(name: str, text: str, value: float) -> Metric:
     """A counter without labels."""
     return CounterMetricFamily(f"rightslice_{name}", text, value=value)
 
 
-def gauge(name: str, text: str, value: float) -> Metric:
+def gauge_family(name: str, text: str, value: float) -> Metric:
     """A gauge without labels."""
     return GaugeMetricFamily(f"rightslice_{name}", text, value=value)

@@ -15,11 +15,11 @@ import orjson
 import structlog
 from structlog.typing import EventDict
 
-VALUE_MOST = 2000
-STACK_MOST = 16_000
+MAX_VALUE_LENGTH = 2000
+MAX_STACK_LENGTH = 16_000
 
 
-class Logger(Protocol):
+class StructuredLogger(Protocol):
     """What is used of a structlog logger."""
 
     def debug(self, event: str, **values: Any) -> None:
@@ -35,7 +35,7 @@ class Logger(Protocol):
         """Say what went wrong."""
 
 
-def make_logger(level: str = "info", stream: TextIO | None = None) -> Logger:
+def make_logger(level: str = "info", stream: TextIO | None = None) -> StructuredLogger:
     """The logger of one process.
 
     Args:
@@ -48,33 +48,33 @@ def make_logger(level: str = "info", stream: TextIO | None = None) -> Logger:
         processors=[
             structlog.processors.add_log_level,
             structlog.processors.TimeStamper(fmt="iso", utc=True),
-            _stack,
-            _render,
+            _format_exception,
+            _render_json,
         ],
         wrapper_class=structlog.make_filtering_bound_logger(number),
         cache_logger_on_first_use=True,
     )
-    return cast("Logger", logger)
+    return cast("StructuredLogger", logger)
 
 
-def _stack(_logger: object, _name: str, values: EventDict) -> EventDict:
+def _format_exception(_logger: object, _name: str, values: EventDict) -> EventDict:
     """Where it happened and the kind of error, without its message: that may hold what a pod was given."""
     error = values.pop("exc_info", None)
     if isinstance(error, BaseException):
         frames = "".join(traceback.format_tb(error.__traceback__))
-        values["exception"] = f"{frames}{type(error).__name__}"[-STACK_MOST:]
+        values["exception"] = f"{frames}{type(error).__name__}"[-MAX_STACK_LENGTH:]
     return values
 
 
-def _render(_logger: object, _name: str, values: EventDict) -> str:
-    shown = {key: _bounded(key, value) for key, value in values.items()}
+def _render_json(_logger: object, _name: str, values: EventDict) -> str:
+    shown = {key: _sanitise_value(key, value) for key, value in values.items()}
     return orjson.dumps(shown, default=str).decode()
 
 
-def _bounded(key: str, value: Any) -> Any:
+def _sanitise_value(key: str, value: Any) -> Any:
     if isinstance(value, list | tuple):
-        return [_bounded(key, item) for item in value]
+        return [_sanitise_value(key, item) for item in value]
     if not isinstance(value, str):
         return value
-    text = value if key == "exception" else value[:VALUE_MOST]
+    text = value if key == "exception" else value[:MAX_VALUE_LENGTH]
     return text.encode("ascii", "backslashreplace").decode().replace("\x7f", "\\x7f")

@@ -12,19 +12,19 @@ from typing import NamedTuple
 
 import msgspec
 
-from webhook.model.codes import CODES, SHAPING
+from webhook.model.codes import CODES, MUTATION_CODES
 from webhook.model.decisions import Decision
 from webhook.model.findings import Finding
-from webhook.model.modes import Mode
+from webhook.model.modes import PolicyMode
 from webhook.model.pods import OwnerReference
-from webhook.model.requests import Request
+from webhook.model.requests import AdmissionRequest
 
-MOST_WAITING = 256
-MOST_REMEMBERED = 4096
-HOUR = 3600
+MAX_PENDING = 256
+MAX_REMEMBERED = 4096
+SECONDS_PER_HOUR = 3600
 
 
-class Notice(NamedTuple):
+class OwnerEvent(NamedTuple):
     """One thing to tell.
 
     Attributes:
@@ -42,7 +42,7 @@ class Notice(NamedTuple):
     hour: int
 
 
-class Notices:
+class OwnerEventQueue:
     """Those that wait to be written, the oldest first.
 
     Attributes:
@@ -52,45 +52,45 @@ class Notices:
 
     def __init__(self, clock: Callable[[], float] = time.time) -> None:
         """Begin with none; the clock tells seconds since 1970."""
-        self.waiting: deque[Notice] = deque()
+        self.pending: deque[OwnerEvent] = deque()
         self.dropped = 0
-        self.wanted = False
+        self.enabled = False
         self._clock = clock
         self._hour = 0
-        self._told: set[tuple[str, str, str, str]] = set()
+        self._sent: set[tuple[str, str, str, str]] = set()
 
-    def note(self, request: Request, decision: Decision) -> None:
+    def enqueue(self, request: AdmissionRequest, decision: Decision) -> None:
         """Keep what the owner of a pod has not been told in this hour."""
-        owner = _controller(request)
-        if not self.wanted or owner is None or request.dry_run or request.operation != "CREATE":
+        owner = _controller_of(request)
+        if not self.enabled or owner is None or request.dry_run or request.operation != "CREATE":
             return
-        hour = int(self._clock()) // HOUR
+        hour = int(self._clock()) // SECONDS_PER_HOUR
         if hour != self._hour:
             self._hour = hour
-            self._told.clear()
+            self._sent.clear()
         for found in (*decision.denials, *decision.warnings):
-            if found.code not in SHAPING:
-                self._keep(request.namespace, owner, found)
+            if found.code not in MUTATION_CODES:
+                self._enqueue_finding(request.namespace, owner, found)
 
-    def _keep(self, namespace: str, owner: OwnerReference, found: Finding) -> None:
+    def _enqueue_finding(self, namespace: str, owner: OwnerReference, found: Finding) -> None:
         key = (namespace, owner.kind, owner.name, found.code)
-        if key in self._told:
+        if key in self._sent:
             return
-        if len(self.waiting) >= MOST_WAITING or len(self._told) >= MOST_REMEMBERED:
+        if len(self.pending) >= MAX_PENDING or len(self._sent) >= MAX_REMEMBERED:
             self.dropped += 1
             return
-        self._told.add(key)
-        verdict = "denied a pod" if found.mode is Mode.ENFORCE else "warning about a pod"
-        self.waiting.append(Notice(namespace, owner, found.code, f"{verdict}: {_public(found)}", self._hour))
+        self._sent.add(key)
+        verdict = "denied a pod" if found.mode is PolicyMode.ENFORCE else "warning about a pod"
+        self.pending.append(OwnerEvent(namespace, owner, found.code, f"{verdict}: {_without_secrets(found)}", self._hour))
 
 
-def _public(found: Finding) -> Finding:
+def _without_secrets(found: Finding) -> Finding:
     """Without the value of a variable: more people may read Events than pods, and it may be a secret."""
     if "env" not in found.path:
         return found
     return msgspec.structs.replace(found, message=CODES[found.code].title, fix=CODES[found.code].fix)
 
 
-def _controller(request: Request) -> OwnerReference | None:
+def _controller_of(request: AdmissionRequest) -> OwnerReference | None:
     owners = request.pod.metadata.owner_references if request.pod is not None else ()
     return next((owner for owner in owners if owner.controller), None)

@@ -6,7 +6,7 @@ from prometheus_client import CollectorRegistry, GCCollector, PlatformCollector,
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 from prometheus_client.registry import Collector
 
-PAGE_TYPE = CONTENT_TYPE_PLAIN_0_0_4.encode()
+METRICS_CONTENT_TYPE = CONTENT_TYPE_PLAIN_0_0_4.encode()
 
 
 class MetricsPage:
@@ -19,6 +19,6 @@ class MetricsPage:
         PlatformCollector(registry=self._registry)
         GCCollector(registry=self._registry)
 
-    def text(self) -> bytes:
+    def render(self) -> bytes:
         """The page."""
         return generate_latest(self._registry)

@@ -2,41 +2,41 @@
 
 from __future__ import annotations
 
-from webhook.report.words import count
+from webhook.report.words import pluralize
 
-DAY = 86_400
+DAY_SECONDS = 86_400
 
-TOLD_SECONDS = DAY
+NOTE_AGE_SECONDS = DAY_SECONDS
 """A person is told of what is older."""
 
-USED_SECONDS = 30 * DAY
+MAX_AGE_SECONDS = 30 * DAY_SECONDS
 """What is older is not used: without evidence nothing is shrunk."""
 
-AHEAD_SECONDS = 300
+MAX_CLOCK_SKEW_SECONDS = 300
 """What clocks may differ by. What is further ahead was not recorded when it says."""
 
-AGAIN = "Write a new one: rightslice usage record --prometheus URL --file FILE"
+RECORD_AGAIN = "Write a new one: rightslice usage record --prometheus URL --file FILE"
 
 
-def too_new(recorded: float, now: float) -> str:
+def future_record_error(recorded: float, now: float) -> str:
     """Why recorded use cannot be of the moment that it says, both in Unix seconds; "" if it can."""
-    if recorded - now <= AHEAD_SECONDS:
+    if recorded - now <= MAX_CLOCK_SKEW_SECONDS:
         return ""
-    return f"must be recorded before now, found {_time(recorded - now)} from now: one of the clocks is wrong. {AGAIN}"
+    return f"must be recorded before now, found {_duration_text(recorded - now)} from now: one of the clocks is wrong. {RECORD_AGAIN}"
 
 
-def too_old(recorded: float, now: float) -> str:
+def old_record_error(recorded: float, now: float) -> str:
     """Why recorded use is not used, both in Unix seconds; "" if it is."""
-    if now - recorded <= USED_SECONDS:
+    if now - recorded <= MAX_AGE_SECONDS:
         return ""
-    return f"recorded {_time(now - recorded)} ago: after {_time(USED_SECONDS)} it is not used. {AGAIN}"
+    return f"recorded {_duration_text(now - recorded)} ago: after {_duration_text(MAX_AGE_SECONDS)} it is not used. {RECORD_AGAIN}"
 
 
-def worth_telling(recorded: float, now: float) -> str:
+def record_age_note(recorded: float, now: float) -> str:
     """How old recorded use is, where that is worth a word; else ""."""
-    return f"recorded {_time(now - recorded)} ago" if now - recorded > TOLD_SECONDS else ""
+    return f"recorded {_duration_text(now - recorded)} ago" if now - recorded > NOTE_AGE_SECONDS else ""
 
 
-def _time(seconds: float) -> str:
-    days = round(seconds / DAY)
-    return count(days, "day") if days else count(round(seconds / 60), "minute")
+def _duration_text(seconds: float) -> str:
+    days = round(seconds / DAY_SECONDS)
+    return pluralize(days, "day") if days else pluralize(round(seconds / 60), "minute")

@@ -6,35 +6,35 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import NamedTuple
 
-from webhook.usage.history import History
+from webhook.usage.history import UsageHistory
 
 BLOCK_SECONDS = 7 * 86_400
 """A week from the last time: long enough to see a weekly cycle once."""
 
-OWN_XIDS = frozenset({11, 13, 25, 31, 32, 43, 45, 109})
+APPLICATION_XIDS = frozenset({11, 13, 25, 31, 32, 43, 45, 109})
 """Faults that an application makes or suffers itself: bad pushes, exceptions, page faults, what was stopped for them.
 The others speak about the device."""
 
 
-class Trouble(NamedTuple):
+class FailureEvent(NamedTuple):
     """When it was, in Unix seconds, and what."""
 
     at: int
-    what: str
+    cause: str
 
 
-def blocked(members: Sequence[History], now: float) -> str:
+def shrink_block_reason(members: Sequence[UsageHistory], now: float) -> str:
     """Why a workload may not shrink, and until when; "" if it may."""
-    last = max((trouble for member in members for trouble in _troubles(member)), default=None)
+    last = max((trouble for member in members for trouble in _failure_events(member)), default=None)
     if last is None or last.at + BLOCK_SECONDS <= now:
         return ""
-    return f"{last.what} on {_time(last.at)}, so it stays until {_time(last.at + BLOCK_SECONDS)}"
+    return f"{last.cause} on {_utc_minute(last.at)}, so it stays until {_utc_minute(last.at + BLOCK_SECONDS)}"
 
 
-def _troubles(member: History) -> list[Trouble]:
-    killed = [Trouble(at, "it ran out of memory") for at in member.ooms]
-    return killed + [Trouble(at, f"its GPU reported XID {code}") for at, code in member.xids if code in OWN_XIDS]
+def _failure_events(member: UsageHistory) -> list[FailureEvent]:
+    killed = [FailureEvent(at, "it ran out of memory") for at in member.ooms]
+    return killed + [FailureEvent(at, f"its GPU reported XID {code}") for at, code in member.xids if code in APPLICATION_XIDS]
 
 
-def _time(seconds: int) -> str:
+def _utc_minute(seconds: int) -> str:
     return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%MZ")

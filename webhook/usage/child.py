@@ -24,86 +24,86 @@ from typing import BinaryIO
 import msgspec
 
 from webhook.errors import UsageError
-from webhook.model.usage import Observed
-from webhook.usage.estimating import estimate
-from webhook.usage.files import read as read_file
-from webhook.usage.frames import LENGTH, Asked, End, Fault, Frame, Head, Part
-from webhook.usage.history import pods_in
-from webhook.usage.prometheus import Prometheus
-from webhook.usage.reading import Reading, read
+from webhook.model.usage import ObservedUsage
+from webhook.usage.estimating import estimate_usage
+from webhook.usage.files import read_record as read_file
+from webhook.usage.frames import FRAME_LENGTH, UsageRequest, EndFrame, ErrorFrame, Frame, HeadFrame, ObservedFrame
+from webhook.usage.history import count_pods
+from webhook.usage.prometheus import PrometheusClient
+from webhook.usage.reading import PrometheusReading, read_histories
 
-MEMORY_MOST = 2 * 1024 * 1024 * 1024
+MAX_MEMORY_BYTES = 2 * 1024 * 1024 * 1024
 NICENESS = 10
-CONTAINERS_A_FRAME = 200
+CONTAINERS_PER_FRAME = 200
 
 
-def frames(asked: Asked) -> Iterator[Frame]:
+def usage_frames(asked: UsageRequest) -> Iterator[Frame]:
     """All there is to say. Reads and estimates first."""
-    reading = asyncio.run(_reading(asked))
-    view = estimate(reading.histories, reading.now)
-    yield Head(reading.now, pods_in(reading.histories), view.prices, reading.notes)
-    yield from _parts(view.observed)
-    yield End()
+    reading = asyncio.run(_read_request(asked))
+    view = estimate_usage(reading.histories, reading.now)
+    yield HeadFrame(reading.now, count_pods(reading.histories), view.prices, reading.notes)
+    yield from _observed_frames(view.observed)
+    yield EndFrame()
 
 
-def _told(made: Iterator[Frame]) -> Iterator[Frame]:
+def _with_error_frame(made: Iterator[Frame]) -> Iterator[Frame]:
     """The same frames; where making them fails, the last one says why."""
     try:
         yield from made
     except UsageError as error:
-        yield Fault(str(error))
+        yield ErrorFrame(str(error))
     except MemoryError:
-        yield Fault(f"must take at most {_memory_most() >> 20} MiB to read and estimate, took more")
+        yield ErrorFrame(f"must take at most {_memory_limit() >> 20} MiB to read and estimate, took more")
     except Exception:
-        yield Fault(traceback.format_exc()[-4000:], ours=True)
+        yield ErrorFrame(traceback.format_exc()[-4000:], internal=True)
 
 
-def _parts(observed: Mapping[tuple[str, str, str], Observed]) -> Iterator[Part]:
+def _observed_frames(observed: Mapping[tuple[str, str, str], ObservedUsage]) -> Iterator[ObservedFrame]:
     """As it is told; the names of idle pods are for audits, which read for themselves."""
     told = ((*key, msgspec.structs.replace(seen, idle_pods=())) for key, seen in observed.items())
-    while some := list(islice(told, CONTAINERS_A_FRAME)):
-        yield Part(some)
+    while some := list(islice(told, CONTAINERS_PER_FRAME)):
+        yield ObservedFrame(some)
 
 
-async def _reading(asked: Asked) -> Reading:
+async def _read_request(asked: UsageRequest) -> PrometheusReading:
     if asked.prometheus is None:
         recorded = read_file(Path(asked.file))
-        return Reading(recorded.histories, recorded.now)
-    async with Prometheus(asked.prometheus) as prometheus:
-        return await read(prometheus, time.time)
+        return PrometheusReading(recorded.histories, recorded.now)
+    async with PrometheusClient(asked.prometheus) as prometheus:
+        return await read_histories(prometheus, time.time)
 
 
 def main() -> None:
     """Answer what standard input asks for."""
-    for frame in _told(_answer(sys.stdin.buffer)):
-        _send(frame, sys.stdout.buffer)
+    for frame in _with_error_frame(_answer_request(sys.stdin.buffer)):
+        _write_frame(frame, sys.stdout.buffer)
 
 
-def _answer(stream: BinaryIO) -> Iterator[Frame]:
-    _step_back()
+def _answer_request(stream: BinaryIO) -> Iterator[Frame]:
+    _lower_priority()
     gc.disable()  # what is read stays until the end: looking for cycles among millions of samples finds none
-    yield from frames(msgspec.json.decode(stream.read(), type=Asked))
+    yield from usage_frames(msgspec.json.decode(stream.read(), type=UsageRequest))
 
 
-def _send(frame: Frame, to: BinaryIO) -> None:
+def _write_frame(frame: Frame, to: BinaryIO) -> None:
     packed = msgspec.msgpack.encode(frame)
-    to.write(LENGTH.pack(len(packed)) + packed)
+    to.write(FRAME_LENGTH.pack(len(packed)) + packed)
     to.flush()
 
 
-def _step_back() -> None:
+def _lower_priority() -> None:
     """Let everybody else go first."""
     os.nice(NICENESS)
-    most = _memory_most()
+    most = _memory_limit()
     resource.setrlimit(resource.RLIMIT_DATA, (most, most))
     with suppress(OSError):  # not on Linux
         Path("/proc/self/oom_score_adj").write_text("1000", encoding="ascii")
 
 
-def _memory_most() -> int:
+def _memory_limit() -> int:
     """Bytes: our bound, or what whoever started us allows where that is less."""
     _, hard = resource.getrlimit(resource.RLIMIT_DATA)
-    return MEMORY_MOST if hard == resource.RLIM_INFINITY else min(MEMORY_MOST, hard)
+    return MAX_MEMORY_BYTES if hard == resource.RLIM_INFINITY else min(MAX_MEMORY_BYTES, hard)
 
 
 if __name__ == "__main__":

@@ -12,34 +12,34 @@ from typing import NamedTuple
 
 import numpy as np
 
-from webhook.usage.windows import Floats, Windows
+from webhook.usage.windows import Floats, UsageWindows
 
-PRIOR = 1.0
+PRIOR_WINDOWS = 1.0
 """Windows that the fleet's tail counts as."""
 
-FICTITIOUS = 20
+FICTITIOUS_PEAKS = 20
 """Peaks of a whole card that were never seen, in the fleet's tail."""
 
 TYPICAL_UNITS = 23
 """Units that a pool's mean use is measured as: bandwidths below are GiB where mean use is 23 GiB."""
 
-LEAST_UNITS = 16
+MIN_LIMIT_UNITS = 16
 """The least limit, units: seven tenths of mean use. Below it what a limit holds has no meaning."""
 
 NEAR_BEFORE, NEAR_LATELY = 2.0, 3.0
 """Bandwidths of nearness, units: of the last window's peak, and of its last quarter's."""
 
-STEPS = 4
+STEPS_PER_UNIT = 4
 """Grid steps in a unit, which is also how far a peak is spread: a Gaussian of one unit."""
 
-MOST_STEPS = 1024
+MAX_STEPS = 1024
 """Steps of a grid at most: what a pool seldom uses is then measured more coarsely."""
 
-_REACH = 6 * STEPS
-_SPREAD = np.array([0.5 * (1 + erf((k + 0.5) / STEPS / sqrt(2))) for k in range(-_REACH, _REACH + 1)])
+_REACH = 6 * STEPS_PER_UNIT
+_SPREAD = np.array([0.5 * (1 + erf((k + 0.5) / STEPS_PER_UNIT / sqrt(2))) for k in range(-_REACH, _REACH + 1)])
 
 
-class Grid(NamedTuple):
+class SizeGrid(NamedTuple):
     """Sizes that a limit may take: equal steps up to a whole card.
 
     Attributes:
@@ -53,53 +53,53 @@ class Grid(NamedTuple):
     typical: float
 
 
-def grid_of(typical: float, card: float) -> Grid:
+def build_size_grid(typical: float, card: float) -> SizeGrid:
     """The grid of a pool by its mean use and its card, both in MiB."""
-    unit = max(typical / TYPICAL_UNITS, STEPS * card / MOST_STEPS)
-    count = ceil(STEPS * (card / unit - LEAST_UNITS)) + 1
-    sizes = card - unit / STEPS * np.arange(count - 1, -1, -1, dtype=np.float64)
-    return Grid(unit, sizes, typical)
+    unit = max(typical / TYPICAL_UNITS, STEPS_PER_UNIT * card / MAX_STEPS)
+    count = ceil(STEPS_PER_UNIT * (card / unit - MIN_LIMIT_UNITS)) + 1
+    sizes = card - unit / STEPS_PER_UNIT * np.arange(count - 1, -1, -1, dtype=np.float64)
+    return SizeGrid(unit, sizes, typical)
 
 
-def recency(pool: Windows, now: float, half_life: float) -> Floats:
+def recency_weights(pool: UsageWindows, now: float, half_life: float) -> Floats:
     """How much each window counts by how recent it is: a half for each half-life, in seconds."""
     return np.exp2((pool.at - now) / half_life)
 
 
-def nearness(pool: Windows, before: float, lately: float, unit: float) -> Floats:
+def similarity_weights(pool: UsageWindows, before: float, lately: float, unit: float) -> Floats:
     """How much each counts for a pod that runs, by how near its past is to its last window and last quarter, in MiB."""
     off = ((pool.before - before) / (NEAR_BEFORE * unit)) ** 2 + ((pool.lately - lately) / (NEAR_LATELY * unit)) ** 2
     return np.nan_to_num(np.exp(-0.5 * off))
 
 
-def tail_of(peaks: Floats, grid: Grid, alike: int = 1) -> Floats:
+def fleet_tail(peaks: Floats, grid: SizeGrid, alike: int = 1) -> Floats:
     """Share of a fleet's peaks, sorted, at or below each size; so many of them count as one."""
-    return peaks.searchsorted(grid.sizes, side="right") / (peaks.size + FICTITIOUS * alike)
+    return peaks.searchsorted(grid.sizes, side="right") / (peaks.size + FICTITIOUS_PEAKS * alike)
 
 
-def distribution(after: Floats, weight: Floats, tail: Floats, grid: Grid) -> Floats:
+def peak_distribution(after: Floats, weight: Floats, tail: Floats, grid: SizeGrid) -> Floats:
     """Chance that the next peak is at or below each size; 1 at the card.
 
     Args:
         after: Peaks of the pool's windows, MiB.
         weight: How much each counts.
-        tail: `tail_of` the fleet on the same grid.
+        tail: `fleet_tail` the fleet on the same grid.
     """
     at = np.minimum(grid.sizes.searchsorted(after), grid.sizes.size - 1)
     masses = np.bincount(at, weight, minlength=grid.sizes.size).astype(np.float64, copy=False)
-    masses[0] += PRIOR * tail[0]
-    masses[1:] += PRIOR * (tail[1:] - tail[:-1])
-    below = _spread(masses / (weight.sum() + PRIOR))
+    masses[0] += PRIOR_WINDOWS * tail[0]
+    masses[1:] += PRIOR_WINDOWS * (tail[1:] - tail[:-1])
+    below = _smooth_cumulative(masses / (weight.sum() + PRIOR_WINDOWS))
     below[-1] = 1.0
     return np.minimum(below, 1.0)
 
 
-def an_hour(below: Floats, hours: float) -> Floats:
+def hourly_probability(below: Floats, hours: float) -> Floats:
     """Chance for an hour from the chance for a window of some hours: each that was overrun had one such hour."""
     return below if hours == 1 else 1 - np.minimum(1.0, (1 - below) / hours)
 
 
-def _spread(masses: Floats) -> Floats:
+def _smooth_cumulative(masses: Floats) -> Floats:
     """Cumulated masses, each spread by a Gaussian of one unit."""
     count = masses.size
     below = np.convolve(masses, _SPREAD)[_REACH : _REACH + count]

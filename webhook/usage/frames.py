@@ -6,21 +6,21 @@ import struct
 
 import msgspec
 
-from webhook.model.usage import Observed
-from webhook.usage.source import Source
+from webhook.model.usage import ObservedUsage
+from webhook.usage.source import PrometheusSource
 
-LENGTH = struct.Struct(">I")
+FRAME_LENGTH = struct.Struct(">I")
 """What stands before each frame: how many bytes it has."""
 
 
-class Asked(msgspec.Struct, frozen=True):
+class UsageRequest(msgspec.Struct, frozen=True):
     """Where use is read from: a Prometheus, or a file of recorded use."""
 
-    prometheus: Source | None = None
+    prometheus: PrometheusSource | None = None
     file: str = ""
 
 
-class Head(msgspec.Struct, frozen=True, tag=True):
+class HeadFrame(msgspec.Struct, frozen=True, tag=True):
     """The first frame: everything of a view but what was observed, the moment of it, and notes."""
 
     now: float
@@ -29,21 +29,21 @@ class Head(msgspec.Struct, frozen=True, tag=True):
     notes: tuple[str, ...] = ()
 
 
-class Part(msgspec.Struct, frozen=True, tag=True):
+class ObservedFrame(msgspec.Struct, frozen=True, tag=True):
     """Some of what was observed: namespace, workload, container, and what it was."""
 
-    observed: list[tuple[str, str, str, Observed]]
+    observed: list[tuple[str, str, str, ObservedUsage]]
 
 
-class End(msgspec.Struct, frozen=True, tag=True):
+class EndFrame(msgspec.Struct, frozen=True, tag=True):
     """The last frame: without it, something was cut off."""
 
 
-class Fault(msgspec.Struct, frozen=True, tag=True):
+class ErrorFrame(msgspec.Struct, frozen=True, tag=True):
     """The only frame where there is no view; `ours` where the fault is not in what was read."""
 
-    why: str
-    ours: bool = False
+    reason: str
+    internal: bool = False
 
 
-Frame = Head | Part | End | Fault
+Frame = HeadFrame | ObservedFrame | EndFrame | ErrorFrame

@@ -17,18 +17,18 @@ from numpy.typing import NDArray
 GAP = -1
 """The reading of a bin that nothing was seen in."""
 
-MIB_ARRAY = "i"
-"""Type code of `History.peaks_mib`: signed 32 bits reach 2 PiB, and 4 bytes a bin keep 20,000 containers small."""
+MIB_TYPECODE = "i"
+"""Type code of `UsageHistory.peaks_mib`: signed 32 bits reach 2 PiB, and 4 bytes a bin keep 20,000 containers small."""
 
-MOST_MIB = 16 * 1024 * 1024
+MAX_MIB = 16 * 1024 * 1024
 """16 TiB: more than any GPU; a larger reading is a broken one."""
 
 
-TROUBLES_MOST = 1000
+MAX_FAILURES = 1000
 """Kills and faults of one container together."""
 
 
-class History(msgspec.Struct, frozen=True, gc=False):
+class UsageHistory(msgspec.Struct, frozen=True, gc=False):
     """One container of one pod, over the time it was looked at.
 
     Attributes:
@@ -63,7 +63,7 @@ class History(msgspec.Struct, frozen=True, gc=False):
     xids: tuple[tuple[int, int], ...] = ()
 
     @property
-    def key(self) -> tuple[str, str, str]:
+    def workload_key(self) -> tuple[str, str, str]:
         """Namespace, workload and container: what use is kept by."""
         return self.namespace, self.workload, self.container
 
@@ -73,7 +73,7 @@ class History(msgspec.Struct, frozen=True, gc=False):
         return max(0, int(self.readings().max())) if self.peaks_mib else 0
 
     @property
-    def is_blind(self) -> bool:
+    def lacks_readings(self) -> bool:
         """Was nothing of its memory seen? Its kills and faults count all the same."""
         return not self.peaks_mib or int(self.readings().max()) == GAP
 
@@ -83,12 +83,12 @@ class History(msgspec.Struct, frozen=True, gc=False):
         return self.start + self.step_seconds * len(self.peaks_mib)
 
     @property
-    def seen_seconds(self) -> int:
+    def observed_seconds(self) -> int:
         """Time that it was seen: a gap is none."""
         return self.step_seconds * int(np.count_nonzero(self.readings() > GAP))
 
     @property
-    def seen_until(self) -> int:
+    def observed_until(self) -> int:
         """Unix seconds of the end of the last bin that something was seen in; of its start where nothing was."""
         there = np.flatnonzero(self.readings() > GAP)
         return self.start + self.step_seconds * (int(there[-1]) + 1 if there.size else 0)
@@ -98,17 +98,17 @@ class History(msgspec.Struct, frozen=True, gc=False):
         return np.frombuffer(self.peaks_mib, dtype=np.int32)
 
 
-def peaks(readings: Iterable[float | None]) -> array[int]:
-    """Readings in MiB as `History` holds them: rounded up, and a gap for whatever is no amount of memory."""
-    return array(MIB_ARRAY, [_mib(reading) for reading in readings])
+def peaks_from_readings(readings: Iterable[float | None]) -> array[int]:
+    """Readings in MiB as `UsageHistory` holds them: rounded up, and a gap for whatever is no amount of memory."""
+    return array(MIB_TYPECODE, [_mib_or_gap(reading) for reading in readings])
 
 
-def _mib(reading: float | None) -> int:
-    if reading is None or not 0 <= reading <= MOST_MIB:  # false for NaN too
+def _mib_or_gap(reading: float | None) -> int:
+    if reading is None or not 0 <= reading <= MAX_MIB:  # false for NaN too
         return GAP
     return ceil(reading)
 
 
-def pods_in(histories: Iterable[History]) -> int:
+def count_pods(histories: Iterable[UsageHistory]) -> int:
     """How many pods something was seen of: each has a history for each of its containers."""
-    return len({(one.namespace, one.workload, one.pod) for one in histories if not one.is_blind})
+    return len({(one.namespace, one.workload, one.pod) for one in histories if not one.lacks_readings})

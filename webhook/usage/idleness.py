@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from webhook.model.usage import IDLE_BELOW
-from webhook.usage.history import History
+from webhook.usage.history import UsageHistory
 
 
-def idle_until(members: Sequence[History]) -> int:
+def workload_idle_until(members: Sequence[UsageHistory]) -> int:
     """Unix seconds until which no engine was active under any pod; 0 where one was, or no profiling field told."""
     active = [member.active_milli for member in members]
     if any(each is None or each >= IDLE_BELOW for each in active):
         return 0
-    return max(member.seen_until for member in members)
+    return max(member.observed_until for member in members)

@@ -14,26 +14,26 @@ import msgspec
 
 import webhook
 from webhook.errors import UsageError
-from webhook.model.usage import Observed, UsageView
-from webhook.usage.frames import LENGTH, Asked, End, Fault, Frame, Head
+from webhook.model.usage import ObservedUsage, UsageView
+from webhook.usage.frames import FRAME_LENGTH, UsageRequest, EndFrame, ErrorFrame, Frame, HeadFrame
 
-CHILD = "webhook.usage.child"
+WORKER_MODULE = "webhook.usage.child"
 """Its module, which brings numpy: nothing of it is imported here."""
 
-VIEW_MOST = 128 * 1024 * 1024
+MAX_VIEW_BYTES = 128 * 1024 * 1024
 """Bytes of all frames together."""
 
 READ_BYTES = 64 * 1024
-SAID_MOST = 300
+MAX_STDERR_BYTES = 300
 """Bytes of the last line on stderr that are told of a process that ended early."""
 
-FILE_SECONDS = 300.0
+FILE_TIMEOUT_SECONDS = 300.0
 """The most that a file may take."""
 
-DECODER: msgspec.msgpack.Decoder[Frame] = msgspec.msgpack.Decoder(Frame)
+FRAME_DECODER: msgspec.msgpack.Decoder[Frame] = msgspec.msgpack.Decoder(Frame)
 
 
-class Loaded(NamedTuple):
+class LoadedUsage(NamedTuple):
     """A view, the moment it is of (Unix seconds), how many pods stand behind it, and notes."""
 
     view: UsageView
@@ -42,19 +42,19 @@ class Loaded(NamedTuple):
     notes: tuple[str, ...]
 
 
-async def load(asked: Asked) -> Loaded:
+async def load_usage(asked: UsageRequest) -> LoadedUsage:
     """Read use and estimate from it, without holding up who else runs on this event loop.
 
     Raises:
         UsageError: there is no view to be had in time; says why.
         OSError: no process can be started.
     """
-    seconds = asked.prometheus.seconds if asked.prometheus is not None else FILE_SECONDS
-    process = await _start()
-    last_words = asyncio.create_task(_last_words(process))
+    seconds = asked.prometheus.seconds if asked.prometheus is not None else FILE_TIMEOUT_SECONDS
+    process = await _start_worker()
+    last_words = asyncio.create_task(_last_stderr_line(process))
     try:
         async with asyncio.timeout(seconds):
-            return await _answer(process, asked, last_words)
+            return await _collect_view(process, asked, last_words)
     except TimeoutError as error:
         raise UsageError(f"use must be read and estimated within {seconds:g} s, was not") from error
     finally:
@@ -64,65 +64,65 @@ async def load(asked: Asked) -> Loaded:
         last_words.cancel()
 
 
-async def _start() -> Process:
+async def _start_worker() -> Process:
     """The process; it finds this very code, wherever we were started from."""
     home = Path(webhook.__file__).parents[1]
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONSAFEPATH"}
     few = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
-    command = [sys.executable, "-m", CHILD]
+    command = [sys.executable, "-m", WORKER_MODULE]
     return await asyncio.create_subprocess_exec(
         *command, cwd=home, env=environment | few, stdin=PIPE, stdout=PIPE, stderr=PIPE
     )
 
 
-async def _last_words(process: Process) -> str:
+async def _last_stderr_line(process: Process) -> str:
     """The end of what it says on stderr, read all along so that it is never held up by nobody listening."""
     assert process.stderr is not None
     said = b""
     while more := await process.stderr.read(READ_BYTES):
-        said = (said + more)[-SAID_MOST:]
+        said = (said + more)[-MAX_STDERR_BYTES:]
     lines = said.decode(errors="replace").splitlines()
     return lines[-1] if lines else ""
 
 
-async def _answer(process: Process, asked: Asked, last_words: Awaitable[str]) -> Loaded:
+async def _collect_view(process: Process, asked: UsageRequest, last_words: Awaitable[str]) -> LoadedUsage:
     assert process.stdin is not None
     process.stdin.write(msgspec.json.encode(asked))
     process.stdin.close()
-    head: Head | None = None
-    left = VIEW_MOST
-    observed: dict[tuple[str, str, str], Observed] = {}
+    head: HeadFrame | None = None
+    left = MAX_VIEW_BYTES
+    observed: dict[tuple[str, str, str], ObservedUsage] = {}
     while True:
-        packed = await _frame(process, left, last_words)
+        packed = await _read_frame(process, left, last_words)
         left -= len(packed)
-        match _read(packed):
-            case Head() as frame:
+        match _decode_frame(packed):
+            case HeadFrame() as frame:
                 head = frame
-            case Fault(why=why, ours=ours):
+            case ErrorFrame(reason=why, internal=ours):
                 raise UsageError(f"a fault of ours while reading use: {why}" if ours else why)
-            case End():
+            case EndFrame():
                 break
             case part:
                 observed |= {(namespace, workload, name): seen for namespace, workload, name, seen in part.observed}
         await asyncio.sleep(0)
     if head is None:
         raise UsageError("the process that reads use must send a view with its head, found an end without one")
-    return Loaded(UsageView(observed, head.prices), head.now, head.pods, head.notes)
+    return LoadedUsage(UsageView(observed, head.prices), head.now, head.pods, head.notes)
 
 
-def _read(packed: bytes) -> Frame:
+def _decode_frame(packed: bytes) -> Frame:
     try:
-        return DECODER.decode(packed)
+        return FRAME_DECODER.decode(packed)
     except msgspec.MsgspecError as error:
         raise UsageError(f"the process that reads use must send a view, found what is none ({error})") from error
 
 
-async def _frame(process: Process, most: int, last_words: Awaitable[str]) -> bytes:
+async def _read_frame(process: Process, most: int, last_words: Awaitable[str]) -> bytes:
     assert process.stdout is not None
     try:
-        (length,) = LENGTH.unpack(await process.stdout.readexactly(LENGTH.size))
+        (length,) = FRAME_LENGTH.unpack(await process.stdout.readexactly(FRAME_LENGTH.size))
         if length > most:
-            raise UsageError(f"the view of use must have at most {VIEW_MOST >> 20} MiB, has more")
+            raise UsageError(f"the view of use must have at most {MAX_VIEW_BYTES >> 20} MiB, has more")
         return await process.stdout.readexactly(length)
     except asyncio.IncompleteReadError as error:
         code, said = await process.wait(), await last_words

@@ -14,34 +14,34 @@ from typing import NamedTuple
 
 import numpy as np
 
-from webhook.usage.history import History
-from webhook.usage.windows import STARTS, Floats, Windows, beginnings, together
+from webhook.usage.history import UsageHistory
+from webhook.usage.windows import STARTS_PER_LENGTH, Floats, UsageWindows, windows_of_new_pods, concatenate_windows
 
 HOUR = 3600
 HORIZONS = (1, 4, 24, 72)
 """Hours that windows may be long. Longer runs are judged by three days at a time."""
 
-ENOUGH = 36
+MIN_WINDOWS = 36
 """Windows of a pool that is believed: three horizons of one pod."""
 
-FILLED = 4
+MIN_FILLED_HORIZONS = 4
 """Horizons that the longest run fills: with fewer, its windows would all be about the same time."""
 
-LEAST_SECONDS = 6 * HOUR
+MIN_OBSERVED_SECONDS = 6 * HOUR
 """Time that a workload must have been seen for, all pods together."""
 
-MOST_WINDOWS = 15_000
+MAX_WINDOWS = 15_000
 """Windows that a pool of an image or of the fleet is made of, and that any is looked back on by: evenly chosen."""
 
 
-class Span(NamedTuple):
+class WindowSpan(NamedTuple):
     """Windows of one length, by the time they became known, and that length in hours."""
 
-    windows: Windows
+    windows: UsageWindows
     hours: float
 
 
-class Pool(NamedTuple):
+class EvidencePool(NamedTuple):
     """What speaks for a container.
 
     Attributes:
@@ -51,121 +51,121 @@ class Pool(NamedTuple):
     """
 
     name: str
-    run: Span
-    hour: Span
+    run: WindowSpan
+    hour: WindowSpan
 
     @property
     def size(self) -> int:
         """How many runs' windows there are."""
         return int(self.run.windows.at.size)
 
-    def by(self, change: Callable[[Span], Span]) -> Pool:
+    def map_spans(self, change: Callable[[WindowSpan], WindowSpan]) -> EvidencePool:
         """The same with both spans changed; where they are one, they stay one."""
         run = change(self.run)
         return self._replace(run=run, hour=run if self.hour is self.run else change(self.hour))
 
 
-class Speaking(NamedTuple):
+class PoolChoice(NamedTuple):
     """The nearest pool with enough windows, and the workload's own, which is the same one or has too few."""
 
-    nearest: Pool
-    own: Pool
+    nearest: EvidencePool
+    own: EvidencePool
 
 
-def seen_seconds(members: Iterable[History]) -> int:
+def total_observed_seconds(members: Iterable[UsageHistory]) -> int:
     """Time that something was seen, all pods together."""
-    return sum([member.seen_seconds for member in members])
+    return sum([member.observed_seconds for member in members])
 
 
-def horizon(members: Sequence[History]) -> int:
+def usual_horizon(members: Sequence[UsageHistory]) -> int:
     """Hours: the longest horizon that a usual run fills, and that the longest run fills so often."""
     runs = [member.end - member.start for member in members]
-    usual = min(median(runs), max(runs) / FILLED)
+    usual = min(median(runs), max(runs) / MIN_FILLED_HORIZONS)
     return max((hours for hours in HORIZONS if hours * HOUR <= usual), default=HORIZONS[0])
 
 
-def pools_of(name: str, several: Sequence[Sequence[History]], hours: int, now: float) -> list[Pool]:
+def build_pools(name: str, several: Sequence[Sequence[UsageHistory]], hours: int, now: float) -> list[EvidencePool]:
     """For each of several groups of pods, their windows over a horizon, and over an hour."""
-    runs = _spans(several, hours, now)
-    hourly = runs if hours == 1 else _spans(several, 1, now)
-    return [Pool(name, run, hour) for run, hour in zip(runs, hourly, strict=True)]
+    runs = _window_spans(several, hours, now)
+    hourly = runs if hours == 1 else _window_spans(several, 1, now)
+    return [EvidencePool(name, run, hour) for run, hour in zip(runs, hourly, strict=True)]
 
 
-def _spans(several: Sequence[Sequence[History]], hours: int, now: float) -> list[Span]:
+def _window_spans(several: Sequence[Sequence[UsageHistory]], hours: int, now: float) -> list[WindowSpan]:
     """Windows of each group; of pods shorter than them, whole lives. All of them are cut together."""
-    found = iter(beginnings(list(chain.from_iterable(several)), hours * HOUR, now))
-    return [_span(list(islice(found, len(members))), hours) for members in several]
+    found = iter(windows_of_new_pods(list(chain.from_iterable(several)), hours * HOUR, now))
+    return [_window_span(list(islice(found, len(members))), hours) for members in several]
 
 
-def _span(several: list[Windows], hours: int) -> Span:
-    found = together(several)
+def _window_span(several: list[UsageWindows], hours: int) -> WindowSpan:
+    found = concatenate_windows(several)
     if len(several) > 1:
-        found = found.some(np.argsort(found.until, kind="stable"))
+        found = found.select(np.argsort(found.until, kind="stable"))
     length = float((found.until - found.at).sum()) / found.at.size / HOUR if found.at.size else float(hours)
-    return Span(found, length)
+    return WindowSpan(found, length)
 
 
-def thinned(span: Span) -> Span:
+def thin_span(span: WindowSpan) -> WindowSpan:
     """So many windows, evenly, that looking at them time and again is bounded."""
-    every = -(-span.windows.at.size // MOST_WINDOWS)
-    return span if every <= 1 else span._replace(windows=span.windows.some(slice(None, None, every)))
+    every = -(-span.windows.at.size // MAX_WINDOWS)
+    return span if every <= 1 else span._replace(windows=span.windows.select(slice(None, None, every)))
 
 
-def _chosen(members: Sequence[History], hours: int) -> Sequence[History]:
+def _sample_histories(members: Sequence[UsageHistory], hours: int) -> Sequence[UsageHistory]:
     """So many, evenly, that their windows are bounded."""
-    each = max(1, STARTS * sum([member.end - member.start for member in members]) // (hours * HOUR))
-    return members[:: -(-each // MOST_WINDOWS)]
+    each = max(1, STARTS_PER_LENGTH * sum([member.end - member.start for member in members]) // (hours * HOUR))
+    return members[:: -(-each // MAX_WINDOWS)]
 
 
-def _by_horizon(workloads: Sequence[Sequence[History]]) -> dict[int, list[int]]:
+def _group_by_horizon(workloads: Sequence[Sequence[UsageHistory]]) -> dict[int, list[int]]:
     """Places of workloads that were seen for long enough, by their horizon."""
     found: dict[int, list[int]] = {}
     for place, members in enumerate(workloads):
-        if seen_seconds(members) >= LEAST_SECONDS:
-            found.setdefault(horizon(members), []).append(place)
+        if total_observed_seconds(members) >= MIN_OBSERVED_SECONDS:
+            found.setdefault(usual_horizon(members), []).append(place)
     return found
 
 
-class Pools:
+class PoolIndex:
     """The pools of all that was seen. Those that many share are made once, when they are first asked for."""
 
-    def __init__(self, histories: Sequence[History], now: float) -> None:
+    def __init__(self, histories: Sequence[UsageHistory], now: float) -> None:
         self._now = now
         self._all = histories
-        self._by_image: dict[str, list[History]] = {}
-        self._made: dict[tuple[str, int], Pool] = {}
-        self._tails: dict[int, Windows] = {}
+        self._by_image: dict[str, list[UsageHistory]] = {}
+        self._pools: dict[tuple[str, int], EvidencePool] = {}
+        self._tails: dict[int, UsageWindows] = {}
         for history in histories:
             if history.image:
                 self._by_image.setdefault(history.image, []).append(history)
 
-    def speaking(self, workloads: Sequence[Sequence[History]]) -> list[Speaking | None]:
+    def choose_pools(self, workloads: Sequence[Sequence[UsageHistory]]) -> list[PoolChoice | None]:
         """For each workload who speaks for it; None if no pool has enough windows, or it was hardly seen."""
-        found: list[Speaking | None] = [None] * len(workloads)
-        for hours, places in _by_horizon(workloads).items():
-            owned = pools_of("workload", [workloads[place] for place in places], hours, self._now)
+        found: list[PoolChoice | None] = [None] * len(workloads)
+        for hours, places in _group_by_horizon(workloads).items():
+            owned = build_pools("workload", [workloads[place] for place in places], hours, self._now)
             for place, own in zip(places, owned, strict=True):
-                nearest = own if own.size >= ENOUGH else self._wider(workloads[place][0].image, hours)
-                found[place] = Speaking(nearest, own) if nearest else None
+                nearest = own if own.size >= MIN_WINDOWS else self._wider_pool(workloads[place][0].image, hours)
+                found[place] = PoolChoice(nearest, own) if nearest else None
         return found
 
-    def _wider(self, image: str, hours: int) -> Pool | None:
-        wider = ([self._shared("image", image, hours)] if image else []) + [self._shared("fleet", "", hours)]
-        return next((pool for pool in wider if pool.size >= ENOUGH), None)
+    def _wider_pool(self, image: str, hours: int) -> EvidencePool | None:
+        wider = ([self._shared_pool("image", image, hours)] if image else []) + [self._shared_pool("fleet", "", hours)]
+        return next((pool for pool in wider if pool.size >= MIN_WINDOWS), None)
 
-    def tail(self, hours: float, now: float) -> Floats:
+    def fleet_peaks(self, hours: float, now: float) -> Floats:
         """Peaks of the fleet that were known by some moment, over the horizon nearest to some hours, sorted."""
         near = min(HORIZONS, key=lambda each: abs(each - hours))
         fleet = self._tails.get(near)
         if fleet is None:
-            found = self._shared("fleet", "", near).run.windows
-            fleet = self._tails[near] = found.some(np.argsort(found.after))
+            found = self._shared_pool("fleet", "", near).run.windows
+            fleet = self._tails[near] = found.select(np.argsort(found.after))
         return fleet.after if now >= self._now else fleet.after[fleet.until <= now]
 
-    def _shared(self, name: str, image: str, hours: int) -> Pool:
-        found = self._made.get((image, hours))
+    def _shared_pool(self, name: str, image: str, hours: int) -> EvidencePool:
+        found = self._pools.get((image, hours))
         if found is None:
-            members = _chosen(self._by_image[image] if image else self._all, hours)
-            (found,) = pools_of(name, [members], hours, self._now)
-            self._made[image, hours] = found
+            members = _sample_histories(self._by_image[image] if image else self._all, hours)
+            (found,) = build_pools(name, [members], hours, self._now)
+            self._pools[image, hours] = found
         return found

@@ -15,17 +15,17 @@ from typing import Any, NamedTuple, Self, TypeVar
 import aiohttp
 import msgspec
 
-from webhook.errors import UsageError, quoted, shorten
-from webhook.report.words import shown
-from webhook.usage.source import Source
+from webhook.errors import UsageError, quote_text, shorten_text
+from webhook.report.words import sanitize
+from webhook.usage.source import PrometheusSource
 
-ANSWER_MOST = 64 * 1024 * 1024
+MAX_ANSWER_BYTES = 64 * 1024 * 1024
 """Bytes of one answer: three times what the largest that we ask for has."""
 
-SERIES_MOST = 100_000
+MAX_SERIES = 100_000
 """Series of one answer: five times the containers of a large fleet."""
 
-WARNINGS_MOST = 5
+MAX_WARNINGS = 5
 """Different warnings that are kept, of all answers."""
 
 CONNECT_SECONDS = 5.0
@@ -35,7 +35,7 @@ Sample = tuple[float, str]
 T = TypeVar("T")
 
 
-class Series(msgspec.Struct, frozen=True, gc=False):
+class MetricSeries(msgspec.Struct, frozen=True, gc=False):
     """One series: its labels, and moments (Unix seconds) with what was there, as Prometheus writes numbers."""
 
     metric: dict[str, str] = {}
@@ -43,21 +43,21 @@ class Series(msgspec.Struct, frozen=True, gc=False):
     values: list[Sample] = []
 
 
-class Result(msgspec.Struct, frozen=True, rename="camel"):
+class QueryResult(msgspec.Struct, frozen=True, rename="camel"):
     """What a query came to."""
 
     result_type: str
     result: msgspec.Raw
 
 
-class Moment(NamedTuple):
+class ScalarSample(NamedTuple):
     """A scalar."""
 
     at: float
     value: str
 
 
-class Answer(msgspec.Struct, frozen=True, rename="camel"):
+class PrometheusResponse(msgspec.Struct, frozen=True, rename="camel"):
     """What stands around every answer of the HTTP API."""
 
     status: str
@@ -67,23 +67,23 @@ class Answer(msgspec.Struct, frozen=True, rename="camel"):
     warnings: list[str] | None = None
 
 
-class Prometheus:
+class PrometheusClient:
     """One Prometheus. Use it with `async with`.
 
     Attributes:
         warnings: What it said beside its answers, such as that not every store had answered: each once, some of them.
     """
 
-    def __init__(self, source: Source) -> None:
+    def __init__(self, source: PrometheusSource) -> None:
         """Read who we are; nothing is sent yet.
 
         Raises:
             UsageError: the address, the authorities or the credentials cannot be used.
         """
         self.source = source
-        self._base = source.base
-        self._tls = source.tls()
-        self._headers = {"Authorization": header} if (header := source.authorization()) else {}
+        self._base = source.base_url
+        self._tls = source.tls_context()
+        self._headers = {"Authorization": header} if (header := source.authorization_header()) else {}
         self._http: aiohttp.ClientSession | None = None
         self.warnings: list[str] = []
 
@@ -103,51 +103,51 @@ class Prometheus:
         if self._http is not None:
             await self._http.close()
 
-    async def now(self) -> float:
+    async def server_time(self) -> float:
         """The moment by its clock, Unix seconds.
 
         Raises:
             UsageError: see `instant`.
         """
         asked = "time()"
-        result = self._read(asked, await self._ask("query", {"query": asked}), Result)
-        _, text = self._read(asked, result.result, Moment)
-        moment = number(text)
+        result = self._decode(asked, await self._request("query", {"query": asked}), QueryResult)
+        _, text = self._decode(asked, result.result, ScalarSample)
+        moment = finite_number(text)
         if moment is None:
-            raise self._error(asked, f"must answer with a moment, found {quoted(text)}")
+            raise self._query_error(asked, f"must answer with a moment, found {quote_text(text)}")
         return moment
 
-    async def instant(self, query: str, moment: float) -> list[Series]:
+    async def query(self, query: str, moment: float) -> list[MetricSeries]:
         """The series of a query at a moment.
 
         Raises:
             UsageError: there was no answer, a refusal, or no answer of a Prometheus, or too much of it.
         """
-        asked = {"query": query, "time": f"{moment:.0f}", "limit": str(SERIES_MOST + 1)}
-        return self._series(query, await self._ask("query", asked), "vector")
+        asked = {"query": query, "time": f"{moment:.0f}", "limit": str(MAX_SERIES + 1)}
+        return self._decode_series(query, await self._request("query", asked), "vector")
 
-    async def range(self, query: str, start: float, end: float, step: int) -> list[Series]:
+    async def query_range(self, query: str, start: float, end: float, step: int) -> list[MetricSeries]:
         """The series of a query at each step from start to end, both included.
 
         Raises:
             UsageError: see `instant`.
         """
         times = {"start": f"{start:.0f}", "end": f"{end:.0f}", "step": str(step)}
-        asked = {"query": query, **times, "limit": str(SERIES_MOST + 1)}
-        return self._series(query, await self._ask("query_range", asked), "matrix")
+        asked = {"query": query, **times, "limit": str(MAX_SERIES + 1)}
+        return self._decode_series(query, await self._request("query_range", asked), "matrix")
 
-    async def names(self, matcher: str, start: float, end: float) -> set[str]:
+    async def metric_names(self, matcher: str, start: float, end: float) -> set[str]:
         """The names of the metrics that had series between two moments which a selector matches.
 
         Raises:
             UsageError: see `instant`.
         """
         asked = {"match[]": matcher, "start": f"{start:.0f}", "end": f"{end:.0f}", "limit": "1000"}
-        return self._read(matcher, await self._ask("label/__name__/values", asked, get=True), set[str])
+        return self._decode(matcher, await self._request("label/__name__/values", asked, get=True), set[str])
 
-    async def _ask(self, path: str, asked: Mapping[str, str], *, get: bool = False) -> msgspec.Raw:
+    async def _request(self, path: str, asked: Mapping[str, str], *, get: bool = False) -> msgspec.Raw:
         """The data of an answer that says success."""
-        what = shorten(asked.get("query") or asked["match[]"], 200)
+        what = shorten_text(asked.get("query") or asked["match[]"], 200)
         url = f"{self._base}/api/v1/{path}"
         timeout = aiohttp.ClientTimeout(total=self.source.call_seconds, sock_connect=CONNECT_SECONDS)
         send: dict[str, Any] = {"params": asked} if get else {"data": asked}
@@ -155,52 +155,52 @@ class Prometheus:
         try:
             request = self._http.request("GET" if get else "POST", url, timeout=timeout, allow_redirects=False, **send)
             async with request as answer:
-                body = await _whole(self._base, answer)
-                return self._checked(what, answer, body)
+                body = await _read_limited_body(self._base, answer)
+                return self._check_response(what, answer, body)
         except TimeoutError as error:
-            raise self._error(what, f"must answer within {self.source.call_seconds:g} s, did not") from error
+            raise self._query_error(what, f"must answer within {self.source.call_seconds:g} s, did not") from error
         except (aiohttp.ClientError, ssl.SSLError, OSError) as error:
             inner = getattr(error, "certificate_error", None) or getattr(error, "os_error", None) or error
-            raise self._error(what, f"did not answer ({inner or type(error).__name__})") from error
+            raise self._query_error(what, f"did not answer ({inner or type(error).__name__})") from error
 
-    def _checked(self, what: str, answer: aiohttp.ClientResponse, body: bytes) -> msgspec.Raw:
+    def _check_response(self, what: str, answer: aiohttp.ClientResponse, body: bytes) -> msgspec.Raw:
         try:
-            said = msgspec.json.decode(body, type=Answer)
+            said = msgspec.json.decode(body, type=PrometheusResponse)
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-            raise self._error(what, _no_answer(answer, body, error)) from error
+            raise self._query_error(what, _unusable_answer(answer, body, error)) from error
         if said.status != "success":
-            fault = f"{said.error_type}: {said.error}" if said.error else f"status {quoted(said.status)}"
-            raise self._error(what, f"refused ({answer.status}): {shorten(fault, 300)}")
-        self._heed(said.warnings or [])
+            fault = f"{said.error_type}: {said.error}" if said.error else f"status {quote_text(said.status)}"
+            raise self._query_error(what, f"refused ({answer.status}): {shorten_text(fault, 300)}")
+        self._keep_warnings(said.warnings or [])
         return said.data
 
-    def _heed(self, warnings: list[str]) -> None:
-        for warning in warnings[:WARNINGS_MOST]:
-            said = shorten(warning, 200)
-            if said not in self.warnings and len(self.warnings) < WARNINGS_MOST:
+    def _keep_warnings(self, warnings: list[str]) -> None:
+        for warning in warnings[:MAX_WARNINGS]:
+            said = shorten_text(warning, 200)
+            if said not in self.warnings and len(self.warnings) < MAX_WARNINGS:
                 self.warnings.append(said)
 
-    def _series(self, query: str, data: msgspec.Raw, kind: str) -> list[Series]:
-        what = shorten(query, 200)
-        result = self._read(what, data, Result)
+    def _decode_series(self, query: str, data: msgspec.Raw, kind: str) -> list[MetricSeries]:
+        what = shorten_text(query, 200)
+        result = self._decode(what, data, QueryResult)
         if result.result_type != kind:
-            raise self._error(what, f"must answer with a {kind}, found a {quoted(result.result_type)}")
-        found = self._read(what, result.result, list[Series])
-        if len(found) > SERIES_MOST:
-            raise self._error(what, f"must answer with at most {SERIES_MOST} series, found more. {NARROW}")
+            raise self._query_error(what, f"must answer with a {kind}, found a {quote_text(result.result_type)}")
+        found = self._decode(what, result.result, list[MetricSeries])
+        if len(found) > MAX_SERIES:
+            raise self._query_error(what, f"must answer with at most {MAX_SERIES} series, found more. {NARROW}")
         return found
 
-    def _read(self, what: str, data: bytes | msgspec.Raw, kind: type[T]) -> T:
+    def _decode(self, what: str, data: bytes | msgspec.Raw, kind: type[T]) -> T:
         try:
             return msgspec.json.decode(data, type=kind, strict=False)
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-            raise self._error(what, f"answered with what is no result of a query: {error}") from error
+            raise self._query_error(what, f"answered with what is no result of a query: {error}") from error
 
-    def _error(self, what: str, sentence: str) -> UsageError:
-        return UsageError(shown(f"{self._base}: {sentence}, when asked {what}"))
+    def _query_error(self, what: str, sentence: str) -> UsageError:
+        return UsageError(sanitize(f"{self._base}: {sentence}, when asked {what}"))
 
 
-def number(text: str) -> float | None:
+def finite_number(text: str) -> float | None:
     """A number as Prometheus writes it; None for NaN, for infinities, and for what is none."""
     try:
         value = float(text)
@@ -212,26 +212,26 @@ def number(text: str) -> float | None:
 NARROW = """Write --prometheus-selector 'cluster="NAME"' to read one cluster only, or a smaller --prometheus-days"""
 
 
-async def _whole(base: str, answer: aiohttp.ClientResponse) -> bytes:
+async def _read_limited_body(base: str, answer: aiohttp.ClientResponse) -> bytes:
     """The body, if it is not too long."""
-    parts, left = [], ANSWER_MOST
+    parts, left = [], MAX_ANSWER_BYTES
     async for piece in answer.content.iter_any():
         left -= len(piece)
         if left < 0:
-            raise UsageError(f"{base}: must answer with at most {ANSWER_MOST >> 20} MiB, found more. {NARROW}")
+            raise UsageError(f"{base}: must answer with at most {MAX_ANSWER_BYTES >> 20} MiB, found more. {NARROW}")
         parts.append(piece)
         await asyncio.sleep(0)
     return b"".join(parts)
 
 
-def _no_answer(answer: aiohttp.ClientResponse, body: bytes, error: Exception) -> str:
+def _unusable_answer(answer: aiohttp.ClientResponse, body: bytes, error: Exception) -> str:
     """What came instead of an answer of Prometheus, by status, type and first words."""
     start = body[:80].decode(errors="replace")
     kind = answer.content_type
     if answer.status in (401, 403):
         return f"refused who we are ({answer.status}): see --prometheus-token-file and --prometheus-user"
     if 300 <= answer.status < 400:
-        return f"sent us elsewhere ({answer.status}, {quoted(answer.headers.get('Location', ''))}): name that address"
+        return f"sent us elsewhere ({answer.status}, {quote_text(answer.headers.get('Location', ''))}): name that address"
     if kind != "application/json":
         return f"must answer with JSON, found {kind} ({answer.status}) that begins with {start!r}"
-    return f"must answer as Prometheus does, found {start!r} ({answer.status}; {shorten(str(error), 120)})"
+    return f"must answer as Prometheus does, found {start!r} ({answer.status}; {shorten_text(str(error), 120)})"

@@ -23,20 +23,20 @@ XID_COUNT = "DCGM_EXP_XID_ERRORS_COUNT"
 
 POD_OWNER = "kube_pod_owner"
 POD_INFO = "kube_pod_container_info"
-LAST_END = "kube_pod_container_status_last_terminated_reason"
-END = "kube_pod_container_status_terminated_reason"
+LAST_TERMINATION = "kube_pod_container_status_last_terminated_reason"
+TERMINATION = "kube_pod_container_status_terminated_reason"
 RESTARTS = "kube_pod_container_status_restarts_total"
 
 HAS_POD = 'pod!=""'
 HOUR = "1h"
 EARLIER = "10m"
 HOUR_AND_EARLIER = "70m"
-NAME = re.compile(r"[a-z0-9][-a-z0-9.]{0,252}")
-NAMES_AT_ONCE = 400
+OBJECT_NAME = re.compile(r"[a-z0-9][-a-z0-9.]{0,252}")
+NAMES_PER_QUERY = 400
 """Names in one query: about 25 KiB of text."""
 
 
-class Form(NamedTuple):
+class LabelScheme(NamedTuple):
     """How the labels are called that name a container.
 
     Attributes:
@@ -46,7 +46,7 @@ class Form(NamedTuple):
     namespace: str
     pod: str
     container: str
-    only: str
+    matchers: str
 
     @property
     def labels(self) -> str:
@@ -54,30 +54,30 @@ class Form(NamedTuple):
         return f"{self.namespace}, {self.pod}, {self.container}"
 
 
-OLD = Form("pod_namespace", "pod_name", "container_name", 'pod_name!=""')
-EXPORTED = Form("exported_namespace", "exported_pod", "exported_container", 'exported_pod!="",pod_name=""')
-PLAIN = Form("namespace", "pod", "container", 'pod!="",exported_pod="",pod_name=""')
-FORMS = (PLAIN, EXPORTED, OLD)
+LEGACY_LABELS = LabelScheme("pod_namespace", "pod_name", "container_name", 'pod_name!=""')
+EXPORTED_LABELS = LabelScheme("exported_namespace", "exported_pod", "exported_container", 'exported_pod!="",pod_name=""')
+PLAIN_LABELS = LabelScheme("namespace", "pod", "container", 'pod!="",exported_pod="",pod_name=""')
+LABEL_SCHEMES = (PLAIN_LABELS, EXPORTED_LABELS, LEGACY_LABELS)
 """With honorLabels, without, and as exporters before 2020 had them."""
 
 
-class Device(NamedTuple):
+class DeviceMetrics(NamedTuple):
     """Series of GPUs: how their labels are called, which of them exist, and what else every query must match."""
 
-    form: Form
+    scheme: LabelScheme
     names: frozenset[str]
     selector: str = ""
 
-    def has(self, *names: str) -> str:
+    def first_existing(self, *names: str) -> str:
         """The first of these metrics that exists; "" where none does."""
         return next((name for name in names if name in self.names), "")
 
-    def series(self, metric: str) -> str:
+    def select(self, metric: str) -> str:
         """Those of one metric that name a pod."""
-        return selected(metric, self.form.only, self.selector)
+        return metric_selector(metric, self.scheme.matchers, self.selector)
 
 
-def selected(metric: str, *matchers: str) -> str:
+def metric_selector(metric: str, *matchers: str) -> str:
     """A selector in PromQL.
 
     >>> selected("up", 'job="a"', "")
@@ -86,59 +86,59 @@ def selected(metric: str, *matchers: str) -> str:
     return f"{metric}{{{','.join(filter(None, matchers))}}}"
 
 
-def over(function: str, device: Device, metric: str, window: str) -> str:
+def over_window(function: str, device: DeviceMetrics, metric: str, window: str) -> str:
     """A function over the last `window` of a metric, without what an exporter says of GPUs that nobody holds.
 
     Without honorLabels, the series of an idle GPU bears the name of the exporter's own pod, as `up` does.
     """
-    seen = f"{function}{device.series(metric)}[{window}])"
-    if device.form is not PLAIN:
+    seen = f"{function}{device.select(metric)}[{window}])"
+    if device.scheme is not PLAIN_LABELS:
         return seen
-    up = f"max_over_time({selected('up', HAS_POD, device.selector)}[{window}])"
+    up = f"max_over_time({metric_selector('up', HAS_POD, device.selector)}[{window}])"
     return f"({seen} unless on (job, instance, namespace, pod) {up})"
 
 
-def many(device: Device) -> str:
+def container_count_query(device: DeviceMetrics) -> str:
     """How many containers use GPUs at a moment."""
-    return f"count(group by ({device.form.labels}) ({device.series(FB_USED)}))"
+    return f"count(group by ({device.scheme.labels}) ({device.select(FB_USED)}))"
 
 
-def peaks(device: Device, step: int) -> str:
+def peak_memory_query(device: DeviceMetrics, step: int) -> str:
     """The largest memory in use in the last step, the worst GPU of the container: MiB.
 
     Not of a GPU that two pods hold at once: what is measured of one is all of it, so it says nothing about either.
     """
-    form = device.form
-    held = f"group by (UUID, GPU_I_ID, {form.namespace}, {form.pod}) ({device.series(FB_USED)})"
+    form = device.scheme
+    held = f"group by (UUID, GPU_I_ID, {form.namespace}, {form.pod}) ({device.select(FB_USED)})"
     shared = f"count by (UUID, GPU_I_ID) ({held}) > 1"
-    seen = over("max_over_time(", device, FB_USED, f"{step}s")
+    seen = over_window("max_over_time(", device, FB_USED, f"{step}s")
     return f"max by ({form.labels}) ({seen} unless on (UUID, GPU_I_ID) ({shared}))"
 
 
-def mean(device: Device, window: str) -> str:
+def mean_memory_query(device: DeviceMetrics, window: str) -> str:
     """The mean memory in use: MiB."""
-    return f"max by ({device.form.labels}) ({over('avg_over_time(', device, FB_USED, window)})"
+    return f"max by ({device.scheme.labels}) ({over_window('avg_over_time(', device, FB_USED, window)})"
 
 
-def capacity(device: Device, window: str) -> str:
+def memory_capacity_query(device: DeviceMetrics, window: str) -> str:
     """The memory of the GPU or MIG instance: MiB."""
     parts = [name for name in (FB_USED, FB_FREE, FB_RESERVED) if name in device.names]
-    total = " + ".join(f"last_over_time({device.series(name)}[{window}])" for name in parts)
-    return f"max by ({device.form.labels}) ({total})"
+    total = " + ".join(f"last_over_time({device.select(name)}[{window}])" for name in parts)
+    return f"max by ({device.scheme.labels}) ({total})"
 
 
-def compute(device: Device, metric: str, window: str) -> str:
+def compute_query(device: DeviceMetrics, metric: str, window: str) -> str:
     """The 95th percentile of a metric of compute, by product and MIG profile; the worst GPU of the container."""
-    labels = f"{device.form.labels}, modelName, GPU_I_PROFILE"
-    return f"max by ({labels}) ({over('quantile_over_time(0.95, ', device, metric, window)})"
+    labels = f"{device.scheme.labels}, modelName, GPU_I_PROFILE"
+    return f"max by ({labels}) ({over_window('quantile_over_time(0.95, ', device, metric, window)})"
 
 
-def active(device: Device, metric: str, window: str) -> str:
+def engine_activity_query(device: DeviceMetrics, metric: str, window: str) -> str:
     """The largest activity that was seen."""
-    return f"max by ({device.form.labels}) ({over('max_over_time(', device, metric, window)})"
+    return f"max by ({device.scheme.labels}) ({over_window('max_over_time(', device, metric, window)})"
 
 
-def changed(series: str) -> str:
+def changed_within_hour(series: str) -> str:
     """Series whose value became another one within the hour.
 
     `changes` looks at the samples of a window alone. So that a change from the last sample before the hour to the first
@@ -149,57 +149,57 @@ def changed(series: str) -> str:
     return f"{all_of_it} - ({before} or 0 * {all_of_it}) > 0"
 
 
-def xids(device: Device, metric: str) -> str:
+def last_xid_query(device: DeviceMetrics, metric: str) -> str:
     """The last code of each container whose code changed within the hour.
 
     The metric keeps the last code for good, so that a pod may begin with the fault of the one before it.
     """
-    series = device.series(metric)
-    return f"max by ({device.form.labels}) (last_over_time({series}[{HOUR}]) and {changed(series)})"
+    series = device.select(metric)
+    return f"max by ({device.scheme.labels}) (last_over_time({series}[{HOUR}]) and {changed_within_hour(series)})"
 
 
-def counted_xids(device: Device) -> str:
+def xid_count_query(device: DeviceMetrics) -> str:
     """How often each code was reported within the hour."""
-    return f"max by ({device.form.labels}, xid) (max_over_time({device.series(XID_COUNT)}[{HOUR}])) > 0"
+    return f"max by ({device.scheme.labels}, xid) (max_over_time({device.select(XID_COUNT)}[{HOUR}])) > 0"
 
 
-def restarted_for_memory(form: Form, selector: str) -> str:
+def oom_restart_query(form: LabelScheme, selector: str) -> str:
     """Containers that were started again within the hour after they were killed for memory."""
-    killed = selected(LAST_END, form.only, 'reason="OOMKilled"', selector)
-    restarts = selected(RESTARTS, form.only, selector)
+    killed = metric_selector(LAST_TERMINATION, form.matchers, 'reason="OOMKilled"', selector)
+    restarts = metric_selector(RESTARTS, form.matchers, selector)
     return (
-        f"max by ({form.labels}) (max_over_time({killed}[{HOUR}]) > 0) and max by ({form.labels}) ({changed(restarts)})"
+        f"max by ({form.labels}) (max_over_time({killed}[{HOUR}]) > 0) and max by ({form.labels}) ({changed_within_hour(restarts)})"
     )
 
 
-def ended_for_memory(form: Form, selector: str) -> str:
+def oom_termination_query(form: LabelScheme, selector: str) -> str:
     """Containers that were killed for memory and not started again."""
-    killed = selected(END, form.only, 'reason="OOMKilled"', selector)
+    killed = metric_selector(TERMINATION, form.matchers, 'reason="OOMKilled"', selector)
     return f"max by ({form.labels}) (max_over_time({killed}[{HOUR}]) > 0)"
 
 
-def pod_owners(form: Form, pods: Iterable[str], selector: str, window: str) -> Iterator[str]:
+def pod_owner_queries(form: LabelScheme, pods: Iterable[str], selector: str, window: str) -> Iterator[str]:
     """What owns these pods."""
-    return _named(POD_OWNER, form, form.pod, pods, selector, window, "owner_kind, owner_name")
+    return _queries_by_name(POD_OWNER, form, form.pod, pods, selector, window, "owner_kind, owner_name")
 
 
-def owners(metric: str, label: str, form: Form, names: Iterable[str], selector: str, window: str) -> Iterator[str]:
+def owner_queries(metric: str, label: str, form: LabelScheme, names: Iterable[str], selector: str, window: str) -> Iterator[str]:
     """What owns these ReplicaSets, or Jobs."""
-    bare = form._replace(only="")
-    return _named(metric, bare, label, names, selector, window, "owner_kind, owner_name")
+    bare = form._replace(matchers="")
+    return _queries_by_name(metric, bare, label, names, selector, window, "owner_kind, owner_name")
 
 
-def images(form: Form, pods: Iterable[str], selector: str, window: str) -> Iterator[str]:
+def image_queries(form: LabelScheme, pods: Iterable[str], selector: str, window: str) -> Iterator[str]:
     """The images of the containers of these pods."""
-    return _named(POD_INFO, form, form.pod, pods, selector, window, f"{form.container}, image")
+    return _queries_by_name(POD_INFO, form, form.pod, pods, selector, window, f"{form.container}, image")
 
 
-def _named(
-    metric: str, form: Form, label: str, names: Iterable[str], selector: str, window: str, also: str
+def _queries_by_name(
+    metric: str, form: LabelScheme, label: str, names: Iterable[str], selector: str, window: str, also: str
 ) -> Iterator[str]:
     """One query for some hundred names at once. What cannot be the name of an object is not asked for."""
-    usable = iter(sorted(name for name in names if NAME.fullmatch(name)))
-    while some := list(islice(usable, NAMES_AT_ONCE)):
+    usable = iter(sorted(name for name in names if OBJECT_NAME.fullmatch(name)))
+    while some := list(islice(usable, NAMES_PER_QUERY)):
         pattern = "|".join(some).replace(".", "[.]")
-        series = selected(metric, form.only, f'{label}=~"{pattern}"', selector)
+        series = metric_selector(metric, form.matchers, f'{label}=~"{pattern}"', selector)
         yield f"group by ({form.namespace}, {label}, {also}) (last_over_time({series}[{window}]))"

@@ -9,17 +9,17 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from webhook.errors import UsageError, quoted
+from webhook.errors import UsageError, quote_text
 
 HOUR = 3600
 DAY = 24 * HOUR
 
 DEFAULT_DAYS, MOST_DAYS = 7, 90
-FILE_MOST = 64 * 1024
+MAX_SECRET_BYTES = 64 * 1024
 """Bytes of a file with a token or a password."""
 
 
-class Source(msgspec.Struct, frozen=True):
+class PrometheusSource(msgspec.Struct, frozen=True):
     """One Prometheus, or something that answers as it does (Thanos, Mimir, VictoriaMetrics).
 
     Attributes:
@@ -44,13 +44,13 @@ class Source(msgspec.Struct, frozen=True):
     seconds: float = 900.0
 
     @property
-    def base(self) -> str:
+    def base_url(self) -> str:
         """The URL that paths are appended to.
 
         Raises:
             UsageError: it is none.
         """
-        return base_of(self.url)
+        return parse_base_url(self.url)
 
     def check(self) -> None:
         """Look at all of it, without asking anybody.
@@ -60,23 +60,23 @@ class Source(msgspec.Struct, frozen=True):
         """
         if not 1 <= self.days <= MOST_DAYS:
             raise UsageError(f"--prometheus-days: must be 1 to {MOST_DAYS}, found {self.days}. Write {DEFAULT_DAYS}")
-        self.tls()
-        self.authorization()
+        self.tls_context()
+        self.authorization_header()
 
-    def tls(self) -> ssl.SSLContext | None:
+    def tls_context(self) -> ssl.SSLContext | None:
         """The TLS context; None for plain HTTP.
 
         Raises:
             UsageError: the authorities cannot be used.
         """
-        if not self.base.startswith("https:"):
+        if not self.base_url.startswith("https:"):
             return None
         try:
             return ssl.create_default_context(cafile=self.ca or None)
         except OSError as error:  # ssl.SSLError is one
             raise UsageError(f"{self.ca}: must be a PEM file of authorities ({error.strerror or error})") from error
 
-    def authorization(self) -> str:
+    def authorization_header(self) -> str:
         """The Authorization header, "" where there is none.
 
         Raises:
@@ -87,15 +87,15 @@ class Source(msgspec.Struct, frozen=True):
                 "--prometheus-token-file and --prometheus-user: must not be given together, found both. Write only one"
             )
         if self.token:
-            return f"Bearer {secret_of(self.token)}"
+            return f"Bearer {read_secret_file(self.token)}"
         if bool(self.user) != bool(self.password):
             raise UsageError("--prometheus-user and --prometheus-password-file: must be given together, found one")
         if self.user:
-            return "Basic " + b64encode(f"{self.user}:{secret_of(self.password)}".encode()).decode("ascii")
+            return "Basic " + b64encode(f"{self.user}:{read_secret_file(self.password)}".encode()).decode("ascii")
         return ""
 
 
-def base_of(url: str) -> str:
+def parse_base_url(url: str) -> str:
     """A URL without the slash at its end.
 
     Raises:
@@ -108,7 +108,7 @@ def base_of(url: str) -> str:
     except ValueError:
         parts, usable = urlsplit(""), False
     if not usable or parts.query or parts.fragment:
-        raise UsageError(f"the address of Prometheus: must be a URL of http or https, found {quoted(url)}. {write}")
+        raise UsageError(f"the address of Prometheus: must be a URL of http or https, found {quote_text(url)}. {write}")
     if parts.username is not None or parts.password is not None:
         raise UsageError(
             f"the address of Prometheus: must be without credentials. {write}, --prometheus-user NAME "
@@ -117,7 +117,7 @@ def base_of(url: str) -> str:
     return url.rstrip("/")
 
 
-def secret_of(file: str) -> str:
+def read_secret_file(file: str) -> str:
     """The first line of a file with a secret, which never gets into a message.
 
     Raises:
@@ -125,7 +125,7 @@ def secret_of(file: str) -> str:
     """
     try:
         with Path(file).open("rb") as opened:
-            text = opened.read(FILE_MOST).decode("ascii").strip()
+            text = opened.read(MAX_SECRET_BYTES).decode("ascii").strip()
     except OSError as error:
         raise UsageError(f"{file}: cannot be read ({error.strerror})") from error
     except UnicodeDecodeError as error:

@@ -7,32 +7,32 @@ from http import HTTPStatus
 from typing import NamedTuple
 from urllib.parse import parse_qsl
 
-from webhook.web.replies import Call, Reply, text
+from webhook.web.replies import HttpRequest, HttpResponse, text_response
 
 
-class Check(NamedTuple):
+class HealthCheck(NamedTuple):
     """One line of `/readyz?verbose`. `must`: the process is not ready without it."""
 
     name: str
-    good: bool
-    says: str
-    must: bool = True
+    ok: bool
+    message: str
+    required: bool = True
 
 
-Checks = Callable[[], Sequence[Check]]
+HealthChecks = Callable[[], Sequence[HealthCheck]]
 """What a part of the process says about itself."""
 
 
-def alive(_call: Call) -> Reply:
+def liveness(_call: HttpRequest) -> HttpResponse:
     """Answering at all is the whole proof."""
-    return text(HTTPStatus.OK, "ok\n")
+    return text_response(HTTPStatus.OK, "ok\n")
 
 
-def readiness(checks: Sequence[Check], call: Call) -> Reply:
+def readiness(checks: Sequence[HealthCheck], call: HttpRequest) -> HttpResponse:
     """200 or 503; with `?verbose` one line for each check."""
-    good = all(check.good for check in checks if check.must)
+    good = all(check.ok for check in checks if check.required)
     status = HTTPStatus.OK if good else HTTPStatus.SERVICE_UNAVAILABLE
     if "verbose" not in dict(parse_qsl(call.query, keep_blank_values=True)):
-        return text(status, "ok\n" if good else "not ready\n")
-    lines = [f"[{'+' if check.good else '-'}]{check.name} {check.says}" for check in checks]
-    return text(status, "\n".join([*lines, "ready" if good else "not ready", ""]))
+        return text_response(status, "ok\n" if good else "not ready\n")
+    lines = [f"[{'+' if check.ok else '-'}]{check.name} {check.message}" for check in checks]
+    return text_response(status, "\n".join([*lines, "ready" if good else "not ready", ""]))

@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
-Certificate = Mapping[str, Any]
+PeerCertificate = Mapping[str, Any]
 """What `ssl.SSLSocket.getpeercert` gives of a certificate that was verified."""
 
 
-class Clients(NamedTuple):
+class ClientCertificateRules(NamedTuple):
     """The clients that may ask.
 
     Attributes:
@@ -25,12 +25,12 @@ class Clients(NamedTuple):
     authorities: str
     name: str = ""
 
-    def admit(self, certificate: Certificate | None) -> bool:
+    def allows(self, certificate: PeerCertificate | None) -> bool:
         """May the holder of this verified certificate ask?"""
-        return bool(certificate) and (not self.name or self.name in names_of(certificate or {}))
+        return bool(certificate) and (not self.name or self.name in certificate_names(certificate or {}))
 
 
-def names_of(certificate: Certificate) -> Iterator[str]:
+def certificate_names(certificate: PeerCertificate) -> Iterator[str]:
     """Common names and DNS names.
 
     >>> list(names_of({"subject": ((("commonName", "a"),),), "subjectAltName": (("DNS", "b"), ("URI", "c:d"))}))

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import gc
 
-YOUNG = 50_000
+YOUNG_GENERATION_THRESHOLD = 50_000
 """Allocations between two looks at young objects: some hundred requests."""
 
 
-def settle_collector() -> None:
+def freeze_and_tune_gc() -> None:
     """Collect once, freeze what is left, and look seldom from now on. Call when everything is loaded."""
     gc.collect()
     gc.freeze()
-    gc.set_threshold(YOUNG, 20, 100)
+    gc.set_threshold(YOUNG_GENERATION_THRESHOLD, 20, 100)

@@ -11,18 +11,18 @@ import signal
 from contextlib import suppress
 from typing import Any, Protocol
 
-from webhook.web.lobby import Lobby
+from webhook.web.lobby import ConnectionRegistry
 
 FINISH_SECONDS = 6.0
 """For requests that have begun: as long as one may take, and a second."""
 
-STEP_SECONDS = 0.02
+DRAIN_POLL_SECONDS = 0.02
 
 
-class Serving(Protocol):
+class DrainableServer(Protocol):
     """What is drained."""
 
-    lobby: Lobby
+    registry: ConnectionRegistry
 
     def stop_listening(self) -> None:
         """Take no more connections."""
@@ -31,14 +31,14 @@ class Serving(Protocol):
         """Close every connection and end the tasks."""
 
 
-class Log(Protocol):
+class InfoLogger(Protocol):
     """Who is told."""
 
     def info(self, event: str, **values: Any) -> None:
         """Say what happened."""
 
 
-async def serve_until_told(server: Serving, drain_seconds: float, log: Log) -> None:
+async def serve_until_signal(server: DrainableServer, drain_seconds: float, log: InfoLogger) -> None:
     """Serve until SIGTERM or SIGINT, then drain. A second signal ends the draining at once."""
     told, hurried = asyncio.Event(), asyncio.Event()
 
@@ -50,18 +50,18 @@ async def serve_until_told(server: Serving, drain_seconds: float, log: Log) -> N
         loop.add_signal_handler(number, tell)
     await told.wait()
     log.info("told to end", drain_seconds=drain_seconds)
-    await drain(server, drain_seconds, hurried)
+    await drain_connections(server, drain_seconds, hurried)
     log.info("ended")
 
 
-async def drain(server: Serving, seconds: float, hurried: asyncio.Event) -> None:
+async def drain_connections(server: DrainableServer, seconds: float, hurried: asyncio.Event) -> None:
     """Not ready from now on; serve for `seconds` more; then finish what has begun and close."""
-    server.lobby.draining = True
+    server.registry.draining = True
     with suppress(TimeoutError):
         await asyncio.wait_for(hurried.wait(), seconds)
     server.stop_listening()
     loop = asyncio.get_running_loop()
     end = loop.time() + FINISH_SECONDS
-    while server.lobby.busy and not hurried.is_set() and loop.time() < end:
-        await asyncio.sleep(STEP_SECONDS)
+    while server.registry.busy and not hurried.is_set() and loop.time() < end:
+        await asyncio.sleep(DRAIN_POLL_SECONDS)
     await server.close()

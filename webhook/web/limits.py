@@ -11,7 +11,7 @@ MIB = 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class ServerLimits:
     """What one process takes on. Times in seconds.
 
     Attributes:
@@ -40,21 +40,21 @@ class Limits:
     chunk_memory: int = 8 * MIB
 
 
-class Load:
+class ServerLoad:
     """How much is going on, in one event loop."""
 
-    def __init__(self, limits: Limits) -> None:
+    def __init__(self, limits: ServerLimits) -> None:
         self._limits = limits
         self.reading = 0
         self.buffered = 0
         self._turn = 0.0
         self._answered_in_turn = 0
 
-    def may_read(self) -> bool:
+    def can_read_body(self) -> bool:
         """Is there room for one more body that comes in pieces?"""
         return self.reading < self._limits.in_flight and self.buffered < self._limits.buffered
 
-    def may_answer(self, turn: float) -> bool:
+    def can_answer(self, turn: float) -> bool:
         """Count one more request of this turn of the loop; False where too many were waiting already.
 
         Args:
@@ -74,7 +74,7 @@ _SECONDS = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0
 
 
 @lru_cache(maxsize=64)
-def deadline(query: str, most: float) -> float:
+def request_deadline(query: str, most: float) -> float:
     """The time a request allows itself in `?timeout=`, a Go duration, and never more than `most` seconds.
 
     >>> deadline("timeout=1m30s", 200.0), deadline("timeout=3s", 5.0), deadline("timeout=soon", 5.0)

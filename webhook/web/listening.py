@@ -10,8 +10,8 @@ from functools import partial
 
 from aiohttp import http_parser
 
-from webhook.web.connection import Connection
-from webhook.web.lobby import Lobby
+from webhook.web.connection import HttpConnection
+from webhook.web.lobby import ConnectionRegistry
 
 POLL_SECONDS = 2.0
 """A swapped ConfigMap is in use within two looks: well within 10 s."""
@@ -19,21 +19,21 @@ POLL_SECONDS = 2.0
 SWEEP_SECONDS = 0.25
 BACKLOG = 1024
 HANDSHAKE_SECONDS = 5.0
-GOODBYE_SECONDS = 2.0
+TLS_SHUTDOWN_SECONDS = 2.0
 """How long a client may take for its part of closing TLS."""
 
-STEP_SECONDS = 0.01
+CLOSE_POLL_SECONDS = 0.01
 
-AGAIN_SECONDS = 5.0
+RESTART_SECONDS = 5.0
 """The wait before a task that failed by a fault of ours begins anew."""
 
-Look = Callable[[], Awaitable[None]]
+Poll = Callable[[], Awaitable[None]]
 """One look at something that may have changed."""
 
-Companion = Callable[[], Coroutine[None, None, None]]
+BackgroundTask = Callable[[], Coroutine[None, None, None]]
 """A task of its own, without an end."""
 
-Crashed = Callable[[Exception], None]
+OnCrash = Callable[[Exception], None]
 """Told of a fault of ours that ended a task."""
 
 
@@ -42,7 +42,7 @@ class NoParserError(Exception):
 
 
 @dataclass(slots=True)
-class Listener:
+class HttpListener:
     """Something that is not listening yet.
 
     Attributes:
@@ -54,15 +54,15 @@ class Listener:
         sweep: Seconds between two looks at connections whose time is up.
     """
 
-    lobby: Lobby
+    registry: ConnectionRegistry
     context: ssl.SSLContext | None
-    crashed: Crashed
-    looks: Sequence[Look] = ()
-    companions: Sequence[Companion] = ()
-    poll: float = POLL_SECONDS
-    sweep: float = SWEEP_SECONDS
-    _tasks: list[asyncio.Task[None]] = field(init=False, default_factory=list)
-    _listening: asyncio.Server | None = field(init=False, default=None)
+    on_crash: OnCrash
+    polls: Sequence[Poll] = ()
+    tasks: Sequence[BackgroundTask] = ()
+    poll_seconds: float = POLL_SECONDS
+    sweep_seconds: float = SWEEP_SECONDS
+    _running: list[asyncio.Task[None]] = field(init=False, default_factory=list)
+    _server: asyncio.Server | None = field(init=False, default=None)
 
     async def listen(self, host: str, port: int) -> int:
         """Start; gives the port, which the system chooses where 0 is asked for.
@@ -73,44 +73,44 @@ class Listener:
         """
         require_c_parser()
         loop = asyncio.get_running_loop()
-        self._listening = await loop.create_server(
-            lambda: Connection(self.lobby, loop),
+        self._server = await loop.create_server(
+            lambda: HttpConnection(self.registry, loop),
             host,
             port,
             backlog=BACKLOG,
             ssl=self.context,
             ssl_handshake_timeout=HANDSHAKE_SECONDS if self.context else None,
-            ssl_shutdown_timeout=GOODBYE_SECONDS if self.context else None,
+            ssl_shutdown_timeout=TLS_SHUTDOWN_SECONDS if self.context else None,
         )
-        lasting: list[Companion] = [
-            partial(_every, self.sweep, self._sweep),
-            *(partial(_every, self.poll, look) for look in self.looks),
-            *self.companions,
+        lasting: list[BackgroundTask] = [
+            partial(_poll_forever, self.sweep_seconds, self._close_expired),
+            *(partial(_poll_forever, self.poll_seconds, look) for look in self.polls),
+            *self.tasks,
         ]
-        self._tasks = [loop.create_task(_last(companion, self.crashed)) for companion in lasting]
-        return int(self._listening.sockets[0].getsockname()[1])
+        self._running = [loop.create_task(_restart_on_error(companion, self.on_crash)) for companion in lasting]
+        return int(self._server.sockets[0].getsockname()[1])
 
     def stop_listening(self) -> None:
         """Take no more connections."""
-        if self._listening is not None:
-            self._listening.close()
+        if self._server is not None:
+            self._server.close()
 
     async def close(self) -> None:
         """Close every connection and end the tasks. Clients get a moment for their part of the goodbye."""
         self.stop_listening()
-        for task in self._tasks:
+        for task in self._running:
             task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
-        self.lobby.close_all()
+        await asyncio.gather(*self._running, return_exceptions=True)
+        self.registry.close_all()
         loop = asyncio.get_running_loop()
-        end = loop.time() + self.lobby.limits.close_time
-        while self.lobby.guests and loop.time() < end:
-            await asyncio.sleep(STEP_SECONDS)
-        self.lobby.abort_all()
-        await asyncio.sleep(STEP_SECONDS)
+        end = loop.time() + self.registry.limits.close_time
+        while self.registry.connections and loop.time() < end:
+            await asyncio.sleep(CLOSE_POLL_SECONDS)
+        self.registry.abort_all()
+        await asyncio.sleep(CLOSE_POLL_SECONDS)
 
-    async def _sweep(self) -> None:
-        self.lobby.sweep(asyncio.get_running_loop().time())
+    async def _close_expired(self) -> None:
+        self.registry.close_expired(asyncio.get_running_loop().time())
 
 
 def require_c_parser() -> None:
@@ -123,17 +123,17 @@ def require_c_parser() -> None:
         raise NoParserError("aiohttp's C parser is missing: install an aiohttp wheel, and unset AIOHTTP_NO_EXTENSIONS")
 
 
-async def _last(companion: Companion, crashed: Crashed) -> None:
+async def _restart_on_error(companion: BackgroundTask, crashed: OnCrash) -> None:
     """Begin anew after a fault: one that ended a task for good would be noticed when it is too late."""
     while True:
         try:
             return await companion()
         except Exception as error:
             crashed(error)
-        await asyncio.sleep(AGAIN_SECONDS)
+        await asyncio.sleep(RESTART_SECONDS)
 
 
-async def _every(seconds: float, look: Look) -> None:
+async def _poll_forever(seconds: float, look: Poll) -> None:
     while True:
         await asyncio.sleep(seconds)
         await look()

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Protocol
 
-from webhook.web.clients import Certificate, Clients
-from webhook.web.limits import Limits, Load
-from webhook.web.replies import Route
+from webhook.web.clients import PeerCertificate, ClientCertificateRules
+from webhook.web.limits import ServerLimits, ServerLoad
+from webhook.web.replies import HttpRoute
 
 
-class Guest(Protocol):
+class OpenConnection(Protocol):
     """One open connection."""
 
     @property
@@ -27,11 +27,11 @@ class Guest(Protocol):
     def abort(self) -> None:
         """Drop it at once."""
 
-    def hang_up(self) -> None:
+    def close_after_write(self) -> None:
         """Close it once what was written is out."""
 
 
-class Lobby:
+class ConnectionRegistry:
     """Shared by the connections of one event loop.
 
     Attributes:
@@ -42,51 +42,51 @@ class Lobby:
 
     def __init__(
         self,
-        routes: Mapping[str, Route],
-        limits: Limits,
+        routes: Mapping[str, HttpRoute],
+        limits: ServerLimits,
         refused: Callable[[str], None],
-        clients: Clients | None = None,
+        clients: ClientCertificateRules | None = None,
     ) -> None:
         self.routes = routes
         self.limits = limits
-        self.refused = refused
-        self.clients = clients
-        self.load = Load(limits)
+        self.on_rejected = refused
+        self.client_rules = clients
+        self.load = ServerLoad(limits)
         self.draining = False
-        self.guests: set[Guest] = set()
+        self.connections: set[OpenConnection] = set()
 
-    def enter(self, guest: Guest) -> bool:
+    def add(self, guest: OpenConnection) -> bool:
         """Let a connection in, unless there are too many."""
-        if len(self.guests) >= self.limits.connections:
-            self.refused("connections")
+        if len(self.connections) >= self.limits.connections:
+            self.on_rejected("connections")
             return False
-        self.guests.add(guest)
+        self.connections.add(guest)
         return True
 
-    def admits(self, certificate: Certificate | None) -> bool:
+    def allows_client(self, certificate: PeerCertificate | None) -> bool:
         """May a client with this verified certificate, or none, ask for a verdict?"""
-        return self.clients is None or self.clients.admit(certificate)
+        return self.client_rules is None or self.client_rules.allows(certificate)
 
-    def leave(self, guest: Guest) -> None:
+    def remove(self, guest: OpenConnection) -> None:
         """A connection is gone."""
-        self.guests.discard(guest)
+        self.connections.discard(guest)
 
-    def sweep(self, now: float) -> None:
+    def close_expired(self, now: float) -> None:
         """Close every connection whose time is up. One look at all of them costs less than a timer for each."""
-        for guest in [guest for guest in self.guests if guest.expires < now]:
+        for guest in [guest for guest in self.connections if guest.expires < now]:
             guest.expire()
 
     @property
     def busy(self) -> bool:
         """Is any request on its way in, or any answer on its way out?"""
-        return any(guest.busy for guest in self.guests)
+        return any(guest.busy for guest in self.connections)
 
     def abort_all(self) -> None:
         """Drop every connection now."""
-        for guest in list(self.guests):
+        for guest in list(self.connections):
             guest.abort()
 
     def close_all(self) -> None:
         """Close every connection once what was written is out."""
-        for guest in list(self.guests):
-            guest.hang_up()
+        for guest in list(self.connections):
+            guest.close_after_write()

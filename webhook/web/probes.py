@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from http import HTTPStatus
 
-from webhook.web.checks import Checks, alive, readiness
-from webhook.web.replies import Call, Reply, Route, text
+from webhook.web.checks import HealthChecks, liveness, readiness
+from webhook.web.replies import HttpRequest, HttpResponse, HttpRoute, text_response
 
 
-def probes(checks: Checks, metrics: Callable[[], bytes], kind: bytes) -> dict[str, Route]:
+def health_routes(checks: HealthChecks, metrics: Callable[[], bytes], kind: bytes) -> dict[str, HttpRoute]:
     """/healthz, /livez, /readyz and /metrics.
 
     Args:
@@ -18,11 +18,11 @@ def probes(checks: Checks, metrics: Callable[[], bytes], kind: bytes) -> dict[st
         kind: Its media type.
     """
 
-    def ready(call: Call) -> Reply:
+    def ready(call: HttpRequest) -> HttpResponse:
         return readiness(checks(), call)
 
-    def page(_call: Call) -> Reply:
-        return text(HTTPStatus.OK, metrics().decode(), kind)
+    def page(_call: HttpRequest) -> HttpResponse:
+        return text_response(HTTPStatus.OK, metrics().decode(), kind)
 
-    answers = {"healthz": alive, "livez": alive, "readyz": ready, "metrics": page}
-    return {f"/{name}": Route(name, False, answer) for name, answer in answers.items()}
+    answers = {"healthz": liveness, "livez": liveness, "readyz": ready, "metrics": page}
+    return {f"/{name}": HttpRoute(name, False, answer) for name, answer in answers.items()}

@@ -7,60 +7,60 @@ from collections.abc import Hashable
 from datetime import datetime
 from typing import Protocol
 
-from webhook.certs.issuing import end_of
-from webhook.web.checks import Check
-from webhook.web.plaintext import one_line
-from webhook.web.tls import CertificateError, PairFiles, renew
+from webhook.certs.issuing import expiry_of
+from webhook.web.checks import HealthCheck
+from webhook.web.plaintext import strip_control_characters
+from webhook.web.tls import CertificateError, CertificateFiles, replace_certificate
 
 
-class Told(Protocol):
+class CertificateEventSink(Protocol):
     """Who is told how it went."""
 
-    def certificate_loaded(self, ends: datetime | None) -> None:
+    def record_certificate_loaded(self, ends: datetime | None) -> None:
         """A new serving certificate is in use."""
 
-    def certificate_refused(self, why: str) -> None:
+    def record_certificate_rejected(self, why: str) -> None:
         """The files are no usable pair; the last good one stays."""
 
 
-class CertificateWatch:
+class CertificateReloader:
     """Keeps a live context's certificate as the files are."""
 
-    def __init__(self, files: PairFiles, context: ssl.SSLContext, told: Told) -> None:
+    def __init__(self, files: CertificateFiles, context: ssl.SSLContext, told: CertificateEventSink) -> None:
         self._files = files
         self._context = context
-        self._told = told
-        self._seen = _fingerprint(self._files)
-        self._fault = ""
+        self._events = told
+        self._fingerprint = _certificate_fingerprint(self._files)
+        self._error = ""
 
-    def checks(self) -> list[Check]:
+    def checks(self) -> list[HealthCheck]:
         """The line of `/readyz?verbose`: files that cannot be used leave the pair before them in use."""
-        says = one_line(f"not in use: {self._fault}") if self._fault else "as served"
-        return [Check("certificate files", not self._fault, says, must=False)]
+        says = strip_control_characters(f"not in use: {self._error}") if self._error else "as served"
+        return [HealthCheck("certificate files", not self._error, says, required=False)]
 
-    async def look(self) -> None:
+    async def reload_if_changed(self) -> None:
         """Load the files again if they changed."""
-        seen = _fingerprint(self._files)
-        if seen == self._seen:
+        seen = _certificate_fingerprint(self._files)
+        if seen == self._fingerprint:
             return
-        self._seen = seen
+        self._fingerprint = seen
         try:
             pair = self._files.read()
-            renew(self._context, pair)
+            replace_certificate(self._context, pair)
         except OSError as error:
-            self._refuse(f"cannot be read ({error.strerror})")
+            self._reject(f"cannot be read ({error.strerror})")
         except CertificateError as error:
-            self._refuse(str(error))
+            self._reject(str(error))
         else:
-            self._fault = ""
-            self._told.certificate_loaded(end_of(pair.certificate))
+            self._error = ""
+            self._events.record_certificate_loaded(expiry_of(pair.certificate))
 
-    def _refuse(self, why: str) -> None:
-        self._fault = why
-        self._told.certificate_refused(why)
+    def _reject(self, why: str) -> None:
+        self._error = why
+        self._events.record_certificate_rejected(why)
 
 
-def _fingerprint(files: PairFiles) -> Hashable:
+def _certificate_fingerprint(files: CertificateFiles) -> Hashable:
     """What changes when the files do, also when they come and go."""
     try:
         return files.fingerprint()

@@ -10,10 +10,10 @@ import orjson
 
 JSON = b"application/json"
 TEXT = b"text/plain; charset=utf-8"
-SENTENCE_MOST = 200
+MAX_ERROR_LENGTH = 200
 
 
-class Call(NamedTuple):
+class HttpRequest(NamedTuple):
     """One request, all of it here.
 
     Attributes:
@@ -24,11 +24,11 @@ class Call(NamedTuple):
 
     body: bytes
     query: str
-    waited: float
-    sender: str
+    elapsed: float
+    user_agent: str
 
 
-class Reply(NamedTuple):
+class HttpResponse(NamedTuple):
     """One response.
 
     Attributes:
@@ -38,12 +38,12 @@ class Reply(NamedTuple):
 
     status: int
     body: bytes
-    kind: bytes = JSON
-    then: Callable[[], None] | None = None
-    extra: bytes = b""
+    content_type: bytes = JSON
+    after_send: Callable[[], None] | None = None
+    extra_headers: bytes = b""
 
 
-class Route(NamedTuple):
+class HttpRoute(NamedTuple):
     """One path.
 
     Attributes:
@@ -53,53 +53,53 @@ class Route(NamedTuple):
     """
 
     name: str
-    takes_json: bool
-    answer: Callable[[Call], Reply]
+    accepts_json: bool
+    handle: Callable[[HttpRequest], HttpResponse]
 
-    def takes(self, method: str) -> bool:
+    def allows_method(self, method: str) -> bool:
         """Is this the method for the path?"""
-        return method == "POST" if self.takes_json else method in ("GET", "HEAD")
+        return method == "POST" if self.accepts_json else method in ("GET", "HEAD")
 
     @property
-    def allow(self) -> bytes:
+    def allow_header(self) -> bytes:
         """The header line that says which methods it has."""
-        return b"Allow: POST\r\n" if self.takes_json else b"Allow: GET, HEAD\r\n"
+        return b"Allow: POST\r\n" if self.accepts_json else b"Allow: GET, HEAD\r\n"
 
 
-def refusal(status: int, sentence: str, *, uid: str = "", extra: bytes = b"") -> Reply:
+def error_response(status: int, sentence: str, *, uid: str = "", extra: bytes = b"") -> HttpResponse:
     """A reply that says in one short sentence why nothing was judged. Never put a client's bytes into it."""
-    body = {"error": sentence[:SENTENCE_MOST]}
+    body = {"error": sentence[:MAX_ERROR_LENGTH]}
     if uid:
         body["uid"] = uid
-    return Reply(status, orjson.dumps(body), extra=extra)
+    return HttpResponse(status, orjson.dumps(body), extra_headers=extra)
 
 
-def busy(sentence: str, *, uid: str = "") -> Reply:
+def busy_response(sentence: str, *, uid: str = "") -> HttpResponse:
     """503, worth trying again: an API server does so within its timeout."""
-    return refusal(HTTPStatus.SERVICE_UNAVAILABLE, sentence, uid=uid, extra=b"Retry-After: 1\r\n")
+    return error_response(HTTPStatus.SERVICE_UNAVAILABLE, sentence, uid=uid, extra=b"Retry-After: 1\r\n")
 
 
-def text(status: int, body: str, kind: bytes = TEXT) -> Reply:
+def text_response(status: int, body: str, kind: bytes = TEXT) -> HttpResponse:
     """A reply for people and for scrapers."""
-    return Reply(status, body.encode(), kind)
+    return HttpResponse(status, body.encode(), kind)
 
 
-def response_bytes(reply: Reply, *, close: bool, with_body: bool = True) -> bytes:
+def encode_response(reply: HttpResponse, *, close: bool, with_body: bool = True) -> bytes:
     """Head and body. No Server header, and none that repeats what a client sent."""
-    start = _STARTS[reply.status]
+    start = _STATUS_LINES[reply.status]
     connection = b"Connection: close\r\n" if close else b""
     body = reply.body
     return b"%b%b%bContent-Type: %b\r\nContent-Length: %d\r\n\r\n%b" % (
         start,
         connection,
-        reply.extra,
-        reply.kind,
+        reply.extra_headers,
+        reply.content_type,
         len(body),
         body if with_body else b"",
     )
 
 
-_STARTS = {
+_STATUS_LINES = {
     status: f"HTTP/1.1 {status} {HTTPStatus(status).phrase}\r\n".encode()
     for status in (200, 400, 403, 404, 405, 408, 413, 415, 417, 500, 503)
 }

@@ -12,7 +12,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import NamedTuple
 
-from webhook.web.clients import Clients
+from webhook.web.clients import ClientCertificateRules
 
 CIPHERS = "ECDHE+AESGCM:ECDHE+CHACHA20"
 
@@ -28,7 +28,7 @@ class CertificateError(Exception):
     """The files are no usable pair."""
 
 
-class PairFiles(NamedTuple):
+class CertificateFiles(NamedTuple):
     """Where the pair stands on disk; a mounted Secret swaps both at once."""
 
     certificate: Path
@@ -52,7 +52,7 @@ class PairFiles(NamedTuple):
         return PemPair(self.certificate.read_bytes(), self.key.read_bytes())
 
 
-def server_context(pair: PemPair, clients: Clients | None = None) -> ssl.SSLContext:
+def server_context(pair: PemPair, clients: ClientCertificateRules | None = None) -> ssl.SSLContext:
     """A context for the server. With `clients`, a certificate of a client is verified if it shows one.
 
     Raises:
@@ -62,13 +62,13 @@ def server_context(pair: PemPair, clients: Clients | None = None) -> ssl.SSLCont
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.set_ciphers(CIPHERS)
     context.options |= ssl.OP_NO_COMPRESSION | ssl.OP_NO_RENEGOTIATION
-    _load(context, pair)
+    _load_pair(context, pair)
     if clients is not None:
-        trust(context, clients)
+        verify_clients(context, clients)
     return context
 
 
-def trust(context: ssl.SSLContext, clients: Clients) -> None:
+def verify_clients(context: ssl.SSLContext, clients: ClientCertificateRules) -> None:
     """Verify the certificate of a client that shows one.
 
     Raises:
@@ -82,30 +82,30 @@ def trust(context: ssl.SSLContext, clients: Clients) -> None:
     context.verify_mode = ssl.CERT_OPTIONAL
 
 
-def renew(context: ssl.SSLContext, pair: PemPair) -> None:
+def replace_certificate(context: ssl.SSLContext, pair: PemPair) -> None:
     """Give a live context a new pair.
 
     Raises:
         CertificateError: as above; the context is as it was.
     """
-    _load(ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), pair)
-    _load(context, pair)
+    _load_pair(ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), pair)
+    _load_pair(context, pair)
 
 
-def _load(context: ssl.SSLContext, pair: PemPair) -> None:
+def _load_pair(context: ssl.SSLContext, pair: PemPair) -> None:
     """OpenSSL takes certificates from files alone; these are private to the process and gone at once."""
     with TemporaryDirectory(prefix="rightslice-") as folder:
-        files = PairFiles(Path(folder, "tls.crt"), Path(folder, "tls.key"))
+        files = CertificateFiles(Path(folder, "tls.crt"), Path(folder, "tls.key"))
         for path, content in zip(files, pair, strict=True):
             path.touch(mode=0o600)
             path.write_bytes(content)
         try:
-            context.load_cert_chain(files.certificate, files.key, password=_no_password)
+            context.load_cert_chain(files.certificate, files.key, password=_reject_encrypted_key)
         except (ssl.SSLError, ValueError) as error:
             reason = getattr(error, "reason", None) or "not PEM"
             raise CertificateError(f"certificate and key are no usable pair ({reason})") from None
 
 
-def _no_password() -> str:
+def _reject_encrypted_key() -> str:
     """An encrypted key must not make the process wait for a password on its terminal."""
     raise ValueError("the key is encrypted")

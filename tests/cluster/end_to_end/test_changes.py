@@ -11,7 +11,7 @@ from tests.cluster.installed import Installed
 from tests.cluster.waiting import eventually
 from tests.make import make_pod
 from tests.policy.written import policy_text
-from webhook.engine.linting import fixed, lint
+from webhook.engine.linting import fix_object, lint_object
 
 POLICY_SECONDS, LIMIT_SECONDS = 5, 2
 
@@ -75,7 +75,7 @@ def test_an_admin_who_sets_a_trap_is_warned_and_not_held_up(site: Installed, tea
         eventually(lambda: code in warned(site, trap), within=LIMIT_SECONDS)  # noqa: B023 - asked at once
 
         applied = site.plane.kubectl("apply", "-f", "-", stdin=json.dumps(trap))
-        instead = site.plane.kubectl("apply", "-f", "-", stdin=json.dumps(fixed(trap, lint(trap))))
+        instead = site.plane.kubectl("apply", "-f", "-", stdin=json.dumps(fix_object(trap, lint_object(trap))))
 
         assert [line.partition(": [")[0] for line in applied.stderr.splitlines()] == ["Warning"]
         assert f"[{code}]" in applied.stderr

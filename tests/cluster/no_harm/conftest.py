@@ -13,7 +13,7 @@ from tests.cluster.no_harm.trying import ACCOUNTED, UNSENT
 from tests.cluster.nodes import add_nodes, demo_nodes, remove_nodes
 from tests.cluster.plane import Plane
 from tests.policy.written import policy_text
-from webhook.manifests.objects import HOOKS, path_of
+from webhook.manifests.objects import WEBHOOK_KINDS, api_path
 
 HOOKS_API = "admissionregistration.k8s.io/v1"
 
@@ -48,8 +48,8 @@ def leave_out(plane: Plane) -> None:
     """Let nothing be refused by the backstop, and send us no pod that says that it goes past us."""
     plane.api.delete(f"/apis/{HOOKS_API}/validatingadmissionpolicybindings/rightslice-pods")
     selector = {"matchExpressions": [{"key": UNSENT, "operator": "DoesNotExist"}]}
-    for kind in HOOKS:
-        path = path_of({"apiVersion": HOOKS_API, "kind": kind, "metadata": {"name": "rightslice"}})
+    for kind in WEBHOOK_KINDS:
+        path = api_path({"apiVersion": HOOKS_API, "kind": kind, "metadata": {"name": "rightslice"}})
         hooks: list[Json] = plane.api.get(path)["webhooks"]
         places = [f"/webhooks/{place}/objectSelector" for place in range(len(hooks))]
         plane.api.patch(path, [{"op": "add", "path": place, "value": selector} for place in places], "json")

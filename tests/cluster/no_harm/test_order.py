@@ -17,7 +17,7 @@ from tests.cluster.no_harm.trying import ACCOUNTED, FLEET, GPU, SIZED, container
 from tests.cluster.recorder import Recorder, recording, stored
 from tests.cluster.waiting import eventually
 from tests.make import make_pod
-from webhook.model.pods import pod_of
+from webhook.model.pods import parse_pod
 
 SLICE = "nvidia.com/mig-1g.10gb"
 BUSY = {"cpu": "3", "memory": "4Gi"}
@@ -171,10 +171,10 @@ def assert_right(pod: Answer, wanted: Json) -> None:
     for side in ("limits", "requests"):
         assert {name: one for name, one in main["resources"][side].items() if name.startswith("nvidia.com/")} == wanted
     assert declared(pod) == weights(pod)
-    spec = pod_of(pod.body).spec
+    spec = parse_pod(pod.body).spec
     affinity = spec.affinity.node_affinity if spec.affinity else None
     terms = affinity.required.node_selector_terms if affinity and affinity.required else None
-    nodes = FLEET.select(spec.node_selector, terms) & FLEET.tolerated(spec.tolerations)
+    nodes = FLEET.select_nodes(spec.node_selector, terms) & FLEET.tolerated_nodes(spec.tolerations)
     (name,) = wanted
     assert any(offer.nodes & nodes for offer in FLEET.by_resource[name])
     assert len(set(map(str, spec.tolerations))) == len(spec.tolerations)

@@ -20,7 +20,7 @@ from tests.cluster.plane import Plane
 from tests.cluster.replicas import two_replicas
 from tests.cluster.waiting import eventually
 from tests.make import make_pod
-from webhook.model.quantity import units
+from webhook.model.quantity import parse_units
 
 ROUNDS, CREATES = map(int, os.environ.get("RIGHTSLICE_RACE", "3x2000").split("x"))
 SEED = os.environ.get("RIGHTSLICE_FUZZ_SEED", "race")
@@ -75,7 +75,7 @@ def race(site: Installed, random: Random, ceiling: int) -> tuple[Counter[int], i
             answers += create_all(plane, [pod for pod in pods if pod["metadata"]["name"] in late] + more, clients=4)
         stored = [Answer(200, pod) for pod in plane.api.get(f"/api/v1/namespaces/{name}/pods")["items"]]
         given = sum(sum(declared(pod)) for pod in stored)
-        used = units(plane.api.get(f"{quotas}/accounting")["status"]["used"][MILLI])
+        used = parse_units(plane.api.get(f"{quotas}/accounting")["status"]["used"][MILLI])
     finally:
         plane.api.delete(f"/api/v1/namespaces/{name}")
     others = [answer for answer in answers if not answer.created and "exceeded quota: accounting" not in answer.message]

@@ -14,18 +14,18 @@ from tests.cluster.installed import Installed
 from tests.cluster.no_harm.trying import ACCOUNTED, declared
 from tests.cluster.waiting import eventually
 from tests.make import PodMaker, make_pod
-from webhook.model.resources import ACCOUNTING
+from webhook.model.resources import ACCOUNTING_RESOURCE
 
-GIVING: Json = {"type": "Container", "default": {ACCOUNTING: "20"}}
+GIVING: Json = {"type": "Container", "default": {ACCOUNTING_RESOURCE: "20"}}
 RANGES: dict[str, Json] = {
-    "a minimum": GIVING | {"min": {ACCOUNTING: "10"}},
-    "a ratio": GIVING | {"maxLimitRequestRatio": {ACCOUNTING: "1"}},
+    "a minimum": GIVING | {"min": {ACCOUNTING_RESOURCE: "10"}},
+    "a ratio": GIVING | {"maxLimitRequestRatio": {ACCOUNTING_RESOURCE: "1"}},
 }
-OWN: Json = {"limits": {ACCOUNTING: "10"}, "requests": {ACCOUNTING: "10"}}
+OWN: Json = {"limits": {ACCOUNTING_RESOURCE: "10"}, "requests": {ACCOUNTING_RESOURCE: "10"}}
 PODS: dict[str, tuple[PodMaker, list[int]]] = {
     "GPUs beside a sidecar": (make_pod().gpus(1).container("side"), [1000, 20]),
     "GPUs beside a user's own amount": (make_pod().gpus(1).container("side", resources=OWN), [1000, 10]),
-    "no GPUs, and a user's own amount": (make_pod().asks(ACCOUNTING, "10").container("side"), [10, 20]),
+    "no GPUs, and a user's own amount": (make_pod().asks(ACCOUNTING_RESOURCE, "10").container("side"), [10, 20]),
 }
 
 

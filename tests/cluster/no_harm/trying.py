@@ -25,19 +25,19 @@ from tests.cluster.worlds import placed, pod
 from tests.make import make_pod
 from tests.world import view_of
 from webhook.model.apimachinery import MAX_MILLI
-from webhook.model.pods import pod_of
+from webhook.model.pods import parse_pod
 from webhook.model.pools import unit_milli
-from webhook.model.quantity import units
-from webhook.model.records import DECISION
-from webhook.model.resources import ACCOUNTING, gpu_resource
-from webhook.model.scopes import in_scope
+from webhook.model.quantity import parse_units
+from webhook.model.records import DECISION_ANNOTATION
+from webhook.model.resources import ACCOUNTING_RESOURCE, parse_gpu_resource
+from webhook.model.scopes import quota_matches_pod
 
 UNSENT = "rightslice.test/unsent"
 """Pods with this label are not sent to us."""
 
 SIZED = {"rightslice.dev/right-sizing": "enforced"}
 ACCOUNTED = {**SIZED, "rightslice.test/accounted": "true"}
-GPU, MILLI = "nvidia.com/gpu", f"requests.{ACCOUNTING}"
+GPU, MILLI = "nvidia.com/gpu", f"requests.{ACCOUNTING_RESOURCE}"
 SLICES = ("nvidia.com/mig-1g.10gb", "nvidia.com/mig-2g.20gb", "nvidia.com/mig-3g.40gb")
 WHOLE = 1000
 FLEET = view_of(*demo_nodes()).fleet
@@ -147,7 +147,7 @@ def some_pod(random: Random, name: str) -> Json:
     if random.random() < 0.7:
         _ask_for_one(random, data)
     if random.random() < 0.2:
-        _side(random.choice(data["spec"]["containers"]), "limits")[ACCOUNTING] = random.choice(("0", "1", "5000"))
+        _side(random.choice(data["spec"]["containers"]), "limits")[ACCOUNTING_RESOURCE] = random.choice(("0", "1", "5000"))
     return data
 
 
@@ -225,13 +225,13 @@ def _broken(world: World, without: Answer, ours: Answer, *, accounted: bool) -> 
 
 def _escaped(world: World, ours: Answer) -> Iterator[str]:
     """A quota that counted the old form, and counts neither the new one nor what it weighs."""
-    record = json.loads(ours.body["metadata"].get("annotations", {}).get(DECISION, "{}"))
+    record = json.loads(ours.body["metadata"].get("annotations", {}).get(DECISION_ANNOTATION, "{}"))
     if "offer" not in record:
         return
     for quota in quotas_of(world.quotas):
         hard = quota.status.hard
         counted = f"requests.{record['offer']}" in hard or MILLI in hard
-        if f"requests.{GPU}" in hard and not counted and in_scope(quota, pod_of(ours.body)):
+        if f"requests.{GPU}" in hard and not counted and quota_matches_pod(quota, parse_pod(ours.body)):
             yield f"escaped quota {quota.metadata.name}, which does not count {record['offer']}"
 
 
@@ -261,7 +261,7 @@ def is_over(answer: Answer) -> bool:
 def _is_over_anyway(world: World, without: Answer) -> bool:
     """Is a pod, as it is without us, over what the accounting quota leaves?"""
     (quota,) = [item for item in world.quotas if item["metadata"]["name"] == "accounting"]
-    left = units(quota["status"]["hard"][MILLI]) - units(quota["status"]["used"][MILLI])
+    left = parse_units(quota["status"]["hard"][MILLI]) - parse_units(quota["status"]["used"][MILLI])
     return charged(without) > left
 
 
@@ -279,19 +279,19 @@ def amounts(container: Json) -> Json:
 
 def gpus(answer: Answer) -> set[str]:
     """Names of the GPUs that a stored pod asks for."""
-    found = {name for one in containers_of(answer) for name, count in amounts(one).items() if units(count)}
+    found = {name for one in containers_of(answer) for name, count in amounts(one).items() if parse_units(count)}
     return {name for name in found if name.startswith("nvidia.com/")}
 
 
 def weights(answer: Answer) -> list[int]:
     """What the GPUs of each container weigh at most, on the nodes that selector and affinity leave."""
-    spec = pod_of(answer.body).spec
+    spec = parse_pod(answer.body).spec
     node = spec.affinity.node_affinity if spec.affinity else None
-    nodes = FLEET.select(spec.node_selector, node.required.node_selector_terms if node and node.required else None)
+    nodes = FLEET.select_nodes(spec.node_selector, node.required.node_selector_terms if node and node.required else None)
     return [
         min(
             MAX_MILLI,
-            sum(units(count) * _weight(name, nodes) for name, count in amounts(one).items() if gpu_resource(name)),
+            sum(parse_units(count) * _weight(name, nodes) for name, count in amounts(one).items() if parse_gpu_resource(name)),
         )
         for one in containers_of(answer)
     ]
@@ -304,7 +304,7 @@ def _weight(name: str, nodes: int) -> int:
 
 def declared(answer: Answer) -> list[int]:
     """What each container says that its GPUs weigh."""
-    return [units(amounts(one).get(ACCOUNTING, 0)) for one in containers_of(answer)]
+    return [parse_units(amounts(one).get(ACCOUNTING_RESOURCE, 0)) for one in containers_of(answer)]
 
 
 def charged(answer: Answer) -> int:

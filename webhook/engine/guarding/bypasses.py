@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from webhook.engine.remarks import Remark
+from webhook.engine.remarks import Violation
 from webhook.model.codes import CODES
-from webhook.model.modes import Mode
-from webhook.model.paths import Path
+from webhook.model.modes import PolicyMode
+from webhook.model.paths import FieldPath
 
-Found = tuple[str, Remark]
+DetectedBypass = tuple[str, Violation]
 """A bypass by its name, and what was found."""
 
-BYPASSES: dict[str, str] = {
+BYPASS_CODES: dict[str, str] = {
     "visibleDevicesEnv": "GPU-S101",
     "imexChannelsEnv": "GPU-S102",
     "migManagementEnv": "GPU-S103",
@@ -37,7 +37,7 @@ BYPASSES: dict[str, str] = {
     "mirrorPod": "GPU-S309",
 }
 
-GPU_PODS_ONLY = frozenset(
+GPU_POD_BYPASSES = frozenset(
     {
         "driverCapabilitiesEnv",
         "loaderEnv",
@@ -56,7 +56,7 @@ GPU_PODS_ONLY = frozenset(
 """Ordinary in pods that have nothing to do with GPUs: looked for only where a pod touches them."""
 
 
-def found(name: str, path: Path, message: str, fix: str = "", at_most: Mode = Mode.ENFORCE) -> Found:
+def describe_bypass(name: str, path: FieldPath, message: str, fix: str = "", at_most: PolicyMode = PolicyMode.ENFORCE) -> DetectedBypass:
     """Name one bypass. Without a fix of its own, the one of its code is given."""
-    code = BYPASSES[name]
-    return name, Remark(code, path, message, fix or CODES[code].fix, at_most)
+    code = BYPASS_CODES[name]
+    return name, Violation(code, path, message, fix or CODES[code].fix, at_most)

@@ -4,121 +4,121 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from webhook.engine.containers import every_container
-from webhook.engine.guarding.bypasses import Found, found
-from webhook.errors import quoted
-from webhook.model.pods import Container, Pod, Resources
-from webhook.model.quantity import whole
-from webhook.model.records import DECISION, MIRROR, ORIGINAL, decision_record, original_resources
-from webhook.model.requests import Request
-from webhook.model.resources import WHOLE_GPU, gpu_resource
+from webhook.engine.containers import containers_of_every_kind
+from webhook.engine.guarding.bypasses import DetectedBypass, describe_bypass
+from webhook.errors import quote_text
+from webhook.model.pods import Container, Pod, ResourceRequirements
+from webhook.model.quantity import parse_whole_number
+from webhook.model.records import DECISION_ANNOTATION, MIRROR_ANNOTATION, ORIGINAL_ANNOTATION, parse_decision_record, parse_original_resources
+from webhook.model.requests import AdmissionRequest
+from webhook.model.resources import WHOLE_GPU, parse_gpu_resource
 
 _CDI = "cdi.k8s.io"
 _ROOT = ("metadata", "annotations")
 
 
-def device_annotations(pod: Pod) -> list[Found]:
+def find_device_annotations(pod: Pod) -> list[DetectedBypass]:
     """Annotations by which CDI or NVIDIA's NRI plugin inject devices."""
     return [
-        found(
+        describe_bypass(
             "cdiAnnotations",
             (*_ROOT, key),
-            f"annotations of cdi.k8s.io must be absent, found the value {quoted(value)}",
+            f"annotations of cdi.k8s.io must be absent, found the value {quote_text(value)}",
         )
         for key, value in pod.metadata.annotations.items()
-        if _CDI in key and _injects_devices(key)
+        if _CDI in key and _is_device_annotation(key)
     ]
 
 
-def _injects_devices(key: str) -> bool:
+def _is_device_annotation(key: str) -> bool:
     domain = key.partition("/")[0]
     return domain == _CDI or domain.endswith(f".{_CDI}")
 
 
-def is_node(request: Request) -> bool:
+def is_kubelet_request(request: AdmissionRequest) -> bool:
     """Is the requester a kubelet? Both marks must agree; a test may give the username alone."""
     return request.user.startswith("system:node:") and (not request.groups or "system:nodes" in request.groups)
 
 
-def mirror_mark(request: Request, pod: Pod) -> list[Found]:
+def find_mirror_annotation(request: AdmissionRequest, pod: Pod) -> list[DetectedBypass]:
     """The mark of a static pod, on a pod that no node made."""
-    if MIRROR not in pod.metadata.annotations or is_node(request):
+    if MIRROR_ANNOTATION not in pod.metadata.annotations or is_kubelet_request(request):
         return []
-    who = quoted(request.user) if request.user else "a user that is not known"
-    return [found("mirrorPod", (*_ROOT, MIRROR), f"only a node may create a mirror pod, found {who}")]
+    who = quote_text(request.user) if request.user else "a user that is not known"
+    return [describe_bypass("mirrorPod", (*_ROOT, MIRROR_ANNOTATION), f"only a node may create a mirror pod, found {who}")]
 
 
-def changed_records(old: Pod, new: Pod) -> list[Found]:
+def find_changed_records(old: Pod, new: Pod) -> list[DetectedBypass]:
     """Our records on UPDATE: they stay as they are."""
     before, after = old.metadata.annotations, new.metadata.annotations
     return [
-        found(
+        describe_bypass(
             "forgedAnnotations",
             (*_ROOT, key) if key in after else _ROOT,
-            f"{key} must stay as Rightslice wrote it, found it {_change(before.get(key), after.get(key))}",
+            f"{key} must stay as Rightslice wrote it, found it {_describe_change(before.get(key), after.get(key))}",
             "Leave the annotation as it is; it is a record, and nobody reads it as an instruction.",
         )
-        for key in (DECISION, ORIGINAL)
+        for key in (DECISION_ANNOTATION, ORIGINAL_ANNOTATION)
         if before.get(key) != after.get(key)
     ]
 
 
-def _change(before: str | None, after: str | None) -> str:
+def _describe_change(before: str | None, after: str | None) -> str:
     if before is None:
         return "added"
     return "removed" if after is None else "changed"
 
 
-def forged_records(pod: Pod) -> list[Found]:
+def find_forged_records(pod: Pod) -> list[DetectedBypass]:
     """Our records on CREATE: accepted only if Rightslice itself could have written them."""
     annotations = pod.metadata.annotations
-    decision, original = annotations.get(DECISION), annotations.get(ORIGINAL)
+    decision, original = annotations.get(DECISION_ANNOTATION), annotations.get(ORIGINAL_ANNOTATION)
     faults: dict[str, str] = {}
     if decision is not None:
-        faults[DECISION] = _fault_of_decision(decision, pod)
+        faults[DECISION_ANNOTATION] = _decision_error(decision, pod)
     if original is not None:
-        faults[ORIGINAL] = _fault_of_original(original, pod) if decision is not None else f"it without {DECISION}"
+        faults[ORIGINAL_ANNOTATION] = _original_resources_error(original, pod) if decision is not None else f"it without {DECISION_ANNOTATION}"
     return [
-        found("forgedAnnotations", (*_ROOT, key), f"{key} must be a record that Rightslice wrote, found {fault}")
+        describe_bypass("forgedAnnotations", (*_ROOT, key), f"{key} must be a record that Rightslice wrote, found {fault}")
         for key, fault in faults.items()
         if fault
     ]
 
 
-def _fault_of_decision(text: str, pod: Pod) -> str:
+def _decision_error(text: str, pod: Pod) -> str:
     """Why Rightslice cannot have written this decision about a pod; "" if it can."""
-    record = decision_record(text)
+    record = parse_decision_record(text)
     if record is None:
-        return quoted(text)
-    if record.offer and not any(_asks_for(record.offer, one.resources) for _, one in every_container(pod.spec)):
-        return f"one that gives {quoted(record.offer)}, which no container asks for"
+        return quote_text(text)
+    if record.offer and not any(_requests_resource(record.offer, one.resources) for _, one in containers_of_every_kind(pod.spec)):
+        return f"one that gives {quote_text(record.offer)}, which no container asks for"
     return ""
 
 
-def _fault_of_original(text: str, pod: Pod) -> str:
+def _original_resources_error(text: str, pod: Pod) -> str:
     """Why Rightslice cannot have written this record of what a pod asked for; "" if it can."""
-    record = original_resources(text)
+    record = parse_original_resources(text)
     if record is None:
-        return quoted(text)
-    containers = {container.name: container for _, container in every_container(pod.spec)}
-    faults = (_container_fault(name, before, containers) for name, before in record.items())
+        return quote_text(text)
+    containers = {container.name: container for _, container in containers_of_every_kind(pod.spec)}
+    faults = (_container_record_error(name, before, containers) for name, before in record.items())
     return next(filter(None, faults), "")
 
 
-def _container_fault(name: str, before: Resources, containers: Mapping[str, Container]) -> str:
+def _container_record_error(name: str, before: ResourceRequirements, containers: Mapping[str, Container]) -> str:
     if name not in containers:
-        return f"the container {quoted(name)}, which the pod does not have"
-    if not any((whole(amounts.get(WHOLE_GPU, 0)) or 0) > 0 for amounts in (before.limits, before.requests)):
-        return f"no whole GPU in the record of container {quoted(name)}"
-    if not _asks_for_gpus(containers[name].resources):
-        return f"no GPU request left in container {quoted(name)}"
+        return f"the container {quote_text(name)}, which the pod does not have"
+    if not any((parse_whole_number(amounts.get(WHOLE_GPU, 0)) or 0) > 0 for amounts in (before.limits, before.requests)):
+        return f"no whole GPU in the record of container {quote_text(name)}"
+    if not _requests_gpus(containers[name].resources):
+        return f"no GPU request left in container {quote_text(name)}"
     return ""
 
 
-def _asks_for(name: str, resources: Resources) -> bool:
-    return any(whole(amounts.get(name, 0)) != 0 for amounts in (resources.limits, resources.requests))
+def _requests_resource(name: str, resources: ResourceRequirements) -> bool:
+    return any(parse_whole_number(amounts.get(name, 0)) != 0 for amounts in (resources.limits, resources.requests))
 
 
-def _asks_for_gpus(resources: Resources) -> bool:
+def _requests_gpus(resources: ResourceRequirements) -> bool:
     amounts = resources.requests | resources.limits
-    return any(gpu_resource(name) is not None and whole(amount) != 0 for name, amount in amounts.items())
+    return any(parse_gpu_resource(name) is not None and parse_whole_number(amount) != 0 for name, amount in amounts.items())

@@ -1,48 +1,48 @@
 """LimitRange: what the API server's LimitRanger makes of a pod, before and after our change.
 
-`chain` is the whole way from a manifest to the verdict; `limited`, a manifest's pod as a webhook sees it. `given_in`
-finds the GPUs that nobody asked for, and `take_out` takes them out again. `obstacle` says what would refuse a change,
-`too_small` where smaller amounts would be refused; `range_remarks`, everything that refuses a shape.
+`compare_admission` is the whole way from a manifest to the verdict; `default_pod_data`, a manifest's pod as a webhook sees it. `find_injected_gpus`
+finds the GPUs that nobody asked for, and `remove_injected_gpus` takes them out again. `rejection_reason` says what would refuse a change,
+`paths_below_minimum` where smaller amounts would be refused; `limit_range_violations`, everything that refuses a shape.
 """
 
-from webhook.engine.limitrange.bounds import Refusal, said_by
-from webhook.engine.limitrange.chain import Chain, Verdict, arrived, chain, verdict
-from webhook.engine.limitrange.defaulting import LIMIT_RANGER_NOTE, note_of
-from webhook.engine.limitrange.first_pass import limited, limited_pod
-from webhook.engine.limitrange.glance import passes
-from webhook.engine.limitrange.holding import Holders
-from webhook.engine.limitrange.injected import NOBODY, Given, Injected, given_in
+from webhook.engine.limitrange.bounds import LimitRangeRefusal, messages_of_limit_range
+from webhook.engine.limitrange.chain import AdmissionComparison, PredictedAdmission, apply_defaults, compare_admission, predict_admission
+from webhook.engine.limitrange.defaulting import LIMIT_RANGER_ANNOTATION, limit_ranger_annotation
+from webhook.engine.limitrange.first_pass import default_pod_data, default_pod
+from webhook.engine.limitrange.glance import is_surely_admitted
+from webhook.engine.limitrange.holding import PodAmounts
+from webhook.engine.limitrange.injected import NO_INJECTED_GPUS, InjectedAmount, InjectedGpus, find_injected_gpus
 from webhook.engine.limitrange.standing import (
     final_amounts,
-    injected_remarks,
-    obstacle,
-    range_remarks,
-    take_out,
-    too_small,
+    injected_gpu_violations,
+    rejection_reason,
+    limit_range_violations,
+    remove_injected_gpus,
+    paths_below_minimum,
 )
 
 __all__ = [
-    "LIMIT_RANGER_NOTE",
-    "NOBODY",
-    "Chain",
-    "Given",
-    "Holders",
-    "Injected",
-    "Refusal",
-    "Verdict",
-    "arrived",
-    "chain",
+    "LIMIT_RANGER_ANNOTATION",
+    "NO_INJECTED_GPUS",
+    "AdmissionComparison",
+    "InjectedAmount",
+    "PodAmounts",
+    "InjectedGpus",
+    "LimitRangeRefusal",
+    "PredictedAdmission",
+    "apply_defaults",
+    "compare_admission",
     "final_amounts",
-    "given_in",
-    "injected_remarks",
-    "limited",
-    "limited_pod",
-    "note_of",
-    "obstacle",
-    "passes",
-    "range_remarks",
-    "said_by",
-    "take_out",
-    "too_small",
-    "verdict",
+    "find_injected_gpus",
+    "injected_gpu_violations",
+    "default_pod_data",
+    "default_pod",
+    "limit_ranger_annotation",
+    "rejection_reason",
+    "is_surely_admitted",
+    "limit_range_violations",
+    "messages_of_limit_range",
+    "remove_injected_gpus",
+    "paths_below_minimum",
+    "predict_admission",
 ]

@@ -9,18 +9,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from webhook.engine.containers import Changes
-from webhook.engine.limitrange.apirules import Broken, broken_rules
-from webhook.engine.limitrange.bounds import Refusal, refusals
-from webhook.engine.limitrange.defaulting import ranged, stored
-from webhook.engine.limitrange.holding import Holders, holders_of
+from webhook.engine.containers import ResourceChanges
+from webhook.engine.limitrange.apirules import InvalidAmount, find_invalid_amounts
+from webhook.engine.limitrange.bounds import LimitRangeRefusal, predict_limit_range_refusals
+from webhook.engine.limitrange.defaulting import apply_limit_range_defaults, apply_request_defaults
+from webhook.engine.limitrange.holding import PodAmounts, read_pod_amounts
 from webhook.model.pods import Pod
-from webhook.model.ranges import Range
+from webhook.model.ranges import ParsedLimitRange
 
-UNCHANGED: Changes = {}
+UNCHANGED: ResourceChanges = {}
 
 
-class Verdict(NamedTuple):
+class PredictedAdmission(NamedTuple):
     """What becomes of a pod.
 
     Attributes:
@@ -29,24 +29,24 @@ class Verdict(NamedTuple):
         refused: What LimitRanger refuses (answered with 403).
     """
 
-    holders: Holders
-    broken: list[Broken]
-    refused: list[Refusal]
+    amounts: PodAmounts
+    invalid: list[InvalidAmount]
+    refusals: list[LimitRangeRefusal]
 
     @property
-    def passes(self) -> bool:
+    def is_accepted(self) -> bool:
         """Does the API server take it, quota apart?"""
-        return not self.broken and not self.refused
+        return not self.invalid and not self.refusals
 
 
-class Chain(NamedTuple):
+class AdmissionComparison(NamedTuple):
     """One pod, twice: as it would be without us, and in our shape."""
 
-    original: Verdict
-    shaped: Verdict
+    original: PredictedAdmission
+    changed: PredictedAdmission
 
 
-def chain(pod: Pod, limits: Changes, requests: Changes, ranges: Sequence[Range]) -> Chain:
+def compare_admission(pod: Pod, limits: ResourceChanges, requests: ResourceChanges, ranges: Sequence[ParsedLimitRange]) -> AdmissionComparison:
     """Follow a pod and its shape to their verdicts.
 
     Args:
@@ -58,16 +58,16 @@ def chain(pod: Pod, limits: Changes, requests: Changes, ranges: Sequence[Range])
     Raises:
         QuantityError: an amount is no quantity: the API server refuses to read it.
     """
-    original = verdict(pod, ranges)
-    return Chain(original, verdict(pod, ranges, limits, requests) if limits or requests else original)
+    original = predict_admission(pod, ranges)
+    return AdmissionComparison(original, predict_admission(pod, ranges, limits, requests) if limits or requests else original)
 
 
-def verdict(pod: Pod, ranges: Sequence[Range], limits: Changes = UNCHANGED, requests: Changes = UNCHANGED) -> Verdict:
-    """What becomes of a pod, some containers' amounts changed by a webhook. See `chain`."""
-    holders = arrived(pod, ranges, limits, requests)
-    return Verdict(holders, broken_rules(holders), refusals(holders, ranges))
+def predict_admission(pod: Pod, ranges: Sequence[ParsedLimitRange], limits: ResourceChanges = UNCHANGED, requests: ResourceChanges = UNCHANGED) -> PredictedAdmission:
+    """What becomes of a pod, some containers' amounts changed by a webhook. See `compare_admission`."""
+    holders = apply_defaults(pod, ranges, limits, requests)
+    return PredictedAdmission(holders, find_invalid_amounts(holders), predict_limit_range_refusals(holders, ranges))
 
 
-def arrived(pod: Pod, ranges: Sequence[Range], limits: Changes = UNCHANGED, requests: Changes = UNCHANGED) -> Holders:
+def apply_defaults(pod: Pod, ranges: Sequence[ParsedLimitRange], limits: ResourceChanges = UNCHANGED, requests: ResourceChanges = UNCHANGED) -> PodAmounts:
     """The amounts once the API's defaults and LimitRanger's are in: what a webhook sees of a pod."""
-    return ranged(stored(holders_of(pod, limits, requests)), ranges)
+    return apply_limit_range_defaults(apply_request_defaults(read_pod_amounts(pod, limits, requests)), ranges)

@@ -8,51 +8,51 @@ from typing import Any, NamedTuple
 
 from msgspec.structs import replace
 
-from webhook.engine.containers import Amounts as ContainerAmounts
-from webhook.engine.containers import Items, amounts_of, is_short
-from webhook.engine.limitrange.defaulting import LIMIT_RANGER_NOTE, note_of, ranged, stored
-from webhook.engine.limitrange.holding import Holder, Holders, read
+from webhook.engine.containers import ContainerAmounts as ContainerAmounts
+from webhook.engine.containers import AmountItems, container_amounts, is_cacheable
+from webhook.engine.limitrange.defaulting import LIMIT_RANGER_ANNOTATION, limit_ranger_annotation, apply_limit_range_defaults, apply_request_defaults
+from webhook.engine.limitrange.holding import LimitsAndRequests, PodAmounts, parse_amount_items
 from webhook.errors import QuantityError, ReviewError
-from webhook.model.apimachinery import canonical
-from webhook.model.pods import Amount, Container, Pod, Resources, pod_of, without_nulls
-from webhook.model.ranges import Amounts, Ranges
+from webhook.model.apimachinery import canonical_text
+from webhook.model.pods import QuantityText, Container, Pod, ResourceRequirements, parse_pod, without_nulls
+from webhook.model.ranges import ResourceList, NamespaceLimitRanges
 
 Json = dict[str, Any]
-REMEMBERED = 512
+MAX_CACHED_PODS = 512
 """Pods that are kept: those of one template come again and again."""
 
 
-class Filled(NamedTuple):
+class DefaultedPod(NamedTuple):
     """What a pod holds after the pass: its containers, in order, and the pod itself; and the note."""
 
-    containers: tuple[Resources, ...]
-    init_containers: tuple[Resources, ...]
-    whole: Resources | None
-    note: str
+    containers: tuple[ResourceRequirements, ...]
+    init_containers: tuple[ResourceRequirements, ...]
+    pod_level: ResourceRequirements | None
+    annotation: str
 
 
-def limited_pod(pod: Pod, ranges: Ranges) -> Pod:
+def default_pod(pod: Pod, ranges: NamespaceLimitRanges) -> Pod:
     """A pod with what it does not name and its namespace's LimitRanges give; itself where they give nothing.
 
     What is written keeps its notation.
     """
-    filled = _filled(pod, ranges)
+    filled = _find_defaults(pod, ranges)
     if filled is None:
         return pod
-    spec, annotations = pod.spec, {**pod.metadata.annotations, LIMIT_RANGER_NOTE: filled.note}
+    spec, annotations = pod.spec, {**pod.metadata.annotations, LIMIT_RANGER_ANNOTATION: filled.annotation}
     spec = replace(
         spec,
-        containers=_each(spec.containers, filled.containers),
-        init_containers=_each(spec.init_containers, filled.init_containers),
-        resources=_beside(spec.resources, filled.whole) if spec.resources and filled.whole else spec.resources,
+        containers=_merge_each_container(spec.containers, filled.containers),
+        init_containers=_merge_each_container(spec.init_containers, filled.init_containers),
+        resources=_merge_requirements(spec.resources, filled.pod_level) if spec.resources and filled.pod_level else spec.resources,
     )
     return replace(pod, metadata=replace(pod.metadata, annotations=annotations), spec=spec)
 
 
-def limited(pod: Json, ranges: Ranges) -> Json:
+def default_pod_data(pod: Json, ranges: NamespaceLimitRanges) -> Json:
     """The same of plain data. What cannot be read comes back as it is: whoever judges it says why."""
     try:
-        filled = _filled(pod_of(pod), ranges)
+        filled = _find_defaults(parse_pod(pod), ranges)
     except ReviewError:
         return pod
     if filled is None:
@@ -60,23 +60,23 @@ def limited(pod: Json, ranges: Ranges) -> Json:
     metadata, spec = dict(pod.get("metadata") or {}), dict(pod["spec"])
     for kind, each in (("containers", filled.containers), ("initContainers", filled.init_containers)):
         if each:
-            spec[kind] = [_holding(*pair) for pair in zip(without_nulls(spec[kind]), each, strict=True)]
-    if filled.whole is not None:
-        spec = _holding(spec, filled.whole)
-    metadata["annotations"] = (metadata.get("annotations") or {}) | {LIMIT_RANGER_NOTE: filled.note}
+            spec[kind] = [_merge_into_data(*pair) for pair in zip(without_nulls(spec[kind]), each, strict=True)]
+    if filled.pod_level is not None:
+        spec = _merge_into_data(spec, filled.pod_level)
+    metadata["annotations"] = (metadata.get("annotations") or {}) | {LIMIT_RANGER_ANNOTATION: filled.annotation}
     return {**pod, "metadata": metadata, "spec": spec}
 
 
-def _each(containers: Iterable[Container], amounts: Iterable[Resources]) -> tuple[Container, ...]:
+def _merge_each_container(containers: Iterable[Container], amounts: Iterable[ResourceRequirements]) -> tuple[Container, ...]:
     pairs = zip(containers, amounts, strict=True)
-    return tuple([replace(one, resources=_beside(one.resources, given)) for one, given in pairs])
+    return tuple([replace(one, resources=_merge_requirements(one.resources, given)) for one, given in pairs])
 
 
-def _beside(written: Resources, given: Resources) -> Resources:
-    return Resources({**given.limits, **written.limits}, {**given.requests, **written.requests})
+def _merge_requirements(written: ResourceRequirements, given: ResourceRequirements) -> ResourceRequirements:
+    return ResourceRequirements({**given.limits, **written.limits}, {**given.requests, **written.requests})
 
 
-def _holding(holder: Json, given: Resources) -> Json:
+def _merge_into_data(holder: Json, given: ResourceRequirements) -> Json:
     """A container, or the pod's spec, with every amount that it holds."""
     written = without_nulls(holder.get("resources")) or {}
     sides = {"limits": given.limits, "requests": given.requests}
@@ -84,46 +84,46 @@ def _holding(holder: Json, given: Resources) -> Json:
     return {**holder, "resources": {**written, **amounts}}
 
 
-def _filled(pod: Pod, ranges: Ranges) -> Filled | None:
+def _find_defaults(pod: Pod, ranges: NamespaceLimitRanges) -> DefaultedPod | None:
     """What becomes of a pod; None where nothing does."""
-    spec, amounts = pod.spec, amounts_of(pod.spec)
+    spec, amounts = pod.spec, container_amounts(pod.spec)
     names = tuple([container.name for container in (*spec.containers, *spec.init_containers)])
     whole = (tuple(spec.resources.limits.items()), tuple(spec.resources.requests.items())) if spec.resources else None
-    work_out = _worked_out if is_short(amounts) else _worked_out.__wrapped__
+    work_out = _compute_defaults if is_cacheable(amounts) else _compute_defaults.__wrapped__
     return work_out(ranges, names, amounts, whole)
 
 
-@lru_cache(maxsize=REMEMBERED)
-def _worked_out(
-    ranges: Ranges, names: tuple[str, ...], amounts: ContainerAmounts, whole: tuple[Items, Items] | None
-) -> Filled | None:
+@lru_cache(maxsize=MAX_CACHED_PODS)
+def _compute_defaults(
+    ranges: NamespaceLimitRanges, names: tuple[str, ...], amounts: ContainerAmounts, whole: tuple[AmountItems, AmountItems] | None
+) -> DefaultedPod | None:
     main, init = amounts
     try:
-        each = tuple([_holder(name, *one) for name, one in zip(names, (*main, *init), strict=True)])
-        of_pod = None if whole is None else _holder("", *whole)
+        each = tuple([_amounts_of_items(name, *one) for name, one in zip(names, (*main, *init), strict=True)])
+        of_pod = None if whole is None else _amounts_of_items("", *whole)
     except QuantityError:
         return None
-    holders = stored(Holders(each[: len(main)], each[len(main) :], of_pod))
-    note = note_of(holders, ranges)
+    holders = apply_request_defaults(PodAmounts(each[: len(main)], each[len(main) :], of_pod))
+    note = limit_ranger_annotation(holders, ranges)
     if note is None:
         return None
-    after = ranged(holders, ranges)
-    of_pod = after.whole
-    return Filled(
-        tuple(map(_written, after.containers)),
-        tuple(map(_written, after.init_containers)),
-        None if of_pod is None else _written(of_pod),
+    after = apply_limit_range_defaults(holders, ranges)
+    of_pod = after.pod_level
+    return DefaultedPod(
+        tuple(map(_format_requirements, after.containers)),
+        tuple(map(_format_requirements, after.init_containers)),
+        None if of_pod is None else _format_requirements(of_pod),
         note,
     )
 
 
-def _holder(name: str, limits: Items, requests: Items, sidecar: bool = False) -> Holder:
-    return Holder((), name, read(limits), read(requests), sidecar)
+def _amounts_of_items(name: str, limits: AmountItems, requests: AmountItems, sidecar: bool = False) -> LimitsAndRequests:
+    return LimitsAndRequests((), name, parse_amount_items(limits), parse_amount_items(requests), sidecar)
 
 
-def _written(after: Holder) -> Resources:
-    return Resources(_texts(after.limits), _texts(after.requests))
+def _format_requirements(after: LimitsAndRequests) -> ResourceRequirements:
+    return ResourceRequirements(_format_amounts(after.limits), _format_amounts(after.requests))
 
 
-def _texts(amounts: Amounts) -> dict[str, Amount]:
-    return {name: canonical(amount) for name, amount in amounts.items()}
+def _format_amounts(amounts: ResourceList) -> dict[str, QuantityText]:
+    return {name: canonical_text(amount) for name, amount in amounts.items()}

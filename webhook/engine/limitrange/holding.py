@@ -5,124 +5,124 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-from webhook.engine.containers import Changes
-from webhook.model.apimachinery import Quantity, add, compare
-from webhook.model.paths import Path
-from webhook.model.pods import Amount, Container, Pod
-from webhook.model.ranges import Amounts, held
+from webhook.engine.containers import ResourceChanges
+from webhook.model.apimachinery import Quantity, add_quantities, compare_quantities
+from webhook.model.paths import FieldPath
+from webhook.model.pods import QuantityText, Container, Pod
+from webhook.model.ranges import ResourceList, parse_api_quantity
 
 LIMITS, REQUESTS = "limits", "requests"
-_OF_THE_POD = ("cpu", "memory")
+_POD_LEVEL_TOTALS = ("cpu", "memory")
 
 
-class Holder(NamedTuple):
+class LimitsAndRequests(NamedTuple):
     """One container, or the pod as a whole: what it may take and what it asks for."""
 
-    path: Path
+    path: FieldPath
     name: str
-    limits: Amounts
-    requests: Amounts
+    limits: ResourceList
+    requests: ResourceList
     sidecar: bool = False
 
-    def side(self, side: str) -> Amounts:
+    def amounts(self, side: str) -> ResourceList:
         """Limits or requests."""
         return self.limits if side == LIMITS else self.requests
 
 
-class Holders(NamedTuple):
+class PodAmounts(NamedTuple):
     """All of a pod. `whole` is `spec.resources`, None where the pod has none."""
 
-    containers: tuple[Holder, ...]
-    init_containers: tuple[Holder, ...] = ()
-    whole: Holder | None = None
+    containers: tuple[LimitsAndRequests, ...]
+    init_containers: tuple[LimitsAndRequests, ...] = ()
+    pod_level: LimitsAndRequests | None = None
 
     @property
-    def each(self) -> tuple[Holder, ...]:
+    def all_containers(self) -> tuple[LimitsAndRequests, ...]:
         """Every container, in LimitRanger's order."""
         return self.containers + self.init_containers
 
 
-def holders_of(pod: Pod, limits: Changes, requests: Changes) -> Holders:
+def read_pod_amounts(pod: Pod, limits: ResourceChanges, requests: ResourceChanges) -> PodAmounts:
     """Read a pod, some containers' amounts changed.
 
     Raises:
         QuantityError: an amount is no quantity: no API server reads this pod.
     """
     spec = pod.spec
-    main = tuple([_holder(("spec", "containers", i), c, limits, requests) for i, c in enumerate(spec.containers)])
+    main = tuple([_read_container_amounts(("spec", "containers", i), c, limits, requests) for i, c in enumerate(spec.containers)])
     init = tuple(
-        [_holder(("spec", "initContainers", i), c, limits, requests) for i, c in enumerate(spec.init_containers)]
+        [_read_container_amounts(("spec", "initContainers", i), c, limits, requests) for i, c in enumerate(spec.init_containers)]
     )
     if spec.resources is None:
-        return Holders(main, init)
+        return PodAmounts(main, init)
     written = spec.resources
-    whole = Holder(("spec",), "", read(written.limits.items()), read(written.requests.items()))
-    return Holders(main, init, whole)
+    whole = LimitsAndRequests(("spec",), "", parse_amount_items(written.limits.items()), parse_amount_items(written.requests.items()))
+    return PodAmounts(main, init, whole)
 
 
-def _holder(path: Path, container: Container, limits: Changes, requests: Changes) -> Holder:
+def _read_container_amounts(path: FieldPath, container: Container, limits: ResourceChanges, requests: ResourceChanges) -> LimitsAndRequests:
     resources = container.resources
-    return Holder(
+    return LimitsAndRequests(
         path,
         container.name,
-        read(limits.get(path, resources.limits).items()),
-        read(requests.get(path, resources.requests).items()),
+        parse_amount_items(limits.get(path, resources.limits).items()),
+        parse_amount_items(requests.get(path, resources.requests).items()),
         container.restart_policy == "Always",
     )
 
 
-def read(items: Iterable[tuple[str, Amount]]) -> Amounts:
+def parse_amount_items(items: Iterable[tuple[str, QuantityText]]) -> ResourceList:
     """Amounts as the API server holds them.
 
     Raises:
         QuantityError: one of them is no quantity.
     """
-    return {name: held(amount) for name, amount in items}
+    return {name: parse_api_quantity(amount) for name, amount in items}
 
 
-def total(holders: Holders, resource: str, side: str) -> Quantity | None:
+def pod_total(holders: PodAmounts, resource: str, side: str) -> Quantity | None:
     """What the pod takes of a resource, as LimitRanger reckons; None where nothing names it.
 
     The sum of containers and sidecars, or the most that one init container takes beside the sidecars before it; what
     the pod says as a whole stands for both. Without overhead.
     """
-    whole = holders.whole
-    if whole is not None and resource in _OF_THE_POD and resource in whole.side(side):
-        return whole.side(side)[resource]
-    return in_containers(holders, resource, side)
+    whole = holders.pod_level
+    if whole is not None and resource in _POD_LEVEL_TOTALS and resource in whole.amounts(side):
+        return whole.amounts(side)[resource]
+    return sum_containers(holders, resource, side)
 
 
-def in_containers(holders: Holders, resource: str, side: str) -> Quantity | None:
+def sum_containers(holders: PodAmounts, resource: str, side: str) -> Quantity | None:
     """The same without what the pod says as a whole."""
     running: Quantity | None = None
     for holder in holders.containers:
-        running = _sum(running, holder.side(side).get(resource))
+        running = _add_optional(running, holder.amounts(side).get(resource))
     if not holders.init_containers:
         return running
     sidecars: Quantity | None = None
     highest: Quantity | None = None
     for holder in holders.init_containers:
-        amount = holder.side(side).get(resource)
+        amount = holder.amounts(side).get(resource)
         if holder.sidecar:
-            running, sidecars = _sum(running, amount), _sum(sidecars, amount)
-            highest = _most(highest, sidecars)
+            running, sidecars = _add_optional(running, amount), _add_optional(sidecars, amount)
+            highest = _max_optional(highest, sidecars)
         else:
-            highest = _most(highest, _sum(amount, sidecars))
-    return _most(running, highest)
+            highest = _max_optional(highest, _add_optional(amount, sidecars))
+    return _max_optional(running, highest)
 
 
-def names_in(holders: Holders, side: str) -> Iterator[str]:
+def named_resources(holders: PodAmounts, side: str) -> Iterator[str]:
     """Every resource that some container names on one side."""
-    yield from dict.fromkeys(name for holder in holders.each for name in holder.side(side))
+    yield from dict.fromkeys(name for holder in holders.all_containers for name in holder.amounts(side))
 
 
-def _sum(one: Quantity | None, other: Quantity | None) -> Quantity | None:
+def _add_optional(one: Quantity | None, other: Quantity | None) -> Quantity | None:
     if one is None or other is None:
         return one or other
-    return add(one, other)
+    return add_quantities(one, other)
 
 
-def _most(one: Quantity | None, other: Quantity | None) -> Quantity | None:
+def _max_optional(one: Quantity | None, other: Quantity | None) -> Quantity | None:
     if one is None or other is None:
         return one or other
-    return other if compare(other, one) > 0 else one
+    return other if compare_quantities(other, one) > 0 else one

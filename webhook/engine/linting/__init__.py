@@ -9,60 +9,60 @@ from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
-from webhook.engine.linting.objects import mapping
-from webhook.engine.linting.quotas import Scopes, fixed_quota, of_every_form, quota_findings
-from webhook.engine.linting.rangefixes import fixed_range
-from webhook.engine.linting.ranges import given_limits, range_findings
-from webhook.engine.linting.shapes import misshapen
-from webhook.engine.linting.told import Misshapen
+from webhook.engine.linting.objects import as_mapping
+from webhook.engine.linting.quotas import QuotaScopes, fix_quota, scopes_covering_all_gpus, lint_quota
+from webhook.engine.linting.rangefixes import fix_limit_range
+from webhook.engine.linting.ranges import written_default_limits, lint_limit_range
+from webhook.engine.linting.shapes import find_object_errors
+from webhook.engine.linting.told import ObjectError
 from webhook.model.findings import Finding
-from webhook.model.ranges import Amounts
+from webhook.model.ranges import ResourceList
 
 Json = dict[str, Any]
 LIMIT_RANGE, QUOTA = "LimitRange", "ResourceQuota"
-LINTED = (LIMIT_RANGE, QUOTA)
-NOTHING = Amounts()
+LINTED_KINDS = (LIMIT_RANGE, QUOTA)
+NO_DEFAULT_LIMITS = ResourceList()
 
-__all__ = ["LIMIT_RANGE", "LINTED", "QUOTA", "Misshapen", "fixed", "lint", "lint_all", "misshapen", "of_every_form"]
+__all__ = ["LIMIT_RANGE", "LINTED_KINDS", "QUOTA", "ObjectError", "fix_object", "lint_object", "lint_all_objects", "find_object_errors", "scopes_covering_all_gpus"]
 
 
-def lint_all(objects: Sequence[Json], classes: Collection[str] = ()) -> list[list[Finding]]:
-    """Every trap in each of many objects, in their order. Those of one namespace are seen together. See `lint`."""
-    counting: defaultdict[str, Counter[Scopes]] = defaultdict(Counter)
-    given: defaultdict[str, Amounts] = defaultdict(Amounts)
+def lint_all_objects(objects: Sequence[Json], classes: Collection[str] = ()) -> list[list[Finding]]:
+    """Every trap in each of many objects, in their order. Those of one namespace are seen together. See `lint_object`."""
+    counting: defaultdict[str, Counter[QuotaScopes]] = defaultdict(Counter)
+    given: defaultdict[str, ResourceList] = defaultdict(ResourceList)
     for one in objects:
-        counting[_namespace(one)].update(of_every_form(one))
-        given[_namespace(one)] |= given_limits(one)
+        counting[_object_namespace(one)].update(scopes_covering_all_gpus(one))
+        given[_object_namespace(one)] |= written_default_limits(one)
     return [
-        lint(one, counting[space] - Counter(of_every_form(one)), classes, given[space])
-        for one, space in zip(objects, map(_namespace, objects), strict=True)
+        lint_object(one, counting[space] - Counter(scopes_covering_all_gpus(one)), classes, given[space])
+        for one, space in zip(objects, map(_object_namespace, objects), strict=True)
     ]
 
 
-def _namespace(data: Json) -> str:
-    return str(mapping(data.get("metadata")).get("namespace", "default"))
+def _object_namespace(data: Json) -> str:
+    return str(as_mapping(data.get("metadata")).get("namespace", "default"))
 
 
-def lint(
-    data: Any, counting: Collection[Scopes] = (), classes: Collection[str] = (), given: Amounts = NOTHING
+def lint_object(
+    data: Any, counting: Collection[QuotaScopes] = (), classes: Collection[str] = (), given: ResourceList = NO_DEFAULT_LIMITS
 ) -> list[Finding]:
     """Every trap in an object, none for an object of another kind.
 
     Args:
         data: The object, as written or as stored.
-        counting: The scopes of other quotas of its namespace that count every form of GPU. See `of_every_form`.
+        counting: The scopes of other quotas of its namespace that count every form of GPU. See `scopes_covering_all_gpus`.
         classes: The DeviceClasses of the cluster; none where they are not known.
         given: The limits that LimitRanges of its namespace give to containers that name none; its own come first.
     """
-    match mapping(data).get("kind"):
+    match as_mapping(data).get("kind"):
         case "LimitRange":
-            return list(range_findings(data, given))
+            return list(lint_limit_range(data, given))
         case "ResourceQuota":
-            return list(quota_findings(data, counting, classes))
+            return list(lint_quota(data, counting, classes))
         case _:
             return []
 
 
-def fixed(data: Json, findings: Iterable[Finding], classes: Collection[str] = ()) -> Json:
-    """The object without the traps that were found in it, ready to be applied. See `lint`."""
-    return fixed_range(data) if data["kind"] == LIMIT_RANGE else fixed_quota(data, findings, classes)
+def fix_object(data: Json, findings: Iterable[Finding], classes: Collection[str] = ()) -> Json:
+    """The object without the traps that were found in it, ready to be applied. See `lint_object`."""
+    return fix_limit_range(data) if data["kind"] == LIMIT_RANGE else fix_quota(data, findings, classes)

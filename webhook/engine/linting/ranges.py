@@ -11,12 +11,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from webhook.engine.linting.objects import amounts, found, is_gpus, mapping, more_than_none, stored
-from webhook.model.apimachinery import ZERO, Quantity, canonical, compare
+from webhook.engine.linting.objects import parse_written_amounts, lint_finding, counts_gpus, as_mapping, is_positive_amount, nulls_as_zero
+from webhook.model.apimachinery import ZERO, Quantity, canonical_text, compare_quantities
 from webhook.model.findings import Finding
-from webhook.model.paths import Path
-from webhook.model.ranges import CONTAINER, POD, Amounts
-from webhook.model.resource_names import may_be_overcommitted
+from webhook.model.paths import FieldPath
+from webhook.model.ranges import CONTAINER, POD, ResourceList
+from webhook.model.resource_names import allows_overcommit
 from webhook.model.resources import DEVICE_CLASS_PREFIX
 
 Json = dict[str, Any]
@@ -24,60 +24,60 @@ RATIO = "maxLimitRequestRatio"
 SIDES = ("max", "min", "default", "defaultRequest", RATIO)
 
 
-def range_findings(data: Json, others: Amounts) -> Iterator[Finding]:
+def lint_limit_range(data: Json, others: ResourceList) -> Iterator[Finding]:
     """Every trap in a LimitRange.
 
     Args:
-        others: The limits that other LimitRanges of its namespace give. See `given_limits`.
+        others: The limits that other LimitRanges of its namespace give. See `written_default_limits`.
     """
-    given = others | given_limits(data)
-    for place, item in enumerate(items_of(data)):
-        path: Path = ("spec", "limits", place)
-        for name in gpus_in(item):
+    given = others | written_default_limits(data)
+    for place, item in enumerate(read_items(data)):
+        path: FieldPath = ("spec", "limits", place)
+        for name in gpu_resources_of_item(item):
             if item.get("type") == CONTAINER:
-                yield from _container(item, name, path)
+                yield from _lint_container_item(item, name, path)
             elif item.get("type") == POD:
-                yield from _pod(item, name, path, given)
-            if name in mapping(item.get(RATIO)):
-                yield _ratio(name, path)
+                yield from _lint_pod_item(item, name, path, given)
+            if name in as_mapping(item.get(RATIO)):
+                yield _ratio_finding(name, path)
 
 
-def given_limits(data: Json) -> Amounts:
+def written_default_limits(data: Json) -> ResourceList:
     """The limits that a LimitRange gives to containers that name none."""
-    given = Amounts()
-    for item in items_of(data):
+    given = ResourceList()
+    for item in read_items(data):
         if item.get("type") == CONTAINER:
-            given |= amounts(item.get("max")) | amounts(item.get("default"))
+            given |= parse_written_amounts(item.get("max")) | parse_written_amounts(item.get("default"))
     return given
 
 
-def items_of(data: Json) -> list[Json]:
+def read_items(data: Json) -> list[Json]:
     """What a LimitRange says, by type."""
-    items = mapping(data.get("spec")).get("limits")
-    return [_stored(mapping(item)) for item in items] if isinstance(items, list) else []
+    items = as_mapping(data.get("spec")).get("limits")
+    return [_nulls_as_zero_in_item(as_mapping(item)) for item in items] if isinstance(items, list) else []
 
 
-def _stored(item: Json) -> Json:
-    return item | {side: stored(item[side]) for side in SIDES if isinstance(item.get(side), dict)}
+def _nulls_as_zero_in_item(item: Json) -> Json:
+    return item | {side: nulls_as_zero(item[side]) for side in SIDES if isinstance(item.get(side), dict)}
 
 
-def gpus_in(item: Json) -> list[str]:
+def gpu_resources_of_item(item: Json) -> list[str]:
     """The resources by which an item holds or gives GPUs, in any form."""
-    names = dict.fromkeys(name for side in SIDES for name in mapping(item.get(side)))
-    return [name for name in names if is_gpus(name) or name.startswith(DEVICE_CLASS_PREFIX)]
+    names = dict.fromkeys(name for side in SIDES for name in as_mapping(item.get(side)))
+    return [name for name in names if counts_gpus(name) or name.startswith(DEVICE_CLASS_PREFIX)]
 
 
-def _container(item: Json, name: str, path: Path) -> Iterator[Finding]:
-    most, least = mapping(item.get("max")).get(name), mapping(item.get("min")).get(name)
-    given = mapping(item.get("default")).get(name, most)
+def _lint_container_item(item: Json, name: str, path: FieldPath) -> Iterator[Finding]:
+    most, least = as_mapping(item.get("max")).get(name), as_mapping(item.get("min")).get(name)
+    given = as_mapping(item.get("default")).get(name, most)
     if given is None:
-        yield from _request_alone(item, name, path)
+        yield from _lint_request_default(item, name, path)
         return
-    if not more_than_none(given):
+    if not is_positive_amount(given):
         return
     without = f" Remove min: a default of zero is below {least}." if least is not None else ""
     if given == most:
-        yield found(
+        yield lint_finding(
             "GPU-L301",
             (*path, "max", name),
             f"max is also the default: every container that does not name {name} is given {given}, "
@@ -85,7 +85,7 @@ def _container(item: Json, name: str, path: Path) -> Iterator[Finding]:
             f'Write default: {{{name}: "0"}} beside it.{without}',
         )
     else:
-        yield found(
+        yield lint_finding(
             "GPU-L303",
             (*path, "default", name),
             f"every container that does not name {name} is given {given}, "
@@ -94,16 +94,16 @@ def _container(item: Json, name: str, path: Path) -> Iterator[Finding]:
         )
 
 
-def _request_alone(item: Json, name: str, path: Path) -> Iterator[Finding]:
+def _lint_request_default(item: Json, name: str, path: FieldPath) -> Iterator[Finding]:
     """What comes of a default request, written or from the minimum, where there is no default."""
     for side in ("min", "defaultRequest"):
-        asked = mapping(item.get(side)).get(name)
+        asked = as_mapping(item.get(side)).get(name)
         if asked is None:
             continue
-        if not may_be_overcommitted(name):
-            yield _no_limit(name, (*path, side, name))
-        elif more_than_none(asked):
-            yield found(
+        if not allows_overcommit(name):
+            yield _missing_limit_finding(name, (*path, side, name))
+        elif is_positive_amount(asked):
+            yield lint_finding(
                 "GPU-L303",
                 (*path, side, name),
                 f"it is the default request: every container that does not name {name} asks for {asked}, "
@@ -113,8 +113,8 @@ def _request_alone(item: Json, name: str, path: Path) -> Iterator[Finding]:
         return
 
 
-def _no_limit(name: str, path: Path) -> Finding:
-    return found(
+def _missing_limit_finding(name: str, path: FieldPath) -> Finding:
+    return lint_finding(
         "GPU-L302",
         path,
         f"it is the default request of {name}, without a limit: every pod with a container that does not name it is "
@@ -123,16 +123,16 @@ def _no_limit(name: str, path: Path) -> Finding:
     )
 
 
-def _pod(item: Json, name: str, path: Path, given: Amounts) -> Iterator[Finding]:
+def _lint_pod_item(item: Json, name: str, path: FieldPath, given: ResourceList) -> Iterator[Finding]:
     fixes = {
         "max": f'Write default: {{{name}: "0"}} in an item of type Container beside it: then it holds those who ask.',
         "min": "Remove it; limits.perPod of a policy holds only pods that ask.",
     }
     for side, fix in fixes.items():
-        bound = amounts(item.get(side)).get(name)
-        when = None if bound is None else _when(side, bound, given.get(name))
+        bound = parse_written_amounts(item.get(side)).get(name)
+        when = None if bound is None else _rejection_condition(side, bound, given.get(name))
         if when is not None:
-            yield found(
+            yield lint_finding(
                 "GPU-L304",
                 (*path, side, name),
                 f"{when}a bound of type Pod refuses every pod that does not name {name}, pods without GPUs included",
@@ -140,21 +140,21 @@ def _pod(item: Json, name: str, path: Path, given: Amounts) -> Iterator[Finding]
             )
 
 
-def _when(side: str, bound: Quantity, given: Quantity | None) -> str | None:
+def _rejection_condition(side: str, bound: Quantity, given: Quantity | None) -> str | None:
     """When a bound on pods refuses those that name nothing: "" for now, None for never."""
-    if given is None or _is_outside(side, bound, given):
+    if given is None or _is_outside_bound(side, bound, given):
         return ""
-    if _is_outside(side, bound, ZERO):
-        return f"once no container is given {canonical(given)} any more, "
+    if _is_outside_bound(side, bound, ZERO):
+        return f"once no container is given {canonical_text(given)} any more, "
     return None
 
 
-def _is_outside(side: str, bound: Quantity, given: Quantity) -> bool:
-    return compare(given, bound) > 0 if side == "max" else compare(given, bound) < 0
+def _is_outside_bound(side: str, bound: Quantity, given: Quantity) -> bool:
+    return compare_quantities(given, bound) > 0 if side == "max" else compare_quantities(given, bound) < 0
 
 
-def _ratio(name: str, path: Path) -> Finding:
-    return found(
+def _ratio_finding(name: str, path: FieldPath) -> Finding:
+    return lint_finding(
         "GPU-L305",
         (*path, RATIO, name),
         f"a ratio refuses whoever asks for none of {name}, pods without GPUs included",

@@ -5,11 +5,11 @@ from __future__ import annotations
 from json import dumps
 from typing import Any, NamedTuple
 
-from webhook.errors import shorten
-from webhook.model.paths import Path
+from webhook.errors import shorten_text
+from webhook.model.paths import FieldPath
 
 
-class Misshapen(NamedTuple):
+class ObjectError(NamedTuple):
     """Where an object is not as it should be.
 
     Attributes:
@@ -18,12 +18,12 @@ class Misshapen(NamedTuple):
         refused: True where the API server refuses it, False where it is stored and holds nobody.
     """
 
-    path: Path
-    sentence: str
-    refused: bool = True
+    path: FieldPath
+    message: str
+    rejected: bool = True
 
 
-def invalid(path: Path, value: Any, words: str) -> Misshapen:
+def invalid_value(path: FieldPath, value: Any, words: str) -> ObjectError:
     """What the API server says of a value that breaks one of its rules."""
     said = dumps(value, separators=(",", ":"), default=str)
-    return Misshapen(path, f"Invalid value: {shorten(said, 120)}: {words}")
+    return ObjectError(path, f"Invalid value: {shorten_text(said, 120)}: {words}")

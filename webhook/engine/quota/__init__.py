@@ -4,28 +4,28 @@ Advisory: the plugin runs last in the API server and is exact. This predicts its
 rewrite from moving a pod to a key that is not counted as strictly.
 """
 
-from webhook.engine.quota.claiming import claim_refusals, claims_charge
-from webhook.engine.quota.escaping import escapes, full
-from webhook.engine.quota.pooling import pod_weight, pool_remarks
-from webhook.engine.quota.refusing import QuotaRefusal, refusals, refusals_on_resize, refusals_on_update
-from webhook.engine.quota.telling import Held, claim_remarks, moved_remarks, quota_remarks, resized_remarks
-from webhook.engine.quota.vacating import vacated
+from webhook.engine.quota.claiming import predict_claim_refusals, compute_claims_charge
+from webhook.engine.quota.escaping import escapes_quota, find_full_quota
+from webhook.engine.quota.pooling import compute_pod_weight, shared_quota_violations
+from webhook.engine.quota.refusing import QuotaRefusal, predict_quota_refusals, predict_resize_refusals, predict_update_refusals
+from webhook.engine.quota.telling import QuotaConsumerLookup, claim_quota_violations, update_quota_violations, quota_violations, resize_quota_violations
+from webhook.engine.quota.vacating import release_pod_usage
 
 __all__ = [
-    "Held",
+    "QuotaConsumerLookup",
     "QuotaRefusal",
-    "claim_refusals",
-    "claim_remarks",
-    "claims_charge",
-    "escapes",
-    "full",
-    "moved_remarks",
-    "pod_weight",
-    "pool_remarks",
-    "quota_remarks",
-    "refusals",
-    "refusals_on_resize",
-    "refusals_on_update",
-    "resized_remarks",
-    "vacated",
+    "predict_claim_refusals",
+    "claim_quota_violations",
+    "compute_claims_charge",
+    "escapes_quota",
+    "find_full_quota",
+    "update_quota_violations",
+    "compute_pod_weight",
+    "shared_quota_violations",
+    "quota_violations",
+    "predict_quota_refusals",
+    "predict_resize_refusals",
+    "predict_update_refusals",
+    "resize_quota_violations",
+    "release_pod_usage",
 ]

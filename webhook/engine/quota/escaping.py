@@ -6,47 +6,47 @@ from collections.abc import Mapping, Sequence
 
 from webhook.errors import QuantityError
 from webhook.model.objects import ResourceQuota
-from webhook.model.pods import Amount, Pod
-from webhook.model.quantity import units
-from webhook.model.scopes import in_scope
+from webhook.model.pods import QuantityText, Pod
+from webhook.model.quantity import parse_units
+from webhook.model.scopes import quota_matches_pod
 
 
-def _hard(quota: ResourceQuota) -> Mapping[str, Amount]:
+def _hard_limits(quota: ResourceQuota) -> Mapping[str, QuantityText]:
     """What is enforced: the counted ceilings; of a quota that is not counted yet, those written."""
     return quota.status.hard or quota.spec.hard
 
 
-def _left(quota: ResourceQuota, name: str) -> int | None:
+def _remaining_units(quota: ResourceQuota, name: str) -> int | None:
     """Units of a resource that a quota still allows; None if it does not count it, or cannot be read."""
     key = f"requests.{name}"
-    hard = _hard(quota).get(key)
+    hard = _hard_limits(quota).get(key)
     if hard is None:
         return None
     try:
-        return units(hard) - units(quota.status.used.get(key, 0))
+        return parse_units(hard) - parse_units(quota.status.used.get(key, 0))
     except QuantityError:
         return None
 
 
-def full(quotas: Sequence[ResourceQuota], pod: Pod, target: str) -> str:
+def find_full_quota(quotas: Sequence[ResourceQuota], pod: Pod, target: str) -> str:
     """The name of the first quota without room for one more unit of `target`; "" where all have room."""
     for quota in quotas:
-        left = _left(quota, target) if in_scope(quota, pod) else None
+        left = _remaining_units(quota, target) if quota_matches_pod(quota, pod) else None
         if left is not None and left < 1:
             return quota.metadata.name or "without a name"
     return ""
 
 
-def escapes(quotas: Sequence[ResourceQuota], pod: Pod, source: str, target: str, *, accounted: str = "") -> bool:
+def escapes_quota(quotas: Sequence[ResourceQuota], pod: Pod, source: str, target: str, *, accounted: str = "") -> bool:
     """Would asking for `target` instead of `source` leave a quota behind?
 
     Args:
         accounted: Name of the accounting resource if the pod carries it too: a quota on it covers both forms.
     """
     for quota in quotas:
-        if not in_scope(quota, pod):
+        if not quota_matches_pod(quota, pod):
             continue
-        hard = _hard(quota)
+        hard = _hard_limits(quota)
         source_key, target_key = f"requests.{source}", f"requests.{target}"
         if source_key in hard and target_key not in hard and not (accounted and f"requests.{accounted}" in hard):
             return True

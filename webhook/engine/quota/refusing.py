@@ -9,22 +9,22 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from webhook.engine.limitrange import Holders
-from webhook.engine.quota.charging import charge, is_best_effort, unnamed
-from webhook.model.apimachinery import Quantity, add, canonical, compare, negated
+from webhook.engine.limitrange import PodAmounts
+from webhook.engine.quota.charging import compute_pod_charge, is_best_effort_amounts, missing_required_resources
+from webhook.model.apimachinery import Quantity, add_quantities, canonical_text, compare_quantities, negate_quantity
 from webhook.model.objects import ResourceQuota
 from webhook.model.pods import Pod
-from webhook.model.quota_keys import counted
-from webhook.model.ranges import Amounts, amounts_in
-from webhook.model.scopes import in_scope
+from webhook.model.quota_keys import resource_of_quota_key
+from webhook.model.ranges import ResourceList, parse_resource_list
+from webhook.model.scopes import quota_matches_pod
 
-NOTHING = Quantity(0)
-NONE: Mapping[str, Quantity] = {}
-Enforced = tuple[ResourceQuota, Amounts]
+NO_QUANTITY = Quantity(0)
+NO_OWN_USAGE: Mapping[str, Quantity] = {}
+EnforcedQuota = tuple[ResourceQuota, ResourceList]
 """A quota that holds a pod, with its ceilings."""
 
 
-class Excess(NamedTuple):
+class QuotaExcess(NamedTuple):
     """One key of a quota that a pod would take too much of.
 
     Attributes:
@@ -32,15 +32,15 @@ class Excess(NamedTuple):
     """
 
     key: str
-    asked: Quantity
+    requested: Quantity
     used: Quantity
     hard: Quantity
-    own: Quantity = NOTHING
+    own_usage: Quantity = NO_QUANTITY
 
     @property
     def fits_alone(self) -> bool:
         """Would there be room if nobody else held anything?"""
-        return compare(add(self.own, self.asked), self.hard) <= 0
+        return compare_quantities(add_quantities(self.own_usage, self.requested), self.hard) <= 0
 
 
 class QuotaRefusal(NamedTuple):
@@ -52,84 +52,84 @@ class QuotaRefusal(NamedTuple):
     """
 
     quota: str
-    words: str
-    excesses: tuple[Excess, ...] = ()
+    message: str
+    excesses: tuple[QuotaExcess, ...] = ()
 
 
-def refusals(pod: Pod, holders: Holders, quotas: Sequence[ResourceQuota]) -> list[QuotaRefusal]:
+def predict_quota_refusals(pod: Pod, holders: PodAmounts, quotas: Sequence[ResourceQuota]) -> list[QuotaRefusal]:
     """Every quota that refuses a new pod, those that object to its form first, as the API server asks them first.
 
     Args:
         pod: What scopes look at besides amounts.
         holders: Its amounts, all defaults in.
     """
-    holding = _holding(pod, quotas, best_effort=is_best_effort(holders))
-    return _objecting(holders, holding) + _without_room(holders, amounts_in(pod.spec.overhead), holding)
+    holding = _matching_quotas(pod, quotas, best_effort=is_best_effort_amounts(holders))
+    return _formal_refusals(holders, holding) + _capacity_refusals(holders, parse_resource_list(pod.spec.overhead), holding)
 
 
-def refusals_on_update(
-    old: Pod, pod: Pod, before: Holders, holders: Holders, quotas: Sequence[ResourceQuota]
+def predict_update_refusals(
+    old: Pod, pod: Pod, before: PodAmounts, holders: PodAmounts, quotas: Sequence[ResourceQuota]
 ) -> list[QuotaRefusal]:
     """Every quota that refuses a changed pod: only where it gets or loses a deadline, and so moves between quotas.
 
     Each that holds it now may object to its form, also one that came after it. A quota that counted it before charges
     nothing, since a pod's amounts do not change; resizes apart.
     """
-    if _ends(old) == _ends(pod):
+    if _has_deadline(old) == _has_deadline(pod):
         return []
-    best_effort = is_best_effort(before)
-    holding = _holding(pod, quotas, best_effort=best_effort)
-    new = [one for one in holding if not in_scope(one[0], old, best_effort=best_effort)]
-    return _objecting(holders, holding) + _without_room(holders, amounts_in(pod.spec.overhead), new)
+    best_effort = is_best_effort_amounts(before)
+    holding = _matching_quotas(pod, quotas, best_effort=best_effort)
+    new = [one for one in holding if not quota_matches_pod(one[0], old, best_effort=best_effort)]
+    return _formal_refusals(holders, holding) + _capacity_refusals(holders, parse_resource_list(pod.spec.overhead), new)
 
 
-def refusals_on_resize(
-    pod: Pod, before: Holders, after: Holders, quotas: Sequence[ResourceQuota]
+def predict_resize_refusals(
+    pod: Pod, before: PodAmounts, after: PodAmounts, quotas: Sequence[ResourceQuota]
 ) -> list[QuotaRefusal]:
     """Every quota that refuses a running pod its new amounts: it is charged for what is more than before.
 
     Each may object to its form as well, also one that came after the pod.
     """
-    holding = _holding(pod, quotas, best_effort=is_best_effort(before))
-    overhead = amounts_in(pod.spec.overhead)
-    outgrown = [found for one in holding if (found := _outgrown(before, after, overhead, *one))]
-    return _objecting(after, holding) + outgrown
+    holding = _matching_quotas(pod, quotas, best_effort=is_best_effort_amounts(before))
+    overhead = parse_resource_list(pod.spec.overhead)
+    outgrown = [found for one in holding if (found := _resize_refusal(before, after, overhead, *one))]
+    return _formal_refusals(after, holding) + outgrown
 
 
-def _holding(pod: Pod, quotas: Sequence[ResourceQuota], *, best_effort: bool) -> list[Enforced]:
+def _matching_quotas(pod: Pod, quotas: Sequence[ResourceQuota], *, best_effort: bool) -> list[EnforcedQuota]:
     """The quotas that hold a pod, in their order."""
-    return [(quota, enforced(quota)) for quota in quotas if in_scope(quota, pod, best_effort=best_effort)]
+    return [(quota, enforced_hard(quota)) for quota in quotas if quota_matches_pod(quota, pod, best_effort=best_effort)]
 
 
-def _objecting(holders: Holders, holding: Sequence[Enforced]) -> list[QuotaRefusal]:
-    return [found for one in holding if (found := _formal(holders, *one))]
+def _formal_refusals(holders: PodAmounts, holding: Sequence[EnforcedQuota]) -> list[QuotaRefusal]:
+    return [found for one in holding if (found := _formal_refusal(holders, *one))]
 
 
-def _without_room(holders: Holders, overhead: Amounts, holding: Sequence[Enforced]) -> list[QuotaRefusal]:
-    charged = [(quota, hard, charge(holders, overhead, hard)) for quota, hard in holding]
-    return [found for one in charged if (found := _refusal(*one))]
+def _capacity_refusals(holders: PodAmounts, overhead: ResourceList, holding: Sequence[EnforcedQuota]) -> list[QuotaRefusal]:
+    charged = [(quota, hard, compute_pod_charge(holders, overhead, hard)) for quota, hard in holding]
+    return [found for one in charged if (found := _capacity_refusal(*one))]
 
 
-def _outgrown(
-    before: Holders, after: Holders, overhead: Amounts, quota: ResourceQuota, hard: Amounts
+def _resize_refusal(
+    before: PodAmounts, after: PodAmounts, overhead: ResourceList, quota: ResourceQuota, hard: ResourceList
 ) -> QuotaRefusal | None:
-    had, asked = charge(before, overhead, hard), charge(after, overhead, hard)
-    more = {key: add(amount, negated(had.get(key, NOTHING))) for key, amount in asked.items()}
-    return _refusal(quota, hard, {key: amount for key, amount in more.items() if amount.unscaled > 0}, had)
+    had, asked = compute_pod_charge(before, overhead, hard), compute_pod_charge(after, overhead, hard)
+    more = {key: add_quantities(amount, negate_quantity(had.get(key, NO_QUANTITY))) for key, amount in asked.items()}
+    return _capacity_refusal(quota, hard, {key: amount for key, amount in more.items() if amount.unscaled > 0}, had)
 
 
-def _ends(pod: Pod) -> bool:
+def _has_deadline(pod: Pod) -> bool:
     return pod.spec.active_deadline_seconds is not None
 
 
-def enforced(quota: ResourceQuota) -> Amounts:
+def enforced_hard(quota: ResourceQuota) -> ResourceList:
     """The ceilings that are enforced: those counted; of a quota that is not counted yet, those written."""
-    hard = amounts_in(quota.status.hard or quota.spec.hard)
-    return {key: amount for key, amount in hard.items() if counted(key)}
+    hard = parse_resource_list(quota.status.hard or quota.spec.hard)
+    return {key: amount for key, amount in hard.items() if resource_of_quota_key(key)}
 
 
-def _formal(holders: Holders, quota: ResourceQuota, hard: Amounts) -> QuotaRefusal | None:
-    missing = unnamed(holders, hard)
+def _formal_refusal(holders: PodAmounts, quota: ResourceQuota, hard: ResourceList) -> QuotaRefusal | None:
+    missing = missing_required_resources(holders, hard)
     if missing:
         each = "; ".join(f"{key} for: {','.join(names)}" for key, names in missing.items())
         return QuotaRefusal(quota.metadata.name, f"failed quota: {quota.metadata.name}: must specify {each}")
@@ -139,31 +139,31 @@ def _formal(holders: Holders, quota: ResourceQuota, hard: Amounts) -> QuotaRefus
     return None
 
 
-def _refusal(
-    quota: ResourceQuota, hard: Amounts, charged: Amounts, own: Mapping[str, Quantity] = NONE
+def _capacity_refusal(
+    quota: ResourceQuota, hard: ResourceList, charged: ResourceList, own: Mapping[str, Quantity] = NO_OWN_USAGE
 ) -> QuotaRefusal | None:
     """The refusal of a quota that has no room for what is charged."""
-    return exceeded(quota.metadata.name, charged, amounts_in(quota.status.used), hard, own)
+    return check_quota_capacity(quota.metadata.name, charged, parse_resource_list(quota.status.used), hard, own)
 
 
-def exceeded(
-    name: str, charged: Amounts, used: Amounts, hard: Amounts, own: Mapping[str, Quantity] = NONE
+def check_quota_capacity(
+    name: str, charged: ResourceList, used: ResourceList, hard: ResourceList, own: Mapping[str, Quantity] = NO_OWN_USAGE
 ) -> QuotaRefusal | None:
-    """The refusal of a quota that has no room for what is charged under its keys; `own` as of `Excess`."""
+    """The refusal of a quota that has no room for what is charged under its keys; `own` as of `QuotaExcess`."""
     found = [
-        Excess(key, asked, used[key], hard[key], own.get(key, NOTHING))
+        QuotaExcess(key, asked, used[key], hard[key], own.get(key, NO_QUANTITY))
         for key, asked in charged.items()
-        if key in used and compare(add(used[key], asked), hard[key]) > 0
+        if key in used and compare_quantities(add_quantities(used[key], asked), hard[key]) > 0
     ]
     if not found:
         return None
     found.sort()
-    requested = _listed((excess.key, excess.asked) for excess in found)
-    taken = _listed((excess.key, excess.used) for excess in found)
-    limited = _listed((excess.key, excess.hard) for excess in found)
+    requested = _format_amount_list((excess.key, excess.requested) for excess in found)
+    taken = _format_amount_list((excess.key, excess.used) for excess in found)
+    limited = _format_amount_list((excess.key, excess.hard) for excess in found)
     words = f"exceeded quota: {name}, requested: {requested}, used: {taken}, limited: {limited}"
     return QuotaRefusal(name, words, tuple(found))
 
 
-def _listed(amounts: Iterable[tuple[str, Quantity]]) -> str:
-    return ",".join(f"{key}={canonical(amount)}" for key, amount in amounts)
+def _format_amount_list(amounts: Iterable[tuple[str, Quantity]]) -> str:
+    return ",".join(f"{key}={canonical_text(amount)}" for key, amount in amounts)

@@ -4,29 +4,29 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 
-from webhook.engine.limitrange import Holders, arrived
-from webhook.engine.quota.claiming import refused_claim
-from webhook.engine.quota.refusing import Excess, QuotaRefusal, refusals, refusals_on_resize, refusals_on_update
-from webhook.engine.remarks import Remark
+from webhook.engine.limitrange import PodAmounts, apply_defaults
+from webhook.engine.quota.claiming import find_refused_claim
+from webhook.engine.quota.refusing import QuotaExcess, QuotaRefusal, predict_quota_refusals, predict_resize_refusals, predict_update_refusals
+from webhook.engine.remarks import Violation
 from webhook.errors import QuantityError
-from webhook.model.apimachinery import Quantity, add, canonical, negated
-from webhook.model.claims import Claiming, unit_of
-from webhook.model.modes import Mode
+from webhook.model.apimachinery import Quantity, add_quantities, canonical_text, negate_quantity
+from webhook.model.claims import ClaimContext, claim_unit
+from webhook.model.modes import PolicyMode
 from webhook.model.objects import ResourceQuota
 from webhook.model.pods import Pod
-from webhook.model.quantity import written
-from webhook.model.quota_keys import Counted, counted
-from webhook.model.quota_room import Holding
+from webhook.model.quantity import format_nano
+from webhook.model.quota_keys import CountedResource, resource_of_quota_key
+from webhook.model.quota_room import QuotaConsumer
 
-MOST_HOLDERS = 3
-ASK = "Ask for at most what would fit"
+MAX_CONSUMERS_SHOWN = 3
+ASK_FOR_LESS = "Ask for at most what would fit"
 
-Held = Callable[[ResourceQuota, Counted], Sequence[Holding]]
-Claimed = Callable[[str], Sequence[Holding]]
+QuotaConsumerLookup = Callable[[ResourceQuota, CountedResource], Sequence[QuotaConsumer]]
+ClaimConsumerLookup = Callable[[str], Sequence[QuotaConsumer]]
 """Says whose claims fill a key of the namespace's quotas."""
 
 
-def quota_remarks(pod: Pod, holders: Holders, quotas: Sequence[ResourceQuota], held: Held) -> Iterator[Remark]:
+def quota_violations(pod: Pod, holders: PodAmounts, quotas: Sequence[ResourceQuota], held: QuotaConsumerLookup) -> Iterator[Violation]:
     """What the API server will say of a new pod because of its namespace's quotas.
 
     Args:
@@ -35,107 +35,107 @@ def quota_remarks(pod: Pod, holders: Holders, quotas: Sequence[ResourceQuota], h
         quotas: The namespace's quotas.
         held: Says who holds what a quota counts.
     """
-    yield from _told(refusals(pod, holders, quotas), quotas, held)
+    yield from _quota_refusals_to_violations(predict_quota_refusals(pod, holders, quotas), quotas, held)
 
 
-def moved_remarks(old: Pod, pod: Pod, quotas: Sequence[ResourceQuota], held: Held) -> Iterator[Remark]:
-    """What the API server will say of a stored pod that changes. See `quota_remarks`."""
+def update_quota_violations(old: Pod, pod: Pod, quotas: Sequence[ResourceQuota], held: QuotaConsumerLookup) -> Iterator[Violation]:
+    """What the API server will say of a stored pod that changes. See `quota_violations`."""
     try:
-        before, after = arrived(old, ()), arrived(pod, ())
+        before, after = apply_defaults(old, ()), apply_defaults(pod, ())
     except QuantityError:
         return
-    yield from _told(refusals_on_update(old, pod, before, after, quotas), quotas, held)
+    yield from _quota_refusals_to_violations(predict_update_refusals(old, pod, before, after, quotas), quotas, held)
 
 
-def resized_remarks(old: Pod, pod: Pod, quotas: Sequence[ResourceQuota], held: Held) -> Iterator[Remark]:
-    """What the API server will say of a pod that gets other amounts while it runs. See `quota_remarks`."""
+def resize_quota_violations(old: Pod, pod: Pod, quotas: Sequence[ResourceQuota], held: QuotaConsumerLookup) -> Iterator[Violation]:
+    """What the API server will say of a pod that gets other amounts while it runs. See `quota_violations`."""
     try:
-        before, after = arrived(old, ()), arrived(pod, ())
+        before, after = apply_defaults(old, ()), apply_defaults(pod, ())
     except QuantityError:
         return
-    yield from _told(refusals_on_resize(old, before, after, quotas), quotas, held)
+    yield from _quota_refusals_to_violations(predict_resize_refusals(old, before, after, quotas), quotas, held)
 
 
-def claim_remarks(pod: Pod, claiming: Claiming, quotas: Sequence[ResourceQuota], claimed: Claimed) -> Iterator[Remark]:
+def claim_quota_violations(pod: Pod, claiming: ClaimContext, quotas: Sequence[ResourceQuota], claimed: ClaimConsumerLookup) -> Iterator[Violation]:
     """What the API server will say of a claim that is made for the pod later; only told, since there may be room then.
 
     Args:
         claiming: Templates and classes.
-        claimed: See `Claimed`.
+        claimed: See `ClaimConsumerLookup`.
     """
-    refusal = refused_claim(pod, claiming, quotas)
+    refusal = find_refused_claim(pod, claiming, quotas)
     if refusal is None:
         return
     for found in refusal.quotas:
-        message = f"claim {refusal.claim} cannot be made, and the pod waits for it: {_in_short(found, claimed)}"
-        yield Remark("GPU-Q306", refusal.path, message, _fix(found), at_most=Mode.WARN)
+        message = f"claim {refusal.claim} cannot be made, and the pod waits for it: {_claim_refusal_summary(found, claimed)}"
+        yield Violation("GPU-Q306", refusal.path, message, _quota_fix(found), at_most=PolicyMode.WARN)
 
 
-def _in_short(refusal: QuotaRefusal, claimed: Claimed) -> str:
+def _claim_refusal_summary(refusal: QuotaRefusal, claimed: ClaimConsumerLookup) -> str:
     """What is asked for, used and left, each with its holders; then the API server's words, whose keys fill a line."""
-    said = dict.fromkeys(_figures(excess, claimed(excess.key)) for excess in refusal.excesses)
-    return f"quota {refusal.quota}: {'; '.join(said)}; {refusal.words}"
+    said = dict.fromkeys(_excess_figures(excess, claimed(excess.key)) for excess in refusal.excesses)
+    return f"quota {refusal.quota}: {'; '.join(said)}; {refusal.message}"
 
 
-def _figures(excess: Excess, holding: Sequence[Holding]) -> str:
-    asked, used, hard = map(canonical, (excess.asked, excess.used, excess.hard))
-    figures = f"{asked} {unit_of(excess.key)} asked, {used} of {hard} used, {_left(excess)} would fit"
-    return f"{figures}{_held_by(holding, ',')}"
+def _excess_figures(excess: QuotaExcess, holding: Sequence[QuotaConsumer]) -> str:
+    asked, used, hard = map(canonical_text, (excess.requested, excess.used, excess.hard))
+    figures = f"{asked} {claim_unit(excess.key)} asked, {used} of {hard} used, {_remaining_text(excess)} would fit"
+    return f"{figures}{_top_consumers(holding, ',')}"
 
 
-def _told(found: Sequence[QuotaRefusal], quotas: Sequence[ResourceQuota], held: Held) -> Iterator[Remark]:
+def _quota_refusals_to_violations(found: Sequence[QuotaRefusal], quotas: Sequence[ResourceQuota], held: QuotaConsumerLookup) -> Iterator[Violation]:
     by_name = {quota.metadata.name: quota for quota in quotas}
     for refusal in found:
-        yield _remark(refusal, by_name[refusal.quota], held)
+        yield _quota_refusal_to_violation(refusal, by_name[refusal.quota], held)
 
 
-def _remark(refusal: QuotaRefusal, quota: ResourceQuota, held: Held) -> Remark:
+def _quota_refusal_to_violation(refusal: QuotaRefusal, quota: ResourceQuota, held: QuotaConsumerLookup) -> Violation:
     if not refusal.excesses:
-        return Remark(
-            "GPU-Q301", ("spec",), refusal.words, "Write the amounts named, or ask the admin for a LimitRange."
+        return Violation(
+            "GPU-Q301", ("spec",), refusal.message, "Write the amounts named, or ask the admin for a LimitRange."
         )
 
-    def of_key(key: str) -> Sequence[Holding]:
-        what = counted(key)
+    def of_key(key: str) -> Sequence[QuotaConsumer]:
+        what = resource_of_quota_key(key)
         return held(quota, what) if what else ()
 
-    return Remark("GPU-Q301", ("spec",), _in_full(refusal, of_key), _fix(refusal))
+    return Violation("GPU-Q301", ("spec",), _quota_message(refusal, of_key), _quota_fix(refusal))
 
 
-def _in_full(refusal: QuotaRefusal, of_key: Claimed) -> str:
+def _quota_message(refusal: QuotaRefusal, of_key: ClaimConsumerLookup) -> str:
     """The API server's words, what would fit, and who holds the most of each key."""
     several = len(refusal.excesses) > 1
-    held = (_held_by(of_key(one.key), f"; {one.key}" if several else ";") for one in refusal.excesses)
-    return f"{refusal.words}; {_fitting(refusal.excesses)} would fit{''.join(held)}"
+    held = (_top_consumers(of_key(one.key), f"; {one.key}" if several else ";") for one in refusal.excesses)
+    return f"{refusal.message}; {_fitting_amounts(refusal.excesses)} would fit{''.join(held)}"
 
 
-def _fix(refusal: QuotaRefusal) -> str:
-    room = any(_room(excess).unscaled > 0 for excess in refusal.excesses)
+def _quota_fix(refusal: QuotaRefusal) -> str:
+    room = any(_remaining_quantity(excess).unscaled > 0 for excess in refusal.excesses)
     if all(excess.fits_alone for excess in refusal.excesses):
-        return f"{ASK}, or wait until a holder ends." if room else "Wait until another pod of the namespace ends."
+        return f"{ASK_FOR_LESS}, or wait until a holder ends." if room else "Wait until another pod of the namespace ends."
     instead = "ask for the quota to be raised, or use another namespace."
-    return f"{ASK}, {instead}" if room else f"No pod that ends makes room for it: {instead}"
+    return f"{ASK_FOR_LESS}, {instead}" if room else f"No pod that ends makes room for it: {instead}"
 
 
-def _fitting(excesses: Sequence[Excess]) -> str:
+def _fitting_amounts(excesses: Sequence[QuotaExcess]) -> str:
     if len(excesses) == 1:
-        return _left(excesses[0])
-    return ", ".join(f"{_left(excess)} {excess.key}" for excess in excesses)
+        return _remaining_text(excesses[0])
+    return ", ".join(f"{_remaining_text(excess)} {excess.key}" for excess in excesses)
 
 
-def _room(excess: Excess) -> Quantity:
-    return add(excess.hard, negated(excess.used))
+def _remaining_quantity(excess: QuotaExcess) -> Quantity:
+    return add_quantities(excess.hard, negate_quantity(excess.used))
 
 
-def _left(excess: Excess) -> str:
-    room = _room(excess)
-    return canonical(room) if room.unscaled > 0 else "0"
+def _remaining_text(excess: QuotaExcess) -> str:
+    room = _remaining_quantity(excess)
+    return canonical_text(room) if room.unscaled > 0 else "0"
 
 
-def _held_by(holding: Sequence[Holding], after: str) -> str:
+def _top_consumers(holding: Sequence[QuotaConsumer], after: str) -> str:
     """Who holds the most, the largest first."""
     if not holding:
         return ""
-    named = ", ".join(f"{one.name} ({written(one.amount)})" for one in holding[:MOST_HOLDERS])
-    more = f" and {len(holding) - MOST_HOLDERS} more" if len(holding) > MOST_HOLDERS else ""
+    named = ", ".join(f"{one.name} ({format_nano(one.amount)})" for one in holding[:MAX_CONSUMERS_SHOWN])
+    more = f" and {len(holding) - MAX_CONSUMERS_SHOWN} more" if len(holding) > MAX_CONSUMERS_SHOWN else ""
     return f"{after} held by {named}{more}"

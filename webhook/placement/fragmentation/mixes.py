@@ -6,12 +6,12 @@ from collections.abc import Iterable, Mapping
 
 import msgspec
 
-from webhook.placement.needs import WHOLE, Need
+from webhook.placement.needs import GPU_MILLI, PodDemand
 
 HALF_LIFE = 8192
 """Arrivals after which one counts half."""
 
-MOST_NEEDS = 1024
+MAX_DEMANDS = 1024
 """Distinct needs that are remembered; of more, the least asked for are forgotten."""
 
 FIRST_REBUILD = 20
@@ -19,92 +19,92 @@ REBUILD_GROWTH = 1.5
 """Rules are built anew after 20 arrivals, and then each time there are half as many more, up to one a half-life."""
 
 
-class Mix(msgspec.Struct, frozen=True):
+class WorkloadMix(msgspec.Struct, frozen=True):
     """How often each shape is asked for.
 
     Attributes:
         counts: Weights above zero, by need without memory; only their proportions matter.
     """
 
-    counts: Mapping[Need, float]
+    counts: Mapping[PodDemand, float]
 
-    def gpu_shares(self) -> dict[Need, float]:
+    def gpu_demand_shares(self) -> dict[PodDemand, float]:
         """The needs with GPUs, their weights adding up to 1. A pod of several shares is as many pods of one."""
-        counts: dict[Need, float] = {}
+        counts: dict[PodDemand, float] = {}
         for need, count in self.counts.items():
             if need.gpus:
-                several = need.gpus if need.gpu_milli < WHOLE else 1
-                one = Need(-(-need.cpu_milli // several), need.gpus // several, need.gpu_milli, need.models)
+                several = need.gpus if need.gpu_milli < GPU_MILLI else 1
+                one = PodDemand(-(-need.cpu_milli // several), need.gpus // several, need.gpu_milli, need.models)
                 counts[one] = counts.get(one, 0.0) + several * count
         whole = sum(counts.values())
         return {need: count / whole for need, count in counts.items()}
 
-    def with_gpus(self) -> Mix:
-        """The part that asks for whole GPUs or shares of them; `FLAT` where nobody does."""
+    def with_gpus(self) -> WorkloadMix:
+        """The part that asks for whole GPUs or shares of them; `FLAT_MIX` where nobody does."""
         counts = {need: count for need, count in self.counts.items() if need.gpus}
-        return Mix(counts) if counts else FLAT
+        return WorkloadMix(counts) if counts else FLAT_MIX
 
 
-def mix_of(needs: Iterable[Need]) -> Mix:
+def mix_from_demands(needs: Iterable[PodDemand]) -> WorkloadMix:
     """The mix of a list of pods."""
-    counts: dict[Need, float] = {}
+    counts: dict[PodDemand, float] = {}
     for need in needs:
         shape = need.shape
         counts[shape] = counts.get(shape, 0.0) + 1.0
-    return Mix(counts)
+    return WorkloadMix(counts)
 
 
-FLAT = Mix({Need(1000, 1, share): 1.0 for share in range(50, WHOLE + 1, 50)})
+FLAT_MIX = WorkloadMix({PodDemand(1000, 1, share): 1.0 for share in range(50, GPU_MILLI + 1, 50)})
 """What is assumed before anything is known: shares of 50 to 1000 thousandths, with one core."""
 
 
-class Learner:
+class MixEstimator:
     """The mix as seen so far: every arrival counts, whether it found a place or not, the older ones less.
 
     Weights grow instead of shrinking, so that an arrival costs one addition.
     """
 
     def __init__(self) -> None:
-        self._weights: dict[Need, float] = {}
+        self._weights: dict[PodDemand, float] = {}
         self._weight = 1.0
         self._seen = 0
         self._next = FIRST_REBUILD
 
-    def arrived(self, need: Need) -> bool:
+    def record_arrival(self, need: PodDemand) -> bool:
         """Count an arrival. True if so much has been learnt that the rule should be built anew."""
         shape = need.shape
         self._weights[shape] = self._weights.get(shape, 0.0) + self._weight
         self._weight *= 2 ** (1 / HALF_LIFE)
         self._seen += 1
-        if len(self._weights) > 2 * MOST_NEEDS or self._weight > 1e9:
-            self._forget()
+        if len(self._weights) > 2 * MAX_DEMANDS or self._weight > 1e9:
+            self._prune_weights()
         if self._seen < self._next:
             return False
         self._next += min(HALF_LIFE, int(self._next * (REBUILD_GROWTH - 1)))
         return True
 
-    def mix(self) -> Mix:
+    def estimated_mix(self) -> WorkloadMix:
         """What has been learnt; the flat mix where no GPU has been asked for yet."""
-        return Mix(dict(self._weights)) if any(need.gpus for need in self._weights) else FLAT
+        return WorkloadMix(dict(self._weights)) if any(need.gpus for need in self._weights) else FLAT_MIX
 
-    def _forget(self) -> None:
-        kept = sorted(self._weights.items(), key=lambda item: -item[1])[:MOST_NEEDS]
+    def _prune_weights(self) -> None:
+        kept = sorted(self._weights.items(), key=lambda item: -item[1])[:MAX_DEMANDS]
         self._weights = {need: weight / self._weight for need, weight in kept}
         self._weight = 1.0
 
 
-class Turnover:
+class TurnoverEstimator:
     """How many pods leave for each that comes, as seen so far; the older ones count less, as in the mix."""
 
     def __init__(self) -> None:
         self._came = self._left = 0.0
 
-    def came(self) -> None:
+    def record_arrival(self) -> None:
         """Count an arrival, placed or not."""
         kept = 2 ** (-1 / HALF_LIFE)
         self._came, self._left = kept * self._came + 1.0, kept * self._left
 
-    def left(self) -> None:
+    def record_departure(self) -> None:
         """Count one who left."""
         self._left += 1.0
 

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from enum import StrEnum
 
-from webhook.placement.fragmentation.fgd import Fgd
-from webhook.placement.fragmentation.mixes import Mix
-from webhook.placement.fragmentation.packing import MostAllocated, StockDefault
-from webhook.placement.fragmentation.rule import Rule
-from webhook.placement.fragmentation.tab import Tab
-from webhook.placement.rooms import Site
+from webhook.placement.fragmentation.fgd import FgdScorer
+from webhook.placement.fragmentation.mixes import WorkloadMix
+from webhook.placement.fragmentation.packing import MostAllocatedScorer, DefaultScorer
+from webhook.placement.fragmentation.rule import NodeScorer
+from webhook.placement.fragmentation.tab import TabScorer
+from webhook.placement.rooms import ClusterCapacity
 
 
-class Policy(StrEnum):
+class ScoringStrategy(StrEnum):
     """By what nodes are ranked."""
 
     TAB = "tab"
@@ -22,9 +22,9 @@ class Policy(StrEnum):
     DEFAULT = "default"
 
 
-RULES: dict[Policy, Callable[[Site, Mix], Rule]] = {
-    Policy.TAB: Tab,
-    Policy.FGD: Fgd,
-    Policy.MOST_ALLOCATED: MostAllocated,
-    Policy.DEFAULT: StockDefault,
+SCORERS: dict[ScoringStrategy, Callable[[ClusterCapacity, WorkloadMix], NodeScorer]] = {
+    ScoringStrategy.TAB: TabScorer,
+    ScoringStrategy.FGD: FgdScorer,
+    ScoringStrategy.MOST_ALLOCATED: MostAllocatedScorer,
+    ScoringStrategy.DEFAULT: DefaultScorer,
 }

@@ -4,23 +4,23 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from webhook.placement.needs import Need
-from webhook.placement.rooms import Floats, Ints, Rooms, Rows
+from webhook.placement.needs import PodDemand
+from webhook.placement.rooms import FloatArray, IntArray, FreeCapacityArrays, CapacityRows
 
 
-class Rule(Protocol):
+class NodeScorer(Protocol):
     """Says how good it is to put a pod somewhere.
 
     Attributes:
         tight: True if a share goes to the fullest of the GPUs of a node that score alike; else to the lowest.
     """
 
-    tight: bool
+    prefers_full_gpus: bool
 
-    def value(self, rows: Rows) -> Floats:
+    def node_values(self, rows: CapacityRows) -> FloatArray:
         """What free room comes to, in the rule's own unit, shape (n,)."""
 
-    def score(self, was: Floats, becomes: Floats, nodes: Ints, need: Need) -> Floats:
+    def placement_scores(self, was: FloatArray, becomes: FloatArray, nodes: IntArray, need: PodDemand) -> FloatArray:
         """How good it is to put a pod on nodes, higher is better; equal scores mean equally good places.
 
         Args:
@@ -30,7 +30,7 @@ class Rule(Protocol):
             need: What the pod asks for.
         """
 
-    def beside(self, rooms: Rooms, need: Need, turnover: float) -> Floats | float:
+    def node_adjustments(self, rooms: FreeCapacityArrays, need: PodDemand, turnover: float) -> FloatArray | float:
         """What is added to the scores of all nodes because it cannot be kept by shape, shape (nodes,) or one number.
 
         Args:

@@ -10,99 +10,99 @@ from __future__ import annotations
 
 import numpy as np
 
-from webhook.placement.fragmentation.filling import CORES, LEVELS, STEP, fill_table, offers
-from webhook.placement.fragmentation.mixes import Mix
-from webhook.placement.fragmentation.pricing import cpu_claim, prices
-from webhook.placement.needs import WHOLE, Need
-from webhook.placement.rooms import Floats, Ints, Rooms, Rows, Site
+from webhook.placement.fragmentation.filling import MAX_CORES, MILLI_LEVELS, MILLI_STEP, expected_fill_table, count_offers
+from webhook.placement.fragmentation.mixes import WorkloadMix
+from webhook.placement.fragmentation.pricing import cpu_claim_factor, scarcity_prices
+from webhook.placement.needs import GPU_MILLI, PodDemand
+from webhook.placement.rooms import FloatArray, IntArray, FreeCapacityArrays, CapacityRows, ClusterCapacity
 
-SETS = (2, 4, 8)
+IDLE_SET_SIZES = (2, 4, 8)
 """Sizes of the sets of idle GPUs that are kept whole."""
 
 SET_RATE = 4.0
 """How quickly a need for sets makes idle ones worth keeping: a part q of all GPU pods counts 1 - exp(-4 q)."""
 
-PRICE = 800.0
+SCARCITY_PRICE = 800.0
 """Thousandths of a GPU that a GPU costs where demand equals what there is."""
 
-EMPTYING = 300.0
+CONSOLIDATION_BONUS = 300.0
 """Thousandths of a GPU that a node in full use is better than an empty one, where as many pods leave as come."""
 
-RELIEF = 0.5
+PRICE_RELIEF = 0.5
 """The part of the price that is taken off there."""
 
-NO_ROOM: Floats = np.zeros(0)
+EMPTY_TABLE: FloatArray = np.zeros(0)
 """What the table of a site without nodes holds."""
 
-GRAIN = 8
+SCORE_STEPS = 8
 """Scores are told apart down to an eighth of a thousandth: parts of two, so that equal sums are equal numbers."""
 
 
-class Tab:
+class TabScorer:
     """The rule for one mix on one site."""
 
-    tight = False
+    prefers_full_gpus = False
 
-    def __init__(self, site: Site, mix: Mix) -> None:
-        shares = mix.gpu_shares()
-        rounds = offers(shares)
-        self._claim = cpu_claim(mix, site)
-        self._price = PRICE * prices(mix, site)[site.kind]
+    def __init__(self, site: ClusterCapacity, mix: WorkloadMix) -> None:
+        shares = mix.gpu_demand_shares()
+        rounds = count_offers(shares)
+        self._claim = cpu_claim_factor(mix, site)
+        self._price = SCARCITY_PRICE * scarcity_prices(mix, site)[site.kind_index]
         self._all = np.maximum(site.gpus.sum(1), 1)
         tables: dict[tuple[bool, ...], int] = {}
-        flat: list[Floats] = []
-        idle: list[Floats] = []
+        flat: list[FloatArray] = []
+        idle: list[FloatArray] = []
         places = []
         for model in site.models:
-            key = tuple(need.takes(model) for need in shares)
+            key = tuple(need.accepts_model(model) for need in shares)
             if key not in tables:
                 tables[key] = len(flat)
-                flat.append(fill_table(shares, model, rounds).ravel())
-                idle.append(idle_worth({n: s for n, s in shares.items() if n.takes(model)}, site.gpus.shape[1]))
+                flat.append(expected_fill_table(shares, model, rounds).ravel())
+                idle.append(idle_gpu_values({n: s for n, s in shares.items() if n.accepts_model(model)}, site.gpus.shape[1]))
             places.append(tables[key])
-        self._fill = np.concatenate([NO_ROOM, *flat])
+        self._fill = np.concatenate([EMPTY_TABLE, *flat])
         self._idle = np.array(idle).reshape(-1, site.gpus.shape[1] + 1, 2)
-        self._table = np.array(places, np.int64)[site.model]
+        self._table = np.array(places, np.int64)[site.model_index]
 
-    def value(self, rows: Rows) -> Floats:
+    def node_values(self, rows: CapacityRows) -> FloatArray:
         """What free room is worth, in thousandths of a GPU: that of GPUs in use, and that of the idle ones."""
         table = self._table[rows.nodes]
-        cores = np.minimum(rows.cpu / 1000, CORES)
+        cores = np.minimum(rows.cpu / 1000, MAX_CORES)
         each = self._claim * rows.cpu / (1000 * np.maximum(rows.gpus.sum(1), 1))
-        row, gpu = np.nonzero((rows.gpus > 0) & (rows.gpus < WHOLE))
+        row, gpu = np.nonzero((rows.gpus > 0) & (rows.gpus < GPU_MILLI))
         free = rows.gpus[row, gpu]
         parts = self._look_up(table[row], np.minimum(free * each[row], cores[row]), free)
-        one = self._look_up(table, np.minimum(WHOLE * each, cores), WHOLE)
-        line = self._idle[table, (rows.gpus == WHOLE).sum(1)]
-        worth: Floats = np.bincount(row, parts, len(table)) + line[:, 0] * one + line[:, 1]
+        one = self._look_up(table, np.minimum(GPU_MILLI * each, cores), GPU_MILLI)
+        line = self._idle[table, (rows.gpus == GPU_MILLI).sum(1)]
+        worth: FloatArray = np.bincount(row, parts, len(table)) + line[:, 0] * one + line[:, 1]
         return worth
 
-    def score(self, was: Floats, becomes: Floats, nodes: Ints, need: Need) -> Floats:
+    def placement_scores(self, was: FloatArray, becomes: FloatArray, nodes: IntArray, need: PodDemand) -> FloatArray:
         """What is lost of the node's worth, and the price of the GPUs asked for."""
-        return _grained(becomes - was - self._price[nodes] * (need.milli / WHOLE))
+        return _round_scores(becomes - was - self._price[nodes] * (need.total_milli / GPU_MILLI))
 
-    def beside(self, rooms: Rooms, need: Need, turnover: float) -> Floats | float:
+    def node_adjustments(self, rooms: FreeCapacityArrays, need: PodDemand, turnover: float) -> FloatArray | float:
         """What is different where pods leave."""
-        if not need.milli or not turnover:
+        if not need.total_milli or not turnover:
             return 0.0
-        used = 1 - (rooms.gpus.sum(1) - need.milli) / self._all
-        return _grained(turnover * (EMPTYING * used + RELIEF * self._price * (need.milli / WHOLE)))
+        used = 1 - (rooms.gpus.sum(1) - need.total_milli) / self._all
+        return _round_scores(turnover * (CONSOLIDATION_BONUS * used + PRICE_RELIEF * self._price * (need.total_milli / GPU_MILLI)))
 
-    def _look_up(self, table: Ints, cores: Floats, free: Ints | int) -> Floats:
+    def _look_up(self, table: IntArray, cores: FloatArray, free: IntArray | int) -> FloatArray:
         """U of GPUs that claim some cores, between two rows of the table."""
         low = cores.astype(np.int64)
-        place = (table * (CORES + 2) + low) * LEVELS + free // STEP
+        place = (table * (MAX_CORES + 2) + low) * MILLI_LEVELS + free // MILLI_STEP
         below = self._fill[place]
-        found: Floats = below + (cores - low) * (self._fill[place + LEVELS] - below)
+        found: FloatArray = below + (cores - low) * (self._fill[place + MILLI_LEVELS] - below)
         return found
 
 
-def _grained(scores: Floats) -> Floats:
-    grained: Floats = np.rint(GRAIN * scores) / GRAIN
+def _round_scores(scores: FloatArray) -> FloatArray:
+    grained: FloatArray = np.rint(SCORE_STEPS * scores) / SCORE_STEPS
     return grained
 
 
-def idle_worth(shares: dict[Need, float], most: int) -> Floats:
+def idle_gpu_values(shares: dict[PodDemand, float], most: int) -> FloatArray:
     """What k idle GPUs of one node are worth: a factor on the worth of one, and an amount.
 
     With the chance that a pod of the mix wants a set of 2, 4 or 8, the set is filled whole and the rest stays
@@ -115,16 +115,16 @@ def idle_worth(shares: dict[Need, float], most: int) -> Floats:
     Returns:
         Shape (most + 1, 2).
     """
-    asked = dict.fromkeys(SETS, 0.0)
+    asked = dict.fromkeys(IDLE_SET_SIZES, 0.0)
     for need, share in shares.items():
         if need.gpus > 1:
-            asked[max(size for size in SETS if size <= need.gpus)] += share
+            asked[max(size for size in IDLE_SET_SIZES if size <= need.gpus)] += share
     chance = {size: 1.0 - float(np.exp(-SET_RATE * part)) for size, part in asked.items()}
     worth = np.zeros((most + 1, 2))
     for idle in range(1, most + 1):
         worth[idle] = (idle, 0.0)
-        for size in SETS:
+        for size in IDLE_SET_SIZES:
             if size <= idle:
-                filled = worth[idle - size] + (0.0, WHOLE * size)
+                filled = worth[idle - size] + (0.0, GPU_MILLI * size)
                 worth[idle] = chance[size] * filled + (1.0 - chance[size]) * worth[idle]
     return worth

@@ -16,22 +16,22 @@ from math import comb
 from typing import NamedTuple
 
 from webhook.model.effective import is_sidecar, limit_or_request
-from webhook.model.masks import bits, union
+from webhook.model.masks import bit_positions, union_masks
 from webhook.model.pods import Pod
 from webhook.model.quantity import NANO
 from webhook.model.resources import WHOLE_GPU
-from webhook.placement.nvlink import ALL_AT_ONCE, gpu_sets, mask_of
-from webhook.placement.plugin import plugin
-from webhook.placement.topology import Topology
+from webhook.placement.nvlink import MAX_PRECOMPUTED_GPUS, gpu_sets, gpu_mask
+from webhook.placement.plugin import best_effort_policy
+from webhook.placement.topology import GpuTopology
 
-ASKED_MOST = 1024
+MAX_CACHED_REQUESTS = 1024
 """What pods ask for, by kind of node, of which it is remembered whether it can be."""
 
-TRIED_MOST = 1 << ALL_AT_ONCE
+MAX_TRIED_SETS = 1 << MAX_PRECOMPUTED_GPUS
 """Choices of free GPUs that are tried: all of eight, the largest of sixteen."""
 
 
-class Turn(NamedTuple):
+class ContainerRequest(NamedTuple):
     """The GPUs of one container.
 
     Attributes:
@@ -40,45 +40,45 @@ class Turn(NamedTuple):
     """
 
     gpus: int
-    passed_on: bool = False
+    passes_on_gpus: bool = False
 
 
-Turns = tuple[Turn, ...]
+ContainerRequests = tuple[ContainerRequest, ...]
 """The containers of a pod that ask for GPUs, in the order in which the kubelet gives them some."""
 
 
-Choose = Callable[[Topology, int, int, int], int]
+ChooseSet = Callable[[GpuTopology, int, int, int], int]
 """The set that one container gets: of the node's GPUs those free, how many, and those that it gets in any case."""
 
 
-def turns_of(pod: Pod, resource: str) -> Turns:
+def gpu_container_requests(pod: Pod, resource: str) -> ContainerRequests:
     """The containers of a pod that ask for units of a resource; what is no amount above zero counts as none.
 
     An init container that gets along with what those before it have passed on is left out: it changes nothing.
     """
     init = [(one, not is_sidecar(one)) for one in pod.spec.init_containers]
-    turns: list[Turn] = []
+    turns: list[ContainerRequest] = []
     held = 0
     for container, passed_on in (*init, *((one, False) for one in pod.spec.containers)):
         gpus = -(-limit_or_request(container.resources, resource) // NANO)
         if gpus > (held if passed_on else 0):
-            turns.append(Turn(gpus, passed_on))
+            turns.append(ContainerRequest(gpus, passed_on))
             held = gpus if passed_on else max(0, held - gpus)
     return tuple(turns)
 
 
-def several_turns(pod: Pod) -> Turns:
+def multi_container_requests(pod: Pod) -> ContainerRequests:
     """The same of whole GPUs, where several containers ask for some; () elsewhere: then the pod's sum says it all."""
-    turns = turns_of(pod, WHOLE_GPU)
+    turns = gpu_container_requests(pod, WHOLE_GPU)
     return turns if len(turns) > 1 else ()
 
 
-def widest(turns: Turns) -> int:
+def largest_request(turns: ContainerRequests) -> int:
     """The most GPUs of one container; 0 for none."""
     return max((turn.gpus for turn in turns), default=0)
 
 
-def given(topology: Topology, free: int, count: int, held: int = 0) -> int:
+def predict_allocation(topology: GpuTopology, free: int, count: int, held: int = 0) -> int:
     """The set that one container gets: the plugin's; where it cannot cope, the best. 0 for none.
 
     Args:
@@ -87,17 +87,17 @@ def given(topology: Topology, free: int, count: int, held: int = 0) -> int:
         count: How many it asks for.
         held: Mask of those that it gets in any case.
     """
-    predicted = plugin(topology).predicted(free | held, count, held)
-    return best_set(topology, free, count, held) if predicted is None else predicted
+    predicted = best_effort_policy(topology).predict_set(free | held, count, held)
+    return best_allocation(topology, free, count, held) if predicted is None else predicted
 
 
-def best_set(topology: Topology, free: int, count: int, held: int = 0) -> int:
-    """The best that one container could get. Arguments: `given`."""
-    more = gpu_sets(topology).optimal(free & ~held, count - held.bit_count())
+def best_allocation(topology: GpuTopology, free: int, count: int, held: int = 0) -> int:
+    """The best that one container could get. Arguments: `predict_allocation`."""
+    more = gpu_sets(topology).optimal_set(free & ~held, count - held.bit_count())
     return 0 if more is None else held | more
 
 
-def allotted(topology: Topology, free: int, turns: Turns, choose: Choose = given) -> tuple[int, ...] | None:
+def allocate_containers(topology: GpuTopology, free: int, turns: ContainerRequests, choose: ChooseSet = predict_allocation) -> tuple[int, ...] | None:
     """The set that each container gets; None where there are too few.
 
     Args:
@@ -110,14 +110,14 @@ def allotted(topology: Topology, free: int, turns: Turns, choose: Choose = given
     for count, passed_on in turns:
         if count > (free | held).bit_count():
             return None
-        got = _some(held, count) if count <= held.bit_count() else choose(topology, free, count, held)
+        got = _first_gpus(held, count) if count <= held.bit_count() else choose(topology, free, count, held)
         free &= ~got
         held = held | got if passed_on else held & ~got
         sets.append(got)
     return tuple(sets)
 
 
-def joinable(topology: Topology, free: int | None, turns: Turns, spare: int = 0) -> bool:
+def can_join(topology: GpuTopology, free: int | None, turns: ContainerRequests, spare: int = 0) -> bool:
     """Does NVLink join what the plugin gives, each two GPUs of each container?
 
     Args:
@@ -127,31 +127,31 @@ def joinable(topology: Topology, free: int | None, turns: Turns, spare: int = 0)
         spare: How many are free where it is not known which: yes only if it is so whichever they are.
     """
     if free is not None:
-        return _joined(topology, free, turns)
+        return _are_sets_joined(topology, free, turns)
     sets = gpu_sets(topology)
-    if not held_by(turns) <= spare <= topology.gpus:
+    if not count_held_gpus(turns) <= spare <= topology.gpu_count:
         return False
-    if all(sets.always_joined(turn.gpus) for turn in turns):
+    if all(sets.are_all_joined(turn.gpus) for turn in turns):
         return True
-    if topology.gpus > ALL_AT_ONCE or sets.sure_island(spare) < widest(turns):
+    if topology.gpu_count > MAX_PRECOMPUTED_GPUS or sets.guaranteed_island(spare) < largest_request(turns):
         return False
-    return all(_joined(topology, mask_of(some), turns) for some in combinations(range(topology.gpus), spare))
+    return all(_are_sets_joined(topology, gpu_mask(some), turns) for some in combinations(range(topology.gpu_count), spare))
 
 
-@lru_cache(maxsize=ASKED_MOST)
-def ever_joinable(topology: Topology, turns: Turns) -> bool:
+@lru_cache(maxsize=MAX_CACHED_REQUESTS)
+def can_ever_join(topology: GpuTopology, turns: ContainerRequests) -> bool:
     """Might it be so with other GPUs free? No only where it is sure: more choices than can be tried may hold one."""
-    held, gpus = held_by(turns), topology.gpus
+    held, gpus = count_held_gpus(turns), topology.gpu_count
     everyone = (1 << gpus) - 1
-    if held > gpus or gpu_sets(topology).island(everyone) < widest(turns):
+    if held > gpus or gpu_sets(topology).largest_island(everyone) < largest_request(turns):
         return False
-    if _joined(topology, everyone, turns) or sum(comb(gpus, free) for free in range(held, gpus + 1)) > TRIED_MOST:
+    if _are_sets_joined(topology, everyone, turns) or sum(comb(gpus, free) for free in range(held, gpus + 1)) > MAX_TRIED_SETS:
         return True
     choices = chain.from_iterable(combinations(range(gpus), free) for free in range(held, gpus + 1))
-    return any(_joined(topology, mask_of(free), turns) for free in choices)
+    return any(_are_sets_joined(topology, gpu_mask(free), turns) for free in choices)
 
 
-def held_by(turns: Turns) -> int:
+def count_held_gpus(turns: ContainerRequests) -> int:
     """How many GPUs the pod holds once all its containers have theirs."""
     held = fresh = 0
     for count, passed_on in turns:
@@ -161,21 +161,21 @@ def held_by(turns: Turns) -> int:
     return fresh
 
 
-def joined_sets(topology: Topology, free: int | None, turns: Turns, spare: int = 0) -> int:
-    """How many such pods, one after the other, get GPUs that NVLink joins. Arguments: `joinable`."""
-    for pods in range(topology.gpus):
-        if not joinable(topology, free, turns, spare):
+def count_joined_pods(topology: GpuTopology, free: int | None, turns: ContainerRequests, spare: int = 0) -> int:
+    """How many such pods, one after the other, get GPUs that NVLink joins. Arguments: `can_join`."""
+    for pods in range(topology.gpu_count):
+        if not can_join(topology, free, turns, spare):
             return pods
-        free = None if free is None else free & ~union(allotted(topology, free, turns) or ())
-        spare = max(0, spare - held_by(turns))
-    return topology.gpus
+        free = None if free is None else free & ~union_masks(allocate_containers(topology, free, turns) or ())
+        spare = max(0, spare - count_held_gpus(turns))
+    return topology.gpu_count
 
 
-def _joined(topology: Topology, free: int, turns: Turns) -> bool:
-    sets = allotted(topology, free, turns)
-    return sets is not None and all(gpu_sets(topology).joined(each) for each in sets)
+def _are_sets_joined(topology: GpuTopology, free: int, turns: ContainerRequests) -> bool:
+    sets = allocate_containers(topology, free, turns)
+    return sets is not None and all(gpu_sets(topology).is_joined(each) for each in sets)
 
 
-def _some(gpus: int, count: int) -> int:
+def _first_gpus(gpus: int, count: int) -> int:
     """So many of some GPUs. The kubelet takes any; here it is the first."""
-    return mask_of(tuple(islice(bits(gpus), count)))
+    return gpu_mask(tuple(islice(bit_positions(gpus), count)))

@@ -10,51 +10,51 @@ from webhook.model.effective import effective_requests
 from webhook.model.fleet import Fleet
 from webhook.model.pods import Pod
 from webhook.model.quantity import NANO
-from webhook.model.records import TOPOLOGY
-from webhook.model.resources import WHOLE_GPU, gpu_resource
-from webhook.placement.nodes.allotting import Turn, turns_of, widest
-from webhook.placement.nodes.cluster import MIB, Wanted
+from webhook.model.records import TOPOLOGY_ANNOTATION
+from webhook.model.resources import WHOLE_GPU, parse_gpu_resource
+from webhook.placement.nodes.allotting import ContainerRequest, gpu_container_requests, largest_request
+from webhook.placement.nodes.cluster import MIB, PodRequirements
 
 REQUIRED, IGNORED = "nvlink=required", "nvlink=ignored"
 
 
-def wanted_of(pod: Pod, fleet: Fleet) -> Wanted:
+def pod_requirements(pod: Pod, fleet: Fleet) -> PodRequirements:
     """What a pod wants. Of several GPU resources, the one with the most units ranks.
 
     The GPUs of a container with several whole ones are taken to talk to each other unless the pod's annotation says
     they do not.
     """
-    wanted = wants(effective_requests(pod), fleet.everyone)
-    said = pod.metadata.annotations.get(TOPOLOGY, "")
-    turns = turns_of(pod, WHOLE_GPU) if wanted.resource == WHOLE_GPU else ()
-    several = widest(turns) > 1
+    wanted = requirements_from_amounts(effective_requests(pod), fleet.all_nodes)
+    said = pod.metadata.annotations.get(TOPOLOGY_ANNOTATION, "")
+    turns = gpu_container_requests(pod, WHOLE_GPU) if wanted.resource == WHOLE_GPU else ()
+    several = largest_request(turns) > 1
     affinity = pod.spec.affinity.node_affinity if pod.spec.affinity else None
     terms = affinity.required.node_selector_terms if affinity and affinity.required else None
     return replace(
         wanted,
-        selected=fleet.select(pod.spec.node_selector, terms),
+        selected_nodes=fleet.select_nodes(pod.spec.node_selector, terms),
         tolerations=pod.spec.tolerations,
-        turns=turns,
+        container_requests=turns,
         communicates=several and said != IGNORED,
-        joined=several and said == REQUIRED,
+        nvlink_required=several and said == REQUIRED,
     )
 
 
-def wants(amounts: Mapping[str, int], selected: int) -> Wanted:
+def requirements_from_amounts(amounts: Mapping[str, int], selected: int) -> PodRequirements:
     """What a pod of one container wants that asks for so much; an amount below zero counts as nothing.
 
     Args:
         amounts: Nano-units by resource.
         selected: Mask of the nodes that its selectors allow.
     """
-    gpus = {name: -(-amount // NANO) for name, amount in amounts.items() if amount > 0 and gpu_resource(name)}
+    gpus = {name: -(-amount // NANO) for name, amount in amounts.items() if amount > 0 and parse_gpu_resource(name)}
     resource = max(gpus, key=lambda name: gpus[name], default="")
-    return Wanted(
+    return PodRequirements(
         resource=resource,
         count=gpus.get(resource, 0),
         cpu_milli=max(0, -(-amounts.get("cpu", 0) // (NANO // 1000))),
         memory_mib=max(0, -(-amounts.get("memory", 0) // (NANO * MIB))),
-        selected=selected,
-        turns=(Turn(gpus[resource]),) if resource == WHOLE_GPU else (),
-        also=tuple((name, count) for name, count in gpus.items() if name != resource),
+        selected_nodes=selected,
+        container_requests=(ContainerRequest(gpus[resource]),) if resource == WHOLE_GPU else (),
+        other_gpus=tuple((name, count) for name, count in gpus.items() if name != resource),
     )

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from webhook.model.fleet import Fleet
 from webhook.model.pods import Pod, Toleration
 
-TOLERATED = tuple(
+DAEMON_TOLERATIONS = tuple(
     Toleration(key=f"node.kubernetes.io/{key}", operator="Exists", effect=effect)
     for key, effect in (
         ("not-ready", "NoExecute"),
@@ -23,17 +23,17 @@ TOLERATED = tuple(
 )
 """What the controller adds to every pod of a DaemonSet."""
 
-TOLERATED_ON_HOST = Toleration(key="node.kubernetes.io/network-unavailable", operator="Exists", effect="NoSchedule")
+HOST_NETWORK_TOLERATION = Toleration(key="node.kubernetes.io/network-unavailable", operator="Exists", effect="NoSchedule")
 """And to those on the network of their host."""
 
 
-def as_daemon(pod: Pod, *, on_host: bool) -> Pod:
+def daemon_set_pod(pod: Pod, *, on_host: bool) -> Pod:
     """The pod as the controller makes it of a DaemonSet's template; `on_host`: on the network of its host."""
-    added = (*TOLERATED, TOLERATED_ON_HOST) if on_host else TOLERATED
+    added = (*DAEMON_TOLERATIONS, HOST_NETWORK_TOLERATION) if on_host else DAEMON_TOLERATIONS
     return replace(pod, spec=replace(pod.spec, tolerations=(*pod.spec.tolerations, *added)))
 
 
-def homes(pod: Pod, fleet: Fleet) -> int:
+def daemon_set_nodes(pod: Pod, fleet: Fleet) -> int:
     """Mask of the nodes that get one: state, selectors and taints let it in. What is free is not asked."""
     tolerations = pod.spec.tolerations
-    return fleet.selected_by(pod.spec) & fleet.tolerated(tolerations) & fleet.open_to(tolerations)
+    return fleet.nodes_selected_by(pod.spec) & fleet.tolerated_nodes(tolerations) & fleet.schedulable_nodes(tolerations)

@@ -12,19 +12,19 @@ from collections.abc import Mapping
 import msgspec
 import numpy as np
 
-from webhook.model.bounded import Bounded
+from webhook.model.bounded import BoundedCache
 from webhook.model.fleet import Fleet
-from webhook.model.nodelabels import CLIQUE
-from webhook.placement.rooms import Floats, Ints
+from webhook.model.nodelabels import CLIQUE_LABEL
+from webhook.placement.rooms import FloatArray, IntArray
 
-PARTS = 3
+DOMAIN_KEY_PARTS = 3
 """Of a key: does the rest fit, how many are there, and how well the domain's room suits."""
 
-LABELS_MOST = 16
+MAX_DOMAIN_LABELS = 16
 """Labels by which nodes are told apart, and remembered."""
 
 
-class Company(msgspec.Struct, frozen=True):
+class GangContext(msgspec.Struct, frozen=True):
     """Those that a pod belongs to.
 
     Attributes:
@@ -35,35 +35,35 @@ class Company(msgspec.Struct, frozen=True):
     """
 
     size: int
-    domain: str = CLIQUE
-    seated: Mapping[int, int] = {}
+    domain: str = CLIQUE_LABEL
+    placed: Mapping[int, int] = {}
     waiting: int = 0
 
     @property
-    def rest(self) -> int:
+    def remaining_count(self) -> int:
         """How many still need a place, the pod itself too, as far as anybody knows."""
-        return max(self.size - sum(self.seated.values()), self.waiting + 1)
+        return max(self.size - sum(self.placed.values()), self.waiting + 1)
 
 
-class Domains:
+class TopologyDomains:
     """The domain of every node, by label: numbers from 1, and 0 for a node without the label."""
 
     def __init__(self, fleet: Fleet) -> None:
         self._fleet = fleet
-        self._by_label: Bounded[str, Ints] = Bounded(LABELS_MOST)
+        self._by_label: BoundedCache[str, IntArray] = BoundedCache(MAX_DOMAIN_LABELS)
 
-    def by(self, label: str) -> Ints:
+    def domains_by_label(self, label: str) -> IntArray:
         """Of shape (nodes,)."""
         known = self._by_label.get(label)
         if known is None:
             numbers: dict[str, int] = {"": 0}
             names = (node.labels.get(label, "") for node in self._fleet.nodes)
             each = [numbers.setdefault(name, len(numbers)) for name in names]
-            known = self._by_label.keep(label, np.array(each, np.int64))
+            known = self._by_label.store(label, np.array(each, np.int64))
         return known
 
 
-def suiting(domains: Ints, slots: Ints, company: Company) -> Floats:
+def domain_suitability(domains: IntArray, slots: IntArray, company: GangContext) -> FloatArray:
     """How well the domain of each node suits a pod, the higher the better, shape (nodes, PARTS).
 
     Args:
@@ -73,24 +73,24 @@ def suiting(domains: Ints, slots: Ints, company: Company) -> Floats:
     """
     many = int(domains.max(initial=0)) + 1
     room = np.bincount(domains, slots, many)
-    there = np.bincount(domains[list(company.seated)], list(company.seated.values()), many)
-    fits = room >= company.rest
+    there = np.bincount(domains[list(company.placed)], list(company.placed.values()), many)
+    fits = room >= company.remaining_count
     suits = np.column_stack([fits, there, np.where(fits & (company.size > 0), -room, room)])
     suits[0] = 0
-    found: Floats = suits[domains]
+    found: FloatArray = suits[domains]
     return found
 
 
-def places_for_others(domains: Ints, slots: Ints, company: Company, ranked: Ints) -> list[int]:
+def nodes_for_remaining(domains: IntArray, slots: IntArray, company: GangContext, ranked: IntArray) -> list[int]:
     """Where the others would go that still need a place once the pod has the best node; none if not all fit there.
 
     Args:
-        domains: As in `suiting`.
+        domains: As in `domain_suitability`.
         slots: The same, before the pod has come.
         company: The others.
         ranked: The nodes, the best first; those of its domain are filled in this order.
     """
     best = int(ranked[0])
     nodes = ranked[domains[ranked] == domains[best]]
-    each = np.repeat(nodes, np.minimum(slots[nodes], company.rest))[1 : company.rest]
-    return each.tolist() if domains[best] and len(each) == company.rest - 1 else []
+    each = np.repeat(nodes, np.minimum(slots[nodes], company.remaining_count))[1 : company.remaining_count]
+    return each.tolist() if domains[best] and len(each) == company.remaining_count - 1 else []

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 
-from webhook.placement.fragmentation.mixes import FLAT, Learner, Mix, Turnover
-from webhook.placement.fragmentation.policies import RULES, Policy
-from webhook.placement.needs import Need
-from webhook.placement.nodes.board import Board, Place, alike
-from webhook.placement.rooms import Rooms, Site
+from webhook.placement.fragmentation.mixes import FLAT_MIX, MixEstimator, WorkloadMix, TurnoverEstimator
+from webhook.placement.fragmentation.policies import SCORERS, ScoringStrategy
+from webhook.placement.needs import PodDemand
+from webhook.placement.nodes.board import ScoreTable, GpuPlacement, best_nodes
+from webhook.placement.rooms import FreeCapacityArrays, ClusterCapacity
 
 
-class Player:
+class Simulator:
     """A cluster under one policy. Randomness comes from the caller; equal inputs play equally.
 
     Attributes:
@@ -20,12 +20,12 @@ class Player:
 
     def __init__(
         self,
-        site: Site,
-        policy: Policy,
+        site: ClusterCapacity,
+        policy: ScoringStrategy,
         rng: np.random.Generator,
-        mix: Mix | None = None,
+        mix: WorkloadMix | None = None,
         *,
-        rooms: Rooms | None = None,
+        rooms: FreeCapacityArrays | None = None,
         order: np.ndarray[tuple[int], np.dtype[np.int64]] | None = None,
     ) -> None:
         """Begin.
@@ -40,29 +40,29 @@ class Player:
         """
         self.site, self.policy = site, policy
         self._rng, self._order = rng, order
-        self._learner = Learner() if mix is None else None
-        self._turnover = Turnover()
-        self.board = Board(rooms or Rooms(site), RULES[policy](site, mix or FLAT))
+        self._learner = MixEstimator() if mix is None else None
+        self._turnover = TurnoverEstimator()
+        self.score_table = ScoreTable(rooms or FreeCapacityArrays(site), SCORERS[policy](site, mix or FLAT_MIX))
 
-    def place(self, need: Need) -> Place | None:
+    def schedule_pod(self, need: PodDemand) -> GpuPlacement | None:
         """Choose a place for a pod and take it; None where there is none."""
-        best = alike(self.board.scores(need))
+        best = best_nodes(self.score_table.scores(need))
         if not len(best):
             return None
         node = int(best[self._rng.integers(len(best)) if self._order is None else self._order[best].argmin()])
-        place = Place(node, self.board.gpus(node, need))
-        self.board.take(place, need)
+        place = GpuPlacement(node, self.score_table.choose_gpus(node, need))
+        self.score_table.allocate(place, need)
         return place
 
-    def leave(self, place: Place, need: Need) -> None:
+    def remove_pod(self, place: GpuPlacement, need: PodDemand) -> None:
         """A pod leaves its place."""
-        self.board.give(place, need)
-        self._turnover.left()
-        self.board.turnover = self._turnover.ratio
+        self.score_table.release(place, need)
+        self._turnover.record_departure()
+        self.score_table.turnover = self._turnover.ratio
 
-    def learn(self, need: Need) -> None:
+    def record_arrival(self, need: PodDemand) -> None:
         """Count an arrival, placed or not; it is a part of the mix unless that was given."""
-        self._turnover.came()
-        self.board.turnover = self._turnover.ratio
-        if self._learner is not None and self._learner.arrived(need):
-            self.board.use(RULES[self.policy](self.site, self._learner.mix()))
+        self._turnover.record_arrival()
+        self.score_table.turnover = self._turnover.ratio
+        if self._learner is not None and self._learner.record_arrival(need):
+            self.score_table.set_scorer(SCORERS[self.policy](self.site, self._learner.estimated_mix()))

@@ -10,13 +10,13 @@ from collections.abc import Callable, Iterable, Mapping
 
 import msgspec
 
-from webhook.placement.nodes.allotting import Turns
+from webhook.placement.nodes.allotting import ContainerRequests
 
-MOST = 4096
+MAX_RESERVATIONS = 4096
 """Places that are promised at one time; of more, the oldest is forgotten."""
 
 
-class Reserved(msgspec.Struct, frozen=True):
+class NodeReservation(msgspec.Struct, frozen=True):
     """A place for one pod.
 
     Attributes:
@@ -33,22 +33,22 @@ class Reserved(msgspec.Struct, frozen=True):
     pod: str
     node: str
     amounts: Mapping[str, int]
-    until: float
+    expires_at: float
     gang: str = ""
-    turns: Turns = ()
+    container_requests: ContainerRequests = ()
 
 
-class Reservations:
+class NodeReservations:
     """The places promised. It has one writer; each change gives the names of the nodes that it touches."""
 
     def __init__(self) -> None:
-        self._by_uid: dict[str, Reserved] = {}
-        self._by_node: dict[str, dict[str, Reserved]] = {}
+        self._by_uid: dict[str, NodeReservation] = {}
+        self._by_node: dict[str, dict[str, NodeReservation]] = {}
 
     def __len__(self) -> int:
         return len(self._by_uid)
 
-    def on(self, node: str) -> Iterable[Reserved]:
+    def on_node(self, node: str) -> Iterable[NodeReservation]:
         """The places on a node, the first promised first."""
         return self._by_node.get(node, {}).values()
 
@@ -57,10 +57,10 @@ class Reservations:
         """Names of the nodes with a place promised."""
         return set(self._by_node)
 
-    def hold(self, place: Reserved) -> set[str]:
+    def reserve(self, place: NodeReservation) -> set[str]:
         """Promise a place; the pod's former one is void."""
         touched = self.release(place.uid)
-        if len(self._by_uid) >= MOST:
+        if len(self._by_uid) >= MAX_RESERVATIONS:
             touched |= self.release(next(iter(self._by_uid)))
         self._by_uid[place.uid] = place
         self._by_node.setdefault(place.node, {})[place.uid] = place
@@ -77,16 +77,16 @@ class Reservations:
             del self._by_node[place.node]
         return {place.node}
 
-    def of(self, gang: str) -> list[Reserved]:
+    def of_gang(self, gang: str) -> list[NodeReservation]:
         """The places of a gang, those too of who is still to come."""
         return [place for place in self._by_uid.values() if place.gang == gang] if gang else []
 
-    def settle(self, now: float, seen: Callable[[str], bool]) -> set[str]:
+    def expire(self, now: float, seen: Callable[[str], bool]) -> set[str]:
         """Forget places whose time is up, and those of pods that are seen on a node.
 
         Args:
             now: Seconds of the caller's clock.
             seen: Is a pod, "namespace/name", on a node?
         """
-        over = [place.uid for place in self._by_uid.values() if place.until <= now or seen(place.pod)]
+        over = [place.uid for place in self._by_uid.values() if place.expires_at <= now or seen(place.pod)]
         return {node for uid in over for node in self.release(uid)}

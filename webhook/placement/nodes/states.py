@@ -7,15 +7,15 @@ from typing import Generic, TypeVar
 
 import numpy as np
 
-from webhook.placement.rooms import Floats, Ints
+from webhook.placement.rooms import FloatArray, IntArray
 
-MOST = 16_384
+MAX_STATES = 16_384
 """States that are remembered; beyond that those that no node is in any more are forgotten."""
 
 K = TypeVar("K", bound=Hashable)
 
 
-class States(Generic[K]):
+class NodeStates(Generic[K]):
     """The state of every node, as a number.
 
     Attributes:
@@ -25,20 +25,20 @@ class States(Generic[K]):
     """
 
     def __init__(self, keys: Iterable[K]) -> None:
-        self.since = 0
+        self.generation = 0
         self._begin(keys)
 
     def set(self, node: int, key: K) -> None:
         """A node is in another state now."""
-        self.of[node] = self._number(key)
-        if len(self.keys) > max(MOST, 2 * len(self.of)):
-            self.since += 1
-            self._begin([self.keys[number] for number in self.of.tolist()])
+        self.numbers[node] = self._number(key)
+        if len(self.keys) > max(MAX_STATES, 2 * len(self.numbers)):
+            self.generation += 1
+            self._begin([self.keys[number] for number in self.numbers.tolist()])
 
     def _begin(self, keys: Iterable[K]) -> None:
         self._numbers: dict[K, int] = {}
         self.keys: list[K] = []
-        self.of: Ints = np.array([self._number(key) for key in keys], np.int64)
+        self.numbers: IntArray = np.array([self._number(key) for key in keys], np.int64)
 
     def _number(self, key: K) -> int:
         number = self._numbers.setdefault(key, len(self.keys))
@@ -47,7 +47,7 @@ class States(Generic[K]):
         return number
 
 
-class Judged(Generic[K]):
+class StateFigures(Generic[K]):
     """Figures of every state, worked out when it is first asked for.
 
     A state that cannot be judged counts as the worst one, so that one node spoils no answer about the others.
@@ -55,7 +55,7 @@ class Judged(Generic[K]):
 
     def __init__(
         self,
-        states: States[K],
+        states: NodeStates[K],
         judge: Callable[[K], tuple[float, ...]],
         worst: tuple[float, ...] = (),
         faults: list[Exception] | None = None,
@@ -71,17 +71,17 @@ class Judged(Generic[K]):
         self._states, self._judge = states, judge
         self._worst, self._faults = worst, faults
         self._since = -1
-        self._table: Floats = np.empty((0, 0))
+        self._table: FloatArray = np.empty((0, 0))
 
-    def by_node(self) -> Floats:
+    def by_node(self) -> FloatArray:
         """The figures of every node, shape (nodes, figures)."""
         states = self._states
-        if self._since != states.since:
-            self._since, self._table = states.since, np.empty((0, 0))
+        if self._since != states.generation:
+            self._since, self._table = states.generation, np.empty((0, 0))
         if len(self._table) < len(states.keys):
             more = np.array([self._figures(key) for key in states.keys[len(self._table) :]], np.float64)
             self._table = np.vstack([self._table, more]) if len(self._table) else more
-        return self._table[states.of]
+        return self._table[states.numbers]
 
     def _figures(self, key: K) -> tuple[float, ...]:
         if self._faults is None:

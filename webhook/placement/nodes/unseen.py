@@ -6,31 +6,31 @@ from collections.abc import Iterator
 
 from webhook.model.effective import effective_requests
 from webhook.model.pods import Pod, PodSpec
-from webhook.model.resources import ACCOUNTING, DEVICE_CLASS_PREFIX
-from webhook.placement.nodes.scheduling import others_of
+from webhook.model.resources import ACCOUNTING_RESOURCE, DEVICE_CLASS_PREFIX
+from webhook.placement.nodes.scheduling import other_requests
 
 
-def unseen(pod: Pod) -> tuple[str, ...]:
+def unsupported_constraints(pod: Pod) -> tuple[str, ...]:
     """What of a pod nothing here looks at, in words; () for most pods."""
-    return tuple(_unseen(pod))
+    return tuple(_unsupported_constraints(pod))
 
 
-def unplayed(pod: Pod) -> tuple[str, ...]:
+def unsimulated_constraints(pod: Pod) -> tuple[str, ...]:
     """The same with what `place` looks at, and a simulation, which knows GPUs, CPU and memory, does not."""
-    return (*_unseen(pod), *_unplayed(pod))
+    return (*_unsupported_constraints(pod), *_unsimulated_fields(pod))
 
 
-def _unplayed(pod: Pod) -> Iterator[str]:
+def _unsimulated_fields(pod: Pod) -> Iterator[str]:
     spec = pod.spec
     if any(port.host_port for each in (*spec.containers, *spec.init_containers) for port in each.ports):
         yield "host ports"
     if spec.node_name:
         yield "spec.nodeName"
-    yield from (f"resource {name}" for name in others_of(pod) if name != ACCOUNTING)
+    yield from (f"resource {name}" for name in other_requests(pod) if name != ACCOUNTING_RESOURCE)
 
 
-def _unseen(pod: Pod) -> Iterator[str]:
-    yield from _between_pods(pod.spec)
+def _unsupported_constraints(pod: Pod) -> Iterator[str]:
+    yield from _pod_affinity_constraints(pod.spec)
     if any(each.when_unsatisfiable == "DoNotSchedule" for each in pod.spec.topology_spread_constraints):
         yield "required topology spread"
     if pod.spec.resource_claims or any(name.startswith(DEVICE_CLASS_PREFIX) for name in effective_requests(pod)):
@@ -41,7 +41,7 @@ def _unseen(pod: Pod) -> Iterator[str]:
         yield "scheduling gates, which keep it from every node until they are gone"
 
 
-def _between_pods(spec: PodSpec) -> Iterator[str]:
+def _pod_affinity_constraints(spec: PodSpec) -> Iterator[str]:
     affinity = spec.affinity
     if affinity and affinity.pod_affinity and affinity.pod_affinity.required:
         yield "required pod affinity"

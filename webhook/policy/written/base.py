@@ -9,32 +9,32 @@ from pydantic.alias_generators import to_camel
 from pydantic.config import JsonDict
 from pydantic_core import PydanticCustomError
 
-from webhook.model.paths import Path
+from webhook.model.paths import FieldPath
 
 GROUP = "rightslice.dev"
 API_VERSION = f"{GROUP}/v1alpha1"
 
-FAULT = "fault"
+SPEC_ERROR = "fault"
 """The error type of the faults raised here; pydantic's own have theirs."""
 
 
-class Written(BaseModel):
+class SpecModel(BaseModel):
     """What an admin writes: a misspelt key is an error with a line number, not a silent no-op."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", alias_generator=to_camel)
 
 
-def fault(must: str, write: str, *, at: str | Path = ()) -> PydanticCustomError:
+def spec_error(must: str, write: str, *, at: str | FieldPath = ()) -> PydanticCustomError:
     """A fault in a value: what must hold and what to write, whole sentences without "must".
 
     Args:
         at: A field below the value, or the path to one, where the fault is one of the whole map but shows there.
     """
     below = (at,) if isinstance(at, str) else at
-    return PydanticCustomError(FAULT, "{must}", {"must": must, "write": write, "at": below})
+    return PydanticCustomError(SPEC_ERROR, "{must}", {"must": must, "write": write, "at": below})
 
 
-def require_own_names(names: Sequence[str], field: str, of: str) -> None:
+def require_unique_names(names: Sequence[str], field: str, of: str) -> None:
     """Let no two entries of a list have one name.
 
     Args:
@@ -45,12 +45,12 @@ def require_own_names(names: Sequence[str], field: str, of: str) -> None:
     Raises:
         PydanticCustomError: a name is there again; the fault is at the first that is.
     """
-    again = _first_again(names)
+    again = _first_repeated(names)
     if again is not None:
-        raise fault(f"be a name that no other of the {of} has", "another name", at=(field, again, "name"))
+        raise spec_error(f"be a name that no other of the {of} has", "another name", at=(field, again, "name"))
 
 
-def _first_again(names: Iterable[str]) -> int | None:
+def _first_repeated(names: Iterable[str]) -> int | None:
     seen: set[str] = set()
     for index, name in enumerate(names):
         if name in seen:
@@ -59,7 +59,7 @@ def _first_again(names: Iterable[str]) -> int | None:
     return None
 
 
-def held(*rules: tuple[str, str]) -> JsonDict:
+def cel_rules(*rules: tuple[str, str]) -> JsonDict:
     """Pairs of a CEL expression over `self` and a sentence, which an API server holds values to.
 
     They say in CEL what a validator beside them says in Python, as far as CEL can.

@@ -6,72 +6,72 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, PlainValidator, Strict
 
-from webhook.policy.written.base import Written, fault
-from webhook.policy.written.kinds import WrittenMetadata
+from webhook.policy.written.base import SpecModel, spec_error
+from webhook.policy.written.kinds import MetadataSpec
 from webhook.policy.written.matching import OperationName
 from webhook.policy.written.values import FindingCode, Labels, Name, Text, Time
 
 
-def _path_or_object(found: Any) -> Any:
+def _validate_manifest(found: Any) -> Any:
     if isinstance(found, dict) or (isinstance(found, str) and found):
         return found
-    raise fault("be the path of a file, or an object written here", "a path such as pods/one-gpu.yaml")
+    raise spec_error("be the path of a file, or an object written here", "a path such as pods/one-gpu.yaml")
 
 
-PathOrObject = Annotated[str | dict[str, Any], PlainValidator(_path_or_object)]
+ManifestField = Annotated[str | dict[str, Any], PlainValidator(_validate_manifest)]
 FilePath = Annotated[str, Strict(), Field(min_length=1)]
 Flag = Annotated[bool, Strict()]
 
 
-class Given(Written):
+class GivenSpec(SpecModel):
     """The world a case happens in."""
 
     now: Time | None = None
     cluster: FilePath | None = None
 
 
-class CaseGiven(Written):
+class CaseGivenSpec(SpecModel):
     """What one case changes of it."""
 
     now: Time | None = None
 
 
-class CaseNamespace(Written):
+class CaseNamespaceSpec(SpecModel):
     """The namespace of the request."""
 
     name: Name
     labels: Labels | None = None
 
 
-class WrittenExpect(Written):
+class ExpectSpec(SpecModel):
     """What must come out. What is not written is not compared."""
 
     allowed: Flag
     codes: tuple[FindingCode, ...] | None = None
     audited: tuple[FindingCode, ...] | None = None
-    patched: PathOrObject | None = None
+    patched: ManifestField | None = None
     limits: dict[Text, dict[Text, Annotated[str, Strict()]]] | None = None
     unchanged: Flag | None = None
 
 
-class WrittenCase(Written):
+class CaseSpec(SpecModel):
     """One case."""
 
     name: Annotated[str, Strict(), Field(min_length=1)]
-    given: CaseGiven = CaseGiven()
+    given: CaseGivenSpec = CaseGivenSpec()
     operation: OperationName = "CREATE"
-    pod: PathOrObject
-    namespace: CaseNamespace | None = None
+    pod: ManifestField
+    namespace: CaseNamespaceSpec | None = None
     user: Text = ""
-    expect: WrittenExpect
+    expect: ExpectSpec
 
 
-class GPUPolicyTest(Written):
+class GPUPolicyTest(SpecModel):
     """One test file."""
 
     api_version: Literal["rightslice.dev/v1alpha1"]
     kind: Literal["GPUPolicyTest"]
-    metadata: WrittenMetadata
+    metadata: MetadataSpec
     policies: tuple[FilePath, ...] = Field(min_length=1)
-    given: Given = Given()
-    cases: tuple[WrittenCase, ...] = Field(min_length=1)
+    given: GivenSpec = GivenSpec()
+    cases: tuple[CaseSpec, ...] = Field(min_length=1)

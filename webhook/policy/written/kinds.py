@@ -6,24 +6,24 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from webhook.policy.written.additions import WrittenInjection
-from webhook.policy.written.base import Written
-from webhook.policy.written.fairness import WrittenFairShare
-from webhook.policy.written.matching import WrittenMatch, WrittenScope
-from webhook.policy.written.quotas import WrittenQuotas
-from webhook.policy.written.rollout import WrittenRollout
+from webhook.policy.written.additions import InjectionSpec
+from webhook.policy.written.base import SpecModel
+from webhook.policy.written.fairness import FairShareSpec
+from webhook.policy.written.matching import MatchSpec, ScopeSpec
+from webhook.policy.written.quotas import QuotasSpec
+from webhook.policy.written.rollout import RolloutSpec
 from webhook.policy.written.sections import (
     ModeName,
-    WrittenCuda,
-    WrittenLimits,
-    WrittenRightSizing,
-    WrittenSecurity,
-    WrittenTopology,
+    CudaSpec,
+    LimitsSpec,
+    RightSizingSpec,
+    SecuritySpec,
+    TopologySpec,
 )
-from webhook.policy.written.values import MANY, FindingCode, LabelKey, Labels, Name, Reason, Sentence, Text, Time
+from webhook.policy.written.values import MAX_ENTRIES, FindingCode, LabelKey, Labels, Name, Reason, Sentence, Text, Time
 
 
-class WrittenMetadata(Written):
+class MetadataSpec(SpecModel):
     """Metadata. The fields an API server adds are let in and ignored: `kubectl get -o yaml` is a policy file too."""
 
     name: Name
@@ -38,67 +38,67 @@ class WrittenMetadata(Written):
     uid: Any = None
 
 
-class NamespacedMetadata(WrittenMetadata):
+class NamespacedMetadataSpec(MetadataSpec):
     """Metadata of an object that lives in a namespace."""
 
     namespace: Name | None = None
 
 
-class WrittenExemption(Written):
+class ExemptionSpec(SpecModel):
     """Codes taken back inside a policy."""
 
     name: Name
-    codes: tuple[FindingCode, ...] = Field(min_length=1, max_length=MANY)
-    match: WrittenScope
+    codes: tuple[FindingCode, ...] = Field(min_length=1, max_length=MAX_ENTRIES)
+    match: ScopeSpec
     reason: Reason
     expiration_time: Time
 
 
-class PolicySpec(Written):
+class PolicySpec(SpecModel):
     """A policy's sections. A section that is not written does not act."""
 
     description: Sentence = ""
     mode: ModeName = "audit"
     failure_policy: Literal["Fail", "Ignore"] = "Ignore"
-    match: WrittenMatch = WrittenMatch()
-    rollout: WrittenRollout | None = None
-    fair_share: WrittenFairShare | None = None
-    right_sizing: WrittenRightSizing | None = None
-    limits: WrittenLimits | None = None
-    quotas: WrittenQuotas | None = None
-    injection: WrittenInjection | None = None
-    topology: WrittenTopology | None = None
-    cuda: WrittenCuda | None = None
-    security: WrittenSecurity | None = None
-    exemptions: tuple[WrittenExemption, ...] = Field(default=(), max_length=MANY)
+    match: MatchSpec = MatchSpec()
+    rollout: RolloutSpec | None = None
+    fair_share: FairShareSpec | None = None
+    right_sizing: RightSizingSpec | None = None
+    limits: LimitsSpec | None = None
+    quotas: QuotasSpec | None = None
+    injection: InjectionSpec | None = None
+    topology: TopologySpec | None = None
+    cuda: CudaSpec | None = None
+    security: SecuritySpec | None = None
+    exemptions: tuple[ExemptionSpec, ...] = Field(default=(), max_length=MAX_ENTRIES)
 
 
-class GPUPolicy(Written):
+class GPUPolicy(SpecModel):
     """One policy."""
 
     api_version: Literal["rightslice.dev/v1alpha1"]
     kind: Literal["GPUPolicy"]
-    metadata: WrittenMetadata
+    metadata: MetadataSpec
     spec: PolicySpec
     status: Any = None
 
 
-class ExceptionSpec(Written):
+class ExceptionSpec(SpecModel):
     """Codes of one policy taken back, asked for by a team."""
 
     policy_name: Name
-    codes: tuple[FindingCode, ...] = Field(min_length=1, max_length=MANY)
-    match: WrittenScope
+    codes: tuple[FindingCode, ...] = Field(min_length=1, max_length=MAX_ENTRIES)
+    match: ScopeSpec
     reason: Reason
     approved_by: Sentence = ""
     expiration_time: Time
 
 
-class GPUPolicyException(Written):
+class GPUPolicyException(SpecModel):
     """An exemption that lives in a file of its own."""
 
     api_version: Literal["rightslice.dev/v1alpha1"]
     kind: Literal["GPUPolicyException"]
-    metadata: NamespacedMetadata
+    metadata: NamespacedMetadataSpec
     spec: ExceptionSpec
     status: Any = None

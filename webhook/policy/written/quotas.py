@@ -6,32 +6,32 @@ from typing import Annotated, Self
 
 from pydantic import Field, Strict, model_validator
 
-from webhook.policy.written.base import Written, require_own_names
-from webhook.policy.written.matching import EACH_ONCE, Selector
-from webhook.policy.written.sections import Section
-from webhook.policy.written.values import MANY, Glob, Name
+from webhook.policy.written.base import SpecModel, require_unique_names
+from webhook.policy.written.matching import UNIQUE_BY_NAME, LabelSelectorSpec
+from webhook.policy.written.sections import SectionSpec
+from webhook.policy.written.values import MAX_ENTRIES, Glob, Name
 
-MOST_MILLI = 10**12
+MAX_GPU_MILLI = 10**12
 """A thousand million GPUs."""
 
-Milli = Annotated[int, Strict(), Field(ge=0, le=MOST_MILLI)]
+GpuMilli = Annotated[int, Strict(), Field(ge=0, le=MAX_GPU_MILLI)]
 
 
-class WrittenSharedQuota(Written):
+class SharedQuotaSpec(SpecModel):
     """A ceiling that namespaces share, in thousandths of a GPU."""
 
     name: Name
-    gpu_milli: Milli
-    namespace_selector: Selector = Selector()
+    gpu_milli: GpuMilli
+    namespace_selector: LabelSelectorSpec = LabelSelectorSpec()
     product: Glob | None = None
 
 
-class WrittenQuotas(Section):
+class QuotasSpec(SectionSpec):
     """What the pods of several namespaces may hold together."""
 
-    shared: tuple[WrittenSharedQuota, ...] = Field(default=(), max_length=MANY, json_schema_extra=EACH_ONCE)
+    shared: tuple[SharedQuotaSpec, ...] = Field(default=(), max_length=MAX_ENTRIES, json_schema_extra=UNIQUE_BY_NAME)
 
     @model_validator(mode="after")
-    def _names_are_unique(self) -> Self:
-        require_own_names([quota.name for quota in self.shared], "shared", "quotas")
+    def _check_quota_names(self) -> Self:
+        require_unique_names([quota.name for quota in self.shared], "shared", "quotas")
         return self
